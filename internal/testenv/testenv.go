@@ -1,0 +1,32 @@
+// Package testenv finds test data that is not part of the repository.
+//
+// The project's own data lives in testdata folders. Some tests use more: published tokenizers and vectors, real checkpoints. They look for
+// it in the folder that NPUKIT_TESTDATA names, else in ../shared/testdata beside the repository, and skip with the reason when it is absent.
+package testenv
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Root is the repository's root folder.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// Shared returns the path of a file or folder of the shared test data, and skips the test when it is absent.
+func Shared(tb testing.TB, name string) string {
+	tb.Helper()
+	dir := os.Getenv("NPUKIT_TESTDATA")
+	if dir == "" {
+		dir = filepath.Join(filepath.Dir(Root()), "shared", "testdata")
+	}
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		tb.Skipf("needs shared test data: %v (set NPUKIT_TESTDATA to its folder)", err)
+	}
+	return path
+}
