@@ -11,7 +11,7 @@ import "encoding/binary"
 // Source: the GGUF format's block_q* structures, checked against blocks made by the Python package gguf (testdata/make_golden.py).
 
 // half reads the half-precision number at b.
-func half(b []byte) float32 { return f16ToF32(binary.LittleEndian.Uint16(b)) }
+func half(b []byte) float32 { return Float16(binary.LittleEndian.Uint16(b)).Float32() }
 
 // blockQ8_0: d, then 32 signed bytes.
 func blockQ8_0(dst []float32, b []byte) {
