@@ -1,0 +1,166 @@
+package npu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Errors that devices return, for errors.Is.
+var (
+	ErrClosed     = errors.New("npu: used after Close")
+	ErrDeviceLost = errors.New("npu: the device is lost")
+)
+
+// Device executes programs. Its methods are safe for concurrent use; runs submitted at once are executed one list after the other.
+type Device interface {
+	// Info is what a planner needs to know. It does not change.
+	Info() Info
+	// Load prepares a program. An error says which launch the device cannot execute, and why.
+	Load(ctx context.Context, p *Program) (Executable, error)
+	// Alloc makes a zeroed buffer of so many bytes.
+	Alloc(ctx context.Context, bytes int) (Buffer, error)
+	// Const makes a buffer with a weight in the layout asked for. It may alias the source's memory, which must then outlive it, and it is
+	// shared with earlier requests for the same layout of the same tensors. It is read-only.
+	Const(ctx context.Context, src Source) (Buffer, error)
+	// Submit executes the runs in order and returns when the last has finished. When ctx is cancelled it returns its error within
+	// 100 ms, and what the runs were to write is undefined.
+	Submit(ctx context.Context, runs []Run) error
+	// Close gives up the device. It waits for a running Submit. Closing again does nothing.
+	Close() error
+}
+
+// Info describes a device.
+type Info struct {
+	Name    string       // for people: "cpu (2 threads, avx512bf16)"
+	Kind    string       // "cpu", "sim", "xdna"
+	AnyRows bool         // takes symbolic dimensions, any number of rows at any position, and segments
+	InPlace []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
+	Threads int          // threads that compute, 0 where that means nothing
+}
+
+// Executable is a program loaded on a device.
+type Executable interface {
+	Program() *Program
+	Close() error
+}
+
+// Direction is the way of a sync.
+type Direction uint8
+
+const (
+	ToDevice Direction = iota
+	FromDevice
+)
+
+// Buffer is a buffer object: memory that host and device both reach, coherent only where it has been synced.
+type Buffer interface {
+	// Len is the size in bytes.
+	Len() int
+	// Bytes is the host's view. It must not be used after Close.
+	Bytes() []byte
+	// Sync makes n bytes from offset on visible to the other side.
+	Sync(dir Direction, offset, n int) error
+	Close() error
+}
+
+// Run is a loaded program with its buffers: one dispatch.
+type Run struct {
+	Name     string // prefix of its launches' tap names: "layer.3"
+	Exec     Executable
+	Args     []Buffer  // one for each argument; nil for State, which segments bring, and for Scratch that the device is to provide
+	Segments []Segment // whose rows these are; rows of one segment follow each other. None for a program of fixed shape without state.
+	Picks    int       // number of picked rows
+}
+
+// Segment is the part of a run's rows that belongs to one session.
+type Segment struct {
+	Rows  int      // number of rows
+	Pos   int      // position of the first
+	State []Buffer // one for each State argument of the program, in order
+}
+
+// Rows is the number of rows of the run.
+func (r *Run) Rows() int {
+	n := 0
+	for _, s := range r.Segments {
+		n += s.Rows
+	}
+	return n
+}
+
+// Size gives a program's symbols their numbers for this run. Capacity and Pos differ between segments and are zero here.
+func (r *Run) Size() op.Size { return op.Size{Rows: r.Rows(), Picks: r.Picks} }
+
+// Check reports a run that does not fit its program: buffers missing or too small, segments without state or beyond their capacity. Devices
+// call it before they execute anything.
+func (r *Run) Check() error {
+	if r.Exec == nil {
+		return fmt.Errorf("npu: run %q has no executable", r.Name)
+	}
+	p := r.Exec.Program()
+	bad := func(a Arg, format string, args ...any) error {
+		return fmt.Errorf("npu: run %q of program %s, argument %q: %s", r.Name, p.Name, a.Name, fmt.Sprintf(format, args...))
+	}
+	if len(r.Args) != len(p.Args) {
+		return fmt.Errorf("npu: run %q: program %s has %d arguments, got %d buffers", r.Name, p.Name, len(p.Args), len(r.Args))
+	}
+	for i, s := range r.Segments {
+		if s.Rows <= 0 || s.Pos < 0 {
+			return fmt.Errorf("npu: run %q: segment %d has %d rows at position %d", r.Name, i, s.Rows, s.Pos)
+		}
+	}
+	size := r.Size()
+	state := 0
+	for i, a := range p.Args {
+		for _, d := range a.Shape {
+			if d < 0 && d != op.Capacity && size.Resolve(d) <= 0 {
+				return bad(a, "it is %s, and the run has %d rows and %d picks", op.ShapeString(a.Shape), size.Rows, size.Picks)
+			}
+		}
+		if a.Kind == State {
+			if err := r.checkState(a, state, bad); err != nil {
+				return err
+			}
+			state++
+			continue
+		}
+		if r.Args[i] == nil {
+			if a.Kind != Scratch {
+				return bad(a, "it has no buffer")
+			}
+			continue
+		}
+		// A Const may be held in another type than the program names; the device that made it knows.
+		if need := a.Type.Bytes(size.Elements(a.Shape)); a.Kind != Const && r.Args[i].Len() < need {
+			return bad(a, "it is %s %s and needs %d bytes, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, r.Args[i].Len())
+		}
+	}
+	for i, s := range r.Segments {
+		if len(s.State) != state {
+			return fmt.Errorf("npu: run %q: program %s has %d state arguments, segment %d brings %d", r.Name, p.Name, state, i, len(s.State))
+		}
+	}
+	return nil
+}
+
+// checkState checks the index-th State argument in every segment. Its capacity is what its buffer has room for.
+func (r *Run) checkState(a Arg, index int, bad func(Arg, string, ...any) error) error {
+	for i, s := range r.Segments {
+		if index >= len(s.State) || s.State[index] == nil {
+			return bad(a, "segment %d brings no buffer for it", i)
+		}
+		if c := StateCapacity(a, s.State[index].Len()); s.Pos+s.Rows > c {
+			return bad(a, "segment %d needs %d positions, its buffer has room for %d", i, s.Pos+s.Rows, c)
+		}
+	}
+	return nil
+}
+
+// StateCapacity is the number of positions that a buffer of so many bytes holds of a State argument.
+func StateCapacity(a Arg, bytes int) int {
+	return bytes / a.Type.Bytes((op.Size{Capacity: 1, Rows: 1, Picks: 1}).Elements(a.Shape))
+}

@@ -1,0 +1,68 @@
+package npu
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/npukit/npukit/npu/op"
+)
+
+// programJSON and launchJSON are the forms in which plans hold programs.
+type programJSON struct {
+	Name     string       `json:"name"`
+	Instance string       `json:"instance,omitempty"`
+	Args     []Arg        `json:"args"`
+	Launches []launchJSON `json:"launches"`
+}
+
+type launchJSON struct {
+	Name    string          `json:"name"`
+	Op      json.RawMessage `json:"op"`
+	Args    []View          `json:"args"`
+	Mapping *Mapping        `json:"mapping,omitempty"`
+}
+
+// MarshalJSON writes the program for a plan.
+func (p *Program) MarshalJSON() ([]byte, error) {
+	out := programJSON{Name: p.Name, Instance: p.Instance, Args: p.Args}
+	for _, l := range p.Launches {
+		body, err := op.Marshal(l.Op)
+		if err != nil {
+			return nil, err
+		}
+		entry := launchJSON{Name: l.Name, Op: body, Args: l.Args}
+		if m := l.Mapping; m.Variant != "" || m.Tile != nil || m.Herd != nil || m.Layout != "" {
+			entry.Mapping = &m
+		}
+		out.Launches = append(out.Launches, entry)
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads and validates a program; unknown fields are errors.
+func (p *Program) UnmarshalJSON(data []byte) error {
+	var in programJSON
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return fmt.Errorf("npu: program: %w", err)
+	}
+	q := Program{Name: in.Name, Instance: in.Instance, Args: in.Args}
+	for _, l := range in.Launches {
+		o, err := op.Unmarshal(l.Op)
+		if err != nil {
+			return fmt.Errorf("npu: program %s, launch %q: %w", in.Name, l.Name, err)
+		}
+		launch := Launch{Name: l.Name, Op: o, Args: l.Args}
+		if l.Mapping != nil {
+			launch.Mapping = *l.Mapping
+		}
+		q.Launches = append(q.Launches, launch)
+	}
+	if err := q.Validate(); err != nil {
+		return err
+	}
+	*p = q
+	return nil
+}

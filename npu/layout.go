@@ -1,0 +1,318 @@
+package npu
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Tensor is a weight as it lies in memory: row-major, whole blocks per row.
+type Tensor struct {
+	Type  dtype.Type
+	Shape []int
+	Data  []byte // not in the Go heap: devices may read it where it lies
+}
+
+// Tensors looks up weights by name: a checkpoint, and the tables computed for it.
+type Tensors interface {
+	Tensor(name string) (Tensor, error)
+}
+
+// Source is where a Const buffer's bytes come from: a layout over named tensors.
+type Source struct {
+	Layout Layout
+	From   Tensors
+}
+
+// Layout is an expression over checkpoint tensors, written as a call: "interleave(a.weight, b.weight)". It says how a program wants a weight
+// to lie, and is all that a device needs to make it, once, and to share it between the programs that ask for the same.
+//
+//	NAME                    the tensor itself
+//	transpose(x)            [r c] to [c r]
+//	rows(x, from, to)       rows from to to, to not included
+//	pad(x, r, c)            zeros below and to the right, up to [r c]
+//	interleave(x, y)        row 0 of x, row 0 of y, row 1 of x, ...
+//	stack(x, y, ...)        the rows of x, then those of y, ...
+//	repeat(x, n)            every row n times side by side: [r c] to [r n*c]
+//	zeros(r, c)             zeros
+//
+// Vectors count as one row where rows are meant.
+type Layout struct {
+	Op      string   // "" for a tensor
+	Name    string   // of the tensor
+	Args    []Layout // operands
+	Numbers []int    // numbers after the operands
+}
+
+// T is the layout of a tensor as it is.
+func T(name string) Layout { return Layout{Name: name} }
+
+// Identity reports whether the layout is a tensor as it is, and which.
+func (l Layout) Identity() (name string, ok bool) { return l.Name, l.Op == "" }
+
+// layoutOps gives the number of operands (-1: one or more) and of numbers of each operation.
+var layoutOps = map[string]struct{ args, numbers int }{
+	"transpose":  {1, 0},
+	"rows":       {1, 2},
+	"pad":        {1, 2},
+	"interleave": {2, 0},
+	"stack":      {-1, 0},
+	"repeat":     {1, 1},
+	"zeros":      {0, 2},
+}
+
+// String is the layout in the form that ParseLayout reads.
+func (l Layout) String() string {
+	if l.Op == "" {
+		return l.Name
+	}
+	var parts []string
+	for _, a := range l.Args {
+		parts = append(parts, a.String())
+	}
+	for _, n := range l.Numbers {
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return l.Op + "(" + strings.Join(parts, ", ") + ")"
+}
+
+// maxLayoutDepth bounds nesting in layouts read from files; real ones nest two or three deep.
+const maxLayoutDepth = 16
+
+// ParseLayout reads a layout.
+func ParseLayout(s string) (Layout, error) {
+	l, rest, err := parseLayout(strings.TrimSpace(s), 0)
+	if err == nil && rest != "" {
+		err = fmt.Errorf("unexpected %q after it", rest)
+	}
+	if err != nil {
+		return Layout{}, fmt.Errorf("npu: layout %q: %w", s, err)
+	}
+	return l, nil
+}
+
+func parseLayout(s string, depth int) (l Layout, rest string, err error) {
+	if depth > maxLayoutDepth {
+		return l, "", fmt.Errorf("nested deeper than %d", maxLayoutDepth)
+	}
+	end := strings.IndexAny(s, "(), ")
+	if end < 0 {
+		end = len(s)
+	}
+	word, rest := s[:end], strings.TrimLeft(s[end:], " ")
+	if word == "" {
+		return l, "", fmt.Errorf("expected a tensor's name or an operation at %q", s)
+	}
+	if !strings.HasPrefix(rest, "(") {
+		return T(word), rest, nil
+	}
+	want, ok := layoutOps[word]
+	if !ok {
+		return l, "", fmt.Errorf("unknown operation %q", word)
+	}
+	l.Op = word
+	rest = strings.TrimLeft(rest[1:], " ")
+	for !strings.HasPrefix(rest, ")") {
+		if want.args >= 0 && len(l.Args) == want.args {
+			var n int
+			end := strings.IndexAny(rest, "), ")
+			if end < 0 {
+				return l, "", fmt.Errorf("missing )")
+			}
+			if n, err = strconv.Atoi(rest[:end]); err != nil || n < 0 || n > 1<<31 {
+				return l, "", fmt.Errorf("%s: %q is not a number in range", word, rest[:end])
+			}
+			l.Numbers = append(l.Numbers, n)
+			rest = rest[end:]
+		} else {
+			var a Layout
+			if a, rest, err = parseLayout(rest, depth+1); err != nil {
+				return l, "", err
+			}
+			l.Args = append(l.Args, a)
+		}
+		rest = strings.TrimLeft(rest, " ")
+		if strings.HasPrefix(rest, ",") {
+			rest = strings.TrimLeft(rest[1:], " ")
+		} else if !strings.HasPrefix(rest, ")") {
+			return l, "", fmt.Errorf("expected , or ) at %q", rest)
+		}
+	}
+	if want.args >= 0 && len(l.Args) != want.args || want.args < 0 && len(l.Args) == 0 || len(l.Numbers) != want.numbers {
+		return l, "", fmt.Errorf("%s has %d operands and %d numbers: that is not how it is written", word, len(l.Args), len(l.Numbers))
+	}
+	return l, strings.TrimLeft(rest[1:], " "), nil
+}
+
+// MarshalText writes the layout as text.
+func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (l *Layout) UnmarshalText(b []byte) (err error) {
+	*l, err = ParseLayout(string(b))
+	return err
+}
+
+// Stat gives the type and shape of the weight that the source describes, without making it.
+func (s Source) Stat() (dtype.Type, []int, error) {
+	m, err := s.whole()
+	return m.typ, m.shape, err
+}
+
+// Materialize writes the weight that the source describes to dst, which has room for exactly its bytes (see Stat). All tensors of a layout have one
+// type; transpose, column padding and repeat want a plain one.
+func (s Source) Materialize(dst []byte) error {
+	m, err := s.whole()
+	if err != nil {
+		return err
+	}
+	if len(dst) != m.rows()*m.rowBytes() {
+		return fmt.Errorf("npu: layout %s needs %d bytes, got room for %d", s.Layout, m.rows()*m.rowBytes(), len(dst))
+	}
+	for r := range m.rows() {
+		m.row(dst[r*m.rowBytes():][:m.rowBytes()], r)
+	}
+	return nil
+}
+
+// matrix is a weight that is made row by row. Rows are independent of each other, so nothing is held but the result.
+type matrix struct {
+	typ   dtype.Type
+	shape []int
+	row   func(dst []byte, r int)
+}
+
+func (m matrix) cols() int     { return m.shape[len(m.shape)-1] }
+func (m matrix) rowBytes() int { return m.typ.Bytes(m.cols()) }
+
+func (m matrix) rows() int {
+	n := 1
+	for _, d := range m.shape[:len(m.shape)-1] {
+		n *= d
+	}
+	return n
+}
+
+// whole is the matrix of the whole layout, which must have a type.
+func (s Source) whole() (matrix, error) {
+	m, err := s.matrix(s.Layout)
+	if err == nil && m.typ == dtype.Invalid {
+		err = fmt.Errorf("npu: layout %s: nothing but zeros has no element type; stack it with a tensor", s.Layout)
+	}
+	return m, err
+}
+
+func (s Source) matrix(l Layout) (matrix, error) {
+	bad := func(format string, args ...any) (matrix, error) {
+		return matrix{}, fmt.Errorf("npu: layout %s: %s", l, fmt.Sprintf(format, args...))
+	}
+	if l.Op == "" {
+		t, err := s.From.Tensor(l.Name)
+		if err != nil {
+			return matrix{}, err
+		}
+		m := matrix{typ: t.Type, shape: t.Shape}
+		if len(t.Shape) == 0 || len(t.Data) != m.rows()*m.rowBytes() {
+			return bad("%d bytes are not a tensor of %s %v", len(t.Data), t.Type, t.Shape)
+		}
+		n := m.rowBytes()
+		m.row = func(dst []byte, r int) { copy(dst, t.Data[r*n:][:n]) }
+		return m, nil
+	}
+	args := make([]matrix, len(l.Args))
+	for i, a := range l.Args {
+		var err error
+		if args[i], err = s.matrix(a); err != nil {
+			return matrix{}, err
+		}
+	}
+	for i := range args {
+		if args[i].typ == dtype.Invalid { // zeros are of the type of what they stand beside
+			for _, b := range args {
+				args[i].typ = max(args[i].typ, b.typ)
+			}
+		}
+		if args[i].typ != args[0].typ && args[0].typ != dtype.Invalid {
+			return bad("%s and %s do not go together", args[0].typ, args[i].typ)
+		}
+		if args[i].typ.Quantized() && (l.Op == "transpose" || l.Op == "repeat" || l.Op == "pad" && l.Numbers[1] != args[i].cols()) {
+			return bad("it cuts through the blocks of %s", args[i].typ)
+		}
+	}
+	switch l.Op {
+	case "zeros":
+		if l.Numbers[0] < 1 || l.Numbers[1] < 1 || l.Numbers[0] > (1<<40)/l.Numbers[1] {
+			return bad("the shape is out of range")
+		}
+		return matrix{dtype.Invalid, l.Numbers, func(dst []byte, r int) { clear(dst) }}, nil
+	case "transpose":
+		x := args[0]
+		size, n := x.typ.Bytes(1), x.rowBytes()
+		if len(x.shape) != 2 {
+			return bad("the operand has %d dimensions, want 2", len(x.shape))
+		}
+		all := make([]byte, x.rows()*n)
+		for r := range x.rows() {
+			x.row(all[r*n:][:n], r)
+		}
+		return matrix{x.typ, []int{x.shape[1], x.shape[0]}, func(dst []byte, c int) {
+			for r := range x.shape[0] {
+				copy(dst[r*size:][:size], all[r*n+c*size:][:size])
+			}
+		}}, nil
+	case "rows":
+		x, from, to := args[0], l.Numbers[0], l.Numbers[1]
+		if from >= to || to > x.rows() {
+			return bad("the operand has %d rows", x.rows())
+		}
+		return matrix{x.typ, []int{to - from, x.cols()}, func(dst []byte, r int) { x.row(dst, from+r) }}, nil
+	case "pad":
+		x := args[0]
+		if l.Numbers[0] < x.rows() || l.Numbers[1] < x.cols() {
+			return bad("the operand is larger: [%d %d]", x.rows(), x.cols())
+		}
+		return matrix{x.typ, []int{l.Numbers[0], l.Numbers[1]}, func(dst []byte, r int) {
+			clear(dst)
+			if r < x.rows() {
+				x.row(dst[:x.rowBytes()], r)
+			}
+		}}, nil
+	case "interleave":
+		x, y := args[0], args[1]
+		if x.rows() != y.rows() || x.cols() != y.cols() {
+			return bad("the operands differ: %v and %v", x.shape, y.shape)
+		}
+		return matrix{x.typ, []int{2 * x.rows(), x.cols()}, func(dst []byte, r int) { args[r%2].row(dst, r/2) }}, nil
+	case "stack":
+		var end []int
+		rows := 0
+		for _, x := range args {
+			if x.cols() != args[0].cols() {
+				return bad("the operands' rows differ: %d and %d elements", args[0].cols(), x.cols())
+			}
+			rows += x.rows()
+			end = append(end, rows)
+		}
+		return matrix{args[0].typ, []int{rows, args[0].cols()}, func(dst []byte, r int) {
+			i := 0
+			for r >= end[i] {
+				i++
+			}
+			args[i].row(dst, r-(end[i]-args[i].rows()))
+		}}, nil
+	case "repeat":
+		x, n := args[0], l.Numbers[0]
+		if n < 1 {
+			return bad("%d times", n)
+		}
+		return matrix{x.typ, []int{x.rows(), n * x.cols()}, func(dst []byte, r int) {
+			x.row(dst[:x.rowBytes()], r)
+			for i := 1; i < n; i++ {
+				copy(dst[i*x.rowBytes():], dst[:x.rowBytes()])
+			}
+		}}, nil
+	}
+	return bad("unknown operation")
+}

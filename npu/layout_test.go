@@ -1,0 +1,110 @@
+package npu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// small is a set of I16 matrices whose element at row r, column c is base + 10 r + c.
+type small map[string]struct{ base, rows, cols int }
+
+func (s small) Tensor(name string) (Tensor, error) {
+	m, ok := s[name]
+	if !ok {
+		return Tensor{}, fmt.Errorf("no tensor %q", name)
+	}
+	t := Tensor{Type: dtype.I16, Shape: []int{m.rows, m.cols}}
+	for r := range m.rows {
+		for c := range m.cols {
+			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(m.base+10*r+c))
+		}
+	}
+	if m.rows == 1 {
+		t.Shape = t.Shape[1:]
+	}
+	return t, nil
+}
+
+var matrices = small{"a": {0, 2, 3}, "b": {100, 2, 3}, "v": {200, 1, 3}}
+
+func TestLayoutMaterialize(t *testing.T) {
+	for _, tc := range []struct {
+		layout string
+		shape  []int
+		want   []int
+	}{
+		{"a", []int{2, 3}, []int{0, 1, 2, 10, 11, 12}},
+		{"v", []int{3}, []int{200, 201, 202}},
+		{"transpose(a)", []int{3, 2}, []int{0, 10, 1, 11, 2, 12}},
+		{"rows(a, 1, 2)", []int{1, 3}, []int{10, 11, 12}},
+		{"pad(a, 3, 4)", []int{3, 4}, []int{0, 1, 2, 0, 10, 11, 12, 0, 0, 0, 0, 0}},
+		{"interleave(a, b)", []int{4, 3}, []int{0, 1, 2, 100, 101, 102, 10, 11, 12, 110, 111, 112}},
+		{"stack(zeros(1, 3), v)", []int{2, 3}, []int{0, 0, 0, 200, 201, 202}},
+		{"stack(v, zeros(1, 3), a)", []int{4, 3}, []int{200, 201, 202, 0, 0, 0, 0, 1, 2, 10, 11, 12}},
+		{"repeat(a, 2)", []int{2, 6}, []int{0, 1, 2, 0, 1, 2, 10, 11, 12, 10, 11, 12}},
+		{"pad(transpose(rows(a, 0, 1)), 4, 1)", []int{4, 1}, []int{0, 1, 2, 0}},
+	} {
+		l, err := ParseLayout(tc.layout)
+		if err != nil {
+			t.Errorf("%s: %v", tc.layout, err)
+			continue
+		}
+		if l.String() != tc.layout {
+			t.Errorf("%s: written back as %s", tc.layout, l)
+		}
+		src := Source{l, matrices}
+		typ, shape, err := src.Stat()
+		if err != nil || typ != dtype.I16 || !slices.Equal(shape, tc.shape) {
+			t.Errorf("%s: Stat = %v %v %v, want I16 %v", tc.layout, typ, shape, err, tc.shape)
+			continue
+		}
+		dst := make([]byte, 2*len(tc.want))
+		if err := src.Materialize(dst); err != nil {
+			t.Errorf("%s: %v", tc.layout, err)
+		}
+		var got []int
+		for i := 0; i < len(dst); i += 2 {
+			got = append(got, int(binary.LittleEndian.Uint16(dst[i:])))
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s = %v, want %v", tc.layout, got, tc.want)
+		}
+	}
+}
+
+func TestLayoutErrors(t *testing.T) {
+	for layout, want := range map[string]string{
+		"":                                         "expected a tensor",
+		"spin(a)":                                  "unknown operation",
+		"rows(a, 1)":                               "not how it is written",
+		"rows(a, 1, x)":                            "not a number",
+		"transpose(a, b)":                          "not a number",
+		"transpose(a":                              "expected , or )",
+		"stack()":                                  "not how it is written",
+		"a)":                                       "unexpected",
+		strings.Repeat("transpose(", 40):           "nested deeper",
+		"rows(a, 1, 3)":                            "has 2 rows",
+		"pad(a, 1, 3)":                             "is larger",
+		"interleave(a, v)":                         "differ",
+		"stack(a, transpose(a))":                   "rows differ",
+		"zeros(2, 2)":                              "no element type",
+		"transpose(zeros(3000000, 4000000000))":    "not a number in range",
+		"stack(a, zeros(2000000000, 2000000000))":  "out of range",
+		"nowhere":                                  `no tensor "nowhere"`,
+		"repeat(a, 0)":                             "0 times",
+		"transpose(stack(a, zeros(1, 3), zeros)))": "unexpected",
+	} {
+		l, err := ParseLayout(layout)
+		if err == nil {
+			_, _, err = Source{l, matrices}.Stat()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one about %q", layout, err, want)
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package npu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Kind is what an argument is for. The runtime derives every transfer and sync from it.
+type Kind uint8
+
+const (
+	In      Kind = iota // written by the host or by another program before each run
+	Out                 // written by the program, read by the host or by another program
+	Const               // weights and tables: written once
+	State               // updated in place and kept across runs, one per session: the KV cache
+	Scratch             // written and read inside the program only; may be unused (real artefacts have dead arguments)
+)
+
+var kindNames = [...]string{In: "in", Out: "out", Const: "const", State: "state", Scratch: "scratch"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// MarshalText writes the kind as a word.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (k *Kind) UnmarshalText(b []byte) error {
+	i := slices.Index(kindNames[:], string(b))
+	if i < 0 {
+		return fmt.Errorf("npu: unknown kind %q, want one of %v", b, kindNames)
+	}
+	*k = Kind(i)
+	return nil
+}
+
+// Arg is an argument of a program. Its index in Program.Args is its index on the device.
+type Arg struct {
+	Name  string     `json:"name"`
+	Kind  Kind       `json:"kind"`
+	Type  dtype.Type `json:"type"`
+	Shape []int      `json:"shape"` // dimensions, possibly symbolic (op.Rows, ...)
+
+	// ScratchRows is how many leading rows of a Const argument the program writes before it reads them. One real artefact packs a
+	// scratch row in front of a norm weight; everywhere else it is 0.
+	ScratchRows int `json:"scratch_rows,omitempty"`
+}
+
+// View is an argument, or a part of one: rows of Shape[1:] elements that lie Stride elements apart, from Offset on. The zero Stride means
+// that rows follow each other without a gap.
+type View struct {
+	Arg    int   `json:"arg"`
+	Offset int   `json:"offset,omitempty"` // elements
+	Shape  []int `json:"shape,omitempty"`  // nil means the argument's own
+	Stride int   `json:"stride,omitempty"` // elements from row to row
+}
+
+// Launch is one op bound to a program's arguments.
+type Launch struct {
+	Name    string // names the op's output: "attn.q_rope"; with the run's name before it, the oracle's tap name
+	Op      op.Op
+	Args    []View  // one for each of the op's operands, in order
+	Mapping Mapping // how it lies on the array; a software device does not look at it
+}
+
+// Mapping is how a launch lies on a spatial array. The virtual device checks it, the real one finds artefacts by it.
+type Mapping struct {
+	Variant string `json:"variant,omitempty"` // kernel variant
+	Tile    []int  `json:"tile,omitempty"`    // tile sizes, in the kernel's own order
+	Herd    []int  `json:"herd,omitempty"`    // columns and rows of cores
+	Layout  string `json:"layout,omitempty"`
+}
+
+// Program is a list of launches merged into one dispatch. Make it with [NewProgram] and its methods, which check as they go; the first mistake
+// is kept and returned by Err. A program is not changed after it has been loaded, and is then safe for concurrent use.
+type Program struct {
+	Name     string
+	Instance string // the kernel's name inside an artefact, where it differs from Name
+	Args     []Arg
+	Launches []Launch
+
+	err error
+}
+
+// NewProgram starts a program.
+func NewProgram(name string) *Program {
+	p := &Program{Name: name}
+	if name == "" {
+		p.fail(errors.New("npu: a program needs a name"))
+	}
+	return p
+}
+
+// Ref is a view of an argument, to be passed to [Program.Launch].
+type Ref struct {
+	p    *Program
+	view View
+}
+
+// In, Out, Const, State and Scratch add an argument. Its position is its index on the device.
+func (p *Program) In(name string, t dtype.Type, shape ...int) Ref {
+	return p.Arg(In, name, t, shape...)
+}
+
+// Out adds an argument that the program writes for others to read.
+func (p *Program) Out(name string, t dtype.Type, shape ...int) Ref {
+	return p.Arg(Out, name, t, shape...)
+}
+
+// Const adds a weight or table.
+func (p *Program) Const(name string, t dtype.Type, shape ...int) Ref {
+	return p.Arg(Const, name, t, shape...)
+}
+
+// State adds an argument that lives with a session.
+func (p *Program) State(name string, t dtype.Type, shape ...int) Ref {
+	return p.Arg(State, name, t, shape...)
+}
+
+// Scratch adds an argument for values between launches. It need not be used.
+func (p *Program) Scratch(name string, t dtype.Type, shape ...int) Ref {
+	return p.Arg(Scratch, name, t, shape...)
+}
+
+// Arg adds an argument of any kind.
+func (p *Program) Arg(kind Kind, name string, t dtype.Type, shape ...int) Ref {
+	p.Args = append(p.Args, Arg{Name: name, Kind: kind, Type: t, Shape: slices.Clone(shape)})
+	p.fail(p.checkArg(len(p.Args) - 1))
+	return Ref{p: p, view: View{Arg: len(p.Args) - 1}}
+}
+
+// WithScratchRows says that the program writes the first n rows of a Const argument before it reads them (see Arg.ScratchRows).
+func (r Ref) WithScratchRows(n int) Ref {
+	r.p.Args[r.view.Arg].ScratchRows = n
+	r.p.fail(r.p.checkArg(r.view.Arg))
+	return r
+}
+
+// Rows is the view of rows from to from+n.
+func (r Ref) Rows(from, n int) Ref {
+	shape, stride := r.p.viewShape(r.view)
+	if len(shape) < 1 || from < 0 || n <= 0 || shape[0] < 0 || from > shape[0]-n {
+		r.p.fail(fmt.Errorf("npu: program %s: rows %d to %d are outside argument %q, which is %s", r.p.Name, from, from+n,
+			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
+		return r
+	}
+	v := r.view
+	v.Offset += from * stride
+	v.Shape = append([]int{n}, shape[1:]...)
+	return Ref{r.p, v}
+}
+
+// Every is the view of every n-th row, starting at row from: the gate and the up rows of an interleaved matrix are Every(0, 2) and Every(1, 2).
+func (r Ref) Every(from, n int) Ref {
+	shape, stride := r.p.viewShape(r.view)
+	if len(shape) != 2 || from < 0 || n <= 0 || from >= n || shape[0] < 0 || shape[0]%n != 0 {
+		r.p.fail(fmt.Errorf("npu: program %s: cannot take every %d rows from row %d on of argument %q, which is %s", r.p.Name, n, from,
+			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
+		return r
+	}
+	v := r.view
+	v.Offset += from * stride
+	v.Shape = []int{shape[0] / n, shape[1]}
+	v.Stride = n * stride
+	return Ref{r.p, v}
+}
+
+// Cols is the view of columns from to from+n of every row.
+func (r Ref) Cols(from, n int) Ref {
+	shape, stride := r.p.viewShape(r.view)
+	if len(shape) != 2 || from < 0 || n <= 0 || from > shape[1]-n {
+		r.p.fail(fmt.Errorf("npu: program %s: columns %d to %d are outside argument %q, which is %s", r.p.Name, from, from+n,
+			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
+		return r
+	}
+	v := r.view
+	v.Offset += from
+	v.Shape = []int{shape[0], n}
+	v.Stride = stride
+	return Ref{r.p, v}
+}
+
+// As is the same elements under another shape: an artefact's flat [S*emb] output as [S, emb].
+func (r Ref) As(shape ...int) Ref {
+	old, stride := r.p.viewShape(r.view)
+	var all op.Size
+	all.Rows, all.Picks, all.Capacity = 1, 1, 1
+	if len(old) > 1 && stride != all.Elements(old[1:]) || all.Elements(old) != all.Elements(shape) || symbols(old) != symbols(shape) {
+		r.p.fail(fmt.Errorf("npu: program %s: argument %q, which is %s, cannot be seen as %s", r.p.Name,
+			r.p.Args[r.view.Arg].Name, op.ShapeString(old), op.ShapeString(shape)))
+		return r
+	}
+	v := r.view
+	v.Shape = slices.Clone(shape)
+	v.Stride = 0
+	return Ref{r.p, v}
+}
+
+// symbols counts the symbolic dimensions of each sort.
+func symbols(shape []int) (n [3]int) {
+	for _, d := range shape {
+		if d < 0 && d >= op.Capacity {
+			n[-d-1]++
+		}
+	}
+	return n
+}
+
+// Launch adds a launch of o over the arguments, one for each of its operands in order.
+func (p *Program) Launch(name string, o op.Op, args ...Ref) {
+	l := Launch{Name: name, Op: o}
+	for _, a := range args {
+		if a.p != p {
+			p.fail(fmt.Errorf("npu: program %s, launch %q: an argument belongs to another program", p.Name, name))
+			return
+		}
+		l.Args = append(l.Args, a.view)
+	}
+	p.Launches = append(p.Launches, l)
+	p.fail(p.checkLaunch(len(p.Launches) - 1))
+}
+
+// Map sets how the last launch lies on the array.
+func (p *Program) Map(m Mapping) {
+	if n := len(p.Launches); n > 0 {
+		p.Launches[n-1].Mapping = m
+	}
+}
+
+// Err is the first mistake made in building the program, including what only shows at its end: outputs that nothing writes.
+func (p *Program) Err() error {
+	if p.err != nil {
+		return p.err
+	}
+	return p.Validate()
+}
+
+func (p *Program) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// Shape is the shape of a launch's i-th argument as the launch sees it, and the distance from row to row in elements (0 for a single dimension).
+func (p *Program) Shape(v View) (shape []int, stride int) { return p.viewShape(v) }
+
+func (p *Program) viewShape(v View) (shape []int, stride int) {
+	shape = v.Shape
+	if shape == nil {
+		shape = p.Args[v.Arg].Shape
+	}
+	stride = v.Stride
+	if stride == 0 && len(shape) > 1 {
+		stride = 1
+		for _, d := range shape[1:] {
+			stride *= d // a symbol here (capacity) makes it negative: such arguments are only seen whole
+		}
+	}
+	return shape, stride
+}

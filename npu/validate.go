@@ -1,0 +1,240 @@
+package npu
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/npu/op"
+)
+
+// ArgError says which argument of which launch of which program is wrong.
+type ArgError struct {
+	Program string
+	Launch  string // "" when the argument itself is wrong
+	Arg     string
+	Reason  string
+}
+
+func (e *ArgError) Error() string {
+	if e.Launch == "" {
+		return fmt.Sprintf("npu: program %s, argument %q: %s", e.Program, e.Arg, e.Reason)
+	}
+	return fmt.Sprintf("npu: program %s, launch %q, argument %q: %s", e.Program, e.Launch, e.Arg, e.Reason)
+}
+
+// Validate checks a whole program: arguments, launches in order, outputs written. Programs read from files are checked with it; programs
+// built with [NewProgram] have been checked step by step.
+func (p *Program) Validate() error {
+	if p.Name == "" {
+		return fmt.Errorf("npu: a program needs a name")
+	}
+	for i := range p.Args {
+		if err := p.checkArg(i); err != nil {
+			return err
+		}
+	}
+	for i := range p.Launches {
+		if err := p.checkLaunch(i); err != nil {
+			return err
+		}
+	}
+	for i, a := range p.Args {
+		if a.Kind == Out && !p.writtenBefore(len(p.Launches), View{Arg: i}) {
+			return &ArgError{p.Name, "", a.Name, "it is an output, but no launch writes all of it"}
+		}
+	}
+	return nil
+}
+
+func (p *Program) checkArg(i int) error {
+	a := p.Args[i]
+	bad := func(format string, args ...any) error {
+		return &ArgError{p.Name, "", a.Name, fmt.Sprintf(format, args...)}
+	}
+	if a.Name == "" {
+		return bad("argument %d needs a name", i)
+	}
+	if slices.ContainsFunc(p.Args[:i], func(b Arg) bool { return b.Name == a.Name }) {
+		return bad("another argument has this name")
+	}
+	if int(a.Kind) >= len(kindNames) {
+		return bad("unknown kind %d", a.Kind)
+	}
+	if !a.Type.Valid() {
+		return bad("it has no element type")
+	}
+	if len(a.Shape) == 0 || len(a.Shape) > 4 {
+		return bad("it has %d dimensions, want 1 to 4", len(a.Shape))
+	}
+	elements := 1
+	for _, d := range a.Shape {
+		switch {
+		case d == op.Rows || d == op.Picks || d == op.Capacity:
+		case d <= 0 || d > 1<<32 || elements > (1<<48)/d:
+			return bad("shape %s: dimension %d is out of range", op.ShapeString(a.Shape), d)
+		default:
+			elements *= d
+		}
+	}
+	if block, _ := a.Type.Block(); a.Shape[len(a.Shape)-1]%block != 0 {
+		return bad("shape %s: rows of %s are whole blocks of %d elements", op.ShapeString(a.Shape), a.Type, block)
+	}
+	if a.ScratchRows != 0 && (a.Kind != Const || a.ScratchRows < 0 || a.ScratchRows >= a.Shape[0]) {
+		return bad("it has %d scratch rows: only a const argument can, and fewer than its rows", a.ScratchRows)
+	}
+	return nil
+}
+
+func (p *Program) checkLaunch(i int) error {
+	l := p.Launches[i]
+	if l.Name == "" {
+		return fmt.Errorf("npu: program %s: launch %d needs a name", p.Name, i)
+	}
+	if slices.ContainsFunc(p.Launches[:i], func(m Launch) bool { return m.Name == l.Name }) {
+		return fmt.Errorf("npu: program %s: two launches are named %q", p.Name, l.Name)
+	}
+	if l.Op == nil {
+		return fmt.Errorf("npu: program %s, launch %q: it has no op", p.Name, l.Name)
+	}
+	if err := l.Op.Validate(); err != nil {
+		return fmt.Errorf("npu: program %s, launch %q: %w", p.Name, l.Name, err)
+	}
+	operands := l.Op.Operands()
+	if len(operands) != len(l.Args) {
+		return fmt.Errorf("npu: program %s, launch %q: %s takes %d arguments, got %d", p.Name, l.Name, l.Op.Kind(), len(operands), len(l.Args))
+	}
+	for j, operand := range operands {
+		if err := p.checkOperand(i, operand, l.Args[j]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOperand holds one argument of launch i to the operand of its op.
+func (p *Program) checkOperand(i int, operand op.Operand, v View) error {
+	if v.Arg < 0 || v.Arg >= len(p.Args) {
+		return fmt.Errorf("npu: program %s, launch %q: argument %d does not exist", p.Name, p.Launches[i].Name, v.Arg)
+	}
+	a := p.Args[v.Arg]
+	bad := func(format string, args ...any) error {
+		return &ArgError{p.Name, p.Launches[i].Name, a.Name, fmt.Sprintf(format, args...)}
+	}
+	if err := p.checkView(v); err != nil {
+		return bad("%v", err)
+	}
+	shape, _ := p.viewShape(v)
+	if !sameShape(shape, operand.Shape) {
+		return bad("it is %s, %s wants %s as %s", op.ShapeString(shape), p.Launches[i].Op.Kind(), op.ShapeString(operand.Shape), operand.Name)
+	}
+	if !slices.Contains(operand.Types, a.Type) {
+		return bad("it is %s, %s takes %v as %s", a.Type, p.Launches[i].Op.Kind(), operand.Types, operand.Name)
+	}
+	if operand.Write {
+		switch {
+		case a.Kind == In:
+			return bad("it is an input and cannot be written")
+		case a.Kind == Const && !p.inScratchRows(v):
+			return bad("it is const and cannot be written")
+		}
+	}
+	if operand.Read && (a.Kind == Out || a.Kind == Scratch || a.Kind == Const && p.inScratchRows(v)) && !p.writtenBefore(i, v) {
+		return bad("it is read here before any launch has written it")
+	}
+	return nil
+}
+
+// checkView reports a view that reaches outside its argument.
+func (p *Program) checkView(v View) error {
+	if v.Offset == 0 && v.Shape == nil && v.Stride == 0 {
+		return nil
+	}
+	a := p.Args[v.Arg]
+	shape, stride := p.viewShape(v)
+	if a.Type.Quantized() {
+		if block, _ := a.Type.Block(); v.Offset%block != 0 || stride%block != 0 {
+			return fmt.Errorf("a view cuts through a block of %s", a.Type)
+		}
+	}
+	if len(shape) == 0 || v.Offset < 0 || stride < 0 || v.Stride != 0 && len(shape) != 2 {
+		return fmt.Errorf("the view (offset %d, shape %s, stride %d) is malformed", v.Offset, op.ShapeString(shape), v.Stride)
+	}
+	// With symbols taken as one row the test is right for column views and for views without a symbol, the only ones that builders make.
+	one := op.Size{Rows: 1, Picks: 1, Capacity: 1}
+	for _, d := range shape {
+		if one.Resolve(d) <= 0 {
+			return fmt.Errorf("the view %s has a dimension that is not positive", op.ShapeString(shape))
+		}
+	}
+	last := one.Elements(shape) - 1
+	if len(shape) > 1 {
+		last = (one.Resolve(shape[0])-1)*stride + one.Elements(shape[1:]) - 1
+	}
+	if symbols(shape) != symbols(a.Shape) || v.Offset+last >= one.Elements(a.Shape) || v.Stride != 0 && stride < one.Elements(shape[1:]) {
+		return fmt.Errorf("the view (offset %d, shape %s, stride %d) reaches outside it: it is %s", v.Offset, op.ShapeString(shape), stride,
+			op.ShapeString(a.Shape))
+	}
+	return nil
+}
+
+// sameShape compares shapes; leading ones do not count, so that a vector can stand for a matrix of one row.
+func sameShape(a, b []int) bool {
+	for len(a) > 1 && a[0] == 1 {
+		a = a[1:]
+	}
+	for len(b) > 1 && b[0] == 1 {
+		b = b[1:]
+	}
+	return slices.Equal(a, b)
+}
+
+func (p *Program) inScratchRows(v View) bool {
+	a := p.Args[v.Arg]
+	if a.ScratchRows == 0 {
+		return false
+	}
+	row := (op.Size{}).Elements(a.Shape[1:])
+	shape, _ := p.viewShape(v)
+	return v.Stride == 0 && v.Offset+(op.Size{}).Elements(shape) <= a.ScratchRows*row
+}
+
+// writtenBefore reports whether launches before i have written all of v: one launch that wrote the whole argument or the very same view, or
+// several whose contiguous pieces cover it.
+func (p *Program) writtenBefore(i int, v View) bool {
+	type piece struct{ from, to int }
+	var pieces []piece
+	one := op.Size{Rows: 1, Picks: 1, Capacity: 1}
+	extent := func(v View) (piece, bool) {
+		shape, stride := p.viewShape(v)
+		contiguous := len(shape) < 2 || stride == one.Elements(shape[1:])
+		// A column view of a matrix whose rows are symbolic is contiguous only in the one row that stands for all.
+		contiguous = contiguous || symbols(shape) != [3]int{}
+		return piece{v.Offset, v.Offset + one.Elements(shape)}, contiguous
+	}
+	for _, l := range p.Launches[:i] {
+		for j, operand := range l.Op.Operands() {
+			if !operand.Write || j >= len(l.Args) || l.Args[j].Arg != v.Arg {
+				continue
+			}
+			w := l.Args[j]
+			if w.Offset == 0 && w.Shape == nil || w.Offset == v.Offset && slices.Equal(w.Shape, v.Shape) && w.Stride == v.Stride {
+				return true
+			}
+			if e, ok := extent(w); ok {
+				pieces = append(pieces, e)
+			}
+		}
+	}
+	want, ok := extent(v)
+	if !ok { // a strided view lies inside the interval from its first to its last element
+		shape, stride := p.viewShape(v)
+		want = piece{v.Offset, v.Offset + (shape[0]-1)*stride + one.Elements(shape[1:])}
+	}
+	slices.SortFunc(pieces, func(a, b piece) int { return a.from - b.from })
+	for _, e := range pieces {
+		if e.from <= want.from && e.to > want.from {
+			want.from = e.to
+		}
+	}
+	return want.from >= want.to
+}
