@@ -1,0 +1,167 @@
+package npu
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// decodeFFN is the real artefact o_gemv_ffn of Llama-3.2-1B: 15 arguments, of which seven are dead on the chip, a const whose row 0 is
+// scratch, and gate and up interleaved row by row. Written as single ops it fills some of the dead arguments with the values between.
+func decodeFFN() *Program {
+	const emb, q, hid = 2048, 2048, 8192
+	p := NewProgram("o_gemv_ffn")
+	wo := p.Const("wo", dtype.BF16, emb, q)
+	attn := p.In("attn", dtype.BF16, q)
+	proj := p.Scratch("dead2", dtype.BF16, emb)
+	x := p.In("x", dtype.BF16, emb)
+	p.Scratch("dead4", dtype.BF16, emb)
+	normed := p.Scratch("dead5", dtype.BF16, emb)
+	packed := p.Const("packed", dtype.BF16, 2, emb).WithScratchRows(1)
+	gateUp := p.Const("gate_up", dtype.BF16, 2*hid, emb)
+	gate := p.Scratch("dead8", dtype.BF16, hid)
+	p.Scratch("dead9", dtype.BF16, hid, emb)
+	up := p.Scratch("dead10", dtype.BF16, hid)
+	act := p.Scratch("swiglu", dtype.BF16, hid)
+	wdown := p.Const("wdown", dtype.BF16, emb, hid)
+	down := p.Scratch("dead13", dtype.BF16, emb)
+	y := p.Out("y", dtype.BF16, emb)
+
+	sum, norm := packed.Rows(0, 1), packed.Rows(1, 1)
+	p.Launch("attn.o", op.MatMul{M: 1, K: q, N: emb, TransB: true}, attn, wo, proj)
+	p.Launch("attn.residual", op.Add{Rows: 1, Width: emb}, proj, x, sum)
+	p.Launch("ffn.norm", op.RMSNorm{Rows: 1, Width: emb, Eps: 1e-5}, sum, norm, normed)
+	p.Launch("ffn.gate", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(0, 2), gate)
+	p.Launch("ffn.up", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(1, 2), up)
+	p.Launch("ffn.act", op.SiLUMul{Rows: 1, Width: hid}, gate, up, act)
+	p.Launch("ffn.down", op.MatMul{M: 1, K: hid, N: emb, TransB: true}, act, wdown, down)
+	p.Launch("ffn.residual", op.Add{Rows: 1, Width: emb}, down, sum, y)
+	return p
+}
+
+// biasProgram is part of the real artefact rms_qkv_bias_rope of Qwen2.5-0.5B: the projection is padded to 1024 columns and the bias launch
+// drops the padding.
+func biasProgram() *Program {
+	p := NewProgram("rms_qkv_bias_rope")
+	x := p.In("x", dtype.BF16, 2048, 896)
+	w := p.Const("wq", dtype.BF16, 896, 1024)
+	q := p.Scratch("q", dtype.BF16, 2048, 1024)
+	b := p.Const("bq", dtype.BF16, 896)
+	y := p.Out("y", dtype.BF16, 2048*896) // flat, as the artefact has it
+	p.Launch("attn.q", op.MatMul{M: 2048, K: 896, N: 1024}, x, w, q)
+	p.Launch("attn.q_bias", op.Add{Rows: 2048, Width: 896, Broadcast: true}, q.Cols(0, 896), b, y.As(2048, 896))
+	return p
+}
+
+func TestRealArtefactsAreExpressible(t *testing.T) {
+	for _, p := range []*Program{decodeFFN(), biasProgram()} {
+		if err := p.Err(); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+			continue
+		}
+		data, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Program
+		if err := json.Unmarshal(data, &back); err != nil {
+			t.Fatalf("%s: %v", p.Name, err)
+		}
+		if !reflect.DeepEqual(p, &back) {
+			t.Errorf("%s: reading back what was written gives another program", p.Name)
+		}
+	}
+}
+
+func TestProgramMistakes(t *testing.T) {
+	norm := op.RMSNorm{Rows: op.Rows, Width: 8, Eps: 1e-5}
+	for _, tc := range []struct {
+		name, want string
+		build      func(p *Program)
+	}{
+		{"shape", `argument "x": it is [rows 9], RMSNorm wants [rows 8] as x`, func(p *Program) {
+			p.Launch("n", norm, p.In("x", dtype.F32, op.Rows, 9), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
+		}},
+		{"type", `launch "n", argument "x": it is I32`, func(p *Program) {
+			p.Launch("n", norm, p.In("x", dtype.I32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
+		}},
+		{"count", "takes 3 arguments, got 2", func(p *Program) {
+			p.Launch("n", norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8))
+		}},
+		{"written input", `"x": it is an input and cannot be written`, func(p *Program) {
+			x := p.In("x", dtype.F32, op.Rows, 8)
+			p.Launch("n", norm, x, p.Const("w", dtype.F32, 8), x)
+		}},
+		{"written const", `"w": it is const`, func(p *Program) {
+			w := p.Const("w", dtype.F32, 8)
+			p.Launch("n", op.RMSNorm{Rows: 1, Width: 8}, p.In("x", dtype.F32, 1, 8), w, w)
+		}},
+		{"use before definition", `"s": it is read here before any launch has written it`, func(p *Program) {
+			p.Launch("n", norm, p.Scratch("s", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
+		}},
+		{"half defined", `"s": it is read here before`, func(p *Program) {
+			s := p.Scratch("s", dtype.F32, 2, 8)
+			x, w := p.In("x", dtype.F32, 1, 8), p.Const("w", dtype.F32, 8)
+			p.Launch("n", op.RMSNorm{Rows: 1, Width: 8}, x, w, s.Rows(0, 1))
+			p.Launch("m", op.RMSNorm{Rows: 2, Width: 8}, s, w, p.Out("y", dtype.F32, 2, 8))
+		}},
+		{"output never written", `"y": it is an output, but no launch writes all of it`, func(p *Program) { p.Out("y", dtype.F32, 8) }},
+		{"same name twice", "another argument has this name", func(p *Program) { p.In("x", dtype.F32, 8); p.In("x", dtype.F32, 8) }},
+		{"no dimension", "it has 0 dimensions", func(p *Program) { p.In("x", dtype.F32) }},
+		{"negative dimension", "out of range", func(p *Program) { p.In("x", dtype.F32, 4, -9) }},
+		{"overflow", "out of range", func(p *Program) { p.In("x", dtype.F32, 1<<31, 1<<31) }},
+		{"cut block", "whole blocks of 32", func(p *Program) { p.Const("w", dtype.Q4_0, 4, 33) }},
+		{"rows outside", "rows 1 to 3 are outside", func(p *Program) { p.In("x", dtype.F32, 2, 8).Rows(1, 2) }},
+		{"columns outside", "columns 4 to 12 are outside", func(p *Program) { p.In("x", dtype.F32, 2, 8).Cols(4, 8) }},
+		{"wrong reshape", "cannot be seen as [3 5]", func(p *Program) { p.In("x", dtype.F32, 2, 8).As(3, 5) }},
+		{"bad op", "Heads is 3, want a multiple of KVHeads (2)", func(p *Program) {
+			p.Launch("a", op.Attention{Rows: op.Rows, Heads: 3, KVHeads: 2, HeadDim: 8})
+		}},
+		{"launch name twice", `two launches are named "n"`, func(p *Program) {
+			x, w := p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8)
+			p.Launch("n", norm, x, w, p.Out("y", dtype.F32, op.Rows, 8))
+			p.Launch("n", norm, x, w, p.Out("z", dtype.F32, op.Rows, 8))
+		}},
+		{"another program's argument", "belongs to another program", func(p *Program) {
+			q := NewProgram("q")
+			p.Launch("n", norm, q.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
+		}},
+	} {
+		p := NewProgram("test")
+		tc.build(p)
+		if err := p.Err(); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want one saying %q", tc.name, err, tc.want)
+		}
+	}
+	p := NewProgram("test")
+	p.In("x", dtype.F32)
+	var arg *ArgError
+	if !errors.As(p.Err(), &arg) || arg.Program != "test" || arg.Arg != "x" {
+		t.Errorf("the error does not name program and argument: %v", p.Err())
+	}
+}
+
+func TestProgramJSONErrors(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"name":"p","args":[],"launches":[],"color":1}`:                                      "color",
+		`{"name":"","args":[],"launches":[]}`:                                                 "needs a name",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F31","shape":[1]}]}`:             "F31",
+		`{"name":"p","args":[{"name":"x","kind":"inn","type":"F32","shape":[1]}]}`:            "inn",
+		`{"name":"p","args":[],"launches":[{"name":"l","op":{"Mul":{}},"args":[]}]}`:          `unknown kind "Mul"`,
+		`{"name":"p","args":[],"launches":[{"name":"l","op":{"Add":{"Rows":-7}},"args":[]}]}`: "Rows is -7",
+		`{"name":"p","args":[{"name":"x","kind":"out","type":"F32","shape":[4]}],
+		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":7},{"arg":0}]}]}`: "argument 7 does not exist",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[4]},{"name":"y","kind":"out","type":"F32","shape":[4]}],
+		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":0,"offset":2,"shape":[4]},{"arg":1}]}]}`: "reaches outside",
+	} {
+		var p Program
+		if err := json.Unmarshal([]byte(in), &p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\n  error %v, want one about %q", in, err, want)
+		}
+	}
+}
