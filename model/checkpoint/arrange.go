@@ -1,0 +1,53 @@
+package checkpoint
+
+import (
+	"unsafe"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// arrange copies a tensor out of the file's mapping, with its rows in Hugging Face's order and aligned for its type.
+//
+// RoPE pairs elements of a head, and there are two conventions. GGUF files of the llama architecture turn neighbours, 2i and 2i+1; Hugging
+// Face (and GGUF files of all other architectures) turn i and i+headDim/2. The q and k projections of llama files are therefore written
+// with the output rows of each head interleaved. Undoing it moves whole rows, so it is exact for every type, quantised ones included:
+//
+//	row i            of a head  <- row 2i    in the file
+//	row i+headDim/2  of a head  <- row 2i+1
+func (c *Checkpoint) arrange(e *entry) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	src := e.stored.data
+	dst, err := allocate(len(src))
+	if err != nil {
+		return nil, err
+	}
+	c.maps = append(c.maps, dst)
+	if e.heads == 0 {
+		copy(dst, src)
+		return dst, nil
+	}
+	rows := e.Shape[0]
+	size, headDim := len(src)/rows, rows/e.heads
+	for r := range rows {
+		head, i := r/headDim, r%headDim
+		from := 2 * i
+		if half := headDim / 2; i >= half {
+			from = 2*(i-half) + 1
+		}
+		copy(dst[r*size:][:size], src[(head*headDim+from)*size:])
+	}
+	return dst, nil
+}
+
+// aligned reports whether data can be read as elements of t where it lies. Block types are read byte by byte and halfs at even addresses.
+func aligned(data []byte, t dtype.Type) bool {
+	_, size := t.Block()
+	if t.Quantized() {
+		size = 2
+	}
+	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(size) == 0
+}

@@ -1,0 +1,165 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/edsrzf/mmap-go"
+)
+
+// maxJSON bounds the JSON files read into memory. The largest real one is tokenizer_config.json, up to a few MB.
+const maxJSON = 64 << 20
+
+// readJSON decodes a JSON file of a checkpoint folder.
+func readJSON(file string, v any) error {
+	b, err := readText(file)
+	if err != nil {
+		return err
+	}
+	return decodeJSON(file, b, v)
+}
+
+// readText reads a small file whole.
+func readText(file string) ([]byte, error) {
+	f, _, err := openRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxJSON+1))
+	if err != nil {
+		return nil, &FileError{File: file, Problem: "cannot be read", Err: err}
+	}
+	if len(b) > maxJSON {
+		return nil, fileErrorf(file, "is larger than %d MB, which no such file is", maxJSON>>20)
+	}
+	return b, nil
+}
+
+// decodeJSON is json.Unmarshal with errors that name the field and both types.
+func decodeJSON(file string, b []byte, v any) error {
+	err := json.Unmarshal(b, v)
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong):
+		return fileErrorf(file, "field %q is a %s, where %s is needed", wrong.Field, wrong.Value, kindName(wrong.Type))
+	case errors.As(err, &syntax):
+		before := b[:min(int(syntax.Offset), len(b))]
+		return &FileError{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d", bytes.Count(before, []byte("\n"))+1), Err: err}
+	}
+	return &FileError{File: file, Problem: "is not valid JSON", Err: err}
+}
+
+func kindName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int:
+		return "an integer"
+	case reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return "a " + t.String()
+}
+
+// openRegular opens a regular file: a pipe or device under a checkpoint's name could block for ever.
+func openRegular(file string) (*os.File, int64, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, 0, fmt.Errorf("checkpoint: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fileErrorf(file, "is not a regular file")
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, 0, fmt.Errorf("checkpoint: %w", err)
+	}
+	return f, info.Size(), nil
+}
+
+// mapFile maps a file for reading. No page is read before it is used.
+func mapFile(file string) (mmap.MMap, error) {
+	f, size, err := openRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the mapping stays
+	if size == 0 {
+		return nil, fileErrorf(file, "is empty: was the download interrupted?")
+	}
+	if int64(int(size)) != size {
+		return nil, fileErrorf(file, "of %d bytes does not fit this machine's address space", size)
+	}
+	m, err := mmap.MapRegion(f, int(size), mmap.RDONLY, 0, 0)
+	if err != nil {
+		return nil, &FileError{File: file, Problem: "cannot be mapped into memory", Err: err}
+	}
+	if bytes.HasPrefix(m, []byte("version https://git-lfs")) {
+		_ = m.Unmap()
+		return nil, fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+	}
+	return m, nil
+}
+
+// allocate gives n bytes outside the Go heap, so that C code may keep pointers into them.
+func allocate(n int) (mmap.MMap, error) {
+	m, err := mmap.MapRegion(nil, n, mmap.COPY, mmap.ANON, 0)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: no memory for %d bytes: %w", n, err)
+	}
+	return m, nil
+}
+
+// explainFolder says why a folder is no Hugging Face checkpoint, and how to make it one. missing is the file that was looked for.
+func explainFolder(dir, missing string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	var gguf, tensors []string
+	var meta, torch bool
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case strings.HasSuffix(name, ".gguf"):
+			gguf = append(gguf, name)
+		case strings.HasSuffix(name, ".pth") || name == "params.json" || name == "original":
+			meta = true
+		case strings.HasPrefix(name, "pytorch_model") && (strings.HasSuffix(name, ".bin") || strings.HasSuffix(name, ".json")):
+			torch = true
+		case strings.HasSuffix(name, ".safetensors"):
+			tensors = append(tensors, name)
+		}
+	}
+	what := filepath.Base(dir)
+	layout := "A Hugging Face folder has config.json, model.safetensors (or shards with model.safetensors.index.json) and tokenizer.json"
+	switch {
+	case torch:
+		return &FileError{File: dir, Problem: fmt.Sprintf("has %s only as PyTorch pickles (pytorch_model*.bin), which can run code and are not read: "+
+			"convert them, `from_pretrained(%q).save_pretrained(...)` with transformers writes safetensors", missing, what), Err: os.ErrNotExist}
+	case meta:
+		return &FileError{File: dir, Problem: fmt.Sprintf("has no %s; it has Meta's own layout (consolidated.*.pth, params.json, tokenizer.model, or a folder "+
+			"original). %s: they come from the model's page on huggingface.co, outside its folder original/, or from transformers' "+
+			"convert_llama_weights_to_hf.py", missing, layout), Err: os.ErrNotExist}
+	case len(gguf) > 0:
+		return &FileError{File: dir, Problem: fmt.Sprintf("has no %s, but %d GGUF files: name one, such as %s", missing, len(gguf), filepath.Join(dir, gguf[0])), Err: os.ErrNotExist}
+	case len(tensors) > 0:
+		return &FileError{File: dir, Problem: fmt.Sprintf("has no %s, but %s. %s", missing, strings.Join(tensors[:min(3, len(tensors))], ", "), layout), Err: os.ErrNotExist}
+	}
+	return &FileError{File: dir, Problem: fmt.Sprintf("has no %s. %s", missing, layout), Err: os.ErrNotExist}
+}

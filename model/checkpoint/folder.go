@@ -1,0 +1,145 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// openFolder opens a Hugging Face folder.
+func (c *Checkpoint) openFolder() error {
+	c.format = "safetensors"
+	configFile := filepath.Join(c.path, "config.json")
+	config, err := readConfig(configFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return explainFolder(c.path, "config.json")
+	}
+	if err != nil {
+		return err
+	}
+	c.config = config
+	if abs, err := filepath.Abs(c.path); err == nil {
+		config.Name = filepath.Base(abs)
+	}
+	generationFile := filepath.Join(c.path, "generation_config.json")
+	if c.generation, err = readGeneration(generationFile); err != nil {
+		return err
+	}
+	if c.generation.BOS != nil {
+		config.BOS = c.generation.BOS
+	}
+	if c.generation.EOS != nil {
+		config.EOS = c.generation.EOS
+	}
+	if err := config.check(generationFile); err != nil {
+		return err
+	}
+	if c.text, err = folderText(c.path); err != nil {
+		return err
+	}
+
+	single := filepath.Join(c.path, "model.safetensors")
+	var found []stored
+	if _, err := os.Stat(single); err == nil {
+		found, err = c.readFile(single)
+		if err != nil {
+			return err
+		}
+	} else if found, single, err = c.readShards(); err != nil {
+		return err
+	}
+	tensors, err := match(config, found, single, "config.json")
+	if err != nil {
+		return err
+	}
+	c.adopt(tensors, func(string) int { return 0 })
+	return nil
+}
+
+func (c *Checkpoint) readFile(file string) ([]stored, error) {
+	m, err := c.mapFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return readSafetensors(file, m)
+}
+
+// readShards reads the files that the index names. Index and shards must agree on every tensor: a difference means that files of two
+// models or two revisions were mixed. It also gives the index's path.
+func (c *Checkpoint) readShards() ([]stored, string, error) {
+	index := filepath.Join(c.path, "model.safetensors.index.json")
+	text, err := readText(index)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, "", explainFolder(c.path, "model.safetensors")
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	var h struct {
+		WeightMap map[string]string `json:"weight_map"` // tensor -> file
+	}
+	if err := decodeJSON(index, text, &h); err != nil {
+		return nil, "", err
+	}
+	if name, err := duplicateKey(text); err != nil || name != "" {
+		return nil, "", &FileError{File: index, Problem: fmt.Sprintf("names %q twice", name), Err: err}
+	}
+	if len(h.WeightMap) == 0 {
+		return nil, "", fileErrorf(index, "has no weight_map, so it names no files")
+	}
+	var shards []string
+	for _, shard := range h.WeightMap {
+		shards = append(shards, shard)
+	}
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+
+	// All names are looked at before any file is: an index must not reach outside its folder.
+	for _, shard := range shards {
+		if !filepath.IsLocal(shard) || strings.ContainsAny(shard, `/\`) || !strings.HasSuffix(shard, ".safetensors") {
+			return nil, "", fileErrorf(index, "names the file %q; shards are *.safetensors files beside it", shard)
+		}
+	}
+	var absent []string
+	for _, shard := range shards {
+		if _, err := os.Stat(filepath.Join(c.path, shard)); err != nil {
+			absent = append(absent, shard)
+		}
+	}
+	if len(absent) > 0 {
+		return nil, "", &FileError{File: index, Err: os.ErrNotExist,
+			Problem: fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download interrupted?", len(absent), len(shards), absent[0])}
+	}
+	var found []stored
+	for _, shard := range shards {
+		tensors, err := c.readFile(filepath.Join(c.path, shard))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, s := range tensors {
+			switch in := h.WeightMap[s.name]; in {
+			case shard:
+			case "":
+				return nil, "", s.errorf("is not named by %s", filepath.Base(index))
+			default:
+				return nil, "", s.errorf("should be in %s, says %s", in, filepath.Base(index))
+			}
+		}
+		found = append(found, tensors...)
+	}
+	if len(found) < len(h.WeightMap) {
+		have := map[string]bool{}
+		for _, s := range found {
+			have[s.name] = true
+		}
+		for name, shard := range h.WeightMap {
+			if !have[name] {
+				return nil, "", &TensorError{File: filepath.Join(c.path, shard), Tensor: name, Problem: fmt.Sprintf("is missing, though %s says it is there", filepath.Base(index))}
+			}
+		}
+	}
+	return found, index, nil
+}

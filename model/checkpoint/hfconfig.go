@@ -1,0 +1,301 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// families are the model types this package knows, with what transformers takes where config.json is silent.
+var families = map[string]struct {
+	context         int
+	headDim         int // 0: hidden_size / num_attention_heads
+	qkvBias, qkNorm bool
+}{
+	"llama": {context: 2048},
+	"qwen2": {context: 32768, qkvBias: true},
+	"qwen3": {context: 32768, headDim: 128, qkNorm: true},
+}
+
+const supportedFamilies = `supported are the families llama, qwen2 and qwen3: Llama, SmolLM2, Qwen2, Qwen2.5, Qwen3`
+
+// hfConfig is the part of config.json that says what the model computes, in the old and in the new spelling. Pointers are fields whose
+// absence differs from zero.
+type hfConfig struct {
+	ModelType     string  `json:"model_type"`
+	Hidden        int     `json:"hidden_size"`
+	Layers        int     `json:"num_hidden_layers"`
+	Heads         int     `json:"num_attention_heads"`
+	KVHeads       *int    `json:"num_key_value_heads"`
+	HeadDim       *int    `json:"head_dim"`
+	FFN           int     `json:"intermediate_size"`
+	Vocab         int     `json:"vocab_size"`
+	Context       *int    `json:"max_position_embeddings"`
+	NormEps       float64 `json:"rms_norm_eps"`
+	HiddenAct     string  `json:"hidden_act"`
+	TieEmbeddings bool    `json:"tie_word_embeddings"`
+	BOS           ids     `json:"bos_token_id"`
+	EOS           ids     `json:"eos_token_id"`
+
+	DType      string `json:"dtype"`       // new
+	TorchDType string `json:"torch_dtype"` // old
+
+	RopeParameters map[string]json.RawMessage `json:"rope_parameters"` // new
+	RopeScaling    map[string]json.RawMessage `json:"rope_scaling"`    // old
+	RopeTheta      *float64                   `json:"rope_theta"`      // old
+	PartialRotary  *float64                   `json:"partial_rotary_factor"`
+
+	AttentionBias    bool     `json:"attention_bias"`
+	MLPBias          bool     `json:"mlp_bias"`
+	UseSlidingWindow bool     `json:"use_sliding_window"`
+	SlidingWindow    *int     `json:"sliding_window"`
+	MaxWindowLayers  *int     `json:"max_window_layers"`
+	LayerTypes       []string `json:"layer_types"`
+
+	EncoderDecoder     bool            `json:"is_encoder_decoder"`
+	Experts            int             `json:"num_experts"`
+	LocalExperts       int             `json:"num_local_experts"`
+	RoutedExperts      int             `json:"n_routed_experts"`
+	KVLoraRank         int             `json:"kv_lora_rank"`
+	QuantizationConfig json.RawMessage `json:"quantization_config"`
+}
+
+// readConfig reads config.json.
+func readConfig(file string) (*Config, error) {
+	var h hfConfig
+	if err := readJSON(file, &h); err != nil {
+		return nil, err
+	}
+	if err := h.unsupported(file); err != nil {
+		return nil, err
+	}
+	family := families[h.ModelType]
+	c := &Config{
+		Family:  h.ModelType,
+		Layers:  h.Layers,
+		Hidden:  h.Hidden,
+		Heads:   h.Heads,
+		KVHeads: or(h.KVHeads, h.Heads),
+		FFN:     h.FFN,
+		Vocab:   h.Vocab,
+		Context: or(h.Context, family.context),
+		NormEps: h.NormEps,
+		BOS:     h.BOS,
+		EOS:     h.EOS,
+
+		TieEmbeddings: h.TieEmbeddings,
+		QKVBias:       family.qkvBias,
+		QKNorm:        family.qkNorm,
+		DType:         hfDType(h.DType, h.TorchDType),
+	}
+	switch {
+	case h.HeadDim != nil:
+		c.HeadDim = *h.HeadDim
+	case family.headDim != 0:
+		c.HeadDim = family.headDim
+	case h.Heads > 0 && h.Hidden%h.Heads == 0:
+		c.HeadDim = h.Hidden / h.Heads
+	default:
+		return nil, fileErrorf(file, "there is no head_dim, and hidden_size %d is no multiple of num_attention_heads %d", h.Hidden, h.Heads)
+	}
+	var err error
+	if c.RoPE, err = h.rope(file); err != nil {
+		return nil, err
+	}
+	return c, c.check(file)
+}
+
+// unsupported refuses by name what would compute something else than this package's users do. The most telling reason comes first.
+func (h *hfConfig) unsupported(file string) error {
+	no := func(format string, args ...any) error {
+		return &UnsupportedError{File: file, Feature: fmt.Sprintf(format, args...), Supported: supportedFamilies}
+	}
+	if q := h.QuantizationConfig; q != nil && string(q) != "null" {
+		var method struct {
+			Name string `json:"quant_method"`
+		}
+		_ = json.Unmarshal(q, &method) // only to name it
+		return &UnsupportedError{File: file, Feature: fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)", method.Name),
+			Supported: "supported are F32, F16 and BF16 weights in safetensors, and quantized ones in GGUF"}
+	}
+	_, known := families[h.ModelType]
+	switch {
+	case h.ModelType == "":
+		return fileErrorf(file, "there is no model_type: is this the config.json of a language model?")
+	case h.EncoderDecoder:
+		return no("an encoder-decoder model (is_encoder_decoder, model_type %q)", h.ModelType)
+	case h.KVLoraRank > 0:
+		return no("multi-head latent attention (kv_lora_rank %d, model_type %q)", h.KVLoraRank, h.ModelType)
+	case max(h.Experts, h.LocalExperts, h.RoutedExperts) > 0 || strings.Contains(h.ModelType, "moe"):
+		return no("a mixture of experts (model_type %q, %d experts)", h.ModelType, max(h.Experts, h.LocalExperts, h.RoutedExperts))
+	case !known:
+		return no("model_type %q", h.ModelType)
+	case h.HiddenAct != "" && h.HiddenAct != "silu":
+		return no("hidden_act %q", h.HiddenAct)
+	case h.AttentionBias:
+		return no("attention_bias true (biases on q, k, v and o) in model_type %q", h.ModelType)
+	case h.MLPBias:
+		return no("mlp_bias true")
+	case h.PartialRotary != nil && *h.PartialRotary != 1:
+		return no("partial_rotary_factor %v", *h.PartialRotary)
+	}
+	for i, t := range h.LayerTypes {
+		if t != "full_attention" {
+			return no("%q attention in layer %d (layer_types)", t, i)
+		}
+	}
+	if h.LayerTypes != nil && len(h.LayerTypes) != h.Layers {
+		return fileErrorf(file, "layer_types lists %d layers, num_hidden_layers is %d", len(h.LayerTypes), h.Layers)
+	}
+	// Without layer_types, layers from max_window_layers on have the window; transformers takes 28 when that is absent.
+	if h.LayerTypes == nil && h.UseSlidingWindow && h.SlidingWindow != nil && or(h.MaxWindowLayers, 28) < h.Layers {
+		return no("a sliding attention window (use_sliding_window, sliding_window %d)", *h.SlidingWindow)
+	}
+	return nil
+}
+
+// rope reads rope_parameters, or else rope_theta with rope_scaling.
+func (h *hfConfig) rope(file string) (RoPE, error) {
+	field, params := "rope_parameters", h.RopeParameters
+	if params == nil {
+		field, params = "rope_scaling", h.RopeScaling
+	}
+	// Unknown parameters (mrope_section, a map per layer type, ...) change the angles, and must not pass unseen.
+	known := []string{"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "partial_rotary_factor"}
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		if !slices.Contains(known, name) && isRopeKind(params) {
+			return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("%s with %q", field, name), Supported: supportedRope}
+		}
+	}
+	var p struct {
+		RopeType      string   `json:"rope_type"`
+		Type          string   `json:"type"` // older spelling of rope_type
+		Theta         *float64 `json:"rope_theta"`
+		Factor        float64  `json:"factor"`
+		Low           float64  `json:"low_freq_factor"`
+		High          float64  `json:"high_freq_factor"`
+		Original      int      `json:"original_max_position_embeddings"`
+		PartialRotary *float64 `json:"partial_rotary_factor"`
+	}
+	text, err := json.Marshal(params)
+	if err != nil {
+		return RoPE{}, &FileError{File: file, Problem: field, Err: err}
+	}
+	if err := decodeJSON(file, text, &p); err != nil {
+		return RoPE{}, err
+	}
+	if p.PartialRotary != nil && *p.PartialRotary != 1 {
+		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("partial_rotary_factor %v", *p.PartialRotary), Supported: "heads turn as a whole"}
+	}
+	r := RoPE{Theta: or(p.Theta, or(h.RopeTheta, 10000))}
+	kind := p.RopeType
+	if kind == "" {
+		kind = p.Type
+	}
+	switch kind {
+	case "", "default":
+	case "linear":
+		r.Scaling, r.Factor = kind, p.Factor
+	case "llama3":
+		r.Scaling, r.Factor, r.LowFreqFactor, r.HighFreqFactor, r.OriginalContext = kind, p.Factor, p.Low, p.High, p.Original
+	default:
+		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("RoPE scaling %q (%s)", kind, field), Supported: supportedRope}
+	}
+	return r, nil
+}
+
+const supportedRope = "supported are none, linear and llama3"
+
+// isRopeKind reports whether the parameters claim a kind that this package handles: for others the kind is the better reason to refuse.
+func isRopeKind(params map[string]json.RawMessage) bool {
+	for _, key := range []string{"rope_type", "type"} {
+		if v, ok := params[key]; ok {
+			return slices.Contains([]string{`"default"`, `"linear"`, `"llama3"`}, string(v))
+		}
+	}
+	return true
+}
+
+func hfDType(names ...string) dtype.Type {
+	for _, name := range names {
+		switch strings.TrimPrefix(name, "torch.") {
+		case "bfloat16":
+			return dtype.BF16
+		case "float16":
+			return dtype.F16
+		case "float32":
+			return dtype.F32
+		}
+	}
+	return dtype.Invalid
+}
+
+// readGeneration reads generation_config.json; a file that is not there says nothing.
+func readGeneration(file string) (*Generation, error) {
+	var h struct {
+		DoSample          *bool    `json:"do_sample"`
+		Temperature       *float64 `json:"temperature"`
+		TopK              *int     `json:"top_k"`
+		TopP              *float64 `json:"top_p"`
+		MinP              *float64 `json:"min_p"`
+		RepetitionPenalty *float64 `json:"repetition_penalty"`
+		BOS               ids      `json:"bos_token_id"`
+		EOS               ids      `json:"eos_token_id"`
+	}
+	if err := readJSON(file, &h); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return &Generation{}, nil
+		}
+		return nil, err
+	}
+	for _, v := range []struct {
+		name     string
+		value    *float64
+		from, to float64
+	}{
+		{"temperature", h.Temperature, 0, math.MaxFloat64},
+		{"top_p", h.TopP, 0, 1},
+		{"min_p", h.MinP, 0, 1},
+		{"repetition_penalty", h.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat64},
+	} {
+		if v.value != nil && !(*v.value >= v.from && *v.value <= v.to) {
+			return nil, fileErrorf(file, "%s is %v, which no sampler can use", v.name, *v.value)
+		}
+	}
+	if h.TopK != nil && *h.TopK < 0 {
+		return nil, fileErrorf(file, "top_k is %d, which no sampler can use", *h.TopK)
+	}
+	return &Generation{
+		DoSample: h.DoSample, Temperature: h.Temperature, TopK: h.TopK, TopP: h.TopP, MinP: h.MinP,
+		RepetitionPenalty: h.RepetitionPenalty, BOS: h.BOS, EOS: h.EOS,
+	}, nil
+}
+
+// ids are token ids that a file may write as one number, a list, or null.
+type ids []int
+
+func (x *ids) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' || string(b) == "null" {
+		return json.Unmarshal(b, (*[]int)(x))
+	}
+	var one int
+	if err := json.Unmarshal(b, &one); err != nil {
+		return err
+	}
+	*x = ids{one}
+	return nil
+}
+
+func or[T any](p *T, absent T) T {
+	if p == nil {
+		return absent
+	}
+	return *p
+}
