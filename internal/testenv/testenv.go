@@ -30,3 +30,22 @@ func Shared(tb testing.TB, name string) string {
 	}
 	return path
 }
+
+// DemoModel returns the path of the model that `make demo` fetches, SmolLM2-135M-Instruct as a Q4_1 GGUF, and skips the test when it is
+// not in the cache.
+func DemoModel(tb testing.TB) string {
+	tb.Helper()
+	dir := os.Getenv("NPUKIT_CACHE")
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			tb.Skipf("needs the demo model: %v", err)
+		}
+		dir = filepath.Join(base, "npukit")
+	}
+	path := filepath.Join(dir, "models", "SmolLM2-135M-Instruct-Q4_1.gguf")
+	if _, err := os.Stat(path); err != nil {
+		tb.Skipf("needs the demo model: %v (make demo fetches it)", err)
+	}
+	return path
+}
