@@ -1,5 +1,428 @@
 package checkpoint
 
-func (c *Checkpoint) openGGUF([]byte) error {
-	return &UnsupportedError{File: c.path, Feature: "GGUF", Supported: "so far Hugging Face folders are read"}
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// A GGUF file is, little-endian throughout: "GGUF", version, number of tensors, number of metadata entries; the entries (key, kind,
+// value); a description of each tensor (name, dimensions innermost first, type, offset); padding; the tensors' data.
+//
+// Source: the GGUF specification in the ggml repository (docs/gguf.md), version 3.
+type gguf struct {
+	file    string
+	meta    map[string]ggufValue
+	tensors []stored // under the file's names
+}
+
+// ggufKind is the kind of a metadata value.
+type ggufKind uint32
+
+const (
+	ggufU8 ggufKind = iota
+	ggufI8
+	ggufU16
+	ggufI16
+	ggufU32
+	ggufI32
+	ggufF32
+	ggufBool
+	ggufString
+	ggufArray
+	ggufU64
+	ggufI64
+	ggufF64
+)
+
+// ggufKinds has each kind's name and the least number of bytes that a value takes: for strings their length, for arrays kind and count.
+var ggufKinds = [...]struct {
+	name string
+	size int
+}{
+	{"uint8", 1}, {"int8", 1}, {"uint16", 2}, {"int16", 2}, {"uint32", 4}, {"int32", 4}, {"float32", 4}, {"bool", 1},
+	{"string", 8}, {"array", 12}, {"uint64", 8}, {"int64", 8}, {"float64", 8},
+}
+
+func (k ggufKind) String() string {
+	if int(k) < len(ggufKinds) {
+		return ggufKinds[k].name
+	}
+	return fmt.Sprintf("kind %d", uint32(k))
+}
+
+// ggufValue is a metadata value as bytes in the mapping: of a string its characters, of an array its elements.
+type ggufValue struct {
+	kind  ggufKind
+	bytes []byte
+	elem  ggufKind // of an array
+	count int
+}
+
+// Limits of what is believed before anything is allocated for it. Real files have some 50 entries and at most a few thousand tensors.
+const (
+	maxGGUFEntries = 1 << 16
+	maxGGUFTensors = 1 << 16
+	maxGGUFKey     = 1<<16 - 1 // the specification's
+	maxGGUFName    = 1 << 10
+	maxGGUFNesting = 4
+	maxGGUFAlign   = 1 << 20
+	maxGGUFDims    = 4 // the specification's
+)
+
+// ggmlTypes are the tensor types by the numbers that files use. Those without a dtype are only known by name.
+var ggmlTypes = map[uint32]struct {
+	name string
+	typ  dtype.Type
+}{
+	0: {"F32", dtype.F32}, 1: {"F16", dtype.F16}, 30: {"BF16", dtype.BF16}, 28: {"F64", dtype.F64},
+	24: {"I8", dtype.I8}, 25: {"I16", dtype.I16}, 26: {"I32", dtype.I32}, 27: {"I64", dtype.I64},
+	2: {"Q4_0", dtype.Q4_0}, 3: {"Q4_1", dtype.Q4_1}, 6: {"Q5_0", dtype.Q5_0}, 7: {"Q5_1", dtype.Q5_1}, 8: {"Q8_0", dtype.Q8_0},
+	12: {"Q4_K", dtype.Q4_K}, 13: {"Q5_K", dtype.Q5_K}, 14: {"Q6_K", dtype.Q6_K},
+	9: {name: "Q8_1"}, 10: {name: "Q2_K"}, 11: {name: "Q3_K"}, 15: {name: "Q8_K"}, 16: {name: "IQ2_XXS"}, 17: {name: "IQ2_XS"},
+	18: {name: "IQ3_XXS"}, 19: {name: "IQ1_S"}, 20: {name: "IQ4_NL"}, 21: {name: "IQ3_S"}, 22: {name: "IQ2_S"}, 23: {name: "IQ4_XS"},
+	29: {name: "IQ1_M"}, 34: {name: "TQ1_0"}, 35: {name: "TQ2_0"}, 39: {name: "MXFP4"}, 40: {name: "NVFP4"},
+}
+
+// readGGUF reads everything but the tensors' data.
+func readGGUF(file string, b []byte) (*gguf, error) {
+	r := &ggufReader{b: b}
+	r.take(4) // "GGUF", which brought us here
+	if v := r.u32(); r.err == nil && v != 3 {
+		feature := fmt.Sprintf("GGUF version %d", v)
+		if bits.ReverseBytes32(v) == 3 {
+			feature = "a big-endian GGUF file"
+		}
+		return nil, &UnsupportedError{File: file, Feature: feature, Supported: "version 3 in little-endian order is; convert the model again with a current llama.cpp"}
+	}
+	tensors := r.count("tensors", maxGGUFTensors, 8+4+4+8)
+	entries := r.count("metadata entries", maxGGUFEntries, 8+4+1)
+	g := &gguf{file: file, meta: make(map[string]ggufValue, entries)}
+	for i := 0; i < entries && r.err == nil; i++ {
+		key := r.str("a metadata key", maxGGUFKey)
+		kind := ggufKind(r.u32())
+		value := r.value(kind, 0)
+		if _, ok := g.meta[key]; ok && r.err == nil {
+			r.err = fmt.Errorf("the metadata has %q twice", key)
+		}
+		g.meta[key] = value
+	}
+	if r.err != nil {
+		return nil, &FileError{File: file, Problem: "the metadata is damaged", Err: r.err}
+	}
+	return g, g.readTensors(r, tensors)
+}
+
+// readTensors reads the descriptions of n tensors and finds their data.
+func (g *gguf) readTensors(r *ggufReader, n int) error {
+	m := g.metadata()
+	align := m.int("general.alignment", 32)
+	if m.err != nil {
+		return m.err
+	}
+	if align < 1 || align > maxGGUFAlign || align&(align-1) != 0 {
+		return fileErrorf(g.file, "general.alignment is %d; it must be a power of two, at most %d", align, maxGGUFAlign)
+	}
+	g.tensors = make([]stored, n)
+	offsets := make([]uint64, n)
+	seen := make(map[string]bool, n)
+	for i := range g.tensors {
+		s, offset, err := g.readTensor(r)
+		if r.err != nil {
+			return &FileError{File: g.file, Problem: fmt.Sprintf("the description of tensor %d of %d is damaged", i+1, n), Err: r.err}
+		}
+		if err != nil {
+			return err
+		}
+		if seen[s.name] {
+			return s.errorf("is described twice")
+		}
+		if offset%uint64(align) != 0 {
+			return s.errorf("is at offset %d, no multiple of the alignment %d", offset, align)
+		}
+		seen[s.name] = true
+		g.tensors[i], offsets[i] = s, offset
+	}
+	start := (r.off + align - 1) / align * align
+	data := r.b[min(start, len(r.b)):]
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+		s, offset := &g.tensors[i], offsets[i]
+		elems, size := s.typ.Block()
+		bytes := uint64(Tensor{Shape: s.shape}.Elements() / elems * size)
+		if offset > uint64(len(data)) || bytes > uint64(len(data))-offset {
+			return s.errorf("takes bytes %d to %d of the data, which has only %d: is the file truncated?", offset, offset+bytes, len(data))
+		}
+		s.data = data[offset:][:bytes:bytes]
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(offsets[a], offsets[b]) })
+	for i := 1; i < n; i++ {
+		before, after := order[i-1], order[i]
+		if offsets[before]+uint64(len(g.tensors[before].data)) > offsets[after] {
+			return g.tensors[after].errorf("overlaps %q", g.tensors[before].name)
+		}
+	}
+	return nil
+}
+
+// readTensor reads one description. Its result is complete and its size known to fit an int when both r.err and the error are nil.
+func (g *gguf) readTensor(r *ggufReader) (s stored, offset uint64, err error) {
+	s = stored{file: g.file, name: r.str("a tensor name", maxGGUFName)}
+	dims := int(min(r.u32(), maxGGUFDims+1))
+	if r.err == nil && (dims < 1 || dims > maxGGUFDims) {
+		return s, 0, s.errorf("has no dimensions, or more than %d", maxGGUFDims)
+	}
+	s.shape = make([]int, dims)
+	elements := 1
+	for i := dims - 1; i >= 0; i-- { // stored innermost first
+		d := r.u64()
+		high, n := bits.Mul64(uint64(elements), d)
+		if r.err == nil && (d == 0 || high != 0 || n > math.MaxInt/8) {
+			return s, 0, s.errorf("has a dimension of %d, which no file can hold", d)
+		}
+		s.shape[i], elements = int(d), int(n)
+	}
+	number := r.u32()
+	offset = r.u64()
+	if r.err != nil {
+		return s, 0, nil
+	}
+	t, known := ggmlTypes[number]
+	if !known {
+		t.name = fmt.Sprintf("type %d", number)
+	}
+	s.typ, s.typeName = t.typ, t.name
+	if t.typ == dtype.Invalid {
+		return s, 0, &UnsupportedError{File: g.file, Feature: fmt.Sprintf("tensor %q of type %s", s.name, t.name),
+			Supported: "supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K"}
+	}
+	if block, _ := t.typ.Block(); s.shape[dims-1]%block != 0 {
+		return s, 0, s.errorf("is %v of %s, whose rows must be a multiple of %d", s.shape, t.name, block)
+	}
+	return s, offset, nil
+}
+
+// ggufReader reads from the front of b. After the first error it reads zeros.
+type ggufReader struct {
+	b   []byte
+	off int
+	err error
+}
+
+// take gives the next n bytes.
+func (r *ggufReader) take(n int) []byte {
+	if r.err == nil && (n < 0 || n > len(r.b)-r.off) {
+		r.err = fmt.Errorf("the file ends at byte %d, in the middle of something of %d bytes at byte %d", len(r.b), n, r.off)
+	}
+	if r.err != nil {
+		return nil
+	}
+	r.off += n
+	return r.b[r.off-n : r.off : r.off]
+}
+
+func (r *ggufReader) u32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *ggufReader) u64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// count reads a number of things, each of which takes at least size bytes of what follows.
+func (r *ggufReader) count(what string, most, size int) int {
+	n := r.u64()
+	if r.err == nil && (n > uint64(most) || n > uint64(len(r.b)-r.off)/uint64(size)) {
+		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes", n, what, min(most, (len(r.b)-r.off)/size), len(r.b))
+	}
+	if r.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+// str reads a string; it is a copy, and outlives the mapping.
+func (r *ggufReader) str(what string, most int) string {
+	return string(r.take(r.count("bytes of "+what, most, 1)))
+}
+
+// value reads over a value of the kind; depth is the number of arrays around it.
+func (r *ggufReader) value(kind ggufKind, depth int) ggufValue {
+	v := ggufValue{kind: kind}
+	switch {
+	case r.err != nil:
+	case int(kind) >= len(ggufKinds):
+		r.err = fmt.Errorf("there is no value kind %d", kind)
+	case kind == ggufString:
+		v.bytes = r.take(r.count("bytes of a string", math.MaxInt, 1))
+	case kind == ggufArray:
+		v.elem = ggufKind(r.u32())
+		if r.err == nil && int(v.elem) >= len(ggufKinds) {
+			r.err = fmt.Errorf("there is no value kind %d", v.elem)
+		} else if depth == maxGGUFNesting {
+			r.err = fmt.Errorf("arrays are nested more than %d deep", maxGGUFNesting)
+		}
+		if r.err != nil {
+			break
+		}
+		v.count = r.count("array elements", math.MaxInt, v.elem.size())
+		start := r.off
+		if v.elem != ggufString && v.elem != ggufArray {
+			r.take(v.count * v.elem.size())
+		} else {
+			for i := 0; i < v.count && r.err == nil; i++ {
+				r.value(v.elem, depth+1)
+			}
+		}
+		v.bytes = r.b[start:r.off:r.off]
+	default:
+		v.bytes = r.take(kind.size())
+	}
+	return v
+}
+
+func (k ggufKind) size() int { return ggufKinds[k].size }
+
+// metadata looks values up, and keeps the first error: a value of the wrong kind, or one that is needed and not there.
+type metadata struct {
+	g   *gguf
+	err error
+}
+
+func (g *gguf) metadata() *metadata { return &metadata{g: g} }
+
+func (m *metadata) has(key string) bool {
+	_, ok := m.g.meta[key]
+	return ok
+}
+
+func (m *metadata) fail(key, format string, args ...any) {
+	if m.err == nil {
+		m.err = fileErrorf(m.g.file, "metadata %q %s", key, fmt.Sprintf(format, args...))
+	}
+}
+
+// int reads an integer of any width; needed makes its absence an error.
+func (m *metadata) int(key string, absent int) int {
+	v, ok := m.g.meta[key]
+	if !ok {
+		if absent == needed {
+			m.fail(key, "is missing")
+		}
+		return absent
+	}
+	le, b := binary.LittleEndian, v.bytes
+	switch v.kind {
+	case ggufU8:
+		return int(b[0])
+	case ggufI8:
+		return int(int8(b[0]))
+	case ggufU16:
+		return int(le.Uint16(b))
+	case ggufI16:
+		return int(int16(le.Uint16(b)))
+	case ggufU32:
+		return int(min(uint64(le.Uint32(b)), math.MaxInt))
+	case ggufI32:
+		return int(int32(le.Uint32(b)))
+	case ggufU64:
+		return int(min(le.Uint64(b), math.MaxInt))
+	case ggufI64:
+		return int(max(min(int64(le.Uint64(b)), math.MaxInt), math.MinInt))
+	}
+	m.fail(key, "is a %v, where an integer is needed", v.kind)
+	return absent
+}
+
+// needed stands for a value that must be there.
+const needed = math.MinInt
+
+// float reads a number. A float32 becomes the float64 with the same shortest decimals, so that 1e-5 is 1e-5 in every format.
+func (m *metadata) float(key string, absent float64) float64 {
+	v, ok := m.g.meta[key]
+	if !ok {
+		return absent
+	}
+	switch v.kind {
+	case ggufF32:
+		f := math.Float32frombits(binary.LittleEndian.Uint32(v.bytes))
+		d, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+		if err != nil {
+			return float64(f)
+		}
+		return d
+	case ggufF64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(v.bytes))
+	case ggufString, ggufArray, ggufBool:
+		m.fail(key, "is a %v, where a number is needed", v.kind)
+		return absent
+	}
+	return float64(m.int(key, 0))
+}
+
+func (m *metadata) bool(key string, absent bool) bool {
+	v, ok := m.g.meta[key]
+	if !ok {
+		return absent
+	}
+	if v.kind != ggufBool {
+		m.fail(key, "is a %v, where a bool is needed", v.kind)
+		return absent
+	}
+	return v.bytes[0] != 0
+}
+
+func (m *metadata) string(key string) string {
+	v, ok := m.g.meta[key]
+	if ok && v.kind != ggufString {
+		m.fail(key, "is a %v, where a string is needed", v.kind)
+		return ""
+	}
+	return string(v.bytes)
+}
+
+// array gives an array of one of the kinds; nil bytes if it is absent.
+func (m *metadata) array(key, of string, kinds ...ggufKind) ggufValue {
+	v, ok := m.g.meta[key]
+	if !ok {
+		return ggufValue{}
+	}
+	if v.kind != ggufArray || !slices.Contains(kinds, v.elem) {
+		m.fail(key, "is no array of %s", of)
+		return ggufValue{}
+	}
+	return v
+}
+
+// strings reads an array of strings. They share one copy of the array: a vocabulary has hundreds of thousands.
+func (m *metadata) strings(key string) []string {
+	v := m.array(key, "strings", ggufString)
+	if v.bytes == nil {
+		return nil
+	}
+	all, list := string(v.bytes), make([]string, v.count)
+	for i, at := 0, 0; i < v.count; i++ {
+		n := int(binary.LittleEndian.Uint64(v.bytes[at:])) // was checked when read over
+		list[i] = all[at+8:][:n]
+		at += 8 + n
+	}
+	return list
+}
+
+func (m *metadata) int32s(key string) []int32 {
+	v := m.array(key, "32-bit integers", ggufI32, ggufU32)
+	return slices.Clone(dtype.Int32s(v.bytes))
 }

@@ -20,6 +20,12 @@ func (c *Checkpoint) NonFinite(ctx context.Context) ([]string, error) {
 		bad  []string
 		errs []error
 	)
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, ErrClosed
+	}
 	next := make(chan *entry)
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
