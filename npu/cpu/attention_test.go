@@ -1,0 +1,212 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// cache is a session's keys and values in the test's own form: [kvHead][position][headDim].
+type cache struct {
+	bufs     [2]npu.Buffer
+	capacity int
+	values   [2][][][]float64
+}
+
+// newCache makes the state of a session with so many positions behind it. The rest is poison: nothing may read it.
+func newCache(t testing.TB, d *Device, rng *rand.Rand, kvHeads, hd, past, capacity int, typ dtype.Type) *cache {
+	c := &cache{capacity: capacity}
+	for i := range c.values {
+		c.bufs[i] = alloc(t, d, typ.Bytes(kvHeads*capacity*hd))
+		poison(c.bufs[i].Bytes())
+		for h := range kvHeads {
+			var rows [][]float64
+			for p := range past {
+				row := random(rng, hd)
+				encode(c.bufs[i].Bytes()[typ.Bytes((h*capacity+p)*hd):], typ, row)
+				rows = append(rows, row)
+			}
+			c.values[i] = append(c.values[i], rows)
+		}
+	}
+	return c
+}
+
+func random(rng *rand.Rand, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = rng.NormFloat64()
+	}
+	return x
+}
+
+// attentionProgram writes the rows' keys and values and attends to all.
+func attentionProgram(heads, kvHeads, hd int, act, kv dtype.Type) *npu.Program {
+	p := npu.NewProgram("attention")
+	q := p.In("q", act, op.Rows, heads*hd)
+	k := p.In("k", act, op.Rows, kvHeads*hd)
+	v := p.In("v", act, op.Rows, kvHeads*hd)
+	kc := p.State("kcache", kv, kvHeads, op.Capacity, hd)
+	vc := p.State("vcache", kv, kvHeads, op.Capacity, hd)
+	y := p.Out("y", act, op.Rows, heads*hd)
+	p.Launch("k_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, k, kc)
+	p.Launch("v_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, v, vc)
+	p.Launch("attn", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc, y)
+	return p
+}
+
+func TestCachedAttentionEqualsReference(t *testing.T) {
+	type seg struct{ past, rows int }
+	cases := []struct {
+		heads, kvHeads, hd int
+		segs               []seg
+	}{
+		{1, 1, 2, []seg{{0, 1}}},
+		{3, 3, 64, []seg{{0, 1}}},
+		{9, 3, 64, []seg{{0, 37}}},
+		{9, 3, 64, []seg{{40, 1}}},
+		{14, 2, 64, []seg{{300, 1}}},
+		{7, 1, 48, []seg{{0, 70}}},
+		{8, 2, 20, []seg{{130, 5}}},
+		{32, 8, 64, []seg{{511, 1}, {512, 1}, {513, 1}, {0, 1}}},
+		{4, 2, 128, []seg{{5, 33}, {0, 1}, {700, 2}, {64, 64}}},
+		{6, 2, 96, []seg{{4500, 1}, {4200, 3}}},
+		{2, 1, 256, []seg{{100, 20}}},
+		{15, 1, 80, []seg{{0, 100}, {1000, 1}}},
+	}
+	types := [][2]dtype.Type{{bf, bf}, {f32, bf}, {f32, f32}, {bf, half}}
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		for i, tc := range cases {
+			for _, typ := range types {
+				t.Run(fmt.Sprintf("%d heads of %d over %d, %v %v", tc.heads, tc.hd, tc.kvHeads, tc.segs, typ), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(uint64(i), 7))
+					exec, err := d.Load(context.Background(), attentionProgram(tc.heads, tc.kvHeads, tc.hd, typ[0], typ[1]))
+					if err != nil {
+						t.Fatal(err)
+					}
+					rows := 0
+					var segments []npu.Segment
+					var caches []*cache
+					for j, s := range tc.segs {
+						c := newCache(t, d, rng, tc.kvHeads, tc.hd, s.past, s.past+s.rows+j, typ[1])
+						segments = append(segments, npu.Segment{Rows: s.rows, Pos: s.past, State: c.bufs[:]})
+						caches = append(caches, c)
+						rows += s.rows
+					}
+					input := func(width int) (npu.Buffer, []float64) {
+						b, x := alloc(t, d, typ[0].Bytes(rows*width)), random(rng, rows*width)
+						encode(b.Bytes(), typ[0], x)
+						return b, x
+					}
+					q, qx := input(tc.heads * tc.hd)
+					k, kx := input(tc.kvHeads * tc.hd)
+					v, vx := input(tc.kvHeads * tc.hd)
+					y := alloc(t, d, typ[0].Bytes(rows*tc.heads*tc.hd))
+					poison(y.Bytes())
+					run := npu.Run{Exec: exec, Args: []npu.Buffer{q, k, v, nil, nil, y}, Segments: segments}
+					if err := d.Submit(context.Background(), []npu.Run{run}); err != nil {
+						t.Fatal(err)
+					}
+					var want []float64
+					row := 0
+					scale := op.Attention{HeadDim: tc.hd}.Softmax()
+					for j, s := range tc.segs {
+						c := caches[j]
+						for range s.rows {
+							for h := range tc.kvHeads {
+								for side, x := range [][]float64{kx, vx} {
+									stored := append([]float64(nil), x[(row*tc.kvHeads+h)*tc.hd:][:tc.hd]...)
+									encode(make([]byte, typ[1].Bytes(tc.hd)), typ[1], stored)
+									c.values[side][h] = append(c.values[side][h], stored)
+								}
+							}
+							for h := range tc.heads {
+								g := h / (tc.heads / tc.kvHeads)
+								want = append(want, attend(qx[(row*tc.heads+h)*tc.hd:][:tc.hd], c.values[0][g], c.values[1][g], scale)...)
+							}
+							row++
+						}
+					}
+					compare(t, decode(t, y.Bytes(), typ[0], rows*tc.heads*tc.hd), want, typ[0], 4*tc.hd)
+				})
+			}
+		}
+	})
+}
+
+// Without a cache keys and values come with the rows, in the layouts of the NPU's kernels.
+func TestUncachedAttentionEqualsReference(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		for i, o := range []op.Attention{
+			{Rows: 1, Heads: 4, KVHeads: 2, HeadDim: 16},
+			{Rows: 37, Heads: 6, KVHeads: 2, HeadDim: 64},
+			{Rows: 37, Heads: 6, KVHeads: 2, HeadDim: 64, HeadFirst: true, Scale: 0.3},
+			{Rows: 67, Heads: 4, KVHeads: 1, HeadDim: 128, HeadFirst: true, Split: 2},
+		} {
+			for _, typ := range []dtype.Type{bf, f32} {
+				t.Run(fmt.Sprintf("%+v %v", o, typ), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(uint64(i), 3))
+					p := npu.NewProgram("attention")
+					var refs []npu.Ref
+					var bufs []npu.Buffer
+					var in [][]float64
+					for _, operand := range o.Operands() {
+						kind, x := npu.In, random(rng, (op.Size{}).Elements(operand.Shape))
+						buf := alloc(t, d, typ.Bytes(len(x)))
+						encode(buf.Bytes(), typ, x)
+						if operand.Write {
+							kind = npu.Out
+							poison(buf.Bytes())
+						}
+						in, bufs = append(in, x), append(bufs, buf)
+						refs = append(refs, p.Arg(kind, operand.Name, typ, operand.Shape...))
+					}
+					p.Launch("attn", o, refs...)
+					exec, err := d.Load(context.Background(), p)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := d.Submit(context.Background(), []npu.Run{{Exec: exec, Args: bufs}}); err != nil {
+						t.Fatal(err)
+					}
+					got := decode(t, bufs[3].Bytes(), typ, len(in[3]))
+
+					// at is the place of element e of a head's row.
+					at := func(heads, head, row, e, split int) int {
+						if !o.HeadFirst {
+							return (row*heads+head)*o.HeadDim + e
+						}
+						part := o.HeadDim / split
+						return ((head*split+e/part)*o.Rows+row)*part + e%part
+					}
+					vector := func(x []float64, heads, head, row, split int) []float64 {
+						y := make([]float64, o.HeadDim)
+						for e := range y {
+							y[e] = x[at(heads, head, row, e, split)]
+						}
+						return y
+					}
+					want := make([]float64, len(got))
+					split := max(1, o.Split)
+					for h := range o.Heads {
+						g := h / (o.Heads / o.KVHeads)
+						var keys, values [][]float64
+						for r := range o.Rows {
+							keys = append(keys, vector(in[1], o.KVHeads, g, r, 1))
+							values = append(values, vector(in[2], o.KVHeads, g, r, split))
+							for e, v := range attend(vector(in[0], o.Heads, h, r, 1), keys, values, o.Softmax()) {
+								want[at(o.Heads, h, r, e, split)] = v
+							}
+						}
+					}
+					compare(t, got, want, typ, 4*o.HeadDim)
+				})
+			}
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// buffer is memory that programs read and write. Host and device share it, so that Sync has nothing to do.
+type buffer struct {
+	d    *Device
+	data []byte
+	mem  memory  // its own memory, if any
+	from *shared // a materialised weight, if it is one
+
+	typ    dtype.Type // of a Const's elements; Invalid when programs decide
+	fixed  bool       // read-only
+	closed bool       // guarded by d.turn
+}
+
+// maxAlloc bounds a buffer: what a hostile size cannot exceed.
+const maxAlloc = 1 << 46
+
+// Alloc makes a zeroed buffer, page-aligned and outside the Go heap. Its Close waits for a running Submit.
+func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("npu/cpu: %w", err)
+	}
+	if d.closed.Load() {
+		return nil, fmt.Errorf("npu/cpu: Alloc: %w", npu.ErrClosed)
+	}
+	if bytes < 1 || bytes > maxAlloc {
+		return nil, fmt.Errorf("npu/cpu: Alloc of %d bytes, want 1 to %d", bytes, maxAlloc)
+	}
+	m, err := newMemory(bytes)
+	if err != nil {
+		return nil, err
+	}
+	return &buffer{d: d, data: m.m[:bytes], mem: m}, nil
+}
+
+func (b *buffer) Len() int { return len(b.data) }
+
+func (b *buffer) Bytes() []byte { return b.data }
+
+func (b *buffer) Sync(_ npu.Direction, offset, n int) error {
+	if offset < 0 || n < 0 || offset > len(b.data)-n {
+		return fmt.Errorf("npu/cpu: Sync of bytes %d to %d: the buffer has %d", offset, offset+n, len(b.data))
+	}
+	return nil
+}
+
+func (b *buffer) Close() error {
+	b.d.turn <- struct{}{}
+	defer b.d.unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	b.data = nil
+	b.mem.free()
+	if b.from != nil {
+		b.from.release(b.d)
+	}
+	return nil
+}
+
+func (b *buffer) ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b.data)) }

@@ -1,0 +1,305 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// builder turns runs into an array of commands. It is used for one Submit after the other and keeps its memory.
+type builder struct {
+	engine engine
+	lists  arena // commands and segments: alive until the Submit ends
+	work   arena // scratch arguments and panels of the current run; the next run overwrites them
+
+	cmds []command // outside the Go heap
+	tags []tag     // where each command comes from
+
+	// What has been read and written since the last barrier, and what the command at hand reads and writes.
+	reads, writes       []extent
+	newReads, newWrites []extent
+
+	// The run at hand.
+	exec  *executable
+	run   *npu.Run
+	size  op.Size
+	bound []bound
+
+	// Memory for values between the commands of a launch, used in turn: what lies in the oldest is given up. The hazards are the same as for
+	// any other memory, and so are the barriers.
+	slots [3]struct {
+		p    unsafe.Pointer
+		size int64
+	}
+	slot int
+
+	// The activations that were packed last, so that q, k and v share them. Valid while panels is not nil.
+	packed struct {
+		source extent
+		key    command
+		panels unsafe.Pointer
+	}
+}
+
+// tag says which launch of which run a command belongs to.
+type tag struct{ run, launch int32 }
+
+// extent is memory that a command touches: from start on, width bytes every stride bytes, up to end.
+type extent struct {
+	start, end    uintptr
+	width, stride uintptr
+}
+
+// overlaps reports whether two extents share a byte. Column ranges of one matrix are told apart.
+func (a extent) overlaps(b extent) bool {
+	if a.start >= b.end || b.start >= a.end {
+		return false
+	}
+	if a.stride != b.stride || a.stride == 0 {
+		return true
+	}
+	d := (b.start + a.stride - a.start%a.stride) % a.stride // how far b's columns start after a's, around the row
+	return d < a.width || a.stride-d < b.width
+}
+
+func overlapAny(list []extent, e extent) bool {
+	for _, x := range list {
+		if x.overlaps(e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *builder) free() {
+	b.lists.free()
+	b.work.free()
+}
+
+// start prepares for runs of at most so many launches.
+func (b *builder) start(launches int) error {
+	if err := b.lists.reset(); err != nil {
+		return err
+	}
+	if err := b.work.reset(); err != nil {
+		return err
+	}
+	n := launches * maxCommands
+	p, err := b.lists.alloc(max(n, 1) * int(unsafe.Sizeof(command{})))
+	if err != nil {
+		return err
+	}
+	b.cmds = unsafe.Slice((*command)(p), n)[:0]
+	b.tags = b.tags[:0]
+	b.reads, b.writes = b.reads[:0], b.writes[:0]
+	b.packed.panels = nil
+	return nil
+}
+
+// add appends the commands of a run.
+func (b *builder) add(index int, r *npu.Run, d *Device) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	e, ok := r.Exec.(*executable)
+	if !ok || e.d != d {
+		return fmt.Errorf("npu/cpu: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
+	}
+	b.exec, b.run, b.size = e, r, r.Size()
+	b.work.rewind()
+	b.packed.panels = nil
+	clear(b.slots[:])
+	if err := b.bind(); err != nil {
+		return err
+	}
+	for i := range e.launches {
+		l := &e.launches[i]
+		from := len(b.cmds)
+		if err := b.lower(l); err != nil {
+			return fmt.Errorf("npu/cpu: run %q, program %s, launch %q: %w", r.Name, e.p.Name, l.name, err)
+		}
+		for range len(b.cmds) - from {
+			b.tags = append(b.tags, tag{int32(index), int32(i)})
+		}
+	}
+	return nil
+}
+
+// bind finds the memory of every argument.
+func (b *builder) bind() error {
+	e, r := b.exec, b.run
+	bad := func(i int, err error) error {
+		return fmt.Errorf("npu/cpu: run %q of program %s, argument %q: %w", r.Name, e.p.Name, e.p.Args[i].Name, err)
+	}
+	b.bound = b.bound[:0]
+	for i, a := range e.p.Args {
+		x := bound{typ: a.Type, constant: a.Kind == npu.Const}
+		switch {
+		case a.Kind == npu.State:
+			for _, s := range r.Segments {
+				if _, err := e.d.own(s.State[e.states[i]]); err != nil {
+					return bad(i, err)
+				}
+			}
+		case r.Args[i] == nil:
+			p, err := b.work.alloc(a.Type.Bytes(b.size.Elements(a.Shape)))
+			if err != nil {
+				return bad(i, err)
+			}
+			x.mem = (*byte)(p)
+		default:
+			buf, err := e.d.own(r.Args[i])
+			if err != nil {
+				return bad(i, err)
+			}
+			if e.written[i] && buf.fixed {
+				return bad(i, fmt.Errorf("it is written, and its buffer is a read-only weight"))
+			}
+			if a.Kind == npu.Const && buf.typ != dtype.Invalid {
+				x.typ = buf.typ
+			}
+			if need := x.typ.Bytes(b.size.Elements(a.Shape)); buf.Len() < need {
+				return bad(i, fmt.Errorf("it is %s %s and needs %d bytes as %s, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, x.typ, buf.Len()))
+			}
+			x.mem = unsafe.SliceData(buf.data)
+		}
+		code, ok := typeCodes[x.typ]
+		if !ok && b.exec.uses(i) {
+			return bad(i, fmt.Errorf("no kernel reads %s from a plain buffer: make it with Device.Const, which expands it", x.typ))
+		}
+		x.code = code
+		b.bound = append(b.bound, x)
+	}
+	for _, x := range e.extra {
+		of := b.bound[x.arg]
+		p, err := b.work.alloc(of.typ.Bytes(x.elements))
+		if err != nil {
+			return bad(x.arg, err)
+		}
+		b.bound = append(b.bound, bound{mem: (*byte)(p), typ: of.typ, code: of.code})
+	}
+	return nil
+}
+
+// uses reports whether some launch has the argument as an operand.
+func (e *executable) uses(arg int) bool {
+	for i := range e.launches {
+		for _, o := range e.launches[i].operands {
+			if o.arg == arg {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// own is the device's own buffer behind b.
+func (d *Device) own(b npu.Buffer) (*buffer, error) {
+	own, ok := b.(*buffer)
+	switch {
+	case !ok || own.d != d:
+		return nil, fmt.Errorf("its buffer belongs to another device")
+	case own.closed:
+		return nil, fmt.Errorf("its buffer: %w", npu.ErrClosed)
+	}
+	return own, nil
+}
+
+// ref is an operand with its memory: what a command says of it.
+type ref struct {
+	p      unsafe.Pointer
+	code   int32
+	stride int64
+}
+
+// at resolves an operand and notes what the command at hand does with it.
+func (b *builder) at(o *operand) ref {
+	x := &b.bound[o.arg]
+	size := typeBytes[x.code]
+	p := unsafe.Add(unsafe.Pointer(x.mem), o.offset*size)
+	if !x.constant {
+		rows, width := int64(1), int64(b.size.Elements(o.shape))
+		if len(o.shape) > 1 && o.stride > 0 {
+			rows = int64(b.size.Resolve(o.shape[0]))
+			width /= rows
+		}
+		e := b.extent(p, rows, width, o.stride, size)
+		if o.read {
+			b.newReads = append(b.newReads, e)
+		}
+		if o.write {
+			b.newWrites = append(b.newWrites, e)
+		}
+	}
+	return ref{p, x.code, o.stride}
+}
+
+// extent is the memory of rows of width elements that lie stride elements apart.
+func (b *builder) extent(p unsafe.Pointer, rows, width, stride, size int64) extent {
+	start := uintptr(p)
+	return extent{start, start + uintptr(((rows-1)*stride+width)*size), uintptr(width * size), uintptr(stride * size)}
+}
+
+func (b *builder) reading(p unsafe.Pointer, bytes int64) {
+	b.newReads = append(b.newReads, extent{start: uintptr(p), end: uintptr(p) + uintptr(bytes)})
+}
+
+func (b *builder) writing(p unsafe.Pointer, bytes int64) {
+	b.newWrites = append(b.newWrites, extent{start: uintptr(p), end: uintptr(p) + uintptr(bytes)})
+}
+
+// between gives n bytes for values between commands, valid until it has been called three times more.
+func (b *builder) between(n int64) (unsafe.Pointer, error) {
+	b.slot = (b.slot + 1) % len(b.slots)
+	s := &b.slots[b.slot]
+	if s.p != nil && s.p == b.packed.panels {
+		b.packed.panels = nil
+	}
+	if s.size < n {
+		p, err := b.work.alloc(int(n))
+		if err != nil {
+			return nil, err
+		}
+		s.p, s.size = p, n
+	}
+	return s.p, nil
+}
+
+// maxPending bounds the extents that are remembered between barriers; a barrier more costs less than comparing more.
+const maxPending = 48
+
+// push appends a command whose operands have been resolved with at, and puts a barrier before it if it needs what has been written since the
+// last one, or overwrites what has been touched.
+func (b *builder) push(c command) {
+	barrier := len(b.reads)+len(b.writes) > maxPending
+	for _, r := range b.newReads {
+		barrier = barrier || overlapAny(b.writes, r)
+	}
+	for _, w := range b.newWrites {
+		barrier = barrier || overlapAny(b.writes, w) || overlapAny(b.reads, w)
+		if b.packed.panels != nil && b.packed.source.overlaps(w) {
+			b.packed.panels = nil
+		}
+	}
+	if barrier {
+		c.barrier = 1
+		b.reads, b.writes = b.reads[:0], b.writes[:0]
+	}
+	b.reads = append(b.reads, b.newReads...)
+	b.writes = append(b.writes, b.newWrites...)
+	b.newReads, b.newWrites = b.newReads[:0], b.newWrites[:0]
+	b.cmds = append(b.cmds, c)
+}
+
+// apart reports an operand that is read and overwritten at once by an op that cannot work in place.
+func (b *builder) apart() error {
+	for _, w := range b.newWrites {
+		if overlapAny(b.newReads, w) {
+			return fmt.Errorf("its output overlaps an input: this op does not work in place")
+		}
+	}
+	return nil
+}

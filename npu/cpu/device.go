@@ -1,0 +1,152 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Options configures Open. The zero value, and nil, mean the defaults.
+type Options struct {
+	Threads int    // threads that compute; 0 means all cores
+	Kernels string // "go", "generic", "avx2", "avx512" or "avx512bf16"; "" means the fastest, found by timing
+}
+
+// maxThreads bounds Options.Threads: more than any machine has, few enough to start.
+const maxThreads = 1024
+
+// Device is the software device. Its methods are safe for concurrent use; Submits are executed one after the other.
+type Device struct {
+	info   npu.Info
+	engine engine
+
+	// turn holds a token while a Submit, a measurement or the closing of a buffer or the device is at work. A channel, because waiting
+	// for it must obey a context.
+	turn   chan struct{}
+	closed atomic.Bool
+	build  builder // used by the holder of turn
+	cancel memory  // one uint32 that engines watch
+
+	mu     sync.Mutex
+	consts map[string]*shared // materialised weights by layout and tensors
+}
+
+var _ npu.Device = (*Device)(nil)
+
+// Open starts the device. An error says when Options.Kernels names kernels that this machine cannot execute.
+func Open(opts *Options) (*Device, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.NumCPU()
+	}
+	if o.Threads < 1 || o.Threads > maxThreads {
+		return nil, fmt.Errorf("npu/cpu: Options.Threads is %d, want 1 to %d, or 0 for all cores", o.Threads, maxThreads)
+	}
+	cancel, err := newMemory(64)
+	if err != nil {
+		return nil, err
+	}
+	e, err := openEngine(o.Kernels, o.Threads)
+	if err != nil {
+		cancel.free()
+		return nil, err
+	}
+	threads := "threads"
+	if o.Threads == 1 {
+		threads = "thread"
+	}
+	return &Device{
+		info: npu.Info{
+			Name:    fmt.Sprintf("cpu (%d %s, %s)", o.Threads, threads, e.name()),
+			Kind:    "cpu",
+			AnyRows: true,
+			InPlace: []dtype.Type{dtype.F32, dtype.F16, dtype.BF16},
+			Threads: o.Threads,
+		},
+		engine: e,
+		turn:   make(chan struct{}, 1),
+		cancel: cancel,
+		consts: map[string]*shared{},
+	}, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() npu.Info { return d.info }
+
+// Kernels is the name of the kernels in use, a value of Options.Kernels.
+func (d *Device) Kernels() string { return d.engine.name() }
+
+// lock takes the device's turn, or gives up when ctx is done or the device is closed.
+func (d *Device) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("npu/cpu: %w", err)
+	}
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("npu/cpu: %w", ctx.Err())
+	}
+	if d.closed.Load() {
+		d.unlock()
+		return fmt.Errorf("npu/cpu: %w", npu.ErrClosed)
+	}
+	return nil
+}
+
+func (d *Device) unlock() { <-d.turn }
+
+// watch makes the end of ctx visible to the engine. The function that it returns ends that, and must be called before the turn is given back.
+func (d *Device) watch(ctx context.Context) (flag *uint32, stop func()) {
+	flag = (*uint32)(d.cancel.ptr())
+	atomic.StoreUint32(flag, 0)
+	if ctx.Done() == nil {
+		return flag, func() {}
+	}
+	stored := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		atomic.StoreUint32(flag, 1)
+		close(stored)
+	})
+	return flag, func() {
+		if !cancel() {
+			<-stored // else it might cancel the next Submit
+		}
+	}
+}
+
+// Close waits for a running Submit and stops the threads. Buffers stay as they are until they are closed themselves.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.turn <- struct{}{}
+	defer d.unlock()
+	d.engine.close()
+	d.build.free()
+	d.cancel.free()
+	return nil
+}
+
+// ReadBandwidth measures how fast all threads together read memory that is in no cache, in bytes per second: the limit for decoding. It takes about
+// a quarter of a second.
+func (d *Device) ReadBandwidth(ctx context.Context) (float64, error) {
+	if err := d.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer d.unlock()
+	flag, stop := d.watch(ctx)
+	defer stop()
+	b, err := d.engine.readBandwidth(flag)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("npu/cpu: %w", ctx.Err())
+	}
+	return b, err
+}

@@ -1,0 +1,35 @@
+// Package cpu is the software device: it executes programs on the processor that the program runs on.
+//
+//	dev, err := cpu.Open(nil)                 // all cores, the fastest kernels that this machine can execute
+//	if err != nil { ... }
+//	defer dev.Close()
+//	x, err := dev.Alloc(ctx, 4*2048)          // zeroed, outside the Go heap
+//	exec, err := dev.Load(ctx, program)
+//	err = dev.Submit(ctx, []npu.Run{{Exec: exec, Args: []npu.Buffer{x, w, y}}})
+//
+// # How a runlist becomes work
+//
+// Submit turns every launch of every run into one or two commands, in memory that the Go heap knows nothing of, and hands the whole array to
+// an engine. All threads of the engine walk the array together: within a command each takes chunks (about a megabyte of weight rows) from an
+// atomic counter, and they wait for each other only where a command needs what an earlier one writes. One engine is written in C, with
+// kernels for several instruction sets and threads that spin between calls; the other is pure Go, always there, and the only one when
+// the module is built without cgo.
+//
+// # Weights
+//
+// BF16, F16 and F32 weights are read where they lie in the checkpoint's mapping. Quantised blocks are expanded to BF16 once, when a Const
+// buffer is made. Everything accumulates in FP32.
+//
+// # Kernels
+//
+// Which C kernels run is decided by timing candidates for a few milliseconds in Open: an instruction that a CPU has need not be fast on
+// it. Options.Kernels forces a set by name.
+//
+// Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
+// because vectors of another width add in another order.
+//
+// # Goroutines beside it
+//
+// A Submit keeps Options.Threads threads busy; in the C engine these are not goroutines, and the one that calls blocks a P. Set
+// GOMAXPROCS to at least threads + 1 for goroutines to run beside it without delay. This package never changes GOMAXPROCS.
+package cpu

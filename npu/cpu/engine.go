@@ -1,0 +1,39 @@
+package cpu
+
+import (
+	"fmt"
+	"strings"
+)
+
+// engine executes command lists. Calls of run do not overlap.
+type engine interface {
+	name() string
+	// run executes the commands and reports whether *cancel became non-zero before the end.
+	run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error)
+	// gemvRows is the most rows for which a product with a transposed matrix is a kindGEMV command instead of kindPack and kindGEMM.
+	gemvRows() int64
+	// pairs reports whether products of BF16 with BF16 want panels of pairs.
+	pairs() bool
+	// packBytes is the size of a kindPack command's destination.
+	packBytes(m, k int64, flags int32) int64
+	// attentionBytes is the scratch that an attention command needs.
+	attentionBytes(c *command) int64
+	// readBandwidth reads memory with all threads for a while: bytes per second.
+	readBandwidth(cancel *uint32) (float64, error)
+	close()
+}
+
+// openEngine makes the engine that the options ask for.
+func openEngine(kernels string, threads int) (engine, error) {
+	if kernels == "go" {
+		return newGoEngine(threads), nil
+	}
+	return openNative(kernels, threads)
+}
+
+// kernelNames are the values of Options.Kernels, slowest first.
+var kernelNames = []string{"go", "generic", "avx2", "avx512", "avx512bf16"}
+
+func errUnknownKernels(kernels string) error {
+	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing", kernels, strings.Join(kernelNames, ", "))
+}

@@ -1,0 +1,172 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// goEngine executes commands with goroutines and kernels in Go.
+type goEngine struct {
+	threads int
+	workers []goWorker
+}
+
+// goWorker is one thread's scratch memory.
+type goWorker struct {
+	weights []float32 // rows of weights, keys or values as FP32
+	rows    [3][]float32
+	scores  []float32
+}
+
+func newGoEngine(threads int) engine {
+	return &goEngine{threads: threads, workers: make([]goWorker, threads)}
+}
+
+func (e *goEngine) name() string                        { return "go" }
+func (e *goEngine) gemvRows() int64                     { return 0 }
+func (e *goEngine) pairs() bool                         { return false }
+func (e *goEngine) packBytes(m, k int64, _ int32) int64 { return m * k * 4 }
+func (e *goEngine) attentionBytes(*command) int64       { return 0 }
+func (e *goEngine) close()                              {}
+
+// goKernel is one kind of command in Go: how many chunks it has, and what a chunk does. Chunks are independent of each other.
+type goKernel struct {
+	chunks func(c *command) int64
+	do     func(w *goWorker, c *command, chunk int64)
+}
+
+var goKernels = [...]goKernel{
+	kindPack:      {rowChunks, (*goWorker).pack},
+	kindGEMM:      {gemmChunks, (*goWorker).gemm},
+	kindEmbed:     {rowChunks, (*goWorker).embed},
+	kindRMSNorm:   {rowChunks, (*goWorker).rmsNorm},
+	kindLayerNorm: {rowChunks, (*goWorker).layerNorm},
+	kindRoPE:      {rowChunks, (*goWorker).rope},
+	kindKVWrite:   {func(c *command) int64 { return c.nsegs }, (*goWorker).kvWrite},
+	kindAttention: {attentionChunks, (*goWorker).attention},
+	kindSiLUMul:   {rowChunks, (*goWorker).siluMul},
+	kindGELU:      {rowChunks, (*goWorker).gelu},
+	kindAdd:       {rowChunks, (*goWorker).add},
+	kindCopy:      {copyChunks, (*goWorker).copy},
+}
+
+// run walks the commands with all threads at once, as the C engine does.
+func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error) {
+	var b barrier
+	b.threads = int64(e.threads)
+	began := time.Now()
+	walk := func(id int) {
+		w := &e.workers[id]
+		for i := range cmds {
+			c := &cmds[i]
+			if c.barrier != 0 {
+				b.wait()
+			}
+			if trace && id == 0 {
+				c.start = int64(time.Since(began))
+			}
+			k := &goKernels[c.kind]
+			for n := k.chunks(c); atomic.LoadUint32(cancel) == 0; {
+				j := atomic.AddInt64(&c.next[0], 1) - 1
+				if j >= n {
+					break
+				}
+				k.do(w, c, j)
+			}
+			if trace {
+				if i+1 == len(cmds) || cmds[i+1].barrier != 0 {
+					b.wait()
+				}
+				if id == 0 {
+					c.end = int64(time.Since(began))
+				}
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for id := 1; id < e.threads; id++ {
+		wg.Go(func() { walk(id) })
+	}
+	walk(0)
+	wg.Wait()
+	return atomic.LoadUint32(cancel) != 0, nil
+}
+
+// barrier lets a number of goroutines wait for each other, again and again.
+type barrier struct {
+	threads int64
+	arrived atomic.Int64
+	round   atomic.Int64
+}
+
+func (b *barrier) wait() {
+	if b.threads == 1 {
+		return
+	}
+	round := b.round.Load()
+	if b.arrived.Add(1) == b.threads {
+		b.arrived.Store(0)
+		b.round.Add(1)
+		return
+	}
+	for b.round.Load() == round {
+		runtime.Gosched()
+	}
+}
+
+// chunkElements is about how many elements a chunk of a row-wise kernel has.
+const chunkElements = 1 << 14
+
+// rowsOf is the range of rows of a chunk of a row-wise command.
+func rowsOf(c *command, chunk int64) (from, to int64) {
+	step := rowStep(c)
+	return chunk * step, min(c.m, (chunk+1)*step)
+}
+
+func rowStep(c *command) int64 { return max(1, chunkElements/max(1, c.n*max(1, c.k))) }
+
+func rowChunks(c *command) int64 { return (c.m + rowStep(c) - 1) / rowStep(c) }
+
+// grow gives n elements of undefined content.
+func grow(s *[]float32, n int64) []float32 {
+	if int64(len(*s)) < n {
+		*s = make([]float32, n)
+	}
+	return (*s)[:n]
+}
+
+// readBandwidth reads a block larger than caches a few times and takes the fastest round.
+func (e *goEngine) readBandwidth(cancel *uint32) (float64, error) {
+	const size, rounds = 256 << 20, 4
+	m, err := newMemory(size)
+	if err != nil {
+		return 0, err
+	}
+	defer m.free()
+	words := unsafe.Slice((*uint64)(m.ptr()), size/8)
+	for i := 0; i < len(words); i += 512 {
+		words[i] = 1 // a page of its own, not the shared page of zeros
+	}
+	best := 0.0
+	var sink atomic.Uint64
+	for range rounds {
+		began := time.Now()
+		var wg sync.WaitGroup
+		part := len(words) / e.threads
+		for id := range e.threads {
+			wg.Go(func() {
+				var a, b, c, d uint64
+				for w := words[id*part : (id+1)*part]; len(w) >= 8 && atomic.LoadUint32(cancel) == 0; w = w[8:] {
+					a, b, c, d = a+w[0]+w[4], b+w[1]+w[5], c+w[2]+w[6], d+w[3]+w[7]
+				}
+				sink.Add(a + b + c + d)
+			})
+		}
+		wg.Wait()
+		best = max(best, float64(part*e.threads*8)/time.Since(began).Seconds())
+	}
+	return best, nil
+}

@@ -1,0 +1,129 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// executable is a program prepared for its runs: operands are resolved to arguments and offsets, and what cannot be known before a run (rows,
+// addresses) is filled in by the builder.
+type executable struct {
+	d        *Device
+	p        *npu.Program
+	launches []launch
+	written  []bool // by argument: some launch writes it
+
+	// States numbers the State arguments in order; -1 for others.
+	states []int
+	// Rows of a Const that the program itself writes live in memory of the device; extra has the size of each such argument's rows in elements,
+	// and comes after the arguments where operands name them.
+	extra []extraArg
+}
+
+type extraArg struct {
+	arg      int
+	elements int
+}
+
+// launch is one launch with its operands.
+type launch struct {
+	name     string
+	op       op.Op
+	operands []operand
+}
+
+// operand is one operand of a launch.
+type operand struct {
+	arg    int // of the program, or beyond them: of executable.extra
+	offset int64
+	shape  []int // as the op sees it, possibly symbolic
+	stride int64 // elements from row to row
+	read   bool
+	write  bool
+}
+
+func (e *executable) Program() *npu.Program { return e.p }
+
+// Close does nothing: an executable holds no memory of its own.
+func (e *executable) Close() error { return nil }
+
+// maxCommands is the most commands that one launch becomes: a product is packed and multiplied, an attention over halves is copied there
+// and back.
+const maxCommands = 3
+
+// Load prepares a program. All ops are executed, with any shape.
+func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("npu/cpu: %w", err)
+	}
+	if d.closed.Load() {
+		return nil, fmt.Errorf("npu/cpu: Load: %w", npu.ErrClosed)
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	e := &executable{d: d, p: p, written: make([]bool, len(p.Args)), states: make([]int, len(p.Args))}
+	n := 0
+	extra := make([]int, len(p.Args))
+	for i, a := range p.Args {
+		e.states[i] = -1
+		if a.Kind == npu.State {
+			e.states[i] = n
+			n++
+		}
+		if a.ScratchRows > 0 {
+			extra[i] = len(p.Args) + len(e.extra)
+			e.extra = append(e.extra, extraArg{i, a.ScratchRows * (op.Size{}).Elements(a.Shape[1:])})
+		}
+	}
+	for _, l := range p.Launches {
+		bad := func(i int, reason string) error {
+			return &npu.ArgError{Program: p.Name, Launch: l.Name, Arg: p.Args[l.Args[i].Arg].Name, Reason: reason}
+		}
+		out := launch{name: l.Name, op: l.Op}
+		for i, want := range l.Op.Operands() {
+			v := l.Args[i]
+			o := operand{arg: v.Arg, offset: int64(v.Offset), shape: want.Shape, stride: int64(v.Stride), read: want.Read, write: want.Write}
+			if o.stride == 0 && len(want.Shape) > 1 {
+				// Without gaps: a symbol among the inner dimensions makes it negative, and then nobody asks for it.
+				o.stride = int64((op.Size{Rows: -1, Picks: -1, Capacity: -1}).Elements(want.Shape[1:]))
+			}
+			a := p.Args[v.Arg]
+			if cache := isCache(l.Op, i); cache != (a.Kind == npu.State) {
+				return nil, bad(i, fmt.Sprintf("npu/cpu takes state arguments as the caches of KVWrite and Attention, and nothing else there; it is %v", a.Kind))
+			}
+			if extra[v.Arg] != 0 && v.Offset < e.extra[extra[v.Arg]-len(p.Args)].elements {
+				o.arg = extra[v.Arg]
+			}
+			if want.Write && o.arg < len(p.Args) {
+				e.written[o.arg] = true
+			}
+			out.operands = append(out.operands, o)
+		}
+		e.launches = append(e.launches, out)
+	}
+	return e, nil
+}
+
+// isCache reports whether the i-th operand of o is a KV cache.
+func isCache(o op.Op, i int) bool {
+	switch o := o.(type) {
+	case op.KVWrite:
+		return i == 1
+	case op.Attention:
+		return o.Cached && (i == 1 || i == 2)
+	}
+	return false
+}
+
+// bound is an argument with its memory for one run.
+type bound struct {
+	mem      *byte
+	typ      dtype.Type
+	code     int32
+	constant bool
+}

@@ -1,0 +1,91 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	mmap "github.com/edsrzf/mmap-go"
+)
+
+// memory is zeroed, page-aligned and outside the Go heap, so that C may keep its address and the collector never looks at it.
+type memory struct{ m mmap.MMap }
+
+func newMemory(bytes int) (memory, error) {
+	m, err := mmap.MapRegion(nil, max(bytes, 1), mmap.RDWR, mmap.ANON, 0)
+	if err != nil {
+		return memory{}, fmt.Errorf("npu/cpu: cannot get %d bytes of memory: %w", bytes, err)
+	}
+	return memory{m}, nil
+}
+
+func (m memory) ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(m.m)) }
+
+func (m memory) free() {
+	if m.m != nil {
+		// The only failure is an address that is not mapped, and this one is.
+		_ = m.m.Unmap()
+	}
+}
+
+// arena hands out pieces of memory that are all given back at once. Pieces stay where they are while it grows; once everything has been given
+// back, what was needed in several blocks is joined into one.
+type arena struct {
+	blocks []memory
+	block  int // the one being cut
+	used   int // bytes of it
+}
+
+// alignment of pieces: a cache line.
+const alignment = 64
+
+// arenaBlock is the least that an arena grows by.
+const arenaBlock = 1 << 20
+
+// alloc gives n bytes of undefined content.
+func (a *arena) alloc(n int) (unsafe.Pointer, error) {
+	n = (n + alignment - 1) &^ (alignment - 1)
+	for ; a.block < len(a.blocks); a.block, a.used = a.block+1, 0 {
+		if b := a.blocks[a.block]; a.used+n <= len(b.m) {
+			p := unsafe.Add(b.ptr(), a.used)
+			a.used += n
+			return p, nil
+		}
+	}
+	m, err := newMemory(max(n, arenaBlock))
+	if err != nil {
+		return nil, err
+	}
+	a.blocks = append(a.blocks, m)
+	a.used = n
+	return m.ptr(), nil
+}
+
+// rewind gives all pieces back without moving memory: addresses handed out stay readable.
+func (a *arena) rewind() { a.block, a.used = 0, 0 }
+
+// reset gives all pieces back; no address handed out may be used any more.
+func (a *arena) reset() error {
+	a.rewind()
+	if len(a.blocks) < 2 {
+		return nil
+	}
+	total := 0
+	for _, b := range a.blocks {
+		total += len(b.m)
+	}
+	a.free()
+	m, err := newMemory(total)
+	if err != nil {
+		return err
+	}
+	a.blocks = []memory{m}
+	return nil
+}
+
+func (a *arena) free() {
+	for _, b := range a.blocks {
+		b.free()
+	}
+	a.blocks = nil
+	a.rewind()
+}

@@ -1,0 +1,264 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// usable are the kernels that this machine can execute: every test of numbers runs on each.
+func usable(t testing.TB) []string {
+	var names []string
+	for _, name := range kernelNames {
+		d, err := Open(&Options{Threads: 1, Kernels: name})
+		if err != nil {
+			continue
+		}
+		names = append(names, name)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return names
+}
+
+// forEachDevice runs f on a device of each kind, as a subtest.
+func forEachDevice(t *testing.T, threads int, f func(t *testing.T, d *Device)) {
+	for _, name := range usable(t) {
+		t.Run(name, func(t *testing.T) { f(t, open(t, &Options{Threads: threads, Kernels: name})) })
+	}
+}
+
+func open(t testing.TB, o *Options) *Device {
+	t.Helper()
+	d, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// encode puts values in a buffer as a type, and replaces them by what the type makes of them.
+func encode(b []byte, typ dtype.Type, values []float64) {
+	for i := range values {
+		switch typ {
+		case dtype.F32:
+			dtype.Float32s(b)[i] = float32(values[i])
+			values[i] = float64(float32(values[i]))
+		case dtype.BF16:
+			h := dtype.FromFloat32(float32(values[i]))
+			dtype.BFloat16s(b)[i] = h
+			values[i] = float64(h.Float32())
+		case dtype.F16:
+			var h [1]dtype.Float16
+			dtype.F32ToF16(h[:], []float32{float32(values[i])})
+			dtype.Float16s(b)[i] = h[0]
+			values[i] = float64(h[0].Float32())
+		case dtype.I32:
+			dtype.Int32s(b)[i] = int32(values[i])
+		}
+	}
+}
+
+func decode(t testing.TB, b []byte, typ dtype.Type, n int) []float64 {
+	x := make([]float32, n)
+	if err := dtype.Dequantize(x, typ, b[:typ.Bytes(n)]); err != nil {
+		t.Fatal(err)
+	}
+	y := make([]float64, n)
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// rounding is the relative error that storing as a type makes at most.
+func rounding(typ dtype.Type) float64 {
+	switch typ {
+	case dtype.BF16:
+		return 0x1p-8
+	case dtype.F16:
+		return 0x1p-11
+	}
+	return 0
+}
+
+// compare fails unless every element is within the rounding of the output's type and an FP32 error of the sum that made it: terms products
+// of about unit size.
+func compare(t *testing.T, got, want []float64, typ dtype.Type, terms int) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d elements, want %d", len(got), len(want))
+	}
+	// 2^-24 a rounding, and as many roundings as terms at worst; random signs leave about the root of that. 32 covers exp and the norms.
+	abs := 0x1p-24 * (32 + 8*math.Sqrt(float64(terms))*math.Sqrt(float64(terms)))
+	for i := range got {
+		if d := math.Abs(got[i] - want[i]); !(d <= abs+(rounding(typ)+0x1p-20)*math.Abs(want[i])) {
+			t.Fatalf("element %d of %d is %g, want %g (off by %g)", i, len(got), got[i], want[i], d)
+		}
+	}
+}
+
+func alloc(t testing.TB, d *Device, bytes int) npu.Buffer {
+	t.Helper()
+	b, err := d.Alloc(context.Background(), bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// poison fills a buffer with NaN (of every float type), so that what is not written shows.
+func poison(b []byte) {
+	for i := range b {
+		b[i] = 0xff
+	}
+}
+
+// runOp executes one op on random operands of the given types, and returns what was computed and what the reference makes of the same operands.
+// Offset puts the operands at odd places of wider matrices where their shape allows.
+func runOp(t *testing.T, d *Device, o op.Op, types []dtype.Type, seed uint64) (got, want []float64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := npu.NewProgram("test")
+	var refs []npu.Ref
+	var bufs []npu.Buffer
+	var in [][]float64
+	var out npu.Buffer
+	var outType dtype.Type
+	outLen := 0
+	for i, operand := range o.Operands() {
+		kind, typ := npu.In, types[i]
+		if operand.Write {
+			kind = npu.Out
+		}
+		n := (op.Size{}).Elements(operand.Shape)
+		buf := alloc(t, d, typ.Bytes(n))
+		if operand.Write {
+			poison(buf.Bytes())
+			out, outType, outLen = buf, typ, n
+		} else {
+			values := make([]float64, n)
+			for j := range values {
+				values[j] = rng.NormFloat64()
+				if typ == dtype.I32 {
+					values[j] = float64(rng.IntN(limit(o)))
+				}
+			}
+			encode(buf.Bytes(), typ, values)
+			in = append(in, values)
+		}
+		refs = append(refs, p.Arg(kind, operand.Name, typ, operand.Shape...))
+		bufs = append(bufs, buf)
+	}
+	p.Launch("op", o, refs...)
+	exec, err := d.Load(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Submit(context.Background(), []npu.Run{{Exec: exec, Args: bufs}}); err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, out.Bytes(), outType, outLen), reference(o, in)
+}
+
+// limit is the number of rows that an index can name.
+func limit(o op.Op) int {
+	switch o := o.(type) {
+	case op.Embed:
+		return o.Vocab
+	case op.Pick:
+		return o.Rows
+	}
+	return 1
+}
+
+const (
+	f32  = dtype.F32
+	bf   = dtype.BF16
+	half = dtype.F16
+	i32  = dtype.I32
+)
+
+func TestMatMulEqualsReference(t *testing.T) {
+	shapes := []struct{ m, k, n int }{
+		{1, 1, 1}, {1, 64, 48}, {1, 577, 33}, {2, 100, 7}, {3, 2049, 70}, {5, 31, 65}, {7, 33, 129}, {8, 576, 192}, {9, 65, 31},
+		{12, 64, 96}, {13, 2051, 37}, {23, 7, 150}, {64, 100, 64}, {65, 4099, 33}, {100, 1, 3}, {131, 576, 257},
+	}
+	types := [][]dtype.Type{{bf, bf, bf}, {bf, bf, f32}, {f32, bf, f32}, {f32, f32, f32}, {bf, half, bf}, {f32, half, bf}, {bf, f32, bf}}
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		for i, s := range shapes {
+			for _, typ := range types {
+				for _, trans := range []bool{true, false} {
+					o := op.MatMul{M: s.m, K: s.k, N: s.n, TransB: trans}
+					t.Run(fmt.Sprintf("%dx%dx%d %v transb=%v", s.m, s.k, s.n, typ, trans), func(t *testing.T) {
+						got, want := runOp(t, d, o, typ, uint64(i))
+						compare(t, got, want, typ[2], s.k)
+					})
+				}
+			}
+		}
+	})
+}
+
+func TestRowOpsEqualReference(t *testing.T) {
+	var cases []op.Op
+	for _, rows := range []int{1, 3, 64} {
+		for _, width := range []int{1, 7, 64, 577} {
+			cases = append(cases,
+				op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5}, op.RMSNorm{Rows: rows, Width: width, Heads: 3, Eps: 1e-6},
+				op.LayerNorm{Rows: rows, Width: width, Eps: 1e-5},
+				op.SiLUMul{Rows: rows, Width: width}, op.GELU{Rows: rows, Width: width}, op.GELU{Rows: rows, Width: width, Tanh: true},
+				op.Add{Rows: rows, Width: width}, op.Add{Rows: rows, Width: width, Broadcast: true},
+				op.RoPE{Rows: rows, Heads: 3, HeadDim: 2 * width}, op.RoPE{Rows: rows, Heads: 5, HeadDim: 2 * width, TableHeads: 5},
+				op.Embed{Rows: rows, Vocab: 11, Width: width}, op.Pick{Picks: 2, Rows: rows, Width: width},
+				op.Cast{Rows: rows, Width: width}, op.Slice{Rows: rows, Width: width + 5, From: 3, N: width},
+				op.Concat{Rows: rows, Widths: []int{width}}, op.Concat{Rows: rows, Widths: []int{width, 1, 9}},
+				op.Permute{Shape: []int{rows, width}, Perm: []int{1, 0}}, op.Permute{Shape: []int{rows, 3, width}, Perm: []int{1, 0, 2}},
+				op.Permute{Shape: []int{2, rows, 3, width}, Perm: []int{3, 1, 0, 2}},
+			)
+		}
+	}
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		for i, o := range cases {
+			for _, types := range typings(o) {
+				t.Run(fmt.Sprintf("%s %+v %v", o.Kind(), o, types), func(t *testing.T) {
+					got, want := runOp(t, d, o, types, uint64(i))
+					compare(t, got, want, types[len(types)-1], 8)
+				})
+			}
+		}
+	})
+}
+
+// typings gives the combinations of types to test an op with: all operands FP32, all BF16, and mixed where the op allows more.
+func typings(o op.Op) [][]dtype.Type {
+	var list [][]dtype.Type
+	for pick := range 4 {
+		var types []dtype.Type
+		for i, operand := range o.Operands() {
+			types = append(types, operand.Types[[]int{0, len(operand.Types) - 1, i % len(operand.Types), (i + 1) % len(operand.Types)}[pick]])
+			if last := types[i]; last.Quantized() {
+				types[i] = half
+			}
+		}
+		list = append(list, types)
+	}
+	return list
+}

@@ -1,0 +1,77 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// Submit executes the runs in order. It checks all of them before it executes any.
+func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
+	if err := d.lock(ctx); err != nil {
+		return err
+	}
+	defer d.unlock()
+	launches := 0
+	for i := range runs {
+		if e, ok := runs[i].Exec.(*executable); ok {
+			for j := range e.launches {
+				launches += max(1, len(e.launches[j].operands)-2) // a Concat is a command for each of its pieces
+			}
+		}
+	}
+	b := &d.build
+	b.engine = d.engine
+	if err := b.start(launches); err != nil {
+		return err
+	}
+	for i := range runs {
+		if err := b.add(i, &runs[i], d); err != nil {
+			return err
+		}
+	}
+	flag, stop := d.watch(ctx)
+	defer stop()
+	trace := npu.Tracer(ctx)
+	began := time.Now()
+	cancelled, err := d.engine.run(b.cmds, flag, trace != nil)
+	if err != nil {
+		return err
+	}
+	if cancelled {
+		return fmt.Errorf("npu/cpu: %w", ctx.Err())
+	}
+	if trace != nil {
+		report(trace, began, runs, b.cmds, b.tags)
+	}
+	return nil
+}
+
+// report turns the times that the engine took down into spans: one for each launch, one for each run.
+func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []command, tags []tag) {
+	span := func(name, category string, from, to int64) {
+		trace(npu.Span{Name: name, Category: category, Start: began.Add(time.Duration(from)), Duration: time.Duration(to - from)})
+	}
+	for i := 0; i < len(cmds); {
+		run, first := tags[i].run, i
+		name := runs[run].Name
+		launches := runs[run].Exec.Program().Launches
+		for i < len(cmds) && tags[i].run == run {
+			launch, start := tags[i].launch, cmds[i].start
+			for i < len(cmds) && tags[i] == (tag{run, launch}) {
+				i++
+			}
+			tap := launches[launch].Name
+			if name != "" {
+				tap = name + "." + tap
+			}
+			span(tap, "op", start, cmds[i-1].end)
+		}
+		if name == "" {
+			name = runs[run].Exec.Program().Name
+		}
+		span(name, "program", cmds[first].start, cmds[i-1].end)
+	}
+}
