@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 
+	"github.com/x448/float16"
+
 	"github.com/npukit/npukit/npu/dtype"
 )
 
@@ -20,38 +22,36 @@ var quantiles = sync.OnceValue(func() []float32 {
 	return q
 })
 
-// random gives a Fill that writes normal numbers of the type.
+// random gives a Fill that writes normal numbers of the type, F32, F16 or BF16.
 func random(t dtype.Type, mean, std float64, seed, stream uint64) func(w io.Writer, elements int) error {
 	return func(w io.Writer, elements int) error {
-		_, size := t.Block()
-		table := make([]byte, size<<16) // the encoded quantiles
+		bits := make([]uint32, 1<<16) // the quantiles as elements of the type
 		for i, q := range quantiles() {
 			v := float32(mean + std*float64(q))
-			switch b := table[i*size:]; t {
+			switch t {
 			case dtype.F32:
-				binary.LittleEndian.PutUint32(b, math.Float32bits(v))
+				bits[i] = math.Float32bits(v)
 			case dtype.F16:
-				var h [1]dtype.Float16
-				dtype.F32ToF16(h[:], []float32{v})
-				binary.LittleEndian.PutUint16(b, h[0].Bits())
+				bits[i] = uint32(float16.Fromfloat32(v))
 			default:
-				binary.LittleEndian.PutUint16(b, uint16(dtype.FromFloat32(v)))
+				bits[i] = uint32(dtype.FromFloat32(v))
 			}
 		}
 		rng := rand.New(rand.NewPCG(seed, stream))
-		buf := make([]byte, 0, 64<<10)
-		for elements > 0 {
-			buf = buf[:0]
-			for len(buf) < cap(buf) && elements > 0 {
-				bits := rng.Uint64()
-				for i := 0; i < 4 && elements > 0; i++ {
-					at := int(bits&0xffff) * size
-					buf = append(buf, table[at:at+size]...)
-					bits >>= 16
-					elements--
+		_, size := t.Block()
+		buf := make([]byte, 64<<10) // a multiple of four elements
+		for left := elements * size; left > 0; left -= len(buf) {
+			for at := 0; at < len(buf); {
+				for four, i := rng.Uint64(), 0; i < 4; i++ {
+					if v := bits[four>>(16*i)&0xffff]; size == 4 {
+						binary.LittleEndian.PutUint32(buf[at:], v)
+					} else {
+						binary.LittleEndian.PutUint16(buf[at:], uint16(v))
+					}
+					at += size
 				}
 			}
-			if _, err := w.Write(buf); err != nil {
+			if _, err := w.Write(buf[:min(left, len(buf))]); err != nil {
 				return err
 			}
 		}
