@@ -1,0 +1,276 @@
+package jinja
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// maxJSONDepth bounds the nesting of what comes in.
+const maxJSONDepth = 150
+
+// maxDigits bounds an integer, as Python does.
+const maxDigits = 4300
+
+// DecodeJSON reads one JSON value as Python's json.loads does: the order of keys is kept, of equal keys the last one counts, 1 is an int and
+// 1.0 a float.
+func DecodeJSON(data []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	v, err := decode(d, 0)
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, fmt.Errorf("JSON at byte %d: %w", d.InputOffset(), err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("JSON at byte %d: something follows the value", d.InputOffset())
+	}
+	return v, nil
+}
+
+func decode(d *json.Decoder, depth int) (any, error) {
+	tok, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch tok := tok.(type) {
+	case json.Number:
+		return number(string(tok))
+	case json.Delim:
+		if depth++; depth > maxJSONDepth {
+			return nil, fmt.Errorf("nested more than %d deep", maxJSONDepth)
+		}
+		if tok == '[' {
+			return decodeList(d, depth)
+		}
+		return decodeDict(d, depth)
+	}
+	return tok, nil // nil, bool, string
+}
+
+func decodeList(d *json.Decoder, depth int) (any, error) {
+	l := &List{}
+	for d.More() {
+		v, err := decode(d, depth)
+		if err != nil {
+			return nil, err
+		}
+		l.Items = append(l.Items, v)
+	}
+	_, err := d.Token()
+	return l, err
+}
+
+func decodeDict(d *json.Decoder, depth int) (any, error) {
+	out := NewDict()
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		v, err := decode(d, depth)
+		if err != nil {
+			return nil, err
+		}
+		out.Set(key.(string), v) // the decoder gives no other keys
+	}
+	_, err := d.Token()
+	return out, err
+}
+
+func number(s string) (any, error) {
+	if strings.ContainsAny(s, ".eE") {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is inf, as in Python
+			return nil, err
+		}
+		return v, nil
+	}
+	if v, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return v, nil
+	}
+	if len(s) > maxDigits {
+		return nil, fmt.Errorf("an integer of %d digits, at most %d are read", len(s), maxDigits)
+	}
+	v, ok := new(big.Int).SetString(s, 10)
+	if !ok {
+		return nil, fmt.Errorf("%q is not a number", s)
+	}
+	return v, nil
+}
+
+// encoder writes JSON as Python's json.dumps.
+type encoder struct {
+	r        *run
+	b        strings.Builder
+	ascii    bool
+	indent   string
+	indented bool
+	item     string // separators
+	key      string
+	sorted   bool
+}
+
+// tojson is the filter as transformers redefines it.
+func tojson(r *run, x any, a args) any {
+	v := r.take(a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
+	e := &encoder{r: r, ascii: flag(v[0], false), sorted: flag(v[3], false), item: ", ", key: ": "}
+	switch in := v[1].(type) {
+	case absent, nil:
+	case string:
+		e.indent, e.indented = in, true
+	default:
+		e.indent, e.indented = strings.Repeat(" ", min(max(0, r.integer(a, in, 0)), 1000)), true
+	}
+	if e.indented {
+		e.item = ","
+	}
+	if v[2] != (absent{}) && v[2] != nil {
+		sep := r.items(v[2])
+		if len(sep) != 2 {
+			r.fail("tojson: separators are a pair of strings")
+		}
+		e.item, e.key = r.text(a, sep[0], ""), r.text(a, sep[1], "")
+	}
+	e.value(x, 0)
+	return e.b.String()
+}
+
+func (e *encoder) write(s string) {
+	e.r.charge(len(s))
+	e.b.WriteString(s)
+}
+
+func (e *encoder) newline(level int) {
+	if e.indented {
+		e.r.charge(1 + level*len(e.indent))
+		e.b.WriteString("\n" + strings.Repeat(e.indent, level))
+	}
+}
+
+func (e *encoder) value(v any, level int) {
+	e.r.tick(1)
+	switch v := v.(type) {
+	case nil:
+		e.write("null")
+	case bool:
+		e.write(strconv.FormatBool(v))
+	case float64:
+		e.write(floatJSON(v))
+	case int64, *big.Int:
+		e.write(e.r.str(v))
+	case string:
+		e.str(v)
+	case markup:
+		e.str(string(v))
+	case *List:
+		e.list(v.Items, level)
+	case *Tuple:
+		e.list(v.Items, level)
+	case *Dict:
+		e.dict(v, level)
+	default:
+		e.r.defined(v)
+		e.r.fail("Object of type %s is not JSON serializable", typeName(v))
+	}
+}
+
+func floatJSON(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "NaN"
+	case math.IsInf(v, 1):
+		return "Infinity"
+	case math.IsInf(v, -1):
+		return "-Infinity"
+	}
+	return floatRepr(v)
+}
+
+func (e *encoder) list(items []any, level int) {
+	if len(items) == 0 {
+		e.write("[]")
+		return
+	}
+	defer e.r.leave(e.r.enter())
+	e.write("[")
+	for i, x := range items {
+		if i > 0 {
+			e.write(e.item)
+		}
+		e.newline(level + 1)
+		e.value(x, level+1)
+	}
+	e.newline(level)
+	e.write("]")
+}
+
+func (e *encoder) dict(d *Dict, level int) {
+	if d.Len() == 0 {
+		e.write("{}")
+		return
+	}
+	defer e.r.leave(e.r.enter())
+	at := make([]int, d.Len())
+	for i := range at {
+		at[i] = i
+	}
+	if e.sorted {
+		sort.SliceStable(at, func(i, j int) bool { return e.r.order(d.keys[at[i]], d.keys[at[j]], "<") < 0 })
+	}
+	e.write("{")
+	for n, i := range at {
+		if n > 0 {
+			e.write(e.item)
+		}
+		e.newline(level + 1)
+		switch k := d.keys[i].(type) {
+		case string:
+			e.str(k)
+		case *Tuple:
+			e.r.fail("keys must be str, int, float, bool or None, not tuple")
+		case float64:
+			e.str(floatJSON(k))
+		case nil:
+			e.str("null")
+		case bool:
+			e.str(strconv.FormatBool(k))
+		default:
+			e.str(e.r.str(k))
+		}
+		e.write(e.key)
+		e.value(d.values[i], level+1)
+	}
+	e.newline(level)
+	e.write("}")
+}
+
+var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
+
+func (e *encoder) str(s string) {
+	e.r.charge(len(s) + 2)
+	e.b.WriteByte('"')
+	for _, c := range s {
+		esc, ok := jsonEscapes[c]
+		switch {
+		case ok:
+			e.b.WriteString(esc)
+		case c < 0x20 || e.ascii && c >= 0x7f && c < 0x10000:
+			fmt.Fprintf(&e.b, `\u%04x`, c)
+		case e.ascii && c >= 0x10000:
+			fmt.Fprintf(&e.b, `\u%04x\u%04x`, 0xd800+(c-0x10000)>>10, 0xdc00+(c-0x10000)&0x3ff)
+		default:
+			e.b.WriteRune(c)
+		}
+	}
+	e.b.WriteByte('"')
+}
