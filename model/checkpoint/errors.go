@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 )
 
@@ -35,7 +36,7 @@ type FileError struct {
 }
 
 func (e *FileError) Error() string {
-	if e.Err != nil {
+	if e.Err != nil && e.Err != os.ErrNotExist { // a problem that says what is missing has said it all
 		return fmt.Sprintf("checkpoint: %s: %s: %v", filepath.Base(e.File), e.Problem, e.Err)
 	}
 	return fmt.Sprintf("checkpoint: %s: %s", filepath.Base(e.File), e.Problem)

@@ -52,7 +52,11 @@ func decodeJSON(file string, b []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &wrong):
-		return fileErrorf(file, "field %q is a %s, where %s is needed", wrong.Field, wrong.Value, kindName(wrong.Type))
+		what := fmt.Sprintf("field %q", wrong.Field)
+		if wrong.Field == "" {
+			what = "the whole"
+		}
+		return fileErrorf(file, "%s is a JSON %s, where %s is needed", what, wrong.Value, kindName(wrong.Type))
 	case errors.As(err, &syntax):
 		before := b[:min(int(syntax.Offset), len(b))]
 		return &FileError{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d", bytes.Count(before, []byte("\n"))+1), Err: err}
@@ -146,20 +150,19 @@ func explainFolder(dir, missing string) error {
 			tensors = append(tensors, name)
 		}
 	}
-	what := filepath.Base(dir)
-	layout := "A Hugging Face folder has config.json, model.safetensors (or shards with model.safetensors.index.json) and tokenizer.json"
+	layout := "a Hugging Face folder has config.json, model.safetensors (or shards with model.safetensors.index.json) and tokenizer.json"
+	why := layout
 	switch {
 	case torch:
-		return &FileError{File: dir, Problem: fmt.Sprintf("has %s only as PyTorch pickles (pytorch_model*.bin), which can run code and are not read: "+
-			"convert them, `from_pretrained(%q).save_pretrained(...)` with transformers writes safetensors", missing, what), Err: os.ErrNotExist}
+		why = fmt.Sprintf("the weights are PyTorch pickles (pytorch_model*.bin), which can run code when read and are not supported. Convert them with "+
+			"transformers: AutoModelForCausalLM.from_pretrained(%q).save_pretrained(...) writes safetensors", dir)
 	case meta:
-		return &FileError{File: dir, Problem: fmt.Sprintf("has no %s; it has Meta's own layout (consolidated.*.pth, params.json, tokenizer.model, or a folder "+
-			"original). %s: they come from the model's page on huggingface.co, outside its folder original/, or from transformers' "+
-			"convert_llama_weights_to_hf.py", missing, layout), Err: os.ErrNotExist}
+		why = "the folder has Meta's own layout (consolidated.*.pth, params.json, original/tokenizer.model), but " + layout + ". They come from the " +
+			"model's page on huggingface.co, outside its folder original/, or from transformers' convert_llama_weights_to_hf.py"
 	case len(gguf) > 0:
-		return &FileError{File: dir, Problem: fmt.Sprintf("has no %s, but %d GGUF files: name one, such as %s", missing, len(gguf), filepath.Join(dir, gguf[0])), Err: os.ErrNotExist}
+		why = fmt.Sprintf("the folder has GGUF files (%d): name the one you want, such as %s", len(gguf), filepath.Join(dir, gguf[0]))
 	case len(tensors) > 0:
-		return &FileError{File: dir, Problem: fmt.Sprintf("has no %s, but %s. %s", missing, strings.Join(tensors[:min(3, len(tensors))], ", "), layout), Err: os.ErrNotExist}
+		why = fmt.Sprintf("the folder has %s, but %s", strings.Join(tensors[:min(3, len(tensors))], ", "), layout)
 	}
-	return &FileError{File: dir, Problem: fmt.Sprintf("has no %s. %s", missing, layout), Err: os.ErrNotExist}
+	return &FileError{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("there is none in %s: %s", dir, why), Err: os.ErrNotExist}
 }

@@ -2,10 +2,14 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
 
 	"github.com/nlpodyssey/safetensors"
 
@@ -33,9 +37,8 @@ const maxHeader = 8 << 20
 
 // readSafetensors lists the tensors of a mapped file without reading their data.
 //
-// The library checks that the header lies in the file, that types, shapes and sizes agree, and that the tensors follow one another
-// without holes or overlaps up to the end of the file. What it does not see is checked here: the header's size before it is decoded,
-// duplicate names (JSON decoding keeps the last), and shapes that an int cannot hold.
+// The library refuses files whose header is inconsistent, but says little of what is wrong, and does not see everything: the header's
+// size before it is decoded, and names that occur twice (decoding keeps the last), are only checked here.
 func readSafetensors(file string, buf []byte) ([]stored, error) {
 	if len(buf) < 8 {
 		return nil, fileErrorf(file, "has %d bytes, too few for a safetensors header: was the download interrupted?", len(buf))
@@ -47,29 +50,75 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	case n > maxHeader:
 		return nil, fileErrorf(file, "says that its header has %d bytes, more than the %d that any model needs", n, maxHeader)
 	}
-	if name, err := duplicateKey(buf[8 : 8+n]); err != nil {
+	header, data := buf[8:8+n], buf[8+n:]
+	if name, err := duplicateKey(header); err != nil {
 		return nil, &FileError{File: file, Problem: "the header is not valid JSON", Err: err}
 	} else if name != "" {
 		return nil, &TensorError{File: file, Tensor: name, Problem: "is in the header twice"}
 	}
+	var m safetensors.Metadata
+	if err := json.Unmarshal(header, &m); err != nil {
+		return nil, &FileError{File: file, Problem: "the header is damaged, or names types that are not supported (weights may be F32, F16 or BF16)", Err: err}
+	}
+	if err := checkRanges(file, m.Tensors(), uint64(len(data))); err != nil {
+		return nil, err
+	}
 	st, err := safetensors.Deserialize(buf)
 	if err != nil {
-		return nil, &FileError{File: file, Problem: "is damaged or truncated", Err: err}
+		return nil, &FileError{File: file, Problem: "is damaged", Err: err}
 	}
-	views := st.Tensors()
-	all := make([]stored, 0, len(views))
-	for _, v := range views {
+	all := make([]stored, 0, st.Len())
+	for _, v := range st.Tensors() {
 		s := stored{name: v.Name, file: file, typeName: v.TensorView.DType().String(), data: v.TensorView.Data()}
 		s.typ, _ = dtype.Parse(s.typeName) // unsigned types have no name here; whoever wants the tensor refuses them
 		for _, d := range v.TensorView.Shape() {
-			if d > math.MaxInt {
-				return nil, s.errorf("has a dimension of %d", d)
-			}
-			s.shape = append(s.shape, int(d))
+			s.shape = append(s.shape, int(d)) // fits: checkRanges
 		}
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// checkRanges checks that the tensors, in the order of their offsets, fill the data without holes or overlaps, and that each takes as
+// many bytes as its shape says.
+func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size uint64) error {
+	names := slices.SortedFunc(maps.Keys(tensors), func(a, b string) int {
+		x, y := tensors[a].DataOffsets, tensors[b].DataOffsets
+		return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]), strings.Compare(a, b))
+	})
+	var end uint64 // of the tensor before
+	var before string
+	for _, name := range names {
+		t := tensors[name]
+		no := func(format string, args ...any) error {
+			return &TensorError{File: file, Tensor: name, Problem: fmt.Sprintf(format, args...)}
+		}
+		from, to := t.DataOffsets[0], t.DataOffsets[1]
+		switch {
+		case to < from || to > size:
+			return no("takes bytes %d to %d of the data, which has only %d: is the file truncated?", from, to, size)
+		case from < end:
+			return no("overlaps %q", before)
+		case from > end:
+			return no("leaves %d bytes unused before it", from-end)
+		}
+		bytes := t.DType.Size()
+		for _, d := range t.Shape {
+			high, low := bits.Mul64(bytes, d)
+			if d == 0 || high != 0 || low > size {
+				return no("is %v of %v, which its %d bytes cannot hold", t.Shape, t.DType, to-from)
+			}
+			bytes = low
+		}
+		if bytes != to-from {
+			return no("is %v of %v, but takes %d bytes", t.Shape, t.DType, to-from)
+		}
+		end, before = to, name
+	}
+	if end != size {
+		return fileErrorf(file, "%d bytes follow the last tensor", size-end)
+	}
+	return nil
 }
 
 // duplicateKey gives a key that occurs twice in a JSON object, or in one of the objects directly inside it; "" if none does.

@@ -1,0 +1,540 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// tiny is a model that takes a few kilobytes.
+func tiny(family string) ckptgen.Spec {
+	return ckptgen.Spec{Family: family, Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 24, Vocab: 32, Type: dtype.F32, Tie: true}
+}
+
+func writeTiny(tb testing.TB, s ckptgen.Spec) (dir string) {
+	tb.Helper()
+	dir = tb.TempDir()
+	if err := ckptgen.Write(dir, s, 1); err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+func put(tb testing.TB, file string, b []byte) {
+	tb.Helper()
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func get(tb testing.TB, file string) []byte {
+	tb.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// header rewrites the JSON header of a safetensors file.
+func header(change func(string) string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		file := filepath.Join(dir, "model.safetensors")
+		b := get(t, file)
+		n := binary.LittleEndian.Uint64(b)
+		before := string(b[8 : 8+n])
+		after := change(before)
+		if after == before {
+			t.Fatal("the change changes nothing")
+		}
+		put(t, file, slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(after))), []byte(after), b[8+n:]))
+	}
+}
+
+func replace(old, by string) func(t *testing.T, dir string) {
+	return header(func(s string) string { return strings.Replace(s, old, by, 1) })
+}
+
+// tensors rewrites the whole file with other tensors.
+func tensors(change func([]ckptgen.Tensor) []ckptgen.Tensor) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"), change(tiny("llama").Tensors(1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func extra(names ...string) func(t *testing.T, dir string) {
+	return tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
+		for _, name := range names {
+			all = append(all, ckptgen.Tensor{Name: name, Type: dtype.F32, Shape: []int{1}, Data: make([]byte, 4)})
+		}
+		return all
+	})
+}
+
+func truncate(to int64) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		if err := os.Truncate(filepath.Join(dir, "model.safetensors"), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func config(change fields) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		file := filepath.Join(dir, "config.json")
+		var f fields
+		if err := readJSON(file, &f); err != nil {
+			t.Fatal(err)
+		}
+		f.with(change).write(t, file)
+	}
+}
+
+func remove(names ...string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		for _, name := range names {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func instead(remove string, files ...string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		if err := os.Remove(filepath.Join(dir, remove)); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			put(t, filepath.Join(dir, f), []byte("x"))
+		}
+	}
+}
+
+// Each row breaks a good checkpoint in one way; what Open says must name the file and the thing.
+func TestBadFolders(t *testing.T) {
+	const q = `"model.layers.1.self_attn.q_proj.weight"`
+	for _, tc := range []struct {
+		name   string
+		break_ func(t *testing.T, dir string)
+		says   []string
+		as     any // a pointer to the type of error it must be, or an error it must wrap
+	}{
+		{"no config", remove("config.json"), []string{"config.json: there is none in", "model.safetensors"}, fs.ErrNotExist},
+		{"no weights", remove("model.safetensors"), []string{"model.safetensors: there is none in", "index.json"}, fs.ErrNotExist},
+		{"Meta's layout", instead("config.json", "original/tokenizer.model", "consolidated.00.pth", "params.json"),
+			[]string{"config.json: there is none in", "Meta's own layout", "tokenizer.json", "convert_llama_weights_to_hf"}, fs.ErrNotExist},
+		{"only original/", instead("config.json", "original/tokenizer.model"), []string{"Meta's own layout"}, fs.ErrNotExist},
+		{"only pickles", instead("model.safetensors", "pytorch_model.bin"), []string{"pytorch_model", "save_pretrained"}, fs.ErrNotExist},
+		{"weights of another name", instead("model.safetensors", "weights.safetensors"), []string{"weights.safetensors"}, fs.ErrNotExist},
+		{"a GGUF file in a folder", instead("config.json", "tiny.gguf"), []string{"tiny.gguf"}, fs.ErrNotExist},
+		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, new(*FileError)},
+		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, new(*FileError)},
+		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated"}, new(*FileError)},
+		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes", "has only 5992", "truncated"}, new(*TensorError)},
+		{"trailing bytes", func(t *testing.T, dir string) {
+			file := filepath.Join(dir, "model.safetensors")
+			put(t, file, append(get(t, file), 0))
+		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, new(*FileError)},
+		{"Git LFS pointer", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, "model.safetensors"), []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
+		}, []string{"Git LFS pointer", "git lfs pull"}, new(*FileError)},
+		{"a folder as weights", func(t *testing.T, dir string) {
+			remove("model.safetensors")(t, dir)
+			if err := os.Mkdir(filepath.Join(dir, "model.safetensors"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"not a regular file"}, new(*FileError)},
+		{"header longer than the file", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
+		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, new(*FileError)},
+		{"huge header", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1), make([]byte, maxHeader+1)...))
+		}, []string{"more than the"}, new(*FileError)},
+		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"}, new(*FileError)},
+		{"header is a list", header(func(string) string { return "[[]]" }), []string{"model.safetensors"}, new(*FileError)},
+		{"header is a number", header(func(string) string { return "1" }), []string{"not an object"}, new(*FileError)},
+		{"header is nested", header(func(string) string { return `{"a":` + strings.Repeat("[", 100) }), []string{"nested"}, new(*FileError)},
+		{"overlapping tensors", header(func(s string) string {
+			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2044,`, 1)
+		}), []string{`"model.layers.0.input_layernorm.weight" overlaps "model.embed_tokens.weight"`}, new(*TensorError)},
+		{"hole between tensors", header(func(s string) string {
+			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2052,`, 1)
+		}), []string{`"model.layers.0.input_layernorm.weight" leaves 4 bytes unused`}, new(*TensorError)},
+		{"offsets of another size", replace(`"shape":[32,16]`, `"shape":[31,16]`), []string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, new(*TensorError)},
+		{"offsets backwards", replace(`"data_offsets":[0,2048]`, `"data_offsets":[2048,0]`), []string{"embed_tokens", "bytes 2048 to 0"}, new(*TensorError)},
+		{"tensor beyond the file", header(func(s string) string {
+			return `{"huge":{"dtype":"U8","shape":[9007199254740992],"data_offsets":[0,9007199254740992]},` + s[1:]
+		}), []string{"model.safetensors", `"huge" takes bytes 0 to 9007199254740992`, "truncated"}, new(*TensorError)},
+		{"shape that overflows", replace(`"shape":[32,16]`, `"shape":[4294967296,4294967296,16]`), []string{"embed_tokens", "[4294967296 4294967296 16]"}, new(*TensorError)},
+		{"shape that overflows to the right size", replace(`"shape":[32,16]`, `"shape":[4611686018427388032,16]`), []string{"embed_tokens", "[4611686018427388032 16]"}, new(*TensorError)},
+		{"negative shape", replace(`"shape":[32,16]`, `"shape":[-32,-16]`), []string{"shape"}, new(*FileError)},
+		{"dimension beyond an int", replace(`"shape":[32,16]`, `"shape":[18446744073709551615,0]`), []string{"embed_tokens"}, new(*TensorError)},
+		{"empty tensor", replace(`"shape":[32,16],"data_offsets":[0,2048]`, `"shape":[0,16],"data_offsets":[0,0]`), []string{"embed_tokens"}, new(*TensorError)},
+		{"unknown type", replace(`"F32"`, `"F8_E4M3"`), []string{"F8_E4M3"}, new(*FileError)},
+		{"type that is no weight", replace(`"dtype":"F32","shape":[32,16]`, `"dtype":"U32","shape":[32,16]`), []string{"embed_tokens", "is U32", "BF16"}, new(*TensorError)},
+		{"a tensor twice in the header", header(func(s string) string {
+			return `{"model.norm.weight":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},` + s[1:]
+		}), []string{"model.norm.weight", "twice"}, new(*TensorError)},
+		{"wrong shape", replace(`"shape":[32,16]`, `"shape":[16,32]`), []string{"model.safetensors", `"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, new(*TensorError)},
+		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, new(*TensorError)},
+		{"config of another width", config(fields{"num_attention_heads": 2, "num_key_value_heads": 2}),
+			[]string{"q_proj.weight", "is [32 16], config.json asks for [16 16]", "2 attention heads x head dimension 8"}, new(*TensorError)},
+		{"missing tensor", tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
+			return slices.DeleteFunc(all, func(t ckptgen.Tensor) bool { return `"`+t.Name+`"` == q })
+		}), []string{q, "is missing"}, new(*TensorError)},
+		{"fewer layers than config.json says", config(fields{"num_hidden_layers": 3}), []string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, new(*TensorError)},
+		{"more layers than config.json says", config(fields{"num_hidden_layers": 1}), []string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, new(*TensorError)},
+		{"untied without LM head", config(fields{"tie_word_embeddings": false}), []string{"lm_head.weight", "is missing", "tie_word_embeddings"}, new(*TensorError)},
+		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"), []string{"q_proj.bias", "is not part of a llama model"}, new(*TensorError)},
+		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"}, new(*TensorError)},
+		{"unknown family", config(fields{"model_type": "mamba"}), []string{`"mamba"`, "qwen3"}, ErrUnsupported},
+		{"broken generation_config.json", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, "generation_config.json"), []byte("{"))
+		}, []string{"generation_config.json"}, new(*FileError)},
+		{"end token outside the vocabulary", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, "generation_config.json"), []byte(`{"eos_token_id": 99}`))
+		}, []string{"generation_config.json", "99"}, new(*FileError)},
+		{"broken tokenizer_config.json", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(`{"chat_template": 3}`))
+		}, []string{"tokenizer_config.json", "chat_template"}, new(*FileError)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := writeTiny(t, tiny("llama"))
+			tc.break_(t, dir)
+			c, err := Open(dir)
+			if err == nil {
+				c.Close()
+				t.Fatal("it opened")
+			}
+			t.Log(err)
+			for _, s := range tc.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("it does not say %q", s)
+				}
+			}
+			if !strings.HasPrefix(err.Error(), "checkpoint: ") {
+				t.Error("it does not begin with the package")
+			}
+			if sentinel, ok := tc.as.(error); ok {
+				if !errors.Is(err, sentinel) {
+					t.Errorf("it does not wrap %v", sentinel)
+				}
+			} else if !errors.As(err, tc.as) {
+				t.Errorf("it is no %v", reflect.TypeOf(tc.as).Elem())
+			}
+		})
+	}
+}
+
+func TestBadIndexes(t *testing.T) {
+	const indexName, first = "model.safetensors.index.json", "model-00001-of-00003.safetensors"
+	weightMap := func(change func(m map[string]string)) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			var h struct {
+				WeightMap map[string]string `json:"weight_map"`
+			}
+			file := filepath.Join(dir, indexName)
+			if err := readJSON(file, &h); err != nil {
+				t.Fatal(err)
+			}
+			change(h.WeightMap)
+			fields{"weight_map": h.WeightMap}.write(t, file)
+		}
+	}
+	name := func(shard string) func(t *testing.T, dir string) {
+		return weightMap(func(m map[string]string) { m["model.norm.weight"] = shard })
+	}
+	for _, tc := range []struct {
+		name   string
+		break_ func(t *testing.T, dir string)
+		says   []string
+	}{
+		{"missing shard", remove(first), []string{indexName, first, "1 of the 3"}},
+		{"shard that was never there", name("model-00009-of-00003.safetensors"), []string{"model-00009-of-00003.safetensors"}},
+		{"truncated shard", func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, first), 3000); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{first, "truncated"}},
+		{"path outside the folder", name("../../etc/passwd.safetensors"), []string{indexName, "../../etc"}},
+		{"absolute path", name("/etc/passwd.safetensors"), []string{indexName, `"/etc/passwd.safetensors"`}},
+		{"path with a backslash", name(`..\x.safetensors`), []string{indexName}},
+		{"no safetensors file", name("config.json"), []string{indexName, "config.json"}},
+		{"empty file name", name(""), []string{indexName, `""`}},
+		{"tensor in another shard", name(first), []string{"model.norm.weight", "should be in", first}},
+		{"tensor that the index has not", weightMap(func(m map[string]string) { delete(m, "model.norm.weight") }), []string{"model.norm.weight", "is not named by"}},
+		{"tensor that no shard has", weightMap(func(m map[string]string) { m["more"] = first }), []string{`"more"`, "is missing"}},
+		{"nothing in the index", func(t *testing.T, dir string) { put(t, filepath.Join(dir, indexName), []byte("{}")) }, []string{indexName, "no weight_map"}},
+		{"index is no JSON", func(t *testing.T, dir string) { put(t, filepath.Join(dir, indexName), []byte("{")) }, []string{indexName, "JSON"}},
+		{"index with a tensor twice", func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, indexName), []byte(`{"weight_map":{"a":"x.safetensors","a":"y.safetensors"}}`))
+		}, []string{indexName, `"a" twice`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := tiny("llama")
+			s.Shards = 3
+			dir := writeTiny(t, s)
+			open(t, dir)
+			tc.break_(t, dir)
+			_, err := Open(dir)
+			if err == nil {
+				t.Fatal("it opened")
+			}
+			t.Log(err)
+			for _, s := range tc.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("it does not say %q", s)
+				}
+			}
+		})
+	}
+}
+
+func TestBadPaths(t *testing.T) {
+	dir := writeTiny(t, tiny("llama"))
+	for path, says := range map[string]string{
+		filepath.Join(dir, "nowhere"):           "no such file",
+		filepath.Join(dir, "model.safetensors"): "give its folder, " + dir,
+		filepath.Join(dir, "config.json"):       "give its folder",
+		t.TempDir():                             "config.json: there is none in",
+		os.DevNull:                              "not a regular file",
+	} {
+		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want an error saying %q", path, err, says)
+		}
+	}
+	if _, err := Open(filepath.Join(dir, "nowhere")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v does not wrap fs.ErrNotExist", err)
+	}
+}
+
+func TestHarmlessTensorsAreLeftOut(t *testing.T) {
+	dir := writeTiny(t, tiny("llama"))
+	plain := len(open(t, dir).Tensors())
+	extra("model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq", "lm_head.weight")(t, dir)
+	c := open(t, dir)
+	if n := len(c.Tensors()); n != plain {
+		t.Errorf("%d tensors, want %d", n, plain)
+	}
+	_, err := c.Tensor("lm_head.weight")
+	if err == nil || !strings.Contains(err.Error(), "tied") {
+		t.Errorf("the LM head of a tied model: %v", err)
+	}
+}
+
+// Tensors are the bytes that were written, in the order of their names, whatever the container.
+func TestTensorsAreThoseWritten(t *testing.T) {
+	for _, family := range []string{"llama", "qwen2", "qwen3"} {
+		for _, shards := range []int{1, 4} {
+			s := tiny(family)
+			s.Type, s.Shards, s.Tie = dtype.BF16, shards, false
+			c := open(t, writeTiny(t, s))
+			if c.Format() != "safetensors" {
+				t.Errorf("format %q", c.Format())
+			}
+			var size, elements int64
+			for _, want := range s.Tensors(1) {
+				got, err := c.Tensor(want.Name)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				data := contents(t, want)
+				if !slices.Equal(got.Data, data) || got.Type != dtype.BF16 || !slices.Equal(got.Shape, want.Shape) || !got.Mapped || got.Name != want.Name {
+					t.Errorf("%s, %d shards: %s differs", family, shards, want.Name)
+				}
+				if last := got.Row(got.Shape[0] - 1); !slices.Equal(last, data[len(data)-len(last):]) {
+					t.Errorf("the last row of %s is not at its end", want.Name)
+				}
+				size += int64(len(data))
+				elements += int64(got.Elements())
+			}
+			all := c.Tensors()
+			if len(all) != len(s.Tensors(1)) || !slices.IsSortedFunc(all, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) }) {
+				t.Errorf("Tensors lists %d, in order: no", len(all))
+			}
+			if c.Size() != size || c.Parameters() != elements {
+				t.Errorf("%d bytes of %d parameters, want %d of %d", c.Size(), c.Parameters(), size, elements)
+			}
+		}
+	}
+}
+
+// Old writers did not pad the header, and so misalign all tensors. Such a tensor is copied to where it can be used.
+func TestMisalignedTensorsAreCopied(t *testing.T) {
+	dir := writeTiny(t, tiny("llama"))
+	want := slices.Clone(must(open(t, dir).Tensor("model.norm.weight")).Data)
+	header(func(s string) string { return s + strings.Repeat(" ", 9) })(t, dir)
+	w := must(open(t, dir).Tensor("model.norm.weight"))
+	if _, ok := dtype.View[float32](w.Data); !ok || w.Mapped || !slices.Equal(w.Data, want) {
+		t.Errorf("aligned %v, mapped %v, equal %v", ok, w.Mapped, slices.Equal(w.Data, want))
+	}
+}
+
+func must(t Tensor, err error) Tensor {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func contents(tb testing.TB, t ckptgen.Tensor) []byte {
+	tb.Helper()
+	if t.Fill == nil {
+		return t.Data
+	}
+	var w writer
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	if err := t.Fill(&w, n); err != nil {
+		tb.Fatal(err)
+	}
+	return w
+}
+
+type writer []byte
+
+func (w *writer) Write(b []byte) (int, error) {
+	*w = append(*w, b...)
+	return len(b), nil
+}
+
+func TestNonFiniteNamesTensors(t *testing.T) {
+	for _, tc := range []struct {
+		t   dtype.Type
+		bad []byte
+	}{
+		{dtype.F32, []byte{0, 0, 0xc0, 0x7f}}, // NaN
+		{dtype.F32, []byte{0, 0, 0x80, 0xff}}, // -Inf
+		{dtype.BF16, []byte{0xc0, 0x7f}},
+		{dtype.F16, []byte{0x00, 0x7c}}, // Inf
+	} {
+		s := tiny("llama")
+		s.Type = tc.t
+		dir := writeTiny(t, s)
+		bad, err := open(t, dir).NonFinite(context.Background())
+		if err != nil || len(bad) != 0 {
+			t.Errorf("%v without NaN: %v, %v", tc.t, bad, err)
+		}
+		file := filepath.Join(dir, "model.safetensors")
+		b := get(t, file)
+		copy(b[len(b)-len(tc.bad):], tc.bad) // the file ends with model.norm.weight
+		put(t, file, b)
+		c := open(t, dir)
+		bad, err = c.NonFinite(context.Background())
+		if err != nil || !slices.Equal(bad, []string{"model.norm.weight"}) {
+			t.Errorf("%v with %x: %v, %v", tc.t, tc.bad, bad, err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := c.NonFinite(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+	}
+}
+
+func TestCloseTwiceAndAfter(t *testing.T) {
+	c := open(t, writeTiny(t, tiny("llama")))
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := c.Tensor("model.norm.weight"); !errors.Is(err, ErrClosed) {
+		t.Errorf("Tensor after Close: %v", err)
+	}
+	if _, err := c.NonFinite(context.Background()); !errors.Is(err, ErrClosed) {
+		t.Errorf("NonFinite after Close: %v", err)
+	}
+	if c.Config().Layers != 2 || len(c.Tensors()) == 0 {
+		t.Error("what is no tensor data stays after Close")
+	}
+}
+
+func TestTextOfFolders(t *testing.T) {
+	for _, tc := range []struct {
+		name, config, jinja string
+		template            string
+		has                 bool
+		bos, eos            string
+	}{
+		{name: "nothing"},
+		{name: "a string", config: `{"chat_template": "T", "bos_token": "<s>", "eos_token": "</s>"}`, template: "T", has: true, bos: "<s>", eos: "</s>"},
+		{name: "a list", config: `{"chat_template": [{"name": "rag", "template": "R"}, {"name": "default", "template": "D"}]}`, template: "D", has: true},
+		{name: "a list without default", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`},
+		{name: "a file of its own wins", config: `{"chat_template": "T"}`, jinja: "J", template: "J", has: true},
+		{name: "objects and null", config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<e>"}}`, eos: "<e>"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := writeTiny(t, tiny("llama"))
+			if tc.config != "" {
+				put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(tc.config))
+			}
+			if tc.jinja != "" {
+				put(t, filepath.Join(dir, "chat_template.jinja"), []byte(tc.jinja))
+			}
+			c := open(t, dir)
+			if template, has := c.ChatTemplate(); template != tc.template || has != tc.has {
+				t.Errorf("template %q, %v", template, has)
+			}
+			if bos, eos := c.SpecialTokens(); bos != tc.bos || eos != tc.eos {
+				t.Errorf("special tokens %q, %q", bos, eos)
+			}
+			if _, ok := c.TokenizerFile(); ok {
+				t.Error("a tokenizer.json that is not there")
+			}
+			put(t, filepath.Join(dir, "tokenizer.json"), []byte("{}"))
+			if path, ok := open(t, dir).TokenizerFile(); !ok || path != filepath.Join(dir, "tokenizer.json") {
+				t.Errorf("tokenizer file %q, %v", path, ok)
+			}
+			if _, ok := c.Vocab(); ok {
+				t.Error("a folder has no GGUF vocabulary")
+			}
+		})
+	}
+}
+
+func TestGenerationConfigWins(t *testing.T) {
+	dir := writeTiny(t, tiny("llama"))
+	fields{"eos_token_id": []int{7, 8}, "temperature": 0.5}.write(t, filepath.Join(dir, "generation_config.json"))
+	c := open(t, dir)
+	if got := c.Config(); !slices.Equal(got.EOS, []int{7, 8}) || !slices.Equal(got.BOS, []int{1}) || *c.Generation().Temperature != 0.5 {
+		t.Errorf("EOS %v, BOS %v, generation %+v", got.EOS, got.BOS, c.Generation())
+	}
+}
+
+func TestTinyModelsOpen(t *testing.T) {
+	dirs, err := filepath.Glob(filepath.Join(testenv.Root(), "testdata", "tiny-models", "*", "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(dirs) == 0 {
+		t.Skip("needs testdata/tiny-models at the root of the repository")
+	}
+	for _, config := range dirs {
+		c := open(t, filepath.Dir(config))
+		if bad, err := c.NonFinite(context.Background()); err != nil || len(bad) > 0 {
+			t.Errorf("%s: %v, %v", c.Path(), bad, err)
+		}
+	}
+}
