@@ -1,0 +1,51 @@
+# make          lists what there is
+# make demo     is the place to start
+
+GO ?= go
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.1
+
+# A model of yours for the demo, and what to ask it.
+MODEL ?=
+PROMPT ?= What is gravity, and why does the Moon not fall down?
+# Which benchmarks, and how often: make bench BENCH=GEMM COUNT=6
+BENCH ?= .
+COUNT ?= 1
+# How long each fuzz test of test-long looks for new inputs.
+FUZZTIME ?= 30s
+export MODEL PROMPT
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test test-long lint bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## ask SmolLM2-135M-Instruct a question (fetched once); MODEL=path takes yours, PROMPT="..." asks something else
+	@set -e; model=$$MODEL; \
+	if [ -z "$$model" ]; then model=$$(sh scripts/fetch-smollm2.sh); fi; \
+	$(MAKE) --no-print-directory build; \
+	exec bin/npukit run "$$model" "$$PROMPT"
+
+build: ## build the command, bin/npukit
+	$(GO) build -o bin/npukit ./cmd/npukit
+
+test: ## run the tests (a few minutes); the demo model is fetched for those that use it
+	@sh scripts/fetch-smollm2.sh || echo "make test: without the demo model, the tests that use it skip"
+	$(GO) test -timeout 15m ./...
+	@sh scripts/test-hftokenizers.sh
+
+test-long: ## run all tests under the race detector, then every fuzz test for FUZZTIME
+	@sh scripts/fetch-smollm2.sh || echo "make test-long: without the demo model, the tests that use it skip"
+	$(GO) test -race -count=1 -timeout 60m ./...
+	@sh scripts/fuzz.sh $(FUZZTIME)
+
+lint: ## check formatting, go vet and staticcheck
+	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "gofmt -w needed:"; echo "$$files"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
+
+clean: ## delete what the build made; the fetched models stay in the cache
+	rm -rf bin
