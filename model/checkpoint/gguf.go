@@ -343,7 +343,7 @@ func (m *metadata) int(key string, absent int) int {
 	case ggufI64:
 		return int(max(min(int64(le.Uint64(b)), math.MaxInt), math.MinInt))
 	}
-	m.fail(key, "is a %v, where an integer is needed", v.kind)
+	m.fail(key, "is of kind %v, where an integer is needed", v.kind)
 	return absent
 }
 
@@ -367,7 +367,7 @@ func (m *metadata) float(key string, absent float64) float64 {
 	case ggufF64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(v.bytes))
 	case ggufString, ggufArray, ggufBool:
-		m.fail(key, "is a %v, where a number is needed", v.kind)
+		m.fail(key, "is of kind %v, where a number is needed", v.kind)
 		return absent
 	}
 	return float64(m.int(key, 0))
@@ -379,7 +379,7 @@ func (m *metadata) bool(key string, absent bool) bool {
 		return absent
 	}
 	if v.kind != ggufBool {
-		m.fail(key, "is a %v, where a bool is needed", v.kind)
+		m.fail(key, "is of kind %v, where a bool is needed", v.kind)
 		return absent
 	}
 	return v.bytes[0] != 0
@@ -388,7 +388,7 @@ func (m *metadata) bool(key string, absent bool) bool {
 func (m *metadata) string(key string) string {
 	v, ok := m.g.meta[key]
 	if ok && v.kind != ggufString {
-		m.fail(key, "is a %v, where a string is needed", v.kind)
+		m.fail(key, "is of kind %v, where a string is needed", v.kind)
 		return ""
 	}
 	return string(v.bytes)
