@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
@@ -15,7 +16,7 @@ import (
 func FuzzSafetensors(f *testing.F) {
 	dir := f.TempDir()
 	s := tiny("llama")
-	s.Layers, s.Vocab, s.Type = 1, 4, dtype.BF16
+	s.Layers, s.Vocab, s.Hidden, s.FFN, s.Type = 1, 4, 4, 4, dtype.BF16
 	if err := ckptgen.Write(dir, s, 1); err != nil {
 		f.Fatal(err)
 	}
@@ -55,15 +56,20 @@ func FuzzSafetensors(f *testing.F) {
 
 func FuzzGGUF(f *testing.F) {
 	for _, typ := range []dtype.Type{dtype.F32, dtype.Q4_0} {
-		s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 32, Heads: 1, KVHeads: 1, HeadDim: 32, FFN: 32, Vocab: 4, Type: dtype.F32, Tie: true}
+		n := 4 // mutations should hit the head, so the data are few
+		if typ.Quantized() {
+			n = 32
+		}
+		s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: n, Heads: 1, KVHeads: 1, HeadDim: n, FFN: n, Vocab: 4, Type: dtype.F32, Tie: true}
 		m, _ := newGGUFModel(f, s, typ)
 		m = m.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.tokens", []string{"a", "b", "c"}).set("tokenizer.ggml.merges", []string{"a b"}).
 			set("tokenizer.ggml.token_type", []int32{1, 1, 1}).set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.chat_template", "{{ x }}")
-		m = m.add(ckptgen.Tensor{Name: "rope_freqs.weight", Type: dtype.F32, Shape: []int{16}, Data: dtype.AsBytes(make([]float32, 16))})
+		m = m.add(ckptgen.Tensor{Name: "rope_freqs.weight", Type: dtype.F32, Shape: []int{n / 2}, Data: dtype.AsBytes(slices.Repeat([]float32{1}, n/2))})
 		b, err := os.ReadFile(m.write(f))
 		if err != nil {
 			f.Fatal(err)
 		}
+		open(f, m.write(f))
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
