@@ -1,9 +1,13 @@
 // Package chat turns a conversation into the text that a model was trained on, by the chat template that its checkpoint carries.
 //
 // A chat template is a program in Jinja2. [Parse] reads it once, [Template.Render] runs it over messages, and gives byte for byte what
-// transformers' apply_chat_template gives: the same variables, the same whitespace rules, the same JSON. What a template needs beyond that
-// (see the package's tests for what there is) is an error that names the line, and so are templates that run away: nothing is guessed,
-// because a prompt that is almost right makes answers that are almost right.
+// transformers' apply_chat_template gives: the same variables, the same whitespace rules, the same JSON. Nothing is guessed, because a prompt
+// that is almost right makes answers that are almost right: what Jinja2 fails on fails here, what is not supported is an error that names
+// the line, and so is a template that would not end or would fill the memory.
+//
+// Not supported: the tags block, extends, include, import, autoescape, do and trans; the filters for HTML, URLs and layout (escape, urlize,
+// wordwrap, truncate, groupby, pprint and the like); unpacking arguments with *; joining what the filter safe gives; integer results beyond
+// 64 bits; printing functions and generators.
 //
 //	t, err := chat.Parse(source) // tokenizer_config.json's chat_template, or GGUF's tokenizer.chat_template
 //	text, err := t.Render([]chat.Message{{Role: "user", Content: "Hello"}}, &chat.Options{AddGenerationPrompt: true})
@@ -90,11 +94,29 @@ func (t *Template) Render(messages []Message, opts *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.render(vars, opts.DateString, opts.Now)
+	return t.render(vars, size(messages, opts), opts.DateString, opts.Now)
 }
 
-// render bounds the work by what goes in: a template may well walk a long conversation several times.
-func (t *Template) render(vars *jinja.Dict, date string, now func() time.Time) (string, error) {
+// size is about how many bytes go into a template.
+func size(messages []Message, opts *Options) int {
+	n := 0
+	for _, m := range messages {
+		n += len(m.Content) + len(m.ContentJSON) + len(m.ReasoningContent) + 200
+		for _, c := range m.ToolCalls {
+			n += len(c.Function.Arguments) + 200
+		}
+	}
+	for _, tool := range opts.Tools {
+		n += len(tool)
+	}
+	for _, x := range opts.Extra {
+		n += len(x.Value)
+	}
+	return n
+}
+
+// render bounds the work by the size of what goes in, of which a template may well make many copies.
+func (t *Template) render(vars *jinja.Dict, size int, date string, now func() time.Time) (string, error) {
 	strftimeNow := func(format string) (string, error) {
 		if date != "" {
 			return date, nil
@@ -104,7 +126,7 @@ func (t *Template) render(vars *jinja.Dict, date string, now func() time.Time) (
 		}
 		return jinja.Strftime(now(), format)
 	}
-	text, err := t.t.Render(vars, strftimeNow, jinja.Limits{})
+	text, err := t.t.Render(vars, strftimeNow, jinja.Limits{Steps: 5_000_000 + 8*size, Bytes: 64<<20 + 64*size})
 	if err != nil {
 		return "", wrap(err)
 	}

@@ -149,7 +149,7 @@ func (t *Template) RenderJSON(conversation []byte) (string, error) {
 	}
 	date, _ := vars.Get("date_string")
 	dateString, _ := date.(string) // absent means now
-	return t.render(vars, dateString, nil)
+	return t.render(vars, len(conversation), dateString, nil)
 }
 
 // optional are the fields whose null means absent.

@@ -433,6 +433,11 @@ func (r *run) attr(x any, key string) any {
 			return val
 		}
 		return r.missing(x, key)
+	case *function:
+		if v.macro && key == "name" {
+			return v.name
+		}
+		r.fail("looking into a function is not supported")
 	}
 	if m, ok := r.method(x, key); ok {
 		return m

@@ -257,8 +257,8 @@ func indent(r *run, x any, a args) any {
 		r.charge(n)
 		pad = strings.Repeat(" ", n)
 	}
-	lines := splitLines(r.soft(x)+"\n", false)
-	r.charge(len(lines)*(len(pad)+17) + 2*len(r.str(x)))
+	lines := r.lines(r.soft(x)+"\n", false)
+	r.charge(len(lines) * (len(pad) + 1))
 	var b strings.Builder
 	for i, line := range lines {
 		if i > 0 {
@@ -528,7 +528,7 @@ func sum(r *run, x any, a args) any {
 func titleFilter(r *run, x any, a args) any {
 	r.take(a, 0)
 	s := r.soft(x)
-	r.charge(2 * len(s))
+	r.charge(8 * len(s))
 	var b strings.Builder
 	word := true
 	start := 0
@@ -578,7 +578,7 @@ func unique(r *run, x any, a args) any {
 func wordcount(r *run, x any, a args) any {
 	r.take(a, 0)
 	s := r.soft(x)
-	r.tick(len(s) / 8)
+	r.charge(8 * len(s))
 	return int64(len(strings.FieldsFunc(s, func(c rune) bool {
 		return c != '_' && !unicode.IsLetter(c) && !unicode.IsNumber(c)
 	})))

@@ -186,7 +186,9 @@ func (r *run) format(text string, a args) string {
 			if end < 0 || text[1+end] == '{' {
 				r.fail("a field of a format string is not closed, or holds another field, which is not supported")
 			}
-			b.WriteString(r.field(text[1:1+end], a, &next))
+			value := r.field(text[1:1+end], a, &next)
+			r.charge(len(value))
+			b.WriteString(value)
 			text = text[end+2:]
 		}
 	}

@@ -6,7 +6,7 @@ const maxRange = 100_000
 // globals are the functions that a template can call.
 func (r *run) globals(strftimeNow func(string) (string, error)) map[string]any {
 	g := map[string]any{}
-	add := func(name string, f func(r *run, a args) any) { g[name] = &function{name, f} }
+	add := func(name string, f func(r *run, a args) any) { g[name] = &function{name: name, call: f} }
 	add("raise_exception", func(r *run, a args) any {
 		panic(failure{&RaisedError{r.line, r.str(r.take(a, 1, "message")[0])}})
 	})
@@ -15,6 +15,7 @@ func (r *run) globals(strftimeNow func(string) (string, error)) map[string]any {
 		if err != nil {
 			r.fail("strftime_now: %v", err)
 		}
+		r.charge(len(s))
 		return s
 	})
 	add("namespace", func(r *run, a args) any { return &namespace{r.dict(a)} })
@@ -36,7 +37,7 @@ func (r *run) globals(strftimeNow func(string) (string, error)) map[string]any {
 	})
 	add("joiner", func(r *run, a args) any {
 		sep, used := r.text(a, r.take(a, 0, "sep")[0], ", "), false
-		return &function{"joiner", func(*run, args) any {
+		return &function{name: "joiner", call: func(*run, args) any {
 			if !used {
 				used = true
 				return ""
@@ -86,11 +87,11 @@ func newCycler(items []any) *namespace {
 	c := &namespace{NewDict()}
 	c.vars.Set("current", items[0])
 	move := func(to int) { at = to % len(items); c.vars.Set("current", items[at]) }
-	c.vars.Set("next", &function{"cycler.next", func(*run, args) any {
+	c.vars.Set("next", &function{name: "cycler.next", call: func(*run, args) any {
 		v := items[at]
 		move(at + 1)
 		return v
 	}})
-	c.vars.Set("reset", &function{"cycler.reset", func(*run, args) any { move(0); return nil }})
+	c.vars.Set("reset", &function{name: "cycler.reset", call: func(*run, args) any { move(0); return nil }})
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxJSONDepth bounds the nesting of what comes in.
@@ -254,23 +255,40 @@ func (e *encoder) dict(d *Dict, level int) {
 	e.write("}")
 }
 
-var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
-
 func (e *encoder) str(s string) {
 	e.r.charge(len(s) + 2)
 	e.b.WriteByte('"')
-	for _, c := range s {
-		esc, ok := jsonEscapes[c]
-		switch {
-		case ok:
-			e.b.WriteString(esc)
-		case c < 0x20 || e.ascii && c >= 0x7f && c < 0x10000:
-			fmt.Fprintf(&e.b, `\u%04x`, c)
-		case e.ascii && c >= 0x10000:
-			fmt.Fprintf(&e.b, `\u%04x\u%04x`, 0xd800+(c-0x10000)>>10, 0xdc00+(c-0x10000)&0x3ff)
-		default:
+	done := 0 // what is before it is written
+	for i, c := range s {
+		if c >= 0x20 && c != '"' && c != '\\' && (!e.ascii || c < 0x7f) {
+			continue
+		}
+		e.b.WriteString(s[done:i])
+		_, width := utf8.DecodeRuneInString(s[i:]) // an invalid byte reads as U+FFFD and has width 1
+		done = i + width
+		e.r.charge(6)
+		switch c {
+		case '"', '\\':
+			e.b.WriteByte('\\')
 			e.b.WriteRune(c)
+		case '\n':
+			e.b.WriteString(`\n`)
+		case '\r':
+			e.b.WriteString(`\r`)
+		case '\t':
+			e.b.WriteString(`\t`)
+		case '\f':
+			e.b.WriteString(`\f`)
+		case '\b':
+			e.b.WriteString(`\b`)
+		default:
+			if c >= 0x10000 {
+				fmt.Fprintf(&e.b, `\u%04x`, 0xd800+(c-0x10000)>>10)
+				c = 0xdc00 + (c-0x10000)&0x3ff
+			}
+			fmt.Fprintf(&e.b, `\u%04x`, c)
 		}
 	}
+	e.b.WriteString(s[done:])
 	e.b.WriteByte('"')
 }

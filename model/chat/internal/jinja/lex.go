@@ -90,6 +90,9 @@ func lex(source string) []token {
 			l.finish()
 			return l.out
 		}
+		if tok.Type == tokens.Error {
+			l.fail(tok.Pos, "cannot be read here: %s", strings.TrimSpace(tok.Val))
+		}
 		stream.Next()
 		l.token(tok)
 	}
@@ -123,8 +126,6 @@ func (l *lexer) token(tok *tokens.Token) {
 	}
 	end := pos + len(val)
 	switch tok.Type {
-	case tokens.Error:
-		l.fail(tok.Pos, "cannot be read here: %s", strings.TrimSpace(val))
 	case tokens.Data: // by position, in open
 	case tokens.BlockBegin:
 		l.open(pos, end, true)
@@ -158,7 +159,10 @@ func (l *lexer) token(tok *tokens.Token) {
 
 // gap checks that gonja skipped nothing but blanks between two tokens: it drops characters that it does not know.
 func (l *lexer) gap(from, to int) {
-	if from < to && strings.TrimFunc(l.src[from:to], isSpace) != "" {
+	for from < to && isSpace(rune(l.src[from])) {
+		from++
+	}
+	if from < to {
 		l.fail(from, "%q is not part of the language", strings.TrimSpace(l.src[from:to]))
 	}
 }

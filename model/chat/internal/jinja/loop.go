@@ -21,6 +21,7 @@ func (r *run) execFor(s *forStmt, depth int) {
 func (r *run) runLoop(s *forStmt, home *scope, over any, depth int) {
 	l := &loop{stmt: s, home: home, depth: depth, items: r.items(over), index: -1}
 	l.prev = &Undefined{"there is no previous item"}
+	whole := false // Jinja2 runs the else part unless some turn reached the end of the body, break and continue or not
 	for {
 		r.tick(1)
 		item, ok := l.next(r)
@@ -41,8 +42,9 @@ func (r *run) runLoop(s *forStmt, home *scope, over any, depth int) {
 		if f == broken {
 			break
 		}
+		whole = whole || f == onward
 	}
-	if l.index < 0 {
+	if !whole {
 		r.within(home, func() { r.exec(s.other) })
 	}
 }
@@ -113,14 +115,14 @@ func (l *loop) attr(r *run, key string) (any, bool) {
 		}
 		return &Undefined{"there is no next item"}, true
 	case "cycle":
-		return &function{"loop.cycle", func(r *run, a args) any {
+		return &function{name: "loop.cycle", call: func(r *run, a args) any {
 			if len(a.pos) == 0 {
 				r.fail("no items for cycling given")
 			}
 			return a.pos[l.index%len(a.pos)]
 		}}, true
 	case "changed":
-		return &function{"loop.changed", func(r *run, a args) any {
+		return &function{name: "loop.changed", call: func(r *run, a args) any {
 			if l.changed != nil && r.equalItems(l.changed, a.pos) {
 				return false
 			}
@@ -136,7 +138,7 @@ func (l *loop) recurse(r *run) *function {
 	if !l.stmt.recursive {
 		r.fail("the loop is not recursive: write {%% for ... recursive %%}")
 	}
-	return &function{"loop", func(r *run, a args) any {
+	return &function{name: "loop", call: func(r *run, a args) any {
 		over := r.take(a, 1, "iterable")[0]
 		return r.capture(func() { r.runLoop(l.stmt, l.home, over, l.depth+1) })
 	}}

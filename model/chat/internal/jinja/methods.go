@@ -20,7 +20,7 @@ func (r *run) method(x any, name string) (any, bool) {
 			}
 			return nil, false
 		}
-		return &function{"str." + name, func(r *run, a args) any { return f(r, v, a) }}, true
+		return &function{name: "str." + name, call: func(r *run, a args) any { return f(r, v, a) }}, true
 	case markup:
 		r.plain(v)
 	case *Dict:
@@ -28,16 +28,16 @@ func (r *run) method(x any, name string) (any, bool) {
 		if !ok {
 			return r.forbidden(name, "dict", "clear pop popitem setdefault update fromkeys")
 		}
-		return &function{"dict." + name, func(r *run, a args) any { return f(r, v, a) }}, true
+		return &function{name: "dict." + name, call: func(r *run, a args) any { return f(r, v, a) }}, true
 	case *List:
 		f, ok := listMethods[name]
 		if !ok {
 			return r.forbidden(name, "list", "append clear extend insert pop remove reverse sort")
 		}
-		return &function{"list." + name, func(r *run, a args) any { return f(r, v.Items, a) }}, true
+		return &function{name: "list." + name, call: func(r *run, a args) any { return f(r, v.Items, a) }}, true
 	case *Tuple:
 		if f, ok := listMethods[name]; ok && name != "copy" {
-			return &function{"tuple." + name, func(r *run, a args) any { return f(r, v.Items, a) }}, true
+			return &function{name: "tuple." + name, call: func(r *run, a args) any { return f(r, v.Items, a) }}, true
 		}
 	}
 	return nil, false
@@ -315,6 +315,7 @@ func (r *run) split(s string, a args, fromRight bool) any {
 	var parts []string
 	r.tick(len(s) / 16)
 	if v[0] == (absent{}) || v[0] == nil {
+		r.charge(8 * len(s)) // every other character at most begins one
 		parts = fields(s, limit, fromRight)
 	} else {
 		sep := r.separator(a, v[0])
@@ -393,8 +394,8 @@ func firstRune(s string) (rune, int) {
 
 func splitlines(r *run, s string, a args) any {
 	keep := flag(r.take(a, 0, "keepends")[0], false)
-	lines := splitLines(s, keep)
-	r.charge(32 * len(lines))
+	lines := r.lines(s, keep)
+	r.charge(16 * len(lines))
 	out := make([]any, len(lines))
 	for i, l := range lines {
 		out[i] = l
@@ -402,11 +403,20 @@ func splitlines(r *run, s string, a args) any {
 	return &List{out}
 }
 
-// splitLines splits at every line end that Python knows.
-func splitLines(s string, keep bool) []string {
-	var out []string
+// lineEnds are all that Python knows.
+const lineEnds = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
+
+func (r *run) lines(s string, keep bool) []string {
+	n := 1
+	for _, c := range s {
+		if strings.ContainsRune(lineEnds, c) {
+			n++
+		}
+	}
+	r.charge(16*n + len(s))
+	out := make([]string, 0, n)
 	for s != "" {
-		i := strings.IndexAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
+		i := strings.IndexAny(s, lineEnds)
 		if i < 0 {
 			return append(out, s)
 		}

@@ -557,6 +557,10 @@ func (p *parser) primary() expr {
 		if v, ok := constants[t.text]; ok {
 			return &literal{v}
 		}
+		if t.text == "self" || t.text == "super" {
+			p.pos--
+			p.fail("%q is not supported in chat templates", t.text)
+		}
 		if p.mentions != nil {
 			p.mentions[t.text] = true
 		}

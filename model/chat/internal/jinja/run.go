@@ -8,8 +8,8 @@ import (
 
 // Limits bound one rendering. A zero field means the default.
 type Limits struct {
-	Steps int // evaluated nodes, items walked, and blocks of 64 bytes looked at: some 20 to 50 million a second; default 20 million
-	Bytes int // of all values made, garbage included; default 256 MB
+	Steps int // evaluated nodes, items walked, and blocks of 64 bytes looked at: some 5 to 20 million a second; default 5 million
+	Bytes int // of all values made, garbage included; default 64 MB
 	Depth int // of calls and of nested values; default 200
 }
 
@@ -19,8 +19,8 @@ func (l Limits) withDefaults() Limits {
 			*v = d
 		}
 	}
-	set(&l.Steps, 20_000_000)
-	set(&l.Bytes, 256<<20)
+	set(&l.Steps, 5_000_000)
+	set(&l.Bytes, 64<<20)
 	set(&l.Depth, 200)
 	return l
 }
@@ -291,7 +291,7 @@ func flag(v any, missing bool) bool {
 // macro is a function over the names of the scope in which it is defined.
 func (r *run) macro(name string, sig *signature) *function {
 	home := r.scope
-	return &function{name, func(r *run, a args) any {
+	return &function{name: name, macro: true, call: func(r *run, a args) any {
 		params := map[string]any{}
 		extra := NewDict()
 		for i, n := range a.names {

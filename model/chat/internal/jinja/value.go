@@ -31,8 +31,9 @@ type (
 	rangeOf   struct{ start, stop, step int64 }
 	// function is anything that can be called.
 	function struct {
-		name string
-		call func(r *run, a args) any
+		name  string
+		call  func(r *run, a args) any
+		macro bool
 	}
 	// markup is a string behind the filter safe. Jinja2 would escape what it is joined with; no chat template wants that, so joining fails.
 	markup string

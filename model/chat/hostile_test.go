@@ -1,0 +1,205 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const hello = `{"messages": [{"role": "user", "content": "hi"}], "s": "0123456789abcdef", "l": [1, 2, 3]}`
+
+// A template is data from a stranger: whatever it does, an error comes back soon and the memory stays.
+func TestHostileTemplatesEndInAnError(t *testing.T) {
+	nested := func(open, close string, n int) string {
+		return strings.Repeat(open, n) + "1" + strings.Repeat(close, n)
+	}
+	for name, source := range map[string]string{
+		"a huge range":               `{% for i in range(10**9) %}x{% endfor %}`,
+		"loops in loops":             `{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}`,
+		"a repeated string":          `{{ 'a' * 10**10 }}`,
+		"a repeated list":            `{{ ([0] * 10**10) | length }}`,
+		"a long product":             `{{ 'aaaaaaaa' * 9223372036854775807 }}`,
+		"doubling a string":          `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}`,
+		"doubling a list":            `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = n.l + n.l %}{% endfor %}`,
+		"doubling by replace":        `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s.replace('', 'xxxxxxxx') %}{% endfor %}`,
+		"doubling by join":           `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s | join(n.s) %}{% endfor %}`,
+		"doubling by format":         `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = '{0}{0}'.format(n.s) %}{% endfor %}`,
+		"doubling by percent":        `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = '%s%s' % (n.s, n.s) %}{% endfor %}`,
+		"doubling by capture":        `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set x %}{{ n.s }}{{ n.s }}{% endset %}{% set n.s = x %}{% endfor %}`,
+		"doubling by tojson":         `{% set n = namespace(s='"') %}{% for i in range(99) %}{% set n.s = n.s | tojson %}{% endfor %}`,
+		"shared lists printed":       `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l }}`,
+		"shared lists as JSON":       `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}`,
+		"shared lists compared":      `{% set n = namespace(l=l, m=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% set n.m = [n.m, n.m] %}{% endfor %}{{ n.l == n.m }}`,
+		"shared tuples as a key":     `{% set n = namespace(l=(1,)) %}{% for i in range(99) %}{% set n.l = (n.l, n.l) %}{% endfor %}{{ {n.l: 1} }}`,
+		"a deep list printed":        `{% set n = namespace(l=l) %}{% for i in range(99999) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}`,
+		"a macro without end":        `{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}`,
+		"macros in turn":             `{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}`,
+		"a macro that doubles":       `{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(99) }}`,
+		"a caller without end":       `{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}`,
+		"a recursive loop":           `{% for x in l recursive %}{{ loop(l) }}{% endfor %}`,
+		"a wide format":              `{{ '%999999999999d' % 1 }}`,
+		"a wide field":               `{{ '{:999999999}'.format(1) }}`,
+		"a wide center":              `{{ 'a'.center(2147483647) }}`,
+		"a wide indent":              `{{ 'a\nb' | indent(2147483647) }}`,
+		"a precise round":            `{{ 1.5 | round(2147483647) }}`,
+		"a big power":                `{{ 9 ** 999999999 }}`,
+		"a wide batch":               `{{ l | batch(2147483647, 'x') | list }}`,
+		"searches in a long string":  `{% set x = s * 1000000 %}{% for i in range(99999) %}{% if 'zz' in x %}{% endif %}{{ x[-1] }}{{ x | length }}{% endfor %}`,
+		"a fraction of digits":       `{{ '%.9999999f' % 1 }}`,
+		"brackets":                   `{{ ` + nested("(", ")", 100_000) + ` }}`,
+		"lists":                      `{{ ` + nested("[", "]", 100_000) + ` }}`,
+		"minus signs":                `{{ ` + nested("- ", "", 100_000) + ` }}`,
+		"not":                        `{{ ` + nested("not ", "", 100_000) + ` }}`,
+		"a long sum":                 `{{ ` + strings.Repeat("1+", 200_000) + `1 }}`,
+		"a long chain of attributes": `{{ s` + strings.Repeat(".a", 200_000) + ` }}`,
+		"a long chain of filters":    `{{ s` + strings.Repeat("|trim", 100_000) + ` }}`,
+		"a long chain of if":         `{{ 1` + strings.Repeat(" if 1 else 1", 50_000) + ` }}`,
+		"nested tags":                strings.Repeat("{% if 1 %}", 50_000) + strings.Repeat("{% endif %}", 50_000),
+		"nested targets":             `{% set ` + strings.Repeat("(", 100_000) + `a = 1 %}`,
+		"a long template":            strings.Repeat("x", 2<<20),
+		"open brackets":              `{{ ` + strings.Repeat("{", 100_000),
+		"a tag that never ends":      `{% ` + strings.Repeat("if ", 100_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			tmpl, err := Parse(source)
+			if err == nil {
+				_, err = tmpl.RenderJSON([]byte(hello))
+			}
+			if err == nil {
+				t.Fatal("it was rendered")
+			}
+			if len(err.Error()) > 500 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			if strings.Contains(err.Error(), "internal fault") {
+				t.Error(err)
+			}
+			if d := time.Since(start); d > 20*time.Second {
+				t.Errorf("it took %v", d)
+			}
+			runtime.ReadMemStats(&after)
+			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 4096 {
+				t.Errorf("it allocated %d MB", mb)
+			}
+		})
+	}
+}
+
+func TestLimitsAreNamed(t *testing.T) {
+	tmpl := parse(t, "{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}")
+	_, err := tmpl.Render(nil, nil)
+	if !errors.Is(err, ErrLimit) {
+		t.Errorf("%v does not wrap ErrLimit", err)
+	}
+	if !strings.Contains(err.Error(), "nested") {
+		t.Errorf("%v does not say what happened", err)
+	}
+}
+
+// A long conversation is not hostile.
+func TestLongConversation(t *testing.T) {
+	var messages []Message
+	for i := range 4000 {
+		messages = append(messages, Message{Role: []string{"user", "assistant"}[i%2], Content: strings.Repeat("word ", 500)})
+	}
+	tmpl := parse(t, string(read(t, "templates/inherited.jinja")))
+	if _, err := tmpl.Render(messages, &Options{AddGenerationPrompt: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestParseErrorsNameTheLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		source string
+		line   int
+	}{
+		"an unknown filter":         {"a\nb\n{{ x | nope }}", 3},
+		"an unknown tag":            {"a\r\nb\r\n\r\n{% nope %}", 4},
+		"a tag in several lines":    {"{% if a\n  and b\n  and ) %}", 3},
+		"a string that is not shut": {"\n\n{{ 'abc", 3},
+		"a character":               {"\n{{ a\n ? b }}", 3},
+		"a comment that is open":    {"x\n{# abc", 2},
+		"an include":                {"\n{% include 'x' %}", 2},
+		"unpacked arguments":        {"\n\n\n{{ f(*a) }}", 4},
+		"raw in two lines":          {"\n{%\nraw %}{{ x }}{% endraw %}", 3},
+		"another end":               {"{% for a in b %}\n{% endif %}", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse(tc.source)
+			var pe *ParseError
+			if !errors.As(err, &pe) {
+				t.Fatalf("got %v, want a ParseError", err)
+			}
+			if pe.Line != tc.line {
+				t.Errorf("line %d, want %d: %v", pe.Line, tc.line, err)
+			}
+		})
+	}
+}
+
+// What is not there must not print something near it.
+func TestUnsupportedIsAnError(t *testing.T) {
+	for _, source := range []string{
+		"{{ '<' | escape }}", "{{ s | urlize }}", "{{ s | truncate(3) }}", "{{ l | groupby('a') }}", "{{ s | filesizeformat }}", "{{ l | pprint }}",
+		"{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% block b %}{% endblock %}", "{% do f() %}", "{% autoescape true %}{% endautoescape %}",
+		"{{ ('<b>' | safe) ~ '<i>' }}", "{{ ('<b>' | safe) + 'x' }}", "{{ ('<b>' | safe).upper() }}", "{{ ['<b>' | safe, 'x'] | join }}",
+		"{{ 9223372036854775807 + 1 }}", "{{ 99999999999999999999 }}", "{{ s.encode('utf-8') }}", "{{ s.translate({}) }}", "{{ s.find('a', 1) }}",
+		"{{ '{0.a}'.format(l) }}", "{{ '{:{}}'.format(1, 2) }}", "{{ '%b' % 1 }}", "{{ f(*l) }}", "{{ f(**l) }}", "{{ s.upper }}", "{{ range }}",
+		"{{ l | sort(attribute='a,b') }}", "{{ self.x() }}", "{{ namespace(a=1) }}", "{{ l | select }}", `{{ "\N{DASH}" }}`, "{{ strftime_now('%Q') }}",
+		"{{ l is string if s }}", "{{ 1.5 | round(-1) }}", "{{ '{:08,}'.format(1) }}",
+	} {
+		tmpl, err := Parse(source)
+		if err == nil {
+			var text string
+			if text, err = tmpl.RenderJSON([]byte(hello)); err == nil {
+				t.Errorf("%s gave %q", source, text)
+			}
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "chat: template line 1: ") {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+}
+
+func TestTemplateIsSafeForConcurrentUse(t *testing.T) {
+	tmpl := parse(t, string(read(t, "templates/blocks.jinja")))
+	messages := []Message{{Role: "user", Content: "a"}, {Role: "assistant", ToolCalls: []ToolCall{{Function: FunctionCall{Name: "f", Arguments: json.RawMessage(`{"b": 1, "a": [1.0]}`)}}}}}
+	want, err := tmpl.Render(messages, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if got, err := tmpl.Render(messages, nil); err != nil || got != want {
+					t.Errorf("got %q, %v", got, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"{{ a|trim }}", "{% for x in l if x %}{{ loop.last }}{% endfor %}", "{%- set a.b = 1, -%}", "{% raw %}{{{% endraw %}", "{{ 'a\\'' ~ \"\\\\\" }}",
+		"{% macro m(a, b=1) %}{% endmacro %}{{ m(1)[::-1] }}", "{{ '%5.2f' % 1 }}{{ '{:>5}'.format(s) }}", "{# #}\n {%+ if 1 %}", "{{ l | map('string') | join(',') | tojson(indent=2) }}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		tmpl, err := Parse(source)
+		if err == nil {
+			_, err = tmpl.RenderJSON([]byte(hello))
+		}
+		if err != nil && strings.Contains(err.Error(), "internal fault") {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// reference is what Jinja2 made of a template: see testdata/make_references.py.
+type reference struct {
+	Text    string `json:"text"`
+	Fails   string `json:"fails"` // "parse", "render", "raised", or empty
+	Line    int    `json:"line"`
+	Message string `json:"message"`
+}
+
+type references struct {
+	Ours        map[string]map[string]reference `json:"ours"`        // template, conversation
+	Expressions map[string]reference            `json:"expressions"` // template
+	Published   map[string]map[string]reference `json:"published"`
+}
+
+func load(t *testing.T) (r references, conversations map[string]json.RawMessage) {
+	t.Helper()
+	for name, to := range map[string]any{"references.json": &r, "conversations.json": &conversations} {
+		if err := json.Unmarshal(read(t, name), to); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	return r, conversations
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// matches holds a rendering to the reference, failures too: where Jinja2 fails, a text would be a wrong one.
+func matches(t *testing.T, source, conversation string, want reference) {
+	t.Helper()
+	var got string
+	tmpl, err := Parse(source)
+	if err == nil {
+		got, err = tmpl.RenderJSON([]byte(conversation))
+	}
+	var (
+		parseErr  *ParseError
+		renderErr *RenderError
+		raised    *TemplateError
+	)
+	switch {
+	case want.Fails == "" && err != nil:
+		t.Errorf("error %v\nwant %q", err, want.Text)
+	case want.Fails == "":
+		if got != want.Text {
+			t.Errorf("got  %q\nwant %q", got, want.Text)
+		}
+	case err == nil:
+		t.Errorf("got %q, Jinja2 fails (%s)", got, want.Fails)
+	case want.Fails == "raised":
+		if !errors.As(err, &raised) || raised.Message != want.Message {
+			t.Errorf("got %v, want the refusal %q", err, want.Message)
+		}
+	case want.Fails == "parse":
+		if !errors.As(err, &parseErr) || parseErr.Line < 1 {
+			t.Errorf("got %v, want a ParseError", err)
+		}
+	case !errors.As(err, &renderErr):
+		t.Errorf("got %v, want a RenderError", err)
+	}
+}
+
+func TestExpressionsAsJinja2(t *testing.T) {
+	refs, _ := load(t)
+	variables := string(read(t, "variables.json"))
+	n := 0
+	for _, line := range strings.Split(string(read(t, "expressions.txt")), "\n") {
+		if line == "" || strings.HasPrefix(line, "##") {
+			continue
+		}
+		n++
+		want, ok := refs.Expressions[line]
+		if !ok {
+			t.Errorf("%q has no reference: run make_references.py", line)
+			continue
+		}
+		t.Run(line, func(t *testing.T) { matches(t, strings.ReplaceAll(line, "⏎", "\n"), variables, want) })
+	}
+	if n < 150 {
+		t.Errorf("only %d templates", n)
+	}
+}
+
+func TestOwnTemplatesAsJinja2(t *testing.T) {
+	refs, conversations := load(t)
+	for name, wants := range refs.Ours {
+		source := string(read(t, filepath.Join("templates", name+".jinja")))
+		for c, want := range wants {
+			t.Run(name+"/"+c, func(t *testing.T) { matches(t, source, string(conversations[c]), want) })
+		}
+	}
+}
+
+// Tools, tool calls and their results, thinking, parts: with the templates as they are published.
+func TestPublishedTemplatesWithTools(t *testing.T) {
+	refs, conversations := load(t)
+	tokens := map[string]string{
+		"llama-3.2-instruct": `"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", `,
+		"qwen2.5":            `"eos_token": "<|im_end|>", `,
+		"qwen3":              `"eos_token": "<|im_end|>", `,
+		"smollm2-instruct":   `"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", `,
+	}
+	for name, wants := range refs.Published {
+		t.Run(name, func(t *testing.T) {
+			source := publishedSource(t, name)
+			for c, want := range wants {
+				t.Run(c, func(t *testing.T) {
+					matches(t, source, "{"+tokens[name]+strings.TrimPrefix(string(conversations[c]), "{"), want)
+				})
+			}
+		})
+	}
+}
