@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -149,4 +150,14 @@ func (d *Device) ReadBandwidth(ctx context.Context) (float64, error) {
 		err = fmt.Errorf("npu/cpu: %w", ctx.Err())
 	}
 	return b, err
+}
+
+// PeakFLOPS measures the arithmetic of all threads for products of BF16 with BF16, from the nearest cache, in floating-point operations per second: the
+// limit for long prompts.
+func (d *Device) PeakFLOPS(ctx context.Context) (float64, error) {
+	if err := d.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer d.unlock()
+	return d.engine.peak(5*time.Millisecond, 5)
 }

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // engine executes command lists. Calls of run do not overlap.
@@ -18,6 +19,9 @@ type engine interface {
 	packBytes(m, k int64, flags int32) int64
 	// attentionBytes is the scratch that an attention command needs.
 	attentionBytes(c *command) int64
+	// peak is the arithmetic of all threads at their best, for products of BF16 with BF16, in floating-point operations per second; each of
+	// several rounds takes at least so long.
+	peak(length time.Duration, rounds int) (float64, error)
 	// readBandwidth reads memory with all threads for a while: bytes per second.
 	readBandwidth(cancel *uint32) (float64, error)
 	close()

@@ -138,6 +138,32 @@ func grow(s *[]float32, n int64) []float32 {
 	return (*s)[:n]
 }
 
+// peak multiplies small matrices from the nearest cache.
+func (e *goEngine) peak(length time.Duration, rounds int) (float64, error) {
+	best := 0.0
+	for range rounds {
+		var products atomic.Int64
+		began := time.Now()
+		const k = 256
+		var wg sync.WaitGroup
+		for range e.threads {
+			wg.Go(func() {
+				a, b := make([]float32, 2*k), make([]float32, 4*k)
+				var y, z [4]float32
+				for time.Since(began) < length {
+					for range 64 {
+						dot2x4(&y, &z, a[:k], a[k:], b)
+					}
+					products.Add(64 * 8 * k)
+				}
+			})
+		}
+		wg.Wait()
+		best = max(best, 2*float64(products.Load())/time.Since(began).Seconds())
+	}
+	return best, nil
+}
+
 // readBandwidth reads a block larger than caches a few times and takes the fastest round.
 func (e *goEngine) readBandwidth(cancel *uint32) (float64, error) {
 	const size, rounds = 256 << 20, 4

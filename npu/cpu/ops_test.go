@@ -101,8 +101,9 @@ func compare(t *testing.T, got, want []float64, typ dtype.Type, terms int) {
 	if len(got) != len(want) {
 		t.Fatalf("%d elements, want %d", len(got), len(want))
 	}
-	// 2^-24 a rounding, and as many roundings as terms at worst; random signs leave about the root of that. 32 covers exp and the norms.
-	abs := 0x1p-24 * (32 + 8*math.Sqrt(float64(terms))*math.Sqrt(float64(terms)))
+	// A rounding is 2^-24 of the sum so far, which is about the root of the number of terms; there are as many roundings as terms, and their
+	// signs leave about the root of that too. Eight times so much for the tails of both, and 32 roundings for exp and the norms.
+	abs := 0x1p-24 * (32 + 8*float64(terms))
 	for i := range got {
 		if d := math.Abs(got[i] - want[i]); !(d <= abs+(rounding(typ)+0x1p-20)*math.Abs(want[i])) {
 			t.Fatalf("element %d of %d is %g, want %g (off by %g)", i, len(got), got[i], want[i], d)

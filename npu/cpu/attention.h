@@ -1,0 +1,280 @@
+// Causal attention with grouped heads. Both ways take a block of positions at a time and keep, for each query, the largest score so far, the sum of
+// the exponentials relative to it, and the weighted sum of values, so that no square of scores is ever stored.
+// Source: Milakov and Gimelshein, Online normalizer calculation for softmax (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135).
+//
+// Many queries: products of tiles, with the kernels of gemm.h. Few queries (decoding): the positions are cut into spans of a fixed
+// length, so that several threads can work on one head, and a second phase joins the parts in order.
+
+enum {
+    ISA(BK) = 128,              // positions of a block
+    ISA(BM) = 96 / MR * MR,     // queries of a chunk, about
+};
+
+// Rows of one chunk of a segment that is worked on in blocks.
+INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
+
+INLINE int64_t ISA(spans)(const npk_seg *s) { return (s->pos + s->rows + NPK_SPAN - 1) / NPK_SPAN; }
+
+// Chunks of a segment for one key-value head.
+INLINE int64_t ISA(pieces)(const npk_cmd *c, const npk_seg *s) {
+    return npk_by_spans(c, s) ? ISA(spans)(s) : (s->rows + ISA(block_rows)(c) - 1) / ISA(block_rows)(c);
+}
+
+TARGET static int ISA(attention_phases)(const npk_cmd *c) {
+    for (int64_t i = 0; i < c->nsegs; i++)
+        if (npk_by_spans(c, &c->segs[i]) && ISA(spans)(&c->segs[i]) > 1) return 2;
+    return 1;
+}
+
+TARGET static int64_t ISA(attention_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)threads;
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->nsegs; i++) n += phase == 0 ? ISA(pieces)(c, &c->segs[i]) : 1;
+    return n * c->p[0];
+}
+
+// Bytes of scratch: queries, keys, values, scores, sums and statistics of a chunk. A row may have more heads to a key-value head than BM.
+INLINE int64_t ISA(queries)(const npk_cmd *c) { return npk_up(npk_max(ISA(BM), c->n / c->p[0]), MR * 4); }
+TARGET static int64_t ISA(attention_scratch)(const npk_cmd *c) {
+    int64_t q = ISA(queries)(c), hd = npk_up(c->k, ISA(NR));
+    return (q * hd * 2 + 2 * ISA(BK) * hd + 2 * q * ISA(BK) + 4 * q) * 4;
+}
+
+// The partial result of one query in one span: maximum, sum, and weighted sum of values.
+INLINE float *ISA(partial)(const npk_cmd *c, const npk_seg *s, int64_t span, int64_t query, int64_t head) {
+    float *p = (float *)c->scratch;
+    for (const npk_seg *o = c->segs; o < s; o++)
+        if (npk_by_spans(c, o) && ISA(spans)(o) > 1) p += ISA(spans)(o) * o->rows * c->n * (c->k + 2);
+    int64_t queries = s->rows * (c->n / c->p[0]);
+    return p + ((head * ISA(spans)(s) + span) * queries + query) * (c->k + 2);
+}
+
+// Row and head of a query of a chunk, as offsets into a and y.
+INLINE int64_t ISA(place)(const npk_cmd *c, int64_t row, int64_t head, int64_t ld, int64_t step, int64_t query) {
+    int64_t group = c->n / c->p[0];
+    return (row + query / group) * ld + (head * group + query % group) * step;
+}
+
+// One query's scores against n rows of keys [n][ld]: VL rows at a time, their partial sums turned on their side and added.
+INLINE void ISA(scores)(float *dst, const float *q, const float *keys, int64_t ld, int64_t n, int64_t hd) {
+    for (int64_t j = 0; j < n; j += VL) {
+        vf s[VL];
+        for (int i = 0; i < VL; i++) s[i] = v_zero();
+        for (int64_t d = 0; d < hd; d += VL) {
+            vf x = v_load(q + d);
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++) s[i] = v_fma(x, v_load(keys + (j + i) * ld + d), s[i]);
+        }
+        v_transpose(s);
+        for (int w = VL / 2; w > 0; w /= 2)
+            for (int i = 0; i < w; i++) s[i] = v_add(s[i], s[i + w]);
+        v_store(dst + j, s[0]);
+    }
+}
+
+// acc[hd] of Q queries += their weights times rows of values [n][ld], for D vectors of a row.
+INLINE void ISA(weigh)(const int Q, const int D, float *acc, int64_t ldacc, const float *p, const float *values, int64_t ld, int64_t n) {
+    vf s[4][4];
+    for (int q = 0; q < Q; q++)
+        for (int d = 0; d < D; d++) s[q][d] = v_load(acc + q * ldacc + d * VL);
+    for (int64_t j = 0; j < n; j++) {
+        vf v[4];
+        for (int d = 0; d < D; d++) v[d] = v_load(values + j * ld + d * VL);
+        for (int q = 0; q < Q; q++) {
+            vf w = v_set1(p[q * ISA(BK) + j]);
+            for (int d = 0; d < D; d++) s[q][d] = v_fma(w, v[d], s[q][d]);
+        }
+    }
+    for (int q = 0; q < Q; q++)
+        for (int d = 0; d < D; d++) v_store(acc + q * ldacc + d * VL, s[q][d]);
+}
+
+// Exponentials of count scores relative to the largest of them and of before, zeros from there to all. Returns their sum.
+INLINE float ISA(softmax)(float *p, int64_t count, int64_t all, float *best) {
+    vf top = v_set1(*best), sum = v_zero();
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) top = v_max(top, v_load(p + i));
+    float highest = v_hmax(top);
+    for (; i < count; i++) highest = p[i] > highest ? p[i] : highest;
+    vf high = v_set1(highest);
+    ROW(count, {
+        PUT(p, NPK_F32, 0, v_exp(v_sub(GET(p, NPK_F32, 0), high)));
+        sum = v_add(sum, GET(p, NPK_F32, 0)); // read back: the tail's other lanes are not ours
+    });
+    for (i = count; i < all; i++) p[i] = 0;
+    *best = highest;
+    return v_sum(sum);
+}
+
+// Decoding: the queries of one segment and key-value head against one span of positions.
+TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t span) {
+    int64_t hd = c->k, ld = npk_up(hd, VL), group = c->n / c->p[0], queries = s->rows * group, all = npk_up(queries, 4);
+    int64_t from = span * NPK_SPAN, end = npk_min(from + NPK_SPAN, s->pos + s->rows), n = end - from;
+    float *q = (float *)t->scratch, *acc = q + all * ld, *block = acc + all * ld, *p = block + ISA(BK) * ld;
+    t->prepared = NULL;
+    memset(q, 0, (size_t)(2 * all * ld) * 4);
+    for (int64_t i = 0; i < queries; i++) {
+        int64_t at = ISA(place)(c, s->row, head, c->lda, c->p[1], i);
+        float *to = q + i * ld;
+        ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->f[0]))); });
+    }
+    for (int64_t j = 0; j < npk_up(n, VL); j++) {
+        float *to = block + j * ld;
+        memset(to + ld - VL, 0, VL * 4);
+        if (j < n) ROW(hd, { PUT(to, NPK_F32, 0, GET(s->k, c->bt, head * s->khead + (from + j) * c->ldb)); });
+        else memset(to, 0, (size_t)ld * 4);
+    }
+    for (int64_t i = 0; i < queries; i++) ISA(scores)(p + i * ISA(BK), q + i * ld, block, ld, n, ld);
+    for (int64_t j = 0; j < n; j++) {
+        float *to = block + j * ld;
+        memset(to + ld - VL, 0, VL * 4);
+        ROW(hd, { PUT(to, NPK_F32, 0, GET(s->v, c->ct, head * s->vhead + (from + j) * c->ldc)); });
+    }
+    int64_t spans = ISA(spans)(s);
+    float best[64], sum[64];
+    for (int64_t first = 0; first < queries; first += 64) { // statistics of 64 queries at a time; more come only with very wide groups
+        int64_t count = npk_min(64, queries - first);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t seen = npk_min(n, s->pos + (first + i) / group + 1 - from); // a row sees itself and what is before it
+            best[i] = -INFINITY;
+            sum[i] = seen > 0 ? ISA(softmax)(p + (first + i) * ISA(BK), seen, n, &best[i]) : 0;
+            if (seen <= 0) memset(p + (first + i) * ISA(BK), 0, (size_t)n * 4);
+        }
+        for (int64_t i = first; i < first + count; i += 4)
+            for (int64_t d = 0; d < ld; d += 4 * VL) {
+                float *a = acc + i * ld + d;
+                const float *w = p + i * ISA(BK), *v = block + d;
+                int one = queries - i == 1;
+                switch (npk_min(4, (ld - d) / VL)) {
+                case 1: ISA(weigh)(4, 1, a, ld, w, v, ld, n); break;
+                case 2: ISA(weigh)(4, 2, a, ld, w, v, ld, n); break;
+                case 3: ISA(weigh)(4, 3, a, ld, w, v, ld, n); break;
+                default:
+                    if (one) ISA(weigh)(1, 4, a, ld, w, v, ld, n);
+                    else ISA(weigh)(4, 4, a, ld, w, v, ld, n);
+                }
+            }
+        for (int64_t i = 0; i < count; i++) {
+            const float *a = acc + (first + i) * ld;
+            if (spans == 1) {
+                int64_t to = ISA(place)(c, s->row, head, c->ldy, c->p[2], first + i);
+                vf scale = v_set1(1.0f / sum[i]);
+                ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(a, NPK_F32, 0), scale)); });
+                continue;
+            }
+            float *to = ISA(partial)(c, s, span, first + i, head);
+            to[0] = best[i];
+            to[1] = sum[i];
+            memcpy(to + 2, a, (size_t)hd * 4);
+        }
+    }
+}
+
+// The second phase of decoding: the spans of one segment and key-value head, in order.
+TARGET static void ISA(join_spans)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head) {
+    int64_t hd = c->k, spans = ISA(spans)(s), queries = s->rows * (c->n / c->p[0]);
+    float *acc = (float *)t->scratch;
+    t->prepared = NULL;
+    for (int64_t q = 0; q < queries; q++) {
+        float best = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < spans; i++) best = fmaxf(best, ISA(partial)(c, s, i, q, head)[0]);
+        memset(acc, 0, (size_t)npk_up(hd, VL) * 4);
+        for (int64_t j = 0; j < spans; j++) {
+            const float *p = ISA(partial)(c, s, j, q, head);
+            if (p[1] == 0) continue; // nothing of this span is visible to the query
+            float scale = expf(p[0] - best);
+            sum += p[1] * scale;
+            vf w = v_set1(scale);
+            ROW(hd, { PUT(acc, NPK_F32, 0, v_fma(w, GET(p, NPK_F32, 2), GET(acc, NPK_F32, 0))); });
+        }
+        int64_t to = ISA(place)(c, s->row, head, c->ldy, c->p[2], q);
+        vf scale = v_set1(1.0f / sum);
+        ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(acc, NPK_F32, 0), scale)); });
+    }
+}
+
+// Many queries: rows row.. of a segment for one key-value head.
+TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
+    int64_t hd = c->k, ld = npk_up(hd, ISA(NR)), group = c->n / c->p[0];
+    int64_t rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, most = ISA(queries)(c);
+    float *q = (float *)t->scratch, *acc = q + most * ld, *keys = acc + most * ld, *values = keys + ISA(BK) * ld;
+    float *scores = values + ISA(BK) * ld, *weights = scores + most * ISA(BK), *best = weights + most * ISA(BK), *sum = best + most;
+    t->prepared = NULL;
+
+    // Queries, scaled, in acc as rows and from there as panels; then acc becomes what its name says.
+    for (int64_t i = 0; i < m; i++) {
+        int64_t at = ISA(place)(c, s->row + row, head, c->lda, c->p[1], i);
+        float *to = acc + i * ld;
+        ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->f[0]))); });
+        best[i] = -INFINITY;
+        sum[i] = 0;
+    }
+    npk_cmd pack = {.m = m, .k = hd, .a = acc, .at = NPK_F32, .lda = ld, .y = q};
+    for (int64_t i = 0; i < (m + MR - 1) / MR; i++) ISA(pack_panel)(&pack, i, 0);
+    memset(acc, 0, (size_t)(m * ld) * 4);
+
+    int64_t limit = s->pos + row + rows; // positions that the last row sees
+    for (int64_t from = 0; from < limit; from += ISA(BK)) {
+        int64_t n = npk_min(ISA(BK), limit - from);
+        const void *k = npk_at(s->k, c->bt, head * s->khead), *v = npk_at(s->v, c->ct, head * s->vhead);
+        if (npk_cancelled(t)) return;
+        for (int64_t j = 0; j < n; j += ISA(NR)) ISA(pack_nk)(keys + j * hd, k, c->bt, c->ldb, from + j, from + n, hd, 0, hd, 0);
+        for (int64_t j = 0; j < hd; j += ISA(NR)) ISA(pack_kn)(values + j * n, v, c->ct, c->ldc, j, hd, 0, from, n, 0);
+
+        ISA(tile) o = {.ld = ISA(BK), .first = 1, .last = 0};
+        for (int64_t i = 0; i < m; i += MR)
+            for (int64_t j = 0; j < n; j += ISA(NR)) {
+                o.part = scores + i * ISA(BK) + j;
+                ISA(tile_floats)(npk_min(MR, m - i), hd, q + i * hd, keys + j * hd, &o);
+            }
+        for (int64_t i = 0; i < m; i++) {
+            int64_t seen = npk_min(n, s->pos + row + i / group + 1 - from);
+            float *p = scores + i * ISA(BK), before = best[i];
+            if (seen <= 0) {
+                memset(p, 0, (size_t)n * 4);
+                continue;
+            }
+            float part = ISA(softmax)(p, seen, n, &best[i]);
+            if (best[i] != before) {
+                float scale = before == -INFINITY ? 0 : expf(before - best[i]);
+                vf w = v_set1(scale);
+                sum[i] *= scale;
+                for (int64_t d = 0; d < ld; d += VL) v_store(acc + i * ld + d, v_mul(v_load(acc + i * ld + d), w));
+            }
+            sum[i] += part;
+        }
+        pack = (npk_cmd){.m = m, .k = n, .a = scores, .at = NPK_F32, .lda = ISA(BK), .y = weights};
+        for (int64_t i = 0; i < (m + MR - 1) / MR; i++) ISA(pack_panel)(&pack, i, 0);
+        o = (ISA(tile)){.ld = ld, .first = 0, .last = 0};
+        for (int64_t i = 0; i < m; i += MR)
+            for (int64_t j = 0; j < hd; j += ISA(NR)) {
+                o.part = acc + i * ld + j;
+                ISA(tile_floats)(npk_min(MR, m - i), n, weights + i * n, values + j * n, &o);
+            }
+    }
+    for (int64_t i = 0; i < m; i++) {
+        int64_t to = ISA(place)(c, s->row + row, head, c->ldy, c->p[2], i);
+        const float *from = acc + i * ld;
+        vf scale = v_set1(1.0f / sum[i]);
+        ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(from, NPK_F32, 0), scale)); });
+    }
+}
+
+TARGET static void ISA(attention)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    int64_t heads = c->p[0], head = chunk % heads, piece = chunk / heads;
+    for (const npk_seg *s = c->segs; s < c->segs + c->nsegs; s++) {
+        int64_t pieces = phase == 0 ? ISA(pieces)(c, s) : 1;
+        if (piece >= pieces) {
+            piece -= pieces;
+            continue;
+        }
+        if (phase == 1) {
+            if (npk_by_spans(c, s) && ISA(spans)(s) > 1) ISA(join_spans)(t, c, s, head);
+        } else if (npk_by_spans(c, s)) {
+            ISA(attend_span)(t, c, s, head, piece);
+        } else { // the last rows see most: the largest chunks first
+            ISA(attend_block)(t, c, s, head, (pieces - 1 - piece) * ISA(block_rows)(c));
+        }
+        return;
+    }
+}

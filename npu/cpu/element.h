@@ -1,0 +1,60 @@
+// Vectors from and to memory of any element type, and the functions that several kernels need. Included after a vec_*.h file.
+
+INLINE vf v_get(const void *p, int type, int64_t i) {
+    switch (type) {
+    case NPK_BF16: return v_bf16((const uint16_t *)p + i);
+    case NPK_F16: return v_f16((const uint16_t *)p + i);
+    default: return v_load((const float *)p + i);
+    }
+}
+
+INLINE vf v_getn(const void *p, int type, int64_t i, int n) {
+    switch (type) {
+    case NPK_BF16: return v_bf16n((const uint16_t *)p + i, n);
+    case NPK_F16: return v_f16n((const uint16_t *)p + i, n);
+    default: return v_loadn((const float *)p + i, n);
+    }
+}
+
+INLINE void v_put(void *p, int type, int64_t i, vf x) {
+    switch (type) {
+    case NPK_BF16: v_store_bf16((uint16_t *)p + i, x); break;
+    case NPK_F16: v_store_f16((uint16_t *)p + i, x); break;
+    default: v_store((float *)p + i, x);
+    }
+}
+
+INLINE void v_putn(void *p, int type, int64_t i, vf x, int n) {
+    switch (type) {
+    case NPK_BF16: v_store_bf16n((uint16_t *)p + i, x, n); break;
+    case NPK_F16: v_store_f16n((uint16_t *)p + i, x, n); break;
+    default: v_storen((float *)p + i, x, n);
+    }
+}
+
+// The loop over a row: BODY sees i and n, and uses GET and PUT, which are whole vectors except at the end.
+#define GET(p, type, at) (n == VL ? v_get(p, type, (at) + i) : v_getn(p, type, (at) + i, n))
+#define PUT(p, type, at, x) (n == VL ? v_put(p, type, (at) + i, x) : v_putn(p, type, (at) + i, x, n))
+#define ROW(width, BODY)                                                                                                                  \
+    do {                                                                                                                                  \
+        int64_t i = 0;                                                                                                                    \
+        for (; i + VL <= (width); i += VL) { const int n = VL; BODY }                                                                      \
+        if (i < (width)) { const int n = (int)((width) - i); BODY }                                                                       \
+    } while (0)
+
+// e^x to about one unit in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r (Cephes' expf coefficients), times 2^n.
+INLINE vf v_exp(vf x) {
+    vf c = v_clamp(x, -104.0f, 89.0f);
+    vf n = v_round(v_mul(c, v_set1(1.44269504088896341f)));
+    vf r = v_fma(n, v_set1(-0.693359375f), c);
+    r = v_fma(n, v_set1(2.12194440e-4f), r);
+    vf p = v_set1(1.9875691500e-4f);
+    p = v_fma(p, r, v_set1(1.3981999507e-3f));
+    p = v_fma(p, r, v_set1(8.3334519073e-3f));
+    p = v_fma(p, r, v_set1(4.1665795894e-2f));
+    p = v_fma(p, r, v_set1(1.6666665459e-1f));
+    p = v_fma(p, r, v_set1(5.0000001201e-1f));
+    p = v_fma(v_mul(r, r), p, v_add(r, v_set1(1.0f)));
+    vf y = v_scale2(p, n);
+    return v_inf_above(x, 88.72284f, v_zero_below(x, -103.97284f, y));
+}

@@ -1,0 +1,181 @@
+//go:build cgo && (amd64 || arm64)
+
+package cpu
+
+// #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra
+// #cgo LDFLAGS: -lm
+// #cgo linux LDFLAGS: -lpthread
+// #include "npk.h"
+import "C"
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// cEngine executes commands with the C kernels.
+type cEngine struct {
+	pool    *C.npk_pool
+	threads int
+	variant C.int
+}
+
+// variants are the C kernels by name, in the order of kernelNames.
+var variants = map[string]C.int{
+	"generic": C.NPK_GENERIC, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "avx512bf16": C.NPK_AVX512BF16,
+}
+
+// openNative starts the C engine with the kernels asked for, or with the fastest.
+func openNative(kernels string, threads int) (engine, error) {
+	variant, ok := variants[kernels]
+	switch {
+	case kernels != "" && !ok:
+		return nil, errUnknownKernels(kernels)
+	case ok && C.npk_usable(variant) == 0:
+		return nil, fmt.Errorf("npu/cpu: this machine cannot execute kernels %q; it can execute %q", kernels, usableVariants())
+	}
+	e := &cEngine{threads: threads, variant: variant}
+	if e.pool = C.npk_open(C.int(threads)); e.pool == nil {
+		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads", threads)
+	}
+	if kernels == "" {
+		if err := e.choose(); err != nil {
+			e.close()
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func usableVariants() []string {
+	return slices.DeleteFunc(slices.Clone(kernelNames), func(name string) bool {
+		v, native := variants[name]
+		return native && C.npk_usable(v) == 0
+	})
+}
+
+// choose times the product of BF16 with BF16, which is most of the work, for each variant: what a CPU advertises need not be fast on it. On
+// Zen 5 vdpbf16ps is twice as fast as FP32 multiply-adds, on a Sapphire Rapids Xeon half as fast.
+func (e *cEngine) choose() error {
+	best := 0.0
+	for _, name := range kernelNames {
+		v, native := variants[name]
+		if !native || C.npk_usable(v) == 0 {
+			continue
+		}
+		trial := &cEngine{pool: e.pool, threads: e.threads, variant: v}
+		rate, err := trial.peak(200*time.Microsecond, 3)
+		if err != nil {
+			return err
+		}
+		if rate > best {
+			best, e.variant = rate, v
+		}
+	}
+	return nil
+}
+
+func (e *cEngine) name() string {
+	for name, v := range variants {
+		if v == e.variant {
+			return name
+		}
+	}
+	return ""
+}
+
+func (e *cEngine) gemvRows() int64 { return C.NPK_GEMV_ROWS }
+func (e *cEngine) pairs() bool     { return e.variant == C.NPK_AVX512BF16 }
+
+func (e *cEngine) packBytes(m, k int64, flags int32) int64 {
+	return int64(C.npk_pack_bytes(e.variant, C.int64_t(m), C.int64_t(k), C.int(flags)))
+}
+
+func (e *cEngine) attentionBytes(c *command) int64 {
+	return int64(C.npk_attention_bytes((*C.npk_cmd)(unsafe.Pointer(c))))
+}
+
+func (e *cEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error) {
+	traced := C.int(0)
+	if trace {
+		traced = 1
+	}
+	switch C.npk_run(e.pool, e.variant, (*C.npk_cmd)(unsafe.Pointer(unsafe.SliceData(cmds))), C.int64_t(len(cmds)), (*C.uint32_t)(cancel), traced) {
+	case 0:
+		return false, nil
+	case 1:
+		return true, nil
+	}
+	return false, fmt.Errorf("npu/cpu: no memory for the threads' scratch")
+}
+
+func (e *cEngine) close() {
+	C.npk_close(e.pool)
+	e.pool = nil
+}
+
+// alone runs one command in memory of its own, and gives the time that it took.
+func (e *cEngine) alone(c command, cancel *uint32) (time.Duration, error) {
+	m, err := newMemory(int(unsafe.Sizeof(c)) + 64)
+	if err != nil {
+		return 0, err
+	}
+	defer m.free()
+	if cancel == nil {
+		cancel = (*uint32)(unsafe.Add(m.ptr(), unsafe.Sizeof(c)))
+	}
+	cmds := unsafe.Slice((*command)(m.ptr()), 1)
+	cmds[0] = c
+	began := time.Now()
+	_, err = e.run(cmds, cancel, false)
+	return time.Since(began), err
+}
+
+// peak is the arithmetic that all threads do in tiles from the nearest cache, in floating-point operations per second.
+func (e *cEngine) peak(length time.Duration, rounds int) (float64, error) {
+	c := command{kind: C.NPK_PEAK}
+	if e.pairs() {
+		c.flags = flagPairs
+	}
+	flops := float64(C.npk_peak_flops(e.variant, C.int(c.flags)))
+	c.n = int64(e.threads)
+	best := 0.0
+	for done := 0; done < rounds; {
+		took, err := e.alone(c, nil)
+		if err != nil {
+			return 0, err
+		}
+		if took < length { // too short for the clock, or for a thread that had to be woken
+			c.n *= 2
+			continue
+		}
+		best = max(best, flops*float64(c.n)/took.Seconds())
+		done++
+	}
+	return best, nil
+}
+
+func (e *cEngine) readBandwidth(cancel *uint32) (float64, error) {
+	const size, rounds = 512 << 20, 4
+	m, err := newMemory(size + 4*(size>>20))
+	if err != nil {
+		return 0, err
+	}
+	defer m.free()
+	for i := 0; i < size; i += 4096 {
+		m.m[i] = 1 // a page of its own, not the shared page of zeros
+	}
+	c := command{kind: C.NPK_READ, n: size, a: m.ptr(), y: unsafe.Add(m.ptr(), size)}
+	best := 0.0
+	for range rounds {
+		took, err := e.alone(c, cancel)
+		if err != nil || atomic.LoadUint32(cancel) != 0 {
+			return 0, err
+		}
+		best = max(best, size/took.Seconds())
+	}
+	return best, nil
+}

@@ -1,0 +1,255 @@
+// Products of many rows. Activations come as panels of MR rows, made once by NPK_PACK and shared by the products that want them; each chunk
+// packs its own weights from where they lie, a block of K at a time, and multiplies tiles of MR x NR that stay in registers.
+//
+// A panel holds, step after step, the MR (or NR) values of one k; with pairs of bfloat16 one step is two k, in the 32 bits of a float. K is cut into
+// blocks of a fixed size, so sums do not depend on how the work is shared out.
+//
+// Source of the scheme: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication (2008).
+
+enum {
+    ISA(NR) = NV * VL,
+    ISA(KC) = 1024,                 // steps of a block: NB columns of them are 512 KB, half of a Zen 5 core's second-level cache
+    ISA(NB) = 128 / (NV * VL),      // panels of weights that a chunk packs at most
+    ISA(MB) = 512 / MR * MR,        // rows of a chunk at most, which bounds its partial sums
+};
+
+INLINE int64_t ISA(steps)(const npk_cmd *c) { return c->flags & NPK_PAIRS ? (c->k + 1) / 2 : c->k; }
+
+// A vector of pairs of bfloat16 as they lie in memory; n counts elements and may be odd.
+INLINE vf ISA(raw)(const void *p, int64_t i) { return v_load((const float *)((const uint16_t *)p + i)); }
+INLINE vf ISA(rawn)(const void *p, int64_t i, int64_t n) {
+    uint16_t tmp[2 * VL] = {0};
+    memcpy(tmp, (const uint16_t *)p + i, (size_t)n * 2);
+    return v_load((const float *)tmp);
+}
+
+// VL steps from step s of row r, zeros beyond k.
+INLINE vf ISA(along)(const void *p, int type, int64_t at, int64_t s, int64_t k, int pairs) {
+    int64_t left = pairs ? k - 2 * s : k - s;
+    if (pairs) return left >= 2 * VL ? ISA(raw)(p, at + 2 * s) : ISA(rawn)(p, at + 2 * s, left);
+    return left >= VL ? v_get(p, type, at + s) : v_getn(p, type, at + s, (int)left);
+}
+
+TARGET static int64_t ISA(pack_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)phase, (void)threads;
+    return (c->m + MR - 1) / MR;
+}
+
+// One chunk is one panel: MR rows are turned on their side, VL steps at a time. Rows beyond m are zero.
+INLINE void ISA(pack_panel)(const npk_cmd *c, int64_t panel, const int pairs) {
+    int64_t steps = ISA(steps)(c), rows = npk_min(MR, c->m - panel * MR);
+    float *dst = (float *)c->y + panel * steps * MR;
+    for (int64_t s = 0; s < steps; s += VL) {
+        vf r[VL];
+        for (int i = 0; i < VL; i++)
+            r[i] = i < rows ? ISA(along)(c->a, c->at, (panel * MR + i) * c->lda, s, c->k, pairs) : v_zero();
+        v_transpose(r);
+        int64_t n = npk_min(VL, steps - s);
+        for (int j = 0; j < n; j++) v_storen(dst + (s + j) * MR, r[j], MR);
+    }
+}
+
+TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)t, (void)phase;
+    if (c->flags & NPK_PAIRS) ISA(pack_panel)(c, chunk, 1);
+    else ISA(pack_panel)(c, chunk, 0);
+}
+
+// One panel of weights [steps][NR] from rows row.. of b [n, k], steps from.. of it.
+INLINE void ISA(pack_nk)(float *dst, const void *b, int type, int64_t ldb, int64_t row, int64_t n, int64_t k, int64_t from, int64_t steps,
+                         const int pairs) {
+    for (int v = 0; v < NV; v++)
+        for (int64_t s = 0; s < steps; s += VL) {
+            vf r[VL];
+            for (int i = 0; i < VL; i++) {
+                int64_t at = row + v * VL + i;
+                r[i] = at < n ? ISA(along)(b, type, at * ldb, from + s, k, pairs) : v_zero();
+            }
+            v_transpose(r);
+            int64_t m = npk_min(VL, steps - s);
+            for (int j = 0; j < m; j++) v_store(dst + (s + j) * NV * VL + v * VL, r[j]);
+        }
+}
+
+// The same from columns column.. of b [k, n].
+INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64_t column, int64_t n, int64_t k, int64_t from, int64_t steps,
+                         const int pairs) {
+    int64_t width = npk_min(NV * VL, n - column);
+    for (int64_t s = 0; s < steps; s++, dst += NV * VL) {
+        if (pairs) {
+            const uint16_t *even = (const uint16_t *)b + 2 * (from + s) * ldb + column, *odd = even + ldb;
+            int last = 2 * (from + s) + 1 >= k;
+            uint32_t *to = (uint32_t *)dst;
+            for (int64_t i = 0; i < NV * VL; i++)
+                to[i] = i < width ? even[i] | (last ? 0 : (uint32_t)odd[i] << 16) : 0;
+            continue;
+        }
+        for (int v = 0; v < NV; v++) {
+            int64_t left = width - v * VL, at = (from + s) * ldb + column + v * VL;
+            v_store(dst + v * VL, left >= VL ? v_get(b, type, at) : left > 0 ? v_getn(b, type, at, (int)left) : v_zero());
+        }
+    }
+}
+
+// Where a tile's sums come from and go to: partial sums [rows][ld] while K is not at its end, then y.
+typedef struct ISA(tile) {
+    float *part;
+    int64_t ld;
+    int first, last;
+    void *y;
+    int yt;
+    int64_t ldy, columns; // at most NR
+} ISA(tile);
+
+// mr x NR products over a number of steps; mr is a constant wherever this is inlined, and acc lives in registers.
+INLINE void ISA(tile_rows)(const int mr, int64_t steps, const float *a, const float *b, const ISA(tile) *o, const int pairs) {
+    vf acc[MR][NV];
+    for (int i = 0; i < mr; i++)
+        for (int v = 0; v < NV; v++) acc[i][v] = o->first ? v_zero() : v_load(o->part + i * o->ld + v * VL);
+    for (int64_t s = 0; s < steps; s++, a += MR, b += NV * VL) {
+        vf w[NV];
+        for (int v = 0; v < NV; v++) w[v] = v_load(b + v * VL);
+#pragma GCC unroll 16
+        for (int i = 0; i < mr; i++) {
+            vf x = v_set1(a[i]);
+            for (int v = 0; v < NV; v++) {
+#ifdef NPK_HAVE_DP
+                if (pairs) acc[i][v] = v_dp(acc[i][v], x, w[v]);
+                else
+#endif
+                    acc[i][v] = v_fma(x, w[v], acc[i][v]);
+            }
+        }
+    }
+    (void)pairs;
+    for (int i = 0; i < mr; i++)
+        for (int v = 0; v < NV; v++) {
+            if (!o->last) {
+                v_store(o->part + i * o->ld + v * VL, acc[i][v]);
+                continue;
+            }
+            int64_t left = o->columns - v * VL;
+            if (left >= VL) v_put(o->y, o->yt, i * o->ldy + v * VL, acc[i][v]);
+            else if (left > 0) v_putn(o->y, o->yt, i * o->ldy + v * VL, acc[i][v], (int)left);
+        }
+}
+
+#define TILE_ROWS(n) case n: ISA(tile_rows)(n < MR ? n : MR, steps, a, b, o, pairs); break;
+INLINE void ISA(tile_any)(int64_t rows, int64_t steps, const float *a, const float *b, const ISA(tile) *o, const int pairs) {
+    switch (rows) {
+        TILE_ROWS(1) TILE_ROWS(2) TILE_ROWS(3)
+#if MR > 4
+        TILE_ROWS(4) TILE_ROWS(5)
+#endif
+#if MR > 6
+        TILE_ROWS(6) TILE_ROWS(7) TILE_ROWS(8) TILE_ROWS(9) TILE_ROWS(10) TILE_ROWS(11)
+#endif
+    default: ISA(tile_rows)(MR, steps, a, b, o, pairs);
+    }
+}
+
+TARGET static void ISA(tile_floats)(int64_t rows, int64_t steps, const float *a, const float *b, const ISA(tile) *o) {
+    ISA(tile_any)(rows, steps, a, b, o, 0);
+}
+
+#ifdef NPK_HAVE_DP
+TARGET static void ISA(tile_pairs)(int64_t rows, int64_t steps, const float *a, const float *b, const ISA(tile) *o) {
+    ISA(tile_any)(rows, steps, a, b, o, 1);
+}
+#endif
+
+// How a product is cut into chunks: columns in groups of nb panels, rows in groups of mb. The sums do not depend on it.
+typedef struct ISA(plan) { int64_t nb, groups, mb, parts; } ISA(plan);
+
+INLINE ISA(plan) ISA(gemm_plan)(const npk_cmd *c, int threads) {
+    int64_t panels = (c->n + ISA(NR) - 1) / ISA(NR), want = 6 * threads;
+    ISA(plan) p = {ISA(NB), 0, ISA(MB), (c->m + ISA(MB) - 1) / ISA(MB)};
+    if (threads == 1) want = 1;
+    while (p.nb > 1 && (panels + p.nb - 1) / p.nb * p.parts < want) p.nb /= 2;
+    p.groups = (panels + p.nb - 1) / p.nb;
+    // Few columns: cut rows too, at the price of packing the weights again for each cut.
+    while (p.groups * p.parts < want && c->m / (p.parts + 1) >= 8 * MR) p.parts++;
+    p.mb = npk_up((c->m + p.parts - 1) / p.parts, MR);
+    p.parts = (c->m + p.mb - 1) / p.mb;
+    return p;
+}
+
+TARGET static int64_t ISA(gemm_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)phase;
+    ISA(plan) p = ISA(gemm_plan)(c, threads);
+    return p.groups * p.parts;
+}
+
+TARGET static int64_t ISA(gemm_scratch)(const npk_cmd *c) {
+    (void)c;
+    return ((int64_t)ISA(KC) * ISA(NB) * ISA(NR) + (int64_t)ISA(MB) * ISA(NB) * ISA(NR)) * 4;
+}
+
+TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase;
+    ISA(plan) p = ISA(gemm_plan)(c, t->threads);
+    int64_t steps = ISA(steps)(c), panels = (c->n + ISA(NR) - 1) / ISA(NR);
+    int64_t first = chunk / p.parts * p.nb, count = npk_min(p.nb, panels - first);
+    int64_t row = chunk % p.parts * p.mb, rows = npk_min(p.mb, c->m - row);
+    float *weights = (float *)t->scratch, *part = weights + (int64_t)ISA(KC) * ISA(NB) * ISA(NR);
+    t->prepared = NULL;
+    for (int64_t from = 0; from < steps; from += ISA(KC)) {
+        int64_t n = npk_min(ISA(KC), steps - from);
+        for (int64_t j = 0; j < count; j++) {
+            float *dst = weights + j * n * ISA(NR);
+            int64_t column = (first + j) * ISA(NR);
+            if (npk_cancelled(t)) return;
+            if (c->flags & NPK_PAIRS) {
+                if (c->flags & NPK_KN) ISA(pack_kn)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 1);
+                else ISA(pack_nk)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 1);
+            } else {
+                if (c->flags & NPK_KN) ISA(pack_kn)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 0);
+                else ISA(pack_nk)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 0);
+            }
+        }
+        ISA(tile) o = {NULL, ISA(NB) * ISA(NR), from == 0, from + n == steps, NULL, c->yt, c->ldy, 0};
+        for (int64_t r = 0; r < rows; r += MR) {
+            const float *a = (const float *)c->a + (row + r) * steps + from * MR;
+            if (npk_cancelled(t)) return;
+            for (int64_t j = 0; j < count; j++) {
+                int64_t column = (first + j) * ISA(NR);
+                o.part = part + r * o.ld + j * ISA(NR);
+                o.y = npk_to(c->y, c->yt, (row + r) * c->ldy + column);
+                o.columns = npk_min(ISA(NR), c->n - column);
+#ifdef NPK_HAVE_DP
+                if (c->flags & NPK_PAIRS) {
+                    ISA(tile_pairs)(npk_min(MR, rows - r), n, a, weights + j * n * ISA(NR), &o);
+                    continue;
+                }
+#endif
+                ISA(tile_floats)(npk_min(MR, rows - r), n, a, weights + j * n * ISA(NR), &o);
+            }
+        }
+    }
+}
+
+// Arithmetic alone: the same tile again and again, from the nearest cache.
+TARGET static int64_t ISA(peak_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)phase, (void)threads;
+    return c->n;
+}
+
+TARGET static int64_t ISA(peak_scratch)(const npk_cmd *c) {
+    (void)c;
+    return (int64_t)NPK_PEAK_STEPS * (MR + ISA(NR)) * 4 + MR * ISA(NR) * 4;
+}
+
+TARGET static void ISA(peak)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase, (void)chunk;
+    float *a = (float *)t->scratch, *b = a + (int64_t)NPK_PEAK_STEPS * MR, *y = b + (int64_t)NPK_PEAK_STEPS * ISA(NR);
+    if (t->prepared != c) memset(a, 0, (size_t)ISA(peak_scratch)(c));
+    t->prepared = c;
+    ISA(tile) o = {y, ISA(NR), 1, 0, NULL, NPK_F32, 0, ISA(NR)};
+#ifdef NPK_HAVE_DP
+    if (c->flags & NPK_PAIRS) {
+        ISA(tile_pairs)(MR, NPK_PEAK_STEPS, a, b, &o);
+        return;
+    }
+#endif
+    ISA(tile_floats)(MR, NPK_PEAK_STEPS, a, b, &o);
+}

@@ -1,0 +1,182 @@
+// Products of few rows: decoding. Weights are read once, from where they lie, and the time is that of reading them.
+//
+// Two consecutive bfloat16 are one 32-bit lane: a shift gives the even one as a float and a mask the odd one, cheaper than widening. So the
+// activations are kept with the even and the odd elements of each 2*VL apart, and the weights need no shuffle. Every row is summed in the same order
+// whatever their number.
+
+enum {
+    ISA(FLOATS), // FP32 weights, activations in order
+    ISA(HALFS),  // FP16 weights, activations in order
+    ISA(SPLIT),  // BF16 weights, activations split into even and odd
+    ISA(DOT)     // BF16 weights and activations, multiplied as pairs
+};
+
+INLINE int ISA(gemv_mode)(const npk_cmd *c) {
+    if (c->bt == NPK_F32) return ISA(FLOATS);
+    if (c->bt == NPK_F16) return ISA(HALFS);
+#ifdef NPK_HAVE_DP
+    if (c->at == NPK_BF16) return ISA(DOT);
+#endif
+    return ISA(SPLIT);
+}
+
+// Rows that a kernel exists for: others are padded with zeros.
+INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : 8; }
+
+// Floats from row to row of the prepared activations.
+INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL); }
+
+TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) { return ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4; }
+
+// Every thread brings the activations into its own scratch: cheaper than waiting until another has.
+TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) {
+    const npk_cmd *p = t->prepared;
+    if (p == c || (p && p->kind == NPK_GEMV && p->a == c->a && p->at == c->at && p->m == c->m && p->k == c->k && p->lda == c->lda &&
+                   ISA(gemv_mode)(p) == mode))
+        return;
+    int64_t ld = ISA(gemv_ld)(c);
+    float *x = (float *)t->scratch;
+    for (int64_t m = 0; m < ISA(gemv_rows)(c->m); m++, x += ld) {
+        if (m >= c->m) {
+            memset(x, 0, (size_t)ld * 4);
+            continue;
+        }
+        int64_t from = m * c->lda;
+        if (mode == ISA(DOT)) {
+            memcpy(x, (const uint16_t *)c->a + from, (size_t)c->k * 2);
+            memset((char *)x + c->k * 2, 0, (size_t)(ld - c->k) * 2);
+            continue;
+        }
+        if (mode == ISA(SPLIT) && c->at == NPK_BF16) {
+            for (int64_t i = 0; i < ld; i += 2 * VL) {
+                uint16_t pairs[2 * VL] = {0};
+                int64_t n = npk_min(2 * VL, c->k - i);
+                memcpy(pairs, (const uint16_t *)c->a + from + i, (size_t)n * 2);
+                vf even, odd;
+                v_pairs(pairs, &even, &odd);
+                v_store(x + i, even);
+                v_store(x + i + VL, odd);
+            }
+            continue;
+        }
+        memset(x + ld - 2 * VL, 0, 2 * VL * 4);
+        if (mode == ISA(SPLIT)) {
+            const float *a = (const float *)c->a + from;
+            for (int64_t i = 0; i < c->k; i++) x[i / (2 * VL) * (2 * VL) + i % 2 * VL + i % (2 * VL) / 2] = a[i];
+            continue;
+        }
+        ROW(c->k, { PUT(x, NPK_F32, 0, GET(c->a, c->at, from)); });
+    }
+    t->prepared = c;
+}
+
+// A block of 2*VL weights as two vectors.
+INLINE void ISA(gemv_weights)(const void *w, const int mode, vf *w0, vf *w1) {
+    switch (mode) {
+    case ISA(FLOATS):
+        *w0 = v_load(w);
+        *w1 = v_load((const float *)w + VL);
+        break;
+    case ISA(HALFS):
+        *w0 = v_f16(w);
+        *w1 = v_f16((const uint16_t *)w + VL);
+        break;
+    case ISA(SPLIT): v_pairs(w, w0, w1); break;
+    default: *w0 = v_load(w); *w1 = v_zero();
+    }
+}
+
+INLINE vf ISA(gemv_step)(vf acc, const float *x, vf w0, vf w1, const int mode) {
+#ifdef NPK_HAVE_DP
+    if (mode == ISA(DOT)) return v_dp(acc, v_load(x), w0);
+#endif
+    (void)mode;
+    return v_fma(v_load(x + VL), w1, v_fma(v_load(x), w0, acc));
+}
+
+// R rows of weights times M rows of activations; both are constants wherever this is inlined.
+INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const npk_cmd *c, const float *x, int64_t row) {
+    const int64_t ld = ISA(gemv_ld)(c), size = mode == ISA(FLOATS) ? 4 : 2, k = c->k;
+    const char *w = (const char *)c->b + row * c->ldb * size;
+    const int64_t stride = c->ldb * size;
+    vf acc[4][8];
+    for (int r = 0; r < R; r++)
+        for (int m = 0; m < M; m++) acc[r][m] = v_zero();
+    int64_t i = 0;
+    for (; i + 2 * VL <= k; i += 2 * VL) {
+        vf w0[4], w1[4];
+        for (int r = 0; r < R; r++) {
+            __builtin_prefetch(w + r * stride + i * size + 1024);
+            ISA(gemv_weights)(w + r * stride + i * size, mode, &w0[r], &w1[r]);
+        }
+        for (int m = 0; m < M; m++)
+            for (int r = 0; r < R; r++)
+                acc[r][m] = ISA(gemv_step)(acc[r][m], x + m * ld + (mode == ISA(DOT) ? i / 2 : i), w0[r], w1[r], mode);
+    }
+    if (i < k)
+        for (int r = 0; r < R; r++) {
+            char tail[2 * VL * 4] = {0};
+            vf w0, w1;
+            memcpy(tail, w + r * stride + i * size, (size_t)((k - i) * size));
+            ISA(gemv_weights)(tail, mode, &w0, &w1);
+            for (int m = 0; m < M; m++)
+                acc[r][m] = ISA(gemv_step)(acc[r][m], x + m * ld + (mode == ISA(DOT) ? i / 2 : i), w0, w1, mode);
+        }
+    for (int m = 0; m < M && m < c->m; m++)
+        for (int r = 0; r < R; r++) v_putn(c->y, c->yt, m * c->ldy + row + r, v_set1(v_sum(acc[r][m])), 1);
+}
+
+// Rows at a time: as many as leave registers for the sums.
+#define GEMV_R(M) (VREGS == 32 ? ((M) <= 4 ? 4 : 2) : (M) == 1 ? 4 : (M) <= 4 ? 2 : 1)
+
+#define GEMV_CASE(M, MODE)                                                                                                                \
+    case M:                                                                                                                               \
+        for (; row + GEMV_R(M) <= end; row += GEMV_R(M)) ISA(gemv_tile)(GEMV_R(M), M, MODE, c, x, row);                                    \
+        for (; row < end; row++) ISA(gemv_tile)(1, M, MODE, c, x, row);                                                                   \
+        break;
+
+#define GEMV_MODE(NAME, MODE)                                                                                                             \
+    TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end) {                                             \
+        switch (ISA(gemv_rows)(c->m)) {                                                                                                   \
+            GEMV_CASE(1, MODE)                                                                                                            \
+            GEMV_CASE(2, MODE)                                                                                                            \
+            GEMV_CASE(4, MODE)                                                                                                            \
+            GEMV_CASE(8, MODE)                                                                                                            \
+        }                                                                                                                                 \
+    }
+
+GEMV_MODE(gemv_floats, ISA(FLOATS))
+GEMV_MODE(gemv_halfs, ISA(HALFS))
+GEMV_MODE(gemv_split, ISA(SPLIT))
+#ifdef NPK_HAVE_DP
+GEMV_MODE(gemv_dot, ISA(DOT))
+#endif
+
+// A megabyte of rows, or less so that every thread gets several chunks: large enough that the counter does not show in a profile, small enough
+// that a slow core delays the others little.
+INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) {
+    int64_t rows = npk_max(1, (1 << 20) / (c->k * npk_size(c->bt)));
+    return npk_up(npk_min(rows, npk_max(1, c->n / (4 * threads))), 4);
+}
+
+TARGET static int64_t ISA(gemv_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)phase;
+    int64_t step = ISA(gemv_step_rows)(c, threads);
+    return (c->n + step - 1) / step;
+}
+
+TARGET static void ISA(gemv)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase;
+    int mode = ISA(gemv_mode)(c);
+    int64_t step = ISA(gemv_step_rows)(c, t->threads), row = chunk * step, end = npk_min(c->n, row + step);
+    ISA(gemv_prepare)(t, c, mode);
+    const float *x = (const float *)t->scratch;
+    switch (mode) {
+    case ISA(FLOATS): ISA(gemv_floats)(c, x, row, end); break;
+    case ISA(HALFS): ISA(gemv_halfs)(c, x, row, end); break;
+#ifdef NPK_HAVE_DP
+    case ISA(DOT): ISA(gemv_dot)(c, x, row, end); break;
+#endif
+    default: ISA(gemv_split)(c, x, row, end);
+    }
+}

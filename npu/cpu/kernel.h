@@ -1,0 +1,54 @@
+// How the pool sees kernels: a table for each variant.
+
+#ifndef NPK_KERNEL_H
+#define NPK_KERNEL_H
+
+#include "npk.h"
+
+// A thread's view of a run.
+typedef struct npk_thread {
+    char *scratch;          // as many bytes as the kernels' scratch functions ask for, 64-byte aligned
+    const uint32_t *cancel;
+    int threads;
+    const npk_cmd *prepared; // command whose operands lie converted in scratch
+} npk_thread;
+
+// A kind of command. Its work is cut into phases, with a barrier between them, and these into chunks that are independent of each other.
+typedef struct npk_kernel {
+    int (*phases)(const npk_cmd *c); // NULL: one
+    int64_t (*chunks)(const npk_cmd *c, int phase, int threads);
+    void (*run)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk);
+    int64_t (*scratch)(const npk_cmd *c); // bytes per thread; NULL: none
+} npk_kernel;
+
+typedef struct npk_kernels {
+    int mr, nr;
+    npk_kernel of[NPK_KINDS];
+} npk_kernels;
+
+extern const npk_kernels npk_generic, npk_avx2, npk_avx512, npk_avx512bf16;
+
+static inline int npk_cancelled(const npk_thread *t) { return __atomic_load_n(t->cancel, __ATOMIC_RELAXED) != 0; }
+
+static inline int64_t npk_size(int type) { return type == NPK_F32 || type == NPK_I32 ? 4 : 2; }
+static inline const void *npk_at(const void *p, int type, int64_t i) { return (const char *)p + i * npk_size(type); }
+static inline void *npk_to(void *p, int type, int64_t i) { return (char *)p + i * npk_size(type); }
+static inline int64_t npk_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t npk_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t npk_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; } // to a multiple of b
+
+// Steps of the inner loop in one product of NPK_PEAK: both panels fit the nearest cache.
+enum { NPK_PEAK_STEPS = 128 };
+
+// Positions that one chunk of a decoding attention looks at. Partial results are joined in the order of positions, so that nothing depends on
+// which thread computed them.
+enum { NPK_SPAN = 128 };
+
+// Most queries (rows times query heads of a key-value head) that attention takes the decoding way.
+enum { NPK_SPAN_QUERIES = 16 };
+
+static inline int npk_by_spans(const npk_cmd *c, const npk_seg *s) {
+    return s->rows == 1 || s->rows * (c->n / c->p[0]) <= NPK_SPAN_QUERIES;
+}
+
+#endif

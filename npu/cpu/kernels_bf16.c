@@ -1,0 +1,13 @@
+//go:build cgo && (amd64 || arm64)
+
+// Kernels with AVX-512 whose products of BF16 with BF16 use vdpbf16ps. Nothing here may be called before npk_usable says so.
+
+#if defined(__x86_64__)
+
+#define NPK_HAVE_DP
+
+#include "vec_avx512.h"
+
+#include "kernels.h"
+
+#endif

@@ -1,0 +1,98 @@
+// The C half of the software device: what a command is, and what Go calls.
+//
+// Go writes an array of commands into memory of its own making (never the Go heap) and passes it down in one call; the threads of the pool
+// walk the array together. The layouts of npk_cmd and npk_seg are mirrored by the Go types command and segment, and a test compares them.
+
+#ifndef NPK_H
+#define NPK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Element types of operands.
+enum { NPK_F32 = 0, NPK_BF16 = 1, NPK_F16 = 2, NPK_I32 = 3 };
+
+// Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b, c and y; lda to ldy their distances from row
+// to row in elements.
+enum {
+    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS
+    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN
+    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS
+    NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
+    NPK_RMSNORM,   // y [m, k, n] = a [m, k, n] normalised over n, times b [n]; f0 epsilon
+    NPK_LAYERNORM, // y [m, n] = a [m, n] normalised, times b [n], plus c [n]; f0 epsilon
+    NPK_ROPE,      // y [m, n, k] = a [m, n heads, k] rotated by b [m, k] (cosines, then sines); p0: from head to head in b
+    NPK_KVWRITE,   // segs' k [n heads, capacity, k], rows pos.. = a [m, n, k]; bt is its type
+    NPK_ATTENTION, // y [m, n heads, k] from q = a and segs' k (bt, ldb) and v (ct, ldc) of p0 heads; p1, p2: from head to head in a, y;
+                   // f0 scale; scratch
+    NPK_SILUMUL,   // y [m, n] = silu(a) * b
+    NPK_GELU,      // y [m, n] = gelu(a); flags: TANH
+    NPK_ADD,       // y [m, n] = a + b
+    NPK_RESERVED,
+    NPK_COPY,      // extents p0..3, strides of a p4..7, of y p8..11, in elements
+    NPK_READ,      // read n bytes from a: measures bandwidth
+    NPK_PEAK,      // n products of one tile from the nearest cache: measures arithmetic; flags: PAIRS
+    NPK_KINDS
+};
+
+enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4 };
+
+// Most rows that NPK_GEMV takes: beyond, packing pays.
+enum { NPK_GEMV_ROWS = 8 };
+
+// One session's rows in a run, with that session's state for the command at hand.
+typedef struct npk_seg {
+    int64_t row, rows;    // first row in a and y, and how many
+    int64_t pos;          // position of the first
+    void *k, *v;
+    int64_t khead, vhead; // elements from head to head
+} npk_seg;
+
+typedef struct npk_cmd {
+    int32_t kind;
+    int32_t barrier; // wait until every earlier command is complete
+    int32_t at, bt, ct, yt;
+    int32_t flags, pad;
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc, ldy;
+    int64_t p[12];
+    float f[4];
+    const void *a, *b, *c;
+    void *y;
+    void *scratch;
+    const npk_seg *segs;
+    int64_t nsegs;
+    int64_t start, end; // ns since the run began, when traced
+    int64_t pad2[6];
+    int64_t next[4];    // chunk counters of the phases: zero before a run; in a cache line of their own
+    int64_t pad3[4];
+} npk_cmd;
+
+// The kernel variants, slowest first.
+enum { NPK_GENERIC = 0, NPK_AVX2, NPK_AVX512, NPK_AVX512BF16, NPK_VARIANTS };
+
+// npk_usable says whether this machine and its operating system can execute a variant.
+int npk_usable(int variant);
+
+typedef struct npk_pool npk_pool;
+
+// npk_open starts a pool of that many threads, the caller of npk_run counted; NULL when the system refuses a thread or memory.
+npk_pool *npk_open(int threads);
+
+// npk_close joins the threads and frees the pool. No npk_run may be in progress.
+void npk_close(npk_pool *p);
+
+// npk_run executes the commands with the kernels of a usable variant. It returns 0, or 1 when *cancel was non-zero before the end, or 2 when
+// scratch memory is refused. One call at a time.
+int npk_run(npk_pool *p, int variant, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace);
+
+// npk_pack_bytes is the size of NPK_PACK's destination.
+int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags);
+
+// npk_attention_bytes is the scratch that an attention command needs.
+int64_t npk_attention_bytes(const npk_cmd *c);
+
+// npk_peak_flops is the arithmetic of one product of NPK_PEAK.
+int64_t npk_peak_flops(int variant, int flags);
+
+#endif

@@ -1,0 +1,287 @@
+//go:build cgo && (amd64 || arm64)
+
+// The thread pool: a few threads that walk command lists together.
+//
+// A worker that has nothing to do watches a counter for a millisecond, which is longer than the pause between two tokens, and then sleeps. Waking
+// a thread takes tens of microseconds, a spinning one sees the counter in a tenth of one.
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernel.h"
+
+enum {
+    IDLE_NS = 1000000,   // before a worker sleeps
+    BUSY_SPINS = 2000,   // before a thread that waits for others offers its core, some 30 us: longer than any chunk that is not cut off
+    SCRATCH_ALIGN = 4096
+};
+
+struct npk_pool {
+    int threads;
+    int started; // workers, one fewer than threads
+    pthread_t *ids;
+    npk_thread *state; // of each thread, the caller's first
+    char *scratch;
+    int64_t scratch_each;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+
+    // The list at hand, written before job.
+    const npk_kernels *kernels;
+    npk_cmd *cmds;
+    int64_t n;
+    int trace;
+    int64_t began;
+
+    _Alignas(64) uint32_t job;     // number of the list; workers watch it
+    uint32_t parked;               // workers that sleep or are about to
+    uint32_t stop;
+    _Alignas(64) uint32_t arrived; // threads at the barrier
+    _Alignas(64) uint32_t round;   // barriers passed
+};
+
+typedef struct start { npk_pool *pool; int id; } start;
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void barrier(npk_pool *p) {
+    if (p->threads == 1) return;
+    uint32_t round = __atomic_load_n(&p->round, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&p->arrived, 1, __ATOMIC_ACQ_REL) == (uint32_t)p->threads) {
+        __atomic_store_n(&p->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&p->round, round + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    for (int spins = 0; __atomic_load_n(&p->round, __ATOMIC_ACQUIRE) == round; spins++) {
+        if (spins < BUSY_SPINS) relax();
+        else sched_yield(); // more threads than cores: the one that we wait for may need ours
+    }
+}
+
+// Take chunks of one phase until there are none.
+static void drain(npk_pool *p, npk_thread *t, npk_cmd *c, const npk_kernel *k, int phase) {
+    int64_t n = k->chunks(c, phase, p->threads);
+    while (!npk_cancelled(t)) {
+        int64_t chunk = __atomic_fetch_add(&c->next[phase], 1, __ATOMIC_RELAXED);
+        if (chunk >= n) break;
+        k->run(t, c, phase, chunk);
+    }
+}
+
+static void walk(npk_pool *p, int id) {
+    npk_thread *t = &p->state[id];
+    int timed = p->trace && id == 0;
+    t->prepared = NULL;
+    for (int64_t i = 0; i < p->n; i++) {
+        npk_cmd *c = &p->cmds[i];
+        const npk_kernel *k = &p->kernels->of[c->kind];
+        if (c->barrier && !p->trace) barrier(p);
+        if (timed) c->start = now() - p->began;
+        int phases = k->phases ? k->phases(c) : 1;
+        for (int phase = 0; phase < phases; phase++) {
+            if (phase > 0) barrier(p);
+            drain(p, t, c, k, phase);
+        }
+        // Traced, every command is waited for, so that its end is its own.
+        if (p->trace) barrier(p);
+        if (timed) c->end = now() - p->began;
+    }
+    barrier(p);
+}
+
+// Wait for a list other than the one seen last.
+static uint32_t await(npk_pool *p, uint32_t seen) {
+    int64_t until = 0;
+    for (int spins = 0;; spins++) {
+        uint32_t job = __atomic_load_n(&p->job, __ATOMIC_SEQ_CST);
+        if (job != seen) return job;
+        relax();
+        if (spins % 64 == 63) {
+            int64_t t = now();
+            if (until == 0) until = t + IDLE_NS;
+            if (t > until) break;
+        }
+    }
+    pthread_mutex_lock(&p->mutex);
+    __atomic_add_fetch(&p->parked, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&p->job, __ATOMIC_SEQ_CST) == seen) pthread_cond_wait(&p->wake, &p->mutex);
+    __atomic_sub_fetch(&p->parked, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&p->mutex);
+    return __atomic_load_n(&p->job, __ATOMIC_SEQ_CST);
+}
+
+// Make a new list visible. A worker counts itself as parked before it looks at job for the last time, so one of the two sees the other.
+static void announce(npk_pool *p) {
+    __atomic_add_fetch(&p->job, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&p->parked, __ATOMIC_SEQ_CST) > 0) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->mutex);
+    }
+}
+
+static void *worker(void *arg) {
+    start s = *(start *)arg;
+    free(arg);
+    uint32_t seen = 0;
+    for (;;) {
+        seen = await(s.pool, seen);
+        if (__atomic_load_n(&s.pool->stop, __ATOMIC_ACQUIRE)) return NULL;
+        walk(s.pool, s.id);
+    }
+}
+
+// Workers take no signals but those that they cause themselves: the rest is for the Go runtime's own threads.
+static int launch(npk_pool *p, int id) {
+    sigset_t all, old;
+    start *s = malloc(sizeof *s);
+    if (!s) return -1;
+    *s = (start){p, id};
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGFPE);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int err = pthread_create(&p->ids[id - 1], NULL, worker, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err) free(s);
+    return err;
+}
+
+npk_pool *npk_open(int threads) {
+    npk_pool *p;
+    if (posix_memalign((void **)&p, 64, sizeof *p)) return NULL;
+    memset(p, 0, sizeof *p);
+    p->threads = threads;
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->ids = calloc((size_t)threads, sizeof *p->ids);
+    p->state = calloc((size_t)threads, sizeof *p->state);
+    if (!p->ids || !p->state) {
+        npk_close(p);
+        return NULL;
+    }
+    for (int id = 1; id < threads; id++) {
+        if (launch(p, id)) {
+            npk_close(p);
+            return NULL;
+        }
+        p->started++;
+    }
+    return p;
+}
+
+void npk_close(npk_pool *p) {
+    __atomic_store_n(&p->stop, 1, __ATOMIC_RELEASE);
+    announce(p);
+    for (int i = 0; i < p->started; i++) pthread_join(p->ids[i], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->mutex);
+    free(p->scratch);
+    free(p->ids);
+    free(p->state);
+    free(p);
+}
+
+// Give every thread scratch memory for the greediest command.
+static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
+    int64_t need = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const npk_kernel *k = &p->kernels->of[cmds[i].kind];
+        if (k->scratch) need = npk_max(need, k->scratch(&cmds[i]));
+    }
+    if (need <= p->scratch_each) return 0;
+    // Whole pages, and one more between threads, so that no two write to one page or to addresses that differ in the high bits only.
+    need = npk_up(need, SCRATCH_ALIGN) + SCRATCH_ALIGN;
+    free(p->scratch);
+    p->scratch_each = 0;
+    if (posix_memalign((void **)&p->scratch, SCRATCH_ALIGN, (size_t)(need * p->threads))) {
+        p->scratch = NULL;
+        return -1;
+    }
+    p->scratch_each = need - SCRATCH_ALIGN;
+    for (int i = 0; i < p->threads; i++) p->state[i].scratch = p->scratch + i * need;
+    return 0;
+}
+
+static const npk_kernels *kernels(int variant) {
+    switch (variant) {
+#if defined(__x86_64__)
+    case NPK_AVX2: return &npk_avx2;
+    case NPK_AVX512: return &npk_avx512;
+    case NPK_AVX512BF16: return &npk_avx512bf16;
+#endif
+    default: return &npk_generic;
+    }
+}
+
+int npk_run(npk_pool *p, int variant, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace) {
+    p->kernels = kernels(variant);
+    if (reserve(p, cmds, n)) return 2;
+    p->cmds = cmds;
+    p->n = n;
+    p->trace = trace;
+    p->began = now();
+    for (int i = 0; i < p->threads; i++) {
+        p->state[i].cancel = cancel;
+        p->state[i].threads = p->threads;
+    }
+    if (p->threads > 1) announce(p);
+    walk(p, 0);
+    return __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
+}
+
+int npk_usable(int variant) {
+    switch (variant) {
+    case NPK_GENERIC: return 1;
+#if defined(__x86_64__)
+    // These look at CPUID and at what the operating system saves (XCR0).
+    case NPK_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    case NPK_AVX512BF16:
+        if (!__builtin_cpu_supports("avx512bf16")) return 0;
+        // fall through
+    case NPK_AVX512:
+        return npk_usable(NPK_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#endif
+    default: return 0;
+    }
+}
+
+// Pairs of bfloat16 take the place of one float: half as many steps, rounded up.
+static int64_t steps(int64_t k, int flags) { return flags & NPK_PAIRS ? (k + 1) / 2 : k; }
+
+int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags) {
+    return npk_up(m, kernels(variant)->mr) * steps(k, flags) * 4;
+}
+
+int64_t npk_peak_flops(int variant, int flags) {
+    return (int64_t)kernels(variant)->mr * kernels(variant)->nr * NPK_PEAK_STEPS * (flags & NPK_PAIRS ? 4 : 2);
+}
+
+int64_t npk_attention_bytes(const npk_cmd *c) {
+    int64_t partials = 0;
+    for (int64_t i = 0; i < c->nsegs; i++) {
+        const npk_seg *s = &c->segs[i];
+        int64_t spans = (s->pos + s->rows + NPK_SPAN - 1) / NPK_SPAN;
+        if (npk_by_spans(c, s) && spans > 1) partials += spans * s->rows * c->n;
+    }
+    return partials * (c->k + 2) * 4;
+}

@@ -1,0 +1,103 @@
+// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, and BF16 when NPK_HAVE_DP is defined. See vec_generic.h for what each function means.
+
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define AVX512 "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"
+#ifdef NPK_HAVE_DP
+#define ISA(name) name##_avx512bf16
+#define TARGET __attribute__((target(AVX512 ",avx512bf16")))
+#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16")))
+#else
+#define ISA(name) name##_avx512
+#define TARGET __attribute__((target(AVX512)))
+#define INLINE static inline __attribute__((always_inline, unused, target(AVX512)))
+#endif
+#define VL 16
+#define MR 12
+#define NV 2
+#define VREGS 32
+
+typedef __m512 vf;
+
+INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
+INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
+INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+INLINE __mmask16 v_mask(int n) { return (__mmask16)((1u << n) - 1); }
+INLINE vf v_loadn(const float *p, int n) { return _mm512_maskz_loadu_ps(v_mask(n), p); }
+INLINE void v_storen(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, v_mask(n), x); }
+INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE float v_sum(vf x) { return _mm512_reduce_add_ps(x); }
+INLINE float v_hmax(vf x) { return _mm512_reduce_max_ps(x); }
+
+INLINE vf v_widen(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
+INLINE vf v_bf16(const uint16_t *p) { return v_widen(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vf v_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vf v_bf16n(const uint16_t *p, int n) { return v_widen(_mm256_maskz_loadu_epi16(v_mask(n), p)); }
+INLINE vf v_f16n(const uint16_t *p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(n), p)); }
+INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) {
+    __m512i u = _mm512_loadu_si512(p);
+    *even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+    *odd = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
+}
+INLINE __m256i v_round_bf16(vf x) {
+    __m512i u = _mm512_castps_si512(x);
+    __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(_mm512_set1_epi32(0x7fff),
+                                                     _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1))));
+    r = _mm512_mask_or_epi32(r, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+}
+INLINE void v_store_bf16(uint16_t *p, vf x) { _mm256_storeu_si256((__m256i *)p, v_round_bf16(x)); }
+INLINE void v_store_bf16n(uint16_t *p, vf x, int n) { _mm256_mask_storeu_epi16(p, v_mask(n), v_round_bf16(x)); }
+
+INLINE void v_store_f16(uint16_t *p, vf x) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)); }
+INLINE void v_store_f16n(uint16_t *p, vf x, int n) {
+    _mm256_mask_storeu_epi16(p, v_mask(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE vf v_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
+INLINE vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_zero_below(vf x, float bound, vf y) {
+    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, v_set1(bound), _CMP_LT_OQ), v_zero());
+}
+INLINE vf v_inf_above(vf x, float bound, vf y) {
+    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, v_set1(bound), _CMP_GT_OQ), v_set1(INFINITY));
+}
+INLINE vf v_clamp(vf x, float lo, float hi) { return _mm512_min_ps(v_set1(hi), _mm512_max_ps(v_set1(lo), x)); }
+
+INLINE void v_transpose(vf r[VL]) {
+    vf t[16], u[16];
+    for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    for (int i = 0; i < 4; i++) {
+        u[4 * i] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        u[4 * i + 1] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        u[4 * i + 2] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        u[4 * i + 3] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    }
+}
+
+#ifdef NPK_HAVE_DP
+// acc + a.even * b.even + a.odd * b.odd, where a and b are vectors of pairs of bfloat16. Subnormal inputs and results count as zero.
+INLINE vf v_dp(vf acc, vf a, vf b) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
+#endif
