@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxFormatWidth bounds a width or a precision.
@@ -272,7 +273,7 @@ func (r *run) field(field string, a args, next *int) string {
 // parseSpec reads [[fill]align][sign][#][0][width][group][.precision][type].
 func (r *run) parseSpec(form string) spec {
 	s := spec{fill: " ", precision: -1}
-	_, width := firstRune(form)
+	_, width := utf8.DecodeRuneInString(form)
 	isAlign := func(at int) bool { return at < len(form) && strings.IndexByte("<>^=", form[at]) >= 0 }
 	rest := form
 	if form != "" && isAlign(width) {

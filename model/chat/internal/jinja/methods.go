@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
@@ -365,7 +366,7 @@ func fields(s string, limit int, fromRight bool) []string {
 				parts = append(parts, s)
 				break
 			}
-			_, width := firstRune(s[i:])
+			_, width := utf8.DecodeRuneInString(s[i:])
 			parts = append(parts, s[i+width:])
 			s = s[:i]
 		}
@@ -381,15 +382,6 @@ func fields(s string, limit int, fromRight bool) []string {
 		s = s[i:]
 	}
 	return parts
-}
-
-func firstRune(s string) (rune, int) {
-	for i, c := range s {
-		if i > 0 {
-			return c, i
-		}
-	}
-	return 0, len(s)
 }
 
 func splitlines(r *run, s string, a args) any {
@@ -420,7 +412,7 @@ func (r *run) lines(s string, keep bool) []string {
 		if i < 0 {
 			return append(out, s)
 		}
-		_, width := firstRune(s[i:])
+		_, width := utf8.DecodeRuneInString(s[i:])
 		if strings.HasPrefix(s[i:], "\r\n") {
 			width = 2
 		}
