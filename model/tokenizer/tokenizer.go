@@ -1,0 +1,167 @@
+// Package tokenizer turns text into token ids and back, exactly as Hugging Face's tokenizers library does for byte-level BPE: the
+// tokenizers of Llama 3, Qwen2, Qwen2.5, Qwen3, SmolLM2 and of other models built the same way.
+//
+//	t, err := tokenizer.Open("SmolLM2-135M-Instruct/tokenizer.json")
+//	if err != nil { ... }
+//	ids, err := t.Encode("What is gravity?", nil)     // [1780 314 9354 47]
+//	text := t.Decode(ids)                             // "What is gravity?"
+//
+// # From text to ids
+//
+// The steps are those of a tokenizer.json, in files of their own: special and other added tokens are found in the text (added.go), what lies between is
+// normalised (NFC, for Qwen) and cut into words by a pattern (split.go), each byte of a word becomes a character of the byte-level alphabet
+// (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the result.
+//
+// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each such byte.
+//
+// # Where a tokenizer comes from
+//
+// [Open] and [Parse] read tokenizer.json. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for its pattern. Whatever a
+// tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it; nothing is ignored. For other kinds
+// of tokenizers (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging Face's library.
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Tokenizer encodes and decodes. It does not change and is safe for concurrent use.
+type Tokenizer struct {
+	tokens  []string // bytes of each token by id
+	known   []bool   // ids that have a token
+	special []bool
+	ids     map[string]int32 // text as the vocabulary writes it, and added tokens' content, to id
+	bpe     *bpe
+	split   splitter
+	nfc     bool
+	before  *matcher // added tokens found in the text as it is
+	after   *matcher // added tokens found after normalisation
+	prefix  []int32  // put before and after the text by post-processing
+	suffix  []int32
+
+	words sync.Map // word to []int32, for words that come again
+	count counter
+}
+
+// EncodeOptions change how a text is encoded. Nil means the defaults.
+type EncodeOptions struct {
+	NoSpecial bool // put no tokens around the text; special tokens written in it are recognised all the same
+}
+
+// UnsupportedError is a tokenizer that works in a way this package does not know.
+type UnsupportedError struct {
+	What string // such as `model "Unigram"`
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("tokenizer: %s is not supported: supported is byte-level BPE as in Llama 3, Qwen2, Qwen3 and SmolLM2 "+
+		"(build with -tags hftokenizers for any tokenizer.json)", e.What)
+}
+
+// Encode gives the ids of a text.
+func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
+	}
+	if !utf8.ValidString(text) {
+		text = string([]rune(text))
+	}
+	around := opts == nil || !opts.NoSpecial
+	ids := make([]int32, 0, len(text)/3+len(t.prefix)+len(t.suffix))
+	if around {
+		ids = append(ids, t.prefix...)
+	}
+	t.before.cut(text, func(piece string, id int32) {
+		if id >= 0 {
+			ids = append(ids, id)
+			return
+		}
+		if t.nfc {
+			piece = norm.NFC.String(piece)
+		}
+		t.after.cut(piece, func(piece string, id int32) {
+			if id >= 0 {
+				ids = append(ids, id)
+				return
+			}
+			t.split(piece, func(word string) { ids = t.encodeWord(ids, word) })
+		})
+	})
+	if around {
+		ids = append(ids, t.suffix...)
+	}
+	return ids, nil
+}
+
+// maxText keeps positions within an int32, with room for normalisation to lengthen the text.
+const maxText = 1 << 29
+
+// Words up to cachedWord bytes are remembered, as many as cachedWords: natural text repeats its words, and a hostile one must not fill the memory.
+const (
+	cachedWord  = 32
+	cachedWords = 1 << 16
+)
+
+func (t *Tokenizer) encodeWord(ids []int32, word string) []int32 {
+	if len(word) > cachedWord {
+		return t.bpe.encode(ids, word)
+	}
+	if known, ok := t.words.Load(word); ok {
+		return append(ids, known.([]int32)...)
+	}
+	start := len(ids)
+	ids = t.bpe.encode(ids, word)
+	if t.count.below(cachedWords) {
+		t.words.Store(strings.Clone(word), slices.Clone(ids[start:]))
+	}
+	return ids
+}
+
+// Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as U+FFFD; ids without a token come out as nothing.
+func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
+
+// Text gives the text of ids without special tokens.
+func (t *Tokenizer) Text(ids []int32) string { return t.text(ids, false) }
+
+func (t *Tokenizer) text(ids []int32, special bool) string {
+	s := &Stream{t: t, Special: special}
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(s.Next(id))
+	}
+	b.WriteString(s.Flush())
+	return b.String()
+}
+
+// Token gives the bytes of a token, which need not be valid UTF-8 on their own.
+func (t *Tokenizer) Token(id int32) (string, bool) {
+	if id < 0 || int(id) >= len(t.tokens) || !t.known[id] {
+		return "", false
+	}
+	return t.tokens[id], true
+}
+
+// ID gives the id of a token, written as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for " gravity".
+func (t *Tokenizer) ID(token string) (int32, bool) {
+	id, ok := t.ids[token]
+	return id, ok
+}
+
+// Special reports whether id is a special token: one that is not part of the text.
+func (t *Tokenizer) Special(id int32) bool {
+	return id >= 0 && int(id) < len(t.special) && t.special[id]
+}
+
+// Size is one more than the largest id.
+func (t *Tokenizer) Size() int { return len(t.tokens) }
+
+// Around gives the ids that Encode puts before and after a text.
+func (t *Tokenizer) Around() (prefix, suffix []int32) {
+	return slices.Clone(t.prefix), slices.Clone(t.suffix)
+}

@@ -1,0 +1,88 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Vocab is a tokenizer as the metadata of a GGUF file describes it (keys tokenizer.ggml.*).
+type Vocab struct {
+	Model          string   // "gpt2" is byte-level BPE
+	Pre            string   // name of the pre-tokeniser, which stands for a pattern
+	Tokens         []string // by id, in the byte-level alphabet
+	Merges         []string // "a b"
+	Types          []int32  // by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+	BOS, EOS       int      // -1 when absent
+	AddBOS, AddEOS bool
+}
+
+// GGUF token types.
+const (
+	typeControl     = 3
+	typeUserDefined = 4
+)
+
+// preTokenizers gives the names of pre-tokenisers, as llama.cpp's converter writes them, their meaning in Hugging Face's terms.
+var preTokenizers = map[string]struct {
+	pattern      string
+	digits       bool
+	nfc          bool
+	ignoreMerges bool
+}{
+	"llama-bpe":        {pattern: patternLlama3, ignoreMerges: true},
+	"llama3":           {pattern: patternLlama3, ignoreMerges: true},
+	"llama-v3":         {pattern: patternLlama3, ignoreMerges: true},
+	"qwen2":            {pattern: patternQwen2, nfc: true},
+	"deepseek-r1-qwen": {pattern: patternQwen2, nfc: true},
+	"smollm":           {pattern: patternGPT2, digits: true},
+	"gpt-2":            {pattern: patternGPT2},
+}
+
+// FromVocab makes the tokenizer that a GGUF file describes.
+func FromVocab(v Vocab) (*Tokenizer, error) {
+	if v.Model != "gpt2" {
+		kind := map[string]string{"llama": " (SentencePiece)", "bert": " (WordPiece)", "t5": " (Unigram)"}[v.Model]
+		return nil, &UnsupportedError{fmt.Sprintf("the GGUF tokenizer %q%s", v.Model, kind)}
+	}
+	pre, ok := preTokenizers[v.Pre]
+	if !ok {
+		return nil, &UnsupportedError{fmt.Sprintf("the GGUF pre-tokenizer %q", v.Pre)}
+	}
+	if len(v.Types) != 0 && len(v.Types) != len(v.Tokens) {
+		return nil, fmt.Errorf("tokenizer: %d tokens and %d token types", len(v.Tokens), len(v.Types))
+	}
+	p := &parts{vocab: make(map[string]int32, len(v.Tokens)), nfc: pre.nfc, ignoreMerges: pre.ignoreMerges}
+	for i, token := range v.Tokens {
+		id := int32(i)
+		if len(v.Types) > 0 && (v.Types[i] == typeControl || v.Types[i] == typeUserDefined) {
+			p.added = append(p.added, addedToken{ID: id, Content: token, Special: v.Types[i] == typeControl})
+			continue
+		}
+		if first, twice := p.vocab[token]; twice {
+			return nil, fmt.Errorf("tokenizer: ids %d and %d have the same token %q", first, id, token)
+		}
+		p.vocab[token] = id
+	}
+	for i, s := range v.Merges {
+		left, right, ok := strings.Cut(s, " ")
+		if !ok {
+			return nil, fmt.Errorf("tokenizer: merge %d, %q, is not two tokens with a space between", i, s)
+		}
+		p.merges = append(p.merges, [2]string{left, right})
+	}
+	split, err := splitterFor(pre.pattern)
+	if err != nil {
+		return nil, err
+	}
+	if pre.digits {
+		p.splits = append(p.splits, splitDigits)
+	}
+	p.splits = append(p.splits, split)
+	if v.AddBOS && v.BOS >= 0 {
+		p.prefix = []int32{int32(v.BOS)}
+	}
+	if v.AddEOS && v.EOS >= 0 {
+		p.suffix = []int32{int32(v.EOS)}
+	}
+	return p.build()
+}
