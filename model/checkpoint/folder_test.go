@@ -48,8 +48,8 @@ func get(tb testing.TB, file string) []byte {
 }
 
 // header rewrites the JSON header of a safetensors file.
-func header(change func(string) string) func(t *testing.T, dir string) {
-	return func(t *testing.T, dir string) {
+func header(change func(string) string) func(t testing.TB, dir string) {
+	return func(t testing.TB, dir string) {
 		file := filepath.Join(dir, "model.safetensors")
 		b := get(t, file)
 		n := binary.LittleEndian.Uint64(b)
@@ -62,20 +62,20 @@ func header(change func(string) string) func(t *testing.T, dir string) {
 	}
 }
 
-func replace(old, by string) func(t *testing.T, dir string) {
+func replace(old, by string) func(t testing.TB, dir string) {
 	return header(func(s string) string { return strings.Replace(s, old, by, 1) })
 }
 
 // tensors rewrites the whole file with other tensors.
-func tensors(change func([]ckptgen.Tensor) []ckptgen.Tensor) func(t *testing.T, dir string) {
-	return func(t *testing.T, dir string) {
+func tensors(change func([]ckptgen.Tensor) []ckptgen.Tensor) func(t testing.TB, dir string) {
+	return func(t testing.TB, dir string) {
 		if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"), change(tiny("llama").Tensors(1))); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func extra(names ...string) func(t *testing.T, dir string) {
+func extra(names ...string) func(t testing.TB, dir string) {
 	return tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
 		for _, name := range names {
 			all = append(all, ckptgen.Tensor{Name: name, Type: dtype.F32, Shape: []int{1}, Data: make([]byte, 4)})
@@ -84,16 +84,16 @@ func extra(names ...string) func(t *testing.T, dir string) {
 	})
 }
 
-func truncate(to int64) func(t *testing.T, dir string) {
-	return func(t *testing.T, dir string) {
+func truncate(to int64) func(t testing.TB, dir string) {
+	return func(t testing.TB, dir string) {
 		if err := os.Truncate(filepath.Join(dir, "model.safetensors"), to); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func config(change fields) func(t *testing.T, dir string) {
-	return func(t *testing.T, dir string) {
+func config(change fields) func(t testing.TB, dir string) {
+	return func(t testing.TB, dir string) {
 		file := filepath.Join(dir, "config.json")
 		var f fields
 		if err := readJSON(file, &f); err != nil {
@@ -103,8 +103,8 @@ func config(change fields) func(t *testing.T, dir string) {
 	}
 }
 
-func remove(names ...string) func(t *testing.T, dir string) {
-	return func(t *testing.T, dir string) {
+func remove(names ...string) func(t testing.TB, dir string) {
+	return func(t testing.TB, dir string) {
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
@@ -113,8 +113,8 @@ func remove(names ...string) func(t *testing.T, dir string) {
 	}
 }
 
-func instead(remove string, files ...string) func(t *testing.T, dir string) {
-	return func(t *testing.T, dir string) {
+func instead(remove string, files ...string) func(t testing.TB, dir string) {
+	return func(t testing.TB, dir string) {
 		if err := os.Remove(filepath.Join(dir, remove)); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestBadFolders(t *testing.T) {
 	const q = `"model.layers.1.self_attn.q_proj.weight"`
 	for _, tc := range []struct {
 		name   string
-		break_ func(t *testing.T, dir string)
+		break_ func(t testing.TB, dir string)
 		says   []string
 		as     any // a pointer to the type of error it must be, or an error it must wrap
 	}{
@@ -148,23 +148,23 @@ func TestBadFolders(t *testing.T) {
 		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, new(*FileError)},
 		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated"}, new(*FileError)},
 		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes", "has only 5992", "truncated"}, new(*TensorError)},
-		{"trailing bytes", func(t *testing.T, dir string) {
+		{"trailing bytes", func(t testing.TB, dir string) {
 			file := filepath.Join(dir, "model.safetensors")
 			put(t, file, append(get(t, file), 0))
 		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, new(*FileError)},
-		{"Git LFS pointer", func(t *testing.T, dir string) {
+		{"Git LFS pointer", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
 		}, []string{"Git LFS pointer", "git lfs pull"}, new(*FileError)},
-		{"a folder as weights", func(t *testing.T, dir string) {
+		{"a folder as weights", func(t testing.TB, dir string) {
 			remove("model.safetensors")(t, dir)
 			if err := os.Mkdir(filepath.Join(dir, "model.safetensors"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{"not a regular file"}, new(*FileError)},
-		{"header longer than the file", func(t *testing.T, dir string) {
+		{"header longer than the file", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
 		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, new(*FileError)},
-		{"huge header", func(t *testing.T, dir string) {
+		{"huge header", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1), make([]byte, maxHeader+1)...))
 		}, []string{"more than the"}, new(*FileError)},
 		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"}, new(*FileError)},
@@ -205,13 +205,13 @@ func TestBadFolders(t *testing.T) {
 		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"), []string{"q_proj.bias", "is not part of a llama model"}, new(*TensorError)},
 		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"}, new(*TensorError)},
 		{"unknown family", config(fields{"model_type": "mamba"}), []string{`"mamba"`, "qwen3"}, ErrUnsupported},
-		{"broken generation_config.json", func(t *testing.T, dir string) {
+		{"broken generation_config.json", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "generation_config.json"), []byte("{"))
 		}, []string{"generation_config.json"}, new(*FileError)},
-		{"end token outside the vocabulary", func(t *testing.T, dir string) {
+		{"end token outside the vocabulary", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "generation_config.json"), []byte(`{"eos_token_id": 99}`))
 		}, []string{"generation_config.json", "99"}, new(*FileError)},
-		{"broken tokenizer_config.json", func(t *testing.T, dir string) {
+		{"broken tokenizer_config.json", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(`{"chat_template": 3}`))
 		}, []string{"tokenizer_config.json", "chat_template"}, new(*FileError)},
 	} {
@@ -226,8 +226,8 @@ func TestBadFolders(t *testing.T) {
 
 func TestBadIndexes(t *testing.T) {
 	const indexName, first = "model.safetensors.index.json", "model-00001-of-00003.safetensors"
-	weightMap := func(change func(m map[string]string)) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
+	weightMap := func(change func(m map[string]string)) func(t testing.TB, dir string) {
+		return func(t testing.TB, dir string) {
 			var h struct {
 				WeightMap map[string]string `json:"weight_map"`
 			}
@@ -239,17 +239,17 @@ func TestBadIndexes(t *testing.T) {
 			fields{"weight_map": h.WeightMap}.write(t, file)
 		}
 	}
-	name := func(shard string) func(t *testing.T, dir string) {
+	name := func(shard string) func(t testing.TB, dir string) {
 		return weightMap(func(m map[string]string) { m["model.norm.weight"] = shard })
 	}
 	for _, tc := range []struct {
 		name   string
-		break_ func(t *testing.T, dir string)
+		break_ func(t testing.TB, dir string)
 		says   []string
 	}{
 		{"missing shard", remove(first), []string{indexName, first, "1 of the 3"}},
 		{"shard that was never there", name("model-00009-of-00003.safetensors"), []string{"model-00009-of-00003.safetensors"}},
-		{"truncated shard", func(t *testing.T, dir string) {
+		{"truncated shard", func(t testing.TB, dir string) {
 			if err := os.Truncate(filepath.Join(dir, first), 3000); err != nil {
 				t.Fatal(err)
 			}
@@ -262,9 +262,9 @@ func TestBadIndexes(t *testing.T) {
 		{"tensor in another shard", name(first), []string{"model.norm.weight", "should be in", first}},
 		{"tensor that the index has not", weightMap(func(m map[string]string) { delete(m, "model.norm.weight") }), []string{"model.norm.weight", "is not named by"}},
 		{"tensor that no shard has", weightMap(func(m map[string]string) { m["more"] = first }), []string{`"more"`, "is missing"}},
-		{"nothing in the index", func(t *testing.T, dir string) { put(t, filepath.Join(dir, indexName), []byte("{}")) }, []string{indexName, "no weight_map"}},
-		{"index is no JSON", func(t *testing.T, dir string) { put(t, filepath.Join(dir, indexName), []byte("{")) }, []string{indexName, "JSON"}},
-		{"index with a tensor twice", func(t *testing.T, dir string) {
+		{"nothing in the index", func(t testing.TB, dir string) { put(t, filepath.Join(dir, indexName), []byte("{}")) }, []string{indexName, "no weight_map"}},
+		{"index is no JSON", func(t testing.TB, dir string) { put(t, filepath.Join(dir, indexName), []byte("{")) }, []string{indexName, "JSON"}},
+		{"index with a tensor twice", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, indexName), []byte(`{"weight_map":{"a":"x.safetensors","a":"y.safetensors"}}`))
 		}, []string{indexName, `"a" twice`}},
 	} {
