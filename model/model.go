@@ -1,0 +1,143 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/tokenizer"
+	"github.com/npukit/npukit/npu"
+)
+
+// Errors that a program may want to tell apart, for errors.Is.
+var (
+	ErrNoTokenizer = errors.New("model: the checkpoint has no usable tokenizer")
+	ErrNoTemplate  = errors.New("model: the checkpoint has no chat template")
+	ErrClosed      = errors.New("model: used after Close")
+	ErrBusy        = errors.New("model: the session is generating already; use a session for each conversation")
+)
+
+// Model is a checkpoint on a device. Its methods are safe for concurrent use.
+type Model struct {
+	ck       *checkpoint.Checkpoint
+	dev      npu.Device
+	plan     *Plan
+	exec     *executor
+	tok      *tokenizer.Tokenizer
+	tokErr   error // why there is no tokenizer
+	template *chat.Template
+	tmplErr  error // why there is no template
+	stop     map[int32]bool
+	load     time.Duration
+
+	closing  sync.Once
+	closeErr error
+}
+
+// OpenOptions are choices made when a model is opened. The zero value of a field means its default.
+type OpenOptions struct {
+	Plan        *Plan        // default: made by NewPlan
+	PlanOptions *PlanOptions // for NewPlan
+}
+
+// Open opens a checkpoint, a Hugging Face folder or a GGUF file, and loads it on the device. The device must outlive the model.
+//
+// A checkpoint without a tokenizer or without a chat template opens: it takes and gives ids; what needs text returns [ErrNoTokenizer] or
+// [ErrNoTemplate] with the reason.
+func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (m *Model, err error) {
+	started := time.Now()
+	if opts == nil {
+		opts = &OpenOptions{}
+	}
+	ck, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ck.Close())
+		}
+	}()
+	plan := opts.Plan
+	if plan == nil {
+		if plan, err = NewPlan(ck, dev.Info(), opts.PlanOptions); err != nil {
+			return nil, err
+		}
+	} else if err = plan.Check(ck.Config(), dev.Info().Kind); err != nil {
+		return nil, err
+	}
+	m = &Model{ck: ck, dev: dev, plan: plan, stop: stopIDs(ck)}
+	m.tok, m.tokErr = openTokenizer(ck)
+	m.template, m.tmplErr = openTemplate(ck)
+	if m.exec, err = newExecutor(ctx, dev, ck, plan); err != nil {
+		return nil, err
+	}
+	m.load = time.Since(started)
+	return m, nil
+}
+
+// Close frees the model, after a running pass has ended. Sessions that are still open return [ErrClosed] from then on. Closing again does nothing.
+func (m *Model) Close() error {
+	m.closing.Do(func() { m.closeErr = errors.Join(m.exec.Close(), m.ck.Close()) })
+	return m.closeErr
+}
+
+// Checkpoint is the opened checkpoint.
+func (m *Model) Checkpoint() *checkpoint.Checkpoint { return m.ck }
+
+// Plan is how the model runs on its device.
+func (m *Model) Plan() *Plan { return m.plan }
+
+// Context is the largest number of positions of a session.
+func (m *Model) Context() int { return m.plan.SeqLen }
+
+// LoadTime is how long Open took.
+func (m *Model) LoadTime() time.Duration { return m.load }
+
+// Tokenizer is the checkpoint's tokenizer, or the reason why there is none.
+func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) { return m.tok, m.tokErr }
+
+// Template is the checkpoint's chat template, or the reason why there is none.
+func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplErr }
+
+// openTokenizer finds the tokenizer beside or inside a checkpoint.
+func openTokenizer(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
+	var t *tokenizer.Tokenizer
+	var err error
+	if path, ok := ck.TokenizerFile(); ok {
+		t, err = tokenizer.Open(path)
+	} else if v, ok := ck.Vocab(); ok {
+		t, err = tokenizer.FromVocab(tokenizer.Vocab(v))
+	} else {
+		err = fmt.Errorf("there is no tokenizer.json beside %s; give token ids, or put the file there", ck.Path())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoTokenizer, err)
+	}
+	return t, nil
+}
+
+func openTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
+	source, ok := ck.ChatTemplate()
+	if !ok {
+		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw)", ErrNoTemplate, ck.Path())
+	}
+	t, err := chat.Parse(source)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoTemplate, err)
+	}
+	return t, nil
+}
+
+// stopIDs are the tokens that end an answer: those of generation_config.json and config.json, or of the GGUF metadata.
+func stopIDs(ck *checkpoint.Checkpoint) map[int32]bool {
+	stop := map[int32]bool{}
+	for _, id := range ck.Config().EOS {
+		stop[int32(id)] = true
+	}
+	return stop
+}

@@ -1,0 +1,112 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/tokenizer"
+)
+
+// Prompt is what a generation continues: plain text, token ids or a conversation.
+type Prompt struct {
+	text     *string
+	ids      []int32
+	messages []chat.Message
+	options  *chat.Options
+}
+
+// Text is a prompt of plain text. The tokenizer's special tokens are put around it (a BOS for Llama), and those written in it are recognised.
+func Text(s string) Prompt { return Prompt{text: &s} }
+
+// IDs is a prompt of token ids, used as they are.
+func IDs(ids []int32) Prompt { return Prompt{ids: ids} }
+
+// Messages is a conversation, put into words by the model's chat template with the prompt for the assistant's answer at the end. The options may
+// be nil; AddGenerationPrompt, BOS and EOS are set by the model.
+func Messages(messages []chat.Message, opts *chat.Options) Prompt {
+	return Prompt{messages: messages, options: opts}
+}
+
+// ContextError is a prompt that does not fit.
+type ContextError struct {
+	Prompt  int // tokens of the prompt
+	Context int // positions of the model, or of the plan
+}
+
+func (e *ContextError) Error() string {
+	return fmt.Sprintf("model: the prompt has %d tokens, the context is %d and one of them must be left for the answer: shorten the prompt",
+		e.Prompt, e.Context)
+}
+
+// Render gives the text that a conversation becomes.
+func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, error) {
+	if m.tmplErr != nil {
+		return "", m.tmplErr
+	}
+	o := chat.Options{}
+	if opts != nil {
+		o = *opts
+	}
+	o.AddGenerationPrompt = true
+	o.BOS, o.EOS = m.specialTexts()
+	return m.template.Render(messages, &o)
+}
+
+// specialTexts are the texts of BOS and EOS that templates may ask for.
+func (m *Model) specialTexts() (bos, eos string) {
+	bos, eos = m.ck.SpecialTokens()
+	c := m.ck.Config()
+	if m.tok != nil {
+		if bos == "" && len(c.BOS) > 0 {
+			bos, _ = m.tok.Token(int32(c.BOS[0]))
+		}
+		if eos == "" && len(c.EOS) > 0 {
+			eos, _ = m.tok.Token(int32(c.EOS[0]))
+		}
+	}
+	return bos, eos
+}
+
+// Tokens gives the ids of a prompt, checked against vocabulary and context.
+func (m *Model) Tokens(p Prompt) ([]int32, error) {
+	ids := p.ids
+	switch {
+	case p.text != nil:
+		if m.tokErr != nil {
+			return nil, m.tokErr
+		}
+		var err error
+		if ids, err = m.tok.Encode(*p.text, nil); err != nil {
+			return nil, err
+		}
+	case p.messages != nil:
+		text, err := m.Render(p.messages, p.options)
+		if err != nil {
+			return nil, err
+		}
+		if m.tokErr != nil {
+			return nil, m.tokErr
+		}
+		// Templates write BOS themselves, so that nothing may be put around their text: BOS is there once.
+		if ids, err = m.tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
+			return nil, err
+		}
+	}
+	c := m.ck.Config()
+	if len(ids) == 0 {
+		if len(c.BOS) == 0 {
+			return nil, errors.New("model: the prompt is empty, and the model has no BOS token to begin with: write something")
+		}
+		ids = []int32{int32(c.BOS[0])}
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= c.Vocab {
+			return nil, fmt.Errorf("model: token %d of the prompt is id %d, the vocabulary has %d", i, id, c.Vocab)
+		}
+	}
+	if len(ids) >= m.Context() {
+		return nil, &ContextError{Prompt: len(ids), Context: m.Context()}
+	}
+	return ids, nil
+}

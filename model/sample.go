@@ -1,0 +1,235 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Sampling says how the next token is chosen. The zero value is greedy: the most likely token, the lowest id of equals.
+//
+// The steps come in the order of Hugging Face's generate: repetition penalty, temperature, top-k, top-p, min-p.
+type Sampling struct {
+	Temperature       float64 // divides the logits; 0 is greedy
+	TopK              int     // only the k most likely; 0 means all
+	TopP              float64 // only the most likely whose probabilities add up to p; 0 and 1 mean all
+	MinP              float64 // only those at least min-p times as likely as the most likely; 0 means all
+	RepetitionPenalty float64 // divides positive logits and multiplies negative ones of tokens seen; 0 and 1 mean none (Keskar et al., arXiv 1909.05858)
+	Seed              uint64  // same seed, same text; 0 means a new seed every time
+}
+
+// Validate reports a setting that makes no sense.
+func (s Sampling) Validate() error {
+	bad := func(name string, v any, want string) error {
+		return fmt.Errorf("model: %s is %v, want %s", name, v, want)
+	}
+	switch {
+	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 0):
+		return bad("temperature", s.Temperature, "0 (greedy) or more")
+	case s.TopK < 0:
+		return bad("top-k", s.TopK, "0 (all) or more")
+	case !(s.TopP >= 0 && s.TopP <= 1):
+		return bad("top-p", s.TopP, "0 to 1")
+	case !(s.MinP >= 0 && s.MinP <= 1):
+		return bad("min-p", s.MinP, "0 to 1")
+	case !(s.RepetitionPenalty >= 0) || math.IsInf(s.RepetitionPenalty, 0):
+		return bad("repetition penalty", s.RepetitionPenalty, "1 (none) or more")
+	}
+	return nil
+}
+
+// sampler chooses tokens by a Sampling.
+type sampler struct {
+	Sampling
+	rng  *rand.Rand
+	heap []candidate // kept between tokens
+}
+
+type candidate struct {
+	id    int32
+	logit float32
+}
+
+func newSampler(s Sampling) *sampler {
+	if s.Seed == 0 {
+		s.Seed = rand.Uint64() | 1
+	}
+	const stream = 0x6e70756b6974 // any constant will do: it only has to stay the same for seeds to keep their meaning
+	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream))}
+}
+
+// next chooses a token. Logits that are not finite are an error: they come from broken weights or a broken device, and every choice would be
+// meaningless. The penalty for tokens of seen changes logits in place.
+func (s *sampler) next(logits []float32, seen []int32) (int32, error) {
+	best, err := argmax(logits)
+	if err != nil {
+		return 0, err
+	}
+	if p := float32(s.RepetitionPenalty); p != 0 && p != 1 {
+		penalize(logits, seen, p)
+		if best, err = argmax(logits); err != nil {
+			return 0, err
+		}
+	}
+	if s.Temperature == 0 || s.TopK == 1 {
+		return best, nil
+	}
+	return s.draw(logits, float64(logits[best])), nil
+}
+
+// draw samples from the softmax of logits/Temperature, cut by top-k, top-p and min-p. Candidates come off a heap, most likely first, so that a
+// vocabulary of 150,000 is never sorted.
+func (s *sampler) draw(logits []float32, top float64) int32 {
+	weight := func(l float32) float64 { return math.Exp((float64(l) - top) / s.Temperature) }
+	floor := top - s.Temperature*80 // exp(-80) of the most likely is far below the resolution of a float64 sum
+	s.heap = s.heap[:0]
+	for id, l := range logits {
+		if float64(l) >= floor {
+			s.heap = append(s.heap, candidate{int32(id), l})
+		}
+	}
+	kept := s.heap
+	if s.TopK > 0 && s.TopK < len(kept) || s.TopP > 0 && s.TopP < 1 {
+		kept = s.cut(weight)
+	}
+	if s.MinP > 0 { // the most likely has weight 1
+		kept = slices.DeleteFunc(kept, func(c candidate) bool { return weight(c.logit) < s.MinP })
+	}
+	sum := 0.0
+	for _, c := range kept {
+		sum += weight(c.logit)
+	}
+	r := s.rng.Float64() * sum
+	for _, c := range kept {
+		if r -= weight(c.logit); r < 0 {
+			return c.id
+		}
+	}
+	return kept[len(kept)-1].id // rounding left a crumb
+}
+
+// cut keeps the k most likely candidates and of those the most likely whose probability, among the k, adds up to p. It moves them to the end of
+// the heap's memory, least likely first, and returns them.
+func (s *sampler) cut(weight func(float32) float64) []candidate {
+	h := s.heap
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		sift(h, i)
+	}
+	k := len(h)
+	if s.TopK > 0 {
+		k = min(k, s.TopK)
+	}
+	total := 0.0
+	if s.TopP > 0 && s.TopP < 1 && k == len(h) {
+		for _, c := range h {
+			total += weight(c.logit)
+		}
+	}
+	n := len(h)
+	sum := 0.0
+	for i := 0; i < k; i++ {
+		n--
+		h[0], h[n] = h[n], h[0]
+		sift(h[:n], 0)
+		sum += weight(h[n].logit)
+		if total > 0 && sum >= s.TopP*total {
+			break
+		}
+	}
+	kept := h[n:]
+	if s.TopP > 0 && s.TopP < 1 && total == 0 { // with top-k, probabilities are those among the k
+		total, sum = sum, 0
+		for i := len(kept) - 1; i >= 0; i-- {
+			if sum += weight(kept[i].logit); sum >= s.TopP*total {
+				return kept[i:]
+			}
+		}
+	}
+	return kept
+}
+
+// sift restores the heap below i: a parent is more likely than its children, the lower id first among equals.
+func sift(h []candidate, i int) {
+	before := func(a, b candidate) bool { return a.logit > b.logit || a.logit == b.logit && a.id < b.id }
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && before(h[child+1], h[child]) {
+			child++
+		}
+		if !before(h[child], h[i]) {
+			return
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+}
+
+func argmax(logits []float32) (int32, error) {
+	best := 0
+	for i, l := range logits {
+		if l-l != 0 { // NaN or infinite
+			return 0, fmt.Errorf("model: the logit of token %d is %v: weights that are not finite, or a broken device (npukit info --check looks at the weights)", i, l)
+		}
+		if l > logits[best] {
+			best = i
+		}
+	}
+	return int32(best), nil
+}
+
+func penalize(logits []float32, seen []int32, penalty float32) {
+	done := make(map[int32]bool, len(seen))
+	for _, id := range seen {
+		if done[id] || int(id) >= len(logits) {
+			continue
+		}
+		done[id] = true
+		if logits[id] > 0 {
+			logits[id] /= penalty
+		} else {
+			logits[id] *= penalty
+		}
+	}
+}
+
+// Alternative is a token that could have come next.
+type Alternative struct {
+	ID      int32
+	Logprob float64
+}
+
+// logprobs gives the log of the softmax of the logits for one token, and for the n most likely ones.
+func logprobs(logits []float32, id int32, n int) (float64, []Alternative) {
+	top := math.Inf(-1)
+	for _, l := range logits {
+		top = max(top, float64(l))
+	}
+	sum := 0.0
+	for _, l := range logits {
+		sum += math.Exp(float64(l) - top)
+	}
+	norm := top + math.Log(sum)
+	best := make([]candidate, 0, n+1) // sorted, most likely first
+	for i, l := range logits {
+		if n == 0 || len(best) == n && l <= best[n-1].logit {
+			continue
+		}
+		j := len(best)
+		for j > 0 && best[j-1].logit < l {
+			j--
+		}
+		best = append(best, candidate{})
+		copy(best[j+1:], best[j:])
+		best[j] = candidate{int32(i), l}
+		best = best[:min(len(best), n)]
+	}
+	var list []Alternative
+	for _, c := range best {
+		list = append(list, Alternative{c.id, float64(c.logit) - norm})
+	}
+	return float64(logits[id]) - norm, list
+}

@@ -1,0 +1,200 @@
+package model
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// reference is what Hugging Face's logits processors do, written plainly: sort everything, cut, normalise.
+func reference(logits []float32, s Sampling) map[int32]float64 {
+	type entry struct {
+		id int32
+		p  float64
+	}
+	var all []entry
+	for i, l := range logits {
+		all = append(all, entry{int32(i), math.Exp(float64(l) / s.Temperature)})
+	}
+	slices.SortStableFunc(all, func(a, b entry) int {
+		switch {
+		case a.p > b.p:
+			return -1
+		case a.p < b.p:
+			return 1
+		}
+		return 0
+	})
+	normalize := func() {
+		sum := 0.0
+		for _, e := range all {
+			sum += e.p
+		}
+		for i := range all {
+			all[i].p /= sum
+		}
+	}
+	if s.TopK > 0 && s.TopK < len(all) {
+		all = all[:s.TopK]
+	}
+	normalize()
+	if s.TopP > 0 && s.TopP < 1 {
+		sum := 0.0
+		for i, e := range all {
+			if sum += e.p; sum >= s.TopP {
+				all = all[:i+1]
+				break
+			}
+		}
+	}
+	if s.MinP > 0 {
+		floor := s.MinP * all[0].p
+		all = slices.DeleteFunc(all, func(e entry) bool { return e.p < floor })
+	}
+	normalize()
+	out := map[int32]float64{}
+	for _, e := range all {
+		out[e.id] = e.p
+	}
+	return out
+}
+
+// Drawn frequencies follow the distribution that the settings define, and nothing outside it is ever drawn.
+func TestSamplingDistribution(t *testing.T) {
+	logits := []float32{2.1, -1, 0.3, 2.0, 1.2, -3, 0.9, 1.21, 0.2, -0.4}
+	for _, s := range []Sampling{
+		{Temperature: 1},
+		{Temperature: 0.7},
+		{Temperature: 1.5, TopK: 4},
+		{Temperature: 1, TopP: 0.8},
+		{Temperature: 1, TopK: 6, TopP: 0.7},
+		{Temperature: 1, MinP: 0.3},
+		{Temperature: 0.9, TopK: 8, TopP: 0.95, MinP: 0.2},
+		{Temperature: 1, TopK: 100, TopP: 1},
+	} {
+		s.Seed = 7
+		want := reference(logits, s)
+		const draws = 40000
+		got := map[int32]int{}
+		sampler := newSampler(s)
+		for range draws {
+			id, err := sampler.next(slices.Clone(logits), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[id]++
+		}
+		for id := range int32(len(logits)) {
+			p := want[id]
+			// Five standard deviations of a binomial count.
+			if diff, limit := math.Abs(float64(got[id])-draws*p), 5*math.Sqrt(draws*p*(1-p)); diff > limit {
+				t.Errorf("%+v: token %d drawn %d times, want %.0f", s, id, got[id], draws*p)
+			}
+		}
+	}
+}
+
+func TestSamplingSeed(t *testing.T) {
+	logits := make([]float32, 1000)
+	draw := func(seed uint64) (ids []int32) {
+		s := newSampler(Sampling{Temperature: 1, TopP: 0.9, Seed: seed})
+		for range 20 {
+			id, err := s.next(slices.Clone(logits), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	if a, b := draw(3), draw(3); !slices.Equal(a, b) {
+		t.Errorf("the same seed gave %v and %v", a, b)
+	}
+	if a, b := draw(3), draw(4); slices.Equal(a, b) {
+		t.Errorf("two seeds gave the same tokens")
+	}
+	if a, b := draw(0), draw(0); slices.Equal(a, b) {
+		t.Errorf("no seed gave the same tokens twice")
+	}
+}
+
+func TestGreedy(t *testing.T) {
+	s := newSampler(Sampling{})
+	if id, _ := s.next([]float32{1, 3, 3, 2}, nil); id != 1 {
+		t.Errorf("of equal logits token %d was chosen, want the lower id 1", id)
+	}
+	s = newSampler(Sampling{RepetitionPenalty: 2})
+	if id, _ := s.next([]float32{1, 3, 2, -1}, []int32{1, 1, 1}); id != 2 {
+		t.Errorf("token %d, want 2: a penalty of 2 brings 3 to 1.5, once and not three times", id)
+	}
+	if id, _ := s.next([]float32{-3, -1, -1.5}, []int32{1}); id != 2 {
+		t.Errorf("token %d, want 2: negative logits are multiplied", id)
+	}
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
+		if _, err := s.next([]float32{0, bad}, nil); err == nil || !strings.Contains(err.Error(), "logit of token 1") {
+			t.Errorf("a logit of %v: error %v, want one naming the token", bad, err)
+		}
+	}
+}
+
+func TestSamplingValidate(t *testing.T) {
+	for want, s := range map[string]Sampling{
+		"temperature":        {Temperature: -1},
+		"top-k":              {TopK: -1},
+		"top-p":              {TopP: 1.5},
+		"min-p":              {MinP: math.NaN()},
+		"repetition penalty": {RepetitionPenalty: math.Inf(1)},
+	} {
+		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error %v, want one about %s", s, err, want)
+		}
+	}
+}
+
+func TestLogprobs(t *testing.T) {
+	logits := []float32{1, 2, 0, 3}
+	got, top := logprobs(logits, 1, 2)
+	sum := math.Exp(1) + math.Exp(2) + 1 + math.Exp(3)
+	if want := 2 - math.Log(sum); math.Abs(got-want) > 1e-12 {
+		t.Errorf("logprob %v, want %v", got, want)
+	}
+	if len(top) != 2 || top[0].ID != 3 || top[1].ID != 1 || math.Abs(top[0].Logprob-(3-math.Log(sum))) > 1e-12 {
+		t.Errorf("top %v, want tokens 3 and 1", top)
+	}
+}
+
+// Stop strings are found wherever the pieces are cut, and what only looks like the beginning of one is shown in the end.
+func TestStopper(t *testing.T) {
+	for _, tc := range []struct {
+		stops   []string
+		text    string
+		want    string
+		stopped bool
+	}{
+		{[]string{"END"}, "some text END more", "some text ", true},
+		{[]string{"END"}, "some text EN", "some text EN", false},
+		{[]string{"aab"}, "aaaab", "aa", true},
+		{[]string{"xyz", "b"}, "abxyz", "a", true},
+		{[]string{"abcd", "bc"}, "zabcd", "za", true},
+		{[]string{"日本"}, "go 日本", "go ", true},
+		{nil, "anything", "anything", false},
+	} {
+		for size := 1; size <= len(tc.text); size++ {
+			s := stopper{stops: tc.stops}
+			shown, stopped := "", false
+			for i := 0; i < len(tc.text) && !stopped; i += size {
+				var show string
+				show, stopped = s.add(tc.text[i:min(i+size, len(tc.text))])
+				shown += show
+			}
+			if !stopped {
+				shown += s.rest()
+			}
+			// Pieces as long as a whole stop string may decide for a later one that ends earlier.
+			if shown != tc.want && !(size > 1 && strings.HasPrefix(tc.want, shown)) || stopped != tc.stopped {
+				t.Errorf("%q in pieces of %d, stops %q: %q %v, want %q %v", tc.text, size, tc.stops, shown, stopped, tc.want, tc.stopped)
+			}
+		}
+	}
+}

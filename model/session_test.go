@@ -1,0 +1,406 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+func userMessage(text string) []chat.Message { return []chat.Message{{Role: "user", Content: text}} }
+
+// generate collects the ids of a whole generation.
+func generate(t *testing.T, s *Session, ids []int32, opts *GenerateOptions) (got []int32) {
+	t.Helper()
+	for tok, err := range s.Generate(context.Background(), IDs(ids), opts) {
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		got = append(got, tok.ID)
+	}
+	return got
+}
+
+// A prompt may be cut into chunks of any size: the text does not change.
+func TestChunksGiveTheSameText(t *testing.T) {
+	prompt := make([]int32, 300)
+	for i := range prompt {
+		prompt[i] = int32((i*i + 3*i) % 256)
+	}
+	var want []int32
+	for _, chunk := range []int{512, 1, 2, 64, 299, 300} {
+		m := open(t, tiny("qwen3-qknorm"), "", &PlanOptions{Chunk: chunk, Activations: dtype.F32, Cache: dtype.F32})
+		s := m.NewSession()
+		got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 12, IgnoreEOS: true})
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("chunks of %d: %v, want %v", chunk, got, want)
+		}
+	}
+}
+
+// A session that computes only what is new says the same as a fresh one.
+func TestPrefixReuse(t *testing.T) {
+	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
+	s := m.NewSession()
+	defer s.Close()
+	base := []int32{5, 9, 100, 7, 8, 200, 1, 44, 31}
+	for i, tc := range []struct {
+		ids    []int32
+		cached int
+	}{
+		{base, 0},
+		{append(slices.Clone(base), 6, 6, 6), 9},        // goes on
+		{append(slices.Clone(base[:4]), 90, 91, 92), 4}, // turns off
+		{base[:3], 2},                                   // all of it is there: the last is computed again for its logits
+		{[]int32{77}, 0},
+	} {
+		var stats Stats
+		got := generate(t, s, tc.ids, &GenerateOptions{MaxTokens: 5, IgnoreEOS: true, Stats: &stats})
+		fresh := m.NewSession()
+		want := generate(t, fresh, tc.ids, &GenerateOptions{MaxTokens: 5, IgnoreEOS: true})
+		fresh.Close()
+		if !slices.Equal(got, want) {
+			t.Errorf("prompt %d: %v after others, %v in a fresh session", i, got, want)
+		}
+		if stats.CachedTokens != tc.cached {
+			t.Errorf("prompt %d: %d tokens were taken from the cache, want %d", i, stats.CachedTokens, tc.cached)
+		}
+		if stats.PromptTokens != len(tc.ids) || stats.Tokens != 5 || stats.Reason != StopLength || stats.Total < stats.TTFT || stats.TTFT <= 0 {
+			t.Errorf("prompt %d: stats %+v", i, stats)
+		}
+	}
+}
+
+// Sessions at work at once do not disturb each other.
+func TestSessionsAtOnce(t *testing.T) {
+	m := open(t, tiny("qwen2-bias"), "", nil)
+	prompts := [][]int32{{1, 2, 3}, {200, 100, 50, 25, 12, 6, 3}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0}}
+	opts := &GenerateOptions{MaxTokens: 20, IgnoreEOS: true}
+	var want [4][]int32
+	for i, p := range prompts {
+		s := m.NewSession()
+		want[i] = generate(t, s, p, opts)
+		s.Close()
+	}
+	var wg sync.WaitGroup
+	for i, p := range prompts {
+		wg.Go(func() {
+			s := m.NewSession()
+			defer s.Close()
+			if got := generate(t, s, p, opts); !slices.Equal(got, want[i]) {
+				t.Errorf("prompt %d: %v beside others, %v alone", i, got, want[i])
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestSameSeedSameText(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	run := func(seed uint64) []int32 {
+		s := m.NewSession()
+		defer s.Close()
+		return generate(t, s, []int32{1, 2, 3}, &GenerateOptions{MaxTokens: 30, IgnoreEOS: true,
+			Sampling: &Sampling{Temperature: 1, TopK: 50, TopP: 0.95, RepetitionPenalty: 1.1, Seed: seed}})
+	}
+	if a, b := run(11), run(11); !slices.Equal(a, b) {
+		t.Errorf("seed 11 gave %v and %v", a, b)
+	}
+	if a, b := run(11), run(12); slices.Equal(a, b) {
+		t.Error("two seeds gave the same text")
+	}
+}
+
+func TestStopsAndEnds(t *testing.T) {
+	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
+	s := m.NewSession()
+	defer s.Close()
+	prompt := []int32{1, 2, 3}
+	free := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true})
+	var stats Stats
+	got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true, StopIDs: []int32{free[3]}, Stats: &stats})
+	if end := slices.Index(free, free[3]); !slices.Equal(got, free[:end+1]) || stats.Reason != StopEOS {
+		t.Errorf("stop id %d: %v (%s), want %v", free[3], got, stats.Reason, free[:end+1])
+	}
+	// Leaving the loop ends the generation, and the session can be used again.
+	n := 0
+	for range s.Generate(context.Background(), IDs(prompt), &GenerateOptions{MaxTokens: 8, IgnoreEOS: true, Stats: &stats}) {
+		if n++; n == 2 {
+			break
+		}
+	}
+	if stats.Reason != StopBreak || stats.Tokens != 2 {
+		t.Errorf("after leaving the loop: %+v", stats)
+	}
+	if got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true}); !slices.Equal(got, free) {
+		t.Errorf("after leaving a loop: %v, want %v", got, free)
+	}
+	// Logprobs belong to the tokens that come.
+	for tok, err := range s.Generate(context.Background(), IDs(prompt), &GenerateOptions{MaxTokens: 4, IgnoreEOS: true, TopTokens: 3}) {
+		if err != nil || len(tok.Top) != 3 || tok.Top[0].ID != tok.ID || tok.Top[0].Logprob != tok.Logprob || tok.Logprob >= 0 {
+			t.Errorf("greedy token %+v %v: want it first of three alternatives", tok, err)
+		}
+	}
+}
+
+func TestContextLimit(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", &PlanOptions{SeqLen: 20})
+	s := m.NewSession()
+	defer s.Close()
+	var stats Stats
+	got := generate(t, s, make([]int32, 15), &GenerateOptions{IgnoreEOS: true, Stats: &stats})
+	if len(got) != 5 || stats.Reason != StopContext {
+		t.Errorf("15 tokens in a context of 20: %d more, reason %q; want 5, %q", len(got), stats.Reason, StopContext)
+	}
+	for _, err := range s.Generate(context.Background(), IDs(make([]int32, 20)), nil) {
+		var c *ContextError
+		if !errors.As(err, &c) || c.Prompt != 20 || c.Context != 20 || !strings.Contains(err.Error(), "20 tokens, the context is 20") {
+			t.Errorf("a prompt that fills the context: %v", err)
+		}
+	}
+	if err := s.Score(context.Background(), make([]int32, 21), nil); err == nil {
+		t.Error("21 tokens were scored in a context of 20")
+	}
+}
+
+func TestBadPrompts(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	for want, p := range map[string]Prompt{
+		"is id 999999":      IDs([]int32{1, 999999}),
+		"is id -1":          IDs([]int32{-1}),
+		"no tokenizer.json": Text("hello"),
+		"no chat template":  Messages(userMessage("hello"), nil),
+	} {
+		n := 0
+		for _, err := range m.Generate(context.Background(), p, nil) {
+			if n++; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want one about %q", err, want)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%q: yielded %d times, want the error once", want, n)
+		}
+	}
+	for _, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{Sampling: &Sampling{TopP: 2}}) {
+		if err == nil || !strings.Contains(err.Error(), "top-p is 2") {
+			t.Errorf("error %v, want one about top-p", err)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	m := open(t, tiny("qwen2-bias"), "", &PlanOptions{Chunk: 64})
+	s := m.NewSession()
+	defer s.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, err := range s.Generate(ctx, IDs([]int32{1}), nil) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled before: %v", err)
+		}
+	}
+	prompt := make([]int32, m.Context()-100)
+	ctx, cancel = context.WithCancel(context.Background())
+	var at time.Time
+	time.AfterFunc(5*time.Millisecond, func() { at = time.Now(); cancel() })
+	for _, err := range s.Generate(ctx, IDs(prompt), &GenerateOptions{IgnoreEOS: true}) {
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled on the way: %v", err)
+		}
+	}
+	if late := time.Since(at); late > 2*time.Second { // the promise is 100 ms; a loaded test machine may be far behind it
+		t.Errorf("cancelled after %v", late)
+	}
+	fresh := m.NewSession()
+	defer fresh.Close()
+	opts := &GenerateOptions{MaxTokens: 5, IgnoreEOS: true}
+	if got, want := generate(t, s, []int32{4, 5, 6}, opts), generate(t, fresh, []int32{4, 5, 6}, opts); !slices.Equal(got, want) {
+		t.Errorf("after a cancelled generation: %v, want %v", got, want)
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	s := m.NewSession()
+	generate(t, s, []int32{1}, &GenerateOptions{MaxTokens: 2})
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, err := range s.Generate(context.Background(), IDs([]int32{1, 2}), nil) {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("generating after Close: %v, want ErrClosed", err)
+		}
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSessionIsBusy(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	s := m.NewSession()
+	for range s.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{MaxTokens: 1}) {
+		for _, err := range s.Generate(context.Background(), IDs([]int32{1}), nil) {
+			if !errors.Is(err, ErrBusy) {
+				t.Errorf("a second generation: %v, want ErrBusy", err)
+			}
+		}
+		if err := s.Close(); !errors.Is(err, ErrBusy) {
+			t.Errorf("closing: %v, want ErrBusy", err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A plan survives being written down, and a plan that is not for the model is refused.
+func TestPlanFile(t *testing.T) {
+	for _, name := range tinyModels {
+		m := open(t, tiny(name), "", nil)
+		data, err := json.MarshalIndent(m.Plan(), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "plan.json")
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		back, err := ReadPlan(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(back, m.Plan()) {
+			t.Errorf("%s: the plan read back is another", name)
+		}
+		if len(back.Programs) != 3 {
+			t.Errorf("%s: %d programs, want embed, layer and head: equal layers share one", name, len(back.Programs))
+		}
+		other := tiny(tinyModels[0])
+		if name == tinyModels[0] {
+			other = tiny(tinyModels[1])
+		}
+		if _, err := Open(context.Background(), m.dev, other, &OpenOptions{Plan: back}); err == nil || !strings.Contains(err.Error(), "the plan is for") {
+			t.Errorf("%s: a plan of another model gave %v", name, err)
+		}
+		back.Device = "xdna"
+		if _, err := Open(context.Background(), m.dev, tiny(name), &OpenOptions{Plan: back}); err == nil || !strings.Contains(err.Error(), "device xdna") {
+			t.Errorf("%s: a plan for another device gave %v", name, err)
+		}
+
+		for from, to := range map[string]string{
+			`"version": 1`:       `"version": 2`,
+			`"value:x.0"`:        `"value:nowhere"`,
+			`"on": "npu"`:        `"on": "moon"`,
+			`"program": "layer"`: `"program": "liar"`,
+			`"state:k.0"`:        `"value:x.0"`,
+			`"activations"`:      `"activation"`,
+			`"chunk": 512`:       `"chunk": -1`,
+		} {
+			bad := bytes.Replace(data, []byte(from), []byte(to), 1)
+			if bytes.Equal(bad, data) {
+				t.Fatalf("the plan holds no %s", from)
+			}
+			if err := os.WriteFile(path, bad, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: a plan with %s gave %v, want an error that names the file", name, to, err)
+			}
+		}
+	}
+}
+
+// Every launch, run and piece of host work of a pass is reported to a tracer.
+func TestTrace(t *testing.T) {
+	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
+	var mu sync.Mutex
+	seen := map[string]map[string]bool{}
+	ctx := npu.WithTracer(context.Background(), func(s npu.Span) {
+		mu.Lock()
+		defer mu.Unlock()
+		if seen[s.Category] == nil {
+			seen[s.Category] = map[string]bool{}
+		}
+		seen[s.Category][s.Name] = true
+		if s.Duration < 0 || s.Start.IsZero() {
+			t.Errorf("span %+v", s)
+		}
+	})
+	for _, err := range m.Generate(ctx, IDs([]int32{1, 2, 3}), &GenerateOptions{MaxTokens: 2, IgnoreEOS: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for category, names := range map[string][]string{
+		"op":      {"embed.embed", "layer.0.attn.q_rope", "layer.1.ffn.down", "head.lm_head"},
+		"program": {"embed", "layer.0", "layer.1", "head"},
+		"host":    {"tokenize", "prepare", "sample"},
+	} {
+		for _, name := range names {
+			if !seen[category][name] {
+				t.Errorf("no span %q of category %q; there are %v", name, category, seen[category])
+			}
+		}
+	}
+}
+
+// Logits do not depend on how many threads compute them.
+func TestThreadsGiveTheSameLogits(t *testing.T) {
+	var want []float32
+	for _, threads := range []int{1, 2, 3} {
+		dev, err := cpu.Open(&cpu.Options{Threads: threads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(context.Background(), dev, tiny("qwen2-bias"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := m.NewSession()
+		var got []float32
+		err = s.Score(context.Background(), []int32{1, 5, 9, 200, 3, 77, 8}, func(_ int, logits []float32) error {
+			got = append(got, logits...)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d threads give other logits than one", threads)
+		}
+		if err := errors.Join(s.Close(), m.Close(), dev.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
