@@ -122,7 +122,8 @@ func Open(path string) (*Checkpoint, error) {
 		err = c.openFile()
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		_ = c.Close() // the first error says more
+		return nil, err
 	}
 	return c, nil
 }

@@ -146,7 +146,8 @@ func (r RoPE) check(headDim int) error {
 	if (r.Scaling == "linear" || r.Scaling == "llama3") && !positive(r.Factor) {
 		return fmt.Errorf("%s scaling needs a positive factor, not %v", r.Scaling, r.Factor)
 	}
-	if r.Scaling == "llama3" && !(positive(r.LowFreqFactor) && r.HighFreqFactor > r.LowFreqFactor && positive(r.HighFreqFactor) && r.OriginalContext > 0) {
+	ordered := positive(r.LowFreqFactor) && positive(r.HighFreqFactor) && r.LowFreqFactor < r.HighFreqFactor
+	if r.Scaling == "llama3" && !(ordered && r.OriginalContext > 0) {
 		return fmt.Errorf("llama3 scaling needs 0 < low_freq_factor < high_freq_factor and a positive original_max_position_embeddings, not %v, %v and %d",
 			r.LowFreqFactor, r.HighFreqFactor, r.OriginalContext)
 	}

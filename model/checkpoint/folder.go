@@ -110,8 +110,9 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 		}
 	}
 	if len(absent) > 0 {
-		return nil, "", &FileError{File: index, Err: os.ErrNotExist,
-			Problem: fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download interrupted?", len(absent), len(shards), absent[0])}
+		problem := fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download interrupted?",
+			len(absent), len(shards), absent[0])
+		return nil, "", &FileError{File: index, Problem: problem, Err: os.ErrNotExist}
 	}
 	var found []stored
 	for _, shard := range shards {
@@ -137,7 +138,8 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 		}
 		for name, shard := range h.WeightMap {
 			if !have[name] {
-				return nil, "", &TensorError{File: filepath.Join(c.path, shard), Tensor: name, Problem: fmt.Sprintf("is missing, though %s says it is there", filepath.Base(index))}
+				problem := fmt.Sprintf("is missing, though %s says it is there", filepath.Base(index))
+				return nil, "", &TensorError{File: filepath.Join(c.path, shard), Tensor: name, Problem: problem}
 			}
 		}
 	}

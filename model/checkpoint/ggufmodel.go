@@ -121,7 +121,8 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 		m.fail("general.architecture", "is missing")
 	}
 	if n := m.int("split.count", 0); n > 1 {
-		return nil, &UnsupportedError{File: g.file, Feature: fmt.Sprintf("a GGUF model split into %d files", n), Supported: "join them with llama-gguf-split --merge"}
+		return nil, &UnsupportedError{File: g.file, Feature: fmt.Sprintf("a GGUF model split into %d files", n),
+			Supported: "join them with llama-gguf-split --merge"}
 	}
 	if m.err != nil {
 		return nil, m.err
@@ -169,7 +170,8 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 		}
 	}
 	if m.err == nil && c.Vocab == 0 {
-		return nil, &TensorError{File: g.file, Tensor: "model.embed_tokens.weight", InFile: "token_embd.weight", Problem: "is missing; every model needs it"}
+		return nil, &TensorError{File: g.file, Tensor: "model.embed_tokens.weight", InFile: "token_embd.weight",
+			Problem: "is missing; every model needs it"}
 	}
 	if n := m.int(arch+".vocab_size", c.Vocab); m.err == nil && n != c.Vocab {
 		return nil, fileErrorf(g.file, "%s.vocab_size is %d, but token_embd.weight has %d rows", arch, n, c.Vocab)
@@ -222,8 +224,8 @@ func (r *RoPE) setFactors(s *stored, headDim int) error {
 	if unscaled.explains(factors, headDim) {
 		return nil
 	}
-	for original := 64; original <= 1<<24; original *= 2 {
-		llama3 := RoPE{Theta: r.Theta, Scaling: "llama3", Factor: float64(slices.Max(factors)), LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: original}
+	llama3 := RoPE{Theta: r.Theta, Scaling: "llama3", Factor: float64(slices.Max(factors)), LowFreqFactor: 1, HighFreqFactor: 4}
+	for llama3.OriginalContext = 64; llama3.OriginalContext <= 1<<24; llama3.OriginalContext *= 2 {
 		if llama3.explains(factors, headDim) {
 			*r = llama3
 			return nil
@@ -291,13 +293,4 @@ func (g *gguf) text(c *Config) (text, error) {
 	}
 	t.vocab = &v
 	return t, nil
-}
-
-// id reads a token id; -1 if it is absent, which files also write as the largest number.
-func (m *metadata) id(key string) int {
-	id := m.int(key, -1)
-	if id >= math.MaxInt32 {
-		return -1
-	}
-	return id
 }

@@ -122,7 +122,8 @@ func (h *hfConfig) unsupported(file string) error {
 			Name string `json:"quant_method"`
 		}
 		_ = json.Unmarshal(q, &method) // only to name it
-		return &UnsupportedError{File: file, Feature: fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)", method.Name),
+		return &UnsupportedError{File: file,
+			Feature:   fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)", method.Name),
 			Supported: "supported are F32, F16 and BF16 weights in safetensors, and quantized ones in GGUF"}
 	}
 	_, known := families[h.ModelType]
@@ -168,7 +169,8 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 		field, params = "rope_scaling", h.RopeScaling
 	}
 	// Unknown parameters (mrope_section, a map per layer type, ...) change the angles, and must not pass unseen.
-	known := []string{"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "partial_rotary_factor"}
+	known := []string{"rope_type", "type", "rope_theta", "partial_rotary_factor",
+		"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if !slices.Contains(known, name) && isRopeKind(params) {
 			return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("%s with %q", field, name), Supported: supportedRope}

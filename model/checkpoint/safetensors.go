@@ -58,7 +58,8 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	}
 	var m safetensors.Metadata
 	if err := json.Unmarshal(header, &m); err != nil {
-		return nil, &FileError{File: file, Problem: "the header is damaged, or names types that are not supported (weights may be F32, F16 or BF16)", Err: err}
+		return nil, &FileError{File: file, Err: err,
+			Problem: "the header is damaged, or names a type that is not supported (weights may be F32, F16 or BF16)"}
 	}
 	if err := checkRanges(file, m.Tensors(), uint64(len(data))); err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ var dequantizers = [...]func(dst []float32, block []byte){
 	Q4_1: blockQ4_1,
 	Q5_0: blockQ5_0,
 	Q5_1: blockQ5_1,
-	Q4_K: blockQ4_K,
-	Q5_K: blockQ5_K,
-	Q6_K: blockQ6_K,
+	Q4_K: blockQ4K,
+	Q5_K: blockQ5K,
+	Q6_K: blockQ6K,
 }

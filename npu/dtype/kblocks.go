@@ -16,9 +16,9 @@ func scaleMin(s []byte, j int) (scale, minimum float32) {
 	return float32(s[j+4]&15 | s[j-4]>>6<<4), float32(s[j+4]>>4 | s[j]>>6<<4)
 }
 
-// blockQ4_K: d, dmin, 12 bytes of scales and minimums, 128 bytes of quants. Groups 2g and 2g+1 (32 elements each) lie in the low and the
+// blockQ4K: d, dmin, 12 bytes of scales and minimums, 128 bytes of quants. Groups 2g and 2g+1 (32 elements each) lie in the low and the
 // high halves of quant bytes 32g to 32g+31.
-func blockQ4_K(dst []float32, b []byte) {
+func blockQ4K(dst []float32, b []byte) {
 	d, dmin, scales, qs := half(b), half(b[2:]), b[4:16], b[16:144]
 	for g := range 4 {
 		s0, m0 := scaleMin(scales, 2*g)
@@ -33,8 +33,8 @@ func blockQ4_K(dst []float32, b []byte) {
 	}
 }
 
-// blockQ5_K: as Q4_K with 32 bytes of fifth bits before the quants: bit j of byte i belongs to element i of group j.
-func blockQ5_K(dst []float32, b []byte) {
+// blockQ5K: as Q4_K with 32 bytes of fifth bits before the quants: bit j of byte i belongs to element i of group j.
+func blockQ5K(dst []float32, b []byte) {
 	d, dmin, scales, fifth, qs := half(b), half(b[2:]), b[4:16], b[16:48], b[48:176]
 	for g := range 4 {
 		s0, m0 := scaleMin(scales, 2*g)
@@ -50,10 +50,10 @@ func blockQ5_K(dst []float32, b []byte) {
 	}
 }
 
-// blockQ6_K: 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales (one per 16 elements), d; quants biased by 32. Each
+// blockQ6K: 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales (one per 16 elements), d; quants biased by 32. Each
 // half of the block (128 elements) is four rows of 32: rows 0 and 1 in the low halves of its 64 low bytes, rows 2 and 3 in the high
 // halves, and bits 2r and 2r+1 of high byte i belong to element i of row r.
-func blockQ6_K(dst []float32, b []byte) {
+func blockQ6K(dst []float32, b []byte) {
 	d := half(b[208:])
 	for h := range 2 {
 		low, high, scales, out := b[64*h:][:64], b[128+32*h:][:32], b[192+8*h:][:8], dst[128*h:][:128]

@@ -8,6 +8,8 @@
 // that way, so [BFloat16] is here; IEEE half precision comes from github.com/x448/float16.
 package dtype
 
+//lint:file-ignore ST1003 the types are called what GGUF calls them
+
 import "fmt"
 
 // Type is an element type.
