@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// cacheFolder is where models live that are called by name: $NPUKIT_CACHE/models, else npukit/models in the user's cache folder. The command
+// only ever reads it.
+func cacheFolder() (string, error) {
+	dir := os.Getenv("NPUKIT_CACHE")
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("there is no cache folder: %w (NPUKIT_CACHE can name one)", err)
+		}
+		dir = filepath.Join(base, "npukit")
+	}
+	return filepath.Join(dir, "models"), nil
+}
+
+// cachedModels lists the models in the cache by name: folders with a config.json, and .gguf files without their ending. A cache that is
+// not there is empty.
+func cachedModels(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading the model cache: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		name, gguf := strings.CutSuffix(e.Name(), ".gguf")
+		if !gguf && !exists(filepath.Join(dir, name, "config.json")) {
+			continue
+		}
+		names = append(names, name)
+	}
+	return slices.Compact(names), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// findModel turns the MODEL of a command line into a path: one that exists, else a name in the cache, with or without .gguf. For anything
+// else the error suggests what could be meant.
+func findModel(arg string) (string, error) {
+	if arg == "" {
+		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model in the cache")
+	}
+	_, pathErr := os.Stat(arg)
+	if pathErr == nil {
+		return arg, nil
+	}
+	if !errors.Is(pathErr, fs.ErrNotExist) {
+		return "", pathErr
+	}
+	dir, err := cacheFolder()
+	if err != nil {
+		return "", err
+	}
+	if filepath.IsLocal(arg) {
+		for _, name := range []string{arg, arg + ".gguf"} {
+			if path := filepath.Join(dir, name); exists(path) {
+				return path, nil
+			}
+		}
+	}
+	names, err := cachedModels(dir)
+	if err != nil {
+		return "", fmt.Errorf("there is no model %q here, and %w", arg, err)
+	}
+	return "", &unknownModel{arg: arg, dir: dir, cached: names}
+}
+
+// unknownModel is a MODEL that is neither a path nor in the cache.
+type unknownModel struct {
+	arg, dir string
+	cached   []string
+}
+
+func (e *unknownModel) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "there is no model %q, neither as a path nor in the cache", e.arg)
+	if near := nearest(e.arg, e.cached); len(near) > 0 {
+		fmt.Fprintf(&b, "\nDid you mean %s?", strings.Join(near, " or "))
+	}
+	if len(e.cached) == 0 {
+		fmt.Fprintf(&b, "\nThe cache, %s, is empty: `make demo` in a clone of npukit fetches a small model;\nany Hugging Face folder or .gguf file put there"+
+			" can be called by its name.", e.dir)
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\nIn the cache, %s:", e.dir)
+	for _, name := range e.cached {
+		b.WriteString("\n  " + name)
+	}
+	return b.String()
+}
+
+// nearest gives the names that a mistyped one could mean, the nearest first, three at most.
+func nearest(typed string, names []string) []string {
+	typed = strings.ToLower(strings.TrimSuffix(filepath.Base(typed), ".gguf"))
+	type near struct {
+		name     string
+		distance int
+	}
+	var found []near
+	for _, name := range names {
+		lower := strings.ToLower(name)
+		d := editDistance(typed, lower)
+		switch {
+		case len(typed) >= 3 && strings.Contains(lower, typed): // a part of the name is as good as one mistyped letter
+			d = min(d, 1)
+		case d > max(2, len(typed)/3): // a third of the letters wrong is another word
+			continue
+		}
+		found = append(found, near{name, d})
+	}
+	slices.SortStableFunc(found, func(a, b near) int { return a.distance - b.distance })
+	var list []string
+	for _, f := range found[:min(3, len(found))] {
+		list = append(list, f.name)
+	}
+	return list
+}
+
+// editDistance is the number of bytes to insert, delete or replace to get from a to b (Levenshtein), row by row of the usual table.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1) // row[j] is the distance of what is seen of a from b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
+)
+
+// result is what an execution of the command leaves.
+type result struct {
+	code        int
+	out, stderr string
+}
+
+// command runs the command in this process.
+func command(stdin string, args ...string) result {
+	var out, stderr bytes.Buffer
+	code := run(args, strings.NewReader(stdin), &out, &stderr)
+	return result{code, out.String(), stderr.String()}
+}
+
+// succeed runs the command and wants exit code 0 and nothing on stderr: in a pipe a command that succeeds is quiet.
+func succeed(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	r := command(stdin, args...)
+	if r.code != 0 || r.stderr != "" {
+		t.Fatalf("npukit %s: exit code %d, stderr %q", strings.Join(args, " "), r.code, r.stderr)
+	}
+	return r.out
+}
+
+// parse reads JSON that the command has printed: one value, nothing after it.
+func parse[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		t.Fatalf("more than one JSON value: %s", text)
+	}
+	return v
+}
+
+func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
+
+// Tokens of the model that chatty makes: a token for every byte, and these.
+const (
+	tokenBegin = 256 + iota
+	tokenUser
+	tokenEnd
+	chattyVocab
+)
+
+// chattyTemplate marks who speaks, and refuses a word, so that refusals can be tested.
+const chattyTemplate = `{{ bos_token }}{% for m in messages %}{% if 'forbidden' in m.content %}{{ raise_exception('that word is forbidden') }}{% endif %}` +
+	`<|user|>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<|user|>assistant: {% endif %}`
+
+// chatty makes a model with random weights, a tokenizer and a chat template. What it says means nothing, and is the same every time.
+func chatty(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "chatty")
+	err := ckptgen.Write(dir, ckptgen.Spec{
+		Family: "llama", Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2, FFN: 128, Vocab: chattyVocab, Context: 4096, Tie: true,
+		Extra: map[string]any{"bos_token_id": tokenBegin, "eos_token_id": tokenEnd},
+	}, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vocab := map[string]int{}
+	next := 256
+	for b := range 256 { // the byte-level alphabet of GPT-2: printable bytes stand for themselves, others for letters from U+0100 on
+		r := rune(b)
+		if b <= ' ' || b >= 0x7f && b <= 0xa0 || b == 0xad {
+			r = rune(next)
+			next++
+		}
+		vocab[string(r)] = b
+	}
+	added := []map[string]any{}
+	for id, text := range map[int]string{tokenBegin: "<|begin|>", tokenUser: "<|user|>", tokenEnd: "<|end|>"} {
+		added = append(added, map[string]any{"id": id, "content": text, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+	}
+	write(t, filepath.Join(dir, "tokenizer.json"), map[string]any{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": nil,
+		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+		"post_processor": map[string]any{
+			"type":           "TemplateProcessing",
+			"single":         []any{map[string]any{"SpecialToken": map[string]any{"id": "<|begin|>", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}},
+			"pair":           []any{map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "B", "type_id": 1}}},
+			"special_tokens": map[string]any{"<|begin|>": map[string]any{"id": "<|begin|>", "ids": []int{tokenBegin}, "tokens": []string{"<|begin|>"}}},
+		},
+		"decoder": map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+		"model": map[string]any{
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": false,
+			"byte_fallback": false, "vocab": vocab, "merges": []string{},
+		},
+	})
+	write(t, filepath.Join(dir, "tokenizer_config.json"), map[string]any{"bos_token": "<|begin|>", "eos_token": "<|end|>", "chat_template": chattyTemplate})
+	return dir
+}
+
+// write puts a value into a file as JSON.
+func write(t testing.TB, path string, v any) {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cacheWith makes a model cache that holds empty files and folders of these names, for what only looks at names.
+func cacheWith(t *testing.T, names ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("NPUKIT_CACHE", dir)
+	for _, name := range names {
+		path := filepath.Join(dir, "models", name)
+		if !strings.HasSuffix(name, ".gguf") {
+			path = filepath.Join(path, "config.json")
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Exit codes tell a wrong command line (2) from a command that failed (1), and what went wrong is said on stderr, with what to do.
+func TestExitCodes(t *testing.T) {
+	cacheWith(t, "SmolLM2-135M-Instruct-Q4_1.gguf", "Qwen3-0.6B")
+	m := chatty(t)
+	bare := tiny("qwen2-bias") // no tokenizer, no template
+	for _, tc := range []struct {
+		name  string
+		args  string
+		stdin string
+		code  int
+		says  []string
+	}{
+		{"no subcommand of that name", "rnu", "", 2, []string{"unknown command", "run"}},
+		{"unknown flag", "run M --nosuch", "", 2, []string{"--nosuch", "npukit run --help"}},
+		{"model missing", "run", "", 2, []string{"MODEL is missing"}},
+		{"two prompts", "run M hello world", "", 2, []string{`"world"`, "quotes"}},
+		{"empty model", "run  hello", "", 2, []string{"MODEL is empty"}},
+		{"unknown device", "run M hi --device gpu", "", 2, []string{`"gpu"`, "cpu, sim or xdna"}},
+		{"device of a later build", "run M hi --device sim", "", 1, []string{"not in this build"}},
+		{"negative threads", "run M hi --threads -1", "", 2, []string{"--threads"}},
+		{"unknown kernels", "run M hi --kernels fast", "", 1, []string{`"fast"`, "avx2"}},
+		{"negative temperature", "run M hi --temp -1", "", 2, []string{"temperature is -1"}},
+		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"top-p is 1.5"}},
+		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
+		{"text and ids", "run M hi --ids 1,2", "", 2, []string{"either"}},
+		{"logprobs without JSON", "run M hi --logprobs 3", "", 2, []string{"--json"}},
+		{"raw and system", "run M hi --raw --system x", "", 2, []string{"raw", "system"}},
+		{"unknown activations", "run M hi --activations f8", "", 2, []string{`"f8"`}},
+		{"plan not there", "run M hi --plan nosuch.json", "", 1, []string{"nosuch.json"}},
+		{"typo in a cached name", "run smollm2-135-instruct-q4_1 hi", "", 1, []string{"Did you mean SmolLM2-135M-Instruct-Q4_1?", "Qwen3-0.6B"}},
+		{"typo in a path", "run ./models/Qwen3-0.5B hi", "", 1, []string{"Did you mean Qwen3-0.6B?"}},
+		{"typo in info", "info Qwen3", "", 1, []string{"Did you mean Qwen3-0.6B?"}},
+		{"a file that is no model", "run " + filepath.Join(m, "tokenizer.json") + " hi", "", 1, []string{"folder"}},
+		{"empty prompt", "run M ", "", 1, []string{"the prompt is empty", "--raw"}},
+		{"empty stdin", "run M -", "\n", 1, []string{"the prompt is empty"}},
+		{"invalid UTF-8", "run M -", "ab\xff\xfe", 1, []string{"not valid UTF-8", "byte 2 is 0xff"}},
+		{"template refuses", "run M forbidden", "", 1, []string{"that word is forbidden"}},
+		{"prompt longer than the context", "run M " + strings.Repeat("x", 90) + " --ctx 64", "", 1, []string{"64", "110"}},
+		{"context beyond the model's", "run M hi --ctx 5000", "", 1, []string{"5000", "4096"}},
+		{"text without a tokenizer", "run " + bare + " hi", "", 1, []string{"tokenizer.json"}},
+		{"ids outside the vocabulary", "run " + bare + " --ids 1,300", "", 1, []string{"300"}},
+		{"chat without a template", "chat " + bare, "", 1, []string{"template"}},
+		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1, []string{"trace"}},
+		{"tokenize invalid UTF-8", "tokenize M -", "\xc3", 1, []string{"not valid UTF-8"}},
+		{"tokenize what is no list", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings"}},
+		{"tokenize null", "tokenize M - --json", `null`, 1, []string{"JSON array of strings"}},
+		{"tokenize a list with null", "tokenize M - --json", `["a",null]`, 1, []string{"element 1 is null"}},
+		{"tokenize half a list", "tokenize M - --json", `["a",`, 1, []string{"JSON"}},
+		{"tokenize invalid UTF-8 in JSON", "tokenize M - --json", "[\"\xff\"]", 1, []string{"not valid UTF-8"}},
+		{"tokenize without a tokenizer", "tokenize " + bare + " hi", "", 1, []string{"tokenizer.json"}},
+		{"template without messages", "template M", `{}`, 1, []string{"messages"}},
+		{"template of no JSON", "template M", `{"messages": [`, 1, []string{"JSON"}},
+		{"template of a list", "template M", `[1]`, 1, []string{"object"}},
+		{"template of nothing", "template M", ``, 1, []string{"JSON"}},
+		{"template of deep JSON", "template M", strings.Repeat("[", 1<<20), 1, []string{"deep"}},
+		{"template of invalid UTF-8", "template M", "{\"messages\": \"\xff\"}", 1, []string{"not valid UTF-8"}},
+		{"template that raises", "template M", `{"messages": [{"role": "user", "content": "forbidden"}]}`, 1, []string{"that word is forbidden"}},
+		{"no template", "template " + bare, `{"messages": []}`, 1, []string{"template"}},
+		{"bench of nothing", "bench M --reps 0", "", 2, []string{"--reps"}},
+		{"bench of less than nothing", "bench M --pp -1", "", 2, []string{"-1"}},
+		{"bench beyond the context", "bench M --pp 5000 --tg 0 --reps 1", "", 1, []string{"5001", "4096"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := strings.Split(tc.args, " ")
+			for i, a := range args {
+				if a == "M" {
+					args[i] = m
+				}
+			}
+			r := command(tc.stdin, args...)
+			if r.code != tc.code {
+				t.Errorf("exit code %d, want %d", r.code, tc.code)
+			}
+			if r.out != "" {
+				t.Errorf("stdout %q, want nothing", r.out)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(r.stderr, s) {
+					t.Errorf("stderr %q does not say %q", r.stderr, s)
+				}
+			}
+			if tc.code == 2 && !strings.Contains(r.stderr, "--help") {
+				t.Errorf("stderr %q does not point to --help", r.stderr)
+			}
+		})
+	}
+}
+
+// An empty cache says how to fill it.
+func TestEmptyCache(t *testing.T) {
+	cacheWith(t)
+	r := command("", "run", "SmolLM2", "hi")
+	if r.code != 1 || !strings.Contains(r.stderr, "make demo") {
+		t.Errorf("exit code %d, stderr %q: want 1 and how to get a model", r.code, r.stderr)
+	}
+}
+
+// The command only reads the cache, and says so when it cannot even do that.
+func TestCacheThatCannotBeWritten(t *testing.T) {
+	m := chatty(t)
+	dir := t.TempDir()
+	t.Setenv("NPUKIT_CACHE", dir)
+	models := filepath.Join(dir, "models")
+	if err := os.MkdirAll(models, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(m, filepath.Join(models, "chatty")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(models, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(models, 0o755)
+	before := listing(t, dir)
+	succeed(t, "", "run", "chatty", "hi", "-n", "2")
+	succeed(t, "", "info", "chatty")
+	if after := listing(t, dir); after != before {
+		t.Errorf("the cache was written to:\n%s\nbefore:\n%s", after, before)
+	}
+
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NPUKIT_CACHE", filepath.Join(dir, "file")) // models would lie below a file
+	if r := command("", "run", "chatty", "hi"); r.code != 1 || !strings.Contains(r.stderr, "chatty") {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil {
+			fmt.Fprintln(&b, path, info.Size(), info.ModTime())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// A typo finds what was meant, and another word finds nothing.
+func TestNearest(t *testing.T) {
+	names := []string{"SmolLM2-135M-Instruct-Q4_1", "Qwen3-0.6B", "Qwen3-1.7B", "Llama-3.2-1B"}
+	for typed, want := range map[string]string{
+		"Qwen3-0.6":                     "Qwen3-0.6B",
+		"qwen-3-1.7b":                   "Qwen3-1.7B",
+		"models/Llama3.2-1B.gguf":       "Llama-3.2-1B",
+		"smollm2":                       "SmolLM2-135M-Instruct-Q4_1",
+		"SmolLM2-135M-Instruct-Q4.gguf": "SmolLM2-135M-Instruct-Q4_1",
+		"mistral":                       "",
+		"x":                             "",
+	} {
+		got := ""
+		if near := nearest(typed, names); len(near) > 0 {
+			got = near[0]
+		}
+		if got != want {
+			t.Errorf("nearest(%q) = %q, want %q", typed, got, want)
+		}
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+		if got := editDistance(tc.a, tc.b); got != tc.want {
+			t.Errorf("editDistance(%q, %q) = %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+	}
+}
+
+// Every subcommand explains itself, with an example where it takes arguments.
+func TestHelp(t *testing.T) {
+	for _, name := range []string{"run", "chat", "info", "devices", "tokenize", "template", "bench", "version"} {
+		out := succeed(t, "", name, "--help")
+		if !strings.Contains(out, "npukit "+name) || name != "version" && !strings.Contains(out, "Examples:") {
+			t.Errorf("npukit %s --help:\n%s", name, out)
+		}
+	}
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		if out := succeed(t, "", args...); !strings.HasPrefix(out, "npukit ") || strings.Count(out, "\n") != 1 {
+			t.Errorf("%v prints %q", args, out)
+		}
+	}
+}

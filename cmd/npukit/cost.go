@@ -1,0 +1,69 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// cost is what passes through a model must do at least: read every weight once a pass and the visible part of the KV cache, and compute. What
+// moves between launches is left out: it stays in the processor's caches.
+type cost struct{ bytes, flops float64 }
+
+// held is the type in which a device keeps weights of a type: those that it does not read in place become BF16 (see npu/cpu).
+func held(info npu.Info, t dtype.Type) dtype.Type {
+	if slices.Contains(info.InPlace, t) {
+		return t
+	}
+	return dtype.BF16
+}
+
+// add counts one pass over so many rows from a position on; with logits, its last row goes through the LM head.
+func (c *cost) add(p *model.Plan, steps []model.Step, info npu.Info, rows, pos int, logits bool) {
+	size := op.Size{Rows: rows, Pos: pos, Capacity: pos + rows}
+	if logits {
+		size.Picks = 1
+	}
+	for _, s := range steps {
+		program := p.Program(s.Program)
+		for _, l := range program.Launches {
+			operands := l.Op.Operands()
+			if written := operands[len(operands)-1]; size.Elements(written.Shape) == 0 {
+				continue // serves rows that nobody picked
+			}
+			c.flops += l.Op.FLOPs(size)
+			for _, v := range l.Args {
+				arg := program.Args[v.Arg]
+				shape, _ := program.Shape(v)
+				switch {
+				case arg.Kind == npu.Const && l.Op.Kind() == "Embed": // reads the rows of its ids
+					c.bytes += float64(rows * held(info, arg.Type).Bytes(shape[len(shape)-1]))
+				case arg.Kind == npu.Const:
+					c.bytes += float64(held(info, arg.Type).Bytes(size.Elements(shape)))
+				case arg.Kind == npu.State && l.Op.Kind() == "Attention":
+					c.bytes += float64(arg.Type.Bytes(size.Elements(shape)))
+				}
+			}
+		}
+	}
+}
+
+// prefillCost is the cost of a prompt, in as many passes as the plan's chunk makes of it.
+func prefillCost(p *model.Plan, info npu.Info, tokens int) (c cost) {
+	for pos := 0; pos < tokens; pos += p.Chunk {
+		rows := min(p.Chunk, tokens-pos)
+		c.add(p, p.Prefill, info, rows, pos, pos+rows == tokens)
+	}
+	return c
+}
+
+// decodeCost is the cost of so many tokens, one a pass, from an empty context on.
+func decodeCost(p *model.Plan, info npu.Info, tokens int) (c cost) {
+	for pos := range tokens {
+		c.add(p, p.Decode, info, 1, pos, true)
+	}
+	return c
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) devicesCommand() *cobra.Command {
+	var flags deviceFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List what can run a model here",
+		Example: `  npukit devices
+  npukit devices --json`,
+		Args: arguments(),
+		RunE: a.action(func(context.Context, *cobra.Command, []string) error {
+			list, err := listDevices(flags)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.out, list)
+			}
+			rows := [][]string{}
+			for _, d := range list {
+				rows = append(rows, []string{d.Device, d.describe()})
+			}
+			return table(a.out, "", rows)
+		}),
+	}
+	cmd.Flags().IntVar(&flags.threads, "threads", 0, "as in run: `N` threads (default all cores)")
+	cmd.Flags().StringVar(&flags.kernels, "kernels", "", "as in run: cpu kernels `NAME`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	flags.device = "cpu"
+	return cmd
+}
+
+// deviceEntry is a kind of device and whether it can be used here.
+type deviceEntry struct {
+	Device    string   `json:"device"`
+	Available bool     `json:"available"`
+	Reason    string   `json:"reason,omitempty"` // why it is not available
+	Processor string   `json:"processor,omitempty"`
+	Threads   int      `json:"threads,omitempty"`
+	Kernels   string   `json:"kernels,omitempty"`
+	InPlace   []string `json:"in_place,omitempty"` // weight types that are used where they lie in the file
+}
+
+func (d deviceEntry) describe() string {
+	if !d.Available {
+		return d.Reason
+	}
+	return fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"), d.Kernels, strings.Join(d.InPlace, ", "))
+}
+
+func listDevices(f deviceFlags) (list []deviceEntry, err error) {
+	dev, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	info := dev.Info()
+	d := deviceEntry{Device: info.Kind, Available: true, Processor: processor(), Threads: info.Threads, Kernels: dev.Kernels()}
+	for _, t := range info.InPlace {
+		d.InPlace = append(d.InPlace, t.String())
+	}
+	return []deviceEntry{
+		d,
+		{Device: "sim", Reason: "not in this build (the virtual XDNA 2)"},
+		{Device: "xdna", Reason: "not in this build (AMD XDNA 2 through XRT)"},
+	}, nil
+}
+
+// processor is the name of the processor, as far as the system tells.
+func processor() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(data)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				return strings.TrimSpace(value)
+			}
+		}
+	}
+	return runtime.GOARCH
+}

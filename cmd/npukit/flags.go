@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// deviceFlags say which device runs.
+type deviceFlags struct {
+	device  string
+	threads int
+	kernels string
+}
+
+func (f *deviceFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.device, "device", "cpu", "`cpu`, sim or xdna (npukit devices lists what this build has)")
+	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
+	flags.StringVar(&f.kernels, "kernels", "", "cpu kernels `NAME`: go, generic, avx2, avx512 or avx512bf16 (default the fastest here, found by timing)")
+}
+
+// open opens the device. Its threads leave no P for goroutines unless there are more Ps than threads (see package cpu), so the command sees
+// to that; a library must not.
+func (f *deviceFlags) open() (*cpu.Device, error) {
+	switch f.device {
+	case "cpu":
+	case "sim", "xdna":
+		return nil, fmt.Errorf("device %s is not in this build: use --device cpu", f.device)
+	default:
+		return nil, usagef("there is no device %q: use cpu, sim or xdna", f.device)
+	}
+	if f.threads < 0 {
+		return nil, usagef("--threads is %d, it must be positive", f.threads)
+	}
+	dev, err := cpu.Open(&cpu.Options{Threads: f.threads, Kernels: f.kernels})
+	if err != nil {
+		return nil, err
+	}
+	if want := dev.Info().Threads + 1; runtime.GOMAXPROCS(0) < want {
+		runtime.GOMAXPROCS(want)
+	}
+	return dev, nil
+}
+
+// modelFlags say how a model is opened.
+type modelFlags struct {
+	deviceFlags
+	plan        string
+	activations string
+	context     int
+}
+
+func (f *modelFlags) add(cmd *cobra.Command) {
+	f.deviceFlags.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
+	flags.StringVar(&f.activations, "activations", "", "type of what enters a matrix product, `bf16` or f32 (default bf16)")
+	flags.IntVar(&f.context, "ctx", 0, "positions of a conversation at most, `N` (default the model's context)")
+	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
+	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
+}
+
+// options turns the flags into what package model takes.
+func (f *modelFlags) options() (*model.OpenOptions, error) {
+	if f.plan != "" {
+		plan, err := model.ReadPlan(f.plan)
+		return &model.OpenOptions{Plan: plan}, err
+	}
+	o := &model.PlanOptions{SeqLen: f.context}
+	switch strings.ToLower(f.activations) {
+	case "", "bf16":
+	case "f32":
+		o.Activations, o.Cache = dtype.F32, dtype.F32
+	default:
+		return nil, usagef("--activations is %q, want bf16 or f32", f.activations)
+	}
+	if f.context < 0 {
+		return nil, usagef("--ctx is %d, it must be positive", f.context)
+	}
+	return &model.OpenOptions{PlanOptions: o}, nil
+}
+
+// opened is a model on a device of its own.
+type opened struct {
+	*model.Model
+	dev npu.Device
+}
+
+// open finds and loads a model.
+func (f *modelFlags) open(ctx context.Context, a *app, arg string) (*opened, error) {
+	dev, err := f.deviceFlags.open()
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.openOn(ctx, a, dev, arg)
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return &opened{m, dev}, nil
+}
+
+// openOn finds a model and loads it on a device. On a terminal it says so when that takes long.
+func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg string) (*model.Model, error) {
+	options, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	path, err := findModel(arg)
+	if err != nil {
+		return nil, err
+	}
+	done := a.progress("loading " + path)
+	defer done()
+	return model.Open(ctx, dev, path, options)
+}
+
+// Close closes the model, then its device.
+func (o *opened) Close() error { return errors.Join(o.Model.Close(), o.dev.Close()) }
+
+// generateFlags say how text is generated.
+type generateFlags struct {
+	temp, topP, minP, penalty float64
+	topK                      int
+	seed                      uint64
+	maxTokens                 int
+	ignoreEOS                 bool
+	stop                      []string
+}
+
+func (f *generateFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Float64Var(&f.temp, "temp", 0, "sampling temperature `T`, 0 is greedy (default what the model's makers chose)")
+	flags.IntVar(&f.topK, "top-k", 0, "choose among the `K` most likely tokens, 0 is all (default the model's)")
+	flags.Float64Var(&f.topP, "top-p", 0, "choose among the most likely tokens that make up probability `P`, 1 is all (default the model's)")
+	flags.Float64Var(&f.minP, "min-p", 0, "choose among tokens at least `P` times as likely as the best, 0 is all (default the model's)")
+	flags.Float64Var(&f.penalty, "repeat-penalty", 0, "make tokens seen before less likely by factor `F`, 1 is no change (default the model's)")
+	flags.Uint64Var(&f.seed, "seed", 0, "same seed `N`, same text; 0 is a new one each time")
+	flags.IntVarP(&f.maxTokens, "max-tokens", "n", 0, "generate `N` tokens at most (default until the context is full)")
+	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after the model's end token")
+	flags.StringArrayVar(&f.stop, "stop", nil, "end before `TEXT` would come; may be given again")
+}
+
+// check reports values that no model could take, before one is loaded.
+func (f *generateFlags) check(cmd *cobra.Command) error {
+	if f.maxTokens < 0 {
+		return usagef("--max-tokens is %d, it must be positive", f.maxTokens)
+	}
+	if err := f.sampling(cmd, model.Sampling{}).Validate(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// sampling is the model's own with the flags that were given in place of its fields.
+func (f *generateFlags) sampling(cmd *cobra.Command, s model.Sampling) model.Sampling {
+	set := func(name string, dst *float64, v float64) {
+		if cmd.Flags().Changed(name) {
+			*dst = v
+		}
+	}
+	set("temp", &s.Temperature, f.temp)
+	set("top-p", &s.TopP, f.topP)
+	set("min-p", &s.MinP, f.minP)
+	set("repeat-penalty", &s.RepetitionPenalty, f.penalty)
+	if cmd.Flags().Changed("top-k") {
+		s.TopK = f.topK
+	}
+	s.Seed = f.seed
+	return s
+}
+
+// options are the options of one generation.
+func (f *generateFlags) options(cmd *cobra.Command, m *model.Model, stats *model.Stats) *model.GenerateOptions {
+	sampling := f.sampling(cmd, m.DefaultSampling())
+	return &model.GenerateOptions{MaxTokens: f.maxTokens, Sampling: &sampling, Stop: f.stop, IgnoreEOS: f.ignoreEOS, Stats: stats}
+}

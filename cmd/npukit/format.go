@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// writeJSON writes one value over several lines, for something that a person looks at too. It is one Write, so that an interrupted command
+// never leaves half a value.
+func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
+
+// writeLine writes one value on one line, in one Write.
+func writeLine(w io.Writer, v any) error { return encodeJSON(w, v, "") }
+
+func encodeJSON(w io.Writer, v any, indent string) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // <|im_end|> is to be read
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// writeFile puts a file in place whole: it is written beside its place and renamed.
+func writeFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// canWrite reports early that a file's folder is not there, before the work whose result it is to hold.
+func canWrite(path string) error {
+	info, err := os.Stat(filepath.Dir(path))
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a folder", filepath.Dir(path))
+	}
+	return err
+}
+
+// table writes rows of cells in aligned columns, two spaces apart, with an indent before each row.
+func table(w io.Writer, indent string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprint(t, indent)
+		for i, cell := range row {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, cell)
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// size writes a number of bytes in decimal units, as files and bandwidths are given: 98.4 MB.
+func size(bytes float64) string { return scaled(bytes, "B") }
+
+// scaled writes a number with three digits and the decimal prefix that fits.
+func scaled(v float64, unit string) string {
+	for _, p := range []struct {
+		factor float64
+		prefix string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if v >= p.factor {
+			return digits(v/p.factor) + " " + p.prefix + unit
+		}
+	}
+	return digits(v) + " " + unit
+}
+
+// digits writes a positive number with three significant digits and never fewer than all digits before the point.
+func digits(v float64) string {
+	switch {
+	case v >= 99.95:
+		return grouped(int64(v + 0.5))
+	case v == float64(int64(v)):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 9.995:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// seconds writes a duration: 0.42 s, 10.6 ms.
+func seconds(d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return digits(float64(d)/float64(time.Millisecond)) + " ms"
+	}
+	return digits(d.Seconds()) + " s"
+}
+
+// grouped writes a whole number with commas: 134,515,008.
+func grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// count writes a number with its noun: 1 token, 2 tokens, 3 dispatches.
+func count(n int, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "ch"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return grouped(int64(n)) + " " + noun
+}

@@ -1,0 +1,424 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+)
+
+func (a *app) infoCommand() *cobra.Command {
+	var flags modelFlags
+	var asJSON, check bool
+	var planOut string
+	cmd := &cobra.Command{
+		Use:   "info MODEL",
+		Short: "Show what a model is, what it needs, and which op runs where",
+		Long: `Info shows a model's architecture, its memory, tokenizer, template and sampling defaults, and the plan by which a device runs it, with a table
+of which op of which phase runs where. It does not load the weights; --check reads them all and names those with NaN or infinite values.`,
+		Example: `  npukit info SmolLM2-135M-Instruct-Q4_1
+  npukit info ./Qwen3-0.6B --check
+  npukit info model.gguf --plan-out plan.json && npukit run model.gguf --plan plan.json "Hello"`,
+		Args: arguments("MODEL"),
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) (err error) {
+			if planOut != "" {
+				if err := canWrite(planOut); err != nil {
+					return fmt.Errorf("--plan-out: %w", err)
+				}
+			}
+			plans, err := flags.options()
+			if err != nil {
+				return err
+			}
+			path, err := findModel(args[0])
+			if err != nil {
+				return err
+			}
+			dev, err := flags.deviceFlags.open()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, dev.Close()) }()
+			ck, err := checkpoint.Open(path)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, ck.Close()) }()
+			plan, err := planFor(ck, dev.Info(), plans)
+			if err != nil {
+				return err
+			}
+			out := describe(ck, plan, dev.Info())
+			if check {
+				done := a.progress("reading all weights of " + path)
+				bad, err := ck.NonFinite(ctx)
+				done()
+				if err != nil {
+					return err
+				}
+				bad = append([]string{}, bad...)
+				out.NonFinite = &bad
+			}
+			if planOut != "" {
+				data, err := json.MarshalIndent(plan, "", "  ")
+				if err == nil {
+					err = writeFile(planOut, append(data, '\n'))
+				}
+				if err != nil {
+					return fmt.Errorf("writing the plan: %w", err)
+				}
+			}
+			if asJSON {
+				return writeJSON(a.out, out)
+			}
+			return out.print(a.out)
+		}),
+	}
+	flags.add(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&check, "check", false, "read all weights and look for NaN and infinity")
+	cmd.Flags().StringVar(&planOut, "plan-out", "", "write the plan to `FILE`")
+	return cmd
+}
+
+func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*model.Plan, error) {
+	if o.Plan != nil {
+		return o.Plan, o.Plan.Check(ck.Config(), dev.Kind)
+	}
+	return model.NewPlan(ck, dev, o.PlanOptions)
+}
+
+// modelInfo is what --json prints.
+type modelInfo struct {
+	Name         string       `json:"name"`
+	Path         string       `json:"path"`
+	Format       string       `json:"format"`
+	Family       string       `json:"family"`
+	Parameters   int64        `json:"parameters"`
+	Layers       int          `json:"layers"`
+	Hidden       int          `json:"hidden"`
+	Heads        int          `json:"heads"`
+	KVHeads      int          `json:"kv_heads"`
+	HeadDim      int          `json:"head_dim"`
+	FFN          int          `json:"ffn"`
+	Vocab        int          `json:"vocab"`
+	Context      int          `json:"context"`
+	Tied         bool         `json:"tie_embeddings"`
+	QKVBias      bool         `json:"qkv_bias"`
+	QKNorm       bool         `json:"qk_norm"`
+	RoPETheta    float64      `json:"rope_theta"`
+	RoPEScaling  string       `json:"rope_scaling"`
+	Weights      []typeSize   `json:"weights"`
+	FileBytes    int64        `json:"weight_bytes"`        // as stored
+	DeviceBytes  int64        `json:"device_weight_bytes"` // as the device holds them
+	InPlace      bool         `json:"weights_in_place"`    // all weights are used where they lie in the file
+	KV           kvInfo       `json:"kv_cache"`
+	BOS          []int        `json:"bos"`
+	EOS          []int        `json:"eos"`
+	Tokenizer    string       `json:"tokenizer"` // what it is, or why there is none
+	HasTokenizer bool         `json:"has_tokenizer"`
+	Template     string       `json:"template"`
+	HasTemplate  bool         `json:"has_template"`
+	Sampling     samplingInfo `json:"sampling"`
+	Plan         planInfo     `json:"plan"`
+	Ops          []opRow      `json:"ops"`
+	NonFinite    *[]string    `json:"non_finite,omitempty"` // tensors, with --check: an empty list is good news
+}
+
+// typeSize is the weights of one type.
+type typeSize struct {
+	Type    string `json:"type"`
+	Tensors int    `json:"tensors"`
+	Bytes   int64  `json:"bytes"`
+}
+
+type kvInfo struct {
+	Type             string `json:"dtype"`
+	BytesPerPosition int64  `json:"bytes_per_position"`
+	Positions        int    `json:"positions"`
+	BytesAtFull      int64  `json:"bytes_at_full_context"`
+}
+
+type planInfo struct {
+	Device       string `json:"device"`
+	Chunk        int    `json:"chunk"`
+	Activations  string `json:"activations"`
+	Programs     int    `json:"programs"`
+	PrefillSteps int    `json:"prefill_steps"`
+	DecodeSteps  int    `json:"decode_steps"`
+}
+
+// opRow is launches of the same op with the same shapes, in the same program.
+type opRow struct {
+	Phase    string   `json:"phase"`
+	Op       string   `json:"op"`
+	Shapes   string   `json:"shapes"`
+	On       string   `json:"on"` // the device, or "host"
+	Program  string   `json:"program"`
+	Launches []string `json:"launches"` // names within the program
+	Count    int      `json:"count"`    // launches in one pass of the phase
+}
+
+// describe gathers everything but --check.
+func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelInfo {
+	c := ck.Config()
+	out := &modelInfo{
+		Name: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
+		Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab, Context: c.Context,
+		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta, RoPEScaling: c.RoPE.Scaling,
+		FileBytes: ck.Size(), InPlace: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...),
+		Sampling: samplingOf(ck.Generation()),
+		Plan: planInfo{Device: plan.Device, Chunk: plan.Chunk, Activations: plan.Activations.String(), Programs: len(plan.Programs),
+			PrefillSteps: len(plan.Prefill), DecodeSteps: len(plan.Decode)},
+		KV: kvOf(plan),
+	}
+	byType := map[string]*typeSize{}
+	for _, t := range ck.Tensors() {
+		s := byType[t.Type.String()]
+		if s == nil {
+			s = &typeSize{Type: t.Type.String()}
+			byType[s.Type] = s
+		}
+		s.Tensors++
+		s.Bytes += int64(t.Bytes())
+		as := held(dev, t.Type)
+		out.DeviceBytes += int64(as.Bytes(t.Elements()))
+		out.InPlace = out.InPlace && as == t.Type && t.Mapped
+	}
+	for _, s := range byType {
+		out.Weights = append(out.Weights, *s)
+	}
+	slices.SortFunc(out.Weights, func(a, b typeSize) int { return int(b.Bytes - a.Bytes) })
+	out.describeText(ck)
+	out.Ops = append(opRows("prefill", plan, plan.Prefill), opRows("decode", plan, plan.Decode)...)
+	return out
+}
+
+func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
+	switch t, err := tokenizerOf(ck); {
+	case errors.Is(err, model.ErrNoTokenizer):
+		o.Tokenizer = "none: takes and gives token ids"
+	case err != nil:
+		o.Tokenizer = err.Error()
+	default:
+		o.Tokenizer = fmt.Sprintf("byte-level BPE, %s", count(t.Size(), "token"))
+		o.HasTokenizer = true
+	}
+	source, ok := ck.ChatTemplate()
+	switch _, err := chat.Parse(source); {
+	case !ok:
+		o.Template = "none: a base model, or one whose template is not with it"
+	case err != nil:
+		o.Template = err.Error()
+	default:
+		o.Template = fmt.Sprintf("%s of Jinja", count(len(strings.Split(strings.TrimSpace(source), "\n")), "line"))
+		o.HasTemplate = true
+	}
+}
+
+// kvOf adds up the caches that the plan's steps ask of a session.
+func kvOf(p *model.Plan) kvInfo {
+	k := kvInfo{Type: p.Cache.String(), Positions: p.SeqLen}
+	seen := map[string]bool{}
+	for _, s := range slices.Concat(p.Prefill, p.Decode) {
+		program := p.Program(s.Program)
+		for i, b := range s.Args {
+			if b.State != "" && !seen[b.State] {
+				seen[b.State] = true
+				arg := program.Args[i]
+				k.BytesPerPosition += int64(arg.Type.Bytes((op.Size{Capacity: 1}).Elements(arg.Shape)))
+			}
+		}
+	}
+	k.BytesAtFull = k.BytesPerPosition * int64(k.Positions)
+	return k
+}
+
+// opRows lists the ops of a phase in the order in which they first come, and after them what the host does in every plan.
+func opRows(phase string, p *model.Plan, steps []model.Step) []opRow {
+	index := map[string]int{}
+	var rows []opRow
+	for _, s := range steps {
+		on := p.Device
+		if s.On == "host" {
+			on = s.On
+		}
+		for _, l := range p.Program(s.Program).Launches {
+			key := strings.Join([]string{l.Op.Kind(), shapes(l.Op), on, s.Program}, "|")
+			i, ok := index[key]
+			if !ok {
+				i = len(rows)
+				index[key] = i
+				rows = append(rows, opRow{Phase: phase, Op: l.Op.Kind(), Shapes: shapes(l.Op), On: on, Program: s.Program})
+			}
+			rows[i].Count++
+			if !slices.Contains(rows[i].Launches, l.Name) {
+				rows[i].Launches = append(rows[i].Launches, l.Name)
+			}
+		}
+	}
+	return append(rows,
+		opRow{Phase: phase, Op: "rotations", Shapes: fmt.Sprintf("-> [rows %d]", p.Model.HeadDim), On: "host", Launches: []string{"rope"}, Count: 1},
+		opRow{Phase: phase, Op: "sampling", Shapes: fmt.Sprintf("[picks %d] -> id", p.Model.Vocab), On: "host", Launches: []string{"sample"}, Count: 1})
+}
+
+// shapes writes what an op reads and writes: [rows 576] [1536 576] -> [rows 1536].
+func shapes(o op.Op) string {
+	var read, written []string
+	for _, x := range o.Operands() {
+		s := op.ShapeString(x.Shape)
+		if x.Read {
+			read = append(read, s)
+		}
+		if x.Write {
+			written = append(written, s)
+		}
+	}
+	return strings.Join(read, " ") + " -> " + strings.Join(written, " ")
+}
+
+// print writes the description for a person.
+func (o *modelInfo) print(w io.Writer) error {
+	rows := [][]string{
+		{"model", o.Name},
+		{"file", fmt.Sprintf("%s (%s)", o.Path, o.Format)},
+		{"architecture", o.architecture()},
+		{"", o.features()},
+		{"parameters", grouped(o.Parameters)},
+		{"vocabulary", fmt.Sprintf("%s tokens, context %s positions", grouped(int64(o.Vocab)), grouped(int64(o.Context)))},
+		{"weights", o.stored()},
+		{"", o.memory()},
+		{"KV cache", fmt.Sprintf("%s, %s bytes a position, %s at %s positions", o.KV.Type, grouped(o.KV.BytesPerPosition), size(float64(o.KV.BytesAtFull)),
+			grouped(int64(o.KV.Positions)))},
+		{"tokenizer", o.Tokenizer},
+		{"template", o.Template},
+		{"sampling", o.Sampling.String()},
+		{"plan", fmt.Sprintf("%s, %s, %s activations, prompts in chunks of %d, %s a pass", o.Plan.Device, count(o.Plan.Programs, "program"),
+			o.Plan.Activations, o.Plan.Chunk, count(o.Plan.DecodeSteps, "dispatch"))},
+	}
+	switch {
+	case o.NonFinite == nil: // not asked for
+	case len(*o.NonFinite) == 0:
+		rows = append(rows, []string{"check", "all weights are finite"})
+	default:
+		rows = append(rows, []string{"check", fmt.Sprintf("NaN or infinity in %s: the model computes nothing of worth", count(len(*o.NonFinite), "tensor"))})
+		for _, name := range *o.NonFinite {
+			rows = append(rows, []string{"", name})
+		}
+	}
+	if err := table(w, "", rows); err != nil {
+		return err
+	}
+	return o.printOps(w)
+}
+
+func (o *modelInfo) architecture() string {
+	heads := count(o.Heads, "head")
+	if o.KVHeads != o.Heads {
+		heads += " on " + count(o.KVHeads, "KV head")
+	}
+	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, count(o.Layers, "layer"), o.Hidden, o.FFN, heads, o.HeadDim)
+}
+
+func (o *modelInfo) features() string {
+	var list []string
+	for _, f := range []struct {
+		has  bool
+		name string
+	}{{o.Tied, "tied embeddings"}, {o.QKVBias, "q/k/v bias"}, {o.QKNorm, "q/k norm"}} {
+		if f.has {
+			list = append(list, f.name)
+		}
+	}
+	rope := fmt.Sprintf("RoPE theta %g", o.RoPETheta)
+	if o.RoPEScaling != "" {
+		rope += " scaled as " + o.RoPEScaling
+	}
+	return strings.Join(append(list, rope), ", ")
+}
+
+func (o *modelInfo) stored() string {
+	var types []string
+	for _, t := range o.Weights {
+		types = append(types, fmt.Sprintf("%s %s (%s)", t.Type, size(float64(t.Bytes)), count(t.Tensors, "tensor")))
+	}
+	return strings.Join(types, ", ")
+}
+
+func (o *modelInfo) memory() string {
+	if o.InPlace {
+		return "used where they lie in the file, no second copy"
+	}
+	return fmt.Sprintf("%s in memory: what the device cannot use in place becomes BF16 or is put in order once", size(float64(o.DeviceBytes)))
+}
+
+// printOps writes the table of ops, once for both phases where they run the same.
+func (o *modelInfo) printOps(w io.Writer) error {
+	byPhase := map[string][][]string{}
+	for _, r := range o.Ops {
+		byPhase[r.Phase] = append(byPhase[r.Phase], []string{r.Op, r.Shapes, r.On, r.Program, fmt.Sprint(r.Count), strings.Join(r.Launches, " ")})
+	}
+	phases := []string{"prefill", "decode"}
+	titles := []string{"Prefill, a pass for each chunk of the prompt", "Decode, a pass for each token"}
+	same := func(a, b []string) bool { return slices.Equal(a, b) }
+	if slices.EqualFunc(byPhase["prefill"], byPhase["decode"], same) {
+		phases, titles = phases[:1], []string{"Prefill (a pass for each chunk of the prompt) and decode (a pass of one row for each token)"}
+	}
+	for i, phase := range phases {
+		if _, err := fmt.Fprintf(w, "\n%s\n", titles[i]); err != nil {
+			return err
+		}
+		rows := append([][]string{{"OP", "READS -> WRITES", "ON", "PROGRAM", "COUNT", "LAUNCHES"}}, byPhase[phase]...)
+		if err := table(w, "  ", rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// samplingInfo is what the model's makers say of sampling; what they leave out is left out.
+type samplingInfo struct {
+	DoSample          *bool    `json:"do_sample,omitempty"`
+	Temperature       *float64 `json:"temperature,omitempty"`
+	TopK              *int     `json:"top_k,omitempty"`
+	TopP              *float64 `json:"top_p,omitempty"`
+	MinP              *float64 `json:"min_p,omitempty"`
+	RepetitionPenalty *float64 `json:"repetition_penalty,omitempty"`
+}
+
+func samplingOf(g *checkpoint.Generation) samplingInfo {
+	return samplingInfo{g.DoSample, g.Temperature, g.TopK, g.TopP, g.MinP, g.RepetitionPenalty}
+}
+
+func (s samplingInfo) String() string {
+	var parts []string
+	if s.DoSample == nil || !*s.DoSample {
+		parts = append(parts, "greedy unless --temp is given")
+	} else if s.Temperature == nil {
+		parts = append(parts, "temperature 1")
+	}
+	add := func(name string, v *float64) {
+		if v != nil {
+			parts = append(parts, fmt.Sprintf("%s %g", name, *v))
+		}
+	}
+	add("temperature", s.Temperature)
+	if s.TopK != nil {
+		parts = append(parts, fmt.Sprintf("top-k %d", *s.TopK))
+	}
+	add("top-p", s.TopP)
+	add("min-p", s.MinP)
+	add("repetition penalty", s.RepetitionPenalty)
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// lines gives one message of a conversation after the other, and io.EOF when there are no more.
+type lines interface {
+	Next() (string, error)
+	Close() error
+}
+
+// pipedLines reads a message a line.
+type pipedLines struct{ r *bufio.Reader }
+
+func newPipedLines(in io.Reader) *pipedLines { return &pipedLines{bufio.NewReader(in)} }
+
+func (p *pipedLines) Next() (string, error) {
+	line, err := p.r.ReadString('\n')
+	if err == io.EOF && line != "" {
+		err = nil // a last line without a newline
+	}
+	return strings.TrimRight(line, "\r\n"), err
+}
+
+func (p *pipedLines) Close() error { return nil }
+
+// bracketedPasteOff ends the mode in which a terminal marks what is pasted; package term begins it.
+const bracketedPasteOff = "\x1b[?2004l"
+
+// typedLines reads messages from a person, with editing, history and paste of several lines. The terminal is in raw mode only while it reads, so that
+// Ctrl-C is a signal while an answer comes.
+type typedLines struct {
+	in, out *os.File
+	keys    *keyReader
+	term    *term.Terminal
+
+	mu     sync.Mutex
+	cooked *term.State // to go back to, while the terminal is raw
+}
+
+func newTypedLines(in, out *os.File) *typedLines {
+	t := &typedLines{in: in, out: out, keys: &keyReader{in: in}}
+	t.reset(nil)
+	return t
+}
+
+// reset begins with an empty line, which package term offers no other way to do.
+func (t *typedLines) reset(history term.History) {
+	t.term = term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{t.keys, t.out}, "")
+	if history != nil {
+		t.term.History = history
+	}
+}
+
+func (t *typedLines) Next() (string, error) {
+	state, err := term.MakeRaw(int(t.in.Fd()))
+	if err != nil {
+		return "", err
+	}
+	t.mu.Lock()
+	t.cooked = state
+	t.mu.Unlock()
+	defer t.Close()
+	if width, height, err := term.GetSize(int(t.out.Fd())); err == nil {
+		if err := t.term.SetSize(width, height); err != nil {
+			return "", err
+		}
+	}
+	t.term.SetBracketedPasteMode(true)
+	var message []string
+	for {
+		t.term.SetPrompt("> ")
+		if len(message) > 0 {
+			t.term.SetPrompt("… ")
+		}
+		t.keys.typed, t.keys.interrupt = len(message) > 0, false
+		line, err := t.term.ReadLine()
+		pasted := errors.Is(err, term.ErrPasteIndicator)
+		if err == io.EOF && t.keys.interrupt && t.keys.typed {
+			if _, err := io.WriteString(t.out, "^C\r\n"); err != nil {
+				return "", err
+			}
+			t.reset(t.term.History)
+			message = nil
+			continue
+		}
+		if err != nil && !pasted {
+			if err == io.EOF {
+				io.WriteString(t.out, "\r\n") // where it fails the terminal is gone, and nothing is left to say
+			}
+			return "", err
+		}
+		more, continued := strings.CutSuffix(line, `\`)
+		if pasted {
+			more, continued = line, true // what follows may be typed: Enter ends the message
+		}
+		message = append(message, more)
+		if !continued {
+			return strings.Join(message, "\n"), nil
+		}
+	}
+}
+
+// Close gives the terminal back as it was. It may be called while Next waits in another goroutine, which a signal has left behind.
+func (t *typedLines) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cooked == nil {
+		return nil
+	}
+	state := t.cooked
+	t.cooked = nil
+	io.WriteString(t.out, bracketedPasteOff) // not through t.term, which Next may hold; a terminal that is gone needs none
+	return term.Restore(int(t.in.Fd()), state)
+}
+
+// keyReader notes what package term does not tell apart: Ctrl-C from Ctrl-D, and whether something had been typed before.
+type keyReader struct {
+	in               io.Reader
+	typed, interrupt bool
+}
+
+func (k *keyReader) Read(p []byte) (int, error) {
+	n, err := k.in.Read(p)
+	for _, b := range p[:n] {
+		switch b {
+		case 3:
+			k.interrupt = true
+		case 4:
+		default:
+			k.typed = true
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,101 @@
+// Command npukit runs language models from the command line, and shows how they run.
+//
+//	npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
+//	npukit chat ./Qwen3-0.6B
+//	npukit info model.gguf
+//
+// Answers go to stdout and nothing else does; what is said to a person goes to stderr, and only when a terminal is there to show it. Exit
+// codes: 0 right, 1 failed or wrong, 2 wrong usage, 130 ended by Ctrl-C.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run is the whole command, for main and for tests. It returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{in: stdin, out: stdout, err: stderr}
+	root := a.root()
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	return a.exitCode(cmd, err)
+}
+
+// app is one execution of the command.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	started  bool // a subcommand has its arguments and works: errors before that are about usage
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "npukit",
+		Short: "Run language models on this machine, and see how they run",
+		Long: `npukit runs language models on this machine.
+
+MODEL is a Hugging Face folder, a .gguf file, or the name of a model in the cache: the folder $NPUKIT_CACHE/models, by default npukit/models
+in the user's cache folder (~/.cache on Linux). A wrong name lists what is there.`,
+		Example: `  npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
+  npukit chat ./Qwen3-0.6B
+  npukit bench model.gguf --pp 512 --tg 64`,
+		Version:           version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.benchCommand(),
+		a.versionCommand())
+	return root
+}
+
+// arguments checks that there is an argument for each name, of which those in brackets may be left out.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		for i, name := range names {
+			if i >= len(args) && name[0] != '[' {
+				return fmt.Errorf("%s is missing", name)
+			}
+		}
+		if len(args) > len(names) {
+			return fmt.Errorf("there is an argument too many, %q: text of several words needs quotes", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// usageError is a wrong command line that only shows once a subcommand looks at it.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitCode reports an error and gives its exit code.
+func (a *app) exitCode(cmd *cobra.Command, err error) int {
+	var usage usageError
+	var signal *interrupted
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &signal):
+		return signal.exitCode()
+	case errors.Is(err, syscall.EPIPE): // whoever read has enough, as in `npukit ... | head -1`
+		return 1
+	case !a.started, errors.As(err, &usage):
+		fmt.Fprintf(a.err, "%s: %v\nSee '%s --help'.\n", cmd.CommandPath(), err, cmd.CommandPath())
+		return 2
+	}
+	fmt.Fprintf(a.err, "%s: %v\n", cmd.CommandPath(), err)
+	return 1
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/npu"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	r := &runner{app: a}
+	cmd := &cobra.Command{
+		Use:   "run MODEL [PROMPT]",
+		Short: "Answer one prompt",
+		Long: `Run answers one prompt and streams the answer to stdout, with a newline at its end.
+
+The prompt is the argument, or stdin when it is - or left out in a pipe; one newline at the end of stdin does not count. For a model with a
+chat template the prompt becomes a user message; --raw continues it as it is.
+
+On a terminal a line of figures follows: time to load, time to the first token (TTFT), tokens, total time, and the speed of decoding,
+(tokens-1)/(total-TTFT), with its reciprocal. --json gives the same and more as one object, after the answer is complete.`,
+		Example: `  npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
+  npukit run ./Llama-3.2-1B --raw --temp 0.8 --max-tokens 100 "Once upon a time"
+  git diff | npukit run Qwen3-0.6B --system "Summarise this diff in a sentence."
+  npukit run model.gguf --json --temp 0 "Hello" | jq .tokens_per_s
+  npukit run model.gguf --trace trace.json "Hello"   # open it at ui.perfetto.dev`,
+		Args: arguments("MODEL", "[PROMPT]"),
+		RunE: a.action(r.run),
+	}
+	r.model.add(cmd)
+	r.generate.add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&r.raw, "raw", false, "continue the prompt as it is, without the chat template")
+	flags.StringVar(&r.system, "system", "", "system message before the prompt: `TEXT`")
+	flags.Int32SliceVar(&r.ids, "ids", nil, "a prompt of token ids, `1,2,3`; a model without tokenizer answers with ids")
+	flags.BoolVar(&r.json, "json", false, "print one JSON object")
+	flags.IntVar(&r.logprobs, "logprobs", 0, "in --json, log probabilities of the tokens and of the `N` most likely ones at each place")
+	flags.StringVar(&r.trace, "trace", "", "write a Chrome/Perfetto trace to `FILE`")
+	cmd.MarkFlagsMutuallyExclusive("raw", "system")
+	cmd.MarkFlagsMutuallyExclusive("ids", "system")
+	return cmd
+}
+
+// runner is one execution of `npukit run`.
+type runner struct {
+	app      *app
+	model    modelFlags
+	generate generateFlags
+	raw      bool
+	system   string
+	ids      []int32
+	json     bool
+	logprobs int
+	trace    string
+}
+
+func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
+	if err := r.check(cmd, args); err != nil {
+		return err
+	}
+	var trace *tracer
+	if r.trace != "" {
+		if err := canWrite(r.trace); err != nil {
+			return fmt.Errorf("--trace: %w", err)
+		}
+		trace = newTracer()
+		ctx = npu.WithTracer(ctx, trace.add)
+	}
+	text := ""
+	if !cmd.Flags().Changed("ids") {
+		if text, err = r.prompt(args[1:]); err != nil {
+			return err
+		}
+	}
+	started := time.Now()
+	m, err := r.model.open(ctx, r.app, args[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if trace != nil {
+		trace.add(npu.Span{Name: "load", Category: "host", Start: started, Duration: time.Since(started)})
+	}
+	var p model.Prompt
+	if cmd.Flags().Changed("ids") {
+		p = model.IDs(r.ids)
+	} else if p, err = r.asPrompt(m.Model, text); err != nil {
+		return err
+	}
+	if err := r.answer(ctx, cmd, m, p); err != nil {
+		return err
+	}
+	if trace != nil {
+		return trace.write(r.trace)
+	}
+	return nil
+}
+
+func (r *runner) check(cmd *cobra.Command, args []string) error {
+	switch {
+	case cmd.Flags().Changed("ids") && len(args) > 1:
+		return usagef("the prompt is either text or --ids, not both")
+	case r.logprobs < 0:
+		return usagef("--logprobs is %d, it must not be negative", r.logprobs)
+	case cmd.Flags().Changed("logprobs") && !r.json:
+		return usagef("--logprobs needs --json")
+	}
+	return r.generate.check(cmd)
+}
+
+// prompt reads the prompt from the argument or from stdin.
+func (r *runner) prompt(args []string) (string, error) {
+	text := ""
+	switch {
+	case len(args) == 1 && args[0] != "-":
+		text = args[0]
+	case len(args) == 0 && isTerminal(r.app.in):
+		return "", usagef("a PROMPT is missing; - reads it from stdin, and npukit chat holds a conversation")
+	default:
+		var err error
+		if text, err = readText(r.app.in); err != nil {
+			return "", err
+		}
+	}
+	return text, checkText("the prompt", text)
+}
+
+// readText reads a stream whole. One newline at its end belongs to the way it was written (echo, an editor), not to the text.
+func readText(in io.Reader) (string, error) {
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return "", fmt.Errorf("reading stdin: %w", err)
+	}
+	text := strings.TrimSuffix(string(data), "\n")
+	return strings.TrimSuffix(text, "\r"), nil
+}
+
+// checkText refuses what is not text, saying where.
+func checkText(what, text string) error {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	at := 0
+	for at < len(text) {
+		c, n := utf8.DecodeRuneInString(text[at:])
+		if c == utf8.RuneError && n == 1 {
+			break
+		}
+		at += n
+	}
+	return fmt.Errorf("%s is not valid UTF-8: byte %d is 0x%02x; convert it first (iconv -t UTF-8)", what, at, text[at])
+}
+
+// asPrompt makes a user message of the text where the model knows what that is.
+func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
+	_, err := m.Template()
+	if r.raw || err != nil && r.system == "" && noTemplateAtAll(m) {
+		return model.Text(text), nil
+	}
+	if err != nil {
+		return model.Prompt{}, err
+	}
+	if strings.TrimSpace(text) == "" {
+		return model.Prompt{}, errors.New("the prompt is empty: write something, or let the model begin by itself with --raw")
+	}
+	return model.Messages(conversation(r.system, chat.Message{Role: "user", Content: text}), nil), nil
+}
+
+// noTemplateAtAll reports a base model, as opposed to one whose template cannot be used: that must not be left out in silence.
+func noTemplateAtAll(m *model.Model) bool {
+	_, has := m.Checkpoint().ChatTemplate()
+	return !has
+}
+
+// conversation puts a system message, if there is one, before others.
+func conversation(system string, messages ...chat.Message) []chat.Message {
+	if system == "" {
+		return messages
+	}
+	return append([]chat.Message{{Role: "system", Content: system}}, messages...)
+}
+
+// answer generates and prints.
+func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p model.Prompt) error {
+	var stats model.Stats
+	opts := r.generate.options(cmd, m.Model, &stats)
+	if cmd.Flags().Changed("logprobs") {
+		opts.Logprobs, opts.TopTokens = true, r.logprobs
+	}
+	_, noTokenizer := m.Tokenizer()
+	out := runResult{Model: m.Checkpoint().Config().Name, Device: m.dev.Info().Name, Tokens: []int32{}}
+	var text strings.Builder
+	for tok, err := range m.Generate(ctx, p, opts) {
+		if err != nil {
+			if text.Len() > 0 && !r.json {
+				fmt.Fprintln(r.app.out)
+			}
+			return err
+		}
+		piece := tok.Text
+		if noTokenizer != nil && !r.json {
+			if piece = fmt.Sprint(tok.ID); len(out.Tokens) > 0 {
+				piece = "," + piece
+			}
+		}
+		out.Tokens = append(out.Tokens, tok.ID)
+		text.WriteString(piece)
+		if opts.Logprobs {
+			out.Logprobs = append(out.Logprobs, logprobsOf(tok))
+		}
+		if r.json {
+			continue
+		}
+		if _, err := io.WriteString(r.app.out, printable(r.app.out, piece)); err != nil {
+			return err
+		}
+	}
+	if r.json {
+		out.Text = text.String()
+		out.fill(m.LoadTime(), stats)
+		return writeLine(r.app.out, out)
+	}
+	if _, err := fmt.Fprintln(r.app.out); err != nil {
+		return err
+	}
+	if isTerminal(r.app.out) && isTerminal(r.app.err) {
+		line := figures(m.LoadTime(), stats)
+		if opts.Sampling.Temperature > 0 {
+			line += fmt.Sprintf(" · seed %d", stats.Seed)
+		}
+		fmt.Fprintf(r.app.err, "\n%s\n", styled(r.app.err, dim, line))
+	}
+	return nil
+}
+
+// runResult is what --json prints.
+type runResult struct {
+	Model        string           `json:"model"`
+	Device       string           `json:"device"`
+	Text         string           `json:"text"`
+	Tokens       []int32          `json:"tokens"` // ids generated, the end token included
+	PromptTokens int              `json:"prompt_tokens"`
+	StopReason   model.StopReason `json:"stop_reason"`
+	Seed         uint64           `json:"seed"`
+	LoadS        float64          `json:"load_s"`
+	TTFTS        float64          `json:"ttft_s"`
+	TotalS       float64          `json:"total_s"`
+	TokensPerS   float64          `json:"tokens_per_s"`
+	PerTokenS    float64          `json:"time_per_token_s"`
+	Logprobs     []tokenLogprobs  `json:"logprobs,omitempty"`
+}
+
+// tokenLogprobs is a generated token with its log probability, and the most likely ones at its place.
+type tokenLogprobs struct {
+	ID      int32          `json:"id"`
+	Logprob float64        `json:"logprob"`
+	Top     []tokenLogprob `json:"top,omitempty"`
+}
+
+type tokenLogprob struct {
+	ID      int32   `json:"id"`
+	Logprob float64 `json:"logprob"`
+}
+
+func logprobsOf(tok model.Token) tokenLogprobs {
+	t := tokenLogprobs{ID: tok.ID, Logprob: tok.Logprob}
+	for _, alt := range tok.Top {
+		t.Top = append(t.Top, tokenLogprob{alt.ID, alt.Logprob})
+	}
+	return t
+}
+
+func (o *runResult) fill(load time.Duration, s model.Stats) {
+	o.PromptTokens, o.StopReason, o.Seed = s.PromptTokens, s.Reason, s.Seed
+	o.LoadS, o.TTFTS, o.TotalS, o.TokensPerS = load.Seconds(), s.TTFT.Seconds(), s.Total.Seconds(), s.TokensPerSecond()
+	if o.TokensPerS > 0 {
+		o.PerTokenS = 1 / o.TokensPerS
+	}
+}
+
+// figures is the line under an answer. Loading is only mentioned where there was any.
+func figures(load time.Duration, s model.Stats) string {
+	var parts []string
+	if load > 0 {
+		parts = append(parts, "load "+seconds(load))
+	}
+	prompt := count(s.PromptTokens, "prompt token")
+	if s.CachedTokens > 0 {
+		prompt += fmt.Sprintf(", %d known", s.CachedTokens)
+	}
+	parts = append(parts,
+		fmt.Sprintf("first token %s (%s)", seconds(s.TTFT), prompt),
+		fmt.Sprintf("%s in %s", count(s.Tokens, "token"), seconds(s.Total)))
+	if v := s.TokensPerSecond(); v > 0 {
+		parts = append(parts, fmt.Sprintf("%s tokens/s, %s each", digits(v), seconds(time.Duration(float64(time.Second)/v))))
+	}
+	switch s.Reason {
+	case model.StopLength:
+		parts = append(parts, "ended by --max-tokens")
+	case model.StopContext:
+		parts = append(parts, "ended by the context's end")
+	}
+	return strings.Join(parts, " · ")
+}

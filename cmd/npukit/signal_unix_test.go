@@ -1,0 +1,159 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+)
+
+// build builds the command once for a test.
+func build(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "npukit")
+	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
+}
+
+// patient is how long a test waits for what should take 100 ms: machines that run tests are busy.
+const patient = 3 * time.Second
+
+// Ctrl-C in every stage ends the command with 130, quickly, with nothing half written and nothing said.
+func TestInterrupt(t *testing.T) {
+	bin := build(t)
+	dir := t.TempDir()
+	chatty := chatty(t)
+	// A model that is slow enough to be interrupted in each of its stages.
+	slow := filepath.Join(dir, "slow")
+	err := ckptgen.Write(slow, ckptgen.Spec{Family: "llama", Layers: 4, Hidden: 512, Heads: 8, FFN: 2048, Vocab: 512, Context: 1 << 20, Tie: true}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := filepath.Join(dir, "plan") // nobody writes to it: reading it takes forever
+	if err := syscall.Mkfifo(plan, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(dir, "trace.json")
+	for _, tc := range []struct {
+		name  string
+		args  []string
+		stdin io.Reader // nil is a pipe that stays open and silent
+		after int       // bytes of stdout to wait for; without any, a while
+	}{
+		{"reading the prompt", []string{"run", chatty, "-"}, nil, 0},
+		{"loading", []string{"run", slow, "--ids", "1", "--plan", plan}, nil, 0},
+		{"tokenizing", []string{"tokenize", chatty, "-"}, bytes.NewReader(bytes.Repeat([]byte("word "), 40<<20)), 0},
+		{"prefill", []string{"run", slow, "--ids", strings.Repeat("1,", 30000) + "2", "--json"}, nil, 0},
+		{"decode", []string{"run", slow, "--ids", "1,2,3", "--ignore-eos", "--trace", trace}, nil, 20},
+		{"bench", []string{"bench", slow, "--pp", "8192", "--json"}, nil, 0},
+		{"chat, waiting for a message", []string{"chat", chatty}, nil, 0},
+		{"chat, answering", []string{"chat", chatty, "--ignore-eos"}, strings.NewReader("Hello\n"), 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd := exec.Command(bin, tc.args...)
+			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if cmd.Stdin = tc.stdin; tc.stdin == nil {
+				silent, keep, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer silent.Close()
+				defer keep.Close()
+				cmd.Stdin = silent
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer cmd.Process.Kill()
+			if _, err := io.ReadFull(out, make([]byte, tc.after)); err != nil {
+				t.Fatalf("%v; stderr: %s", err, stderr.String())
+			}
+			if tc.after == 0 {
+				time.Sleep(500 * time.Millisecond)
+			}
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			sent := time.Now()
+			if tc.after > 0 {
+				go io.Copy(io.Discard, out)
+			}
+			state, err := cmd.Process.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(sent)
+			t.Logf("ended after %v", took)
+			if state.ExitCode() != 130 || took > patient {
+				t.Errorf("exit code %d after %v, want 130 within 100 ms", state.ExitCode(), took)
+			}
+			if tc.after == 0 {
+				if rest, _ := io.ReadAll(out); len(rest) > 0 {
+					t.Errorf("stdout %.80q, want nothing", rest)
+				}
+			}
+		})
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*trace*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A reader that has had enough ends the command without a word.
+func TestBrokenPipe(t *testing.T) {
+	bin := build(t)
+	cmd := exec.Command(bin, "run", chatty(t), "Hello", "--ignore-eos")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(10 * patient):
+		t.Fatal("it goes on")
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("stderr %q, want nothing", stderr.String())
+	}
+}
+
+// The device's threads leave a P for goroutines.
+func TestGOMAXPROCS(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	defer runtime.GOMAXPROCS(before)
+	succeed(t, "", "devices", "--threads", "2")
+	if got := runtime.GOMAXPROCS(0); got != 3 {
+		t.Errorf("GOMAXPROCS is %d with 2 threads, want 3", got)
+	}
+}

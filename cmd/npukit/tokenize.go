@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/tokenizer"
+)
+
+func (a *app) tokenizeCommand() *cobra.Command {
+	var asJSON, noSpecial bool
+	cmd := &cobra.Command{
+		Use:   "tokenize MODEL|tokenizer.json [TEXT|-]",
+		Short: "Show the tokens of a text",
+		Long: `Tokenize prints the ids of a text's tokens, a line each, and what each stands for.
+
+The text is the argument, or stdin when it is - or left out in a pipe: then it is taken as it is, with a newline at its end if there is one.
+With --json a text gives an array of ids; - reads a JSON array of strings from stdin and gives an array of arrays of ids.
+
+A tokenizer may be given as a model, as a folder that holds tokenizer.json, or as that file itself, which may be compressed (.gz).`,
+		Example: `  npukit tokenize ./Qwen3-0.6B "Hello, world"
+  npukit tokenize tokenizer.json --json "Hello"
+  echo '["Hello", "world"]' | npukit tokenize model.gguf - --json --no-special`,
+		Args: arguments("MODEL", "[TEXT]"),
+		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
+			if len(args) == 1 && isTerminal(a.in) {
+				return usagef("a TEXT is missing; - reads it from stdin")
+			}
+			stdin := len(args) == 1 || args[1] == "-"
+			t, err := openTokenizer(args[0])
+			if err != nil {
+				return err
+			}
+			e := &encoder{t: t, noSpecial: noSpecial}
+			if !stdin {
+				return e.text(a.out, args[1], asJSON)
+			}
+			data, err := io.ReadAll(a.in)
+			if err != nil {
+				return fmt.Errorf("reading stdin: %w", err)
+			}
+			if asJSON {
+				return e.list(a.out, data)
+			}
+			return e.text(a.out, string(data), false)
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print ids as JSON; with -, read a JSON array of strings")
+	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "add no special tokens around the text (those written in it are recognised)")
+	return cmd
+}
+
+// openTokenizer opens the tokenizer of a model without opening its weights where it can.
+func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
+	path := arg
+	if info, err := os.Stat(arg); err != nil || info.IsDir() || strings.HasSuffix(arg, ".gguf") {
+		if path, err = findModel(arg); err != nil {
+			return nil, err
+		}
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		for _, name := range []string{"tokenizer.json", "tokenizer.json.gz"} {
+			if file := filepath.Join(path, name); exists(file) {
+				return tokenizer.Open(file)
+			}
+		}
+		return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
+	}
+	if !strings.HasSuffix(path, ".gguf") {
+		return tokenizer.Open(path)
+	}
+	ck, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := tokenizerOf(ck)
+	return t, errors.Join(err, ck.Close())
+}
+
+// tokenizerOf makes the tokenizer that a checkpoint carries.
+func tokenizerOf(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
+	if path, ok := ck.TokenizerFile(); ok {
+		return tokenizer.Open(path)
+	}
+	if v, ok := ck.Vocab(); ok {
+		return tokenizer.FromVocab(tokenizer.Vocab(v))
+	}
+	return nil, fmt.Errorf("%w: there is no tokenizer.json beside %s", model.ErrNoTokenizer, ck.Path())
+}
+
+// encoder tokenises for the command.
+type encoder struct {
+	t         *tokenizer.Tokenizer
+	noSpecial bool
+}
+
+func (e *encoder) encode(text string) ([]int32, error) {
+	ids, err := e.t.Encode(text, &tokenizer.EncodeOptions{NoSpecial: e.noSpecial})
+	if ids == nil {
+		ids = []int32{} // in JSON, [] and not null
+	}
+	return ids, err
+}
+
+// text prints the tokens of one text.
+func (e *encoder) text(w io.Writer, text string, asJSON bool) error {
+	if err := checkText("the text", text); err != nil {
+		return err
+	}
+	ids, err := e.encode(text)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeLine(w, ids)
+	}
+	var b strings.Builder
+	for _, id := range ids {
+		bytes, _ := e.t.Token(id)
+		fmt.Fprintf(&b, "%7d  %s\n", id, strconv.Quote(bytes)) // what is not UTF-8 on its own is written \x..
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// list prints the ids of each string of a JSON array.
+func (e *encoder) list(w io.Writer, data []byte) error {
+	if !utf8.Valid(data) {
+		return checkText("stdin", string(data))
+	}
+	var texts []*string
+	if err := json.Unmarshal(data, &texts); err != nil || texts == nil {
+		return fmt.Errorf("stdin must be a JSON array of strings: %w", orNull(err))
+	}
+	all := make([][]int32, len(texts))
+	for i, text := range texts {
+		if text == nil {
+			return fmt.Errorf("stdin must be a JSON array of strings: element %d is null", i)
+		}
+		var err error
+		if all[i], err = e.encode(*text); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+	}
+	return writeLine(w, all)
+}
+
+func orNull(err error) error {
+	if err == nil {
+		err = errors.New("it is null")
+	}
+	return err
+}
