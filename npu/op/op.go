@@ -82,21 +82,23 @@ func (s Size) Elements(shape []int) int {
 	return n
 }
 
-// Bytes is what one launch of o must move at least: every operand once. Types gives the type of each operand, in order; the cache operands
-// of attention count for the positions that are visible, not for their capacity.
+// Bytes is what one launch of o must move at least. Types gives the type of each operand, in order. Every operand counts once, but of a table
+// and of a cache only what is touched: the rows gathered, the rows written, the positions that attention sees.
 func Bytes(o Op, types []dtype.Type, s Size) float64 {
 	s.Capacity = s.Pos + s.Rows
 	var total float64
-	for i, d := range o.Operands() {
-		elems, bytes := types[i].Block()
-		n := float64(s.Elements(d.Shape))
-		if _, ok := o.(KVWrite); ok && d.Name == "cache" {
-			n = float64(s.Resolve(o.(KVWrite).Rows) * o.(KVWrite).KVHeads * o.(KVWrite).HeadDim)
+	for i, operand := range o.Operands() {
+		elements := s.Elements(operand.Shape)
+		switch o := o.(type) {
+		case Embed:
+			if operand.Name == "table" {
+				elements = s.Resolve(o.Rows) * o.Width
+			}
+		case KVWrite:
+			elements = s.Resolve(o.Rows) * o.KVHeads * o.HeadDim
 		}
-		if e, ok := o.(Embed); ok && d.Name == "table" {
-			n = float64(s.Resolve(e.Rows) * e.Width)
-		}
-		total += n * float64(bytes) / float64(elems)
+		block, bytes := types[i].Block()
+		total += float64(elements) * float64(bytes) / float64(block)
 	}
 	return total
 }
