@@ -6,7 +6,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.1
 
 # A model of yours for the demo, and what to ask it.
 MODEL ?=
-PROMPT ?= What is gravity, and why does the Moon not fall down?
+PROMPT ?= What is gravity?
 # Which benchmarks, and how often: make bench BENCH=GEMM COUNT=6
 BENCH ?= .
 COUNT ?= 1
@@ -43,6 +43,8 @@ lint: ## check formatting, go vet and staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "gofmt -w needed:"; echo "$$files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	$(GO) vet -tags hftokenizers ./model/tokenizer/...
+	$(GO) run $(STATICCHECK) -tags hftokenizers ./model/tokenizer/...
 
 bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
