@@ -13,6 +13,7 @@ import (
 type buffer struct {
 	d    *Device
 	data []byte
+	size int     // of data, also when closed
 	mem  memory  // its own memory, if any
 	from *shared // a materialised weight, if it is one
 
@@ -39,10 +40,10 @@ func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &buffer{d: d, data: m.m[:bytes], mem: m}, nil
+	return &buffer{d: d, data: m.m[:bytes], size: bytes, mem: m}, nil
 }
 
-func (b *buffer) Len() int { return len(b.data) }
+func (b *buffer) Len() int { return b.size }
 
 func (b *buffer) Bytes() []byte { return b.data }
 

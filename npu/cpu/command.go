@@ -51,7 +51,7 @@ const (
 	kindSiLUMul
 	kindGELU
 	kindAdd
-	kindPick
+	_
 	kindCopy
 )
 

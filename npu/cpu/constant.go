@@ -42,7 +42,7 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 			return nil, err
 		}
 		if code, ok := typeCodes[typ]; ok && uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(typeBytes[code]) == 0 {
-			return &buffer{d: d, data: t.Data, typ: typ, fixed: true}, nil
+			return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
 		}
 	}
 	key, err := constKey(src.Layout, src.From)
@@ -62,7 +62,7 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		s.release(d)
 		return nil, fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, s.err)
 	}
-	return &buffer{d: d, data: s.mem.m, typ: s.typ, fixed: true, from: s}, nil
+	return &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s}, nil
 }
 
 // release gives up one use; the last frees the memory, and also forgets a failure so that it can be tried again.

@@ -10,7 +10,7 @@ typedef struct npk_thread {
     char *scratch;          // as many bytes as the kernels' scratch functions ask for, 64-byte aligned
     const uint32_t *cancel;
     int threads;
-    const npk_cmd *prepared; // command whose operands lie converted in scratch
+    const npk_cmd *prepared; // command since the last barrier whose operands lie converted in scratch
 } npk_thread;
 
 // A kind of command. Its work is cut into phases, with a barrier between them, and these into chunks that are independent of each other.

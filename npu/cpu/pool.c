@@ -16,7 +16,7 @@
 
 enum {
     IDLE_NS = 1000000,   // before a worker sleeps
-    BUSY_SPINS = 2000,   // before a thread that waits for others offers its core, some 30 us: longer than any chunk that is not cut off
+    BUSY_SPINS = 500,    // before a thread that waits for others offers its core: 10 to 20 us
     SCRATCH_ALIGN = 4096
 };
 
@@ -91,7 +91,10 @@ static void walk(npk_pool *p, int id) {
     for (int64_t i = 0; i < p->n; i++) {
         npk_cmd *c = &p->cmds[i];
         const npk_kernel *k = &p->kernels->of[c->kind];
-        if (c->barrier && !p->trace) barrier(p);
+        if (c->barrier) {
+            t->prepared = NULL; // what it was made from may change from here on
+            if (!p->trace) barrier(p);
+        }
         if (timed) c->start = now() - p->began;
         int phases = k->phases ? k->phases(c) : 1;
         for (int phase = 0; phase < phases; phase++) {

@@ -1,0 +1,451 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// block is a small model's work: most kinds of commands, with hazards between them.
+func block(d *Device, t testing.TB) npu.Executable {
+	const dim, heads, kvHeads, hd, hid = 96, 6, 2, 16, 200
+	p := npu.NewProgram("block")
+	x := p.In("x", bf, op.Rows, dim)
+	angles := p.In("angles", f32, op.Rows, hd)
+	w := p.In("w", bf, 4*dim+2*hid, dim)
+	down := p.In("down", bf, dim, hid)
+	norm := p.In("norm", f32, dim)
+	kc, vc := p.State("k", bf, kvHeads, op.Capacity, hd), p.State("v", bf, kvHeads, op.Capacity, hd)
+	n := p.Scratch("n", bf, op.Rows, dim)
+	q, k, v := p.Scratch("q", bf, op.Rows, heads*hd), p.Scratch("kk", bf, op.Rows, kvHeads*hd), p.Scratch("vv", bf, op.Rows, kvHeads*hd)
+	at, r := p.Scratch("at", bf, op.Rows, dim), p.Scratch("r", bf, op.Rows, dim)
+	g, u := p.Scratch("g", bf, op.Rows, hid), p.Scratch("u", bf, op.Rows, hid)
+	y := p.Out("y", bf, op.Rows, dim)
+	matmul := func(name string, n, k int, a, w, y npu.Ref) {
+		p.Launch(name, op.MatMul{M: op.Rows, K: k, N: n, TransB: true}, a, w, y)
+	}
+	p.Launch("norm1", op.RMSNorm{Rows: op.Rows, Width: dim, Eps: 1e-5}, x, norm, n)
+	matmul("q", heads*hd, dim, n, w.Rows(0, heads*hd), q)
+	matmul("k", kvHeads*hd, dim, n, w.Rows(dim, kvHeads*hd), k)
+	matmul("v", kvHeads*hd, dim, n, w.Rows(2*dim, kvHeads*hd), v)
+	p.Launch("q_rope", op.RoPE{Rows: op.Rows, Heads: heads, HeadDim: hd}, q, angles, q)
+	p.Launch("k_rope", op.RoPE{Rows: op.Rows, Heads: kvHeads, HeadDim: hd}, k, angles, k)
+	p.Launch("k_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, k, kc)
+	p.Launch("v_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, v, vc)
+	p.Launch("attn", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc, at)
+	matmul("o", dim, dim, at, w.Rows(3*dim, dim), r)
+	p.Launch("residual1", op.Add{Rows: op.Rows, Width: dim}, x, r, r)
+	p.Launch("norm2", op.RMSNorm{Rows: op.Rows, Width: dim, Eps: 1e-5}, r, norm, n)
+	matmul("gate", hid, dim, n, w.Rows(4*dim, hid), g)
+	matmul("up", hid, dim, n, w.Rows(4*dim+hid, hid), u)
+	p.Launch("act", op.SiLUMul{Rows: op.Rows, Width: hid}, g, u, g)
+	matmul("down", dim, hid, g, down, n)
+	p.Launch("residual2", op.Add{Rows: op.Rows, Width: dim}, r, n, y)
+	e, err := d.Load(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// blocks runs block several times over random inputs, each run on the output of the one before, and returns the last output and a state.
+func blocks(t testing.TB, d *Device, rows []int, times int) []byte {
+	e := block(d, t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	args := make([]npu.Buffer, len(e.Program().Args))
+	total := 0
+	for _, n := range rows {
+		total += n
+	}
+	for i, a := range e.Program().Args {
+		if a.Kind != npu.In && a.Kind != npu.Out {
+			continue
+		}
+		n := (op.Size{Rows: total}).Elements(a.Shape)
+		args[i] = alloc(t, d, a.Type.Bytes(n))
+		x := random(rng, n)
+		for j := range x {
+			x[j] /= 8
+		}
+		encode(args[i].Bytes(), a.Type, x)
+	}
+	var segs []npu.Segment
+	for _, n := range rows {
+		segs = append(segs, npu.Segment{Rows: n, State: []npu.Buffer{alloc(t, d, 2*2*2048*16), alloc(t, d, 2*2*2048*16)}})
+	}
+	var runs []npu.Run
+	for i := range times {
+		a := append([]npu.Buffer(nil), args...)
+		if i%2 == 1 {
+			a[0], a[len(a)-1] = a[len(a)-1], a[0]
+		}
+		s := append([]npu.Segment(nil), segs...)
+		for j := range s {
+			s[j].Pos = i * s[j].Rows
+		}
+		runs = append(runs, npu.Run{Exec: e, Args: a, Segments: s})
+	}
+	if err := d.Submit(context.Background(), runs); err != nil {
+		t.Fatal(err)
+	}
+	out := append([]byte(nil), runs[times-1].Args[len(args)-1].Bytes()...)
+	return append(out, segs[0].State[1].Bytes()...)
+}
+
+func TestThreadsDoNotChangeResults(t *testing.T) {
+	for _, kernels := range usable(t) {
+		for _, rows := range [][]int{{1}, {7}, {100}, {1, 1, 1}, {3, 40, 1}} {
+			var want []byte
+			for _, threads := range []int{1, 2, 3} {
+				got := blocks(t, open(t, &Options{Threads: threads, Kernels: kernels}), rows, 12)
+				if want == nil {
+					want = got
+				}
+				if !bytes.Equal(got, want) {
+					t.Errorf("%s, rows %v: %d threads give other bits than 1", kernels, rows, threads)
+				}
+			}
+		}
+	}
+}
+
+// Rows of several sessions in one run give what each session gives alone, up to the order of sums: one row takes other kernels than
+// several.
+func TestSegmentsAreIndependent(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		alone, together := blocks(t, d, []int{20}, 3), blocks(t, d, []int{20}, 3)
+		if !bytes.Equal(alone, together) {
+			t.Error("the same runs give different bits the second time")
+		}
+	})
+}
+
+func TestCancelInsideOneProduct(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		p := npu.NewProgram("big")
+		a, w, y := p.In("a", bf, 2048, 4096), p.In("w", bf, 8192, 4096), p.Out("y", bf, 2048, 8192)
+		p.Launch("product", op.MatMul{M: 2048, K: 4096, N: 8192, TransB: true}, a, w, y)
+		e, err := d.Load(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := []npu.Buffer{alloc(t, d, 2*2048*4096), alloc(t, d, 2*8192*4096), alloc(t, d, 2*2048*8192)}
+		run := npu.Run{Exec: e, Args: args}
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		var runs []npu.Run
+		for range 100 {
+			runs = append(runs, run)
+		}
+		began := time.Now()
+		err = d.Submit(ctx, runs)
+		if took := time.Since(began); took > time.Second { // the promise is 100 ms on an idle machine
+			t.Errorf("a cancelled Submit took %v", took)
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+		// The device works on, and the next Submit is not cancelled.
+		if got := blocks(t, d, []int{1}, 1); got == nil {
+			t.Error("nothing")
+		}
+	})
+}
+
+func TestSubmitsFromManyGoroutines(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		want := blocks(t, d, []int{5}, 4)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 5 {
+					if got := blocks(t, d, []int{5}, 4); !bytes.Equal(got, want) {
+						t.Error("another result beside other goroutines")
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestWaitingForTheDeviceObeysTheContext(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	if err := d.lock(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if err := d.Submit(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want a deadline", err)
+	}
+	d.unlock()
+	if err := d.Submit(context.Background(), nil); err != nil {
+		t.Errorf("an empty Submit: %v", err)
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		ctx := context.Background()
+		e := block(d, t)
+		b := alloc(t, d, 100)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Errorf("closing again: %v", err)
+		}
+		_, allocErr := d.Alloc(ctx, 1)
+		_, loadErr := d.Load(ctx, e.Program())
+		_, constErr := d.Const(ctx, npu.Source{})
+		_, readErr := d.ReadBandwidth(ctx)
+		_, peakErr := d.PeakFLOPS(ctx)
+		for i, err := range []error{allocErr, loadErr, constErr, readErr, peakErr, d.Submit(ctx, []npu.Run{{Exec: e}})} {
+			if !errors.Is(err, npu.ErrClosed) {
+				t.Errorf("call %d after Close: %v, want ErrClosed", i, err)
+			}
+		}
+		b.Bytes()[99] = 1 // stays until it is closed itself
+	})
+}
+
+func TestCloseWhileInUse(t *testing.T) {
+	for _, kernels := range usable(t) {
+		d, err := Open(&Options{Threads: 2, Kernels: kernels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := npu.NewProgram("add")
+		x, y := p.In("x", f32, 512, 512), p.Out("y", f32, 512, 512)
+		p.Launch("add", op.Add{Rows: 512, Width: 512}, x, x, y)
+		e, err := d.Load(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := alloc(t, d, 4*512*512), alloc(t, d, 4*512*512)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for {
+					if err := d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{a, b}}}); err != nil {
+						if !errors.Is(err, npu.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+}
+
+func TestOpenAndCloseLeaksNothing(t *testing.T) {
+	mappings := func() int {
+		b, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Skip("no /proc/self/maps on this system")
+		}
+		return bytes.Count(b, []byte("\n"))
+	}
+	kernels := usable(t)
+	times := 1000
+	if testing.Short() {
+		times = 50
+	}
+	cycle := func(n int) {
+		for i := range n {
+			d, err := Open(&Options{Threads: 4, Kernels: kernels[i%len(kernels)]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cycle(20)
+	before, goroutines := mappings(), runtime.NumGoroutine()
+	cycle(times)
+	if after := mappings(); after > before+20 {
+		t.Errorf("%d mappings before, %d after %d devices", before, after, times)
+	}
+	if after := runtime.NumGoroutine(); after > goroutines+2 {
+		t.Errorf("%d goroutines before, %d after", goroutines, after)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, tc := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Threads: -1}, "Threads"}, {Options{Threads: 1 << 20}, "Threads"}, {Options{Kernels: "amx"}, `unknown kernels "amx"`},
+	} {
+		if _, err := Open(&tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v, want an error about %s", tc.o, err, tc.want)
+		}
+	}
+	d := open(t, nil)
+	if d.Info().Threads != runtime.NumCPU() || !strings.Contains(d.Info().Name, d.Kernels()) {
+		t.Errorf("the default is %+v", d.Info())
+	}
+}
+
+// The trace names every launch once per run, inside the span of its run.
+func TestTrace(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		e := block(d, t)
+		var mu sync.Mutex
+		var spans []npu.Span
+		ctx := npu.WithTracer(context.Background(), func(s npu.Span) {
+			mu.Lock()
+			defer mu.Unlock()
+			spans = append(spans, s)
+		})
+		args := make([]npu.Buffer, len(e.Program().Args))
+		for i, a := range e.Program().Args {
+			if a.Kind == npu.In || a.Kind == npu.Out {
+				args[i] = alloc(t, d, a.Type.Bytes((op.Size{Rows: 20}).Elements(a.Shape)))
+			}
+		}
+		state := []npu.Buffer{alloc(t, d, 1<<16), alloc(t, d, 1<<16)}
+		var runs []npu.Run
+		for i := range 2 {
+			runs = append(runs, npu.Run{Name: fmt.Sprintf("layer.%d", i), Exec: e, Args: args, Segments: []npu.Segment{{Rows: 20, State: state}}})
+		}
+		if err := d.Submit(ctx, runs); err != nil {
+			t.Fatal(err)
+		}
+		launches := e.Program().Launches
+		if len(spans) != 2*(len(launches)+1) {
+			t.Fatalf("%d spans, want %d", len(spans), 2*(len(launches)+1))
+		}
+		for run := range 2 {
+			part := spans[run*(len(launches)+1):]
+			whole := part[len(launches)]
+			if whole.Name != runs[run].Name || whole.Category != "program" {
+				t.Errorf("the run's span is %+v", whole)
+			}
+			for i, l := range launches {
+				s := part[i]
+				if s.Name != runs[run].Name+"."+l.Name || s.Category != "op" || s.Duration < 0 || s.Start.Before(whole.Start) ||
+					s.Start.Add(s.Duration).After(whole.Start.Add(whole.Duration)) {
+					t.Errorf("span %d is %+v, want %s within %+v", i, s, l.Name, whole)
+				}
+			}
+		}
+	})
+}
+
+func TestMeasurements(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second")
+	}
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		read, err := d.ReadBandwidth(context.Background())
+		if err != nil || read < 1e8 || math.IsInf(read, 0) {
+			t.Errorf("reads %g bytes/s, %v", read, err)
+		}
+		peak, err := d.PeakFLOPS(context.Background())
+		if err != nil || peak < 1e8 || math.IsInf(peak, 0) {
+			t.Errorf("computes %g FLOP/s, %v", peak, err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := d.ReadBandwidth(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+	})
+}
+
+// Submit refuses what does not fit before it touches anything, and says where.
+func TestBadRuns(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	other := open(t, &Options{Threads: 1, Kernels: "go"})
+	ctx := context.Background()
+	p := npu.NewProgram("embed")
+	ids, table, y := p.In("ids", i32, op.Rows), p.Const("table", dtype.Q8_0, 8, 32), p.Out("y", f32, op.Rows, 32)
+	p.Launch("embed", op.Embed{Rows: op.Rows, Vocab: 8, Width: 32}, ids, table, y)
+	e, err := d.Load(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights, err := d.Const(ctx, npu.Source{Layout: npu.T("t"), From: tensors{"t": {Type: dtype.BF16, Shape: []int{8, 32}, Data: make([]byte, 8*32*2)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer weights.Close()
+	in, out := alloc(t, d, 8), alloc(t, d, 2*32*4)
+	closed, err := d.Alloc(ctx, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	segs := []npu.Segment{{Rows: 2}}
+	good := npu.Run{Name: "r", Exec: e, Args: []npu.Buffer{in, weights, out}, Segments: segs}
+	if err := d.Submit(ctx, []npu.Run{good}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		want string
+		args []npu.Buffer
+		id   int32
+	}{
+		{"has no buffer", []npu.Buffer{in, weights, nil}, 0},
+		{"another device", []npu.Buffer{in, weights, alloc(t, other, 256)}, 0},
+		{"used after Close", []npu.Buffer{closed, weights, out}, 0},
+		{"needs 256 bytes", []npu.Buffer{in, weights, in}, 0},
+		{"Device.Const", []npu.Buffer{in, alloc(t, d, 1024), out}, 0},
+		{"read-only", []npu.Buffer{in, weights, weights}, 0},
+		{"id 1 is 8, want 0 to 7", []npu.Buffer{in, weights, out}, 8},
+		{"id 1 is -1", []npu.Buffer{in, weights, out}, -1},
+	} {
+		dtype.Int32s(in.Bytes())[1] = tc.id
+		bad := good
+		bad.Args = tc.args
+		err := d.Submit(ctx, []npu.Run{good, bad})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("got %v, want an error with %q", err, tc.want)
+		}
+		dtype.Int32s(in.Bytes())[1] = 0
+	}
+	if err := other.Submit(ctx, []npu.Run{good}); err == nil || !strings.Contains(err.Error(), "another device") {
+		t.Errorf("an executable of another device: %v", err)
+	}
+	if _, err := d.Alloc(ctx, 0); err == nil {
+		t.Error("Alloc of nothing succeeded")
+	}
+	if err := in.Sync(npu.ToDevice, 4, 5); err == nil {
+		t.Error("Sync beyond the end succeeded")
+	}
+}
+
+// tensors is a checkpoint in a test's memory.
+type tensors map[string]npu.Tensor
+
+func (m tensors) Tensor(name string) (npu.Tensor, error) {
+	t, ok := m[name]
+	if !ok {
+		return t, fmt.Errorf("no tensor %q", name)
+	}
+	return t, nil
+}

@@ -1,0 +1,53 @@
+//go:build cgo && (amd64 || arm64)
+
+package cpu
+
+// #include "npk.h"
+import "C"
+
+import "unsafe"
+
+// field is the place of a field of a structure that Go and C share, or the value of a constant.
+type field struct {
+	name      string
+	inGo, inC uintptr
+}
+
+// layout lists what Go and C must agree on, for a test: tests cannot use cgo themselves.
+func layout() []field {
+	var g command
+	var c C.npk_cmd
+	var gs segment
+	var cs C.npk_seg
+	return []field{
+		{"size of a command", unsafe.Sizeof(g), unsafe.Sizeof(c)},
+		{"barrier", unsafe.Offsetof(g.barrier), unsafe.Offsetof(c.barrier)},
+		{"at", unsafe.Offsetof(g.at), unsafe.Offsetof(c.at)},
+		{"yt", unsafe.Offsetof(g.yt), unsafe.Offsetof(c.yt)},
+		{"flags", unsafe.Offsetof(g.flags), unsafe.Offsetof(c.flags)},
+		{"m", unsafe.Offsetof(g.m), unsafe.Offsetof(c.m)},
+		{"lda", unsafe.Offsetof(g.lda), unsafe.Offsetof(c.lda)},
+		{"ldy", unsafe.Offsetof(g.ldy), unsafe.Offsetof(c.ldy)},
+		{"p", unsafe.Offsetof(g.p), unsafe.Offsetof(c.p)},
+		{"f", unsafe.Offsetof(g.f), unsafe.Offsetof(c.f)},
+		{"a", unsafe.Offsetof(g.a), unsafe.Offsetof(c.a)},
+		{"y", unsafe.Offsetof(g.y), unsafe.Offsetof(c.y)},
+		{"scratch", unsafe.Offsetof(g.scratch), unsafe.Offsetof(c.scratch)},
+		{"segs", unsafe.Offsetof(g.segs), unsafe.Offsetof(c.segs)},
+		{"nsegs", unsafe.Offsetof(g.nsegs), unsafe.Offsetof(c.nsegs)},
+		{"start", unsafe.Offsetof(g.start), unsafe.Offsetof(c.start)},
+		{"next", unsafe.Offsetof(g.next), unsafe.Offsetof(c.next)},
+		{"size of a segment", unsafe.Sizeof(gs), unsafe.Sizeof(cs)},
+		{"pos", unsafe.Offsetof(gs.pos), unsafe.Offsetof(cs.pos)},
+		{"v", unsafe.Offsetof(gs.v), unsafe.Offsetof(cs.v)},
+		{"vhead", unsafe.Offsetof(gs.vhead), unsafe.Offsetof(cs.vhead)},
+		{"kind of a pack", uintptr(kindPack), C.NPK_PACK},
+		{"kind of an attention", uintptr(kindAttention), C.NPK_ATTENTION},
+		{"kind of a copy", uintptr(kindCopy), C.NPK_COPY},
+		{"flag of pairs", uintptr(flagPairs), C.NPK_PAIRS},
+		{"flag of tanh", uintptr(flagTanh), C.NPK_TANH},
+		{"flag of [k, n]", uintptr(flagKN), C.NPK_KN},
+		{"type BF16", uintptr(typeBF16), C.NPK_BF16},
+		{"type I32", uintptr(typeI32), C.NPK_I32},
+	}
+}
