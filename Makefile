@@ -30,12 +30,12 @@ build: ## build the command, bin/npukit
 	$(GO) build -o bin/npukit ./cmd/npukit
 
 test: ## run the tests (a few minutes); the demo model is fetched for those that use it
-	@sh scripts/fetch-smollm2.sh || echo "make test: without the demo model, the tests that use it skip"
+	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test: without the demo model, the tests that use it skip"
 	$(GO) test -timeout 15m ./...
 	@sh scripts/test-hftokenizers.sh
 
 test-long: ## run all tests under the race detector, then every fuzz test for FUZZTIME
-	@sh scripts/fetch-smollm2.sh || echo "make test-long: without the demo model, the tests that use it skip"
+	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
 	$(GO) test -race -count=1 -timeout 60m ./...
 	@sh scripts/fuzz.sh $(FUZZTIME)
 
