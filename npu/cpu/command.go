@@ -51,7 +51,6 @@ const (
 	kindSiLUMul
 	kindGELU
 	kindAdd
-	_
 	kindCopy
 )
 

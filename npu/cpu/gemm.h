@@ -58,16 +58,32 @@ TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t
 // One panel of weights [steps][NR] from rows row.. of b [n, k], steps from.. of it.
 INLINE void ISA(pack_nk)(float *dst, const void *b, int type, int64_t ldb, int64_t row, int64_t n, int64_t k, int64_t from, int64_t steps,
                          const int pairs) {
+    // BF16 is turned on its side as pairs even when floats are wanted: half the shuffles, and whole cache lines of rows that may all fall on
+    // the same cache set.
+    const int split = !pairs && type == NPK_BF16;
+    const int64_t each = split ? 2 * VL : VL;
     for (int v = 0; v < NV; v++)
-        for (int64_t s = 0; s < steps; s += VL) {
+        for (int64_t s = 0; s < steps; s += each) {
             vf r[VL];
             for (int i = 0; i < VL; i++) {
                 int64_t at = row + v * VL + i;
-                r[i] = at < n ? ISA(along)(b, type, at * ldb, from + s, k, pairs) : v_zero();
+                if (at >= n) r[i] = v_zero();
+                else if (split) r[i] = ISA(along)(b, type, at * ldb + from, s / 2, k - from, 1);
+                else r[i] = ISA(along)(b, type, at * ldb, from + s, k, pairs);
             }
             v_transpose(r);
-            int64_t m = npk_min(VL, steps - s);
-            for (int j = 0; j < m; j++) v_store(dst + (s + j) * NV * VL + v * VL, r[j]);
+            float *to = dst + s * NV * VL + v * VL;
+            int64_t m = npk_min(each, steps - s);
+            if (!split) {
+                for (int j = 0; j < m; j++) v_store(to + j * NV * VL, r[j]);
+                continue;
+            }
+            for (int j = 0; 2 * j < m; j++) {
+                vf even, odd;
+                v_split(r[j], &even, &odd);
+                v_store(to + 2 * j * NV * VL, even);
+                if (2 * j + 1 < m) v_store(to + (2 * j + 1) * NV * VL, odd);
+            }
         }
 }
 

@@ -20,11 +20,12 @@ INLINE int ISA(gemv_mode)(const npk_cmd *c) {
     return ISA(SPLIT);
 }
 
-// Rows that a kernel exists for: others are padded with zeros.
-INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : 8; }
+// Rows of activations are taken four at a time, with the weights coming from the nearest cache the second time. One and two have kernels of
+// their own, others are padded with zeros.
+INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : npk_up(m, 4); }
 
-// Floats from row to row of the prepared activations.
-INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL); }
+// Floats from row to row of the prepared activations: not a multiple of a large power of two, so that rows do not share cache sets.
+INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL) + 2 * VL; }
 
 TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) { return ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4; }
 
@@ -48,7 +49,7 @@ TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) 
             continue;
         }
         if (mode == ISA(SPLIT) && c->at == NPK_BF16) {
-            for (int64_t i = 0; i < ld; i += 2 * VL) {
+            for (int64_t i = 0; i < c->k; i += 2 * VL) {
                 uint16_t pairs[2 * VL] = {0};
                 int64_t n = npk_min(2 * VL, c->k - i);
                 memcpy(pairs, (const uint16_t *)c->a + from + i, (size_t)n * 2);
@@ -59,7 +60,7 @@ TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) 
             }
             continue;
         }
-        memset(x + ld - 2 * VL, 0, 2 * VL * 4);
+        memset(x + ld - 4 * VL, 0, 4 * VL * 4);
         if (mode == ISA(SPLIT)) {
             const float *a = (const float *)c->a + from;
             for (int64_t i = 0; i < c->k; i++) x[i / (2 * VL) * (2 * VL) + i % 2 * VL + i % (2 * VL) / 2] = a[i];
@@ -94,24 +95,29 @@ INLINE vf ISA(gemv_step)(vf acc, const float *x, vf w0, vf w1, const int mode) {
     return v_fma(v_load(x + VL), w1, v_fma(v_load(x), w0, acc));
 }
 
-// R rows of weights times M rows of activations; both are constants wherever this is inlined.
-INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const npk_cmd *c, const float *x, int64_t row) {
-    const int64_t ld = ISA(gemv_ld)(c), size = mode == ISA(FLOATS) ? 4 : 2, k = c->k;
-    const char *w = (const char *)c->b + row * c->ldb * size;
-    const int64_t stride = c->ldb * size;
-    vf acc[4][8];
-    for (int r = 0; r < R; r++)
-        for (int m = 0; m < M; m++) acc[r][m] = v_zero();
+// R rows of weights times M rows of activations from row m0 on; R, M and mode are constants wherever this is inlined.
+INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+    const int64_t ld = ISA(gemv_ld)(c), size = mode == ISA(FLOATS) ? 4 : 2, k = c->k, stride = c->ldb * size;
+    const char *w = (const char *)c->b + row * stride;
+    // Ahead of the reads: the next rows where rows are short, else further on in these. Each pass over the weights asks for its share, so that
+    // memory is busy in all of them.
+    const int64_t far = stride <= 4096 ? R * stride : 2048, passes = (c->m + M - 1) / M;
+    int64_t ahead[R];
+    for (int r = 0; r < R; r++) ahead[r] = r % passes == m0 / M ? far : 0;
+    vf acc[M][R];
+    for (int m = 0; m < M; m++)
+        for (int r = 0; r < R; r++) acc[m][r] = v_zero();
+    x += m0 * ld;
     int64_t i = 0;
     for (; i + 2 * VL <= k; i += 2 * VL) {
-        vf w0[4], w1[4];
+        const float *at = x + (mode == ISA(DOT) ? i / 2 : i);
         for (int r = 0; r < R; r++) {
-            __builtin_prefetch(w + r * stride + i * size + 1024);
-            ISA(gemv_weights)(w + r * stride + i * size, mode, &w0[r], &w1[r]);
+            const char *from = w + r * stride + i * size;
+            vf w0, w1;
+            __builtin_prefetch(from + ahead[r]);
+            ISA(gemv_weights)(from, mode, &w0, &w1);
+            for (int m = 0; m < M; m++) acc[m][r] = ISA(gemv_step)(acc[m][r], at + m * ld, w0, w1, mode);
         }
-        for (int m = 0; m < M; m++)
-            for (int r = 0; r < R; r++)
-                acc[r][m] = ISA(gemv_step)(acc[r][m], x + m * ld + (mode == ISA(DOT) ? i / 2 : i), w0[r], w1[r], mode);
     }
     if (i < k)
         for (int r = 0; r < R; r++) {
@@ -120,29 +126,22 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const npk_c
             memcpy(tail, w + r * stride + i * size, (size_t)((k - i) * size));
             ISA(gemv_weights)(tail, mode, &w0, &w1);
             for (int m = 0; m < M; m++)
-                acc[r][m] = ISA(gemv_step)(acc[r][m], x + m * ld + (mode == ISA(DOT) ? i / 2 : i), w0, w1, mode);
+                acc[m][r] = ISA(gemv_step)(acc[m][r], x + m * ld + (mode == ISA(DOT) ? i / 2 : i), w0, w1, mode);
         }
-    for (int m = 0; m < M && m < c->m; m++)
-        for (int r = 0; r < R; r++) v_putn(c->y, c->yt, m * c->ldy + row + r, v_set1(v_sum(acc[r][m])), 1);
+    for (int m = 0; m < M; m++)
+        if (m0 + m < c->m) v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, v_sums(acc[m], R), R);
 }
 
-// Rows at a time: as many as leave registers for the sums.
-#define GEMV_R(M) (VREGS == 32 ? ((M) <= 4 ? 4 : 2) : (M) == 1 ? 4 : (M) <= 4 ? 2 : 1)
+// Rows of weights at a time: as many as leave registers for the sums.
+#define GEMV_R(M) (VREGS == 32 || (M) == 1 ? 4 : 2)
 
-#define GEMV_CASE(M, MODE)                                                                                                                \
-    case M:                                                                                                                               \
-        for (; row + GEMV_R(M) <= end; row += GEMV_R(M)) ISA(gemv_tile)(GEMV_R(M), M, MODE, c, x, row);                                    \
-        for (; row < end; row++) ISA(gemv_tile)(1, M, MODE, c, x, row);                                                                   \
-        break;
+#define GEMV_ROWS(M, MODE)                                                                                                                    do {                                                                                                                                          for (; row + GEMV_R(M) <= end; row += GEMV_R(M))                                                                                              for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, c, x, row, m);                                                for (; row < end; row++)                                                                                                                      for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, c, x, row, m);                                                    } while (0)
 
 #define GEMV_MODE(NAME, MODE)                                                                                                             \
     TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end) {                                             \
-        switch (ISA(gemv_rows)(c->m)) {                                                                                                   \
-            GEMV_CASE(1, MODE)                                                                                                            \
-            GEMV_CASE(2, MODE)                                                                                                            \
-            GEMV_CASE(4, MODE)                                                                                                            \
-            GEMV_CASE(8, MODE)                                                                                                            \
-        }                                                                                                                                 \
+        if (c->m == 1) GEMV_ROWS(1, MODE);                                                                                                \
+        else if (c->m == 2) GEMV_ROWS(2, MODE);                                                                                           \
+        else GEMV_ROWS(4, MODE);                                                                                                          \
     }
 
 GEMV_MODE(gemv_floats, ISA(FLOATS))

@@ -28,7 +28,6 @@ enum {
     NPK_SILUMUL,   // y [m, n] = silu(a) * b
     NPK_GELU,      // y [m, n] = gelu(a); flags: TANH
     NPK_ADD,       // y [m, n] = a + b
-    NPK_RESERVED,
     NPK_COPY,      // extents p0..3, strides of a p4..7, of y p8..11, in elements
     NPK_READ,      // read n bytes from a: measures bandwidth
     NPK_PEAK,      // n products of one tile from the nearest cache: measures arithmetic; flags: PAIRS
@@ -38,7 +37,7 @@ enum {
 enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4 };
 
 // Most rows that NPK_GEMV takes: beyond, packing pays.
-enum { NPK_GEMV_ROWS = 8 };
+enum { NPK_GEMV_ROWS = 16 };
 
 // One session's rows in a run, with that session's state for the command at hand.
 typedef struct npk_seg {

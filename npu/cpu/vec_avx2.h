@@ -30,10 +30,17 @@ INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE __m128 v_quarter(vf x) { return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)); }
 INLINE float v_sum(vf x) {
-    __m128 a = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    __m128 a = v_quarter(x);
     a = _mm_add_ps(a, _mm_movehl_ps(a, a));
     return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
+}
+INLINE vf v_sums(const vf *x, int n) {
+    __m128 q[4];
+    for (int i = 0; i < 4; i++) q[i] = i < n ? v_quarter(x[i]) : _mm_setzero_ps();
+    _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
+    return _mm256_castps128_ps256(_mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3])));
 }
 INLINE float v_hmax(vf x) {
     __m128 a = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -45,11 +52,12 @@ INLINE vf v_bf16(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 INLINE vf v_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) {
-    __m256i u = _mm256_loadu_si256((const __m256i *)p);
+INLINE void v_split(vf pairs, vf *even, vf *odd) {
+    __m256i u = _mm256_castps_si256(pairs);
     *even = _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
     *odd = _mm256_castsi256_ps(_mm256_and_si256(u, _mm256_set1_epi32((int)0xffff0000)));
 }
+INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) { v_split(v_load((const float *)p), even, odd); }
 INLINE void v_store_bf16(uint16_t *p, vf x) {
     __m256i u = _mm256_castps_si256(x);
     __m256i r = _mm256_add_epi32(u, _mm256_add_epi32(_mm256_set1_epi32(0x7fff),

@@ -35,7 +35,21 @@ INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-INLINE float v_sum(vf x) { return _mm512_reduce_add_ps(x); }
+INLINE __m128 v_quarter(vf x) {
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+}
+INLINE float v_sum(vf x) {
+    __m128 a = v_quarter(x);
+    a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+    return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
+}
+INLINE vf v_sums(const vf *x, int n) {
+    __m128 q[4];
+    for (int i = 0; i < 4; i++) q[i] = i < n ? v_quarter(x[i]) : _mm_setzero_ps();
+    _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
+    return _mm512_castps128_ps512(_mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3])));
+}
 INLINE float v_hmax(vf x) { return _mm512_reduce_max_ps(x); }
 
 INLINE vf v_widen(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
@@ -43,11 +57,12 @@ INLINE vf v_bf16(const uint16_t *p) { return v_widen(_mm256_loadu_si256((const _
 INLINE vf v_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE vf v_bf16n(const uint16_t *p, int n) { return v_widen(_mm256_maskz_loadu_epi16(v_mask(n), p)); }
 INLINE vf v_f16n(const uint16_t *p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(n), p)); }
-INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) {
-    __m512i u = _mm512_loadu_si512(p);
+INLINE void v_split(vf pairs, vf *even, vf *odd) {
+    __m512i u = _mm512_castps_si512(pairs);
     *even = _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
     *odd = _mm512_castsi512_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)0xffff0000)));
 }
+INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) { v_split(v_load((const float *)p), even, odd); }
 INLINE __m256i v_round_bf16(vf x) {
     __m512i u = _mm512_castps_si512(x);
     __m512i r = _mm512_add_epi32(u, _mm512_add_epi32(_mm512_set1_epi32(0x7fff),

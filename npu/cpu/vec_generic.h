@@ -33,6 +33,8 @@ INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vu)a & (vu)mask) | ((vu)b & ~(vu)mask)); }
 INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 INLINE float v_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+// The sums of up to four vectors as the first elements of one, each in the order of v_sum.
+INLINE vf v_sums(const vf *x, int n) { return (vf){v_sum(x[0]), n > 1 ? v_sum(x[1]) : 0, n > 2 ? v_sum(x[2]) : 0, n > 3 ? v_sum(x[3]) : 0}; }
 INLINE float v_hmax(vf x) { return fmaxf(fmaxf(x[0], x[2]), fmaxf(x[1], x[3])); }
 
 INLINE vu v_u16(const uint16_t *p) { return (vu){p[0], p[1], p[2], p[3]}; }
@@ -47,12 +49,11 @@ INLINE vf v_f16(const uint16_t *p) {
 }
 
 // Two vectors from 2*VL consecutive bfloat16: the elements at even places, then those at odd places. Little-endian.
-INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) {
-    vu u;
-    memcpy(&u, p, sizeof u);
-    *even = (vf)(u << 16);
-    *odd = (vf)(u & 0xffff0000);
+INLINE void v_split(vf pairs, vf *even, vf *odd) {
+    *even = (vf)((vu)pairs << 16);
+    *odd = (vf)((vu)pairs & 0xffff0000);
 }
+INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) { v_split(v_load((const float *)p), even, odd); }
 
 INLINE vu v_round_bf16(vf x) {
     vu u = (vu)x, r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
