@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu/cpu"
 )
 
 func (a *app) benchCommand() *cobra.Command {
@@ -21,8 +22,8 @@ func (a *app) benchCommand() *cobra.Command {
 one after the other from an empty context. Each test runs once to warm up and then --reps times; figures are medians, with the slowest and
 the fastest. Token ids are random, tokenizing and text do not count.
 
-Beside the speed stands how fast this machine reads memory, measured in the same run: decoding reads every weight for every token, so the share of the
-bandwidth that it uses says how much there is left to gain.`,
+Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, measured in the same run. Decoding
+reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
 		Example: `  npukit bench SmolLM2-135M-Instruct-Q4_1
   npukit bench model.gguf --pp 128,512 --tg 64 --reps 10 --json`,
 		Args: arguments("MODEL"),
@@ -63,10 +64,12 @@ type benchResult struct {
 	Parameters     int64     `json:"parameters"`
 	Machine        string    `json:"machine"`
 	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"`
-	BytesPerToken  float64   `json:"bytes_per_token"` // weights and KV cache that must be read
+	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"` // of BF16 products
+	BytesPerToken  float64   `json:"bytes_per_token"`  // weights and KV cache that must be read
 	BandwidthShare float64   `json:"bandwidth_share"`
 	FLOPsPerToken  float64   `json:"flops_per_token"`
 	FLOPsPerS      float64   `json:"flops_per_s"`
+	PeakShare      float64   `json:"peak_share"`
 }
 
 func (b *bencher) run(ctx context.Context, arg string) (err error) {
@@ -88,38 +91,46 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	bandwidth, err := dev.ReadBandwidth(ctx)
+	before, err := limitsOf(ctx, dev)
 	if err != nil {
 		return err
 	}
-	c, plan := m.Checkpoint().Config(), m.Plan()
+	c, plan, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
-		Model: c.Name, Repetitions: b.reps, Device: dev.Info().Kind, Kernels: dev.Kernels(), Threads: dev.Info().Threads, DType: c.DType.String(),
-		Activations: plan.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(), ReadBandwidth: bandwidth,
+		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: dev.Kernels(), Threads: info.Threads,
+		DType: c.DType.String(), Activations: plan.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(),
 	}
 	results := []benchResult{}
-	for _, kind := range []struct {
-		name    string
-		lengths []int
-		prompt  func(n int) int // tokens of the prompt; all are generated after one pass that takes it
-		cost    func(n int) cost
-	}{
-		{"pp", b.pp, func(n int) int { return n }, func(n int) cost { return prefillCost(plan, dev.Info(), n) }},
-		{"tg", b.tg, func(int) int { return 1 }, func(n int) cost { return decodeCost(plan, dev.Info(), n) }},
-	} {
-		for _, n := range kind.lengths {
-			if n == 0 {
-				continue
-			}
-			r := base
-			r.Test = fmt.Sprintf("%s%d", kind.name, n)
-			prompt := kind.prompt(n)
-			if r.Samples, err = b.measure(ctx, m, r.Test, prompt, n-prompt+1, n); err != nil {
-				return fmt.Errorf("%s: %w", r.Test, err)
-			}
-			r.fill(kind.cost(n), float64(n))
-			results = append(results, r)
+	test := func(name string, tokens, prompt, generate int, c cost) error {
+		if tokens == 0 {
+			return nil
 		}
+		r := base
+		r.Test = fmt.Sprintf("%s%d", name, tokens)
+		r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(tokens), c.flops/float64(tokens)
+		if r.Samples, err = b.measure(ctx, m, r.Test, prompt, generate, tokens); err != nil {
+			return fmt.Errorf("%s: %w", r.Test, err)
+		}
+		results = append(results, r)
+		return nil
+	}
+	for _, n := range b.pp {
+		if err := test("pp", n, n, 1, prefillCost(plan, info, n)); err != nil {
+			return err
+		}
+	}
+	for _, n := range b.tg { // after a prompt of one token there are n passes of one row: the last gives the n-th token
+		if err := test("tg", n, 1, n, decodeCost(plan, info, n)); err != nil {
+			return err
+		}
+	}
+	after, err := limitsOf(ctx, dev)
+	if err != nil {
+		return err
+	}
+	base.ReadBandwidth, base.PeakFLOPsPerS = max(before.bytes, after.bytes), max(before.flops, after.flops) // others may have been at work once
+	for i := range results {
+		results[i].fill(base)
 	}
 	if b.json {
 		return writeJSON(b.app.out, results)
@@ -127,8 +138,16 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	return b.print(base, results)
 }
 
+// limitsOf measures what the device can do in a second: bytes that it reads, operations of BF16 products.
+func limitsOf(ctx context.Context, dev *cpu.Device) (limits cost, err error) {
+	if limits.bytes, err = dev.ReadBandwidth(ctx); err != nil {
+		return limits, err
+	}
+	limits.flops, err = dev.PeakFLOPS(ctx)
+	return limits, err
+}
+
 // measure generates after a prompt of random ids and gives the speeds of the repetitions, where a repetition counts for so many tokens.
-// With n tokens to come after a single one there are n passes of one row: the first is fed the prompt, the last gives the n-th token.
 func (b *bencher) measure(ctx context.Context, m *model.Model, test string, prompt, generate, tokens int) ([]float64, error) {
 	if tokens >= m.Context() {
 		return nil, fmt.Errorf("it needs %d positions, the context is %d", tokens+1, m.Context())
@@ -161,12 +180,14 @@ func (b *bencher) measure(ctx context.Context, m *model.Model, test string, prom
 	return samples, nil
 }
 
-func (r *benchResult) fill(c cost, tokens float64) {
+// fill works out the figures of a measured test, with the limits that base holds.
+func (r *benchResult) fill(base benchResult) {
+	r.ReadBandwidth, r.PeakFLOPsPerS = base.ReadBandwidth, base.PeakFLOPsPerS
 	r.TokensPerS = median(r.Samples)
 	r.MinTokensPerS, r.MaxTokensPerS = slices.Min(r.Samples), slices.Max(r.Samples)
-	r.BytesPerToken, r.FLOPsPerToken = c.bytes/tokens, c.flops/tokens
 	r.FLOPsPerS = r.FLOPsPerToken * r.TokensPerS
 	r.BandwidthShare = r.BytesPerToken * r.TokensPerS / r.ReadBandwidth
+	r.PeakShare = r.FLOPsPerS / r.PeakFLOPsPerS
 }
 
 func median(samples []float64) float64 {
@@ -175,15 +196,17 @@ func median(samples []float64) float64 {
 }
 
 func (b *bencher) print(base benchResult, results []benchResult) error {
-	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s, reads %s/s\n\n", base.Model, base.DType, grouped(base.Parameters),
-		base.Machine, count(base.Threads, "thread"), base.Kernels, size(base.ReadBandwidth))
+	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s, computes %s (both measured now)\n\n",
+		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels, size(base.ReadBandwidth),
+		scaled(base.PeakFLOPsPerS, "FLOP/s"))
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"TEST", "TOKENS/S", "MIN", "MAX", "COMPUTES", "READS", "OF BANDWIDTH"}}
+	rows := [][]string{{"TEST", "TOKENS/S", "MIN", "MAX", "READS", "", "COMPUTES", ""}}
 	for _, r := range results {
-		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS), scaled(r.FLOPsPerS, "FLOP/s"),
-			size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare)})
+		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS),
+			size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
+			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare)})
 	}
 	return table(b.app.out, "", rows)
 }

@@ -81,6 +81,14 @@ func findModel(arg string) (string, error) {
 	return "", &unknownModel{arg: arg, dir: dir, cached: names}
 }
 
+// modelName is what a person calls a model: the name of its folder or file. What a GGUF file calls itself is often another thing.
+func modelName(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs // "." has a name too
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".gguf")
+}
+
 // unknownModel is a MODEL that is neither a path nor in the cache.
 type unknownModel struct {
 	arg, dir string

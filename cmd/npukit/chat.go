@@ -88,7 +88,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 
 	var in lines = newPipedLines(c.app.in)
 	if c.talking {
-		c.note("%s on %s, loaded in %s. /help lists the commands.", m.Checkpoint().Config().Name, m.dev.Info().Name, seconds(m.LoadTime()))
+		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()), m.dev.Info().Name, seconds(m.LoadTime()))
 		in = newTypedLines(c.app.in.(*os.File), c.app.out.(*os.File))
 	}
 	defer in.Close()

@@ -165,6 +165,7 @@ func TestExitCodes(t *testing.T) {
 		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"top-p is 1.5"}},
 		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
 		{"text and ids", "run M hi --ids 1,2", "", 2, []string{"either"}},
+		{"an id that is none", "run M --ids 1,-2", "", 2, []string{"--ids"}},
 		{"logprobs without JSON", "run M hi --logprobs 3", "", 2, []string{"--json"}},
 		{"raw and system", "run M hi --raw --system x", "", 2, []string{"raw", "system"}},
 		{"unknown activations", "run M hi --activations f8", "", 2, []string{`"f8"`}},

@@ -24,9 +24,9 @@ type deviceFlags struct {
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.device, "device", "cpu", "`cpu`, sim or xdna (npukit devices lists what this build has)")
+	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what this build has)")
 	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
-	flags.StringVar(&f.kernels, "kernels", "", "cpu kernels `NAME`: go, generic, avx2, avx512 or avx512bf16 (default the fastest here, found by timing)")
+	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: go, generic, avx2, avx512 or avx512bf16 (default the fastest here, found by timing)")
 }
 
 // open opens the device. Its threads leave no P for goroutines unless there are more Ps than threads (see package cpu), so the command sees
@@ -64,7 +64,7 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	f.deviceFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
-	flags.StringVar(&f.activations, "activations", "", "type of what enters a matrix product, `bf16` or f32 (default bf16)")
+	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or f32, which makes the KV cache F32 too")
 	flags.IntVar(&f.context, "ctx", 0, "positions of a conversation at most, `N` (default the model's context)")
 	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
 	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
@@ -119,7 +119,7 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	if err != nil {
 		return nil, err
 	}
-	done := a.progress("loading " + path)
+	done := a.progress("loading " + modelName(path))
 	defer done()
 	return model.Open(ctx, dev, path, options)
 }

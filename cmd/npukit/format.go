@@ -67,18 +67,20 @@ func canWrite(path string) error {
 
 // table writes rows of cells in aligned columns, two spaces apart, with an indent before each row.
 func table(w io.Writer, indent string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprint(t, indent)
-		for i, cell := range row {
-			if i > 0 {
-				fmt.Fprint(t, "\t")
-			}
-			fmt.Fprint(t, cell)
-		}
-		fmt.Fprintln(t)
+		fmt.Fprintln(t, indent+strings.Join(row, "\t"))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil { // an empty last cell leaves spaces
+			return err
+		}
+	}
+	return nil
 }
 
 // size writes a number of bytes in decimal units, as files and bandwidths are given: 98.4 MB.

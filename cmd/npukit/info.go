@@ -61,7 +61,7 @@ of which op of which phase runs where. It does not load the weights; --check rea
 			}
 			out := describe(ck, plan, dev.Info())
 			if check {
-				done := a.progress("reading all weights of " + path)
+				done := a.progress("reading all weights of " + modelName(path))
 				bad, err := ck.NonFinite(ctx)
 				done()
 				if err != nil {
@@ -102,6 +102,7 @@ func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*mo
 // modelInfo is what --json prints.
 type modelInfo struct {
 	Name         string       `json:"name"`
+	OwnName      string       `json:"own_name"` // what a GGUF file calls itself
 	Path         string       `json:"path"`
 	Format       string       `json:"format"`
 	Family       string       `json:"family"`
@@ -174,7 +175,7 @@ type opRow struct {
 func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelInfo {
 	c := ck.Config()
 	out := &modelInfo{
-		Name: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
+		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
 		Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab, Context: c.Context,
 		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta, RoPEScaling: c.RoPE.Scaling,
 		FileBytes: ck.Size(), InPlace: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...),
@@ -290,8 +291,12 @@ func shapes(o op.Op) string {
 
 // print writes the description for a person.
 func (o *modelInfo) print(w io.Writer) error {
+	name := o.Name
+	if o.OwnName != name {
+		name += fmt.Sprintf(", which calls itself %q", o.OwnName)
+	}
 	rows := [][]string{
-		{"model", o.Name},
+		{"model", name},
 		{"file", fmt.Sprintf("%s (%s)", o.Path, o.Format)},
 		{"architecture", o.architecture()},
 		{"", o.features()},

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -41,7 +43,7 @@ On a terminal a line of figures follows: time to load, time to the first token (
 	flags := cmd.Flags()
 	flags.BoolVar(&r.raw, "raw", false, "continue the prompt as it is, without the chat template")
 	flags.StringVar(&r.system, "system", "", "system message before the prompt: `TEXT`")
-	flags.Int32SliceVar(&r.ids, "ids", nil, "a prompt of token ids, `1,2,3`; a model without tokenizer answers with ids")
+	flags.IntSliceVar(&r.ids, "ids", nil, "a prompt of token ids, `1,2,3`; a model without tokenizer answers with ids")
 	flags.BoolVar(&r.json, "json", false, "print one JSON object")
 	flags.IntVar(&r.logprobs, "logprobs", 0, "in --json, log probabilities of the tokens and of the `N` most likely ones at each place")
 	flags.StringVar(&r.trace, "trace", "", "write a Chrome/Perfetto trace to `FILE`")
@@ -57,7 +59,7 @@ type runner struct {
 	generate generateFlags
 	raw      bool
 	system   string
-	ids      []int32
+	ids      []int
 	json     bool
 	logprobs int
 	trace    string
@@ -92,7 +94,11 @@ func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (er
 	}
 	var p model.Prompt
 	if cmd.Flags().Changed("ids") {
-		p = model.IDs(r.ids)
+		ids := make([]int32, len(r.ids))
+		for i, id := range r.ids {
+			ids[i] = int32(id) // checked
+		}
+		p = model.IDs(ids)
 	} else if p, err = r.asPrompt(m.Model, text); err != nil {
 		return err
 	}
@@ -109,6 +115,8 @@ func (r *runner) check(cmd *cobra.Command, args []string) error {
 	switch {
 	case cmd.Flags().Changed("ids") && len(args) > 1:
 		return usagef("the prompt is either text or --ids, not both")
+	case slices.ContainsFunc(r.ids, func(id int) bool { return id < 0 || id > math.MaxInt32 }):
+		return usagef("--ids are token ids, numbers from 0 to %d", math.MaxInt32)
 	case r.logprobs < 0:
 		return usagef("--logprobs is %d, it must not be negative", r.logprobs)
 	case cmd.Flags().Changed("logprobs") && !r.json:
@@ -197,7 +205,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 		opts.Logprobs, opts.TopTokens = true, r.logprobs
 	}
 	_, noTokenizer := m.Tokenizer()
-	out := runResult{Model: m.Checkpoint().Config().Name, Device: m.dev.Info().Name, Tokens: []int32{}}
+	out := runResult{Model: modelName(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
 	var text strings.Builder
 	for tok, err := range m.Generate(ctx, p, opts) {
 		if err != nil {

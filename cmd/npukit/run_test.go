@@ -13,6 +13,7 @@ import (
 
 	"github.com/nlpodyssey/safetensors"
 
+	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 )
 
@@ -418,7 +419,7 @@ func TestBench(t *testing.T) {
 		if r.MinTokensPerS <= 0 || r.TokensPerS < r.MinTokensPerS || r.MaxTokensPerS < r.TokensPerS || len(r.Samples) != 3 || r.Repetitions != 3 {
 			t.Errorf("%+v", r)
 		}
-		if r.Threads != 1 || r.Device != "cpu" || r.DType != "F32" || r.ReadBandwidth <= 0 || r.Machine == "" || r.Model == "" {
+		if r.Threads != 1 || r.Device != "cpu" || r.DType != "F32" || r.ReadBandwidth <= 0 || r.PeakFLOPsPerS <= 0 || r.PeakShare <= 0 || r.Machine == "" || r.Model == "" {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -439,5 +440,13 @@ func TestBench(t *testing.T) {
 	}
 	if out := succeed(t, "", "bench", m, "--pp", "8", "--tg", "0", "--reps", "1"); !strings.Contains(out, "pp8") {
 		t.Error(out)
+	}
+}
+
+// A real model answers a real question.
+func TestRunDemoModel(t *testing.T) {
+	m := testenv.DemoModel(t)
+	if got := succeed(t, "", "run", m, "What is the capital of France?", "--temp", "0", "-n", "16"); got != "The capital of France is Paris.\n" {
+		t.Errorf("it says %q", got)
 	}
 }

@@ -50,7 +50,7 @@ func printable(w io.Writer, text string) string {
 }
 
 // patience is how long work goes on before a terminal is told what takes so long.
-const patience = 400 * time.Millisecond
+const patience = 700 * time.Millisecond
 
 // progress shows on a terminal that something takes long, with the seconds that it takes. The function that it returns ends that and wipes the
 // line; it may be called once.
@@ -73,7 +73,7 @@ func (a *app) progress(what string) (done func()) {
 				}
 				return
 			case <-tick.C:
-				fmt.Fprintf(a.err, "\r\x1b[K%s", styled(a.err, dim, fmt.Sprintf("%s … %.0f s", what, time.Since(started).Seconds())))
+				fmt.Fprintf(a.err, "\r\x1b[K%s", styled(a.err, dim, fmt.Sprintf("%s … %.1f s", what, time.Since(started).Seconds())))
 				shown = true
 			}
 		}

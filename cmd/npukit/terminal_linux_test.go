@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// session is the command on a terminal.
+type session struct {
+	t    *testing.T
+	keys *os.File // the side of the terminal where a person sits
+	cmd  *exec.Cmd
+
+	mu   sync.Mutex
+	text strings.Builder // all that has been shown
+	seen int             // bytes of it that the test has looked at
+}
+
+// onTerminal starts the command on a pseudo-terminal of its own.
+func onTerminal(t *testing.T, bin string, args ...string) *session {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("needs pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { keys.Close() })
+	fd := int(keys.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Skipf("needs pseudo-terminals: %v", err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Skipf("needs pseudo-terminals: %v", err)
+	}
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 200}); err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("needs pseudo-terminals: %v", err)
+	}
+	defer tty.Close()
+	s := &session{t: t, keys: keys, cmd: exec.Command(bin, args...)}
+	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = tty, tty, tty
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.cmd.Process.Kill() })
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := keys.Read(b)
+			s.mu.Lock()
+			s.text.Write(b[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// see waits until the terminal shows something that matches, after what has been seen, and returns what was shown up to its end.
+func (s *session) see(pattern string) string {
+	s.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for until := time.Now().Add(10 * patient); ; time.Sleep(5 * time.Millisecond) {
+		s.mu.Lock()
+		rest := s.text.String()[s.seen:]
+		at := re.FindStringIndex(rest)
+		if at != nil {
+			s.seen += at[1]
+		}
+		s.mu.Unlock()
+		if at != nil {
+			return rest[:at[1]]
+		}
+		if time.Now().After(until) {
+			s.t.Fatalf("no %q in %q", pattern, rest)
+		}
+	}
+}
+
+func (s *session) press(keys string) {
+	s.t.Helper()
+	if _, err := s.keys.WriteString(keys); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ended waits for the command and wants an exit code.
+func (s *session) ended(code int) {
+	s.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- s.cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(10 * patient):
+		s.t.Fatal("it goes on")
+	}
+	if got := s.cmd.ProcessState.ExitCode(); got != code {
+		s.t.Errorf("exit code %d, want %d", got, code)
+	}
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlD = "\x04"
+)
+
+// A conversation on a terminal: prompt, answer and figures; Ctrl-C stops the answer and not the program; the conversation goes on.
+func TestChatOnATerminal(t *testing.T) {
+	s := onTerminal(t, build(t), "chat", chatty(t), "--ignore-eos", "--ctx", "2000")
+	s.see(`chatty on cpu .* /help`)
+	s.see(`> `)
+	s.press("Hello\r")
+	s.see("Hello\r\n")
+	s.see(`(?s)..........`) // an answer has begun
+	s.press(ctrlC)
+	s.see(`stopped`)
+	s.see(`> `)
+	s.press("/help\r")
+	s.see(`/clear .*new conversation`)
+	s.see(`> `)
+	s.press("/nosuch\r")
+	s.see(`no command /nosuch`)
+	s.see(`> `)
+	s.press("/clear\r")
+	s.see(`a new conversation`)
+	s.see(`> `)
+	s.press("one\\\rtwo")
+	s.see(`… .*two`)
+	s.press(ctrlC) // drops the line
+	s.see(`\^C`)
+	s.see(`> `)
+	s.press(ctrlC) // leaves
+	s.ended(0)
+}
+
+// Ctrl-D leaves, and the arrow brings the last message back.
+func TestChatHistoryAndCtrlD(t *testing.T) {
+	s := onTerminal(t, build(t), "chat", chatty(t), "--ignore-eos", "-n", "4")
+	s.see(`> `)
+	s.press("Hello\r")
+	s.see(`first token .* 4 tokens in .* tokens/s`)
+	s.see(`> `)
+	s.press("\x1b[A\r")
+	s.see("Hello\r\n")
+	s.see(`prompt tokens, \d+ known`) // what the session had computed
+	s.see(`> `)
+	s.press(ctrlD)
+	s.ended(0)
+}
+
+// run shows its figures under the answer on a terminal, and control characters of a text do not reach it.
+func TestRunOnATerminal(t *testing.T) {
+	bin, m := build(t), chatty(t)
+	s := onTerminal(t, bin, "run", m, "Hello", "-n", "60", "--ignore-eos", "--temp", "5", "--seed", "2")
+	text := s.see(`load .* first token .* 60 tokens in .* tokens/s, .* each · ended by --max-tokens · seed 2`)
+	s.ended(0)
+	answer, _, _ := strings.Cut(text, "\x1b[2m")
+	for _, c := range strings.ReplaceAll(answer, "\r\n", "\n") {
+		if c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+			t.Errorf("control character %q in %q", c, answer)
+		}
+	}
+	s = onTerminal(t, bin, "run", m, "Hello", "--ignore-eos")
+	s.see(`(?s)..........`)
+	s.press(ctrlC)
+	s.ended(130)
+}
