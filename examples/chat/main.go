@@ -1,0 +1,71 @@
+// Command chat holds a conversation: a line from stdin, an answer to stdout, and so on. Ctrl-C stops an answer; Ctrl-D leaves.
+//
+//	go run ./examples/chat ~/.cache/npukit/models/SmolLM2-135M-Instruct-Q4_1.gguf
+//
+// A session keeps what it has computed: each turn passes the whole conversation, and only its new part costs time.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/npu/cpu"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("usage: chat MODEL")
+	}
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), dev.Info().Threads+1)) // the device keeps its threads busy; leave a P for the rest
+	m, err := model.Open(context.Background(), dev, os.Args[1], nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	s := m.NewSession()
+	defer s.Close()
+
+	var messages []chat.Message // a first one with Role "system" tells the model how to behave
+	in := bufio.NewScanner(os.Stdin)
+	for fmt.Print("> "); in.Scan(); fmt.Print("\n> ") {
+		answer, err := reply(s, append(messages, chat.Message{Role: "user", Content: in.Text()}))
+		if err != nil && !errors.Is(err, context.Canceled) {
+			log.Print(err) // the conversation goes on without this turn
+			continue
+		}
+		messages = append(messages, chat.Message{Role: "user", Content: in.Text()}, chat.Message{Role: "assistant", Content: answer})
+	}
+	if err := in.Err(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println()
+}
+
+// reply streams the answer to a conversation and returns it, or what there was of it when Ctrl-C came.
+func reply(s *model.Session, messages []chat.Message) (string, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var answer strings.Builder
+	for tok, err := range s.Chat(ctx, messages, &model.GenerateOptions{MaxTokens: 256}) {
+		if err != nil {
+			return answer.String(), err
+		}
+		fmt.Print(tok.Text)
+		answer.WriteString(tok.Text)
+	}
+	return answer.String(), nil
+}
