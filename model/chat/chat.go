@@ -1,16 +1,16 @@
 // Package chat turns a conversation into the text that a model was trained on, by the chat template that its checkpoint carries.
 //
 // A chat template is a program in Jinja2. [Parse] reads it once, [Template.Render] runs it over messages, and gives byte for byte what
-// transformers' apply_chat_template gives: the same variables, the same whitespace rules, the same JSON. Nothing is guessed, because a prompt
-// that is almost right makes answers that are almost right: what Jinja2 fails on fails here, what is not supported is an error that names
-// the line, and so is a template that would not end or would fill the memory.
-//
-// Not supported: the tags block, extends, include, import, autoescape, do and trans; the filters for HTML, URLs and layout (escape, urlize,
-// wordwrap, truncate, groupby, pprint and the like); unpacking arguments with *; joining what the filter safe gives; integer results beyond
-// 64 bits; printing functions and generators.
+// transformers' apply_chat_template gives: the same variables, the same whitespace rules, the same JSON. What is not supported (see the end
+// of testdata/expressions.txt) is an error that names the line, and so are templates that run away: nothing is guessed, because a prompt that
+// is almost right makes answers that are almost right.
 //
 //	t, err := chat.Parse(source) // tokenizer_config.json's chat_template, or GGUF's tokenizer.chat_template
 //	text, err := t.Render([]chat.Message{{Role: "user", Content: "Hello"}}, &chat.Options{AddGenerationPrompt: true})
+//
+// The engine is gonja. Where it differs from Jinja2 it is mended from outside, in three places: the text is normalised before gonja parses it
+// (source.go, lex.go, expression.go), {% for %} and {% set %} are our own statements (statements.go), and the expressions of the parsed
+// template become calls of functions with Python's meaning (tree.go, operations.go), which also count the work and so end what does not end.
 package chat
 
 import (
@@ -19,19 +19,24 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/npukit/npukit/model/chat/internal/jinja"
+	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
 // Template is a parsed chat template. It is immutable and safe for concurrent use.
-type Template struct{ t *jinja.Template }
+type Template struct{ t *exec.Template }
 
 // Parse reads a template. An error is a *ParseError, which names the line.
-func Parse(source string) (*Template, error) {
-	t, err := jinja.Parse(source)
+func Parse(source string) (t *Template, err error) {
+	defer func() {
+		if p := recover(); p != nil { // gonja's parser, on a text that it does not expect
+			t, err = nil, &ParseError{1, clip(fmt.Sprintf("the template cannot be read: %v", p))}
+		}
+	}()
+	compiled, err := compile(source)
 	if err != nil {
-		return nil, wrap(err)
+		return nil, err
 	}
-	return &Template{t}, nil
+	return &Template{compiled}, nil
 }
 
 // Message is one turn. The template sees role and content always, and the other keys where they are not empty, so that
@@ -94,47 +99,49 @@ func (t *Template) Render(messages []Message, opts *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.render(vars, size(messages, opts), opts.DateString, opts.Now)
+	return t.render(vars, opts.DateString, opts.Now)
 }
 
-// size is about how many bytes go into a template.
-func size(messages []Message, opts *Options) int {
-	n := 0
-	for _, m := range messages {
-		n += len(m.Content) + len(m.ContentJSON) + len(m.ReasoningContent) + 200
-		for _, c := range m.ToolCalls {
-			n += len(c.Function.Arguments) + 200
+func (t *Template) render(vars dict, date string, now func() time.Time) (text string, err error) {
+	state := &state{date: date, now: now, line: 1}
+	out := &writer{state: state}
+	defer func() {
+		if p := recover(); p != nil {
+			text, err = "", failure(p, state.line)
 		}
+	}()
+	if err := t.t.Execute(out, state.context(vars)); err != nil {
+		return "", failure(err, state.line)
 	}
-	for _, tool := range opts.Tools {
-		n += len(tool)
-	}
-	for _, x := range opts.Extra {
-		n += len(x.Value)
-	}
-	return n
+	return string(out.text), nil
 }
 
-// render bounds the work by the size of what goes in, of which a template may well make many copies.
-func (t *Template) render(vars *jinja.Dict, size int, date string, now func() time.Time) (string, error) {
-	strftimeNow := func(format string) (string, error) {
-		if date != "" {
-			return date, nil
-		}
-		if now == nil {
-			now = time.Now
-		}
-		return jinja.Strftime(now(), format)
+// failure gives what ended a rendering this package's types.
+func failure(p any, line int) error {
+	err, ok := p.(error)
+	if !ok {
+		err = fmt.Errorf("%v", p)
 	}
-	text, err := t.t.Render(vars, strftimeNow, jinja.Limits{Steps: 5_000_000 + 8*size, Bytes: 64<<20 + 64*size})
-	if err != nil {
-		return "", wrap(err)
+	var (
+		render *RenderError
+		raised *TemplateError
+	)
+	switch {
+	case errors.As(err, &render):
+		return render
+	case errors.As(err, &raised):
+		return raised
 	}
-	return text, nil
+	return &RenderError{Line: line, Msg: clip(err.Error())}
 }
 
-// ErrLimit is wrapped by the error of a template that would not end, or would fill the memory.
-var ErrLimit = jinja.ErrLimit
+func clip(msg string) string {
+	const most = 300
+	if len(msg) > most {
+		msg = msg[:most] + "..."
+	}
+	return msg
+}
 
 // ParseError is a template that cannot be read.
 type ParseError struct {
@@ -164,22 +171,4 @@ type TemplateError struct {
 
 func (e *TemplateError) Error() string {
 	return fmt.Sprintf("chat: the template refuses this conversation: %s (line %d)", e.Message, e.Line)
-}
-
-// wrap gives the errors of the language this package's types.
-func wrap(err error) error {
-	var (
-		parse  *jinja.ParseError
-		render *jinja.RenderError
-		raised *jinja.RaisedError
-	)
-	switch {
-	case errors.As(err, &parse):
-		return &ParseError{parse.Line, parse.Msg}
-	case errors.As(err, &render):
-		return &RenderError{render.Line, render.Msg, render.Err}
-	case errors.As(err, &raised):
-		return &TemplateError{raised.Line, raised.Message}
-	}
-	return fmt.Errorf("chat: %w", err)
 }

@@ -3,110 +3,108 @@ package chat
 import (
 	"errors"
 	"fmt"
-
-	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
 // variables are what transformers gives a template, in its order.
-func variables(messages []Message, opts *Options) (*jinja.Dict, error) {
-	vars := jinja.NewDict()
-	list := &jinja.List{}
+func variables(messages []Message, opts *Options) (dict, error) {
+	vars := dict{}
+	turns := list{}
 	for i, m := range messages {
 		v, err := m.value()
 		if err != nil {
 			return nil, fmt.Errorf("chat: message %d: %w", i, err)
 		}
-		list.Items = append(list.Items, v)
+		turns = append(turns, v)
 	}
-	vars.Set("messages", list)
-	vars.Set("tools", nil)
-	vars.Set("documents", nil)
+	vars.set("messages", turns)
+	vars.set("tools", none{})
+	vars.set("documents", none{})
 	if len(opts.Tools) > 0 {
-		tools := &jinja.List{}
+		tools := list{}
 		for i, tool := range opts.Tools {
-			v, err := jinja.DecodeJSON(tool)
+			v, err := decodeJSON(tool)
 			if err != nil {
 				return nil, fmt.Errorf("chat: tool %d: %w", i, err)
 			}
-			tools.Items = append(tools.Items, v)
+			tools = append(tools, v)
 		}
-		vars.Set("tools", tools)
+		vars.set("tools", tools)
 	}
-	vars.Set("add_generation_prompt", opts.AddGenerationPrompt)
+	vars.set("add_generation_prompt", opts.AddGenerationPrompt)
 	if opts.EnableThinking != nil {
-		vars.Set("enable_thinking", *opts.EnableThinking)
+		vars.set("enable_thinking", *opts.EnableThinking)
 	}
 	for _, s := range []struct{ name, value string }{{"bos_token", opts.BOS}, {"eos_token", opts.EOS}, {"date_string", opts.DateString}} {
 		if s.value != "" {
-			vars.Set(s.name, s.value)
+			vars.set(s.name, s.value)
 		}
 	}
 	for _, x := range opts.Extra {
-		v, err := jinja.DecodeJSON(x.Value)
+		v, err := decodeJSON(x.Value)
 		if err != nil {
 			return nil, fmt.Errorf("chat: variable %q: %w", x.Name, err)
 		}
-		vars.Set(x.Name, v)
+		vars.set(x.Name, v)
 	}
 	return vars, nil
 }
 
 // value is the dict that a template sees.
-func (m *Message) value() (*jinja.Dict, error) {
-	d := jinja.NewDict()
-	d.Set("role", m.Role)
-	d.Set("content", m.Content)
+func (m *Message) value() (dict, error) {
+	d := dict{}
+	d.set("role", m.Role)
+	d.set("content", m.Content)
 	if len(m.ContentJSON) > 0 {
-		content, err := jinja.DecodeJSON(m.ContentJSON)
+		content, err := decodeJSON(m.ContentJSON)
 		if err != nil {
 			return nil, fmt.Errorf("content: %w", err)
 		}
-		d.Set("content", content)
+		d.set("content", content)
 	}
 	if m.ReasoningContent != "" {
-		d.Set("reasoning_content", m.ReasoningContent)
+		d.set("reasoning_content", m.ReasoningContent)
 	}
 	if len(m.ToolCalls) > 0 {
-		calls := &jinja.List{}
+		calls := list{}
 		for i, c := range m.ToolCalls {
 			v, err := c.value()
 			if err != nil {
 				return nil, fmt.Errorf("tool call %d: %w", i, err)
 			}
-			calls.Items = append(calls.Items, v)
+			calls = append(calls, v)
 		}
-		d.Set("tool_calls", calls)
+		d.set("tool_calls", calls)
 	}
 	if m.ToolCallID != "" {
-		d.Set("tool_call_id", m.ToolCallID)
+		d.set("tool_call_id", m.ToolCallID)
 	}
 	if m.Name != "" {
-		d.Set("name", m.Name)
+		d.set("name", m.Name)
 	}
 	return d, nil
 }
 
-func (c *ToolCall) value() (*jinja.Dict, error) {
-	arguments := any(jinja.NewDict())
+func (c *ToolCall) value() (dict, error) {
+	arguments := any(dict{})
 	if len(c.Function.Arguments) > 0 {
 		var err error
-		if arguments, err = jinja.DecodeJSON(c.Function.Arguments); err != nil {
+		if arguments, err = decodeJSON(c.Function.Arguments); err != nil {
 			return nil, fmt.Errorf("arguments of %q: %w", c.Function.Name, err)
 		}
 	}
-	f := jinja.NewDict()
-	f.Set("name", c.Function.Name)
-	f.Set("arguments", arguments)
-	d := jinja.NewDict()
+	f := dict{}
+	f.set("name", c.Function.Name)
+	f.set("arguments", arguments)
+	d := dict{}
 	if c.ID != "" {
-		d.Set("id", c.ID)
+		d.set("id", c.ID)
 	}
 	typ := c.Type
 	if typ == "" {
 		typ = "function"
 	}
-	d.Set("type", typ)
-	d.Set("function", f)
+	d.set("type", typ)
+	d.set("function", f)
 	return d, nil
 }
 
@@ -119,37 +117,34 @@ func (c *ToolCall) value() (*jinja.Dict, error) {
 // names become variables. Null for enable_thinking, bos_token, eos_token and date_string means that they are not given; date_string also
 // fixes what strftime_now returns.
 func (t *Template) RenderJSON(conversation []byte) (string, error) {
-	v, err := jinja.DecodeJSON(conversation)
+	v, err := decodeJSON(conversation)
 	if err != nil {
 		return "", fmt.Errorf("chat: conversation: %w", err)
 	}
-	d, ok := v.(*jinja.Dict)
+	d, ok := v.(dict)
 	if !ok {
 		return "", errors.New(`chat: conversation: expected an object like {"messages": [{"role": "user", "content": "..."}]}`)
 	}
-	vars := jinja.NewDict()
+	vars := dict{}
 	for _, name := range []string{"messages", "tools", "documents"} {
-		vars.Set(name, nil)
+		vars.set(name, none{})
 	}
-	vars.Set("add_generation_prompt", false)
-	d.All(func(k, v any) {
-		key := k.(string) // a JSON object has no other keys
-		if err == nil {
-			err = check(key, v)
+	vars.set("add_generation_prompt", false)
+	for _, p := range d {
+		key := p.key.(string) // a JSON object has no other keys
+		if err := check(key, p.value); err != nil {
+			return "", err
 		}
-		if v != nil || !optional[key] {
-			vars.Set(key, v)
+		if p.value != (none{}) || !optional[key] {
+			vars.set(key, p.value)
 		}
-	})
-	if err != nil {
-		return "", err
 	}
-	if _, ok := d.Get("messages"); !ok {
+	if _, ok := d.get("messages"); !ok {
 		return "", errors.New(`chat: conversation: "messages" is missing`)
 	}
-	date, _ := vars.Get("date_string")
+	date, _ := vars.get("date_string")
 	dateString, _ := date.(string) // absent means now
-	return t.render(vars, len(conversation), dateString, nil)
+	return t.render(vars, dateString, nil)
 }
 
 // optional are the fields whose null means absent.
@@ -160,24 +155,24 @@ func check(key string, v any) error {
 	ok, want := true, ""
 	switch key {
 	case "messages":
-		_, ok = v.(*jinja.List)
+		_, ok = v.(list)
 		want = "an array of objects"
 		if ok {
-			for i, m := range v.(*jinja.List).Items {
-				if _, isDict := m.(*jinja.Dict); !isDict {
+			for i, m := range v.(list) {
+				if _, isDict := m.(dict); !isDict {
 					return fmt.Errorf("chat: conversation: message %d is not an object", i)
 				}
 			}
 		}
 	case "tools":
-		_, ok = v.(*jinja.List)
-		want, ok = "an array", ok || v == nil
+		_, ok = v.(list)
+		want, ok = "an array", ok || v == (none{})
 	case "add_generation_prompt", "enable_thinking":
 		_, ok = v.(bool)
-		want, ok = "true or false", ok || v == nil && optional[key]
+		want, ok = "true or false", ok || v == (none{}) && optional[key]
 	case "bos_token", "eos_token", "date_string":
 		_, ok = v.(string)
-		want, ok = "a string", ok || v == nil
+		want, ok = "a string", ok || v == (none{})
 	}
 	if !ok {
 		return fmt.Errorf("chat: conversation: %q must be %s", key, want)

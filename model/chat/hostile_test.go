@@ -128,7 +128,6 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 		"a comment that is open":    {"x\n{# abc", 2},
 		"an include":                {"\n{% include 'x' %}", 2},
 		"unpacked arguments":        {"\n\n\n{{ f(*a) }}", 4},
-		"raw in two lines":          {"\n{%\nraw %}{{ x }}{% endraw %}", 3},
 		"another end":               {"{% for a in b %}\n{% endif %}", 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package jinja
+package chat
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Strftime formats a time as C's strftime does in the C locale.
-func Strftime(t time.Time, format string) (string, error) {
+// strftime formats a time as C's strftime does in the C locale.
+func strftime(t time.Time, format string) (string, error) {
 	var b strings.Builder
 	for {
 		plain, rest, found := strings.Cut(format, "%")

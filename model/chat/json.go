@@ -1,4 +1,4 @@
-package jinja
+package chat
 
 import (
 	"bytes"
@@ -8,7 +8,7 @@ import (
 	"io"
 	"math"
 	"math/big"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,9 +20,9 @@ const maxJSONDepth = 150
 // maxDigits bounds an integer, as Python does.
 const maxDigits = 4300
 
-// DecodeJSON reads one JSON value as Python's json.loads does: the order of keys is kept, of equal keys the last one counts, 1 is an int and
+// decodeJSON reads one JSON value as Python's json.loads does: the order of keys is kept, of equal keys the last one counts, 1 is an int and
 // 1.0 a float.
-func DecodeJSON(data []byte) (any, error) {
+func decodeJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	v, err := decode(d, 0)
@@ -45,7 +45,7 @@ func decode(d *json.Decoder, depth int) (any, error) {
 	}
 	switch tok := tok.(type) {
 	case json.Number:
-		return number(string(tok))
+		return jsonNumber(string(tok))
 	case json.Delim:
 		if depth++; depth > maxJSONDepth {
 			return nil, fmt.Errorf("nested more than %d deep", maxJSONDepth)
@@ -54,25 +54,28 @@ func decode(d *json.Decoder, depth int) (any, error) {
 			return decodeList(d, depth)
 		}
 		return decodeDict(d, depth)
+	case nil:
+		return none{}, nil
 	}
-	return tok, nil // nil, bool, string
+	return tok, nil // bool, string
 }
 
 func decodeList(d *json.Decoder, depth int) (any, error) {
-	l := &List{}
+	l := list{}
 	for d.More() {
 		v, err := decode(d, depth)
 		if err != nil {
 			return nil, err
 		}
-		l.Items = append(l.Items, v)
+		l = append(l, v)
 	}
 	_, err := d.Token()
 	return l, err
 }
 
 func decodeDict(d *json.Decoder, depth int) (any, error) {
-	out := NewDict()
+	out := dict{}
+	at := map[string]int{}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
@@ -82,13 +85,19 @@ func decodeDict(d *json.Decoder, depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.Set(key.(string), v) // the decoder gives no other keys
+		name := key.(string) // the decoder gives no other keys
+		if i, ok := at[name]; ok {
+			out[i].value = v
+			continue
+		}
+		at[name] = len(out)
+		out = append(out, pair{name, v})
 	}
 	_, err := d.Token()
 	return out, err
 }
 
-func number(s string) (any, error) {
+func jsonNumber(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		v, err := strconv.ParseFloat(s, 64)
 		if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is inf, as in Python
@@ -96,7 +105,7 @@ func number(s string) (any, error) {
 		}
 		return v, nil
 	}
-	if v, err := strconv.ParseInt(s, 10, 64); err == nil {
+	if v, err := strconv.Atoi(s); err == nil {
 		return v, nil
 	}
 	if len(s) > maxDigits {
@@ -111,7 +120,7 @@ func number(s string) (any, error) {
 
 // encoder writes JSON as Python's json.dumps.
 type encoder struct {
-	r        *run
+	r        *state
 	b        strings.Builder
 	ascii    bool
 	indent   string
@@ -122,11 +131,11 @@ type encoder struct {
 }
 
 // tojson is the filter as transformers redefines it.
-func tojson(r *run, x any, a args) any {
+func tojson(r *state, x any, a args) any {
 	v := r.take(a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
 	e := &encoder{r: r, ascii: flag(v[0], false), sorted: flag(v[3], false), item: ", ", key: ": "}
 	switch in := v[1].(type) {
-	case absent, nil:
+	case absent, none:
 	case string:
 		e.indent, e.indented = in, true
 	default:
@@ -135,7 +144,7 @@ func tojson(r *run, x any, a args) any {
 	if e.indented {
 		e.item = ","
 	}
-	if v[2] != (absent{}) && v[2] != nil {
+	if v[2] != (absent{}) && v[2] != (none{}) {
 		sep := r.items(v[2])
 		if len(sep) != 2 {
 			r.fail("tojson: separators are a pair of strings")
@@ -161,23 +170,21 @@ func (e *encoder) newline(level int) {
 func (e *encoder) value(v any, level int) {
 	e.r.tick(1)
 	switch v := v.(type) {
-	case nil:
+	case none:
 		e.write("null")
 	case bool:
 		e.write(strconv.FormatBool(v))
 	case float64:
 		e.write(floatJSON(v))
-	case int64, *big.Int:
+	case int, *big.Int:
 		e.write(e.r.str(v))
 	case string:
 		e.str(v)
-	case markup:
-		e.str(string(v))
-	case *List:
-		e.list(v.Items, level)
-	case *Tuple:
-		e.list(v.Items, level)
-	case *Dict:
+	case list:
+		e.list(v, level)
+	case tuple:
+		e.list(v, level)
+	case dict:
 		e.dict(v, level)
 	default:
 		e.r.defined(v)
@@ -194,7 +201,7 @@ func floatJSON(v float64) string {
 	case math.IsInf(v, -1):
 		return "-Infinity"
 	}
-	return floatRepr(v)
+	return floatText(v)
 }
 
 func (e *encoder) list(items []any, level int) {
@@ -215,33 +222,29 @@ func (e *encoder) list(items []any, level int) {
 	e.write("]")
 }
 
-func (e *encoder) dict(d *Dict, level int) {
-	if d.Len() == 0 {
+func (e *encoder) dict(d dict, level int) {
+	if len(d) == 0 {
 		e.write("{}")
 		return
 	}
 	defer e.r.leave(e.r.enter())
-	at := make([]int, d.Len())
-	for i := range at {
-		at[i] = i
-	}
 	if e.sorted {
-		sort.SliceStable(at, func(i, j int) bool { return e.r.order(d.keys[at[i]], d.keys[at[j]], "<") < 0 })
+		e.r.charge(32 * len(d))
+		d = slices.Clone(d)
+		slices.SortStableFunc(d, func(a, b pair) int { return e.r.order(a.key, b.key, "<") })
 	}
 	e.write("{")
-	for n, i := range at {
-		if n > 0 {
+	for i, p := range d {
+		if i > 0 {
 			e.write(e.item)
 		}
 		e.newline(level + 1)
-		switch k := d.keys[i].(type) {
+		switch k := p.key.(type) {
 		case string:
 			e.str(k)
-		case *Tuple:
-			e.r.fail("keys must be str, int, float, bool or None, not tuple")
 		case float64:
 			e.str(floatJSON(k))
-		case nil:
+		case none:
 			e.str("null")
 		case bool:
 			e.str(strconv.FormatBool(k))
@@ -249,7 +252,7 @@ func (e *encoder) dict(d *Dict, level int) {
 			e.str(e.r.str(k))
 		}
 		e.write(e.key)
-		e.value(d.values[i], level+1)
+		e.value(p.value, level+1)
 	}
 	e.newline(level)
 	e.write("}")
