@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -79,6 +80,18 @@ func findModel(arg string) (string, error) {
 		return "", fmt.Errorf("there is no model %q here, and %w", arg, err)
 	}
 	return "", &unknownModel{arg: arg, dir: dir, cached: names}
+}
+
+// isGGUF reports whether a path is a GGUF file, by its content: not all have the ending.
+func isGGUF(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	_, err = io.ReadFull(f, magic)
+	return err == nil && string(magic) == "GGUF"
 }
 
 // modelName is what a person calls a model: the name of its folder or file. What a GGUF file calls itself is often another thing.

@@ -197,7 +197,10 @@ func (c *chatter) reply(text string) error {
 	ended := make(chan struct{})
 	err := interruptible(func(ctx context.Context) error {
 		defer close(ended)
+		reading := c.app.progress("reading")
+		defer reading()
 		for tok, err := range c.session.Chat(ctx, conversation(c.system, messages...), opts) {
+			reading()
 			if err != nil {
 				return err
 			}

@@ -207,7 +207,10 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	_, noTokenizer := m.Tokenizer()
 	out := runResult{Model: modelName(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
 	var text strings.Builder
+	reading := r.app.progress("reading the prompt")
+	defer reading()
 	for tok, err := range m.Generate(ctx, p, opts) {
+		reading()
 		if err != nil {
 			if text.Len() > 0 && !r.json {
 				fmt.Fprintln(r.app.out)

@@ -202,6 +202,26 @@ func TestRunTrace(t *testing.T) {
 	}
 }
 
+// A link to a file stays a link.
+func TestWriteFileThroughALink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Skip(err)
+	}
+	for _, path := range []string{file, link} {
+		if err := writeFile(path, []byte(path)); err != nil {
+			t.Error(err)
+		}
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is replaced: %v, %v", info, err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != link {
+		t.Errorf("the link's file holds %q, %v", data, err)
+	}
+}
+
 // A plan that info writes is a plan that run takes; one that is not a plan is refused with its name.
 func TestPlanOutAndIn(t *testing.T) {
 	dir := t.TempDir()

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -17,22 +16,11 @@ import (
 	"github.com/npukit/npukit/internal/ckptgen"
 )
 
-// build builds the command once for a test.
-func build(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "npukit")
-	if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
-}
-
 // patient is how long a test waits for what should take 100 ms: machines that run tests are busy.
 const patient = 3 * time.Second
 
 // Ctrl-C in every stage ends the command with 130, quickly, with nothing half written and nothing said.
 func TestInterrupt(t *testing.T) {
-	bin := build(t)
 	dir := t.TempDir()
 	chatty := chatty(t)
 	// A model that is slow enough to be interrupted in each of its stages.
@@ -62,8 +50,7 @@ func TestInterrupt(t *testing.T) {
 		{"chat, answering", []string{"chat", chatty, "--ignore-eos"}, strings.NewReader("Hello\n"), 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			cmd := exec.Command(bin, tc.args...)
-			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+			cmd := process(t, tc.args...)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			if cmd.Stdin = tc.stdin; tc.stdin == nil {
@@ -120,8 +107,7 @@ func TestInterrupt(t *testing.T) {
 
 // A reader that has had enough ends the command without a word.
 func TestBrokenPipe(t *testing.T) {
-	bin := build(t)
-	cmd := exec.Command(bin, "run", chatty(t), "Hello", "--ignore-eos")
+	cmd := process(t, "run", chatty(t), "Hello", "--ignore-eos")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
@@ -155,5 +141,28 @@ func TestGOMAXPROCS(t *testing.T) {
 	succeed(t, "", "devices", "--threads", "2")
 	if got := runtime.GOMAXPROCS(0); got != 3 {
 		t.Errorf("GOMAXPROCS is %d with 2 threads, want 3", got)
+	}
+}
+
+// What is there and no file is written into, never replaced: as root, renaming over /dev/null would be remembered.
+func TestWriteFileIntoAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that neither side waits for the other
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := writeFile(pipe, []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(pipe); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Fatalf("the pipe is replaced: %v, %v", info, err)
+	}
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(r, got); err != nil || string(got) != "text" {
+		t.Errorf("the pipe gives %q, %v", got, err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -62,7 +61,7 @@ func (a *app) render(arg string) (string, error) {
 
 // openTemplate opens a template file, or the template of a model together with the model's special tokens.
 func openTemplate(arg string) (t *chat.Template, special map[string]string, err error) {
-	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !strings.HasSuffix(arg, ".gguf") {
+	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !isGGUF(arg) {
 		source, err := os.ReadFile(arg)
 		if err != nil {
 			return nil, nil, err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -53,7 +54,7 @@ func printable(w io.Writer, text string) string {
 const patience = 700 * time.Millisecond
 
 // progress shows on a terminal that something takes long, with the seconds that it takes. The function that it returns ends that and wipes the
-// line; it may be called once.
+// line; calling it again does nothing.
 func (a *app) progress(what string) (done func()) {
 	if !isTerminal(a.err) {
 		return func() {}
@@ -78,5 +79,5 @@ func (a *app) progress(what string) (done func()) {
 			}
 		}
 	}()
-	return func() { close(stop); <-stopped }
+	return sync.OnceFunc(func() { close(stop); <-stopped })
 }

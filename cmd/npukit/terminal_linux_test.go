@@ -26,7 +26,7 @@ type session struct {
 }
 
 // onTerminal starts the command on a pseudo-terminal of its own.
-func onTerminal(t *testing.T, bin string, args ...string) *session {
+func onTerminal(t *testing.T, args ...string) *session {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -49,7 +49,7 @@ func onTerminal(t *testing.T, bin string, args ...string) *session {
 		t.Skipf("needs pseudo-terminals: %v", err)
 	}
 	defer tty.Close()
-	s := &session{t: t, keys: keys, cmd: exec.Command(bin, args...)}
+	s := &session{t: t, keys: keys, cmd: process(t, args...)}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = tty, tty, tty
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := s.cmd.Start(); err != nil {
@@ -121,7 +121,7 @@ const (
 
 // A conversation on a terminal: prompt, answer and figures; Ctrl-C stops the answer and not the program; the conversation goes on.
 func TestChatOnATerminal(t *testing.T) {
-	s := onTerminal(t, build(t), "chat", chatty(t), "--ignore-eos", "--ctx", "2000")
+	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "--ctx", "2000")
 	s.see(`chatty on cpu .* /help`)
 	s.see(`> `)
 	s.press("Hello\r")
@@ -150,7 +150,7 @@ func TestChatOnATerminal(t *testing.T) {
 
 // Ctrl-D leaves, and the arrow brings the last message back.
 func TestChatHistoryAndCtrlD(t *testing.T) {
-	s := onTerminal(t, build(t), "chat", chatty(t), "--ignore-eos", "-n", "4")
+	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "4")
 	s.see(`> `)
 	s.press("Hello\r")
 	s.see(`first token .* 4 tokens in .* tokens/s`)
@@ -165,8 +165,8 @@ func TestChatHistoryAndCtrlD(t *testing.T) {
 
 // run shows its figures under the answer on a terminal, and control characters of a text do not reach it.
 func TestRunOnATerminal(t *testing.T) {
-	bin, m := build(t), chatty(t)
-	s := onTerminal(t, bin, "run", m, "Hello", "-n", "60", "--ignore-eos", "--temp", "5", "--seed", "2")
+	m := chatty(t)
+	s := onTerminal(t, "run", m, "Hello", "-n", "60", "--ignore-eos", "--temp", "5", "--seed", "2")
 	text := s.see(`load .* first token .* 60 tokens in .* tokens/s, .* each · ended by --max-tokens · seed 2`)
 	s.ended(0)
 	answer, _, _ := strings.Cut(text, "\x1b[2m")
@@ -175,7 +175,7 @@ func TestRunOnATerminal(t *testing.T) {
 			t.Errorf("control character %q in %q", c, answer)
 		}
 	}
-	s = onTerminal(t, bin, "run", m, "Hello", "--ignore-eos")
+	s = onTerminal(t, "run", m, "Hello", "--ignore-eos")
 	s.see(`(?s)..........`)
 	s.press(ctrlC)
 	s.ended(130)

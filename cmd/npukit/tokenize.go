@@ -62,13 +62,11 @@ A tokenizer may be given as a model, as a folder that holds tokenizer.json, or a
 	return cmd
 }
 
-// openTokenizer opens the tokenizer of a model without opening its weights where it can.
+// openTokenizer opens the tokenizer of a model, without looking at weights.
 func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
-	path := arg
-	if info, err := os.Stat(arg); err != nil || info.IsDir() || strings.HasSuffix(arg, ".gguf") {
-		if path, err = findModel(arg); err != nil {
-			return nil, err
-		}
+	path, err := findModel(arg)
+	if err != nil {
+		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		for _, name := range []string{"tokenizer.json", "tokenizer.json.gz"} {
@@ -78,7 +76,7 @@ func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
 		}
 		return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
 	}
-	if !strings.HasSuffix(path, ".gguf") {
+	if !isGGUF(path) {
 		return tokenizer.Open(path)
 	}
 	ck, err := checkpoint.Open(path)
