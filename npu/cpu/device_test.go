@@ -449,3 +449,13 @@ func (m tensors) Tensor(name string) (npu.Tensor, error) {
 	}
 	return t, nil
 }
+
+// The choice by timing is the same every time, also on a machine that is busy with something else.
+func TestChoiceOfKernelsIsStable(t *testing.T) {
+	first := open(t, &Options{Threads: 1}).Kernels()
+	for range 5 {
+		if k := open(t, &Options{Threads: 1}).Kernels(); k != first {
+			t.Errorf("%s, and %s before", k, first)
+		}
+	}
+}

@@ -42,10 +42,7 @@ func openNative(kernels string, threads int) (engine, error) {
 		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads", threads)
 	}
 	if kernels == "" {
-		if err := e.choose(); err != nil {
-			e.close()
-			return nil, err
-		}
+		e.variant = fastest()
 	}
 	return e, nil
 }
@@ -57,25 +54,33 @@ func usableVariants() []string {
 	})
 }
 
-// choose times the product of BF16 with BF16, which is most of the work, for each variant: what a CPU advertises need not be fast on it. On
-// Zen 5 vdpbf16ps is twice as fast as FP32 multiply-adds, on a Sapphire Rapids Xeon half as fast.
-func (e *cEngine) choose() error {
-	best := 0.0
-	for _, name := range kernelNames {
-		v, native := variants[name]
-		if !native || C.npk_usable(v) == 0 {
-			continue
-		}
-		trial := &cEngine{pool: e.pool, threads: e.threads, variant: v}
-		rate, err := trial.peak(200*time.Microsecond, 3)
-		if err != nil {
-			return err
-		}
-		if rate > best {
-			best, e.variant = rate, v
+// fastest times the product of BF16 with BF16, which is most of the work, with each variant: what a CPU advertises need not be fast on it. On
+// Zen 5 vdpbf16ps does twice as much as FP32 multiply-adds, on a Sapphire Rapids Xeon half as much. The variants take turns, a tenth of
+// a millisecond each, so that all see the same clock.
+func fastest() C.int {
+	var rates [C.NPK_VARIANTS]float64
+	for range 6 {
+		for v := range C.int(C.NPK_VARIANTS) {
+			if C.npk_usable(v) != 0 {
+				rates[v] = max(rates[v], float64(C.npk_rate(v, C.int(pairsFlag(v)), 100_000)))
+			}
 		}
 	}
-	return nil
+	best := C.int(C.NPK_GENERIC)
+	for v, rate := range rates {
+		if rate > rates[best] {
+			best = C.int(v)
+		}
+	}
+	return best
+}
+
+// pairsFlag is how a variant multiplies BF16 with BF16.
+func pairsFlag(variant C.int) int32 {
+	if variant == C.NPK_AVX512BF16 {
+		return flagPairs
+	}
+	return 0
 }
 
 func (e *cEngine) name() string {
@@ -88,7 +93,7 @@ func (e *cEngine) name() string {
 }
 
 func (e *cEngine) gemvRows() int64 { return C.NPK_GEMV_ROWS }
-func (e *cEngine) pairs() bool     { return e.variant == C.NPK_AVX512BF16 }
+func (e *cEngine) pairs() bool     { return pairsFlag(e.variant) != 0 }
 
 func (e *cEngine) packBytes(m, k int64, flags int32) int64 {
 	return int64(C.npk_pack_bytes(e.variant, C.int64_t(m), C.int64_t(k), C.int(flags)))
@@ -136,10 +141,7 @@ func (e *cEngine) alone(c command, cancel *uint32) (time.Duration, error) {
 
 // peak is the arithmetic that all threads do in tiles from the nearest cache, in floating-point operations per second.
 func (e *cEngine) peak(length time.Duration, rounds int) (float64, error) {
-	c := command{kind: C.NPK_PEAK}
-	if e.pairs() {
-		c.flags = flagPairs
-	}
+	c := command{kind: C.NPK_PEAK, flags: pairsFlag(e.variant)}
 	flops := float64(C.npk_peak_flops(e.variant, C.int(c.flags)))
 	c.n = int64(e.threads)
 	best := 0.0

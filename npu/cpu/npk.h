@@ -91,6 +91,10 @@ int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags);
 // npk_attention_bytes is the scratch that an attention command needs.
 int64_t npk_attention_bytes(const npk_cmd *c);
 
+// npk_rate times products of NPK_PEAK on the calling thread for about so many ns of its own time, and gives floating-point operations per second;
+// 0 when memory is refused. Other work on the machine hardly changes it.
+double npk_rate(int variant, int flags, int64_t ns);
+
 // npk_peak_flops is the arithmetic of one product of NPK_PEAK.
 int64_t npk_peak_flops(int variant, int flags);
 

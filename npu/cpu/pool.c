@@ -279,6 +279,24 @@ int64_t npk_peak_flops(int variant, int flags) {
     return (int64_t)kernels(variant)->mr * kernels(variant)->nr * NPK_PEAK_STEPS * (flags & NPK_PAIRS ? 4 : 2);
 }
 
+double npk_rate(int variant, int flags, int64_t ns) {
+    const npk_kernel *k = &kernels(variant)->of[NPK_PEAK];
+    npk_cmd c = {.kind = NPK_PEAK, .flags = flags, .n = 1};
+    uint32_t cancel = 0;
+    npk_thread t = {.cancel = &cancel, .threads = 1};
+    if (posix_memalign((void **)&t.scratch, SCRATCH_ALIGN, (size_t)k->scratch(&c))) return 0;
+    struct timespec began, end;
+    int64_t took, done = 0;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+    do {
+        for (int i = 0; i < 16; i++, done++) k->run(&t, &c, 0, 0);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        took = (int64_t)(end.tv_sec - began.tv_sec) * 1000000000 + (end.tv_nsec - began.tv_nsec);
+    } while (took < ns);
+    free(t.scratch);
+    return (double)(npk_peak_flops(variant, flags) * done) / (double)took * 1e9;
+}
+
 int64_t npk_attention_bytes(const npk_cmd *c) {
     int64_t partials = 0;
     for (int64_t i = 0; i < c->nsegs; i++) {
