@@ -16,17 +16,15 @@ type added struct {
 
 // matcher finds added tokens: at each position the longest, from left to right.
 type matcher struct {
-	first map[byte][]added // by first byte, longest first
-	any   string           // the first bytes, to skip what cannot begin a token
+	first [256][]added // by first byte, longest first
+	none  bool
 }
 
 func newMatcher(tokens []added) *matcher {
-	m := &matcher{first: map[byte][]added{}}
+	m := &matcher{none: len(tokens) == 0}
 	for _, a := range tokens {
-		if _, seen := m.first[a.content[0]]; !seen {
-			m.any += a.content[:1]
-		}
-		m.first[a.content[0]] = append(m.first[a.content[0]], a)
+		b := a.content[0]
+		m.first[b] = append(m.first[b], a)
 	}
 	for _, list := range m.first {
 		slices.SortStableFunc(list, func(a, b added) int { return len(b.content) - len(a.content) })
@@ -35,24 +33,25 @@ func newMatcher(tokens []added) *matcher {
 }
 
 // cut gives the pieces of a text: an added token with its id, or what lies between with -1.
+//
+// The search goes on behind a token's own text, also where a token that has to be a word of its own was passed over, and where one takes
+// white space with it: should a token lie in that white space, both are given, as Hugging Face's library does.
 func (m *matcher) cut(text string, emit func(piece string, id int32)) {
 	start := 0 // of the text not yet given
-	for i := 0; i < len(text); {
-		if len(m.any) == 0 {
-			break
-		}
-		if strings.IndexByte(m.any, text[i]) < 0 {
-			i++
-			continue
-		}
-		a, ok := m.at(text, i)
+	for i := 0; i < len(text) && !m.none; {
+		a, ok := m.at(text[i:])
 		if !ok {
 			i++
 			continue
 		}
 		from, to := i, i+len(a.content)
+		i = to
+		// Of several that match the longest counts, even where it then turns out not to be a word of its own.
+		if a.singleWord && (wordBefore(text[:from]) || wordAfter(text[to:])) {
+			continue
+		}
 		if a.lstrip {
-			from = start + len(strings.TrimRightFunc(text[start:from], unicode.IsSpace))
+			from = max(start, len(strings.TrimRightFunc(text[:from], unicode.IsSpace)))
 		}
 		if a.rstrip {
 			to = len(text) - len(strings.TrimLeftFunc(text[to:], unicode.IsSpace))
@@ -60,24 +59,20 @@ func (m *matcher) cut(text string, emit func(piece string, id int32)) {
 		if from > start {
 			emit(text[start:from], -1)
 		}
-		emit(text[from:to], a.id)
-		start, i = to, to
+		emit(text[min(from, to):to], a.id)
+		start = to
 	}
 	if start < len(text) {
 		emit(text[start:], -1)
 	}
 }
 
-func (m *matcher) at(text string, i int) (added, bool) {
-	for _, a := range m.first[text[i]] {
-		if !strings.HasPrefix(text[i:], a.content) {
-			continue
+// at is the longest token that text begins with.
+func (m *matcher) at(text string) (added, bool) {
+	for _, a := range m.first[text[0]] {
+		if strings.HasPrefix(text, a.content) {
+			return a, true
 		}
-		// Of several that match the longest counts, even where it then turns out not to be a word of its own.
-		if a.singleWord && (wordBefore(text[:i]) || wordAfter(text[i+len(a.content):])) {
-			return added{}, false
-		}
-		return a, true
 	}
 	return added{}, false
 }
@@ -90,9 +85,4 @@ func wordBefore(s string) bool {
 func wordAfter(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return s != "" && isWord(r)
-}
-
-// isWord is \w of Unicode regular expressions.
-func isWord(r rune) bool {
-	return r == '_' || unicode.IsLetter(r) || unicode.IsMark(r) || unicode.Is(unicode.Nd, r) || unicode.Is(unicode.Pc, r)
 }

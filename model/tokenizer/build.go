@@ -7,9 +7,10 @@ import (
 
 // parts is what a tokenizer is made of, wherever it was read.
 type parts struct {
-	vocab        map[string]int32 // in the byte-level alphabet
-	merges       [][2]string
+	vocab        []entry
+	merges       [][2]string // in the byte-level alphabet, as the vocabulary
 	ignoreMerges bool
+	unknown      bool // there is a token for what the vocabulary does not have
 	added        []addedToken
 	nfc          bool
 	splits       []splitter // each cuts the words of the one before
@@ -17,96 +18,106 @@ type parts struct {
 	suffix       []int32
 }
 
-// maxID bounds ids, so that a hostile one does not make a huge table.
-const maxID = 1 << 24
+// entry is a token of the vocabulary, in the byte-level alphabet.
+type entry struct {
+	token string
+	id    int32
+}
+
+// maxGap bounds how many ids may be without a token, so that a hostile id does not make a huge table.
+const maxGap = 1 << 16
 
 func (p *parts) build() (*Tokenizer, error) {
-	t := &Tokenizer{nfc: p.nfc, prefix: p.prefix, suffix: p.suffix}
-	largest := int32(-1)
-	check := func(token string, id int32) error {
-		if id < 0 || id > maxID {
-			return fmt.Errorf("tokenizer: token %q has id %d, want 0 to %d", token, id, maxID)
-		}
-		largest = max(largest, id)
-		return nil
+	t := &Tokenizer{nfc: p.nfc, split: chain(p.splits), prefix: p.prefix, suffix: p.suffix, added: map[string]int32{}, cache: newWordCache()}
+	size, err := p.size()
+	if err != nil {
+		return nil, err
 	}
-	for token, id := range p.vocab {
-		if err := check(token, id); err != nil {
-			return nil, err
+	t.tokens = make([]string, size)
+	t.known = make([]bool, size)
+	t.special = make([]bool, size)
+	t.words = make(map[string]int32, len(p.vocab))
+	for _, e := range p.vocab {
+		if t.known[e.id] {
+			return nil, fmt.Errorf("tokens %q and %q have the same id %d", e.token, t.tokens[e.id], e.id)
 		}
+		text, ok := decodeBytes(e.token)
+		ids := t.words
+		if !ok {
+			ids = t.added
+		}
+		if first, twice := ids[text]; twice {
+			return nil, fmt.Errorf("token %q has two ids, %d and %d", e.token, first, e.id)
+		}
+		ids[text] = e.id
+		t.tokens[e.id], t.known[e.id] = text, true
 	}
-	for _, a := range p.added {
-		if err := check(a.Content, a.ID); err != nil {
-			return nil, err
-		}
-		if a.Content == "" {
-			return nil, fmt.Errorf("tokenizer: added token %d is empty", a.ID)
-		}
+	if t.bpe, err = newBPE(t.words, p.merges, p.ignoreMerges); err != nil {
+		return nil, err
 	}
-	for _, id := range slices.Concat(p.prefix, p.suffix) {
-		if id < 0 || id > largest {
-			return nil, fmt.Errorf("tokenizer: id %d is put around the text, and is no token", id)
-		}
-	}
-	t.tokens = make([]string, largest+1)
-	t.known = make([]bool, largest+1)
-	t.special = make([]bool, largest+1)
-	t.ids = p.vocab
-	for token, id := range p.vocab {
-		if t.known[id] {
-			return nil, fmt.Errorf("tokenizer: tokens %q and %q have the same id %d", token, t.tokens[id], id)
-		}
-		t.tokens[id], t.known[id] = string(decodeBytes(token)), true
-	}
-	var err error
-	if t.bpe, err = newBPE(p.vocab, p.merges, p.ignoreMerges); err != nil {
-		return nil, fmt.Errorf("tokenizer: %w", err)
+	if p.unknown && slices.Contains(t.bpe.bytes[:], none) {
+		return nil, &UnsupportedError{"an unk_token with a vocabulary that lacks some bytes"}
 	}
 	if err := t.add(p.added); err != nil {
 		return nil, err
 	}
-	t.split = chain(p.splits)
+	for _, id := range slices.Concat(p.prefix, p.suffix) {
+		if _, ok := t.Token(id); !ok {
+			return nil, fmt.Errorf("id %d, which is put around the text, has no token", id)
+		}
+	}
 	return t, nil
+}
+
+// size is the number of ids, from 0 to the largest.
+func (p *parts) size() (int, error) {
+	limit := len(p.vocab) + len(p.added) + maxGap
+	size := 0
+	check := func(token string, id int32) error {
+		if id < 0 || int(id) >= limit {
+			return fmt.Errorf("token %q has the id %d, which is out of range: there are only %d tokens", token, id, len(p.vocab)+len(p.added))
+		}
+		size = max(size, int(id)+1)
+		return nil
+	}
+	for _, e := range p.vocab {
+		if err := check(e.token, e.id); err != nil {
+			return 0, err
+		}
+	}
+	for _, a := range p.added {
+		if err := check(a.Content, a.ID); err != nil {
+			return 0, err
+		}
+		if a.Content == "" {
+			return 0, fmt.Errorf("the added token %d is empty", a.ID)
+		}
+	}
+	return size, nil
 }
 
 // add enters the added tokens. One may repeat a token of the vocabulary, under the same id.
 func (t *Tokenizer) add(list []addedToken) error {
 	var before, after []added
 	for _, a := range list {
-		if id, ok := t.ids[a.Content]; ok && id != a.ID {
-			return fmt.Errorf("tokenizer: token %q has the ids %d and %d", a.Content, id, a.ID)
+		text, _ := decodeBytes(a.Content)
+		if id, ok := t.ID(a.Content); ok && id != a.ID {
+			return fmt.Errorf("token %q has two ids, %d and %d", a.Content, id, a.ID)
+		} else if !ok && t.known[a.ID] {
+			return fmt.Errorf("the added token %q has the id %d of token %q", a.Content, a.ID, t.tokens[a.ID])
 		}
-		if _, ok := t.ids[a.Content]; !ok && t.known[a.ID] {
-			return fmt.Errorf("tokenizer: added token %q has the id %d of token %q", a.Content, a.ID, t.tokens[a.ID])
-		}
-		t.ids[a.Content] = a.ID
-		t.tokens[a.ID], t.known[a.ID] = string(decodeBytes(a.Content)), true
-		t.special[a.ID] = a.Special
+		t.added[a.Content] = a.ID
+		t.tokens[a.ID], t.known[a.ID], t.special[a.ID] = text, true, t.special[a.ID] || a.Special
 		entry := added{a.Content, a.ID, a.LStrip, a.RStrip, a.SingleWord}
-		if a.Normalized && t.nfc {
-			after = append(after, entry)
-		} else {
+		if !a.Normalized {
 			before = append(before, entry)
+			continue
 		}
+		if t.nfc {
+			entry.content = nfc(entry.content)
+		}
+		after = append(after, entry)
 	}
 	t.before, t.after = newMatcher(before), newMatcher(after)
 	return nil
-}
-
-// chain makes one splitter of several, each cutting the words of the one before.
-func chain(splits []splitter) splitter {
-	switch len(splits) {
-	case 0:
-		return func(text string, emit func(string)) {
-			if text != "" {
-				emit(text)
-			}
-		}
-	case 1:
-		return splits[0]
-	}
-	first, rest := splits[0], chain(splits[1:])
-	return func(text string, emit func(string)) {
-		first(text, func(word string) { rest(word, emit) })
-	}
 }

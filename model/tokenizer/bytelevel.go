@@ -2,38 +2,51 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Byte-level vocabularies write each byte as a printable character: the printable ones of Latin-1 as themselves, the other 68 as the characters
-// from U+0100 on, in order. A space is written U+0120. Source: GPT-2's encoder.
+// Byte-level vocabularies write each byte as a printable character: the printable ones of Latin-1 as themselves, the other 68 as the
+// characters from U+0100 on, in order. A space is written U+0120. Source: GPT-2's encoder.
 
-// byteRunes gives each byte its character, runeBytes is the inverse.
-var byteRunes, runeBytes = alphabet()
+// runeBytes gives each character its byte, or -1 if it is no byte's.
+var runeBytes = alphabet()
 
-func alphabet() (to [256]rune, from map[rune]byte) {
-	from = make(map[rune]byte, 256)
+func alphabet() (from [256 + 68]int16) {
+	for i := range from {
+		from[i] = -1
+	}
 	next := rune(256)
 	for b := range rune(256) {
 		printable := b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae
 		if printable {
-			to[b] = b
+			from[b] = int16(b)
 		} else {
-			to[b] = next
+			from[next] = int16(b)
 			next++
 		}
-		from[to[b]] = byte(b)
 	}
-	return to, from
+	return from
 }
 
-// decodeBytes turns a vocabulary's text of a token into the bytes that it stands for. Characters outside the alphabet, which only added tokens have, stand for
-// themselves.
-func decodeBytes(token string) []byte {
-	out := make([]byte, 0, len(token))
-	for _, r := range token {
-		if b, ok := runeBytes[r]; ok {
-			out = append(out, b)
-		} else {
-			out = utf8.AppendRune(out, r)
-		}
+// decodeBytes gives the bytes that a token of the vocabulary stands for. If one of its characters is outside the alphabet, as only those of
+// added tokens are, it stands for itself as a whole, and ok is false.
+func decodeBytes(token string) (text string, ok bool) {
+	var room [64]byte
+	bytes, ok := appendBytes(room[:0], token)
+	if !ok {
+		return token, false
 	}
-	return out
+	return string(bytes), true
+}
+
+func appendBytes(to []byte, token string) ([]byte, bool) {
+	for i := 0; i < len(token); {
+		r, n := rune(token[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(token[i:])
+		}
+		if int(r) >= len(runeBytes) || runeBytes[r] < 0 {
+			return to, false
+		}
+		to = append(to, byte(runeBytes[r]))
+		i += n
+	}
+	return to, true
 }

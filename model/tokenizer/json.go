@@ -9,16 +9,19 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 )
 
-// file is tokenizer.json.
+// file is tokenizer.json without the model.
 type file struct {
-	AddedTokens   []addedToken `json:"added_tokens"`
-	Normalizer    *step        `json:"normalizer"`
-	PreTokenizer  *step        `json:"pre_tokenizer"`
-	PostProcessor *step        `json:"post_processor"`
-	Decoder       *step        `json:"decoder"`
-	Model         *bpeModel    `json:"model"`
+	Version       string          `json:"version"`
+	Truncation    json.RawMessage `json:"truncation"`
+	Padding       json.RawMessage `json:"padding"`
+	AddedTokens   []addedToken    `json:"added_tokens"`
+	Normalizer    *step           `json:"normalizer"`
+	PreTokenizer  *step           `json:"pre_tokenizer"`
+	PostProcessor *step           `json:"post_processor"`
+	Decoder       *step           `json:"decoder"`
 }
 
 type addedToken struct {
@@ -31,49 +34,16 @@ type addedToken struct {
 	Special    bool   `json:"special"`
 }
 
-// step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are supported.
-type step struct {
-	Type           string          `json:"type"`
-	Normalizers    []step          `json:"normalizers"`
-	Pretokenizers  []step          `json:"pretokenizers"`
-	Processors     []step          `json:"processors"`
-	Pattern        *pattern        `json:"pattern"`
-	Behavior       string          `json:"behavior"`
-	Invert         bool            `json:"invert"`
-	AddPrefixSpace *bool           `json:"add_prefix_space"`
-	UseRegex       *bool           `json:"use_regex"`
-	Individual     bool            `json:"individual_digits"`
-	Single         []templatePiece `json:"single"`
-	SpecialTokens  map[string]struct {
-		IDs []int32 `json:"ids"`
-	} `json:"special_tokens"`
-}
-
-type pattern struct {
-	Regex  string
-	String *string
-}
-
-type templatePiece struct {
-	SpecialToken *struct {
-		ID string `json:"id"`
-	}
-	Sequence *struct {
-		ID string `json:"id"`
-	}
-}
-
-// bpeModel has the fields of a BPE model. Of other kinds of models, whose vocabulary is no object, only the type matters.
+// bpeModel is the model without vocabulary and merges.
 type bpeModel struct {
-	Type                    string    `json:"type"`
-	Dropout                 *float64  `json:"dropout"`
-	UnkToken                *string   `json:"unk_token"`
-	ContinuingSubwordPrefix string    `json:"continuing_subword_prefix"`
-	EndOfWordSuffix         string    `json:"end_of_word_suffix"`
-	ByteFallback            bool      `json:"byte_fallback"`
-	IgnoreMerges            bool      `json:"ignore_merges"`
-	Vocab                   vocabMap  `json:"vocab"`
-	Merges                  mergeList `json:"merges"`
+	Type                    string   `json:"type"`
+	Dropout                 *float64 `json:"dropout"`
+	UnkToken                *string  `json:"unk_token"`
+	ContinuingSubwordPrefix string   `json:"continuing_subword_prefix"`
+	EndOfWordSuffix         string   `json:"end_of_word_suffix"`
+	FuseUnk                 bool     `json:"fuse_unk"`
+	ByteFallback            bool     `json:"byte_fallback"`
+	IgnoreMerges            bool     `json:"ignore_merges"`
 }
 
 // maxFile bounds a tokenizer.json; the largest published ones have 35 MB.
@@ -86,175 +56,225 @@ func Open(path string) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
 	defer f.Close()
-	t, err := Parse(f)
+	data, err := read(f)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: %s: %w", path, trim(err))
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+	}
+	t, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
 	return t, nil
 }
 
-// trim takes our own prefix off, where a file's name comes before the text.
-func trim(err error) error {
-	var u *UnsupportedError
-	if s, ok := strings.CutPrefix(err.Error(), "tokenizer: "); ok && !errors.As(err, &u) {
-		return errors.New(s)
-	}
-	return err
-}
-
-// Parse reads a tokenizer.json, gzipped or not.
+// Parse reads the content of a tokenizer.json, gzipped or not.
 func Parse(r io.Reader) (*Tokenizer, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err == nil && bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
-		var z *gzip.Reader
-		if z, err = gzip.NewReader(bytes.NewReader(data)); err == nil {
-			data, err = io.ReadAll(io.LimitReader(z, maxFile+1))
-		}
-	}
+	data, err := read(r)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("tokenizer: more than %d MB: this is no tokenizer.json", maxFile>>20)
+	t, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
-	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("tokenizer: not a tokenizer.json: %w", err)
-	}
-	return f.tokenizer()
+	return t, nil
 }
 
-func (f *file) tokenizer() (*Tokenizer, error) {
-	m := f.Model
-	if m == nil {
-		return nil, errors.New("tokenizer: there is no model: this is no tokenizer.json")
+// read reads all, unzipped.
+func read(r io.Reader) ([]byte, error) {
+	data, err := readAll(r)
+	if err != nil || !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return data, err
 	}
-	if m.Type != "BPE" {
-		return nil, &UnsupportedError{fmt.Sprintf("model %q", m.Type)}
-	}
-	switch {
-	case m.Dropout != nil && *m.Dropout != 0:
-		return nil, &UnsupportedError{"BPE dropout"}
-	case m.ContinuingSubwordPrefix != "" || m.EndOfWordSuffix != "":
-		return nil, &UnsupportedError{"a subword prefix or word suffix"}
-	case m.UnkToken != nil:
-		return nil, &UnsupportedError{"a token for the unknown"}
-	case m.ByteFallback:
-		return nil, &UnsupportedError{"byte fallback (SentencePiece's BPE)"}
-	}
-	p := &parts{vocab: m.Vocab, merges: m.Merges, ignoreMerges: m.IgnoreMerges, added: f.AddedTokens}
-	if err := p.normalizer(f.Normalizer); err != nil {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
 		return nil, err
 	}
-	if err := p.preTokenizer(f.PreTokenizer); err != nil {
+	return readAll(z)
+}
+
+func readAll(r io.Reader) ([]byte, error) {
+	var b bytes.Buffer
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Size() <= maxFile {
+			b.Grow(int(info.Size()) + bytes.MinRead)
+		}
+	}
+	if _, err := b.ReadFrom(io.LimitReader(r, maxFile+1)); err != nil {
 		return nil, err
 	}
-	if err := p.postProcessor(f.PostProcessor); err != nil {
+	if b.Len() > maxFile {
+		return nil, fmt.Errorf("more than %d MB: this is no tokenizer.json", maxFile>>20)
+	}
+	return b.Bytes(), nil
+}
+
+// parse makes a tokenizer of a tokenizer.json. Its errors do not name the package.
+func parse(data []byte) (*Tokenizer, error) {
+	if !utf8.Valid(data) {
+		return nil, errors.New("this is no tokenizer.json: it is not UTF-8")
+	}
+	var (
+		s        = &scanner{text: string(data)}
+		p        = &parts{}
+		rest     = map[string]json.RawMessage{}
+		model    map[string]json.RawMessage
+		seenOnce = once{}
+	)
+	err := s.object(func(key string) error {
+		if err := seenOnce.check(key); err != nil {
+			return err
+		}
+		if key == "model" && s.peek() == '{' {
+			var err error
+			model, err = p.scanModel(s)
+			return err
+		}
+		value, err := s.raw()
+		rest[key] = json.RawMessage(value)
+		return err
+	})
+	if err == nil && s.peek() != 0 {
+		err = s.wrong("the end")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("this is no tokenizer.json: %w", err)
+	}
+	if model == nil {
+		return nil, errors.New("this is no tokenizer.json: it has no model")
+	}
+	if err := p.model(model); err != nil {
 		return nil, err
 	}
-	if f.Decoder == nil || f.Decoder.Type != "ByteLevel" {
-		return nil, &UnsupportedError{"a decoder other than ByteLevel"}
+	var f file
+	if err := strict(rest, &f); err != nil {
+		return nil, err
+	}
+	if err := p.steps(&f); err != nil {
+		return nil, err
 	}
 	return p.build()
 }
 
-// normalizer reads NFC, alone or in a sequence.
-func (p *parts) normalizer(s *step) error {
-	if s == nil {
-		return nil
+// once refuses a key that came before: readers differ in which of the two they take.
+type once map[string]bool
+
+func (o once) check(key string) error {
+	if o[key] {
+		return fmt.Errorf("%q is there twice", key)
 	}
-	switch s.Type {
-	case "NFC":
-		p.nfc = true
-		return nil
-	case "Sequence":
-		for i := range s.Normalizers {
-			if err := p.normalizer(&s.Normalizers[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return &UnsupportedError{fmt.Sprintf("normalizer %q", s.Type)}
+	o[key] = true
+	return nil
 }
 
-// preTokenizer reads Split by a regular expression, Digits, and ByteLevel at the end.
-func (p *parts) preTokenizer(s *step) error {
-	if s == nil {
-		return &UnsupportedError{"no pre-tokenizer"}
+// strict decodes members into a struct. A member that the struct does not have is unsupported, as who wrote it meant something by it.
+func strict(members map[string]json.RawMessage, into any) error {
+	data, err := json.Marshal(members)
+	if err != nil {
+		return err
 	}
-	list := s.Pretokenizers
-	if s.Type != "Sequence" {
-		list = []step{*s}
-	}
-	if len(list) == 0 || list[len(list)-1].Type != "ByteLevel" {
-		return &UnsupportedError{"a pre-tokenizer that does not end with ByteLevel"}
-	}
-	for _, s := range list {
-		switch s.Type {
-		case "Split":
-			if s.Pattern == nil || s.Pattern.Regex == "" || s.Behavior != "Isolated" || s.Invert {
-				return &UnsupportedError{"a Split other than by an isolated regular expression"}
-			}
-			split, err := splitterFor(s.Pattern.Regex)
-			if err != nil {
-				return fmt.Errorf("tokenizer: the pattern of Split: %w", err)
-			}
-			p.splits = append(p.splits, split)
-		case "Digits":
-			if !s.Individual {
-				return &UnsupportedError{"Digits that keeps runs of digits together"}
-			}
-			p.splits = append(p.splits, splitDigits)
-		case "ByteLevel":
-			if s.AddPrefixSpace == nil || *s.AddPrefixSpace {
-				return &UnsupportedError{"ByteLevel with add_prefix_space"}
-			}
-			if s.UseRegex == nil || *s.UseRegex {
-				p.splits = append(p.splits, splitGPT2)
-			}
-		default:
-			return &UnsupportedError{fmt.Sprintf("pre-tokenizer %q", s.Type)}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			return &UnsupportedError{"the field " + field}
 		}
+		return fmt.Errorf("this is no tokenizer.json: %w", err)
 	}
 	return nil
 }
 
-// postProcessor reads what is put around the text. ByteLevel only moves offsets, which we do not have.
-func (p *parts) postProcessor(s *step) error {
-	if s == nil || s.Type == "ByteLevel" {
-		return nil
-	}
-	switch s.Type {
-	case "Sequence":
-		for i := range s.Processors {
-			if err := p.postProcessor(&s.Processors[i]); err != nil {
+// scanModel reads vocabulary and merges, and gives the other members.
+func (p *parts) scanModel(s *scanner) (map[string]json.RawMessage, error) {
+	rest, seen := map[string]json.RawMessage{}, once{}
+	return rest, s.object(func(key string) error {
+		if err := seen.check(key); err != nil {
+			return err
+		}
+		switch first := s.peek(); {
+		case key == "vocab" && first == '{':
+			return s.object(func(token string) error {
+				id, err := s.id()
+				p.vocab = append(p.vocab, entry{token, id})
 				return err
-			}
+			})
+		case key == "merges" && first == '[':
+			return s.array(func() error {
+				m, err := scanMerge(s)
+				p.merges = append(p.merges, m)
+				return err
+			})
 		}
-		return nil
-	case "TemplateProcessing":
-		seen := false
-		for _, piece := range s.Single {
-			switch {
-			case piece.Sequence != nil:
-				seen = true
-			case piece.SpecialToken != nil:
-				ids := s.SpecialTokens[piece.SpecialToken.ID].IDs
-				if len(ids) == 0 {
-					return fmt.Errorf("tokenizer: the template names %q, which special_tokens does not have", piece.SpecialToken.ID)
-				}
-				if seen {
-					p.suffix = append(p.suffix, ids...)
-				} else {
-					p.prefix = append(p.prefix, ids...)
-				}
-			}
+		value, err := s.raw()
+		rest[key] = json.RawMessage(value)
+		return err
+	})
+}
+
+// scanMerge reads a merge, "a b" or ["a", "b"].
+func scanMerge(s *scanner) (m [2]string, err error) {
+	at := s.at
+	if s.peek() == '"' {
+		both, err := s.string()
+		if err != nil {
+			return m, err
 		}
-		if !seen {
-			return errors.New("tokenizer: the template has no place for the text")
+		left, right, err := cutMerge(both)
+		if err != nil {
+			return m, fmt.Errorf("byte %d: %w", at, err)
 		}
-		return nil
+		return [2]string{left, right}, nil
 	}
-	return &UnsupportedError{fmt.Sprintf("post-processor %q", s.Type)}
+	n := 0
+	err = s.array(func() error {
+		part, err := s.string()
+		if n < 2 {
+			m[n] = part
+		}
+		n++
+		return err
+	})
+	if err == nil && n != 2 {
+		err = fmt.Errorf("byte %d: a merge of %d tokens, want 2", at, n)
+	}
+	return m, err
+}
+
+// cutMerge parts "a b". A space cannot be in either, since the byte-level alphabet writes it otherwise.
+func cutMerge(s string) (left, right string, err error) {
+	left, right, ok := strings.Cut(s, " ")
+	if !ok || left == "" || right == "" || strings.Contains(right, " ") {
+		return "", "", fmt.Errorf("merge %q is not two tokens with a space between", s)
+	}
+	return left, right, nil
+}
+
+// model checks what is said of the model besides vocabulary and merges.
+func (p *parts) model(members map[string]json.RawMessage) error {
+	var kind string
+	if raw, ok := members["type"]; ok {
+		if err := json.Unmarshal(raw, &kind); err != nil {
+			return fmt.Errorf("model type: %w", err)
+		}
+	}
+	if kind != "BPE" {
+		return &UnsupportedError{fmt.Sprintf("model %q", kind)}
+	}
+	var m bpeModel
+	if err := strict(members, &m); err != nil {
+		return err
+	}
+	switch {
+	case m.Dropout != nil && *m.Dropout != 0:
+		return &UnsupportedError{"BPE dropout"}
+	case m.ContinuingSubwordPrefix != "":
+		return &UnsupportedError{"BPE with a continuing_subword_prefix"}
+	case m.EndOfWordSuffix != "":
+		return &UnsupportedError{"BPE with an end_of_word_suffix"}
+	case m.ByteFallback:
+		return &UnsupportedError{"BPE with byte_fallback (SentencePiece)"}
+	}
+	p.ignoreMerges = m.IgnoreMerges
+	p.unknown = m.UnkToken != nil && *m.UnkToken != ""
+	return nil
 }

@@ -1,14 +1,18 @@
 package tokenizer
 
 import (
+	"fmt"
+	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2"
 )
 
-// A splitter cuts text into the words that merges stay within. It calls emit for each, in order; together they are the text.
-type splitter func(text string, emit func(word string))
+// A splitter cuts text into the words that merges stay within. It calls emit for each, in order; together they are the text. Only a
+// pattern that takes too long gives an error.
+type splitter func(text string, emit func(word string)) error
 
 // Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own, some twenty times as fast as a general
 // engine with lookahead; tests hold these to the engine.
@@ -24,23 +28,29 @@ func splitterFor(pattern string) (splitter, error) {
 	case patternGPT2:
 		return splitGPT2, nil
 	case patternLlama3:
-		return func(text string, emit func(string)) { splitLlama(text, 3, emit) }, nil
+		return func(text string, emit func(string)) error { return splitLlama(text, 3, emit) }, nil
 	case patternQwen2:
-		return func(text string, emit func(string)) { splitLlama(text, 1, emit) }, nil
+		return func(text string, emit func(string)) error { return splitLlama(text, 1, emit) }, nil
 	}
 	return regexSplitter(pattern)
 }
 
-// regexSplitter isolates the matches of a pattern; what lies between them are words too.
+// patternTimeout ends the search for one match of an unknown pattern, of which some take time exponential in the length of the text.
+const patternTimeout = 10 * time.Second
+
+// regexSplitter isolates the matches of a pattern; what lies between them are words too. Its classes (\p{L}) are those of Go's Unicode
+// tables, see unicode.go.
 func regexSplitter(pattern string) (splitter, error) {
 	re, err := regexp2.Compile(pattern, regexp2.Unicode)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the pattern of a Split: %w", err)
 	}
-	return func(text string, emit func(string)) {
+	re.MatchTimeout = patternTimeout
+	return func(text string, emit func(string)) error {
 		runes := []rune(text)
 		end := 0
-		for m, _ := re.FindRunesMatch(runes); m != nil; m, _ = re.FindNextMatch(m) {
+		m, err := re.FindRunesMatch(runes)
+		for ; m != nil && err == nil; m, err = re.FindNextMatch(m) {
 			if m.Length == 0 {
 				continue
 			}
@@ -50,9 +60,13 @@ func regexSplitter(pattern string) (splitter, error) {
 			emit(string(runes[m.Index : m.Index+m.Length]))
 			end = m.Index + m.Length
 		}
+		if err != nil {
+			return fmt.Errorf("tokenizer: the pattern %q: %w", pattern, err)
+		}
 		if end < len(runes) {
 			emit(string(runes[end:]))
 		}
+		return nil
 	}, nil
 }
 
@@ -70,9 +84,9 @@ func classOf(r rune) class {
 	switch {
 	case r < utf8.RuneSelf:
 		return asciiClass[r]
-	case unicode.IsLetter(r):
+	case r >= 0x4e00 && r <= 0x9fff, isLetter(r): // the first are the Chinese characters, found fast
 		return letter
-	case unicode.IsNumber(r):
+	case isNumber(r):
 		return number
 	case unicode.IsSpace(r):
 		return space
@@ -162,7 +176,7 @@ func spaces(text string, i int) int {
 }
 
 // splitGPT2 is patternGPT2.
-func splitGPT2(text string, emit func(string)) {
+func splitGPT2(text string, emit func(string)) error {
 	for i := 0; i < len(text); {
 		end := i + contraction(text, i, false)
 		if end == i {
@@ -182,15 +196,17 @@ func splitGPT2(text string, emit func(string)) {
 		emit(text[i:end])
 		i = end
 	}
+	return nil
 }
 
 // splitLlama is patternLlama3, or with one digit a word patternQwen2.
-func splitLlama(text string, digits int, emit func(string)) {
+func splitLlama(text string, digits int, emit func(string)) error {
 	for i := 0; i < len(text); {
 		end := llamaWord(text, i, digits)
 		emit(text[i:end])
 		i = end
 	}
+	return nil
 }
 
 func llamaWord(text string, i, digits int) int {
@@ -243,20 +259,70 @@ func llamaWord(text string, i, digits int) int {
 }
 
 // splitDigits isolates every numeric character (Unicode category N, so one half is one too).
-func splitDigits(text string, emit func(string)) {
+func splitDigits(text string, emit func(string)) error { return digits(text, false, emit) }
+
+// splitDigitRuns isolates runs of numeric characters.
+func splitDigitRuns(text string, emit func(string)) error { return digits(text, true, emit) }
+
+func digits(text string, runs bool, emit func(string)) error {
 	start := 0
 	for i := 0; i < len(text); {
 		_, c, n := at(text, i)
-		if c == number {
-			if i > start {
-				emit(text[start:i])
-			}
-			emit(text[i : i+n])
-			start = i + n
+		if c != number {
+			i += n
+			continue
 		}
-		i += n
+		if i > start {
+			emit(text[start:i])
+		}
+		start, i = i, i+n
+		if runs {
+			i = run(text, i, number)
+		}
+		emit(text[start:i])
+		start = i
 	}
 	if start < len(text) {
 		emit(text[start:])
+	}
+	return nil
+}
+
+// prefixSpace puts a space before a text that does not begin with one.
+func prefixSpace(text string, emit func(string)) error {
+	if text != "" && !strings.HasPrefix(text, " ") {
+		text = " " + text
+	}
+	if text != "" {
+		emit(text)
+	}
+	return nil
+}
+
+// chain makes one splitter of several, each cutting the words of the one before.
+func chain(splits []splitter) splitter {
+	switch len(splits) {
+	case 0:
+		return func(text string, emit func(string)) error {
+			if text != "" {
+				emit(text)
+			}
+			return nil
+		}
+	case 1:
+		return splits[0]
+	}
+	first, rest := splits[0], chain(splits[1:])
+	return func(text string, emit func(string)) error {
+		var failed error
+		err := first(text, func(word string) {
+			if failed == nil {
+				failed = rest(word, emit)
+			}
+		})
+		if err == nil {
+			err = failed
+		}
+		return err
 	}
 }

@@ -19,7 +19,7 @@ func (t *Tokenizer) Stream() *Stream { return &Stream{t: t} }
 // Next takes the next token and gives the text that is complete with it, which may be empty.
 func (s *Stream) Next(id int32) string {
 	token, ok := s.t.Token(id)
-	if !ok || !s.Special && s.t.Special(id) {
+	if !ok || !s.Special && s.t.IsSpecial(id) {
 		return ""
 	}
 	s.held = append(s.held, token...)

@@ -25,10 +25,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // Tokenizer encodes and decodes. It does not change and is safe for concurrent use.
@@ -36,7 +33,8 @@ type Tokenizer struct {
 	tokens  []string // bytes of each token by id
 	known   []bool   // ids that have a token
 	special []bool
-	ids     map[string]int32 // text as the vocabulary writes it, and added tokens' content, to id
+	words   map[string]int32 // bytes of the vocabulary's tokens to id
+	added   map[string]int32 // content of added tokens, and of the vocabulary's that are not in the byte-level alphabet
 	bpe     *bpe
 	split   splitter
 	nfc     bool
@@ -45,8 +43,7 @@ type Tokenizer struct {
 	prefix  []int32  // put before and after the text by post-processing
 	suffix  []int32
 
-	words sync.Map // word to []int32, for words that come again
-	count counter
+	cache *wordCache
 }
 
 // EncodeOptions change how a text is encoded. Nil means the defaults.
@@ -60,7 +57,7 @@ type UnsupportedError struct {
 }
 
 func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("tokenizer: %s is not supported: supported is byte-level BPE as in Llama 3, Qwen2, Qwen3 and SmolLM2 "+
+	return fmt.Sprintf("%s is not supported: supported is byte-level BPE as in Llama 3, Qwen2, Qwen3 and SmolLM2 "+
 		"(build with -tags hftokenizers for any tokenizer.json)", e.What)
 }
 
@@ -70,29 +67,35 @@ func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
 	}
 	if !utf8.ValidString(text) {
-		text = string([]rune(text))
+		text = lossy([]byte(text))
 	}
 	around := opts == nil || !opts.NoSpecial
 	ids := make([]int32, 0, len(text)/3+len(t.prefix)+len(t.suffix))
 	if around {
 		ids = append(ids, t.prefix...)
 	}
+	var failed error
 	t.before.cut(text, func(piece string, id int32) {
 		if id >= 0 {
 			ids = append(ids, id)
 			return
 		}
 		if t.nfc {
-			piece = norm.NFC.String(piece)
+			piece = nfc(piece)
 		}
 		t.after.cut(piece, func(piece string, id int32) {
 			if id >= 0 {
 				ids = append(ids, id)
 				return
 			}
-			t.split(piece, func(word string) { ids = t.encodeWord(ids, word) })
+			if failed == nil {
+				failed = t.split(piece, func(word string) { ids = t.cache.encode(ids, word, t.bpe) })
+			}
 		})
 	})
+	if failed != nil {
+		return nil, failed
+	}
 	if around {
 		ids = append(ids, t.suffix...)
 	}
@@ -101,27 +104,6 @@ func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 
 // maxText keeps positions within an int32, with room for normalisation to lengthen the text.
 const maxText = 1 << 29
-
-// Words up to cachedWord bytes are remembered, as many as cachedWords: natural text repeats its words, and a hostile one must not fill the memory.
-const (
-	cachedWord  = 32
-	cachedWords = 1 << 16
-)
-
-func (t *Tokenizer) encodeWord(ids []int32, word string) []int32 {
-	if len(word) > cachedWord {
-		return t.bpe.encode(ids, word)
-	}
-	if known, ok := t.words.Load(word); ok {
-		return append(ids, known.([]int32)...)
-	}
-	start := len(ids)
-	ids = t.bpe.encode(ids, word)
-	if t.count.below(cachedWords) {
-		t.words.Store(strings.Clone(word), slices.Clone(ids[start:]))
-	}
-	return ids
-}
 
 // Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as U+FFFD; ids without a token come out as nothing.
 func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
@@ -149,12 +131,19 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 
 // ID gives the id of a token, written as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for " gravity".
 func (t *Tokenizer) ID(token string) (int32, bool) {
-	id, ok := t.ids[token]
+	if id, ok := t.added[token]; ok {
+		return id, true
+	}
+	bytes, ok := decodeBytes(token)
+	if !ok {
+		return 0, false
+	}
+	id, ok := t.words[bytes]
 	return id, ok
 }
 
-// Special reports whether id is a special token: one that is not part of the text.
-func (t *Tokenizer) Special(id int32) bool {
+// IsSpecial reports whether id is a special token: one that is not part of the text.
+func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
 

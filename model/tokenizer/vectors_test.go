@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,20 +58,29 @@ func vocabOf(t testing.TB, path, pre string) Vocab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var j file
-	if err := json.NewDecoder(z).Decode(&j); err != nil {
+	data, err := io.ReadAll(z)
+	if err != nil {
 		t.Fatal(err)
 	}
-	m := j.Model
+	var j struct {
+		AddedTokens []addedToken `json:"added_tokens"`
+		Model       struct {
+			Vocab  map[string]int32
+			Merges []json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(data, &j); err != nil {
+		t.Fatal(err)
+	}
 	size := int32(0)
-	for _, id := range m.Vocab {
+	for _, id := range j.Model.Vocab {
 		size = max(size, id+1)
 	}
 	for _, a := range j.AddedTokens {
 		size = max(size, a.ID+1)
 	}
 	v := Vocab{Model: "gpt2", Pre: pre, Tokens: make([]string, size), Types: make([]int32, size), BOS: -1, EOS: -1}
-	for token, id := range m.Vocab {
+	for token, id := range j.Model.Vocab {
 		v.Tokens[id], v.Types[id] = token, 1
 	}
 	for _, a := range j.AddedTokens {
@@ -79,8 +89,16 @@ func vocabOf(t testing.TB, path, pre string) Vocab {
 			v.Types[a.ID] = typeControl
 		}
 	}
-	for _, pair := range m.Merges {
-		v.Merges = append(v.Merges, pair[0]+" "+pair[1])
+	for _, raw := range j.Model.Merges {
+		var pair [2]string
+		var both string
+		if json.Unmarshal(raw, &both) != nil {
+			if err := json.Unmarshal(raw, &pair); err != nil {
+				t.Fatal(err)
+			}
+			both = pair[0] + " " + pair[1]
+		}
+		v.Merges = append(v.Merges, both)
 	}
 	if pre == "llama-bpe" {
 		v.BOS, v.AddBOS = 128000, true

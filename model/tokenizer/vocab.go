@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"strings"
 )
 
 // Vocab is a tokenizer as the metadata of a GGUF file describes it (keys tokenizer.ggml.*).
@@ -36,39 +35,38 @@ var preTokenizers = map[string]struct {
 	"deepseek-r1-qwen": {pattern: patternQwen2, nfc: true},
 	"smollm":           {pattern: patternGPT2, digits: true},
 	"gpt-2":            {pattern: patternGPT2},
+	"default":          {pattern: patternGPT2},
 }
 
 // FromVocab makes the tokenizer that a GGUF file describes.
 func FromVocab(v Vocab) (*Tokenizer, error) {
 	if v.Model != "gpt2" {
 		kind := map[string]string{"llama": " (SentencePiece)", "bert": " (WordPiece)", "t5": " (Unigram)"}[v.Model]
-		return nil, &UnsupportedError{fmt.Sprintf("the GGUF tokenizer %q%s", v.Model, kind)}
+		return nil, fmt.Errorf("tokenizer: %w", &UnsupportedError{fmt.Sprintf("the GGUF tokenizer %q%s", v.Model, kind)})
 	}
 	pre, ok := preTokenizers[v.Pre]
 	if !ok {
-		return nil, &UnsupportedError{fmt.Sprintf("the GGUF pre-tokenizer %q", v.Pre)}
+		return nil, fmt.Errorf("tokenizer: %w", &UnsupportedError{fmt.Sprintf("the GGUF pre-tokenizer %q", v.Pre)})
 	}
 	if len(v.Types) != 0 && len(v.Types) != len(v.Tokens) {
 		return nil, fmt.Errorf("tokenizer: %d tokens and %d token types", len(v.Tokens), len(v.Types))
 	}
-	p := &parts{vocab: make(map[string]int32, len(v.Tokens)), nfc: pre.nfc, ignoreMerges: pre.ignoreMerges}
+	p := &parts{vocab: make([]entry, 0, len(v.Tokens)), nfc: pre.nfc, ignoreMerges: pre.ignoreMerges}
 	for i, token := range v.Tokens {
 		id := int32(i)
 		if len(v.Types) > 0 && (v.Types[i] == typeControl || v.Types[i] == typeUserDefined) {
 			p.added = append(p.added, addedToken{ID: id, Content: token, Special: v.Types[i] == typeControl})
 			continue
 		}
-		if first, twice := p.vocab[token]; twice {
-			return nil, fmt.Errorf("tokenizer: ids %d and %d have the same token %q", first, id, token)
-		}
-		p.vocab[token] = id
+		p.vocab = append(p.vocab, entry{token, id})
 	}
+	p.merges = make([][2]string, len(v.Merges))
 	for i, s := range v.Merges {
-		left, right, ok := strings.Cut(s, " ")
-		if !ok {
-			return nil, fmt.Errorf("tokenizer: merge %d, %q, is not two tokens with a space between", i, s)
+		left, right, err := cutMerge(s)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer: merge %d: %w", i, err)
 		}
-		p.merges = append(p.merges, [2]string{left, right})
+		p.merges[i] = [2]string{left, right}
 	}
 	split, err := splitterFor(pre.pattern)
 	if err != nil {
@@ -84,5 +82,9 @@ func FromVocab(v Vocab) (*Tokenizer, error) {
 	if v.AddEOS && v.EOS >= 0 {
 		p.suffix = []int32{int32(v.EOS)}
 	}
-	return p.build()
+	t, err := p.build()
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: the GGUF metadata: %w", err)
+	}
+	return t, nil
 }

@@ -1,0 +1,187 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are supported.
+type step struct {
+	Type           string          `json:"type"`
+	Normalizers    []step          `json:"normalizers"`
+	Pretokenizers  []step          `json:"pretokenizers"`
+	Processors     []step          `json:"processors"`
+	Pattern        *pattern        `json:"pattern"`
+	Behavior       string          `json:"behavior"`
+	Invert         bool            `json:"invert"`
+	AddPrefixSpace bool            `json:"add_prefix_space"`
+	UseRegex       *bool           `json:"use_regex"`
+	TrimOffsets    bool            `json:"trim_offsets"` // moves offsets, which we do not have
+	Individual     bool            `json:"individual_digits"`
+	Single         []templatePiece `json:"single"`
+	Pair           json.RawMessage `json:"pair"` // for two texts at once, which we do not encode
+	SpecialTokens  map[string]struct {
+		ID     string   `json:"id"`
+		IDs    []int32  `json:"ids"`
+		Tokens []string `json:"tokens"`
+	} `json:"special_tokens"`
+}
+
+type pattern struct {
+	Regex  *string
+	String *string
+}
+
+type templatePiece struct {
+	SpecialToken *templateID
+	Sequence     *templateID
+}
+
+type templateID struct {
+	ID     string `json:"id"`
+	TypeID int    `json:"type_id"` // marks the first and second text, for models that we do not have
+}
+
+// steps reads what happens around the model.
+func (p *parts) steps(f *file) error {
+	for _, part := range []struct {
+		name  string
+		value json.RawMessage
+	}{{"truncation", f.Truncation}, {"padding", f.Padding}} {
+		if len(part.value) > 0 && string(part.value) != "null" {
+			return &UnsupportedError{part.name + " of the ids"}
+		}
+	}
+	if f.Version != "" && f.Version != "1.0" {
+		return &UnsupportedError{fmt.Sprintf("version %q of the format", f.Version)}
+	}
+	if f.Decoder == nil || f.Decoder.Type != "ByteLevel" {
+		return &UnsupportedError{"a decoder other than ByteLevel"}
+	}
+	p.added = f.AddedTokens
+	if err := p.normalizer(f.Normalizer); err != nil {
+		return err
+	}
+	if err := p.preTokenizer(f.PreTokenizer); err != nil {
+		return err
+	}
+	return p.postProcessor(f.PostProcessor)
+}
+
+// normalizer reads NFC, alone or in a sequence.
+func (p *parts) normalizer(s *step) error {
+	if s == nil {
+		return nil
+	}
+	switch s.Type {
+	case "NFC":
+		p.nfc = true
+		return nil
+	case "Sequence":
+		for i := range s.Normalizers {
+			if err := p.normalizer(&s.Normalizers[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return &UnsupportedError{fmt.Sprintf("normalizer %q", s.Type)}
+}
+
+// preTokenizer reads Split by a regular expression, Digits, and ByteLevel at the end.
+func (p *parts) preTokenizer(s *step) error {
+	if s == nil {
+		return &UnsupportedError{"a byte-level model without a pre-tokenizer"}
+	}
+	list := s.Pretokenizers
+	if s.Type != "Sequence" {
+		list = []step{*s}
+	}
+	for i, s := range list {
+		switch s.Type {
+		case "Split":
+			if s.Pattern == nil || s.Pattern.Regex == nil {
+				return &UnsupportedError{"pre-tokenizer Split by a fixed string"}
+			}
+			if s.Behavior != "Isolated" || s.Invert {
+				return &UnsupportedError{fmt.Sprintf("pre-tokenizer Split with behavior %q, invert %t", s.Behavior, s.Invert)}
+			}
+			split, err := splitterFor(*s.Pattern.Regex)
+			if err != nil {
+				return err
+			}
+			p.splits = append(p.splits, split)
+		case "Digits":
+			split := splitDigitRuns
+			if s.Individual {
+				split = splitDigits
+			}
+			p.splits = append(p.splits, split)
+		case "ByteLevel":
+			if i < len(list)-1 {
+				return &UnsupportedError{fmt.Sprintf("pre-tokenizer %q after ByteLevel", list[i+1].Type)}
+			}
+			if s.AddPrefixSpace {
+				p.splits = append(p.splits, prefixSpace)
+			}
+			if s.UseRegex == nil || *s.UseRegex {
+				p.splits = append(p.splits, splitGPT2)
+			}
+			return nil
+		default:
+			return &UnsupportedError{fmt.Sprintf("pre-tokenizer %q", s.Type)}
+		}
+	}
+	return &UnsupportedError{"a pre-tokenizer that does not end with ByteLevel"}
+}
+
+// postProcessor reads what is put around the text. ByteLevel only moves offsets.
+func (p *parts) postProcessor(s *step) error {
+	if s == nil || s.Type == "ByteLevel" {
+		return nil
+	}
+	switch s.Type {
+	case "Sequence":
+		for i := range s.Processors {
+			if err := p.postProcessor(&s.Processors[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "TemplateProcessing":
+		return p.template(s)
+	}
+	return &UnsupportedError{fmt.Sprintf("post-processor %q", s.Type)}
+}
+
+func (p *parts) template(s *step) error {
+	var before, after []int32
+	seen := false
+	for _, piece := range s.Single {
+		switch {
+		case piece.Sequence != nil:
+			if seen {
+				return &UnsupportedError{"a template that has the text twice"}
+			}
+			seen = true
+		case piece.SpecialToken != nil:
+			ids := s.SpecialTokens[piece.SpecialToken.ID].IDs
+			if len(ids) == 0 {
+				return fmt.Errorf("the template names %q, which its special_tokens do not have", piece.SpecialToken.ID)
+			}
+			if seen {
+				after = append(after, ids...)
+			} else {
+				before = append(before, ids...)
+			}
+		}
+	}
+	if !seen {
+		return errors.New("the template has no place for the text")
+	}
+	// Of several templates, a later one stands around what an earlier one made.
+	p.prefix = append(before, p.prefix...)
+	p.suffix = append(p.suffix, after...)
+	return nil
+}
