@@ -71,8 +71,8 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 		return nil, err
 	}
 	m = &Model{ck: ck, dev: dev, plan: plan, stop: stopIDs(ck)}
-	m.tok, m.tokErr = openTokenizer(ck)
-	m.template, m.tmplErr = openTemplate(ck)
+	m.tok, m.tokErr = OpenTokenizer(ck)
+	m.template, m.tmplErr = OpenTemplate(ck)
 	if m.exec, err = newExecutor(ctx, dev, ck, plan); err != nil {
 		return nil, err
 	}
@@ -104,8 +104,9 @@ func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) { return m.tok, m.tokE
 // Template is the checkpoint's chat template, or the reason why there is none.
 func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplErr }
 
-// openTokenizer finds the tokenizer beside or inside a checkpoint.
-func openTokenizer(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
+// OpenTokenizer opens the tokenizer beside or inside a checkpoint, for programs that need no more of a model. The error is [ErrNoTokenizer] with
+// the reason.
+func OpenTokenizer(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
 	var t *tokenizer.Tokenizer
 	var err error
 	if path, ok := ck.TokenizerFile(); ok {
@@ -121,7 +122,8 @@ func openTokenizer(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-func openTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
+// OpenTemplate parses a checkpoint's chat template. The error is [ErrNoTemplate] with the reason.
+func OpenTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
 	source, ok := ck.ChatTemplate()
 	if !ok {
 		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw)", ErrNoTemplate, ck.Path())
