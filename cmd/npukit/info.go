@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
-	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
@@ -207,25 +206,22 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 }
 
 func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
-	switch t, err := tokenizerOf(ck); {
-	case errors.Is(err, model.ErrNoTokenizer):
-		o.Tokenizer = "none: takes and gives token ids"
-	case err != nil:
-		o.Tokenizer = err.Error()
-	default:
-		o.Tokenizer = fmt.Sprintf("byte-level BPE, %s", count(t.Size(), "token"))
-		o.HasTokenizer = true
+	if t, err := model.OpenTokenizer(ck); err != nil {
+		o.Tokenizer = reason(err, model.ErrNoTokenizer)
+	} else {
+		o.Tokenizer, o.HasTokenizer = "byte-level BPE, "+count(t.Size(), "token"), true
 	}
-	source, ok := ck.ChatTemplate()
-	switch _, err := chat.Parse(source); {
-	case !ok:
-		o.Template = "none: a base model, or one whose template is not with it"
-	case err != nil:
-		o.Template = err.Error()
-	default:
-		o.Template = fmt.Sprintf("%s of Jinja", count(len(strings.Split(strings.TrimSpace(source), "\n")), "line"))
-		o.HasTemplate = true
+	if _, err := model.OpenTemplate(ck); err != nil {
+		o.Template = reason(err, model.ErrNoTemplate)
+	} else {
+		source, _ := ck.ChatTemplate()
+		o.Template, o.HasTemplate = count(strings.Count(strings.TrimSpace(source), "\n")+1, "line")+" of Jinja", true
 	}
+}
+
+// reason is why there is none of something, without the words that say so.
+func reason(err, none error) string {
+	return "none: " + strings.TrimPrefix(err.Error(), none.Error()+": ")
 }
 
 // kvOf adds up the caches that the plan's steps ask of a session.

@@ -81,12 +81,8 @@ func openTemplate(arg string) (t *chat.Template, special map[string]string, err 
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	source, ok := ck.ChatTemplate()
-	if !ok {
-		return nil, nil, fmt.Errorf("%w: %s holds none", model.ErrNoTemplate, path)
-	}
 	bos, eos := ck.SpecialTokens()
-	t, err = chat.Parse(source)
+	t, err = model.OpenTemplate(ck)
 	return t, map[string]string{"bos_token": bos, "eos_token": eos}, err
 }
 

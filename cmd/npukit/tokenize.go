@@ -83,19 +83,8 @@ func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tokenizerOf(ck)
+	t, err := model.OpenTokenizer(ck)
 	return t, errors.Join(err, ck.Close())
-}
-
-// tokenizerOf makes the tokenizer that a checkpoint carries.
-func tokenizerOf(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
-	if path, ok := ck.TokenizerFile(); ok {
-		return tokenizer.Open(path)
-	}
-	if v, ok := ck.Vocab(); ok {
-		return tokenizer.FromVocab(tokenizer.Vocab(v))
-	}
-	return nil, fmt.Errorf("%w: there is no tokenizer.json beside %s", model.ErrNoTokenizer, ck.Path())
 }
 
 // encoder tokenises for the command.
