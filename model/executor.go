@@ -58,8 +58,8 @@ func (w weights) Tensor(name string) (npu.Tensor, error) {
 }
 
 // newExecutor loads the plan's programs and weights on the device.
-func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, plan *Plan) (e *executor, err error) {
-	e = &executor{
+func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, plan *Plan) (_ *executor, err error) {
+	e := &executor{
 		dev:    dev,
 		plan:   plan,
 		phases: map[phase][]boundStep{},
