@@ -103,6 +103,28 @@ func TestLimitsAreNamed(t *testing.T) {
 	}
 }
 
+// The largest templates that are read are read in time, too.
+func TestLargeTemplates(t *testing.T) {
+	for name, unit := range map[string]string{
+		"prints": "{{a}}", "conditions": "{%if a%}{%endif%}", "text": "{ ", "lines": "{{\n\na}}\n", "comments": "{##}", "sets": "{%set a=1%}",
+		"sums": "{{" + strings.Repeat("1+", 1000) + "1}}", "lists": "{{[" + strings.Repeat("1,", 4000) + "]}}", "raw": "{%raw%}{%endraw%}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			tmpl, err := Parse(strings.Repeat(unit, maxSource/len(unit)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tmpl.RenderJSON([]byte(hello)); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(start); d > 20*time.Second {
+				t.Errorf("it took %v", d)
+			}
+		})
+	}
+}
+
 // A long conversation is not hostile.
 func TestLongConversation(t *testing.T) {
 	var messages []Message

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -53,7 +54,7 @@ func rewrite(text string) (string, []mark, error) {
 		return "", nil, s.errorf("the end of {%% %s %%} is missing", s.open[len(s.open)-1])
 	}
 	s.flush()
-	return s.out.String(), s.marks, nil
+	return s.out.String(), append(s.marks, mark{s.out.Len(), s.line}), nil
 }
 
 func (s *source) errorf(format string, args ...any) error {
@@ -236,14 +237,11 @@ func quote(text string) string {
 
 // lineAt is the original line of an offset in the new text.
 func lineAt(marks []mark, offset int) int {
-	line := 1
-	for _, m := range marks {
-		if m.offset > offset {
-			break
-		}
-		line = m.line
+	i, found := slices.BinarySearchFunc(marks, offset, func(m mark, at int) int { return m.offset - at })
+	if found {
+		return marks[i].line
 	}
-	return line
+	return marks[max(0, i-1)].line
 }
 
 // isSpace is Python's idea of a blank.

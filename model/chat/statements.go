@@ -104,14 +104,14 @@ func (n *setting) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) erro
 }
 
 // assign sets one name, or takes a value apart for several.
-func (s *state) assign(ctx *exec.Context, targets []string, v any) {
+func (r *state) assign(ctx *exec.Context, targets []string, v any) {
 	if len(targets) == 1 {
 		ctx.Set(targets[0], v)
 		return
 	}
-	items := s.items(v)
+	items := r.items(v)
 	if len(items) != len(targets) {
-		s.fail("%d values for %d names", len(items), len(targets))
+		r.fail("%d values for %d names", len(items), len(targets))
 	}
 	for i, t := range targets {
 		ctx.Set(t, items[i])
