@@ -1,0 +1,84 @@
+package model
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/chat"
+)
+
+// say collects the text of a generation.
+func say(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (text string, stats Stats) {
+	t.Helper()
+	opts.Stats = &stats
+	for tok, err := range s.Generate(context.Background(), p, &opts) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += tok.Text
+	}
+	return text, stats
+}
+
+// The second turn of a conversation costs only what is new, and says what a session that has to read it all says.
+func TestConversation(t *testing.T) {
+	m := open(t, testenv.DemoModel(t), "", nil)
+	s := m.NewSession()
+	defer s.Close()
+	greedy := GenerateOptions{MaxTokens: 24, Sampling: &Sampling{}}
+	messages := userMessage("Name a colour.")
+	first, stats := say(t, s, Messages(messages, nil), greedy)
+	if first == "" || stats.CachedTokens != 0 {
+		t.Fatalf("first answer %q, %+v", first, stats)
+	}
+	messages = append(messages, chat.Message{Role: "assistant", Content: first}, chat.Message{Role: "user", Content: "Why that one?"})
+	second, again := say(t, s, Messages(messages, nil), greedy)
+	if again.CachedTokens < stats.PromptTokens {
+		t.Errorf("the second turn took %d tokens from the cache, the first had %d", again.CachedTokens, stats.PromptTokens)
+	}
+	fresh := m.NewSession()
+	defer fresh.Close()
+	if want, _ := say(t, fresh, Messages(messages, nil), greedy); second != want {
+		t.Errorf("second answer %q, a fresh session says %q", second, want)
+	}
+}
+
+// An answer ends before a stop string, wherever its tokens are cut.
+func TestStopStrings(t *testing.T) {
+	m := open(t, testenv.DemoModel(t), "", nil)
+	s := m.NewSession()
+	defer s.Close()
+	prompt := Messages(userMessage("What is gravity?"), nil)
+	all, _ := say(t, s, prompt, GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}})
+	for _, stop := range []string{" fundamental", "ndament", "y", all[10:17]} {
+		text, stats := say(t, s, prompt, GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}, Stop: []string{"never to be found", stop}})
+		if want, _, _ := strings.Cut(all, stop); text != want || stats.Reason != StopString {
+			t.Errorf("stop %q: %q (%s), want %q", stop, text, stats.Reason, want)
+		}
+	}
+}
+
+// Prompts of every sort end in an answer or in advice.
+func TestOddPrompts(t *testing.T) {
+	m := open(t, testenv.DemoModel(t), "", &PlanOptions{SeqLen: 256})
+	s := m.NewSession()
+	defer s.Close()
+	for name, p := range map[string]Prompt{
+		"empty text":         Text(""), // SmolLM2 begins with BOS, whose id the file gives
+		"invalid UTF-8":      Text("\xff\xfe broken"),
+		"NUL":                Text("a\x00b"),
+		"empty user message": Messages(userMessage(""), nil),
+	} {
+		text, stats := say(t, s, p, GenerateOptions{MaxTokens: 3, Sampling: &Sampling{}})
+		if stats.Tokens == 0 {
+			t.Errorf("%s: no answer (%q, %+v)", name, text, stats)
+		}
+	}
+	for _, err := range s.Generate(context.Background(), Text(strings.Repeat("gravity ", 1000)), nil) {
+		if err == nil || !strings.Contains(err.Error(), "tokens, the context is 256") {
+			t.Errorf("a prompt that is too long: %v, want both lengths", err)
+		}
+	}
+}
