@@ -1,10 +1,8 @@
 package tokenizer
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,11 +52,7 @@ func vocabOf(t testing.TB, path, pre string) Vocab {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
+	data, err := read(f)
 	if err != nil {
 		t.Fatal(err)
 	}
