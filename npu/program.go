@@ -105,7 +105,7 @@ type Ref struct {
 	view View
 }
 
-// In, Out, Const, State and Scratch add an argument. Its position is its index on the device.
+// In adds an argument that is written before each run. The position of an argument is its index on the device.
 func (p *Program) In(name string, t dtype.Type, shape ...int) Ref {
 	return p.Arg(In, name, t, shape...)
 }
