@@ -1,0 +1,115 @@
+//go:build hftokenizers
+
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/daulet/tokenizers"
+)
+
+// HF is Hugging Face's own library (through github.com/daulet/tokenizers), which this package has under the build tag hftokenizers:
+//
+//	CGO_LDFLAGS=$(sh model/tokenizer/hftokenizers.sh) go build -tags hftokenizers ./...
+//
+// Use it for what [Open] refuses with an [UnsupportedError]: SentencePiece, WordPiece, Unigram and whatever else a tokenizer.json can say.
+// For byte-level BPE use [Open]: it gives the same ids (a test under the tag holds the two together), needs neither cgo nor
+// a library of 50 MB, streams text token by token, tells why it fails, and takes any text.
+//
+// The library is given and gives text as C strings, so no text with a NUL character passes. Some malformed files make it end the
+// process instead of giving an error: open only files that you trust. An HF is safe for concurrent use.
+type HF struct {
+	mu    sync.RWMutex // held for writing by Close only
+	lib   *tokenizers.Tokenizer
+	probe []uint32 // ids of some text, see decode
+}
+
+// OpenHF reads a tokenizer.json of any kind, gzipped or not. Close the result.
+func OpenHF(path string) (*HF, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	defer f.Close()
+	data, err := read(f)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+	}
+	lib, err := tokenizers.FromBytes(data)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+	}
+	return &HF{lib: lib, probe: lib.EncodeWithOptions("a", false).IDs}, nil
+}
+
+var errClosed = errors.New("tokenizer: the tokenizer is closed")
+
+// Encode gives the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an error, since the library would encode what
+// stands before it only. Where the library itself fails it says nothing and gives no ids.
+func (h *HF) Encode(text string, opts *EncodeOptions) ([]int32, error) {
+	if i := strings.IndexByte(text, 0); i >= 0 {
+		return nil, fmt.Errorf("tokenizer: the text has a NUL character, at byte %d, which Hugging Face's library cannot be given", i)
+	}
+	if len(text) > maxText {
+		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.lib == nil {
+		return nil, errClosed
+	}
+	around := opts == nil || !opts.NoSpecial
+	list := h.lib.EncodeWithOptions(text, around).IDs
+	ids := make([]int32, len(list))
+	for i, id := range list {
+		if id > math.MaxInt32 {
+			return nil, fmt.Errorf("tokenizer: the id %d is out of range", id)
+		}
+		ids[i] = int32(id)
+	}
+	return ids, nil
+}
+
+// Decode gives the text of ids, special tokens included, by the tokenizer's own decoder: one of SentencePiece takes the first space away. Ids
+// without a token come out as nothing. A text with a NUL character is an error, since the library gives no part of it.
+func (h *HF) Decode(ids []int32) (string, error) { return h.decode(ids, false) }
+
+// Text gives the text of ids without special tokens, otherwise as Decode does.
+func (h *HF) Text(ids []int32) (string, error) { return h.decode(ids, true) }
+
+func (h *HF) decode(ids []int32, skipSpecial bool) (string, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.lib == nil {
+		return "", errClosed
+	}
+	list := make([]uint32, 0, len(ids)+len(h.probe))
+	for _, id := range ids {
+		if id >= 0 {
+			list = append(list, uint32(id))
+		}
+	}
+	text := h.lib.Decode(list, skipSpecial)
+	// A text that is empty and one with a NUL look alike. With some text behind them they do not.
+	if text == "" && len(list) > 0 && h.lib.Decode(append(list, h.probe...), skipSpecial) == "" && h.lib.Decode(h.probe, skipSpecial) != "" {
+		return "", errors.New("tokenizer: the text has a NUL character, which Hugging Face's library cannot give")
+	}
+	return text, nil
+}
+
+// Close frees the library's memory. It may be called twice; Encode and Decode give an error after it.
+func (h *HF) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lib == nil {
+		return nil
+	}
+	err := h.lib.Close()
+	h.lib = nil
+	return err
+}

@@ -1,0 +1,231 @@
+//go:build hftokenizers
+
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode"
+
+	"github.com/npukit/npukit/internal/testenv"
+)
+
+func openHF(t *testing.T, path string) *HF {
+	t.Helper()
+	h, err := OpenHF(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+// Our ids and texts are those of Hugging Face's library, on text of which every piece may cause trouble.
+func TestHFAgrees(t *testing.T) {
+	agree := func(t *testing.T, name, path string, texts int, ours ...*Tokenizer) {
+		theirs := openHF(t, path)
+		rng := rand.New(rand.NewPCG(1, 2))
+		for n := range texts {
+			text := strings.ReplaceAll(randomText(rng, ours[0]), "\x00", "\x01")
+			if name == "o200k" { // its pattern goes to regexp2, which has Go's Unicode tables
+				text = strings.Map(oldUnicode, text)
+			}
+			opts := &EncodeOptions{NoSpecial: n%2 == 1}
+			want, err := theirs.Encode(text, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tok := range ours {
+				if got, err := tok.Encode(text, opts); err != nil || !slices.Equal(got, want) {
+					t.Fatalf("%s: Encode(%+q) = %v, %v, want %v", name, text, got, err, want)
+				}
+			}
+			ids := want
+			if n%4 == 0 {
+				ids = nil
+				for range 1 + rng.IntN(12) {
+					if id := rng.Int32N(int32(ours[0].Size()) + 2); !strings.Contains(ours[0].Decode([]int32{id}), "\x00") {
+						ids = append(ids, id)
+					}
+				}
+			}
+			text, err = theirs.Decode(ids)
+			if got := ours[0].Decode(ids); got != text || err != nil {
+				t.Fatalf("%s: Decode(%v) = %+q, want %+q (%v)", name, ids, got, text, err)
+			}
+			text, err = theirs.Text(ids)
+			if got := ours[0].Text(ids); got != text || err != nil {
+				t.Fatalf("%s: Text(%v) = %+q, want %+q (%v)", name, ids, got, text, err)
+			}
+		}
+	}
+	for _, o := range own {
+		t.Run(o.name, func(t *testing.T) { agree(t, o.name, ownPath(o.name), 1500, openOwn(t, o.name)) })
+	}
+	for _, f := range families {
+		t.Run(f.dir, func(t *testing.T) {
+			a, b := openPublished(t, f.dir)
+			agree(t, f.dir, filepath.Join(testenv.Shared(t, "tokenizers/"+f.dir), "tokenizer.json.gz"), 2000, a, b)
+		})
+	}
+}
+
+// oldUnicode puts an old letter in the place of one that Go's Unicode tables do not have.
+func oldUnicode(r rune) rune {
+	if unicode.In(r, letters, numbers) {
+		return 'é'
+	}
+	return r
+}
+
+// randomText is of several scripts, young Unicode, emoji, white space, digits, control characters, contractions, and the added tokens.
+func randomText(rng *rand.Rand, tok *Tokenizer) string {
+	var b strings.Builder
+	for range 1 + rng.IntN(14) {
+		switch k := rng.IntN(20); {
+		case k < 7:
+			b.WriteString(troubles[rng.IntN(len(troubles))])
+		case k == 7:
+			if list := tok.addedTokens(); len(list) > 0 {
+				b.WriteString(list[rng.IntN(len(list))])
+			}
+		default:
+			r := scripts[rng.IntN(len(scripts))]
+			for range 1 + rng.IntN(6) {
+				b.WriteRune(r[0] + rng.Int32N(r[1]-r[0]+1))
+			}
+		}
+		if rng.IntN(3) == 0 {
+			b.WriteByte(' ')
+		}
+	}
+	return b.String()
+}
+
+// addedTokens are the contents of the added tokens, in order.
+func (t *Tokenizer) addedTokens() (list []string) {
+	for content := range t.added {
+		list = append(list, content)
+	}
+	slices.Sort(list)
+	return list
+}
+
+var troubles = []string{"don't", "I'LL", "we'Ve", "'ſ", "\r\n", "\n\n", "  \n", "    ", "\t\t", "hello", " world", "12345", "½", "naïve", "日本語", "€",
+	"👩‍👩‍👧", "👍🏽", "e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301", "\u00a0", "\u3000", "\u2028", "\u0085"}
+
+var scripts = [][2]rune{{' ', '~'}, {' ', '~'}, {'a', 'z'}, {'0', '9'}, {0x01, 0x1f}, {0x7f, 0xa0}, {0xa1, 0x24f}, {0x300, 0x36f}, {0x370, 0x52f}, {0x590, 0x6ff},
+	{0x900, 0xd7f}, {0xe00, 0xeff}, {0x1100, 0x11ff}, {0x1ab0, 0x1ace}, {0x1e00, 0x206f}, {0x2150, 0x218f}, {0x2460, 0x24ff}, {0x3040, 0x30ff}, {0x4e00, 0x9fff},
+	{0xac00, 0xd7a3}, {0xfe00, 0xfe0f}, {0x10d40, 0x10d85}, {0x11930, 0x1193f}, {0x1ccf0, 0x1ccf9}, {0x1d7ce, 0x1d7ff}, {0x1f300, 0x1faff}, {0x2ebf0, 0x2ee5d}}
+
+// The whole alphabet one by one, where Unicode's versions show.
+func TestHFEveryCharacter(t *testing.T) {
+	for _, name := range []string{"llama3", "smollm2", "qwen2"} {
+		ours, theirs := openOwn(t, name), openHF(t, ownPath(name))
+		for r := rune(1); r <= 0x323af; r += 7 {
+			if r >= 0xd800 && r <= 0xf8ff { // surrogates and private use
+				continue
+			}
+			text := fmt.Sprintf("a%cb 1%[1]c2 .%[1]c,%[1]c\u0301", r)
+			want, err := theirs.Encode(text, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := ours.Encode(text, nil); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: U+%04X in %+q: ids %v, %v, want %v", name, r, text, got, err, want)
+			}
+		}
+	}
+}
+
+// What the library cannot be given or give is an error and not another text.
+func TestHFNul(t *testing.T) {
+	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))
+	if ids, err := theirs.Encode("a\x00b", nil); err == nil || !strings.Contains(err.Error(), "NUL character, at byte 1") {
+		t.Errorf("a text with NUL: %v, %v", ids, err)
+	}
+	ids, err := ours.Encode("a\x00b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := theirs.Decode(ids); err == nil || !strings.Contains(err.Error(), "NUL") {
+		t.Errorf("decoding a NUL: %q, %v", text, err)
+	}
+	bos, _ := ours.ID("<bos>")
+	for _, ids := range [][]int32{nil, {bos}, {-1}, {1 << 30}, {bos, -5, bos}} {
+		if text, err := theirs.Text(ids); text != "" || err != nil {
+			t.Errorf("Text(%v) = %q, %v, want nothing", ids, text, err)
+		}
+	}
+}
+
+func TestHFOpenErrors(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "tokenizer.json")
+	for _, content := range []string{"", "{}", `{"model": 5}`, "\x1f\x8bnothing"} {
+		if err := os.WriteFile(bad, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := OpenHF(bad); err == nil || !strings.HasPrefix(err.Error(), "tokenizer: "+bad+": ") {
+			t.Errorf("%q: %v, %v, want an error that names the file", content, h, err)
+		}
+	}
+	if _, err := OpenHF(bad + ".absent"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("absent file: %v", err)
+	}
+}
+
+// A kind of tokenizer that Open refuses: words by white space.
+func TestHFOtherKind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	const words = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"Whitespace"},
+		"post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"what":0,"is":1,"gravity":2,"?":3,"[UNK]":4},"unk_token":"[UNK]"}}`
+	if err := os.WriteFile(path, []byte(words), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "hftokenizers") {
+		t.Errorf("Open: %v, want an error that names the build tag", err)
+	}
+	h := openHF(t, path)
+	ids, err := h.Encode("What is this gravity?", nil)
+	if want := []int32{0, 1, 4, 2, 3}; err != nil || !slices.Equal(ids, want) {
+		t.Errorf("ids %v, %v, want %v", ids, err, want)
+	}
+	if text, err := h.Decode([]int32{0, 1, 2, 3}); text != "what is gravity ?" || err != nil {
+		t.Errorf("decoded %q, %v", text, err)
+	}
+}
+
+// Close may come twice, and while others encode.
+func TestHFClose(t *testing.T) {
+	h := openHF(t, ownPath("qwen2"))
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 200 {
+				if ids, err := h.Encode("What is gravity?", nil); err == nil && len(ids) == 0 || err != nil && err != errClosed {
+					t.Errorf("%v, %v", ids, err)
+				}
+			}
+		})
+	}
+	for range 2 {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	if _, err := h.Encode("x", nil); err != errClosed {
+		t.Errorf("Encode after Close: %v", err)
+	}
+	if _, err := h.Decode([]int32{1}); err != errClosed {
+		t.Errorf("Decode after Close: %v", err)
+	}
+}
