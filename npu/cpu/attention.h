@@ -121,6 +121,10 @@ TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_s
     for (int64_t j = 0; j < npk_up(n, VL); j++) {
         float *to = block + j * ld;
         memset(to + ld - VL, 0, VL * 4);
+        // The values are asked for while the keys come in, and arrive while the scores are computed.
+        if (j < n)
+            for (int64_t i = 0; i < hd * npk_size(c->ct); i += 64)
+                __builtin_prefetch((const char *)npk_at(s->v, c->ct, head * s->vhead + (from + j) * c->ldc) + i);
         if (j < n) ROW(hd, { PUT(to, NPK_F32, 0, GET(s->k, c->bt, head * s->khead + (from + j) * c->ldb)); });
         else memset(to, 0, (size_t)ld * 4);
     }

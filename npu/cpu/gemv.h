@@ -155,7 +155,7 @@ GEMV_MODE(gemv_dot, ISA(DOT))
 // that a slow core delays the others little.
 INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) {
     int64_t rows = npk_max(1, (1 << 20) / (c->k * npk_size(c->bt)));
-    return npk_up(npk_min(rows, npk_max(1, c->n / (4 * threads))), 4);
+    return npk_up(npk_min(rows, npk_max(1, c->n / (8 * threads))), 4);
 }
 
 TARGET static int64_t ISA(gemv_chunks)(const npk_cmd *c, int phase, int threads) {

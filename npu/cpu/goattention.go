@@ -55,7 +55,7 @@ func (w *goWorker) attend(c *command, s *segment, kvHead, from, to int64) {
 	}
 	block := grow(&w.weights, 2*attentionPositions*hd)
 	scores := grow(&w.scores, attentionPositions)
-	for t := int64(0); t < s.pos+to; t += attentionPositions {
+	for t := int64(0); t < s.pos+to && !w.cancelled(); t += attentionPositions {
 		n := min(attentionPositions, s.pos+to-t)
 		keys, values := block[:n*hd], block[n*hd:2*n*hd]
 		for i := range n {

@@ -19,7 +19,11 @@ type goWorker struct {
 	weights []float32 // rows of weights, keys or values as FP32
 	rows    [3][]float32
 	scores  []float32
+	cancel  *uint32
 }
+
+// cancelled is looked at inside chunks that take long.
+func (w *goWorker) cancelled() bool { return atomic.LoadUint32(w.cancel) != 0 }
 
 func newGoEngine(threads int) engine {
 	return &goEngine{threads: threads, workers: make([]goWorker, threads)}
@@ -60,6 +64,7 @@ func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bo
 	began := time.Now()
 	walk := func(id int) {
 		w := &e.workers[id]
+		w.cancel = cancel
 		for i := range cmds {
 			c := &cmds[i]
 			if c.barrier != 0 {

@@ -35,7 +35,7 @@ func (w *goWorker) gemm(c *command, chunk int64) {
 		}
 		clear(weights[cols*k:])
 		m := int64(0)
-		for ; m+2 <= c.m; m += 2 {
+		for ; m+2 <= c.m && !w.cancelled(); m += 2 {
 			var y2 [4]float32
 			dot2x4(&y, &y2, a[m*k:][:k], a[(m+1)*k:][:k], weights)
 			store(c.y, c.yt, m*c.ldy+n, y[:cols])
