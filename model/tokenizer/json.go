@@ -46,8 +46,8 @@ type bpeModel struct {
 	IgnoreMerges            bool     `json:"ignore_merges"`
 }
 
-// maxFile bounds a tokenizer.json; the largest published ones have 35 MB.
-const maxFile = 256 << 20
+// maxFile bounds a tokenizer.json, also when it is unzipped; the largest published ones have 35 MB.
+const maxFile = 128 << 20
 
 // Open reads a tokenizer.json, gzipped or not.
 func Open(path string) (*Tokenizer, error) {
@@ -82,7 +82,7 @@ func Parse(r io.Reader) (*Tokenizer, error) {
 
 // read reads all, unzipped.
 func read(r io.Reader) ([]byte, error) {
-	data, err := readAll(r)
+	data, err := readAll(r, maxFile)
 	if err != nil || !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, err
 	}
@@ -90,21 +90,24 @@ func read(r io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readAll(z)
+	if data, err = readAll(z, maxFile); err != nil {
+		return nil, fmt.Errorf("unzipping: %w", err)
+	}
+	return data, nil
 }
 
-func readAll(r io.Reader) ([]byte, error) {
+func readAll(r io.Reader, limit int64) ([]byte, error) {
 	var b bytes.Buffer
 	if f, ok := r.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Size() <= maxFile {
+		if info, err := f.Stat(); err == nil && info.Size() <= limit {
 			b.Grow(int(info.Size()) + bytes.MinRead)
 		}
 	}
-	if _, err := b.ReadFrom(io.LimitReader(r, maxFile+1)); err != nil {
+	if _, err := b.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, err
 	}
-	if b.Len() > maxFile {
-		return nil, fmt.Errorf("more than %d MB: this is no tokenizer.json", maxFile>>20)
+	if int64(b.Len()) > limit {
+		return nil, fmt.Errorf("more than %d MB: this is no tokenizer.json", limit>>20)
 	}
 	return b.Bytes(), nil
 }
@@ -171,13 +174,16 @@ func (o once) check(key string) error {
 func strict(members map[string]json.RawMessage, into any) error {
 	data, err := json.Marshal(members)
 	if err != nil {
-		return err
+		return fmt.Errorf("this is no tokenizer.json: %w", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			return &UnsupportedError{"the field " + field}
+		}
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+			return fmt.Errorf("this is no tokenizer.json: %q is of the wrong type: %s", wrong.Field, wrong.Value)
 		}
 		return fmt.Errorf("this is no tokenizer.json: %w", err)
 	}
@@ -254,7 +260,7 @@ func (p *parts) model(members map[string]json.RawMessage) error {
 	var kind string
 	if raw, ok := members["type"]; ok {
 		if err := json.Unmarshal(raw, &kind); err != nil {
-			return fmt.Errorf("model type: %w", err)
+			return fmt.Errorf("this is no tokenizer.json: the type of the model: %w", err)
 		}
 	}
 	if kind != "BPE" {

@@ -8,24 +8,26 @@ import (
 
 // step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are supported.
 type step struct {
-	Type           string          `json:"type"`
-	Normalizers    []step          `json:"normalizers"`
-	Pretokenizers  []step          `json:"pretokenizers"`
-	Processors     []step          `json:"processors"`
-	Pattern        *pattern        `json:"pattern"`
-	Behavior       string          `json:"behavior"`
-	Invert         bool            `json:"invert"`
-	AddPrefixSpace bool            `json:"add_prefix_space"`
-	UseRegex       *bool           `json:"use_regex"`
-	TrimOffsets    bool            `json:"trim_offsets"` // moves offsets, which we do not have
-	Individual     bool            `json:"individual_digits"`
-	Single         []templatePiece `json:"single"`
-	Pair           json.RawMessage `json:"pair"` // for two texts at once, which we do not encode
-	SpecialTokens  map[string]struct {
-		ID     string   `json:"id"`
-		IDs    []int32  `json:"ids"`
-		Tokens []string `json:"tokens"`
-	} `json:"special_tokens"`
+	Type           string                   `json:"type"`
+	Normalizers    []step                   `json:"normalizers"`
+	Pretokenizers  []step                   `json:"pretokenizers"`
+	Processors     []step                   `json:"processors"`
+	Pattern        *pattern                 `json:"pattern"`
+	Behavior       string                   `json:"behavior"`
+	Invert         bool                     `json:"invert"`
+	AddPrefixSpace bool                     `json:"add_prefix_space"`
+	UseRegex       *bool                    `json:"use_regex"`
+	TrimOffsets    bool                     `json:"trim_offsets"` // moves offsets, which we do not have
+	Individual     bool                     `json:"individual_digits"`
+	Single         []templatePiece          `json:"single"`
+	Pair           json.RawMessage          `json:"pair"` // for two texts at once, which we do not encode
+	SpecialTokens  map[string]templateToken `json:"special_tokens"`
+}
+
+type templateToken struct {
+	ID     string   `json:"id"`
+	IDs    []int32  `json:"ids"`
+	Tokens []string `json:"tokens"`
 }
 
 type pattern struct {

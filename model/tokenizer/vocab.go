@@ -1,8 +1,6 @@
 package tokenizer
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Vocab is a tokenizer as the metadata of a GGUF file describes it (keys tokenizer.ggml.*).
 type Vocab struct {
@@ -76,11 +74,19 @@ func FromVocab(v Vocab) (*Tokenizer, error) {
 		p.splits = append(p.splits, splitDigits)
 	}
 	p.splits = append(p.splits, split)
-	if v.AddBOS && v.BOS >= 0 {
-		p.prefix = []int32{int32(v.BOS)}
-	}
-	if v.AddEOS && v.EOS >= 0 {
-		p.suffix = []int32{int32(v.EOS)}
+	for _, around := range []struct {
+		name string
+		id   int
+		add  bool
+		ids  *[]int32
+	}{{"BOS", v.BOS, v.AddBOS, &p.prefix}, {"EOS", v.EOS, v.AddEOS, &p.suffix}} {
+		if !around.add || around.id < 0 {
+			continue
+		}
+		if around.id >= len(v.Tokens) {
+			return nil, fmt.Errorf("tokenizer: the GGUF metadata: %s is %d, but there are only %d tokens", around.name, around.id, len(v.Tokens))
+		}
+		*around.ids = []int32{int32(around.id)}
 	}
 	t, err := p.build()
 	if err != nil {
