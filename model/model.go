@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type Model struct {
 	dev      npu.Device
 	plan     *Plan
 	exec     *executor
-	tok      *tokenizer.Tokenizer
+	tok      tokenizer.Coder
 	tokErr   error // why there is no tokenizer
 	template *chat.Template
 	tmplErr  error // why there is no template
@@ -82,7 +83,12 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 
 // Close frees the model, after a running pass has ended. Sessions that are still open return [ErrClosed] from then on. Closing again does nothing.
 func (m *Model) Close() error {
-	m.closing.Do(func() { m.closeErr = errors.Join(m.exec.Close(), m.ck.Close()) })
+	m.closing.Do(func() {
+		m.closeErr = errors.Join(m.exec.Close(), m.ck.Close())
+		if c, ok := m.tok.(io.Closer); ok {
+			m.closeErr = errors.Join(m.closeErr, c.Close())
+		}
+	})
 	return m.closeErr
 }
 
@@ -99,18 +105,16 @@ func (m *Model) Context() int { return m.plan.SeqLen }
 func (m *Model) LoadTime() time.Duration { return m.load }
 
 // Tokenizer is the checkpoint's tokenizer, or the reason why there is none.
-func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) { return m.tok, m.tokErr }
+func (m *Model) Tokenizer() (tokenizer.Coder, error) { return m.tok, m.tokErr }
 
 // Template is the checkpoint's chat template, or the reason why there is none.
 func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplErr }
 
 // OpenTokenizer opens the tokenizer beside or inside a checkpoint, for programs that need no more of a model. The error is [ErrNoTokenizer] with
 // the reason.
-func OpenTokenizer(ck *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
-	var t *tokenizer.Tokenizer
-	var err error
+func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 	if path, ok := ck.TokenizerFile(); ok {
-		t, err = tokenizer.Open(path)
+		t, err = tokenizer.OpenCoder(path)
 	} else if v, ok := ck.Vocab(); ok {
 		t, err = tokenizer.FromVocab(tokenizer.Vocab(v))
 	} else {

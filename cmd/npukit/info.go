@@ -198,7 +198,7 @@ func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
 	if t, err := model.OpenTokenizer(ck); err != nil {
 		o.Tokenizer = reason(err, model.ErrNoTokenizer)
 	} else {
-		o.Tokenizer, o.HasTokenizer = "byte-level BPE, "+count(t.Size(), "token"), true
+		o.Tokenizer, o.HasTokenizer = t.String(), true
 	}
 	if _, err := model.OpenTemplate(ck); err != nil {
 		o.Template = reason(err, model.ErrNoTemplate)

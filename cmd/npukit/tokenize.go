@@ -63,7 +63,7 @@ A tokenizer may be given as a model, as a folder that holds tokenizer.json, or a
 }
 
 // openTokenizer opens the tokenizer of a model, without looking at weights.
-func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
+func openTokenizer(arg string) (tokenizer.Coder, error) {
 	path, err := findModel(arg)
 	if err != nil {
 		return nil, err
@@ -71,13 +71,13 @@ func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		for _, name := range []string{"tokenizer.json", "tokenizer.json.gz"} {
 			if file := filepath.Join(path, name); exists(file) {
-				return tokenizer.Open(file)
+				return tokenizer.OpenCoder(file)
 			}
 		}
 		return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
 	}
 	if !isGGUF(path) {
-		return tokenizer.Open(path)
+		return tokenizer.OpenCoder(path)
 	}
 	ck, err := checkpoint.Open(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func openTokenizer(arg string) (*tokenizer.Tokenizer, error) {
 
 // encoder tokenises for the command.
 type encoder struct {
-	t         *tokenizer.Tokenizer
+	t         tokenizer.Coder
 	noSpecial bool
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -102,6 +103,34 @@ func (h *HF) decode(ids []int32, skipSpecial bool) (string, error) {
 	return text, nil
 }
 
+// Token gives the text of one token on its own.
+func (h *HF) Token(id int32) (string, bool) {
+	text, err := h.Decode([]int32{id})
+	return text, err == nil && text != ""
+}
+
+// String describes the tokenizer in a few words.
+func (h *HF) String() string { return "Hugging Face's library" }
+
+// Stream starts decoding a text. What a token adds is the difference that it makes to the text of the tokens before it, of which the last
+// few are looked at; text that ends inside a character is held back. Where the library fails nothing is added.
+func (h *HF) Stream() *Stream {
+	var before []int32 // tokens whose text has been given, then those whose text is held back
+	given := 0         // how many of the first sort
+	return &Stream{adds: func(id int32, special bool) string {
+		before = append(before, id)
+		old, err1 := h.decode(before[:given], !special)
+		all, err2 := h.decode(before, !special)
+		if err1 != nil || err2 != nil || strings.HasSuffix(all, "\uFFFD") && len(before)-given < 4 {
+			return ""
+		}
+		// Four tokens are context enough for every decoder, which look at their neighbours only.
+		before = slices.Clone(before[max(0, len(before)-4):])
+		given = len(before)
+		return strings.TrimPrefix(all, old)
+	}}
+}
+
 // Close frees the library's memory. It may be called twice; Encode and Decode give an error after it.
 func (h *HF) Close() error {
 	h.mu.Lock()
@@ -113,3 +142,6 @@ func (h *HF) Close() error {
 	h.lib = nil
 	return err
 }
+
+// openOther opens a tokenizer.json that Open does not support.
+func openOther(path string, _ error) (Coder, error) { return OpenHF(path) }

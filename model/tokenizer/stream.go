@@ -9,20 +9,24 @@ import (
 type Stream struct {
 	Special bool // special tokens come out as text; otherwise as nothing
 
-	t    *Tokenizer
-	held []byte // beginning of a character
+	adds func(id int32, special bool) string // the bytes that a token adds to the text so far
+	held []byte                              // beginning of a character
 }
 
 // Stream starts decoding a text.
-func (t *Tokenizer) Stream() *Stream { return &Stream{t: t} }
+func (t *Tokenizer) Stream() *Stream {
+	return &Stream{adds: func(id int32, special bool) string {
+		token, ok := t.Token(id)
+		if !ok || !special && t.IsSpecial(id) {
+			return ""
+		}
+		return token
+	}}
+}
 
 // Next takes the next token and gives the text that is complete with it, which may be empty.
 func (s *Stream) Next(id int32) string {
-	token, ok := s.t.Token(id)
-	if !ok || !s.Special && s.t.IsSpecial(id) {
-		return ""
-	}
-	s.held = append(s.held, token...)
+	s.held = append(s.held, s.adds(id, s.Special)...)
 	end := len(s.held)
 	// A character has at most four bytes: look for a beginning among the last three that waits for more.
 	for i := 1; i <= 3 && i <= len(s.held); i++ {

@@ -112,7 +112,8 @@ func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
 func (t *Tokenizer) Text(ids []int32) string { return t.text(ids, false) }
 
 func (t *Tokenizer) text(ids []int32, special bool) string {
-	s := &Stream{t: t, Special: special}
+	s := t.Stream()
+	s.Special = special
 	var b strings.Builder
 	for _, id := range ids {
 		b.WriteString(s.Next(id))
@@ -146,6 +147,9 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
+
+// String describes the tokenizer in a few words.
+func (t *Tokenizer) String() string { return fmt.Sprintf("byte-level BPE, %d tokens", t.Size()) }
 
 // Size is one more than the largest id.
 func (t *Tokenizer) Size() int { return len(t.tokens) }

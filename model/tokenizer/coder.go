@@ -1,0 +1,25 @@
+package tokenizer
+
+import "errors"
+
+// Coder is what running a model takes of a tokenizer. A [*Tokenizer] is one; under the build tag hftokenizers, HF is another, for the kinds that
+// Tokenizer is not.
+type Coder interface {
+	Encode(text string, opts *EncodeOptions) ([]int32, error)
+	Token(id int32) (string, bool)
+	Stream() *Stream
+	String() string // what it is, for people
+}
+
+// OpenCoder reads a tokenizer.json of any kind that this build has: our own where it can, otherwise Hugging Face's library. If the result is an
+// io.Closer, close it.
+func OpenCoder(path string) (Coder, error) {
+	t, err := Open(path)
+	if err == nil {
+		return t, nil
+	}
+	if unsupported := (*UnsupportedError)(nil); errors.As(err, &unsupported) {
+		return openOther(path, err)
+	}
+	return nil, err
+}

@@ -1,0 +1,34 @@
+package tokenizer
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// metaspace is a tokenizer that is not byte-level BPE: SentencePiece's way of BPE, with spaces as U+2581 and bytes as tokens.
+const metaspace = `{"version": "1.0", "added_tokens": [], "normalizer": null,
+ "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+ "post_processor": null,
+ "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}]},
+ "model": {"type": "BPE", "unk_token": null, "byte_fallback": true, "fuse_unk": false,
+  "vocab": {"▁": 0, "a": 1, "b": 2, "▁a": 3, "ab": 4, "<0xE6>": 5, "<0x97>": 6, "<0xA5>": 7, "▁ab": 8},
+  "merges": ["▁ a", "▁a b", "a b"]}}`
+
+func writeMetaspace(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	if err := os.WriteFile(path, []byte(metaspace), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What another kind of tokenizer gives depends on the build: Hugging Face's library, or the reason why not.
+func TestOpenRefusesOtherKinds(t *testing.T) {
+	var unsupported *UnsupportedError
+	if _, err := Open(writeMetaspace(t)); !errors.As(err, &unsupported) {
+		t.Errorf("Open: %v, want an UnsupportedError", err)
+	}
+}
