@@ -110,6 +110,7 @@ func TestUnsupported(t *testing.T) {
 		{"pre_tokenizer", splitStep(object{"pattern": nil}), "Split by a fixed string"},
 		{"pre_tokenizer", splitStep(object{"behavior": "Removed"}), `behavior "Removed"`},
 		{"pre_tokenizer", splitStep(object{"invert": true}), "invert true"},
+		{"pre_tokenizer", splitStep(object{"pattern": object{"Regex": strings.Repeat("(", 9000) + strings.Repeat(")", 9000)}}), "a pattern of more than 8192 bytes"},
 		{"post_processor", object{"type": "BertProcessing"}, `post-processor "BertProcessing"`},
 		{"post_processor", object{"type": "Sequence", "processors": []any{object{"type": "RobertaProcessing"}}}, `"RobertaProcessing"`},
 		{"post_processor", object{"type": "TemplateProcessing", "single": []any{

@@ -32,20 +32,26 @@ func splitterFor(pattern string) (splitter, error) {
 	case patternQwen2:
 		return func(text string, emit func(string)) error { return splitLlama(text, 1, emit) }, nil
 	}
-	return regexSplitter(pattern)
+	return regexSplitter(pattern, patternTimeout)
 }
+
+// maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting; GPT-4o's has 400.
+const maxPattern = 8 << 10
 
 // patternTimeout ends the search for one match of an unknown pattern, of which some take time exponential in the length of the text.
 const patternTimeout = 10 * time.Second
 
 // regexSplitter isolates the matches of a pattern; what lies between them are words too. Its classes (\p{L}) are those of Go's Unicode
 // tables, see unicode.go.
-func regexSplitter(pattern string) (splitter, error) {
+func regexSplitter(pattern string, timeout time.Duration) (splitter, error) {
+	if len(pattern) > maxPattern {
+		return nil, &UnsupportedError{fmt.Sprintf("a Split by a pattern of more than %d bytes", maxPattern)}
+	}
 	re, err := regexp2.Compile(pattern, regexp2.Unicode)
 	if err != nil {
 		return nil, fmt.Errorf("the pattern of a Split: %w", err)
 	}
-	re.MatchTimeout = patternTimeout
+	re.MatchTimeout = timeout
 	return func(text string, emit func(string)) error {
 		runes := []rune(text)
 		end := 0

@@ -1,0 +1,106 @@
+package tokenizer
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives what decoding at once gives, and never half
+// a character.
+func FuzzEncode(f *testing.F) {
+	for b := range 256 {
+		f.Add(string([]byte{byte(b)}))
+	}
+	for _, text := range []string{"", "What is gravity?", "don't I'LL\r\n\n  x", "4½ 12345", "e\u0301\u0323", "👩\u200d👧 日本語", "a<bos> <left> word <both>\n", "\U00010d4a\U0002ebf0", "a\xff\xe6\x97b"} {
+		f.Add(text)
+	}
+	toks := map[string]*Tokenizer{}
+	for _, o := range own {
+		toks[o.name] = openOwn(f, o.name)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, tok := range toks {
+			ids, err := tok.Encode(text, noSpecial)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			again, err := tok.Encode(text, noSpecial) // from the cache
+			if err != nil || !slices.Equal(again, ids) {
+				t.Fatalf("%s: %+q gives %v, then %v, %v", name, text, ids, again, err)
+			}
+			decoded := tok.Decode(ids)
+			if name != "options" && !tok.nfc && decoded != lossy([]byte(text)) {
+				t.Fatalf("%s: %+q comes back as %+q", name, text, decoded)
+			}
+			s := tok.Stream()
+			s.Special = true
+			streamed := ""
+			for _, id := range ids {
+				piece := s.Next(id)
+				if !utf8.ValidString(piece) {
+					t.Fatalf("%s: a piece of %+q is no UTF-8: %q", name, text, piece)
+				}
+				streamed += piece
+			}
+			if streamed += s.Flush(); streamed != decoded {
+				t.Fatalf("%s: %+q is streamed as %+q, decoded as %+q", name, text, streamed, decoded)
+			}
+		}
+	})
+}
+
+// No file makes Parse panic or hang, its errors name the package, and what it accepts can be used.
+func FuzzParse(f *testing.F) {
+	for _, o := range own {
+		data, err := os.ReadFile(ownPath(o.name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		j := decodeJSON(f, data)
+		model := j["model"].(object)
+		model["vocab"], model["merges"] = object{"a": 0, "b": 1, "ab": 2, "Ġ": 3, "ć": 4}, []any{[]any{"a", "b"}}
+		ids := []string{} // old, new, old, new ...
+		for i, token := range j["added_tokens"].([]any) {
+			ids = append(ids, fmt.Sprintf(`"ids":[%v]`, token.(object)["id"]), fmt.Sprintf(`"ids":[%d]`, 5+i))
+			token.(object)["id"] = 5 + i
+		}
+		small := []byte(strings.NewReplacer(ids...).Replace(string(encodeJSON(f, j))))
+		if _, err := Parse(bytes.NewReader(small)); err != nil {
+			f.Fatalf("%s made small: %v", o.name, err)
+		}
+		f.Add(small)
+		f.Add(bytes.Replace(small, []byte(`["a","b"]`), []byte(`"a b"`), 1))
+	}
+	f.Add([]byte("{}"))
+	f.Add(gzipped(f, []byte(`{"model":{"type":"BPE"}}`)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tok, err := Parse(bytes.NewReader(data))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "tokenizer: ") {
+				t.Fatalf("%q does not name the package", err)
+			}
+			return
+		}
+		ids, err := tok.Encode("ab <bos>\abé1\xff", nil)
+		if err != nil && !strings.HasPrefix(err.Error(), "tokenizer: ") {
+			t.Fatalf("%q does not name the package", err)
+		}
+		for _, id := range ids {
+			if _, ok := tok.Token(id); !ok {
+				t.Fatalf("the id %d has no token", id)
+			}
+		}
+		tok.Decode(ids)
+		for id := int32(-1); int(id) <= tok.Size(); id++ {
+			token, ok := tok.Token(id)
+			if again, found := tok.ID(token); ok && !found && !strings.ContainsFunc(token, func(r rune) bool { return r < '!' || r > '~' }) {
+				t.Fatalf("token %q of id %d has the id %d, %t", token, id, again, found)
+			}
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package tokenizer
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+)
+
+func words(t testing.TB, split splitter, text string) (list []string) {
+	t.Helper()
+	if err := split(text, func(word string) { list = append(list, word) }); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// Our splitters cut as the patterns do that they stand for, by an engine that knows nothing of them. Left out is what regexp2 does not do as
+// Hugging Face's library does, and the vectors have: letters younger than Go's Unicode tables, and 'ſ for 's where case is ignored.
+func TestSplittersAgreeWithPatterns(t *testing.T) {
+	pieces := []string{" ", " ", "  ", "\n", "\r", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\v", "'", "'s", "'S", "'T", "'re", "'Re", "'lL", "'ve", "'V", "'m",
+		"'D", "’s", "a", "É", "ſ", "K", "ab", "日本", "й", "ا", "\u0301", "1", "12", "1234", "½", "Ⅷ", "٣", "𝟙", ".", "...", "-", "_", "(", "🙂", "👩\u200d👧", "\x00", "\x1b", "\ufeff", "\ufffd", "\U0010ffff"}
+	for _, tc := range []struct {
+		name, pattern string
+	}{{"GPT-2", patternGPT2}, {"Llama 3", patternLlama3}, {"Qwen2", patternQwen2}} {
+		t.Run(tc.name, func(t *testing.T) {
+			ours, err := splitterFor(tc.pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			engine, err := regexSplitter(tc.pattern, patternTimeout)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rng := rand.New(rand.NewPCG(3, 4))
+			for n := range 10000 {
+				var b strings.Builder
+				for range rng.IntN(12) {
+					if n%3 == 0 {
+						b.WriteRune(randomRune(rng))
+					} else {
+						b.WriteString(pieces[rng.IntN(len(pieces))])
+					}
+				}
+				text := strings.ReplaceAll(b.String(), "'ſ", "ſ")
+				if got, want := words(t, ours, text), words(t, engine, text); !slices.Equal(got, want) {
+					t.Fatalf("%+q is cut into %+q, want %+q", text, got, want)
+				}
+			}
+		})
+	}
+}
+
+// randomRune is any character that Go's Unicode tables class as Hugging Face's library does.
+func randomRune(rng *rand.Rand) rune {
+	for {
+		r := rng.Int32N([]rune{0x80, 0x600, 0x3100, 0x32000}[rng.IntN(4)])
+		if (r < 0xd800 || r > 0xdfff) && !unicode.In(r, letters, numbers) {
+			return r
+		}
+	}
+}
+
+// Every character has the class that the pattern's classes give it, those of Unicode 15.1 and 16 too.
+func TestClasses(t *testing.T) {
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		want := other
+		switch {
+		case unicode.IsLetter(r) || unicode.Is(letters, r):
+			want = letter
+		case unicode.IsNumber(r) || unicode.Is(numbers, r):
+			want = number
+		case unicode.IsSpace(r):
+			want = space
+		}
+		if got := classOf(r); got != want {
+			t.Errorf("U+%04X has class %d, want %d", r, got, want)
+		}
+	}
+}
+
+// Digits isolates single numeric characters or runs of them.
+func TestDigits(t *testing.T) {
+	for _, tc := range []struct {
+		text       string
+		each, runs string // words with | between
+	}{
+		{"", "", ""},
+		{"abc", "abc", "abc"},
+		{"1", "1", "1"},
+		{"12", "1|2", "12"},
+		{"a12b3", "a|1|2|b|3", "a|12|b|3"},
+		{"4½ Ⅷ²", "4|½| |Ⅷ|²", "4½| |Ⅷ²"},
+		{"٣𝟙", "٣|𝟙", "٣𝟙"},
+	} {
+		if got := strings.Join(words(t, splitDigits, tc.text), "|"); got != tc.each {
+			t.Errorf("%q: each digit: %q, want %q", tc.text, got, tc.each)
+		}
+		if got := strings.Join(words(t, splitDigitRuns, tc.text), "|"); got != tc.runs {
+			t.Errorf("%q: runs of digits: %q, want %q", tc.text, got, tc.runs)
+		}
+	}
+}
+
+// A pattern without a splitter of our own goes to regexp2: matches and what lies between them are words.
+func TestOtherPatterns(t *testing.T) {
+	for _, tc := range []struct{ pattern, text, want string }{
+		{`\s+`, "a  b c", "a|  |b| |c"},
+		{`x*`, "axxb", "a|xx|b"},
+		{`zzz`, "abc", "abc"},
+		{`(?i:abc)`, "xABCabcy", "x|ABC|abc|y"},
+		{`\p{Han}+|\p{L}+`, "日本abcé 中", "日本|abcé| |中"},
+		{`\w+(?= )|.`, "ab cd", "ab| |c|d"},
+		{`(?<=a)b`, "abcb", "a|b|cb"},
+		{`[\p{Lu}\p{Lt}]+`, "aBCdǅ", "a|BC|d|ǅ"},
+		{`.`, "🙂é", "🙂|é"},
+	} {
+		split, err := splitterFor(tc.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(words(t, split, tc.text), "|"); got != tc.want {
+			t.Errorf("%s cuts %q into %q, want %q", tc.pattern, tc.text, got, tc.want)
+		}
+		if got := words(t, split, ""); len(got) != 0 {
+			t.Errorf("%s cuts nothing into %q", tc.pattern, got)
+		}
+	}
+	if _, err := splitterFor(`(a`); err == nil || !strings.Contains(err.Error(), "the pattern of a Split") {
+		t.Errorf("a pattern that is none: %v", err)
+	}
+}
+
+// A chain cuts the words of the splitter before, and an error of either ends it.
+func TestChain(t *testing.T) {
+	if got := words(t, chain([]splitter{splitDigits, splitGPT2}), "a b12 'sx"); strings.Join(got, "|") != "a| b|1|2| '|sx" {
+		t.Errorf("%q", got)
+	}
+	if got := words(t, chain(nil), "a b"); !slices.Equal(got, []string{"a b"}) {
+		t.Errorf("no splitter: %q", got)
+	}
+	if got := words(t, chain([]splitter{prefixSpace, splitGPT2}), "a b"); strings.Join(got, "|") != " a| b" {
+		t.Errorf("prefix space: %q", got)
+	}
+	failing := func(string, func(string)) error { return errors.New("too slow") }
+	for _, list := range [][]splitter{{failing, splitGPT2}, {splitGPT2, failing}, {splitDigits, splitGPT2, failing}} {
+		if err := chain(list)("a b", func(string) {}); err == nil || err.Error() != "too slow" {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// A pattern that backtracks without end gives an error instead of a program that hangs.
+func TestSlowPattern(t *testing.T) {
+	const pattern = `(?:a|aa)+!`
+	split, err := regexSplitter(pattern, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	err = split(strings.Repeat("a", 60)+"?!", func(string) {})
+	if err == nil || !strings.HasPrefix(err.Error(), `tokenizer: the pattern "`+pattern+`": `) {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
+// An error of the splitter is Encode's.
+func TestEncodeSplitError(t *testing.T) {
+	tok := *openOwn(t, "gpt2")
+	tok.split = func(string, func(string)) error { return errors.New("too slow") }
+	if ids, err := tok.Encode("a<bos>b", nil); err == nil || err.Error() != "too slow" || ids != nil {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
