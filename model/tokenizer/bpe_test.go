@@ -55,8 +55,10 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 				}
 				check(t, b, s.String())
 			}
-			for _, word := range []string{"", "\a", "\a\a", "x\a", "\ax", strings.Repeat("\a", 100), strings.Repeat("the", 300), strings.Repeat("a", shortWord), strings.Repeat("a", shortWord+1)} {
-				check(t, b, word)
+			for _, unit := range []string{"\a", "x\a", "\ax", "a", "the"} {
+				for _, n := range []int{0, 1, 2, shortWord, shortWord + 1, 300} {
+					check(t, b, strings.Repeat(unit, n))
+				}
 			}
 		}
 	})
@@ -90,7 +92,8 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 	})
 }
 
-var scraps = []string{"a", "e", "the", "th", "gra", "vity", "wh", "at", " ", "  ", "\n", "\t", "1", "20", "é", "日", "本語", "Пр", "ивет", "🙂", "\x00", "\a", "\x7f", "½", "'", "..."}
+var scraps = []string{"a", "e", "the", "th", "gra", "vity", "wh", "at", " ", "  ", "\n", "\t", "1", "20", "é",
+	"日", "本語", "Пр", "ивет", "🙂", "\x00", "\a", "\x7f", "½", "'", "..."}
 
 // The table finds each merge, and nothing else.
 func TestMergeTable(t *testing.T) {

@@ -10,13 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives what decoding at once gives, and never half
-// a character.
+// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives what decoding at once gives,
+// and never half a character.
 func FuzzEncode(f *testing.F) {
 	for b := range 256 {
 		f.Add(string([]byte{byte(b)}))
 	}
-	for _, text := range []string{"", "What is gravity?", "don't I'LL\r\n\n  x", "4½ 12345", "e\u0301\u0323", "👩\u200d👧 日本語", "a<bos> <left> word <both>\n", "\U00010d4a\U0002ebf0", "a\xff\xe6\x97b"} {
+	for _, text := range []string{"", "What is gravity?", "don't I'LL\r\n\n  x", "4½ 12345", "e\u0301\u0323",
+		"👩\u200d👧 日本語", "a<bos> <left> word <both>\n", "\U00010d4a\U0002ebf0", "a\xff\xe6\x97b"} {
 		f.Add(text)
 	}
 	toks := map[string]*Tokenizer{}

@@ -110,7 +110,7 @@ func TestUnsupported(t *testing.T) {
 		{"pre_tokenizer", splitStep(object{"pattern": nil}), "Split by a fixed string"},
 		{"pre_tokenizer", splitStep(object{"behavior": "Removed"}), `behavior "Removed"`},
 		{"pre_tokenizer", splitStep(object{"invert": true}), "invert true"},
-		{"pre_tokenizer", splitStep(object{"pattern": object{"Regex": strings.Repeat("(", 9000) + strings.Repeat(")", 9000)}}), "a pattern of more than 8192 bytes"},
+		{"pre_tokenizer", splitStep(object{"pattern": object{"Regex": strings.Repeat("a", 9000)}}), "a pattern of more than 8192 bytes"},
 		{"post_processor", object{"type": "BertProcessing"}, `post-processor "BertProcessing"`},
 		{"post_processor", object{"type": "Sequence", "processors": []any{object{"type": "RobertaProcessing"}}}, `"RobertaProcessing"`},
 		{"post_processor", object{"type": "TemplateProcessing", "single": []any{
@@ -182,11 +182,13 @@ func TestContradictions(t *testing.T) {
 			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "<x>"}}}}
 		}, []string{`"<x>"`, "special_tokens"}},
 		{"template with an absent id", func(j object) {
-			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "<x>"}}, object{"Sequence": object{"id": "A"}}},
+			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{
+				object{"SpecialToken": object{"id": "<x>"}}, object{"Sequence": object{"id": "A"}}},
 				"special_tokens": object{"<x>": object{"id": "<x>", "ids": []any{-3}, "tokens": []any{"<x>"}}}}
 		}, []string{"id -3", "around the text"}},
 		{"pattern that is none", func(j object) {
-			j["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{object{"type": "Split", "pattern": object{"Regex": "(a"}, "behavior": "Isolated"}}}
+			j["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{
+				object{"type": "Split", "pattern": object{"Regex": "(a"}, "behavior": "Isolated"}}}
 		}, []string{"the pattern of a Split", "(a"}},
 		{"no model", func(j object) { delete(j, "model") }, []string{"it has no model"}},
 	} {
@@ -310,7 +312,8 @@ func TestNoTokenizer(t *testing.T) {
 		{"a key twice", `{"version":"1.0","version":"1.0"}`, `"version" is there twice`},
 		{"a key of the model twice", `{"model":{"type":"BPE","type":"BPE"}}`, `"type" is there twice`},
 		{"two models", `{"model":{"type":"BPE"},"model":{"type":"BPE"}}`, `"model" is there twice`},
-		{"a token twice", `{"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]},"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel"}}`, `"a" has two ids, 0 and 1`},
+		{"a token twice", `{"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]},
+			"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel"}}`, `"a" has two ids, 0 and 1`},
 		{"deep nesting", `{"normalizer":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`, "levels of nesting"},
 		{"deep nesting without end", `{"x":` + strings.Repeat(`{"a":`, 100000), "levels of nesting"},
 		{"a bracket too many", `{"x":]}`, "a value should be"},

@@ -35,7 +35,7 @@ func splitterFor(pattern string) (splitter, error) {
 	return regexSplitter(pattern, patternTimeout)
 }
 
-// maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting; GPT-4o's has 400.
+// maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting; GPT-4o's has some 300.
 const maxPattern = 8 << 10
 
 // patternTimeout ends the search for one match of an unknown pattern, of which some take time exponential in the length of the text.

@@ -49,8 +49,8 @@ func (s *Stream) Flush() string {
 	return text
 }
 
-// lossy decodes UTF-8 and puts U+FFFD for each part that is not, where a part is as much as could have begun a character (the practice that the Unicode Standard
-// recommends in chapter 3.9, and Rust follows).
+// lossy decodes UTF-8 and puts U+FFFD for each part that is not, where a part is as much as could have begun a character (the practice
+// that the Unicode Standard recommends in chapter 3.9, and Rust follows).
 func lossy(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)

@@ -8,17 +8,18 @@
 //
 // # From text to ids
 //
-// The steps are those of a tokenizer.json, in files of their own: special and other added tokens are found in the text (added.go), what lies between is
-// normalised (NFC, for Qwen) and cut into words by a pattern (split.go), each byte of a word becomes a character of the byte-level alphabet
-// (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the result.
+// The steps are those of a tokenizer.json, in files of their own: special and other added tokens are found in the text (added.go), what
+// lies between is normalised (NFC, for Qwen) and cut into words by a pattern (split.go), each byte of a word becomes a character of the
+// byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the result.
 //
 // Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each such byte.
 //
 // # Where a tokenizer comes from
 //
-// [Open] and [Parse] read tokenizer.json. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for its pattern. Whatever a
-// tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it; nothing is ignored. For other kinds
-// of tokenizers (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging Face's library.
+// [Open] and [Parse] read tokenizer.json. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for
+// its pattern. Whatever a tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it; nothing is ignored.
+// For other kinds of tokenizers (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging Face's
+// library; [OpenCoder] takes whichever of the two reads a file.
 package tokenizer
 
 import (
@@ -105,7 +106,8 @@ func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 // maxText keeps positions within an int32, with room for normalisation to lengthen the text.
 const maxText = 1 << 29
 
-// Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as U+FFFD; ids without a token come out as nothing.
+// Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as U+FFFD; ids without a token come out
+// as nothing.
 func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
 
 // Text gives the text of ids without special tokens.
