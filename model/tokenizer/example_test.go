@@ -32,7 +32,7 @@ func Example() {
 	fmt.Println(t.Decode(ids))
 	fmt.Println(t.Text(ids))
 	// Output:
-	// 700 "<bos>"
+	// 702 "<bos>"
 	// 438 "What"
 	// 322 " is"
 	// 597 " gr"
@@ -56,8 +56,8 @@ func ExampleTokenizer_Encode() {
 		fmt.Println(ids)
 	}
 	// Output:
-	// [700 702 84 82 68 81]
-	// [702 84 82 68 81]
+	// [702 704 84 82 68 81]
+	// [704 84 82 68 81]
 }
 
 // A token is bytes, not characters: a stream gives a character when its last byte has come.
@@ -73,7 +73,7 @@ func ExampleStream() {
 	}
 	fmt.Printf("%q\n", s.Flush())
 	// Output:
-	// 700:"" 265:"the" 290:" " 248:"" 222:"🚀" 391:" dog" ""
+	// 702:"" 265:"the" 290:" " 248:"" 222:"🚀" 391:" dog" ""
 }
 
 // A GGUF file has vocabulary and merges in its metadata, and a name for the rest.

@@ -80,6 +80,8 @@ func TestUnsupported(t *testing.T) {
 		maps.Copy(split, change)
 		return object{"type": "Sequence", "pretokenizers": []any{split, object{"type": "ByteLevel", "use_regex": false}}}
 	}
+	bos := object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "x"}}, object{"Sequence": object{"id": "A"}}},
+		"special_tokens": object{"x": object{"id": "x", "ids": []any{0}, "tokens": []any{"!"}}}}
 	for _, tc := range []struct {
 		key   string // at the top, or after a dot in the model
 		value any
@@ -115,6 +117,7 @@ func TestUnsupported(t *testing.T) {
 		{"post_processor", object{"type": "Sequence", "processors": []any{object{"type": "RobertaProcessing"}}}, `"RobertaProcessing"`},
 		{"post_processor", object{"type": "TemplateProcessing", "single": []any{
 			object{"Sequence": object{"id": "A"}}, object{"Sequence": object{"id": "A"}}}}, "the text twice"},
+		{"post_processor", object{"type": "Sequence", "processors": []any{bos, bos}}, "one template after another"},
 		{"decoder", nil, "a decoder other than ByteLevel"},
 		{"decoder", object{"type": "WordPiece"}, "a decoder other than ByteLevel"},
 		{"decoder", object{"type": "Sequence", "decoders": []any{}}, `the field "decoders"`},
@@ -404,21 +407,21 @@ func TestHostileVocab(t *testing.T) {
 		{"no model", func(v *Vocab) { v.Model = "" }, []string{`the GGUF tokenizer ""`}},
 		{"unknown pre-tokenizer", func(v *Vocab) { v.Pre = "tekken" }, []string{`the GGUF pre-tokenizer "tekken"`}},
 		{"no tokens", func(v *Vocab) { *v = Vocab{Model: "gpt2", Pre: "gpt-2", Merges: []string{"a b"}} }, []string{"merge 0", "vocabulary"}},
-		{"too few types", func(v *Vocab) { v.Types = v.Types[1:] }, []string{"709 tokens and 708 token types"}},
+		{"too few types", func(v *Vocab) { v.Types = v.Types[1:] }, []string{"712 tokens and 711 token types"}},
 		{"a token twice", func(v *Vocab) { v.Tokens[300] = v.Tokens[301] }, []string{"two ids, 300 and 301"}},
-		{"a special token twice", func(v *Vocab) { v.Tokens[701] = v.Tokens[700] }, []string{`"<bos>" has two ids`}},
-		{"an empty special token", func(v *Vocab) { v.Tokens[700] = "" }, []string{"the added token 700 is empty"}},
+		{"a special token twice", func(v *Vocab) { v.Tokens[703] = v.Tokens[702] }, []string{`"<bos>" has two ids`}},
+		{"an empty special token", func(v *Vocab) { v.Tokens[702] = "" }, []string{"the added token 702 is empty"}},
 		{"merge of one", func(v *Vocab) { v.Merges[7] = "ab" }, []string{"merge 7", `"ab" is not two tokens`}},
 		{"merge of nothing", func(v *Vocab) { v.Merges[7] = "" }, []string{"merge 7", "is not two tokens"}},
 		{"merge with two spaces", func(v *Vocab) { v.Merges[7] = "a  b" }, []string{"merge 7", "is not two tokens"}},
 		{"merge of an absent token", func(v *Vocab) { v.Merges[7] = "Q zzz" }, []string{"merge 7", `"zzz"`, "vocabulary"}},
-		{"BOS out of range", func(v *Vocab) { v.BOS, v.AddBOS = 709, true }, []string{"BOS is 709", "709 tokens"}},
-		{"BOS beyond 32 bits", func(v *Vocab) { v.BOS, v.AddBOS = 1<<32+700, true }, []string{"BOS is 4294967996"}},
+		{"BOS out of range", func(v *Vocab) { v.BOS, v.AddBOS = 712, true }, []string{"BOS is 712", "712 tokens"}},
+		{"BOS beyond 32 bits", func(v *Vocab) { v.BOS, v.AddBOS = 1<<32+702, true }, []string{"BOS is 4294967998"}},
 		{"EOS out of range", func(v *Vocab) { v.EOS, v.AddEOS = 1<<40, true }, []string{"EOS is 1099511627776"}},
 	} {
 		v := vocabOf(t, ownPath("gpt2"), "gpt-2")
-		if len(v.Tokens) != 709 || v.Tokens[700] != "<bos>" {
-			t.Fatalf("%d tokens, number 700 is %q", len(v.Tokens), v.Tokens[700])
+		if len(v.Tokens) != 712 || v.Tokens[702] != "<bos>" {
+			t.Fatalf("%d tokens, number 702 is %q", len(v.Tokens), v.Tokens[702])
 		}
 		tc.spoil(&v)
 		tok, err := FromVocab(v)

@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +82,38 @@ func TestClasses(t *testing.T) {
 		}
 		if got := classOf(r); got != want {
 			t.Errorf("U+%04X has class %d, want %d", r, got, want)
+		}
+	}
+}
+
+// Words are those of Hugging Face's pre-tokenizers, see testdata/make.py.
+func TestSplittersAgreeWithReferences(t *testing.T) {
+	var cases [][4]json.RawMessage // text, words by Llama 3's and Qwen2's pattern and by Digits
+	readJSON(t, filepath.Join("testdata", "words.json"), &cases)
+	if len(cases) < 200 {
+		t.Fatalf("%d texts", len(cases))
+	}
+	llama, err := splitterFor(patternLlama3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	qwen, err := splitterFor(patternQwen2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		var text string
+		if err := json.Unmarshal(c[0], &text); err != nil {
+			t.Fatal(err)
+		}
+		for i, split := range []splitter{llama, qwen, splitDigits} {
+			var want []string
+			if err := json.Unmarshal(c[i+1], &want); err != nil {
+				t.Fatal(err)
+			}
+			if got := words(t, split, text); !slices.Equal(got, want) {
+				t.Errorf("splitter %d cuts %+q into %+q, want %+q", i, text, got, want)
+			}
 		}
 	}
 }

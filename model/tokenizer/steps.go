@@ -158,6 +158,10 @@ func (p *parts) postProcessor(s *step) error {
 }
 
 func (p *parts) template(s *step) error {
+	if p.prefix != nil || p.suffix != nil {
+		// Hugging Face's library takes what the first one made for two texts, and puts the second one's template for a pair around it.
+		return &UnsupportedError{"one template after another"}
+	}
 	var before, after []int32
 	seen := false
 	for _, piece := range s.Single {
@@ -182,8 +186,6 @@ func (p *parts) template(s *step) error {
 	if !seen {
 		return errors.New("the template has no place for the text")
 	}
-	// Of several templates, a later one stands around what an earlier one made.
-	p.prefix = append(before, p.prefix...)
-	p.suffix = append(p.suffix, after...)
+	p.prefix, p.suffix = before, after
 	return nil
 }

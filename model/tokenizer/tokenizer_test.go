@@ -47,7 +47,7 @@ func TestTokens(t *testing.T) {
 	if again, _ := tok.Around(); again[0] != bos {
 		t.Error("the caller has changed the tokenizer")
 	}
-	if got, want := openOwn(t, "llama3").String(), "byte-level BPE, 709 tokens"; got != want {
+	if got, want := openOwn(t, "llama3").String(), "byte-level BPE, 712 tokens"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
 }
@@ -89,6 +89,19 @@ func TestNormalizerSequence(t *testing.T) {
 		if got := tok.Decode(ids); got != tc[1] {
 			t.Errorf("%+q becomes %+q, want %+q", tc[0], got, tc[1])
 		}
+	}
+}
+
+// Where ByteLevel does not say whether it cuts words, it does: GPT-2's own file is older than the option.
+func TestByteLevelCutsByDefault(t *testing.T) {
+	j := base(t, "gpt2")
+	delete(j["pre_tokenizer"].(object), "use_regex")
+	tok, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range readOwnVectors(t, "gpt2").Cases {
+		compare(t, tok, tok, c.Text, nil, c.IDs)
 	}
 }
 

@@ -27,7 +27,7 @@ O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 ADDED = [AddedToken(s, special=True, normalized=False) for s in ("<bos>", "<eos>", "<|im_start|>", "<|im_end|>", "<|im|>")]
-ADDED += [AddedToken(s, special=False, normalized=False) for s in ("<think>", "</think>", "<tool_call>", "日本")]
+ADDED += [AddedToken(s, special=False, normalized=False) for s in ("<think>", "</think>", "<tool_call>", "日本", "<|im")]
 
 
 def trained():
@@ -36,7 +36,10 @@ def trained():
     t.decoder = decoders.ByteLevel()
     t.train_from_iterator(CORPUS * 2, trainers.BpeTrainer(
         vocab_size=700, show_progress=False, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
-    return json.loads(t.to_str())["model"]
+    model = json.loads(t.to_str())["model"]
+    for token in ("xyzzy", "Ġxyzzy"):  # which no merges make
+        model["vocab"][token] = len(model["vocab"])
+    return model
 
 
 def split(pattern):
@@ -80,15 +83,15 @@ def variants(model):
         AddedToken("<right>", rstrip=True, special=True, normalized=False),
         AddedToken("<both>", lstrip=True, rstrip=True, special=False, normalized=False),
         AddedToken("word", single_word=True, special=False, normalized=False),
-        AddedToken("Café", special=False, normalized=True),  # é in one
-        AddedToken("Où", special=False, normalized=True),  # ù in two
+        AddedToken("Caf\u00e9", special=False, normalized=True),  # é in one
+        AddedToken("Ou\u0300", special=False, normalized=True),  # ù in two
         AddedToken("strip", lstrip=True, rstrip=True, single_word=True, special=False, normalized=True),
     ])
     options.post_processor = template(options, "<bos> $A <eos>")
     yield "options", options
 
     o200k = new(byte_level(pre_tokenizers.Digits(individual_digits=False), split(O200K)), nfc=False)
-    o200k.post_processor = template(o200k, "<bos> <bos> $A:0 <eos>:0")
+    o200k.post_processor = template(o200k, "<bos> <eos> $A:0 <eos>:0 <bos>:0")
     yield "o200k", o200k
 
 
@@ -101,8 +104,8 @@ TEXTS = [
     "🙂", "👩‍👩‍👧‍👦", "👍🏽👍", "🇩🇪🇫🇷", "☺️ ☺", "1️⃣", "🙂🙂🙂 x🙂y",
     "\x00", "a\x00b", "\x01\x02\x03\x07\x1b[0m", "\x7f", "\u200b\u200d\u200e", "\ufeffbom", "\ufffd", "\ue000\U0010ffff",
     "日本語の文章", "中文。中文！", "한국어 문장", "日 本", "مرحبا بالعالم", "שלום", "नमस्ते दुनिया", "สวัสดีชาวโลก", "Привет, мир", "Ελληνικά", "የአማርኛ", "ꓘꓯ ꓘ",
-    "The quick brown fox doesn't jump.", "What is gravity?", "func main() {\n\tfmt.Println(i)\n}\n", "a.b,c;d:e!f?g", "....----====", "foo_bar fooBar FooBAR Foo", "http://example.org/a?b=c&d=%20",
-    "<bos>", "<bos>text<eos>", "<|im_start|>user\nhi<|im_end|>\n", "<|im|><|im_", "<|im_start|", "<think>x</think>", "< think>", "日本<think>日本", "<<bos>>", "<bos><bos>",
+    "xyzzy", "a xyzzy xyzzyx", "The quick brown fox doesn't jump.", "What is gravity?", "func main() {\n\tfmt.Println(i)\n}\n", "a.b,c;d:e!f?g", "....----====", "foo_bar fooBar FooBAR Foo", "http://example.org/a?b=c&d=%20",
+    "<bos>", "<bos>text<eos>", "<|im_start|>user\nhi<|im_end|>\n", "<|im|><|im_", "<|im_start|", "<|imx", "<think>x</think>", "< think>", "日本<think>日本", "<<bos>>", "<bos><bos>",
     "a <left> b", "a<left>b", " <left> ", "a <right> b", "a \n<right>\n\n b", "a  <both>  b", "<both><both>", "<left><right>", "  <left>  <right>  ", "a <right> <left> b", "<both> <bos> <both>",
     "word", "words", "a word.", "sword word", "word_", "wordword", "word word", "word\u0301", "日word", "(word)", "word1", "-word-", "½word", "\u200dword",
     "Café", "Cafe\u0301", "Cafés", "Où", "Ou\u0300", "xOu\u0300x", " strip ", "a strip b", "astrip", "strip strip", "a  strip<bos>strip  b", "Ou\u0300Cafe\u0301",
@@ -169,6 +172,8 @@ def main():
             some.append({"ids": ids, "all": t.decode(ids, skip_special_tokens=False), "text": t.decode(ids)})
         long = [{"unit": u, "times": n, "count": len(ids), "sha256": digest(ids)} for u, n in LONG for ids in [t.encode(u * n).ids]]
         write(name + ".vectors.json", '{"cases": ' + lines(cases) + ', "ids": ' + lines(some) + ', "long": ' + lines(long) + "}")
+    patterns = [pre_tokenizers.Split(Regex(p), "isolated") for p in (LLAMA3, QWEN2)] + [pre_tokenizers.Digits(individual_digits=True)]
+    write("words.json", lines([text, *([word for word, _ in p.pre_tokenize_str(text)] for p in patterns)] for text in texts))
     edges = [0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf3, 0xf4, 0xf5, 0xff]
     broken = [bytes(r.choice(edges) for _ in range(r.randint(1, 9))) for _ in range(300)]
     write("lossy.json", lines([b.hex(), b.decode(errors="replace")] for b in broken))
