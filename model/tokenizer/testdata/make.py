@@ -98,7 +98,7 @@ def variants(model):
 TEXTS = [
     "", " ", "  ", "   \n", "\n\n\n", "\t \t", "a  b   c    d", "  lead", "trail  ", " \n \n x", "\r\n\r\n", "a\r\nb\rc\n\nd\n", "x \u00a0\u3000\u2028 y", "\u0085\u000b\u000c",
     "0", "12", "123", "1234", "1234567890", "3.14159", "a1b22c333d4444", "½", "4½", "²³ Ⅷ ⑧", "١٢٣٤", "१२३", "𝟙𝟚𝟛𝟜", "𐵀𐵁𐵂𐵃", "\U0001ccf0\U0001ccf1",
-    "don't I'll we've they're it's I'm he'd", "DON'T I'LL WE'VE THEY'RE IT'S I'M HE'D", "I'Ll we'vE 's'S 't", "it'ſ 'ſ 'ſs", "'", "''", "'r 'v 'l 're've'll", "' s", "’s don’t",
+    "don't I'll we've they're it's I'm he'd", "DON'T I'LL WE'VE THEY'RE IT'S I'M HE'D", "I'Ll we'vE 's'S 't", "it'ſ 'ſ 'ſs", "x'ſa'ſeen 'ſa", "'", "''", "'r 'v 'l 're've'll", "' s", "’s don’t",
     "cafe\u0301", "e\u0301\u0323 e\u0323\u0301", "\u1112\u1161\u11ab", "\u212b\u2126\u212a", "\u0958", "a\u0300\u0898\u0301", "\u0041\u1ac5\u0301", "\u0300", "ộ o\u0302\u0323 o\u0323\u0302",
     "\u1c89\u1c8a", "\U00010d4a\U00010d6f x", "\ua7cb\ua7da", "\U0002ebf0\U0002ee5d", "\U0001e5d0\U0001e5f1",
     "🙂", "👩‍👩‍👧‍👦", "👍🏽👍", "🇩🇪🇫🇷", "☺️ ☺", "1️⃣", "🙂🙂🙂 x🙂y",
