@@ -1,0 +1,276 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Element is what the elements of a comparison may be. Got and want may differ: BF16 from a device, FP32 or float64 from a reference.
+type Element interface {
+	float32 | float64 | dtype.BFloat16 | dtype.Float16
+}
+
+// Check compares all elements of got with want and judges them by tol. It is [CheckRows] with one row.
+func Check[G, W Element](got []G, want []W, tol Tolerance) (Report, error) {
+	return CheckRows(got, want, len(want), tol)
+}
+
+// CheckRows compares got with want, both [rows, width], and judges them by tol. The report then knows rows: which are worst, and how the
+// worst one does.
+//
+// It is an error, and no verdict, when lengths differ, when there is nothing to compare, when the reference has a value that is NaN,
+// infinite or beyond the range of FP32, and when the tolerance is not [Tolerance.Validate]. A value of that kind in got is a verdict: it
+// fails.
+//
+// One pass over the data and no copies: 10 to 16 ns an element on a 2-core Xeon, so that ten million take a sixth of a second.
+func CheckRows[G, W Element](got []G, want []W, width int, tol Tolerance) (Report, error) {
+	if err := tol.Validate(); err != nil {
+		return Report{}, err
+	}
+	c, err := compare(got, want, width, tol)
+	if err != nil {
+		return Report{}, err
+	}
+	r := c.report()
+	r.Tolerance = tol
+	r.Reasons = tol.judge(r.Metrics, c.total.blindOutside)
+	return r, nil
+}
+
+// Measure computes the metrics and judges nothing: for setting tolerances, and for a [Trace]. Its errors are those of [CheckRows].
+func Measure[G, W Element](got []G, want []W, width int) (Metrics, error) {
+	c, err := compare(got, want, width, Tolerance{})
+	if err != nil {
+		return Metrics{}, err
+	}
+	return c.report().Metrics, nil
+}
+
+// blockLen is how many pairs are looked at at a time: two blocks of float64 are 16 KB and stay in the first cache for both of their passes.
+const blockLen = 1024
+
+// comparison is the state of one pass.
+type comparison struct {
+	tol    Tolerance
+	width  int
+	total  moments
+	rows   int
+	rowL1  float64
+	rowCos float64
+	worst  ranking[Worst]
+	worstR ranking[Row]
+	sample []Point
+	stride int
+}
+
+func compare[G, W Element](got []G, want []W, width int, tol Tolerance) (*comparison, error) {
+	switch {
+	case len(got) != len(want):
+		return nil, fmt.Errorf("gate: got has %d elements, want %d: is a row, or the padding, missing?", len(got), len(want))
+	case len(want) == 0:
+		return nil, fmt.Errorf("gate: there is nothing to compare: got and want are empty")
+	case width <= 0 || len(want)%width != 0:
+		return nil, fmt.Errorf("gate: %d elements are no whole number of rows of %d", len(want), width)
+	}
+	c := &comparison{tol: tol, width: width, rowCos: math.NaN(), stride: (len(want) + samples - 1) / samples}
+	var a, e [blockLen]float64
+	for at := 0; at < len(want); at += width {
+		var row moments
+		for from := at; from < at+width; from += blockLen {
+			n := min(blockLen, at+width-from)
+			load(a[:n], got[from:from+n])
+			load(e[:n], want[from:from+n])
+			if tol.RoundWant {
+				roundLike[G](e[:n])
+			}
+			if err := c.block(&row, a[:n], e[:n], from); err != nil {
+				return nil, err
+			}
+		}
+		c.row(&row)
+	}
+	return c, nil
+}
+
+// load widens src into dst, exactly.
+func load[T Element](dst []float64, src []T) {
+	dst = dst[:len(src)]
+	switch s := any(src).(type) {
+	case []float32:
+		for i, v := range s {
+			dst[i] = float64(v)
+		}
+	case []float64:
+		copy(dst, s)
+	case []dtype.BFloat16:
+		for i, v := range s {
+			dst[i] = float64(v.Float32())
+		}
+	case []dtype.Float16:
+		for i, v := range s {
+			dst[i] = float64(v.Float32())
+		}
+	}
+}
+
+// roundLike rounds values to what a T can hold, to nearest even. FP32 and float64 are left alone: their rounding is no part of any error
+// that a device makes.
+func roundLike[T Element](x []float64) {
+	var half [1]dtype.Float16
+	switch any(*new(T)).(type) {
+	case dtype.BFloat16:
+		for i, v := range x {
+			x[i] = float64(dtype.FromFloat32(float32(v)).Float32())
+		}
+	case dtype.Float16:
+		for i, v := range x {
+			dtype.F32ToF16(half[:], []float32{float32(v)})
+			x[i] = float64(half[0].Float32())
+		}
+	}
+}
+
+// block adds a block of pairs, which starts at element from, to a row.
+func (c *comparison) block(row *moments, a, e []float64, from int) error {
+	// A value that is not finite, or that FP32 has not, makes the sum of magnitudes exceed the limit: the block is then looked at one by one.
+	const limit = math.MaxFloat32
+	largestA, largestE, poisoned := 0.0, 0.0, false
+	for i, v := range a {
+		largestA, largestE = max(largestA, math.Abs(v)), max(largestE, math.Abs(e[i])) // max is NaN when an argument is
+	}
+	if !(largestE <= limit) {
+		for i, v := range e {
+			if !(math.Abs(v) <= limit) {
+				return fmt.Errorf("gate: the reference is %v at element %d (row %d, column %d): nothing can be compared with that; is its own input right?",
+					v, from+i, (from+i)/c.width, (from+i)%c.width)
+			}
+		}
+	}
+	index := func(i int) int { return from + i }
+	if poisoned = !(largestA <= limit); poisoned {
+		a, e, index = c.sift(row, a, e, from)
+	}
+
+	var b moments
+	b.n = float64(len(a))
+	var sumA, sumE float64
+	atol, rtol := c.tol.Atol, c.tol.Rtol
+	for i, v := range a {
+		w := e[i]
+		d, absE := math.Abs(v-w), math.Abs(w)
+		sumA += v
+		sumE += w
+		b.absD += d
+		b.absE += absE
+		b.sqD += d * d
+		bound := atol + rtol*absE
+		if d > bound {
+			b.outside++
+		}
+		if absE > bound {
+			b.blindOutside++
+		}
+		if d > b.maxAbs {
+			b.maxAbs = d
+		}
+		if d > b.maxRel*(absE+tiny) {
+			b.maxRel = d / (absE + tiny)
+		}
+		if d > c.worst.floor {
+			c.worst.add(d, Worst{Index: index(i), Got: v, Want: w, Abs: d, Rel: d / (absE + tiny)})
+		}
+	}
+	if len(a) > 0 {
+		b.meanA, b.meanE = sumA/b.n, sumE/b.n
+		for i, v := range a {
+			da, de := v-b.meanA, e[i]-b.meanE
+			b.aa += da * da
+			b.ee += de * de
+			b.ae += da * de
+		}
+	}
+	for i := (c.stride - from%c.stride) % c.stride; i < len(a) && !poisoned; i += c.stride {
+		c.sample = append(c.sample, Point{Got: a[i], Want: e[i]})
+	}
+	row.merge(&b)
+	return nil
+}
+
+// sift takes what is not finite out of a block and counts it. The result lies in the same memory, and index says where each element was.
+func (c *comparison) sift(row *moments, a, e []float64, from int) (keptA, keptE []float64, index func(int) int) {
+	keptA, keptE = a[:0], e[:0]
+	var at []int
+	for i, v := range a {
+		if math.Abs(v) <= math.MaxFloat32 {
+			keptA, keptE, at = append(keptA, v), append(keptE, e[i]), append(at, from+i)
+			continue
+		}
+		row.nonFinite++
+		// No finite error is worse; the first ones found are shown.
+		c.worst.add(math.Inf(1), Worst{Index: from + i, Got: v, Want: e[i], Abs: math.Inf(1), Rel: math.Inf(1)})
+	}
+	return keptA, keptE, func(i int) int { return at[i] }
+}
+
+// row ends a row.
+func (c *comparison) row(m *moments) {
+	l1, cos := m.meanRelL1(), m.cosine()
+	c.rowL1 = max(c.rowL1, l1)
+	if !(cos >= c.rowCos) && cos == cos {
+		c.rowCos = cos
+	}
+	rank := l1
+	if m.nonFinite > 0 {
+		rank = math.Inf(1)
+	}
+	if rank > c.worstR.floor {
+		c.worstR.add(rank, Row{Index: c.rows, MeanRelL1: l1, MaxAbs: m.maxAbs, Cosine: cos, NonFinite: m.nonFinite})
+	}
+	c.rows++
+	c.total.merge(m)
+}
+
+func (c *comparison) report() Report {
+	m := c.total.metrics()
+	m.Rows, m.Width, m.MaxRowL1, m.MinRowCosine = c.rows, c.width, c.rowL1, c.rowCos
+	worst := c.worst.items
+	for i := range worst {
+		worst[i].Row, worst[i].Column = worst[i].Index/c.width, worst[i].Index%c.width
+	}
+	return Report{Metrics: m, Worst: worst, WorstRows: c.worstR.items, Sample: c.sample}
+}
+
+// keep is how many worst elements and rows a report shows: enough to see a pattern in the indices, few enough to read.
+const keep = 8
+
+// samples is about how many pairs a report keeps for its scatter plot.
+const samples = 2000
+
+// ranking holds the items with the largest keys, largest first; of equal keys the first that came.
+type ranking[T any] struct {
+	keys  []float64
+	items []T
+	floor float64 // a key must be above it to get in; 0 keeps exact elements out
+}
+
+func (r *ranking[T]) add(key float64, item T) {
+	if len(r.keys) == keep && !(key > r.keys[keep-1]) {
+		return
+	}
+	at := len(r.keys)
+	for at > 0 && key > r.keys[at-1] {
+		at--
+	}
+	r.keys, r.items = append(r.keys, 0), append(r.items, item)
+	copy(r.keys[at+1:], r.keys[at:])
+	copy(r.items[at+1:], r.items[at:])
+	r.keys[at], r.items[at] = key, item
+	if len(r.keys) > keep {
+		r.keys, r.items = r.keys[:keep], r.items[:keep]
+	}
+	if len(r.keys) == keep {
+		r.floor = r.keys[keep-1]
+	}
+}

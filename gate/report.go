@@ -1,0 +1,187 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"text/tabwriter"
+)
+
+// Report is what a comparison found.
+type Report struct {
+	Name      string // of what was compared; for people, may be empty
+	Reasons   []Reason
+	Tolerance Tolerance
+	Metrics   Metrics
+	Worst     []Worst // the elements with the largest errors, worst first, at most 8; exact ones are left out
+	WorstRows []Row   // the rows with the largest mean relative L1, worst first, at most 8
+	Sample    []Point // pairs at even distances through the data, for plots
+}
+
+// Worst is an element with a large error.
+type Worst struct {
+	Index, Row, Column int
+	Got, Want          float64
+	Abs, Rel           float64 // |got-want|, and that over |want|; infinite when got is not finite
+}
+
+// Row is how one row does.
+type Row struct {
+	Index             int
+	MeanRelL1, MaxAbs float64
+	Cosine            float64 // NaN for a reference of zeros
+	NonFinite         int
+}
+
+// Point is a pair of values.
+type Point struct{ Got, Want float64 }
+
+// ErrFailed is wrapped by the errors that failed reports give.
+var ErrFailed = errors.New("gate: failed")
+
+// OK reports whether every condition holds. The zero Report has compared nothing and is not OK.
+func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Metrics.Count > 0 }
+
+// Err is nil when r is OK, and otherwise an error with the reasons that wraps [ErrFailed].
+func (r Report) Err() error { return failure(r.Name, r.OK(), r.Reasons) }
+
+func failure(name string, ok bool, reasons []Reason) error {
+	if ok {
+		return nil
+	}
+	if name != "" {
+		name += ": "
+	}
+	return fmt.Errorf("%w: %s%s", ErrFailed, name, sentences(reasons))
+}
+
+func sentences(reasons []Reason) string {
+	if len(reasons) == 0 {
+		return "nothing was compared"
+	}
+	list := make([]string, len(reasons))
+	for i, r := range reasons {
+		list[i] = r.Text
+	}
+	return strings.Join(list, "; ")
+}
+
+// String is the report as an aligned table: verdict, reasons, metrics beside their bounds, and where the worst is.
+func (r Report) String() string {
+	var b strings.Builder
+	verdict(&b, r.Name, r.OK(), r.Reasons)
+	m, t := r.Metrics, r.Tolerance
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	line := func(name, value, bound string) { fmt.Fprintf(w, "  %s\t%s\t%s\n", name, value, bound) }
+	at := func(word string, bound float64, format string) string {
+		if bound == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%s "+format, word, bound)
+	}
+	most := func(v float64) string { return at("at most", v, "%.4g") }
+	least := func(v float64) string { return at("at least", v, "%.7g") }
+	line("elements", fmt.Sprintf("%d (%d rows of %d)", m.Count, m.Rows, m.Width), "")
+	line("non-finite", fmt.Sprint(m.NonFinite), "none")
+	if t.Note != "" && t.Mismatches < 1 {
+		line("outside bound", fmt.Sprintf("%d (%.3g %%)", m.MismatchCount, 100*m.Mismatches),
+			fmt.Sprintf("%.3g %% outside %g + %g*|want|", 100*t.Mismatches, t.Atol, t.Rtol))
+	}
+	line(MaxAbs, fmt.Sprintf("%.4g", m.MaxAbs), most(t.MaxAbs))
+	line(MaxRel, fmt.Sprintf("%.4g", m.MaxRel), most(t.MaxRel))
+	line(MeanRelL1, fmt.Sprintf("%.4g", m.MeanRelL1), most(t.MeanRelL1))
+	line(RelL2, fmt.Sprintf("%.4g", m.RelL2), most(t.RelL2))
+	line(Peak, fmt.Sprintf("%.4g", m.Peak), most(t.Peak))
+	line(WorstRow, fmt.Sprintf("%.4g", m.MaxRowL1), most(t.MaxRowL1))
+	line(Pearson, fmt.Sprintf("%.7g", m.Pearson), least(t.Pearson))
+	line(Cosine, fmt.Sprintf("%.7g", m.Cosine), least(t.Cosine))
+	line(WorstCosine, fmt.Sprintf("%.7g", m.MinRowCosine), least(t.MinRowCosine))
+	line(SignalNoise, fmt.Sprintf("%.1f dB", m.SQNR), at("at least", t.SQNR, "%.1f dB"))
+	flush(w)
+	if t.Note != "" {
+		fmt.Fprintf(&b, "  tolerance: %s\n", t.Note)
+	}
+	if len(r.Worst) > 0 {
+		fmt.Fprintf(&b, "  worst elements\n")
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(w, "    row\tcolumn\tgot\twant\terror\n")
+		for _, e := range r.Worst {
+			fmt.Fprintf(w, "    %d\t%d\t%.7g\t%.7g\t%.3g\n", e.Row, e.Column, e.Got, e.Want, e.Abs)
+		}
+		flush(w)
+	}
+	if len(r.WorstRows) > 0 && m.Rows > 1 {
+		fmt.Fprintf(&b, "  worst rows\n")
+		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(w, "    row\tmean rel L1\tmax abs\tcosine\tnon-finite\n")
+		for _, row := range r.WorstRows {
+			fmt.Fprintf(w, "    %d\t%.4g\t%.4g\t%.7g\t%d\n", row.Index, row.MeanRelL1, row.MaxAbs, row.Cosine, row.NonFinite)
+		}
+		flush(w)
+	}
+	return b.String()
+}
+
+// verdict writes the first lines of every report.
+func verdict(b *strings.Builder, name string, ok bool, reasons []Reason) {
+	word := "PASS"
+	if !ok {
+		word = "FAIL"
+	}
+	fmt.Fprintf(b, "%s", word)
+	if name != "" {
+		fmt.Fprintf(b, " %s", name)
+	}
+	b.WriteByte('\n')
+	for _, r := range reasons {
+		fmt.Fprintf(b, "  %s\n", r.Text)
+	}
+	if !ok && len(reasons) == 0 {
+		fmt.Fprintf(b, "  %s\n", sentences(nil))
+	}
+}
+
+// flush ends a table. Its writer is a strings.Builder, which never fails.
+func flush(w *tabwriter.Writer) { _ = w.Flush() }
+
+// MarshalJSON writes the report for programs: "ok", "reasons", "metrics", "tolerance", "worst", "worst_rows". Values that JSON does not have (NaN,
+// infinities) are null, or strings where it matters which they are.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type element struct {
+		Index  int      `json:"index"`
+		Row    int      `json:"row"`
+		Column int      `json:"column"`
+		Got    any      `json:"got"`
+		Want   float64  `json:"want"`
+		Abs    *float64 `json:"abs"`
+	}
+	type row struct {
+		Index     int      `json:"row"`
+		MeanRelL1 float64  `json:"mean_rel_l1"`
+		MaxAbs    float64  `json:"max_abs"`
+		Cosine    *float64 `json:"cosine"`
+		NonFinite int      `json:"non_finite"`
+	}
+	worst := make([]element, len(r.Worst))
+	for i, w := range r.Worst {
+		worst[i] = element{w.Index, w.Row, w.Column, w.Got, w.Want, number(w.Abs)}
+		if math.IsNaN(w.Got) || math.IsInf(w.Got, 0) {
+			worst[i].Got = fmt.Sprint(w.Got)
+		}
+	}
+	rows := make([]row, len(r.WorstRows))
+	for i, w := range r.WorstRows {
+		rows[i] = row{w.Index, w.MeanRelL1, w.MaxAbs, number(w.Cosine), w.NonFinite}
+	}
+	return json.Marshal(struct {
+		Name      string    `json:"name,omitempty"`
+		OK        bool      `json:"ok"`
+		Reasons   []Reason  `json:"reasons"`
+		Metrics   Metrics   `json:"metrics"`
+		Tolerance Tolerance `json:"tolerance"`
+		Worst     []element `json:"worst"`
+		WorstRows []row     `json:"worst_rows"`
+	}{r.Name, r.OK(), append([]Reason{}, r.Reasons...), r.Metrics, r.Tolerance, worst, rows})
+}

@@ -1,0 +1,172 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Tolerance is what a comparison must satisfy, all of it, and where the numbers came from.
+//
+// The element-wise bound, |got-want| <= Atol + Rtol*|want| for all but a share of the elements, is always there: the zero value asks for
+// equality. Mismatches = 1 lets it go, and then one of MeanRelL1, RelL2 and Peak has to stand in for it. Other bounds are off when they are 0.
+type Tolerance struct {
+	Atol       float64 `json:"atol"`
+	Rtol       float64 `json:"rtol"`       // below 1
+	Mismatches float64 `json:"mismatches"` // share of elements that may be outside: 0 to [MaxMismatches], or 1
+
+	MaxAbs    float64 `json:"max_abs,omitempty"`
+	MaxRel    float64 `json:"max_rel,omitempty"` // beware of references near zero
+	MeanRelL1 float64 `json:"mean_rel_l1,omitempty"`
+	RelL2     float64 `json:"rel_l2,omitempty"`
+	Peak      float64 `json:"peak,omitempty"`       // largest error, in units of the reference's root mean square
+	MaxRowL1  float64 `json:"max_row_l1,omitempty"` // mean relative L1 of every row
+
+	Pearson      float64 `json:"pearson,omitempty"`        // at least
+	Cosine       float64 `json:"cosine,omitempty"`         // at least
+	MinRowCosine float64 `json:"min_row_cosine,omitempty"` // at least, of every row
+	SQNR         float64 `json:"sqnr_db,omitempty"`        // at least, dB
+
+	// RoundWant rounds the reference to the type of got (BF16 or F16, to nearest even) before comparing, as the source of the numbers did.
+	RoundWant bool `json:"round_want,omitempty"`
+
+	// Note says where the numbers came from: what was measured or published, on what, how. It must not be empty.
+	Note string `json:"note"`
+}
+
+// MaxMismatches is the largest share of mismatches with which the element-wise bound still counts as one. The widest in use upstream is 0.05 %;
+// a tenth is far beyond every rounding and far below what any broken kernel leaves right.
+const MaxMismatches = 0.1
+
+// ErrTolerance is wrapped by the errors of [Tolerance.Validate].
+var ErrTolerance = errors.New("gate: not a tolerance")
+
+// Validate refuses a tolerance that proves nothing: one without a bound on the size of errors that an output of zeros would exceed, whatever
+// its correlations; with a bound that is no number; or with nothing that says where it came from.
+func (t Tolerance) Validate() error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrTolerance, fmt.Sprintf(format, args...))
+	}
+	for _, b := range t.bounds() {
+		if v := *b.at; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+			return refuse("%s is %v, want a number from 0 on", b.name, v)
+		}
+	}
+	if strings.TrimSpace(t.Note) == "" {
+		return refuse("Note is empty: say where the numbers came from, so that a reviewer can tell evidence from a guess")
+	}
+	if t.Rtol >= 1 {
+		return refuse("Rtol is %v, want less than 1: an output of zeros has a relative error of 1", t.Rtol)
+	}
+	if t.Mismatches > MaxMismatches && t.Mismatches != 1 {
+		return refuse("Mismatches is %v, want at most %v, or 1 to let the element-wise bound go", t.Mismatches, MaxMismatches)
+	}
+	for name, v := range map[string]float64{"Pearson": t.Pearson, "Cosine": t.Cosine, "MinRowCosine": t.MinRowCosine} {
+		if v > 1 {
+			return refuse("%s is %v, and nothing is above 1", name, v)
+		}
+	}
+	if t.Mismatches == 1 && !t.scaleFree() {
+		return refuse("without the element-wise bound one of MeanRelL1, RelL2 and Peak must be set, below 1; correlation and cosine cannot " +
+			"tell an output from its double")
+	}
+	return nil
+}
+
+// scaleFree reports whether a bound is set that zeros and doubling, both of which score 1 or more, cannot meet.
+func (t Tolerance) scaleFree() bool {
+	for _, v := range []float64{t.MeanRelL1, t.RelL2, t.Peak} {
+		if v > 0 && v < 1 {
+			return true
+		}
+	}
+	return false
+}
+
+type bound struct {
+	name string
+	at   *float64
+}
+
+func (t *Tolerance) bounds() []bound {
+	return []bound{
+		{"Atol", &t.Atol}, {"Rtol", &t.Rtol}, {"Mismatches", &t.Mismatches}, {"MaxAbs", &t.MaxAbs}, {"MaxRel", &t.MaxRel},
+		{"MeanRelL1", &t.MeanRelL1}, {"RelL2", &t.RelL2}, {"Peak", &t.Peak}, {"MaxRowL1", &t.MaxRowL1}, {"Pearson", &t.Pearson},
+		{"Cosine", &t.Cosine}, {"MinRowCosine", &t.MinRowCosine}, {"SQNR", &t.SQNR},
+	}
+}
+
+// Reason is one condition that does not hold.
+type Reason struct {
+	Metric string `json:"metric"` // "mean relative L1": the name of what caught it
+	Text   string `json:"text"`   // the whole sentence
+}
+
+// Names of metrics as reasons and tables have them.
+const (
+	NonFinite   = "non-finite"
+	Elements    = "element-wise"
+	Blind       = "blind bound"
+	MaxAbs      = "max abs"
+	MaxRel      = "max rel"
+	MeanRelL1   = "mean relative L1"
+	RelL2       = "relative L2"
+	Peak        = "peak error"
+	WorstRow    = "worst row"
+	Pearson     = "Pearson"
+	Cosine      = "cosine"
+	WorstCosine = "worst row's cosine"
+	SignalNoise = "SQNR"
+	MeanKL      = "mean KL"
+	P90KL       = "p90 KL"
+	MaxKL       = "max KL"
+	Top1        = "top-1"
+	Likelihood  = "NLL"
+	TwoWayTop   = "two-way top-k"
+	Repeats     = "determinism"
+	Distinct    = "distinct prompts"
+)
+
+// judge lists what does not hold. BlindOutside is how many elements an output of zeros would have had outside the element-wise bound.
+func (t Tolerance) judge(m Metrics, blindOutside int) []Reason {
+	var list []Reason
+	fail := func(metric, format string, args ...any) {
+		list = append(list, Reason{metric, fmt.Sprintf(format, args...)})
+	}
+	if m.NonFinite > 0 {
+		fail(NonFinite, "%d of %d elements are NaN, infinite or beyond FP32 where the reference is finite", m.NonFinite, m.Count)
+	}
+	if t.Mismatches < 1 {
+		switch zeros := float64(blindOutside) / float64(m.Count); {
+		case m.Mismatches > t.Mismatches:
+			fail(Elements, "%d of %d elements (%.3g %%) are outside |got-want| <= %g + %g*|want|, at most %.3g %% may be",
+				m.MismatchCount, m.Count, 100*m.Mismatches, t.Atol, t.Rtol, 100*t.Mismatches)
+		case zeros <= t.Mismatches && m.RMS > 0 && !t.scaleFree():
+			fail(Blind, "an output of zeros would be within %g + %g*|want| too (the reference's root mean square is %.3g): nothing is proved; "+
+				"set MeanRelL1 or Peak, which know no scale", t.Atol, t.Rtol, m.RMS)
+		}
+	}
+	for _, c := range []struct {
+		metric     string
+		got, bound float64
+		unit       string
+	}{
+		{MaxAbs, m.MaxAbs, t.MaxAbs, ""}, {MaxRel, m.MaxRel, t.MaxRel, ""}, {MeanRelL1, m.MeanRelL1, t.MeanRelL1, ""},
+		{RelL2, m.RelL2, t.RelL2, ""}, {Peak, m.Peak, t.Peak, " times the reference's root mean square"}, {WorstRow, m.MaxRowL1, t.MaxRowL1, " mean relative L1"},
+	} {
+		if c.bound > 0 && !(c.got <= c.bound) {
+			fail(c.metric, "%s is %.4g%s, want at most %.4g", c.metric, c.got, c.unit, c.bound)
+		}
+	}
+	for _, c := range []struct {
+		metric     string
+		got, bound float64
+	}{{Pearson, m.Pearson, t.Pearson}, {Cosine, m.Cosine, t.Cosine}, {WorstCosine, m.MinRowCosine, t.MinRowCosine}, {SignalNoise, m.SQNR, t.SQNR}} {
+		// What the reference leaves undefined (NaN) is no condition; the size of the errors is one in any case.
+		if c.bound > 0 && c.got < c.bound {
+			fail(c.metric, "%s is %.6g, want at least %.6g", c.metric, c.got, c.bound)
+		}
+	}
+	return list
+}
