@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -204,7 +205,30 @@ func (s Source) whole() (matrix, error) {
 	return m, err
 }
 
+// maxLayout bounds the elements of a layout and of its parts: the largest tensors of real models have some 2^31.
+const maxLayout = 1 << 34
+
+// matrix is the weight that a layout describes. Nothing of its size is made before its rows are asked for.
 func (s Source) matrix(l Layout) (matrix, error) {
+	m, err := s.part(l)
+	if err == nil && !inRange(m.shape) {
+		err = fmt.Errorf("npu: layout %s: the shape %v is out of range", l, m.shape)
+	}
+	return m, err
+}
+
+func inRange(shape []int) bool {
+	n := 1
+	for _, d := range shape {
+		if d < 1 || d > maxLayout/n {
+			return false
+		}
+		n *= d
+	}
+	return true
+}
+
+func (s Source) part(l Layout) (matrix, error) {
 	bad := func(format string, args ...any) (matrix, error) {
 		return matrix{}, fmt.Errorf("npu: layout %s: %s", l, fmt.Sprintf(format, args...))
 	}
@@ -243,9 +267,6 @@ func (s Source) matrix(l Layout) (matrix, error) {
 	}
 	switch l.Op {
 	case "zeros":
-		if l.Numbers[0] < 1 || l.Numbers[1] < 1 || l.Numbers[0] > (1<<40)/l.Numbers[1] {
-			return bad("the shape is out of range")
-		}
 		return matrix{dtype.Invalid, l.Numbers, func(dst []byte, r int) { clear(dst) }}, nil
 	case "transpose":
 		x := args[0]
@@ -253,11 +274,15 @@ func (s Source) matrix(l Layout) (matrix, error) {
 		if len(x.shape) != 2 {
 			return bad("the operand has %d dimensions, want 2", len(x.shape))
 		}
-		all := make([]byte, x.rows()*n)
-		for r := range x.rows() {
-			x.row(all[r*n:][:n], r)
-		}
+		whole := sync.OnceValue(func() []byte { // made when the first row is asked for
+			all := make([]byte, x.rows()*n)
+			for r := range x.rows() {
+				x.row(all[r*n:][:n], r)
+			}
+			return all
+		})
 		return matrix{x.typ, []int{x.shape[1], x.shape[0]}, func(dst []byte, c int) {
+			all := whole()
 			for r := range x.shape[0] {
 				copy(dst[r*size:][:size], all[r*n+c*size:][:size])
 			}

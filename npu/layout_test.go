@@ -92,11 +92,14 @@ func TestLayoutErrors(t *testing.T) {
 		"pad(a, 1, 3)":                          "is larger",
 		"interleave(a, v)":                      "differ",
 		"stack(a, transpose(a))":                "rows differ",
+		"zeros(0, 2)":                           "out of range",
 		"zeros(2, 2)":                           "no element type",
 		"transpose(zeros(3000000, 4000000000))": "not a number in range",
-		"stack(a, zeros(2000000000, 2000000000))": "out of range",
-		"nowhere":      `no tensor "nowhere"`,
-		"repeat(a, 0)": "0 times",
+		"stack(a, zeros(2000000000, 2000000000))":  "out of range",
+		"transpose(pad(a, 1048576, 1048576))":      "out of range", // and does not ask for a terabyte to say so
+		"repeat(repeat(a, 100000), 100000)":        "out of range",
+		"nowhere":                                  `no tensor "nowhere"`,
+		"repeat(a, 0)":                             "0 times",
 		"transpose(stack(a, zeros(1, 3), zeros)))": "unexpected",
 	} {
 		l, err := ParseLayout(layout)

@@ -158,10 +158,40 @@ func TestProgramJSONErrors(t *testing.T) {
 		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":7},{"arg":0}]}]}`: "argument 7 does not exist",
 		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[4]},{"name":"y","kind":"out","type":"F32","shape":[4]}],
 		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":0,"offset":2,"shape":[4]},{"arg":1}]}]}`: "reaches outside",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-3]}]}`:    "only a state argument has a capacity",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,-1]}]}`: "one dimension may be open",
+		view(`"stride":1099511627776,"shape":[-1,4]`):                                 "reaches outside",
+		view(`"stride":9,"shape":[-1,4]`):                                             "reaches outside", // not the rows' own distance
+		view(`"stride":8,"shape":[-1,4],"offset":5`):                                  "reaches outside",
+		view(`"shape":[-1,4],"offset":9223372036854775807`):                           "malformed",
+		view(`"shape":[-1,4],"stride":-8`):                                            "malformed",
+		view(`"shape":[-1,4611686018427387904]`):                                      "malformed",
+		view(`"shape":[2,4],"stride":4611686018427387904`):                            "malformed",
+		view(`"shape":[-1,2,2]`):                                                      "reaches outside", // half of each row, as if they lay together
 	} {
 		var p Program
 		if err := json.Unmarshal([]byte(in), &p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n  error %v, want one about %q", in, err, want)
 		}
+	}
+}
+
+// view is a program of which one launch sees an argument [rows 8] by that view.
+func view(v string) string {
+	return `{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,8]},{"name":"y","kind":"out","type":"F32","shape":[-1,4]}],
+		"launches":[{"name":"l","op":{"Cast":{"Rows":-1,"Width":4}},"args":[{"arg":0,` + v + `},{"arg":1}]}]}`
+}
+
+// The views that builders make of an argument with open rows are columns of each row.
+func TestOpenRowsViews(t *testing.T) {
+	var p Program
+	if err := json.Unmarshal([]byte(view(`"stride":8,"shape":[-1,4],"offset":4`)), &p); err != nil {
+		t.Error(err)
+	}
+	q := NewProgram("q")
+	x := q.In("x", dtype.F32, op.Rows, 8)
+	q.Launch("l", op.Cast{Rows: op.Rows, Width: 8}, x.As(op.Rows, 8), q.Out("y", dtype.F32, op.Rows, 8))
+	if err := q.Err(); err != nil {
+		t.Error(err)
 	}
 }

@@ -46,10 +46,37 @@ func (p *Program) Validate() error {
 	return nil
 }
 
+// maxItems bounds the arguments and the launches of a program: a merged decoder layer has some twenty of each, a whole model some thousand launches.
+const maxItems = 4096
+
+// maxElements bounds arguments and views, so that offsets and sizes in bytes stay far from overflow.
+const maxElements = 1 << 48
+
+// elements is the number of elements of a shape whose symbols count as one, and whether it is in range.
+func elements(shape []int) (int, bool) {
+	n := 1
+	for _, d := range shape {
+		if d < 0 {
+			if d < op.Capacity {
+				return 0, false
+			}
+			continue
+		}
+		if d == 0 || d > maxElements/n {
+			return 0, false
+		}
+		n *= d
+	}
+	return n, true
+}
+
 func (p *Program) checkArg(i int) error {
 	a := p.Args[i]
 	bad := func(format string, args ...any) error {
 		return &ArgError{p.Name, "", a.Name, fmt.Sprintf(format, args...)}
+	}
+	if i >= maxItems {
+		return bad("a program has at most %d arguments", maxItems)
 	}
 	if a.Name == "" {
 		return bad("argument %d needs a name", i)
@@ -66,15 +93,11 @@ func (p *Program) checkArg(i int) error {
 	if len(a.Shape) == 0 || len(a.Shape) > 4 {
 		return bad("it has %d dimensions, want 1 to 4", len(a.Shape))
 	}
-	elements := 1
-	for _, d := range a.Shape {
-		switch {
-		case d == op.Rows || d == op.Picks || d == op.Capacity:
-		case d <= 0 || d > 1<<32 || elements > (1<<48)/d:
-			return bad("shape %s: dimension %d is out of range", op.ShapeString(a.Shape), d)
-		default:
-			elements *= d
-		}
+	if _, ok := elements(a.Shape); !ok {
+		return bad("shape %s: a dimension is out of range", op.ShapeString(a.Shape))
+	}
+	if n := symbols(a.Shape); n[0]+n[1]+n[2] > 1 || n[2] == 1 && a.Kind != State {
+		return bad("shape %s: one dimension may be open, and only a state argument has a capacity", op.ShapeString(a.Shape))
 	}
 	if block, _ := a.Type.Block(); a.Shape[len(a.Shape)-1]%block != 0 {
 		return bad("shape %s: rows of %s are whole blocks of %d elements", op.ShapeString(a.Shape), a.Type, block)
@@ -87,6 +110,9 @@ func (p *Program) checkArg(i int) error {
 
 func (p *Program) checkLaunch(i int) error {
 	l := p.Launches[i]
+	if i >= maxItems {
+		return fmt.Errorf("npu: program %s: a program has at most %d launches", p.Name, maxItems)
+	}
 	if l.Name == "" {
 		return fmt.Errorf("npu: program %s: launch %d needs a name", p.Name, i)
 	}
@@ -144,35 +170,48 @@ func (p *Program) checkOperand(i int, operand op.Operand, v View) error {
 	return nil
 }
 
-// checkView reports a view that reaches outside its argument.
+// checkView reports a view that reaches outside its argument. Where the number of rows is open a view keeps all rows and takes columns of each.
 func (p *Program) checkView(v View) error {
 	if v.Offset == 0 && v.Shape == nil && v.Stride == 0 {
 		return nil
 	}
 	a := p.Args[v.Arg]
 	shape, stride := p.viewShape(v)
-	if a.Type.Quantized() {
-		if block, _ := a.Type.Block(); v.Offset%block != 0 || stride%block != 0 {
-			return fmt.Errorf("a view cuts through a block of %s", a.Type)
-		}
-	}
-	if len(shape) == 0 || v.Offset < 0 || stride < 0 || v.Stride != 0 && len(shape) != 2 {
+	n, ok := elements(shape)
+	if !ok || len(shape) == 0 || v.Offset < 0 || v.Offset > maxElements || v.Stride < 0 || v.Stride > maxElements || v.Stride != 0 && len(shape) != 2 {
 		return fmt.Errorf("the view (offset %d, shape %s, stride %d) is malformed", v.Offset, op.ShapeString(shape), v.Stride)
 	}
-	// With symbols taken as one row the test is right for column views and for views without a symbol, the only ones that builders make.
-	one := op.Size{Rows: 1, Picks: 1, Capacity: 1}
-	for _, d := range shape {
-		if one.Resolve(d) <= 0 {
-			return fmt.Errorf("the view %s has a dimension that is not positive", op.ShapeString(shape))
+	outside := fmt.Errorf("the view (offset %d, shape %s, stride %d) reaches outside it: it is %s", v.Offset, op.ShapeString(shape), stride,
+		op.ShapeString(a.Shape))
+	if symbols(shape) != symbols(a.Shape) {
+		return outside
+	}
+	whole, _ := elements(a.Shape)
+	if symbols(a.Shape) != [3]int{} {
+		// The numbers of one row: whole is the argument's, n the view's.
+		if shape[0] >= 0 || a.Shape[0] >= 0 || len(shape) > 1 && stride != whole || v.Offset > whole-n {
+			return outside
 		}
+		return p.checkBlocks(a, v.Offset, stride)
 	}
-	last := one.Elements(shape) - 1
+	last := n - 1
 	if len(shape) > 1 {
-		last = (one.Resolve(shape[0])-1)*stride + one.Elements(shape[1:]) - 1
+		width := n / shape[0]
+		if stride < width || shape[0]-1 > maxElements/stride {
+			return outside
+		}
+		last = (shape[0]-1)*stride + width - 1
 	}
-	if symbols(shape) != symbols(a.Shape) || v.Offset+last >= one.Elements(a.Shape) || v.Stride != 0 && stride < one.Elements(shape[1:]) {
-		return fmt.Errorf("the view (offset %d, shape %s, stride %d) reaches outside it: it is %s", v.Offset, op.ShapeString(shape), stride,
-			op.ShapeString(a.Shape))
+	if v.Offset > whole-1-last {
+		return outside
+	}
+	return p.checkBlocks(a, v.Offset, stride)
+}
+
+// checkBlocks reports a view that cuts through a quantised block.
+func (p *Program) checkBlocks(a Arg, offset, stride int) error {
+	if block, _ := a.Type.Block(); offset%block != 0 || stride%block != 0 {
+		return fmt.Errorf("a view cuts through a block of %s", a.Type)
 	}
 	return nil
 }

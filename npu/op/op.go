@@ -143,7 +143,7 @@ func out(name string, types []dtype.Type, shape ...int) Operand {
 type dim struct {
 	name  string
 	value int
-	open  bool // may be symbolic
+	open  bool // may be Rows or Picks
 }
 
 // maxDim bounds every dimension, so that products of two fit an int64 with room: no model comes near it.
@@ -152,7 +152,7 @@ const maxDim = 1 << 28
 // check reports the first dimension that is not positive (or symbolic where that is allowed).
 func check(kind string, dims ...dim) error {
 	for _, d := range dims {
-		if d.open && d.value >= Capacity && d.value < 0 {
+		if d.open && (d.value == Rows || d.value == Picks) {
 			continue
 		}
 		if d.value <= 0 || d.value > maxDim {
