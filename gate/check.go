@@ -63,18 +63,33 @@ type comparison struct {
 	worstR ranking[Row]
 	sample []Point
 	stride int
+	all    *everyRow // nil unless every row is wanted, not only the worst
 }
 
+// everyRow has a value for each row.
+type everyRow struct{ cosine, l1 []float64 }
+
 func compare[G, W Element](got []G, want []W, width int, tol Tolerance) (*comparison, error) {
+	c := &comparison{tol: tol}
+	return c, run(c, got, want, width)
+}
+
+// compareAll is compare with a value kept for each row.
+func compareAll[G, W Element](got []G, want []W, width int) (*comparison, error) {
+	c := &comparison{all: &everyRow{}}
+	return c, run(c, got, want, width)
+}
+
+func run[G, W Element](c *comparison, got []G, want []W, width int) error {
 	switch {
 	case len(got) != len(want):
-		return nil, fmt.Errorf("gate: got has %d elements, want %d: is a row, or the padding, missing?", len(got), len(want))
+		return fmt.Errorf("gate: got has %d elements, want %d: is a row, or the padding, missing?", len(got), len(want))
 	case len(want) == 0:
-		return nil, fmt.Errorf("gate: there is nothing to compare: got and want are empty")
+		return fmt.Errorf("gate: there is nothing to compare: got and want are empty")
 	case width <= 0 || len(want)%width != 0:
-		return nil, fmt.Errorf("gate: %d elements are no whole number of rows of %d", len(want), width)
+		return fmt.Errorf("gate: %d elements are no whole number of rows of %d", len(want), width)
 	}
-	c := &comparison{tol: tol, width: width, rowCos: math.NaN(), stride: (len(want) + samples - 1) / samples}
+	c.width, c.rowCos, c.stride = width, math.NaN(), (len(want)+samples-1)/samples
 	var a, e [blockLen]float64
 	for at := 0; at < len(want); at += width {
 		var row moments
@@ -82,16 +97,16 @@ func compare[G, W Element](got []G, want []W, width int, tol Tolerance) (*compar
 			n := min(blockLen, at+width-from)
 			load(a[:n], got[from:from+n])
 			load(e[:n], want[from:from+n])
-			if tol.RoundWant {
+			if c.tol.RoundWant {
 				roundLike[G](e[:n])
 			}
 			if err := c.block(&row, a[:n], e[:n], from); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		c.row(&row)
 	}
-	return c, nil
+	return nil
 }
 
 // load widens src into dst, exactly.
@@ -165,12 +180,15 @@ func (c *comparison) block(row *moments, a, e []float64, from int) error {
 		b.absD += d
 		b.absE += absE
 		b.sqD += d * d
-		bound := atol + rtol*absE
-		if d > bound {
+		relative := rtol * absE
+		if d > atol+relative {
 			b.outside++
 		}
-		if absE > bound {
+		if absE > atol+relative {
 			b.blindOutside++
+		}
+		if d-relative > b.excess {
+			b.excess = d - relative
 		}
 		if d > b.maxAbs {
 			b.maxAbs = d
@@ -227,6 +245,9 @@ func (c *comparison) row(m *moments) {
 	}
 	if rank > c.worstR.floor {
 		c.worstR.add(rank, Row{Index: c.rows, MeanRelL1: l1, MaxAbs: m.maxAbs, Cosine: cos, NonFinite: m.nonFinite})
+	}
+	if c.all != nil {
+		c.all.cosine, c.all.l1 = append(c.all.cosine, cos), append(c.all.l1, l1)
 	}
 	c.rows++
 	c.total.merge(m)

@@ -18,7 +18,7 @@ type Metrics struct {
 	MaxRel        float64 // max |a-e| / (|e| + 1e-30), the definition of the NPU's kernel registry
 	MeanRelL1     float64 // mean|a-e| / mean|e|: 1 for zeros, 1 for doubled
 	RelL2         float64 // |a-e|_2 / |e|_2
-	Peak          float64 // max|a-e| / rms(e): the worst element, whatever the scale of the data
+	Peak          float64 // max(|a-e| - Rtol|e|, 0) / rms(e), with the tolerance's Rtol: the worst element, whatever the scale of the data
 	Pearson       float64 // correlation: blind to scale and offset
 	Cosine        float64 // of the whole: blind to scale
 	SQNR          float64 // signal to quantisation noise, 10 log10(sum e^2 / sum (a-e)^2), in dB
@@ -69,6 +69,14 @@ func number(v float64) *float64 {
 	return &v
 }
 
+func numbers(list []float64) []*float64 {
+	out := make([]*float64, len(list))
+	for i, v := range list {
+		out[i] = number(v)
+	}
+	return out
+}
+
 // moments are the sums that a set of pairs (a, e) leaves behind. Two of them merge into those of the union, so that rows, and the whole, cost
 // one pass over the data.
 //
@@ -85,8 +93,9 @@ type moments struct {
 	sqD          float64 // sum (a-e)^2
 	maxAbs       float64
 	maxRel       float64
-	outside      int // elements outside the element-wise bound
-	blindOutside int // elements that would be outside if got were zero, or doubled
+	excess       float64 // max |a-e| - rtol|e|
+	outside      int     // elements outside the element-wise bound
+	blindOutside int     // elements that would be outside if got were zero, or doubled
 	nonFinite    int
 }
 
@@ -96,6 +105,7 @@ func (m *moments) merge(o *moments) {
 	m.sqD += o.sqD
 	m.maxAbs = max(m.maxAbs, o.maxAbs)
 	m.maxRel = max(m.maxRel, o.maxRel)
+	m.excess = max(m.excess, o.excess)
 	m.outside += o.outside
 	m.blindOutside += o.blindOutside
 	m.nonFinite += o.nonFinite
@@ -163,7 +173,7 @@ func (m *moments) metrics() Metrics {
 		Count: count, NonFinite: m.nonFinite,
 		MaxAbs: m.maxAbs, MaxRel: m.maxRel, MeanRelL1: m.meanRelL1(),
 		RelL2:   math.Sqrt(m.sqD) / (math.Sqrt(square) + tiny),
-		Peak:    m.maxAbs / (rms + tiny),
+		Peak:    m.excess / (rms + tiny),
 		Pearson: m.pearson(), Cosine: m.cosine(),
 		SQNR:          10 * math.Log10(square/m.sqD),
 		MismatchCount: m.outside, Mismatches: float64(m.outside) / float64(max(1, count)),

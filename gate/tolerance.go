@@ -20,7 +20,7 @@ type Tolerance struct {
 	MaxRel    float64 `json:"max_rel,omitempty"` // beware of references near zero
 	MeanRelL1 float64 `json:"mean_rel_l1,omitempty"`
 	RelL2     float64 `json:"rel_l2,omitempty"`
-	Peak      float64 `json:"peak,omitempty"`       // largest error, in units of the reference's root mean square
+	Peak      float64 `json:"peak,omitempty"`       // |got-want| <= Peak*rms(want) + Rtol*|want|, for all elements; below 1 - Rtol
 	MaxRowL1  float64 `json:"max_row_l1,omitempty"` // mean relative L1 of every row
 
 	Pearson      float64 `json:"pearson,omitempty"`        // at least
@@ -68,7 +68,7 @@ func (t Tolerance) Validate() error {
 		}
 	}
 	if t.Mismatches == 1 && !t.scaleFree() {
-		return refuse("without the element-wise bound one of MeanRelL1, RelL2 and Peak must be set, below 1; correlation and cosine cannot " +
+		return refuse("without the element-wise bound one of MeanRelL1, RelL2 and Peak must be set, below 1 (Peak below 1 - Rtol); correlation and cosine cannot " +
 			"tell an output from its double")
 	}
 	return nil
@@ -76,12 +76,8 @@ func (t Tolerance) Validate() error {
 
 // scaleFree reports whether a bound is set that zeros and doubling, both of which score 1 or more, cannot meet.
 func (t Tolerance) scaleFree() bool {
-	for _, v := range []float64{t.MeanRelL1, t.RelL2, t.Peak} {
-		if v > 0 && v < 1 {
-			return true
-		}
-	}
-	return false
+	below := func(v, limit float64) bool { return v > 0 && v < limit }
+	return below(t.MeanRelL1, 1) || below(t.RelL2, 1) || below(t.Peak, 1-t.Rtol)
 }
 
 type bound struct {
@@ -122,7 +118,7 @@ const (
 	P90KL       = "p90 KL"
 	MaxKL       = "max KL"
 	Top1        = "top-1"
-	Likelihood  = "NLL"
+	NLLShift    = "NLL"
 	TwoWayTop   = "two-way top-k"
 	Repeats     = "determinism"
 	Distinct    = "distinct prompts"
@@ -153,7 +149,7 @@ func (t Tolerance) judge(m Metrics, blindOutside int) []Reason {
 		unit       string
 	}{
 		{MaxAbs, m.MaxAbs, t.MaxAbs, ""}, {MaxRel, m.MaxRel, t.MaxRel, ""}, {MeanRelL1, m.MeanRelL1, t.MeanRelL1, ""},
-		{RelL2, m.RelL2, t.RelL2, ""}, {Peak, m.Peak, t.Peak, " times the reference's root mean square"}, {WorstRow, m.MaxRowL1, t.MaxRowL1, " mean relative L1"},
+		{RelL2, m.RelL2, t.RelL2, ""}, {Peak, m.Peak, t.Peak, " times the reference's root mean square (beyond the relative part)"}, {WorstRow, m.MaxRowL1, t.MaxRowL1, " mean relative L1"},
 	} {
 		if c.bound > 0 && !(c.got <= c.bound) {
 			fail(c.metric, "%s is %.4g%s, want at most %.4g", c.metric, c.got, c.unit, c.bound)

@@ -1,0 +1,82 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Picture is a report that can be drawn.
+type Picture interface {
+	WritePNG(w io.Writer) error
+}
+
+// Save writes a report into a folder, which it makes if need be: name.txt for people, name.json for programs, and name.png when the report is a
+// [Picture]. Each file appears complete or not at all: it is written beside its place and renamed. The files of an older report of that name are replaced.
+// A picture that cannot be drawn is an error, after the other two files are written.
+func Save(dir, name string, report fmt.Stringer) error {
+	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, `/\:`) {
+		return fmt.Errorf("gate: %q is no name for a report: want one without slashes, colons and a leading dot", name)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("gate: the folder for reports: %w", err)
+	}
+	data, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return fmt.Errorf("gate: report %s as JSON: %w", name, err)
+	}
+	path := filepath.Join(dir, name)
+	if err := atomically(path+".txt", func(w io.Writer) error {
+		_, err := io.WriteString(w, report.String())
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := atomically(path+".json", func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
+		return err
+	}); err != nil {
+		return err
+	}
+	if p, ok := report.(Picture); ok {
+		return atomically(path+".png", p.WritePNG)
+	}
+	return nil
+}
+
+// atomically makes a file of what write writes, or leaves what was there.
+func atomically(path string, write func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".*.tmp")
+	if err != nil {
+		return fmt.Errorf("gate: %w", err)
+	}
+	closed := false
+	defer func() {
+		if err == nil {
+			return
+		}
+		err = fmt.Errorf("gate: %s: %w", path, err)
+		if !closed {
+			err = errors.Join(err, f.Close())
+		}
+		err = errors.Join(err, os.Remove(f.Name()))
+	}()
+	if err = write(f); err != nil {
+		return err
+	}
+	if err = f.Chmod(0o644); err != nil { // CreateTemp makes a file that only its owner reads
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	closed = true
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

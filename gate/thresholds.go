@@ -1,0 +1,82 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Thresholds are what a model's logits must satisfy in a number format, and where the numbers came from.
+type Thresholds struct {
+	Format string  `json:"format"`  // "cpu-bf16"
+	KLMean float64 `json:"kl_mean"` // nats, at most; must be set
+	KLP90  float64 `json:"kl_p90"`  // nats, at most; must be set
+	KLMax  float64 `json:"kl_max"`  // nats, at most; 0 is no bound
+	Top1   float64 `json:"top1"`    // share of decided positions that agree, at least; must be set
+	Tie    float64 `json:"tie"`     // a gap of the reference's best two below this many standard deviations of its logits is a tie
+	NLL    float64 `json:"nll"`     // relative change of the mean NLL, either way, at most, beyond two standard errors; must be set
+	TopK   int     `json:"top_k"`   // for [Greedy]: each side's token is among the other's best so many; 0 means 5
+	Note   string  `json:"note"`    // where the numbers came from; must not be empty
+}
+
+// uselessKL is a divergence that no useful device has. A model that answers uniformly from 512 tokens where the reference is sure has 6 nats; one
+// that is right but for rounding has hundredths.
+const uselessKL = 1
+
+// Validate refuses thresholds with which a gate would prove nothing. Of the bounds on size, KLMean, KLP90 and NLL, none can be left out: agreement of first choices
+// alone does not see a device whose logits are scaled.
+func (t Thresholds) Validate() error {
+	for _, b := range []struct {
+		name  string
+		v     float64
+		limit float64
+	}{{"KLMean", t.KLMean, uselessKL}, {"KLP90", t.KLP90, uselessKL}, {"Top1", t.Top1, 1}, {"NLL", t.NLL, 0.5}} {
+		if !(b.v > 0 && b.v <= b.limit) {
+			return fmt.Errorf("%w: %s is %v, want more than 0 and at most %v", ErrTolerance, b.name, b.v, b.limit)
+		}
+	}
+	switch {
+	case !(t.KLMax >= 0) || math.IsInf(t.KLMax, 0):
+		return fmt.Errorf("%w: KLMax is %v, want a number from 0 on", ErrTolerance, t.KLMax)
+	case !(t.Tie >= 0 && t.Tie <= 1):
+		return fmt.Errorf("%w: Tie is %v, want 0 to 1: beyond a standard deviation nearly everything is a tie", ErrTolerance, t.Tie)
+	case t.TopK < 0 || t.TopK > 20:
+		return fmt.Errorf("%w: TopK is %d, want 1 to 20, or 0 for 5", ErrTolerance, t.TopK)
+	case strings.TrimSpace(t.Note) == "":
+		return fmt.Errorf("%w: Note is empty: say where the thresholds came from", ErrTolerance)
+	}
+	return nil
+}
+
+// leastDecided is the share of positions that must be no tie before agreement of first choices says anything.
+const leastDecided = 0.1
+
+func (t Thresholds) judge(r LogitsReport) []Reason {
+	var list []Reason
+	fail := func(metric, format string, args ...any) {
+		list = append(list, Reason{metric, fmt.Sprintf(format, args...)})
+	}
+	if r.NonFinite > 0 {
+		fail(NonFinite, "%d logits of the device are NaN or infinite", r.NonFinite)
+	}
+	if r.KLMean > t.KLMean {
+		fail(MeanKL, "mean KL is %.4g nats, want at most %.4g", r.KLMean, t.KLMean)
+	}
+	if r.KLP90 > t.KLP90 {
+		fail(P90KL, "p90 KL is %.4g nats, want at most %.4g", r.KLP90, t.KLP90)
+	}
+	if t.KLMax > 0 && r.KLMax > t.KLMax {
+		fail(MaxKL, "max KL is %.4g nats at position %d, want at most %.4g", r.KLMax, r.KLMaxAt, t.KLMax)
+	}
+	if r.Top1() < t.Top1 {
+		fail(Top1, "first choices agree at %d of %d positions that are no ties (%.2f %%), want at least %.4g %%", r.Agreed, r.Decided, 100*r.Top1(), 100*t.Top1)
+	}
+	if float64(r.Decided) < leastDecided*float64(r.Positions) && r.NonFinite == 0 {
+		fail(Top1, "only %d of %d positions are no ties: first choices say nothing here; use another text or a smaller Tie", r.Decided, r.Positions)
+	}
+	if limit := t.NLL + 2*r.NLLChangeError; math.Abs(r.NLLChange) > limit {
+		fail(NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% (%.3g %% and two standard errors of %.2g %%)",
+			r.Got.Mean, r.Want.Mean, 100*r.NLLChange, 100*limit, 100*t.NLL, 100*r.NLLChangeError)
+	}
+	return list
+}
