@@ -1,0 +1,275 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Tap sees what an op has computed. The name is that of a device's launch with the name of its step in front, such as
+// "layer.3.attn.q_rope"; the package's formula sheet lists them all. Shape is that of the op's operand, with one exception: the caches that
+// k_write and v_write have written to are shown as [kvHeads, positions held, headDim], without the room behind. The values are valid during
+// the call only and must not be changed. An error ends the pass.
+type Tap func(name string, shape []int, values []float32) error
+
+// ForwardOptions are the choices of one pass. The zero value of a field means its default.
+type ForwardOptions struct {
+	Picks []int // rows whose logits are wanted, in this order; nil means all, an empty list none: the LM head is then left out
+	Tap   Tap   // sees every op's output; the logits of all picks are then held in memory at once
+}
+
+// Forward runs ids through the model after the positions that the state holds, and adds theirs to it. Emit gets each picked row's logits [vocab] with
+// the row's position; they are valid during the call only. It may be nil where only the tap or the state is wanted.
+//
+// After an error the state holds what it held before.
+func (m *Model) Forward(ctx context.Context, s *State, ids []int32, opts *ForwardOptions, emit func(pos int, logits []float32) error) error {
+	if opts == nil {
+		opts = &ForwardOptions{}
+	}
+	picks := opts.Picks
+	if picks == nil {
+		for r := range ids {
+			picks = append(picks, r)
+		}
+	}
+	if err := m.check(s, ids, picks); err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	s.reserve(s.pos + len(ids))
+	c := m.cfg
+	p := &pass{ctx: ctx, State: s, rows: len(ids), sees: opts.Tap}
+	p.rope = p.buffer("rope", p.rows*c.HeadDim) // [rows, headDim] cosines and sines
+	ropeTable(p.rope, m.freq, p.rows, s.pos)
+
+	p.step = "embed."
+	x := p.embed(ids) // [rows, hidden] the residual stream
+	for l := range m.layers {
+		p.step = fmt.Sprintf("layer.%d.", l)
+		x = p.layer(&m.layers[l], s.k[l], s.v[l], x)
+	}
+	p.step = "head."
+	if err := p.head(x, picks, emit); err != nil {
+		return err
+	}
+	s.pos += len(ids)
+	return nil
+}
+
+// check refuses what cannot be computed.
+func (m *Model) check(s *State, ids []int32, picks []int) error {
+	if s.m != m {
+		return fmt.Errorf("oracle: the state belongs to another model")
+	}
+	if len(ids) > m.cfg.Context-s.pos {
+		return fmt.Errorf("oracle: %d ids at position %d, the context of %s is %d", len(ids), s.pos, m.cfg.Name, m.cfg.Context)
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.cfg.Vocab {
+			return fmt.Errorf("oracle: id %d is %d, want 0 to %d", i, id, m.cfg.Vocab-1)
+		}
+	}
+	for i, r := range picks {
+		if r < 0 || r >= len(ids) {
+			return fmt.Errorf("oracle: pick %d is row %d, want 0 to %d", i, r, len(ids)-1)
+		}
+	}
+	return nil
+}
+
+// pass is one pass of rows through a model. Its methods compute one op each, show the result to the tap and return it. After an error
+// they do nothing, so that the formulas need not ask.
+type pass struct {
+	*State
+	ctx  context.Context
+	rows int
+	rope []float32 // [rows, headDim]
+	step string    // of the plan: what a tap's name begins with
+	sees Tap
+	err  error
+}
+
+// embed looks the ids up.
+func (p *pass) embed(ids []int32) []float32 {
+	e, n := p.m.embed, p.m.cfg.Hidden
+	return p.do("embed", n, func(dst []float32) error {
+		return parallel(p.ctx, p.rows, func() func(int) error {
+			return func(r int) error { return e.read(dst[r*n:][:n], int(ids[r]), int(ids[r])+1) }
+		})
+	})
+}
+
+// layer is one decoder layer: x + attention(norm(x)), then the same with the feed-forward block.
+//
+//	x              [rows, hidden]
+//	kcache, vcache [kvHeads, capacity, headDim]
+func (p *pass) layer(l *layer, kcache, vcache, x []float32) []float32 {
+	c := p.m.cfg
+
+	h := p.norm("attn.norm", x, l.attnNorm)                   // [rows, hidden]
+	q := p.project("attn.q", h, l.q, l.qBias)                 // [rows, heads*headDim]
+	q = p.rotate("attn.q", q, l.qNorm, c.Heads)               // [rows, heads*headDim]
+	k := p.project("attn.k", h, l.k, l.kBias)                 // [rows, kvHeads*headDim]
+	k = p.rotate("attn.k", k, l.kNorm, c.KVHeads)             // [rows, kvHeads*headDim]
+	v := p.project("attn.v", h, l.v, l.vBias)                 // [rows, kvHeads*headDim]
+	p.write("attn.k_write", kcache, k)                        //
+	p.write("attn.v_write", vcache, v)                        //
+	a := p.attend("attn.core", q, kcache, vcache)             // [rows, heads*headDim]
+	x = p.add("attn.residual", p.linear("attn.o", a, l.o), x) // [rows, hidden]
+
+	h = p.norm("ffn.norm", x, l.ffnNorm)                             // [rows, hidden]
+	gate := p.linear("ffn.gate", h, l.gate)                          // [rows, ffn]
+	up := p.linear("ffn.up", h, l.up)                                // [rows, ffn]
+	a = p.gate("ffn.act", gate, up)                                  // [rows, ffn]
+	return p.add("ffn.residual", p.linear("ffn.down", a, l.down), x) // [rows, hidden]
+}
+
+// project is a linear layer with a bias where the family has one.
+func (p *pass) project(name string, x []float32, w weight, bias []float32) []float32 {
+	y := p.linear(name, x, w)
+	if bias == nil {
+		return y
+	}
+	n := w.Shape[0]
+	return p.do(name+"_bias", n, func(dst []float32) error {
+		return add(p.ctx, op.Add{Rows: p.rows, Width: n, Broadcast: true}, dst, y, bias)
+	})
+}
+
+// rotate turns each head by the row's position, after normalising it where the family does.
+func (p *pass) rotate(name string, x, norm []float32, heads int) []float32 {
+	c := p.m.cfg
+	if norm != nil {
+		y := x
+		x = p.do(name+"_norm", heads*c.HeadDim, func(dst []float32) error {
+			return rmsNorm(p.ctx, op.RMSNorm{Rows: p.rows, Width: c.HeadDim, Heads: heads, Eps: c.NormEps}, dst, y, norm)
+		})
+	}
+	return p.do(name+"_rope", heads*c.HeadDim, func(dst []float32) error {
+		return rope(p.ctx, op.RoPE{Rows: p.rows, Heads: heads, HeadDim: c.HeadDim}, dst, x, p.rope)
+	})
+}
+
+// write stores keys or values at the rows' positions.
+func (p *pass) write(name string, cache, x []float32) {
+	c := p.m.cfg
+	if p.err != nil {
+		return
+	}
+	kvWrite(op.KVWrite{Rows: p.rows, KVHeads: c.KVHeads, HeadDim: c.HeadDim}, cache, x, p.pos, p.capacity)
+	if p.sees == nil {
+		return
+	}
+	held := p.pos + p.rows
+	shown := make([]float32, 0, c.KVHeads*held*c.HeadDim)
+	for h := range c.KVHeads {
+		shown = append(shown, cache[h*p.capacity*c.HeadDim:][:held*c.HeadDim]...)
+	}
+	p.tap(name, []int{c.KVHeads, held, c.HeadDim}, shown)
+}
+
+func (p *pass) attend(name string, q, kcache, vcache []float32) []float32 {
+	c := p.m.cfg
+	o := op.Attention{Rows: p.rows, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Cached: true}
+	return p.do(name, c.Heads*c.HeadDim, func(dst []float32) error {
+		return attention(p.ctx, o, dst, q, kcache, vcache, p.pos, p.capacity)
+	})
+}
+
+func (p *pass) norm(name string, x, w []float32) []float32 {
+	c := p.m.cfg
+	return p.do(name, c.Hidden, func(dst []float32) error {
+		return rmsNorm(p.ctx, op.RMSNorm{Rows: p.rows, Width: c.Hidden, Eps: c.NormEps}, dst, x, w)
+	})
+}
+
+func (p *pass) gate(name string, gate, up []float32) []float32 {
+	n := p.m.cfg.FFN
+	return p.do(name, n, func(dst []float32) error {
+		return siLUMul(p.ctx, op.SiLUMul{Rows: p.rows, Width: n}, dst, gate, up)
+	})
+}
+
+// add is the residual connection: a + x.
+func (p *pass) add(name string, a, x []float32) []float32 {
+	n := p.m.cfg.Hidden
+	return p.do(name, n, func(dst []float32) error {
+		return add(p.ctx, op.Add{Rows: p.rows, Width: n}, dst, a, x)
+	})
+}
+
+// linear is x w^T, with the weights brought to FP32 a block of rows at a time.
+func (p *pass) linear(name string, x []float32, w weight) []float32 {
+	n, k := w.Shape[0], w.Shape[1]
+	return p.do(name, n, func(dst []float32) error {
+		return linear(p.ctx, dst, x, p.rows, k, n, func() weightRows {
+			block := make([]float32, min(tile, n)*k)
+			return func(from, to int) ([]float32, error) {
+				dst := block[:(to-from)*k]
+				return dst, w.read(dst, from, to)
+			}
+		})
+	})
+}
+
+// logitsBytes bounds the logits in memory at once. Each group of rows reads the whole LM head again, so it should not be small either: 64 MiB are 340
+// rows of a vocabulary of 49,152 and 110 of one of 152,000.
+const logitsBytes = 64 << 20
+
+// head gives the logits of the picked rows, a group of rows at a time.
+func (p *pass) head(x []float32, picks []int, emit func(pos int, logits []float32) error) error {
+	c := p.m.cfg
+	group := max(1, logitsBytes/4/c.Vocab)
+	if p.sees != nil {
+		group = max(1, len(picks))
+	}
+	for some := range slices.Chunk(picks, group) {
+		p.rows = len(some)
+		last := p.do("pick", c.Hidden, func(dst []float32) error { // [picks, hidden]
+			for i, r := range some {
+				copy(dst[i*c.Hidden:][:c.Hidden], x[r*c.Hidden:])
+			}
+			return nil
+		})
+		h := p.norm("norm", last, p.m.norm)        // [picks, hidden]
+		logits := p.linear("lm_head", h, p.m.head) // [picks, vocab]
+		if p.err != nil {
+			break
+		}
+		for i, r := range some {
+			if err := p.ctx.Err(); err != nil {
+				return err
+			}
+			if emit != nil {
+				if err := emit(p.pos+r, logits[i*c.Vocab:][:c.Vocab]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return p.err
+}
+
+// do computes one op into a buffer [rows, width] and shows it to the tap. Buffers are named after ops, so that all layers share one set; no op
+// reads what the same op has written in the layer before.
+func (p *pass) do(name string, width int, compute func(dst []float32) error) []float32 {
+	if p.err != nil {
+		return nil
+	}
+	dst := p.buffer(name, p.rows*width)
+	if p.err = p.ctx.Err(); p.err == nil {
+		p.err = compute(dst)
+	}
+	p.tap(name, []int{p.rows, width}, dst)
+	return dst
+}
+
+func (p *pass) tap(name string, shape []int, values []float32) {
+	if p.err == nil && p.sees != nil {
+		p.err = p.sees(p.step+name, shape, values)
+	}
+}

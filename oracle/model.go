@@ -1,0 +1,109 @@
+package oracle
+
+import (
+	"fmt"
+
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Model is a checkpoint that the oracle can compute with. It is safe for concurrent use as long as the checkpoint stays open; each
+// goroutine needs a [State] of its own.
+type Model struct {
+	cfg    *checkpoint.Config
+	freq   []float32 // [headDim/2] RoPE, radians per position
+	embed  weight    // [vocab, hidden]
+	layers []layer
+	norm   []float32 // [hidden]
+	head   weight    // [vocab, hidden]; the embedding where the two are tied
+}
+
+// layer is one decoder layer's weights. Matrices are [out, in], as Hugging Face stores a linear layer.
+type layer struct {
+	attnNorm            []float32 // [hidden]
+	q                   weight    // [heads*headDim, hidden]
+	k, v                weight    // [kvHeads*headDim, hidden]
+	qBias, kBias, vBias []float32 // one for each output; nil where the family has none
+	qNorm, kNorm        []float32 // [headDim]; nil where the family has none
+	o                   weight    // [hidden, heads*headDim]
+	ffnNorm             []float32 // [hidden]
+	gate, up            weight    // [ffn, hidden]
+	down                weight    // [hidden, ffn]
+}
+
+// weight is a matrix as it lies in the checkpoint.
+type weight struct{ checkpoint.Tensor }
+
+// read brings rows from to to to FP32 in dst, which has their size.
+func (w weight) read(dst []float32, from, to int) error {
+	size := w.Bytes() / w.Shape[0]
+	if err := dtype.Dequantize(dst, w.Type, w.Data[from*size:to*size]); err != nil {
+		return fmt.Errorf("oracle: %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// Open prepares a checkpoint. Matrices stay where they are and are brought to FP32 a few rows at a time when they are used; the checkpoint
+// must stay open as long as the model is used.
+func Open(ck *checkpoint.Checkpoint) (*Model, error) {
+	c := ck.Config()
+	var err error // the first one
+	tensor := func(name string) weight {
+		t, e := ck.Tensor(name)
+		if err == nil && e != nil {
+			err = fmt.Errorf("oracle: %w", e)
+		}
+		return weight{t}
+	}
+	vector := func(name string) []float32 {
+		w := tensor(name)
+		if err != nil {
+			return nil
+		}
+		x := make([]float32, w.Elements())
+		err = w.read(x, 0, w.Shape[0])
+		return x
+	}
+	m := &Model{
+		cfg:    c,
+		freq:   frequencies(c.RoPE, c.HeadDim),
+		embed:  tensor("model.embed_tokens.weight"),
+		layers: make([]layer, c.Layers),
+		norm:   vector("model.norm.weight"),
+	}
+	m.head = m.embed
+	if !c.TieEmbeddings {
+		m.head = tensor("lm_head.weight")
+	}
+	for i := range m.layers {
+		prefix := fmt.Sprintf("model.layers.%d.", i)
+		l := layer{
+			attnNorm: vector(prefix + "input_layernorm.weight"),
+			q:        tensor(prefix + "self_attn.q_proj.weight"),
+			k:        tensor(prefix + "self_attn.k_proj.weight"),
+			v:        tensor(prefix + "self_attn.v_proj.weight"),
+			o:        tensor(prefix + "self_attn.o_proj.weight"),
+			ffnNorm:  vector(prefix + "post_attention_layernorm.weight"),
+			gate:     tensor(prefix + "mlp.gate_proj.weight"),
+			up:       tensor(prefix + "mlp.up_proj.weight"),
+			down:     tensor(prefix + "mlp.down_proj.weight"),
+		}
+		if c.QKVBias {
+			l.qBias = vector(prefix + "self_attn.q_proj.bias")
+			l.kBias = vector(prefix + "self_attn.k_proj.bias")
+			l.vBias = vector(prefix + "self_attn.v_proj.bias")
+		}
+		if c.QKNorm {
+			l.qNorm = vector(prefix + "self_attn.q_norm.weight")
+			l.kNorm = vector(prefix + "self_attn.k_norm.weight")
+		}
+		m.layers[i] = l
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Config is the architecture; callers must not change it.
+func (m *Model) Config() *checkpoint.Config { return m.cfg }

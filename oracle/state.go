@@ -1,0 +1,70 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+)
+
+// State is what a model remembers of a sequence: the keys and values of its positions so far. It is not safe for concurrent use.
+type State struct {
+	m        *Model
+	pos      int // positions held
+	capacity int // positions that there is room for
+	k, v     [][]float32
+	// k[layer], v[layer] [kvHeads, capacity, headDim]
+
+	buffers map[string][]float32 // activations, kept from pass to pass
+}
+
+// NewState gives an empty state. Its memory grows with the sequence.
+func (m *Model) NewState() *State {
+	n := len(m.layers)
+	return &State{m: m, k: make([][]float32, n), v: make([][]float32, n), buffers: map[string][]float32{}}
+}
+
+// Pos is the number of positions held, which is the position of the next id.
+func (s *State) Pos() int { return s.pos }
+
+// Rewind drops the positions from pos on; Rewind(0) empties the state.
+func (s *State) Rewind(pos int) error {
+	if pos < 0 || pos > s.pos {
+		return fmt.Errorf("oracle: rewinding to position %d, the state holds %d", pos, s.pos)
+	}
+	s.pos = pos
+	return nil
+}
+
+// Score empties the state, runs ids through the model and gives each position's logits [vocab], those for the token after it, to emit. The logits
+// are valid during the call only. It is what teacher-forced comparisons and the likelihood of a text are made of.
+func (s *State) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
+	s.pos = 0
+	return s.m.Forward(ctx, s, ids, nil, emit)
+}
+
+// reserve makes room for so many positions.
+func (s *State) reserve(positions int) {
+	if positions <= s.capacity {
+		return
+	}
+	c := s.m.cfg
+	capacity := min(max(positions, 2*s.capacity), c.Context)
+	grow := func(old []float32) []float32 {
+		cache := make([]float32, c.KVHeads*capacity*c.HeadDim)
+		for h := range c.KVHeads {
+			copy(cache[h*capacity*c.HeadDim:], old[h*s.capacity*c.HeadDim:][:s.pos*c.HeadDim])
+		}
+		return cache
+	}
+	for l := range s.k {
+		s.k[l], s.v[l] = grow(s.k[l]), grow(s.v[l])
+	}
+	s.capacity = capacity
+}
+
+// buffer gives n elements of undefined content, the same memory whenever the name is the same.
+func (s *State) buffer(name string, n int) []float32 {
+	if len(s.buffers[name]) < n {
+		s.buffers[name] = make([]float32, n)
+	}
+	return s.buffers[name][:n]
+}
