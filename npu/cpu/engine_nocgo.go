@@ -1,4 +1,4 @@
-//go:build !cgo || !(amd64 || arm64)
+//go:build !cgo || windows || !(amd64 || arm64)
 
 package cpu
 
@@ -15,5 +15,5 @@ func openNative(kernels string, threads int) (engine, error) {
 	case !slices.Contains(kernelNames, kernels):
 		return nil, errUnknownKernels(kernels)
 	}
-	return nil, fmt.Errorf("npu/cpu: this binary has no kernels %q: they are written in C and need CGO_ENABLED=1 when it is built, on amd64 or arm64", kernels)
+	return nil, fmt.Errorf("npu/cpu: this binary has no kernels %q: they are written in C for POSIX systems and need CGO_ENABLED=1 when it is built, on amd64 or arm64", kernels)
 }

@@ -1,4 +1,4 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && !windows && (amd64 || arm64)
 
 // Kernels with AVX2. Nothing here may be called before npk_usable says so.
 

@@ -1,4 +1,4 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && !windows && (amd64 || arm64)
 
 // Kernels with AVX-512 whose products of BF16 with BF16 use vdpbf16ps. Nothing here may be called before npk_usable says so.
 

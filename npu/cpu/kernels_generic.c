@@ -1,4 +1,4 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && !windows && (amd64 || arm64)
 
 // Kernels for any machine.
 
