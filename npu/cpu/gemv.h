@@ -135,7 +135,13 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const npk_c
 // Rows of weights at a time: as many as leave registers for the sums.
 #define GEMV_R(M) (VREGS == 32 || (M) == 1 ? 4 : 2)
 
-#define GEMV_ROWS(M, MODE)                                                                                                                    do {                                                                                                                                          for (; row + GEMV_R(M) <= end; row += GEMV_R(M))                                                                                              for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, c, x, row, m);                                                for (; row < end; row++)                                                                                                                      for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, c, x, row, m);                                                    } while (0)
+#define GEMV_ROWS(M, MODE)                                                                                                                \
+    do {                                                                                                                                  \
+        for (; row + GEMV_R(M) <= end; row += GEMV_R(M))                                                                                  \
+            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, c, x, row, m);                                       \
+        for (; row < end; row++)                                                                                                          \
+            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, c, x, row, m);                                               \
+    } while (0)
 
 #define GEMV_MODE(NAME, MODE)                                                                                                             \
     TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end) {                                             \
