@@ -23,7 +23,8 @@
 // # Kernels
 //
 // Which C kernels run is decided by timing candidates for a few milliseconds in Open: an instruction that a CPU has need not be fast on
-// it. Options.Kernels forces a set by name.
+// it. Candidates are the sets that the CPU and the operating system say they support. Timing finds instructions that are slow; it does not
+// protect from ones that fault, as under an emulator that advertises more than it executes: there Options.Kernels must name a set that works.
 //
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
 // because vectors of another width add in another order.

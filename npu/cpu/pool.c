@@ -1,9 +1,9 @@
-//go:build cgo && (amd64 || arm64)
+//go:build cgo && !windows && (amd64 || arm64)
 
 // The thread pool: a few threads that walk command lists together.
 //
-// A worker that has nothing to do watches a counter for a millisecond, which is longer than the pause between two tokens, and then sleeps. Waking
-// a thread takes tens of microseconds, a spinning one sees the counter in a tenth of one.
+// A worker that has nothing to do watches a counter for a millisecond and then sleeps. Waking a thread takes tens of microseconds, a spinning one
+// sees the counter in a tenth of one; so calls that follow each other within the millisecond find the workers awake, and later ones pay for waking.
 
 #include <pthread.h>
 #include <sched.h>
