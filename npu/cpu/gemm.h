@@ -10,8 +10,11 @@ enum {
     ISA(NR) = NV * VL,
     ISA(KC) = 1024,                 // steps of a block: NB columns of them are 512 KB, half of a Zen 5 core's second-level cache
     ISA(NB) = 128 / (NV * VL),      // panels of weights that a chunk packs at most
-    ISA(MB) = 512 / MR * MR,        // rows of a chunk at most, which bounds its partial sums
+    ISA(MB) = (512 + MR - 1) / MR * MR, // rows of a chunk at most, which bounds its partial sums
 };
+
+// Prompts come in chunks of 512 rows by default: one row fewer here would pack every weight twice.
+_Static_assert(ISA(MB) >= 512, "a product of 512 rows is one chunk of rows");
 
 INLINE int64_t ISA(steps)(const npk_cmd *c) { return c->flags & NPK_PAIRS ? (c->k + 1) / 2 : c->k; }
 
