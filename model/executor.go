@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/npukit/npukit/model/checkpoint"
@@ -102,6 +103,9 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 				if bind.Const == nil {
 					continue
 				}
+				if err := checkConst(ck, *bind.Const, b.exec.Program().Args[i]); err != nil {
+					return nil, fmt.Errorf("model: step %s: %w", s.Name, err)
+				}
 				key := bind.Const.String()
 				if consts[key] == nil {
 					if consts[key], err = e.constant(ctx, ck, *bind.Const); err != nil {
@@ -114,6 +118,18 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 		}
 	}
 	return e, nil
+}
+
+// checkConst holds the weight that a layout describes to the argument that it is bound to.
+func checkConst(ck *checkpoint.Checkpoint, l npu.Layout, a npu.Arg) error {
+	t, shape, err := npu.Source{Layout: l, From: weights{ck}}.Stat()
+	if err != nil {
+		return err
+	}
+	if t != a.Type || !slices.Equal(shape, a.Shape) {
+		return fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v", a.Name, a.Type, a.Shape, l, t, shape)
+	}
+	return nil
 }
 
 func (e *executor) constant(ctx context.Context, ck *checkpoint.Checkpoint, l npu.Layout) (npu.Buffer, error) {
@@ -168,10 +184,12 @@ type input struct {
 	pos   int // position of the first id
 	cache *cache
 	picks []int // rows of ids whose logits are wanted
+
+	logits []float32 // [picks, vocab], where to put them
 }
 
-// pass runs one phase over the inputs and gives the logits of all picked rows to emit, in order. The logits are valid during the call only.
-func (e *executor) pass(ctx context.Context, ph phase, inputs []input, emit func(input, pick int, logits []float32) error) error {
+// pass runs one phase over the inputs and copies the logits of all picked rows out, so that others may pass while they are looked at.
+func (e *executor) pass(ctx context.Context, ph phase, inputs []input) error {
 	if err := e.lock(ctx); err != nil {
 		return err
 	}
@@ -195,10 +213,7 @@ func (e *executor) pass(ctx context.Context, ph phase, inputs []input, emit func
 	if err := e.dev.Submit(ctx, runs); err != nil {
 		return err
 	}
-	if picks == 0 {
-		return nil
-	}
-	return e.logits(inputs, emit)
+	return e.logits(inputs)
 }
 
 // runs makes the list of dispatches. Steps that only serve the logits are left out when no row is picked.
@@ -207,7 +222,7 @@ func (e *executor) runs(ph phase, inputs []input, picks int) []npu.Run {
 	runs := make([]npu.Run, 0, len(steps))
 	for i := range steps {
 		s := &steps[i]
-		if picks == 0 && s.needsPicks() {
+		if picks == 0 && hasPicks(s.exec.Program()) {
 			continue
 		}
 		r := npu.Run{Name: s.Name, Exec: s.exec, Args: make([]npu.Buffer, len(s.Args)), Picks: picks}
@@ -229,18 +244,6 @@ func (e *executor) runs(ph phase, inputs []input, picks int) []npu.Run {
 		runs = append(runs, r)
 	}
 	return runs
-}
-
-// needsPicks reports whether the step has an argument with one row per pick.
-func (s *boundStep) needsPicks() bool {
-	for _, a := range s.exec.Program().Args {
-		for _, d := range a.Shape {
-			if d == op.Picks {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // grow makes every value large enough for the run.
@@ -293,23 +296,20 @@ func (e *executor) fill(inputs []input) error {
 	return nil
 }
 
-// logits hands the picked rows' logits to emit.
-func (e *executor) logits(inputs []input, emit func(input, pick int, logits []float32) error) error {
+// logits copies the picked rows' logits to where the inputs want them.
+func (e *executor) logits(inputs []input) error {
 	v := e.values[ValueLogits]
-	vocab := e.plan.Model.Vocab
-	row := 0
-	for i, in := range inputs {
-		n := len(in.picks) * vocab * 4
-		if err := v.buf.Sync(npu.FromDevice, row*vocab*4, n); err != nil {
+	from := 0
+	for _, in := range inputs {
+		n := len(in.picks) * e.plan.Model.Vocab
+		if n == 0 {
+			continue
+		}
+		if err := v.buf.Sync(npu.FromDevice, from*4, n*4); err != nil {
 			return fmt.Errorf("model: buffer %q: %w", v.Name, err)
 		}
-		all := dtype.Float32s(v.buf.Bytes())
-		for j := range in.picks {
-			if err := emit(i, j, all[(row+j)*vocab:][:vocab]); err != nil {
-				return err
-			}
-		}
-		row += len(in.picks)
+		copy(in.logits, dtype.Float32s(v.buf.Bytes())[from:from+n])
+		from += n
 	}
 	return nil
 }

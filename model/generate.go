@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -66,7 +67,8 @@ func (s Stats) TokensPerSecond() float64 {
 }
 
 // DefaultSampling is the sampling that generation_config.json asks for, or greedy where there is none or do_sample is not set. Top-k, top-p and the rest are kept
-// for callers who set a temperature.
+// for callers who set a temperature. Where the file asks for sampling and leaves things open, transformers' defaults hold: a temperature of 1 and
+// the 50 most likely tokens.
 func (m *Model) DefaultSampling() Sampling {
 	g := m.ck.Generation()
 	var s Sampling
@@ -74,7 +76,7 @@ func (m *Model) DefaultSampling() Sampling {
 		return s
 	}
 	if g.DoSample != nil && *g.DoSample {
-		s.Temperature = 1
+		s.Temperature, s.TopK = 1, 50
 		if g.Temperature != nil {
 			s.Temperature = *g.Temperature
 		}
@@ -110,7 +112,8 @@ func (s *Session) Chat(ctx context.Context, messages []chat.Message, opts *Gener
 }
 
 // Generate continues a prompt and yields token after token. A token that ends the text, such as EOS, is the last one yielded. After an error
-// nothing more is yielded; when ctx is cancelled that is ctx.Err(), within 100 ms. Leaving the loop stops the generation.
+// nothing more is yielded; when ctx is cancelled that is an error which wraps ctx.Err(), within 100 ms of any work on the device (the tokeniser and the template
+// do not look at ctx; they take longer only for texts of many megabytes). Leaving the loop stops the generation.
 func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if !s.busy.TryLock() {
@@ -149,7 +152,6 @@ type generation struct {
 	sampler *sampler
 	stream  *tokenizer.Stream
 	stopper stopper
-	seen    []int32 // prompt and generated tokens, for the repetition penalty
 	stats   Stats
 }
 
@@ -161,6 +163,9 @@ func (g *generation) run(p Prompt) error {
 	}
 	if err := sampling.Validate(); err != nil {
 		return err
+	}
+	if g.opts.MaxTokens < 0 || g.opts.TopTokens < 0 {
+		return fmt.Errorf("model: MaxTokens is %d and TopTokens %d, want 0 or more", g.opts.MaxTokens, g.opts.TopTokens)
 	}
 	g.sampler = newSampler(sampling)
 	g.stats.Seed = g.sampler.Seed
@@ -177,7 +182,7 @@ func (g *generation) run(p Prompt) error {
 		g.stream = m.tok.Stream()
 	}
 	g.stopper.stops = slices.DeleteFunc(slices.Clone(g.opts.Stop), func(s string) bool { return s == "" })
-	g.seen = slices.Clone(ids)
+	g.sampler.see(ids...)
 	g.stats.PromptTokens = len(ids)
 	g.stats.CachedTokens = g.s.keep(ids)
 	next := ids[g.stats.CachedTokens:]
@@ -205,7 +210,7 @@ func (g *generation) choose(logits []float32) (Token, error) {
 	if (g.opts.Logprobs || g.opts.TopTokens > 0) && g.sampler.RepetitionPenalty != 0 {
 		raw = slices.Clone(logits) // the penalty changes them
 	}
-	id, err := g.sampler.next(logits, g.seen)
+	id, err := g.sampler.next(logits)
 	if err != nil {
 		return Token{}, err
 	}
@@ -219,7 +224,7 @@ func (g *generation) choose(logits []float32) (Token, error) {
 // emit adds the token's text and yields it. It reports whether the generation is over.
 func (g *generation) emit(tok Token) (done bool, err error) {
 	m := g.s.m
-	g.seen = append(g.seen, tok.ID)
+	g.sampler.see(tok.ID)
 	g.stats.Tokens++
 	g.stats.Total = time.Since(g.started)
 	if g.stats.Tokens == 1 {

@@ -48,7 +48,7 @@ type OpenOptions struct {
 // Open opens a checkpoint, a Hugging Face folder or a GGUF file, and loads it on the device. The device must outlive the model.
 //
 // A checkpoint without a tokenizer or without a chat template opens: it takes and gives ids; what needs text returns [ErrNoTokenizer] or
-// [ErrNoTemplate] with the reason.
+// [ErrNoTemplate] with the reason. Opening obeys ctx while weights are brought to the device, not while files are read and checked.
 func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (m *Model, err error) {
 	started := time.Now()
 	if opts == nil {
@@ -81,7 +81,8 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	return m, nil
 }
 
-// Close frees the model, after a running pass has ended. Sessions that are still open return [ErrClosed] from then on. Closing again does nothing.
+// Close frees the model, after a running pass has ended. Sessions that are still open return an error from then on,
+// [ErrClosed] as long as the device is open. Closing again does nothing.
 func (m *Model) Close() error {
 	m.closing.Do(func() {
 		m.closeErr = errors.Join(m.exec.Close(), m.ck.Close())

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
 // PlanVersion is the version of the plan format that this package writes and reads.
@@ -141,13 +143,14 @@ func (p *Plan) Program(name string) *npu.Program {
 	return nil
 }
 
-// Validate checks that steps name programs of the plan and that every argument has a binding of its kind, type and shape.
+// Validate checks that steps name programs of the plan and that every argument has a binding of its kind, and for values and state of its type and shape. Whether
+// weights have the type and shape of theirs shows when the plan meets a checkpoint, in [Open].
 func (p *Plan) Validate() error {
 	switch {
 	case p.Version != PlanVersion:
 		return fmt.Errorf("version is %d, this npukit reads %d: make the plan again", p.Version, PlanVersion)
-	case p.SeqLen <= 0 || p.Chunk <= 0:
-		return fmt.Errorf("seq_len is %d and chunk %d, both must be positive", p.SeqLen, p.Chunk)
+	case p.SeqLen <= 0 || p.SeqLen > maxPositions || p.Chunk <= 0 || p.Chunk > maxPositions:
+		return fmt.Errorf("seq_len is %d and chunk %d, both must be 1 to %d", p.SeqLen, p.Chunk, maxPositions)
 	case p.Activations != dtype.BF16 && p.Activations != dtype.F32:
 		return fmt.Errorf("activations are %s, want BF16 or F32", p.Activations)
 	case p.Cache != dtype.BF16 && p.Cache != dtype.F16 && p.Cache != dtype.F32:
@@ -157,15 +160,13 @@ func (p *Plan) Validate() error {
 	}
 	values := map[string]Value{}
 	for _, v := range p.Values {
-		if _, twice := values[v.Name]; twice || v.Name == "" || !v.Type.Valid() || len(v.Shape) == 0 {
+		if _, twice := values[v.Name]; twice || v.Name == "" || !v.Type.Valid() || v.Type.Quantized() || !validShape(v.Shape) {
 			return fmt.Errorf("value %q is malformed or there twice", v.Name)
 		}
 		values[v.Name] = v
 	}
-	for _, name := range []string{ValueIDs, ValuePicks, ValueLogits} {
-		if _, ok := values[name]; !ok {
-			return fmt.Errorf("there is no value %q", name)
-		}
+	if err := p.checkHostValues(values); err != nil {
+		return err
 	}
 	programs := map[string]*npu.Program{}
 	for _, q := range p.Programs {
@@ -183,8 +184,71 @@ func (p *Plan) Validate() error {
 				return err
 			}
 		}
+		if err := p.checkPicks(phase); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// maxPositions bounds the positions of a plan: far more than any model has, few enough that sizes do not overflow.
+const maxPositions = 1 << 24
+
+// validShape reports whether a value's shape has at most one open dimension and a size in range.
+func validShape(shape []int) bool {
+	n, open := 1, 0
+	for _, d := range shape {
+		switch {
+		case d == op.Rows || d == op.Picks:
+			open++
+		case d < 1 || d > (1<<32)/n:
+			return false
+		default:
+			n *= d
+		}
+	}
+	return len(shape) > 0 && open <= 1
+}
+
+// checkHostValues checks the values that the host fills and reads: it relies on their types and shapes.
+func (p *Plan) checkHostValues(values map[string]Value) error {
+	for _, want := range []Value{
+		{ValueIDs, dtype.I32, []int{op.Rows}},
+		{ValueRoPE, dtype.F32, []int{op.Rows, p.Model.HeadDim}},
+		{ValuePicks, dtype.I32, []int{op.Picks}},
+		{ValueLogits, dtype.F32, []int{op.Picks, p.Model.Vocab}},
+	} {
+		got, ok := values[want.Name]
+		if !ok || got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) {
+			return fmt.Errorf("value %q must be %s %s, for the host fills or reads it", want.Name, want.Type, op.ShapeString(want.Shape))
+		}
+	}
+	return nil
+}
+
+// checkPicks makes sure that steps with picked rows serve the logits alone: they are left out of a pass that wants none.
+func (p *Plan) checkPicks(phase []Step) error {
+	optional := map[string]bool{} // values written by such steps
+	for _, s := range phase {
+		prog := p.Program(s.Program)
+		picks := hasPicks(prog)
+		for i, a := range prog.Args {
+			switch {
+			case picks && a.Kind == npu.State:
+				return fmt.Errorf("step %s has picked rows and state: the state would miss the rows of passes that pick none", s.Name)
+			case picks && a.Kind == npu.Out:
+				optional[s.Args[i].Value] = true
+			case !picks && a.Kind == npu.In && optional[s.Args[i].Value]:
+				return fmt.Errorf("step %s reads value %q, which is not written by passes that pick no rows", s.Name, s.Args[i].Value)
+			}
+		}
+	}
+	return nil
+}
+
+// hasPicks reports whether a program has an argument with one row per pick.
+func hasPicks(p *npu.Program) bool {
+	return slices.ContainsFunc(p.Args, func(a npu.Arg) bool { return slices.Contains(a.Shape, op.Picks) })
 }
 
 func (p *Plan) checkStep(s Step, prog *npu.Program, values map[string]Value) error {
@@ -203,11 +267,11 @@ func (p *Plan) checkStep(s Step, prog *npu.Program, values map[string]Value) err
 		switch a.Kind {
 		case npu.In, npu.Out:
 			v, found := values[b.Value]
-			ok = found && v.Type == a.Type && sizeOf(v.Type, v.Shape) == sizeOf(a.Type, a.Shape)
+			ok = found && v.Type == a.Type && openDim(v.Shape) == openDim(a.Shape) && sizeOf(v.Type, v.Shape) == sizeOf(a.Type, a.Shape)
 		case npu.Const:
 			ok = b.Const != nil
 		case npu.State:
-			ok = b.State != ""
+			ok = b.State != "" && a.Type == p.Cache && slices.Equal(a.Shape, []int{p.Model.KVHeads, op.Capacity, p.Model.HeadDim})
 		case npu.Scratch:
 			ok = b == Binding{}
 		}
@@ -220,8 +284,22 @@ func (p *Plan) checkStep(s Step, prog *npu.Program, values map[string]Value) err
 	return nil
 }
 
-// Check reports a plan that is for another model or another kind of device.
+// openDim is the open dimension of a shape, or 0.
+func openDim(shape []int) int {
+	if i := slices.IndexFunc(shape, func(d int) bool { return d < 0 }); i >= 0 {
+		return shape[i]
+	}
+	return 0
+}
+
+// Check validates the plan and reports one that is for another model or another kind of device.
 func (p *Plan) Check(c *checkpoint.Config, device string) error {
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("model: plan: %w", err)
+	}
+	if p.SeqLen > c.Context {
+		return fmt.Errorf("model: the plan has a sequence length of %d, the checkpoint a context of %d", p.SeqLen, c.Context)
+	}
 	if got := identity(c); p.Model != got {
 		return fmt.Errorf("model: the plan is for %+v, the checkpoint is %+v", p.Model, got)
 	}

@@ -71,7 +71,7 @@ type planner struct {
 	ck   *checkpoint.Checkpoint
 	cfg  *checkpoint.Config
 	plan *Plan
-	seen map[string]string // a program's JSON without its name, to its name: equal layers share a program
+	seen map[string]string // a program's JSON, to the name that it got: equal layers share a program
 	err  error
 }
 

@@ -5,27 +5,37 @@ import (
 	"fmt"
 
 	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
 // Prompt is what a generation continues: plain text, token ids or a conversation.
 type Prompt struct {
-	text     *string
+	kind     promptKind
+	text     string
 	ids      []int32
 	messages []chat.Message
 	options  *chat.Options
 }
 
+type promptKind uint8
+
+const (
+	ofIDs promptKind = iota
+	ofText
+	ofMessages
+)
+
 // Text is a prompt of plain text. The tokenizer's special tokens are put around it (a BOS for Llama), and those written in it are recognised.
-func Text(s string) Prompt { return Prompt{text: &s} }
+func Text(s string) Prompt { return Prompt{kind: ofText, text: s} }
 
 // IDs is a prompt of token ids, used as they are.
-func IDs(ids []int32) Prompt { return Prompt{ids: ids} }
+func IDs(ids []int32) Prompt { return Prompt{kind: ofIDs, ids: ids} }
 
 // Messages is a conversation, put into words by the model's chat template with the prompt for the assistant's answer at the end. The options may
 // be nil; AddGenerationPrompt, BOS and EOS are set by the model.
 func Messages(messages []chat.Message, opts *chat.Options) Prompt {
-	return Prompt{messages: messages, options: opts}
+	return Prompt{kind: ofMessages, messages: messages, options: opts}
 }
 
 // ContextError is a prompt that does not fit.
@@ -49,20 +59,21 @@ func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, err
 		o = *opts
 	}
 	o.AddGenerationPrompt = true
-	o.BOS, o.EOS = m.specialTexts()
+	o.BOS, o.EOS = SpecialTexts(m.ck, m.tok)
 	return m.template.Render(messages, &o)
 }
 
-// specialTexts are the texts of BOS and EOS that templates may ask for.
-func (m *Model) specialTexts() (bos, eos string) {
-	bos, eos = m.ck.SpecialTokens()
-	c := m.ck.Config()
-	if m.tok != nil {
+// SpecialTexts are the texts of BOS and EOS that templates may ask for: as tokenizer_config.json says, else those of the configuration's ids. The tokenizer may
+// be nil.
+func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos string) {
+	bos, eos = ck.SpecialTokens()
+	c := ck.Config()
+	if tok != nil {
 		if bos == "" && len(c.BOS) > 0 {
-			bos, _ = m.tok.Token(int32(c.BOS[0]))
+			bos, _ = tok.Token(int32(c.BOS[0]))
 		}
 		if eos == "" && len(c.EOS) > 0 {
-			eos, _ = m.tok.Token(int32(c.EOS[0]))
+			eos, _ = tok.Token(int32(c.EOS[0]))
 		}
 	}
 	return bos, eos
@@ -71,16 +82,19 @@ func (m *Model) specialTexts() (bos, eos string) {
 // Tokens gives the ids of a prompt, checked against vocabulary and context.
 func (m *Model) Tokens(p Prompt) ([]int32, error) {
 	ids := p.ids
-	switch {
-	case p.text != nil:
+	switch p.kind {
+	case ofText:
 		if m.tokErr != nil {
 			return nil, m.tokErr
 		}
 		var err error
-		if ids, err = m.tok.Encode(*p.text, nil); err != nil {
+		if ids, err = m.tok.Encode(p.text, nil); err != nil {
 			return nil, err
 		}
-	case p.messages != nil:
+	case ofMessages:
+		if len(p.messages) == 0 {
+			return nil, errors.New("model: the conversation has no messages: begin with one of role user")
+		}
 		text, err := m.Render(p.messages, p.options)
 		if err != nil {
 			return nil, err

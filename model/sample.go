@@ -43,7 +43,8 @@ func (s Sampling) Validate() error {
 type sampler struct {
 	Sampling
 	rng  *rand.Rand
-	heap []candidate // kept between tokens
+	heap []candidate        // kept between tokens
+	seen map[int32]struct{} // tokens that the repetition penalty is for
 }
 
 type candidate struct {
@@ -56,18 +57,18 @@ func newSampler(s Sampling) *sampler {
 		s.Seed = rand.Uint64() | 1
 	}
 	const stream = 0x6e70756b6974 // any constant will do: it only has to stay the same for seeds to keep their meaning
-	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream))}
+	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream)), seen: map[int32]struct{}{}}
 }
 
 // next chooses a token. Logits that are not finite are an error: they come from broken weights or a broken device, and every choice would be
-// meaningless. The penalty for tokens of seen changes logits in place.
-func (s *sampler) next(logits []float32, seen []int32) (int32, error) {
+// meaningless. The penalty for tokens seen changes logits in place.
+func (s *sampler) next(logits []float32) (int32, error) {
 	best, err := argmax(logits)
 	if err != nil {
 		return 0, err
 	}
 	if p := float32(s.RepetitionPenalty); p != 0 && p != 1 {
-		penalize(logits, seen, p)
+		s.penalize(logits, p)
 		if best, err = argmax(logits); err != nil {
 			return 0, err
 		}
@@ -181,13 +182,15 @@ func argmax(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
-func penalize(logits []float32, seen []int32, penalty float32) {
-	done := make(map[int32]bool, len(seen))
-	for _, id := range seen {
-		if done[id] || int(id) >= len(logits) {
-			continue
-		}
-		done[id] = true
+// see adds tokens to those that the repetition penalty is for.
+func (s *sampler) see(ids ...int32) {
+	for _, id := range ids {
+		s.seen[id] = struct{}{}
+	}
+}
+
+func (s *sampler) penalize(logits []float32, penalty float32) {
+	for id := range s.seen {
 		if logits[id] > 0 {
 			logits[id] /= penalty
 		} else {
@@ -213,6 +216,7 @@ func logprobs(logits []float32, id int32, n int) (float64, []Alternative) {
 		sum += math.Exp(float64(l) - top)
 	}
 	norm := top + math.Log(sum)
+	n = min(n, len(logits))
 	best := make([]candidate, 0, n+1) // sorted, most likely first
 	for i, l := range logits {
 		if n == 0 || len(best) == n && l <= best[n-1].logit {

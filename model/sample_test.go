@@ -79,7 +79,7 @@ func TestSamplingDistribution(t *testing.T) {
 		got := map[int32]int{}
 		sampler := newSampler(s)
 		for range draws {
-			id, err := sampler.next(slices.Clone(logits), nil)
+			id, err := sampler.next(slices.Clone(logits))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestSamplingSeed(t *testing.T) {
 	draw := func(seed uint64) (ids []int32) {
 		s := newSampler(Sampling{Temperature: 1, TopP: 0.9, Seed: seed})
 		for range 20 {
-			id, err := s.next(slices.Clone(logits), nil)
+			id, err := s.next(slices.Clone(logits))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,18 +121,20 @@ func TestSamplingSeed(t *testing.T) {
 
 func TestGreedy(t *testing.T) {
 	s := newSampler(Sampling{})
-	if id, _ := s.next([]float32{1, 3, 3, 2}, nil); id != 1 {
+	if id, _ := s.next([]float32{1, 3, 3, 2}); id != 1 {
 		t.Errorf("of equal logits token %d was chosen, want the lower id 1", id)
 	}
 	s = newSampler(Sampling{RepetitionPenalty: 2})
-	if id, _ := s.next([]float32{1, 3, 2, -1}, []int32{1, 1, 1}); id != 2 {
+	s.see(1, 1)
+	s.see(1)
+	if id, _ := s.next([]float32{1, 3, 2, -1}); id != 2 {
 		t.Errorf("token %d, want 2: a penalty of 2 brings 3 to 1.5, once and not three times", id)
 	}
-	if id, _ := s.next([]float32{-3, -1, -1.5}, []int32{1}); id != 2 {
+	if id, _ := s.next([]float32{-3, -1, -1.5}); id != 2 {
 		t.Errorf("token %d, want 2: negative logits are multiplied", id)
 	}
 	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
-		if _, err := s.next([]float32{0, bad}, nil); err == nil || !strings.Contains(err.Error(), "logit of token 1") {
+		if _, err := s.next([]float32{0, bad}); err == nil || !strings.Contains(err.Error(), "logit of token 1") {
 			t.Errorf("a logit of %v: error %v, want one naming the token", bad, err)
 		}
 	}

@@ -2,6 +2,8 @@ package model
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -12,6 +14,8 @@ type Session struct {
 	busy  sync.Mutex
 	cache *cache
 	ids   []int32 // tokens whose keys and values are in the cache, one for each position
+
+	logits []float32 // [picks, vocab] of the last pass
 }
 
 // NewSession starts an empty session.
@@ -57,9 +61,6 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 	if len(ids) == 1 {
 		ph = decode
 	}
-	if len(s.ids)+len(ids) > s.m.Context() {
-		return &ContextError{Prompt: len(s.ids) + len(ids), Context: s.m.Context()}
-	}
 	if err := s.cache.reserve(ctx, len(s.ids)+len(ids), len(s.ids)); err != nil {
 		return err
 	}
@@ -77,13 +78,18 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 		case n == len(ids):
 			in.picks = []int{n - 1}
 		}
-		err := s.m.exec.pass(ctx, ph, []input{in}, func(_, pick int, logits []float32) error {
-			return emit(in.pos+in.picks[pick], logits)
-		})
-		if err != nil {
+		vocab := s.m.plan.Model.Vocab
+		s.logits = slices.Grow(s.logits[:0], len(in.picks)*vocab)[:len(in.picks)*vocab]
+		in.logits = s.logits
+		if err := s.m.exec.pass(ctx, ph, []input{in}); err != nil {
 			return err
 		}
 		s.ids = append(s.ids, ids[:n]...)
+		for i, row := range in.picks {
+			if err := emit(in.pos+row, s.logits[i*vocab:][:vocab]); err != nil {
+				return err
+			}
+		}
 		ids = ids[n:]
 	}
 	return nil
@@ -100,7 +106,7 @@ func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, log
 	}
 	defer s.busy.Unlock()
 	if len(ids) > s.m.Context() {
-		return &ContextError{Prompt: len(ids), Context: s.m.Context()}
+		return fmt.Errorf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())
 	}
 	s.ids = s.ids[:0]
 	return s.feed(ctx, ids, true, emit)

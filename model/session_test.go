@@ -18,6 +18,7 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
 func userMessage(text string) []chat.Message { return []chat.Message{{Role: "user", Content: text}} }
@@ -189,6 +190,7 @@ func TestBadPrompts(t *testing.T) {
 		"is id 999999":      IDs([]int32{1, 999999}),
 		"is id -1":          IDs([]int32{-1}),
 		"no tokenizer.json": Text("hello"),
+		"has no messages":   Messages(nil, nil),
 		"no chat template":  Messages(userMessage("hello"), nil),
 	} {
 		n := 0
@@ -199,6 +201,21 @@ func TestBadPrompts(t *testing.T) {
 		}
 		if n != 1 {
 			t.Errorf("%q: yielded %d times, want the error once", want, n)
+		}
+	}
+	for want, opts := range map[string]*GenerateOptions{
+		"MaxTokens is -1": {MaxTokens: -1},
+		"TopTokens -5":    {Logprobs: true, TopTokens: -5},
+	} {
+		for _, err := range m.Generate(context.Background(), IDs([]int32{1}), opts) {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want one about %q", err, want)
+			}
+		}
+	}
+	for tok, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{MaxTokens: 1, TopTokens: 1 << 40}) {
+		if err != nil || len(tok.Top) != m.Checkpoint().Config().Vocab {
+			t.Errorf("more alternatives than tokens: %d, %v", len(tok.Top), err)
 		}
 	}
 	for _, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{Sampling: &Sampling{TopP: 2}}) {
@@ -404,5 +421,92 @@ func TestThreadsGiveTheSameLogits(t *testing.T) {
 		if err := errors.Join(s.Close(), m.Close(), dev.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A plan is data from outside: whatever is wrong with it is an error before anything runs.
+func TestHostilePlans(t *testing.T) {
+	m := open(t, tiny("qwen3-qknorm"), "", nil)
+	for name, tc := range map[string]struct {
+		spoil func(p *Plan)
+		want  string
+	}{
+		"picks without a dimension":    {func(p *Plan) { planValue(p, ValuePicks).Shape = []int{0} }, "is malformed"},
+		"picks of fixed number":        {func(p *Plan) { planValue(p, ValuePicks).Shape = []int{1} }, "must be I32 [picks]"},
+		"rope in BF16":                 {func(p *Plan) { planValue(p, ValueRoPE).Type = dtype.BF16 }, "must be F32 [rows 32]"},
+		"rope too narrow":              {func(p *Plan) { planValue(p, ValueRoPE).Shape[1] = 16 }, "must be F32 [rows 32]"},
+		"a value out of range":         {func(p *Plan) { planValue(p, "x.0").Shape[1] = 1 << 60 }, "is malformed"},
+		"two open dimensions":          {func(p *Plan) { planValue(p, "x.0").Shape = []int{op.Rows, op.Rows} }, "is malformed"},
+		"no such program":              {func(p *Plan) { p.Prefill[0].Program = "nothing" }, "there is no program"},
+		"a context beyond the model's": {func(p *Plan) { p.SeqLen = 1 << 20 }, "a context of 2048"},
+		"positions out of range":       {func(p *Plan) { p.Chunk = 1 << 40 }, "must be 1 to"},
+		"another weight": {func(p *Plan) {
+			swap(p, "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.o_proj.weight")
+		}, "the checkpoint's"},
+		"a weight turned": {func(p *Plan) {
+			swap(p, "model.layers.1.mlp.up_proj.weight", "transpose(model.layers.1.mlp.up_proj.weight)")
+		}, "the checkpoint's"},
+		"a terabyte":         {func(p *Plan) { swap(p, "model.norm.weight", "transpose(pad(model.norm.weight, 1048576, 1048576))") }, "out of range"},
+		"another cache type": {func(p *Plan) { p.Cache = dtype.F32 }, "kcache"},
+		"state beside picks": {func(p *Plan) {
+			head := p.Program("head")
+			head.State("extra", p.Cache, p.Model.KVHeads, op.Capacity, p.Model.HeadDim)
+			last := &p.Prefill[len(p.Prefill)-1]
+			last.Args = append(last.Args, Binding{State: "k.0"})
+		}, "picked rows and state"},
+	} {
+		data, err := json.Marshal(m.Plan())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p Plan
+		if err := json.Unmarshal(data, &p); err != nil {
+			t.Fatal(err)
+		}
+		tc.spoil(&p)
+		got, err := Open(context.Background(), m.dev, tiny("qwen3-qknorm"), &OpenOptions{Plan: &p})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want one about %q", name, err, tc.want)
+		}
+		if err == nil {
+			got.Close()
+		}
+	}
+}
+
+func planValue(p *Plan, name string) *Value {
+	return &p.Values[slices.IndexFunc(p.Values, func(v Value) bool { return v.Name == name })]
+}
+
+// swap binds another layout where a weight was.
+func swap(p *Plan, from, to string) {
+	layout, err := npu.ParseLayout(to)
+	if err != nil {
+		panic(err)
+	}
+	for _, phase := range [][]Step{p.Prefill, p.Decode} {
+		for i := range phase {
+			for j, b := range phase[i].Args {
+				if b.Const != nil && b.Const.String() == from {
+					phase[i].Args[j].Const = &layout
+				}
+			}
+		}
+	}
+}
+
+// Others may pass while logits are looked at: a callback of Score may use other sessions.
+func TestScoreLetsOthersPass(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	a, b := m.NewSession(), m.NewSession()
+	defer a.Close()
+	defer b.Close()
+	n := 0
+	err := a.Score(context.Background(), []int32{1, 2, 3}, func(int, []float32) error {
+		n += len(generate(t, b, []int32{5}, &GenerateOptions{MaxTokens: 2, IgnoreEOS: true}))
+		return nil
+	})
+	if err != nil || n != 6 {
+		t.Errorf("%d tokens generated meanwhile, %v; want 6", n, err)
 	}
 }

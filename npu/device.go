@@ -9,11 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Errors that devices return, for errors.Is.
-var (
-	ErrClosed     = errors.New("npu: used after Close")
-	ErrDeviceLost = errors.New("npu: the device is lost")
-)
+// ErrClosed is the error of a device, an executable or a buffer that has been closed.
+var ErrClosed = errors.New("npu: used after Close")
 
 // Device executes programs. Its methods are safe for concurrent use; runs submitted at once are executed one list after the other.
 type Device interface {
@@ -133,6 +130,9 @@ func (r *Run) Check() error {
 				return bad(a, "it has no buffer")
 			}
 			continue
+		}
+		if one, _ := elements(a.Shape); max(size.Rows, size.Picks) > maxElements/one {
+			return bad(a, "it is %s, and the run has %d rows and %d picks: more than any buffer holds", op.ShapeString(a.Shape), size.Rows, size.Picks)
 		}
 		// A Const may be held in another type than the program names; the device that made it knows.
 		if need := a.Type.Bytes(size.Elements(a.Shape)); a.Kind != Const && r.Args[i].Len() < need {

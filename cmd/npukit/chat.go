@@ -91,7 +91,6 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()), m.dev.Info().Name, seconds(m.LoadTime()))
 		in = newTypedLines(c.app.in.(*os.File), c.app.out.(*os.File))
 	}
-	defer in.Close()
 	defer func() { err = errors.Join(err, in.Close()) }()
 	for {
 		line, err := await(func(context.Context) (string, error) { return in.Next() })

@@ -149,8 +149,9 @@ func TestRunSampling(t *testing.T) {
 		t.Error("--repeat-penalty changes nothing")
 	}
 	write(t, filepath.Join(m, "generation_config.json"), map[string]any{"do_sample": true, "temperature": 1.5})
-	if got := text("--seed", "3"); got != a {
-		t.Errorf("the model's own temperature gives %q, the flag gave %q", got, a)
+	// A file that asks for sampling and names no top-k means 50, as in transformers.
+	if got, want := text("--seed", "3"), text("--seed", "3", "--temp", "1.5", "--top-k", "50"); got != want {
+		t.Errorf("the model's own temperature gives %q, flags give %q", got, want)
 	}
 	if got := text("--temp", "0"); got != greedy {
 		t.Errorf("--temp 0 over the model's own temperature gives %q, want %q", got, greedy)

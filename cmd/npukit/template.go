@@ -81,7 +81,8 @@ func openTemplate(arg string) (t *chat.Template, special map[string]string, err 
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	bos, eos := ck.SpecialTokens()
+	tok, _ := model.OpenTokenizer(ck) // without one, the texts that tokenizer_config.json gives have to do
+	bos, eos := model.SpecialTexts(ck, tok)
 	t, err = model.OpenTemplate(ck)
 	return t, map[string]string{"bos_token": bos, "eos_token": eos}, err
 }
