@@ -40,6 +40,7 @@
 //   - npu is the language in which devices are told what to do: ops merged into programs, buffers, runs.
 //   - npu/op and npu/dtype are its vocabulary: every kernel's mathematics as a shape, every element type.
 //   - npu/cpu is the software device: SIMD kernels in C, or pure Go where cgo is off.
+//   - oracle computes the same in plain FP32, sharing nothing with devices; gate compares the two and gives a verdict.
 //   - cmd/npukit is the command.
 //
 // ARCHITECTURE.md draws the arrows between them.
