@@ -1,0 +1,360 @@
+package oracle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nlpodyssey/safetensors"
+
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// open opens a checkpoint until the test ends.
+func open(t testing.TB, path string) *Model {
+	t.Helper()
+	ck, err := checkpoint.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	m, err := Open(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var tinyModels = []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias", "qwen3-qknorm"}
+
+func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
+
+// golden is what Hugging Face's implementation computes for a model, in float64 (see testdata/README.md).
+type golden struct {
+	ids, greedy []int32
+	values      map[string][]float32 // "logits", "hidden.embed", "hidden.0", ..., "hidden.norm"
+}
+
+func readGolden(t testing.TB, model string) golden {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(tiny(model), "golden.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := safetensors.Deserialize(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := golden{values: map[string][]float32{}}
+	for _, name := range file.Names() {
+		v, _ := file.Tensor(name)
+		switch name {
+		case "input_ids", "greedy":
+			var ids []int32
+			for _, id := range dtype.Int64s(v.Data()) {
+				ids = append(ids, int32(id))
+			}
+			if name == "greedy" {
+				g.greedy = ids
+			} else {
+				g.ids = ids
+			}
+		default:
+			g.values[name] = slices.Clone(dtype.Float32s(v.Data()))
+		}
+	}
+	if len(g.ids) == 0 || len(g.greedy) == 0 || g.values["logits"] == nil {
+		t.Fatalf("%s: the golden file lacks input_ids, greedy or logits", model)
+	}
+	return g
+}
+
+// relativeL1 is mean |got-want| / mean |want|, infinite where the lengths differ.
+func relativeL1(got, want []float32) float64 {
+	if len(got) != len(want) {
+		return math.Inf(1)
+	}
+	var off, norm float64
+	for i, w := range want {
+		off += math.Abs(float64(got[i]) - float64(w))
+		norm += math.Abs(float64(w))
+	}
+	return off / norm
+}
+
+// record collects what a tap sees.
+func record(seen map[string][]float32) Tap {
+	return func(name string, shape []int, values []float32) error {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		if _, twice := seen[name]; twice || n != len(values) {
+			return fmt.Errorf("%s was seen twice, or its shape %v is not that of %d values", name, shape, len(values))
+		}
+		seen[name] = slices.Clone(values)
+		return nil
+	}
+}
+
+// argmax is the index of the largest.
+func argmax(x []float32) int32 {
+	best := 0
+	for i, v := range x {
+		if v > x[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+// Logits and every hidden state that the reference file has agree with Hugging Face on all families.
+func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
+	for _, name := range tinyModels {
+		t.Run(name, func(t *testing.T) {
+			m, g := open(t, tiny(name)), readGolden(t, name)
+			seen := map[string][]float32{}
+			var logits []float32
+			err := m.Forward(context.Background(), m.NewState(), g.ids, &ForwardOptions{Tap: record(seen)}, func(pos int, row []float32) error {
+				if pos*len(row) != len(logits) {
+					t.Errorf("position %d came after %d values", pos, len(logits))
+				}
+				logits = append(logits, row...)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(logits, seen["head.lm_head"]) {
+				t.Error("the tap and emit saw different logits")
+			}
+			worst := 0.0
+			for key, want := range g.values {
+				tap := map[string]string{"logits": "head.lm_head", "hidden.embed": "embed.embed", "hidden.norm": "head.norm"}[key]
+				if tap == "" {
+					var layer int
+					if _, err := fmt.Sscanf(key, "hidden.%d", &layer); err != nil {
+						t.Fatalf("the golden file has %q", key)
+					}
+					tap = fmt.Sprintf("layer.%d.ffn.residual", layer)
+				}
+				rel := relativeL1(seen[tap], want)
+				if !(rel <= 5e-6) {
+					t.Errorf("%s: mean relative L1 %.3g, want at most 5e-6", tap, rel)
+				}
+				worst = max(worst, rel)
+			}
+			if len(g.values) < m.cfg.Layers+2 {
+				t.Errorf("only %d arrays were compared", len(g.values))
+			}
+			t.Logf("%d arrays, the worst mean relative L1 is %.3g", len(g.values), worst)
+		})
+	}
+}
+
+// Greedy continuations, one step at a time, are the reference's.
+func TestTinyModelsGreedy(t *testing.T) {
+	for _, name := range tinyModels {
+		t.Run(name, func(t *testing.T) {
+			m, g := open(t, tiny(name)), readGolden(t, name)
+			var got []int32
+			st, next := m.NewState(), g.ids
+			for len(got) < len(g.greedy) {
+				last := &ForwardOptions{Picks: []int{len(next) - 1}}
+				err := m.Forward(context.Background(), st, next, last, func(_ int, logits []float32) error {
+					got = append(got, argmax(logits))
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				next = got[len(got)-1:]
+			}
+			if !slices.Equal(got, g.greedy) {
+				t.Errorf("greedy tokens\n  %v, want\n  %v", got, g.greedy)
+			}
+		})
+	}
+}
+
+// However a sequence is cut into passes, the logits are the same but for the noise of FP32.
+func TestStepwiseEqualsTeacherForced(t *testing.T) {
+	for _, name := range tinyModels {
+		m, g := open(t, tiny(name)), readGolden(t, name)
+		for _, step := range []int{1, 7} {
+			t.Run(fmt.Sprintf("%s/%d", name, step), func(t *testing.T) {
+				var got []float32
+				st := m.NewState()
+				for ids := range slices.Chunk(g.ids, step) {
+					err := m.Forward(context.Background(), st, ids, nil, func(pos int, logits []float32) error {
+						got = append(got, logits...)
+						return nil
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if st.Pos() != len(g.ids) {
+					t.Errorf("the state is at %d after %d ids", st.Pos(), len(g.ids))
+				}
+				if rel := relativeL1(got, g.values["logits"]); !(rel <= 5e-6) {
+					t.Errorf("mean relative L1 %.3g, want at most 5e-6", rel)
+				}
+			})
+		}
+	}
+}
+
+// nll is -log softmax(logits)[id].
+func nll(logits []float32, id int32) float64 {
+	highest := float64(slices.Max(logits))
+	sum := 0.0
+	for _, v := range logits {
+		sum += math.Exp(float64(v) - highest)
+	}
+	return math.Log(sum) + highest - float64(logits[id])
+}
+
+// A real model, quantised, gives 1024 tokens of a real text the likelihood that Hugging Face's implementation gives them. It takes about 20
+// seconds on two cores.
+func TestSmolLM2Likelihood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes about 20 seconds")
+	}
+	m := open(t, testenv.DemoModel(t))
+	var want struct {
+		Text struct {
+			IDs     []int32 `json:"input_ids"`
+			NLL     []float64
+			MeanNLL float64 `json:"mean_nll"`
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &want)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := want.Text.IDs
+	if len(ids) < 1000 {
+		t.Fatalf("the reference has %d ids", len(ids))
+	}
+	sum, worst, started := 0.0, 0.0, time.Now()
+	err = m.NewState().Score(context.Background(), ids, func(pos int, logits []float32) error {
+		if pos+1 < len(ids) {
+			loss := nll(logits, ids[pos+1])
+			sum += loss
+			worst = max(worst, math.Abs(loss-want.Text.NLL[pos]))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean := sum / float64(len(ids)-1)
+	off := mean/want.Text.MeanNLL - 1
+	t.Logf("%d tokens in %.1f s: mean NLL %.6f, reference %.6f (%+.2g); the worst token is off by %.2g",
+		len(ids), time.Since(started).Seconds(), mean, want.Text.MeanNLL, off, worst)
+	if !(math.Abs(off) <= 1e-4) {
+		t.Errorf("mean NLL is %+.2g of the reference's off, want within 1e-4", off)
+	}
+	if !(worst <= 1e-3) {
+		t.Errorf("one token's NLL is %.3g off the reference's, want at most 1e-3", worst)
+	}
+}
+
+// A real pretrained model whose reference was computed by an independent C program, from both forms of its checkpoint.
+func TestStories(t *testing.T) {
+	for _, file := range []string{"stories260k", "stories260k/stories260K.gguf"} {
+		m := open(t, testenv.Shared(t, file))
+		for _, story := range []string{"dog", "empty", "lily"} {
+			t.Run(filepath.Base(file)+"/"+story, func(t *testing.T) {
+				data, err := os.ReadFile(testenv.Shared(t, "stories260k/ref/"+story+".dump"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				// For each step an int32 token and its logits.
+				vocab := m.cfg.Vocab
+				var ids []int32
+				var want, got []float32
+				for record := range slices.Chunk(data, 4+4*vocab) {
+					ids = append(ids, dtype.Int32s(record[:4])...)
+					want = append(want, dtype.Float32s(record[4:])...)
+				}
+				err = m.NewState().Score(context.Background(), ids, func(_ int, logits []float32) error {
+					got = append(got, logits...)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rel := relativeL1(got, want)
+				t.Logf("%d tokens, mean relative L1 of logits %.3g", len(ids), rel)
+				if !(rel <= 5e-6) {
+					t.Errorf("mean relative L1 of logits %.3g, want at most 5e-6", rel)
+				}
+			})
+		}
+	}
+}
+
+// A cancelled context ends a pass of a real model at once, and the state is as it was.
+func TestCancel(t *testing.T) {
+	m := open(t, testenv.DemoModel(t))
+	st := m.NewState()
+	ids := make([]int32, 1024)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	none := &ForwardOptions{Picks: []int{}}
+	if err := m.Forward(context.Background(), st, ids[:3], none, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond} {
+		ctx, cancel := context.WithCancel(context.Background())
+		var cancelled time.Time
+		time.AfterFunc(after, func() { cancelled = time.Now(); cancel() })
+		err := m.Forward(ctx, st, ids, nil, nil)
+		late := time.Since(cancelled)
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("after %v: %v", after, err)
+		}
+		if st.Pos() != 3 {
+			t.Errorf("the state went to position %d", st.Pos())
+		}
+		// 100 ms are promised; a test machine that is busy with other things may add to that.
+		t.Logf("noticed after %v", late)
+		if late > 250*time.Millisecond {
+			t.Errorf("noticed %v after it was cancelled", late)
+		}
+	}
+}
+
+func BenchmarkForward(b *testing.B) {
+	m := open(b, testenv.DemoModel(b))
+	for _, rows := range []int{1, 128} {
+		b.Run(fmt.Sprintf("SmolLM2-135M/rows=%d", rows), func(b *testing.B) {
+			ids, st := make([]int32, rows), m.NewState()
+			last := &ForwardOptions{Picks: []int{rows - 1}}
+			for b.Loop() {
+				if err := st.Rewind(0); err != nil {
+					b.Fatal(err)
+				}
+				if err := m.Forward(context.Background(), st, ids, last, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}
