@@ -108,6 +108,9 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if !ok || e.d != d {
 		return fmt.Errorf("npu/cpu: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
 	}
+	if err := checkPositions(r); err != nil {
+		return err
+	}
 	b.exec, b.run, b.size = e, r, r.Size()
 	b.work.rewind()
 	b.packed.panels = nil
@@ -128,6 +131,33 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	return nil
 }
 
+// checkPositions reports a run whose rows or positions, added up, are more than any memory holds.
+func checkPositions(r *npu.Run) error {
+	total := 0
+	for i, s := range r.Segments {
+		if s.Rows > maxAlloc || s.Pos > maxAlloc || total+s.Rows > maxAlloc {
+			return fmt.Errorf("npu/cpu: run %q: segment %d has %d rows at position %d, and there are %d rows before it: no memory holds so many",
+				r.Name, i, s.Rows, s.Pos, total)
+		}
+		total += s.Rows
+	}
+	return nil
+}
+
+// sizeOf is the bytes of a shape in a run of the given size. A shape that is empty in it, or larger than any memory, is an error.
+func sizeOf(t dtype.Type, shape []int, size op.Size) (int, error) {
+	n := 1
+	for _, d := range shape {
+		d = size.Resolve(d)
+		if d < 1 || n > maxAlloc/d {
+			return 0, fmt.Errorf("it is %s, and a run of %d rows and %d picks makes a dimension of it empty or all of it larger than any memory",
+				op.ShapeString(shape), size.Rows, size.Picks)
+		}
+		n *= d
+	}
+	return t.Bytes(n), nil
+}
+
 // bind finds the memory of every argument.
 func (b *builder) bind() error {
 	e, r := b.exec, b.run
@@ -145,7 +175,11 @@ func (b *builder) bind() error {
 				}
 			}
 		case r.Args[i] == nil:
-			p, err := b.work.alloc(a.Type.Bytes(b.size.Elements(a.Shape)))
+			n, err := sizeOf(a.Type, a.Shape, b.size)
+			if err != nil {
+				return bad(i, err)
+			}
+			p, err := b.work.alloc(n)
 			if err != nil {
 				return bad(i, err)
 			}
@@ -161,7 +195,11 @@ func (b *builder) bind() error {
 			if a.Kind == npu.Const && buf.typ != dtype.Invalid {
 				x.typ = buf.typ
 			}
-			if need := x.typ.Bytes(b.size.Elements(a.Shape)); buf.Len() < need {
+			need, err := sizeOf(x.typ, a.Shape, b.size)
+			if err != nil {
+				return bad(i, err)
+			}
+			if buf.Len() < need {
 				return bad(i, fmt.Errorf("it is %s %s and needs %d bytes as %s, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, x.typ, buf.Len()))
 			}
 			x.mem = unsafe.SliceData(buf.data)

@@ -43,6 +43,9 @@ const arenaBlock = 1 << 20
 
 // alloc gives n bytes of undefined content.
 func (a *arena) alloc(n int) (unsafe.Pointer, error) {
+	if n < 0 || n > maxAlloc {
+		return nil, fmt.Errorf("npu/cpu: %d bytes of memory, want 0 to %d", n, maxAlloc)
+	}
 	n = (n + alignment - 1) &^ (alignment - 1)
 	for ; a.block < len(a.blocks); a.block, a.used = a.block+1, 0 {
 		if b := a.blocks[a.block]; a.used+n <= len(b.m) {
