@@ -1,0 +1,236 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/npukit/npukit/internal/testenv"
+)
+
+// Rows can be picked in any order, also none, and without their logits the state moves on all the same.
+func TestPicks(t *testing.T) {
+	m, g := open(t, tiny("qwen2-bias")), readGolden(t, "qwen2-bias")
+	ctx, vocab := context.Background(), m.cfg.Vocab
+	st := m.NewState()
+	var positions []int
+	err := m.Forward(ctx, st, g.ids[:9], &ForwardOptions{Picks: []int{8, 3}}, func(pos int, logits []float32) error {
+		positions = append(positions, pos)
+		if rel := relativeL1(logits, g.values["logits"][pos*vocab:][:vocab]); rel > 5e-6 {
+			t.Errorf("position %d: mean relative L1 %.3g", pos, rel)
+		}
+		return nil
+	})
+	if err != nil || !slices.Equal(positions, []int{8, 3}) {
+		t.Fatalf("positions %v, %v", positions, err)
+	}
+	none := &ForwardOptions{Picks: []int{}, Tap: func(name string, _ []int, _ []float32) error {
+		if strings.HasPrefix(name, "head.") {
+			t.Errorf("nothing was picked, yet %s was computed", name)
+		}
+		return nil
+	}}
+	if err := m.Forward(ctx, st, g.ids[9:20], none, nil); err != nil || st.Pos() != 20 {
+		t.Fatalf("position %d, %v", st.Pos(), err)
+	}
+	err = m.Forward(ctx, st, g.ids[20:21], nil, func(pos int, logits []float32) error {
+		if rel := relativeL1(logits, g.values["logits"][pos*vocab:][:vocab]); pos != 20 || rel > 5e-6 {
+			t.Errorf("position %d: mean relative L1 %.3g", pos, rel)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A state that has been rewound, or that has scored another text, computes as a new one does, to the bit.
+func TestRewind(t *testing.T) {
+	m, g := open(t, tiny("qwen3-qknorm")), readGolden(t, "qwen3-qknorm")
+	ctx := context.Background()
+	score := func(st *State, ids []int32) (all []float32) {
+		err := m.Forward(ctx, st, ids, nil, func(_ int, logits []float32) error {
+			all = append(all, logits...)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	ids, other := g.ids[:24], slices.Clone(g.ids[:24])
+	slices.Reverse(other)
+	fresh := m.NewState()
+	score(fresh, ids[:10])
+	want := score(fresh, ids[10:])
+
+	st := m.NewState()
+	score(st, ids[:10])
+	score(st, other)
+	if err := st.Rewind(10); err != nil {
+		t.Fatal(err)
+	}
+	if got := score(st, ids[10:]); !slices.Equal(got, want) {
+		t.Error("after Rewind(10) the logits are others")
+	}
+	if err := st.Rewind(25); err == nil || !strings.Contains(err.Error(), "the state holds 24") {
+		t.Errorf("rewinding forwards: %v", err)
+	}
+	if err := st.Rewind(-1); err == nil {
+		t.Error("rewinding to -1 is no error")
+	}
+	var got []float32
+	for range 2 {
+		got = nil
+		err := st.Score(ctx, ids, func(pos int, logits []float32) error {
+			if pos >= 10 {
+				got = append(got, logits...)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rel := relativeL1(got, want); rel > 5e-6 {
+		t.Errorf("Score after other texts: mean relative L1 %.3g", rel)
+	}
+}
+
+// Taps see what flows: the cache that k_write shows is made of the rows that k_rope has shown.
+func TestTapOfCache(t *testing.T) {
+	m, g := open(t, tiny("llama-tied-rope-scaled")), readGolden(t, "llama-tied-rope-scaled")
+	st, c := m.NewState(), m.cfg
+	var rows []float32 // [positions, kvHeads*headDim]
+	for ids := range slices.Chunk(g.ids[:20], 6) {
+		seen := map[string][]float32{}
+		if err := m.Forward(context.Background(), st, ids, &ForwardOptions{Tap: record(seen)}, nil); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, seen["layer.1.attn.k_rope"]...)
+		cache := seen["layer.1.attn.k_write"] // [kvHeads, positions, headDim]
+		if len(cache) != len(rows) {
+			t.Fatalf("the cache holds %d elements, want %d", len(cache), len(rows))
+		}
+		for i, v := range cache {
+			h, pos, d := i/(st.Pos()*c.HeadDim), i/c.HeadDim%st.Pos(), i%c.HeadDim
+			if v != rows[(pos*c.KVHeads+h)*c.HeadDim+d] {
+				t.Fatalf("head %d, position %d, element %d is not what was written", h, pos, d)
+			}
+		}
+	}
+}
+
+// An error of the tap or of emit ends the pass, comes back as it is, and leaves the state where it was.
+func TestCallbackErrors(t *testing.T) {
+	m := open(t, tiny("smollm-mha"))
+	stop := errors.New("stop")
+	for _, at := range []string{"embed.embed", "layer.0.attn.k_write", "layer.1.ffn.act", "head.lm_head"} {
+		st, after := m.NewState(), 0
+		tap := func(name string, _ []int, _ []float32) error {
+			if name == at || after > 0 {
+				after++
+				return stop
+			}
+			return nil
+		}
+		err := m.Forward(context.Background(), st, []int32{1, 2}, &ForwardOptions{Tap: tap}, nil)
+		if err != stop || after != 1 || st.Pos() != 0 {
+			t.Errorf("%s: error %v, %d calls from there on, position %d", at, err, after, st.Pos())
+		}
+	}
+	st, calls := m.NewState(), 0
+	err := st.Score(context.Background(), []int32{1, 2}, func(int, []float32) error { calls++; return stop })
+	if err != stop || calls != 1 || st.Pos() != 0 {
+		t.Errorf("emit: error %v, %d calls, position %d", err, calls, st.Pos())
+	}
+}
+
+// Ids, picks and lengths that the model does not have are errors that say so.
+func TestForwardErrors(t *testing.T) {
+	m := open(t, tiny("smollm-mha"))
+	other := open(t, tiny("qwen2-bias"))
+	long := make([]int32, m.cfg.Context+1)
+	for want, tc := range map[string]struct {
+		st    *State
+		ids   []int32
+		picks []int
+	}{
+		"id 1 is -1":              {m.NewState(), []int32{0, -1}, nil},
+		"id 0 is 1000000":         {m.NewState(), []int32{1000000}, nil},
+		"pick 1 is row 2":         {m.NewState(), []int32{1, 2}, []int{0, 2}},
+		"pick 0 is row -1":        {m.NewState(), []int32{1, 2}, []int{-1}},
+		"belongs to another":      {other.NewState(), []int32{1}, nil},
+		"ids at position 0, the ": {m.NewState(), long, nil},
+	} {
+		err := m.Forward(context.Background(), tc.st, tc.ids, &ForwardOptions{Picks: tc.picks}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one about %q", err, want)
+		}
+	}
+	st := m.NewState()
+	if err := m.Forward(context.Background(), st, nil, nil, nil); err != nil || st.Pos() != 0 {
+		t.Errorf("no ids: %v, position %d", err, st.Pos())
+	}
+	if err := m.Forward(context.Background(), st, long[1:], &ForwardOptions{Picks: []int{}}, nil); err != nil || st.Pos() != m.cfg.Context {
+		t.Errorf("the whole context: %v, position %d", err, st.Pos())
+	}
+}
+
+// One model serves many goroutines, each with a state of its own.
+func TestConcurrentStates(t *testing.T) {
+	m, g := open(t, tiny("llama-untied-sharded")), readGolden(t, "llama-untied-sharded")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			var got []float32
+			err := m.NewState().Score(context.Background(), g.ids, func(_ int, logits []float32) error {
+				got = append(got, logits...)
+				return nil
+			})
+			if rel := relativeL1(got, g.values["logits"]); err != nil || !(rel <= 5e-6) {
+				t.Errorf("mean relative L1 %.3g, %v", rel, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A long text's logits come in groups; where they are cut does not show.
+func TestLogitsInGroups(t *testing.T) {
+	m := open(t, testenv.DemoModel(t))
+	ids := make([]int32, 16)
+	for i := range ids {
+		ids[i] = int32(i * 100)
+	}
+	var whole, cut []float32
+	keep := func(dst *[]float32) func(int, []float32) error {
+		return func(_ int, logits []float32) error {
+			*dst = append(*dst, logits[:50]...)
+			return nil
+		}
+	}
+	picks := make([]int, 0, 400) // more than fit a group: the rows again and again
+	for len(picks) < cap(picks) {
+		picks = append(picks, len(picks)%len(ids))
+	}
+	ctx := context.Background()
+	if err := m.Forward(ctx, m.NewState(), ids, nil, keep(&whole)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Forward(ctx, m.NewState(), ids, &ForwardOptions{Picks: picks}, keep(&cut)); err != nil {
+		t.Fatal(err)
+	}
+	if group := logitsBytes / 4 / m.cfg.Vocab; len(picks) <= group {
+		t.Fatalf("%d picks fit one group of %d", len(picks), group)
+	}
+	for i := range picks {
+		want := whole[i%len(ids)*50:][:50]
+		if rel := relativeL1(cut[i*50:][:50], want); rel > 1e-6 {
+			t.Fatalf("pick %d: mean relative L1 %.3g", i, rel)
+		}
+	}
+}
