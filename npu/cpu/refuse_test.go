@@ -75,3 +75,50 @@ func TestSubmitRefusesRowsThatOverflow(t *testing.T) {
 		}
 	}
 }
+
+// Scratch rows of a Const are memory of their own: what lies across their end would be read beyond it.
+func TestLoadRefusesViewsAcrossScratchRows(t *testing.T) {
+	d := open(t, &Options{Threads: 1, Kernels: "go"})
+	for _, tc := range []struct {
+		name  string
+		read  func(c npu.Ref) npu.Ref
+		rows  int
+		wrong bool
+	}{
+		{"the scratch rows", func(c npu.Ref) npu.Ref { return c.Rows(0, 2) }, 2, false},
+		{"one of them", func(c npu.Ref) npu.Ref { return c.Rows(1, 1) }, 1, false},
+		{"the weight", func(c npu.Ref) npu.Ref { return c.Rows(2, 6) }, 6, false},
+		{"all rows", func(c npu.Ref) npu.Ref { return c }, 8, true},
+		{"a row of each", func(c npu.Ref) npu.Ref { return c.Rows(1, 2) }, 2, true},
+		{"every other row", func(c npu.Ref) npu.Ref { return c.Every(0, 2) }, 4, true},
+	} {
+		p := npu.NewProgram("scratch")
+		x, c, y := p.In("x", f32, 8, 4), p.Const("c", f32, 8, 4).WithScratchRows(2), p.Out("y", f32, tc.rows, 4)
+		p.Launch("fill", op.Cast{Rows: 2, Width: 4}, x.Rows(0, 2), c.Rows(0, 2))
+		p.Launch("use", op.Cast{Rows: tc.rows, Width: 4}, tc.read(c), y)
+		_, err := d.Load(context.Background(), p)
+		switch {
+		case !tc.wrong && err != nil:
+			t.Errorf("%s: %v", tc.name, err)
+		case tc.wrong:
+			wantError(t, err, "scratch", `"c"`)
+		}
+	}
+	p := npu.NewProgram("open")
+	p.Const("c", f32, 8, op.Rows).WithScratchRows(2)
+	_, err := d.Load(context.Background(), p)
+	wantError(t, err, `"c"`, "before a run")
+}
+
+// A capacity is known of caches alone: as a number of rows it would be none.
+func TestLoadRefusesACapacityOfRows(t *testing.T) {
+	d := open(t, &Options{Threads: 1, Kernels: "go"})
+	for _, kinds := range [][2]npu.Kind{{npu.Const, npu.Scratch}, {npu.State, npu.State}, {npu.In, npu.Out}} {
+		p := npu.NewProgram("cast")
+		x, y := p.Arg(kinds[0], "x", f32, op.Capacity, 8), p.Arg(kinds[1], "y", f32, op.Capacity, 8)
+		p.Launch("cast", op.Cast{Rows: op.Capacity, Width: 8}, x, y)
+		if _, err := d.Load(context.Background(), p); err == nil {
+			t.Errorf("a cast of as many rows as a cache has room for, from %v to %v, is loaded", kinds[0], kinds[1])
+		}
+	}
+}
