@@ -14,13 +14,15 @@ import (
 //
 //	cache [KVHeads, capacity, HeadDim]
 //	x     [Rows, KVHeads*HeadDim]
-func kvWrite(o op.KVWrite, cache, x []float32, pos, capacity int) {
+func kvWrite(ctx context.Context, o op.KVWrite, cache, x []float32, pos, capacity int) error {
 	n := o.HeadDim
-	for r := range o.Rows {
-		for h := range o.KVHeads {
-			copy(cache[(h*capacity+pos+r)*n:][:n], x[(r*o.KVHeads+h)*n:])
+	return spans(ctx, o.Rows, o.KVHeads*n, func(from, to int) {
+		for r := from; r < to; r++ {
+			for h := range o.KVHeads {
+				copy(cache[(h*capacity+pos+r)*n:][:n], x[(r*o.KVHeads+h)*n:])
+			}
 		}
-	}
+	})
 }
 
 // heads is a tensor of many heads: head h of row r is a vector of width elements.

@@ -78,11 +78,11 @@ func dispatch(ctx context.Context, o op.Op, size op.Size, dst []float32, x [][]f
 		o.M = size.Resolve(o.M)
 		return matMul(ctx, o, dst, x[0], x[1])
 	case op.Embed:
-		return gather(dst, index, x[1], o.Width)
+		return gather(ctx, dst, index, x[1], o.Width)
 	case op.Pick:
-		return gather(dst, index, x[1], o.Width)
+		return gather(ctx, dst, index, x[1], o.Width)
 	case op.Cast:
-		copy(dst, x[0])
+		return spans(ctx, len(dst), 1, func(from, to int) { copy(dst[from:to], x[0][from:to]) })
 	case op.RMSNorm:
 		o.Rows = size.Resolve(o.Rows)
 		return rmsNorm(ctx, o, dst, x[0], x[1])
@@ -106,7 +106,7 @@ func dispatch(ctx context.Context, o op.Op, size op.Size, dst []float32, x [][]f
 		if err := fits(o.Rows, size); err != nil {
 			return err
 		}
-		kvWrite(o, dst, x[0], size.Pos, size.Capacity)
+		return kvWrite(ctx, o, dst, x[0], size.Pos, size.Capacity)
 	case op.Attention:
 		o.Rows = size.Resolve(o.Rows)
 		if o.Cached {
@@ -120,17 +120,15 @@ func dispatch(ctx context.Context, o op.Op, size op.Size, dst []float32, x [][]f
 		for i, d := range o.Shape {
 			o.Shape[i] = size.Resolve(d)
 		}
-		permute(o, dst, x[0])
+		return permute(ctx, o, dst, x[0])
 	case op.Slice:
 		o.Rows = size.Resolve(o.Rows)
-		slice(o, dst, x[0])
+		return slice(ctx, o, dst, x[0])
 	case op.Concat:
 		o.Rows = size.Resolve(o.Rows)
-		concat(o, dst, x)
-	default:
-		return fmt.Errorf("no function computes a %T: want one of package op's structs, by value", o)
+		return concat(ctx, o, dst, x)
 	}
-	return nil
+	return fmt.Errorf("no function computes a %T: want one of package op's structs, by value", o)
 }
 
 // read checks an operand given by the caller, which must have n elements.

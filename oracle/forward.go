@@ -160,8 +160,8 @@ func (p *pass) write(name string, cache, x []float32) {
 	if p.err != nil {
 		return
 	}
-	kvWrite(op.KVWrite{Rows: p.rows, KVHeads: c.KVHeads, HeadDim: c.HeadDim}, cache, x, p.pos, p.capacity)
-	if p.sees == nil {
+	o := op.KVWrite{Rows: p.rows, KVHeads: c.KVHeads, HeadDim: c.HeadDim}
+	if p.err = kvWrite(p.ctx, o, cache, x, p.pos, p.capacity); p.err != nil || p.sees == nil {
 		return
 	}
 	held := p.pos + p.rows

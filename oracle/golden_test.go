@@ -167,17 +167,20 @@ func TestTinyModelsGreedy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, g := open(t, tiny(name)), readGolden(t, name)
 			var got []int32
-			st, next := m.NewState(), g.ids
+			st := m.NewState()
+			err := st.Score(context.Background(), g.ids, func(pos int, logits []float32) error {
+				got = []int32{argmax(logits)} // the last one stays
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 			for len(got) < len(g.greedy) {
-				last := &ForwardOptions{Picks: []int{len(next) - 1}}
-				err := m.Forward(context.Background(), st, next, last, func(_ int, logits []float32) error {
-					got = append(got, argmax(logits))
-					return nil
-				})
+				logits, err := st.Step(context.Background(), got[len(got)-1])
 				if err != nil {
 					t.Fatal(err)
 				}
-				next = got[len(got)-1:]
+				got = append(got, argmax(logits))
 			}
 			if !slices.Equal(got, g.greedy) {
 				t.Errorf("greedy tokens\n  %v, want\n  %v", got, g.greedy)

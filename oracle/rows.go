@@ -13,14 +13,17 @@ import (
 //	dst   [len(index), width]
 //	index [len(index)]         each in [0, len(rows)/width)
 //	rows  [any, width]
-func gather(dst []float32, index []int32, rows []float32, width int) error {
+func gather(ctx context.Context, dst []float32, index []int32, rows []float32, width int) error {
 	for i, r := range index {
 		if r < 0 || int(r) >= len(rows)/width {
 			return fmt.Errorf("index %d is %d, want 0 to %d", i, r, len(rows)/width-1)
 		}
-		copy(dst[i*width:][:width], rows[int(r)*width:])
 	}
-	return nil
+	return spans(ctx, len(index), width, func(from, to int) {
+		for i := from; i < to; i++ {
+			copy(dst[i*width:][:width], rows[int(index[i])*width:])
+		}
+	})
 }
 
 // rmsNorm divides by the root mean square and scales; with Heads, each head on its own with the same w.

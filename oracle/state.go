@@ -35,10 +35,19 @@ func (s *State) Rewind(pos int) error {
 }
 
 // Score empties the state, runs ids through the model and gives each position's logits [vocab], those for the token after it, to emit. The logits
-// are valid during the call only. It is what teacher-forced comparisons and the likelihood of a text are made of.
+// are valid during the call only. It is what teacher-forced comparisons and the likelihood of a text are made of. After an error the state is empty.
 func (s *State) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	s.pos = 0
 	return s.m.Forward(ctx, s, ids, nil, emit)
+}
+
+// Step appends one id and returns the logits [vocab] after it. They are valid until the state's next pass.
+func (s *State) Step(ctx context.Context, id int32) (logits []float32, err error) {
+	err = s.m.Forward(ctx, s, []int32{id}, nil, func(_ int, row []float32) error {
+		logits = row
+		return nil
+	})
+	return logits, err
 }
 
 // reserve makes room for so many positions.

@@ -1,0 +1,69 @@
+package oracle_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/oracle"
+)
+
+// A tap's name is the name of the launch that computes the same on a device, in the same order and with the same shape: that is what lets the two
+// be compared op by op.
+func TestTapsAreNamedAsLaunches(t *testing.T) {
+	for _, name := range []string{"llama-untied-sharded", "qwen2-bias", "qwen3-qknorm"} {
+		t.Run(name, func(t *testing.T) {
+			ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ck.Close()
+			plan, err := model.NewPlan(ck, npu.Info{Kind: "any", AnyRows: true}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const rows = 3
+			var names []string
+			shapes := map[string][]int{}
+			for _, s := range plan.Prefill {
+				for _, l := range plan.Program(s.Program).Launches {
+					full := s.Name + "." + l.Name
+					names = append(names, full)
+					for _, o := range l.Op.Operands() {
+						if !o.Write {
+							continue
+						}
+						for _, d := range o.Shape {
+							shapes[full] = append(shapes[full], op.Size{Rows: rows, Picks: rows, Capacity: rows}.Resolve(d))
+						}
+					}
+				}
+			}
+
+			m, err := oracle.Open(ck)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var seen []string
+			tap := func(name string, shape []int, _ []float32) error {
+				seen = append(seen, name)
+				if !slices.Equal(shape, shapes[name]) {
+					t.Errorf("%s is %v, the launch writes %v", name, shape, shapes[name])
+				}
+				return nil
+			}
+			if err := m.Forward(context.Background(), m.NewState(), []int32{1, 2, 3}, &oracle.ForwardOptions{Tap: tap}, nil); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(seen, names) {
+				t.Errorf("taps\n  %q, launches\n  %q", seen, names)
+			}
+		})
+	}
+}
