@@ -251,28 +251,37 @@ type ref struct {
 	p      unsafe.Pointer
 	code   int32
 	stride int64
+	extent extent // zero for a constant, which nothing writes
+}
+
+// appendTo adds what r touches to a list of extents.
+func (r ref) appendTo(list []extent) []extent {
+	if r.extent == (extent{}) {
+		return list
+	}
+	return append(list, r.extent)
 }
 
 // at resolves an operand and notes what the command at hand does with it.
 func (b *builder) at(o *operand) ref {
 	x := &b.bound[o.arg]
 	size := typeBytes[x.code]
-	p := unsafe.Add(unsafe.Pointer(x.mem), o.offset*size)
+	r := ref{p: unsafe.Add(unsafe.Pointer(x.mem), o.offset*size), code: x.code, stride: o.stride}
 	if !x.constant {
 		rows, width := int64(1), int64(b.size.Elements(o.shape))
 		if len(o.shape) > 1 && o.stride > 0 {
 			rows = int64(b.size.Resolve(o.shape[0]))
 			width /= rows
 		}
-		e := b.extent(p, rows, width, o.stride, size)
-		if o.read {
-			b.newReads = append(b.newReads, e)
-		}
-		if o.write {
-			b.newWrites = append(b.newWrites, e)
-		}
+		r.extent = b.extent(r.p, rows, width, o.stride, size)
 	}
-	return ref{p, x.code, o.stride}
+	if o.read {
+		b.newReads = r.appendTo(b.newReads)
+	}
+	if o.write {
+		b.newWrites = r.appendTo(b.newWrites)
+	}
+	return r
 }
 
 // extent is the memory of rows of width elements that lie stride elements apart.

@@ -123,8 +123,6 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	if a.code == typeBF16 && w.code == typeBF16 && b.engine.pairs() {
 		flags = flagPairs
 	}
-	// What the product itself touches; the packing comes first and reads a alone.
-	weights := b.newReads[1:]
 	key := command{kind: kindPack, m: m, k: c.k, a: a.p, at: a.code, lda: a.stride, flags: flags}
 	bytes := b.engine.packBytes(m, c.k, flags)
 	if b.packed.panels == nil || b.packed.key != key {
@@ -132,18 +130,16 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 		if err != nil {
 			return err
 		}
-		readsOfProduct, writesOfProduct := append([]extent(nil), weights...), append([]extent(nil), b.newWrites...)
-		source := b.newReads[0]
-		b.newReads, b.newWrites = append(b.newReads[:0], source), b.newWrites[:0]
+		// The packing comes first and reads a alone.
+		b.newReads, b.newWrites = a.appendTo(b.newReads[:0]), b.newWrites[:0]
 		b.writing(panels, bytes)
 		pack := key
 		pack.y = panels
 		b.push(pack)
-		b.packed.key, b.packed.source, b.packed.panels = key, source, panels
-		b.newReads, b.newWrites = append(b.newReads, readsOfProduct...), append(b.newWrites, writesOfProduct...)
-	} else {
-		b.newReads = append(b.newReads[:0], weights...)
+		b.packed.key, b.packed.source, b.packed.panels = key, a.extent, panels
 	}
+	// What the product itself touches.
+	b.newReads, b.newWrites = w.appendTo(b.newReads[:0]), y.appendTo(b.newWrites[:0])
 	b.reading(b.packed.panels, bytes)
 	c.kind, c.flags, c.a = kindGEMM, flags, b.packed.panels
 	if !o.TransB {
