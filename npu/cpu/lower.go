@@ -261,7 +261,11 @@ func (b *builder) plainAttention(c command, q, k, v, y ref, head int64) error {
 	c.bt, c.ldb, c.ct, c.ldc = k.code, k.stride, v.code, v.stride
 	runs := b.run.Segments
 	if len(runs) < 2 { // padding after the true rows sees them and is not seen by them
-		runs = []npu.Segment{{Rows: int(c.m)}}
+		pos := 0
+		if len(runs) == 1 {
+			pos = runs[0].Pos
+		}
+		runs = []npu.Segment{{Rows: int(c.m), Pos: pos}}
 	}
 	segs, err := b.list(len(runs))
 	if err != nil {

@@ -122,3 +122,32 @@ func TestLoadRefusesACapacityOfRows(t *testing.T) {
 		}
 	}
 }
+
+// Without a cache there are no rows before the first: another position would be another answer, however many segments there are.
+func TestAttentionWithoutCacheStartsAtZero(t *testing.T) {
+	forEachDevice(t, 1, func(t *testing.T, d *Device) {
+		p := npu.NewProgram("attention")
+		q, k, v := p.In("q", f32, op.Rows, 8), p.In("k", f32, op.Rows, 8), p.In("v", f32, op.Rows, 8)
+		p.Launch("attn", op.Attention{Rows: op.Rows, Heads: 1, KVHeads: 1, HeadDim: 8}, q, k, v, p.Out("y", f32, op.Rows, 8))
+		e := loaded(t, d, p)
+		var args []npu.Buffer
+		for range 4 {
+			args = append(args, alloc(t, d, 4*8*4))
+		}
+		for _, tc := range []struct {
+			segs  []npu.Segment
+			wrong bool
+		}{
+			{[]npu.Segment{{Rows: 4}}, false}, {[]npu.Segment{{Rows: 2}, {Rows: 2}}, false},
+			{[]npu.Segment{{Rows: 4, Pos: 1}}, true}, {[]npu.Segment{{Rows: 2}, {Rows: 2, Pos: 1}}, true},
+		} {
+			err := d.Submit(context.Background(), []npu.Run{{Exec: e, Args: args, Segments: tc.segs}})
+			switch {
+			case tc.wrong:
+				wantError(t, err, "starts at position 1", "without a cache")
+			case err != nil:
+				t.Errorf("%+v: %v", tc.segs, err)
+			}
+		}
+	})
+}
