@@ -121,7 +121,7 @@ func (r Report) String() string {
 		}
 		flush(w)
 	}
-	return b.String()
+	return tidy(b.String())
 }
 
 // verdict writes the first lines of every report.
@@ -141,6 +141,15 @@ func verdict(b *strings.Builder, name string, ok bool, reasons []Reason) {
 	if !ok && len(reasons) == 0 {
 		fmt.Fprintf(b, "  %s\n", sentences(nil))
 	}
+}
+
+// tidy takes off the blanks that an aligned table leaves at the ends of lines.
+func tidy(table string) string {
+	lines := strings.Split(table, "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // flush ends a table. Its writer is a strings.Builder, which never fails.

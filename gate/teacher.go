@@ -298,7 +298,7 @@ func (r LogitsReport) String() string {
 		flush(w)
 	}
 	fmt.Fprintf(&b, "  thresholds: %s\n", t.Note)
-	return b.String()
+	return tidy(b.String())
 }
 
 // MarshalJSON writes the report for programs.
