@@ -192,7 +192,11 @@ func (b *builder) bind() error {
 			if e.written[i] && buf.fixed {
 				return bad(i, fmt.Errorf("it is written, and its buffer is a read-only weight"))
 			}
-			if a.Kind == npu.Const && buf.typ != dtype.Invalid {
+			if buf.typ != dtype.Invalid {
+				// Blocks are expanded to BF16 when a weight is made; otherwise a weight has its own type, and read as another it is noise.
+				if buf.typ != a.Type && (a.Kind != npu.Const || buf.typ != dtype.BF16 || !a.Type.Quantized()) {
+					return bad(i, fmt.Errorf("it is %s, and its buffer holds a weight of %s", a.Type, buf.typ))
+				}
 				x.typ = buf.typ
 			}
 			need, err := sizeOf(x.typ, a.Shape, b.size)

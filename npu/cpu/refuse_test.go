@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -150,4 +151,42 @@ func TestAttentionWithoutCacheStartsAtZero(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A weight keeps its type, or is BF16 where the program names blocks; what a program takes it for must be that.
+func TestSubmitRefusesWeightsOfAnotherType(t *testing.T) {
+	d := open(t, &Options{Threads: 1, Kernels: "go"})
+	for _, tc := range []struct {
+		kind      npu.Kind
+		arg, held dtype.Type
+		elements  int
+		want      []string
+	}{
+		{npu.Const, f32, f32, 64, nil},
+		{npu.Const, bf, bf, 64, nil},
+		{npu.Const, dtype.Q8_0, dtype.Q8_0, 64, nil}, // expanded
+		{npu.Const, dtype.Q4_0, bf, 64, nil},
+		{npu.In, bf, bf, 64, nil},
+		{npu.Const, f32, bf, 64, []string{`run "r"`, `"w"`, "F32", "BF16"}},
+		{npu.Const, f32, bf, 256, []string{`run "r"`, `"w"`, "F32", "BF16"}}, // large enough is not enough
+		{npu.Const, bf, f32, 64, []string{`run "r"`, `"w"`, "F32", "BF16"}},
+		{npu.Const, half, bf, 64, []string{`run "r"`, `"w"`, "F16", "BF16"}},
+		{npu.Const, dtype.Q8_0, f32, 64, []string{`run "r"`, `"w"`, "Q8_0", "F32"}},
+		{npu.In, f32, bf, 256, []string{`run "r"`, `"w"`, "F32", "BF16"}},
+		{npu.Const, bf, bf, 32, []string{`run "r"`, `"w"`, "needs 128 bytes as", "has 64"}},
+		{npu.Const, dtype.Q8_0, dtype.Q8_0, 32, []string{`run "r"`, `"w"`, "needs 128 bytes as", "has 64"}}, // 128 of BF16, not 68 of blocks
+	} {
+		o := op.Embed{Rows: 1, Vocab: 2, Width: 32}
+		p := npu.NewProgram("embed")
+		ids, w := p.In("ids", i32, 1), p.Arg(tc.kind, "w", tc.arg, 2, 32)
+		p.Launch("embed", o, ids, w, p.Out("y", f32, 1, 32))
+		data := make([]byte, tc.held.Bytes(tc.elements))
+		weight := constant(t, d, "w", tensors{"w": {Type: tc.held, Shape: []int{tc.elements / 32, 32}, Data: data}})
+		args := []npu.Buffer{alloc(t, d, 4), weight, alloc(t, d, 4*32)}
+		err := d.Submit(context.Background(), []npu.Run{{Name: "r", Exec: loaded(t, d, p), Args: args}})
+		if tc.want == nil && err != nil {
+			t.Errorf("%v %s held as %s: %v", tc.kind, tc.arg, tc.held, err)
+		}
+		wantError(t, err, tc.want...)
+	}
 }
