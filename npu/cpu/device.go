@@ -14,9 +14,13 @@ import (
 
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
-	Threads int    // threads that compute; 0 means all cores
+	Threads int    // threads that compute; 0 means all cores that the process may use: see the package's documentation
 	Kernels string // "go", "generic", "avx2", "avx512" or "avx512bf16"; "" means the fastest, found by timing
 }
+
+// defaultThreads is what Options.Threads means by 0. GOMAXPROCS has the quota of a container in it, which runtime.NumCPU does not. It is looked at before
+// main can raise it to make room for goroutines beside the device: the next device would count that as a core.
+var defaultThreads = min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
 
 // maxThreads bounds Options.Threads: more than any machine has, few enough to start.
 const maxThreads = 1024
@@ -46,7 +50,7 @@ func Open(opts *Options) (*Device, error) {
 		o = *opts
 	}
 	if o.Threads == 0 {
-		o.Threads = runtime.NumCPU()
+		o.Threads = defaultThreads
 	}
 	if o.Threads < 1 || o.Threads > maxThreads {
 		return nil, fmt.Errorf("npu/cpu: Options.Threads is %d, want 1 to %d, or 0 for all cores", o.Threads, maxThreads)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -305,8 +306,27 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	d := open(t, nil)
-	if d.Info().Threads != runtime.NumCPU() || !strings.Contains(d.Info().Name, d.Kernels()) {
+	if d.Info().Threads != defaultThreads || !strings.Contains(d.Info().Name, d.Kernels()) {
 		t.Errorf("the default is %+v", d.Info())
+	}
+}
+
+// With a quota of one core there is one thread, whatever the machine has and whatever main has made of GOMAXPROCS for goroutines beside it.
+func TestDefaultThreadsObeyGOMAXPROCS(t *testing.T) {
+	const child = "NPUKIT_TEST_THREADS"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), child+"=1", "GOMAXPROCS=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	for _, procs := range []int{1, 7} {
+		runtime.GOMAXPROCS(procs)
+		if n := open(t, nil).Info().Threads; n != 1 {
+			t.Errorf("%d threads with GOMAXPROCS 1 at the start and %d now, want 1", n, procs)
+		}
 	}
 }
 

@@ -29,6 +29,12 @@
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
 // because vectors of another width add in another order.
 //
+// # Threads
+//
+// By default there are as many threads as the process had cores when it started: those that the machine gives it, or fewer where GOMAXPROCS is
+// smaller, be it from the environment or, in a container, from the CPU quota. Later changes of GOMAXPROCS or of the quota do not count. More
+// threads than cores make every token slower, for they wait for each other many times in each.
+//
 // # Goroutines beside it
 //
 // A Submit keeps Options.Threads threads busy; in the C engine these are not goroutines, and the one that calls blocks a P. Set
