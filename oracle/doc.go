@@ -18,8 +18,9 @@
 //	st := m.NewState()                                               // an empty KV cache
 //	err = st.Score(ctx, ids, func(pos int, logits []float32) error { ... })
 //
-// [Model.Forward] continues a state from its position, so the same call serves a prompt, teacher forcing and single steps. Its [Tap] sees the output
-// of every op under the name that a device's launch of it has, which is how the first wrong op of a wrong device is found.
+// [Model.Forward] continues a state from its position, so the same call serves a prompt, teacher forcing and single steps; [State.Score]
+// and [State.Step] are the two most wanted forms of it. Its [Tap] sees the output of every op under the name that a device's launch of
+// it has, which is how the first wrong op of a wrong device is found.
 //
 // # The formula sheet
 //
@@ -40,15 +41,19 @@
 //
 // # Precision
 //
-// Activations are FP32, and products are summed in FP32 in blocks. Norms, softmax and activation functions are computed in float64 and rounded once.
-// Weights of every type are brought to FP32 exactly as their format says, a block of rows at a time, so that a model takes little more
-// memory than its file. RoPE's angles alone are deliberately not better than FP32, because the models were trained with FP32 angles.
+// Activations are FP32, and products are summed in FP32 in blocks. Norms and activation functions are computed in float64 and rounded
+// once; so are the exponentials of softmax and their sum. Weights of every type are brought to FP32 exactly as their format says, a
+// block of rows at a time, so that a model takes little more memory than its file. RoPE's angles alone are deliberately not better than
+// FP32, because the models were trained with FP32 angles.
 //
-// Against Hugging Face's implementation in float64 the mean relative L1 error of logits and of every hidden state stays below 5e-6 on all families
-// (the tests hold it there).
+// Against Hugging Face's implementation in float64 the mean relative L1 error of logits and of every hidden state stays below 5e-6 on
+// all families (the tests hold it there).
 //
 // # Speed
 //
-// Everything runs on GOMAXPROCS goroutines. It is fast enough to be the reference for real models, not to be used in place of a device.
+// Everything runs on GOMAXPROCS goroutines. 1024 tokens of SmolLM2-135M with the logits of every position take about 15 seconds on two
+// cores of a Xeon, a single step about 0.13 seconds. That is fast enough to be the reference for real models, and nothing to be used in
+// place of a device.
+//
 // A cancelled context is noticed within 100 ms.
 package oracle

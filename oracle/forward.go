@@ -20,8 +20,8 @@ type ForwardOptions struct {
 	Tap   Tap   // sees every op's output; the logits of all picks are then held in memory at once
 }
 
-// Forward runs ids through the model after the positions that the state holds, and adds theirs to it. Emit gets each picked row's logits [vocab] with
-// the row's position; they are valid during the call only. It may be nil where only the tap or the state is wanted.
+// Forward runs ids through the model after the positions that the state holds, and adds theirs to it. Emit gets each picked row's logits
+// [vocab] with the row's position; they are valid during the call only. It may be nil where only the tap or the state is wanted.
 //
 // After an error the state holds what it held before.
 func (m *Model) Forward(ctx context.Context, s *State, ids []int32, opts *ForwardOptions, emit func(pos int, logits []float32) error) error {
@@ -216,8 +216,8 @@ func (p *pass) linear(name string, x []float32, w weight) []float32 {
 	})
 }
 
-// logitsBytes bounds the logits in memory at once. Each group of rows reads the whole LM head again, so it should not be small either: 64 MiB are 340
-// rows of a vocabulary of 49,152 and 110 of one of 152,000.
+// logitsBytes bounds the logits in memory at once. Each group of rows reads the whole LM head again, so it should not be small either:
+// 64 MiB are 340 rows of a vocabulary of 49,152 and 110 of one of 152,000.
 const logitsBytes = 64 << 20
 
 // head gives the logits of the picked rows, a group of rows at a time.
@@ -254,8 +254,8 @@ func (p *pass) head(x []float32, picks []int, emit func(pos int, logits []float3
 	return p.err
 }
 
-// do computes one op into a buffer [rows, width] and shows it to the tap. Buffers are named after ops, so that all layers share one set; no op
-// reads what the same op has written in the layer before.
+// do computes one op into a buffer [rows, width] and shows it to the tap. Buffers are named after ops, so that all layers share one set;
+// no op reads what the same op has written in the layer before.
 func (p *pass) do(name string, width int, compute func(dst []float32) error) []float32 {
 	if p.err != nil {
 		return nil

@@ -227,11 +227,11 @@ func nll(logits []float32, id int32) float64 {
 	return math.Log(sum) + highest - float64(logits[id])
 }
 
-// A real model, quantised, gives 1024 tokens of a real text the likelihood that Hugging Face's implementation gives them. It takes about 20
-// seconds on two cores.
+// A real model, quantised, gives 1024 tokens of a real text the likelihood that Hugging Face's implementation gives them. It takes about 15
+// seconds on two cores, and twice that where others use them too.
 func TestSmolLM2Likelihood(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes about 20 seconds")
+		t.Skip("takes about 15 seconds on two cores")
 	}
 	m := open(t, testenv.DemoModel(t))
 	var want struct {

@@ -32,8 +32,8 @@ func matMul(ctx context.Context, o op.MatMul, dst, a, w []float32) error {
 // weightRows gives rows from to to of a weight matrix [n, k] as FP32. The result is valid until the next call.
 type weightRows func(from, to int) ([]float32, error)
 
-// linear is dst = a w^T with weights that may have to be brought to FP32 first: each goroutine asks for a source of its own and takes blocks
-// of rows from it, so that no more than a block is ever held.
+// linear is dst = a w^T with weights that may have to be brought to FP32 first: each goroutine asks for a source of its own and takes
+// blocks of rows from it, so that no more than a block is ever held.
 //
 //	dst [m, n]
 //	a   [m, k]
@@ -54,13 +54,13 @@ func linear(ctx context.Context, dst, a []float32, m, k, n int, source func() we
 }
 
 const (
-	// tile is the side of the square of dst that one call of BLAS computes. gonum starts goroutines for products of four such squares and more; ours
-	// are busy already, so each call stays within one.
+	// tile is the side of the square of dst that one call of BLAS computes. gonum starts goroutines for products of four such squares
+	// and more; ours are busy already, so each call stays within one.
 	tile = 64
 
-	// depth is how many products BLAS sums in one go. The sums of blocks are then added to each other, which keeps the rounding error of long sums
-	// small: it grows with the square root of the number of terms in a block plus that of the number of blocks. Half as many cost 13 %
-	// more time, and more gain nothing (measured on a Xeon, 256 x 2048 x 512).
+	// depth is how many products BLAS sums in one go. The sums of blocks are then added to each other, which keeps the rounding error of
+	// long sums small: it grows with the square root of the number of terms in a block plus that of the number of blocks. Half as many
+	// cost 13 % more time, and more gain nothing (measured on a Xeon, 256 x 2048 x 512).
 	depth = 512
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// A tap's name is the name of the launch that computes the same on a device, in the same order and with the same shape: that is what lets the two
-// be compared op by op.
+// A tap's name is the name of the launch that computes the same on a device, in the same order and with the same shape: that is what
+// lets the two be compared op by op.
 func TestTapsAreNamedAsLaunches(t *testing.T) {
 	for _, name := range []string{"llama-untied-sharded", "qwen2-bias", "qwen3-qknorm"} {
 		t.Run(name, func(t *testing.T) {

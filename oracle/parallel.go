@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// parallel calls a job for each of 0 to n-1, on GOMAXPROCS goroutines. Each goroutine gets a job function of its own from newJob, which can so own
-// scratch memory. Between jobs it looks at ctx; a job should take a few milliseconds. The error is ctx's or the first that a job returned.
+// parallel calls a job for each of 0 to n-1, on GOMAXPROCS goroutines. Each goroutine gets a job function of its own from newJob, which
+// can so own scratch memory. Between jobs it looks at ctx; a job should take a few milliseconds. The error is ctx's or the first that a
+// job returned.
 func parallel(ctx context.Context, n int, newJob func() func(i int) error) error {
 	workers := min(n, runtime.GOMAXPROCS(0))
 	var next atomic.Int64

@@ -75,9 +75,9 @@ func frequencies(r checkpoint.RoPE, headDim int) []float32 {
 	return freq
 }
 
-// scaleLlama3 stretches the slow rotations of a model that was trained on OriginalContext positions, and leaves the fast ones alone. What
-// counts is how often a frequency turns within the original context: less than LowFreqFactor times is slow and divided by Factor, more than HighFreqFactor
-// times is fast and kept, and between the two the result goes from one to the other in a straight line.
+// scaleLlama3 stretches the slow rotations of a model that was trained on OriginalContext positions, and leaves the fast ones alone.
+// What counts is how often a frequency turns within the original context: less than LowFreqFactor times is slow and divided by Factor,
+// more than HighFreqFactor times is fast and kept, and between the two the result goes from one to the other in a straight line.
 //
 // Source: Llama 3.1's apply_scaling as in transformers' compute_llama3_parameters.
 func scaleLlama3(f float32, r checkpoint.RoPE) float32 {

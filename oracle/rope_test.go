@@ -31,8 +31,8 @@ func TestFrequenciesAgreeWithCheckpoint(t *testing.T) {
 	}
 }
 
-// Llama 3 scaling leaves what turns more than HighFreqFactor times in the original context and divides what turns less than LowFreqFactor times.
-// Theta is chosen so that frequency i is 2^-i.
+// Llama 3 scaling leaves what turns more than HighFreqFactor times in the original context and divides what turns less than
+// LowFreqFactor times. Theta is chosen so that frequency i is 2^-i.
 func TestLlama3Scaling(t *testing.T) {
 	r := checkpoint.RoPE{Theta: 1 << 16, Scaling: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 256}
 	// 256 positions turn frequency 2^-i by 256/(2 pi) 2^-i = 40.74 / 2^i: 1 to 4 times for i = 4 (2.546) and 5 (1.273).

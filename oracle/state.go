@@ -34,8 +34,9 @@ func (s *State) Rewind(pos int) error {
 	return nil
 }
 
-// Score empties the state, runs ids through the model and gives each position's logits [vocab], those for the token after it, to emit. The logits
-// are valid during the call only. It is what teacher-forced comparisons and the likelihood of a text are made of. After an error the state is empty.
+// Score empties the state, runs ids through the model and gives each position's logits [vocab], those for the token after it, to emit.
+// The logits are valid during the call only. It is what teacher-forced comparisons and the likelihood of a text are made of. After an
+// error the state is empty.
 func (s *State) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	s.pos = 0
 	return s.m.Forward(ctx, s, ids, nil, emit)
