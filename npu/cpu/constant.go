@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -23,8 +24,9 @@ type shared struct {
 	err  error
 }
 
-// Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory,
-// which must outlive it. Anything else is made once for all buffers that ask for the same, quantised blocks as BF16.
+// Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory. Anything
+// else is made once for all buffers that ask for the same, quantised blocks as BF16; the same means tensors at the same addresses. So the memory
+// of the source's tensors must outlive every buffer made of it, until the buffer is closed.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/cpu: %w", err)
@@ -49,20 +51,36 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
+	for {
+		s := d.share(key)
+		mine := false
+		s.once.Do(func() {
+			mine = true
+			s.make(ctx, d.info.Threads, src, typ, shape)
+		})
+		if s.err == nil {
+			return &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s}, nil
+		}
+		err := fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, s.err)
+		s.release(d)
+		// Another caller who was first gave up, which is no reason for this one to.
+		if ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); mine || !ended || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// share is the weight of a key, made or not, with one use more.
+func (d *Device) share(key string) *shared {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	s := d.consts[key]
 	if s == nil {
 		s = &shared{key: key}
 		d.consts[key] = s
 	}
 	s.users++
-	d.mu.Unlock()
-	s.once.Do(func() { s.make(ctx, d.info.Threads, src, typ, shape) })
-	if s.err != nil {
-		s.release(d)
-		return nil, fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, s.err)
-	}
-	return &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s}, nil
+	return s
 }
 
 // release gives up one use; the last frees the memory, and also forgets a failure so that it can be tried again.
@@ -79,7 +97,8 @@ func (s *shared) release(d *Device) {
 	}
 }
 
-// constKey names what a layout makes by where its tensors lie, so that two checkpoints with the same names do not mix.
+// constKey names what a layout makes by where its tensors lie, so that two checkpoints with the same names do not mix. An address says
+// who is who as long as its tensor's memory is not given back: hence the rule in Const.
 func constKey(l npu.Layout, from npu.Tensors) (string, error) {
 	var b strings.Builder
 	var walk func(l npu.Layout) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -117,6 +118,46 @@ func TestConstErrors(t *testing.T) {
 	}
 	if len(d.consts) != 0 {
 		t.Error("a failure is kept")
+	}
+}
+
+// Who is first to want a weight may give up. Whoever waits for the same weight with a context that is alive gets it all the same.
+func TestConstOutlivesTheFirstCallersContext(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
+	key, err := constKey(npu.T("w"), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first caller, stopped in the middle of the making.
+	first := d.share(key)
+	making, giveUp := make(chan struct{}), make(chan struct{})
+	go first.once.Do(func() {
+		close(making)
+		<-giveUp
+		first.err = context.Canceled
+	})
+	<-making
+	done := make(chan error)
+	go func() {
+		b, err := d.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: from})
+		if err == nil {
+			err = b.Close()
+		}
+		done <- err
+	}()
+	for waiting := false; !waiting; runtime.Gosched() {
+		d.mu.Lock()
+		waiting = first.users == 2
+		d.mu.Unlock()
+	}
+	close(giveUp)
+	if err := <-done; err != nil {
+		t.Errorf("with a context that is alive: %v", err)
+	}
+	first.release(d)
+	if len(d.consts) != 0 {
+		t.Errorf("%d weights are kept, want none", len(d.consts))
 	}
 }
 
