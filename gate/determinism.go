@@ -62,8 +62,8 @@ func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport
 		}
 		r.Positions += len(prints)
 		if changed > 0 {
-			r.Reasons = append(r.Reasons, Reason{Repeats, fmt.Sprintf("prompt %q, scored again after the other one, has other logits at %d of %d positions, "+
-				"the first is %d: does something of the run before lie where this one reads?", "ab"[run%2], changed, len(prints), at)})
+			r.Reasons = append(r.Reasons, Reason{Repeats, fmt.Sprintf("prompt %s, scored again after the other one, has other logits at %d of %d positions, "+
+				"the first is %d: does something of the run before lie where this one reads?", []string{"a", "b"}[run%2], changed, len(prints), at)})
 		}
 	}
 	same := 0

@@ -63,6 +63,8 @@ func positions(ctx context.Context, s Scorer, ids []int32) iter.Seq2[[]float32, 
 			switch {
 			case pos != next:
 				return fmt.Errorf("gate: Score gave position %d where %d was due", pos, next)
+			case pos >= len(ids):
+				return fmt.Errorf("gate: Score gave more than the %d positions of its ids", len(ids))
 			case len(logits) == 0:
 				return fmt.Errorf("gate: Score gave no logits for position %d", pos)
 			}
@@ -94,7 +96,7 @@ func lockstep(ctx context.Context, got, want Scorer, ids []int32, f func(pos int
 		}
 		w, err, ok := next()
 		switch {
-		case !ok: // it has given as many positions as ids, and so has the device
+		case !ok: // positions gives as many as there are ids, or an error
 			return fmt.Errorf("gate: reference: it ended at position %d", pos)
 		case err != nil:
 			return fmt.Errorf("gate: reference: %w", err)
