@@ -18,7 +18,15 @@
 // # Weights
 //
 // BF16, F16 and F32 weights are read where they lie in the checkpoint's mapping. Quantised blocks are expanded to BF16 once, when a Const
-// buffer is made. Everything accumulates in FP32.
+// buffer is made. Everything accumulates in FP32. The memory of a weight's source must outlive every Const buffer made of it, until the buffer
+// is closed: the buffer may be that memory, and equal weights are found by its address.
+//
+// # Indices
+//
+// The indices of Embed and Pick come from the host: Submit looks at them while it prepares the runs, before it executes the first, and refuses those
+// out of range. No op writes indices, so no program makes any; a buffer that is another program's output in the same Submit is judged by what it
+// held before. Should the memory have changed when a run comes to it, rows whose index is out of range are left as they were and nothing is read
+// out of bounds.
 //
 // # Kernels
 //

@@ -190,3 +190,31 @@ func TestSubmitRefusesWeightsOfAnotherType(t *testing.T) {
 		wantError(t, err, tc.want...)
 	}
 }
+
+// Indices are judged before the first run. What an earlier run of the same Submit makes of their memory may select nothing, but reads nothing outside.
+func TestIndicesOverwrittenByAnEarlierRunReadNothingOutside(t *testing.T) {
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		fill := npu.NewProgram("fill")
+		fill.Launch("fill", op.Cast{Rows: 1, Width: 4}, fill.In("x", f32, 4), fill.Out("y", f32, 4))
+		embed := npu.NewProgram("embed")
+		embed.Launch("embed", op.Embed{Rows: 4, Vocab: 2, Width: 4}, embed.In("ids", i32, 4), embed.In("table", f32, 2, 4), embed.Out("y", f32, 4, 4))
+		x, ids, table, y := alloc(t, d, 16), alloc(t, d, 16), alloc(t, d, 32), alloc(t, d, 64)
+		for i, v := range []float32{-1, 1e30, 0, 1} { // of these bits only those of 0 are in range
+			dtype.Float32s(x.Bytes())[i] = v
+		}
+		for i := range 8 {
+			dtype.Float32s(table.Bytes())[i] = 3
+		}
+		runs := []npu.Run{{Exec: loaded(t, d, fill), Args: []npu.Buffer{x, ids}}, {Exec: loaded(t, d, embed), Args: []npu.Buffer{ids, table, y}}}
+		if err := d.Submit(context.Background(), runs); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range dtype.Float32s(y.Bytes()) {
+			if want := map[bool]float32{true: 3}[i/4 == 2]; got != want {
+				t.Errorf("element %d is %g, want %g", i, got, want)
+			}
+		}
+		err := d.Submit(context.Background(), runs)
+		wantError(t, err, "id 0 is", "want 0 to 1")
+	})
+}
