@@ -110,25 +110,38 @@ func title(name string, ok bool) string {
 	return name + ": fail"
 }
 
-// logFloor stands for 0 on a logarithmic axis: below the rounding of float64, so that an exact result lies at the bottom.
-const logFloor = 1e-17
-
-// logLines draws values by index with a logarithmic y axis, and gives the range that they span. Values that are not finite are left out.
+// logLines draws values by index with a logarithmic y axis of whole decades, and gives its range. Values that are not finite are left out, and exact
+// zeros, which have no logarithm, lie at the bottom, below everything else.
 func logLines(p *plot.Plot, names []string, lines ...[]float64) (low, high float64, err error) {
-	low, high = math.Inf(1), math.Inf(-1)
+	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+	low, high = math.Inf(1), 0
+	for _, values := range lines {
+		for _, v := range values {
+			if finite(v) && v > 0 {
+				low, high = min(low, v), max(high, v)
+			}
+		}
+	}
+	if high == 0 { // nothing but zeros
+		low, high = 1e-16, 1e-15
+	}
+	decade := math.Floor(math.Log10(low)) - 1
+	low, high = math.Pow(10, decade), math.Pow(10, max(decade+1, math.Ceil(math.Log10(high))))
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(decades)
+	p.Legend.Top, p.Legend.XOffs = true, -vg.Centimeter
+	p.Add(plotter.NewGrid())
+	drawn := 0
 	for n, values := range lines {
 		var points plotter.XYs
 		for i, v := range values {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				continue
+			if finite(v) {
+				points = append(points, plotter.XY{X: float64(i), Y: max(v, low)})
 			}
-			v = max(v, logFloor)
-			points = append(points, plotter.XY{X: float64(i), Y: v})
-			low, high = min(low, v), max(high, v)
 		}
 		if len(points) == 0 {
 			continue
 		}
+		drawn++
 		line, dots, err := plotter.NewLinePoints(points)
 		if err != nil {
 			return low, high, err
@@ -140,17 +153,26 @@ func logLines(p *plot.Plot, names []string, lines ...[]float64) (low, high float
 			p.Legend.Add(names[n], line, dots)
 		}
 	}
-	if math.IsInf(low, 1) {
+	if drawn == 0 {
 		return low, high, fmt.Errorf("nothing is finite, so that there is nothing to draw")
 	}
-	if low == high {
-		low, high = low/10, high*10
-	}
 	p.Y.Min, p.Y.Max = low, high
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Legend.Top = true
-	p.Add(plotter.NewGrid())
 	return low, high, nil
+}
+
+// decades puts a tick at each power of ten, and a label at no more than about ten of them.
+func decades(low, high float64) []plot.Tick {
+	from, to := int(math.Round(math.Log10(low))), int(math.Round(math.Log10(high)))
+	every := (to-from)/10 + 1
+	var ticks []plot.Tick
+	for k := from; k <= to; k++ {
+		t := plot.Tick{Value: math.Pow(10, float64(k))}
+		if (to-k)%every == 0 {
+			t.Label = fmt.Sprintf("1e%d", k)
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
 }
 
 func encode(p *plot.Plot, w io.Writer) error {
