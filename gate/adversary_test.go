@@ -163,8 +163,8 @@ func TestAdversaries(t *testing.T) {
 	}
 }
 
-// What catches what: the Pearson correlation that each broken output has, and the metrics that fail under the tolerance of the CPU device for BF16 and
-// under the NPU's published one.
+// What catches what: the Pearson correlation that each broken output has, and the metrics that fail under the tolerance of the CPU device
+// for BF16 and under the NPU's published one.
 func Example_adversaries() {
 	want := rotated{seed: 1, pos: 100}.compute()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)

@@ -15,12 +15,12 @@ type cpuError struct {
 	l1BF16, rowBF16 float64 // the same, results stored as BF16
 }
 
-// cpuErrors by kind of op. The error before storing is FP32's whatever the type of the results, so that peak holds for BF16 too: beyond half a unit of
-// the last place, 2^-8, nothing more was measured there.
+// cpuErrors by kind of op. The error before storing is FP32's whatever the type of the results, so that peak holds for BF16 too: beyond
+// half a unit of the last place, 2^-8, nothing more was measured there.
 //
 // Measured by TestCPUKernelsAreWithinTheTable (its -v output is this table) on a Xeon with AVX-512: kernels go, generic, avx2, avx512 and
-// avx512bf16, the shapes listed there (K from 64 to 8192, up to 200 positions), seeded standard normal operands of the type of the results, float64
-// reference. Add is exact but for the one rounding; its peak is one more rounding, 2^-24, of a value of the reference's size.
+// avx512bf16, the shapes listed there (K from 64 to 8192, up to 200 positions), seeded standard normal operands of the type of the results,
+// float64 reference. Add is exact but for the one rounding; its peak is one more rounding, 2^-24, of a value of the reference's size.
 var cpuErrors = map[string]cpuError{
 	"MatMul":    {1.5e-6, 1.9e-6, 1.6e-5, 1.4e-3, 1.7e-3},
 	"RMSNorm":   {1.5e-7, 2.2e-7, 1.2e-6, 1.4e-3, 1.5e-3},
@@ -35,9 +35,9 @@ var cpuErrors = map[string]cpuError{
 // cpuMargin is between what was measured and what is allowed.
 const cpuMargin = 2
 
-// CPU is the tolerance of the software device for an op whose results are stored as out, against a reference in FP32 or float64 that got the same
-// operands, rounded to their types. It has no scale: data may be of any size, as long as it is spread like the standard normal values that it
-// was measured on (an output of very few elements can by chance be all cancellation).
+// CPU is the tolerance of the software device for an op whose results are stored as out, against a reference in FP32 or float64 that got
+// the same operands, rounded to their types. It has no scale: data may be of any size, as long as it is spread like the standard normal
+// values that it was measured on (an output of very few elements can by chance be all cancellation).
 //
 // Out is F32 or BF16, and F16 for ops that only move data or convert it, which must be exact. It reports false for everything else.
 func CPU(o op.Op, out dtype.Type) (Tolerance, bool) {

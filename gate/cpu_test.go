@@ -32,8 +32,9 @@ var measured = []op.Op{
 	op.Slice{Rows: 5, Width: 577, From: 3, N: 500}, op.Concat{Rows: 5, Widths: []int{64, 1, 9}},
 }
 
-// Every kernel variant of the CPU device is within the tolerances of the table, on the shapes that it was made with. With -v the test prints what it
-// measured, the largest of each kind and type over shapes and variants, in the form of the table: this is how its numbers are made.
+// Every kernel variant of the CPU device is within the tolerances of the table, on the shapes that it was made with. With -v the test
+// prints what it measured, the largest of each kind and type over shapes and variants, in the form of the table: this is how its numbers
+// are made.
 func TestCPUKernelsAreWithinTheTable(t *testing.T) {
 	type errors struct{ l1, row, peak float64 }
 	wants := map[string][]float64{} // references do not depend on the kernels

@@ -17,9 +17,10 @@ type DeterminismReport struct {
 	Positions int // compared, over all runs
 }
 
-// Determinism scores two prompts in turn, a, b, a, b, and wants each to have bitwise the same logits both times. A device that answers from data of
-// the run before, be it a buffer that was not synced or keys of the other prompt in the cache, answers differently the second time, because what lies there
-// is another prompt's. Take prompts of different lengths, the first longer: then the cache behind the second is not empty.
+// Determinism scores two prompts in turn, a, b, a, b, and wants each to have bitwise the same logits both times. A device that answers from
+// data of the run before, be it a buffer that was not synced or keys of the other prompt in the cache, answers differently the second time,
+// because what lies there is another prompt's. Take prompts of different lengths, the first longer: then the cache behind the second is not
+// empty.
 //
 // Prompts whose ids differ must also differ in logits, or the device does not look at its input.
 func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport, error) {

@@ -35,9 +35,10 @@ const defaultTopK = 5
 // token must be among the other's best k (5 when k is 0). Beyond it the two see different texts, and nothing more can be compared. Two sides
 // that are right differ only where the choice was nearly a tie; one that is wrong chooses what the other would never.
 //
-// Up to the divergence both generate the same, so that only one side has to generate: the other scores the result in one pass, teacher-forced, which
-// shows the same first divergence. The side that generates is the device when it is a [Stepper], which then is tested as it decodes; else the
-// reference when that is one; else the device, by scoring ever longer prefixes, whose cost grows with the square of n.
+// Up to the divergence both generate the same, so that only one side has to generate: the other scores the result in one pass,
+// teacher-forced, which shows the same first divergence. The side that generates is the device when it is a [Stepper], which then is tested
+// as it decodes; else the reference when that is one; else the device, by scoring ever longer prefixes, whose cost grows with the square of
+// n.
 func Greedy(ctx context.Context, device, reference Scorer, prompt []int32, n, k int) (GreedyReport, error) {
 	k, err := greedyArgs(prompt, n, k)
 	if err != nil {
@@ -64,9 +65,9 @@ func Greedy(ctx context.Context, device, reference Scorer, prompt []int32, n, k 
 	return r, nil
 }
 
-// GreedyTokens is [Greedy] against tokens that someone stored, such as a golden file's. At the divergence the stored token must be among the device's best
-// k; the other direction cannot be known. A device that is a [Stepper] is led along the stored tokens step by step, another one scores
-// them in one pass.
+// GreedyTokens is [Greedy] against tokens that someone stored, such as a golden file's. At the divergence the stored token must be among
+// the device's best k; the other direction cannot be known. A device that is a [Stepper] is led along the stored tokens step by step,
+// another one scores them in one pass.
 func GreedyTokens(ctx context.Context, device Scorer, prompt, want []int32, k int) (GreedyReport, error) {
 	k, err := greedyArgs(prompt, len(want), k)
 	if err != nil {

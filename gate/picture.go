@@ -58,8 +58,8 @@ func (r Report) WritePNG(w io.Writer) error {
 	return encode(p, w)
 }
 
-// WritePNG draws the error along the pass, tap by tap on a logarithmic scale, with a line where each layer begins: the mean relative L1 of each tap,
-// and of its worst position.
+// WritePNG draws the error along the pass, tap by tap on a logarithmic scale, with a line where each layer begins: the mean relative L1 of
+// each tap, and of its worst position.
 func (t Trace) WritePNG(w io.Writer) error {
 	if len(t.Taps) == 0 {
 		return fmt.Errorf("gate: %s: a trace without taps has no picture", t.Name)
@@ -89,7 +89,8 @@ func (t Trace) WritePNG(w io.Writer) error {
 	return encode(p, w)
 }
 
-// WritePNG draws the KL divergence by position on a logarithmic scale. One that grows with the position speaks of the KV cache, the mask or RoPE.
+// WritePNG draws the KL divergence by position on a logarithmic scale. One that grows with the position speaks of the KV cache, the mask or
+// RoPE.
 func (r LogitsReport) WritePNG(w io.Writer) error {
 	if len(r.KL) == 0 {
 		return fmt.Errorf("gate: %s: no positions to draw", r.Name)
@@ -110,8 +111,8 @@ func title(name string, ok bool) string {
 	return name + ": fail"
 }
 
-// logLines draws values by index with a logarithmic y axis of whole decades, and gives its range. Values that are not finite are left out, and exact
-// zeros, which have no logarithm, lie at the bottom, below everything else.
+// logLines draws values by index with a logarithmic y axis of whole decades, and gives its range. Values that are not finite are left out,
+// and exact zeros, which have no logarithm, lie at the bottom, below everything else.
 func logLines(p *plot.Plot, names []string, lines ...[]float64) (low, high float64, err error) {
 	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 	low, high = math.Inf(1), 0

@@ -106,9 +106,9 @@ func PublishedBlock(name string) (Tolerance, bool) {
 	return Tolerance{}, false
 }
 
-// Paper is the gate of the paper's phases: absolute error AND relative error AND Pearson correlation, against an FP32 reference. Abs bounds every
-// element's absolute error, rel the mean relative L1, pearson is a minimum. The paper gives no values (they are specific to a phase), so that
-// the caller says what they are and where they came from.
+// Paper is the gate of the paper's phases: absolute error AND relative error AND Pearson correlation, against an FP32 reference. Abs bounds
+// every element's absolute error, rel the mean relative L1, pearson is a minimum. The paper gives no values (they are specific to a phase),
+// so that the caller says what they are and where they came from.
 //
 // Source: Li, Wang, Bayliss and Zhang, From Human Guidance to Autonomy (arXiv 2606.07586), section on numerical gates.
 func Paper(abs, rel, pearson float64, note string) (Tolerance, error) {

@@ -155,8 +155,8 @@ func tidy(table string) string {
 // flush ends a table. Its writer is a strings.Builder, which never fails.
 func flush(w *tabwriter.Writer) { _ = w.Flush() }
 
-// MarshalJSON writes the report for programs: "ok", "reasons", "metrics", "tolerance", "worst", "worst_rows". Values that JSON does not have (NaN,
-// infinities) are null, or strings where it matters which they are.
+// MarshalJSON writes the report for programs: "ok", "reasons", "metrics", "tolerance", "worst", "worst_rows". Values that JSON does not
+// have (NaN, infinities) are null, or strings where it matters which they are.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type element struct {
 		Index  int      `json:"index"`

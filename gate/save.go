@@ -16,8 +16,8 @@ type Picture interface {
 }
 
 // Save writes a report into a folder, which it makes if need be: name.txt for people, name.json for programs, and name.png when the report is a
-// [Picture]. Each file appears complete or not at all: it is written beside its place and renamed. The files of an older report of that name are replaced.
-// A picture that cannot be drawn is an error, after the other two files are written.
+// [Picture]. Each file appears complete or not at all: it is written beside its place and renamed. The files of an older report of that
+// name are replaced. A picture that cannot be drawn is an error, after the other two files are written.
 func Save(dir, name string, report fmt.Stringer) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, `/\:`) {
 		return fmt.Errorf("gate: %q is no name for a report: want one without slashes, colons and a leading dot", name)

@@ -15,8 +15,8 @@ type Scorer interface {
 	Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error
 }
 
-// Stepper is a Scorer that can go on from where it is, one id at a time, as generation does. With it [Greedy] tests the path that decoding takes,
-// KV cache included; without it everything goes through Score.
+// Stepper is a Scorer that can go on from where it is, one id at a time, as generation does. With it [Greedy] tests the path that decoding
+// takes, KV cache included; without it everything goes through Score.
 type Stepper interface {
 	Scorer
 	// Step appends one id to what the last Score or Step left behind and returns the logits after it. They are valid until the next call.

@@ -34,8 +34,8 @@ func format(t testing.TB, name string) gate.Thresholds {
 	return tol
 }
 
-// modelAdversaries are models broken as real ones break, with the gates that must see it. The gates are run one after another on the same device,
-// as a user would.
+// modelAdversaries are models broken as real ones break, with the gates that must see it. The gates are run one after another on the same
+// device, as a user would.
 var modelAdversaries = []struct {
 	defect                       string
 	teacher, greedy, determinism string // the metric that must catch it, or nothing
@@ -56,7 +56,7 @@ var modelAdversaries = []struct {
 }
 
 func TestModelAdversaries(t *testing.T) {
-	ids, other := toyIDs(1, 200), toyIDs(2, 120)
+	ids, other := toyIDs(1, 100), toyIDs(2, 60)
 	right := stepper{newToy("")}
 	r, err1 := gate.Teacher(ctx, right, newToy(""), ids, format(t, "cpu-f32"))
 	g, err2 := gate.Greedy(ctx, right, newToy(""), ids[:10], 32, 0)

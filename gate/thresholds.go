@@ -19,12 +19,12 @@ type Thresholds struct {
 	Note   string  `json:"note"`    // where the numbers came from; must not be empty
 }
 
-// uselessKL is a divergence that no useful device has. A model that answers uniformly from 512 tokens where the reference is sure has 6 nats; one
-// that is right but for rounding has hundredths.
+// uselessKL is a divergence that no useful device has. A model that answers uniformly from 512 tokens where the reference is sure has 6
+// nats; one that is right but for rounding has hundredths.
 const uselessKL = 1
 
-// Validate refuses thresholds with which a gate would prove nothing. Of the bounds on size, KLMean, KLP90 and NLL, none can be left out: agreement of first choices
-// alone does not see a device whose logits are scaled.
+// Validate refuses thresholds with which a gate would prove nothing. Of the bounds on size, KLMean, KLP90 and NLL, none can be left out:
+// agreement of first choices alone does not see a device whose logits are scaled.
 func (t Thresholds) Validate() error {
 	for _, b := range []struct {
 		name  string
@@ -69,7 +69,8 @@ func (t Thresholds) judge(r LogitsReport) []Reason {
 		fail(MaxKL, "max KL is %.4g nats at position %d, want at most %.4g", r.KLMax, r.KLMaxAt, t.KLMax)
 	}
 	if r.Top1() < t.Top1 {
-		fail(Top1, "first choices agree at %d of %d positions that are no ties (%.2f %%), want at least %.4g %%", r.Agreed, r.Decided, 100*r.Top1(), 100*t.Top1)
+		fail(Top1, "first choices agree at %d of %d positions that are no ties (%.2f %%), want at least %.4g %%",
+			r.Agreed, r.Decided, 100*r.Top1(), 100*t.Top1)
 	}
 	if float64(r.Decided) < leastDecided*float64(r.Positions) && r.NonFinite == 0 {
 		fail(Top1, "only %d of %d positions are no ties: first choices say nothing here; use another text or a smaller Tie", r.Decided, r.Positions)
@@ -85,25 +86,28 @@ func (t Thresholds) judge(r LogitsReport) []Reason {
 var formats = map[string]Thresholds{
 	"cpu-bf16": {
 		KLMean: 1.7e-3, KLP90: 3.6e-3, KLMax: 1.1e-2, Top1: 0.99, Tie: 0.05, NLL: 5e-4,
-		Note: "npu/cpu with BF16 activations and cache. Largest of five tiny models against Hugging Face in float64: KL mean 8.8e-4, p90 1.84e-3, max 5.8e-3, NLL +0.10 % " +
+		Note: "npu/cpu with BF16 activations and cache. Largest of five tiny models against Hugging Face in float64: " +
+			"KL mean 8.8e-4, p90 1.84e-3, max 5.8e-3, NLL +0.10 % " +
 			"(standard error 0.04 %); SmolLM2-135M against FP32 over 1024 tokens: KL mean 1.4e-4, NLL -0.009 %; no first choice differed outside ties. " +
 			"KL is twice the largest, NLL half of it, which the two standard errors cover",
 	},
 	"cpu-f32": {
 		KLMean: 2.5e-11, KLP90: 6e-11, KLMax: 2e-10, Top1: 0.99, Tie: 0.01, NLL: 1e-6,
-		Note: "npu/cpu with FP32 activations and cache. Largest of five tiny models (2 to 4 layers) against Hugging Face in float64: KL mean 1.3e-11, p90 3.1e-11, max 1.03e-10, " +
+		Note: "npu/cpu with FP32 activations and cache. Largest of five tiny models (2 to 4 layers) against " +
+			"Hugging Face in float64: KL mean 1.3e-11, p90 3.1e-11, max 1.03e-10, " +
 			"NLL within 5e-7; twice that. Deeper models are not measured",
 	},
 	"npu": {
 		KLMean: 0.06, KLP90: 0.12, Top1: 0.78, Tie: 0.05, NLL: 0.02,
-		Note: "BFP16 operands and round-down stores, as measured on SmolLM2-135M over 1024 tokens: KL mean 0.03, p90 0.06, first choices differ at 11 % of all positions, NLL " +
+		Note: "BFP16 operands and round-down stores, as measured on SmolLM2-135M over 1024 tokens: KL mean 0.03, p90 0.06, " +
+			"first choices differ at 11 % of all positions, NLL " +
 			"+0.5 % (standard error 0.24 %); KL and differences are twice that, NLL 2 % because it carries the error of the text's choice too",
 	},
 }
 
-// FormatThresholds are the thresholds for a number format: "cpu-bf16" and "cpu-f32" for npu/cpu with activations and cache of that type, "npu" for what XDNA 2
-// computes with. It reports false for others. The positions of a tie are narrower for finer formats: a gap that the format's own noise can turn decides
-// nothing.
+// FormatThresholds are the thresholds for a number format: "cpu-bf16" and "cpu-f32" for npu/cpu with activations and cache of that type,
+// "npu" for what XDNA 2 computes with. It reports false for others. The positions of a tie are narrower for finer formats: a gap that the
+// format's own noise can turn decides nothing.
 func FormatThresholds(format string) (Thresholds, bool) {
 	t, ok := formats[format]
 	t.Format = format
