@@ -74,7 +74,8 @@ func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport
 		}
 	}
 	if same > 0 {
-		r.Reasons = append(r.Reasons, Reason{Distinct, fmt.Sprintf("the two prompts have bitwise equal logits at %d positions although their ids differ from %d on: "+
+		r.Reasons = append(r.Reasons, Reason{Distinct, fmt.Sprintf("the two prompts have bitwise equal logits at %d positions "+
+			"although their ids differ from %d on: "+
 			"the device does not look at its input there", same, differ)})
 	}
 	return r, nil

@@ -68,8 +68,8 @@ func (t Tolerance) Validate() error {
 		}
 	}
 	if t.Mismatches == 1 && !t.scaleFree() {
-		return refuse("without the element-wise bound one of MeanRelL1, RelL2 and Peak must be set, below 1 (Peak below 1 - Rtol); correlation and cosine cannot " +
-			"tell an output from its double")
+		return refuse("without the element-wise bound one of MeanRelL1, RelL2 and Peak must be set, below 1 (Peak below 1 - Rtol); " +
+			"correlation and cosine cannot tell an output from its double")
 	}
 	return nil
 }
