@@ -15,7 +15,6 @@ type Thresholds struct {
 	Top1   float64 `json:"top1"`    // share of decided positions that agree, at least; must be set
 	Tie    float64 `json:"tie"`     // a gap of the reference's best two below this many standard deviations of its logits is a tie
 	NLL    float64 `json:"nll"`     // relative change of the mean NLL, either way, at most, beyond two standard errors; must be set
-	TopK   int     `json:"top_k"`   // for [Greedy]: each side's token is among the other's best so many; 0 means 5
 	Note   string  `json:"note"`    // where the numbers came from; must not be empty
 }
 
@@ -40,8 +39,6 @@ func (t Thresholds) Validate() error {
 		return fmt.Errorf("%w: KLMax is %v, want a number from 0 on", ErrTolerance, t.KLMax)
 	case !(t.Tie >= 0 && t.Tie <= 1):
 		return fmt.Errorf("%w: Tie is %v, want 0 to 1: beyond a standard deviation nearly everything is a tie", ErrTolerance, t.Tie)
-	case t.TopK < 0 || t.TopK > 20:
-		return fmt.Errorf("%w: TopK is %d, want 1 to 20, or 0 for 5", ErrTolerance, t.TopK)
 	case strings.TrimSpace(t.Note) == "":
 		return fmt.Errorf("%w: Note is empty: say where the thresholds came from", ErrTolerance)
 	}
