@@ -80,6 +80,9 @@ type Segment struct {
 	State []Buffer // one for each State argument of the program, in order
 }
 
+// maxPosition bounds rows and positions of a segment, so that their sums cannot overflow: no context is near it.
+const maxPosition = 1 << 30
+
 // Rows is the number of rows of the run.
 func (r *Run) Rows() int {
 	n := 0
@@ -106,7 +109,7 @@ func (r *Run) Check() error {
 		return fmt.Errorf("npu: run %q: program %s has %d arguments, got %d buffers", r.Name, p.Name, len(p.Args), len(r.Args))
 	}
 	for i, s := range r.Segments {
-		if s.Rows <= 0 || s.Pos < 0 {
+		if s.Rows <= 0 || s.Pos < 0 || s.Rows > maxPosition || s.Pos > maxPosition || i > maxPosition {
 			return fmt.Errorf("npu: run %q: segment %d has %d rows at position %d", r.Name, i, s.Rows, s.Pos)
 		}
 	}

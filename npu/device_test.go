@@ -58,6 +58,7 @@ func TestRunCheck(t *testing.T) {
 		"segment 1 has 0 rows":                                            func(r *Run) { r.Segments[1].Rows = 0 },
 		"segment 0 has 2 rows at position -1":                             func(r *Run) { r.Segments[0].Pos = -1 },
 		"segment 0 needs 6 positions, its buffer has room for 5":          func(r *Run) { r.Segments[0].Pos = 4 },
+		"at position 9223372036854775807":                                 func(r *Run) { r.Segments[0].Pos = 1<<63 - 1 },
 		"segment 1 brings no buffer":                                      func(r *Run) { r.Segments[1].State = nil },
 		"segment 0 brings 2":                                              func(r *Run) { r.Segments[0].State = append(r.Segments[0].State, plain(8)) },
 		"the run has 0 rows":                                              func(r *Run) { r.Segments = nil },

@@ -117,6 +117,12 @@ func TestProgramMistakes(t *testing.T) {
 		{"overflow", "out of range", func(p *Program) { p.In("x", dtype.F32, 1<<31, 1<<31) }},
 		{"cut block", "whole blocks of 32", func(p *Program) { p.Const("w", dtype.Q4_0, 4, 33) }},
 		{"rows outside", "rows 1 to 3 are outside", func(p *Program) { p.In("x", dtype.F32, 2, 8).Rows(1, 2) }},
+		{"scratch rows and weights at once", "scratch rows and weights at once", func(p *Program) {
+			w := p.Const("w", dtype.F32, 2, 8).WithScratchRows(1)
+			x := p.In("x", dtype.F32, 1, 8)
+			p.Launch("s", op.Cast{Rows: 1, Width: 8}, x, w.Rows(0, 1))
+			p.Launch("n", op.MatMul{M: 1, K: 8, N: 2, TransB: true}, x, w, p.Out("y", dtype.F32, 1, 2))
+		}},
 		{"columns outside", "columns 4 to 12 are outside", func(p *Program) { p.In("x", dtype.F32, 2, 8).Cols(4, 8) }},
 		{"wrong reshape", "cannot be seen as [3 5]", func(p *Program) { p.In("x", dtype.F32, 2, 8).As(3, 5) }},
 		{"bad op", "Heads is 3, want a multiple of KVHeads (2)", func(p *Program) {

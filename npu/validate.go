@@ -102,8 +102,8 @@ func (p *Program) checkArg(i int) error {
 	if block, _ := a.Type.Block(); a.Shape[len(a.Shape)-1]%block != 0 {
 		return bad("shape %s: rows of %s are whole blocks of %d elements", op.ShapeString(a.Shape), a.Type, block)
 	}
-	if a.ScratchRows != 0 && (a.Kind != Const || a.ScratchRows < 0 || a.ScratchRows >= a.Shape[0]) {
-		return bad("it has %d scratch rows: only a const argument can, and fewer than its rows", a.ScratchRows)
+	if a.ScratchRows != 0 && (a.Kind != Const || symbols(a.Shape) != [3]int{} || a.ScratchRows < 0 || a.ScratchRows >= a.Shape[0]) {
+		return bad("it has %d scratch rows: only a const argument of fixed shape can, and fewer than its rows", a.ScratchRows)
 	}
 	return nil
 }
@@ -155,6 +155,9 @@ func (p *Program) checkOperand(i int, operand op.Operand, v View) error {
 	}
 	if !slices.Contains(operand.Types, a.Type) {
 		return bad("it is %s, %s takes %v as %s", a.Type, p.Launches[i].Op.Kind(), operand.Types, operand.Name)
+	}
+	if row, _ := elements(a.Shape[1:]); v.Offset < a.ScratchRows*row && !p.inScratchRows(v) {
+		return bad("the launch sees scratch rows and weights at once: take a view of one of them")
 	}
 	if operand.Write {
 		switch {
