@@ -3,7 +3,6 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -77,10 +76,6 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 			n++
 		}
 		if a.ScratchRows > 0 {
-			if slices.ContainsFunc(a.Shape, func(dim int) bool { return dim < 1 }) {
-				return nil, &npu.ArgError{Program: p.Name, Arg: a.Name, Reason: fmt.Sprintf("it has scratch rows and is %s: npu/cpu needs their size "+
-					"before a run", op.ShapeString(a.Shape))}
-			}
 			extra[i] = len(p.Args) + len(e.extra)
 			e.extra = append(e.extra, extraArg{i, a.ScratchRows * (op.Size{}).Elements(a.Shape[1:])})
 		}
@@ -102,11 +97,8 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 				return nil, bad(i, fmt.Sprintf("npu/cpu takes state arguments as the caches of KVWrite and Attention, and nothing else there; it is %v", a.Kind))
 			}
 			if x := extra[v.Arg]; x != 0 {
-				inside, err := inScratchRows(v, a, e.extra[x-len(p.Args)].elements)
-				if err != nil {
-					return nil, bad(i, err.Error())
-				}
-				if inside {
+				// The scratch rows are memory of their own; validation refuses views of both them and the weight.
+				if v.Offset < e.extra[x-len(p.Args)].elements {
 					o.arg = x
 				}
 			}
@@ -118,32 +110,6 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		e.launches = append(e.launches, out)
 	}
 	return e, nil
-}
-
-// inScratchRows reports whether a view of a Const lies in the scratch rows that a program writes, which are so many elements. They are memory of
-// their own, so a view of both them and the weight behind them cannot be had.
-func inScratchRows(v npu.View, a npu.Arg, elements int) (bool, error) {
-	if v.Offset >= elements {
-		return false, nil
-	}
-	shape := v.Shape
-	if shape == nil {
-		shape = a.Shape
-	}
-	end, row := v.Offset, (op.Size{}).Elements(shape[1:])
-	switch stride := v.Stride; {
-	case len(shape) == 1:
-		end += shape[0]
-	case stride == 0:
-		end += shape[0] * row
-	default:
-		end += (shape[0]-1)*stride + row
-	}
-	if end > elements {
-		return false, fmt.Errorf("the view of elements %d to %d reaches from its %d scratch rows (%d elements) into the weight behind them: "+
-			"take each with a view of its own", v.Offset, end-1, a.ScratchRows, elements)
-	}
-	return true, nil
 }
 
 // isCache reports whether the i-th operand of o is a KV cache.

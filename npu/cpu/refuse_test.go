@@ -108,7 +108,7 @@ func TestLoadRefusesViewsAcrossScratchRows(t *testing.T) {
 	p := npu.NewProgram("open")
 	p.Const("c", f32, 8, op.Rows).WithScratchRows(2)
 	_, err := d.Load(context.Background(), p)
-	wantError(t, err, `"c"`, "before a run")
+	wantError(t, err, `"c"`, "of fixed shape")
 }
 
 // A capacity is known of caches alone: as a number of rows it would be none.
