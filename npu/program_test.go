@@ -54,6 +54,7 @@ func biasProgram() *Program {
 	b := p.Const("bq", dtype.BF16, 896)
 	y := p.Out("y", dtype.BF16, 2048*896) // flat, as the artefact has it
 	p.Launch("attn.q", op.MatMul{M: 2048, K: 896, N: 1024}, x, w, q)
+	p.Map(Mapping{Variant: "drain", Tile: []int{64, 64, 64}, Herd: []int{8, 4}})
 	p.Launch("attn.q_bias", op.Add{Rows: 2048, Width: 896, Broadcast: true}, q.Cols(0, 896), b, y.As(2048, 896))
 	return p
 }

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// mergeTable finds the merge of two ids. It is a hash table with open addressing, 16 bytes a slot, several times as fast as a Go map
-// and half as large: nearly all time of an encoding is spent in find.
+// mergeTable finds the merge of two ids. It is a hash table with open addressing, 16 bytes a slot, made
+// for one thing: nearly all time of an encoding is spent in find.
 type mergeTable struct {
 	slots []mergeSlot
 	shift int

@@ -14,8 +14,8 @@ import (
 // pattern that takes too long gives an error.
 type splitter func(text string, emit func(word string)) error
 
-// Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own, some twenty times as fast as a general
-// engine with lookahead; tests hold these to the engine.
+// Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own, which spares the general
+// engine with its lookahead; tests hold these to the engine.
 const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
