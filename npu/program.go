@@ -72,11 +72,15 @@ type Launch struct {
 }
 
 // Mapping is how a launch lies on a spatial array. The virtual device checks it, the real one finds artefacts by it.
+//
+// A kernel on the array may compute several ops at once: neighbouring launches with the same Fused are one kernel there, which pays for one start
+// and keeps the values between its ops in the cores.
 type Mapping struct {
-	Variant string `json:"variant,omitempty"` // kernel variant
+	Variant string `json:"variant,omitempty"` // kernel variant: "fused-cast", "drain", "gemv"
 	Tile    []int  `json:"tile,omitempty"`    // tile sizes, in the kernel's own order
 	Herd    []int  `json:"herd,omitempty"`    // columns and rows of cores
-	Layout  string `json:"layout,omitempty"`
+	Layout  string `json:"layout,omitempty"`  // "seq-first" or "head-first", where a kernel knows both
+	Fused   string `json:"fused,omitempty"`   // name of the kernel that computes this launch together with its neighbours
 }
 
 // Program is a list of launches merged into one dispatch. Make it with [NewProgram] and its methods, which check as they go; the first mistake
