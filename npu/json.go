@@ -32,7 +32,7 @@ func (p *Program) MarshalJSON() ([]byte, error) {
 			return nil, err
 		}
 		entry := launchJSON{Name: l.Name, Op: body, Args: l.Args}
-		if m := l.Mapping; m.Variant != "" || m.Tile != nil || m.Herd != nil || m.Layout != "" {
+		if m := l.Mapping; m.Variant != "" || m.Tile != nil || m.Herd != nil || m.Layout != "" || m.Fused != "" {
 			entry.Mapping = &m
 		}
 		out.Launches = append(out.Launches, entry)
