@@ -14,12 +14,13 @@ import (
 //
 //	k.N, v.N [kvHeads, capacity, headDim]
 type cache struct {
-	dev      npu.Device
+	side     map[string]npu.Device // of each buffer: the device, or its host
 	typ      dtype.Type
 	heads    int
 	headDim  int
-	limit    int // positions at most
-	capacity int // positions that the buffers hold
+	limit    int  // positions at most
+	padded   bool // programs on the device write the padding of a pass too
+	capacity int  // positions that the buffers hold
 	names    []string
 	buffers  map[string]npu.Buffer
 }
@@ -28,14 +29,18 @@ type cache struct {
 const firstCapacity = 256
 
 func newCache(dev npu.Device, p *Plan) *cache {
-	c := &cache{dev: dev, typ: p.Cache, heads: p.Model.KVHeads, headDim: p.Model.HeadDim, limit: p.SeqLen, buffers: map[string]npu.Buffer{}}
-	seen := map[string]bool{}
-	for _, phase := range [][]Step{p.Prefill, p.Decode} {
-		for _, s := range phase {
+	c := &cache{side: map[string]npu.Device{}, typ: p.Cache, heads: p.Model.KVHeads, headDim: p.Model.HeadDim, limit: p.SeqLen, buffers: map[string]npu.Buffer{}}
+	for _, pass := range p.passes() {
+		for _, s := range pass.Steps {
 			for _, b := range s.Args {
-				if b.State != "" && !seen[b.State] {
-					seen[b.State] = true
+				if b.State != "" && c.side[b.State] == nil {
 					c.names = append(c.names, b.State)
+					c.side[b.State] = dev
+					if s.On == OnHost {
+						c.side[b.State] = npu.HostOf(dev)
+					} else {
+						c.padded = true
+					}
 				}
 			}
 		}
@@ -61,7 +66,7 @@ func (c *cache) reserve(ctx context.Context, positions, used int) error {
 		return fmt.Errorf("model: KV cache of %d positions: %w", capacity, err)
 	}
 	for _, name := range c.names {
-		buf, err := c.dev.Alloc(ctx, c.heads*capacity*row)
+		buf, err := c.side[name].Alloc(ctx, c.heads*capacity*row)
 		if err != nil {
 			return fail(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
@@ -14,32 +13,41 @@ import (
 )
 
 // executor runs a plan on a device: it owns the loaded programs, the weights and the buffers between programs, which all sessions of a model share. One pass
-// runs at a time; others wait their turn.
+// runs at a time; others wait their turn. This file loads a plan; pass.go runs it.
 type executor struct {
-	dev  npu.Device
-	plan *Plan
-	freq []float32 // RoPE, radians per position
+	dev, host npu.Device // host executes the steps that run there; it is dev itself where the device has none
+	plan      *Plan
+	freq      []float32 // RoPE, radians per position
 
-	phases map[phase][]boundStep
-	values map[string]*value
-	frees  []func() error // of programs and weights
+	tap        Tap // nil, or what sees every launch's output
+	tapBuffers map[tapKey]npu.Buffer
+
+	prefill []boundPass
+	decode  boundPass
+	values  map[string]*value
+	frees   []func() error // of programs and weights
 
 	turn   chan struct{} // holds a token while no pass runs
 	closed chan struct{} // closed when the executor is
+	done   *input        // whose rows the values hold, up to the head; nil after a pass of many inputs or a failed one
 }
-
-// phase is one of a plan's two lists of steps.
-type phase int
-
-const (
-	prefill phase = iota
-	decode
-)
 
 // value is a buffer of the plan that grows to the largest run seen.
 type value struct {
 	Value
+	on  npu.Device // the device, where one of its steps uses the value, else the host
 	buf npu.Buffer
+
+	// Which side wrote it last, and how far the other side has it. The zero values are those of a buffer that nobody has written.
+	hostWrote   int // bytes from the start on that the host has written and the device has not got
+	deviceWrote bool
+	hostHas     int // bytes from the start on of what the device wrote that the host has got
+}
+
+// boundPass is a pass whose steps are resolved.
+type boundPass struct {
+	Pass
+	steps, head []boundStep
 }
 
 // boundStep is a step whose executable and constants are resolved.
@@ -48,23 +56,34 @@ type boundStep struct {
 	exec   npu.Executable
 	consts []npu.Buffer // one for each argument, nil where the argument is not const
 	states []string     // caches of the session, in the order of the program's State arguments
+	taps   []tapped     // of a debug load
 }
 
-// weights looks up a checkpoint's tensors for a device.
-type weights struct{ ck *checkpoint.Checkpoint }
+// weights looks up a checkpoint's tensors for a device, and the tables that are computed beside them.
+type weights struct {
+	ck    *checkpoint.Checkpoint
+	table npu.Tensor // TensorRoPE
+}
 
 func (w weights) Tensor(name string) (npu.Tensor, error) {
+	if name == TensorRoPE {
+		return w.table, nil
+	}
 	t, err := w.ck.Tensor(name)
 	return npu.Tensor{Type: t.Type, Shape: t.Shape, Data: t.Data}, err
 }
 
 // newExecutor loads the plan's programs and weights on the device.
-func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, plan *Plan) (_ *executor, err error) {
+func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, plan *Plan, tap Tap) (_ *executor, err error) {
 	e := &executor{
 		dev:    dev,
+		host:   npu.HostOf(dev),
 		plan:   plan,
-		phases: map[phase][]boundStep{},
+		tap:    tap,
 		values: map[string]*value{},
+
+		tapBuffers: map[tapKey]npu.Buffer{},
+
 		turn:   make(chan struct{}, 1),
 		closed: make(chan struct{}),
 	}
@@ -78,69 +97,169 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 		e.freq = append(e.freq, float32(f))
 	}
 	for _, v := range plan.Values {
-		e.values[v.Name] = &value{Value: v}
+		e.values[v.Name] = &value{Value: v, on: e.host}
 	}
-	loaded := map[string]npu.Executable{}
-	for _, p := range plan.Programs {
-		x, err := dev.Load(ctx, p)
+	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{}, consts: map[loadKey]npu.Buffer{}}
+	defer l.close()
+	for _, p := range plan.Prefill {
+		b, err := l.pass(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		e.frees = append(e.frees, x.Close)
-		loaded[p.Name] = x
+		e.prefill = append(e.prefill, b)
 	}
-	consts := map[string]npu.Buffer{}
-	for ph, steps := range map[phase][]Step{prefill: plan.Prefill, decode: plan.Decode} {
-		for _, s := range steps {
-			if s.On != "npu" {
-				return nil, fmt.Errorf("model: step %s runs on the %s, which device %s has no use for", s.Name, s.On, dev.Info().Kind)
+	e.decode, err = l.pass(ctx, plan.Decode)
+	return e, err
+}
+
+// loader resolves steps: every program is loaded once on each side that uses it, every weight brought there once.
+type loader struct {
+	e        *executor
+	from     weights
+	table    npu.Buffer // memory of from.table
+	programs map[loadKey]npu.Executable
+	consts   map[loadKey]npu.Buffer
+}
+
+type loadKey struct {
+	on   string // OnDevice or OnHost
+	what string // name of a program, or a layout
+}
+
+// close frees what is only needed while loading: no constant aliases the table.
+func (l *loader) close() {
+	if l.table != nil {
+		// Memory of the host that nothing uses any more: there is nothing to be said about a failure.
+		_ = l.table.Close()
+	}
+}
+
+func (l *loader) pass(ctx context.Context, p Pass) (b boundPass, err error) {
+	b.Pass = p
+	if b.steps, err = l.steps(ctx, p.Steps); err == nil {
+		b.head, err = l.steps(ctx, p.Head)
+	}
+	return b, err
+}
+
+func (l *loader) steps(ctx context.Context, steps []Step) ([]boundStep, error) {
+	var list []boundStep
+	for _, s := range steps {
+		b, err := l.step(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("model: step %s: %w", s.Name, err)
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+func (l *loader) step(ctx context.Context, s Step) (b boundStep, err error) {
+	dev := l.e.dev
+	if s.On == OnHost {
+		dev = l.e.host
+	}
+	b = boundStep{Step: s, consts: make([]npu.Buffer, len(s.Args))}
+	key := loadKey{s.On, s.Program}
+	if b.exec = l.programs[key]; b.exec == nil {
+		p := l.e.plan.Program(s.Program)
+		if l.e.tap != nil {
+			p = p.Debug()
+		}
+		if b.exec, err = dev.Load(ctx, p); err != nil {
+			return b, err
+		}
+		l.programs[key] = b.exec
+		l.e.frees = append(l.e.frees, b.exec.Close)
+	}
+	if l.e.tap != nil {
+		b.taps = tapsOf(b.exec.Program())
+	}
+	for i, bind := range s.Args {
+		switch {
+		case bind.State != "":
+			b.states = append(b.states, bind.State)
+		case bind.Value != "" && s.On == OnDevice:
+			l.e.values[bind.Value].on = dev
+		case bind.Const != nil:
+			if b.consts[i], err = l.constant(ctx, dev, s.On, *bind.Const, b.exec.Program().Args[i]); err != nil {
+				return b, err
 			}
-			b := boundStep{Step: s, exec: loaded[s.Program], consts: make([]npu.Buffer, len(s.Args))}
-			for i, bind := range s.Args {
-				if bind.State != "" {
-					b.states = append(b.states, bind.State)
-				}
-				if bind.Const == nil {
-					continue
-				}
-				if err := checkConst(ck, *bind.Const, b.exec.Program().Args[i]); err != nil {
-					return nil, fmt.Errorf("model: step %s: %w", s.Name, err)
-				}
-				key := bind.Const.String()
-				if consts[key] == nil {
-					if consts[key], err = e.constant(ctx, ck, *bind.Const); err != nil {
-						return nil, fmt.Errorf("model: step %s: %w", s.Name, err)
-					}
-				}
-				b.consts[i] = consts[key]
-			}
-			e.phases[ph] = append(e.phases[ph], b)
 		}
 	}
-	return e, nil
+	return b, nil
 }
 
-// checkConst holds the weight that a layout describes to the argument that it is bound to.
-func checkConst(ck *checkpoint.Checkpoint, l npu.Layout, a npu.Arg) error {
-	t, shape, err := npu.Source{Layout: l, From: weights{ck}}.Stat()
-	if err != nil {
-		return err
-	}
-	if t != a.Type || !slices.Equal(shape, a.Shape) {
-		return fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v", a.Name, a.Type, a.Shape, l, t, shape)
-	}
-	return nil
-}
-
-func (e *executor) constant(ctx context.Context, ck *checkpoint.Checkpoint, l npu.Layout) (npu.Buffer, error) {
+// constant brings a weight to a device, after holding it to the argument that it is bound to.
+func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout npu.Layout, a npu.Arg) (npu.Buffer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	buf, err := e.dev.Const(ctx, npu.Source{Layout: l, From: weights{ck}})
-	if err == nil {
-		e.frees = append(e.frees, buf.Close)
+	if mentions(layout, TensorRoPE) {
+		if err := l.ropeTable(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return buf, err
+	src := npu.Source{Layout: layout, From: l.from}
+	t, shape, err := src.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if t != a.Type || !sameWeight(shape, a.Shape) {
+		return nil, fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v", a.Name, a.Type, a.Shape, layout, t, shape)
+	}
+	key := loadKey{on, layout.String()}
+	if b := l.consts[key]; b != nil {
+		return b, nil
+	}
+	b, err := dev.Const(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	l.consts[key] = b
+	l.e.frees = append(l.e.frees, b.Close)
+	return b, nil
+}
+
+// sameWeight reports whether a weight of one shape is what an argument of another asks for. An argument may be flat: artefacts have their tables so.
+func sameWeight(shape, arg []int) bool {
+	one := op.Size{}
+	if len(arg) == 1 {
+		return one.Elements(shape) == arg[0]
+	}
+	for len(shape) > 1 && shape[0] == 1 {
+		shape = shape[1:]
+	}
+	for len(arg) > 1 && arg[0] == 1 {
+		arg = arg[1:]
+	}
+	return slices.Equal(shape, arg)
+}
+
+// mentions reports whether a layout is made of a tensor.
+func mentions(l npu.Layout, tensor string) bool {
+	name, ok := l.Identity()
+	return ok && name == tensor || slices.ContainsFunc(l.Args, func(a npu.Layout) bool { return mentions(a, tensor) })
+}
+
+// ropeTable makes the table that TensorRoPE names, once.
+func (l *loader) ropeTable(ctx context.Context) error {
+	if l.table != nil {
+		return nil
+	}
+	width := 2 * len(l.e.freq)
+	buf, err := l.e.host.Alloc(ctx, l.e.plan.SeqLen*dtype.BF16.Bytes(width))
+	if err != nil {
+		return fmt.Errorf("RoPE table of %d positions: %w", l.e.plan.SeqLen, err)
+	}
+	l.table = buf
+	dst, row := dtype.BFloat16s(buf.Bytes()), make([]float32, width)
+	for pos := range l.e.plan.SeqLen {
+		ropeRow(row, l.e.freq, pos)
+		dtype.F32ToBF16(dst[pos*width:][:width], row)
+	}
+	l.from.table = npu.Tensor{Type: dtype.BF16, Shape: []int{l.e.plan.SeqLen, width}, Data: buf.Bytes()}
+	return nil
 }
 
 // Close frees programs, weights and buffers, in the opposite order of their making, after a running pass has ended. It is called once.
@@ -148,6 +267,9 @@ func (e *executor) Close() error {
 	close(e.closed)
 	<-e.turn // never put back: no pass starts again
 	var errs []error
+	for _, b := range e.tapBuffers {
+		errs = append(errs, b.Close())
+	}
 	for _, v := range e.values {
 		if v.buf != nil {
 			errs = append(errs, v.buf.Close())
@@ -177,146 +299,3 @@ func (e *executor) lock(ctx context.Context) error {
 }
 
 func (e *executor) unlock() { e.turn <- struct{}{} }
-
-// input is one session's part of a pass.
-type input struct {
-	ids   []int32
-	pos   int // position of the first id
-	cache *cache
-	picks []int // rows of ids whose logits are wanted
-
-	logits []float32 // [picks, vocab], where to put them
-}
-
-// pass runs one phase over the inputs and copies the logits of all picked rows out, so that others may pass while they are looked at.
-func (e *executor) pass(ctx context.Context, ph phase, inputs []input) error {
-	if err := e.lock(ctx); err != nil {
-		return err
-	}
-	defer e.unlock()
-
-	rows, picks := 0, 0
-	for _, in := range inputs {
-		rows += len(in.ids)
-		picks += len(in.picks)
-	}
-	started := time.Now()
-	size := op.Size{Rows: rows, Picks: picks}
-	if err := e.grow(ctx, size); err != nil {
-		return err
-	}
-	if err := e.fill(inputs); err != nil {
-		return err
-	}
-	runs := e.runs(ph, inputs, picks)
-	host(ctx, "prepare", started)
-	if err := e.dev.Submit(ctx, runs); err != nil {
-		return err
-	}
-	return e.logits(inputs)
-}
-
-// runs makes the list of dispatches. Steps that only serve the logits are left out when no row is picked.
-func (e *executor) runs(ph phase, inputs []input, picks int) []npu.Run {
-	steps := e.phases[ph]
-	runs := make([]npu.Run, 0, len(steps))
-	for i := range steps {
-		s := &steps[i]
-		if picks == 0 && hasPicks(s.exec.Program()) {
-			continue
-		}
-		r := npu.Run{Name: s.Name, Exec: s.exec, Args: make([]npu.Buffer, len(s.Args)), Picks: picks}
-		for j, b := range s.Args {
-			switch {
-			case b.Value != "":
-				r.Args[j] = e.values[b.Value].buf
-			case b.Const != nil:
-				r.Args[j] = s.consts[j]
-			}
-		}
-		for _, in := range inputs {
-			seg := npu.Segment{Rows: len(in.ids), Pos: in.pos}
-			for _, name := range s.states {
-				seg.State = append(seg.State, in.cache.buffers[name])
-			}
-			r.Segments = append(r.Segments, seg)
-		}
-		runs = append(runs, r)
-	}
-	return runs
-}
-
-// grow makes every value large enough for the run.
-func (e *executor) grow(ctx context.Context, size op.Size) error {
-	for _, v := range e.values {
-		need := v.Type.Bytes(size.Elements(v.Shape))
-		if need == 0 || v.buf != nil && v.buf.Len() >= need {
-			continue
-		}
-		buf, err := e.dev.Alloc(ctx, need)
-		if err != nil {
-			return fmt.Errorf("model: buffer %q: %w", v.Name, err)
-		}
-		if v.buf != nil {
-			if err := v.buf.Close(); err != nil {
-				return errors.Join(err, buf.Close())
-			}
-		}
-		v.buf = buf
-	}
-	return nil
-}
-
-// fill writes what the host knows: ids, the rotations of their positions, the picked rows.
-func (e *executor) fill(inputs []input) error {
-	ids, picks := e.values[ValueIDs], e.values[ValuePicks]
-	row, pick := 0, 0
-	for _, in := range inputs {
-		copy(dtype.Int32s(ids.buf.Bytes())[row:], in.ids)
-		for _, p := range in.picks {
-			dtype.Int32s(picks.buf.Bytes())[pick] = int32(row + p)
-			pick++
-		}
-		if table := e.values[ValueRoPE]; table != nil {
-			width := 2 * len(e.freq)
-			dst := dtype.Float32s(table.buf.Bytes())
-			for r := range in.ids {
-				ropeRow(dst[(row+r)*width:][:width], e.freq, in.pos+r)
-			}
-		}
-		row += len(in.ids)
-	}
-	for _, name := range []string{ValueIDs, ValuePicks, ValueRoPE} {
-		if v := e.values[name]; v != nil && v.buf != nil {
-			if err := v.buf.Sync(npu.ToDevice, 0, v.buf.Len()); err != nil {
-				return fmt.Errorf("model: buffer %q: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
-
-// logits copies the picked rows' logits to where the inputs want them.
-func (e *executor) logits(inputs []input) error {
-	v := e.values[ValueLogits]
-	from := 0
-	for _, in := range inputs {
-		n := len(in.picks) * e.plan.Model.Vocab
-		if n == 0 {
-			continue
-		}
-		if err := v.buf.Sync(npu.FromDevice, from*4, n*4); err != nil {
-			return fmt.Errorf("model: buffer %q: %w", v.Name, err)
-		}
-		copy(in.logits, dtype.Float32s(v.buf.Bytes())[from:from+n])
-		from += n
-	}
-	return nil
-}
-
-// host reports a piece of host work to the context's tracer.
-func host(ctx context.Context, name string, started time.Time) {
-	if trace := npu.Tracer(ctx); trace != nil {
-		trace(npu.Span{Name: name, Category: "host", Start: started, Duration: time.Since(started)})
-	}
-}

@@ -177,7 +177,7 @@ func (g *generation) run(p Prompt) error {
 	if err != nil {
 		return err
 	}
-	host(g.ctx, "tokenize", encoding)
+	spanHost(g.ctx, "tokenize", encoding)
 	if m.tok != nil {
 		g.stream = m.tok.Stream()
 	}
@@ -205,7 +205,7 @@ func (g *generation) run(p Prompt) error {
 
 // choose samples the next token.
 func (g *generation) choose(logits []float32) (Token, error) {
-	defer host(g.ctx, "sample", time.Now())
+	defer spanHost(g.ctx, "sample", time.Now())
 	raw := logits
 	if (g.opts.Logprobs || g.opts.TopTokens > 0) && g.sampler.RepetitionPenalty != 0 {
 		raw = slices.Clone(logits) // the penalty changes them

@@ -43,6 +43,9 @@ type Model struct {
 type OpenOptions struct {
 	Plan        *Plan        // default: made by NewPlan
 	PlanOptions *PlanOptions // for NewPlan
+
+	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
+	Tap Tap
 }
 
 // Open opens a checkpoint, a Hugging Face folder or a GGUF file, and loads it on the device. The device must outlive the model.
@@ -68,13 +71,13 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 		if plan, err = NewPlan(ck, dev.Info(), opts.PlanOptions); err != nil {
 			return nil, err
 		}
-	} else if err = plan.Check(ck.Config(), dev.Info().Kind); err != nil {
+	} else if err = plan.Check(ck.Config(), dev.Info()); err != nil {
 		return nil, err
 	}
 	m = &Model{ck: ck, dev: dev, plan: plan, stop: stopIDs(ck)}
 	m.tok, m.tokErr = OpenTokenizer(ck)
 	m.template, m.tmplErr = OpenTemplate(ck)
-	if m.exec, err = newExecutor(ctx, dev, ck, plan); err != nil {
+	if m.exec, err = newExecutor(ctx, dev, ck, plan, opts.Tap); err != nil {
 		return nil, err
 	}
 	m.load = time.Since(started)

@@ -2,9 +2,11 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -16,22 +18,34 @@ import (
 )
 
 // PlanVersion is the version of the plan format that this package writes and reads.
-const PlanVersion = 1
+const PlanVersion = 2
 
 // Plan says how one checkpoint runs on one kind of device: which programs there are, in which order a phase dispatches them, and where every
 // argument's bytes come from. It is made by [NewPlan], kept as JSON, and loaded by [Open].
 type Plan struct {
 	Version     int            `json:"version"`
 	Model       Identity       `json:"model"`
-	Device      string         `json:"device"`      // the kind of device it was made for
+	Device      string         `json:"device"`      // what it was made for: a kind of device ("cpu"), or an array ("xdna2")
 	SeqLen      int            `json:"seq_len"`     // positions that a session may use
 	Chunk       int            `json:"chunk"`       // rows of a prompt that one pass takes at most
 	Activations dtype.Type     `json:"activations"` // type of what enters a matrix product
 	Cache       dtype.Type     `json:"cache"`       // type of the KV cache
 	Values      []Value        `json:"values"`
 	Programs    []*npu.Program `json:"programs"`
-	Prefill     []Step         `json:"prefill"`
-	Decode      []Step         `json:"decode"`
+	Prefill     []Pass         `json:"prefill"` // by ascending Rows
+	Decode      Pass           `json:"decode"`
+}
+
+// Pass is the dispatches that bring some rows through the model.
+//
+// A device that takes any number of rows has one pass for everything, and Rows is 0. NPU programs are compiled for a number of rows. A prompt is then padded
+// to the smallest Rows that holds it and starts at position 0; in Decode Rows is 1, at any position. The padding holds whatever lay there: attention is
+// causal, so that no row sees it. Steps on the host have as many rows as there are tokens.
+type Pass struct {
+	Rows  int     `json:"rows,omitempty"`
+	Cost  float64 `json:"cost_s,omitempty"` // seconds, predicted; only used to choose between passes
+	Steps []Step  `json:"steps"`            // from ids to the residual stream behind the last layer
+	Head  []Step  `json:"head"`             // from there to the logits of picked rows: of all of them at once where Rows is 0, else of one after the other
 }
 
 // Identity is what a plan must agree on with the checkpoint that it is used for.
@@ -58,7 +72,8 @@ type Value struct {
 	Shape []int      `json:"shape"` // dimensions, possibly symbolic
 }
 
-// Values that the host fills or reads. Every plan uses these names.
+// Values that the host fills or reads. Every plan uses these names. Besides, the host fills every value named "rope.X" with the cosines and sines of the rows'
+// positions, repeated side by side as often as its rows have room for: one for each head.
 const (
 	ValueIDs    = "ids"    // [rows] token ids
 	ValueRoPE   = "rope"   // [rows headDim] cosines and sines of the rows' positions
@@ -66,11 +81,20 @@ const (
 	ValueLogits = "logits" // [picks vocab]
 )
 
+// TensorRoPE is a table that constants can be made of beside the checkpoint's tensors: BF16 [seq_len headDim], the cosines and sines of each position.
+const TensorRoPE = "rope.table"
+
+// Where a step runs.
+const (
+	OnDevice = "npu"
+	OnHost   = "host"
+)
+
 // Step is one dispatch of a phase.
 type Step struct {
 	Name    string    `json:"name"` // "layer.3": prefix of the tap names of its launches
 	Program string    `json:"program"`
-	On      string    `json:"on"`   // "npu" (the device) or "host"
+	On      string    `json:"on"`   // OnDevice or OnHost
 	Args    []Binding `json:"args"` // one for each argument of the program
 }
 
@@ -155,8 +179,8 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("activations are %s, want BF16 or F32", p.Activations)
 	case p.Cache != dtype.BF16 && p.Cache != dtype.F16 && p.Cache != dtype.F32:
 		return fmt.Errorf("cache is %s, want BF16, F16 or F32", p.Cache)
-	case len(p.Prefill) == 0 || len(p.Decode) == 0:
-		return errors.New("a plan needs steps for prefill and for decode")
+	case len(p.Prefill) == 0:
+		return errors.New("a plan needs a pass for prefill")
 	}
 	values := map[string]Value{}
 	for _, v := range p.Values {
@@ -178,18 +202,97 @@ func (p *Plan) Validate() error {
 		}
 		programs[q.Name] = q
 	}
-	for _, phase := range [][]Step{p.Prefill, p.Decode} {
-		for _, s := range phase {
-			if err := p.checkStep(s, programs[s.Program], values); err != nil {
-				return err
-			}
-		}
-		if err := p.checkPicks(phase); err != nil {
+	if err := p.checkRows(); err != nil {
+		return err
+	}
+	side := map[string]string{} // where the steps that use a state run
+	for _, pass := range p.passes() {
+		if err := p.checkPass(pass, programs, values, side); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// passes are all passes of the plan.
+func (p *Plan) passes() []Pass { return append(slices.Clone(p.Prefill), p.Decode) }
+
+// steps are all steps of a pass, in the order in which they run.
+func (p Pass) steps() []Step { return slices.Concat(p.Steps, p.Head) }
+
+// checkRows checks for how many rows the passes are.
+func (p *Plan) checkRows() error {
+	open := p.Prefill[0].Rows == 0
+	if open && (len(p.Prefill) > 1 || p.Decode.Rows != 0) || !open && p.Decode.Rows != 1 {
+		return errors.New("rows: want one prefill pass and a decode pass of 0 rows (any), or prefill passes of fixed rows and a decode pass of 1")
+	}
+	for i, pass := range p.passes() {
+		switch {
+		case len(pass.Steps) == 0 || len(pass.Head) == 0:
+			return fmt.Errorf("the pass of %d rows needs steps and a head", pass.Rows)
+		case pass.Rows < 0 || pass.Rows > p.SeqLen:
+			return fmt.Errorf("a pass has %d rows, the plan %d positions", pass.Rows, p.SeqLen)
+		case !open && i > 0 && i < len(p.Prefill) && pass.Rows <= p.Prefill[i-1].Rows:
+			return fmt.Errorf("a prefill pass of %d rows comes after one of %d: want ascending numbers", pass.Rows, p.Prefill[i-1].Rows)
+		case !(pass.Cost >= 0) || math.IsInf(pass.Cost, 0):
+			return fmt.Errorf("the pass of %d rows has a cost of %g s", pass.Rows, pass.Cost)
+		}
+	}
+	return nil
+}
+
+// checkPass checks the steps of a pass, and that each of its values is written before it is read.
+func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map[string]Value, side map[string]string) error {
+	written := map[string]bool{}
+	for name := range values {
+		written[name] = name != ValueLogits && isHostFilled(name)
+	}
+	for i, s := range pass.steps() {
+		prog := programs[s.Program]
+		if err := p.checkStep(s, prog, pass, values); err != nil {
+			return err
+		}
+		head := i >= len(pass.Steps)
+		for j, a := range prog.Args {
+			name := s.Args[j].Value
+			if !head && (name == ValuePicks || slices.Contains(a.Shape, op.Picks)) {
+				return fmt.Errorf("step %s, argument %q: rows are picked in the head only", s.Name, a.Name)
+			}
+			switch a.Kind {
+			case npu.In:
+				if !written[name] {
+					return fmt.Errorf("step %s reads value %q, which no step before it in its pass writes", s.Name, name)
+				}
+			case npu.Out:
+				if name != ValueLogits && isHostFilled(name) {
+					return fmt.Errorf("step %s writes value %q, which the host fills", s.Name, name)
+				}
+				written[name] = true
+			case npu.State:
+				state := s.Args[j].State
+				if head {
+					return fmt.Errorf("step %s of the head has state: it would miss the rows that nobody picks", s.Name)
+				}
+				if at := side[state]; at != "" && at != s.On {
+					return fmt.Errorf("step %s uses state %q on the %s, another step uses it on the %s", s.Name, state, s.On, at)
+				}
+				side[state] = s.On
+			}
+		}
+	}
+	if !written[ValueLogits] {
+		return fmt.Errorf("the pass of %d rows writes no logits", pass.Rows)
+	}
+	return nil
+}
+
+// isHostFilled reports whether the host fills or reads a value of this name.
+func isHostFilled(name string) bool {
+	return name == ValueIDs || name == ValuePicks || name == ValueLogits || isRoPE(name)
+}
+
+// isRoPE reports whether the host fills a value of this name with cosines and sines.
+func isRoPE(name string) bool { return name == ValueRoPE || strings.HasPrefix(name, ValueRoPE+".") }
 
 // maxPositions bounds the positions of a plan: far more than any model has, few enough that sizes do not overflow.
 const maxPositions = 1 << 24
@@ -223,40 +326,20 @@ func (p *Plan) checkHostValues(values map[string]Value) error {
 			return fmt.Errorf("value %q must be %s %s, for the host fills or reads it", want.Name, want.Type, op.ShapeString(want.Shape))
 		}
 	}
-	return nil
-}
-
-// checkPicks makes sure that steps with picked rows serve the logits alone: they are left out of a pass that wants none.
-func (p *Plan) checkPicks(phase []Step) error {
-	optional := map[string]bool{} // values written by such steps
-	for _, s := range phase {
-		prog := p.Program(s.Program)
-		picks := hasPicks(prog)
-		for i, a := range prog.Args {
-			switch {
-			case picks && a.Kind == npu.State:
-				return fmt.Errorf("step %s has picked rows and state: the state would miss the rows of passes that pick none", s.Name)
-			case picks && a.Kind == npu.Out:
-				optional[s.Args[i].Value] = true
-			case !picks && a.Kind == npu.In && optional[s.Args[i].Value]:
-				return fmt.Errorf("step %s reads value %q, which is not written by passes that pick no rows", s.Name, s.Args[i].Value)
-			}
+	for _, v := range values {
+		if isRoPE(v.Name) && (v.Type != dtype.F32 && v.Type != dtype.BF16 || sizeOf(v.Type, v.Shape)%v.Type.Bytes(p.Model.HeadDim) != 0) {
+			return fmt.Errorf("value %q must be F32 or BF16 with whole rows of %d cosines and sines, for the host fills it", v.Name, p.Model.HeadDim)
 		}
 	}
 	return nil
 }
 
-// hasPicks reports whether a program has an argument with one row per pick.
-func hasPicks(p *npu.Program) bool {
-	return slices.ContainsFunc(p.Args, func(a npu.Arg) bool { return slices.Contains(a.Shape, op.Picks) })
-}
-
-func (p *Plan) checkStep(s Step, prog *npu.Program, values map[string]Value) error {
+func (p *Plan) checkStep(s Step, prog *npu.Program, pass Pass, values map[string]Value) error {
 	if prog == nil {
 		return fmt.Errorf("step %s: there is no program %q", s.Name, s.Program)
 	}
-	if s.On != "npu" && s.On != "host" {
-		return fmt.Errorf("step %s: on is %q, want npu or host", s.Name, s.On)
+	if s.On != OnDevice && s.On != OnHost {
+		return fmt.Errorf("step %s: on is %q, want %s or %s", s.Name, s.On, OnDevice, OnHost)
 	}
 	if len(s.Args) != len(prog.Args) {
 		return fmt.Errorf("step %s: program %s has %d arguments, the step binds %d", s.Name, prog.Name, len(prog.Args), len(s.Args))
@@ -267,7 +350,7 @@ func (p *Plan) checkStep(s Step, prog *npu.Program, values map[string]Value) err
 		switch a.Kind {
 		case npu.In, npu.Out:
 			v, found := values[b.Value]
-			ok = found && v.Type == a.Type && openDim(v.Shape) == openDim(a.Shape) && sizeOf(v.Type, v.Shape) == sizeOf(a.Type, a.Shape)
+			ok = found && v.Type == a.Type && fits(v, a, s, pass)
 		case npu.Const:
 			ok = b.Const != nil
 		case npu.State:
@@ -284,6 +367,15 @@ func (p *Plan) checkStep(s Step, prog *npu.Program, values map[string]Value) err
 	return nil
 }
 
+// fits reports whether a value has the shape of an argument, counted in elements, or, for a step on the host whose rows are open, room for all rows of the pass.
+func fits(v Value, a npu.Arg, s Step, pass Pass) bool {
+	have, want := sizeOf(v.Type, v.Shape), sizeOf(a.Type, a.Shape)
+	if openDim(v.Shape) == openDim(a.Shape) {
+		return have == want
+	}
+	return s.On == OnHost && openDim(v.Shape) == 0 && pass.Rows > 0 && have%want == 0 && (openDim(a.Shape) == op.Picks || have/want >= pass.Rows)
+}
+
 // openDim is the open dimension of a shape, or 0.
 func openDim(shape []int) int {
 	if i := slices.IndexFunc(shape, func(d int) bool { return d < 0 }); i >= 0 {
@@ -293,7 +385,7 @@ func openDim(shape []int) int {
 }
 
 // Check validates the plan and reports one that is for another model or another kind of device.
-func (p *Plan) Check(c *checkpoint.Config, device string) error {
+func (p *Plan) Check(c *checkpoint.Config, info npu.Info) error {
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("model: plan: %w", err)
 	}
@@ -303,8 +395,9 @@ func (p *Plan) Check(c *checkpoint.Config, device string) error {
 	if got := identity(c); p.Model != got {
 		return fmt.Errorf("model: the plan is for %+v, the checkpoint is %+v", p.Model, got)
 	}
-	if p.Device != device {
-		return fmt.Errorf("model: the plan is for device %s, this is %s", p.Device, device)
+	// Programs of fixed rows are for an array; a device that takes any rows takes them too.
+	if p.Device != info.Kind && p.Device != info.Array && !(info.AnyRows && p.Prefill[0].Rows > 0) {
+		return fmt.Errorf("model: the plan is for %s, device %s executes plans for %s: make one for it", p.Device, info.Kind, cmp.Or(info.Array, info.Kind))
 	}
 	return nil
 }

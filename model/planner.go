@@ -62,7 +62,8 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 	if b.err != nil {
 		return nil, b.err
 	}
-	p.Decode = p.Prefill // a device that takes any rows runs the same programs with one
+	p.Prefill = []Pass{b.pass}
+	p.Decode = b.pass // a device that takes any rows runs the same programs with one
 	return p, p.Validate()
 }
 
@@ -71,6 +72,7 @@ type planner struct {
 	ck   *checkpoint.Checkpoint
 	cfg  *checkpoint.Config
 	plan *Plan
+	pass Pass
 	seen map[string]string // a program's JSON, to the name that it got: equal layers share a program
 	err  error
 }
@@ -130,7 +132,7 @@ func (b *planner) fail(err error) {
 
 // add finishes a step. A program equal to an earlier one is not repeated: the layers of a checkpoint share theirs, unless their weights
 // have different types, as in some quantised files.
-func (b *planner) add(s *step) {
+func (b *planner) add(to *[]Step, s *step) {
 	if err := s.Err(); err != nil {
 		b.fail(err)
 		return
@@ -151,7 +153,7 @@ func (b *planner) add(s *step) {
 		s.Program.Name = name
 		b.plan.Programs = append(b.plan.Programs, s.Program)
 	}
-	b.plan.Prefill = append(b.plan.Prefill, Step{Name: s.name, Program: name, On: "npu", Args: s.args})
+	*to = append(*to, Step{Name: s.name, Program: name, On: OnDevice, Args: s.args})
 }
 
 func (b *planner) embed(x string) {
@@ -161,7 +163,7 @@ func (b *planner) embed(x string) {
 	table := s.weight("table", "model.embed_tokens.weight")
 	y := s.out("x", x, dtype.F32, op.Rows, c.Hidden)
 	s.Launch("embed", op.Embed{Rows: op.Rows, Vocab: c.Vocab, Width: c.Hidden}, ids, table, y)
-	b.add(s)
+	b.add(&b.pass.Steps, s)
 }
 
 // layer is one decoder layer: x + attention(norm(x)), then the same with the feed-forward block.
@@ -225,7 +227,7 @@ func (b *planner) layer(l int, from, to string) {
 	y := s.out("y", to, dtype.F32, op.Rows, c.Hidden)
 	s.Launch("ffn.residual", op.Add{Rows: op.Rows, Width: c.Hidden}, down, x1, y)
 
-	b.add(s)
+	b.add(&b.pass.Steps, s)
 }
 
 // norm adds a launch of RMSNorm over whole rows of the residual stream.
@@ -263,7 +265,7 @@ func (b *planner) head(x string) {
 	table := s.weight("lm_head.weight", tensor)
 	logits := s.out("logits", ValueLogits, dtype.F32, op.Picks, c.Vocab)
 	s.Launch("lm_head", op.MatMul{M: op.Picks, K: c.Hidden, N: c.Vocab, TransB: true}, h, table, logits)
-	b.add(s)
+	b.add(&b.pass.Head, s)
 }
 
 // sizeOf is the size in bytes of a shape whose symbols count as one.

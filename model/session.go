@@ -54,49 +54,91 @@ func (s *Session) keep(ids []int32) int {
 	return n
 }
 
-// feed runs ids through the model, in chunks, after what the cache holds. With every set emit gets the logits of all of them, otherwise those of the
-// last one. The logits are valid during the call only.
+// feed runs ids through the model after what the cache holds, in as many passes as it takes. With every set emit gets the logits of all of them, otherwise those of
+// the last one. The logits are valid during the call only.
 func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(pos int, logits []float32) error) error {
-	ph := prefill
-	if len(ids) == 1 {
-		ph = decode
-	}
-	if err := s.cache.reserve(ctx, len(s.ids)+len(ids), len(s.ids)); err != nil {
-		return err
-	}
+	from := len(s.ids) // the first position whose logits may be wanted
+	last := from + len(ids) - 1
 	for len(ids) > 0 {
-		n := min(len(ids), s.m.plan.Chunk)
-		if every {
+		c := s.m.plan.choose(len(s.ids), len(ids))
+		if c.fresh { // what the cache holds is computed again, in one pass with the rest
+			ids = slices.Concat(s.ids, ids)
+			s.ids = s.ids[:0]
+		}
+		p := &s.m.exec.decode
+		if c.prefill >= 0 {
+			p = &s.m.exec.prefill[c.prefill]
+		}
+		n := c.rows
+		if every && p.Rows == 0 {
 			n = min(n, logitRows)
 		}
-		in := input{ids: ids[:n], pos: len(s.ids), cache: s.cache}
-		switch {
-		case every:
-			for r := range n {
-				in.picks = append(in.picks, r)
-			}
-		case n == len(ids):
-			in.picks = []int{n - 1}
+		in := &input{ids: slices.Clone(ids[:n]), pos: len(s.ids), cache: s.cache}
+		room := in.pos + len(ids)
+		if s.cache.padded {
+			room = max(room, in.pos+p.Rows)
 		}
-		vocab := s.m.plan.Model.Vocab
-		s.logits = slices.Grow(s.logits[:0], len(in.picks)*vocab)[:len(in.picks)*vocab]
-		in.logits = s.logits
-		if err := s.m.exec.pass(ctx, ph, []input{in}); err != nil {
+		if err := s.cache.reserve(ctx, room, in.pos); err != nil {
 			return err
 		}
-		s.ids = append(s.ids, ids[:n]...)
-		for i, row := range in.picks {
-			if err := emit(in.pos+row, s.logits[i*vocab:][:vocab]); err != nil {
-				return err
+		var wanted []int // rows
+		for r := range n {
+			if pos := in.pos + r; pos == last || every && pos >= from {
+				wanted = append(wanted, r)
 			}
+		}
+		s.ids = s.ids[:in.pos] // until the pass has succeeded
+		if err := s.pass(ctx, p, in, wanted, emit); err != nil {
+			return err
 		}
 		ids = ids[n:]
 	}
 	return nil
 }
 
+// pass makes one pass and gives the wanted rows' logits to emit, some at a time.
+func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []int, emit func(pos int, logits []float32) error) error {
+	vocab := s.m.plan.Model.Vocab
+	for first := true; first || len(wanted) > 0; first = false {
+		n := min(len(wanted), logitRows)
+		in.picks, wanted = wanted[:n], wanted[n:]
+		s.logits = slices.Grow(s.logits[:0], n*vocab)[:n*vocab]
+		in.logits = s.logits
+		if err := s.m.exec.pass(ctx, p, []*input{in}); err != nil {
+			return err
+		}
+		if first {
+			s.ids = append(s.ids, in.ids...)
+		}
+		for i, row := range in.picks {
+			if err := emit(in.pos+row, s.logits[i*vocab:][:vocab]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // logitRows bounds how many rows of logits are in memory at once: 64 rows of a vocabulary of 152,000 are 39 MB.
 const logitRows = 64
+
+// Step appends one id to what the session holds and returns the logits [vocab] after it, by the way that generation takes. They are valid until the session's next
+// pass.
+func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
+	if !s.busy.TryLock() {
+		return nil, ErrBusy
+	}
+	defer s.busy.Unlock()
+	if len(s.ids) >= s.m.Context() {
+		return nil, fmt.Errorf("model: there is no room for another token, the context is %d", s.m.Context())
+	}
+	var logits []float32
+	err := s.feed(ctx, []int32{id}, false, func(_ int, row []float32) error {
+		logits = row
+		return nil
+	})
+	return logits, err
+}
 
 // Score runs ids through the model from position 0 on and gives each position's logits, those for the token after it, to emit. It is what teacher-forced
 // comparisons and the likelihood of a text are made of. The logits are valid during the call only.

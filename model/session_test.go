@@ -328,12 +328,12 @@ func TestPlanFile(t *testing.T) {
 			t.Errorf("%s: a plan of another model gave %v", name, err)
 		}
 		back.Device = "xdna"
-		if _, err := Open(context.Background(), m.dev, tiny(name), &OpenOptions{Plan: back}); err == nil || !strings.Contains(err.Error(), "device xdna") {
+		if _, err := Open(context.Background(), m.dev, tiny(name), &OpenOptions{Plan: back}); err == nil || !strings.Contains(err.Error(), "the plan is for xdna, device cpu") {
 			t.Errorf("%s: a plan for another device gave %v", name, err)
 		}
 
 		for from, to := range map[string]string{
-			`"version": 1`:       `"version": 2`,
+			`"version": 2`:       `"version": 1`,
 			`"value:x.0"`:        `"value:nowhere"`,
 			`"on": "npu"`:        `"on": "moon"`,
 			`"program": "layer"`: `"program": "liar"`,
@@ -437,7 +437,7 @@ func TestHostilePlans(t *testing.T) {
 		"rope too narrow":              {func(p *Plan) { planValue(p, ValueRoPE).Shape[1] = 16 }, "must be F32 [rows 32]"},
 		"a value out of range":         {func(p *Plan) { planValue(p, "x.0").Shape[1] = 1 << 60 }, "is malformed"},
 		"two open dimensions":          {func(p *Plan) { planValue(p, "x.0").Shape = []int{op.Rows, op.Rows} }, "is malformed"},
-		"no such program":              {func(p *Plan) { p.Prefill[0].Program = "nothing" }, "there is no program"},
+		"no such program":              {func(p *Plan) { p.Prefill[0].Steps[0].Program = "nothing" }, "there is no program"},
 		"a context beyond the model's": {func(p *Plan) { p.SeqLen = 1 << 20 }, "a context of 2048"},
 		"positions out of range":       {func(p *Plan) { p.Chunk = 1 << 40 }, "must be 1 to"},
 		"another weight": {func(p *Plan) {
@@ -451,9 +451,9 @@ func TestHostilePlans(t *testing.T) {
 		"state beside picks": {func(p *Plan) {
 			head := p.Program("head")
 			head.State("extra", p.Cache, p.Model.KVHeads, op.Capacity, p.Model.HeadDim)
-			last := &p.Prefill[len(p.Prefill)-1]
+			last := &p.Prefill[0].Head[0]
 			last.Args = append(last.Args, Binding{State: "k.0"})
-		}, "picked rows and state"},
+		}, "would miss the rows"},
 	} {
 		data, err := json.Marshal(m.Plan())
 		if err != nil {
@@ -484,11 +484,11 @@ func swap(p *Plan, from, to string) {
 	if err != nil {
 		panic(err)
 	}
-	for _, phase := range [][]Step{p.Prefill, p.Decode} {
-		for i := range phase {
-			for j, b := range phase[i].Args {
+	for _, pass := range p.passes() {
+		for _, s := range pass.steps() {
+			for j, b := range s.Args {
 				if b.Const != nil && b.Const.String() == from {
-					phase[i].Args[j].Const = &layout
+					s.Args[j].Const = &layout
 				}
 			}
 		}

@@ -31,7 +31,7 @@ func TestTapsAreNamedAsLaunches(t *testing.T) {
 			const rows = 3
 			var names []string
 			shapes := map[string][]int{}
-			for _, s := range plan.Prefill {
+			for _, s := range slices.Concat(plan.Prefill[0].Steps, plan.Prefill[0].Head) {
 				for _, l := range plan.Program(s.Program).Launches {
 					full := s.Name + "." + l.Name
 					names = append(names, full)

@@ -22,18 +22,15 @@ func held(info npu.Info, t dtype.Type) dtype.Type {
 }
 
 // add counts one pass over so many rows from a position on; with logits, its last row goes through the LM head.
-func (c *cost) add(p *model.Plan, steps []model.Step, info npu.Info, rows, pos int, logits bool) {
-	size := op.Size{Rows: rows, Pos: pos, Capacity: pos + rows}
+func (c *cost) add(p *model.Plan, pass model.Pass, info npu.Info, rows, pos int, logits bool) {
+	size := op.Size{Rows: rows, Pos: pos, Capacity: pos + rows, Picks: 1}
+	steps := pass.Steps
 	if logits {
-		size.Picks = 1
+		steps = slices.Concat(pass.Steps, pass.Head)
 	}
 	for _, s := range steps {
 		program := p.Program(s.Program)
 		for _, l := range program.Launches {
-			operands := l.Op.Operands()
-			if written := operands[len(operands)-1]; size.Elements(written.Shape) == 0 {
-				continue // serves rows that nobody picked
-			}
 			c.flops += l.Op.FLOPs(size)
 			for _, v := range l.Args {
 				arg := program.Args[v.Arg]
@@ -55,7 +52,7 @@ func (c *cost) add(p *model.Plan, steps []model.Step, info npu.Info, rows, pos i
 func prefillCost(p *model.Plan, info npu.Info, tokens int) (c cost) {
 	for pos := 0; pos < tokens; pos += p.Chunk {
 		rows := min(p.Chunk, tokens-pos)
-		c.add(p, p.Prefill, info, rows, pos, pos+rows == tokens)
+		c.add(p, p.Prefill[0], info, rows, pos, pos+rows == tokens)
 	}
 	return c
 }

@@ -93,7 +93,7 @@ of which op of which phase runs where. It does not load the weights; --check rea
 
 func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*model.Plan, error) {
 	if o.Plan != nil {
-		return o.Plan, o.Plan.Check(ck.Config(), dev.Kind)
+		return o.Plan, o.Plan.Check(ck.Config(), dev)
 	}
 	return model.NewPlan(ck, dev, o.PlanOptions)
 }
@@ -169,7 +169,7 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		FileBytes: ck.Size(), InPlace: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...),
 		Sampling: samplingOf(ck.Generation()),
 		Plan: planInfo{Device: plan.Device, Chunk: plan.Chunk, Activations: plan.Activations.String(), Programs: len(plan.Programs),
-			PrefillSteps: len(plan.Prefill), DecodeSteps: len(plan.Decode)},
+			PrefillSteps: dispatches(plan.Prefill[len(plan.Prefill)-1]), DecodeSteps: dispatches(plan.Decode)},
 		KV: kvOf(plan),
 	}
 	byType := map[string]*typeSize{}
@@ -190,7 +190,7 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 	}
 	slices.SortFunc(out.Weights, func(a, b typeSize) int { return int(b.Bytes - a.Bytes) })
 	out.describeText(ck)
-	out.Ops = append(opRows("prefill", plan, plan.Prefill), opRows("decode", plan, plan.Decode)...)
+	out.Ops = append(opRows("prefill", plan, plan.Prefill[len(plan.Prefill)-1]), opRows("decode", plan, plan.Decode)...)
 	return out
 }
 
@@ -213,11 +213,22 @@ func reason(err, none error) string {
 	return "none: " + strings.TrimPrefix(err.Error(), none.Error()+": ")
 }
 
+// dispatches counts a pass's steps on the device.
+func dispatches(p model.Pass) int {
+	n := 0
+	for _, s := range slices.Concat(p.Steps, p.Head) {
+		if s.On == model.OnDevice {
+			n++
+		}
+	}
+	return n
+}
+
 // kvOf adds up the caches that the plan's steps ask of a session.
 func kvOf(p *model.Plan) kvInfo {
 	k := kvInfo{Type: p.Cache.String(), Positions: p.SeqLen}
 	seen := map[string]bool{}
-	for _, s := range slices.Concat(p.Prefill, p.Decode) {
+	for _, s := range p.Decode.Steps { // the caches that prefill fills are those that decoding reads
 		program := p.Program(s.Program)
 		for i, b := range s.Args {
 			if b.State != "" && !seen[b.State] {

@@ -22,12 +22,12 @@ type opRow struct {
 }
 
 // opRows lists the ops of a phase in the order in which they first come, and after them what the host does in every plan.
-func opRows(phase string, p *model.Plan, steps []model.Step) []opRow {
+func opRows(phase string, p *model.Plan, pass model.Pass) []opRow {
 	index := map[string]int{}
 	var rows []opRow
-	for _, s := range steps {
+	for _, s := range slices.Concat(pass.Steps, pass.Head) {
 		on := p.Device
-		if s.On == "host" {
+		if s.On == model.OnHost {
 			on = s.On
 		}
 		for _, l := range p.Program(s.Program).Launches {

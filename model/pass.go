@@ -1,0 +1,325 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// input is one session's part of a pass.
+type input struct {
+	ids   []int32
+	pos   int // position of the first id
+	cache *cache
+	picks []int // rows of ids whose logits are wanted
+
+	logits []float32 // [picks, vocab], where to put them
+}
+
+// pass runs the inputs through the steps of a pass and copies the logits of all picked rows out, so that others may pass while they are looked at.
+//
+// A pass of fixed rows takes one input, and its head one picked row at a time. When the last pass was over the same input, only the head runs: this is how the
+// logits of a long text are had in pieces.
+func (e *executor) pass(ctx context.Context, p *boundPass, inputs []*input) error {
+	if err := e.lock(ctx); err != nil {
+		return err
+	}
+	defer e.unlock()
+	if p.Rows == 0 {
+		return e.openPass(ctx, p, inputs)
+	}
+	if len(inputs) != 1 || len(inputs[0].ids) > p.Rows {
+		return fmt.Errorf("model: a pass of %d rows cannot take %d inputs", p.Rows, len(inputs))
+	}
+	return e.fixedPass(ctx, p, inputs[0])
+}
+
+// openPass runs steps and head of any number of rows in one submission.
+func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) error {
+	e.done = nil
+	rows, picks := 0, 0
+	for _, in := range inputs {
+		rows += len(in.ids)
+		picks += len(in.picks)
+	}
+	started := time.Now()
+	size := op.Size{Rows: rows, Picks: picks}
+	if err := e.grow(ctx, size); err != nil {
+		return err
+	}
+	e.fill(inputs)
+	row, pick := 0, 0
+	for _, in := range inputs {
+		for _, r := range in.picks {
+			dtype.Int32s(e.values[ValuePicks].buf.Bytes())[pick] = int32(row + r)
+			pick++
+		}
+		row += len(in.ids)
+	}
+	e.values[ValuePicks].hostWrites(4 * picks)
+	steps := p.steps
+	if picks > 0 {
+		steps = append(steps[:len(steps):len(steps)], p.head...)
+	}
+	spanHost(ctx, "prepare", started)
+	if err := e.submit(ctx, steps, inputs, size, 0); err != nil {
+		return err
+	}
+	from := 0
+	for _, in := range inputs {
+		if err := e.readLogits(from, len(in.picks), in.logits); err != nil {
+			return err
+		}
+		from += len(in.picks)
+	}
+	return nil
+}
+
+// fixedPass runs one input through programs of fixed rows, then the head for each picked row.
+func (e *executor) fixedPass(ctx context.Context, p *boundPass, in *input) error {
+	inputs := []*input{in}
+	size := op.Size{Rows: len(in.ids), Picks: 1}
+	if e.done != in {
+		e.done = nil
+		started := time.Now()
+		if err := e.grow(ctx, size); err != nil {
+			return err
+		}
+		e.fill(inputs)
+		spanHost(ctx, "prepare", started)
+		if err := e.submit(ctx, p.steps, inputs, size, p.Rows); err != nil {
+			return err
+		}
+		e.done = in
+	}
+	vocab := e.plan.Model.Vocab
+	for i, row := range in.picks {
+		picks := e.values[ValuePicks]
+		dtype.Int32s(picks.buf.Bytes())[0] = int32(row)
+		picks.hostWrites(4)
+		if err := e.submit(ctx, p.head, inputs, size, p.Rows); err != nil {
+			e.done = nil
+			return err
+		}
+		if err := e.readLogits(0, 1, in.logits[i*vocab:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grow makes every value large enough for the run. Values of fixed shape are made once.
+func (e *executor) grow(ctx context.Context, size op.Size) error {
+	for _, v := range e.values {
+		need := v.Type.Bytes(size.Elements(v.Shape))
+		if need == 0 || v.buf != nil && v.buf.Len() >= need {
+			continue
+		}
+		buf, err := v.on.Alloc(ctx, need)
+		if err != nil {
+			return fmt.Errorf("model: buffer %q: %w", v.Name, err)
+		}
+		if v.buf != nil {
+			if err := v.buf.Close(); err != nil {
+				return errors.Join(err, buf.Close())
+			}
+		}
+		v.buf, v.hostWrote, v.deviceWrote, v.hostHas = buf, 0, false, 0
+	}
+	return nil
+}
+
+// fill writes what the host knows: ids, and the rotations of their positions.
+func (e *executor) fill(inputs []*input) {
+	ids := e.values[ValueIDs]
+	row := 0
+	for _, in := range inputs {
+		copy(dtype.Int32s(ids.buf.Bytes())[row:], in.ids)
+		row += len(in.ids)
+	}
+	ids.hostWrites(4 * row)
+	for _, v := range e.values {
+		if isRoPE(v.Name) {
+			e.fillRoPE(v, inputs, row)
+		}
+	}
+}
+
+// fillRoPE writes the cosines and sines of the inputs' positions, one row after the other, each repeated as often as the value's rows have room for.
+func (e *executor) fillRoPE(v *value, inputs []*input, rows int) {
+	width := 2 * len(e.freq)
+	total := v.buf.Len() / v.Type.Bytes(1)
+	per := width // elements of a row
+	if openDim(v.Shape) == 0 {
+		per = total / max(1, v.Shape[0])
+		if len(v.Shape) == 1 {
+			per = total
+		}
+	} else {
+		per = (op.Size{Rows: 1}).Elements(v.Shape)
+	}
+	line := make([]float32, width)
+	row := 0
+	for _, in := range inputs {
+		for r := range in.ids {
+			if (row+1)*per > total {
+				break // a value for one row, in a pass of many: it is for another pass
+			}
+			ropeRow(line, e.freq, in.pos+r)
+			for from := row * per; from < (row+1)*per; from += width {
+				if v.Type == dtype.BF16 {
+					dtype.F32ToBF16(dtype.BFloat16s(v.buf.Bytes())[from:from+width], line)
+				} else {
+					copy(dtype.Float32s(v.buf.Bytes())[from:from+width], line)
+				}
+			}
+			row++
+		}
+	}
+	v.hostWrites(v.Type.Bytes(min(rows*per, total)))
+}
+
+// readLogits copies n rows of logits out.
+func (e *executor) readLogits(from, n int, dst []float32) error {
+	if n == 0 {
+		return nil
+	}
+	v, vocab := e.values[ValueLogits], e.plan.Model.Vocab
+	if err := v.toHost(4 * (from + n) * vocab); err != nil {
+		return err
+	}
+	copy(dst[:n*vocab], dtype.Float32s(v.buf.Bytes())[from*vocab:])
+	return nil
+}
+
+// submit dispatches steps in order: neighbours on the same side go down together. What one side wrote and the other reads is synced between them; kinds and
+// bindings say what that is. Rows is what the programs are compiled for, 0 for any number.
+func (e *executor) submit(ctx context.Context, steps []boundStep, inputs []*input, size op.Size, rows int) error {
+	for i := 0; i < len(steps); {
+		on := steps[i].On
+		var runs []npu.Run
+		n := i
+		for ; n < len(steps) && steps[n].On == on && (e.tap == nil || n == i); n++ {
+			r, err := e.run(ctx, &steps[n], inputs, size, rows)
+			if err != nil {
+				return err
+			}
+			runs = append(runs, r)
+		}
+		dev := e.dev
+		if on == OnHost {
+			dev = e.host
+		}
+		started := time.Now()
+		if err := dev.Submit(ctx, runs); err != nil {
+			return err
+		}
+		if on == OnHost && e.host != e.dev {
+			spanHost(ctx, steps[i].Name, started)
+		}
+		for ; i < n; i++ {
+			if e.tap != nil {
+				if err := e.report(&steps[i], runs[0], size, rows); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// run binds buffers to a step's arguments and brings what it reads to its side.
+func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size op.Size, rows int) (npu.Run, error) {
+	r := npu.Run{Name: s.Name, Exec: s.exec, Args: make([]npu.Buffer, len(s.Args)), Picks: size.Picks}
+	program := s.exec.Program()
+	for j, b := range s.Args {
+		a := program.Args[j]
+		switch {
+		case b.Const != nil:
+			r.Args[j] = s.consts[j]
+		case b.Value != "":
+			v := e.values[b.Value]
+			n := min(a.Type.Bytes(size.Elements(a.Shape)), v.buf.Len())
+			r.Args[j] = v.buf
+			if s.On == OnHost {
+				r.Args[j] = npu.HostBuffer(v.buf)
+			}
+			var err error
+			switch {
+			case a.Kind == npu.In && s.On == OnHost:
+				err = v.toHost(n)
+			case a.Kind == npu.In:
+				err = v.toDevice()
+			case s.On == OnHost:
+				v.hostWrites(n)
+			default:
+				v.deviceWrites()
+			}
+			if err != nil {
+				return r, err
+			}
+		case a.Kind == npu.Out: // scratch of a debug load
+			buf, err := e.tapBuffer(ctx, s, j, a.Type.Bytes(size.Elements(a.Shape)))
+			if err != nil {
+				return r, err
+			}
+			r.Args[j] = buf
+		}
+	}
+	if rows > 0 && s.On == OnDevice && len(s.states) == 0 {
+		return r, nil // nothing of it depends on the run
+	}
+	for _, in := range inputs {
+		seg := npu.Segment{Rows: len(in.ids), Pos: in.pos}
+		if rows > 0 && s.On == OnDevice {
+			seg.Rows = rows
+		}
+		for _, name := range s.states {
+			seg.State = append(seg.State, in.cache.buffers[name])
+		}
+		r.Segments = append(r.Segments, seg)
+	}
+	return r, nil
+}
+
+// hostWrites notes that the host writes the first n bytes.
+func (v *value) hostWrites(n int) { v.hostWrote, v.deviceWrote = n, false }
+
+// deviceWrites notes that the device writes the value.
+func (v *value) deviceWrites() { v.hostWrote, v.deviceWrote, v.hostHas = 0, true, 0 }
+
+// toDevice brings what the host wrote to the device.
+func (v *value) toDevice() error {
+	if v.hostWrote == 0 {
+		return nil
+	}
+	if err := v.buf.Sync(npu.ToDevice, 0, v.hostWrote); err != nil {
+		return fmt.Errorf("model: buffer %q: %w", v.Name, err)
+	}
+	v.hostWrote = 0
+	return nil
+}
+
+// toHost brings the first n bytes of what the device wrote to the host.
+func (v *value) toHost(n int) error {
+	if !v.deviceWrote || n <= v.hostHas {
+		return nil
+	}
+	if err := v.buf.Sync(npu.FromDevice, v.hostHas, n-v.hostHas); err != nil {
+		return fmt.Errorf("model: buffer %q: %w", v.Name, err)
+	}
+	v.hostHas = n
+	return nil
+}
+
+// spanHost reports a piece of host work to the context's tracer.
+func spanHost(ctx context.Context, name string, started time.Time) {
+	if trace := npu.Tracer(ctx); trace != nil {
+		trace(npu.Span{Name: name, Category: "host", Start: started, Duration: time.Since(started)})
+	}
+}
