@@ -1,0 +1,187 @@
+// Package golden reads reference outputs: what another implementation, Hugging Face's as a rule, computed for a model. They stand at the top
+// of the order of trust; the oracle is held to them, and devices to both.
+//
+//	g, err := golden.Read("golden.safetensors")
+//	if err != nil { ... }                                  // names the file, the array and what is wrong with it
+//	s := g.Sequences[0]
+//	record, ok := s.Record()                               // logits of every position, as a gate.Scorer
+//	rep, err := gate.Teacher(ctx, session, record, s.IDs, thresholds)
+//
+// Two forms are read, and become the same [File].
+//
+// A safetensors file holds one sequence: input_ids [T] I64, logits [T, V], and optionally greedy [N] I64, the best continuation of the ids,
+// and the residual stream: hidden.embed, hidden.0, ... (after each layer) and hidden.norm (after the final norm), each [T, D]. Floats are
+// F32, F16, BF16 or F64. The metadata field source says what computed them. scripts/golden.py writes such files.
+//
+// A JSON file holds less of more: prompts with the best few logits of each position and a greedy continuation, and a text with the
+// likelihood of each of its tokens. It is for models whose logits would fill a disk. Its fields are those of testdata/smollm2-135m/golden.json.
+//
+// Files may be hostile: every length and every id is checked.
+package golden
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/npukit/npukit/gate"
+)
+
+// File is what a golden file holds. Source says what computed it; Sequences has one element at least.
+type File struct {
+	Path      string
+	Source    string
+	Sequences []Sequence
+}
+
+// Sequence is a run of ids and what the reference computed along it. Everything but IDs may be absent, though not all at once.
+type Sequence struct {
+	Name string  // for people: "What is gravity?"
+	IDs  []int32 // from position 0 on
+
+	Logits []float32 // [len(IDs), vocab]
+	Top    []Top     // [len(IDs)], where not all logits are stored
+	NLL    []float64 // [len(IDs)-1] of IDs[1:], in nats; from the logits where those are stored
+
+	Greedy []int32   // how the reference continues IDs
+	Gaps   []float64 // [len(Greedy)] between the best two logits, where stored
+
+	// Hidden is the residual stream by the name of the oracle's tap: "embed.embed", "layer.3.ffn.residual", "head.norm", each [len(IDs), D].
+	Hidden map[string][]float32
+}
+
+// Top is what is stored of one position's logits: the best few, best first, and the logarithm of the sum of the exponentials of all.
+type Top struct {
+	IDs       []int32
+	Logits    []float64
+	LogSumExp float64
+}
+
+// maxFile bounds what is read: 8 GiB are the logits of 14,000 positions of the largest vocabulary.
+const maxFile = 8 << 30
+
+// Read reads a golden file of either form, told apart by its content.
+func Read(path string) (*File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("golden: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("golden: %s is no file: want a golden.safetensors or golden.json", path)
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("golden: %s has %d bytes, more than the %d that are read; store fewer positions", path, info.Size(), int64(maxFile))
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("golden: %w", err)
+	}
+	parse := parseSafetensors
+	if looksLikeJSON(data) {
+		parse = parseJSON
+	}
+	f, err := parse(data)
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("golden: %s: %w", path, err)
+	}
+	f.Path = path
+	return f, nil
+}
+
+// looksLikeJSON tells the forms apart: what JSON begins with would be, as the length that a safetensors file begins with, beyond any file.
+func looksLikeJSON(data []byte) bool {
+	text := bytes.TrimLeft(data[:min(64, len(data))], " \t\r\n")
+	return len(text) > 0 && text[0] == '{' && (len(data) < 8 || binary.LittleEndian.Uint64(data) > maxFile)
+}
+
+// maxID bounds ids: ten times the largest vocabulary of any model.
+const maxID = 1 << 21
+
+// check is what holds for both forms.
+func (f *File) check() error {
+	if len(f.Sequences) == 0 {
+		return fmt.Errorf("it holds no sequence: want prompts or a text")
+	}
+	for i := range f.Sequences {
+		if err := f.Sequences[i].check(); err != nil {
+			return fmt.Errorf("sequence %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (s *Sequence) check() error {
+	n := len(s.IDs)
+	switch {
+	case n == 0:
+		return fmt.Errorf("there are no input_ids")
+	case s.Logits == nil && s.Top == nil && s.NLL == nil && s.Greedy == nil:
+		return fmt.Errorf("there are ids and nothing that a reference computed: want logits, top_ids, nll or greedy")
+	case s.Top != nil && len(s.Top) != n:
+		return fmt.Errorf("top_ids has %d positions for %d ids", len(s.Top), n)
+	case s.NLL != nil && len(s.NLL) != n-1:
+		return fmt.Errorf("nll has %d values for %d ids: want one for every id but the first", len(s.NLL), n)
+	case s.Gaps != nil && len(s.Gaps) != len(s.Greedy):
+		return fmt.Errorf("greedy_top2_gap has %d values for %d greedy tokens", len(s.Gaps), len(s.Greedy))
+	}
+	limit := int32(maxID)
+	if s.Logits != nil {
+		limit = int32(s.Vocab())
+	}
+	for _, list := range [][]int32{s.IDs, s.Greedy} {
+		for i, id := range list {
+			if id < 0 || id >= limit {
+				return fmt.Errorf("id %d at %d is outside a vocabulary of %d", id, i, limit)
+			}
+		}
+	}
+	for i, v := range s.Logits {
+		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
+			return fmt.Errorf("a logit of position %d is %v: the reference itself is broken", i/s.Vocab(), v)
+		}
+	}
+	for i, v := range s.NLL {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return fmt.Errorf("nll %d is %v, want a number from 0 on", i, v)
+		}
+	}
+	for pos, top := range s.Top {
+		if err := top.check(); err != nil {
+			return fmt.Errorf("position %d: %w", pos, err)
+		}
+	}
+	return nil
+}
+
+func (t Top) check() error {
+	if len(t.IDs) < 2 || len(t.Logits) != len(t.IDs) {
+		return fmt.Errorf("%d top_ids and %d top_logits: want as many of each, two at least", len(t.IDs), len(t.Logits))
+	}
+	for i, id := range t.IDs {
+		switch v := t.Logits[i]; {
+		case id < 0 || id >= maxID:
+			return fmt.Errorf("top_ids has %d", id)
+		case i > 0 && !(v <= t.Logits[i-1]):
+			return fmt.Errorf("top_logits are not in descending order")
+		case !(v <= t.LogSumExp): // NaN too
+			return fmt.Errorf("a top logit is %v, and the logsumexp %v is not above it", v, t.LogSumExp)
+		}
+	}
+	if math.IsInf(t.LogSumExp, 0) {
+		return fmt.Errorf("the logsumexp is infinite")
+	}
+	return nil
+}
+
+// Vocab is the number of logits of a position, 0 where none are stored.
+func (s *Sequence) Vocab() int { return len(s.Logits) / max(1, len(s.IDs)) }
+
+// Record is the stored logits as a scorer. It reports false where they are not stored.
+func (s *Sequence) Record() (gate.Recorded, bool) {
+	return gate.Recorded{IDs: s.IDs, Logits: s.Logits}, s.Logits != nil
+}

@@ -1,0 +1,241 @@
+package golden
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/npukit/npukit/gate"
+)
+
+// Report is what [Judge] found.
+type Report struct {
+	Name       string
+	Reasons    []gate.Reason
+	Thresholds gate.Thresholds
+
+	Positions int
+	NonFinite int
+
+	// Of the ids' likelihoods, where the reference's are stored.
+	Want, Got                 gate.Likelihood
+	NLLChange, NLLChangeError float64
+
+	// Of the positions' best logits, where they are stored.
+	Compared        int // positions that have them
+	KLMean          float64
+	Decided, Agreed int // positions that are no ties, and those of them with the same first choice
+}
+
+// Judge holds a device to what is stored of a sequence when that is less than its logits: the likelihood of each id, the best few logits of
+// each position. Where the logits themselves are stored, [gate.Teacher] over [Sequence.Record] says more.
+//
+// The KL divergence here is between distributions over the stored ids and one outcome for all others together. It is never above that over
+// the whole vocabulary, so that the same thresholds hold.
+func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Thresholds) (Report, error) {
+	if err := t.Validate(); err != nil {
+		return Report{}, err
+	}
+	if s.NLL == nil && s.Top == nil {
+		return Report{}, fmt.Errorf("golden: %s: neither likelihoods nor best logits are stored", s.Name)
+	}
+	r := Report{Name: s.Name, Thresholds: t}
+	var got, want, diff, kl []float64
+	err := device.Score(ctx, s.IDs, func(pos int, logits []float32) error {
+		if pos != r.Positions || pos >= len(s.IDs) {
+			return fmt.Errorf("golden: Score gave position %d where %d was due", pos, r.Positions)
+		}
+		r.Positions++
+		bad := 0
+		for _, v := range logits {
+			if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
+				bad++
+			}
+		}
+		if r.NonFinite += bad; bad > 0 {
+			return nil
+		}
+		lse := logSumExp(logits)
+		if s.NLL != nil && pos+1 < len(s.IDs) {
+			id := int(s.IDs[pos+1])
+			if id >= len(logits) {
+				return fmt.Errorf("golden: id %d at position %d is outside the device's vocabulary of %d", id, pos+1, len(logits))
+			}
+			nll := lse - float64(logits[id])
+			got, want, diff = append(got, nll), append(want, s.NLL[pos]), append(diff, nll-s.NLL[pos])
+		}
+		if s.Top == nil {
+			return nil
+		}
+		top := s.Top[pos]
+		v, err := coarseKL(top, logits, lse)
+		if err != nil {
+			return fmt.Errorf("golden: position %d: %w", pos, err)
+		}
+		kl = append(kl, v)
+		if gap := top.Logits[0] - top.Logits[1]; gap > 0 && gap >= t.Tie*deviation(logits) {
+			r.Decided++
+			if best(logits) == top.IDs[0] {
+				r.Agreed++
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return Report{}, err
+	case r.Positions != len(s.IDs):
+		return Report{}, fmt.Errorf("golden: Score gave %d positions of %d", r.Positions, len(s.IDs))
+	}
+	r.Got, r.Want, r.Compared = likelihood(got), likelihood(want), len(kl)
+	if r.Want.Mean > 0 {
+		d := likelihood(diff)
+		r.NLLChange, r.NLLChangeError = d.Mean/r.Want.Mean, d.StdErr/r.Want.Mean
+	}
+	if len(kl) > 0 {
+		r.KLMean = stat.Mean(kl, nil)
+	}
+	r.judge(len(diff) > 0)
+	return r, nil
+}
+
+// restDigits is the smallest probability of the rest that counts: logits are stored with five digits behind the point.
+const restDigits = 1e-5
+
+// coarseKL is KL(stored || device) over the stored ids and the rest.
+func coarseKL(top Top, logits []float32, lse float64) (float64, error) {
+	sum, restP, restQ := 0.0, 1.0, 1.0
+	for i, id := range top.IDs {
+		if int(id) >= len(logits) {
+			return 0, fmt.Errorf("stored id %d is outside the device's vocabulary of %d", id, len(logits))
+		}
+		logP, logQ := top.Logits[i]-top.LogSumExp, float64(logits[id])-lse
+		sum += math.Exp(logP) * (logP - logQ)
+		restP, restQ = restP-math.Exp(logP), restQ-math.Exp(logQ)
+	}
+	if restP > restDigits && restQ > restDigits {
+		sum += restP * math.Log(restP/restQ)
+	}
+	return max(0, sum), nil
+}
+
+func (r *Report) judge(likelihoods bool) {
+	t := r.Thresholds
+	fail := func(metric, format string, args ...any) {
+		r.Reasons = append(r.Reasons, gate.Reason{Metric: metric, Text: fmt.Sprintf(format, args...)})
+	}
+	if r.NonFinite > 0 {
+		fail(gate.NonFinite, "%d logits of the device are NaN or infinite", r.NonFinite)
+	}
+	if limit := t.NLL + 2*r.NLLChangeError; likelihoods && !(math.Abs(r.NLLChange) <= limit) {
+		fail(gate.NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% (%.3g %% and two standard errors of %.2g %%)",
+			r.Got.Mean, r.Want.Mean, 100*r.NLLChange, 100*limit, 100*t.NLL, 100*r.NLLChangeError)
+	}
+	if r.Compared == 0 {
+		return
+	}
+	if r.KLMean > t.KLMean {
+		fail(gate.MeanKL, "mean KL over the stored logits is %.4g nats, want at most %.4g", r.KLMean, t.KLMean)
+	}
+	if r.Decided > 0 && float64(r.Agreed) < t.Top1*float64(r.Decided) {
+		fail(gate.Top1, "first choices agree at %d of %d positions that are no ties, want at least %.4g %%", r.Agreed, r.Decided, 100*t.Top1)
+	}
+}
+
+// OK reports whether every condition holds.
+func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Positions > 0 }
+
+// Err is nil when r is OK, and otherwise an error with the reasons that wraps [gate.ErrFailed].
+func (r Report) Err() error {
+	if r.OK() {
+		return nil
+	}
+	list := make([]string, len(r.Reasons))
+	for i, reason := range r.Reasons {
+		list[i] = reason.Text
+	}
+	return fmt.Errorf("%w: %s: %s", gate.ErrFailed, r.Name, strings.Join(list, "; "))
+}
+
+// String is the report for people.
+func (r Report) String() string {
+	var b strings.Builder
+	word := "PASS"
+	if !r.OK() {
+		word = "FAIL"
+	}
+	fmt.Fprintf(&b, "%s %s\n", word, r.Name)
+	for _, reason := range r.Reasons {
+		fmt.Fprintf(&b, "  %s\n", reason.Text)
+	}
+	fmt.Fprintf(&b, "  %d positions\n", r.Positions)
+	if r.Want.Tokens > 0 {
+		fmt.Fprintf(&b, "  NLL %.5f, reference %.5f ± %.2g: %+.4f %% ± %.2g %%, within %.4g %% and two standard errors\n",
+			r.Got.Mean, r.Want.Mean, r.Want.StdErr, 100*r.NLLChange, 100*r.NLLChangeError, 100*r.Thresholds.NLL)
+	}
+	if r.Compared > 0 {
+		fmt.Fprintf(&b, "  mean KL over the stored logits %.3g nats, at most %.3g; first choices agree at %d of %d decided\n",
+			r.KLMean, r.Thresholds.KLMean, r.Agreed, r.Decided)
+	}
+	fmt.Fprintf(&b, "  thresholds: %s\n", r.Thresholds.Note)
+	return b.String()
+}
+
+// MarshalJSON writes the report for programs.
+func (r Report) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Name           string          `json:"name,omitempty"`
+		OK             bool            `json:"ok"`
+		Reasons        []gate.Reason   `json:"reasons"`
+		Thresholds     gate.Thresholds `json:"thresholds"`
+		Positions      int             `json:"positions"`
+		NonFinite      int             `json:"non_finite"`
+		Got            gate.Likelihood `json:"nll"`
+		Want           gate.Likelihood `json:"nll_reference"`
+		NLLChange      float64         `json:"nll_change"`
+		NLLChangeError float64         `json:"nll_change_std_err"`
+		Compared       int             `json:"compared"`
+		KLMean         float64         `json:"kl_mean"`
+		Decided        int             `json:"decided"`
+		Agreed         int             `json:"agreed"`
+	}{r.Name, r.OK(), append([]gate.Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite, r.Got, r.Want, r.NLLChange, r.NLLChangeError,
+		r.Compared, r.KLMean, r.Decided, r.Agreed})
+}
+
+func likelihood(list []float64) gate.Likelihood {
+	l := gate.Likelihood{Tokens: len(list)}
+	if len(list) == 1 {
+		l.Mean = list[0]
+	}
+	if len(list) > 1 {
+		mean, dev := stat.MeanStdDev(list, nil)
+		l.Mean, l.StdErr = mean, stat.StdErr(dev, float64(len(list)))
+	}
+	return l
+}
+
+// deviation is the standard deviation of a row of logits.
+func deviation(row []float32) float64 {
+	var sum, squares float64
+	for _, v := range row {
+		sum += float64(v)
+		squares += float64(v) * float64(v)
+	}
+	n := float64(len(row))
+	return math.Sqrt(max(0, squares/n-sum/n*sum/n))
+}
+
+// best is the index of the largest, the first of equals.
+func best(x []float32) int32 {
+	at := 0
+	for i, v := range x {
+		if v > x[at] {
+			at = i
+		}
+	}
+	return int32(at)
+}
