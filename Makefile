@@ -34,9 +34,9 @@ test: ## run the tests (a few minutes); the demo model is fetched for those that
 	$(GO) test -timeout 15m ./...
 	@sh scripts/test-hftokenizers.sh
 
-test-long: ## run all tests under the race detector, then every fuzz test for FUZZTIME
+test-long: ## run all tests in full, under the race detector, then every fuzz test for FUZZTIME
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
-	$(GO) test -race -count=1 -timeout 60m ./...
+	NPUKIT_LONG=1 $(GO) test -race -count=1 -timeout 60m ./...
 	@sh scripts/fuzz.sh $(FUZZTIME)
 
 lint: ## check formatting, go vet and staticcheck
