@@ -1,0 +1,192 @@
+package xdna2
+
+import (
+	"math"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// The cost model: one formula a family of kernels, in which every constant is a property of the array or of the kernel's inner loop, never of a shape.
+// The formulas were first found by hand on the published rows; their constants are fitted by [Fit]. Throughout
+//
+//	microseconds, bytes; GB/s = 1e3 bytes/us; MAC = a multiply-add
+
+// GEMMParams prices the matrix multiplications. With gm and gn the number of passes that the herd makes over rows and columns,
+//
+//	A = 2 M K gn    every pass over the columns reads all of a again
+//	B = 2 K N gm    every pass over the rows reads all of w again
+//	C = c M N       c bytes an element of the result
+//	memory = ((A+B) (1 + Reload/k_l2) + C) / DDR        a short k tile makes short bursts
+//	core   = gm gn (K/k_l1) Step + gm gn K tm tn / Rate per core
+//	time   = Start + (memory^4 + core^4)^(1/4) + Pass gm gn
+//
+// The fourth-power mean stands for a pipeline whose stages overlap, but not wholly.
+type GEMMParams struct {
+	Start  float64 `json:"start_us"`
+	Pass   float64 `json:"pass_us"`
+	DDR    float64 `json:"ddr_gbs"`
+	Reload float64 `json:"reload_elements"`
+
+	External MicroKernel `json:"external"` // fused-cast and f32-out
+	Drain    MicroKernel `json:"drain"`
+	Direct   MicroKernel `json:"direct"`
+}
+
+// MicroKernel is the inner loop of a GEMM.
+type MicroKernel struct {
+	Step float64 `json:"step_us"` // each k tile in L1: locks, pointers
+	Rate float64 `json:"gmacs"`   // GMAC/s of a core
+}
+
+// terms are the parts of a kernel's time, in microseconds, and the bytes that cross the DDR.
+type terms struct {
+	fixed, memory, compute, time float64
+	traffic                      float64
+}
+
+// point is a kernel with its shape and mapping: what a formula prices.
+type point struct {
+	kernel  Kernel
+	shape   Shape
+	out     dtype.Type
+	mapping npu.Mapping
+}
+
+func ceilDiv(a, b int) float64 { return math.Ceil(float64(a) / float64(b)) }
+
+// tile is the i-th number of the mapping's tile, or a default where the mapping does not say.
+func (p point) tile(i, otherwise int) int {
+	if i < len(p.mapping.Tile) && p.mapping.Tile[i] > 0 {
+		return p.mapping.Tile[i]
+	}
+	return otherwise
+}
+
+// herd is the number of columns and rows of cores.
+func (p point) herd(cols, rows int) (int, int) {
+	if h := p.mapping.Herd; len(h) == 2 && h[0] > 0 && h[1] > 0 {
+		return h[0], h[1]
+	}
+	return cols, rows
+}
+
+func smoothMax(a, b float64) float64 { return math.Pow(math.Pow(a, 4)+math.Pow(b, 4), 0.25) }
+
+func (g *GEMMParams) terms(p point) terms {
+	hm, hn := p.herd(8, 4)
+	tm, kl2, kl1, tn := p.tile(0, 64), p.tile(1, 256), p.tile(2, 32), p.tile(3, 128)
+	m, k, n := float64(p.shape.M), float64(p.shape.K), float64(p.shape.N)
+	gm, gn := ceilDiv(p.shape.M, tm*hm), ceilDiv(p.shape.N, tn*hn)
+	inner, c := g.Direct, 2.0
+	switch p.mapping.Variant {
+	case "fused-cast", "f32-out":
+		inner, c = g.External, 4
+	case "drain":
+		inner = g.Drain
+	}
+	if p.out == dtype.F32 {
+		c = 4
+	}
+	reads := 2*m*k*gn + 2*k*n*gm
+	t := terms{fixed: g.Start + g.Pass*gm*gn, traffic: reads + c*m*n}
+	t.memory = (reads*(1+g.Reload/float64(kl2)) + c*m*n) / (g.DDR * 1e3)
+	t.compute = gm*gn*k/float64(kl1)*inner.Step + gm*gn*k*float64(tm)*float64(tn)/(inner.Rate*1e3)
+	t.time = t.fixed + smoothMax(t.memory, t.compute)
+	return t
+}
+
+// GEMVParams prices the matrix-vector product: the weights stream through the columns once.
+//
+//	time = Start + 2 M K / Stream * 8/columns + Row M / (columns m_input)
+type GEMVParams struct {
+	Stream float64 `json:"stream_gbs"` // eight columns
+	Row    float64 `json:"row_us"`     // each group of m_input rows
+}
+
+func (g *GEMVParams) terms(p point, start float64) terms {
+	cols, _ := p.herd(8, 1)
+	k, n := float64(p.shape.K), float64(p.shape.N)
+	t := terms{fixed: start, traffic: 2*k*n + 2*k + 2*n}
+	t.memory = 2 * k * n / (g.Stream * 1e3) * 8 / float64(cols)
+	t.compute = g.Row * n / float64(cols*p.tile(1, 8))
+	t.time = t.fixed + t.memory + t.compute
+	return t
+}
+
+// AttentionParams prices FlashAttention. An iteration computes the rows of one q tile for as many heads as the kernel unrolls; a mask does
+// not make it shorter (published: 39.6 against 40.1 ms). With h = head_dim/64,
+//
+//	iterations = rows/lqp * heads/heads_per_unroll
+//	time = Start + iterations (Tile h + (Key h + Wide (h-1)) keys/1024 + K and V of the iteration / KV)
+type AttentionParams struct {
+	Start float64 `json:"start_us"`
+	Tile  float64 `json:"tile_us"`
+	Key   float64 `json:"key_us"`  // each 1024 keys
+	Wide  float64 `json:"wide_us"` // each 1024 keys, above a head dimension of 64, where v goes through in two halves
+	KV    float64 `json:"kv_gbs"`  // K and V, read again by every iteration; heads of one group share them
+}
+
+func (a *AttentionParams) terms(p point) terms {
+	s := p.shape
+	lqp, unroll := p.tile(0, 256), p.tile(3, 2)
+	h := float64(s.HeadDim) / 64
+	iterations := ceilDiv(s.Rows, lqp) * ceilDiv(s.Heads, unroll)
+	distinct := ceilDiv(unroll, s.Heads/s.KVHeads)
+	kv := distinct * float64(s.Keys) * float64(s.HeadDim) * 4
+	t := terms{fixed: a.Start, traffic: iterations*kv + 4*float64(s.Rows)*float64(s.Heads)*float64(s.HeadDim)}
+	t.memory = iterations * kv / (a.KV * 1e3)
+	t.compute = iterations * (a.Tile*h + (a.Key*h+a.Wide*math.Max(0, h-1))*float64(s.Keys)/1024)
+	t.time = t.fixed + t.memory + t.compute
+	return t
+}
+
+// CastParams prices the second launch of a fused-cast GEMM, FP32 to BF16. Its start is longer than other launches' and was never measured by
+// itself: it is what fused-cast rows take beyond their f32-out siblings.
+type CastParams struct {
+	Start float64 `json:"start_us"`
+	Rate  float64 `json:"core_gbs"`
+}
+
+// StreamParams prices the element-wise kernels and the norms, whose cores each work through their part of the rows:
+//
+//	time = Start + bytes / (cores Rate) + Row rows/cores
+type StreamParams struct {
+	Rate float64 `json:"core_gbs"`         // of one core, counting what it reads and writes
+	Row  float64 `json:"row_us,omitempty"` // each row, where the kernel works row by row
+
+}
+
+// streamed is what a kernel of this sort reads and writes, and its rows.
+func (p point) streamed() (bytes, rows float64) {
+	s := p.shape
+	n := float64(s.N)
+	switch p.kernel {
+	case Add:
+		if s.Broadcast {
+			return 4 * n, 0
+		}
+		return 6 * n, 0
+	case SiLUMul:
+		return 6 * n, 0
+	case GELU, Move:
+		return 4 * n, 0
+	case Cast:
+		return 6 * n, 0
+	case RMSNorm:
+		return 4*float64(s.Rows)*float64(s.Width) + 2*float64(s.Width), float64(s.Rows)
+	case LayerNorm:
+		return 4*float64(s.Rows)*float64(s.Width) + 4*float64(s.Width), float64(s.Rows)
+	}
+	return 6 * float64(s.Rows) * float64(s.Width), float64(s.Rows) // RoPE
+}
+
+func (e *StreamParams) terms(p point, start float64) terms {
+	cols, rows := p.herd(8, 1)
+	cores := float64(cols * rows)
+	bytes, n := p.streamed()
+	t := terms{fixed: start, traffic: bytes}
+	t.compute = bytes/(cores*e.Rate*1e3) + e.Row*n/cores
+	t.time = t.fixed + t.compute
+	return t
+}

@@ -1,0 +1,95 @@
+package xdna2
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Find returns the rows that measured exactly this op under exactly this mapping (variant, tile, herd and layout), whatever became of it: a
+// row that fails or corrupts is what a planner most needs to find. Rows that an added one repeats stand behind it.
+func (r *Registry) Find(o op.Op, out dtype.Type, m npu.Mapping, size op.Size) ([]Row, error) {
+	k, shape, err := ShapeOf(o, size)
+	if err != nil {
+		return nil, err
+	}
+	var found []Row
+	for _, row := range slices.Backward(r.rows) {
+		if row.Kernel == k && row.Program == "" && row.Out == out && row.Shape == shape && sameMapping(row.Mapping, m) {
+			found = append(found, row)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Row) int { return cmp.Compare(recordRank(a), recordRank(b)) })
+	return found, nil
+}
+
+// recordRank puts a deployment's own measurement first, then the registry's, then the rest.
+func recordRank(r Row) int {
+	switch r.Record {
+	case Own:
+		return 0
+	case Published:
+		return 1
+	}
+	return 2
+}
+
+func sameMapping(a, b npu.Mapping) bool {
+	return a.Variant == b.Variant && a.Layout == b.Layout && slices.Equal(a.Tile, b.Tile) && slices.Equal(a.Herd, b.Herd)
+}
+
+// Candidate is a row that could serve a shape, and how far the shape that it was measured at is.
+type Candidate struct {
+	Row      Row
+	Distance float64 // sum over the dimensions of |log2 of their ratio|; 0 is the very shape. A causal row for an op without a mask, or a bias for an add, is one further
+}
+
+// Candidates lists rows that run and have a time, for mapping this op: nearest shape first, and for one shape the fastest first. Whether a mapping
+// fits another shape than its own is for the rules to say, so a planner goes down the list until one does. Rows measured inside a
+// deployed program are left out: their times are not comparable.
+func (r *Registry) Candidates(o op.Op, out dtype.Type, size op.Size) ([]Candidate, error) {
+	k, shape, err := ShapeOf(o, size)
+	if err != nil {
+		return nil, err
+	}
+	var list []Candidate
+	for _, row := range r.rows {
+		if row.Kernel != k || row.Program != "" || row.Out != out || !row.Standalone() {
+			continue
+		}
+		list = append(list, Candidate{Row: row, Distance: distance(k, shape, row.Shape)})
+	}
+	slices.SortStableFunc(list, func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.Row.Latency, b.Row.Latency), cmp.Compare(a.Row.ID, b.Row.ID))
+	})
+	return list, nil
+}
+
+// Best is the fastest row of the shape nearest to the op's.
+func (r *Registry) Best(o op.Op, out dtype.Type, size op.Size) (Candidate, error) {
+	list, err := r.Candidates(o, out, size)
+	if err != nil {
+		return Candidate{}, err
+	}
+	if len(list) == 0 {
+		return Candidate{}, fmt.Errorf("xdna2: the registry has no row that runs and has a time for %s with a result in %v", o.Kind(), out)
+	}
+	return list[0], nil
+}
+
+func distance(k Kernel, a, b Shape) float64 {
+	sum := 0.0
+	if a.Causal != b.Causal || a.Broadcast != b.Broadcast {
+		sum++
+	}
+	x, y := a.dims(k), b.dims(k)
+	for i := range x {
+		sum += math.Abs(math.Log2(float64(x[i]) / float64(y[i])))
+	}
+	return sum
+}

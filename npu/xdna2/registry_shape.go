@@ -1,0 +1,133 @@
+package xdna2
+
+import (
+	"fmt"
+
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Kernel is a family of kernels that the array has: one per op, but for [op.MatMul], which is a GEMM or, for a single row, a GEMV.
+type Kernel string
+
+const (
+	GEMM      Kernel = "gemm"
+	GEMV      Kernel = "gemv"
+	Attention Kernel = "attention"
+	Add       Kernel = "add"
+	SiLUMul   Kernel = "silu_mul"
+	GELU      Kernel = "gelu"
+	RMSNorm   Kernel = "rmsnorm"
+	LayerNorm Kernel = "layernorm"
+	RoPE      Kernel = "rope"
+	Cast      Kernel = "cast" // FP32 to BF16: the second launch of a fused-cast GEMM, which has no rows of its own
+	Move      Kernel = "move" // ops that only copy: Permute, Slice, Concat, Embed, Pick, KVWrite. Nobody has published one on the array
+)
+
+var kernels = []Kernel{GEMM, GEMV, Attention, Add, SiLUMul, GELU, RMSNorm, LayerNorm, RoPE, Cast, Move}
+
+// Shape is a kernel's shape in numbers. Which fields count depends on the kernel:
+//
+//	gemm, gemv          M, K, N    a [M, K] times w [K, N]; a GEMV has M = 1 (what the source calls its M is N here)
+//	attention           Rows queries, Keys, Heads, KVHeads, HeadDim, Causal
+//	add, silu_mul, gelu N elements; Broadcast for a bias
+//	rmsnorm, layernorm  Rows, Width
+//	rope                Rows (one for each head of each position), Width (the head dimension)
+//	cast, move          N elements
+type Shape struct {
+	M         int  `json:"m,omitempty"`
+	K         int  `json:"k,omitempty"`
+	N         int  `json:"n,omitempty"`
+	Rows      int  `json:"rows,omitempty"`
+	Width     int  `json:"width,omitempty"`
+	Keys      int  `json:"keys,omitempty"`
+	Heads     int  `json:"heads,omitempty"`
+	KVHeads   int  `json:"kv_heads,omitempty"`
+	HeadDim   int  `json:"head_dim,omitempty"`
+	Causal    bool `json:"causal,omitempty"`
+	Broadcast bool `json:"broadcast,omitempty"`
+}
+
+// maxDim bounds every dimension, as package op does, so that products are safe in float64.
+const maxDim = 1 << 28
+
+// dims are the numbers that count for a kernel, in a fixed order.
+func (s Shape) dims(k Kernel) []int {
+	switch k {
+	case GEMM, GEMV:
+		return []int{s.M, s.K, s.N}
+	case Attention:
+		return []int{s.Rows, s.Keys, s.Heads, s.KVHeads, s.HeadDim}
+	case RMSNorm, LayerNorm, RoPE:
+		return []int{s.Rows, s.Width}
+	}
+	return []int{s.N}
+}
+
+func (s Shape) validate(k Kernel) error {
+	for _, d := range s.dims(k) {
+		if d <= 0 || d > maxDim {
+			return fmt.Errorf("%s shape %v: want every dimension from 1 to %d", k, s.dims(k), maxDim)
+		}
+	}
+	if k == GEMV && s.M != 1 {
+		return fmt.Errorf("a gemv has one row, not %d", s.M)
+	}
+	if k == Attention && s.Heads%s.KVHeads != 0 {
+		return fmt.Errorf("%d query heads are not a multiple of %d key heads", s.Heads, s.KVHeads)
+	}
+	return nil
+}
+
+// ShapeOf is the kernel that computes o, and its shape. Symbolic dimensions take their numbers from size; a program for the NPU has none.
+func ShapeOf(o op.Op, size op.Size) (Kernel, Shape, error) {
+	if o == nil {
+		return "", Shape{}, fmt.Errorf("xdna2: a launch without an op")
+	}
+	if err := o.Validate(); err != nil {
+		return "", Shape{}, fmt.Errorf("xdna2: %w", err)
+	}
+	n := size.Resolve
+	k, s := Move, Shape{}
+	switch o := o.(type) {
+	case op.MatMul:
+		k, s = GEMM, Shape{M: n(o.M), K: o.K, N: o.N}
+		if s.M == 1 {
+			k = GEMV
+		}
+	case op.Attention:
+		rows := n(o.Rows)
+		k, s = Attention, Shape{Rows: rows, Keys: rows, Heads: o.Heads, KVHeads: o.KVHeads, HeadDim: o.HeadDim, Causal: true}
+		if o.Cached {
+			s.Keys += size.Pos
+		}
+	case op.Add:
+		k, s = Add, Shape{N: n(o.Rows) * o.Width, Broadcast: o.Broadcast}
+	case op.SiLUMul:
+		k, s = SiLUMul, Shape{N: n(o.Rows) * o.Width}
+	case op.GELU:
+		k, s = GELU, Shape{N: n(o.Rows) * o.Width}
+	case op.RMSNorm:
+		k, s = RMSNorm, Shape{Rows: n(o.Rows) * max(1, o.Heads), Width: o.Width}
+	case op.LayerNorm:
+		k, s = LayerNorm, Shape{Rows: n(o.Rows), Width: o.Width}
+	case op.RoPE:
+		k, s = RoPE, Shape{Rows: n(o.Rows) * o.Heads, Width: o.HeadDim}
+	case op.Cast:
+		k, s = Cast, Shape{N: n(o.Rows) * o.Width}
+	default:
+		s = Shape{N: moved(o, size)}
+	}
+	if err := s.validate(k); err != nil {
+		return "", Shape{}, fmt.Errorf("xdna2: %s: %w (rows %d, picks %d)", o.Kind(), err, size.Rows, size.Picks)
+	}
+	return k, s, nil
+}
+
+// moved is the number of elements that a copying op writes.
+func moved(o op.Op, size op.Size) int {
+	if o, ok := o.(op.KVWrite); ok {
+		return size.Resolve(o.Rows) * o.KVHeads * o.HeadDim
+	}
+	operands := o.Operands()
+	return size.Elements(operands[len(operands)-1].Shape)
+}
