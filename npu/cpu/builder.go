@@ -42,6 +42,11 @@ type builder struct {
 		key    command
 		panels unsafe.Pointer
 	}
+
+	// Of programs with a defect: what the host does between commands, and what the arguments of the last run were bound to.
+	calls      []hostCall
+	before     []bound
+	beforeExec *executable
 }
 
 // tag says which launch of which run a command belongs to.
@@ -96,6 +101,7 @@ func (b *builder) start(launches int) error {
 	b.tags = b.tags[:0]
 	b.reads, b.writes = b.reads[:0], b.writes[:0]
 	b.packed.panels = nil
+	b.calls, b.beforeExec = b.calls[:0], nil
 	return nil
 }
 
@@ -118,15 +124,22 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if err := b.bind(); err != nil {
 		return err
 	}
+	lower := b.lower
+	if e.defect != nil {
+		lower = b.lowerDefect
+	}
 	for i := range e.launches {
 		l := &e.launches[i]
 		from := len(b.cmds)
-		if err := b.lower(l); err != nil {
+		if err := lower(l); err != nil {
 			return fmt.Errorf("npu/cpu: run %q, program %s, launch %q: %w", r.Name, e.p.Name, l.name, err)
 		}
 		for range len(b.cmds) - from {
 			b.tags = append(b.tags, tag{int32(index), int32(i)})
 		}
+	}
+	if e.defect != nil {
+		b.remember()
 	}
 	return nil
 }

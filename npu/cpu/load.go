@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -22,6 +23,8 @@ type executable struct {
 	// Rows of a Const that the program itself writes live in memory of the device; extra has the size of each such argument's rows in elements,
 	// and comes after the arguments where operands name them.
 	extra []extraArg
+
+	defect *defect.Defect // nil but in tests of gates
 }
 
 type extraArg struct {
@@ -66,7 +69,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	e := &executable{d: d, p: p, written: make([]bool, len(p.Args)), states: make([]int, len(p.Args))}
+	e := &executable{d: d, p: p, written: make([]bool, len(p.Args)), states: make([]int, len(p.Args)), defect: defect.From(ctx)}
 	n := 0
 	extra := make([]int, len(p.Args))
 	for i, a := range p.Args {
