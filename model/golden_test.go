@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,8 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nlpodyssey/safetensors"
-
+	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -38,46 +36,16 @@ func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata",
 
 var tinyModels = []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias", "qwen3-qknorm"}
 
-// golden is a reference file: what Hugging Face's implementation computes for a model (see testdata/README.md).
-type golden struct {
-	ids    []int32
-	greedy []int32
-	logits [][]float32
-}
-
-func readGolden(t *testing.T, dir string) golden {
+// readGolden is what Hugging Face's implementation computes for a model (see testdata/README.md).
+func readGolden(t *testing.T, dir string) golden.Sequence {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "golden.safetensors"))
+	f, err := golden.Read(filepath.Join(dir, "golden.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := safetensors.Deserialize(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tensor := func(name string) safetensors.TensorView {
-		v, ok := st.Tensor(name)
-		if !ok {
-			t.Fatalf("%s has no %q", dir, name)
-		}
-		return v
-	}
-	int64s := func(name string) (ids []int32) {
-		b := tensor(name).Data()
-		for i := 0; i < len(b); i += 8 {
-			ids = append(ids, int32(b[i])|int32(b[i+1])<<8|int32(b[i+2])<<16)
-		}
-		return ids
-	}
-	g := golden{ids: int64s("input_ids"), greedy: int64s("greedy")}
-	v := tensor("logits")
-	vocab := int(v.Shape()[1])
-	all := make([]float32, int(v.Shape()[0])*vocab)
-	if err := dtype.Dequantize(all, dtype.F32, v.Data()); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(all); i += vocab {
-		g.logits = append(g.logits, all[i:i+vocab])
+	g := f.Sequences[0]
+	if g.Logits == nil || g.Greedy == nil {
+		t.Fatalf("%s: no logits or no greedy", f.Path)
 	}
 	return g
 }
@@ -130,8 +98,8 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 					s := m.NewSession()
 					defer s.Close()
 					decided, l1, norm := 0, 0.0, 0.0
-					err := s.Score(context.Background(), g.ids, func(pos int, logits []float32) error {
-						want := g.logits[pos]
+					err := s.Score(context.Background(), g.IDs, func(pos int, logits []float32) error {
+						want := g.Logits[pos*g.Vocab():][:g.Vocab()]
 						for i := range want {
 							l1 += math.Abs(float64(logits[i] - want[i]))
 							norm += math.Abs(float64(want[i]))
@@ -149,15 +117,15 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if decided < len(g.ids)/2 {
-						t.Errorf("only %d of %d positions are decided: the test proves little", decided, len(g.ids))
+					if decided < len(g.IDs)/2 {
+						t.Errorf("only %d of %d positions are decided: the test proves little", decided, len(g.IDs))
 					}
 					// Twice the worst that was measured on the five models: 1.26e-2 with BF16 operands, 1.25e-6 with FP32.
 					limit := map[dtype.Type]float64{dtype.BF16: 2.52e-2, dtype.F32: 2.5e-6}[act.t]
 					if rel := l1 / norm; !(rel <= limit) {
 						t.Errorf("mean relative L1 of logits %.3g, want at most %.3g", rel, limit)
 					} else {
-						t.Logf("mean relative L1 of logits %.3g, %d of %d positions decided", rel, decided, len(g.ids))
+						t.Logf("mean relative L1 of logits %.3g, %d of %d positions decided", rel, decided, len(g.IDs))
 					}
 				})
 			}
@@ -172,83 +140,64 @@ func TestTinyModelsGreedy(t *testing.T) {
 			g := readGolden(t, tiny(name))
 			m := open(t, tiny(name), "", &PlanOptions{Activations: dtype.F32, Cache: dtype.F32})
 			var got []int32
-			for tok, err := range m.Generate(context.Background(), IDs(g.ids), &GenerateOptions{MaxTokens: len(g.greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
+			for tok, err := range m.Generate(context.Background(), IDs(g.IDs), &GenerateOptions{MaxTokens: len(g.Greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, tok.ID)
 			}
-			if !slices.Equal(got, g.greedy) {
-				t.Errorf("greedy tokens\n  %v, want\n  %v", got, g.greedy)
+			if !slices.Equal(got, g.Greedy) {
+				t.Errorf("greedy tokens\n  %v, want\n  %v", got, g.Greedy)
 			}
 		})
 	}
 }
 
-// smolGolden is testdata/smollm2-135m/golden.json.
-type smolGolden struct {
-	Prompts []struct {
-		User     string
-		Rendered string
-		IDs      []int32   `json:"input_ids"`
-		TopIDs   [][]int32 `json:"top_ids"`
-		Greedy   []int32
-		Text     string    `json:"greedy_text"`
-		Gap      []float64 `json:"greedy_top2_gap"`
-	}
-	Text struct {
-		IDs     []int32 `json:"input_ids"`
-		NLL     []float64
-		MeanNLL float64 `json:"mean_nll"`
-	}
-}
-
-func readSmolGolden(t *testing.T) (g smolGolden) {
+// smolGolden is what the reference computed for a real model: prompts, and a text.
+func smolGolden(t *testing.T) (prompts []golden.Sequence, text golden.Sequence) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &g)
-	}
+	f, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g
+	last := len(f.Sequences) - 1
+	return f.Sequences[:last], f.Sequences[last]
 }
 
 // The likelihood that a real model gives a real text is the reference's within 0.05 %.
 func TestSmolLM2Likelihood(t *testing.T) {
-	g := readSmolGolden(t)
+	_, g := smolGolden(t)
 	m := open(t, testenv.DemoModel(t), "", nil)
 	s := m.NewSession()
 	defer s.Close()
-	sum, worst := 0.0, 0.0
-	err := s.Score(context.Background(), g.Text.IDs, func(pos int, logits []float32) error {
-		if pos+1 == len(g.Text.IDs) {
+	sum, reference, worst := 0.0, 0.0, 0.0
+	err := s.Score(context.Background(), g.IDs, func(pos int, logits []float32) error {
+		if pos+1 == len(g.IDs) {
 			return nil
 		}
-		logprob, _ := logprobs(logits, g.Text.IDs[pos+1], 0)
-		sum -= logprob
-		worst = max(worst, math.Abs(-logprob-g.Text.NLL[pos]))
+		logprob, _ := logprobs(logits, g.IDs[pos+1], 0)
+		sum, reference = sum-logprob, reference+g.NLL[pos]
+		worst = max(worst, math.Abs(-logprob-g.NLL[pos]))
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mean := sum / float64(len(g.Text.IDs)-1)
-	off := mean/g.Text.MeanNLL - 1
-	t.Logf("mean NLL %.6f, reference %.6f: %+.4f %% (worst token %.3f)", mean, g.Text.MeanNLL, 100*off, worst)
+	mean, want := sum/float64(len(g.NLL)), reference/float64(len(g.NLL))
+	off := mean/want - 1
+	t.Logf("mean NLL %.6f, reference %.6f: %+.4f %% (worst token %.3f)", mean, want, 100*off, worst)
 	if math.Abs(off) > 0.0005 {
-		t.Errorf("mean NLL %.6f is %+.3f %% off the reference's %.6f, want within 0.05 %%", mean, 100*off, g.Text.MeanNLL)
+		t.Errorf("mean NLL %.6f is %+.3f %% off the reference's %.6f, want within 0.05 %%", mean, 100*off, want)
 	}
 }
 
 // Chat template, tokenizer and greedy decoding of a real instruct model agree with Hugging Face up to the first near tie.
 func TestSmolLM2Greedy(t *testing.T) {
-	g := readSmolGolden(t)
+	prompts, _ := smolGolden(t)
 	m := open(t, testenv.DemoModel(t), "", nil)
-	for _, p := range g.Prompts {
-		t.Run(p.User, func(t *testing.T) {
-			ids, err := m.Tokens(Messages(userMessage(p.User), nil))
+	for _, p := range prompts {
+		t.Run(p.Name, func(t *testing.T) {
+			ids, err := m.Tokens(Messages(userMessage(p.Name), nil))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +211,7 @@ func TestSmolLM2Greedy(t *testing.T) {
 				}
 				got = append(got, tok.ID)
 			}
-			sure := slices.IndexFunc(p.Gap, func(gap float64) bool { return gap < 0.15 })
+			sure := slices.IndexFunc(p.Gaps, func(gap float64) bool { return gap < 0.15 })
 			if sure < 0 {
 				sure = len(p.Greedy)
 			}
