@@ -17,9 +17,9 @@ func TestPicks(t *testing.T) {
 	ctx, vocab := context.Background(), m.cfg.Vocab
 	st := m.NewState()
 	var positions []int
-	err := m.Forward(ctx, st, g.ids[:9], &ForwardOptions{Picks: []int{8, 3}}, func(pos int, logits []float32) error {
+	err := m.Forward(ctx, st, g.IDs[:9], &ForwardOptions{Picks: []int{8, 3}}, func(pos int, logits []float32) error {
 		positions = append(positions, pos)
-		if rel := relativeL1(logits, g.values["logits"][pos*vocab:][:vocab]); rel > 5e-6 {
+		if rel := relativeL1(logits, g.Logits[pos*vocab:][:vocab]); rel > 5e-6 {
 			t.Errorf("position %d: mean relative L1 %.3g", pos, rel)
 		}
 		return nil
@@ -33,11 +33,11 @@ func TestPicks(t *testing.T) {
 		}
 		return nil
 	}}
-	if err := m.Forward(ctx, st, g.ids[9:20], none, nil); err != nil || st.Pos() != 20 {
+	if err := m.Forward(ctx, st, g.IDs[9:20], none, nil); err != nil || st.Pos() != 20 {
 		t.Fatalf("position %d, %v", st.Pos(), err)
 	}
-	err = m.Forward(ctx, st, g.ids[20:21], nil, func(pos int, logits []float32) error {
-		if rel := relativeL1(logits, g.values["logits"][pos*vocab:][:vocab]); pos != 20 || rel > 5e-6 {
+	err = m.Forward(ctx, st, g.IDs[20:21], nil, func(pos int, logits []float32) error {
+		if rel := relativeL1(logits, g.Logits[pos*vocab:][:vocab]); pos != 20 || rel > 5e-6 {
 			t.Errorf("position %d: mean relative L1 %.3g", pos, rel)
 		}
 		return nil
@@ -61,7 +61,7 @@ func TestRewind(t *testing.T) {
 		}
 		return all
 	}
-	ids, other := g.ids[:24], slices.Clone(g.ids[:24])
+	ids, other := g.IDs[:24], slices.Clone(g.IDs[:24])
 	slices.Reverse(other)
 	fresh := m.NewState()
 	score(fresh, ids[:10])
@@ -105,7 +105,7 @@ func TestTapOfCache(t *testing.T) {
 	m, g := open(t, tiny("llama-tied-rope-scaled")), readGolden(t, "llama-tied-rope-scaled")
 	st, c := m.NewState(), m.cfg
 	var rows []float32 // [positions, kvHeads*headDim]
-	for ids := range slices.Chunk(g.ids[:20], 6) {
+	for ids := range slices.Chunk(g.IDs[:20], 6) {
 		seen := map[string][]float32{}
 		if err := m.Forward(context.Background(), st, ids, &ForwardOptions{Tap: record(seen)}, nil); err != nil {
 			t.Fatal(err)
@@ -187,11 +187,11 @@ func TestConcurrentStates(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			var got []float32
-			err := m.NewState().Score(context.Background(), g.ids, func(_ int, logits []float32) error {
+			err := m.NewState().Score(context.Background(), g.IDs, func(_ int, logits []float32) error {
 				got = append(got, logits...)
 				return nil
 			})
-			if rel := relativeL1(got, g.values["logits"]); err != nil || !(rel <= 5e-6) {
+			if rel := relativeL1(got, g.Logits); err != nil || !(rel <= 5e-6) {
 				t.Errorf("mean relative L1 %.3g, %v", rel, err)
 			}
 		})

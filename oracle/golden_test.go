@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -12,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nlpodyssey/safetensors"
-
+	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu/dtype"
@@ -38,42 +36,16 @@ var tinyModels = []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smo
 
 func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
 
-// golden is what Hugging Face's implementation computes for a model, in float64 (see testdata/README.md).
-type golden struct {
-	ids, greedy []int32
-	values      map[string][]float32 // "logits", "hidden.embed", "hidden.0", ..., "hidden.norm"
-}
-
-func readGolden(t testing.TB, model string) golden {
+// readGolden reads what Hugging Face's implementation computes for a model, in float64 (see testdata/README.md).
+func readGolden(t testing.TB, model string) golden.Sequence {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(tiny(model), "golden.safetensors"))
+	f, err := golden.Read(filepath.Join(tiny(model), "golden.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := safetensors.Deserialize(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := golden{values: map[string][]float32{}}
-	for _, name := range file.Names() {
-		v, _ := file.Tensor(name)
-		switch name {
-		case "input_ids", "greedy":
-			var ids []int32
-			for _, id := range dtype.Int64s(v.Data()) {
-				ids = append(ids, int32(id))
-			}
-			if name == "greedy" {
-				g.greedy = ids
-			} else {
-				g.ids = ids
-			}
-		default:
-			g.values[name] = slices.Clone(dtype.Float32s(v.Data()))
-		}
-	}
-	if len(g.ids) == 0 || len(g.greedy) == 0 || g.values["logits"] == nil {
-		t.Fatalf("%s: the golden file lacks input_ids, greedy or logits", model)
+	g := f.Sequences[0]
+	if len(g.Greedy) == 0 || g.Logits == nil {
+		t.Fatalf("%s: the golden file lacks greedy or logits", model)
 	}
 	return g
 }
@@ -124,7 +96,7 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 			m, g := open(t, tiny(name)), readGolden(t, name)
 			seen := map[string][]float32{}
 			var logits []float32
-			err := m.Forward(context.Background(), m.NewState(), g.ids, &ForwardOptions{Tap: record(seen)}, func(pos int, row []float32) error {
+			err := m.Forward(context.Background(), m.NewState(), g.IDs, &ForwardOptions{Tap: record(seen)}, func(pos int, row []float32) error {
 				if pos*len(row) != len(logits) {
 					t.Errorf("position %d came after %d values", pos, len(logits))
 				}
@@ -137,26 +109,21 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 			if !slices.Equal(logits, seen["head.lm_head"]) {
 				t.Error("the tap and emit saw different logits")
 			}
-			worst := 0.0
-			for key, want := range g.values {
-				tap := map[string]string{"logits": "head.lm_head", "hidden.embed": "embed.embed", "hidden.norm": "head.norm"}[key]
-				if tap == "" {
-					var layer int
-					if _, err := fmt.Sscanf(key, "hidden.%d", &layer); err != nil {
-						t.Fatalf("the golden file has %q", key)
-					}
-					tap = fmt.Sprintf("layer.%d.ffn.residual", layer)
-				}
+			worst := relativeL1(logits, g.Logits)
+			if !(worst <= 5e-6) {
+				t.Errorf("logits: mean relative L1 %.3g, want at most 5e-6", worst)
+			}
+			for tap, want := range g.Hidden {
 				rel := relativeL1(seen[tap], want)
 				if !(rel <= 5e-6) {
 					t.Errorf("%s: mean relative L1 %.3g, want at most 5e-6", tap, rel)
 				}
 				worst = max(worst, rel)
 			}
-			if len(g.values) < m.cfg.Layers+2 {
-				t.Errorf("only %d arrays were compared", len(g.values))
+			if len(g.Hidden) < m.cfg.Layers+1 {
+				t.Errorf("only %d hidden states were compared", len(g.Hidden))
 			}
-			t.Logf("%d arrays, the worst mean relative L1 is %.3g", len(g.values), worst)
+			t.Logf("logits and %d hidden states, the worst mean relative L1 is %.3g", len(g.Hidden), worst)
 		})
 	}
 }
@@ -168,22 +135,22 @@ func TestTinyModelsGreedy(t *testing.T) {
 			m, g := open(t, tiny(name)), readGolden(t, name)
 			var got []int32
 			st := m.NewState()
-			err := st.Score(context.Background(), g.ids, func(pos int, logits []float32) error {
+			err := st.Score(context.Background(), g.IDs, func(pos int, logits []float32) error {
 				got = []int32{argmax(logits)} // the last one stays
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for len(got) < len(g.greedy) {
+			for len(got) < len(g.Greedy) {
 				logits, err := st.Step(context.Background(), got[len(got)-1])
 				if err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, argmax(logits))
 			}
-			if !slices.Equal(got, g.greedy) {
-				t.Errorf("greedy tokens\n  %v, want\n  %v", got, g.greedy)
+			if !slices.Equal(got, g.Greedy) {
+				t.Errorf("greedy tokens\n  %v, want\n  %v", got, g.Greedy)
 			}
 		})
 	}
@@ -197,7 +164,7 @@ func TestStepwiseEqualsTeacherForced(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, step), func(t *testing.T) {
 				var got []float32
 				st := m.NewState()
-				for ids := range slices.Chunk(g.ids, step) {
+				for ids := range slices.Chunk(g.IDs, step) {
 					err := m.Forward(context.Background(), st, ids, nil, func(pos int, logits []float32) error {
 						got = append(got, logits...)
 						return nil
@@ -206,10 +173,10 @@ func TestStepwiseEqualsTeacherForced(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if st.Pos() != len(g.ids) {
-					t.Errorf("the state is at %d after %d ids", st.Pos(), len(g.ids))
+				if st.Pos() != len(g.IDs) {
+					t.Errorf("the state is at %d after %d ids", st.Pos(), len(g.IDs))
 				}
-				if rel := relativeL1(got, g.values["logits"]); !(rel <= 5e-6) {
+				if rel := relativeL1(got, g.Logits); !(rel <= 5e-6) {
 					t.Errorf("mean relative L1 %.3g, want at most 5e-6", rel)
 				}
 			})
@@ -234,30 +201,21 @@ func TestSmolLM2Likelihood(t *testing.T) {
 		t.Skip("takes about 15 seconds on two cores")
 	}
 	m := open(t, testenv.DemoModel(t))
-	var want struct {
-		Text struct {
-			IDs     []int32 `json:"input_ids"`
-			NLL     []float64
-			MeanNLL float64 `json:"mean_nll"`
-		}
-	}
-	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &want)
-	}
+	f, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids := want.Text.IDs
+	want := f.Sequences[len(f.Sequences)-1]
+	ids := want.IDs
 	if len(ids) < 1000 {
 		t.Fatalf("the reference has %d ids", len(ids))
 	}
-	sum, worst, started := 0.0, 0.0, time.Now()
+	sum, reference, worst, started := 0.0, 0.0, 0.0, time.Now()
 	err = m.NewState().Score(context.Background(), ids, func(pos int, logits []float32) error {
 		if pos+1 < len(ids) {
 			loss := nll(logits, ids[pos+1])
-			sum += loss
-			worst = max(worst, math.Abs(loss-want.Text.NLL[pos]))
+			sum, reference = sum+loss, reference+want.NLL[pos]
+			worst = max(worst, math.Abs(loss-want.NLL[pos]))
 		}
 		return nil
 	})
@@ -265,9 +223,9 @@ func TestSmolLM2Likelihood(t *testing.T) {
 		t.Fatal(err)
 	}
 	mean := sum / float64(len(ids)-1)
-	off := mean/want.Text.MeanNLL - 1
+	off := sum/reference - 1
 	t.Logf("%d tokens in %.1f s: mean NLL %.6f, reference %.6f (%+.2g); the worst token is off by %.2g",
-		len(ids), time.Since(started).Seconds(), mean, want.Text.MeanNLL, off, worst)
+		len(ids), time.Since(started).Seconds(), mean, reference/float64(len(ids)-1), off, worst)
 	if !(math.Abs(off) <= 1e-4) {
 		t.Errorf("mean NLL is %+.2g of the reference's off, want within 1e-4", off)
 	}
