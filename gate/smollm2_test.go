@@ -2,12 +2,12 @@ package gate_test
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
@@ -21,19 +21,11 @@ import (
 func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 	path := testenv.DemoModel(t)
 	ctx := context.Background()
-	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
+	file, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var golden struct {
-		Text struct {
-			IDs []int32 `json:"input_ids"`
-		}
-	}
-	if err := json.Unmarshal(data, &golden); err != nil {
-		t.Fatal(err)
-	}
-	ids := golden.Text.IDs
+	ids := file.Sequences[len(file.Sequences)-1].IDs // the text
 	if os.Getenv("NPUKIT_LONG") == "" {
 		ids = ids[:256]
 	}

@@ -2,13 +2,11 @@ package gate_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/nlpodyssey/safetensors"
-
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu"
@@ -42,7 +40,15 @@ func tinyModels(t *testing.T, dev npu.Device, typ dtype.Type) {
 	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias", "qwen3-qknorm", "smollm-mha"} {
 		t.Run(format+"/"+name, func(t *testing.T) {
 			dir := filepath.Join(testenv.Root(), "testdata", "tiny-models", name)
-			record, greedy := readGolden(t, dir)
+			file, err := golden.Read(filepath.Join(dir, "golden.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := file.Sequences[0]
+			record, ok := want.Record()
+			if !ok || want.Greedy == nil {
+				t.Fatalf("%s: no logits or no greedy tokens", dir)
+			}
 			m, err := model.Open(context.Background(), dev, dir, &model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
 			if err != nil {
 				t.Fatal(err)
@@ -65,7 +71,7 @@ func tinyModels(t *testing.T, dev npu.Device, typ dtype.Type) {
 			if !r.OK() {
 				t.Error(r.Err())
 			}
-			g, err := gate.GreedyTokens(context.Background(), s, record.IDs, greedy, 0)
+			g, err := gate.GreedyTokens(context.Background(), s, record.IDs, want.Greedy, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,31 +81,4 @@ func tinyModels(t *testing.T, dev npu.Device, typ dtype.Type) {
 			}
 		})
 	}
-}
-
-func readGolden(t *testing.T, dir string) (record gate.Recorded, greedy []int32) {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "golden.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := safetensors.Deserialize(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ids := func(name string) (list []int32) {
-		v, ok := file.Tensor(name)
-		if !ok {
-			t.Fatalf("%s: no %s", dir, name)
-		}
-		for _, id := range dtype.Int64s(v.Data()) {
-			list = append(list, int32(id))
-		}
-		return list
-	}
-	logits, ok := file.Tensor("logits")
-	if !ok {
-		t.Fatalf("%s: no logits", dir)
-	}
-	return gate.Recorded{IDs: ids("input_ids"), Logits: dtype.Float32s(logits.Data())}, ids("greedy")
 }
