@@ -11,7 +11,11 @@ import (
 // Tap sees what an op has computed. The name is that of a device's launch with the name of its step in front, such as
 // "layer.3.attn.q_rope"; the package's formula sheet lists them all. Shape is that of the op's operand, with one exception: the caches that
 // k_write and v_write have written to are shown as [kvHeads, positions held, headDim], without the room behind. The values are valid during
-// the call only and must not be changed. An error ends the pass.
+// the call only. An error ends the pass.
+//
+// A tap may overwrite the values, and the pass goes on with what it left there (the caches of k_write and v_write are a copy). One that puts
+// a device's outputs in their place leads the oracle along the device: every op then computes from the device's own inputs, so that the
+// difference at each tap is what this one op got wrong, and none of what came before it.
 type Tap func(name string, shape []int, values []float32) error
 
 // ForwardOptions are the choices of one pass. The zero value of a field means its default.

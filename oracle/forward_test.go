@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -121,6 +122,40 @@ func TestTapOfCache(t *testing.T) {
 				t.Fatalf("head %d, position %d, element %d is not what was written", h, pos, d)
 			}
 		}
+	}
+}
+
+// A pass that is led along another one differs from it only where that one was wrong: its inputs are the other's own.
+func TestLedPass(t *testing.T) {
+	m := open(t, tiny("qwen3-qknorm"))
+	ids := []int32{5, 6, 7, 8, 9, 10}
+	wrong := map[string]bool{"layer.0.attn.k_norm": true, "layer.1.ffn.act": true}
+	broken := map[string][]float32{}
+	err := m.Forward(context.Background(), m.NewState(), ids, &ForwardOptions{Tap: func(name string, _ []int, values []float32) error {
+		if wrong[name] {
+			for i := range values {
+				values[i] *= 1.5
+			}
+		}
+		broken[name] = slices.Clone(values)
+		return nil
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	differ := map[string]bool{}
+	err = m.Forward(context.Background(), m.NewState(), ids, &ForwardOptions{Tap: func(name string, _ []int, values []float32) error {
+		if !slices.Equal(values, broken[name]) {
+			differ[name] = true
+		}
+		copy(values, broken[name])
+		return nil
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(differ, wrong) {
+		t.Errorf("the led pass differs at %v, want %v", differ, wrong)
 	}
 }
 
