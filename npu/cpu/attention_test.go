@@ -79,7 +79,7 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 		{2, 1, 256, []seg{{100, 20}}},
 		{15, 1, 80, []seg{{0, 100}, {1000, 1}}},
 	}
-	types := [][2]dtype.Type{{bf, bf}, {f32, bf}, {f32, f32}, {bf, half}}
+	types := some(t, "types", [][2]dtype.Type{{f32, bf}, {bf, half}, {bf, bf}, {f32, f32}})
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		for i, tc := range cases {
 			for _, typ := range types {

@@ -13,15 +13,18 @@ func reference(o op.Op, in [][]float64) []float64 {
 	switch o := o.(type) {
 	case op.MatMul:
 		y := make([]float64, o.M*o.N)
+		w, row, step := in[1], 1, o.N // elements from output to output, and from term to term
+		if o.TransB {
+			row, step = o.K, 1
+		}
 		for m := range o.M {
+			x := in[0][m*o.K:][:o.K]
 			for n := range o.N {
-				for k := range o.K {
-					w := in[1][k*o.N+n : k*o.N+n+1]
-					if o.TransB {
-						w = in[1][n*o.K+k:]
-					}
-					y[m*o.N+n] += in[0][m*o.K+k] * w[0]
+				sum := 0.0
+				for k, v := range x {
+					sum += v * w[n*row+k*step]
 				}
+				y[m*o.N+n] = sum
 			}
 		}
 		return y
