@@ -1,0 +1,75 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Block floating point, as the array's matrix unit takes its operands ("BFP16 ebs8"): eight neighbours along K share the exponent of the largest and
+// keep an 8-bit two's-complement mantissa each,
+//
+//	value = m * 2^(e-6)    with 2^e <= max|x| < 2^(e+1), m in [-128, 127]
+//
+// rounded to nearest even. Nothing of it needs more than eight significant bits, so a quantised operand is a BF16 operand again, and products of two
+// are exact in FP32: the fast BF16 kernels of npu/cpu multiply quantised operands as the array does, but for the order of summation.
+//
+// Source: Xilinx/mlir-air e972f2942d41, mm_aie2p.cc and bfp utilities; rounding chosen by the published 9.3e-3 (truncation would give 1.4e-2).
+const blockSize = 8
+
+// quantize rounds a block in place of up to eight values. A block with an infinity or NaN stays as it is: the sum then says so.
+func quantize(x []dtype.BFloat16) {
+	var top dtype.BFloat16
+	for _, v := range x {
+		top = max(top, v&0x7fff)
+	}
+	magic, limit, ok := scale(top)
+	if !ok {
+		return
+	}
+	for i, v := range x {
+		// Adding a number whose last place is the step rounds to the step; subtracting it is exact.
+		q := v.Float32() + magic - magic
+		x[i] = dtype.BFloat16(math.Float32bits(min(q, limit)) >> 16)
+	}
+}
+
+// scale turns the largest magnitude of a block into the number that rounds to its step and the largest value that a positive mantissa can have. It
+// reports false for a block that needs no rounding: zeros, denormals, infinities.
+func scale(top dtype.BFloat16) (magic, limit float32, ok bool) {
+	e := uint32(top >> 7) // biased
+	if e == 0 || e == 0xff {
+		return 0, 0, false
+	}
+	// The step is 2^(e-6), and 1.5 * 2^23 steps have it as their last place: exponent e-6+23. Blocks so large that this is out of range, 2^110
+	// and more, stay as they are, and so do those whose limit would be denormal.
+	if e+17 > 0xfe || e <= 6 {
+		return 0, 0, false
+	}
+	return math.Float32frombits((e+17)<<23 | 1<<22), 127 * math.Float32frombits((e-6)<<23), true
+}
+
+// quantizeRow quantises a row along itself: an activation's row, or a weight's that is stored transposed.
+func quantizeRow(dst, src []dtype.BFloat16) {
+	copy(dst, src)
+	dst = dst[:len(src)]
+	for len(dst) > blockSize {
+		quantize(dst[:blockSize:blockSize])
+		dst = dst[blockSize:]
+	}
+	quantize(dst)
+}
+
+// quantizeColumns quantises up to eight rows of a weight that is stored [K, N]: each column of them is a block.
+func quantizeColumns(dst []dtype.BFloat16, dstStride int, src []dtype.BFloat16, srcStride, rows, width int) {
+	for c := range width {
+		var block [blockSize]dtype.BFloat16
+		for r := range rows {
+			block[r] = src[r*srcStride+c]
+		}
+		quantize(block[:rows])
+		for r := range rows {
+			dst[r*dstStride+c] = block[r]
+		}
+	}
+}

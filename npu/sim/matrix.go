@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// matrix is an operand in memory: rows of width elements that lie stride apart. One of bf and f is set.
+type matrix struct {
+	bf                  []dtype.BFloat16
+	f                   []float32
+	rows, width, stride int
+}
+
+// row gives row r as numbers: those themselves where they are FP32, else in buf, which has room for a row.
+func (m *matrix) row(buf []float32, r int) []float32 {
+	if m.f != nil {
+		return m.f[r*m.stride:][:m.width]
+	}
+	buf = buf[:m.width]
+	for i, v := range m.bf[r*m.stride:][:m.width] {
+		buf[i] = math.Float32frombits(uint32(v) << 16)
+	}
+	return buf
+}
+
+// store writes a row, rounded down where it is BF16.
+func (m *matrix) store(r int, x []float32) {
+	if m.f != nil {
+		copy(m.f[r*m.stride:][:m.width], x)
+		return
+	}
+	dst := m.bf[r*m.stride:][:m.width]
+	for i, v := range x[:len(dst)] {
+		dst[i] = roundDown(v)
+	}
+}
+
+// storeBF16 writes a row, to nearest where it is BF16.
+func (m *matrix) storeNearest(r int, x []float32) {
+	if m.f != nil {
+		copy(m.f[r*m.stride:][:m.width], x)
+		return
+	}
+	dtype.F32ToBF16(m.bf[r*m.stride:][:m.width], x[:m.width])
+}

@@ -1,0 +1,65 @@
+package sim
+
+import "math"
+
+// lanes is the width of the vectors that norms are computed in: sums are kept in as many accumulators.
+const lanes = 16
+
+// sumLanes adds the accumulators pairwise.
+func sumLanes(acc *[lanes]float32) float32 {
+	for n := lanes / 2; n > 0; n /= 2 {
+		for i := range n {
+			acc[i] += acc[i+n]
+		}
+	}
+	return acc[0]
+}
+
+// rmsNorm normalises pieces of width elements of each row. Squares are BF16, their sum, mean and reciprocal root FP32; the root goes to BF16, and
+// so do both products, all rounded down. (Squares to nearest, not down: with all of them down the error is 10 % below the published 4.2e-3 to 4.6e-3.)
+func (c compute) rmsNorm(x, w, y *matrix, width int, eps float32) {
+	weight := w.row(make([]float32, width), 0)
+	c.rows(y, 1, func(from, to int, buf [][]float32) {
+		for r := from; r < to; r++ {
+			row, out := x.row(buf[0], r), buf[0]
+			for h := 0; h < len(row); h += width {
+				v, o := row[h:][:width], out[h:][:width]
+				var acc [lanes]float32
+				for i, e := range v {
+					acc[i%lanes] += nearest(e * e)
+				}
+				rstd := down(float32(1 / math.Sqrt(float64(sumLanes(&acc)/float32(width)+eps))))
+				for i, e := range v {
+					o[i] = down(e*rstd) * weight[i]
+				}
+			}
+			y.store(r, out)
+		}
+	})
+}
+
+// layerNorm takes mean and variance in FP32, and then subtracts, multiplies by the reciprocal deviation, by the weight, and adds the bias, each in BF16
+// rounded down.
+func (c compute) layerNorm(x, w, b, y *matrix, eps float32) {
+	weight, bias := w.row(make([]float32, w.width), 0), b.row(make([]float32, b.width), 0)
+	c.rows(y, 1, func(from, to int, buf [][]float32) {
+		n := float32(y.width)
+		for r := from; r < to; r++ {
+			row, out := x.row(buf[0], r), buf[0]
+			var acc [lanes]float32
+			for i, e := range row {
+				acc[i%lanes] += e
+			}
+			mean := sumLanes(&acc) / n
+			acc = [lanes]float32{}
+			for i, e := range row {
+				acc[i%lanes] += (e - mean) * (e - mean)
+			}
+			rstd := down(float32(1 / math.Sqrt(float64(sumLanes(&acc)/n+eps))))
+			for i, e := range row {
+				out[i] = down(down(down(e-mean)*rstd)*weight[i]) + bias[i]
+			}
+			y.store(r, out)
+		}
+	})
+}

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"context"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// compute is what the kernels in Go need to run.
+type compute struct {
+	ctx     context.Context
+	threads int
+}
+
+// rows calls f for pieces of the rows of m, each piece with room for so many rows of numbers.
+func (c compute) rows(m *matrix, buffers int, f func(from, to int, buf [][]float32)) {
+	parallel(c.ctx, c.threads, m.rows, m.width, func(from, to int) {
+		all := make([]float32, buffers*m.width)
+		buf := make([][]float32, buffers)
+		for i := range buf {
+			buf[i] = all[i*m.width:][:m.width:m.width]
+		}
+		f(from, to, buf)
+	})
+}
+
+// add is one BF16 addition, rounded down. A z of one row is added to every row: a bias.
+func (c compute) add(x, z, y *matrix) {
+	c.rows(y, 2, func(from, to int, buf [][]float32) {
+		for r := from; r < to; r++ {
+			a, b := x.row(buf[0], r), z.row(buf[1], min(r, z.rows-1))
+			sum := buf[0]
+			for i := range sum {
+				sum[i] = a[i] + b[i]
+			}
+			y.store(r, sum)
+		}
+	})
+}
+
+// siluMul is x * sigmoid(x) * up: see siluTable.
+func (c compute) siluMul(x, up, y *matrix) {
+	table := siluTable()
+	c.rows(y, 2, func(from, to int, buf [][]float32) {
+		for r := from; r < to; r++ {
+			g, u := x.row(buf[0], r), up.row(buf[1], r)
+			prod := buf[0]
+			for i := range prod {
+				prod[i] = table[roundDown(g[i])] * u[i]
+			}
+			y.store(r, prod)
+		}
+	})
+}
+
+// gelu is by the tanh approximation: see geluTable.
+func (c compute) gelu(x, y *matrix) {
+	table := geluTable()
+	c.rows(y, 1, func(from, to int, buf [][]float32) {
+		for r := from; r < to; r++ {
+			for i, v := range x.row(buf[0], r) {
+				buf[0][i] = table[roundDown(v)]
+			}
+			y.store(r, buf[0])
+		}
+	})
+}
+
+// cast converts rows. FP32 to BF16 rounds down in the second launch of a fused-cast GEMM, which sets no mode; to nearest anywhere else.
+func (c compute) cast(x, y *matrix, rounding func(float32) dtype.BFloat16) {
+	c.rows(y, 1, func(from, to int, buf [][]float32) {
+		for r := from; r < to; r++ {
+			row := x.row(buf[0], r)
+			if y.f != nil {
+				copy(y.f[r*y.stride:][:y.width], row)
+				continue
+			}
+			dst := y.bf[r*y.stride:][:y.width]
+			for i, v := range row {
+				dst[i] = rounding(v)
+			}
+		}
+	})
+}
+
+// rope rotates each head; products and sums stay in the accumulator and are rounded down once. The table has a row per row of x: of one head for all,
+// or of every head.
+func (c compute) rope(x, table, y *matrix, headDim int) {
+	half := headDim / 2
+	c.rows(y, 2, func(from, to int, buf [][]float32) {
+		angles := make([]float32, table.width)
+		for r := from; r < to; r++ {
+			v, t, out := x.row(buf[0], r), table.row(angles, r), buf[1]
+			for h := 0; h < len(v); h += headDim {
+				cos := t[h%len(t):][:half]
+				sin := t[h%len(t)+half:][:half]
+				a, b := v[h:][:half], v[h+half:][:half]
+				oa, ob := out[h:][:half], out[h+half:][:half]
+				for i := range half {
+					oa[i] = a[i]*cos[i] - b[i]*sin[i]
+					ob[i] = a[i]*sin[i] + b[i]*cos[i]
+				}
+			}
+			y.store(r, out)
+		}
+	})
+}
