@@ -43,6 +43,7 @@ type MicroKernel struct {
 type terms struct {
 	fixed, memory, compute, time float64
 	traffic                      float64
+	padding                      float64 // part of the multiply-adds
 }
 
 // point is a kernel with its shape and mapping: what a formula prices.
@@ -88,8 +89,9 @@ func (g *GEMMParams) terms(p point) terms {
 	if p.out == dtype.F32 {
 		c = 4
 	}
+	covered := gm * float64(tm*hm) * gn * float64(tn*hn)
 	reads := 2*m*k*gn + 2*k*n*gm
-	t := terms{fixed: g.Start + g.Pass*gm*gn, traffic: reads + c*m*n}
+	t := terms{fixed: g.Start + g.Pass*gm*gn, traffic: reads + c*m*n, padding: 1 - m*n/covered}
 	t.memory = (reads*(1+g.Reload/float64(kl2)) + c*m*n) / (g.DDR * 1e3)
 	t.compute = gm*gn*k/float64(kl1)*inner.Step + gm*gn*k*float64(tm)*float64(tn)/(inner.Rate*1e3)
 	t.time = t.fixed + smoothMax(t.memory, t.compute)

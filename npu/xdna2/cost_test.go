@@ -1,0 +1,249 @@
+package xdna2
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// No published kernel beats the roofline, or the roofline is wrong. Rows of a shape that our ops cannot say are skipped: attention without
+// a mask.
+func TestNoRowBeatsTheRoofline(t *testing.T) {
+	m := DefaultModel()
+	checked := 0
+	for _, r := range FitRows(PublishedRegistry().Rows()) {
+		o := opOf(r)
+		if o == nil {
+			continue
+		}
+		var types []dtype.Type
+		if r.Out == dtype.F32 {
+			types = []dtype.Type{dtype.BF16, dtype.BF16, dtype.F32}
+		}
+		c, err := m.Cost(o, types, r.Mapping, op.Size{})
+		if err != nil {
+			t.Fatalf("%s: %v", r.ID, err)
+		}
+		if c.Roofline.Time > r.Latency || c.Share() > 1 {
+			t.Errorf("%s takes %.1f us, its roofline is %.1f", r.ID, r.Latency, c.Roofline.Time)
+		}
+		if r.Mapping.Variant != "fused-cast" && math.Abs(c.Time/m.Row(&r)-1) > 1e-9 {
+			t.Errorf("%s: the launch is priced %.1f us, the row %.1f", r.ID, c.Time, m.Row(&r))
+		}
+		if c.Bytes > c.Traffic*1.001 {
+			t.Errorf("%s must move %.0f bytes and moves %.0f", r.ID, c.Bytes, c.Traffic)
+		}
+		checked++
+	}
+	if checked < 250 {
+		t.Errorf("%d rows were checked, want nearly all", checked)
+	}
+}
+
+// opOf is the op of a row, nil where the ops have none.
+func opOf(r Row) op.Op {
+	s := r.Shape
+	switch r.Kernel {
+	case GEMM, GEMV:
+		return op.MatMul{M: s.M, K: s.K, N: s.N}
+	case Attention:
+		if s.Causal {
+			return op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim}
+		}
+	case Add:
+		return op.Add{Rows: 1, Width: s.N}
+	case SiLUMul:
+		return op.SiLUMul{Rows: 1, Width: s.N}
+	case GELU:
+		return op.GELU{Rows: 1, Width: s.N, Tanh: true}
+	case RMSNorm:
+		return op.RMSNorm{Rows: s.Rows, Width: s.Width}
+	case LayerNorm:
+		return op.LayerNorm{Rows: s.Rows, Width: s.Width}
+	case RoPE:
+		return op.RoPE{Rows: s.Rows, Heads: 1, HeadDim: s.Width}
+	}
+	return nil
+}
+
+func TestBoundSaysWhatLimits(t *testing.T) {
+	m := DefaultModel()
+	for _, tc := range []struct {
+		name    string
+		o       op.Op
+		mapping npu.Mapping
+		want    Bound
+	}{
+		{"a tiny rope is its start", op.RoPE{Rows: 1, Heads: 8, HeadDim: 64}, npu.Mapping{}, BoundStart},
+		{"a fused-cast GEMM reloads tiles", op.MatMul{M: 2048, K: 2048, N: 8192}, npu.Mapping{Variant: "fused-cast", Tile: []int{64, 64, 32, 128}}, BoundMemory},
+		{"a direct GEMM waits for its cores", op.MatMul{M: 2048, K: 2048, N: 8192}, npu.Mapping{Variant: "direct"}, BoundCompute},
+		{"a GEMV streams", op.MatMul{M: 1, K: 4096, N: 8192}, npu.Mapping{Variant: "gemv"}, BoundMemory},
+	} {
+		c, err := m.Cost(tc.o, nil, tc.mapping, op.Size{})
+		if err != nil || c.Bound != tc.want {
+			t.Errorf("%s: bound by %q (%v), want %q", tc.name, c.Bound, err, tc.want)
+		}
+	}
+}
+
+// A prediction of anything stays finite and positive, and what nobody has measured is marked.
+func TestCostOfUnusualWork(t *testing.T) {
+	m := DefaultModel()
+	for _, tc := range []struct {
+		name    string
+		o       op.Op
+		types   []dtype.Type
+		mapping npu.Mapping
+		size    op.Size
+		err     string
+		note    string
+	}{
+		{name: "symbolic rows", o: op.Add{Rows: op.Rows, Width: 64}, size: op.Size{Rows: 7}},
+		{name: "symbolic rows without a number", o: op.Add{Rows: op.Rows, Width: 64}, err: "every dimension"},
+		{name: "the largest dimensions", o: op.MatMul{M: maxDim, K: maxDim, N: maxDim}},
+		{name: "a mapping of zeros", o: op.MatMul{M: 2048, K: 64, N: 64}, mapping: npu.Mapping{Tile: []int{0, 0, 0, 0}, Herd: []int{0, 0}}},
+		{name: "a mapping of negative numbers", o: op.MatMul{M: 2048, K: 64, N: 64}, mapping: npu.Mapping{Tile: []int{-1}, Herd: []int{-8, 4}}},
+		{name: "quantised weights", o: op.MatMul{M: 1, K: 64, N: 64}, types: []dtype.Type{dtype.BF16, dtype.Q4_0, dtype.BF16}, err: "BF16 and F32"},
+		{name: "too few types", o: op.MatMul{M: 1, K: 64, N: 64}, types: []dtype.Type{dtype.BF16}, err: "3 operands"},
+		{name: "an invalid op", o: op.MatMul{}, err: "MatMul"},
+		{name: "no op", err: "without an op"},
+		{name: "decode attention", o: op.Attention{Rows: 1, Heads: 8, KVHeads: 2, HeadDim: 64, Cached: true}, size: op.Size{Pos: 2047}, note: "decode attention"},
+		{name: "a copy", o: op.KVWrite{Rows: 64, KVHeads: 2, HeadDim: 64}, note: "KVWrite"},
+		{name: "a bias", o: op.Add{Rows: 64, Width: 64, Broadcast: true}, note: "bias"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := m.Cost(tc.o, tc.types, tc.mapping, tc.size)
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("got %v, want an error with %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !(c.Time > 0) || math.IsInf(c.Time, 0) || !strings.Contains(c.Note, tc.note) || (tc.note == "") != (c.Note == "") {
+				t.Errorf("%g us with note %q, want a finite time and a note with %q", c.Time, c.Note, tc.note)
+			}
+		})
+	}
+}
+
+// oFFN is the second program of a layer of Llama-3.2-1B, o projection to residual.
+func oFFN() []Work {
+	c := configs()[0]
+	return c.prefillPass().Layer[2].Work
+}
+
+// A published program: eight ops, twelve launches with the casts, 39.8 ms on the array (Llama-3.2-1B's o_ffn).
+func TestProgramAgainstItsPublishedTime(t *testing.T) {
+	p, err := NewClock(HostReference()).Run("o_ffn", oFFN(), op.Size{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Launches) != 12 {
+		t.Errorf("%d launches, want 12", len(p.Launches))
+	}
+	if math.Abs(p.Run/39.8e3-1) > 0.08 {
+		t.Errorf("%.1f ms, published 39.8", p.Run/1e3)
+	}
+	if !(p.Share() > 0.1 && p.Share() < 1) || p.FLOPs < 2e11 {
+		t.Errorf("share %.2f of the roofline with %.3g FLOPs", p.Share(), p.FLOPs)
+	}
+}
+
+// Programs that decode the published models, against their published times on the array.
+func TestDecodeProgramsAgainstTheirPublishedTimes(t *testing.T) {
+	pass := configs()[0].decodePass()
+	c := NewClock(HostReference())
+	for _, tc := range []struct {
+		d         Dispatch
+		launches  int
+		published float64 // us
+	}{
+		{pass.Layer[0], 6, 830},
+		{pass.Layer[1], 3, 3640}, // the two GEMVs of the SwiGLU stage are one launch
+		{pass.Once[0], 8, 13500},
+	} {
+		p, err := c.Run(tc.d.Name, tc.d.Work, op.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Launches) != tc.launches || math.Abs(p.Run/tc.published-1) > 0.22 {
+			t.Errorf("%s: %d launches in %.0f us, published %d in %.0f", tc.d.Name, len(p.Launches), p.Run, tc.launches, tc.published)
+		}
+	}
+}
+
+func TestLossesAreNamed(t *testing.T) {
+	c := NewClock(HostReference())
+	names := func(m config, i int, around Around) string {
+		p, err := c.Run("p", m.prefillPass().Layer[i].Work, op.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := ""
+		for _, l := range c.Losses(p, around) {
+			s += l.Name + ";"
+		}
+		return s
+	}
+	all := configs()
+	for _, tc := range []struct {
+		name, want string
+		got        string
+	}{
+		{"Qwen2.5 adds its biases by themselves", LossBias, names(all[3], 0, Around{})},
+		{"Qwen3 normalises q and k by themselves", LossQKNorm, names(all[6], 0, Around{})},
+		{"the swiglu program moves 86 MB a layer", LossTransfers, names(all[5], 5, Around{Write: 86 << 20})},
+		{"a call costs what a small program takes", LossDispatch, names(all[3], 0, Around{Call: 1000})},
+		{"padded dimensions are asked for by nobody", LossPadding, names(all[3], 3, Around{Useful: 2 * seq * 4864 * 896})},
+	} {
+		if !strings.Contains(tc.got, tc.want+";") {
+			t.Errorf("%s: losses are %q, want %q among them", tc.name, tc.got, tc.want)
+		}
+	}
+	if got := names(all[0], 2, Around{}); strings.Contains(got, LossBias) || strings.Contains(got, LossTransfers) {
+		t.Errorf("a program without bias and transfers loses to %q", got)
+	}
+}
+
+// Program takes types and sizes from a program's arguments.
+func TestProgramFromArguments(t *testing.T) {
+	p := npu.NewProgram("o")
+	a, w := p.In("a", dtype.BF16, 2048, 2048), p.Const("w", dtype.BF16, 2048, 512)
+	f, y := p.Scratch("f", dtype.F32, 2048, 512), p.Out("y", dtype.BF16, 2048, 512)
+	m := npu.Mapping{Variant: "fused-cast", Tile: []int{64, 256, 32, 128}, Herd: []int{8, 4}}
+	p.Launch("o", op.MatMul{M: 2048, K: 2048, N: 512}, a, w, f)
+	p.Map(m)
+	p.Launch("o.cast", op.Cast{Rows: 2048, Width: 512}, f, y)
+	p.Map(npu.Mapping{Variant: "fused-cast"})
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	clock := NewClock(HostNpukit())
+	c, err := clock.Program(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, ok := PublishedRegistry().Row("gemm/2048x2048x512/fused-cast/64.256.32.128/8x4")
+	if !ok || math.Abs(c.Run/(clock.Deployed.Factor*row.Latency)-1) > 0.15 || c.In != 2048*2048*2 || c.Out != 2048*512*2 {
+		t.Errorf("%.0f us, %d bytes in, %d out; the row takes %.0f us", c.Run, c.In, c.Out, row.Latency)
+	}
+}
+
+func ExampleClock_Launch() {
+	c, err := NewClock(HostNpukit()).Launch(op.MatMul{M: 2048, K: 2048, N: 8192}, nil,
+		npu.Mapping{Variant: "drain", Tile: []int{32, 256, 32, 128}, Herd: []int{8, 4}}, op.Size{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("predicted %.1f ms (published 11.9), bound by %s\n", c.Time/1e3, c.Bound)
+	// Output: predicted 11.6 ms (published 11.9), bound by memory
+}
