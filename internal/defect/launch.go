@@ -15,5 +15,5 @@ type Launch struct {
 type View struct {
 	Arg            int
 	Offset, Stride int  // elements
-	Before         bool // the argument's memory in the run before, of the same program: a buffer that nobody exchanged
+	Before         bool // the memory of a constant in the run before, of the same program: a buffer that nobody exchanged
 }

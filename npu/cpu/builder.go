@@ -43,10 +43,7 @@ type builder struct {
 		panels unsafe.Pointer
 	}
 
-	// Of programs with a defect: what the host does between commands, and what the arguments of the last run were bound to.
-	calls      []hostCall
-	before     []bound
-	beforeExec *executable
+	calls []hostCall // of programs with a defect
 }
 
 // tag says which launch of which run a command belongs to.
@@ -101,7 +98,7 @@ func (b *builder) start(launches int) error {
 	b.tags = b.tags[:0]
 	b.reads, b.writes = b.reads[:0], b.writes[:0]
 	b.packed.panels = nil
-	b.calls, b.beforeExec = b.calls[:0], nil
+	b.calls = b.calls[:0]
 	return nil
 }
 
@@ -139,7 +136,7 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 		}
 	}
 	if e.defect != nil {
-		b.remember()
+		e.before = append(e.before[:0], b.bound[:len(e.p.Args)]...)
 	}
 	return nil
 }

@@ -59,20 +59,14 @@ func (b *builder) rewrite(l *launch) launch {
 	out := launch{name: l.name, op: w.Op}
 	for i, want := range w.Op.Operands() {
 		v := w.Views[i]
-		if v.Before && v.Arg < len(b.before) && b.beforeExec == b.exec {
-			b.bound = append(b.bound, b.before[v.Arg])
+		if e := b.exec; v.Before && v.Arg < len(e.before) && e.before[v.Arg].constant { // weights lie where they lay
+			b.bound = append(b.bound, e.before[v.Arg])
 			v.Arg = len(b.bound) - 1
 		}
 		out.operands = append(out.operands, operand{arg: v.Arg, offset: int64(v.Offset), shape: want.Shape, stride: int64(v.Stride),
 			read: want.Read, write: want.Write})
 	}
 	return out
-}
-
-// remember keeps what the run's arguments were bound to, for the next run of a program with a defect.
-func (b *builder) remember() {
-	b.before = append(b.before[:0], b.bound...)
-	b.beforeExec = b.exec
 }
 
 // kernel is a launch with its memory, as a defect sees it.

@@ -24,7 +24,9 @@ type executable struct {
 	// and comes after the arguments where operands name them.
 	extra []extraArg
 
-	defect *defect.Defect // nil but in tests of gates
+	// Nil but in tests of gates: what is wrong, and what the arguments were bound to in the run before.
+	defect *defect.Defect
+	before []bound
 }
 
 type extraArg struct {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package defect_test
+
+const raced = false
