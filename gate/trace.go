@@ -24,6 +24,9 @@ type Tap struct {
 	Metrics Metrics
 	Cosine  []float64 // by row, which is by position; NaN where the reference is zeros
 	RowL1   []float64 // mean relative L1 by row
+
+	// Own is what this op alone got wrong, whatever came before it; nil where that is not known. See [Recording.Trace].
+	Own *Own
 }
 
 // Observe adds a tap: got and want are both [rows, width], one row for each position. Its errors are those of [CheckRows].

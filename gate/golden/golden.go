@@ -181,6 +181,22 @@ func (t Top) check() error {
 // Vocab is the number of logits of a position, 0 where none are stored.
 func (s *Sequence) Vocab() int { return len(s.Logits) / max(1, len(s.IDs)) }
 
+// First is the sequence's first n ids with what belongs to them; a continuation belongs to all ids only.
+func (s Sequence) First(n int) Sequence {
+	if n >= len(s.IDs) {
+		return s
+	}
+	n = max(0, n)
+	cut := Sequence{Name: s.Name, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()], Top: s.Top[:min(n, len(s.Top))], NLL: s.NLL[:min(max(0, n-1), len(s.NLL))]}
+	if len(s.Hidden) > 0 {
+		cut.Hidden = map[string][]float32{}
+		for tap, h := range s.Hidden {
+			cut.Hidden[tap] = h[:n*(len(h)/len(s.IDs))]
+		}
+	}
+	return cut
+}
+
 // Record is the stored logits as a scorer. It reports false where they are not stored.
 func (s *Sequence) Record() (gate.Recorded, bool) {
 	return gate.Recorded{IDs: s.IDs, Logits: s.Logits}, s.Logits != nil

@@ -1,0 +1,97 @@
+package gate
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Bounds are the most that rounding explains of the error of one op whose inputs were right.
+type Bounds struct {
+	Rtol  float64 `json:"rtol"`  // of an element: the rounding of what is stored
+	L1    float64 `json:"l1"`    // mean relative L1
+	Row   float64 `json:"row"`   // mean relative L1 of the worst row
+	Peak  float64 `json:"peak"`  // worst element beyond Rtol, in units of the reference's root mean square
+	Scale float64 `json:"scale"` // mean of got/want, from 1
+}
+
+func (b Bounds) explain(o *Own) bool {
+	m := o.Metrics
+	return m.NonFinite == 0 && m.MeanRelL1 <= b.L1 && m.MaxRowL1 <= b.Row && m.Peak <= b.Peak && math.Abs(o.Scale-1) <= b.Scale
+}
+
+// Noise has the bounds of a number format by kind of op.
+type Noise struct {
+	Format    string `json:"format"`
+	Exact     Bounds `json:"exact"`     // outputs stored as FP32
+	Stored    Bounds `json:"stored"`    // outputs stored as BF16
+	Product   Bounds `json:"product"`   // products and look-ups with weights that the device has rounded
+	Attention Bounds `json:"attention"` // attention over a cache of the format
+	Note      string `json:"note"`      // where the numbers came from
+}
+
+// of chooses the bounds of a tap. Outputs whose every value is a BF16 were stored as BF16.
+func (n Noise) of(name string, got []float32) Bounds {
+	kind := tapKind(name)
+	b := n.Exact
+	if !slices.ContainsFunc(got, func(v float32) bool { return math.Float32bits(v)&0xffff != 0 }) {
+		b = n.Stored
+	}
+	switch {
+	case kind == "attn.core":
+		return n.Attention
+	case slices.Contains(weighted, kind):
+		return Bounds{max(b.Rtol, n.Product.Rtol), max(b.L1, n.Product.L1), max(b.Row, n.Product.Row), max(b.Peak, n.Product.Peak), max(b.Scale, n.Product.Scale)}
+	}
+	return b
+}
+
+// weighted are the ops that read a matrix of weights.
+var weighted = []string{"embed.embed", "attn.q", "attn.k", "attn.v", "attn.o", "ffn.gate", "ffn.up", "ffn.down", "head.lm_head"}
+
+// tapKind is a tap's name without its layer: "attn.q_rope" of "layer.3.attn.q_rope".
+func tapKind(name string) string {
+	if layerOf(name) < 0 {
+		return name
+	}
+	_, rest, _ := strings.Cut(strings.TrimPrefix(name, "layer."), ".")
+	return rest
+}
+
+// The bounds of npu/cpu are about three times the largest of what was measured on SmolLM2-135M-Instruct (Q4_1, whose weights the device rounds to
+// BF16) and the five tiny models over 40 positions.
+var (
+	exactF32   = Bounds{Rtol: 0x1p-23, L1: 2e-6, Row: 3e-6, Peak: 2e-5, Scale: 1e-6}
+	storedBF16 = Bounds{Rtol: 0x1p-8, L1: 3e-3, Row: 9e-3, Peak: 2e-5, Scale: 3e-4}
+	rounded    = Bounds{Rtol: 0x1p-8, L1: 6e-3, Row: 9e-3, Peak: 0.15, Scale: 3e-3}
+)
+
+var noises = map[string]Noise{
+	"cpu-f32": {
+		Exact: exactF32, Stored: exactF32, Product: exactF32, Attention: Bounds{Rtol: 0x1p-23, L1: 2e-6, Row: 5e-6, Peak: 6e-5, Scale: 2e-6},
+		Note: "about three times the largest error of one op on SmolLM2-135M and five tiny models, 40 positions",
+	},
+	"cpu-bf16": {
+		Exact: exactF32, Stored: storedBF16, Product: exactF32, Attention: Bounds{Rtol: 0x1p-8, L1: 1.5e-2, Row: 2.5e-2, Peak: 0.3, Scale: 4e-3},
+		Note: "about three times the largest error of one op on SmolLM2-135M and five tiny models, 40 positions; attention rounds its cache too",
+	},
+	"npu": {
+		Exact:     Bounds{Rtol: 0x1p-7, L1: 1.1e-2, Row: 3e-2, Peak: 0.1, Scale: 1e-2},
+		Stored:    Bounds{Rtol: 0x1p-7, L1: 2.1e-2, Row: 4e-2, Peak: 0.2, Scale: 2e-2},
+		Product:   Bounds{Rtol: 0x1p-7, L1: 3.8e-2, Row: 8e-2, Peak: 0.3, Scale: 2e-2},
+		Attention: Bounds{Rtol: 0x1p-7, L1: 0.11, Row: 0.2, Peak: 1, Scale: 3e-2},
+		Note: "mean relative L1 twice the largest that the NPU2 kernel registry publishes (Xilinx/mlir-air e972f2942d41); rows and peaks in proportion, " +
+			"not measured",
+	},
+}
+
+// FormatNoise is the noise of a number format, by the names that [FormatThresholds] has, and "cpu-bf16-expanded" beside "cpu-bf16" where the
+// device expands quantised weights to BF16. It reports false for others.
+func FormatNoise(format string) (Noise, bool) {
+	base, expanded := strings.CutSuffix(format, "-expanded")
+	n, ok := noises[base]
+	if n.Format = format; expanded {
+		n.Product = rounded
+	}
+	return n, ok && (!expanded || base != "npu")
+}

@@ -1,0 +1,149 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// TapFunc sees the output of an op under the name of its launch. It is the form that the taps of model and of oracle have.
+type TapFunc = func(name string, shape []int, values []float32) error
+
+// Recording keeps what a device's taps show along a sequence, so that it can be compared with a reference. Passes follow one another: the rows of
+// a prompt, then those of each step, are put behind what the same tap has shown before. The zero Recording is empty and ready.
+type Recording struct {
+	Noise Noise // of the device's number format
+
+	values map[string][]float32
+}
+
+// Tap records; it is the tap for the device.
+func (r *Recording) Tap(name string, _ []int, values []float32) error {
+	if r.values == nil {
+		r.values = map[string][]float32{}
+	}
+	r.values[name] = append(r.values[name], values...)
+	return nil
+}
+
+// Own is the error of one op: the device's output against what the reference computes from the device's own inputs.
+type Own struct {
+	Metrics Metrics
+	Bounds  Bounds    // what the number format explains
+	OK      bool      // the error is within the bounds, or nothing can be said of it
+	Scale   float64   // mean of got/want over the elements that are not small: 1 is right
+	Rows    []float64 // mean relative L1 by row, which is by position
+	Columns []float64 // mean absolute error by column, over the mean of the whole reference
+
+	// With are ops that lie between the device's inputs and this output and that the device does not show: the error may be theirs.
+	With []string
+	// Inputs reports whether the device's inputs were finite. Where they were not, nothing else is known.
+	Inputs bool
+}
+
+// Trace compares what was recorded with a reference, op by op in the order in which the reference computes. Forward runs the reference over all
+// the ids that the device saw and shows each output to the tap; it is called twice. The first pass goes its own way, and the difference at
+// each tap is all that has gone wrong up to it. In the second pass the tap overwrites each output with the device's, so that the next op
+// computes from the device's own inputs, and the difference at each tap is the error of that one op: [Tap.Own].
+//
+//	trace, err := rec.Trace(func(tap gate.TapFunc) error {
+//		return m.Forward(ctx, m.NewState(), ids, &oracle.ForwardOptions{Tap: tap}, nil)
+//	})
+//
+// Taps that the device does not have are left out. It is an error when a tap has another number of elements than the reference's.
+func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
+	var t Trace
+	err := forward(func(name string, shape []int, values []float32) error {
+		got, ok := r.values[name]
+		if !ok {
+			return nil
+		}
+		width, err := widthOf(name, shape, got, values)
+		if err != nil {
+			return err
+		}
+		return Observe(&t, name, got, values, width)
+	})
+	if err != nil {
+		return t, err
+	}
+	if len(t.Taps) == 0 {
+		return t, errors.New("gate: the device has shown no output under a name that the reference knows: was it opened with a tap?")
+	}
+	next := 0
+	var with []string
+	err = forward(func(name string, shape []int, values []float32) error {
+		got, ok := r.values[name]
+		if !ok {
+			with = append(with, name)
+			return nil
+		}
+		width, err := widthOf(name, shape, got, values)
+		switch {
+		case err != nil:
+			return err
+		case next == len(t.Taps) || t.Taps[next].Name != name:
+			return fmt.Errorf("gate: the reference's passes are not the same: tap %s comes out of turn", name)
+		}
+		own, err := r.Noise.own(name, got, values, width)
+		if err != nil {
+			return fmt.Errorf("%w (tap %s)", err, name)
+		}
+		own.With, with = with, nil
+		t.Taps[next].Own = own
+		next++
+		copy(values, got)
+		return nil
+	})
+	return t, err
+}
+
+func widthOf(name string, shape []int, got, want []float32) (int, error) {
+	width := len(want)
+	if len(shape) > 0 && shape[0] > 0 {
+		width = len(want) / shape[0]
+	}
+	if len(got) != len(want) || width == 0 {
+		return 0, fmt.Errorf("gate: tap %s has %d elements on the device and %d in the reference: were both run over the same ids?", name, len(got), len(want))
+	}
+	return width, nil
+}
+
+// own compares an op's output with what it should have made of its inputs.
+func (n Noise) own(name string, got, want []float32, width int) (*Own, error) {
+	// What the reference makes of inputs that are not finite is not finite as a rule.
+	if slices.ContainsFunc(want, func(v float32) bool { x := float64(v); return math.IsNaN(x) || math.IsInf(x, 0) }) {
+		return &Own{OK: true}, nil
+	}
+	bounds := n.of(name, got)
+	c := &comparison{tol: Tolerance{Rtol: bounds.Rtol}, all: &everyRow{}}
+	if err := run(c, got, want, width); err != nil {
+		return nil, err
+	}
+	o := &Own{Metrics: c.report().Metrics, Bounds: bounds, Rows: c.all.l1, Columns: make([]float64, width), Inputs: true}
+	sum := 0.0
+	for _, e := range want {
+		sum += math.Abs(float64(e))
+	}
+	mean := sum / float64(len(want))
+	ratios, count := 0.0, 0
+	for i, e := range want {
+		g, e := float64(got[i]), float64(e)
+		if math.IsNaN(g) || math.IsInf(g, 0) {
+			continue
+		}
+		o.Columns[i%width] += math.Abs(g - e)
+		if math.Abs(e) >= mean && e != 0 { // small ones are all noise, and the largest must not outweigh all others
+			ratios, count = ratios+g/e, count+1
+		}
+	}
+	if o.Scale = 1; count > 0 {
+		o.Scale = ratios / float64(count)
+	}
+	for i := range o.Columns {
+		o.Columns[i] /= float64(len(want)/width) * (mean + tiny)
+	}
+	o.OK = bounds.explain(o)
+	return o, nil
+}
