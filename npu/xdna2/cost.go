@@ -132,6 +132,14 @@ func rowsOf(o op.Op, size op.Size) int {
 		return size.Resolve(o.Rows)
 	case op.KVWrite:
 		return size.Resolve(o.Rows)
+	case op.Slice:
+		return size.Resolve(o.Rows)
+	case op.Concat:
+		return size.Resolve(o.Rows)
+	case op.Embed:
+		return size.Resolve(o.Rows)
+	case op.Pick:
+		return size.Resolve(o.Picks)
 	}
 	return size.Rows
 }
@@ -146,7 +154,7 @@ func (p point) note(o op.Op) string {
 	case p.kernel == Add && p.shape.Broadcast:
 		return "a bias has no standalone row: priced as an add that reads one stream less"
 	case p.mapping.Variant == "scalar":
-		return "nobody has published a scalar kernel's time: priced by its element count"
+		return "nobody has published a scalar kernel's time: priced as if one of 16 lanes were used"
 	case p.kernel == LayerNorm && p.shape.Width != 768:
 		return "the published rows have one shape of LayerNorm"
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The cost model: one formula a family of kernels, in which every constant is a property of the array or of the kernel's inner loop, never of a shape.
-// The formulas were first found by hand on the published rows; their constants are fitted by [Fit]. Throughout
+// The cost model: one formula a family of kernels, in which every constant is a property of the array or of the kernel's inner loop, never
+// of a shape. The formulas were first found by hand on the published rows; their constants are fitted by [Fit]. Throughout
 //
 //	microseconds, bytes; GB/s = 1e3 bytes/us; MAC = a multiply-add
 
@@ -19,12 +19,14 @@ import (
 //	C = c M N       c bytes an element of the result
 //	memory = ((A+B) (1 + Reload/k_l2) + C) / DDR        a short k tile makes short bursts
 //	core   = gm gn (K/k_l1) Step + gm gn K tm tn / Rate per core
-//	time   = Start + (memory^4 + core^4)^(1/4) + Pass gm gn
+//	fill   = 2 k_l2 (tm hm + tn hn) / DDR               the first tiles of a pass, which nothing hides
+//	time   = Start + Column gn + Fill fill gm gn + (memory^4 + core^4)^(1/4)
 //
 // The fourth-power mean stands for a pipeline whose stages overlap, but not wholly.
 type GEMMParams struct {
 	Start  float64 `json:"start_us"`
-	Pass   float64 `json:"pass_us"`
+	Column float64 `json:"column_us"` // each pass over the columns
+	Fill   float64 `json:"fill"`      // part of fill that shows
 	DDR    float64 `json:"ddr_gbs"`
 	Reload float64 `json:"reload_elements"`
 
@@ -91,7 +93,8 @@ func (g *GEMMParams) terms(p point) terms {
 	}
 	covered := gm * float64(tm*hm) * gn * float64(tn*hn)
 	reads := 2*m*k*gn + 2*k*n*gm
-	t := terms{fixed: g.Start + g.Pass*gm*gn, traffic: reads + c*m*n, padding: 1 - m*n/covered}
+	fill := float64(2*kl2) * float64(tm*hm+tn*hn) / (g.DDR * 1e3)
+	t := terms{fixed: g.Start + g.Column*gn + g.Fill*fill*gm*gn, traffic: reads + c*m*n, padding: 1 - m*n/covered}
 	t.memory = (reads*(1+g.Reload/float64(kl2)) + c*m*n) / (g.DDR * 1e3)
 	t.compute = gm*gn*k/float64(kl1)*inner.Step + gm*gn*k*float64(tm)*float64(tn)/(inner.Rate*1e3)
 	t.time = t.fixed + smoothMax(t.memory, t.compute)
@@ -152,7 +155,9 @@ type CastParams struct {
 
 // StreamParams prices the element-wise kernels and the norms, whose cores each work through their part of the rows:
 //
-//	time = Start + bytes / (cores Rate) + Row rows/cores
+//	core   = bytes / (cores Rate) + Row rows/cores
+//	memory = bytes / Copy                                 two streams in each column
+//	time   = Start + (memory^4 + core^4)^(1/4)
 type StreamParams struct {
 	Rate float64 `json:"core_gbs"`         // of one core, counting what it reads and writes
 	Row  float64 `json:"row_us,omitempty"` // each row, where the kernel works row by row
@@ -183,12 +188,13 @@ func (p point) streamed() (bytes, rows float64) {
 	return 6 * float64(s.Rows) * float64(s.Width), float64(s.Rows) // RoPE
 }
 
-func (e *StreamParams) terms(p point, start float64) terms {
+func (e *StreamParams) terms(p point, start, rate float64) terms {
 	cols, rows := p.herd(8, 1)
 	cores := float64(cols * rows)
 	bytes, n := p.streamed()
 	t := terms{fixed: start, traffic: bytes}
 	t.compute = bytes/(cores*e.Rate*1e3) + e.Row*n/cores
-	t.time = t.fixed + t.compute
+	t.memory = bytes / (rate * 1e3)
+	t.time = t.fixed + smoothMax(t.memory, t.compute)
 	return t
 }

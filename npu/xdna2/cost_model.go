@@ -10,6 +10,7 @@ import (
 // Model holds the constants of the cost model. [DefaultModel] is fitted to all published rows; [Fit] makes others.
 type Model struct {
 	Start     float64         `json:"start_us"` // of a launch of any kernel below GEMV; the source measures a floor of 80 to 84
+	Copy      float64         `json:"copy_gbs"` // what element-wise kernels, norms and casts can read and write together
 	GEMM      GEMMParams      `json:"gemm"`
 	Cast      CastParams      `json:"cast"`
 	Attention AttentionParams `json:"attention"`
@@ -43,12 +44,13 @@ var parsedModel = sync.OnceValue(func() Model {
 func priors() *Model {
 	return &Model{
 		Start: 83,
-		GEMM: GEMMParams{Start: 76, Pass: 7.5, DDR: 54, Reload: 56,
+		Copy:  75,
+		GEMM: GEMMParams{Start: 76, Column: 10, Fill: 1, DDR: 54, Reload: 56,
 			External: MicroKernel{0.20, 244}, Drain: MicroKernel{0.50, 319}, Direct: MicroKernel{0.36, 103}},
 		Cast:      CastParams{Start: 365, Rate: 8.6},
 		Attention: AttentionParams{Start: 600, Tile: 35, Key: 35, Wide: 25, KV: 54},
 		GEMV:      GEMVParams{Stream: 34, Row: 0.35},
-		Add:       StreamParams{Rate: 9},
+		Add:       StreamParams{Rate: 10},
 		SiLUMul:   StreamParams{Rate: 3},
 		GELU:      StreamParams{Rate: 1.8},
 		RMSNorm:   StreamParams{Rate: 3, Row: 0.1},
@@ -57,19 +59,38 @@ func priors() *Model {
 	}
 }
 
+// scalarLanes is how much more of a core's time a naive kernel takes: it handles the elements one by one of which a vector has 16 (the
+// array's codegen for BF16). No scalar kernel's time is published; the factor is an assumption.
+const scalarLanes = 16
+
 // terms prices a kernel that runs alone.
 func (m *Model) terms(p point) terms {
+	t := m.vectorised(p)
+	if p.mapping.Variant == "scalar" {
+		t.compute *= scalarLanes
+		t.time = t.fixed + smoothMax(t.memory, t.compute)
+	}
+	return t
+}
+
+func (m *Model) vectorised(p point) terms {
 	switch p.kernel {
 	case GEMM:
 		return m.GEMM.terms(p)
 	case Cast:
-		return (&StreamParams{Rate: m.Cast.Rate}).terms(p, m.Cast.Start)
+		return (&StreamParams{Rate: m.Cast.Rate}).terms(p, m.Cast.Start, m.Copy)
 	case Attention:
+		if s := p.shape; s.Rows == 1 { // decode: nothing to tile, the cache streams like a GEMV's weights
+			t := terms{fixed: m.Start, traffic: 4 * float64(s.Keys) * float64(s.KVHeads) * float64(s.HeadDim)}
+			t.memory = t.traffic / (m.GEMV.Stream * 1e3)
+			t.time = t.fixed + t.memory
+			return t
+		}
 		return m.Attention.terms(p)
 	case GEMV:
 		return m.GEMV.terms(p, m.Start)
 	}
-	return m.stream(p.kernel).terms(p, m.Start)
+	return m.stream(p.kernel).terms(p, m.Start, m.Copy)
 }
 
 func (m *Model) stream(k Kernel) *StreamParams {

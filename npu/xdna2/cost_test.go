@@ -11,8 +11,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// No published kernel beats the roofline, or the roofline is wrong. Rows of a shape that our ops cannot say are skipped: attention without
-// a mask.
+// No published kernel beats the roofline, or the roofline is wrong. Attention without a mask is skipped: our ops have none.
 func TestNoRowBeatsTheRoofline(t *testing.T) {
 	m := DefaultModel()
 	checked := 0
@@ -80,7 +79,8 @@ func TestBoundSaysWhatLimits(t *testing.T) {
 		want    Bound
 	}{
 		{"a tiny rope is its start", op.RoPE{Rows: 1, Heads: 8, HeadDim: 64}, npu.Mapping{}, BoundStart},
-		{"a fused-cast GEMM reloads tiles", op.MatMul{M: 2048, K: 2048, N: 8192}, npu.Mapping{Variant: "fused-cast", Tile: []int{64, 64, 32, 128}}, BoundMemory},
+		{"a fused-cast GEMM reloads tiles", op.MatMul{M: 2048, K: 2048, N: 8192},
+			npu.Mapping{Variant: "fused-cast", Tile: []int{64, 64, 32, 128}}, BoundMemory},
 		{"a direct GEMM waits for its cores", op.MatMul{M: 2048, K: 2048, N: 8192}, npu.Mapping{Variant: "direct"}, BoundCompute},
 		{"a GEMV streams", op.MatMul{M: 1, K: 4096, N: 8192}, npu.Mapping{Variant: "gemv"}, BoundMemory},
 	} {
@@ -112,8 +112,12 @@ func TestCostOfUnusualWork(t *testing.T) {
 		{name: "too few types", o: op.MatMul{M: 1, K: 64, N: 64}, types: []dtype.Type{dtype.BF16}, err: "3 operands"},
 		{name: "an invalid op", o: op.MatMul{}, err: "MatMul"},
 		{name: "no op", err: "without an op"},
-		{name: "decode attention", o: op.Attention{Rows: 1, Heads: 8, KVHeads: 2, HeadDim: 64, Cached: true}, size: op.Size{Pos: 2047}, note: "decode attention"},
+		{
+			name: "decode attention", o: op.Attention{Rows: 1, Heads: 8, KVHeads: 2, HeadDim: 64, Cached: true}, size: op.Size{Pos: 2047},
+			note: "decode attention",
+		},
 		{name: "a copy", o: op.KVWrite{Rows: 64, KVHeads: 2, HeadDim: 64}, note: "KVWrite"},
+		{name: "a scalar kernel", o: op.SiLUMul{Rows: 64, Width: 64}, mapping: npu.Mapping{Variant: "scalar"}, note: "scalar"},
 		{name: "a bias", o: op.Add{Rows: 64, Width: 64, Broadcast: true}, note: "bias"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -227,7 +231,7 @@ func TestProgramFromArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock := NewClock(HostNpukit())
-	c, err := clock.Program(p)
+	c, err := clock.Program(p, op.Size{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,5 +249,23 @@ func ExampleClock_Launch() {
 		return
 	}
 	fmt.Printf("predicted %.1f ms (published 11.9), bound by %s\n", c.Time/1e3, c.Bound)
-	// Output: predicted 11.6 ms (published 11.9), bound by memory
+	// Output: predicted 11.4 ms (published 11.9), bound by memory
+}
+
+// The naive plan's scalar kernels cost more than the vector kernels that replace them.
+func TestScalarKernelsAreSlower(t *testing.T) {
+	m := DefaultModel()
+	for _, o := range []op.Op{op.SiLUMul{Rows: 2048, Width: 8192}, op.RMSNorm{Rows: 2048, Width: 2048}, op.RoPE{Rows: 2048, Heads: 32, HeadDim: 64}} {
+		vector, err := m.Cost(o, nil, npu.Mapping{}, op.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scalar, err := m.Cost(o, nil, npu.Mapping{Variant: "scalar"}, op.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if scalar.Time < 5*vector.Time {
+			t.Errorf("%s: scalar %.0f us, vector %.0f", o.Kind(), scalar.Time, vector.Time)
+		}
+	}
 }

@@ -49,7 +49,7 @@ type family struct {
 
 func (m *Model) families() []family {
 	g, c, v, a := &m.GEMM, &m.Cast, &m.GEMV, &m.Attention
-	small := family{[]Kernel{GEMV, Add, SiLUMul, GELU, RMSNorm, LayerNorm, RoPE}, []*float64{&m.Start, &v.Stream, &v.Row}}
+	small := family{[]Kernel{GEMV, Add, SiLUMul, GELU, RMSNorm, LayerNorm, RoPE}, []*float64{&m.Start, &m.Copy, &v.Stream, &v.Row}}
 	for _, k := range small.kernels[1:] {
 		small.params = append(small.params, &m.stream(k).Rate)
 		if m.stream(k).Row > 0 {
@@ -58,7 +58,7 @@ func (m *Model) families() []family {
 	}
 	return []family{
 		{[]Kernel{GEMM}, []*float64{
-			&g.Start, &g.Pass, &g.DDR, &g.Reload, &g.External.Step, &g.External.Rate, &g.Drain.Step, &g.Drain.Rate, &g.Direct.Step, &g.Direct.Rate,
+			&g.Start, &g.Column, &g.Fill, &g.DDR, &g.Reload, &g.External.Step, &g.External.Rate, &g.Drain.Step, &g.Drain.Rate, &g.Direct.Step, &g.Direct.Rate,
 			&c.Start, &c.Rate,
 		}},
 		{[]Kernel{Attention}, []*float64{&a.Start, &a.Tile, &a.Key, &a.Wide, &a.KV}},

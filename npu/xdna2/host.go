@@ -1,5 +1,7 @@
 package xdna2
 
+import "time"
+
 // Host is what the machine around the array costs: the program that prepares, starts and waits, and the copies through memory. Times are
 // microseconds, rates GB/s. A profile is data: change its fields for another machine, and say in Note where the numbers come from.
 type Host struct {
@@ -17,7 +19,7 @@ type Host struct {
 	DecodeOnce    float64 // a token: embed, final norm, choice of the token
 	SplitLayer    float64 // a layer of decode whose FFN is not one program: norm, SwiGLU and residuals on the host
 	AttentionKV   float64 // decode attention on the host: GB/s at which it goes through K and V; 0 means AttentionHead
-	AttentionHead float64 // the same as a time for each query head of 64 elements, at 2048 positions: scores and weighted sum go through each element
+	AttentionHead float64 // the same as a time for each query head of 64 elements, at 2048 positions: it goes through all of them twice
 
 	IdleAfter     float64 // idle time after which the next launch pays Wake
 	Wake          float64
@@ -42,7 +44,8 @@ func hostCommon() Host {
 func HostAPriori() Host {
 	h := hostCommon()
 	h.Name = "reference, a priori"
-	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; from published figures of single steps (mostly Llama-3.2-1B), nothing fitted to whole models"
+	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; from published figures of single steps (mostly Llama-3.2-1B), " +
+		"nothing fitted to whole models"
 	h.PrefillCall = 170 // 70 for lock, run object and arguments, 100 for the dispatch
 	h.DecodeCall = 100
 	h.PrefillLayer = 7000
@@ -58,8 +61,8 @@ func HostAPriori() Host {
 func HostReference() Host {
 	h := HostAPriori()
 	h.Name = "reference"
-	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; host time a layer of prefill and a call of decode are fitted to all nine models of " +
-		"the 2026-06 table, so that table is no test of it"
+	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; host time a layer of prefill and a call of decode are fitted to all nine " +
+		"models of the 2026-06 table, so that table is no test of it"
 	h.PrefillLayer = fittedPrefillLayer
 	h.DecodeCall = fittedDecodeCall
 	return h
@@ -70,8 +73,8 @@ func HostReference() Host {
 func HostNpukit() Host {
 	h := hostCommon()
 	h.Name = "npukit"
-	h.Note = "array and transfers as published for a Ryzen AI 9 HX 370; calls, copies and attention of the host are conservative assumptions, to be replaced by " +
-		"measured ones"
+	h.Note = "array and transfers as published for a Ryzen AI 9 HX 370; calls, copies and attention of the host are conservative assumptions, " +
+		"to be replaced by measured ones"
 	h.PrefillCall = 100 // the source's dispatch without its Python
 	h.DecodeCall = 100
 	h.CopyRate = 8 // strided BF16 copies, one core
@@ -92,13 +95,25 @@ func (h Host) Read(n int) float64 { return at(n, h.ReadRate) }
 // Permute is the time for host code to bring n bytes of activations or caches into another order, in microseconds.
 func (h Host) Permute(n int) float64 { return at(n, h.CopyRate) }
 
-// Attention is the time of decode attention on the host for one layer: one query row, heads query heads over kvHeads key heads of headDim, keys positions.
+// Attention is the time of decode attention on the host for one layer, in microseconds: one query row, so many heads of headDim over so
+// many key heads, and keys positions.
 func (h Host) Attention(heads, kvHeads, headDim, keys int) float64 {
 	if h.AttentionKV > 0 {
 		return at(4*kvHeads*headDim*keys, h.AttentionKV)
 	}
 	return h.AttentionHead * float64(heads) * float64(headDim) / 64 * float64(keys) / 2048
 }
+
+// WakeUp is what the next launch pays after the array has been idle for so long, in microseconds.
+func (h Host) WakeUp(idle time.Duration) float64 {
+	if h.IdleAfter > 0 && idle >= micros(h.IdleAfter) {
+		return h.Wake
+	}
+	return 0
+}
+
+// Switch is what a run of so many microseconds pays more when the run before it belonged to another hardware context.
+func (h Host) Switch(run float64) float64 { return max(0, h.ContextSwitch-1) * run }
 
 // at is the time for n bytes at a rate in GB/s, in microseconds; a rate of 0 means that nothing is moved.
 func at(n int, rate float64) float64 {
@@ -110,7 +125,7 @@ func at(n int, rate float64) float64 {
 
 // The globals fitted to the nine models of the 2026-06 table; a test holds that the fit gives them.
 const (
-	fittedFactor       = 1.012
+	fittedFactor       = 1.032
 	fittedPrefillLayer = 6582  // us
 	fittedDecodeCall   = 215.8 // us
 )

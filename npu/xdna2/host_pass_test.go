@@ -107,6 +107,10 @@ func (c config) prefillPass() Pass {
 		Op:      op.Attention{Rows: seq, Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.hd},
 		Mapping: npu.Mapping{Variant: "flash", Tile: []int{256, 64, 4, 2}, Herd: []int{8, 4}},
 	}}
+	attention[0].Mapping.Layout = "seq-first"
+	if c.headFirst {
+		attention[0].Mapping.Layout = "head-first"
+	}
 	const bf16 = 2
 	programs := map[string]Dispatch{
 		"qkv":       {Work: qkv, Write: bf16 * seq * emb},
@@ -190,7 +194,8 @@ func TestWholeModelsAPriori(t *testing.T) {
 	var off []float64
 	for _, m := range configs() {
 		a, b := predict(t, APriori(), m)
-		t.Logf("%-13s TTFT %.2f s for %.2f (%+5.1f %%), %.1f tokens/s for %.1f (%+5.1f %%)", m.name, a*m.ttft, m.ttft, 100*(a-1), m.tokens/b, m.tokens, 100*(1/b-1))
+		t.Logf("%-13s TTFT %.2f s for %.2f (%+5.1f %%), %.1f tokens/s for %.1f (%+5.1f %%)", m.name,
+			a*m.ttft, m.ttft, 100*(a-1), m.tokens/b, m.tokens, 100*(1/b-1))
 		off = append(off, math.Abs(a-1), math.Abs(1/b-1))
 	}
 	t.Logf("median %.1f %%, worst %.1f %%", 100*quantile(off, 0.5), 100*quantile(off, 1))

@@ -46,7 +46,7 @@ func sameMapping(a, b npu.Mapping) bool {
 // Candidate is a row that could serve a shape, and how far the shape that it was measured at is.
 type Candidate struct {
 	Row      Row
-	Distance float64 // sum over the dimensions of |log2 of their ratio|; 0 is the very shape. A causal row for an op without a mask, or a bias for an add, is one further
+	Distance float64 // sum over the dimensions of |log2 of their ratio|, and 1 for an add in place of a bias; 0 is the very shape
 }
 
 // Candidates lists rows that run and have a time, for mapping this op: nearest shape first, and for one shape the fastest first. Whether a mapping

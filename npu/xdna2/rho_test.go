@@ -68,7 +68,11 @@ func TestRhoOfTheReferenceIsOneAndInFamiliarUnits(t *testing.T) {
 
 func TestRhoRefusesRunsWithoutTime(t *testing.T) {
 	ref := RhoReference()
-	for _, run := range []RhoRun{{}, {Dims: ref.Dims, Seq: 2048, TTFT: 0, TokensPerSec: 1}, {Dims: ref.Dims, Seq: 2048, TTFT: math.NaN(), TokensPerSec: 1}} {
+	for _, run := range []RhoRun{
+		{},
+		{Dims: ref.Dims, Seq: 2048, TTFT: 0, TokensPerSec: 1},
+		{Dims: ref.Dims, Seq: 2048, TTFT: math.NaN(), TokensPerSec: 1},
+	} {
 		if _, _, err := Rho(run, ref, RhoAsPublished); err == nil {
 			t.Errorf("%+v has a rho", run)
 		}

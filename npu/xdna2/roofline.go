@@ -38,8 +38,8 @@ func PeakFLOPS(k Kernel) Peak {
 
 // PeakBandwidth is what the array can read and write of the DDR together, in GB/s.
 func PeakBandwidth() Peak {
-	return Peak{66.6, "measured: copy of a buffer, read and write together (mlir-aie pull request 2559). Shim streams alone: 8 columns x 2 x 4 B x 1.8 GHz " +
-		"= 115 GB/s of reads; best published add: 63 GB/s; decode in deployed programs: 42 GB/s"}
+	return Peak{66.6, "measured: copy of a buffer, read and write together (mlir-aie pull request 2559). Shim streams alone: " +
+		"8 columns x 2 x 4 B x 1.8 GHz = 115 GB/s of reads; best published add: 63 GB/s; decode in deployed programs: 42 GB/s"}
 }
 
 // RooflineOf is the roofline of a kernel that does so many floating-point operations and must move so many bytes.
