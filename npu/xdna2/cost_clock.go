@@ -45,6 +45,7 @@ type Clock struct {
 	Model    *Model
 	Deployed Deployed
 	Host     Host
+	Registry *Registry // its added rows stand in for the model where they measured the very launch; may be nil
 }
 
 // NewClock is a clock with the default model and the deployed factors fitted to the published models.
@@ -57,9 +58,33 @@ func APriori() *Clock {
 	return &Clock{Model: DefaultModel(), Deployed: DeployedAPriori(), Host: HostAPriori()}
 }
 
-// Launch predicts a kernel that runs alone (see [Model.Cost]).
+// Launch predicts a kernel that runs alone (see [Model.Cost]). Where a deployment has measured this very launch, its time replaces the
+// model's, and Note says so.
 func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
-	return c.Model.Cost(o, types, mapping, size)
+	cost, err := c.Model.Cost(o, types, mapping, size)
+	if err != nil || c.Registry == nil || len(c.Registry.Added()) == 0 {
+		return cost, err
+	}
+	out := dtype.BF16
+	if len(types) > 0 {
+		out = types[len(types)-1]
+	}
+	whole := mapping.Variant == "fused-cast" && cost.Kernel == GEMM // one row for the multiplication and its cast
+	if whole {
+		out = dtype.BF16
+	}
+	rows, err := c.Registry.Find(o, out, mapping, size)
+	if err != nil || len(rows) == 0 || rows[0].Record != Own || !rows[0].Standalone() {
+		return cost, err
+	}
+	t := rows[0].Latency
+	if whole {
+		t = max(cost.Fixed, t-(c.Model.Row(&rows[0])-cost.Time)) // less what the model gives the cast
+	}
+	cost.Fixed = min(cost.Fixed, t)
+	cost.Time = t
+	cost.Note = "measured by this deployment: row " + rows[0].ID
+	return cost, nil
 }
 
 // Work is one op for the array with its mapping. Types as in [Model.Cost].
@@ -165,7 +190,7 @@ func (c *Clock) physical(work []Work, size op.Size) (LaunchCost, error) {
 	l := LaunchCost{Name: work[0].Name, Fused: work[0].Mapping.Fused}
 	oneRow, bytes, rest := true, 0.0, 0.0
 	for _, w := range work {
-		cost, err := c.Model.Cost(w.Op, w.Types, w.Mapping, size)
+		cost, err := c.Launch(w.Op, w.Types, w.Mapping, size)
 		if err != nil {
 			return l, err
 		}

@@ -252,6 +252,32 @@ func ExampleClock_Launch() {
 	// Output: predicted 11.4 ms (published 11.9), bound by memory
 }
 
+// What a deployment has measured counts more than the model.
+func TestOwnRowReplacesTheModel(t *testing.T) {
+	c := NewClock(HostNpukit())
+	c.Registry = PublishedRegistry()
+	for _, variant := range []string{"drain", "fused-cast"} {
+		o := op.MatMul{M: 2048, K: 576, N: 576}
+		m := npu.Mapping{Variant: variant, Tile: []int{32, 64, 32, 48}, Herd: []int{8, 4}}
+		work := []Work{{Op: o, Mapping: m}}
+		if variant == "fused-cast" {
+			work = append(work, Work{Op: op.Cast{Rows: 2048, Width: 576}, Mapping: npu.Mapping{Variant: variant}})
+		}
+		row := Row{ID: "gemm/2048x576x576/" + variant, Kernel: GEMM, Shape: Shape{M: 2048, K: 576, N: 576}, Out: dtype.BF16, Mapping: m, Status: OK}
+		row.Latency = 3 * c.Model.Row(&row)
+		if err := c.Registry.Add(row); err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Run("p", work, op.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := c.Deployed.Factor * row.Latency; math.Abs(p.Run/want-1) > 1e-6 || len(p.Notes) == 0 {
+			t.Errorf("%s: %.0f us, want the row's time in a program, %.0f, and a note", variant, p.Run, want)
+		}
+	}
+}
+
 // The naive plan's scalar kernels cost more than the vector kernels that replace them.
 func TestScalarKernelsAreSlower(t *testing.T) {
 	m := DefaultModel()

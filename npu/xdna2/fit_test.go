@@ -48,71 +48,56 @@ func TestRefitReproducesEmbeddedModel(t *testing.T) {
 	}
 }
 
-// held is how far a model is off on rows that its fit has not seen.
-type held struct{ all, others, rmsnorm []float64 }
-
-// holdOut fits to one half of the shapes and tests on the other.
-func holdOut(salt string, print func(format string, args ...any)) held {
-	rows := FitRows(PublishedRegistry().Rows())
-	var fit []Row
-	for _, r := range rows {
-		if r.Half(salt) == 0 {
-			fit = append(fit, r)
-		}
-	}
-	m := Fit(fit)
-	var h held
-	kernel := map[Kernel][]float64{}
-	for _, r := range rows {
-		if r.Half(salt) == 0 {
-			continue
-		}
-		off := m.Row(&r)/r.Latency - 1
-		if math.Abs(off) > 0.2 {
-			print("  %+5.1f %% of %8.1f us  %s", 100*off, r.Latency, r.ID)
-		}
-		off = math.Abs(off)
-		kernel[r.Kernel] = append(kernel[r.Kernel], off)
-		h.all = append(h.all, off)
-		if r.Kernel == RMSNorm {
-			h.rmsnorm = append(h.rmsnorm, off)
-		} else {
-			h.others = append(h.others, off)
-		}
-	}
-	for _, k := range kernels {
-		if off := kernel[k]; off != nil {
-			print("  %-9s %3d rows held out: median %4.1f %%, p90 %4.1f %%, worst %4.1f %%", k, len(off),
-				100*quantile(off, 0.5), 100*quantile(off, 0.9), 100*quantile(off, 1))
-		}
-	}
-	return h
-}
-
 // The model predicts shapes that it has not seen. Split by shape, not by row: tile siblings would give the answer away.
 func TestModelPredictsHeldOutShapes(t *testing.T) {
-	h := holdOut("", t.Logf)
-	check := func(what string, off []float64, q, limit float64) {
-		got := quantile(off, q)
-		t.Logf("%s: quantile %.2f over %d rows is %.1f %%, want at most %.0f %%", what, q, len(off), 100*got, 100*limit)
-		if got > limit {
-			t.Errorf("%s: the error's quantile %.2f is %.1f %%, want at most %.0f %%", what, q, 100*got, 100*limit)
+	h := HoldOut(FitRows(PublishedRegistry().Rows()), "")
+	t.Logf("fitted to %d rows", h.Fitted)
+	var allButRMSNorm []Kernel
+	for _, k := range kernels {
+		n := 0
+		for _, r := range h.Rows {
+			if r.Row.Kernel != k {
+				continue
+			}
+			if n++; math.Abs(r.Relative()) > 0.2 {
+				t.Logf("  %+5.1f %% of %8.1f us  %s", 100*r.Relative(), r.Row.Latency, r.Row.ID)
+			}
+		}
+		if n > 0 {
+			t.Logf("%-9s %3d rows held out: median %4.1f %%, p90 %4.1f %%, worst %4.1f %%", k, n, 100*h.Quantile(0.5, k), 100*h.Quantile(0.9, k),
+				100*h.Quantile(1, k))
+		}
+		if k != RMSNorm {
+			allButRMSNorm = append(allButRMSNorm, k)
 		}
 	}
-	check("all rows", h.all, 0.5, 0.06)
-	check("all rows", h.all, 0.9, 0.20)
-	check("all but RMSNorm", h.others, 0.9, 0.20)
-	check("RMSNorm", h.rmsnorm, 0.9, 0.25)
+	for _, tc := range []struct {
+		what     string
+		kernels  []Kernel
+		q, limit float64
+	}{
+		{"all rows", nil, 0.5, 0.06},
+		{"all rows", nil, 0.9, 0.20},
+		{"all but RMSNorm", allButRMSNorm, 0.9, 0.20},
+		{"RMSNorm", []Kernel{RMSNorm}, 0.9, 0.25},
+	} {
+		got := h.Quantile(tc.q, tc.kernels...)
+		t.Logf("%s: quantile %.2f is %.1f %%, want at most %.0f %%", tc.what, tc.q, 100*got, 100*tc.limit)
+		if got > tc.limit {
+			t.Errorf("%s: the error's quantile %.2f is %.1f %%, want at most %.0f %%", tc.what, tc.q, 100*got, 100*tc.limit)
+		}
+	}
 }
 
 // No luck with the split: others are not much worse.
 func TestModelPredictsUnderOtherSplits(t *testing.T) {
+	rows := FitRows(PublishedRegistry().Rows())
 	var median, p90, rmsnorm []float64
 	for i := range 24 {
-		h := holdOut(fmt.Sprintf("salt %d", i), func(string, ...any) {})
-		median = append(median, quantile(h.all, 0.5))
-		p90 = append(p90, quantile(h.all, 0.9))
-		rmsnorm = append(rmsnorm, quantile(h.rmsnorm, 0.9))
+		h := HoldOut(rows, fmt.Sprintf("salt %d", i))
+		median = append(median, h.Quantile(0.5))
+		p90 = append(p90, h.Quantile(0.9))
+		rmsnorm = append(rmsnorm, h.Quantile(0.9, RMSNorm))
 		if median[i] > 0.08 || p90[i] > 0.25 {
 			t.Errorf("salt %d: median %.1f %%, p90 %.1f %%, want at most 8 and 25", i, 100*median[i], 100*p90[i])
 		}
@@ -150,17 +135,4 @@ func TestFitOfNothingIsThePrior(t *testing.T) {
 			t.Errorf("parameter %d is %g without any row, want the prior %g", i, got[i], want[i])
 		}
 	}
-}
-
-func quantile(x []float64, q float64) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	x = slices.Sorted(slices.Values(x))
-	at := q * float64(len(x)-1)
-	i := min(int(at), max(0, len(x)-2))
-	if len(x) == 1 {
-		return x[0]
-	}
-	return x[i] + (at-float64(i))*(x[i+1]-x[i])
 }

@@ -14,6 +14,14 @@ type Host struct {
 	ReadRate    float64 // synced back; 0 where results are seen in place
 	CopyRate    float64 // host permutations and the extraction of K and V: strided copies of BF16
 
+	// The reference's runtime writes every dynamic argument at each dispatch, also what another program has just left on the device, and zeros over what attention will
+	// write. A runtime that knows who wrote a buffer last writes what the host has changed.
+	WritesInputs bool
+
+	AllocRate   float64 // GB/s at which fresh buffer objects are made: mapped, zeroed, pinned
+	FLOPS       float64 // GFLOP/s of the host in matrix products and attention over many rows
+	ProductRate float64 // GB/s at which the host goes through the weights of a matrix product
+
 	PrefillLayer  float64 // other host work a layer of prefill
 	PrefillOnce   float64 // a prefill: tokenise, embed, final norm
 	DecodeOnce    float64 // a token: embed, final norm, choice of the token
@@ -32,6 +40,10 @@ func hostCommon() Host {
 	return Host{
 		WriteRate: 16, // 8 MB in 0.5 ms, 20 MB in 1.3 ms: llama32_1b prefill
 		CopyRate:  3.8,
+
+		AllocRate:   3.5, // the source's estimate for first touch: 14 MB in 3 to 5 ms
+		FLOPS:       100, // an assumption: FP32 products of a few cores
+		ProductRate: 4,   // LM head on the host: 1.05 GB of FP32 weights in 258 ms
 
 		IdleAfter:     10e6,
 		Wake:          150e3,
@@ -52,6 +64,7 @@ func HostAPriori() Host {
 	h.PrefillOnce = 25e3
 	h.DecodeOnce = 1000
 	h.SplitLayer = 130
+	h.WritesInputs = true
 	h.AttentionHead = 9 // 0.28 to 0.30 ms a layer of 32 heads of 64
 	return h
 }
@@ -77,7 +90,8 @@ func HostNpukit() Host {
 		"to be replaced by measured ones"
 	h.PrefillCall = 100 // the source's dispatch without its Python
 	h.DecodeCall = 100
-	h.CopyRate = 8 // strided BF16 copies, one core
+	h.ProductRate = 30 // BF16 weights, streamed by two cores
+	h.CopyRate = 8     // strided BF16 copies, one core
 	h.PrefillLayer = 50
 	h.PrefillOnce = 10e3
 	h.DecodeOnce = 300
@@ -94,6 +108,15 @@ func (h Host) Read(n int) float64 { return at(n, h.ReadRate) }
 
 // Permute is the time for host code to bring n bytes of activations or caches into another order, in microseconds.
 func (h Host) Permute(n int) float64 { return at(n, h.CopyRate) }
+
+// Allocate is the time to make buffer objects of n bytes, in microseconds.
+func (h Host) Allocate(n int) float64 { return at(n, h.AllocRate) }
+
+// Compute is the time of a matrix product or of attention over many rows on the host, in microseconds: the slower of its operations and of going through so many bytes
+// of weights.
+func (h Host) Compute(flops float64, weights int) float64 {
+	return max(flops/(h.FLOPS*1e3), at(weights, h.ProductRate))
+}
 
 // Attention is the time of decode attention on the host for one layer, in microseconds: one query row, so many heads of headDim over so
 // many key heads, and keys positions.
