@@ -45,34 +45,26 @@ func (e *ResourceError) Error() string {
 
 // Check reports a program that cannot be placed on the array. Its error is one or several [*ResourceError], joined; or what Program.Validate says.
 func Check(p *npu.Program, a *Array) error {
-	if err := p.Err(); err != nil {
-		return err
-	}
-	list, err := violations(p, a)
+	list, err := Violations(p, a)
 	if err != nil {
 		return err
 	}
 	return join(list)
 }
 
-// Violations lists everything about a valid program that the array cannot do: launch by launch, then the program as a whole.
-func Violations(p *npu.Program, a *Array) []*ResourceError {
-	list, err := violations(p, a)
-	if err != nil {
-		return []*ResourceError{{Rule: "R-KER-1", Program: p.Name, What: err.Error()}}
+// Violations lists everything about a program that the array cannot do: launch by launch, then the program as a whole. Its error is about a program
+// that makes no sense on any device.
+func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
+	if err := p.Err(); err != nil {
+		return nil, err
 	}
-	return list
-}
-
-func violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 	l, err := link(p, a)
 	if err != nil {
 		return nil, fmt.Errorf("xdna2: program %s: %w", p.Name, err)
 	}
 	var list []*ResourceError
-	known := rules()
 	for i, pl := range l.places {
-		for _, e := range pl.explain(known) {
+		for _, e := range pl.explain(rules()) {
 			e.Program, e.Launch = p.Name, p.Launches[i].Name
 			list = append(list, e)
 		}
@@ -80,7 +72,7 @@ func violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 	if len(l.places) == 0 {
 		return list, nil
 	}
-	for _, r := range known {
+	for _, r := range rules() {
 		if r.program == nil {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -93,8 +94,10 @@ func (p *place) knobs() []knob {
 	for i := range p.m.Tile {
 		list = append(list, knob{f.tile[i], i, -1, values[i]})
 	}
+	// Herds as they have been built: columns in powers of two; three rows are among the GEMMs.
+	herds := [][]int{dividing(p.array.Columns, upTo(1, p.array.Columns)), upTo(1, p.array.Rows)}
 	for i := range p.m.Herd {
-		list = append(list, knob{[]string{"herd columns", "herd rows"}[i], -1, i, upTo(1, []int{p.array.Columns, p.array.Rows}[i])})
+		list = append(list, knob{[]string{"herd columns", "herd rows"}[i], -1, i, herds[i]})
 	}
 	return list
 }
@@ -126,6 +129,9 @@ func (p *place) nearest(known []rule, most int) string {
 					}
 					k.set(&q, n)
 					d := math.Abs(math.Log2(float64(n) / float64(old)))
+					if k.herd >= 0 {
+						d *= 2 // half of the cores costs more than half of a tile
+					}
 					try(i+1, left-1, distance+d, append(slices.Clip(words), fmt.Sprintf("%s %d instead of %d", k.name, n, old)))
 				}
 				k.set(&q, old)
@@ -144,15 +150,18 @@ func (p *place) fromRegistry(known []rule) string {
 	if p.op == nil || p.m.Fused != "" {
 		return ""
 	}
-	list, err := PublishedRegistry().Candidates(p.op, p.out, fixedSize(p.op))
-	if err != nil {
-		return ""
-	}
+	registry := PublishedRegistry()
 	q := *p
-	for _, c := range list {
-		q.m = c.Row.Mapping
-		if q.fits(known) {
-			return fmt.Sprintf("the mapping of the published row %s", c.Row.ID)
+	for _, out := range []dtype.Type{dtype.BF16, dtype.F32} {
+		list, err := registry.Candidates(p.op, out, fixedSize(p.op))
+		if err != nil {
+			return ""
+		}
+		for _, c := range list {
+			q.m = c.Row.Mapping
+			if q.fits(known) {
+				return fmt.Sprintf("the mapping of the published row %s", c.Row.ID)
+			}
 		}
 	}
 	return ""

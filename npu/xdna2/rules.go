@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Rule is one thing that must hold for a launch, a program or a set of programs, or the array does not run them, or runs them wrong.
@@ -125,12 +126,12 @@ func (r rule) otherwise(advice func(*place) string) rule {
 	return r
 }
 
-// rules are all rules, section by section.
-func rules() []rule {
+// rules are all rules, section by section. Nobody changes them.
+var rules = sync.OnceValue(func() []rule {
 	return slices.Concat(kernelRules(), mappingRules(), memoryRules(), matmulRules(), gemvRules(), attentionRules(), vectorRules(),
 		programRules(),
 		undecidedRules())
-}
+})
 
 // Rules lists every rule that is known, those that this package decides and those that it cannot, with the reason.
 func Rules() []Rule {
