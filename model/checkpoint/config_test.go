@@ -277,3 +277,28 @@ func TestGenerationConfig(t *testing.T) {
 		}
 	}
 }
+
+// A config.json alone is enough to know an architecture.
+func TestReadConfigAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "some-model")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "tiny-models", "qwen2-bias", "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"config.json": "some-model", "Tiny.config.json": "Tiny"} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c, err := ReadConfig(file)
+		if err != nil || c.Name != want || c.Family != "qwen2" || !c.QKVBias {
+			t.Errorf("%s: %+v, %v; want a qwen2 named %s", name, c, err, want)
+		}
+	}
+	if _, err := ReadConfig(filepath.Join(dir, "nothing.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there gives %v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -65,6 +66,21 @@ type hfConfig struct {
 	RoutedExperts      int             `json:"n_routed_experts"`
 	KVLoraRank         int             `json:"kv_lora_rank"`
 	QuantizationConfig json.RawMessage `json:"quantization_config"`
+}
+
+// ReadConfig reads an architecture from a config.json alone, for what needs no weights: planning and predicting. The name is that of the file without ".config.json", or of its
+// folder.
+func ReadConfig(file string) (*Config, error) {
+	c, err := readConfig(file)
+	if err != nil {
+		return nil, err
+	}
+	if c.Name = strings.TrimSuffix(filepath.Base(file), ".config.json"); c.Name == "config.json" {
+		if abs, err := filepath.Abs(file); err == nil {
+			c.Name = filepath.Base(filepath.Dir(abs))
+		}
+	}
+	return c, c.check(file)
 }
 
 // readConfig reads config.json.
