@@ -34,6 +34,7 @@ type Plan struct {
 	Programs    []*npu.Program `json:"programs"`
 	Prefill     []Pass         `json:"prefill"` // by ascending Rows
 	Decode      Pass           `json:"decode"`
+	Runtime     Runtime        `json:"runtime,omitzero"` // what the runtime does between dispatches; the clock prices it
 }
 
 // Pass is the dispatches that bring some rows through the model.

@@ -1,0 +1,203 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// NPUOptions are the choices that a planner for the NPU leaves open. The zero value of a field means its default.
+type NPUOptions struct {
+	SeqLen  int   // positions a session may use; default: the model's context
+	Lengths []int // rows of the prefill passes; default 2048, or the most that the context has room for
+
+	Knobs    *Knobs          // default TunedKnobs
+	Array    *xdna2.Array    // default xdna2.NPU2
+	Registry *xdna2.Registry // measured tiles; default the published ones
+}
+
+// defaultLength is the sequence length for which the published artefacts were compiled.
+const defaultLength = 2048
+
+// NewNPUPlan plans a model of the given configuration for an XDNA 2 array. No weights are needed: programs take them in BF16, in layouts
+// that the plan states.
+//
+// A prefill pass of S rows runs three to seven programs a layer, a decode pass two or five. What the published programs merge, how their
+// arguments stand, which matrix products have an FP32 scratch argument and what is padded is decided by rules over the configuration that
+// give, for the nine published models, the published argument lists. The host embeds, keeps the cache, attends over it in decode,
+// normalises the last row and puts the pieces of the logits together.
+//
+// The plan has been checked with [xdna2.Check]. A model that the array cannot run is refused with an error that holds an
+// [*xdna2.ResourceError], which names the rule. Norms have the configuration's epsilon everywhere; the published artefacts have 1e-5 in
+// all norms of prefill and in the FFN norm of fused decode, also for models whose own is 1e-6.
+//
+// Source of names, argument order and layouts: Xilinx/mlir-air e972f2942, programming_examples/llms.
+func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
+	o := NPUOptions{}
+	if opts != nil {
+		o = *opts
+	}
+	knobs := TunedKnobs()
+	if o.Knobs != nil {
+		knobs = *o.Knobs
+	}
+	if err := knobs.Validate(); err != nil {
+		return nil, fmt.Errorf("model: plan for the NPU: %w", err)
+	}
+	if o.Array == nil {
+		o.Array = xdna2.NPU2()
+	}
+	if o.Registry == nil {
+		o.Registry = xdna2.PublishedRegistry()
+	}
+	lengths, err := npuLengths(c, o)
+	if err != nil {
+		return nil, err
+	}
+	b := &npuPlanner{
+		cfg: c, knobs: knobs, array: o.Array, registry: o.Registry, longest: slices.Max(lengths),
+		values: map[string]bool{}, mappings: map[string]npu.Mapping{},
+		plan: &Plan{
+			Version:     PlanVersion,
+			Model:       identity(c),
+			Device:      "xdna2",
+			SeqLen:      cmp.Or(o.SeqLen, c.Context),
+			Chunk:       slices.Max(lengths),
+			Activations: dtype.BF16,
+			Cache:       dtype.BF16,
+			Runtime:     knobs.Runtime,
+		},
+	}
+	b.hostValue(ValueIDs, dtype.I32, op.Rows)
+	b.hostValue(ValueRoPE, dtype.F32, op.Rows, c.HeadDim)
+	b.hostValue(ValuePicks, dtype.I32, op.Picks)
+	b.hostValue(ValueLogits, dtype.F32, op.Picks, c.Vocab)
+	for _, s := range lengths {
+		b.prefill(s)
+	}
+	b.decode()
+	if b.err != nil {
+		return nil, b.err
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.plan, nil
+}
+
+// npuLengths are the rows of the prefill passes, ascending.
+func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
+	seq := cmp.Or(o.SeqLen, c.Context)
+	if seq < 1 || seq > c.Context {
+		return nil, fmt.Errorf("model: a sequence length of %d was asked for, %s has a context of %d", seq, c.Name, c.Context)
+	}
+	lengths := slices.Clone(o.Lengths)
+	if len(lengths) == 0 {
+		s := min(defaultLength, seq)
+		for _, step := range []int{512, 256, 64} {
+			if s >= step {
+				s -= s % step
+				break
+			}
+		}
+		lengths = []int{s}
+	}
+	slices.Sort(lengths)
+	lengths = slices.Compact(lengths)
+	if lengths[0] < 2 || lengths[len(lengths)-1] > seq {
+		return nil, fmt.Errorf("model: prefill lengths %v: want 2 to %d, the sequence length", lengths, seq)
+	}
+	return lengths, nil
+}
+
+// npuPlanner builds a plan for the NPU.
+type npuPlanner struct {
+	cfg      *checkpoint.Config
+	knobs    Knobs
+	array    *xdna2.Array
+	registry *xdna2.Registry
+	plan     *Plan
+	longest  int // of the prefill lengths
+	values   map[string]bool
+	mappings map[string]npu.Mapping // by op, type and variant
+	err      error
+}
+
+func (b *npuPlanner) fail(err error) {
+	if b.err == nil && err != nil {
+		b.err = fmt.Errorf("model: planning %s for the NPU: %w", b.cfg.Name, err)
+	}
+}
+
+// hostValue declares a value that the host fills or reads.
+func (b *npuPlanner) hostValue(name string, t dtype.Type, shape ...int) {
+	b.values[name] = true
+	b.plan.Values = append(b.plan.Values, Value{name, t, shape})
+}
+
+// check holds every program that runs on the array to its rules, and the plan to its own.
+func (b *npuPlanner) check() error {
+	on := map[string]bool{}
+	for _, pass := range b.plan.passes() {
+		for _, s := range pass.steps() {
+			on[s.Program] = on[s.Program] || s.On == OnDevice
+		}
+	}
+	for _, p := range b.plan.Programs {
+		if !on[p.Name] {
+			continue
+		}
+		if err := xdna2.Check(p, b.array); err != nil {
+			b.fail(err)
+			return b.err
+		}
+	}
+	if err := b.plan.Validate(); err != nil {
+		return errors.Join(errors.New("model: the planner for the NPU made a plan that is not valid: this is a bug of npukit"), err)
+	}
+	return nil
+}
+
+// weight is a tensor of the checkpoint in some layout.
+func npuWeight(name string, l npu.Layout, shape ...int) *npuTensor {
+	return &npuTensor{name: name, typ: dtype.BF16, shape: shape, layout: &l}
+}
+
+// npuValue is an activation in BF16. Host programs see it as rows of the last dimension.
+func npuValue(name, value string, shape ...int) *npuTensor {
+	return &npuTensor{name: name, typ: dtype.BF16, shape: shape, host: []int{op.Rows, shape[len(shape)-1]}, value: value}
+}
+
+// Layouts of weights.
+func layoutTranspose(l npu.Layout) npu.Layout {
+	return npu.Layout{Op: "transpose", Args: []npu.Layout{l}}
+}
+
+func layoutPad(l npu.Layout, rows, cols int) npu.Layout {
+	return npu.Layout{Op: "pad", Args: []npu.Layout{l}, Numbers: []int{rows, cols}}
+}
+
+func layoutRows(l npu.Layout, from, to int) npu.Layout {
+	return npu.Layout{Op: "rows", Args: []npu.Layout{l}, Numbers: []int{from, to}}
+}
+
+func layoutRepeat(l npu.Layout, n int) npu.Layout {
+	return npu.Layout{Op: "repeat", Args: []npu.Layout{l}, Numbers: []int{n}}
+}
+
+func layoutStack(l ...npu.Layout) npu.Layout { return npu.Layout{Op: "stack", Args: l} }
+
+func layoutInterleave(a, b npu.Layout) npu.Layout {
+	return npu.Layout{Op: "interleave", Args: []npu.Layout{a, b}}
+}
+
+func layoutZeros(rows, cols int) npu.Layout {
+	return npu.Layout{Op: "zeros", Numbers: []int{rows, cols}}
+}

@@ -1,0 +1,191 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// npuConfigs are the nine models whose programs are published, and SmolLM2-135M.
+func npuConfigs() map[string]*checkpoint.Config {
+	llama3 := checkpoint.RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
+	make := func(family string, layers, hidden, heads, kv, hd, ffn, vocab, context int, eps float64, rope checkpoint.RoPE) *checkpoint.Config {
+		return &checkpoint.Config{Family: family, Name: family, Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: vocab,
+			Context: context, NormEps: eps, RoPE: rope, TieEmbeddings: true, QKVBias: family == "qwen2", QKNorm: family == "qwen3", DType: dtype.BF16}
+	}
+	qwen := checkpoint.RoPE{Theta: 1e6}
+	return map[string]*checkpoint.Config{
+		"llama32_1b":   make("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, llama3),
+		"llama32_3b":   make("llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, llama3),
+		"smollm2_1_7b": make("llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 130000}),
+		"qwen25_0_5b":  make("qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, qwen),
+		"qwen25_1_5b":  make("qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e-6, qwen),
+		"qwen25_3b":    make("qwen2", 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e-6, qwen),
+		"qwen3_0_6b":   make("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, qwen),
+		"qwen3_1_7b":   make("qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e-6, qwen),
+		"qwen3_4b":     make("qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, qwen),
+		"smollm2_135m": make("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 100000}),
+	}
+}
+
+func npuPlan(t *testing.T, c *checkpoint.Config, opts *NPUOptions) *Plan {
+	t.Helper()
+	p, err := NewNPUPlan(c, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// published is a program of the published artefacts.
+type published struct {
+	Phase, Program, Instance, Args string
+}
+
+// argsOf writes a program's arguments as the published lists have them.
+func argsOf(p *npu.Program) string {
+	roles := map[npu.Kind]string{npu.In: "D", npu.Const: "W", npu.Scratch: "I", npu.Out: "O", npu.State: "S"}
+	var parts []string
+	for _, a := range p.Args {
+		dims := make([]string, len(a.Shape))
+		for i, d := range a.Shape {
+			dims[i] = fmt.Sprint(d)
+		}
+		s := roles[a.Kind] + " "
+		if a.Type == dtype.F32 {
+			s += "f32 "
+		}
+		parts = append(parts, s+strings.Join(dims, "x"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// onArray are the distinct programs that steps run on the array, in order.
+func onArray(p *Plan, steps []Step) (list []*npu.Program) {
+	seen := map[string]bool{}
+	for _, s := range steps {
+		if s.On == OnDevice && !seen[s.Program] {
+			seen[s.Program] = true
+			list = append(list, p.Program(s.Program))
+		}
+	}
+	return list
+}
+
+// Every argument of every program equals the published list: testdata/npu/air-abi-args.json, captured from the builders of
+// Xilinx/mlir-air e972f2942.
+func TestNPUPlanArguments(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "npu", "air-abi-args.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Source string
+		Models map[string][]published
+	}
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	if len(want.Models) != 9 {
+		t.Fatalf("%d models, want 9", len(want.Models))
+	}
+	configs := npuConfigs()
+	for name, programs := range want.Models {
+		t.Run(name, func(t *testing.T) {
+			p := npuPlan(t, configs[name], nil)
+			got := map[string][]*npu.Program{
+				"prefill": onArray(p, p.Prefill[0].Steps),
+				"decode":  onArray(p, p.Decode.Steps),
+				"both":    onArray(p, p.Decode.Head),
+			}
+			count := 0
+			for _, w := range programs {
+				list := got[w.Phase]
+				if len(list) == 0 {
+					t.Fatalf("%s: no program left for %s", w.Phase, w.Program)
+				}
+				q := list[0]
+				got[w.Phase] = list[1:]
+				count++
+				instance := q.Instance
+				if instance == "" {
+					instance = q.Name
+				}
+				if q.Name != w.Program || instance != w.Instance {
+					t.Errorf("%s: program %s (%s), want %s (%s)", w.Phase, q.Name, instance, w.Program, w.Instance)
+				}
+				if a := argsOf(q); a != w.Args {
+					t.Errorf("%s %s:\n got %s\nwant %s", w.Phase, w.Program, a, w.Args)
+				}
+			}
+			for phase, list := range got {
+				for _, q := range list {
+					t.Errorf("%s: program %s is not published", phase, q.Name)
+				}
+			}
+			if head := onArray(p, p.Prefill[0].Head); len(head) != 1 || head[0] != p.Program("lm_head_gemv") {
+				t.Error("prefill does not end with lm_head_gemv")
+			}
+		})
+	}
+}
+
+// Launches of each program and dispatches of each layer and pass are those of the published models.
+func TestNPUPlanDispatches(t *testing.T) {
+	for _, tc := range []struct {
+		model                  string
+		prefill, decode        int // dispatches a layer
+		prefillRuns, tokenRuns int
+		launches               string // by program, on the array
+	}{
+		{"llama32_1b", 3, 2, 49, 33, "rms_gemms_rope 7, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, lm_head_gemv 8"},
+		{"smollm2_1_7b", 3, 2, 73, 49, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, lm_head_gemv 8"},
+		{"llama32_3b", 3, 5, 85, 141, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv 1, gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 8"},
+		{"qwen25_0_5b", 4, 5, 97, 121, "rms_qkv_bias_rope 9, flash_attn 1, o_ffn_head 6, down_add 3, rms_qkv_bias_rope_gemv 9, o_gemv 1, gate_gemv 1, up_gemv 1, " +
+			"down_gemv 1, lm_head_gemv 19"},
+		{"qwen25_1_5b", 6, 5, 169, 141, "rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate_up 2, swiglu 1, down_add 3, rms_qkv_bias_rope_gemv 9, o_gemv 1, " +
+			"gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 19"},
+		{"qwen25_3b", 7, 5, 253, 181, "rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate 1, up 1, swiglu 1, down_add 3, rms_qkv_bias_rope_gemv 9, o_gemv 1, " +
+			"gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 19"},
+		{"qwen3_0_6b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 9, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, lm_head_gemv 19"},
+		{"qwen3_1_7b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 11, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, lm_head_gemv 19"},
+		{"qwen3_4b", 7, 5, 253, 181, "rms_qkv_qknorm_rope 11, flash_attn 1, o_res_norm 4, gate 2, up 2, swiglu 1, down_add 3, rms_qkv_qknorm_rope_gemv 8, o_gemv 1, " +
+			"gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 19"},
+		{"smollm2_135m", 4, 5, 121, 151, "rms_gemms_rope 6, flash_attn 1, o_ffn_head 6, down_add 2, rms_gemv_rope 6, o_gemv 1, gate_gemv 1, up_gemv 1, down_gemv 1, " +
+			"lm_head_gemv 3"},
+	} {
+		p := npuPlan(t, npuConfigs()[tc.model], nil)
+		pre, dec := p.Prefill[0], p.Decode
+		if a, b := dispatches(pre.Steps, "layer.3"), dispatches(dec.Steps, "layer.3"); a != tc.prefill || b != tc.decode {
+			t.Errorf("%s: %d and %d dispatches a layer, want %d and %d", tc.model, a, b, tc.prefill, tc.decode)
+		}
+		if a, b := dispatches(pre.steps(), ""), dispatches(dec.steps(), ""); a != tc.prefillRuns || b != tc.tokenRuns {
+			t.Errorf("%s: %d and %d dispatches a pass, want %d and %d", tc.model, a, b, tc.prefillRuns, tc.tokenRuns)
+		}
+		var parts []string
+		for _, q := range append(onArray(p, pre.Steps), onArray(p, dec.steps())...) {
+			parts = append(parts, fmt.Sprintf("%s %d", q.Name, xdna2.PhysicalLaunches(q)))
+		}
+		if got := strings.Join(parts, ", "); got != tc.launches {
+			t.Errorf("%s: launches\n got %s\nwant %s", tc.model, got, tc.launches)
+		}
+	}
+}
+
+// dispatches counts the steps on the array, of one name or of all.
+func dispatches(steps []Step, name string) (n int) {
+	for _, s := range steps {
+		if s.On == OnDevice && (name == "" || s.Name == name) {
+			n++
+		}
+	}
+	return n
+}
