@@ -1,6 +1,9 @@
 package xdna2
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Host is what the machine around the array costs: the program that prepares, starts and waits, and the copies through memory. Times are
 // microseconds, rates GB/s. A profile is data: change its fields for another machine, and say in Note where the numbers come from.
@@ -14,8 +17,8 @@ type Host struct {
 	ReadRate    float64 // synced back; 0 where results are seen in place
 	CopyRate    float64 // host permutations and the extraction of K and V: strided copies of BF16
 
-	// The reference's runtime writes every dynamic argument at each dispatch, also what another program has just left on the device, and zeros over what attention will
-	// write. A runtime that knows who wrote a buffer last writes what the host has changed.
+	// The reference's runtime writes every dynamic argument at each dispatch, also what another program has just left on the device, and
+	// zeros over what attention will write. A runtime that knows who wrote a buffer last writes what the host has changed.
 	WritesInputs bool
 
 	AllocRate   float64 // GB/s at which fresh buffer objects are made: mapped, zeroed, pinned
@@ -100,6 +103,16 @@ func HostNpukit() Host {
 	return h
 }
 
+// HostProfile finds a profile by its name: "npukit" or "reference".
+func HostProfile(name string) (Host, error) {
+	for _, h := range []Host{HostNpukit(), HostReference()} {
+		if h.Name == name {
+			return h, nil
+		}
+	}
+	return Host{}, fmt.Errorf("xdna2: no host profile is called %q: want npukit or reference", name)
+}
+
 // Write is the time to write n bytes of buffer objects and sync them to the device, in microseconds.
 func (h Host) Write(n int) float64 { return at(n, h.WriteRate) }
 
@@ -112,10 +125,14 @@ func (h Host) Permute(n int) float64 { return at(n, h.CopyRate) }
 // Allocate is the time to make buffer objects of n bytes, in microseconds.
 func (h Host) Allocate(n int) float64 { return at(n, h.AllocRate) }
 
-// Compute is the time of a matrix product or of attention over many rows on the host, in microseconds: the slower of its operations and of going through so many bytes
-// of weights.
+// Compute is the time of a matrix product or of attention over many rows on the host, in microseconds: the slower of its operations and of
+// going through so many bytes of weights.
 func (h Host) Compute(flops float64, weights int) float64 {
-	return max(flops/(h.FLOPS*1e3), at(weights, h.ProductRate))
+	t := at(weights, h.ProductRate)
+	if h.FLOPS > 0 {
+		t = max(t, flops/(h.FLOPS*1e3))
+	}
+	return t
 }
 
 // Attention is the time of decode attention on the host for one layer, in microseconds: one query row, so many heads of headDim over so
