@@ -8,7 +8,7 @@ import (
 // Defect is one bug in one kernel. Its fields are for tests that judge what was found.
 type Defect struct {
 	Name        string   // "rope-interleaved"
-	Op          string   // kind of the op that it sits in: "RoPE"
+	Op          string   // kind of the op that it sits in: "RoPE"; a launch of another kind is left alone
 	Description string   // the mistake, as its author would confess it
 	Launches    []string // tap names of the launches that it sits in; * stands for any layer: "layer.*.attn.q_rope"
 

@@ -20,5 +20,5 @@
 //   - a replaced kernel: a plain one in Go, wrong in one line, computes the launch instead;
 //   - a damaged result: the right kernel runs, and then a part of what it wrote is spoiled, as by a wrong edge of a tile.
 //
-// None makes the output useless as a whole. All are finite and most are close to right, which is what makes them hard to see.
+// None spoils the numbers as such: all stay finite and of about the right size, so that only a comparison sees anything.
 package defect

@@ -6,9 +6,9 @@ import "github.com/npukit/npukit/npu/op"
 func Right() []*Defect {
 	own := func(o op.KVWrite, head int) int { return head }
 	return []*Defect{
-		{Name: "norm", Launches: []string{"*norm"}, replace: rmsNorm(sum, true)},
-		{Name: "rope", Launches: []string{"*_rope"}, replace: rotate(func(i, half int) (a, b int) { return i, i + half }, 1)},
-		{Name: "write", Launches: []string{"*_write"}, replace: write(own, 0)},
-		{Name: "attention", Launches: []string{"*.core"}, replace: wrongAttention{}.attend},
+		{Name: "norm", Op: "RMSNorm", Launches: []string{"*norm"}, replace: rmsNorm(sum, true)},
+		{Name: "rope", Op: "RoPE", Launches: []string{"*_rope"}, replace: rotate(func(i, half int) (a, b int) { return i, i + half }, 1)},
+		{Name: "write", Op: "KVWrite", Launches: []string{"*_write"}, replace: write(own, 0)},
+		{Name: "attention", Op: "Attention", Launches: []string{"*.core"}, replace: wrongAttention{}.attend},
 	}
 }

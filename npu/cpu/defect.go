@@ -21,7 +21,7 @@ type hostCall struct {
 // lowerDefect appends the commands of a launch in a program with a defect.
 func (b *builder) lowerDefect(l *launch) error {
 	d := b.exec.defect
-	if !d.In(b.run.Name + "." + l.name) {
+	if l.op.Kind() != d.Op || !d.In(b.run.Name+"."+l.name) {
 		return b.lower(l)
 	}
 	wrong := b.rewrite(l)
