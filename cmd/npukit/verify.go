@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/oracle"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	v := &verifier{app: a}
+	cmd := &cobra.Command{
+		Use:   "verify MODEL",
+		Short: "Prove that a device computes the model, or find where it does not",
+		Long: `Verify holds what a device computes to a reference, and exits with 0 when it is right and with 1 when it is not.
+
+The reference is the oracle, an FP32 implementation in Go that shares no arithmetic with any device, or with --golden the stored outputs of another
+implementation, Hugging Face's as a rule; then the oracle is held to them too. scripts/golden.py makes golden files. Gates:
+
+  logits       both read the same ids; KL divergence of the next token, agreement of first choices, likelihood of the ids
+  greedy       32 tokens, decoded step by step; at the first difference each side's token must be among the other's best five
+  determinism  two prompts in turn must give bitwise the same logits again
+
+Bounds are those of the device's number format, measured ones with a note of how. The ids come from the golden file, else from a text through the
+model's tokenizer, else from the oracle, which continues random ones.
+
+--diagnose compares every op's output in the order of execution, from the device's own inputs, names the first op that is wrong and says what usually
+causes that. --report keeps it all as text, JSON and pictures.`,
+		Example: `  npukit verify SmolLM2-135M-Instruct-Q4_1
+  npukit verify ./Qwen3-0.6B --golden ./Qwen3-0.6B/golden.safetensors
+  npukit verify model.gguf --diagnose --report out/
+  npukit verify model.gguf --json | jq .ok`,
+		Args: arguments("MODEL"),
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return v.run(ctx, args[0]) }),
+	}
+	v.model.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&v.golden, "golden", "", "hold device and oracle to the reference outputs in `FILE` (safetensors or JSON)")
+	flags.IntVar(&v.positions, "positions", 256, "score `N` ids at most of each text")
+	flags.BoolVar(&v.diagnose, "diagnose", false, "find the first op that is wrong")
+	flags.StringVar(&v.report, "report", "", "write reports and pictures into the folder `DIR`")
+	flags.BoolVar(&v.show, "show", false, "show continuations of device and reference side by side, for the eye only")
+	flags.BoolVar(&v.json, "json", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("show", "json")
+	return cmd
+}
+
+// verifier is one execution of `npukit verify`.
+type verifier struct {
+	app       *app
+	model     modelFlags
+	golden    string
+	positions int
+	diagnose  bool
+	report    string
+	show      bool
+	json      bool
+
+	path   string // of the model
+	dev    npu.Device
+	ref    *oracle.Model
+	format string
+	tol    gate.Thresholds
+	file   *golden.File // nil without --golden
+
+	ids    []int32        // the longest sequence that was scored
+	shown  []verifyPrompt // for --show
+	trace  gate.Trace     // of --diagnose
+	result verifyResult
+}
+
+// verifyResult is what --json prints.
+type verifyResult struct {
+	Model     string `json:"model"`
+	Device    string `json:"device"`
+	Format    string `json:"format"`    // number format, which chooses the bounds
+	Reference string `json:"reference"` // "oracle", or the golden file's source
+	IDs       string `json:"ids"`       // where the ids came from
+	OK        bool   `json:"ok"`
+	Verdict   string `json:"verdict"` // "pass" or "fail"
+	// HuggingFace is "agrees" or "differs" with a golden file, and "unproven" without one.
+	HuggingFace string          `json:"hugging_face"`
+	Gates       []verifyGate    `json:"gates"`
+	Reasons     []string        `json:"reasons"` // of all gates that failed
+	Diagnosis   *gate.Diagnosis `json:"diagnosis,omitempty"`
+	Seconds     float64         `json:"seconds"`
+}
+
+// verifyGate is a gate that was run.
+type verifyGate struct {
+	Name    string       `json:"name"`    // "logits: text"
+	Against string       `json:"against"` // "oracle" or "golden"
+	Of      string       `json:"of"`      // "device" or "oracle"
+	OK      bool         `json:"ok"`
+	Report  verifyReport `json:"report"`
+	line    string       // the figures, in a line
+}
+
+// verifyReport is what all gates' reports are.
+type verifyReport interface {
+	fmt.Stringer
+	json.Marshaler
+	OK() bool
+	Err() error
+}
+
+// errVerify is the verdict that a device, or the oracle, is wrong.
+var errVerify = errors.New("verification failed")
+
+func (v *verifier) run(ctx context.Context, arg string) (err error) {
+	if v.positions < 16 {
+		return usagef("--positions is %d, want 16 or more", v.positions)
+	}
+	if v.golden != "" { // before anything that takes time
+		if v.file, err = golden.Read(v.golden); err != nil {
+			return err
+		}
+	}
+	dev, err := v.model.deviceFlags.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	if v.path, err = findModel(arg); err != nil {
+		return err
+	}
+	return v.on(ctx, dev)
+}
+
+// on verifies on an opened device.
+func (v *verifier) on(ctx context.Context, dev npu.Device) (err error) {
+	started := time.Now()
+	v.dev = dev
+	ck, err := checkpoint.Open(v.path) // the oracle's own: it outlives the device's, which --diagnose opens a second time
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ck.Close()) }()
+	if v.ref, err = oracle.Open(ck); err != nil {
+		return err
+	}
+	if err := v.gates(ctx); err != nil {
+		return err
+	}
+	r := &v.result
+	r.OK, r.Verdict, r.HuggingFace = true, "pass", "unproven"
+	if v.file != nil {
+		r.HuggingFace = "agrees"
+	}
+	r.Reasons = []string{}
+	for _, g := range r.Gates {
+		if g.OK {
+			continue
+		}
+		r.OK, r.Verdict = false, "fail"
+		r.Reasons = append(r.Reasons, g.Report.Err().Error())
+		if g.Against == "golden" {
+			r.HuggingFace = "differs"
+		}
+	}
+	if v.diagnose {
+		if err := v.find(ctx); err != nil {
+			return err
+		}
+	}
+	r.Seconds = time.Since(started).Seconds()
+	if err := v.save(); err != nil {
+		return err
+	}
+	if v.json {
+		err = writeJSON(v.app.out, r)
+	} else {
+		err = v.print()
+	}
+	if err == nil && !r.OK {
+		err = errVerify
+	}
+	return err
+}
+
+// gates opens the model on the device and runs all gates.
+func (v *verifier) gates(ctx context.Context) (err error) {
+	m, err := v.model.openOn(ctx, v.app, v.dev, v.path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	v.format = formatOf(m, v.dev.Info())
+	var ok bool
+	if v.tol, ok = gate.FormatThresholds(v.format); !ok {
+		if v.tol, ok = gate.FormatThresholds(baseFormat(v.format)); !ok {
+			return fmt.Errorf("there are no thresholds for the number format %s", v.format)
+		}
+	}
+	v.result = verifyResult{Model: modelName(v.path), Device: v.dev.Info().Name, Format: v.format, Reference: "oracle"}
+	s := m.NewSession()
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if v.file != nil {
+		v.result.Reference, v.result.IDs = v.file.Source, "the golden file's"
+		if err := v.fits(m); err != nil {
+			return err
+		}
+		err = v.againstGolden(ctx, m, s)
+	} else {
+		err = v.againstOracle(ctx, m, s)
+	}
+	if err == nil && v.show {
+		err = v.continuations(ctx, m, s)
+	}
+	return err
+}
+
+// formatOf names the number format that a model runs in, as package gate does.
+func formatOf(m *model.Model, info npu.Info) string {
+	if info.Kind != "cpu" {
+		return "npu"
+	}
+	format := "cpu-bf16"
+	if p := m.Plan(); p.Activations == dtype.F32 && p.Cache == dtype.F32 {
+		format = "cpu-f32"
+	}
+	if m.Checkpoint().Config().DType.Quantized() {
+		format += "-expanded" // the device expands quantised weights to BF16
+	}
+	return format
+}

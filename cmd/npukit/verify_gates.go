@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/oracle"
+)
+
+// verifyTokens is how many tokens the greedy gate generates. Source: the verification of the paper's published code.
+const verifyTokens = 32
+
+// verifyPrompt is something to continue.
+type verifyPrompt struct {
+	name   string
+	ids    []int32
+	greedy []int32 // the reference's continuation where it is stored
+}
+
+// add notes a gate's report.
+func (v *verifier) add(name, of, against string, r verifyReport) {
+	v.result.Gates = append(v.result.Gates, verifyGate{Name: name, Of: of, Against: against, OK: r.OK(), Report: r, line: figuresOf(r)})
+}
+
+// baseFormat is a number format without how its weights came about: "cpu-bf16" of "cpu-bf16-expanded".
+func baseFormat(format string) string { return strings.TrimSuffix(format, "-expanded") }
+
+// oracleThresholds hold the oracle to a golden file. Both compute in FP32 or better; what is left is how the file stores it.
+func oracleThresholds(q golden.Sequence) gate.Thresholds {
+	t := gate.Thresholds{
+		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
+		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within 1e-8; wider because a golden file may be made in float32, " +
+			"and of a deeper model",
+	}
+	if q.Logits == nil {
+		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
+		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone make a KL of some 1e-6: KL mean at most 3e-7, " +
+			"NLL within 1e-5; wider because other models are deeper"
+	}
+	return t
+}
+
+// againstOracle runs the gates without a golden file.
+func (v *verifier) againstOracle(ctx context.Context, m *model.Model, s *model.Session) error {
+	ids, prompts, err := v.material(ctx, m)
+	if err != nil {
+		return err
+	}
+	v.ids, v.shown = ids, prompts
+	if err := v.teacher(ctx, "text", s, v.ref.NewState(), ids); err != nil {
+		return err
+	}
+	for _, p := range prompts {
+		done := v.app.progress("greedy: " + p.name)
+		r, err := gate.Greedy(ctx, s, v.ref.NewState(), p.ids, min(verifyTokens, m.Context()-len(p.ids)), 0)
+		done()
+		if err != nil {
+			return err
+		}
+		r.Name = p.name
+		v.add("greedy: "+p.name, "device", "oracle", r)
+	}
+	return v.determinism(ctx, s, ids)
+}
+
+// teacher holds the device's logits over ids to the oracle's.
+func (v *verifier) teacher(ctx context.Context, name string, s gate.Scorer, ref gate.Scorer, ids []int32) error {
+	done := v.app.progress(fmt.Sprintf("logits of %s, device and oracle", count(len(ids), "position")))
+	r, err := gate.Teacher(ctx, s, ref, ids, v.tol)
+	done()
+	if err != nil {
+		return err
+	}
+	r.Name = name
+	v.add("logits: "+name, "device", "oracle", r)
+	return nil
+}
+
+// determinism takes two prompts out of ids. The second is shorter and another from its first id on, so that what the first leaves behind lies where
+// the second reads.
+func (v *verifier) determinism(ctx context.Context, s *model.Session, ids []int32) error {
+	a := ids[:min(len(ids), 70)]
+	b := slices.Clone(a[:(len(a)+1)/2])
+	slices.Reverse(b)
+	if b[0] == a[0] {
+		b[0] = (a[0] + 1) % int32(v.ref.Config().Vocab)
+	}
+	done := v.app.progress("determinism")
+	r, err := gate.Determinism(ctx, s, a, b)
+	done()
+	if err != nil {
+		return err
+	}
+	v.add("determinism", "device", "itself", r)
+	return nil
+}
+
+// material is what a model without a golden file is verified on.
+func (v *verifier) material(ctx context.Context, m *model.Model) ([]int32, []verifyPrompt, error) {
+	room := min(v.positions, m.Context()-1)
+	if room < 2 {
+		return nil, nil, fmt.Errorf("a context of %d leaves no room to verify anything", m.Context())
+	}
+	if _, err := m.Tokenizer(); err != nil {
+		return v.seeded(ctx, min(room, 96))
+	}
+	v.result.IDs = "a text that the command holds, through the model's tokenizer"
+	ids, err := m.Tokens(model.Text(verifyText))
+	if err != nil {
+		return nil, nil, err
+	}
+	var prompts []verifyPrompt
+	for _, text := range verifyPrompts {
+		p, err := m.Tokens(model.Text(text))
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(p)+2 < m.Context() {
+			prompts = append(prompts, verifyPrompt{name: fmt.Sprintf("%q", text), ids: p})
+		}
+	}
+	return ids[:min(len(ids), room)], prompts, nil
+}
+
+// seeded are ids for a model without a tokenizer: a few random ones, which the oracle continues by drawing from its own distribution, so that the
+// text is one that the model finds likely.
+func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, error) {
+	const begin = 16
+	v.result.IDs = fmt.Sprintf("%d random ones that the oracle continues (the model has no tokenizer)", min(begin, n))
+	rng := rand.New(rand.NewPCG(1, 2)) // any, but the same every time
+	ids := make([]int32, min(begin, n))
+	for i := range ids {
+		ids[i] = rng.Int32N(int32(v.ref.Config().Vocab))
+	}
+	done := v.app.progress(fmt.Sprintf("the oracle writes %s", count(n, "token")))
+	defer done()
+	st := v.ref.NewState()
+	var logits []float32
+	err := st.Score(ctx, ids, func(_ int, row []float32) error { logits = row; return nil })
+	for err == nil && len(ids) < n {
+		ids = append(ids, draw(rng, logits))
+		logits, err = st.Step(ctx, ids[len(ids)-1])
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var prompts []verifyPrompt
+	for _, k := range []int{begin / 2, begin, n / 2} {
+		if k = min(k, n); k > 0 {
+			prompts = append(prompts, verifyPrompt{name: fmt.Sprintf("the first %s", count(k, "id")), ids: ids[:k]})
+		}
+	}
+	return ids, prompts, nil
+}
+
+// draw samples from softmax(logits), by the Gumbel trick: the largest of logits with noise has that distribution.
+func draw(rng *rand.Rand, logits []float32) int32 {
+	best, at := 0.0, -1
+	for i, v := range logits {
+		if g := float64(v) + gumbel(rng); at < 0 || g > best {
+			best, at = g, i
+		}
+	}
+	return int32(at)
+}
+
+// fits checks that the golden file can be of this model.
+func (v *verifier) fits(m *model.Model) error {
+	vocab := m.Checkpoint().Config().Vocab
+	for _, q := range v.file.Sequences {
+		if n := q.Vocab(); n != 0 && n != vocab {
+			return fmt.Errorf("%s has logits of a vocabulary of %d, the model's is %d: it was made for another model", v.golden, n, vocab)
+		}
+		if n := slices.Max(q.IDs); int(n) >= vocab {
+			return fmt.Errorf("%s has id %d, the model's vocabulary is %d: it was made for another model", v.golden, n, vocab)
+		}
+	}
+	return nil
+}
+
+// againstGolden runs the gates with a golden file, over each of its sequences: the device against it, and the oracle against it.
+func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.Session) error {
+	for _, q := range v.file.Sequences {
+		whole := len(q.IDs)
+		q = q.First(min(v.positions, m.Context()))
+		if len(q.IDs) > len(v.ids) {
+			v.ids = q.IDs
+		}
+		st := v.ref.NewState()
+		if err := v.stored(ctx, "oracle", st, q, oracleThresholds(q)); err != nil {
+			return err
+		}
+		if err := v.stored(ctx, "device", s, q, v.tol); err != nil {
+			return err
+		}
+		n := min(len(q.Greedy), verifyTokens, m.Context()-len(q.IDs))
+		if n < 1 || len(q.IDs) != whole {
+			continue
+		}
+		done := v.app.progress("greedy: " + q.Name)
+		r, err := gate.GreedyTokens(ctx, s, q.IDs, q.Greedy[:n], 0)
+		done()
+		if err != nil {
+			return err
+		}
+		r.Name = q.Name
+		v.add("greedy: "+q.Name, "device", "golden", r)
+		v.shown = append(v.shown, verifyPrompt{q.Name, q.IDs, q.Greedy})
+	}
+	if !slices.ContainsFunc(v.file.Sequences, func(q golden.Sequence) bool { return q.Logits != nil }) && len(v.ids) > 1 {
+		// Stored likelihoods see little of a distribution; the oracle, just held to them, sees all of it.
+		if err := v.teacher(ctx, "the same ids", s, v.ref.NewState(), v.ids); err != nil {
+			return err
+		}
+	}
+	return v.determinism(ctx, s, v.ids)
+}
+
+// stored holds a scorer to what is stored of a sequence's logits.
+func (v *verifier) stored(ctx context.Context, of string, s gate.Scorer, q golden.Sequence, tol gate.Thresholds) error {
+	var r verifyReport
+	defer v.app.progress(fmt.Sprintf("logits of %s, %s", count(len(q.IDs), "position"), of))()
+	if record, ok := q.Record(); ok && len(q.IDs) > 1 {
+		t, err := gate.Teacher(ctx, s, record, q.IDs, tol)
+		if err != nil {
+			return err
+		}
+		t.Name = q.Name
+		r = t
+	} else if q.Top != nil || len(q.NLL) > 0 {
+		j, err := golden.Judge(ctx, s, q, tol)
+		if err != nil {
+			return err
+		}
+		r = j
+	} else {
+		return nil
+	}
+	v.add("logits: "+q.Name, of, "golden", r)
+	return nil
+}
+
+var (
+	_ gate.Stepper = (*model.Session)(nil)
+	_ gate.Stepper = (*oracle.State)(nil)
+)
