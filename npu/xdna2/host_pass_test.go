@@ -268,3 +268,31 @@ func TestLlamaPrefillProfile(t *testing.T) {
 		t.Errorf("transfers take %.0f ms, published 51", cost.Transfers/1e3)
 	}
 }
+
+// The time that the array itself runs in a prefill is published apart from the rest, and is no part of any fit.
+func TestPrefillArrayTimeAgainstPublished(t *testing.T) {
+	table, ok := BaselineNamed("2026-06")
+	if !ok {
+		t.Fatal("no baseline named 2026-06")
+	}
+	var off []float64
+	for _, m := range configs() {
+		row, ok := table.Row(m.name)
+		if !ok || row.TTFT != m.ttft || row.TokensPerSec != m.tokens {
+			t.Fatalf("%s: the baseline has %+v, the test %.2f s and %.1f tokens/s", m.name, row, m.ttft, m.tokens)
+		}
+		if row.ArrayPrefill == 0 {
+			continue
+		}
+		cost, err := APriori().Prefill(m.prefillPass())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := cost.Array / 1e6
+		t.Logf("%-13s %.2f s, published %.2f (%+5.1f %%)", m.name, got, row.ArrayPrefill, 100*(got/row.ArrayPrefill-1))
+		off = append(off, math.Abs(got/row.ArrayPrefill-1))
+	}
+	if median := quantile(off, 0.5); median > 0.10 || quantile(off, 1) > 0.25 {
+		t.Errorf("median %.1f %%, worst %.1f %%, want at most 10 and 25", 100*median, 100*quantile(off, 1))
+	}
+}

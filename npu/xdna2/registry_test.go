@@ -2,6 +2,7 @@ package xdna2
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -184,4 +185,15 @@ func TestAddRefusesRowsThatMakeNoSense(t *testing.T) {
 			t.Errorf("%s is taken for a registry", data)
 		}
 	}
+}
+
+func ExampleRegistry_Best() {
+	// Which tiles did best for the gate projection of Llama-3.2-1B?
+	best, err := PublishedRegistry().Best(op.MatMul{M: 2048, K: 2048, N: 8192}, dtype.BF16, op.Size{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(best.Row.Mapping.Variant, best.Row.Mapping.Tile, best.Row.GFLOPS, "GFLOP/s")
+	// Output: fused-cast [64 256 32 128] 6893 GFLOP/s
 }
