@@ -48,7 +48,8 @@ type Array struct {
 
 // NPU2 is the array of AMD's Strix, Strix Halo and Krackan processors, which AMD calls XDNA 2 and its compilers npu2 (AIE2P).
 //
-// Sources, unless a line says otherwise: Xilinx/mlir-air e972f2942, its kernel registry, its builders' checks and the device model they are built on.
+// Sources, unless a line says otherwise: Xilinx/mlir-air e972f2942, its kernel registry, its builders' checks and the device model they
+// are built on.
 func NPU2() *Array {
 	return &Array{
 		Name:    "npu2",

@@ -10,8 +10,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// ResourceError says that the array cannot run a launch or a program, or would run it wrong: which rule forbids it, how much was wanted and how much
-// there is, and what would fit.
+// ResourceError says that the array cannot run a launch or a program, or would run it wrong: which rule forbids it, how much was wanted
+// and how much there is, and what would fit.
 type ResourceError struct {
 	Rule      string // id of the rule, see Rules
 	Program   string // "" for a launch by itself
@@ -43,7 +43,8 @@ func (e *ResourceError) Error() string {
 	return b.String()
 }
 
-// Check reports a program that cannot be placed on the array. Its error is one or several [*ResourceError], joined; or what Program.Validate says.
+// Check reports a program that cannot be placed on the array. Its error is one or several [*ResourceError], joined; or what
+// Program.Validate says.
 func Check(p *npu.Program, a *Array) error {
 	list, err := Violations(p, a)
 	if err != nil {
@@ -52,8 +53,8 @@ func Check(p *npu.Program, a *Array) error {
 	return join(list)
 }
 
-// Violations lists everything about a program that the array cannot do: launch by launch, then the program as a whole. Its error is about a program
-// that makes no sense on any device.
+// Violations lists everything about a program that the array cannot do: launch by launch, then the program as a whole. Its error is about
+// a program that makes no sense on any device.
 func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -93,8 +94,8 @@ func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 	return list, nil
 }
 
-// CheckLaunch reports a launch that cannot be placed on the array by itself: types are those of the op's operands in order, nil where they are not
-// known. What only shows in a program, such as which launches share an ELF, is for [Check] to say.
+// CheckLaunch reports a launch that cannot be placed on the array by itself: types are those of the op's operands in order, nil where
+// they are not known. What only shows in a program, such as which launches share an ELF, is for [Check] to say.
 func CheckLaunch(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) error {
 	p, err := newPlace(a, o, types, m)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// suggest looks for a placement that no rule refuses, as near to the wanted one as it can: one number of the mapping changed, else two, else three,
-// else the mapping of a published row, else the same with a padded matrix. It returns what it found in words, or nothing.
+// suggest looks for a placement that no rule refuses, as near to the wanted one as it can: one number of the mapping changed, else two,
+// else three, else the mapping of a published row, else the same with a padded matrix. It returns what it found in words, or nothing.
 func (p *place) suggest(known []rule) []string {
 	ids, _ := p.failing(known)
 	for _, i := range ids {

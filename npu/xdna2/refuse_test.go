@@ -23,7 +23,8 @@ func chain(name, variant string, m npu.Mapping, rows int, dims ...int) *npu.Prog
 			t = dtype.F32
 		}
 		y := p.Out("y"+string(rune('0'+i)), t, rows, dims[i])
-		p.Launch("gemm"+string(rune('0'+i)), op.MatMul{M: rows, K: dims[i-1], N: dims[i]}, x, p.Const("w"+string(rune('0'+i)), dtype.BF16, dims[i-1], dims[i]), y)
+		w := p.Const("w"+string(rune('0'+i)), dtype.BF16, dims[i-1], dims[i])
+		p.Launch("gemm"+string(rune('0'+i)), op.MatMul{M: rows, K: dims[i-1], N: dims[i]}, x, w, y)
 		p.Map(m)
 		if t == dtype.F32 {
 			z := p.Out("z"+string(rune('0'+i)), dtype.BF16, rows, dims[i])
@@ -50,8 +51,15 @@ func violated(t *testing.T, p *npu.Program) []string {
 	return ids
 }
 
-// What only a program shows: which launches share an ELF, how arguments lie, what is fused.
-func TestProgramsAreRefused(t *testing.T) {
+// programCase is a program that a rule refuses, or with rule "" one that is placed.
+type programCase struct {
+	name string
+	p    *npu.Program
+	rule string
+}
+
+// programCases are about what only a program shows: which launches share an ELF, how arguments lie, what is fused.
+func programCases() []programCase {
 	drain := gemmMap("drain", 32, 256, 32, 128)
 	norm := func(packed bool) *npu.Program {
 		p := npu.NewProgram("norm")
@@ -90,7 +98,8 @@ func TestProgramsAreRefused(t *testing.T) {
 	view := func(width int) *npu.Program {
 		p := npu.NewProgram("view")
 		x := p.In("x", dtype.BF16, 16, width)
-		p.Launch("add", op.Add{Rows: 16, Width: 64, Broadcast: true}, x.Cols(0, 64), p.Const("b", dtype.BF16, 64), p.Out("y", dtype.BF16, 16, 64))
+		b, y := p.Const("b", dtype.BF16, 64), p.Out("y", dtype.BF16, 16, 64)
+		p.Launch("add", op.Add{Rows: 16, Width: 64, Broadcast: true}, x.Cols(0, 64), b, y)
 		p.Map(vecMap(0, 8, 1))
 		return p
 	}
@@ -111,11 +120,7 @@ func TestProgramsAreRefused(t *testing.T) {
 		}
 		return p
 	}
-	for _, tc := range []struct {
-		name string
-		p    *npu.Program
-		rule string // "": it is placed
-	}{
+	return []programCase{
 		{"a drain GEMM alone, four blocks along M", chain("p", "drain", gemmMap("drain", 32, 384, 64, 96), 1024, 768, 768), "S-3"},
 		{"the same with one block", chain("p", "drain", gemmMap("drain", 32, 384, 64, 96), 256, 768, 768), ""},
 		{"two drain GEMMs", chain("p", "drain", drain, 1024, 1024, 1024, 1024), ""},
@@ -138,7 +143,11 @@ func TestProgramsAreRefused(t *testing.T) {
 		{"an argument above", large(1<<18 + 1), "R-DMA-7"},
 		{"19 launches", heads(19), ""},
 		{"20 launches", heads(20), "R-ELF-1"},
-	} {
+	}
+}
+
+func TestProgramsAreRefused(t *testing.T) {
+	for _, tc := range programCases() {
 		ids := violated(t, tc.p)
 		if tc.rule == "" && len(ids) > 0 || tc.rule != "" && !slices.Contains(ids, tc.rule) {
 			t.Errorf("%s: refused by %v, want %q", tc.name, ids, tc.rule)
@@ -146,13 +155,14 @@ func TestProgramsAreRefused(t *testing.T) {
 	}
 }
 
-// The fused stages of decode have limits of their own.
-func TestCascadesAreRefused(t *testing.T) {
-	base := deployments[0]
-	for _, tc := range []struct {
-		rule        string
-		emb, hidden int
-	}{
+// cascadeCase is a width of the residual stream and of the feed-forward block, for the fused stages of decode.
+type cascadeCase struct {
+	rule        string // "": they are placed
+	emb, hidden int
+}
+
+func cascadeCases() []cascadeCase {
+	return []cascadeCase{
 		{"", 2048, 8192},
 		{"", 1024, 3072},
 		{"R-DIV-8", 2560, 9728}, // five cores of a column
@@ -161,8 +171,13 @@ func TestCascadesAreRefused(t *testing.T) {
 		{"R-L2-2", 2048, 32768},
 		{"R-DIV-6", 2048, 8192 + 32},
 		{"R-DIV-5", 2048 + 32, 8192},
-	} {
-		d := base
+	}
+}
+
+// The fused stages of decode have limits of their own.
+func TestCascadesAreRefused(t *testing.T) {
+	for _, tc := range cascadeCases() {
+		d := deployments[0]
 		d.emb, d.hidden = tc.emb, tc.hidden
 		ids := violated(t, d.cascade(t))
 		if tc.rule == "" && len(ids) > 0 || tc.rule != "" && !slices.Contains(ids, tc.rule) {
@@ -197,11 +212,14 @@ func TestErrorsSayWhatWouldFit(t *testing.T) {
 			[]string{"(S-1)", "tile_k_l2/tile_k_l1 is 5", "tile_k_l1 40 instead of 48"}},
 		{"no mapping", op.MatMul{M: 1, K: 2048, N: 2048, TransB: true}, npu.Mapping{},
 			[]string{"(R-MAP-1)", `set Variant to one of ["gemv" "cascade"]`, "the published row gemv/2048x2048/8.8/8x1"}},
-		{"padding", op.MatMul{M: 1, K: 576, N: 200, TransB: true}, gemvMap(8, 8, 8), []string{"(R-DIV-4)", "N is 200, no multiple of tile_m*herd_m (64)", "(R-DIV-4)"}},
-		{"odd width", op.MatMul{M: 1, K: 100, N: 512, TransB: true}, gemvMap(8, 8, 8), []string{"K is 100, no multiple of 64", "K 128 and N 512, padded from 100 and 512"}},
+		{"rows", op.MatMul{M: 1, K: 576, N: 200, TransB: true}, gemvMap(8, 8, 8),
+			[]string{"(R-DIV-4)", "N is 200, no multiple of tile_m*herd_m (64)"}},
+		{"odd width", op.MatMul{M: 1, K: 100, N: 512, TransB: true}, gemvMap(8, 8, 8),
+			[]string{"K is 100, no multiple of 64", "K 128 and N 512, padded from 100 and 512"}},
 		{"head_dim 16", op.Attention{Rows: 2048, Heads: 4, KVHeads: 2, HeadDim: 16}, flashMap("seq-first", 256, 64, 4, 2, 4),
 			[]string{"(R-DIV-9)", "head_dim is 16", "pad every head to 64"}},
-		{"vocabulary", op.MatMul{M: 1, K: 1024, N: 151936, TransB: true}, gemvMap(16, 16, 8), []string{"(R-DMA-6)", "1187 iterations, there are 256"}},
+		{"vocabulary", op.MatMul{M: 1, K: 1024, N: 151936, TransB: true}, gemvMap(16, 16, 8),
+			[]string{"(R-DMA-6)", "1187 iterations, there are 256"}},
 		{"decode attention", op.Attention{Rows: 1, Heads: 32, KVHeads: 8, HeadDim: 64, Cached: true}, npu.Mapping{},
 			[]string{"(R-KER-1)", "make it a step on the host"}},
 	} {
@@ -278,7 +296,8 @@ func TestHostileMappings(t *testing.T) {
 	}
 	ops := []op.Op{
 		op.MatMul{M: 1 << 28, K: 1 << 28, N: 1 << 28}, op.MatMul{M: 1, K: 1 << 28, N: 1 << 28, TransB: true}, op.MatMul{M: 3, K: 5, N: 7},
-		op.Attention{Rows: 1 << 28, Heads: 1 << 20, KVHeads: 1, HeadDim: 1 << 28}, op.Attention{Rows: 1, Heads: 1, KVHeads: 1, HeadDim: 64, HeadFirst: true},
+		op.Attention{Rows: 1 << 28, Heads: 1 << 20, KVHeads: 1, HeadDim: 1 << 28},
+		op.Attention{Rows: 1, Heads: 1, KVHeads: 1, HeadDim: 64, HeadFirst: true},
 		op.Add{Rows: 1, Width: 1}, op.SiLUMul{Rows: 2048, Width: 8192}, op.GELU{Rows: 3, Width: 3}, op.RMSNorm{Rows: 7, Width: 1 << 28},
 		op.LayerNorm{Rows: 7, Width: 7}, op.RoPE{Rows: 3, Heads: 5, HeadDim: 6}, op.Cast{Rows: 3, Width: 3}, op.Slice{Rows: 3, Width: 4, N: 2},
 	}
@@ -286,7 +305,8 @@ func TestHostileMappings(t *testing.T) {
 	start := time.Now()
 	const n = 300
 	for range n {
-		m := npu.Mapping{Variant: variants[r.IntN(len(variants))], Tile: list(), Herd: list(), Layout: []string{"", "seq-first", "head-first"}[r.IntN(3)]}
+		m := npu.Mapping{Variant: variants[r.IntN(len(variants))], Tile: list(), Herd: list(),
+			Layout: []string{"", "seq-first", "head-first"}[r.IntN(3)]}
 		for _, o := range ops {
 			fits := Fits(o, nil, m, NPU2())
 			if !fits {

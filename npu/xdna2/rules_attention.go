@@ -4,8 +4,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// attentionRules are those of FlashAttention: columns of cores take query tiles, num_q_tiles of them for each of heads_per_unroll heads at once; the
-// cores of a column share the keys and pass their partial results along. lqp rows of queries and lkp rows of keys are in flight.
+// attentionRules are those of FlashAttention: columns of cores take query tiles, num_q_tiles of them for each of heads_per_unroll heads
+// at once; the cores of a column share the keys and pass their partial results along. lqp rows of queries and lkp rows of keys are in
+// flight.
 //
 // The variant "temporal" works off the causal triangle in rounds, for head dimensions of 128.
 func attentionRules() []rule {

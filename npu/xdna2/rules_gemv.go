@@ -4,8 +4,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// gemvRules are those of the matrix-vector kernels. Each of herd_m columns computes tile_m rows of the result at a time from whole rows of the weight,
-// m_input rows at a time in a core. The mapping's K is the op's K, and what the kernel's builder calls M is the op's N.
+// gemvRules are those of the matrix-vector kernels. Each of herd_m columns computes tile_m rows of the result at a time from whole rows
+// of the weight, m_input rows at a time in a core. The mapping's K is the op's K, and what the kernel's builder calls M is the op's N.
 //
 // The variant "cascade" is a stage of a fused decode kernel: up to 4 cores of a column share K and pass their sums on.
 func gemvRules() []rule {

@@ -10,8 +10,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// deployed is one of the nine published models: its dimensions, how its prefill computes each projection (F fused-cast, d drain, L direct), how its
-// feed-forward block is cut into programs, and the published launches of the programs that hold attention's input and the block after it.
+// deployed is one of the nine published models: its dimensions, how its prefill computes each projection (F fused-cast, d drain, L
+// direct), how its feed-forward block is cut into programs, and the published launches of the programs that hold attention's input and
+// the block after it.
 type deployed struct {
 	name                       string
 	emb, heads, kv, hd, hidden int
@@ -36,8 +37,8 @@ var deployments = []deployed{
 	{"qwen3_4b", 2560, 32, 8, 128, 9728, 0, "FFFFF", "qk-norm", "all apart", false, 19, 8192, 11, 8, 4},
 }
 
-// Every program of the nine published models is placed, and has the published number of launches. Tiles are those of the registry: of the very shape
-// where it has one, else the nearest shape's that fit.
+// Every program of the nine published models is placed, and has the published number of launches. Tiles are those of the registry: of the
+// very shape where it has one, else the nearest shape's that fit.
 func TestPublishedProgramsArePlaced(t *testing.T) {
 	for _, d := range deployments {
 		for _, p := range d.programs(t) {
@@ -78,7 +79,8 @@ func (l *linker) add(variant string, o op.Op, args ...npu.Ref) {
 	l.Map(registryMapping(l.t, o, types, variant))
 }
 
-// registryMapping is the mapping of the nearest published row that fits, or for small vector kernels, which have no rows, an even share for each core.
+// registryMapping is the mapping of the nearest published row that fits, or for small vector kernels, which have no rows, an even share
+// for each core.
 func registryMapping(t *testing.T, o op.Op, types []dtype.Type, variant string) npu.Mapping {
 	a := NPU2()
 	if variant == "temporal" {
@@ -186,7 +188,8 @@ func (d deployed) attentionInput(name string, t *testing.T, rows int) *npu.Progr
 			l.add("", op.RMSNorm{Rows: rows, Width: d.hd, Heads: heads, Eps: 1e-6}, x, l.w(d.hd), y)
 			x = y
 		}
-		l.add("", op.RoPE{Rows: rows, Heads: heads, HeadDim: d.hd, TableHeads: heads}, x, l.w(rows*heads*d.hd).As(rows, heads*d.hd), l.y(rows, heads*d.hd))
+		table := l.w(rows*heads*d.hd).As(rows, heads*d.hd)
+		l.add("", op.RoPE{Rows: rows, Heads: heads, HeadDim: d.hd, TableHeads: heads}, x, table, l.y(rows, heads*d.hd))
 	}
 	return l.Program
 }

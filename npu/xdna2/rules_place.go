@@ -8,8 +8,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// place is a launch that is to be placed: a kernel with its shape and mapping, seen by the rules. A number of the mapping that is not stated is 0 and
-// decides nothing, so that a rule can also be asked about a measurement that does not tell everything.
+// place is a launch that is to be placed: a kernel with its shape and mapping, seen by the rules. A number of the mapping that is not
+// stated is 0 and decides nothing, so that a rule can also be asked about a measurement that does not tell everything.
 type place struct {
 	array  *Array
 	op     op.Op // nil for a row of the registry

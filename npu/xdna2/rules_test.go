@@ -36,9 +36,17 @@ func temporalMap(lqp, lkp, nq, hpu int) npu.Mapping {
 	return m
 }
 
-// The cases that the survey of the rules states beside them. Those that it counts as violations and that published rows contradict are in
-// TestContradictedViolations.
-func TestRulesOnTheirStatedCases(t *testing.T) {
+// statedCase is a launch that a rule refuses, or that passes every rule and comes near to this one.
+type statedCase struct {
+	rule    string
+	op      op.Op
+	m       npu.Mapping
+	refused bool
+}
+
+// statedCases are the cases that the survey of the rules states beside them, and some of our own. What it counts as violations and
+// published rows contradict is in TestContradictedViolationsAreNotFollowed.
+func statedCases() []statedCase {
 	mul := func(m, k, n int) op.Op { return op.MatMul{M: m, K: k, N: n, TransB: m == 1} }
 	silu := func(n int) op.Op { return op.SiLUMul{Rows: 1, Width: n} }
 	head := func(hd, heads, kv int) op.Op {
@@ -51,12 +59,7 @@ func TestRulesOnTheirStatedCases(t *testing.T) {
 	seq := func(rows, hd, heads, kv int) op.Op {
 		return op.Attention{Rows: rows, Heads: heads, KVHeads: kv, HeadDim: hd}
 	}
-	for _, tc := range []struct {
-		rule    string
-		op      op.Op
-		m       npu.Mapping
-		refused bool
-	}{
+	return []statedCase{
 		{"R-L1-1", op.Add{Rows: 1, Width: 4194304}, vecMap(8192, 8, 1), true},
 		{"R-L1-1", silu(16777216), vecMap(8192, 8, 1), true},
 		{"R-L1-1", silu(2048 * 11008), vecMap(7168, 8, 1), true},
@@ -135,6 +138,7 @@ func TestRulesOnTheirStatedCases(t *testing.T) {
 		{"R-DIV-9", seq(2048, 64, 24, 8), temporalMap(256, 32, 8, 1), true},
 		{"R-DIV-10", seq(2000, 64, 32, 8), flashMap("seq-first", 256, 64, 4, 2, 4), true},
 		{"R-DIV-10", seq(2048, 64, 15, 5), flashMap("seq-first", 256, 64, 4, 2, 4), true}, // 15 heads, two at once
+		{"R-DIV-11", seq(2048, 64, 32, 8), flashMap("seq-first", 128, 64, 4, 2, 4), true},
 		{"R-DIV-12", seq(2048, 128, 24, 8), temporalMap(256, 32, 4, 1), true},
 		{"R-DIV-13", op.GELU{Rows: 1, Width: 1000}, vecMap(100, 1, 1), true},
 		{"R-DIV-14", op.RMSNorm{Rows: 2047, Width: 2048}, vecMap(0, 8, 1), true},
@@ -147,11 +151,13 @@ func TestRulesOnTheirStatedCases(t *testing.T) {
 		{"R-ELF-12", mul(1, 2048, 2048), gemvMap(8, 8, 4), false},
 		{"R-MAP-1", mul(1, 2048, 2048), npu.Mapping{}, true},
 		{"R-MAP-1", mul(1, 2048, 2048), gemmMap("drain", 1, 1, 1, 1), true},
-		{"R-MAP-1", mul(8, 2048, 2048), npu.Mapping{Variant: "drain", Tile: []int{1 << 62, 1 << 62, 1 << 62, 1 << 62}, Herd: []int{1 << 62, 4}}, true},
+		{"R-MAP-1", mul(8, 2048, 2048),
+			npu.Mapping{Variant: "drain", Tile: []int{1 << 62, 1 << 62, 1 << 62, 1 << 62}, Herd: []int{1 << 62, 4}}, true},
 		{"R-MAP-1", seq(2048, 64, 32, 8), flashMap("", 256, 64, 4, 2, 4), true},
 		{"R-MAP-1", seq(2048, 64, 32, 8), flashMap("head-first", 256, 64, 4, 2, 4), true}, // the op is sequence-first
 		{"R-MAP-2", op.GELU{Rows: 1, Width: 3145728}, vecMap(4096, 1, 8), true},
-		{"R-MAP-3", op.Attention{Rows: 2048, Heads: 32, KVHeads: 8, HeadDim: 128, HeadFirst: true}, flashMap("head-first", 256, 64, 4, 2, 4), true},
+		{"R-MAP-3", op.Attention{Rows: 2048, Heads: 32, KVHeads: 8, HeadDim: 128, HeadFirst: true},
+			flashMap("head-first", 256, 64, 4, 2, 4), true},
 		{"R-KER-1", op.Attention{Rows: 1, Heads: 32, KVHeads: 8, HeadDim: 64, Cached: true}, npu.Mapping{}, true},
 		{"R-KER-1", op.KVWrite{Rows: 1, KVHeads: 8, HeadDim: 64}, npu.Mapping{}, true},
 		{"R-KER-1", op.Embed{Rows: 1, Vocab: 1000, Width: 64}, npu.Mapping{}, true},
@@ -168,7 +174,11 @@ func TestRulesOnTheirStatedCases(t *testing.T) {
 		{"S-1", mul(256, 960, 960), npu.Mapping{Variant: "drain", Tile: []int{32, 160, 32, 80}, Herd: []int{8, 4}}, true}, // S-11
 		{"S-2", op.Add{Rows: 1, Width: 245760}, vecMap(2048, 8, 1), true},
 		{"S-2", op.Add{Rows: 1, Width: 245760}, vecMap(1920, 8, 1), false},
-	} {
+	}
+}
+
+func TestRulesOnTheirStatedCases(t *testing.T) {
+	for _, tc := range statedCases() {
 		p, err := newPlace(NPU2(), tc.op, nil, tc.m)
 		if err != nil {
 			t.Errorf("%s, %v %v: %v", tc.rule, tc.op, tc.m, err)
@@ -218,7 +228,30 @@ func TestContradictedViolationsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Every rule that is decided has been seen to refuse something, here or in the other tests; every other says why it is not.
+// Every rule that is decided refuses a case of these tests.
+func TestEveryDecidedRuleRefuses(t *testing.T) {
+	seen := map[string]bool{
+		"R-KER-3": true, // TestTypesThatKernelsHave
+		"R-L2-3":  true, // TestCascadesAreRefused
+		"R-L1-6":  true, // TestPublishedRowsAreDecided, lookedUp
+	}
+	for _, tc := range statedCases() {
+		seen[tc.rule] = seen[tc.rule] || tc.refused
+	}
+	for _, tc := range programCases() {
+		seen[tc.rule] = true
+	}
+	for _, tc := range cascadeCases() {
+		seen[tc.rule] = true
+	}
+	for _, r := range Rules() {
+		if r.Decided && !seen[r.ID] {
+			t.Errorf("no test has %s refuse anything", r.ID)
+		}
+	}
+}
+
+// Every rule says what it is, and every one that is not decided why.
 func TestRulesAreDocumented(t *testing.T) {
 	seen := map[string]bool{}
 	kinds := RuleKinds()
