@@ -36,12 +36,3 @@ func (m *matrix) store(r int, x []float32) {
 		dst[i] = roundDown(v)
 	}
 }
-
-// storeBF16 writes a row, to nearest where it is BF16.
-func (m *matrix) storeNearest(r int, x []float32) {
-	if m.f != nil {
-		copy(m.f[r*m.stride:][:m.width], x)
-		return
-	}
-	dtype.F32ToBF16(m.bf[r*m.stride:][:m.width], x[:m.width])
-}

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"context"
-
-	"github.com/npukit/npukit/npu/dtype"
-)
+import "context"
 
 // compute is what the kernels in Go need to run.
 type compute struct {
@@ -66,19 +62,11 @@ func (c compute) gelu(x, y *matrix) {
 	})
 }
 
-// cast converts rows. FP32 to BF16 rounds down in the second launch of a fused-cast GEMM, which sets no mode; to nearest anywhere else.
-func (c compute) cast(x, y *matrix, rounding func(float32) dtype.BFloat16) {
+// cast converts rows, FP32 to BF16 rounding down: the second launch of a fused-cast GEMM sets no mode.
+func (c compute) cast(x, y *matrix) {
 	c.rows(y, 1, func(from, to int, buf [][]float32) {
 		for r := from; r < to; r++ {
-			row := x.row(buf[0], r)
-			if y.f != nil {
-				copy(y.f[r*y.stride:][:y.width], row)
-				continue
-			}
-			dst := y.bf[r*y.stride:][:y.width]
-			for i, v := range row {
-				dst[i] = rounding(v)
-			}
+			y.store(r, x.row(buf[0], r))
 		}
 	})
 }

@@ -32,8 +32,11 @@ func tanh(x float32) float32 {
 // zero here: differences to a maximum.
 func exp2(x float32) dtype.BFloat16 {
 	const one = 127 << 7 // 1 as a BF16
-	if x <= -126 {       // also -Inf, a masked score
+	switch {
+	case x <= -126: // also -Inf
 		return 0
+	case x != x:
+		return 0x7fc0
 	}
 	// 1.5 * 2^23 has 1 as its last place: the sum rounds x to a multiple of 2^-7, ties to even.
 	const magic = 3 << 22

@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// long says whether whole shapes are computed; otherwise large ones are sampled: fewer rows of the same width, which the mean error does not notice.
+var long = os.Getenv("NPUKIT_LONG") != ""
+
+// sampled is n, or less where shapes are sampled.
+func sampled(n, most int) int {
+	if long {
+		return n
+	}
+	return min(n, most)
+}
+
+// deviation collects mean|a-e| / mean|e| and the largest errors.
+type deviation struct{ diff, want, maxAbs, maxRel float64 }
+
+func (d *deviation) add(got, want float32) {
+	e := math.Abs(float64(got) - float64(want))
+	d.diff += e
+	d.want += math.Abs(float64(want))
+	d.maxAbs = max(d.maxAbs, e)
+	d.maxRel = max(d.maxRel, e/(math.Abs(float64(want))+1e-30))
+}
+
+func (d *deviation) join(e deviation) {
+	*d = deviation{d.diff + e.diff, d.want + e.want, max(d.maxAbs, e.maxAbs), max(d.maxRel, e.maxRel)}
+}
+
+// elements is the size of an element-wise kernel's output.
+func elements(s xdna2.Shape) int { return max(s.N, s.Rows*s.Width) }
+
+func (d *deviation) meanRelL1() float64 { return d.diff / d.want }
+
+// normal is a matrix of BF16 from a normal distribution, the harness's input for all kernels but GEMMs and GEMVs, which scale it.
+func normal(r *rand.Rand, rows, width int, scale float64) matrix {
+	m := matrix{bf: make([]dtype.BFloat16, rows*width), rows: rows, width: width, stride: width}
+	for i := range m.bf {
+		m.bf[i] = dtype.FromFloat32(float32(scale * r.NormFloat64()))
+	}
+	return m
+}
+
+func empty(rows, width int) matrix {
+	return matrix{bf: make([]dtype.BFloat16, rows*width), rows: rows, width: width, stride: width}
+}
+
+// at is element (r, i) in float64.
+func (m *matrix) at(r, i int) float64 {
+	if m.f != nil {
+		return float64(m.f[r*m.stride+i])
+	}
+	return float64(m.bf[r*m.stride+i].Float32())
+}
+
+func (d *deviation) addAll(got *matrix, want func(r, i int) float64) {
+	for r := range got.rows {
+		for i := range got.width {
+			w := float32(want(r, i))
+			if got.f == nil {
+				w = nearest(w)
+			}
+			d.add(float32(got.at(r, i)), w)
+		}
+	}
+}
+
+// registryRows are the published rows of a kernel that run and have an error, one of those that ask for the same numbers.
+func registryRows(k xdna2.Kernel) []xdna2.Row {
+	type key struct {
+		shape   xdna2.Shape
+		out     dtype.Type
+		variant string
+		k       int
+		l1      float64
+	}
+	seen := map[key]bool{}
+	var rows []xdna2.Row
+	for _, r := range xdna2.PublishedRegistry().Rows() {
+		if r.Kernel != k || !r.Runs() || r.MeanRelL1 == 0 || r.Program != "" {
+			continue
+		}
+		id := key{r.Shape, r.Out, r.Mapping.Variant, 0, r.MeanRelL1}
+		if len(r.Mapping.Tile) > 2 {
+			id.k = r.Mapping.Tile[2]
+		}
+		if !seen[id] {
+			seen[id] = true
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// within holds an error to 10 % of a row's figure, or to the range where the row has one.
+func within(t *testing.T, row *xdna2.Row, d *deviation) {
+	t.Helper()
+	got := d.meanRelL1()
+	low, high := row.MeanRelL1, max(row.MeanRelL1, row.MeanRelL1Max)
+	if got < 0.9*low || got > 1.1*high {
+		t.Errorf("%s: mean relative L1 %.3e, published %.3e (%+.1f %%)", row.ID, got, row.MeanRelL1, 100*(got/row.MeanRelL1-1))
+	}
+	t.Logf("%-55s mean relative L1 %.3e, published %.3e; max abs %.3g, published %.3g; max rel %.3g, published %.3g",
+		row.ID, got, row.MeanRelL1, d.maxAbs, row.MaxAbs, d.maxRel, row.MaxRel)
+}
+
+var testCompute = compute{ctx: context.Background(), threads: 2}
+
+// The element-wise kernels, norms and RoPE err as much as the published ones, on the harness's inputs.
+func TestPublishedErrors(t *testing.T) {
+	kernels := map[xdna2.Kernel]func(row *xdna2.Row, r *rand.Rand) deviation{
+		xdna2.Add: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
+			rows := sampled(row.Shape.N, 1<<19) / 1024
+			x, z, y := normal(r, rows, 1024, 1), normal(r, rows, 1024, 1), empty(rows, 1024)
+			testCompute.add(&x, &z, &y)
+			d.addAll(&y, func(r, i int) float64 { return x.at(r, i) + z.at(r, i) })
+			return d
+		},
+		xdna2.SiLUMul: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
+			rows := sampled(row.Shape.N, 1<<19) / 1024
+			x, u, y := normal(r, rows, 1024, 1), normal(r, rows, 1024, 1), empty(rows, 1024)
+			testCompute.siluMul(&x, &u, &y)
+			d.addAll(&y, func(r, i int) float64 { return x.at(r, i) / (1 + math.Exp(-x.at(r, i))) * u.at(r, i) })
+			return d
+		},
+		xdna2.GELU: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
+			rows := sampled(row.Shape.N, 1<<19) / 1024
+			x, y := normal(r, rows, 1024, 1), empty(rows, 1024)
+			testCompute.gelu(&x, &y)
+			d.addAll(&y, func(r, i int) float64 {
+				v := x.at(r, i)
+				return 0.5 * v * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
+			})
+			return d
+		},
+		xdna2.RMSNorm: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
+			rows, n := sampled(row.Shape.Rows, 512), row.Shape.Width
+			x, w, y := normal(r, rows, n, 1), normal(r, 1, n, 1), empty(rows, n)
+			testCompute.rmsNorm(&x, &w, &y, n, 1e-5)
+			for r := range rows {
+				sum := 0.0
+				for i := range n {
+					sum += x.at(r, i) * x.at(r, i)
+				}
+				root := 1 / math.Sqrt(sum/float64(n)+1e-5)
+				for i := range n {
+					d.add(float32(y.at(r, i)), nearest(float32(x.at(r, i)*root*w.at(0, i))))
+				}
+			}
+			return d
+		},
+		xdna2.LayerNorm: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
+			rows, n := sampled(row.Shape.Rows, 512), row.Shape.Width
+			x, w, b, y := normal(r, rows, n, 1), normal(r, 1, n, 1), normal(r, 1, n, 1), empty(rows, n)
+			testCompute.layerNorm(&x, &w, &b, &y, 1e-5)
+			for r := range rows {
+				mean, variance := 0.0, 0.0
+				for i := range n {
+					mean += x.at(r, i) / float64(n)
+				}
+				for i := range n {
+					variance += (x.at(r, i) - mean) * (x.at(r, i) - mean) / float64(n)
+				}
+				root := 1 / math.Sqrt(variance+1e-5)
+				for i := range n {
+					d.add(float32(y.at(r, i)), nearest(float32((x.at(r, i)-mean)*root*w.at(0, i)+b.at(0, i))))
+				}
+			}
+			return d
+		},
+		xdna2.RoPE: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
+			rows, n := row.Shape.Rows, row.Shape.Width
+			if !long && rows > 8192 {
+				rows = 8192
+			}
+			x, y := normal(r, rows, n, 1), empty(rows, n)
+			table := empty(rows, n)
+			for pos := range rows { // one head a row: the harness's positions
+				for i := range n / 2 {
+					sin, cos := math.Sincos(float64(pos) * math.Pow(500000, -2*float64(i)/float64(n)))
+					table.bf[pos*n+i], table.bf[pos*n+n/2+i] = dtype.FromFloat32(float32(cos)), dtype.FromFloat32(float32(sin))
+				}
+			}
+			testCompute.rope(&x, &table, &y, n)
+			d.addAll(&y, func(r, i int) float64 {
+				j := i % (n / 2)
+				a, b, cos, sin := x.at(r, j), x.at(r, j+n/2), table.at(r, j), table.at(r, j+n/2)
+				if i < n/2 {
+					return a*cos - b*sin
+				}
+				return a*sin + b*cos
+			})
+			return d
+		},
+	}
+	for kernel, run := range kernels {
+		t.Run(string(kernel), func(t *testing.T) {
+			rows := registryRows(kernel)
+			if len(rows) == 0 {
+				t.Fatal("the registry has no rows of it")
+			}
+			for _, row := range rows {
+				r := rand.New(rand.NewPCG(42, 0))
+				var d deviation
+				for range max(1, 1<<14/elements(row.Shape)) { // small shapes scatter: several draws
+					d.join(run(&row, r))
+				}
+				within(t, &row, &d)
+			}
+		})
+	}
+}

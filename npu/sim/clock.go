@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// clock adds up predicted times. Nothing in it looks at the time of day.
+type clock struct {
+	model *xdna2.Clock
+
+	mu sync.Mutex
+	us float64
+}
+
+func newClock(host string) (*clock, error) {
+	switch host {
+	case "", "npukit":
+		return &clock{model: xdna2.NewClock(xdna2.HostNpukit())}, nil
+	case "reference":
+		return &clock{model: xdna2.NewClock(xdna2.HostReference())}, nil
+	}
+	return nil, fmt.Errorf("npu/sim: Options.Host is %q, want \"npukit\" or \"reference\"", host)
+}
+
+// prediction is what one run of a program takes.
+type prediction struct {
+	launches []predictedLaunch // physical launches: neighbours that one fused kernel computes are one
+	call     float64           // us: the dispatch, on the host
+	run      float64           // us: the launches
+}
+
+type predictedLaunch struct {
+	name string
+	us   float64
+}
+
+// program predicts a program, once: its shapes are fixed.
+func (c *clock) program(p *npu.Program) (prediction, error) {
+	cost, err := c.model.Program(p, op.Size{})
+	if err != nil {
+		return prediction{}, err
+	}
+	t := prediction{call: c.model.Host.DecodeCall, run: cost.Run}
+	for _, l := range p.Launches {
+		if rows(l.Op) > 1 {
+			t.call = c.model.Host.PrefillCall
+		}
+	}
+	for _, l := range cost.Launches {
+		name := l.Name
+		if l.Fused != "" {
+			name = l.Fused
+		}
+		t.launches = append(t.launches, predictedLaunch{name, l.Time})
+	}
+	return t, nil
+}
+
+// rows is the number of rows of what an op writes.
+func rows(o op.Op) int {
+	for _, x := range o.Operands() {
+		if x.Write && len(x.Shape) > 1 {
+			return x.Shape[len(x.Shape)-2]
+		}
+	}
+	return 1
+}
+
+func (c *clock) add(us float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.us += us
+}
+
+// transferred counts a sync of n bytes.
+func (c *clock) transferred(dir npu.Direction, n int) {
+	if dir == npu.ToDevice {
+		c.add(c.model.Host.Write(n))
+	} else {
+		c.add(c.model.Host.Read(n))
+	}
+}
+
+func (c *clock) total() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return micros(c.us)
+}
+
+func micros(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }

@@ -1,0 +1,231 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// executable is a program on the device: one hardware context.
+type executable struct {
+	d         *Device
+	p         *npu.Program
+	epoch     int // of the context that it was loaded in
+	predicted prediction
+	states    []int  // numbers the State arguments in order
+	written   []bool // by argument: some launch writes it
+
+	slots []slot
+	steps []step
+
+	closed atomic.Bool
+}
+
+// step is a piece of a program: computed here, or launches that the software device computes as the array does.
+type step struct {
+	launch int // the first
+	run    func(f *frame) error
+}
+
+func (e *executable) Program() *npu.Program { return e.p }
+
+// Close gives the hardware context back.
+func (e *executable) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	e.d.mu.Lock()
+	defer e.d.mu.Unlock()
+	if e.epoch == e.d.epoch { // else it went with the context
+		e.d.loaded--
+	}
+	return nil
+}
+
+// Load prepares a program. What the array could not run is refused, with an [*xdna2.ResourceError] that says by which rule and what would fit; and so
+// is a program more than there are hardware contexts: [npu.ErrNoContext].
+func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if err := check(p); err != nil {
+		return nil, err
+	}
+	return d.place(ctx, p)
+}
+
+// place prepares a program that fits.
+func (d *Device) place(ctx context.Context, p *npu.Program) (*executable, error) {
+	e := &executable{d: d, p: p, states: make([]int, len(p.Args)), written: make([]bool, len(p.Args))}
+	var err error
+	if e.predicted, err = d.clock.program(p); err != nil {
+		return nil, fmt.Errorf("npu/sim: %w", err)
+	}
+	if err := e.lower(ctx); err != nil {
+		return nil, fmt.Errorf("npu/sim: program %s: %w", p.Name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded >= d.opts.Contexts {
+		return nil, fmt.Errorf("npu/sim: program %s: %w: %d programs are loaded", p.Name, npu.ErrNoContext, d.loaded)
+	}
+	d.loaded++
+	e.epoch = d.epoch
+	return e, nil
+}
+
+// lower turns the launches into steps.
+func (e *executable) lower(ctx context.Context) error {
+	l := lowering{ctx: ctx, e: e, scratchRows: map[int]int{}}
+	n := 0
+	for i, a := range e.p.Args {
+		s := slot{kind: slotArg, typ: a.Type, shape: a.Shape, arg: i}
+		e.states[i] = -1
+		switch {
+		case a.Kind == npu.State:
+			e.states[i] = n
+			n++
+		case a.Kind == npu.Const && a.Type != dtype.I32:
+			s.typ = dtype.BF16
+		}
+		e.slots = append(e.slots, s)
+	}
+	for i, a := range e.p.Args {
+		if a.ScratchRows > 0 { // they are memory of their own: the weight below them is shared
+			l.scratchRows[i] = l.slot(slot{kind: slotTemp, typ: dtype.BF16, shape: append([]int{a.ScratchRows}, a.Shape[1:]...), arg: i})
+		}
+	}
+	for i := range e.p.Launches {
+		if err := l.launch(i); err != nil {
+			return fmt.Errorf("launch %q: %w", e.p.Launches[i].Name, err)
+		}
+	}
+	return l.flush()
+}
+
+// lowering is a program on its way to steps.
+type lowering struct {
+	ctx         context.Context
+	e           *executable
+	scratchRows map[int]int  // slot of a Const argument's scratch rows
+	pending     []hostLaunch // to become one step
+	first       int          // launch of the first of them
+
+	// The activations that were quantised last, so that q, k and v share them. Valid while quantized is set.
+	quantized  bool
+	source     operand
+	activation operand
+}
+
+// hostLaunch is a launch for the software device.
+type hostLaunch struct {
+	name     string
+	op       op.Op
+	operands []operand
+}
+
+// slot adds a slot and returns its index.
+func (l *lowering) slot(s slot) int {
+	l.e.slots = append(l.e.slots, s)
+	return len(l.e.slots) - 1
+}
+
+// temp adds temporary memory of a shape.
+func (l *lowering) temp(arg int, t dtype.Type, shape ...int) operand {
+	return operand{slot: l.slot(slot{kind: slotTemp, typ: t, shape: shape, arg: arg})}
+}
+
+// on adds a step that is computed here.
+func (l *lowering) on(launch int, run func(f *frame) error) error {
+	if err := l.flush(); err != nil {
+		return err
+	}
+	l.e.steps = append(l.e.steps, step{launch, run})
+	return nil
+}
+
+// onHost adds a launch for the software device.
+func (l *lowering) onHost(launch int, o op.Op, operands ...operand) {
+	if len(l.pending) == 0 {
+		l.first = launch
+	}
+	l.pending = append(l.pending, hostLaunch{fmt.Sprintf("%s.%d", l.e.p.Launches[launch].Name, len(l.pending)), o, operands})
+}
+
+// flush makes the pending launches one program of the software device. Each slot is an argument of it once for reading and once for writing: what
+// follows what, that device sees from the memory.
+func (l *lowering) flush() error {
+	if len(l.pending) == 0 {
+		return nil
+	}
+	type key struct {
+		slot  int
+		write bool
+	}
+	p := npu.NewProgram(l.e.p.Name)
+	index := map[key]int{}
+	var from []int // slot by argument
+	for _, h := range l.pending {
+		launch := npu.Launch{Name: h.name, Op: h.op}
+		for i, want := range h.op.Operands() {
+			o := h.operands[i]
+			s := &l.e.slots[o.slot]
+			kind := npu.In
+			switch {
+			case s.kind == slotArg && l.e.p.Args[s.arg].Kind == npu.State:
+				kind = npu.State
+			case want.Write:
+				kind = npu.Scratch
+			case s.kind == slotForm || s.kind == slotArg && l.e.p.Args[s.arg].Kind == npu.Const:
+				kind = npu.Const
+			}
+			k := key{o.slot, kind == npu.Scratch}
+			arg, ok := index[k]
+			if !ok {
+				arg = len(p.Args)
+				index[k] = arg
+				from = append(from, o.slot)
+				p.Arg(kind, fmt.Sprintf("%d.%s", o.slot, kind), s.typ, s.shape...)
+			}
+			o.view.Arg = arg
+			launch.Args = append(launch.Args, o.view)
+		}
+		p.Launches = append(p.Launches, launch)
+	}
+	exec, err := l.e.d.host.Load(l.ctx, p)
+	if err != nil {
+		return err
+	}
+	var states []int // State arguments of the whole program, in the order of this one's
+	for i, a := range p.Args {
+		if a.Kind == npu.State {
+			states = append(states, l.e.states[from[i]])
+		}
+	}
+	l.e.steps = append(l.e.steps, step{l.first, func(f *frame) error {
+		run := npu.Run{Exec: exec, Args: make([]npu.Buffer, len(from))}
+		for i, s := range from {
+			run.Args[i] = f.bufs[s]
+		}
+		for _, seg := range f.run.Segments {
+			s := npu.Segment{Rows: seg.Rows, Pos: seg.Pos}
+			for _, i := range states {
+				s.State = append(s.State, seg.State[i].(*buffer).dev)
+			}
+			run.Segments = append(run.Segments, s)
+		}
+		return f.d.host.Submit(f.ctx, []npu.Run{run})
+	}})
+	l.pending = nil
+	return nil
+}
+
+var errSegments = errors.New("the run has several segments: programs of the array take the rows of one session")

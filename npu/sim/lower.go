@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// launch adds the steps of the i-th launch.
+func (l *lowering) launch(i int) error {
+	n := &l.e.p.Launches[i]
+	var x []operand
+	for j, v := range n.Args {
+		o := operand{slot: v.Arg, view: npu.View{Offset: v.Offset, Shape: v.Shape, Stride: v.Stride}}
+		a := &l.e.p.Args[v.Arg]
+		if s, ok := l.scratchRows[v.Arg]; ok && v.Offset < a.ScratchRows*(op.Size{}).Elements(a.Shape[1:]) {
+			o.slot = s // validation refuses views of both the scratch rows and the weight
+		}
+		if n.Op.Operands()[j].Write {
+			if o.slot == v.Arg {
+				l.e.written[v.Arg] = true
+			}
+			if l.quantized && o.slot == l.source.slot {
+				defer func() { l.quantized = false }()
+			}
+		}
+		x = append(x, o)
+	}
+	rows := func(run func(f *frame, m []matrix)) error {
+		return l.on(i, func(f *frame) error {
+			m := make([]matrix, len(x))
+			for j := range x {
+				m[j] = f.matrix(x[j])
+			}
+			run(f, m)
+			return f.ctx.Err()
+		})
+	}
+	switch o := n.Op.(type) {
+	case op.MatMul:
+		return l.matMul(i, o, x[0], x[1], x[2])
+	case op.Attention:
+		if !o.Cached {
+			return l.attention(i, o, n.Mapping, x)
+		}
+		l.onHost(i, o, x...) // nobody has published such a kernel: FP32 sums, rounded to nearest once
+		return nil
+	case op.RMSNorm:
+		return rows(func(f *frame, m []matrix) { f.rmsNorm(&m[0], &m[1], &m[2], o.Width, float32(o.Eps)) })
+	case op.LayerNorm:
+		return rows(func(f *frame, m []matrix) { f.layerNorm(&m[0], &m[1], &m[2], &m[3], float32(o.Eps)) })
+	case op.RoPE:
+		return rows(func(f *frame, m []matrix) { f.rope(&m[0], &m[1], &m[2], o.HeadDim) })
+	case op.Add:
+		return rows(func(f *frame, m []matrix) { f.add(&m[0], &m[1], &m[2]) })
+	case op.SiLUMul:
+		return rows(func(f *frame, m []matrix) { f.siluMul(&m[0], &m[1], &m[2]) })
+	case op.GELU:
+		if !o.Tanh {
+			return fmt.Errorf("GELU by the error function: the array has only the tanh approximation")
+		}
+		return rows(func(f *frame, m []matrix) { f.gelu(&m[0], &m[1]) })
+	case op.Cast:
+		return rows(func(f *frame, m []matrix) { f.cast(&m[0], &m[1]) })
+	}
+	l.onHost(i, n.Op, x...) // what only moves data
+	return nil
+}
+
+// matMul quantises the activations here and leaves the product to the software device, with the weights as the matrix unit takes them. A GEMV takes
+// both as they are: the array computes it with vectors, in FP32, rounded to nearest once.
+func (l *lowering) matMul(i int, o op.MatMul, a, w, y operand) error {
+	m := l.e.p.Launches[i].Mapping
+	if o.M == 1 && (m.Variant == "" || m.Variant == "gemv" || m.Variant == "cascade") {
+		l.onHost(i, o, a, w, y)
+		return nil
+	}
+	if !l.quantized || !l.same(l.source, a) {
+		q := l.temp(a.slot, dtype.BF16, o.M, o.K)
+		if err := l.on(i, func(f *frame) error {
+			src, dst := f.matrix(a), f.matrix(q)
+			f.quantize(dst.bf, src.bf, form{stride: src.stride, rows: src.rows, width: src.width, transposed: true})
+			return f.ctx.Err()
+		}); err != nil {
+			return err
+		}
+		l.quantized, l.source, l.activation = true, a, q
+	}
+	q, err := l.weight(i, o, w)
+	if err != nil {
+		return err
+	}
+	if m.Variant == "direct" && l.e.slots[y.slot].typ == dtype.BF16 { // a tile of FP32 results is never rounded
+		step := 32
+		if len(m.Tile) > 2 && m.Tile[2] > 0 {
+			step = m.Tile[2]
+		}
+		return l.direct(i, o, step, l.activation, q, y)
+	}
+	l.onHost(i, o, l.activation, q, y)
+	return nil
+}
+
+// weight is a weight as the matrix unit takes it.
+func (l *lowering) weight(i int, o op.MatMul, w operand) (operand, error) {
+	f := form{offset: w.view.Offset, stride: w.view.Stride, rows: o.K, width: o.N, transposed: o.TransB}
+	if o.TransB {
+		f.rows, f.width = o.N, o.K
+	}
+	if f.stride == 0 {
+		f.stride = f.width
+	}
+	s := slot{kind: slotForm, typ: dtype.BF16, shape: []int{f.rows, f.width}, form: f, arg: l.e.slots[w.slot].arg}
+	if l.e.p.Args[s.arg].Kind == npu.Const && l.e.slots[w.slot].kind == slotArg {
+		for j, t := range l.e.slots {
+			if t.kind == slotForm && t.arg == s.arg && t.form == f {
+				return operand{slot: j}, nil
+			}
+		}
+		return operand{slot: l.slot(s)}, nil
+	}
+	// Written before or in this program: quantised when its turn comes.
+	s.kind = slotTemp
+	q := operand{slot: l.slot(s)}
+	return q, l.on(i, func(fr *frame) error {
+		src, dst := fr.matrix(operand{slot: w.slot}), fr.matrix(q)
+		fr.quantize(dst.bf, src.bf, f)
+		return fr.ctx.Err()
+	})
+}
+
+// same reports whether two operands are the same elements.
+func (l *lowering) same(a, b operand) bool {
+	shape := func(o operand) []int {
+		if o.view.Shape != nil {
+			return o.view.Shape
+		}
+		return l.e.slots[o.slot].shape
+	}
+	return a.slot == b.slot && a.view.Offset == b.view.Offset && a.view.Stride == b.view.Stride && slices.Equal(shape(a), shape(b))
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// The categories of the spans that a device reports to a tracer: a run as a whole, and its launches. Their durations are predicted, and so are their
+// starts, one run after the other from the moment of the Submit on; no span tells how long this machine took to compute the numbers.
+const (
+	PredictedRun    = "predicted"
+	PredictedLaunch = "predicted launch"
+)
+
+// Submit executes the runs in order, on the device's side of their buffers. It checks all of them before it executes any.
+func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
+	if err := d.lock(ctx); err != nil {
+		return err
+	}
+	defer d.unlock()
+	for i := range runs {
+		if err := d.checkRun(&runs[i]); err != nil {
+			return err
+		}
+	}
+	trace := npu.Tracer(ctx)
+	quiet := npu.WithTracer(ctx, nil) // the software device's spans would be measurements
+	at := time.Now()
+	for i := range runs {
+		r := &runs[i]
+		e := r.Exec.(*executable)
+		if err := d.execute(quiet, e, r); err != nil {
+			return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, err)
+		}
+		d.clock.add(e.predicted.call + e.predicted.run)
+		if trace != nil {
+			at = e.report(trace, r.Name, at)
+		}
+	}
+	return nil
+}
+
+func (d *Device) checkRun(r *npu.Run) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	e, ok := r.Exec.(*executable)
+	if !ok || e.d != d {
+		return fmt.Errorf("npu/sim: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
+	}
+	if e.closed.Load() {
+		return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, npu.ErrClosed)
+	}
+	return d.alive(e)
+}
+
+// alive reports a program that was loaded before the context was lost.
+func (d *Device) alive(e *executable) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e.epoch != d.epoch {
+		return fmt.Errorf("npu/sim: program %s: %w", e.p.Name, npu.ErrDeviceLost)
+	}
+	return nil
+}
+
+// execute computes one run.
+func (d *Device) execute(ctx context.Context, e *executable, r *npu.Run) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := d.alive(e); err != nil { // an earlier run may have lost it
+		return err
+	}
+	switch {
+	case d.faults.happens(d.faults.f.Lost):
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.epoch++
+		d.loaded = 0
+		return fmt.Errorf("%w (a fault that was asked for)", npu.ErrDeviceLost)
+	case d.faults.happens(d.faults.f.Timeout):
+		return fmt.Errorf("%w (a fault that was asked for)", npu.ErrTimeout)
+	}
+	f := &frame{compute: compute{ctx, d.info.Threads}, d: d, e: e, run: r}
+	if err := f.bind(); err != nil {
+		return err
+	}
+	if err := f.coherent(); err != nil {
+		return err
+	}
+	if !d.opts.Timing {
+		for _, s := range e.steps {
+			if err := s.run(f); err != nil {
+				return fmt.Errorf("launch %q: %w", e.p.Launches[s.launch].Name, err)
+			}
+		}
+		d.faults.flip(f.outputs())
+	}
+	return nil
+}
+
+// coherent looks at what the program reads, in debug mode, and notes what it is about to write.
+func (f *frame) coherent() error {
+	size := op.Size{}
+	for i, a := range f.e.p.Args {
+		if a.Kind == npu.State || f.run.Args[i] == nil {
+			continue
+		}
+		b := f.run.Args[i].(*buffer)
+		if n := a.Type.Bytes(size.Elements(a.Shape)); f.d.opts.Debug && !f.e.written[i] && b.host != nil {
+			if at := b.changed(n); at >= 0 {
+				return &CoherencyError{f.run.Name, f.e.p.Name, a.Name, npu.ToDevice, at}
+			}
+		}
+	}
+	for i, a := range f.e.p.Args {
+		if f.e.written[i] && a.Kind != npu.State && f.run.Args[i] != nil {
+			w := writer{f.run.Name, f.e.p.Name, a.Name}
+			missed := f.run.Args[i].(*buffer).wrote(w, a.Type.Bytes(size.Elements(a.Shape)))
+			if missed != nil && f.d.opts.Debug {
+				return missed
+			}
+		}
+	}
+	for _, s := range f.run.Segments {
+		for i, b := range s.State {
+			b.(*buffer).wrote(writer{f.run.Name, f.e.p.Name, fmt.Sprintf("state %d", i)}, b.Len())
+		}
+	}
+	return nil
+}
+
+// outputs are the bytes of the program's outputs.
+func (f *frame) outputs() [][]byte {
+	var list [][]byte
+	for i, a := range f.e.p.Args {
+		if a.Kind == npu.Out {
+			list = append(list, f.bufs[i].Bytes()[:a.Type.Bytes(op.Size{}.Elements(a.Shape))])
+		}
+	}
+	return list
+}
+
+// report gives the predicted times of a run to a tracer, and returns when it would have ended.
+func (e *executable) report(trace func(npu.Span), run string, at time.Time) time.Time {
+	prefix := ""
+	if run != "" {
+		prefix = run + "."
+	} else {
+		run = e.p.Name
+	}
+	trace(npu.Span{Name: run, Category: PredictedRun, Start: at, Duration: micros(e.predicted.call + e.predicted.run)})
+	at = at.Add(micros(e.predicted.call))
+	for _, l := range e.predicted.launches {
+		trace(npu.Span{Name: prefix + l.name, Category: PredictedLaunch, Start: at, Duration: micros(l.us)})
+		at = at.Add(micros(l.us))
+	}
+	return at
+}

@@ -1,0 +1,187 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// weight is what all Const buffers of the same memory share: the forms that kernels want it in. They are made when a run first needs them.
+type weight struct {
+	key   *byte
+	users int
+	forms map[form]npu.Buffer // guarded by the device's turn
+}
+
+// form is a view of a weight, quantised for the matrix unit and stored without gaps.
+type form struct {
+	offset, stride int
+	rows, width    int
+	transposed     bool // rows lie along K
+}
+
+// converted is a tensor of another type as BF16: the array reads nothing else.
+type converted struct {
+	key   tensorKey
+	users int
+	mem   npu.Buffer
+}
+
+// tensorKey says which tensor it is by where it lies.
+type tensorKey struct {
+	data  *byte
+	bytes int
+	typ   dtype.Type
+}
+
+// Const makes a buffer with a weight in BF16, on the device's side only: it is never synced. FP32 and half-precision tensors are rounded to nearest, as
+// whoever converts a checkpoint does.
+func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	tensors := &bf16Tensors{ctx: ctx, d: d, from: src.From}
+	buf, err := d.host.Const(ctx, npu.Source{Layout: src.Layout, From: tensors})
+	if err != nil {
+		d.forget(tensors.used)
+		return nil, err
+	}
+	b := &buffer{d: d, size: buf.Len(), dev: buf, weight: d.share(unsafe.SliceData(buf.Bytes()))}
+	b.release = func() {
+		d.unshare(b.weight)
+		d.forget(tensors.used)
+	}
+	return b, nil
+}
+
+func (d *Device) share(key *byte) *weight {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.weights[key]
+	if w == nil {
+		w = &weight{key: key, forms: map[form]npu.Buffer{}}
+		d.weights[key] = w
+	}
+	w.users++
+	return w
+}
+
+// unshare gives up one use of a weight; the last frees its forms. The caller has the turn.
+func (d *Device) unshare(w *weight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w.users--; w.users == 0 {
+		delete(d.weights, w.key)
+		closeAll(w.forms)
+	}
+}
+
+func closeAll[K comparable](buffers map[K]npu.Buffer) {
+	for k, b := range buffers {
+		_ = b.Close() // memory of npu/cpu: giving it back does not fail
+		delete(buffers, k)
+	}
+}
+
+// bf16Tensors shows another source's tensors as BF16.
+type bf16Tensors struct {
+	ctx  context.Context
+	d    *Device
+	from npu.Tensors
+	used []*converted
+}
+
+func (t *bf16Tensors) Tensor(name string) (npu.Tensor, error) {
+	x, err := t.from.Tensor(name)
+	if err != nil || x.Type != dtype.F32 && x.Type != dtype.F16 || len(x.Data) == 0 {
+		return x, err
+	}
+	c, err := t.d.convert(t.ctx, x)
+	if err != nil {
+		return npu.Tensor{}, fmt.Errorf("npu/sim: tensor %q as BF16: %w", name, err)
+	}
+	if slices.Contains(t.used, c) {
+		t.d.forget([]*converted{c})
+	} else {
+		t.used = append(t.used, c)
+	}
+	return npu.Tensor{Type: dtype.BF16, Shape: x.Shape, Data: c.mem.Bytes()}, nil
+}
+
+// convert is a tensor as BF16, with one use more.
+func (d *Device) convert(ctx context.Context, x npu.Tensor) (*converted, error) {
+	key := tensorKey{unsafe.SliceData(x.Data), len(x.Data), x.Type}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.converted[key]; c != nil {
+		c.users++
+		return c, nil
+	}
+	n := len(x.Data) / x.Type.Bytes(1)
+	mem, err := d.host.Alloc(ctx, n*dtype.BF16.Bytes(1))
+	if err != nil {
+		return nil, err
+	}
+	dst := dtype.BFloat16s(mem.Bytes())
+	if x.Type == dtype.F32 {
+		dtype.F32ToBF16(dst, dtype.Float32s(x.Data))
+	} else {
+		for i, h := range dtype.Float16s(x.Data) {
+			dst[i] = dtype.FromFloat32(h.Float32())
+		}
+	}
+	c := &converted{key: key, users: 1, mem: mem}
+	d.converted[key] = c
+	return c, nil
+}
+
+func (d *Device) forget(used []*converted) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range used {
+		if c.users--; c.users == 0 {
+			delete(d.converted, c.key)
+			_ = c.mem.Close() // as in closeAll
+		}
+	}
+}
+
+// quantized is a form of a weight, made now if it is the first time.
+func (d *Device) quantized(c compute, w *weight, src []dtype.BFloat16, f form) (npu.Buffer, error) {
+	if b, ok := w.forms[f]; ok {
+		return b, nil
+	}
+	b, err := d.host.Alloc(c.ctx, f.rows*f.width*dtype.BF16.Bytes(1))
+	if err != nil {
+		return nil, err
+	}
+	c.quantize(dtype.BFloat16s(b.Bytes()), src, f)
+	if err := c.ctx.Err(); err != nil { // it is not whole
+		_ = b.Close()
+		return nil, err
+	}
+	w.forms[f] = b
+	return b, nil
+}
+
+// quantize writes a form of src, a weight's elements.
+func (c compute) quantize(dst, src []dtype.BFloat16, f form) {
+	if f.transposed {
+		parallel(c.ctx, c.threads, f.rows, f.width, func(from, to int) {
+			for r := from; r < to; r++ {
+				quantizeRow(dst[r*f.width:][:f.width], src[f.offset+r*f.stride:][:f.width])
+			}
+		})
+		return
+	}
+	blocks := (f.rows + blockSize - 1) / blockSize
+	parallel(c.ctx, c.threads, blocks, blockSize*f.width, func(from, to int) {
+		for r := from * blockSize; r < min(to*blockSize, f.rows); r += blockSize {
+			quantizeColumns(dst[r*f.width:], f.width, src[f.offset+r*f.stride:], f.stride, min(blockSize, f.rows-r), f.width)
+		}
+	})
+}
