@@ -1,0 +1,349 @@
+package gatetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Overrun is the name of the condition that nothing is written behind the end of a result.
+const Overrun = "written behind the end"
+
+// RefusedError says that a device does not load a kernel: it may be right to, and nothing was compared.
+type RefusedError struct {
+	Op  op.Op
+	Err error // the device's
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("gatetest: the device refuses %s%+v: %v", e.Op.Kind(), e.Op, e.Err)
+}
+
+// Unwrap is the device's error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Kernel tests a device's kernel for an op against the oracle, every element, and fails the test when the tolerance does not hold. It is [CheckKernel]
+// with default options but for the tolerance.
+//
+//	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, gate.Published)
+func Kernel(t testing.TB, dev npu.Device, o op.Op, tolerance func(op.Op) (gate.Tolerance, bool)) gate.Report {
+	t.Helper()
+	return KernelWith(t, dev, o, &Options{Tolerances: func(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return tolerance(o) }})
+}
+
+// KernelWith is [Kernel] with options.
+func KernelWith(t testing.TB, dev npu.Device, o op.Op, opts *Options) gate.Report {
+	t.Helper()
+	r, err := CheckKernel(t.Context(), dev, o, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() {
+		t.Errorf("%v", r)
+	}
+	return r
+}
+
+// CheckKernel runs one op on a device, in a program of one launch, and judges every element of the result against [oracle.Compute].
+//
+// The device is made to show what it does not compute. It runs twice: first on other activations, so that one which answers with the data of the
+// call before is found; then on those that count. Before each run the result is filled with NaN and synced to the device, and memory that the op has
+// no business to read (the positions of a cache that lie in the future) holds NaN too. Bytes behind the result must be untouched. Nothing is measured
+// of time here: see [TimeKernel].
+//
+// What is wrong with the numbers is in the report. The error is another one: options that do not go together, a device that refuses the kernel
+// ([*RefusedError]) or fails, an op without tolerance.
+func CheckKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ gate.Report, err error) {
+	k, err := newKernel(ctx, dev, o, opts)
+	if err != nil {
+		return gate.Report{}, err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	for _, seed := range []uint64{k.opts.Seed + otherSeed, k.opts.Seed} {
+		if err := k.fill(seed); err != nil {
+			return gate.Report{}, err
+		}
+		if err := k.submit(ctx); err != nil {
+			return gate.Report{}, err
+		}
+	}
+	return k.judge(ctx)
+}
+
+// otherSeed makes the activations of the first run differ from those that count.
+const otherSeed = 1 << 40
+
+// kernel is an op on a device, with its operands.
+type kernel struct {
+	dev   npu.Device
+	o     op.Op
+	opts  Options
+	types []dtype.Type
+	size  op.Size
+	tol   gate.Tolerance
+
+	weights *operands // those that the constants were made of
+	now     *operands // those of the run that comes next
+	exec    npu.Executable
+	run     npu.Run
+	closes  []func() error // in the order in which things were made
+}
+
+// newKernel makes operands of opts.Seed, loads the program and allocates its buffers.
+func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *kernel, err error) {
+	if o == nil {
+		return nil, errors.New("gatetest: there is no op")
+	}
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("gatetest: %w", err)
+	}
+	k := &kernel{dev: dev, o: o}
+	if opts != nil {
+		k.opts = *opts
+	}
+	if k.types, err = k.opts.types(o); err != nil {
+		return nil, err
+	}
+	if k.size, err = k.opts.place(o); err != nil {
+		return nil, err
+	}
+	find := k.opts.Tolerances
+	if find == nil {
+		find = Default(dev.Info())
+	}
+	out := k.types[written(o)]
+	var ok bool
+	if k.tol, ok = find(o, out); !ok {
+		return nil, fmt.Errorf("gatetest: there is no tolerance for %s stored as %s: give one in Options.Tolerances", o.Kind(), out)
+	}
+	p, err := k.program()
+	if err != nil {
+		return nil, err
+	}
+	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, dev.Info().InPlace, k.opts.Seed); err != nil {
+		return nil, err
+	}
+	if k.exec, err = dev.Load(ctx, p); err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, &RefusedError{Op: o, Err: err}
+	}
+	k.closes = append(k.closes, k.exec.Close)
+	if err := k.bind(ctx); err != nil {
+		return nil, errors.Join(err, k.close())
+	}
+	return k, nil
+}
+
+// written is the operand that an op writes.
+func written(o op.Op) int {
+	for i, operand := range o.Operands() {
+		if operand.Write {
+			return i
+		}
+	}
+	return 0
+}
+
+// program is the op as the only launch.
+func (k *kernel) program() (*npu.Program, error) {
+	p := npu.NewProgram("kernel")
+	var refs []npu.Ref
+	for i, operand := range k.o.Operands() {
+		refs = append(refs, p.Arg(roleOf(k.o, i).kind(), operand.Name, k.types[i], operand.Shape...))
+	}
+	p.Launch(k.o.Kind(), k.o, refs...)
+	p.Map(k.opts.Mapping)
+	if err := p.Err(); err != nil {
+		return nil, fmt.Errorf("gatetest: %w", err)
+	}
+	return p, nil
+}
+
+// bind allocates a buffer for each argument and each cache, and makes the constants.
+func (k *kernel) bind(ctx context.Context) error {
+	alloc := func(dev npu.Device, n int) (npu.Buffer, error) {
+		b, err := dev.Alloc(ctx, n)
+		if err == nil {
+			k.closes = append(k.closes, b.Close)
+		}
+		return b, err
+	}
+	k.run = npu.Run{Name: "kernel", Exec: k.exec, Args: make([]npu.Buffer, len(k.types)), Picks: k.size.Picks}
+	for i, x := range k.weights.list {
+		switch roleOf(k.o, i) {
+		case cache:
+		case constant:
+			// A weight is not to lie in the Go heap, and buffers of the host do not.
+			host, err := alloc(npu.HostOf(k.dev), len(x.bytes))
+			if err != nil {
+				return err
+			}
+			copy(host.Bytes(), x.bytes)
+			shape := k.o.Operands()[i].Shape
+			from := weight{Type: k.types[i], Shape: shape, Data: host.Bytes()[:len(x.bytes)]}
+			c, err := k.dev.Const(ctx, npu.Source{Layout: npu.T(k.o.Operands()[i].Name), From: from})
+			if err != nil {
+				return err
+			}
+			k.closes = append(k.closes, c.Close)
+			k.run.Args[i] = c
+		default:
+			b, err := alloc(k.dev, len(x.bytes))
+			if err != nil {
+				return err
+			}
+			k.run.Args[i] = b
+		}
+	}
+	for s, seg := range k.opts.Segments {
+		segment := npu.Segment{Rows: seg.Rows, Pos: seg.Pos}
+		for _, c := range k.weights.caches[s] {
+			b, err := alloc(k.dev, len(c.bytes))
+			if err != nil {
+				return err
+			}
+			segment.State = append(segment.State, b)
+		}
+		k.run.Segments = append(k.run.Segments, segment)
+	}
+	if k.stateless() {
+		k.run.Segments, k.run.Picks = nil, 0
+	}
+	return nil
+}
+
+// stateless reports whether nothing in the program depends on the run: every dimension is a number.
+func (k *kernel) stateless() bool {
+	for _, operand := range k.o.Operands() {
+		for _, d := range operand.Shape {
+			if d < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// weight is a tensor under whatever name.
+type weight npu.Tensor
+
+func (w weight) Tensor(string) (npu.Tensor, error) { return npu.Tensor(w), nil }
+
+// fill puts operands of a seed into the buffers, all but the constants, and syncs them to the device.
+func (k *kernel) fill(seed uint64) error {
+	k.now = k.weights
+	if seed != k.opts.Seed {
+		var err error
+		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, k.dev.Info().InPlace, seed); err != nil {
+			return err
+		}
+	}
+	put := func(b npu.Buffer, data []byte) error {
+		copy(b.Bytes(), data)
+		return b.Sync(npu.ToDevice, 0, len(data))
+	}
+	for i, b := range k.run.Args {
+		if r := roleOf(k.o, i); r == constant || r == cache {
+			continue
+		}
+		if err := put(b, k.now.list[i].bytes); err != nil {
+			return err
+		}
+	}
+	for s, seg := range k.run.Segments {
+		for j, b := range seg.State {
+			if err := put(b, k.now.caches[s][j].bytes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *kernel) submit(ctx context.Context) error {
+	if err := k.run.Check(); err != nil {
+		return fmt.Errorf("gatetest: %w", err)
+	}
+	return k.dev.Submit(ctx, []npu.Run{k.run})
+}
+
+// judge reads the result back and compares all of it.
+func (k *kernel) judge(ctx context.Context) (gate.Report, error) {
+	i := written(k.o)
+	var got []byte
+	overrun := 0
+	if r := roleOf(k.o, i); r == cache {
+		at := 0 // of the caches
+		for j := range i {
+			if roleOf(k.o, j) == cache {
+				at++
+			}
+		}
+		for _, seg := range k.run.Segments {
+			b := seg.State[at]
+			if err := b.Sync(npu.FromDevice, 0, b.Len()); err != nil {
+				return gate.Report{}, err
+			}
+			got = append(got, b.Bytes()...)
+		}
+	} else {
+		b, n := k.run.Args[i], len(k.now.list[i].bytes)
+		if err := b.Sync(npu.FromDevice, 0, n); err != nil {
+			return gate.Report{}, err
+		}
+		got = b.Bytes()[:n-guard]
+		for _, v := range b.Bytes()[n-guard : n] {
+			if v != poison {
+				overrun++
+			}
+		}
+	}
+	info := k.dev.Info()
+	want, err := k.opts.References.get(referenceKey(k.o, k.types, &k.opts, k.size, info.InPlace), func() ([]float32, error) {
+		return expected(ctx, k.o, k.size, k.opts.Segments, k.now)
+	})
+	if err != nil {
+		return gate.Report{}, fmt.Errorf("gatetest: %w", err)
+	}
+	shape := k.o.Operands()[i].Shape
+	r, err := compare(got, k.types[i], want, k.size.Resolve(shape[len(shape)-1]), k.tol)
+	if err != nil {
+		return r, err
+	}
+	r.Name = fmt.Sprintf("%s%+v %v on %s", k.o.Kind(), k.o, k.types, info.Name)
+	if overrun > 0 {
+		r.Reasons = append(r.Reasons, gate.Reason{Metric: Overrun,
+			Text: fmt.Sprintf("%d of the %d bytes behind the result were written: is a tile larger than what is left of the rows?", overrun, guard)})
+	}
+	return r, nil
+}
+
+// compare hands bytes to the gate as what they are.
+func compare(got []byte, typ dtype.Type, want []float32, width int, tol gate.Tolerance) (gate.Report, error) {
+	switch typ {
+	case dtype.F32:
+		return gate.CheckRows(dtype.Float32s(got), want, width, tol)
+	case dtype.F16:
+		return gate.CheckRows(dtype.Float16s(got), want, width, tol)
+	case dtype.BF16:
+		return gate.CheckRows(dtype.BFloat16s(got), want, width, tol)
+	}
+	return gate.Report{}, fmt.Errorf("gatetest: results of type %s cannot be compared", typ)
+}
+
+// close gives back everything, last made first.
+func (k *kernel) close() error {
+	var list []error
+	for i := len(k.closes) - 1; i >= 0; i-- {
+		list = append(list, k.closes[i]())
+	}
+	return errors.Join(list...)
+}

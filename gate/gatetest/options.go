@@ -1,0 +1,252 @@
+package gatetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Tolerances finds the tolerance for an op whose results are stored as a type, and reports false when it has none. [gate.CPU] is one; [Published] and
+// [Default] are others.
+type Tolerances func(o op.Op, out dtype.Type) (gate.Tolerance, bool)
+
+// Published is [gate.Published] as Tolerances: the NPU's published bounds, whatever the results are stored as.
+func Published(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return gate.Published(o) }
+
+// Default are the tolerances that a device is held to when nobody says otherwise: the published ones for a device with an array, whose number formats
+// are coarse, and those of the software device for every other.
+func Default(info npu.Info) Tolerances {
+	if info.Array != "" {
+		return Published
+	}
+	return gate.CPU
+}
+
+// Segment is the part of a kernel's rows that belongs to one session.
+type Segment struct {
+	Rows int // 1 or more
+	Pos  int // position of the first row: how many keys and values lie in the cache before it
+}
+
+// Options says how a kernel is tested. The zero value, and nil, mean the defaults.
+type Options struct {
+	Activations dtype.Type // F32 or BF16 (default)
+	Weights     dtype.Type // of matrices and tables, any type; BF16 by default. Where an op's weight cannot be quantised it is FP32 then
+	Cache       dtype.Type // of keys and values: F32, F16 or BF16 (default)
+
+	// Types gives the type of each operand, in the order of [op.Op.Operands], in place of the three above.
+	Types []dtype.Type
+
+	// Segments are the rows of the run and their positions. By default all rows are one session's, at position 0; an op with [op.Rows] gets three.
+	Segments []Segment
+	Picks    int // for [op.Picks]; by default 2, or the number of rows where that is less
+
+	Seed       uint64      // of the operands
+	Tolerances Tolerances  // by default those of [Default]
+	Mapping    npu.Mapping // of the launch, for a device that looks at it
+	References *References // where results of the oracle are kept; nil keeps none
+}
+
+// role is what an operand is for.
+type role uint8
+
+const (
+	activation role = iota // In: written before each run
+	constant               // Const: a weight
+	cache                  // State: keys or values
+	index                  // In, integers
+	result                 // Out
+)
+
+// roleOf is the role of the i-th operand.
+func roleOf(o op.Op, i int) role {
+	operand := o.Operands()[i]
+	switch {
+	case slices.Contains(operand.Types, dtype.I32):
+		return index
+	case slices.Contains(operand.Shape, op.Capacity):
+		return cache
+	case operand.Write:
+		return result
+	}
+	switch o := o.(type) {
+	case op.MatMul, op.Embed, op.RMSNorm:
+		if i == 1 {
+			return constant
+		}
+	case op.LayerNorm:
+		if i > 0 {
+			return constant
+		}
+	case op.Add:
+		if i == 1 && o.Broadcast {
+			return constant
+		}
+	}
+	return activation
+}
+
+// types are the types of an op's operands.
+func (s *Options) types(o op.Op) ([]dtype.Type, error) {
+	operands := o.Operands()
+	if s.Types != nil {
+		if len(s.Types) != len(operands) {
+			return nil, fmt.Errorf("gatetest: Options.Types has %d types, %s has %d operands", len(s.Types), o.Kind(), len(operands))
+		}
+		return s.Types, nil
+	}
+	or := func(t dtype.Type) dtype.Type {
+		if t == dtype.Invalid {
+			return dtype.BF16
+		}
+		return t
+	}
+	list := make([]dtype.Type, len(operands))
+	for i, operand := range operands {
+		switch roleOf(o, i) {
+		case index:
+			list[i] = dtype.I32
+		case cache:
+			list[i] = or(s.Cache)
+		case constant:
+			list[i] = or(s.Weights)
+			if list[i].Quantized() && !slices.Contains(operand.Types, list[i]) {
+				list[i] = dtype.F32
+			}
+		default:
+			list[i] = or(s.Activations)
+		}
+	}
+	return list, nil
+}
+
+// defaultRows is how many rows an op with open rows gets: more than one, and no power of two.
+const defaultRows = 3
+
+// maxRows bounds rows and positions of a test, so that their sums and products cannot overflow.
+const maxRows = 1 << 24
+
+// place fills in Segments and Picks and gives the numbers of the op's symbols. Capacity and Pos differ between segments and are zero here.
+func (s *Options) place(o op.Op) (op.Size, error) {
+	var size op.Size
+	rows := rowsOf(o)
+	if len(s.Segments) == 0 {
+		s.Segments = []Segment{{Rows: rows}}
+		if rows < 0 {
+			s.Segments[0].Rows = max(defaultRows, s.Picks)
+		}
+	}
+	for i, seg := range s.Segments {
+		if seg.Rows < 1 || seg.Pos < 0 || seg.Rows > maxRows || seg.Pos > maxRows || size.Rows > maxRows {
+			return size, fmt.Errorf("gatetest: segment %d has %d rows at position %d: want 1 to %d rows, and no position beyond that", i, seg.Rows, seg.Pos, maxRows)
+		}
+		size.Rows += seg.Rows
+	}
+	if rows > 0 && rows != size.Rows {
+		return size, fmt.Errorf("gatetest: %s has %d rows, Options.Segments %d: write op.Rows, or the same number", o.Kind(), rows, size.Rows)
+	}
+	if s.Picks == 0 {
+		s.Picks = min(2, size.Rows)
+	}
+	if s.Picks < 0 || s.Picks > maxRows {
+		return size, fmt.Errorf("gatetest: Options.Picks is %d, want 1 to %d", s.Picks, maxRows)
+	}
+	size.Picks = s.Picks
+	return size, nil
+}
+
+// rowsOf is the number of rows whose positions count: a number, or [op.Rows] where they are open.
+func rowsOf(o op.Op) int {
+	rows := op.Rows
+	switch o := o.(type) {
+	case op.MatMul:
+		rows = o.M
+	case op.Embed:
+		rows = o.Rows
+	case op.Pick:
+		rows = o.Rows
+	case op.Cast:
+		rows = o.Rows
+	case op.RMSNorm:
+		rows = o.Rows
+	case op.LayerNorm:
+		rows = o.Rows
+	case op.SiLUMul:
+		rows = o.Rows
+	case op.GELU:
+		rows = o.Rows
+	case op.Add:
+		rows = o.Rows
+	case op.RoPE:
+		rows = o.Rows
+	case op.KVWrite:
+		rows = o.Rows
+	case op.Attention:
+		rows = o.Rows
+	case op.Slice:
+		rows = o.Rows
+	case op.Concat:
+		rows = o.Rows
+	case op.Permute:
+		if !slices.Contains(o.Shape, op.Rows) {
+			rows = o.Shape[0]
+		}
+	}
+	if rows == op.Picks {
+		return op.Rows // the run's rows are open too
+	}
+	return rows
+}
+
+// withRows is the op with another number of rows, which may be [op.Rows]. A Permute is left as it is: any of its dimensions may be the rows.
+func withRows(o op.Op, rows int) op.Op {
+	switch o := o.(type) {
+	case op.MatMul:
+		o.M = rows
+		return o
+	case op.Embed:
+		o.Rows = rows
+		return o
+	case op.Pick:
+		o.Rows = rows
+		return o
+	case op.Cast:
+		o.Rows = rows
+		return o
+	case op.RMSNorm:
+		o.Rows = rows
+		return o
+	case op.LayerNorm:
+		o.Rows = rows
+		return o
+	case op.SiLUMul:
+		o.Rows = rows
+		return o
+	case op.GELU:
+		o.Rows = rows
+		return o
+	case op.Add:
+		o.Rows = rows
+		return o
+	case op.RoPE:
+		o.Rows = rows
+		return o
+	case op.KVWrite:
+		o.Rows = rows
+		return o
+	case op.Attention:
+		o.Rows = rows
+		return o
+	case op.Slice:
+		o.Rows = rows
+		return o
+	case op.Concat:
+		o.Rows = rows
+		return o
+	}
+	return o
+}

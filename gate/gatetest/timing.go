@@ -1,0 +1,64 @@
+package gatetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Timing is how long a kernel takes: measured around Submit, so that starting a dispatch counts.
+type Timing struct {
+	Runs        int
+	Min, Median time.Duration
+	FLOPs       float64 // of one run
+	Bytes       float64 // that one run moves at least
+}
+
+// String is the timing on a line, with the rates at the median.
+func (t Timing) String() string {
+	s := t.Median.Seconds()
+	return fmt.Sprintf("%d runs: min %v, median %v (%.3g GFLOP/s, %.3g GB/s)", t.Runs, t.Min, t.Median, t.FLOPs/s/1e9, t.Bytes/s/1e9)
+}
+
+// maxTimed bounds the runs of a timing.
+const maxTimed = 1 << 20
+
+// TimeKernel measures a kernel, as [CheckKernel] sets it up, over so many runs after one that does not count. It judges nothing, neither the time
+// nor the numbers: speed is a matter for the one who compares, and a result that is timed is not a result that is checked. Of a virtual device it measures how
+// long this machine takes to pretend.
+func TimeKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options, runs int) (_ Timing, err error) {
+	if runs < 1 || runs > maxTimed {
+		return Timing{}, fmt.Errorf("gatetest: %d runs, want 1 to %d", runs, maxTimed)
+	}
+	k, err := newKernel(ctx, dev, o, opts)
+	if err != nil {
+		return Timing{}, err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	if err := k.fill(k.opts.Seed); err != nil {
+		return Timing{}, err
+	}
+	if err := k.submit(ctx); err != nil {
+		return Timing{}, err
+	}
+	took := make([]time.Duration, runs)
+	for i := range took {
+		start := time.Now()
+		if err := dev.Submit(ctx, []npu.Run{k.run}); err != nil {
+			return Timing{}, err
+		}
+		took[i] = time.Since(start)
+	}
+	slices.Sort(took)
+	t := Timing{Runs: runs, Min: took[0], Median: took[runs/2]}
+	for _, s := range k.opts.Segments {
+		k.size.Pos = max(k.size.Pos, s.Pos)
+	}
+	t.FLOPs, t.Bytes = o.FLOPs(k.size), op.Bytes(o, k.types, k.size)
+	return t, nil
+}
