@@ -43,7 +43,7 @@ func (d *npuDecode) layer(l int) []*npuBlock {
 	c := d.cfg
 	x, y := d.value("x", fmt.Sprintf("x.%d", l%2), c.Hidden), d.value("y", fmt.Sprintf("x.%d", 1-l%2), c.Hidden)
 	y.leaves = true
-	q, k, v := d.value("q_rope", "q_rope", d.q), d.value("k_rope", "k_rope", d.kv), d.value(npuValueName(c), "v", d.kv)
+	q, k, v := d.value("q_rope", "q_rope", d.q), d.value("k_rope", "k_rope", d.kv), d.value(npuValueName(c), npuValueName(c), d.kv)
 	attn := d.value("attn", "attn", d.q)
 
 	blocks := d.group(d.input(l, x, q, k, v), d.knobs.MergePre, []npuCut{{npuInputName(c, true), "", 0}}, d.suffix(d.knobs.MergePre))

@@ -171,7 +171,7 @@ func (p *npuPrefill) layer(l int) []*npuBlock {
 	c := p.cfg
 	x, y := p.value("x", fmt.Sprintf("x.%d", l%2), c.Hidden), p.value("y", fmt.Sprintf("x.%d", 1-l%2), c.Hidden)
 	y.shape, y.leaves = []int{p.rows * c.Hidden}, true // flat, as artefacts have it
-	q, k, v := p.value("q_rope", "q_rope", p.q), p.value("k_rope", "k_rope", p.kv), p.value(npuValueName(c), "v", p.kv)
+	q, k, v := p.value("q_rope", "q_rope", p.q), p.value("k_rope", "k_rope", p.kv), p.value(npuValueName(c), npuValueName(c), p.kv)
 	attn := p.value("attn", "attn", p.q)
 
 	blocks := p.group(p.input(l, x, q, k, v), p.knobs.MergePre, []npuCut{{npuInputName(c, false), "", 0}}, p.suffixOf(p.knobs.MergePre))
