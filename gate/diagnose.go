@@ -90,7 +90,7 @@ func (d *Diagnosis) byDrift(t Trace) {
 			if tap.Layer >= 0 {
 				f.Layers = []int{tap.Layer}
 			}
-			f.Where = wherePositions(tap.RowL1, drifted, tap.Metrics.NonFinite)
+			f.Where = wherePositions(tap.RowL1, drifted, len(tap.RowL1), tap.Metrics.NonFinite)
 			f.Cause = causeOf(f.Kind, f.Where, nil)
 			d.Findings = append(d.Findings, f)
 			return

@@ -13,11 +13,11 @@ func (f *Finding) explain(first Tap, kinds []string) {
 		f.Where = append(f.Where, whereLayers(f.Layers, f.Of))
 	}
 	o := first.Own
-	f.Where = append(f.Where, wherePositions(o.Rows, o.Bounds.Row, o.Metrics.NonFinite)...)
+	f.Where = append(f.Where, wherePositions(o.Rows, o.Bounds.Row, o.Steps, o.Metrics.NonFinite)...)
 	if w := whereColumns(o.Columns, o.Bounds.L1); w != "" {
 		f.Where = append(f.Where, w)
 	}
-	if scaled := math.Abs(o.Scale - 1); o.Metrics.NonFinite == 0 && scaled > o.Bounds.Scale && scaled > 0.8*o.Metrics.MeanRelL1 {
+	if o.Metrics.NonFinite == 0 && math.Abs(o.Scale-1) > o.Bounds.Scale && o.Beside < 0.1 {
 		f.Where = append(f.Where, fmt.Sprintf("scale: everything is %.6g times what it should be", o.Scale))
 	}
 	f.Cause = causeOf(f.Kind, f.Where, kinds)
@@ -36,52 +36,44 @@ func whereLayers(wrong []int, of int) string {
 	return fmt.Sprintf("layers: %d of %d, the first is %d", len(wrong), of, wrong[0])
 }
 
-// share is the part of the largest error that a row or column must have to count as one of the wrong ones.
-const share = 0.05
-
-// beyond lists the indices of the values that stand out.
-func beyond(values []float64, limit float64) []int {
-	most := 0.0
-	for _, v := range values {
-		if !math.IsNaN(v) {
-			most = max(most, v)
-		}
-	}
-	var list []int
-	for i, v := range values {
-		if v > max(limit, share*most) {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
-// wherePositions says at which positions an output is wrong.
-func wherePositions(rows []float64, limit float64, nonFinite int) []string {
+// wherePositions says at which positions an output is wrong. Those from steps on were computed one by one.
+func wherePositions(rows []float64, limit float64, steps, nonFinite int) []string {
 	var list []string
 	if nonFinite > 0 {
 		list = append(list, fmt.Sprintf("values: %d are NaN or infinite", nonFinite))
 	}
-	wrong := beyond(rows, limit)
-	if len(wrong) == 0 {
+	var wrong []int
+	for i, v := range rows {
+		if v > limit {
+			wrong = append(wrong, i)
+		}
+	}
+	n := len(rows)
+	if len(wrong) == 0 || n < 2 {
 		return list
 	}
-	switch n, first, last := len(rows), wrong[0], wrong[len(wrong)-1]; {
-	case n < 2:
+	first, last := wrong[0], wrong[len(wrong)-1]
+	dense := len(wrong) == last-first+1
+	where := fmt.Sprintf("positions: %d of %d, the first is %d", len(wrong), n, first)
+	switch {
 	case len(wrong) == n && grows(rows):
-		list = append(list, "positions: all, growing with the position")
+		where = "positions: all, growing with the position"
 	case len(wrong) == n:
-		list = append(list, "positions: all")
-	case first == 1 && last == n-1 && len(wrong) > n/2 && rows[0] <= limit:
-		list = append(list, "positions: all but the first")
-	case last == n-1 && len(wrong) == n-first:
-		list = append(list, fmt.Sprintf("positions: from %d on", first))
+		where = "positions: all"
+	case dense && first == steps:
+		where = fmt.Sprintf("positions: those from %d on, which were computed one by one; the pass before them is right", first)
+	case dense && first == 0 && last == steps-1:
+		where = fmt.Sprintf("positions: the first %d, which were computed in one pass; the steps after it are right", steps)
+	case dense && first == 1 && last == n-1:
+		where = "positions: all but the first"
+	case dense && last == n-1:
+		where = fmt.Sprintf("positions: from %d on", first)
 	case len(wrong) == 1:
-		list = append(list, fmt.Sprintf("positions: %d alone of %d", first, n))
-	default:
-		list = append(list, fmt.Sprintf("positions: %d of %d, the first is %d", len(wrong), n, first))
+		where = fmt.Sprintf("positions: %d alone of %d", first, n)
+	case dense:
+		where = fmt.Sprintf("positions: rows %d to %d of %d", first, last, n)
 	}
-	return list
+	return append(list, where)
 }
 
 // grows compares the last quarter with the first.
@@ -99,27 +91,55 @@ func grows(v []float64) bool {
 	return sum(v[len(v)-n:]) > 3*sum(v[:n])
 }
 
-// whereColumns says in which columns an output is wrong; nothing when it is everywhere.
+// share is the part of the largest error that a column must have to count as one of the wrong ones.
+const share = 0.05
+
+// whereColumns says in which columns an output is wrong; nothing when it is everywhere, or here and there.
 func whereColumns(c []float64, limit float64) string {
-	wrong := beyond(c, limit)
+	most := 0.0
+	for _, v := range c {
+		most = max(most, v)
+	}
+	var wrong []int
+	for i, v := range c {
+		if v > max(limit, share*most) {
+			wrong = append(wrong, i)
+		}
+	}
 	n := len(c)
 	if len(wrong) == 0 || len(wrong) > n*9/10 {
 		return ""
 	}
 	first, last := wrong[0], wrong[len(wrong)-1]
-	if block, which := blocks(wrong, n); block > 1 && len(which) > 1 {
+	if block, which := blocks(wrong, n); len(which) > 1 {
 		return fmt.Sprintf("columns: blocks of %d, as heads or tiles are: %s of %d", block, join(which), n/block)
 	}
 	dense := len(wrong)*10 >= (last-first+1)*9
-	switch {
+	switch step := stride(wrong); {
 	case len(wrong) == 1:
 		return fmt.Sprintf("columns: %d alone of %d", first, n)
 	case dense && last == n-1:
 		return fmt.Sprintf("columns: the tail, from %d of %d on", first, n)
 	case dense:
 		return fmt.Sprintf("columns: %d to %d of %d", first, last, n)
+	case step > 1:
+		return fmt.Sprintf("columns: one in %d, from %d on", step, first)
 	}
-	return fmt.Sprintf("columns: %d of %d, the first is %d", len(wrong), n, first)
+	return ""
+}
+
+// stride is the distance between neighbours where it is the same for all of three or more.
+func stride(list []int) int {
+	if len(list) < 3 {
+		return 0
+	}
+	step := list[1] - list[0]
+	for i := 2; i < len(list); i++ {
+		if list[i]-list[i-1] != step {
+			return 0
+		}
+	}
+	return step
 }
 
 // blocks finds the largest block of columns, at most half of all, such that each is wrong as a whole (9 in 10 columns) or not at all.
@@ -181,14 +201,23 @@ func causeOf(kind string, where, kinds []string) string {
 		list = append(list, "that layer's own weights or buffers: another layer's bound in their place, or a launch left out there")
 	}
 	switch {
+	case strings.HasSuffix(kind, "_rope"): // slow angles change little, so that columns are wrong to different degrees
 	case has("columns: the tail"):
 		list = append(list, "the edge of a tile: the last columns are computed by code of their own, or left out")
+	case has("columns: one in"):
+		list = append(list, "the edge of every tile: its last column, or its first")
 	case has("columns: blocks"):
 		list = append(list, "the mapping of heads or tiles")
 	case has("columns:"):
 		list = append(list, "one tile, or one block of the weights")
 	}
 	switch place := has("positions: from") || has("positions: all, growing"); {
+	case has("positions: those from"):
+		list = append(list, "the kernels of single rows, which decoding takes")
+	case has("positions: the first "):
+		list = append(list, "the kernels of many rows, which a prompt takes")
+	case has("positions: rows "):
+		list = append(list, "some rows of a pass: a tile of rows, or what is left over after whole tiles")
 	case has("positions: all but the first") && kind != "attn.core" && !strings.HasSuffix(kind, "_rope"):
 		list = append(list, "rows are mixed up: the first alone is in its place")
 	case place && kind == "attn.core":

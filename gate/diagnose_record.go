@@ -16,14 +16,16 @@ type Recording struct {
 	Noise Noise // of the device's number format
 
 	values map[string][]float32
+	calls  map[string][]int // elements of each call of the tap
 }
 
 // Tap records; it is the tap for the device.
 func (r *Recording) Tap(name string, _ []int, values []float32) error {
 	if r.values == nil {
-		r.values = map[string][]float32{}
+		r.values, r.calls = map[string][]float32{}, map[string][]int{}
 	}
 	r.values[name] = append(r.values[name], values...)
+	r.calls[name] = append(r.calls[name], len(values))
 	return nil
 }
 
@@ -33,9 +35,12 @@ type Own struct {
 	Bounds  Bounds    // what the number format explains
 	OK      bool      // the error is within the bounds, or nothing can be said of it
 	Scale   float64   // mean of got/want over the elements that are not small: 1 is right
+	Beside  float64   // share of the error that is left when the output is divided by Scale: near 0, everything is scaled
 	Rows    []float64 // mean relative L1 by row, which is by position
 	Columns []float64 // mean absolute error by column, over the mean of the whole reference
 
+	// Steps is the row from which on each was computed in a pass of its own, as in decoding; the number of rows when none was.
+	Steps int
 	// With are ops that lie between the device's inputs and this output and that the device does not show: the error may be theirs.
 	With []string
 	// Inputs reports whether the device's inputs were finite. Where they were not, nothing else is known.
@@ -91,12 +96,26 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 			return fmt.Errorf("%w (tap %s)", err, name)
 		}
 		own.With, with = with, nil
+		own.Steps = stepsOf(r.calls[name], width)
 		t.Taps[next].Own = own
 		next++
 		copy(values, got)
 		return nil
 	})
 	return t, err
+}
+
+// stepsOf finds where the passes of one row begin that end a recording.
+func stepsOf(calls []int, width int) int {
+	n, single := 0, 0
+	for _, c := range calls {
+		if n += c / width; c == width {
+			single++
+		} else {
+			single = 0
+		}
+	}
+	return n - single
 }
 
 func widthOf(name string, shape []int, got, want []float32) (int, error) {
@@ -141,6 +160,13 @@ func (n Noise) own(name string, got, want []float32, width int) (*Own, error) {
 	if o.Scale = 1; count > 0 {
 		o.Scale = ratios / float64(count)
 	}
+	off, beside := 0.0, 0.0
+	for i, e := range want {
+		if g := float64(got[i]); !math.IsNaN(g) && !math.IsInf(g, 0) {
+			off, beside = off+math.Abs(g-float64(e)), beside+math.Abs(g-o.Scale*float64(e))
+		}
+	}
+	o.Beside = beside / (off + tiny)
 	for i := range o.Columns {
 		o.Columns[i] /= float64(len(want)/width) * (mean + tiny)
 	}

@@ -58,6 +58,9 @@ func (c chain) forward(tap gate.TapFunc) error {
 	return nil
 }
 
+// decoded is how many of the last rows are recorded one by one.
+const decoded = 4
+
 func diagnose(t *testing.T, device chain) gate.Diagnosis {
 	t.Helper()
 	noise, ok := gate.FormatNoise("cpu-f32")
@@ -65,7 +68,18 @@ func diagnose(t *testing.T, device chain) gate.Diagnosis {
 		t.Fatal("no noise of cpu-f32")
 	}
 	rec := &gate.Recording{Noise: noise}
-	if err := device.forward(rec.Tap); err != nil {
+	err := device.forward(func(name string, shape []int, values []float32) error {
+		from := 0 // as a session does it: most rows in a pass, the last ones one by one
+		for _, rows := range append([]int{device.rows - decoded}, slices.Repeat([]int{1}, decoded)...) {
+			to := from + rows*device.width
+			if err := rec.Tap(name, []int{rows, device.width}, values[from:to]); err != nil {
+				return err
+			}
+			from = to
+		}
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	right := device
@@ -136,6 +150,30 @@ func TestDiagnosePatterns(t *testing.T) {
 			}
 			return v + 1
 		}), "layer.0.attn.q", []string{"columns: 7 alone of 64"}, "product"},
+		{"the last column of every tile", "attn.q", at(func(_, c int, v float32) float32 {
+			if c%16 != 15 {
+				return v
+			}
+			return v + 1
+		}), "layer.0.attn.q", []string{"columns: one in 16, from 15 on"}, "edge of every tile"},
+		{"a tile of rows", "attn.q", at(func(r, _ int, v float32) float32 {
+			if r/8 != 1 {
+				return v
+			}
+			return v + 1
+		}), "layer.0.attn.q", []string{"positions: rows 8 to 15 of 24"}, "tile of rows"},
+		{"decoding", "ffn.act", at(func(r, _ int, v float32) float32 {
+			if r < rows-decoded {
+				return v
+			}
+			return v + 1
+		}), "layer.0.ffn.act", []string{"positions: those from 20 on, which were computed one by one"}, "kernels of single rows"},
+		{"the prompt", "ffn.act", at(func(r, _ int, v float32) float32 {
+			if r >= rows-decoded {
+				return v
+			}
+			return v + 1
+		}), "layer.0.ffn.act", []string{"positions: the first 20"}, "kernels of many rows"},
 		{"NaN", "layer.1.ffn.residual", func(v []float32) { v[3] = float32(math.NaN()) }, "layer.1.ffn.residual", []string{"values: 1 are NaN"}, "nobody wrote"},
 	}
 	for _, tc := range cases {
