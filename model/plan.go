@@ -387,6 +387,18 @@ func openDim(shape []int) int {
 
 // Check validates the plan and reports one that is for another model or another kind of device.
 func (p *Plan) Check(c *checkpoint.Config, info npu.Info) error {
+	if err := p.CheckModel(c); err != nil {
+		return err
+	}
+	// Programs of fixed rows are for an array; a device that takes any rows takes them too.
+	if p.Device != info.Kind && p.Device != info.Array && !(info.AnyRows && p.Prefill[0].Rows > 0) {
+		return fmt.Errorf("model: the plan is for %s, device %s executes plans for %s: make one for it", p.Device, info.Kind, cmp.Or(info.Array, info.Kind))
+	}
+	return nil
+}
+
+// CheckModel validates the plan and reports one that is for another model.
+func (p *Plan) CheckModel(c *checkpoint.Config) error {
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("model: plan: %w", err)
 	}
@@ -395,10 +407,6 @@ func (p *Plan) Check(c *checkpoint.Config, info npu.Info) error {
 	}
 	if got := identity(c); p.Model != got {
 		return fmt.Errorf("model: the plan is for %+v, the checkpoint is %+v", p.Model, got)
-	}
-	// Programs of fixed rows are for an array; a device that takes any rows takes them too.
-	if p.Device != info.Kind && p.Device != info.Array && !(info.AnyRows && p.Prefill[0].Rows > 0) {
-		return fmt.Errorf("model: the plan is for %s, device %s executes plans for %s: make one for it", p.Device, info.Kind, cmp.Or(info.Array, info.Kind))
 	}
 	return nil
 }

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+func (a *app) estimateCommand() *cobra.Command {
+	var asJSON, naive bool
+	var length int
+	var host, trace, picture, planFile string
+	cmd := &cobra.Command{
+		Use:   "estimate MODEL|config.json",
+		Short: "Predict a model's speed on an XDNA 2 NPU, program by program",
+		Long: `Estimate plans a model for an XDNA 2 NPU and predicts what each program costs there. No NPU and no weights are needed: a config.json is enough. Every time is a prediction, by a
+cost model fitted to published measurements of single kernels (Ryzen AI 9 HX 370, turbo, warm); nothing is measured.
+
+The host beside the array counts too. --host npukit is this program as the host; --host reference is the Python host of the published figures, fitted to the nine published models, and is
+there to compare with them.`,
+		Example: `  npukit estimate ./Qwen3-0.6B
+  npukit estimate config.json --seq 1024 --json
+  npukit estimate config.json --trace trace.json --plot estimate.png`,
+		Args: arguments("MODEL"),
+		RunE: a.action(func(_ context.Context, cmd *cobra.Command, args []string) error {
+			clock, err := clockFor(host)
+			if err != nil {
+				return err
+			}
+			for name, file := range map[string]string{"trace": trace, "plot": picture} {
+				if file != "" {
+					if err := canWrite(file); err != nil {
+						return fmt.Errorf("--%s: %w", name, err)
+					}
+				}
+			}
+			if cmd.Flags().Changed("seq") && length < 2 {
+				return usagef("--seq is %d, want 2 or more tokens", length)
+			}
+			c, err := configOf(args[0])
+			if err != nil {
+				return err
+			}
+			plan, err := npuPlan(c, planFile, length, naive)
+			if err != nil {
+				return err
+			}
+			e, err := plan.Estimate(clock)
+			if err != nil {
+				return err
+			}
+			if trace != "" {
+				var b bytes.Buffer
+				if err := e.WriteTrace(&b); err != nil {
+					return err
+				}
+				if err := writeFile(trace, b.Bytes()); err != nil {
+					return fmt.Errorf("writing the trace: %w", err)
+				}
+			}
+			if picture != "" {
+				data, err := drawEstimate(c.Name, e)
+				if err == nil {
+					err = writeFile(picture, data)
+				}
+				if err != nil {
+					return fmt.Errorf("writing the picture: %w", err)
+				}
+			}
+			if asJSON {
+				return writeJSON(a.out, e)
+			}
+			return printEstimate(a.out, c.Name, e)
+		}),
+	}
+	f := cmd.Flags()
+	f.IntVar(&length, "seq", 0, "`TOKENS` of the prompt, for which prefill is compiled (default 2048, or the model's context)")
+	f.StringVar(&host, "host", "npukit", "the host beside the array: `npukit|reference`")
+	f.BoolVar(&naive, "naive", false, "the plan before any optimisation: a dispatch for each op, nothing kept between dispatches")
+	f.StringVar(&planFile, "plan", "", "predict the plan in `FILE`")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	f.StringVar(&trace, "trace", "", "write a timeline for Perfetto to `FILE`")
+	f.StringVar(&picture, "plot", "", "draw roofline and shares as PNG into `FILE`")
+	return cmd
+}
+
+// clockFor is the clock for a host profile.
+func clockFor(host string) (*xdna2.Clock, error) {
+	if host != "npukit" && host != "reference" {
+		return nil, usagef("--host is %q, want npukit or reference", host)
+	}
+	h, err := xdna2.HostProfile(host)
+	if err != nil {
+		return nil, err
+	}
+	return xdna2.NewClock(h), nil
+}
+
+// configOf reads an architecture from a config.json, or from a model's files.
+func configOf(arg string) (*checkpoint.Config, error) {
+	if strings.HasSuffix(arg, ".json") {
+		return checkpoint.ReadConfig(arg)
+	}
+	path, err := findModel(arg)
+	if err != nil {
+		return nil, err
+	}
+	ck, err := checkpoint.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	c := *ck.Config()
+	return &c, ck.Close()
+}
+
+// npuPlan is a plan for the NPU: the one of a file, or the planner's.
+func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*model.Plan, error) {
+	if file != "" {
+		if length != 0 || naive {
+			return nil, usagef("--plan has its own lengths and knobs: leave --seq and --naive out")
+		}
+		p, err := model.ReadPlan(file)
+		if err != nil {
+			return nil, err
+		}
+		return p, p.CheckModel(c)
+	}
+	o := &model.NPUOptions{}
+	if length != 0 {
+		o.Lengths = []int{length}
+	}
+	if naive {
+		k := model.NaiveKnobs()
+		o.Knobs = &k
+	}
+	return model.NewNPUPlan(c, o)
+}
+
+func printEstimate(w io.Writer, name string, e *model.Estimate) error {
+	head := [][]string{
+		{"model", name},
+		{"array", "XDNA 2 (8 x 4 cores), BF16, predicted from published kernel measurements: nothing here is measured"},
+		{"host", e.Host + ": " + e.HostNote},
+		{"prompt", count(e.SeqLen, "token")},
+		{"first token", fmt.Sprintf("%s after the prompt came in", predicted(e.TTFT))},
+		{"generation", fmt.Sprintf("%s tokens/s behind it", digits(e.TokensPerSec))},
+	}
+	for _, r := range e.Rho {
+		head = append(head, []string{"rho", fmt.Sprintf("%.2f prefill, %.2f decode (%s; 1 is Llama-3.2-1B as published)", r.Prefill, r.Decode, r.Form)})
+	}
+	if err := table(w, "", head); err != nil {
+		return err
+	}
+	for _, p := range []struct {
+		title string
+		*model.PassEstimate
+	}{{"Prefill", e.Prefill}, {"One token", e.Decode}} {
+		share := func(t float64) string { return fmt.Sprintf("%s (%.0f %%)", predicted(t), 100*t/p.Time) }
+		_, err := fmt.Fprintf(w, "\n%s: %s, %s. Array %s, calls %s, transfers %s, host %s\n", p.title, count(p.Dispatches, "dispatch"), count(p.Launches, "launch"),
+			share(p.Array), share(p.Calls), share(p.Transfers), share(p.HostWork))
+		if err != nil {
+			return err
+		}
+		rows := [][]string{{"PROGRAM", "ON", "RUNS", "LAUNCHES", "TIME", "SHARE", "ROOFLINE", "REACHED", "BOUND", "LARGEST LOSS"}}
+		for _, s := range p.Steps {
+			row := []string{s.Program, s.On, fmt.Sprint(s.Count), "", predicted(s.Time), fmt.Sprintf("%.1f %%", 100*s.Time/p.Time), "", "", s.Bound, ""}
+			if s.On == model.OnDevice {
+				row[3], row[6], row[7] = fmt.Sprint(s.Launches), predicted(s.Roofline), fmt.Sprintf("%.0f %%", 100*s.Share)
+				if s.Loss != "" {
+					row[9] = fmt.Sprintf("%s, %s", s.Loss, predicted(s.LossTime))
+				}
+			}
+			rows = append(rows, row)
+		}
+		if err := table(w, "  ", rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// predicted writes seconds in the unit that fits: 1.21 s, 13.5 ms, 85 us.
+func predicted(s float64) string {
+	switch {
+	case s == 0:
+		return "0"
+	case s < 1e-3:
+		return digits(1e6*s) + " us"
+	case s < 0.1:
+		return digits(1e3*s) + " ms"
+	}
+	return digits(s) + " s"
+}
+
+var errNothingToDraw = errors.New("the estimate has no programs on the array")

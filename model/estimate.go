@@ -1,0 +1,353 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// Estimate is what a plan for the NPU will cost, predicted by a clock: never a measurement. Times are seconds.
+type Estimate struct {
+	Model        Identity      `json:"model"`
+	Device       string        `json:"device"`
+	Host         string        `json:"host"` // name of the clock's host profile
+	HostNote     string        `json:"host_note"`
+	Predicted    bool          `json:"predicted"` // always true: so that nobody takes the figures for measured ones
+	SeqLen       int           `json:"seq_len"`   // positions of the prompt, and those that the first generated token attends to
+	TTFT         float64       `json:"ttft_s"`
+	TokensPerSec float64       `json:"tokens_per_s"`
+	Rho          []Rho         `json:"rho"`
+	Prefill      *PassEstimate `json:"prefill"`
+	Decode       *PassEstimate `json:"decode"`
+}
+
+// Rho is the paper's measure of how well a model uses the array, beside the published Llama-3.2-1B.
+type Rho struct {
+	Form    string  `json:"form"`
+	Prefill float64 `json:"prefill"`
+	Decode  float64 `json:"decode"`
+}
+
+// PassEstimate is one pass by where its time goes.
+type PassEstimate struct {
+	Rows       int            `json:"rows"`
+	Time       float64        `json:"time_s"`
+	Array      float64        `json:"array_s"`     // programs running
+	Calls      float64        `json:"calls_s"`     // dispatching them, and making what is not kept between dispatches
+	Transfers  float64        `json:"transfers_s"` // buffers written to and read from the device
+	HostWork   float64        `json:"host_s"`      // everything else that the host does
+	Dispatches int            `json:"dispatches"`
+	Launches   int            `json:"launches"`
+	Steps      []StepEstimate `json:"steps"` // steps of the same program added up, in the order in which programs first come
+	Spans      []Span         `json:"-"`     // what comes when
+}
+
+// StepEstimate is what all dispatches of one program in a pass cost.
+type StepEstimate struct {
+	Program   string  `json:"program"`
+	On        string  `json:"on"`
+	Count     int     `json:"count"`
+	Launches  int     `json:"launches"` // of all dispatches
+	Time      float64 `json:"time_s"`
+	Run       float64 `json:"run_s"`
+	Call      float64 `json:"call_s"`
+	Write     int     `json:"bytes_written"`
+	Read      int     `json:"bytes_read"`
+	Transfers float64 `json:"transfers_s"`
+	FLOPs     float64 `json:"flops"`
+	Bytes     float64 `json:"bytes"`      // that the launches must move at least
+	Roofline  float64 `json:"roofline_s"` // the least that the array needs for the same work
+	Share     float64 `json:"share"`      // of the roofline that Time reaches, 0 to 1
+	Bound     string  `json:"bound"`      // "start", "memory", "compute", or "host"
+	Loss      string  `json:"loss,omitempty"`
+	LossTime  float64 `json:"loss_s,omitempty"` // of Loss, the largest one
+}
+
+// Span is a predicted stretch of time. Times are seconds from the start of the pass.
+type Span struct {
+	Name     string // "layer.3.o_ffn", or a launch of it
+	Category string // "dispatch", "launch", "transfer" or "host"
+	Start    float64
+	Duration float64
+}
+
+// Estimate predicts a plan for the NPU: the time to the first token of a prompt of as many tokens as its largest prefill pass has rows, and the tokens a second behind
+// it. Runtime knobs of the plan are priced as they are set.
+func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
+	last := p.Prefill[len(p.Prefill)-1]
+	if last.Rows == 0 {
+		return nil, fmt.Errorf("model: the plan is for %s, whose programs take any number of rows: only plans for the NPU can be predicted", p.Device)
+	}
+	e := &Estimate{Model: p.Model, Device: p.Device, Host: clock.Host.Name, HostNote: clock.Host.Note, Predicted: true, SeqLen: last.Rows}
+	var err error
+	if e.Prefill, err = p.estimatePass(clock, last, last.Rows, false); err != nil {
+		return nil, err
+	}
+	if e.Decode, err = p.estimatePass(clock, p.Decode, last.Rows, true); err != nil {
+		return nil, err
+	}
+	e.TTFT = e.Prefill.Time
+	e.TokensPerSec = 1 / e.Decode.Time
+	e.Rho, err = p.Rho(e.SeqLen, e.TTFT, e.TokensPerSec)
+	return e, err
+}
+
+// Rho is the paper's measure of a run of the model, measured or predicted: seconds to the first token of so many positions, and tokens a second behind them. It comes in the form
+// of the paper's table and in the one that counts the true width of q.
+func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
+	m := p.Model
+	run := xdna2.RhoRun{
+		Dims: xdna2.RhoDims{Layers: m.Layers, Emb: m.Hidden, Query: m.Heads * m.HeadDim, KV: m.KVHeads * m.HeadDim, FFN: m.FFN},
+		Seq:  positions, TTFT: ttft, TokensPerSec: tokensPerSec,
+	}
+	var list []Rho
+	for _, form := range []xdna2.RhoForm{xdna2.RhoAsPublished, xdna2.RhoTrueWidth} {
+		prefill, decode, err := xdna2.Rho(run, xdna2.RhoReference(), form)
+		if err != nil {
+			return nil, fmt.Errorf("model: %w", err)
+		}
+		list = append(list, Rho{form.String(), prefill, decode})
+	}
+	return list, nil
+}
+
+// pricing adds up one pass. Times inside are microseconds, as the clock's.
+type pricing struct {
+	plan    *Plan
+	clock   *xdna2.Clock
+	decode  bool
+	keys    int // positions that decode attention reads
+	pass    Pass
+	costs   map[string]xdna2.ProgramCost
+	sides   map[string]*side
+	groups  map[string]*StepEstimate
+	at      float64 // end of what has been priced
+	out     *PassEstimate
+	hostRow int // rows of a host step
+}
+
+// side says which side has the newest bytes of a value: the executor's bookkeeping, without buffers.
+type side struct {
+	hostWrote, hostHas int
+	deviceWrote        bool
+}
+
+func (p *Plan) estimatePass(clock *xdna2.Clock, pass Pass, keys int, decode bool) (*PassEstimate, error) {
+	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows, costs: map[string]xdna2.ProgramCost{},
+		sides: map[string]*side{}, groups: map[string]*StepEstimate{}, out: &PassEstimate{Rows: pass.Rows}}
+	for _, v := range p.Values {
+		pr.sides[v.Name] = &side{}
+		if isHostFilled(v.Name) {
+			pr.sides[v.Name].hostWrote = v.Type.Bytes((op.Size{Rows: pass.Rows, Picks: 1}).Elements(v.Shape))
+		}
+	}
+	once, layer := clock.Host.PrefillOnce, clock.Host.PrefillLayer
+	if decode {
+		once, layer = clock.Host.DecodeOnce, 0
+	}
+	pr.hostWork("tokens, embedding, final norm", once)
+	pr.hostWork("the runtime's own work between dispatches", float64(p.Model.Layers)*layer)
+	for _, s := range pass.steps() {
+		price := pr.device
+		if s.On == OnHost {
+			price = pr.host
+		}
+		if err := price(s); err != nil {
+			return nil, fmt.Errorf("model: step %s: %w", s.Name, err)
+		}
+	}
+	return pr.finish(), nil
+}
+
+// span notes a stretch of so many microseconds and moves on.
+func (pr *pricing) span(name, category string, us float64) {
+	if us > 0 {
+		pr.out.Spans = append(pr.out.Spans, Span{name, category, pr.at / 1e6, us / 1e6})
+		pr.at += us
+	}
+}
+
+func (pr *pricing) hostWork(name string, us float64) {
+	pr.out.HostWork += us / 1e6
+	pr.span(name, "host", us)
+}
+
+// group is the estimate of a step's program.
+func (pr *pricing) group(s Step) *StepEstimate {
+	g := pr.groups[s.Program]
+	if g == nil {
+		g = &StepEstimate{Program: s.Program, On: s.On}
+		pr.groups[s.Program] = g
+		pr.out.Steps = append(pr.out.Steps, StepEstimate{Program: s.Program}) // keeps the order; filled in by finish
+	}
+	g.Count++
+	return g
+}
+
+// device prices a dispatch: what has to be written before it, the call, the run.
+func (pr *pricing) device(s Step) error {
+	host, runtime := pr.clock.Host, pr.plan.Runtime
+	program := pr.plan.Program(s.Program)
+	cost, ok := pr.costs[s.Program]
+	if !ok {
+		var err error
+		if cost, err = pr.clock.Program(program, op.Size{}); err != nil {
+			return err
+		}
+		pr.costs[s.Program] = cost
+	}
+	write, all := 0, 0
+	for i, a := range program.Args {
+		bytes := 0
+		if a.Kind != npu.State {
+			bytes = a.Type.Bytes((op.Size{}).Elements(a.Shape))
+		}
+		all += bytes
+		switch a.Kind {
+		case npu.In:
+			v := pr.sides[s.Args[i].Value]
+			if host.WritesInputs || !runtime.SkipTransfers {
+				write += bytes
+			} else {
+				write += v.hostWrote
+			}
+			v.hostWrote = 0
+		case npu.Out:
+			*pr.sides[s.Args[i].Value] = side{deviceWrote: true}
+			if host.WritesInputs && hasAttention(program) || !runtime.SkipTransfers {
+				write += bytes // the reference writes zeros there
+			}
+		case npu.Const, npu.Scratch:
+			if !runtime.SkipTransfers {
+				write += bytes
+			}
+		}
+	}
+	call := host.PrefillCall
+	if pr.decode {
+		call = host.DecodeCall
+	}
+	if !runtime.ContextReuse {
+		call += host.ContextLoad
+	}
+	if !runtime.BufferReuse {
+		call += host.Allocate(all)
+	}
+	g := pr.group(s)
+	transfers := host.Write(write)
+	g.Launches += len(cost.Launches)
+	g.Run += cost.Run / 1e6
+	g.Call += call / 1e6
+	g.Write += write
+	g.Transfers += transfers / 1e6
+	g.FLOPs += cost.FLOPs
+	g.Bytes += cost.Bytes
+	g.Roofline += cost.Roofline / 1e6
+	g.Bound = string(cost.Bound)
+	if losses := pr.clock.Losses(cost, xdna2.Around{Call: call, Write: write}); len(losses) > 0 {
+		g.Loss = losses[0].Name
+		g.LossTime += losses[0].Time / 1e6
+	}
+	pr.span(s.Name+": write", "transfer", transfers)
+	pr.span(s.Name+": call", "host", call)
+	started := pr.at
+	pr.span(s.Name+" "+s.Program, "dispatch", cost.Run)
+	for _, l := range cost.Launches {
+		pr.out.Spans = append(pr.out.Spans, Span{s.Name + "." + cmp.Or(l.Fused, l.Name), "launch", started / 1e6, l.Time / 1e6})
+		started += l.Time
+	}
+	pr.out.Dispatches++
+	pr.out.Launches += len(cost.Launches)
+	return nil
+}
+
+func hasAttention(p *npu.Program) bool {
+	return slices.ContainsFunc(p.Launches, func(l npu.Launch) bool { return l.Op.Kind() == "Attention" })
+}
+
+// host prices a step on the host: what it reads from the device, and those of its ops that are not part of the profile's lump sums.
+func (pr *pricing) host(s Step) error {
+	host := pr.clock.Host
+	program := pr.plan.Program(s.Program)
+	size := op.Size{Rows: pr.hostRow, Picks: 1, Pos: 0}
+	if pr.decode {
+		size.Pos = pr.keys
+	}
+	read := 0
+	for i, a := range program.Args {
+		switch a.Kind {
+		case npu.In:
+			v := pr.sides[s.Args[i].Value]
+			if n := a.Type.Bytes(size.Elements(a.Shape)); v.deviceWrote && n > v.hostHas {
+				read += n - v.hostHas
+				v.hostHas = n
+			}
+		case npu.Out:
+			*pr.sides[s.Args[i].Value] = side{hostWrote: a.Type.Bytes(size.Elements(a.Shape))}
+		}
+	}
+	us := 0.0
+	for _, l := range program.Launches {
+		us += pr.hostOp(program, l, size)
+	}
+	g := pr.group(s)
+	transfers := host.Read(read)
+	g.Read += read
+	g.Transfers += transfers / 1e6
+	g.Run += us / 1e6
+	g.Bound = "host"
+	pr.out.HostWork += us / 1e6
+	pr.span(s.Name+": read", "transfer", transfers)
+	pr.span(s.Name+" "+s.Program, "host", us)
+	return nil
+}
+
+// hostOp prices one op on the host. What a profile has as a lump sum for each layer or pass (embedding, norms, picking, the logits) costs nothing here.
+func (pr *pricing) hostOp(p *npu.Program, l npu.Launch, size op.Size) float64 {
+	host := pr.clock.Host
+	moved := func(i int) int {
+		shape, _ := p.Shape(l.Args[i])
+		return p.Args[l.Args[i].Arg].Type.Bytes(size.Elements(shape))
+	}
+	switch o := l.Op.(type) {
+	case op.Permute:
+		return host.Permute(moved(0))
+	case op.KVWrite:
+		return host.Permute(moved(0))
+	case op.Attention:
+		if o.Cached && pr.decode {
+			return host.Attention(o.Heads, o.KVHeads, o.HeadDim, pr.keys)
+		}
+		return host.Compute(o.FLOPs(size), 0)
+	case op.MatMul:
+		return host.Compute(o.FLOPs(size), moved(1))
+	case op.SiLUMul:
+		if pr.decode {
+			return host.SplitLayer
+		}
+		return host.Permute(2 * moved(0))
+	}
+	return 0
+}
+
+// finish adds up the groups.
+func (pr *pricing) finish() *PassEstimate {
+	out := pr.out
+	for i := range out.Steps {
+		g := *pr.groups[out.Steps[i].Program]
+		g.Time = g.Run + g.Call + g.Transfers
+		if g.On == OnDevice {
+			out.Array += g.Run
+			g.Share = g.Roofline / g.Time
+		}
+		out.Calls += g.Call
+		out.Transfers += g.Transfers
+		out.Steps[i] = g
+	}
+	out.Time = out.Array + out.Calls + out.Transfers + out.HostWork
+	return out
+}
