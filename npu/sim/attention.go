@@ -217,6 +217,7 @@ type softmax struct {
 	stages  [cascadeStages]struct{ top, sum float32 }
 	chunks  int // that the row sees
 	scale   float32
+	broken  bool // a score is NaN
 }
 
 // stageOf is the cascade stage that owns a chunk.
@@ -236,12 +237,17 @@ func (s *softmax) weigh(t *flash, row []dtype.BFloat16, visible int) {
 	for c := range s.chunks {
 		g := row[c*t.chunk : min((c+1)*t.chunk, visible)]
 		stage := &s.stages[t.stageOf(c)]
-		top := stage.top
+		var highest int16 = math.MinInt16
+		var magnitude dtype.BFloat16
 		for _, v := range g {
-			if x := math.Float32frombits(uint32(v) << 16); x > top {
-				top = x
-			}
+			highest = max(highest, ordered(v))
+			magnitude = max(magnitude, v&0x7fff)
 		}
+		if magnitude > infinity { // a NaN: the output must be one
+			s.broken = true
+			return
+		}
+		top := max(stage.top, unordered(highest))
 		var sum float32
 		for i, v := range g {
 			e := exp2((math.Float32frombits(uint32(v)<<16) - top) * s.scale)
@@ -256,9 +262,23 @@ func (s *softmax) weigh(t *flash, row []dtype.BFloat16, visible int) {
 	quantizeRow(row, row[:min(len(row), s.chunks*t.chunk)])
 }
 
+// infinity as a BF16.
+const infinity = 0x7f80
+
+// ordered turns a BF16 into an integer that compares as it does.
+func ordered(v dtype.BFloat16) int16 { return int16(v) ^ int16(v)>>15&0x7fff }
+
+func unordered(i int16) float32 { return dtype.BFloat16(i ^ i>>15&0x7fff).Float32() }
+
 // combine adds a row's partial products, which lie distance apart, into dst: the row's output. Stage has room for another.
 func (s *softmax) combine(t *flash, dst, stage, parts []float32, distance int) {
 	clear(dst)
+	if s.broken {
+		for j := range dst {
+			dst[j] = float32(math.NaN())
+		}
+		return
+	}
 	var top, sum float32 = lowest, 0
 	for c := s.chunks - 1; c >= 0; {
 		last := c
@@ -268,8 +288,15 @@ func (s *softmax) combine(t *flash, dst, stage, parts []float32, distance int) {
 		}
 		clear(stage)
 		for i := c; i <= last; i++ {
+			part := parts[i*distance:][:len(stage)]
 			r := s.rescale[i]
-			for j, v := range parts[i*distance:][:len(stage)] {
+			if r == 1 { // the maximum stays, as it mostly does
+				for j, v := range part {
+					stage[j] = nearest(stage[j] + v)
+				}
+				continue
+			}
+			for j, v := range part {
 				stage[j] = nearest(nearest(stage[j]*r) + v)
 			}
 		}

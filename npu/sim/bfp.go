@@ -17,7 +17,7 @@ import (
 // Source: Xilinx/mlir-air e972f2942d41, mm_aie2p.cc and bfp utilities; rounding chosen by the published 9.3e-3 (truncation would give 1.4e-2).
 const blockSize = 8
 
-// quantize rounds a block in place of up to eight values. A block with an infinity or NaN stays as it is: the sum then says so.
+// quantize rounds a block of up to eight values in place. A block with an infinity or NaN stays as it is: the sum then says so.
 func quantize(x []dtype.BFloat16) {
 	var top dtype.BFloat16
 	for _, v := range x {
@@ -29,8 +29,11 @@ func quantize(x []dtype.BFloat16) {
 	}
 	for i, v := range x {
 		// Adding a number whose last place is the step rounds to the step; subtracting it is exact.
-		q := v.Float32() + magic - magic
-		x[i] = dtype.BFloat16(math.Float32bits(min(q, limit)) >> 16)
+		q := math.Float32frombits(uint32(v)<<16) + magic - magic
+		if q > limit {
+			q = limit
+		}
+		x[i] = dtype.BFloat16(math.Float32bits(q) >> 16)
 	}
 }
 
@@ -51,13 +54,33 @@ func scale(top dtype.BFloat16) (magic, limit float32, ok bool) {
 
 // quantizeRow quantises a row along itself: an activation's row, or a weight's that is stored transposed.
 func quantizeRow(dst, src []dtype.BFloat16) {
-	copy(dst, src)
 	dst = dst[:len(src)]
-	for len(dst) > blockSize {
-		quantize(dst[:blockSize:blockSize])
-		dst = dst[blockSize:]
+	for len(src) >= blockSize {
+		quantizeBlock((*[blockSize]dtype.BFloat16)(dst), (*[blockSize]dtype.BFloat16)(src))
+		dst, src = dst[blockSize:], src[blockSize:]
 	}
+	copy(dst, src)
 	quantize(dst)
+}
+
+// quantizeBlock is quantize for a whole block: most of the time that quantising takes is here.
+func quantizeBlock(dst, src *[blockSize]dtype.BFloat16) {
+	var all dtype.BFloat16 // the exponent of the largest is the largest exponent
+	for _, v := range src {
+		all = max(all, v&0x7f80)
+	}
+	magic, limit, ok := scale(all)
+	if !ok {
+		*dst = *src
+		return
+	}
+	for i, v := range src {
+		q := math.Float32frombits(uint32(v)<<16) + magic - magic
+		if q > limit {
+			q = limit
+		}
+		dst[i] = dtype.BFloat16(math.Float32bits(q) >> 16)
+	}
 }
 
 // quantizeColumns quantises up to eight rows of a weight that is stored [K, N]: each column of them is a block.

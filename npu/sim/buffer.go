@@ -18,12 +18,12 @@ type buffer struct {
 	weight    *weight    // nil for other buffers
 	release   func()     // what a weight gives back, besides its memory
 
-	mu     sync.Mutex
-	closed bool
-	// What the device has written since it was last synced, and whether the host has looked at the buffer since then.
-	newer  ranges
-	writer writer
-	looked bool
+	mu       sync.Mutex
+	closed   bool
+	newer    ranges // what the device has written and nobody has synced
+	writer   writer // who wrote last
+	unsynced bool   // no sync of any part has followed
+	looked   bool   // and the host has looked at the buffer all the same
 }
 
 // writer says who wrote to a buffer last, for messages.
@@ -74,7 +74,7 @@ func (b *buffer) HostBuffer() npu.Buffer {
 func (b *buffer) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.looked = b.looked || len(b.newer) > 0
+	b.looked = b.looked || b.unsynced
 }
 
 // Sync copies n bytes from offset on to the other side.
@@ -96,7 +96,7 @@ func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 		copy(host, dev)
 	}
 	b.newer = b.newer.without(offset, offset+n)
-	b.looked = b.looked && len(b.newer) > 0
+	b.unsynced, b.looked = false, false
 	b.d.clock.transferred(dir, n)
 	return nil
 }

@@ -88,7 +88,7 @@ func (b *buffer) wrote(w writer, n int) *CoherencyError {
 	if b.looked {
 		missed = &CoherencyError{b.writer.run, b.writer.program, b.writer.arg, npu.FromDevice, 0}
 	}
-	b.looked = false
+	b.unsynced, b.looked = true, false
 	b.writer = w
 	b.newer = b.newer.with(0, min(n, b.size))
 	return missed
