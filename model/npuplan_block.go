@@ -239,10 +239,10 @@ func (b *npuPlanner) group(units []npuUnit, merged bool, cuts []npuCut, suffix s
 		n := slices.IndexFunc(cuts, func(c npuCut) bool { return c.from == i })
 		switch {
 		case !merged:
-			name := strings.ReplaceAll(u.name, ".", "_") + suffix
-			blocks = append(blocks, &npuBlock{program: name, on: OnDevice})
+			blocks = append(blocks, &npuBlock{program: strings.ReplaceAll(u.name, ".", "_") + suffix, on: OnDevice})
 		case n >= 0:
-			blocks = append(blocks, &npuBlock{program: cuts[n].program + suffix, instance: cmp.Or(cuts[n].instance, cuts[n].program), on: OnDevice})
+			c := cuts[n]
+			blocks = append(blocks, &npuBlock{program: c.program + suffix, instance: cmp.Or(c.instance, c.program), on: OnDevice})
 		}
 		last := blocks[len(blocks)-1]
 		last.launches = append(last.launches, u.launches...)

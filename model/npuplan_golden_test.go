@@ -17,22 +17,27 @@ import (
 // npuConfigs are the nine models whose programs are published, and SmolLM2-135M.
 func npuConfigs() map[string]*checkpoint.Config {
 	llama3 := checkpoint.RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
-	make := func(family string, layers, hidden, heads, kv, hd, ffn, vocab, context int, eps float64, rope checkpoint.RoPE) *checkpoint.Config {
-		return &checkpoint.Config{Family: family, Name: family, Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: vocab,
-			Context: context, NormEps: eps, RoPE: rope, TieEmbeddings: true, QKVBias: family == "qwen2", QKNorm: family == "qwen3", DType: dtype.BF16}
+	config := func(family string, layers, hidden, heads, kv, hd, ffn, vocab, context int, eps float64,
+		rope checkpoint.RoPE,
+	) *checkpoint.Config {
+		return &checkpoint.Config{
+			Family: family, Name: family, Layers: layers, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: vocab,
+			Context: context, NormEps: eps, RoPE: rope, TieEmbeddings: true, QKVBias: family == "qwen2", QKNorm: family == "qwen3",
+			DType: dtype.BF16,
+		}
 	}
 	qwen := checkpoint.RoPE{Theta: 1e6}
 	return map[string]*checkpoint.Config{
-		"llama32_1b":   make("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, llama3),
-		"llama32_3b":   make("llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, llama3),
-		"smollm2_1_7b": make("llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 130000}),
-		"qwen25_0_5b":  make("qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, qwen),
-		"qwen25_1_5b":  make("qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e-6, qwen),
-		"qwen25_3b":    make("qwen2", 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e-6, qwen),
-		"qwen3_0_6b":   make("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, qwen),
-		"qwen3_1_7b":   make("qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e-6, qwen),
-		"qwen3_4b":     make("qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, qwen),
-		"smollm2_135m": make("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 100000}),
+		"llama32_1b":   config("llama", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, llama3),
+		"llama32_3b":   config("llama", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 1e-5, llama3),
+		"smollm2_1_7b": config("llama", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 130000}),
+		"qwen25_0_5b":  config("qwen2", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, qwen),
+		"qwen25_1_5b":  config("qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e-6, qwen),
+		"qwen25_3b":    config("qwen2", 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e-6, qwen),
+		"qwen3_0_6b":   config("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 1e-6, qwen),
+		"qwen3_1_7b":   config("qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e-6, qwen),
+		"qwen3_4b":     config("qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, qwen),
+		"smollm2_135m": config("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 100000}),
 	}
 }
 
@@ -140,27 +145,26 @@ func TestNPUPlanArguments(t *testing.T) {
 
 // Launches of each program and dispatches of each layer and pass are those of the published models.
 func TestNPUPlanDispatches(t *testing.T) {
+	const split, head8, head19 = "o_gemv 1, gate_gemv 1, up_gemv 1, down_gemv 1, ", "lm_head_gemv 8", "lm_head_gemv 19"
 	for _, tc := range []struct {
 		model                  string
 		prefill, decode        int // dispatches a layer
 		prefillRuns, tokenRuns int
 		launches               string // by program, on the array
 	}{
-		{"llama32_1b", 3, 2, 49, 33, "rms_gemms_rope 7, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, lm_head_gemv 8"},
-		{"smollm2_1_7b", 3, 2, 73, 49, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, lm_head_gemv 8"},
-		{"llama32_3b", 3, 5, 85, 141, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv 1, gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 8"},
-		{"qwen25_0_5b", 4, 5, 97, 121, "rms_qkv_bias_rope 9, flash_attn 1, o_ffn_head 6, down_add 3, rms_qkv_bias_rope_gemv 9, o_gemv 1, gate_gemv 1, up_gemv 1, " +
-			"down_gemv 1, lm_head_gemv 19"},
-		{"qwen25_1_5b", 6, 5, 169, 141, "rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate_up 2, swiglu 1, down_add 3, rms_qkv_bias_rope_gemv 9, o_gemv 1, " +
-			"gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 19"},
-		{"qwen25_3b", 7, 5, 253, 181, "rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate 1, up 1, swiglu 1, down_add 3, rms_qkv_bias_rope_gemv 9, o_gemv 1, " +
-			"gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 19"},
-		{"qwen3_0_6b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 9, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, lm_head_gemv 19"},
-		{"qwen3_1_7b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 11, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, lm_head_gemv 19"},
-		{"qwen3_4b", 7, 5, 253, 181, "rms_qkv_qknorm_rope 11, flash_attn 1, o_res_norm 4, gate 2, up 2, swiglu 1, down_add 3, rms_qkv_qknorm_rope_gemv 8, o_gemv 1, " +
-			"gate_gemv 1, up_gemv 1, down_gemv 1, lm_head_gemv 19"},
-		{"smollm2_135m", 4, 5, 121, 151, "rms_gemms_rope 6, flash_attn 1, o_ffn_head 6, down_add 2, rms_gemv_rope 6, o_gemv 1, gate_gemv 1, up_gemv 1, down_gemv 1, " +
-			"lm_head_gemv 3"},
+		{"llama32_1b", 3, 2, 49, 33, "rms_gemms_rope 7, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, " + head8},
+		{"smollm2_1_7b", 3, 2, 73, 49, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, " + head8},
+		{"llama32_3b", 3, 5, 85, 141, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, " + split + head8},
+		{"qwen25_0_5b", 4, 5, 97, 121, "rms_qkv_bias_rope 9, flash_attn 1, o_ffn_head 6, down_add 3, rms_qkv_bias_rope_gemv 9, " + split + head19},
+		{"qwen25_1_5b", 6, 5, 169, 141, "rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate_up 2, swiglu 1, down_add 3, " +
+			"rms_qkv_bias_rope_gemv 9, " + split + head19},
+		{"qwen25_3b", 7, 5, 253, 181, "rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate 1, up 1, swiglu 1, down_add 3, " +
+			"rms_qkv_bias_rope_gemv 9, " + split + head19},
+		{"qwen3_0_6b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 9, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, " + head19},
+		{"qwen3_1_7b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 11, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, " + head19},
+		{"qwen3_4b", 7, 5, 253, 181, "rms_qkv_qknorm_rope 11, flash_attn 1, o_res_norm 4, gate 2, up 2, swiglu 1, down_add 3, " +
+			"rms_qkv_qknorm_rope_gemv 8, " + split + head19},
+		{"smollm2_135m", 4, 5, 121, 151, "rms_gemms_rope 6, flash_attn 1, o_ffn_head 6, down_add 2, rms_gemv_rope 6, " + split + "lm_head_gemv 3"},
 	} {
 		p := npuPlan(t, npuConfigs()[tc.model], nil)
 		pre, dec := p.Prefill[0], p.Decode

@@ -15,7 +15,8 @@ func (b *npuPlanner) embed(to *[]Step, x *npuTensor) {
 	ids := &npuTensor{name: "ids", typ: dtype.I32, shape: []int{op.Rows}, value: ValueIDs}
 	table := npuWeight("table", npu.T("model.embed_tokens.weight"), c.Vocab, c.Hidden)
 	b.steps(to, "embed", []*npuBlock{{program: "embed", on: OnHost, launches: []npuLaunch{
-		{name: "embed", op: op.Embed{Rows: op.Rows, Vocab: c.Vocab, Width: c.Hidden}, args: []npuOperand{ids.whole(), table.whole(), x.whole()}},
+		{name: "embed", op: op.Embed{Rows: op.Rows, Vocab: c.Vocab, Width: c.Hidden},
+			args: []npuOperand{ids.whole(), table.whole(), x.whole()}},
 	}}})
 }
 
@@ -94,7 +95,8 @@ func (b *npuPlanner) head(pass *Pass, x *npuTensor, prefix, suffix string) {
 		b.steps(&pass.Head, "head", []*npuBlock{{program: "host_head", on: OnHost, launches: []npuLaunch{
 			{name: "pick", op: pick, args: []npuOperand{picks.whole(), x.whole(), last.whole()}},
 			{name: "norm", op: rms, args: []npuOperand{last.whole(), norm.whole(), h.whole()}},
-			{name: "lm_head", op: op.MatMul{M: op.Picks, K: c.Hidden, N: c.Vocab, TransB: true}, args: []npuOperand{h.whole(), table.whole(), logits.whole()}},
+			{name: "lm_head", op: op.MatMul{M: op.Picks, K: c.Hidden, N: c.Vocab, TransB: true},
+				args: []npuOperand{h.whole(), table.whole(), logits.whole()}},
 		}}})
 	case b.knobs.LMRows == AllRows && rows > 1:
 		b.headOfAll(pass, lm, x, norm, picks, logits, prefix, suffix)
@@ -125,7 +127,8 @@ func (b *npuPlanner) gemvHead(lm npuLMHead, h, logits *npuTensor) (launches, joi
 		w := npuWeight(fmt.Sprintf("lm_head.%d.weight", i), lm.weight(i), lm.rows, lm.hidden)
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("head.logits.%d", i), lm.rows)
 		y.host, y.leaves = []int{op.Picks, lm.rows}, true
-		launches = append(launches, npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, args: []npuOperand{h.whole(), w.whole(), y.whole()}, mapping: m})
+		launches = append(launches, npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
+			args: []npuOperand{h.whole(), w.whole(), y.whole()}})
 		if n := lm.held(i); n > 0 {
 			widths = append(widths, n)
 			concat.args = append(concat.args, npuOperand{y, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }})
@@ -142,7 +145,8 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 	rows := pass.Rows
 	h := npuValue("h", prefix+"h", rows, lm.hidden)
 	blocks := []*npuBlock{{program: "final_norm_all", on: OnHost, launches: []npuLaunch{
-		{name: "norm", op: op.RMSNorm{Rows: op.Rows, Width: lm.hidden, Eps: b.cfg.NormEps}, args: []npuOperand{x.whole(), norm.whole(), h.whole()}},
+		{name: "norm", op: op.RMSNorm{Rows: op.Rows, Width: lm.hidden, Eps: b.cfg.NormEps},
+			args: []npuOperand{x.whole(), norm.whole(), h.whole()}},
 	}}}
 	together := lm.parts
 	if lm.hidden%wholeWidth != 0 || lm.rows%wholeWidth != 0 {
@@ -151,7 +155,7 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 	o := op.MatMul{M: rows, K: lm.hidden, N: lm.rows}
 	variant := "drain"
 	if min(together, lm.parts) == 1 || lm.parts%together == 1 {
-		variant = gemmVariant(o.M, o.K, o.N, true)
+		variant = productVariant(o.M, o.K, o.N, true)
 	}
 	var joined []npuLaunch
 	concat := npuLaunch{name: "lm_head"}
@@ -168,7 +172,7 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("%slogits.%d", prefix, i), rows, lm.rows)
 		y.leaves = true
 		last := blocks[len(blocks)-1]
-		u := b.variantProduct(fmt.Sprintf("lm_head.%d", i), h.whole(), w, y, lm.hidden, lm.rows, variant)
+		u := b.product(fmt.Sprintf("lm_head.%d", i), h.whole(), w, y, o, variant)
 		last.launches = append(last.launches, u.launches...)
 		if n := lm.held(i); n > 0 {
 			part := &npuTensor{name: fmt.Sprintf("picked.%d", i), typ: dtype.BF16, shape: []int{op.Picks, n}}

@@ -160,7 +160,8 @@ func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list [
 	layout, group := b.layoutOf(o), o.Heads/o.KVHeads
 	if variant == "temporal" {
 		for _, heads := range []int{2, 1} {
-			list = append(list, npu.Mapping{Variant: variant, Tile: []int{256, 32, 8, heads}, Herd: []int{2 * heads * group, 4}, Layout: layout})
+			tile, herd := []int{256, 32, 8, heads}, []int{2 * heads * group, 4}
+			list = append(list, npu.Mapping{Variant: variant, Tile: tile, Herd: herd, Layout: layout})
 		}
 		return list
 	}
@@ -182,7 +183,8 @@ func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list [
 				continue
 			}
 			for rows := 4; rows >= 1; rows /= 2 {
-				list = append(list, npu.Mapping{Variant: variant, Tile: []int{n * keys, keys, n, h}, Herd: []int{h * n, rows}, Layout: layout})
+				tile, herd := []int{n * keys, keys, n, h}, []int{h * n, rows}
+				list = append(list, npu.Mapping{Variant: variant, Tile: tile, Herd: herd, Layout: layout})
 			}
 		}
 	}

@@ -21,9 +21,11 @@ const npuRows = 64
 
 // npuSpecs are small models, one for each way in which plans differ: layouts of attention, merges, padding, biases and norms.
 func npuSpecs() map[string]ckptgen.Spec {
-	llama3 := map[string]any{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
+	llama3 := map[string]any{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+		"original_max_position_embeddings": 256}
 	spec := func(family string, hidden, heads, kv, hd, ffn int) ckptgen.Spec {
-		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600, Context: 512, Tie: true}
+		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600,
+			Context: 512, Tie: true}
 	}
 	merged := spec("llama", 1024, 16, 8, 64, 2048) // o_ffn and o_gemv_ffn
 	merged.Rope = llama3
@@ -106,7 +108,8 @@ func brokenPlan(t *testing.T, p *Plan) *Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wrong := strings.ReplaceAll(string(data), "const:model.layers.1.post_attention_layernorm.weight", "const:model.layers.0.post_attention_layernorm.weight")
+	const norm = "const:model.layers.%d.post_attention_layernorm.weight"
+	wrong := strings.ReplaceAll(string(data), fmt.Sprintf(norm, 1), fmt.Sprintf(norm, 0))
 	if wrong == string(data) {
 		t.Fatal("the plan does not name the norm")
 	}
@@ -182,7 +185,8 @@ func TestNPUPlanPromptLengths(t *testing.T) {
 	for _, n := range []int{1, npuRows - 1, npuRows, npuRows + 1, 2*npuRows - 1, 2 * npuRows, 2*npuRows + 1, 5 * npuRows} {
 		got := npuLogits(t, m, ids[:n])
 		for i, row := range got {
-			if d := relativeL1(row, want[i]); !(d < 0.019) { // the largest seen is 0.0094: sums of prefill and decode are rounded to BF16 at other places
+			// The largest seen is 0.0094: sums of prefill and decode are rounded to BF16 at other places.
+			if d := relativeL1(row, want[i]); !(d < 0.019) {
 				t.Errorf("%d ids: logits of position %d differ by %.3g", n, i, d)
 				break
 			}
@@ -221,14 +225,17 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 				{"nothing merged", func(k *Knobs) { k.MergePre, k.MergePost = false, false }},
 				{"head-first", func(k *Knobs) { k.Layout = HeadFirst }},
 				{"final norm on the array", func(k *Knobs) { k.FinalNorm = OnNPUSide }},
-				{"small tiles, part of the array, scalar kernels", func(k *Knobs) { k.Tiles, k.Herd, k.Kernels = SmallTiles, PartHerd, ScalarKernels }},
+				{"small tiles, part of the array, scalar kernels", func(k *Knobs) {
+					k.Tiles, k.Herd, k.Kernels = SmallTiles, PartHerd, ScalarKernels
+				}},
 			} {
 				knobs := TunedKnobs()
 				change.make(&knobs)
 				got := npuLogits(t, npuModel(t, dir, &NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs}), ids)
 				for i := range want {
 					if !slices.Equal(got[i], want[i]) {
-						t.Errorf("%s: logits of position %d are other bits: relative difference %.3g", change.name, i, relativeL1(got[i], want[i]))
+						t.Errorf("%s: logits of position %d are other bits: relative difference %.3g", change.name, i,
+							relativeL1(got[i], want[i]))
 						break
 					}
 				}
