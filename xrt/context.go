@@ -1,0 +1,184 @@
+package xrt
+
+import (
+	"runtime"
+	"strings"
+	"unsafe"
+)
+
+// QoS is what a context asks of the driver, which takes it as hints. Zero fields ask for nothing; without any, the driver already
+// runs the array at its highest clock.
+type QoS struct {
+	GOPS         uint32 // operations per second, in 10^9
+	FPS          uint32 // runs per second
+	DMABandwidth uint32 // MB/s
+	Latency      uint32 // of one run, ms
+	FrameTime    uint32 // that a run takes on the device, ms
+	Priority     uint32 // PriorityRealtime to PriorityLow
+}
+
+// Priorities of a context against others on the same device (amdxdna_accel.h).
+const (
+	PriorityRealtime = 0x100
+	PriorityHigh     = 0x180
+	PriorityNormal   = 0x200
+	PriorityLow      = 0x280
+)
+
+// pairs are the names that the xdna library knows, with the values that are set.
+func (q *QoS) pairs() (names []string, values []uint32) {
+	if q == nil {
+		return nil, nil
+	}
+	for _, p := range []struct {
+		name  string
+		value uint32
+	}{{"gops", q.GOPS}, {"fps", q.FPS}, {"dma_bandwidth", q.DMABandwidth}, {"latency", q.Latency}, {"frame_execution_time", q.FrameTime},
+		{"priority", q.Priority}} {
+		if p.value != 0 {
+			names, values = append(names, p.name), append(values, p.value)
+		}
+	}
+	return names, values
+}
+
+// HWContext is a share of a device, configured with one binary (xrt::hw_context). The driver holds 16 to 32 of them for all processes
+// together and switches between them; opening one takes some 35 ms.
+type HWContext struct {
+	object  *object
+	kernels []KernelInfo
+}
+
+// NewXclbinContext opens a context configured with an xclbin. qos may be nil. Error: [ErrNoContext].
+func (d *Device) NewXclbinContext(x *Xclbin, qos *QoS) (*HWContext, error) {
+	names, values := qos.pairs()
+	return d.newContext(x.object, x.kernels, func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure) {
+		return nativeContextXclbin(dev, bin, names, values)
+	})
+}
+
+// NewELFContext opens a context configured with a full ELF. qos may be nil. Error: [ErrNoContext].
+func (d *Device) NewELFContext(e *ELF, qos *QoS) (*HWContext, error) {
+	if !e.full {
+		return nil, errorf("open context: this ELF has instructions only: open the context with its xclbin, and use ModuleKernel")
+	}
+	names, values := qos.pairs()
+	return d.newContext(e.object, e.kernels, func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure) {
+		return nativeContextELF(dev, bin, names, values)
+	})
+}
+
+func (d *Device) newContext(bin *object, kernels []KernelInfo, open func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure)) (*HWContext, error) {
+	c := &HWContext{kernels: kernels}
+	err := d.object.do(func(dev unsafe.Pointer) error {
+		return bin.do(func(bin unsafe.Pointer) error {
+			ptr, f := open(dev, bin)
+			if err := fail(f, "open hardware context"); err != nil {
+				return err
+			}
+			c.object = newObject("hardware context", ptr, nativeContextFree)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(c, (*object).close, c.object)
+	return c, nil
+}
+
+// Close gives the context back once its kernels, runs and runlists are closed too.
+func (c *HWContext) Close() error {
+	c.object.close()
+	return nil
+}
+
+// Kernel is a function of a binary, in a context.
+type Kernel struct {
+	object *object
+	info   KernelInfo
+}
+
+// Kernel finds a kernel of the context's xclbin. Error: [ErrNoKernel].
+func (c *HWContext) Kernel(name string) (*Kernel, error) {
+	return c.newKernel(name, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeKernelXclbin(ctx, name) })
+}
+
+// ELFKernel finds an instance of a kernel in the context's full ELF: "main:vadd". Error: [ErrNoKernel].
+func (c *HWContext) ELFKernel(instance string) (*Kernel, error) {
+	// XRT takes some names without an instance and the device then waits for ever: only whole names pass.
+	if name, inst, ok := strings.Cut(instance, ":"); !ok || name == "" || inst == "" {
+		return nil, errorf("kernel %q: a kernel of an ELF is named kernel:instance: %w", instance, ErrNoKernel)
+	}
+	return c.newKernel(instance, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeKernelELF(ctx, instance) })
+}
+
+// ModuleKernel runs the instructions of an ELF on a kernel of the context's xclbin. Error: [ErrNoKernel].
+func (c *HWContext) ModuleKernel(e *ELF, name string) (k *Kernel, err error) {
+	err = e.object.do(func(elf unsafe.Pointer) error {
+		k, err = c.newKernel(name, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeKernelModule(ctx, elf, name) })
+		return err
+	})
+	return k, err
+}
+
+func (c *HWContext) newKernel(name string, open func(ctx unsafe.Pointer) (unsafe.Pointer, *failure)) (*Kernel, error) {
+	if strings.ContainsRune(name, 0) {
+		return nil, errorf("kernel %q: a name has no NUL: %w", name, ErrNoKernel)
+	}
+	k := &Kernel{info: c.info(name)}
+	err := c.object.do(func(ctx unsafe.Pointer) error {
+		ptr, f := open(ctx)
+		if err := fail(f, "kernel %q", name); err != nil {
+			return err
+		}
+		k.object = newObject("kernel", ptr, nativeKernelFree)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(k, (*object).close, k.object)
+	return k, nil
+}
+
+func (c *HWContext) info(name string) KernelInfo {
+	base, _, _ := strings.Cut(name, ":")
+	for _, k := range c.kernels {
+		if k.Name == base {
+			return k
+		}
+	}
+	return KernelInfo{Name: name}
+}
+
+// Info is what the binary says about the kernel.
+func (k *Kernel) Info() KernelInfo { return k.info }
+
+// Group is the memory group of an xclbin kernel's argument, for AllocCacheable.
+func (k *Kernel) Group(arg int) (int, error) {
+	group := 0
+	err := k.checkArg(arg)
+	if err == nil {
+		err = k.object.do(func(ptr unsafe.Pointer) error {
+			n, f := nativeKernelGroup(ptr, arg)
+			group = n
+			return fail(f, "memory group of argument %d", arg)
+		})
+	}
+	return group, err
+}
+
+// checkArg refuses places that the kernel has not; XRT would take some of them for others.
+func (k *Kernel) checkArg(arg int) error {
+	if arg < 0 || arg >= k.info.NumArgs {
+		return errorf("argument %d: kernel %q has %d", arg, k.info.Name, k.info.NumArgs)
+	}
+	return nil
+}
+
+// Close gives the kernel back; its runs live on.
+func (k *Kernel) Close() error {
+	k.object.close()
+	return nil
+}
