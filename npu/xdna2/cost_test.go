@@ -166,7 +166,7 @@ func TestDecodeProgramsAgainstTheirPublishedTimes(t *testing.T) {
 	pass := configs()[0].decodePass()
 	c := NewClock(HostReference())
 	for _, tc := range []struct {
-		d         Dispatch
+		d         dispatch
 		launches  int
 		published float64 // us
 	}{

@@ -48,8 +48,8 @@
 //
 // # How fast?
 //
-// A [Clock] predicts: [Clock.Launch] a kernel alone, [Clock.Program] a dispatch, [Clock.Prefill] and [Clock.Decode] whole passes with
-// what the [Host] does between them. [Clock.Losses] names where the time goes. Each prediction stands beside its [Roofline], the least
+// A [Clock] predicts: [Clock.Launch] a kernel alone, [Clock.Program] a dispatch, and with its [Host] what happens between dispatches; package
+// model adds them up to whole passes of a plan. [Clock.Losses] names where the time goes. Each prediction stands beside its [Roofline], the least
 // time that any kernel would need, and [Rho] compares whole models with a reference. Predictions are fitted to half of the published
 // shapes and tested on the other half; they are never measurements.
 //

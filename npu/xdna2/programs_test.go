@@ -1,9 +1,7 @@
 package xdna2
 
 import (
-	"math"
 	"slices"
-	"testing"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
@@ -24,6 +22,23 @@ type config struct {
 }
 
 const seq = 2048
+
+// dispatch is one program of a pass.
+type dispatch struct {
+	Name  string
+	Work  []Work
+	Write int // bytes written and synced before each run
+}
+
+// pass is what a prefill or a token does: programs of each layer, and those of the whole.
+type pass struct {
+	Layers      int
+	Layer, Once []dispatch
+	Permute     int
+	Split       bool
+
+	Heads, KVHeads, HeadDim, Keys int
+}
 
 var (
 	merged   = []string{"qkv", "attention", "o+ffn"}
@@ -84,7 +99,7 @@ func gemm(k, n int, variant string) []Work {
 }
 
 // prefillPass is the published sequence of programs of a prefill.
-func (c config) prefillPass() Pass {
+func (c config) prefillPass() pass {
 	q, kv, emb, hid := c.qWidth(), c.kvWidth(), c.emb, c.hidden
 	one := func(o op.Op) []Work { return []Work{{Op: o}} }
 	norm := one(op.RMSNorm{Rows: seq, Width: emb})
@@ -112,7 +127,7 @@ func (c config) prefillPass() Pass {
 		attention[0].Mapping.Layout = "head-first"
 	}
 	const bf16 = 2
-	programs := map[string]Dispatch{
+	programs := map[string]dispatch{
 		"qkv":       {Work: qkv, Write: bf16 * seq * emb},
 		"attention": {Work: attention, Write: bf16 * seq * (2*q + 2*kv)}, // the zeroed output is written too
 		"o+ffn":     {Work: slices.Concat(o, add, norm, gate, gate, swiglu, down, add), Write: bf16 * seq * (q + emb)},
@@ -124,7 +139,7 @@ func (c config) prefillPass() Pass {
 		"swiglu":    {Work: swiglu, Write: bf16 * 2 * seq * hid},
 		"down+add":  {Work: slices.Concat(down, add), Write: bf16 * seq * (hid + emb)},
 	}
-	p := Pass{Layers: c.layers, Once: []Dispatch{c.lmHead()}, Permute: 2 * bf16 * seq * kv}
+	p := pass{Layers: c.layers, Once: []dispatch{c.lmHead()}, Permute: 2 * bf16 * seq * kv}
 	if c.headFirst {
 		p.Permute += 2 * bf16 * seq * (q + kv)
 	}
@@ -140,12 +155,12 @@ func gemv(k, n int) Work {
 	return Work{Op: op.MatMul{M: 1, K: k, N: n}, Mapping: npu.Mapping{Variant: "gemv", Tile: []int{8, 8}, Herd: []int{8, 1}}}
 }
 
-func (c config) lmHead() Dispatch {
-	return Dispatch{Name: "lm_head", Work: slices.Repeat([]Work{gemv(c.emb, c.lmRows)}, c.lmParts)}
+func (c config) lmHead() dispatch {
+	return dispatch{Name: "lm_head", Work: slices.Repeat([]Work{gemv(c.emb, c.lmRows)}, c.lmParts)}
 }
 
 // decodePass is the published sequence of programs of a token.
-func (c config) decodePass() Pass {
+func (c config) decodePass() pass {
 	q, kv, emb, hid := c.qWidth(), c.kvWidth(), c.emb, c.hidden
 	in := []Work{{Op: op.RMSNorm{Rows: 1, Width: emb}}, gemv(emb, q), gemv(emb, kv), gemv(emb, kv)}
 	switch c.family {
@@ -157,142 +172,20 @@ func (c config) decodePass() Pass {
 		in = append(in, Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.heads}}, Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.kvHeads}})
 	}
 	in = append(in, Work{Op: op.RoPE{Rows: 1, Heads: c.heads, HeadDim: c.hd}}, Work{Op: op.RoPE{Rows: 1, Heads: c.kvHeads, HeadDim: c.hd}})
-	p := Pass{
-		Layers: c.layers, Layer: []Dispatch{{Name: "qkv", Work: in}}, Once: []Dispatch{c.lmHead()}, Split: c.split,
+	p := pass{
+		Layers: c.layers, Layer: []dispatch{{Name: "qkv", Work: in}}, Once: []dispatch{c.lmHead()}, Split: c.split,
 		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.hd, Keys: seq,
 	}
 	ffn := []Work{gemv(q, emb), gemv(emb, hid), gemv(emb, hid), gemv(hid, emb)}
 	if c.split {
 		for i, name := range []string{"o", "gate", "up", "down"} {
-			p.Layer = append(p.Layer, Dispatch{Name: name, Work: ffn[i : i+1]})
+			p.Layer = append(p.Layer, dispatch{Name: name, Work: ffn[i : i+1]})
 		}
 		return p
 	}
 	for i, stage := range []string{"cascade.o", "cascade.swiglu", "cascade.swiglu", "cascade.down"} {
 		ffn[i].Mapping.Fused = stage
 	}
-	p.Layer = append(p.Layer, Dispatch{Name: "o+ffn", Work: ffn})
+	p.Layer = append(p.Layer, dispatch{Name: "o+ffn", Work: ffn})
 	return p
-}
-
-// predict gives predicted over published time, for TTFT and for a token.
-func predict(t *testing.T, c *Clock, m config) (ttft, token float64) {
-	t.Helper()
-	prefill, err := c.Prefill(m.prefillPass())
-	if err != nil {
-		t.Fatal(err)
-	}
-	decode, err := c.Decode(m.decodePass())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return prefill.Total() / (m.ttft * 1e6), decode.Total() / (1e6 / m.tokens)
-}
-
-// Nothing fitted to whole models: rows, single programs and micro-figures alone predict the nine published ones.
-func TestWholeModelsAPriori(t *testing.T) {
-	var off []float64
-	for _, m := range configs() {
-		a, b := predict(t, APriori(), m)
-		t.Logf("%-13s TTFT %.2f s for %.2f (%+5.1f %%), %.1f tokens/s for %.1f (%+5.1f %%)", m.name,
-			a*m.ttft, m.ttft, 100*(a-1), m.tokens/b, m.tokens, 100*(1/b-1))
-		off = append(off, math.Abs(a-1), math.Abs(1/b-1))
-	}
-	t.Logf("median %.1f %%, worst %.1f %%", 100*quantile(off, 0.5), 100*quantile(off, 1))
-	if got := quantile(off, 0.5); got > 0.10 {
-		t.Errorf("the median error is %.1f %%, want at most 10 %%", 100*got)
-	}
-}
-
-// fitGlobals fits the three globals to some models.
-func fitGlobals(t *testing.T, models []config) *Clock {
-	c := APriori()
-	minimise([]*float64{&c.Deployed.Factor, &c.Host.PrefillLayer, &c.Host.DecodeCall}, 2*len(models), func(dst []float64) {
-		for i, m := range models {
-			a, b := predict(t, c, m)
-			dst[2*i], dst[2*i+1] = math.Log(a), math.Log(b)
-		}
-	})
-	return c
-}
-
-// Three globals for nine models, and each model judged by a fit that has not seen it.
-func TestWholeModelsLeaveOneOut(t *testing.T) {
-	var off []float64
-	for i, m := range configs() {
-		c := fitGlobals(t, slices.Delete(configs(), i, i+1))
-		a, b := predict(t, c, m)
-		t.Logf("%-13s TTFT %.2f s for %.2f (%+5.1f %%), %.1f tokens/s for %.1f (%+5.1f %%)   factor %.3f, layer %.0f us, call %.0f us", m.name,
-			a*m.ttft, m.ttft, 100*(a-1), m.tokens/b, m.tokens, 100*(1/b-1), c.Deployed.Factor, c.Host.PrefillLayer, c.Host.DecodeCall)
-		off = append(off, math.Abs(a-1), math.Abs(1/b-1))
-	}
-	slices.Sort(off)
-	t.Logf("median %.1f %%, p90 %.1f %%, worst %.1f %%", 100*quantile(off, 0.5), 100*quantile(off, 0.9), 100*quantile(off, 1))
-	if got := quantile(off, 0.5); got > 0.07 {
-		t.Errorf("the median error is %.1f %%, want at most 7 %%", 100*got)
-	}
-	if n := len(off); off[n-3] > 0.15 || off[n-1] > 0.25 {
-		t.Errorf("the worst errors are %.1f, want at most two above 0.15 and none above 0.25", off[n-4:])
-	}
-}
-
-// The reference profile is the fit to all nine.
-func TestReferenceProfileIsTheFit(t *testing.T) {
-	c, ref := fitGlobals(t, configs()), NewClock(HostReference())
-	for _, p := range []struct {
-		name      string
-		got, want float64
-	}{
-		{"factor", c.Deployed.Factor, ref.Deployed.Factor},
-		{"prefill layer, us", c.Host.PrefillLayer, ref.Host.PrefillLayer},
-		{"decode call, us", c.Host.DecodeCall, ref.Host.DecodeCall},
-	} {
-		if math.Abs(p.got/p.want-1) > 0.01 {
-			t.Errorf("%s: the fit gives %.4g, the profile has %.4g", p.name, p.got, p.want)
-		}
-	}
-}
-
-// Where a pass of Llama-3.2-1B spends its time, against its published profile.
-func TestLlamaPrefillProfile(t *testing.T) {
-	cost, err := NewClock(HostReference()).Prefill(configs()[0].prefillPass())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("array %.0f ms (published 1062), calls %.0f, transfers %.0f (51), permute %.0f, host %.0f (161 with permute)",
-		cost.Array/1e3, cost.Calls/1e3, cost.Transfers/1e3, cost.Permute/1e3, cost.Host/1e3)
-	if math.Abs(cost.Array/1062e3-1) > 0.10 {
-		t.Errorf("the array runs %.0f ms, published 1062", cost.Array/1e3)
-	}
-	if math.Abs(cost.Transfers/51e3-1) > 0.25 {
-		t.Errorf("transfers take %.0f ms, published 51", cost.Transfers/1e3)
-	}
-}
-
-// The time that the array itself runs in a prefill is published apart from the rest, and is no part of any fit.
-func TestPrefillArrayTimeAgainstPublished(t *testing.T) {
-	table, ok := BaselineNamed("2026-06")
-	if !ok {
-		t.Fatal("no baseline named 2026-06")
-	}
-	var off []float64
-	for _, m := range configs() {
-		row, ok := table.Row(m.name)
-		if !ok || row.TTFT != m.ttft || row.TokensPerSec != m.tokens {
-			t.Fatalf("%s: the baseline has %+v, the test %.2f s and %.1f tokens/s", m.name, row, m.ttft, m.tokens)
-		}
-		if row.ArrayPrefill == 0 {
-			continue
-		}
-		cost, err := APriori().Prefill(m.prefillPass())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := cost.Array / 1e6
-		t.Logf("%-13s %.2f s, published %.2f (%+5.1f %%)", m.name, got, row.ArrayPrefill, 100*(got/row.ArrayPrefill-1))
-		off = append(off, math.Abs(got/row.ArrayPrefill-1))
-	}
-	if median := quantile(off, 0.5); median > 0.10 || quantile(off, 1) > 0.25 {
-		t.Errorf("median %.1f %%, worst %.1f %%, want at most 10 and 25", 100*median, 100*quantile(off, 1))
-	}
 }
