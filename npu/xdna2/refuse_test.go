@@ -188,6 +188,10 @@ func TestCascadesAreRefused(t *testing.T) {
 	if ids, _ := l2.failing(rules()); len(ids) != 1 || rules()[ids[0]].ID != "R-L2-3" {
 		t.Errorf("a panel of 160 rows of K 2048 in a mem tile: refused by %v, want R-L2-3", ids)
 	}
+	wide := cascadePlace(gemvAdd, 2048, 512, 8) // the projection alone, onto a residual stream of 2560
+	if ids, _ := wide.failing(rules()); len(ids) != 1 || rules()[ids[0]].ID != "R-DIV-8" {
+		t.Errorf("a residual stream of 2560: refused by %v, want R-DIV-8", ids)
+	}
 }
 
 func cascadePlace(s stage, k, n, tm int) *place {
@@ -219,7 +223,11 @@ func TestErrorsSayWhatWouldFit(t *testing.T) {
 		{"head_dim 16", op.Attention{Rows: 2048, Heads: 4, KVHeads: 2, HeadDim: 16}, flashMap("seq-first", 256, 64, 4, 2, 4),
 			[]string{"(R-DIV-9)", "head_dim is 16", "pad every head to 64"}},
 		{"vocabulary", op.MatMul{M: 1, K: 1024, N: 151936, TransB: true}, gemvMap(16, 16, 8),
-			[]string{"(R-DMA-6)", "1187 iterations, there are 256"}},
+			[]string{"(R-DMA-6)", "1187 iterations, there are 256", "cut it into 19 launches of 8192 rows"}},
+		{"layout", op.MatMul{M: 2048, K: 2048, N: 2048, TransB: true}, gemmMap("drain", 32, 256, 32, 128),
+			[]string{"(R-DMA-4)", "set TransB to false"}},
+		{"sequence first with 128", op.Attention{Rows: 2048, Heads: 16, KVHeads: 8, HeadDim: 128}, flashMap("seq-first", 256, 64, 4, 2, 4),
+			[]string{"(R-DIV-9)", "head-first layout, with HeadFirst and Split 2"}},
 		{"decode attention", op.Attention{Rows: 1, Heads: 32, KVHeads: 8, HeadDim: 64, Cached: true}, npu.Mapping{},
 			[]string{"(R-KER-1)", "make it a step on the host"}},
 	} {

@@ -71,6 +71,8 @@ func statedCases() []statedCase {
 		{"R-L1-4", mul(2048, 2048, 2048), gemmMap("drain", 32, 256, 32, 128), false},
 		{"R-L1-5", mul(2048, 2048, 2048), gemmMap("fused-cast", 64, 256, 32, 256), true},
 		{"R-L1-5", mul(2048, 2048, 2048), gemmMap("fused-cast", 64, 256, 32, 128), false},
+		{"R-L1-6", mul(2048, 1024, 1024), gemmMap("fused-cast", 64, 256, 32, 128), true},
+		{"R-L1-6", mul(2048, 1024, 1024), gemmMap("fused-cast", 32, 256, 32, 128), false},
 		{"R-L1-7", mul(1, 11008, 2048), gemvMap(2, 2, 8), true},
 		{"R-L1-7", mul(1, 11008, 2048), gemvMap(2, 1, 8), false},
 		{"R-L1-7", mul(1, 4096, 2560), gemvMap(2, 2, 8), false},
@@ -80,6 +82,7 @@ func statedCases() []statedCase {
 		{"R-L1-10", head(256, 8, 4), flashMap("head-first", 256, 32, 8, 1, 4), false},
 		{"R-L1-11", seq(2048, 128, 24, 8), temporalMap(512, 64, 8, 1), true},
 		{"R-L1-11", seq(2048, 128, 24, 8), temporalMap(256, 32, 8, 1), false},
+		{"R-L1-11", seq(2048, 128, 24, 8), temporalMap(512, 32, 16, 1), false}, // two query tiles a core, 61696 bytes
 		{"R-L2-1", mul(1, 4096, 2560), gemvMap(8, 8, 8), true},
 		{"R-L2-1", mul(1, 8192, 2048), gemvMap(4, 2, 8), true},
 		{"R-L2-1", mul(1, 8192, 2048), gemvMap(2, 2, 8), false},
@@ -88,6 +91,7 @@ func statedCases() []statedCase {
 		{"R-L2-1", mul(1, 3584, 1040), gemvMap(10, 2, 8), true}, // 80 rows, 73 fit
 		{"R-L2-4", mul(2048, 3584, 3584), gemmMap("fused-cast", 64, 512, 32, 128), true},
 		{"R-L2-4", mul(2048, 18944, 3584), gemmMap("fused-cast", 64, 512, 32, 128), true},
+		{"R-L2-4", mul(2048, 4096, 2048), gemmMap("fused-cast", 64, 512, 32, 256), true}, // the FP32 block tips it over
 		{"R-L2-4", mul(2048, 3584, 3584), gemmMap("fused-cast", 64, 64, 32, 128), false},
 		{"R-L2-4", mul(2048, 18944, 3584), gemmMap("fused-cast", 64, 256, 32, 128), false},
 		{"R-DMA-1", mul(2048, 2048, 11008), gemmMap("direct", 64, 256, 32, 64), true},
@@ -128,6 +132,7 @@ func statedCases() []statedCase {
 		{"R-DIV-2", mul(64, 12288, 960), npu.Mapping{Variant: "drain", Tile: []int{16, 384, 32, 120}, Herd: []int{4, 4}}, true},
 		{"R-DIV-3", mul(2048, 896, 896), npu.Mapping{Variant: "fused-cast", Tile: []int{32, 128, 32, 128}, Herd: []int{8, 1}}, true},
 		{"R-DIV-3", mul(64, 720, 32), npu.Mapping{Variant: "drain", Tile: []int{16, 144, 48, 32}, Herd: []int{4, 1}}, false},
+		{"R-DIV-3", mul(128, 720, 32), npu.Mapping{Variant: "drain", Tile: []int{16, 144, 48, 32}, Herd: []int{4, 1}}, true},
 		{"R-DIV-4", mul(1, 100, 64), gemvMap(8, 8, 8), true},
 		{"R-DIV-4", mul(1, 2048, 100), gemvMap(8, 8, 8), true},
 		{"R-DIV-4", mul(1, 2048, 64), gemvMap(8, 3, 8), true},
@@ -144,6 +149,7 @@ func statedCases() []statedCase {
 		{"R-DIV-14", op.RMSNorm{Rows: 2047, Width: 2048}, vecMap(0, 8, 1), true},
 		{"R-DIV-14", op.RMSNorm{Rows: 8, Width: 100}, vecMap(0, 8, 1), true},
 		{"R-DIV-15", op.RoPE{Rows: 8, Heads: 1, HeadDim: 40}, vecMap(1, 8, 1), true},
+		{"R-DIV-15", op.RoPE{Rows: 8, Heads: 1, HeadDim: 48}, vecMap(1, 8, 1), false},
 		{"R-DIV-16", op.Cast{Rows: 3, Width: 5}, npu.Mapping{Variant: "fused-cast"}, true},
 		{"R-L1-0", op.RMSNorm{Rows: 8, Width: 8192}, vecMap(0, 8, 1), true},
 		{"R-L1-0", op.RMSNorm{Rows: 8, Width: 4096}, vecMap(0, 8, 1), false},
