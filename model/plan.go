@@ -24,6 +24,7 @@ const PlanVersion = 2
 // argument's bytes come from. It is made by [NewPlan], kept as JSON, and loaded by [Open].
 type Plan struct {
 	Version     int            `json:"version"`
+	Status      PlanStatus     `json:"status,omitempty"` // "" for a plan of no deployment
 	Model       Identity       `json:"model"`
 	Device      string         `json:"device"`      // what it was made for: a kind of device ("cpu"), or an array ("xdna2")
 	SeqLen      int            `json:"seq_len"`     // positions that a session may use
@@ -174,6 +175,8 @@ func (p *Plan) Validate() error {
 	switch {
 	case p.Version != PlanVersion:
 		return fmt.Errorf("version is %d, this npukit reads %d: make the plan again", p.Version, PlanVersion)
+	case !p.Status.valid():
+		return fmt.Errorf("status is %q, want draft, accepted, failed or none", p.Status)
 	case p.SeqLen <= 0 || p.SeqLen > maxPositions || p.Chunk <= 0 || p.Chunk > maxPositions:
 		return fmt.Errorf("seq_len is %d and chunk %d, both must be 1 to %d", p.SeqLen, p.Chunk, maxPositions)
 	case p.Activations != dtype.BF16 && p.Activations != dtype.F32:

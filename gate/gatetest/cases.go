@@ -1,0 +1,343 @@
+package gatetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// Case is one kernel of the conformance suite: an op with its shape, types and rows. Its name says all of that, and is the same in every run.
+type Case struct {
+	Name     string
+	Op       op.Op
+	Types    []dtype.Type
+	Segments []Segment
+	From     []string // the models that have the shape; empty for odd ones
+
+	// Open says that a device which takes any number of rows is given the op with open rows, as the plans for it have; else the number is
+	// written in the program.
+	Open bool
+}
+
+// Size is how much a conformance suite takes.
+type Size uint8
+
+const (
+	// Short is for every day: 1, 3 and 64 rows, the sums of matrix products as long as in the models and their results cut to some columns.
+	Short Size = iota
+	// Full has up to 2048 rows and whole matrices, up to what the oracle computes in some seconds.
+	Full
+)
+
+// Cases is the table of the suite: every op of package op over the widths of the supported models, odd ones, and ones that are multiples of nothing; one
+// row and many; one key-value head for each query head up to one for seven; positions beyond 4096; several sessions in a run; every type
+// that the mathematics allows.
+func Cases(size Size) []Case {
+	t := &table{size: size, index: map[string]int{}}
+	for _, m := range models() {
+		t.model(m)
+	}
+	t.products()
+	t.weights()
+	t.norms()
+	t.pointwise()
+	t.moves()
+	t.ropes()
+	t.attentions()
+	return t.list
+}
+
+// table is a list of cases in the making, none of them twice.
+type table struct {
+	size  Size
+	list  []Case
+	index map[string]int // by name
+	from  string
+}
+
+// rows are the numbers of rows that every shape is tested with.
+func (t *table) rows() []int {
+	if t.size == Full {
+		return []int{1, 3, 64, 2048}
+	}
+	return []int{1, 3, 64}
+}
+
+// columns cuts the results of a product, of which each is a sum of its own: their number decides what the oracle has to do, and hardly what can
+// go wrong. The tail is no multiple of a tile.
+func (t *table) columns(rows, k, n int) int {
+	if t.size == Short {
+		return min(n, 131)
+	}
+	for n > 131 && 2*rows*k*n > maxFLOPs {
+		n -= n / 3
+	}
+	return min(n, 16000)
+}
+
+// maxFLOPs is what one case may cost the oracle: two seconds or so.
+const maxFLOPs = 2e10
+
+// mode is a choice of types.
+type mode uint8
+
+const (
+	asFP32  mode = iota // everything FP32
+	asBF16              // everything BF16
+	asPlans             // as the plans for the software device have it: FP32 on one side of the kernel, BF16 on the other
+)
+
+// types are a mode's, with weights of a type unless that is Invalid.
+func (m mode) types(o op.Op, weights dtype.Type) []dtype.Type {
+	// Products and plain attention read what a norm or a rotation has stored as BF16, and write sums; the others the other way round.
+	in, out := dtype.F32, dtype.BF16
+	if a, ok := o.(op.Attention); ok && !a.Cached || o.Kind() == "MatMul" {
+		in, out = out, in
+	}
+	list := make([]dtype.Type, len(o.Operands()))
+	for i, operand := range o.Operands() {
+		r := roleOf(o, i)
+		typ := map[mode]dtype.Type{asFP32: dtype.F32, asBF16: dtype.BF16}[m]
+		switch {
+		case r == index:
+			typ = dtype.I32
+		case r == constant && weights != dtype.Invalid:
+			typ = weights
+		case m != asPlans:
+		case r == constant:
+			typ = dtype.BF16
+		case r == cache:
+			typ = dtype.F16
+		case r == result:
+			typ = out
+		case operand.Name == "table":
+			typ = dtype.F32
+		default:
+			typ = in
+		}
+		list[i] = typ
+	}
+	return list
+}
+
+// add adds an op in some modes.
+func (t *table) add(o op.Op, segments []Segment, weights dtype.Type, modes ...mode) {
+	if len(modes) == 0 {
+		modes = []mode{asFP32, asBF16, asPlans}
+		if rowsOf(o) >= 1024 {
+			modes = modes[2:] // what takes long is done in one
+		}
+	}
+	for _, m := range modes {
+		t.put(o, segments, m.types(o, weights), m != asFP32)
+	}
+}
+
+// put adds a case, or another model to one that is there.
+func (t *table) put(o op.Op, segments []Segment, types []dtype.Type, open bool) {
+	c := Case{Op: o, Types: types, Segments: segments, Open: open}
+	c.Name = caseName(c)
+	i, ok := t.index[c.Name]
+	if !ok {
+		i = len(t.list)
+		t.index[c.Name] = i
+		t.list = append(t.list, c)
+	}
+	if from := t.list[i].From; t.from != "" && !slices.Contains(from, t.from) {
+		t.list[i].From = append(from, t.from)
+	}
+}
+
+// caseName is the op's kind and parameters, the types, and the places of rows that are not all one session's from position 0 on.
+func caseName(c Case) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", c.Op.Kind(), strings.Trim(fmt.Sprintf("%+v", c.Op), "{}"))
+	for i, t := range c.Types {
+		sep := ","
+		if i == 0 {
+			sep = " "
+		}
+		fmt.Fprintf(&b, "%s%s", sep, t)
+	}
+	for _, s := range c.Segments {
+		fmt.Fprintf(&b, " %d@%d", s.Rows, s.Pos)
+	}
+	if c.Open {
+		b.WriteString(" open")
+	}
+	return b.String()
+}
+
+// model adds the kernels of a model's layer, and a piece of its head.
+func (t *table) model(m widths) {
+	t.from = m.name
+	defer func() { t.from = "" }()
+	product := func(rows, k, n int) {
+		t.add(op.MatMul{M: rows, K: k, N: t.columns(rows, k, n), TransB: true}, nil, dtype.Invalid)
+	}
+	for _, rows := range t.rows() {
+		product(rows, m.hidden, m.q())
+		product(rows, m.hidden, m.kv())
+		product(rows, m.q(), m.hidden)
+		product(rows, m.hidden, m.ffn)
+		product(rows, m.ffn, m.hidden)
+		product(rows, m.hidden, m.vocab)
+		t.add(op.RMSNorm{Rows: rows, Width: m.hidden, Eps: 1e-5}, nil, dtype.Invalid)
+		t.add(op.SiLUMul{Rows: rows, Width: m.ffn}, nil, dtype.Invalid)
+		t.add(op.Add{Rows: rows, Width: m.hidden}, nil, dtype.Invalid)
+		if m.bias {
+			t.add(op.Add{Rows: rows, Width: m.q(), Broadcast: true}, nil, dtype.Invalid)
+			t.add(op.Add{Rows: rows, Width: m.kv(), Broadcast: true}, nil, dtype.Invalid)
+		}
+		if m.normed {
+			t.add(op.RMSNorm{Rows: rows, Width: m.dim, Heads: m.heads, Eps: 1e-6}, nil, dtype.Invalid)
+			t.add(op.RMSNorm{Rows: rows, Width: m.dim, Heads: m.kvHeads, Eps: 1e-6}, nil, dtype.Invalid)
+		}
+		t.add(op.RoPE{Rows: rows, Heads: m.heads, HeadDim: m.dim}, []Segment{{rows, 0}}, dtype.Invalid)
+		t.add(op.RoPE{Rows: rows, Heads: m.kvHeads, HeadDim: m.dim}, []Segment{{rows, 5000}}, dtype.Invalid)
+		for _, segments := range t.places(rows) {
+			t.attention(op.Attention{Rows: rows, Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.dim, Cached: true}, segments)
+			t.add(op.KVWrite{Rows: rows, KVHeads: m.kvHeads, HeadDim: m.dim}, segments, dtype.Invalid)
+		}
+		t.attention(op.Attention{Rows: rows, Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.dim}, nil)
+	}
+	// A table is read row by row: how many there are does not matter.
+	t.add(op.Embed{Rows: 64, Vocab: 301, Width: m.hidden}, nil, dtype.Invalid)
+	t.add(op.Pick{Picks: 1, Rows: 64, Width: m.hidden}, nil, dtype.Invalid)
+}
+
+// places are where the rows of a model's cache lie.
+func (t *table) places(rows int) [][]Segment {
+	switch {
+	case rows == 1:
+		return [][]Segment{{{1, 0}}, {{1, 100}}}
+	case t.size == Full && rows == 3:
+		return [][]Segment{{{3, 17}}, {{1, 4500}, {2, 4097}}}
+	case rows == 3:
+		return [][]Segment{{{3, 17}}}
+	}
+	return [][]Segment{{{rows, 0}}}
+}
+
+// attention adds attention, with fewer rows where the oracle would take too long.
+func (t *table) attention(o op.Attention, segments []Segment) {
+	for o.FLOPs(op.Size{}) > maxFLOPs {
+		o.Rows /= 2
+		if segments != nil {
+			segments = []Segment{{o.Rows, segments[0].Pos}}
+		}
+	}
+	t.add(o, segments, dtype.Invalid)
+}
+
+// products adds matrices of odd sizes, both ways round.
+func (t *table) products() {
+	for _, rows := range []int{1, 2, 5, 7, 9, 13, 65} {
+		for _, s := range [][2]int{{577, 193}, {100, 70}, {31, 65}, {2051, 37}, {64, 48}, {7, 150}} {
+			for _, trans := range []bool{true, false} {
+				t.add(op.MatMul{M: rows, K: s[0], N: s[1], TransB: trans}, nil, dtype.Invalid, asBF16, asPlans)
+			}
+		}
+	}
+}
+
+// weights adds products and tables of every type of weight.
+func (t *table) weights() {
+	for _, typ := range (op.MatMul{M: 1, K: 1, N: 1}).Operands()[1].Types {
+		for _, rows := range []int{1, 3, 64} {
+			for _, k := range []int{256, 2048, 4864} {
+				t.add(op.MatMul{M: rows, K: k, N: 67, TransB: true}, nil, typ, asFP32, asPlans)
+			}
+		}
+		t.add(op.Embed{Rows: 5, Vocab: 47, Width: 2048}, nil, typ)
+	}
+	for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16} {
+		t.add(op.RMSNorm{Rows: 3, Width: 577, Eps: 1e-5}, nil, typ)
+		t.add(op.LayerNorm{Rows: 3, Width: 577, Eps: 1e-5}, nil, typ)
+		t.add(op.Add{Rows: 3, Width: 577, Broadcast: true}, nil, typ)
+	}
+}
+
+// norms adds those that no model has.
+func (t *table) norms() {
+	for _, rows := range t.rows() {
+		for _, width := range []int{64, 577, 768, 3072} {
+			t.add(op.LayerNorm{Rows: rows, Width: width, Eps: 1e-5}, nil, dtype.Invalid)
+		}
+		t.add(op.RMSNorm{Rows: rows, Width: 577, Eps: 1e-5}, nil, dtype.Invalid)
+		t.add(op.RMSNorm{Rows: rows, Width: 65, Heads: 3, Eps: 1e-6}, nil, dtype.Invalid)
+	}
+}
+
+func (t *table) pointwise() {
+	for _, rows := range t.rows() {
+		for _, width := range []int{97, 577, 3072} {
+			t.add(op.SiLUMul{Rows: rows, Width: width}, nil, dtype.Invalid)
+			t.add(op.GELU{Rows: rows, Width: width}, nil, dtype.Invalid)
+			t.add(op.GELU{Rows: rows, Width: width, Tanh: true}, nil, dtype.Invalid)
+			t.add(op.Add{Rows: rows, Width: width}, nil, dtype.Invalid)
+			t.add(op.Add{Rows: rows, Width: width, Broadcast: true}, nil, dtype.Invalid)
+		}
+	}
+}
+
+// moves adds the ops that compute nothing, of which every element must be exact.
+func (t *table) moves() {
+	plain := []dtype.Type{dtype.F32, dtype.F16, dtype.BF16}
+	for _, rows := range t.rows() {
+		for _, width := range []int{1, 33, 577, 2048} {
+			for _, from := range plain {
+				for _, to := range plain {
+					t.put(op.Cast{Rows: rows, Width: width}, nil, []dtype.Type{from, to}, from == to)
+				}
+			}
+			t.add(op.Embed{Rows: rows, Vocab: 11, Width: width}, nil, dtype.Invalid)
+			t.add(op.Pick{Picks: 2, Rows: rows, Width: width}, nil, dtype.Invalid)
+			t.add(op.Slice{Rows: rows, Width: width + 5, From: 3, N: width}, nil, dtype.Invalid)
+			t.add(op.Concat{Rows: rows, Widths: []int{width, 1, 9}}, nil, dtype.Invalid)
+			t.add(op.Permute{Shape: []int{rows, width}, Perm: []int{1, 0}}, nil, dtype.Invalid)
+			t.add(op.Permute{Shape: []int{rows, 3, width}, Perm: []int{1, 0, 2}}, nil, dtype.Invalid)
+			t.add(op.Permute{Shape: []int{2, 3, 7, width}, Perm: []int{3, 1, 0, 2}}, nil, dtype.Invalid)
+		}
+	}
+}
+
+func (t *table) ropes() {
+	for _, dim := range []int{2, 48, 80, 128} {
+		t.add(op.RoPE{Rows: 67, Heads: 5, HeadDim: dim}, []Segment{{64, 0}, {1, 4097}, {2, 100000}}, dtype.Invalid)
+		t.add(op.RoPE{Rows: 67, Heads: 5, HeadDim: dim, TableHeads: 5}, []Segment{{67, 4090}}, dtype.Invalid)
+	}
+}
+
+// attentions adds every ratio of query heads to key-value heads up to 7, far positions, several sessions, odd heads, and the layouts of the NPU's
+// kernels.
+func (t *table) attentions() {
+	for group := 1; group <= 7; group++ {
+		o := op.Attention{Rows: 5, Heads: 2 * group, KVHeads: 2, HeadDim: 64}
+		t.add(o, nil, dtype.Invalid)
+		o.Cached = true
+		t.add(o, []Segment{{5, 60}}, dtype.Invalid)
+	}
+	for _, o := range []op.Attention{{Heads: 14, KVHeads: 2, HeadDim: 64}, {Heads: 4, KVHeads: 4, HeadDim: 128}, {Heads: 6, KVHeads: 3, HeadDim: 96}} {
+		for _, segments := range [][]Segment{{{1, 4097}}, {{3, 4500}}, {{1, 511}, {40, 0}, {1, 512}, {2, 4200}}, {{1, 0}, {1, 1}, {1, 64}, {1, 65}}} {
+			o.Rows, o.Cached = 0, true
+			for _, s := range segments {
+				o.Rows += s.Rows
+			}
+			t.add(o, segments, dtype.Invalid)
+			t.add(op.KVWrite{Rows: o.Rows, KVHeads: o.KVHeads, HeadDim: o.HeadDim}, segments, dtype.Invalid)
+		}
+	}
+	for _, dim := range []int{16, 20, 48, 80, 256} {
+		t.add(op.Attention{Rows: 33, Heads: 6, KVHeads: 2, HeadDim: dim, Cached: true}, []Segment{{33, 70}}, dtype.Invalid)
+		t.add(op.Attention{Rows: 33, Heads: 6, KVHeads: 2, HeadDim: dim}, nil, dtype.Invalid)
+		t.add(op.KVWrite{Rows: 33, KVHeads: 3, HeadDim: dim}, []Segment{{30, 70}, {3, 0}}, dtype.Invalid)
+	}
+	for _, rows := range []int{1, 3, 67} {
+		t.add(op.Attention{Rows: rows, Heads: 6, KVHeads: 2, HeadDim: 64, HeadFirst: true, Scale: 0.3}, nil, dtype.Invalid)
+		t.add(op.Attention{Rows: rows, Heads: 4, KVHeads: 1, HeadDim: 128, HeadFirst: true, Split: 2}, nil, dtype.Invalid)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package gatetest_test
+
+const raced = false
