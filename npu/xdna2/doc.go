@@ -48,10 +48,10 @@
 //
 // # How fast?
 //
-// A [Clock] predicts: [Clock.Launch] a kernel alone, [Clock.Program] a dispatch, and with its [Host] what happens between dispatches; package
-// model adds them up to whole passes of a plan. [Clock.Losses] names where the time goes. Each prediction stands beside its [Roofline], the least
-// time that any kernel would need, and [Rho] compares whole models with a reference. Predictions are fitted to half of the published
-// shapes and tested on the other half; they are never measurements.
+// A [Clock] predicts: [Clock.Launch] a kernel alone, [Clock.Program] a dispatch, and with its [Host] what happens between dispatches;
+// package model adds them up to whole passes of a plan. [Clock.Losses] names where the time goes. Each prediction stands beside its
+// [Roofline], the least time that any kernel would need, and [Rho] compares whole models with a reference. Predictions are fitted to half
+// of the published shapes and tested on the other half; they are never measurements.
 //
 // Sources: Xilinx/mlir-air e972f2942 (kernel registry, builders, model notes), the amdxdna driver, and arXiv 2606.07586.
 package xdna2

@@ -24,7 +24,7 @@ func gemvRules() []rule {
 				return multiple(2*g.tm, g.array.Granule, "a tile of the result in bytes", "4")
 			}),
 
-		gemvRule("R-L1-7", "HW", "A", "GEMV: m_input whole rows of the weight, the vector and the stack fit a core", "L1 overflow",
+		gemvRule("R-L1-7", "INF", "B", "GEMV: m_input whole rows of the weight, the vector and the stack fit a core", "L1 overflow",
 			"each counted once: upstream says twice, and 31 of its rows run that would not fit so. What a stitched ELF adds is R-L1-8",
 			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" || !stated(g.mi) {
@@ -46,10 +46,10 @@ func gemvRules() []rule {
 					"%d columns of %d rows of K %d, and their results, in the mem tiles", g.hm, g.tm, g.shape.K)
 			}),
 
-		gemvRule("R-DMA-5", "HW", "A", "GEMV: the vector is sent once for each N/(herd_m*m_input), at most 256 times",
+		gemvRule("R-DMA-5", "HW", "C", "GEMV: the vector is sent once for each N/(herd_m*m_input), at most 256 times",
 			"repeat count exceeds its range [0:255]",
 			"conflict: 49152x2048 with 8/8 on 8 sends 768 times and runs. Followed: a loop over whole tiles that is a multiple of 256 "+
-				"is split by the compiler", repeats),
+				"is let pass, on that one row; that the compiler splits it is our guess", repeats),
 
 		gemvRule("R-DMA-6", "HW", "C", "GEMV: the loop over N/(tile_m*herd_m) runs at most 256 times", "repeat-count error",
 			"upstream says 255; 256 runs in three rows. The exception of R-DMA-5 holds here too", func(g *gemvPlace) verdict {

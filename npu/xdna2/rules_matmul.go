@@ -46,11 +46,11 @@ func matmulRules() []rule {
 			"the four published shapes only: the same tiles run in larger and smaller shapes, and nobody has said what makes these "+
 				"different", measuredOverflow),
 
-		gemmRule("R-L2-4", "HW", "A",
+		gemmRule("R-L2-4", "INF", "B",
 			"GEMM: panels of A and B, twice, and the block of C fit the mem tiles of the herd's columns. With an odd number of panels "+
 				"along K the last is not part of the alternating pair and has buffers of its own: four times", "memtile overflow",
-			"our sum: it explains every published overflow and every run, also 64x12288x960 with 512/240, which is published as an "+
-				"overflow of L1 (R-L1-13)",
+			"our sum, made after the fact: that upstream's two overflows have odd numbers of panels is seen, the factor 4 is the one "+
+				"that separates them from what runs. It also refuses 64x12288x960 with 512/240, published as an overflow of L1 (R-L1-13)",
 			func(g *gemmPlace) verdict {
 				if !stated(g.tm, g.k2, g.tn, g.hm, g.hn) || g.shape.K%g.k2 != 0 {
 					return undecided()

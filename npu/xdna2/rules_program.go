@@ -110,7 +110,8 @@ func programRules() []rule {
 				return v
 			}),
 
-		programRule("R-ELF-3", "CC", "A", "causal attention is a program of its own", "does not compile in time, or does not route", "",
+		programRule("R-ELF-3", "CC", "A", "causal attention is a program of its own",
+			"not stated: published decoder models never merge it", "",
 			func(l *linked) verdict {
 				i := l.index(Attention)
 				if i < 0 {
@@ -223,7 +224,9 @@ func programRules() []rule {
 				return v
 			}),
 
-		programRule("S-8", "MEAS", "B", "a fused-cast GEMM whose K is no multiple of 512 is the first launch of its ELF", "NaN", "",
+		programRule("S-8", "MEAS", "B", "a fused-cast GEMM whose K is no multiple of 512 is the first launch of its ELF", "NaN",
+			"said of down projections. Other GEMMs with such a K are deployed behind others, as drain or direct, so that the rule is "+
+				"narrowed to fused-cast",
 			func(l *linked) verdict {
 				v := undecided()
 				for i, p := range l.places {
