@@ -36,9 +36,11 @@
 //	if errors.As(err, &e) { ... }    // e.Rule is "R-DMA-1", e.Wanted 1409024, e.Available 1048576, e.Unit "words"
 //
 // [Rules] lists them, with what stands behind each: a limit of the silicon, a habit of the compiler, an observation that nobody has
-// explained. Some guard against kernels that run and write garbage without an error (S-1 and others). A test holds them against every
-// published measurement: what ran is placed, what failed is refused by the rule that its failure names. A placed program can still fail:
-// rules that need what a program does not tell are listed with the reason, and tiles that nobody has tried are judged by sums.
+// explained, an inference of ours. Some guard against kernels that run and write garbage without an error (S-1 and others). A test holds
+// them against every published measurement: what ran is placed, what failed is refused, nearly always by the rule that its failure names;
+// the test lists the exceptions. The rules were written with those measurements in view, so that this shows that they agree with what is
+// known, not that they foresee what nobody has tried. A placed program can still fail: rules that need what a program does not tell are
+// listed with the reason.
 //
 // # Has it been measured?
 //
