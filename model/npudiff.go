@@ -36,8 +36,8 @@ func settings(p *Plan) []setting {
 	m, r := p.Model, p.Runtime
 	return []setting{
 		{"version", fmt.Sprint(p.Version)},
-		{"model", fmt.Sprintf("%s %d layers, %d wide, %d/%d heads of %d, ffn %d, vocab %d", m.Family, m.Layers, m.Hidden, m.Heads, m.KVHeads, m.HeadDim, m.FFN,
-			m.Vocab)},
+		{"model", fmt.Sprintf("%s %d layers, %d wide, %d/%d heads of %d, ffn %d, vocab %d", m.Family, m.Layers, m.Hidden, m.Heads, m.KVHeads,
+			m.HeadDim, m.FFN, m.Vocab)},
 		{"device", p.Device},
 		{"seq_len", fmt.Sprint(p.SeqLen)},
 		{"chunk", fmt.Sprint(p.Chunk)},

@@ -153,10 +153,6 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 		together = 3
 	}
 	o := op.MatMul{M: rows, K: lm.hidden, N: lm.rows}
-	variant := "drain"
-	if min(together, lm.parts) == 1 || lm.parts%together == 1 {
-		variant = productVariant(o.M, o.K, o.N, true)
-	}
 	var joined []npuLaunch
 	concat := npuLaunch{name: "lm_head"}
 	var widths []int
@@ -172,6 +168,10 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("%slogits.%d", prefix, i), rows, lm.rows)
 		y.leaves = true
 		last := blocks[len(blocks)-1]
+		variant := "drain"
+		if i%together == 0 && i == lm.parts-1 {
+			variant = productVariant(o.M, o.K, o.N, true)
+		}
 		u := b.product(fmt.Sprintf("lm_head.%d", i), h.whole(), w, y, o, variant)
 		last.launches = append(last.launches, u.launches...)
 		if n := lm.held(i); n > 0 {

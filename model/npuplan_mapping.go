@@ -48,18 +48,24 @@ func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (n
 	return npu.Mapping{}, xdna2.CheckLaunch(o, types, candidates[0], b.array)
 }
 
-// measured is the mapping of the fastest row of the registry for this shape.
+// measured is the mapping that the registry has for this shape: the fastest that a deployment has measured, else what is published for
+// deployment, else the fastest of a sweep.
 func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
 	list, err := b.registry.Candidates(o, dtype.BF16, op.Size{})
 	if err != nil {
 		return npu.Mapping{}, false
 	}
+	var same []xdna2.Row
 	for _, c := range list {
-		if c.Distance > 0 {
-			break
+		if m := c.Row.Mapping; c.Distance == 0 && m.Variant == variant && m.Layout == b.layoutOf(o) {
+			same = append(same, c.Row)
 		}
-		if m := c.Row.Mapping; m.Variant == variant && m.Layout == b.layoutOf(o) {
-			return npu.Mapping{Variant: m.Variant, Tile: slices.Clone(m.Tile), Herd: slices.Clone(m.Herd), Layout: m.Layout}, true
+	}
+	for _, record := range []xdna2.Record{xdna2.Own, xdna2.Published, xdna2.Sweep} {
+		for _, r := range same {
+			if m := r.Mapping; r.Record == record {
+				return npu.Mapping{Variant: m.Variant, Tile: slices.Clone(m.Tile), Herd: slices.Clone(m.Herd), Layout: m.Layout}, true
+			}
 		}
 	}
 	return npu.Mapping{}, false
