@@ -118,15 +118,16 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 		find = Default(dev.Info())
 	}
 	out := k.types[written(o)]
-	var ok bool
-	if k.tol, ok = find(o, out); !ok {
+	tol, ok := find(o, out)
+	if !ok {
 		return nil, fmt.Errorf("gatetest: there is no tolerance for %s stored as %s: give one in Options.Tolerances", o.Kind(), out)
 	}
+	k.tol = againstOracle(tol, o, k.opts.Segments)
 	p, err := k.program()
 	if err != nil {
 		return nil, err
 	}
-	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, dev.Info().InPlace, k.opts.Seed); err != nil {
+	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, dev.Info().InPlace, k.opts.Seed, nil); err != nil {
 		return nil, err
 	}
 	if k.exec, err = dev.Load(ctx, p); err != nil {
@@ -242,7 +243,7 @@ func (k *kernel) fill(seed uint64) error {
 	k.now = k.weights
 	if seed != k.opts.Seed {
 		var err error
-		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, k.dev.Info().InPlace, seed); err != nil {
+		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, k.dev.Info().InPlace, seed, k.weights); err != nil {
 			return err
 		}
 	}

@@ -27,13 +27,14 @@ type operands struct {
 // spare is how many positions a cache has behind the last one that is used: what lies there is nobody's, and nothing may read or write it.
 const spare = 3
 
-// makeOperands makes seeded operands, rounded as the device sees them. Equal arguments give equal operands.
+// makeOperands makes seeded operands, rounded as the device sees them. Equal arguments give equal operands. Constants are those of weights, which may be nil:
+// they are made then.
 //
 // They are distributed as the harness of the NPU's kernel registry has them, because its published errors hold for that: standard normal, but
 // for GEMM (both operands divided by the root of K) and GEMV (both times 4), and RoPE's table, which holds the cosines and sines of theta 500000.
 //
 // Source: Xilinx/mlir-air e972f2942, the run scripts of its kernel registry. The generator is ours, so single values differ from upstream's.
-func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, inPlace []dtype.Type, seed uint64) (*operands, error) {
+func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, inPlace []dtype.Type, seed uint64, weights *operands) (*operands, error) {
 	all := &operands{list: make([]operand, len(types))}
 	scale := float32(1)
 	if m, ok := o.(op.MatMul); ok {
@@ -49,7 +50,12 @@ func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, inPl
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		typ := types[i]
 		var err error
-		switch r := roleOf(o, i); r {
+		r := roleOf(o, i)
+		if r == constant && weights != nil {
+			all.list[i] = weights.list[i]
+			continue
+		}
+		switch r {
 		case cache:
 			for s, seg := range opts.Segments {
 				size.Capacity = seg.Pos + seg.Rows + spare
@@ -99,10 +105,19 @@ const poison = 0xff
 // guard is how many bytes lie behind a result, to be found untouched.
 const guard = 256
 
-func normal(rng *rand.Rand, n int, scale float32) []float32 {
+// A large operand is put together of pieces of so many values, drawn from so many that are really random: a generator spends most of a suite's time
+// otherwise, and no kernel can tell.
+const pool, piece = 1 << 14, 64
+
+// normal gives values with a standard deviation.
+func normal(rng *rand.Rand, n int, deviation float32) []float32 {
 	x := make([]float32, n)
-	for i := range x {
-		x[i] = scale * float32(rng.NormFloat64())
+	fresh := x[:min(n, pool)]
+	for i := range fresh {
+		fresh[i] = deviation * float32(rng.NormFloat64())
+	}
+	for i := pool; i < n; i += piece {
+		copy(x[i:], fresh[rng.IntN(pool-piece):][:piece])
 	}
 	return x
 }
@@ -222,7 +237,7 @@ func quantized(rng *rand.Rand, typ dtype.Type, n int, deviation float32) (operan
 	return w, dtype.Dequantize(w.values, typ, w.bytes)
 }
 
-// argOf is the kind of a program's argument for a role.
+// kind is the kind of a program's argument for a role.
 func (r role) kind() npu.Kind {
 	switch r {
 	case constant:

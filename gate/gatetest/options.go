@@ -4,27 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
-
-// Tolerances finds the tolerance for an op whose results are stored as a type, and reports false when it has none. [gate.CPU] is one; [Published] and
-// [Default] are others.
-type Tolerances func(o op.Op, out dtype.Type) (gate.Tolerance, bool)
-
-// Published is [gate.Published] as Tolerances: the NPU's published bounds, whatever the results are stored as.
-func Published(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return gate.Published(o) }
-
-// Default are the tolerances that a device is held to when nobody says otherwise: the published ones for a device with an array, whose number formats
-// are coarse, and those of the software device for every other.
-func Default(info npu.Info) Tolerances {
-	if info.Array != "" {
-		return Published
-	}
-	return gate.CPU
-}
 
 // Segment is the part of a kernel's rows that belongs to one session.
 type Segment struct {
