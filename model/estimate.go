@@ -96,6 +96,23 @@ func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
 	return e, err
 }
 
+// price sets the passes' costs, by which a session chooses between them.
+func (p *Plan) price(clock *xdna2.Clock) error {
+	longest := p.Prefill[len(p.Prefill)-1].Rows
+	for i := range p.Prefill {
+		e, err := p.estimatePass(clock, p.Prefill[i], p.Prefill[i].Rows, false)
+		if err != nil {
+			return err
+		}
+		p.Prefill[i].Cost = e.Time
+	}
+	e, err := p.estimatePass(clock, p.Decode, longest, true)
+	if err == nil {
+		p.Decode.Cost = e.Time
+	}
+	return err
+}
+
 // Rho is the paper's measure of a run of the model, measured or predicted: seconds to the first token of so many positions, and tokens a second behind them. It comes in the form
 // of the paper's table and in the one that counts the true width of q.
 func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {

@@ -100,7 +100,6 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 		e.values[v.Name] = &value{Value: v, on: e.host}
 	}
 	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{}, consts: map[loadKey]npu.Buffer{}}
-	defer l.close()
 	for _, p := range plan.Prefill {
 		b, err := l.pass(ctx, p)
 		if err != nil {
@@ -124,14 +123,6 @@ type loader struct {
 type loadKey struct {
 	on   string // OnDevice or OnHost
 	what string // name of a program, or a layout
-}
-
-// close frees what is only needed while loading: no constant aliases the table.
-func (l *loader) close() {
-	if l.table != nil {
-		// Memory of the host that nothing uses any more: there is nothing to be said about a failure.
-		_ = l.table.Close()
-	}
 }
 
 func (l *loader) pass(ctx context.Context, p Pass) (b boundPass, err error) {
@@ -200,6 +191,12 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 			return nil, err
 		}
 	}
+	if a.Type == dtype.BF16 {
+		var err error
+		if layout, err = l.bf16(layout); err != nil {
+			return nil, err
+		}
+	}
 	src := npu.Source{Layout: layout, From: l.from}
 	t, shape, err := src.Stat()
 	if err != nil {
@@ -219,6 +216,26 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 	l.consts[key] = b
 	l.e.frees = append(l.e.frees, b.Close)
 	return b, nil
+}
+
+// bf16 is a layout whose tensors of other types are brought to BF16: what programs for the NPU want, whatever the checkpoint holds.
+func (l *loader) bf16(layout npu.Layout) (npu.Layout, error) {
+	if name, ok := layout.Identity(); ok {
+		t, err := l.from.Tensor(name)
+		if err != nil || t.Type == dtype.BF16 {
+			return layout, err
+		}
+		return npu.Layout{Op: "bf16", Args: []npu.Layout{layout}}, nil
+	}
+	args := slices.Clone(layout.Args)
+	for i := range args {
+		var err error
+		if args[i], err = l.bf16(args[i]); err != nil {
+			return layout, err
+		}
+	}
+	layout.Args = args
+	return layout, nil
 }
 
 // sameWeight reports whether a weight of one shape is what an argument of another asks for. An argument may be flat: artefacts have their tables so.
@@ -253,6 +270,7 @@ func (l *loader) ropeTable(ctx context.Context) error {
 		return fmt.Errorf("RoPE table of %d positions: %w", l.e.plan.SeqLen, err)
 	}
 	l.table = buf
+	l.e.frees = append(l.e.frees, buf.Close) // after the constants that are made of it: they are freed in the opposite order
 	dst, row := dtype.BFloat16s(buf.Bytes()), make([]float32, width)
 	for pos := range l.e.plan.SeqLen {
 		ropeRow(row, l.e.freq, pos)

@@ -67,7 +67,7 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		plan: &Plan{
 			Version:     PlanVersion,
 			Model:       identity(c),
-			Device:      "xdna2",
+			Device:      ArrayXDNA2,
 			SeqLen:      cmp.Or(o.SeqLen, c.Context),
 			Chunk:       slices.Max(lengths),
 			Activations: dtype.BF16,
@@ -89,7 +89,7 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	return b.plan, nil
+	return b.plan, b.plan.price(xdna2.NewClock(xdna2.HostNpukit()))
 }
 
 // npuLengths are the rows of the prefill passes, ascending.

@@ -86,6 +86,9 @@ const (
 // TensorRoPE is a table that constants can be made of beside the checkpoint's tensors: BF16 [seq_len headDim], the cosines and sines of each position.
 const TensorRoPE = "rope.table"
 
+// ArrayXDNA2 is the array that plans for the NPU are made for, as [npu.Info] names it.
+const ArrayXDNA2 = "xdna2"
+
 // Where a step runs.
 const (
 	OnDevice = "npu"

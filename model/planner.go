@@ -14,7 +14,7 @@ import (
 // PlanOptions are the choices that a planner leaves open. The zero value of a field means its default.
 type PlanOptions struct {
 	SeqLen      int        // positions a session may use; default: the model's context
-	Chunk       int        // rows of a prompt in one pass; default 512
+	Chunk       int        // rows of a prompt in one pass; default 512, for the NPU 2048
 	Activations dtype.Type // BF16 (default) or F32: what enters a matrix product. Sums, norms and the residual stream are FP32 either way.
 	Cache       dtype.Type // BF16 (default), F16 or F32
 }
@@ -23,9 +23,12 @@ type PlanOptions struct {
 // caches.
 const defaultChunk = 512
 
-// NewPlan plans a checkpoint for a device that takes any number of rows: one program a layer, everything of a pass in one submission. Only
-// the rows whose logits are wanted reach the LM head.
+// NewPlan plans a checkpoint for a device. For one that takes any number of rows it makes one program a layer and everything of a pass is one submission; only
+// the rows whose logits are wanted reach the LM head. For an XDNA 2 array it is [NewNPUPlan].
 func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan, error) {
+	if info.Array == ArrayXDNA2 {
+		return planForArray(ck.Config(), opts)
+	}
 	if !info.AnyRows {
 		return nil, fmt.Errorf("model: there is no planner for device %s: its programs have fixed shapes", info.Kind)
 	}
@@ -65,6 +68,21 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 	p.Prefill = []Pass{b.pass}
 	p.Decode = b.pass // a device that takes any rows runs the same programs with one
 	return p, p.Validate()
+}
+
+// planForArray plans for the NPU with the options that mean something there.
+func planForArray(c *checkpoint.Config, opts *PlanOptions) (*Plan, error) {
+	o := &NPUOptions{}
+	if opts != nil {
+		if opts.Activations != dtype.Invalid && opts.Activations != dtype.BF16 || opts.Cache != dtype.Invalid && opts.Cache != dtype.BF16 {
+			return nil, fmt.Errorf("model: activations of %s and a cache of %s were asked for, the NPU's programs have both in BF16", opts.Activations, opts.Cache)
+		}
+		o.SeqLen = opts.SeqLen
+		if opts.Chunk != 0 {
+			o.Lengths = []int{opts.Chunk}
+		}
+	}
+	return NewNPUPlan(c, o)
 }
 
 // planner builds a plan step by step.

@@ -37,6 +37,7 @@ type Source struct {
 //	interleave(x, y)        row 0 of x, row 0 of y, row 1 of x, ...
 //	stack(x, y, ...)        the rows of x, then those of y, ...
 //	repeat(x, n)            every row n times side by side: [r c] to [r n*c]
+//	bf16(x)                 the elements in BF16, rounded to nearest even; quantised blocks are expanded
 //	zeros(r, c)             zeros
 //
 // Vectors count as one row where rows are meant.
@@ -61,6 +62,7 @@ var layoutOps = map[string]struct{ args, numbers int }{
 	"interleave": {2, 0},
 	"stack":      {-1, 0},
 	"repeat":     {1, 1},
+	"bf16":       {1, 0},
 	"zeros":      {0, 2},
 }
 
@@ -337,6 +339,18 @@ func (s Source) part(l Layout) (matrix, error) {
 			for i := 1; i < n; i++ {
 				copy(dst[i*x.rowBytes():], dst[:x.rowBytes()])
 			}
+		}}, nil
+	case "bf16":
+		x := args[0]
+		if x.typ == dtype.BF16 || x.typ == dtype.Invalid {
+			return x, nil
+		}
+		return matrix{dtype.BF16, x.shape, func(dst []byte, r int) {
+			row, values := make([]byte, x.rowBytes()), make([]float32, x.cols())
+			x.row(row, r)
+			// The only failures are a wrong length and a type that is none: both were checked when the tensor was looked up.
+			_ = dtype.Dequantize(values, x.typ, row)
+			dtype.F32ToBF16(dtype.BFloat16s(dst), values)
 		}}, nil
 	}
 	return bad("unknown operation")

@@ -77,6 +77,47 @@ func TestLayoutMaterialize(t *testing.T) {
 	}
 }
 
+// A tensor of any type is brought to BF16, blocks and halves too, alone or inside another layout.
+func TestLayoutBF16(t *testing.T) {
+	tensors := typed{
+		"f32": {dtype.F32, []int{2, 2}, dtype.AsBytes([]float32{1, 1.00390625, -2, 3})}, // 1 + 2^-8 lies between two BF16 numbers and goes to the even one
+		"f16": {dtype.F16, []int{1, 2}, []byte{0x00, 0x3c, 0x00, 0xc0}},
+		"q8":  {dtype.Q8_0, []int{32}, append([]byte{0x00, 0x3c}, make([]byte, 32)...)},
+	}
+	tensors["q8"].Data[2] = 5
+	for layout, want := range map[string][]float32{
+		"bf16(f32)":                   {1, 1, -2, 3},
+		"transpose(bf16(f32))":        {1, -2, 1, 3},
+		"stack(bf16(f16), bf16(f32))": {1, -2, 1, 1, -2, 3},
+		"rows(bf16(q8), 0, 1)":        append([]float32{5}, make([]float32, 31)...),
+	} {
+		l, err := ParseLayout(layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := Source{l, tensors}
+		typ, _, err := src.Stat()
+		if err != nil || typ != dtype.BF16 {
+			t.Errorf("%s: %v, %v", layout, typ, err)
+			continue
+		}
+		dst := make([]byte, 2*len(want))
+		if err := src.Materialize(dst); err != nil {
+			t.Errorf("%s: %v", layout, err)
+		}
+		got := make([]float32, len(want))
+		dtype.BF16ToF32(got, dtype.BFloat16s(dst))
+		if !slices.Equal(got, want) {
+			t.Errorf("%s = %v, want %v", layout, got, want)
+		}
+	}
+}
+
+// typed is a set of tensors.
+type typed map[string]Tensor
+
+func (s typed) Tensor(name string) (Tensor, error) { return s[name], nil }
+
 func TestLayoutErrors(t *testing.T) {
 	for layout, want := range map[string]string{
 		"":                                      "expected a tensor",
