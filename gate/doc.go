@@ -29,5 +29,10 @@
 // generation, [Determinism] looks for stale data, and a [Trace] of every layer's output points at the place that is wrong; it localises, and
 // gives no verdict. Thresholds for models are per number format ([FormatThresholds]).
 //
+// # Where it is wrong
+//
+// A [Recording] takes every output of a device and compares each with what a reference makes of the device's own inputs. [Diagnose] names the ops
+// that are wrong and says what usually causes the pattern. It, too, gives no verdict: that is for the gates.
+//
 // What each gate catches is printed by the example named Adversaries, and held there by the tests.
 package gate
