@@ -103,7 +103,11 @@ func (e *executable) lower(ctx context.Context) error {
 			l.scratchRows[i] = l.slot(slot{kind: slotTemp, typ: dtype.BF16, shape: append([]int{a.ScratchRows}, a.Shape[1:]...), arg: i})
 		}
 	}
-	for i := range e.p.Launches {
+	for i := 0; i < len(e.p.Launches); i++ {
+		if l.cascade(i) {
+			i++
+			continue
+		}
 		if err := l.launch(i); err != nil {
 			return fmt.Errorf("launch %q: %w", e.p.Launches[i].Name, err)
 		}

@@ -9,10 +9,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// launch adds the steps of the i-th launch.
-func (l *lowering) launch(i int) error {
+// operands are those of the i-th launch. What it writes is noted.
+func (l *lowering) operands(i int) (x []operand) {
 	n := &l.e.p.Launches[i]
-	var x []operand
 	for j, v := range n.Args {
 		o := operand{slot: v.Arg, view: npu.View{Offset: v.Offset, Shape: v.Shape, Stride: v.Stride}}
 		a := &l.e.p.Args[v.Arg]
@@ -24,11 +23,45 @@ func (l *lowering) launch(i int) error {
 				l.e.written[v.Arg] = true
 			}
 			if l.quantized && o.slot == l.source.slot {
-				defer func() { l.quantized = false }()
+				l.quantized = false
 			}
 		}
 		x = append(x, o)
 	}
+	return x
+}
+
+// cascade adds the steps of launch i and of the next when they are a GEMV and the addition of its result to the residual stream in one fused kernel, as in
+// the decode programs, and reports whether they are: FP32 partial sums go over the cascade, the head adds the residual to them, and only that is rounded, to
+// nearest. What the GEMV by itself would have given is left where the program has a place for it, for those who look.
+func (l *lowering) cascade(i int) bool {
+	if i+1 == len(l.e.p.Launches) {
+		return false
+	}
+	this, next := &l.e.p.Launches[i], &l.e.p.Launches[i+1]
+	o, product := this.Op.(op.MatMul)
+	sum, add := next.Op.(op.Add)
+	if !product || !add || o.M != 1 || this.Mapping.Fused == "" || this.Mapping.Fused != next.Mapping.Fused {
+		return false
+	}
+	x, z := l.operands(i), l.operands(i+1)
+	residual := z[1]
+	if !l.same(z[0], x[2]) {
+		if residual = z[0]; !l.same(z[1], x[2]) {
+			return false
+		}
+	}
+	wide := l.temp(x[2].slot, dtype.F32, 1, o.N)
+	l.onHost(i, o, x[0], x[1], wide)
+	l.onHost(i+1, sum, wide, residual, z[2])
+	l.onHost(i, op.Cast{Rows: 1, Width: o.N}, wide, x[2])
+	return true
+}
+
+// launch adds the steps of the i-th launch.
+func (l *lowering) launch(i int) error {
+	n := &l.e.p.Launches[i]
+	x := l.operands(i)
 	rows := func(run func(f *frame, m []matrix)) error {
 		return l.on(i, func(f *frame) error {
 			m := make([]matrix, len(x))
