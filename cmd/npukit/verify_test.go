@@ -37,9 +37,12 @@ func goldenOf(name string) string { return filepath.Join(tiny(name), "golden.saf
 func TestVerifyTinyModels(t *testing.T) {
 	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias", "qwen3-qknorm"} {
 		for _, activations := range []string{"bf16", "f32"} {
-			out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--golden", goldenOf(name), "--activations", activations, "--json"))
+			out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--golden", goldenOf(name), "--activations", activations, "--diagnose", "--json"))
 			if out.OK == nil || !*out.OK || out.Verdict != "pass" || out.HuggingFace != "agrees" || len(out.Reasons) != 0 || out.Format != "cpu-"+activations {
 				t.Errorf("%s %s: %+v", name, activations, out)
+			}
+			if d := out.Diagnosis; d == nil || !d.OK || d.First != "" {
+				t.Errorf("%s %s: the diagnosis of a right device is %+v", name, activations, d)
 			}
 			var gates []string
 			for _, g := range out.Gates {
@@ -53,12 +56,9 @@ func TestVerifyTinyModels(t *testing.T) {
 				t.Errorf("%s: gates %q, want %q", name, gates, want)
 			}
 		}
-		out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--positions", "48", "--json", "--diagnose"))
+		out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--positions", "48", "--json"))
 		if !*out.OK || out.HuggingFace != "unproven" || out.Reference != "oracle" || !strings.Contains(out.IDs, "random") || len(out.Gates) != 5 {
 			t.Errorf("%s without a golden file: %+v", name, out)
-		}
-		if d := out.Diagnosis; d == nil || !d.OK || d.First != "" || len(d.Findings) != 0 {
-			t.Errorf("%s: the diagnosis of a right device is %+v", name, d)
 		}
 	}
 }
@@ -152,8 +152,8 @@ func TestVerifySmolLM2(t *testing.T) {
 		t.Skip("takes about 10 seconds on two cores")
 	}
 	file := filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json")
-	out := parse[verifyOutput](t, succeed(t, "", "verify", path, "--golden", file, "--positions", "96", "--json"))
-	if !*out.OK || out.HuggingFace != "agrees" || len(out.Gates) != 4*3+2+1+1 {
+	out := parse[verifyOutput](t, succeed(t, "", "verify", path, "--golden", file, "--positions", "96", "--diagnose", "--json"))
+	if !*out.OK || !out.Diagnosis.OK || out.HuggingFace != "agrees" || len(out.Gates) != 4*3+2+1+1 {
 		t.Errorf("%+v", out)
 	}
 }
