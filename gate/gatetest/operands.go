@@ -107,7 +107,7 @@ const guard = 256
 
 // A large operand is put together of pieces of so many values, drawn from so many that are really random: a generator spends most of a suite's time
 // otherwise, and no kernel can tell.
-const pool, piece = 1 << 14, 64
+const pool, stretch = 1 << 14, 64
 
 // normal gives values with a standard deviation.
 func normal(rng *rand.Rand, n int, deviation float32) []float32 {
@@ -116,8 +116,8 @@ func normal(rng *rand.Rand, n int, deviation float32) []float32 {
 	for i := range fresh {
 		fresh[i] = deviation * float32(rng.NormFloat64())
 	}
-	for i := pool; i < n; i += piece {
-		copy(x[i:], fresh[rng.IntN(pool-piece):][:piece])
+	for i := pool; i < n; i += stretch {
+		copy(x[i:], fresh[rng.IntN(pool-stretch):][:stretch])
 	}
 	return x
 }

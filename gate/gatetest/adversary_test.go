@@ -1,0 +1,29 @@
+package gatetest_test
+
+import (
+	"testing"
+
+	"github.com/npukit/npukit/gate/gatetest"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Every adversary is caught by the kernel gate where it is meant to be, by the metric that is meant to, under the tolerances of the software device and under the
+// published ones; and the device itself passes.
+func TestEveryAdversaryIsCaughtByTheKernelGate(t *testing.T) {
+	dev := open(t, "")
+	for name, opts := range map[string]*gatetest.Options{
+		"BF16":            {},
+		"FP32":            {Activations: dtype.F32, Weights: dtype.F32, Cache: dtype.F32},
+		"BF16, published": {Tolerances: gatetest.Published},
+	} {
+		t.Run(name, func(t *testing.T) {
+			list, err := gatetest.CheckAdversaries(t.Context(), dev, opts)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, c := range list {
+				t.Logf("%s on %s: %v", c.Adversary.Name, c.On, c.Metrics())
+			}
+		})
+	}
+}
