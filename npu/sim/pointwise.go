@@ -34,7 +34,7 @@ func (c compute) add(x, z, y *matrix) {
 	})
 }
 
-// siluMul is x * sigmoid(x) * up: see siluTable.
+// siluMul is silu(x) * up, rounded down.
 func (c compute) siluMul(x, up, y *matrix) {
 	table := siluTable()
 	c.rows(y, 2, func(from, to int, buf [][]float32) {
@@ -49,7 +49,7 @@ func (c compute) siluMul(x, up, y *matrix) {
 	})
 }
 
-// gelu is by the tanh approximation: see geluTable.
+// gelu: see the function of that name.
 func (c compute) gelu(x, y *matrix) {
 	table := geluTable()
 	c.rows(y, 1, func(from, to int, buf [][]float32) {
