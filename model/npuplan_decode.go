@@ -132,7 +132,7 @@ func (d *npuDecode) split(l int, attn, x, y *npuTensor) []*npuBlock {
 	c, t := d.cfg, d.outputTensors(l)
 	t.sum.typ = dtype.F32
 	gemv := func(program, name string, x, w, y *npuTensor, k, n int) *npuBlock {
-		return &npuBlock{program: program, on: OnDevice, weightFirst: true, launches: d.project(name, x.whole(), w, y, k, n, true).launches}
+		return &npuBlock{program: program, on: OnDevice, weightFirst: true, launches: d.project(name, x.whole(), w, y, k, n, seat{}).launches}
 	}
 	host := func(program string, launches ...npuLaunch) *npuBlock {
 		return &npuBlock{program: program, on: OnHost, launches: launches}

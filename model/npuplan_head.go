@@ -107,36 +107,44 @@ func (b *npuPlanner) head(pass *Pass, x *npuTensor, prefix, suffix string) {
 		if b.knobs.FinalNorm == OnNPUSide {
 			one := op.RMSNorm{Rows: 1, Width: c.Hidden, Eps: c.NormEps}
 			blocks = []*npuBlock{{program: "pick", on: OnHost, launches: before},
-				{program: "final_norm", on: OnDevice, launches: b.simple("norm", "", one, last.whole(), norm.whole(), h.whole()).launches}}
+				{program: "final_rms", on: OnDevice, launches: b.simple("norm", "", one, last.whole(), norm.whole(), h.whole()).launches}}
 		} else {
 			blocks = []*npuBlock{{program: "final_norm", on: OnHost, launches: append(before, normalise)}}
 		}
-		launches, join := b.gemvHead(lm, h, logits)
-		b.steps(&pass.Head, "head", append(blocks, &npuBlock{program: "lm_head_gemv", on: OnDevice, launches: launches},
-			&npuBlock{program: "logits", on: OnHost, launches: join}))
+		b.steps(&pass.Head, "head", append(blocks, b.gemvHead(lm, h, logits)...))
 	}
 }
 
-// gemvHead is the LM head of one row: a launch for each part, and what puts their results together on the host.
-func (b *npuPlanner) gemvHead(lm npuLMHead, h, logits *npuTensor) (launches, join []npuLaunch) {
+// gemvHead is the LM head of one row: a launch for each part, in as few programs as may be (rule R-ELF-1), and what puts their results
+// together on the host.
+func (b *npuPlanner) gemvHead(lm npuLMHead, h, logits *npuTensor) (blocks []*npuBlock) {
 	o := op.MatMul{M: 1, K: lm.hidden, N: lm.rows, TransB: true}
 	m := b.mapping("lm_head", o, "gemv", dtype.BF16, dtype.BF16, dtype.BF16)
-	concat := npuLaunch{name: "lm_head", op: op.Concat{}}
+	programs := (lm.parts + b.array.Launches - 1) / b.array.Launches
+	together := (lm.parts + programs - 1) / programs
+	var concat npuLaunch
 	var widths []int
 	for i := range lm.parts {
+		if i%together == 0 {
+			name := "lm_head_gemv"
+			if i > 0 {
+				name = fmt.Sprintf("lm_head_gemv.%d", i/together)
+			}
+			blocks = append(blocks, &npuBlock{program: name, on: OnDevice})
+		}
 		w := npuWeight(fmt.Sprintf("lm_head.%d.weight", i), lm.weight(i), lm.rows, lm.hidden)
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("head.logits.%d", i), lm.rows)
 		y.host, y.leaves = []int{op.Picks, lm.rows}, true
-		launches = append(launches, npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
+		last := blocks[len(blocks)-1]
+		last.launches = append(last.launches, npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
 			args: []npuOperand{h.whole(), w.whole(), y.whole()}})
 		if n := lm.held(i); n > 0 {
 			widths = append(widths, n)
 			concat.args = append(concat.args, npuOperand{y, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }})
 		}
 	}
-	concat.op = op.Concat{Rows: op.Picks, Widths: widths}
-	concat.args = append(concat.args, logits.whole())
-	return launches, []npuLaunch{concat}
+	concat.name, concat.op, concat.args = "lm_head", op.Concat{Rows: op.Picks, Widths: widths}, append(concat.args, logits.whole())
+	return append(blocks, &npuBlock{program: "logits", on: OnHost, launches: []npuLaunch{concat}})
 }
 
 // headOfAll is the LM head of every row of the pass, a product on the whole array for each part. Programs with more than three products
@@ -170,7 +178,7 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 		last := blocks[len(blocks)-1]
 		variant := "drain"
 		if i%together == 0 && i == lm.parts-1 {
-			variant = productVariant(o.M, o.K, o.N, true)
+			variant = productVariant(o.M, o.K, o.N, seat{true, true})
 		}
 		u := b.product(fmt.Sprintf("lm_head.%d", i), h.whole(), w, y, o, variant)
 		last.launches = append(last.launches, u.launches...)

@@ -68,16 +68,20 @@ func (p *npuLayers) matrix(l int, name, tensor string, stored [2]int, out, in in
 // and casts it in a second launch; the rule of the published artefacts.
 const fewProducts = 4_000_000_000
 
+// seat is where a product stands in its program.
+type seat struct{ first, alone bool }
+
 // productVariant chooses among the kinds of matrix products.
 //
 // A drain alone in its program writes stale blocks from the second run on (rule S-3), so that there one of the others takes its place.
 // The fused cast needs columns in multiples of 512, tiles of 128 on four rows of cores: with narrower tiles it overflows a core's memory
-// in deployed shapes. What is left is the direct product, which keeps its sums in BF16 and is less exact.
-func productVariant(m, k, n int, alone bool) string {
+// in deployed shapes. Behind other launches it also needs K in multiples of 512 (rule S-8). What is left is the direct product, which
+// keeps its sums in BF16 and is less exact.
+func productVariant(m, k, n int, at seat) string {
 	switch {
 	case m == 1:
 		return "gemv"
-	case m*k*n < fewProducts && !alone:
+	case !at.alone && (m*k*n < fewProducts || n%512 == 0 && k%512 != 0 && !at.first):
 		return "drain"
 	case n%512 == 0:
 		return "fused-cast"
@@ -101,8 +105,8 @@ func (b *npuPlanner) product(name string, x npuOperand, w, y *npuTensor, o op.Ma
 }
 
 // project is a product of all rows with a weight of the layer.
-func (p *npuLayers) project(name string, x npuOperand, w, y *npuTensor, k, n int, alone bool) npuUnit {
-	return p.product(name, x, w, y, op.MatMul{M: p.rows, K: k, N: n, TransB: p.rows == 1}, productVariant(p.rows, k, n, alone))
+func (p *npuLayers) project(name string, x npuOperand, w, y *npuTensor, k, n int, at seat) npuUnit {
+	return p.product(name, x, w, y, op.MatMul{M: p.rows, K: k, N: n, TransB: p.rows == 1}, productVariant(p.rows, k, n, at))
 }
 
 // simple is a unit of one launch.
@@ -154,7 +158,7 @@ func (p *npuLayers) input(l int, x *npuTensor, to attentionInput) []npuUnit {
 			z = to.v
 		}
 		w := p.matrix(l, a.name+".weight", "self_attn."+a.name+"_proj.weight", [2]int{a.stored * c.HeadDim, c.Hidden}, a.out, c.Hidden)
-		units = append(units, p.project("attn."+a.name, h.whole(), w, z, c.Hidden, a.out, !p.knobs.MergePre))
+		units = append(units, p.project("attn."+a.name, h.whole(), w, z, c.Hidden, a.out, seat{!p.knobs.MergePre, !p.knobs.MergePre}))
 		y[i] = z.cols(a.width)
 	}
 	for i, a := range heads {
@@ -229,16 +233,16 @@ func (p *npuLayers) outputTensors(l int) npuOutput {
 	return npuOutput{
 		wo:    p.matrix(l, "o.weight", "self_attn.o_proj.weight", [2]int{c.Hidden, c.Heads * c.HeadDim}, p.hidden, p.q),
 		norm:  npuWeight("ffn_norm.weight", p.tensor(l, "post_attention_layernorm.weight"), c.Hidden),
-		wgate: mlp("gate", c.FFN, c.Hidden, c.FFN, c.Hidden),
-		wup:   mlp("up", c.FFN, c.Hidden, c.FFN, c.Hidden),
-		wdown: mlp("down", p.hidden, c.FFN, c.Hidden, c.FFN),
+		wgate: mlp("gate", p.ffn, c.Hidden, c.FFN, c.Hidden),
+		wup:   mlp("up", p.ffn, c.Hidden, c.FFN, c.Hidden),
+		wdown: mlp("down", p.hidden, p.ffn, c.Hidden, c.FFN),
 
 		o:      p.value("o", "o", p.hidden),
 		sum:    p.value("sum", "sum", c.Hidden),
 		normed: p.value("ffn_norm", "ffn_norm", c.Hidden),
-		gate:   p.value("gate", "gate", c.FFN),
-		up:     p.value("up", "up", c.FFN),
-		act:    p.value("act", "act", c.FFN),
+		gate:   p.value("gate", "gate", p.ffn),
+		up:     p.value("up", "up", p.ffn),
+		act:    p.value("act", "act", p.ffn),
 		down:   p.value("down", "down", p.hidden),
 	}
 }
@@ -247,19 +251,20 @@ func (p *npuLayers) outputTensors(l int) npuOutput {
 // them begin a program.
 func (p *npuLayers) output(l int, attn, x, y *npuTensor, cuts []npuCut) []npuUnit {
 	c, t := p.cfg, p.outputTensors(l)
-	alone := func(unit int) bool { // in its program
+	at := func(unit int) seat {
 		begins := func(i int) bool { return slices.ContainsFunc(cuts, func(a npuCut) bool { return a.from == i }) }
-		return !p.knobs.MergePost || begins(unit) && begins(unit+1)
+		first := !p.knobs.MergePost || begins(unit)
+		return seat{first, !p.knobs.MergePost || first && begins(unit+1)}
 	}
 	add := op.Add{Rows: p.rows, Width: c.Hidden}
 	return []npuUnit{
-		p.project("attn.o", attn.whole(), t.wo, t.o, p.q, p.hidden, alone(0)),
+		p.project("attn.o", attn.whole(), t.wo, t.o, p.q, p.hidden, at(0)),
 		p.simple("attn.residual", "", add, t.o.cols(c.Hidden), x.whole(), t.sum.whole()),
 		p.simple("ffn.norm", "", p.norm(c.Hidden, 0), t.sum.whole(), t.norm.whole(), t.normed.whole()),
-		p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, c.Hidden, c.FFN, alone(3)),
-		p.project("ffn.up", t.normed.whole(), t.wup, t.up, c.Hidden, c.FFN, alone(4)),
-		p.simple("ffn.act", "", op.SiLUMul{Rows: p.rows, Width: c.FFN}, t.gate.whole(), t.up.whole(), t.act.whole()),
-		p.project("ffn.down", t.act.whole(), t.wdown, t.down, c.FFN, p.hidden, alone(6)),
+		p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, c.Hidden, p.ffn, at(3)),
+		p.project("ffn.up", t.normed.whole(), t.wup, t.up, c.Hidden, p.ffn, at(4)),
+		p.simple("ffn.act", "", op.SiLUMul{Rows: p.rows, Width: p.ffn}, t.gate.whole(), t.up.whole(), t.act.whole()),
+		p.project("ffn.down", t.act.whole(), t.wdown, t.down, p.ffn, p.hidden, at(6)),
 		p.simple("ffn.residual", "", add, t.down.cols(c.Hidden), t.sum.whole(), y.as(p.rows, c.Hidden)),
 	}
 }

@@ -13,12 +13,14 @@ import (
 // A matrix product on the whole array writes columns in multiples of 4 rows of cores times a tile of at least 64: 256. Where a launch
 // behind it can leave columns out again, as a bias or a residual addition does, a width is rounded up to the next 1024. Queries, keys and
 // values of models without a bias go to attention as they are: for them whole heads are added, as many key heads as are needed, each with
-// its group of query heads, so that the true heads keep their partners. Added weights are zeros; so is what added heads attend to.
+// its group of query heads, so that the true heads keep their partners. The feed-forward block is zero where it is wider than the
+// checkpoint's: there 256 are enough. Added weights are zeros; so is what added heads attend to.
 type npuWidths struct {
 	heads, kvHeads int // of attention
 	q, kv          int // heads side by side
 	qOut, kvOut    int // of the products
 	hidden         int // of the products that write the residual stream
+	ffn            int
 }
 
 // tileWidth is the number of columns that products write in multiples of, paddedWidth what others are rounded up to.
@@ -38,7 +40,7 @@ func roundWidth(n int) int {
 func (b *npuPlanner) exactWidths() npuWidths {
 	c := b.cfg
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return npuWidths{heads: c.Heads, kvHeads: c.KVHeads, q: q, kv: kv, qOut: q, kvOut: kv, hidden: c.Hidden}
+	return npuWidths{heads: c.Heads, kvHeads: c.KVHeads, q: q, kv: kv, qOut: q, kvOut: kv, hidden: c.Hidden, ffn: c.FFN}
 }
 
 func (b *npuPlanner) paddedWidths() npuWidths {
@@ -53,6 +55,7 @@ func (b *npuPlanner) paddedWidths() npuWidths {
 	}
 	w.q, w.kv = w.heads*c.HeadDim, w.kvHeads*c.HeadDim
 	w.qOut, w.kvOut, w.hidden = roundWidth(w.q), roundWidth(w.kv), roundWidth(c.Hidden)
+	w.ffn = (c.FFN + tileWidth - 1) / tileWidth * tileWidth
 	return w
 }
 
@@ -187,13 +190,13 @@ const (
 func (p *npuPrefill) outputCuts() []npuCut {
 	c := p.cfg
 	switch {
-	case p.q%wholeWidth == 0 && c.Hidden%wholeWidth == 0 && c.FFN%wholeWidth == 0:
+	case p.q%wholeWidth == 0 && c.Hidden%wholeWidth == 0 && p.ffn%wholeWidth == 0:
 		name := "o_ffn"
 		if c.QKNorm {
 			name = "o_ffn_qwen"
 		}
 		return []npuCut{{name, "", 0}}
-	case c.FFN <= activationTile:
+	case p.ffn <= activationTile:
 		return []npuCut{{"o_ffn_head", "", 0}, {"down_add", "", 6}}
 	}
 	cuts := []npuCut{{"o_res_norm", "", 0}, {"gate_up", "", 3}}
@@ -206,10 +209,10 @@ func (p *npuPrefill) outputCuts() []npuCut {
 // gatePanels is the number of panels of the weights that gate and up read together.
 func (p *npuPrefill) gatePanels() int {
 	t := p.outputTensors(0)
-	u := p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, p.cfg.Hidden, p.cfg.FFN, false)
+	u := p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, p.cfg.Hidden, p.ffn, seat{first: true})
 	if p.err != nil {
 		return 0
 	}
 	m := u.launches[0].mapping
-	return 2 * (p.cfg.FFN / (m.Tile[3] * m.Herd[1])) * (p.cfg.Hidden / m.Tile[1])
+	return 2 * (p.ffn / (m.Tile[3] * m.Herd[1])) * (p.cfg.Hidden / m.Tile[1])
 }

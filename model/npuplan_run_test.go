@@ -27,14 +27,14 @@ func npuSpecs() map[string]ckptgen.Spec {
 		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600,
 			Context: 512, Tie: true}
 	}
-	merged := spec("llama", 1024, 16, 8, 64, 2048) // o_ffn and o_gemv_ffn
+	merged := spec("llama", 1024, 16, 8, 64, 1024) // o_ffn and o_gemv_ffn
 	merged.Rope = llama3
 	split := spec("llama", 512, 6, 2, 128, 768) // grouped by three: sequence-first heads of 128
 	split.Tie = false
 	return map[string]ckptgen.Spec{
 		"llama":             merged,
 		"llama-hd128":       split,
-		"llama-padded":      spec("llama", 192, 9, 3, 64, 512), // heads and columns are added
+		"llama-padded":      spec("llama", 192, 9, 3, 64, 576), // heads and columns are added
 		"qwen2-padded":      spec("qwen2", 448, 7, 1, 64, 512),
 		"qwen2-hd128-wide":  spec("qwen2", 256, 6, 1, 128, 5376), // gate and up in a program of their own
 		"qwen3-head-first":  spec("qwen3", 256, 4, 2, 128, 512),
@@ -275,5 +275,42 @@ func TestNPUPlanEveryStepRuns(t *testing.T) {
 	}
 	if fmt.Sprint(knobs) != fmt.Sprint(TunedKnobs()) {
 		t.Errorf("all steps taken give %+v, want %+v", knobs, TunedKnobs())
+	}
+}
+
+// Prompts of 1, 2047, 2048, 2049 and 5000 ids work on a plan for 2048: their last logits are those of the plan for any number of rows.
+func TestNPUPlanLongPrompts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("decodes some three thousand ids")
+	}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 128, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 600, Context: 8192, Tie: true}
+	dir := t.TempDir()
+	if err := ckptgen.Write(dir, spec, 2); err != nil {
+		t.Fatal(err)
+	}
+	m := npuModel(t, dir, nil)
+	if p := m.Plan(); len(p.Prefill) != 1 || p.Prefill[0].Rows != 2048 || p.SeqLen != 8192 {
+		t.Fatalf("the plan is for %d rows and %d positions, want 2048 and 8192", p.Prefill[0].Rows, p.SeqLen)
+	}
+	plain := openPlan(t, dir, nil)
+	last := func(m *Model, ids []int32) (logits []float32) {
+		s := m.NewSession()
+		defer s.Close()
+		if err := s.feed(context.Background(), ids, false, func(pos int, l []float32) error {
+			if pos != len(ids)-1 {
+				t.Errorf("logits of position %d, want %d", pos, len(ids)-1)
+			}
+			logits = slices.Clone(l)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return logits
+	}
+	for _, n := range []int{1, 2047, 2048, 2049, 5000} {
+		ids := npuIDs(n)
+		if d := relativeL1(last(m, ids), last(plain, ids)); !(d < 0.016) { // the largest seen is 0.0078
+			t.Errorf("%d ids: logits differ by %.3g", n, d)
+		}
 	}
 }
