@@ -56,6 +56,18 @@ type Stats struct {
 	Seed         uint64        // of the sampling, to generate the same again
 	TTFT         time.Duration // from the call to the first token
 	Total        time.Duration // from the call to the last token
+
+	predictedTTFT, predictedTotal time.Duration // by the plan's costs
+}
+
+// Predicted is s with the times that the plan's clock predicts for an NPU in place of those that passed here: what a virtual device is asked for. It reports false for a
+// plan without costs.
+func (s Stats) Predicted() (Stats, bool) {
+	if s.predictedTTFT == 0 {
+		return s, false
+	}
+	s.TTFT, s.Total = s.predictedTTFT, s.predictedTotal
+	return s, true
 }
 
 // TokensPerSecond is the speed of decoding: the first token is the prefill's, so (Tokens-1) / (Total-TTFT); 0 with less than two tokens.
@@ -186,6 +198,7 @@ func (g *generation) run(p Prompt) error {
 	g.stats.PromptTokens = len(ids)
 	g.stats.CachedTokens = g.s.keep(ids)
 	next := ids[g.stats.CachedTokens:]
+	g.s.predicted = 0
 	for {
 		var tok Token
 		err := g.s.feed(g.ctx, next, false, func(_ int, logits []float32) (err error) {
@@ -227,8 +240,9 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 	g.sampler.see(tok.ID)
 	g.stats.Tokens++
 	g.stats.Total = time.Since(g.started)
+	g.stats.predictedTotal = time.Duration(g.s.predicted * float64(time.Second))
 	if g.stats.Tokens == 1 {
-		g.stats.TTFT = g.stats.Total
+		g.stats.TTFT, g.stats.predictedTTFT = g.stats.Total, g.stats.predictedTotal
 	}
 	ended := m.stop[tok.ID] && !g.opts.IgnoreEOS || slices.Contains(g.opts.StopIDs, tok.ID)
 	stopped := false

@@ -16,6 +16,8 @@ type Session struct {
 	ids   []int32 // tokens whose keys and values are in the cache, one for each position
 
 	logits []float32 // [picks, vocab] of the last pass
+
+	predicted float64 // seconds by the plan's costs, of all passes of a generation
 }
 
 // NewSession starts an empty session.
@@ -109,6 +111,7 @@ func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []in
 		}
 		if first {
 			s.ids = append(s.ids, in.ids...)
+			s.predicted += p.Cost
 		}
 		for i, row := range in.picks {
 			if err := emit(in.pos+row, s.logits[i*vocab:][:vocab]); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 )
 
@@ -54,7 +55,8 @@ type benchResult struct {
 	TokensPerS     float64   `json:"tokens_per_s"`
 	MinTokensPerS  float64   `json:"min_tokens_per_s"`
 	MaxTokensPerS  float64   `json:"max_tokens_per_s"`
-	Samples        []float64 `json:"samples"` // tokens/s, in the order in which they were measured
+	Predicted      bool      `json:"predicted,omitempty"` // by the virtual device: nothing of it is measured
+	Samples        []float64 `json:"samples"`             // tokens/s, in the order in which they were measured
 	Repetitions    int       `json:"repetitions"`
 	Device         string    `json:"device"`
 	Kernels        string    `json:"kernels"`
@@ -91,13 +93,14 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	before, err := limitsOf(ctx, dev)
+	software, _ := dev.(*cpu.Device) // nil on a virtual device, whose figures are predictions
+	before, err := limitsOf(ctx, software)
 	if err != nil {
 		return err
 	}
 	c, plan, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
-		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: dev.Kernels(), Threads: info.Threads,
+		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev), Threads: info.Threads,
 		DType: c.DType.String(), Activations: plan.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(),
 	}
 	results := []benchResult{}
@@ -108,7 +111,8 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		r := base
 		r.Test = fmt.Sprintf("%s%d", name, tokens)
 		r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(tokens), c.flops/float64(tokens)
-		if r.Samples, err = b.measure(ctx, m, r.Test, prompt, generate, tokens); err != nil {
+		r.Predicted = software == nil
+		if r.Samples, err = b.measure(ctx, &opened{m, dev}, r.Test, prompt, generate, tokens); err != nil {
 			return fmt.Errorf("%s: %w", r.Test, err)
 		}
 		results = append(results, r)
@@ -124,7 +128,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			return err
 		}
 	}
-	after, err := limitsOf(ctx, dev)
+	after, err := limitsOf(ctx, software)
 	if err != nil {
 		return err
 	}
@@ -140,6 +144,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 
 // limitsOf measures what the device can do in a second: bytes that it reads, operations of BF16 products.
 func limitsOf(ctx context.Context, dev *cpu.Device) (limits cost, err error) {
+	if dev == nil {
+		return cost{}, nil
+	}
 	if limits.bytes, err = dev.ReadBandwidth(ctx); err != nil {
 		return limits, err
 	}
@@ -148,7 +155,7 @@ func limitsOf(ctx context.Context, dev *cpu.Device) (limits cost, err error) {
 }
 
 // measure generates after a prompt of random ids and gives the speeds of the repetitions, where a repetition counts for so many tokens.
-func (b *bencher) measure(ctx context.Context, m *model.Model, test string, prompt, generate, tokens int) ([]float64, error) {
+func (b *bencher) measure(ctx context.Context, m *opened, test string, prompt, generate, tokens int) ([]float64, error) {
 	if tokens >= m.Context() {
 		return nil, fmt.Errorf("it needs %d positions, the context is %d", tokens+1, m.Context())
 	}
@@ -174,6 +181,9 @@ func (b *bencher) measure(ctx context.Context, m *model.Model, test string, prom
 		}
 		done()
 		if i > 0 { // the first warms up: buffers grow, pages come in
+			if p, ok := predictedBy(m.dev, stats); ok {
+				stats = p
+			}
 			samples = append(samples, float64(tokens)/stats.Total.Seconds())
 		}
 	}
@@ -186,6 +196,9 @@ func (r *benchResult) fill(base benchResult) {
 	r.TokensPerS = median(r.Samples)
 	r.MinTokensPerS, r.MaxTokensPerS = slices.Min(r.Samples), slices.Max(r.Samples)
 	r.FLOPsPerS = r.FLOPsPerToken * r.TokensPerS
+	if r.Predicted {
+		return // npukit estimate has the rooflines
+	}
 	r.BandwidthShare = r.BytesPerToken * r.TokensPerS / r.ReadBandwidth
 	r.PeakShare = r.FLOPsPerS / r.PeakFLOPsPerS
 }
@@ -196,6 +209,9 @@ func median(samples []float64) float64 {
 }
 
 func (b *bencher) print(base benchResult, results []benchResult) error {
+	if base.Device == "sim" {
+		return b.printPredicted(base, results)
+	}
 	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s, computes %s (both measured now)\n\n",
 		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels, size(base.ReadBandwidth),
 		scaled(base.PeakFLOPsPerS, "FLOP/s"))
@@ -209,4 +225,26 @@ func (b *bencher) print(base benchResult, results []benchResult) error {
 			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare)})
 	}
 	return table(b.app.out, "", rows)
+}
+
+// printPredicted prints a virtual device's figures.
+func (b *bencher) printPredicted(base benchResult, results []benchResult) error {
+	_, err := fmt.Fprintf(b.app.out, "%s, %s parameters, on a virtual XDNA 2: predicted, not measured (npukit estimate says where the time goes)\n\n", base.Model,
+		grouped(base.Parameters))
+	if err != nil {
+		return err
+	}
+	rows := [][]string{{"TEST", "TOKENS/S"}}
+	for _, r := range results {
+		rows = append(rows, []string{r.Test, digits(r.TokensPerS)})
+	}
+	return table(b.app.out, "", rows)
+}
+
+// kernelsOf names the kernels of a software device.
+func kernelsOf(dev npu.Device) string {
+	if d, ok := dev.(*cpu.Device); ok {
+		return d.Kernels()
+	}
+	return ""
 }

@@ -237,9 +237,9 @@ func (c *chatter) reply(text string) error {
 	case err != nil:
 		c.complain(err)
 	case stats.Reason == model.StopContext:
-		c.note("%s\nThe context of %d positions is full: /clear begins a new conversation.", figures(0, stats), c.m.Context())
+		c.note("%s\nThe context of %d positions is full: /clear begins a new conversation.", c.m.figures(0, stats), c.m.Context())
 	default:
-		c.note("%s", figures(0, stats))
+		c.note("%s", c.m.figures(0, stats))
 	}
 	return nil
 }

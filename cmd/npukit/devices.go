@@ -46,6 +46,7 @@ func (a *app) devicesCommand() *cobra.Command {
 type deviceEntry struct {
 	Device    string   `json:"device"`
 	Available bool     `json:"available"`
+	Virtual   bool     `json:"virtual,omitempty"`
 	Reason    string   `json:"reason,omitempty"` // why it is not available
 	Processor string   `json:"processor,omitempty"`
 	Threads   int      `json:"threads,omitempty"`
@@ -57,6 +58,9 @@ func (d deviceEntry) describe() string {
 	if !d.Available {
 		return d.Reason
 	}
+	if d.Virtual {
+		return fmt.Sprintf("%s: computes with the array's numbers on %s, and predicts its times", d.Processor, count(d.Threads, "thread"))
+	}
 	return fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"), d.Kernels, strings.Join(d.InPlace, ", "))
 }
 
@@ -67,13 +71,13 @@ func listDevices(f deviceFlags) (list []deviceEntry, err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	info := dev.Info()
-	d := deviceEntry{Device: info.Kind, Available: true, Processor: processor(), Threads: info.Threads, Kernels: dev.Kernels()}
+	d := deviceEntry{Device: info.Kind, Available: true, Processor: processor(), Threads: info.Threads, Kernels: kernelsOf(dev)}
 	for _, t := range info.InPlace {
 		d.InPlace = append(d.InPlace, t.String())
 	}
 	return []deviceEntry{
 		d,
-		{Device: "sim", Reason: "not in this build (the virtual XDNA 2)"},
+		{Device: "sim", Available: true, Virtual: true, Processor: "virtual XDNA 2 (8 x 4 cores)", Threads: info.Threads, Kernels: kernelsOf(dev), InPlace: []string{"BF16"}},
 		{Device: "xdna", Reason: "not in this build (AMD XDNA 2 through XRT)"},
 	}, nil
 }

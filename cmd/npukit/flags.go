@@ -13,6 +13,7 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/sim"
 )
 
 // deviceFlags say which device runs.
@@ -31,18 +32,20 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 
 // open opens the device. Its threads leave no P for goroutines unless there are more Ps than threads (see package cpu), so the command sees
 // to that; a library must not.
-func (f *deviceFlags) open() (*cpu.Device, error) {
-	switch f.device {
-	case "cpu":
-	case "sim", "xdna":
-		return nil, fmt.Errorf("device %s is not in this build: use --device cpu", f.device)
-	default:
-		return nil, usagef("there is no device %q: use cpu, sim or xdna", f.device)
-	}
+func (f *deviceFlags) open() (dev npu.Device, err error) {
 	if f.threads < 0 {
 		return nil, usagef("--threads is %d, it must be positive", f.threads)
 	}
-	dev, err := cpu.Open(&cpu.Options{Threads: f.threads, Kernels: f.kernels})
+	switch f.device {
+	case "cpu":
+		dev, err = cpu.Open(&cpu.Options{Threads: f.threads, Kernels: f.kernels})
+	case "sim":
+		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
+	case "xdna":
+		return nil, fmt.Errorf("device %s is not in this build: use --device cpu or sim", f.device)
+	default:
+		return nil, usagef("there is no device %q: use cpu, sim or xdna", f.device)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -238,13 +238,14 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	if r.json {
 		out.Text = text.String()
 		out.fill(m.LoadTime(), stats)
+		out.predict(m.dev, stats)
 		return writeLine(r.app.out, out)
 	}
 	if _, err := fmt.Fprintln(r.app.out); err != nil {
 		return err
 	}
 	if isTerminal(r.app.out) && isTerminal(r.app.err) {
-		line := figures(m.LoadTime(), stats)
+		line := m.figures(m.LoadTime(), stats)
 		if opts.Sampling.Temperature > 0 {
 			line += fmt.Sprintf(" · seed %d", stats.Seed)
 		}
@@ -267,6 +268,8 @@ type runResult struct {
 	TotalS       float64          `json:"total_s"`
 	TokensPerS   float64          `json:"tokens_per_s"`
 	PerTokenS    float64          `json:"time_per_token_s"`
+	Predicted    bool             `json:"predicted,omitempty"` // the times are the virtual device's predictions for an NPU; WallS is what passed here
+	WallS        float64          `json:"wall_s,omitempty"`
 	Logprobs     []tokenLogprobs  `json:"logprobs,omitempty"`
 }
 
@@ -298,7 +301,32 @@ func (o *runResult) fill(load time.Duration, s model.Stats) {
 	}
 }
 
-// figures is the line under an answer. Loading is only mentioned where there was any.
+// predict puts a virtual device's predictions in the place of the times that passed here.
+func (o *runResult) predict(dev npu.Device, s model.Stats) {
+	if p, ok := predictedBy(dev, s); ok {
+		o.Predicted, o.WallS = true, s.Total.Seconds()
+		o.fill(time.Duration(o.LoadS*float64(time.Second)), p)
+	}
+}
+
+// predictedBy is a generation as a virtual device predicts it for an NPU, and false for a device that exists.
+func predictedBy(dev npu.Device, s model.Stats) (model.Stats, bool) {
+	if dev.Info().Kind != "sim" {
+		return s, false
+	}
+	return s.Predicted()
+}
+
+// figures is the line under an answer. On a virtual device it has the predicted times, marked as such.
+func (o *opened) figures(load time.Duration, s model.Stats) string {
+	p, ok := predictedBy(o.dev, s)
+	if !ok {
+		return figures(load, s)
+	}
+	return fmt.Sprintf("predicted for an XDNA 2, not measured: %s · computed here in %s", figures(0, p), seconds(s.Total))
+}
+
+// figures is a line of times. Loading is only mentioned where there was any.
 func figures(load time.Duration, s model.Stats) string {
 	var parts []string
 	if load > 0 {
