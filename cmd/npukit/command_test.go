@@ -181,7 +181,7 @@ func TestExitCodes(t *testing.T) {
 		{"two prompts", "run M hello world", "", 2, []string{`"world"`, "quotes"}},
 		{"empty model", "run  hello", "", 2, []string{"MODEL is empty"}},
 		{"unknown device", "run M hi --device gpu", "", 2, []string{`"gpu"`, "cpu, sim or xdna"}},
-		{"device of a later build", "run M hi --device sim", "", 1, []string{"not in this build"}},
+		{"a model that the array cannot place", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9", "what would fit"}},
 		{"negative threads", "run M hi --threads -1", "", 2, []string{"--threads"}},
 		{"unknown kernels", "run M hi --kernels fast", "", 1, []string{`"fast"`, "avx2"}},
 		{"negative temperature", "run M hi --temp -1", "", 2, []string{"temperature is -1"}},

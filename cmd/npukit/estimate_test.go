@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/model"
+)
+
+// llamaConfig is a config.json of Llama-3.2-1B's shape.
+func llamaConfig(t *testing.T) string {
+	t.Helper()
+	config := map[string]any{
+		"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192,
+		"vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": true, "rope_theta": 500000.0,
+	}
+	data, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A config.json is enough for a prediction: near what was published for this shape, with all programs, a timeline and a picture.
+func TestEstimate(t *testing.T) {
+	file := llamaConfig(t)
+	dir := t.TempDir()
+	trace, picture := filepath.Join(dir, "trace.json"), filepath.Join(dir, "estimate.png")
+	e := parse[model.Estimate](t, succeed(t, "", "estimate", file, "--host", "reference", "--json", "--trace", trace, "--plot", picture))
+	if !e.Predicted || e.TTFT < 1 || e.TTFT > 1.5 || e.TokensPerSec < 9 || e.TokensPerSec > 14 || e.Prefill.Dispatches != 49 || e.Decode.Dispatches != 33 {
+		t.Errorf("TTFT %.2f s, %.1f tokens/s, %d and %d dispatches; published are 1.21 and 12.2, with 49 and 33", e.TTFT, e.TokensPerSec, e.Prefill.Dispatches, e.Decode.Dispatches)
+	}
+	var timeline struct {
+		Events []struct{ Ph, Name string } `json:"traceEvents"`
+	}
+	data, err := os.ReadFile(trace)
+	if err != nil || json.Unmarshal(data, &timeline) != nil || len(timeline.Events) < 49 {
+		t.Errorf("the timeline has %d events, %v", len(timeline.Events), err)
+	}
+	if data, err := os.ReadFile(picture); err != nil || !strings.HasPrefix(string(data), "\x89PNG") {
+		t.Errorf("the picture is no PNG: %v", err)
+	}
+
+	text := succeed(t, "", "estimate", file)
+	for _, want := range []string{"nothing here is measured", "rms_gemms_rope", "flash_attn", "o_gemv_ffn", "LARGEST LOSS", "rho"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text does not say %q:\n%s", want, text)
+		}
+	}
+	naive := parse[model.Estimate](t, succeed(t, "", "estimate", file, "--naive", "--json"))
+	if naive.TTFT < 5*e.TTFT || naive.Prefill.Dispatches != 241 {
+		t.Errorf("the naive plan takes %.1f s with %d dispatches, want far more than %.2f s, with 15 a layer and the LM head", naive.TTFT, naive.Prefill.Dispatches, e.TTFT)
+	}
+}
+
+// What cannot be predicted is refused with what to do.
+func TestEstimateRefusals(t *testing.T) {
+	file := llamaConfig(t)
+	other := ckptgen.Spec{Family: "qwen3", Layers: 1, Hidden: 64, Heads: 2, HeadDim: 16, FFN: 64, Vocab: 32}
+	small := t.TempDir()
+	if err := ckptgen.Write(small, other, 1); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(half, []byte(`{"model_type": "llama", "hidden_size": 20`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"estimate " + file + " --host mine", 2, "npukit or reference"},
+		{"estimate " + file + " --seq 1", 2, "2 or more"},
+		{"estimate " + file + " --seq 200000", 1, "131072"},
+		{"estimate " + file + " --trace /nowhere/t.json", 1, "--trace"},
+		{"estimate " + small, 1, "R-DIV-9"},
+		{"estimate " + half, 1, "config.json: is not valid JSON"},
+		{"estimate nothing.json", 1, "nothing.json"},
+		{"estimate", 2, "MODEL is missing"},
+	} {
+		r := command("", strings.Fields(tc.args)...)
+		if r.code != tc.code || !strings.Contains(r.stderr, tc.want) {
+			t.Errorf("%s: exit code %d, %q; want %d and %q", tc.args, r.code, r.stderr, tc.code, tc.want)
+		}
+	}
+}
