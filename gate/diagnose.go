@@ -12,6 +12,7 @@ type Diagnosis struct {
 	Name     string
 	Taps     int       // looked at
 	Checked  bool      // each op was checked on its own ([Tap.Own]); else only drift was known, and one place can be named at most
+	Skipped  []string  // outputs that could not be compared
 	Findings []Finding // in the order of execution: the first is the first op to go wrong
 }
 
@@ -43,7 +44,7 @@ const drifted = 0.1
 // the number format, and several independent ones are told apart; the same op in several layers is one finding. Otherwise the first tap is
 // named whose error jumps above all before it.
 func Diagnose(t Trace) Diagnosis {
-	d := Diagnosis{Name: t.Name, Taps: len(t.Taps)}
+	d := Diagnosis{Name: t.Name, Taps: len(t.Taps), Skipped: t.Skipped}
 	for _, tap := range t.Taps {
 		d.Checked = d.Checked || tap.Own != nil
 	}
@@ -120,6 +121,9 @@ func (d Diagnosis) String() string {
 		how = "each against what the reference makes of the device's own inputs"
 	}
 	fmt.Fprintf(&b, "%s\n  %d outputs looked at, %s\n", head, d.Taps, how)
+	if len(d.Skipped) > 0 {
+		fmt.Fprintf(&b, "  %d more lie in memory in another way and were not compared, the first is %s\n", len(d.Skipped), d.Skipped[0])
+	}
 	for _, f := range d.Findings {
 		fmt.Fprintf(&b, "%s\n  error %.3g where the number format explains %.2g\n", f.Tap, f.Error, f.Explains)
 		for _, w := range f.Where {
@@ -149,6 +153,7 @@ func (d Diagnosis) MarshalJSON() ([]byte, error) {
 		First    string    `json:"first"`
 		Taps     int       `json:"taps"`
 		Checked  bool      `json:"checked"`
+		Skipped  []string  `json:"skipped"`
 		Findings []Finding `json:"findings"`
-	}{d.Name, d.OK(), first, d.Taps, d.Checked, append([]Finding{}, findings...)})
+	}{d.Name, d.OK(), first, d.Taps, d.Checked, append([]string{}, d.Skipped...), append([]Finding{}, findings...)})
 }

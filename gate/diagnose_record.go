@@ -15,18 +15,44 @@ type TapFunc = func(name string, shape []int, values []float32) error
 type Recording struct {
 	Noise Noise // of the device's number format
 
-	values map[string][]float32
-	calls  map[string][]int // elements of each call of the tap
+	taps map[string][]shown
+}
+
+// shown is what one call of the tap showed: rows of so many elements, or something that is no matrix.
+type shown struct {
+	rows, width int // 0 for an array of three dimensions or more
+	values      []float32
 }
 
 // Tap records; it is the tap for the device.
-func (r *Recording) Tap(name string, _ []int, values []float32) error {
-	if r.values == nil {
-		r.values, r.calls = map[string][]float32{}, map[string][]int{}
+func (r *Recording) Tap(name string, shape []int, values []float32) error {
+	if r.taps == nil {
+		r.taps = map[string][]shown{}
 	}
-	r.values[name] = append(r.values[name], values...)
-	r.calls[name] = append(r.calls[name], len(values))
+	s := shown{values: slices.Clone(values)}
+	switch {
+	case len(shape) == 1:
+		s.rows, s.width = 1, len(values)
+	case len(shape) == 2 && shape[0] > 0 && len(values)%shape[0] == 0:
+		s.rows, s.width = shape[0], len(values)/shape[0]
+	}
+	r.taps[name] = append(r.taps[name], s)
 	return nil
+}
+
+// matrix puts together what a tap has shown as rows of a width. What a device has beyond that is the padding of its tiles and left out. It reports false
+// where the rows cannot be those of the reference: another number of them, narrower ones, or dimensions in another order.
+func (r *Recording) matrix(name string, rows, width int) ([]float32, bool) {
+	m := make([]float32, 0, rows*width)
+	for _, s := range r.taps[name] {
+		if s.width < width || width == 0 {
+			return nil, false
+		}
+		for i := range s.rows {
+			m = append(m, s.values[i*s.width:][:width]...)
+		}
+	}
+	return m, len(m) == rows*width
 }
 
 // Own is the error of one op: the device's output against what the reference computes from the device's own inputs.
@@ -56,47 +82,47 @@ type Own struct {
 //		return m.Forward(ctx, m.NewState(), ids, &oracle.ForwardOptions{Tap: tap}, nil)
 //	})
 //
-// Taps that the device does not have are left out. It is an error when a tap has another number of elements than the reference's.
+// Taps that the device does not have are left out, and so are those whose rows lie in another way than the reference's; [Trace.Skipped] lists the latter.
 func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 	var t Trace
 	err := forward(func(name string, shape []int, values []float32) error {
-		got, ok := r.values[name]
-		if !ok {
+		if r.taps[name] == nil {
 			return nil
 		}
-		width, err := widthOf(name, shape, got, values)
-		if err != nil {
-			return err
+		rows, width := rowsOf(shape, values)
+		got, ok := r.matrix(name, rows, width)
+		if !ok {
+			t.Skipped = append(t.Skipped, name)
+			return nil
 		}
 		return Observe(&t, name, got, values, width)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return t, err
-	}
-	if len(t.Taps) == 0 {
+	case len(t.Taps) == 0 && len(t.Skipped) > 0:
+		return t, fmt.Errorf("gate: none of the device's %d outputs has the rows that the reference has: were both run over the same ids?", len(t.Skipped))
+	case len(t.Taps) == 0:
 		return t, errors.New("gate: the device has shown no output under a name that the reference knows: was it opened with a tap?")
 	}
 	next := 0
 	var with []string
 	err = forward(func(name string, shape []int, values []float32) error {
-		got, ok := r.values[name]
-		if !ok {
+		if r.taps[name] == nil || slices.Contains(t.Skipped, name) {
 			with = append(with, name)
 			return nil
 		}
-		width, err := widthOf(name, shape, got, values)
-		switch {
-		case err != nil:
-			return err
-		case next == len(t.Taps) || t.Taps[next].Name != name:
-			return fmt.Errorf("gate: the reference's passes are not the same: tap %s comes out of turn", name)
+		rows, width := rowsOf(shape, values)
+		got, ok := r.matrix(name, rows, width)
+		if !ok || next == len(t.Taps) || t.Taps[next].Name != name {
+			return fmt.Errorf("gate: the reference's passes are not the same: tap %s is another one the second time", name)
 		}
 		own, err := r.Noise.own(name, got, values, width)
 		if err != nil {
 			return fmt.Errorf("%w (tap %s)", err, name)
 		}
 		own.With, with = with, nil
-		own.Steps = stepsOf(r.calls[name], width)
+		own.Steps = stepsOf(r.taps[name])
 		t.Taps[next].Own = own
 		next++
 		copy(values, got)
@@ -106,10 +132,10 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 }
 
 // stepsOf finds where the passes of one row begin that end a recording.
-func stepsOf(calls []int, width int) int {
+func stepsOf(calls []shown) int {
 	n, single := 0, 0
 	for _, c := range calls {
-		if n += c / width; c == width {
+		if n += c.rows; c.rows == 1 {
 			single++
 		} else {
 			single = 0
@@ -118,15 +144,12 @@ func stepsOf(calls []int, width int) int {
 	return n - single
 }
 
-func widthOf(name string, shape []int, got, want []float32) (int, error) {
-	width := len(want)
-	if len(shape) > 0 && shape[0] > 0 {
-		width = len(want) / shape[0]
+// rowsOf is the shape of the reference's output as a matrix.
+func rowsOf(shape []int, values []float32) (rows, width int) {
+	if len(shape) == 0 || shape[0] <= 0 {
+		return 1, len(values)
 	}
-	if len(got) != len(want) || width == 0 {
-		return 0, fmt.Errorf("gate: tap %s has %d elements on the device and %d in the reference: were both run over the same ids?", name, len(got), len(want))
-	}
-	return width, nil
+	return shape[0], len(values) / shape[0]
 }
 
 // own compares an op's output with what it should have made of its inputs.

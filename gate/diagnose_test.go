@@ -283,6 +283,37 @@ func TestDiagnoseByDrift(t *testing.T) {
 	}
 }
 
+// Padding behind a row is left out, and what lies in another order is skipped and said to be.
+func TestRecordingOfPaddedAndPermutedOutputs(t *testing.T) {
+	noise, _ := gate.FormatNoise("cpu-f32")
+	right := chain{layers: 1, rows: 4, width: 8}
+	rec := &gate.Recording{Noise: noise}
+	err := right.forward(func(name string, shape []int, values []float32) error {
+		switch name {
+		case "layer.0.attn.q":
+			var padded []float32
+			for row := range slices.Chunk(values, right.width) {
+				padded = append(append(padded, row...), 7, 7)
+			}
+			return rec.Tap(name, []int{4, 10}, padded)
+		case "layer.0.attn.core":
+			return rec.Tap(name, []int{2, 4, 4}, values)
+		}
+		return rec.Tap(name, shape, values)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := rec.Trace(right.forward)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := gate.Diagnose(trace)
+	if !d.OK() || d.Taps != 6 || !slices.Equal(d.Skipped, []string{"layer.0.attn.core"}) || !strings.Contains(d.String(), "not compared") {
+		t.Errorf("%v", d)
+	}
+}
+
 // A recording that cannot be compared says why.
 func TestRecordingRefuses(t *testing.T) {
 	noise, _ := gate.FormatNoise("cpu-f32")
@@ -295,7 +326,7 @@ func TestRecordingRefuses(t *testing.T) {
 	if err := (chain{layers: 1, rows: 3, width: 8}).forward(short.Tap); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := short.Trace(right.forward); err == nil || !strings.Contains(err.Error(), "embed.embed has 24 elements") {
+	if _, err := short.Trace(right.forward); err == nil || !strings.Contains(err.Error(), "none of the device's 7 outputs") {
 		t.Errorf("fewer rows: %v", err)
 	}
 	whole := &gate.Recording{Noise: noise}

@@ -13,8 +13,9 @@ import (
 // stream of a right device drifts from layer to layer too, and a cosine of 0.99 may belong to a device that is right as well as to one
 // that is not. Taps are in the order in which they were added. The zero Trace is empty and ready.
 type Trace struct {
-	Name string
-	Taps []Tap
+	Name    string
+	Taps    []Tap
+	Skipped []string // outputs that the device shows in another form than the reference, and that were not compared
 }
 
 // Tap is one output.
@@ -95,7 +96,8 @@ func (t Trace) MarshalJSON() ([]byte, error) {
 		taps[i] = tap{x.Name, x.Layer, x.Metrics, numbers(x.Cosine), numbers(x.RowL1)}
 	}
 	return json.Marshal(struct {
-		Name string `json:"name,omitempty"`
-		Taps []tap  `json:"taps"`
-	}{t.Name, taps})
+		Name    string   `json:"name,omitempty"`
+		Taps    []tap    `json:"taps"`
+		Skipped []string `json:"skipped"`
+	}{t.Name, taps, append([]string{}, t.Skipped...)})
 }
