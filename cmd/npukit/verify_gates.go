@@ -107,17 +107,18 @@ func (v *verifier) material(ctx context.Context, m *model.Model) ([]int32, []ver
 	if room < 2 {
 		return nil, nil, fmt.Errorf("a context of %d leaves no room to verify anything", m.Context())
 	}
-	if _, err := m.Tokenizer(); err != nil {
+	tok, err := m.Tokenizer()
+	if err != nil {
 		return v.seeded(ctx, min(room, 96))
 	}
 	v.result.IDs = "a text that the command holds, through the model's tokenizer"
-	ids, err := m.Tokens(model.Text(verifyText))
+	ids, err := tok.Encode(verifyText, nil) // may be longer than the context: only its beginning is taken
 	if err != nil {
 		return nil, nil, err
 	}
 	var prompts []verifyPrompt
 	for _, text := range verifyPrompts {
-		p, err := m.Tokens(model.Text(text))
+		p, err := tok.Encode(text, nil)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -73,6 +73,11 @@ func TestVerifyForPeople(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
+	// The text is longer than this context; what fits is scored.
+	short := parse[verifyOutput](t, succeed(t, "", "verify", chatty(t), "--ctx", "64", "--json"))
+	if !*short.OK || short.Gates[0].Report["positions"] != 63.0 {
+		t.Errorf("in a context of 64: %+v", short)
+	}
 	out = succeed(t, "", "verify", tiny("smollm-mha"), "--golden", goldenOf("smollm-mha"))
 	if strings.Contains(out, "unproven") || !strings.Contains(out, "reference: transformers") || !strings.Contains(out, "oracle against golden") {
 		t.Errorf("with a golden file:\n%s", out)
