@@ -49,8 +49,6 @@ func TestPublishedAttention(t *testing.T) {
 			if s.Keys > 4096 {
 				s.Heads, s.KVHeads = 1, 1
 			}
-		} else {
-			every = 1
 		}
 		if !s.Causal && !long { // rows do not depend on each other
 			s.Rows, every = min(s.Rows, 512), max(1, min(s.Rows, 512)/128)

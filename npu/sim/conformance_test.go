@@ -1,0 +1,105 @@
+package sim_test
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/gatetest"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// opOf is the op of a published row, or nil for attention without a mask, which no op says, and for LayerNorm, whose weight and bias the kernel wants in one
+// argument and the gate binds in two.
+func opOf(r xdna2.Row) op.Op {
+	s := r.Shape
+	switch r.Kernel {
+	case xdna2.GEMM:
+		return op.MatMul{M: s.M, K: s.K, N: s.N}
+	case xdna2.GEMV:
+		return op.MatMul{M: 1, K: s.K, N: s.N, TransB: true}
+	case xdna2.Attention:
+		if !s.Causal {
+			return nil
+		}
+		return op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, HeadFirst: r.Mapping.Layout == "head-first",
+			Split: s.HeadDim / 64}
+	case xdna2.Add:
+		return op.Add{Rows: 1, Width: s.N}
+	case xdna2.SiLUMul:
+		return op.SiLUMul{Rows: 1, Width: s.N}
+	case xdna2.GELU:
+		return op.GELU{Rows: 1, Width: s.N, Tanh: true}
+	case xdna2.RMSNorm:
+		return op.RMSNorm{Rows: s.Rows, Width: s.Width, Eps: 1e-5}
+	case xdna2.RoPE:
+		return op.RoPE{Rows: s.Rows, Heads: 1, HeadDim: s.Width}
+	}
+	return nil
+}
+
+// size orders rows by what they compute.
+func size(r xdna2.Row) int {
+	s := r.Shape
+	return max(s.M*s.K*s.N, s.N, s.Rows*max(1, s.Keys)*max(1, s.Heads)*max(s.Width, s.HeadDim))
+}
+
+// The smallest published row of every kernel and variant is loaded under its own mapping and passes the NPU's own element-wise gate against the oracle.
+func TestPublishedGates(t *testing.T) {
+	dev, err := sim.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	rows := slices.Clone(xdna2.PublishedRegistry().Rows())
+	slices.SortStableFunc(rows, func(a, b xdna2.Row) int { return cmp.Compare(size(a), size(b)) })
+	type variant struct {
+		kernel  xdna2.Kernel
+		variant string
+		out     dtype.Type
+	}
+	done := map[variant]bool{}
+	for _, r := range rows {
+		v := variant{r.Kernel, r.Mapping.Variant, r.Out}
+		if r.Status != xdna2.OK || r.Record != xdna2.Published || r.Program != "" || done[v] {
+			continue
+		}
+		if r.Kernel == xdna2.GEMM && r.Shape.K < 2048 { // there the source itself has elements near zero outside the bound
+			continue
+		}
+		o := opOf(r)
+		if o == nil || r.Kernel == xdna2.Attention && os.Getenv("NPUKIT_LONG") == "" { // the oracle takes its time
+			continue
+		}
+		done[v] = true
+		opts := &gatetest.Options{Mapping: r.Mapping, Tolerances: gatetest.Published}
+		if m, ok := o.(op.MatMul); ok && m.M > 1 {
+			opts.Types = []dtype.Type{dtype.BF16, dtype.BF16, r.Out}
+			switch r.Mapping.Variant {
+			case "fused-cast":
+				opts.Types[2] = dtype.F32 // its first launch
+			case "direct":
+				opts.Tolerances = func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.PublishedLow(), true }
+			}
+		}
+		rep, err := gatetest.CheckKernel(t.Context(), dev, o, opts)
+		if err != nil {
+			t.Errorf("%s: %v", r.ID, err)
+			continue
+		}
+		if !rep.OK() {
+			t.Errorf("%s: %v", r.ID, rep)
+		}
+	}
+	if len(done) < 11 {
+		t.Errorf("%d kernels and variants, want at least 11", len(done))
+	}
+}
+
+var _ npu.Hosted = (*sim.Device)(nil)
