@@ -10,7 +10,7 @@ import (
 // Every adversary is caught by the kernel gate where it is meant to be, by the metric that is meant to, under the tolerances of the software device and under the
 // published ones; and the device itself passes.
 func TestEveryAdversaryIsCaughtByTheKernelGate(t *testing.T) {
-	dev := open(t, "")
+	dev := open(t, "go")
 	for name, opts := range map[string]*gatetest.Options{
 		"BF16":            {},
 		"FP32":            {Activations: dtype.F32, Weights: dtype.F32, Cache: dtype.F32},

@@ -9,9 +9,10 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
+// open opens a software device of one thread.
 func open(t testing.TB, kernels string) *cpu.Device {
 	t.Helper()
-	d, err := cpu.Open(&cpu.Options{Threads: 2, Kernels: kernels})
+	d, err := cpu.Open(&cpu.Options{Threads: 1, Kernels: kernels})
 	if err != nil {
 		t.Fatal(err)
 	}

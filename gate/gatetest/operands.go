@@ -34,7 +34,7 @@ const spare = 3
 // for GEMM (both operands divided by the root of K) and GEMV (both times 4), and RoPE's table, which holds the cosines and sines of theta 500000.
 //
 // Source: Xilinx/mlir-air e972f2942, the run scripts of its kernel registry. The generator is ours, so single values differ from upstream's.
-func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, inPlace []dtype.Type, seed uint64, weights *operands) (*operands, error) {
+func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, exact []dtype.Type, seed uint64, weights *operands) (*operands, error) {
 	all := &operands{list: make([]operand, len(types))}
 	scale := float32(1)
 	if m, ok := o.(op.MatMul); ok {
@@ -91,13 +91,16 @@ func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, inPl
 			if !typ.Quantized() {
 				all.list[i].bytes = encode(typ, all.list[i].values)
 			}
-			if r == constant && !slices.Contains(inPlace, typ) {
-				encode(dtype.BF16, all.list[i].values) // a weight of another type than the device reads becomes BF16 there
+			if r == constant && !slices.Contains(exact, typ) {
+				encode(dtype.BF16, all.list[i].values) // that is what the device makes of a weight that it does not keep
 			}
 		}
 	}
 	return all, nil
 }
+
+// exactWeights are the types of weights whose values a device keeps as they are.
+func exactWeights(info npu.Info) []dtype.Type { return info.InPlace }
 
 // poison is the byte that results and unused memory are filled with: NaN in every floating-point type.
 const poison = 0xff

@@ -54,11 +54,11 @@ func (r *References) get(key string, compute func() ([]float32, error)) ([]float
 }
 
 // referenceKey names everything that a result of the oracle depends on.
-func referenceKey(o op.Op, types []dtype.Type, opts *Options, size op.Size, inPlace []dtype.Type) string {
+func referenceKey(o op.Op, types []dtype.Type, opts *Options, size op.Size, exact []dtype.Type) string {
 	// A weight that the device does not read as it is has been rounded.
 	rounded := make([]bool, len(types))
 	for i, t := range types {
-		rounded[i] = roleOf(o, i) == constant && !slices.Contains(inPlace, t)
+		rounded[i] = roleOf(o, i) == constant && !slices.Contains(exact, t)
 	}
 	return fmt.Sprintf("%s%+v %v %v %v %v %d", o.Kind(), o, types, rounded, opts.Segments, size, opts.Seed)
 }
