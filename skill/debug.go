@@ -1,0 +1,43 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+)
+
+// hypothesis is a cause that a debug skill knows, and a test that confirms or rejects it. The evidence says what the test saw, either way.
+type hypothesis struct {
+	cause string
+	test  func(ctx context.Context, e *Env) (confirmed bool, evidence string, err error)
+	// remedy changes something, where it can, and says what; or says what to do.
+	remedy func(ctx context.Context, e *Env) (fixed bool, done string, err error)
+}
+
+// walk tests hypotheses in their order and stops at the first that is confirmed. A test that cannot be run is no evidence, and is noted as such.
+func walk(ctx context.Context, e *Env, list []hypothesis) (Outcome, error) {
+	for _, h := range list {
+		e.step("hypothesis: %s", h.cause)
+		confirmed, evidence, err := h.test(ctx, e)
+		if ctx.Err() != nil {
+			return Outcome{}, ctx.Err()
+		}
+		if err != nil {
+			confirmed, evidence = false, fmt.Sprintf("the test could not be run: %v", err)
+		}
+		e.Hypothesis(Hypothesis{Cause: h.cause, Confirmed: confirmed, Evidence: evidence})
+		if !confirmed {
+			continue
+		}
+		o := Outcome{Cause: h.cause, Evidence: evidence}
+		if o.Fixed, o.Remedy, err = h.remedy(ctx, e); err != nil {
+			return o, err
+		}
+		return o, nil
+	}
+	return Outcome{}, nil
+}
+
+// advice is a remedy that only a person can take.
+func advice(text string) func(context.Context, *Env) (bool, string, error) {
+	return func(context.Context, *Env) (bool, string, error) { return false, text, nil }
+}

@@ -1,0 +1,189 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu/sim"
+)
+
+// bufferCorruption knows kernels that pass alone and are wrong when chained: what differs then is the memory that they read. Source of the hypotheses: Xilinx/mlir-air
+// e972f2942, skill debug-bo-corruption.
+type bufferCorruption struct{}
+
+func (bufferCorruption) Name() string { return "debug-bo-corruption" }
+
+// Trigger is on model gates: kernels alone have passed before these are asked.
+func (bufferCorruption) Trigger(s Symptom) bool {
+	switch s.Gate {
+	case GateBlock, GateBlockOps, GateLogits, GatePaper, GateGreedy, GateDeterminism, GateGolden:
+		return true
+	}
+	return isCoherency(s.Err)
+}
+
+func (bufferCorruption) Run(ctx context.Context, e *Env) (Outcome, error) {
+	o, err := walk(ctx, e, []hypothesis{
+		{"missing sync: host and device disagree about a buffer", namedSync, advice("sync the argument that the evidence names, in the direction that it names")},
+		{
+			"wrong layer key: the plan binds one layer's weights or cache in another layer", planKeys,
+			advice("make the plan again from its recipe; if it was edited, give each layer's step its own layer's tensors"),
+		},
+		{
+			"weights not written: an op reads a constant that is zeros on the device", zeroConstants,
+			advice("write constants once before the first dispatch, and sync them; a device that makes Const lazily must do so before Submit"),
+		},
+		{
+			"stale buffer: a run sees what the run before has left", staleBuffer,
+			advice("sync inputs to the device before every dispatch that reads them, and do not mark as static what changes between calls"),
+		},
+		{
+			"missing sync or shared buffer: every op is right once its output is read back", hiddenByTaps,
+			advice("find the buffer that two launches share: the op by op run syncs after each, and the merged run does not; on the virtual array open it with Debug, which " +
+				"names the argument"),
+		},
+		{
+			"kernel: an op is wrong on its own although it passed on random data", wrongOp,
+			advice("look at the op's own page under kernels/, and at the layout of what it reads: head-first and seq-first have the same size"),
+		},
+	})
+	if err == nil && o.Cause == "" {
+		o.Directions = []Direction{{"kernel-validation", "validate the kernels again, on this plan"}}
+	}
+	return o, err
+}
+
+// planKeys looks for a step of a layer that is bound to another layer's tensors or cache.
+func planKeys(_ context.Context, e *Env) (bool, string, error) {
+	p, err := e.Plan()
+	if err != nil {
+		return false, "", err
+	}
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
+			layer, ok := strings.CutPrefix(s.Name, "layer.")
+			if !ok {
+				continue
+			}
+			for i, b := range s.Args {
+				arg := p.Program(s.Program).Args[i].Name
+				if b.Const != nil {
+					for _, part := range strings.Split(b.Const.String(), "model.layers.")[1:] {
+						if other, _, _ := strings.Cut(part, "."); other != layer {
+							return true, fmt.Sprintf("step %s, argument %q is bound to %s", s.Name, arg, b.Const), nil
+						}
+					}
+				}
+				if _, other, _ := strings.Cut(b.State, "."); b.State != "" && other != layer {
+					return true, fmt.Sprintf("step %s, argument %q is bound to cache %s", s.Name, arg, b.State), nil
+				}
+			}
+		}
+	}
+	return false, "every layer's steps name their own layer's tensors and caches", nil
+}
+
+// zeroConstants reads back, through the device, what ops with a wrong output made of their weights: zeros where the reference has none.
+func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
+	d := e.symptom.Diagnosis
+	if d == nil || e.d.recorded == nil {
+		return false, "no diagnosis was made", nil
+	}
+	for _, f := range d.Findings {
+		for _, tap := range e.d.recorded.trace.Taps {
+			// An output of zeros misses the whole reference: its mean relative error is exactly 1, and so is the error of every row.
+			if tap.Name == f.Tap && tap.Own != nil && tap.Own.Metrics.MeanRelL1 > 0.999 && tap.Own.Metrics.MeanRelL1 < 1.001 && tap.Own.Scale < 1e-3 {
+				return true, fmt.Sprintf("%s is zero although its inputs are not", f.Tap), nil
+			}
+		}
+	}
+	return false, "no wrong op has an output of zeros", nil
+}
+
+// staleBuffer scores a prompt with a fresh session, then after another prompt.
+func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
+	ids, err := e.ids(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	if err := e.closeModel(); err != nil {
+		return false, "", err
+	}
+	s, err := e.Session(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	a, b := e.pair(ids)
+	r, err := gate.Determinism(ctx, s, a, b)
+	if err != nil {
+		return false, "", err
+	}
+	if r.OK() {
+		return false, "two prompts in turn give the same logits again", nil
+	}
+	return true, r.Reasons[0].Text, nil
+}
+
+// hiddenByTaps compares the run whose outputs are all read back with the plain one.
+func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
+	d := e.symptom.Diagnosis
+	if d == nil || !d.OK() {
+		return false, "an op is wrong even when outputs are read back", nil
+	}
+	ids, err := e.ids(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	ids = ids[:min(len(ids), paperPass)]
+	s, err := e.Session(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	plain, err := logitsOf(ctx, s, ids)
+	if err != nil {
+		return false, "", err
+	}
+	var seen []float32
+	err = e.tapped(ctx, func(string, []int, []float32) error { return nil }, func(s *model.Session) (err error) {
+		seen, err = logitsOf(ctx, s, ids)
+		return err
+	})
+	if err != nil {
+		return false, "", err
+	}
+	for i, v := range plain {
+		if v != seen[i] {
+			return true, fmt.Sprintf("logit %d of position %d is %g, and %g when outputs are read back", i%e.Config().Vocab, i/e.Config().Vocab, v, seen[i]), nil
+		}
+	}
+	return false, "the logits are the same when outputs are read back", nil
+}
+
+// wrongOp takes the diagnosis as it is.
+func wrongOp(_ context.Context, e *Env) (bool, string, error) {
+	d := e.symptom.Diagnosis
+	if d == nil || d.OK() {
+		return false, "no op is wrong on its own", nil
+	}
+	f := d.Findings[0]
+	return true, fmt.Sprintf("%s: %s; usual cause: %s", f.Tap, strings.Join(f.Where, "; "), f.Cause), nil
+}
+
+// isCoherency reports an error of a device that watches for missing syncs.
+func isCoherency(err error) bool {
+	var c *sim.CoherencyError
+	return errors.As(err, &c)
+}
+
+// namedSync is a missing sync that the device itself has named.
+func namedSync(_ context.Context, e *Env) (bool, string, error) {
+	if err := e.symptom.Err; isCoherency(err) {
+		return true, err.Error(), nil
+	}
+	return false, "the device names no missing sync", nil
+}

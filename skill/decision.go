@@ -1,0 +1,98 @@
+package skill
+
+import "context"
+
+// Action is what a person says to the report of a phase.
+type Action string
+
+// The actions.
+const (
+	Approve  Action = "approve"  // go on
+	Redirect Action = "redirect" // back to a phase, or to a skill first; every gate from there on runs again
+	Stop     Action = "stop"     // leave it here; a later Run goes on
+)
+
+// Decision is the answer at the checkpoint behind a phase.
+type Decision struct {
+	Action Action `json:"action"`
+	Phase  Phase  `json:"phase"`           // of a redirect: where to go on, at most the phase that was reported
+	Skill  string `json:"skill,omitempty"` // of a redirect: the skill that runs first
+	Note   string `json:"note,omitempty"`
+}
+
+// ApproveFunc is the human checkpoint: it sees the report of every phase that has passed.
+type ApproveFunc func(ctx context.Context, r PhaseReport) (Decision, error)
+
+// Question is put to the user when no skill knows a failure.
+type Question struct {
+	Phase      Phase       `json:"phase"`
+	Symptom    Symptom     `json:"symptom"`
+	Diagnosis  string      `json:"diagnosis,omitempty"` // in words
+	Directions []Direction `json:"directions"`          // two to four, the most promising first
+}
+
+// Direction is a way on from a failure.
+type Direction struct {
+	Name string `json:"name"` // "again", "back", "stop", or the name of a skill
+	What string `json:"what"`
+}
+
+// Choice is the answer to a question.
+type Choice struct {
+	Direction string `json:"direction"` // the name of one
+	Note      string `json:"note,omitempty"`
+}
+
+// AskFunc answers questions.
+type AskFunc func(ctx context.Context, q Question) (Choice, error)
+
+// PhaseReport is what a phase has come to.
+type PhaseReport struct {
+	Phase   Phase        `json:"phase"`
+	Passed  bool         `json:"passed"`
+	Reason  string       `json:"reason,omitempty"` // why not
+	Gates   []GateResult `json:"gates"`
+	Seconds float64      `json:"seconds"`
+	Notes   []string     `json:"notes,omitempty"`
+}
+
+// Event is progress, for whoever watches.
+type Event struct {
+	Phase Phase
+	What  EventKind
+	Text  string // in words
+	Gate  *GateResult
+	Done  int // of Total steps, 0 where that means nothing
+	Total int
+}
+
+// EventKind says what an event is about.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventPhase   EventKind = "phase"   // a phase begins
+	EventStep    EventKind = "step"    // it is about to do something
+	EventGate    EventKind = "gate"    // a gate has spoken
+	EventAttempt EventKind = "attempt" // a change to the plan was kept or not
+	EventSkill   EventKind = "skill"   // a debug skill has something to say
+	EventFinish  EventKind = "finish"  // a phase has ended
+)
+
+// Evaluator judges a workspace from outside, in a process of its own. It reads the workspace, which stays locked, and writes its report there.
+type Evaluator func(ctx context.Context, dir string) (EvaluationReport, error)
+
+// EvaluationReport is an evaluator's verdict. The zero report has checked nothing and is no acceptance.
+type EvaluationReport struct {
+	OK      bool              `json:"ok"`
+	Plan    string            `json:"plan_sha256"` // the plan that was judged
+	Checks  []EvaluationCheck `json:"checks"`
+	Seconds float64           `json:"seconds"`
+}
+
+// EvaluationCheck is one thing that an evaluator looked at.
+type EvaluationCheck struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}

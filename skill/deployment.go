@@ -1,0 +1,269 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/oracle"
+)
+
+// Errors to be tested for with [errors.Is].
+var (
+	ErrLocked      = errors.New("skill: another process works on this workspace")
+	ErrOtherModel  = errors.New("skill: the workspace is about something else")
+	ErrOrder       = errors.New("skill: the phase before has not passed")
+	ErrStopped     = errors.New("skill: stopped at the checkpoint behind a phase; run again to go on")
+	ErrNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
+)
+
+// PhaseError is a phase that did not pass.
+type PhaseError struct{ Report PhaseReport }
+
+func (e *PhaseError) Error() string {
+	return fmt.Sprintf("skill: phase %s did not pass: %s", e.Report.Phase.Title(), e.Report.Reason)
+}
+
+// Deployment turns a checkpoint into a plan that is verified and tuned, phase by phase. Its methods must not be called at the same time.
+type Deployment struct {
+	opts   Options
+	dev    npu.Device
+	info   npu.Info
+	ws     *workspace
+	state  *State
+	skills []Skill
+
+	ck     *checkpoint.Checkpoint
+	ref    *oracle.Model
+	golden *golden.File // nil without one
+
+	plans    map[string]*plannedRecipe // by hash of the recipe
+	live     *liveModel                // the last model that was opened
+	texts    *material
+	recorded *recording // of the present round
+	closed   bool
+}
+
+// NewDeployment opens a workspace for a checkpoint on a device, and takes up what is there of it. The device must outlive the deployment, which must be closed.
+//
+// A checkpoint that is not supported is refused with the reason, before anything is written. A workspace of another model, device or target is refused
+// ([ErrOtherModel]), and so is one that another process works on ([ErrLocked]).
+func NewDeployment(path string, dev npu.Device, opts *Options) (d *Deployment, err error) {
+	d = &Deployment{dev: dev, info: dev.Info(), plans: map[string]*plannedRecipe{}}
+	if opts != nil {
+		d.opts = *opts
+	}
+	if err := d.opts.fill(); err != nil {
+		return nil, err
+	}
+	if d.skills, err = skills(d.opts.Skills); err != nil {
+		return nil, err
+	}
+	if d.ck, err = checkpoint.Open(path); err != nil {
+		return nil, fmt.Errorf("skill: phase %s, gate %s: %w", Reference.Title(), GateArchitecture, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if d.ref, err = oracle.Open(d.ck); err != nil {
+		return nil, err
+	}
+	file, err := goldenOf(d.ck.Path(), d.opts.Golden)
+	if err != nil {
+		return nil, err
+	}
+	if file != "" {
+		if d.golden, err = golden.Read(file); err != nil {
+			return nil, err
+		}
+	}
+	subject, err := subjectOf(d.ck, d.info, d.opts.SeqLen, file)
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	if d.ws, records, err = openWorkspace(d.opts.Dir); err != nil {
+		return nil, err
+	}
+	if d.state, err = StateOf(records); err != nil {
+		return nil, err
+	}
+	return d, d.begin(subject)
+}
+
+// begin writes the first record, or holds the deployment to it.
+func (d *Deployment) begin(subject Subject) error {
+	if d.state.Subject == nil {
+		if err := d.note(KindDeployment, Reference, subject); err != nil {
+			return err
+		}
+		return d.ws.putJSON(FileThresholds, Thresholds())
+	}
+	if err := subject.same(*d.state.Subject); err != nil {
+		return fmt.Errorf("%w: %s: %w; use another folder", ErrOtherModel, d.opts.Dir, err)
+	}
+	p, more := d.state.Next()
+	if !more {
+		p = Evaluation
+	}
+	if err := d.note(KindResume, p, Resume{PID: os.Getpid(), Device: d.info.Name}); err != nil {
+		return err
+	}
+	return d.documents() // a process that was killed may have left them behind the journal
+}
+
+// State is what the journal says. Callers must not change it.
+func (d *Deployment) State() *State { return d.state }
+
+// Config is the model's architecture.
+func (d *Deployment) Config() *checkpoint.Config { return d.ck.Config() }
+
+// note writes a record and takes it into the state.
+func (d *Deployment) note(kind Kind, p Phase, data any) error {
+	r, err := d.ws.journal.append(d.ws.now(), kind, p, data)
+	if err != nil {
+		return storageError{err}
+	}
+	return d.state.add(r)
+}
+
+// storageError is an error of the workspace: no skill can mend it.
+type storageError struct{ error }
+
+func (e storageError) Unwrap() error { return e.error }
+
+func (d *Deployment) observe(e Event) {
+	if d.opts.Observe != nil {
+		d.opts.Observe(e)
+	}
+}
+
+// Run runs all phases that have not passed. It returns nil when all have, or when only the evaluation is left and there is no evaluator; a [*PhaseError] when one
+// failed; [ErrStopped] when the user stopped.
+func (d *Deployment) Run(ctx context.Context) error {
+	if d.opts.Budget > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.opts.Budget)
+		defer cancel()
+	}
+	for {
+		if err := d.checkpoint(ctx); err != nil {
+			return err
+		}
+		p, more := d.state.Next()
+		if !more || p == Evaluation && d.opts.Evaluate == nil {
+			return d.documents()
+		}
+		r, err := d.runPhase(ctx, p)
+		if err != nil {
+			return err
+		}
+		if !r.Passed {
+			return &PhaseError{r}
+		}
+	}
+}
+
+// checkpoint asks the user about the last phase that has passed, once.
+func (d *Deployment) checkpoint(ctx context.Context) error {
+	p, more := d.state.Next()
+	if !more || p == Reference || d.state.Phases[p-1].approved || d.state.Phases[p].Status == Running {
+		return nil
+	}
+	decision := Decision{Action: Approve, Phase: p - 1, Note: "unattended"}
+	if d.opts.Approve != nil {
+		var err error
+		if decision, err = d.opts.Approve(ctx, d.report(p-1)); err != nil {
+			return err
+		}
+	}
+	switch decision.Action {
+	case Approve:
+		decision.Phase = p - 1
+	case Redirect:
+		if !decision.Phase.valid() || decision.Phase > p-1 {
+			return fmt.Errorf("skill: a redirect from %s to phase %d: want one up to it", p-1, int(decision.Phase))
+		}
+		if decision.Skill != "" && d.skill(decision.Skill) == nil {
+			return fmt.Errorf("skill: a redirect to skill %q: there is none of that name", decision.Skill)
+		}
+	case Stop:
+	default:
+		return fmt.Errorf("skill: the decision behind %s is %q: want approve, redirect or stop", p-1, decision.Action)
+	}
+	if err := d.note(KindDecision, p-1, decision); err != nil {
+		return err
+	}
+	if decision.Action == Stop {
+		return errors.Join(ErrStopped, d.documents())
+	}
+	return nil
+}
+
+// PhaseRun is one phase of a deployment.
+type PhaseRun struct {
+	d *Deployment
+	p Phase
+}
+
+// Phase is a phase, to be run by itself.
+func (d *Deployment) Phase(p Phase) PhaseRun { return PhaseRun{d, p} }
+
+// Run runs the phase, again if it has passed before; every phase behind it then counts no more. The phase before must have passed ([ErrOrder]). A phase that does not pass
+// is a [*PhaseError] beside its report.
+func (r PhaseRun) Run(ctx context.Context) (PhaseReport, error) {
+	if !r.p.valid() {
+		return PhaseReport{}, fmt.Errorf("skill: there is no phase %d", int(r.p))
+	}
+	report, err := r.d.runPhase(ctx, r.p)
+	if err == nil && !report.Passed {
+		err = &PhaseError{report}
+	}
+	return report, err
+}
+
+// report sums up a phase.
+func (d *Deployment) report(p Phase) PhaseReport {
+	s := d.state.Phases[p]
+	return PhaseReport{Phase: p, Passed: s.Status == Passed, Reason: s.Reason, Gates: s.Gates, Seconds: s.Seconds}
+}
+
+// skill finds a skill by name, or is nil.
+func (d *Deployment) skill(name string) Skill {
+	for _, s := range d.skills {
+		if s.Name() == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Close gives up the workspace. Closing again does nothing.
+func (d *Deployment) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	var errs []error
+	if d.live != nil {
+		errs = append(errs, d.live.close())
+	}
+	if d.ws != nil {
+		errs = append(errs, d.ws.close())
+	}
+	return errors.Join(append(errs, d.ck.Close())...)
+}
+
+// plannedRecipe is a recipe's plan.
+type plannedRecipe struct {
+	plan *model.Plan
+	hash string
+	err  error
+}

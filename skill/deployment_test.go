@@ -1,0 +1,130 @@
+package skill
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/npu/sim"
+)
+
+// tiny is the path of one of the repository's random models.
+func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
+
+func openCPU(t testing.TB) npu.Device {
+	t.Helper()
+	dev, err := cpu.Open(&cpu.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
+
+func openSim(t testing.TB, opts sim.Options) npu.Device {
+	t.Helper()
+	opts.Contexts = 256 // the naive plan has a program for each op
+	dev, err := sim.Open(&opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
+
+// quick are options for a deployment that takes seconds.
+func quick(t testing.TB) *Options {
+	return &Options{Dir: t.TempDir(), SeqLen: 96, Positions: 48, Repetitions: 3, Observe: func(e Event) { t.Logf("%s %s: %s", e.Phase, e.What, e.Text) }}
+}
+
+func deployment(t testing.TB, path string, dev npu.Device, opts *Options) *Deployment {
+	t.Helper()
+	d, err := NewDeployment(path, dev, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// npuTiny writes a random model that the array can run.
+func npuTiny(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
+	if err := ckptgen.Write(dir, spec, 7); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// checkDeployed holds a finished deployment to what everyone expects of one.
+func checkDeployed(t *testing.T, d *Deployment) {
+	t.Helper()
+	for _, p := range d.State().Phases[:Evaluation] {
+		if p.Status != Passed {
+			t.Errorf("phase %s is %s: %s", p.Phase, p.Status, p.Reason)
+		}
+		if len(p.Gates) == 0 && p.Status == Passed {
+			t.Errorf("phase %s passed without a gate", p.Phase)
+		}
+	}
+	dir := d.ws.dir
+	for _, name := range []string{"plan.json", "plan.md", "progress.md", "issues.md", "lessons.md", "perf_opt_traj.md", "phase_timing.json", "thresholds.json",
+		"performance.json", "performance.md", "journal.jsonl", "kernels/matmul.md"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	p, err := model.ReadPlan(filepath.Join(dir, FilePlan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Status != model.PlanDraft {
+		t.Errorf("without an evaluation the plan is %q, want a draft", p.Status)
+	}
+}
+
+// A tiny model is deployed on the software device, end to end.
+func TestDeployCPU(t *testing.T) {
+	d := deployment(t, tiny("qwen3-qknorm"), openCPU(t), quick(t))
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	checkDeployed(t, d)
+	if d.State().Subject.Golden == "" {
+		t.Error("the golden file beside the model was not found")
+	}
+}
+
+// A tiny model is deployed on the virtual array, end to end, with predicted times.
+func TestDeploySim(t *testing.T) {
+	d := deployment(t, npuTiny(t), openSim(t, sim.Options{}), quick(t))
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	checkDeployed(t, d)
+	kept := 0
+	for _, a := range d.State().Attempts {
+		if a.Value.Outcome == Kept {
+			kept++
+		}
+		if a.Value.After != nil && !a.Value.After.Predicted {
+			t.Errorf("%s: the time of a virtual array is %+v", a.Value.Step, a.Value.After)
+		}
+	}
+	if kept < 3 {
+		t.Errorf("%d changes were kept", kept)
+	}
+	page, err := os.ReadFile(filepath.Join(d.ws.dir, "perf_opt_traj.md"))
+	if err != nil || !strings.Contains(string(page), "predicted") {
+		t.Errorf("the trajectory does not say that it is predicted: %v", err)
+	}
+}

@@ -1,0 +1,197 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/oracle"
+)
+
+// Env is what a skill or a gate works with: a model, a device, an oracle, and a plan, in one phase. It is used by one goroutine.
+type Env struct {
+	d      *Deployment
+	phase  Phase
+	recipe Recipe
+
+	symptom Symptom      // that a debug skill is asked about
+	checked []Hypothesis // by that skill
+	done    int          // gates of the phase
+	total   int
+}
+
+// env is the environment of a phase, on the plan as it is.
+func (d *Deployment) env(p Phase) (*Env, error) {
+	e := &Env{d: d, phase: p, recipe: d.state.Recipe}
+	if d.state.Plan == "" {
+		e.recipe = naiveRecipe(d.info, d.state.Subject.SeqLen)
+	}
+	return e, nil
+}
+
+// with is the environment with another plan, which nothing outside knows of.
+func (e *Env) with(r Recipe) *Env {
+	copied := *e
+	copied.recipe = r
+	return &copied
+}
+
+// Phase is the phase that runs.
+func (e *Env) Phase() Phase { return e.phase }
+
+// Config is the model's architecture; callers must not change it.
+func (e *Env) Config() *checkpoint.Config { return e.d.ck.Config() }
+
+// Checkpoint is the model's own checkpoint, open as long as the deployment is.
+func (e *Env) Checkpoint() *checkpoint.Checkpoint { return e.d.ck }
+
+// Device is what the model is deployed on.
+func (e *Env) Device() npu.Device { return e.d.dev }
+
+// Oracle is the reference.
+func (e *Env) Oracle() *oracle.Model { return e.d.ref }
+
+// Golden is what another implementation computed, or nil.
+func (e *Env) Golden() *golden.File { return e.d.golden }
+
+// State is what the journal says. Callers must not change it.
+func (e *Env) State() *State { return e.d.state }
+
+// Symptom is the failure that a debug skill is asked about.
+func (e *Env) Symptom() Symptom { return e.symptom }
+
+// Recipe is what the environment's plan is made from.
+func (e *Env) Recipe() Recipe { return e.recipe.clone() }
+
+// Plan is the environment's plan; callers must not change it.
+func (e *Env) Plan() (*model.Plan, error) {
+	p, err := e.planned()
+	if err != nil {
+		return nil, err
+	}
+	return p.plan, nil
+}
+
+func (e *Env) planHash() (string, error) {
+	p, err := e.planned()
+	if err != nil {
+		return "", err
+	}
+	return p.hash, nil
+}
+
+// planned makes the plan once for each recipe.
+func (e *Env) planned() (*plannedRecipe, error) {
+	key, err := hashOf(e.recipe)
+	if err != nil {
+		return nil, err
+	}
+	p := e.d.plans[key]
+	if p == nil {
+		p = &plannedRecipe{}
+		if p.plan, p.err = e.recipe.Plan(e.d.ck, e.d.info); p.err == nil {
+			p.hash, p.err = PlanHash(p.plan)
+		}
+		e.d.plans[key] = p
+	}
+	return p, p.err
+}
+
+// liveModel is a model that stays open while its plan is looked at.
+type liveModel struct {
+	hash    string
+	m       *model.Model
+	session *model.Session
+}
+
+func (l *liveModel) close() error { return errors.Join(l.session.Close(), l.m.Close()) }
+
+// Session is a session of the model on the device by the environment's plan. It belongs to the deployment, and holds until the next call for another plan.
+func (e *Env) Session(ctx context.Context) (*model.Session, error) {
+	l, err := e.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.session, nil
+}
+
+func (e *Env) open(ctx context.Context) (*liveModel, error) {
+	p, err := e.planned()
+	if err != nil {
+		return nil, err
+	}
+	if l := e.d.live; l != nil && l.hash == p.hash {
+		return l, nil
+	}
+	if err := e.closeModel(); err != nil {
+		return nil, err
+	}
+	e.step("loading the model")
+	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p.plan})
+	if err != nil {
+		return nil, err
+	}
+	e.d.live = &liveModel{p.hash, m, m.NewSession()}
+	return e.d.live, nil
+}
+
+// closeModel gives back the device's memory and contexts.
+func (e *Env) closeModel() error {
+	l := e.d.live
+	e.d.live = nil
+	if l == nil {
+		return nil
+	}
+	return l.close()
+}
+
+// tapped runs a part of the work on a model of its own whose launches' outputs are all seen.
+func (e *Env) tapped(ctx context.Context, tap model.Tap, work func(s *model.Session) error) (err error) {
+	p, err := e.planned()
+	if err != nil {
+		return err
+	}
+	if err := e.closeModel(); err != nil {
+		return err
+	}
+	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p.plan, Tap: tap})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	s := m.NewSession()
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return work(s)
+}
+
+// SetRecipe makes another plan the deployment's, for a reason. Every gate asked after it is asked of that plan. A plan that cannot be made is an error, and changes
+// nothing.
+func (e *Env) SetRecipe(r Recipe, why string) error {
+	next := e.with(r.clone())
+	p, err := next.planned()
+	if err != nil {
+		return err
+	}
+	if err := e.note(KindPlan, PlanNote{Recipe: next.recipe, Hash: p.hash, Why: why}); err != nil {
+		return err
+	}
+	e.recipe = next.recipe
+	return e.d.writePlan()
+}
+
+// Issue notes a bug that somebody should know of.
+func (e *Env) Issue(i Issue) error { return e.note(KindIssue, i) }
+
+// Hypothesis notes a cause that a debug skill has tested.
+func (e *Env) Hypothesis(h Hypothesis) { e.checked = append(e.checked, h) }
+
+func (e *Env) note(kind Kind, data any) error { return e.d.note(kind, e.phase, data) }
+
+// step tells whoever watches what comes next.
+func (e *Env) step(format string, args ...any) {
+	e.d.observe(Event{Phase: e.phase, What: EventStep, Text: fmt.Sprintf(format, args...), Done: e.done, Total: e.total})
+}

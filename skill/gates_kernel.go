@@ -1,0 +1,153 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/gatetest"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// kernelGates is one gate for each distinct kernel of the plan.
+func (e *Env) kernelGates() ([]Gate, error) {
+	p, err := e.Plan()
+	if err != nil {
+		return nil, err
+	}
+	kernels, err := kernelsOf(p)
+	if err != nil {
+		return nil, err
+	}
+	var list []Gate
+	for _, k := range kernels {
+		list = append(list, Gate{Name: GateKernel + "/" + k.name, subject: k.hash,
+			Check: func(ctx context.Context, e *Env) (Verdict, error) { return e.checkKernel(ctx, k) }})
+	}
+	return list, nil
+}
+
+// Rows that kernels of open shape are tried with: one behind others, as in decoding, and more than a tile of them at once, as in a prompt.
+var kernelPlaces = [2][]gatetest.Segment{{{Rows: 1, Pos: 7}}, {{Rows: 37}}}
+
+// checkKernel holds a kernel to the oracle and notes what was learnt of it.
+func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error) {
+	dev, tolerances := e.d.dev, gatetest.Default(e.d.info)
+	if k.on == model.OnHost {
+		dev = npu.HostOf(dev)
+		tolerances = gate.CPU
+	} else if _, ok := k.op.(op.MatMul); ok && k.mapping.Variant == "direct" { // rounds the running sum: the low tier
+		tolerances = func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.PublishedLow(), true }
+	}
+	opts := gatetest.Options{Mapping: k.mapping, Tolerances: tolerances, Types: append([]dtype.Type(nil), k.types...)}
+	note := KernelNote{Key: k.name, Op: k.text(), Kind: k.op.Kind(), Types: k.types, Mapping: k.mapping, On: k.on, Launches: k.launches, Count: k.count}
+	for i, t := range opts.Types {
+		if t.Quantized() {
+			// The device expands such weights to BF16, and the kernel sees those; the rounding itself is judged with the block.
+			opts.Types[i] = dtype.BF16
+			note.Note = fmt.Sprintf("weights of type %s are tried as the BF16 that the device makes of them", t)
+		}
+	}
+	places := kernelPlaces[:1]
+	if k.symbolic() {
+		places = kernelPlaces[:]
+	}
+	c := Checks{Name: k.text()}
+	var worst gate.Report
+	for _, segments := range places {
+		if k.symbolic() {
+			opts.Segments = segments
+		}
+		r, err := gatetest.CheckKernel(ctx, dev, k.op, &opts)
+		if err != nil {
+			return nil, err
+		}
+		c.take(fmt.Sprintf("%d rows", rowsOf(segments, k)), r)
+		if worst.Metrics.Count == 0 || r.Metrics.MeanRelL1 > worst.Metrics.MeanRelL1 {
+			worst = r
+		}
+	}
+	note.OK, note.Figures = c.OK(), c.Figures
+	if err := e.time(ctx, k, &opts, &note); err != nil {
+		return nil, err
+	}
+	if note.On == model.OnDevice && e.d.info.Array != "" {
+		note.Row, note.Family = registryRow(k, worst, note)
+	}
+	return c, e.note(KindKernel, note)
+}
+
+func rowsOf(segments []gatetest.Segment, k *plannedKernel) int {
+	if !k.symbolic() {
+		for _, o := range k.op.Operands() {
+			if o.Write {
+				return o.Shape[0]
+			}
+		}
+	}
+	return segments[0].Rows
+}
+
+// kernelRuns is how often a kernel is timed on a device that this machine is.
+const kernelRuns = 5
+
+// time predicts a kernel of the array, and measures one of a device whose time is real.
+func (e *Env) time(ctx context.Context, k *plannedKernel, opts *gatetest.Options, note *KernelNote) error {
+	if e.d.info.Array != "" {
+		if k.on == model.OnHost {
+			return nil
+		}
+		cost, err := xdna2.NewClock(xdna2.HostNpukit()).Launch(k.op, k.types, k.mapping, op.Size{})
+		if err != nil {
+			note.Note = strings.TrimSpace(note.Note + " no prediction: " + err.Error())
+			return nil
+		}
+		note.Predicted, note.Bound = cost.Time, string(cost.Bound)
+		if cost.Note != "" {
+			note.Note = strings.TrimSpace(note.Note + " " + cost.Note)
+		}
+		return nil
+	}
+	t, err := gatetest.TimeKernel(ctx, e.d.dev, k.op, opts, kernelRuns)
+	if err != nil {
+		return err
+	}
+	note.Measured, note.Runs = float64(t.Median.Nanoseconds())/1e3, t.Runs
+	return nil
+}
+
+// registryRow is a row for the registry. A virtual array has no time of its own: the row then has none, and its note has the prediction.
+func registryRow(k *plannedKernel, r gate.Report, n KernelNote) (*xdna2.Row, xdna2.Kernel) {
+	family, shape, err := xdna2.ShapeOf(k.op, op.Size{})
+	if err != nil {
+		return nil, ""
+	}
+	m := r.Metrics
+	row := &xdna2.Row{
+		ID: "own/" + k.name, Kernel: family, Shape: shape, Out: k.stored(), Mapping: k.mapping, Record: xdna2.Own, Status: xdna2.OK,
+		MeanRelL1: finite(m.MeanRelL1), MaxAbs: finite(m.MaxAbs), MaxRel: finite(m.MaxRel), Pearson: max(0, finite(m.Pearson)),
+		ATol: r.Tolerance.Atol, RTol: r.Tolerance.Rtol, UsedBy: n.Launches,
+		Note: fmt.Sprintf("numbers by a virtual array; predicted %.4g us, not measured", n.Predicted),
+	}
+	if !n.OK {
+		row.Status, row.Failure = xdna2.Corrupt, "deployment_gate"
+	}
+	if row.Validate() != nil { // a shape that no registry has: the note alone says what was found
+		return nil, ""
+	}
+	return row, family
+}
+
+// finite is x, or 0 where JSON has no number for it.
+func finite(x float64) float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0
+	}
+	return x
+}

@@ -1,0 +1,159 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
+)
+
+// checkArchitecture makes the first plan. The checkpoint was refused before, if it is of a family that nobody here computes.
+func checkArchitecture(_ context.Context, e *Env) (Verdict, error) {
+	c := Checks{Name: GateArchitecture}
+	cfg := e.Config()
+	c.Hold(true, "family", "%s of family %s is supported: %d layers, hidden %d, %d heads over %d, head dim %d", cfg.Name, cfg.Family, cfg.Layers, cfg.Hidden, cfg.Heads,
+		cfg.KVHeads, cfg.HeadDim)
+	p, err := e.Plan()
+	c.Hold(err == nil, "plan", "a plan for %s: %v", e.d.info.Kind, orGood(err, "can be made"))
+	if err == nil {
+		err = p.Check(cfg, e.d.info)
+		c.Hold(err == nil, "plan", "the device takes it: %v", orGood(err, "yes"))
+	}
+	return c, nil
+}
+
+func orGood(err error, good string) any {
+	if err != nil {
+		return err
+	}
+	return good
+}
+
+// checkWeights looks at every weight.
+func checkWeights(ctx context.Context, e *Env) (Verdict, error) {
+	c := Checks{Name: GateWeights}
+	list := e.d.ck.Tensors()
+	c.Hold(len(list) > 0, "tensors", "%d tensors with %d parameters are there, with the shapes that the config asks for", len(list), e.d.ck.Parameters())
+	bad, err := e.d.ck.NonFinite(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Hold(len(bad) == 0, gate.NonFinite, "tensors with values that are NaN or infinite: %d %v", len(bad), bad[:min(len(bad), 8)])
+	return c, nil
+}
+
+// oraclePositions is how many positions the oracle is held to itself over: it computes them twice, once one by one.
+const oraclePositions = 24
+
+// checkOracle holds the oracle's steps to its single pass: the cache, the positions and the mask are in one and not in the other.
+func checkOracle(ctx context.Context, e *Env) (Verdict, error) {
+	ids, err := e.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids = ids[:min(len(ids), oraclePositions)]
+	pass, err := logitsOf(ctx, e.d.ref.NewState(), ids)
+	if err != nil {
+		return nil, err
+	}
+	st := e.d.ref.NewState()
+	var steps []float32
+	for _, id := range ids {
+		row, err := st.Step(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, row...)
+	}
+	return e.paper(GateOracle, steps, pass, Thresholds().Formats["oracle"].Logits)
+}
+
+// checkOracleGolden holds the oracle to what another implementation has computed.
+func checkOracleGolden(ctx context.Context, e *Env) (Verdict, error) {
+	c := Checks{Name: GateOracleGolden}
+	for _, q := range e.d.golden.Sequences {
+		t := oracleThresholds(q)
+		if record, ok := q.Record(); ok {
+			r, err := gate.Teacher(ctx, e.d.ref.NewState(), record, q.IDs, t)
+			if err != nil {
+				return nil, err
+			}
+			c.take(q.Name+" logits", r)
+			got, err := logitsOf(ctx, e.d.ref.NewState(), q.IDs)
+			if err != nil {
+				return nil, err
+			}
+			v, err := e.paper(q.Name, got, q.Logits, Thresholds().Formats["oracle"].Logits)
+			if err != nil {
+				return nil, err
+			}
+			c.take(q.Name+" logits", v)
+		} else if q.NLL != nil || q.Top != nil {
+			r, err := golden.Judge(ctx, e.d.ref.NewState(), q, t)
+			if err != nil {
+				return nil, err
+			}
+			c.take(q.Name, r)
+		}
+		if len(q.Greedy) > 0 {
+			r, err := gate.GreedyTokens(ctx, e.d.ref.NewState(), q.IDs, q.Greedy, 0)
+			if err != nil {
+				return nil, err
+			}
+			c.take(q.Name+" greedy", r)
+		}
+	}
+	return c, nil
+}
+
+// oracleThresholds hold the oracle to a golden sequence. Both compute in FP32 or better; what is left is how the file stores it.
+func oracleThresholds(q golden.Sequence) gate.Thresholds {
+	t := gate.Thresholds{
+		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
+		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within 1e-8; wider for files made in float32 and deeper models",
+	}
+	if q.Logits == nil {
+		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
+		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone make a KL of some 1e-6: KL mean at most 3e-7"
+	}
+	return t
+}
+
+// logitsOf are the logits of all positions, [len(ids), vocab].
+func logitsOf(ctx context.Context, s gate.Scorer, ids []int32) ([]float32, error) {
+	var all []float32
+	err := s.Score(ctx, ids, func(_ int, row []float32) error {
+		if all == nil {
+			all = make([]float32, 0, len(row)*len(ids))
+		}
+		all = append(all, row...)
+		return nil
+	})
+	return slices.Clip(all), err
+}
+
+// paper judges an output by the paper's three conditions.
+func (e *Env) paper(name string, got, want []float32, b PaperBounds) (Verdict, error) {
+	return paperRows(name, got, want, e.Config().Vocab, b)
+}
+
+func paperRows(name string, got, want []float32, width int, b PaperBounds) (Verdict, error) {
+	squares := 0.0
+	for _, v := range want {
+		squares += float64(v) * float64(v)
+	}
+	rms := math.Sqrt(squares / float64(max(1, len(want))))
+	if rms == 0 {
+		return nil, fmt.Errorf("the reference of %s is zero everywhere: nothing can be compared with that", name)
+	}
+	tol, err := b.tolerance(rms)
+	if err != nil {
+		return nil, err
+	}
+	r, err := gate.CheckRows(got, want, width, tol)
+	r.Name = name
+	return r, err
+}

@@ -1,0 +1,81 @@
+package skill
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// plannedKernel is a kernel that a plan wants: an op in a shape, with the types of its operands, under a mapping, on the device or on its host.
+type plannedKernel struct {
+	op       op.Op
+	types    []dtype.Type
+	mapping  npu.Mapping
+	on       string
+	launches []string // the first few, as taps name them
+	count    int      // in one prefill pass and one decode pass
+	name     string   // "MatMul-1f3a90c2"
+	hash     string
+}
+
+// kernelsOf lists the distinct kernels of a plan, in the order in which they first run.
+func kernelsOf(p *model.Plan) ([]*plannedKernel, error) {
+	var list []*plannedKernel
+	byHash := map[string]*plannedKernel{}
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
+			program := p.Program(s.Program)
+			for _, l := range program.Launches {
+				k := &plannedKernel{op: l.Op, mapping: l.Mapping, on: s.On}
+				for _, v := range l.Args {
+					k.types = append(k.types, program.Args[v.Arg].Type)
+				}
+				hash, err := hashOf([]any{l.Op.Kind(), l.Op, k.types, k.mapping, k.on})
+				if err != nil {
+					return nil, fmt.Errorf("skill: launch %s of program %s: %w", l.Name, program.Name, err)
+				}
+				if old := byHash[hash]; old != nil {
+					k = old
+				} else {
+					k.hash, k.name = hash, fmt.Sprintf("%s-%.8s", l.Op.Kind(), hash)
+					byHash[hash] = k
+					list = append(list, k)
+				}
+				if k.count++; k.count <= shownLaunches {
+					k.launches = append(k.launches, s.Name+"."+l.Name)
+				}
+			}
+		}
+	}
+	return list, nil
+}
+
+// shownLaunches is how many places of a kernel are named: enough for two layers of a norm that comes twice in each.
+const shownLaunches = 4
+
+// text is the op for people: "MatMul{M:64 K:2048 N:512 TransB:true}".
+func (k *plannedKernel) text() string { return fmt.Sprintf("%s%+v", k.op.Kind(), k.op) }
+
+// symbolic reports whether the op's shape is open: it then runs with one row and with many.
+func (k *plannedKernel) symbolic() bool {
+	for _, o := range k.op.Operands() {
+		if slices.ContainsFunc(o.Shape, func(d int) bool { return d < 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
+// stored is the type of what the op writes.
+func (k *plannedKernel) stored() dtype.Type {
+	for i, o := range k.op.Operands() {
+		if o.Write {
+			return k.types[i]
+		}
+	}
+	return dtype.BF16
+}

@@ -1,0 +1,104 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/npukit/npukit/model"
+)
+
+// material is what a model reads while it is judged. The ids are the golden file's, else those of a text through the model's own tokenizer, else random ones that
+// the oracle continues by drawing from its own distribution.
+type material struct {
+	ids    []int32
+	source string
+}
+
+// materialText is plain English, written for this purpose, with names, figures, speech and code, so that both easy and surprising tokens come.
+const materialText = `The lighthouse at Port Anselm has 214 steps, and Ines Okafor climbed them every evening for thirty-one years. "You count them so that
+your legs have something to think about," she told the boy who was to take over from her. He counted 213. They went down and counted again, together,
+and argued on the way, and the lamp was lit four minutes late that night, which is in the book.
+
+The book is a list of small numbers: wind 6, sea 4, one ship inbound, oil 11 litres. Nobody reads it unless something has gone wrong. Then it is read
+from the last good day on, line by line, until somebody says: here. Before this line everything follows from what came before; after it nothing does.
+
+    for step := range steps {
+        if got[step] != want[step] {
+            return step // everything after this is only a consequence
+        }
+    }
+
+In 1987 the council bought an automatic lamp. It was cheaper, it was never late, and in its second winter it shone for nine nights with a lens turned
+the wrong way round, because nobody was there who would have looked at the wall and wondered.
+`
+
+// ids are the deployment's ids, at most so many.
+func (e *Env) ids(ctx context.Context) ([]int32, error) {
+	if e.d.texts == nil {
+		m, err := e.material(ctx)
+		if err != nil {
+			return nil, err
+		}
+		e.d.texts = m
+	}
+	return e.d.texts.ids, nil
+}
+
+func (e *Env) material(ctx context.Context) (*material, error) {
+	// One position is left for a token behind.
+	n := min(e.d.opts.Positions, e.recipe.SeqLen-1)
+	if n < 8 {
+		return nil, fmt.Errorf("skill: %d positions leave no room to judge anything", e.recipe.SeqLen)
+	}
+	if g := e.d.golden; g != nil {
+		for _, s := range g.Sequences {
+			if len(s.IDs) >= 8 {
+				return &material{s.IDs[:min(n, len(s.IDs))], "golden file, " + s.Name}, nil
+			}
+		}
+	}
+	if tok, err := model.OpenTokenizer(e.d.ck); err == nil {
+		if ids, err := tok.Encode(materialText, nil); err == nil && len(ids) >= 8 {
+			return &material{ids[:min(n, len(ids))], "a text through the model's tokenizer"}, nil
+		}
+	}
+	e.step("the oracle writes %d tokens", n)
+	ids, err := e.continued(ctx, n)
+	return &material{ids, "random ids that the oracle continues"}, err
+}
+
+// continued are a few random ids and what the oracle makes of them.
+func (e *Env) continued(ctx context.Context, n int) ([]int32, error) {
+	rng := rand.New(rand.NewPCG(1, 2)) // any, but the same every time
+	ids := make([]int32, min(n, 16))
+	for i := range ids {
+		ids[i] = rng.Int32N(int32(e.Config().Vocab))
+	}
+	st := e.d.ref.NewState()
+	var logits []float32
+	err := st.Score(ctx, ids, func(_ int, row []float32) error { logits = row; return nil })
+	for err == nil && len(ids) < n {
+		ids = append(ids, sample(rng, logits))
+		logits, err = st.Step(ctx, ids[len(ids)-1])
+	}
+	return ids, err
+}
+
+// sample draws from the distribution that logits stand for.
+func sample(rng *rand.Rand, logits []float32) int32 {
+	highest := slices.Max(logits)
+	sum := 0.0
+	for _, v := range logits {
+		sum += math.Exp(float64(v - highest))
+	}
+	left := rng.Float64() * sum
+	for i, v := range logits {
+		if left -= math.Exp(float64(v - highest)); left <= 0 {
+			return int32(i)
+		}
+	}
+	return int32(len(logits) - 1)
+}

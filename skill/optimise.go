@@ -1,0 +1,155 @@
+package skill
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+)
+
+// Change is a proposal for the plan.
+type Change struct {
+	Name  string
+	Take  func(r *Recipe)
+	Order int // in which changes are tried; 0 is behind all others
+}
+
+// Optimiser is a skill that proposes changes in the optimisation phases.
+type Optimiser interface {
+	Skill
+	Changes(env *Env) []Change
+}
+
+// changes are the steps of a phase's trajectory, those of all optimisers, in their order. On an array they are the ten of the paper, for prefill and for decode in turn; what the
+// runtime does between dispatches belongs to both and is decided first. Elsewhere they are what the plan offers.
+func (e *Env) changes() []Change {
+	var list []Change
+	for _, s := range e.d.skills {
+		if o, ok := s.(Optimiser); ok {
+			list = append(list, o.Changes(e)...)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Change) int { return cmp.Compare(rank(a), rank(b)) })
+	return list
+}
+
+func rank(c Change) int {
+	if c.Order == 0 {
+		return math.MaxInt
+	}
+	return c.Order
+}
+
+// optimise tries the phase's changes one after the other, each on top of those kept before. A process that was killed goes on behind the last one that it noted.
+func (e *Env) optimise(ctx context.Context) error {
+	if _, err := e.Measure(ctx); err != nil {
+		return err
+	}
+	list := e.changes()
+	for i, c := range list {
+		if slices.ContainsFunc(e.d.state.attempted(e.phase), func(a Attempt) bool { return a.Step == c.Name }) {
+			continue
+		}
+		e.done, e.total = i, len(list)
+		if _, err := e.Propose(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Propose tries a change: the plan is made, the gates are asked, its speed is taken; it is kept when all gates pass and it is faster beyond noise, and forgotten
+// otherwise. Both are noted. It is how a plan changes in the optimisation phases, whoever proposes.
+func (e *Env) Propose(ctx context.Context, c Change) (Attempt, error) {
+	a, err := e.try(ctx, c)
+	if err != nil {
+		return a, err
+	}
+	if err := e.note(KindAttempt, a); err != nil {
+		return a, err
+	}
+	if a.Outcome == Kept {
+		e.recipe = a.Recipe
+		if err := e.d.writePlan(); err != nil {
+			return a, err
+		}
+	}
+	e.d.observe(Event{Phase: e.phase, What: EventAttempt, Text: c.Name + ": " + a.Outcome + ", " + a.Why, Done: e.done, Total: e.total})
+	return a, nil
+}
+
+func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
+	e.step("trying: %s", c.Name)
+	a := Attempt{Step: c.Name, Outcome: Rejected, Recipe: e.recipe.clone()}
+	c.Take(&a.Recipe)
+	trial := e.with(a.Recipe)
+	before, err := e.planHash()
+	if err != nil {
+		return a, err
+	}
+	if a.Plan, err = trial.planHash(); err != nil {
+		return e.refused(ctx, c, a, err)
+	}
+	if a.Plan == before {
+		a.Outcome, a.Why = Skipped, "the plan is the same with it"
+		return a, nil
+	}
+	gates, err := trial.cheapGates()
+	if err != nil {
+		return a, err
+	}
+	for _, g := range gates {
+		r, err := trial.run(ctx, g)
+		if isRefusal(err) || isDeviceFailure(err) {
+			return e.refused(ctx, c, a, err)
+		}
+		if err != nil {
+			return a, err
+		}
+		if a.Gates = append(a.Gates, r.Key()); !r.OK {
+			a.Why = "gate " + g.Name + " fails: " + r.Summary
+			return a, nil
+		}
+	}
+	if a.Before, err = e.measured(ctx); err != nil {
+		return a, err
+	}
+	if a.After, err = trial.measured(ctx); err != nil {
+		return a, err
+	}
+	better, why := faster(e.phase, *a.Before, *a.After)
+	if a.Why = why; better {
+		a.Outcome = Kept
+	}
+	return a, nil
+}
+
+// measured is the plan's speed without what is behind a prediction, which the measurement's own record has.
+func (e *Env) measured(ctx context.Context) (*Measurement, error) {
+	m, err := e.Measure(ctx)
+	m.Estimate = nil
+	return &m, err
+}
+
+// refused is a change whose plan the array or the device does not take. The skill for such failures may know a smaller one that it does.
+func (e *Env) refused(ctx context.Context, c Change, a Attempt, cause error) (Attempt, error) {
+	if ctx.Err() != nil {
+		return a, cause
+	}
+	a.Why = cause.Error()
+	s := Symptom{Phase: e.phase, Err: cause, Error: cause.Error(), Recipe: a.Recipe}
+	for _, sk := range e.d.skills {
+		if !sk.Trigger(s) {
+			continue
+		}
+		o, err := e.d.ask(ctx, e, sk, s)
+		if err != nil {
+			return a, err
+		}
+		if o.Cause != "" {
+			a.Why += "; " + sk.Name() + ": " + o.Cause + "; " + o.Remedy
+			return a, e.Issue(Issue{Symptom: c.Name + ": " + cause.Error(), Cause: o.Cause, Workaround: o.Remedy, Evidence: o.Evidence, Status: "worked around"})
+		}
+	}
+	return a, nil
+}

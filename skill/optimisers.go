@@ -1,0 +1,103 @@
+package skill
+
+import (
+	"context"
+	"slices"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// The three optimisation skills of the paper. Each knows some of the ten steps; run by itself, it proposes those.
+type (
+	mergeKernels struct{}
+	reuseBuffers struct{}
+	alignLayouts struct{}
+)
+
+func (mergeKernels) Name() string { return "opt-merge-multi-launch-kernels" }
+func (reuseBuffers) Name() string { return "opt-buffer-object-reuse" }
+func (alignLayouts) Name() string { return "opt-layout-alignment" }
+
+func (mergeKernels) Trigger(Symptom) bool { return false }
+func (reuseBuffers) Trigger(Symptom) bool { return false }
+func (alignLayouts) Trigger(Symptom) bool { return false }
+
+// Changes are the two merges: launches that share a dispatch pay for one.
+func (mergeKernels) Changes(e *Env) []Change {
+	return e.knobSteps("kernels behind attention merged", "kernels before attention merged")
+}
+
+// Changes keep contexts, buffers and what they hold from call to call.
+func (reuseBuffers) Changes(e *Env) []Change {
+	return e.knobSteps("context reused across calls", "buffer objects of each layer, zero copy", "transfers of weights and intermediates skipped")
+}
+
+// Changes let a kernel write as the next one reads, without the host in between.
+func (alignLayouts) Changes(e *Env) []Change { return e.knobSteps("layouts without host transposes") }
+
+func (s mergeKernels) Run(ctx context.Context, e *Env) (Outcome, error) { return e.proposeAll(ctx, s) }
+func (s reuseBuffers) Run(ctx context.Context, e *Env) (Outcome, error) { return e.proposeAll(ctx, s) }
+func (s alignLayouts) Run(ctx context.Context, e *Env) (Outcome, error) { return e.proposeAll(ctx, s) }
+
+// proposeAll proposes an optimiser's changes.
+func (e *Env) proposeAll(ctx context.Context, o Optimiser) (Outcome, error) {
+	var out Outcome
+	for _, c := range o.Changes(e) {
+		a, err := e.Propose(ctx, c)
+		if err != nil {
+			return out, err
+		}
+		out.Fixed = out.Fixed || a.Outcome == Kept
+	}
+	return out, nil
+}
+
+// knobSteps are steps of the paper's trajectory by name, for the phase's half of the plan; none outside the optimisation phases, and none for a device without an
+// array.
+func (e *Env) knobSteps(names ...string) []Change {
+	var list []Change
+	if e.d.info.Array == "" || e.phase != Prefill && e.phase != Decode {
+		return nil
+	}
+	for i, s := range model.KnobSteps() {
+		if !slices.Contains(names, s.Name) {
+			continue
+		}
+		take := func(r *Recipe) { s.Take(r.Prefill) }
+		if e.phase == Decode {
+			take = func(r *Recipe) { takeInDecode(s, r) }
+		}
+		list = append(list, Change{Name: s.Name, Take: take, Order: i + 1})
+	}
+	return list
+}
+
+// takeInDecode takes a step in the decode half. The runtime is one for both halves, and lies with prefill's knobs.
+func takeInDecode(s model.KnobStep, r *Recipe) {
+	s.Take(r.Decode)
+	mine, both := r.Decode.Runtime, &r.Prefill.Runtime
+	both.ContextReuse, both.BufferReuse = both.ContextReuse || mine.ContextReuse, both.BufferReuse || mine.BufferReuse
+	both.SkipTransfers = both.SkipTransfers || mine.SkipTransfers
+	r.Decode.Runtime = model.Runtime{}
+}
+
+// hostChanges are the choices of a plan for a device that takes any rows.
+func hostChanges(p Phase, seqLen int) []Change {
+	if p == Decode {
+		return []Change{
+			{Name: "KV cache of FP16", Take: func(r *Recipe) { r.Cache = dtype.F16 }, Order: 1},
+			{Name: "KV cache of FP32", Take: func(r *Recipe) { r.Cache = dtype.F32 }, Order: 2},
+		}
+	}
+	var list []Change
+	for i, c := range []struct {
+		rows int
+		name string
+	}{{128, "chunks of 128 rows"}, {512, "chunks of 512 rows"}, {2048, "chunks of 2048 rows"}} {
+		if c.rows/4 < seqLen { // a longer chunk than any prompt changes nothing
+			list = append(list, Change{Name: c.name, Take: func(r *Recipe) { r.Chunk = min(c.rows, seqLen) }, Order: i + 1})
+		}
+	}
+	return list
+}

@@ -1,0 +1,57 @@
+package skill
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Options are the choices of a deployment. The zero value of a field means its default.
+type Options struct {
+	Dir    string        // the workspace; must be set
+	SeqLen int           // positions of a session; default the model's context, and 2048 at most
+	Budget time.Duration // for each Run; what does not fit is left for the next; default no limit
+	Golden string        // reference outputs of another implementation; default golden.safetensors beside the model, if it is there
+
+	Approve  ApproveFunc // at the end of each phase; default everything is approved
+	Ask      AskFunc     // about a failure that no skill knows; default the deployment stops there
+	Observe  func(Event) // sees progress, on the goroutine that runs; default nobody
+	Skills   []Skill     // more skills, or others in the place of built-in ones
+	Gates    []Gate      // more gates; none can be taken away
+	Evaluate Evaluator   // of phase 7; default there is none, and the plan stays a draft
+
+	// Positions is how many ids the gates score at most, and Repetitions how often speed is measured. Defaults: 96, and 5.
+	Positions   int
+	Repetitions int
+}
+
+// Defaults of Options.
+const (
+	defaultSeqLen      = 2048
+	defaultPositions   = 96
+	defaultRepetitions = 5
+)
+
+func (o *Options) fill() error {
+	if o.Positions == 0 {
+		o.Positions = defaultPositions
+	}
+	if o.Repetitions == 0 {
+		o.Repetitions = defaultRepetitions
+	}
+	switch {
+	case o.SeqLen < 0 || o.Budget < 0:
+		return fmt.Errorf("skill: Options.SeqLen is %d and Budget %v: want 0 for the default, or more", o.SeqLen, o.Budget)
+	case o.Positions < 16 || o.Repetitions < 3:
+		return fmt.Errorf("skill: Options.Positions is %d and Repetitions %d: want at least 16 and 3, or gates and figures say nothing", o.Positions, o.Repetitions)
+	}
+	names := gateNames()
+	for _, g := range o.Gates {
+		if g.Name == "" || g.Check == nil || len(g.Phases) == 0 || slices.Contains(names, g.Name) || isKernelGate(g.Name) ||
+			slices.ContainsFunc(g.Phases, func(p Phase) bool { return !p.valid() || p == Evaluation }) {
+			return fmt.Errorf("skill: Options.Gates: gate %q needs a name of its own, a Check, and phases from reference to finalise", g.Name)
+		}
+		names = append(names, g.Name)
+	}
+	return nil
+}

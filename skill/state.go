@@ -1,0 +1,280 @@
+package skill
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Status of a phase.
+type Status string
+
+// The statuses.
+const (
+	Pending Status = "pending"
+	Running Status = "running" // begun, and not ended: by a process that works on it, or that was killed
+	Passed  Status = "passed"
+	Failed  Status = "failed"
+)
+
+// PhaseState is where a phase stands.
+type PhaseState struct {
+	Phase    Phase        `json:"phase"`
+	Status   Status       `json:"status"`
+	Attempts int          `json:"attempts"`
+	Started  time.Time    `json:"started,omitzero"`
+	Ended    time.Time    `json:"ended,omitzero"`
+	Seconds  float64      `json:"seconds"` // worked, over all attempts and processes
+	Gates    []GateResult `json:"gates"`   // of the present attempt, the last of each
+	Reason   string       `json:"reason,omitempty"`
+	since    int          // Seq of the present attempt's start
+	approved bool         // by the user, since it passed
+}
+
+// State is what a journal says.
+type State struct {
+	Subject    *Subject           `json:"subject"` // nil for an empty journal
+	Phases     []PhaseState       `json:"phases"`
+	Recipe     Recipe             `json:"recipe"`
+	Plan       string             `json:"plan_sha256"` // "" before there is one
+	Kernels    []KernelNote       `json:"kernels"`
+	Attempts   []Attempted        `json:"attempts"`
+	Measured   []Measured         `json:"measured"`
+	Issues     []Noted[Issue]     `json:"issues"`
+	Skills     []Noted[SkillNote] `json:"skills"`
+	Questions  []Noted[Question]  `json:"questions"`
+	Decisions  []Noted[Decision]  `json:"decisions"`
+	Evaluation *EvaluationReport  `json:"evaluation,omitempty"`
+	Records    int                `json:"records"`
+
+	gates    map[string]keyed // the last result by key
+	redirect *Decision        // that has not been followed yet
+	last     time.Time        // of the last record
+}
+
+// Noted is something with the phase in which, and the time at which, it was noted.
+type Noted[T any] struct {
+	Seq   int       `json:"seq"`
+	Phase Phase     `json:"phase"`
+	Time  time.Time `json:"time"`
+	Value T         `json:"value"`
+}
+
+// Attempted and Measured are attempts and measurements as they were noted.
+type (
+	Attempted = Noted[Attempt]
+	Measured  = Noted[Measurement]
+)
+
+// keyed is a gate's result with the number of its record.
+type keyed struct {
+	seq    int
+	result GateResult
+}
+
+// ReadState reads the journal of a workspace, without locking it.
+func ReadState(dir string) (*State, error) {
+	records, _, err := ReadJournal(filepath.Join(dir, FileJournal))
+	if err != nil {
+		return nil, err
+	}
+	return StateOf(records)
+}
+
+// StateOf folds records into what they say. A journal that says what cannot be, such as a phase that passed without its gates, wraps [ErrJournal].
+func StateOf(records []Record) (*State, error) {
+	s := &State{gates: map[string]keyed{}}
+	for _, p := range Phases() {
+		s.Phases = append(s.Phases, PhaseState{Phase: p, Status: Pending})
+	}
+	for _, r := range records {
+		if err := s.add(r); err != nil {
+			return nil, fmt.Errorf("%w: record %d: %w", ErrJournal, r.Seq, err)
+		}
+	}
+	return s, nil
+}
+
+// add takes one record more.
+func (s *State) add(r Record) (err error) {
+	p := &s.Phases[r.Phase]
+	if !s.last.IsZero() && r.Kind != KindResume && r.Kind != KindDecision { // nobody worked while nobody ran, or while a person thought
+		p.Seconds += max(0, r.Time.Sub(s.last).Seconds())
+	}
+	s.Records, s.last = r.Seq, r.Time
+	switch r.Kind {
+	case KindDeployment:
+		s.Subject = new(Subject)
+		err = json.Unmarshal(r.Data, s.Subject)
+	case KindStart:
+		if r.Phase > Reference && s.Phases[r.Phase-1].Status != Passed {
+			return fmt.Errorf("phase %s began before %s had passed", r.Phase, r.Phase-1)
+		}
+		s.reset(r.Phase)
+		if s.redirect != nil && s.redirect.Skill == "" {
+			s.redirect = nil
+		}
+		p.Status, p.Started, p.Ended, p.since = Running, r.Time, time.Time{}, r.Seq
+		p.Attempts++
+	case KindGate:
+		var g GateResult
+		if err = json.Unmarshal(r.Data, &g); err == nil {
+			s.gates[g.Key()] = keyed{r.Seq, g}
+			p.Gates = slices.DeleteFunc(p.Gates, func(old GateResult) bool { return old.Key() == g.Key() })
+			p.Gates = append(p.Gates, g)
+		}
+	case KindPlan:
+		var n PlanNote
+		if err = json.Unmarshal(r.Data, &n); err == nil {
+			s.Recipe, s.Plan = n.Recipe, n.Hash
+		}
+	case KindFinish:
+		var f Finish
+		if err = json.Unmarshal(r.Data, &f); err == nil {
+			err = s.finish(p, f, r.Time)
+		}
+	case KindKernel:
+		var k KernelNote
+		if err = json.Unmarshal(r.Data, &k); err == nil {
+			s.Kernels = slices.DeleteFunc(s.Kernels, func(old KernelNote) bool { return old.Key == k.Key })
+			s.Kernels = append(s.Kernels, k)
+		}
+	case KindAttempt:
+		if err = note(&s.Attempts, r); err == nil {
+			err = s.keep(s.Attempts[len(s.Attempts)-1].Value)
+		}
+	case KindMeasure:
+		err = note(&s.Measured, r)
+	case KindIssue:
+		err = note(&s.Issues, r)
+	case KindSkill:
+		err = note(&s.Skills, r)
+		s.redirect = nil
+	case KindQuestion:
+		err = note(&s.Questions, r)
+	case KindDecision:
+		if err = note(&s.Decisions, r); err == nil {
+			s.decide(s.Decisions[len(s.Decisions)-1].Value)
+		}
+	case KindEvaluation:
+		s.Evaluation = new(EvaluationReport)
+		err = json.Unmarshal(r.Data, s.Evaluation)
+	case KindResume, KindChoice:
+	default:
+		return fmt.Errorf("unknown kind %q: was it written by a newer npukit?", r.Kind)
+	}
+	return err
+}
+
+// keep makes the plan of an attempt that was kept the deployment's. Its gates must have passed.
+func (s *State) keep(a Attempt) error {
+	if a.Outcome != Kept {
+		return nil
+	}
+	for _, key := range a.Gates {
+		if g, ok := s.gates[key]; !ok || !g.result.OK {
+			return fmt.Errorf("change %q was kept although gate %s did not pass", a.Step, key)
+		}
+	}
+	if len(a.Gates) == 0 {
+		return fmt.Errorf("change %q was kept without a gate", a.Step)
+	}
+	s.Recipe, s.Plan = a.Recipe, a.Plan
+	return nil
+}
+
+// reset makes a phase pending, and with it all that come after.
+func (s *State) reset(p Phase) {
+	for i := int(p); i < len(s.Phases); i++ {
+		later := &s.Phases[i]
+		later.Status, later.Reason, later.Gates, later.approved = Pending, "", nil, false
+	}
+}
+
+// decide takes a decision of the user.
+func (s *State) decide(d Decision) {
+	switch d.Action {
+	case Approve:
+		s.Phases[d.Phase].approved = true
+	case Redirect:
+		s.reset(d.Phase)
+		s.redirect = &d
+	}
+}
+
+// note appends a record's data to a list.
+func note[T any](list *[]Noted[T], r Record) error {
+	n := Noted[T]{Seq: r.Seq, Phase: r.Phase, Time: r.Time}
+	err := json.Unmarshal(r.Data, &n.Value)
+	*list = append(*list, n)
+	return err
+}
+
+// finish ends a phase. Passing needs every gate that it names to have passed.
+func (s *State) finish(p *PhaseState, f Finish, at time.Time) error {
+	if p.Status != Running {
+		return fmt.Errorf("phase %s ended without having begun", p.Phase)
+	}
+	p.Ended, p.Reason, p.Status = at, f.Reason, Failed
+	if !f.Passed {
+		return nil
+	}
+	if len(f.Gates) == 0 {
+		return fmt.Errorf("phase %s passed without a gate", p.Phase)
+	}
+	for _, key := range f.Gates {
+		if g, ok := s.gates[key]; !ok || !g.result.OK || g.seq < s.validFrom(p.Phase, g.result) {
+			return fmt.Errorf("phase %s passed although gate %s did not pass in it", p.Phase, key)
+		}
+	}
+	p.Status = Passed
+	return nil
+}
+
+// validFrom is the record from which on a gate's result counts in a phase: the start of its present attempt. What kernels do alone does not depend on the
+// plan around them, so that they are tried once since kernel validation began.
+func (s *State) validFrom(p Phase, g GateResult) int {
+	if p > KernelValidation && isKernelGate(g.Name) {
+		return s.Phases[KernelValidation].since
+	}
+	return s.Phases[p].since
+}
+
+// passed finds a gate's result that still counts in a phase.
+func (s *State) passed(p Phase, name, subject string) (GateResult, bool) {
+	g, ok := s.gates[GateResult{Name: name, Subject: subject}.Key()]
+	return g.result, ok && g.result.OK && g.seq > s.validFrom(p, g.result)
+}
+
+// Next is the first phase that has not passed, and false when all have.
+func (s *State) Next() (Phase, bool) {
+	for _, p := range s.Phases {
+		if p.Status != Passed {
+			return p.Phase, true
+		}
+	}
+	return 0, false
+}
+
+// attempted lists the attempts of the present attempt at a phase.
+func (s *State) attempted(p Phase) []Attempt {
+	var list []Attempt
+	for _, a := range s.Attempts {
+		if a.Phase == p && a.Seq > s.Phases[p].since {
+			list = append(list, a.Value)
+		}
+	}
+	return list
+}
+
+// lastMeasured is the last measurement of a plan.
+func (s *State) lastMeasured(plan string) (Measurement, bool) {
+	for _, m := range slices.Backward(s.Measured) {
+		if m.Value.Plan == plan {
+			return m.Value, true
+		}
+	}
+	return Measurement{}, false
+}

@@ -1,0 +1,97 @@
+package skill
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+)
+
+// goldenOf is the file with reference outputs: the one asked for, or golden.safetensors beside the model, or "".
+func goldenOf(path, asked string) (string, error) {
+	if asked != "" {
+		return asked, nil
+	}
+	dir := path
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		dir = filepath.Dir(path)
+	}
+	file := filepath.Join(dir, "golden.safetensors")
+	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("skill: %w", err)
+	}
+	return file, nil
+}
+
+// subjectOf says what is deployed.
+func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden string) (Subject, error) {
+	c := ck.Config()
+	if seqLen == 0 {
+		seqLen = min(c.Context, defaultSeqLen)
+	}
+	if seqLen > c.Context {
+		return Subject{}, fmt.Errorf("skill: Options.SeqLen is %d, %s has a context of %d", seqLen, c.Name, c.Context)
+	}
+	s := Subject{Model: ck.Path(), Name: strings.TrimSuffix(filepath.Base(ck.Path()), ".gguf"), Weights: weightsHash(ck), Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
+		KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
+
+		Device: info.Kind, Array: info.Array, SeqLen: seqLen, Golden: golden}
+	if golden != "" {
+		f, err := os.Open(golden)
+		if err != nil {
+			return s, fmt.Errorf("skill: %w", err)
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return s, fmt.Errorf("skill: %s: %w", golden, err)
+		}
+		s.GoldenSum = hex.EncodeToString(h.Sum(nil))
+	}
+	var err error
+	s.Thresholds, err = hashOf(Thresholds())
+	return s, err
+}
+
+// weightsHash goes through all tensors: about two seconds for a model of a billion BF16 parameters.
+func weightsHash(ck *checkpoint.Checkpoint) string {
+	h := sha256.New()
+	for _, t := range ck.Tensors() {
+		fmt.Fprintf(h, "%q %v %v ", t.Name, t.Type, t.Shape)
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(t.Data)))
+		h.Write(n[:])
+		h.Write(t.Data)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// same reports a difference between what is asked for and what the workspace is about. Where the checkpoint lies does not matter; its bytes do.
+func (s Subject) same(was Subject) error {
+	switch {
+	case s.Config != was.Config:
+		return fmt.Errorf("it is about %s, %+v; this is %s, %+v", was.Name, was.Config, s.Name, s.Config)
+	case s.Weights != was.Weights:
+		return fmt.Errorf("it is about %s with other weights (SHA-256 %.12s, these have %.12s)", was.Name, was.Weights, s.Weights)
+	case s.Device != was.Device || s.Array != was.Array:
+		return fmt.Errorf("it is about device %s, this is %s", was.Device, s.Device)
+	case s.SeqLen != was.SeqLen:
+		return fmt.Errorf("it is about %d positions, now %d are asked for", was.SeqLen, s.SeqLen)
+	case s.GoldenSum != was.GoldenSum:
+		return fmt.Errorf("it was begun with other reference outputs (golden file %q)", was.Golden)
+	case s.Thresholds != was.Thresholds:
+		return errors.New("it was begun by an npukit with other thresholds")
+	}
+	return nil
+}

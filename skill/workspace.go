@@ -1,0 +1,116 @@
+package skill
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Names of files in a workspace. Everything but the journal is derived from it, and is written again when it is lost.
+const (
+	FileJournal     = "journal.jsonl"
+	FilePlan        = "plan.json"
+	FileThresholds  = "thresholds.json"
+	FileTiming      = "phase_timing.json"
+	FilePerformance = "performance.json"
+	FileKernels     = "kernels.json"
+	FileEvaluation  = "evaluation_report.md"
+	FolderReports   = "reports" // of gates: text, JSON and a picture each
+	fileLock        = "lock"
+)
+
+// workspace is a folder that one process at a time works in.
+type workspace struct {
+	dir     string
+	lock    io.Closer
+	journal *journal
+	now     func() time.Time
+	write   func(path string, data []byte) error
+}
+
+// openWorkspace makes the folder, locks it and reads its journal.
+func openWorkspace(dir string) (w *workspace, records []Record, err error) {
+	if dir == "" {
+		return nil, nil, errors.New("skill: a deployment needs a folder: set Options.Dir")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("skill: workspace: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, fileLock))
+	if err != nil {
+		return nil, nil, fmt.Errorf("skill: workspace %s: %w", dir, err)
+	}
+	w = &workspace{dir: dir, lock: lock, now: time.Now, write: writeFile}
+	if w.journal, records, err = openJournal(filepath.Join(dir, FileJournal)); err != nil {
+		return nil, nil, errors.Join(err, lock.Close())
+	}
+	return w, records, nil
+}
+
+func (w *workspace) path(name string) string { return filepath.Join(w.dir, filepath.FromSlash(name)) }
+
+// put writes a derived file, unless it is there already as it should be.
+func (w *workspace) put(name string, data []byte) error {
+	path := w.path(name)
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("skill: workspace: %w", err)
+	}
+	if err := w.write(path, data); err != nil {
+		return fmt.Errorf("skill: workspace: writing %s: %w; nothing is lost: deploy into this folder again", name, err)
+	}
+	return nil
+}
+
+// putJSON writes a derived file for programs.
+func (w *workspace) putJSON(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("skill: workspace: %s: %w", name, err)
+	}
+	return w.put(name, append(data, '\n'))
+}
+
+func (w *workspace) close() error { return errors.Join(w.journal.close(), w.lock.Close()) }
+
+// writeFile makes a file complete or not at all: it is written beside its place, synced, and renamed.
+func writeFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(0o644) // CreateTemp makes a file that only its owner reads
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// hashOf is the SHA-256 of a value's JSON.
+func hashOf(v any) (string, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
