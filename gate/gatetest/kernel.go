@@ -113,6 +113,10 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 	if k.size, err = k.opts.place(o); err != nil {
 		return nil, err
 	}
+	p, err := k.program()
+	if err != nil {
+		return nil, err
+	}
 	find := k.opts.Tolerances
 	if find == nil {
 		find = Default(dev.Info())
@@ -123,10 +127,6 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 		return nil, fmt.Errorf("gatetest: there is no tolerance for %s stored as %s: give one in Options.Tolerances", o.Kind(), out)
 	}
 	k.tol = againstOracle(tol, o, k.opts.Segments)
-	p, err := k.program()
-	if err != nil {
-		return nil, err
-	}
 	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, exactWeights(dev.Info()), k.opts.Seed, nil); err != nil {
 		return nil, err
 	}
