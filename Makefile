@@ -15,7 +15,7 @@ FUZZTIME ?= 30s
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long lint bench clean
+.PHONY: help demo build test test-long lint bench sim-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ lint: ## check formatting, go vet and staticcheck
 
 bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
+
+sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
+	$(GO) run ./internal/simreport -out docs
 
 clean: ## delete what the build made; the fetched models stay in the cache
 	rm -rf bin

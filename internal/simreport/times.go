@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/npukit/npukit/internal/published"
+	"github.com/npukit/npukit/internal/validation"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+func signed(v float64) string  { return fmt.Sprintf("%+.1f %%", 100*v) }
+
+// kernelTimes holds the cost model to kernels whose shapes its fit has not seen.
+func kernelTimes(r *report) error {
+	rows := xdna2.FitRows(xdna2.PublishedRegistry().Rows())
+	h := xdna2.HoldOut(rows, "")
+	r.printf("## Times of single kernels\n\nThe cost model is fitted to half of the shapes (split by a hash of the shape, so that rows with other tiles of one shape stay together) and predicts the other half: "+
+		"%d rows fitted, %d predicted.\n\n", h.Fitted, len(h.Rows))
+	table := [][]string{{"kernel", "rows", "median error", "90th percentile", "worst"}}
+	line := func(name string, kernels ...xdna2.Kernel) {
+		n := 0
+		for _, row := range h.Rows {
+			if len(kernels) == 0 || slices.Contains(kernels, row.Row.Kernel) {
+				n++
+			}
+		}
+		if n > 0 {
+			table = append(table, []string{name, fmt.Sprint(n), percent(h.Quantile(0.5, kernels...)), percent(h.Quantile(0.9, kernels...)), percent(h.Quantile(1, kernels...))})
+		}
+	}
+	line("all")
+	for _, k := range []xdna2.Kernel{xdna2.GEMM, xdna2.GEMV, xdna2.Attention, xdna2.Add, xdna2.SiLUMul, xdna2.GELU, xdna2.RMSNorm, xdna2.LayerNorm, xdna2.RoPE} {
+		line(string(k), k)
+	}
+	r.table(table)
+	var medians, tails []float64
+	for salt := range 20 {
+		other := xdna2.HoldOut(rows, fmt.Sprint("other ", salt))
+		medians, tails = append(medians, other.Quantile(0.5)), append(tails, other.Quantile(0.9))
+	}
+	r.printf("Over 20 other splits the median is %s to %s, the 90th percentile %s to %s (bounds: 8 and 25 %%).\n\n", percent(slices.Min(medians)), percent(slices.Max(medians)),
+		percent(slices.Min(tails)), percent(slices.Max(tails)))
+	r.printf("How far to trust it: the form of the formulas was chosen with held-out rows in view, so these errors are somewhat too good; only the constants are truly held out. Left out of fit and " +
+		"report, and no others:\n\n")
+	for _, id := range sortedKeys(xdna2.LeftOut()) {
+		r.printf("- `%s`: %s\n", id, xdna2.LeftOut()[id])
+	}
+	r.printf("\n")
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// wholeModels holds predictions of whole models to the published table.
+func wholeModels(wholes []validation.Whole) section {
+	return func(r *report) error {
+		apriori, err := validation.Predict(wholes, xdna2.APriori())
+		if err != nil {
+			return err
+		}
+		held, err := validation.LeaveOneOut(wholes)
+		if err != nil {
+			return err
+		}
+		fitted, err := validation.Predict(wholes, xdna2.NewClock(xdna2.HostReference()))
+		if err != nil {
+			return err
+		}
+		ours, err := validation.Predict(wholes, xdna2.NewClock(xdna2.HostNpukit()))
+		if err != nil {
+			return err
+		}
+		r.printf("## Whole models\n\nTime to the first token of 2048 and tokens a second behind them, from the plans that the planner makes, against the 2026-06 table. A priori: nothing fitted to that table. " +
+			"Left out: three globals (a factor on kernels in programs, host time a layer, time of a decode call) fitted to the other eight models. There is no factor for a single model. " +
+			"Two terms of the a priori clock (attention on the host by head dimension, the factor on attention by layout) were added from published single-program figures with this table in view; " +
+			"without them the medians are 6.7 and 4.6 %.\n\n")
+		table := [][]string{{"model", "TTFT s, published", "a priori", "left out", "paper's Table II", "tokens/s, published", "a priori", "left out", "paper's Table II"}}
+		a, l := validation.Errors(wholes, apriori), validation.Errors(wholes, held)
+		for i, w := range wholes {
+			table = append(table, []string{w.Name, fmt.Sprintf("%.2f", w.TTFT), fmt.Sprintf("%.2f (%s)", apriori[i].TTFT, signed(a[2*i])),
+				fmt.Sprintf("%.2f (%s)", held[i].TTFT, signed(l[2*i])), fmt.Sprintf("%.1f", w.PaperTTFT), fmt.Sprintf("%.1f", w.TokensPerSec),
+				fmt.Sprintf("%.1f (%s)", apriori[i].TokensPerSec, signed(a[2*i+1])), fmt.Sprintf("%.1f (%s)", held[i].TokensPerSec, signed(l[2*i+1])), fmt.Sprintf("%.1f", w.PaperTokens)})
+		}
+		r.table(table)
+		for _, line := range []struct {
+			name   string
+			errors []float64
+		}{{"A priori", a}, {"Each model left out of the fit", l}, {"Fitted to all nine (`estimate --host reference`; no test of anything)", validation.Errors(wholes, fitted)}} {
+			r.printf("- %s: median %s, 90th percentile %s, worst %s\n", line.name, percent(validation.Quantile(line.errors, 0.5)), percent(validation.Quantile(line.errors, 0.9)),
+				percent(validation.Quantile(line.errors, 1)))
+		}
+		r.printf("\nThe published figures contain a Python host. With npukit as the host (`estimate --host npukit`, whose own costs are assumptions so far):\n\n")
+		table = [][]string{{"model", "TTFT s", "tokens/s"}}
+		for _, p := range ours {
+			table = append(table, []string{p.Name, fmt.Sprintf("%.2f", p.TTFT), fmt.Sprintf("%.1f", p.TokensPerSec)})
+		}
+		r.table(table)
+		picture, err := drawModels(wholes, apriori, held)
+		r.files["sim-models.png"] = picture
+		r.printf("![predicted against published](sim-models.png)\n\n")
+		return err
+	}
+}
+
+// rhoTable gives the paper's measure in both forms.
+func rhoTable(r *report) error {
+	paper, ok := xdna2.BaselineNamed("paper")
+	if !ok {
+		return fmt.Errorf("no table of the paper")
+	}
+	r.printf("## rho\n\nThe paper's measure of use, from its own times: work for each second over that of Llama-3.2-1B. The published form takes the width of q for the model's, which is wrong for Qwen3-0.6B and 4B.\n\n")
+	table := [][]string{{"model", "prefill, published", "as published", "true width", "decode, published", "as published", "true width"}}
+	for _, m := range published.Models() {
+		row, ok := paper.Row(m.Name)
+		if !ok {
+			return fmt.Errorf("the paper has no %s", m.Name)
+		}
+		c := m.Config
+		run := xdna2.RhoRun{Dims: xdna2.RhoDims{Layers: c.Layers, Emb: c.Hidden, Query: c.Heads * c.HeadDim, KV: c.KVHeads * c.HeadDim, FFN: c.FFN}, Seq: 2048, TTFT: row.TTFT,
+			TokensPerSec: row.TokensPerSec}
+		var p, d [2]float64
+		for form := range p {
+			var err error
+			if p[form], d[form], err = xdna2.Rho(run, xdna2.RhoReference(), xdna2.RhoForm(form)); err != nil {
+				return err
+			}
+		}
+		f := func(v float64) string { return fmt.Sprintf("%.2f", v) }
+		table = append(table, []string{m.Name, f(row.RhoPrefill), f(p[0]), f(p[1]), f(row.RhoDecode), f(d[0]), f(d[1])})
+	}
+	r.table(table)
+	return nil
+}
+
+// trajectories prices the paper's ten steps for all models.
+func trajectories(r *report) error {
+	r.printf("## The ten steps\n\nFrom one dispatch an op to the tuned plan, in the paper's order; predicted with npukit as the host. The reference went from 18.67 s to 1.30 s for a prefill of Llama-3.2-1B, and from " +
+		"about 500 ms to 92 ms a token, with clean-ups of its Python in between.\n\n")
+	steps := append([]model.KnobStep{{Name: "naive", Take: func(*model.Knobs) {}}}, model.KnobSteps()...)
+	head := []string{"step"}
+	table := [][]string{nil}
+	for _, s := range steps {
+		table = append(table, []string{s.Name})
+	}
+	clock := xdna2.NewClock(xdna2.HostNpukit())
+	for _, m := range published.Models() {
+		head = append(head, m.Name)
+		knobs := model.NaiveKnobs()
+		for i, s := range steps {
+			s.Take(&knobs)
+			p, err := model.NewNPUPlan(&m.Config, &model.NPUOptions{Knobs: &knobs})
+			if err != nil {
+				return err
+			}
+			e, err := p.Estimate(clock)
+			if err != nil {
+				return err
+			}
+			table[i+1] = append(table[i+1], fmt.Sprintf("%.2f s, %.1f ms", e.TTFT, 1e3*e.Decode.Time))
+		}
+	}
+	table[0] = head
+	r.printf("Time to the first token, time a token:\n\n")
+	r.table(table)
+	r.printf("Not every step is a gain everywhere: for Llama-3.2-3B attention in the programs' own order is predicted to cost more than the transposes that it saves. A deployment keeps a step only when it gains.\n\n")
+	return nil
+}
+
+// rules lists what is checked of a program's placement.
+func rules(r *report) error {
+	r.printf("## Rules of placement\n\n%s\n", xdna2.RulesMarkdown())
+	return nil
+}
