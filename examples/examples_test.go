@@ -2,6 +2,7 @@
 package examples
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "./generate", "./chat").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "./generate", "./chat", "./estimate", "./customprogram").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	example := func(name, stdin string, args ...string) (stdout, stderr string, err error) {
@@ -33,6 +34,26 @@ func TestExamples(t *testing.T) {
 		answers := strings.Split(out, "> ")
 		if err != nil || len(answers) != 4 || !strings.Contains(answers[1], "Paris") || !strings.Contains(answers[2], "Rome") {
 			t.Errorf("%v: stdout %q, stderr %q", err, out, stderr)
+		}
+	})
+	t.Run("estimate", func(t *testing.T) {
+		config := filepath.Join(t.TempDir(), "config.json")
+		text := `{"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
+			"vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "hidden_act": "silu", "rope_theta": 1000000, "tie_word_embeddings": true}`
+		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, stderr, err := example("estimate", "", config)
+		if err != nil || !strings.Contains(out, "not measured") || strings.Count(out, "tokens/s") != 11 {
+			t.Errorf("%v: stdout %q, stderr %q", err, out, stderr)
+		}
+	})
+	t.Run("customprogram", func(t *testing.T) {
+		out, stderr, err := example("customprogram", "")
+		for _, want := range []string{"R-L1-4", "what would fit: tile_m 32 instead of 64", "fits: 3 launches in one dispatch", "y[0] begins with"} {
+			if err != nil || !strings.Contains(out, want) {
+				t.Fatalf("%v: stdout %q, stderr %q, want %q", err, out, stderr, want)
+			}
 		}
 	})
 	base := filepath.Join(testenv.Root(), "testdata", "tiny-models", "qwen2-bias") // no tokenizer, no template
