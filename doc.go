@@ -40,6 +40,7 @@
 //   - npu is the language in which devices are told what to do: ops merged into programs, buffers, runs.
 //   - npu/op and npu/dtype are its vocabulary: every kernel's mathematics as a shape, every element type.
 //   - npu/cpu is the software device: SIMD kernels in C, or pure Go where cgo is off.
+//   - npu/xdna2 is what is known of the NPU, npu/sim a virtual one with its numbers, limits and clock, npu/xdna the real one through package xrt.
 //   - oracle computes the same in plain FP32, sharing nothing with devices; gate compares the two and gives a verdict.
 //   - cmd/npukit is the command.
 //
