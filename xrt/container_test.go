@@ -8,7 +8,7 @@ import (
 
 // XRT reads outside of the file, or ends the process, with most of these.
 func TestDamagedXclbinsAreRefused(t *testing.T) {
-	whole, err := os.ReadFile("testdata/vadd.xclbin")
+	whole, err := os.ReadFile("xrttest/testdata/mlir_aie.xclbin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestDamagedXclbinsAreRefused(t *testing.T) {
 }
 
 func TestDamagedELFsAreRefused(t *testing.T) {
-	whole, err := os.ReadFile("testdata/vadd.elf")
+	whole, err := os.ReadFile("xrttest/testdata/vadd.elf")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ func (c *HWContext) Close() error {
 // Kernel is a function of a binary, in a context.
 type Kernel struct {
 	object *object
+	hw     *object // its context's
 	info   KernelInfo
 }
 
@@ -126,7 +127,7 @@ func (c *HWContext) newKernel(name string, open func(ctx unsafe.Pointer) (unsafe
 	if strings.ContainsRune(name, 0) {
 		return nil, errorf("kernel %q: a name has no NUL: %w", name, ErrNoKernel)
 	}
-	k := &Kernel{info: c.info(name)}
+	k := &Kernel{hw: c.object, info: c.info(name)}
 	err := c.object.do(func(ctx unsafe.Pointer) error {
 		ptr, f := open(ctx)
 		if err := fail(f, "kernel %q", name); err != nil {
@@ -181,4 +182,13 @@ func (k *Kernel) checkArg(arg int) error {
 func (k *Kernel) Close() error {
 	k.object.close()
 	return nil
+}
+
+// commandBytes is how many bytes the arguments take in a command. An ELF's command has addresses of instructions instead, 52 bytes.
+func (k *Kernel) commandBytes() int {
+	n := 52
+	for _, a := range k.info.Args {
+		n = max(n, a.Offset+a.Size)
+	}
+	return n
 }

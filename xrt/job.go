@@ -73,7 +73,7 @@ func whenDone(mu *sync.Mutex, j *job, ptr unsafe.Pointer, free func()) {
 // await polls until done. It begins without sleeping, because most dispatches take some 20 us, and then sleeps for a sixteenth of the time
 // waited so far, at most 1 ms: a job is noticed 6 % late at worst, and a context within 1 ms.
 func await(ctx context.Context, o *object, poll func(unsafe.Pointer) (bool, error)) error {
-	const spin, longest = 30 * time.Microsecond, time.Millisecond
+	const spin, longest = 50 * time.Microsecond, time.Millisecond
 	began := time.Now()
 	for {
 		var done bool
@@ -90,7 +90,7 @@ func await(ctx context.Context, o *object, poll func(unsafe.Pointer) (bool, erro
 		if waited := time.Since(began); waited < spin {
 			runtime.Gosched()
 		} else {
-			time.Sleep(min(waited/16, longest))
+			nativeSleep(min(waited/16, longest))
 		}
 	}
 }

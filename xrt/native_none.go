@@ -2,7 +2,10 @@
 
 package xrt
 
-import "unsafe"
+import (
+	"time"
+	"unsafe"
+)
 
 // Without XRT nothing can be opened, and so no other call below is ever reached with a handle.
 
@@ -47,8 +50,8 @@ func nativeRunStart(unsafe.Pointer) *failure                          { return n
 func nativeRunState(unsafe.Pointer) (int, *failure)                   { return 0, none() }
 func nativeRunResult(unsafe.Pointer) *failure                         { return none() }
 func nativeRunlistNew(unsafe.Pointer) (unsafe.Pointer, *failure)      { return nil, none() }
-func nativeRunlistAdd(unsafe.Pointer, unsafe.Pointer) *failure        { return none() }
-func nativeRunlistExecute(unsafe.Pointer) *failure                    { return none() }
+func nativeRunlistAdd(unsafe.Pointer, unsafe.Pointer, bool) *failure  { return none() }
+func nativeRunlistExecute(unsafe.Pointer) (int, *failure)             { return 0, none() }
 func nativeRunlistState(unsafe.Pointer) (int, *failure)               { return 0, none() }
 func nativeRunlistResult(unsafe.Pointer) *failure                     { return none() }
 func nativeRunlistReset(unsafe.Pointer) *failure                      { return none() }
@@ -60,3 +63,4 @@ func nativeBufferFree(unsafe.Pointer)                                 {}
 func nativeKernelFree(unsafe.Pointer)                                 {}
 func nativeRunFree(unsafe.Pointer)                                    {}
 func nativeRunlistFree(unsafe.Pointer)                                {}
+func nativeSleep(time.Duration)                                       {}

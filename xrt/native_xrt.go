@@ -10,7 +10,11 @@ package xrt
 */
 import "C"
 
-import "unsafe"
+import (
+	"syscall"
+	"time"
+	"unsafe"
+)
 
 // The calls of shim.h with Go's types. Handles are C memory. The only Go memory that C sees is that of names and values, during a call.
 
@@ -260,12 +264,18 @@ func nativeRunlistNew(c unsafe.Pointer) (unsafe.Pointer, *failure) {
 	return unsafe.Pointer(l), f
 }
 
-func nativeRunlistAdd(l, r unsafe.Pointer) *failure {
-	return failed(C.nx_runlist_add((*C.nx_runlist)(l), (*C.nx_run)(r)))
+func nativeRunlistAdd(l, r unsafe.Pointer, newPiece bool) *failure {
+	fresh := C.int(0)
+	if newPiece {
+		fresh = 1
+	}
+	return failed(C.nx_runlist_add((*C.nx_runlist)(l), (*C.nx_run)(r), fresh))
 }
 
-func nativeRunlistExecute(l unsafe.Pointer) *failure {
-	return failed(C.nx_runlist_execute((*C.nx_runlist)(l)))
+func nativeRunlistExecute(l unsafe.Pointer) (submitted int, f *failure) {
+	var n C.int
+	f = failed(C.nx_runlist_execute((*C.nx_runlist)(l), &n))
+	return int(n), f
 }
 
 func nativeRunlistState(l unsafe.Pointer) (int, *failure) {
@@ -283,3 +293,10 @@ func nativeRunlistReset(l unsafe.Pointer) *failure {
 }
 
 func nativeRunlistFree(l unsafe.Pointer) { C.nx_runlist_free((*C.nx_runlist)(l)) }
+
+// nativeSleep sleeps for some microseconds more than asked. time.Sleep makes a millisecond of anything less, because the runtime waits for
+// its timers in epoll, and a dispatch that takes 60 us would take 1 ms.
+func nativeSleep(d time.Duration) {
+	t := syscall.NsecToTimespec(int64(d))
+	_ = syscall.Nanosleep(&t, nil) // a signal ends it early, which is as good
+}

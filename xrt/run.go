@@ -154,10 +154,18 @@ func (r *Run) Start() error {
 	})
 }
 
-// State is where the run stands, from the command that the device writes.
+// State is where the run stands, from the command that the device writes. A run of a runlist stands where its list stands; runs after
+// one that failed are Aborted.
 func (r *Run) State() (State, error) {
+	c := r.core
 	var s State
-	err := r.core.do(func(run unsafe.Pointer) error {
+	err := c.do(func(run unsafe.Pointer) error {
+		if l := c.list.Load(); l != nil {
+			if state, known := l.stateOf(c); known {
+				s = state
+				return nil
+			}
+		}
 		n, f := nativeRunState(run)
 		s = State(n)
 		return fail(f, "state of run")

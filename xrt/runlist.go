@@ -2,28 +2,44 @@ package xrt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"unsafe"
 )
 
-// Runlist is a list of runs that the device works through in order with one submission (xrt::runlist). All runs are of one context. XRT
-// sends them in pieces of 24.
+// Runlist is a list of runs that the device works through in order, submitted together (xrt::runlist). All runs are of one context.
+//
+// The driver takes at most a few dozen runs at once, and so a long list goes to the device in pieces, one right after the other. When a run
+// fails, the rest of its piece is not done, and the pieces after it are done all the same: what they computed is not to be used.
 type Runlist struct{ core *listCore }
+
+// A piece has at most 24 runs, XRT's own number, whose commands fit into the 4 KiB that the driver has for them: 52 bytes and the arguments
+// for each (aie2_msg_priv.h). XRT does not look at the second limit, and a list of 24 runs with 13 buffers each would be aborted.
+const (
+	pieceRuns  = 24
+	pieceBytes = 4096
+	slotBytes  = 52
+)
 
 type listCore struct {
 	*object
+
+	hw *object // the context's
 
 	mu    sync.Mutex // taken before the runs'
 	runs  []*runCore
 	job   job
 	freed bool
+
+	lastRuns, lastBytes int // of the last piece
 }
 
 // NewRunlist makes an empty list.
 func (c *HWContext) NewRunlist() (*Runlist, error) {
-	core := &listCore{job: job{state: nativeRunlistState, result: nativeRunlistResult, what: "runlist"}}
+	core := &listCore{hw: c.object, job: job{state: nativeRunlistState, result: nativeRunlistResult, what: "runlist"}}
 	err := c.object.do(func(ptr unsafe.Pointer) error {
 		l, f := nativeRunlistNew(ptr)
 		if err := fail(f, "runlist"); err != nil {
@@ -53,14 +69,22 @@ func (l *Runlist) Add(r *Run) error {
 			r.core.mu.Lock()
 			defer r.core.mu.Unlock()
 			switch {
+			case r.core.kernel.hw != c.hw:
+				return errorf("add to runlist: the run is of another hardware context")
 			case r.core.list.Load() != nil:
 				return errorf("add to runlist: the run is already in one")
 			case r.core.job.busy(run):
 				return errorf("add to runlist: the run: %w", ErrBusy)
 			}
-			if err := fail(nativeRunlistAdd(list, run), "add to runlist"); err != nil {
+			slot := slotBytes + r.core.kernel.commandBytes()
+			fresh := c.lastRuns == pieceRuns || c.lastBytes+slot > pieceBytes
+			if err := fail(nativeRunlistAdd(list, run, fresh), "add to runlist"); err != nil {
 				return err
 			}
+			if fresh {
+				c.lastRuns, c.lastBytes = 0, 0
+			}
+			c.lastRuns, c.lastBytes = c.lastRuns+1, c.lastBytes+slot
 			r.core.list.Store(c)
 			c.runs = append(c.runs, r.core)
 			return nil
@@ -95,27 +119,64 @@ func (l *Runlist) Execute() error {
 				return fmt.Errorf("xrt: execute runlist: run %d: %w", i, err)
 			}
 		}
-		if err := fail(nativeRunlistExecute(list), "execute runlist of %d runs", len(c.runs)); err != nil {
-			return err
+		submitted, f := nativeRunlistExecute(list)
+		if submitted > 0 {
+			c.job.begin() // also when a later piece was refused: the device has the first ones
 		}
-		c.job.begin()
-		return nil
+		return fail(f, "execute runlist of %d runs", len(c.runs))
 	})
 }
 
-// State is where the list stands: Completed when all runs are, Failed or Aborted when one is not.
+// State is where the list stands: Running, Completed, or the state of the run that failed. Before the first Execute it is New.
 func (l *Runlist) State() (State, error) {
-	var s State
-	err := l.core.do(func(list unsafe.Pointer) error {
-		n, f := nativeRunlistState(list)
-		s = State(n)
-		return fail(f, "state of runlist")
+	c := l.core
+	s := New
+	err := c.do(func(list unsafe.Pointer) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.job.started {
+			return nil
+		}
+		done, err := c.job.poll(list)
+		var e *Error
+		switch {
+		case !done:
+			s = Running
+			return err
+		case errors.As(err, &e) && e.State != 0:
+			s = e.State
+		default:
+			s = Completed
+		}
+		return nil
 	})
 	return s, err
 }
 
-// Wait waits until the device is done with all runs or one failed, or the context ends. A failure is an [*Error] whose Run is the place of
-// the run that failed; the runs after it were not done. When the context ends first, the device goes on: Wait may be called again.
+// stateOf is the state of a run in the list's last execution. XRT and the driver leave the states of a list's runs as they were.
+func (c *listCore) stateOf(r *runCore) (s State, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.job.started || c.freed {
+		return 0, false
+	}
+	done, err := c.job.poll(c.ptr)
+	if !done {
+		return Running, true
+	}
+	var e *Error
+	place := slices.Index(c.runs, r)
+	switch failed := errors.As(err, &e) && e.State != 0; {
+	case !failed || place < e.Run:
+		return Completed, true
+	case place == e.Run:
+		return e.State, true
+	}
+	return Aborted, true
+}
+
+// Wait waits until the device is done with all runs or the context ends. A failure is an [*Error] whose Run is the place of
+// the first run that failed. When the context ends first, the device goes on: Wait may be called again.
 func (l *Runlist) Wait(ctx context.Context) error {
 	defer runtime.KeepAlive(l)
 	c := l.core
@@ -160,7 +221,7 @@ func (c *listCore) letGo() {
 		r.list.Store(nil)
 		r.mu.Unlock()
 	}
-	c.runs = nil
+	c.runs, c.lastRuns, c.lastBytes = nil, 0, 0
 }
 
 // release frees the list's handle when the device no longer works on it.

@@ -36,12 +36,25 @@ struct nx_device { xrt::device device; };
 struct nx_xclbin { xrt::xclbin xclbin; };
 struct nx_elf { xrt::elf elf; };
 struct nx_context { xrt::hw_context context; };
-struct nx_buffer { xrt::bo bo; };
+
+// A buffer and the one that it is a part of: XRT forgets the middle one's offset when a part is made of a part.
+struct nx_buffer {
+  xrt::bo bo, whole;
+  size_t offset;
+};
 struct nx_kernel { xrt::kernel kernel; };
 struct nx_run { std::shared_ptr<bound_run> bound; };
-struct nx_runlist {
+// One submission of a list. XRT sends a list in pieces of its own and reports the first failure while later pieces still run, so every piece
+// is a list to XRT here, and the whole is done when all of them are.
+struct piece {
   xrt::runlist list;
   std::vector<std::shared_ptr<bound_run>> runs; // keeps the buffers of runs whose own handles are gone
+  bool done;
+};
+struct nx_runlist {
+  xrt::hw_context context;
+  std::vector<piece> pieces;
+  nx_error *failure; // the first of the last execution, until it is asked for
 };
 
 namespace {
@@ -62,22 +75,22 @@ nx_error *make_error(const char *text, int code = 0, int state = 0, int run = -1
   return e;
 }
 
-int place(const std::vector<std::shared_ptr<bound_run>> *runs, const xrt::run &run)
+int place(const piece *p, const xrt::run &run)
 {
-  for (size_t i = 0; runs && i < runs->size(); i++)
-    if ((*runs)[i]->run.get_handle() == run.get_handle())
+  for (size_t i = 0; p && i < p->runs.size(); i++)
+    if (p->runs[i]->run.get_handle() == run.get_handle())
       return static_cast<int>(i);
   return -1;
 }
 
 // guard calls body and turns what it throws into an error.
-template <class F> nx_error *guard(F body, const std::vector<std::shared_ptr<bound_run>> *runs = nullptr)
+template <class F> nx_error *guard(F body, const piece *p = nullptr)
 {
   try {
     body();
     return nullptr;
   } catch (const xrt::runlist::command_error &e) {
-    return make_error(e.what(), 0, e.get_command_state(), place(runs, e.get_run()));
+    return make_error(e.what(), 0, e.get_command_state(), place(p, e.get_run()));
   } catch (const xrt::run::command_error &e) {
     return make_error(e.what(), 0, e.get_command_state());
   } catch (const std::bad_alloc &) {
@@ -98,6 +111,8 @@ char *copy_text(const std::string &s)
     throw std::bad_alloc();
   return p;
 }
+
+nx_buffer *whole(const xrt::bo &bo) { return new nx_buffer{bo, bo, 0}; }
 
 // field makes a name from a file fit for a line of tab-separated fields.
 std::string field(std::string s)
@@ -268,22 +283,22 @@ void nx_context_free(nx_context *c) { delete c; }
 
 nx_error *nx_buffer_host(nx_device *d, size_t n, nx_buffer **out)
 {
-  return guard([&] { *out = new nx_buffer{xrt::ext::bo(d->device, n)}; });
+  return guard([&] { *out = whole(xrt::ext::bo(d->device, n)); });
 }
 
 nx_error *nx_buffer_cacheable(nx_device *d, size_t n, uint32_t group, nx_buffer **out)
 {
-  return guard([&] { *out = new nx_buffer{xrt::bo(d->device, n, xrt::bo::flags::cacheable, group)}; });
+  return guard([&] { *out = whole(xrt::bo(d->device, n, xrt::bo::flags::cacheable, group)); });
 }
 
 nx_error *nx_buffer_user(nx_device *d, void *p, size_t n, nx_buffer **out)
 {
-  return guard([&] { *out = new nx_buffer{xrt::ext::bo(d->device, p, n)}; });
+  return guard([&] { *out = whole(xrt::ext::bo(d->device, p, n)); });
 }
 
 nx_error *nx_buffer_sub(nx_buffer *parent, size_t offset, size_t n, nx_buffer **out)
 {
-  return guard([&] { *out = new nx_buffer{xrt::bo(parent->bo, n, offset)}; });
+  return guard([&] { *out = new nx_buffer{xrt::bo(parent->whole, n, parent->offset + offset), parent->whole, parent->offset + offset}; });
 }
 
 nx_error *nx_buffer_map(nx_buffer *b, void **p, uint64_t *address)
@@ -367,39 +382,88 @@ void nx_run_free(nx_run *r) { delete r; }
 
 nx_error *nx_runlist_new(nx_context *c, nx_runlist **out)
 {
-  return guard([&] { *out = new nx_runlist{xrt::runlist(c->context), {}}; });
+  return guard([&] { *out = new nx_runlist{c->context, {}, nullptr}; });
 }
 
-nx_error *nx_runlist_add(nx_runlist *l, nx_run *r)
+nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_piece)
 {
   return guard([&] {
-    l->runs.reserve(l->runs.size() + 1); // so that the run is in both lists or in none
-    l->list.add(r->bound->run);
-    l->runs.push_back(r->bound);
+    if (new_piece || l->pieces.empty()) {
+      piece p{xrt::runlist(l->context), {}, true};
+      p.list.add(r->bound->run);
+      p.runs.push_back(r->bound);
+      l->pieces.push_back(std::move(p));
+      return;
+    }
+    piece &p = l->pieces.back();
+    p.runs.reserve(p.runs.size() + 1); // so that the run is in both lists or in none
+    p.list.add(r->bound->run);
+    p.runs.push_back(r->bound);
   });
 }
 
-nx_error *nx_runlist_execute(nx_runlist *l)
+// A piece that cannot be submitted ends the submission; those before it run, and the list is done when they are.
+nx_error *nx_runlist_execute(nx_runlist *l, int *submitted)
 {
-  return guard([&] { l->list.execute(); });
+  *submitted = 0;
+  nx_error_free(l->failure);
+  l->failure = nullptr;
+  return guard([&] {
+    for (piece &p : l->pieces) {
+      p.list.execute();
+      p.done = false;
+      ++*submitted;
+    }
+  });
 }
 
+// XRT tells of a failed run once, to whoever first sees that the list is done, and by an exception that only poll and wait have; state
+// would take it away unseen. poll is marked deprecated in XRT 2.25 in favour of state.
 nx_error *nx_runlist_state(nx_runlist *l, int *state)
 {
-  return guard([&] { *state = l->list.state(); });
+  int before = 0;
+  *state = ERT_CMD_STATE_COMPLETED;
+  for (piece &p : l->pieces) {
+    nx_error *e = p.done ? nullptr : guard([&] { p.done = p.list.poll() != 0; }, &p);
+    if (e && !e->state)
+      return e; // XRT could not tell
+    if (e) {
+      p.done = true;
+      e->run = e->run < 0 ? before : before + e->run;
+      if (l->failure)
+        nx_error_free(e);
+      else
+        l->failure = e;
+    }
+    if (!p.done) {
+      *state = ERT_CMD_STATE_RUNNING;
+      return nullptr;
+    }
+    before += static_cast<int>(p.runs.size());
+  }
+  if (l->failure)
+    *state = l->failure->state;
+  return nullptr;
 }
 
 nx_error *nx_runlist_result(nx_runlist *l)
 {
-  return guard([&] { l->list.wait(); }, &l->runs);
+  nx_error *e = l->failure;
+  l->failure = nullptr;
+  return e;
 }
 
 nx_error *nx_runlist_reset(nx_runlist *l)
 {
   return guard([&] {
-    l->list.reset();
-    l->runs.clear();
+    for (piece &p : l->pieces)
+      p.list.reset();
+    l->pieces.clear();
   });
 }
 
-void nx_runlist_free(nx_runlist *l) { delete l; }
+void nx_runlist_free(nx_runlist *l)
+{
+  nx_error_free(l->failure);
+  delete l;
+}

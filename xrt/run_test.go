@@ -1,0 +1,278 @@
+package xrt_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/xrt"
+	"github.com/npukit/npukit/xrt/xrttest"
+)
+
+func TestARunComputesInEveryFlow(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		r := x.run()
+		ok(t, r.Start())
+		ok(t, r.Wait(t.Context()))
+		if s, err := r.State(); s != xrt.Completed || err != nil {
+			t.Errorf("state %v, %v", s, err)
+		}
+		if n := x.wrong(x.c, triple); n != 0 {
+			t.Errorf("%d of %d elements are wrong", n, words)
+		}
+		ok(t, r.Wait(t.Context())) // again: the answer stays
+	})
+}
+
+func TestARunIsUsedAgainWithOtherArguments(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		r := x.run()
+		ok(t, r.Start())
+		ok(t, r.Wait(t.Context()))
+		d := x.alloc()
+		x.args(r, x.c, x.b, d) // d = (a+b)+b, with c never synced: it stays on the device
+		ok(t, r.Start())
+		ok(t, r.Wait(t.Context()))
+		if n := x.wrong(d, func(i int) uint32 { return uint32(5 * i) }); n != 0 {
+			t.Errorf("%d of %d elements are wrong", n, words)
+		}
+	})
+}
+
+func TestTenThousandDispatchesLeaveNothing(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		for range 5 { // XRT keeps a command buffer or two for the next runs
+			r := x.run()
+			for range 40 {
+				ok(t, r.Start())
+				ok(t, r.Wait(t.Context()))
+			}
+			ok(t, r.Close())
+		}
+		before, fds, heap, began := x.emu.Stats(), countFDs(t), goHeap(), time.Now()
+		r := x.run()
+		for i := range 10000 {
+			if i%100 == 0 { // new runs too, not only new starts
+				ok(t, r.Close())
+				r = must[*xrt.Run](t)(x.kernel.NewRun())
+				x.args(r, x.a, x.b, x.c)
+			}
+			ok(t, r.Start())
+			ok(t, r.Wait(t.Context()))
+		}
+		took := time.Since(began)
+		ok(t, r.Close())
+		after := x.emu.Stats()
+		if n := after.Commands - before.Commands; n != 10000 {
+			t.Errorf("the device saw %d commands", n)
+		}
+		if after.Buffers != before.Buffers || after.HeapBytes != before.HeapBytes || after.LockedBytes != before.LockedBytes {
+			t.Errorf("the device holds more than before: %+v, before %+v", after, before)
+		}
+		if n := countFDs(t); n != fds {
+			t.Errorf("%d open files, before %d", n, fds)
+		}
+		// A leak of 100 bytes a dispatch would be 1 MB.
+		if grown := after.MallocBytes - before.MallocBytes; grown > 256<<10 {
+			t.Errorf("C's heap grew by %d bytes", grown)
+		}
+		if grown := goHeap() - heap; grown > 256<<10 {
+			t.Errorf("Go's heap grew by %d bytes", grown)
+		}
+		if n := x.wrong(x.c, triple); n != 0 {
+			t.Errorf("%d of %d elements are wrong", n, words)
+		}
+		t.Logf("%v per start and wait", took/10000)
+	})
+}
+
+func TestGoroutinesShareADevice(t *testing.T) {
+	x := xclbinBench(t)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		a, c, r := x.alloc(), x.alloc(), must[*xrt.Run](t)(x.kernel.NewRun())
+		closing(t, r)
+		x.fill(a, func(i int) uint32 { return uint32(g * i) })
+		x.args(r, a, x.b, c)
+		wg.Go(func() {
+			for range 25 {
+				if err := errors.Join(r.Start(), r.Wait(context.Background())); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if n := x.wrong(c, func(i int) uint32 { return uint32((g + 2) * i) }); n != 0 {
+				t.Errorf("goroutine %d: %d elements are wrong", g, n)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWaitReturnsWhenTheContextEnds(t *testing.T) {
+	x := xclbinBench(t)
+	r := x.run()
+	ok(t, x.emu.Script("run 1 delay 300"))
+	ok(t, r.Start())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err := r.Wait(ctx)
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 130*time.Millisecond {
+		t.Errorf("after %v: %v", took, err)
+	}
+	// The device goes on, and the run is not the program's until it is done.
+	for name, call := range map[string]func() error{"Start": r.Start, "SetScalar": func() error { return r.SetScalar(0, 3) },
+		"SetBuffer": func() error { return r.SetBuffer(3, x.b) }} {
+		if err := call(); !errors.Is(err, xrt.ErrBusy) {
+			t.Errorf("%s on a running run: %v", name, err)
+		}
+	}
+	ok(t, r.Wait(t.Context()))
+	if n := x.wrong(x.c, triple); n != 0 {
+		t.Errorf("%d elements are wrong", n)
+	}
+	ok(t, r.Start())
+	ok(t, r.Wait(t.Context()))
+}
+
+// What the device works on stays until it is done, whatever the program closes and in whatever order.
+func TestClosingEverythingUnderARunningRun(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		ok(t, x.emu.Script("run 1 delay 150"))
+		r := x.run()
+		ok(t, r.Start())
+		began := time.Now()
+		for _, c := range []interface{ Close() error }{x.c, x.dev, r, x.a, x.hw, x.kernel, x.b} {
+			ok(t, c.Close())
+			ok(t, c.Close()) // idempotent
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("closing took %v, the run takes 150 ms", took)
+		}
+		// The end of the test waits for the device and checks that nothing is left and nothing was released too early.
+	})
+}
+
+func TestUseAfterCloseIsAnError(t *testing.T) {
+	x := xclbinBench(t)
+	r := x.run()
+	list := must[*xrt.Runlist](t)(x.hw.NewRunlist())
+	bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.Xclbin()))
+	closed := []interface{ Close() error }{r, list, x.kernel, x.hw, x.a, bin, x.dev}
+	open := x.b
+	for _, c := range closed {
+		ok(t, c.Close())
+	}
+	for name, call := range map[string]func() error{
+		"Run.Start":         r.Start,
+		"Run.Wait":          func() error { return r.Wait(t.Context()) },
+		"Run.State":         func() error { _, err := r.State(); return err },
+		"Run.SetBuffer":     func() error { return r.SetBuffer(3, open) },
+		"Run.SetScalar":     func() error { return r.SetScalar(0, 3) },
+		"Runlist.Add":       func() error { return list.Add(r) },
+		"Runlist.Execute":   list.Execute,
+		"Runlist.Wait":      func() error { return list.Wait(t.Context()) },
+		"Runlist.Reset":     list.Reset,
+		"Runlist.State":     func() error { _, err := list.State(); return err },
+		"Kernel.NewRun":     func() error { _, err := x.kernel.NewRun(); return err },
+		"Kernel.Group":      func() error { _, err := x.kernel.Group(1); return err },
+		"HWContext.Kernel":  func() error { _, err := x.hw.Kernel("MLIR_AIE"); return err },
+		"HWContext.Runlist": func() error { _, err := x.hw.NewRunlist(); return err },
+		"Buffer.Bytes":      func() error { _, err := x.a.Bytes(); return err },
+		"Buffer.Sync":       func() error { return x.a.Sync(xrt.ToDevice, 0, 4) },
+		"Buffer.Sub":        func() error { _, err := x.a.Sub(0, 4); return err },
+		"Buffer.ReadAt":     func() error { _, err := x.a.ReadAt(make([]byte, 4), 0); return err },
+		"Buffer.WriteAt":    func() error { _, err := x.a.WriteAt(make([]byte, 4), 0); return err },
+		"Device.Alloc":      func() error { _, err := x.dev.Alloc(4096); return err },
+		"Device.Name":       func() error { _, err := x.dev.Name(); return err },
+		"Device.LastError":  func() error { _, err := x.dev.LastError(); return err },
+		"Device.NewContext": func() error { _, err := x.dev.NewXclbinContext(bin, nil); return err },
+	} {
+		if err := call(); !errors.Is(err, xrt.ErrClosed) {
+			t.Errorf("%s: %v, want ErrClosed", name, err)
+		}
+	}
+}
+
+func TestARunWithAClosedBufferDoesNotStart(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		r := x.run()
+		ok(t, x.b.Close())
+		if err := r.Start(); !errors.Is(err, xrt.ErrClosed) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+		if err := r.SetBuffer(x.first(), x.b); !errors.Is(err, xrt.ErrClosed) {
+			t.Errorf("set a closed buffer: %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestArgumentsAreChecked(t *testing.T) {
+	x := xclbinBench(t)
+	r := must[*xrt.Run](t)(x.kernel.NewRun())
+	closing(t, r)
+	for name, err := range map[string]error{
+		"place -1":              r.SetBuffer(-1, x.a),
+		"place beyond the last": r.SetBuffer(8, x.a),
+		"a number of 9 bytes":   r.SetScalar(2, 1<<32), // ninstr is a uint32_t
+		"scalar at no place":    r.SetScalar(99, 0),
+		"wait before the start": r.Wait(t.Context()),
+		"group of no argument":  func() error { _, err := x.kernel.Group(-1); return err }(),
+		"group beyond the last": func() error { _, err := x.kernel.Group(8); return err }(),
+	} {
+		if err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	ok(t, r.SetScalar(0, 3))
+	ok(t, r.SetBuffer(1, x.stream))
+	ok(t, r.SetBuffer(3, x.a))
+	if err := r.Start(); err == nil { // argument 2, the number of instructions, is missing
+		t.Error("a run with a gap in its arguments started")
+	}
+}
+
+func TestFaultsOfTheDevice(t *testing.T) {
+	for script, want := range map[string]error{
+		"run 2 timeout": xrt.ErrTimeout,
+		"run 2 error":   xrt.ErrFailed,
+		"run 2 abort":   xrt.ErrAborted,
+		"submit 2 EIO":  nil, // any error
+	} {
+		t.Run(script, func(t *testing.T) {
+			eachFlow(t, func(t *testing.T, x *bench) {
+				r := x.run()
+				ok(t, x.emu.Script(script))
+				ok(t, r.Start())
+				ok(t, r.Wait(t.Context()))
+				err := r.Start()
+				if err == nil {
+					err = r.Wait(t.Context())
+				}
+				if err == nil || want != nil && !errors.Is(err, want) {
+					t.Fatalf("%v, want %v", err, want)
+				}
+				t.Log(err)
+				ok(t, r.Start()) // the device is well again
+				ok(t, r.Wait(t.Context()))
+				if n := x.wrong(x.c, triple); n != 0 {
+					t.Errorf("%d elements are wrong", n)
+				}
+			})
+		})
+	}
+}
+
+func countFDs(t testing.TB) int { return len(must[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd"))) }
+
+func goHeap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,101 @@
+package xrttest
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+//go:embed testdata/mlir_aie.xclbin
+var xclbin []byte
+
+// Xclbin is an xclbin with one kernel, MLIR_AIE, as mlir-aie makes them: opcode, instructions, their length, and up to five data buffers. Its
+// array configuration is empty.
+func Xclbin() []byte { return append([]byte(nil), xclbin...) }
+
+// Instance is a program of a full ELF.
+type Instance struct {
+	Name   string
+	Stream *Stream // of NewELFStream
+}
+
+// FullELF assembles a full ELF with one kernel, main, that has nargs buffers, and its instances. It runs aiebu-asm, AMD's own assembler, from
+// the XRT that the emulator's libraries come from, and skips the test where that is not.
+func FullELF(tb testing.TB, nargs int, instances ...Instance) []byte {
+	tb.Helper()
+	type argument struct {
+		Name   string `json:"name"`
+		Type   string `json:"type"`
+		Offset string `json:"offset"`
+	}
+	type pdi struct {
+		ID   int    `json:"id"`
+		File string `json:"PDI_file"`
+	}
+	type instance struct {
+		ID   string `json:"id"`
+		File string `json:"TXN_ctrl_code_file"`
+	}
+	type kernel struct {
+		Name      string     `json:"name"`
+		Arguments []argument `json:"arguments"`
+		PDIs      []pdi      `json:"PDIs"`
+		Instances []instance `json:"instance"`
+	}
+	dir := tb.TempDir()
+	k := kernel{Name: "main", PDIs: []pdi{{1, "array.pdi"}}}
+	files := map[string][]byte{"array.pdi": make([]byte, 4096)}
+	for i := range nargs {
+		k.Arguments = append(k.Arguments, argument{fmt.Sprintf("arg_%d", i), "char *", fmt.Sprintf("0x%x", 8*i)})
+	}
+	for i, inst := range instances {
+		file := fmt.Sprintf("stream_%d.bin", i)
+		files[file] = inst.Stream.Bytes()
+		k.Instances = append(k.Instances, instance{inst.Name, file})
+	}
+	config, err := json.Marshal(map[string][]kernel{"xrt-kernels": {k}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	files["config.json"] = config
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return assemble(tb, dir, "-t", "aie2_config", "-j", "config.json")
+}
+
+// ModuleELF assembles an ELF with instructions only, for xrt.HWContext.ModuleKernel.
+func ModuleELF(tb testing.TB, stream []byte) []byte {
+	tb.Helper()
+	dir := tb.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "stream.bin"), stream, 0o666); err != nil {
+		tb.Fatal(err)
+	}
+	return assemble(tb, dir, "-t", "aie2txn", "-c", "stream.bin")
+}
+
+func assemble(tb testing.TB, dir string, args ...string) []byte {
+	tb.Helper()
+	root := os.Getenv("NPUKIT_XRT_ROOT")
+	if root == "" {
+		tb.Skip("needs aiebu-asm: run by make test-xrt")
+	}
+	lib := filepath.Join(root, "usr", "lib", "x86_64-linux-gnu")
+	cmd := exec.Command(filepath.Join(lib, "ld-linux-x86-64.so.2"), append([]string{"--library-path", lib,
+		filepath.Join(root, "usr", "bin", "aiebu-asm"), "-o", "out.elf"}, args...)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("aiebu-asm: %v\n%s", err, out)
+	}
+	elf, err := os.ReadFile(filepath.Join(dir, "out.elf"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return elf
+}

@@ -1,0 +1,13 @@
+// The emulator's functions, found in the process at run time: a program that is linked with this package runs without the emulator too.
+#pragma once
+#include <stdint.h>
+#include <stdlib.h>
+#include "emulator/npuemu.h"
+
+int bridge_present(void);
+void bridge_execute(uintptr_t user); // 0: nothing computes
+uint64_t bridge_program(void *instructions, uint32_t bytes);
+const char *bridge_script(const char *text);
+void bridge_stats(npuemu_stats *out);
+int bridge_violation(char *text, uint32_t n);
+void bridge_reset(void);
