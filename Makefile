@@ -33,6 +33,10 @@ test: ## run the tests (a few minutes); the demo model is fetched for those that
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test: without the demo model, the tests that use it skip"
 	$(GO) test -timeout 15m ./...
 	@sh scripts/test-hftokenizers.sh
+	@$(MAKE) --no-print-directory test-xrt
+
+test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian sid's XRT in the cache (15 MB, once)
+	@sh scripts/xrt/test.sh
 
 test-long: ## run all tests in full, under the race detector, then every fuzz test for FUZZTIME
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
