@@ -13,6 +13,7 @@ import (
 
 // DiffPlans says, a line for each difference, what changes from plan a to plan b: settings, values, programs with their arguments and
 // mappings, and dispatches. Layers in which the same changes are told once. No lines mean that the plans do the same.
+// Both must be valid (see [Plan.Validate]).
 func DiffPlans(a, b *Plan) []string {
 	var d planDiff
 	d.fields("", settings(a), settings(b))

@@ -149,9 +149,11 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 				t.Errorf("%v", r.Reasons)
 			}
 
+			if name != "llama-hd128" {
+				return
+			}
 			// The same gate must not pass a plan that is wrong in a small way.
-			broken := npuModel(t, dir, &NPUOptions{Lengths: []int{npuRows}})
-			plan := brokenPlan(t, broken.Plan())
+			plan := brokenPlan(t, m.Plan())
 			b := openPlan(t, dir, plan).NewSession()
 			defer b.Close()
 			if r, err = gate.Teacher(context.Background(), b, reference.NewState(), npuIDs(npuRows), npuThresholds); err != nil {
@@ -204,10 +206,12 @@ func relativeL1(got, want []float32) float64 {
 	return d / e
 }
 
-// Merging changes no bit: every step of the trajectory from one op a dispatch to the tuned plan gives the same logits, but for the choice
-// between an LM head for all rows and one for each.
+// Merging changes no bit, nor does anything else that only moves the same roundings: one op a dispatch, heads before rows, other tiles,
+// the norm on the other side.
 func TestNPUPlanMergesKeepBits(t *testing.T) {
-	for name, spec := range npuSpecs() {
+	specs := npuSpecs()
+	for _, name := range []string{"llama", "llama-hd128", "qwen2-padded", "qwen2-hd128-wide", "qwen3-head-first"} {
+		spec := specs[name]
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := ckptgen.Write(dir, spec, 11); err != nil {
@@ -220,12 +224,9 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 				name string
 				make func(*Knobs)
 			}{
-				{"nothing before attention merged", func(k *Knobs) { k.MergePre = false }},
-				{"nothing behind attention merged", func(k *Knobs) { k.MergePost = false }},
 				{"nothing merged", func(k *Knobs) { k.MergePre, k.MergePost = false, false }},
-				{"head-first", func(k *Knobs) { k.Layout = HeadFirst }},
-				{"final norm on the array", func(k *Knobs) { k.FinalNorm = OnNPUSide }},
-				{"small tiles, part of the array, scalar kernels", func(k *Knobs) {
+				{"head-first, part of the array, nothing merged before attention, final norm on the array", func(k *Knobs) {
+					k.Layout, k.MergePre, k.FinalNorm = HeadFirst, false, OnNPUSide
 					k.Tiles, k.Herd, k.Kernels = SmallTiles, PartHerd, ScalarKernels
 				}},
 			} {
@@ -247,7 +248,7 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 // Every step of the trajectory is a plan that runs and says the same up to rounding.
 func TestNPUPlanEveryStepRuns(t *testing.T) {
 	dir := t.TempDir()
-	if err := ckptgen.Write(dir, npuSpecs()["llama"], 5); err != nil {
+	if err := ckptgen.Write(dir, npuSpecs()["llama-padded"], 5); err != nil {
 		t.Fatal(err)
 	}
 	ids := npuIDs(npuRows + 3)

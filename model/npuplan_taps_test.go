@@ -12,7 +12,8 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// Every op that the oracle shows has a launch of the same name in each pass of a plan for the NPU, merged or not, and a tapped run shows it with the same rows.
+// Every op that the oracle shows has a launch of the same name in each pass of a plan for the NPU, merged or not, and a tapped run shows
+// it with the same rows.
 func TestNPUPlanTaps(t *testing.T) {
 	for _, name := range []string{"llama", "qwen2-hd128-wide", "qwen3-head-first"} {
 		spec := npuSpecs()[name]
@@ -71,7 +72,7 @@ func TestNPUPlanTaps(t *testing.T) {
 				case strings.HasSuffix(tap, "_write"): // a cache: its room is the session's
 				case !ok:
 					t.Errorf("%s: no launch shows %s", name, tap)
-				case !(d < 0.03): // the largest seen is 0.0075
+				case !(d < 0.02): // the largest seen is 0.010
 					t.Errorf("%s: %s differs by %.3g", name, tap, d)
 				}
 			}

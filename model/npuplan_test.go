@@ -311,21 +311,24 @@ func TestNPUPlanEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	edits := map[string]func(p *Plan){
-		"step layer.2":                 func(p *Plan) { stepOf(p, "layer.2", "flash_attn").Args[0].Value = "d.q_rope" },
-		"there is no program":          func(p *Plan) { stepOf(p, "layer.2", "flash_attn").Program = "flash" },
-		"rows: want":                   func(p *Plan) { p.Decode.Rows = 2 },
-		`on is "gpu"`:                  func(p *Plan) { stepOf(p, "layer.0", "kv_write").On = "gpu" },
-		"which no step before":         func(p *Plan) { p.Prefill[0].Steps = p.Prefill[0].Steps[1:] },
-		"2048 rows, the plan 1024":     func(p *Plan) { p.SeqLen = 1024 },
-		"the step binds 12":            func(p *Plan) { s := stepOf(p, "layer.0", "rms_gemms_rope"); s.Args = s.Args[:12] },
-		"writes no logits":             func(p *Plan) { p.Decode.Head = p.Decode.Head[:2] },
-		"program kv_write is in BF16":  func(p *Plan) { stepOf(p, "layer.0", "kv_write").On = OnDevice }, // open rows meet fixed ones
-		"which \"scratch\" does not":   func(p *Plan) { stepOf(p, "layer.0", "o_ffn_head").Args[1] = Binding{} },
-		"wants [2048 768] as a":        func(p *Plan) { p.Program("o_ffn_head").Args[0].Shape[1] = 512 },
-		"it is read here before any":   func(p *Plan) { q := p.Program("down_add"); q.Launches = q.Launches[1:] },
-		"cost of -1 s":                 func(p *Plan) { p.Prefill[0].Cost = -1 },
-		"needs steps and a head":       func(p *Plan) { p.Decode.Head = nil },
-		"value \"logits\" must be F32": func(p *Plan) { p.Model.Vocab++ },
+		"step layer.2":                  func(p *Plan) { stepOf(p, "layer.2", "flash_attn").Args[0].Value = "d.q_rope" },
+		"there is no program":           func(p *Plan) { stepOf(p, "layer.2", "flash_attn").Program = "flash" },
+		"rows: want":                    func(p *Plan) { p.Decode.Rows = 2 },
+		`on is "gpu"`:                   func(p *Plan) { stepOf(p, "layer.0", "kv_write").On = "gpu" },
+		"which no step before":          func(p *Plan) { p.Prefill[0].Steps = p.Prefill[0].Steps[1:] },
+		"2048 rows, the plan 1024":      func(p *Plan) { p.SeqLen = 1024 },
+		"the step binds 12":             func(p *Plan) { s := stepOf(p, "layer.0", "rms_gemms_rope"); s.Args = s.Args[:12] },
+		"writes no logits":              func(p *Plan) { p.Decode.Head = p.Decode.Head[:2] },
+		"program kv_write is in BF16":   func(p *Plan) { stepOf(p, "layer.0", "kv_write").On = OnDevice }, // open rows meet fixed ones
+		"which \"scratch\" does not":    func(p *Plan) { stepOf(p, "layer.0", "o_ffn_head").Args[1] = Binding{} },
+		"wants [2048 768] as a":         func(p *Plan) { p.Program("o_ffn_head").Args[0].Shape[1] = 512 },
+		"it is read here before any":    func(p *Plan) { q := p.Program("down_add"); q.Launches = q.Launches[1:] },
+		"writes state \"k.1\", which":   func(p *Plan) { stepOf(p, "layer.0", "kv_write").Args[1].State = "k.1" },
+		"reads state \"k.0\", which no": func(p *Plan) { q := p.Program("decode_attention"); q.Launches = q.Launches[1:] },
+		"does not keep the states":      func(p *Plan) { stepOf(p, "layer.0", "kv_write").Args[1].State = "k.99" },
+		"cost of -1 s":                  func(p *Plan) { p.Prefill[0].Cost = -1 },
+		"needs steps and a head":        func(p *Plan) { p.Decode.Head = nil },
+		"value \"logits\" must be F32":  func(p *Plan) { p.Model.Vocab++ },
 	}
 	for _, want := range slices.Sorted(maps.Keys(edits)) {
 		var p Plan

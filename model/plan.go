@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -213,9 +214,17 @@ func (p *Plan) Validate() error {
 		return err
 	}
 	side := map[string]string{} // where the steps that use a state run
-	for _, pass := range p.passes() {
-		if err := p.checkPass(pass, programs, values, side); err != nil {
+	var kept map[string]bool    // states that a pass writes
+	for i, pass := range p.passes() {
+		states, err := p.checkPass(pass, programs, values, side)
+		switch {
+		case err != nil:
 			return err
+		case i == 0:
+			kept = states
+		case !maps.Equal(kept, states):
+			return fmt.Errorf("the pass of %d rows does not keep the states that the one of %d rows keeps: what one has seen the other would miss", pass.Rows,
+				p.Prefill[0].Rows)
 		}
 	}
 	return nil
@@ -248,8 +257,10 @@ func (p *Plan) checkRows() error {
 	return nil
 }
 
-// checkPass checks the steps of a pass, and that each of its values is written before it is read.
-func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map[string]Value, side map[string]string) error {
+// checkPass checks the steps of a pass, and that each of its values and states is written before it is read, states once. It returns the states.
+func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map[string]Value, side map[string]string,
+) (kept map[string]bool, err error) {
+	kept = map[string]bool{}
 	written := map[string]bool{}
 	for name := range values {
 		written[name] = name != ValueLogits && isHostFilled(name)
@@ -257,40 +268,59 @@ func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map
 	for i, s := range pass.steps() {
 		prog := programs[s.Program]
 		if err := p.checkStep(s, prog, pass, values); err != nil {
-			return err
+			return nil, err
 		}
 		head := i >= len(pass.Steps)
 		for j, a := range prog.Args {
 			name := s.Args[j].Value
 			if !head && (name == ValuePicks || slices.Contains(a.Shape, op.Picks)) {
-				return fmt.Errorf("step %s, argument %q: rows are picked in the head only", s.Name, a.Name)
+				return nil, fmt.Errorf("step %s, argument %q: rows are picked in the head only", s.Name, a.Name)
 			}
 			switch a.Kind {
 			case npu.In:
 				if !written[name] {
-					return fmt.Errorf("step %s reads value %q, which no step before it in its pass writes", s.Name, name)
+					return nil, fmt.Errorf("step %s reads value %q, which no step before it in its pass writes", s.Name, name)
 				}
 			case npu.Out:
 				if name != ValueLogits && isHostFilled(name) {
-					return fmt.Errorf("step %s writes value %q, which the host fills", s.Name, name)
+					return nil, fmt.Errorf("step %s writes value %q, which the host fills", s.Name, name)
 				}
 				written[name] = true
 			case npu.State:
 				state := s.Args[j].State
 				if head {
-					return fmt.Errorf("step %s of the head has state: it would miss the rows that nobody picks", s.Name)
+					return nil, fmt.Errorf("step %s of the head has state: it would miss the rows that nobody picks", s.Name)
 				}
 				if at := side[state]; at != "" && at != s.On {
-					return fmt.Errorf("step %s uses state %q on the %s, another step uses it on the %s", s.Name, state, s.On, at)
+					return nil, fmt.Errorf("step %s uses state %q on the %s, another step uses it on the %s", s.Name, state, s.On, at)
 				}
 				side[state] = s.On
+				switch writes := writesArg(prog, j); {
+				case writes && kept[state]:
+					return nil, fmt.Errorf("step %s writes state %q, which a step before it in its pass has written", s.Name, state)
+				case !writes && !kept[state]:
+					return nil, fmt.Errorf("step %s reads state %q, which no step before it in its pass writes", s.Name, state)
+				}
+				kept[state] = true
 			}
 		}
 	}
 	if !written[ValueLogits] {
-		return fmt.Errorf("the pass of %d rows writes no logits", pass.Rows)
+		return nil, fmt.Errorf("the pass of %d rows writes no logits", pass.Rows)
 	}
-	return nil
+	return kept, nil
+}
+
+// writesArg reports whether a launch of a program writes its i-th argument.
+func writesArg(p *npu.Program, i int) bool {
+	return slices.ContainsFunc(p.Launches, func(l npu.Launch) bool {
+		for j, o := range l.Op.Operands() {
+			if o.Write && l.Args[j].Arg == i {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // isHostFilled reports whether the host fills or reads a value of this name.
