@@ -39,11 +39,11 @@ var kernelPlaces = [2][]gatetest.Segment{{{Rows: 1, Pos: 7}}, {{Rows: 37}}}
 // checkKernel holds a kernel to the oracle and notes what was learnt of it.
 func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error) {
 	dev, tolerances := e.d.dev, gatetest.Default(e.d.info)
-	if k.on == model.OnHost {
-		dev = npu.HostOf(dev)
-		tolerances = gate.CPU
-	} else if _, ok := k.op.(op.MatMul); ok && k.mapping.Variant == "direct" { // rounds the running sum: the low tier
-		tolerances = func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.PublishedLow(), true }
+	switch {
+	case k.on == model.OnHost:
+		dev, tolerances = npu.HostOf(dev), gate.CPU
+	case e.d.info.Array != "":
+		tolerances = arrayTolerance(k.mapping)
 	}
 	opts := gatetest.Options{Mapping: k.mapping, Tolerances: tolerances, Types: append([]dtype.Type(nil), k.types...)}
 	note := KernelNote{Key: k.name, Op: k.text(), Kind: k.op.Kind(), Types: k.types, Mapping: k.mapping, On: k.on, Launches: k.launches, Count: k.count}
@@ -81,6 +81,30 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 		note.Row, note.Family = registryRow(k, worst, note)
 	}
 	return c, e.note(KindKernel, note)
+}
+
+// shortK is the K up to which upstream's own tests of GEMM have elements near zero outside their bound.
+const shortK = 1024
+
+// arrayTolerance is the published tolerance of an op under a mapping. Products whose sum is rounded on the way are of the low tier. The absolute bound of a GEMM was
+// set for results of the size that K of 1024 and more gives to its inputs of randn/sqrt(K); shorter sums give larger results, and the bound grows with them.
+func arrayTolerance(m npu.Mapping) gatetest.Tolerances {
+	return func(o op.Op, out dtype.Type) (gate.Tolerance, bool) {
+		mm, ok := o.(op.MatMul)
+		if !ok || mm.M == 1 {
+			return gatetest.Published(o, out)
+		}
+		t, ok := gatetest.Published(o, out)
+		if m.Variant == "direct" {
+			t = gate.PublishedLow()
+		}
+		if mm.K <= shortK {
+			t.Atol *= math.Sqrt(shortK / float64(mm.K))
+			t.Mismatches = 1e-3
+			t.Note += fmt.Sprintf("; K is %d: the absolute bound times sqrt(%d/K), and one element in a thousand may be outside it, as some near zero are upstream", mm.K, shortK)
+		}
+		return t, ok
+	}
 }
 
 func rowsOf(segments []gatetest.Segment, k *plannedKernel) int {

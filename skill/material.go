@@ -70,10 +70,13 @@ func (e *Env) material(ctx context.Context) (*material, error) {
 	return &material{ids, "random ids that the oracle continues"}, err
 }
 
+// randomIDs are as few as make texts differ: what follows is then text that the model itself finds likely, as what it was trained on is.
+const randomIDs = 4
+
 // continued are a few random ids and what the oracle makes of them.
 func (e *Env) continued(ctx context.Context, n int) ([]int32, error) {
 	rng := rand.New(rand.NewPCG(1, 2)) // any, but the same every time
-	ids := make([]int32, min(n, 16))
+	ids := make([]int32, min(n, randomIDs))
 	for i := range ids {
 		ids[i] = rng.Int32N(int32(e.Config().Vocab))
 	}

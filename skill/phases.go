@@ -48,7 +48,9 @@ func (s phaseSkill) Changes(e *Env) []Change {
 	}
 	list := e.knobSteps("vectorised kernels", "tiles for the shape, fused attention", "more of the array used", "LM head of the last row only")
 	if s.p == Decode {
-		list = append(list, Change{Name: "final norm on the array", Take: func(r *Recipe) { r.Decode.FinalNorm = model.OnNPUSide }})
+		list = append(list, Change{Name: "final norm on the array", Take: func(r *Recipe) {
+			r.Decode.LMRows, r.Decode.FinalNorm = model.LastRow, model.OnNPUSide // the norm feeds a product of single rows
+		}})
 	}
 	return list
 }
@@ -130,10 +132,7 @@ func (e *Env) evaluate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.note(KindEvaluation, r); err != nil {
-		return err
-	}
-	return e.d.writePlan()
+	return e.note(KindEvaluation, r)
 }
 
 // checkEvaluation is the evaluator's verdict on the plan that was decided.

@@ -2,7 +2,6 @@ package skill
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -43,7 +42,11 @@ func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden stri
 	if seqLen > c.Context {
 		return Subject{}, fmt.Errorf("skill: Options.SeqLen is %d, %s has a context of %d", seqLen, c.Name, c.Context)
 	}
-	s := Subject{Model: ck.Path(), Name: strings.TrimSuffix(filepath.Base(ck.Path()), ".gguf"), Weights: weightsHash(ck), Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
+	weights, err := weightsHash(ck)
+	if err != nil {
+		return Subject{}, err
+	}
+	s := Subject{Model: ck.Path(), Name: strings.TrimSuffix(filepath.Base(ck.Path()), ".gguf"), Weights: weights, Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
 		KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
 
 		Device: info.Kind, Array: info.Array, SeqLen: seqLen, Golden: golden}
@@ -59,22 +62,22 @@ func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden stri
 		}
 		s.GoldenSum = hex.EncodeToString(h.Sum(nil))
 	}
-	var err error
 	s.Thresholds, err = hashOf(Thresholds())
 	return s, err
 }
 
 // weightsHash goes through all tensors: about two seconds for a model of a billion BF16 parameters.
-func weightsHash(ck *checkpoint.Checkpoint) string {
+func weightsHash(ck *checkpoint.Checkpoint) (string, error) {
 	h := sha256.New()
-	for _, t := range ck.Tensors() {
-		fmt.Fprintf(h, "%q %v %v ", t.Name, t.Type, t.Shape)
-		var n [8]byte
-		binary.LittleEndian.PutUint64(n[:], uint64(len(t.Data)))
-		h.Write(n[:])
+	for _, listed := range ck.Tensors() {
+		t, err := ck.Tensor(listed.Name)
+		if err != nil {
+			return "", fmt.Errorf("skill: %w", err)
+		}
+		fmt.Fprintf(h, "%q %v %v %d ", t.Name, t.Type, t.Shape, len(t.Data))
 		h.Write(t.Data)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // same reports a difference between what is asked for and what the workspace is about. Where the checkpoint lies does not matter; its bytes do.

@@ -1,0 +1,208 @@
+package skill
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// written makes a journal of a few records.
+func written(t *testing.T, n int) (path string, data []byte) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), FileJournal)
+	j, _, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		kind, value := KindIssue, any(Issue{Symptom: strings.Repeat("x", i), Cause: "<&>"})
+		if i == 0 {
+			kind, value = KindDeployment, Subject{Name: "m"}
+		}
+		if _, err := j.append(time.Unix(int64(i), 123456789), kind, Reference, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err = os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, data
+}
+
+// A journal cut at any byte loses at most the line that was being written, and goes on from there.
+func TestJournalTornAnywhere(t *testing.T) {
+	path, data := written(t, 5)
+	for cut := range len(data) + 1 {
+		if err := os.WriteFile(path, data[:cut], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		j, records, err := openJournal(path)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		if want := bytes.Count(data[:cut], []byte("\n")); len(records) != want {
+			t.Fatalf("cut at %d: %d records, want %d", cut, len(records), want)
+		}
+		kind, value := KindIssue, any(Issue{})
+		if len(records) == 0 {
+			kind, value = KindDeployment, Subject{}
+		}
+		if _, err := j.append(time.Now(), kind, Reference, value); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.close(); err != nil {
+			t.Fatal(err)
+		}
+		if again, _, err := ReadJournal(path); err != nil || len(again) != len(records)+1 {
+			t.Fatalf("cut at %d and gone on: %d records, %v", cut, len(again), err)
+		}
+	}
+}
+
+// A journal in which a line was changed, left out, put in twice or swapped is refused, with the line.
+func TestJournalForged(t *testing.T) {
+	path, data := written(t, 5)
+	lines := bytes.SplitAfter(data, []byte("\n"))[:5]
+	join := func(l ...[]byte) []byte { return bytes.Join(l, nil) }
+	var other Record
+	if err := json.Unmarshal(lines[2], &other); err != nil {
+		t.Fatal(err)
+	}
+	other.Data = json.RawMessage(`{"symptom":"forged"}`)
+	resealed, err := other.seal("0000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		data []byte
+		line string
+	}{
+		"a character changed":     {join(lines[0], bytes.Replace(lines[1], []byte("u003c"), []byte("u003d"), 1), lines[2]), "line 2"},
+		"a line left out":         {join(lines[0], lines[1], lines[3], lines[4]), "line 3"},
+		"the first line left out": {join(lines[1:]...), "line 1"},
+		"a line twice":            {join(lines[0], lines[1], lines[1]), "line 3"},
+		"two lines swapped":       {join(lines[0], lines[2], lines[1]), "line 2"},
+		"a line sealed anew":      {join(lines[0], lines[1], resealed, []byte("\n"), lines[3]), "line 3"},
+		"an unknown field":        {join(lines[0], []byte("{\"x\":1,"), lines[1][1:]), "line 2"},
+		"garbage":                 {join(lines[0], []byte("garbage\n")), "line 2"},
+		"an empty line":           {join(lines[0], []byte("\n"), lines[1]), "line 2"},
+		"spaces":                  {join(lines[0], []byte(" "), lines[1]), "line 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, tc.data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := openJournal(path)
+			if !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), tc.line) {
+				t.Errorf("want an error about %s, got %v", tc.line, err)
+			}
+			if now, _ := os.ReadFile(path); !bytes.Equal(now, tc.data) {
+				t.Error("the forged file was changed")
+			}
+		})
+	}
+}
+
+// fullDisk takes so many bytes and then no more.
+type fullDisk struct {
+	*os.File
+	left int
+}
+
+func (f *fullDisk) Write(b []byte) (int, error) {
+	n := min(len(b), f.left)
+	f.left -= n
+	if _, err := f.File.Write(b[:n]); err != nil {
+		return 0, err
+	}
+	if n < len(b) {
+		return n, errors.New("no space left on device")
+	}
+	return n, nil
+}
+
+// A full disk is an error that says so, what was half written is taken back, and the journal goes on when there is room again.
+func TestJournalDiskFull(t *testing.T) {
+	path, data := written(t, 3)
+	j, _, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := &fullDisk{j.f.(*os.File), 30}
+	j.f = disk
+	_, err = j.append(time.Now(), KindIssue, Reference, Issue{})
+	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("a full disk gives %v", err)
+	}
+	if now, _ := os.ReadFile(path); !bytes.Equal(now, data) {
+		t.Error("a record that was not written left something behind")
+	}
+	disk.left = 1 << 20
+	if _, err := j.append(time.Now(), KindIssue, Reference, Issue{}); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if records, _, err := ReadJournal(path); err != nil || len(records) != 4 {
+		t.Errorf("%d records, %v", len(records), err)
+	}
+	if err := j.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A phase cannot be said to have passed by a record alone: its gates must be there, and must have passed since it began.
+func TestStateBelievesGatesOnly(t *testing.T) {
+	gate := func(ok bool) any { return GateResult{Name: "g", Subject: "s", OK: ok} }
+	passed := Finish{Passed: true, Gates: []string{"g@s"}}
+	type step struct {
+		kind  Kind
+		phase Phase
+		data  any
+	}
+	begin := step{KindDeployment, Reference, Subject{}}
+	start := step{KindStart, Reference, Start{}}
+	for name, tc := range map[string]struct {
+		steps []step
+		wrong string
+	}{
+		"right":                    {[]step{begin, start, {KindGate, Reference, gate(true)}, {KindFinish, Reference, passed}}, ""},
+		"without a gate":           {[]step{begin, start, {KindFinish, Reference, Finish{Passed: true}}}, "without a gate"},
+		"a gate that never ran":    {[]step{begin, start, {KindFinish, Reference, passed}}, "did not pass in it"},
+		"a gate that failed":       {[]step{begin, start, {KindGate, Reference, gate(false)}, {KindFinish, Reference, passed}}, "did not pass in it"},
+		"a gate of the try before": {[]step{begin, start, {KindGate, Reference, gate(true)}, start, {KindFinish, Reference, passed}}, "did not pass in it"},
+		"the phase before":         {[]step{begin, {KindStart, SingleBlock, Start{}}}, "before kernel-validation had passed"},
+		"never begun":              {[]step{begin, {KindFinish, Reference, passed}}, "without having begun"},
+		"kept without a gate":      {[]step{begin, {KindAttempt, Prefill, Attempt{Outcome: Kept}}}, "without a gate"},
+		"kept against a gate": {[]step{begin, {KindGate, Prefill, gate(false)}, {KindAttempt, Prefill, Attempt{Outcome: Kept, Gates: []string{"g@s"}}}},
+			"did not pass"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var records []Record
+			for i, s := range tc.steps {
+				data, err := json.Marshal(s.data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				records = append(records, Record{Seq: i + 1, Kind: s.kind, Phase: s.phase, Data: data})
+			}
+			_, err := StateOf(records)
+			if tc.wrong == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), tc.wrong) {
+				t.Errorf("want %q, got %v", tc.wrong, err)
+			}
+		})
+	}
+}

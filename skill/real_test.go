@@ -1,0 +1,125 @@
+package skill
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/sim"
+)
+
+// inBF16 writes the demonstration model with its weights in BF16, as the array reads them.
+func inBF16(t *testing.T) string {
+	t.Helper()
+	ck, err := checkpoint.Open(testenv.DemoModel(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	c := ck.Config()
+	config := map[string]any{
+		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "num_hidden_layers": c.Layers, "hidden_size": c.Hidden, "num_attention_heads": c.Heads,
+		"num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim, "intermediate_size": c.FFN, "vocab_size": c.Vocab, "max_position_embeddings": c.Context,
+		"rms_norm_eps": c.NormEps, "rope_theta": c.RoPE.Theta, "tie_word_embeddings": c.TieEmbeddings, "torch_dtype": "bfloat16", "hidden_act": "silu",
+	}
+	data, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var list []ckptgen.Tensor
+	for _, listed := range ck.Tensors() {
+		x, err := ck.Tensor(listed.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wide := make([]float32, x.Elements())
+		if err := dtype.Dequantize(wide, x.Type, x.Data); err != nil {
+			t.Fatal(err)
+		}
+		narrow := make([]dtype.BFloat16, len(wide))
+		dtype.F32ToBF16(narrow, wide)
+		list = append(list, ckptgen.Tensor{Name: x.Name, Type: dtype.BF16, Shape: x.Shape, Data: dtype.AsBytes(narrow)})
+	}
+	if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"), list); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// demoText is the gates' text through the demonstration model's tokenizer.
+func demoText(t *testing.T, n int) *material {
+	t.Helper()
+	ck, err := checkpoint.Open(testenv.DemoModel(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	tok, err := model.OpenTokenizer(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := tok.Encode(materialText, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &material{ids[:n], "text"}
+}
+
+// The bounds hold for a trained model of 30 layers too, on the software device and on the virtual array. The figures are the provenance of the tables.
+func TestPaperBoundsOnATrainedModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	text := demoText(t, 96)
+	for _, tc := range []struct {
+		name, path string
+		dev        npu.Device
+		tuned      bool
+	}{
+		{"cpu-bf16-expanded", testenv.DemoModel(t), openCPU(t), false},
+		{"npu", inBF16(t), openSim(t, sim.Options{}), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := deployment(t, tc.path, tc.dev, &Options{Dir: t.TempDir(), SeqLen: 128})
+			e, err := d.env(FullModel)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.recipe = e.recipe.clone(); tc.tuned {
+				tuned := model.TunedKnobs()
+				e.recipe.Prefill, e.recipe.Decode = &tuned, &tuned
+			}
+			e.d.texts = text
+			for _, g := range []Gate{{Name: GateBlock, Check: checkBlock}, {Name: GateBlockOps, Check: checkBlockOps}, {Name: GatePaper, Check: checkPaper},
+				{Name: GateLogits, Check: checkLogits}} {
+				v, err := g.Check(context.Background(), e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !v.OK() {
+					t.Errorf("%v", v)
+				}
+				if g.Name == GateBlock || g.Name == GatePaper {
+					var m measuredPaper
+					m.add(v)
+					t.Logf("%s: largest absolute error %.3g rms, mean relative %.3g, Pearson 1-%.3g", g.Name, m.atol, m.rtol, m.distance)
+				} else {
+					line, _, _ := describe(v)
+					t.Logf("%s: %s", g.Name, line)
+				}
+			}
+		})
+	}
+}
