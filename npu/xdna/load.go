@@ -1,0 +1,197 @@
+package xdna
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// loaded is a binary that some executables are in.
+type loaded struct {
+	config
+	path  string
+	users int // guarded by Device.mu
+	cost  int // bytes that a run takes of the device's heap
+}
+
+// executable is a program that has its artefact. Its hardware context is opened when a run needs it.
+type executable struct {
+	d        *Device
+	p        *npu.Program
+	artefact *Artefact
+	config   *loaded
+	id       uint64
+	scratch  []scratchKey // by argument; zero for others than Scratch
+	closed   atomic.Bool
+}
+
+// scratchKey names memory that programs are given for Scratch: so many bytes, and the how manieth of that size in its program. Programs run one after the
+// other, so that all share it; it is never synced, and dead arguments of real artefacts take none of their own.
+type scratchKey struct{ bytes, ordinal int }
+
+func (e *executable) Program() *npu.Program { return e.p }
+
+// Close gives the program up, and with the last program of its binary the hardware context. It waits for a running Submit.
+func (e *executable) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	d := e.d
+	d.turn <- struct{}{}
+	defer d.leave()
+	d.mu.Lock()
+	e.config.users--
+	last := e.config.users == 0 && d.configs[e.config.path] == e.config
+	if last {
+		delete(d.configs, e.config.path)
+	}
+	d.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return errors.Join(d.contexts.dropConfig(e.config), e.config.close())
+}
+
+// Load finds the program's artefact, by name, and checks that it is one of this program. Without an artefact the program is compiled, where the device has
+// a [Compiler], or refused with [ErrNoArtefact] and how to build it.
+func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	if err := fixed(p); err != nil {
+		return nil, err
+	}
+	a, err := d.artefacts.Find(p)
+	if errors.Is(err, ErrNoArtefact) && d.compile != nil {
+		a, err = d.compile.Artefact(ctx, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if headLayout(p) != "" && a.Layout == "" {
+		d.log.Warn("the manifest does not say whether attention takes rows or heads first: trusting the plan", "program", p.Name, "layout", headLayout(p))
+	}
+	c, err := d.configOf(a)
+	if err != nil {
+		return nil, fmt.Errorf("npu/xdna: program %s: %w", p.Name, failure(err))
+	}
+	e := &executable{d: d, p: p, artefact: a, config: c, id: d.next.Add(1), scratch: make([]scratchKey, len(p.Args))}
+	if err := c.check(a, len(p.Args)); err != nil {
+		return nil, errors.Join(fmt.Errorf("npu/xdna: program %s: %w", p.Name, err), e.Close())
+	}
+	seen := map[int]int{}
+	for i, arg := range p.Args {
+		if arg.Kind == npu.Scratch {
+			n := argBytes(arg)
+			e.scratch[i] = scratchKey{n, seen[n]}
+			seen[n]++
+		}
+	}
+	return e, nil
+}
+
+// configOf is the binary of an artefact, read once.
+func (d *Device) configOf(a *Artefact) (*loaded, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed.Load() {
+		return nil, npu.ErrClosed
+	}
+	if l := d.configs[a.Binary]; l != nil {
+		l.users++
+		return l, nil
+	}
+	info, err := os.Stat(a.Binary)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.drv.load(a.Binary, a.ELF())
+	if err != nil {
+		return nil, err
+	}
+	// Of an ELF with its instructions and configuration a run has a copy; with an xclbin all runs of a kernel share the stream.
+	l := &loaded{config: c, path: a.Binary, users: 1, cost: heapUnit}
+	if a.ELF() {
+		l.cost = (int(info.Size()) + heapUnit - 1) / heapUnit * heapUnit
+	}
+	d.configs[a.Binary] = l
+	return l, nil
+}
+
+// arguments finds the object of every argument of a run.
+func (e *executable) arguments(r *npu.Run, dst []object) ([]object, error) {
+	for i, a := range e.p.Args {
+		bad := func(format string, args ...any) error {
+			return fmt.Errorf("npu/xdna: run %q of program %s, argument %q: %w", r.Name, e.p.Name, a.Name, fmt.Errorf(format, args...))
+		}
+		need := argBytes(a)
+		switch b := r.Args[i].(type) {
+		case nil:
+			m, err := e.d.scratchFor(e.scratch[i])
+			if err != nil {
+				return nil, bad("%d bytes of scratch: %w", need, failure(err))
+			}
+			dst = append(dst, m)
+		case *buffer:
+			switch {
+			case b.d != e.d:
+				return nil, bad("its buffer belongs to another device")
+			case b.isClosed():
+				return nil, bad("its buffer: %w", npu.ErrClosed)
+			case b.size < need: // Run.Check leaves out constants
+				return nil, bad("it is %s %s and needs %d bytes, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, b.size)
+			}
+			dst = append(dst, b.array)
+		case *weight:
+			switch {
+			case b.d != e.d:
+				return nil, bad("its buffer belongs to another device")
+			case b.isClosed():
+				return nil, bad("its buffer: %w", npu.ErrClosed)
+			case a.Kind != npu.Const && a.Kind != npu.In:
+				return nil, bad("it is written, and its buffer is a read-only weight")
+			case b.s.typ != a.Type || b.s.size < need:
+				return nil, bad("it is %s %s and needs %d bytes, its buffer holds a weight of %d bytes in %s", a.Type, op.ShapeString(a.Shape), need, b.s.size,
+					b.s.typ)
+			}
+			dst = append(dst, b.s.array)
+		default:
+			return nil, bad("its buffer belongs to another device")
+		}
+	}
+	return dst, nil
+}
+
+func (b *buffer) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+func (w *weight) isClosed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
+// scratchFor is memory for scratch. The caller has the turn.
+func (d *Device) scratchFor(key scratchKey) (object, error) {
+	if o, ok := d.scratch[key]; ok {
+		return o, nil
+	}
+	m, err := d.drv.alloc(key.bytes)
+	if err != nil {
+		return object{}, err
+	}
+	o := d.object(m)
+	d.scratch[key] = o
+	return o, nil
+}
