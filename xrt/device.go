@@ -93,9 +93,9 @@ func (d *Device) BDF() (string, error) { return d.Query(InfoBDF) }
 
 // AsyncError is an error that the array reported outside of any run: a core that accessed memory it has not, a DMA that broke off.
 type AsyncError struct {
-	Code uint64    // XRT's packed code; 0: there was none
-	Time time.Time // on the driver's clock
-	Text string    // in XRT's words
+	Code uint64 // XRT's packed code; 0: there was none
+	Time time.Time
+	Text string // in XRT's words
 }
 
 // LastError is the last asynchronous error of the array; its Code is 0 when there was none since the driver was loaded.
@@ -103,8 +103,8 @@ func (d *Device) LastError() (AsyncError, error) {
 	const classAIE = 2 // XRT_ERROR_CLASS_AIE, the only class that the xdna driver fills
 	var last AsyncError
 	err := d.object.do(func(ptr unsafe.Pointer) error {
-		code, ns, text, f := nativeDeviceLastError(ptr, classAIE)
-		last = AsyncError{Code: code, Time: time.Unix(0, int64(ns)), Text: text}
+		code, us, text, f := nativeDeviceLastError(ptr, classAIE)
+		last = AsyncError{Code: code, Time: time.UnixMicro(int64(us)), Text: text}
 		return fail(f, "last asynchronous error")
 	})
 	return last, err

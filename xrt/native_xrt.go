@@ -83,7 +83,7 @@ func nativeDeviceText(d unsafe.Pointer, what int) (string, *failure) {
 	return text(p), f
 }
 
-func nativeDeviceLastError(d unsafe.Pointer, class int) (code, ns uint64, words string, f *failure) {
+func nativeDeviceLastError(d unsafe.Pointer, class int) (code, us uint64, words string, f *failure) {
 	var c, t C.uint64_t
 	var p *C.char
 	f = failed(C.nx_device_last_error((*C.nx_device)(d), C.int(class), &c, &t, &p))

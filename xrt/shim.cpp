@@ -202,12 +202,12 @@ nx_error *nx_device_text(nx_device *d, int what, char **out)
   return guard([&] { *out = copy_text(device_text(d->device, what)); });
 }
 
-nx_error *nx_device_last_error(nx_device *d, int error_class, uint64_t *code, uint64_t *time_ns, char **out)
+nx_error *nx_device_last_error(nx_device *d, int error_class, uint64_t *code, uint64_t *time_us, char **out)
 {
   return guard([&] {
     xrt::error e(d->device, static_cast<xrtErrorClass>(error_class));
     *code = e.get_error_code();
-    *time_ns = e.get_timestamp();
+    *time_us = e.get_timestamp();
     *out = copy_text(e.to_string());
   });
 }

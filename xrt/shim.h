@@ -34,7 +34,7 @@ nx_error *nx_device_count(unsigned *n);
 nx_error *nx_device_open(unsigned index, nx_device **out);
 nx_error *nx_device_open_bdf(const char *bdf, nx_device **out);
 nx_error *nx_device_text(nx_device *d, int what, char **out); // what: xrt::info::device, those that are strings
-nx_error *nx_device_last_error(nx_device *d, int error_class, uint64_t *code, uint64_t *time_ns, char **out);
+nx_error *nx_device_last_error(nx_device *d, int error_class, uint64_t *code, uint64_t *time_us, char **out);
 void nx_device_free(nx_device *d);
 
 // Descriptions are lines of fields between tabs; control characters inside names are replaced by '?'.

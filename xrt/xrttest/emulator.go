@@ -122,6 +122,16 @@ func stats() Stats {
 		Ioctls: int64(s.ioctls), MallocBytes: int64(s.malloc_bytes)}
 }
 
+// QoS is what the last hardware context asked of the driver: GOPS, FPS, DMA bandwidth, latency, frame time and priority.
+func (e *Emulator) QoS() (q [6]uint32) {
+	var s C.npuemu_stats
+	C.bridge_stats(&s)
+	for i := range q {
+		q[i] = uint32(s.qos[i])
+	}
+	return q
+}
+
 // Violations takes what the device objected to so far, oldest first: a test that provokes it reads it here, and it does not fail the test.
 func (e *Emulator) Violations() []string {
 	e.mu.Lock()

@@ -28,3 +28,6 @@ func (e *Emulator) Stats() Stats { return Stats{} }
 
 // Violations takes what the device objected to.
 func (e *Emulator) Violations() []string { return nil }
+
+// QoS is what the last hardware context asked for.
+func (e *Emulator) QoS() [6]uint32 { return [6]uint32{} }

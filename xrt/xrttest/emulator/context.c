@@ -53,6 +53,10 @@ int context_create(struct amdxdna_drm_create_hwctx *a)
 	if ((err = syncobj_create(&so)))
 		return err;
 	syncobjs[so].owner = h;
+	_Static_assert(sizeof emu_stats.qos == sizeof(struct amdxdna_qos_info), "six numbers");
+	memset(emu_stats.qos, 0, sizeof emu_stats.qos);
+	if (a->qos_p)
+		memcpy(emu_stats.qos, (const void *)(uintptr_t)a->qos_p, sizeof emu_stats.qos);
 	contexts[h] = (context){.used = true, .syncobj = so};
 	a->handle = h;
 	a->syncobj_handle = so;

@@ -95,11 +95,17 @@ bool is_device(int fd)
 	return own_fd >= 0 && fd != own_fd && !fstat(fd, &s) && s.st_ino == node.st_ino && s.st_dev == node.st_dev;
 }
 
+// A removed device refuses everything. What a process holds of it is freed when it closes the node; here, when it asks for it.
+static bool releases(unsigned nr)
+{
+	return nr == _IOC_NR(DRM_IOCTL_GEM_CLOSE) || nr == _IOC_NR(DRM_IOCTL_AMDXDNA_DESTROY_HWCTX) || nr == _IOC_NR(DRM_IOCTL_SYNCOBJ_DESTROY);
+}
+
 // answer dispatches on the number alone, as DRM does: the xdna library's WAIT_CMD differs from the header's in direction.
 static int answer(unsigned long request, void *a)
 {
 	emu_stats.ioctls++;
-	if (emu_removed && _IOC_NR(request) != _IOC_NR(DRM_IOCTL_GEM_CLOSE))
+	if (emu_removed && !releases(_IOC_NR(request)))
 		return -ENODEV;
 	switch (_IOC_NR(request)) {
 	case _IOC_NR(DRM_IOCTL_AMDXDNA_CREATE_BO): return buffer_create(a);

@@ -50,6 +50,7 @@ typedef struct {
 	uint64_t malloc_bytes;                // that the process holds of malloc: the C++ libraries' memory
 	uint64_t commands, chains, syncs, ioctls; // since the start
 	uint32_t violations;                  // recorded and not yet taken
+	uint32_t qos[6];                      // what the last context asked for, in the order of amdxdna_qos_info
 } npuemu_stats;
 void npuemu_get_stats(npuemu_stats *out);
 

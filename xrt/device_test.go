@@ -1,0 +1,238 @@
+package xrt_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/xrt"
+	"github.com/npukit/npukit/xrt/xrttest"
+)
+
+func TestTheDeviceIsFoundAndTellsAboutItself(t *testing.T) {
+	xrttest.Open(t)
+	if v := must[xrt.Version](t)(xrt.LibraryVersion()); v.Major != 2 || v.Minor < 25 {
+		t.Errorf("XRT %v", v)
+	}
+	if n := must[int](t)(xrt.Count()); n != 1 {
+		t.Errorf("%d devices", n)
+	}
+	dev := must[*xrt.Device](t)(xrt.Open(0))
+	same := must[*xrt.Device](t)(xrt.OpenBDF("0000:c5:00.1"))
+	closing(t, dev, same)
+	if name := must[string](t)(same.Name()); name != "NPU Strix" {
+		t.Errorf("name %q", name)
+	}
+	if bdf := must[string](t)(dev.BDF()); bdf != "0000:c5:00.1" {
+		t.Errorf("BDF %q", bdf)
+	}
+	for what, has := range map[xrt.Info]string{xrt.InfoPlatform: "", xrt.InfoHost: "amdxdna", xrt.InfoAIE: "", xrt.InfoPCIe: "17f0"} {
+		text, err := dev.Query(what)
+		if err != nil { // the NPU's library does not know every question of the Alveo cards, and says so
+			t.Logf("query %d: %v", what, err)
+			continue
+		}
+		if !json.Valid([]byte(text)) || !strings.Contains(text, has) {
+			t.Errorf("query %d: %s", what, text)
+		}
+	}
+	if _, err := dev.Query(99); err == nil {
+		t.Error("query 99: answered")
+	}
+}
+
+func TestOpeningWhatCannotBeOpened(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script string
+		open   func() (*xrt.Device, error)
+		want   error
+	}{
+		"no such index":   {"", func() (*xrt.Device, error) { return xrt.Open(1) }, xrt.ErrNoDevice},
+		"negative index":  {"", func() (*xrt.Device, error) { return xrt.Open(-1) }, nil},
+		"no such BDF":     {"", func() (*xrt.Device, error) { return xrt.OpenBDF("0000:00:00.0") }, nil},
+		"not a BDF":       {"", func() (*xrt.Device, error) { return xrt.OpenBDF("NPU") }, nil},
+		"not permitted":   {"open * EACCES", func() (*xrt.Device, error) { return xrt.Open(0) }, xrt.ErrPermission},
+		"node is missing": {"open * ENOENT", func() (*xrt.Device, error) { return xrt.Open(0) }, xrt.ErrNoDevice},
+		"memlock":         {"limit memlock 8388608", openAndAlloc, xrt.ErrMemlock}, // the usual 8 MiB; the heap has 64
+	} {
+		t.Run(name, func(t *testing.T) {
+			emu := xrttest.Open(t)
+			ok(t, emu.Script(tc.script))
+			dev, err := tc.open()
+			if err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+				t.Fatalf("%v, want %v", err, tc.want)
+			}
+			t.Log(err)
+			if dev != nil {
+				t.Error("a device with an error")
+			}
+			ok(t, emu.Script(""))
+			closing(t, must[*xrt.Device](t)(openAndAlloc())) // nothing of it stays
+		})
+	}
+}
+
+// openAndAlloc opens the device and uses it: XRT allocates the heap at the first use.
+func openAndAlloc() (*xrt.Device, error) {
+	dev, err := xrt.Open(0)
+	if err != nil {
+		return nil, err
+	}
+	b, err := dev.Alloc(4096)
+	if err == nil {
+		err = b.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return dev, nil
+}
+
+func TestTheDeviceHasContextsFor32(t *testing.T) {
+	for script, most := range map[string]int{"": 32, "limit contexts 3": 3, "create_hwctx 6 EINVAL": 5} {
+		t.Run(script, func(t *testing.T) {
+			emu := xrttest.Open(t)
+			dev := must[*xrt.Device](t)(xrt.Open(0))
+			bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.Xclbin()))
+			closing(t, dev, bin)
+			ok(t, emu.Script(script))
+			for i := range most {
+				hw, err := dev.NewXclbinContext(bin, nil)
+				if err != nil {
+					t.Fatalf("context %d: %v", i, err)
+				}
+				closing(t, hw)
+			}
+			if n := emu.Stats().Contexts; n != most {
+				t.Errorf("the driver has %d contexts", n)
+			}
+			_, err := dev.NewXclbinContext(bin, nil)
+			if !errors.Is(err, xrt.ErrNoContext) {
+				t.Errorf("%v, want ErrNoContext", err)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func TestKernelsThatAreNotThere(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		full := len(x.kernel.Info().Args) == 0
+		for _, name := range []string{"nope", "main:nope", "", ":", "main:", ":vadd", "main", "MLIR_AIE\x00", strings.Repeat("x", 1<<16)} {
+			open := x.hw.Kernel
+			if full {
+				open = x.hw.ELFKernel
+			}
+			if _, err := open(name); err == nil || name != "" && len(name) < 99 && !errors.Is(err, xrt.ErrNoKernel) {
+				t.Errorf("%.20q: %v, want ErrNoKernel", name, err)
+			}
+		}
+	})
+}
+
+func TestADeviceThatIsRemoved(t *testing.T) {
+	eachFlow(t, func(t *testing.T, x *bench) {
+		r, list := x.run(), must[*xrt.Runlist](t)(x.hw.NewRunlist())
+		closing(t, list)
+		ok(t, x.emu.Script("run 1 remove"))
+		ok(t, r.Start())
+		err := r.Wait(t.Context())
+		if !errors.Is(err, xrt.ErrAborted) {
+			t.Errorf("the run that was on it: %v, want ErrAborted", err)
+		}
+		if err := r.Start(); !errors.Is(err, xrt.ErrDeviceLost) {
+			t.Errorf("another run: %v, want ErrDeviceLost", err)
+		}
+		if _, err := x.dev.Alloc(4096); !errors.Is(err, xrt.ErrDeviceLost) {
+			t.Errorf("a buffer: %v, want ErrDeviceLost", err)
+		}
+		if err := x.a.Sync(xrt.ToDevice, 0, 4); !errors.Is(err, xrt.ErrDeviceLost) {
+			t.Errorf("a sync: %v, want ErrDeviceLost", err)
+		}
+		// Closing it all must not end the process, nor leave anything.
+		for _, c := range []interface{ Close() error }{r, list, x.kernel, x.hw, x.a, x.b, x.c, x.dev} {
+			ok(t, c.Close())
+		}
+	})
+}
+
+func TestAsynchronousErrorsAreTold(t *testing.T) {
+	x := xclbinBench(t)
+	if e := must[xrt.AsyncError](t)(x.dev.LastError()); e.Code != 0 {
+		t.Errorf("before any: %+v", e)
+	}
+	// An AIE core that accessed memory it has not: error number 6, driver AIE 4, severity critical 3, module core 3, class AIE 2
+	// (xrt_error_code.h).
+	const code = 6 | 4<<16 | 3<<24 | 3<<32 | 2<<40
+	ok(t, x.emu.Script(fmt.Sprint("run 1 async ", uint64(code))))
+	r := x.run()
+	ok(t, r.Start())
+	if err := r.Wait(t.Context()); !errors.Is(err, xrt.ErrFailed) {
+		t.Errorf("%v, want ErrFailed", err)
+	}
+	e := must[xrt.AsyncError](t)(x.dev.LastError())
+	if e.Code != code || !strings.Contains(e.Text, "AIE_ACCESS") || time.Since(e.Time).Abs() > time.Minute {
+		t.Errorf("%+v, want code %d", e, int64(code))
+	}
+}
+
+func TestNothingLeaksWhenOpeningFails(t *testing.T) {
+	for _, script := range []string{"create_bo 1 ENOMEM", "create_bo 2 ENOMEM", "create_bo 3 ENOMEM", "mmap 1 EAGAIN", "mmap 2 EAGAIN",
+		"create_hwctx 1 EIO"} {
+		t.Run(script, func(t *testing.T) {
+			emu := xrttest.Open(t)
+			stream := transfers(xrttest.NewELFStream(2))
+			data := xrttest.FullELF(t, 3, xrttest.Instance{Name: "vadd", Stream: stream})
+			ok(t, emu.Script(script))
+			elf := must[*xrt.ELF](t)(xrt.ParseELF(data))
+			closing(t, elf)
+			failed := func() error {
+				dev, err := xrt.Open(0)
+				if err != nil {
+					return err
+				}
+				defer dev.Close()
+				a, err := dev.Alloc(4096)
+				if err != nil {
+					return err
+				}
+				defer a.Close()
+				hw, err := dev.NewELFContext(elf, nil)
+				if err != nil {
+					return err
+				}
+				defer hw.Close()
+				k, err := hw.ELFKernel("main:vadd")
+				if err != nil {
+					return err
+				}
+				defer k.Close()
+				r, err := k.NewRun()
+				if err != nil {
+					return err
+				}
+				return r.Close()
+			}()
+			var e *xrt.Error
+			if !errors.As(failed, &e) || e.Errno == 0 {
+				t.Errorf("%v", failed)
+			}
+			t.Log(failed)
+		})
+	}
+}
+
+func TestRequestsOfQuality(t *testing.T) {
+	emu := xrttest.Open(t)
+	dev := must[*xrt.Device](t)(xrt.Open(0))
+	bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.Xclbin()))
+	hw := must[*xrt.HWContext](t)(dev.NewXclbinContext(bin, &xrt.QoS{GOPS: 1, FPS: 2, DMABandwidth: 3, Latency: 4, FrameTime: 5,
+		Priority: xrt.PriorityRealtime}))
+	closing(t, hw, bin, dev)
+	if got, want := emu.QoS(), [6]uint32{1, 2, 3, 4, 5, xrt.PriorityRealtime}; got != want {
+		t.Errorf("the driver was asked for %v, want %v", got, want)
+	}
+}

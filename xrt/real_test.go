@@ -1,0 +1,133 @@
+package xrt_test
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/xrt"
+	"github.com/npukit/npukit/xrt/xrttest"
+)
+
+// Binaries that the compilers of mlir-air, Triton-XDNA and IREE made, loaded by the real XRT. What their cores compute is given here.
+
+func TestARealXclbinOfMLIRAIR(t *testing.T) {
+	emu := xrttest.Open(t)
+	dir := testenv.Shared(t, "npu/mlir-air")
+	bin := must[*xrt.Xclbin](t)(xrt.LoadXclbin(filepath.Join(dir, "vector_reciprocal.air.xclbin")))
+	stream := must[[]byte](t)(os.ReadFile(filepath.Join(dir, "vector_reciprocal.air.insts.bin")))
+	if bin.UUID() == (xrt.UUID{}) {
+		t.Error("no UUID")
+	}
+	if k := bin.Kernels(); len(k) != 1 || k[0].Name != "MLIR_AIE" || len(k[0].Args) != 8 || k[0].Args[1].Name != "instr" || k[0].Args[3].Offset != 0x14 {
+		t.Errorf("kernels %+v", k)
+	}
+	if !slices.ContainsFunc(bin.Memory(), func(m xrt.MemoryInfo) bool { return m.Tag == "HOST" && m.Used }) {
+		t.Errorf("memory %+v", bin.Memory())
+	}
+	dev := must[*xrt.Device](t)(xrt.Open(0))
+	hw := must[*xrt.HWContext](t)(dev.NewXclbinContext(bin, nil))
+	k := must[*xrt.Kernel](t)(hw.Kernel("MLIR_AIE"))
+	closing(t, k, hw, bin, dev)
+
+	// Arguments 0 and 1 are the vector and its reciprocals, 65536 words each, which the descriptors of two channels reach in turns.
+	const n = 65536
+	emu.Register(stream, func(args [][]byte) error {
+		for i := 0; i < 4*n; i += 4 {
+			v := math.Float32frombits(binary.LittleEndian.Uint32(args[0][i:]))
+			binary.LittleEndian.PutUint32(args[1][i:], math.Float32bits(1/v))
+		}
+		return nil
+	})
+	instr := must[*xrt.Buffer](t)(dev.AllocCacheable(len(stream), must[int](t)(k.Group(1))))
+	in, out := must[*xrt.Buffer](t)(dev.Alloc(4*n)), must[*xrt.Buffer](t)(dev.Alloc(4*n))
+	r := must[*xrt.Run](t)(k.NewRun())
+	closing(t, r, instr, in, out)
+	must[int](t)(instr.WriteAt(stream, 0))
+	ok(t, instr.Sync(xrt.ToDevice, 0, instr.Size()))
+	mem := must[[]byte](t)(in.Bytes())
+	for i := range n {
+		binary.LittleEndian.PutUint32(mem[4*i:], math.Float32bits(float32(i+1)))
+	}
+	ok(t, in.Sync(xrt.ToDevice, 0, in.Size()))
+	ok(t, r.SetScalar(0, 3))
+	ok(t, r.SetBuffer(1, instr))
+	ok(t, r.SetScalar(2, uint64(len(stream)/4)))
+	ok(t, r.SetBuffer(3, in))
+	ok(t, r.SetBuffer(4, out))
+	ok(t, r.Start())
+	ok(t, r.Wait(t.Context()))
+	ok(t, out.Sync(xrt.FromDevice, 0, out.Size()))
+	got := must[[]byte](t)(out.Bytes())
+	for i := range n {
+		if v := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:])); v != 1/float32(i+1) {
+			t.Fatalf("1/%d = %v", i+1, v)
+		}
+	}
+	// A buffer one page too small is what the descriptors' check is for.
+	small := must[*xrt.Buffer](t)(dev.Alloc(4*n - os.Getpagesize()))
+	closing(t, small)
+	ok(t, r.SetBuffer(4, small))
+	ok(t, r.Start())
+	if err := r.Wait(t.Context()); err == nil {
+		t.Error("descriptors past the end of a buffer: taken")
+	}
+	if v := emu.Violations(); len(v) != 1 {
+		t.Errorf("the device objects to %q", v)
+	}
+}
+
+func TestARealFullELFOfTriton(t *testing.T) {
+	xrttest.Open(t)
+	elf := must[*xrt.ELF](t)(xrt.LoadELF(filepath.Join(testenv.Shared(t, "npu/triton-xdna"), "aie.elf")))
+	dev := must[*xrt.Device](t)(xrt.Open(0))
+	closing(t, elf, dev)
+	if !elf.Full() || elf.Platform() != 69 || elf.Columns() == 0 || len(elf.Kernels()) == 0 {
+		t.Errorf("full %v, platform %d, %d columns, kernels %+v", elf.Full(), elf.Platform(), elf.Columns(), elf.Kernels())
+	}
+	hw := must[*xrt.HWContext](t)(dev.NewELFContext(elf, nil))
+	closing(t, hw)
+	instances := 0
+	for _, k := range elf.Kernels() {
+		for _, name := range k.Instances {
+			kernel := must[*xrt.Kernel](t)(hw.ELFKernel(k.Name + ":" + name))
+			run := must[*xrt.Run](t)(kernel.NewRun())
+			ok(t, run.Close())
+			ok(t, kernel.Close())
+			instances++
+		}
+	}
+	if instances == 0 {
+		t.Error("no instances")
+	}
+	t.Logf("%+v", elf.Kernels())
+}
+
+func TestARealXclbinOfIREE(t *testing.T) {
+	xrttest.Open(t)
+	bin := must[*xrt.Xclbin](t)(xrt.LoadXclbin(filepath.Join(testenv.Shared(t, "npu/iree"), "module_matmul_dispatch_0.xclbin")))
+	closing(t, bin)
+	if len(bin.Kernels()) == 0 || bin.UUID() == (xrt.UUID{}) {
+		t.Errorf("kernels %+v, UUID %v", bin.Kernels(), bin.UUID())
+	}
+	t.Logf("%+v", bin.Kernels())
+}
+
+// Files that are cut off anywhere must be errors, never the end of the process.
+func TestCutOffFilesAreErrors(t *testing.T) {
+	xrttest.Open(t)
+	x := xrttest.Xclbin()
+	e := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
+	for i := range 64 {
+		if _, err := xrt.ParseXclbin(x[:len(x)*i/64]); err == nil {
+			t.Errorf("%d of %d bytes of an xclbin: taken", len(x)*i/64, len(x))
+		}
+		if _, err := xrt.ParseELF(e[:len(e)*i/64]); err == nil {
+			t.Errorf("%d of %d bytes of an ELF: taken", len(e)*i/64, len(e))
+		}
+	}
+}
