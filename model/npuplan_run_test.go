@@ -315,3 +315,29 @@ func TestNPUPlanLongPrompts(t *testing.T) {
 		}
 	}
 }
+
+// An LM head with the published parts, most of which hold no row of a small vocabulary, gives the logits of the one that stays on the
+// host.
+func TestNPUPlanEmptyParts(t *testing.T) {
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 9000, Context: 512, Tie: true}
+	dir := t.TempDir()
+	if err := ckptgen.Write(dir, spec, 2); err != nil {
+		t.Fatal(err)
+	}
+	logits := func(side SideKnob, parts int) [][]float32 {
+		k := TunedKnobs()
+		k.LMHead = side
+		plan := npuModel(t, dir, &NPUOptions{Lengths: []int{npuRows}, Knobs: &k}).Plan()
+		if q := plan.Program("lm_head_gemv"); parts > 0 && len(q.Launches) != parts {
+			t.Fatalf("the LM head has %d parts, want %d", len(q.Launches), parts)
+		}
+		plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without costs both prefill the prompt
+		return npuLogits(t, openPlan(t, dir, plan), npuIDs(5))
+	}
+	got, want := logits(OnNPUSide, lmParts), logits(OnHostSide, 0)
+	for i := range want {
+		if d := relativeL1(got[i], want[i]); !(d < 0.004) { // logits of the array are rounded to BF16: half of 2^-8 at most
+			t.Errorf("logits of position %d differ by %.3g", i, d)
+		}
+	}
+}

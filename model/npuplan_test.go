@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -253,6 +254,33 @@ func TestNPUPlanRefusals(t *testing.T) {
 		if _, err := NewNPUPlan(c, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %s", o, err, want)
 		}
+	}
+}
+
+// The advice of a refusal can be followed: heads that the array has no attention for plan with attention on the host.
+func TestNPUPlanHostAttention(t *testing.T) {
+	c := *npuConfigs()["qwen3_0_6b"]
+	c.HeadDim = 16
+	k := TunedKnobs()
+	k.Attention = HostAttention
+	p := npuPlan(t, &c, &NPUOptions{Knobs: &k})
+	if p.Program("flash_attn") != nil || stepOf(p, "layer.3", "host_attention").On != OnHost {
+		t.Error("attention is not on the host")
+	}
+}
+
+// A deployment's own measurement of a shape goes before the published ones.
+func TestNPUPlanTakesOwnTiles(t *testing.T) {
+	c, r := npuConfigs()["llama32_1b"], xdna2.PublishedRegistry()
+	tile := []int{32, 256, 32, 128}
+	row := xdna2.Row{ID: "own/q", Kernel: xdna2.GEMM, Shape: xdna2.Shape{M: 2048, K: 2048, N: 2048}, Out: dtype.BF16, Status: xdna2.OK, Latency: 2000,
+		Mapping: npu.Mapping{Variant: "fused-cast", Tile: tile, Herd: []int{8, 4}}}
+	if err := r.Add(row); err != nil {
+		t.Fatal(err)
+	}
+	p := npuPlan(t, c, &NPUOptions{Registry: r})
+	if got := p.Program("rms_gemms_rope").Launches[1]; got.Name != "attn.q.f32" || !slices.Equal(got.Mapping.Tile, tile) {
+		t.Errorf("launch %s has tile %v, want that of the deployment's row, %v", got.Name, got.Mapping.Tile, tile)
 	}
 }
 
