@@ -21,7 +21,7 @@ type Knobs struct {
 	MergePre  bool `json:"merge_pre,omitempty"`  // the launches before attention share one dispatch
 
 	LMHead    SideKnob `json:"lm_head,omitempty"`    // where the LM head runs
-	LMRows    RowsKnob `json:"lm_rows,omitempty"`    // whose logits a prefill computes
+	LMRows    RowsKnob `json:"lm_rows,omitempty"`    // whose logits a prefill computes; the host's LM head always has single rows
 	FinalNorm SideKnob `json:"final_norm,omitempty"` // where the last norm runs; "npu" wants the LM head there too
 
 	// DecodeAttention "npu" asks for decode without host steps in the layers. The array has no kernel for attention over a cache, so that
@@ -118,9 +118,11 @@ type KnobStep struct {
 	Take func(*Knobs)
 }
 
-// KnobSteps are the ten steps on which Llama-3.2-1B was brought from one op a dispatch to its published speed, in their order.
+// KnobSteps are the ten steps on which Llama-3.2-1B was brought from one op a dispatch to its published speed, in their order. Attention
+// is one dispatch on the array from the start, so that a naive layer has as many dispatches as it has ops; the fourth step gives its
+// kernel the tiles of the shape, and [HostAttention] is there to see what fusing it is worth.
 //
-// Source: Li et al., arXiv 2606.07586, figure of the optimisation trajectory.
+// Source: Li et al., arXiv 2606.07586.
 func KnobSteps() []KnobStep {
 	return []KnobStep{
 		{"vectorised kernels", func(k *Knobs) { k.Kernels = VectorKernels }},

@@ -57,6 +57,9 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 	if o.Registry == nil {
 		o.Registry = xdna2.PublishedRegistry()
 	}
+	if err := checkNPUConfig(c); err != nil {
+		return nil, err
+	}
 	lengths, err := npuLengths(c, o)
 	if err != nil {
 		return nil, err
@@ -90,6 +93,34 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		return nil, err
 	}
 	return b.plan, b.plan.price(xdna2.NewClock(xdna2.HostNpukit()))
+}
+
+// Bounds on a configuration, far above any model's, so that sums and products of its numbers stay in range.
+const (
+	maxLayers = 1 << 12
+	maxWidth  = 1 << 24
+)
+
+// checkNPUConfig refuses a configuration of which no plan could be made. Those that come from a checkpoint have been checked.
+func checkNPUConfig(c *checkpoint.Config) error {
+	for _, d := range []struct {
+		name      string
+		n, atMost int
+	}{
+		{"layers", c.Layers, maxLayers}, {"context", c.Context, maxPositions},
+		{"hidden size", c.Hidden, maxWidth}, {"feed-forward width", c.FFN, maxWidth}, {"vocabulary", c.Vocab, maxWidth},
+		{"heads", c.Heads, maxWidth}, {"key heads", c.KVHeads, maxWidth}, {"head_dim", c.HeadDim, maxWidth},
+		{"width of the heads", c.Heads * c.HeadDim, maxWidth},
+	} {
+		if d.n < 1 || d.n > d.atMost {
+			return fmt.Errorf("model: planning %s for the NPU: the configuration's %s is %d, want 1 to %d", c.Name, d.name, d.n, d.atMost)
+		}
+	}
+	if c.Heads%c.KVHeads != 0 || c.HeadDim%2 != 0 {
+		return fmt.Errorf("model: planning %s for the NPU: %d heads over %d key heads, of %d: want a multiple of the key heads, "+
+			"and an even head_dim", c.Name, c.Heads, c.KVHeads, c.HeadDim)
+	}
+	return nil
 }
 
 // npuLengths are the rows of the prefill passes, ascending.
@@ -165,7 +196,7 @@ func (b *npuPlanner) check() error {
 	return nil
 }
 
-// weight is a tensor of the checkpoint in some layout.
+// npuWeight is a tensor of the checkpoint in some layout.
 func npuWeight(name string, l npu.Layout, shape ...int) *npuTensor {
 	return &npuTensor{name: name, typ: dtype.BF16, shape: shape, layout: &l}
 }

@@ -33,6 +33,7 @@ func (b *npuPlanner) mapping(name string, o op.Op, variant string, types ...dtyp
 	return m
 }
 
+// findMapping is mapping without memory. An error is the first candidate's, with advice.
 func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (npu.Mapping, error) {
 	candidates := b.candidates(o, variant)
 	if b.knobs.Tiles == ShapeTiles && b.knobs.Herd == FullHerd {
@@ -57,7 +58,7 @@ func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
 	}
 	var same []xdna2.Row
 	for _, c := range list {
-		if m := c.Row.Mapping; c.Distance == 0 && m.Variant == variant && m.Layout == b.layoutOf(o) {
+		if m := c.Row.Mapping; c.Distance == 0 && m.Variant == variant && m.Layout == attentionLayout(o) {
 			same = append(same, c.Row)
 		}
 	}
@@ -71,7 +72,8 @@ func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
 	return npu.Mapping{}, false
 }
 
-func (b *npuPlanner) layoutOf(o op.Op) string {
+// attentionLayout is the layout of an attention, "" of other ops.
+func attentionLayout(o op.Op) string {
 	a, ok := o.(op.Attention)
 	switch {
 	case !ok:
@@ -163,7 +165,7 @@ func (b *npuPlanner) gemvCandidates(o op.MatMul) (list []npu.Mapping) {
 
 // attentionCandidates: the columns of the array take query tiles, those of two heads at once where the number of heads is even.
 func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list []npu.Mapping) {
-	layout, group := b.layoutOf(o), o.Heads/o.KVHeads
+	layout, group := attentionLayout(o), o.Heads/o.KVHeads
 	if variant == "temporal" {
 		for _, heads := range []int{2, 1} {
 			tile, herd := []int{256, 32, 8, heads}, []int{2 * heads * group, 4}

@@ -284,7 +284,8 @@ func TestNPUPlanLongPrompts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some three thousand ids")
 	}
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 128, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 600, Context: 8192, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 128, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 600,
+		Context: 8192, Tie: true}
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, spec, 2); err != nil {
 		t.Fatal(err)
@@ -319,7 +320,8 @@ func TestNPUPlanLongPrompts(t *testing.T) {
 // An LM head with the published parts, most of which hold no row of a small vocabulary, gives the logits of the one that stays on the
 // host.
 func TestNPUPlanEmptyParts(t *testing.T) {
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 9000, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 9000,
+		Context: 512, Tie: true}
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, spec, 2); err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func TestNPUPlanTaps(t *testing.T) {
 			}
 			defer dev.Close()
 			got := map[string]float64{}
-			m, err := Open(context.Background(), dev, dir, &OpenOptions{Plan: plan, Tap: func(name string, shape []int, values []float32) error {
+			tap := func(name string, shape []int, values []float32) error {
 				e := want[name]
 				if len(shape) == 2 && shape[0] == len(ids) {
 					values = columns(values, shape[1], len(e)/len(ids))
@@ -58,7 +58,8 @@ func TestNPUPlanTaps(t *testing.T) {
 					got[name] = relativeL1(values, e)
 				}
 				return nil
-			}})
+			}
+			m, err := Open(context.Background(), dev, dir, &OpenOptions{Plan: plan, Tap: tap})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -257,6 +257,32 @@ func TestNPUPlanRefusals(t *testing.T) {
 	}
 }
 
+// Configurations made by hand into nonsense are refused, never divided by.
+func TestNPUPlanConfigs(t *testing.T) {
+	for want, change := range map[string]func(*checkpoint.Config){
+		"layers is 0":                    func(c *checkpoint.Config) { c.Layers = 0 },
+		"hidden size is -8":              func(c *checkpoint.Config) { c.Hidden = -8 },
+		"key heads is 0":                 func(c *checkpoint.Config) { c.KVHeads = 0 },
+		"32 heads over 5 key heads":      func(c *checkpoint.Config) { c.KVHeads = 5 },
+		"vocabulary is 1073741824":       func(c *checkpoint.Config) { c.Vocab = 1 << 30 },
+		"width of the heads is":          func(c *checkpoint.Config) { c.Heads, c.HeadDim = 1<<20, 1<<10 },
+		"and an even head_dim":           func(c *checkpoint.Config) { c.HeadDim = 63 },
+		"feed-forward width is 16777217": func(c *checkpoint.Config) { c.FFN = maxWidth + 1 },
+	} {
+		c := *npuConfigs()["llama32_1b"]
+		change(&c)
+		if _, err := NewNPUPlan(&c, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one about %q", err, want)
+		}
+	}
+	// What passes that check and is still no model is left to the array's rules, which must not be long about it.
+	c := *npuConfigs()["llama32_1b"]
+	c.FFN, c.Vocab = maxWidth, maxWidth
+	if _, err := NewNPUPlan(&c, nil); err == nil {
+		t.Error("a model of 16 million columns is planned")
+	}
+}
+
 // The advice of a refusal can be followed: heads that the array has no attention for plan with attention on the host.
 func TestNPUPlanHostAttention(t *testing.T) {
 	c := *npuConfigs()["qwen3_0_6b"]
@@ -273,8 +299,8 @@ func TestNPUPlanHostAttention(t *testing.T) {
 func TestNPUPlanTakesOwnTiles(t *testing.T) {
 	c, r := npuConfigs()["llama32_1b"], xdna2.PublishedRegistry()
 	tile := []int{32, 256, 32, 128}
-	row := xdna2.Row{ID: "own/q", Kernel: xdna2.GEMM, Shape: xdna2.Shape{M: 2048, K: 2048, N: 2048}, Out: dtype.BF16, Status: xdna2.OK, Latency: 2000,
-		Mapping: npu.Mapping{Variant: "fused-cast", Tile: tile, Herd: []int{8, 4}}}
+	row := xdna2.Row{ID: "own/q", Kernel: xdna2.GEMM, Shape: xdna2.Shape{M: 2048, K: 2048, N: 2048}, Out: dtype.BF16,
+		Status: xdna2.OK, Latency: 2000, Mapping: npu.Mapping{Variant: "fused-cast", Tile: tile, Herd: []int{8, 4}}}
 	if err := r.Add(row); err != nil {
 		t.Fatal(err)
 	}
