@@ -18,5 +18,6 @@ emulator=$(sh scripts/xrt/emulator.sh "$sysroot")
 lib=$sysroot/root/usr/lib/x86_64-linux-gnu
 CGO_CXXFLAGS="-O2 -isystem $sysroot/root/usr/include" CGO_LDFLAGS="-L$lib -Wl,--allow-shlib-undefined"
 export CGO_CXXFLAGS CGO_LDFLAGS
+sh scripts/xrt/test-emulator.sh "$sysroot" "$emulator"
 go vet -tags xrt ./xrt/... ./examples/vadd/...
 go test -tags xrt -race -timeout 10m -exec "sh $PWD/scripts/xrt/exec.sh $sysroot $emulator" "$@" ./xrt/... ./examples/vadd/...
