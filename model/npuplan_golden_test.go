@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -38,6 +39,24 @@ func npuConfigs() map[string]*checkpoint.Config {
 		"qwen3_1_7b":   config("qwen3", 28, 2048, 16, 8, 128, 6144, 151936, 40960, 1e-6, qwen),
 		"qwen3_4b":     config("qwen3", 36, 2560, 32, 8, 128, 9728, 151936, 40960, 1e-6, qwen),
 		"smollm2_135m": config("llama", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e-5, checkpoint.RoPE{Theta: 100000}),
+	}
+}
+
+// The configurations that these tests plan are those that the models' own config.json files state.
+func TestNPUConfigsArePublished(t *testing.T) {
+	for name, file := range map[string]string{
+		"llama32_1b": "Llama-3.2-1B-Instruct", "llama32_3b": "Llama-3.2-3B-Instruct", "smollm2_1_7b": "SmolLM2-1.7B-Instruct",
+		"qwen25_0_5b": "Qwen2.5-0.5B-Instruct", "qwen25_1_5b": "Qwen2.5-1.5B-Instruct", "qwen25_3b": "Qwen2.5-3B-Instruct",
+		"qwen3_0_6b": "Qwen3-0.6B", "qwen3_1_7b": "Qwen3-1.7B", "qwen3_4b": "Qwen3-4B",
+	} {
+		want, err := checkpoint.ReadConfig(testenv.Shared(t, "configs/"+file+".config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := npuConfigs()[name]
+		if diff := DiffPlans(npuPlan(t, want, nil), npuPlan(t, got, nil)); len(diff) != 0 || got.RoPE.Theta != want.RoPE.Theta {
+			t.Errorf("%s: from config.json to here: %q, theta %g and %g", name, diff, want.RoPE.Theta, got.RoPE.Theta)
+		}
 	}
 }
 

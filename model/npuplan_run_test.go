@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/oracle"
@@ -341,5 +344,35 @@ func TestNPUPlanEmptyParts(t *testing.T) {
 		if d := relativeL1(got[i], want[i]); !(d < 0.004) { // logits of the array are rounded to BF16: half of 2^-8 at most
 			t.Errorf("logits of position %d differ by %.3g", i, d)
 		}
+	}
+}
+
+// A real model of 30 layers, padded for the array, says on a text what the plan for the software device says.
+func TestNPUPlanSmolLM2(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs 30 layers twice")
+	}
+	path := testenv.DemoModel(t)
+	m, plain := npuModel(t, path, &NPUOptions{Lengths: []int{npuRows}, SeqLen: 1024}), openPlan(t, path, nil)
+	file, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := file.Sequences[len(file.Sequences)-1].IDs[:npuRows*3/2] // of the text
+	s, reference := m.NewSession(), plain.NewSession()
+	defer s.Close()
+	defer reference.Close()
+	limits := gate.Thresholds{
+		Format: "cpu-npu-plan", KLMean: 2.4e-3, KLP90: 4.8e-3, KLMax: 1.6e-2, Top1: 0.99, Tie: 0.05, NLL: 1e-3,
+		Note: "SmolLM2-135M-Instruct Q4_1 over 300 ids with 256 in one prefill: KL mean 1.2e-3, p90 2.4e-3, max 8e-3, NLL -0.06 %, no first choice differs; " +
+			"twice that",
+	}
+	r, err := gate.Teacher(context.Background(), s, reference, ids, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%v", r)
+	if !r.OK() {
+		t.Error(r.Err())
 	}
 }
