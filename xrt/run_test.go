@@ -158,6 +158,75 @@ func TestClosingEverythingUnderARunningRun(t *testing.T) {
 	})
 }
 
+func TestCloseEndsAWait(t *testing.T) {
+	x := xclbinBench(t)
+	r, list := x.run(), must[*xrt.Runlist](t)(x.hw.NewRunlist())
+	other := x.run()
+	closing(t, list)
+	ok(t, list.Add(other))
+	ok(t, x.emu.Script("run 1 delay 150; run 2 delay 50"))
+	ok(t, r.Start())
+	ok(t, list.Execute())
+	ended := make(chan error, 2)
+	go func() { ended <- r.Wait(context.Background()) }()
+	go func() { ended <- list.Wait(context.Background()) }()
+	time.Sleep(10 * time.Millisecond)
+	ok(t, r.Close())
+	ok(t, list.Close())
+	for range 2 {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, xrt.ErrClosed) {
+				t.Errorf("%v, want ErrClosed", err)
+			}
+		case <-time.After(100 * time.Millisecond):
+			t.Fatal("Wait goes on after Close")
+		}
+	}
+}
+
+// The collector closes what a program forgets, but for buffers whose bytes somebody may still look at.
+func TestForgottenThingsAreCollected(t *testing.T) {
+	x := elfBench(t)
+	before := x.emu.Stats()
+	func() {
+		forgotten := must[*xrt.Buffer](t)(x.dev.Alloc(1 << 20))
+		must[*xrt.Buffer](t)(forgotten.Sub(0, 4096))
+		r, list := must[*xrt.Run](t)(x.kernel.NewRun()), must[*xrt.Runlist](t)(x.hw.NewRunlist())
+		x.args(r, x.a, x.b, forgotten)
+		ok(t, list.Add(r))
+		ok(t, list.Execute()) // and not even waited for
+	}()
+	held := func() int64 {
+		s := x.emu.Stats()
+		return s.HeapBytes + s.BufferBytes
+	}
+	for deadline := time.Now().Add(5 * time.Second); held() > before.HeapBytes+before.BufferBytes+64<<10; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		if time.Now().After(deadline) {
+			t.Fatalf("held %+v, before %+v", x.emu.Stats(), before)
+		}
+	}
+}
+
+func TestShownBytesOutliveTheirBuffersCollection(t *testing.T) {
+	x := openBench(t)
+	b := must[*xrt.Buffer](t)(x.dev.Alloc(1 << 20))
+	mem := must[[]byte](t)(b.Bytes())
+	size := x.emu.Stats().BufferBytes
+	object := xrt.ObjectOf(b) // what Close closes
+	b = nil
+	for range 20 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	mem[len(mem)-1] = 1 // would fault
+	if n := x.emu.Stats().BufferBytes; n != size {
+		t.Errorf("%d bytes of buffers, before %d", n, size)
+	}
+	xrt.CloseObject(object)
+}
+
 func TestUseAfterCloseIsAnError(t *testing.T) {
 	x := xclbinBench(t)
 	r := x.run()
@@ -266,6 +335,29 @@ func TestFaultsOfTheDevice(t *testing.T) {
 			})
 		})
 	}
+}
+
+func BenchmarkRun(b *testing.B) {
+	for name, open := range flows {
+		b.Run(name, func(b *testing.B) {
+			x := open(b)
+			r := x.run()
+			for b.Loop() {
+				ok(b, r.Start())
+				ok(b, r.Wait(b.Context()))
+			}
+		})
+	}
+}
+
+func BenchmarkRunlist(b *testing.B) {
+	x := elfBench(b)
+	list, _, _ := x.chain(100)
+	for b.Loop() {
+		ok(b, list.Execute())
+		ok(b, list.Wait(b.Context()))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(100*b.N), "ns/run")
 }
 
 func countFDs(t testing.TB) int { return len(must[[]os.DirEntry](t)(os.ReadDir("/proc/self/fd"))) }

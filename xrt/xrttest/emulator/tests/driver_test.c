@@ -190,7 +190,12 @@ static void commands(void)
 
 	CHECK(run_chain(1, NULL) == NPUEMU_COMPLETED && run_chain(56, NULL) == NPUEMU_COMPLETED); // 56 slots of 52 + 20 bytes fit
 	CHECK(run_chain(57, NULL) == NPUEMU_ABORT);
-	CHECK(run_chain(65, NULL) == NPUEMU_ABORT && run_chain(0, NULL) == NPUEMU_ABORT);
+	CHECK(run_chain(0, NULL) == NPUEMU_ABORT);
+	for (int i = 0; i < 65; i++) // two words of payload: 65 slots of 60 bytes would fit, and the first command would end in an error
+		rig.packets[i][0] = 3u << 12 | 1;
+	CHECK(run_chain(65, NULL) == NPUEMU_ABORT);
+	for (int i = 0; i < 65; i++)
+		make_command(rig.packets[i], 0, 0);
 	make_command(rig.packets[3], 20, 0); // another kind of command in between
 	CHECK(run_chain(5, NULL) == NPUEMU_ABORT);
 	for (int i = 0; i < 24; i++)
