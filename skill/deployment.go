@@ -53,49 +53,51 @@ type Deployment struct {
 //
 // A checkpoint that is not supported is refused with the reason, before anything is written. A workspace of another model, device or target is refused
 // ([ErrOtherModel]), and so is one that another process works on ([ErrLocked]).
-func NewDeployment(path string, dev npu.Device, opts *Options) (d *Deployment, err error) {
-	d = &Deployment{dev: dev, info: dev.Info(), plans: map[string]*plannedRecipe{}}
+func NewDeployment(path string, dev npu.Device, opts *Options) (*Deployment, error) {
+	d := &Deployment{dev: dev, info: dev.Info(), plans: map[string]*plannedRecipe{}}
 	if opts != nil {
 		d.opts = *opts
 	}
+	if err := d.open(path); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Deployment) open(path string) (err error) {
 	if err := d.opts.fill(); err != nil {
-		return nil, err
+		return err
 	}
 	if d.skills, err = skills(d.opts.Skills); err != nil {
-		return nil, err
+		return err
 	}
 	if d.ck, err = checkpoint.Open(path); err != nil {
-		return nil, fmt.Errorf("skill: phase %s, gate %s: %w", Reference.Title(), GateArchitecture, err)
+		return fmt.Errorf("skill: phase %s, gate %s: %w", Reference.Title(), GateArchitecture, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.Close())
-		}
-	}()
 	if d.ref, err = oracle.Open(d.ck); err != nil {
-		return nil, err
+		return err
 	}
 	file, err := goldenOf(d.ck.Path(), d.opts.Golden)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if file != "" {
 		if d.golden, err = golden.Read(file); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	subject, err := subjectOf(d.ck, d.info, d.opts.SeqLen, file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var records []Record
 	if d.ws, records, err = openWorkspace(d.opts.Dir); err != nil {
-		return nil, err
+		return err
 	}
 	if d.state, err = StateOf(records); err != nil {
-		return nil, err
+		return err
 	}
-	return d, d.begin(subject)
+	return d.begin(subject)
 }
 
 // begin writes the first record, or holds the deployment to it.
@@ -258,7 +260,10 @@ func (d *Deployment) Close() error {
 	if d.ws != nil {
 		errs = append(errs, d.ws.close())
 	}
-	return errors.Join(append(errs, d.ck.Close())...)
+	if d.ck != nil {
+		errs = append(errs, d.ck.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // plannedRecipe is a recipe's plan.

@@ -36,7 +36,7 @@ func (d *Deployment) documents() error {
 		errs = append(errs, err)
 	}
 	if p := s.Phases[Finalise]; p.Status == Passed {
-		perf, err := d.performance()
+		perf, err := d.Performance()
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}

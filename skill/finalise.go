@@ -59,8 +59,8 @@ func (e *Env) finalMeasurement(ctx context.Context) error {
 	return err
 }
 
-// performance derives the report from the last measurement of the plan.
-func (d *Deployment) performance() (*Performance, error) {
+// Performance is the report of phase 6, derived from the last measurement of the plan.
+func (d *Deployment) Performance() (*Performance, error) {
 	s := d.state
 	m, ok := s.lastMeasured(s.Plan)
 	if !ok {

@@ -20,7 +20,7 @@ type Options struct {
 	Gates    []Gate      // more gates; none can be taken away
 	Evaluate Evaluator   // of phase 7; default there is none, and the plan stays a draft
 
-	// Positions is how many ids the gates score at most, and Repetitions how often speed is measured. Defaults: 96, and 5.
+	// Positions is how many ids the gates score at most, and Repetitions how often speed is measured. Defaults: 256, and 5.
 	Positions   int
 	Repetitions int
 }
@@ -28,7 +28,7 @@ type Options struct {
 // Defaults of Options.
 const (
 	defaultSeqLen      = 2048
-	defaultPositions   = 96
+	defaultPositions   = 256
 	defaultRepetitions = 5
 )
 

@@ -2,7 +2,6 @@ package skill
 
 import (
 	"context"
-	"math"
 	"testing"
 
 	"github.com/npukit/npukit/gate"
@@ -35,7 +34,7 @@ func (m *measuredPaper) add(v Verdict) {
 	m.distance = max(m.distance, 1-r.Metrics.Pearson)
 }
 
-// Bounds are no tighter than what right devices need, and no wider than two and a half times that: a table that nobody has measured fails here.
+// The table behind the bounds is what right devices are measured at: one that nobody has measured fails here.
 func TestPaperBoundsAreMeasured(t *testing.T) {
 	type run struct {
 		path   string
@@ -80,20 +79,22 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 				c.into.add(v)
 			}
 		}
-		b := Thresholds().Formats[format]
-		for name, c := range map[string]struct {
-			got   measuredPaper
-			bound PaperBounds
-		}{"block": {block, b.Block}, "logits": {logits, b.Logits}} {
-			t.Logf("%s %s: largest absolute error %.3g rms, mean relative %.3g, Pearson 1-%.3g", format, name, c.got.atol, c.got.rtol, c.got.distance)
-			for _, x := range []struct {
-				what       string
-				got, bound float64
-			}{{"absolute", c.got.atol, c.bound.Atol}, {"relative", c.got.rtol, c.bound.Rtol}, {"Pearson", c.got.distance, 1 - c.bound.Pearson}} {
-				if ratio := x.bound / x.got; !(ratio >= 1.3 && ratio <= 2.6) && !(x.bound < 1e-8) || math.IsNaN(ratio) {
-					t.Errorf("%s %s: the bound on %s is %.3g, measured %.3g: want about twice that", format, name, x.what, x.bound, x.got)
-				}
-			}
+		m := paperMeasured()[format]
+		block.matches(t, format+" block", m.tinyBlock)
+		logits.matches(t, format+" logits", m.tinyLogits)
+	}
+}
+
+// matches holds a table to what is measured now: kernels chosen on another machine sum in another order.
+func (m measuredPaper) matches(t *testing.T, name string, want errorOf) {
+	t.Helper()
+	t.Logf("%s: largest absolute error %.3g rms, mean relative %.3g, Pearson 1-%.3g", name, m.atol, m.rtol, m.distance)
+	for _, x := range []struct {
+		what      string
+		got, want float64
+	}{{"absolute", m.atol, want.abs}, {"relative", m.rtol, want.rel}, {"Pearson", m.distance, want.distance}} {
+		if !(x.got < 1.5*x.want && x.got > x.want/3) {
+			t.Errorf("%s: the error (%s) is %.3g, the table says %.3g: measure again", name, x.what, x.got, x.want)
 		}
 	}
 }

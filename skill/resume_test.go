@@ -1,0 +1,214 @@
+package skill
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu/sim"
+)
+
+// small are options for a deployment that takes less than a second.
+func small(t testing.TB) *Options {
+	return &Options{Dir: t.TempDir(), SeqLen: 40, Positions: 16, Repetitions: 3}
+}
+
+// finished deploys a tiny model and gives the lines of its journal.
+func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
+	t.Helper()
+	opts = small(t)
+	d := deployment(t, path, openCPU(t), opts)
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(opts.Dir, FileJournal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opts, bytes.SplitAfter(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+}
+
+// A deployment that was killed behind any record, and in the middle of writing one, is taken up again, ends as one that was not killed does, and runs no gate again that
+// had passed.
+func TestKilledAnywhere(t *testing.T) {
+	path, dev := tiny("smollm-mha"), openCPU(t)
+	_, lines := finished(t, path)
+	t.Logf("%d records", len(lines))
+	for n := range len(lines) {
+		opts := small(t)
+		journal := bytes.Join(lines[:n], nil)
+		journal = append(journal, lines[n][:len(lines[n])/2]...) // and half of the next one
+		if err := os.WriteFile(filepath.Join(opts.Dir, FileJournal), journal, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		d, err := NewDeployment(path, dev, opts)
+		if err != nil {
+			t.Fatalf("killed behind record %d: %v", n, err)
+		}
+		done := n%12 == 7 // each takes up to a second
+		if done {
+			err = d.Run(context.Background())
+		}
+		if err != nil {
+			t.Errorf("killed behind record %d: %v", n, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		records, _, err := ReadJournal(filepath.Join(opts.Dir, FileJournal))
+		if err != nil {
+			t.Fatalf("killed behind record %d: %v", n, err)
+		}
+		if !done {
+			continue
+		}
+		checkDeployed(t, d)
+		passed := map[string]bool{}
+		for _, r := range records {
+			if r.Kind != KindGate {
+				continue
+			}
+			var g GateResult
+			if err := jsonOf(r, &g); err != nil {
+				t.Fatal(err)
+			}
+			key := r.Phase.String() + " " + g.Key()
+			if passed[key] {
+				t.Errorf("killed behind record %d: %s ran again after it had passed", n, key)
+			}
+			passed[key] = g.OK
+		}
+	}
+}
+
+// Derived files that are lost, half written or edited are written again from the journal, the plan among them.
+func TestDerivedFilesComeBack(t *testing.T) {
+	path, dev := tiny("smollm-mha"), openCPU(t)
+	opts, _ := finished(t, path)
+	names := []string{FilePlan, FileThresholds, FilePerformance, "plan.md", "progress.md", "lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
+	want := map[string][]byte{}
+	for i, name := range names {
+		file := filepath.Join(opts.Dir, name)
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[name] = data
+		switch i % 3 {
+		case 0:
+			err = os.WriteFile(file, data[:len(data)/2], 0o644)
+		case 1:
+			err = os.Remove(file)
+		default:
+			err = os.WriteFile(file, bytes.Replace(data, []byte("a"), []byte("b"), 1), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := deployment(t, path, dev, opts)
+	for _, name := range names {
+		if data, err := os.ReadFile(filepath.Join(opts.Dir, name)); err != nil || !bytes.Equal(data, want[name]) {
+			t.Errorf("%s did not come back as it was (%v)", name, err)
+		}
+	}
+	if _, err := model.ReadPlan(d.ws.path(FilePlan)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A second process is refused with the first one's pid; another model, device or length with the difference.
+func TestWorkspaceRefuses(t *testing.T) {
+	dev := openCPU(t)
+	opts := small(t)
+	first := deployment(t, tiny("smollm-mha"), dev, opts)
+	_, err := NewDeployment(tiny("smollm-mha"), dev, opts)
+	if pid := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(opts.Dir, fileLock))))); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+		t.Errorf("a second one: %v, want process %s", err, pid)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	longer := *opts
+	longer.SeqLen = 48
+	for name, open := range map[string]func() (*Deployment, error){
+		"another model":  func() (*Deployment, error) { return NewDeployment(tiny("qwen2-bias"), dev, opts) },
+		"another length": func() (*Deployment, error) { return NewDeployment(tiny("smollm-mha"), dev, &longer) },
+		"another device": func() (*Deployment, error) { return NewDeployment(tiny("smollm-mha"), openSim(t, sim.Options{}), opts) },
+	} {
+		if _, err := open(); !errors.Is(err, ErrOtherModel) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	again, err := NewDeployment(tiny("smollm-mha"), dev, opts)
+	if err != nil {
+		t.Fatalf("after the refusals: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A folder that cannot be written to is refused at once, and an unsupported architecture before anything is written.
+func TestWorkspaceOfNoUse(t *testing.T) {
+	dev := openCPU(t)
+	opts := small(t)
+	if os.Getuid() != 0 { // root writes everywhere
+		if err := os.Chmod(opts.Dir, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewDeployment(tiny("smollm-mha"), dev, opts); !errors.Is(err, os.ErrPermission) {
+			t.Errorf("a read-only folder: %v", err)
+		}
+	}
+	opts.Dir = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(opts.Dir, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewDeployment(tiny("smollm-mha"), dev, opts); err == nil {
+		t.Error("a file is no folder")
+	}
+
+	strange := t.TempDir()
+	if err := os.WriteFile(filepath.Join(strange, "config.json"), []byte(`{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	opts.Dir = filepath.Join(t.TempDir(), "w")
+	_, err := NewDeployment(strange, dev, opts)
+	if err == nil || !strings.Contains(err.Error(), "mixtral") || !strings.Contains(err.Error(), "0 reference") {
+		t.Errorf("an unsupported architecture: %v", err)
+	}
+	if _, err := os.Stat(opts.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a workspace was made for it")
+	}
+}
+
+// A disk that is full while a derived file is written ends the run with an error; with room again it goes on and ends well.
+func TestDiskFull(t *testing.T) {
+	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
+	d := deployment(t, path, dev, opts)
+	d.ws.write = func(string, []byte) error { return errors.New("no space left on device") }
+	if _, err := d.Phase(Reference).Run(context.Background()); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Fatalf("a full disk: %v", err)
+	}
+	d.ws.write = writeFile
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	checkDeployed(t, d)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

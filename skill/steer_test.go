@@ -1,0 +1,317 @@
+package skill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/defect"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+)
+
+func jsonOf(r Record, v any) error { return json.Unmarshal(r.Data, v) }
+
+// A phase cannot begin before the one before it has passed, and running one again makes those behind it pending.
+func TestOrder(t *testing.T) {
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	ctx := context.Background()
+	if _, err := d.Phase(SingleBlock).Run(ctx); !errors.Is(err, ErrOrder) {
+		t.Errorf("single block first: %v", err)
+	}
+	for _, p := range []Phase{Reference, KernelValidation, Reference} {
+		if r, err := d.Phase(p).Run(ctx); err != nil || !r.Passed {
+			t.Fatalf("%s: %v", p, err)
+		}
+	}
+	if s := d.State().Phases[KernelValidation].Status; s != Pending {
+		t.Errorf("kernel validation is %s after reference ran again", s)
+	}
+	if _, err := d.Phase(Evaluation).Run(ctx); !errors.Is(err, ErrOrder) {
+		t.Errorf("evaluation: %v", err)
+	}
+}
+
+// The user's redirect goes back and runs the gates again; a stop stops, and the next run goes on.
+func TestDecisions(t *testing.T) {
+	opts := small(t)
+	var asked []Phase
+	redirected, stopped := false, false
+	opts.Approve = func(_ context.Context, r PhaseReport) (Decision, error) {
+		asked = append(asked, r.Phase)
+		switch {
+		case !r.Passed || len(r.Gates) == 0:
+			t.Errorf("asked about %+v", r)
+		case r.Phase == SingleBlock && !redirected:
+			redirected = true
+			return Decision{Action: Redirect, Phase: KernelValidation, Note: "look again"}, nil
+		case r.Phase == FullModel && !stopped:
+			stopped = true
+			return Decision{Action: Stop}, nil
+		}
+		return Decision{Action: Approve}, nil
+	}
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	if err := d.Run(context.Background()); !errors.Is(err, ErrStopped) {
+		t.Fatalf("stopped: %v", err)
+	}
+	if got := fmt.Sprint(asked); got != fmt.Sprint([]Phase{Reference, KernelValidation, SingleBlock, KernelValidation, SingleBlock, FullModel}) {
+		t.Errorf("asked behind %s", got)
+	}
+	if n := d.State().Phases[KernelValidation].Attempts; n != 2 {
+		t.Errorf("kernel validation was begun %d times, want 2", n)
+	}
+	ran := 0
+	records, _, err := ReadJournal(filepath.Join(opts.Dir, FileJournal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records {
+		if r.Kind == KindGate && r.Phase == KernelValidation {
+			ran++
+		}
+	}
+	if n := len(d.State().Phases[KernelValidation].Gates); ran != 2*n {
+		t.Errorf("kernel gates ran %d times, want each of %d twice", ran, n)
+	}
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	checkDeployed(t, d)
+}
+
+// ownSkill is a skill of the user.
+type ownSkill struct {
+	name    string
+	trigger func(Symptom) bool
+	run     func(context.Context, *Env) (Outcome, error)
+	changes []Change
+}
+
+func (s ownSkill) Name() string           { return s.name }
+func (s ownSkill) Trigger(x Symptom) bool { return s.trigger != nil && s.trigger(x) }
+func (s ownSkill) Changes(e *Env) []Change {
+	if e.Phase() == Prefill {
+		return s.changes
+	}
+	return nil
+}
+func (s ownSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
+	if s.run == nil {
+		return Outcome{}, nil
+	}
+	return s.run(ctx, e)
+}
+
+// A skill of the user in the place of a phase's does no work and claims what it likes: the gates run all the same.
+func TestSkillsCannotPass(t *testing.T) {
+	opts := small(t)
+	lazy := ownSkill{name: FullModel.Info().Skill, run: func(context.Context, *Env) (Outcome, error) { return Outcome{Cause: "all is well", Fixed: true}, nil }}
+	opts.Skills = []Skill{lazy}
+	failing := Gate{Name: "my-gate", Phases: []Phase{FullModel}, Check: func(context.Context, *Env) (Verdict, error) {
+		c := Checks{Name: "my-gate"}
+		c.Hold(false, "mine", "it is never good enough")
+		return c, nil
+	}}
+	opts.Gates = []Gate{failing}
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	err := d.Run(context.Background())
+	var phase *PhaseError
+	if !errors.As(err, &phase) || phase.Report.Phase != FullModel || !strings.Contains(err.Error(), "never good enough") {
+		t.Fatalf("the user's gate fails: %v", err)
+	}
+	if n := len(phase.Report.Gates); n < 5 {
+		t.Errorf("only %d gates ran", n)
+	}
+	if len(d.State().Questions) == 0 {
+		t.Error("a failure that no skill knows was put to nobody")
+	}
+}
+
+// A failure that only the user's skill knows is solved by it, and the phase passes after its gates have run again.
+func TestOwnDebugSkill(t *testing.T) {
+	opts := small(t)
+	broken := true
+	opts.Gates = []Gate{{Name: "my-gate", Phases: []Phase{SingleBlock}, Check: func(context.Context, *Env) (Verdict, error) {
+		c := Checks{Name: "my-gate"}
+		c.Hold(!broken, "mine", "the lamp is on")
+		return c, nil
+	}}}
+	opts.Skills = []Skill{ownSkill{name: "lamp", trigger: func(s Symptom) bool { return s.Gate == "my-gate" },
+		run: func(_ context.Context, e *Env) (Outcome, error) {
+			broken = false
+			return Outcome{Cause: "the lamp was off", Remedy: "switched on", Fixed: true}, nil
+		}}}
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	for _, p := range Phases()[:FullModel] {
+		if _, err := d.Phase(p).Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := d.State(); len(s.Issues) != 1 || s.Issues[0].Value.Cause != "the lamp was off" || len(s.Skills) != 1 {
+		t.Errorf("noted: %+v, %+v", s.Issues, s.Skills)
+	}
+	page := string(must(os.ReadFile(d.ws.path("issues.md"))))
+	if !strings.Contains(page, "the lamp was off") {
+		t.Errorf("issues.md:\n%s", page)
+	}
+}
+
+// A change whose plan computes wrongly is rejected by the gates, however fast it is, and one that changes nothing is skipped; both are in the trajectory.
+func TestRejectedChange(t *testing.T) {
+	opts := small(t)
+	opts.Skills = []Skill{ownSkill{name: "bold", changes: []Change{
+		{Name: "nothing at all", Take: func(*Recipe) {}, Order: 1},
+		{Name: "no such chunk", Take: func(r *Recipe) { r.Chunk = -1 }, Order: 2},
+	}}}
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	for _, p := range Phases()[:Decode] {
+		if _, err := d.Phase(p).Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]string{}
+	for _, a := range d.State().Attempts {
+		got[a.Value.Step] = a.Value.Outcome
+	}
+	if got["nothing at all"] != Skipped || got["no such chunk"] != Rejected {
+		t.Errorf("attempts: %v", got)
+	}
+	page := string(must(os.ReadFile(d.ws.path("perf_opt_traj.md"))))
+	if !strings.Contains(page, "no such chunk") || !strings.Contains(page, Rejected) {
+		t.Errorf("the trajectory does not have it:\n%s", page)
+	}
+}
+
+// Every bug of the catalogue, put into the device from the beginning, ends the deployment before it is done, and a skill names where it sits.
+func TestSeededDefects(t *testing.T) {
+	dev := openCPU(t)
+	named, tried := 0, 0
+	for _, d := range defect.All() {
+		if d.Precise {
+			continue // disappears in the rounding of BF16, says the catalogue
+		}
+		tried++
+		t.Run(d.Name, func(t *testing.T) {
+			opts := quick(t)
+			opts.Observe = nil
+			dep := deployment(t, tiny(d.Model), dev, opts)
+			err := dep.Run(defect.With(context.Background(), d))
+			var phase *PhaseError
+			if !errors.As(err, &phase) {
+				t.Fatalf("%s: the deployment ends with %v", d.Description, err)
+			}
+			s := dep.State()
+			if len(s.Issues) == 0 {
+				t.Fatalf("%s: no skill has a cause; asked: %+v", d.Description, s.Questions)
+			}
+			if issue := s.Issues[0].Value; strings.Contains(issue.Evidence, d.Seen) || strings.Contains(issue.Symptom, d.Seen) {
+				named++
+			} else {
+				t.Errorf("%s: should be placed at %s: %+v", d.Description, d.Seen, issue)
+			}
+			if p, err := model.ReadPlan(filepath.Join(opts.Dir, FilePlan)); err == nil && p.Status == model.PlanAccepted {
+				t.Error("the plan was accepted")
+			}
+		})
+	}
+	t.Logf("%d of %d defects are placed by a skill", named, tried)
+}
+
+// flaky is a device on which a Submit fails now and then.
+type flaky struct {
+	npu.Device
+	fail func() error
+}
+
+func (f *flaky) Submit(ctx context.Context, runs []npu.Run) error {
+	if err := f.fail(); err != nil {
+		return err
+	}
+	return f.Device.Submit(ctx, runs)
+}
+
+// A run that hangs once is found to be that, and the deployment goes on; one that always hangs ends it, with directions.
+func TestHang(t *testing.T) {
+	for name, tc := range map[string]struct {
+		times int
+		ok    bool
+	}{"once": {1, true}, "always": {1 << 30, false}} {
+		t.Run(name, func(t *testing.T) {
+			dev := &flaky{Device: openCPU(t)}
+			left := tc.times
+			dev.fail = func() error { return nil }
+			opts := small(t)
+			opts.Observe = func(e Event) {
+				if e.Phase == FullModel && e.What == EventPhase {
+					dev.fail = func() error {
+						if left == 0 {
+							return nil
+						}
+						left--
+						return fmt.Errorf("flaky: %w", npu.ErrTimeout)
+					}
+				}
+			}
+			d := deployment(t, tiny("smollm-mha"), dev, opts)
+			err := d.Run(context.Background())
+			if (err == nil) != tc.ok {
+				t.Fatalf("it ends with %v", err)
+			}
+			s := d.State()
+			if len(s.Skills) == 0 || s.Skills[0].Value.Skill != (runtimeFailure{}).Name() {
+				t.Fatalf("asked: %+v", s.Skills)
+			}
+			if cause := s.Skills[0].Value.Outcome.Cause; tc.ok != strings.HasPrefix(cause, "hang, once") {
+				t.Errorf("the cause is %q", cause)
+			}
+			if !tc.ok && (len(s.Questions) == 0 || len(s.Questions[0].Value.Directions) < 2) {
+				t.Errorf("questions: %+v", s.Questions)
+			}
+		})
+	}
+}
+
+// An evaluator's word decides the plan's status, and only when it judged this plan and checked something.
+func TestEvaluatorDecides(t *testing.T) {
+	for name, tc := range map[string]struct {
+		report func(plan string) EvaluationReport
+		want   model.PlanStatus
+	}{
+		"accepts": {func(plan string) EvaluationReport {
+			return EvaluationReport{OK: true, Plan: plan, Checks: []EvaluationCheck{{"gates", true, "all ran again"}}}
+		}, model.PlanAccepted},
+		"refuses": {func(plan string) EvaluationReport {
+			return EvaluationReport{Plan: plan, Checks: []EvaluationCheck{{"gates", false, "one fails"}}}
+		}, model.PlanFailed},
+		"checks nothing": {func(plan string) EvaluationReport { return EvaluationReport{OK: true, Plan: plan} }, model.PlanFailed},
+		"another plan": {func(string) EvaluationReport {
+			return EvaluationReport{OK: true, Plan: "0", Checks: []EvaluationCheck{{"gates", true, ""}}}
+		}, model.PlanFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := small(t)
+			opts.Evaluate = func(_ context.Context, dir string) (EvaluationReport, error) {
+				s, err := ReadState(dir)
+				if err != nil {
+					return EvaluationReport{}, err
+				}
+				return tc.report(s.Plan), nil
+			}
+			d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+			err := d.Run(context.Background())
+			if (err == nil) != (tc.want == model.PlanAccepted) {
+				t.Errorf("it ends with %v", err)
+			}
+			p, err := model.ReadPlan(d.ws.path(FilePlan))
+			if err != nil || p.Status != tc.want {
+				t.Errorf("the plan is %q, want %q (%v)", p.Status, tc.want, err)
+			}
+		})
+	}
+}
