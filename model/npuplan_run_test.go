@@ -364,8 +364,8 @@ func TestNPUPlanSmolLM2(t *testing.T) {
 	defer reference.Close()
 	limits := gate.Thresholds{
 		Format: "cpu-npu-plan", KLMean: 2.4e-3, KLP90: 4.8e-3, KLMax: 1.6e-2, Top1: 0.99, Tie: 0.05, NLL: 1e-3,
-		Note: "SmolLM2-135M-Instruct Q4_1 over 300 ids with 256 in one prefill: KL mean 1.2e-3, p90 2.4e-3, max 8e-3, NLL -0.06 %, no first choice differs; " +
-			"twice that",
+		Note: "SmolLM2-135M-Instruct Q4_1 over 300 ids with 256 in one prefill: KL mean 1.2e-3, p90 2.4e-3, max 8e-3, NLL -0.06 %, " +
+			"no first choice differs; twice that",
 	}
 	r, err := gate.Teacher(context.Background(), s, reference, ids, limits)
 	if err != nil {
