@@ -42,6 +42,7 @@ type value struct {
 	hostWrote   int // bytes from the start on that the host has written and the device has not got
 	deviceWrote bool
 	hostHas     int // bytes from the start on of what the device wrote that the host has got
+	padded      int // bytes from which on the host's side holds zeros, as the device has them too; 0 for none
 }
 
 // boundPass is a pass whose steps are resolved.

@@ -129,7 +129,7 @@ func (e *executor) grow(ctx context.Context, size op.Size) error {
 				return errors.Join(err, buf.Close())
 			}
 		}
-		v.buf, v.hostWrote, v.deviceWrote, v.hostHas = buf, 0, false, 0
+		v.buf, v.hostWrote, v.deviceWrote, v.hostHas, v.padded = buf, 0, false, 0, 0
 	}
 	return nil
 }
@@ -257,6 +257,9 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 				err = v.toDevice()
 			case s.On == OnHost:
 				v.hostWrites(n)
+				if rows > 0 {
+					v.pad(n)
+				}
 			default:
 				v.deviceWrites()
 			}
@@ -291,7 +294,18 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 func (v *value) hostWrites(n int) { v.hostWrote, v.deviceWrote = n, false }
 
 // deviceWrites notes that the device writes the value.
-func (v *value) deviceWrites() { v.hostWrote, v.deviceWrote, v.hostHas = 0, true, 0 }
+func (v *value) deviceWrites() { v.hostWrote, v.deviceWrote, v.hostHas, v.padded = 0, true, 0, 0 }
+
+// pad clears what lies behind the first n bytes, which the host writes, unless they are known to be zeros: the padding of a pass. No row sees the rows behind it, but
+// the array's block floating point shares an exponent between neighbouring rows of V, so that the rubbish of another prompt would show in the last bits.
+func (v *value) pad(n int) {
+	b := v.buf.Bytes()
+	if v.padded == 0 || v.padded > n {
+		clear(b[n:])
+		v.hostWrote = len(b)
+	}
+	v.padded = n
+}
 
 // toDevice brings what the host wrote to the device.
 func (v *value) toDevice() error {

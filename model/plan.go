@@ -42,8 +42,8 @@ type Plan struct {
 // Pass is the dispatches that bring some rows through the model.
 //
 // A device that takes any number of rows has one pass for everything, and Rows is 0. NPU programs are compiled for a number of rows. A prompt is then padded
-// to the smallest Rows that holds it and starts at position 0; in Decode Rows is 1, at any position. The padding holds whatever lay there: attention is
-// causal, so that no row sees it. Steps on the host have as many rows as there are tokens.
+// to the smallest Rows that holds it and starts at position 0; in Decode Rows is 1, at any position. What the host writes is padded with zeros; attention is
+// causal, so that no row sees the padding. Steps on the host have as many rows as there are tokens.
 type Pass struct {
 	Rows  int     `json:"rows,omitempty"`
 	Cost  float64 `json:"cost_s,omitempty"` // seconds, predicted; only used to choose between passes
