@@ -2,6 +2,7 @@ package xdna
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,7 +11,16 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-func TestMain(m *testing.M) { os.Exit(xrttest.Main(m)) }
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(compilerMode); mode != "" && len(os.Args) > 1 && os.Args[1] == "compile" {
+		if err := playCompiler(mode); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(xrttest.Main(m))
+}
 
 // opener makes a device that has artefacts for the programs of each group, one binary for each.
 type opener func(t *testing.T, groups map[string][]*npu.Program, o Options) *Device
