@@ -198,6 +198,38 @@ func (m matrix) rows() int {
 	return n
 }
 
+// transposeRows is how many rows are transposed at a time: of two bytes each, they fill a cache line of every column.
+const transposeRows = 32
+
+// transposed is the matrix with rows and columns exchanged. Its elements are plain, not blocks.
+func (m matrix) transposed() []byte {
+	rows, cols, size, n := m.rows(), m.cols(), m.typ.Bytes(1), m.rowBytes()
+	dst := make([]byte, rows*n)
+	band := make([]byte, transposeRows*n)
+	for from := 0; from < rows; from += transposeRows {
+		count := min(transposeRows, rows-from)
+		for r := range count {
+			m.row(band[r*n:][:n], from+r)
+		}
+		for c := range cols {
+			line := dst[(c*rows+from)*size:][:count*size]
+			at := c * size
+			if size == 2 { // the type of nearly all weights
+				for i := 0; i < len(line); i += 2 {
+					line[i], line[i+1] = band[at], band[at+1]
+					at += n
+				}
+				continue
+			}
+			for i := 0; i < len(line); i += size {
+				copy(line[i:i+size], band[at:])
+				at += n
+			}
+		}
+	}
+	return dst
+}
+
 // whole is the matrix of the whole layout, which must have a type.
 func (s Source) whole() (matrix, error) {
 	m, err := s.matrix(s.Layout)
@@ -272,23 +304,14 @@ func (s Source) part(l Layout) (matrix, error) {
 		return matrix{dtype.Invalid, l.Numbers, func(dst []byte, r int) { clear(dst) }}, nil
 	case "transpose":
 		x := args[0]
-		size, n := x.typ.Bytes(1), x.rowBytes()
 		if len(x.shape) != 2 {
 			return bad("the operand has %d dimensions, want 2", len(x.shape))
 		}
-		whole := sync.OnceValue(func() []byte { // made when the first row is asked for
-			all := make([]byte, x.rows()*n)
-			for r := range x.rows() {
-				x.row(all[r*n:][:n], r)
-			}
-			return all
-		})
-		return matrix{x.typ, []int{x.shape[1], x.shape[0]}, func(dst []byte, c int) {
-			all := whole()
-			for r := range x.shape[0] {
-				copy(dst[r*size:][:size], all[r*n+c*size:][:size])
-			}
-		}}, nil
+		y := matrix{typ: x.typ, shape: []int{x.shape[1], x.shape[0]}}
+		n := y.rowBytes()
+		whole := sync.OnceValue(x.transposed) // made when the first row is asked for
+		y.row = func(dst []byte, c int) { copy(dst, whole()[c*n:][:n]) }
+		return y, nil
 	case "rows":
 		x, from, to := args[0], l.Numbers[0], l.Numbers[1]
 		if from >= to || to > x.rows() {
