@@ -186,21 +186,7 @@ func (d *Deployment) checkpoint(ctx context.Context) error {
 			return err
 		}
 	}
-	switch decision.Action {
-	case Approve:
-		decision.Phase = p - 1
-	case Redirect:
-		if !decision.Phase.valid() || decision.Phase > p-1 {
-			return fmt.Errorf("skill: a redirect from %s to phase %d: want one up to it", p-1, int(decision.Phase))
-		}
-		if decision.Skill != "" && d.skill(decision.Skill) == nil {
-			return fmt.Errorf("skill: a redirect to skill %q: there is none of that name", decision.Skill)
-		}
-	case Stop:
-	default:
-		return fmt.Errorf("skill: the decision behind %s is %q: want approve, redirect or stop", p-1, decision.Action)
-	}
-	if err := d.note(KindDecision, p-1, decision); err != nil {
+	if err := d.decide(p-1, decision); err != nil {
 		return err
 	}
 	if decision.Action == Stop {

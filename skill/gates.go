@@ -151,11 +151,8 @@ func (e *Env) run(ctx context.Context, g Gate) (GateResult, error) {
 	if err != nil {
 		return r, fmt.Errorf("skill: gate %s: %w", g.Name, err)
 	}
-	r.OK, r.Seconds = v.OK(), time.Since(started).Seconds()
-	r.Summary, r.Figures, r.Bounds = describe(v)
-	if r.Reasons = reasonsOf(v); !r.OK && len(r.Reasons) == 0 {
-		r.Reasons = []gate.Reason{{Metric: g.Name, Text: v.Err().Error()}}
-	}
+	r.Seconds = time.Since(started).Seconds()
+	r.judged(v)
 	if r.Report, err = e.save(g.Name, r.Subject, v); err != nil {
 		return r, err
 	}
