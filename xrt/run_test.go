@@ -122,7 +122,7 @@ func TestWaitReturnsWhenTheContextEnds(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	err := r.Wait(ctx)
-	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 130*time.Millisecond {
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 250*time.Millisecond { // the run takes 300
 		t.Errorf("after %v: %v", took, err)
 	}
 	// The device goes on, and the run is not the program's until it is done.
@@ -143,7 +143,7 @@ func TestWaitReturnsWhenTheContextEnds(t *testing.T) {
 // What the device works on stays until it is done, whatever the program closes and in whatever order.
 func TestClosingEverythingUnderARunningRun(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
-		ok(t, x.emu.Script("run 1 delay 150"))
+		ok(t, x.emu.Script("run 1 delay 300"))
 		r := x.run()
 		ok(t, r.Start())
 		began := time.Now()
@@ -151,8 +151,8 @@ func TestClosingEverythingUnderARunningRun(t *testing.T) {
 			ok(t, c.Close())
 			ok(t, c.Close()) // idempotent
 		}
-		if took := time.Since(began); took > 100*time.Millisecond {
-			t.Errorf("closing took %v, the run takes 150 ms", took)
+		if took := time.Since(began); took > 250*time.Millisecond {
+			t.Errorf("closing took %v, the run takes 300 ms", took)
 		}
 		// The end of the test waits for the device and checks that nothing is left and nothing was released too early.
 	})
@@ -179,7 +179,7 @@ func TestCloseEndsAWait(t *testing.T) {
 			if !errors.Is(err, xrt.ErrClosed) {
 				t.Errorf("%v, want ErrClosed", err)
 			}
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(10 * time.Second):
 			t.Fatal("Wait goes on after Close")
 		}
 	}

@@ -183,3 +183,37 @@ func TestClosingARunlistOnTheDevice(t *testing.T) {
 		}
 	})
 }
+
+// The driver has 4 KiB for the commands of one submission. XRT sends 24 runs at a time whatever their size, and with 13 buffers each they are
+// aborted.
+func TestRunsWithManyArgumentsFit(t *testing.T) {
+	for _, buffers := range []int{12, 13, 30} {
+		t.Run(fmt.Sprint(buffers), func(t *testing.T) {
+			x := openBench(t)
+			bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.WideXclbin(buffers)))
+			x.hw = must[*xrt.HWContext](t)(x.dev.NewXclbinContext(bin, nil))
+			x.kernel = must[*xrt.Kernel](t)(x.hw.Kernel("MLIR_AIE"))
+			list := must[*xrt.Runlist](t)(x.hw.NewRunlist())
+			closing(t, list, x.kernel, x.hw, bin)
+			s := xrttest.NewStream(30)
+			data := make([]*xrt.Buffer, buffers)
+			for i := range data {
+				data[i] = x.c
+				s.Transfer(i, 0, 4*words)
+			}
+			data[0], data[1] = x.a, x.b
+			x.program(s.Bytes(), vadd)
+			for range 50 {
+				r := must[*xrt.Run](t)(x.kernel.NewRun())
+				closing(t, r)
+				x.args(r, data...)
+				ok(t, list.Add(r))
+			}
+			ok(t, list.Execute())
+			ok(t, list.Wait(t.Context()))
+			if n := x.wrong(x.c, triple); n != 0 {
+				t.Errorf("%d elements are wrong", n)
+			}
+		})
+	}
+}

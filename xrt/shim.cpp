@@ -44,8 +44,9 @@ struct nx_buffer {
 };
 struct nx_kernel { xrt::kernel kernel; };
 struct nx_run { std::shared_ptr<bound_run> bound; };
-// One submission of a list. XRT sends a list in pieces of its own and reports the first failure while later pieces still run, so every piece
-// is a list to XRT here, and the whole is done when all of them are.
+// One submission of a list. XRT cuts a list after every 24 runs, whatever room their commands take in the driver's buffer, so the caller
+// says where to cut, every piece is a list to XRT, and the whole is done when all of them are: a piece that failed is reported while
+// later ones still run.
 struct piece {
   xrt::runlist list;
   std::vector<std::shared_ptr<bound_run>> runs; // keeps the buffers of runs whose own handles are gone
