@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,15 @@ func checkDeployed(t *testing.T, d *Deployment) {
 		}
 		if len(p.Gates) == 0 && p.Status == Passed {
 			t.Errorf("phase %s passed without a gate", p.Phase)
+		}
+		for _, g := range p.Gates {
+			name := g.Name
+			if isKernelGate(name) {
+				name = GateKernel + "/..."
+			}
+			if !slices.ContainsFunc(p.Phase.Info().Gates, func(i GateInfo) bool { return i.Name == name }) {
+				t.Errorf("gate %s of phase %s is not in its description", g.Name, p.Phase)
+			}
 		}
 	}
 	dir := d.ws.dir

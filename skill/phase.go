@@ -53,6 +53,10 @@ func phaseTable() []PhaseInfo {
 		{GateDeterminism, "two prompts in turn give bitwise the same logits again"},
 		{GateGolden, "the same against the reference outputs of another implementation, where there are some"},
 	}
+	tried := []GateInfo{
+		{GateTried, "at least one change was tried and measured; those kept passed the gates and are faster beyond noise"},
+		{GateKernel + "/...", "kernels that are new in the plan, as in kernel validation"},
+	}
 	return []PhaseInfo{
 		{
 			Name: "reference", Skill: "build-cpu-reference", Purpose: "Know what is right, before any device computes anything.",
@@ -87,13 +91,13 @@ func phaseTable() []PhaseInfo {
 		{
 			Name: "prefill-optimisation", Skill: "prefill-optimisation", Purpose: "The first token comes sooner.",
 			Inputs:  []string{"a model that passed", "the steps of the trajectory"},
-			Gates:   append([]GateInfo{{GateTried, "at least one change was tried and measured; those kept passed the gates and are faster beyond noise"}}, model...),
+			Gates:   slices.Concat(tried, model),
 			Outputs: []string{"plan.json", "perf_opt_traj.md and .png"},
 		},
 		{
 			Name: "decode-optimisation", Skill: "decode-optimisation", Purpose: "The tokens after it come faster.",
 			Inputs:  []string{"the plan of prefill optimisation"},
-			Gates:   append([]GateInfo{{GateTried, "as in prefill, by the time of a token"}}, model...),
+			Gates:   slices.Concat(tried, model),
 			Outputs: []string{"plan.json", "perf_opt_traj.md and .png"},
 		},
 		{

@@ -1,0 +1,96 @@
+package skill
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// PhasesMarkdown describes phases, transitions, gates and thresholds as they are in the code. It is docs/phases.md.
+func PhasesMarkdown() string {
+	p := &page{}
+	p.line("# Phases of a deployment\n")
+	p.line("Written by `go test ./skill -run TestPhasesDocument -update` from package `skill`; changes belong there.\n")
+	p.line("A deployment runs its phases in order. A phase begins when the one before it has passed, and passes when all of its gates have, on real data; nothing else sets a")
+	p.line("verdict. A phase that is run again makes all that come after it pending.\n")
+	p.line("```")
+	p.WriteString(phaseDiagram())
+	p.line("```\n")
+	p.line("| from | when | to |\n|---|---|---|")
+	for _, ph := range Phases() {
+		after := "done: plan accepted"
+		if ph < Evaluation {
+			after = (ph + 1).Title()
+		}
+		p.line("| %s | its gates pass, and the user approves | %s |", ph.Title(), after)
+	}
+	p.line("| any | a gate fails, and a debug skill changes something | the same phase: its gates again, %d times at most |", maxRounds)
+	p.line("| any | a gate fails, and no skill knows why | the user is asked, with two to four directions; unattended, the phase has failed |")
+	p.line("| any, passed | the user redirects | the phase that is named, every gate from there on again |")
+	p.line("| 7 evaluation | its gate fails | plan failed: it must not be used |\n")
+	for _, ph := range Phases() {
+		info := ph.Info()
+		p.line("## %s\n\n%s\n", ph.Title(), info.Purpose)
+		p.line("- Skill: `%s`\n- Takes: %s\n- Gives: %s", info.Skill, strings.Join(info.Inputs, "; "), strings.Join(info.Outputs, "; "))
+		if len(info.Needs) > 0 {
+			p.line("- Needs: %s", info.Needs[0].Title())
+		}
+		p.line("\n| gate | holds |\n|---|---|")
+		for _, g := range info.Gates {
+			p.line("| `%s` | %s |", g.Name, g.What)
+		}
+		p.line("")
+	}
+	p.WriteString(`## What differs from the paper's published code
+
+The paper gates absolute error, relative error and Pearson correlation at the end of phases 0 to 6, with values it does not publish. The published skills of the same
+authors gate cosine of 0.99 or a rule over the best five tokens, and only log the largest errors. Here all three conditions hold in every phase up to 6, with thresholds that were
+measured, and the model gates (divergence, likelihood, greedy, determinism) stand beside them. Correlation alone passes nothing: an output twice too large has 1.0.
+
+`)
+	p.line("## Thresholds\n\nAll are embedded in the program; `thresholds.json` in a workspace is a copy for reading. Atol is in units of the reference's root mean square, rtol is the mean")
+	p.line("relative error.\n\n| format | output | atol | rtol | 1 - Pearson | from |\n|---|---|--:|--:|--:|---|")
+	set := Thresholds()
+	formats := make([]string, 0, len(set.Formats))
+	for f := range set.Formats {
+		formats = append(formats, f)
+	}
+	slices.Sort(formats)
+	for _, f := range formats {
+		for _, b := range []struct {
+			name string
+			PaperBounds
+		}{{"block", set.Formats[f].Block}, {"logits", set.Formats[f].Logits}} {
+			p.line("| %s | %s | %.3g | %.3g | %.2g | %s |", f, b.name, b.Atol, b.Rtol, 1-b.Pearson, cell(b.Note))
+		}
+	}
+	p.line("\n| format | KL mean | KL p90 | first choices | NLL | from |\n|---|--:|--:|--:|--:|---|")
+	for _, f := range formats {
+		if m := set.Formats[f].Model; m.KLMean > 0 {
+			p.line("| %s | %.3g | %.3g | %.3g | %.3g | %s |", f, m.KLMean, m.KLP90, m.Top1, m.NLL, cell(m.Note))
+		}
+	}
+	p.line("\nA change to the plan is kept when it is faster by more than %.2g %% of a predicted time, or by more than %.2g %% and the spread of both measurements of a measured one.",
+		100*set.Gain, 100*set.Spread)
+	p.line("\n## Skills\n")
+	for _, s := range BuiltIn() {
+		p.line("- `%s`", s.Name())
+	}
+	return p.String()
+}
+
+// phaseDiagram is the way through the phases.
+func phaseDiagram() string {
+	var b strings.Builder
+	for _, ph := range Phases() {
+		var gates []string
+		for _, g := range ph.Info().Gates {
+			gates = append(gates, g.Name)
+		}
+		fmt.Fprintf(&b, "%-24s gates: %s\n", ph.Title(), strings.Join(gates, ", "))
+		if ph < Evaluation {
+			fmt.Fprintf(&b, "   | pass, approve          | fail -> debug skill -> gates again, or the user is asked\n   v                        | redirect -> any phase before\n")
+		}
+	}
+	return b.String()
+}
