@@ -77,6 +77,9 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 func (f *modelFlags) options() (*model.OpenOptions, error) {
 	if f.plan != "" {
 		plan, err := model.ReadPlan(f.plan)
+		if err == nil {
+			err = plan.Usable()
+		}
 		return &model.OpenOptions{Plan: plan}, err
 	}
 	o := &model.PlanOptions{SeqLen: f.context}
@@ -121,6 +124,9 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	path, err := findModel(arg)
 	if err != nil {
 		return nil, err
+	}
+	if p := options.Plan; p != nil && p.Status == model.PlanDraft {
+		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n", f.plan)
 	}
 	done := a.progress("loading " + modelName(path))
 	defer done()

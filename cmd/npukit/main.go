@@ -56,8 +56,8 @@ in the user's cache folder (~/.cache on Linux). A wrong name lists what is there
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(),
-		a.versionCommand())
+	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(), a.deployCommand(),
+		a.skillsCommand(), a.versionCommand())
 	return root
 }
 

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill"
+)
+
+func (a *app) deployCommand() *cobra.Command {
+	d := &deployer{app: a}
+	cmd := &cobra.Command{
+		Use:   "deploy MODEL --dir W",
+		Short: "Verify and tune a model for a device, phase by phase",
+		Long: `Deploy turns a checkpoint into a plan that is verified and tuned for a device, in eight phases that gates end: reference, kernel validation, single block, full
+model, prefill and decode optimisation, finalise, and an independent evaluation. The folder W keeps a journal, the plan, reports of all gates, the trajectory of the
+optimisation with its picture, and figures.
+
+A deployment that was killed goes on where it was when it is deployed into the same folder again. Ctrl-C is safe at any time.
+
+On a terminal you are asked at the end of each phase whether to go on, to go back, or to stop; --yes goes on. In a pipe it runs unattended, and stops at a failure that no
+skill knows. On --device sim times are predicted by the clock of the virtual array, and marked so; on cpu they are measured.`,
+		Example: `  npukit deploy ./Qwen3-0.6B --dir work --device sim --seq 2048
+  npukit deploy SmolLM2-135M-Instruct-Q4_1 --dir work --yes
+  npukit run ./Qwen3-0.6B --device sim --plan work/plan.json "Hello"`,
+		Args: arguments("MODEL"),
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return d.run(ctx, args[0]) }),
+	}
+	d.device.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&d.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
+	flags.BoolVar(&d.yes, "yes", false, "go on after each phase without asking")
+	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default golden.safetensors beside the model, if it is there)")
+	flags.IntVar(&d.seq, "seq", 0, "positions of a session, `N` (default the model's context, 2048 at most)")
+	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
+	flags.BoolVar(&d.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+// deployer is one execution of `npukit deploy`.
+type deployer struct {
+	app    *app
+	device deviceFlags
+	dir    string
+	yes    bool
+	golden string
+	seq    int
+	budget time.Duration
+	json   bool
+
+	path string // of the model
+	live *deployProgress
+	in   *bufio.Reader // answers of a person
+}
+
+// deployResult is what --json prints.
+type deployResult struct {
+	Model       string             `json:"model"`
+	Device      string             `json:"device"`
+	Dir         string             `json:"dir"`
+	OK          bool               `json:"ok"` // every phase that was to run has passed
+	PlanStatus  model.PlanStatus   `json:"plan_status"`
+	Phases      []skill.PhaseState `json:"phases"`
+	Performance *skill.Performance `json:"performance,omitempty"`
+	Reason      string             `json:"reason,omitempty"`
+}
+
+// simContexts are the contexts of the virtual array while a plan is brought up. A naive plan has a program for each op and makes contexts per call; the virtual
+// device loads them all at once instead. The plan that comes out needs no more than the driver has, which a gate holds it to.
+const simContexts = 256
+
+// open opens the device.
+func (d *deployer) open() (npu.Device, error) {
+	if d.device.device != "sim" || d.device.threads < 0 {
+		return d.device.open()
+	}
+	dev, err := sim.Open(&sim.Options{Threads: d.device.threads, Kernels: d.device.kernels, Contexts: simContexts})
+	if err != nil {
+		return nil, err
+	}
+	if want := dev.Info().Threads + 1; runtime.GOMAXPROCS(0) < want {
+		runtime.GOMAXPROCS(want)
+	}
+	return dev, nil
+}
+
+func (d *deployer) run(ctx context.Context, arg string) (err error) {
+	switch {
+	case d.dir == "":
+		return usagef("--dir is missing: the folder that keeps the deployment")
+	case d.seq < 0 || d.budget < 0:
+		return usagef("--seq and --budget must be positive")
+	}
+	if d.path, err = findModel(arg); err != nil {
+		return err
+	}
+	dev, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	d.live = newDeployProgress(d.app.err)
+	defer d.live.clear()
+	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event}
+	if !d.yes && isTerminal(d.app.in) && isTerminal(d.app.err) {
+		d.in = bufio.NewReader(d.app.in)
+		opts.Approve, opts.Ask = d.approve, d.ask
+	}
+	d.live.step("reading " + modelName(d.path))
+	dep, err := skill.NewDeployment(d.path, dev, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dep.Close()) }()
+	runErr := dep.Run(ctx)
+	d.live.clear()
+	if ctx.Err() != nil && d.budget == 0 {
+		return runErr
+	}
+	return errors.Join(d.report(dep, runErr), runErr)
+}
+
+// report prints what has come of it.
+func (d *deployer) report(dep *skill.Deployment, runErr error) error {
+	state := dep.State()
+	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil, PlanStatus: state.PlanStatus(), Phases: state.Phases}
+	if runErr != nil {
+		r.Reason = runErr.Error()
+	}
+	if state.Phases[skill.Finalise].Status == skill.Passed {
+		var err error
+		if r.Performance, err = dep.Performance(); err != nil {
+			return err
+		}
+	}
+	if d.json {
+		return writeJSON(d.app.out, r)
+	}
+	return d.print(r)
+}
+
+// print writes the last screen: the phases, what was gained, and how to use it.
+func (d *deployer) print(r deployResult) error {
+	out := d.app.out
+	if _, err := fmt.Fprintf(out, "%s on %s, workspace %s\n\n", r.Model, r.Device, r.Dir); err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, p := range r.Phases {
+		passed := 0
+		for _, g := range p.Gates {
+			if g.OK {
+				passed++
+			}
+		}
+		gates := ""
+		if len(p.Gates) > 0 {
+			gates = fmt.Sprintf("%d of %s passed", passed, count(len(p.Gates), "gate"))
+		}
+		rows = append(rows, []string{p.Phase.Title(), string(p.Status), fmt.Sprintf("%.1f s", p.Seconds), gates})
+	}
+	if err := table(out, "  ", rows); err != nil {
+		return err
+	}
+	if r.Performance == nil {
+		return nil
+	}
+	return d.printGain(r.Performance, r.PlanStatus)
+}
+
+// printGain writes what was gained, and how to use the plan.
+func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) error {
+	how := fmt.Sprintf("measured, median of %d", p.Repetitions)
+	if p.Predicted {
+		how = "predicted for XDNA 2, not measured"
+	}
+	out := d.app.out
+	if _, err := fmt.Fprintf(out, "\nGained (%s; prompt of %s):\n\n", how, count(p.Positions, "token")); err != nil {
+		return err
+	}
+	rows := [][]string{{"", "FIRST PLAN", "THIS PLAN"}}
+	now := skill.Measurement{TTFT: p.TTFT, TokensPerSec: p.TokensPerSec}
+	for _, line := range []struct {
+		name string
+		text func(skill.Measurement) string
+	}{
+		{"first token", func(m skill.Measurement) string { return seconds(time.Duration(m.TTFT * float64(time.Second))) }},
+		{"tokens/s", func(m skill.Measurement) string { return digits(m.TokensPerSec) }},
+	} {
+		first := "-"
+		if p.First != nil {
+			first = line.text(*p.First)
+		}
+		rows = append(rows, []string{line.name, first, line.text(now)})
+	}
+	if err := table(out, "  ", rows); err != nil {
+		return err
+	}
+	plan := filepath.Join(d.dir, skill.FilePlan)
+	device := ""
+	if d.device.device != "cpu" {
+		device = " --device " + d.device.device
+	}
+	note := ""
+	if status == model.PlanDraft {
+		note = "The plan is a draft until an independent evaluation has accepted it.\n"
+	}
+	_, err := fmt.Fprintf(out, `
+Use it:
+
+  npukit run %s%s --plan %s "Hello"
+
+  plan, err := model.ReadPlan(%q)
+  m, err := model.Open(ctx, dev, %q, &model.OpenOptions{Plan: plan})
+  for tok, err := range m.Generate(ctx, model.Text("Hello"), nil) { ... }
+
+%s`, d.path, device, plan, plan, d.path, note)
+	return err
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/npukit/npukit/skill"
+)
+
+// deployProgress shows a deployment on a terminal: a line for each phase and each verdict that matters, and below them what it is at. In a pipe it is silent.
+type deployProgress struct {
+	w       io.Writer
+	on      bool
+	started time.Time
+
+	mu    sync.Mutex
+	doing string
+	since time.Time
+	stop  chan struct{} // closed when the ticking line is to end; nil while there is none
+	ended chan struct{}
+}
+
+func newDeployProgress(w io.Writer) *deployProgress {
+	return &deployProgress{w: w, on: isTerminal(w), started: time.Now()}
+}
+
+// event takes an event of the deployment.
+func (p *deployProgress) event(e skill.Event) {
+	if !p.on {
+		return
+	}
+	place := ""
+	if e.Total > 0 {
+		place = fmt.Sprintf(" [%d of %d]", e.Done+1, e.Total)
+	}
+	switch e.What {
+	case skill.EventPhase:
+		p.line(styled(p.w, bold, e.Phase.Title()) + "  " + styled(p.w, dim, e.Text))
+	case skill.EventStep:
+		p.step(e.Text + place)
+	case skill.EventGate:
+		if !e.Gate.OK {
+			p.line("  FAIL " + e.Gate.Name + ": " + e.Text)
+		} else if !strings.HasPrefix(e.Gate.Name, skill.GateKernel+"/") { // there are dozens of them
+			p.line("  pass " + e.Gate.Name + styled(p.w, dim, "  "+e.Text))
+		}
+	case skill.EventAttempt, skill.EventSkill:
+		p.line("  " + e.Text)
+	case skill.EventFinish:
+		p.line("  " + e.Text + styled(p.w, dim, "  "+seconds(time.Since(p.started))+" so far"))
+	}
+}
+
+// line writes a line that stays.
+func (p *deployProgress) line(text string) {
+	p.clear()
+	fmt.Fprintln(p.w, printable(p.w, text))
+}
+
+// step shows what is being done, with the seconds that it takes.
+func (p *deployProgress) step(text string) {
+	if !p.on {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doing, p.since = text, time.Now()
+	if p.stop != nil {
+		return
+	}
+	p.stop, p.ended = make(chan struct{}), make(chan struct{})
+	go p.tick(p.stop, p.ended)
+}
+
+func (p *deployProgress) tick(stop, ended chan struct{}) {
+	defer close(ended)
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			fmt.Fprint(p.w, "\r\x1b[K")
+			return
+		case <-tick.C:
+			p.mu.Lock()
+			text, took := p.doing, time.Since(p.since)
+			p.mu.Unlock()
+			fmt.Fprintf(p.w, "\r\x1b[K%s", styled(p.w, dim, fmt.Sprintf("  %s … %.1f s", text, took.Seconds())))
+		}
+	}
+}
+
+// clear ends the ticking line and wipes it; calling it again does nothing.
+func (p *deployProgress) clear() {
+	p.mu.Lock()
+	stop, ended := p.stop, p.ended
+	p.stop = nil
+	p.mu.Unlock()
+	if stop != nil {
+		close(stop)
+		<-ended
+	}
+}
+
+// approve asks a person at the end of a phase.
+func (d *deployer) approve(ctx context.Context, r skill.PhaseReport) (skill.Decision, error) {
+	d.live.clear()
+	for {
+		answer, err := d.question(ctx, fmt.Sprintf("phase %s has passed. Enter goes on, a number goes back to that phase, s stops: ", r.Phase.Title()))
+		if err != nil {
+			return skill.Decision{}, err
+		}
+		switch n, err := strconv.Atoi(answer); {
+		case answer == "" || answer == "y":
+			return skill.Decision{Action: skill.Approve}, nil
+		case answer == "s":
+			return skill.Decision{Action: skill.Stop}, nil
+		case err == nil && n >= 0 && n <= int(r.Phase):
+			return skill.Decision{Action: skill.Redirect, Phase: skill.Phase(n)}, nil
+		}
+	}
+}
+
+// ask puts a failure to a person.
+func (d *deployer) ask(ctx context.Context, q skill.Question) (skill.Choice, error) {
+	d.live.clear()
+	w := d.app.err
+	fmt.Fprintf(w, "\n%s\n", printable(w, q.Symptom.String()))
+	for i, dir := range q.Directions {
+		fmt.Fprintf(w, "  %d  %s: %s\n", i+1, dir.Name, dir.What)
+	}
+	for {
+		answer, err := d.question(ctx, "which way? ")
+		if err != nil {
+			return skill.Choice{}, err
+		}
+		if n, err := strconv.Atoi(answer); err == nil && n >= 1 && n <= len(q.Directions) {
+			return skill.Choice{Direction: q.Directions[n-1].Name}, nil
+		}
+	}
+}
+
+// question reads an answer. Its end, or that of ctx, is an error: nobody is there any more.
+func (d *deployer) question(ctx context.Context, text string) (string, error) {
+	fmt.Fprint(d.app.err, text)
+	type line struct {
+		text string
+		err  error
+	}
+	got := make(chan line, 1)
+	go func() {
+		s, err := d.in.ReadString('\n')
+		got <- line{s, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case l := <-got:
+		return strings.ToLower(strings.TrimSpace(l.text)), l.err
+	}
+}
