@@ -11,7 +11,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// long says whether whole shapes are computed; otherwise large ones are sampled: fewer rows of the same width, which the mean error does not notice.
+// long says whether whole shapes are computed; otherwise large ones are sampled: fewer rows of the same width, which the mean error does
+// not notice.
 var long = os.Getenv("NPUKIT_LONG") != ""
 
 // sampled is n, or less where shapes are sampled.

@@ -17,8 +17,8 @@ import (
 //	s  = r s + sum G       BF16
 //	O  = r O, then + G V   matrix unit: G and V in block floating point along the keys; BF16 after either
 //
-// all rounded to nearest. Four cascade stages own a quarter of the keys each; their results are merged from the last to the first in the same way,
-// and O is multiplied by 1/s at the end. Both products go through the kernels of npu/cpu; what lies between is here.
+// all rounded to nearest. Four cascade stages own a quarter of the keys each; their results are merged from the last to the first in the
+// same way, and O is multiplied by 1/s at the end. Both products go through the kernels of npu/cpu; what lies between is here.
 //
 // Source: Xilinx/mlir-air e972f2942d41, attention kernels; published errors 3.8e-2 to 5.5e-2, nearly all of them from exp2.
 const (

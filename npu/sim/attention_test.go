@@ -10,7 +10,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// flashOn computes an attention on random inputs by itself, without a program: op.Attention is always causal, and some published rows are not.
+// flashOn computes an attention on random inputs by itself, without a program: op.Attention is always causal, and some published rows are
+// not.
 func flashOn(t testing.TB, d *Device, s xdna2.Shape, chunk int, q, k, v, y *matrix) {
 	t.Helper()
 	hd := s.HeadDim
@@ -34,8 +35,8 @@ func flashOn(t testing.TB, d *Device, s xdna2.Shape, chunk int, q, k, v, y *matr
 	}
 }
 
-// FlashAttention errs as much as the published rows. exp2, whose form is all that is fitted, was chosen on six of them: 512 and 1024 keys without a mask, 2048
-// with one, 16384 without; the others had no part in it.
+// FlashAttention errs as much as the published rows. exp2, whose form is all that is fitted, was chosen on six of them: 512 and 1024 keys
+// without a mask, 2048 with one, 16384 without; the others had no part in it.
 func TestPublishedAttention(t *testing.T) {
 	d := open(t, nil)
 	known := map[sample]deviation{} // many rows differ in their heads alone

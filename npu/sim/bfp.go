@@ -6,15 +6,17 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Block floating point, as the array's matrix unit takes its operands ("BFP16 ebs8"): eight neighbours along K share the exponent of the largest and
-// keep an 8-bit two's-complement mantissa each,
+// Block floating point, as the array's matrix unit takes its operands ("BFP16 ebs8"): eight neighbours along K share the exponent of the
+// largest and keep an 8-bit two's-complement mantissa each,
 //
 //	value = m * 2^(e-6)    with 2^e <= max|x| < 2^(e+1), m in [-128, 127]
 //
-// rounded to nearest even. Nothing of it needs more than eight significant bits, so a quantised operand is a BF16 operand again, and products of two
-// are exact in FP32: the fast BF16 kernels of npu/cpu multiply quantised operands as the array does, but for the order of summation.
+// rounded to nearest even. Nothing of it needs more than eight significant bits, so a quantised operand is a BF16 operand again, and
+// products of two are exact in FP32: the fast BF16 kernels of npu/cpu multiply quantised operands as the array does, but for the order of
+// summation.
 //
-// Source: Xilinx/mlir-air e972f2942d41, mm_aie2p.cc and bfp utilities; rounding chosen by the published 9.3e-3 (truncation would give 1.4e-2).
+// Source: Xilinx/mlir-air e972f2942d41, mm_aie2p.cc and bfp utilities; rounding chosen by the published 9.3e-3 (truncation would give
+// 1.4e-2).
 const blockSize = 8
 
 // quantize rounds a block of up to eight values in place. A block with an infinity or NaN stays as it is: the sum then says so.
@@ -37,15 +39,15 @@ func quantize(x []dtype.BFloat16) {
 	}
 }
 
-// scale turns the largest magnitude of a block into the number that rounds to its step and the largest value that a positive mantissa can have. It
-// reports false for a block that needs no rounding: zeros, denormals, infinities.
+// scale turns the largest magnitude of a block into the number that rounds to its step and the largest value that a positive mantissa can
+// have. It reports false for a block that needs no rounding: zeros, denormals, infinities.
 func scale(top dtype.BFloat16) (magic, limit float32, ok bool) {
 	e := uint32(top >> 7) // biased
 	if e == 0 || e == 0xff {
 		return 0, 0, false
 	}
-	// The step is 2^(e-6), and 1.5 * 2^23 steps have it as their last place: exponent e-6+23. Blocks so large that this is out of range, 2^110
-	// and more, stay as they are, and so do those whose limit would be denormal.
+	// The step is 2^(e-6), and 1.5 * 2^23 steps have it as their last place: exponent e-6+23. Blocks so large that this is out of range,
+	// 2^110 and more, stay as they are, and so do those whose limit would be denormal.
 	if e+17 > 0xfe || e <= 6 {
 		return 0, 0, false
 	}

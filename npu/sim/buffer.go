@@ -9,8 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// buffer has its memory twice: the host's view, and the device's, which programs work on. Only Sync copies between them, as on the chip, where a
-// cache lies between. A weight has the device's side only.
+// buffer has its memory twice: the host's view, and the device's, which programs work on. Only Sync copies between them, as on the chip,
+// where a cache lies between. A weight has the device's side only.
 type buffer struct {
 	d         *Device
 	size      int

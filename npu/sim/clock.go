@@ -19,13 +19,14 @@ type clock struct {
 }
 
 func newClock(host string) (*clock, error) {
-	switch host {
-	case "", "npukit":
-		return &clock{model: xdna2.NewClock(xdna2.HostNpukit())}, nil
-	case "reference":
-		return &clock{model: xdna2.NewClock(xdna2.HostReference())}, nil
+	if host == "" {
+		host = "npukit"
 	}
-	return nil, fmt.Errorf("npu/sim: Options.Host is %q, want \"npukit\" or \"reference\"", host)
+	h, err := xdna2.HostProfile(host)
+	if err != nil {
+		return nil, fmt.Errorf("npu/sim: Options.Host: %w", err)
+	}
+	return &clock{model: xdna2.NewClock(h)}, nil
 }
 
 // prediction is what one run of a program takes.

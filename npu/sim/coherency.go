@@ -51,8 +51,8 @@ func (r ranges) without(from, to int) ranges {
 	return out
 }
 
-// changed reports where the host's side differs from what the device has seen, leaving out what the device itself has written since. It returns -1 if
-// nowhere.
+// changed reports where the host's side differs from what the device has seen, leaving out what the device itself has written since. It
+// returns -1 if nowhere.
 func (b *buffer) changed(n int) int {
 	if b.host == nil {
 		return -1

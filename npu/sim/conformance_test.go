@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// opOf is the op of a published row, or nil for attention without a mask, which no op says, and for LayerNorm, whose weight and bias the kernel wants in one
-// argument and the gate binds in two.
+// opOf is the op of a published row, or nil for attention without a mask, which no op says, and for LayerNorm, whose weight and bias the
+// kernel wants in one argument and the gate binds in two.
 func opOf(r xdna2.Row) op.Op {
 	s := r.Shape
 	switch r.Kernel {
@@ -50,7 +50,8 @@ func size(r xdna2.Row) int {
 	return max(s.M*s.K*s.N, s.N, s.Rows*max(1, s.Keys)*max(1, s.Heads)*max(s.Width, s.HeadDim))
 }
 
-// The smallest published row of every kernel and variant is loaded under its own mapping and passes the NPU's own element-wise gate against the oracle.
+// The smallest published row of every kernel and variant is loaded under its own mapping and passes the NPU's own element-wise gate against
+// the oracle.
 func TestPublishedGates(t *testing.T) {
 	dev, err := sim.Open(nil)
 	if err != nil {

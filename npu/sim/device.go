@@ -10,13 +10,14 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/xdna2"
 )
 
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
 	Threads  int     // that compute, on this machine; 0 means all cores that the process may use
 	Kernels  string  // of npu/cpu, see there; "" means the fastest
-	Host     string  // whose costs between dispatches the clock counts: a name of [xdna2.HostProfile], "" for "npukit"
+	Host     string  // whose costs between dispatches the clock counts: a name that [xdna2.HostProfile] knows, "" for "npukit"
 	Contexts int     // programs that may be loaded at once; 0 means what the driver has, 16
 	Memory   int     // bytes that buffers may have together; 0 means no limit but this machine's
 	Debug    bool    // report missing syncs, see [CoherencyError]; costs a comparison of every input
@@ -24,16 +25,14 @@ type Options struct {
 	Faults   *Faults // to be played; nil for none
 }
 
-// driverContexts is how many hardware contexts the amdxdna driver has on this chip: one for every loaded program.
-const driverContexts = 16
-
 // Device is a virtual XDNA 2. Its methods are safe for concurrent use; Submits are executed one after the other.
 type Device struct {
 	opts Options
 	info npu.Info
 	host *cpu.Device
 
-	// turn holds a token while a Submit or the closing of a buffer or the device is at work. A channel, because waiting for it must obey a context.
+	// turn holds a token while a Submit or the closing of a buffer or the device is at work. A channel, because waiting for it must obey a
+	// context.
 	turn    chan struct{}
 	closed  atomic.Bool
 	scratch []npu.Buffer // memory that programs are given for Scratch arguments and between launches, by number; used by the holder of turn
@@ -58,7 +57,7 @@ func Open(opts *Options) (*Device, error) {
 		o = *opts
 	}
 	if o.Contexts == 0 {
-		o.Contexts = driverContexts
+		o.Contexts = xdna2.NPU2().DriverContexts
 	}
 	if o.Contexts < 0 || o.Memory < 0 {
 		return nil, fmt.Errorf("npu/sim: Options.Contexts is %d and Memory %d: want 0 for the default, or more", o.Contexts, o.Memory)
@@ -98,8 +97,8 @@ func Open(opts *Options) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() npu.Info { return d.info }
 
-// Host is the device for a plan's steps on the host: a software device, whose programs work on the host's side of this device's buffers (see
-// [npu.HostBuffer]). It is closed with this device.
+// Host is the device for a plan's steps on the host: a software device, whose programs work on the host's side of this device's buffers
+// (see [npu.HostBuffer]). It is closed with this device.
 func (d *Device) Host() npu.Device { return d.host }
 
 // usable reports a context that has ended and a device that is closed.
@@ -152,8 +151,8 @@ func (d *Device) unreserve(bytes int) {
 	d.bytes -= bytes
 }
 
-// Clock is the predicted time of everything submitted so far: launches, dispatches and syncs, on the array and between host and array. It is a
-// prediction of a model fitted to published measurements, never a measurement.
+// Clock is the predicted time of everything submitted so far: launches, dispatches and syncs, on the array and between host and array. It
+// is a prediction of a model fitted to published measurements, never a measurement.
 func (d *Device) Clock() time.Duration { return d.clock.total() }
 
 // Close waits for a running Submit, and closes the host's device. Buffers stay as they are until they are closed themselves.

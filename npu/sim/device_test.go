@@ -114,6 +114,14 @@ func TestMissingSync(t *testing.T) {
 	if err := s.submit(t.Context()); err != nil {
 		t.Errorf("a missing sync is reported once: %v", err)
 	}
+	if err := s.y.Sync(npu.FromDevice, 0, s.y.Len()); err != nil {
+		t.Fatal(err)
+	}
+	set(s.y, 3, 9) // and now an output that becomes an input
+	err := s.d.Submit(t.Context(), []npu.Run{{Exec: s.e, Args: []npu.Buffer{s.y, s.z, s.x}}})
+	if !errors.As(err, &missing) || missing.Arg != "x" || missing.Offset != 6 {
+		t.Errorf("an output was synced, changed and not synced back: %v, want a CoherencyError for x from byte 6 on", err)
+	}
 }
 
 // An output that is the next program's input stays on the device: nothing is to be synced, and debug mode agrees.
@@ -245,7 +253,7 @@ func TestFaults(t *testing.T) {
 func TestContexts(t *testing.T) {
 	d := open(t, nil)
 	var loaded []npu.Executable
-	for range driverContexts {
+	for range xdna2.NPU2().DriverContexts {
 		e, err := d.Load(t.Context(), sum(sumWidth))
 		if err != nil {
 			t.Fatal(err)
@@ -409,7 +417,14 @@ func TestMisuse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	data := normal(rand.New(rand.NewPCG(1, 1)), 1, sumWidth, 1)
+	weight, err := s.d.Const(t.Context(), npu.Source{Layout: npu.T("w"),
+		From: tensors{"w": {Type: dtype.BF16, Shape: []int{sumWidth}, Data: dtype.AsBytes(data.bf)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, r := range map[string]npu.Run{
+		"a weight as output":       {Exec: s.e, Args: []npu.Buffer{s.x, s.z, weight}},
 		"another device's buffer":  {Exec: s.e, Args: []npu.Buffer{s.x, other.z, s.y}},
 		"another device's program": {Exec: other.e, Args: []npu.Buffer{s.x, s.z, s.y}},
 		"a host buffer":            {Exec: s.e, Args: []npu.Buffer{npu.HostBuffer(s.x), s.z, s.y}},
@@ -464,6 +479,10 @@ func TestConst(t *testing.T) {
 	from := tensors{
 		"bf16": {Type: dtype.BF16, Shape: []int{n, k}, Data: dtype.AsBytes(bf.bf)},
 		"f32":  {Type: dtype.F32, Shape: []int{n, k}, Data: dtype.AsBytes(wide)},
+		"cut":  {Type: dtype.F32, Shape: []int{n, k + 1}, Data: dtype.AsBytes(wide)},
+		"huge": {Type: dtype.F32, Shape: []int{math.MaxInt, 2}, Data: dtype.AsBytes(wide)},
+		"none": {Type: dtype.Q8_0, Shape: []int{0}},
+		"q8":   {Type: dtype.Q8_0, Shape: []int{1, 32}, Data: append([]byte{0, 0x3c}, bytes.Repeat([]byte{0xfe}, 32)...)}, // 32 times 1 * -2
 	}
 	a := normal(r, 8, k, 1)
 	program := npu.NewProgram("product")
@@ -513,8 +532,19 @@ func TestConst(t *testing.T) {
 	if len(d.weights) != 0 || len(d.converted) != 0 {
 		t.Errorf("%d weights and %d converted tensors are left", len(d.weights), len(d.converted))
 	}
-	if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T("none"), From: from}); err == nil {
-		t.Error("a tensor that does not exist was accepted")
+	for _, name := range []string{"missing", "cut", "huge", "none"} {
+		if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T(name), From: from}); err == nil {
+			t.Errorf("tensor %q was accepted", name)
+		}
+	}
+	q8, err := d.Const(t.Context(), npu.Source{Layout: npu.T("q8"), From: from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range dtype.BFloat16s(q8.Bytes()) {
+		if v.Float32() != -2 {
+			t.Errorf("element %d of a quantised weight is %g, want -2", i, v.Float32())
+		}
 	}
 }
 

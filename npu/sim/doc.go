@@ -1,6 +1,6 @@
-// Package sim is a virtual XDNA 2: it runs the programs that the real NPU would run, refuses those that it would refuse, gives the numbers that it would
-// give, and says how long it would take. Three questions decide whether a deployment works on the chip (does each program fit, are its numbers good enough,
-// how fast is it), and this device answers them on any machine.
+// Package sim is a virtual XDNA 2: it runs the programs that the real NPU would run, refuses those that it would refuse, gives the numbers
+// that it would give, and says how long it would take. Three questions decide whether a deployment works on the chip (does each program
+// fit, are its numbers good enough, how fast is it), and this device answers them on any machine.
 //
 //	dev, err := sim.Open(nil)
 //	exec, err := dev.Load(ctx, program)       // or an *xdna2.ResourceError: which rule, what was wanted, what would fit
@@ -10,8 +10,8 @@
 //
 // # Numbers
 //
-// The matrix unit of the array takes its operands in block floating point, most of its other kernels round down, and exp2 and tanh come from small
-// tables. Each kernel is computed as it is there:
+// The matrix unit of the array takes its operands in block floating point, most of its other kernels round down, and exp2 and tanh come
+// from small tables. Each kernel is computed as it is there:
 //
 //	GEMM             operands in block floating point, FP32 sums; the epilogue rounds to nearest (drain), down (fused-cast), not at all
 //	                 (f32-out), or the running sum is rounded every k tile (direct)
@@ -20,31 +20,33 @@
 //	norms, RoPE, add, SiLU*mul, GELU    16 BF16 lanes, rounding down; a coarse tanh
 //	moves            exact
 //
-// On the inputs of the harness that the kernels were measured with, errors against FP32 are within 10 % of every published figure; the tests print both.
-// That is a statement about tensors: the tables of exp2 and tanh are not public, so single values may differ from the chip's. Attention over a KV
-// cache, which nobody has published a kernel for, is computed in FP32.
+// On the inputs of the harness that the kernels were measured with, errors against FP32 are within 10 % of every published figure; the
+// tests print both. That is a statement about tensors: the tables of exp2 and tanh are not public, so single values may differ from the
+// chip's. Attention over a KV cache, which nobody has published a kernel for, is computed in FP32.
 //
-// Block floating point fits into BF16, so products go through the kernels of npu/cpu, after operands have been quantised: weights once, when a
-// run first needs them (which takes their memory twice), activations in every run.
+// Block floating point fits into BF16, so products go through the kernels of npu/cpu, after operands have been quantised: weights once,
+// when a run first needs them (which takes their memory twice), activations in every run.
 //
 // # Limits and clock
 //
-// Load asks npu/xdna2 whether the program can be placed. A loaded program is a hardware context, of which the driver has 16. The clock adds up what the
-// model of npu/xdna2 predicts for dispatches, launches and syncs; work of the host between them is not in it. It is a prediction: under [npu.WithTracer] its
-// spans have categories of their own, [PredictedRun] and [PredictedLaunch], and what this machine took to compute the numbers is never reported.
+// Load asks npu/xdna2 whether the program can be placed. A loaded program is a hardware context, of which the driver has 16. The clock adds
+// up what the model of npu/xdna2 predicts for dispatches, launches and syncs; work of the host between them is not in it. It is a
+// prediction: under [npu.WithTracer] its spans have categories of their own, [PredictedRun] and [PredictedLaunch], and what this machine
+// took to compute the numbers is never reported.
 //
 // # Coherency
 //
-// Host and device have memory of their own, and only Sync copies. With Options.Debug a missing sync is a [CoherencyError]: an input that was changed after its
-// last sync, found by comparing the two sides when it is used, and an output that the host looked at (Bytes, or HostBuffer) with no sync since it was written,
-// reported by the next Submit that writes it.
+// Host and device have memory of their own, and only Sync copies. With Options.Debug a missing sync is a [CoherencyError]: an input that
+// was changed after its last sync, found by comparing the two sides when it is used, and an output that the host looked at (Bytes, or
+// HostBuffer) with no sync since it was written, reported by the next Submit that writes it.
 //
 // # Host steps
 //
-// A plan for the array leaves some steps to the host: embedding, the KV cache, attention over it. [Device.Host] is a software device for them, and
-// [npu.HostBuffer] gives its programs the host's side of this device's buffers.
+// A plan for the array leaves some steps to the host: embedding, the KV cache, attention over it. [Device.Host] is a software device for
+// them, and [npu.HostBuffer] gives its programs the host's side of this device's buffers.
 //
 // # Faults
 //
-// Options.Faults plays timeouts, a lost context, a refused allocation and a flipped bit, by a seed, with the errors that every device of this module has.
+// Options.Faults plays timeouts, a lost context, a refused allocation and a flipped bit, by a seed, with the errors that every device of
+// this module has.
 package sim

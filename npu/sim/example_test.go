@@ -22,8 +22,8 @@ func sum(n, tile int) *npu.Program {
 	return p
 }
 
-// A program is refused with the rule that it breaks, and with what would fit. Once it fits it computes what the array would: the sum of two BF16 numbers is
-// rounded down, not to nearest.
+// A program is refused with the rule that it breaks, and with what would fit. Once it fits it computes what the array would: the sum of two
+// BF16 numbers is rounded down, not to nearest.
 func Example() {
 	const n = 65536
 	ctx := context.Background()

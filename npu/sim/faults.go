@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Faults are mishaps to be played, so that what is built on a device can be tested against them. Each is a probability between 0 and 1. The same seed
-// and the same calls give the same mishaps.
+// Faults are mishaps to be played, so that what is built on a device can be tested against them. Each is a probability between 0 and 1. The
+// same seed and the same calls give the same mishaps.
 type Faults struct {
 	Seed    uint64
 	Timeout float64 // of a run: it does not end, and its outputs are undefined: [npu.ErrTimeout]

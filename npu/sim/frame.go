@@ -9,8 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// An executable's steps work on slots: the program's arguments, by their index, and after them memory that the lowering has asked for. A frame binds
-// the slots to memory for one run.
+// An executable's steps work on slots: the program's arguments, by their index, and after them memory that the lowering has asked for. A
+// frame binds the slots to memory for one run.
 
 // slotKind says where a slot's memory comes from.
 type slotKind uint8

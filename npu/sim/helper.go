@@ -39,8 +39,9 @@ func name(what string, i int) string { return what + strconv.Itoa(i) }
 // directRows is how many rows a direct GEMM computes at a time: their partial sums should stay in a cache.
 const directRows = 128
 
-// direct is the low tier of a GEMM: the tile of results is BF16 and rounded to nearest each time that another step elements of K have been added.
-// (The documentation says once for each k tile in L2; the published errors, from 1.0e-2 at K = 512 to 1.9e-2 at 8192, say each k tile in L1.)
+// direct is the low tier of a GEMM: the tile of results is BF16 and rounded to nearest each time that another step elements of K have been
+// added. (The documentation says once for each k tile in L2; the published errors, from 1.0e-2 at K = 512 to 1.9e-2 at 8192, say each k
+// tile in L1.)
 func (l *lowering) direct(launch int, o op.MatMul, step int, a, w, y operand) error {
 	block := min(directRows, o.M)
 	x := l.temp(a.slot, dtype.BF16, block, o.K)

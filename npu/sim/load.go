@@ -47,8 +47,8 @@ func (e *executable) Close() error {
 	return nil
 }
 
-// Load prepares a program. What the array could not run is refused, with an [*xdna2.ResourceError] that says by which rule and what would fit; and so
-// is a program more than there are hardware contexts: [npu.ErrNoContext].
+// Load prepares a program. What the array could not run is refused, with an [*xdna2.ResourceError] that says by which rule and what would
+// fit; and so is a program more than there are hardware contexts: [npu.ErrNoContext].
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -164,8 +164,8 @@ func (l *lowering) onHost(launch int, o op.Op, operands ...operand) {
 	l.pending = append(l.pending, hostLaunch{fmt.Sprintf("%s.%d", l.e.p.Launches[launch].Name, len(l.pending)), o, operands})
 }
 
-// flush makes the pending launches one program of the software device. Each slot is an argument of it once for reading and once for writing: what
-// follows what, that device sees from the memory.
+// flush makes the pending launches one program of the software device. Each slot is an argument of it once for reading and once for
+// writing: what follows what, that device sees from the memory.
 func (l *lowering) flush() error {
 	if len(l.pending) == 0 {
 		return nil

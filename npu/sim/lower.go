@@ -31,9 +31,10 @@ func (l *lowering) operands(i int) (x []operand) {
 	return x
 }
 
-// cascade adds the steps of launch i and of the next when they are a GEMV and the addition of its result to the residual stream in one fused kernel, as in
-// the decode programs, and reports whether they are: FP32 partial sums go over the cascade, the head adds the residual to them, and only that is rounded, to
-// nearest. What the GEMV by itself would have given is left where the program has a place for it, for those who look.
+// cascade adds the steps of launch i and of the next when they are a GEMV and the addition of its result to the residual stream in one
+// fused kernel, as in the decode programs, and reports whether they are: FP32 partial sums go over the cascade, the head adds the residual
+// to them, and only that is rounded, to nearest. What the GEMV by itself would have given is left where the program has a place for it, for
+// those who look.
 func (l *lowering) cascade(i int) bool {
 	if i+1 == len(l.e.p.Launches) {
 		return false
@@ -103,8 +104,8 @@ func (l *lowering) launch(i int) error {
 	return nil
 }
 
-// matMul quantises the activations here and leaves the product to the software device, with the weights as the matrix unit takes them. A GEMV takes
-// both as they are: the array computes it with vectors, in FP32, rounded to nearest once.
+// matMul quantises the activations here and leaves the product to the software device, with the weights as the matrix unit takes them. A
+// GEMV takes both as they are: the array computes it with vectors, in FP32, rounded to nearest once.
 func (l *lowering) matMul(i int, o op.MatMul, a, w, y operand) error {
 	m := l.e.p.Launches[i].Mapping
 	if o.M == 1 && (m.Variant == "" || m.Variant == "gemv" || m.Variant == "cascade") {

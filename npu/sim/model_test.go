@@ -40,8 +40,8 @@ func greedy(t testing.TB, m *model.Model, prompt string, n int) string {
 	return text
 }
 
-// A real model runs on the virtual device, whose programs and host steps work on each other's results with every sync in place, and says what it says on the
-// software device.
+// A real model runs on the virtual device, whose programs and host steps work on each other's results with every sync in place, and says
+// what it says on the software device.
 func TestModel(t *testing.T) {
 	d, err := sim.Open(&sim.Options{Debug: true})
 	if err != nil {
@@ -59,8 +59,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// What it costs to compute the array's numbers on this machine, beside what the array is predicted to take: a prompt of 2048 tokens, and tokens after it.
-// Targets on two cores: 30 s and 30 tokens/s.
+// What it costs to compute the array's numbers on this machine, beside what the array is predicted to take: a prompt of 2048 tokens, and
+// tokens after it. Targets on two cores: 30 s and 30 tokens/s.
 func BenchmarkSmolLM2(b *testing.B) {
 	d, err := sim.Open(nil)
 	if err != nil {

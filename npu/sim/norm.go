@@ -15,8 +15,9 @@ func sumLanes(acc *[lanes]float32) float32 {
 	return acc[0]
 }
 
-// rmsNorm normalises pieces of width elements of each row. Squares are BF16, their sum, mean and reciprocal root FP32; the root goes to BF16, and
-// so do both products, all rounded down. (Squares to nearest, not down: with all of them down the error is 10 % below the published 4.2e-3 to 4.6e-3.)
+// rmsNorm normalises pieces of width elements of each row. Squares are BF16, their sum, mean and reciprocal root FP32; the root goes to
+// BF16, and so do both products, all rounded down. (Squares to nearest, not down: with all of them down the error is 10 % below the
+// published 4.2e-3 to 4.6e-3.)
 func (c compute) rmsNorm(x, w, y *matrix, width int, eps float32) {
 	weight := w.row(make([]float32, width), 0)
 	c.rows(y, 1, func(from, to int, buf [][]float32) {
@@ -38,8 +39,9 @@ func (c compute) rmsNorm(x, w, y *matrix, width int, eps float32) {
 	})
 }
 
-// layerNorm takes mean and variance in FP32, and then subtracts, multiplies by the reciprocal deviation, and multiplies by the weight and adds the bias
-// in one step, each in BF16 rounded down. (Published: 4.4e-3. This: 4.43e-3; with the last product rounded by itself: 4.75e-3.)
+// layerNorm takes mean and variance in FP32, and then subtracts, multiplies by the reciprocal deviation, and multiplies by the weight and
+// adds the bias in one step, each in BF16 rounded down. (Published: 4.4e-3. This: 4.43e-3; with the last product rounded by itself:
+// 4.75e-3.)
 func (c compute) layerNorm(x, w, b, y *matrix, eps float32) {
 	weight, bias := w.row(make([]float32, w.width), 0), b.row(make([]float32, b.width), 0)
 	c.rows(y, 1, func(from, to int, buf [][]float32) {

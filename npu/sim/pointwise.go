@@ -71,8 +71,8 @@ func (c compute) cast(x, y *matrix) {
 	})
 }
 
-// rope rotates each head; products and sums stay in the accumulator and are rounded down once. The table has a row per row of x: of one head for all,
-// or of every head.
+// rope rotates each head; products and sums stay in the accumulator and are rounded down once. The table has a row per row of x: of one
+// head for all, or of every head.
 func (c compute) rope(x, table, y *matrix, headDim int) {
 	half := headDim / 2
 	c.rows(y, 2, func(from, to int, buf [][]float32) {

@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// prefillFFN is what the published programs do with many rows: products in each tier, a fused cast, views of rows and columns, a constant that is used
-// twice, element-wise kernels between.
+// prefillFFN is what the published programs do with many rows: products in each tier, a fused cast, views of rows and columns, a constant
+// that is used twice, element-wise kernels between.
 func prefillFFN() *npu.Program {
 	const s, emb, hid = 72, 64, 96
 	p := npu.NewProgram("ffn")
@@ -44,8 +44,8 @@ func prefillFFN() *npu.Program {
 	return p
 }
 
-// decodeFFN has the shape of the artefact o_gemv_ffn: dead arguments, a constant whose first row is scratch, gate and up interleaved row by row, and three
-// fused kernels.
+// decodeFFN has the shape of the artefact o_gemv_ffn: dead arguments, a constant whose first row is scratch, gate and up interleaved row by
+// row, and three fused kernels.
 func decodeFFN() *npu.Program {
 	const emb, q, hid = 64, 96, 160
 	p := npu.NewProgram("o_gemv_ffn")
@@ -79,8 +79,8 @@ func decodeFFN() *npu.Program {
 	return p
 }
 
-// rotation is what precedes attention: moves, heads normalised one by one, a rotation with a table for every head, a LayerNorm and a GELU that no supported
-// model has.
+// rotation is what precedes attention: moves, heads normalised one by one, a rotation with a table for every head, a LayerNorm and a GELU
+// that no supported model has.
 func rotation() *npu.Program {
 	const s, heads, hd = 40, 3, 32
 	p := npu.NewProgram("rotation")
@@ -101,6 +101,20 @@ func rotation() *npu.Program {
 	p.Launch("attention", op.Attention{Rows: s, Heads: heads, KVHeads: heads, HeadDim: hd}, b, g, ln, a)
 	p.Map(npu.Mapping{Variant: "flash", Tile: []int{32, 16, 4, 1}})
 	p.Launch("permute", op.Permute{Shape: []int{s, heads, hd}, Perm: []int{1, 0, 2}}, a.As(s, heads, hd), p.Out("y", dtype.BF16, heads, s, hd))
+	return p
+}
+
+// inPlace changes activations between two products of them.
+func inPlace() *npu.Program {
+	const s, n = 24, 48
+	p := npu.NewProgram("in place")
+	x, w := p.In("x", dtype.BF16, s, n), p.Const("w", dtype.BF16, n, n)
+	h := p.Scratch("h", dtype.BF16, s, n)
+	p.Launch("copy", op.Add{Rows: s, Width: n}, x, x, h)
+	before := p.Out("before", dtype.BF16, s, n)
+	p.Launch("before", op.MatMul{M: s, K: n, N: n}, h, w, before)
+	p.Launch("change", op.Add{Rows: s, Width: n}, h, before, h)
+	p.Launch("after", op.MatMul{M: s, K: n, N: n}, h, w, p.Out("after", dtype.BF16, s, n))
 	return p
 }
 
@@ -147,7 +161,7 @@ func execute(t testing.TB, d npu.Device, p *npu.Program, args []npu.Buffer) {
 		t.Fatal(err)
 	}
 	for i, a := range p.Args {
-		if a.Kind == npu.Out || a.Kind == npu.Scratch {
+		if a.Kind != npu.In {
 			if err := args[i].Sync(npu.FromDevice, 0, args[i].Len()); err != nil {
 				t.Fatal(err)
 			}
@@ -163,12 +177,17 @@ func TestPrograms(t *testing.T) {
 	}
 	defer host.Close()
 	d := open(t, nil)
-	for _, p := range []*npu.Program{prefillFFN(), decodeFFN(), rotation()} {
+	for _, p := range []*npu.Program{prefillFFN(), decodeFFN(), rotation(), inPlace()} {
 		t.Run(p.Name, func(t *testing.T) {
 			p := p.Debug()
 			got, want := fill(t, d, p), fill(t, host, p)
 			execute(t, d, p, got)
 			execute(t, host, p, want)
+			for i, a := range p.Args {
+				if a.Kind == npu.Const && !bytes.Equal(got[i].Bytes(), want[i].Bytes()) {
+					t.Errorf("constant %s has changed", a.Name)
+				}
+			}
 			for _, tap := range p.Taps() {
 				a := p.Args[tap.View.Arg]
 				var dev deviation
@@ -190,8 +209,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Launch by launch, each as a program by itself, computes the same bits as the program: what programs merge does not change numbers. Fused kernels, which
-// keep more bits between their ops, are left out.
+// Launch by launch, each as a program by itself, computes the same bits as the program: what programs merge does not change numbers. Fused
+// kernels, which keep more bits between their ops, are left out.
 func TestUnmerged(t *testing.T) {
 	d := open(t, nil)
 	for _, p := range []*npu.Program{prefillFFN(), rotation()} {

@@ -7,11 +7,12 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The array has tanh and exp2 as instructions with tables that nobody has published. What stands here is fitted to published errors of whole kernels.
-// Single values may differ from the chip's; the errors of a tensor are held to the published ones, also in rows that the fit did not use (TestTanhStep,
-// TestPublishedAttention).
+// The array has tanh and exp2 as instructions with tables that nobody has published. What stands here is fitted to published errors of
+// whole kernels. Single values may differ from the chip's; the errors of a tensor are held to the published ones, also in rows that the fit
+// did not use (TestTanhStep, TestPublishedAttention).
 
-// tanhStep is the grid that tanh's argument is rounded to. It is fitted to the SiLU*mul rows alone; the GELU rows test it. On the harness's inputs:
+// tanhStep is the grid that tanh's argument is rounded to. It is fitted to the SiLU*mul rows alone; the GELU rows test it. On the harness's
+// inputs:
 //
 //	                          here       published
 //	SiLU*mul mean relative L1 1.024e-2   1.023e-2 to 1.025e-2
@@ -28,9 +29,9 @@ func tanh(x float32) float32 {
 	return nearest(float32(math.Tanh(math.RoundToEven(float64(x)/tanhStep) * tanhStep)))
 }
 
-// exp2 interpolates the mantissa linearly between powers of two: 2^x = 2^floor(x) (1 + x - floor(x)), which is what adding x to the exponent field
-// of a number does. It gives the published FlashAttention errors, 3.8e-2 to 5.5e-2, to within 8 %; an exact exp2 gives 1.6e-2. Arguments are at most
-// zero here, differences to a maximum, and not NaN.
+// exp2 interpolates the mantissa linearly between powers of two: 2^x = 2^floor(x) (1 + x - floor(x)), which is what adding x to the
+// exponent field of a number does. It gives the published FlashAttention errors, 3.8e-2 to 5.5e-2, to within 8 %; an exact exp2 gives
+// 1.6e-2. Arguments are at most zero here, differences to a maximum, and not NaN.
 func exp2(x float32) dtype.BFloat16 {
 	// Below -126 there are only denormals, and at -127 zero, whose bits are all zero.
 	if x < -127 {

@@ -9,8 +9,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// The categories of the spans that a device reports to a tracer: a run as a whole, and its launches. Their durations are predicted, and so are their
-// starts, one run after the other from the moment of the Submit on; no span tells how long this machine took to compute the numbers.
+// The categories of the spans that a device reports to a tracer: a run as a whole, and its launches. Their durations are predicted, and so
+// are their starts, one run after the other from the moment of the Submit on; no span tells how long this machine took to compute the
+// numbers.
 const (
 	PredictedRun    = "predicted"
 	PredictedLaunch = "predicted launch"

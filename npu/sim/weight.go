@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -38,8 +39,8 @@ type tensorKey struct {
 	typ   dtype.Type
 }
 
-// Const makes a buffer with a weight in BF16, on the device's side only: it is never synced. FP32 and half-precision tensors are rounded to nearest, as
-// whoever converts a checkpoint does.
+// Const makes a buffer with a weight in BF16, on the device's side only: it is never synced. FP32 and half-precision tensors are rounded to
+// nearest, as whoever converts a checkpoint does.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ type bf16Tensors struct {
 
 func (t *bf16Tensors) Tensor(name string) (npu.Tensor, error) {
 	x, err := t.from.Tensor(name)
-	if err != nil || x.Type != dtype.F32 && x.Type != dtype.F16 || len(x.Data) == 0 {
+	if err != nil || x.Type == dtype.BF16 || !x.Type.Valid() {
 		return x, err
 	}
 	c, err := t.d.convert(t.ctx, x)
@@ -121,22 +122,46 @@ func (d *Device) convert(ctx context.Context, x npu.Tensor) (*converted, error) 
 		c.users++
 		return c, nil
 	}
-	n := len(x.Data) / x.Type.Bytes(1)
-	mem, err := d.host.Alloc(ctx, n*dtype.BF16.Bytes(1))
+	n := 1
+	for _, d := range x.Shape {
+		if d < 1 || n > len(x.Data)*maxBlock/d { // more than the data can hold
+			return nil, fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
+		}
+		n *= d
+	}
+	if block, _ := x.Type.Block(); n%block != 0 || x.Type.Bytes(n) != len(x.Data) {
+		return nil, fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
+	}
+	mem, err := d.host.Alloc(ctx, dtype.BF16.Bytes(n))
 	if err != nil {
 		return nil, err
 	}
-	dst := dtype.BFloat16s(mem.Bytes())
-	if x.Type == dtype.F32 {
-		dtype.F32ToBF16(dst, dtype.Float32s(x.Data))
-	} else {
-		for i, h := range dtype.Float16s(x.Data) {
-			dst[i] = dtype.FromFloat32(h.Float32())
-		}
+	if err := expand(ctx, d.info.Threads, dtype.BFloat16s(mem.Bytes()), x); err != nil {
+		return nil, errors.Join(err, mem.Close())
 	}
 	c := &converted{key: key, users: 1, mem: mem}
 	d.converted[key] = c
 	return c, nil
+}
+
+// maxBlock is the most elements that a block of any type has.
+const maxBlock = 256
+
+// expand writes a tensor as BF16.
+func expand(ctx context.Context, threads int, dst []dtype.BFloat16, x npu.Tensor) error {
+	const stretch = 1 << 16 // elements, whole blocks of any type
+	pieces := (len(dst) + stretch - 1) / stretch
+	errs := make([]error, pieces)
+	parallel(ctx, threads, pieces, stretch, func(from, to int) {
+		values := make([]float32, stretch)
+		for i := from; i < to; i++ {
+			part := dst[i*stretch : min(len(dst), (i+1)*stretch)]
+			at := x.Type.Bytes(i * stretch)
+			errs[i] = dtype.Dequantize(values[:len(part)], x.Type, x.Data[at:at+x.Type.Bytes(len(part))])
+			dtype.F32ToBF16(part, values[:len(part)])
+		}
+	})
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 func (d *Device) forget(used []*converted) {
