@@ -52,7 +52,7 @@ sid() {
 	apt-get -qq -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$work/apt/lists" \
 		-o Dir::Cache="$work/apt/cache" -o Dir::State::status=/dev/null -o APT::Architecture=amd64 -o APT::Sandbox::User= \
 		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
-		-o Acquire::Retries=2 -o Acquire::http::Timeout=20 "$command" "$@" >&2
+		-o APT::Update::Error-Mode=any -o Acquire::Retries=2 -o Acquire::http::Timeout=20 "$command" "$@" >&2
 }
 sid update || cannot "the package lists of sid could not be fetched from $mirror" "Is there a network? Run it again when there is."
 # shellcheck disable=SC2086 # packages are words

@@ -10,7 +10,7 @@ skip() {
 }
 
 [ "$(go env GOOS)/$(go env GOARCH)" = linux/amd64 ] || skip "XRT's NPU packages are for Linux on amd64"
-[ "$(go env CGO_ENABLED)" = 1 ] || skip "cgo is off"
+[ "$(go env CGO_ENABLED)" = 1 ] || skip "cgo is off, or there is no C compiler"
 command -v "$(go env CXX)" >/dev/null 2>&1 || skip "there is no C++ compiler, $(go env CXX)"
 sysroot=$(sh scripts/xrt/sysroot.sh) || skip "XRT's packages are not to be had (the reason is above)"
 emulator=$(sh scripts/xrt/emulator.sh "$sysroot")
