@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/skill"
+)
+
+func (a *app) skillsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "skills",
+		Short: "The skills of a deployment, written for agents and for people",
+		Long: `Skills are what npukit knows of bringing a model up: the whole, eight phases, three optimisations, three kinds of failure. Each has a SKILL.md in the open Agent Skills
+format (agentskills.io), which agents load when a task needs it, and which reads well without one.`,
+		Example: `  npukit skills list
+  npukit skills show debug-bo-corruption
+  npukit skills export .agents/skills`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no %q: use list, show or export", args[0])
+			}
+			return fmt.Errorf("list, show or export is missing")
+		},
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses everything
+	}
+	cmd.AddCommand(a.skillsListCommand(), a.skillsShowCommand(), a.skillsExportCommand())
+	return cmd
+}
+
+func (a *app) skillsListCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List all skills and when to use them",
+		Args:  arguments(),
+		RunE: a.action(func(context.Context, *cobra.Command, []string) error {
+			list := skill.Manuals()
+			for i := range list {
+				list[i].Body = "" // show has it
+			}
+			if asJSON {
+				return writeJSON(a.out, list)
+			}
+			for _, m := range list {
+				if _, err := fmt.Fprintf(a.out, "%s\n%s\n\n", m.Name, wrapped(m.Description, 100, "  ")); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
+	return cmd
+}
+
+// wrapped breaks a text into lines of at most width characters.
+func wrapped(text string, width int, indent string) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, indent+line)
+			line = ""
+		}
+		line = strings.TrimLeft(line+" "+word, " ")
+	}
+	return strings.Join(append(lines, indent+line), "\n")
+}
+
+func (a *app) skillsShowCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Print the SKILL.md of a skill",
+		Args:  arguments("NAME"),
+		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
+			m, err := skill.BuiltInManual(args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.out, m)
+			}
+			_, err = io.WriteString(a.out, m.Text)
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func (a *app) skillsExportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "export DIR",
+		Short: "Write all skills into folders of DIR, where an agent finds them",
+		Long: `Export writes NAME/SKILL.md for every skill into DIR, which is made if need be. A file that is there and says something else is left alone, and nothing behind it is
+written.`,
+		Args: arguments("DIR"),
+		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
+			list := skill.Manuals()
+			if err := skill.ExportManuals(args[0], list); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(a.out, "%s in %s\n", count(len(list), "skill"), args[0])
+			return err
+		}),
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/skill"
+)
+
+// list, show and export give the same fifteen skills.
+func TestSkillsCommand(t *testing.T) {
+	list := parse[[]skill.Manual](t, succeed(t, "", "skills", "list", "--json"))
+	if len(list) != 15 || list[0].Body != "" {
+		t.Fatalf("%d skills, the first with %d bytes of text", len(list), len(list[0].Body))
+	}
+	people := succeed(t, "", "skills", "list")
+	dir := filepath.Join(t.TempDir(), "new", "skills")
+	if out := succeed(t, "", "skills", "export", dir); !strings.Contains(out, "15 skills") {
+		t.Errorf("export says %q", out)
+	}
+	for _, m := range list {
+		if !strings.Contains(people, m.Name+"\n") {
+			t.Errorf("the list for people lacks %s", m.Name)
+		}
+		shown := succeed(t, "", "skills", "show", m.Name)
+		if data, err := os.ReadFile(filepath.Join(dir, m.Name, skill.ManualFile)); err != nil || string(data) != shown {
+			t.Errorf("%s: show and export differ: %v", m.Name, err)
+		}
+		if one := parse[skill.Manual](t, succeed(t, "", "skills", "show", m.Name, "--json")); one.Body == "" || one.Description != m.Description {
+			t.Errorf("%s as JSON: %+v", m.Name, one)
+		}
+	}
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"skills"}, 2, "missing"},
+		{[]string{"skills", "teach"}, 2, "teach"},
+		{[]string{"skills", "show"}, 2, "NAME is missing"},
+		{[]string{"skills", "show", "no-such"}, 1, "full-model"},
+		{[]string{"skills", "export", "/dev/null/x"}, 1, "/dev/null"},
+	} {
+		if r := command("", tc.args...); r.code != tc.code || !strings.Contains(r.stderr, tc.want) {
+			t.Errorf("%v: code %d, stderr %q", tc.args, r.code, r.stderr)
+		}
+	}
+}
