@@ -76,7 +76,8 @@ func (l *lowering) attention(launch int, o op.Attention, m npu.Mapping, x []oper
 	if len(m.Tile) > 1 && m.Tile[1] > 0 {
 		chunk = m.Tile[1]
 	}
-	t := flash{rows: o.Rows, keys: o.Rows, heads: o.Heads, kvHeads: o.KVHeads, headDim: o.HeadDim, chunk: chunk, causal: true, scale: o.Softmax()}
+	t := flash{rows: o.Rows, keys: o.Rows, heads: o.Heads, kvHeads: o.KVHeads, headDim: o.HeadDim, chunk: chunk,
+		causal: true, scale: o.Softmax()}
 	var temps []operand
 	for _, s := range t.temporary() {
 		temps = append(temps, l.temp(x[0].slot, s.typ, s.shape...))

@@ -16,7 +16,8 @@ func flashOn(t testing.TB, d *Device, s xdna2.Shape, chunk int, q, k, v, y *matr
 	t.Helper()
 	hd := s.HeadDim
 	f := &frame{compute: compute{t.Context(), d.info.Threads}, d: d}
-	a := flash{rows: s.Rows, keys: s.Keys, heads: s.Heads, kvHeads: s.KVHeads, headDim: hd, chunk: chunk, causal: s.Causal, scale: 1 / math.Sqrt(float64(hd))}
+	a := flash{rows: s.Rows, keys: s.Keys, heads: s.Heads, kvHeads: s.KVHeads, headDim: hd, chunk: chunk,
+		causal: s.Causal, scale: 1 / math.Sqrt(float64(hd))}
 	view := func(m *matrix) func(head int) headView {
 		return func(head int) headView { return headView{m.bf[head*hd:], m.stride, 1, hd, 0} }
 	}

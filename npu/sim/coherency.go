@@ -17,10 +17,12 @@ type CoherencyError struct {
 
 func (e *CoherencyError) Error() string {
 	if e.Direction == npu.ToDevice {
-		return fmt.Sprintf("npu/sim: run %q of program %s reads argument %q, which the host has changed from byte %d on and not synced to the device: "+
+		return fmt.Sprintf("npu/sim: run %q of program %s reads argument %q, which the host has changed from byte %d on and "+
+			"not synced to the device: "+
 			"call Sync(npu.ToDevice, ...) before Submit", e.Run, e.Program, e.Arg, e.Offset)
 	}
-	return fmt.Sprintf("npu/sim: the host has looked at argument %q, which run %q of program %s had written, and never synced it from the device: "+
+	return fmt.Sprintf("npu/sim: the host has looked at argument %q, which run %q of program %s had written, and "+
+		"never synced it from the device: "+
 		"call Sync(npu.FromDevice, ...) after Submit", e.Arg, e.Run, e.Program)
 }
 

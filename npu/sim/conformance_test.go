@@ -28,8 +28,8 @@ func opOf(r xdna2.Row) op.Op {
 		if !s.Causal {
 			return nil
 		}
-		return op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, HeadFirst: r.Mapping.Layout == "head-first",
-			Split: s.HeadDim / 64}
+		return op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
+			HeadFirst: r.Mapping.Layout == "head-first", Split: s.HeadDim / 64}
 	case xdna2.Add:
 		return op.Add{Rows: 1, Width: s.N}
 	case xdna2.SiLUMul:

@@ -87,7 +87,8 @@ func BenchmarkSmolLM2(b *testing.B) {
 				}
 				var first time.Time
 				at, n := d.Clock(), 0
-				for _, err := range m.Generate(context.Background(), model.IDs(c.ids), &model.GenerateOptions{MaxTokens: limit, IgnoreEOS: true}) {
+				opts := &model.GenerateOptions{MaxTokens: limit, IgnoreEOS: true}
+				for _, err := range m.Generate(context.Background(), model.IDs(c.ids), opts) {
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -92,7 +92,8 @@ func rotation() *npu.Program {
 	qr := p.Scratch("qr", dtype.BF16, s, heads*hd)
 	p.Launch("rope", op.RoPE{Rows: s, Heads: heads, HeadDim: hd, TableHeads: heads}, qn, p.In("table", dtype.BF16, s, heads*hd), qr)
 	ln := p.Scratch("ln", dtype.BF16, s, heads*hd)
-	p.Launch("ln", op.LayerNorm{Rows: s, Width: heads * hd, Eps: 1e-5}, qr, p.Const("lw", dtype.BF16, heads*hd), p.Const("lb", dtype.BF16, heads*hd), ln)
+	lw, lb := p.Const("lw", dtype.BF16, heads*hd), p.Const("lb", dtype.BF16, heads*hd)
+	p.Launch("ln", op.LayerNorm{Rows: s, Width: heads * hd, Eps: 1e-5}, qr, lw, lb, ln)
 	g := p.Scratch("g", dtype.BF16, s, heads*hd)
 	p.Launch("gelu", op.GELU{Rows: s, Width: heads * hd, Tanh: true}, ln, g)
 	b := p.Scratch("b", dtype.BF16, s, heads*hd)
@@ -100,7 +101,8 @@ func rotation() *npu.Program {
 	a := p.Scratch("a", dtype.BF16, s, heads*hd)
 	p.Launch("attention", op.Attention{Rows: s, Heads: heads, KVHeads: heads, HeadDim: hd}, b, g, ln, a)
 	p.Map(npu.Mapping{Variant: "flash", Tile: []int{32, 16, 4, 1}})
-	p.Launch("permute", op.Permute{Shape: []int{s, heads, hd}, Perm: []int{1, 0, 2}}, a.As(s, heads, hd), p.Out("y", dtype.BF16, heads, s, hd))
+	y := p.Out("y", dtype.BF16, heads, s, hd)
+	p.Launch("permute", op.Permute{Shape: []int{s, heads, hd}, Perm: []int{1, 0, 2}}, a.As(s, heads, hd), y)
 	return p
 }
 
@@ -150,7 +152,8 @@ func execute(t testing.TB, d npu.Device, p *npu.Program, args []npu.Buffer) {
 	}
 	load := d.Load
 	if s, ok := d.(*Device); ok {
-		load = func(ctx context.Context, p *npu.Program) (npu.Executable, error) { return s.place(ctx, p) } // shapes as small as these are not for the array
+		// Shapes as small as these are not for the array.
+		load = func(ctx context.Context, p *npu.Program) (npu.Executable, error) { return s.place(ctx, p) }
 	}
 	e, err := load(t.Context(), p)
 	if err != nil {
@@ -267,7 +270,8 @@ func TestCascadeRounds(t *testing.T) {
 		p := program(fused)
 		args := fill(t, d, p)
 		execute(t, d, p, args)
-		x, a, w, y := dtype.BFloat16s(args[1].Bytes()), dtype.BFloat16s(args[2].Bytes()), dtype.BFloat16s(args[3].Bytes()), dtype.BFloat16s(args[4].Bytes())
+		x, a := dtype.BFloat16s(args[1].Bytes()), dtype.BFloat16s(args[2].Bytes())
+		w, y := dtype.BFloat16s(args[3].Bytes()), dtype.BFloat16s(args[4].Bytes())
 		var dev deviation
 		for i := range n {
 			sum := float64(x[i].Float32())

@@ -45,7 +45,8 @@ func TestRoundDown(t *testing.T) {
 		check(math.Float32frombits(r.Uint32()))
 		check(float32(r.NormFloat64()))
 	}
-	for _, f := range []float32{0, 1, -1, 1.001, -1.001, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0xffffffff),
+	for _, f := range []float32{0, 1, -1, 1.001, -1.001, float32(math.Inf(1)), float32(math.Inf(-1)),
+		float32(math.NaN()), math.Float32frombits(0xffffffff),
 		math.Float32frombits(0x7f800001)} {
 		check(f)
 	}

@@ -33,7 +33,8 @@ func TestTanhStep(t *testing.T) {
 	}
 	for _, other := range []float64{0.8 * tanhStep, 1.2 * tanhStep} {
 		if e := deviates(other); e < 2*best {
-			t.Errorf("a step of %.4f errs %.1f %% off, one of %.4f %.1f %%: the fit is not where it should be", other, 100*e, tanhStep, 100*best)
+			t.Errorf("a step of %.4f errs %.1f %% off, one of %.4f %.1f %%: the fit is not where it should be",
+				other, 100*e, tanhStep, 100*best)
 		}
 	}
 }
