@@ -28,7 +28,7 @@ type Size uint8
 const (
 	// Short is for every day: 1, 3 and 64 rows, the sums of matrix products as long as in the models and their results cut to some columns.
 	Short Size = iota
-	// Full has up to 2048 rows and whole matrices, up to what the oracle computes in some seconds.
+	// Full is Short and the models' own shapes whole, at 1, 64 and 2048 rows, with types as plans have them: up to what the oracle computes in some seconds.
 	Full
 )
 
@@ -36,9 +36,14 @@ const (
 // row and many; one key-value head for each query head up to one for seven; positions beyond 4096; several sessions in a run; every type
 // that the mathematics allows.
 func Cases(size Size) []Case {
-	t := &table{size: size, index: map[string]int{}}
+	t := &table{index: map[string]int{}}
 	for _, m := range models() {
-		t.model(m)
+		t.model(m, []int{1, 3, 64}, short)
+	}
+	if size == Full {
+		for _, m := range models() {
+			t.model(m, []int{1, 64, 2048}, whole, asPlans)
+		}
 	}
 	t.products()
 	t.weights()
@@ -52,30 +57,21 @@ func Cases(size Size) []Case {
 
 // table is a list of cases in the making, none of them twice.
 type table struct {
-	size  Size
 	list  []Case
 	index map[string]int // by name
 	from  string
 }
 
-// rows are the numbers of rows that every shape is tested with.
-func (t *table) rows() []int {
-	if t.size == Full {
-		return []int{1, 3, 64, 2048}
-	}
-	return []int{1, 3, 64}
-}
+// rows are the numbers of rows that odd shapes are tested with.
+func (t *table) rows() []int { return []int{1, 3, 64} }
 
-// columns cuts the results of a product, of which each is a sum of its own: their number decides what the oracle has to do, and hardly what can
+// short cuts the results of a product, of which each is a sum of its own: their number decides what the oracle has to do, and hardly what can
 // go wrong. The tail is no multiple of a tile.
-func (t *table) columns(rows, k, n int) int {
-	if t.size == Short {
-		return min(n, 131)
-	}
-	for n > 131 && 2*rows*k*n > maxFLOPs {
-		n -= n / 3
-	}
-	return min(n, 16000)
+func short(_, _, n int) int { return min(n, 131) }
+
+// whole takes all of them, but for a vocabulary, of which a piece is like the next, and where the oracle would take too long.
+func whole(rows, k, n int) int {
+	return max(131, min(n, 16000, int(maxFLOPs)/(2*rows*k)))
 }
 
 // maxFLOPs is what one case may cost the oracle: two seconds or so.
@@ -127,9 +123,6 @@ func (m mode) types(o op.Op, weights dtype.Type) []dtype.Type {
 func (t *table) add(o op.Op, segments []Segment, weights dtype.Type, modes ...mode) {
 	if len(modes) == 0 {
 		modes = []mode{asFP32, asBF16, asPlans}
-		if rowsOf(o) >= 1024 {
-			modes = modes[2:] // what takes long is done in one
-		}
 	}
 	for _, m := range modes {
 		t.put(o, segments, m.types(o, weights), m != asFP32)
@@ -171,66 +164,54 @@ func caseName(c Case) string {
 	return b.String()
 }
 
-// model adds the kernels of a model's layer, and a piece of its head.
-func (t *table) model(m widths) {
+// model adds the kernels of a model's layer, and a piece of its head. Columns says how many results of a product there are, given its rows and the length of its
+// sums. Without modes there are all.
+func (t *table) model(m widths, numbers []int, columns func(rows, k, n int) int, modes ...mode) {
 	t.from = m.name
 	defer func() { t.from = "" }()
-	product := func(rows, k, n int) {
-		t.add(op.MatMul{M: rows, K: k, N: t.columns(rows, k, n), TransB: true}, nil, dtype.Invalid)
-	}
-	for _, rows := range t.rows() {
-		product(rows, m.hidden, m.q())
-		product(rows, m.hidden, m.kv())
-		product(rows, m.q(), m.hidden)
-		product(rows, m.hidden, m.ffn)
-		product(rows, m.ffn, m.hidden)
-		product(rows, m.hidden, m.vocab)
-		t.add(op.RMSNorm{Rows: rows, Width: m.hidden, Eps: 1e-5}, nil, dtype.Invalid)
-		t.add(op.SiLUMul{Rows: rows, Width: m.ffn}, nil, dtype.Invalid)
-		t.add(op.Add{Rows: rows, Width: m.hidden}, nil, dtype.Invalid)
+	add := func(o op.Op, segments []Segment) { t.add(o, segments, dtype.Invalid, modes...) }
+	for _, rows := range numbers {
+		for _, kn := range [][2]int{{m.hidden, m.q()}, {m.hidden, m.kv()}, {m.q(), m.hidden}, {m.hidden, m.ffn}, {m.ffn, m.hidden}, {m.hidden, m.vocab}} {
+			add(op.MatMul{M: rows, K: kn[0], N: columns(rows, kn[0], kn[1]), TransB: true}, nil)
+		}
+		add(op.RMSNorm{Rows: rows, Width: m.hidden, Eps: 1e-5}, nil)
+		add(op.SiLUMul{Rows: rows, Width: m.ffn}, nil)
+		add(op.Add{Rows: rows, Width: m.hidden}, nil)
 		if m.bias {
-			t.add(op.Add{Rows: rows, Width: m.q(), Broadcast: true}, nil, dtype.Invalid)
-			t.add(op.Add{Rows: rows, Width: m.kv(), Broadcast: true}, nil, dtype.Invalid)
+			add(op.Add{Rows: rows, Width: m.q(), Broadcast: true}, nil)
+			add(op.Add{Rows: rows, Width: m.kv(), Broadcast: true}, nil)
 		}
 		if m.normed {
-			t.add(op.RMSNorm{Rows: rows, Width: m.dim, Heads: m.heads, Eps: 1e-6}, nil, dtype.Invalid)
-			t.add(op.RMSNorm{Rows: rows, Width: m.dim, Heads: m.kvHeads, Eps: 1e-6}, nil, dtype.Invalid)
+			add(op.RMSNorm{Rows: rows, Width: m.dim, Heads: m.heads, Eps: 1e-6}, nil)
+			add(op.RMSNorm{Rows: rows, Width: m.dim, Heads: m.kvHeads, Eps: 1e-6}, nil)
 		}
-		t.add(op.RoPE{Rows: rows, Heads: m.heads, HeadDim: m.dim}, []Segment{{rows, 0}}, dtype.Invalid)
-		t.add(op.RoPE{Rows: rows, Heads: m.kvHeads, HeadDim: m.dim}, []Segment{{rows, 5000}}, dtype.Invalid)
-		for _, segments := range t.places(rows) {
-			t.attention(op.Attention{Rows: rows, Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.dim, Cached: true}, segments)
-			t.add(op.KVWrite{Rows: rows, KVHeads: m.kvHeads, HeadDim: m.dim}, segments, dtype.Invalid)
+		add(op.RoPE{Rows: rows, Heads: m.heads, HeadDim: m.dim}, []Segment{{rows, 0}})
+		add(op.RoPE{Rows: rows, Heads: m.kvHeads, HeadDim: m.dim}, []Segment{{rows, 5000}})
+		for _, pos := range places(rows) {
+			o := op.Attention{Rows: rows, Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.dim, Cached: true}
+			for o.FLOPs(op.Size{Pos: pos}) > maxFLOPs {
+				o.Rows /= 2
+			}
+			add(o, []Segment{{o.Rows, pos}})
+			add(op.KVWrite{Rows: rows, KVHeads: m.kvHeads, HeadDim: m.dim}, []Segment{{rows, pos}})
+			o.Cached = false
+			add(o, nil)
 		}
-		t.attention(op.Attention{Rows: rows, Heads: m.heads, KVHeads: m.kvHeads, HeadDim: m.dim}, nil)
 	}
 	// A table is read row by row: how many there are does not matter.
-	t.add(op.Embed{Rows: 64, Vocab: 301, Width: m.hidden}, nil, dtype.Invalid)
-	t.add(op.Pick{Picks: 1, Rows: 64, Width: m.hidden}, nil, dtype.Invalid)
+	add(op.Embed{Rows: 64, Vocab: 301, Width: m.hidden}, nil)
+	add(op.Pick{Picks: 1, Rows: 64, Width: m.hidden}, nil)
 }
 
-// places are where the rows of a model's cache lie.
-func (t *table) places(rows int) [][]Segment {
-	switch {
-	case rows == 1:
-		return [][]Segment{{{1, 0}}, {{1, 100}}}
-	case t.size == Full && rows == 3:
-		return [][]Segment{{{3, 17}}, {{1, 4500}, {2, 4097}}}
-	case rows == 3:
-		return [][]Segment{{{3, 17}}}
+// places are the positions in a model's cache at which so many rows begin.
+func places(rows int) []int {
+	switch rows {
+	case 1:
+		return []int{0, 100}
+	case 3:
+		return []int{17}
 	}
-	return [][]Segment{{{rows, 0}}}
-}
-
-// attention adds attention, with fewer rows where the oracle would take too long.
-func (t *table) attention(o op.Attention, segments []Segment) {
-	for o.FLOPs(op.Size{}) > maxFLOPs {
-		o.Rows /= 2
-		if segments != nil {
-			segments = []Segment{{o.Rows, segments[0].Pos}}
-		}
-	}
-	t.add(o, segments, dtype.Invalid)
+	return []int{0}
 }
 
 // products adds matrices of odd sizes, both ways round.

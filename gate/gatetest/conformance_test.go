@@ -3,6 +3,7 @@ package gatetest_test
 import (
 	"fmt"
 	"hash/fnv"
+	"os"
 	"sort"
 	"strings"
 	"testing"
@@ -14,16 +15,16 @@ import (
 // variants are the kernels of npu/cpu, plain Go first.
 var variants = []string{"go", "generic", "avx2", "avx512", "avx512bf16"}
 
-// some is what is left of the suite under the race detector, and says so: every twentieth case.
+// some is what is left of the suite under the race detector, and says so: every fiftieth case.
 func some(t *testing.T) func(gatetest.Case) bool {
 	if !raced {
 		return nil
 	}
-	t.Log("under the race detector: one case of twenty")
+	t.Log("under the race detector: one case of fifty")
 	return func(c gatetest.Case) bool {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(c.Name))
-		return h.Sum32()%20 == 0
+		return h.Sum32()%50 == 0
 	}
 }
 
@@ -46,6 +47,30 @@ func TestEveryKernelVariantOfTheCPUConforms(t *testing.T) {
 			most.add(gatetest.Conformance(t, d, opts))
 		})
 	}
+	t.Logf("largest mean relative L1, worst row, peak:\n%v", most)
+}
+
+// Whole matrices and up to 2048 rows, on the kernels that this machine chooses: minutes, most of them the oracle's.
+func TestTheCPUConformsInFull(t *testing.T) {
+	if os.Getenv("NPUKIT_LONG") == "" {
+		t.Skip("full shapes take minutes: set NPUKIT_LONG=1, as make test-long does")
+	}
+	var only func(gatetest.Case) bool
+	if raced {
+		t.Log("under the race detector: only shapes of models, as plans have them")
+		only = func(c gatetest.Case) bool { return len(c.From) > 0 && c.Open && c.Types[len(c.Types)-1] != c.Types[0] }
+	}
+	d, err := cpu.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	most := worst{}
+	most.add(gatetest.Conformance(t, d, &gatetest.ConformanceOptions{Size: gatetest.Full, Only: only}))
 	t.Logf("largest mean relative L1, worst row, peak:\n%v", most)
 }
 
