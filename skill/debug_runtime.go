@@ -100,7 +100,10 @@ func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
 	if err != nil {
 		return false, fmt.Sprintf("with attention on the host it fails too: %v", err), nil
 	}
-	return true, "with attention on the host the model runs", nil
+	if works(ctx, e) == nil {
+		return false, "it runs with the fused kernel too, this time", nil
+	}
+	return true, "with attention on the host the model runs, and with the fused kernel it fails again", nil
 }
 
 // routingCongestion knows programs that the array refuses, or that hang, because too much was merged into one.

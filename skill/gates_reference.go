@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
 )
 
 // checkArchitecture makes the first plan. The checkpoint was refused before, if it is of a family that nobody here computes.
@@ -21,8 +24,49 @@ func checkArchitecture(_ context.Context, e *Env) (Verdict, error) {
 	if err == nil {
 		err = p.Check(cfg, e.d.info)
 		c.Hold(err == nil, "plan", "the device takes it: %v", orGood(err, "yes"))
+		if wrong := e.otherTypes(p); len(wrong) > 0 {
+			c.Hold(false, "types", "%d weights are not of the type that the plan's programs read: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 3)], "; "))
+		}
 	}
 	return c, nil
+}
+
+// otherTypes lists weights that programs of an array cannot read as they are stored: such programs name the type, and no device converts for them.
+func (e *Env) otherTypes(p *model.Plan) []string {
+	if e.d.info.Array == "" {
+		return nil
+	}
+	var list []string
+	seen := map[string]bool{}
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
+			for i, b := range s.Args {
+				if b.Const == nil {
+					continue
+				}
+				want := p.Program(s.Program).Args[i].Type
+				for _, name := range tensorsOf(*b.Const) {
+					if t, err := e.d.ck.Tensor(name); err == nil && t.Type != want && !seen[name] {
+						seen[name] = true
+						list = append(list, fmt.Sprintf("%s is %s and not %s, convert the checkpoint", name, t.Type, want))
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// tensorsOf are the tensors that a layout is made of.
+func tensorsOf(l npu.Layout) []string {
+	if l.Op == "" {
+		return []string{l.Name}
+	}
+	var list []string
+	for _, a := range l.Args {
+		list = append(list, tensorsOf(a)...)
+	}
+	return list
 }
 
 func orGood(err error, good string) any {

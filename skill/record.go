@@ -137,4 +137,4 @@ type Finish struct {
 }
 
 // Key tells gates of different plans and kernels apart.
-func (g GateResult) Key() string { return g.Name + "@" + g.Subject }
+func (r GateResult) Key() string { return r.Name + "@" + r.Subject }

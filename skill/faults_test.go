@@ -1,0 +1,246 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// Weights that the array's programs cannot read are refused in phase 0, by name.
+func TestOtherWeightTypes(t *testing.T) {
+	opts := small(t)
+	d := deployment(t, tiny("smollm-mha"), openSim(t, sim.Options{}), opts) // FP32
+	err := d.Run(context.Background())
+	var phase *PhaseError
+	if !errors.As(err, &phase) || phase.Report.Phase != Reference {
+		t.Fatalf("it ends with %v", err)
+	}
+}
+
+// ready is a deployment on the virtual array whose plan is right, at the phase of the full model.
+func ready(t *testing.T) (*Deployment, *Env) {
+	t.Helper()
+	opts := quick(t)
+	opts.Observe = nil
+	d := deployment(t, npuTiny(t), openSim(t, sim.Options{}), opts)
+	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.env(FullModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, e
+}
+
+// diagnosed asks the skills about a gate that fails on a plan, and gives the first that has a cause.
+func diagnosed(t *testing.T, d *Deployment, e *Env, check func(context.Context, *Env) (Verdict, error)) (skill string, o Outcome) {
+	t.Helper()
+	ctx := context.Background()
+	v, err := check(ctx, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.OK() {
+		t.Fatalf("the gate passes:\n%v", v)
+	}
+	s, err := e.symptomOf(ctx, GateResult{Name: GatePaper, Reasons: reasonsOf(v)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sk := range d.skills {
+		if !sk.Trigger(*s) {
+			continue
+		}
+		if o, err = d.ask(ctx, e, sk, *s); err != nil {
+			t.Fatal(err)
+		}
+		if o.Cause != "" {
+			return sk.Name(), o
+		}
+	}
+	t.Fatalf("no skill has a cause for %s", s)
+	return "", o
+}
+
+// spoil puts a plan in the place of the recipe's.
+func spoil(t *testing.T, e *Env, change func(p *model.Plan)) {
+	t.Helper()
+	planned, err := e.planned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := *planned.plan
+	p.Prefill = append([]model.Pass(nil), p.Prefill...)
+	pass := &p.Prefill[0]
+	pass.Steps = append([]model.Step(nil), pass.Steps...)
+	for i := range pass.Steps {
+		pass.Steps[i].Args = append([]model.Binding(nil), pass.Steps[i].Args...)
+	}
+	change(&p)
+	planned.plan = &p
+	if planned.hash, err = PlanHash(&p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A plan that binds one layer's weight in another is found by its keys, before any op is looked at.
+func TestWrongLayerKey(t *testing.T) {
+	d, e := ready(t)
+	spoil(t, e, func(p *model.Plan) {
+		var first npu.Layout
+		for _, s := range p.Prefill[0].Steps {
+			for i, b := range s.Args {
+				if b.Const == nil || !strings.Contains(b.Const.String(), "mlp.down_proj") {
+					continue
+				}
+				if s.Name == "layer.0" {
+					first = *b.Const
+				} else {
+					s.Args[i].Const = &first
+				}
+			}
+		}
+	})
+	name, o := diagnosed(t, d, e, checkPaper)
+	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "wrong layer key") || !strings.Contains(o.Evidence, "layers.0.mlp.down_proj") {
+		t.Errorf("%s: %+v", name, o)
+	}
+}
+
+// deaf is a device that hears no sync to it after the first so many of a buffer: what it computes from is stale.
+type deaf struct {
+	npu.Device
+	on *bool
+}
+
+func (d deaf) Host() npu.Device { return npu.HostOf(d.Device) }
+
+func (d deaf) Alloc(ctx context.Context, n int) (npu.Buffer, error) {
+	b, err := d.Device.Alloc(ctx, n)
+	return &deafBuffer{Buffer: b, on: d.on}, err
+}
+
+func (d deaf) Submit(ctx context.Context, runs []npu.Run) error {
+	for i := range runs {
+		for j, b := range runs[i].Args {
+			if x, ok := b.(*deafBuffer); ok {
+				runs[i].Args[j] = x.Buffer
+			}
+		}
+	}
+	return d.Device.Submit(ctx, runs)
+}
+
+type deafBuffer struct {
+	npu.Buffer
+	on    *bool
+	heard int
+}
+
+func (b *deafBuffer) HostBuffer() npu.Buffer { return npu.HostBuffer(b.Buffer) }
+
+func (b *deafBuffer) Sync(dir npu.Direction, offset, n int) error {
+	if dir == npu.ToDevice && *b.on {
+		if b.heard++; b.heard > 1 {
+			return nil
+		}
+	}
+	return b.Buffer.Sync(dir, offset, n)
+}
+
+// Inputs that are synced once and never again are found to be stale.
+func TestStaleBuffer(t *testing.T) {
+	on := false
+	opts := quick(t)
+	opts.Observe = nil
+	d := deployment(t, npuTiny(t), deaf{openSim(t, sim.Options{}), &on}, opts)
+	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.env(FullModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on = true
+	name, o := diagnosed(t, d, e, checkDeterminism)
+	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "stale buffer") {
+		t.Errorf("%s: %+v", name, o)
+	}
+}
+
+// A virtual array that watches names the sync that is missing, and the skill takes its word.
+func TestNamedSync(t *testing.T) {
+	d, e := ready(t)
+	s := Symptom{Phase: FullModel, Err: &sim.CoherencyError{Run: "layer.0", Program: "q", Arg: "x"}, Recipe: e.recipe}
+	if !(bufferCorruption{}).Trigger(s) {
+		t.Fatal("not triggered")
+	}
+	o, err := d.ask(context.Background(), e, bufferCorruption{}, s)
+	if err != nil || !strings.HasPrefix(o.Cause, "missing sync") || !strings.Contains(o.Evidence, `"x"`) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// A merge that the array refuses is told from one that is refused taken apart too.
+func TestRoutingCongestion(t *testing.T) {
+	d, e := ready(t)
+	merged := e.Recipe()
+	merged.Prefill.MergePost = true
+	s := Symptom{Phase: Prefill, Err: &xdna2.ResourceError{Rule: "R-BD-1"}, Error: "R-BD-1", Recipe: merged}
+	if !(routingCongestion{}).Trigger(s) {
+		t.Fatal("not triggered by a refusal")
+	}
+	o, err := d.ask(context.Background(), e, routingCongestion{}, s)
+	if err != nil || !strings.Contains(o.Cause, "prefill behind attention") || !o.Fixed {
+		t.Errorf("merged: %+v, %v", o, err)
+	}
+	s.Recipe = e.Recipe()
+	if o, err = d.ask(context.Background(), e, routingCongestion{}, s); err != nil || !strings.HasPrefix(o.Cause, "placement") {
+		t.Errorf("apart: %+v, %v", o, err)
+	}
+}
+
+// Mishaps of the virtual array end in a deployment that is right, or in one that did not pass: never in a wrong one.
+func TestSimFaults(t *testing.T) {
+	path := npuTiny(t)
+	for name, f := range map[string]sim.Faults{
+		"context lost now and then": {Seed: 3, Lost: 0.002},
+		"hangs now and then":        {Seed: 5, Timeout: 0.002},
+		"always hangs":              {Seed: 1, Timeout: 1},
+		"memory refused":            {Seed: 1, Refuse: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := quick(t)
+			opts.Observe = nil
+			d := deployment(t, path, openSim(t, sim.Options{Faults: &f}), opts)
+			var err error
+			for _, p := range Phases()[:Prefill] {
+				if _, err = d.Phase(p).Run(context.Background()); err != nil {
+					break
+				}
+			}
+			s := d.State()
+			t.Logf("%v; %d issues", err, len(s.Issues))
+			for _, i := range s.Issues {
+				t.Logf("%s: %s", i.Phase, i.Value.Cause)
+			}
+			var phase *PhaseError
+			if err != nil && !errors.As(err, &phase) {
+				t.Errorf("it ends with %v", err)
+			}
+			if err != nil && len(s.Questions) == 0 && len(s.Issues) == 0 {
+				t.Error("it failed, and nobody was told why")
+			}
+			if (f.Timeout == 1 || f.Refuse == 1) && err == nil {
+				t.Error("a device that never works has passed")
+			}
+		})
+	}
+}
