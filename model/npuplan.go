@@ -175,23 +175,31 @@ func (b *npuPlanner) hostValue(name string, t dtype.Type, shape ...int) {
 
 // check holds every program that runs on the array to its rules, and the plan to its own.
 func (b *npuPlanner) check() error {
+	if err := b.plan.CheckArray(b.array); err != nil {
+		b.fail(err)
+		return b.err
+	}
+	if err := b.plan.Validate(); err != nil {
+		return errors.Join(errors.New("model: the planner for the NPU made a plan that is not valid: this is a bug of npukit"), err)
+	}
+	return nil
+}
+
+// CheckArray holds every program of the plan that runs on the array to the rules of placement. The error holds an [*xdna2.ResourceError]: what is too large, and what would
+// fit. Plans that were edited by hand are checked with it; the planner's own have been.
+func (p *Plan) CheckArray(a *xdna2.Array) error {
 	on := map[string]bool{}
-	for _, pass := range b.plan.passes() {
+	for _, pass := range p.passes() {
 		for _, s := range pass.steps() {
 			on[s.Program] = on[s.Program] || s.On == OnDevice
 		}
 	}
-	for _, p := range b.plan.Programs {
-		if !on[p.Name] {
-			continue
+	for _, q := range p.Programs {
+		if on[q.Name] {
+			if err := xdna2.Check(q, a); err != nil {
+				return err
+			}
 		}
-		if err := xdna2.Check(p, b.array); err != nil {
-			b.fail(err)
-			return b.err
-		}
-	}
-	if err := b.plan.Validate(); err != nil {
-		return errors.Join(errors.New("model: the planner for the NPU made a plan that is not valid: this is a bug of npukit"), err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -69,6 +70,7 @@ type benchResult struct {
 	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"` // of BF16 products
 	BytesPerToken  float64   `json:"bytes_per_token"`  // weights and KV cache that must be read
 	BandwidthShare float64   `json:"bandwidth_share"`
+	Rho            float64   `json:"rho"` // the paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width of q
 	FLOPsPerToken  float64   `json:"flops_per_token"`
 	FLOPsPerS      float64   `json:"flops_per_s"`
 	PeakShare      float64   `json:"peak_share"`
@@ -135,6 +137,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	base.ReadBandwidth, base.PeakFLOPsPerS = max(before.bytes, after.bytes), max(before.flops, after.flops) // others may have been at work once
 	for i := range results {
 		results[i].fill(base)
+		if err := results[i].fillRho(plan); err != nil {
+			return err
+		}
 	}
 	if b.json {
 		return writeJSON(b.app.out, results)
@@ -203,6 +208,27 @@ func (r *benchResult) fill(base benchResult) {
 	r.PeakShare = r.FLOPsPerS / r.PeakFLOPsPerS
 }
 
+// fillRho works out rho: of the prompt, or of the tokens behind an empty context, half of which are there on average.
+func (r *benchResult) fillRho(plan *model.Plan) error {
+	kind, number := r.Test[:2], r.Test[2:]
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return err
+	}
+	if kind == "pp" {
+		list, err := plan.Rho(n, float64(n)/r.TokensPerS, 1)
+		if err == nil {
+			r.Rho = list[len(list)-1].Prefill
+		}
+		return err
+	}
+	list, err := plan.Rho(max(1, n/2), 1, r.TokensPerS)
+	if err == nil {
+		r.Rho = list[len(list)-1].Decode
+	}
+	return err
+}
+
 func median(samples []float64) float64 {
 	s := slices.Sorted(slices.Values(samples))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
@@ -218,11 +244,11 @@ func (b *bencher) print(base benchResult, results []benchResult) error {
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"TEST", "TOKENS/S", "MIN", "MAX", "READS", "", "COMPUTES", ""}}
+	rows := [][]string{{"TEST", "TOKENS/S", "MIN", "MAX", "READS", "", "COMPUTES", "", "RHO"}}
 	for _, r := range results {
 		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS),
 			size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
-			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare)})
+			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), fmt.Sprintf("%.3f", r.Rho)})
 	}
 	return table(b.app.out, "", rows)
 }
@@ -234,9 +260,9 @@ func (b *bencher) printPredicted(base benchResult, results []benchResult) error 
 	if err != nil {
 		return err
 	}
-	rows := [][]string{{"TEST", "TOKENS/S"}}
+	rows := [][]string{{"TEST", "TOKENS/S", "RHO"}}
 	for _, r := range results {
-		rows = append(rows, []string{r.Test, digits(r.TokensPerS)})
+		rows = append(rows, []string{r.Test, digits(r.TokensPerS), fmt.Sprintf("%.3f", r.Rho)})
 	}
 	return table(b.app.out, "", rows)
 }

@@ -132,7 +132,13 @@ func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*model.
 		if err != nil {
 			return nil, err
 		}
-		return p, p.CheckModel(c)
+		if err := p.CheckModel(c); err != nil {
+			return nil, err
+		}
+		if err := p.CheckArray(xdna2.NPU2()); err != nil {
+			return nil, fmt.Errorf("plan %s: %w", file, err)
+		}
+		return p, nil
 	}
 	o := &model.NPUOptions{}
 	if length != 0 {

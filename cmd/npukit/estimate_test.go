@@ -93,3 +93,46 @@ func TestEstimateRefusals(t *testing.T) {
 		}
 	}
 }
+
+// A plan that was edited into something the array cannot place is refused with the rule, and one for another model by name.
+func TestEstimateOfAnEditedPlan(t *testing.T) {
+	c, err := configOf(llamaConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := model.NewNPUPlan(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "plan.json")
+	save := func() {
+		data, err := json.Marshal(plan)
+		if err == nil {
+			err = os.WriteFile(file, data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := llamaConfig(t)
+	save()
+	if e := parse[model.Estimate](t, succeed(t, "", "estimate", config, "--plan", file, "--json")); e.Prefill.Dispatches != 49 {
+		t.Errorf("%d dispatches", e.Prefill.Dispatches)
+	}
+	for _, p := range plan.Programs {
+		for i := range p.Launches {
+			if m := &p.Launches[i].Mapping; m.Variant == "fused-cast" && len(m.Tile) == 4 {
+				m.Tile[3] = 2048 // columns of a tile
+			}
+		}
+	}
+	save()
+	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "R-") || !strings.Contains(r.stderr, file) {
+		t.Errorf("an impossible tile: exit code %d, %q", r.code, r.stderr)
+	}
+	plan.Model.Hidden = 4096
+	save()
+	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "the plan is for") {
+		t.Errorf("another model: exit code %d, %q", r.code, r.stderr)
+	}
+}
