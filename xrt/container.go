@@ -2,14 +2,13 @@ package xrt
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 )
 
-// XRT takes the tables inside a file at their word, and a file that was cut off or is something else altogether ends the process. So the
-// containers are checked here first: every section lies inside the file. What is inside the sections is XRT's business.
+// XRT takes the tables inside a file at their word, and a file that was cut off or damaged ends the process. So files are checked here
+// first: sections lie inside the file, tables inside their sections, and what points somewhere points inside.
 
 // Layout of an xclbin (AXLF), after xrt/detail/xclbin.h: the magic, a header whose length field lies at byte 304, the number of
 // sections at byte 448, and from byte 456 one entry of 40 bytes per section.
@@ -44,19 +43,88 @@ func checkXclbin(data []byte) error {
 		if offset > size || length > size-offset {
 			return fmt.Errorf("damaged: section %d (kind %d) has %d bytes from byte %d, the file has %d", i, le.Uint32(s), length, offset, size)
 		}
+		if err := checkSection(le.Uint32(s), data[offset:offset+length]); err != nil {
+			return fmt.Errorf("damaged: section %d (kind %d): %w", i, le.Uint32(s), err)
+		}
 	}
 	return nil
 }
 
-func checkELF(data []byte) error {
-	f, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("not a whole ELF file: %w", err)
+// Tables of an xclbin that start with a 32-bit count: where their entries begin, how long an entry is, and where in it a text of how many
+// bytes stands, which ends with a zero.
+var axlfTables = map[uint32]struct{ first, entry, text, textSize uint64 }{
+	6:  {8, 40, 24, 16}, // MEM_TOPOLOGY
+	26: {8, 40, 24, 16}, // GROUP_TOPOLOGY
+	7:  {4, 12, 0, 0},   // CONNECTIVITY
+	27: {4, 12, 0, 0},   // GROUP_CONNECTIVITY
+	8:  {8, 80, 16, 64}, // IP_LAYOUT
+}
+
+const axlfPartition = 32 // AIE_PARTITION
+
+func checkSection(kind uint32, s []byte) error {
+	if kind == axlfPartition {
+		return checkPartition(s)
 	}
-	size := uint64(len(data))
-	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && (s.Offset > size || s.FileSize > size-s.Offset) {
-			return fmt.Errorf("damaged: section %q has %d bytes from byte %d, the file has %d", s.Name, s.FileSize, s.Offset, size)
+	table, ok := axlfTables[kind]
+	if !ok {
+		return nil
+	}
+	size := uint64(len(s))
+	if size < table.first {
+		return fmt.Errorf("a table of %d bytes", size)
+	}
+	n := uint64(binary.LittleEndian.Uint32(s))
+	if n > (size-table.first)/table.entry {
+		return fmt.Errorf("%d entries do not fit into %d bytes", n, size)
+	}
+	for i := range n {
+		text := s[table.first+i*table.entry+table.text:][:table.textSize]
+		if table.textSize > 0 && !bytes.Contains(text, []byte{0}) {
+			return fmt.Errorf("entry %d has a name without an end", i)
+		}
+	}
+	return nil
+}
+
+// checkPartition follows the arrays of a partition: PDIs of 96 bytes, their images, and their groups of 96 bytes with kernel numbers. An array
+// is a count and an offset from the section's start.
+func checkPartition(s []byte) error {
+	const partition, pdi, group = 184, 96, 96
+	if len(s) < partition {
+		return fmt.Errorf("a partition of %d bytes", len(s))
+	}
+	le := binary.LittleEndian
+	array := func(at []byte, entry uint64) (entries []byte, err error) {
+		n, offset := uint64(le.Uint32(at)), uint64(le.Uint32(at[4:]))
+		if offset > uint64(len(s)) || n > (uint64(len(s))-offset)/entry {
+			return nil, fmt.Errorf("an array of %d entries of %d bytes from byte %d does not fit into %d bytes", n, entry, offset, len(s))
+		}
+		return s[offset:][:n*entry], nil
+	}
+	text := func(offset uint32) error {
+		if uint64(offset) >= uint64(len(s)) || !bytes.Contains(s[offset:], []byte{0}) {
+			return fmt.Errorf("a text at byte %d of %d has no end", offset, len(s))
+		}
+		return nil
+	}
+	_, columns := array(s[40:], 2)
+	pdis, err := array(s[120:], pdi)
+	if err := errors.Join(err, columns, text(le.Uint32(s[4:])), text(le.Uint32(s[128:]))); err != nil {
+		return err
+	}
+	for ; len(pdis) > 0; pdis = pdis[pdi:] {
+		_, image := array(pdis[16:], 1)
+		groups, err := array(pdis[24:], group)
+		if err := errors.Join(err, image); err != nil {
+			return err
+		}
+		for ; len(groups) > 0; groups = groups[group:] {
+			_, kernels := array(groups[16:], 8)
+			_, before := array(groups[24:], 4)
+			if err := errors.Join(kernels, before, text(le.Uint32(groups))); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

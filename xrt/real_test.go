@@ -3,6 +3,7 @@ package xrt_test
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,6 +160,28 @@ func TestCutOffFilesAreErrors(t *testing.T) {
 		}
 		if _, err := xrt.ParseELF(e[:len(e)*i/64]); err == nil {
 			t.Errorf("%d of %d bytes of an ELF: taken", len(e)*i/64, len(e))
+		}
+	}
+}
+
+// Without the checks before XRT, one such file in some hundred ends the process inside of it.
+func TestDamagedFilesDoNotEndTheProcess(t *testing.T) {
+	xrttest.Open(t)
+	elf := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
+	rnd := rand.New(rand.NewPCG(1, 2))
+	damaged := func(file []byte) []byte {
+		b := slices.Clone(file)
+		for range 1 + rnd.IntN(3) {
+			b[rnd.IntN(len(b))] = byte(rnd.Uint32())
+		}
+		return b
+	}
+	for range 300 {
+		if x, err := xrt.ParseXclbin(damaged(xrttest.Xclbin())); err == nil {
+			ok(t, x.Close())
+		}
+		if e, err := xrt.ParseELF(damaged(elf)); err == nil {
+			ok(t, e.Close())
 		}
 	}
 }
