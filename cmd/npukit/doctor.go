@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/npu/xdna"
+	"github.com/npukit/npukit/npu/xdna/doctor"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var artefacts, root string
+	var smoke, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine lacks to run models on its NPU",
+		Long: `doctor looks at what an owner of a Ryzen AI machine needs before the first run on the NPU, in the order in which it is mended. It only reads files;
+--smoke also opens the NPU. It fails if there is a problem.`,
+		Example: `  npukit doctor
+  npukit doctor --artefacts mlir-air/programming_examples/llms/llama32_1b/build_peano --smoke`,
+		Args: arguments(),
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			r := doctor.Examine(&doctor.Options{Artefacts: artefacts, Root: root})
+			if smoke {
+				r.Findings = append(r.Findings, smokeTest(ctx, artefacts)...)
+			}
+			if err := a.printDiagnosis(r, asJSON); err != nil {
+				return err
+			}
+			if n := r.Problems(); n > 0 {
+				return errors.New(count(n, "problem"))
+			}
+			return ctx.Err()
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&artefacts, "artefacts", "", "also look at the compiled programs in `FOLDER`")
+	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, and run every artefact once over zeros")
+	flags.StringVar(&root, "root", "", "examine the files of another machine, copied below `FOLDER`")
+	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
+	cmd.MarkFlagsMutuallyExclusive("root", "smoke")
+	return cmd
+}
+
+// printDiagnosis writes a line for each finding, and below it what to do.
+func (a *app) printDiagnosis(r *doctor.Report, asJSON bool) error {
+	if asJSON {
+		return writeJSON(a.out, r)
+	}
+	width := 0
+	for _, f := range r.Findings {
+		width = max(width, len(f.Subject))
+	}
+	for _, f := range r.Findings {
+		if _, err := fmt.Fprintf(a.out, "%-7s  %-*s  %s\n", f.Status, width, f.Subject, f.Text); err != nil {
+			return err
+		}
+		if f.Advice != "" {
+			if _, err := fmt.Fprintf(a.out, "%7s  %-*s  -> %s\n", "", width, "", f.Advice); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// smokeBytes is the size of the buffer that is copied: more than any cache of the processor holds.
+const smokeBytes = 64 << 20
+
+// smokeTest opens the NPU and tries what models do with it.
+func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
+	const subject = "smoke test"
+	add := func(err error, format string, args ...any) {
+		f := doctor.Finding{Subject: subject, Status: doctor.OK, Text: fmt.Sprintf(format, args...)}
+		if err != nil {
+			f.Status, f.Text = doctor.Problem, err.Error()
+		}
+		list = append(list, f)
+	}
+	dev, err := xdna.Open(ctx, &xdna.Options{Artefacts: artefacts})
+	if err != nil {
+		add(err, "")
+		return list
+	}
+	defer func() {
+		if err := dev.Close(); err != nil {
+			add(err, "")
+		}
+	}()
+	add(nil, "opened %s", dev.Info().Name)
+	to, from, err := dev.CopyBandwidth(ctx, smokeBytes)
+	add(err, "%s copied to the device at %s and back at %s", size(smokeBytes), scaled(to, "B/s"), scaled(from, "B/s"))
+	for _, name := range dev.Artefacts().Names() {
+		p, err := dev.ProbeArtefact(ctx, dev.Artefacts().Get(name))
+		if p.Run == 0 {
+			add(err, "program %s: opened in %s; its manifest does not say the sizes of its arguments, so it was not run", name, seconds(p.Open))
+			continue
+		}
+		add(err, "program %s: opened in %s, runs over zeros in %s", name, seconds(p.Open), seconds(p.Run))
+	}
+	return list
+}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package doctor
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// owner is whom a file belongs to.
+func owner(info fs.FileInfo) (uid, gid int, ok bool) {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return int(s.Uid), int(s.Gid), true
+}

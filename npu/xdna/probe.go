@@ -1,0 +1,127 @@
+package xdna
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// Probe is what a first look at an artefact shows.
+type Probe struct {
+	Open time.Duration // that opening a hardware context and the kernel took
+	Run  time.Duration // of one dispatch over zeros, after a first one; 0 where the manifest does not say the arguments' sizes
+}
+
+// ProbeArtefact opens an artefact on the NPU, and where its manifest says how large its arguments are, runs it over zeros. It is for a diagnosis: no program
+// is needed, and nothing is known of the results.
+func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err error) {
+	wrap := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("npu/xdna: artefact %s: %w", a.Name, failure(err))
+	}
+	if err := d.enter(ctx); err != nil {
+		return p, err
+	}
+	defer d.leave()
+	if err := d.lock.lock(ctx); err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, d.lock.unlock()) }()
+	began := time.Now()
+	c, err := d.drv.load(a.Binary, a.ELF())
+	if err != nil {
+		return p, wrap(err)
+	}
+	var closers []func() error
+	defer func() {
+		for _, c := range slices.Backward(closers) {
+			err = errors.Join(err, wrap(c()))
+		}
+	}()
+	closers = append(closers, c.close)
+	hw, err := c.open()
+	if err != nil {
+		return p, wrap(err)
+	}
+	closers = append(closers, hw.close)
+	k, err := hw.kernel(a)
+	if err != nil {
+		return p, wrap(err)
+	}
+	closers = append(closers, k.close)
+	p.Open = time.Since(began)
+	if len(a.Arguments) == 0 {
+		return p, nil
+	}
+	if err := c.check(a, len(a.Arguments)); err != nil {
+		return p, err
+	}
+	r, err := k.run()
+	if err != nil {
+		return p, wrap(err)
+	}
+	closers = append(closers, r.close)
+	for i, n := range a.Arguments {
+		m, err := d.drv.alloc(n)
+		if err != nil {
+			return p, wrap(err)
+		}
+		closers = append(closers, m.close)
+		if err = errors.Join(m.sync(npu.ToDevice, 0, n), r.set(i, m)); err != nil {
+			return p, wrap(err)
+		}
+	}
+	for range 2 { // the first loads the array's configuration
+		began := time.Now()
+		if err := r.start(); err != nil {
+			return p, wrap(err)
+		}
+		if err := r.wait(ctx); err != nil {
+			return p, wrap(err)
+		}
+		p.Run = time.Since(began)
+	}
+	return p, nil
+}
+
+// CopyBandwidth measures writing a buffer of so many bytes and syncing it to the device, and syncing it back and reading it, in bytes per second: what a
+// step on the host and its syncs can move.
+func (d *Device) CopyBandwidth(ctx context.Context, bytes int) (to, from float64, err error) {
+	b, err := d.Alloc(ctx, bytes)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	data := make([]byte, bytes)
+	measure := func(move func() error) (float64, error) {
+		best := time.Duration(0)
+		for range 4 { // the first touches the pages
+			if err := ctx.Err(); err != nil {
+				return 0, fmt.Errorf("npu/xdna: %w", err)
+			}
+			began := time.Now()
+			if err := move(); err != nil {
+				return 0, err
+			}
+			if took := max(time.Since(began), 1); best == 0 || took < best {
+				best = took
+			}
+		}
+		return float64(bytes) / best.Seconds(), nil
+	}
+	if to, err = measure(func() error { copy(b.Bytes(), data); return b.Sync(npu.ToDevice, 0, bytes) }); err != nil {
+		return 0, 0, err
+	}
+	from, err = measure(func() error {
+		err := b.Sync(npu.FromDevice, 0, bytes)
+		copy(data, b.Bytes())
+		return err
+	})
+	return to, from, err
+}
