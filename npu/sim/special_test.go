@@ -9,8 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// The grid of tanh is the one at which SiLU*mul errs as published: a step a fifth smaller or larger does not. GELU, whose rows had no part
-// in choosing it, then errs as published too: TestPublishedErrors.
+// The grid of tanh is the one at which SiLU*mul errs as published: a step a fifth smaller or larger does not. GELU then errs as
+// published too (TestPublishedErrors), which tests the value of the step; the form was chosen with both kernels in view.
 func TestTanhStep(t *testing.T) {
 	published := 0.0
 	rows := registryRows(xdna2.SiLUMul)
