@@ -11,7 +11,15 @@ lib=$sysroot/usr/lib/x86_64-linux-gnu
 
 dir=${TMPDIR:-/tmp}
 [ ! -w /dev/shm ] || dir=/dev/shm # the node's file holds the buffers
-NPUEMU_ROOT=$(mktemp -d "$dir/npuemu-XXXXXX")
+# The names say machine and process: a run that was killed leaves its folder, which the next run of the same user removes.
+host=$(uname -n | tr -c 'A-Za-z0-9.\n' '_')
+for stale in "$dir/npuemu-$host-"*; do
+	pid=${stale#"$dir/npuemu-$host-"}
+	pid=${pid%%-*}
+	[ -d "$stale" ] && [ -O "$stale" ] && ! kill -0 "$pid" 2>/dev/null || continue
+	rm -rf "$stale"
+done
+NPUEMU_ROOT=$(mktemp -d "$dir/npuemu-$host-$$-XXXXXX")
 trap 'rm -rf "$NPUEMU_ROOT"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
