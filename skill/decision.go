@@ -88,6 +88,8 @@ type EvaluationReport struct {
 	Plan    string            `json:"plan_sha256"` // the plan that was judged
 	Checks  []EvaluationCheck `json:"checks"`
 	Seconds float64           `json:"seconds"`
+	// Measured are the evaluator's own figures; nil where it did not come to them.
+	Measured *Measurement `json:"measured,omitempty"`
 }
 
 // EvaluationCheck is one thing that an evaluator looked at.
