@@ -1,0 +1,139 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/npukit/npukit/skill"
+)
+
+// Limits of what read_report gives at once.
+const (
+	maxRead  = 64 << 10 // bytes of a file
+	maxFiles = 2000
+)
+
+// Report is a piece of a file of the workspace.
+type Report struct {
+	Name  string       `json:"name,omitempty"`
+	Text  string       `json:"text,omitempty"`
+	Size  int64        `json:"size"`
+	Next  int64        `json:"next,omitempty"`  // offset of what follows; 0 at the end
+	Files []ReportFile `json:"files,omitempty"` // of a list
+}
+
+// ReportFile is a file that can be read.
+type ReportFile struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
+}
+
+// readable are the sorts of files in a workspace that are text.
+func readable(name string) bool {
+	switch path.Ext(name) {
+	case ".md", ".json", ".jsonl", ".txt":
+		return !strings.HasPrefix(path.Base(name), ".") // those are being written
+	}
+	return false
+}
+
+// readReport reads inside the workspace and nowhere else: [os.Root] does not follow a path or a link out of it.
+func (s *Server) readReport(_ context.Context, _ *sdk.CallToolRequest, in reportArgs) (any, error) {
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("mcp: %w", err)
+	}
+	defer root.Close()
+	if in.Name == "" {
+		return listReports(root)
+	}
+	if !readable(in.Name) {
+		return nil, fmt.Errorf("mcp: %q is none of the files that can be read: call read_report without a name for a list", in.Name)
+	}
+	info, err := root.Stat(in.Name)
+	if err != nil {
+		return nil, fmt.Errorf("mcp: %w", err)
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("mcp: %s is no file", in.Name)
+	case in.Offset < 0 || in.Offset > info.Size():
+		return nil, fmt.Errorf("mcp: offset is %d, %s has %d bytes", in.Offset, in.Name, info.Size())
+	}
+	f, err := root.Open(in.Name)
+	if err != nil {
+		return nil, fmt.Errorf("mcp: %w", err)
+	}
+	defer f.Close()
+	data := make([]byte, min(maxRead, info.Size()-in.Offset))
+	n, err := f.ReadAt(data, in.Offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("mcp: %w", err)
+	}
+	data = whole(data[:n], in.Offset+int64(n) < info.Size())
+	r := Report{Name: in.Name, Text: strings.ToValidUTF8(string(data), "?"), Size: info.Size()}
+	if end := in.Offset + int64(len(data)); end < info.Size() {
+		r.Next = end
+	}
+	return r, nil
+}
+
+// whole leaves out a character that is cut off at the end, when more follows.
+func whole(data []byte, more bool) []byte {
+	for back := 1; more && back < utf8.UTFMax && back < len(data); back++ {
+		if tail := data[len(data)-back:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return data[:len(data)-back]
+			}
+			break
+		}
+	}
+	return data
+}
+
+func listReports(root *os.Root) (any, error) {
+	list := Report{Files: []ReportFile{}}
+	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !d.Type().IsRegular() || !readable(name):
+			return nil
+		case len(list.Files) == maxFiles:
+			return fs.SkipAll
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it was being written
+		}
+		if err != nil {
+			return err
+		}
+		list.Files = append(list.Files, ReportFile{name, info.Size()})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mcp: %w", err)
+	}
+	return list, nil
+}
+
+// addSkills makes the manuals of all skills resources.
+func (s *Server) addSkills() {
+	for _, m := range skill.Manuals() {
+		uri := "skill://" + m.Name
+		s.mcp.AddResource(&sdk.Resource{URI: uri, Name: m.Name, Description: m.Description, MIMEType: "text/markdown"},
+			func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+				return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: uri, MIMEType: "text/markdown", Text: m.Text}}}, nil
+			})
+	}
+}

@@ -1,0 +1,85 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Serve talks to one client over a pair of streams, such as stdin and stdout, until r ends or ctx does. Nothing else may be written to w.
+func (s *Server) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
+	return s.Connect(ctx, &sdk.IOTransport{Reader: io.NopCloser(r), Writer: nopCloser{w}})
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// Connect talks to one client over any transport of the SDK, until the client leaves or ctx ends.
+func (s *Server) Connect(ctx context.Context, t sdk.Transport) error {
+	err := s.mcp.Run(ctx, t)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("mcp: %w", err)
+	}
+	return nil
+}
+
+// Handler speaks the protocol's streamable HTTP. It refuses requests that a web page of another origin makes a browser send.
+func (s *Server) Handler() http.Handler {
+	h := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp }, &sdk.StreamableHTTPOptions{
+		PropagateRequestCancellation: true, // a client that is gone waits for nothing
+		SessionTimeout:               idleSession,
+	})
+	return http.NewCrossOriginProtection().Handler(h)
+}
+
+// idleSession is when a session is forgotten whose client says nothing, and no call of which works.
+const idleSession = time.Hour
+
+// ListenAndServe serves HTTP on a loopback address, such as 127.0.0.1:7777, until ctx ends. Another address is refused: whoever reaches the server can use the device.
+func (s *Server) ListenAndServe(ctx context.Context, addr string) error {
+	l, err := Listen(addr)
+	if err != nil {
+		return err
+	}
+	return s.ServeListener(ctx, l)
+}
+
+// Listen opens a loopback address. Port 0 is any that is free.
+func Listen(addr string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("mcp: %w; want an address such as 127.0.0.1:7777", err)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1" // what the name resolves to is not ours to know
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return nil, fmt.Errorf("mcp: %q is no loopback address, and the server is for this machine only: use 127.0.0.1:%s", host, port)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("mcp: %w", err)
+	}
+	return l, nil
+}
+
+// ServeListener serves HTTP on a listener, which it closes, until ctx ends.
+func (s *Server) ServeListener(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { srv.Close() })()
+	err := srv.Serve(l)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("mcp: %w", err)
+}
