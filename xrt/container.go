@@ -37,12 +37,17 @@ func checkXclbin(data []byte) error {
 	if n > axlfMaxSections || axlfSections+n*axlfSectionSize > size {
 		return fmt.Errorf("damaged: a table of %d sections does not fit into %d bytes", n, size)
 	}
+	room := size // sections do not overlap, and so the work below is bounded by the file's size
 	for i := range n {
 		s := data[axlfSections+i*axlfSectionSize:][:axlfSectionSize]
 		offset, length := le.Uint64(s[24:]), le.Uint64(s[32:])
 		if offset > size || length > size-offset {
 			return fmt.Errorf("damaged: section %d (kind %d) has %d bytes from byte %d, the file has %d", i, le.Uint32(s), length, offset, size)
 		}
+		if length > room {
+			return fmt.Errorf("damaged: sections overlap at section %d (kind %d)", i, le.Uint32(s))
+		}
+		room -= length
 		if err := checkSection(le.Uint32(s), data[offset:offset+length]); err != nil {
 			return fmt.Errorf("damaged: section %d (kind %d): %w", i, le.Uint32(s), err)
 		}
@@ -102,8 +107,9 @@ func checkPartition(s []byte) error {
 		}
 		return s[offset:][:n*entry], nil
 	}
+	lastZero := bytes.LastIndexByte(s, 0)
 	text := func(offset uint32) error {
-		if uint64(offset) >= uint64(len(s)) || !bytes.Contains(s[offset:], []byte{0}) {
+		if int64(offset) > int64(lastZero) {
 			return fmt.Errorf("a text at byte %d of %d has no end", offset, len(s))
 		}
 		return nil
@@ -113,11 +119,15 @@ func checkPartition(s []byte) error {
 	if err := errors.Join(err, columns, text(le.Uint32(s[4:])), text(le.Uint32(s[128:]))); err != nil {
 		return err
 	}
+	room := len(s) // of groups, which do not overlap
 	for ; len(pdis) > 0; pdis = pdis[pdi:] {
 		_, image := array(pdis[16:], 1)
 		groups, err := array(pdis[24:], group)
 		if err := errors.Join(err, image); err != nil {
 			return err
+		}
+		if room -= len(groups); room < 0 {
+			return errors.New("groups overlap")
 		}
 		for ; len(groups) > 0; groups = groups[group:] {
 			_, kernels := array(groups[16:], 8)

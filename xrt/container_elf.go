@@ -24,10 +24,18 @@ func checkELF(data []byte) error {
 			return fmt.Errorf("damaged: a segment has %d bytes from byte %d, the file has %d", p.Filesz, p.Off, size)
 		}
 	}
+	room := size // sections do not overlap, and so the work below is bounded by the file's size
 	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL && (s.Offset > size || s.FileSize > size-s.Offset) {
+		if s.Type == elf.SHT_NOBITS || s.Type == elf.SHT_NULL {
+			continue
+		}
+		if s.Offset > size || s.FileSize > size-s.Offset {
 			return fmt.Errorf("damaged: section %q has %d bytes from byte %d, the file has %d", s.Name, s.FileSize, s.Offset, size)
 		}
+		if s.FileSize > room {
+			return fmt.Errorf("damaged: sections overlap at %q", s.Name)
+		}
+		room -= s.FileSize
 	}
 	symbols := -1
 	for _, s := range f.Sections {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"testing"
+	"time"
 )
 
 // XRT reads outside of the file, or ends the process, with most of these.
@@ -57,4 +58,57 @@ func TestDamagedELFsAreRefused(t *testing.T) {
 	if checkELF(b) == nil {
 		t.Error("a section larger than the file: taken")
 	}
+}
+
+// Tables that point at the same bytes again and again would make the checks take hours.
+func TestOverlappingTablesAreRefusedAtOnce(t *testing.T) {
+	le := binary.LittleEndian
+	const mb = 1 << 20
+	sections := make([]byte, 4*mb)
+	copy(sections, axlfMagic)
+	le.PutUint64(sections[axlfLength:], uint64(len(sections)))
+	le.PutUint32(sections[axlfNumSections:], axlfMaxSections)
+	for i := range axlfMaxSections {
+		s := sections[axlfSections+i*axlfSectionSize:]
+		le.PutUint32(s, 7)
+		le.PutUint64(s[24:], mb)
+		le.PutUint64(s[32:], 3*mb)
+	}
+	partition := make([]byte, mb)
+	le.PutUint32(partition[120:], mb/96-10) // as many PDIs as fit, and all zero: each of them has no groups
+	le.PutUint32(partition[124:], 184)
+	for at := 184; at+96 <= mb; at += 96 {
+		le.PutUint32(partition[at+24:], mb/96-10) // and now all groups that fit
+		le.PutUint32(partition[at+28:], 184)
+	}
+	began := time.Now()
+	if err := checkXclbin(sections); err == nil {
+		t.Error("overlapping sections: taken")
+	}
+	if err := checkPartition(partition); err == nil {
+		t.Error("overlapping groups: taken")
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Whatever the bytes are, the checks end with an answer.
+func FuzzCheckXclbin(f *testing.F) {
+	whole, err := os.ReadFile("xrttest/testdata/mlir_aie.xclbin")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte(axlfMagic))
+	f.Fuzz(func(_ *testing.T, data []byte) { _ = checkXclbin(data) })
+}
+
+func FuzzCheckELF(f *testing.F) {
+	whole, err := os.ReadFile("xrttest/testdata/vadd.elf")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Fuzz(func(_ *testing.T, data []byte) { _ = checkELF(data) })
 }
