@@ -2,6 +2,7 @@ package skill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -36,8 +37,8 @@ func (e *Env) kernelGates() ([]Gate, error) {
 // Rows that kernels of open shape are tried with: one behind others, as in decoding, and more than a tile of them at once, as in a prompt.
 var kernelPlaces = [2][]gatetest.Segment{{{Rows: 1, Pos: 7}}, {{Rows: 37}}}
 
-// checkKernel holds a kernel to the oracle and notes what was learnt of it.
-func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error) {
+// kernelOptions are the device that a kernel runs on and how it is tried there. The note says what is tried in place of what, "" if nothing.
+func (e *Env) kernelOptions(k *plannedKernel) (dev npu.Device, opts gatetest.Options, note string) {
 	dev, tolerances := e.d.dev, gatetest.Default(e.d.info)
 	switch {
 	case k.on == model.OnHost:
@@ -45,15 +46,21 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 	case e.d.info.Array != "":
 		tolerances = arrayTolerance(k.mapping)
 	}
-	opts := gatetest.Options{Mapping: k.mapping, Tolerances: tolerances, Types: append([]dtype.Type(nil), k.types...)}
-	note := KernelNote{Key: k.name, Op: k.text(), Kind: k.op.Kind(), Types: k.types, Mapping: k.mapping, On: k.on, Launches: k.launches, Count: k.count}
+	opts = gatetest.Options{Mapping: k.mapping, Tolerances: tolerances, Types: append([]dtype.Type(nil), k.types...)}
 	for i, t := range opts.Types {
 		if t.Quantized() {
 			// The device expands such weights to BF16, and the kernel sees those; the rounding itself is judged with the block.
 			opts.Types[i] = dtype.BF16
-			note.Note = fmt.Sprintf("weights of type %s are tried as the BF16 that the device makes of them", t)
+			note = fmt.Sprintf("weights of type %s are tried as the BF16 that the device makes of them", t)
 		}
 	}
+	return dev, opts, note
+}
+
+// checkKernel holds a kernel to the oracle and notes what was learnt of it.
+func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error) {
+	dev, opts, what := e.kernelOptions(k)
+	note := KernelNote{Key: k.name, Op: k.text(), Kind: k.op.Kind(), Types: k.types, Mapping: k.mapping, On: k.on, Launches: k.launches, Count: k.count, Note: what}
 	places := kernelPlaces[:1]
 	if k.symbolic() {
 		places = kernelPlaces[:]
@@ -64,9 +71,13 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 		if k.symbolic() {
 			opts.Segments = segments
 		}
-		r, err := gatetest.CheckKernel(ctx, dev, k.op, &opts)
+		r, rows, err := checkAlone(ctx, dev, k.op, &opts)
 		if err != nil {
 			return nil, err
+		}
+		if rows > 0 {
+			note.Note = strings.TrimSpace(fmt.Sprintf("%s tried %d rows at a time: with more, the kernel may not be a program's only launch (rule %s), and in the plan it is not",
+				note.Note, rows, ruleAlone))
 		}
 		c.take(fmt.Sprintf("%d rows", rowsOf(segments, k)), r)
 		if worst.Metrics.Count == 0 || r.Metrics.MeanRelL1 > worst.Metrics.MeanRelL1 {
@@ -81,6 +92,25 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 		note.Row, note.Family = registryRow(k, worst, note)
 	}
 	return c, e.note(KindKernel, note)
+}
+
+// ruleAlone refuses GEMMs of some mappings that are a program's only launch, because they then write garbage without an error. Merged with another launch they are right.
+const ruleAlone = "S-3"
+
+// checkAlone is [gatetest.CheckKernel]. A product that must not be alone with so many rows is tried with as many as it may have; rows is their number then, else 0.
+func checkAlone(ctx context.Context, dev npu.Device, o op.Op, opts *gatetest.Options) (r gate.Report, rows int, err error) {
+	r, err = gatetest.CheckKernel(ctx, dev, o, opts)
+	mm, ok := o.(op.MatMul)
+	for ok && mm.M > 1 && mm.M%2 == 0 {
+		var refused *xdna2.ResourceError
+		if !errors.As(err, &refused) || refused.Rule != ruleAlone {
+			break
+		}
+		mm.M /= 2
+		rows = mm.M
+		r, err = gatetest.CheckKernel(ctx, dev, mm, opts)
+	}
+	return r, rows, err
 }
 
 // shortK is the K up to which upstream's own tests of GEMM have elements near zero outside their bound.
