@@ -1,0 +1,203 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// EvaluateOptions are the choices of an evaluation. The zero value of a field means its default.
+type EvaluateOptions struct {
+	Model   string      // path of the checkpoint; default the one that the journal names
+	Golden  string      // reference outputs of another implementation; default those that the journal names, or golden.safetensors beside the model
+	Gates   []Gate      // more gates, those of the deployment
+	Observe func(Event) // sees progress, on the goroutine that runs; default nobody
+
+	// Positions and Repetitions are those of the deployment. Defaults: as in [Options].
+	Positions   int
+	Repetitions int
+
+	tolerance float64 // of measured figures; 0 means the bounds of this file
+}
+
+// Evaluate judges the deployment in a folder as somebody who has never seen it: it believes nothing that is written there. Bounds, oracle and gates are those of this
+// program, which is the root of trust.
+//
+//   - What is written must hold together: the chain of the journal, the gates behind every phase, the plan and its status, thresholds, weights and reference outputs by
+//     their sums, figures by the measurement that they come from.
+//   - The checkpoint is read again, the oracle computes its references again, and every gate runs again on the plan as it lies in plan.json.
+//   - Every gate must fail on wrong devices ([gatetest.Adversaries]), or its word is worth nothing.
+//   - Figures are taken again, and must be those of performance.json within a bound that the report states.
+//
+// The report is written into the folder, as evaluation_report.md and .json. What is wrong with the deployment is in the report; an error is that of something else,
+// such as a folder that has no journal. Nothing else in the folder is changed: see [Settle].
+//
+// No variable of the environment changes a verdict; see [Main] for a process that sees none.
+func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOptions) (EvaluationReport, error) {
+	v := &evaluation{dir: dir, dev: dev, info: dev.Info(), started: time.Now()}
+	if opts != nil {
+		v.opts = *opts
+	}
+	if _, err := os.Stat(filepath.Join(dir, FileJournal)); err != nil {
+		return EvaluationReport{}, fmt.Errorf("skill: %s is no workspace: %w", dir, err)
+	}
+	err := v.run(ctx)
+	if ctx.Err() != nil {
+		return EvaluationReport{}, ctx.Err()
+	}
+	if err != nil {
+		return EvaluationReport{}, err
+	}
+	v.report.Seconds = time.Since(v.started).Seconds()
+	v.report.OK = len(v.report.Checks) > 0 && !slices.ContainsFunc(v.report.Checks, func(c EvaluationCheck) bool { return !c.OK })
+	return v.report, v.write()
+}
+
+// evaluation is one execution of Evaluate.
+type evaluation struct {
+	dir     string
+	dev     npu.Device
+	info    npu.Info
+	opts    EvaluateOptions
+	started time.Time
+	report  EvaluationReport
+
+	records []Record
+	state   *State // what the journal claims
+	d       *Deployment
+	env     *Env // on the plan as it lies in the workspace
+}
+
+// hold notes what a check found. Only the first words of a long story are kept.
+func (v *evaluation) hold(name string, ok bool, format string, args ...any) {
+	detail := fmt.Sprintf(format, args...)
+	if r := []rune(detail); len(r) > longestDetail {
+		detail = string(r[:longestDetail]) + " ..."
+	}
+	v.report.Checks = append(v.report.Checks, EvaluationCheck{name, ok, detail})
+	word := "holds: "
+	if !ok {
+		word = "does not hold: "
+	}
+	v.step("%s %s%s", name, word, detail)
+}
+
+// longestDetail is enough for the reasons of a gate, and too little for every op of a model.
+const longestDetail = 1200
+
+func (v *evaluation) step(format string, args ...any) {
+	if v.opts.Observe != nil {
+		v.opts.Observe(Event{Phase: Evaluation, What: EventStep, Text: fmt.Sprintf(format, args...)})
+	}
+}
+
+// run goes from what is cheap to what takes time. Without a journal that can be read there is nothing to compare with.
+func (v *evaluation) run(ctx context.Context) (err error) {
+	if !v.readJournal() {
+		return nil
+	}
+	v.report.Plan = v.state.Plan
+	v.checkPhases()
+	v.checkThresholds()
+	// The evaluator works in a folder of its own, so that nothing that lies in the workspace can come into its way.
+	tmp, err := os.MkdirTemp("", "npukit-evaluate-")
+	if err != nil {
+		return fmt.Errorf("skill: evaluation: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	if !v.openModel(tmp) {
+		return nil
+	}
+	defer func() { err = errors.Join(err, v.d.Close()) }()
+	if !v.checkPlan() {
+		return nil
+	}
+	v.checkPages()
+	v.checkPerformance()
+	if err := v.runGates(ctx); err != nil {
+		return err
+	}
+	if err := v.runControls(ctx); err != nil {
+		return err
+	}
+	return v.measureAgain(ctx)
+}
+
+// openModel opens the checkpoint as a deployment of its own, and compares what is deployed with what the journal is about.
+func (v *evaluation) openModel(tmp string) bool {
+	was := v.state.Subject
+	path, golden := v.opts.Model, v.opts.Golden
+	if path == "" {
+		path = was.Model
+	}
+	if golden == "" {
+		golden = was.Golden
+	}
+	v.step("reading %s", path)
+	d, err := NewDeployment(path, v.dev, &Options{Dir: tmp, SeqLen: was.SeqLen, Golden: golden, Gates: v.opts.Gates, Positions: v.opts.Positions,
+		Repetitions: v.opts.Repetitions, Observe: v.opts.Observe})
+	if err != nil {
+		v.hold("model", false, "%s cannot be read: %v", path, err)
+		return false
+	}
+	v.d = d
+	s := d.state.Subject
+	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path, was.Config)
+	v.hold("weights", s.Weights == was.Weights, "SHA-256 of all tensors is %.16s, the journal's %.16s", s.Weights, was.Weights)
+	v.hold("device", s.Device == was.Device && s.Array == was.Array, "it runs on %s, the deployment was for %s", s.Device, was.Device)
+	switch {
+	case s.Golden == "" && was.Golden == "":
+		v.hold("golden", true, "the deployment had no reference outputs of another implementation, and there are none now")
+	default:
+		v.hold("golden", s.GoldenSum == was.GoldenSum, "SHA-256 of %q is %.16s, the journal's of %q %.16s", s.Golden, s.GoldenSum, was.Golden, was.GoldenSum)
+	}
+	return true
+}
+
+// runGates asks every gate again: those of the model and of the reference, those of the kernels that the plan has now, and those of the plan.
+func (v *evaluation) runGates(ctx context.Context) error {
+	var list []Gate
+	for _, p := range []Phase{Reference, SingleBlock, KernelValidation, Finalise} {
+		gates, err := v.env.with(v.env.recipe).gatesOf(p)
+		if err != nil {
+			v.hold("gates", false, "those of phase %s cannot be made: %v", p, err)
+			return nil
+		}
+		for _, g := range slices.Concat(gates, v.opts.Gates) {
+			again := slices.ContainsFunc(list, func(old Gate) bool { return old.Name == g.Name && old.subject == g.subject })
+			if !again && g.Name != GatePlanFile { // that is of the workspace, which is looked at elsewhere
+				list = append(list, g)
+			}
+		}
+	}
+	for i, g := range list {
+		e := v.env.with(v.env.recipe)
+		e.phase, e.done, e.total = Evaluation, i, len(list)
+		v.step("gate %s", g.Name)
+		verdict, err := g.Check(ctx, e)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			v.hold("gate "+g.Name, false, "it cannot be run: %v", err)
+			continue
+		}
+		r := GateResult{Name: g.Name}
+		r.judged(verdict)
+		text := r.Summary
+		for _, why := range r.Reasons {
+			text += "; " + why.Text
+		}
+		v.hold("gate "+g.Name, r.OK, "%s", text)
+		if !isKernelGate(g.Name) {
+			v.compareResult(r)
+		}
+	}
+	return nil
+}

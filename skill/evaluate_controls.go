@@ -1,0 +1,180 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/gate/gatetest"
+	"github.com/npukit/npukit/npu"
+)
+
+// controlPositions is how many ids a gate reads on a wrong device: what it must find there is large.
+const controlPositions = 24
+
+// control says on which wrong devices a gate of the model is tried, by the name of the adversary. The first that it refuses shows that it can refuse; the others are for plans in
+// which the first does not show, because they have no launch of that name.
+type control struct {
+	gate        Gate
+	adversaries []string
+}
+
+func controls(golden bool) []control {
+	list := []control{
+		{Gate{Name: GateBlock, Check: checkBlock}, []string{"noise", "RoPE interleaved"}},
+		{Gate{Name: GateBlockOps, Check: checkBlockOps}, []string{"RoPE interleaved", "noise"}},
+		{Gate{Name: GateLogits, Check: checkLogits}, []string{"zeros", "a layer dropped", "noise"}},
+		{Gate{Name: GatePaper, Check: checkPaper}, []string{"twice", "rows swapped", "noise"}},
+		{Gate{Name: GateGreedy, Check: checkGreedy}, []string{"zeros", "a layer dropped", "noise"}},
+		{Gate{Name: GateDeterminism, Check: checkDeterminism}, []string{"stale", "noise"}},
+	}
+	if golden {
+		list = append(list, control{Gate{Name: GateGolden, Check: checkGolden}, []string{"zeros", "a layer dropped", "noise"}})
+	}
+	return list
+}
+
+// runControls shows that gates refuse wrong answers here and now: a gate that passes everything would have passed this deployment too.
+func (v *evaluation) runControls(ctx context.Context) error {
+	if err := v.controlKernels(ctx); err != nil {
+		return err
+	}
+	if err := v.controlOracle(ctx); err != nil {
+		return err
+	}
+	if err := v.env.closeModel(); err != nil {
+		return err
+	}
+	for _, c := range controls(v.d.golden != nil) {
+		caught, err := v.controlModel(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !caught {
+			v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is worth anything", strings.Join(c.adversaries, ", "))
+		}
+	}
+	return nil
+}
+
+// controlKernels tries the gate of kernels: one kernel of each kind that the plan has, with every adversary that such a kernel can show.
+func (v *evaluation) controlKernels(ctx context.Context) error {
+	p, err := v.env.Plan()
+	if err != nil {
+		return err
+	}
+	kernels, err := kernelsOf(p)
+	if err != nil {
+		return err
+	}
+	tried, done, kept := 0, map[string]bool{}, &gatetest.References{}
+	for _, k := range kernels {
+		kind := k.op.Kind()
+		if done[kind] {
+			continue
+		}
+		done[kind] = true
+		dev, opts, _ := v.env.kernelOptions(k)
+		opts.References = kept
+		if k.symbolic() {
+			opts.Segments = kernelPlaces[1]
+		}
+		for _, a := range gatetest.Adversaries() {
+			if !showsOn(a, kind) {
+				continue
+			}
+			v.step("control %s: %s where %s", GateKernel, k.text(), a.Does)
+			r, err := gatetest.CheckKernel(ctx, a.Wrap(dev, opts.Tolerances), k.op, &opts)
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				v.hold("control "+GateKernel, false, "it cannot be tried on %s where %s: %v", k.text(), a.Does, err)
+				return nil
+			case r.OK():
+				v.hold("control "+GateKernel, false, "it passes %s where %s", k.text(), a.Does)
+				return nil
+			}
+			tried++
+		}
+	}
+	v.hold("control "+GateKernel, tried > 0, "%d wrong kernels, of every kind that the plan has, are refused", tried)
+	return nil
+}
+
+// showsOn reports whether an adversary makes a kernel of some kind wrong enough, whatever its shape: with one row no two can change places, and noise is bounded by
+// tolerances that not all kinds have.
+func showsOn(a gatetest.Adversary, kind string) bool {
+	switch a.Name {
+	case "zeros", "twice", "stale", "a NaN":
+	case "RoPE interleaved":
+		return kind == "RoPE"
+	default:
+		return false
+	}
+	return slices.ContainsFunc(a.Probes, func(p gatetest.Probe) bool { return p.Op.Kind() == kind })
+}
+
+// controlOracle gives the gate of the oracle logits of the text without its first id: right numbers at the wrong positions.
+func (v *evaluation) controlOracle(ctx context.Context) error {
+	ids, err := v.env.ids(ctx)
+	if err != nil {
+		return err
+	}
+	ids = ids[:min(len(ids), controlPositions)]
+	want, err := logitsOf(ctx, v.d.ref.NewState(), ids)
+	if err != nil {
+		return err
+	}
+	got, err := logitsOf(ctx, v.d.ref.NewState(), ids[1:])
+	if err != nil {
+		return err
+	}
+	verdict, err := v.env.paper(GateOracle, got, want[:len(got)], Thresholds().Formats["oracle"].Logits)
+	if err != nil {
+		return err
+	}
+	v.hold("control "+GateOracle, !verdict.OK(), "logits of positions that are off by one are refused: %v", !verdict.OK())
+	return nil
+}
+
+// controlModel tries a gate on wrong devices, until it refuses one.
+func (v *evaluation) controlModel(ctx context.Context, c control) (caught bool, err error) {
+	all := gatetest.Adversaries()
+	for _, name := range c.adversaries {
+		i := slices.IndexFunc(all, func(a gatetest.Adversary) bool { return a.Name == name })
+		if i < 0 {
+			return false, fmt.Errorf("skill: there is no adversary %q", name)
+		}
+		v.step("control %s: %s", c.gate.Name, all[i].Does)
+		verdict, err := v.askOn(ctx, all[i].Wrap(v.dev, nil), c.gate)
+		switch {
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case err != nil:
+			v.hold("control "+c.gate.Name, false, "it cannot be tried on a device where %s: %v", all[i].Does, err)
+			return true, nil
+		case !verdict.OK():
+			v.hold("control "+c.gate.Name, true, "a device where %s is refused: %s", all[i].Does, reasonsOf(verdict)[0].Text)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// askOn asks a gate about the plan on another device.
+func (v *evaluation) askOn(ctx context.Context, dev npu.Device, g Gate) (verdict Verdict, err error) {
+	ids, err := v.env.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &Deployment{
+		opts: v.d.opts, dev: dev, info: v.info, ws: v.d.ws, state: v.d.state, skills: v.d.skills, ck: v.d.ck, ref: v.d.ref, golden: v.d.golden, plans: v.d.plans,
+		texts: &material{ids[:min(len(ids), controlPositions)], "the first ids of the deployment's"},
+	}
+	e := &Env{d: d, phase: Evaluation, recipe: v.env.recipe}
+	defer func() { err = errors.Join(err, e.closeModel()) }()
+	return g.Check(ctx, e)
+}

@@ -1,0 +1,137 @@
+package skill
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// evaluateArgument is the first argument of a process that [InNewProcess] has started.
+const evaluateArgument = "npukit-evaluate-workspace"
+
+// request is what such a process is asked for, on its standard input.
+type request struct {
+	Dir    string `json:"dir"`
+	Device string `json:"device"`
+	Model  string `json:"model,omitempty"`
+	Golden string `json:"golden,omitempty"`
+}
+
+// reply is its answer, on its standard output.
+type reply struct {
+	Report EvaluationReport `json:"report"`
+	Error  string           `json:"error,omitempty"`
+}
+
+// Main makes a program one that can evaluate its own deployments: it must be the first call in main. In a process that [InNewProcess] has started it
+// evaluates a workspace, with the program's own devices and gates, and does not return; everywhere else it returns at once.
+//
+//	func main() {
+//		skill.Main(openDevice, &skill.EvaluateOptions{Gates: gates})
+//		...
+//	}
+//
+// Open opens a device by its kind and what the caller of InNewProcess has written behind it, such as "sim" or "cpu threads=2". Golden and Model of the options are the caller's, where it names some.
+func Main(open func(ctx context.Context, device string) (npu.Device, error), opts *EvaluateOptions) {
+	if !slices.Equal(os.Args[1:], []string{evaluateArgument}) {
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := serveEvaluation(ctx, os.Stdin, os.Stdout, open, opts)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serveEvaluation reads a request, evaluates, and answers. Its error is only that of the answer itself.
+func serveEvaluation(ctx context.Context, in io.Reader, out io.Writer, open func(context.Context, string) (npu.Device, error), opts *EvaluateOptions) error {
+	var q request
+	var a reply
+	err := json.NewDecoder(in).Decode(&q)
+	if err == nil {
+		a.Report, err = evaluateAsked(ctx, q, open, opts)
+	}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return json.NewEncoder(out).Encode(a)
+}
+
+func evaluateAsked(ctx context.Context, q request, open func(context.Context, string) (npu.Device, error), opts *EvaluateOptions) (r EvaluationReport, err error) {
+	var o EvaluateOptions
+	if opts != nil {
+		o = *opts
+	}
+	o.Model, o.Golden = q.Model, q.Golden
+	dev, err := open(ctx, q.Device)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	return Evaluate(ctx, q.Dir, dev, &o)
+}
+
+// InNewProcess is an evaluator that starts this very program again, whose main must begin with [Main]. The process gets none of this one's memory, and of its
+// environment only what says where files are: what could change how the program computes, such as LD_PRELOAD, GODEBUG, GOMAXPROCS or a variable of npukit, is left out.
+// The device is passed to the function that Main opens devices with. Opts may name another Model or Golden; its other fields are those of Main.
+func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
+	return func(ctx context.Context, dir string) (EvaluationReport, error) {
+		q := request{Dir: dir, Device: device}
+		if opts != nil {
+			q.Model, q.Golden = opts.Model, opts.Golden
+		}
+		question, err := json.Marshal(q)
+		if err != nil {
+			return EvaluationReport{}, fmt.Errorf("skill: evaluation: %w", err)
+		}
+		program, err := os.Executable()
+		if err != nil {
+			return EvaluationReport{}, fmt.Errorf("skill: evaluation: %w", err)
+		}
+		cmd := exec.CommandContext(ctx, program, evaluateArgument)
+		cmd.Env = keptEnvironment(os.Environ())
+		cmd.Stdin = bytes.NewReader(question)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		var out, said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &said
+		err = cmd.Run()
+		if ctx.Err() != nil {
+			return EvaluationReport{}, ctx.Err()
+		}
+		var a reply
+		if err == nil {
+			err = strict(out.Bytes(), &a)
+		}
+		if err != nil {
+			return EvaluationReport{}, fmt.Errorf("skill: evaluation: %s gave no answer: %w: %.500s (its main must begin with skill.Main)", program, err,
+				strings.TrimSpace(said.String()))
+		}
+		if a.Error != "" {
+			return a.Report, fmt.Errorf("skill: evaluation: %s", strings.TrimPrefix(a.Error, "skill: "))
+		}
+		return a.Report, nil
+	}
+}
+
+// keptEnvironment is what an evaluator sees of an environment: where a process finds files, and nothing about what it computes.
+func keptEnvironment(all []string) []string {
+	kept := []string{"HOME", "PATH", "TMPDIR", "TEMP", "TMP", "USERPROFILE", "SYSTEMROOT", "XDG_CACHE_HOME"}
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
+		name, _, _ := strings.Cut(s, "=")
+		return !slices.Contains(kept, strings.ToUpper(name))
+	})
+}

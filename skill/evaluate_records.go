@@ -1,0 +1,252 @@
+package skill
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/model"
+)
+
+// This file is what an evaluator makes of what is written, before it computes anything.
+
+// maxWritten bounds the files of a workspace that an evaluator reads: the plan of a model of 36 layers takes less than a tenth.
+const maxWritten = 64 << 20
+
+// read reads a file of the workspace.
+func (v *evaluation) read(name string) ([]byte, error) {
+	path := filepath.Join(v.dir, filepath.FromSlash(name))
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxWritten {
+		return nil, fmt.Errorf("%s is no file of at most %d bytes", name, maxWritten)
+	}
+	return os.ReadFile(path)
+}
+
+// readJournal holds the journal to its chain and to its sense. A line without an end is what is left of a record that was cut: a deployment that is being written
+// to is no finished one.
+func (v *evaluation) readJournal() bool {
+	data, err := v.read(FileJournal)
+	if err != nil {
+		v.hold("journal", false, "%v", err)
+		return false
+	}
+	var whole int64
+	v.records, whole, err = ReadJournal(filepath.Join(v.dir, FileJournal))
+	if err == nil {
+		v.state, err = StateOf(v.records)
+	}
+	switch {
+	case err != nil:
+		v.hold("journal", false, "%v", err)
+		return false
+	case v.state.Subject == nil:
+		v.hold("journal", false, "it is empty")
+		return false
+	}
+	v.hold("journal", whole == int64(len(data)), "%d records, each sealed with the one before, of %d bytes; the file has %d", len(v.records), whole, len(data))
+	return true
+}
+
+// checkPhases holds the journal to what this program asks of each phase: it must have passed, with every gate that belongs to it.
+func (v *evaluation) checkPhases() {
+	for _, p := range v.state.Phases[:Evaluation] {
+		if p.Status != Passed {
+			v.hold("phases", false, "phase %s is %s: there is nothing to evaluate before all of them have passed", p.Phase, p.Status)
+			return
+		}
+		names := []string{}
+		for _, info := range p.Phase.Info().Gates {
+			switch {
+			case strings.HasPrefix(info.Name, GateKernel+"/"):
+				if p.Phase == KernelValidation && !slices.ContainsFunc(p.Gates, func(g GateResult) bool { return isKernelGate(g.Name) }) {
+					names = append(names, info.Name)
+				}
+			case (info.Name == GateGolden || info.Name == GateOracleGolden) && v.state.Subject.Golden == "":
+			default:
+				names = append(names, info.Name)
+			}
+		}
+		for _, g := range v.opts.Gates {
+			if slices.Contains(g.Phases, p.Phase) {
+				names = append(names, g.Name)
+			}
+		}
+		for _, name := range names {
+			if !slices.ContainsFunc(p.Gates, func(g GateResult) bool { return g.Name == name && g.OK }) {
+				v.hold("phases", false, "phase %s has passed without its gate %s", p.Phase, name)
+				return
+			}
+		}
+	}
+	v.hold("phases", true, "all phases before this one have passed, each with the gates that belong to it")
+}
+
+// checkThresholds holds both copies of the thresholds to this program's own.
+func (v *evaluation) checkThresholds() {
+	want, err := hashOf(Thresholds())
+	if err != nil {
+		v.hold("thresholds", false, "%v", err)
+		return
+	}
+	v.hold("thresholds", v.state.Subject.Thresholds == want, "the deployment was judged by thresholds of SHA-256 %.16s, those of this program have %.16s",
+		v.state.Subject.Thresholds, want)
+	var set ThresholdSet
+	data, err := v.read(FileThresholds)
+	if err == nil {
+		err = strict(data, &set)
+	}
+	if err != nil {
+		v.hold("thresholds file", false, "%s: %v", FileThresholds, err)
+		return
+	}
+	got, err := hashOf(set)
+	v.hold("thresholds file", err == nil && got == want, "%s has SHA-256 %.16s, the thresholds of this program %.16s", FileThresholds, got, want)
+}
+
+// strict reads JSON that has the fields of a value and no others.
+func strict(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if d.More() {
+		return fmt.Errorf("something stands behind its end")
+	}
+	return nil
+}
+
+// checkPlan reads the plan that a user would run, and makes it the one that everything after this is asked of. That of the journal is made again from its recipe.
+func (v *evaluation) checkPlan() bool {
+	e, err := v.d.env(Evaluation)
+	if err != nil {
+		v.hold("plan", false, "%v", err)
+		return false
+	}
+	e.recipe = v.state.Recipe.clone()
+	made, err := e.planned()
+	if err != nil {
+		v.hold("plan", false, "the journal's recipe makes no plan: %v", err)
+		return false
+	}
+	v.hold("recipe", made.hash == v.state.Plan, "the journal's recipe makes a plan of SHA-256 %.16s, the journal says %.16s", made.hash, v.state.Plan)
+	path := filepath.Join(v.dir, FilePlan)
+	var file *model.Plan
+	if _, err = v.read(FilePlan); err == nil {
+		file, err = model.ReadPlan(path)
+	}
+	if err == nil {
+		err = file.Check(e.Config(), v.info)
+	}
+	var hash string
+	if err == nil {
+		hash, err = PlanHash(file)
+	}
+	if err != nil {
+		v.hold("plan", false, "%v", err)
+		return false
+	}
+	v.hold("plan", hash == v.state.Plan, "%s has SHA-256 %.16s, the plan that was decided %.16s", FilePlan, hash, v.state.Plan)
+	v.checkStatus(file)
+	// A plan that was swapped is judged as it lies there, so that the report says what is wrong with it.
+	key, err := hashOf(e.recipe)
+	if err != nil {
+		v.hold("plan", false, "%v", err)
+		return false
+	}
+	v.d.plans[key] = &plannedRecipe{plan: file, hash: hash}
+	v.env = e
+	return true
+}
+
+// checkStatus holds the plan's status to the journal's. While the evaluation runs as a phase, the file still says what held before it.
+func (v *evaluation) checkStatus(p *model.Plan) {
+	claims := []model.PlanStatus{v.state.PlanStatus()}
+	if phase := v.state.Phases[Evaluation]; phase.Status == Running {
+		if before, err := StateOf(v.records[:phase.since-1]); err == nil {
+			claims = append(claims, before.PlanStatus())
+		}
+	}
+	// A status of failed is what an evaluator itself has left, and harms nobody.
+	v.hold("status", slices.Contains(claims, p.Status) || p.Status == model.PlanFailed, "%s says %q, the journal %q", FilePlan, p.Status, claims[0])
+}
+
+// checkPages compares what is derived from the journal with what lies there. The pages were written at some record since the last phase ended; what
+// came after it may be missing, and nothing else.
+func (v *evaluation) checkPages() {
+	last := 0
+	for i, r := range v.records {
+		if r.Kind == KindFinish {
+			last = i + 1
+		}
+	}
+	data, err := v.read("progress.md")
+	if err != nil {
+		v.hold("pages", false, "%v", err)
+		return
+	}
+	for n := len(v.records); n >= last; n-- {
+		s, err := StateOf(v.records[:n])
+		if err != nil {
+			break
+		}
+		if bytes.Equal(progressPage(s), data) {
+			v.hold("pages", true, "progress.md is what the journal makes of it")
+			return
+		}
+	}
+	v.hold("pages", false, "progress.md is not what the journal makes of it: one of them was changed, or cut")
+}
+
+// checkPerformance holds the figures to the measurement in the journal that they come from.
+func (v *evaluation) checkPerformance() {
+	var got Performance
+	data, err := v.read(FilePerformance)
+	if err == nil {
+		err = strict(data, &got)
+	}
+	if err != nil {
+		v.hold("figures file", false, "%s: %v", FilePerformance, err)
+		return
+	}
+	want, err := (&Deployment{state: v.state}).Performance()
+	if err != nil {
+		v.hold("figures file", false, "%s: %v", FilePerformance, err)
+		return
+	}
+	text, err := json.MarshalIndent(want, "", "  ")
+	v.hold("figures file", err == nil && bytes.Equal(append(text, '\n'), data), "%s is what the journal's last measurement of the plan makes of it: first token %s, %.4g tokens/s",
+		FilePerformance, seconds(want.TTFT), want.TokensPerSec)
+}
+
+// Figures of gates that say how far the device is off, and by which factor two runs of the same gate may differ: kernels that sum in another order change them by some
+// percent, another machine by more. An error that was written down as half of what it is was written by somebody else.
+const resultFactor = 2
+
+// compareResult holds a gate's result to the one of the same name and plan that the journal has.
+func (v *evaluation) compareResult(r GateResult) {
+	for _, p := range v.state.Phases[:Evaluation] {
+		for _, old := range p.Gates {
+			if old.Name != r.Name || old.Subject != v.state.Plan {
+				continue
+			}
+			for _, name := range []string{"kl_mean", "mean_rel_l1", "max_abs"} {
+				was, there := old.Figures[name]
+				is, here := r.Figures[name]
+				// Below a billionth both are rounding of the reference itself.
+				if there && here && max(was, is) > 1e-9 && max(was, is) > resultFactor*min(was, is) {
+					v.hold("result "+r.Name, false, "phase %s has written %s %.4g, it is %.4g", p.Phase, name, was, is)
+					return
+				}
+			}
+		}
+	}
+}
