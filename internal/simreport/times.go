@@ -83,7 +83,7 @@ func wholeModels(wholes []validation.Whole) section {
 		r.printf("## Whole models\n\nTime to the first token of 2048 and tokens a second behind them, from the plans that the planner makes, against the 2026-06 table. A priori: nothing fitted to that table. " +
 			"Left out: three globals (a factor on kernels in programs, host time a layer, time of a decode call) fitted to the other eight models. There is no factor for a single model. " +
 			"Two terms of the a priori clock (attention on the host by head dimension, the factor on attention by layout) were added from published single-program figures with this table in view; " +
-			"without them the medians are 6.7 and 4.6 %.\n\n")
+			"without them the medians are 6.7 and 4.6 %%.\n\n")
 		table := [][]string{{"model", "TTFT s, published", "a priori", "left out", "paper's Table II", "tokens/s, published", "a priori", "left out", "paper's Table II"}}
 		a, l := validation.Errors(wholes, apriori), validation.Errors(wholes, held)
 		for i, w := range wholes {
