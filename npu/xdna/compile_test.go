@@ -63,6 +63,9 @@ func compiler(t *testing.T, mode string) (c *Compiler, printed *[]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.HasPrefix(filepath.Base(self), "ld-linux") {
+		t.Skip("this process runs under another ld.so, and cannot start itself: the test passes without it")
+	}
 	var mu sync.Mutex
 	printed = &[]string{}
 	return &Compiler{Command: []string{self, "compile"}, Cache: t.TempDir(), Progress: func(program, line string) {

@@ -1,0 +1,71 @@
+package xdna
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// An artefact is opened and run over zeros without its program; one that does not say its sizes is only opened, and nothing is left.
+func TestProbe(t *testing.T) {
+	for name, open := range openers() {
+		t.Run(name, func(t *testing.T) {
+			p := gemvProgram("gemv")
+			d := open(t, each(p), Options{})
+			a := *d.Artefacts().Get("gemv")
+			got, err := d.ProbeArtefact(context.Background(), &a)
+			if err != nil || got.Open <= 0 || got.Run <= 0 {
+				t.Errorf("%+v, %v", got, err)
+			}
+			a.Arguments = nil
+			if got, err := d.ProbeArtefact(context.Background(), &a); err != nil || got.Run != 0 {
+				t.Errorf("without sizes: %+v, %v", got, err)
+			}
+			a.Arguments = []int{4}
+			if _, err := d.ProbeArtefact(context.Background(), &a); err == nil {
+				t.Error("with an argument too few it runs")
+			}
+			if err := os.Remove(a.Binary); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.ProbeArtefact(context.Background(), &a); err == nil {
+				t.Error("without its binary it runs")
+			}
+			to, from, err := d.CopyBandwidth(context.Background(), 1<<20)
+			if err != nil || to <= 0 || from <= 0 {
+				t.Errorf("bandwidth %v and %v, %v", to, from, err)
+			}
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			if _, _, err := d.CopyBandwidth(ended, 1<<20); !errors.Is(err, context.Canceled) {
+				t.Errorf("after its context ended: %v", err)
+			}
+		})
+	}
+}
+
+// What computes right over the fake computes right through XRT: weights from a slab, scratch, contexts that come and go, lists.
+func TestBothDriversAgree(t *testing.T) {
+	for name, open := range openers() {
+		t.Run(name, func(t *testing.T) {
+			p, q, r := addProgram("add0"), addProgram("add1"), addProgram("other")
+			d := open(t, map[string][]*npu.Program{"both.elf": {p, q}, "other.elf": {r}}, Options{Contexts: 1})
+			e0, e1, e2 := load(t, d, p), load(t, d, q), load(t, d, r)
+			x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
+			want := float32(0)
+			for range 3 {
+				submit(t, d, add(e0, x, one, y), add(e1, y, one, x), add(e0, x, x, y), add(e2, y, one, x), add(e1, x, one, y))
+				want = 2*(want+2) + 1
+			}
+			if v := first(t, y); v != want+1 {
+				t.Errorf("y = %v, want %v", v, want+1)
+			}
+			if n := d.contexts.opened; n != 7 { // both, other, both, other, both, other, both: neighbours of one Submit and the next share one
+				t.Errorf("%d contexts were opened, want 7", n)
+			}
+		})
+	}
+}
