@@ -32,12 +32,13 @@ type Device interface {
 
 // Info describes a device.
 type Info struct {
-	Name    string       // for people: "cpu (2 threads, avx512bf16)"
-	Kind    string       // "cpu", "sim", "xdna"
-	Array   string       // the array whose plans it executes: "xdna2"; "" for a device that executes any plan
-	AnyRows bool         // takes symbolic dimensions, any number of rows at any position, and segments
-	InPlace []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
-	Threads int          // threads that compute, 0 where that means nothing
+	Name     string       // for people: "cpu (2 threads, avx512bf16)"
+	Kind     string       // "cpu", "sim", "xdna"
+	Array    string       // the array whose plans it executes: "xdna2"; "" for a device that executes any plan
+	AnyRows  bool         // takes symbolic dimensions, any number of rows at any position, and segments
+	InPlace  []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
+	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; the rest becomes BF16
+	Threads  int          // threads that compute, 0 where that means nothing
 }
 
 // Executable is a program loaded on a device.

@@ -13,9 +13,10 @@ import (
 // moves between launches is left out: it stays in the processor's caches.
 type cost struct{ bytes, flops float64 }
 
-// held is the type in which a device keeps weights of a type: those that it does not read in place become BF16 (see npu/cpu).
+// held is the type in which a device keeps weights of a type: those that it neither reads in place nor keeps in another order become BF16 (see
+// npu.Info).
 func held(info npu.Info, t dtype.Type) dtype.Type {
-	if slices.Contains(info.InPlace, t) {
+	if slices.Contains(info.InPlace, t) || slices.Contains(info.Repacked, t) {
 		return t
 	}
 	return dtype.BF16
