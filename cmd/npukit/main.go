@@ -57,7 +57,7 @@ in the user's cache folder (~/.cache on Linux). A wrong name lists what is there
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(), a.deployCommand(),
-		a.skillsCommand(), a.doctorCommand(), a.versionCommand())
+		a.skillsCommand(), a.mcpCommand(), a.doctorCommand(), a.versionCommand())
 	return root
 }
 

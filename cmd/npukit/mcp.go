@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/mcp"
+)
+
+func (a *app) mcpCommand() *cobra.Command {
+	m := &mcpServer{app: a}
+	cmd := &cobra.Command{
+		Use:   "mcp [MODEL] --dir W",
+		Short: "Let an agent drive a deployment, over the Model Context Protocol",
+		Long: `Mcp serves a deployment to agents: tools to see where it stands, to run the phase that is due, to look at gates, to diagnose, to propose changes to the plan, to read
+reports, and to decide behind a phase. None of them sets a verdict: gates do.
+
+Over stdin and stdout there is one client, which starts this command. With --http several clients use one server at a time, on this machine only; the address is printed.
+
+MODEL, --device, --seq and --golden begin a deployment. For a workspace that is there already they are known, and what is given must be the same.`,
+		Example: `  npukit mcp ./Qwen3-0.6B --dir work --device sim
+  npukit mcp --dir work --http 127.0.0.1:7777`,
+		Args: arguments("[MODEL]"),
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error { return m.run(ctx, cmd, args) }),
+	}
+	m.device.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&m.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
+	flags.StringVar(&m.http, "http", "", "serve streamable HTTP on the loopback address `ADDR`, such as 127.0.0.1:7777 (port 0 is any)")
+	flags.StringVar(&m.golden, "golden", "", "reference outputs of another implementation in `FILE`, as in deploy")
+	flags.IntVar(&m.seq, "seq", 0, "positions of a session, `N`, as in deploy")
+	return cmd
+}
+
+// mcpServer is one execution of `npukit mcp`.
+type mcpServer struct {
+	app    *app
+	device deviceFlags
+	dir    string
+	http   string
+	golden string
+	seq    int
+}
+
+func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
+	if m.dir == "" {
+		return usagef("--dir is missing: the folder that keeps the deployment")
+	}
+	if m.seq < 0 {
+		return usagef("--seq is %d, it must be positive", m.seq)
+	}
+	if m.http == "" && isTerminal(m.app.in) {
+		return usagef("an agent speaks to this command over stdin and stdout, and here is a terminal: register the command with the agent, or use --http")
+	}
+	path, err := m.model(cmd, args)
+	if err != nil {
+		return err
+	}
+	dev, err := (&deployer{device: m.device}).open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	s, err := mcp.New(path, dev, &skill.Options{Dir: m.dir, SeqLen: m.seq, Golden: m.golden})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if m.http == "" {
+		return s.Serve(ctx, m.app.in, m.app.out)
+	}
+	l, err := mcp.Listen(m.http)
+	if err != nil {
+		return usageError{err}
+	}
+	if _, err := fmt.Fprintf(m.app.out, "http://%s\n", l.Addr()); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return s.ServeListener(ctx, l)
+}
+
+// model is the path of the checkpoint. What the journal of a workspace says about a deployment holds where no flag says otherwise.
+func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
+	state, err := skill.ReadState(m.dir)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	case err != nil || state.Subject == nil:
+		if len(args) == 0 {
+			return "", usagef("MODEL is missing: nothing has been deployed into %s yet", m.dir)
+		}
+		return findModel(args[0])
+	}
+	known := state.Subject
+	for name, fill := range map[string]func(){
+		"device": func() { m.device.device = known.Device },
+		"seq":    func() { m.seq = known.SeqLen },
+		"golden": func() { m.golden = known.Golden },
+	} {
+		if !cmd.Flags().Changed(name) {
+			fill()
+		}
+	}
+	if len(args) == 0 {
+		return known.Model, nil
+	}
+	return findModel(args[0])
+}
