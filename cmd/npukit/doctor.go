@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +38,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&artefacts, "artefacts", "", "also look at the compiled programs in `FOLDER`")
+	flags.StringVar(&artefacts, "artefacts", os.Getenv("NPUKIT_ARTEFACTS"), "also look at the compiled programs in `FOLDER` (default $NPUKIT_ARTEFACTS)")
 	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, and run every artefact once over zeros")
 	flags.StringVar(&root, "root", "", "examine the files of another machine, copied below `FOLDER`")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")

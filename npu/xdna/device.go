@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +16,7 @@ import (
 
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
-	Artefacts string    // folder of compiled programs, see [ReadArtefacts]; "" for none
+	Artefacts string    // folder of compiled programs, see [ReadArtefacts]; "" for the one that $NPUKIT_ARTEFACTS names, or none
 	Compile   *Compiler // of programs that the folder does not have; nil for none: such programs are refused
 
 	Address  string       // of the NPU on the PCI bus, "0000:c5:00.1"; "" for the first
@@ -72,6 +73,9 @@ func Open(ctx context.Context, opts *Options) (*Device, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
+	}
+	if o.Artefacts == "" {
+		o.Artefacts = os.Getenv("NPUKIT_ARTEFACTS")
 	}
 	drv, err := openXRT(o.Address)
 	if err != nil {
