@@ -2,14 +2,19 @@ package xdna
 
 import (
 	"context"
+	"errors"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/xrt"
 )
 
 // rows is the sequence length of the plans: the shortest that tiles divide.
@@ -29,8 +34,8 @@ func specs() map[string]ckptgen.Spec {
 	}
 }
 
-// npuPlan plans a checkpoint for the NPU.
-func npuPlan(t *testing.T, dir string) *model.Plan {
+// npuPlan plans a checkpoint for the NPU, with one prefill pass of so many rows.
+func npuPlan(t *testing.T, dir string, rows int) *model.Plan {
 	t.Helper()
 	ck, err := checkpoint.Open(dir)
 	if err != nil {
@@ -64,6 +69,17 @@ func openModel(t *testing.T, dev npu.Device, dir string, plan *model.Plan) *mode
 	}
 	t.Cleanup(func() { closeIt(t, m) })
 	return m
+}
+
+// onCPU opens a model on a software device.
+func onCPU(t *testing.T, dir string, plan *model.Plan) *model.Model {
+	t.Helper()
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeIt(t, dev) })
+	return openModel(t, dev, dir, plan)
 }
 
 // speech is a session that speaks greedily, and all logits that it went by.
@@ -117,13 +133,8 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 		if err := ckptgen.Write(dir, spec, 7); err != nil {
 			t.Fatal(err)
 		}
-		plan := npuPlan(t, dir)
-		software, err := cpu.Open(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer software.Close()
-		want := begin(t, openModel(t, software, dir, plan), prompt(rows+9, 5))
+		plan := npuPlan(t, dir, rows)
+		want := begin(t, onCPU(t, dir, plan), prompt(rows+9, 5))
 		want.say(t, 12)
 		for how, open := range openers() {
 			t.Run(name+"/"+how, func(t *testing.T) {
@@ -139,6 +150,127 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// The widths of the published models, with one layer and few words, say on the device what they say on cpu: two short ones always, and with NPUKIT_LONG all nine at the
+// published length, for prompts of one id, of one less than the prefill pass takes, of all and of one more.
+func TestPublishedWidthsOnTheDevice(t *testing.T) {
+	long := os.Getenv("NPUKIT_LONG") != ""
+	for _, m := range published.Models() {
+		rows, lengths := 2048, []int{1, 2047, 2048, 2049}
+		if !long {
+			if m.Name != "Qwen2.5-0.5B" && m.Name != "Qwen3-0.6B" {
+				continue
+			}
+			rows, lengths = 256, []int{1, 255, 256, 257}
+		}
+		c := m.Config
+		dir := t.TempDir()
+		spec := ckptgen.Spec{Family: c.Family, Layers: 1, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: 600,
+			Context: rows + 64, Tie: true, NormEps: c.NormEps, RopeTheta: c.RoPE.Theta}
+		if err := ckptgen.Write(dir, spec, 3); err != nil {
+			t.Fatal(err)
+		}
+		plan := npuPlan(t, dir, rows)
+		want := onCPU(t, dir, plan)
+		for how, open := range openers() {
+			t.Run(m.Name+"/"+how, func(t *testing.T) {
+				got := openModel(t, open(t, each(onDevice(plan)...), Options{}), dir, plan)
+				for _, n := range lengths {
+					if g, w := generate(t, got, prompt(n, n)), generate(t, want, prompt(n, n)); !slices.Equal(g, w) {
+						t.Errorf("a prompt of %d ids: %v, on cpu %v", n, g, w)
+					}
+				}
+			})
+		}
+		if err := os.RemoveAll(dir); err != nil { // nine of them would fill the disk
+			t.Fatal(err)
+		}
+	}
+}
+
+// generate is what a model says after a prompt.
+func generate(t *testing.T, m *model.Model, ids []int32) (said []int32) {
+	t.Helper()
+	for tok, err := range m.Generate(context.Background(), model.IDs(ids), &model.GenerateOptions{MaxTokens: 4, Sampling: &model.Sampling{}, IgnoreEOS: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, tok.ID)
+	}
+	return said
+}
+
+// Two chats in turn, on more programs than contexts, say what each says alone.
+func TestInterleavedChats(t *testing.T) {
+	dir := t.TempDir()
+	if err := ckptgen.Write(dir, specs()["qwen2-wide"], 7); err != nil {
+		t.Fatal(err)
+	}
+	plan := npuPlan(t, dir, rows)
+	software := onCPU(t, dir, plan)
+	f := &fake{}
+	m := openModel(t, f.open(t, each(onDevice(plan)...), Options{Contexts: 5}), dir, plan)
+	a, b := begin(t, m, prompt(20, 1)), begin(t, m, prompt(3, 2))
+	for range 3 {
+		a.say(t, 2)
+		b.say(t, 1)
+	}
+	b.say(t, 3)
+	for i, got := range []*speech{a, b} {
+		want := begin(t, software, prompt([]int{20, 3}[i], i+1))
+		want.say(t, 6)
+		if !slices.Equal(got.ids, want.ids) {
+			t.Errorf("chat %d said %v, alone on cpu %v", i, got.ids, want.ids)
+		}
+	}
+	if f.most > 5 {
+		t.Errorf("%d contexts at once", f.most)
+	}
+}
+
+// A context that is lost for good, a timeout and a cancelled step lose nothing that a session holds: the same step again goes on as if nothing had been.
+func TestFailuresLoseNoTokens(t *testing.T) {
+	dir := t.TempDir()
+	if err := ckptgen.Write(dir, specs()["qwen3-head-first"], 7); err != nil {
+		t.Fatal(err)
+	}
+	plan := npuPlan(t, dir, rows)
+	want := begin(t, onCPU(t, dir, plan), prompt(10, 1))
+	want.say(t, 4)
+	for name, tc := range map[string]struct {
+		fail  []error
+		delay time.Duration
+		want  error
+	}{
+		"lost":      {fail: []error{xrt.ErrAborted, xrt.ErrAborted}, want: npu.ErrDeviceLost},
+		"timeout":   {fail: []error{xrt.ErrTimeout}, want: npu.ErrTimeout},
+		"cancelled": {delay: 300 * time.Millisecond, want: context.DeadlineExceeded},
+	} {
+		f := &fake{fail: map[int]error{}, delay: map[int]time.Duration{}}
+		m := openModel(t, f.open(t, each(onDevice(plan)...), Options{}), dir, plan)
+		got := begin(t, m, prompt(10, 1))
+		got.say(t, 2)
+		next := len(f.started) + 3 // in the middle of the next step
+		for i, err := range tc.fail {
+			f.fail[next+i] = err
+		}
+		f.delay[next] = tc.delay
+		last := got.logits[len(got.logits)-1]
+		id := int32(slices.Index(last, slices.Max(last)))
+		ctx, cancel := context.WithCancel(context.Background())
+		if tc.delay > 0 {
+			ctx, cancel = context.WithTimeout(context.Background(), tc.delay/2)
+		}
+		if _, err := got.s.Step(ctx, id); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
+		cancel()
+		got.say(t, 2)
+		if !slices.Equal(got.ids, want.ids) {
+			t.Errorf("%s: the session said %v, on cpu %v", name, got.ids, want.ids)
 		}
 	}
 }
