@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/npu/xdna"
 )
 
 func (a *app) devicesCommand() *cobra.Command {
@@ -61,6 +63,9 @@ func (d deviceEntry) describe() string {
 	if d.Virtual {
 		return fmt.Sprintf("%s: computes with the array's numbers on %s, and predicts its times", d.Processor, count(d.Threads, "thread"))
 	}
+	if d.Device == "xdna" {
+		return d.Processor
+	}
 	return fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"), d.Kernels, strings.Join(d.InPlace, ", "))
 }
 
@@ -78,8 +83,24 @@ func listDevices(f deviceFlags) (list []deviceEntry, err error) {
 	return []deviceEntry{
 		d,
 		{Device: "sim", Available: true, Virtual: true, Processor: "virtual XDNA 2 (8 x 4 cores)", Threads: info.Threads, Kernels: kernelsOf(dev), InPlace: []string{"BF16"}},
-		{Device: "xdna", Reason: "not in this build (AMD XDNA 2 through XRT)"},
+		xdnaEntry(),
 	}, nil
+}
+
+// xdnaEntry says whether there is an NPU, and if not, why.
+func xdnaEntry() deviceEntry {
+	d := deviceEntry{Device: "xdna"}
+	dev, err := xdna.Open(context.Background(), nil)
+	if err != nil {
+		d.Reason = err.Error()
+		return d
+	}
+	info := dev.Info()
+	d.Available, d.Processor, d.Threads, d.InPlace = true, info.Name, info.Threads, []string{"BF16"}
+	if err := dev.Close(); err != nil {
+		d.Reason = err.Error()
+	}
+	return d
 }
 
 // processor is the name of the processor, as far as the system tells.

@@ -14,18 +14,21 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/npu/xdna"
 )
 
 // deviceFlags say which device runs.
 type deviceFlags struct {
-	device  string
-	threads int
-	kernels string
+	device    string
+	threads   int
+	kernels   string
+	artefacts string
 }
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what this build has)")
+	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: go, generic, avx2, avx512 or avx512bf16 (default the fastest here, found by timing)")
 }
@@ -42,7 +45,7 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 	case "sim":
 		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
 	case "xdna":
-		return nil, fmt.Errorf("device %s is not in this build: use --device cpu or sim", f.device)
+		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Threads: f.threads, Kernels: f.kernels})
 	default:
 		return nil, usagef("there is no device %q: use cpu, sim or xdna", f.device)
 	}
