@@ -18,8 +18,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks to run models on its NPU",
-		Long: `doctor looks at what an owner of a Ryzen AI machine needs before the first run on the NPU, in the order in which it is mended. It only reads files;
---smoke also opens the NPU. It fails if there is a problem.`,
+		Long: `doctor looks at what an owner of a Ryzen AI machine needs before the first run on the NPU, in the order in which it is mended. It
+only reads files; --smoke also opens the NPU. It fails if there is a problem.`,
 		Example: `  npukit doctor
   npukit doctor --artefacts mlir-air/programming_examples/llms/llama32_1b/build_peano --smoke`,
 		Args: arguments(),
@@ -38,7 +38,8 @@ func (a *app) doctorCommand() *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&artefacts, "artefacts", os.Getenv("NPUKIT_ARTEFACTS"), "also look at the compiled programs in `FOLDER` (default $NPUKIT_ARTEFACTS)")
+	flags.StringVar(&artefacts, "artefacts", os.Getenv("NPUKIT_ARTEFACTS"),
+		"also look at the compiled programs in `FOLDER` (default $NPUKIT_ARTEFACTS)")
 	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, and run every artefact once over zeros")
 	flags.StringVar(&root, "root", "", "examine the files of another machine, copied below `FOLDER`")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")

@@ -53,9 +53,10 @@ const manifestName = "manifest.json"
 
 var cacheFolders = []string{"prefill_kernel_cache", "decode_kernel_cache"}
 
-// ReadArtefacts reads the manifests of a folder: its own, and those of prefill_kernel_cache and decode_kernel_cache in it, which is how MLIR-AIR's
-// language models leave them under build_peano. Of the paths in a manifest only the last part counts: the files lie beside it, wherever the build
-// lay. A folder without any manifest is an error. Whether the files are there is asked by [Artefacts.Find] and [Artefact.Check].
+// ReadArtefacts reads the manifests of a folder: its own, and those of prefill_kernel_cache and decode_kernel_cache in it, which is how
+// MLIR-AIR's language models leave them under build_peano. Of the paths in a manifest only the last part counts: the files lie beside it,
+// wherever the build lay. A folder without any manifest is an error. Whether the files are there is asked by [Artefacts.Find] and
+// [Artefact.Check].
 func ReadArtefacts(dir string) (*Artefacts, error) {
 	s := &Artefacts{byName: map[string]*Artefact{}}
 	for _, sub := range append([]string{"."}, cacheFolders...) {

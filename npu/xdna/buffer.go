@@ -20,8 +20,8 @@ func (d *Device) object(m memory) object { return object{m, d.next.Add(1)} }
 
 // buffer is memory that programs of the array and of the host both work on.
 //
-// The host's side is a buffer of the host's device. The array's side is, where the driver can map memory of the process, the same memory, and a sync moves
-// nothing but what lies in caches. Where it cannot, the array's side is memory of its own and a sync copies.
+// The host's side is a buffer of the host's device. The array's side is, where the driver can map memory of the process, the same memory,
+// and a sync moves nothing but what lies in caches. Where it cannot, the array's side is memory of its own and a sync copies.
 type buffer struct {
 	d     *Device
 	size  int

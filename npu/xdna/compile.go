@@ -20,9 +20,10 @@ import (
 
 // Compiler makes artefacts with a command of the user's.
 //
-// For each program the command is run once with a folder as its last argument, which holds program.json: the program as plans have it, with its arguments,
-// launches and mappings. It leaves the binary there and a manifest.json with an entry of the program's name (see [ReadArtefacts]), and may say in it the
-// bytes of every argument ("arguments") and the layout of attention ("layout"), which are then checked. What it prints is its progress.
+// For each program the command is run once with a folder as its last argument, which holds program.json: the program as plans have it, with
+// its arguments, launches and mappings. It leaves the binary there and a manifest.json with an entry of the program's name (see
+// [ReadArtefacts]), and may say in it the bytes of every argument ("arguments") and the layout of attention ("layout"), which are then
+// checked. What it prints is its progress.
 //
 // Results are kept in a cache, by program and toolchain.
 type Compiler struct {

@@ -10,8 +10,9 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// contexts keeps the hardware contexts that are alive, a few at most: programs of a phase stay, and those of the phase before go when room is needed, the
-// least recently used first. With a context go its kernels and runs; buffers outlive it. Used by the holder of the device's turn.
+// contexts keeps the hardware contexts that are alive, a few at most: programs of a phase stay, and those of the phase before go when room
+// is needed, the least recently used first. With a context go its kernels and runs; buffers outlive it. Used by the holder of the device's
+// turn.
 type contexts struct {
 	limit int
 	log   *slog.Logger
@@ -43,8 +44,8 @@ type bound struct {
 	in   bool // in the context's list
 }
 
-// Every run of an ELF has a copy of the instructions and of the array's configuration in the device's heap of 64 MB, in units of 32 KiB. Ours may have
-// three quarters of it together; then the least recently used ones are bound to other arguments.
+// Every run of an ELF has a copy of the instructions and of the array's configuration in the device's heap of 64 MB, in units of 32 KiB.
+// Ours may have three quarters of it together; then the least recently used ones are bound to other arguments.
 const (
 	heapBudget = 48 << 20
 	heapUnit   = 32 << 10
@@ -186,8 +187,8 @@ func appendKey(dst []byte, e *executable, args []object) []byte {
 	return dst
 }
 
-// bind is a run of the executable with the arguments: one that was made earlier for the same, or a new one, or when the heap is full, the one used longest
-// ago with other arguments. Runs that are in keep, the piece being put together, are left alone.
+// bind is a run of the executable with the arguments: one that was made earlier for the same, or a new one, or when the heap is full, the
+// one used longest ago with other arguments. Runs that are in keep, the piece being put together, are left alone.
 func (c *contexts) bind(l *live, e *executable, args []object, key []byte, keep []*bound) (*bound, error) {
 	c.clock++
 	if b := l.runs[string(key)]; b != nil {

@@ -21,14 +21,14 @@ type Options struct {
 
 	Address  string       // of the NPU on the PCI bus, "0000:c5:00.1"; "" for the first
 	Contexts int          // hardware contexts alive at once; 0 for 8
-	Lock     string       // path of the file that is locked while programs run; "" for npu.lock in the system's folder for temporary files, as MLIR-AIR has it
+	Lock     string       // file that is locked while programs run; "" for npu.lock in the folder for temporary files, which MLIR-AIR's programs take
 	Threads  int          // of the host's device, see package cpu; 0 for all cores
 	Kernels  string       // of the host's device, see package cpu; "" for the fastest
 	Log      *slog.Logger // of what is worth knowing and no error: tools that made the artefacts, lost contexts; nil for none
 }
 
-// defaultContexts is how many hardware contexts the device keeps. The driver has 16 to 32 for all processes, and a model's phase has at most eight
-// programs.
+// defaultContexts is how many hardware contexts the device keeps. The driver has 16 to 32 for all processes, and a model's phase has at
+// most eight programs.
 const defaultContexts = 8
 
 // Device is an NPU. Its methods are safe for concurrent use; Submits are executed one after the other.
@@ -42,8 +42,8 @@ type Device struct {
 	compile   *Compiler
 	lock      *fileLock
 
-	// turn holds a token while a Submit or the closing of something is at work. A channel, because waiting for it must obey a context. A Submit that was
-	// cancelled leaves it with whoever waits for the device to be done; flight is then closed when it is.
+	// turn holds a token while a Submit or the closing of something is at work. A channel, because waiting for it must obey a context. A
+	// Submit that was cancelled leaves it with whoever waits for the device to be done; flight is then closed when it is.
 	turn   chan struct{}
 	flight atomic.Pointer[chan struct{}]
 	closed atomic.Bool
@@ -64,8 +64,9 @@ type Device struct {
 
 var _ npu.Hosted = (*Device)(nil)
 
-// Open opens the NPU. Without XRT in the program the error is [xrt.ErrUnavailable]; without an NPU, permission or locked memory it is another of package
-// xrt's, each with advice; `npukit doctor` says more. A folder of artefacts that cannot be read is an error; which programs it has shows in Load.
+// Open opens the NPU. Without XRT in the program the error is [xrt.ErrUnavailable]; without an NPU, permission or locked memory it is
+// another of package xrt's, each with advice; `npukit doctor` says more. A folder of artefacts that cannot be read is an error; which
+// programs it has shows in Load.
 func Open(ctx context.Context, opts *Options) (*Device, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
@@ -140,8 +141,8 @@ func newDevice(drv driver, o Options) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() npu.Info { return d.info }
 
-// Host is the software device for a plan's steps on the host. Its programs take this device's buffers through [npu.HostBuffer]. It is closed with
-// this device.
+// Host is the software device for a plan's steps on the host. Its programs take this device's buffers through [npu.HostBuffer]. It is
+// closed with this device.
 func (d *Device) Host() npu.Device { return d.host }
 
 // Artefacts are the compiled programs that the device was opened with.
@@ -177,8 +178,8 @@ func (d *Device) enter(ctx context.Context) error {
 
 func (d *Device) leave() { <-d.turn }
 
-// landed waits for what a cancelled Submit left on the device, whose programs may still write. The kernel driver ends a program that makes no progress
-// within seconds.
+// landed waits for what a cancelled Submit left on the device, whose programs may still write. The kernel driver ends a program that makes
+// no progress within seconds.
 func (d *Device) landed() {
 	if f := d.flight.Load(); f != nil {
 		<-*f

@@ -6,8 +6,8 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// driver is what the device needs of XRT. Package xrt is behind it on a machine with an NPU and on the emulated one; the tests of the device's own
-// logic play it. Causes of errors are those of package xrt.
+// driver is what the device needs of XRT. Package xrt is behind it on a machine with an NPU and on the emulated one; the tests of the
+// device's own logic play it. Causes of errors are those of package xrt.
 type driver interface {
 	name() string                               // of the NPU, for people
 	alloc(bytes int) (memory, error)            // zeroed

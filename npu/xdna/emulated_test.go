@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 // opener makes a device that has artefacts for the programs of each group, one binary for each.
 type opener func(t *testing.T, groups map[string][]*npu.Program, o Options) *Device
 
-// openers are the ways in which a device is tested: over a driver played in Go, and over the unmodified XRT on the emulated NPU, where that is.
+// openers are the ways in which a device is tested: over a driver played in Go, and over the unmodified XRT on the emulated NPU, where that
+// is.
 func openers() map[string]opener {
 	return map[string]opener{
 		"fake": func(t *testing.T, groups map[string][]*npu.Program, o Options) *Device {

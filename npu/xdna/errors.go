@@ -31,8 +31,8 @@ func failure(err error) error {
 	return fmt.Errorf("npu/xdna: %w", err)
 }
 
-// lost reports whether a run failed together with its context, so that in a new one it may succeed: it was aborted, or the device reported an error, as
-// it does after the machine slept. A run that made no progress would only take the time again.
+// lost reports whether a run failed together with its context, so that in a new one it may succeed: it was aborted, or the device reported
+// an error, as it does after the machine slept. A run that made no progress would only take the time again.
 func lost(err error) bool {
 	return errors.Is(err, xrt.ErrAborted) || errors.Is(err, xrt.ErrFailed) || errors.Is(err, xrt.ErrDeviceLost)
 }

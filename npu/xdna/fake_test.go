@@ -17,7 +17,8 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// fake plays XRT and an NPU: programs are computed by npu/cpu, on the device's own copy of every buffer, so that a forgotten sync gives wrong numbers.
+// fake plays XRT and an NPU: programs are computed by npu/cpu, on the device's own copy of every buffer, so that a forgotten sync gives
+// wrong numbers.
 type fake struct {
 	array *array
 

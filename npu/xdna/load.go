@@ -30,8 +30,8 @@ type executable struct {
 	closed   atomic.Bool
 }
 
-// scratchKey names memory that programs are given for Scratch: so many bytes, and the how manieth of that size in its program. Programs run one after the
-// other, so that all share it; it is never synced, and dead arguments of real artefacts take none of their own.
+// scratchKey names memory that programs are given for Scratch: so many bytes, and the how manieth of that size in its program. Programs run
+// one after the other, so that all share it; it is never synced, and dead arguments of real artefacts take none of their own.
 type scratchKey struct{ bytes, ordinal int }
 
 func (e *executable) Program() *npu.Program { return e.p }
@@ -57,8 +57,8 @@ func (e *executable) Close() error {
 	return errors.Join(d.contexts.dropConfig(e.config), e.config.close())
 }
 
-// Load finds the program's artefact, by name, and checks that it is one of this program. Without an artefact the program is compiled, where the device has
-// a [Compiler], or refused with [ErrNoArtefact] and how to build it.
+// Load finds the program's artefact, by name, and checks that it is one of this program. Without an artefact the program is compiled, where
+// the device has a [Compiler], or refused with [ErrNoArtefact] and how to build it.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -77,7 +77,8 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		return nil, err
 	}
 	if headLayout(p) != "" && a.Layout == "" {
-		d.log.Warn("the manifest does not say whether attention takes rows or heads first: trusting the plan", "program", p.Name, "layout", headLayout(p))
+		d.log.Warn("the manifest does not say whether attention takes rows or heads first: trusting the plan",
+			"program", p.Name, "layout", headLayout(p))
 	}
 	c, err := d.configOf(a)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// fileLock keeps other processes off the NPU while programs run: contexts of several would share its time, and what is measured would mean nothing.
-// MLIR-AIR's programs take the same file. Used by the holder of the device's turn.
+// fileLock keeps other processes off the NPU while programs run: contexts of several would share its time, and what is measured would mean
+// nothing. MLIR-AIR's programs take the same file. Used by the holder of the device's turn.
 type fileLock struct {
 	file *os.File
 	late chan struct{} // of an attempt that a cancelled Submit left behind; closed when it is over
@@ -23,8 +23,8 @@ func newFileLock(path string) (*fileLock, error) {
 	if path == "" {
 		path = filepath.Join(os.TempDir(), "npu.lock")
 	}
-	// Everybody must be able to lock it. A file of another user in a folder such as /tmp cannot be opened for writing, and may not even be opened with
-	// O_CREATE (fs.protected_regular); to lock it, reading is enough.
+	// Everybody must be able to lock it. A file of another user in a folder such as /tmp cannot be opened for writing, and may not even be
+	// opened with O_CREATE (fs.protected_regular); to lock it, reading is enough.
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o666)
 	if errors.Is(err, fs.ErrPermission) {
 		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)

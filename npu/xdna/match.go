@@ -12,8 +12,8 @@ import (
 // ErrNoArtefact says that a program has not been compiled. The error that wraps it names the program and says how it is built.
 var ErrNoArtefact = errors.New("no artefact for the program")
 
-// Find is the artefact of a program. It has the program's name, and what its manifest says about instance, arguments and layout must be the program's.
-// An artefact that is not there is [ErrNoArtefact]; a file that is missing or arguments that differ are other errors.
+// Find is the artefact of a program. It has the program's name, and what its manifest says about instance, arguments and layout must be the
+// program's. An artefact that is not there is [ErrNoArtefact]; a file that is missing or arguments that differ are other errors.
 func (s *Artefacts) Find(p *npu.Program) (*Artefact, error) {
 	a := s.Get(p.Name)
 	if a == nil {
@@ -45,7 +45,8 @@ func (a *Artefact) fits(p *npu.Program) error {
 	}
 	if a.Arguments != nil {
 		if len(a.Arguments) != len(p.Args) {
-			return fmt.Errorf("it has %d arguments, program %s has %d: was it compiled for another model or sequence length?", len(a.Arguments), p.Name, len(p.Args))
+			return fmt.Errorf("it has %d arguments, program %s has %d: was it compiled for another model or sequence length?",
+				len(a.Arguments), p.Name, len(p.Args))
 		}
 		for i, arg := range p.Args {
 			if n := argBytes(arg); n != a.Arguments[i] {
@@ -60,8 +61,8 @@ func (a *Artefact) fits(p *npu.Program) error {
 	return nil
 }
 
-// fitsInstance compares names. A program without an instance of its own has its name, less the number of rows that tells it from its siblings of
-// other lengths ("o_ffn.512"): the compiler may know it under either.
+// fitsInstance compares names. A program without an instance of its own has its name, less the number of rows that tells it from its
+// siblings of other lengths ("o_ffn.512"): the compiler may know it under either.
 func (a *Artefact) fitsInstance(p *npu.Program) error {
 	plain, _, _ := strings.Cut(p.Name, ".")
 	switch got := a.Instance(); {
@@ -102,7 +103,8 @@ func fixed(p *npu.Program) error {
 			}
 		}
 		if a.Kind == npu.State {
-			return fmt.Errorf("npu/xdna: program %s: argument %q is a state: no program of the array updates a session's cache, the host does", p.Name, a.Name)
+			return fmt.Errorf("npu/xdna: program %s: argument %q is a state: no program of the array updates a session's cache, the host does",
+				p.Name, a.Name)
 		}
 		if n := argBytes(a); n > maxBytes {
 			return fmt.Errorf("npu/xdna: program %s: argument %q has %d bytes: a descriptor of the array reaches %d", p.Name, a.Name, n, maxBytes)

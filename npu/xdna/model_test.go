@@ -125,8 +125,8 @@ func prompt(n, seed int) []int32 {
 	return ids
 }
 
-// What a plan for the NPU says on the device, through prefill, padding, decode and the changes between them, it says on cpu, to the bit: the array computes with cpu's
-// kernels here, so that every difference is a wrong byte in a buffer.
+// What a plan for the NPU says on the device, through prefill, padding, decode and the changes between them, it says on cpu, to the bit:
+// the array computes with cpu's kernels here, so that every difference is a wrong byte in a buffer.
 func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 	for name, spec := range specs() {
 		dir := t.TempDir()
@@ -154,8 +154,8 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 	}
 }
 
-// The widths of the published models, with one layer and few words, say on the device what they say on cpu: two short ones always, and with NPUKIT_LONG all nine at the
-// published length, for prompts of one id, of one less than the prefill pass takes, of all and of one more.
+// The widths of the published models, with one layer and few words, say on the device what they say on cpu: two short ones always, and with
+// NPUKIT_LONG all nine at the published length, for prompts of one id, of one less than the prefill pass takes, of all and of one more.
 func TestPublishedWidthsOnTheDevice(t *testing.T) {
 	long := os.Getenv("NPUKIT_LONG") != ""
 	for _, m := range published.Models() {
@@ -231,7 +231,8 @@ func TestInterleavedChats(t *testing.T) {
 	}
 }
 
-// A context that is lost for good, a timeout and a cancelled step lose nothing that a session holds: the same step again goes on as if nothing had been.
+// A context that is lost for good, a timeout and a cancelled step lose nothing that a session holds: the same step again goes on as if
+// nothing had been.
 func TestFailuresLoseNoTokens(t *testing.T) {
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, specs()["qwen3-head-first"], 7); err != nil {

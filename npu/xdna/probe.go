@@ -16,8 +16,8 @@ type Probe struct {
 	Run  time.Duration // of one dispatch over zeros, after a first one; 0 where the manifest does not say the arguments' sizes
 }
 
-// ProbeArtefact opens an artefact on the NPU, and where its manifest says how large its arguments are, runs it over zeros. It is for a diagnosis: no program
-// is needed, and nothing is known of the results.
+// ProbeArtefact opens an artefact on the NPU, and where its manifest says how large its arguments are, runs it over zeros. It is for a
+// diagnosis: no program is needed, and nothing is known of the results.
 func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err error) {
 	wrap := func(err error) error {
 		if err == nil {
@@ -90,8 +90,8 @@ func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err e
 	return p, nil
 }
 
-// CopyBandwidth measures writing a buffer of so many bytes and syncing it to the device, and syncing it back and reading it, in bytes per second: what a
-// step on the host and its syncs can move.
+// CopyBandwidth measures writing a buffer of so many bytes and syncing it to the device, and syncing it back and reading it, in bytes per
+// second: what a step on the host and its syncs can move.
 func (d *Device) CopyBandwidth(ctx context.Context, bytes int) (to, from float64, err error) {
 	b, err := d.Alloc(ctx, bytes)
 	if err != nil {

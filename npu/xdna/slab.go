@@ -2,8 +2,8 @@ package xdna
 
 import "errors"
 
-// Norms, biases and small tables are some hundred buffers of a few kilobytes. Each as a buffer object of its own would be an entry in the driver's tables
-// and a lock on a page, so they are cut from slabs.
+// Norms, biases and small tables are some hundred buffers of a few kilobytes. Each as a buffer object of its own would be an entry in the
+// driver's tables and a lock on a page, so they are cut from slabs.
 const (
 	slabBytes = 1 << 20
 	slabPiece = 64 << 10 // larger ones are buffer objects themselves

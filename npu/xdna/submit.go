@@ -11,11 +11,12 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// Submit executes the runs in order, neighbours of one hardware context with one submission to the driver. It checks all of them before it executes any.
+// Submit executes the runs in order, neighbours of one hardware context with one submission to the driver. It checks all of them before it
+// executes any.
 //
-// A run that fails together with its context is tried once more in a new one, and the runs before it are not repeated; the error of the second failure
-// is [npu.ErrDeviceLost] where the context was lost again. Programs stay loaded: a later Submit opens what it needs. When ctx ends while the device works,
-// Submit returns at once; what comes after waits until the device is done.
+// A run that fails together with its context is tried once more in a new one, and the runs before it are not repeated; the error of the
+// second failure is [npu.ErrDeviceLost] where the context was lost again. Programs stay loaded: a later Submit opens what it needs. When
+// ctx ends while the device works, Submit returns at once; what comes after waits until the device is done.
 func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	if err := d.enter(ctx); err != nil {
 		return err
@@ -113,8 +114,8 @@ func repeatable(r *npu.Run) bool {
 	return true
 }
 
-// piece executes as many of the first runs as go down together, and returns how many were completed, and the context they were in once the device has
-// been asked to do something.
+// piece executes as many of the first runs as go down together, and returns how many were completed, and the context they were in once the
+// device has been asked to do something.
 func (s *submission) piece(runs []npu.Run) (done int, l *live, err error) {
 	d := s.d
 	e := runs[0].Exec.(*executable)
@@ -198,8 +199,8 @@ func (l *live) execute(piece []*bound) (wait func(context.Context) error, err er
 	return l.list.wait, l.list.execute()
 }
 
-// XRT sends a list in chains of 24 commands, which the kernel driver writes into slots of one buffer of 4 KiB: 52 bytes for a slot and the command's
-// payload, at most 48 bytes and 8 for every argument (XRT 2.25, xrt_kernel.cpp; xdna-driver 1.8, aie2_msg_priv.h).
+// XRT sends a list in chains of 24 commands, which the kernel driver writes into slots of one buffer of 4 KiB: 52 bytes for a slot and the
+// command's payload, at most 48 bytes and 8 for every argument (XRT 2.25, xrt_kernel.cpp; xdna-driver 1.8, aie2_msg_priv.h).
 const (
 	chainLength = 24
 	chainBuffer = 4096

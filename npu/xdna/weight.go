@@ -34,9 +34,9 @@ type weight struct {
 	closed bool
 }
 
-// Const makes a buffer with a weight, in BF16 or, for indices, I32: the array reads nothing else, and other types are rounded to nearest even. A weight
-// is laid out, written to the device and synced once for all buffers that ask for the same layout of the same tensors; the same means tensors at the
-// same addresses, so that their memory must outlive every buffer made of it.
+// Const makes a buffer with a weight, in BF16 or, for indices, I32: the array reads nothing else, and other types are rounded to nearest
+// even. A weight is laid out, written to the device and synced once for all buffers that ask for the same layout of the same tensors; the
+// same means tensors at the same addresses, so that their memory must outlive every buffer made of it.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err

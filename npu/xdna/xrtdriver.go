@@ -121,8 +121,8 @@ func (c *xrtConfig) check(a *Artefact, args int) error {
 	}
 	// Instances of one kernel share its list of arguments, so that one of several may use fewer.
 	if have := k.NumArgs - before; args > have || args < have && c.elf != nil && len(k.Instances) == 1 {
-		return fmt.Errorf("npu/xdna: %s: %s has %d arguments, the program has %d: was it compiled for another model or sequence length?", c.path, a.Kernel,
-			have, args)
+		return fmt.Errorf("npu/xdna: %s: %s has %d arguments, the program has %d: was it compiled for another model or sequence length?",
+			c.path, a.Kernel, have, args)
 	}
 	return nil
 }
@@ -194,8 +194,8 @@ func (k *xrtKernel) instructions(dev *xrt.Device, path string) error {
 	if err != nil {
 		return fmt.Errorf("npu/xdna: %w", err)
 	}
-	// The header of a stream says its length in bytes in the fourth word (format of aie-rt's transactions): a file that was cut off would have the
-	// array wait for ever.
+	// The header of a stream says its length in bytes in the fourth word (format of aie-rt's transactions): a file that was cut off would
+	// have the array wait for ever.
 	if len(data) < 16 || len(data)%4 != 0 || uint64(binary.LittleEndian.Uint32(data[12:])) > uint64(len(data)) {
 		return fmt.Errorf("npu/xdna: %s: %d bytes are not a whole instruction stream", path, len(data))
 	}

@@ -5,9 +5,9 @@
 //		fmt.Println(f.Status, f.Subject, f.Text, f.Advice)
 //	}
 //
-// It reads files below /proc, /sys, /dev and the folders of libraries, opens no device and changes nothing. The findings come in the order in which an
-// owner would mend them. Options.Root reads all of them below another folder, which is how the tests have an owner's machine, one without an NPU, and
-// ones with each fault.
+// It reads files below /proc, /sys, /dev and the folders of libraries, opens no device and changes nothing. The findings come in the order
+// in which an owner would mend them. Options.Root reads all of them below another folder, which is how the tests have an owner's machine,
+// one without an NPU, and ones with each fault.
 package doctor
 
 import (

@@ -15,22 +15,24 @@ const pci = "/sys/bus/pci/devices/0000:c5:00.1/"
 // owners is a Ryzen AI machine that has all it needs. Who asks is in the group of whatever the test writes.
 func owners() map[string]string {
 	return map[string]string{
-		"/proc/cpuinfo":                            "processor\t: 0\nmodel name\t: AMD Ryzen AI 9 HX 370 w/ Radeon 890M\n",
-		"/proc/sys/kernel/osrelease":               "6.19.2-arch1-1\n",
-		"/proc/cmdline":                            "BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p2 rw quiet\n",
-		"/proc/self/status":                        fmt.Sprintf("Name:\tnpukit\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\nGid:\t%[2]d\t%[2]d\t%[2]d\t%[2]d\nGroups:\t10 %[3]d\nCapEff:\t0000000000000000\n", os.Getuid()+1, os.Getgid()+1, os.Getgid()),
-		"/proc/self/limits":                        "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory         unlimited            unlimited            bytes\n",
-		"/proc/1/comm":                             "systemd\n",
-		"/proc/1/fd/0":                             "-> /dev/null",
-		"/etc/group":                               fmt.Sprintf("root:x:%d:\nrender:x:%d:somebody\n", os.Getgid()+7, os.Getgid()),
-		pci + "vendor":                             "0x1022\n",
-		pci + "device":                             "0x17f0\n",
-		pci + "revision":                           "0x10\n",
-		pci + "fw_version":                         "1.1.2.65\n",
-		pci + "accel/accel0/uevent":                "",
-		pci + "iommu_group/type":                   "DMA-FQ\n",
-		"/sys/bus/pci/devices/0000:00:00.0/vendor": "0x1022\n",
-		"/sys/bus/pci/devices/0000:00:00.0/device": "0x1507\n",
+		"/proc/cpuinfo":              "processor\t: 0\nmodel name\t: AMD Ryzen AI 9 HX 370 w/ Radeon 890M\n",
+		"/proc/sys/kernel/osrelease": "6.19.2-arch1-1\n",
+		"/proc/cmdline":              "BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p2 rw quiet\n",
+		"/proc/self/status": fmt.Sprintf("Name:\tnpukit\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\nGid:\t%[2]d\t%[2]d\t%[2]d\t%[2]d\n"+
+			"Groups:\t10 %[3]d\nCapEff:\t0000000000000000\n", os.Getuid()+1, os.Getgid()+1, os.Getgid()),
+		"/proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units\n" +
+			"Max locked memory         unlimited            unlimited            bytes\n",
+		"/proc/1/comm":              "systemd\n",
+		"/proc/1/fd/0":              "-> /dev/null",
+		"/etc/group":                fmt.Sprintf("root:x:%d:\nrender:x:%d:somebody\n", os.Getgid()+7, os.Getgid()),
+		pci + "vendor":              "0x1022\n",
+		pci + "device":              "0x17f0\n",
+		pci + "revision":            "0x10\n",
+		pci + "fw_version":          "1.1.2.65\n",
+		pci + "accel/accel0/uevent": "",
+		pci + "iommu_group/type":    "DMA-FQ\n",
+		"/sys/bus/pci/devices/0000:00:00.0/vendor":                "0x1022\n",
+		"/sys/bus/pci/devices/0000:00:00.0/device":                "0x1507\n",
 		"/sys/bus/pci/drivers/amdxdna/0000:c5:00.1/enable":        "1\n",
 		"/sys/module/amdxdna/version":                             "2.25.0\n",
 		"/sys/firmware/acpi/platform_profile":                     "performance\n",
@@ -104,7 +106,15 @@ func TestFaults(t *testing.T) {
 		return fmt.Sprintf("Max locked memory         %s            unlimited            bytes\n", soft)
 	}
 	outsider := fmt.Sprintf("Uid:\t%[1]d\t%[1]d\nGid:\t%[2]d\t%[2]d\nGroups:\t10\nCapEff:\t0\n", os.Getuid()+1, os.Getgid()+1)
-	const gone = "gone"
+	const (
+		gone    = "gone"
+		bound   = "/sys/bus/pci/drivers/amdxdna/0000:c5:00.1/enable"
+		module  = "/sys/module/amdxdna/version"
+		lib     = "/usr/lib/x86_64-linux-gnu/"
+		core    = lib + "libxrt_coreutil.so.2"
+		plugin  = lib + "libxrt_driver_xdna.so.2"
+		version = ".25.00"
+	)
 	for name, tc := range map[string]struct {
 		change  map[string]string
 		subject string
@@ -114,10 +124,10 @@ func TestFaults(t *testing.T) {
 		"no NPU":                  {map[string]string{pci + "vendor": "0x8086"}, "NPU", Problem, "--device cpu"},
 		"XDNA 1":                  {map[string]string{pci + "device": "0x1502", pci + "revision": "0x00"}, "NPU", Problem, "Phoenix"},
 		"an unknown revision":     {map[string]string{pci + "revision": "0x42"}, "NPU", Advice, "0x42"},
-		"an old kernel":           {map[string]string{"/sys/bus/pci/drivers/amdxdna/0000:c5:00.1/enable": gone, "/sys/module/amdxdna/version": gone, "/proc/sys/kernel/osrelease": "6.12.48-generic"}, "kernel driver", Problem, "6.14"},
-		"the driver not loaded":   {map[string]string{"/sys/bus/pci/drivers/amdxdna/0000:c5:00.1/enable": gone, "/sys/module/amdxdna/version": gone}, "kernel driver", Problem, "modprobe"},
-		"the driver refused":      {map[string]string{"/sys/bus/pci/drivers/amdxdna/0000:c5:00.1/enable": gone}, "kernel driver", Problem, "dmesg"},
-		"the kernel's own driver": {map[string]string{"/sys/module/amdxdna/version": gone}, "kernel driver", OK, "of the kernel itself"},
+		"an old kernel":           {map[string]string{bound: gone, module: gone, "/proc/sys/kernel/osrelease": "6.12.48-generic"}, "kernel driver", Problem, "6.14"},
+		"the driver not loaded":   {map[string]string{bound: gone, module: gone}, "kernel driver", Problem, "modprobe"},
+		"the driver refused":      {map[string]string{bound: gone}, "kernel driver", Problem, "dmesg"},
+		"the kernel's own driver": {map[string]string{module: gone}, "kernel driver", OK, "of the kernel itself"},
 		"no node":                 {map[string]string{"/dev/accel/accel0": gone}, "device node", Problem, "--device /dev/accel/accel0"},
 		"the wrong group":         {map[string]string{"/proc/self/status": outsider}, "device node", Problem, "usermod -aG render"},
 		"root only":               {map[string]string{"/proc/self/status": outsider, "/dev/accel/accel0": "mode 0600"}, "device node", Problem, "udev"},
@@ -125,18 +135,19 @@ func TestFaults(t *testing.T) {
 		"memlock as delivered":    {map[string]string{"/proc/self/limits": limits("8388608")}, "locked memory", Problem, "limits.conf"},
 		"memlock for one model":   {map[string]string{"/proc/self/limits": limits("2147483648")}, "locked memory", Advice, "2048 MiB"},
 		"memlock that suffices":   {map[string]string{"/proc/self/limits": limits("34359738368")}, "locked memory", OK, "32 GiB"},
-		"memlock of root":         {map[string]string{"/proc/self/limits": limits("8388608"), "/proc/self/status": "Uid:\t0\t0\nGid:\t0\t0\nCapEff:\t000001ffffffffff\n"}, "locked memory", OK, "CAP_IPC_LOCK"},
+		"memlock of root": {map[string]string{"/proc/self/limits": limits("8388608"),
+			"/proc/self/status": "Uid:\t0\t0\nGid:\t0\t0\nCapEff:\t000001ffffffffff\n"}, "locked memory", OK, "CAP_IPC_LOCK"},
 		"IOMMU off in the setup":  {map[string]string{pci + "iommu_group/type": gone}, "IOMMU", Problem, "AMD-Vi"},
 		"IOMMU off by the kernel": {map[string]string{"/proc/cmdline": "quiet amd_iommu=off"}, "IOMMU", Problem, "amd_iommu=off"},
 		"IOMMU in pass-through":   {map[string]string{pci + "iommu_group/type": "identity\n"}, "IOMMU", Advice, "iommu=pt"},
-		"no XRT": {map[string]string{"/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2": gone, "/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2.25.00": gone},
+		"no XRT": {map[string]string{core: gone, core + version: gone},
 			"XRT", Problem, "libxrt-npu2"},
-		"XRT without the NPU's part": {map[string]string{"/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2": gone,
-			"/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00": gone}, "XRT", Problem, "libxrt_driver_xdna"},
-		"XRT of two versions": {map[string]string{"/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00": gone,
-			"/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.21.75": ""}, "XRT", Problem, "must be the same"},
-		"another XRT": {map[string]string{"/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.25.00": gone, "/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2.25.00": gone,
-			"/usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2.30.10": "", "/usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2.30.10": ""}, "XRT", Advice, "2.30.10"},
+		"XRT without the NPU's part": {map[string]string{plugin: gone,
+			plugin + version: gone}, "XRT", Problem, "libxrt_driver_xdna"},
+		"XRT of two versions": {map[string]string{plugin + version: gone,
+			plugin + ".21.75": ""}, "XRT", Problem, "must be the same"},
+		"another XRT": {map[string]string{plugin + version: gone, core + version: gone,
+			plugin + ".30.10": "", core + ".30.10": ""}, "XRT", Advice, "2.30.10"},
 		"old firmware":        {map[string]string{pci + "fw_version": "1.0.0.63\n"}, "firmware", Advice, "linux-firmware"},
 		"firmware not named":  {map[string]string{pci + "fw_version": gone}, "firmware", Advice, "xrt-smi"},
 		"balanced power":      {map[string]string{"/sys/firmware/acpi/platform_profile": "balanced\n"}, "power mode", Advice, "performance"},
@@ -177,7 +188,8 @@ func TestAMachineOfNothing(t *testing.T) {
 
 func TestArtefactsAreLookedAt(t *testing.T) {
 	dir := t.TempDir()
-	const text = `{"entries": {"o_ffn": {"output_binary": "o_ffn.elf", "kernel": "main:o_ffn"}, "lm_head_gemv": {"output_binary": "lm_head_gemv.elf", "kernel": "main:lm_head_gemv"}}}`
+	const text = `{"entries": {"o_ffn": {"output_binary": "o_ffn.elf", "kernel": "main:o_ffn"},
+		"lm_head_gemv": {"output_binary": "lm_head_gemv.elf", "kernel": "main:lm_head_gemv"}}}`
 	if got := examine(t, owners(), dir)["artefacts"]; got.Status != Problem || !strings.Contains(got.Text, "build_peano") {
 		t.Errorf("an empty folder: %+v", got)
 	}

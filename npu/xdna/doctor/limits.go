@@ -14,7 +14,8 @@ const (
 // memlock looks at the limit of locked memory: XRT locks every buffer.
 func (m *machine) memlock() {
 	const subject = "locked memory"
-	const raise = "set `* - memlock unlimited` in /etc/security/limits.conf and log in again; for services and systemd sessions, LimitMEMLOCK=infinity"
+	const raise = "set `* - memlock unlimited` in /etc/security/limits.conf and log in again; for services and systemd sessions, " +
+		"LimitMEMLOCK=infinity"
 	limit := ""
 	for line := range strings.Lines(m.read("/proc/self/limits")) {
 		if rest, ok := strings.CutPrefix(line, "Max locked memory"); ok {
@@ -57,12 +58,14 @@ func (m *machine) iommu() {
 	}
 	group := "/sys/bus/pci/devices/" + m.bdf + "/iommu_group"
 	if !m.exists(group) {
-		m.find(subject, Problem, "enable IOMMU (AMD-Vi) in the firmware setup", "the NPU is in no IOMMU group: the driver cannot bind addresses (\"SVA bind device failed, ret -19\")")
+		m.find(subject, Problem, "enable IOMMU (AMD-Vi) in the firmware setup",
+			"the NPU is in no IOMMU group: the driver cannot bind addresses (\"SVA bind device failed, ret -19\")")
 		return
 	}
 	switch kind := m.read(group + "/type"); kind {
 	case "identity":
-		m.find(subject, Advice, "if contexts are refused (CREATE_HWCTX, err=-22), start the kernel without iommu=pt", "pass-through: works with drivers since mid-2026, and not with all kernels")
+		m.find(subject, Advice, "if contexts are refused (CREATE_HWCTX, err=-22), start the kernel without iommu=pt",
+			"pass-through: works with drivers since mid-2026, and not with all kernels")
 	case "":
 		m.find(subject, OK, "", "on")
 	default:
@@ -90,7 +93,8 @@ func (m *machine) power() {
 	case profile == "performance":
 		m.find(subject, OK, "", "profile performance")
 	default:
-		m.find(subject, Advice, "echo performance | sudo tee /sys/firmware/acpi/platform_profile: a model was seen to decode half as fast again with it",
+		m.find(subject, Advice, "echo performance | sudo tee /sys/firmware/acpi/platform_profile: a model was seen to decode half as fast again "+
+			"with it",
 			"profile %s", profile)
 	}
 }

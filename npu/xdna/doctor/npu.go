@@ -59,7 +59,8 @@ func (m *machine) npu() {
 			return
 		}
 	}
-	m.find("NPU", Problem, "on a Ryzen AI machine, enable the NPU (IPU) in the firmware setup; elsewhere use --device cpu, or --device sim for the virtual one",
+	m.find("NPU", Problem, "on a Ryzen AI machine, enable the NPU (IPU) in the firmware setup; elsewhere use --device cpu, or --device sim for the "+
+		"virtual one",
 		"no AMD NPU on the PCI bus")
 }
 
@@ -91,7 +92,8 @@ func (m *machine) driver() {
 			m.find("kernel driver", Advice, "", "amdxdna is loaded and has no device")
 			return
 		}
-		m.find("kernel driver", Problem, "look at `dmesg | grep -i amdxdna`: often the firmware is missing (package linux-firmware, folder amdnpu) or does not fit the driver",
+		m.find("kernel driver", Problem, "look at `dmesg | grep -i amdxdna`: often the firmware is missing (package linux-firmware, folder amdnpu) "+
+			"or does not fit the driver",
 			"amdxdna is loaded and has not taken the NPU at %s", m.bdf)
 	case older(release, inTree):
 		m.find("kernel driver", Problem, "use Linux 6.14 or later, or build the driver of github.com/amd/xdna-driver",
@@ -148,7 +150,8 @@ func (m *machine) node() {
 	case mode&0o060 == 0o060:
 		m.find(subject, Problem, fmt.Sprintf("sudo usermod -aG %s $USER, then log out and in again", group), "%s: you are not in the group", about)
 	default:
-		m.find(subject, Problem, "a udev rule gives it to a group: KERNEL==\"accel*\", SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\"", "%s: only root may open it", about)
+		m.find(subject, Problem, "a udev rule gives it to a group: KERNEL==\"accel*\", SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\"",
+			"%s: only root may open it", about)
 	}
 }
 

@@ -32,7 +32,8 @@ func (m *machine) xrt() {
 	case pluginDir == "":
 		m.find(subject, Problem, install, "version %s in %s, without the NPU's part, libxrt_driver_xdna.so.2", core, dir)
 	case pluginDir != dir:
-		m.find(subject, Problem, "remove one of the two: XRT loads its driver from beside itself", "its libraries lie in %s, the NPU's part in %s", dir, pluginDir)
+		m.find(subject, Problem, "remove one of the two: XRT loads its driver from beside itself",
+			"its libraries lie in %s, the NPU's part in %s", dir, pluginDir)
 	case core != plugin:
 		m.find(subject, Problem, "install both from one source", "version %s with the NPU's part of version %s: they must be the same", core, plugin)
 	case !strings.HasPrefix(core, knownXRT+"."):
@@ -43,7 +44,8 @@ func (m *machine) xrt() {
 	v, err := xrt.LibraryVersion()
 	switch {
 	case errors.Is(err, xrt.ErrUnavailable):
-		m.find("npukit", Problem, "go build -tags xrt ./cmd/npukit, with XRT's development package (Debian: libxrt-dev uuid-dev)", "this program was built without XRT")
+		m.find("npukit", Problem, "go build -tags xrt ./cmd/npukit, with XRT's development package (Debian: libxrt-dev uuid-dev)",
+			"this program was built without XRT")
 	case err != nil:
 		m.find("npukit", Problem, "", "XRT does not answer: %v", err)
 	default:
@@ -80,8 +82,8 @@ func (m *machine) firmware() {
 		return
 	}
 	if slices.Compare(v[:], knownFirmware[:]) < 0 {
-		m.find(subject, Advice, update, "version %s; 1.1.2.64 and .65 are known to work, and firmware that does not fit the driver shows as runs aborted right "+
-			"after loading", text)
+		m.find(subject, Advice, update, "version %s; 1.1.2.64 and .65 are known to work, and firmware that does not fit the driver shows as runs "+
+			"aborted right after loading", text)
 		return
 	}
 	m.find(subject, OK, "", "version %s", text)
@@ -126,7 +128,8 @@ func (m *machine) others() {
 func (m *machine) artefacts(dir string) {
 	const subject = "artefacts"
 	if dir == "" {
-		m.find(subject, Advice, "npukit doctor --artefacts FOLDER looks at those that MLIR-AIR built (build_peano)", "no folder of compiled programs was given")
+		m.find(subject, Advice, "npukit doctor --artefacts FOLDER looks at those that MLIR-AIR built (build_peano)",
+			"no folder of compiled programs was given")
 		return
 	}
 	s, err := xdna.ReadArtefacts(dir)
