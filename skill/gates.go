@@ -10,6 +10,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/npu"
 )
 
 // Gate is a condition at the end of phases. It computes what it judges: nothing that a skill claims reaches it.
@@ -105,10 +106,24 @@ func (e *Env) modelGates() []Gate {
 	return list
 }
 
-// cheapGates are asked of every change to a plan: kernels that are new in it, and the logits of a short text. The full set follows at the end of the phase.
+// cheapGates are asked of every change to a plan: kernels that are new in it, the logits of a short text, and the block where kernels are fused, which alone cannot
+// be tried. The full set follows at the end of the phase.
 func (e *Env) cheapGates() ([]Gate, error) {
-	kernels, err := e.kernelGates()
-	return append(kernels, Gate{Name: GatePaper, Check: checkPaper}), err
+	list, err := e.kernelGates()
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.Plan()
+	if err != nil {
+		return nil, err
+	}
+	fused := slices.ContainsFunc(p.Programs, func(q *npu.Program) bool {
+		return slices.ContainsFunc(q.Launches, func(l npu.Launch) bool { return l.Mapping.Fused != "" })
+	})
+	if fused {
+		list = append(list, Gate{Name: GateBlock, Check: checkBlock})
+	}
+	return append(list, Gate{Name: GatePaper, Check: checkPaper}), nil
 }
 
 // Gate runs one of the phase's gates on the environment's plan, or gives what it said before where that still counts.

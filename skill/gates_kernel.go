@@ -61,6 +61,11 @@ func (e *Env) kernelOptions(k *plannedKernel) (dev npu.Device, opts gatetest.Opt
 func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error) {
 	dev, opts, what := e.kernelOptions(k)
 	note := KernelNote{Key: k.name, Op: k.text(), Kind: k.op.Kind(), Types: k.types, Mapping: k.mapping, On: k.on, Launches: k.launches, Count: k.count, Note: what}
+	if f := opts.Mapping.Fused; f != "" {
+		// A part of a fused kernel is no program by itself. The op is tried in this shape without the others; the kernel as a whole is judged with the block.
+		opts.Mapping.Fused = ""
+		note.Note = strings.TrimSpace(note.Note + fmt.Sprintf(" part of the fused kernel %s, which is judged with the block", f))
+	}
 	places := kernelPlaces[:1]
 	if k.symbolic() {
 		places = kernelPlaces[:]

@@ -103,20 +103,28 @@ func checkPlanFile(_ context.Context, e *Env) (Verdict, error) {
 	err = p.Check(e.Config(), e.d.info)
 	c.Hold(err == nil, "device", "the device takes it: %v", orGood(err, "yes"))
 	if e.d.info.Array != "" {
-		for name, n := range map[string]int{"prefill": programsOn(p.Prefill[len(p.Prefill)-1]), "decode": programsOn(p.Decode)} {
-			err := xdna2.CheckContexts(n, xdna2.NPU2())
-			c.Hold(err == nil || !p.Runtime.ContextReuse, "contexts", "%d programs of %s have hardware contexts at once: %v", n, name, orGood(err, "there are enough"))
+		n := programsOn(append(slices.Clone(p.Prefill), p.Decode)...)
+		c.Hold(n <= driverContexts, "contexts", "%d programs want a hardware context each, the driver has %d: merge more, or load those of prefill and of decode in turn", n, driverContexts)
+		for name, pass := range map[string]model.Pass{"prefill": p.Prefill[len(p.Prefill)-1], "decode": p.Decode} {
+			if err := xdna2.CheckContexts(programsOn(pass), xdna2.NPU2()); err != nil {
+				c.Hold(true, "contexts", "programs of %s are more than were seen to be alive in one process: %v", name, err)
+			}
 		}
 	}
 	return c, nil
 }
 
-// programsOn counts the programs of a pass that run on the array.
-func programsOn(p model.Pass) int {
+// driverContexts is how many hardware contexts the amdxdna driver has on XDNA 2: one for every loaded program.
+const driverContexts = 16
+
+// programsOn counts the programs of passes that run on the array.
+func programsOn(passes ...model.Pass) int {
 	names := map[string]bool{}
-	for _, s := range slices.Concat(p.Steps, p.Head) {
-		if s.On == model.OnDevice {
-			names[s.Program] = true
+	for _, p := range passes {
+		for _, s := range slices.Concat(p.Steps, p.Head) {
+			if s.On == model.OnDevice {
+				names[s.Program] = true
+			}
 		}
 	}
 	return len(names)
