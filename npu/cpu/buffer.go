@@ -17,6 +17,8 @@ type buffer struct {
 	mem  memory  // its own memory, if any
 	from *shared // a materialised weight, if it is one
 
+	grouped *groupedWeight // quantised blocks in groups, whose BF16 data is
+
 	typ    dtype.Type // of a Const's elements; Invalid when programs decide
 	fixed  bool       // read-only
 	closed bool       // guarded by d.turn
@@ -45,11 +47,24 @@ func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 
 func (b *buffer) Len() int { return b.size }
 
-func (b *buffer) Bytes() []byte { return b.data }
+func (b *buffer) Bytes() []byte {
+	if b.grouped == nil {
+		return b.data
+	}
+	data, err := b.from.expanded(context.Background(), b.d.info.Threads)
+	if err != nil { // no memory
+		return nil
+	}
+	return data[:b.size]
+}
 
 func (b *buffer) Sync(_ npu.Direction, offset, n int) error {
-	if offset < 0 || n < 0 || offset > len(b.data)-n {
-		return fmt.Errorf("npu/cpu: Sync of bytes %d to %d: the buffer has %d", offset, offset+n, len(b.data))
+	size := len(b.data)
+	if b.grouped != nil {
+		size = b.size
+	}
+	if offset < 0 || n < 0 || offset > size-n {
+		return fmt.Errorf("npu/cpu: Sync of bytes %d to %d: the buffer has %d", offset, offset+n, size)
 	}
 	return nil
 }
@@ -61,7 +76,7 @@ func (b *buffer) Close() error {
 		return nil
 	}
 	b.closed = true
-	b.data = nil
+	b.data, b.grouped = nil, nil
 	b.mem.free()
 	if b.from != nil {
 		b.from.release(b.d)

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"unsafe"
 
@@ -12,8 +13,9 @@ import (
 // builder turns runs into an array of commands. It is used for one Submit after the other and keeps its memory.
 type builder struct {
 	engine engine
-	lists  arena // commands and segments: alive until the Submit ends
-	work   arena // scratch arguments and panels of the current run; the next run overwrites them
+	ctx    context.Context // of the Submit at hand
+	lists  arena           // commands and segments: alive until the Submit ends
+	work   arena           // scratch arguments and panels of the current run; the next run overwrites them
 
 	cmds []command // outside the Go heap
 	tags []tag     // where each command comes from
@@ -27,6 +29,8 @@ type builder struct {
 	run   *npu.Run
 	size  op.Size
 	bound []bound
+
+	failed error // what went wrong where an operand was resolved
 
 	// Memory for values between the commands of a launch, used in turn: what lies in the oldest is given up. The hazards are the same as for
 	// any other memory, and so are the barriers.
@@ -99,6 +103,7 @@ func (b *builder) start(launches int) error {
 	b.reads, b.writes = b.reads[:0], b.writes[:0]
 	b.packed.panels = nil
 	b.calls = b.calls[:0]
+	b.failed = nil
 	return nil
 }
 
@@ -128,7 +133,11 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	for i := range e.launches {
 		l := &e.launches[i]
 		from := len(b.cmds)
-		if err := lower(l); err != nil {
+		err := lower(l)
+		if err == nil {
+			err = b.failed
+		}
+		if err != nil {
 			return fmt.Errorf("npu/cpu: run %q, program %s, launch %q: %w", r.Name, e.p.Name, l.name, err)
 		}
 		for range len(b.cmds) - from {
@@ -180,7 +189,11 @@ func (b *builder) bind() error {
 		switch {
 		case a.Kind == npu.State:
 			for _, s := range r.Segments {
-				if _, err := e.d.own(s.State[e.states[i]]); err != nil {
+				buf, err := e.d.own(s.State[e.states[i]])
+				if err == nil && buf.fixed {
+					err = fmt.Errorf("it is a state, and its buffer is a read-only weight")
+				}
+				if err != nil {
 					return bad(i, err)
 				}
 			}
@@ -217,6 +230,12 @@ func (b *builder) bind() error {
 				return bad(i, fmt.Errorf("it is %s %s and needs %d bytes as %s, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, x.typ, buf.Len()))
 			}
 			x.mem = unsafe.SliceData(buf.data)
+			if buf.grouped != nil {
+				x.weight = buf.from
+				if a.Type.Quantized() {
+					x.grouped = buf.grouped
+				}
+			}
 		}
 		code, ok := typeCodes[x.typ]
 		if !ok && b.exec.uses(i) {
@@ -276,9 +295,34 @@ func (r ref) appendTo(list []extent) []extent {
 	return append(list, r.extent)
 }
 
+// widen makes sure that an argument has memory: BF16 of a weight in groups. What goes wrong is kept in b.failed, which lower's callers look at.
+func (b *builder) widen(x *bound) {
+	if x.mem != nil || x.weight == nil || b.failed != nil {
+		return
+	}
+	data, err := x.weight.expanded(b.ctx, b.exec.d.info.Threads)
+	if err != nil {
+		b.failed = err
+		return
+	}
+	x.mem = unsafe.SliceData(data)
+}
+
+// weight resolves an operand whose kernel reads quantised weights in groups, in rows of k elements. Views other than of whole rows from the first of
+// a group on are BF16, as for ops that have no such kernel.
+func (b *builder) weight(o *operand, k int64) ref {
+	g := b.bound[o.arg].grouped
+	if g == nil || k != g.cols || o.stride != k || o.offset%(k*groupRows) != 0 {
+		return b.at(o)
+	}
+	group := o.offset / k / groupRows
+	return ref{p: unsafe.Add(g.mem.ptr(), group*formOf(g.code).groupBytes(k)), code: g.code, stride: k}
+}
+
 // at resolves an operand and notes what the command at hand does with it.
 func (b *builder) at(o *operand) ref {
 	x := &b.bound[o.arg]
+	b.widen(x)
 	size := typeBytes[x.code]
 	r := ref{p: unsafe.Add(unsafe.Pointer(x.mem), o.offset*size), code: x.code, stride: o.stride}
 	if !x.constant {

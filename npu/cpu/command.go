@@ -67,6 +67,14 @@ const (
 	typeBF16
 	typeF16
 	typeI32
+	typeQ8_0 // from here on weights in groups: see forms
+	typeQ4_0
+	typeQ5_0
+	typeQ4_1
+	typeQ5_1
+	typeQ4_K
+	typeQ5_K
+	typeQ6_K
 )
 
 // typeCodes are the types that kernels read.

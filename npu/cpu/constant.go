@@ -22,11 +22,22 @@ type shared struct {
 	mem  memory
 	typ  dtype.Type
 	err  error
+
+	// Of quantised weights: the blocks in groups, and how to make BF16 of them for those who cannot read groups. Mem is that BF16, made when it is
+	// first asked for.
+	grouped *groupedWeight
+	src     npu.Source
+	shape   []int
+	wide    sync.Mutex // guards mem where there is grouped
 }
 
 // Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory. Anything
-// else is made once for all buffers that ask for the same, quantised blocks as BF16; the same means tensors at the same addresses. So the memory
-// of the source's tensors must outlive every buffer made of it, until the buffer is closed.
+// else is made once for all buffers that ask for the same, where the same means tensors at the same addresses. So the memory of the source's tensors
+// must outlive every buffer made of it, until the buffer is closed.
+//
+// Quantised blocks keep what they say, in another order and about as many bytes, and products and embeddings read them so. To everything else
+// the buffer is one of BF16: a program that names that type, an op that has no kernel for blocks, whoever calls Len or Bytes. The BF16 is made when it is
+// first needed, and Bytes is nil when there is no memory for it.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/cpu: %w", err)
@@ -59,6 +70,9 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 			s.make(ctx, d.info.Threads, src, typ, shape)
 		})
 		if s.err == nil {
+			if g := s.grouped; g != nil {
+				return &buffer{d: d, size: 2 * int(g.rows*g.cols), typ: s.typ, fixed: true, from: s, grouped: g}, nil
+			}
 			return &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s}, nil
 		}
 		err := fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, s.err)
@@ -91,9 +105,18 @@ func (s *shared) release(d *Device) {
 		if d.consts[s.key] == s {
 			delete(d.consts, s.key)
 		}
-		s.mem.free()
+		s.free()
 	} else if s.err != nil && d.consts[s.key] == s {
 		delete(d.consts, s.key)
+	}
+}
+
+func (s *shared) free() {
+	s.mem.free()
+	s.mem = memory{}
+	if s.grouped != nil {
+		s.grouped.mem.free()
+		s.grouped = nil
 	}
 }
 
@@ -135,81 +158,140 @@ func (s *shared) make(ctx context.Context, threads int, src npu.Source, typ dtyp
 		}
 		elements *= n
 	}
-	if _, plain := typeCodes[typ]; plain {
-		if s.mem, s.err = newMemory(typ.Bytes(elements)); s.err != nil {
-			return
+	s.src, s.shape, s.typ = src, shape, typ
+	_, plain := typeCodes[typ]
+	switch {
+	case plain:
+		if s.mem, s.err = newMemory(typ.Bytes(elements)); s.err == nil {
+			s.err = src.Materialize(s.mem.m)
 		}
-		s.typ = typ
-		s.err = src.Materialize(s.mem.m)
-	} else {
-		s.err = s.expand(ctx, threads, src, typ, shape, elements)
+	case typ.Quantized():
+		s.typ = dtype.BF16
+		s.err = s.group(ctx, threads, typ, elements)
+	default:
+		s.typ = dtype.BF16
+		s.mem, s.err = expand(ctx, threads, src, typ, shape)
 	}
 	if s.err != nil {
-		s.mem.free()
-		s.mem = memory{}
+		s.free()
 	}
+}
+
+// sourceBlocks gives the elements of a source as they lie in a file, and how to give up their memory.
+func sourceBlocks(src npu.Source, typ dtype.Type, elements int) (data []byte, done func(), err error) {
+	if name, ok := src.Layout.Identity(); ok {
+		t, err := src.From.Tensor(name)
+		return t.Data, func() {}, err
+	}
+	m, err := newMemory(typ.Bytes(elements))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := src.Materialize(m.m); err != nil {
+		m.free()
+		return nil, nil, err
+	}
+	return m.m[:typ.Bytes(elements)], m.free, nil
+}
+
+// group puts quantised rows in groups, in parallel.
+func (s *shared) group(ctx context.Context, threads int, typ dtype.Type, elements int) error {
+	data, done, err := sourceBlocks(s.src, typ, elements)
+	if err != nil {
+		return err
+	}
+	defer done()
+	cols := s.shape[len(s.shape)-1]
+	if s.grouped, err = newGrouped(typ, elements/cols, cols); err != nil {
+		return err
+	}
+	if len(data) != typ.Bytes(elements) {
+		return fmt.Errorf("%s %v takes %d bytes, the tensor has %d", typ, s.shape, typ.Bytes(elements), len(data))
+	}
+	step := max(1, stretch/(groupRows*cols))
+	groups := s.grouped.groups()
+	return inParallel(ctx, threads, groups, step, func(from, to int) error {
+		for g := from; g < to; g++ {
+			s.grouped.fill(g, data)
+		}
+		return nil
+	})
+}
+
+// expanded is a grouped weight as BF16, made if this is the first time. The caller has a use of it.
+func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
+	s.wide.Lock()
+	defer s.wide.Unlock()
+	if s.mem.m == nil {
+		m, err := expand(ctx, threads, s.src, formOf(s.grouped.code).typ, s.shape)
+		if err != nil {
+			return nil, fmt.Errorf("weight %s as BF16: %w", s.src.Layout, err)
+		}
+		s.mem = m
+	}
+	return s.mem.m, nil
 }
 
 // expand makes BF16 of a type that no kernel reads.
-func (s *shared) expand(ctx context.Context, threads int, src npu.Source, typ dtype.Type, shape []int, elements int) error {
-	var data []byte
-	if name, ok := src.Layout.Identity(); ok {
-		t, err := src.From.Tensor(name)
-		if err != nil {
-			return err
-		}
-		data = t.Data
-	} else {
-		blocks, err := newMemory(typ.Bytes(elements))
-		if err != nil {
-			return err
-		}
-		defer blocks.free()
-		if err := src.Materialize(blocks.m); err != nil {
-			return err
-		}
-		data = blocks.m
+func expand(ctx context.Context, threads int, src npu.Source, typ dtype.Type, shape []int) (memory, error) {
+	elements := 1
+	for _, n := range shape {
+		elements *= n // make has checked it
 	}
-	var err error
-	if s.mem, err = newMemory(2 * elements); err != nil {
-		return err
+	data, done, err := sourceBlocks(src, typ, elements)
+	if err != nil {
+		return memory{}, err
 	}
-	s.typ = dtype.BF16
-	dst, _ := dtype.View[dtype.BFloat16](s.mem.m)
-	cols := shape[len(shape)-1]
-	return expandRows(ctx, threads, dst, typ, data, cols)
+	defer done()
+	m, err := newMemory(2 * elements)
+	if err != nil {
+		return memory{}, err
+	}
+	dst, _ := dtype.View[dtype.BFloat16](m.m)
+	if err := expandRows(ctx, threads, dst, typ, data, shape[len(shape)-1]); err != nil {
+		m.free()
+		return memory{}, err
+	}
+	return m, nil
 }
+
+// stretch is about how many elements are worked on between looks at the context, and so the size of the FP32 values in between.
+const stretch = 1 << 16
 
 // expandRows dequantises rows of cols elements to BF16, in parallel.
 func expandRows(ctx context.Context, threads int, dst []dtype.BFloat16, typ dtype.Type, data []byte, cols int) error {
-	const stretch = 1 << 16 // elements between looks at the context, and about the size of the FP32 values in between
-	rows := len(dst) / cols
-	step := max(1, stretch/cols)
 	rowBytes := typ.Bytes(cols)
+	return inParallel(ctx, threads, len(dst)/cols, max(1, stretch/cols), func(from, to int) error {
+		values := make([]float32, (to-from)*cols)
+		if err := dtype.Dequantize(values, typ, data[from*rowBytes:to*rowBytes]); err != nil {
+			return err
+		}
+		dtype.F32ToBF16(dst[from*cols:to*cols], values)
+		return nil
+	})
+}
+
+// inParallel calls f for all of n in steps, until there is an error or ctx is done.
+func inParallel(ctx context.Context, threads, n, step int, f func(from, to int) error) error {
 	next := make(chan int)
 	errs := make([]error, min(threads, runtime.GOMAXPROCS(0)))
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			values := make([]float32, step*cols)
-			for r := range next {
-				n := min(step, rows-r)
-				if err := dtype.Dequantize(values[:n*cols], typ, data[r*rowBytes:][:n*rowBytes]); err != nil {
+			for from := range next {
+				if err := f(from, min(n, from+step)); err != nil {
 					errs[i] = err
 				}
-				dtype.F32ToBF16(dst[r*cols:][:n*cols], values[:n*cols])
 			}
 		})
 	}
-	for r := 0; r < rows && ctx.Err() == nil; r += step {
-		next <- r
+	for from := 0; from < n && ctx.Err() == nil; from += step {
+		next <- from
 	}
 	close(next)
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return ctx.Err()
 }

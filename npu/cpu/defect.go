@@ -101,6 +101,7 @@ func (b *builder) kernel(l *launch) *defect.Kernel {
 // matrix is the memory of an operand.
 func (b *builder) matrix(o *operand) defect.Matrix {
 	x := &b.bound[o.arg]
+	b.widen(x)
 	m := defect.Matrix{Type: x.typ, Rows: 1}
 	last := len(o.shape) - 1
 	for _, d := range o.shape[:last] {

@@ -70,11 +70,12 @@ func Open(opts *Options) (*Device, error) {
 	}
 	return &Device{
 		info: npu.Info{
-			Name:    fmt.Sprintf("cpu (%d %s, %s)", o.Threads, threads, e.name()),
-			Kind:    "cpu",
-			AnyRows: true,
-			InPlace: []dtype.Type{dtype.F32, dtype.F16, dtype.BF16},
-			Threads: o.Threads,
+			Name:     fmt.Sprintf("cpu (%d %s, %s)", o.Threads, threads, e.name()),
+			Kind:     "cpu",
+			AnyRows:  true,
+			InPlace:  []dtype.Type{dtype.F32, dtype.F16, dtype.BF16},
+			Repacked: groupedTypes(),
+			Threads:  o.Threads,
 		},
 		engine: e,
 		turn:   make(chan struct{}, 1),

@@ -17,9 +17,22 @@
 //
 // # Weights
 //
-// BF16, F16 and F32 weights are read where they lie in the checkpoint's mapping. Quantised blocks are expanded to BF16 once, when a Const
-// buffer is made. Everything accumulates in FP32. The memory of a weight's source must outlive every Const buffer made of it, until the buffer
-// is closed: the buffer may be that memory, and equal weights are found by its address.
+// BF16, F16 and F32 weights are read where they lie in the checkpoint's mapping. Quantised blocks (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K) stay what
+// they are, bit for bit, and take about as many bytes as in the file, but sixteen rows of them are shuffled together, once, when a Const buffer is
+// made. Everything accumulates in FP32. The memory of a weight's source must outlive every Const buffer made of it, until the buffer is closed: the
+// buffer may be that memory, and equal weights are found by its address.
+//
+// # The number format of quantised products
+//
+// Products of up to 16 rows of BF16 activations with quantised weights (4 in the Go engine) are sums of whole numbers. Every 32 activations get a scale in
+// FP32, with which the largest of them becomes 32767, and are rounded to 16 bits; where the results are FP32, another 15 bits follow. So an activation
+// is off by at most 2^-16 (2^-31) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32.
+//
+// Products of more rows, and of FP32 activations, bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout. One case differs:
+// the kernels avx512bf16 round the weights to BF16 where activations and results are BF16 too.
+//
+// Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that
+// are not transposed, programs that name BF16 for it) get a copy of it in BF16, made when it is first needed.
 //
 // # Indices
 //

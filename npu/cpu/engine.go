@@ -11,8 +11,9 @@ type engine interface {
 	name() string
 	// run executes the commands and reports whether *cancel became non-zero before the end.
 	run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error)
-	// gemvRows is the most rows for which a product with a transposed matrix is a kindGEMV command instead of kindPack and kindGEMM.
-	gemvRows() int64
+	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
+	// kindGEMM.
+	gemvRows(a, w int32) int64
 	// pairs reports whether products of BF16 with BF16 want panels of pairs.
 	pairs() bool
 	// packBytes is the size of a kindPack command's destination.

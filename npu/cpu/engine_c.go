@@ -92,8 +92,14 @@ func (e *cEngine) name() string {
 	return ""
 }
 
-func (e *cEngine) gemvRows() int64 { return C.NPK_GEMV_ROWS }
-func (e *cEngine) pairs() bool     { return pairsFlag(e.variant) != 0 }
+func (e *cEngine) pairs() bool { return pairsFlag(e.variant) != 0 }
+
+func (e *cEngine) gemvRows(a, w int32) int64 {
+	if isGrouped(w) && a != typeBF16 {
+		return 0 // 16 bits would be fewer than the activations have
+	}
+	return C.NPK_GEMV_ROWS
+}
 
 func (e *cEngine) packBytes(m, k int64, flags int32) int64 {
 	return int64(C.npk_pack_bytes(e.variant, C.int64_t(m), C.int64_t(k), C.int(flags)))

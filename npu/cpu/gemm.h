@@ -218,7 +218,9 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
             float *dst = weights + j * n * ISA(NR);
             int64_t column = (first + j) * ISA(NR);
             if (npk_cancelled(t)) return;
-            if (c->flags & NPK_PAIRS) {
+            if (c->bt >= NPK_Q8_0) {
+                ISA(pack_grouped)(dst, c, column, from, n);
+            } else if (c->flags & NPK_PAIRS) {
                 if (c->flags & NPK_KN) ISA(pack_kn)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 1);
                 else ISA(pack_nk)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 1);
             } else {

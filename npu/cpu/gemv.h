@@ -27,13 +27,17 @@ INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : npk_up(m, 4); }
 // Floats from row to row of the prepared activations: not a multiple of a large power of two, so that rows do not share cache sets.
 INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL) + 2 * VL; }
 
-TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) { return ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4; }
+#include "fixed.h"
+
+TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) {
+    return c->bt >= NPK_Q8_0 ? ISA(fixed_bytes)(c) : ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4;
+}
 
 // Every thread brings the activations into its own scratch: cheaper than waiting until another has.
 TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) {
     const npk_cmd *p = t->prepared;
     if (p == c || (p && p->kind == NPK_GEMV && p->a == c->a && p->at == c->at && p->m == c->m && p->k == c->k && p->lda == c->lda &&
-                   ISA(gemv_mode)(p) == mode))
+                   p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
         return;
     int64_t ld = ISA(gemv_ld)(c);
     float *x = (float *)t->scratch;
@@ -166,12 +170,17 @@ INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) {
 
 TARGET static int64_t ISA(gemv_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;
+    if (c->bt >= NPK_Q8_0) return ISA(fixed_chunks)(c, threads);
     int64_t step = ISA(gemv_step_rows)(c, threads);
     return (c->n + step - 1) / step;
 }
 
 TARGET static void ISA(gemv)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
+    if (c->bt >= NPK_Q8_0) {
+        ISA(gemv_fixed)(t, c, chunk);
+        return;
+    }
     int mode = ISA(gemv_mode)(c);
     int64_t step = ISA(gemv_step_rows)(c, t->threads), row = chunk * step, end = npk_min(c->n, row + step);
     ISA(gemv_prepare)(t, c, mode);

@@ -16,10 +16,12 @@ type goEngine struct {
 
 // goWorker is one thread's scratch memory.
 type goWorker struct {
-	weights []float32 // rows of weights, keys or values as FP32
-	rows    [3][]float32
-	scores  []float32
-	cancel  *uint32
+	weights  []float32 // rows of weights, keys or values as FP32
+	rows     [3][]float32
+	scores   []float32
+	fixed    []fixedBlock // activations of the command fixedFor, row after row
+	fixedFor *command
+	cancel   *uint32
 }
 
 // cancelled is looked at inside chunks that take long.
@@ -30,11 +32,17 @@ func newGoEngine(threads int) engine {
 }
 
 func (e *goEngine) name() string                        { return "go" }
-func (e *goEngine) gemvRows() int64                     { return 0 }
 func (e *goEngine) pairs() bool                         { return false }
 func (e *goEngine) packBytes(m, k int64, _ int32) int64 { return m * k * 4 }
 func (e *goEngine) attentionBytes(*command) int64       { return 0 }
 func (e *goEngine) close()                              {}
+
+func (e *goEngine) gemvRows(a, w int32) int64 {
+	if isGrouped(w) && a == typeBF16 {
+		return goGEMVRows
+	}
+	return 0
+}
 
 // goKernel is one kind of command in Go: how many chunks it has, and what a chunk does. Chunks are independent of each other.
 type goKernel struct {
@@ -45,6 +53,7 @@ type goKernel struct {
 var goKernels = [...]goKernel{
 	kindPack:      {rowChunks, (*goWorker).pack},
 	kindGEMM:      {gemmChunks, (*goWorker).gemm},
+	kindGEMV:      {gemvChunks, (*goWorker).gemv},
 	kindEmbed:     {rowChunks, (*goWorker).embed},
 	kindRMSNorm:   {rowChunks, (*goWorker).rmsNorm},
 	kindLayerNorm: {rowChunks, (*goWorker).layerNorm},
@@ -64,7 +73,7 @@ func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bo
 	began := time.Now()
 	walk := func(id int) {
 		w := &e.workers[id]
-		w.cancel = cancel
+		w.cancel, w.fixedFor = cancel, nil
 		for i := range cmds {
 			c := &cmds[i]
 			if c.barrier != 0 {

@@ -52,7 +52,11 @@ func (w *goWorker) gemm(c *command, chunk int64) {
 
 // weightRow brings the weights of output n to FP32.
 func (w *goWorker) weightRow(dst []float32, c *command, n int64) {
-	if c.flags&flagKN == 0 {
+	switch {
+	case isGrouped(c.bt):
+		ungroupRow(dst, c.b, c.bt, n)
+		return
+	case c.flags&flagKN == 0:
 		convert(dst, element(c.b, c.bt, n*c.ldb), c.bt)
 		return
 	}

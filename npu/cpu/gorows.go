@@ -49,6 +49,12 @@ func (w *goWorker) embed(c *command, chunk int64) {
 	ids := unsafe.Slice((*int32)(c.a), c.m)
 	for r, to := rowsOf(c, chunk); r < to; r++ {
 		if id := int64(ids[r]); id >= 0 && id < c.k { // checked before the run; the host may have written since
+			if isGrouped(c.bt) {
+				row := grow(&w.rows[0], c.n)
+				ungroupRow(row, c.b, c.bt, id)
+				store(c.y, c.yt, r*c.ldy, row)
+				continue
+			}
 			store(c.y, c.yt, r*c.ldy, load(&w.rows[0], c.b, c.bt, id*c.ldb, c.n))
 		}
 	}

@@ -4,6 +4,8 @@
 
 #include "element.h"
 
+#include "grouped.h"
+
 #include "rows.h"
 
 #include "gemm.h"

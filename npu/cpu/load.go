@@ -130,8 +130,11 @@ func isCache(o op.Op, i int) bool {
 
 // bound is an argument with its memory for one run.
 type bound struct {
-	mem      *byte
+	mem      *byte // nil for a weight in groups until its BF16 is wanted
 	typ      dtype.Type
 	code     int32
 	constant bool
+
+	weight  *shared        // the weight in groups, if it is one
+	grouped *groupedWeight // the same, where the program names a quantised type and so leaves the number format to the device
 }

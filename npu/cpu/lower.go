@@ -15,9 +15,13 @@ func (b *builder) lower(l *launch) error {
 	arg := func(i int) ref { return b.at(&l.operands[i]) }
 	switch o := l.op.(type) {
 	case op.MatMul:
-		return b.matMul(o, dim(o.M), arg(0), arg(1), arg(2))
+		w := &l.operands[1]
+		if o.TransB {
+			return b.matMul(o, dim(o.M), arg(0), b.weight(w, int64(o.K)), arg(2))
+		}
+		return b.matMul(o, dim(o.M), arg(0), b.at(w), arg(2))
 	case op.Embed:
-		ids, table, y := arg(0), arg(1), arg(2)
+		ids, table, y := arg(0), b.weight(&l.operands[1], int64(o.Width)), arg(2)
 		if err := checkIndex("id", ids, dim(o.Rows), int64(o.Vocab)); err != nil {
 			return err
 		}
@@ -114,13 +118,14 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	}
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
 		b: w.p, bt: w.code, ldb: w.stride, y: y.p, yt: y.code, ldy: y.stride}
-	if o.TransB && m <= b.engine.gemvRows() {
+	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV
 		b.push(c)
 		return nil
 	}
 	flags := int32(0)
-	if a.code == typeBF16 && w.code == typeBF16 && b.engine.pairs() {
+	// As pairs, quantised weights are rounded to BF16: results of that type hardly show it, others would.
+	if a.code == typeBF16 && b.engine.pairs() && (w.code == typeBF16 || isGrouped(w.code) && y.code == typeBF16) {
 		flags = flagPairs
 	}
 	key := command{kind: kindPack, m: m, k: c.k, a: a.p, at: a.code, lda: a.stride, flags: flags}

@@ -10,7 +10,20 @@
 #include <stdint.h>
 
 // Element types of operands.
-enum { NPK_F32 = 0, NPK_BF16 = 1, NPK_F16 = 2, NPK_I32 = 3 };
+enum {
+    NPK_F32,
+    NPK_BF16,
+    NPK_F16,
+    NPK_I32,
+    NPK_Q8_0, // from here on weights in groups (grouped.h): b of NPK_GEMM, of NPK_GEMV with BF16 activations, and of NPK_EMBED
+    NPK_Q4_0,
+    NPK_Q5_0,
+    NPK_Q4_1,
+    NPK_Q5_1,
+    NPK_Q4_K,
+    NPK_Q5_K,
+    NPK_Q6_K
+};
 
 // Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b, c and y; lda to ldy their distances from row
 // to row in elements.

@@ -258,7 +258,7 @@ int npk_usable(int variant) {
     // These look at CPUID and at what the operating system saves (XCR0).
     case NPK_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     case NPK_AVX512BF16:
-        if (!__builtin_cpu_supports("avx512bf16")) return 0;
+        if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) return 0;
         // fall through
     case NPK_AVX512:
         return npk_usable(NPK_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -21,7 +21,8 @@ TARGET static void ISA(embed)(npk_thread *t, const npk_cmd *c, int phase, int64_
     EACH_ROW {
         int64_t id = ((const int32_t *)c->a)[r];
         if (id < 0 || id >= c->k) continue; // checked before the run; the host may have written since
-        ROW(c->n, { PUT(c->y, c->yt, r * c->ldy, GET(c->b, c->bt, id * c->ldb)); });
+        if (c->bt >= NPK_Q8_0) ISA(embed_grouped)(c, id, r * c->ldy);
+        else ROW(c->n, { PUT(c->y, c->yt, r * c->ldy, GET(c->b, c->bt, id * c->ldb)); });
     }
 }
 

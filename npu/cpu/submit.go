@@ -23,7 +23,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 		}
 	}
 	b := &d.build
-	b.engine = d.engine
+	b.engine, b.ctx = d.engine, ctx
 	if err := b.start(launches); err != nil {
 		return err
 	}

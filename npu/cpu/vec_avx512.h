@@ -8,8 +8,8 @@
 #define AVX512 "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"
 #ifdef NPK_HAVE_DP
 #define ISA(name) name##_avx512bf16
-#define TARGET __attribute__((target(AVX512 ",avx512bf16")))
-#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16")))
+#define TARGET __attribute__((target(AVX512 ",avx512bf16,avx512vnni")))
+#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16,avx512vnni")))
 #else
 #define ISA(name) name##_avx512
 #define TARGET __attribute__((target(AVX512)))
@@ -87,6 +87,38 @@ INLINE vf v_inf_above(vf x, float bound, vf y) {
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, v_set1(bound), _CMP_GT_OQ), v_set1(INFINITY));
 }
 INLINE vf v_clamp(vf x, float lo, float hi) { return _mm512_min_ps(v_set1(hi), _mm512_max_ps(v_set1(lo), x)); }
+
+typedef __m512i vi;
+
+INLINE vi vi_none(void) { return _mm512_setzero_si512(); }
+INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+INLINE vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return _mm512_set1_epi32(x); }
+INLINE vi vi_and(vi a, uint32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32((int)mask)); }
+INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
+INLINE vi vi_move(vi a, int n) { return n < 0 ? _mm512_srli_epi32(a, (unsigned)-n) : _mm512_slli_epi32(a, (unsigned)n); }
+INLINE vi vi_dot(vi acc, vi a, vi b) {
+#ifdef NPK_HAVE_DP
+    return _mm512_dpwssd_epi32(acc, a, b);
+#else
+    return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+#endif
+}
+INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
+INLINE vf v_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE vf v_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+INLINE vf v_abs(vf x) { return _mm512_abs_ps(x); }
+#ifdef NPK_HAVE_DP
+INLINE __m512i v_rounded(vf x) { // to BF16 in the high half of each lane; x is no NaN
+    __m512i u = _mm512_castps_si512(x);
+    return _mm512_add_epi32(u, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1))));
+}
+INLINE vf v_join(vf even, vf odd) {
+    __m512i hi = _mm512_and_si512(v_rounded(odd), _mm512_set1_epi32((int)0xffff0000));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(v_rounded(even), 16), hi));
+}
+#endif
 
 INLINE void v_transpose(vf r[VL]) {
     vf t[16], u[16];

@@ -3,6 +3,9 @@
 // A vec_*.h file defines VL, the type vf and the v_* functions for one instruction set; the kernels are written once in terms of these
 // and are compiled once per set. Tails are read as zeros.
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -100,6 +103,27 @@ INLINE vf v_clamp(vf x, float lo, float hi) { // NaN stays
     x = v_select(x < v_set1(lo), v_set1(lo), x);
     return v_select(x > v_set1(hi), v_set1(hi), x);
 }
+
+INLINE vi vi_none(void) { return (vi){0, 0, 0, 0}; }
+INLINE vi vi_load(const void *p) { vi r; memcpy(&r, p, sizeof r); return r; }
+INLINE vi vi_set1(int32_t x) { return (vi){x, x, x, x}; }
+INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return vi_set1(x); } // two numbers of 16 bits in every lane
+INLINE vi vi_and(vi a, uint32_t mask) { return (vi)((vu)a & mask); }
+INLINE vi vi_or(vi a, vi b) { return a | b; }
+INLINE vi vi_shr(vi a, int n) { return (vi)((vu)a >> (uint32_t)n); }
+INLINE vi vi_move(vi a, int n) { return n < 0 ? vi_shr(a, -n) : (vi)((vu)a << (uint32_t)n); } // up, down if n is negative
+// acc + products of the two numbers of 16 bits in each lane.
+INLINE vi vi_dot(vi acc, vi a, vi b) {
+#ifdef __SSE2__
+    return acc + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); // every x86-64 has it, and no product of 32 bits
+#else
+    return acc + ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+INLINE vf vi_float(vi a) { return __builtin_convertvector(a, vf); }
+INLINE vf v_u8(const uint8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+INLINE vf v_i8(const int8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
+INLINE vf v_abs(vf x) { return (vf)((vu)x & 0x7fffffff); }
 
 INLINE void v_transpose(vf r[VL]) {
     float t[VL][VL];
