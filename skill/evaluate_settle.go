@@ -17,8 +17,9 @@ import (
 // same path as [Deployment.Run] takes, when what is written holds together. Where it does not, the plan is marked as failed where it lies, and everything else is left
 // as it was found, for people to look at.
 //
-// The report tells how it went; the error is that of something else. The workspace must not be in use.
-func Settle(ctx context.Context, dir string, dev npu.Device, evaluate Evaluator, opts *EvaluateOptions) (EvaluationReport, error) {
+// The report tells how it went; the error is that of something else. The workspace must not be in use. Open opens the device of the deployment, once the evaluator has
+// given it back.
+func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator, opts *EvaluateOptions) (EvaluationReport, error) {
 	report, err := evaluate(ctx, dir)
 	if err != nil {
 		return report, err
@@ -41,10 +42,14 @@ func Settle(ctx context.Context, dir string, dev npu.Device, evaluate Evaluator,
 	if o.Golden != "" {
 		golden = o.Golden
 	}
+	dev, err := open(ctx)
+	if err != nil {
+		return report, err
+	}
 	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates, Observe: o.Observe,
 		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil }})
 	if err != nil {
-		return report, err
+		return report, errors.Join(err, dev.Close())
 	}
 	_, err = d.Phase(Evaluation).Run(ctx)
 	var refused *PhaseError
@@ -55,7 +60,7 @@ func Settle(ctx context.Context, dir string, dev npu.Device, evaluate Evaluator,
 		}
 		err = nil
 	}
-	return report, errors.Join(err, d.Close())
+	return report, errors.Join(err, d.Close(), dev.Close())
 }
 
 // isWritten reports a check of what is written, as against what is computed.

@@ -2,6 +2,7 @@ package skill
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,16 @@ func inProcess(dev npu.Device) Evaluator {
 	}
 }
 
+// lend is a device that stays open whoever closes it.
+func lend(dev npu.Device) func(context.Context) (npu.Device, error) {
+	return func(context.Context) (npu.Device, error) { return lent{dev}, nil }
+}
+
+type lent struct{ npu.Device }
+
+func (lent) Close() error       { return nil }
+func (l lent) Host() npu.Device { return npu.HostOf(l.Device) }
+
 // An honest deployment is accepted, on the software device and on the virtual array, alone and as the last phase, and the evaluator leaves its own figures.
 func TestEvaluateAccepts(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -56,7 +67,7 @@ func TestEvaluateAccepts(t *testing.T) {
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}
-			r, err := Settle(ctx, opts.Dir, dev, inProcess(dev), loose())
+			r, err := Settle(ctx, opts.Dir, lend(dev), inProcess(dev), loose())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,11 +87,7 @@ func TestEvaluateAccepts(t *testing.T) {
 			if err != nil || !strings.Contains(string(page), ": accepted") || !strings.Contains(string(page), "control kernel") {
 				t.Errorf("the report: %s, %v", page, err)
 			}
-			// Accepted plans can be evaluated again.
-			if r, err := Settle(ctx, opts.Dir, dev, inProcess(dev), loose()); err != nil || !r.OK {
-				t.Errorf("again: %v, %v", failing(r), err)
-			}
-			// And as the last phase of a deployment that goes on.
+			// Again, as the last phase of a deployment that goes on.
 			opts.Evaluate = inProcess(dev)
 			d = deployment(t, path, dev, opts)
 			if _, err := d.Phase(Evaluation).Run(ctx); err != nil {
@@ -101,4 +108,49 @@ func TestMain(m *testing.M) {
 		return cpu.Open(&cpu.Options{Threads: 2})
 	}, loose())
 	os.Exit(m.Run())
+}
+
+// A process of its own comes to the same verdicts, whatever the environment says: nothing in it reaches the evaluator.
+func TestInNewProcess(t *testing.T) {
+	fresh := deployed(t)
+	for name, value := range map[string]string{"NPUKIT_THRESHOLDS": "loose", "NPUKIT_ORACLE": "/tmp/oracle", "NPUKIT_CACHE": "/nowhere", "NPUKIT_TESTDATA": "/nowhere",
+		"GODEBUG": "invalid=1", "GOMAXPROCS": "1", "LD_PRELOAD": "", "LANG": "tlh"} {
+		t.Setenv(name, value)
+	}
+	for name, tc := range map[string]struct {
+		attack func(v *victim)
+		ok     bool
+	}{
+		"honest":         {func(*victim) {}, true},
+		"a swapped plan": {func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := fresh(t)
+			tc.attack(v)
+			opts := &EvaluateOptions{Model: v.model, Golden: filepath.Join(v.model, "golden.safetensors")}
+			r, err := InNewProcess("cpu", opts)(context.Background(), v.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.OK != tc.ok {
+				t.Errorf("accepted: %v, failing %q", r.OK, failing(r))
+			}
+		})
+	}
+	if _, err := InNewProcess("cpu", nil)(context.Background(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no workspace") {
+		t.Errorf("no workspace: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := InNewProcess("cpu", nil)(ctx, t.TempDir()); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// Of an environment only the places of files are kept.
+func TestKeptEnvironment(t *testing.T) {
+	got := keptEnvironment([]string{"HOME=/h", "LD_PRELOAD=evil.so", "LD_LIBRARY_PATH=/evil", "GODEBUG=x", "NPUKIT_ANY=1", "Path=/bin", "OPENBLAS_NUM_THREADS=1", "TMPDIR=/t"})
+	if want := []string{"HOME=/h", "Path=/bin", "TMPDIR=/t"}; !slices.Equal(got, want) {
+		t.Errorf("kept %q, want %q", got, want)
+	}
 }

@@ -1,0 +1,400 @@
+package skill
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/npukit/npukit/gate/gatetest"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+)
+
+// victim is a finished deployment with a copy of its model, for an attack to change.
+type victim struct {
+	t          *testing.T
+	dir, model string
+}
+
+// deployed deploys a model with a golden file once for all attacks.
+func deployed(t *testing.T) func(t *testing.T) *victim {
+	t.Helper()
+	base := t.TempDir()
+	path := filepath.Join(base, "m")
+	if err := os.CopyFS(path, os.DirFS(tiny("smollm-mha"))); err != nil {
+		t.Fatal(err)
+	}
+	opts := small(t)
+	d := deployment(t, path, openCPU(t), opts)
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	return func(t *testing.T) *victim {
+		mu.Lock()
+		defer mu.Unlock()
+		v := &victim{t, filepath.Join(t.TempDir(), "w"), filepath.Join(t.TempDir(), "m")}
+		for to, from := range map[string]string{v.dir: opts.Dir, v.model: path} {
+			if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return v
+	}
+}
+
+func (v *victim) read(name string) []byte {
+	v.t.Helper()
+	data, err := os.ReadFile(filepath.Join(v.dir, name))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return data
+}
+
+func (v *victim) write(name string, data []byte) {
+	v.t.Helper()
+	if err := os.WriteFile(filepath.Join(v.dir, name), data, 0o644); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// replace changes the first place of a text in a file of the workspace.
+func (v *victim) replace(name, old, new string) {
+	v.t.Helper()
+	data := v.read(name)
+	if !bytes.Contains(data, []byte(old)) {
+		v.t.Fatalf("%s has no %q", name, old)
+	}
+	v.write(name, bytes.Replace(data, []byte(old), []byte(new), 1))
+}
+
+// lines are those of the journal.
+func (v *victim) lines() [][]byte {
+	return bytes.SplitAfter(bytes.TrimSuffix(v.read(FileJournal), []byte("\n")), []byte("\n"))
+}
+
+// forge rewrites records and seals the whole journal anew, as somebody does who knows the format.
+func (v *victim) forge(change func(r *Record) (keep bool)) {
+	v.t.Helper()
+	records, _, err := ReadJournal(filepath.Join(v.dir, FileJournal))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	var out []byte
+	sum, seq := "", 0
+	for _, r := range records {
+		if !change(&r) {
+			continue
+		}
+		seq++
+		r.Seq = seq
+		line, err := r.seal(sum)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		sum = r.Sum
+		out = append(append(out, line...), '\n')
+	}
+	v.write(FileJournal, out)
+}
+
+// rewrite changes the data of all records of a kind, and writes the pages anew that follow from them.
+func rewrite[T any](v *victim, kind Kind, change func(x *T)) {
+	v.t.Helper()
+	v.forge(func(r *Record) bool {
+		if r.Kind != kind {
+			return true
+		}
+		var x T
+		if err := json.Unmarshal(r.Data, &x); err != nil {
+			v.t.Fatal(err)
+		}
+		change(&x)
+		data, err := json.Marshal(x)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		r.Data = data
+		return true
+	})
+	v.consistent()
+}
+
+// consistent writes what is derived from the journal, as a deployment would, so that only the lie itself is wrong.
+func (v *victim) consistent() {
+	v.t.Helper()
+	s, err := ReadState(v.dir)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.write("progress.md", progressPage(s))
+	p, err := (&Deployment{state: s}).Performance()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.write(FilePerformance, append(data, '\n'))
+}
+
+// swapPlan puts another plan into plan.json, and gives its hash.
+func (v *victim) swapPlan(change func(p *model.Plan)) string {
+	v.t.Helper()
+	p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan))
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	change(p)
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.write(FilePlan, append(data, '\n'))
+	hash, err := PlanHash(p)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return hash
+}
+
+// wrongLayer makes a plan read a norm of layer 0 in layer 1.
+func wrongLayer(t *testing.T) func(p *model.Plan) {
+	return func(p *model.Plan) {
+		for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+			var first *npu.Layout
+			for _, s := range pass.Steps {
+				for i, b := range s.Args {
+					if b.Const == nil || !strings.Contains(b.Const.String(), "post_attention_layernorm") {
+						continue
+					}
+					if first == nil {
+						first = b.Const
+					} else {
+						s.Args[i].Const = first
+					}
+				}
+			}
+			if first == nil {
+				t.Fatal("the plan has no norm behind attention")
+			}
+		}
+	}
+}
+
+// spoilFile turns bits of a file near its end, where weights and logits lie.
+func spoilFile(t *testing.T, path string, from, n int) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		data[len(data)-from+i] ^= 0x41
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whoever changes a workspace, in one place or in all, gets no accepted plan, and the report names what is wrong.
+func TestAttacks(t *testing.T) {
+	fresh := deployed(t)
+	weights := func(v *victim) string {
+		list, err := fs.Glob(os.DirFS(v.model), "model*.safetensors")
+		if err != nil || len(list) == 0 {
+			v.t.Fatalf("no weights: %v", err)
+		}
+		return filepath.Join(v.model, list[0])
+	}
+	for name, tc := range map[string]struct {
+		attack func(v *victim)
+		device func(dev npu.Device) npu.Device
+		caught string // a check that must not hold
+	}{
+		"a threshold is loosened": {attack: func(v *victim) {
+			v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+		}, caught: "thresholds file"},
+		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, FileThresholds)) }, caught: "thresholds file"},
+		"thresholds have a field more": {attack: func(v *victim) {
+			v.replace(FileThresholds, `"gain"`, `"ignore": true, "gain"`)
+		}, caught: "thresholds file"},
+		"the plan is swapped behind phase 5": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "plan"},
+		"a swapped plan computes wrongly":    {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "gate paper"},
+		"the plan is another right one":      {attack: func(v *victim) { v.swapPlan(func(p *model.Plan) { p.Chunk-- }) }, caught: "plan"},
+		"the plan is half a file":            {attack: func(v *victim) { v.write(FilePlan, v.read(FilePlan)[:100]) }, caught: "plan"},
+		"the plan is accepted by hand": {attack: func(v *victim) {
+			v.replace(FilePlan, `"draft"`, `"accepted"`)
+		}, caught: "status"},
+		"a record is changed": {attack: func(v *victim) {
+			v.replace(FileJournal, `"kind":"measure"`, `"kind":"measurE"`)
+		}, caught: "journal"},
+		"a gate's result is changed": {attack: func(v *victim) { v.replace(FileJournal, `"ok":true`, `"ok":false`) }, caught: "journal"},
+		"the journal is cut in a line": {attack: func(v *victim) {
+			data := v.read(FileJournal)
+			v.write(FileJournal, data[:len(data)-10])
+		}, caught: "journal"},
+		"the journal is cut behind a phase": {attack: func(v *victim) {
+			v.write(FileJournal, bytes.Join(v.lines()[:len(v.lines())/2], nil))
+		}, caught: "phases"},
+		"the last record is cut": {attack: func(v *victim) {
+			lines := v.lines()
+			v.write(FileJournal, bytes.Join(lines[:len(lines)-1], nil))
+		}, caught: "pages"},
+		"records are reordered": {attack: func(v *victim) {
+			lines := v.lines()
+			lines[4], lines[5] = lines[5], lines[4]
+			v.write(FileJournal, bytes.Join(lines, nil))
+		}, caught: "journal"},
+		"the journal is empty": {attack: func(v *victim) { v.write(FileJournal, nil) }, caught: "journal"},
+		"figures are better": {attack: func(v *victim) {
+			v.replace(FilePerformance, `"tokens_per_s": `, `"tokens_per_s": 9`)
+		}, caught: "figures file"},
+		"figures are gone":     {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, FilePerformance)) }, caught: "figures file"},
+		"weights are replaced": {attack: func(v *victim) { spoilFile(v.t, weights(v), 64, 16) }, caught: "weights"},
+		"the golden file is replaced": {attack: func(v *victim) {
+			spoilFile(v.t, filepath.Join(v.model, "golden.safetensors"), 64, 1)
+		}, caught: "golden"},
+		"the golden file is gone":   {attack: func(v *victim) { os.Remove(filepath.Join(v.model, "golden.safetensors")) }, caught: "model"},
+		"the progress page is made": {attack: func(v *victim) { v.replace("progress.md", "passed", "Passed") }, caught: "pages"},
+
+		// Who rewrites everything, so that it holds together, is caught by what is computed.
+		"all rewritten: a plan that computes wrongly": {attack: func(v *victim) {
+			hash := v.swapPlan(wrongLayer(v.t))
+			was := must(ReadState(v.dir)).Plan
+			v.forge(func(r *Record) bool {
+				r.Data = json.RawMessage(strings.ReplaceAll(string(r.Data), was, hash))
+				return true
+			})
+			v.consistent()
+		}, caught: "gate logits"},
+		"all rewritten: looser thresholds": {attack: func(v *victim) {
+			set := Thresholds()
+			b := set.Formats["cpu-bf16"]
+			b.Logits.Rtol *= 10
+			set.Formats["cpu-bf16"] = b
+			data := must(json.MarshalIndent(set, "", "  "))
+			v.write(FileThresholds, append(data, '\n'))
+			rewrite(v, KindDeployment, func(s *Subject) { s.Thresholds = must(hashOf(set)) })
+		}, caught: "thresholds"},
+		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
+			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.TokensPerSec *= 1000 })
+		}, caught: "figures"},
+		"all rewritten: predicted figures on a device that is measured": {attack: func(v *victim) {
+			rewrite(v, KindMeasure, func(m *Measurement) { m.Predicted, m.Clock = true, "npukit" })
+		}, caught: "figures"},
+		"all rewritten: a gate's error is smaller": {attack: func(v *victim) {
+			rewrite(v, KindGate, func(g *GateResult) {
+				if g.Name == GateLogits {
+					g.Figures["kl_mean"] /= 10
+				}
+			})
+		}, caught: "result logits"},
+		"all rewritten: a phase without its gates": {attack: func(v *victim) {
+			v.forge(func(r *Record) bool {
+				var g GateResult
+				if r.Kind == KindGate && json.Unmarshal(r.Data, &g) == nil && g.Name == GateGreedy {
+					return false
+				}
+				var f Finish
+				if r.Kind == KindFinish && json.Unmarshal(r.Data, &f) == nil {
+					f.Gates = slices.DeleteFunc(f.Gates, func(key string) bool { return strings.HasPrefix(key, GateGreedy+"@") })
+					r.Data = must(json.Marshal(f))
+				}
+				return true
+			})
+			v.consistent()
+		}, caught: "phases"},
+		"all rewritten: other weights": {attack: func(v *victim) {
+			spoilFile(v.t, weights(v), 4096, 2048)
+			d, err := NewDeployment(v.model, openCPU(v.t), &Options{Dir: v.t.TempDir(), SeqLen: 40})
+			if err != nil {
+				v.t.Fatal(err)
+			}
+			defer d.Close()
+			sum := d.State().Subject.Weights
+			rewrite(v, KindDeployment, func(s *Subject) { s.Weights = sum })
+		}, caught: "gate oracle-golden"},
+		"all rewritten: a stale golden file": {attack: func(v *victim) {
+			golden := filepath.Join(v.model, "golden.safetensors")
+			data := must(os.ReadFile(filepath.Join(tiny("llama-tied-rope-scaled"), "golden.safetensors")))
+			if err := os.WriteFile(golden, data, 0o644); err != nil {
+				v.t.Fatal(err)
+			}
+			sum := sha256.Sum256(data)
+			rewrite(v, KindDeployment, func(s *Subject) { s.GoldenSum = hex.EncodeToString(sum[:]) })
+		}, caught: "gate oracle-golden"},
+		"all rewritten: accepted": {attack: func(v *victim) {
+			v.swapPlan(func(p *model.Plan) { wrongLayer(v.t)(p); p.Status = model.PlanAccepted })
+		}, caught: "status"},
+
+		// And so is a device that does not compute.
+		"a device that answers zeros":           {device: adversary("zeros"), caught: "gate logits"},
+		"a device that drops a layer":           {device: adversary("a layer dropped"), caught: "gate logits"},
+		"a device that repeats its last answer": {device: adversary("stale"), caught: "gate determinism"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := fresh(t)
+			if tc.attack != nil {
+				tc.attack(v)
+			}
+			dev := openCPU(t)
+			if tc.device != nil {
+				dev = tc.device(dev)
+			}
+			before := v.read(FileJournal)
+			opts := loose()
+			opts.Model, opts.Golden = v.model, filepath.Join(v.model, "golden.safetensors")
+			r, err := Settle(context.Background(), v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, opts) }, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.OK || !slices.Contains(failing(r), tc.caught) {
+				t.Errorf("accepted: %v; what does not hold is %q, want %q among it", r.OK, failing(r), tc.caught)
+			}
+			if p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != model.PlanFailed {
+				t.Errorf("the plan is %q", p.Status)
+			}
+			if slices.ContainsFunc(failing(r), isWritten) && !bytes.Equal(before, v.read(FileJournal)) {
+				t.Error("the evidence was changed")
+			}
+			if page := string(v.read(FileEvaluation)); !strings.Contains(page, "not accepted") {
+				t.Errorf("the report: %s", page)
+			}
+		})
+	}
+}
+
+// adversary finds a wrong device.
+func adversary(name string) func(dev npu.Device) npu.Device {
+	return func(dev npu.Device) npu.Device {
+		for _, a := range gatetest.Adversaries() {
+			if a.Name == name {
+				return a.Wrap(dev, nil)
+			}
+		}
+		panic("no adversary " + name)
+	}
+}
+
+// A folder that is no workspace is an error and no verdict.
+func TestEvaluateNothing(t *testing.T) {
+	if _, err := Evaluate(context.Background(), t.TempDir(), openCPU(t), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("want that there is no journal, got %v", err)
+	}
+}
