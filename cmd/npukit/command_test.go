@@ -14,12 +14,14 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/skill"
 )
 
 // asCommand in the environment makes the test binary the command itself, for tests that need a process of its own.
 const asCommand = "NPUKIT_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
+	skill.Main(openDeviceText, nil) // evaluations start this program again
 	if os.Getenv(asCommand) != "" {
 		main()
 	}

@@ -16,9 +16,14 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/skill"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() {
+	skill.Main(openDeviceText, nil)
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
 
 // run is the whole command, for main and for tests. It returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -56,8 +61,8 @@ in the user's cache folder (~/.cache on Linux). A wrong name lists what is there
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(), a.deployCommand(),
-		a.skillsCommand(), a.mcpCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(),
+		a.deployCommand(), a.evaluateCommand(), a.skillsCommand(), a.mcpCommand(), a.doctorCommand(), a.versionCommand())
 	return root
 }
 

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill"
+)
+
+func (a *app) evaluateCommand() *cobra.Command {
+	e := &evaluator{app: a}
+	cmd := &cobra.Command{
+		Use:   "evaluate W",
+		Short: "Judge a deployment again, believing nothing that it has written",
+		Long: `Evaluate judges the deployment in the folder W in a process of its own. The journal, the plan, thresholds, weights and reference outputs are held to their sums; the
+reference is computed again, and every gate runs again on the plan as it lies there; the gates must fail on wrong devices; figures are taken again, and must be
+those of performance.json within a bound that the report states. What counts are the thresholds, the gates and the oracle in this program, and no variable of the
+environment changes a verdict.
+
+The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why.
+
+Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads, while nothing else runs.`,
+		Example: `  npukit evaluate work
+  npukit evaluate work --model ./Qwen3-0.6B --json`,
+		Args: arguments("W"),
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return e.run(ctx, args[0]) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&e.model, "model", "", "the checkpoint, `MODEL` (default where it lay when it was deployed)")
+	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where they lay when it was deployed)")
+	flags.IntVar(&e.device.threads, "threads", 0, "compute with `N` threads (default all cores)")
+	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
+	flags.BoolVar(&e.json, "json", false, "print one JSON object")
+	return cmd
+}
+
+// evaluator is one execution of `npukit evaluate`.
+type evaluator struct {
+	app    *app
+	device deviceFlags
+	model  string
+	golden string
+	json   bool
+}
+
+func (e *evaluator) run(ctx context.Context, dir string) (err error) {
+	if e.device.threads < 0 {
+		return usagef("--threads is %d, it must be positive", e.device.threads)
+	}
+	e.device.device = "cpu" // of a journal that cannot be read, which the report says
+	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil {
+		e.device.device = state.Subject.Device
+	}
+	opts := &skill.EvaluateOptions{Golden: e.golden}
+	if e.model != "" {
+		if opts.Model, err = findModel(e.model); err != nil {
+			return err
+		}
+	}
+	live := newDeployProgress(e.app.err)
+	defer live.clear()
+	live.step("evaluating " + dir)
+	open := func(context.Context) (npu.Device, error) { return (&deployer{device: e.device}).open() }
+	report, err := skill.Settle(ctx, dir, open, skill.InNewProcess(deviceText(e.device), opts), opts)
+	live.clear()
+	if err != nil {
+		return err
+	}
+	if err := e.print(dir, report); err != nil {
+		return err
+	}
+	if !report.OK {
+		return fmt.Errorf("the deployment is not accepted: %s", strings.Join(refusals(report), ", "))
+	}
+	return nil
+}
+
+// refusals are the names of the checks that do not hold.
+func refusals(r skill.EvaluationReport) []string {
+	var list []string
+	for _, c := range r.Checks {
+		if !c.OK {
+			list = append(list, c.Name)
+		}
+	}
+	return list
+}
+
+// print writes the verdict: what does not hold in words, the rest as a number.
+func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
+	if e.json {
+		return writeJSON(e.app.out, r)
+	}
+	word := "accepted"
+	if !r.OK {
+		word = "not accepted"
+	}
+	refused := len(refusals(r))
+	if _, err := fmt.Fprintf(e.app.out, "%s: %s, %s hold, %d do not (%.1f s)\n", dir, word, count(len(r.Checks)-refused, "check"), refused, r.Seconds); err != nil {
+		return err
+	}
+	for _, c := range r.Checks {
+		if c.OK {
+			continue
+		}
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", c.Name, wrapped(c.Detail, 100, "  ")); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(e.app.out, "\nThe report: %s/%s\n", strings.TrimSuffix(dir, "/"), skill.FileEvaluation)
+	return err
+}
+
+// deviceText is a device for [openDeviceText], in another process.
+func deviceText(f deviceFlags) string { return fmt.Sprintf("%q %d %q", f.device, f.threads, f.kernels) }
+
+// openDeviceText opens a device in the evaluator's process.
+func openDeviceText(_ context.Context, text string) (npu.Device, error) {
+	var f deviceFlags
+	if _, err := fmt.Sscanf(text, "%q %d %q", &f.device, &f.threads, &f.kernels); err != nil {
+		return nil, fmt.Errorf("a device described as %q: %w", text, err)
+	}
+	return (&deployer{device: f}).open()
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/skill"
+)
+
+// A deployment for the virtual array, whose figures are predicted, is accepted by exit code 0; one whose plan was changed is refused by 1, and its plan runs no more.
+func TestEvaluate(t *testing.T) {
+	path, dir := t.TempDir(), filepath.Join(t.TempDir(), "w")
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
+	if err := ckptgen.Write(path, spec, 7); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--device", "sim")
+	out := succeed(t, "", "evaluate", dir)
+	if !strings.Contains(out, ": accepted, ") || !strings.Contains(out, skill.FileEvaluation) {
+		t.Errorf("the verdict is %q", out)
+	}
+	plan := filepath.Join(dir, skill.FilePlan)
+	p, err := model.ReadPlan(plan)
+	if err != nil || p.Status != model.PlanAccepted {
+		t.Fatalf("the plan is %v, %v", p, err)
+	}
+
+	figures := filepath.Join(dir, skill.FilePerformance)
+	data, err := os.ReadFile(figures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(figures, []byte(strings.Replace(string(data), `"tokens_per_s": `, `"tokens_per_s": 9`, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := command("", "evaluate", dir, "--json")
+	var report skill.EvaluationReport
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+		t.Fatal(err)
+	}
+	if r.code != 1 || report.OK || !strings.Contains(r.stderr, "not accepted: figures file, figures") {
+		t.Errorf("better figures: exit code %d, %v, stderr %q", r.code, report.OK, r.stderr)
+	}
+	if r := command("", "run", path, "--device", "sim", "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
+		t.Errorf("a failed plan runs: exit code %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+// Wrong usage is exit code 2, and a folder that is no workspace 1.
+func TestEvaluateRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"no folder":      {[]string{"evaluate"}, 2, "W is missing"},
+		"two folders":    {[]string{"evaluate", "a", "b"}, 2, "too many"},
+		"threads":        {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
+		"no workspace":   {[]string{"evaluate", t.TempDir()}, 1, "no workspace"},
+		"not a model":    {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
+		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1, "no workspace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := command("", tc.args...)
+			if r.code != tc.code || !strings.Contains(r.stderr, tc.want) {
+				t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, tc.code, tc.want)
+			}
+		})
+	}
+}
