@@ -61,9 +61,9 @@ func (e *Env) kernelOptions(k *plannedKernel) (dev npu.Device, opts gatetest.Opt
 func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error) {
 	dev, opts, what := e.kernelOptions(k)
 	note := KernelNote{Key: k.name, Op: k.text(), Kind: k.op.Kind(), Types: k.types, Mapping: k.mapping, On: k.on, Launches: k.launches, Count: k.count, Note: what}
-	if f := opts.Mapping.Fused; f != "" {
+	if f := k.mapping.Fused; f != "" {
 		// A part of a fused kernel is no program by itself. The op is tried in this shape without the others; the kernel as a whole is judged with the block.
-		opts.Mapping.Fused = ""
+		opts.Mapping = mappingAlone(k)
 		note.Note = strings.TrimSpace(note.Note + fmt.Sprintf(" part of the fused kernel %s, which is judged with the block", f))
 	}
 	places := kernelPlaces[:1]
@@ -151,6 +151,27 @@ func rowsOf(segments []gatetest.Segment, k *plannedKernel) int {
 		}
 	}
 	return segments[0].Rows
+}
+
+// mappingAlone is a mapping under which a part of a fused kernel can be a program: the nearest one of the published registry that the array takes, or one of one column.
+func mappingAlone(k *plannedKernel) npu.Mapping {
+	var list []npu.Mapping
+	if rows, err := xdna2.PublishedRegistry().Candidates(k.op, k.stored(), op.Size{}); err == nil {
+		for _, c := range rows {
+			list = append(list, c.Row.Mapping)
+		}
+	}
+	for tile := 2048; tile >= 16; tile /= 2 {
+		list = append(list, npu.Mapping{Tile: []int{tile}, Herd: []int{1, 1}})
+	}
+	for _, m := range list {
+		if xdna2.Fits(k.op, k.types, m, xdna2.NPU2()) {
+			return m
+		}
+	}
+	m := k.mapping
+	m.Fused = ""
+	return m // which the array refuses, and says why
 }
 
 // kernelRuns is how often a kernel is timed on a device that this machine is.
