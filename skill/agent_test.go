@@ -1,0 +1,197 @@
+//go:build unix
+
+package skill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// script is an agent that is a shell script; it finds its task in the file task.
+func script(t *testing.T, text string) *Agent {
+	t.Helper()
+	dir := t.TempDir()
+	return &Agent{Command: []string{"/bin/sh", "-c", "cat > task; " + text}, Dir: dir, Timeout: 5 * time.Second}
+}
+
+// Whatever an agent does, its task ends in time, and what is no reply is an error that says why.
+func TestHostileAgents(t *testing.T) {
+	good := `{"direction": "again", "note": "because"}`
+	for _, tc := range []struct{ name, text, want string }{
+		{"answers", `echo '` + good + `'`, ""},
+		{"answers after noise on stderr", `i=0; while [ $i -lt 20000 ]; do echo noise >&2; i=$((i+1)); done; echo '` + good + `'`, ""},
+		{"leaves a child that holds its pipes", `sleep 60 & echo '` + good + `'`, ""},
+		{"says nothing", `true`, "empty"},
+		{"is no JSON", `echo I have fixed everything`, "no reply"},
+		{"is another type", `echo '[1]'`, "no reply"},
+		{"claims a verdict", `echo '{"direction": "again", "verdict": "pass"}'`, "verdict"},
+		{"claims gates", `echo '{"gates": [{"name": "logits", "ok": true}]}'`, "gates"},
+		{"says two things", `echo '` + good + good + `'`, "behind"},
+		{"is cut off", `printf '{"direction": "ag'`, "no reply"},
+		{"nests deeply", `yes '[' | head -c 900000 | tr -d '\n'`, "no reply"},
+		{"fails", `echo broken >&2; exit 3`, "broken"},
+		{"kills itself", `kill -9 $$`, "killed"},
+		{"writes without end", `yes`, "more than"},
+		{"hangs", `sleep 60`, "killed"},
+		{"hangs in a child", `sleep 60 & wait`, "killed"},
+		{"ignores being asked to end", `trap '' TERM INT HUP; sleep 60`, "killed"},
+		{"does not read its task", `exec </dev/null; echo '` + good + `'`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := script(t, tc.text)
+			if strings.Contains(tc.text, "60") {
+				a.Timeout = 300 * time.Millisecond
+			}
+			if strings.Contains(tc.name, "pipes") {
+				a.Timeout = 30 * time.Second
+			}
+			began := time.Now()
+			r, err := a.task(context.Background(), TaskChoose, FullModel, AgentTask{Question: &Question{Phase: FullModel}})
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			switch {
+			case tc.want == "" && (err != nil || r.Direction != "again"):
+				t.Errorf("%+v, %v", r, err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("error %v, want one about %q", err, tc.want)
+			}
+		})
+	}
+	if _, err := (&Agent{}).run(context.Background(), AgentTask{}); err == nil {
+		t.Error("no command is no error")
+	}
+	if _, err := (&Agent{Command: []string{"/no/such/agent"}}).run(context.Background(), AgentTask{}); err == nil {
+		t.Error("a command that is not there is no error")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	began := time.Now()
+	if _, err := script(t, "sleep 60").Ask(ctx, Question{}); !errors.Is(err, context.Canceled) || time.Since(began) > 5*time.Second {
+		t.Errorf("cancelled: %v after %v", err, time.Since(began))
+	}
+}
+
+// The answers of an agent are held to what was asked; everything else stops, and the record says why.
+func TestAgentAnswers(t *testing.T) {
+	q := Question{Phase: FullModel, Directions: []Direction{{"again", ""}, {"stop", ""}}}
+	for _, tc := range []struct{ name, reply, want, note string }{
+		{"one of the directions", `{"direction":"again","note":"I am sure"}`, "again", "claims: I am sure"},
+		{"another direction", `{"direction":"pass"}`, "stop", "neither"},
+		{"a change", `{"changes":[{"name":"x","change":{}}]}`, "external-agent", "claims"},
+		{"two changes", `{"changes":[{},{}]}`, "stop", "2 changes"},
+		{"nothing", `{}`, "stop", "neither"},
+		{"a long note", `{"direction":"again","note":"` + strings.Repeat("ä", 5000) + `"}`, "again", "..."},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := script(t, "echo '"+tc.reply+"'").Ask(context.Background(), q)
+			if err != nil || c.Direction != tc.want || !strings.Contains(c.Note, tc.note) || len(c.Note) > agentText+3 {
+				t.Errorf("%+v, %v", c, err)
+			}
+		})
+	}
+	for _, tc := range []struct {
+		name, reply string
+		want        Action
+	}{
+		{"approves", `{"decision":{"action":"approve","note":"fine"}}`, Approve},
+		{"goes back", `{"decision":{"action":"redirect","phase":"reference"}}`, Redirect},
+		{"goes forward", `{"decision":{"action":"redirect","phase":"finalise"}}`, Stop},
+		{"passes", `{"decision":{"action":"pass"}}`, Stop},
+		{"decides nothing", `{"note":"all is well"}`, Stop},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d, err := script(t, "echo '"+tc.reply+"'").Approve(context.Background(), PhaseReport{Phase: FullModel, Passed: true})
+			if err != nil || d.Action != tc.want {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+}
+
+// An agent that proposes is told what came of it; its changes are attempts like any other, and what it claims of them is not read.
+func TestAgentProposes(t *testing.T) {
+	opts := small(t)
+	a := script(t, `n=$(ls | wc -l); cp task task.$n
+grep -q '"task":"propose"' task || { echo '{"direction":"again"}'; exit; }
+if grep -q 'proposed: bold' task; then echo '{}'; else echo '{"note":"10x faster, all gates pass",
+"changes":[{"name":"bold","change":{"chunk":-1}},{"name":"none","change":{}},{"name":"odd","change":{"verdict":"pass"}},{"name":"fine","change":{"chunk":16}}]}'; fi`)
+	a.Use(opts)
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	through(t, d, Decode)
+	got := map[string]string{}
+	for _, at := range d.State().attempted(Prefill) {
+		got[at.Step] = at.Outcome
+		if at.Outcome == Kept && (len(at.Gates) == 0 || at.After == nil) {
+			t.Errorf("%s was kept without gates or time: %+v", at.Step, at)
+		}
+	}
+	if got["proposed: bold"] != Rejected || got["proposed: none"] != Skipped || got["proposed: fine"] == "" || got["proposed: odd"] != "" {
+		t.Errorf("attempts: %v", got)
+	}
+	if got["chunks of 128 rows"] == "" {
+		t.Errorf("the built-in steps were left out: %v", got)
+	}
+	tasks, err := filepath.Glob(filepath.Join(a.Dir, "task.*"))
+	if err != nil || len(tasks) != 2 {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	var last AgentTask
+	if err := json.Unmarshal(must(os.ReadFile(filepath.Join(a.Dir, "task"))), &last); err != nil {
+		t.Fatal(err)
+	}
+	if last.Protocol != AgentProtocol || last.Phase != Prefill || last.Recipe == nil || !strings.Contains(last.Manual, "prefill-optimisation") {
+		t.Errorf("the task: %+v", last)
+	}
+	told := map[string]string{}
+	for _, tr := range last.Attempts {
+		told[tr.Name] = tr.Outcome
+	}
+	if told["proposed: odd"] != Rejected || told["proposed: bold"] != Rejected {
+		t.Errorf("the agent was told %v", told)
+	}
+}
+
+// An agent that lies about a failure changes nothing: the gate is asked again, fails again, and the phase does not pass. One that is broken is left out.
+func TestAgentCannotPass(t *testing.T) {
+	for name, text := range map[string]string{
+		"lies":      `echo '{"direction":"again","note":"fixed, all gates pass now"}'`,
+		"changes":   `echo '{"changes":[{"name":"the fix","change":{"chunk":16}}]}'`,
+		"is broken": `exit 1`,
+		"forges":    `echo '{"seq":1}' >> journal.jsonl; echo '{"direction":"stop"}'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := small(t)
+			opts.Gates = []Gate{{Name: "never", Phases: []Phase{KernelValidation}, Check: func(context.Context, *Env) (Verdict, error) {
+				c := Checks{Name: "never"}
+				c.Hold(false, "never", "it is never good enough")
+				return c, nil
+			}}}
+			a := script(t, text)
+			if name == "forges" {
+				a.Dir = "" // the workspace
+			}
+			a.Use(opts)
+			d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+			err := d.Run(context.Background())
+			var phase *PhaseError
+			if !errors.As(err, &phase) || phase.Report.Phase != KernelValidation || phase.Report.Passed {
+				t.Fatalf("it ends with %v", err)
+			}
+			if name != "forges" {
+				return
+			}
+			d.Close()
+			if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); !errors.Is(err, ErrJournal) {
+				t.Errorf("the journal that the agent has written into: %v", err)
+			}
+		})
+	}
+}
