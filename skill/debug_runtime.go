@@ -126,6 +126,9 @@ func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 		list = append(list, hypothesis{
 			"routing congestion: " + u.what + " is more than the array takes in one dispatch",
 			func(ctx context.Context, e *Env) (bool, string, error) {
+				if isKernelGate(e.symptom.Gate) && isRefusal(e.symptom.Err) {
+					return false, "a kernel is refused that shares its dispatch with no other", nil
+				}
 				trial := e.with(apart)
 				if _, err := trial.planned(); err != nil {
 					return false, fmt.Sprintf("taken apart, it is refused too: %v", err), nil

@@ -88,7 +88,7 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 		return a, err
 	}
 	if a.Plan, err = trial.planHash(); err != nil {
-		return e.refused(ctx, c, a, err)
+		return e.refused(ctx, c, a, "", err)
 	}
 	if a.Plan == before {
 		a.Outcome, a.Why = Skipped, "the plan is the same with it"
@@ -101,7 +101,7 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 	for _, g := range gates {
 		r, err := trial.run(ctx, g)
 		if isRefusal(err) || isDeviceFailure(err) {
-			return e.refused(ctx, c, a, err)
+			return e.refused(ctx, c, a, g.Name, err)
 		}
 		if err != nil {
 			return a, err
@@ -132,12 +132,12 @@ func (e *Env) measured(ctx context.Context) (*Measurement, error) {
 }
 
 // refused is a change whose plan the array or the device does not take. The skill for such failures may know a smaller one that it does.
-func (e *Env) refused(ctx context.Context, c Change, a Attempt, cause error) (Attempt, error) {
+func (e *Env) refused(ctx context.Context, c Change, a Attempt, gate string, cause error) (Attempt, error) {
 	if ctx.Err() != nil {
 		return a, cause
 	}
 	a.Why = cause.Error()
-	s := Symptom{Phase: e.phase, Err: cause, Error: cause.Error(), Recipe: a.Recipe}
+	s := Symptom{Phase: e.phase, Gate: gate, Err: cause, Error: cause.Error(), Recipe: a.Recipe}
 	for _, sk := range e.d.skills {
 		if !sk.Trigger(s) {
 			continue
