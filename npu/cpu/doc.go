@@ -26,7 +26,7 @@
 //
 // Products of up to 16 rows of BF16 activations with quantised weights (4 in the Go engine) are sums of whole numbers. Every 32 activations get a scale in
 // FP32, with which the largest of them becomes 32767, and are rounded to 16 bits; where the results are FP32, another 15 bits follow. So an activation
-// is off by at most 2^-16 (2^-31) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32.
+// is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32.
 //
 // Products of more rows, and of FP32 activations, bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout. One case differs:
 // the kernels avx512bf16 round the weights to BF16 where activations and results are BF16 too.

@@ -12,7 +12,7 @@
 //
 // A block with an activation that is not finite makes NaN of the row; one whose largest is below 2^-100 counts as zero.
 
-// What a thread keeps of 32 activations. Within each four the first and the third come first, as quants of bytes and nibbles come out of words.
+// What a thread keeps of 32 activations. Within each four the first and the third come first, as quants come out of words.
 typedef struct ISA(fixed) {
     int16_t x[32];
     float scale;
