@@ -116,7 +116,7 @@ func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 		copy(b.array.bytes()[offset:][:n], b.host.Bytes()[offset:][:n])
 	}
 	if err := b.array.sync(dir, offset, n); err != nil {
-		return failure(err)
+		return fmt.Errorf("npu/xdna: Sync: %w", failure(err))
 	}
 	if b.copy && dir == npu.FromDevice {
 		copy(b.host.Bytes()[offset:][:n], b.array.bytes()[offset:][:n])

@@ -138,6 +138,23 @@ func (c *contexts) forget(id uint64) {
 	}
 }
 
+// forgetProgram closes the kernel and the runs of an executable in a context that other programs use.
+func (c *contexts) forgetProgram(e *executable) error {
+	var errs []error
+	for _, l := range c.alive {
+		for _, b := range l.runs {
+			if b.exec == e {
+				errs = append(errs, l.release(b), c.closeRun(l, b))
+			}
+		}
+		if k := l.kernels[e]; k != nil {
+			delete(l.kernels, e)
+			errs = append(errs, k.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (c *contexts) closeRun(l *live, b *bound) error {
 	delete(l.runs, b.key)
 	c.heap -= b.cost

@@ -80,7 +80,7 @@ func Open(ctx context.Context, opts *Options) (*Device, error) {
 	}
 	drv, err := openXRT(o.Address)
 	if err != nil {
-		return nil, failure(err)
+		return nil, fmt.Errorf("npu/xdna: %w", failure(err))
 	}
 	d, err := newDevice(drv, o)
 	if err != nil {

@@ -330,6 +330,28 @@ func TestNeighboursShareAList(t *testing.T) {
 	}
 }
 
+// Of a context that several programs use, a program that is closed takes its own runs only.
+func TestClosedProgramLeavesItsContext(t *testing.T) {
+	f := &fake{}
+	p, q := addProgram("add0"), addProgram("add1")
+	d := f.open(t, map[string][]*npu.Program{"both.elf": {p, q}}, Options{})
+	e0, e1 := load(t, d, p), load(t, d, q)
+	one, y := vector(t, d, 1), vector(t, d, 0)
+	submit(t, d, add(e0, one, one, y), add(e1, one, one, y))
+	closeIt(t, e0)
+	if l := d.contexts.alive[0]; len(l.runs) != 1 || len(l.kernels) != 1 {
+		t.Errorf("%d runs and %d kernels are left, want those of the other program", len(l.runs), len(l.kernels))
+	}
+	submit(t, d, add(e1, one, one, y))
+	if f.opened != 1 || f.runs != 2 {
+		t.Errorf("%d contexts opened, %d runs made; want 1, 2", f.opened, f.runs)
+	}
+	closeIt(t, e1)
+	if f.alive != 0 {
+		t.Error("the context outlives its programs")
+	}
+}
+
 // A list is cut where a command buffer of the driver would overflow.
 func TestListsFitIntoAChain(t *testing.T) {
 	for args, want := range map[int]int{3: maxPiece, 8: maxPiece, 15: 18, 39: 9, 256: 1} {

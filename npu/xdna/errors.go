@@ -18,17 +18,17 @@ var kinds = []struct{ cause, kind error }{
 	{xrt.ErrClosed, npu.ErrClosed},
 }
 
-// failure is an error of the driver with its kind. XRT's own words and advice stay in it.
+// failure is an error of the driver with its kind, to be wrapped. XRT's own words and advice stay in it.
 func failure(err error) error {
 	if err == nil {
 		return nil
 	}
 	for _, k := range kinds {
 		if errors.Is(err, k.cause) {
-			return fmt.Errorf("npu/xdna: %w: %w", k.kind, err)
+			return fmt.Errorf("%w: %w", k.kind, err)
 		}
 	}
-	return fmt.Errorf("npu/xdna: %w", err)
+	return err
 }
 
 // lost reports whether a run failed together with its context, so that in a new one it may succeed: it was aborted, or the device reported

@@ -36,7 +36,7 @@ type scratchKey struct{ bytes, ordinal int }
 
 func (e *executable) Program() *npu.Program { return e.p }
 
-// Close gives the program up, and with the last program of its binary the hardware context. It waits for a running Submit.
+// Close gives the program up with its runs, and with the last program of its binary the hardware context. It waits for a running Submit.
 func (e *executable) Close() error {
 	if e.closed.Swap(true) {
 		return nil
@@ -52,7 +52,7 @@ func (e *executable) Close() error {
 	}
 	d.mu.Unlock()
 	if !last {
-		return nil
+		return d.contexts.forgetProgram(e)
 	}
 	return errors.Join(d.contexts.dropConfig(e.config), e.config.close())
 }

@@ -140,7 +140,7 @@ func TestXclbinOnTheEmulatedNPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeIt(t, d) })
-	if info := d.Info(); info.Kind != "xdna" || info.Array != "xdna2" || info.AnyRows || !strings.Contains(info.Name, "NPU Strix") {
+	if info := d.Info(); info.Kind != "xdna" || info.Array != "xdna2" || info.AnyRows || !strings.Contains(info.Name, "emulated NPU Strix") {
 		t.Errorf("%+v", info)
 	}
 	e := load(t, d, p)

@@ -32,6 +32,9 @@ func openXRT(bdf string) (*xrtDriver, error) {
 	if err != nil {
 		name = "NPU"
 	}
+	if os.Getenv("NPUEMU_ROOT") != "" { // where the emulated driver of package xrt/xrttest finds its device
+		name = "emulated " + name
+	}
 	if v, err := xrt.LibraryVersion(); err == nil {
 		name += ", XRT " + v.String()
 	}
