@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/npukit/npukit/npu"
@@ -141,8 +142,9 @@ type pricing struct {
 	pass    Pass
 	costs   map[string]xdna2.ProgramCost
 	sides   map[string]*side
-	groups  map[string]*StepEstimate
-	at      float64 // end of what has been priced
+	groups  map[loadKey]*StepEstimate
+	losses  map[loadKey]map[string]float64 // seconds by name
+	at      float64                        // end of what has been priced
 	out     *PassEstimate
 	hostRow int // rows of a host step
 }
@@ -155,7 +157,7 @@ type side struct {
 
 func (p *Plan) estimatePass(clock *xdna2.Clock, pass Pass, keys int, decode bool) (*PassEstimate, error) {
 	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows, costs: map[string]xdna2.ProgramCost{},
-		sides: map[string]*side{}, groups: map[string]*StepEstimate{}, out: &PassEstimate{Rows: pass.Rows}}
+		sides: map[string]*side{}, groups: map[loadKey]*StepEstimate{}, losses: map[loadKey]map[string]float64{}, out: &PassEstimate{Rows: pass.Rows}}
 	for _, v := range p.Values {
 		pr.sides[v.Name] = &side{}
 		if isHostFilled(v.Name) {
@@ -195,11 +197,12 @@ func (pr *pricing) hostWork(name string, us float64) {
 
 // group is the estimate of a step's program.
 func (pr *pricing) group(s Step) *StepEstimate {
-	g := pr.groups[s.Program]
+	key := loadKey{s.On, s.Program}
+	g := pr.groups[key]
 	if g == nil {
 		g = &StepEstimate{Program: s.Program, On: s.On}
-		pr.groups[s.Program] = g
-		pr.out.Steps = append(pr.out.Steps, StepEstimate{Program: s.Program}) // keeps the order; filled in by finish
+		pr.groups[key], pr.losses[key] = g, map[string]float64{}
+		pr.out.Steps = append(pr.out.Steps, StepEstimate{Program: s.Program, On: s.On}) // keeps the order; filled in by finish
 	}
 	g.Count++
 	return g
@@ -265,9 +268,8 @@ func (pr *pricing) device(s Step) error {
 	g.Bytes += cost.Bytes
 	g.Roofline += cost.Roofline / 1e6
 	g.Bound = string(cost.Bound)
-	if losses := pr.clock.Losses(cost, xdna2.Around{Call: call, Write: write}); len(losses) > 0 {
-		g.Loss = losses[0].Name
-		g.LossTime += losses[0].Time / 1e6
+	for _, l := range pr.clock.Losses(cost, xdna2.Around{Call: call, Write: write}) {
+		pr.losses[loadKey{s.On, s.Program}][l.Name] += l.Time / 1e6
 	}
 	pr.span(s.Name+": write", "transfer", transfers)
 	pr.span(s.Name+": call", "host", call)
@@ -355,7 +357,13 @@ func (pr *pricing) hostOp(p *npu.Program, l npu.Launch, size op.Size) float64 {
 func (pr *pricing) finish() *PassEstimate {
 	out := pr.out
 	for i := range out.Steps {
-		g := *pr.groups[out.Steps[i].Program]
+		key := loadKey{out.Steps[i].On, out.Steps[i].Program}
+		g := *pr.groups[key]
+		for _, name := range slices.Sorted(maps.Keys(pr.losses[key])) {
+			if t := pr.losses[key][name]; t > g.LossTime {
+				g.Loss, g.LossTime = name, t
+			}
+		}
 		g.Time = g.Run + g.Call + g.Transfers
 		if g.On == OnDevice {
 			out.Array += g.Run

@@ -290,8 +290,8 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 	return r, nil
 }
 
-// hostWrites notes that the host writes the first n bytes.
-func (v *value) hostWrites(n int) { v.hostWrote, v.deviceWrote = n, false }
+// hostWrites notes that the host writes the first n bytes. What it wrote before and the device has not got, because a pass was cancelled, stays to be brought there.
+func (v *value) hostWrites(n int) { v.hostWrote, v.deviceWrote = max(v.hostWrote, n), false }
 
 // deviceWrites notes that the device writes the value.
 func (v *value) deviceWrites() { v.hostWrote, v.deviceWrote, v.hostHas, v.padded = 0, true, 0, 0 }
