@@ -51,7 +51,7 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closing(t, dev.Close) })
-	for format, typ := range map[string]dtype.Type{"cpu-bf16": dtype.BF16, "cpu-f32-expanded": dtype.F32} {
+	for format, typ := range map[string]dtype.Type{"cpu-bf16": dtype.BF16, "cpu-f32": dtype.F32} {
 		t.Run(format, func(t *testing.T) {
 			tol, ok := gate.FormatThresholds(format)
 			if !ok {

@@ -48,6 +48,9 @@ func (t Thresholds) Validate() error {
 // leastDecided is the share of positions that must be no tie before agreement of first choices says anything.
 const leastDecided = 0.1
 
+// LeastTokens is how many tokens a text needs for its likelihood to be judged: the standard error of fewer is no measure of anything.
+const LeastTokens = 8
+
 func (t Thresholds) judge(r LogitsReport) []Reason {
 	var list []Reason
 	fail := func(metric, format string, args ...any) {
@@ -56,23 +59,23 @@ func (t Thresholds) judge(r LogitsReport) []Reason {
 	if r.NonFinite > 0 {
 		fail(NonFinite, "%d logits of the device are NaN or infinite", r.NonFinite)
 	}
-	if r.KLMean > t.KLMean {
+	if !(r.KLMean <= t.KLMean) { // NaN too
 		fail(MeanKL, "mean KL is %.4g nats, want at most %.4g", r.KLMean, t.KLMean)
 	}
-	if r.KLP90 > t.KLP90 {
+	if !(r.KLP90 <= t.KLP90) {
 		fail(P90KL, "p90 KL is %.4g nats, want at most %.4g", r.KLP90, t.KLP90)
 	}
-	if t.KLMax > 0 && r.KLMax > t.KLMax {
+	if t.KLMax > 0 && !(r.KLMax <= t.KLMax) {
 		fail(MaxKL, "max KL is %.4g nats at position %d, want at most %.4g", r.KLMax, r.KLMaxAt, t.KLMax)
 	}
-	if r.Top1() < t.Top1 {
+	if !(r.Top1() >= t.Top1) {
 		fail(Top1, "first choices agree at %d of %d positions that are no ties (%.2f %%), want at least %.4g %%",
 			r.Agreed, r.Decided, 100*r.Top1(), 100*t.Top1)
 	}
 	if float64(r.Decided) < leastDecided*float64(r.Positions) && r.NonFinite == 0 {
 		fail(Top1, "only %d of %d positions are no ties: first choices say nothing here; use another text or a smaller Tie", r.Decided, r.Positions)
 	}
-	if limit := t.NLL + 2*r.NLLChangeError; math.Abs(r.NLLChange) > limit {
+	if limit := t.NLL + 2*r.NLLChangeError; r.Want.Tokens >= LeastTokens && !(math.Abs(r.NLLChange) <= limit) {
 		fail(NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% (%.3g %% and two standard errors of %.2g %%)",
 			r.Got.Mean, r.Want.Mean, 100*r.NLLChange, 100*limit, 100*t.NLL, 100*r.NLLChangeError)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,6 +93,7 @@ type verifyResult struct {
 	// HuggingFace is "agrees" or "differs" with a golden file, and "unproven" without one.
 	HuggingFace string          `json:"hugging_face"`
 	Gates       []verifyGate    `json:"gates"`
+	NotRun      []string        `json:"not_run"` // gates that the material would have allowed, and why they were not run
 	Reasons     []string        `json:"reasons"` // of all gates that failed
 	Diagnosis   *gate.Diagnosis `json:"diagnosis,omitempty"`
 	Seconds     float64         `json:"seconds"`
@@ -230,7 +232,7 @@ func formatOf(m *model.Model, info npu.Info) string {
 	if p := m.Plan(); p.Activations == dtype.F32 && p.Cache == dtype.F32 {
 		format = "cpu-f32"
 	}
-	if m.Checkpoint().Config().DType.Quantized() {
+	if t := m.Checkpoint().Config().DType; t.Quantized() && !slices.Contains(info.Repacked, t) && !slices.Contains(info.InPlace, t) {
 		format += "-expanded" // the device expands quantised weights to BF16
 	}
 	return format

@@ -188,7 +188,7 @@ func (v *verifier) fits(m *model.Model) error {
 // againstGolden runs the gates with a golden file, over each of its sequences: the device against it, and the oracle against it.
 func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.Session) error {
 	for _, q := range v.file.Sequences {
-		whole := len(q.IDs)
+		whole := q
 		q = q.First(min(v.positions, m.Context()))
 		if len(q.IDs) > len(v.ids) {
 			v.ids = q.IDs
@@ -200,19 +200,23 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 		if err := v.stored(ctx, "device", s, q, v.tol); err != nil {
 			return err
 		}
-		n := min(len(q.Greedy), verifyTokens, m.Context()-len(q.IDs))
-		if n < 1 || len(q.IDs) != whole {
+		if len(whole.Greedy) == 0 {
+			continue
+		}
+		n := min(len(whole.Greedy), verifyTokens, m.Context()-len(whole.IDs))
+		if n < 1 {
+			v.result.NotRun = append(v.result.NotRun, fmt.Sprintf("greedy: %s: its %d ids leave no room in a context of %d", q.Name, len(whole.IDs), m.Context()))
 			continue
 		}
 		done := v.app.progress("greedy: " + q.Name)
-		r, err := gate.GreedyTokens(ctx, s, q.IDs, q.Greedy[:n], 0)
+		r, err := gate.GreedyTokens(ctx, s, whole.IDs, whole.Greedy[:n], 0)
 		done()
 		if err != nil {
 			return err
 		}
 		r.Name = q.Name
 		v.add("greedy: "+q.Name, "device", "golden", r)
-		v.shown = append(v.shown, verifyPrompt{q.Name, q.IDs, q.Greedy})
+		v.shown = append(v.shown, verifyPrompt{q.Name, whole.IDs, whole.Greedy})
 	}
 	if !slices.ContainsFunc(v.file.Sequences, func(q golden.Sequence) bool { return q.Logits != nil }) && len(v.ids) > 1 {
 		// Stored likelihoods see little of a distribution; the oracle, just held to them, sees all of it.

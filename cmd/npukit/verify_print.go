@@ -72,6 +72,9 @@ func (v *verifier) conclusion() string {
 			b.WriteString("--diagnose finds the first op that is wrong\n")
 		}
 	}
+	for _, what := range r.NotRun {
+		fmt.Fprintf(&b, "not run: %s\n", what)
+	}
 	if r.HuggingFace == "unproven" {
 		b.WriteString("Agreement with Hugging Face's implementation is unproven: make a golden file with scripts/golden.py and give it with --golden\n")
 	}

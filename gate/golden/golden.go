@@ -175,6 +175,21 @@ func (t Top) check() error {
 	if math.IsInf(t.LogSumExp, 0) {
 		return fmt.Errorf("the logsumexp is infinite")
 	}
+	sum, seen := 0.0, map[int32]bool{}
+	for i, id := range t.IDs {
+		if seen[id] {
+			return fmt.Errorf("top_ids has %d twice", id)
+		}
+		seen[id] = true
+		d := t.Logits[i] - t.LogSumExp
+		if math.IsInf(d, 0) {
+			return fmt.Errorf("a top logit is %v and the logsumexp %v: too far apart", t.Logits[i], t.LogSumExp)
+		}
+		sum += math.Exp(d)
+	}
+	if sum > 1.01 { // stored with five digits
+		return fmt.Errorf("the probabilities of top_logits under the logsumexp sum up to %.3g", sum)
+	}
 	return nil
 }
 

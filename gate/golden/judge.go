@@ -131,14 +131,14 @@ func (r *Report) judge(likelihoods bool) {
 	if r.NonFinite > 0 {
 		fail(gate.NonFinite, "%d logits of the device are NaN or infinite", r.NonFinite)
 	}
-	if limit := t.NLL + 2*r.NLLChangeError; likelihoods && !(math.Abs(r.NLLChange) <= limit) {
+	if limit := t.NLL + 2*r.NLLChangeError; likelihoods && r.Want.Tokens >= gate.LeastTokens && !(math.Abs(r.NLLChange) <= limit) {
 		fail(gate.NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% (%.3g %% and two standard errors of %.2g %%)",
 			r.Got.Mean, r.Want.Mean, 100*r.NLLChange, 100*limit, 100*t.NLL, 100*r.NLLChangeError)
 	}
 	if r.Compared == 0 {
 		return
 	}
-	if r.KLMean > t.KLMean {
+	if !(r.KLMean <= t.KLMean) { // NaN too
 		fail(gate.MeanKL, "mean KL over the stored logits is %.4g nats, want at most %.4g", r.KLMean, t.KLMean)
 	}
 	if r.Decided > 0 && float64(r.Agreed) < t.Top1*float64(r.Decided) {
