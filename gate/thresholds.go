@@ -48,8 +48,8 @@ func (t Thresholds) Validate() error {
 // leastDecided is the share of positions that must be no tie before agreement of first choices says anything.
 const leastDecided = 0.1
 
-// LeastTokens is how many tokens a text needs for its likelihood to be judged: the standard error of fewer is no measure of anything.
-const LeastTokens = 8
+// LeastTokens is how many scored tokens a text needs for its likelihood to be judged beside other bounds: one has no standard error.
+const LeastTokens = 2
 
 func (t Thresholds) judge(r LogitsReport) []Reason {
 	var list []Reason

@@ -131,7 +131,7 @@ func (r *Report) judge(likelihoods bool) {
 	if r.NonFinite > 0 {
 		fail(gate.NonFinite, "%d logits of the device are NaN or infinite", r.NonFinite)
 	}
-	if limit := t.NLL + 2*r.NLLChangeError; likelihoods && r.Want.Tokens >= gate.LeastTokens && !(math.Abs(r.NLLChange) <= limit) {
+	if limit := t.NLL + 2*r.NLLChangeError; likelihoods && (r.Want.Tokens >= gate.LeastTokens || r.Compared == 0) && !(math.Abs(r.NLLChange) <= limit) {
 		fail(gate.NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% (%.3g %% and two standard errors of %.2g %%)",
 			r.Got.Mean, r.Want.Mean, 100*r.NLLChange, 100*limit, 100*t.NLL, 100*r.NLLChangeError)
 	}
