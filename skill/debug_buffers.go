@@ -94,7 +94,8 @@ func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
 	if d == nil || e.d.recorded == nil {
 		return false, "no diagnosis was made", nil
 	}
-	for _, f := range d.Findings {
+	// Only where it begins: behind a wrong op an output can be zeros because what came in is too large.
+	for _, f := range d.Findings[:min(len(d.Findings), 1)] {
 		for _, tap := range e.d.recorded.trace.Taps {
 			// An output of zeros misses the whole reference: its mean relative error is exactly 1, and so is the error of every row.
 			if tap.Name == f.Tap && tap.Own != nil && tap.Own.Metrics.MeanRelL1 > 0.999 && tap.Own.Metrics.MeanRelL1 < 1.001 && tap.Own.Scale < 1e-3 {
@@ -102,7 +103,7 @@ func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
 			}
 		}
 	}
-	return false, "no wrong op has an output of zeros", nil
+	return false, "the first wrong op has an output that is not zeros", nil
 }
 
 // staleBuffer scores a prompt with a fresh session, then after another prompt.
@@ -123,10 +124,13 @@ func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	if r.OK() {
-		return false, "two prompts in turn give the same logits again", nil
+	// Equal logits for different prompts are no proof where a device answers NaN: those are equal too.
+	nan := slices.ContainsFunc(e.symptom.Reasons, func(why gate.Reason) bool { return why.Metric == gate.NonFinite })
+	i := slices.IndexFunc(r.Reasons, func(why gate.Reason) bool { return why.Metric == gate.Repeats || !nan })
+	if i < 0 {
+		return false, "two prompts in turn give the same logits again, or logits that are NaN", nil
 	}
-	return true, r.Reasons[0].Text, nil
+	return true, r.Reasons[i].Text, nil
 }
 
 // hiddenByTaps compares the run whose outputs are all read back with the plain one.
