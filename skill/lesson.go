@@ -1,0 +1,254 @@
+package skill
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// FileLesson holds a [Lesson] beside its SKILL.md.
+const FileLesson = "lesson.json"
+
+// lessonPrefix begins the names of lessons, so that none of them can take the place of a built-in skill.
+const lessonPrefix = "lesson-"
+
+// Lesson is something that a deployment has learnt and verified: a change to the plan, and when to try it. It is a proposal where it is used: in an optimisation phase it is an
+// attempt before all others, and behind a failure it is a hypothesis before all others, with its own test. Gates decide there as they do without it.
+type Lesson struct {
+	Name     string          `json:"name"`
+	Device   string          `json:"device"` // kind of device on which it holds
+	Array    string          `json:"array,omitempty"`
+	Trigger  LessonTrigger   `json:"trigger"`
+	Cause    string          `json:"cause"`
+	Change   json.RawMessage `json:"change"` // as Recipe.With takes it
+	Remedy   string          `json:"remedy"` // the change in words
+	Evidence string          `json:"evidence"`
+}
+
+// LessonTrigger says when a lesson is tried: in an optimisation phase, or on a failure of a gate or of the device.
+type LessonTrigger struct {
+	Phase *Phase `json:"phase,omitempty"` // Prefill or Decode: as a change
+	Gate  string `json:"gate,omitempty"`  // that fails
+	Error string `json:"error,omitempty"` // that the device gives, see errorKinds
+}
+
+// errorKinds are the failures of devices that lessons tell apart.
+func errorKinds() map[string]error {
+	return map[string]error{"timeout": npu.ErrTimeout, "device-lost": npu.ErrDeviceLost, "no-context": npu.ErrNoContext, "memory": npu.ErrMemory}
+}
+
+// errorKind names the failure in a symptom, whose error the journal keeps as a text.
+func (s Symptom) errorKind() string {
+	for name, err := range errorKinds() {
+		if strings.Contains(s.Error, err.Error()) {
+			return name
+		}
+	}
+	return ""
+}
+
+// validate holds a lesson to its form.
+func (l *Lesson) validate() error {
+	if err := validManualName(l.Name); err != nil {
+		return err
+	}
+	kind := errorKinds()[l.Trigger.Error]
+	n := 0
+	for _, set := range []bool{l.Trigger.Phase != nil, l.Trigger.Gate != "", l.Trigger.Error != ""} {
+		if set {
+			n++
+		}
+	}
+	var fields map[string]json.RawMessage
+	switch {
+	case !strings.HasPrefix(l.Name, lessonPrefix):
+		return fmt.Errorf("name is %q, want one that begins with %q", l.Name, lessonPrefix)
+	case l.Device == "":
+		return errors.New("device is empty: a lesson holds on one kind of device")
+	case n != 1 || l.Trigger.Phase != nil && *l.Trigger.Phase != Prefill && *l.Trigger.Phase != Decode || l.Trigger.Error != "" && kind == nil:
+		return errors.New("trigger: want one of an optimisation phase, a gate, and a known kind of error")
+	case len(l.Change) > maxPatch:
+		return fmt.Errorf("change has %d bytes, %d at most are read", len(l.Change), maxPatch)
+	}
+	if err := json.Unmarshal(l.Change, &fields); err != nil || len(fields) == 0 {
+		return fmt.Errorf("change is no object with something in it: %w", errors.Join(err, errors.New("it proposes nothing")))
+	}
+	return nil
+}
+
+// Manual is the lesson's SKILL.md.
+func (l *Lesson) Manual() Manual {
+	when := fmt.Sprintf("in phase %s", phaseText(l.Trigger.Phase))
+	switch {
+	case l.Trigger.Gate != "":
+		when = fmt.Sprintf("when gate %s fails", l.Trigger.Gate)
+	case l.Trigger.Error != "":
+		when = fmt.Sprintf("when the device reports %q", errorKinds()[l.Trigger.Error])
+	}
+	where := l.Device
+	if l.Array != "" {
+		where += ", array " + l.Array
+	}
+	text := fmt.Sprintf("---\nname: %s\ndescription: %q\nmetadata:\n  sdk: github.com/npukit/npukit\n  kind: lesson\n---\n\n# %s\n\n", l.Name,
+		clip(fmt.Sprintf("A lesson from an npukit deployment on %s: %s. Use it %s.", l.Device, l.Remedy, when), manualDescription-100), l.Cause)
+	text += fmt.Sprintf("- Trigger: %s, on device %s\n- Check: the plan with the change is made and run; gates decide\n- Remedy: %s\n- Verified: %s\n\n", when, where, l.Remedy, l.Evidence)
+	text += "The change, for `propose_plan_change`:\n\n    " + string(l.Change) + "\n"
+	m, err := ParseManual(l.Name, []byte(text))
+	if err != nil {
+		panic(err) // a valid lesson makes a valid manual
+	}
+	return m
+}
+
+func phaseText(p *Phase) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
+}
+
+// WriteLessons puts lessons into folders of dir, where [LoadLessons] and agents find them. Those that are there already are left as they are; it gives the names of new ones.
+func WriteLessons(dir string, list []Lesson) ([]string, error) {
+	var written []string
+	for _, l := range list {
+		if err := l.validate(); err != nil {
+			return written, fmt.Errorf("skill: lesson %q: %w", l.Name, err)
+		}
+		folder := filepath.Join(dir, l.Name)
+		if _, err := os.Stat(filepath.Join(folder, FileLesson)); err == nil {
+			continue
+		}
+		data, err := json.MarshalIndent(l, "", "  ")
+		if err != nil {
+			return written, fmt.Errorf("skill: lesson %s: %w", l.Name, err)
+		}
+		if err := ExportManuals(dir, []Manual{l.Manual()}); err != nil {
+			return written, err
+		}
+		if err := writeFile(filepath.Join(folder, FileLesson), append(data, '\n')); err != nil {
+			return written, fmt.Errorf("skill: lesson %s: %w", l.Name, err)
+		}
+		written = append(written, l.Name)
+	}
+	return written, nil
+}
+
+// maxLesson bounds a lesson's file.
+const maxLesson = 1 << 20
+
+// LoadLessons reads the lessons in the folders of dir as skills for [Options]. Folders without one are left out.
+func LoadLessons(dir string) ([]Skill, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("skill: lessons: %w", err)
+	}
+	var list []Skill
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name(), FileLesson)
+		info, err := os.Stat(path)
+		if err != nil || !e.IsDir() {
+			continue
+		}
+		if !info.Mode().IsRegular() || info.Size() > maxLesson {
+			return nil, fmt.Errorf("skill: %s is no file of at most %d bytes", path, maxLesson)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("skill: lessons: %w", err)
+		}
+		var l Lesson
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		if err = d.Decode(&l); err == nil {
+			err = l.validate()
+		}
+		if err == nil && l.Name != e.Name() {
+			err = fmt.Errorf("name is %q, and its folder is called %q", l.Name, e.Name())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("skill: %s: %w", path, err)
+		}
+		list = append(list, lessonSkill{l})
+	}
+	return list, nil
+}
+
+// lessonSkill tries a lesson.
+type lessonSkill struct{ lesson Lesson }
+
+func (s lessonSkill) Name() string { return s.lesson.Name }
+
+// holds reports whether the environment is one for which the lesson was learnt.
+func (s lessonSkill) holds(e *Env) bool {
+	return e.d.info.Kind == s.lesson.Device && e.d.info.Array == s.lesson.Array
+}
+
+// Trigger is on the failure that the lesson is about.
+func (s lessonSkill) Trigger(x Symptom) bool {
+	t := s.lesson.Trigger
+	return t.Error != "" && t.Error == x.errorKind() || t.Gate != "" && t.Gate == x.Gate && x.errorKind() == ""
+}
+
+// firstOfAll is in front of the built-in steps, which are left out as far as the plan is the same with them.
+const firstOfAll = -1
+
+// Changes proposes the lesson in its phase.
+func (s lessonSkill) Changes(e *Env) []Change {
+	if p := s.lesson.Trigger.Phase; p == nil || *p != e.phase || !s.holds(e) {
+		return nil
+	}
+	next, err := e.recipe.With(s.lesson.Change)
+	if err != nil {
+		return nil // it is about knobs that this plan has not
+	}
+	return []Change{{Name: s.lesson.Name, Order: firstOfAll, Take: func(r *Recipe) { *r = next }}}
+}
+
+// Run tests the lesson's change on what has failed, and takes it when that does not fail with it.
+func (s lessonSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
+	next, err := e.recipe.With(s.lesson.Change)
+	if !s.holds(e) || err != nil || e.phase >= Finalise {
+		return Outcome{}, nil
+	}
+	return walk(ctx, e, []hypothesis{{
+		s.lesson.Cause,
+		func(ctx context.Context, e *Env) (bool, string, error) { return s.mends(ctx, e.with(next)) },
+		func(_ context.Context, e *Env) (bool, string, error) {
+			return true, s.lesson.Remedy, e.SetRecipe(next, s.lesson.Name+": "+s.lesson.Remedy)
+		},
+	}})
+}
+
+// mends tries what has failed with the changed plan.
+func (s lessonSkill) mends(ctx context.Context, trial *Env) (bool, string, error) {
+	name := trial.symptom.Gate
+	if s.lesson.Trigger.Error != "" {
+		if err := works(ctx, trial); err != nil {
+			return false, fmt.Sprintf("with the change it fails too: %v", err), nil
+		}
+		return true, "with the change the model runs", nil
+	}
+	list, err := trial.gatesOf(trial.phase)
+	if err != nil {
+		return false, fmt.Sprintf("the plan cannot be made with the change: %v", err), nil
+	}
+	for _, g := range list {
+		if g.Name != name {
+			continue
+		}
+		v, err := g.Check(ctx, trial)
+		if err != nil {
+			return false, "", err
+		}
+		line, _, _ := describe(v)
+		return v.OK(), "gate " + name + " with the change: " + line, nil
+	}
+	return false, "the plan with the change has no gate " + name, nil
+}
