@@ -44,19 +44,21 @@ skill knows. On --device sim times are predicted by the clock of the virtual arr
 	flags.IntVar(&d.seq, "seq", 0, "positions of a session, `N` (default the model's context, 2048 at most)")
 	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
+	flags.StringVar(&d.lessons, "lessons", "", "try first what earlier deployments have learnt, from the folder `DIR` (npukit skills promote writes it)")
 	return cmd
 }
 
 // deployer is one execution of `npukit deploy`.
 type deployer struct {
-	app    *app
-	device deviceFlags
-	dir    string
-	yes    bool
-	golden string
-	seq    int
-	budget time.Duration
-	json   bool
+	app     *app
+	device  deviceFlags
+	dir     string
+	yes     bool
+	golden  string
+	seq     int
+	budget  time.Duration
+	json    bool
+	lessons string
 
 	path string // of the model
 	live *deployProgress
@@ -112,6 +114,11 @@ func (d *deployer) run(ctx context.Context, arg string) (err error) {
 	d.live = newDeployProgress(d.app.err)
 	defer d.live.clear()
 	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event}
+	if d.lessons != "" {
+		if opts.Skills, err = skill.LoadLessons(d.lessons); err != nil {
+			return err
+		}
+	}
 	if !d.yes && isTerminal(d.app.in) && isTerminal(d.app.err) {
 		d.in = bufio.NewReader(d.app.in)
 		opts.Approve, opts.Ask = d.approve, d.ask

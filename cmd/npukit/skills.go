@@ -19,16 +19,17 @@ func (a *app) skillsCommand() *cobra.Command {
 format (agentskills.io), which agents load when a task needs it, and which reads well without one.`,
 		Example: `  npukit skills list
   npukit skills show debug-bo-corruption
-  npukit skills export .agents/skills`,
+  npukit skills export .agents/skills
+  npukit skills promote work lessons`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no %q: use list, show or export", args[0])
+				return fmt.Errorf("there is no %q: use list, show, export or promote", args[0])
 			}
-			return fmt.Errorf("list, show or export is missing")
+			return fmt.Errorf("list, show, export or promote is missing")
 		},
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses everything
 	}
-	cmd.AddCommand(a.skillsListCommand(), a.skillsShowCommand(), a.skillsExportCommand())
+	cmd.AddCommand(a.skillsListCommand(), a.skillsShowCommand(), a.skillsExportCommand(), a.skillsPromoteCommand())
 	return cmd
 }
 
@@ -107,6 +108,31 @@ written.`,
 				return err
 			}
 			_, err := fmt.Fprintf(a.out, "%s in %s\n", count(len(list), "skill"), args[0])
+			return err
+		}),
+	}
+}
+
+func (a *app) skillsPromoteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "promote W DIR",
+		Short: "Make lessons of what the deployment in folder W has learnt",
+		Long: `Promote writes the lessons of a deployment that has passed all phases up to finalise into folders of DIR, each with a SKILL.md: remedies of failures, and the changes that
+made the plan faster. npukit deploy --lessons DIR tries them first; gates decide there as they do without them. Lessons that DIR has already are left alone.`,
+		Args: arguments("W", "DIR"),
+		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
+			list, err := skill.LessonsOf(args[0])
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed finalise, and have changed its plan", args[0])
+			}
+			names, err := skill.WriteLessons(args[1], list)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n", count(len(list), "lesson"), len(names), args[1])
 			return err
 		}),
 	}

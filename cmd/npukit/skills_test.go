@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,9 +43,34 @@ func TestSkillsCommand(t *testing.T) {
 		{[]string{"skills", "show"}, 2, "NAME is missing"},
 		{[]string{"skills", "show", "no-such"}, 1, "full-model"},
 		{[]string{"skills", "export", "/dev/null/x"}, 1, "/dev/null"},
+		{[]string{"skills", "promote", dir}, 2, "DIR is missing"},
+		{[]string{"skills", "promote", dir, dir}, 1, "journal"},
 	} {
 		if r := command("", tc.args...); r.code != tc.code || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%v: code %d, stderr %q", tc.args, r.code, r.stderr)
+		}
+	}
+}
+
+// The commands and flags that the manuals name exist.
+func TestSkillsNameCommandsThatExist(t *testing.T) {
+	calls := regexp.MustCompile("(?:`|\n    )npukit ([a-z]+)([^`\n]*)")
+	flags := regexp.MustCompile(`--[a-z-]+`)
+	for _, m := range skill.Manuals() {
+		for _, call := range calls.FindAllStringSubmatch(m.Text, -1) {
+			help := command("", call[1], "--help")
+			if call[1] == "skills" {
+				help = command("", "skills", strings.Fields(call[2])[0], "--help")
+			}
+			if help.code != 0 || !strings.Contains(help.out, "npukit "+call[1]) {
+				t.Errorf("%s names %q, which is no command", m.Name, call[0])
+				continue
+			}
+			for _, flag := range flags.FindAllString(call[2], -1) {
+				if !strings.Contains(help.out, flag) {
+					t.Errorf("%s: %q has no flag %s", m.Name, call[0], flag)
+				}
+			}
 		}
 	}
 }
