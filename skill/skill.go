@@ -46,11 +46,6 @@ func (s Symptom) String() string {
 	return strings.Join(append(parts, s.Pattern...), "; ")
 }
 
-// has reports whether one of the metrics is among the symptom's reasons.
-func (s Symptom) has(metrics ...string) bool {
-	return slices.ContainsFunc(s.Reasons, func(r gate.Reason) bool { return slices.Contains(metrics, r.Metric) })
-}
-
 // Outcome is what a skill came to.
 type Outcome struct {
 	// Cause is what a debug skill found, "" when it knows of nothing.
