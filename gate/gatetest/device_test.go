@@ -143,7 +143,7 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 			refused++
 		}
 	}
-	if refused == 0 || s.LeftOut == 0 || !strings.Contains(s.String(), "no kernel reads Q") {
+	if refused == 0 || s.LeftOut == 0 && !raced || !strings.Contains(s.String(), "no kernel reads Q") {
 		t.Errorf("want quantised weights refused, with the reason, and runs of several sessions left out:\n%v", s)
 	}
 
