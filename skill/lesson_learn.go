@@ -1,7 +1,6 @@
 package skill
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -25,18 +24,16 @@ func LessonsOf(dir string) ([]Lesson, error) {
 		return nil, nil
 	}
 	var list []Lesson
-	learn := func(l Lesson) error {
-		if len(l.Change) == 0 {
-			return nil
+	learn := func(l Lesson, before, after Recipe) error {
+		change, err := lastingChange(before, after, final.Recipe)
+		if err != nil || len(change) == 0 {
+			return err
 		}
-		kept, err := final.Recipe.With(l.Change)
+		with, err := before.With(change)
 		if err != nil {
 			return err
 		}
-		same, err := sameJSON(kept, final.Recipe)
-		if err != nil || !same {
-			return err // it was given up again later
-		}
+		l.Change, l.Remedy = change, with.Describe(before)
 		l.Device, l.Array = final.Subject.Device, final.Subject.Array
 		l.Evidence = fmt.Sprintf("%s on %s, %d positions: the plan %.12s with it has passed all gates up to %s", final.Subject.Name, final.Subject.Device,
 			final.Subject.SeqLen, final.Plan, Finalise)
@@ -67,28 +64,20 @@ func LessonsOf(dir string) ([]Lesson, error) {
 		if !n.Outcome.Fixed || n.Outcome.Cause == "" {
 			continue
 		}
-		change, err := changeBetween(n.Symptom.Recipe, seen.Recipe)
-		if err != nil {
-			return nil, err
-		}
-		l := Lesson{Trigger: LessonTrigger{Error: n.Symptom.errorKind()}, Cause: n.Outcome.Cause, Change: change, Remedy: seen.Recipe.Describe(n.Symptom.Recipe)}
+		l := Lesson{Trigger: LessonTrigger{Error: n.Symptom.errorKind()}, Cause: n.Outcome.Cause}
 		if l.Trigger.Error == "" {
 			if l.Trigger.Gate = n.Symptom.Gate; l.Trigger.Gate == "" || isKernelGate(l.Trigger.Gate) {
 				continue // nothing by which another deployment would know it again
 			}
 		}
-		if err := learn(l); err != nil {
+		if err := learn(l, n.Symptom.Recipe, seen.Recipe); err != nil {
 			return nil, err
 		}
 	}
 	for _, p := range []Phase{Prefill, Decode} {
 		before, after := final.tuning(p)
-		change, err := changeBetween(before, after)
-		if err != nil {
-			return nil, err
-		}
-		l := Lesson{Trigger: LessonTrigger{Phase: &p}, Cause: fmt.Sprintf("what %s has kept, at once", p), Change: change, Remedy: after.Describe(before)}
-		if err := learn(l); err != nil {
+		l := Lesson{Trigger: LessonTrigger{Phase: &p}, Cause: fmt.Sprintf("what %s has kept, at once", p)}
+		if err := learn(l, before, after); err != nil {
 			return nil, err
 		}
 	}
@@ -134,21 +123,38 @@ func (s *State) tuning(p Phase) (before, after Recipe) {
 	return before, after
 }
 
-// changeBetween is the object that [Recipe.With] makes after of before with; empty when they are the same.
-func changeBetween(before, after Recipe) (json.RawMessage, error) {
-	was, err := fieldsOf(before)
-	if err != nil {
-		return nil, err
+// lastingChange is what after differs in from before, as [Recipe.With] takes it, as far as the final recipe still has it: a remedy may set more than it takes, and what the
+// optimisation has changed again since was not verified. Empty when nothing is left.
+func lastingChange(before, after, final Recipe) (json.RawMessage, error) {
+	var fields [3]map[string]any
+	for i, r := range []Recipe{before, after, final} {
+		var err error
+		if fields[i], err = fieldsOf(r); err != nil {
+			return nil, err
+		}
 	}
-	is, err := fieldsOf(after)
-	if err != nil {
-		return nil, err
-	}
-	change := difference(was, is)
+	change := lasting(difference(fields[0], fields[1]), difference(fields[0], fields[2]))
 	if len(change) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(change)
+}
+
+// lasting is the part of a change that is in the other one too.
+func lasting(change, final map[string]any) map[string]any {
+	kept := map[string]any{}
+	for name, v := range change {
+		other, there := final[name]
+		inner, nested := v.(map[string]any)
+		if o, ok := other.(map[string]any); nested && ok {
+			if l := lasting(inner, o); len(l) > 0 {
+				kept[name] = l
+			}
+		} else if there && fmt.Sprint(v) == fmt.Sprint(other) {
+			kept[name] = v
+		}
+	}
+	return kept
 }
 
 func fieldsOf(r Recipe) (fields map[string]any, err error) {
@@ -188,15 +194,6 @@ func difference(was, is map[string]any) map[string]any {
 		}
 	}
 	return change
-}
-
-func sameJSON(a, b any) (bool, error) {
-	x, err := json.Marshal(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := json.Marshal(b)
-	return bytes.Equal(x, y), err
 }
 
 // name gives the lesson a name by what it is about, the same for the same lesson of another deployment.

@@ -214,3 +214,25 @@ func TestLoadLessons(t *testing.T) {
 		t.Error("a folder that is not there is no error")
 	}
 }
+
+// Of a remedy only what the final plan still has was verified.
+func TestLastingChange(t *testing.T) {
+	before := Recipe{SeqLen: 40, Chunk: 16, Activations: dtype.BF16, Cache: dtype.BF16}
+	remedy := before
+	remedy.Activations, remedy.Cache = dtype.F32, dtype.F32
+	tuned := remedy
+	tuned.Cache, tuned.Chunk = dtype.F16, 32
+	for _, tc := range []struct {
+		name  string
+		final Recipe
+		want  string
+	}{
+		{"all of it", remedy, `{"activations":"F32","cache":"F32"}`},
+		{"half of it", tuned, `{"activations":"F32"}`},
+		{"given up", before, ""},
+	} {
+		if got, err := lastingChange(before, remedy, tc.final); err != nil || string(got) != tc.want {
+			t.Errorf("%s: %s, %v; want %s", tc.name, got, err, tc.want)
+		}
+	}
+}
