@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +22,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench MODEL",
 		Short: "Measure how fast a model runs",
 		Long: `Bench measures tokens per second as llama-bench does: ppN is a prompt of N tokens from an empty context to the logits of its last one, tgN is N tokens
-one after the other from an empty context. Each test runs once to warm up and then --reps times; figures are medians, with the slowest and
-the fastest. Token ids are random, tokenizing and text do not count.
+one after the other from an empty context. With --depth the context holds so many tokens before; pp512@1024 is a prompt of 512 behind 1024. Each test
+runs once to warm up and then --reps times; figures are medians, with the slowest and the fastest. Token ids are random, tokenizing and text do not count.
 
 Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, measured in the same run. Decoding
 reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
@@ -35,6 +36,7 @@ reads every weight for every token, so that memory is its limit; a long prompt's
 	flags := cmd.Flags()
 	flags.IntSliceVar(&b.pp, "pp", []int{512}, "prompt lengths `N,...`; 0 for none")
 	flags.IntSliceVar(&b.tg, "tg", []int{64}, "numbers of tokens to generate `N,...`; 0 for none")
+	flags.IntSliceVar(&b.depth, "depth", []int{0}, "tokens `N,...` that the context holds before a test")
 	flags.IntVar(&b.reps, "reps", 5, "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
 	return cmd
@@ -45,6 +47,7 @@ type bencher struct {
 	app    *app
 	model  modelFlags
 	pp, tg []int
+	depth  []int
 	reps   int
 	json   bool
 }
@@ -52,7 +55,9 @@ type bencher struct {
 // benchResult is one test.
 type benchResult struct {
 	Model          string    `json:"model"`
-	Test           string    `json:"test"` // "pp512", "tg64"
+	Test           string    `json:"test"` // "pp512", "tg64", "tg64@1024"
+	Tokens         int       `json:"tokens"`
+	Depth          int       `json:"depth"` // tokens in the context before
 	TokensPerS     float64   `json:"tokens_per_s"`
 	MinTokensPerS  float64   `json:"min_tokens_per_s"`
 	MaxTokensPerS  float64   `json:"max_tokens_per_s"`
@@ -66,6 +71,8 @@ type benchResult struct {
 	Activations    string    `json:"activations"`
 	Parameters     int64     `json:"parameters"`
 	Machine        string    `json:"machine"`
+	LoadSeconds    float64   `json:"load_s"`         // from the path to a model that can generate, the tokenizer included
+	PeakRSS        int64     `json:"peak_rss_bytes"` // of the process, up to the end of all tests, mapped weights included; 0 where the system does not say
 	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"`
 	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"` // of BF16 products
 	BytesPerToken  float64   `json:"bytes_per_token"`  // weights and KV cache that must be read
@@ -80,9 +87,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	if b.reps < 1 {
 		return usagef("--reps is %d, it must be positive", b.reps)
 	}
-	for _, n := range slices.Concat(b.pp, b.tg) {
+	for _, n := range slices.Concat(b.pp, b.tg, b.depth) {
 		if n < 0 {
-			return usagef("--pp and --tg take numbers of tokens, not %d", n)
+			return usagef("--pp, --tg and --depth take numbers of tokens, not %d", n)
 		}
 	}
 	dev, err := b.model.deviceFlags.open()
@@ -90,10 +97,12 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	began := time.Now()
 	m, err := b.model.openOn(ctx, b.app, dev, arg)
 	if err != nil {
 		return err
 	}
+	load := time.Since(began)
 	defer func() { err = errors.Join(err, m.Close()) }()
 	software, _ := dev.(*cpu.Device) // nil on a virtual device, whose figures are predictions
 	before, err := limitsOf(ctx, software)
@@ -104,37 +113,28 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	base := benchResult{
 		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev), Threads: info.Threads,
 		DType: c.DType.String(), Activations: plan.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(),
+		LoadSeconds: load.Seconds(),
 	}
 	results := []benchResult{}
-	test := func(name string, tokens, prompt, generate int, c cost) error {
-		if tokens == 0 {
-			return nil
-		}
+	for _, t := range b.tests() {
 		r := base
-		r.Test = fmt.Sprintf("%s%d", name, tokens)
-		r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(tokens), c.flops/float64(tokens)
-		r.Predicted = software == nil
-		if r.Samples, err = b.measure(ctx, &opened{m, dev}, r.Test, prompt, generate, tokens); err != nil {
+		r.Test, r.Tokens, r.Depth, r.Predicted = t.name(), t.tokens, t.depth, software == nil
+		c := prefillCost(plan, info, t.depth, t.tokens)
+		if t.decode {
+			c = decodeCost(plan, info, t.depth, t.tokens)
+		}
+		r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(t.tokens), c.flops/float64(t.tokens)
+		if r.Samples, err = b.measure(ctx, &opened{m, dev}, t); err != nil {
 			return fmt.Errorf("%s: %w", r.Test, err)
 		}
 		results = append(results, r)
-		return nil
-	}
-	for _, n := range b.pp {
-		if err := test("pp", n, n, 1, prefillCost(plan, info, n)); err != nil {
-			return err
-		}
-	}
-	for _, n := range b.tg { // after a prompt of one token there are n passes of one row: the last gives the n-th token
-		if err := test("tg", n, 1, n, decodeCost(plan, info, n)); err != nil {
-			return err
-		}
 	}
 	after, err := limitsOf(ctx, software)
 	if err != nil {
 		return err
 	}
 	base.ReadBandwidth, base.PeakFLOPsPerS = max(before.bytes, after.bytes), max(before.flops, after.flops) // others may have been at work once
+	base.PeakRSS = peakRSS()
 	for i := range results {
 		results[i].fill(base)
 		if err := results[i].fillRho(plan); err != nil {
@@ -145,6 +145,37 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		return writeJSON(b.app.out, results)
 	}
 	return b.print(base, results)
+}
+
+// benchTest is one line of the table: a prompt of so many tokens, or so many tokens one by one, behind those that the context holds.
+type benchTest struct {
+	decode        bool
+	tokens, depth int
+}
+
+func (b *bencher) tests() (list []benchTest) {
+	for _, depth := range b.depth {
+		for i, numbers := range [][]int{b.pp, b.tg} {
+			for _, n := range numbers {
+				if n > 0 {
+					list = append(list, benchTest{i == 1, n, depth})
+				}
+			}
+		}
+	}
+	return list
+}
+
+func (t benchTest) name() string {
+	name := "pp"
+	if t.decode {
+		name = "tg"
+	}
+	name += strconv.Itoa(t.tokens)
+	if t.depth > 0 {
+		name += "@" + strconv.Itoa(t.depth)
+	}
+	return name
 }
 
 // limitsOf measures what the device can do in a second: bytes that it reads, operations of BF16 products.
@@ -159,25 +190,39 @@ func limitsOf(ctx context.Context, dev *cpu.Device) (limits cost, err error) {
 	return limits, err
 }
 
-// measure generates after a prompt of random ids and gives the speeds of the repetitions, where a repetition counts for so many tokens.
-func (b *bencher) measure(ctx context.Context, m *opened, test string, prompt, generate, tokens int) ([]float64, error) {
-	if tokens >= m.Context() {
-		return nil, fmt.Errorf("it needs %d positions, the context is %d", tokens+1, m.Context())
+// measure generates after a prompt of random ids and gives the speeds of the repetitions. Every repetition has a prompt of its own behind the ids of the depth, so that the
+// session keeps those in its cache and nothing else.
+func (b *bencher) measure(ctx context.Context, m *opened, t benchTest) ([]float64, error) {
+	if t.depth+t.tokens >= m.Context() {
+		return nil, fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
 	}
-	ids := make([]int32, prompt)
+	prompt, generate := t.tokens, 1
+	if t.decode { // after a prompt of one token there are n passes of one row: the last gives the n-th token
+		prompt, generate = 1, t.tokens
+	}
+	ids := make([]int32, t.depth+prompt)
 	rng := rand.New(rand.NewPCG(1, 2)) // any numbers, but the same every time
-	for i := range ids {
-		ids[i] = rng.Int32N(int32(m.Checkpoint().Config().Vocab))
+	vocab := int32(m.Checkpoint().Config().Vocab)
+	fill := func(ids []int32) {
+		for i := range ids {
+			ids[i] = rng.Int32N(vocab)
+		}
 	}
+	fill(ids[:t.depth])
 	s := m.NewSession()
 	defer s.Close()
 	var samples []float64
 	for i := range b.reps + 1 {
-		if err := s.Forget(); err != nil {
-			return nil, err
+		next := (ids[t.depth] + 1) % vocab // another one than in the repetition before
+		fill(ids[t.depth:])
+		ids[t.depth] = next
+		if t.depth == 0 {
+			if err := s.Forget(); err != nil {
+				return nil, err
+			}
 		}
 		var stats model.Stats
-		done := b.app.progress(fmt.Sprintf("%s, %d of %d", test, i, b.reps))
+		done := b.app.progress(fmt.Sprintf("%s, %d of %d", t.name(), i, b.reps))
 		for _, err := range s.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: generate, IgnoreEOS: true, Sampling: &model.Sampling{}, Stats: &stats}) {
 			if err != nil {
 				done()
@@ -185,11 +230,11 @@ func (b *bencher) measure(ctx context.Context, m *opened, test string, prompt, g
 			}
 		}
 		done()
-		if i > 0 { // the first warms up: buffers grow, pages come in
+		if i > 0 { // the first warms up: buffers grow, pages come in, the context is filled
 			if p, ok := predictedBy(m.dev, stats); ok {
 				stats = p
 			}
-			samples = append(samples, float64(tokens)/stats.Total.Seconds())
+			samples = append(samples, float64(t.tokens)/stats.Total.Seconds())
 		}
 	}
 	return samples, nil
@@ -197,7 +242,7 @@ func (b *bencher) measure(ctx context.Context, m *opened, test string, prompt, g
 
 // fill works out the figures of a measured test, with the limits that base holds.
 func (r *benchResult) fill(base benchResult) {
-	r.ReadBandwidth, r.PeakFLOPsPerS = base.ReadBandwidth, base.PeakFLOPsPerS
+	r.ReadBandwidth, r.PeakFLOPsPerS, r.PeakRSS = base.ReadBandwidth, base.PeakFLOPsPerS, base.PeakRSS
 	r.TokensPerS = median(r.Samples)
 	r.MinTokensPerS, r.MaxTokensPerS = slices.Min(r.Samples), slices.Max(r.Samples)
 	r.FLOPsPerS = r.FLOPsPerToken * r.TokensPerS
@@ -208,25 +253,24 @@ func (r *benchResult) fill(base benchResult) {
 	r.PeakShare = r.FLOPsPerS / r.PeakFLOPsPerS
 }
 
-// fillRho works out rho: of the prompt, or of the tokens behind an empty context, half of which are there on average.
+// fillRho works out rho: of a prompt from an empty context, or of tokens, half of which are there on average. A prompt behind others has none.
 func (r *benchResult) fillRho(plan *model.Plan) error {
-	kind, number := r.Test[:2], r.Test[2:]
-	n, err := strconv.Atoi(number)
+	positions, ttft, speed := r.Depth+max(1, r.Tokens/2), 1.0, r.TokensPerS
+	prompt := r.Test[:2] == "pp"
+	if prompt {
+		positions, ttft, speed = r.Tokens, float64(r.Tokens)/r.TokensPerS, 1
+	}
+	if prompt && r.Depth > 0 {
+		return nil
+	}
+	list, err := plan.Rho(positions, ttft, speed)
 	if err != nil {
 		return err
 	}
-	if kind == "pp" {
-		list, err := plan.Rho(n, float64(n)/r.TokensPerS, 1)
-		if err == nil {
-			r.Rho = list[len(list)-1].Prefill
-		}
-		return err
+	if r.Rho = list[len(list)-1].Decode; prompt {
+		r.Rho = list[len(list)-1].Prefill
 	}
-	list, err := plan.Rho(max(1, n/2), 1, r.TokensPerS)
-	if err == nil {
-		r.Rho = list[len(list)-1].Decode
-	}
-	return err
+	return nil
 }
 
 func median(samples []float64) float64 {
@@ -238,9 +282,9 @@ func (b *bencher) print(base benchResult, results []benchResult) error {
 	if base.Device == "sim" {
 		return b.printPredicted(base, results)
 	}
-	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s, computes %s (both measured now)\n\n",
+	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s, computes %s (both measured now)\nopened in %.2f s, at most %s of memory\n\n",
 		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels, size(base.ReadBandwidth),
-		scaled(base.PeakFLOPsPerS, "FLOP/s"))
+		scaled(base.PeakFLOPsPerS, "FLOP/s"), base.LoadSeconds, size(float64(base.PeakRSS)))
 	if err != nil {
 		return err
 	}

@@ -49,19 +49,19 @@ func (c *cost) add(p *model.Plan, pass model.Pass, info npu.Info, rows, pos int,
 	}
 }
 
-// prefillCost is the cost of a prompt, in as many passes as the plan's chunk makes of it.
-func prefillCost(p *model.Plan, info npu.Info, tokens int) (c cost) {
+// prefillCost is the cost of a prompt behind so many tokens, in as many passes as the plan's chunk makes of it.
+func prefillCost(p *model.Plan, info npu.Info, depth, tokens int) (c cost) {
 	for pos := 0; pos < tokens; pos += p.Chunk {
 		rows := min(p.Chunk, tokens-pos)
-		c.add(p, p.Prefill[0], info, rows, pos, pos+rows == tokens)
+		c.add(p, p.Prefill[0], info, rows, depth+pos, pos+rows == tokens)
 	}
 	return c
 }
 
-// decodeCost is the cost of so many tokens, one a pass, from an empty context on.
-func decodeCost(p *model.Plan, info npu.Info, tokens int) (c cost) {
-	for pos := range tokens {
-		c.add(p, p.Decode, info, 1, pos, true)
+// decodeCost is the cost of so many tokens behind others, one a pass.
+func decodeCost(p *model.Plan, info npu.Info, depth, tokens int) (c cost) {
+	for i := range tokens {
+		c.add(p, p.Decode, info, 1, depth+i, true)
 	}
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -452,6 +453,14 @@ func TestBench(t *testing.T) {
 	want := float64(info.FileBytes) + float64(4*info.Hidden) + float64(info.KV.BytesPerPosition)*(1+2+3+4)/4
 	if got := list[2].BytesPerToken; math.Abs(got-want) > 0.5 {
 		t.Errorf("%v bytes per token, want %v", got, want)
+	}
+	// With a context of 12 the same tokens are 12 positions further on, and a repetition does not find its prompt in the cache.
+	deep := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "8", "--tg", "4", "--depth", "12", "--reps", "2", "--threads", "1", "--json"))
+	if got := deep[1].BytesPerToken - list[2].BytesPerToken; deep[0].Test != "pp8@12" || deep[1].Test != "tg4@12" || math.Abs(got-float64(12*info.KV.BytesPerPosition)) > 0.5 {
+		t.Errorf("%s and %s, %v bytes per token more", deep[0].Test, deep[1].Test, got)
+	}
+	if deep[0].LoadSeconds <= 0 || runtime.GOOS == "linux" && deep[0].PeakRSS < 1<<20 || deep[0].Rho != 0 || deep[1].Rho <= 0 {
+		t.Errorf("%+v", deep)
 	}
 	raw := parse[[]map[string]json.RawMessage](t, out)
 	for _, key := range []string{"model", "test", "tokens_per_s"} {
