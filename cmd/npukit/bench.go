@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,21 +23,20 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench MODEL",
 		Short: "Measure how fast a model runs",
 		Long: `Bench measures tokens per second as llama-bench does: ppN is a prompt of N tokens from an empty context to the logits of its last one, tgN is N tokens
-one after the other from an empty context. With --depth the context holds so many tokens before; pp512@1024 is a prompt of 512 behind 1024. Each test
-runs once to warm up and then --reps times; figures are medians, with the slowest and the fastest. Token ids are random, tokenizing and text do not count.
+one after the other from an empty context. N@D is the same behind D tokens that the context holds before. Each test runs once to warm up and then --reps
+times; figures are medians, with the slowest and the fastest. Token ids are random, tokenizing and text do not count.
 
 Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, measured in the same run. Decoding
 reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
 		Example: `  npukit bench SmolLM2-135M-Instruct-Q4_1
-  npukit bench model.gguf --pp 128,512 --tg 64 --reps 10 --json`,
+  npukit bench model.gguf --pp 128,512 --tg 64,64@1024 --reps 10 --json`,
 		Args: arguments("MODEL"),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return b.run(ctx, args[0]) }),
 	}
 	b.model.add(cmd)
 	flags := cmd.Flags()
-	flags.IntSliceVar(&b.pp, "pp", []int{512}, "prompt lengths `N,...`; 0 for none")
-	flags.IntSliceVar(&b.tg, "tg", []int{64}, "numbers of tokens to generate `N,...`; 0 for none")
-	flags.IntSliceVar(&b.depth, "depth", []int{0}, "tokens `N,...` that the context holds before a test")
+	flags.StringSliceVar(&b.pp, "pp", []string{"512"}, "prompt lengths `N[@D],...`; 0 for none")
+	flags.StringSliceVar(&b.tg, "tg", []string{"64"}, "numbers of tokens to generate `N[@D],...`; 0 for none")
 	flags.IntVar(&b.reps, "reps", 5, "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
 	return cmd
@@ -46,8 +46,7 @@ reads every weight for every token, so that memory is its limit; a long prompt's
 type bencher struct {
 	app    *app
 	model  modelFlags
-	pp, tg []int
-	depth  []int
+	pp, tg []string
 	reps   int
 	json   bool
 }
@@ -87,10 +86,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	if b.reps < 1 {
 		return usagef("--reps is %d, it must be positive", b.reps)
 	}
-	for _, n := range slices.Concat(b.pp, b.tg, b.depth) {
-		if n < 0 {
-			return usagef("--pp, --tg and --depth take numbers of tokens, not %d", n)
-		}
+	tests, err := b.tests()
+	if err != nil {
+		return err
 	}
 	dev, err := b.model.deviceFlags.open()
 	if err != nil {
@@ -116,7 +114,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		LoadSeconds: load.Seconds(),
 	}
 	results := []benchResult{}
-	for _, t := range b.tests() {
+	for _, t := range tests {
 		r := base
 		r.Test, r.Tokens, r.Depth, r.Predicted = t.name(), t.tokens, t.depth, software == nil
 		c := prefillCost(plan, info, t.depth, t.tokens)
@@ -153,17 +151,24 @@ type benchTest struct {
 	tokens, depth int
 }
 
-func (b *bencher) tests() (list []benchTest) {
-	for _, depth := range b.depth {
-		for i, numbers := range [][]int{b.pp, b.tg} {
-			for _, n := range numbers {
-				if n > 0 {
-					list = append(list, benchTest{i == 1, n, depth})
-				}
+// tests are the tests that the flags ask for, prompts first.
+func (b *bencher) tests() (list []benchTest, err error) {
+	for i, texts := range [][]string{b.pp, b.tg} {
+		for _, text := range texts {
+			tokens, depth, behind := strings.Cut(text, "@")
+			t := benchTest{decode: i == 1}
+			if t.tokens, err = strconv.Atoi(tokens); err == nil && behind {
+				t.depth, err = strconv.Atoi(depth)
+			}
+			if err != nil || t.tokens < 0 || t.depth < 0 {
+				return nil, usagef("--pp and --tg take numbers of tokens, 512 or 512@1024, not %q", text)
+			}
+			if t.tokens > 0 {
+				list = append(list, t)
 			}
 		}
 	}
-	return list
+	return list, nil
 }
 
 func (t benchTest) name() string {

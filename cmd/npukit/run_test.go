@@ -455,7 +455,7 @@ func TestBench(t *testing.T) {
 		t.Errorf("%v bytes per token, want %v", got, want)
 	}
 	// With a context of 12 the same tokens are 12 positions further on, and a repetition does not find its prompt in the cache.
-	deep := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "8", "--tg", "4", "--depth", "12", "--reps", "2", "--threads", "1", "--json"))
+	deep := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "8@12", "--tg", "4@12", "--reps", "2", "--threads", "1", "--json"))
 	if got := deep[1].BytesPerToken - list[2].BytesPerToken; deep[0].Test != "pp8@12" || deep[1].Test != "tg4@12" || math.Abs(got-float64(12*info.KV.BytesPerPosition)) > 0.5 {
 		t.Errorf("%s and %s, %v bytes per token more", deep[0].Test, deep[1].Test, got)
 	}
