@@ -79,6 +79,33 @@ func TestOpenTouchesNoWeights(t *testing.T) {
 	}
 }
 
+// A tensor that was released is out of memory, its neighbours are not, and it reads as before.
+func TestRelease(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems take pages back by themselves")
+	}
+	c := open(t, sparse(t))
+	up, down := must(c.Tensor("model.layers.3.mlp.up_proj.weight")), must(c.Tensor("model.layers.3.mlp.down_proj.weight"))
+	read := func(w Tensor) (sum int) {
+		for i := 0; i < len(w.Data); i += 512 {
+			sum += int(w.Data[i])
+		}
+		return sum
+	}
+	if read(up)+read(down) != 0 {
+		t.Error("the weights of a hole are not zeros")
+	}
+	before := resident(t)
+	up.Release()
+	if freed := before - resident(t); freed < up.Bytes()*9/10 || freed > up.Bytes()*11/10 {
+		t.Errorf("%d bytes are free, the tensor has %d", freed, up.Bytes())
+	}
+	if read(up) != 0 {
+		t.Error("the weights of a hole are not zeros")
+	}
+	Tensor{Mapped: true, Data: up.Data[1:100]}.Release() // less than a page
+}
+
 func BenchmarkOpenLlama1B(b *testing.B) {
 	dir := sparse(b)
 	for b.Loop() {
