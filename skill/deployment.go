@@ -19,6 +19,7 @@ var (
 	ErrOtherModel  = errors.New("skill: the workspace is about something else")
 	ErrOrder       = errors.New("skill: the phase before has not passed")
 	ErrStopped     = errors.New("skill: stopped at the checkpoint behind a phase; run again to go on")
+	ErrBusy        = errors.New("skill: other processes work on this machine, and measured figures cannot be judged")
 	ErrNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
 )
 

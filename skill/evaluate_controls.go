@@ -82,9 +82,8 @@ func (v *evaluation) controlKernels(ctx context.Context) error {
 		done[kind] = true
 		dev, opts, _ := v.env.kernelOptions(k)
 		opts.References = kept
-		if k.symbolic() {
-			opts.Segments = kernelPlaces[1]
-		}
+		places := kernelPlaces(k)
+		opts.Segments = places[len(places)-1]
 		for _, a := range gatetest.Adversaries() {
 			if !showsOn(a, kind) {
 				continue

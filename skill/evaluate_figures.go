@@ -11,15 +11,20 @@ import (
 const (
 	// sameClock is for predictions: the clock says the same again, but for the last digits.
 	sameClock = 1e-6
-	// sameMachine is for measurements on one machine, minutes or days apart: clock frequency, other load and the placement of memory change them by up to a fifth on
-	// shared machines. A claim that is half again as good as what can be reproduced is false wherever it comes from.
-	sameMachine, sameMachineMost = 0.30, 0.50
-	// measureTries and measureFor: other load makes a machine slower for seconds, so that figures that do not agree are taken again; a claim must lie within what was seen.
-	measureTries = 3
-	measureFor   = 8 * time.Second
+	// fasterMost is by how much a claim may be faster than the evaluator's fastest repetition, which is the one that other load has disturbed least.
+	fasterMost = 0.30
+	// slowerMost is by how much a claim may be slower than the slowest median that the evaluator has seen. Other load makes figures slower and never faster, and a claim that is
+	// worse than the truth takes nobody in.
+	slowerMost = 1.0
+	// measureTries and measureFor: figures that do not agree are taken again, and for longer where other processes work beside.
+	measureTries        = 3
+	measureFor, busyFor = 8 * time.Second, 40 * time.Second
+	// busyFactor is by how much other processes are thought to slow every single repetition of busyFor, at most. A claim beyond that is refused even then.
+	busyFactor = 4
 )
 
-// measureAgain takes the figures again and compares them with what the deployment reports.
+// measureAgain takes the figures again and compares them with what the deployment reports. Where a claim is faster than what can be reproduced, and other processes take a
+// part of the machine, nothing can be said: that is [ErrBusy], and no verdict.
 func (v *evaluation) measureAgain(ctx context.Context) error {
 	was, ok := v.state.lastMeasured(v.state.Plan)
 	if !ok {
@@ -30,7 +35,8 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		return nil // said before: there are no figures that could be compared
 	}
 	var first, token figure
-	for try, started := 0, time.Now(); try < measureTries || time.Since(started) < measureFor; try++ {
+	others, share, busy := watchOthers(), 0.0, false
+	for try, started := 1, time.Now(); ; try++ {
 		e := v.env.with(v.env.recipe)
 		e.phase = Evaluation
 		m, err := e.Measure(ctx)
@@ -49,47 +55,74 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		if m.Estimate = nil; v.report.Measured == nil {
 			v.report.Measured = &m
 		}
-		bound := v.figureBound(m)
-		first.add(m.TTFT, was.TTFT, bound)
-		token.add(1/m.TokensPerSec, 1/was.TokensPerSec, bound)
+		faster, slower := v.figureBounds(m)
+		if m.Predicted {
+			m.leastTTFT, m.leastToken = m.TTFT, 1/m.TokensPerSec
+		}
+		first.add(m.leastTTFT, m.TTFT, was.TTFT, faster, slower)
+		token.add(m.leastToken, 1/m.TokensPerSec, 1/was.TokensPerSec, faster, slower)
 		if first.same() && token.same() || m.Predicted {
 			break
 		}
+		share, _ = others.share()
+		busy = share > busyShare
+		if took := time.Since(started); try >= measureTries && (took > busyFor || took > measureFor && !busy) {
+			break
+		}
+		v.step("measuring again: %s, %s", first, token)
+	}
+	if busy && (!first.same() || !token.same()) && first.within(busyFactor) && token.within(busyFactor) {
+		return fmt.Errorf("%w: they took %.0f %% of it; first token %s, a token %s, and %s has %s and %s: evaluate again when it is quiet", ErrBusy, 100*share, first, token,
+			FilePerformance, seconds(was.TTFT), seconds(1/was.TokensPerSec))
 	}
 	m := v.report.Measured
 	how := fmt.Sprintf("measured again on %s, %d times", m.Device, first.tries)
 	if m.Predicted {
 		how = "predicted again"
 	}
-	v.hold("figures", first.same() && token.same(), "%s: first token %s, a token %s; %s has %s (%.3g %% off) and %s (%.3g %% off), the bound is %.3g %%", how, first, token,
-		FilePerformance, seconds(was.TTFT), 100*first.off, seconds(1/was.TokensPerSec), 100*token.off, 100*first.bound)
+	v.hold("figures", first.same() && token.same(), "%s: first token %s, a token %s; %s has %s (%s) and %s (%s), the bound is %.3g %% faster and %.3g %% slower", how, first, token,
+		FilePerformance, seconds(was.TTFT), first.distance(), seconds(1/was.TokensPerSec), token.distance(), 100*first.fasterMost, 100*first.slowerMost)
 	return nil
 }
 
 // figure is a time that was taken several times, to be compared with one that is claimed.
 type figure struct {
-	tries       int
-	least, most float64 // s
-	bound, off  float64 // relative: what is allowed, and how far the claim lies outside what was seen
+	tries                  int
+	least, most            float64 // s: the fastest repetition, and the slowest median
+	faster, slower         float64 // relative: how far the claim lies outside of them
+	fasterMost, slowerMost float64 // what is allowed
 }
 
-// add takes the time once more.
-func (f *figure) add(is, claimed, bound float64) {
+// add takes the time once more: its fastest repetition, and its median.
+func (f *figure) add(least, middle, claimed, fasterMost, slowerMost float64) {
 	if f.tries++; f.tries == 1 {
-		f.least, f.most = is, is
+		f.least, f.most = least, middle
 	}
-	f.least, f.most, f.bound = min(f.least, is), max(f.most, is), max(f.bound, bound)
-	f.off = math.Inf(1)
+	f.least, f.most, f.fasterMost, f.slowerMost = min(f.least, least), max(f.most, middle), fasterMost, slowerMost
+	f.faster, f.slower = math.Inf(1), math.Inf(1)
 	if f.least > 0 && claimed > 0 {
-		f.off = max(0, f.least/claimed-1, claimed/f.most-1)
+		f.faster, f.slower = max(0, f.least/claimed-1), max(0, claimed/f.most-1)
 	}
 }
 
-// same reports whether the claim is what was seen, but for the bound.
-func (f figure) same() bool { return f.off <= f.bound }
+// same reports whether the claim is what was seen, but for the bounds.
+func (f figure) same() bool { return f.within(1) }
+
+// within is same with the claim's speed divided by a factor, as if something had slowed the evaluator by so much.
+func (f figure) within(factor float64) bool {
+	return f.faster <= factor*(1+f.fasterMost)-1 && f.slower <= f.slowerMost
+}
+
+// distance says how far the claim lies outside of what was seen.
+func (f figure) distance() string {
+	if f.slower > f.faster {
+		return fmt.Sprintf("%.3g %% slower", 100*f.slower)
+	}
+	return fmt.Sprintf("%.3g %% faster", 100*f.faster)
+}
 
 func (f figure) String() string {
-	if f.tries < 2 {
+	if f.least == f.most {
 		return seconds(f.least)
 	}
 	return seconds(f.least) + " to " + seconds(f.most)
@@ -110,14 +143,13 @@ func performanceIs(v *evaluation, m *Measurement) error {
 	return nil
 }
 
-// figureBound is the noise that is allowed.
-func (v *evaluation) figureBound(a Measurement) float64 {
-	if v.opts.tolerance > 0 && !a.Predicted {
-		return v.opts.tolerance
+// figureBounds are by how much a claim may be faster and slower than what was seen.
+func (v *evaluation) figureBounds(m Measurement) (faster, slower float64) {
+	switch {
+	case m.Predicted:
+		return sameClock, sameClock
+	case v.opts.tolerance > 0:
+		return v.opts.tolerance, v.opts.tolerance
 	}
-	if a.Predicted {
-		return sameClock
-	}
-	own := max(a.TTFTNoise, a.DecodeNoise) // what a journal claims its noise was counts for nothing
-	return min(max(sameMachine, 4*own), sameMachineMost)
+	return fasterMost, slowerMost
 }

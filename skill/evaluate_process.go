@@ -32,6 +32,7 @@ type request struct {
 type reply struct {
 	Report EvaluationReport `json:"report"`
 	Error  string           `json:"error,omitempty"`
+	Busy   bool             `json:"busy,omitempty"` // the error is [ErrBusy]
 }
 
 // Main makes a program one that can evaluate its own deployments: it must be the first call in main. In a process that [InNewProcess] has started it
@@ -66,7 +67,7 @@ func serveEvaluation(ctx context.Context, in io.Reader, out io.Writer, open func
 		a.Report, err = evaluateAsked(ctx, q, open, opts)
 	}
 	if err != nil {
-		a.Error = err.Error()
+		a.Error, a.Busy = err.Error(), errors.Is(err, ErrBusy)
 	}
 	return json.NewEncoder(out).Encode(a)
 }
@@ -119,6 +120,9 @@ func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 		if err != nil {
 			return EvaluationReport{}, fmt.Errorf("skill: evaluation: %s gave no answer: %w: %.500s (its main must begin with skill.Main)", program, err,
 				strings.TrimSpace(said.String()))
+		}
+		if a.Busy {
+			return a.Report, fmt.Errorf("%w%s", ErrBusy, strings.TrimPrefix(a.Error, ErrBusy.Error()))
 		}
 		if a.Error != "" {
 			return a.Report, fmt.Errorf("skill: evaluation: %s", strings.TrimPrefix(a.Error, "skill: "))

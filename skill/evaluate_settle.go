@@ -47,6 +47,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 		return report, err
 	}
 	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates, Observe: o.Observe,
+		Positions: o.Positions, Repetitions: o.Repetitions,
 		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil }})
 	if err != nil {
 		return report, errors.Join(err, dev.Close())

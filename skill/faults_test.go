@@ -3,6 +3,7 @@ package skill
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -172,6 +173,22 @@ func TestStaleBuffer(t *testing.T) {
 	name, o := diagnosed(t, d, e, checkDeterminism)
 	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "stale buffer") {
 		t.Errorf("%s: %+v", name, o)
+	}
+}
+
+// The remedy for attention that hangs is attention on the host, whose kernel sees no cache: validating the kernels of such a plan passes.
+func TestAttentionOnTheHostIsValidated(t *testing.T) {
+	d, e := ready(t)
+	r := e.Recipe()
+	r.Prefill.Attention = model.HostAttention
+	if err := e.SetRecipe(r, "the fused attention kernel hangs"); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := d.Phase(KernelValidation).Run(context.Background()); err != nil || !report.Passed {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if !slices.ContainsFunc(d.State().Kernels, func(k KernelNote) bool { return k.Kind == "Attention" && k.On == model.OnHost && k.OK }) {
+		t.Error("no attention on the host was tried")
 	}
 }
 

@@ -34,8 +34,18 @@ func (e *Env) kernelGates() ([]Gate, error) {
 	return list, nil
 }
 
-// Rows that kernels of open shape are tried with: one behind others, as in decoding, and more than a tile of them at once, as in a prompt.
-var kernelPlaces = [2][]gatetest.Segment{{{Rows: 1, Pos: 7}}, {{Rows: 37}}}
+// kernelPlaces are the rows that a kernel of open shape is tried with: one behind others, as in decoding, and more than a tile of them at once, as in a prompt. A kernel of
+// fixed shape has one place, which is its own.
+func kernelPlaces(k *plannedKernel) [][]gatetest.Segment {
+	one, many := gatetest.Segment{Rows: 1, Pos: 7}, gatetest.Segment{Rows: 37}
+	if a, ok := k.op.(op.Attention); ok && !a.Cached {
+		one.Pos = 0 // it sees the rows of its own run and no cache, so that nothing can lie before them
+	}
+	if !k.symbolic() {
+		return [][]gatetest.Segment{nil}
+	}
+	return [][]gatetest.Segment{{one}, {many}}
+}
 
 // kernelOptions are the device that a kernel runs on and how it is tried there. The note says what is tried in place of what, "" if nothing.
 func (e *Env) kernelOptions(k *plannedKernel) (dev npu.Device, opts gatetest.Options, note string) {
@@ -66,16 +76,10 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 		opts.Mapping = mappingAlone(k)
 		note.Note = strings.TrimSpace(note.Note + fmt.Sprintf(" part of the fused kernel %s, which is judged with the block", f))
 	}
-	places := kernelPlaces[:1]
-	if k.symbolic() {
-		places = kernelPlaces[:]
-	}
 	c := Checks{Name: k.text()}
 	var worst gate.Report
-	for _, segments := range places {
-		if k.symbolic() {
-			opts.Segments = segments
-		}
+	for _, segments := range kernelPlaces(k) {
+		opts.Segments = segments
 		r, rows, err := checkAlone(ctx, dev, k.op, &opts)
 		if err != nil {
 			return nil, err

@@ -83,14 +83,18 @@ type Measurement struct {
 	TTFT         float64 `json:"ttft_s"`    // to the first token's logits
 	TokensPerSec float64 `json:"tokens_per_s"`
 	// TTFTNoise and DecodeNoise are the relative spread of the repetitions: half the distance of their quartiles over the median; 0 for a prediction.
-	TTFTNoise   float64         `json:"ttft_noise"`
-	DecodeNoise float64         `json:"decode_noise"`
-	Predicted   bool            `json:"predicted"`
+	TTFTNoise   float64 `json:"ttft_noise"`
+	DecodeNoise float64 `json:"decode_noise"`
+	Predicted   bool    `json:"predicted"`
+	// Others is the share of the machine that other processes took while it was measured; 0 where that cannot be seen, and for a prediction.
+	Others      float64         `json:"others_share,omitempty"`
 	Clock       string          `json:"clock"` // "wall", or the name of the clock's host profile
 	Repetitions int             `json:"repetitions"`
 	Device      string          `json:"device"`
 	Note        string          `json:"note,omitempty"`
 	Estimate    *model.Estimate `json:"estimate,omitempty"` // behind a prediction
+
+	leastTTFT, leastToken float64 // s, of the fastest repetition: what other load has disturbed least
 }
 
 // Outcomes of an optimisation attempt.
