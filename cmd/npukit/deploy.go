@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,9 @@ optimisation with its picture, and figures.
 
 A deployment that was killed goes on where it was when it is deployed into the same folder again. Ctrl-C is safe at any time.
 
+With --agent a command outside, such as a script around a language model, proposes changes to the plan and is asked about failures; it gets and gives JSON (see package
+skill, Agent), and nothing that it says passes a gate.
+
 On a terminal you are asked at the end of each phase whether to go on, to go back, or to stop; --yes goes on. In a pipe it runs unattended, and stops at a failure that no
 skill knows. On --device sim times are predicted by the clock of the virtual array, and marked so; on cpu they are measured.`,
 		Example: `  npukit deploy ./Qwen3-0.6B --dir work --device sim --seq 2048
@@ -44,6 +48,7 @@ skill knows. On --device sim times are predicted by the clock of the virtual arr
 	flags.IntVar(&d.seq, "seq", 0, "positions of a session, `N` (default the model's context, 2048 at most)")
 	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
+	flags.StringVar(&d.agent, "agent", "", "ask a `COMMAND` outside for changes to the plan, and about failures that no skill knows: JSON in, JSON out; gates decide")
 	flags.StringVar(&d.lessons, "lessons", "", "try first what earlier deployments have learnt, from the folder `DIR` (npukit skills promote writes it)")
 	return cmd
 }
@@ -59,6 +64,7 @@ type deployer struct {
 	budget  time.Duration
 	json    bool
 	lessons string
+	agent   string
 
 	path string // of the model
 	live *deployProgress
@@ -113,15 +119,26 @@ func (d *deployer) run(ctx context.Context, arg string) (err error) {
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	d.live = newDeployProgress(d.app.err)
 	defer d.live.clear()
-	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event}
+	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event, Evaluate: evaluatedBy(d.device, d.path, d.golden)}
 	if d.lessons != "" {
 		if opts.Skills, err = skill.LoadLessons(d.lessons); err != nil {
 			return err
 		}
 	}
+	if agent := strings.Fields(d.agent); len(agent) > 0 {
+		if strings.ContainsRune(agent[0], filepath.Separator) { // it runs in the workspace, and was named here
+			if agent[0], err = filepath.Abs(agent[0]); err != nil {
+				return err
+			}
+		}
+		(&skill.Agent{Command: agent}).Use(opts)
+	}
 	if !d.yes && isTerminal(d.app.in) && isTerminal(d.app.err) {
 		d.in = bufio.NewReader(d.app.in)
-		opts.Approve, opts.Ask = d.approve, d.ask
+		opts.Approve = d.approve
+		if opts.Ask == nil { // an agent is asked first
+			opts.Ask = d.ask
+		}
 	}
 	d.live.step("reading " + modelName(d.path))
 	dep, err := skill.NewDeployment(d.path, dev, opts)
@@ -219,8 +236,13 @@ func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) erro
 		device = " --device " + d.device.device
 	}
 	note := ""
-	if status == model.PlanDraft {
-		note = "The plan is a draft until an independent evaluation has accepted it.\n"
+	switch status {
+	case model.PlanAccepted:
+		note = fmt.Sprintf("The plan is accepted: %s says what was looked at.\n", filepath.Join(d.dir, skill.FileEvaluation))
+	case model.PlanDraft:
+		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or npukit evaluate " + d.dir + ".\n"
+	case model.PlanFailed:
+		note = fmt.Sprintf("The plan has FAILED, and nothing runs by it: %s says why.\n", filepath.Join(d.dir, skill.FileEvaluation))
 	}
 	_, err := fmt.Fprintf(out, `
 Use it:

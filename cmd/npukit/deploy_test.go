@@ -15,7 +15,7 @@ func TestDeploy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	path := tiny("smollm-mha")
 	out := succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--threads", "2")
-	for _, want := range []string{"6 finalise", "passed", "npukit run " + path, "model.ReadPlan(", "measured", "draft"} {
+	for _, want := range []string{"6 finalise", "passed", "npukit run " + path, "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the last screen has no %q:\n%s", want, out)
 		}
@@ -24,21 +24,30 @@ func TestDeploy(t *testing.T) {
 	if err := json.Unmarshal([]byte(succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--json")), &again); err != nil {
 		t.Fatal(err)
 	}
-	if !again.OK || again.PlanStatus != model.PlanDraft || again.Performance == nil || again.Phases[1].Attempts != 1 {
+	if !again.OK || again.PlanStatus != model.PlanAccepted || again.Performance == nil || again.Phases[1].Attempts != 1 {
 		t.Errorf("taken up again: %+v", again)
 	}
 	plan := filepath.Join(dir, "plan.json")
 	r := command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
-	if r.code != 0 || !strings.Contains(r.stderr, "draft") {
-		t.Errorf("running a draft: exit code %d, stderr %q", r.code, r.stderr)
+	if r.code != 0 || r.stderr != "" {
+		t.Errorf("running an accepted plan: exit code %d, stderr %q", r.code, r.stderr)
 	}
 	data, err := os.ReadFile(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(plan, []byte(strings.Replace(string(data), `"draft"`, `"failed"`, 1)), 0o644); err != nil {
-		t.Fatal(err)
+	as := func(status string) {
+		t.Helper()
+		if err := os.WriteFile(plan, []byte(strings.Replace(string(data), `"accepted"`, `"`+status+`"`, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
+	as("draft")
+	r = command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
+	if r.code != 0 || !strings.Contains(r.stderr, "draft") {
+		t.Errorf("running a draft: exit code %d, stderr %q", r.code, r.stderr)
+	}
+	as("failed")
 	r = command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
 	if r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
 		t.Errorf("running a failed plan: exit code %d, stderr %q", r.code, r.stderr)

@@ -115,6 +115,11 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 	return err
 }
 
+// evaluatedBy is the evaluator of a deployment: this command again, in a process of its own.
+func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
+	return skill.InNewProcess(deviceText(device), &skill.EvaluateOptions{Model: model, Golden: golden})
+}
+
 // deviceText is a device for [openDeviceText], in another process.
 func deviceText(f deviceFlags) string { return fmt.Sprintf("%q %d %q", f.device, f.threads, f.kernels) }
 

@@ -66,7 +66,7 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	s, err := mcp.New(path, dev, &skill.Options{Dir: m.dir, SeqLen: m.seq, Golden: m.golden})
+	s, err := mcp.New(path, dev, &skill.Options{Dir: m.dir, SeqLen: m.seq, Golden: m.golden, Evaluate: evaluatedBy(m.device, path, m.golden)})
 	if err != nil {
 		return err
 	}
