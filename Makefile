@@ -10,12 +10,15 @@ PROMPT ?= What is gravity?
 # Which benchmarks, and how often: make bench BENCH=GEMM COUNT=6
 BENCH ?= .
 COUNT ?= 1
+# Rounds and models of bench-peer; scripts/peer/run.sh has the list.
+ROUNDS ?= 5
+PEER ?=
 # How long each fuzz test of test-long looks for new inputs.
 FUZZTIME ?= 30s
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-long lint bench sim-report clean
+.PHONY: help demo build test test-xrt test-long lint bench bench-peer sim-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +55,9 @@ lint: ## check formatting, go vet and staticcheck
 
 bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
+
+bench-peer: build ## measure npukit beside llama.cpp, alternately (ROUNDS=5, PEER="135m-bf16 135m-q4_1 1b-bf16"); builds llama.cpp once
+	@sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
 
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures llama.cpp on a GGUF, through its C API: no sampling, no Python per token but one call.
 
-    bench.py MODEL.gguf [--threads 2] [--repeat 5] [--pp 512] [--tg 64]
+    bench.py MODEL.gguf [--threads 2] [--repeat 5] [--pp 512] [--tg 64,64@1024]
 
 As llama-bench defines them: ppN is one pass over N random tokens from an empty context, of which only the last row's logits are
-computed; tgN is N passes of one token each, from an empty context. Each is run once to warm up and then repeated. Prints a JSON list with
-the median, the best and every repetition, in tokens per second.
+computed; tgN is N passes of one token each, from an empty context. N@D is the same behind D tokens that the context holds before. Each is run
+once to warm up and then repeated. Prints a JSON list with the median, the best and every repetition, in tokens per second.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import random
+import resource
 import statistics
 import sys
 import time
@@ -25,67 +26,89 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--pp", type=int, default=512, help="tokens of the prompt; 0 leaves the test out")
-    parser.add_argument("--tg", type=int, default=64, help="tokens generated; 0 leaves the test out")
+    parser.add_argument("--pp", default="512", help="tokens of the prompts, N[@D],...; 0 leaves the test out")
+    parser.add_argument("--tg", default="64", help="tokens generated, N[@D],...; 0 leaves the test out")
     args = parser.parse_args()
+    tests = [(kind, *numbers(text)) for kind, texts in (("pp", args.pp), ("tg", args.tg)) for text in texts.split(",")]
+    tests = [t for t in tests if t[1] > 0]
 
     silent = ll.llama_log_callback(lambda level, text, data: None)  # must outlive its use
     ll.llama_log_set(silent, None)
     ll.llama_backend_init()
+    began = time.perf_counter()
     model = ll.llama_model_load_from_file(args.model.encode(), ll.llama_model_default_params())
     if not model:
         sys.exit(f"bench: llama.cpp cannot load {args.model}")
+    load = time.perf_counter() - began
     params = ll.llama_context_default_params()
-    params.n_ctx = max(args.pp, args.tg, 1)
-    params.n_batch = params.n_ubatch = max(args.pp, 1)
+    params.n_ctx = max(tokens + depth for _, tokens, depth in tests)
+    params.n_batch = params.n_ubatch = max([tokens for kind, tokens, _ in tests if kind == "pp"] + [512])
     params.n_threads = params.n_threads_batch = args.threads
     context = ll.llama_init_from_model(model, params)
     if not context:
         sys.exit("bench: llama.cpp cannot make a context")
 
-    peer = Peer(context, ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model)))
+    peer = Peer(context, ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model)), params.n_batch)
     system = ll.llama_print_system_info().decode()
     results = []
-    for test, n, work in (("pp", args.pp, peer.prefill), ("tg", args.tg, peer.generate)):
-        if n == 0:
-            continue
-        work(n)
-        speeds = [n / work(n) for _ in range(args.repeat)]
+    for kind, tokens, depth in tests:
+        work = peer.prefill if kind == "pp" else peer.generate
+        work(tokens, depth)
+        speeds = [tokens / work(tokens, depth) for _ in range(args.repeat)]
         results.append(
             {
                 "program": f"llama.cpp (llama-cpp-python {ll.__version__})",
                 "model": os.path.basename(args.model),
-                "test": f"{test}{n}",
+                "test": f"{kind}{tokens}" + (f"@{depth}" if depth else ""),
                 "threads": args.threads,
                 "tokens_per_s": round(statistics.median(speeds), 2),
                 "best": round(max(speeds), 2),
-                "all": [round(s, 2) for s in speeds],
+                "samples": [round(s, 2) for s in speeds],
+                "load_s": round(load, 3),
                 "system": system,
             }
         )
+    for r in results:
+        r["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(results, indent=2))
 
 
-class Peer:
-    """One context; each run starts with an empty KV cache and returns its seconds."""
+def numbers(text):
+    """N and D of N or N@D."""
+    tokens, _, depth = text.partition("@")
+    return int(tokens), int(depth or 0)
 
-    def __init__(self, context, vocab):
+
+class Peer:
+    """One context. Each run has a KV cache of its depth before and gives its seconds."""
+
+    def __init__(self, context, vocab, batch):
         self.context = context
         self.vocab = vocab
+        self.batch = batch
         self.random = random.Random(1)
+        self.depth = 0  # tokens in the cache that a run may begin behind
 
-    def prefill(self, n):
-        return self.timed(lambda: self.decode(n))
+    def prefill(self, tokens, depth):
+        return self.timed(depth, lambda: self.decode(tokens))
 
-    def generate(self, n):
+    def generate(self, tokens, depth):
         def each():
-            for _ in range(n):
+            for _ in range(tokens):
                 self.decode(1)
 
-        return self.timed(each)
+        return self.timed(depth, each)
 
-    def timed(self, work):
-        ll.llama_memory_clear(ll.llama_get_memory(self.context), True)
+    def timed(self, depth, work):
+        memory = ll.llama_get_memory(self.context)
+        if depth == 0 or depth != self.depth:
+            ll.llama_memory_clear(memory, True)
+            for done in range(0, depth, self.batch):
+                self.decode(min(self.batch, depth - done))
+            self.depth = depth
+        else:
+            ll.llama_memory_seq_rm(memory, 0, depth, -1)
+        ll.llama_synchronize(self.context)
         began = time.perf_counter()
         work()
         ll.llama_synchronize(self.context)

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Measures npukit and llama.cpp on the same weights, alternately, and says what share of the machine each uses.
+
+    compare.py --npukit bin/npukit [--rounds 5] [--threads 2] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
+
+Every round starts both programs once for each model, the other one first each time. Every start opens the model, warms up and runs each test once. A figure
+is the median of the rounds, with the slowest and the fastest. On a busy machine threads that meet at a barrier wait for the one that was put aside:
+look at the spread before at the ratio.
+
+Limits are what npukit measures of the machine in the same starts: bytes read in a second, and BF16 operations in a second by the best kernel. llama.cpp's
+shares are worked out with npukit's count of bytes and operations, which is a property of the model and the test.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+PP = "32,128,512,2048"
+TG = "64@32,64@1024"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="NAME=NPUKIT_MODEL,MODEL.gguf")
+    parser.add_argument("--npukit", default="bin/npukit")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--pp", default=PP)
+    parser.add_argument("--tg", default=TG)
+    parser.add_argument("--json", help="file for all figures")
+    args = parser.parse_args()
+
+    models = []
+    for text in args.models:
+        name, _, paths = text.partition("=")
+        ours, _, theirs = paths.partition(",")
+        if not theirs:
+            parser.error(f"{text} is not NAME=NPUKIT_MODEL,MODEL.gguf")
+        models.append((name, ours, theirs))
+    report = {"date": time.strftime("%Y-%m-%d"), "rounds": args.rounds, "threads": args.threads, "models": []}
+    for name, ours, theirs in models:
+        commands = [
+            [args.npukit, "bench", ours, "--json"],
+            [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench.py"), theirs],
+        ]
+        counts = [["--pp", args.pp, "--tg", args.tg, "--threads", str(args.threads)] + reps for reps in (["--reps", "1"], ["--repeat", "1"])]
+        starts = [[], []]
+        for n in range(args.rounds):
+            for which in (0, 1) if n % 2 == 0 else (1, 0):
+                print(f"{name}: round {n + 1} of {args.rounds}, {('npukit', 'llama.cpp')[which]}", file=sys.stderr)
+                starts[which].append(run(commands[which] + counts[which]))
+        report["models"].append(summary(name, *starts))
+        show(report["models"][-1])
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump(report, f, indent=1)
+            f.write("\n")
+
+
+def run(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        sys.exit(f"compare: {' '.join(command)} ended with {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def summary(name, ours, theirs):
+    """Of two lists of starts, each a list of tests."""
+    first = ours[0][0]
+    flat = [test for start in ours for test in start]
+    out = {
+        "model": name,
+        "dtype": first["dtype"],
+        "machine": first["machine"],
+        "kernels": first["kernels"],
+        "peer": theirs[0][0]["program"],
+        "peer_system": theirs[0][0]["system"],
+        "read_bandwidth_bytes_per_s": max(t["read_bandwidth_bytes_per_s"] for t in flat),
+        "peak_flops_per_s": max(t["peak_flops_per_s"] for t in flat),
+        "tests": [],
+    }
+    for key in ("load_s", "peak_rss_bytes"):
+        out[key] = [spread([start[0][key] for start in starts]) for starts in (ours, theirs)]
+    for i, test in enumerate(ours[0]):
+        speeds = [spread([start[i]["samples"][0] for start in starts]) for starts in (ours, theirs)]
+        out["tests"].append(
+            {
+                "test": test["test"],
+                "tokens_per_s": speeds,
+                "ratio": speeds[0]["median"] / speeds[1]["median"],
+                "bandwidth_share": [test["bytes_per_token"] * s["median"] / out["read_bandwidth_bytes_per_s"] for s in speeds],
+                "peak_share": [test["flops_per_token"] * s["median"] / out["peak_flops_per_s"] for s in speeds],
+            }
+        )
+    return out
+
+
+def spread(samples):
+    return {"median": statistics.median(samples), "min": min(samples), "max": max(samples), "samples": samples}
+
+
+def show(m):
+    print(f"\n{m['model']}, {m['dtype']}, on {m['machine']}: kernels {m['kernels']}, beside {m['peer']}")
+    print(f"the machine reads {m['read_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s and computes {m['peak_flops_per_s'] / 1e9:.0f} GFLOP/s (best of all starts)\n")
+    print("| test | npukit tokens/s | llama.cpp tokens/s | ratio | npukit of the limit | llama.cpp of the limit |")
+    print("|---|---|---|---|---|---|")
+    for t in m["tests"]:
+        kind = "peak_share" if t["test"].startswith("pp") else "bandwidth_share"
+        of = "FLOP/s" if kind == "peak_share" else "reads"
+        a, b = (f"{s['median']:.1f} ({s['min']:.1f} to {s['max']:.1f})" for s in t["tokens_per_s"])
+        print(f"| {t['test']} | {a} | {b} | {t['ratio']:.2f} | {100 * t[kind][0]:.0f} % {of} | {100 * t[kind][1]:.0f} % {of} |")
+    load, rss = m["load_s"], m["peak_rss_bytes"]
+    print(f"| to open, s | {load[0]['median']:.2f} | {load[1]['median']:.2f} | | | |")
+    print(f"| peak memory, MB | {rss[0]['median'] / 1e6:.0f} | {rss[1]['median'] / 1e6:.0f} | {rss[0]['median'] / rss[1]['median']:.2f} | | |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
