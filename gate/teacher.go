@@ -118,13 +118,13 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32, t Thres
 		r.KLP90, r.KLMax = stat.Quantile(0.9, stat.Empirical, finite, nil), finite[len(finite)-1]
 		r.KLMaxAt = slices.Index(r.KL, r.KLMax)
 	}
-	r.Got, r.Want = likelihood(gotNLL), likelihood(wantNLL)
+	r.Got, r.Want = LikelihoodOf(gotNLL), LikelihoodOf(wantNLL)
 	if len(wantNLL) > 0 && r.Want.Mean > 0 {
 		diff := make([]float64, len(gotNLL))
 		for i := range diff {
 			diff[i] = gotNLL[i] - wantNLL[i]
 		}
-		l := likelihood(diff)
+		l := LikelihoodOf(diff)
 		r.NLLChange, r.NLLChangeError = l.Mean/r.Want.Mean, l.StdErr/r.Want.Mean
 	}
 	r.Reasons = t.judge(r)
@@ -150,17 +150,17 @@ func NLL(ctx context.Context, s Scorer, ids []int32) (Likelihood, error) {
 		if id < 0 || id >= len(logits) {
 			return Likelihood{}, fmt.Errorf("gate: id %d at position %d is outside the vocabulary of %d", id, pos, len(logits))
 		}
-		nll := logSumExp(logits) - float64(logits[id])
+		nll := LogSumExp(logits) - float64(logits[id])
 		if math.IsNaN(nll) || math.IsInf(nll, 0) {
 			return Likelihood{}, fmt.Errorf("gate: the likelihood of position %d is not finite: the logits before it are not", pos)
 		}
 		list = append(list, nll)
 	}
-	return likelihood(list), nil
+	return LikelihoodOf(list), nil
 }
 
-// likelihood sums up; one token alone has no standard error that could be known, and gets 0.
-func likelihood(nll []float64) Likelihood {
+// LikelihoodOf sums up negative log-likelihoods. One token alone has no standard error that could be known, and gets 0.
+func LikelihoodOf(nll []float64) Likelihood {
 	l := Likelihood{Tokens: len(nll)}
 	switch l.Tokens {
 	case 0:
@@ -211,7 +211,7 @@ func distributions(got, want []float32) (distribution, error) {
 	d.deviation = math.Sqrt(max(0, square/n-sum/n*sum/n))
 	d.cosine = ae / (math.Sqrt(aa)*math.Sqrt(square) + tiny)
 	d.wantTop, d.gotTop = top2(want), top2(got)
-	d.wantLSE, d.gotLSE = logSumExp(want), logSumExp(got)
+	d.wantLSE, d.gotLSE = LogSumExp(want), LogSumExp(got)
 	if d.nonFinite > 0 {
 		d.kl = math.NaN()
 		return d, nil
@@ -225,8 +225,8 @@ func distributions(got, want []float32) (distribution, error) {
 	return d, nil
 }
 
-// logSumExp is log(sum exp(x)), safe from overflow.
-func logSumExp(x []float32) float64 {
+// LogSumExp is log(sum exp(x)) of a row of logits, at least one, safe from overflow: the negative log-likelihood of an id is LogSumExp less its logit.
+func LogSumExp(x []float32) float64 {
 	highest := float64(slices.Max(x))
 	sum := 0.0
 	for _, v := range x {

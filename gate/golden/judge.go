@@ -59,7 +59,7 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 		if r.NonFinite += bad; bad > 0 {
 			return nil
 		}
-		lse := logSumExp(logits)
+		lse := gate.LogSumExp(logits)
 		if s.NLL != nil && pos+1 < len(s.IDs) {
 			id := int(s.IDs[pos+1])
 			if id >= len(logits) {
@@ -91,9 +91,9 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 	case r.Positions != len(s.IDs):
 		return Report{}, fmt.Errorf("golden: Score gave %d positions of %d", r.Positions, len(s.IDs))
 	}
-	r.Got, r.Want, r.Compared = likelihood(got), likelihood(want), len(kl)
+	r.Got, r.Want, r.Compared = gate.LikelihoodOf(got), gate.LikelihoodOf(want), len(kl)
 	if r.Want.Mean > 0 {
-		d := likelihood(diff)
+		d := gate.LikelihoodOf(diff)
 		r.NLLChange, r.NLLChangeError = d.Mean/r.Want.Mean, d.StdErr/r.Want.Mean
 	}
 	if len(kl) > 0 {
@@ -204,18 +204,6 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Agreed         int             `json:"agreed"`
 	}{r.Name, r.OK(), append([]gate.Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite, r.Got, r.Want, r.NLLChange, r.NLLChangeError,
 		r.Compared, r.KLMean, r.Decided, r.Agreed})
-}
-
-func likelihood(list []float64) gate.Likelihood {
-	l := gate.Likelihood{Tokens: len(list)}
-	if len(list) == 1 {
-		l.Mean = list[0]
-	}
-	if len(list) > 1 {
-		mean, dev := stat.MeanStdDev(list, nil)
-		l.Mean, l.StdErr = mean, stat.StdErr(dev, float64(len(list)))
-	}
-	return l
 }
 
 // deviation is the standard deviation of a row of logits.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nlpodyssey/safetensors"
 
+	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
@@ -141,20 +142,8 @@ func (s *Sequence) likelihoods() []float64 {
 		if id >= vocab {
 			return nil // the check that follows says so
 		}
-		list[pos] = max(0, logSumExp(row)-float64(row[id]))
+		list[pos] = max(0, gate.LogSumExp(row)-float64(row[id]))
 	}
 	return list
 }
 
-// logSumExp is log(sum(exp(x))), computed beside the largest so that nothing overflows.
-func logSumExp(x []float32) float64 {
-	most := math.Inf(-1)
-	for _, v := range x {
-		most = max(most, float64(v))
-	}
-	sum := 0.0
-	for _, v := range x {
-		sum += math.Exp(float64(v) - most)
-	}
-	return most + math.Log(sum)
-}
