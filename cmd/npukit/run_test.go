@@ -183,16 +183,23 @@ func TestRunTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trace := parse[struct{ TraceEvents []traceEvent }](t, string(data))
+	trace := parse[struct {
+		TraceEvents []struct {
+			Name, Cat, Ph string
+			TS, Dur       float64
+			TID           int
+		}
+	}](t, string(data))
+	tracks := []string{1: "host", 2: "program", 3: "op"}
 	names := map[string]int{}
 	for _, e := range trace.TraceEvents {
-		if e.Phase != "X" {
+		if e.Ph != "X" {
 			continue
 		}
-		if e.Start < 0 || e.Duration < 0 || tracks[e.Thread] != e.Category {
+		if e.TS < 0 || e.Dur < 0 || e.TID < 1 || tracks[e.TID] != e.Cat {
 			t.Errorf("%+v", e)
 		}
-		names[e.Category+" "+e.Name]++
+		names[e.Cat+" "+e.Name]++
 	}
 	for name, want := range map[string]int{"host load": 1, "host sample": 4, "program layer.0": 4, "op layer.1.attn.q": 4, "op head.lm_head": 4} {
 		if names[name] != want {
