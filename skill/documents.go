@@ -3,6 +3,7 @@ package skill
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/npukit/npukit/model"
@@ -95,7 +96,10 @@ func (d *Deployment) kernelPages() error {
 		}
 	}
 	for _, kind := range order {
-		head := fmt.Sprintf("# %s\n\n%s\n", kind, kernelRationale(kind))
+		head := fmt.Sprintf("# %s\n", kind)
+		if d.info.Array != "" {
+			head += "\n" + kernelRationale(kind) + "\n"
+		}
 		errs = append(errs, d.ws.put("kernels/"+strings.ToLower(kind)+".md", []byte(head+pages[kind].String())))
 	}
 	if len(registry.Added()) > 0 {
@@ -119,7 +123,7 @@ func phaseTiming(s *State) []PhaseTiming {
 	const layout = "2006-01-02T15:04:05Z"
 	list := []PhaseTiming{}
 	for _, p := range s.Phases {
-		t := PhaseTiming{Phase: p.Phase, Status: p.Status, Attempts: p.Attempts, WallMin: p.Seconds / 60}
+		t := PhaseTiming{Phase: p.Phase, Status: p.Status, Attempts: p.Attempts, WallMin: math.Round(p.Seconds/60*1e4) / 1e4}
 		if !p.Started.IsZero() {
 			t.Start = p.Started.Format(layout)
 		}

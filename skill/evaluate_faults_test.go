@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -223,7 +224,7 @@ func seededFaults() map[string]struct {
 			return nil
 		}}, from: FullModel, skill: failure, cause: "attention hangs"},
 		"a context lost": {fault: fault{before: once("MatMul", npu.ErrDeviceLost)}, from: FullModel, skill: failure, cause: "context lost"},
-		"no contexts":    {options: sim.Options{Contexts: 2}, skill: failure, cause: "no context"},
+		"no contexts":    {options: sim.Options{Faults: &sim.Faults{NoContext: 1}}, skill: failure, cause: "no context"},
 		"no memory":      {options: sim.Options{Faults: &sim.Faults{Refuse: 1}}, skill: failure, cause: "no memory"},
 		"a merge that is refused": {fault: fault{load: func(p *npu.Program) error {
 			if len(p.Launches) > 3 {
@@ -231,6 +232,14 @@ func seededFaults() map[string]struct {
 			}
 			return nil
 		}}, from: Prefill, skill: congestion, cause: "routing congestion"},
+	}
+}
+
+// copyTo copies a workspace that nobody works in into an empty folder.
+func copyTo(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -243,6 +252,29 @@ func TestSeededFaults(t *testing.T) {
 	}
 	all := seededFaults()
 	known, ran := 0, 0
+	// Faults begin with a phase: what comes before it is deployed once, on a device that is right.
+	workspaces := map[string]string{}
+	begun := func(path string, from Phase) string {
+		key := fmt.Sprint(path, from)
+		if workspaces[key] == "" {
+			opts := small(t)
+			opts.SeqLen = 64
+			if before := workspaces[fmt.Sprint(path, SingleBlock)]; before != "" {
+				copyTo(t, before, opts.Dir)
+			}
+			d := deployment(t, path, openSim(t, sim.Options{}), opts)
+			for p, _ := d.State().Next(); p < from; p, _ = d.State().Next() {
+				if _, err := d.Phase(p).Run(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			workspaces[key] = opts.Dir
+		}
+		return workspaces[key]
+	}
 	for name, tc := range all {
 		t.Run(name, func(t *testing.T) {
 			ran++
@@ -254,20 +286,15 @@ func TestSeededFaults(t *testing.T) {
 			from := max(tc.from, SingleBlock)
 			f := tc.fault
 			opts.Observe = func(e Event) { f.on = f.on || e.What == EventPhase && e.Phase >= from }
-			var base npu.Device
-			if tc.options.Contexts > 0 { // few enough to run out of
-				base = must(sim.Open(&tc.options))
-				t.Cleanup(func() { base.Close() })
-			} else {
-				base = openSim(t, tc.options)
-			}
+			base := openSim(t, tc.options)
 			dev := npu.Device(seeded{base, &f, false})
 			if tc.wrap != "" {
 				dev = turncoat{base, adversary(tc.wrap)(base), &f}
 			}
+			copyTo(t, begun(path, from), opts.Dir)
 			d := deployment(t, path, dev, opts)
 			var err error
-			for _, p := range Phases()[:max(tc.from, FullModel)+1] {
+			for _, p := range Phases()[from : max(tc.from, FullModel)+1] {
 				if _, err = d.Phase(p).Run(context.Background()); err != nil {
 					break
 				}

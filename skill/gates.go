@@ -180,7 +180,10 @@ func (e *Env) run(ctx context.Context, g Gate) (GateResult, error) {
 
 // save keeps a gate's report for people to look at.
 func (e *Env) save(name, subject string, v Verdict) (string, error) {
-	file := fmt.Sprintf("%d-%s-%.8s", int(e.phase), strings.ReplaceAll(name, "/", "-"), subject)
+	file := fmt.Sprintf("%d-%s", int(e.phase), strings.ReplaceAll(name, "/", "-"))
+	if !isKernelGate(name) { // whose name has it already
+		file += fmt.Sprintf("-%.8s", subject)
+	}
 	if err := gate.Save(e.d.ws.path(FolderReports), file, v); err != nil {
 		return "", fmt.Errorf("skill: %w", err)
 	}

@@ -88,7 +88,11 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 			note.Note = strings.TrimSpace(fmt.Sprintf("%s tried %d rows at a time: with more, the kernel may not be a program's only launch (rule %s), and in the plan it is not",
 				note.Note, rows, ruleAlone))
 		}
-		c.take(fmt.Sprintf("%d rows", rowsOf(segments, k)), r)
+		name := "1 row"
+		if n := rowsOf(segments, k); n != 1 {
+			name = fmt.Sprintf("%d rows", n)
+		}
+		c.take(name, r)
 		if worst.Metrics.Count == 0 || r.Metrics.MeanRelL1 > worst.Metrics.MeanRelL1 {
 			worst = r
 		}
@@ -125,6 +129,11 @@ func checkAlone(ctx context.Context, dev npu.Device, o op.Op, opts *gatetest.Opt
 // shortK is the K up to which upstream's own tests of GEMM have elements near zero outside their bound.
 const shortK = 1024
 
+// Of such products: the largest share of elements outside the bound that any was measured to have, and the share that is allowed, about five times that.
+//
+// Measured by TestShortGEMMsAreMeasured on npu/sim with 32 seeds: 26 products of K 192 to 1024 in the mappings of their plans, 832 runs.
+const shortOutside, shortAllowed = 2.1e-5, 1e-4
+
 // arrayTolerance is the published tolerance of an op under a mapping. Products whose sum is rounded on the way are of the low tier. The absolute bound of a GEMM was
 // set for results of the size that K of 1024 and more gives to its inputs of randn/sqrt(K); shorter sums give larger results, and the bound grows with them.
 func arrayTolerance(m npu.Mapping) gatetest.Tolerances {
@@ -139,8 +148,9 @@ func arrayTolerance(m npu.Mapping) gatetest.Tolerances {
 		}
 		if mm.K <= shortK {
 			t.Atol *= math.Sqrt(shortK / float64(mm.K))
-			t.Mismatches = 1e-3
-			t.Note += fmt.Sprintf("; K is %d: the absolute bound times sqrt(%d/K), and one element in a thousand may be outside it, as some near zero are upstream", mm.K, shortK)
+			t.Mismatches = shortAllowed
+			t.Note += fmt.Sprintf("; K is %d: the absolute bound times sqrt(%d/K), and %g of the elements may be outside it, as some near zero are upstream; measured on npu/sim, 832 runs of "+
+				"26 products of K 192 to 1024: at most %g of a product outside, and without the root 0.006 at K 192, 0.0024 at 256, 0.00018 at 512", mm.K, shortK, shortAllowed, shortOutside)
 		}
 		return t, ok
 	}

@@ -85,7 +85,11 @@ func checkWeights(ctx context.Context, e *Env) (Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Hold(len(bad) == 0, gate.NonFinite, "tensors with values that are NaN or infinite: %d %v", len(bad), bad[:min(len(bad), 8)])
+	if len(bad) > 0 {
+		c.Hold(false, gate.NonFinite, "%d tensors have values that are NaN or infinite: %v", len(bad), bad[:min(len(bad), 8)])
+	} else {
+		c.Hold(true, gate.NonFinite, "none of them has a value that is NaN or infinite")
+	}
 	return c, nil
 }
 

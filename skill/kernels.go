@@ -3,6 +3,7 @@ package skill
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu"
@@ -57,8 +58,11 @@ func kernelsOf(p *model.Plan) ([]*plannedKernel, error) {
 // shownLaunches is how many places of a kernel are named: enough for two layers of a norm that comes twice in each.
 const shownLaunches = 4
 
-// text is the op for people: "MatMul{M:64 K:2048 N:512 TransB:true}".
-func (k *plannedKernel) text() string { return fmt.Sprintf("%s%+v", k.op.Kind(), k.op) }
+// text is the op for people: "MatMul{M:64 K:2048 N:512 TransB:true}", and "M:rows" where the run says how many.
+func (k *plannedKernel) text() string {
+	return fmt.Sprintf("%s%s", k.op.Kind(), strings.NewReplacer(
+		fmt.Sprintf(":%d", op.Rows), ":rows", fmt.Sprintf(":%d", op.Picks), ":picks", fmt.Sprintf(":%d", op.Capacity), ":capacity").Replace(fmt.Sprintf("%+v", k.op)))
+}
 
 // symbolic reports whether the op's shape is open: it then runs with one row and with many.
 func (k *plannedKernel) symbolic() bool {

@@ -169,7 +169,7 @@ func kernelSection(b *strings.Builder, k KernelNote) {
 	}
 	fmt.Fprintf(b, "\n## %s\n\n`%s` %s.\n\n", k.Key, k.Op, verdict)
 	fmt.Fprintf(b, "- Where: %s%s, %d launches in a prefill pass and a decode pass, on %s\n", strings.Join(k.Launches, ", "), map[bool]string{true: ", ..."}[k.Count > len(k.Launches)],
-		k.Count, k.On)
+		k.Count, map[bool]string{true: "the host", false: "the device"}[k.On == model.OnHost])
 	fmt.Fprintf(b, "- Types: %v\n", k.Types)
 	m := k.Mapping
 	if m.Variant != "" || m.Tile != nil {
@@ -194,7 +194,7 @@ func kernelSection(b *strings.Builder, k KernelNote) {
 	}
 }
 
-// kernelRationale is what to know of a kind of kernel before turning its knobs.
+// kernelRationale is what to know of a kind of kernel of the array before turning its knobs.
 func kernelRationale(kind string) string {
 	text, ok := map[string]string{
 		"MatMul": "GEMM with many rows, GEMV with one. A GEMM waits for tiles: the largest that fits a core's 64 KB, twice, reads each operand least often. A GEMV streams its " +

@@ -2,6 +2,7 @@ package skill
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,12 +69,17 @@ func (r Recipe) plan(ck *checkpoint.Checkpoint, info npu.Info) (*model.Plan, err
 	if info.Array == "" {
 		return model.NewPlan(ck, info, &model.PlanOptions{SeqLen: r.SeqLen, Chunk: r.Chunk, Activations: r.Activations, Cache: r.Cache})
 	}
+	return r.arrayPlan(ck.Config())
+}
+
+// arrayPlan is a plan for an array, which needs no weights.
+func (r Recipe) arrayPlan(c *checkpoint.Config) (*model.Plan, error) {
 	if r.Prefill == nil || r.Decode == nil {
-		return nil, fmt.Errorf("skill: a recipe for %s needs knobs for prefill and for decode", info.Array)
+		return nil, errors.New("skill: a recipe for an array needs knobs for prefill and for decode")
 	}
 	make := func(k model.Knobs) (*model.Plan, error) {
 		k.Runtime = r.Prefill.Runtime
-		return model.NewNPUPlan(ck.Config(), &model.NPUOptions{SeqLen: r.SeqLen, Lengths: r.Lengths, Knobs: &k})
+		return model.NewNPUPlan(c, &model.NPUOptions{SeqLen: r.SeqLen, Lengths: r.Lengths, Knobs: &k})
 	}
 	prefill, err := make(*r.Prefill)
 	if err != nil {

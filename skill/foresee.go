@@ -1,0 +1,90 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// Foreseen is a change to the plan as the clock of the virtual array sees it.
+type Foreseen struct {
+	Phase   Phase   `json:"phase"`
+	Step    string  `json:"step"`
+	Outcome string  `json:"outcome"` // Kept, Rejected or Skipped
+	Why     string  `json:"why"`
+	TTFT    float64 `json:"ttft_s"` // with it, kept or not; 0 where there is no plan
+	Token   float64 `json:"token_s"`
+}
+
+// Foresee walks the optimisation of a plan for the XDNA 2 from a config alone: the changes of prefill optimisation and of decode optimisation in the order in which a deployment
+// tries them, each kept when the clock says that it is faster. Nothing is computed and no gate is asked, so that what comes of it is a forecast of a deployment and not one:
+// there, a change may also fail a gate. The first entry is the naive plan.
+//
+// Options are those that concern the plan: SeqLen and Skills.
+func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, []Foreseen, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.SeqLen == 0 {
+		o.SeqLen = min(c.Context, defaultSeqLen)
+	}
+	d := &Deployment{opts: o, info: npu.Info{Kind: "sim", Array: "xdna2"}}
+	var err error
+	if d.skills, err = skills(o.Skills); err != nil {
+		return Recipe{}, nil, err
+	}
+	recipe := naiveRecipe(d.info, o.SeqLen)
+	now, err := foretold(recipe, c)
+	if err != nil {
+		return recipe, nil, err
+	}
+	list := []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT, Token: 1 / now.TokensPerSec}}
+	for _, p := range []Phase{Prefill, Decode} {
+		for _, change := range (&Env{d: d, phase: p, recipe: recipe}).changes() {
+			if ctx.Err() != nil {
+				return recipe, list, ctx.Err()
+			}
+			next := recipe.clone()
+			change.Take(&next)
+			f := Foreseen{Phase: p, Step: change.Name, Outcome: Rejected}
+			then, err := foretold(next, c)
+			switch {
+			case isRefusal(err):
+				f.Why = err.Error()
+			case err != nil:
+				return recipe, list, err
+			case then.Plan == now.Plan:
+				f.Outcome, f.Why, f.TTFT, f.Token = Skipped, "the plan is the same with it", then.TTFT, 1/then.TokensPerSec
+			default:
+				f.TTFT, f.Token = then.TTFT, 1/then.TokensPerSec
+				better, why := faster(p, now, then)
+				if f.Why = why; better {
+					f.Outcome, recipe, now = Kept, next, then
+				}
+			}
+			list = append(list, f)
+		}
+	}
+	return recipe, list, nil
+}
+
+// foretold is what the clock says of a recipe's plan.
+func foretold(r Recipe, c *checkpoint.Config) (Measurement, error) {
+	p, err := r.arrayPlan(c)
+	if err != nil {
+		return Measurement{}, err
+	}
+	hash, err := PlanHash(p)
+	if err != nil {
+		return Measurement{}, err
+	}
+	est, err := p.Estimate(xdna2.NewClock(xdna2.HostNpukit()))
+	if err != nil {
+		return Measurement{}, fmt.Errorf("skill: %w", err)
+	}
+	return Measurement{Plan: hash, Positions: est.SeqLen, TTFT: est.TTFT, TokensPerSec: est.TokensPerSec, Predicted: true, Clock: est.Host}, nil
+}
