@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/skill"
+)
+
+func TestMain(m *testing.M) {
+	skill.Main(open, &skill.EvaluateOptions{Gates: gates()})
+	os.Exit(m.Run())
+}
+
+// The script ends with an accepted plan, its gate was asked by the phases and by the evaluator, its skill was heard, and its approval is in the journal.
+func TestDeploy(t *testing.T) {
+	work := filepath.Join(t.TempDir(), "w")
+	var out strings.Builder
+	if err := deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	if p, err := model.ReadPlan(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != model.PlanAccepted {
+		t.Errorf("the plan: %v, %v", p, err)
+	}
+	s, err := skill.ReadState(work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []skill.Phase{skill.FullModel, skill.Finalise} {
+		if !slices.ContainsFunc(s.Phases[p].Gates, func(g skill.GateResult) bool { return g.Name == "our-text" && g.OK }) {
+			t.Errorf("phase %s was not asked about our text", p)
+		}
+	}
+	if !slices.ContainsFunc(s.Evaluation.Checks, func(c skill.EvaluationCheck) bool { return c.Name == "gate our-text" && c.OK }) {
+		t.Error("the evaluator was not asked about our text")
+	}
+	if !slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Step == "chunks of 1024 rows" }) {
+		t.Error("the skill's change was not tried")
+	}
+	if len(s.Decisions) != int(skill.Evaluation) || s.Decisions[0].Value.Note != "by the script" {
+		t.Errorf("decisions: %+v", s.Decisions)
+	}
+	if !strings.Contains(out.String(), "the plan is accepted") {
+		t.Errorf("it says %s", &out)
+	}
+}
