@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/npukit/npukit/internal/published"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/skill"
+)
+
+// report is the page in the making.
+type report struct{ bytes.Buffer }
+
+func (r *report) printf(format string, args ...any) { fmt.Fprintf(&r.Buffer, format, args...) }
+
+// table writes rows of cells as a Markdown table, the first of them as its head.
+func (r *report) table(rows [][]string) {
+	for i, row := range rows {
+		r.printf("| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			r.printf("|%s\n", strings.Repeat("---|", len(row)))
+		}
+	}
+	r.printf("\n")
+}
+
+// deployed is what the workspace of a subject says.
+type deployed struct {
+	subject
+	state *skill.State
+}
+
+func page(ctx context.Context, work string, all []subject, models []published.Model, now time.Time) ([]byte, error) {
+	r := &report{}
+	r.printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, with other work beside them, and say how long a deployment takes on such a machine. "+
+		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine())
+	var done []deployed
+	var missing []string
+	for _, s := range all {
+		state, err := skill.ReadState(s.folder(work))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, s.name)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		done = append(done, deployed{s, state})
+	}
+	wallTimes(r, done, missing)
+	for _, d := range done {
+		d.trajectory(r)
+	}
+	if err := foreseen(ctx, r, models); err != nil {
+		return nil, err
+	}
+	return r.Bytes(), nil
+}
+
+// machine names the processor.
+func machine() string {
+	name := runtime.GOARCH
+	if data, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(data)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				name = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d cores of %s", runtime.NumCPU(), name)
+}
+
+// paperHours are the hours that a deployment took in the paper, by an agent and a person; estimated ones are marked. Source: Li et al., arXiv 2606.07586, table II.
+func paperHours(name string) string {
+	hours := map[string]string{"Llama-3.2-3B": "0.5 (estimated)", "SmolLM2-1.7B": "0.5 (estimated)", "Qwen2.5-0.5B": "4.0 (estimated)", "Qwen2.5-1.5B": "2.5 (estimated)",
+		"Qwen2.5-3B": "1.8", "Qwen3-0.6B": "1.5 (estimated)", "Qwen3-1.7B": "1.5 (estimated)", "Qwen3-4B": "2.1"}[name]
+	if hours == "" {
+		return "-"
+	}
+	return hours
+}
+
+// wallTimes says how long each phase of each deployment took.
+func wallTimes(r *report, done []deployed, missing []string) {
+	r.printf("## Wall times\n\nSeconds of each phase, over all its attempts. The paper's hours are those of a whole model, of all layers, on an NPU, with an agent that writes code and a person who " +
+		"steers it; here a program walks known steps, of fewer layers where that is said. The two are not of the same work.\n\n")
+	head := []string{"model", "device", "positions"}
+	for _, p := range skill.Phases() {
+		head = append(head, p.Title())
+	}
+	rows := [][]string{append(head, "together, s", "the paper's hours", "verdict")}
+	for _, d := range done {
+		s := d.state
+		row := []string{d.model + ", " + d.note, d.device, fmt.Sprint(s.Subject.SeqLen)}
+		sum := 0.0
+		for _, p := range s.Phases {
+			cell := "-"
+			if p.Attempts > 0 {
+				cell = fmt.Sprintf("%.0f", p.Seconds)
+			}
+			if p.Status != skill.Passed && p.Attempts > 0 {
+				cell += " (" + string(p.Status) + ")"
+			}
+			sum += p.Seconds
+			row = append(row, cell)
+		}
+		rows = append(rows, append(row, fmt.Sprintf("%.0f", sum), paperHours(d.model), verdict(s)))
+	}
+	r.table(rows)
+	if len(missing) > 0 {
+		r.printf("Not run: %s.\n\n", strings.Join(missing, ", "))
+	}
+}
+
+// verdict is what has come of a deployment.
+func verdict(s *skill.State) string {
+	if status := s.PlanStatus(); status != model.PlanDraft {
+		return string(status)
+	}
+	for _, p := range s.Phases {
+		if p.Status == skill.Failed {
+			return "phase " + p.Phase.Title() + " failed: " + cell(p.Reason)
+		}
+	}
+	p, _ := s.Next()
+	return "came to phase " + p.Title()
+}
+
+// cell makes text fit for a table.
+func cell(s string) string {
+	if r := []rune(s); len(r) > 160 {
+		s = string(r[:160]) + " ..."
+	}
+	return strings.NewReplacer("|", "/", "\n", " ").Replace(s)
+}
+
+// trajectory lists what a deployment has tried.
+func (d deployed) trajectory(r *report) {
+	if len(d.state.Measured) == 0 {
+		return
+	}
+	first := d.state.Measured[0].Value
+	how := "measured"
+	if first.Predicted {
+		how = "predicted, not measured"
+	}
+	r.printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
+	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "gain"}, {"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
+	for _, a := range d.state.Attempts {
+		row := []string{a.Phase.Title(), a.Value.Step, a.Value.Outcome, "-", "-", cell(a.Value.Why)}
+		if before, after := a.Value.Before, a.Value.After; before != nil && after != nil {
+			row[3], row[4] = duration(after.TTFT), duration(1/after.TokensPerSec)
+			row[5] = gain(before.TTFT, after.TTFT)
+			if a.Phase == skill.Decode {
+				row[5] = gain(1/before.TokensPerSec, 1/after.TokensPerSec)
+			}
+		}
+		rows = append(rows, row)
+	}
+	r.table(rows)
+	if e := d.state.Evaluation; e != nil && e.Measured != nil {
+		r.printf("The evaluator's own figures: first token %s, %.4g tokens/s.\n\n", duration(e.Measured.TTFT), e.Measured.TokensPerSec)
+	}
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// gain says by how much a time has changed.
+func gain(before, after float64) string { return fmt.Sprintf("%+.1f %%", 100*(after/before-1)) }
+
+func duration(s float64) string {
+	switch {
+	case s >= 1:
+		return fmt.Sprintf("%.2f s", s)
+	case s >= 1e-3:
+		return fmt.Sprintf("%.3g ms", 1e3*s)
+	}
+	return fmt.Sprintf("%.3g us", 1e6*s)
+}
+
+// walked is the optimisation of one model, as foreseen from its config.
+type walked struct {
+	name  string
+	steps []skill.Foreseen
+}
+
+// find is a step of a phase, and the time before it.
+func (w walked) find(p skill.Phase, name string) (before, after skill.Foreseen, ok bool) {
+	before = w.steps[0]
+	for _, s := range w.steps[1:] {
+		if s.Phase == p && s.Step == name {
+			return before, s, true
+		}
+		if s.Outcome == skill.Kept {
+			before = s
+		}
+	}
+	return before, skill.Foreseen{}, false
+}
+
+// foreseen writes what the configs of models let expect of their deployments, and sets it beside what was published of the reference.
+func foreseen(ctx context.Context, r *report, models []published.Model) error {
+	started := time.Now()
+	var all []walked
+	for _, m := range models {
+		_, steps, err := skill.Foresee(ctx, &m.Config, &skill.Options{SeqLen: sequence})
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		all = append(all, walked{m.Name, steps})
+	}
+	r.printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+
+		"the clock says that it is faster. All times are predicted; walking the %d took %.1f s. A cell has the time with the step and what it gains; brackets mean that the step is not kept.\n\n",
+		len(all), time.Since(started).Seconds())
+	for _, p := range []skill.Phase{skill.Prefill, skill.Decode} {
+		time := func(f skill.Foreseen) float64 { return f.TTFT }
+		title := "Time to the first token"
+		if p == skill.Decode {
+			time, title = func(f skill.Foreseen) float64 { return f.Token }, "Time of a token"
+		}
+		head, first := []string{"step"}, []string{"first plan of the phase"}
+		for _, w := range all {
+			head = append(head, w.name)
+			begin, _, _ := w.find(p, firstStep(w, p))
+			first = append(first, duration(time(begin)))
+		}
+		rows := [][]string{head, first}
+		for _, s := range all[0].steps {
+			if s.Phase != p {
+				continue
+			}
+			row := []string{s.Step}
+			for _, w := range all {
+				before, after, ok := w.find(p, s.Step)
+				text := "-"
+				switch {
+				case !ok:
+				case after.TTFT == 0:
+					text = "(refused)"
+				case after.Outcome == skill.Skipped:
+					text = "(the same)"
+				default:
+					text = duration(time(after)) + ", " + gain(time(before), time(after))
+					if after.Outcome != skill.Kept {
+						text = "(" + text + ")"
+					}
+				}
+				row = append(row, text)
+			}
+			rows = append(rows, row)
+		}
+		r.printf("%s:\n\n", title)
+		r.table(rows)
+	}
+	reconcile(r, all[0])
+	return nil
+}
+
+// firstStep is the first step of a phase.
+func firstStep(w walked, p skill.Phase) string {
+	for _, s := range w.steps {
+		if s.Phase == p {
+			return s.Step
+		}
+	}
+	return ""
+}
