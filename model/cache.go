@@ -90,6 +90,34 @@ func (c *cache) reserve(ctx context.Context, positions, used int) error {
 	return err
 }
 
+// copy takes n positions from first on from another session's cache.
+func (c *cache) copy(from *cache, first, n int) error {
+	row := c.typ.Bytes(c.headDim)
+	for _, name := range c.names {
+		src, dst := from.buffers[name], c.buffers[name]
+		for h := range c.heads {
+			a, b := (h*from.capacity+first)*row, (h*c.capacity+first)*row
+			if err := src.Sync(npu.FromDevice, a, n*row); err != nil {
+				return fmt.Errorf("model: KV cache of another session: %w", err)
+			}
+			copy(dst.Bytes()[b:][:n*row], src.Bytes()[a:][:n*row])
+			if err := dst.Sync(npu.ToDevice, b, n*row); err != nil {
+				return fmt.Errorf("model: KV cache: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// bytes is the memory of the buffers.
+func (c *cache) bytes() int {
+	n := 0
+	for _, b := range c.buffers {
+		n += b.Len()
+	}
+	return n
+}
+
 // Close frees the buffers.
 func (c *cache) Close() error {
 	var errs []error

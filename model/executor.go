@@ -13,7 +13,7 @@ import (
 )
 
 // executor runs a plan on a device: it owns the loaded programs, the weights and the buffers between programs, which all sessions of a model share. One pass
-// runs at a time; others wait their turn. This file loads a plan; pass.go runs it.
+// runs at a time. This file loads a plan; schedule.go says whose rows a pass takes, pass.go runs it.
 type executor struct {
 	dev, host npu.Device // host executes the steps that run there; it is dev itself where the device has none
 	plan      *Plan
@@ -27,9 +27,8 @@ type executor struct {
 	values  map[string]*value
 	frees   []func() error // of programs and weights
 
-	turn   chan struct{} // holds a token while no pass runs
-	closed chan struct{} // closed when the executor is
-	done   *input        // whose rows the values hold, up to the head; nil after a pass of many inputs or a failed one
+	queue *scheduler
+	done  *input // whose rows the values hold, up to the head; nil after a pass of many inputs or a failed one. It and the values are the running pass's own.
 }
 
 // value is a buffer of the plan that grows to the largest run seen.
@@ -85,10 +84,8 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 
 		tapBuffers: map[tapKey]npu.Buffer{},
 
-		turn:   make(chan struct{}, 1),
-		closed: make(chan struct{}),
+		queue: newScheduler(plan, dev.Info(), tap != nil),
 	}
-	e.turn <- struct{}{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
@@ -216,7 +213,21 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 	}
 	l.consts[key] = b
 	l.e.frees = append(l.e.frees, b.Close)
+	l.release(layout, dev.Info().InPlace)
 	return b, nil
+}
+
+// release gives back the file's pages of what the device has made a copy of: a model's weights count once.
+func (l *loader) release(layout npu.Layout, inPlace []dtype.Type) {
+	if name, ok := layout.Identity(); ok {
+		if t, err := l.from.ck.Tensor(name); err == nil && !slices.Contains(inPlace, t.Type) {
+			t.Release()
+		}
+		return
+	}
+	for _, a := range layout.Args {
+		l.release(a, nil)
+	}
 }
 
 // bf16 is a layout whose tensors of other types are brought to BF16: what programs for the NPU want, whatever the checkpoint holds.
@@ -283,8 +294,7 @@ func (l *loader) ropeTable(ctx context.Context) error {
 
 // Close frees programs, weights and buffers, in the opposite order of their making, after a running pass has ended. It is called once.
 func (e *executor) Close() error {
-	close(e.closed)
-	<-e.turn // never put back: no pass starts again
+	e.queue.close()
 	var errs []error
 	for _, b := range e.tapBuffers {
 		errs = append(errs, b.Close())
@@ -299,22 +309,3 @@ func (e *executor) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// lock waits for the executor's turn.
-func (e *executor) lock(ctx context.Context) error {
-	select {
-	case <-e.closed:
-		return ErrClosed
-	default:
-	}
-	select {
-	case <-e.turn:
-		return nil
-	case <-e.closed:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (e *executor) unlock() { e.turn <- struct{}{} }

@@ -51,6 +51,7 @@ const (
 type Stats struct {
 	PromptTokens int // tokens of the prompt
 	CachedTokens int // of those, how many the session had computed before
+	SharedTokens int // of those, how many other sessions had computed, whose keys and values were copied
 	Tokens       int // tokens generated
 	Reason       StopReason
 	Seed         uint64        // of the sampling, to generate the same again
@@ -196,9 +197,16 @@ func (g *generation) run(p Prompt) error {
 	g.stopper.stops = slices.DeleteFunc(slices.Clone(g.opts.Stop), func(s string) bool { return s == "" })
 	g.sampler.see(ids...)
 	g.stats.PromptTokens = len(ids)
+	if err := g.s.land(g.ctx); err != nil {
+		return err
+	}
 	g.stats.CachedTokens = g.s.keep(ids)
-	next := ids[g.stats.CachedTokens:]
+	if g.stats.SharedTokens, err = g.s.share(g.ctx, ids); err != nil {
+		return err
+	}
+	next := ids[g.stats.CachedTokens+g.stats.SharedTokens:]
 	g.s.predicted = 0
+	defer g.s.away()
 	for {
 		var tok Token
 		err := g.s.feed(g.ctx, next, false, func(_ int, logits []float32) (err error) {
@@ -269,6 +277,7 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 		}
 	}
 	done = g.stats.Reason != ""
+	g.s.away()
 	if !g.yield(tok, nil) {
 		if !done {
 			g.stats.Reason = StopBreak

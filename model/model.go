@@ -34,6 +34,7 @@ type Model struct {
 	tmplErr  error // why there is no template
 	stop     map[int32]bool
 	load     time.Duration
+	prefixes *prefixes
 
 	closing  sync.Once
 	closeErr error
@@ -46,7 +47,15 @@ type OpenOptions struct {
 
 	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
 	Tap Tap
+
+	// PrefixBytes bounds the memory of closed sessions' caches that the model keeps for sessions that begin alike; nil means [DefaultPrefixBytes]. A new session whose
+	// prompt begins like what another one has computed, be it open or kept, takes a copy of these keys and values in place of computing them. 0 keeps nothing and takes
+	// nothing from open sessions either.
+	PrefixBytes *int
 }
+
+// DefaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
+const DefaultPrefixBytes = 128 << 20
 
 // Open opens a checkpoint, a Hugging Face folder or a GGUF file, and loads it on the device. The device must outlive the model.
 //
@@ -80,6 +89,14 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if m.exec, err = newExecutor(ctx, dev, ck, plan, opts.Tap); err != nil {
 		return nil, err
 	}
+	bytes := DefaultPrefixBytes
+	if opts.PrefixBytes != nil {
+		bytes = max(0, *opts.PrefixBytes)
+	}
+	if opts.Tap != nil { // a tap sees every row being computed
+		bytes = 0
+	}
+	m.prefixes = &prefixes{limit: bytes, open: map[*memory]bool{}}
 	m.load = time.Since(started)
 	return m, nil
 }
@@ -88,7 +105,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 // [ErrClosed] as long as the device is open. Closing again does nothing.
 func (m *Model) Close() error {
 	m.closing.Do(func() {
-		m.closeErr = errors.Join(m.exec.Close(), m.ck.Close())
+		m.closeErr = errors.Join(m.exec.Close(), m.prefixes.close(), m.ck.Close())
 		if c, ok := m.tok.(io.Closer); ok {
 			m.closeErr = errors.Join(m.closeErr, c.Close())
 		}

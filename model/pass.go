@@ -19,27 +19,13 @@ type input struct {
 	picks []int // rows of ids whose logits are wanted
 
 	logits []float32 // [picks, vocab], where to put them
+
+	flying <-chan struct{} // set when the session has left a pass that goes on: closed when the pass has let go of ids, logits and cache
+	coming bool            // guarded by the scheduler, which counts it
 }
 
-// pass runs the inputs through the steps of a pass and copies the logits of all picked rows out, so that others may pass while they are looked at.
-//
-// A pass of fixed rows takes one input, and its head one picked row at a time. When the last pass was over the same input, only the head runs: this is how the
-// logits of a long text are had in pieces.
-func (e *executor) pass(ctx context.Context, p *boundPass, inputs []*input) error {
-	if err := e.lock(ctx); err != nil {
-		return err
-	}
-	defer e.unlock()
-	if p.Rows == 0 {
-		return e.openPass(ctx, p, inputs)
-	}
-	if len(inputs) != 1 || len(inputs[0].ids) > p.Rows {
-		return fmt.Errorf("model: a pass of %d rows cannot take %d inputs", p.Rows, len(inputs))
-	}
-	return e.fixedPass(ctx, p, inputs[0])
-}
-
-// openPass runs steps and head of any number of rows in one submission.
+// openPass runs steps and head of any number of rows in one submission, and copies the logits of all picked rows out, so that others may pass while they are
+// looked at.
 func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) error {
 	e.done = nil
 	rows, picks := 0, 0
@@ -80,7 +66,8 @@ func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) 
 	return nil
 }
 
-// fixedPass runs one input through programs of fixed rows, then the head for each picked row.
+// fixedPass runs one input through programs of fixed rows, then the head for each picked row. When the last pass was over the same input, only the head runs: this is how
+// the logits of a long text are had in pieces.
 func (e *executor) fixedPass(ctx context.Context, p *boundPass, in *input) error {
 	inputs := []*input{in}
 	size := op.Size{Rows: len(in.ids), Picks: 1}

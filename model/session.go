@@ -10,62 +10,89 @@ import (
 // Session is one conversation: it owns a KV cache and keeps what it has computed, so that a prompt that begins like the last one costs only its new
 // part. A session generates one thing at a time; use one for each conversation. Close frees the cache.
 type Session struct {
-	m     *Model
-	busy  sync.Mutex
-	cache *cache
-	ids   []int32 // tokens whose keys and values are in the cache, one for each position
+	m    *Model
+	busy sync.Mutex
+	*memory
 
-	logits []float32 // [picks, vocab] of the last pass
+	last   *input          // of the last pass
+	flying <-chan struct{} // closed when a pass that the session has left is over; nil where there is none
+	logits []float32       // [picks, vocab] of the last pass
 
 	predicted float64 // seconds by the plan's costs, of all passes of a generation
 }
 
-// NewSession starts an empty session.
+// NewSession starts an empty session. Close it when it is not needed any more.
 func (m *Model) NewSession() *Session {
-	return &Session{m: m, cache: newCache(m.dev, m.plan)}
+	return &Session{m: m, memory: &memory{cache: newCache(m.dev, m.plan)}}
 }
 
-// Close frees the session's cache. Closing again does nothing. A session that is generating is not closed: [ErrBusy].
+// Close frees the session's cache, or leaves it to the model for other sessions that begin alike: see [OpenOptions.PrefixBytes]. Closing again does nothing. A session that
+// is generating is not closed: [ErrBusy].
 func (s *Session) Close() error {
 	if !s.busy.TryLock() {
 		return ErrBusy
 	}
 	defer s.busy.Unlock()
-	s.ids = nil
-	return s.cache.Close()
+	if err := s.land(context.Background()); err != nil {
+		return err
+	}
+	old := s.memory
+	s.memory = &memory{cache: newCache(s.m.dev, s.m.plan)}
+	return s.m.prefixes.leave(old)
 }
 
-// Forget drops what the session has computed and keeps its memory.
+// Forget drops what the session has computed and keeps its memory. What comes next is computed anew: nothing of it is taken from other sessions.
 func (s *Session) Forget() error {
 	if !s.busy.TryLock() {
 		return ErrBusy
 	}
 	defer s.busy.Unlock()
-	s.ids = s.ids[:0]
+	s.cut(0)
+	s.alone = true
 	return nil
 }
 
 // keep shortens the cache to the common prefix with ids and returns its length. At least one id is left over to be computed, since its logits
 // are wanted.
 func (s *Session) keep(ids []int32) int {
-	n := 0
-	for n < len(s.ids) && n < len(ids)-1 && s.ids[n] == ids[n] {
-		n++
-	}
-	s.ids = s.ids[:n]
+	n := common(s.ids, ids[:len(ids)-1])
+	s.cut(n)
 	return n
+}
+
+// land waits for a pass that the session has left and that still uses its cache.
+func (s *Session) land(ctx context.Context) error {
+	if s.flying != nil {
+		select {
+		case <-s.flying:
+			s.flying = nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// away tells the scheduler not to wait for the session: see [executor.away].
+func (s *Session) away() {
+	if s.last != nil {
+		s.m.exec.away(s.last)
+	}
 }
 
 // feed runs ids through the model after what the cache holds, in as many passes as it takes. With every set emit gets the logits of all of them, otherwise those of
 // the last one. The logits are valid during the call only.
 func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(pos int, logits []float32) error) error {
+	if err := s.land(ctx); err != nil {
+		return err
+	}
 	from := len(s.ids) // the first position whose logits may be wanted
 	last := from + len(ids) - 1
 	for len(ids) > 0 {
 		c := s.m.plan.choose(len(s.ids), len(ids))
 		if c.fresh { // what the cache holds is computed again, in one pass with the rest
 			ids = slices.Concat(s.ids, ids)
-			s.ids = s.ids[:0]
+			s.cut(0)
 		}
 		p := &s.m.exec.decode
 		if c.prefill >= 0 {
@@ -80,7 +107,7 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 		if s.cache.padded {
 			room = max(room, in.pos+p.Rows)
 		}
-		if err := s.cache.reserve(ctx, room, in.pos); err != nil {
+		if err := s.reserve(ctx, room); err != nil {
 			return err
 		}
 		var wanted []int // rows
@@ -89,28 +116,44 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 				wanted = append(wanted, r)
 			}
 		}
-		s.ids = s.ids[:in.pos] // until the pass has succeeded
-		if err := s.pass(ctx, p, in, wanted, emit); err != nil {
+		ids = ids[n:]
+		if err := s.pass(ctx, p, in, wanted, !every && len(ids) == 0, emit); err != nil {
 			return err
 		}
-		ids = ids[n:]
 	}
 	return nil
 }
 
-// pass makes one pass and gives the wanted rows' logits to emit, some at a time.
-func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []int, emit func(pos int, logits []float32) error) error {
+// reserve makes room in the cache. What the model keeps of closed sessions makes way where a device has no room.
+func (s *Session) reserve(ctx context.Context, positions int) error {
+	if positions <= s.cache.capacity {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.cache.reserve(ctx, positions, len(s.ids))
+	if err != nil && ctx.Err() == nil && s.m.prefixes.drop() {
+		err = s.cache.reserve(ctx, positions, len(s.ids))
+	}
+	return err
+}
+
+// pass makes one pass and gives the wanted rows' logits to emit, some at a time. Quick says that emit is short and the package's own.
+func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []int, quick bool, emit func(pos int, logits []float32) error) error {
 	vocab := s.m.plan.Model.Vocab
+	s.last = in
 	for first := true; first || len(wanted) > 0; first = false {
 		n := min(len(wanted), logitRows)
 		in.picks, wanted = wanted[:n], wanted[n:]
 		s.logits = slices.Grow(s.logits[:0], n*vocab)[:n*vocab]
 		in.logits = s.logits
-		if err := s.m.exec.pass(ctx, p, []*input{in}); err != nil {
+		if err := s.m.exec.pass(ctx, p, in, quick); err != nil {
+			s.flying = in.flying
 			return err
 		}
 		if first {
-			s.ids = append(s.ids, in.ids...)
+			s.add(in.ids, p.Rows == 0 && len(in.ids) > s.m.exec.queue.few)
+			s.m.prefixes.list(s.memory)
 			s.predicted += p.Cost
 		}
 		for i, row := range in.picks {
@@ -132,6 +175,7 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 		return nil, ErrBusy
 	}
 	defer s.busy.Unlock()
+	defer s.away()
 	if len(s.ids) >= s.m.Context() {
 		return nil, fmt.Errorf("model: there is no room for another token, the context is %d", s.m.Context())
 	}
@@ -153,6 +197,6 @@ func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, log
 	if len(ids) > s.m.Context() {
 		return fmt.Errorf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())
 	}
-	s.ids = s.ids[:0]
+	s.cut(0)
 	return s.feed(ctx, ids, true, emit)
 }

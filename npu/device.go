@@ -39,6 +39,10 @@ type Info struct {
 	InPlace  []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
 	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; the rest becomes BF16
 	Threads  int          // threads that compute, 0 where that means nothing
+
+	// FewRows divides runs into two kinds, of at most so many rows and of more, and its picked rows likewise: each kind may have kernels of its own, which sum in another
+	// order. Within a kind the results of a segment are the same bits whatever other segments are beside it. 0 means that there is one kind only.
+	FewRows int
 }
 
 // Executable is a program loaded on a device.

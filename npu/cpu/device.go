@@ -76,6 +76,7 @@ func Open(opts *Options) (*Device, error) {
 			InPlace:  []dtype.Type{dtype.F32, dtype.F16, dtype.BF16},
 			Repacked: groupedTypes(),
 			Threads:  o.Threads,
+			FewRows:  int(max(e.gemvRows(typeBF16, typeBF16), e.gemvRows(typeBF16, typeQ8_0))),
 		},
 		engine: e,
 		turn:   make(chan struct{}, 1),

@@ -1,0 +1,215 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/npukit/npukit/npu"
+)
+
+// answer is what a session says to a prompt, with the log-probabilities of the whole vocabulary at each token.
+type answer struct {
+	top    [][]Alternative
+	ids    []int32
+	stats  Stats
+	failed error
+}
+
+func ask(m *Model, s *Session, ids []int32) (a answer) {
+	opts := &GenerateOptions{MaxTokens: 3, IgnoreEOS: true, Sampling: &Sampling{}, TopTokens: m.Plan().Model.Vocab, Stats: &a.stats}
+	for tok, err := range s.Generate(context.Background(), IDs(ids), opts) {
+		if err != nil {
+			a.failed = err
+			return a
+		}
+		a.ids, a.top = append(a.ids, tok.ID), append(a.top, tok.Top)
+	}
+	return a
+}
+
+func (a answer) equal(b answer) bool {
+	return a.failed == nil && b.failed == nil && slices.Equal(a.ids, b.ids) && slices.EqualFunc(a.top, b.top, slices.Equal)
+}
+
+// A prompt that begins like what another session has computed takes its keys and values, and has to the bit the logits that it has without.
+func TestSharedPrefix(t *testing.T) {
+	const chunk = 64
+	apart, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}, PrefixBytes: new(int)})
+	base := text(300, 3)
+	for _, tc := range []struct {
+		name   string
+		donor  int // ids of base that the other session has computed
+		common int // ids of base that the prompt begins with
+		more   int // ids behind them
+		shared int
+	}{
+		{"all of the other's", 100, 100, 60, 100},
+		{"a last chunk of few rows", 100, 100, 40, 64}, // 12 rows behind 2 chunks: whole chunks are taken
+		{"a part of the other's", 200, 150, 60, 150},
+		{"the same prompt, whose last chunk has few rows", 260, 260, 0, 256},
+		{"the same prompt, whose last chunk has many", 220, 220, 0, 203}, // 17 rows are left: many
+		{"another prompt", 100, 0, 80, 0},
+		{"hardly anything in common", 100, 12, 80, 0},
+		{"little is left", 100, 100, 3, 86},
+	} {
+		for _, open := range []bool{true, false} {
+			m, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}})
+			prompt := slices.Concat(base[:tc.common], text(tc.more, 17))
+			donor := m.NewSession()
+			ask(m, donor, base[:tc.donor])
+			if !open {
+				donor.Close()
+			}
+			s, plain := m.NewSession(), apart.NewSession()
+			got, want := ask(m, s, prompt), ask(apart, plain, prompt)
+			if !got.equal(want) {
+				t.Errorf("%s: other logits than without a prefix (%v)", tc.name, got.failed)
+			}
+			if got.stats.SharedTokens != tc.shared || got.stats.CachedTokens != 0 || want.stats.SharedTokens != 0 {
+				t.Errorf("%s: %d tokens were shared, want %d", tc.name, got.stats.SharedTokens, tc.shared)
+			}
+			// A second turn finds the first in its own cache.
+			next := slices.Concat(prompt, got.ids, text(30, 9))
+			got, want = ask(m, s, next), ask(apart, plain, next)
+			if !got.equal(want) || got.stats.CachedTokens != want.stats.CachedTokens || got.stats.SharedTokens != 0 {
+				t.Errorf("%s: the second turn differs: %+v and %+v", tc.name, got.stats, want.stats)
+			}
+			if err := errors.Join(s.Close(), plain.Close(), donor.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// What decoding has computed is in other bits than a prompt has, and is not shared; nor is anything with a session that has been told to forget.
+func TestNotShared(t *testing.T) {
+	m, _ := probed(t, tiny("qwen3-qknorm"), nil)
+	donor, s := m.NewSession(), m.NewSession()
+	defer donor.Close()
+	defer s.Close()
+	said := ask(m, donor, text(100, 3))
+	prompt := slices.Concat(text(100, 3), said.ids, text(60, 5))
+	if got := ask(m, s, prompt); got.stats.SharedTokens != 100 {
+		t.Errorf("%d tokens were shared, want the 100 of the prompt", got.stats.SharedTokens)
+	}
+	if err := s.Forget(); err != nil {
+		t.Error(err)
+	}
+	if got := ask(m, s, prompt); got.stats.SharedTokens != 0 || got.stats.CachedTokens != 0 {
+		t.Errorf("after Forget: %+v", got.stats)
+	}
+}
+
+// Of a prompt that was cancelled only whole chunks are there for others.
+func TestCancelledPromptsAreNoPrefix(t *testing.T) {
+	const chunk = 32
+	m, p := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}})
+	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}, PrefixBytes: new(int)})
+	ids := text(10*chunk-3, 3)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	passes := 0
+	p.before = func(context.Context, []npu.Run) error {
+		if passes++; passes == 4 {
+			cancel()
+		}
+		return nil
+	}
+	donor, s, plain := m.NewSession(), m.NewSession(), apart.NewSession()
+	defer donor.Close()
+	defer s.Close()
+	defer plain.Close()
+	for _, err := range donor.Generate(ctx, IDs(ids), nil) {
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	got, want := ask(m, s, ids), ask(apart, plain, ids)
+	if got.stats.SharedTokens != 3*chunk || !got.equal(want) {
+		t.Errorf("%d tokens of three chunks and a cancelled one were shared, or the logits differ", got.stats.SharedTokens)
+	}
+}
+
+// What is kept of closed sessions stays within the limit: those closed first go, and those that have no more than another.
+func TestKeptPrefixes(t *testing.T) {
+	m, _ := probed(t, tiny("smollm-mha"), nil)
+	closed := func(ids []int32) {
+		s := m.NewSession()
+		ask(m, s, ids)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	shared := func(ids []int32) int {
+		s := m.NewSession()
+		defer s.Close()
+		return ask(m, s, slices.Concat(ids, text(50, 77))).stats.SharedTokens
+	}
+	closed(text(60, 3))
+	one := m.prefixes.bytes
+	m.prefixes.limit = 2*one + one/2 // two caches
+	closed(text(60, 3))              // the same again: one is enough
+	closed(text(90, 3))
+	if len(m.prefixes.kept) != 1 || m.prefixes.bytes != one {
+		t.Errorf("%d caches of %d bytes are kept for texts that begin each other, want one of %d", len(m.prefixes.kept), m.prefixes.bytes, one)
+	}
+	closed(text(60, 5))
+	closed(text(60, 7))
+	if len(m.prefixes.kept) != 2 || m.prefixes.bytes != 2*one {
+		t.Errorf("%d caches of %d bytes are kept, want 2 of %d", len(m.prefixes.kept), m.prefixes.bytes, one)
+	}
+	// Asking leaves caches too, of the same beginnings: the limit is for a moment one that lets none in.
+	limit := m.prefixes.limit
+	for seed, want := range map[int32]int{3: 0, 5: 60, 7: 60} {
+		s := m.NewSession()
+		got := ask(m, s, slices.Concat(text(60, seed), text(50, 77))).stats.SharedTokens
+		m.prefixes.limit = 1
+		s.Close()
+		m.prefixes.limit = limit
+		if got != want {
+			t.Errorf("text %d: %d tokens were shared, want %d", seed, got, want)
+		}
+	}
+	m.prefixes.limit = one - 1
+	closed(text(60, 9))
+	if got := shared(text(60, 9)); got != 0 {
+		t.Errorf("a cache larger than the limit was kept: %d tokens were shared", got)
+	}
+	if !m.prefixes.drop() || m.prefixes.bytes != 0 || m.prefixes.drop() {
+		t.Error("dropping all does not leave nothing")
+	}
+}
+
+// A session may be copied from while it computes, and be closed meanwhile.
+func TestSharingWithSessionsAtWork(t *testing.T) {
+	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 32}})
+	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 32}, PrefixBytes: new(int)})
+	base := text(400, 3)
+	var prompts [][]int32
+	var want []answer
+	for i := range 6 {
+		prompts = append(prompts, slices.Concat(base[:60*(i+1)], text(40, int32(20+i))))
+		s := apart.NewSession()
+		want = append(want, ask(apart, s, prompts[i]))
+		s.Close()
+	}
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			for round := range 6 {
+				k := (i + round) % len(prompts)
+				s := m.NewSession()
+				if got := ask(m, s, prompts[k]); !got.equal(want[k]) {
+					t.Errorf("prompt %d has other logits beside others (%v), %d tokens were shared", k, got.failed, got.stats.SharedTokens)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,573 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/npu/sim"
+)
+
+// probe is a device that shows its submissions to a function before it executes them.
+type probe struct {
+	npu.Device
+	before func(ctx context.Context, runs []npu.Run) error
+}
+
+func (p *probe) Submit(ctx context.Context, runs []npu.Run) error {
+	if p.before != nil {
+		if err := p.before(ctx, runs); err != nil {
+			return err
+		}
+	}
+	return p.Device.Submit(ctx, runs)
+}
+
+// Host is the host of a virtual device, and the device itself where there is none.
+func (p *probe) Host() npu.Device {
+	if host := npu.HostOf(p.Device); host != p.Device {
+		return host
+	}
+	return p
+}
+
+// probed is a model behind a probe on the software device.
+func probed(t *testing.T, path string, opts *OpenOptions) (*Model, *probe) {
+	t.Helper()
+	dev, err := cpu.Open(&cpu.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &probe{Device: dev}
+	m, err := Open(context.Background(), p, path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		m.Close()
+		dev.Close()
+	})
+	return m, p
+}
+
+// queued is how many jobs wait.
+func queued(m *Model) int {
+	m.exec.queue.mu.Lock()
+	defer m.exec.queue.mu.Unlock()
+	return len(m.exec.queue.waiting)
+}
+
+// until waits for something that another goroutine brings about.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Errorf("waiting for %s", what)
+			return
+		}
+	}
+}
+
+// segments are the rows of each session in a submission.
+func segments(runs []npu.Run) (rows []int) {
+	for _, r := range runs {
+		if len(r.Segments) > 0 && len(r.Segments[0].State) > 0 {
+			for _, s := range r.Segments {
+				rows = append(rows, s.Rows)
+			}
+			return rows
+		}
+	}
+	return nil
+}
+
+// crowd is some sessions behind a probe whose first submission is held until all the others wait.
+type crowd struct {
+	m        *Model
+	sessions []*Session
+	passes   [][]int       // segments of each submission
+	held     chan struct{} // closed when the first submission has begun
+	free     chan struct{} // to be closed to let it go on
+}
+
+func newCrowd(t *testing.T, n int) *crowd {
+	t.Helper()
+	c := &crowd{held: make(chan struct{}), free: make(chan struct{})}
+	var p *probe
+	c.m, p = probed(t, tiny("llama-tied-rope-scaled"), nil)
+	for i := range n {
+		c.sessions = append(c.sessions, c.m.NewSession())
+		// A past of another length for each.
+		if _, err := c.sessions[i].Step(context.Background(), int32(i)); err != nil {
+			t.Fatal(err)
+		}
+		for j := range i {
+			if _, err := c.sessions[i].Step(context.Background(), int32(5*i+j)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p.before = func(_ context.Context, runs []npu.Run) error {
+		c.passes = append(c.passes, segments(runs))
+		if len(c.passes) == 1 {
+			close(c.held)
+			<-c.free
+		}
+		return nil
+	}
+	return c
+}
+
+func (c *crowd) close(t *testing.T) {
+	t.Helper()
+	for _, s := range c.sessions {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// stepAll hands in a step of each session, the first of which is held on the device while the others come, and gives what each got.
+func (c *crowd) stepAll(t *testing.T, ctx func(i int) context.Context, id func(i int) int32) (logits [][]float32, errs []error) {
+	t.Helper()
+	logits, errs = make([][]float32, len(c.sessions)), make([]error, len(c.sessions))
+	var all sync.WaitGroup
+	step := func(i int) {
+		row, err := c.sessions[i].Step(ctx(i), id(i))
+		logits[i], errs[i] = slices.Clone(row), err
+	}
+	all.Go(func() { step(0) })
+	<-c.held
+	for i := 1; i < len(c.sessions); i++ {
+		all.Go(func() { step(i) })
+	}
+	until(t, "the others", func() bool { return queued(c.m) == len(c.sessions)-1 })
+	close(c.free)
+	all.Wait()
+	return logits, errs
+}
+
+func background(int) context.Context { return context.Background() }
+
+func seven(i int) int32 { return int32(7 + i) }
+
+// alone is what the i-th session of a crowd computes with nobody beside it.
+func alone(t *testing.T, i int) []float32 {
+	t.Helper()
+	c := newCrowd(t, i+1)
+	close(c.free)
+	defer c.close(t)
+	row, err := c.sessions[i].Step(context.Background(), seven(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Clone(row)
+}
+
+// Steps that wait become one pass, and each session's logits are to the bit what they are alone.
+func TestStepsGoTogether(t *testing.T) {
+	const n = 7
+	c := newCrowd(t, n)
+	defer c.close(t)
+	logits, errs := c.stepAll(t, background, seven)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.passes) != 2 || len(c.passes[1]) != n-1 {
+		t.Errorf("passes with segments %v, want one of 1 and one of %d", c.passes, n-1)
+	}
+	for i := range n {
+		if !slices.Equal(logits[i], alone(t, i)) {
+			t.Errorf("session %d has other logits beside others than alone", i)
+		}
+	}
+}
+
+// A token that is none is the error of its session alone, and so is the end of a context.
+func TestOneOfABatch(t *testing.T) {
+	const n, bad, gone = 5, 2, 3
+	c := newCrowd(t, n)
+	defer c.close(t)
+	if _, err := c.sessions[bad].Step(context.Background(), 1<<20); err == nil {
+		t.Error("an id beyond the vocabulary was taken")
+	}
+	if _, err := c.sessions[bad].Step(context.Background(), -1); err == nil {
+		t.Error("a negative id was taken")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	device := c.m.dev.(*probe)
+	hold := device.before
+	left := make(chan struct{})
+	device.before = func(ctx context.Context, runs []npu.Run) error {
+		err := hold(ctx, runs)
+		if len(c.passes) == 2 { // the batch is on the device: one leaves
+			cancel()
+			<-left
+			if ctx.Err() != nil {
+				t.Error("the pass ends because one session has left it")
+			}
+		}
+		return err
+	}
+	logits, errs := c.stepAll(t, func(i int) context.Context {
+		if i != gone {
+			return context.Background()
+		}
+		context.AfterFunc(ctx, func() {
+			// Its Step returns while the pass still runs: a second one finds the session free.
+			until(t, "the session that leaves", func() bool {
+				free := c.sessions[gone].busy.TryLock()
+				if free {
+					c.sessions[gone].busy.Unlock()
+				}
+				return free
+			})
+			close(left)
+		})
+		return ctx
+	}, seven)
+	for i, err := range errs {
+		if i == gone {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("the session that left: %v", err)
+			}
+		} else if err != nil || !slices.Equal(logits[i], alone(t, i)) {
+			t.Errorf("session %d beside one that left: %v, or other logits", i, err)
+		}
+	}
+	// It goes on as if it had not tried.
+	if row, err := c.sessions[gone].Step(context.Background(), seven(gone)); err != nil || !slices.Equal(row, alone(t, gone)) {
+		t.Errorf("after leaving: %v, or other logits", err)
+	}
+}
+
+// When all have left a pass it is cancelled.
+func TestAllLeaveABatch(t *testing.T) {
+	const n = 4
+	c := newCrowd(t, n)
+	defer c.close(t)
+	device := c.m.dev.(*probe)
+	hold := device.before
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	device.before = func(passCtx context.Context, runs []npu.Run) error {
+		err := hold(passCtx, runs)
+		if len(c.passes) == 2 {
+			cancel()
+			select {
+			case <-passCtx.Done():
+			case <-time.After(time.Minute):
+				t.Error("the pass goes on, and nobody wants it")
+			}
+		}
+		return err
+	}
+	_, errs := c.stepAll(t, func(i int) context.Context {
+		if i == 0 {
+			return context.Background()
+		}
+		return ctx
+	}, seven)
+	for i, err := range errs {
+		if i > 0 && !errors.Is(err, context.Canceled) || i == 0 && err != nil {
+			t.Errorf("session %d: %v", i, err)
+		}
+	}
+}
+
+// A device that fails fails the sessions of the pass, and no others; they go on when it is well again.
+func TestDeviceErrorOfABatch(t *testing.T) {
+	const n = 4
+	c := newCrowd(t, n)
+	defer c.close(t)
+	device := c.m.dev.(*probe)
+	hold := device.before
+	device.before = func(ctx context.Context, runs []npu.Run) error {
+		if err := hold(ctx, runs); err != nil || len(c.passes) != 2 {
+			return err
+		}
+		return npu.ErrDeviceLost
+	}
+	_, errs := c.stepAll(t, background, seven)
+	for i, err := range errs {
+		if i == 0 && err != nil || i > 0 && !errors.Is(err, npu.ErrDeviceLost) {
+			t.Errorf("session %d: %v", i, err)
+		}
+	}
+	for i := 1; i < n; i++ {
+		if row, err := c.sessions[i].Step(context.Background(), seven(i)); err != nil || !slices.Equal(row, alone(t, i)) {
+			t.Errorf("session %d after the failure: %v, or other logits", i, err)
+		}
+	}
+}
+
+// crowded does work, each in a goroutine of its own, with every pass held until all whose work is not done wait for the next, but those in the pass. Each pass is shown to
+// note first.
+func crowded(t *testing.T, m *Model, p *probe, note func(b *batch, runs []npu.Run), work ...func()) {
+	t.Helper()
+	var live atomic.Int64
+	live.Store(int64(len(work)))
+	q := m.exec.queue
+	var last *batch
+	p.before = func(_ context.Context, runs []npu.Run) error {
+		q.mu.Lock()
+		b := q.running
+		q.mu.Unlock()
+		if b == last {
+			return nil // another submission of the pass
+		}
+		last = b
+		note(b, runs)
+		until(t, "all others to wait", func() bool { return queued(m) >= int(live.Load())-len(b.jobs) })
+		return nil
+	}
+	var all sync.WaitGroup
+	for _, w := range work {
+		all.Go(func() {
+			defer live.Add(-1)
+			w()
+		})
+	}
+	all.Wait()
+	p.before = nil
+}
+
+// speakers are sessions with prompts, each of which is to say beside others what it says alone.
+type speakers struct {
+	m       *Model
+	prompts [][]int32
+	tokens  []int
+	want    [][]int32
+}
+
+func (s *speakers) work(t *testing.T) (list []func()) {
+	t.Helper()
+	speak := func(i int) []int32 {
+		session := s.m.NewSession()
+		defer session.Close()
+		return generate(t, session, s.prompts[i], &GenerateOptions{MaxTokens: s.tokens[i], IgnoreEOS: true, Sampling: &Sampling{}})
+	}
+	for i := range s.prompts {
+		s.want = append(s.want, speak(i))
+		list = append(list, func() {
+			if got := speak(i); !slices.Equal(got, s.want[i]) {
+				t.Errorf("session %d says %v beside others and %v alone", i, got, s.want[i])
+			}
+		})
+	}
+	return list
+}
+
+// text is some ids, the same for a seed.
+func text(n int, seed int32) (ids []int32) {
+	for i := range int32(n) {
+		ids = append(ids, (i*i*seed+7*i+seed)%250)
+	}
+	return ids
+}
+
+// Prompts of many chunks hold up sessions that decode by one chunk between two of their tokens, however many such prompts there are. All get on, and say what they say alone.
+func TestPromptsHoldUpOthersByOneChunk(t *testing.T) {
+	m, p := probed(t, tiny("qwen2-bias"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}, PrefixBytes: new(int)})
+	s := &speakers{m: m,
+		prompts: [][]int32{text(20*64, 3), text(20*64, 5), {1, 2}, {3}, {4, 5, 6}},
+		tokens:  []int{1, 1, 30, 30, 30},
+	}
+	work := s.work(t)
+	var passes [][]int
+	crowded(t, m, p, func(_ *batch, runs []npu.Run) { passes = append(passes, segments(runs)) }, work...)
+	chunk := func(rows []int) bool { return rows[0] > m.exec.queue.few }
+	first := slices.IndexFunc(passes, func(rows []int) bool { return !chunk(rows) })
+	last := len(passes) - 1
+	for chunk(passes[last]) {
+		last--
+	}
+	together := 0
+	for i, rows := range passes[first:last] {
+		if i > 0 && chunk(rows) && chunk(passes[first+i-1]) {
+			t.Errorf("passes %d and %d are chunks, and others wait to decode", first+i-1, first+i)
+		}
+		if len(rows) == 3 && !chunk(rows) {
+			together++
+		}
+	}
+	if together < 20 {
+		t.Errorf("three sessions decode 30 tokens each, and %d passes had a row of each", together)
+	}
+}
+
+// On programs of fixed rows waiting sessions finish a phase together, so that its programs stay loaded, and for no longer than others may be asked to wait.
+func TestSessionsFinishAPhaseTogether(t *testing.T) {
+	dir := t.TempDir()
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 600, Context: 512, Tie: true}
+	if err := ckptgen.Write(dir, spec, 1); err != nil {
+		t.Fatal(err)
+	}
+	dev, err := sim.Open(&sim.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	p := &probe{Device: dev}
+	m, err := Open(context.Background(), p, dir, &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const prompts, tokens = 8, 50
+	s := &speakers{m: m, prompts: [][]int32{{1}, {2}, {3}}, tokens: []int{tokens, tokens, tokens}}
+	work := s.work(t)
+	for i := range int32(3) {
+		work = append(work, func() {
+			for j := range int32(prompts) {
+				session := m.NewSession()
+				generate(t, session, text(40, 8*i+j), &GenerateOptions{MaxTokens: 1, IgnoreEOS: true})
+				session.Close()
+			}
+		})
+	}
+	var phases []int // rows of each pass
+	crowded(t, m, p, func(b *batch, _ []npu.Run) { phases = append(phases, b.jobs[0].pass.Rows) }, work...)
+	prefills := 0
+	for _, rows := range phases {
+		if rows > 1 {
+			prefills++
+		}
+	}
+	if prefills != 3*prompts || len(phases) != 3*(prompts+tokens) {
+		t.Fatalf("%d passes, of them %d prefills; want %d and %d", len(phases), prefills, 3*(prompts+tokens), 3*prompts)
+	}
+	switches, row := 0, 0
+	done := map[bool]int{}
+	for i, rows := range phases {
+		if i > 0 && rows != phases[i-1] {
+			switches++
+			row = 0
+		}
+		row++
+		prefill := rows > 1
+		done[prefill]++
+		limit, others := decodeTurns, prefills-done[true]
+		if prefill {
+			limit, others = prefillTurns, len(phases)-prefills-done[false]
+		}
+		if row > limit && others >= 3 { // when fewer are left the last ones may not be there yet, or not any more
+			t.Errorf("pass %d is the %dth of %d rows in a row, and others wait", i, row, rows)
+		}
+	}
+	// Taking turns one by one would switch some 2*24 times: each prefill is beside decoding sessions.
+	if most := 2 * (prefills/prefillTurns + 2); switches > most {
+		t.Errorf("%d changes between prefill and decoding, want at most %d: %v", switches, most, phases)
+	}
+}
+
+// A caller who looks at a token for long, or uses another session meanwhile, holds up nobody.
+func TestCallersHoldUpNobody(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	a, b := m.NewSession(), m.NewSession()
+	defer a.Close()
+	defer b.Close()
+	n := 0
+	for _, err := range a.Generate(context.Background(), IDs([]int32{1, 2, 3}), &GenerateOptions{MaxTokens: 3, IgnoreEOS: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(generate(t, b, []int32{5}, &GenerateOptions{MaxTokens: 2, IgnoreEOS: true}))
+	}
+	if n != 6 {
+		t.Errorf("%d tokens meanwhile, want 6", n)
+	}
+}
+
+// Many sessions that are opened, closed, cancelled and left in the middle do not disturb each other, and a model that is closed beside them ends them.
+func TestManySessions(t *testing.T) {
+	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 32}})
+	prompts := [][]int32{text(100, 3), {1, 2, 3}, text(70, 3), text(40, 11), {9}, text(5, 4)}
+	opts := &GenerateOptions{MaxTokens: 12, IgnoreEOS: true, Sampling: &Sampling{}}
+	var want [][]int32
+	for _, ids := range prompts {
+		s := m.NewSession()
+		if err := s.Forget(); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, generate(t, s, ids, opts))
+		s.Close()
+	}
+	var all sync.WaitGroup
+	for i := range 10 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			s := m.NewSession()
+			for range 12 {
+				k := rng.IntN(len(prompts))
+				ctx, cancel := context.WithCancel(context.Background())
+				stop := rng.IntN(30) // often beyond the end
+				if rng.IntN(3) == 0 {
+					time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, cancel)
+				}
+				var got []int32
+				for tok, err := range s.Generate(ctx, IDs(prompts[k]), opts) {
+					if err != nil {
+						if !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+						break
+					}
+					got = append(got, tok.ID)
+					if len(got) == stop {
+						break
+					}
+				}
+				cancel()
+				if len(got) > len(want[k]) || !slices.Equal(got, want[k][:len(got)]) {
+					t.Errorf("prompt %d: %v, want %v", k, got, want[k])
+				}
+				if rng.IntN(2) == 0 {
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+					s = m.NewSession()
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if q := m.exec.queue; q.coming != 0 || q.running != nil || len(q.waiting) != 0 {
+		t.Errorf("nothing is at work, and the scheduler has %+v", q)
+	}
+	begun := make(chan struct{}, 8)
+	for i := range 8 {
+		all.Go(func() {
+			s := m.NewSession()
+			defer s.Close()
+			n := 0
+			for _, err := range s.Generate(context.Background(), IDs(prompts[i%len(prompts)]), &GenerateOptions{IgnoreEOS: true}) {
+				if n++; n == 2 {
+					begun <- struct{}{}
+				}
+				if err != nil && !errors.Is(err, ErrClosed) {
+					t.Errorf("a session of a model that is closed: %v", err)
+				}
+			}
+		})
+	}
+	for range 8 {
+		<-begun
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+}
