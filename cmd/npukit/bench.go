@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	b := &bencher{app: a}
+	b := &bencher{app: a, model: modelFlags{apart: true}}
 	cmd := &cobra.Command{
 		Use:   "bench MODEL",
 		Short: "Measure how fast a model runs",
@@ -26,10 +26,14 @@ func (a *app) benchCommand() *cobra.Command {
 one after the other from an empty context. N@D is the same behind D tokens that the context holds before. Each test runs once to warm up and then --reps
 times; figures are medians, with the slowest and the fastest. Token ids are random, tokenizing and text do not count.
 
+With --sessions the tests of tokens one by one are made with so many sessions at once, too, each with a text of its own: tokens per second of all together, beside what one has
+alone. Their texts must be those that they give alone.
+
 Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, measured in the same run. Decoding
 reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
 		Example: `  npukit bench SmolLM2-135M-Instruct-Q4_1
-  npukit bench model.gguf --pp 128,512 --tg 64,64@1024 --reps 10 --json`,
+  npukit bench model.gguf --pp 128,512 --tg 64,64@1024 --reps 10 --json
+  npukit bench Llama-3.2-1B --pp 0 --tg 32 --sessions 2,4,8`,
 		Args: arguments("MODEL"),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return b.run(ctx, args[0]) }),
 	}
@@ -37,6 +41,7 @@ reads every weight for every token, so that memory is its limit; a long prompt's
 	flags := cmd.Flags()
 	flags.StringSliceVar(&b.pp, "pp", []string{"512"}, "prompt lengths `N[@D],...`; 0 for none")
 	flags.StringSliceVar(&b.tg, "tg", []string{"64"}, "numbers of tokens to generate `N[@D],...`; 0 for none")
+	flags.IntSliceVar(&b.sessions, "sessions", nil, "sessions at once `N,...` that generate the tokens of --tg, too")
 	flags.IntVar(&b.reps, "reps", 5, "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
 	return cmd
@@ -49,6 +54,8 @@ type bencher struct {
 	pp, tg []string
 	reps   int
 	json   bool
+
+	sessions []int
 }
 
 // benchResult is one test.
@@ -80,6 +87,8 @@ type benchResult struct {
 	FLOPsPerToken  float64   `json:"flops_per_token"`
 	FLOPsPerS      float64   `json:"flops_per_s"`
 	PeakShare      float64   `json:"peak_share"`
+
+	Together *togetherResult `json:"together,omitempty"` // of several sessions at once: "tg64 x 8"
 }
 
 func (b *bencher) run(ctx context.Context, arg string) (err error) {
@@ -89,6 +98,11 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	tests, err := b.tests()
 	if err != nil {
 		return err
+	}
+	for _, n := range b.sessions {
+		if n < 1 {
+			return usagef("--sessions takes numbers of sessions, not %d", n)
+		}
 	}
 	dev, err := b.model.deviceFlags.open()
 	if err != nil {
@@ -103,6 +117,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	load := time.Since(began)
 	defer func() { err = errors.Join(err, m.Close()) }()
 	software, _ := dev.(*cpu.Device) // nil on a virtual device, whose figures are predictions
+	if software == nil && len(b.sessions) > 0 {
+		return usagef("--sessions measures, and the times of a virtual device are predictions of one session")
+	}
 	before, err := limitsOf(ctx, software)
 	if err != nil {
 		return err
@@ -127,6 +144,22 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		}
 		results = append(results, r)
 	}
+	alone := len(results)
+	for _, t := range tests {
+		for _, n := range b.sessions {
+			if !t.decode {
+				continue
+			}
+			r := base
+			r.Test, r.Tokens, r.Depth = fmt.Sprintf("%s x %d", t.name(), n), n*t.tokens, t.depth
+			c := togetherCost(decodeCost(plan, info, t.depth, t.tokens), n)
+			r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(r.Tokens), c.flops/float64(r.Tokens)
+			if r.Samples, r.Together, err = b.together(ctx, &opened{m, dev}, t, n); err != nil {
+				return fmt.Errorf("%s: %w", r.Test, err)
+			}
+			results = append(results, r)
+		}
+	}
 	after, err := limitsOf(ctx, software)
 	if err != nil {
 		return err
@@ -135,14 +168,23 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	base.PeakRSS = peakRSS()
 	for i := range results {
 		results[i].fill(base)
-		if err := results[i].fillRho(plan); err != nil {
-			return err
+		if i < alone {
+			if err := results[i].fillRho(plan); err != nil {
+				return err
+			}
 		}
 	}
 	if b.json {
-		return writeJSON(b.app.out, results)
+		err = writeJSON(b.app.out, results)
+	} else if err = b.print(base, results[:alone]); err == nil {
+		err = b.printTogether(results[alone:])
 	}
-	return b.print(base, results)
+	for _, r := range results[alone:] {
+		if err == nil && !r.Together.SameText {
+			err = fmt.Errorf("%s: the sessions do not give the texts that they give alone", r.Test)
+		}
+	}
+	return err
 }
 
 // benchTest is one line of the table: a prompt of so many tokens, or so many tokens one by one, behind those that the context holds.

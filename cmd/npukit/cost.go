@@ -11,7 +11,11 @@ import (
 
 // cost is what passes through a model must do at least: read every weight once a pass and the visible part of the KV cache, and compute. What
 // moves between launches is left out: it stays in the processor's caches.
-type cost struct{ bytes, flops float64 }
+type cost struct {
+	bytes float64
+	cache float64 // of them, those of the KV cache
+	flops float64
+}
 
 // held is the type in which a device keeps weights of a type: those that it neither reads in place nor keeps in another order become BF16 (see
 // npu.Info).
@@ -42,7 +46,9 @@ func (c *cost) add(p *model.Plan, pass model.Pass, info npu.Info, rows, pos int,
 				case arg.Kind == npu.Const:
 					c.bytes += float64(held(info, arg.Type).Bytes(size.Elements(shape)))
 				case arg.Kind == npu.State && l.Op.Kind() == "Attention":
-					c.bytes += float64(arg.Type.Bytes(size.Elements(shape)))
+					n := float64(arg.Type.Bytes(size.Elements(shape)))
+					c.bytes += n
+					c.cache += n
 				}
 			}
 		}

@@ -64,6 +64,7 @@ type modelFlags struct {
 	plan        string
 	activations string
 	context     int
+	apart       bool // sessions take nothing from each other: what is measured is computed
 }
 
 func (f *modelFlags) add(cmd *cobra.Command) {
@@ -127,6 +128,9 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	path, err := findModel(arg)
 	if err != nil {
 		return nil, err
+	}
+	if f.apart {
+		options.PrefixBytes = new(int)
 	}
 	if p := options.Plan; p != nil && p.Status == model.PlanDraft {
 		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n", f.plan)

@@ -469,6 +469,13 @@ func TestBench(t *testing.T) {
 	if deep[0].LoadSeconds <= 0 || runtime.GOOS == "linux" && deep[0].PeakRSS < 1<<20 || deep[0].Rho != 0 || deep[1].Rho <= 0 {
 		t.Errorf("%+v", deep)
 	}
+	// Sessions at once read the weights once for all, and give the texts that they give alone.
+	both := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "0", "--tg", "4", "--sessions", "3", "--reps", "1", "--threads", "1", "--json"))
+	kv := float64(info.KV.BytesPerPosition) * (1 + 2 + 3 + 4) / 4
+	if r := both[1]; len(both) != 2 || r.Test != "tg4 x 3" || r.Together == nil || r.Together.Sessions != 3 || !r.Together.SameText || r.Together.Times <= 0 || r.Tokens != 12 ||
+		math.Abs(r.BytesPerToken-((both[0].BytesPerToken-kv)/3+kv)) > 0.5 || both[0].Together != nil {
+		t.Errorf("%+v", both)
+	}
 	raw := parse[[]map[string]json.RawMessage](t, out)
 	for _, key := range []string{"model", "test", "tokens_per_s"} {
 		if raw[0][key] == nil {

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/npukit/npukit/model"
+)
+
+// togetherResult is what a test of several sessions at once has beside its speed, which is that of all of them together.
+type togetherResult struct {
+	Sessions      int     `json:"sessions"`
+	OneTokensPerS float64 `json:"one_tokens_per_s"` // the median of the same sessions, one after the other
+	Times         float64 `json:"times_one_session"`
+	SameText      bool    `json:"same_text"` // each session's tokens were those that it gave alone
+}
+
+// together measures sessions that decode at once, each a text of its own: first one after the other, then all of them, as often as asked for.
+func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int) (samples []float64, r *togetherResult, err error) {
+	r = &togetherResult{Sessions: n, SameText: true}
+	if t.depth+t.tokens >= m.Context() {
+		return nil, nil, fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	prompts, sessions := make([][]int32, n), make([]*model.Session, n)
+	for i := range n {
+		sessions[i] = m.NewSession()
+		defer sessions[i].Close()
+		for range t.depth + 1 {
+			prompts[i] = append(prompts[i], rng.Int32N(int32(m.Checkpoint().Config().Vocab)))
+		}
+	}
+	speak := func(i, tokens int) (text []int32, err error) {
+		for tok, err := range sessions[i].Generate(ctx, model.IDs(prompts[i]), &model.GenerateOptions{MaxTokens: tokens, IgnoreEOS: true, Sampling: &model.Sampling{}}) {
+			if err != nil {
+				return nil, err
+			}
+			text = append(text, tok.ID)
+		}
+		return text, nil
+	}
+	alone, rates := make([][]int32, n), make([]float64, n)
+	for i := range n {
+		done := b.app.progress(fmt.Sprintf("%s, session %d of %d alone", t.name(), i+1, n))
+		if _, err = speak(i, min(2, t.tokens)); err == nil { // fills the context, and warms up
+			began := time.Now()
+			alone[i], err = speak(i, t.tokens)
+			rates[i] = float64(t.tokens) / time.Since(began).Seconds()
+		}
+		done()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	texts, errs := make([][]int32, n), make([]error, n)
+	for rep := range b.reps + 1 {
+		done := b.app.progress(fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps))
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() { texts[i], errs[i] = speak(i, t.tokens) })
+		}
+		all.Wait()
+		took := time.Since(began)
+		done()
+		if err := errors.Join(errs...); err != nil {
+			return nil, nil, err
+		}
+		for i := range n {
+			r.SameText = r.SameText && slices.Equal(texts[i], alone[i])
+		}
+		if rep > 0 { // the first warms up: buffers grow
+			samples = append(samples, float64(n*t.tokens)/took.Seconds())
+		}
+	}
+	r.OneTokensPerS = median(rates)
+	r.Times = median(samples) / r.OneTokensPerS
+	return samples, r, nil
+}
+
+// togetherCost is the cost of so many tokens in each of several sessions: weights are read once for all.
+func togetherCost(one cost, sessions int) cost {
+	n := float64(sessions)
+	return cost{bytes: one.bytes - one.cache + n*one.cache, cache: n * one.cache, flops: n * one.flops}
+}
+
+// printTogether prints the tests of several sessions.
+func (b *bencher) printTogether(results []benchResult) error {
+	if len(results) == 0 {
+		return nil
+	}
+	rows := [][]string{{"TEST", "TOKENS/S", "MIN", "MAX", "ONE", "TIMES", "READS", "", "COMPUTES", "", "TEXT"}}
+	for _, r := range results {
+		text := "same as alone"
+		if !r.Together.SameText {
+			text = "DIFFERS"
+		}
+		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS), digits(r.Together.OneTokensPerS),
+			fmt.Sprintf("%.2f", r.Together.Times), size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
+			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), text})
+	}
+	if _, err := fmt.Fprintln(b.app.out); err != nil {
+		return err
+	}
+	return table(b.app.out, "", rows)
+}
