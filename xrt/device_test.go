@@ -135,7 +135,7 @@ func TestKernelsThatAreNotThere(t *testing.T) {
 
 func TestADeviceThatIsRemoved(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
-		r, list := x.run(), must[*xrt.Runlist](t)(x.hw.NewRunlist())
+		r, next, list := x.run(), x.run(), must[*xrt.Runlist](t)(x.hw.NewRunlist())
 		closing(t, list)
 		ok(t, x.emu.Script("run 1 remove"))
 		ok(t, r.Start())
@@ -143,7 +143,7 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 		if !errors.Is(err, xrt.ErrAborted) {
 			t.Errorf("the run that was on it: %v, want ErrAborted", err)
 		}
-		if err := r.Start(); !errors.Is(err, xrt.ErrDeviceLost) {
+		if err := next.Start(); !errors.Is(err, xrt.ErrDeviceLost) {
 			t.Errorf("another run: %v, want ErrDeviceLost", err)
 		}
 		if _, err := x.dev.Alloc(4096); !errors.Is(err, xrt.ErrDeviceLost) {
@@ -153,7 +153,7 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 			t.Errorf("a sync: %v, want ErrDeviceLost", err)
 		}
 		// Closing it all must not end the process, nor leave anything.
-		for _, c := range []interface{ Close() error }{r, list, x.kernel, x.hw, x.a, x.b, x.c, x.dev} {
+		for _, c := range []interface{ Close() error }{r, next, list, x.kernel, x.hw, x.a, x.b, x.c, x.dev} {
 			ok(t, c.Close())
 		}
 	})

@@ -55,5 +55,6 @@
 // context ends, within about a millisecond. No time limit is passed into XRT, whose timed waits lose the answer "not yet" on drivers that
 // signal completion through a sync object: a run then fails with "unexpected command state", and a runlist is taken for idle while
 // the device still works on it. A device that makes no progress for two seconds is reset by its driver, and the run ends with
-// [ErrTimeout] or [ErrAborted].
+// [ErrTimeout] or [ErrAborted]; XRT's words in the error then say which of the instructions it hung at (txn_op_idx). A run that failed is
+// not started again ([ErrSpent]): the driver leaves its report where the command was.
 package xrt

@@ -11,6 +11,7 @@ import (
 var (
 	ErrUnavailable = errors.New("this program was built without XRT: build it on Linux with cgo, XRT's development package and -tags xrt")
 	ErrClosed      = errors.New("used after Close")
+	ErrSpent       = errors.New("it failed, and the driver writes over a command that failed: make a new run")
 	ErrBusy        = errors.New("the device still works on it: Wait first")
 	ErrNoDevice    = errors.New("no NPU found: is the amdxdna driver loaded (lsmod) and /dev/accel/accel0 there?")
 	ErrPermission  = errors.New("no permission for /dev/accel: add the user to the node's group (often render) and log in again")

@@ -39,6 +39,9 @@ func (j *job) poll(ptr unsafe.Pointer) (done bool, err error) {
 	return j.done, j.err
 }
 
+// failed reports whether the device ended the last submission with an error, so that its command is no longer what it was.
+func (j *job) failed() bool { return j.started && j.done && j.err != nil }
+
 // busy reports whether the device may still work on it.
 func (j *job) busy(ptr unsafe.Pointer) bool {
 	if !j.started || j.done {

@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// Run is one submission of a kernel with its arguments (xrt::run). It is made once and started as often as one likes; arguments may change
+// Run is one submission of a kernel with its arguments (xrt::run). It is made once and started as often as one likes, until it fails: the
+// driver writes over a command that failed, XRT does not write it again, and Start is [ErrSpent] from then on. Arguments may change
 // between runs. A run of an ELF has its own copy of the instructions in the device's heap, which has room for some hundreds.
 type Run struct{ core *runCore }
 
@@ -20,10 +21,11 @@ type runCore struct {
 
 	list atomic.Pointer[listCore] // that the run was added to, or nil; changed under both locks
 
-	mu   sync.Mutex // taken after the list's
-	args []*object  // buffers by argument, nil where there is a scalar or nothing
-	set  []bool     // the arguments that were set
-	job  job
+	mu    sync.Mutex // taken after the list's
+	args  []*object  // buffers by argument, nil where there is a scalar or nothing
+	set   []bool     // the arguments that were set
+	job   job
+	spent bool // it was in a list that failed
 }
 
 // lock takes the run's lock, and its list's first: what a run may do depends on whether its list is on the device.
@@ -116,8 +118,12 @@ func (c *runCore) idle(run unsafe.Pointer) error {
 	return nil
 }
 
-// ready reports what is missing for a start. XRT checks neither, and the device would read address 0. The caller holds mu.
+// ready reports what is missing for a start. XRT checks none of it, and the device would read address 0 or what is no command at all. The
+// caller holds mu.
 func (c *runCore) ready() error {
+	if c.spent || c.job.failed() {
+		return errorf("run of kernel %q: %w", c.kernel.info.Name, ErrSpent)
+	}
 	last := len(c.set) - 1
 	for last >= 0 && !c.set[last] {
 		last--

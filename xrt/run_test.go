@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -326,7 +327,20 @@ func TestFaultsOfTheDevice(t *testing.T) {
 				if err == nil || want != nil && !errors.Is(err, want) {
 					t.Fatalf("%v, want %v", err, want)
 				}
-				t.Log(err)
+				if want == xrt.ErrTimeout && !strings.Contains(err.Error(), "txn_op_idx") {
+					t.Errorf("%v does not say where it hung", err)
+				}
+				if want != nil { // what failed on the device is not a command any more
+					if err := r.Start(); !errors.Is(err, xrt.ErrSpent) {
+						t.Errorf("started again: %v", err)
+					}
+					if list := must[*xrt.Runlist](t)(x.hw.NewRunlist()); !errors.Is(list.Add(r), xrt.ErrSpent) {
+						t.Error("a list takes a run that failed")
+					} else {
+						ok(t, list.Close())
+					}
+					r = x.run()
+				}
 				ok(t, r.Start()) // the device is well again
 				ok(t, r.Wait(t.Context()))
 				if n := x.wrong(x.c, triple); n != 0 {

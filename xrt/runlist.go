@@ -75,6 +75,8 @@ func (l *Runlist) Add(r *Run) error {
 				return errorf("add to runlist: the run is already in one")
 			case r.core.job.busy(run):
 				return errorf("add to runlist: the run: %w", ErrBusy)
+			case r.core.spent || r.core.job.failed():
+				return errorf("add to runlist: the run: %w", ErrSpent)
 			}
 			slot := slotBytes + r.core.kernel.commandBytes()
 			fresh := c.lastRuns == pieceRuns || c.lastBytes+slot > pieceBytes
@@ -99,7 +101,8 @@ func (l *Runlist) Len() int {
 	return len(l.core.runs)
 }
 
-// Execute hands all runs to the device, in order, and returns. A list may be executed again once it is done, also after a failure.
+// Execute hands all runs to the device, in order, and returns. A list may be executed again once it is done. After a failure it may not, nor
+// may its runs be started ([ErrSpent]): Reset it and add new ones.
 func (l *Runlist) Execute() error {
 	c := l.core
 	return c.do(func(list unsafe.Pointer) error {
@@ -110,6 +113,9 @@ func (l *Runlist) Execute() error {
 		}
 		if len(c.runs) == 0 {
 			return errorf("execute runlist: it has no runs")
+		}
+		if c.job.failed() {
+			return errorf("execute runlist: %w", ErrSpent)
 		}
 		for i, r := range c.runs {
 			r.mu.Lock()
@@ -218,6 +224,7 @@ func (c *listCore) busy() bool { return !c.freed && c.job.busy(c.ptr) }
 func (c *listCore) letGo() {
 	for _, r := range c.runs {
 		r.mu.Lock()
+		r.spent = r.spent || c.job.failed() // which of them the driver wrote over differs between its versions
 		r.list.Store(nil)
 		r.mu.Unlock()
 	}

@@ -76,7 +76,15 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 							t.Errorf("run %d: %v", i, s)
 						}
 					}
-					ok(t, list.Execute()) // and again, without a fault
+					if err := list.Execute(); !errors.Is(err, xrt.ErrSpent) {
+						t.Errorf("executed again: %v", err)
+					}
+					ok(t, list.Reset())
+					if err := runs[0].Start(); !errors.Is(err, xrt.ErrSpent) {
+						t.Errorf("a run of it was started: %v", err)
+					}
+					list, _, last = x.chain(30) // and again, without a fault
+					ok(t, list.Execute())
 					ok(t, list.Wait(t.Context()))
 					if n := x.wrong(last, func(i int) uint32 { return uint32(i + 30*2*i) }); n != 0 {
 						t.Errorf("%d elements are wrong", n)

@@ -59,6 +59,17 @@ static void set_state(uint32_t *header, int state)
 	__atomic_store_n(header, (*header & ~0xfu) | (uint32_t)state, __ATOMIC_RELEASE); // the process polls it
 }
 
+// spoil does what the driver does to the command that failed (amdxdna_ctx.c, amdxdna_cmd_set_error): all behind its header becomes 0xff, and
+// after a timeout the context's health comes there (ert.h, ert_ctx_health_data_v1). Whoever starts the run again must write the command again.
+static void spoil(buffer *b, int state)
+{
+	// Version, generation, the operation that it hangs at, program counter, type of a fatal error, exception, its address, module.
+	static const uint32_t health[] = {1, 0, 5, 0, 0, 0, 0, 0};
+	memset(b->host + 4, 0xff, b->size - 4);
+	if (state == NPUEMU_TIMEOUT)
+		memcpy(b->host + 4, health, sizeof health);
+}
+
 static uint64_t load64(const uint32_t *w)
 {
 	return w[0] | (uint64_t)w[1] << 32;
@@ -242,8 +253,13 @@ void execute(const submission *s)
 		state = run_chain((uint32_t *)(uintptr_t)p.payload, p.payload_words, s);
 	else
 		state = run_one(&p, s);
-	if (state != NPUEMU_COMPLETED)
+	if (state != NPUEMU_COMPLETED) {
+		// Of a chain the first command is spoilt, whichever failed: the driver does so.
+		buffer *b = buffer_get(p.op == ERT_CHAIN && p.payload_words > 6 ? p.payload[6] : s->command);
 		c->errors++;
+		if (b)
+			spoil(b, state);
+	}
 	if (state == NPUEMU_TIMEOUT)
 		c->epoch++; // the driver resets the context, and what waits in its queue is aborted
 	set_state(p.header, state);

@@ -147,10 +147,13 @@ static void make_command(uint32_t *p, uint32_t op, uint32_t args)
 	p[6] = 8;
 }
 
-// run_chain submits the first n commands and returns the state that the chain ends in; *failed is its error index.
+// run_chain submits the first n commands and returns the state that the chain ends in; *failed is its error index. The driver writes over the
+// first command of a chain that fails, and so it is put back.
 static uint32_t run_chain(uint32_t n, uint32_t *failed)
 {
+	uint32_t first[1024];
 	uint64_t seq;
+	memcpy(first, rig.packets[0], sizeof first);
 	memset(rig.words, 0, 4096);
 	rig.words[0] = 19u << 23 | (6 + 2 * n) << 12 | 1;
 	rig.words[1] = n;
@@ -160,6 +163,9 @@ static uint32_t run_chain(uint32_t n, uint32_t *failed)
 	CHECK(wait_ms(rig.context, seq, 5000) == 0);
 	if (failed)
 		*failed = rig.words[3];
+	if (n > 0 && (rig.words[0] & 15) != NPUEMU_COMPLETED)
+		CHECK(rig.packets[0][1] == ((rig.words[0] & 15) == NPUEMU_TIMEOUT ? 1 : ~0u) && rig.packets[0][1023] == ~0u);
+	memcpy(rig.packets[0], first, sizeof first);
 	return rig.words[0] & 15;
 }
 
@@ -216,6 +222,9 @@ static void commands(void)
 		CHECK(submit(rig.context, rig.commands[i], &rig.instructions, 1, &after) == 0);
 	CHECK(wait_ms(rig.context, after, 5000) == 0);
 	CHECK((rig.packets[0][0] & 15) == NPUEMU_COMPLETED && (rig.packets[1][0] & 15) == NPUEMU_TIMEOUT && (rig.packets[2][0] & 15) == NPUEMU_ABORT);
+	// A timeout leaves the context's health in the command, another failure nothing that could be read.
+	CHECK(rig.packets[1][1] == 1 && rig.packets[1][2] == 0 && rig.packets[1][3] == 5 && rig.packets[1][9] == ~0u && rig.packets[2][1] == ~0u);
+	make_command(rig.packets[2], 0, 0);
 	CHECK(submit(rig.context, rig.commands[2], &rig.instructions, 1, &after) == 0 && wait_ms(rig.context, after, 5000) == 0);
 	CHECK((rig.packets[2][0] & 15) == NPUEMU_COMPLETED);
 	CHECK(script(NULL) == NULL);
