@@ -10,6 +10,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/npukit/npukit/xrt"
 	"github.com/npukit/npukit/xrt/xrttest"
@@ -208,5 +209,22 @@ func TestDescriptorsOutsideTheirBufferFailTheRun(t *testing.T) {
 			}
 			t.Log(objections)
 		})
+	}
+}
+
+// With shared virtual addresses the device sees a buffer where the process does. The suite runs once more this way, under NPUEMU_SVA.
+func TestSharedVirtualAddresses(t *testing.T) {
+	if os.Getenv("NPUEMU_SVA") == "" {
+		t.Skip("the emulated NPU has addresses of its own: make test-xrt also runs with the process's")
+	}
+	xrttest.Open(t)
+	dev := must[*xrt.Device](t)(xrt.Open(0))
+	b := must[*xrt.Buffer](t)(dev.Alloc(8192))
+	part := must[*xrt.Buffer](t)(b.Sub(4096, 4096))
+	closing(t, part, b, dev)
+	for _, b := range []*xrt.Buffer{b, part} {
+		if mem := must[[]byte](t)(b.Bytes()); b.Address() != uint64(uintptr(unsafe.Pointer(&mem[0]))) {
+			t.Errorf("the device sees %#x, the process %p", b.Address(), &mem[0])
+		}
 	}
 }

@@ -152,8 +152,17 @@ int buffer_info(struct amdxdna_drm_get_bo_info *a)
 		return -ENOENT;
 	a->map_offset = b->file;
 	a->vaddr = 0;
-	a->xdna_addr = b->address;
+	a->xdna_addr = emu_sva && b->type == AMDXDNA_BO_SHARE ? ~0ull : b->address;
 	return 0;
+}
+
+// With shared virtual addresses (SVA) the IOMMU walks the process's own page table, the driver gives data buffers no address, and the xdna
+// library takes where it mapped them.
+void buffer_mapped(uint64_t offset, void *at)
+{
+	for (uint32_t h = 1; emu_sva && h < used_end; h++)
+		if (buffers[h].used && buffers[h].type == AMDXDNA_BO_SHARE && buffers[h].file == offset)
+			buffers[h].address = (uint64_t)(uintptr_t)at;
 }
 
 int buffer_sync(struct amdxdna_drm_sync_bo *a)

@@ -13,7 +13,7 @@
 
 pthread_mutex_t emu_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t emu_changed = PTHREAD_COND_INITIALIZER;
-bool emu_trace, emu_shadow, emu_removed;
+bool emu_trace, emu_shadow, emu_sva, emu_removed;
 npuemu_stats emu_stats;
 
 static int own_fd = -1;
@@ -78,6 +78,7 @@ __attribute__((constructor)) static void start(void)
 	}
 	emu_trace = getenv("NPUEMU_TRACE") != NULL;
 	int (*set)(const char *, const char *) = (int (*)(const char *, const char *))emu_symbol("xrtIniStringSet");
+	emu_sva = getenv("NPUEMU_SVA") != NULL;
 	const char *shadow = getenv("NPUEMU_SHADOW");
 	emu_shadow = set && set("Debug.force_driver_sync", "true") == 0 && !(shadow && !strcmp(shadow, "0"));
 	const char *wrong = npuemu_script(getenv("NPUEMU_SCRIPT"));

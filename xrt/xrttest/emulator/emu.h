@@ -58,7 +58,7 @@ typedef struct context {
 
 extern pthread_mutex_t emu_lock;
 extern pthread_cond_t emu_changed; // something completed, or a place in a queue became free
-extern bool emu_trace, emu_shadow, emu_removed;
+extern bool emu_trace, emu_shadow, emu_sva, emu_removed;
 extern npuemu_stats emu_stats; // the counters only
 extern context contexts[MAX_CONTEXTS + 1]; // from 1
 
@@ -78,6 +78,7 @@ int emu_unmap(void *at, size_t n); // munmap for the emulator itself, which hold
 // buffer.c
 int buffer_create(struct amdxdna_drm_create_bo *a);
 int buffer_info(struct amdxdna_drm_get_bo_info *a);
+void buffer_mapped(uint64_t offset, void *at); // the process mapped the node's file there
 int buffer_sync(struct amdxdna_drm_sync_bo *a);
 int buffer_close(uint32_t handle);
 void buffer_pin(uint32_t handle);

@@ -4,6 +4,9 @@
 // to a folder, $NPUEMU_ROOT, and ioctls on the device node are answered here, as the driver would. The node is a sparse file, so that
 // open, mmap and close are the kernel's own. Programs are not executed on cores: the process gives a function that computes them.
 //
+// In the environment: NPUEMU_TRACE says on standard error what happens, NPUEMU_SCRIPT is a first script, NPUEMU_SVA gives data buffers the
+// process's addresses as a machine with shared virtual addresses does, and NPUEMU_SHADOW=0 gives host and device one view of them.
+//
 // This header is what a test process may call. It finds the functions with dlsym, so that it runs without the emulator too.
 #pragma once
 #include <stdint.h>

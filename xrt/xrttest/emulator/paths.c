@@ -149,6 +149,7 @@ void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 	void *p = err ? MAP_FAILED : (void *)syscall(SYS_mmap, at, n, prot, flags & ~MAP_LOCKED, fd, offset);
 	if (p != MAP_FAILED) {
 		int i = 0;
+		buffer_mapped((uint64_t)offset, p);
 		while (i < locked_end && locked[i].n)
 			i++;
 		if (i < MAX_LOCKED) {
