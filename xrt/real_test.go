@@ -107,35 +107,59 @@ func TestARealFullELFOfTriton(t *testing.T) {
 		t.Error("no instances")
 	}
 
-	// The sequence of square_kernel_0 moves arguments 0 and 1 in eight pieces of 16 KiB, and is assembled from a file that is there too.
+	// The sequences move their arguments in eight pieces of 16 KiB, and are assembled from files that are there too. All have the eight
+	// arguments of the whole ELF, and use the first two or three.
 	const n = 8 * 16384 / 4
-	emu.Register(must[[]byte](t)(os.ReadFile(filepath.Join(dir, "square_kernel_0_square_kernel_0_sequence.bin"))), func(args [][]byte) error {
-		for i := 0; i < 4*n; i += 4 {
-			v := binary.LittleEndian.Uint32(args[0][i:])
-			binary.LittleEndian.PutUint32(args[1][i:], v*v)
+	for name, tc := range map[string]struct {
+		operands int
+		compute  func(a, b uint32) uint32
+	}{
+		"square_kernel_0": {1, func(a, _ uint32) uint32 { return a * a }},
+		"mul_kernel_0":    {2, func(a, b uint32) uint32 { return a * b }},
+		"div_kernel_0":    {2, func(a, b uint32) uint32 { return a / b }},
+		"sub_kernel_0":    {2, func(a, b uint32) uint32 { return a - b }},
+	} {
+		le := binary.LittleEndian
+		second := func(args [][]byte, i int) uint32 {
+			if tc.operands < 2 {
+				return 0
+			}
+			return le.Uint32(args[1][i:])
 		}
-		return nil
-	})
-	k := must[*xrt.Kernel](t)(hw.ELFKernel("square_kernel_0:square_kernel_0_sequence"))
-	r := must[*xrt.Run](t)(k.NewRun())
-	in, out := must[*xrt.Buffer](t)(dev.Alloc(4*n)), must[*xrt.Buffer](t)(dev.Alloc(4*n))
-	closing(t, r, k, in, out)
-	mem := must[[]byte](t)(in.Bytes())
-	for i := range n {
-		binary.LittleEndian.PutUint32(mem[4*i:], uint32(i))
-	}
-	ok(t, in.Sync(xrt.ToDevice, 0, in.Size()))
-	ok(t, r.SetBuffer(0, in))
-	for arg := 1; arg < k.Info().NumArgs; arg++ {
-		ok(t, r.SetBuffer(arg, out))
-	}
-	ok(t, r.Start())
-	ok(t, r.Wait(t.Context()))
-	ok(t, out.Sync(xrt.FromDevice, 0, out.Size()))
-	got := must[[]byte](t)(out.Bytes())
-	for i := range n {
-		if v := binary.LittleEndian.Uint32(got[4*i:]); v != uint32(i)*uint32(i) {
-			t.Fatalf("the square of %d is %d", i, v)
+		sequence := must[[]byte](t)(os.ReadFile(filepath.Join(dir, name+"_"+name+"_sequence.bin")))
+		emu.Register(sequence, func(args [][]byte) error {
+			for i := 0; i < 4*n; i += 4 {
+				le.PutUint32(args[tc.operands][i:], tc.compute(le.Uint32(args[0][i:]), second(args, i)))
+			}
+			return nil
+		})
+		k := must[*xrt.Kernel](t)(hw.ELFKernel(name + ":" + name + "_sequence"))
+		r := must[*xrt.Run](t)(k.NewRun())
+		var list []*xrt.Buffer
+		for arg := range k.Info().NumArgs {
+			b := must[*xrt.Buffer](t)(dev.Alloc(4 * n))
+			list = append(list, b)
+			mem := must[[]byte](t)(b.Bytes())
+			for i := range n {
+				le.PutUint32(mem[4*i:], uint32((arg+2)*i+1))
+			}
+			ok(t, b.Sync(xrt.ToDevice, 0, b.Size()))
+			ok(t, r.SetBuffer(arg, b))
+		}
+		ok(t, r.Start())
+		ok(t, r.Wait(t.Context()))
+		out := list[tc.operands]
+		ok(t, out.Sync(xrt.FromDevice, 0, out.Size()))
+		got := must[[]byte](t)(out.Bytes())
+		for i := range n {
+			if v, want := le.Uint32(got[4*i:]), tc.compute(uint32(2*i+1), uint32(3*i+1)); v != want {
+				t.Fatalf("%s: element %d is %d, want %d", name, i, v, want)
+			}
+		}
+		ok(t, r.Close())
+		ok(t, k.Close())
+		for _, b := range list {
+			ok(t, b.Close())
 		}
 	}
 }
