@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
@@ -19,11 +20,24 @@ type Estimate struct {
 	HostNote     string        `json:"host_note"`
 	Predicted    bool          `json:"predicted"` // always true: so that nobody takes the figures for measured ones
 	SeqLen       int           `json:"seq_len"`   // positions of the prompt, and those that the first generated token attends to
-	TTFT         float64       `json:"ttft_s"`
+	TTFT         float64       `json:"ttft_s"`    // of a prompt that follows another generation
 	TokensPerSec float64       `json:"tokens_per_s"`
+	FirstUse     float64       `json:"first_use_s"` // more than TTFT: the first prompt of a process, whose contexts are opened and which wakes the array
+	WakeUp       float64       `json:"wake_up_s"`   // more than TTFT: a prompt after the array has been idle for IdleAfter
+	IdleAfter    float64       `json:"idle_after_s"`
+	ToDecode     float64       `json:"to_decode_s"` // more than another token: the first token behind a prompt, which opens contexts for decode
+	Contexts     ContextUse    `json:"contexts"`
 	Rho          []Rho         `json:"rho"`
 	Prefill      *PassEstimate `json:"prefill"`
 	Decode       *PassEstimate `json:"decode"`
+}
+
+// ContextUse is how the programs of a plan share the hardware contexts that a host keeps alive. A program whose context is gone is loaded again.
+type ContextUse struct {
+	Kept    int `json:"kept"`    // by the host's profile
+	Prefill int `json:"prefill"` // programs of the array in a prefill
+	Decode  int `json:"decode"`  // in a token
+	All     int `json:"all"`     // in both: some are the same
 }
 
 // Rho is the paper's measure of how well a model uses the array, beside the published Llama-3.2-1B.
@@ -43,8 +57,9 @@ type PassEstimate struct {
 	HostWork   float64        `json:"host_s"`      // everything else that the host does
 	Dispatches int            `json:"dispatches"`
 	Launches   int            `json:"launches"`
-	Steps      []StepEstimate `json:"steps"` // steps of the same program added up, in the order in which programs first come
-	Spans      []Span         `json:"-"`     // what comes when
+	Opened     int            `json:"contexts_opened"` // hardware contexts, each of them in Calls
+	Steps      []StepEstimate `json:"steps"`           // steps of the same program added up, in the order in which programs first come
+	Spans      []Span         `json:"-"`               // what comes when
 }
 
 // StepEstimate is what all dispatches of one program in a pass cost.
@@ -52,7 +67,8 @@ type StepEstimate struct {
 	Program   string  `json:"program"`
 	On        string  `json:"on"`
 	Count     int     `json:"count"`
-	Launches  int     `json:"launches"` // of all dispatches
+	Launches  int     `json:"launches"`                  // of all dispatches
+	Opened    int     `json:"contexts_opened,omitempty"` // hardware contexts
 	Time      float64 `json:"time_s"`
 	Run       float64 `json:"run_s"`
 	Call      float64 `json:"call_s"`
@@ -66,6 +82,7 @@ type StepEstimate struct {
 	Bound     string  `json:"bound"`      // "start", "memory", "compute", or "host"
 	Loss      string  `json:"loss,omitempty"`
 	LossTime  float64 `json:"loss_s,omitempty"` // of Loss, the largest one
+	LossWhat  string  `json:"loss_what,omitempty"`
 }
 
 // Span is a predicted stretch of time. Times are seconds from the start of the pass.
@@ -78,40 +95,91 @@ type Span struct {
 
 // Estimate predicts a plan for the NPU: the time to the first token of a prompt of as many tokens as its largest prefill pass has rows, and the tokens a second behind
 // it. Runtime knobs of the plan are priced as they are set.
+//
+// Both are those of a process that has prompts and generations in turn: where prefill and decode have more programs than the host keeps hardware contexts, a prompt opens
+// those of prefill again. What comes only once is told beside: the first prompt of all, the first token behind a prompt, and a prompt after a pause.
 func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
 	last := p.Prefill[len(p.Prefill)-1]
 	if last.Rows == 0 {
 		return nil, fmt.Errorf("model: the plan is for %s, whose programs take any number of rows: only plans for the NPU can be predicted", p.Device)
 	}
-	e := &Estimate{Model: p.Model, Device: p.Device, Host: clock.Host.Name, HostNote: clock.Host.Note, Predicted: true, SeqLen: last.Rows}
-	var err error
-	if e.Prefill, err = p.estimatePass(clock, last, last.Rows, false); err != nil {
+	e := &Estimate{Model: p.Model, Device: p.Device, Host: clock.Host.Name, HostNote: clock.Host.Note, Predicted: true, SeqLen: last.Rows, Contexts: p.contextUse(clock.Host)}
+	passes, token, err := p.turns(clock, last)
+	if err != nil {
 		return nil, err
 	}
-	if e.Decode, err = p.estimatePass(clock, p.Decode, last.Rows, true); err != nil {
-		return nil, err
-	}
+	e.Prefill, e.Decode = passes[2], token
 	e.TTFT = e.Prefill.Time
 	e.TokensPerSec = 1 / e.Decode.Time
+	e.IdleAfter = clock.Host.IdleAfter / 1e6
+	e.WakeUp = clock.Host.WakeUp(time.Duration(e.IdleAfter*float64(time.Second))) / 1e6
+	e.FirstUse = passes[0].Time - e.TTFT + e.WakeUp
+	e.ToDecode = passes[3].Time - e.Decode.Time
 	e.Rho, err = p.Rho(e.SeqLen, e.TTFT, e.TokensPerSec)
 	return e, err
 }
 
-// price sets the passes' costs, by which a session chooses between them.
+// contextUse counts the programs of the longest prefill and of decode.
+func (p *Plan) contextUse(h xdna2.Host) ContextUse {
+	last := p.Prefill[len(p.Prefill)-1]
+	return ContextUse{h.Contexts, len(arrayPrograms(last)), len(arrayPrograms(p.Decode)), len(arrayPrograms(last, p.Decode))}
+}
+
+// arrayPrograms are the programs of passes that run on the array, each once.
+func arrayPrograms(passes ...Pass) []string {
+	var list []string
+	for _, pass := range passes {
+		for _, s := range pass.steps() {
+			if s.On == OnDevice && !slices.Contains(list, s.Program) {
+				list = append(list, s.Program)
+			}
+		}
+	}
+	return list
+}
+
+// CheckContexts reports a pass with more programs than hardware contexts are kept alive: it runs, but opens contexts again and again. The error is an
+// [*xdna2.ResourceError] of rule R-ELF-6. That prefill and decode together have more is no fault: contexts are opened again between them.
+func (p *Plan) CheckContexts(a *xdna2.Array) error {
+	for _, pass := range p.passes() {
+		if err := xdna2.CheckContexts(len(arrayPrograms(pass)), a); err != nil {
+			name := fmt.Sprintf("prefill of %d rows", pass.Rows)
+			if pass.Rows <= 1 {
+				name = "decode"
+			}
+			return fmt.Errorf("model: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// price sets the passes' costs, by which a session chooses between them. A prefill's has what it costs to go there from decode and back.
 func (p *Plan) price(clock *xdna2.Clock) error {
-	longest := p.Prefill[len(p.Prefill)-1].Rows
 	for i := range p.Prefill {
-		e, err := p.estimatePass(clock, p.Prefill[i], p.Prefill[i].Rows, false)
+		passes, token, err := p.turns(clock, p.Prefill[i])
 		if err != nil {
 			return err
 		}
-		p.Prefill[i].Cost = e.Time
+		p.Prefill[i].Cost = passes[2].Time + passes[3].Time - token.Time
+		p.Decode.Cost = token.Time // behind the longest, which is the last
 	}
-	e, err := p.estimatePass(clock, p.Decode, longest, true)
-	if err == nil {
-		p.Decode.Cost = e.Time
+	return nil
+}
+
+// turns prices two prompts in turn with the first token behind each, from a process without contexts on, and then another token.
+func (p *Plan) turns(clock *xdna2.Clock, prefill Pass) (passes [4]*PassEstimate, token *PassEstimate, err error) {
+	priced := &pricedPrograms{map[string]xdna2.ProgramCost{}, xdna2.NewContexts[string](clock.Host.Contexts)}
+	for i := range passes {
+		pass, decode := prefill, i%2 == 1
+		if decode {
+			pass = p.Decode
+		}
+		if passes[i], err = p.estimatePass(clock, priced, pass, prefill.Rows, decode); err != nil {
+			return passes, nil, err
+		}
 	}
-	return err
+	token, err = p.estimatePass(clock, priced, p.Decode, prefill.Rows, true)
+	return passes, token, err
 }
 
 // Rho is the paper's measure of a run of the model, measured or predicted: seconds to the first token of so many positions, and tokens a second behind them. It comes in the form
@@ -133,18 +201,24 @@ func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
 	return list, nil
 }
 
+// pricedPrograms is what passes behind each other share: what a run of a program costs, and which have a hardware context.
+type pricedPrograms struct {
+	costs map[string]xdna2.ProgramCost
+	alive *xdna2.Contexts[string]
+}
+
 // pricing adds up one pass. Times inside are microseconds, as the clock's.
 type pricing struct {
-	plan    *Plan
-	clock   *xdna2.Clock
-	decode  bool
-	keys    int // positions that decode attention reads
-	pass    Pass
-	costs   map[string]xdna2.ProgramCost
+	plan   *Plan
+	clock  *xdna2.Clock
+	decode bool
+	keys   int // positions that decode attention reads
+	pass   Pass
+	*pricedPrograms
 	sides   map[string]*side
 	groups  map[loadKey]*StepEstimate
-	losses  map[loadKey]map[string]float64 // seconds by name
-	at      float64                        // end of what has been priced
+	losses  map[loadKey]map[string]xdna2.Loss // by name, in seconds
+	at      float64                           // end of what has been priced
 	out     *PassEstimate
 	hostRow int // rows of a host step
 }
@@ -155,9 +229,10 @@ type side struct {
 	deviceWrote        bool
 }
 
-func (p *Plan) estimatePass(clock *xdna2.Clock, pass Pass, keys int, decode bool) (*PassEstimate, error) {
-	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows, costs: map[string]xdna2.ProgramCost{},
-		sides: map[string]*side{}, groups: map[loadKey]*StepEstimate{}, losses: map[loadKey]map[string]float64{}, out: &PassEstimate{Rows: pass.Rows}}
+// estimatePass prices one pass behind those that priced has seen.
+func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pass, keys int, decode bool) (*PassEstimate, error) {
+	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows, pricedPrograms: priced,
+		sides: map[string]*side{}, groups: map[loadKey]*StepEstimate{}, losses: map[loadKey]map[string]xdna2.Loss{}, out: &PassEstimate{Rows: pass.Rows}}
 	for _, v := range p.Values {
 		pr.sides[v.Name] = &side{}
 		if isHostFilled(v.Name) {
@@ -201,7 +276,7 @@ func (pr *pricing) group(s Step) *StepEstimate {
 	g := pr.groups[key]
 	if g == nil {
 		g = &StepEstimate{Program: s.Program, On: s.On}
-		pr.groups[key], pr.losses[key] = g, map[string]float64{}
+		pr.groups[key], pr.losses[key] = g, map[string]xdna2.Loss{}
 		pr.out.Steps = append(pr.out.Steps, StepEstimate{Program: s.Program, On: s.On}) // keeps the order; filled in by finish
 	}
 	g.Count++
@@ -220,7 +295,7 @@ func (pr *pricing) device(s Step) error {
 		}
 		pr.costs[s.Program] = cost
 	}
-	write, all := 0, 0
+	write, all, syncs := 0, 0, 0
 	for i, a := range program.Args {
 		bytes := 0
 		if a.Kind != npu.State {
@@ -230,20 +305,22 @@ func (pr *pricing) device(s Step) error {
 		switch a.Kind {
 		case npu.In:
 			v := pr.sides[s.Args[i].Value]
+			n := v.hostWrote
 			if host.WritesInputs || !runtime.SkipTransfers {
-				write += bytes
-			} else {
-				write += v.hostWrote
+				n = bytes
+			}
+			if n > 0 {
+				write, syncs = write+n, syncs+1
 			}
 			v.hostWrote = 0
 		case npu.Out:
 			*pr.sides[s.Args[i].Value] = side{deviceWrote: true}
 			if host.WritesInputs && hasAttention(program) || !runtime.SkipTransfers {
-				write += bytes // the reference writes zeros there
+				write, syncs = write+bytes, syncs+1 // the reference writes zeros there
 			}
 		case npu.Const, npu.Scratch:
 			if !runtime.SkipTransfers {
-				write += bytes
+				write, syncs = write+bytes, syncs+1
 			}
 		}
 	}
@@ -251,27 +328,34 @@ func (pr *pricing) device(s Step) error {
 	if pr.decode {
 		call = host.DecodeCall
 	}
-	if !runtime.ContextReuse {
-		call += host.ContextLoad
-	}
+	call += host.Step
 	if !runtime.BufferReuse {
 		call += host.Allocate(all)
 	}
 	g := pr.group(s)
-	transfers := host.Write(write)
+	open := 0.0
+	if !runtime.ContextReuse || pr.alive.Use(s.Program) {
+		open = host.ContextLoad
+		g.Opened++
+		pr.out.Opened++
+	}
+	transfers := host.Write(write) + float64(syncs)*host.SyncCall
 	g.Launches += len(cost.Launches)
 	g.Run += cost.Run / 1e6
-	g.Call += call / 1e6
+	g.Call += (open + call) / 1e6
 	g.Write += write
 	g.Transfers += transfers / 1e6
 	g.FLOPs += cost.FLOPs
 	g.Bytes += cost.Bytes
 	g.Roofline += cost.Roofline / 1e6
 	g.Bound = string(cost.Bound)
-	for _, l := range pr.clock.Losses(cost, xdna2.Around{Call: call, Write: write}) {
-		pr.losses[loadKey{s.On, s.Program}][l.Name] += l.Time / 1e6
+	for _, l := range pr.clock.Losses(cost, xdna2.Around{Call: call, Open: open, Write: write}) {
+		sum := pr.losses[loadKey{s.On, s.Program}]
+		l.Time = sum[l.Name].Time + l.Time/1e6
+		sum[l.Name] = l
 	}
-	pr.span(s.Name+": write", "transfer", transfers)
+	pr.span(s.Name+": sync", "transfer", transfers)
+	pr.span(s.Name+": open its context", "host", open)
 	pr.span(s.Name+": call", "host", call)
 	started := pr.at
 	pr.span(s.Name+" "+s.Program, "dispatch", cost.Run)
@@ -296,31 +380,31 @@ func (pr *pricing) host(s Step) error {
 	if pr.decode {
 		size.Pos = pr.keys
 	}
-	read := 0
+	read, syncs := 0, 0
 	for i, a := range program.Args {
 		switch a.Kind {
 		case npu.In:
 			v := pr.sides[s.Args[i].Value]
 			if n := a.Type.Bytes(size.Elements(a.Shape)); v.deviceWrote && n > v.hostHas {
-				read += n - v.hostHas
+				read, syncs = read+n-v.hostHas, syncs+1
 				v.hostHas = n
 			}
 		case npu.Out:
 			*pr.sides[s.Args[i].Value] = side{hostWrote: a.Type.Bytes(size.Elements(a.Shape))}
 		}
 	}
-	us := 0.0
+	us := host.Step
 	for _, l := range program.Launches {
 		us += pr.hostOp(program, l, size)
 	}
 	g := pr.group(s)
-	transfers := host.Read(read)
+	transfers := host.Read(read) + float64(syncs)*host.SyncCall
 	g.Read += read
 	g.Transfers += transfers / 1e6
 	g.Run += us / 1e6
 	g.Bound = "host"
 	pr.out.HostWork += us / 1e6
-	pr.span(s.Name+": read", "transfer", transfers)
+	pr.span(s.Name+": sync", "transfer", transfers)
 	pr.span(s.Name+" "+s.Program, "host", us)
 	return nil
 }
@@ -360,8 +444,8 @@ func (pr *pricing) finish() *PassEstimate {
 		key := loadKey{out.Steps[i].On, out.Steps[i].Program}
 		g := *pr.groups[key]
 		for _, name := range slices.Sorted(maps.Keys(pr.losses[key])) {
-			if t := pr.losses[key][name]; t > g.LossTime {
-				g.Loss, g.LossTime = name, t
+			if l := pr.losses[key][name]; l.Time > g.LossTime {
+				g.Loss, g.LossTime, g.LossWhat = name, l.Time, l.What
 			}
 		}
 		g.Time = g.Run + g.Call + g.Transfers

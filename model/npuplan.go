@@ -99,6 +99,8 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 const (
 	maxLayers = 1 << 12
 	maxWidth  = 1 << 24
+
+	maxElements = 1 << 28 // of an activation: what ops allow
 )
 
 // checkNPUConfig refuses a configuration of which no plan could be made. Those that come from a checkpoint have been checked.
@@ -144,6 +146,11 @@ func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
 	lengths = slices.Compact(lengths)
 	if lengths[0] < 2 || lengths[len(lengths)-1] > seq {
 		return nil, fmt.Errorf("model: prefill lengths %v: want 2 to %d, the sequence length", lengths, seq)
+	}
+	widest := max(c.FFN, c.Hidden, c.Heads*c.HeadDim)
+	if most := maxElements / widest; lengths[len(lengths)-1] > most {
+		return nil, fmt.Errorf("model: a prefill of %d rows is too long for %s: launches over rows of %d take at most %d elements, which are %d rows; "+
+			"longer prompts go through decode behind such a prefill", lengths[len(lengths)-1], c.Name, widest, maxElements, most)
 	}
 	return lengths, nil
 }

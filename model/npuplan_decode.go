@@ -17,7 +17,7 @@ func (b *npuPlanner) decode() {
 	c := b.cfg
 	if b.knobs.DecodeAttention == OnNPUSide {
 		o := op.Attention{Rows: 1, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Cached: true}
-		b.fail(xdna2.CheckLaunch(o, nil, npu.Mapping{}, b.array))
+		b.fail(ofLaunch("attn.core", xdna2.CheckLaunch(o, nil, npu.Mapping{}, b.array)))
 		return
 	}
 	d := npuDecode{npuLayers{npuPlanner: b, npuWidths: b.exactWidths(), rows: 1, prefix: "d."}}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,10 +28,25 @@ func (b *npuPlanner) mapping(name string, o op.Op, variant string, types ...dtyp
 	}
 	m, err := b.findMapping(o, variant, types)
 	if err != nil {
-		b.fail(fmt.Errorf("%s: %w", name, err))
+		b.fail(ofLaunch(name, err))
 	}
 	b.mappings[key] = m
 	return m
+}
+
+// ofLaunch names the launch that refusals are about.
+func ofLaunch(name string, err error) error {
+	var list interface{ Unwrap() []error }
+	if !errors.As(err, &list) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, e := range list.Unwrap() {
+		var refused *xdna2.ResourceError
+		if errors.As(e, &refused) {
+			refused.Launch = name
+		}
+	}
+	return err
 }
 
 // findMapping is mapping without memory. An error is the first candidate's, with advice.

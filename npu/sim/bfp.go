@@ -19,24 +19,12 @@ import (
 // 1.4e-2).
 const blockSize = 8
 
-// quantize rounds a block of up to eight values in place. A block with an infinity or NaN stays as it is: the sum then says so.
+// quantize rounds a block of up to eight values in place: what is missing of it counts as zeros.
 func quantize(x []dtype.BFloat16) {
-	var top dtype.BFloat16
-	for _, v := range x {
-		top = max(top, v&0x7fff)
-	}
-	magic, limit, ok := scale(top)
-	if !ok {
-		return
-	}
-	for i, v := range x {
-		// Adding a number whose last place is the step rounds to the step; subtracting it is exact.
-		q := math.Float32frombits(uint32(v)<<16) + magic - magic
-		if q > limit {
-			q = limit
-		}
-		x[i] = dtype.BFloat16(math.Float32bits(q) >> 16)
-	}
+	var block [blockSize]dtype.BFloat16
+	n := copy(block[:], x)
+	quantizeBlock(&block, &block)
+	copy(x, block[:n])
 }
 
 // scale turns the largest magnitude of a block into the number that rounds to its step and the largest value that a positive mantissa can
@@ -65,7 +53,7 @@ func quantizeRow(dst, src []dtype.BFloat16) {
 	quantize(dst)
 }
 
-// quantizeBlock is quantize for a whole block: most of the time that quantising takes is here.
+// quantizeBlock rounds a block. One with an infinity or NaN stays as it is: the sum then says so.
 func quantizeBlock(dst, src *[blockSize]dtype.BFloat16) {
 	var all dtype.BFloat16 // the exponent of the largest is the largest exponent
 	for _, v := range src {
@@ -77,6 +65,7 @@ func quantizeBlock(dst, src *[blockSize]dtype.BFloat16) {
 		return
 	}
 	for i, v := range src {
+		// Adding a number whose last place is the step rounds to the step; subtracting it is exact.
 		q := math.Float32frombits(uint32(v)<<16) + magic - magic
 		if q > limit {
 			q = limit
@@ -92,7 +81,7 @@ func quantizeColumns(dst []dtype.BFloat16, dstStride int, src []dtype.BFloat16, 
 		for r := range rows {
 			block[r] = src[r*srcStride+c]
 		}
-		quantize(block[:rows])
+		quantizeBlock(&block, &block)
 		for r := range rows {
 			dst[r*dstStride+c] = block[r]
 		}

@@ -18,12 +18,12 @@ type buffer struct {
 	weight    *weight    // nil for other buffers
 	release   func()     // what a weight gives back, besides its memory
 
-	mu       sync.Mutex
-	closed   bool
-	newer    ranges // what the device has written and nobody has synced
-	writer   writer // who wrote last
-	unsynced bool   // no sync of any part has followed
-	looked   bool   // and the host has looked at the buffer all the same
+	mu        sync.Mutex
+	closed    bool
+	newer     ranges // what the device has written and nobody has synced
+	writer    writer // who wrote last
+	untouched bool   // no sync of any part has followed
+	looked    ranges // what was in newer when the host looked at the buffer all the same, less what has been synced since
 }
 
 // writer says who wrote to a buffer last, for messages.
@@ -64,17 +64,13 @@ func (b *buffer) Bytes() []byte {
 
 // HostBuffer is the host's side as a buffer of [Device.Host].
 func (b *buffer) HostBuffer() npu.Buffer {
-	if b.host == nil {
+	switch {
+	case b.host == nil:
 		return b.dev
+	case b.d.opts.Debug:
+		return hostSide{b.host, b}
 	}
-	b.look()
 	return b.host
-}
-
-func (b *buffer) look() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.looked = b.looked || b.unsynced
 }
 
 // Sync copies n bytes from offset on to the other side.
@@ -96,7 +92,8 @@ func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 		copy(host, dev)
 	}
 	b.newer = b.newer.without(offset, offset+n)
-	b.unsynced, b.looked = false, false
+	b.looked = b.looked.without(offset, offset+n)
+	b.untouched = false
 	b.d.clock.transferred(dir, n)
 	return nil
 }

@@ -10,9 +10,10 @@ import (
 
 // CoherencyError is a sync that is missing, found in debug mode.
 type CoherencyError struct {
-	Run, Program, Arg string
+	Run, Program, Arg string        // whose argument it is: what reads an input, what wrote an output
 	Direction         npu.Direction // of the missing sync
-	Offset            int           // first byte that differs, for an input
+	Offset            int           // first byte of which it is missing
+	Reader            string        // the host's program that read an output; "" when it was looked at through Bytes
 }
 
 func (e *CoherencyError) Error() string {
@@ -21,9 +22,13 @@ func (e *CoherencyError) Error() string {
 			"not synced to the device: "+
 			"call Sync(npu.ToDevice, ...) before Submit", e.Run, e.Program, e.Arg, e.Offset)
 	}
-	return fmt.Sprintf("npu/sim: the host has looked at argument %q, which run %q of program %s had written, and "+
-		"never synced it from the device: "+
-		"call Sync(npu.FromDevice, ...) after Submit", e.Arg, e.Run, e.Program)
+	reader := "the host"
+	if e.Reader != "" {
+		reader += "'s program " + e.Reader
+	}
+	return fmt.Sprintf("npu/sim: %s has looked at argument %q, which run %q of program %s had written, and "+
+		"never synced it from the device from byte %d on: "+
+		"call Sync(npu.FromDevice, ...) after Submit", reader, e.Arg, e.Run, e.Program, e.Offset)
 }
 
 // span is the bytes from from to to.
@@ -82,16 +87,40 @@ func (r ranges) minus(q ranges) ranges {
 	return r
 }
 
-// wrote notes that a run has written the first n bytes. In debug mode it reports an earlier output that the host has read unsynced.
+// wrote notes that a run has written the first n bytes. It returns what the host has looked at of an earlier output and never synced.
 func (b *buffer) wrote(w writer, n int) *CoherencyError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var missed *CoherencyError
-	if b.looked {
-		missed = &CoherencyError{b.writer.run, b.writer.program, b.writer.arg, npu.FromDevice, 0}
+	if len(b.looked) > 0 {
+		missed = b.unread(b.looked[0].from, "")
 	}
-	b.unsynced, b.looked = true, false
+	b.untouched, b.looked = true, nil
 	b.writer = w
 	b.newer = b.newer.with(0, min(n, b.size))
 	return missed
+}
+
+// unread is the error for bytes from at on, which a reader has not got from the device.
+func (b *buffer) unread(at int, reader string) *CoherencyError {
+	return &CoherencyError{b.writer.run, b.writer.program, b.writer.arg, npu.FromDevice, at, reader}
+}
+
+// look notes that the host sees all bytes as they are. What has been synced in part is left alone: who does that knows which bytes it wants.
+func (b *buffer) look() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.untouched {
+		b.looked = b.newer
+	}
+}
+
+// read reports that a program of the host reads the first n bytes, of which some have not been synced since the device wrote them.
+func (b *buffer) read(n int, reader string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.newer) > 0 && b.newer[0].from < n {
+		return b.unread(b.newer[0].from, reader)
+	}
+	return nil
 }

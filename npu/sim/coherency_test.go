@@ -119,3 +119,42 @@ func TestHost(t *testing.T) {
 		t.Errorf("the device has %g, which the host never synced", got)
 	}
 }
+
+// A sync of a part leaves the rest missing: it is found where the host looks at all before it syncs, and, to the byte, in what a program of the host reads.
+func TestPartlyMissingSync(t *testing.T) {
+	s := newSums(t, &Options{Debug: true})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.submit(t.Context()))
+	_ = first(s.y)
+	must(s.y.Sync(npu.FromDevice, 0, 6))
+	var missing *CoherencyError
+	if err := s.submit(t.Context()); !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != 6 {
+		t.Fatalf("the host looked at all and synced three elements: %v, want a CoherencyError for y from byte 6 on", err)
+	}
+	must(s.y.Sync(npu.FromDevice, 0, s.y.Len()))
+
+	h := npu.HostOf(s.d)
+	e, err := h.Load(t.Context(), sum(sumWidth))
+	must(err)
+	out, err := h.Alloc(t.Context(), s.y.Len())
+	must(err)
+	read := []npu.Run{{Exec: e, Args: []npu.Buffer{npu.HostBuffer(s.x), npu.HostBuffer(s.y), out}}}
+	must(h.Submit(t.Context(), read))
+	must(s.submit(t.Context()))
+	must(s.y.Sync(npu.FromDevice, 0, 8))
+	must(s.y.Sync(npu.FromDevice, 10, s.y.Len()-10))
+	err = h.Submit(t.Context(), read)
+	if !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != 8 || missing.Reader == "" {
+		t.Fatalf("element 4 was not synced and a program of the host reads it: %v, want a CoherencyError for y at byte 8", err)
+	}
+	must(s.y.Sync(npu.FromDevice, 8, 2))
+	must(h.Submit(t.Context(), read))
+	if got := first(out); got != 4 {
+		t.Errorf("1 + 3 = %g", got)
+	}
+}

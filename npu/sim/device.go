@@ -18,7 +18,7 @@ type Options struct {
 	Threads  int     // that compute, on this machine; 0 means all cores that the process may use
 	Kernels  string  // of npu/cpu, see there; "" means the fastest
 	Host     string  // whose costs between dispatches the clock counts: a name that [xdna2.HostProfile] knows, "" for "npukit"
-	Contexts int     // programs that may be loaded at once; 0 means what the driver has, 16
+	Contexts int     // hardware contexts alive at once; 0 means as many as the host's profile keeps: 8 for "npukit"
 	Memory   int     // bytes that buffers may have together; 0 means no limit but this machine's
 	Debug    bool    // report missing syncs, see [CoherencyError]; costs a comparison of every input
 	Timing   bool    // only the clock runs: nothing is computed, and outputs keep what they held
@@ -40,8 +40,9 @@ type Device struct {
 	faults  faults
 
 	mu        sync.Mutex
-	loaded    int // programs
-	epoch     int // how often the context has been lost
+	contexts  *xdna2.Contexts[*executable]
+	opened    int // contexts, since the start
+	epoch     int // how often the contexts have been lost
 	bytes     int // of buffers
 	weights   map[*byte]*weight
 	converted map[tensorKey]*converted
@@ -56,9 +57,6 @@ func Open(opts *Options) (*Device, error) {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Contexts == 0 {
-		o.Contexts = xdna2.NPU2().DriverContexts
-	}
 	if o.Contexts < 0 || o.Memory < 0 {
 		return nil, fmt.Errorf("npu/sim: Options.Contexts is %d and Memory %d: want 0 for the default, or more", o.Contexts, o.Memory)
 	}
@@ -69,6 +67,9 @@ func Open(opts *Options) (*Device, error) {
 	clock, err := newClock(o.Host)
 	if err != nil {
 		return nil, err
+	}
+	if o.Contexts == 0 {
+		o.Contexts = clock.model.Host.Contexts
 	}
 	host, err := cpu.Open(&cpu.Options{Threads: o.Threads, Kernels: o.Kernels})
 	if err != nil {
@@ -88,6 +89,7 @@ func Open(opts *Options) (*Device, error) {
 		turn:      make(chan struct{}, 1),
 		clock:     clock,
 		faults:    faults,
+		contexts:  xdna2.NewContexts[*executable](o.Contexts),
 		weights:   map[*byte]*weight{},
 		converted: map[tensorKey]*converted{},
 		helpers:   map[helperKey]npu.Executable{},
@@ -99,7 +101,12 @@ func (d *Device) Info() npu.Info { return d.info }
 
 // Host is the device for a plan's steps on the host: a software device, whose programs work on the host's side of this device's buffers
 // (see [npu.HostBuffer]). It is closed with this device.
-func (d *Device) Host() npu.Device { return d.host }
+func (d *Device) Host() npu.Device {
+	if d.opts.Debug {
+		return watchedHost{d.host}
+	}
+	return d.host
+}
 
 // usable reports a context that has ended and a device that is closed.
 func (d *Device) usable(ctx context.Context) error {

@@ -55,33 +55,53 @@ func first(b npu.Buffer) float32 { return dtype.BFloat16s(b.Bytes())[0].Float32(
 
 func set(b npu.Buffer, i int, v float32) { dtype.BFloat16s(b.Bytes())[i] = dtype.FromFloat32(v) }
 
-// There are as many contexts as the driver has; closing a program gives one back.
+// Programs take turns on eight contexts. Which is opened when the clock tells: one that is not alive, in the place of the one that nobody
+// has used for longest, and a closed program gives its own back.
 func TestContexts(t *testing.T) {
-	d := open(t, nil)
-	var loaded []npu.Executable
-	for range xdna2.NPU2().DriverContexts {
-		e, err := d.Load(t.Context(), sum(sumWidth))
+	s := newSums(t, nil)
+	programs := []npu.Executable{s.e}
+	for range xdna2.NPU2().Contexts {
+		e, err := s.d.Load(t.Context(), sum(sumWidth))
 		if err != nil {
 			t.Fatal(err)
 		}
-		loaded = append(loaded, e)
+		programs = append(programs, e)
 	}
-	if _, err := d.Load(t.Context(), sum(sumWidth)); !errors.Is(err, npu.ErrNoContext) {
-		t.Errorf("%v, want ErrNoContext", err)
-	}
-	for range 2 { // closing twice gives one back
-		if err := loaded[0].Close(); err != nil {
+	run := func(i int) time.Duration {
+		t.Helper()
+		before := s.d.Clock()
+		if err := s.d.Submit(t.Context(), []npu.Run{{Exec: programs[i], Args: []npu.Buffer{s.x, s.z, s.y}}}); err != nil {
 			t.Fatal(err)
 		}
+		return s.d.Clock() - before
 	}
-	if _, err := d.Load(t.Context(), sum(sumWidth)); err != nil {
-		t.Error(err)
+	load := micros(s.d.clock.model.Host.ContextLoad)
+	opens := func(i int, want bool, why string) {
+		t.Helper()
+		if took := run(i); took >= load != want {
+			t.Errorf("program %d takes %v, where a context takes %v: %s", i, took, load, why)
+		}
 	}
-	if _, err := d.Load(t.Context(), sum(sumWidth)); !errors.Is(err, npu.ErrNoContext) {
-		t.Errorf("%v, want ErrNoContext", err)
+	for i := range 8 {
+		opens(i, true, "the first run")
 	}
-	if err := d.Submit(t.Context(), []npu.Run{{Exec: loaded[0], Args: make([]npu.Buffer, 3)}}); err == nil {
-		t.Error("a closed program ran")
+	opens(0, false, "there is room for eight")
+	opens(8, true, "the ninth")
+	opens(1, true, "it had to go for the ninth")
+	opens(0, false, "it was used after the second")
+	if err := programs[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	opens(2, true, "it had to go for the second")
+	opens(3, false, "a closed program made room")
+	if err := s.d.Submit(t.Context(), []npu.Run{{Exec: programs[0], Args: []npu.Buffer{s.x, s.z, s.y}}}); !errors.Is(err, npu.ErrClosed) {
+		t.Errorf("a closed program: %v", err)
+	}
+	if s.d.opened != 11 {
+		t.Errorf("%d contexts have been opened", s.d.opened)
+	}
+	if got := first(s.y); got != 0 {
+		t.Errorf("%g before a sync", got)
 	}
 }
 
@@ -175,13 +195,13 @@ func TestClock(t *testing.T) {
 	if err := s.submit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if len(spans) != 2 || spans[0].Name != "r" || spans[0].Category != PredictedRun ||
-		spans[1].Name != "r.add" || spans[1].Category != PredictedLaunch {
-		t.Fatalf("spans %+v, want the predicted run r and its launch r.add, and nothing measured", spans)
+	if len(spans) != 3 || spans[0].Name != "sum" || spans[0].Category != PredictedContext || spans[1].Name != "r" ||
+		spans[1].Category != PredictedRun || spans[2].Name != "r.add" || spans[2].Category != PredictedLaunch {
+		t.Fatalf("spans %+v, want the predicted context of sum, its run r and its launch r.add, and nothing measured", spans)
 	}
-	run := s.d.Clock() - before
-	if run != spans[0].Duration || run < 80*time.Microsecond || run > time.Millisecond || spans[1].Duration >= run {
-		t.Errorf("the clock advanced by %v, the run is predicted to take %v, its launch %v", run, spans[0].Duration, spans[1].Duration)
+	open, run, launch := spans[0].Duration, spans[1].Duration, spans[2].Duration
+	if took := s.d.Clock() - before; (took-open-run).Abs() > time.Nanosecond || run < 80*time.Microsecond || run > time.Millisecond || launch >= run {
+		t.Errorf("the clock advanced by %v; predicted are %v for the context, %v for the run, %v for its launch", took, open, run, launch)
 	}
 	before = s.d.Clock()
 	if err := s.x.Sync(npu.ToDevice, 0, s.x.Len()); err != nil {

@@ -29,16 +29,22 @@
 //
 // # Limits and clock
 //
-// Load asks npu/xdna2 whether the program can be placed. A loaded program is a hardware context, of which the driver has 16. The clock adds
-// up what the model of npu/xdna2 predicts for dispatches, launches and syncs; work of the host between them is not in it. It is a
-// prediction: under [npu.WithTracer] its spans have categories of their own, [PredictedRun] and [PredictedLaunch], and what this machine
-// took to compute the numbers is never reported.
+// Load asks npu/xdna2 whether the program can be placed. A program runs in a hardware context, of which 8 are alive at most, as in
+// npu/xdna: they are opened when a run needs them, in the place of those that have not been used for longest, and buffers outlive them. So
+// a plan with a program for each op runs too, and the clock says what it costs to open contexts again and again.
+//
+// The clock adds up what the model of npu/xdna2 predicts for contexts, dispatches, launches and syncs; work of the host between them is not
+// in it, and neither is waking an array that has been idle, as time does not pass here: see [xdna2.Host.WakeUp], and the predictions of a
+// whole plan in package model. It is a prediction: under [npu.WithTracer] its spans have categories of their own, [PredictedContext],
+// [PredictedRun] and [PredictedLaunch], and what this machine took to compute the numbers is never reported.
 //
 // # Coherency
 //
 // Host and device have memory of their own, and only Sync copies. With Options.Debug a missing sync is a [CoherencyError]: an input that
-// was changed after its last sync, found by comparing the two sides when it is used, and an output that the host looked at (Bytes, or
-// HostBuffer) with no sync since it was written, reported by the next Submit that writes it.
+// was changed after its last sync, found by comparing the two sides when it is used, and an output that the host has read unsynced. What
+// a program of [Device.Host] reads is known to the byte and reported at once. Of a look through Bytes it is not known which bytes were
+// wanted: it counts as one at all of them if none had been synced since they were written, and what is still not synced when the next
+// Submit writes the buffer is reported then.
 //
 // # Host steps
 //
@@ -47,6 +53,6 @@
 //
 // # Faults
 //
-// Options.Faults plays timeouts, a lost context, a refused allocation and a flipped bit, by a seed, with the errors that every device of
-// this module has.
+// Options.Faults plays timeouts, a lost context, one that the driver refuses, a refused allocation and a flipped bit, by a seed, with the
+// errors that every device of this module has.
 package sim

@@ -9,11 +9,12 @@ import (
 // Faults are mishaps to be played, so that what is built on a device can be tested against them. Each is a probability between 0 and 1. The
 // same seed and the same calls give the same mishaps.
 type Faults struct {
-	Seed    uint64
-	Timeout float64 // of a run: it does not end, and its outputs are undefined: [npu.ErrTimeout]
-	Lost    float64 // of a run: the context is gone, and every program loaded with it: [npu.ErrDeviceLost]
-	Refuse  float64 // of an Alloc: [npu.ErrMemory]
-	Flip    float64 // of a run: one bit of one of its outputs is wrong, and nothing says so
+	Seed      uint64
+	Timeout   float64 // of a run: it does not end, and its outputs are undefined: [npu.ErrTimeout]
+	Lost      float64 // of a run: the context is gone, and every program loaded with it: [npu.ErrDeviceLost]
+	NoContext float64 // of a run whose program needs a hardware context: other processes have them all: [npu.ErrNoContext]
+	Refuse    float64 // of an Alloc: [npu.ErrMemory]
+	Flip      float64 // of a run: one bit of one of its outputs is wrong, and nothing says so
 }
 
 // faults plays them.
@@ -27,7 +28,7 @@ func (f *Faults) start() (faults, error) {
 	if f == nil {
 		return faults{}, nil
 	}
-	for name, p := range map[string]float64{"Timeout": f.Timeout, "Lost": f.Lost, "Refuse": f.Refuse, "Flip": f.Flip} {
+	for name, p := range map[string]float64{"Timeout": f.Timeout, "Lost": f.Lost, "NoContext": f.NoContext, "Refuse": f.Refuse, "Flip": f.Flip} {
 		if !(p >= 0 && p <= 1) {
 			return faults{}, fmt.Errorf("npu/sim: Faults.%s is %g, want a probability", name, p)
 		}

@@ -36,7 +36,7 @@ func TestFaults(t *testing.T) {
 			}
 			if lost {
 				if s.e, err = s.d.Load(t.Context(), sum(sumWidth)); err != nil {
-					t.Fatal(err) // the one context is free again
+					t.Fatal(err)
 				}
 				lost = false
 			}
@@ -52,6 +52,12 @@ func TestFaults(t *testing.T) {
 		}
 		if got := first(s.y); got != 3 {
 			t.Errorf("1 + 2 = %g after the context was lost: buffers outlive it", got)
+		}
+	})
+	t.Run("no context", func(t *testing.T) {
+		s := newSums(t, &Options{Faults: &Faults{NoContext: 1}})
+		if err := s.submit(t.Context()); !errors.Is(err, npu.ErrNoContext) || !strings.Contains(err.Error(), `"r"`) {
+			t.Errorf("%v, want ErrNoContext of run r", err)
 		}
 	})
 	t.Run("refused", func(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// executable is a program on the device: one hardware context.
+// executable is a program on the device. While it is alive it has a hardware context.
 type executable struct {
 	d         *Device
 	p         *npu.Program
-	epoch     int // of the context that it was loaded in
+	epoch     int // of the contexts that it was loaded in
 	predicted prediction
 	states    []int  // numbers the State arguments in order
 	written   []bool // by argument: some launch writes it
@@ -41,14 +41,12 @@ func (e *executable) Close() error {
 	}
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
-	if e.epoch == e.d.epoch { // else it went with the context
-		e.d.loaded--
-	}
+	e.d.contexts.Drop(e)
 	return nil
 }
 
 // Load prepares a program. What the array could not run is refused, with an [*xdna2.ResourceError] that says by which rule and what would
-// fit; and so is a program more than there are hardware contexts: [npu.ErrNoContext].
+// fit. There may be more programs than hardware contexts, see the package's documentation.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -74,10 +72,6 @@ func (d *Device) place(ctx context.Context, p *npu.Program) (*executable, error)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.loaded >= d.opts.Contexts {
-		return nil, fmt.Errorf("npu/sim: program %s: %w: %d programs are loaded", p.Name, npu.ErrNoContext, d.loaded)
-	}
-	d.loaded++
 	e.epoch = d.epoch
 	return e, nil
 }

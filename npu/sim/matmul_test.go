@@ -127,11 +127,15 @@ func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) de
 	return dev
 }
 
-// Every published GEMM errs here as much as there, whatever its tier and epilogue. M and N are sampled: the error is a mean over them.
+// Every published GEMM errs here as much as there, whatever its tier and epilogue. M and N are sampled: the error is a mean over them. The
+// long form has every column and up to 256 rows, of which each is a vector-matrix product of its own, over the whole K.
 func TestPublishedGEMM(t *testing.T) {
 	d := open(t, nil)
 	for _, row := range registryRows(xdna2.GEMM) {
-		m, n := sampled(row.Shape.M, 32), sampled(row.Shape.N, 256)
+		m, n := min(row.Shape.M, 32), sampled(row.Shape.N, 256)
+		if long {
+			m = min(row.Shape.M, 256)
+		}
 		r := rand.New(rand.NewPCG(42, uint64(row.Shape.N)))
 		var dev deviation
 		for range max(1, 1<<13/m/n) { // small shapes scatter: several draws

@@ -2,14 +2,20 @@ package sim_test
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/npu/xdna2"
 )
 
 // smollm2 opens SmolLM2-135M with the device's own plan.
@@ -107,5 +113,83 @@ func BenchmarkSmolLM2(b *testing.B) {
 				b.ReportMetric(float64(n-1)/(d.Clock()-at).Seconds(), c.unit)
 			}
 		})
+	}
+}
+
+// A plan with a program for each op has far more programs than there are contexts. It runs all the same, contexts are opened again at every token, as often as the
+// plan's prediction says, and the text is what it is where contexts are never closed. The merged plan opens none.
+func TestMorePrograms(t *testing.T) {
+	dir := t.TempDir()
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 64, Tie: true}
+	if err := ckptgen.Write(dir, spec, 7); err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.ReadConfig(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]int32, 40)
+	for i := range ids {
+		ids[i] = int32(7 * i)
+	}
+	// tokens are those that follow the prompt, and how many contexts were opened for them.
+	tokens := func(m *model.Model, n int) (list []int32, opened int) {
+		t.Helper()
+		ctx := npu.WithTracer(t.Context(), func(s npu.Span) {
+			if s.Category == sim.PredictedContext {
+				opened++
+			}
+		})
+		for tok, err := range m.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: n, IgnoreEOS: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, tok.ID)
+		}
+		return list, opened
+	}
+	generate := func(knobs model.Knobs, contexts int) (list []int32, perToken int, plan *model.Plan) {
+		t.Helper()
+		plan, err := model.NewNPUPlan(c, &model.NPUOptions{Lengths: []int{64}, Knobs: &knobs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := sim.Open(&sim.Options{Debug: true, Contexts: contexts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		m, err := model.Open(t.Context(), d, dir, &model.OpenOptions{Plan: plan})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		_, _ = tokens(m, 2) // contexts from the start on
+		_, few := tokens(m, 2)
+		list, many := tokens(m, 5)
+		return list, (many - few) / 3, plan
+	}
+	_, reopened, merged := generate(model.TunedKnobs(), 0)
+	if err := merged.CheckContexts(xdna2.NPU2()); err != nil || reopened != 0 {
+		t.Errorf("the merged plan opens %d contexts a token: %v", reopened, err)
+	}
+	knobs := model.TunedKnobs()
+	knobs.MergePre, knobs.MergePost = false, false
+	knobs.LMRows = model.AllRows
+	want, _, _ := generate(knobs, 64)
+	got, reopened, naive := generate(knobs, 0)
+	if !slices.Equal(got, want) {
+		t.Errorf("tokens %v, with a context for every program %v", got, want)
+	}
+	e, err := naive.Estimate(xdna2.NewClock(xdna2.HostNpukit()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reopened == 0 || reopened != e.Decode.Opened {
+		t.Errorf("%d contexts are opened for a token, predicted are %d", reopened, e.Decode.Opened)
+	}
+	var refused *xdna2.ResourceError
+	if err := naive.CheckContexts(xdna2.NPU2()); !errors.As(err, &refused) || refused.Rule != "R-ELF-6" || refused.Available != 8 {
+		t.Errorf("%v, want R-ELF-6 with 8 contexts", err)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// The categories of the spans that a device reports to a tracer: a run as a whole, and its launches. Their durations are predicted, and so
-// are their starts, one run after the other from the moment of the Submit on; no span tells how long this machine took to compute the
-// numbers.
+// The categories of the spans that a device reports to a tracer: a hardware context that is opened, a run as a whole, and its launches.
+// Their durations are predicted, and so are their starts, one after the other from the moment of the Submit on; no span tells how long
+// this machine took to compute the numbers.
 const (
-	PredictedRun    = "predicted"
-	PredictedLaunch = "predicted launch"
+	PredictedContext = "predicted context"
+	PredictedRun     = "predicted"
+	PredictedLaunch  = "predicted launch"
 )
 
 // Submit executes the runs in order, on the device's side of their buffers. It checks all of them before it executes any.
@@ -34,12 +35,16 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	for i := range runs {
 		r := &runs[i]
 		e := r.Exec.(*executable)
-		if err := d.execute(quiet, e, r); err != nil {
+		load, err := d.open(e)
+		if err == nil {
+			err = d.execute(quiet, e, r)
+		}
+		if err != nil {
 			return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, err)
 		}
-		d.clock.add(e.predicted.call + e.predicted.run)
+		d.clock.add(load + e.predicted.call + e.predicted.run)
 		if trace != nil {
-			at = e.report(trace, r.Name, at)
+			at = e.report(trace, r.Name, at, load)
 		}
 	}
 	return nil
@@ -69,12 +74,27 @@ func (d *Device) alive(e *executable) error {
 	return nil
 }
 
+// open gives a program a hardware context if it has none, in the place of the one that has not been used for longest, and returns what
+// that is predicted to take, in microseconds.
+func (d *Device) open(e *executable) (float64, error) {
+	if err := d.alive(e); err != nil { // an earlier run may have lost it
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.contexts.Alive(e) && d.faults.happens(d.faults.f.NoContext) {
+		return 0, fmt.Errorf("%w (a fault that was asked for)", npu.ErrNoContext)
+	}
+	if !d.contexts.Use(e) {
+		return 0, nil
+	}
+	d.opened++
+	return d.clock.model.Host.ContextLoad, nil
+}
+
 // execute computes one run.
 func (d *Device) execute(ctx context.Context, e *executable, r *npu.Run) error {
 	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := d.alive(e); err != nil { // an earlier run may have lost it
 		return err
 	}
 	switch {
@@ -82,7 +102,7 @@ func (d *Device) execute(ctx context.Context, e *executable, r *npu.Run) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.epoch++
-		d.loaded = 0
+		d.contexts.Clear()
 		return fmt.Errorf("%w (a fault that was asked for)", npu.ErrDeviceLost)
 	case d.faults.happens(d.faults.f.Timeout):
 		return fmt.Errorf("%w (a fault that was asked for)", npu.ErrTimeout)
@@ -115,7 +135,7 @@ func (f *frame) coherent() error {
 		b := f.run.Args[i].(*buffer)
 		if n := a.Type.Bytes(size.Elements(a.Shape)); f.d.opts.Debug && !f.e.written[i] && b.host != nil {
 			if at := b.changed(n); at >= 0 {
-				return &CoherencyError{f.run.Name, f.e.p.Name, a.Name, npu.ToDevice, at}
+				return &CoherencyError{f.run.Name, f.e.p.Name, a.Name, npu.ToDevice, at, ""}
 			}
 		}
 	}
@@ -147,8 +167,12 @@ func (f *frame) outputs() [][]byte {
 	return list
 }
 
-// report gives the predicted times of a run to a tracer, and returns when it would have ended.
-func (e *executable) report(trace func(npu.Span), run string, at time.Time) time.Time {
+// report gives the predicted times of a run to a tracer, and returns when it would have ended. Opening its context took load microseconds.
+func (e *executable) report(trace func(npu.Span), run string, at time.Time, load float64) time.Time {
+	if load > 0 {
+		trace(npu.Span{Name: e.p.Name, Category: PredictedContext, Start: at, Duration: micros(load)})
+		at = at.Add(micros(load))
+	}
 	prefix := ""
 	if run != "" {
 		prefix = run + "."

@@ -11,6 +11,8 @@ import (
 // Names of losses.
 const (
 	LossDispatch  = "dispatch not amortised"
+	LossContexts  = "contexts opened again"
+	LossKernel    = "kernel below the roofline"
 	LossBias      = "unfused bias"
 	LossQKNorm    = "unfused QK-norm"
 	LossPadding   = "padded FLOPs"
@@ -28,18 +30,22 @@ type Loss struct {
 // Around is what surrounds one run of a program.
 type Around struct {
 	Call   float64 // us: the dispatch, Host.PrefillCall or Host.DecodeCall
+	Open   float64 // us: opening its hardware context
 	Write  int     // bytes written before the run
 	Read   int     // bytes read after it
 	Useful float64 // FLOPs that the model asks for, without padded dimensions; 0 means all that the program does
 }
 
 // Losses names where a run's time goes beyond the work, largest first. Losses below one percent of the whole are not listed; they may
-// overlap, so that they do not add up.
+// overlap, so that they do not add up. [LossKernel] is what no other name explains: a kernel that the model, or a measurement, has far from
+// what the cores or the DDR could do.
 func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 	transfers := c.Host.Write(around.Write) + c.Host.Read(around.Read)
-	var starts, bias, qknorm, padding, reload, gemm, gemmFLOPs float64
+	var starts, bias, qknorm, padding, reload, gemm, gemmFLOPs, kernels float64
+	worst, slowest := 0.0, ""
 	for _, l := range p.Launches {
 		starts += l.Start
+		named := bias + qknorm + padding + reload // by losses of their own
 		for _, o := range l.Ops {
 			switch kind := o.Op.(type) {
 			case op.Add:
@@ -59,20 +65,47 @@ func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 				reload += (1 - o.Bytes/o.Traffic) * o.Memory
 			}
 		}
+		named = bias + qknorm + padding + reload - named
+		if below := l.Time - l.Start - l.roofline() - named; below > 0 {
+			if kernels += below; below > worst {
+				worst, slowest = below, l.reached()
+			}
+		}
 	}
 	if around.Useful > 0 && around.Useful < p.FLOPs && gemmFLOPs > 0 {
 		padding += gemm * min(1, (p.FLOPs-around.Useful)/gemmFLOPs)
 	}
 	list := []Loss{
 		{LossDispatch, around.Call + starts, fmt.Sprintf("one call of %.0f us and the starts of %d launches", around.Call, len(p.Launches))},
+		{LossContexts, around.Open, "the program's hardware context was closed for another's"},
+		{LossKernel, kernels, slowest},
 		{LossBias, bias, "launches that only add a bias, which a GEMM's epilogue could add"},
 		{LossQKNorm, qknorm, "launches that only normalise q and k head by head"},
 		{LossPadding, padding, "multiply-adds on rows and columns of padding"},
 		{LossTransfers, transfers, fmt.Sprintf("%d bytes written and %d read around the run", around.Write, around.Read)},
 		{LossReload, reload, "tiles of a GEMM's inputs that go through the DDR more than once"},
 	}
-	total := around.Call + p.Run + transfers
+	total := around.Call + around.Open + p.Run + transfers
 	list = slices.DeleteFunc(list, func(l Loss) bool { return !(l.Time >= 0.01*total) })
 	slices.SortStableFunc(list, func(a, b Loss) int { return cmp.Compare(b.Time, a.Time) })
 	return list
+}
+
+// roofline is the least time of a launch's ops, one after the other.
+func (l LaunchCost) roofline() float64 {
+	t := 0.0
+	for _, o := range l.Ops {
+		t += o.Roofline.Time
+	}
+	return t
+}
+
+// reached says in words how near a launch comes to its roofline.
+func (l LaunchCost) reached() string {
+	flops, bytes := 0.0, 0.0
+	for _, o := range l.Ops {
+		flops, bytes = flops+o.FLOPs, bytes+o.Bytes
+	}
+	return fmt.Sprintf("%s reaches %.2g TFLOP/s and %.2g GB/s, %.0f %% of its roofline", cmp.Or(l.Fused, l.Name), flops/l.Time/1e6, bytes/l.Time/1e3,
+		100*l.roofline()/l.Time)
 }

@@ -206,10 +206,20 @@ func TestLossesAreNamed(t *testing.T) {
 		{"Qwen3 normalises q and k by themselves", LossQKNorm, names(all[6], 0, Around{})},
 		{"the swiglu program moves 86 MB a layer", LossTransfers, names(all[5], 5, Around{Write: 86 << 20})},
 		{"a call costs what a small program takes", LossDispatch, names(all[3], 0, Around{Call: 1000})},
+		{"a context is opened again", LossContexts, names(all[3], 0, Around{Open: 35e3})},
 		{"padded dimensions are asked for by nobody", LossPadding, names(all[3], 3, Around{Useful: 2 * seq * 4864 * 896})},
 	} {
 		if !strings.Contains(tc.got, tc.want+";") {
 			t.Errorf("%s: losses are %q, want %q among them", tc.name, tc.got, tc.want)
+		}
+	}
+	for _, m := range all { // FlashAttention reaches some 2 % of what the cores could do
+		flash, err := c.Run("flash_attn", m.prefillPass().Layer[1].Work, op.Size{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l := c.Losses(flash, Around{Call: 170})[0]; l.Name != LossKernel || l.Time < flash.Run/2 || !strings.Contains(l.What, "% of its roofline") {
+			t.Errorf("%s: attention, %.0f us, loses most to %+v", m.name, flash.Run, l)
 		}
 	}
 	if got := names(all[0], 2, Around{}); strings.Contains(got, LossBias) || strings.Contains(got, LossTransfers) {

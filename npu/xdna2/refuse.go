@@ -1,8 +1,8 @@
 package xdna2
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/npukit/npukit/npu"
@@ -13,14 +13,15 @@ import (
 // ResourceError says that the array cannot run a launch or a program, or would run it wrong: which rule forbids it, how much was wanted
 // and how much there is, and what would fit.
 type ResourceError struct {
-	Rule      string // id of the rule, see Rules
-	Program   string // "" for a launch by itself
-	Launch    string // "" where it is about the whole program
-	What      string // what was counted
-	Wanted    int64  // 0 for rules that are not about more or less
-	Available int64
+	Rule      string   // id of the rule, see Rules
+	Program   string   // "" for a launch by itself
+	Launch    string   // "" where it is about the whole program
+	What      string   // what was counted
+	Wanted    int64    // 0 for rules that are not about more or less: What then has both sides
+	Available int64    // the most that there is; of a Step the multiple below Wanted, or the first
+	Step      int64    // where Wanted must be a multiple: of what; else 0
 	Unit      string   // "bytes", "words", "columns"
-	Advice    []string // what would fit: each by itself
+	Advice    []string // what would fit: each by itself, and never empty
 }
 
 func (e *ResourceError) Error() string {
@@ -33,7 +34,12 @@ func (e *ResourceError) Error() string {
 		fmt.Fprintf(&b, "launch %q: ", e.Launch)
 	}
 	b.WriteString(e.What)
-	if e.Unit != "" {
+	switch {
+	case e.Step > 0 && e.Available < e.Wanted:
+		fmt.Fprintf(&b, ": %d %s, available are %d and %d", e.Wanted, e.Unit, e.Available, e.Available+e.Step)
+	case e.Step > 0:
+		fmt.Fprintf(&b, ": %d %s, the least is %d", e.Wanted, e.Unit, e.Available)
+	case e.Unit != "":
 		fmt.Fprintf(&b, ": %d %s, there are %d", e.Wanted, e.Unit, e.Available)
 	}
 	fmt.Fprintf(&b, " (%s)", e.Rule)
@@ -86,9 +92,7 @@ func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 		if v.launch >= 0 {
 			e.Launch = p.Launches[v.launch].Name
 		}
-		if s := programAdvice(r.ID, l, v); s != "" {
-			e.Advice = []string{s}
-		}
+		e.Advice = []string{programAdvice(r.ID, l, v)}
 		list = append(list, e)
 	}
 	return list, nil
@@ -110,27 +114,39 @@ func Fits(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) bool {
 	return err == nil && p.fits(rules())
 }
 
-// CheckContexts reports more programs than the array's contexts hold at once: each loaded program is one.
-func CheckContexts(programs int, a *Array) error {
-	v := atMost(programs, a.Contexts, "contexts", "programs loaded at once")
-	if !v.failed {
-		return nil
+// refusals are several errors about one launch or program, each on lines of its own. Advice that the next one gives too is said once.
+type refusals []*ResourceError
+
+func (list refusals) Error() string {
+	var lines []string
+	for i, e := range list {
+		if i+1 < len(list) && e.Launch == list[i+1].Launch && slices.Equal(e.Advice, list[i+1].Advice) {
+			short := *e
+			short.Advice = nil
+			e = &short
+		}
+		lines = append(lines, e.Error())
 	}
-	e := v.asError("R-ELF-6")
-	e.Advice = []string{"load the programs of one phase at a time; buffers outlive them", "merge programs"}
-	return e
+	return strings.Join(lines, "\n")
 }
 
-func join(list []*ResourceError) error {
+func (list refusals) Unwrap() []error {
 	errs := make([]error, len(list))
 	for i, e := range list {
 		errs[i] = e
 	}
-	return errors.Join(errs...)
+	return errs
+}
+
+func join(list []*ResourceError) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return refusals(list)
 }
 
 func (v verdict) asError(id string) *ResourceError {
-	return &ResourceError{Rule: id, What: v.what, Wanted: v.wanted, Available: v.available, Unit: v.unit}
+	return &ResourceError{Rule: id, What: v.what, Wanted: v.wanted, Available: v.available, Step: v.step, Unit: v.unit}
 }
 
 // fits reports whether no rule of single launches fails.
@@ -187,6 +203,15 @@ func (p *place) explain(known []rule) []*ResourceError {
 			}
 		}
 		list = append(list, e)
+	}
+	var resized []string
+	for _, e := range list {
+		if len(e.Advice) == 0 {
+			if resized == nil {
+				resized = p.resized(known)
+			}
+			e.Advice = resized
+		}
 	}
 	return list
 }

@@ -218,10 +218,7 @@ func sprintPartition(n, rows int) string {
 }
 
 func sprintSplit(launches, most int) string {
-	if most < 1 {
-		return ""
-	}
-	return fmt.Sprintf("split it into %d programs", roundedUp(launches, most))
+	return fmt.Sprintf("split it into %d programs", roundedUp(launches, max(1, most)))
 }
 
 func sprintBlocks(block int) string {

@@ -286,7 +286,7 @@ func TestContexts(t *testing.T) {
 	if err := CheckContexts(8, NPU2()); err != nil {
 		t.Error(err)
 	}
-	if err := CheckContexts(9, NPU2()); err == nil || !strings.Contains(err.Error(), "9 contexts, there are 8") {
+	if err := CheckContexts(9, NPU2()); err == nil || !strings.Contains(err.Error(), "9 contexts, there are 8 (R-ELF-6)") {
 		t.Errorf("nine programs: %v", err)
 	}
 }
@@ -370,5 +370,62 @@ func TestAdviceFits(t *testing.T) {
 		if strings.Contains(advice[0], "instead of") && !q.fits(rules()) {
 			t.Errorf("%s: %q does not fit", r.ID, advice[0])
 		}
+	}
+}
+
+// Whatever is refused: the error names the rule, says in words or numbers what was wanted and what there is, and what would fit instead.
+func TestEveryRefusalIsComplete(t *testing.T) {
+	flash := flashMap("seq-first", 256, 64, 4, 2, 4)
+	seen := map[string]bool{}
+	for _, tc := range []struct {
+		name string
+		o    op.Op
+		m    npu.Mapping
+		want string // in the advice
+	}{
+		{"a prompt of 2", op.Attention{Rows: 2, Heads: 32, KVHeads: 8, HeadDim: 64}, flash, "pad the positions from 2 to 64, with the tile"},
+		{"a prompt of 100", op.Attention{Rows: 100, Heads: 32, KVHeads: 8, HeadDim: 64}, flash, "pad the positions from 100 to 128, with the tile"},
+		{"a prompt of 2047", op.Attention{Rows: 2047, Heads: 32, KVHeads: 8, HeadDim: 64}, flash, "pad the positions from 2047 to 2048; or: a prompt of 1984 positions"},
+		{"head_dim 16", op.Attention{Rows: 2048, Heads: 32, KVHeads: 8, HeadDim: 16}, flash, "pad every head to 64"},
+		{"head_dim 96", op.Attention{Rows: 2048, Heads: 32, KVHeads: 8, HeadDim: 96}, flash, "a step on the host"},
+		{"head_dim 512, sequence first", op.Attention{Rows: 2048, Heads: 32, KVHeads: 8, HeadDim: 512}, flash, "head-first"},
+		{"rows of 8192 in a norm", op.RMSNorm{Rows: 2048, Width: 8192, Eps: 1e-5}, vecMap(0, 8, 1), "rows of at most 6448 fit a core"},
+		{"rows of 100 in a norm", op.RMSNorm{Rows: 2048, Width: 100, Eps: 1e-5}, vecMap(0, 8, 1), "pad the width from 100 to 112"},
+		{"13 rows in a norm", op.RMSNorm{Rows: 13, Width: 2048, Eps: 1e-5}, vecMap(0, 8, 1), "herd columns 1 instead of 8"},
+		{"rows of 9000 in a LayerNorm", op.LayerNorm{Rows: 2048, Width: 9008, Eps: 1e-5}, vecMap(0, 8, 1), "make it a step on the host: rows of at most"},
+		{"the down projection of an 8B model", op.MatMul{M: 1, K: 14336, N: 4096, TransB: true}, gemvMap(16, 16, 8), "cut N into 2 launches of 2048"},
+		{"a weight of prime width", op.MatMul{M: 1, K: 2048, N: 777, TransB: true}, gemvMap(16, 16, 8), "padded from 2048 and 777"},
+		{"a GEMM of prime width", op.MatMul{M: 2048, K: 777, N: 777}, gemmMap("drain", 32, 256, 32, 128), "padded from 777 and 777"},
+		{"a GEMM of 7 rows", op.MatMul{M: 7, K: 2048, N: 2048}, gemmMap("drain", 32, 256, 32, 128), "pad the rows from 7 to"},
+		{"an odd add", op.Add{Rows: 7, Width: 100}, vecMap(1024, 8, 1), ""},
+		{"an odd SwiGLU", op.SiLUMul{Rows: 7, Width: 100}, vecMap(1024, 8, 1), ""},
+		{"an odd GELU", op.GELU{Rows: 7, Width: 100}, vecMap(1024, 8, 1), ""},
+		{"RoPE of 10", op.RoPE{Rows: 7, Heads: 3, HeadDim: 10, TableHeads: 3}, vecMap(0, 8, 1), "pad the head dimension from 10 to 16"},
+		{"an odd cast", op.Cast{Rows: 7, Width: 101}, npu.Mapping{Variant: "fused-cast"}, ""},
+		{"an embedding", op.Embed{Rows: 7, Vocab: 100, Width: 64}, npu.Mapping{}, "a step on the host"},
+		{"a herd of 9", op.Add{Rows: 2048, Width: 2048}, vecMap(1024, 9, 1), "herd columns 8 instead of 9"},
+	} {
+		err := CheckLaunch(tc.o, nil, tc.m, NPU2())
+		list, ok := err.(refusals)
+		if !ok {
+			t.Errorf("%s: got %v, want refusals", tc.name, err)
+			continue
+		}
+		for _, e := range list {
+			seen[e.Rule] = true
+			if e.Rule == "" || e.What == "" || len(e.Advice) == 0 || slices.Contains(e.Advice, "") {
+				t.Errorf("%s: incomplete: %+v", tc.name, e)
+			}
+			if e.Unit != "" && (e.Available <= 0 || e.Step == 0 && e.Wanted <= e.Available || e.Step > 0 && (e.Wanted%e.Step == 0 || e.Available%e.Step != 0)) {
+				t.Errorf("%s: %s wants %d and has %d, in steps of %d", tc.name, e.Rule, e.Wanted, e.Available, e.Step)
+			}
+		}
+		text := err.Error()
+		if strings.Contains(text, "there are 0") || strings.Count(text, "what would fit: ") == 0 || !strings.Contains(text, tc.want) {
+			t.Errorf("%s: want %q among what would fit:\n%s", tc.name, tc.want, text)
+		}
+	}
+	if len(seen) < 12 {
+		t.Errorf("only %d rules refuse: %v", len(seen), seen)
 	}
 }

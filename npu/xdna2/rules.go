@@ -40,6 +40,7 @@ type verdict struct {
 	what      string // what was counted, in words
 	wanted    int64
 	available int64
+	step      int64 // wanted must be a multiple of it
 	unit      string
 	launch    int // in a program: index of the launch to name, or -1
 }
@@ -65,7 +66,7 @@ func multiple(n, step int, name, stepName string) verdict {
 	}
 	v := holds()
 	if n%step != 0 {
-		v.failed, v.wanted, v.available, v.unit = true, int64(n), int64(n-n%step), "elements"
+		v.failed, v.wanted, v.available, v.step, v.unit = true, int64(n), int64(max(n-n%step, step)), int64(step), "elements"
 		v.what = fmt.Sprintf("%s is %d, no multiple of %s", name, n, stepName)
 		if fmt.Sprint(step) != stepName {
 			v.what += fmt.Sprintf(" (%d)", step)
