@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,7 @@ import (
 func (a *app) estimateCommand() *cobra.Command {
 	var asJSON, naive bool
 	var length int
-	var host, trace, picture, planFile string
+	var host, trace, picture, planFile, diffFile, planOut string
 	cmd := &cobra.Command{
 		Use:   "estimate MODEL|config.json",
 		Short: "Predict a model's speed on an XDNA 2 NPU, program by program",
@@ -26,20 +27,23 @@ func (a *app) estimateCommand() *cobra.Command {
 cost model fitted to published measurements of single kernels (Ryzen AI 9 HX 370, turbo, warm); nothing is measured.
 
 The host beside the array counts too. --host npukit is this program as the host; --host reference is the Python host of the published figures, fitted to the nine published models, and is
-there to compare with them.`,
+there to compare with them.
+
+The plan is the planner's, or that of --plan; --plan-out writes it. --diff sets another plan beside it: what changes from the one to the other, and what that is predicted to be worth.`,
 		Example: `  npukit estimate ./Qwen3-0.6B
   npukit estimate config.json --seq 1024 --json
-  npukit estimate config.json --trace trace.json --plot estimate.png`,
+  npukit estimate config.json --trace trace.json --plot estimate.png
+  npukit estimate config.json --naive --plan-out naive.json && npukit estimate config.json --diff naive.json`,
 		Args: arguments("MODEL"),
 		RunE: a.action(func(_ context.Context, cmd *cobra.Command, args []string) error {
 			clock, err := clockFor(host)
 			if err != nil {
 				return err
 			}
-			for name, file := range map[string]string{"trace": trace, "plot": picture} {
-				if file != "" {
-					if err := canWrite(file); err != nil {
-						return fmt.Errorf("--%s: %w", name, err)
+			for _, out := range [][2]string{{"trace", trace}, {"plot", picture}, {"plan-out", planOut}} {
+				if out[1] != "" {
+					if err := canWrite(out[1]); err != nil {
+						return fmt.Errorf("--%s: %w", out[0], err)
 					}
 				}
 			}
@@ -57,6 +61,21 @@ there to compare with them.`,
 			e, err := plan.Estimate(clock)
 			if err != nil {
 				return err
+			}
+			out := estimated{Estimate: e}
+			if diffFile != "" {
+				if out.Diff, err = diffWith(c, plan, diffFile, clock); err != nil {
+					return err
+				}
+			}
+			if planOut != "" {
+				data, err := json.MarshalIndent(plan, "", " ")
+				if err == nil {
+					err = writeFile(planOut, data)
+				}
+				if err != nil {
+					return fmt.Errorf("writing the plan: %w", err)
+				}
 			}
 			if trace != "" {
 				var b bytes.Buffer
@@ -77,7 +96,10 @@ there to compare with them.`,
 				}
 			}
 			if asJSON {
-				return writeJSON(a.out, e)
+				return writeJSON(a.out, out)
+			}
+			if out.Diff != nil {
+				return printDiff(a.out, c.Name, out)
 			}
 			return printEstimate(a.out, c.Name, e)
 		}),
@@ -87,6 +109,8 @@ there to compare with them.`,
 	f.StringVar(&host, "host", "npukit", "the host beside the array: `npukit|reference`")
 	f.BoolVar(&naive, "naive", false, "the plan before any optimisation: a dispatch for each op, nothing kept between dispatches")
 	f.StringVar(&planFile, "plan", "", "predict the plan in `FILE`")
+	f.StringVar(&diffFile, "diff", "", "tell what changes from the plan to the one in `FILE`, instead of program by program")
+	f.StringVar(&planOut, "plan-out", "", "write the plan to `FILE`")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&trace, "trace", "", "write a timeline for Perfetto to `FILE`")
 	f.StringVar(&picture, "plot", "", "draw roofline and shares as PNG into `FILE`")
@@ -128,17 +152,7 @@ func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*model.
 		if length != 0 || naive {
 			return nil, usagef("--plan has its own lengths and knobs: leave --seq and --naive out")
 		}
-		p, err := model.ReadPlan(file)
-		if err != nil {
-			return nil, err
-		}
-		if err := p.CheckModel(c); err != nil {
-			return nil, err
-		}
-		if err := p.CheckArray(xdna2.NPU2()); err != nil {
-			return nil, fmt.Errorf("plan %s: %w", file, err)
-		}
-		return p, nil
+		return readNPUPlan(c, file)
 	}
 	o := &model.NPUOptions{}
 	if length != 0 {
@@ -151,14 +165,76 @@ func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*model.
 	return model.NewNPUPlan(c, o)
 }
 
+// readNPUPlan reads a plan for the NPU, which must be for the model and one that the array can place.
+func readNPUPlan(c *checkpoint.Config, file string) (*model.Plan, error) {
+	p, err := model.ReadPlan(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CheckModel(c); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := p.CheckArray(xdna2.NPU2()); err != nil {
+		return nil, fmt.Errorf("plan %s: %w", file, err)
+	}
+	return p, nil
+}
+
+// estimated is what --json prints.
+type estimated struct {
+	*model.Estimate
+	Diff *planDiff `json:"diff,omitempty"`
+}
+
+// planDiff is another plan beside the one that is predicted.
+type planDiff struct {
+	Plan         string   `json:"plan"` // its file
+	Changes      []string `json:"changes"`
+	TTFT         float64  `json:"ttft_s"` // of the other plan
+	TokensPerSec float64  `json:"tokens_per_s"`
+}
+
+func diffWith(c *checkpoint.Config, plan *model.Plan, file string, clock *xdna2.Clock) (*planDiff, error) {
+	other, err := readNPUPlan(c, file)
+	if err != nil {
+		return nil, fmt.Errorf("--diff: %w", err)
+	}
+	e, err := other.Estimate(clock)
+	if err != nil {
+		return nil, fmt.Errorf("--diff: %w", err)
+	}
+	return &planDiff{file, append([]string{}, model.DiffPlans(plan, other)...), e.TTFT, e.TokensPerSec}, nil
+}
+
+func printDiff(w io.Writer, name string, e estimated) error {
+	d := e.Diff
+	change := func(from, to float64) string { return fmt.Sprintf("%+.1f %%", 100*(to/from-1)) }
+	if err := table(w, "", [][]string{
+		{"model", name},
+		{"host", e.Host + ": " + e.HostNote},
+		{"first token", fmt.Sprintf("%s -> %s (%s), predicted", predicted(e.TTFT), predicted(d.TTFT), change(e.TTFT, d.TTFT))},
+		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", digits(e.TokensPerSec), digits(d.TokensPerSec), change(e.TokensPerSec, d.TokensPerSec))},
+	}); err != nil {
+		return err
+	}
+	if len(d.Changes) == 0 {
+		_, err := fmt.Fprintf(w, "\nThe plan in %s does the same.\n", d.Plan)
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nTo the plan in %s, %s:\n  %s\n", d.Plan, count(len(d.Changes), "change"), strings.Join(d.Changes, "\n  "))
+	return err
+}
+
 func printEstimate(w io.Writer, name string, e *model.Estimate) error {
 	head := [][]string{
 		{"model", name},
 		{"array", "XDNA 2 (8 x 4 cores), BF16, predicted from published kernel measurements: nothing here is measured"},
 		{"host", e.Host + ": " + e.HostNote},
 		{"prompt", count(e.SeqLen, "token")},
-		{"first token", fmt.Sprintf("%s after the prompt came in", predicted(e.TTFT))},
+		{"first token", fmt.Sprintf("%s after the prompt came in; %s more for the first of a process, %s more after %s without work",
+			predicted(e.TTFT), predicted(e.FirstUse), predicted(e.WakeUp), predicted(e.IdleAfter))},
 		{"generation", fmt.Sprintf("%s tokens/s behind it", digits(e.TokensPerSec))},
+		{"contexts", contextsText(e)},
 	}
 	for _, r := range e.Rho {
 		head = append(head, []string{"rho", fmt.Sprintf("%.2f prefill, %.2f decode (%s; 1 is Llama-3.2-1B as published)", r.Prefill, r.Decode, r.Form)})
@@ -183,6 +259,9 @@ func printEstimate(w io.Writer, name string, e *model.Estimate) error {
 				row[3], row[6], row[7] = fmt.Sprint(s.Launches), predicted(s.Roofline), fmt.Sprintf("%.0f %%", 100*s.Share)
 				if s.Loss != "" {
 					row[9] = fmt.Sprintf("%s, %s", s.Loss, predicted(s.LossTime))
+					if s.Loss == xdna2.LossKernel {
+						row[9] += " (" + s.LossWhat + ")"
+					}
 				}
 			}
 			rows = append(rows, row)
@@ -192,6 +271,19 @@ func printEstimate(w io.Writer, name string, e *model.Estimate) error {
 		}
 	}
 	return nil
+}
+
+// contextsText says how programs share the hardware contexts.
+func contextsText(e *model.Estimate) string {
+	c := e.Contexts
+	s := fmt.Sprintf("%d programs in prefill, %d in a token, %d in all; the host keeps %d", c.Prefill, c.Decode, c.All, c.Kept)
+	switch {
+	case e.Prefill.Opened+e.Decode.Opened == 0:
+		return s
+	case c.Prefill > c.Kept || c.Decode > c.Kept:
+		return fmt.Sprintf("%s: a prompt opens %s again, a token %d (rule R-ELF-6; merge programs)", s, count(e.Prefill.Opened, "context"), e.Decode.Opened)
+	}
+	return fmt.Sprintf("%s: a prompt opens %s again, and its first token waits %s more", s, count(e.Prefill.Opened, "context"), predicted(e.ToDecode))
 }
 
 // predicted writes seconds in the unit that fits: 1.21 s, 13.5 ms, 85 us.

@@ -136,3 +136,32 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 		t.Errorf("another model: exit code %d, %q", r.code, r.stderr)
 	}
 }
+
+// Another plan is set beside the planner's: what changes, and what it is predicted to be worth. A plan differs from itself in nothing.
+func TestEstimateDiff(t *testing.T) {
+	config := llamaConfig(t)
+	dir := t.TempDir()
+	same, naive := filepath.Join(dir, "same.json"), filepath.Join(dir, "naive.json")
+	succeed(t, "", "estimate", config, "--plan-out", same)
+	succeed(t, "", "estimate", config, "--naive", "--plan-out", naive)
+	if text := succeed(t, "", "estimate", config, "--diff", same); !strings.Contains(text, "does the same") {
+		t.Errorf("a plan beside itself: %s", text)
+	}
+	e := parse[estimated](t, succeed(t, "", "estimate", config, "--diff", naive, "--json"))
+	if e.Diff == nil || len(e.Diff.Changes) < 5 || e.Diff.TTFT < 5*e.TTFT || e.Diff.TokensPerSec > e.TokensPerSec/5 {
+		t.Fatalf("beside the naive plan: %+v", e.Diff)
+	}
+	text := succeed(t, "", "estimate", config, "--diff", naive)
+	for _, want := range append([]string{"runtime.context_reuse: true -> false", "first token", "predicted", naive}, e.Diff.Changes...) {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	back := parse[estimated](t, succeed(t, "", "estimate", config, "--plan", naive, "--diff", same, "--json"))
+	if back.TTFT != e.Diff.TTFT || back.Diff.TTFT != e.TTFT {
+		t.Errorf("the way back: %g -> %g s, forth %g -> %g s", back.TTFT, back.Diff.TTFT, e.TTFT, e.Diff.TTFT)
+	}
+	if r := command("", "estimate", config, "--diff", config); r.code != 1 || !strings.Contains(r.stderr, "--diff") {
+		t.Errorf("a file that is no plan: exit code %d, %q", r.code, r.stderr)
+	}
+}
