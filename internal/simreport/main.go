@@ -47,7 +47,7 @@ func write(folder string) error {
 	r := &report{files: map[string][]byte{}}
 	r.printf(`# The virtual XDNA 2 against published measurements
 
-Written by %s. Nothing here was measured by us: what is published comes from Xilinx/mlir-air e972f2942 (kernel registry and READMEs, Ryzen AI 9 HX 370, turbo) and from arXiv
+Written by %s. Nothing here was measured on an NPU by us: what is published comes from Xilinx/mlir-air e972f2942 (kernel registry and READMEs, Ryzen AI 9 HX 370, turbo) and from arXiv
 2606.07586; everything else is a prediction. A test holds each of the bounds that are named.
 
 `, "`make sim-report`")
