@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -162,6 +163,34 @@ func (l *Layout) UnmarshalText(b []byte) (err error) {
 func (s Source) Stat() (dtype.Type, []int, error) {
 	m, err := s.whole()
 	return m.typ, m.shape, err
+}
+
+// Key names what the layout makes by where its tensors lie, so that a device can share one buffer among all that ask for the same and two
+// checkpoints with the same names do not mix. An address says who is who as long as its tensor's memory is not given back.
+func (s Source) Key() (string, error) {
+	var b strings.Builder
+	var walk func(l Layout) error
+	walk = func(l Layout) error {
+		if name, ok := l.Identity(); ok {
+			t, err := s.From.Tensor(name)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&b, "%p:%d:%v:%v", unsafe.SliceData(t.Data), len(t.Data), t.Type, t.Shape)
+			return nil
+		}
+		fmt.Fprintf(&b, "%s%v(", l.Op, l.Numbers)
+		for _, a := range l.Args {
+			if err := walk(a); err != nil {
+				return err
+			}
+			b.WriteByte(',')
+		}
+		b.WriteByte(')')
+		return nil
+	}
+	err := walk(s.Layout)
+	return b.String(), err
 }
 
 // Materialize writes the weight that the source describes to dst, which has room for exactly its bytes (see Stat). All tensors of a layout have one

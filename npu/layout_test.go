@@ -78,6 +78,54 @@ func TestLayoutMaterialize(t *testing.T) {
 }
 
 // A tensor of any type is brought to BF16, blocks and halves too, alone or inside another layout.
+// fixed are tensors that lie somewhere, as a checkpoint's do.
+type fixed map[string]Tensor
+
+func (f fixed) Tensor(name string) (Tensor, error) {
+	if t, ok := f[name]; ok {
+		return t, nil
+	}
+	return Tensor{}, fmt.Errorf("no tensor %q", name)
+}
+
+func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
+	tensor := func() Tensor { return Tensor{Type: dtype.I16, Shape: []int{2, 3}, Data: make([]byte, 12)} }
+	a, b := tensor(), tensor()
+	turned := a
+	turned.Shape = []int{3, 2}
+	one, other := fixed{"w": a, "v": b, "again": a, "turned": turned}, fixed{"w": b}
+	key := func(layout string, from Tensors) string {
+		t.Helper()
+		l, err := ParseLayout(layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := Source{l, from}.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	if key("transpose(w)", one) != key("transpose(again)", one) || key("v", one) != key("w", other) {
+		t.Error("the same tensor under two names has two keys")
+	}
+	seen := map[string]string{}
+	for _, layout := range []string{"w", "v", "turned", "transpose(w)", "transpose(v)", "rows(w, 0, 1)", "rows(w, 1, 2)", "stack(w, v)", "stack(v, w)",
+		"stack(w, w, v)", "interleave(w, v)", "pad(w, 3, 3)", "pad(w, 33, 3)", "repeat(w, 2)"} {
+		k := key(layout, one)
+		if before, ok := seen[k]; ok {
+			t.Errorf("%s and %s have one key", layout, before)
+		}
+		seen[k] = layout
+	}
+	if key("w", one) == key("w", other) {
+		t.Error("tensors of two checkpoints with one name have one key")
+	}
+	if _, err := (Source{T("gone"), one}).Key(); err == nil {
+		t.Error("a tensor that is not there has a key")
+	}
+}
+
 func TestLayoutBF16(t *testing.T) {
 	tensors := typed{
 		"f32": {dtype.F32, []int{2, 2}, dtype.AsBytes([]float32{1, 1.00390625, -2, 3})}, // 1 + 2^-8 lies between two BF16 numbers and goes to the even one

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"unsafe"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -48,7 +46,7 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if typ != dtype.BF16 && typ != dtype.I32 {
 		src.Layout = npu.Layout{Op: "bf16", Args: []npu.Layout{src.Layout}}
 	}
-	key, err := sourceKey(src)
+	key, err := src.Key()
 	if err != nil {
 		return nil, err
 	}
@@ -58,33 +56,6 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		return nil, errors.Join(fmt.Errorf("npu/xdna: weight %s: %w", src.Layout, s.err), d.unshare(s))
 	}
 	return &weight{d: d, s: s}, nil
-}
-
-// sourceKey names what a layout makes by where its tensors lie, so that checkpoints with the same names do not mix.
-func sourceKey(src npu.Source) (string, error) {
-	var b strings.Builder
-	var walk func(l npu.Layout) error
-	walk = func(l npu.Layout) error {
-		if name, ok := l.Identity(); ok {
-			t, err := src.From.Tensor(name)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(&b, "%p:%d:%v:%v", unsafe.SliceData(t.Data), len(t.Data), t.Type, t.Shape)
-			return nil
-		}
-		fmt.Fprintf(&b, "%s%v(", l.Op, l.Numbers)
-		for _, a := range l.Args {
-			if err := walk(a); err != nil {
-				return err
-			}
-			b.WriteByte(',')
-		}
-		b.WriteByte(')')
-		return nil
-	}
-	err := walk(src.Layout)
-	return b.String(), err
 }
 
 // share is the weight of a key, made or not, with one use more.
