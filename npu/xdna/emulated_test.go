@@ -39,6 +39,19 @@ func openers() map[string]opener {
 	}
 }
 
+// emulation reports whether there is an emulated NPU.
+func emulation() bool { return os.Getenv("NPUEMU_ROOT") != "" }
+
+// modelOpeners are those that whole models are tested with: where the emulated NPU is, it alone, because every other run of the tests has had
+// the fake.
+func modelOpeners() map[string]opener {
+	all := openers()
+	if emulation() {
+		delete(all, "fake")
+	}
+	return all
+}
+
 // emulated opens the emulated NPU. The artefacts are ELFs as AMD's assembler makes them, whose descriptors reach every argument.
 func emulated(t *testing.T, groups map[string][]*npu.Program, o Options) (*Device, *xrttest.Emulator) {
 	t.Helper()

@@ -47,6 +47,7 @@ type array struct {
 
 	mu       sync.Mutex
 	programs map[string]npu.Executable // by name of the artefact
+	buffers  map[scratchKey]npu.Buffer // for arguments, the same for all programs: fresh ones would be cleared for every run
 }
 
 func newArray(t *testing.T) *array {
@@ -55,8 +56,14 @@ func newArray(t *testing.T) *array {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { dev.Close() })
-	return &array{dev: dev, programs: map[string]npu.Executable{}}
+	a := &array{dev: dev, programs: map[string]npu.Executable{}, buffers: map[scratchKey]npu.Buffer{}}
+	t.Cleanup(func() {
+		for _, b := range a.buffers {
+			b.Close()
+		}
+		dev.Close()
+	})
+	return a
 }
 
 func (a *array) learn(t *testing.T, p *npu.Program) {
@@ -75,16 +82,22 @@ func (a *array) compute(name string, args [][]byte) error {
 	e := a.programs[name]
 	p := e.Program()
 	r := npu.Run{Name: name, Exec: e}
+	seen := map[int]int{}
 	for i, arg := range p.Args {
 		n := argBytes(arg)
 		if len(args[i]) < n {
 			return fmt.Errorf("argument %d has %d bytes, want %d", i, len(args[i]), n)
 		}
-		b, err := a.dev.Alloc(context.Background(), n)
-		if err != nil {
-			return err
+		key := scratchKey{n, seen[n]}
+		seen[n]++
+		b := a.buffers[key]
+		if b == nil {
+			var err error
+			if b, err = a.dev.Alloc(context.Background(), n); err != nil {
+				return err
+			}
+			a.buffers[key] = b
 		}
-		defer b.Close()
 		copy(b.Bytes(), args[i])
 		r.Args = append(r.Args, b)
 	}

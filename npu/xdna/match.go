@@ -32,7 +32,7 @@ func noArtefact(p *npu.Program, dirs []string) error {
 	}
 	return fmt.Errorf("npu/xdna: program %s (%d arguments, %d launches): %w: %s. MLIR-AIR builds those of its language models: in "+
 		"programming_examples/llms/MODEL, `make verify` leaves prefill_kernel_cache and decode_kernel_cache under build_peano, and build_peano is the "+
-		"folder to give. For other programs name a compile command (see package npu/xdna, Options.Compile)", p.Name, len(p.Args), len(p.Launches),
+		"folder to give. For other programs name a compile command (npukit's --compile, Options.Compile of package npu/xdna)", p.Name, len(p.Args), len(p.Launches),
 		ErrNoArtefact, where)
 }
 

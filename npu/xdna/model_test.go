@@ -3,13 +3,11 @@ package xdna
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
@@ -136,7 +134,7 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 		plan := npuPlan(t, dir, rows)
 		want := begin(t, onCPU(t, dir, plan), prompt(rows+9, 5))
 		want.say(t, 12)
-		for how, open := range openers() {
+		for how, open := range modelOpeners() {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				d := open(t, each(onDevice(plan)...), Options{Contexts: 4}) // fewer than the plan has programs
 				got := begin(t, openModel(t, d, dir, plan), prompt(rows+9, 5))
@@ -152,55 +150,6 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The widths of the published models, with one layer and few words, say on the device what they say on cpu: two short ones always, and with
-// NPUKIT_LONG all nine at the published length, for prompts of one id, of one less than the prefill pass takes, of all and of one more.
-func TestPublishedWidthsOnTheDevice(t *testing.T) {
-	long := os.Getenv("NPUKIT_LONG") != ""
-	for _, m := range published.Models() {
-		rows, lengths := 2048, []int{1, 2047, 2048, 2049}
-		if !long {
-			if m.Name != "Qwen2.5-0.5B" && m.Name != "Qwen3-0.6B" {
-				continue
-			}
-			rows, lengths = 256, []int{1, 255, 256, 257}
-		}
-		c := m.Config
-		dir := t.TempDir()
-		spec := ckptgen.Spec{Family: c.Family, Layers: 1, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: 600,
-			Context: rows + 64, Tie: true, NormEps: c.NormEps, RopeTheta: c.RoPE.Theta}
-		if err := ckptgen.Write(dir, spec, 3); err != nil {
-			t.Fatal(err)
-		}
-		plan := npuPlan(t, dir, rows)
-		want := onCPU(t, dir, plan)
-		for how, open := range openers() {
-			t.Run(m.Name+"/"+how, func(t *testing.T) {
-				got := openModel(t, open(t, each(onDevice(plan)...), Options{}), dir, plan)
-				for _, n := range lengths {
-					if g, w := generate(t, got, prompt(n, n)), generate(t, want, prompt(n, n)); !slices.Equal(g, w) {
-						t.Errorf("a prompt of %d ids: %v, on cpu %v", n, g, w)
-					}
-				}
-			})
-		}
-		if err := os.RemoveAll(dir); err != nil { // nine of them would fill the disk
-			t.Fatal(err)
-		}
-	}
-}
-
-// generate is what a model says after a prompt.
-func generate(t *testing.T, m *model.Model, ids []int32) (said []int32) {
-	t.Helper()
-	for tok, err := range m.Generate(context.Background(), model.IDs(ids), &model.GenerateOptions{MaxTokens: 4, Sampling: &model.Sampling{}, IgnoreEOS: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		said = append(said, tok.ID)
-	}
-	return said
 }
 
 // Two chats in turn, on more programs than contexts, say what each says alone.

@@ -70,6 +70,29 @@ func TestFaultsOnTheEmulatedNPU(t *testing.T) {
 	submit(t, d, runs...)
 }
 
+// An NPU that goes away between two runs, or under one, is named as what it is, with what to do; all can be closed then.
+func TestARemovedNPU(t *testing.T) {
+	p := addProgram("add")
+	d, emu := emulated(t, each(p), Options{})
+	e := load(t, d, p)
+	x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
+	submit(t, d, add(e, x, one, y))
+	if err := emu.Script("run 1 remove"); err != nil {
+		t.Fatal(err)
+	}
+	lost := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, npu.ErrDeviceLost) || !strings.Contains(err.Error(), "Open it again") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	lost("the run that it was taken from", d.Submit(context.Background(), []npu.Run{add(e, x, one, y)}))
+	lost("the next run", d.Submit(context.Background(), []npu.Run{add(e, x, one, y)}))
+	_, err := d.Alloc(context.Background(), 4096)
+	lost("a buffer", err)
+	lost("a sync", x.Sync(npu.ToDevice, 0, x.Len()))
+}
+
 // The driver's limit of contexts is felt when others have them: the device makes do with fewer than it may have.
 func TestFewContextsOnTheEmulatedNPU(t *testing.T) {
 	var programs []*npu.Program
