@@ -19,6 +19,38 @@ type Probe struct {
 // ProbeArtefact opens an artefact on the NPU, and where its manifest says how large its arguments are, runs it over zeros. It is for a
 // diagnosis: no program is needed, and nothing is known of the results.
 func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err error) {
+	began := time.Now()
+	err = d.probe(ctx, a, func(r run, args []memory) error {
+		p.Open = time.Since(began)
+		if len(args) == 0 {
+			return nil
+		}
+		for i, m := range args {
+			if err := m.sync(npu.ToDevice, 0, a.Arguments[i]); err != nil {
+				return err
+			}
+		}
+		for range 2 { // the first loads the array's configuration
+			if p.Run, err = timed(ctx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return p, err
+}
+
+func timed(ctx context.Context, r run) (time.Duration, error) {
+	began := time.Now()
+	err := r.start()
+	if err == nil {
+		err = r.wait(ctx)
+	}
+	return time.Since(began), err
+}
+
+// probe opens an artefact, makes a run with memory for the arguments that its manifest has, which are zeros, and gives both to use.
+func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []memory) error) (err error) {
 	wrap := func(err error) error {
 		if err == nil {
 			return nil
@@ -26,17 +58,16 @@ func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err e
 		return fmt.Errorf("npu/xdna: artefact %s: %w", a.Name, failure(err))
 	}
 	if err := d.enter(ctx); err != nil {
-		return p, err
+		return err
 	}
 	defer d.leave()
 	if err := d.lock.lock(ctx); err != nil {
-		return p, err
+		return err
 	}
 	defer func() { err = errors.Join(err, d.lock.unlock()) }()
-	began := time.Now()
 	c, err := d.drv.load(a.Binary, a.ELF())
 	if err != nil {
-		return p, wrap(err)
+		return wrap(err)
 	}
 	var closers []func() error
 	defer func() {
@@ -47,47 +78,38 @@ func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err e
 	closers = append(closers, c.close)
 	hw, err := c.open()
 	if err != nil {
-		return p, wrap(err)
+		return wrap(err)
 	}
 	closers = append(closers, hw.close)
 	k, err := hw.kernel(a)
 	if err != nil {
-		return p, wrap(err)
+		return wrap(err)
 	}
 	closers = append(closers, k.close)
-	p.Open = time.Since(began)
 	if len(a.Arguments) == 0 {
-		return p, nil
+		return wrap(use(nil, nil))
 	}
 	if err := c.check(a, len(a.Arguments)); err != nil {
-		return p, err
+		return err
 	}
 	r, err := k.run()
 	if err != nil {
-		return p, wrap(err)
+		return wrap(err)
 	}
 	closers = append(closers, r.close)
+	var args []memory
 	for i, n := range a.Arguments {
 		m, err := d.drv.alloc(n)
 		if err != nil {
-			return p, wrap(err)
+			return wrap(err)
 		}
 		closers = append(closers, m.close)
-		if err = errors.Join(m.sync(npu.ToDevice, 0, n), r.set(i, m)); err != nil {
-			return p, wrap(err)
+		if err := r.set(i, m); err != nil {
+			return wrap(err)
 		}
+		args = append(args, m)
 	}
-	for range 2 { // the first loads the array's configuration
-		began := time.Now()
-		if err := r.start(); err != nil {
-			return p, wrap(err)
-		}
-		if err := r.wait(ctx); err != nil {
-			return p, wrap(err)
-		}
-		p.Run = time.Since(began)
-	}
-	return p, nil
+	return wrap(use(r, args))
 }
 
 // CopyBandwidth measures writing a buffer of so many bytes and syncing it to the device, and syncing it back and reading it, in bytes per

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
 // An artefact is opened and run over zeros without its program; one that does not say its sizes is only opened, and nothing is left.
@@ -42,6 +45,31 @@ func TestProbe(t *testing.T) {
 			cancel()
 			if _, _, err := d.CopyBandwidth(ended, 1<<20); !errors.Is(err, context.Canceled) {
 				t.Errorf("after its context ended: %v", err)
+			}
+		})
+	}
+}
+
+// A program that adds two vectors is found to do so, whatever its manifest leaves unsaid; another one, or one that forgets the end, is not.
+func TestProbeSum(t *testing.T) {
+	sum := func(name string, rows, sumOf int) *npu.Program {
+		p := npu.NewProgram(name)
+		a, b := p.In("a", dtype.BF16, rows, width), p.In("b", dtype.BF16, rows, width)
+		y := p.Out("y", dtype.BF16, rows, width)
+		p.Launch("add", op.Add{Rows: rows, Width: width}, a, []npu.Ref{b, a}[sumOf], y)
+		return p
+	}
+	for name, open := range openers() {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, each(sum("vadd", 3, 0), sum("twice", 3, 1), addProgram("add")), Options{})
+			s, err := d.ProbeSum(context.Background(), d.Artefacts().Get("vadd"))
+			if err != nil || s.Type != dtype.BF16 || s.Elements != 3*width || s.Run <= 0 {
+				t.Errorf("%+v, %v", s, err)
+			}
+			for name, want := range map[string]string{"twice": "does not add", "add": "three arguments"} {
+				if _, err := d.ProbeSum(context.Background(), d.Artefacts().Get(name)); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v, want a word of %q", name, err, want)
+				}
 			}
 		})
 	}
