@@ -148,11 +148,13 @@ func TestFaults(t *testing.T) {
 			plugin + ".21.75": ""}, "XRT", Problem, "must be the same"},
 		"another XRT": {map[string]string{plugin + version: gone, core + version: gone,
 			plugin + ".30.10": "", core + ".30.10": ""}, "XRT", Advice, "2.30.10"},
-		"old firmware":        {map[string]string{pci + "fw_version": "1.0.0.63\n"}, "firmware", Advice, "linux-firmware"},
-		"firmware not named":  {map[string]string{pci + "fw_version": gone}, "firmware", Advice, "xrt-smi"},
-		"balanced power":      {map[string]string{"/sys/firmware/acpi/platform_profile": "balanced\n"}, "power mode", Advice, "performance"},
-		"on battery":          {map[string]string{"/sys/class/power_supply/AC/online": "0\n"}, "power mode", Advice, "plug"},
-		"somebody else's NPU": {map[string]string{"/proc/4711/comm": "flm\n", "/proc/4711/fd/9": "-> /dev/accel/accel0"}, "other users", Advice, "flm (4711)"},
+		"XRT of another release than the driver": {map[string]string{module: "2.21.0_20251107"}, "XRT", Advice, "2.21.0"},
+		"a driver with a version of its own":     {map[string]string{module: "0.7.1"}, "XRT", OK, "25.00"},
+		"old firmware":                           {map[string]string{pci + "fw_version": "1.0.0.63\n"}, "firmware", Advice, "linux-firmware"},
+		"firmware not named":                     {map[string]string{pci + "fw_version": gone}, "firmware", Advice, "xrt-smi"},
+		"balanced power":                         {map[string]string{"/sys/firmware/acpi/platform_profile": "balanced\n"}, "power mode", Advice, "performance"},
+		"on battery":                             {map[string]string{"/sys/class/power_supply/AC/online": "0\n"}, "power mode", Advice, "plug"},
+		"somebody else's NPU":                    {map[string]string{"/proc/4711/comm": "flm\n", "/proc/4711/fd/9": "-> /dev/accel/accel0"}, "other users", Advice, "flm (4711)"},
 	} {
 		files := owners()
 		maps.Copy(files, tc.change)

@@ -38,6 +38,9 @@ func (m *machine) xrt() {
 		m.find(subject, Problem, "install both from one source", "version %s with the NPU's part of version %s: they must be the same", core, plugin)
 	case !strings.HasPrefix(core, knownXRT+"."):
 		m.find(subject, Advice, "if something fails, try "+knownXRT, "version %s in %s; npukit's tests run with %s", core, dir, knownXRT)
+	case !m.fitsDriver(core):
+		m.find(subject, Advice, "AMD releases both together: if something fails, take both from one source", "version %s in %s, and the kernel driver is %s",
+			core, dir, m.read("/sys/module/amdxdna/version"))
 	default:
 		m.find(subject, OK, "", "version %s in %s", core, dir)
 	}
@@ -51,6 +54,14 @@ func (m *machine) xrt() {
 	default:
 		m.find("npukit", OK, "", "built with XRT, runs with %v", v)
 	}
+}
+
+// fitsDriver reports whether AMD's own kernel driver, which has versions as XRT has, is of the same release. The kernel's has none.
+func (m *machine) fitsDriver(xrt string) bool {
+	var driver, lib [2]int
+	n, _ := fmt.Sscanf(m.read("/sys/module/amdxdna/version"), "%d.%d", &driver[0], &driver[1])
+	k, _ := fmt.Sscanf(xrt, "%d.%d", &lib[0], &lib[1])
+	return n < 2 || k < 2 || driver[0] != lib[0] || driver[1] == lib[1]
 }
 
 // library is where a library lies, and its version from the name of the file behind it.
