@@ -49,7 +49,8 @@ type deviceEntry struct {
 	Device    string   `json:"device"`
 	Available bool     `json:"available"`
 	Virtual   bool     `json:"virtual,omitempty"`
-	Reason    string   `json:"reason,omitempty"` // why it is not available
+	Emulated  bool     `json:"emulated,omitempty"` // the NPU of npukit's tests
+	Reason    string   `json:"reason,omitempty"`   // why it is not available
 	Processor string   `json:"processor,omitempty"`
 	Threads   int      `json:"threads,omitempty"`
 	Kernels   string   `json:"kernels,omitempty"`
@@ -97,6 +98,7 @@ func xdnaEntry() deviceEntry {
 	}
 	info := dev.Info()
 	d.Available, d.Processor, d.Threads, d.InPlace = true, info.Name, info.Threads, []string{"BF16"}
+	d.Emulated = os.Getenv("NPUEMU_ROOT") != "" // where the emulated driver of package xrt/xrttest finds its device
 	if err := dev.Close(); err != nil {
 		d.Reason = err.Error()
 	}

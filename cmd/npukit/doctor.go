@@ -40,7 +40,7 @@ only reads files; --smoke also opens the NPU. It fails if there is a problem.`,
 	flags := cmd.Flags()
 	flags.StringVar(&artefacts, "artefacts", os.Getenv("NPUKIT_ARTEFACTS"),
 		"also look at the compiled programs in `FOLDER` (default $NPUKIT_ARTEFACTS)")
-	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, and run every artefact once over zeros")
+	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, add vectors (program vadd), and run other artefacts over zeros")
 	flags.StringVar(&root, "root", "", "examine the files of another machine, copied below `FOLDER`")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
 	cmd.MarkFlagsMutuallyExclusive("root", "smoke")
@@ -95,13 +95,24 @@ func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 	add(nil, "opened %s", dev.Info().Name)
 	to, from, err := dev.CopyBandwidth(ctx, smokeBytes)
 	add(err, "%s copied to the device at %s and back at %s", size(smokeBytes), scaled(to, "B/s"), scaled(from, "B/s"))
+	summed := false
 	for _, name := range dev.Artefacts().Names() {
+		if name == "vadd" || name == "eltwise_add" {
+			summed = true
+			s, err := dev.ProbeSum(ctx, dev.Artefacts().Get(name))
+			add(err, "program %s: adds %d elements of %s rightly in %s", name, s.Elements, s.Type, seconds(s.Run))
+			continue
+		}
 		p, err := dev.ProbeArtefact(ctx, dev.Artefacts().Get(name))
 		if p.Run == 0 {
 			add(err, "program %s: opened in %s; its manifest does not say the sizes of its arguments, so it was not run", name, seconds(p.Open))
 			continue
 		}
 		add(err, "program %s: opened in %s, runs over zeros in %s", name, seconds(p.Open), seconds(p.Run))
+	}
+	if !summed {
+		list = append(list, doctor.Finding{Subject: subject, Status: doctor.Advice, Text: "no program vadd among the artefacts, so that no result was checked",
+			Advice: "docs/hardware.md, \"A first program\", says how one is built"})
 	}
 	return list
 }

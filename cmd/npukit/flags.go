@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"runtime"
 	"strings"
 
@@ -23,14 +25,37 @@ type deviceFlags struct {
 	threads   int
 	kernels   string
 	artefacts string
+	compile   string
+	err       io.Writer // for what a compile command prints; nil for nowhere
 }
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
+	f.err = cmd.ErrOrStderr()
 	flags := cmd.Flags()
 	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what this build has)")
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
+	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: go, generic, avx2, avx512 or avx512bf16 (default the fastest here, found by timing)")
+}
+
+// compiler is what --compile names, or nil. Its progress is shown on a terminal.
+func (f *deviceFlags) compiler() *xdna.Compiler {
+	command := f.compile
+	if command == "" {
+		command = os.Getenv("NPUKIT_COMPILE")
+	}
+	words := strings.Fields(command)
+	if len(words) == 0 {
+		return nil
+	}
+	c := &xdna.Compiler{Command: words}
+	if isTerminal(f.err) {
+		c.Progress = func(program, line string) {
+			fmt.Fprintf(f.err, "%s %s\n", styled(f.err, dim, program+":"), printable(f.err, line)) // a terminal that is gone is no reason to stop
+		}
+	}
+	return c
 }
 
 // open opens the device. Its threads leave no P for goroutines unless there are more Ps than threads (see package cpu), so the command sees
@@ -45,7 +70,7 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 	case "sim":
 		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
 	case "xdna":
-		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Threads: f.threads, Kernels: f.kernels})
+		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Compile: f.compiler(), Threads: f.threads, Kernels: f.kernels})
 	default:
 		return nil, usagef("there is no device %q: use cpu, sim or xdna", f.device)
 	}
