@@ -18,7 +18,7 @@ FUZZTIME ?= 30s
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-xrt test-long lint bench bench-peer sim-report clean
+.PHONY: help demo build test test-xrt test-long lint bench bench-peer sim-report xrt-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,7 @@ test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian si
 test-long: ## run all tests in full, under the race detector, then every fuzz test for FUZZTIME
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
 	NPUKIT_LONG=1 $(GO) test -race -count=1 -timeout 60m ./...
+	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m sh scripts/xrt/test.sh -count=1
 	@sh scripts/fuzz.sh $(FUZZTIME)
 
 lint: ## check formatting, go vet and staticcheck
@@ -52,6 +53,7 @@ lint: ## check formatting, go vet and staticcheck
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) vet -tags hftokenizers ./model/tokenizer/...
 	$(GO) run $(STATICCHECK) -tags hftokenizers ./model/tokenizer/...
+	@sh scripts/xrt/lint.sh $(STATICCHECK)
 
 bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
@@ -61,6 +63,9 @@ bench-peer: build ## measure npukit beside llama.cpp, alternately (ROUNDS=5, PEE
 
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs
+
+xrt-report: ## run whole models through XRT on the emulated NPU, and write down which passed: docs/xrt-report.md
+	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m NPUKIT_REPORT="$$PWD/docs/xrt-report.md" sh scripts/xrt/test.sh -count=1 -v -run OnTheDevice
 
 clean: ## delete what the build made; the fetched models stay in the cache
 	rm -rf bin

@@ -15,9 +15,18 @@ command -v "$(go env CXX)" >/dev/null 2>&1 || skip "there is no C++ compiler, $(
 sysroot=$(sh scripts/xrt/sysroot.sh) || skip "XRT's packages are not to be had (the reason is above)"
 emulator=$(sh scripts/xrt/emulator.sh "$sysroot")
 
-lib=$sysroot/root/usr/lib/x86_64-linux-gnu
-CGO_CXXFLAGS="-O2 -isystem $sysroot/root/usr/include" CGO_LDFLAGS="-L$lib -Wl,--allow-shlib-undefined"
-export CGO_CXXFLAGS CGO_LDFLAGS
 sh scripts/xrt/test-emulator.sh "$sysroot" "$emulator"
-go vet -tags xrt ./xrt/... ./examples/vadd/...
-go test -tags xrt -race -timeout 10m -exec "sh $PWD/scripts/xrt/exec.sh $sysroot $emulator" "$@" ./xrt/... ./examples/vadd/...
+
+# Paths in the environment, and no CGO_ variables, which would be part of every cgo package's identity: npu/cpu is then compiled once for
+# this and for go test -race.
+. scripts/xrt/environment.sh
+packages="./xrt/... ./examples/vadd/... ./npu/xdna/..."
+run="sh $PWD/scripts/xrt/exec.sh $sysroot $emulator"
+# shellcheck disable=SC2086 # packages are words
+go vet -tags xrt $packages
+# shellcheck disable=SC2086
+go test -tags xrt -race -timeout "${NPUKIT_TIMEOUT:-10m}" "$link" -exec "$run" "$@" $packages
+# Of the command, what an owner of an NPU sees.
+go test -tags xrt -timeout 5m "$link" -exec "$run" -run CommandsSeeTheNPU ./cmd/npukit
+# Machines with shared virtual addresses give buffers other addresses, and the xdna library another path.
+go test -tags xrt -race -timeout 5m "$link" -exec "env NPUEMU_SVA=1 $run" "$@" ./xrt
