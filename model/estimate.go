@@ -334,8 +334,13 @@ func (pr *pricing) device(s Step) error {
 	}
 	g := pr.group(s)
 	open := 0.0
-	if !runtime.ContextReuse || pr.alive.Use(s.Program) {
+	switch {
+	case !runtime.ContextReuse:
+		open = host.DeviceOpen + host.ContextLoad
+	case pr.alive.Use(s.Program):
 		open = host.ContextLoad
+	}
+	if open > 0 {
 		g.Opened++
 		pr.out.Opened++
 	}

@@ -186,6 +186,8 @@ func trajectories(r *report) error {
 	table[0] = head
 	r.printf("Time to the first token, time a token:\n\n")
 	r.table(table)
+	r.printf("npukit keeps 8 hardware contexts. A plan with a program for each op has 15 or more in a layer, which take turns: as long as kernels are not merged, keeping contexts saves little more than " +
+		"opening the device, and merging saves most. The reference kept a context for every program.\n\n")
 	r.printf("Not every step is a gain everywhere: for Llama-3.2-3B attention in the programs' own order is predicted to cost more than the transposes that it saves. A deployment keeps a step only when it gains.\n\n")
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/npukit/npukit/internal/published"
+	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -104,5 +106,41 @@ func TestPrefillArrayTimeAgainstPublished(t *testing.T) {
 	}
 	if median, worst := Quantile(errors, 0.5), Quantile(errors, 1); median > 0.10 || worst > 0.25 {
 		t.Errorf("median %.1f %%, worst %.1f %%, want at most 10 and 25", 100*median, 100*worst)
+	}
+}
+
+// A plan of single ops has more programs than contexts. Keeping contexts helps it a little all the same, merging helps most, and what is merged opens none again.
+func TestContextsArePriced(t *testing.T) {
+	clock := xdna2.NewClock(xdna2.HostNpukit())
+	for _, m := range published.Models() {
+		knobs := model.NaiveKnobs()
+		knobs.Kernels = model.VectorKernels
+		estimate := func() *model.Estimate {
+			p, err := model.NewNPUPlan(&m.Config, &model.NPUOptions{Knobs: &knobs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := p.Estimate(clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		naive := estimate()
+		knobs.ContextReuse = true
+		kept := estimate()
+		knobs.MergePost, knobs.MergePre = true, true
+		merged := estimate()
+		if kept.TTFT > 0.98*naive.TTFT || kept.TokensPerSec < 1.02*naive.TokensPerSec || merged.TTFT > kept.TTFT/1.5 {
+			t.Errorf("%s: first token after %.2f s, with contexts kept %.2f, merged too %.2f; %.2f, %.2f and %.2f tokens/s", m.Name, naive.TTFT, kept.TTFT, merged.TTFT,
+				naive.TokensPerSec, kept.TokensPerSec, merged.TokensPerSec)
+		}
+		if naive.Prefill.Opened != naive.Prefill.Dispatches || merged.Decode.Opened != 0 || merged.Prefill.Opened > merged.Contexts.Prefill {
+			t.Errorf("%s: contexts opened: %d of %d dispatches; merged %d in a prompt of %d programs and %d in a token", m.Name, naive.Prefill.Opened, naive.Prefill.Dispatches,
+				merged.Prefill.Opened, merged.Contexts.Prefill, merged.Decode.Opened)
+		}
+		if c := merged.Contexts; c.All > c.Kept && merged.ToDecode == 0 || c.All <= c.Kept && merged.Prefill.Opened > 0 {
+			t.Errorf("%s: %+v, a prompt opens %d and the first token waits %.3f s", m.Name, c, merged.Prefill.Opened, merged.ToDecode)
+		}
 	}
 }

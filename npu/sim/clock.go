@@ -53,6 +53,7 @@ func (c *clock) program(p *npu.Program) (prediction, error) {
 			t.call = c.model.Host.PrefillCall
 		}
 	}
+	t.call += c.model.Host.Step
 	for _, l := range cost.Launches {
 		name := l.Name
 		if l.Fused != "" {
@@ -81,11 +82,13 @@ func (c *clock) add(us float64) {
 
 // transferred counts a sync of n bytes.
 func (c *clock) transferred(dir npu.Direction, n int) {
+	us := c.model.Host.SyncCall
 	if dir == npu.ToDevice {
-		c.add(c.model.Host.Write(n))
+		us += c.model.Host.Write(n)
 	} else {
-		c.add(c.model.Host.Read(n))
+		us += c.model.Host.Read(n)
 	}
+	c.add(us)
 }
 
 func (c *clock) total() time.Duration {

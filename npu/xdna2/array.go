@@ -77,7 +77,7 @@ func NPU2() *Array {
 		Granule:        4,
 		MaxRepeats:     256, // 8 bits: once, and up to 255 times again
 		BufferReach:    1 << 32,
-		Contexts:       8,  // about ten distinct ELFs in a process end in failing context creation; eight leaves others room
+		Contexts:       8,  // notes report failures from about ten ELFs in a process on, though deployments had 13; eight leaves others room
 		DriverContexts: 16, // hwctx_limit of the NPU4 family in the xdna 1.8 driver
 		Launches:       19, // the LM head of the Qwen models
 		MixedLaunches:  12, // o_ffn of Llama-3.2 and SmolLM2

@@ -23,8 +23,9 @@
 //
 // Kernels are merged into programs (one ELF, one dispatch). A dispatch costs the host about 0.1 ms; each launch inside it another 85 us
 // before any arithmetic; weights stream at some 42 GB/s, all of them for every token of decode; a GEMM reaches 5 to 10 TFLOP/s, of 59 at
-// the peak, as it waits for tiles. Each loaded program holds a hardware context, of which about ten can live in a process. A whole
-// prefill layer is 3 dispatches when everything merges, and 15 when nothing does.
+// the peak, as it waits for tiles. A program runs in a hardware context, which takes 35 ms to open; the driver has 16 for all processes,
+// and we keep 8 alive, so that more programs than that take turns ([Contexts]). A whole prefill layer is 3 dispatches when everything
+// merges, and 15 when nothing does.
 //
 // # Does it fit?
 //
@@ -51,7 +52,9 @@
 // # How fast?
 //
 // A [Clock] predicts: [Clock.Launch] a kernel alone, [Clock.Program] a dispatch, and with its [Host] what happens between dispatches;
-// package model adds them up to whole passes of a plan. [Clock.Losses] names where the time goes. Each prediction stands beside its
+// package model adds them up to whole passes of a plan. There are two hosts: [HostNpukit], which is what users of this module have, with
+// its own work measured, and [HostReference], the Python host of the published figures. [Clock.Losses] names where the time goes: starts,
+// transfers, tiles read again, a kernel below its roofline. Each prediction stands beside its
 // [Roofline], the least time that any kernel would need, and [Rho] compares whole models with a reference. Predictions are fitted to half
 // of the published shapes and tested on the other half; they are never measurements.
 //

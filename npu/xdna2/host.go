@@ -31,18 +31,20 @@ type Host struct {
 	PrefillOnce  float64 // a prefill: tokenise, embed, final norm
 	DecodeOnce   float64 // a token: embed, final norm, choice of the token
 	SplitLayer   float64 // a layer of decode whose FFN is not one program: norm, SwiGLU and residuals on the host
+
 	// Decode attention on the host takes the longer of two: going through K and V at so many GB/s, and computing each query head of 64
 	// elements at 2048 positions, which goes through all of them twice. 0 leaves one of them out.
 	AttentionKV   float64
 	AttentionHead float64
 
-	IdleAfter   float64 // idle time after which the next launch pays Wake
-	Wake        float64
-	Contexts    int     // hardware contexts that the program keeps alive, see Contexts
-	ContextLoad float64 // a hardware context made and its program loaded
+	IdleAfter float64 // idle time after which the next launch pays Wake
+	Wake      float64
 
 	// There is no price for a run whose predecessor ran in another context that is alive. Published pairs are 1.07 to 1.13 times slower
 	// than either program by itself; the factors in Deployed come from programs that take turns, so that they have it already.
+	Contexts    int     // hardware contexts that the program keeps alive, see the type of that name
+	ContextLoad float64 // a hardware context made and its program loaded
+	DeviceOpen  float64 // the device opened: a runtime that keeps nothing from call to call does it before each
 }
 
 // hostCommon are the costs of the machine that the source measured, whatever the program on it: Ryzen AI 9 HX 370, turbo, warm.
@@ -58,6 +60,7 @@ func hostCommon() Host {
 		IdleAfter:   10e6,
 		Wake:        150e3,
 		ContextLoad: 35e3, // of an ELF, measured on a Strix: Triton-XDNA #113. For an xclbin the source estimates 100 ms
+		DeviceOpen:  11e3, // the same
 	}
 }
 
@@ -95,7 +98,7 @@ func HostReference() Host {
 // by field:
 //
 //	measured     Step, CopyRate, AllocRate, FLOPS, ProductRate, PrefillOnce, DecodeOnce, SplitLayer, AttentionKV, AttentionHead
-//	published    WriteRate, ReadRate, SyncCall, IdleAfter, Wake, ContextLoad: of the Python host on a Ryzen AI 9 HX 370, or of a Strix
+//	published    WriteRate, ReadRate, SyncCall, IdleAfter, Wake: of the Python host on a Ryzen AI 9 HX 370; ContextLoad, DeviceOpen: of a Strix
 //	assumed      PrefillCall and DecodeCall: the published dispatch, of which nobody has said how much is Python
 //	chosen       Contexts
 //
