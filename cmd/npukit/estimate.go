@@ -208,7 +208,15 @@ func diffWith(c *checkpoint.Config, plan *model.Plan, file string, clock *xdna2.
 
 func printDiff(w io.Writer, name string, e estimated) error {
 	d := e.Diff
-	change := func(from, to float64) string { return fmt.Sprintf("%+.1f %%", 100*(to/from-1)) }
+	change := func(from, to float64) string {
+		switch {
+		case to >= 2*from:
+			return digits(to/from) + " times as much"
+		case from >= 2*to:
+			return digits(from/to) + " times less"
+		}
+		return fmt.Sprintf("%+.1f %%", 100*(to/from-1))
+	}
 	if err := table(w, "", [][]string{
 		{"model", name},
 		{"host", e.Host + ": " + e.HostNote},
@@ -280,6 +288,8 @@ func contextsText(e *model.Estimate) string {
 	switch {
 	case e.Prefill.Opened+e.Decode.Opened == 0:
 		return s
+	case e.Prefill.Opened == e.Prefill.Dispatches:
+		return fmt.Sprintf("%s, but by this plan none from one dispatch to the next", s)
 	case c.Prefill > c.Kept || c.Decode > c.Kept:
 		return fmt.Sprintf("%s: a prompt opens %s again, a token %d (rule R-ELF-6; merge programs)", s, count(e.Prefill.Opened, "context"), e.Decode.Opened)
 	}

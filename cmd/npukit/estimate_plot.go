@@ -55,8 +55,9 @@ func roofline(name string, e *model.Estimate) (*plot.Plot, error) {
 	for _, pass := range []struct {
 		name  string
 		color color.Color
+		below vg.Length // of labels
 		*model.PassEstimate
-	}{{"prefill", arrayColor, e.Prefill}, {"decode", callColor, e.Decode}} {
+	}{{"prefill", arrayColor, vg.Points(1), e.Prefill}, {"decode", callColor, vg.Points(-8), e.Decode}} {
 		var points plotter.XYs
 		var names []string
 		for _, s := range pass.Steps {
@@ -85,7 +86,7 @@ func roofline(name string, e *model.Estimate) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		labels.Offset = vg.Point{X: vg.Points(5), Y: vg.Points(-3)}
+		labels.Offset = vg.Point{X: vg.Points(5), Y: pass.below} // apart where a program of both passes lies twice
 		for i := range labels.TextStyle {
 			labels.TextStyle[i].Font.Size = vg.Points(8)
 		}
@@ -130,7 +131,7 @@ func stackedBars(e *model.Estimate) (*plot.Plot, error) {
 		for _, pass := range passes {
 			values = append(values, 100*part.of(pass)/pass.Time)
 		}
-		bars, err := plotter.NewBarChart(values, 3*vg.Centimeter)
+		bars, err := plotter.NewBarChart(values, 2*vg.Centimeter)
 		if err != nil {
 			return nil, err
 		}
@@ -144,6 +145,6 @@ func stackedBars(e *model.Estimate) (*plot.Plot, error) {
 	}
 	p.Legend.Top = true
 	p.NominalX("prefill", "one token")
-	p.X.Min, p.X.Max = -0.6, 2.8 // room for the legend
+	p.X.Min, p.X.Max = -0.6, 3.2 // room for the legend
 	return p, nil
 }
