@@ -120,10 +120,6 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	if software == nil && len(b.sessions) > 0 {
 		return usagef("--sessions measures, and the times of a virtual device are predictions of one session")
 	}
-	before, err := limitsOf(ctx, software)
-	if err != nil {
-		return err
-	}
 	c, plan, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
 		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev), Threads: info.Threads,
@@ -160,12 +156,14 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			results = append(results, r)
 		}
 	}
-	after, err := limitsOf(ctx, software)
-	if err != nil {
-		return err
+	base.PeakRSS = peakRSS() // before the limits are measured, which takes memory of its own
+	for range 2 {            // others may be at work once
+		l, err := limitsOf(ctx, software)
+		if err != nil {
+			return err
+		}
+		base.ReadBandwidth, base.PeakFLOPsPerS = max(base.ReadBandwidth, l.bytes), max(base.PeakFLOPsPerS, l.flops)
 	}
-	base.ReadBandwidth, base.PeakFLOPsPerS = max(before.bytes, after.bytes), max(before.flops, after.flops) // others may have been at work once
-	base.PeakRSS = peakRSS()
 	for i := range results {
 		results[i].fill(base)
 		if i < alone {
