@@ -107,59 +107,75 @@ func TestARealFullELFOfTriton(t *testing.T) {
 		t.Error("no instances")
 	}
 
-	// The sequences move their arguments in eight pieces of 16 KiB, and are assembled from files that are there too. All have the eight
-	// arguments of the whole ELF, and use the first two or three.
-	const n = 8 * 16384 / 4
-	for name, tc := range map[string]struct {
-		operands int
-		compute  func(a, b uint32) uint32
-	}{
-		"square_kernel_0": {1, func(a, _ uint32) uint32 { return a * a }},
-		"mul_kernel_0":    {2, func(a, b uint32) uint32 { return a * b }},
-		"div_kernel_0":    {2, func(a, b uint32) uint32 { return a / b }},
-		"sub_kernel_0":    {2, func(a, b uint32) uint32 { return a - b }},
+	// The sequence of square_kernel_0 is a file beside the ELF, too.
+	k := must[*xrt.Kernel](t)(hw.ELFKernel("square_kernel_0:square_kernel_0_sequence"))
+	closing(t, k)
+	tritonKernel(t, emu, dev, k, sequenceOf(t, dir, "square_kernel_0"), 1, func(a, _ uint32) uint32 { return a * a })
+}
+
+// The other kernels are there as configurations of the array and sequences, which AMD's assembler makes ELFs of.
+func TestRealKernelsOfTriton(t *testing.T) {
+	emu := xrttest.Open(t)
+	dir := testenv.Shared(t, "npu/triton-xdna")
+	dev := must[*xrt.Device](t)(xrt.Open(0))
+	closing(t, dev)
+	for name, compute := range map[string]func(a, b uint32) uint32{
+		"mul_kernel_0": func(a, b uint32) uint32 { return a * b },
+		"div_kernel_0": func(a, b uint32) uint32 { return a / b },
+		"sub_kernel_0": func(a, b uint32) uint32 { return a - b },
 	} {
-		le := binary.LittleEndian
-		second := func(args [][]byte, i int) uint32 {
-			if tc.operands < 2 {
-				return 0
-			}
-			return le.Uint32(args[1][i:])
-		}
-		sequence := must[[]byte](t)(os.ReadFile(filepath.Join(dir, name+"_"+name+"_sequence.bin")))
-		emu.Register(sequence, func(args [][]byte) error {
-			for i := 0; i < 4*n; i += 4 {
-				le.PutUint32(args[tc.operands][i:], tc.compute(le.Uint32(args[0][i:]), second(args, i)))
-			}
-			return nil
+		t.Run(name, func(t *testing.T) {
+			sequence := sequenceOf(t, dir, name)
+			pdi := must[[]byte](t)(os.ReadFile(filepath.Join(dir, name+".pdi")))
+			elf := must[*xrt.ELF](t)(xrt.ParseELF(xrttest.FullELF(t, 3, xrttest.Instance{Name: name, Code: sequence, PDI: pdi})))
+			hw := must[*xrt.HWContext](t)(dev.NewELFContext(elf, nil))
+			k := must[*xrt.Kernel](t)(hw.ELFKernel("main:" + name))
+			closing(t, k, hw, elf)
+			tritonKernel(t, emu, dev, k, sequence, 2, compute)
 		})
-		k := must[*xrt.Kernel](t)(hw.ELFKernel(name + ":" + name + "_sequence"))
-		r := must[*xrt.Run](t)(k.NewRun())
-		var list []*xrt.Buffer
-		for arg := range k.Info().NumArgs {
-			b := must[*xrt.Buffer](t)(dev.Alloc(4 * n))
-			list = append(list, b)
-			mem := must[[]byte](t)(b.Bytes())
-			for i := range n {
-				le.PutUint32(mem[4*i:], uint32((arg+2)*i+1))
+	}
+}
+
+func sequenceOf(t *testing.T, dir, name string) []byte {
+	return must[[]byte](t)(os.ReadFile(filepath.Join(dir, name+"_"+name+"_sequence.bin")))
+}
+
+// tritonKernel runs a kernel with one or two operands. The sequences move each argument in eight pieces of 16 KiB, the operands before the result.
+func tritonKernel(t *testing.T, emu *xrttest.Emulator, dev *xrt.Device, k *xrt.Kernel, sequence []byte, operands int, compute func(a, b uint32) uint32) {
+	const n = 8 * 16384 / 4
+	le := binary.LittleEndian
+	emu.Register(sequence, func(args [][]byte) error {
+		for i := 0; i < 4*n; i += 4 {
+			var b uint32
+			if operands > 1 {
+				b = le.Uint32(args[1][i:])
 			}
-			ok(t, b.Sync(xrt.ToDevice, 0, b.Size()))
-			ok(t, r.SetBuffer(arg, b))
+			le.PutUint32(args[operands][i:], compute(le.Uint32(args[0][i:]), b))
 		}
-		ok(t, r.Start())
-		ok(t, r.Wait(t.Context()))
-		out := list[tc.operands]
-		ok(t, out.Sync(xrt.FromDevice, 0, out.Size()))
-		got := must[[]byte](t)(out.Bytes())
+		return nil
+	})
+	r := must[*xrt.Run](t)(k.NewRun())
+	closing(t, r)
+	var list []*xrt.Buffer
+	for arg := range k.Info().NumArgs {
+		b := must[*xrt.Buffer](t)(dev.Alloc(4 * n))
+		closing(t, b)
+		list = append(list, b)
+		mem := must[[]byte](t)(b.Bytes())
 		for i := range n {
-			if v, want := le.Uint32(got[4*i:]), tc.compute(uint32(2*i+1), uint32(3*i+1)); v != want {
-				t.Fatalf("%s: element %d is %d, want %d", name, i, v, want)
-			}
+			le.PutUint32(mem[4*i:], uint32((arg+2)*i+1))
 		}
-		ok(t, r.Close())
-		ok(t, k.Close())
-		for _, b := range list {
-			ok(t, b.Close())
+		ok(t, b.Sync(xrt.ToDevice, 0, b.Size()))
+		ok(t, r.SetBuffer(arg, b))
+	}
+	ok(t, r.Start())
+	ok(t, r.Wait(t.Context()))
+	out := list[operands]
+	ok(t, out.Sync(xrt.FromDevice, 0, out.Size()))
+	got := must[[]byte](t)(out.Bytes())
+	for i := range n {
+		if v, want := le.Uint32(got[4*i:]), compute(uint32(2*i+1), uint32(3*i+1)); v != want {
+			t.Fatalf("element %d is %d, want %d", i, v, want)
 		}
 	}
 }

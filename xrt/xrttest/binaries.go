@@ -21,6 +21,8 @@ func Xclbin() []byte { return append([]byte(nil), xclbin...) }
 type Instance struct {
 	Name   string
 	Stream *Stream // of NewELFStream
+	Code   []byte  // instead of Stream, instructions that a compiler made
+	PDI    []byte  // configuration of the array, for all instances; nil for an empty one. The first instance's counts
 }
 
 // FullELF assembles a full ELF with one kernel, main, that has nargs buffers, and its instances. It runs aiebu-asm, AMD's own assembler, from
@@ -52,9 +54,14 @@ func FullELF(tb testing.TB, nargs int, instances ...Instance) []byte {
 	for i := range nargs {
 		k.Arguments = append(k.Arguments, argument{fmt.Sprintf("arg_%d", i), "char *", fmt.Sprintf("0x%x", 8*i)})
 	}
+	if len(instances) > 0 && instances[0].PDI != nil {
+		files["array.pdi"] = instances[0].PDI
+	}
 	for i, inst := range instances {
 		file := fmt.Sprintf("stream_%d.bin", i)
-		files[file] = inst.Stream.Bytes()
+		if files[file] = inst.Code; inst.Code == nil {
+			files[file] = inst.Stream.Bytes()
+		}
 		k.Instances = append(k.Instances, instance{inst.Name, file})
 	}
 	config, err := json.Marshal(map[string][]kernel{"xrt-kernels": {k}})
