@@ -31,7 +31,6 @@ func openCPU(t testing.TB) npu.Device {
 
 func openSim(t testing.TB, opts sim.Options) npu.Device {
 	t.Helper()
-	opts.Contexts = 256 // the naive plan has a program for each op
 	dev, err := sim.Open(&opts)
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +101,11 @@ func checkDeployed(t *testing.T, d *Deployment) {
 	}
 }
 
-// A tiny model is deployed on the software device, end to end.
+// A tiny model is deployed on the software device, end to end, and accepted.
 func TestDeployCPU(t *testing.T) {
-	d := deployment(t, tiny("qwen3-qknorm"), openCPU(t), quick(t))
+	path, dev, opts := tiny("qwen3-qknorm"), openCPU(t), small(t)
+	opts.SeqLen = 64
+	d := deployment(t, path, dev, opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -112,11 +113,14 @@ func TestDeployCPU(t *testing.T) {
 	if d.State().Subject.Golden == "" {
 		t.Error("the golden file beside the model was not found")
 	}
+	checkAccepted(t, d, path, dev, opts)
 }
 
-// A tiny model is deployed on the virtual array, end to end, with predicted times.
+// A tiny model is deployed on the virtual array, end to end, with predicted times, and accepted; what was learnt saves the next deployment work.
 func TestDeploySim(t *testing.T) {
-	d := deployment(t, npuTiny(t), openSim(t, sim.Options{}), quick(t))
+	path, dev, opts := npuTiny(t), openSim(t, sim.Options{}), small(t)
+	opts.SeqLen = 64
+	d := deployment(t, path, dev, opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -137,4 +141,6 @@ func TestDeploySim(t *testing.T) {
 	if err != nil || !strings.Contains(string(page), "predicted") {
 		t.Errorf("the trajectory does not say that it is predicted: %v", err)
 	}
+	checkAccepted(t, d, path, dev, opts)
+	t.Run("lessons", func(t *testing.T) { planLessonsSaveWork(t, opts.Dir) })
 }

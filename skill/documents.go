@@ -1,9 +1,9 @@
 package skill
 
 import (
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/npukit/npukit/model"
@@ -39,11 +39,23 @@ func (d *Deployment) documents() error {
 	if p := s.Phases[Finalise]; p.Status == Passed {
 		perf, err := d.Performance()
 		if err != nil {
-			return errors.Join(append(errs, err)...)
+			return err
 		}
 		errs = append(errs, d.ws.putJSON(FilePerformance, perf), d.ws.put("performance.md", performancePage(perf)))
 	}
-	return errors.Join(errs...)
+	return first(errs)
+}
+
+// first is the first of some errors, with the number of the others: a disk that is full says the same of every file.
+func first(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return fmt.Errorf("%w (and %d files more)", errs[0], len(errs)-1)
 }
 
 // writePlan writes the plan with the status that it has come to.
@@ -105,7 +117,7 @@ func (d *Deployment) kernelPages() error {
 	if len(registry.Added()) > 0 {
 		errs = append(errs, d.ws.putJSON(FileKernels, registry))
 	}
-	return errors.Join(errs...)
+	return first(errs)
 }
 
 // PhaseTiming is how long a phase took.

@@ -224,7 +224,7 @@ func seededFaults() map[string]struct {
 			return nil
 		}}, from: FullModel, skill: failure, cause: "attention hangs"},
 		"a context lost": {fault: fault{before: once("MatMul", npu.ErrDeviceLost)}, from: FullModel, skill: failure, cause: "context lost"},
-		"no contexts":    {options: sim.Options{Faults: &sim.Faults{NoContext: 1}}, skill: failure, cause: "no context"},
+		"no contexts":    {fault: fault{load: func(*npu.Program) error { return fmt.Errorf("seeded: %w", npu.ErrNoContext) }}, skill: failure, cause: "no context"},
 		"no memory":      {options: sim.Options{Faults: &sim.Faults{Refuse: 1}}, skill: failure, cause: "no memory"},
 		"a merge that is refused": {fault: fault{load: func(p *npu.Program) error {
 			if len(p.Launches) > 3 {

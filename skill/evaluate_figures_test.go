@@ -17,7 +17,7 @@ func TestFigureBounds(t *testing.T) {
 		"taken on a busy machine":                {1.90, quiet, true, true},
 		"faster than can be":                     {0.75, quiet, false, true},
 		"twice as fast":                          {0.50, quiet, false, true},
-		"much slower, of another plan":           {2.50, quiet, false, false},
+		"much slower, of another plan":           {4.50, quiet, false, false},
 		"honest, and bursts of load now":         {1.02, bursts, true, true},
 		"forged, and bursts of load now":         {0.70, bursts, false, true},
 		"honest, and load all the time":          {1.02, loaded, false, true},
@@ -29,8 +29,8 @@ func TestFigureBounds(t *testing.T) {
 		for _, s := range tc.seen {
 			f.add(s.least, s.median, tc.claimed, fasterMost, slowerMost)
 		}
-		if f.same() != tc.same || f.within(busyFactor) != tc.busy {
-			t.Errorf("%s: same %v, within what load explains %v; %s, %s", name, f.same(), f.within(busyFactor), f, f.distance())
+		if f.same() != tc.same || f.explained() != tc.busy {
+			t.Errorf("%s: same %v, within what load explains %v; %s, %s", name, f.same(), f.explained(), f, f.distance())
 		}
 	}
 }

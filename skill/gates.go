@@ -185,7 +185,7 @@ func (e *Env) save(name, subject string, v Verdict) (string, error) {
 		file += fmt.Sprintf("-%.8s", subject)
 	}
 	if err := gate.Save(e.d.ws.path(FolderReports), file, v); err != nil {
-		return "", fmt.Errorf("skill: %w", err)
+		return "", storageError{fmt.Errorf("skill: workspace: %w", err)} // which no skill can mend
 	}
 	return FolderReports + "/" + file, nil
 }

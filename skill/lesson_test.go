@@ -81,21 +81,21 @@ func arrayModel(t *testing.T, hidden int) string {
 	return path
 }
 
-// A tuned plan is promoted, and the deployment of another model tries it first: it comes to a plan that is as fast, with fewer gates asked and fewer plans measured.
-func TestPlanLessonsSaveWork(t *testing.T) {
+// A tuned plan, that of the workspace, is promoted, and the deployment of another model tries it first: it comes to a plan that is as fast, with fewer gates asked and fewer
+// plans measured.
+func planLessonsSaveWork(t *testing.T, work string) {
+	t.Helper()
 	if testing.Short() {
-		t.Skip("three deployments on the virtual array")
+		t.Skip("two deployments on the virtual array")
 	}
-	run := func(hidden int, lessons []Skill) (string, *State, effort) {
-		opts := quick(t)
-		opts.Observe, opts.Skills = nil, lessons
-		s, took := toTheEnd(t, arrayModel(t, hidden), openSim(t, sim.Options{}), opts)
-		return opts.Dir, s, took
+	model := arrayModel(t, 384)
+	run := func(lessons []Skill) (*State, effort) {
+		opts := small(t)
+		opts.SeqLen, opts.Skills = 64, lessons
+		return toTheEnd(t, model, openSim(t, sim.Options{}), opts)
 	}
-	work, _, _ := run(256, nil)
-	lessons := promote(t, work, 2)
-	_, without, before := run(384, nil)
-	_, with, after := run(384, lessons)
+	without, before := run(nil)
+	with, after := run(promote(t, work, 2))
 	t.Logf("without lessons %+v, with %+v", before, after)
 	if after.gates >= before.gates || after.measured >= before.measured {
 		t.Errorf("with lessons it took %+v, without %+v", after, before)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/model"
@@ -83,7 +82,7 @@ func checkTried(_ context.Context, e *Env) (Verdict, error) {
 		}
 		c.Hold(better, "speed", "%s is faster beyond noise", a.Step)
 	}
-	c.Hold(len(attempts) > 0, "attempts", "%d changes were tried, %d measured, %d kept", len(attempts), measured, kept)
+	c.Hold(len(attempts) > 0, "attempts", "changes tried: %d, measured: %d, kept: %d", len(attempts), measured, kept)
 	return c, nil
 }
 
@@ -103,31 +102,10 @@ func checkPlanFile(_ context.Context, e *Env) (Verdict, error) {
 	err = p.Check(e.Config(), e.d.info)
 	c.Hold(err == nil, "device", "the device takes it: %v", orGood(err, "yes"))
 	if e.d.info.Array != "" {
-		n := programsOn(append(slices.Clone(p.Prefill), p.Decode)...)
-		c.Hold(n <= driverContexts, "contexts", "%d programs want a hardware context each, the driver has %d: merge more, or load those of prefill and of decode in turn", n, driverContexts)
-		for name, pass := range map[string]model.Pass{"prefill": p.Prefill[len(p.Prefill)-1], "decode": p.Decode} {
-			if err := xdna2.CheckContexts(programsOn(pass), xdna2.NPU2()); err != nil {
-				c.Hold(true, "contexts", "programs of %s are more than were seen to be alive in one process: %v", name, err)
-			}
-		}
+		err = p.CheckContexts(xdna2.NPU2())
+		c.Hold(err == nil, "contexts", "each pass has a hardware context for every program: %v", orGood(err, "yes"))
 	}
 	return c, nil
-}
-
-// driverContexts is how many hardware contexts the amdxdna driver has on XDNA 2: one for every loaded program.
-const driverContexts = 16
-
-// programsOn counts the programs of passes that run on the array.
-func programsOn(passes ...model.Pass) int {
-	names := map[string]bool{}
-	for _, p := range passes {
-		for _, s := range slices.Concat(p.Steps, p.Head) {
-			if s.On == model.OnDevice {
-				names[s.Program] = true
-			}
-		}
-	}
-	return len(names)
 }
 
 // evaluate asks the evaluator, in a process of its own.
@@ -150,9 +128,15 @@ func checkEvaluation(_ context.Context, e *Env) (Verdict, error) {
 	if r == nil {
 		return nil, errors.New("skill: the evaluator has said nothing")
 	}
+	held := 0
 	for _, x := range r.Checks {
-		c.Hold(x.OK, x.Name, "%s: %s", x.Name, x.Detail)
+		if x.OK {
+			held++
+			continue
+		}
+		c.Hold(false, x.Name, "%s: %s", x.Name, x.Detail)
 	}
+	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks), FileEvaluation)
 	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s", map[bool]string{true: "accepts", false: "does not accept"}[r.OK])
 	c.Hold(r.Plan == e.d.state.Plan, "plan", "it judged the plan that was decided: %.12s, %.12s", r.Plan, e.d.state.Plan)
 	return c, nil

@@ -42,6 +42,10 @@ func TestKilledAnywhere(t *testing.T) {
 	path, dev := tiny("smollm-mha"), openCPU(t)
 	_, lines := finished(t, path)
 	t.Logf("%d records", len(lines))
+	every := 24
+	if os.Getenv("NPUKIT_LONG") != "" {
+		every = 5
+	}
 	for n := range len(lines) {
 		opts := small(t)
 		journal := bytes.Join(lines[:n], nil)
@@ -53,7 +57,7 @@ func TestKilledAnywhere(t *testing.T) {
 		if err != nil {
 			t.Fatalf("killed behind record %d: %v", n, err)
 		}
-		done := n%12 == 7 // each takes up to a second
+		done := n%every == 7 // each takes up to a second
 		if done {
 			err = d.Run(context.Background())
 		}
@@ -204,6 +208,27 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkDeployed(t, d)
+}
+
+// Where a gate's report cannot be written, the run ends with an error, and no phase has failed by it.
+func TestReportsCannotBeWritten(t *testing.T) {
+	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
+	d := deployment(t, path, dev, opts)
+	reports := d.ws.path(FolderReports)
+	if err := os.WriteFile(reports, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Phase(Reference).Run(context.Background())
+	var failed *PhaseError
+	if err == nil || errors.As(err, &failed) || d.State().Phases[Reference].Status != Running {
+		t.Errorf("%v; the phase is %s", err, d.State().Phases[Reference].Status)
+	}
+	if err := os.Remove(reports); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
 }
 
 func must[T any](v T, err error) T {

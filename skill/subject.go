@@ -80,11 +80,18 @@ func weightsHash(ck *checkpoint.Checkpoint) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// shape is the model in words.
+func (s Subject) shape() string {
+	c := s.Config
+	return fmt.Sprintf("%s (family %s, %d layers, hidden %d, %d heads over %d of %d, FFN %d, vocabulary %d)", s.Name, c.Family, c.Layers, c.Hidden, c.Heads, c.KVHeads, c.HeadDim, c.FFN,
+		c.Vocab)
+}
+
 // same reports a difference between what is asked for and what the workspace is about. Where the checkpoint lies does not matter; its bytes do.
 func (s Subject) same(was Subject) error {
 	switch {
 	case s.Config != was.Config:
-		return fmt.Errorf("it is about %s, %+v; this is %s, %+v", was.Name, was.Config, s.Name, s.Config)
+		return fmt.Errorf("it is about %s, and this is %s", was.shape(), s.shape())
 	case s.Weights != was.Weights:
 		return fmt.Errorf("it is about %s with other weights (SHA-256 %.12s, these have %.12s)", was.Name, was.Weights, s.Weights)
 	case s.Device != was.Device || s.Array != was.Array:

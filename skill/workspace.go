@@ -43,6 +43,9 @@ func openWorkspace(dir string) (w *workspace, records []Record, err error) {
 		return nil, nil, fmt.Errorf("skill: workspace: %w", err)
 	}
 	lock, err := lockFile(filepath.Join(dir, fileLock))
+	if errors.Is(err, ErrLocked) {
+		return nil, nil, err
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("skill: workspace %s: %w", dir, err)
 	}
