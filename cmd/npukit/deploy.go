@@ -5,16 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
-	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -27,7 +25,8 @@ func (a *app) deployCommand() *cobra.Command {
 model, prefill and decode optimisation, finalise, and an independent evaluation. The folder W keeps a journal, the plan, reports of all gates, the trajectory of the
 optimisation with its picture, and figures.
 
-A deployment that was killed goes on where it was when it is deployed into the same folder again. Ctrl-C is safe at any time.
+A deployment that was killed goes on where it was when it is deployed into the same folder again; --device, --seq and --golden are then those that it was begun with.
+Ctrl-C is safe at any time.
 
 With --agent a command outside, such as a script around a language model, proposes changes to the plan and is asked about failures; it gets and gives JSON (see package
 skill, Agent), and nothing that it says passes a gate.
@@ -38,7 +37,7 @@ skill knows. On --device sim times are predicted by the clock of the virtual arr
   npukit deploy SmolLM2-135M-Instruct-Q4_1 --dir work --yes
   npukit run ./Qwen3-0.6B --device sim --plan work/plan.json "Hello"`,
 		Args: arguments("MODEL"),
-		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return d.run(ctx, args[0]) }),
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error { return d.run(ctx, cmd, args[0]) }),
 	}
 	d.device.add(cmd)
 	flags := cmd.Flags()
@@ -83,26 +82,7 @@ type deployResult struct {
 	Reason      string             `json:"reason,omitempty"`
 }
 
-// simContexts are the contexts of the virtual array while a plan is brought up. A naive plan has a program for each op and makes contexts per call; the virtual
-// device loads them all at once instead. The plan that comes out needs no more than the driver has, which a gate holds it to.
-const simContexts = 256
-
-// open opens the device.
-func (d *deployer) open() (npu.Device, error) {
-	if d.device.device != "sim" || d.device.threads < 0 {
-		return d.device.open()
-	}
-	dev, err := sim.Open(&sim.Options{Threads: d.device.threads, Kernels: d.device.kernels, Contexts: simContexts})
-	if err != nil {
-		return nil, err
-	}
-	if want := dev.Info().Threads + 1; runtime.GOMAXPROCS(0) < want {
-		runtime.GOMAXPROCS(want)
-	}
-	return dev, nil
-}
-
-func (d *deployer) run(ctx context.Context, arg string) (err error) {
+func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err error) {
 	switch {
 	case d.dir == "":
 		return usagef("--dir is missing: the folder that keeps the deployment")
@@ -112,11 +92,21 @@ func (d *deployer) run(ctx context.Context, arg string) (err error) {
 	if d.path, err = findModel(arg); err != nil {
 		return err
 	}
-	dev, err := d.open()
+	if info, statErr := os.Stat(d.dir); statErr == nil && info.IsDir() {
+		if _, err := takenUp(cmd, d.dir, &d.device.device, &d.seq, &d.golden); err != nil {
+			return err
+		}
+	}
+	dev, err := d.device.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	defer context.AfterFunc(ctx, func() {
+		if isTerminal(d.app.err) {
+			fmt.Fprintf(d.app.err, "\nstopped; the same command goes on from here\n")
+		}
+	})()
 	d.live = newDeployProgress(d.app.err)
 	defer d.live.clear()
 	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event, Evaluate: evaluatedBy(d.device, d.path, d.golden)}
@@ -204,15 +194,22 @@ func (d *deployer) print(r deployResult) error {
 
 // printGain writes what was gained, and how to use the plan.
 func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) error {
+	title := "Gained"
+	if p.First == nil {
+		title = "No change was faster than the first plan"
+	}
 	how := fmt.Sprintf("measured, median of %d", p.Repetitions)
 	if p.Predicted {
 		how = "predicted for XDNA 2, not measured"
 	}
 	out := d.app.out
-	if _, err := fmt.Fprintf(out, "\nGained (%s; prompt of %s):\n\n", how, count(p.Positions, "token")); err != nil {
+	if _, err := fmt.Fprintf(out, "\n%s (%s; prompt of %s):\n\n", title, how, count(p.Positions, "token")); err != nil {
 		return err
 	}
 	rows := [][]string{{"", "FIRST PLAN", "THIS PLAN"}}
+	if p.First == nil {
+		rows[0] = []string{"", "THIS PLAN"} // no change was faster: it is the first
+	}
 	now := skill.Measurement{TTFT: p.TTFT, TokensPerSec: p.TokensPerSec}
 	for _, line := range []struct {
 		name string
@@ -221,11 +218,11 @@ func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) erro
 		{"first token", func(m skill.Measurement) string { return seconds(time.Duration(m.TTFT * float64(time.Second))) }},
 		{"tokens/s", func(m skill.Measurement) string { return digits(m.TokensPerSec) }},
 	} {
-		first := "-"
+		row := []string{line.name}
 		if p.First != nil {
-			first = line.text(*p.First)
+			row = append(row, line.text(*p.First))
 		}
-		rows = append(rows, []string{line.name, first, line.text(now)})
+		rows = append(rows, append(row, line.text(now)))
 	}
 	if err := table(out, "  ", rows); err != nil {
 		return err

@@ -40,26 +40,39 @@ func (p *deployProgress) event(e skill.Event) {
 	}
 	switch e.What {
 	case skill.EventPhase:
-		p.line(styled(p.w, bold, e.Phase.Title()) + "  " + styled(p.w, dim, e.Text))
+		p.line("", styled(p.w, bold, e.Phase.Title())+"  ", e.Text)
 	case skill.EventStep:
 		p.step(e.Text + place)
 	case skill.EventGate:
 		if !e.Gate.OK {
-			p.line("  FAIL " + e.Gate.Name + ": " + e.Text)
+			p.line("  FAIL "+e.Gate.Name+": "+e.Text, "", "")
 		} else if !strings.HasPrefix(e.Gate.Name, skill.GateKernel+"/") { // there are dozens of them
-			p.line("  pass " + e.Gate.Name + styled(p.w, dim, "  "+e.Text))
+			p.line("  pass "+e.Gate.Name, "", "  "+shortened(e.Text))
 		}
 	case skill.EventAttempt, skill.EventSkill:
-		p.line("  " + e.Text)
+		p.line("  "+e.Text, "", "")
 	case skill.EventFinish:
-		p.line("  " + e.Text + styled(p.w, dim, "  "+seconds(time.Since(p.started))+" so far"))
+		p.line("  "+e.Text, "", "  "+seconds(time.Since(p.started))+" so far")
 	}
 }
 
-// line writes a line that stays.
-func (p *deployProgress) line(text string) {
+// line writes a line that stays: what matters, what is styled already, and what is less important.
+func (p *deployProgress) line(text, ready, less string) {
 	p.clear()
-	fmt.Fprintln(p.w, printable(p.w, text))
+	if less = printable(p.w, less); less != "" {
+		less = styled(p.w, dim, less)
+	}
+	fmt.Fprintln(p.w, printable(p.w, text)+ready+less)
+}
+
+// longestLine is how much of a gate's figures is shown; its report has the rest.
+const longestLine = 160
+
+func shortened(text string) string {
+	if r := []rune(text); len(r) > longestLine {
+		return string(r[:longestLine-1]) + "…"
+	}
+	return text
 }
 
 // step shows what is being done, with the seconds that it takes.

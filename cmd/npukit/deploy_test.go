@@ -21,7 +21,7 @@ func TestDeploy(t *testing.T) {
 		}
 	}
 	var again deployResult
-	if err := json.Unmarshal([]byte(succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--json")), &again); err != nil {
+	if err := json.Unmarshal([]byte(succeed(t, "", "deploy", path, "--dir", dir, "--json")), &again); err != nil {
 		t.Fatal(err)
 	}
 	if !again.OK || again.PlanStatus != model.PlanAccepted || again.Performance == nil || again.Phases[1].Attempts != 1 {

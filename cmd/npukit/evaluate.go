@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +35,7 @@ Figures of --device cpu are measured: evaluate on the machine of the deployment,
 	flags.StringVar(&e.model, "model", "", "the checkpoint, `MODEL` (default where it lay when it was deployed)")
 	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where they lay when it was deployed)")
 	flags.IntVar(&e.device.threads, "threads", 0, "compute with `N` threads (default all cores)")
+	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
 	return cmd
@@ -64,7 +67,7 @@ func (e *evaluator) run(ctx context.Context, dir string) (err error) {
 	live := newDeployProgress(e.app.err)
 	defer live.clear()
 	live.step("evaluating " + dir)
-	open := func(context.Context) (npu.Device, error) { return (&deployer{device: e.device}).open() }
+	open := func(context.Context) (npu.Device, error) { return e.device.open() }
 	report, err := skill.Settle(ctx, dir, open, skill.InNewProcess(deviceText(e.device), opts), opts)
 	live.clear()
 	if err != nil {
@@ -120,14 +123,16 @@ func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 	return skill.InNewProcess(deviceText(device), &skill.EvaluateOptions{Model: model, Golden: golden})
 }
 
-// deviceText is a device for [openDeviceText], in another process.
-func deviceText(f deviceFlags) string { return fmt.Sprintf("%q %d %q", f.device, f.threads, f.kernels) }
+// deviceText is a device for [openDeviceText], in another process, which does not see this one's environment.
+func deviceText(f deviceFlags) string {
+	return fmt.Sprintf("%q %d %q %q", f.device, f.threads, f.kernels, cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")))
+}
 
 // openDeviceText opens a device in the evaluator's process.
 func openDeviceText(_ context.Context, text string) (npu.Device, error) {
 	var f deviceFlags
-	if _, err := fmt.Sscanf(text, "%q %d %q", &f.device, &f.threads, &f.kernels); err != nil {
+	if _, err := fmt.Sscanf(text, "%q %d %q %q", &f.device, &f.threads, &f.kernels, &f.artefacts); err != nil {
 		return nil, fmt.Errorf("a device described as %q: %w", text, err)
 	}
-	return (&deployer{device: f}).open()
+	return f.open()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +62,7 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 	if err != nil {
 		return err
 	}
-	dev, err := (&deployer{device: m.device}).open()
+	dev, err := m.device.open()
 	if err != nil {
 		return err
 	}
@@ -86,28 +87,42 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 
 // model is the path of the checkpoint. What the journal of a workspace says about a deployment holds where no flag says otherwise.
 func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
-	state, err := skill.ReadState(m.dir)
+	known, err := takenUp(cmd, m.dir, &m.device.device, &m.seq, &m.golden)
 	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return "", err
-	case err != nil || state.Subject == nil:
-		if len(args) == 0 {
-			return "", usagef("MODEL is missing: nothing has been deployed into %s yet", m.dir)
-		}
+	case len(args) > 0:
 		return findModel(args[0])
+	case known == nil:
+		return "", usagef("MODEL is missing: nothing has been deployed into %s yet", m.dir)
+	}
+	return known.Model, nil
+}
+
+// takenUp is what the deployment in a folder is about, nil for a new one. What it was begun with holds where no flag says otherwise.
+func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *string) (*skill.Subject, error) {
+	state, err := skill.ReadState(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case state.Subject == nil:
+		return nil, nil
 	}
 	known := state.Subject
 	for name, fill := range map[string]func(){
-		"device": func() { m.device.device = known.Device },
-		"seq":    func() { m.seq = known.SeqLen },
-		"golden": func() { m.golden = known.Golden },
+		"device": func() { *device = known.Device },
+		"seq":    func() { *seq = known.SeqLen },
+		"golden": func() {
+			if _, err := os.Stat(known.Golden); err == nil { // else it has moved along with the model
+				*golden = known.Golden
+			}
+		},
 	} {
 		if !cmd.Flags().Changed(name) {
 			fill()
 		}
 	}
-	if len(args) == 0 {
-		return known.Model, nil
-	}
-	return findModel(args[0])
+	return known, nil
 }
