@@ -15,10 +15,12 @@ ROUNDS ?= 5
 PEER ?=
 # How long each fuzz test of test-long looks for new inputs.
 FUZZTIME ?= 30s
+# Where deploy-report keeps its deployments, to go on with them.
+DEPLOYMENTS ?= $(or $(TMPDIR),/tmp)/npukit-deployments
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-xrt test-long lint bench bench-peer sim-report xrt-report clean
+.PHONY: help demo build test test-xrt test-long lint bench bench-peer sim-report deploy-report xrt-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +47,7 @@ test-long: ## run all tests in full, under the race detector, then every fuzz te
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
 	NPUKIT_LONG=1 $(GO) test -race -count=1 -timeout 60m ./...
 	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m sh scripts/xrt/test.sh -count=1
+	@$(MAKE) --no-print-directory deploy-report
 	@sh scripts/fuzz.sh $(FUZZTIME)
 
 lint: ## check formatting, go vet and staticcheck
@@ -63,6 +66,10 @@ bench-peer: build ## measure npukit beside llama.cpp, alternately (ROUNDS=5, PEE
 
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs
+
+deploy-report: ## deploy SmolLM2-135M and the nine published shapes, and write docs/deployments.md; hours, and goes on where it was
+	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make deploy-report: without the demo model, its deployments are left out"
+	$(GO) run ./internal/deployreport -work $(DEPLOYMENTS) -out docs
 
 xrt-report: ## run whole models through XRT on the emulated NPU, and write down which passed: docs/xrt-report.md
 	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m NPUKIT_REPORT="$$PWD/docs/xrt-report.md" sh scripts/xrt/test.sh -count=1 -v -run OnTheDevice

@@ -76,13 +76,10 @@ func run(ctx context.Context, work, out, only string, budget time.Duration) erro
 // openDevice opens a device by its kind.
 func openDevice(_ context.Context, kind string) (npu.Device, error) {
 	if kind == "sim" {
-		return sim.Open(&sim.Options{Contexts: naiveContexts})
+		return sim.Open(nil)
 	}
 	return cpu.Open(nil)
 }
-
-// naiveContexts are enough for a naive plan, which has a program for each op.
-const naiveContexts = 256
 
 // deploy deploys a subject, or goes on with it.
 func (s subject) deploy(ctx context.Context, work string, budget time.Duration) (err error) {
