@@ -153,8 +153,8 @@ func (d deployed) trajectory(r *report) {
 	if first.Predicted {
 		how = "predicted, not measured"
 	}
-	r.printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
-	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "gain"}, {"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
+	r.printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
+	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "time of the phase"}, {"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
 	for _, a := range d.state.Attempts {
 		row := []string{a.Phase.Title(), a.Value.Step, a.Value.Outcome, "-", "-", cell(a.Value.Why)}
 		if before, after := a.Value.Before, a.Value.After; before != nil && after != nil {
@@ -167,6 +167,9 @@ func (d deployed) trajectory(r *report) {
 		rows = append(rows, row)
 	}
 	r.table(rows)
+	if last := d.state.Measured[len(d.state.Measured)-1].Value; d.state.Phases[skill.Finalise].Status == skill.Passed {
+		r.printf("Reported: first token %s, %.4g tokens/s. ", duration(last.TTFT), last.TokensPerSec)
+	}
 	if e := d.state.Evaluation; e != nil && e.Measured != nil {
 		r.printf("The evaluator's own figures: first token %s, %.4g tokens/s.\n\n", duration(e.Measured.TTFT), e.Measured.TokensPerSec)
 	}
