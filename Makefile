@@ -20,7 +20,7 @@ DEPLOYMENTS ?= $(or $(TMPDIR),/tmp)/npukit-deployments
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-xrt test-long lint bench bench-peer sim-report deploy-report xrt-report clean
+.PHONY: help demo build test test-xrt test-sanitize test-long lint bench bench-peer sim-report deploy-report xrt-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test: ## run the tests (a few minutes); the demo model is fetched for those that
 
 test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian sid's XRT in the cache (15 MB, once)
 	@sh scripts/xrt/test.sh
+
+test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer
+	@sh scripts/sanitize.sh
 
 test-long: ## run all tests in full, under the race detector, then every fuzz test for FUZZTIME
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"

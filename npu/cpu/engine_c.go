@@ -21,6 +21,7 @@ type cEngine struct {
 	pool    *C.npk_pool
 	threads int
 	variant C.int
+	integer C.int // the variant whose kernels make sums of whole numbers
 }
 
 // variants are the C kernels by name, in the order of kernelNames.
@@ -37,12 +38,17 @@ func openNative(kernels string, threads int) (engine, error) {
 	case ok && C.npk_usable(variant) == 0:
 		return nil, fmt.Errorf("npu/cpu: this machine cannot execute kernels %q; it can execute %q", kernels, usableVariants())
 	}
-	e := &cEngine{threads: threads, variant: variant}
+	e := &cEngine{threads: threads, variant: variant, integer: variant}
 	if e.pool = C.npk_open(C.int(threads)); e.pool == nil {
 		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads", threads)
 	}
 	if kernels == "" {
 		e.variant = fastest()
+		e.integer = e.variant
+		// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever its products of BF16 are like.
+		if e.variant == C.NPK_AVX512 && C.npk_usable(C.NPK_AVX512BF16) != 0 {
+			e.integer = C.NPK_AVX512BF16
+		}
 	}
 	return e, nil
 }
@@ -114,7 +120,7 @@ func (e *cEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled boo
 	if trace {
 		traced = 1
 	}
-	switch C.npk_run(e.pool, e.variant, (*C.npk_cmd)(unsafe.Pointer(unsafe.SliceData(cmds))), C.int64_t(len(cmds)), (*C.uint32_t)(cancel), traced) {
+	switch C.npk_run(e.pool, e.variant, e.integer, (*C.npk_cmd)(unsafe.Pointer(unsafe.SliceData(cmds))), C.int64_t(len(cmds)), (*C.uint32_t)(cancel), traced) {
 	case 0:
 		return false, nil
 	case 1:

@@ -31,7 +31,7 @@ struct npk_pool {
     pthread_cond_t wake;
 
     // The list at hand, written before job.
-    const npk_kernels *kernels;
+    const npk_kernels *kernels, *integer; // the second for sums of whole numbers
     npk_cmd *cmds;
     int64_t n;
     int trace;
@@ -74,6 +74,12 @@ static void barrier(npk_pool *p) {
     }
 }
 
+// Products of few rows with grouped weights are sums of whole numbers, the same whichever kernels make them.
+static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
+    const npk_kernels *from = c->kind == NPK_GEMV && c->bt >= NPK_Q8_0 ? p->integer : p->kernels;
+    return &from->of[c->kind];
+}
+
 // Take chunks of one phase until there are none.
 static void drain(npk_pool *p, npk_thread *t, npk_cmd *c, const npk_kernel *k, int phase) {
     int64_t n = k->chunks(c, phase, p->threads);
@@ -90,7 +96,7 @@ static void walk(npk_pool *p, int id) {
     t->prepared = NULL;
     for (int64_t i = 0; i < p->n; i++) {
         npk_cmd *c = &p->cmds[i];
-        const npk_kernel *k = &p->kernels->of[c->kind];
+        const npk_kernel *k = kernel_of(p, c);
         if (c->barrier) {
             t->prepared = NULL; // what it was made from may change from here on
             if (!p->trace) barrier(p);
@@ -207,7 +213,7 @@ void npk_close(npk_pool *p) {
 static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
     int64_t need = 0;
     for (int64_t i = 0; i < n; i++) {
-        const npk_kernel *k = &p->kernels->of[cmds[i].kind];
+        const npk_kernel *k = kernel_of(p, &cmds[i]);
         if (k->scratch) need = npk_max(need, k->scratch(&cmds[i]));
     }
     if (need <= p->scratch_each) return 0;
@@ -235,8 +241,9 @@ static const npk_kernels *kernels(int variant) {
     }
 }
 
-int npk_run(npk_pool *p, int variant, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace) {
+int npk_run(npk_pool *p, int variant, int integer, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace) {
     p->kernels = kernels(variant);
+    p->integer = kernels(integer);
     if (reserve(p, cmds, n)) return 2;
     p->cmds = cmds;
     p->n = n;

@@ -288,6 +288,31 @@ func TestFixedPointRowsDoNotDependOnTheirNumber(t *testing.T) {
 	})
 }
 
+// Whoever opens the device without naming kernels may get sums of whole numbers from another variant's: they are the same.
+func TestWholeNumbersDoNotDependOnTheKernels(t *testing.T) {
+	chosen := open(t, &Options{Threads: 2})
+	named := open(t, &Options{Threads: 2, Kernels: chosen.Kernels()})
+	for _, typ := range groupedTypes() {
+		for _, m := range []int{1, 3, 16} {
+			const k, n = 512, 37
+			var results [2][]byte
+			for i, d := range []*Device{chosen, named} {
+				rng := rand.New(rand.NewPCG(3, uint64(m)))
+				w, _ := quantizedWeight(t, d, rng, typ, n, k)
+				x, y := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
+				encode(x.Bytes(), bf, random(rng, m*k))
+				p := npu.NewProgram("product")
+				p.Launch("product", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", typ, n, k), p.Out("y", f32, m, n))
+				submit(t, d, p, x, w, y)
+				results[i] = slices.Clone(y.Bytes())
+			}
+			if !slices.Equal(results[0], results[1]) {
+				t.Errorf("%v, %d rows: the device that was opened as %s differs from the one that chose it", typ, m, chosen.Kernels())
+			}
+		}
+	}
+}
+
 // Rows that share their activations share what is prepared of them, but only where the next weight's type wants the same.
 func TestFixedPointActivationsArePreparedForEachType(t *testing.T) {
 	const k, n = 256, 16
