@@ -23,7 +23,7 @@ export MODEL PROMPT
 .PHONY: help demo build test test-xrt test-sanitize test-long lint bench bench-peer sim-report deploy-report xrt-report clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## ask SmolLM2-135M-Instruct a question (fetched once); MODEL=path takes yours, PROMPT="..." asks something else
 	@set -e; model=$$MODEL; \
