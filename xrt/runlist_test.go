@@ -61,7 +61,7 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 		for _, place := range []int{0, 1, 23, 24, 29} {
 			t.Run(fmt.Sprintf(script, place), func(t *testing.T) {
 				eachFlow(t, func(t *testing.T, x *bench) {
-					list, runs, last := x.chain(30)
+					list, runs, _ := x.chain(30)
 					ok(t, x.emu.Script(fmt.Sprintf(script, place+1)))
 					ok(t, list.Execute())
 					err := list.Wait(t.Context())
@@ -83,7 +83,7 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 					if err := runs[0].Start(); !errors.Is(err, xrt.ErrSpent) {
 						t.Errorf("a run of it was started: %v", err)
 					}
-					list, _, last = x.chain(30) // and again, without a fault
+					list, _, last := x.chain(30) // and again, without a fault
 					ok(t, list.Execute())
 					ok(t, list.Wait(t.Context()))
 					if n := x.wrong(last, func(i int) uint32 { return uint32(i + 30*2*i) }); n != 0 {
