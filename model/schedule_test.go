@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -42,9 +43,15 @@ func (p *probe) Host() npu.Device {
 // probed is a model behind a probe on the software device.
 func probed(t *testing.T, path string, opts *OpenOptions) (*Model, *probe) {
 	t.Helper()
-	dev, err := cpu.Open(&cpu.Options{Threads: 2})
+	return probedOn(t, path, "", opts)
+}
+
+// probedOn is the same with kernels of the device's.
+func probedOn(t *testing.T, path, kernels string, opts *OpenOptions) (*Model, *probe) {
+	t.Helper()
+	dev, err := cpu.Open(&cpu.Options{Threads: 2, Kernels: kernels})
 	if err != nil {
-		t.Fatal(err)
+		t.Skip(err) // this machine cannot execute them
 	}
 	p := &probe{Device: dev}
 	m, err := Open(context.Background(), p, path, opts)
@@ -99,10 +106,14 @@ type crowd struct {
 }
 
 func newCrowd(t *testing.T, n int) *crowd {
+	return newCrowdOn(t, tiny("llama-tied-rope-scaled"), "", n)
+}
+
+func newCrowdOn(t *testing.T, path, kernels string, n int) *crowd {
 	t.Helper()
 	c := &crowd{held: make(chan struct{}), free: make(chan struct{})}
 	var p *probe
-	c.m, p = probed(t, tiny("llama-tied-rope-scaled"), nil)
+	c.m, p = probedOn(t, path, kernels, nil)
 	for i := range n {
 		c.sessions = append(c.sessions, c.m.NewSession())
 		// A past of another length for each.
@@ -162,7 +173,12 @@ func seven(i int) int32 { return int32(7 + i) }
 // alone is what the i-th session of a crowd computes with nobody beside it.
 func alone(t *testing.T, i int) []float32 {
 	t.Helper()
-	c := newCrowd(t, i+1)
+	return aloneOn(t, tiny("llama-tied-rope-scaled"), "", i)
+}
+
+func aloneOn(t *testing.T, path, kernels string, i int) []float32 {
+	t.Helper()
+	c := newCrowdOn(t, path, kernels, i+1)
 	close(c.free)
 	defer c.close(t)
 	row, err := c.sessions[i].Step(context.Background(), seven(i))
@@ -172,23 +188,44 @@ func alone(t *testing.T, i int) []float32 {
 	return slices.Clone(row)
 }
 
-// Steps that wait become one pass, and each session's logits are to the bit what they are alone.
+// Steps that wait become one pass, as far as the device takes rows for few, and each session's logits are to the bit what they are alone: with all kernels, for weights in F32,
+// BF16 and blocks.
 func TestStepsGoTogether(t *testing.T) {
-	const n = 7
-	c := newCrowd(t, n)
-	defer c.close(t)
-	logits, errs := c.stepAll(t, background, seven)
-	if err := errors.Join(errs...); err != nil {
+	bf16 := t.TempDir()
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 192, Heads: 6, KVHeads: 2, HeadDim: 32, FFN: 500, Vocab: 701, Context: 512}
+	if err := ckptgen.Write(bf16, spec, 1); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.passes) != 2 || len(c.passes[1]) != n-1 {
-		t.Errorf("passes with segments %v, want one of 1 and one of %d", c.passes, n-1)
-	}
-	for i := range n {
-		if !slices.Equal(logits[i], alone(t, i)) {
-			t.Errorf("session %d has other logits beside others than alone", i)
+	check := func(path func(t *testing.T) string, kernels string, n int) func(t *testing.T) {
+		return func(t *testing.T) {
+			path := path(t)
+			c := newCrowdOn(t, path, kernels, n)
+			defer c.close(t)
+			logits, errs := c.stepAll(t, background, seven)
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			few := c.m.exec.queue.few
+			if want := 1 + (n-1+few-1)/few; len(c.passes) != want || len(c.passes[1]) != min(few, n-1) {
+				t.Errorf("passes with segments %v, want one of 1 and %d of %d", c.passes, want-1, n-1)
+			}
+			for i := range n {
+				if !slices.Equal(logits[i], aloneOn(t, path, kernels, i)) {
+					t.Errorf("session %d has other logits beside others than alone", i)
+				}
+			}
 		}
 	}
+	for _, kernels := range []string{"go", "generic", "avx2", "avx512", "avx512bf16"} {
+		t.Run("F32 "+kernels, check(func(*testing.T) string { return tiny("smollm-mha") }, kernels, 7))
+		t.Run("BF16 "+kernels, check(func(*testing.T) string { return bf16 }, kernels, 7))
+	}
+	t.Run("Q4_1", check(func(t *testing.T) string {
+		if testing.Short() {
+			t.Skip("opens a real model some times")
+		}
+		return testenv.DemoModel(t)
+	}, "", 4))
 }
 
 // A token that is none is the error of its session alone, and so is the end of a context.

@@ -6,7 +6,8 @@ import (
 
 // Products of a few rows with grouped weights: the number format of quant.h, in Go.
 
-// goGEMVRows is the most rows for which the sums of integers below are faster than bringing the weights to FP32 first.
+// goGEMVRows is the most rows for which the sums of integers below are faster than bringing the weights to FP32 first. It is what the engine has for few rows: see
+// npu.Info.FewRows.
 const goGEMVRows = 4
 
 // fixedBlock is 32 activations as whole multiples of a scale.

@@ -23,11 +23,13 @@ func (w *goWorker) gemm(c *command, chunk int64) {
 	var y [4]float32
 	for n, end := chunk*gemmColumns, min(c.n, (chunk+1)*gemmColumns); n < end; n += 4 {
 		cols := min(4, end-n)
-		if c.m == 1 && c.bt == typeBF16 && c.flags&flagKN == 0 {
-			for j := range cols {
-				y[j] = dotBF16(a, unsafe.Slice((*uint16)(element(c.b, c.bt, (n+j)*c.ldb)), k))
+		if c.m <= goGEMVRows && c.bt == typeBF16 && c.flags&flagKN == 0 { // each row by itself: a row's sum must not depend on how many there are
+			for m := range c.m {
+				for j := range cols {
+					y[j] = dotBF16(a[m*k:][:k], unsafe.Slice((*uint16)(element(c.b, c.bt, (n+j)*c.ldb)), k))
+				}
+				store(c.y, c.yt, m*c.ldy+n, y[:cols])
 			}
-			store(c.y, c.yt, n, y[:cols])
 			continue
 		}
 		for j := range cols {
