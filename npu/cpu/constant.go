@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -58,7 +57,7 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 			return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
 		}
 	}
-	key, err := constKey(src.Layout, src.From)
+	key, err := src.Key()
 	if err != nil {
 		return nil, err
 	}
@@ -118,34 +117,6 @@ func (s *shared) free() {
 		s.grouped.mem.free()
 		s.grouped = nil
 	}
-}
-
-// constKey names what a layout makes by where its tensors lie, so that two checkpoints with the same names do not mix. An address says
-// who is who as long as its tensor's memory is not given back: hence the rule in Const.
-func constKey(l npu.Layout, from npu.Tensors) (string, error) {
-	var b strings.Builder
-	var walk func(l npu.Layout) error
-	walk = func(l npu.Layout) error {
-		if name, ok := l.Identity(); ok {
-			t, err := from.Tensor(name)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(&b, "%p:%d:%v:%v", unsafe.SliceData(t.Data), len(t.Data), t.Type, t.Shape)
-			return nil
-		}
-		fmt.Fprintf(&b, "%s%v(", l.Op, l.Numbers)
-		for _, a := range l.Args {
-			if err := walk(a); err != nil {
-				return err
-			}
-			b.WriteByte(',')
-		}
-		b.WriteByte(')')
-		return nil
-	}
-	err := walk(l)
-	return b.String(), err
 }
 
 // make fills s with the weight.

@@ -125,7 +125,7 @@ func TestConstErrors(t *testing.T) {
 func TestConstOutlivesTheFirstCallersContext(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
-	key, err := constKey(npu.T("w"), from)
+	key, err := npu.Source{Layout: npu.T("w"), From: from}.Key()
 	if err != nil {
 		t.Fatal(err)
 	}
