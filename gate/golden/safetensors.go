@@ -146,4 +146,3 @@ func (s *Sequence) likelihoods() []float64 {
 	}
 	return list
 }
-
