@@ -125,13 +125,13 @@ func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 
 // deviceText is a device for [openDeviceText], in another process, which does not see this one's environment.
 func deviceText(f deviceFlags) string {
-	return fmt.Sprintf("%q %d %q %q", f.device, f.threads, f.kernels, cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")))
+	return fmt.Sprintf("%q %d %q %q %q", f.device, f.threads, f.kernels, cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE")))
 }
 
 // openDeviceText opens a device in the evaluator's process.
 func openDeviceText(_ context.Context, text string) (npu.Device, error) {
 	var f deviceFlags
-	if _, err := fmt.Sscanf(text, "%q %d %q %q", &f.device, &f.threads, &f.kernels, &f.artefacts); err != nil {
+	if _, err := fmt.Sscanf(text, "%q %d %q %q %q", &f.device, &f.threads, &f.kernels, &f.artefacts, &f.compile); err != nil {
 		return nil, fmt.Errorf("a device described as %q: %w", text, err)
 	}
 	return f.open()
