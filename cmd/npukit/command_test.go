@@ -226,7 +226,7 @@ func TestExitCodes(t *testing.T) {
 		{"no template", "template " + bare, `{"messages": []}`, 1, []string{"template"}},
 		{"bench of nothing", "bench M --reps 0", "", 2, []string{"--reps"}},
 		{"bench of less than nothing", "bench M --pp -1", "", 2, []string{"-1"}},
-		{"bench of no number", "bench M --tg 64@", "", 2, []string{"--tg", "64@1024", `"64@"`}},
+		{"bench of no number", "bench M --tg 64@", "", 2, []string{"--tg", "512@1024", `"64@"`}},
 		{"bench behind nothing", "bench M --tg 64@-3", "", 2, []string{"-3"}},
 		{"bench of no sessions", "bench M --sessions 0", "", 2, []string{"--sessions"}},
 		{"bench beyond the context", "bench M --pp 5000 --tg 0 --reps 1", "", 1, []string{"5001", "4096"}},
