@@ -149,7 +149,7 @@ func (d *Deployment) observe(e Event) {
 }
 
 // Run runs all phases that have not passed. It returns nil when all have, or when only the evaluation is left and there is no evaluator; a [*PhaseError] when one
-// failed; [ErrStopped] when the user stopped.
+// failed; [ErrStopped] when the user stopped; what kept the evaluator from a verdict, such as [ErrBusy], which leaves the plan as it was.
 func (d *Deployment) Run(ctx context.Context) error {
 	if d.opts.Budget > 0 {
 		var cancel context.CancelFunc

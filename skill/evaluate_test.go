@@ -3,6 +3,7 @@ package skill
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,5 +143,36 @@ func TestKeptEnvironment(t *testing.T) {
 	got := keptEnvironment([]string{"HOME=/h", "LD_PRELOAD=evil.so", "LD_LIBRARY_PATH=/evil", "GODEBUG=x", "NPUKIT_ANY=1", "Path=/bin", "OPENBLAS_NUM_THREADS=1", "TMPDIR=/t"})
 	if want := []string{"HOME=/h", "Path=/bin", "TMPDIR=/t"}; !slices.Equal(got, want) {
 		t.Errorf("kept %q, want %q", got, want)
+	}
+}
+
+// An evaluator that cannot judge gives no verdict: the phase goes on when it is run again, the plan stays a draft, and nobody is asked what is wrong with it.
+func TestBusyIsNoVerdict(t *testing.T) {
+	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
+	busy := fmt.Errorf("%w: a test", ErrBusy)
+	opts.Evaluate = func(context.Context, string) (EvaluationReport, error) { return EvaluationReport{}, busy }
+	opts.Ask = func(context.Context, Question) (Choice, error) {
+		t.Error("somebody was asked")
+		return Choice{Direction: "stop"}, nil
+	}
+	d := deployment(t, path, dev, opts)
+	err := d.Run(ctx)
+	var failed *PhaseError
+	if !errors.Is(err, ErrBusy) || errors.As(err, &failed) || !strings.Contains(err.Error(), "deploy again") {
+		t.Errorf("it ends with %v", err)
+	}
+	if s := d.State(); s.Phases[Evaluation].Status != Running || s.PlanStatus() != model.PlanDraft || len(s.Questions) != 0 {
+		t.Errorf("phase 7 is %s, the plan %s, %d questions", s.Phases[Evaluation].Status, s.PlanStatus(), len(s.Questions))
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := model.ReadPlan(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != model.PlanDraft {
+		t.Errorf("the plan: %v, %v", p, err)
+	}
+	opts.Evaluate = inProcess(dev)
+	d = deployment(t, path, dev, opts)
+	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != model.PlanAccepted || d.State().Phases[Evaluation].Attempts != 1 {
+		t.Errorf("once it is quiet: %v, %+v", err, d.State().Phases[Evaluation])
 	}
 }

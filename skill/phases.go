@@ -116,10 +116,19 @@ func (e *Env) evaluate(ctx context.Context) error {
 	e.step("independent evaluation")
 	r, err := e.d.opts.Evaluate(ctx, e.d.ws.dir)
 	if err != nil {
-		return err
+		return noVerdict{err}
 	}
 	return e.note(KindEvaluation, r)
 }
+
+// noVerdict is why an evaluator has said nothing: the machine was busy, its process was killed, a disk was full. Nothing follows from it for the plan.
+type noVerdict struct{ error }
+
+func (e noVerdict) Error() string {
+	return fmt.Sprintf("skill: there is no verdict, and the plan stays as it was: %v; deploy again", e.error)
+}
+
+func (e noVerdict) Unwrap() error { return e.error }
 
 // checkEvaluation is the evaluator's verdict on the plan that was decided.
 func checkEvaluation(_ context.Context, e *Env) (Verdict, error) {

@@ -14,7 +14,7 @@ import (
 const maxRounds = 3
 
 // runPhase is a phase from its start to its verdict: its skill does the work, its gates decide, and where one fails the skills that know such a failure are asked.
-// A process that was killed in it goes on where it was. The error is that of something else than the phase: the disk, or ctx.
+// A process that was killed in it goes on where it was. The error is that of something else than the phase: the disk, ctx, or an evaluator that could not judge.
 func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error) {
 	if p > Reference && d.state.Phases[p-1].Status != Passed {
 		return PhaseReport{}, fmt.Errorf("%w: %s, before %s", ErrOrder, p-1, p)
@@ -101,7 +101,8 @@ func (d *Deployment) work(ctx context.Context, env *Env) (*Symptom, []string, er
 // symptom makes a symptom of an error of the device or of a plan. Other errors end the run: no skill can help there.
 func (d *Deployment) symptom(ctx context.Context, env *Env, gate string, err error) (*Symptom, []string, error) {
 	var storage storageError
-	if ctx.Err() != nil || errors.As(err, &storage) {
+	var silent noVerdict
+	if ctx.Err() != nil || errors.As(err, &storage) || errors.As(err, &silent) {
 		return nil, nil, err
 	}
 	return &Symptom{Phase: env.phase, Gate: gate, Err: err, Error: err.Error(), Recipe: env.recipe}, nil, nil
