@@ -56,7 +56,7 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 		return EvaluationReport{}, err
 	}
 	v.report.Seconds = time.Since(v.started).Seconds()
-	v.report.OK = len(v.report.Checks) > 0 && !slices.ContainsFunc(v.report.Checks, func(c EvaluationCheck) bool { return !c.OK })
+	v.report.OK = len(v.report.Checks) > 0 && !v.refused()
 	return v.report, v.write()
 }
 
@@ -87,6 +87,11 @@ func (v *evaluation) hold(name string, ok bool, format string, args ...any) {
 		word = "does not hold: "
 	}
 	v.step("%s %s%s", name, word, detail)
+}
+
+// refused reports whether a check does not hold.
+func (v *evaluation) refused() bool {
+	return slices.ContainsFunc(v.report.Checks, func(c EvaluationCheck) bool { return !c.OK })
 }
 
 // longestDetail is enough for the reasons of a gate, and too little for every op of a model.
@@ -128,8 +133,14 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 	if err := v.runGates(ctx); err != nil {
 		return err
 	}
+	if v.refused() { // neither controls nor figures change that, and a machine that is busy must not hide it
+		return nil
+	}
 	if err := v.runControls(ctx); err != nil {
 		return err
+	}
+	if v.refused() {
+		return nil
 	}
 	return v.measureAgain(ctx)
 }

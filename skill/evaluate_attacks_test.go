@@ -368,6 +368,9 @@ func TestAttacks(t *testing.T) {
 			if r.OK || !slices.Contains(failing(r), tc.caught) {
 				t.Errorf("accepted: %v; what does not hold is %q, want %q among it", r.OK, failing(r), tc.caught)
 			}
+			if tc.caught != "figures" && r.Measured != nil {
+				t.Error("a deployment that is refused already was measured: other work on the machine could hide the refusal")
+			}
 			if p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != model.PlanFailed {
 				t.Errorf("the plan is %q", p.Status)
 			}

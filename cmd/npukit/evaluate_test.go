@@ -43,7 +43,7 @@ func TestEvaluate(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
 		t.Fatal(err)
 	}
-	if r.code != 1 || report.OK || !strings.Contains(r.stderr, "not accepted: figures file, figures") {
+	if r.code != 1 || report.OK || !strings.Contains(r.stderr, "not accepted: figures file") {
 		t.Errorf("better figures: exit code %d, %v, stderr %q", r.code, report.OK, r.stderr)
 	}
 	if r := command("", "run", path, "--device", "sim", "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
