@@ -2,9 +2,13 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
+
+	"github.com/npukit/npukit/npu"
 )
 
 // Session is one conversation: it owns a KV cache and keeps what it has computed, so that a prompt that begins like the last one costs only its new
@@ -33,6 +37,7 @@ func (s *Session) Close() error {
 		return ErrBusy
 	}
 	defer s.busy.Unlock()
+	s.away()
 	if err := s.land(context.Background()); err != nil {
 		return err
 	}
@@ -81,7 +86,7 @@ func (s *Session) away() {
 }
 
 // feed runs ids through the model after what the cache holds, in as many passes as it takes. With every set emit gets the logits of all of them, otherwise those of
-// the last one. The logits are valid during the call only.
+// the last one. The logits are valid during the call only. Behind the last pass other sessions wait for this one until it is fed again or [Session.away] is called.
 func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(pos int, logits []float32) error) error {
 	if err := s.land(ctx); err != nil {
 		return err
@@ -129,14 +134,21 @@ func (s *Session) reserve(ctx context.Context, positions int) error {
 	if positions <= s.cache.capacity {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.cache.reserve(ctx, positions, len(s.ids))
-	if err != nil && ctx.Err() == nil && s.m.prefixes.drop() {
-		err = s.cache.reserve(ctx, positions, len(s.ids))
+	grow := func() error {
+		s.rows.Lock() // after those who copy from the buffers
+		old, err := s.cache.reserve(ctx, positions, len(s.ids))
+		s.rows.Unlock()
+		return errors.Join(err, closeAll(old))
+	}
+	err := grow()
+	if refused(err) && s.m.prefixes.drop() {
+		err = grow()
 	}
 	return err
 }
+
+// refused says that a device, or the machine it is made of, has not so much memory left.
+func refused(err error) bool { return errors.Is(err, npu.ErrMemory) || errors.Is(err, syscall.ENOMEM) }
 
 // pass makes one pass and gives the wanted rows' logits to emit, some at a time. Quick says that emit is short and the package's own.
 func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []int, quick bool, emit func(pos int, logits []float32) error) error {
