@@ -156,6 +156,9 @@ func (d *Deployment) Run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, d.opts.Budget)
 		defer cancel()
 	}
+	if err := d.measureFirst(); err != nil {
+		return err
+	}
 	for {
 		if err := d.checkpoint(ctx); err != nil {
 			return err
@@ -172,6 +175,25 @@ func (d *Deployment) Run(ctx context.Context) error {
 			return &PhaseError{r}
 		}
 	}
+}
+
+// measureFirst goes back to where figures are taken, when they are all that an evaluator has refused: it would refuse the same ones again.
+func (d *Deployment) measureFirst() error {
+	r := d.state.Evaluation
+	if d.state.Phases[Evaluation].Status != Failed || r == nil || r.Plan != d.state.Plan {
+		return nil
+	}
+	figures := false
+	for _, c := range r.Checks {
+		if !c.OK && c.Name != "figures" {
+			return nil
+		}
+		figures = figures || !c.OK
+	}
+	if !figures {
+		return nil
+	}
+	return d.decide(Evaluation, Decision{Action: Redirect, Phase: Finalise, Note: "the evaluator did not find the figures again: measure again"})
 }
 
 // checkpoint asks the user about the last phase that has passed, once.

@@ -138,6 +138,33 @@ func TestInNewProcess(t *testing.T) {
 	}
 }
 
+// Figures that an evaluator did not find again are taken again by the next run, and nothing else is.
+func TestFiguresAreMeasuredAgain(t *testing.T) {
+	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
+	evaluations := 0
+	opts.Evaluate = func(ctx context.Context, dir string) (EvaluationReport, error) {
+		r, err := Evaluate(ctx, dir, dev, loose())
+		if evaluations++; evaluations == 1 && err == nil {
+			i := slices.IndexFunc(r.Checks, func(c EvaluationCheck) bool { return c.Name == "figures" })
+			r.OK, r.Checks[i].OK = false, false
+		}
+		return r, err
+	}
+	d := deployment(t, path, dev, opts)
+	var failed *PhaseError
+	if err := d.Run(ctx); !errors.As(err, &failed) || d.State().PlanStatus() != model.PlanFailed {
+		t.Fatalf("it ends with %v", err)
+	}
+	before := d.State().Measured
+	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != model.PlanAccepted {
+		t.Fatalf("again: %v", err)
+	}
+	s := d.State()
+	if n := len(s.Measured); n == len(before) || s.Measured[n-1].Phase != Finalise || s.Phases[Finalise].Attempts != 2 || s.Phases[Decode].Attempts != 1 {
+		t.Errorf("%d measurements, then %d; finalise ran %d times", len(before), n, s.Phases[Finalise].Attempts)
+	}
+}
+
 // Of an environment only the places of files are kept.
 func TestKeptEnvironment(t *testing.T) {
 	got := keptEnvironment([]string{"HOME=/h", "LD_PRELOAD=evil.so", "LD_LIBRARY_PATH=/evil", "GODEBUG=x", "NPUKIT_ANY=1", "Path=/bin", "OPENBLAS_NUM_THREADS=1", "TMPDIR=/t"})
