@@ -11,6 +11,12 @@ shift $(($# > 2 ? 2 : $#))
 
 here=$(dirname "$0")
 cache=$(sh "$here/../cache-dir.sh")/peer
+case $cache in
+*[[:space:],]*)
+	echo "peer: the cache folder's name has a space or a comma, which pairs of models cannot hold: $cache (set NPUKIT_CACHE to another)" >&2
+	exit 2
+	;;
+esac
 venv=$(sh "$here/setup.sh")
 python="$venv/bin/python -B"
 small=$cache/SmolLM2-135M-Instruct-BF16
@@ -46,6 +52,5 @@ for model in "$@"; do
 	pairs="$pairs $model=$pair"
 done
 mkdir -p bin
-# The paths are the cache's own, without spaces unless its folder has some.
-# shellcheck disable=SC2086
+# shellcheck disable=SC2086 # python and pairs are words
 exec $python "$here/compare.py" --npukit "$npukit" --rounds "$rounds" --json bin/bench-peer.json $pairs
