@@ -15,7 +15,7 @@ ROUNDS ?= 5
 PEER ?=
 # How long each fuzz test of test-long looks for new inputs.
 FUZZTIME ?= 30s
-# Where deploy-report keeps its deployments, to go on with them.
+# Where deploy-report keeps its deployments, and goes on with them: a folder that is not there begins afresh.
 DEPLOYMENTS ?= $(or $(TMPDIR),/tmp)/npukit-deployments
 export MODEL PROMPT
 
@@ -46,12 +46,12 @@ test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian si
 test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer
 	@sh scripts/sanitize.sh
 
-test-long: ## run all tests in full, under the race detector, then every fuzz test for FUZZTIME
+test-long: ## run all tests in full, under the race detector, every fuzz test for FUZZTIME, then deploy-report (hours; goes on where it was unless DEPLOYMENTS names a new folder)
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
 	NPUKIT_LONG=1 $(GO) test -race -count=1 -timeout 60m ./...
 	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m sh scripts/xrt/test.sh -count=1
-	@$(MAKE) --no-print-directory deploy-report
 	@sh scripts/fuzz.sh $(FUZZTIME)
+	@$(MAKE) --no-print-directory deploy-report
 
 lint: ## check formatting, go vet and staticcheck
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "gofmt -w needed:"; echo "$$files"; exit 1; }
@@ -70,9 +70,9 @@ bench-peer: build ## measure npukit beside llama.cpp, alternately (ROUNDS=5, PEE
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs
 
-deploy-report: ## deploy SmolLM2-135M and the nine published shapes, and write docs/deployments.md; hours, and goes on where it was
+deploy-report: ## deploy SmolLM2-135M and the nine published shapes, and write docs/deployments.md; hours, and goes on where it was (DEPLOYMENTS=folder takes another)
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make deploy-report: without the demo model, its deployments are left out"
-	$(GO) run ./internal/deployreport -work $(DEPLOYMENTS) -out docs
+	$(GO) run ./internal/deployreport -work "$(DEPLOYMENTS)" -out docs
 
 xrt-report: ## run whole models through XRT on the emulated NPU, and write down which passed: docs/xrt-report.md
 	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m NPUKIT_REPORT="$$PWD/docs/xrt-report.md" sh scripts/xrt/test.sh -count=1 -v -run OnTheDevice
