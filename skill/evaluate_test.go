@@ -165,6 +165,36 @@ func TestFiguresAreMeasuredAgain(t *testing.T) {
 	}
 }
 
+// The first plan is measured again beside the one that is reported, in the same way.
+func TestFirstPlanBesideTheLast(t *testing.T) {
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.env(Finalise)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := d.State().Measured[0].Value.Plan
+	for _, c := range hostChanges(Prefill, e.recipe.SeqLen) {
+		r := e.Recipe()
+		if c.Take(&r); d.State().Plan == first && must(e.with(r).planHash()) != first {
+			must(0, e.SetRecipe(r, "a test"))
+		}
+	}
+	if d.State().Plan == first {
+		t.Fatal("no change makes another plan")
+	}
+	if _, err := d.Phase(Finalise).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	list := d.State().Measured
+	beside := list[len(list)-2]
+	if p, err := d.Performance(); err != nil || beside.Phase != Finalise || beside.Value.Plan != first || p.First == nil || p.First.TTFT != beside.Value.TTFT || p.Plan == first {
+		t.Errorf("the first plan is not measured beside the last: %+v, %v", p, err)
+	}
+}
+
 // Of an environment only the places of files are kept.
 func TestKeptEnvironment(t *testing.T) {
 	got := keptEnvironment([]string{"HOME=/h", "LD_PRELOAD=evil.so", "LD_LIBRARY_PATH=/evil", "GODEBUG=x", "NPUKIT_ANY=1", "Path=/bin", "OPENBLAS_NUM_THREADS=1", "TMPDIR=/t"})

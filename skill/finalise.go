@@ -3,6 +3,7 @@ package skill
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -21,8 +22,8 @@ type Performance struct {
 	TokensPerSec float64          `json:"tokens_per_s"`
 	TTFTNoise    float64          `json:"ttft_noise"`
 	DecodeNoise  float64          `json:"decode_noise"`
-	Repetitions  int              `json:"repetitions"`
-	First        *Measurement     `json:"first,omitempty"` // of the naive plan, taken in the same way
+	Repetitions  int              `json:"repetitions"`     // the fastest, of which the figures are medians
+	First        *Measurement     `json:"first,omitempty"` // of the first plan that was measured, taken in the same way as these
 	Rho          []model.Rho      `json:"rho,omitempty"`
 	HostShare    float64          `json:"host_share_prefill"` // of the time to the first token that is not the array's; 0 where that means nothing
 	HostDecode   float64          `json:"host_share_decode"`
@@ -50,13 +51,32 @@ type BaselineFigure struct {
 	Row        xdna2.BaselineRow `json:"row"`
 }
 
-// finalMeasurement takes the figures that are reported: once more, of the plan as it is now.
+// finalMeasurement takes the figures that are reported: once more, of the plan as it is now, and of the first one, since figures that stand beside each other are taken in the
+// same way and at the same time.
 func (e *Env) finalMeasurement(ctx context.Context) error {
 	if err := e.d.writePlan(); err != nil {
 		return err
 	}
+	if list := e.d.state.Measured; len(list) > 0 && !list[0].Value.Predicted && list[0].Value.Plan != e.d.state.Plan {
+		if r, ok := e.d.state.recipes[list[0].Value.Plan]; ok {
+			if _, err := e.with(r.clone()).Measure(ctx); err != nil {
+				return err
+			}
+		}
+	}
 	_, err := e.Measure(ctx)
 	return err
+}
+
+// firstMeasured is the first plan's measurement: that of phase 6, where there is one.
+func (s *State) firstMeasured() Measurement {
+	first := s.Measured[0].Value
+	for _, m := range slices.Backward(s.Measured) {
+		if m.Phase == Finalise && m.Value.Plan == first.Plan {
+			return m.Value
+		}
+	}
+	return first
 }
 
 // Performance is the report of phase 6, derived from the last measurement of the plan.
@@ -68,7 +88,7 @@ func (d *Deployment) Performance() (*Performance, error) {
 	}
 	r := &Performance{Model: s.Subject.Name, Device: m.Device, Plan: m.Plan, Predicted: m.Predicted, Clock: m.Clock, Note: m.Note, Positions: m.Positions, TTFT: m.TTFT,
 		TokensPerSec: m.TokensPerSec, TTFTNoise: m.TTFTNoise, DecodeNoise: m.DecodeNoise, Repetitions: m.Repetitions, Baselines: baselines(s.Subject.Name)}
-	if first := s.Measured[0].Value; first.Plan != m.Plan && first.Predicted == m.Predicted && first.Positions == m.Positions {
+	if first := s.firstMeasured(); first.Plan != m.Plan && first.Predicted == m.Predicted && first.Positions == m.Positions {
 		first.Estimate = nil
 		r.First = &first
 	}

@@ -20,8 +20,8 @@ const (
 	measuredTokens = 16 // decoded for one repetition
 )
 
-// Measure says how fast the environment's plan is: by the clock on a virtual array, and by time elsewhere, where it is the median of repetitions after one that
-// does not count. Nothing is judged here, and what is timed is not what was checked.
+// Measure says how fast the environment's plan is: by the clock on a virtual array, and by time elsewhere, where it is the median of the fastest repetitions after one that
+// does not count: of all in the phases that optimise, of more in those whose figures are reported. Nothing is judged here, and what is timed is not what was checked.
 func (e *Env) Measure(ctx context.Context) (Measurement, error) {
 	hash, err := e.planHash()
 	if err != nil {

@@ -219,7 +219,7 @@ func kernelRationale(kind string) string {
 // performancePage is the report of phase 6.
 func performancePage(r *Performance) []byte {
 	p := &page{}
-	how := fmt.Sprintf("measured, median of %d repetitions after one that does not count", r.Repetitions)
+	how := fmt.Sprintf("measured, median of the %d fastest repetitions, after one that does not count", r.Repetitions)
 	if r.Predicted {
 		how = "predicted by the clock of the virtual array (host profile " + r.Clock + "), not measured"
 	}

@@ -88,8 +88,8 @@ type Measurement struct {
 	Predicted   bool    `json:"predicted"`
 	// Others is the share of the machine that other processes took while it was measured; 0 where that cannot be seen, and for a prediction.
 	Others      float64         `json:"others_share,omitempty"`
-	Clock       string          `json:"clock"` // "wall", or the name of the clock's host profile
-	Repetitions int             `json:"repetitions"`
+	Clock       string          `json:"clock"`       // "wall", or the name of the clock's host profile
+	Repetitions int             `json:"repetitions"` // the fastest, of which the figures are medians; 0 for a prediction
 	Device      string          `json:"device"`
 	Note        string          `json:"note,omitempty"`
 	Estimate    *model.Estimate `json:"estimate,omitempty"` // behind a prediction

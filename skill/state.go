@@ -49,9 +49,10 @@ type State struct {
 	Evaluation *EvaluationReport  `json:"evaluation,omitempty"`
 	Records    int                `json:"records"`
 
-	gates    map[string]keyed // the last result by key
-	redirect *Decision        // that has not been followed yet
-	last     time.Time        // of the last record
+	gates    map[string]keyed  // the last result by key
+	recipes  map[string]Recipe // of plans by hash, as far as plans were decided
+	redirect *Decision         // that has not been followed yet
+	last     time.Time         // of the last record
 }
 
 // Noted is something with the phase in which, and the time at which, it was noted.
@@ -85,7 +86,7 @@ func ReadState(dir string) (*State, error) {
 
 // StateOf folds records into what they say. A journal that says what cannot be, such as a phase that passed without its gates, wraps [ErrJournal].
 func StateOf(records []Record) (*State, error) {
-	s := &State{gates: map[string]keyed{}}
+	s := &State{gates: map[string]keyed{}, recipes: map[string]Recipe{}}
 	for _, p := range Phases() {
 		s.Phases = append(s.Phases, PhaseState{Phase: p, Status: Pending})
 	}
@@ -128,7 +129,7 @@ func (s *State) add(r Record) (err error) {
 	case KindPlan:
 		var n PlanNote
 		if err = json.Unmarshal(r.Data, &n); err == nil {
-			s.Recipe, s.Plan = n.Recipe, n.Hash
+			s.Recipe, s.Plan, s.recipes[n.Hash] = n.Recipe, n.Hash, n.Recipe
 		}
 	case KindFinish:
 		var f Finish

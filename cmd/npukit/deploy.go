@@ -198,7 +198,7 @@ func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) erro
 	if p.First == nil {
 		title = "No change was faster than the first plan"
 	}
-	how := fmt.Sprintf("measured, median of %d", p.Repetitions)
+	how := fmt.Sprintf("measured, median of the %d fastest", p.Repetitions)
 	if p.Predicted {
 		how = "predicted for XDNA 2, not measured"
 	}
