@@ -105,6 +105,42 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// The clock has every context that was opened, also where the run that wanted it failed, and a Submit that has ended before opens none.
+func TestClockOfFailedRuns(t *testing.T) {
+	for name, f := range map[string]*Faults{"timeout": {Timeout: 1}, "lost": {Lost: 1}, "no context": {NoContext: 1}} {
+		s := newSums(t, &Options{Faults: f})
+		before := s.d.Clock()
+		var traced time.Duration
+		ctx := npu.WithTracer(t.Context(), func(s npu.Span) { traced += s.Duration })
+		if err := s.submit(ctx); err == nil {
+			t.Fatalf("%s: no error", name)
+		}
+		want := time.Duration(s.d.opened) * micros(s.d.clock.model.Host.ContextLoad)
+		if got := s.d.Clock() - before; (got-want).Abs() > time.Nanosecond || traced != want || s.d.opened > 1 {
+			t.Errorf("%s: the clock has %v and the spans %v, where %d contexts take %v", name, got, traced, s.d.opened, want)
+		}
+	}
+	s := newSums(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := npu.WithTracer(ctx, func(s npu.Span) {
+		if s.Category == PredictedRun {
+			cancel()
+		}
+	})
+	e, err := s.d.Load(t.Context(), sum(sumWidth))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []npu.Buffer{s.x, s.z, s.y}
+	if err := s.d.Submit(done, []npu.Run{{Exec: s.e, Args: args}, {Exec: e, Args: args}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled after the first run: %v", err)
+	}
+	if s.d.opened != 1 {
+		t.Errorf("%d contexts, want that of the run before the Submit was cancelled", s.d.opened)
+	}
+}
+
 // Options.Memory bounds what buffers have together.
 func TestMemory(t *testing.T) {
 	d := open(t, &Options{Memory: 1000})

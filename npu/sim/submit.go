@@ -35,16 +35,20 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	for i := range runs {
 		r := &runs[i]
 		e := r.Exec.(*executable)
-		load, err := d.open(e)
+		load, err := d.open(ctx, e)
+		if trace != nil && load > 0 {
+			trace(npu.Span{Name: e.p.Name, Category: PredictedContext, Start: at, Duration: micros(load)})
+			at = at.Add(micros(load))
+		}
 		if err == nil {
 			err = d.execute(quiet, e, r)
 		}
 		if err != nil {
 			return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, err)
 		}
-		d.clock.add(load + e.predicted.call + e.predicted.run)
+		d.clock.add(e.predicted.call + e.predicted.run)
 		if trace != nil {
-			at = e.report(trace, r.Name, at, load)
+			at = e.report(trace, r.Name, at)
 		}
 	}
 	return nil
@@ -74,9 +78,12 @@ func (d *Device) alive(e *executable) error {
 	return nil
 }
 
-// open gives a program a hardware context if it has none, in the place of the one that has not been used for longest, and returns what
-// that is predicted to take, in microseconds.
-func (d *Device) open(e *executable) (float64, error) {
+// open gives a program a hardware context if it has none, in the place of the one that has not been used for longest. The clock has then
+// what that is predicted to take, whatever becomes of the run, and so has the caller, in microseconds.
+func (d *Device) open(ctx context.Context, e *executable) (float64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
 	if err := d.alive(e); err != nil { // an earlier run may have lost it
 		return 0, err
 	}
@@ -89,14 +96,13 @@ func (d *Device) open(e *executable) (float64, error) {
 		return 0, nil
 	}
 	d.opened++
-	return d.clock.model.Host.ContextLoad, nil
+	load := d.clock.model.Host.ContextLoad
+	d.clock.add(load)
+	return load, nil
 }
 
 // execute computes one run.
 func (d *Device) execute(ctx context.Context, e *executable, r *npu.Run) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	switch {
 	case d.faults.happens(d.faults.f.Lost):
 		d.mu.Lock()
@@ -167,12 +173,8 @@ func (f *frame) outputs() [][]byte {
 	return list
 }
 
-// report gives the predicted times of a run to a tracer, and returns when it would have ended. Opening its context took load microseconds.
-func (e *executable) report(trace func(npu.Span), run string, at time.Time, load float64) time.Time {
-	if load > 0 {
-		trace(npu.Span{Name: e.p.Name, Category: PredictedContext, Start: at, Duration: micros(load)})
-		at = at.Add(micros(load))
-	}
+// report gives the predicted times of a run to a tracer, and returns when it would have ended.
+func (e *executable) report(trace func(npu.Span), run string, at time.Time) time.Time {
 	prefix := ""
 	if run != "" {
 		prefix = run + "."
