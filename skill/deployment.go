@@ -92,7 +92,7 @@ func (d *Deployment) open(path string) (err error) {
 		return err
 	}
 	var records []Record
-	if d.ws, records, err = openWorkspace(d.opts.Dir); err != nil {
+	if d.ws, records, err = openWorkspace(d.opts.Dir, d.opts.held); err != nil {
 		return err
 	}
 	if d.state, err = StateOf(records); err != nil {

@@ -396,6 +396,38 @@ func adversary(name string) func(dev npu.Device) npu.Device {
 	}
 }
 
+// A workspace that somebody works on is not settled, and nothing in it changes; the evaluator alone, which a deployment asks while it works, judges it.
+func TestSettleLocked(t *testing.T) {
+	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
+	d := deployment(t, path, dev, opts)
+	asked := func(context.Context, string) (EvaluationReport, error) {
+		t.Error("evaluated")
+		return EvaluationReport{}, nil
+	}
+	before := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
+	if _, err := Settle(ctx, opts.Dir, lend(dev), asked, nil); !errors.Is(err, ErrLocked) {
+		t.Errorf("while a deployment has it: %v", err)
+	}
+	if after := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal))); !bytes.Equal(before, after) {
+		t.Error("the journal has changed")
+	}
+	if r, err := Evaluate(ctx, opts.Dir, dev, loose()); err != nil || r.OK {
+		t.Errorf("the evaluator alone: %v, %v", r.OK, err)
+	}
+	must(0, d.Close())
+	locked := func(ctx context.Context, dir string) (EvaluationReport, error) {
+		if _, err := NewDeployment(path, dev, opts); !errors.Is(err, ErrLocked) {
+			t.Errorf("a deployment beside an evaluation: %v", err)
+		}
+		return EvaluationReport{}, ErrBusy
+	}
+	for range 2 { // the lock is given up
+		if _, err := Settle(ctx, opts.Dir, lend(dev), locked, nil); !errors.Is(err, ErrBusy) {
+			t.Errorf("when nobody has it: %v", err)
+		}
+	}
+}
+
 // A folder that is no workspace is an error and no verdict.
 func TestEvaluateNothing(t *testing.T) {
 	if _, err := Evaluate(context.Background(), t.TempDir(), openCPU(t), nil); !errors.Is(err, os.ErrNotExist) {

@@ -17,10 +17,18 @@ import (
 // same path as [Deployment.Run] takes, when what is written holds together. Where it does not, the plan is marked as failed where it lies, and everything else is left
 // as it was found, for people to look at.
 //
-// The report tells how it went; the error is that of something else. The workspace must not be in use. Open opens the device of the deployment, once the evaluator has
-// given it back.
-func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator, opts *EvaluateOptions) (EvaluationReport, error) {
-	report, err := evaluate(ctx, dir)
+// The report tells how it went; the error is that of something else. The workspace is locked meanwhile: one that another process works on is
+// refused ([ErrLocked]). Open opens the device of the deployment, once the evaluator has given it back.
+func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator, opts *EvaluateOptions) (report EvaluationReport, err error) {
+	if _, err := os.Stat(filepath.Join(dir, FileJournal)); err != nil {
+		return report, fmt.Errorf("skill: %s is no workspace: %w", dir, err)
+	}
+	lock, err := lockWorkspace(dir)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	report, err = evaluate(ctx, dir)
 	if err != nil {
 		return report, err
 	}
@@ -47,7 +55,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 		return report, err
 	}
 	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates, Observe: o.Observe,
-		Positions: o.Positions, Repetitions: o.Repetitions,
+		Positions: o.Positions, Repetitions: o.Repetitions, held: lock,
 		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil }})
 	if err != nil {
 		return report, errors.Join(err, dev.Close())

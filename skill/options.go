@@ -2,6 +2,7 @@ package skill
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"time"
 )
@@ -23,6 +24,8 @@ type Options struct {
 	// Positions is how many ids the gates score at most, and Repetitions how often speed is measured. Defaults: 256, and 5.
 	Positions   int
 	Repetitions int
+
+	held io.Closer // the workspace's lock, of a caller that has it
 }
 
 // Defaults of Options.

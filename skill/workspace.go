@@ -34,20 +34,28 @@ type workspace struct {
 	write   func(path string, data []byte) error
 }
 
-// openWorkspace makes the folder, locks it and reads its journal.
-func openWorkspace(dir string) (w *workspace, records []Record, err error) {
+// lockWorkspace locks a folder that is there.
+func lockWorkspace(dir string) (io.Closer, error) {
+	lock, err := lockFile(filepath.Join(dir, fileLock))
+	if err != nil && !errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("skill: workspace %s: %w", dir, err)
+	}
+	return lock, err
+}
+
+// openWorkspace makes the folder, locks it and reads its journal. Held is a lock that the caller has taken and gives up, or nil.
+func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, err error) {
 	if dir == "" {
 		return nil, nil, errors.New("skill: a deployment needs a folder: set Options.Dir")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("skill: workspace: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(dir, fileLock))
-	if errors.Is(err, ErrLocked) {
-		return nil, nil, err
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("skill: workspace %s: %w", dir, err)
+	lock := io.Closer(io.NopCloser(nil))
+	if held == nil {
+		if lock, err = lockWorkspace(dir); err != nil {
+			return nil, nil, err
+		}
 	}
 	w = &workspace{dir: dir, lock: lock, now: time.Now, write: writeFile}
 	if w.journal, records, err = openJournal(filepath.Join(dir, FileJournal)); err != nil {
