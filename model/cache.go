@@ -48,22 +48,20 @@ func newCache(dev npu.Device, p *Plan) *cache {
 	return c
 }
 
-// reserve makes room for so many positions and keeps the first used ones.
-func (c *cache) reserve(ctx context.Context, positions, used int) error {
+// reserve makes room for so many positions and keeps the first used ones. It returns the buffers that are not needed any more, with an error as well, for the caller to close
+// where nobody waits for it.
+func (c *cache) reserve(ctx context.Context, positions, used int) (out map[string]npu.Buffer, err error) {
 	if positions <= c.capacity {
-		return nil
+		return nil, nil
 	}
 	if positions > c.limit {
-		return fmt.Errorf("model: %d positions, the plan allows %d", positions, c.limit)
+		return nil, fmt.Errorf("model: %d positions, the plan allows %d", positions, c.limit)
 	}
 	capacity := min(max(positions, 2*c.capacity, firstCapacity), c.limit)
 	row := c.typ.Bytes(c.headDim)
 	grown := map[string]npu.Buffer{}
-	fail := func(err error) error {
-		for _, b := range grown {
-			err = errors.Join(err, b.Close())
-		}
-		return fmt.Errorf("model: KV cache of %d positions: %w", capacity, err)
+	fail := func(err error) (map[string]npu.Buffer, error) {
+		return grown, fmt.Errorf("model: KV cache of %d positions: %w", capacity, err)
 	}
 	for _, name := range c.names {
 		buf, err := c.side[name].Alloc(ctx, c.heads*capacity*row)
@@ -85,15 +83,18 @@ func (c *cache) reserve(ctx context.Context, positions, used int) error {
 			return fail(err)
 		}
 	}
-	err := c.Close()
+	out = c.take()
 	c.buffers, c.capacity = grown, capacity
-	return err
+	return out, nil
 }
 
 // copy takes n positions from first on from another session's cache.
-func (c *cache) copy(from *cache, first, n int) error {
+func (c *cache) copy(ctx context.Context, from *cache, first, n int) error {
 	row := c.typ.Bytes(c.headDim)
 	for _, name := range c.names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		src, dst := from.buffers[name], c.buffers[name]
 		for h := range c.heads {
 			a, b := (h*from.capacity+first)*row, (h*c.capacity+first)*row
@@ -118,12 +119,18 @@ func (c *cache) bytes() int {
 	return n
 }
 
-// Close frees the buffers.
-func (c *cache) Close() error {
+// take leaves the cache without buffers, which the caller closes.
+func (c *cache) take() map[string]npu.Buffer {
+	out := c.buffers
+	c.buffers, c.capacity = map[string]npu.Buffer{}, 0
+	return out
+}
+
+// closeAll closes buffers, each after a pass that runs.
+func closeAll(buffers map[string]npu.Buffer) error {
 	var errs []error
-	for _, b := range c.buffers {
+	for _, b := range buffers {
 		errs = append(errs, b.Close())
 	}
-	c.buffers, c.capacity = map[string]npu.Buffer{}, 0
 	return errors.Join(errs...)
 }

@@ -93,7 +93,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if opts.PrefixBytes != nil {
 		bytes = max(0, *opts.PrefixBytes)
 	}
-	if opts.Tap != nil { // a tap sees every row being computed
+	if opts.Tap != nil || plan.Prefill[0].Rows > 0 { // a tap sees every row being computed; for programs of fixed rows see prefixes
 		bytes = 0
 	}
 	m.prefixes = &prefixes{limit: bytes, open: map[*memory]bool{}}

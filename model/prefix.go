@@ -11,9 +11,11 @@ import (
 // memory is what a session has computed: a cache with the tokens whose keys and values it holds. Other sessions may copy from it at any time, while the session is at work too:
 // a pass writes behind the rows that ids tells of, and ids is shortened before rows are computed anew.
 type memory struct {
-	mu    sync.Mutex // held by the session to change ids, cache and its buffers, and by others who copy
+	rows  sync.RWMutex // of the cache: held by the session to change its buffers or to give up rows, and for reading by others who copy; taken before mu, and never while a pass is waited for
 	cache *cache
-	ids   []int32 // one for each position
+
+	mu  sync.Mutex // held by the session to change ids and whole, by others to read them, and for no longer than that
+	ids []int32    // one for each position
 
 	// whole is how many of the positions from the first on were computed as a new session would compute them, in chunks of a prompt. Decoding has the same keys and values up to
 	// the order of sums.
@@ -23,8 +25,20 @@ type memory struct {
 	alone  bool // what was forgotten is not to come back from others
 }
 
-// cut shortens what is held to n positions.
+// has is how many of ids from the first on others may copy.
+func (c *memory) has(ids []int32) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return common(c.ids[:c.whole], ids)
+}
+
+// cut shortens what is held to n positions, after those who copy the others.
 func (c *memory) cut(n int) {
+	if n == len(c.ids) {
+		return
+	}
+	c.rows.Lock()
+	defer c.rows.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ids = c.ids[:n]
@@ -41,12 +55,13 @@ func (c *memory) add(ids []int32, chunk bool) {
 	c.ids = append(c.ids, ids...)
 }
 
-// free gives up the cache.
+// free gives up the cache. Its buffers are closed when nobody is kept from looking at the memory: a device may let that wait for whole passes.
 func (c *memory) free() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ids, c.whole = nil, 0
-	return c.cache.Close()
+	c.cut(0)
+	c.rows.Lock()
+	old := c.cache.take()
+	c.rows.Unlock()
+	return closeAll(old)
 }
 
 // common is the length of the prefix that two texts share.
@@ -66,7 +81,7 @@ func common(a, b []int32) int {
 type prefixes struct {
 	limit int // bytes of kept; 0 for none, and nothing is taken from open sessions either
 
-	mu     sync.Mutex
+	mu     sync.Mutex // held to change what is listed here, and never while a buffer is closed or rows are copied
 	open   map[*memory]bool
 	kept   []*memory // the one closed last at the end
 	bytes  int       // of the caches in kept
@@ -89,62 +104,66 @@ func (p *prefixes) list(c *memory) {
 
 // leave takes a session's memory. It is kept, if there is anything in it for others and room for it, and others go for it that were closed earlier or have no more than it.
 func (p *prefixes) leave(c *memory) error {
+	c.cut(c.whole)
+	return freeAll(p.take(c))
+}
+
+// take is leave's choice: it lists the memory among those kept, and returns what is to be freed.
+func (p *prefixes) take(c *memory) (out []*memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, c)
 	size := c.cache.bytes()
-	text := c.ids[:c.whole] // nobody writes it any more
-	held := func(o *memory) bool { return len(o.ids) >= len(text) && common(o.ids, text) == len(text) }
-	if c.whole < leastShared || size > p.limit || p.closed || slices.ContainsFunc(p.kept, held) {
-		return c.free()
+	held := func(o *memory) bool { return len(o.ids) >= len(c.ids) && common(o.ids, c.ids) == len(c.ids) }
+	if len(c.ids) < leastShared || size > p.limit || p.closed || slices.ContainsFunc(p.kept, held) {
+		return []*memory{c}
 	}
-	c.cut(c.whole)
-	var errs []error
+	evict := func(o *memory) {
+		p.bytes -= o.cache.bytes()
+		out = append(out, o)
+	}
 	p.kept = slices.DeleteFunc(p.kept, func(o *memory) bool {
-		less := common(o.ids, text) == len(o.ids)
+		less := common(o.ids, c.ids) == len(o.ids)
 		if less {
-			errs = append(errs, p.evict(o))
+			evict(o)
 		}
 		return less
 	})
 	p.kept = append(p.kept, c)
 	p.bytes += size
 	for p.bytes > p.limit {
-		errs = append(errs, p.evict(p.kept[0]))
+		evict(p.kept[0])
 		p.kept = slices.Delete(p.kept, 0, 1)
 	}
-	return errors.Join(errs...)
-}
-
-// evict frees a kept cache, after a session that copies from it. The caller takes it out of the list.
-func (p *prefixes) evict(c *memory) error {
-	p.bytes -= c.cache.bytes()
-	return c.free()
+	return out
 }
 
 // drop frees all kept caches, and reports whether there were any.
 func (p *prefixes) drop() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.kept)
-	for _, c := range p.kept {
-		// A buffer that cannot be closed is lost whatever is done about it; whether there is memory now is for the caller to see.
-		_ = p.evict(c)
-	}
-	p.kept = nil
-	return n > 0
+	all := p.empty(false)
+	// A buffer that cannot be closed is lost whatever is done about it; whether there is memory now is for the caller to see.
+	_ = freeAll(all)
+	return len(all) > 0
 }
 
 // close frees what is kept, and keeps nothing any more.
-func (p *prefixes) close() error {
+func (p *prefixes) close() error { return freeAll(p.empty(true)) }
+
+// empty takes all kept caches out of the list, the last time or not.
+func (p *prefixes) empty(closed bool) []*memory {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.closed = true
+	all := p.kept
+	p.kept, p.bytes, p.closed = nil, 0, p.closed || closed
+	return all
+}
+
+// freeAll frees caches that are in no list any more, each after the sessions that copy from it.
+func freeAll(all []*memory) error {
 	var errs []error
-	for _, c := range p.kept {
-		errs = append(errs, p.evict(c))
+	for _, c := range all {
+		errs = append(errs, c.free())
 	}
-	p.kept = nil
 	return errors.Join(errs...)
 }
 
@@ -157,11 +176,9 @@ func (p *prefixes) longest(ids []int32, except *memory) (best *memory, n int) {
 		if c == except {
 			continue
 		}
-		c.mu.Lock()
-		if l := common(c.ids[:c.whole], ids); l > n {
+		if l := c.has(ids); l > n {
 			best, n = c, l
 		}
-		c.mu.Unlock()
 	}
 	return best, n
 }
@@ -169,11 +186,14 @@ func (p *prefixes) longest(ids []int32, except *memory) (best *memory, n int) {
 // share copies from another session what it has of ids behind what this one holds, and returns how many positions that are.
 func (s *Session) share(ctx context.Context, ids []int32) (int, error) {
 	p, e := s.m.prefixes, s.m.exec
-	if alone := s.alone; alone || p.limit == 0 || s.m.plan.Prefill[0].Rows > 0 {
+	if alone := s.alone; alone || p.limit == 0 {
 		s.alone = false
 		return 0, nil
 	}
 	held := len(s.ids)
+	if s.whole < held { // what others have behind it was computed on a prompt's rows, and these were decoded: in other bits
+		return 0, nil
+	}
 	fit := func(common int) int { return sharable(len(ids)-held, common-held, s.m.plan.Chunk, e.queue.few) }
 	wanted := ids[:len(ids)-1] // the last one's logits are to be computed
 	from, n := p.longest(wanted, s.memory)
@@ -183,14 +203,12 @@ func (s *Session) share(ctx context.Context, ids []int32) (int, error) {
 	if err := s.reserve(ctx, len(ids)); err != nil {
 		return 0, err
 	}
-	from.mu.Lock()
-	n = fit(common(from.ids[:from.whole], wanted)) // it may have become less
-	var err error
-	if n >= leastShared {
-		err = s.cache.copy(from.cache, held, n)
+	from.rows.RLock()
+	defer from.rows.RUnlock()
+	if n = fit(from.has(wanted)); n < leastShared { // it has become less
+		return 0, nil
 	}
-	from.mu.Unlock()
-	if err != nil || n < leastShared {
+	if err := s.cache.copy(ctx, from.cache, held, n); err != nil {
 		return 0, err
 	}
 	s.add(ids[held:held+n], true)

@@ -3,11 +3,14 @@ package model
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
 )
 
 // answer is what a session says to a prompt, with the log-probabilities of the whole vocabulary at each token.
@@ -71,13 +74,15 @@ func TestSharedPrefix(t *testing.T) {
 			if got.stats.SharedTokens != tc.shared || got.stats.CachedTokens != 0 || want.stats.SharedTokens != 0 {
 				t.Errorf("%s: %d tokens were shared, want %d", tc.name, got.stats.SharedTokens, tc.shared)
 			}
-			// A second turn finds the first in its own cache.
-			next := slices.Concat(prompt, got.ids, text(30, 9))
+			// A second turn finds the first in its own cache, and takes nothing from others behind what it has decoded, though there is one who was given all of it.
+			next := slices.Concat(prompt, got.ids, text(60, 9))
+			other := m.NewSession()
+			ask(m, other, slices.Concat(next, text(30, 41)))
 			got, want = ask(m, s, next), ask(apart, plain, next)
 			if !got.equal(want) || got.stats.CachedTokens != want.stats.CachedTokens || got.stats.SharedTokens != 0 {
 				t.Errorf("%s: the second turn differs: %+v and %+v", tc.name, got.stats, want.stats)
 			}
-			if err := errors.Join(s.Close(), plain.Close(), donor.Close()); err != nil {
+			if err := errors.Join(other.Close(), s.Close(), plain.Close(), donor.Close()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -212,4 +217,96 @@ func TestSharingWithSessionsAtWork(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// slow is a buffer whose Close waits, as that of a device does while a pass runs.
+type slow struct {
+	npu.Buffer
+	closing chan<- struct{}
+	free    <-chan struct{}
+}
+
+func (b slow) Len() int { return 1 }
+
+func (b slow) Close() error {
+	b.closing <- struct{}{}
+	<-b.free
+	return nil
+}
+
+// While buffers of closed sessions wait to be closed, other sessions find prefixes, are listed and leave.
+func TestClosingHoldsUpNobody(t *testing.T) {
+	closing, free := make(chan struct{}), make(chan struct{})
+	held := func(ids []int32) *memory {
+		return &memory{ids: ids, whole: len(ids), cache: &cache{buffers: map[string]npu.Buffer{"k": slow{closing: closing, free: free}}}}
+	}
+	for name, end := range map[string]func(p *prefixes) error{
+		"leave": func(p *prefixes) error { return p.leave(held(text(30, 7))) }, // there is room for one
+		"drop":  func(p *prefixes) error { p.drop(); return nil },
+		"close": (*prefixes).close,
+	} {
+		p := &prefixes{limit: 1, open: map[*memory]bool{}}
+		if err := p.leave(held(text(20, 3))); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- end(p) }()
+		<-closing
+		at := held(text(40, 3))
+		p.list(at)
+		if c, n := p.longest(text(40, 3), nil); c != at || n != 40 {
+			t.Errorf("%s: %d tokens of an open session were found, want 40", name, n)
+		}
+		free <- struct{}{}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// refusing is a device that refuses memory once, for a reason.
+type refusing struct {
+	npu.Device
+	reason error
+}
+
+func (d *refusing) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
+	if err := d.reason; err != nil {
+		d.reason = nil
+		return nil, err
+	}
+	return d.Device.Alloc(ctx, bytes)
+}
+
+// What is kept of closed sessions makes way where a device has no memory left, and for no other reason.
+func TestPrefixesMakeWay(t *testing.T) {
+	dev, err := cpu.Open(&cpu.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	d := &refusing{Device: dev}
+	m, err := Open(context.Background(), d, tiny("smollm-mha"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, tc := range []struct {
+		reason error
+		kept   int
+	}{{npu.ErrClosed, 1}, {npu.ErrMemory, 0}, {syscall.ENOMEM, 0}} {
+		donor, s := m.NewSession(), m.NewSession()
+		ask(m, donor, text(60, 3))
+		if err := donor.Close(); err != nil {
+			t.Error(err)
+		}
+		d.reason = fmt.Errorf("no buffer: %w", tc.reason)
+		got := ask(m, s, text(20, 5))
+		if kept := len(m.prefixes.kept); kept != tc.kept || (got.failed == nil) != (kept == 0) || got.failed != nil && !errors.Is(got.failed, tc.reason) {
+			t.Errorf("%v: %d caches are kept, want %d; the session got %v", tc.reason, kept, tc.kept, got.failed)
+		}
+		m.prefixes.limit = 0 // s leaves nothing
+		s.Close()
+		m.prefixes.limit = DefaultPrefixBytes
+	}
 }
