@@ -39,7 +39,7 @@ type EvaluateOptions struct {
 // The report is written into the folder, as evaluation_report.md and .json. What is wrong with the deployment is in the report; an error is that of something else,
 // such as a folder that has no journal. Nothing else in the folder is changed: see [Settle].
 //
-// No variable of the environment changes a verdict; see [Main] for a process that sees none.
+// No variable of the environment changes a verdict; see [InNewProcess] for a process that sees only those that say where files are.
 func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOptions) (EvaluationReport, error) {
 	v := &evaluation{dir: dir, dev: dev, info: dev.Info(), started: time.Now()}
 	if opts != nil {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/npukit/npukit/npu"
 )
@@ -112,7 +113,13 @@ func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 		cmd := exec.CommandContext(ctx, program, evaluateArgument)
 		cmd.Env = keptEnvironment(os.Environ())
 		cmd.Stdin = bytes.NewReader(question)
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.Cancel = func() error {
+			if err := cmd.Process.Signal(os.Interrupt); err == nil || errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+			return cmd.Process.Kill() // Windows sends no interrupts
+		}
+		cmd.WaitDelay = cancelledFor
 		var out, said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &said
 		err = cmd.Run()
@@ -136,6 +143,10 @@ func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 		return a.Report, nil
 	}
 }
+
+// cancelledFor is how long an evaluator that was interrupted may take to end before it is killed: it looks at its context between launches, and its device closes in less than
+// a second.
+const cancelledFor = 5 * time.Second
 
 // keptEnvironment is what an evaluator sees of an environment: where a process finds files, and nothing about what it computes.
 func keptEnvironment(all []string) []string {

@@ -43,7 +43,8 @@ func evaluationPage(r *EvaluationReport, s *State, device string) []byte {
 			}
 		}
 	}
-	p.line("\nThe root of trust is the program with the thresholds, gates and oracle that are compiled into it. Variables of the environment are ignored. Pages and pictures "+
+	p.line("\nThe root of trust is the program with the thresholds, gates and oracle that are compiled into it. Of the environment only what "+
+		"says where files and compiled programs come from is looked at, and every program is judged by what it computes. Pages and pictures "+
 		"other than progress.md are for reading and were not looked at: %s is what the deployment did.", FileJournal)
 	return p.bytes()
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu"
@@ -93,8 +94,11 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 
 func TestMain(m *testing.M) {
 	Main(func(_ context.Context, device string) (npu.Device, error) {
-		if device == "sim" {
+		switch device {
+		case "sim":
 			return sim.Open(nil)
+		case "stuck":
+			time.Sleep(time.Hour)
 		}
 		return cpu.Open(&cpu.Options{Threads: 2})
 	}, loose())
@@ -192,6 +196,18 @@ func TestFirstPlanBesideTheLast(t *testing.T) {
 	beside := list[len(list)-2]
 	if p, err := d.Performance(); err != nil || beside.Phase != Finalise || beside.Value.Plan != first || p.First == nil || p.First.TTFT != beside.Value.TTFT || p.Plan == first {
 		t.Errorf("the first plan is not measured beside the last: %+v, %v", p, err)
+	}
+}
+
+// An evaluator that does not end when it is interrupted is killed, and does not hold the deployment.
+func TestStuckEvaluator(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	started := time.Now()
+	_, err := InNewProcess("stuck", nil)(ctx, t.TempDir())
+	if took := time.Since(started); !errors.Is(err, context.DeadlineExceeded) || took > cancelledFor+time.Minute {
+		t.Errorf("%v after %v", err, took)
 	}
 }
 

@@ -138,7 +138,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	defer func() { err = errors.Join(err, dep.Close()) }()
 	runErr := dep.Run(ctx)
 	d.live.clear()
-	if ctx.Err() != nil && d.budget == 0 {
+	if ctx.Err() != nil { // Ctrl-C leaves no time for a report; a budget that has run out is not this context
 		return runErr
 	}
 	return errors.Join(d.report(dep, runErr), runErr)

@@ -20,10 +20,11 @@ func (a *app) evaluateCommand() *cobra.Command {
 		Short: "Judge a deployment again, believing nothing that it has written",
 		Long: `Evaluate judges the deployment in the folder W in a process of its own. The journal, the plan, thresholds, weights and reference outputs are held to their sums; the
 reference is computed again, and every gate runs again on the plan as it lies there; the gates must fail on wrong devices; figures are taken again, and must be
-those of performance.json within a bound that the report states. What counts are the thresholds, the gates and the oracle in this program, and no variable of the
-environment changes a verdict.
+those of performance.json within a bound that the report states. What counts are the thresholds, the gates and the oracle in this program. Of npukit's variables
+the evaluator sees none but NPUKIT_ARTEFACTS and NPUKIT_COMPILE, which say where programs for the NPU come from; every program is judged by what it computes.
 
-The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why.
+The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why. Exit code 1 without a verdict leaves the plan as it was:
+"other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it.
 
 Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads, while nothing else runs.`,
 		Example: `  npukit evaluate work
@@ -36,6 +37,7 @@ Figures of --device cpu are measured: evaluate on the machine of the deployment,
 	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where they lay when it was deployed)")
 	flags.IntVar(&e.device.threads, "threads", 0, "compute with `N` threads (default all cores)")
 	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
+	flags.StringVar(&e.device.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
 	return cmd
@@ -123,7 +125,8 @@ func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 	return skill.InNewProcess(deviceText(device), &skill.EvaluateOptions{Model: model, Golden: golden})
 }
 
-// deviceText is a device for [openDeviceText], in another process, which does not see this one's environment.
+// deviceText is a device for [openDeviceText], in another process, which does not see this one's environment: what a variable would say of where programs
+// come from is said here.
 func deviceText(f deviceFlags) string {
 	return fmt.Sprintf("%q %d %q %q %q", f.device, f.threads, f.kernels, cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE")))
 }

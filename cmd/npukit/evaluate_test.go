@@ -51,6 +51,16 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
+// The command takes what says where programs come from, and its help what no verdict means.
+func TestEvaluateHelp(t *testing.T) {
+	out := succeed(t, "", "evaluate", "--help")
+	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is quiet"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the help has no %q:\n%s", want, out)
+		}
+	}
+}
+
 // Wrong usage is exit code 2, and a folder that is no workspace 1.
 func TestEvaluateRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
