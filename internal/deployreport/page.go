@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,12 +168,29 @@ func (d deployed) trajectory(r *report) {
 		rows = append(rows, row)
 	}
 	r.table(rows)
-	if last := d.state.Measured[len(d.state.Measured)-1].Value; d.state.Phases[skill.Finalise].Status == skill.Passed {
-		r.printf("Reported: first token %s, %.4g tokens/s. ", duration(last.TTFT), last.TokensPerSec)
+	var figures []string
+	if m, ok := reported(d.state); ok {
+		figures = append(figures, fmt.Sprintf("Reported: first token %s, %.4g tokens/s.", duration(m.TTFT), m.TokensPerSec))
 	}
 	if e := d.state.Evaluation; e != nil && e.Measured != nil {
-		r.printf("The evaluator's own figures: first token %s, %.4g tokens/s.\n\n", duration(e.Measured.TTFT), e.Measured.TokensPerSec)
+		figures = append(figures, fmt.Sprintf("The evaluator's own figures: first token %s, %.4g tokens/s.", duration(e.Measured.TTFT), e.Measured.TokensPerSec))
 	}
+	if len(figures) > 0 {
+		r.printf("%s\n\n", strings.Join(figures, " "))
+	}
+}
+
+// reported is the last measurement of the plan that was decided: others, behind it too, are of changes that were not kept.
+func reported(s *skill.State) (skill.Measurement, bool) {
+	if s.Phases[skill.Finalise].Status != skill.Passed {
+		return skill.Measurement{}, false
+	}
+	for _, m := range slices.Backward(s.Measured) {
+		if m.Value.Plan == s.Plan {
+			return m.Value, true
+		}
+	}
+	return skill.Measurement{}, false
 }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

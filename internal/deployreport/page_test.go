@@ -18,6 +18,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// What is reported is the last measurement of the plan that was decided, and a heading follows an empty line whatever is missing.
+func TestReportedFigures(t *testing.T) {
+	s := &skill.State{Plan: "kept", Phases: make([]skill.PhaseState, len(skill.Phases()))}
+	for _, m := range []skill.Measurement{{Plan: "first", TTFT: 3, TokensPerSec: 1}, {Plan: "kept", TTFT: 2, TokensPerSec: 1}, {Plan: "rejected", TTFT: 7, TokensPerSec: 1}} {
+		s.Measured = append(s.Measured, skill.Measured{Value: m})
+	}
+	if _, ok := reported(s); ok {
+		t.Error("figures are reported before phase 6 has passed")
+	}
+	s.Phases[skill.Finalise].Status = skill.Passed
+	r := &report{}
+	deployed{subject{model: "tiny", device: "cpu", note: "a model"}, s}.trajectory(r)
+	if !strings.HasSuffix(r.String(), "\n\nReported: first token 2.00 s, 1 tokens/s.\n\n") {
+		t.Errorf("the page is %s", r)
+	}
+}
+
 // A deployment that was cut short goes on where it was, ends accepted, and stands in the page beside those that were not run, and beside what the nine configs let expect.
 func TestReport(t *testing.T) {
 	ctx, work := context.Background(), t.TempDir()
