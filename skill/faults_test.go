@@ -261,3 +261,23 @@ func TestSimFaults(t *testing.T) {
 		})
 	}
 }
+
+// A plan with more programs than hardware contexts are kept open runs by turns: that is a note, and no reason to refuse it.
+func TestMoreProgramsThanContexts(t *testing.T) {
+	_, e := ready(t)
+	p, err := e.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := p.CheckContexts(xdna2.NPU2())
+	if over == nil {
+		t.Fatal("the first plan has few programs")
+	}
+	v, err := checkPlanFile(context.Background(), e)
+	if err != nil || !v.OK() {
+		t.Fatalf("%v, %v", v, err)
+	}
+	if line, _, _ := describe(v); !strings.Contains(line, "note: ") || !strings.Contains(line, over.Error()) {
+		t.Errorf("it does not say %q: %s", over, line)
+	}
+}

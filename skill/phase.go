@@ -103,7 +103,7 @@ func phaseTable() []PhaseInfo {
 		{
 			Name: "finalise", Skill: "finalise-and-learn", Purpose: "Say what was reached, and what was learnt.",
 			Inputs:  []string{"the plan as it lies on the disk"},
-			Gates:   append([]GateInfo{{GatePlanFile, "plan.json is the plan that was decided, and no other"}}, model...),
+			Gates:   append([]GateInfo{{GatePlanFile, "plan.json is the plan that was decided, and no other; programs beyond the hardware contexts that are kept open, which run by turns, are a note"}}, model...),
 			Outputs: []string{"performance.md and .json", "lessons.md"},
 		},
 		{

@@ -102,8 +102,9 @@ func checkPlanFile(_ context.Context, e *Env) (Verdict, error) {
 	err = p.Check(e.Config(), e.d.info)
 	c.Hold(err == nil, "device", "the device takes it: %v", orGood(err, "yes"))
 	if e.d.info.Array != "" {
+		// More programs run, by turns, and the clock prices the turns: what they cost is in the figures, and worth saying.
 		err = p.CheckContexts(xdna2.NPU2())
-		c.Hold(err == nil, "contexts", "each pass has a hardware context for every program: %v", orGood(err, "yes"))
+		c.Done = append(c.Done, fmt.Sprintf("note: each pass has a hardware context for every program: %v", orGood(err, "yes")))
 	}
 	return c, nil
 }
