@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/op"
 )
 
 // CoherencyError is a sync that is missing, found in debug mode.
@@ -37,8 +38,13 @@ type span struct{ from, to int }
 // ranges are spans in order, apart from each other.
 type ranges []span
 
-// with is r and one span more.
+// with is r and one span more; with those that it touches it is one.
 func (r ranges) with(from, to int) ranges {
+	for _, s := range r {
+		if s.from <= to && s.to >= from {
+			from, to = min(from, s.from), max(to, s.to)
+		}
+	}
 	out := r.without(from, to)
 	i, _ := slices.BinarySearchFunc(out, from, func(s span, from int) int { return s.from - from })
 	return slices.Insert(out, i, span{from, to})
@@ -87,8 +93,39 @@ func (r ranges) minus(q ranges) ranges {
 	return r
 }
 
-// wrote notes that a run has written the first n bytes. It returns what the host has looked at of an earlier output and never synced.
-func (b *buffer) wrote(w writer, n int) *CoherencyError {
+// meets is the first byte that r and q both have, or -1.
+func (r ranges) meets(q ranges) int {
+	for _, s := range r {
+		for _, t := range q {
+			if from := max(s.from, t.from); from < min(s.to, t.to) {
+				return from
+			}
+		}
+	}
+	return -1
+}
+
+// positions are the bytes of a State argument's positions from from to to, in a buffer of so many bytes: rows of every head, or all bytes
+// where the argument has no positions.
+func positions(a npu.Arg, bytes, from, to int) ranges {
+	i := slices.Index(a.Shape, op.Capacity)
+	if i < 0 {
+		return ranges{{0, bytes}}
+	}
+	row := a.Type.Bytes((op.Size{}).Elements(a.Shape[i+1:]))
+	all := npu.StateCapacity(a, bytes)
+	from, to = min(from, all), min(to, all)
+	var r ranges
+	for head := range (op.Size{}).Elements(a.Shape[:i]) {
+		if from < to {
+			r = append(r, span{(head*all + from) * row, (head*all + to) * row})
+		}
+	}
+	return r
+}
+
+// wrote notes that a run has written some bytes. It returns what the host has looked at of an earlier output and never synced.
+func (b *buffer) wrote(w writer, written ranges) *CoherencyError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var missed *CoherencyError
@@ -97,8 +134,17 @@ func (b *buffer) wrote(w writer, n int) *CoherencyError {
 	}
 	b.untouched, b.looked = true, nil
 	b.writer = w
-	b.newer = b.newer.with(0, min(n, b.size))
+	for _, s := range written {
+		b.newer = b.newer.with(s.from, min(s.to, b.size))
+	}
 	return missed
+}
+
+// overwritten notes that a program of the host writes some bytes: what the device had there is of no use any more.
+func (b *buffer) overwritten(r ranges) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.newer, b.looked, b.untouched = b.newer.minus(r), b.looked.minus(r), false
 }
 
 // unread is the error for bytes from at on, which a reader has not got from the device.
@@ -115,12 +161,13 @@ func (b *buffer) look() {
 	}
 }
 
-// read reports that a program of the host reads the first n bytes, of which some have not been synced since the device wrote them.
-func (b *buffer) read(n int, reader string) error {
+// read reports that a program of the host reads bytes of which some have not been synced since the device wrote them, nor have been
+// overwritten.
+func (b *buffer) read(r, overwritten ranges, reader string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.newer) > 0 && b.newer[0].from < n {
-		return b.unread(b.newer[0].from, reader)
+	if at := b.newer.minus(overwritten).meets(r); at >= 0 {
+		return b.unread(at, reader)
 	}
 	return nil
 }

@@ -2,10 +2,12 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
 // Without a sync each side goes on seeing what it saw.
@@ -156,5 +158,141 @@ func TestPartlyMissingSync(t *testing.T) {
 	must(h.Submit(t.Context(), read))
 	if got := first(out); got != 4 {
 		t.Errorf("1 + 3 = %g", got)
+	}
+}
+
+// What a program of the host writes is the host's own: to read it takes no sync, in the same Submit either, and the device needs one.
+func TestHostOverwrites(t *testing.T) {
+	s := newSums(t, &Options{Debug: true})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := npu.HostOf(s.d)
+	whole, err := h.Load(t.Context(), sum(sumWidth))
+	must(err)
+	half, err := h.Load(t.Context(), sum(sumWidth/2))
+	must(err)
+	out, err := h.Alloc(t.Context(), s.y.Len())
+	must(err)
+	x, z, y := npu.HostBuffer(s.x), npu.HostBuffer(s.z), npu.HostBuffer(s.y)
+	write := npu.Run{Exec: whole, Args: []npu.Buffer{x, z, y}}
+	read := npu.Run{Exec: whole, Args: []npu.Buffer{x, y, out}}
+
+	must(s.submit(t.Context()))
+	must(h.Submit(t.Context(), []npu.Run{write}))
+	must(h.Submit(t.Context(), []npu.Run{read}))
+	if got := first(out); got != 4 {
+		t.Errorf("1 + 3 = %g", got)
+	}
+	must(s.submit(t.Context()))
+	must(h.Submit(t.Context(), []npu.Run{write, read}))
+
+	var missing *CoherencyError
+	must(s.submit(t.Context()))
+	if err := h.Submit(t.Context(), []npu.Run{read, write}); !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != 0 {
+		t.Errorf("read before it is overwritten: %v, want a CoherencyError for y", err)
+	}
+	err = h.Submit(t.Context(), []npu.Run{{Exec: half, Args: []npu.Buffer{x, z, y}}, read})
+	if !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != s.y.Len()/2 {
+		t.Errorf("half of it is overwritten: %v, want a CoherencyError for y from its middle on", err)
+	}
+	if err := h.Submit(t.Context(), []npu.Run{read}); !errors.As(err, &missing) || missing.Offset != 0 {
+		t.Errorf("a Submit that was refused has overwritten something: %v", err)
+	}
+
+	must(h.Submit(t.Context(), []npu.Run{write}))
+	set(s.y, 5, 9)
+	err = s.d.Submit(t.Context(), []npu.Run{{Exec: s.e, Args: []npu.Buffer{s.y, s.z, s.x}}})
+	if !errors.As(err, &missing) || missing.Arg != "x" || missing.Direction != npu.ToDevice {
+		t.Errorf("the host has overwritten it and not synced: %v, want a CoherencyError of the device's input", err)
+	}
+}
+
+// What the device writes is synced before a program of the host reads it as a cache: the positions that it reads, of every head.
+func TestMissingSyncOfState(t *testing.T) {
+	const heads, dim = 2, 64
+	const capacity = sumWidth / heads / dim
+	s := newSums(t, &Options{Debug: true})
+	h := npu.HostOf(s.d)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	load := func(p *npu.Program) npu.Executable {
+		t.Helper()
+		e, err := h.Load(t.Context(), p)
+		must(err)
+		return e
+	}
+	row := func() npu.Buffer {
+		t.Helper()
+		b, err := h.Alloc(t.Context(), 2*heads*dim)
+		must(err)
+		return b
+	}
+	p := npu.NewProgram("store")
+	p.Launch("kv", op.KVWrite{Rows: op.Rows, KVHeads: heads, HeadDim: dim}, p.In("x", dtype.BF16, op.Rows, heads*dim),
+		p.State("cache", dtype.BF16, heads, op.Capacity, dim))
+	store := load(p)
+	p = npu.NewProgram("attend")
+	p.Launch("attention", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: heads, HeadDim: dim, Cached: true},
+		p.In("q", dtype.BF16, op.Rows, heads*dim), p.State("k", dtype.BF16, heads, op.Capacity, dim),
+		p.State("v", dtype.BF16, heads, op.Capacity, dim), p.Out("dst", dtype.BF16, op.Rows, heads*dim))
+	attend := load(p)
+	x, dst := row(), row()
+	write := func(pos int) npu.Run {
+		return npu.Run{Exec: store, Args: []npu.Buffer{x, nil}, Segments: []npu.Segment{
+			{Rows: 1, Pos: pos, State: []npu.Buffer{npu.HostBuffer(s.y)}}}}
+	}
+	read := func(pos int) npu.Run {
+		return npu.Run{Exec: attend, Args: []npu.Buffer{x, nil, nil, dst}, Segments: []npu.Segment{
+			{Rows: 1, Pos: pos, State: []npu.Buffer{npu.HostBuffer(s.x), npu.HostBuffer(s.y)}}}}
+	}
+	const position, head = 2 * dim, 2 * dim * capacity // bytes
+	syncs := func(positions ...int) {
+		t.Helper()
+		for _, i := range positions {
+			for k := range heads {
+				must(s.y.Sync(npu.FromDevice, k*head+i*position, position))
+			}
+		}
+	}
+	missing := func(at int, runs ...npu.Run) {
+		t.Helper()
+		var e *CoherencyError
+		if err := h.Submit(t.Context(), runs); !errors.As(err, &e) || e.Arg != "y" || e.Offset != at || e.Reader != "attend" {
+			t.Errorf("%v, want a CoherencyError for y at byte %d", err, at)
+		}
+	}
+
+	must(s.submit(t.Context()))
+	missing(0, read(0))
+	syncs(0, 1)
+	must(h.Submit(t.Context(), []npu.Run{read(1)}))
+	missing(2*position, read(2))
+	missing(2*position, read(4))
+	must(s.y.Sync(npu.FromDevice, 2*position, position))
+	missing(head+2*position, read(2))
+	must(h.Submit(t.Context(), []npu.Run{write(2), read(2)}))
+	must(h.Submit(t.Context(), []npu.Run{read(2)}))
+	missing(3*position, write(2), read(3))
+}
+
+// The bytes of positions are those of every head.
+func TestPositions(t *testing.T) {
+	a := npu.Arg{Type: dtype.BF16, Shape: []int{3, op.Capacity, 4}}
+	if got, want := positions(a, 3*10*8, 2, 5), (ranges{{16, 40}, {96, 120}, {176, 200}}); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := positions(a, 3*10*8, 10, 12); got != nil {
+		t.Errorf("%v behind the end", got)
+	}
+	if got := (ranges{{0, 4}, {8, 12}}).with(4, 8); !slices.Equal(got, ranges{{0, 12}}) {
+		t.Errorf("%v, want one span", got)
 	}
 }

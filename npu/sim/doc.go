@@ -42,9 +42,9 @@
 //
 // Host and device have memory of their own, and only Sync copies. With Options.Debug a missing sync is a [CoherencyError]: an input that
 // was changed after its last sync, found by comparing the two sides when it is used, and an output that the host has read unsynced. What
-// a program of [Device.Host] reads is known to the byte and reported at once. Of a look through Bytes it is not known which bytes were
-// wanted: it counts as one at all of them if none had been synced since they were written, and what is still not synced when the next
-// Submit writes the buffer is reported then.
+// a program of [Device.Host] reads is known to the byte, positions of a cache included, and reported at once; what it writes is the host's
+// own from then on. Of a look through Bytes it is not known which bytes were wanted: it counts as one at all of them if none had been
+// synced since they were written, and what is still not synced when the next Submit writes the buffer is reported then.
 //
 // # Host steps
 //

@@ -148,15 +148,19 @@ func (f *frame) coherent() error {
 	for i, a := range f.e.p.Args {
 		if f.e.written[i] && a.Kind != npu.State && f.run.Args[i] != nil {
 			w := writer{f.run.Name, f.e.p.Name, a.Name}
-			missed := f.run.Args[i].(*buffer).wrote(w, a.Type.Bytes(size.Elements(a.Shape)))
+			missed := f.run.Args[i].(*buffer).wrote(w, ranges{{0, a.Type.Bytes(size.Elements(a.Shape))}})
 			if missed != nil && f.d.opts.Debug {
 				return missed
 			}
 		}
 	}
-	for _, s := range f.run.Segments {
-		for i, b := range s.State {
-			b.(*buffer).wrote(writer{f.run.Name, f.e.p.Name, fmt.Sprintf("state %d", i)}, b.Len())
+	for i, a := range f.e.p.Args {
+		if !f.e.written[i] || a.Kind != npu.State {
+			continue
+		}
+		for _, s := range f.run.Segments {
+			b := s.State[f.e.states[i]].(*buffer)
+			b.wrote(writer{f.run.Name, f.e.p.Name, a.Name}, positions(a, b.size, s.Pos, s.Pos+s.Rows))
 		}
 	}
 	return nil
