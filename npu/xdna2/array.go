@@ -38,7 +38,6 @@ type Array struct {
 	// Running.
 	BufferReach      int `json:"buffer_reach"`      // bytes of one buffer object that descriptors can address
 	Contexts         int `json:"contexts"`          // hardware contexts that we keep alive
-	DriverContexts   int `json:"driver_contexts"`   // hardware contexts that the driver allows
 	Launches         int `json:"launches"`          // launches of one ELF, when they are of one kernel: the most that has been published
 	MixedLaunches    int `json:"mixed_launches"`    // launches of one ELF of several kernels: the most that has been published
 	AttentionProgram int `json:"attention_program"` // launches of an ELF with attention in it from which the compiler gives up
@@ -54,33 +53,32 @@ func NPU2() *Array {
 	return &Array{
 		Name:    "npu2",
 		Columns: 8, Rows: 4,
-		CoreMemory:     64 << 10,
-		ProgramMemory:  16 << 10, // an attention kernel of 19328 bytes did not fit, one of 11760 did
-		Stack:          1024,
-		GEMMStack:      2048, // the GEMM builders' value
-		MemTile:        512 << 10,
-		MemTileBDs:     48,
-		ChannelBDs:     24,
-		ShimBDs:        16, // the compiler's "too many simultaneously active buffer descriptors (limit 16)"
-		ShimTasks:      4,
-		CoreStreams:    2,
-		MemStreams:     6,
-		ShimStreams:    2,
-		KernelFlows:    3, // a fourth ends in "two connects with the same destination"
-		PacketIDs:      4,
-		PacketIDBits:   5,
-		CascadeBits:    512,
-		Dims:           4,
-		MaxWrap:        1023,    // a register of 10 bits
-		MaxIterations:  64,      // 6 bits, counted from one
-		MaxStride:      1 << 20, // 20 bits, counted from one. Words, not elements: 23 published rows exceed the reading in elements and run
-		Granule:        4,
-		MaxRepeats:     256, // 8 bits: once, and up to 255 times again
-		BufferReach:    1 << 32,
-		Contexts:       8,  // notes report failures from about ten ELFs in a process on, though deployments had 13; eight leaves others room
-		DriverContexts: 16, // hwctx_limit of the NPU4 family in the xdna 1.8 driver
-		Launches:       19, // the LM head of the Qwen models
-		MixedLaunches:  12, // o_ffn of Llama-3.2 and SmolLM2
+		CoreMemory:    64 << 10,
+		ProgramMemory: 16 << 10, // an attention kernel of 19328 bytes did not fit, one of 11760 did
+		Stack:         1024,
+		GEMMStack:     2048, // the GEMM builders' value
+		MemTile:       512 << 10,
+		MemTileBDs:    48,
+		ChannelBDs:    24,
+		ShimBDs:       16, // the compiler's "too many simultaneously active buffer descriptors (limit 16)"
+		ShimTasks:     4,
+		CoreStreams:   2,
+		MemStreams:    6,
+		ShimStreams:   2,
+		KernelFlows:   3, // a fourth ends in "two connects with the same destination"
+		PacketIDs:     4,
+		PacketIDBits:  5,
+		CascadeBits:   512,
+		Dims:          4,
+		MaxWrap:       1023,    // a register of 10 bits
+		MaxIterations: 64,      // 6 bits, counted from one
+		MaxStride:     1 << 20, // 20 bits, counted from one. Words, not elements: 23 published rows exceed the reading in elements and run
+		Granule:       4,
+		MaxRepeats:    256, // 8 bits: once, and up to 255 times again
+		BufferReach:   1 << 32,
+		Contexts:      8,  // notes report failures from about ten ELFs in a process on, though deployments had 13; the driver has 16 to 32 for all processes
+		Launches:      19, // the LM head of the Qwen models
+		MixedLaunches: 12, // o_ffn of Llama-3.2 and SmolLM2
 		// With nine or more the dependency analysis ran over ten minutes, then overflowed its stack.
 		AttentionProgram: 9,
 		ClockMHz:         1800, // highest level of the power table in the amdxdna driver, npu4_regs.c

@@ -23,7 +23,7 @@
 //
 // Kernels are merged into programs (one ELF, one dispatch). A dispatch costs the host about 0.1 ms; each launch inside it another 85 us
 // before any arithmetic; weights stream at some 42 GB/s, all of them for every token of decode; a GEMM reaches 5 to 10 TFLOP/s, of 59 at
-// the peak, as it waits for tiles. A program runs in a hardware context, which takes 35 ms to open; the driver has 16 for all processes,
+// the peak, as it waits for tiles. A program runs in a hardware context, which takes 35 ms to open; the driver has 16 to 32 for all processes,
 // and we keep 8 alive, so that more programs than that take turns ([Contexts]). A whole prefill layer is 3 dispatches when everything
 // merges, and 15 when nothing does.
 //
