@@ -10,8 +10,9 @@ var (
 	ErrDeviceLost = errors.New("npu: the device has lost its context: load the programs again")
 	// ErrTimeout says that a run did not end in the time that the driver gives one. What it was to write is undefined; the next run may work.
 	ErrTimeout = errors.New("npu: a run did not end in time")
-	// ErrNoContext says that the device has no hardware context left for another program: close a loaded one first.
-	ErrNoContext = errors.New("npu: no hardware context is left: close a loaded program first")
+	// ErrNoContext says that the device got no hardware context for a program. Programs take turns on those that a device keeps alive, so that
+	// other processes have what there are.
+	ErrNoContext = errors.New("npu: no hardware context is left: stop other processes that use the device")
 	// ErrMemory says that the device could not give so much memory.
 	ErrMemory = errors.New("npu: the device has not so much memory left")
 )
