@@ -21,8 +21,8 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 	}
 	o, err := walk(ctx, e, []hypothesis{
 		{"no memory: the device cannot hold the plan's buffers", isError(npu.ErrMemory), advice("take fewer positions (Options.SeqLen), or close what else uses the device")},
-		{"no context: more programs are loaded than the device has hardware contexts", isError(npu.ErrNoContext),
-			advice("merge programs, load those of prefill and of decode in turn, or make contexts per call")},
+		{"no context: the driver has no hardware context left, not even for one program: other processes have them", isError(npu.ErrNoContext),
+			advice("stop other processes that use the NPU; programs of the plan take turns, however many they are")},
 		{"context lost: the device has dropped its programs, and works again once they are loaded", lost, again},
 		{"hang, once: the same run ends when it is repeated", transient, again},
 		{"attention hangs: without the fused kernel the model runs", attentionHangs, func(_ context.Context, e *Env) (bool, string, error) {
