@@ -151,9 +151,6 @@ func (s *scheduler) gather(first *job) *batch {
 			return false
 		}
 		take(j)
-		if picks > s.few {
-			heads = logitRows
-		}
 		return true
 	})
 	b.stay = len(b.jobs)
@@ -226,28 +223,13 @@ func (e *executor) start() {
 		first.lead <- struct{}{}
 		return
 	}
-	ctx, cancel := context.WithCancel(traceAll(b.jobs))
+	ctxs := make([]context.Context, len(b.jobs)) // each session's tracer sees the passes that its rows are in
+	for i, j := range b.jobs {
+		ctxs[i] = j.ctx
+	}
+	ctx, cancel := context.WithCancel(npu.JoinTracers(context.Background(), ctxs...))
 	b.cancel = cancel
 	go e.perform(ctx, b)
-}
-
-// traceAll is a context whose spans all jobs' tracers get: each sees the passes that its rows are in.
-func traceAll(jobs []*job) context.Context {
-	ctx := context.Background()
-	var tracers []func(npu.Span)
-	for _, j := range jobs {
-		if t := npu.Tracer(j.ctx); t != nil {
-			tracers = append(tracers, t)
-		}
-	}
-	if len(tracers) == 0 {
-		return ctx
-	}
-	return npu.WithTracer(ctx, func(span npu.Span) {
-		for _, t := range tracers {
-			t(span)
-		}
-	})
 }
 
 // perform runs a batch and begins what comes after it.

@@ -287,6 +287,25 @@ func TestOneOfABatch(t *testing.T) {
 	}
 }
 
+// Sessions that share a tracer see a pass that they make together once.
+func TestTraceOfABatch(t *testing.T) {
+	c := newCrowd(t, 4)
+	defer c.close(t)
+	var spans atomic.Int32
+	ctx := npu.WithTracer(context.Background(), func(s npu.Span) {
+		if s.Category == "program" && s.Name == "embed" {
+			spans.Add(1)
+		}
+	})
+	_, errs := c.stepAll(t, func(int) context.Context { return ctx }, seven)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if got := spans.Load(); len(c.passes) != 2 || got != 2 {
+		t.Errorf("%d spans of one name in %d passes, want 2 in 2", got, len(c.passes))
+	}
+}
+
 // When all have left a pass it is cancelled.
 func TestAllLeaveABatch(t *testing.T) {
 	const n = 4
