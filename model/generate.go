@@ -126,7 +126,8 @@ func (s *Session) Chat(ctx context.Context, messages []chat.Message, opts *Gener
 
 // Generate continues a prompt and yields token after token. A token that ends the text, such as EOS, is the last one yielded. After an error
 // nothing more is yielded; when ctx is cancelled that is an error which wraps ctx.Err(), within 100 ms of any work on the device (the tokeniser and the template
-// do not look at ctx; they take longer only for texts of many megabytes). Leaving the loop stops the generation.
+// do not look at ctx; they take longer only for texts of many megabytes). The caller's loop has that error at once, also where a pass goes on because other sessions' rows are
+// in it: what is asked of this session next waits for the end of that pass, under its own context, and [Session.Close] does. Leaving the loop stops the generation.
 func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if !s.busy.TryLock() {

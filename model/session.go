@@ -31,7 +31,8 @@ func (m *Model) NewSession() *Session {
 }
 
 // Close frees the session's cache, or leaves it to the model for other sessions that begin alike: see [OpenOptions.PrefixBytes]. Closing again does nothing. A session that
-// is generating is not closed: [ErrBusy].
+// is generating is not closed: [ErrBusy]. After a call that was cancelled in a pass which goes on for other sessions, Close waits for the end of that pass; so it does where a
+// device frees memory only between passes.
 func (s *Session) Close() error {
 	if !s.busy.TryLock() {
 		return ErrBusy
