@@ -27,7 +27,9 @@ func PhasesMarkdown() string {
 	p.line("| any | a gate fails, and a debug skill changes something | the same phase: its gates again, %d times at most |", maxRounds)
 	p.line("| any | a gate fails, and no skill knows why | the user is asked, with two to four directions; unattended, the phase has failed |")
 	p.line("| any, passed | the user redirects | the phase that is named, every gate from there on again |")
-	p.line("| 7 evaluation | its gate fails | plan failed: it must not be used |\n")
+	p.line("| 7 evaluation | its gate fails | plan failed: it must not be used |")
+	p.line("| 7 evaluation | the evaluator gives no verdict: the machine is busy, its process was killed | the same phase, when it is deployed again; the plan stays as it was |")
+	p.line("| 7 evaluation, failed | only measured figures were refused, and it is deployed again | 6 finalise: they are taken again |\n")
 	for _, ph := range Phases() {
 		info := ph.Info()
 		p.line("## %s\n\n%s\n", ph.Title(), info.Purpose)
