@@ -3,8 +3,8 @@
 // Deployments lie in the folder -work, one each, with the checkpoints of random weights that some of them need. They go on where they were, so that hours of work can be done in
 // pieces:
 //
-//	go run ./internal/deployreport -work /var/tmp/deployments -only smollm2-cpu -budget 8m
-//	go run ./internal/deployreport -work /var/tmp/deployments -only none        # writes the page from what is there
+//	go run ./internal/deployreport -work DIR -only smollm2-cpu -budget 8m
+//	go run ./internal/deployreport -work DIR -only none        # writes the page from what is there
 package main
 
 import (
@@ -49,6 +49,7 @@ func run(ctx context.Context, work, out, only string, budget time.Duration) erro
 			return fmt.Errorf("there is no subject %q", name)
 		}
 	}
+	var failed []error
 	for _, s := range all {
 		if only != "" && !slices.Contains(wanted, s.name) {
 			continue
@@ -59,6 +60,9 @@ func run(ctx context.Context, work, out, only string, budget time.Duration) erro
 				return err
 			}
 			fmt.Println(s.name+":", err) // the page says how far it came
+			if !errors.Is(err, context.DeadlineExceeded) {
+				failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+			}
 		}
 	}
 	data, err := page(ctx, work, all, published.Models(), time.Now())
@@ -70,7 +74,7 @@ func run(ctx context.Context, work, out, only string, budget time.Duration) erro
 		return err
 	}
 	fmt.Println(file)
-	return nil
+	return errors.Join(failed...)
 }
 
 // openDevice opens a device by its kind.
