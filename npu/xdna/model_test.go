@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,6 +178,77 @@ func TestInterleavedChats(t *testing.T) {
 	}
 	if f.most > 5 {
 		t.Errorf("%d contexts at once", f.most)
+	}
+}
+
+// Two chats at once, each prompting again and again, say what each says alone, and change the loaded programs no more often than one after the other would: those
+// that wait for the same phase go through it before the other phase's programs are loaded.
+func TestChatsAtOnceShareAPhase(t *testing.T) {
+	dir := t.TempDir()
+	if err := ckptgen.Write(dir, specs()["qwen2-wide"], 7); err != nil {
+		t.Fatal(err)
+	}
+	plan := npuPlan(t, dir, rows)
+	plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without prices every prompt is prefilled
+	const turns, tokens = 3, 6
+	chat := func(m *model.Model, seed int) (said []int32, err error) {
+		s := m.NewSession()
+		defer s.Close()
+		for turn := range turns {
+			opts := &model.GenerateOptions{MaxTokens: tokens, IgnoreEOS: true, Sampling: &model.Sampling{}}
+			for tok, err := range s.Generate(context.Background(), model.IDs(prompt(9+turn, seed+turn)), opts) {
+				if err != nil {
+					return nil, err
+				}
+				said = append(said, tok.ID)
+			}
+		}
+		return said, nil
+	}
+	// As many contexts as either phase has programs, and fewer than both have.
+	contexts, all := 0, len(onDevice(plan))
+	for _, steps := range [][]model.Step{plan.Prefill[0].Steps, slices.Concat(plan.Decode.Steps, plan.Decode.Head)} {
+		used := map[string]bool{}
+		for _, s := range steps {
+			if s.On == model.OnDevice {
+				used[s.Program] = true
+			}
+		}
+		contexts = max(contexts, len(used))
+	}
+	if contexts >= all {
+		t.Fatalf("%d contexts hold all %d programs", contexts, all)
+	}
+	var opened [2]int
+	var said [2][2][]int32
+	for at, atOnce := range []bool{false, true} {
+		f := &fake{}
+		m := openModel(t, f.open(t, each(onDevice(plan)...), Options{Contexts: contexts}), dir, plan)
+		var wg sync.WaitGroup
+		for i := range 2 {
+			talk := func() {
+				var err error
+				if said[at][i], err = chat(m, 100*i); err != nil {
+					t.Error(err)
+				}
+			}
+			if atOnce {
+				wg.Go(talk)
+			} else {
+				talk()
+			}
+		}
+		wg.Wait()
+		opened[at] = f.opened
+	}
+	t.Logf("%d programs, %d contexts: %d opened one after the other, %d at once", all, contexts, opened[0], opened[1])
+	for i := range 2 {
+		if !slices.Equal(said[0][i], said[1][i]) || len(said[0][i]) != turns*tokens {
+			t.Errorf("chat %d says %v beside the other, %v alone", i, said[1][i], said[0][i])
+		}
+	}
+	if opened[1] > opened[0] {
+		t.Errorf("%d contexts opened at once, %d one after the other", opened[1], opened[0])
 	}
 }
 
