@@ -200,6 +200,11 @@ def write_gguf(path, reader, weights):
         if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type", "general.quantization_version"):
             continue
         writer.add_key_value(name, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    finish_gguf(writer, weights)
+
+
+def finish_gguf(writer, weights):
+    """Adds the tensors, vectors as float32 and matrices as BF16, and writes the file."""
     for name, w in weights.items():
         if w.ndim == 1:
             writer.add_tensor(name, to_float(w))

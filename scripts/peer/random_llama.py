@@ -13,7 +13,7 @@ import sys
 import gguf
 import numpy as np
 
-from convert import BF16, LAYER, config, to_float, write_json, write_safetensors
+from convert import LAYER, config, finish_gguf, write_json, write_safetensors
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 16, 2048, 32, 8, 64, 8192, 128256
 
@@ -87,15 +87,7 @@ def write_gguf(path, weights):
             writer.add_float32(key, value)
         else:
             writer.add_uint32(key, value)
-    for name, w in weights.items():
-        if w.ndim == 1:
-            writer.add_tensor(name, to_float(w))
-        else:
-            writer.add_tensor(name, w.view(np.uint8), raw_dtype=BF16)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish_gguf(writer, weights)
 
 
 if __name__ == "__main__":
