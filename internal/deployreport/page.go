@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,26 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/npukit/npukit/internal/markdown"
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/skill"
 )
 
 // report is the page in the making.
-type report struct{ bytes.Buffer }
-
-func (r *report) printf(format string, args ...any) { fmt.Fprintf(&r.Buffer, format, args...) }
-
-// table writes rows of cells as a Markdown table, the first of them as its head.
-func (r *report) table(rows [][]string) {
-	for i, row := range rows {
-		r.printf("| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			r.printf("|%s\n", strings.Repeat("---|", len(row)))
-		}
-	}
-	r.printf("\n")
-}
+type report struct{ markdown.Page }
 
 // deployed is what the workspace of a subject says.
 type deployed struct {
@@ -41,7 +28,7 @@ type deployed struct {
 
 func page(ctx context.Context, work string, all []subject, models []published.Model, now time.Time) ([]byte, error) {
 	r := &report{}
-	r.printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, with other work beside them, and say how long a deployment takes on such a machine. "+
+	r.Printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, with other work beside them, and say how long a deployment takes on such a machine. "+
 		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine())
 	var done []deployed
 	var missing []string
@@ -92,7 +79,7 @@ func paperHours(name string) string {
 
 // wallTimes says how long each phase of each deployment took.
 func wallTimes(r *report, done []deployed, missing []string) {
-	r.printf("## Wall times\n\nSeconds of each phase, over all its attempts. The paper's hours are those of a whole model, of all layers, on an NPU, with an agent that writes code and a person who " +
+	r.Printf("## Wall times\n\nSeconds of each phase, over all its attempts. The paper's hours are those of a whole model, of all layers, on an NPU, with an agent that writes code and a person who " +
 		"steers it; here a program walks known steps, of fewer layers where that is said. The two are not of the same work.\n\n")
 	head := []string{"model", "device", "positions"}
 	for _, p := range skill.Phases() {
@@ -116,9 +103,9 @@ func wallTimes(r *report, done []deployed, missing []string) {
 		}
 		rows = append(rows, append(row, fmt.Sprintf("%.0f", sum), paperHours(d.model), verdict(s)))
 	}
-	r.table(rows)
+	r.Table(rows)
 	if len(missing) > 0 {
-		r.printf("Not run: %s.\n\n", strings.Join(missing, ", "))
+		r.Printf("Not run: %s.\n\n", strings.Join(missing, ", "))
 	}
 }
 
@@ -154,7 +141,7 @@ func (d deployed) trajectory(r *report) {
 	if first.Predicted {
 		how = "predicted, not measured"
 	}
-	r.printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
+	r.Printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
 	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "time of the phase"}, {"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
 	for _, a := range d.state.Attempts {
 		row := []string{a.Phase.Title(), a.Value.Step, a.Value.Outcome, "-", "-", cell(a.Value.Why)}
@@ -167,7 +154,7 @@ func (d deployed) trajectory(r *report) {
 		}
 		rows = append(rows, row)
 	}
-	r.table(rows)
+	r.Table(rows)
 	var figures []string
 	if m, ok := reported(d.state); ok {
 		figures = append(figures, fmt.Sprintf("Reported: first token %s, %.4g tokens/s.", duration(m.TTFT), m.TokensPerSec))
@@ -176,7 +163,7 @@ func (d deployed) trajectory(r *report) {
 		figures = append(figures, fmt.Sprintf("The evaluator's own figures: first token %s, %.4g tokens/s.", duration(e.Measured.TTFT), e.Measured.TokensPerSec))
 	}
 	if len(figures) > 0 {
-		r.printf("%s\n\n", strings.Join(figures, " "))
+		r.Printf("%s\n\n", strings.Join(figures, " "))
 	}
 }
 
@@ -239,7 +226,7 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 		}
 		all = append(all, walked{m.Name, steps})
 	}
-	r.printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+
+	r.Printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+
 		"the clock says that it is faster. All times are predicted; walking the %d took %.1f s. A cell has the time with the step and what it gains; brackets mean that the step is not kept.\n\n",
 		len(all), time.Since(started).Seconds())
 	for _, p := range []skill.Phase{skill.Prefill, skill.Decode} {
@@ -279,8 +266,8 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 			}
 			rows = append(rows, row)
 		}
-		r.printf("%s:\n\n", title)
-		r.table(rows)
+		r.Printf("%s:\n\n", title)
+		r.Table(rows)
 	}
 	reconcile(r, all[0])
 	return nil

@@ -51,9 +51,9 @@ func reconcile(r *report, w walked) {
 		phaseEnd[s.Phase] = last
 	}
 	first := w.steps[0]
-	r.printf("## Beside the history of the reference\n\nUpstream tells how Llama-3.2-1B became fast (Xilinx/mlir-air e972f2942, measured there). The steps here are the same in kind, and begin " +
+	r.Printf("## Beside the history of the reference\n\nUpstream tells how Llama-3.2-1B became fast (Xilinx/mlir-air e972f2942, measured there). The steps here are the same in kind, and begin " +
 		"elsewhere: the first plan here runs scalar kernels, and makes a hardware context and all buffers for every call, which nobody ever measured as a model; theirs begins behind that, about where ours is once contexts are reused.\n\n")
-	r.table([][]string{
+	r.Table([][]string{
 		{"", "published", "here, predicted"},
 		{"prefill, from the first to the last", "18.67 s to 1.30 s, 14 times as fast", fmt.Sprintf("%s to %s, %.0f times as fast", duration(first.TTFT), duration(last.TTFT), first.TTFT/last.TTFT)},
 		{"prefill, once contexts are reused", "-", behind(w, skill.Prefill, "context reused across calls", func(f skill.Foreseen) float64 { return f.TTFT }, last.TTFT)},
@@ -83,7 +83,7 @@ func reconcile(r *report, w walked) {
 		}
 		rows = append(rows, []string{c.what, c.published, steps, predicted, c.why, c.source})
 	}
-	r.table(rows)
+	r.Table(rows)
 }
 
 // behind is the way from a step to the end.

@@ -2,13 +2,12 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/npukit/npukit/internal/markdown"
 	"github.com/npukit/npukit/internal/validation"
 )
 
@@ -26,26 +25,13 @@ type section func(r *report) error
 
 // report is the text and the pictures of a report in the making.
 type report struct {
-	bytes.Buffer
+	markdown.Page
 	files map[string][]byte
-}
-
-func (r *report) printf(format string, args ...any) { fmt.Fprintf(&r.Buffer, format, args...) }
-
-// table writes rows of cells as a Markdown table, the first of them as its head.
-func (r *report) table(rows [][]string) {
-	for i, row := range rows {
-		r.printf("| %s |\n", strings.Join(row, " | "))
-		if i == 0 {
-			r.printf("|%s\n", strings.Repeat("---|", len(row)))
-		}
-	}
-	r.printf("\n")
 }
 
 func write(folder string) error {
 	r := &report{files: map[string][]byte{}}
-	r.printf(`# The virtual XDNA 2 against published measurements
+	r.Printf(`# The virtual XDNA 2 against published measurements
 
 Written by %s. Nothing here was measured on an NPU by us: what is published comes from Xilinx/mlir-air e972f2942 (kernel registry and READMEs, Ryzen AI 9 HX 370, turbo) and from arXiv
 2606.07586; everything else is a prediction. A test holds each of the bounds that are named.

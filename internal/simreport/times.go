@@ -17,7 +17,7 @@ func signed(v float64) string  { return fmt.Sprintf("%+.1f %%", 100*v) }
 func kernelTimes(r *report) error {
 	rows := xdna2.FitRows(xdna2.PublishedRegistry().Rows())
 	h := xdna2.HoldOut(rows, "")
-	r.printf("## Times of single kernels\n\nThe cost model is fitted to half of the shapes (split by a hash of the shape, so that rows with other tiles of one shape stay together) and predicts the other half: "+
+	r.Printf("## Times of single kernels\n\nThe cost model is fitted to half of the shapes (split by a hash of the shape, so that rows with other tiles of one shape stay together) and predicts the other half: "+
 		"%d rows fitted, %d predicted.\n\n", h.Fitted, len(h.Rows))
 	table := [][]string{{"kernel", "rows", "median error", "90th percentile", "worst"}}
 	line := func(name string, kernels ...xdna2.Kernel) {
@@ -35,20 +35,20 @@ func kernelTimes(r *report) error {
 	for _, k := range []xdna2.Kernel{xdna2.GEMM, xdna2.GEMV, xdna2.Attention, xdna2.Add, xdna2.SiLUMul, xdna2.GELU, xdna2.RMSNorm, xdna2.LayerNorm, xdna2.RoPE} {
 		line(string(k), k)
 	}
-	r.table(table)
+	r.Table(table)
 	var medians, tails []float64
 	for salt := range 20 {
 		other := xdna2.HoldOut(rows, fmt.Sprint("other ", salt))
 		medians, tails = append(medians, other.Quantile(0.5)), append(tails, other.Quantile(0.9))
 	}
-	r.printf("Over 20 other splits the median is %s to %s, the 90th percentile %s to %s (bounds: 8 and 25 %%).\n\n", percent(slices.Min(medians)), percent(slices.Max(medians)),
+	r.Printf("Over 20 other splits the median is %s to %s, the 90th percentile %s to %s (bounds: 8 and 25 %%).\n\n", percent(slices.Min(medians)), percent(slices.Max(medians)),
 		percent(slices.Min(tails)), percent(slices.Max(tails)))
-	r.printf("How far to trust it: the form of the formulas was chosen with held-out rows in view, so these errors are somewhat too good; only the constants are truly held out. Left out of fit and " +
+	r.Printf("How far to trust it: the form of the formulas was chosen with held-out rows in view, so these errors are somewhat too good; only the constants are truly held out. Left out of fit and " +
 		"report, and no others:\n\n")
 	for _, id := range sortedKeys(xdna2.LeftOut()) {
-		r.printf("- `%s`: %s\n", id, xdna2.LeftOut()[id])
+		r.Printf("- `%s`: %s\n", id, xdna2.LeftOut()[id])
 	}
-	r.printf("\n")
+	r.Printf("\n")
 	return nil
 }
 
@@ -76,7 +76,7 @@ func wholeModels(wholes []validation.Whole) section {
 		if err != nil {
 			return err
 		}
-		r.printf("## Whole models\n\nTime to the first token of 2048 and tokens a second behind them, from the plans that the planner makes, against the 2026-06 table. A priori: nothing fitted to that table. " +
+		r.Printf("## Whole models\n\nTime to the first token of 2048 and tokens a second behind them, from the plans that the planner makes, against the 2026-06 table. A priori: nothing fitted to that table. " +
 			"Left out: three globals (a factor on kernels in programs, host time a layer, time of a decode call) fitted to the other eight models. There is no factor for a single model. " +
 			"Two terms of the a priori clock (attention on the host by head dimension, the factor on attention by layout) were added from published single-program figures with this table in view; " +
 			"without them the medians are 6.7 and 4.6 %%.\n\n")
@@ -87,12 +87,12 @@ func wholeModels(wholes []validation.Whole) section {
 				fmt.Sprintf("%.2f (%s)", held[i].TTFT, signed(l[2*i])), fmt.Sprintf("%.1f", w.PaperTTFT), fmt.Sprintf("%.1f", w.TokensPerSec),
 				fmt.Sprintf("%.1f (%s)", apriori[i].TokensPerSec, signed(a[2*i+1])), fmt.Sprintf("%.1f (%s)", held[i].TokensPerSec, signed(l[2*i+1])), fmt.Sprintf("%.1f", w.PaperTokens)})
 		}
-		r.table(table)
+		r.Table(table)
 		for _, line := range []struct {
 			name   string
 			errors []float64
 		}{{"A priori", a}, {"Each model left out of the fit", l}, {"Fitted to all nine (`estimate --host reference`; no test of anything)", validation.Errors(wholes, fitted)}} {
-			r.printf("- %s: median %s, 90th percentile %s, worst %s\n", line.name, percent(validation.Quantile(line.errors, 0.5)), percent(validation.Quantile(line.errors, 0.9)),
+			r.Printf("- %s: median %s, 90th percentile %s, worst %s\n", line.name, percent(validation.Quantile(line.errors, 0.5)), percent(validation.Quantile(line.errors, 0.9)),
 				percent(validation.Quantile(line.errors, 1)))
 		}
 		if err := withNpukit(r, wholes); err != nil {
@@ -100,7 +100,7 @@ func wholeModels(wholes []validation.Whole) section {
 		}
 		picture, err := drawModels(wholes, apriori, held)
 		r.files["sim-models.png"] = picture
-		r.printf("![predicted against published](sim-models.png)\n\n")
+		r.Printf("![predicted against published](sim-models.png)\n\n")
 		return err
 	}
 }
@@ -109,7 +109,7 @@ func wholeModels(wholes []validation.Whole) section {
 func withNpukit(r *report, wholes []validation.Whole) error {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	h := clock.Host
-	r.printf("\nThe published figures contain a Python host. With npukit as the host (`estimate --host npukit`; %s):\n\n", h.Note)
+	r.Printf("\nThe published figures contain a Python host. With npukit as the host (`estimate --host npukit`; %s):\n\n", h.Note)
 	table := [][]string{{"model", "TTFT s", "tokens/s", "programs of prefill, decode, both", "contexts that a prompt opens", "first prompt of a process, s more", "second token, ms more"}}
 	for _, w := range wholes {
 		e, err := w.Plan.Estimate(clock)
@@ -120,8 +120,8 @@ func withNpukit(r *report, wholes []validation.Whole) error {
 		table = append(table, []string{w.Name, fmt.Sprintf("%.2f", e.TTFT), fmt.Sprintf("%.1f", e.TokensPerSec), fmt.Sprintf("%d, %d, %d", c.Prefill, c.Decode, c.All),
 			fmt.Sprint(e.Prefill.Opened), fmt.Sprintf("%.2f", e.FirstUse), fmt.Sprintf("%.0f", 1e3*e.ToDecode)})
 	}
-	r.table(table)
-	r.printf("npukit keeps %d hardware contexts: where prefill and decode have more programs, a prompt opens some again, %.0f ms each, and so does the first token behind it. The reference keeps all of them "+
+	r.Table(table)
+	r.Printf("npukit keeps %d hardware contexts: where prefill and decode have more programs, a prompt opens some again, %.0f ms each, and so does the first token behind it. The reference keeps all of them "+
 		"(up to 13). After %.0f s without work a prompt waits %.2f s more, for the array to wake.\n\n", h.Contexts, h.ContextLoad/1e3, h.IdleAfter/1e6, h.Wake/1e6)
 	return nil
 }
@@ -132,7 +132,7 @@ func rhoTable(r *report) error {
 	if !ok {
 		return fmt.Errorf("no table of the paper")
 	}
-	r.printf("## rho\n\nThe paper's measure of use, from its own times: work for each second over that of Llama-3.2-1B. The published form takes the width of q for the model's, which is wrong for Qwen3-0.6B and 4B.\n\n")
+	r.Printf("## rho\n\nThe paper's measure of use, from its own times: work for each second over that of Llama-3.2-1B. The published form takes the width of q for the model's, which is wrong for Qwen3-0.6B and 4B.\n\n")
 	table := [][]string{{"model", "prefill, published", "as published", "true width", "decode, published", "as published", "true width"}}
 	for _, m := range published.Models() {
 		row, ok := paper.Row(m.Name)
@@ -152,13 +152,13 @@ func rhoTable(r *report) error {
 		f := func(v float64) string { return fmt.Sprintf("%.2f", v) }
 		table = append(table, []string{m.Name, f(row.RhoPrefill), f(p[0]), f(p[1]), f(row.RhoDecode), f(d[0]), f(d[1])})
 	}
-	r.table(table)
+	r.Table(table)
 	return nil
 }
 
 // trajectories prices the paper's ten steps for all models.
 func trajectories(r *report) error {
-	r.printf("## The ten steps\n\nFrom one dispatch an op to the tuned plan, in the paper's order; predicted with npukit as the host. The reference went from 18.67 s to 1.30 s for a prefill of Llama-3.2-1B, and from " +
+	r.Printf("## The ten steps\n\nFrom one dispatch an op to the tuned plan, in the paper's order; predicted with npukit as the host. The reference went from 18.67 s to 1.30 s for a prefill of Llama-3.2-1B, and from " +
 		"about 500 ms to 92 ms a token, with clean-ups of its Python in between.\n\n")
 	steps := append([]model.KnobStep{{Name: "naive", Take: func(*model.Knobs) {}}}, model.KnobSteps()...)
 	head := []string{"step"}
@@ -184,16 +184,16 @@ func trajectories(r *report) error {
 		}
 	}
 	table[0] = head
-	r.printf("Time to the first token, time a token:\n\n")
-	r.table(table)
-	r.printf("npukit keeps 8 hardware contexts. A plan with a program for each op has 15 or more in a layer, which take turns: as long as kernels are not merged, keeping contexts saves little more than " +
+	r.Printf("Time to the first token, time a token:\n\n")
+	r.Table(table)
+	r.Printf("npukit keeps 8 hardware contexts. A plan with a program for each op has 15 or more in a layer, which take turns: as long as kernels are not merged, keeping contexts saves little more than " +
 		"opening the device, and merging saves most. The reference kept a context for every program.\n\n")
-	r.printf("Not every step is a gain everywhere: for Llama-3.2-3B attention in the programs' own order is predicted to cost more than the transposes that it saves. A deployment keeps a step only when it gains.\n\n")
+	r.Printf("Not every step is a gain everywhere: for Llama-3.2-3B attention in the programs' own order is predicted to cost more than the transposes that it saves. A deployment keeps a step only when it gains.\n\n")
 	return nil
 }
 
 // rules lists what is checked of a program's placement.
 func rules(r *report) error {
-	r.printf("## Rules of placement\n\n%s\n", xdna2.RulesMarkdown())
+	r.Printf("## Rules of placement\n\n%s\n", xdna2.RulesMarkdown())
 	return nil
 }
