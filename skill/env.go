@@ -151,14 +151,18 @@ func (e *Env) closeModel() error {
 
 // tapped runs a part of the work on a model of its own whose launches' outputs are all seen.
 func (e *Env) tapped(ctx context.Context, tap model.Tap, work func(s *model.Session) error) (err error) {
-	p, err := e.planned()
+	p, err := e.Plan()
 	if err != nil {
 		return err
 	}
+	return e.tappedBy(ctx, p, tap, work)
+}
+
+func (e *Env) tappedBy(ctx context.Context, p *model.Plan, tap model.Tap, work func(s *model.Session) error) (err error) {
 	if err := e.closeModel(); err != nil {
 		return err
 	}
-	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p.plan, Tap: tap})
+	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p, Tap: tap})
 	if err != nil {
 		return err
 	}

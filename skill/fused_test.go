@@ -2,8 +2,10 @@ package skill
 
 import (
 	"context"
+	"slices"
 	"testing"
 
+	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu/sim"
@@ -61,5 +63,44 @@ func TestFusedKernels(t *testing.T) {
 	}
 	if len(fused) == 0 || !block {
 		t.Errorf("%d parts of fused kernels, and the block is asked: %v", len(fused), block)
+	}
+}
+
+// A session takes the cheapest way to the next token, and that can be to prefill all tokens again. The block is looked at step by step all the same, or the decode pass of a plan of
+// which only prefill has been tuned would be judged by nobody.
+func TestStepsOfTheBlockAreDecoded(t *testing.T) {
+	_, e := ready(t)
+	p := must(e.Plan())
+	p.Decode.Cost = 1 // s, and a thousand times as much as a prompt
+	for i := range p.Prefill {
+		p.Prefill[i].Cost = 1e-3
+	}
+	again := 0
+	err := e.tapped(context.Background(), func(name string, shape []int, _ []float32) error {
+		if name == blockOutput && shape[0] > 1 {
+			again++
+		}
+		return nil
+	}, func(s *model.Session) error {
+		for id := range int32(4) {
+			if _, err := s.Step(context.Background(), id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || again < 2 {
+		t.Fatalf("%d steps were prefilled, %v: this plan shows nothing", again, err)
+	}
+	rec, ids, err := e.record(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(rec.output), len(ids)*e.Config().Hidden; got != want {
+		t.Errorf("the block's output has %d elements, want %d", got, want)
+	}
+	i := slices.IndexFunc(rec.trace.Taps, func(tap gate.Tap) bool { return tap.Name == blockOutput })
+	if i < 0 || rec.trace.Taps[i].Own == nil || rec.trace.Taps[i].Own.Steps != len(ids)-blockSteps {
+		t.Errorf("steps are not decoded: %+v", rec.trace.Taps[max(i, 0)].Own)
 	}
 }

@@ -60,7 +60,7 @@ func (e *Env) record(ctx context.Context) (*recording, []int32, error) {
 		return rec.Tap(name, shape, values)
 	}
 	pass := max(1, len(ids)-blockSteps)
-	err = e.tapped(ctx, tap, func(s *model.Session) error {
+	err = e.tappedBy(ctx, unpriced(p), tap, func(s *model.Session) error {
 		if err := s.Score(ctx, ids[:pass], func(int, []float32) error { return nil }); err != nil {
 			return err
 		}
@@ -81,6 +81,18 @@ func (e *Env) record(ctx context.Context) (*recording, []int32, error) {
 		e.d.recorded = out
 	}
 	return out, ids, err
+}
+
+// unpriced is the plan without its predicted costs: a prompt is then prefilled, and every step decoded. With them a session takes the cheapest way to the next token, and where
+// only prefill has been tuned yet that is to prefill all tokens again: steps would show nothing of the decode pass.
+func unpriced(p *model.Plan) *model.Plan {
+	q := *p
+	q.Decode.Cost = 0
+	q.Prefill = slices.Clone(p.Prefill)
+	for i := range q.Prefill {
+		q.Prefill[i].Cost = 0
+	}
+	return &q
 }
 
 // checkBlock judges what layer 0 gives on.
