@@ -66,7 +66,7 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		mine := false
 		s.once.Do(func() {
 			mine = true
-			s.make(ctx, d.info.Threads, src, typ, shape)
+			s.make(ctx, d, src, typ, shape)
 		})
 		if s.err == nil {
 			if g := s.grouped; g != nil {
@@ -120,7 +120,7 @@ func (s *shared) free() {
 }
 
 // make fills s with the weight.
-func (s *shared) make(ctx context.Context, threads int, src npu.Source, typ dtype.Type, shape []int) {
+func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int) {
 	elements := 1
 	for _, n := range shape {
 		if n <= 0 || elements > maxAlloc/n {
@@ -138,10 +138,10 @@ func (s *shared) make(ctx context.Context, threads int, src npu.Source, typ dtyp
 		}
 	case typ.Quantized():
 		s.typ = dtype.BF16
-		s.err = s.group(ctx, threads, typ, elements)
+		s.err = s.group(ctx, d, typ, elements)
 	default:
 		s.typ = dtype.BF16
-		s.mem, s.err = expand(ctx, threads, src, typ, shape)
+		s.mem, s.err = expand(ctx, d.info.Threads, src, typ, shape)
 	}
 	if s.err != nil {
 		s.free()
@@ -166,7 +166,7 @@ func sourceBlocks(src npu.Source, typ dtype.Type, elements int) (data []byte, do
 }
 
 // group puts quantised rows in groups, in parallel.
-func (s *shared) group(ctx context.Context, threads int, typ dtype.Type, elements int) error {
+func (s *shared) group(ctx context.Context, d *Device, typ dtype.Type, elements int) error {
 	data, done, err := sourceBlocks(s.src, typ, elements)
 	if err != nil {
 		return err
@@ -176,15 +176,13 @@ func (s *shared) group(ctx context.Context, threads int, typ dtype.Type, element
 	if s.grouped, err = newGrouped(typ, elements/cols, cols); err != nil {
 		return err
 	}
-	if len(data) != typ.Bytes(elements) {
-		return fmt.Errorf("%s %v takes %d bytes, the tensor has %d", typ, s.shape, typ.Bytes(elements), len(data))
+	if len(data) != s.grouped.bytes() {
+		return fmt.Errorf("%s %v takes %d bytes, the tensor has %d", typ, s.shape, s.grouped.bytes(), len(data))
 	}
 	step := max(1, stretch/(groupRows*cols))
 	groups := s.grouped.groups()
-	return inParallel(ctx, threads, groups, step, func(from, to int) error {
-		for g := from; g < to; g++ {
-			s.grouped.fill(g, data)
-		}
+	return inParallel(ctx, d.info.Threads, groups, step, func(from, to int) error {
+		d.engine.regroup(s.grouped, data, from, to)
 		return nil
 	})
 }

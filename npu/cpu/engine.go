@@ -11,6 +11,8 @@ type engine interface {
 	name() string
 	// run executes the commands and reports whether *cancel became non-zero before the end.
 	run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error)
+	// regroup fills groups first to last-1 of a weight from its rows as they lie in a file. Unlike those of run, calls may overlap.
+	regroup(w *groupedWeight, rows []byte, first, last int)
 	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
 	// kindGEMM.
 	gemvRows(a, w int32) int64

@@ -47,7 +47,7 @@ const (
 	halvedScales
 )
 
-// form is how a block type is grouped. C has the same facts in quant.h.
+// form is how a block type is grouped. C has the same facts in grouped.h and regroup.c.
 type form struct {
 	typ    dtype.Type
 	words  int // of quants for 32 elements of a row
@@ -135,6 +135,9 @@ func newGrouped(t dtype.Type, rows, cols int) (*groupedWeight, error) {
 	w.mem, err = newMemory(groups * each)
 	return w, err
 }
+
+// bytes is the size of the matrix as it lies in a file.
+func (w *groupedWeight) bytes() int { return formOf(w.code).typ.Bytes(int(w.rows * w.cols)) }
 
 func (w *groupedWeight) groups() int { return int((w.rows + groupRows - 1) / groupRows) }
 
