@@ -45,6 +45,7 @@ type Deployment struct {
 
 	plans    map[string]*plannedRecipe // by hash of the recipe
 	live     *liveModel                // the last model that was opened
+	beside   *liveModel                // another one, while both are timed
 	texts    *material
 	recorded *recording // of the present round
 	closed   bool
@@ -263,9 +264,7 @@ func (d *Deployment) Close() error {
 	}
 	d.closed = true
 	var errs []error
-	if d.live != nil {
-		errs = append(errs, d.live.close())
-	}
+	errs = append(errs, (&Env{d: d}).closeModel())
 	if d.ws != nil {
 		errs = append(errs, d.ws.close())
 	}

@@ -124,29 +124,55 @@ func (e *Env) open(ctx context.Context) (*liveModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l := e.d.live; l != nil && l.hash == p.hash {
-		return l, nil
+	for _, l := range []*liveModel{e.d.live, e.d.beside} {
+		if l != nil && l.hash == p.hash {
+			return l, nil
+		}
 	}
 	if err := e.closeModel(); err != nil {
 		return nil, err
 	}
+	e.d.live, err = e.load(ctx, p)
+	return e.d.live, err
+}
+
+func (e *Env) load(ctx context.Context, p *plannedRecipe) (*liveModel, error) {
 	e.step("loading the model")
 	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p.plan})
 	if err != nil {
 		return nil, err
 	}
-	e.d.live = &liveModel{p.hash, m, m.NewSession()}
-	return e.d.live, nil
+	return &liveModel{p.hash, m, m.NewSession()}, nil
+}
+
+// openBeside opens the plan's model while that of another plan stays open.
+func (e *Env) openBeside(ctx context.Context) error {
+	p, err := e.planned()
+	if err == nil {
+		e.d.beside, err = e.load(ctx, p)
+	}
+	return err
+}
+
+// closeBeside closes what was opened beside, and leaves the other model open.
+func (e *Env) closeBeside() error {
+	l := e.d.beside
+	e.d.beside = nil
+	if l == nil {
+		return nil
+	}
+	return l.close()
 }
 
 // closeModel gives back the device's memory and contexts.
 func (e *Env) closeModel() error {
 	l := e.d.live
 	e.d.live = nil
-	if l == nil {
-		return nil
+	err := e.closeBeside()
+	if l != nil {
+		err = errors.Join(l.close(), err)
 	}
-	return l.close()
+	return err
 }
 
 // tapped runs a part of the work on a model of its own whose launches' outputs are all seen.

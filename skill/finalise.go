@@ -51,32 +51,42 @@ type BaselineFigure struct {
 	Row        xdna2.BaselineRow `json:"row"`
 }
 
-// finalMeasurement takes the figures that are reported: once more, of the plan as it is now, and of the first one, since figures that stand beside each other are taken in the
-// same way and at the same time.
+// finalMeasurement takes the figures that are reported: once more, of the plan as it is now, and in turns with the first one, since figures that stand beside each other are taken
+// in the same way and at the same time.
 func (e *Env) finalMeasurement(ctx context.Context) error {
 	if err := e.d.writePlan(); err != nil {
 		return err
 	}
-	if list := e.d.state.Measured; len(list) > 0 && !list[0].Value.Predicted && list[0].Value.Plan != e.d.state.Plan {
-		if r, ok := e.d.state.recipes[list[0].Value.Plan]; ok {
-			if _, err := e.with(r.clone()).Measure(ctx); err != nil {
-				return err
-			}
-		}
+	if first, ok := e.firstOf(e.d.state); ok {
+		_, _, _, err := first.compare(ctx, e)
+		return err
 	}
 	_, err := e.Measure(ctx)
 	return err
 }
 
-// firstMeasured is the first plan's measurement: that of phase 6, where there is one.
-func (s *State) firstMeasured() Measurement {
+// firstOf is the environment with the first plan that a journal has measured, and false where that is the plan itself, or one that the journal has no recipe for.
+func (e *Env) firstOf(s *State) (*Env, bool) {
+	if len(s.Measured) == 0 || s.Measured[0].Value.Plan == s.Plan {
+		return nil, false
+	}
+	r, ok := s.recipes[s.Measured[0].Value.Plan]
+	return e.with(r.clone()), ok
+}
+
+// FirstMeasured is the measurement with which the trajectory begins: the first plan's, and where phase 6 has timed that plan beside the one that is reported, what was found there. It
+// is what an evaluator holds gains to. Before anything has been measured, ok is false.
+func (s *State) FirstMeasured() (m Measurement, ok bool) {
+	if len(s.Measured) == 0 {
+		return m, false
+	}
 	first := s.Measured[0].Value
 	for _, m := range slices.Backward(s.Measured) {
 		if m.Phase == Finalise && m.Value.Plan == first.Plan {
-			return m.Value
+			return m.Value, true
 		}
 	}
-	return first
+	return first, true
 }
 
 // Performance is the report of phase 6, derived from the last measurement of the plan.
@@ -88,7 +98,7 @@ func (d *Deployment) Performance() (*Performance, error) {
 	}
 	r := &Performance{Model: s.Subject.Name, Device: m.Device, Plan: m.Plan, Predicted: m.Predicted, Clock: m.Clock, Note: m.Note, Positions: m.Positions, TTFT: m.TTFT,
 		TokensPerSec: m.TokensPerSec, TTFTNoise: m.TTFTNoise, DecodeNoise: m.DecodeNoise, Repetitions: m.Repetitions, Baselines: baselines(s.Subject.Name)}
-	if first := s.firstMeasured(); first.Plan != m.Plan && first.Predicted == m.Predicted && first.Positions == m.Positions {
+	if first, _ := s.FirstMeasured(); first.Plan != m.Plan && first.Predicted == m.Predicted && first.Positions == m.Positions {
 		first.Estimate = nil
 		r.First = &first
 	}

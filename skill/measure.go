@@ -23,18 +23,17 @@ const (
 // Measure says how fast the environment's plan is: by the clock on a virtual array, and by time elsewhere, where it is the median of the fastest repetitions after one that
 // does not count: of all in the phases that optimise, of more in those whose figures are reported. Nothing is judged here, and what is timed is not what was checked.
 func (e *Env) Measure(ctx context.Context) (Measurement, error) {
+	if e.d.info.Kind != "sim" {
+		return e.clocked(ctx)
+	}
 	hash, err := e.planHash()
 	if err != nil {
 		return Measurement{}, err
 	}
 	if m, ok := e.d.state.lastMeasured(hash); ok && m.Predicted {
-		return m, nil // a clock says the same again
+		return m, nil // the clock says the same again
 	}
-	e.step("measuring")
 	m, err := e.predict()
-	if e.d.info.Kind != "sim" {
-		m, err = e.clocked(ctx)
-	}
 	if err != nil {
 		return m, err
 	}
@@ -45,7 +44,7 @@ func (e *Env) Measure(ctx context.Context) (Measurement, error) {
 // predict asks the clock.
 func (e *Env) predict() (Measurement, error) {
 	p, err := e.Plan()
-	if err != nil || e.d.info.Kind != "sim" {
+	if err != nil {
 		return Measurement{}, err
 	}
 	clock := xdna2.NewClock(xdna2.HostNpukit())
@@ -56,48 +55,106 @@ func (e *Env) predict() (Measurement, error) {
 	return Measurement{Positions: est.SeqLen, TTFT: est.TTFT, TokensPerSec: est.TokensPerSec, Predicted: true, Clock: clock.Host.Name, Note: est.HostNote, Estimate: est}, nil
 }
 
-// clocked measures from an empty session: a prompt's time to its last logits, and tokens behind it.
+// clocked measures one plan alone.
 func (e *Env) clocked(ctx context.Context) (Measurement, error) {
-	ids, err := e.ids(ctx)
+	e.step("measuring")
+	s, err := e.stopwatch(ctx)
 	if err != nil {
 		return Measurement{}, err
 	}
-	l, err := e.open(ctx)
+	var list []repetition
+	for want := e.d.opts.Repetitions; s.more(len(list), want); {
+		r, err := s.once(ctx)
+		if err != nil {
+			return Measurement{}, err
+		}
+		list = append(list, r)
+	}
+	return s.measured(list)
+}
+
+// stopwatch times an environment's plan: from an empty session, a prompt's time to its last logits, and tokens behind it.
+type stopwatch struct {
+	env        *Env
+	prompt     []int32
+	others     *othersWatch
+	alternates bool       // with another plan
+	warm       *liveModel // that has worked once
+}
+
+func (e *Env) stopwatch(ctx context.Context) (*stopwatch, error) {
+	ids, err := e.ids(ctx)
 	if err != nil {
-		return Measurement{}, err
+		return nil, err
 	}
 	n := min(measuredPrompt, e.recipe.SeqLen-measuredTokens)
 	if n < 1 {
-		return Measurement{}, fmt.Errorf("skill: %d positions leave no room to measure anything", e.recipe.SeqLen)
+		return nil, fmt.Errorf("skill: %d positions leave no room to measure anything", e.recipe.SeqLen)
 	}
-	prompt := model.IDs(slices.Repeat(ids, n/len(ids)+1)[:n])
-	want := e.d.opts.Repetitions
+	return &stopwatch{env: e, prompt: slices.Repeat(ids, n/len(ids)+1)[:n], others: watchOthers()}, nil
+}
+
+// more reports whether repetitions are missing.
+func (s *stopwatch) more(have, want int) bool {
+	if have < want || !s.env.reports() {
+		return have < want
+	}
+	return have < disturbedTimes*want && s.others.disturb() || have < mostRepetitions && time.Since(s.others.started) < leastMeasured
+}
+
+// once is a repetition, behind one that does not count where the model has just been loaded, or where another one has had the contexts of an array.
+func (s *stopwatch) once(ctx context.Context) (repetition, error) {
+	if err := s.warmUp(ctx); err != nil {
+		return repetition{}, err
+	}
+	return s.run(ctx)
+}
+
+func (s *stopwatch) warmUp(ctx context.Context) error {
+	l, err := s.env.open(ctx)
+	if err != nil || l == s.warm && !(s.alternates && s.env.d.info.Array != "") {
+		return err
+	}
+	_, err = s.run(ctx)
+	s.warm = l
+	return err
+}
+
+func (s *stopwatch) run(ctx context.Context) (repetition, error) {
+	l, err := s.env.open(ctx)
+	if err != nil {
+		return repetition{}, err
+	}
+	if err := l.session.Forget(); err != nil {
+		return repetition{}, err
+	}
+	var stats model.Stats
+	for _, err := range l.session.Generate(ctx, model.IDs(s.prompt), &model.GenerateOptions{MaxTokens: measuredTokens, Sampling: &model.Sampling{}, IgnoreEOS: true, Stats: &stats}) {
+		if err != nil {
+			return repetition{}, err
+		}
+	}
+	return repetition{stats.TTFT.Seconds(), 1 / stats.TokensPerSecond()}, nil
+}
+
+// measured notes what repetitions say: the median of the fastest.
+func (s *stopwatch) measured(list []repetition) (Measurement, error) {
+	hash, err := s.env.planHash()
+	if err != nil {
+		return Measurement{}, err
+	}
 	var first, rest []float64
-	others := watchOthers()
-	more := func(rep int) bool {
-		return e.reports() && (rep <= disturbedTimes*want && others.disturb() || rep <= mostRepetitions && time.Since(others.started) < leastMeasured)
+	for _, r := range list {
+		first, rest = append(first, r.first), append(rest, r.token)
 	}
-	for rep := 0; rep <= want || more(rep); rep++ {
-		if err := l.session.Forget(); err != nil {
-			return Measurement{}, err
-		}
-		var stats model.Stats
-		for _, err := range l.session.Generate(ctx, prompt, &model.GenerateOptions{MaxTokens: measuredTokens, Sampling: &model.Sampling{}, IgnoreEOS: true, Stats: &stats}) {
-			if err != nil {
-				return Measurement{}, err
-			}
-		}
-		if rep > 0 {
-			first, rest = append(first, stats.TTFT.Seconds()), append(rest, 1/stats.TokensPerSecond())
-		}
-	}
-	m := Measurement{Positions: n, Clock: "wall", Repetitions: want}
-	m.Others, _ = others.share()
+	want := s.env.d.opts.Repetitions
+	m := Measurement{Plan: hash, Device: s.env.d.info.Name, Positions: len(s.prompt), Clock: "wall", Repetitions: want}
+	m.Others, _ = s.others.share()
 	m.leastTTFT, m.leastToken = slices.Min(first), slices.Min(rest)
 	m.TTFT, m.TTFTNoise = median(fastest(first, want))
 	token, noise := median(fastest(rest, want))
 	m.TokensPerSec, m.DecodeNoise = 1/token, noise
-	return m, nil
+	return m, s.env.note(KindMeasure, m)
 }
 
 // reports says whether the figures are those that somebody reads, and not only for telling a change from the plan before it.
@@ -135,32 +192,22 @@ func gain(p Phase, before, after Measurement) float64 {
 	return 1 - after.TTFT/before.TTFT
 }
 
-// noise is what a gain must exceed.
-func noise(p Phase, before, after Measurement) float64 {
-	if before.Predicted && after.Predicted {
-		return leastGain
+// faster decides by two predictions whether a change is kept, in words too. What is measured is decided by its turns.
+func faster(p Phase, before, after Measurement) (bool, string) {
+	if !before.Predicted || !after.Predicted || before.Positions != after.Positions {
+		return false, "one figure is not predicted, or they are of prompts of different lengths: nothing can be said"
 	}
-	if p == Decode {
-		return max(leastSpread, before.DecodeNoise+after.DecodeNoise)
-	}
-	return max(leastSpread, before.TTFTNoise+after.TTFTNoise)
+	g := gain(p, before, after)
+	return g > leastGain, fmt.Sprintf("%s predicted (%+.1f %%, noise %.1f %%)", figuresOf(p, before, after), -100*g, 100*leastGain)
 }
 
-// faster decides whether a change is kept, in words too. A prediction and a measurement are never compared.
-func faster(p Phase, before, after Measurement) (bool, string) {
-	if before.Predicted != after.Predicted || before.Positions != after.Positions {
-		return false, "one figure is predicted and the other measured, or they are of prompts of different lengths: nothing can be said"
-	}
+// figuresOf are the times of two plans in what a phase is about.
+func figuresOf(p Phase, before, after Measurement) string {
 	what, was, is := "first token", seconds(before.TTFT), seconds(after.TTFT)
 	if p == Decode {
 		what, was, is = "a token", seconds(1/before.TokensPerSec), seconds(1/after.TokensPerSec)
 	}
-	g, n := gain(p, before, after), noise(p, before, after)
-	how := "measured"
-	if after.Predicted {
-		how = "predicted"
-	}
-	return g > n, fmt.Sprintf("%s %s -> %s %s (%+.1f %%, noise %.1f %%)", what, was, is, how, -100*g, 100*n)
+	return fmt.Sprintf("%s %s -> %s", what, was, is)
 }
 
 // seconds writes a time for people.

@@ -111,24 +111,34 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 			return a, nil
 		}
 	}
-	if a.Before, err = e.measured(ctx); err != nil {
+	if err := e.timed(ctx, trial, &a); err != nil {
 		return a, err
 	}
-	if a.After, err = trial.measured(ctx); err != nil {
-		return a, err
-	}
-	better, why := faster(e.phase, *a.Before, *a.After)
-	if a.Why = why; better {
-		a.Outcome = Kept
+	if better, why := a.faster(e.phase); better {
+		a.Outcome, a.Why = Kept, why
+	} else {
+		a.Why = why
 	}
 	return a, nil
 }
 
-// measured is the plan's speed without what is behind a prediction, which the measurement's own record has.
-func (e *Env) measured(ctx context.Context) (*Measurement, error) {
-	m, err := e.Measure(ctx)
-	m.Estimate = nil
-	return &m, err
+// timed takes the speed of the plan and of the changed one. What is behind a prediction is left out: the measurements' own records have it.
+func (e *Env) timed(ctx context.Context, trial *Env, a *Attempt) error {
+	before, after, turns, err := e.compare(ctx, trial)
+	before.Estimate, after.Estimate = nil, nil
+	a.Before, a.After, a.Turns = &before, &after, turns
+	return err
+}
+
+// faster decides whether an attempt is one to keep, in words too.
+func (a *Attempt) faster(p Phase) (bool, string) {
+	switch {
+	case a.Before == nil || a.After == nil:
+		return false, "it was not measured"
+	case a.Turns != nil:
+		return a.Turns.faster(p, *a.Before, *a.After)
+	}
+	return faster(p, *a.Before, *a.After)
 }
 
 // refused is a change whose plan the array or the device does not take. The skill for such failures may know a smaller one that it does.

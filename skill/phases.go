@@ -75,11 +75,7 @@ func checkTried(_ context.Context, e *Env) (Verdict, error) {
 			continue
 		}
 		kept++
-		ok := a.After != nil && a.Before != nil && a.Before.Predicted == a.After.Predicted
-		better := false
-		if ok {
-			better, _ = faster(e.phase, *a.Before, *a.After)
-		}
+		better, _ := a.faster(e.phase)
 		c.Hold(better, "speed", "%s is faster beyond noise", a.Step)
 	}
 	c.Hold(len(attempts) > 0, "attempts", "changes tried: %d, measured: %d, kept: %d", len(attempts), measured, kept)

@@ -72,8 +72,7 @@ measured, and the model gates (divergence, likelihood, greedy, determinism) stan
 			p.line("| %s | %.3g | %.3g | %.3g | %.3g | %s |", f, m.KLMean, m.KLP90, m.Top1, m.NLL, cell(m.Note))
 		}
 	}
-	p.line("\nA change to the plan is kept when it is faster by more than %.2g %% of a predicted time, or by more than %.2g %% and the spread of both measurements of a measured one.",
-		100*set.Gain, 100*set.Spread)
+	p.line("\nA change to the plan is kept when it is faster by more than %.2g %% of a predicted time. %s", 100*set.Gain, turnsMarkdown(set.Spread))
 	p.line("\n%s", figuresMarkdown())
 	p.line("\n## Skills\n")
 	for _, s := range BuiltIn() {

@@ -113,6 +113,7 @@ type Attempt struct {
 	Plan    string       `json:"plan_sha256,omitempty"`
 	Before  *Measurement `json:"before,omitempty"`
 	After   *Measurement `json:"after,omitempty"` // nil where it did not come to measuring
+	Turns   *Turns       `json:"turns,omitempty"` // in which both were measured; nil for predictions
 	Gates   []string     `json:"gates,omitempty"` // that were asked
 }
 

@@ -23,12 +23,13 @@ type trajectoryPoint struct {
 	at    Measurement
 }
 
-// trajectory is the first measurement and those of all attempts, in their order.
+// trajectory is the first plan and those of all attempts, in their order.
 func trajectory(s *State) []trajectoryPoint {
-	if len(s.Measured) == 0 {
+	first, ok := s.FirstMeasured()
+	if !ok {
 		return nil
 	}
-	list := []trajectoryPoint{{"first plan", s.Measured[0].Phase, true, s.Measured[0].Value}}
+	list := []trajectoryPoint{{"first plan", s.Measured[0].Phase, true, first}}
 	for _, a := range s.Attempts {
 		if a.Value.After != nil {
 			list = append(list, trajectoryPoint{a.Value.Step, a.Phase, a.Value.Outcome == Kept, *a.Value.After})
@@ -51,6 +52,10 @@ func trajectoryPage(s *State) []byte {
 		how = "Times are predicted by the clock of the virtual array (host profile " + points[0].at.Clock + "), and not measured."
 	}
 	p.line("%s Prompt of %d tokens. A change is kept when the gates pass and it is faster beyond noise, each on top of those kept before.\n", how, points[0].at.Positions)
+	if !points[0].at.Predicted {
+		p.line("%s Times of different attempts were taken at different times, and are not to be compared; those of the first plan and of the one that is reported are, once phase 6 has "+
+			"timed the two in turns.\n", turnsMarkdown(leastSpread))
+	}
 	p.line("| phase | change | outcome | first token | a token | why |\n|---|---|---|--:|--:|---|")
 	p.line("| - | first plan | - | %s | %s | |", seconds(points[0].at.TTFT), seconds(1/points[0].at.TokensPerSec))
 	for _, a := range s.Attempts {
