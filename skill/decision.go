@@ -90,6 +90,8 @@ type EvaluationReport struct {
 	Seconds float64           `json:"seconds"`
 	// Measured are the evaluator's own figures; nil where it did not come to them.
 	Measured *Measurement `json:"measured,omitempty"`
+	// First are those of the plan with which the trajectory begins; nil too where that is the one that is reported.
+	First *Measurement `json:"first,omitempty"`
 }
 
 // EvaluationCheck is one thing that an evaluator looked at.

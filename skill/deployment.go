@@ -186,7 +186,7 @@ func (d *Deployment) measureFirst() error {
 	}
 	figures := false
 	for _, c := range r.Checks {
-		if !c.OK && c.Name != "figures" {
+		if !c.OK && c.Name != "figures" && c.Name != "gain" {
 			return nil
 		}
 		figures = figures || !c.OK

@@ -142,5 +142,6 @@ func TestDeploySim(t *testing.T) {
 		t.Errorf("the trajectory does not say that it is predicted: %v", err)
 	}
 	checkAccepted(t, d, path, dev, opts)
+	t.Run("gain", func(t *testing.T) { gainAttack(t, opts.Dir, path, dev) })
 	t.Run("lessons", func(t *testing.T) { planLessonsSaveWork(t, opts.Dir) })
 }

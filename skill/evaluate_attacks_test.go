@@ -26,7 +26,7 @@ type victim struct {
 	dir, model string
 }
 
-// deployed deploys a model with a golden file once for all attacks.
+// deployed deploys a model with a golden file once for all attacks, and ends with another plan than the first.
 func deployed(t *testing.T) func(t *testing.T) *victim {
 	t.Helper()
 	base := t.TempDir()
@@ -39,6 +39,7 @@ func deployed(t *testing.T) func(t *testing.T) *victim {
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	endElsewhere(t, d)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -295,6 +296,37 @@ func TestAttacks(t *testing.T) {
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
 			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.TokensPerSec *= 1000 })
 		}, caught: "figures"},
+		"all rewritten: a gain by a slow first figure": {attack: func(v *victim) {
+			first := must(ReadState(v.dir)).Measured[0].Value.Plan
+			rewrite(v, KindMeasure, func(m *Measurement) {
+				if m.Plan == first {
+					m.TTFT *= 1e4
+				}
+			})
+		}, caught: "gain"},
+		"all rewritten: a first plan that nobody can make": {attack: func(v *victim) {
+			first := must(ReadState(v.dir)).Measured[0].Value.Plan
+			rewrite(v, KindMeasure, func(m *Measurement) {
+				if m.Plan == first {
+					m.Plan = strings.Repeat("0", len(first))
+				}
+			})
+		}, caught: "gain"},
+		"all rewritten: a first plan of another recipe": {attack: func(v *victim) {
+			rewrite(v, KindPlan, func(n *PlanNote) {
+				if n.Hash == must(ReadState(v.dir)).Measured[0].Value.Plan {
+					n.Recipe.Chunk = 1
+				}
+			})
+		}, caught: "gain"},
+		"all rewritten: a first figure for other prompts": {attack: func(v *victim) {
+			first := must(ReadState(v.dir)).Measured[0].Value.Plan
+			rewrite(v, KindMeasure, func(m *Measurement) {
+				if m.Plan == first {
+					m.Positions++
+				}
+			})
+		}, caught: "gain"},
 		"all rewritten: predicted figures on a device that is measured": {attack: func(v *victim) {
 			rewrite(v, KindMeasure, func(m *Measurement) { m.Predicted, m.Clock = true, "npukit" })
 		}, caught: "figures"},
@@ -368,7 +400,7 @@ func TestAttacks(t *testing.T) {
 			if r.OK || !slices.Contains(failing(r), tc.caught) {
 				t.Errorf("accepted: %v; what does not hold is %q, want %q among it", r.OK, failing(r), tc.caught)
 			}
-			if tc.caught != "figures" && r.Measured != nil {
+			if tc.caught != "figures" && tc.caught != "gain" && r.Measured != nil {
 				t.Error("a deployment that is refused already was measured: other work on the machine could hide the refusal")
 			}
 			if p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != model.PlanFailed {

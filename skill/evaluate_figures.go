@@ -34,15 +34,20 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		v.hold("figures", false, "the journal has no measurement of the plan")
 		return nil
 	}
-	if performanceIs(v, &was) != nil {
+	claim, err := v.claimed(&was)
+	if err != nil {
 		return nil // said before: there are no figures that could be compared
+	}
+	began, ok := v.start(claim)
+	if !ok {
+		return nil
 	}
 	var first, token figure
 	others, share, busy := watchOthers(), 0.0, false
 	for try, started := 1, time.Now(); ; try++ {
 		e := v.env.with(v.env.recipe)
 		e.phase = Evaluation
-		m, err := e.Measure(ctx)
+		m, err := began.take(ctx, e)
 		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -65,18 +70,19 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		}
 		first.add(m.leastTTFT, m.TTFT, was.TTFT, faster, slower)
 		token.add(m.leastToken, 1/m.TokensPerSec, 1/was.TokensPerSec, faster, slower)
-		if first.same() && token.same() || m.Predicted {
+		began.add(m, was, faster, slower)
+		if first.same() && token.same() && began.same() || m.Predicted {
 			break
 		}
 		share, _ = others.share()
 		busy = share > busyShare
 		took := time.Since(started)
-		if try >= measureTries && (took > busyFor || took > measureFor && !busy || !first.explained() || !token.explained()) {
+		if try >= measureTries && (took > busyFor || took > measureFor && !busy || !first.explained() || !token.explained() || !began.explained()) {
 			break
 		}
 		v.step("measuring again: %s, %s", first, token)
 	}
-	if busy && (!first.same() || !token.same()) && first.explained() && token.explained() {
+	if busy && !(first.same() && token.same() && began.same()) && first.explained() && token.explained() && began.explained() {
 		return fmt.Errorf("%w: they took %.0f %% of it; first token %s, a token %s, and %s has %s and %s: evaluate again when it is quiet", ErrBusy, 100*share, first, token,
 			FilePerformance, seconds(was.TTFT), seconds(1/was.TokensPerSec))
 	}
@@ -98,6 +104,7 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 	}
 	v.hold("figures", first.same() && token.same(), "%s: first token %s, a token %s; %s has %s (%s) and %s (%s), %s%s", how, first, token,
 		FilePerformance, seconds(was.TTFT), first.distance(), seconds(1/was.TokensPerSec), token.distance(), bound, again)
+	v.judge(began, was)
 	return nil
 }
 
@@ -155,25 +162,28 @@ what other work on the machine has disturbed least: load makes repetitions slowe
 slower than what the evaluator sees passes with a note: a deployment on a busy machine is an honest one, what is worse than the truth takes nobody in, and the report has the
 evaluator's own figures. %s
 
+What was gained is held to the same bounds. The first plan is made again and timed in turns with the one that is reported, as phase 6 does: the claimed share of its time that is left may be
+%.0f %% less than what is found. A start that is claimed slower than it is makes a gain out of nothing, and is refused. Predicted, the first plan's times must be the same.
+
 Where a claim is too fast by no more than load could explain (a factor of %d), and other processes took more than %.0f %% of the machine while the evaluator measured for %.0f s, there is no
 verdict: the plan stays as it was, and whoever asked is told to evaluate again when it is quiet. Other work is seen on Linux only; elsewhere such a claim is refused at once. A
 deployment that only its figures have kept from acceptance measures them again, in phase 6, when it is deployed again. Phase 6 makes up to %d times as many repetitions where others work, repeats for at
-least %v what takes less, and keeps the fastest.`, 100*fasterMost, figuresSource, busyFactor, 100*busyShare, busyFor.Seconds(), disturbedTimes, leastMeasured)
+least %v what takes less, and keeps the fastest.`, 100*fasterMost, figuresSource, 100*(1-1/(1+fasterMost)), busyFactor, 100*busyShare, busyFor.Seconds(), disturbedTimes, leastMeasured)
 }
 
-// performanceIs puts the figures of performance.json in the place of the journal's: those are what people read.
-func performanceIs(v *evaluation, m *Measurement) error {
+// claimed puts the figures of performance.json in the place of the journal's: those are what people read. First are those of the plan with which the trajectory begins, or nil.
+func (v *evaluation) claimed(m *Measurement) (first *Measurement, err error) {
 	var p Performance
 	data, err := v.read(FilePerformance)
 	if err == nil {
 		err = strict(data, &p)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.TTFT, m.TokensPerSec, m.TTFTNoise, m.DecodeNoise = p.TTFT, p.TokensPerSec, p.TTFTNoise, p.DecodeNoise
 	m.Predicted, m.Positions, m.Clock = p.Predicted, p.Positions, p.Clock
-	return nil
+	return p.First, nil
 }
 
 // figureBounds are by how much a claim may be faster and slower than what was seen. A measured one may be as slow as it likes: a busy machine makes it so, and a claim that is

@@ -33,7 +33,11 @@ func evaluationPage(r *EvaluationReport, s *State, device string) []byte {
 		if m.Predicted {
 			how = "predicted by clock " + m.Clock + ", not measured"
 		}
-		p.line("First token %s, %.4g tokens/s, prompt of %d (%s).\n", seconds(m.TTFT), m.TokensPerSec, m.Positions, how)
+		began := ""
+		if f := r.First; f != nil {
+			began = fmt.Sprintf(" The plan with which the trajectory begins: first token %s, %.4g tokens/s.", seconds(f.TTFT), f.TokensPerSec)
+		}
+		p.line("First token %s, %.4g tokens/s, prompt of %d (%s).%s\n", seconds(m.TTFT), m.TokensPerSec, m.Positions, how, began)
 	}
 	p.line("| check | verdict | what was seen |\n|---|---|---|")
 	for _, pass := range []bool{false, true} { // what is wrong comes first
