@@ -133,13 +133,16 @@ func cell(s string) string {
 
 // trajectory lists what a deployment has tried.
 func (d deployed) trajectory(r *report) {
-	if len(d.state.Measured) == 0 {
+	first, ok := d.state.FirstMeasured()
+	if !ok {
 		return
 	}
-	first := d.state.Measured[0].Value
-	how := "measured"
-	if first.Predicted {
-		how = "predicted, not measured"
+	how := "predicted, not measured"
+	if !first.Predicted {
+		how = "measured"
+		if inTurns(d.state) {
+			how += ", each change in turns with the plan before it, so that load and a clock that drifts strike both alike"
+		}
 	}
 	r.Printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
 	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "time of the phase"}, {"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
@@ -150,6 +153,9 @@ func (d deployed) trajectory(r *report) {
 			row[5] = gain(before.TTFT, after.TTFT)
 			if a.Phase == skill.Decode {
 				row[5] = gain(1/before.TokensPerSec, 1/after.TokensPerSec)
+			}
+			if t := a.Value.Turns; t != nil {
+				row[5] = fmt.Sprintf("%+.1f %%, %d turns, noise %.1f %%", -100*t.Gain, t.Count, 100*t.Noise)
 			}
 		}
 		rows = append(rows, row)
@@ -165,6 +171,11 @@ func (d deployed) trajectory(r *report) {
 	if len(figures) > 0 {
 		r.Printf("%s\n\n", strings.Join(figures, " "))
 	}
+}
+
+// inTurns reports whether a deployment has timed changes in turns.
+func inTurns(s *skill.State) bool {
+	return slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Turns != nil })
 }
 
 // reported is the last measurement of the plan that was decided: others, behind it too, are of changes that were not kept.
@@ -213,6 +224,27 @@ func (w walked) find(p skill.Phase, name string) (before, after skill.Foreseen, 
 		}
 	}
 	return before, skill.Foreseen{}, false
+}
+
+// afterwards is the time to the first token at the end of decode optimisation, against that at the end of prefill optimisation.
+func (w walked) afterwards() string {
+	before, _, _ := w.find(skill.Decode, firstStep(w, skill.Decode))
+	last := w.last()
+	if last.TTFT == before.TTFT {
+		return "(the same)"
+	}
+	return duration(last.TTFT) + ", " + gain(before.TTFT, last.TTFT)
+}
+
+// last is the last step that was kept.
+func (w walked) last() skill.Foreseen {
+	last := w.steps[0]
+	for _, s := range w.steps {
+		if s.Outcome == skill.Kept {
+			last = s
+		}
+	}
+	return last
 }
 
 // foreseen writes what the configs of models let expect of their deployments, and sets it beside what was published of the reference.
@@ -267,7 +299,18 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 			rows = append(rows, row)
 		}
 		r.Printf("%s:\n\n", title)
+		if p == skill.Prefill {
+			row := []string{"once decode is tuned too"}
+			for _, w := range all {
+				row = append(row, w.afterwards())
+			}
+			rows = append(rows, row)
+		}
 		r.Table(rows)
+		if p == skill.Prefill {
+			r.Printf("The last row is behind the changes of the next table. Programs of prefill and of decode share the hardware contexts that are kept alive; once decode has so few programs that all fit, a prompt behind a " +
+				"generation need not open its contexts again, and the first token comes sooner.\n\n")
+		}
 	}
 	reconcile(r, all[0])
 	return nil

@@ -42,15 +42,7 @@ func changes() []change {
 
 // reconcile sets the steps of Llama-3.2-1B beside what upstream says of its own history.
 func reconcile(r *report, w walked) {
-	last := w.steps[0]
-	phaseEnd := map[skill.Phase]skill.Foreseen{}
-	for _, s := range w.steps {
-		if s.Outcome == skill.Kept {
-			last = s
-		}
-		phaseEnd[s.Phase] = last
-	}
-	first := w.steps[0]
+	first, last := w.steps[0], w.last()
 	r.Printf("## Beside the history of the reference\n\nUpstream tells how Llama-3.2-1B became fast (Xilinx/mlir-air e972f2942, measured there). The steps here are the same in kind, and begin " +
 		"elsewhere: the first plan here runs scalar kernels, and makes a hardware context and all buffers for every call, which nobody ever measured as a model; theirs begins behind that, about where ours is once contexts are reused.\n\n")
 	r.Table([][]string{
