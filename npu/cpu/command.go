@@ -59,6 +59,7 @@ const (
 	flagPairs int32 = 1 << iota // panels of bfloat16 pairs
 	flagTanh                    // GELU by its tanh approximation
 	flagKN                      // b of a matrix product is [k, n]
+	flagTiles                   // in the matrix unit: panels are tiles
 )
 
 // Element types of commands.

@@ -299,7 +299,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Threads: -1}, "Threads"}, {Options{Threads: 1 << 20}, "Threads"}, {Options{Kernels: "amx"}, `unknown kernels "amx"`},
+		{Options{Threads: -1}, "Threads"}, {Options{Threads: 1 << 20}, "Threads"}, {Options{Kernels: "sve"}, `unknown kernels "sve"`},
 	} {
 		if _, err := Open(&tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v, want an error about %s", tc.o, err, tc.want)

@@ -16,8 +16,8 @@ type engine interface {
 	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
 	// kindGEMM.
 	gemvRows(a, w int32) int64
-	// pairs reports whether products of BF16 with BF16 want panels of pairs.
-	pairs() bool
+	// multiplies says how products of many rows are made of activations, weights and results of these types: the flags of their commands.
+	multiplies(a, w, y int32, transposed bool) int32
 	// packBytes is the size of a kindPack command's destination.
 	packBytes(m, k int64, flags int32) int64
 	// attentionBytes is the scratch that an attention command needs.
@@ -39,7 +39,7 @@ func openEngine(kernels string, threads int) (engine, error) {
 }
 
 // kernelNames are the values of Options.Kernels, slowest first.
-var kernelNames = []string{"go", "generic", "avx2", "avx512", "avx512bf16"}
+var kernelNames = []string{"go", "generic", "avx2", "avx512", "avx512bf16", "amx"}
 
 func errUnknownKernels(kernels string) error {
 	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing", kernels, strings.Join(kernelNames, ", "))

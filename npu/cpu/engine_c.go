@@ -27,6 +27,7 @@ type cEngine struct {
 // variants are the C kernels by name, in the order of kernelNames.
 var variants = map[string]C.int{
 	"generic": C.NPK_GENERIC, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "avx512bf16": C.NPK_AVX512BF16,
+	"amx": C.NPK_AMX,
 }
 
 // openNative starts the C engine with the kernels asked for, or with the fastest.
@@ -45,10 +46,10 @@ func openNative(kernels string, threads int) (engine, error) {
 	if kernels == "" {
 		e.variant = fastest()
 		e.integer = e.variant
-		// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever its products of BF16 are like.
-		if e.variant == C.NPK_AVX512 && C.npk_usable(C.NPK_AVX512BF16) != 0 {
-			e.integer = C.NPK_AVX512BF16
-		}
+	}
+	// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever its products of BF16 are like.
+	if (kernels == "" && e.variant == C.NPK_AVX512 || e.variant == C.NPK_AMX) && C.npk_usable(C.NPK_AVX512BF16) != 0 {
+		e.integer = C.NPK_AVX512BF16
 	}
 	return e, nil
 }
@@ -68,7 +69,7 @@ func fastest() C.int {
 	for range 6 {
 		for v := range C.int(C.NPK_VARIANTS) {
 			if C.npk_usable(v) != 0 {
-				rates[v] = max(rates[v], float64(C.npk_rate(v, C.int(pairsFlag(v)), 100_000)))
+				rates[v] = max(rates[v], float64(C.npk_rate(v, C.int(productFlags(v)), 100_000)))
 			}
 		}
 	}
@@ -81,10 +82,13 @@ func fastest() C.int {
 	return best
 }
 
-// pairsFlag is how a variant multiplies BF16 with BF16.
-func pairsFlag(variant C.int) int32 {
-	if variant == C.NPK_AVX512BF16 {
+// productFlags is how a variant multiplies BF16 with BF16.
+func productFlags(variant C.int) int32 {
+	switch variant {
+	case C.NPK_AVX512BF16:
 		return flagPairs
+	case C.NPK_AMX:
+		return flagPairs | flagTiles
 	}
 	return 0
 }
@@ -98,7 +102,20 @@ func (e *cEngine) name() string {
 	return ""
 }
 
-func (e *cEngine) pairs() bool { return pairsFlag(e.variant) != 0 }
+func (e *cEngine) multiplies(a, w, y int32, transposed bool) int32 {
+	flags := productFlags(e.variant)
+	switch {
+	case a != typeBF16 || flags&flagTiles != 0 && !transposed:
+		return 0
+	case w == typeBF16:
+		return flags
+	case isGrouped(w) && flags&flagTiles != 0:
+		return flagTiles
+	case isGrouped(w) && y == typeBF16:
+		return flags // as pairs, quantised weights are rounded to BF16: results of that type hardly show it, others would
+	}
+	return 0
+}
 
 func (e *cEngine) gemvRows(a, w int32) int64 {
 	if isGrouped(w) && a != typeBF16 {
@@ -153,7 +170,7 @@ func (e *cEngine) alone(c command, cancel *uint32) (time.Duration, error) {
 
 // peak is the arithmetic that all threads do in tiles from the nearest cache, in floating-point operations per second.
 func (e *cEngine) peak(length time.Duration, rounds int) (float64, error) {
-	c := command{kind: C.NPK_PEAK, flags: pairsFlag(e.variant)}
+	c := command{kind: C.NPK_PEAK, flags: productFlags(e.variant)}
 	flops := float64(C.npk_peak_flops(e.variant, C.int(c.flags)))
 	c.n = int64(e.threads)
 	best := 0.0

@@ -28,6 +28,13 @@ typedef struct npk_kernels {
 
 extern const npk_kernels npk_generic, npk_avx2, npk_avx512, npk_avx512bf16;
 
+// Compilers that know AMX.
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define NPK_WITH_AMX
+extern const npk_kernels npk_amx; // of products alone
+int npk_amx_works(void);
+#endif
+
 static inline int npk_cancelled(const npk_thread *t) { return __atomic_load_n(t->cancel, __ATOMIC_RELAXED) != 0; }
 
 static inline int64_t npk_size(int type) { return type == NPK_F32 || type == NPK_I32 ? 4 : 2; }
@@ -39,6 +46,9 @@ static inline int64_t npk_up(int64_t a, int64_t b) { return (a + b - 1) / b * b;
 
 // Steps of the inner loop in one product of NPK_PEAK: both panels fit the nearest cache.
 enum { NPK_PEAK_STEPS = 128 };
+
+// Rows of a tile of AMX, and elements of BF16 in one of them.
+enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };
 
 // Positions that one chunk of a decoding attention looks at. Partial results are joined in the order of positions, so that nothing depends on
 // which thread computed them.

@@ -47,6 +47,7 @@ func layout() []field {
 		{"flag of pairs", uintptr(flagPairs), C.NPK_PAIRS},
 		{"flag of tanh", uintptr(flagTanh), C.NPK_TANH},
 		{"flag of [k, n]", uintptr(flagKN), C.NPK_KN},
+		{"flag of tiles", uintptr(flagTiles), C.NPK_TILES},
 		{"type BF16", uintptr(typeBF16), C.NPK_BF16},
 		{"type I32", uintptr(typeI32), C.NPK_I32},
 	}

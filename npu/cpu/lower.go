@@ -118,15 +118,14 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	}
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
 		b: w.p, bt: w.code, ldb: w.stride, y: y.p, yt: y.code, ldy: y.stride}
+	flags := b.engine.multiplies(a.code, w.code, y.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV
+		if !isGrouped(w.code) {
+			c.flags = flags & flagTiles
+		}
 		b.push(c)
 		return nil
-	}
-	flags := int32(0)
-	// As pairs, quantised weights are rounded to BF16: results of that type hardly show it, others would.
-	if a.code == typeBF16 && b.engine.pairs() && (w.code == typeBF16 || isGrouped(w.code) && y.code == typeBF16) {
-		flags = flagPairs
 	}
 	key := command{kind: kindPack, m: m, k: c.k, a: a.p, at: a.code, lda: a.stride, flags: flags}
 	bytes := b.engine.packBytes(m, c.k, flags)

@@ -28,9 +28,9 @@ enum {
 // Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b, c and y; lda to ldy their distances from row
 // to row in elements.
 enum {
-    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS
-    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN
-    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS
+    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES
+    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES
+    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: TILES
     NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
     NPK_RMSNORM,   // y [m, k, n] = a [m, k, n] normalised over n, times b [n]; f0 epsilon
     NPK_LAYERNORM, // y [m, n] = a [m, n] normalised, times b [n], plus c [n]; f0 epsilon
@@ -43,11 +43,11 @@ enum {
     NPK_ADD,       // y [m, n] = a + b
     NPK_COPY,      // extents p0..3, strides of a p4..7, of y p8..11, in elements
     NPK_READ,      // read n bytes from a: measures bandwidth
-    NPK_PEAK,      // n products of one tile from the nearest cache: measures arithmetic; flags: PAIRS
+    NPK_PEAK,      // n products of one tile from the nearest cache: measures arithmetic; flags: PAIRS, TILES
     NPK_KINDS
 };
 
-enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4 };
+enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8 };
 
 // Most rows that NPK_GEMV takes: beyond, packing pays.
 enum { NPK_GEMV_ROWS = 16 };
@@ -80,10 +80,10 @@ typedef struct npk_cmd {
     int64_t pad3[4];
 } npk_cmd;
 
-// The kernel variants, slowest first.
-enum { NPK_GENERIC = 0, NPK_AVX2, NPK_AVX512, NPK_AVX512BF16, NPK_VARIANTS };
+// The kernel variants, slowest first. That of AMX has kernels of its own for commands with the flag TILES, and those of AVX-512 for all else.
+enum { NPK_GENERIC = 0, NPK_AVX2, NPK_AVX512, NPK_AVX512BF16, NPK_AMX, NPK_VARIANTS };
 
-// npk_usable says whether this machine and its operating system can execute a variant.
+// npk_usable says whether this machine and its operating system can execute a variant. Of AMX it is found out by trying, in a child process, the first time.
 int npk_usable(int variant);
 
 typedef struct npk_pool npk_pool;

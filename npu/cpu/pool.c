@@ -76,6 +76,9 @@ static void barrier(npk_pool *p) {
 
 // Products of few rows with grouped weights are sums of whole numbers, the same whichever kernels make them.
 static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
+#ifdef NPK_WITH_AMX
+    if (c->flags & NPK_TILES) return &npk_amx.of[c->kind];
+#endif
     const npk_kernels *from = c->kind == NPK_GEMV && c->bt >= NPK_Q8_0 ? p->integer : p->kernels;
     return &from->of[c->kind];
 }
@@ -230,11 +233,16 @@ static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
     return 0;
 }
 
-static const npk_kernels *kernels(int variant) {
+static const npk_kernels *kernels(int variant, int flags) {
+#ifdef NPK_WITH_AMX
+    if (flags & NPK_TILES) return &npk_amx;
+#endif
+    (void)flags;
     switch (variant) {
 #if defined(__x86_64__)
     case NPK_AVX2: return &npk_avx2;
-    case NPK_AVX512: return &npk_avx512;
+    case NPK_AVX512:
+    case NPK_AMX: return &npk_avx512;
     case NPK_AVX512BF16: return &npk_avx512bf16;
 #endif
     default: return &npk_generic;
@@ -242,8 +250,8 @@ static const npk_kernels *kernels(int variant) {
 }
 
 int npk_run(npk_pool *p, int variant, int integer, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace) {
-    p->kernels = kernels(variant);
-    p->integer = kernels(integer);
+    p->kernels = kernels(variant, 0);
+    p->integer = kernels(integer, 0);
     if (reserve(p, cmds, n)) return 2;
     p->cmds = cmds;
     p->n = n;
@@ -271,6 +279,9 @@ int npk_usable(int variant) {
         return npk_usable(NPK_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
+#ifdef NPK_WITH_AMX
+    case NPK_AMX: return npk_usable(NPK_AVX512) && npk_amx_works();
+#endif
     default: return 0;
     }
 }
@@ -279,15 +290,16 @@ int npk_usable(int variant) {
 static int64_t steps(int64_t k, int flags) { return flags & NPK_PAIRS ? (k + 1) / 2 : k; }
 
 int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags) {
-    return npk_up(m, kernels(variant)->mr) * steps(k, flags) * 4;
+    if (flags & NPK_TILES) return npk_up(m, NPK_TILE_ROWS) * npk_up(k, NPK_TILE_K) * 2;
+    return npk_up(m, kernels(variant, flags)->mr) * steps(k, flags) * 4;
 }
 
 int64_t npk_peak_flops(int variant, int flags) {
-    return (int64_t)kernels(variant)->mr * kernels(variant)->nr * NPK_PEAK_STEPS * (flags & NPK_PAIRS ? 4 : 2);
+    return (int64_t)kernels(variant, flags)->mr * kernels(variant, flags)->nr * NPK_PEAK_STEPS * (flags & NPK_PAIRS ? 4 : 2);
 }
 
 double npk_rate(int variant, int flags, int64_t ns) {
-    const npk_kernel *k = &kernels(variant)->of[NPK_PEAK];
+    const npk_kernel *k = &kernels(variant, flags)->of[NPK_PEAK];
     npk_cmd c = {.kind = NPK_PEAK, .flags = flags, .n = 1};
     uint32_t cancel = 0;
     npk_thread t = {.cancel = &cancel, .threads = 1};

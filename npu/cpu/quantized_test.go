@@ -32,6 +32,7 @@ const (
 	exact       coarseness = iota
 	fixed                  // activations are brought to 16 bits
 	roundedToBF            // weights are rounded to BF16
+	inTwo                  // weights are sums of two BF16 numbers
 )
 
 // allowed is how far a product may be from its reference.
@@ -49,6 +50,8 @@ func allowed(x, w []float64, out dtype.Type, want float64, c coarseness) float64
 				sum += math.Abs(v) * largest / 65534
 			case roundedToBF:
 				sum += math.Abs(v*x[b+i]) * 0x1p-9
+			case inTwo:
+				sum += math.Abs(v*x[b+i]) * 0x1p-17
 			}
 		}
 	}
@@ -77,10 +80,12 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
 						coarse := exact
 						switch {
+						case types[1] == f32 && int64(s.m) > d.engine.gemvRows(typeBF16, typeQ8_0) && d.engine.multiplies(typeCodes[types[0]], typeQ8_0, typeF32, true)&flagTiles != 0:
+							coarse = inTwo
 						case types[0] != bf || types[1] == f32: // FP32, whatever it is made of
 						case int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0):
 							coarse = fixed
-						case d.engine.pairs():
+						case d.engine.multiplies(typeBF16, typeQ8_0, typeBF16, true) != 0:
 							coarse = roundedToBF
 						}
 						for i := range got {

@@ -17,6 +17,41 @@ TARGET static int64_t ISA(row_chunks)(const npk_cmd *c, int phase, int threads) 
     (void)phase;                                                                                                                          \
     for (int64_t r = chunk * step, end = npk_min(c->m, r + step); r < end; r++)
 
+// Row r of a weight with rows of n elements, as FP32: bit for bit what its file's blocks stand for, so that products are rounded before anything is
+// added. Stores them as y's type.
+TARGET static void ISA(embed_grouped)(const npk_cmd *c, int64_t r, int64_t to) {
+    const ISA(form) f = ISA(form_of)(c->bt);
+    const char *g = (const char *)c->b + r / ISA(LANES) * ISA(group_bytes)(f, c->n), *quants = g + ISA(scale_bytes)(f, c->n);
+    const int lane = (int)(r % ISA(LANES)), part_lane = lane / VL * VL, at = lane % VL;
+    for (int64_t e = 0; e < c->n; e += ISA(UNIT)) {
+        float x[ISA(UNIT)];
+        for (int h = 0; h < 2; h++) {
+            vf scale, minimum;
+            float s[VL], m[VL], q[VL];
+            ISA(factors)(f, g, e / 16 + h, part_lane, &scale, &minimum);
+            v_store(s, scale);
+            v_store(m, minimum);
+            for (int p = 0; p < 8; p++) { // pairs of elements
+                int j = f.high < 0 ? 4 * h + p / 2 : p / 2, i = f.high < 0 ? p % 2 : 2 * (p % 2) + h;
+                vi pair = vi_none();
+                switch (c->bt) {
+#define QUANTS(type) case type: pair = ISA(quants)(ISA(form_of)(type), quants + e / ISA(UNIT) * f.words * 64, part_lane, j, i); break;
+                    EACH_GROUPED(QUANTS)
+#undef QUANTS
+                }
+                int first = ISA(element)(f, j, i);
+                for (int second = 0; second < 2; second++) {
+                    v_store(q, vi_float(second ? vi_shr(pair, 16) : vi_and(pair, 0xffff)));
+                    float product = s[at] * (q[at] - (float)f.bias);
+                    __asm__ volatile("" : "+m"(product)); // not fused with the addition
+                    x[first + 2 * second] = f.scales == ISA(AFFINE) || f.scales == ISA(NESTED) ? product + m[at] : product;
+                }
+            }
+        }
+        for (int i = 0; i < ISA(UNIT); i += VL) v_put(c->y, c->yt, to + e + i, v_load(x + i));
+    }
+}
+
 TARGET static void ISA(embed)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     EACH_ROW {
         int64_t id = ((const int32_t *)c->a)[r];

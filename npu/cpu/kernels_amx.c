@@ -1,0 +1,84 @@
+//go:build cgo && !windows && (amd64 || arm64)
+
+// Products in the matrix unit of CPUs that have AMX. Nothing here may be called before npk_usable says so.
+
+#include "kernel.h"
+
+#ifdef NPK_WITH_AMX
+
+#define NPK_HAVE_TILES
+
+#include "vec_avx512.h"
+
+#include "element.h"
+
+#include "grouped.h"
+
+#include "tiles.h"
+
+#include "probe.h"
+
+#include <cpuid.h>
+#include <pthread.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+const npk_kernels npk_amx = {
+    .mr = 2 * ISA(SIDE), // of the product that is timed
+    .nr = 2 * ISA(SIDE),
+    .of = {
+        [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
+        [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
+        [NPK_GEMV] = {NULL, ISA(gemv_tiles_chunks), ISA(gemv_tiles), ISA(gemv_tiles_scratch)},
+        [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},
+    },
+};
+
+// Linux gives a process the state of tiles when it asks for it (arch_prctl, since 5.16): signal frames grow by 8 KB.
+static int permitted(void) {
+#ifdef __linux__
+    enum { REQUEST = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+    return 0;
+#endif
+}
+
+// One product whose result is known: every sum is that of 32 products of 1 and 2.
+TARGET static int multiplies(void) {
+    uint16_t a[ISA(TILE) / 2], b[ISA(TILE) / 2];
+    float sums[ISA(SIDE) * ISA(SIDE)] = {0};
+    if (!permitted()) return 0;
+    for (int i = 0; i < ISA(TILE) / 2; i++) a[i] = 0x3f80, b[i] = 0x4000;
+    ISA(tiles_begin)(ISA(SIDE));
+    WRITTEN();
+    _tile_zero(0);
+    _tile_loadd(4, a, 64);
+    _tile_loadd(6, b, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_stored(0, sums, 64);
+    _tile_release();
+    for (int i = 0; i < ISA(SIDE) * ISA(SIDE); i++)
+        if (sums[i] != 64) return 0;
+    return 1;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int works;
+
+// Virtual machines may announce AMX and fault at it, so a child process tries first; permission is asked for only when it came back.
+static void find_out(void) {
+    unsigned a, b, c, d;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return;
+    works = npk_survives(multiplies) && permitted();
+}
+
+int npk_amx_works(void) {
+    pthread_once(&once, find_out);
+    return works;
+}
+
+#endif
