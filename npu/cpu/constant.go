@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
@@ -242,22 +243,24 @@ func expandRows(ctx context.Context, threads int, dst []dtype.BFloat16, typ dtyp
 
 // inParallel calls f for all of n in steps, until there is an error or ctx is done.
 func inParallel(ctx context.Context, threads, n, step int, f func(from, to int) error) error {
-	next := make(chan int)
+	var next atomic.Int64 // steps that somebody took
+	var failed atomic.Bool
 	errs := make([]error, min(threads, runtime.GOMAXPROCS(0)))
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() {
-			for from := range next {
+			for ctx.Err() == nil && !failed.Load() {
+				from := int(next.Add(1)-1) * step
+				if from >= n {
+					return
+				}
 				if err := f(from, min(n, from+step)); err != nil {
 					errs[i] = err
+					failed.Store(true)
 				}
 			}
 		})
 	}
-	for from := 0; from < n && ctx.Err() == nil; from += step {
-		next <- from
-	}
-	close(next)
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return err

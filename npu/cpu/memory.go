@@ -11,7 +11,8 @@ import (
 type memory struct{ m mmap.MMap }
 
 func newMemory(bytes int) (memory, error) {
-	m, err := mmap.MapRegion(nil, max(bytes, 1), mmap.RDWR, mmap.ANON, 0)
+	// COPY, because Linux clears private pages faster than those that processes could share, which RDWR asks for.
+	m, err := mmap.MapRegion(nil, max(bytes, 1), mmap.COPY, mmap.ANON, 0)
 	if err != nil {
 		return memory{}, fmt.Errorf("npu/cpu: cannot get %d bytes of memory: %w", bytes, err)
 	}
