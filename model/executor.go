@@ -97,7 +97,7 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 	for _, v := range plan.Values {
 		e.values[v.Name] = &value{Value: v, on: e.host}
 	}
-	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{}, consts: map[loadKey]npu.Buffer{}}
+	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{}, consts: map[loadKey]brought{}}
 	for _, p := range plan.Prefill {
 		b, err := l.pass(ctx, p)
 		if err != nil {
@@ -115,7 +115,14 @@ type loader struct {
 	from     weights
 	table    npu.Buffer // memory of from.table
 	programs map[loadKey]npu.Executable
-	consts   map[loadKey]npu.Buffer
+	consts   map[loadKey]brought
+}
+
+// brought is a weight that is on a device, and what it was before.
+type brought struct {
+	npu.Buffer
+	typ   dtype.Type
+	shape []int
 }
 
 type loadKey struct {
@@ -195,38 +202,46 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 			return nil, err
 		}
 	}
-	src := npu.Source{Layout: layout, From: l.from}
-	t, shape, err := src.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if t != a.Type || !sameWeight(shape, a.Shape) {
-		return nil, fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v", a.Name, a.Type, a.Shape, layout, t, shape)
-	}
 	key := loadKey{on, layout.String()}
-	if b := l.consts[key]; b != nil {
-		return b, nil
+	b, ok := l.consts[key]
+	src := npu.Source{Layout: layout, From: l.from}
+	if !ok {
+		var err error
+		if b.typ, b.shape, err = src.Stat(); err != nil {
+			return nil, err
+		}
 	}
-	b, err := dev.Const(ctx, src)
-	if err != nil {
-		return nil, err
+	if b.typ != a.Type || !sameWeight(b.shape, a.Shape) {
+		return nil, fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v", a.Name, a.Type, a.Shape, layout, b.typ, b.shape)
 	}
-	l.consts[key] = b
-	l.e.frees = append(l.e.frees, b.Close)
-	l.release(layout, dev.Info().InPlace)
-	return b, nil
+	if !ok {
+		var err error
+		if b.Buffer, err = dev.Const(ctx, src); err != nil {
+			return nil, err
+		}
+		l.consts[key] = b
+		l.e.frees = append(l.e.frees, b.Close)
+		l.release(layout, dev.Info().InPlace)
+	}
+	return b.Buffer, nil
 }
 
-// release gives back the file's pages of what the device has made a copy of: a model's weights count once.
+// release gives back the memory of tensors that the device has made a copy of: a model's weights count once. Pages of a file come back when somebody
+// reads them. What the checkpoint has rearranged does not, so it stays where a side reads weights of its type in place.
 func (l *loader) release(layout npu.Layout, inPlace []dtype.Type) {
-	if name, ok := layout.Identity(); ok {
-		if t, err := l.from.ck.Tensor(name); err == nil && !slices.Contains(inPlace, t.Type) {
-			t.Release()
+	name, ok := layout.Identity()
+	if !ok {
+		for _, a := range layout.Args {
+			l.release(a, nil)
 		}
 		return
 	}
-	for _, a := range layout.Args {
-		l.release(a, nil)
+	t, err := l.from.ck.Tensor(name)
+	if err != nil || slices.Contains(inPlace, t.Type) {
+		return
+	}
+	if t.Mapped || !slices.Contains(l.e.dev.Info().InPlace, t.Type) && !slices.Contains(l.e.host.Info().InPlace, t.Type) {
+		l.from.ck.Release(name)
 	}
 }
 

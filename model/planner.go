@@ -133,7 +133,7 @@ func (s *step) scratch(name string, t dtype.Type, shape ...int) npu.Ref {
 
 // weight is a tensor of the checkpoint as it lies.
 func (s *step) weight(name, tensor string) npu.Ref {
-	t, err := s.b.ck.Tensor(tensor)
+	t, err := s.b.ck.Stat(tensor)
 	if err != nil {
 		s.b.fail(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// arrange copies a tensor out of the file's mapping, with its rows in Hugging Face's order and aligned for its type.
+// arrange copies a tensor out of the file's mapping, with its rows in Hugging Face's order and aligned for its type. The caller holds c.mu.
 //
 // RoPE pairs elements of a head, and there are two conventions. GGUF files of the llama architecture turn neighbours, 2i and 2i+1; Hugging
 // Face (and GGUF files of all other architectures) turn i and i+headDim/2. The q and k projections of llama files are therefore written
@@ -14,21 +14,21 @@ import (
 //
 //	row i            of a head  <- row 2i    in the file
 //	row i+headDim/2  of a head  <- row 2i+1
-func (c *Checkpoint) arrange(e *entry) ([]byte, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, ErrClosed
-	}
+func (c *Checkpoint) arrange(e *entry) error {
 	src := e.stored.data
-	dst, err := allocate(len(src))
-	if err != nil {
-		return nil, err
+	if e.Data == nil {
+		dst, err := allocate(len(src))
+		if err != nil {
+			return err
+		}
+		c.maps = append(c.maps, dst)
+		e.Data = dst
 	}
-	c.maps = append(c.maps, dst)
+	e.filled = true
+	defer release(src)
 	if e.heads == 0 {
-		copy(dst, src)
-		return dst, nil
+		copy(e.Data, src)
+		return nil
 	}
 	rows := e.Shape[0]
 	size, headDim := len(src)/rows, rows/e.heads
@@ -38,9 +38,9 @@ func (c *Checkpoint) arrange(e *entry) ([]byte, error) {
 		if half := headDim / 2; i >= half {
 			from = 2*(i-half) + 1
 		}
-		copy(dst[r*size:][:size], src[(head*headDim+from)*size:])
+		copy(e.Data[r*size:][:size], src[(head*headDim+from)*size:])
 	}
-	return dst, nil
+	return nil
 }
 
 // aligned reports whether data can be read as elements of t where it lies. Block types are read byte by byte and halfs at even addresses.

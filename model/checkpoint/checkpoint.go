@@ -36,7 +36,7 @@
 // Tensors lie in the file's mapping and are neither read nor copied by Open: a checkpoint of any size opens in milliseconds, pages come
 // in when weights are first used, and the kernel may drop them again. Tensors that must be rearranged are copied once, when first asked
 // for, into memory outside the Go heap. Either way no garbage collector moves or frees them, so that C code may keep pointers to their
-// data until Close.
+// data until Close. Release is for those who have made a copy of their own.
 package checkpoint
 
 import (
@@ -103,9 +103,8 @@ func (t Tensor) Row(i int) []byte {
 type entry struct {
 	Tensor // Data is nil until arranged
 	stored stored
-	heads  int // > 0: rows of each of so many heads are interleaved and have to be put in half-split order
-	once   sync.Once
-	err    error
+	heads  int  // > 0: rows of each of so many heads are interleaved and have to be put in half-split order
+	filled bool // Data of a rearranged copy holds the elements; guarded by Checkpoint.mu, and so is Data then
 }
 
 // Open opens a Hugging Face folder or a GGUF file, recognised by its content. An error about a path that is not there wraps
@@ -177,39 +176,70 @@ func (c *Checkpoint) adopt(tensors []stored, heads func(name string) int) {
 
 // Tensor finds a weight by its Hugging Face name, such as "model.layers.0.self_attn.q_proj.weight", whatever the file calls it. Where
 // embeddings are tied there is no lm_head.weight: see [Config].TieEmbeddings. The first call for a tensor that has to be rearranged copies
-// it; later ones give the same memory.
+// it; later ones give the same memory, until it is released.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
-	e := c.entries[name]
-	if e == nil {
-		problem := "is not in this model"
-		if name == "lm_head.weight" {
-			problem += ": its LM head is model.embed_tokens.weight (tied embeddings)"
-		}
-		return Tensor{}, &TensorError{File: c.path, Tensor: name, Problem: problem}
+	e, err := c.entry(name)
+	if err != nil {
+		return Tensor{}, err
 	}
 	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
+	defer c.mu.Unlock()
+	if c.closed {
 		return Tensor{}, ErrClosed
 	}
-	e.once.Do(func() {
-		if !e.Mapped {
-			e.Data, e.err = c.arrange(e)
+	if !e.Mapped && !e.filled {
+		if err := c.arrange(e); err != nil {
+			return Tensor{}, err
 		}
-	})
-	return e.Tensor, e.err
+	}
+	return e.Tensor, nil
 }
 
-// Tensors lists all weights by name, for an overview: Data is nil in those that are rearranged when Tensor is asked for them.
+// Stat describes a weight as Tensor gives it, and copies nothing: Data is nil in those that are rearranged when Tensor is asked for them.
+func (c *Checkpoint) Stat(name string) (Tensor, error) {
+	e, err := c.entry(name)
+	if err != nil {
+		return Tensor{}, err
+	}
+	return e.described(), nil
+}
+
+func (c *Checkpoint) entry(name string) (*entry, error) {
+	if e := c.entries[name]; e != nil {
+		return e, nil
+	}
+	problem := "is not in this model"
+	if name == "lm_head.weight" {
+		problem += ": its LM head is model.embed_tokens.weight (tied embeddings)"
+	}
+	return nil, &TensorError{File: c.path, Tensor: name, Problem: problem}
+}
+
+func (e *entry) described() Tensor {
+	t := Tensor{Name: e.Name, Type: e.Type, Shape: e.Shape}
+	if e.Mapped {
+		t.Data, t.Mapped = e.stored.data, true
+	}
+	return t
+}
+
+// Release lets the system take back the memory of a tensor, so that a model of which somebody has made a copy in another form does not count twice. A mapped
+// tensor reads as before, from the file. The data of a rearranged one must not be read any more until Tensor is asked for it, which copies it again to
+// the same address: only those release it who know of every reader.
+func (c *Checkpoint) Release(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[name]; e != nil && !c.closed {
+		release(e.Data)
+		e.filled = false
+	}
+}
+
+// Tensors lists all weights by name, for an overview, as Stat describes them.
 func (c *Checkpoint) Tensors() []Tensor {
 	all := make([]Tensor, len(c.names))
 	for i, name := range c.names {
-		e := c.entries[name]
-		all[i] = Tensor{Name: name, Type: e.Type, Shape: e.Shape}
-		if e.Mapped {
-			all[i].Data, all[i].Mapped = e.stored.data, true
-		}
+		all[i] = c.entries[name].described()
 	}
 	return all
 }

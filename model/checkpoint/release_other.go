@@ -2,5 +2,5 @@
 
 package checkpoint
 
-// Release lets the system take back the memory that holds a mapped tensor's pages. Here the system decides that by itself.
-func (t Tensor) Release() {}
+// release gives back the memory of whole pages of a mapping. Here the system decides that by itself.
+func release([]byte) {}
