@@ -18,8 +18,8 @@ type cpuError struct {
 // cpuErrors by kind of op. The error before storing is FP32's whatever the type of the results, so that peak holds for BF16 too: beyond
 // half a unit of the last place, 2^-8, nothing more was measured there.
 //
-// Measured by TestCPUKernelsAreWithinTheTable (its -v output is this table) on a Xeon with AVX-512: kernels go, generic, avx2, avx512 and
-// avx512bf16, the shapes listed there (K from 64 to 8192, up to 200 positions), seeded standard normal operands of the type of the results,
+// Measured by TestCPUKernelsAreWithinTheTable (its -v output is this table) on a Xeon with AVX-512 and AMX: kernels go, generic, avx2, avx512,
+// avx512bf16 and amx, the shapes listed there (K from 64 to 8192, up to 200 positions), seeded standard normal operands of the type of the results,
 // float64 reference. Add is exact but for the one rounding; its peak is one more rounding, 2^-24, of a value of the reference's size.
 var cpuErrors = map[string]cpuError{
 	"MatMul":    {1.5e-6, 1.9e-6, 1.6e-5, 1.4e-3, 1.7e-3},

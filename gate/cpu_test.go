@@ -39,7 +39,7 @@ func TestCPUKernelsAreWithinTheTable(t *testing.T) {
 	type errors struct{ l1, row, peak float64 }
 	wants := map[string][]float64{} // references do not depend on the kernels
 	most := map[string]map[dtype.Type]errors{}
-	for _, kernels := range []string{"go", "generic", "avx2", "avx512", "avx512bf16"} {
+	for _, kernels := range cpu.KernelNames() {
 		d, err := cpu.Open(&cpu.Options{Threads: 2, Kernels: kernels})
 		if err != nil {
 			t.Logf("not here: %v", err)

@@ -216,7 +216,7 @@ func TestStepsGoTogether(t *testing.T) {
 			}
 		}
 	}
-	for _, kernels := range []string{"go", "generic", "avx2", "avx512", "avx512bf16"} {
+	for _, kernels := range cpu.KernelNames() {
 		t.Run("F32 "+kernels, check(func(*testing.T) string { return tiny("smollm-mha") }, kernels, 7))
 		t.Run("BF16 "+kernels, check(func(*testing.T) string { return bf16 }, kernels, 7))
 	}

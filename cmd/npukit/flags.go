@@ -36,7 +36,7 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
-	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: go, generic, avx2, avx512 or avx512bf16 (default the fastest here, found by timing)")
+	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default the fastest here, found by timing)")
 }
 
 // compiler is what --compile names, or nil. Its progress is shown on a terminal.

@@ -12,9 +12,6 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// variants are the kernels of npu/cpu, plain Go first.
-var variants = []string{"go", "generic", "avx2", "avx512", "avx512bf16"}
-
 // some is what is left of the suite under the race detector, and says so: every fiftieth case.
 func some(t *testing.T) func(gatetest.Case) bool {
 	if !raced {
@@ -33,7 +30,7 @@ func some(t *testing.T) func(gatetest.Case) bool {
 func TestEveryKernelVariantOfTheCPUConforms(t *testing.T) {
 	opts := &gatetest.ConformanceOptions{References: &gatetest.References{}, Only: some(t)}
 	most := worst{}
-	for _, kernels := range variants {
+	for _, kernels := range cpu.KernelNames() {
 		t.Run(kernels, func(t *testing.T) {
 			d, err := cpu.Open(&cpu.Options{Threads: 2, Kernels: kernels})
 			if err != nil {

@@ -223,7 +223,7 @@ func outputs(t *testing.T, dev npu.Device, ctx context.Context, typ dtype.Type, 
 
 // engines runs f on a device with each set of kernels that this machine can execute.
 func engines(t *testing.T, f func(t *testing.T, dev npu.Device)) {
-	list := []string{"go", "generic", "avx2", "avx512", "avx512bf16"}
+	list := cpu.KernelNames()
 	if raced {
 		t.Log("under the race detector: kernels go and generic, FP32 only")
 		list = list[:2]

@@ -15,7 +15,7 @@ import (
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
 	Threads int    // threads that compute; 0 means all cores that the process may use: see the package's documentation
-	Kernels string // "go", "generic", "avx2", "avx512", "avx512bf16" or "amx"; "" means the fastest, found by timing
+	Kernels string // a name of KernelNames; "" means the fastest, found by timing
 }
 
 // defaultThreads is what Options.Threads means by 0. GOMAXPROCS has the quota of a container in it, which runtime.NumCPU does not. It is looked at before

@@ -28,8 +28,9 @@
 // FP32, with which the largest of them becomes 32767, and are rounded to 16 bits; where the results are FP32, another 15 bits follow. So an activation
 // is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32.
 //
-// Products of more rows, and of FP32 activations, bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout. One case differs:
-// the kernels avx512bf16 round the weights to BF16 where activations and results are BF16 too.
+// Products of more rows, and of FP32 activations, bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout. Two cases
+// differ, both with BF16 activations. The kernels avx512bf16 and amx round the weights to BF16 where the results are BF16 too. The kernels amx make
+// FP32 results with weights that are sums of two BF16 numbers, wrong by at most 2^-17 of each weight.
 //
 // Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that
 // are not transposed, programs that name BF16 for it) get a copy of it in BF16, made when it is first needed.
@@ -46,6 +47,11 @@
 // Which C kernels run is decided by timing candidates for a few milliseconds in Open: an instruction that a CPU has need not be fast on
 // it. Candidates are the sets that the CPU and the operating system say they support. Timing finds instructions that are slow; it does not
 // protect from ones that fault, as under an emulator that advertises more than it executes: there Options.Kernels must name a set that works.
+//
+// The matrix unit of recent Intel CPUs (AMX, kernels "amx") is the exception, because virtual machines that announce it and fault at it are common. The first
+// Open in a process on such a CPU tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when
+// that comes back with the right sums. It multiplies BF16 with BF16 or with quantised weights; everything else is AVX-512's. Sums go over K in
+// the same order for any number of rows, so products with BF16 weights do not change with the rows that share a pass.
 //
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
 // because vectors of another width add in another order.

@@ -38,9 +38,11 @@ func openEngine(kernels string, threads int) (engine, error) {
 	return openNative(kernels, threads)
 }
 
-// kernelNames are the values of Options.Kernels, slowest first.
-var kernelNames = []string{"go", "generic", "avx2", "avx512", "avx512bf16", "amx"}
+// KernelNames are the values of Options.Kernels, slowest first. Open has an error for those that this machine or this binary cannot execute.
+func KernelNames() []string {
+	return []string{"go", "generic", "avx2", "avx512", "avx512bf16", "amx"}
+}
 
 func errUnknownKernels(kernels string) error {
-	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing", kernels, strings.Join(kernelNames, ", "))
+	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing", kernels, strings.Join(KernelNames(), ", "))
 }

@@ -24,7 +24,7 @@ type cEngine struct {
 	integer C.int // the variant whose kernels make sums of whole numbers
 }
 
-// variants are the C kernels by name, in the order of kernelNames.
+// variants are the C kernels by name, in the order of KernelNames.
 var variants = map[string]C.int{
 	"generic": C.NPK_GENERIC, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "avx512bf16": C.NPK_AVX512BF16,
 	"amx": C.NPK_AMX,
@@ -55,7 +55,7 @@ func openNative(kernels string, threads int) (engine, error) {
 }
 
 func usableVariants() []string {
-	return slices.DeleteFunc(slices.Clone(kernelNames), func(name string) bool {
+	return slices.DeleteFunc(KernelNames(), func(name string) bool {
 		v, native := variants[name]
 		return native && C.npk_usable(v) == 0
 	})

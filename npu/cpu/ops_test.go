@@ -15,7 +15,7 @@ import (
 // usable are the kernels that this machine can execute: every test of numbers runs on each.
 func usable(t testing.TB) []string {
 	var names []string
-	for _, name := range kernelNames {
+	for _, name := range KernelNames() {
 		d, err := Open(&Options{Threads: 1, Kernels: name})
 		if err != nil {
 			continue
