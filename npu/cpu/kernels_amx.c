@@ -65,6 +65,8 @@ TARGET static int multiplies(void) {
     return 1;
 }
 
+enum { PATIENCE_S = 5 }; // for what takes microseconds
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int works;
 
@@ -73,7 +75,7 @@ static void find_out(void) {
     unsigned a, b, c, d;
     const unsigned bf16 = 1u << 22, tile = 1u << 24;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return;
-    works = npk_survives(multiplies) && permitted();
+    works = npk_survives(multiplies, PATIENCE_S) && permitted();
 }
 
 int npk_amx_works(void) {

@@ -321,13 +321,7 @@ INLINE void ISA(few_rows)(const int strips, const npk_cmd *c, const char *x, int
     const char *w = (const char *)c->b + row * stride;
     _tile_zero(0);
     if (strips > 1) _tile_zero(1);
-#ifndef PF
-#define PF 0
-#define HINT _MM_HINT_T0
-#endif
-    const char *soon = w + PF * strips * ISA(SIDE) * stride;
     for (int64_t s = 0; s < full; s++, w += 64, x += ISA(SIDE) * 4 * c->m) {
-        if (PF) for (int i = 0; i < strips * ISA(SIDE); i++, soon += 64) _mm_prefetch(soon, HINT);
         _tile_loadd(6, x, 4 * c->m);
         _tile_loadd(4, w, stride);
         _tile_dpbf16ps(0, 4, 6);
