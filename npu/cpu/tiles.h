@@ -344,13 +344,16 @@ INLINE void ISA(few_rows)(const int strips, const npk_cmd *c, const char *x, int
             _tile_dpbf16ps(1, 5, 6);
         }
     }
-    char sums[ISA(TILE)];
-    memset(sums, 0, sizeof sums);
-    _tile_stored(0, sums, 64);
-    ISA(put_tile)(c, sums, 0, row, 1);
-    if (strips > 1) {
-        _tile_stored(1, sums, 64);
-        ISA(put_tile)(c, sums, 0, row + ISA(SIDE), 1);
+    char sums[2][ISA(TILE)];
+    const int64_t gap = c->m == 1 ? 4 : 64; // one column: its sums side by side
+    if (c->m > 1) memset(sums, 0, sizeof sums);
+    _tile_stored(0, sums[0], gap);
+    if (strips > 1) _tile_stored(1, sums[1], gap);
+    for (int i = 0; i < strips; i++) {
+        const int64_t column = row + i * ISA(SIDE), left = c->n - column;
+        if (c->m > 1) ISA(put_tile)(c, sums[i], 0, column, 1);
+        else if (left >= VL) v_put(c->y, c->yt, column, v_load((const float *)sums[i]));
+        else v_putn(c->y, c->yt, column, v_load((const float *)sums[i]), (int)left);
     }
 }
 
