@@ -41,6 +41,7 @@ type Deployment struct {
 
 	ck     *checkpoint.Checkpoint
 	ref    *oracle.Model
+	known  *remembered  // of ref
 	golden *golden.File // nil without one
 
 	plans    map[string]*plannedRecipe // by hash of the recipe
@@ -79,6 +80,7 @@ func (d *Deployment) open(path string) (err error) {
 	if d.ref, err = oracle.Open(d.ck); err != nil {
 		return err
 	}
+	d.known = &remembered{ref: d.ref}
 	file, err := goldenOf(d.ck.Path(), d.opts.Golden)
 	if err != nil {
 		return err

@@ -178,7 +178,7 @@ func (v *evaluation) askOn(ctx context.Context, dev npu.Device, g Gate) (verdict
 		return nil, err
 	}
 	d := &Deployment{
-		opts: v.d.opts, dev: dev, info: v.info, ws: v.d.ws, state: v.d.state, skills: v.d.skills, ck: v.d.ck, ref: v.d.ref, golden: v.d.golden, plans: v.d.plans,
+		opts: v.d.opts, dev: dev, info: v.info, ws: v.d.ws, state: v.d.state, skills: v.d.skills, ck: v.d.ck, ref: v.d.ref, known: v.d.known, golden: v.d.golden, plans: v.d.plans,
 		texts: &material{ids[:min(len(ids), controlPositions)], "the first ids of the deployment's"},
 	}
 	e := &Env{d: d, phase: Evaluation, recipe: v.env.recipe}

@@ -15,7 +15,7 @@ func checkLogits(ctx context.Context, e *Env) (Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := gate.Teacher(ctx, s, e.d.ref.NewState(), ids, b.Model)
+	r, err := gate.Teacher(ctx, s, e.d.known, ids, b.Model)
 	r.Name = GateLogits
 	return r, err
 }
@@ -59,7 +59,7 @@ func checkPaper(ctx context.Context, e *Env) (Verdict, error) {
 		}
 		got = append(got, row...)
 	}
-	want, err := logitsOf(ctx, e.d.ref.NewState(), ids)
+	want, err := logitsOf(ctx, e.d.known, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func checkGreedy(ctx context.Context, e *Env) (Verdict, error) {
 		if tokens < 1 {
 			continue
 		}
-		r, err := gate.Greedy(ctx, s, e.d.ref.NewState(), ids[:n], tokens, 0)
+		r, err := gate.Greedy(ctx, s, e.d.known, ids[:n], tokens, 0)
 		if err != nil {
 			return nil, err
 		}
