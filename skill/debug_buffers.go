@@ -9,6 +9,8 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 )
 
@@ -37,6 +39,10 @@ func (bufferCorruption) Run(ctx context.Context, e *Env) (Outcome, error) {
 		{
 			"weights not written: an op reads a constant that is zeros on the device", zeroConstants,
 			advice("write constants once before the first dispatch, and sync them; a device that makes Const lazily must do so before Submit"),
+		},
+		{
+			"other weights: the device does not hold what the checkpoint has", otherWeights,
+			advice("look at how the device makes the constant that the evidence names: its layout, its transfer, its memory"),
 		},
 		{
 			"stale buffer: a run sees what the run before has left", staleBuffer,
@@ -104,6 +110,84 @@ func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
 		}
 	}
 	return false, "the first wrong op has an output that is not zeros", nil
+}
+
+// otherWeights brings every constant of the plan to the device once more, reads it back, and holds it to the checkpoint byte by byte. A device that keeps weights in a form of its own
+// shows nothing here.
+func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
+	p, err := e.Plan()
+	if err != nil {
+		return false, "", err
+	}
+	seen, same := map[string]bool{}, 0
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
+			dev := e.d.dev
+			if s.On != model.OnDevice {
+				dev = npu.HostOf(dev)
+			}
+			for _, b := range s.Args {
+				key := fmt.Sprint(s.On, b.Const)
+				if b.Const == nil || seen[key] {
+					continue
+				}
+				seen[key] = true
+				at, known, err := readBack(ctx, dev, npu.Source{Layout: *b.Const, From: ownTensors{e.d.ck}})
+				switch {
+				case err != nil:
+					return false, "", err
+				case at >= 0:
+					return true, fmt.Sprintf("step %s reads %s, which on the device is not the checkpoint's: the first byte that differs is %d", s.Name, b.Const, at), nil
+				case known:
+					same++
+				}
+			}
+		}
+	}
+	return false, fmt.Sprintf("%d constants, of %d, are on the device as the checkpoint has them; the others cannot be compared", same, len(seen)), nil
+}
+
+// ownTensors are a checkpoint's tensors as devices take them.
+type ownTensors struct{ ck *checkpoint.Checkpoint }
+
+func (o ownTensors) Tensor(name string) (npu.Tensor, error) {
+	t, err := o.ck.Tensor(name)
+	return npu.Tensor{Type: t.Type, Shape: t.Shape, Data: t.Data}, err
+}
+
+// readBack gives the first byte in which a constant on the device differs, or -1. It is not known where the device keeps it in another form, and of tables that are no tensors of the
+// checkpoint, such as that of RoPE.
+func readBack(ctx context.Context, dev npu.Device, src npu.Source) (at int, known bool, err error) {
+	typ, shape, err := src.Stat()
+	if err != nil {
+		return -1, false, nil
+	}
+	b, err := dev.Const(ctx, src)
+	if err != nil {
+		return -1, false, err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	elements := 1
+	for _, d := range shape {
+		elements *= d
+	}
+	n := typ.Bytes(elements)
+	if n != b.Len() {
+		return -1, false, nil
+	}
+	if err := b.Sync(npu.FromDevice, 0, n); err != nil {
+		return -1, false, err
+	}
+	got, want := b.Bytes(), make([]byte, n)
+	if err := src.Materialize(want); err != nil || len(got) != n {
+		return -1, false, err
+	}
+	for i, v := range want {
+		if got[i] != v {
+			return i, true, nil
+		}
+	}
+	return -1, true, nil
 }
 
 // staleBuffer scores a prompt with a fresh session, then after another prompt.

@@ -180,15 +180,15 @@ func seededFaults() map[string]struct {
 		"weights not written": {fault: fault{weight: instead(layer(0, "mlp.down_proj"), func(data []byte, _ npu.Tensors) { clear(data) })},
 			skill: corruption, cause: "weights not written", evidence: "layer.0.ffn.down"},
 		"another layer's weights": {fault: fault{weight: instead(layer(1, "mlp.gate_proj"), copyOf(layer(0, "mlp.gate_proj")))},
-			skill: corruption, cause: "kernel", evidence: "layer.1.ffn.gate"},
+			skill: corruption, cause: "other weights", evidence: "layers.1.mlp.gate_proj"},
 		"gate and up swapped": {fault: fault{weight: func(name string, from npu.Tensors) (npu.Tensor, error) {
 			swap := strings.NewReplacer("gate_proj", "up_proj", "up_proj", "gate_proj")
 			return from.Tensor(swap.Replace(name))
-		}}, skill: corruption, cause: "kernel", evidence: "layer.0.ffn.gate"},
+		}}, skill: corruption, cause: "other weights", evidence: "layers.0.mlp"},
 		"a wrong bit in a weight": {fault: fault{weight: instead(layer(0, "self_attn.o_proj"), func(data []byte, _ npu.Tensors) { data[1] ^= 0x40 })},
-			skill: corruption, cause: "kernel", evidence: "layer.0.attn.o"},
+			skill: corruption, cause: "other weights", evidence: "layers.0.self_attn.o_proj"},
 		"a bias dropped": {bias: true, fault: fault{weight: instead("model.layers.0.self_attn.q_proj.bias", func(data []byte, _ npu.Tensors) { clear(data) })},
-			skill: corruption, cause: "kernel", evidence: "layer.0.attn.q"},
+			skill: corruption, cause: "other weights", evidence: "layers.0.self_attn.q_proj.bias"},
 		"attention gives a NaN": {fault: fault{after: func(r *npu.Run, host bool) {
 			if does(r, "Attention") {
 				result(r, host, func(y []byte, _ [][]byte) { y[0], y[1] = 0xc0, 0x7f })
@@ -245,6 +245,7 @@ func copyTo(t *testing.T, from, to string) {
 
 // Faults seeded into a deployment on the virtual array: none ends in an accepted deployment, and all but at most two are known by the right skill under the right cause.
 func TestSeededFaults(t *testing.T) {
+	t.Parallel()
 	plain, biased := npuTiny(t), t.TempDir()
 	spec := ckptgen.Spec{Family: "qwen2", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(biased, spec, 7); err != nil {
