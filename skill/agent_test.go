@@ -118,6 +118,7 @@ func TestAgentAnswers(t *testing.T) {
 
 // An agent that proposes is told what came of it; its changes are attempts like any other, and what it claims of them is not read.
 func TestAgentProposes(t *testing.T) {
+	t.Parallel()
 	opts := small(t)
 	a := script(t, `n=$(ls | wc -l); cp task task.$n
 grep -q '"task":"propose"' task || { echo '{"direction":"again"}'; exit; }

@@ -41,7 +41,7 @@ func openSim(t testing.TB, opts sim.Options) npu.Device {
 
 // quick are options for a deployment that takes seconds.
 func quick(t testing.TB) *Options {
-	return &Options{Dir: t.TempDir(), SeqLen: 96, Positions: 48, Repetitions: 3, Observe: func(e Event) { t.Logf("%s %s: %s", e.Phase, e.What, e.Text) }}
+	return &Options{Dir: t.TempDir(), SeqLen: 96, Positions: 48, Repetitions: 3, plain: testing.Short(), Observe: func(e Event) { t.Logf("%s %s: %s", e.Phase, e.What, e.Text) }}
 }
 
 func deployment(t testing.TB, path string, dev npu.Device, opts *Options) *Deployment {
@@ -59,6 +59,9 @@ func npuTiny(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
+	if testing.Short() {
+		spec.Hidden, spec.Heads, spec.KVHeads, spec.FFN, spec.Vocab = 128, 2, 1, 256, 256
+	}
 	if err := ckptgen.Write(dir, spec, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +106,9 @@ func checkDeployed(t *testing.T, d *Deployment) {
 
 // A tiny model is deployed on the software device, end to end, and accepted.
 func TestDeployCPU(t *testing.T) {
+	t.Parallel()
 	path, dev, opts := tiny("qwen3-qknorm"), openCPU(t), small(t)
-	opts.SeqLen = 64
+	opts.SeqLen, opts.plain = 64, false
 	d := deployment(t, path, dev, opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -113,12 +117,21 @@ func TestDeployCPU(t *testing.T) {
 	if d.State().Subject.Golden == "" {
 		t.Error("the golden file beside the model was not found")
 	}
+	for _, pattern := range []string{"perf_opt_traj.png", FolderReports + "/*.png"} {
+		if list, err := filepath.Glob(d.ws.path(pattern)); err != nil || len(list) == 0 {
+			t.Errorf("no picture %s, %v", pattern, err)
+		}
+	}
 	checkAccepted(t, d, path, dev, opts)
 }
 
 // A tiny model is deployed on the virtual array, end to end, with predicted times, and accepted; what was learnt saves the next deployment work.
 func TestDeploySim(t *testing.T) {
+	t.Parallel()
 	path, dev, opts := npuTiny(t), openSim(t, sim.Options{}), small(t)
+	if testing.Short() {
+		path = arrayModel(t, 256)
+	}
 	opts.SeqLen = 64
 	d := deployment(t, path, dev, opts)
 	if err := d.Run(context.Background()); err != nil {

@@ -29,7 +29,7 @@ func (d *Deployment) documents() error {
 	if len(s.Kernels) > 0 {
 		errs = append(errs, d.kernelPages())
 	}
-	if points := trajectory(s); len(points) > 1 {
+	if points := trajectory(s); len(points) > 1 && !d.opts.plain {
 		picture, err := drawTrajectory(s, points)
 		if err == nil {
 			err = d.ws.put("perf_opt_traj.png", picture)

@@ -23,6 +23,7 @@ func through(t *testing.T, d *Deployment, p Phase) {
 
 // Between phases somebody decides: only what has passed can be approved, once, and a redirect makes everything from there on pending.
 func TestDecide(t *testing.T) {
+	t.Parallel()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	refused := func(what string, decision Decision, want string) {
 		t.Helper()
@@ -113,6 +114,7 @@ func TestDiagnose(t *testing.T) {
 
 // A proposal is an attempt like any other: it begins the phase, is kept or not by gates and time, and takes no built-in step away.
 func TestPropose(t *testing.T) {
+	t.Parallel()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	ctx := context.Background()
 	if _, err := d.Propose(ctx, "early", []byte(`{"chunk":16}`)); err == nil || !strings.Contains(err.Error(), "reference is due") {

@@ -215,6 +215,7 @@ func spoilFile(t *testing.T, path string, from, n int) {
 
 // Whoever changes a workspace, in one place or in all, gets no accepted plan, and the report names what is wrong.
 func TestAttacks(t *testing.T) {
+	t.Parallel()
 	fresh := deployed(t)
 	weights := func(v *victim) string {
 		list, err := fs.Glob(os.DirFS(v.model), "model*.safetensors")

@@ -144,6 +144,7 @@ func TestInNewProcess(t *testing.T) {
 
 // Figures that an evaluator did not find again are taken again by the next run, and nothing else is.
 func TestFiguresAreMeasuredAgain(t *testing.T) {
+	t.Parallel()
 	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
 	evaluations := 0
 	opts.Evaluate = func(ctx context.Context, dir string) (EvaluationReport, error) {
@@ -171,6 +172,7 @@ func TestFiguresAreMeasuredAgain(t *testing.T) {
 
 // The first plan is measured again beside the one that is reported, in the same way.
 func TestFirstPlanBesideTheLast(t *testing.T) {
+	t.Parallel()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -228,6 +230,7 @@ func TestKeptEnvironment(t *testing.T) {
 
 // An evaluator that cannot judge gives no verdict: the phase goes on when it is run again, the plan stays a draft, and nobody is asked what is wrong with it.
 func TestBusyIsNoVerdict(t *testing.T) {
+	t.Parallel()
 	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
 	busy := fmt.Errorf("%w: a test", ErrBusy)
 	opts.Evaluate = func(context.Context, string) (EvaluationReport, error) { return EvaluationReport{}, busy }

@@ -178,6 +178,7 @@ func TestStaleBuffer(t *testing.T) {
 
 // The remedy for attention that hangs is attention on the host, whose kernel sees no cache: validating the kernels of such a plan passes.
 func TestAttentionOnTheHostIsValidated(t *testing.T) {
+	t.Parallel()
 	d, e := ready(t)
 	r := e.Recipe()
 	r.Prefill.Attention = model.HostAttention
@@ -226,6 +227,7 @@ func TestRoutingCongestion(t *testing.T) {
 
 // Mishaps of the virtual array end in a deployment that is right, or in one that did not pass: never in a wrong one.
 func TestSimFaults(t *testing.T) {
+	t.Parallel()
 	path := npuTiny(t)
 	for name, f := range map[string]sim.Faults{
 		"context lost now and then": {Seed: 3, Lost: 0.002},

@@ -13,6 +13,7 @@ import (
 
 // Decode behind attention is one fused kernel where the model's shape allows it. Its parts pass alone, in mappings of their own, and the block judges the whole.
 func TestFusedKernels(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 64, FFN: 2048, Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(dir, spec, 7); err != nil {

@@ -184,6 +184,9 @@ func (e *Env) save(name, subject string, v Verdict) (string, error) {
 	if !isKernelGate(name) { // whose name has it already
 		file += fmt.Sprintf("-%.8s", subject)
 	}
+	if e.d.opts.plain {
+		v = struct{ Verdict }{v}
+	}
 	if err := gate.Save(e.d.ws.path(FolderReports), file, v); err != nil {
 		return "", storageError{fmt.Errorf("skill: workspace: %w", err)} // which no skill can mend
 	}

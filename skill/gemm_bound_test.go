@@ -50,6 +50,7 @@ func shortGEMMs(t *testing.T, info npu.Info) []*plannedKernel {
 // The bound of products of short K is what the virtual array is measured at, over seeds: no more of any product is outside it than the table says. What would be outside without the
 // root of 1024/K is in the log, and says why it is there.
 func TestShortGEMMsAreMeasured(t *testing.T) {
+	t.Parallel()
 	seeds, dev := uint64(2), openSim(t, sim.Options{})
 	if os.Getenv("NPUKIT_LONG") != "" {
 		seeds = 32

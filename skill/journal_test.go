@@ -40,6 +40,7 @@ func written(t *testing.T, n int) (path string, data []byte) {
 
 // A journal cut at any byte loses at most the line that was being written, and goes on from there.
 func TestJournalTornAnywhere(t *testing.T) {
+	t.Parallel()
 	path, data := written(t, 5)
 	for cut := range len(data) + 1 {
 		if err := os.WriteFile(path, data[:cut], 0o644); err != nil {

@@ -109,6 +109,7 @@ func planLessonsSaveWork(t *testing.T, work string) {
 
 // A remedy that a skill has found by trying is promoted, and the next deployment tries it first and tests one hypothesis in the place of several.
 func TestRemedyLessonsSaveWork(t *testing.T) {
+	t.Parallel()
 	run := func(model string, lessons []Skill) (string, *State, effort) {
 		opts := small(t)
 		opts.Gates = []Gate{{Name: "precise", Phases: []Phase{SingleBlock}, Check: func(_ context.Context, e *Env) (Verdict, error) {

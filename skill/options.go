@@ -25,7 +25,8 @@ type Options struct {
 	Positions   int
 	Repetitions int
 
-	held io.Closer // the workspace's lock, of a caller that has it
+	held  io.Closer // the workspace's lock, of a caller that has it
+	plain bool      // no pictures, for tests that look at none: drawing them is most of what such a test does
 }
 
 // Defaults of Options.

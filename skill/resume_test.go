@@ -15,7 +15,7 @@ import (
 
 // small are options for a deployment that takes less than a second.
 func small(t testing.TB) *Options {
-	return &Options{Dir: t.TempDir(), SeqLen: 40, Positions: 16, Repetitions: 3}
+	return &Options{Dir: t.TempDir(), SeqLen: 40, Positions: 16, Repetitions: 3, plain: testing.Short()}
 }
 
 // finished deploys a tiny model and gives the lines of its journal.
@@ -39,6 +39,7 @@ func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
 // A deployment that was killed behind any record, and in the middle of writing one, is taken up again, ends as one that was not killed does, and runs no gate again that
 // had passed.
 func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	path, dev := tiny("smollm-mha"), openCPU(t)
 	_, lines := finished(t, path)
 	t.Logf("%d records", len(lines))
@@ -95,6 +96,7 @@ func TestKilledAnywhere(t *testing.T) {
 
 // Derived files that are lost, half written or edited are written again from the journal, the plan among them.
 func TestDerivedFilesComeBack(t *testing.T) {
+	t.Parallel()
 	path, dev := tiny("smollm-mha"), openCPU(t)
 	opts, _ := finished(t, path)
 	names := []string{FilePlan, FileThresholds, FilePerformance, "plan.md", "progress.md", "lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
@@ -197,6 +199,7 @@ func TestWorkspaceOfNoUse(t *testing.T) {
 
 // A disk that is full while a derived file is written ends the run with an error; with room again it goes on and ends well.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
 	d := deployment(t, path, dev, opts)
 	d.ws.write = func(string, []byte) error { return errors.New("no space left on device") }

@@ -39,6 +39,7 @@ func TestOrder(t *testing.T) {
 
 // The user's redirect goes back and runs the gates again; a stop stops, and the next run goes on.
 func TestDecisions(t *testing.T) {
+	t.Parallel()
 	opts := small(t)
 	var asked []Phase
 	redirected, stopped := false, false
@@ -164,6 +165,7 @@ func TestOwnDebugSkill(t *testing.T) {
 
 // A change whose plan computes wrongly is rejected by the gates, however fast it is, and one that changes nothing is skipped; both are in the trajectory.
 func TestRejectedChange(t *testing.T) {
+	t.Parallel()
 	opts := small(t)
 	opts.Skills = []Skill{ownSkill{name: "bold", changes: []Change{
 		{Name: "nothing at all", Take: func(*Recipe) {}, Order: 1},
@@ -190,6 +192,7 @@ func TestRejectedChange(t *testing.T) {
 
 // Every bug of the catalogue, put into the device from the beginning, ends the deployment before it is done, and a skill names where it sits.
 func TestSeededDefects(t *testing.T) {
+	t.Parallel()
 	dev := openCPU(t)
 	named, tried := 0, 0
 	for _, d := range defect.All() {
@@ -238,6 +241,7 @@ func (f *flaky) Submit(ctx context.Context, runs []npu.Run) error {
 
 // A run that hangs once is found to be that, and the deployment goes on; one that always hangs ends it, with directions.
 func TestHang(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		times int
 		ok    bool
@@ -279,6 +283,7 @@ func TestHang(t *testing.T) {
 
 // An evaluator's word decides the plan's status, and only when it judged this plan and checked something.
 func TestEvaluatorDecides(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		report func(plan string) EvaluationReport
 		want   model.PlanStatus

@@ -36,6 +36,7 @@ func (m *measuredPaper) add(v Verdict) {
 
 // The table behind the bounds is what right devices are measured at: one that nobody has measured fails here.
 func TestPaperBoundsAreMeasured(t *testing.T) {
+	t.Parallel()
 	type run struct {
 		path   string
 		dev    npu.Device
