@@ -32,16 +32,17 @@ func main() {
 	out := flag.String("out", "docs", "`folder` for the page")
 	only := flag.String("only", "", "deploy these `subjects`, with commas between; none only writes the page (default all)")
 	budget := flag.Duration("budget", 0, "for each deployment; what does not fit is left for the next time (default no limit)")
+	load := flag.String("load", "with other work beside them", "`what` the machine did meanwhile, in the page's words")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *work, *out, *only, *budget); err != nil {
+	if err := run(ctx, *work, *out, *only, *load, *budget); err != nil {
 		fmt.Fprintln(os.Stderr, "deployreport:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, work, out, only string, budget time.Duration) error {
+func run(ctx context.Context, work, out, only, load string, budget time.Duration) error {
 	all := subjects()
 	wanted := strings.Split(only, ",")
 	for _, name := range wanted {
@@ -65,7 +66,7 @@ func run(ctx context.Context, work, out, only string, budget time.Duration) erro
 			}
 		}
 	}
-	data, err := page(ctx, work, all, published.Models(), time.Now())
+	data, err := page(ctx, work, load, all, published.Models(), time.Now())
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,10 @@ type deployed struct {
 	state *skill.State
 }
 
-func page(ctx context.Context, work string, all []subject, models []published.Model, now time.Time) ([]byte, error) {
+func page(ctx context.Context, work, load string, all []subject, models []published.Model, now time.Time) ([]byte, error) {
 	r := &report{}
-	r.Printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, with other work beside them, and say how long a deployment takes on such a machine. "+
-		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine())
+	r.Printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, %s, and say how long a deployment takes on such a machine. "+
+		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine(), load)
 	var done []deployed
 	var missing []string
 	for _, s := range all {

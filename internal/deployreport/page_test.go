@@ -49,12 +49,12 @@ func TestReport(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), `"accepted"`) {
 		t.Fatalf("the plan is %.200s, %v", data, err)
 	}
-	text, err := page(ctx, work, append([]subject{s}, subjects()[0]), published.Models()[:2], time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC))
+	text, err := page(ctx, work, "on a quiet machine", append([]subject{s}, subjects()[0]), published.Models()[:2], time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"| tiny, a model of the tests | cpu | 64 |", "| accepted |", "Not run: smollm2-cpu", "chunks of 128 rows", "14 times as fast", "LM head of the last row only",
-		"Llama-3.2-3B", "5 January 2026", "in turns with the plan before it", "turns, noise", "| once decode is tuned too | 1.02 s, -12.0 %", "37.12 s to 1.02 s"} {
+		"Llama-3.2-3B", "5 January 2026", "measured there, on a quiet machine, and", "in turns with the plan before it", "turns, noise", "| once decode is tuned too | 1.02 s, -12.0 %", "37.12 s to 1.02 s"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page has no %q", want)
 		}
