@@ -23,12 +23,14 @@ sh scripts/xrt/test-emulator.sh "$sysroot" "$emulator"
 # Paths in the environment, and no CGO_ variables, which would be part of every cgo package's identity: npu/cpu is then compiled once for
 # this and for go test -race.
 . scripts/xrt/environment.sh
+limit=10m
+[ -z "${NPUKIT_LONG:-}" ] || limit=60m # a whole deployment is among the tests then
 packages="./xrt/... ./examples/vadd/... ./npu/xdna/..."
 run="sh $PWD/scripts/xrt/exec.sh $sysroot $emulator"
 # shellcheck disable=SC2086 # packages are words
 go vet -tags xrt $packages
 # shellcheck disable=SC2086
-go test -tags xrt -race -timeout "${NPUKIT_TIMEOUT:-10m}" "$link" -exec "$run" "$@" $packages
+go test -tags xrt -race -timeout "${NPUKIT_TIMEOUT:-$limit}" "$link" -exec "$run" "$@" $packages
 # Of the command, what an owner of an NPU sees.
 go test -tags xrt -timeout 5m "$link" -exec "$run" -run CommandsSeeTheNPU ./cmd/npukit
 # Machines with shared virtual addresses give buffers other addresses, and the xdna library another path.
