@@ -4,12 +4,16 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/tokenizer"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -61,5 +65,37 @@ func TestReport(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("%s", text)
+	}
+}
+
+// The tokenizer of the widened model gives the ids that the file's own gives.
+func TestWidenedTokenizer(t *testing.T) {
+	ck, err := checkpoint.Open(testenv.DemoModel(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	want, err := model.OpenTokenizer(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, ok := ck.Vocab()
+	if !ok {
+		t.Fatal("the file has no vocabulary")
+	}
+	dir := t.TempDir()
+	if err := writeTokenizer(dir, v); err != nil {
+		t.Fatal(err)
+	}
+	got, err := tokenizer.OpenCoder(filepath.Join(dir, "tokenizer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"The lighthouse has 214 steps, and \"nobody\" counts them.", "  if x != nil {\n\treturn 1987\n}", "<|im_start|>user\nÄpfel, 苹果<|im_end|>"} {
+		a, err1 := got.Encode(text, nil)
+		b, err2 := want.Encode(text, nil)
+		if err1 != nil || err2 != nil || !slices.Equal(a, b) {
+			t.Errorf("%q: %v, %v; want %v, %v", text, a, err1, b, err2)
+		}
 	}
 }

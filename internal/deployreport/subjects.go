@@ -118,5 +118,10 @@ func widen(path, folder string) (err error) {
 		dtype.F32ToBF16(narrow, wide)
 		list = append(list, ckptgen.Tensor{Name: t.Name, Type: dtype.BF16, Shape: t.Shape, Data: dtype.AsBytes(narrow)})
 	}
+	if v, ok := ck.Vocab(); ok {
+		if err := writeTokenizer(folder, v); err != nil {
+			return err
+		}
+	}
 	return ckptgen.WriteSafetensors(filepath.Join(folder, "model.safetensors"), list)
 }
