@@ -156,7 +156,7 @@ func (v *evaluation) controlModel(ctx context.Context, c control) (caught bool, 
 			return false, fmt.Errorf("skill: there is no adversary %q", name)
 		}
 		v.step("control %s: %s", c.gate.Name, all[i].Does)
-		verdict, err := v.askOn(ctx, all[i].Wrap(v.dev, nil), c.gate)
+		verdict, err := v.askOn(ctx, all[i].Wrap(apart{v.dev}, nil), c.gate)
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
@@ -184,4 +184,24 @@ func (v *evaluation) askOn(ctx context.Context, dev npu.Device, g Gate) (verdict
 	e := &Env{d: d, phase: Evaluation, recipe: v.env.recipe}
 	defer func() { err = errors.Join(err, e.closeModel()) }()
 	return g.Check(ctx, e)
+}
+
+// apart is a device for wrong devices, which take programs apart to change what one op gives: a part of a fused kernel is no program of the array, and gets a mapping with which it is
+// one, as when kernels are tried alone.
+type apart struct{ npu.Device }
+
+func (d apart) Host() npu.Device { return npu.HostOf(d.Device) }
+
+func (d apart) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
+	if len(p.Launches) == 1 && p.Launches[0].Mapping.Fused != "" {
+		q, l := *p, p.Launches[0]
+		k := &plannedKernel{op: l.Op, mapping: l.Mapping}
+		for _, v := range l.Args {
+			k.types = append(k.types, p.Args[v.Arg].Type)
+		}
+		l.Mapping = mappingAlone(k)
+		q.Launches = []npu.Launch{l}
+		p = &q
+	}
+	return d.Device.Load(ctx, p)
 }

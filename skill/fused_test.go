@@ -65,6 +65,15 @@ func TestFusedKernels(t *testing.T) {
 	if len(fused) == 0 || !block {
 		t.Errorf("%d parts of fused kernels, and the block is asked: %v", len(fused), block)
 	}
+
+	// An evaluator shows on such a plan too that its gates fail wrong devices, which compute op by op.
+	v := &evaluation{env: e, d: d, info: d.info}
+	for _, name := range []string{"zeros", "twice"} {
+		verdict, err := v.askOn(context.Background(), adversary(name)(apart{d.dev}), Gate{Name: GateLogits, Check: checkLogits})
+		if err != nil || verdict.OK() {
+			t.Errorf("adversary %s: %v, %v", name, verdict, err)
+		}
+	}
 }
 
 // A session takes the cheapest way to the next token, and that can be to prefill all tokens again. The block is looked at step by step all the same, or the decode pass of a plan of
