@@ -41,7 +41,7 @@ func subjects() []subject {
 	gguf := demoModel()
 	list := []subject{
 		{name: "smollm2-cpu", model: "SmolLM2-135M-Instruct", device: "cpu", seqLen: sequence, gguf: gguf, note: "weights of Q4_1"},
-		{name: "smollm2-sim", model: "SmolLM2-135M-Instruct", device: "sim", seqLen: shortSequence, positions: fewPositions, note: "weights of Q4_1, widened to BF16", make: func(folder string) error {
+		{name: "smollm2-sim", model: "SmolLM2-135M-Instruct", device: "sim", seqLen: shortSequence, note: "weights of Q4_1, widened to BF16", make: func(folder string) error {
 			return widen(gguf, folder)
 		}},
 	}
