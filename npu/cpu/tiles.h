@@ -16,7 +16,7 @@ enum {
     ISA(SIDE) = NPK_TILE_ROWS,
     ISA(STEP) = NPK_TILE_K,
     ISA(TILE) = 1024,      // bytes
-    ISA(KB) = 32,          // steps of a block of K
+    ISA(KB) = 16,          // steps of a block of K: two strips of weights stay in the nearest cache
     ISA(STRIPS) = 8,       // sixteens of columns in a chunk at most
     ISA(BLOCKS) = 32,      // sixteens of rows in a chunk at most
     ISA(DIRECT_ROWS) = 64, // most rows for which weights are not copied
