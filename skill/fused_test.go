@@ -68,10 +68,19 @@ func TestFusedKernels(t *testing.T) {
 
 	// An evaluator shows on such a plan too that its gates fail wrong devices, which compute op by op.
 	v := &evaluation{env: e, d: d, info: d.info}
-	for _, name := range []string{"zeros", "twice"} {
-		verdict, err := v.askOn(context.Background(), adversary(name)(apart{d.dev}), Gate{Name: GateLogits, Check: checkLogits})
-		if err != nil || verdict.OK() {
-			t.Errorf("adversary %s: %v, %v", name, verdict, err)
+	for _, c := range controls(false) {
+		refused := false
+		for _, name := range c.adversaries {
+			verdict, err := v.askOn(context.Background(), adversary(name)(apart{d.dev}), c.gate)
+			if err != nil {
+				t.Errorf("gate %s, adversary %s: %v", c.gate.Name, name, err)
+			}
+			if refused = err == nil && !verdict.OK(); refused {
+				break
+			}
+		}
+		if !refused {
+			t.Errorf("gate %s refuses none of %v", c.gate.Name, c.adversaries)
 		}
 	}
 }

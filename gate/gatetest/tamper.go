@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/npukit/npukit/npu"
@@ -62,8 +63,37 @@ type single struct {
 // dissected is a program loaded launch by launch.
 type dissected struct {
 	p       *npu.Program
+	args    []npu.Arg // the program's, and a scratch for the scratch rows of each weight that has them: alone, no launch writes into a weight
+	views   [][]int   // of each launch's views, the arguments among these
 	singles []single
 	scratch []npu.Buffer // by argument, for runs that bring none
+}
+
+// newDissected gives the scratch rows of weights arguments of their own.
+func newDissected(p *npu.Program) *dissected {
+	e := &dissected{p: p, args: slices.Clone(p.Args)}
+	rows := map[int]int{}
+	for i, a := range p.Args {
+		if a.ScratchRows > 0 {
+			rows[i] = len(e.args)
+			e.args[i].ScratchRows = 0
+			shape := append([]int{a.ScratchRows}, a.Shape[1:]...)
+			e.args = append(e.args, npu.Arg{Kind: npu.Scratch, Name: a.Name + ".rows", Type: a.Type, Shape: shape})
+		}
+	}
+	for _, l := range p.Launches {
+		var list []int
+		for _, v := range l.Args {
+			at := v.Arg
+			if x, ok := rows[v.Arg]; ok && v.Offset < (op.Size{}).Elements(e.args[x].Shape) {
+				at = x
+			}
+			list = append(list, at)
+		}
+		e.views = append(e.views, list)
+	}
+	e.scratch = make([]npu.Buffer, len(e.args))
+	return e
 }
 
 func (e *dissected) Program() *npu.Program { return e.p }
@@ -88,9 +118,9 @@ func (t *tampered) Load(ctx context.Context, p *npu.Program) (npu.Executable, er
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	e := &dissected{p: p, scratch: make([]npu.Buffer, len(p.Args))}
+	e := newDissected(p)
 	for i := range p.Launches {
-		s, sub := dissect(p, i)
+		s, sub := e.dissect(i)
 		if len(p.Launches) == 1 {
 			sub = p // so that a device finds its artefact
 		}
@@ -105,7 +135,8 @@ func (t *tampered) Load(ctx context.Context, p *npu.Program) (npu.Executable, er
 
 // dissect makes a program of a launch. What the launch reads becomes an input, unless it is a weight or a cache; what it writes becomes scratch, which a run
 // may bring too. An argument that is both is there twice, with the same buffer.
-func dissect(p *npu.Program, i int) (single, *npu.Program) {
+func (e *dissected) dissect(i int) (single, *npu.Program) {
+	p := e.p
 	if len(p.Launches) == 1 {
 		var s single
 		for a, arg := range p.Args {
@@ -127,8 +158,9 @@ func dissect(p *npu.Program, i int) (single, *npu.Program) {
 	launch := npu.Launch{Name: l.Name, Op: l.Op, Mapping: l.Mapping}
 	for j, operand := range l.Op.Operands() {
 		v := l.Args[j]
-		a := p.Args[v.Arg]
-		u := use{v.Arg, operand.Write && a.Kind != npu.State}
+		from := e.views[i][j]
+		a := e.args[from]
+		u := use{from, operand.Write && a.Kind != npu.State}
 		at, ok := index[u]
 		if !ok {
 			kind, name := a.Kind, a.Name
@@ -140,7 +172,7 @@ func dissect(p *npu.Program, i int) (single, *npu.Program) {
 			}
 			at = len(s.args)
 			index[u] = at
-			s.args = append(s.args, v.Arg)
+			s.args = append(s.args, from)
 			sub.Arg(kind, name, a.Type, a.Shape...)
 			if kind == npu.State {
 				n := 0
@@ -180,9 +212,9 @@ func (t *tampered) submit(ctx context.Context, r *npu.Run) error {
 		return err
 	}
 	size := r.Size()
-	bufs := make([]npu.Buffer, len(r.Args))
-	for i, a := range e.p.Args {
-		if bufs[i] = r.Args[i]; bufs[i] != nil || a.Kind != npu.Scratch {
+	bufs := append(slices.Clone(r.Args), make([]npu.Buffer, len(e.args)-len(r.Args))...)
+	for i, a := range e.args {
+		if bufs[i] != nil || a.Kind != npu.Scratch {
 			continue
 		}
 		n := a.Type.Bytes(size.Elements(a.Shape))
@@ -204,8 +236,9 @@ func (t *tampered) submit(ctx context.Context, r *npu.Run) error {
 		if r.Name != "" {
 			s.name = r.Name + "." + l.Name
 		}
-		for _, v := range l.Args {
-			s.operands = append(s.operands, newPiece(e.p, v, bufs[v.Arg], size))
+		for j, v := range l.Args {
+			from := e.views[i][j]
+			s.operands = append(s.operands, newPiece(e.p, v, e.args[from], bufs[from], size))
 		}
 		run := func() error {
 			sub := npu.Run{Name: r.Name, Exec: one.exec, Picks: r.Picks}
@@ -241,8 +274,7 @@ type piece struct {
 	rows, width, stride int
 }
 
-func newPiece(p *npu.Program, v npu.View, buf npu.Buffer, size op.Size) piece {
-	a := p.Args[v.Arg]
+func newPiece(p *npu.Program, v npu.View, a npu.Arg, buf npu.Buffer, size op.Size) piece {
 	if a.Kind == npu.State || a.Kind == npu.Const {
 		return piece{}
 	}

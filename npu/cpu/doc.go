@@ -30,7 +30,7 @@
 //
 // Products of more rows, and of FP32 activations, bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout. Two cases
 // differ, both with BF16 activations. The kernels avx512bf16 and amx round the weights to BF16 where the results are BF16 too. The kernels amx make
-// FP32 results with weights that are sums of two BF16 numbers, wrong by at most 2^-17 of each weight.
+// FP32 results with weights that are sums of two BF16 numbers, wrong by at most 2^-18 of each weight.
 //
 // Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that
 // are not transposed, programs that name BF16 for it) get a copy of it in BF16, made when it is first needed.

@@ -280,7 +280,7 @@ int npk_usable(int variant) {
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
 #ifdef NPK_WITH_AMX
-    case NPK_AMX: return npk_usable(NPK_AVX512) && npk_amx_works();
+    case NPK_AMX: return npk_usable(NPK_AVX512BF16) && npk_amx_works();
 #endif
     default: return 0;
     }

@@ -51,7 +51,7 @@ func allowed(x, w []float64, out dtype.Type, want float64, c coarseness) float64
 			case roundedToBF:
 				sum += math.Abs(v*x[b+i]) * 0x1p-9
 			case inTwo:
-				sum += math.Abs(v*x[b+i]) * 0x1p-17
+				sum += math.Abs(v*x[b+i]) * 0x1p-18
 			}
 		}
 	}

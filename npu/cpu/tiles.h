@@ -7,8 +7,8 @@
 //
 // Weights in BF16 are the left operand, straight from where they lie or copied row by row, and activations the right one, which NPK_PACK turns on their side
 // once for all products that want them. Weights in groups come out of their words with sixteen rows side by side: they are the right operand,
-// and the activations, copied, the left one. Every value of a quantised weight is the sum of two BF16 numbers, its upper bits and what they leave, which is
-// wrong by at most 2^-17 of it; for BF16 results the first alone does, rounded.
+// and the activations, copied, the left one. Every value of a quantised weight is the sum of two BF16 numbers, the nearest one and the nearest to
+// what that leaves, which is wrong by at most 2^-18 of it; for BF16 results the first alone does.
 //
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
 
@@ -42,20 +42,18 @@ INLINE void ISA(tiles_begin)(int columns) {
     _tile_loadconfig(&c);
 }
 
-INLINE vf v_and(vf a, __m512i mask) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), mask)); }
-
-// The upper halves of even and odd side by side.
-INLINE vf v_mix(vf even, vf odd) {
-    return _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd)));
+// Even and odd numbers as pairs of BF16, rounded to nearest.
+INLINE vf v_pair(vf even, vf odd) {
+    const __m512i places = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(places, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
 }
 
-// Pairs of BF16 numbers that add up to even and odd: their upper bits, and what these leave, rounded.
+// Two pairs of BF16 numbers each that add up to even and odd, but for 2^-18 of them.
 INLINE void v_cut(float *upper, float *rest, vf even, vf odd) {
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
-    vf e = v_and(even, high), o = v_and(odd, high);
-    v_store(upper, v_mix(e, o));
-    __m512i re = _mm512_add_epi32(_mm512_castps_si512(v_sub(even, e)), half), ro = _mm512_add_epi32(_mm512_castps_si512(v_sub(odd, o)), half);
-    v_store(rest, v_mix(_mm512_castsi512_ps(re), _mm512_castsi512_ps(ro)));
+    vf e, o, pair = v_pair(even, odd);
+    v_store(upper, pair);
+    v_split(pair, &e, &o);
+    v_store(rest, v_pair(v_sub(even, e), v_sub(odd, o)));
 }
 
 INLINE int64_t ISA(tile_steps)(int64_t k) { return (k + ISA(STEP) - 1) / ISA(STEP); }
@@ -124,7 +122,7 @@ INLINE void ISA(right_of)(const int type, const int limbs, char *dst, const npk_
 #pragma GCC unroll 2
             for (int i = 0; i < 2; i++) { // a pair
                 char *to = dst + (2 * j + i) * 64;
-                if (limbs == 1) v_store((float *)to, v_join(x[2 * i], x[2 * i + 1]));
+                if (limbs == 1) v_store((float *)to, v_pair(x[2 * i], x[2 * i + 1]));
                 else v_cut((float *)to, (float *)(to + ISA(TILE)), x[2 * i], x[2 * i + 1]);
             }
         }

@@ -8,8 +8,8 @@
 #define AVX512 "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"
 #if defined(NPK_HAVE_TILES)
 #define ISA(name) name##_amx
-#define TARGET __attribute__((target(AVX512 ",amx-tile,amx-bf16")))
-#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",amx-tile,amx-bf16")))
+#define TARGET __attribute__((target(AVX512 ",avx512bf16,amx-tile,amx-bf16")))
+#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16,amx-tile,amx-bf16")))
 #elif defined(NPK_HAVE_DP)
 #define ISA(name) name##_avx512bf16
 #define TARGET __attribute__((target(AVX512 ",avx512bf16,avx512vnni")))
@@ -113,7 +113,7 @@ INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE vf v_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE vf v_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE vf v_abs(vf x) { return _mm512_abs_ps(x); }
-#if defined(NPK_HAVE_DP) || defined(NPK_HAVE_TILES)
+#ifdef NPK_HAVE_DP
 INLINE __m512i v_rounded(vf x) { // to BF16 in the high half of each lane; x is no NaN
     __m512i u = _mm512_castps_si512(x);
     return _mm512_add_epi32(u, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1))));
