@@ -16,8 +16,9 @@ python3 -m venv "$venv" || {
 	exit 1
 }
 
-# Compiled for "this" CPU, llama.cpp uses AMX where the CPU announces it. Some virtual machines announce it and then fail at the first AMX
-# instruction, so there the instruction sets are named one by one, without AMX. Every CPU with AMX has these.
+# Compiled for "this" CPU, llama.cpp uses AMX where the CPU announces it, for quantised products alone. Compiled so with GCC 12.2, on a Xeon whose AMX works, this version
+# ends with a segmentation fault at the first of them (Q4_1, Q4_K and Q8_0 were tried), and its BF16 products are as fast as without. So there the instruction sets are
+# named one by one, without AMX. Every CPU with AMX has these. Wheels that pip has kept may have been compiled for others.
 if grep -qw amx_tile /proc/cpuinfo 2>/dev/null; then
 	CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"
 	CMAKE_ARGS="$CMAKE_ARGS -DGGML_AVX512=ON -DGGML_AVX512_BF16=ON -DGGML_AVX512_VNNI=ON"
@@ -25,6 +26,6 @@ if grep -qw amx_tile /proc/cpuinfo 2>/dev/null; then
 	echo "peer: this CPU announces AMX: compiling llama.cpp without it" >&2
 fi
 echo "peer: compiling llama.cpp into $venv (minutes)" >&2
-nice -n 10 "$venv/bin/pip" install --disable-pip-version-check --quiet \
+nice -n 10 "$venv/bin/pip" install --no-cache-dir --disable-pip-version-check --quiet \
 	"llama-cpp-python==$version" gguf==0.19.0 >&2
 echo "$venv"
