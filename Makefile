@@ -20,10 +20,10 @@ DEPLOYMENTS ?= $(or $(TMPDIR),/tmp)/npukit-deployments
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-xrt test-sanitize test-long lint bench bench-peer sim-report deploy-report xrt-report clean
+.PHONY: help demo build test test-xrt test-sanitize test-arm64 test-long lint bench bench-peer sim-report deploy-report xrt-report clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## ask SmolLM2-135M-Instruct a question (fetched once); MODEL=path takes yours, PROMPT="..." asks something else
 	@set -e; model=$$MODEL; \
@@ -45,6 +45,9 @@ test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian si
 
 test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer
 	@sh scripts/sanitize.sh
+
+test-arm64: ## run the short tests of the kernels' numbers for arm64 on qemu-user (minutes)
+	@sh scripts/arm64.sh
 
 test-long: ## run all tests in full, under the race detector, every fuzz test for FUZZTIME, then deploy-report (hours; goes on where it was unless DEPLOYMENTS names a new folder)
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
