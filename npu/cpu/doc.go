@@ -49,7 +49,7 @@
 // protect from ones that fault, as under an emulator that advertises more than it executes: there Options.Kernels must name a set that works.
 //
 // The matrix unit of recent Intel CPUs (AMX, kernels "amx") is the exception, because virtual machines that announce it and fault at it are common. The first
-// Open in a process on such a CPU tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when
+// Open that may choose it tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when
 // that comes back with the right sums. It multiplies BF16 with BF16 or with quantised weights; everything else is AVX-512's. Sums go over K in
 // the same order for any number of rows, so products with BF16 weights do not change with the rows that share a pass.
 //

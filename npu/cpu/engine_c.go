@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 )
@@ -36,7 +37,7 @@ func openNative(kernels string, threads int) (engine, error) {
 	switch {
 	case kernels != "" && !ok:
 		return nil, errUnknownKernels(kernels)
-	case ok && C.npk_usable(variant) == 0:
+	case ok && !executes(variant):
 		return nil, fmt.Errorf("npu/cpu: this machine cannot execute kernels %q; it can execute %q", kernels, usableVariants())
 	}
 	e := &cEngine{threads: threads, variant: variant, integer: variant}
@@ -48,16 +49,25 @@ func openNative(kernels string, threads int) (engine, error) {
 		e.integer = e.variant
 	}
 	// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever its products of BF16 are like.
-	if (kernels == "" && e.variant == C.NPK_AVX512 || e.variant == C.NPK_AMX) && C.npk_usable(C.NPK_AVX512BF16) != 0 {
+	if (kernels == "" && e.variant == C.NPK_AVX512 || e.variant == C.NPK_AMX) && executes(C.NPK_AVX512BF16) {
 		e.integer = C.NPK_AVX512BF16
 	}
 	return e, nil
 }
 
+// executes reports whether this machine can execute a variant. AMX is tried in a child process, which no program that Go starts meanwhile may inherit from.
+func executes(variant C.int) bool {
+	if variant == C.NPK_AMX {
+		syscall.ForkLock.Lock()
+		defer syscall.ForkLock.Unlock()
+	}
+	return C.npk_usable(variant) != 0
+}
+
 func usableVariants() []string {
 	return slices.DeleteFunc(KernelNames(), func(name string) bool {
 		v, native := variants[name]
-		return native && C.npk_usable(v) == 0
+		return native && !executes(v)
 	})
 }
 
@@ -68,7 +78,7 @@ func fastest() C.int {
 	var rates [C.NPK_VARIANTS]float64
 	for range 6 {
 		for v := range C.int(C.NPK_VARIANTS) {
-			if C.npk_usable(v) != 0 {
+			if executes(v) {
 				rates[v] = max(rates[v], float64(C.npk_rate(v, C.int(productFlags(v)), 100_000)))
 			}
 		}

@@ -37,7 +37,7 @@ TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) {
 TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) {
     const npk_cmd *p = t->prepared;
     if (p == c || (p && p->kind == NPK_GEMV && p->a == c->a && p->at == c->at && p->m == c->m && p->k == c->k && p->lda == c->lda &&
-                   p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
+                   p->flags == c->flags && p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
         return;
     int64_t ld = ISA(gemv_ld)(c);
     float *x = (float *)t->scratch;

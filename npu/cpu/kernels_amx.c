@@ -67,19 +67,22 @@ TARGET static int multiplies(void) {
 
 enum { PATIENCE_S = 5 }; // for what takes microseconds
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int works;
 
-// Virtual machines may announce AMX and fault at it, so a child process tries first; permission is asked for only when it came back.
-static void find_out(void) {
+// Virtual machines may announce AMX and fault at it, so a child process tries first; permission is asked for only when it came back. What came out holds from
+// then on; a child that could not be made says nothing, and the next call tries again.
+int npk_amx_works(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static int known, works;
     unsigned a, b, c, d;
     const unsigned bf16 = 1u << 22, tile = 1u << 24;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return;
-    works = npk_survives(multiplies, PATIENCE_S) && permitted();
-}
-
-int npk_amx_works(void) {
-    pthread_once(&once, find_out);
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & bf16) || !(d & tile)) return 0;
+    pthread_mutex_lock(&mutex);
+    if (!known) {
+        int survived = npk_survives(multiplies, PATIENCE_S);
+        known = survived >= 0;
+        works = survived > 0 && permitted();
+    }
+    pthread_mutex_unlock(&mutex);
     return works;
 }
 

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	mmap "github.com/edsrzf/mmap-go"
@@ -11,8 +12,12 @@ import (
 type memory struct{ m mmap.MMap }
 
 func newMemory(bytes int) (memory, error) {
-	// COPY, because Linux clears private pages faster than those that processes could share, which RDWR asks for.
-	m, err := mmap.MapRegion(nil, max(bytes, 1), mmap.COPY, mmap.ANON, 0)
+	// COPY, because Linux clears private pages faster than those that processes could share, which RDWR asks for. Windows has no such pages without a file.
+	prot := mmap.COPY
+	if runtime.GOOS == "windows" {
+		prot = mmap.RDWR
+	}
+	m, err := mmap.MapRegion(nil, max(bytes, 1), prot, mmap.ANON, 0)
 	if err != nil {
 		return memory{}, fmt.Errorf("npu/cpu: cannot get %d bytes of memory: %w", bytes, err)
 	}

@@ -24,4 +24,4 @@ const (
 )
 
 // survives tries one of them.
-func survives(way int) bool { return C.body(C.int(way)) != 0 }
+func survives(way int) bool { return C.body(C.int(way)) > 0 }

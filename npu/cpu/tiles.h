@@ -16,7 +16,7 @@ enum {
     ISA(SIDE) = NPK_TILE_ROWS,
     ISA(STEP) = NPK_TILE_K,
     ISA(TILE) = 1024,      // bytes
-    ISA(KB) = 16,          // steps of a block of K: two strips of weights stay in the nearest cache
+    ISA(KB) = 16,          // steps of a block of K: two strips of BF16 weights stay in the nearest cache
     ISA(STRIPS) = 8,       // sixteens of columns in a chunk at most
     ISA(BLOCKS) = 32,      // sixteens of rows in a chunk at most
     ISA(DIRECT_ROWS) = 64, // most rows for which weights are not copied
@@ -28,7 +28,7 @@ typedef struct ISA(config) {
     uint8_t rows[16];
 } ISA(config);
 
-// What has been written is in memory. Compilers need telling: to GCC 12, reading a tile or its configuration touches no memory.
+// What has been written is in memory, and what comes next is written later. Compilers need telling: to GCC 12, reading a tile or its configuration touches no memory.
 #define WRITTEN() __asm__ volatile("" ::: "memory")
 
 // Tiles 0 to 3 are sums, 4 and 5 left, 6 and 7 right, of so many columns. A thread's tiles are its own, and given back after every chunk.
@@ -338,11 +338,13 @@ INLINE void ISA(few_rows)(const int strips, const npk_cmd *c, const char *x, int
         WRITTEN();
         _tile_loadd(4, tail, 64);
         _tile_dpbf16ps(0, 4, 6);
+        WRITTEN();
         if (strips > 1) {
             ISA(copy_tile)(tail, w + ISA(SIDE) * stride, stride, c->n - row - ISA(SIDE), (c->k - s * ISA(STEP)) * 2);
             WRITTEN();
             _tile_loadd(5, tail, 64);
             _tile_dpbf16ps(1, 5, 6);
+            WRITTEN();
         }
     }
     char sums[2][ISA(TILE)];
