@@ -95,14 +95,19 @@ INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_
     const int halves = f.scales == ISA(HALVED) ? 2 : 1, steps = f.high < 0 ? 2 : 4, words = f.high < 0 ? 8 : 4;
     const int64_t units = c->k / 32;
     const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k);
-    vf acc[M][V];
+    vf acc[4][2];
+#pragma GCC unroll 4
     for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
         for (int v = 0; v < V; v++) acc[m][v] = v_zero();
     x += m0 * units;
     for (int64_t u = 0; u < units; u++, x++, unit += f.words * 64) {
-        vi sum[M][V][2];
+        vi sum[4][2][2];
+#pragma GCC unroll 4
         for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
             for (int v = 0; v < V; v++)
+#pragma GCC unroll 4
                 for (int h = 0; h < halves; h++) sum[m][v][h] = vi_set1(x[m * units].less[h]);
         if (m0 == 0 && lane == 0)
             for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + 2048 + i * 64);
@@ -112,15 +117,20 @@ INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_
             for (int i = 0; i < steps; i++) {
                 // Pairs of activations: the even elements of a four, then the odd ones.
                 const int e = ISA(element)(f, j, i), pair = e / 4 * 2 + e % 2, h = halves == 2 ? e / 16 : 0;
+#pragma GCC unroll 4
                 for (int v = 0; v < V; v++) {
                     vi q = ISA(quants)(f, unit, lane + v * VL, j, i);
+#pragma GCC unroll 4
                     for (int m = 0; m < M; m++) sum[m][v][h] = vi_dot(sum[m][v][h], q, vi_pair(x[m * units].x + 2 * pair));
                 }
             }
+#pragma GCC unroll 4
         for (int v = 0; v < V; v++)
+#pragma GCC unroll 4
             for (int h = 0; h < halves; h++) {
                 vf scale, minimum;
                 ISA(factors)(f, g, 2 * u + h, lane + v * VL, &scale, &minimum);
+#pragma GCC unroll 4
                 for (int m = 0; m < M; m++) {
                     const ISA(fixed) *a = &x[m * units];
                     acc[m][v] = v_fma(vi_float(sum[m][v][h]), v_mul(scale, v_set1(a->scale)), acc[m][v]);
@@ -129,7 +139,9 @@ INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_
             }
     }
     const int limbs = ISA(limbs)(c);
+#pragma GCC unroll 4
     for (int m = 0; m < M; m += limbs)
+#pragma GCC unroll 4
         for (int v = 0; v < V; v++) {
             int64_t row = group * ISA(LANES) + lane + v * VL, left = c->n - row, to = (m0 + m) / limbs * c->ldy + row;
             if ((m0 + m) / limbs >= c->m || left <= 0) continue;

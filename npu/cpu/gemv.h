@@ -20,9 +20,10 @@ INLINE int ISA(gemv_mode)(const npk_cmd *c) {
     return ISA(SPLIT);
 }
 
-// Rows of activations are taken four at a time, with the weights coming from the nearest cache the second time. One and two have kernels of
-// their own, others are padded with zeros.
-INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : npk_up(m, 4); }
+// Rows of activations are taken one, two, four or eight at a time, eight only where there are registers for their sums. Others are padded with zeros; of
+// more, the weights come from a near cache the second time.
+enum { ISA(MOST) = VREGS == 32 ? 8 : 4 };
+INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : npk_up(m, ISA(MOST)); }
 
 // Floats from row to row of the prepared activations: not a multiple of a large power of two, so that rows do not share cache sets.
 INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL) + 2 * VL; }
@@ -99,59 +100,78 @@ INLINE vf ISA(gemv_step)(vf acc, const float *x, vf w0, vf w1, const int mode) {
     return v_fma(v_load(x + VL), w1, v_fma(v_load(x), w0, acc));
 }
 
-// R rows of weights times M rows of activations from row m0 on; R, M and mode are constants wherever this is inlined.
-INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+// R rows of weights times M rows of activations from row m0 on; R, M, mode and near, the cache that is asked to read ahead, are constants wherever this is
+// inlined. The arrays have constant sizes, and loops over them are unrolled, because GCC keeps only such in registers.
+INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int near, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
     const int64_t ld = ISA(gemv_ld)(c), size = mode == ISA(FLOATS) ? 4 : 2, k = c->k, stride = c->ldb * size;
     const char *w = (const char *)c->b + row * stride;
     // Ahead of the reads: the next rows where rows are short, else further on in these. Each pass over the weights asks for its share, so that
-    // memory is busy in all of them.
+    // memory is busy in all of them. One row alone is a stream that CPUs read ahead by themselves.
     const int64_t far = stride <= 4096 ? R * stride : 2048, passes = (c->m + M - 1) / M;
-    int64_t ahead[R];
+    int64_t ahead[4];
+#pragma GCC unroll 8
     for (int r = 0; r < R; r++) ahead[r] = r % passes == m0 / M ? far : 0;
-    vf acc[M][R];
+    vf acc[8][4];
+#pragma GCC unroll 8
     for (int m = 0; m < M; m++)
+#pragma GCC unroll 8
         for (int r = 0; r < R; r++) acc[m][r] = v_zero();
     x += m0 * ld;
     int64_t i = 0;
     for (; i + 2 * VL <= k; i += 2 * VL) {
         const float *at = x + (mode == ISA(DOT) ? i / 2 : i);
+#pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
             const char *from = w + r * stride + i * size;
             vf w0, w1;
-            __builtin_prefetch(from + ahead[r]);
+            if (R > 1 && near) __builtin_prefetch(from + ahead[r]);
+            else if (R > 1) __builtin_prefetch(from + ahead[r], 0, 2);
             ISA(gemv_weights)(from, mode, &w0, &w1);
+#pragma GCC unroll 8
             for (int m = 0; m < M; m++) acc[m][r] = ISA(gemv_step)(acc[m][r], at + m * ld, w0, w1, mode);
         }
     }
     if (i < k)
+#pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
             char tail[2 * VL * 4] = {0};
             vf w0, w1;
             memcpy(tail, w + r * stride + i * size, (size_t)((k - i) * size));
             ISA(gemv_weights)(tail, mode, &w0, &w1);
+#pragma GCC unroll 8
             for (int m = 0; m < M; m++)
                 acc[m][r] = ISA(gemv_step)(acc[m][r], x + m * ld + (mode == ISA(DOT) ? i / 2 : i), w0, w1, mode);
         }
+#pragma GCC unroll 8
     for (int m = 0; m < M; m++)
         if (m0 + m < c->m) v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, v_sums(acc[m], R), R);
 }
 
-// Rows of weights at a time: as many as leave registers for the sums.
-#define GEMV_R(M) (VREGS == 32 || (M) == 1 ? 4 : 2)
+// Rows of weights at a time: as many as leave registers for the sums, and one where memory is read in one stream and rows are short. Long rows, whose activations
+// fill half of the nearest cache, are taken several at a time there too.
+#define GEMV_R(M) ((M) == 8 ? 3 : VREGS == 32 || (M) == 1 ? 4 : 2)
 
-#define GEMV_ROWS(M, MODE)                                                                                                                \
+#define GEMV_ROWS(M, MODE, NEAR)                                                                                                          \
     do {                                                                                                                                  \
-        for (; row + GEMV_R(M) <= end; row += GEMV_R(M))                                                                                  \
-            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, c, x, row, m);                                       \
+        for (; !single && row + GEMV_R(M) <= end; row += GEMV_R(M))                                                                       \
+            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, NEAR, c, x, row, m);                                 \
         for (; row < end; row++)                                                                                                          \
-            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, c, x, row, m);                                               \
+            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, NEAR, c, x, row, m);                                         \
+    } while (0)
+
+#define GEMV_EACH(MODE, NEAR)                                                                                                             \
+    do {                                                                                                                                  \
+        if (c->m == 1) GEMV_ROWS(1, MODE, NEAR);                                                                                          \
+        else if (c->m == 2) GEMV_ROWS(2, MODE, NEAR);                                                                                     \
+        else if (c->m <= 4) GEMV_ROWS(4, MODE, NEAR);                                                                                     \
+        else GEMV_ROWS(ISA(MOST), MODE, NEAR);                                                                                            \
     } while (0)
 
 #define GEMV_MODE(NAME, MODE)                                                                                                             \
-    TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end) {                                             \
-        if (c->m == 1) GEMV_ROWS(1, MODE);                                                                                                \
-        else if (c->m == 2) GEMV_ROWS(2, MODE);                                                                                           \
-        else GEMV_ROWS(4, MODE);                                                                                                          \
+    TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end, int stream) {                                 \
+        const int single = stream && c->m <= 2 && c->ldb * npk_size(c->bt) <= 4096;                                                        \
+        if (stream) GEMV_EACH(MODE, 0);                                                                                                   \
+        else GEMV_EACH(MODE, 1);                                                                                                          \
     }
 
 GEMV_MODE(gemv_floats, ISA(FLOATS))
@@ -186,11 +206,11 @@ TARGET static void ISA(gemv)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     ISA(gemv_prepare)(t, c, mode);
     const float *x = (const float *)t->scratch;
     switch (mode) {
-    case ISA(FLOATS): ISA(gemv_floats)(c, x, row, end); break;
-    case ISA(HALFS): ISA(gemv_halfs)(c, x, row, end); break;
+    case ISA(FLOATS): ISA(gemv_floats)(c, x, row, end, t->stream); break;
+    case ISA(HALFS): ISA(gemv_halfs)(c, x, row, end, t->stream); break;
 #ifdef NPK_HAVE_DP
-    case ISA(DOT): ISA(gemv_dot)(c, x, row, end); break;
+    case ISA(DOT): ISA(gemv_dot)(c, x, row, end, t->stream); break;
 #endif
-    default: ISA(gemv_split)(c, x, row, end);
+    default: ISA(gemv_split)(c, x, row, end, t->stream);
     }
 }

@@ -10,6 +10,7 @@ typedef struct npk_thread {
     char *scratch;          // as many bytes as the kernels' scratch functions ask for, 64-byte aligned
     const uint32_t *cancel;
     int threads;
+    int stream;             // memory is fastest when a thread reads it from front to back
     const npk_cmd *prepared; // command since the last barrier whose operands lie converted in scratch
 } npk_thread;
 

@@ -177,6 +177,16 @@ static int launch(npk_pool *p, int id) {
     return err;
 }
 
+// Several rows side by side are several streams, each of which ends with its row. CPUs of AMD lose a third to a half of the bandwidth by that (an EPYC of
+// the fourth generation reads 20 GB/s of rows of 1152 bytes, four at a time, and 31 GB/s one by one), and read ahead into the second-level cache best.
+static int one_stream(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd") != 0;
+#else
+    return 0;
+#endif
+}
+
 npk_pool *npk_open(int threads) {
     npk_pool *p;
     if (posix_memalign((void **)&p, 64, sizeof *p)) return NULL;
@@ -190,6 +200,7 @@ npk_pool *npk_open(int threads) {
         npk_close(p);
         return NULL;
     }
+    for (int id = 0; id < threads; id++) p->state[id].stream = one_stream();
     for (int id = 1; id < threads; id++) {
         if (launch(p, id)) {
             npk_close(p);

@@ -50,6 +50,7 @@ INLINE float v_sum(vf x) {
 }
 INLINE vf v_sums(const vf *x, int n) {
     __m128 q[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) q[i] = i < n ? v_quarter(x[i]) : _mm_setzero_ps();
     _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
     return _mm512_castps128_ps512(_mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3])));
