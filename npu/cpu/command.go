@@ -60,6 +60,7 @@ const (
 	flagTanh                    // GELU by its tanh approximation
 	flagKN                      // b of a matrix product is [k, n]
 	flagTiles                   // in the matrix unit: panels are tiles
+	flagUnits                   // quants as pairs of bfloat16, scaled unit by unit
 )
 
 // Element types of commands.

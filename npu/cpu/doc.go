@@ -24,13 +24,16 @@
 //
 // # The number format of quantised products
 //
-// Products of up to 16 rows of BF16 activations with quantised weights (4 in the Go engine) are sums of whole numbers. Every 32 activations get a scale in
+// Products of up to 16 rows of BF16 activations with quantised weights (4 in the Go engine) are, with most kernels, sums of whole numbers. Every 32 activations get a scale in
 // FP32, with which the largest of them becomes 32767, and are rounded to 16 bits; where the results are FP32, another 15 bits follow. So an activation
 // is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32.
 //
-// Products of more rows, and of FP32 activations, bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout. Two cases
-// differ, both with BF16 activations. The kernels avx512bf16 and amx round the weights to BF16 where the results are BF16 too. The kernels amx make
-// FP32 results with weights that are sums of two BF16 numbers, wrong by at most 2^-18 of each weight.
+// The kernels avx512bf16 multiply quants with BF16 activations instead, for any number of rows: quants are whole numbers that BF16 holds exactly, so are their
+// products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.
+//
+// With the other kernels, products of more rows bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout, as products of FP32
+// activations are with all of them. The kernels amx differ: there a weight is the sum of two BF16 numbers, wrong by at most 2^-18 of it, or the nearest one where the
+// results are BF16 too.
 //
 // Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that
 // are not transposed, programs that name BF16 for it) get a copy of it in BF16, made when it is first needed.

@@ -121,8 +121,8 @@ func (e *cEngine) multiplies(a, w, y int32, transposed bool) int32 {
 		return flags
 	case isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles
-	case isGrouped(w) && y == typeBF16:
-		return flags // as pairs, quantised weights are rounded to BF16: results of that type hardly show it, others would
+	case isGrouped(w) && flags&flagPairs != 0:
+		return flagPairs | flagUnits
 	}
 	return 0
 }

@@ -111,11 +111,9 @@ INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64
 }
 
 // One panel of weights [steps][NR] from groups: columns column.., 32 elements of them at a time.
-INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps, const int pairs) {
+INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps) {
     const ISA(form) f = ISA(form_of)(type);
     const int64_t k = c->k, each = ISA(group_bytes)(f, k), groups = (c->n + ISA(LANES) - 1) / ISA(LANES);
-    (void)pairs;
-    const int64_t first = pairs ? 2 * from : from, last = first + (pairs ? 2 * steps : steps);
     const vf bias = v_set1((float)f.bias);
     for (int v = 0; v < NV; v++) {
         int64_t group = (column + v * VL) / ISA(LANES);
@@ -126,7 +124,7 @@ INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t 
             continue;
         }
         const char *g = (const char *)c->b + group * each, *quants = g + ISA(scale_bytes)(f, k);
-        for (int64_t e = first; e < last; e += ISA(UNIT)) {
+        for (int64_t e = from; e < from + steps; e += ISA(UNIT)) {
             const char *unit = quants + e / ISA(UNIT) * f.words * 64;
             vf scale[2], minimum[2];
             for (int h = 0; h < 2; h++) {
@@ -137,16 +135,7 @@ INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t 
             for (int j = 0; j < 8; j++) {
                 vf x[4];
                 ISA(four)(f, unit, lane, j, scale[j / 4], minimum[j / 4], x);
-#ifdef NPK_HAVE_DP
-                if (pairs) {
-                    float *at = to + (e - first + 4 * j) / 2 * NV * VL;
-                    v_store(at, v_join(x[0], x[1]));
-                    v_store(at + NV * VL, v_join(x[2], x[3]));
-                    continue;
-                }
-#endif
-                float *at = to + (e - first + 4 * j) * NV * VL;
-                for (int r = 0; r < 4; r++) v_store(at + r * NV * VL, x[r]);
+                for (int r = 0; r < 4; r++) v_store(to + (e - from + 4 * j + r) * NV * VL, x[r]);
             }
         }
     }
@@ -154,15 +143,7 @@ INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t 
 
 TARGET static void ISA(pack_grouped)(float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps) {
     switch (c->bt) {
-#ifdef NPK_HAVE_DP
-#define PANEL(type)                                                                                                                       \
-    case type:                                                                                                                            \
-        if (c->flags & NPK_PAIRS) ISA(panel_of)(type, dst, c, column, from, steps, 1);                                                     \
-        else ISA(panel_of)(type, dst, c, column, from, steps, 0);                                                                          \
-        break;
-#else
-#define PANEL(type) case type: ISA(panel_of)(type, dst, c, column, from, steps, 0); break;
-#endif
+#define PANEL(type) case type: ISA(panel_of)(type, dst, c, column, from, steps); break;
         EACH_GROUPED(PANEL)
 #undef PANEL
     }

@@ -1,6 +1,6 @@
 //go:build cgo && !windows && (amd64 || arm64)
 
-// Kernels with AVX-512 whose products of BF16 with BF16 use vdpbf16ps. Nothing here may be called before npk_usable says so.
+// Kernels with AVX-512 whose products of BF16 with BF16, and with quants, use vdpbf16ps. Nothing here may be called before npk_usable says so.
 
 #if defined(__x86_64__)
 
@@ -9,5 +9,15 @@
 #include "vec_avx512.h"
 
 #include "kernels.h"
+
+#include "units.h"
+
+const npk_kernels npk_units = {
+    .of = {
+        [NPK_PACK] = {NULL, ISA(pack_chunks), ISA(pack_units), NULL},
+        [NPK_GEMM] = {NULL, ISA(gemm_chunks), ISA(gemm_units), ISA(gemm_units_bytes)},
+        [NPK_GEMV] = {NULL, ISA(gemv_chunks), ISA(gemv_units), ISA(units_bytes)},
+    },
+};
 
 #endif

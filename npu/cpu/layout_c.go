@@ -48,6 +48,7 @@ func layout() []field {
 		{"flag of tanh", uintptr(flagTanh), C.NPK_TANH},
 		{"flag of [k, n]", uintptr(flagKN), C.NPK_KN},
 		{"flag of tiles", uintptr(flagTiles), C.NPK_TILES},
+		{"flag of units", uintptr(flagUnits), C.NPK_UNITS},
 		{"type BF16", uintptr(typeBF16), C.NPK_BF16},
 		{"type I32", uintptr(typeI32), C.NPK_I32},
 	}

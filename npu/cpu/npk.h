@@ -28,9 +28,9 @@ enum {
 // Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b, c and y; lda to ldy their distances from row
 // to row in elements.
 enum {
-    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES
-    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES
-    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: TILES
+    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS
+    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES, UNITS
+    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: TILES, UNITS
     NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
     NPK_RMSNORM,   // y [m, k, n] = a [m, k, n] normalised over n, times b [n]; f0 epsilon
     NPK_LAYERNORM, // y [m, n] = a [m, n] normalised, times b [n], plus c [n]; f0 epsilon
@@ -47,7 +47,7 @@ enum {
     NPK_KINDS
 };
 
-enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8 };
+enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8, NPK_UNITS = 16 };
 
 // Most rows that NPK_GEMV takes: beyond, packing pays.
 enum { NPK_GEMV_ROWS = 16 };

@@ -79,6 +79,9 @@ static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
 #ifdef NPK_WITH_AMX
     if (c->flags & NPK_TILES) return &npk_amx.of[c->kind];
 #endif
+#if defined(__x86_64__)
+    if (c->flags & NPK_UNITS) return &npk_units.of[c->kind];
+#endif
     const npk_kernels *from = c->kind == NPK_GEMV && c->bt >= NPK_Q8_0 ? p->integer : p->kernels;
     return &from->of[c->kind];
 }
@@ -302,7 +305,7 @@ static int64_t steps(int64_t k, int flags) { return flags & NPK_PAIRS ? (k + 1) 
 
 int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags) {
     if (flags & NPK_TILES) return npk_up(m, NPK_TILE_ROWS) * npk_up(k, NPK_TILE_K) * 2;
-    return npk_up(m, kernels(variant, flags)->mr) * steps(k, flags) * 4;
+    return npk_up(m, kernels(variant, flags)->mr) * (steps(k, flags) + (flags & NPK_UNITS ? k / 32 : 0)) * 4;
 }
 
 int64_t npk_peak_flops(int variant, int flags) {

@@ -79,14 +79,15 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 						}
 						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
 						coarse := exact
+						few, flags := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(typeCodes[types[0]], typeQ8_0, typeCodes[types[1]], true)
 						switch {
-						case types[1] == f32 && int64(s.m) > d.engine.gemvRows(typeBF16, typeQ8_0) && d.engine.multiplies(typeCodes[types[0]], typeQ8_0, typeF32, true)&flagTiles != 0:
-							coarse = inTwo
-						case types[0] != bf || types[1] == f32: // FP32, whatever it is made of
-						case int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0):
+						case flags&flagUnits != 0 || types[0] != bf: // FP32, whatever it is made of
+						case types[1] == bf && few:
 							coarse = fixed
-						case d.engine.multiplies(typeBF16, typeQ8_0, typeBF16, true) != 0:
+						case types[1] == bf && flags&flagTiles != 0:
 							coarse = roundedToBF
+						case !few && flags&flagTiles != 0:
+							coarse = inTwo
 						}
 						for i := range got {
 							row, column := i/s.n, i%s.n

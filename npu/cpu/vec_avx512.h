@@ -115,14 +115,19 @@ INLINE vf v_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi3
 INLINE vf v_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE vf v_abs(vf x) { return _mm512_abs_ps(x); }
 #ifdef NPK_HAVE_DP
-INLINE __m512i v_rounded(vf x) { // to BF16 in the high half of each lane; x is no NaN
-    __m512i u = _mm512_castps_si512(x);
-    return _mm512_add_epi32(u, _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1))));
+// Entries of a table of BF16, by the low five or six bits of every 16.
+INLINE vf vi_lookup32(vi table, vi i) { return _mm512_castsi512_ps(_mm512_permutexvar_epi16(i, table)); }
+INLINE vf vi_lookup64(vi low, vi high, vi i) { return _mm512_castsi512_ps(_mm512_permutex2var_epi16(low, i, high)); }
+// Pairs of bytes times 2^-13 less a bias, as BF16: put into the last bits of 2^10, they are floats at once.
+INLINE vf vi_whole(vi q, float bias) {
+    const vf base = _mm512_set1_ps(0x1p10f + bias);
+    const vi two10 = _mm512_castps_si512(_mm512_set1_ps(0x1p10f));
+    vi even = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(q, _mm512_set1_epi32(0xff)), two10)), base));
+    vi odd = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(q, 16), two10)), base));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(even, 16), odd)); // eight bits at most: the low halves are zero
 }
-INLINE vf v_join(vf even, vf odd) {
-    __m512i hi = _mm512_and_si512(v_rounded(odd), _mm512_set1_epi32((int)0xffff0000));
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(v_rounded(even), 16), hi));
-}
+// The middle two of every four of 16 bits change places.
+INLINE vf v_swap_fours(vf x) { return _mm512_castsi512_ps(_mm512_shufflehi_epi16(_mm512_shufflelo_epi16(_mm512_castps_si512(x), 0xd8), 0xd8)); }
 #endif
 
 INLINE void v_transpose(vf r[VL]) {

@@ -1,0 +1,296 @@
+// Products of BF16 activations with grouped weights, as pairs of BF16 (vdpbf16ps). Quants less their bias are whole numbers of at most eight bits, which BF16
+// holds exactly, and so are their products with activations in FP32. Sums over the elements that share a scale come first and are scaled after: a value
+// costs a shift and a look-up, and nothing is rounded but FP32 sums. Until the end all is 2^-13 of what it is, so that no sum over a unit overflows
+// that is no more than its largest activation when it is scaled.
+//
+// Pairs are those that words of quants hold: of every four elements the first and the third, and the second and the fourth.
+
+enum {
+    ISA(PAIRS) = ISA(UNIT) / 2,                    // of a unit
+    ISA(UNITS) = ISA(KC) / ISA(PAIRS),             // of a block of K
+    // Bytes that are asked for ahead of time, into the second-level cache, mostly those of the next groups: an EPYC of the fourth generation reads 16 GB/s a core
+    // like that, 13 at best into the nearest cache, 2 to 8 KB ahead, and 10 on its own.
+    ISA(AHEAD) = 16 << 10,
+    ISA(FACTORS) = 2 * ISA(UNITS) * ISA(NR),       // floats of the scales that go with a panel of weights
+};
+#define UNITS_DOWN 0x1p-13f
+#define UNITS_UP 0x1p13f
+_Static_assert(VL == ISA(LANES), "a vector is a group's rows");
+
+// The BF16 of every quant less the bias, times 2^-13. Quants of four bits are looked up with whatever follows them in the fifth.
+typedef struct ISA(table) { vi v[2]; } ISA(table);
+
+INLINE ISA(table) ISA(table_of)(ISA(form) f) {
+    uint16_t t[64];
+    ISA(table) out;
+    for (int i = 0; i < 64; i++) {
+        float q = (float)((f.high < 0 ? 0 : i & ((16 << f.high) - 1)) - f.bias) * UNITS_DOWN;
+        uint32_t bits;
+        memcpy(&bits, &q, 4);
+        t[i] = (uint16_t)(bits >> 16);
+    }
+    for (int i = 0; i < 2; i++) out.v[i] = vi_load(t + 32 * i);
+    return out;
+}
+
+// The p-th pair of a unit as it comes out of its words, for VL rows.
+INLINE vf ISA(whole)(ISA(form) f, const char *unit, int p, const ISA(table) *t) {
+    const int each = f.high < 0 ? 2 : 4, j = p / each, i = p % each;
+    if (f.high == 0) return vi_lookup32(t->v[0], vi_shr(vi_load(unit + j * 64), 4 * i));
+    vi q = ISA(quants)(f, unit, 0, j, i);
+    if (f.high == 1) return vi_lookup32(t->v[0], q);
+    if (f.high == 2) return vi_lookup64(t->v[0], t->v[1], q);
+    return vi_whole(q, f.bias * UNITS_DOWN);
+}
+
+// Its place in a unit of activations.
+INLINE int ISA(place_of)(ISA(form) f, int p) {
+    const int each = f.high < 0 ? 2 : 4, e = ISA(element)(f, p / each, p % each);
+    return e / 4 * 2 + e % 2;
+}
+
+// The pairs of a unit of activations.
+INLINE vf ISA(fours)(const uint16_t *a) { return v_swap_fours(v_load((const float *)a)); }
+
+// Few rows: decoding. A thread keeps all activations as pairs, and behind each row the sums of its units.
+
+INLINE int64_t ISA(units_ld)(const npk_cmd *c) { return c->k / 2 + npk_up(c->k / ISA(UNIT), VL) + VL; } // floats
+TARGET static int64_t ISA(units_bytes)(const npk_cmd *c) { return ISA(gemv_rows)(c->m) * ISA(units_ld)(c) * 4; }
+
+TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
+    const npk_cmd *p = t->prepared;
+    if (p == c || (p && p->kind == NPK_GEMV && p->flags == c->flags && p->a == c->a && p->m == c->m && p->k == c->k && p->lda == c->lda)) return;
+    float *x = (float *)t->scratch;
+    for (int64_t m = 0; m < ISA(gemv_rows)(c->m); m++, x += ISA(units_ld)(c)) {
+        if (m >= c->m) {
+            memset(x, 0, (size_t)ISA(units_ld)(c) * 4);
+            continue;
+        }
+        for (int64_t u = 0; u < c->k / ISA(UNIT); u++) {
+            vf even, odd, pairs = ISA(fours)((const uint16_t *)c->a + m * c->lda + u * ISA(UNIT));
+            v_store(x + u * ISA(PAIRS), pairs);
+            v_split(pairs, &even, &odd);
+            x[c->k / 2 + u] = v_sum(v_add(even, odd)) * UNITS_DOWN;
+        }
+    }
+    t->prepared = c;
+}
+
+// A group times M rows of activations from m0 on. Every row's pairs are summed in two chains, whatever M is. Type and M are constants wherever this is inlined.
+INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const float *x, const ISA(table) *t, int64_t group, int64_t m0) {
+    const ISA(form) f = ISA(form_of)(type);
+    const int64_t units = c->k / ISA(UNIT), ld = ISA(units_ld)(c);
+    const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k);
+    vf acc[8];
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) acc[m] = v_zero();
+    x += m0 * ld;
+    for (int64_t u = 0; u < units; u++, unit += f.words * 64) {
+        const float *at = x + u * ISA(PAIRS);
+        vf sum[8][2], scale[2], minimum;
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) sum[m][0] = sum[m][1] = v_zero();
+        if (m0 == 0)
+            for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + ISA(AHEAD) + i * 64, 0, 2);
+#pragma GCC unroll 16
+        for (int p = 0; p < ISA(PAIRS); p++) {
+            const int pair = ISA(place_of)(f, p), chain = f.scales == ISA(HALVED) ? pair / 8 : pair % 2;
+            vf w = ISA(whole)(f, unit, p, t);
+#pragma GCC unroll 8
+            for (int m = 0; m < M; m++) sum[m][chain] = v_dp(sum[m][chain], v_set1(at[m * ld + pair]), w);
+        }
+        ISA(factors)(f, g, 2 * u, 0, &scale[0], &minimum);
+        if (f.scales == ISA(HALVED)) ISA(factors)(f, g, 2 * u + 1, 0, &scale[1], &minimum);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; m++) {
+            if (f.scales == ISA(HALVED)) acc[m] = v_fma(sum[m][1], scale[1], v_fma(sum[m][0], scale[0], acc[m]));
+            else acc[m] = v_fma(v_add(sum[m][0], sum[m][1]), scale[0], acc[m]);
+            if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m] = v_fma(v_set1(x[m * ld + c->k / 2 + u]), minimum, acc[m]);
+        }
+    }
+    const int64_t row = group * VL, left = c->n - row;
+#pragma GCC unroll 8
+    for (int m = 0; m < M; m++) {
+        if (m0 + m >= c->m) break;
+        acc[m] = v_mul(acc[m], v_set1(UNITS_UP));
+        if (left >= VL) v_put(c->y, c->yt, (m0 + m) * c->ldy + row, acc[m]);
+        else v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, acc[m], (int)left);
+    }
+}
+
+#define UNITS(type)                                                                                                                       \
+    TARGET static void ISA(units_##type)(const npk_cmd *c, const float *x, int64_t group, int64_t end) {                                   \
+        const ISA(table) t = ISA(table_of)(ISA(form_of)(type));                                                                            \
+        for (; group < end; group++) {                                                                                                     \
+            if (c->m == 1) ISA(units_tile)(type, 1, c, x, &t, group, 0);                                                                   \
+            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, &t, group, 0);                                                              \
+            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, &t, group, 0);                                                              \
+            else                                                                                                                           \
+                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, &t, group, m);                                        \
+        }                                                                                                                                  \
+    }
+EACH_GROUPED(UNITS)
+#undef UNITS
+
+TARGET static void ISA(gemv_units)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase;
+    int64_t groups = (c->n + VL - 1) / VL, step = ISA(fixed_step)(c, t->threads), end = npk_min(groups, (chunk + 1) * step);
+    ISA(units_prepare)(t, c);
+    switch (c->bt) {
+#define UNITS(type) case type: ISA(units_##type)(c, (const float *)t->scratch, chunk * step, end); break;
+        EACH_GROUPED(UNITS)
+#undef UNITS
+    }
+}
+
+// Many rows, by the scheme of gemm.h. Behind a panel of activations are the sums of its units, [units][MR], and behind a panel of weights two
+// factors for each unit, [units][2][NR]: scale and minimum, or the scales of both halves.
+
+INLINE int64_t ISA(units_panel)(const npk_cmd *c) { return (c->k / 2 + c->k / ISA(UNIT)) * MR; } // floats
+
+// One panel of activations.
+TARGET static void ISA(pack_units)(npk_thread *t, const npk_cmd *c, int phase, int64_t panel) {
+    (void)t, (void)phase;
+    int64_t rows = npk_min(MR, c->m - panel * MR);
+    float *dst = (float *)c->y + panel * ISA(units_panel)(c), *sums = dst + c->k / 2 * MR;
+    for (int64_t u = 0; u < c->k / ISA(UNIT); u++) {
+        vf r[VL], sum = v_zero();
+        for (int i = 0; i < VL; i++) r[i] = i < rows ? ISA(fours)((const uint16_t *)c->a + (panel * MR + i) * c->lda + u * ISA(UNIT)) : v_zero();
+        v_transpose(r);
+        for (int j = 0; j < VL; j++) {
+            vf even, odd;
+            v_split(r[j], &even, &odd);
+            sum = v_add(sum, v_add(even, odd));
+            v_storen(dst + (u * ISA(PAIRS) + j) * MR, r[j], MR);
+        }
+        v_storen(sums + u * MR, v_mul(sum, v_set1(UNITS_DOWN)), MR);
+    }
+}
+
+// One panel of weights: columns column.., units from.. of them.
+INLINE void ISA(panel_units)(const int type, float *dst, float *factors, const npk_cmd *c, int64_t column, int64_t from, int64_t units) {
+    const ISA(form) f = ISA(form_of)(type);
+    const ISA(table) t = ISA(table_of)(f);
+    for (int v = 0; v < NV; v++) {
+        const int64_t group = column / VL + v;
+        const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k) + from * f.words * 64;
+        float *to = dst + v * VL, *factor = factors + v * VL;
+        if (group * VL >= c->n) {
+            for (int64_t i = 0; i < units * ISA(PAIRS); i++) v_store(to + i * ISA(NR), v_zero());
+            for (int64_t i = 0; i < units * 2; i++) v_store(factor + i * ISA(NR), v_zero());
+            continue;
+        }
+        for (int64_t u = from; u < from + units; u++, unit += f.words * 64, to += ISA(PAIRS) * ISA(NR), factor += 2 * ISA(NR)) {
+            vf scale, minimum;
+#pragma GCC unroll 16
+            for (int p = 0; p < ISA(PAIRS); p++) v_store(to + ISA(place_of)(f, p) * ISA(NR), ISA(whole)(f, unit, p, &t));
+            ISA(factors)(f, g, 2 * u, 0, &scale, &minimum);
+            v_store(factor, scale);
+            if (f.scales == ISA(HALVED)) ISA(factors)(f, g, 2 * u + 1, 0, &minimum, &scale);
+            v_store(factor + ISA(NR), minimum);
+        }
+    }
+}
+
+TARGET static void ISA(panel_of_units)(float *dst, float *factors, const npk_cmd *c, int64_t column, int64_t from, int64_t units) {
+    switch (c->bt) {
+#define UNITS(type) case type: ISA(panel_units)(type, dst, factors, c, column, from, units); break;
+        EACH_GROUPED(UNITS)
+#undef UNITS
+    }
+}
+
+// One tile: sums over a unit, or half of one, stay in registers; scaled, they are added to part [mr][ld]. The first two are constants wherever this is inlined.
+INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part,
+                            int64_t ld) {
+    const int halves = scales == ISA(HALVED) ? 2 : 1;
+    for (int64_t u = 0; u < units; u++, sums += MR, factors += 2 * ISA(NR))
+#pragma GCC unroll 2
+        for (int h = 0; h < halves; h++) {
+            vf sum[MR][NV];
+#pragma GCC unroll 16
+            for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+                for (int v = 0; v < NV; v++) sum[i][v] = v_zero();
+            for (int s = 0; s < ISA(PAIRS) / halves; s++, a += MR, b += ISA(NR)) {
+                vf w[NV];
+#pragma GCC unroll 4
+                for (int v = 0; v < NV; v++) w[v] = v_load(b + v * VL);
+#pragma GCC unroll 16
+                for (int i = 0; i < mr; i++) {
+                    vf x = v_set1(a[i]);
+#pragma GCC unroll 4
+                    for (int v = 0; v < NV; v++) sum[i][v] = v_dp(sum[i][v], x, w[v]);
+                }
+            }
+#pragma GCC unroll 4
+            for (int v = 0; v < NV; v++) {
+                const vf scale = v_load(factors + h * ISA(NR) + v * VL), minimum = v_load(factors + ISA(NR) + v * VL);
+#pragma GCC unroll 16
+                for (int i = 0; i < mr; i++) {
+                    float *to = part + i * ld + v * VL;
+                    vf acc = v_fma(sum[i][v], scale, v_load(to));
+                    if (scales == ISA(AFFINE)) acc = v_fma(v_set1(sums[i]), minimum, acc);
+                    v_store(to, acc);
+                }
+            }
+        }
+}
+
+#define UNITS_ROWS(name, scales)                                                                                                          \
+    TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part, int64_t ld) { \
+        if (rows <= MR / 3) ISA(units_rows)(MR / 3, scales, units, a, sums, b, factors, part, ld);                                         \
+        else if (rows <= MR / 3 * 2) ISA(units_rows)(MR / 3 * 2, scales, units, a, sums, b, factors, part, ld);                            \
+        else ISA(units_rows)(MR, scales, units, a, sums, b, factors, part, ld);                                                            \
+    }
+UNITS_ROWS(units_plain, ISA(PLAIN))
+UNITS_ROWS(units_affine, ISA(AFFINE))
+UNITS_ROWS(units_halved, ISA(HALVED))
+
+TARGET static int64_t ISA(gemm_units_bytes)(const npk_cmd *c) {
+    (void)c;
+    return ISA(NB) * (int64_t)(ISA(KC) * ISA(NR) + ISA(FACTORS) + ISA(MB) * ISA(NR)) * 4;
+}
+
+TARGET static void ISA(gemm_units)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase;
+    const ISA(plan) p = ISA(gemm_plan)(c, t->threads);
+    const int64_t all = c->k / ISA(UNIT), panels = (c->n + ISA(NR) - 1) / ISA(NR), ld = ISA(NB) * ISA(NR);
+    const int64_t first = chunk / p.parts * p.nb, count = npk_min(p.nb, panels - first), row = chunk % p.parts * p.mb, rows = npk_min(p.mb, c->m - row);
+    const int scales = ISA(form_of)(c->bt).scales;
+    float *weights = (float *)t->scratch, *factors = weights + ISA(NB) * ISA(KC) * ISA(NR), *parts = factors + ISA(NB) * ISA(FACTORS);
+    t->prepared = NULL;
+    for (int64_t from = 0; from < all; from += ISA(UNITS)) {
+        const int64_t units = npk_min(ISA(UNITS), all - from);
+        for (int64_t j = 0; j < count; j++) {
+            if (npk_cancelled(t)) return;
+            ISA(panel_of_units)(weights + j * ISA(KC) * ISA(NR), factors + j * ISA(FACTORS), c, (first + j) * ISA(NR), from, units);
+        }
+        for (int64_t r = 0; r < rows; r += MR) {
+            const float *panel = (const float *)c->a + (row + r) / MR * ISA(units_panel)(c), *a = panel + from * ISA(PAIRS) * MR;
+            const float *sums = panel + (all * ISA(PAIRS) + from) * MR;
+            const int64_t mr = npk_min(MR, rows - r);
+            if (npk_cancelled(t)) return;
+            for (int64_t j = 0; j < count; j++) {
+                const float *b = weights + j * ISA(KC) * ISA(NR), *factor = factors + j * ISA(FACTORS);
+                float *part = parts + r * ld + j * ISA(NR);
+                if (from == 0)
+                    for (int i = 0; i < MR; i++)
+                        for (int v = 0; v < NV; v++) v_store(part + i * ld + v * VL, v_zero());
+                switch (scales) {
+                case ISA(PLAIN): ISA(units_plain)(mr, units, a, sums, b, factor, part, ld); break;
+                case ISA(HALVED): ISA(units_halved)(mr, units, a, sums, b, factor, part, ld); break;
+                default: ISA(units_affine)(mr, units, a, sums, b, factor, part, ld);
+                }
+                if (from + units < all) continue;
+                for (int64_t i = 0; i < mr; i++)
+                    for (int v = 0; v < NV; v++) {
+                        const int64_t column = (first + j) * ISA(NR) + v * VL, left = c->n - column, to = (row + r + i) * c->ldy + column;
+                        const vf sum = v_mul(v_load(part + i * ld + v * VL), v_set1(UNITS_UP));
+                        if (left >= VL) v_put(c->y, c->yt, to, sum);
+                        else if (left > 0) v_putn(c->y, c->yt, to, sum, (int)left);
+                    }
+            }
+        }
+    }
+}
