@@ -79,7 +79,7 @@ TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
 // A group times M rows of activations from m0 on. Every row's pairs are summed in two chains, whatever M is. Type and M are constants wherever this is inlined.
 INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const float *x, const ISA(table) *t, int64_t group, int64_t m0) {
     const ISA(form) f = ISA(form_of)(type);
-    const int64_t units = c->k / ISA(UNIT), ld = ISA(units_ld)(c);
+    const int64_t units = c->k / ISA(UNIT), ld = ISA(units_ld)(c), each = ISA(group_bytes)(f, c->k) / units;
     const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k);
     vf acc[8];
 #pragma GCC unroll 8
@@ -91,7 +91,7 @@ INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++) sum[m][0] = sum[m][1] = v_zero();
         if (m0 == 0)
-            for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + ISA(AHEAD) + i * 64, 0, 2);
+            for (int64_t i = u * each; i < (u + 1) * each; i += 64) __builtin_prefetch(g + ISA(AHEAD) + i, 0, 2);
 #pragma GCC unroll 16
         for (int p = 0; p < ISA(PAIRS); p++) {
             const int pair = ISA(place_of)(f, p), chain = f.scales == ISA(HALVED) ? pair / 8 : pair % 2;
@@ -200,14 +200,20 @@ TARGET static void ISA(panel_of_units)(float *dst, float *factors, const npk_cmd
     }
 }
 
-// One tile: sums over a unit, or half of one, stay in registers; scaled, they are added to part [mr][ld]. The first two are constants wherever this is inlined.
-INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part,
-                            int64_t ld) {
+// Half of the rows of a panel: sums over a unit, or half of one, are scaled and added to those over all units, and both stay in registers. What came before is in
+// part [.][ld]. Scales is a constant wherever this is inlined.
+INLINE void ISA(units_rows)(const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part, int64_t ld) {
     const int halves = scales == ISA(HALVED) ? 2 : 1;
+    enum { mr = MR / 2 };
+    vf acc[mr][NV];
+#pragma GCC unroll 16
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) acc[i][v] = v_load(part + i * ld + v * VL);
     for (int64_t u = 0; u < units; u++, sums += MR, factors += 2 * ISA(NR))
 #pragma GCC unroll 2
         for (int h = 0; h < halves; h++) {
-            vf sum[MR][NV];
+            vf sum[mr][NV];
 #pragma GCC unroll 16
             for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
@@ -228,20 +234,21 @@ INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const
                 const vf scale = v_load(factors + h * ISA(NR) + v * VL), minimum = v_load(factors + ISA(NR) + v * VL);
 #pragma GCC unroll 16
                 for (int i = 0; i < mr; i++) {
-                    float *to = part + i * ld + v * VL;
-                    vf acc = v_fma(sum[i][v], scale, v_load(to));
-                    if (scales == ISA(AFFINE)) acc = v_fma(v_set1(sums[i]), minimum, acc);
-                    v_store(to, acc);
+                    acc[i][v] = v_fma(sum[i][v], scale, acc[i][v]);
+                    if (scales == ISA(AFFINE)) acc[i][v] = v_fma(v_set1(sums[i]), minimum, acc[i][v]);
                 }
             }
         }
+#pragma GCC unroll 16
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) v_store(part + i * ld + v * VL, acc[i][v]);
 }
 
 #define UNITS_ROWS(name, scales)                                                                                                          \
-    TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part, int64_t ld) { \
-        if (rows <= MR / 3) ISA(units_rows)(MR / 3, scales, units, a, sums, b, factors, part, ld);                                         \
-        else if (rows <= MR / 3 * 2) ISA(units_rows)(MR / 3 * 2, scales, units, a, sums, b, factors, part, ld);                            \
-        else ISA(units_rows)(MR, scales, units, a, sums, b, factors, part, ld);                                                            \
+    TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors,      \
+                                 float *part, int64_t ld) {                                                                                \
+        for (int i = 0; i < rows; i += MR / 2) ISA(units_rows)(scales, units, a + i, sums + i, b, factors, part + i * ld, ld);              \
     }
 UNITS_ROWS(units_plain, ISA(PLAIN))
 UNITS_ROWS(units_affine, ISA(AFFINE))
