@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the short tests of the kernels' numbers for arm64 on an emulator, qemu-user: what `make test-arm64` runs. Right results are all that it shows; no speed.
+# Runs the short tests of the kernels' numbers for arm64 on an emulator, qemu-user, of a CPU with all that Arm has: what `make test-arm64` runs. Right results are all that it shows; no speed.
 #
 #   sh scripts/arm64.sh [REGEXP]       which tests; those of products, attention, norms and weights unless told
 set -eu
@@ -15,5 +15,5 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$(dirname "$0")/../npu/cpu"
 GOARCH=arm64 CGO_ENABLED=1 CC=$cc go test -c -o "$folder/cpu.test" .
-qemu-aarch64 -L /usr/aarch64-linux-gnu "$folder/cpu.test" -test.short -test.timeout 30m \
+qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu "$folder/cpu.test" -test.short -test.timeout 30m \
 	-test.run "${1:-MatMul|Product|Attention|Norm|RoPE|Group|Layout|Embed}"

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
@@ -18,11 +20,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// untilQuiet is how long the test waits for a machine on which times can be judged: other packages' tests run beside it.
+const untilQuiet = 3 * time.Minute
+
 // The script ends with an accepted plan, its gate was asked by the phases and by the evaluator, its skill was heard, and its approval is in the journal.
 func TestDeploy(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "w")
 	var out strings.Builder
-	if err := deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work); err != nil {
+	var err error
+	for began := time.Now(); ; time.Sleep(5 * time.Second) {
+		err = deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work)
+		if !errors.Is(err, skill.ErrBusy) || time.Since(began) > untilQuiet {
+			break // else only the evaluation is made again
+		}
+	}
+	if errors.Is(err, skill.ErrBusy) {
+		if p, err := model.ReadPlan(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != model.PlanDraft {
+			t.Errorf("the plan: %v, %v", p, err)
+		}
+		t.Skipf("all phases but the last passed; for that one the machine was too busy: %v", err)
+	}
+	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	if p, err := model.ReadPlan(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != model.PlanAccepted {

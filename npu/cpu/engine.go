@@ -40,7 +40,7 @@ func openEngine(kernels string, threads int) (engine, error) {
 
 // KernelNames are the values of Options.Kernels, slowest first. Open has an error for those that this machine or this binary cannot execute.
 func KernelNames() []string {
-	return []string{"go", "generic", "avx2", "avx512", "avx512bf16", "amx"}
+	return []string{"go", "generic", "armbf16", "avx2", "avx512", "avx512bf16", "amx"}
 }
 
 func errUnknownKernels(kernels string) error {

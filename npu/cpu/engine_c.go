@@ -27,7 +27,7 @@ type cEngine struct {
 
 // variants are the C kernels by name, in the order of KernelNames.
 var variants = map[string]C.int{
-	"generic": C.NPK_GENERIC, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "avx512bf16": C.NPK_AVX512BF16,
+	"generic": C.NPK_GENERIC, "armbf16": C.NPK_ARMBF16, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "avx512bf16": C.NPK_AVX512BF16,
 	"amx": C.NPK_AMX,
 }
 
@@ -95,7 +95,7 @@ func fastest() C.int {
 // productFlags is how a variant multiplies BF16 with BF16.
 func productFlags(variant C.int) int32 {
 	switch variant {
-	case C.NPK_AVX512BF16:
+	case C.NPK_AVX512BF16, C.NPK_ARMBF16:
 		return flagPairs
 	case C.NPK_AMX:
 		return flagPairs | flagTiles
@@ -121,7 +121,7 @@ func (e *cEngine) multiplies(a, w, y int32, transposed bool) int32 {
 		return flags
 	case isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles
-	case isGrouped(w) && flags&flagPairs != 0:
+	case isGrouped(w) && e.variant == C.NPK_AVX512BF16:
 		return flagPairs | flagUnits
 	}
 	return 0

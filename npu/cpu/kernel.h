@@ -37,6 +37,12 @@ extern const npk_kernels npk_amx; // of products alone
 int npk_amx_works(void);
 #endif
 
+// Compilers that know Arm's BF16 instructions.
+#if defined(__aarch64__) && (defined(__clang__) ? __clang_major__ >= 16 : __GNUC__ >= 10)
+#define NPK_WITH_ARMBF16
+extern const npk_kernels npk_armbf16;
+#endif
+
 static inline int npk_cancelled(const npk_thread *t) { return __atomic_load_n(t->cancel, __ATOMIC_RELAXED) != 0; }
 
 static inline int64_t npk_size(int type) { return type == NPK_F32 || type == NPK_I32 ? 4 : 2; }

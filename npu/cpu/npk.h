@@ -81,7 +81,7 @@ typedef struct npk_cmd {
 } npk_cmd;
 
 // The kernel variants, slowest first. That of AMX has kernels of its own for commands with the flag TILES, and those of AVX-512 for all else, or of AVX-512 BF16 for sums of whole numbers.
-enum { NPK_GENERIC = 0, NPK_AVX2, NPK_AVX512, NPK_AVX512BF16, NPK_AMX, NPK_VARIANTS };
+enum { NPK_GENERIC = 0, NPK_ARMBF16, NPK_AVX2, NPK_AVX512, NPK_AVX512BF16, NPK_AMX, NPK_VARIANTS };
 
 // npk_usable says whether this machine and its operating system can execute a variant. Of AMX it is found out by trying, in a child process, the first time.
 int npk_usable(int variant);

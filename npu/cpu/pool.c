@@ -11,6 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 #include "kernel.h"
 
@@ -259,6 +264,9 @@ static const npk_kernels *kernels(int variant, int flags) {
     case NPK_AMX: return &npk_avx512;
     case NPK_AVX512BF16: return &npk_avx512bf16;
 #endif
+#ifdef NPK_WITH_ARMBF16
+    case NPK_ARMBF16: return &npk_armbf16;
+#endif
     default: return &npk_generic;
     }
 }
@@ -280,6 +288,22 @@ int npk_run(npk_pool *p, int variant, int integer, npk_cmd *cmds, int64_t n, con
     return __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
 }
 
+#ifdef NPK_WITH_ARMBF16
+// What the operating system says of the CPU.
+static int has_armbf16(void) {
+#if defined(__linux__)
+    enum { BF16 = 1 << 14 }; // HWCAP2_BF16
+    return (getauxval(AT_HWCAP2) & BF16) != 0;
+#elif defined(__APPLE__)
+    int has = 0;
+    size_t size = sizeof has;
+    return sysctlbyname("hw.optional.arm.FEAT_BF16", &has, &size, NULL, 0) == 0 && has;
+#else
+    return 0;
+#endif
+}
+#endif
+
 int npk_usable(int variant) {
     switch (variant) {
     case NPK_GENERIC: return 1;
@@ -292,6 +316,9 @@ int npk_usable(int variant) {
     case NPK_AVX512:
         return npk_usable(NPK_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#endif
+#ifdef NPK_WITH_ARMBF16
+    case NPK_ARMBF16: return has_armbf16();
 #endif
 #ifdef NPK_WITH_AMX
     case NPK_AMX: return npk_usable(NPK_AVX512BF16) && npk_amx_works();

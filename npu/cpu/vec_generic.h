@@ -1,4 +1,5 @@
-// Vectors of four floats in portable C (GCC and Clang vector extensions): SSE2 on any x86-64, NEON on arm64.
+// Vectors of four floats in portable C (GCC and Clang vector extensions): SSE2 on any x86-64, NEON on arm64, and with Arm's BF16 instructions when NPK_HAVE_DP is
+// defined.
 //
 // A vec_*.h file defines VL, the type vf and the v_* functions for one instruction set; the kernels are written once in terms of these
 // and are compiled once per set. Tails are read as zeros.
@@ -10,13 +11,22 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(NPK_HAVE_DP)
+#include <arm_neon.h>
+#define ISA(name) name##_armbf16
+#define TARGET __attribute__((target("arch=armv8.2-a+bf16")))
+#define INLINE static inline __attribute__((always_inline, unused, target("arch=armv8.2-a+bf16")))
+#define NV 4  // vectors across a panel of weights
+#define VREGS 32
+#else
 #define ISA(name) name##_generic
 #define TARGET
 #define INLINE static inline __attribute__((always_inline, unused))
+#define NV 2
+#define VREGS 16
+#endif
 #define VL 4
 #define MR 4  // rows of a panel of activations
-#define NV 2  // vectors across a panel of weights
-#define VREGS 16
 
 typedef float vf __attribute__((vector_size(16)));
 typedef uint32_t vu __attribute__((vector_size(16)));
@@ -130,3 +140,8 @@ INLINE void v_transpose(vf r[VL]) {
     for (int i = 0; i < VL; i++) v_store(t[i], r[i]);
     for (int i = 0; i < VL; i++) r[i] = (vf){t[0][i], t[1][i], t[2][i], t[3][i]};
 }
+
+#ifdef NPK_HAVE_DP
+// acc + a.even * b.even + a.odd * b.odd, where a and b are vectors of pairs of bfloat16 (bfdot).
+INLINE vf v_dp(vf acc, vf a, vf b) { return (vf)vbfdotq_f32((float32x4_t)acc, (bfloat16x8_t)a, (bfloat16x8_t)b); }
+#endif
