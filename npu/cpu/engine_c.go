@@ -72,7 +72,7 @@ func usableVariants() []string {
 }
 
 // fastest times the product of BF16 with BF16, which is most of the work, with each variant: what a CPU advertises need not be fast on it. On
-// Zen 5 vdpbf16ps does twice as much as FP32 multiply-adds, on a Sapphire Rapids Xeon half as much. The variants take turns, a tenth of
+// Zen 4 vdpbf16ps does twice as much as FP32 multiply-adds, on a Sapphire Rapids Xeon half as much. The variants take turns, a tenth of
 // a millisecond each, so that all see the same clock. Only what npk_usable allows is executed: timing finds slow instructions, not faulting ones.
 func fastest() C.int {
 	var rates [C.NPK_VARIANTS]float64

@@ -8,7 +8,7 @@
 
 enum {
     ISA(NR) = NV * VL,
-    ISA(KC) = 1024,                 // steps of a block: NB columns of them are 512 KB, half of a Zen 5 core's second-level cache
+    ISA(KC) = 1024,                 // steps of a block: NB columns of them are 512 KB, half of a Zen 4 core's second-level cache
     ISA(NB) = 128 / (NV * VL),      // panels of weights that a chunk packs at most
     ISA(MB) = (512 + MR - 1) / MR * MR, // rows of a chunk at most, which bounds its partial sums
 };
