@@ -47,7 +47,7 @@ func TestConversation(t *testing.T) {
 			t.Errorf("the second turn took %d tokens from the cache, the first had %d", again.CachedTokens, stats.PromptTokens)
 		}
 		greedy.TopTokens = 2
-		said := ""
+		said, parted := "", false
 		for tok, err := range fresh.Generate(context.Background(), Messages(messages, nil), &greedy) {
 			if err != nil {
 				t.Fatal(err)
@@ -57,10 +57,14 @@ func TestConversation(t *testing.T) {
 				if t.Logf("the answers part behind %q, by %.3f nats", said, gap); gap > tie {
 					t.Errorf("second answer %q; a fresh session goes on with %q", second, tok.Text)
 				}
+				parted = true
 				break
 			}
 			said += tok.Text
 			same++
+		}
+		if !parted && said != second {
+			t.Errorf("second answer %q, a fresh session ends behind %q", second, said)
 		}
 	}
 	if t.Logf("%d tokens are the same", same); same < 24 {

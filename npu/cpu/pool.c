@@ -185,8 +185,8 @@ static int launch(npk_pool *p, int id) {
     return err;
 }
 
-// Several rows side by side are several streams, each of which ends with its row. CPUs of AMD lose a third to a half of the bandwidth by that (an EPYC of
-// the fourth generation reads 20 GB/s of rows of 1152 bytes, four at a time, and 31 GB/s one by one), and read ahead into the second-level cache best.
+// Several rows side by side are several streams, each of which ends with its row. An EPYC of the fourth generation loses a third of the bandwidth by that: it
+// reads 20 GB/s of rows of 1152 bytes four at a time, and 31 GB/s one by one. Other CPUs of AMD are taken to be like it.
 static int one_stream(void) {
 #if defined(__x86_64__)
     return __builtin_cpu_is("amd") != 0;
