@@ -16,8 +16,8 @@ type engine interface {
 	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
 	// kindGEMM.
 	gemvRows(a, w int32) int64
-	// multiplies says how products of many rows are made of activations, weights and results of these types: the flags of their commands.
-	multiplies(a, w, y int32, transposed bool) int32
+	// multiplies says how products of many rows are made of activations and weights of these types: the flags of their commands.
+	multiplies(a, w int32, transposed bool) int32
 	// packBytes is the size of a kindPack command's destination.
 	packBytes(m, k int64, flags int32) int64
 	// attentionBytes is the scratch that an attention command needs.

@@ -112,7 +112,7 @@ func (e *cEngine) name() string {
 	return ""
 }
 
-func (e *cEngine) multiplies(a, w, y int32, transposed bool) int32 {
+func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 	flags := productFlags(e.variant)
 	switch {
 	case a != typeBF16 || flags&flagTiles != 0 && !transposed:

@@ -118,7 +118,7 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	}
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
 		b: w.p, bt: w.code, ldb: w.stride, y: y.p, yt: y.code, ldy: y.stride}
-	flags := b.engine.multiplies(a.code, w.code, y.code, o.TransB)
+	flags := b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV
 		if isGrouped(w.code) {

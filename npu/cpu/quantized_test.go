@@ -79,7 +79,7 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 						}
 						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
 						coarse := exact
-						few, flags := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(typeCodes[types[0]], typeQ8_0, typeCodes[types[1]], true)
+						few, flags := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(typeCodes[types[0]], typeQ8_0, true)
 						switch {
 						case flags&flagUnits != 0 || types[0] != bf: // FP32, whatever it is made of
 						case types[1] == bf && few:
