@@ -42,7 +42,7 @@ enum {
     NPK_GELU,      // y [m, n] = gelu(a); flags: TANH
     NPK_ADD,       // y [m, n] = a + b
     NPK_COPY,      // extents p0..3, strides of a p4..7, of y p8..11, in elements
-    NPK_READ,      // read n bytes from a: measures bandwidth
+    NPK_READ,      // read n bytes from a: measures bandwidth; p0 how many bytes ahead memory is asked for, or 0
     NPK_PEAK,      // n products of one tile from the nearest cache: measures arithmetic; flags: PAIRS, TILES
     NPK_KINDS
 };

@@ -32,6 +32,8 @@ struct npk_pool {
     npk_thread *state; // of each thread, the caller's first
     char *scratch;
     int64_t scratch_each;
+    uint32_t *taken; // of each command, how many chunks are taken of each thread's range
+    int64_t taken_size;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
 
@@ -91,8 +93,26 @@ static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
     return &from->of[c->kind];
 }
 
+// Take chunks of a command that is read in ranges: first those of this thread's own range, from front to back, then what is left of the others' ranges.
+static void drain_ranges(npk_pool *p, npk_thread *t, const npk_cmd *c, const npk_kernel *k) {
+    int64_t n = k->chunks(c, 0, p->threads), own = t - p->state;
+    uint32_t *taken = p->taken + (c - p->cmds) * p->threads;
+    for (int64_t i = 0; i < p->threads; i++) {
+        int64_t range = (own + i) % p->threads, first = range * n / p->threads, end = (range + 1) * n / p->threads;
+        while (!npk_cancelled(t)) {
+            int64_t chunk = first + __atomic_fetch_add(&taken[range], 1, __ATOMIC_RELAXED);
+            if (chunk >= end) break;
+            k->run(t, c, 0, chunk);
+        }
+    }
+}
+
 // Take chunks of one phase until there are none.
 static void drain(npk_pool *p, npk_thread *t, npk_cmd *c, const npk_kernel *k, int phase) {
+    if (k->ranges) {
+        drain_ranges(p, t, c, k);
+        return;
+    }
     int64_t n = k->chunks(c, phase, p->threads);
     while (!npk_cancelled(t)) {
         int64_t chunk = __atomic_fetch_add(&c->next[phase], 1, __ATOMIC_RELAXED);
@@ -186,7 +206,7 @@ static int launch(npk_pool *p, int id) {
 }
 
 // Several rows side by side are several streams, each of which ends with its row. An EPYC of the fourth generation loses a third of the bandwidth by that: it
-// reads 20 GB/s of rows of 1152 bytes four at a time, and 31 GB/s one by one. Other CPUs of AMD are taken to be like it.
+// reads 20 GB/s of rows of 1152 bytes four at a time, and 31 GB/s one by one. One of the fifth loses a quarter to a half. Other CPUs of AMD are taken to be like them.
 static int one_stream(void) {
 #if defined(__x86_64__)
     return __builtin_cpu_is("amd") != 0;
@@ -226,14 +246,22 @@ void npk_close(npk_pool *p) {
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->mutex);
     free(p->scratch);
+    free(p->taken);
     free(p->ids);
     free(p->state);
     free(p);
 }
 
-// Give every thread scratch memory for the greediest command.
+// Give every command counters at zero, and every thread scratch memory for the greediest command.
 static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
-    int64_t need = 0;
+    int64_t need = 0, counters = n * p->threads;
+    if (counters > p->taken_size) {
+        free(p->taken);
+        p->taken = malloc((size_t)counters * sizeof *p->taken);
+        p->taken_size = p->taken ? counters : 0;
+        if (!p->taken) return -1;
+    }
+    memset(p->taken, 0, (size_t)counters * sizeof *p->taken);
     for (int64_t i = 0; i < n; i++) {
         const npk_kernel *k = kernel_of(p, &cmds[i]);
         if (k->scratch) need = npk_max(need, k->scratch(&cmds[i]));
