@@ -42,6 +42,7 @@ const (
 	kindPack int32 = iota + 1
 	kindGEMM
 	kindGEMV
+	kindInPlace
 	kindEmbed
 	kindRMSNorm
 	kindLayerNorm
@@ -61,6 +62,7 @@ const (
 	flagKN                      // b of a matrix product is [k, n]
 	flagTiles                   // in the matrix unit: panels are tiles
 	flagUnits                   // quants as pairs of bfloat16, scaled unit by unit
+	flagWide                    // panels of activations are as wide as those of weights
 )
 
 // Element types of commands.

@@ -18,6 +18,8 @@ type engine interface {
 	gemvRows(a, w int32) int64
 	// multiplies says how products of many rows are made of activations and weights of these types: the flags of their commands.
 	multiplies(a, w int32, transposed bool) int32
+	// inPlaceRows is the most rows for which products with these flags are kindInPlace commands instead of kindGEMM; 0 when they never are.
+	inPlaceRows(flags int32) int64
 	// packBytes is the size of a kindPack command's destination.
 	packBytes(m, k int64, flags int32) int64
 	// attentionBytes is the scratch that an attention command needs.

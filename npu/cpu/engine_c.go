@@ -134,6 +134,13 @@ func (e *cEngine) gemvRows(a, w int32) int64 {
 	return C.NPK_GEMV_ROWS
 }
 
+func (e *cEngine) inPlaceRows(flags int32) int64 {
+	if flags != flagPairs {
+		return 0
+	}
+	return C.NPK_INPLACE_ROWS
+}
+
 func (e *cEngine) packBytes(m, k int64, flags int32) int64 {
 	return int64(C.npk_pack_bytes(e.variant, C.int64_t(m), C.int64_t(k), C.int(flags)))
 }

@@ -35,7 +35,8 @@ INLINE vf ISA(along)(const void *p, int type, int64_t at, int64_t s, int64_t k, 
 
 TARGET static int64_t ISA(pack_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase, (void)threads;
-    return (c->m + MR - 1) / MR;
+    int64_t each = c->flags & NPK_WIDE ? ISA(NR) : MR;
+    return (c->m + each - 1) / each;
 }
 
 // One chunk is one panel: MR rows are turned on their side, VL steps at a time. Rows beyond m are zero.
@@ -50,12 +51,6 @@ INLINE void ISA(pack_panel)(const npk_cmd *c, int64_t panel, const int pairs) {
         int64_t n = npk_min(VL, steps - s);
         for (int j = 0; j < n; j++) v_storen(dst + (s + j) * MR, r[j], MR);
     }
-}
-
-TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
-    (void)t, (void)phase;
-    if (c->flags & NPK_PAIRS) ISA(pack_panel)(c, chunk, 1);
-    else ISA(pack_panel)(c, chunk, 0);
 }
 
 // One panel of weights [steps][NR] from rows row.. of b [n, k], steps from.. of it.
@@ -88,6 +83,19 @@ INLINE void ISA(pack_nk)(float *dst, const void *b, int type, int64_t ldb, int64
                 if (2 * j + 1 < m) v_store(to + (2 * j + 1) * NV * VL, odd);
             }
         }
+}
+
+// A panel of NR rows of activations instead of MR, pairs of bfloat16.
+INLINE void ISA(pack_wide)(const npk_cmd *c, int64_t panel) {
+    int64_t steps = ISA(steps)(c);
+    ISA(pack_nk)((float *)c->y + panel * steps * ISA(NR), c->a, c->at, c->lda, panel * ISA(NR), c->m, c->k, 0, steps, 1);
+}
+
+TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)t, (void)phase;
+    if (c->flags & NPK_WIDE) ISA(pack_wide)(c, chunk);
+    else if (c->flags & NPK_PAIRS) ISA(pack_panel)(c, chunk, 1);
+    else ISA(pack_panel)(c, chunk, 0);
 }
 
 // The same from columns column.. of b [k, n].

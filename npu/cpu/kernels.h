@@ -12,6 +12,8 @@
 
 #include "gemv.h"
 
+#include "inplace.h"
+
 #include "attention.h"
 
 const npk_kernels ISA(npk) = {
@@ -21,6 +23,9 @@ const npk_kernels ISA(npk) = {
         [NPK_PACK] = {NULL, ISA(pack_chunks), ISA(pack), NULL},
         [NPK_GEMM] = {NULL, ISA(gemm_chunks), ISA(gemm), ISA(gemm_scratch)},
         [NPK_GEMV] = {NULL, ISA(gemv_chunks), ISA(gemv), ISA(gemv_scratch), 1},
+#ifdef NPK_HAVE_DP
+        [NPK_INPLACE] = {NULL, ISA(inplace_chunks), ISA(inplace), NULL, 1},
+#endif
         [NPK_EMBED] = {NULL, ISA(row_chunks), ISA(embed), NULL},
         [NPK_RMSNORM] = {NULL, ISA(row_chunks), ISA(rmsnorm), NULL},
         [NPK_LAYERNORM] = {NULL, ISA(row_chunks), ISA(layernorm), NULL},

@@ -49,6 +49,7 @@ func layout() []field {
 		{"flag of [k, n]", uintptr(flagKN), C.NPK_KN},
 		{"flag of tiles", uintptr(flagTiles), C.NPK_TILES},
 		{"flag of units", uintptr(flagUnits), C.NPK_UNITS},
+		{"flag of wide panels", uintptr(flagWide), C.NPK_WIDE},
 		{"type BF16", uintptr(typeBF16), C.NPK_BF16},
 		{"type I32", uintptr(typeI32), C.NPK_I32},
 	}

@@ -111,7 +111,7 @@ func checkIndex(what string, r ref, rows, n int64) error {
 	return nil
 }
 
-// matMul is a GEMV for few rows, which reads the weights as they lie, and a packing GEMM for many.
+// matMul is a GEMV for few rows, and a GEMM for many, which brings activations into panels. Of BF16 with BF16 there is one between them that leaves the weights where they lie.
 func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	if err := b.apart(); err != nil {
 		return err
@@ -128,6 +128,10 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 		}
 		b.push(c)
 		return nil
+	}
+	kind := kindGEMM
+	if o.TransB && m <= b.engine.inPlaceRows(flags) && c.k%2 == 0 {
+		kind, flags = kindInPlace, flags|flagWide
 	}
 	key := command{kind: kindPack, m: m, k: c.k, a: a.p, at: a.code, lda: a.stride, flags: flags}
 	bytes := b.engine.packBytes(m, c.k, flags)
@@ -147,7 +151,7 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	// What the product itself touches.
 	b.newReads, b.newWrites = w.appendTo(b.newReads[:0]), y.appendTo(b.newWrites[:0])
 	b.reading(b.packed.panels, bytes)
-	c.kind, c.flags, c.a = kindGEMM, flags, b.packed.panels
+	c.kind, c.flags, c.a = kind, flags, b.packed.panels
 	if !o.TransB {
 		c.flags |= flagKN
 	}

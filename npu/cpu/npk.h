@@ -28,9 +28,10 @@ enum {
 // Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b, c and y; lda to ldy their distances from row
 // to row in elements.
 enum {
-    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS
+    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS, WIDE
     NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES, UNITS
     NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: TILES, UNITS
+    NPK_INPLACE,   // y [m, n] = a (panels of [m, k], BF16, with PAIRS and WIDE) * b [n, k] transposed, BF16; k is even
     NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
     NPK_RMSNORM,   // y [m, k, n] = a [m, k, n] normalised over n, times b [n]; f0 epsilon
     NPK_LAYERNORM, // y [m, n] = a [m, n] normalised, times b [n], plus c [n]; f0 epsilon
@@ -47,10 +48,13 @@ enum {
     NPK_KINDS
 };
 
-enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8, NPK_UNITS = 16 };
+enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8, NPK_UNITS = 16, NPK_WIDE = 32 };
 
 // Most rows that NPK_GEMV takes: beyond, packing pays.
 enum { NPK_GEMV_ROWS = 16 };
+
+// Most rows for which NPK_INPLACE is faster than NPK_GEMM: beyond, activations would come from afar for every few rows of weights.
+enum { NPK_INPLACE_ROWS = 256 };
 
 // One session's rows in a run, with that session's state for the command at hand.
 typedef struct npk_seg {

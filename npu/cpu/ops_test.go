@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
@@ -213,7 +214,7 @@ const (
 func TestMatMulEqualsReference(t *testing.T) {
 	shapes := []struct{ m, k, n int }{
 		{1, 1, 1}, {1, 64, 48}, {1, 577, 33}, {2, 100, 7}, {3, 2049, 70}, {5, 31, 65}, {7, 33, 129}, {8, 576, 192}, {9, 65, 31},
-		{12, 64, 96}, {13, 2051, 37}, {23, 7, 150}, {64, 100, 64}, {65, 4099, 33}, {100, 1, 3}, {131, 576, 257},
+		{12, 64, 96}, {13, 2051, 37}, {23, 7, 150}, {17, 4096, 43}, {33, 34, 50}, {64, 100, 64}, {65, 4099, 33}, {100, 1, 3}, {131, 576, 257}, {257, 96, 13},
 	}
 	types := some(t, "types", [][]dtype.Type{
 		{bf, bf, bf}, {f32, half, bf}, {bf, bf, f32}, {f32, bf, f32}, {f32, f32, f32}, {bf, half, bf}, {bf, f32, bf},
@@ -227,6 +228,34 @@ func TestMatMulEqualsReference(t *testing.T) {
 						got, want := runOp(t, d, o, typ, uint64(i))
 						compare(t, got, want, typ[2], s.k)
 					})
+				}
+			}
+		}
+	})
+}
+
+// Within few rows and within many, the sums of a row are the same however many rows are multiplied at once, so that sessions in a batch do not see each other.
+func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
+	const k, n, rows = 2304, 76, 300
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		rng := rand.New(rand.NewPCG(8, 2))
+		x, w := random(rng, rows*k), random(rng, n*k)
+		weights := alloc(t, d, 2*n*k)
+		encode(weights.Bytes(), bf, w)
+		product := func(m int) []float64 {
+			p := npu.NewProgram("product")
+			p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.In("w", bf, n, k), p.Out("y", f32, m, n))
+			in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
+			encode(in.Bytes(), bf, x[:m*k])
+			submit(t, d, p, in, weights, out)
+			return decode(t, out.Bytes(), f32, m*n)
+		}
+		few := d.Info().FewRows
+		for _, numbers := range [][]int{{few, 1, 2, 3, few - 1}, {rows, few + 1, 31, 32, 33, 47, 64, 200, 256, 257}} {
+			all := product(numbers[0])
+			for _, m := range numbers[1:] {
+				if got := product(m); !slices.Equal(got, all[:m*n]) {
+					t.Errorf("%d rows of %d differ", m, numbers[0])
 				}
 			}
 		}

@@ -1,0 +1,75 @@
+// Products of some dozens of rows: short prompts. To bring the weights into panels, as gemm.h does, would take as long as to multiply them. So the sides change
+// roles: the activations, which are few, come as panels of NR rows, and pairs of weights are broadcast from where they lie. Each is read from memory once, asked for while
+// the rows before it are multiplied. Sums have the order of gemm.h's, to the bit.
+
+#ifdef NPK_HAVE_DP
+
+// Rows of weights at a time. Where rows lie a multiple of 4 KB apart, their elements share a set of the nearest cache, and that has eight places on some CPUs.
+enum { ISA(FEWER) = MR < 8 ? MR : 8 };
+INLINE int64_t ISA(inplace_group)(const npk_cmd *c) { return c->ldb % 2048 ? MR : ISA(FEWER); }
+
+// R rows of weights times V vectors of rows of activations; R and V are constants wherever this is inlined, and acc lives in registers. Every panel's pass asks for its share
+// of the next rows.
+INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, int64_t row, int64_t panel, int64_t panels) {
+    const int64_t steps = c->k / 2, stride = c->ldb * 2, each = (R * 4 + panels - 1) / panels;
+    const char *w = (const char *)c->b + row * stride, *ahead = w + R * stride + panel * steps * each;
+    const float *x = (const float *)c->a + panel * steps * ISA(NR);
+    vf acc[MR][NV];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) acc[r][v] = v_zero();
+    for (int64_t s = 0; s < steps; s++, w += 4, x += ISA(NR), ahead += each) {
+        vf a[NV];
+        __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) a[v] = v_load(x + v * VL);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            float pair;
+            memcpy(&pair, w + r * stride, 4);
+            const vf both = v_set1(pair);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) acc[r][v] = v_dp(acc[r][v], both, a[v]);
+        }
+    }
+    // Each vector is one output of VL rows: turned on its side, one row's outputs lie together.
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) {
+        vf t[VL];
+        const int64_t first = panel * ISA(NR) + v * VL, rows = npk_min(VL, c->m - first);
+        for (int r = 0; r < VL; r++) t[r] = r < R ? acc[r < MR ? r : 0][v] : v_zero();
+        v_transpose(t);
+        for (int64_t i = 0; i < rows; i++) v_putn(c->y, c->yt, (first + i) * c->ldy + row, t[i], R);
+    }
+}
+
+INLINE void ISA(inplace_rows)(const int R, const npk_cmd *c, int64_t row) {
+    const int64_t panels = (c->m + ISA(NR) - 1) / ISA(NR);
+    for (int64_t p = 0; p < panels; p++) {
+        if (c->m - p * ISA(NR) > VL) ISA(inplace_tile)(R, NV, c, row, p, panels);
+        else ISA(inplace_tile)(R, 1, c, row, p, panels);
+    }
+}
+
+// A megabyte of rows, or less so that every thread gets several chunks.
+INLINE int64_t ISA(inplace_step)(const npk_cmd *c, int threads) {
+    return npk_up(npk_min(npk_max(1, (1 << 20) / (c->k * 2)), npk_max(1, c->n / (8 * threads))), ISA(inplace_group)(c));
+}
+
+TARGET static int64_t ISA(inplace_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)phase;
+    int64_t step = ISA(inplace_step)(c, threads);
+    return (c->n + step - 1) / step;
+}
+
+TARGET static void ISA(inplace)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase;
+    int64_t step = ISA(inplace_step)(c, t->threads), row = chunk * step, end = npk_min(c->n, row + step);
+    if (ISA(inplace_group)(c) == MR)
+        for (; row + MR <= end; row += MR) ISA(inplace_rows)(MR, c, row);
+    for (; row + ISA(FEWER) <= end; row += ISA(FEWER)) ISA(inplace_rows)(ISA(FEWER), c, row);
+    for (; row < end; row++) ISA(inplace_rows)(1, c, row);
+}
+
+#endif
