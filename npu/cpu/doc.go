@@ -10,8 +10,9 @@
 // # How a runlist becomes work
 //
 // Submit turns every launch of every run into one or two commands, in memory that the Go heap knows nothing of, and hands the whole array to
-// an engine. All threads of the engine walk the array together: within a command each takes chunks (about a megabyte of weight rows) from an
-// atomic counter, and they wait for each other only where a command needs what an earlier one writes. One engine is written in C, with
+// an engine. All threads of the engine walk the array together: within a command each takes chunks (about a megabyte of weight rows) from
+// atomic counters, and they wait for each other only where a command needs what an earlier one writes. Where weights are read as they lie, a thread
+// begins with a range of chunks of its own, one behind the other in memory, and then helps the others. One engine is written in C, with
 // kernels for several instruction sets and threads that spin between calls; the other is pure Go, always there, and the only one when
 // the module is built without cgo.
 //
