@@ -182,6 +182,8 @@ INLINE void ISA(panel_units)(const int type, float *dst, float *factors, const n
         }
         for (int64_t u = from; u < from + units; u++, unit += f.words * 64, to += ISA(PAIRS) * ISA(NR), factor += 2 * ISA(NR)) {
             vf scale, minimum;
+#pragma GCC unroll 8
+            for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + ISA(AHEAD) + i * 64, 0, 2);
 #pragma GCC unroll 16
             for (int p = 0; p < ISA(PAIRS); p++) v_store(to + ISA(place_of)(f, p) * ISA(NR), ISA(whole)(f, unit, p, &t));
             ISA(factors)(f, g, 2 * u, 0, &scale, &minimum);
