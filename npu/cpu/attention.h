@@ -8,6 +8,7 @@
 enum {
     ISA(BK) = 128,              // positions of a block
     ISA(BM) = 96 / MR * MR,     // queries of a chunk, about
+    ISA(BN) = 32,               // positions of a span that are FP32 at a time: they stay in the nearest cache
 };
 
 // Rows of one chunk of a segment that is worked on in blocks.
@@ -55,7 +56,20 @@ INLINE int64_t ISA(place)(const npk_cmd *c, int64_t row, int64_t head, int64_t l
     return (row + query / group) * ld + (head * group + query % group) * step;
 }
 
-// One query's scores against n rows of keys [n][ld]: VL rows at a time, their partial sums turned on their side and added.
+// n rows of keys or values, step elements apart, as FP32 [n][ld], with zeros behind their hd elements.
+INLINE void ISA(widen)(float *to, int64_t ld, const void *from, int type, int64_t at, int64_t step, int64_t n, int64_t hd) {
+    if (type == NPK_BF16 && step == ld && hd == ld) { // as in a cache of heads of a usual size
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < n * ld; i += VL) v_store(to + i, v_bf16((const uint16_t *)from + at + i));
+        return;
+    }
+    for (int64_t j = 0; j < n; j++, to += ld, at += step) {
+        memset(to + ld - VL, 0, VL * 4);
+        ROW(hd, { PUT(to, NPK_F32, 0, GET(from, type, at)); });
+    }
+}
+
+// One query's scores against n rows of keys [n][ld], VL rows at a time.
 INLINE void ISA(scores)(float *dst, const float *q, const float *keys, int64_t ld, int64_t n, int64_t hd) {
     for (int64_t j = 0; j < n; j += VL) {
         vf s[VL];
@@ -65,21 +79,18 @@ INLINE void ISA(scores)(float *dst, const float *q, const float *keys, int64_t l
 #pragma GCC unroll 16
             for (int i = 0; i < VL; i++) s[i] = v_fma(x, v_load(keys + (j + i) * ld + d), s[i]);
         }
-        v_transpose(s);
-        for (int w = VL / 2; w > 0; w /= 2)
-            for (int i = 0; i < w; i++) s[i] = v_add(s[i], s[i + w]);
-        v_store(dst + j, s[0]);
+        v_store(dst + j, v_sums_all(s));
     }
 }
 
-// acc[hd] of Q queries += their weights times rows of values [n][ld], for D vectors of a row.
-INLINE void ISA(weigh)(const int Q, const int D, float *acc, int64_t ldacc, const float *p, const float *values, int64_t ld, int64_t n) {
+// acc[hd] of Q queries += their weights times n rows of values, BF16 or FP32 and ld elements apart, for D vectors of a row.
+INLINE void ISA(weigh)(const int Q, const int D, const int type, float *acc, int64_t ldacc, const float *p, const void *values, int64_t ld, int64_t n) {
     vf s[4][4];
     for (int q = 0; q < Q; q++)
         for (int d = 0; d < D; d++) s[q][d] = v_load(acc + q * ldacc + d * VL);
     for (int64_t j = 0; j < n; j++) {
         vf v[4];
-        for (int d = 0; d < D; d++) v[d] = v_load(values + j * ld + d * VL);
+        for (int d = 0; d < D; d++) v[d] = v_get(values, type, j * ld + d * VL);
         for (int q = 0; q < Q; q++) {
             vf w = v_set1(p[q * ISA(BK) + j]);
             for (int d = 0; d < D; d++) s[q][d] = v_fma(w, v[d], s[q][d]);
@@ -87,6 +98,21 @@ INLINE void ISA(weigh)(const int Q, const int D, float *acc, int64_t ldacc, cons
     }
     for (int q = 0; q < Q; q++)
         for (int d = 0; d < D; d++) v_store(acc + q * ldacc + d * VL, s[q][d]);
+}
+
+// The same for any number of queries, up to four at a time, and width values of a row. Type is a constant wherever this is inlined.
+INLINE void ISA(weigh_all)(const int type, int64_t queries, int64_t width, float *acc, int64_t ldacc, const float *p, const void *values, int64_t ld, int64_t n) {
+    for (; queries > 0; queries -= 4, acc += 4 * ldacc, p += 4 * ISA(BK))
+        for (int64_t d = 0; d < width; d += 4 * VL) {
+            const void *v = npk_at(values, type, d);
+            const int vectors = (int)npk_min(4, (width - d) / VL);
+#define WEIGH(Q, D) if ((queries < 4 ? queries : 4) == (Q) && vectors == (D)) ISA(weigh)(Q, D, type, acc + d, ldacc, p, v, ld, n)
+            WEIGH(1, 4); else WEIGH(2, 4); else WEIGH(3, 4); else WEIGH(4, 4);
+            else for (int64_t q = 0; q < npk_min(4, queries); q++)
+                for (int64_t i = 0; i < vectors; i++)
+                    ISA(weigh)(1, 1, type, acc + q * ldacc + d + i * VL, ldacc, p + q * ISA(BK), npk_at(v, type, i * VL), ld, n);
+#undef WEIGH
+        }
 }
 
 // Exponentials of count scores relative to the largest of them and of before, zeros from there to all. Returns their sum.
@@ -118,21 +144,15 @@ TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_s
         float *to = q + i * ld;
         ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->f[0]))); });
     }
-    for (int64_t j = 0; j < npk_up(n, VL); j++) {
-        float *to = block + j * ld;
-        memset(to + ld - VL, 0, VL * 4);
+    for (int64_t j = 0; j < n; j += ISA(BN)) {
+        int64_t some = npk_min(ISA(BN), n - j);
         // The values are asked for while the keys come in, and arrive while the scores are computed.
-        if (j < n)
-            for (int64_t i = 0; i < hd * npk_size(c->ct); i += 64)
-                __builtin_prefetch((const char *)npk_at(s->v, c->ct, head * s->vhead + (from + j) * c->ldc) + i);
-        if (j < n) ROW(hd, { PUT(to, NPK_F32, 0, GET(s->k, c->bt, head * s->khead + (from + j) * c->ldb)); });
-        else memset(to, 0, (size_t)ld * 4);
-    }
-    for (int64_t i = 0; i < queries; i++) ISA(scores)(p + i * ISA(BK), q + i * ld, block, ld, n, ld);
-    for (int64_t j = 0; j < n; j++) {
-        float *to = block + j * ld;
-        memset(to + ld - VL, 0, VL * 4);
-        ROW(hd, { PUT(to, NPK_F32, 0, GET(s->v, c->ct, head * s->vhead + (from + j) * c->ldc)); });
+        const char *values = npk_at(s->v, c->ct, head * s->vhead + (from + j) * c->ldc);
+        for (int64_t r = 0; r < some; r++, values += c->ldc * npk_size(c->ct))
+            for (int64_t i = 0; i < hd * npk_size(c->ct); i += 64) __builtin_prefetch(values + i);
+        ISA(widen)(block, ld, s->k, c->bt, head * s->khead + (from + j) * c->ldb, c->ldb, some, hd);
+        memset(block + some * ld, 0, (size_t)((npk_up(some, VL) - some) * ld) * 4);
+        for (int64_t i = 0; i < queries; i++) ISA(scores)(p + i * ISA(BK) + j, q + i * ld, block, ld, some, ld);
     }
     int64_t spans = ISA(spans)(s);
     float best[64], sum[64];
@@ -144,20 +164,17 @@ TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_s
             sum[i] = seen > 0 ? ISA(softmax)(p + (first + i) * ISA(BK), seen, n, &best[i]) : 0;
             if (seen <= 0) memset(p + (first + i) * ISA(BK), 0, (size_t)n * 4);
         }
-        for (int64_t i = first; i < first + count; i += 4)
-            for (int64_t d = 0; d < ld; d += 4 * VL) {
-                float *a = acc + i * ld + d;
-                const float *w = p + i * ISA(BK), *v = block + d;
-                int one = queries - i == 1;
-                switch (npk_min(4, (ld - d) / VL)) {
-                case 1: ISA(weigh)(4, 1, a, ld, w, v, ld, n); break;
-                case 2: ISA(weigh)(4, 2, a, ld, w, v, ld, n); break;
-                case 3: ISA(weigh)(4, 3, a, ld, w, v, ld, n); break;
-                default:
-                    if (one) ISA(weigh)(1, 4, a, ld, w, v, ld, n);
-                    else ISA(weigh)(4, 4, a, ld, w, v, ld, n);
-                }
+        float *sums = acc + first * ld;
+        const float *weights = p + first * ISA(BK);
+        if (c->ct == NPK_BF16 && hd % (4 * VL) == 0) {
+            ISA(weigh_all)(NPK_BF16, count, hd, sums, ld, weights, npk_at(s->v, c->ct, head * s->vhead + from * c->ldc), c->ldc, n);
+        } else {
+            for (int64_t j = 0; j < n; j += ISA(BN)) {
+                int64_t some = npk_min(ISA(BN), n - j);
+                ISA(widen)(block, ld, s->v, c->ct, head * s->vhead + (from + j) * c->ldc, c->ldc, some, hd);
+                ISA(weigh_all)(NPK_F32, count, ld, sums, ld, weights + j, block, ld, some);
             }
+        }
         for (int64_t i = 0; i < count; i++) {
             const float *a = acc + (first + i) * ld;
             if (spans == 1) {

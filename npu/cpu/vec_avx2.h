@@ -42,6 +42,10 @@ INLINE vf v_sums(const vf *x, int n) {
     _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
     return _mm256_castps128_ps256(_mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3])));
 }
+INLINE vf v_sums_all(const vf r[VL]) {
+    vf low = _mm256_hadd_ps(_mm256_hadd_ps(r[0], r[1]), _mm256_hadd_ps(r[2], r[3])), high = _mm256_hadd_ps(_mm256_hadd_ps(r[4], r[5]), _mm256_hadd_ps(r[6], r[7]));
+    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+}
 INLINE float v_hmax(vf x) {
     __m128 a = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     a = _mm_max_ps(a, _mm_movehl_ps(a, a));

@@ -55,6 +55,20 @@ INLINE vf v_sums(const vf *x, int n) {
     _MM_TRANSPOSE4_PS(q[0], q[1], q[2], q[3]);
     return _mm512_castps128_ps512(_mm_add_ps(_mm_add_ps(q[0], q[2]), _mm_add_ps(q[1], q[3])));
 }
+// By halves: each step joins two vectors' sums in one, until there is one of sixteen.
+INLINE vf v_sums_all(const vf r[VL]) {
+    vf t[8], u[4], w[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const vf a = r[i / 4 * 8 + i % 4], b = r[i / 4 * 8 + i % 4 + 4];
+        t[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) u[i] = _mm512_add_ps(_mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) w[i] = _mm512_add_ps(_mm512_unpacklo_ps(u[2 * i], u[2 * i + 1]), _mm512_unpackhi_ps(u[2 * i], u[2 * i + 1]));
+    return _mm512_add_ps(_mm512_shuffle_ps(w[0], w[1], 0x44), _mm512_shuffle_ps(w[0], w[1], 0xee));
+}
 INLINE float v_hmax(vf x) { return _mm512_reduce_max_ps(x); }
 
 INLINE vf v_widen(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }

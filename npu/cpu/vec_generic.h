@@ -48,6 +48,8 @@ INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 INLINE float v_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 // The sums of up to four vectors as the first elements of one, each in the order of v_sum.
 INLINE vf v_sums(const vf *x, int n) { return (vf){v_sum(x[0]), n > 1 ? v_sum(x[1]) : 0, n > 2 ? v_sum(x[2]) : 0, n > 3 ? v_sum(x[3]) : 0}; }
+// The sums of VL vectors.
+INLINE vf v_sums_all(const vf r[VL]) { return v_sums(r, VL); }
 INLINE float v_hmax(vf x) { return fmaxf(fmaxf(x[0], x[2]), fmaxf(x[1], x[3])); }
 
 INLINE vu v_u16(const uint16_t *p) { return (vu){p[0], p[1], p[2], p[3]}; }
