@@ -11,6 +11,8 @@ enum {
     ISA(BN) = 32,               // positions of a span that are FP32 at a time: they stay in the nearest cache
 };
 
+_Static_assert(ISA(BK) % ISA(BN) == 0 && ISA(BN) % VL == 0 && (int)NPK_SPAN <= (int)ISA(BK), "scores of whole vectors fit a row of them");
+
 // Rows of one chunk of a segment that is worked on in blocks.
 INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
 
@@ -108,9 +110,9 @@ INLINE void ISA(weigh_all)(const int type, int64_t queries, int64_t width, float
             const int vectors = (int)npk_min(4, (width - d) / VL);
 #define WEIGH(Q, D) if ((queries < 4 ? queries : 4) == (Q) && vectors == (D)) ISA(weigh)(Q, D, type, acc + d, ldacc, p, v, ld, n)
             WEIGH(1, 4); else WEIGH(2, 4); else WEIGH(3, 4); else WEIGH(4, 4);
-            else for (int64_t q = 0; q < npk_min(4, queries); q++)
-                for (int64_t i = 0; i < vectors; i++)
-                    ISA(weigh)(1, 1, type, acc + q * ldacc + d + i * VL, ldacc, p + q * ISA(BK), npk_at(v, type, i * VL), ld, n);
+            else WEIGH(1, 3); else WEIGH(2, 3); else WEIGH(3, 3); else WEIGH(4, 3);
+            else WEIGH(1, 2); else WEIGH(2, 2); else WEIGH(3, 2); else WEIGH(4, 2);
+            else WEIGH(1, 1); else WEIGH(2, 1); else WEIGH(3, 1); else WEIGH(4, 1);
 #undef WEIGH
         }
 }
@@ -166,7 +168,7 @@ TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_s
         }
         float *sums = acc + first * ld;
         const float *weights = p + first * ISA(BK);
-        if (c->ct == NPK_BF16 && hd % (4 * VL) == 0) {
+        if (c->ct == NPK_BF16 && hd == ld) {
             ISA(weigh_all)(NPK_BF16, count, hd, sums, ld, weights, npk_at(s->v, c->ct, head * s->vhead + from * c->ldc), c->ldc, n);
         } else {
             for (int64_t j = 0; j < n; j += ISA(BN)) {

@@ -143,7 +143,7 @@ func (d *Device) Close() error {
 }
 
 // ReadBandwidth measures how fast all threads together read memory that is in no cache, in bytes per second: the limit for decoding. It takes about
-// a quarter of a second.
+// a third of a second.
 func (d *Device) ReadBandwidth(ctx context.Context) (float64, error) {
 	if err := d.lock(ctx); err != nil {
 		return 0, err

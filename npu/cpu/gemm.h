@@ -85,19 +85,6 @@ INLINE void ISA(pack_nk)(float *dst, const void *b, int type, int64_t ldb, int64
         }
 }
 
-// A panel of NR rows of activations instead of MR, pairs of bfloat16.
-INLINE void ISA(pack_wide)(const npk_cmd *c, int64_t panel) {
-    int64_t steps = ISA(steps)(c);
-    ISA(pack_nk)((float *)c->y + panel * steps * ISA(NR), c->a, c->at, c->lda, panel * ISA(NR), c->m, c->k, 0, steps, 1);
-}
-
-TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
-    (void)t, (void)phase;
-    if (c->flags & NPK_WIDE) ISA(pack_wide)(c, chunk);
-    else if (c->flags & NPK_PAIRS) ISA(pack_panel)(c, chunk, 1);
-    else ISA(pack_panel)(c, chunk, 0);
-}
-
 // The same from columns column.. of b [k, n].
 INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64_t column, int64_t n, int64_t k, int64_t from, int64_t steps,
                          const int pairs) {
@@ -116,6 +103,19 @@ INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64
             v_store(dst + v * VL, left >= VL ? v_get(b, type, at) : left > 0 ? v_getn(b, type, at, (int)left) : v_zero());
         }
     }
+}
+
+// A panel of NR rows of activations instead of MR, pairs of bfloat16.
+INLINE void ISA(pack_wide)(const npk_cmd *c, int64_t panel) {
+    int64_t steps = ISA(steps)(c);
+    ISA(pack_nk)((float *)c->y + panel * steps * ISA(NR), c->a, c->at, c->lda, panel * ISA(NR), c->m, c->k, 0, steps, 1);
+}
+
+TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)t, (void)phase;
+    if (c->flags & NPK_WIDE) ISA(pack_wide)(c, chunk);
+    else if (c->flags & NPK_PAIRS) ISA(pack_panel)(c, chunk, 1);
+    else ISA(pack_panel)(c, chunk, 0);
 }
 
 // One panel of weights [steps][NR] from groups: columns column.., 32 elements of them at a time.

@@ -20,7 +20,6 @@ typedef struct npk_kernel {
     int64_t (*chunks)(const npk_cmd *c, int phase, int threads);
     void (*run)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk);
     int64_t (*scratch)(const npk_cmd *c); // bytes per thread; NULL: none
-    int ranges; // of one phase, whose chunks lie one behind the other in memory: each thread begins with a range of them that it reads from front to back
 } npk_kernel;
 
 typedef struct npk_kernels {

@@ -22,9 +22,9 @@ const npk_kernels ISA(npk) = {
     .of = {
         [NPK_PACK] = {NULL, ISA(pack_chunks), ISA(pack), NULL},
         [NPK_GEMM] = {NULL, ISA(gemm_chunks), ISA(gemm), ISA(gemm_scratch)},
-        [NPK_GEMV] = {NULL, ISA(gemv_chunks), ISA(gemv), ISA(gemv_scratch), 1},
+        [NPK_GEMV] = {NULL, ISA(gemv_chunks), ISA(gemv), ISA(gemv_scratch)},
 #ifdef NPK_HAVE_DP
-        [NPK_INPLACE] = {NULL, ISA(inplace_chunks), ISA(inplace), NULL, 1},
+        [NPK_INPLACE] = {NULL, ISA(inplace_chunks), ISA(inplace), NULL},
 #endif
         [NPK_EMBED] = {NULL, ISA(row_chunks), ISA(embed), NULL},
         [NPK_RMSNORM] = {NULL, ISA(row_chunks), ISA(rmsnorm), NULL},

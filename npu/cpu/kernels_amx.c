@@ -31,7 +31,7 @@ const npk_kernels npk_amx = {
     .of = {
         [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
         [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
-        [NPK_GEMV] = {NULL, ISA(gemv_tiles_chunks), ISA(gemv_tiles), ISA(gemv_tiles_scratch), 1},
+        [NPK_GEMV] = {NULL, ISA(gemv_tiles_chunks), ISA(gemv_tiles), ISA(gemv_tiles_scratch)},
         [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},
     },
 };

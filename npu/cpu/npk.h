@@ -80,7 +80,7 @@ typedef struct npk_cmd {
     int64_t nsegs;
     int64_t start, end; // ns since the run began, when traced
     int64_t pad2[6];
-    int64_t next[4];    // chunk counters of the phases: zero before a run; in a cache line of their own
+    int64_t next[4];    // chunk counters of the phases, where threads share them: zero before a run; in a cache line of their own
     int64_t pad3[4];
 } npk_cmd;
 

@@ -236,27 +236,66 @@ func TestMatMulEqualsReference(t *testing.T) {
 
 // Within few rows and within many, the sums of a row are the same however many rows are multiplied at once, so that sessions in a batch do not see each other.
 func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
-	const k, n, rows = 2304, 76, 300
+	const n, rows = 81, 300 // columns for groups of 12, of 8 and of 1
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
-		rng := rand.New(rand.NewPCG(8, 2))
-		x, w := random(rng, rows*k), random(rng, n*k)
-		weights := alloc(t, d, 2*n*k)
-		encode(weights.Bytes(), bf, w)
-		product := func(m int) []float64 {
-			p := npu.NewProgram("product")
-			p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.In("w", bf, n, k), p.Out("y", f32, m, n))
-			in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
-			encode(in.Bytes(), bf, x[:m*k])
-			submit(t, d, p, in, weights, out)
-			return decode(t, out.Bytes(), f32, m*n)
-		}
-		few := d.Info().FewRows
-		for _, numbers := range [][]int{{few, 1, 2, 3, few - 1}, {rows, few + 1, 31, 32, 33, 47, 64, 200, 256, 257}} {
-			all := product(numbers[0])
-			for _, m := range numbers[1:] {
-				if got := product(m); !slices.Equal(got, all[:m*n]) {
-					t.Errorf("%d rows of %d differ", m, numbers[0])
+		for _, k := range []int{2304, 4096} { // rows a multiple of 4 KB apart have groups of their own
+			rng := rand.New(rand.NewPCG(8, 2))
+			x, w := random(rng, rows*k), random(rng, n*k)
+			weights := alloc(t, d, 2*n*k)
+			encode(weights.Bytes(), bf, w)
+			product := func(m int) []float64 {
+				p := npu.NewProgram("product")
+				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.In("w", bf, n, k), p.Out("y", f32, m, n))
+				in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
+				encode(in.Bytes(), bf, x[:m*k])
+				submit(t, d, p, in, weights, out)
+				return decode(t, out.Bytes(), f32, m*n)
+			}
+			few := d.Info().FewRows
+			for _, numbers := range [][]int{{few, 1, 2, 3, few - 1}, {rows, few + 1, 31, 32, 33, 47, 64, 200, 256, 257}} {
+				all := product(numbers[0])
+				for _, m := range numbers[1:] {
+					if got := product(m); !slices.Equal(got, all[:m*n]) {
+						t.Errorf("K = %d: %d rows of %d differ", k, m, numbers[0])
+					}
 				}
+			}
+		}
+	})
+}
+
+// Weights may be every other row of a matrix, or columns of it.
+func TestProductsOfViews(t *testing.T) {
+	const n, k = 37, 96
+	views := map[string]struct {
+		shape []int
+		view  func(w npu.Ref) npu.Ref
+		at    func(column, i int) int
+	}{
+		"every other row": {[]int{2 * n, k}, func(w npu.Ref) npu.Ref { return w.Every(1, 2) }, func(column, i int) int { return (2*column+1)*k + i }},
+		"columns":         {[]int{n, 3 * k}, func(w npu.Ref) npu.Ref { return w.Cols(k, k) }, func(column, i int) int { return column*3*k + k + i }},
+	}
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		for name, v := range views {
+			for _, m := range []int{1, 5, 16, 40, 260} {
+				t.Run(fmt.Sprintf("%s, %d rows", name, m), func(t *testing.T) {
+					rng := rand.New(rand.NewPCG(8, 3))
+					x, w := random(rng, m*k), random(rng, v.shape[0]*v.shape[1])
+					o := op.MatMul{M: m, K: k, N: n, TransB: true}
+					p := npu.NewProgram("product")
+					p.Launch("y", o, p.In("x", bf, m, k), v.view(p.In("w", bf, v.shape...)), p.Out("y", f32, m, n))
+					in, weights, out := alloc(t, d, 2*len(x)), alloc(t, d, 2*len(w)), alloc(t, d, 4*m*n)
+					encode(in.Bytes(), bf, x)
+					encode(weights.Bytes(), bf, w)
+					submit(t, d, p, in, weights, out)
+					seen := make([]float64, n*k)
+					for column := range n {
+						for i := range k {
+							seen[column*k+i] = w[v.at(column, i)]
+						}
+					}
+					compare(t, decode(t, out.Bytes(), f32, m*n), reference(o, [][]float64{x, seen}), f32, k)
+				})
 			}
 		}
 	})

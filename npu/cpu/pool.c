@@ -93,7 +93,10 @@ static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
     return &from->of[c->kind];
 }
 
-// Take chunks of a command that is read in ranges: first those of this thread's own range, from front to back, then what is left of the others' ranges.
+// Commands of one phase whose chunks are weights that lie one behind the other in memory.
+static int in_ranges(const npk_cmd *c) { return c->kind == NPK_GEMV || c->kind == NPK_INPLACE; }
+
+// Take chunks of such a command: first those of this thread's own range, from front to back, then what is left of the others' ranges.
 static void drain_ranges(npk_pool *p, npk_thread *t, const npk_cmd *c, const npk_kernel *k) {
     int64_t n = k->chunks(c, 0, p->threads), own = t - p->state;
     uint32_t *taken = p->taken + (c - p->cmds) * p->threads;
@@ -109,7 +112,7 @@ static void drain_ranges(npk_pool *p, npk_thread *t, const npk_cmd *c, const npk
 
 // Take chunks of one phase until there are none.
 static void drain(npk_pool *p, npk_thread *t, npk_cmd *c, const npk_kernel *k, int phase) {
-    if (k->ranges) {
+    if (in_ranges(c)) {
         drain_ranges(p, t, c, k);
         return;
     }
@@ -261,7 +264,7 @@ static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
         p->taken_size = p->taken ? counters : 0;
         if (!p->taken) return -1;
     }
-    memset(p->taken, 0, (size_t)counters * sizeof *p->taken);
+    if (counters > 0) memset(p->taken, 0, (size_t)counters * sizeof *p->taken);
     for (int64_t i = 0; i < n; i++) {
         const npk_kernel *k = kernel_of(p, &cmds[i]);
         if (k->scratch) need = npk_max(need, k->scratch(&cmds[i]));
