@@ -20,6 +20,9 @@ const (
 	busyFactor = 4
 )
 
+// measureAgainAdvice is for figures that cannot be reproduced.
+const measureAgainAdvice = "; deploy again, which measures again, when the machine is quiet"
+
 // figuresSource says what the bounds were measured on.
 const figuresSource = `Measured on two cores of a Xeon in a virtual machine, by npukit bench in processes one after the other (256 and 16
 tokens of SmolLM2-135M, 48 and 16 of a model of two layers, 5 repetitions each): medians of two quiet processes are 2 and 5 % apart for SmolLM2-135M, their fastest repetitions 4 and 2 %, and
@@ -98,7 +101,7 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 	case max(first.slower, token.slower) > fasterMost:
 		bound += "; note: what is claimed is slower than what is found here, as on a machine that was busy, and takes nobody in"
 	}
-	again := "; deploy again, which measures again, when the machine is quiet"
+	again := measureAgainAdvice
 	if first.same() && token.same() || m.Predicted {
 		again = ""
 	}

@@ -92,9 +92,13 @@ func (v *evaluation) judge(s *start, was Measurement) {
 			seconds(1/s.claim.TokensPerSec))
 		return
 	}
+	again := ""
+	if !s.same() {
+		again = measureAgainAdvice
+	}
 	v.hold("gain", s.same(), "measured again in turns with the trajectory's start (%s), %d times: %s of its time to the first token are left, and %s of its time of a token; %s claims %.3g %% and "+
-		"%.3g %%, and may claim %.3g %% less than the least", which, s.first.tries, s.first.shares(), s.token.shares(), FilePerformance, 100*was.TTFT/s.claim.TTFT,
-		100*s.claim.TokensPerSec/was.TokensPerSec, 100*(1-1/(1+s.first.fasterMost)))
+		"%.3g %%, and may claim %.3g %% less than the least%s", which, s.first.tries, s.first.shares(), s.token.shares(), FilePerformance, 100*was.TTFT/s.claim.TTFT,
+		100*s.claim.TokensPerSec/was.TokensPerSec, 100*(1-1/(1+s.first.fasterMost)), again)
 }
 
 // shares is what was seen where a figure is the share of a time.

@@ -23,6 +23,19 @@ func TestMain(m *testing.M) {
 // untilQuiet is how long the test waits for a machine on which times can be judged: other packages' tests run beside it.
 const untilQuiet = 3 * time.Minute
 
+// foundOtherFigures reports whether a deployment failed only because the evaluator measured other figures than it. Where it was busy then and is quiet now, that is right, and deploying
+// again measures again.
+func foundOtherFigures(err error, work string) bool {
+	var failed *skill.PhaseError
+	if !errors.As(err, &failed) || failed.Report.Phase != skill.Evaluation {
+		return false
+	}
+	s, err := skill.ReadState(work)
+	return err == nil && s.Evaluation != nil && !slices.ContainsFunc(s.Evaluation.Checks, func(c skill.EvaluationCheck) bool {
+		return !c.OK && c.Name != "figures" && c.Name != "gain"
+	})
+}
+
 // The script ends with an accepted plan, its gate was asked by the phases and by the evaluator, its skill was heard, and its approval is in the journal.
 func TestDeploy(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "w")
@@ -30,8 +43,8 @@ func TestDeploy(t *testing.T) {
 	var err error
 	for began := time.Now(); ; time.Sleep(5 * time.Second) {
 		err = deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work)
-		if !errors.Is(err, skill.ErrBusy) || time.Since(began) > untilQuiet {
-			break // else only the evaluation is made again
+		if !errors.Is(err, skill.ErrBusy) && !foundOtherFigures(err, work) || time.Since(began) > untilQuiet {
+			break // else only the evaluation is made again, or with it the measurement before it
 		}
 	}
 	if errors.Is(err, skill.ErrBusy) {
@@ -61,7 +74,7 @@ func TestDeploy(t *testing.T) {
 	if !slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Step == "chunks of 1024 rows" }) {
 		t.Error("the skill's change was not tried")
 	}
-	if len(s.Decisions) != int(skill.Evaluation) || s.Decisions[0].Value.Note != "by the script" {
+	if len(s.Decisions) < int(skill.Evaluation) || s.Decisions[0].Value.Note != "by the script" {
 		t.Errorf("decisions: %+v", s.Decisions)
 	}
 	if !strings.Contains(out.String(), "the plan is accepted") {

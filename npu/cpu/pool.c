@@ -209,7 +209,7 @@ static int launch(npk_pool *p, int id) {
 }
 
 // Several rows side by side are several streams, each of which ends with its row. An EPYC of the fourth generation loses a third of the bandwidth by that: it
-// reads 20 GB/s of rows of 1152 bytes four at a time, and 31 GB/s one by one. One of the fifth loses a quarter to a half. Other CPUs of AMD are taken to be like them.
+// reads 20 GB/s of rows of 1152 bytes four at a time, and 31 GB/s one by one. One of the fifth loses a quarter with two threads and two fifths with one. Other CPUs of AMD are taken to be like them.
 static int one_stream(void) {
 #if defined(__x86_64__)
     return __builtin_cpu_is("amd") != 0;

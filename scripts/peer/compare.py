@@ -7,8 +7,9 @@ Every round starts both programs once for each model, the other one first each t
 is the median of the rounds, with the slowest and the fastest. On a busy machine threads that meet at a barrier wait for the one that was put aside:
 look at the spread before at the ratio.
 
-Limits are what npukit measures of the machine in the same starts: bytes read in a second, and BF16 operations in a second by the best kernel. llama.cpp's
-shares are worked out with npukit's count of bytes and operations, which is a property of the model and the test.
+Limits are what npukit measures of the machine in its start of each round: bytes read in a second, and BF16 operations in a second by the best kernel. Shares are of the
+round's own limit, because machines with neighbours read twice as fast in one minute as in the next; the median of the rounds is shown. llama.cpp's are worked out
+with npukit's count of bytes and operations, which is a property of the model and the test.
 """
 
 import argparse
@@ -71,7 +72,7 @@ def run(command):
 def summary(name, ours, theirs):
     """Of two lists of starts, each a list of tests."""
     first = ours[0][0]
-    flat = [test for start in ours for test in start]
+    reads, computes = ([start[0][key] for start in ours] for key in ("read_bandwidth_bytes_per_s", "peak_flops_per_s"))
     out = {
         "model": name,
         "dtype": first["dtype"],
@@ -79,8 +80,8 @@ def summary(name, ours, theirs):
         "kernels": first["kernels"],
         "peer": theirs[0][0]["program"],
         "peer_system": theirs[0][0]["system"],
-        "read_bandwidth_bytes_per_s": max(t["read_bandwidth_bytes_per_s"] for t in flat),
-        "peak_flops_per_s": max(t["peak_flops_per_s"] for t in flat),
+        "read_bandwidth_bytes_per_s": spread(reads),
+        "peak_flops_per_s": spread(computes),
         "tests": [],
     }
     for key in ("load_s", "peak_rss_bytes"):
@@ -92,11 +93,15 @@ def summary(name, ours, theirs):
                 "test": test["test"],
                 "tokens_per_s": speeds,
                 "ratio": speeds[0]["median"] / speeds[1]["median"],
-                "bandwidth_share": [test["bytes_per_token"] * s["median"] / out["read_bandwidth_bytes_per_s"] for s in speeds],
-                "peak_share": [test["flops_per_token"] * s["median"] / out["peak_flops_per_s"] for s in speeds],
+                "bandwidth_share": [share(test["bytes_per_token"], s["samples"], reads) for s in speeds],
+                "peak_share": [share(test["flops_per_token"], s["samples"], computes) for s in speeds],
             }
         )
     return out
+
+
+def share(each, speeds, limits):
+    return statistics.median(each * speed / limit for speed, limit in zip(speeds, limits))
 
 
 def spread(samples):
@@ -105,7 +110,9 @@ def spread(samples):
 
 def show(m):
     print(f"\n{m['model']}, {m['dtype']}, on {m['machine']}: kernels {m['kernels']}, beside {m['peer']}")
-    print(f"the machine reads {m['read_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s and computes {m['peak_flops_per_s'] / 1e9:.0f} GFLOP/s (best of all starts)\n")
+    reads, computes = m["read_bandwidth_bytes_per_s"], m["peak_flops_per_s"]
+    print(f"the machine reads {reads['median'] / 1e9:.1f} GB/s ({reads['min'] / 1e9:.1f} to {reads['max'] / 1e9:.1f})", end=" ")
+    print(f"and computes {computes['median'] / 1e9:.0f} GFLOP/s ({computes['min'] / 1e9:.0f} to {computes['max'] / 1e9:.0f})\n")
     print("| test | npukit tokens/s | llama.cpp tokens/s | ratio | npukit of the limit | llama.cpp of the limit |")
     print("|---|---|---|---|---|---|")
     for t in m["tests"]:
