@@ -41,11 +41,13 @@ func TestDeploy(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "w")
 	var out strings.Builder
 	var err error
+	again := false // measured again after a verdict, which asks for approval again
 	for began := time.Now(); ; time.Sleep(5 * time.Second) {
 		err = deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work)
 		if !errors.Is(err, skill.ErrBusy) && !foundOtherFigures(err, work) || time.Since(began) > untilQuiet {
 			break // else only the evaluation is made again, or with it the measurement before it
 		}
+		again = again || !errors.Is(err, skill.ErrBusy)
 	}
 	if errors.Is(err, skill.ErrBusy) {
 		if p, err := model.ReadPlan(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != model.PlanDraft {
@@ -74,7 +76,7 @@ func TestDeploy(t *testing.T) {
 	if !slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Step == "chunks of 1024 rows" }) {
 		t.Error("the skill's change was not tried")
 	}
-	if len(s.Decisions) < int(skill.Evaluation) || s.Decisions[0].Value.Note != "by the script" {
+	if n := len(s.Decisions); n < int(skill.Evaluation) || n > int(skill.Evaluation) && !again || s.Decisions[0].Value.Note != "by the script" {
 		t.Errorf("decisions: %+v", s.Decisions)
 	}
 	if !strings.Contains(out.String(), "the plan is accepted") {

@@ -142,8 +142,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// ReadBandwidth measures how fast all threads together read memory that is in no cache, in bytes per second: the limit for decoding. It takes about
-// a third of a second.
+// ReadBandwidth measures how fast all threads together read memory that is in no cache, in bytes per second: the limit for decoding. It takes some
+// tenths of a second.
 func (d *Device) ReadBandwidth(ctx context.Context) (float64, error) {
 	if err := d.lock(ctx); err != nil {
 		return 0, err

@@ -107,7 +107,7 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int n
     const char *w = (const char *)c->b + row * stride;
     // Ahead of the reads: the next rows where rows are short, else further on in these. Each pass over the weights asks for its share, so that
     // memory is busy in all of them. One row alone is a stream that runs on into the next rows: CPUs read that ahead by themselves, but not far enough. An
-    // EPYC of the fifth generation reads a fifth more when asked 8 KB ahead.
+    // EPYC of the fifth generation reads the weights of SmolLM2-135M in three quarters of the time when asked 8 KB ahead.
     const int64_t far = R == 1 ? 8192 : stride <= 4096 ? R * stride : 2048, passes = (c->m + M - 1) / M;
     int64_t ahead[4];
 #pragma GCC unroll 8
@@ -183,11 +183,13 @@ GEMV_MODE(gemv_dot, ISA(DOT))
 #endif
 
 // A megabyte of rows, or less so that every thread gets several chunks: large enough that the counter does not show in a profile, small enough
-// that a slow core delays the others little.
-INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) {
+// that a slow core delays the others little. Whole groups of rows.
+INLINE int64_t ISA(step_rows)(const npk_cmd *c, int threads, int64_t group) {
     int64_t rows = npk_max(1, (1 << 20) / (c->k * npk_size(c->bt)));
-    return npk_up(npk_min(rows, npk_max(1, c->n / (8 * threads))), 4);
+    return npk_up(npk_min(rows, npk_max(1, c->n / (8 * threads))), group);
 }
+
+INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) { return ISA(step_rows)(c, threads, 4); }
 
 TARGET static int64_t ISA(gemv_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;

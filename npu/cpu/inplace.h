@@ -52,10 +52,7 @@ INLINE void ISA(inplace_rows)(const int R, const npk_cmd *c, int64_t row) {
     }
 }
 
-// A megabyte of rows, or less so that every thread gets several chunks.
-INLINE int64_t ISA(inplace_step)(const npk_cmd *c, int threads) {
-    return npk_up(npk_min(npk_max(1, (1 << 20) / (c->k * 2)), npk_max(1, c->n / (8 * threads))), ISA(inplace_group)(c));
-}
+INLINE int64_t ISA(inplace_step)(const npk_cmd *c, int threads) { return ISA(step_rows)(c, threads, ISA(inplace_group)(c)); }
 
 TARGET static int64_t ISA(inplace_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;
