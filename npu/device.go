@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -38,11 +39,36 @@ type Info struct {
 	AnyRows  bool         // takes symbolic dimensions, any number of rows at any position, and segments
 	InPlace  []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
 	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; the rest becomes BF16
-	Threads  int          // threads that compute, 0 where that means nothing
+
+	// Compressed are weight types whose matrices, in rows of a multiple of 32 elements, it keeps in three quarters of the bytes, from which every bit can be had again.
+	// What else it needs of them it reads where they lie.
+	Compressed []dtype.Type
+	Threads    int // threads that compute, 0 where that means nothing
 
 	// FewRows divides runs into two kinds, of at most so many rows and of more, and its picked rows likewise: each kind may have kernels of its own, which sum in another
 	// order. Within a kind the results of a segment are the same bits whatever other segments are beside it. 0 means that there is one kind only.
 	FewRows int
+}
+
+// Held is the type in which the device keeps weights of a type: those that it neither reads in place nor keeps as precise as they are become BF16.
+func (i Info) Held(t dtype.Type) dtype.Type {
+	if slices.Contains(i.InPlace, t) || slices.Contains(i.Repacked, t) || slices.Contains(i.Compressed, t) {
+		return t
+	}
+	return dtype.BF16
+}
+
+// WeightBytes is the memory that a weight of a shape takes on the device, but for what a few values may add that do not compress.
+func (i Info) WeightBytes(t dtype.Type, shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	held := i.Held(t).Bytes(n)
+	if slices.Contains(i.Compressed, t) && len(shape) == 2 && shape[1]%32 == 0 {
+		return held / 4 * 3
+	}
+	return held
 }
 
 // Executable is a program loaded on a device.

@@ -16,4 +16,4 @@ trap 'rm -rf "$folder"' EXIT
 cd "$(dirname "$0")/../npu/cpu"
 GOARCH=arm64 CGO_ENABLED=1 CC=$cc go test -c -o "$folder/cpu.test" .
 qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu "$folder/cpu.test" -test.short -test.timeout 30m \
-	-test.run "${1:-MatMul|Product|Attention|Norm|RoPE|Group|Layout|Embed}"
+	-test.run "${1:-MatMul|Product|Attention|Norm|RoPE|Group|Layout|Embed|BF12}"

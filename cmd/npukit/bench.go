@@ -80,8 +80,9 @@ type benchResult struct {
 	LoadSeconds    float64   `json:"load_s"`         // from the path to a model that can generate, the tokenizer included
 	PeakRSS        int64     `json:"peak_rss_bytes"` // of the process, up to the end of all tests, mapped weights included; 0 where the system does not say
 	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"`
-	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"` // of BF16 products
-	BytesPerToken  float64   `json:"bytes_per_token"`  // weights and KV cache that must be read
+	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"`       // of BF16 products
+	BytesPerToken  float64   `json:"bytes_per_token"`        // weights and KV cache that must be read
+	StoredPerToken float64   `json:"stored_bytes_per_token"` // the same for a program that compresses no weights
 	BandwidthShare float64   `json:"bandwidth_share"`
 	Rho            float64   `json:"rho"` // the paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width of q
 	FLOPsPerToken  float64   `json:"flops_per_token"`
@@ -89,6 +90,12 @@ type benchResult struct {
 	PeakShare      float64   `json:"peak_share"`
 
 	Together *togetherResult `json:"together,omitempty"` // of several sessions at once: "tg64 x 8"
+}
+
+// perToken fills in what each of so many tokens costs.
+func (r *benchResult) perToken(c cost, tokens int) {
+	n := float64(tokens)
+	r.BytesPerToken, r.StoredPerToken, r.FLOPsPerToken = c.bytes/n, c.stored/n, c.flops/n
 }
 
 func (b *bencher) run(ctx context.Context, arg string) (err error) {
@@ -134,7 +141,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		if t.decode {
 			c = decodeCost(plan, info, t.depth, t.tokens)
 		}
-		r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(t.tokens), c.flops/float64(t.tokens)
+		r.perToken(c, t.tokens)
 		if r.Samples, err = b.measure(ctx, &opened{m, dev}, t); err != nil {
 			return fmt.Errorf("%s: %w", r.Test, err)
 		}
@@ -149,7 +156,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			r := base
 			r.Test, r.Tokens, r.Depth = fmt.Sprintf("%s x %d", t.name(), n), n*t.tokens, t.depth
 			c := togetherCost(decodeCost(plan, info, t.depth, t.tokens), n)
-			r.BytesPerToken, r.FLOPsPerToken = c.bytes/float64(r.Tokens), c.flops/float64(r.Tokens)
+			r.perToken(c, r.Tokens)
 			if r.Samples, r.Together, err = b.together(ctx, &opened{m, dev}, t, n); err != nil {
 				return fmt.Errorf("%s: %w", r.Test, err)
 			}

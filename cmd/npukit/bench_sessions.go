@@ -86,7 +86,8 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int) (
 // togetherCost is the cost of so many tokens in each of several sessions: weights are read once for all.
 func togetherCost(one cost, sessions int) cost {
 	n := float64(sessions)
-	return cost{bytes: one.bytes - one.cache + n*one.cache, cache: n * one.cache, flops: n * one.flops}
+	others := (n - 1) * one.cache
+	return cost{bytes: one.bytes + others, stored: one.stored + others, cache: n * one.cache, flops: n * one.flops}
 }
 
 // printTogether prints the tests of several sessions.

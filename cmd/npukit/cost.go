@@ -5,25 +5,16 @@ import (
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
 
 // cost is what passes through a model must do at least: read every weight once a pass and the visible part of the KV cache, and compute. What
 // moves between launches is left out: it stays in the processor's caches.
 type cost struct {
-	bytes float64
-	cache float64 // of them, those of the KV cache
-	flops float64
-}
-
-// held is the type in which a device keeps weights of a type: those that it neither reads in place nor keeps in another order become BF16 (see
-// npu.Info).
-func held(info npu.Info, t dtype.Type) dtype.Type {
-	if slices.Contains(info.InPlace, t) || slices.Contains(info.Repacked, t) {
-		return t
-	}
-	return dtype.BF16
+	bytes  float64
+	stored float64 // the same with weights as big as a device has them that compresses none
+	cache  float64 // of them, those of the KV cache
+	flops  float64
 }
 
 // add counts one pass over so many rows from a position on; with logits, its last row goes through the LM head.
@@ -42,12 +33,16 @@ func (c *cost) add(p *model.Plan, pass model.Pass, info npu.Info, rows, pos int,
 				shape, _ := program.Shape(v)
 				switch {
 				case arg.Kind == npu.Const && l.Op.Kind() == "Embed": // reads the rows of its ids
-					c.bytes += float64(rows * held(info, arg.Type).Bytes(shape[len(shape)-1]))
+					n := float64(rows * info.Held(arg.Type).Bytes(shape[len(shape)-1]))
+					c.bytes += n
+					c.stored += n
 				case arg.Kind == npu.Const:
-					c.bytes += float64(held(info, arg.Type).Bytes(size.Elements(shape)))
+					c.bytes += float64(info.WeightBytes(arg.Type, shape))
+					c.stored += float64(info.Held(arg.Type).Bytes(size.Elements(shape)))
 				case arg.Kind == npu.State && l.Op.Kind() == "Attention":
 					n := float64(arg.Type.Bytes(size.Elements(shape)))
 					c.bytes += n
+					c.stored += n
 					c.cache += n
 				}
 			}

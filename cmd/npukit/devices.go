@@ -55,6 +55,8 @@ type deviceEntry struct {
 	Threads   int      `json:"threads,omitempty"`
 	Kernels   string   `json:"kernels,omitempty"`
 	InPlace   []string `json:"in_place,omitempty"` // weight types that are used where they lie in the file
+
+	Compressed []string `json:"compressed,omitempty"` // weight types that are kept in three quarters of the bytes, without loss
 }
 
 func (d deviceEntry) describe() string {
@@ -67,7 +69,11 @@ func (d deviceEntry) describe() string {
 	if d.Device == "xdna" {
 		return d.Processor
 	}
-	return fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"), d.Kernels, strings.Join(d.InPlace, ", "))
+	text := fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"), d.Kernels, strings.Join(d.InPlace, ", "))
+	if len(d.Compressed) > 0 {
+		text += fmt.Sprintf(", compresses %s without loss", strings.Join(d.Compressed, ", "))
+	}
+	return text
 }
 
 func listDevices(f deviceFlags) (list []deviceEntry, err error) {
@@ -80,6 +86,9 @@ func listDevices(f deviceFlags) (list []deviceEntry, err error) {
 	d := deviceEntry{Device: info.Kind, Available: true, Processor: processor(), Threads: info.Threads, Kernels: kernelsOf(dev)}
 	for _, t := range info.InPlace {
 		d.InPlace = append(d.InPlace, t.String())
+	}
+	for _, t := range info.Compressed {
+		d.Compressed = append(d.Compressed, t.String())
 	}
 	return []deviceEntry{
 		d,

@@ -24,6 +24,7 @@ type deviceFlags struct {
 	device    string
 	threads   int
 	kernels   string
+	inPlace   bool
 	artefacts string
 	compile   string
 	err       io.Writer // for what a compile command prints; nil for nowhere
@@ -37,6 +38,7 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default the fastest here, found by timing)")
+	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model at once and decodes slower")
 }
 
 // compiler is what --compile names, or nil. Its progress is shown on a terminal.
@@ -64,9 +66,12 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 	if f.threads < 0 {
 		return nil, usagef("--threads is %d, it must be positive", f.threads)
 	}
+	if f.inPlace && f.device != "cpu" {
+		return nil, usagef("--in-place is for the cpu: the device is %s", f.device)
+	}
 	switch f.device {
 	case "cpu":
-		dev, err = cpu.Open(&cpu.Options{Threads: f.threads, Kernels: f.kernels})
+		dev, err = cpu.Open(&cpu.Options{Threads: f.threads, Kernels: f.kernels, InPlace: f.inPlace})
 	case "sim":
 		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
 	case "xdna":

@@ -123,6 +123,7 @@ type modelInfo struct {
 	FileBytes    int64        `json:"weight_bytes"`        // as stored
 	DeviceBytes  int64        `json:"device_weight_bytes"` // as the device holds them
 	InPlace      bool         `json:"weights_in_place"`    // all weights are used where they lie in the file
+	Lossless     bool         `json:"weights_lossless"`    // the device computes with the very numbers of the file
 	KV           kvInfo       `json:"kv_cache"`
 	BOS          []int        `json:"bos"`
 	EOS          []int        `json:"eos"`
@@ -166,7 +167,7 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
 		Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab, Context: c.Context,
 		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta, RoPEScaling: c.RoPE.Scaling,
-		FileBytes: ck.Size(), InPlace: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...),
+		FileBytes: ck.Size(), InPlace: true, Lossless: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...),
 		Sampling: samplingOf(ck.Generation()),
 		Plan: planInfo{Device: plan.Device, Chunk: plan.Chunk, Activations: plan.Activations.String(), Programs: len(plan.Programs),
 			PrefillSteps: dispatches(plan.Prefill[len(plan.Prefill)-1]), DecodeSteps: dispatches(plan.Decode)},
@@ -181,9 +182,9 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		}
 		s.Tensors++
 		s.Bytes += int64(t.Bytes())
-		as := held(dev, t.Type)
-		out.DeviceBytes += int64(as.Bytes(t.Elements()))
-		out.InPlace = out.InPlace && as == t.Type && t.Mapped
+		out.DeviceBytes += int64(dev.WeightBytes(t.Type, t.Shape))
+		out.InPlace = out.InPlace && slices.Contains(dev.InPlace, t.Type) && t.Mapped
+		out.Lossless = out.Lossless && dev.Held(t.Type) == t.Type
 	}
 	for _, s := range byType {
 		out.Weights = append(out.Weights, *s)
@@ -318,7 +319,10 @@ func (o *modelInfo) memory() string {
 	if o.InPlace {
 		return "used where they lie in the file, no second copy"
 	}
-	return fmt.Sprintf("%s in memory: what the device cannot use in place becomes BF16 or is put in order once", size(float64(o.DeviceBytes)))
+	if o.Lossless {
+		return fmt.Sprintf("%s in memory, pressed or put in order once, without loss", size(float64(o.DeviceBytes)))
+	}
+	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16", size(float64(o.DeviceBytes)))
 }
 
 // samplingInfo is what the model's makers say of sampling; what they leave out is left out.

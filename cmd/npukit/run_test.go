@@ -317,9 +317,13 @@ func TestIsCommand(t *testing.T) {
 
 // info tells a program what a model is and where its ops run.
 func TestInfoJSON(t *testing.T) {
-	got := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json"))
+	got := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json", "--in-place"))
 	if got.Family != "qwen3" || got.Parameters != 203392 || !got.QKNorm || !got.Tied || got.HasTokenizer || got.HasTemplate || !got.InPlace || got.NonFinite != nil {
 		t.Errorf("%+v", got)
+	}
+	// Left alone, the device may compress them, which changes nothing but their size.
+	if c := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json")); !c.Lossless || c.InPlace != (c.DeviceBytes == c.FileBytes) || c.DeviceBytes < c.FileBytes*3/4 {
+		t.Errorf("%d of %d bytes, in place %v, lossless %v", c.DeviceBytes, c.FileBytes, c.InPlace, c.Lossless)
 	}
 	// 3 layers, keys and values, 2 heads of 32, 2 bytes each
 	if got.KV.BytesPerPosition != 3*2*2*32*2 || got.KV.BytesAtFull != got.KV.BytesPerPosition*2048 || got.KV.Type != "BF16" {
@@ -367,7 +371,7 @@ func TestInfoCheckFindsNaN(t *testing.T) {
 }
 
 func TestInfoForPeople(t *testing.T) {
-	out := succeed(t, "", "info", tiny("llama-tied-rope-scaled"))
+	out := succeed(t, "", "info", tiny("llama-tied-rope-scaled"), "--in-place")
 	for _, s := range []string{"llama", "scaled as llama3", "no second copy", "bytes a position", "lm_head", "PROGRAM", "sampling"} {
 		if !strings.Contains(out, s) {
 			t.Errorf("no %q in\n%s", s, out)

@@ -17,7 +17,9 @@ type buffer struct {
 	mem  memory  // its own memory, if any
 	from *shared // a materialised weight, if it is one
 
-	grouped *groupedWeight // quantised blocks in groups, whose BF16 data is
+	grouped *groupedWeight // quantised blocks in groups
+	bf12    *bf12Weight    // the weight in BF12
+	late    bool           // data is asked of from when it is needed: the BF16 of either
 
 	typ    dtype.Type // of a Const's elements; Invalid when programs decide
 	fixed  bool       // read-only
@@ -48,7 +50,7 @@ func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 func (b *buffer) Len() int { return b.size }
 
 func (b *buffer) Bytes() []byte {
-	if b.grouped == nil {
+	if !b.late {
 		return b.data
 	}
 	data, err := b.from.expanded(context.Background(), b.d.info.Threads)
@@ -60,7 +62,7 @@ func (b *buffer) Bytes() []byte {
 
 func (b *buffer) Sync(_ npu.Direction, offset, n int) error {
 	size := len(b.data)
-	if b.grouped != nil {
+	if b.late {
 		size = b.size
 	}
 	if offset < 0 || n < 0 || offset > size-n {
@@ -76,7 +78,7 @@ func (b *buffer) Close() error {
 		return nil
 	}
 	b.closed = true
-	b.data, b.grouped = nil, nil
+	b.data, b.grouped, b.bf12, b.late = nil, nil, nil, false
 	b.mem.free()
 	if b.from != nil {
 		b.from.release(b.d)

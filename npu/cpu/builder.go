@@ -230,8 +230,8 @@ func (b *builder) bind() error {
 				return bad(i, fmt.Errorf("it is %s %s and needs %d bytes as %s, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, x.typ, buf.Len()))
 			}
 			x.mem = unsafe.SliceData(buf.data)
-			if buf.grouped != nil {
-				x.weight = buf.from
+			if buf.late {
+				x.weight, x.bf12 = buf.from, buf.bf12
 				if a.Type.Quantized() {
 					x.grouped = buf.grouped
 				}
@@ -284,6 +284,7 @@ type ref struct {
 	p      unsafe.Pointer
 	code   int32
 	stride int64
+	quad   int64  // of a weight in BF12: the first
 	extent extent // zero for a constant, which nothing writes
 }
 
@@ -295,7 +296,7 @@ func (r ref) appendTo(list []extent) []extent {
 	return append(list, r.extent)
 }
 
-// widen makes sure that an argument has memory: BF16 of a weight in groups. What goes wrong is kept in b.failed, which lower's callers look at.
+// widen makes sure that an argument has memory: BF16 of a late weight. What goes wrong is kept in b.failed, which lower's callers look at.
 func (b *builder) widen(x *bound) {
 	if x.mem != nil || x.weight == nil || b.failed != nil {
 		return
@@ -317,6 +318,15 @@ func (b *builder) weight(o *operand, k int64) ref {
 	}
 	group := o.offset / k / groupRows
 	return ref{p: unsafe.Add(g.mem.ptr(), group*formOf(g.code).groupBytes(k)), code: g.code, stride: k}
+}
+
+// factor resolves a transposed weight of a product, in rows of k elements. Views of BF12 begin with a quad.
+func (b *builder) factor(o *operand, k int64) ref {
+	w := b.bound[o.arg].bf12
+	if w == nil || k != w.cols || o.stride != k || o.offset%(k*quadRows) != 0 {
+		return b.weight(o, k)
+	}
+	return ref{p: unsafe.Pointer(w.head), code: typeBF12, stride: k, quad: o.offset / k / quadRows}
 }
 
 // at resolves an operand and notes what the command at hand does with it.

@@ -29,11 +29,18 @@ type shared struct {
 	src     npu.Source
 	shape   []int
 	wide    sync.Mutex // guards mem where there is grouped
+
+	// Of a tensor in BF16 as it is, whose memory serves those who cannot read BF12.
+	tensor string
+	bf12   *bf12Weight // nil where it would have too many escapes
 }
 
 // Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory. Anything
 // else is made once for all buffers that ask for the same, where the same means tensors at the same addresses. So the memory of the source's tensors
 // must outlive every buffer made of it, until the buffer is closed.
+//
+// Matrices in BF16 are compressed to BF12 besides where the kernels read that (Info.Compressed). The tensor's own memory is read where they do not, so pages of a
+// file may be given up, and come back.
 //
 // Quantised blocks keep what they say, in another order and about as many bytes, and products and embeddings read them so. To everything else
 // the buffer is one of BF16: a program that names that type, an op that has no kernel for blocks, whoever calls Len or Bytes. The BF16 is made when it is
@@ -49,13 +56,17 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
+	tensor := "" // that is kept in BF12 too
 	if name, ok := src.Layout.Identity(); ok {
 		t, err := src.From.Tensor(name)
 		if err != nil {
 			return nil, err
 		}
 		if code, ok := typeCodes[typ]; ok && uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(typeBytes[code]) == 0 {
-			return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
+			if !d.keepsBF12(typ, shape) {
+				return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
+			}
+			tensor = name
 		}
 	}
 	key, err := src.Key()
@@ -67,13 +78,14 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		mine := false
 		s.once.Do(func() {
 			mine = true
-			s.make(ctx, d, src, typ, shape)
+			s.make(ctx, d, src, typ, shape, tensor)
 		})
 		if s.err == nil {
-			if g := s.grouped; g != nil {
-				return &buffer{d: d, size: 2 * int(g.rows*g.cols), typ: s.typ, fixed: true, from: s, grouped: g}, nil
+			b := &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s, grouped: s.grouped, bf12: s.bf12}
+			if b.late = s.grouped != nil || s.tensor != ""; b.late {
+				b.data, b.size = nil, s.typ.Bytes(elementsOf(shape))
 			}
-			return &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s}, nil
+			return b, nil
 		}
 		err := fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, s.err)
 		s.release(d)
@@ -118,10 +130,23 @@ func (s *shared) free() {
 		s.grouped.mem.free()
 		s.grouped = nil
 	}
+	if s.bf12 != nil {
+		s.bf12.free()
+		s.bf12 = nil
+	}
 }
 
-// make fills s with the weight.
-func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int) {
+// elementsOf is the number of elements of a shape that make has checked.
+func elementsOf(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// make fills s with the weight: in BF12 of the tensor that is named, if one is.
+func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string) {
 	elements := 1
 	for _, n := range shape {
 		if n <= 0 || elements > maxAlloc/n {
@@ -133,6 +158,9 @@ func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.
 	s.src, s.shape, s.typ = src, shape, typ
 	_, plain := typeCodes[typ]
 	switch {
+	case tensor != "":
+		s.tensor = tensor
+		s.err = s.compress(ctx, d)
 	case plain:
 		if s.mem, s.err = newMemory(typ.Bytes(elements)); s.err == nil {
 			s.err = src.Materialize(s.mem.m)
@@ -188,8 +216,25 @@ func (s *shared) group(ctx context.Context, d *Device, typ dtype.Type, elements 
 	})
 }
 
-// expanded is a grouped weight as BF16, made if this is the first time. The caller has a use of it.
+// compress makes BF12 of a matrix of BF16.
+func (s *shared) compress(ctx context.Context, d *Device) error {
+	t, err := s.src.From.Tensor(s.tensor)
+	if err != nil {
+		return err
+	}
+	if len(t.Data) != t.Type.Bytes(elementsOf(s.shape)) {
+		return fmt.Errorf("BF16 %v takes %d bytes, the tensor has %d", s.shape, t.Type.Bytes(elementsOf(s.shape)), len(t.Data))
+	}
+	s.bf12, err = toBF12(ctx, d.info.Threads, d.engine.(bf12Engine), t.Data, s.shape[0], s.shape[1])
+	return err
+}
+
+// expanded is a late weight as BF16, where it lies or made if this is the first time. The caller has a use of it.
 func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
+	if s.tensor != "" { // asked for again each time: who made a copy of a rearranged tensor lets its memory go
+		t, err := s.src.From.Tensor(s.tensor)
+		return t.Data, err
+	}
 	s.wide.Lock()
 	defer s.wide.Unlock()
 	if s.mem.m == nil {
@@ -204,10 +249,7 @@ func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
 
 // expand makes BF16 of a type that no kernel reads.
 func expand(ctx context.Context, threads int, src npu.Source, typ dtype.Type, shape []int) (memory, error) {
-	elements := 1
-	for _, n := range shape {
-		elements *= n // make has checked it
-	}
+	elements := elementsOf(shape)
 	data, done, err := sourceBlocks(src, typ, elements)
 	if err != nil {
 		return memory{}, err

@@ -16,6 +16,7 @@ import (
 type Options struct {
 	Threads int    // threads that compute; 0 means all cores that the process may use: see the package's documentation
 	Kernels string // a name of KernelNames; "" means the fastest, found by timing
+	InPlace bool   // read BF16 weights where they lie in a file and make no compressed copy: opens at once, and decodes slower
 }
 
 // defaultThreads is what Options.Threads means by 0. GOMAXPROCS has the quota of a container in it, which runtime.NumCPU does not. It is looked at before
@@ -68,12 +69,12 @@ func Open(opts *Options) (*Device, error) {
 	if o.Threads == 1 {
 		threads = "thread"
 	}
-	return &Device{
+	d := &Device{
 		info: npu.Info{
 			Name:     fmt.Sprintf("cpu (%d %s, %s)", o.Threads, threads, e.name()),
 			Kind:     "cpu",
 			AnyRows:  true,
-			InPlace:  []dtype.Type{dtype.F32, dtype.F16, dtype.BF16},
+			InPlace:  []dtype.Type{dtype.F32, dtype.F16},
 			Repacked: groupedTypes(),
 			Threads:  o.Threads,
 			FewRows:  int(max(e.gemvRows(typeBF16, typeBF16), e.gemvRows(typeBF16, typeQ8_0))),
@@ -82,7 +83,13 @@ func Open(opts *Options) (*Device, error) {
 		turn:   make(chan struct{}, 1),
 		cancel: cancel,
 		consts: map[string]*shared{},
-	}, nil
+	}
+	if e, ok := e.(bf12Engine); ok && e.readsBF12() && !o.InPlace {
+		d.info.Compressed = []dtype.Type{dtype.BF16}
+	} else {
+		d.info.InPlace = append(d.info.InPlace, dtype.BF16)
+	}
+	return d, nil
 }
 
 // Info describes the device.

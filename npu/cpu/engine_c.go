@@ -117,7 +117,7 @@ func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 	switch {
 	case a != typeBF16 || flags&flagTiles != 0 && !transposed:
 		return 0
-	case w == typeBF16:
+	case w == typeBF16 || w == typeBF12:
 		return flags
 	case isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles

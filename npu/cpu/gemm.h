@@ -105,6 +105,42 @@ INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64
     }
 }
 
+// The same from weights in BF12: a part of as many rows as a vector has lanes is turned on its side at once.
+INLINE void ISA(pack_quads)(float *dst, const npk_cmd *c, int64_t row, int64_t from, int64_t steps, const int pairs) {
+    enum { QUADS = VL / NPK_BF12_ROWS };
+    const int64_t each = pairs ? NPK_BF12_COLUMNS / 2 : NPK_BF12_COLUMNS, quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS; // steps of a unit
+    for (int v = 0; v < NV; v++) {
+        const int64_t q0 = (row + v * VL) / NPK_BF12_ROWS, count = npk_max(0, npk_min(QUADS, quads - q0));
+        float *to = dst + v * VL;
+        ISA(quad) q[QUADS];
+        for (int i = 0; i < count; i++) q[i] = ISA(quad_at)(c->b, c->p[0] + q0 + i, c->k, from / each);
+        for (int64_t u = from / each; u < (from + steps) / each; u++) {
+            vf w[QUADS][ISA(PARTS)][NPK_BF12_ROWS];
+            for (int i = 0; i < count; i++) {
+                if (ISA(quad_until)(&q[i], u + 1) == u) ISA(quad_patch)(&q[i], u, w[i]);
+                else for (int p = 0; p < ISA(PARTS); p++) ISA(quad_read)(&q[i], u * ISA(PARTS) + p, w[i][p]);
+            }
+            for (int p = 0; p < ISA(PARTS); p++) {
+                vf r[VL];
+                for (int i = 0; i < VL; i++) r[i] = i < count * NPK_BF12_ROWS ? w[i / NPK_BF12_ROWS][p][i % NPK_BF12_ROWS] : v_zero();
+                v_transpose(r);
+                for (int j = 0; j < VL; j++) {
+                    if (pairs) {
+                        v_store(to, r[j]);
+                        to += NV * VL;
+                        continue;
+                    }
+                    vf even, odd;
+                    v_split(r[j], &even, &odd);
+                    v_store(to, even);
+                    v_store(to + NV * VL, odd);
+                    to += 2 * NV * VL;
+                }
+            }
+        }
+    }
+}
+
 // A panel of NR rows of activations instead of MR, pairs of bfloat16.
 INLINE void ISA(pack_wide)(const npk_cmd *c, int64_t panel) {
     int64_t steps = ISA(steps)(c);
@@ -267,6 +303,9 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
             if (npk_cancelled(t)) return;
             if (c->bt >= NPK_Q8_0) {
                 ISA(pack_grouped)(dst, c, column, from, n);
+            } else if (c->bt == NPK_BF12) {
+                if (c->flags & NPK_PAIRS) ISA(pack_quads)(dst, c, column, from, n, 1);
+                else ISA(pack_quads)(dst, c, column, from, n, 0);
             } else if (c->flags & NPK_PAIRS) {
                 if (c->flags & NPK_KN) ISA(pack_kn)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 1);
                 else ISA(pack_nk)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 1);

@@ -31,7 +31,8 @@ INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL) + 2 
 #include "fixed.h"
 
 TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) {
-    return c->bt >= NPK_Q8_0 ? ISA(fixed_bytes)(c) : ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4;
+    if (c->bt >= NPK_Q8_0) return ISA(fixed_bytes)(c);
+    return ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4 + (c->bt == NPK_BF12 ? NPK_BF12_ROWS * ISA(quads_ld)(c) * 2 : 0);
 }
 
 // Every thread brings the activations into its own scratch: cheaper than waiting until another has.
@@ -182,6 +183,65 @@ GEMV_MODE(gemv_split, ISA(SPLIT))
 GEMV_MODE(gemv_dot, ISA(DOT))
 #endif
 
+// A quad of weights in BF12 times M rows of activations from row m0 on; M and mode are constants wherever this is inlined. Sums are in the order of gemv_tile's.
+// Every pass asks for its share of what lies ahead.
+INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+    const int64_t ld = ISA(gemv_ld)(c), passes = (c->m + M - 1) / M, each = NPK_BF12_UNIT / ISA(PARTS) / passes, units = c->k / NPK_BF12_COLUMNS;
+    ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + row / NPK_BF12_ROWS, c->k, 0);
+    const char *ahead = q.codes + 8192 + m0 / M * units * ISA(PARTS) * each;
+    vf acc[4][NPK_BF12_ROWS];
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
+        for (int r = 0; r < NPK_BF12_ROWS; r++) acc[m][r] = v_zero();
+    x += m0 * ld;
+    EACH_PART(q, 0, units, {
+        for (int64_t i = 0; i < each; i += 64) __builtin_prefetch(ahead + part * each + i, 0, 2);
+        const float *at = x + part * (mode == ISA(DOT) ? VL : 2 * VL);
+        vf odd[NPK_BF12_ROWS];
+        _Pragma("GCC unroll 4") for (int r = 0; r < NPK_BF12_ROWS; r++) {
+            odd[r] = v_zero();
+            if (mode != ISA(DOT)) v_split(w[r], &w[r], &odd[r]);
+        }
+        _Pragma("GCC unroll 4") for (int m = 0; m < M; m++)
+            _Pragma("GCC unroll 4") for (int r = 0; r < NPK_BF12_ROWS; r++) acc[m][r] = ISA(gemv_step)(acc[m][r], at + m * ld, w[r], odd[r], mode);
+    })
+    const int rows = (int)npk_min(NPK_BF12_ROWS, c->n - row);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; m++)
+        if (m0 + m < c->m) v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, v_sums(acc[m], NPK_BF12_ROWS), rows);
+}
+
+// The same by way of rows of BF16 behind the activations: where there are registers for few sums, each would else be put together for every two rows of activations.
+INLINE void ISA(gemv_quad_rows)(const int mode, const npk_cmd *c, const float *x, int64_t row) {
+    uint16_t *rows = (uint16_t *)((char *)x + ISA(gemv_rows)(c->m) * ISA(gemv_ld)(c) * 4);
+    npk_cmd of = *c;
+    of.b = rows, of.bt = NPK_BF16, of.ldb = ISA(quads_ld)(c);
+    of.y = npk_to(c->y, c->yt, row), of.n = npk_min(NPK_BF12_ROWS, c->n - row);
+    ISA(quad_to_rows)(rows, of.ldb, c, row / NPK_BF12_ROWS);
+    for (int64_t m = 0; m < c->m; m += ISA(MOST)) {
+        int64_t r = 0;
+        for (; r + 2 <= of.n; r += 2) ISA(gemv_tile)(2, ISA(MOST), mode, 1, &of, x, r, m);
+        for (; r < of.n; r++) ISA(gemv_tile)(1, ISA(MOST), mode, 1, &of, x, r, m);
+    }
+}
+
+#define GEMV_QUADS(NAME, MODE)                                                                                                            \
+    TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end) {                                            \
+        for (; row < end; row += NPK_BF12_ROWS) {                                                                                         \
+            if (c->m == 1) ISA(gemv_quad)(1, MODE, c, x, row, 0);                                                                         \
+            else if (c->m == 2) ISA(gemv_quad)(2, MODE, c, x, row, 0);                                                                    \
+            else if (VREGS < 32) ISA(gemv_quad_rows)(MODE, c, x, row);                                                                    \
+            else                                                                                                                          \
+                for (int64_t m = 0; m < c->m; m += 4) ISA(gemv_quad)(4, MODE, c, x, row, m);                                              \
+        }                                                                                                                                 \
+    }
+
+GEMV_QUADS(gemv_quads_split, ISA(SPLIT))
+#ifdef NPK_HAVE_DP
+GEMV_QUADS(gemv_quads_dot, ISA(DOT))
+#endif
+
 // A megabyte of rows, or less so that every thread gets several chunks: large enough that the counter does not show in a profile, small enough
 // that a slow core delays the others little. Whole groups of rows.
 INLINE int64_t ISA(step_rows)(const npk_cmd *c, int threads, int64_t group) {
@@ -208,6 +268,16 @@ TARGET static void ISA(gemv)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     int64_t step = ISA(gemv_step_rows)(c, t->threads), row = chunk * step, end = npk_min(c->n, row + step);
     ISA(gemv_prepare)(t, c, mode);
     const float *x = (const float *)t->scratch;
+    if (c->bt == NPK_BF12) {
+#ifdef NPK_HAVE_DP
+        if (mode == ISA(DOT)) {
+            ISA(gemv_quads_dot)(c, x, row, end);
+            return;
+        }
+#endif
+        ISA(gemv_quads_split)(c, x, row, end);
+        return;
+    }
     switch (mode) {
     case ISA(FLOATS): ISA(gemv_floats)(c, x, row, end, t->stream); break;
     case ISA(HALFS): ISA(gemv_halfs)(c, x, row, end, t->stream); break;

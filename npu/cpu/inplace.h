@@ -6,13 +6,18 @@
 
 // Rows of weights at a time. Where rows lie a multiple of 4 KB apart, their elements share a set of the nearest cache, and that has eight places on some CPUs.
 enum { ISA(FEWER) = MR < 8 ? MR : 8 };
-INLINE int64_t ISA(inplace_group)(const npk_cmd *c) { return c->ldb % 2048 ? MR : ISA(FEWER); }
+INLINE int64_t ISA(inplace_group)(const npk_cmd *c) { return c->bt == NPK_BF12 || c->ldb % 2048 ? MR : ISA(FEWER); }
 
-// R rows of weights times V vectors of rows of activations; R and V are constants wherever this is inlined, and acc lives in registers. Every panel's pass asks for its share
-// of the next rows.
-INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, int64_t row, int64_t panel, int64_t panels) {
-    const int64_t steps = c->k / 2, stride = c->ldb * 2, each = (R * 4 + panels - 1) / panels;
-    const char *w = (const char *)c->b + row * stride, *ahead = w + R * stride + panel * steps * each;
+// Weights as they are multiplied: from w on, stride bytes from row to row. Meanwhile what lies ahead is asked for, so many bytes a step of every panel.
+typedef struct ISA(strip) {
+    const char *w, *ahead;
+    int64_t stride, each;
+} ISA(strip);
+
+// R rows of weights times V vectors of rows of activations; R and V are constants wherever this is inlined, and acc lives in registers.
+INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, const ISA(strip) *from, int64_t row, int64_t panel) {
+    const int64_t steps = c->k / 2, stride = from->stride, each = from->each;
+    const char *w = from->w, *ahead = from->ahead + panel * steps * each;
     const float *x = (const float *)c->a + panel * steps * ISA(NR);
     vf acc[MR][NV];
 #pragma GCC unroll 16
@@ -34,22 +39,47 @@ INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, int64_
         }
     }
     // Each vector is one output of VL rows: turned on its side, one row's outputs lie together.
+    const int columns = (int)npk_min(R, c->n - row);
 #pragma GCC unroll 4
     for (int v = 0; v < V; v++) {
         vf t[VL];
         const int64_t first = panel * ISA(NR) + v * VL, rows = npk_min(VL, c->m - first);
         for (int r = 0; r < VL; r++) t[r] = r < R ? acc[r < MR ? r : 0][v] : v_zero();
         v_transpose(t);
-        for (int64_t i = 0; i < rows; i++) v_putn(c->y, c->yt, (first + i) * c->ldy + row, t[i], R);
+        for (int64_t i = 0; i < rows; i++) v_putn(c->y, c->yt, (first + i) * c->ldy + row, t[i], columns);
     }
 }
 
-INLINE void ISA(inplace_rows)(const int R, const npk_cmd *c, int64_t row) {
-    const int64_t panels = (c->m + ISA(NR) - 1) / ISA(NR);
+INLINE int64_t ISA(panels)(const npk_cmd *c) { return (c->m + ISA(NR) - 1) / ISA(NR); }
+
+INLINE void ISA(inplace_panels)(const int R, const npk_cmd *c, const ISA(strip) *from, int64_t row) {
+    const int64_t panels = ISA(panels)(c);
     for (int64_t p = 0; p < panels; p++) {
-        if (c->m - p * ISA(NR) > VL) ISA(inplace_tile)(R, NV, c, row, p, panels);
-        else ISA(inplace_tile)(R, 1, c, row, p, panels);
+        if (c->m - p * ISA(NR) > VL) ISA(inplace_tile)(R, NV, c, from, row, p);
+        else ISA(inplace_tile)(R, 1, c, from, row, p);
     }
+}
+
+// Weights in BF16 are read where they lie.
+INLINE void ISA(inplace_rows)(const int R, const npk_cmd *c, int64_t row) {
+    const char *w = (const char *)c->b + row * c->ldb * 2;
+    const ISA(strip) from = {w, w + R * c->ldb * 2, c->ldb * 2, (R * 4 + ISA(panels)(c) - 1) / ISA(panels)(c)};
+    ISA(inplace_panels)(R, c, &from, row);
+}
+
+// Weights in BF12 become rows of BF16 in scratch first.
+enum { ISA(QUADS) = MR / NPK_BF12_ROWS };
+_Static_assert(MR % NPK_BF12_ROWS == 0, "a strip is whole quads");
+
+TARGET static int64_t ISA(inplace_scratch)(const npk_cmd *c) { return c->bt == NPK_BF12 ? MR * ISA(quads_ld)(c) * 2 : 0; }
+
+INLINE void ISA(inplace_quads)(npk_thread *t, const npk_cmd *c, int64_t row) {
+    const int64_t ld = ISA(quads_ld)(c), bytes = npk_quad_bytes(c->k), quad = row / NPK_BF12_ROWS, panels = ISA(panels)(c);
+    const npk_bf12 *b = c->b;
+    const ISA(strip) from = {t->scratch, (const char *)b->codes + (c->p[0] + quad + ISA(QUADS)) * bytes, ld * 2, (ISA(QUADS) * bytes / (c->k / 2) + panels - 1) / panels};
+    // A last strip of fewer rows is multiplied whole; what is of no row is not put.
+    for (int i = 0; i < ISA(QUADS) && (quad + i) * NPK_BF12_ROWS < c->n; i++) ISA(quad_to_rows)((uint16_t *)t->scratch + i * NPK_BF12_ROWS * ld, ld, c, quad + i);
+    ISA(inplace_panels)(MR, c, &from, row);
 }
 
 INLINE int64_t ISA(inplace_step)(const npk_cmd *c, int threads) { return ISA(step_rows)(c, threads, ISA(inplace_group)(c)); }
@@ -63,6 +93,11 @@ TARGET static int64_t ISA(inplace_chunks)(const npk_cmd *c, int phase, int threa
 TARGET static void ISA(inplace)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
     int64_t step = ISA(inplace_step)(c, t->threads), row = chunk * step, end = npk_min(c->n, row + step);
+    t->prepared = NULL;
+    if (c->bt == NPK_BF12) {
+        for (; row < end; row += MR) ISA(inplace_quads)(t, c, row);
+        return;
+    }
     if (ISA(inplace_group)(c) == MR)
         for (; row + MR <= end; row += MR) ISA(inplace_rows)(MR, c, row);
     for (; row + ISA(FEWER) <= end; row += ISA(FEWER)) ISA(inplace_rows)(ISA(FEWER), c, row);

@@ -55,6 +55,9 @@ static inline int64_t npk_up(int64_t a, int64_t b) { return (a + b - 1) / b * b;
 // Steps of the inner loop in one product of NPK_PEAK: both panels fit the nearest cache.
 enum { NPK_PEAK_STEPS = 128 };
 
+// Bytes of a quad of rows of k elements.
+static inline int64_t npk_quad_bytes(int64_t k) { return k / NPK_BF12_COLUMNS * NPK_BF12_UNIT; }
+
 // Rows of a tile of AMX, and elements of BF16 in one of them.
 enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };
 

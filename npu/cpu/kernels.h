@@ -8,6 +8,8 @@
 
 #include "rows.h"
 
+#include "bf12.h"
+
 #include "gemm.h"
 
 #include "gemv.h"
@@ -24,7 +26,7 @@ const npk_kernels ISA(npk) = {
         [NPK_GEMM] = {NULL, ISA(gemm_chunks), ISA(gemm), ISA(gemm_scratch)},
         [NPK_GEMV] = {NULL, ISA(gemv_chunks), ISA(gemv), ISA(gemv_scratch)},
 #ifdef NPK_HAVE_DP
-        [NPK_INPLACE] = {NULL, ISA(inplace_chunks), ISA(inplace), NULL},
+        [NPK_INPLACE] = {NULL, ISA(inplace_chunks), ISA(inplace), ISA(inplace_scratch)},
 #endif
         [NPK_EMBED] = {NULL, ISA(row_chunks), ISA(embed), NULL},
         [NPK_RMSNORM] = {NULL, ISA(row_chunks), ISA(rmsnorm), NULL},

@@ -52,5 +52,15 @@ func layout() []field {
 		{"flag of wide panels", uintptr(flagWide), C.NPK_WIDE},
 		{"type BF16", uintptr(typeBF16), C.NPK_BF16},
 		{"type I32", uintptr(typeI32), C.NPK_I32},
+		{"type BF12", uintptr(typeBF12), C.NPK_BF12},
+		{"type Q6_K", uintptr(typeQ6_K), C.NPK_Q6_K},
+		{"size of a matrix in BF12", unsafe.Sizeof(bf12Head{}), unsafe.Sizeof(C.npk_bf12{})},
+		{"its escapes", unsafe.Offsetof(bf12Head{}.escapes), unsafe.Offsetof(C.npk_bf12{}.escapes)},
+		{"its quads", unsafe.Offsetof(bf12Head{}.quads), unsafe.Offsetof(C.npk_bf12{}.quads)},
+		{"size of a quad", unsafe.Sizeof(quad{}), unsafe.Sizeof(C.npk_quad{})},
+		{"bases of a quad", unsafe.Offsetof(quad{}.bases), unsafe.Offsetof(C.npk_quad{}.bases)},
+		{"rows of a quad", quadRows, C.NPK_BF12_ROWS},
+		{"columns of a unit", quadColumns, C.NPK_BF12_COLUMNS},
+		{"bytes of a unit", quadUnit, C.NPK_BF12_UNIT},
 	}
 }

@@ -130,11 +130,12 @@ func isCache(o op.Op, i int) bool {
 
 // bound is an argument with its memory for one run.
 type bound struct {
-	mem      *byte // nil for a weight in groups until its BF16 is wanted
+	mem      *byte // nil for a late weight until its BF16 is wanted
 	typ      dtype.Type
 	code     int32
 	constant bool
 
-	weight  *shared        // the weight in groups, if it is one
+	weight  *shared        // the weight in groups or BF12, if it is one
 	grouped *groupedWeight // the same, where the program names a quantised type and so leaves the number format to the device
+	bf12    *bf12Weight    // the weight in BF12
 }

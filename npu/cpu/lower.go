@@ -17,7 +17,7 @@ func (b *builder) lower(l *launch) error {
 	case op.MatMul:
 		w := &l.operands[1]
 		if o.TransB {
-			return b.matMul(o, dim(o.M), arg(0), b.weight(w, int64(o.K)), arg(2))
+			return b.matMul(o, dim(o.M), arg(0), b.factor(w, int64(o.K)), arg(2))
 		}
 		return b.matMul(o, dim(o.M), arg(0), b.at(w), arg(2))
 	case op.Embed:
@@ -117,7 +117,7 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 		return err
 	}
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
-		b: w.p, bt: w.code, ldb: w.stride, y: y.p, yt: y.code, ldy: y.stride}
+		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.quad}, y: y.p, yt: y.code, ldy: y.stride}
 	flags := b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV

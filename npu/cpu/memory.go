@@ -24,6 +24,9 @@ func newMemory(bytes int) (memory, error) {
 	return memory{m}, nil
 }
 
+// inHugePages asks for large pages, of which a processor finds the addresses sooner, and which the system clears faster. It is for memory all of which will be used.
+func (m memory) inHugePages() { adviseHuge(m.m) }
+
 func (m memory) ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(m.m)) }
 
 func (m memory) free() {

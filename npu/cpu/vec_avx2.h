@@ -100,9 +100,11 @@ INLINE vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
 INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return _mm256_set1_epi32(x); }
 INLINE vi vi_and(vi a, uint32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32((int)mask)); }
 INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 INLINE vi vi_shr(vi a, int n) { return _mm256_srli_epi32(a, n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? _mm256_srli_epi32(a, -n) : _mm256_slli_epi32(a, n); }
 INLINE vi vi_dot(vi acc, vi a, vi b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+INLINE vf vi_bits(vi a) { return _mm256_castsi256_ps(a); }
 INLINE vf vi_float(vi a) { return _mm256_cvtepi32_ps(a); }
 INLINE vf v_u8(const uint8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
 INLINE vf v_i8(const int8_t *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }

@@ -115,6 +115,7 @@ INLINE vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
 INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return _mm512_set1_epi32(x); }
 INLINE vi vi_and(vi a, uint32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32((int)mask)); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 INLINE vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? _mm512_srli_epi32(a, (unsigned)-n) : _mm512_slli_epi32(a, (unsigned)n); }
 INLINE vi vi_dot(vi acc, vi a, vi b) {
@@ -124,6 +125,7 @@ INLINE vi vi_dot(vi acc, vi a, vi b) {
     return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
 #endif
 }
+INLINE vf vi_bits(vi a) { return _mm512_castsi512_ps(a); }
 INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE vf v_u8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE vf v_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }

@@ -122,6 +122,7 @@ INLINE vi vi_set1(int32_t x) { return (vi){x, x, x, x}; }
 INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return vi_set1(x); } // two numbers of 16 bits in every lane
 INLINE vi vi_and(vi a, uint32_t mask) { return (vi)((vu)a & mask); }
 INLINE vi vi_or(vi a, vi b) { return a | b; }
+INLINE vi vi_add(vi a, vi b) { return a + b; }
 INLINE vi vi_shr(vi a, int n) { return (vi)((vu)a >> (uint32_t)n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? vi_shr(a, -n) : (vi)((vu)a << (uint32_t)n); } // up, down if n is negative
 // acc + products of the two numbers of 16 bits in each lane.
@@ -132,6 +133,7 @@ INLINE vi vi_dot(vi acc, vi a, vi b) {
     return acc + ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16) + (a >> 16) * (b >> 16);
 #endif
 }
+INLINE vf vi_bits(vi a) { return (vf)a; } // the same bits
 INLINE vf vi_float(vi a) { return __builtin_convertvector(a, vf); }
 INLINE vf v_u8(const uint8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }
 INLINE vf v_i8(const int8_t *p) { return (vf){p[0], p[1], p[2], p[3]}; }

@@ -9,7 +9,7 @@ look at the spread before at the ratio.
 
 Limits are what npukit measures of the machine in its start of each round: bytes read in a second, and BF16 operations in a second by the best kernel. Shares are of the
 round's own limit, because machines with neighbours read twice as fast in one minute as in the next; the median of the rounds is shown. llama.cpp's are worked out
-with npukit's count of bytes and operations, which is a property of the model and the test.
+with npukit's count of operations, and of bytes as the file has them; npukit itself may keep weights in fewer.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def summary(name, ours, theirs):
                 "test": test["test"],
                 "tokens_per_s": speeds,
                 "ratio": speeds[0]["median"] / speeds[1]["median"],
-                "bandwidth_share": [share(test["bytes_per_token"], s["samples"], reads) for s in speeds],
+                "bandwidth_share": [share(test[key], s["samples"], reads) for key, s in zip(("bytes_per_token", "stored_bytes_per_token"), speeds)],
                 "peak_share": [share(test["flops_per_token"], s["samples"], computes) for s in speeds],
             }
         )

@@ -1,0 +1,145 @@
+package cpu
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// BF16 matrices are kept in BF12 where the kernels read that: twelve bits a weight, and not one of them lost. Decoding takes as long as it takes to read the
+// weights, so it gets faster by a third.
+//
+// A bfloat16 is a sign, 8 bits of exponent and 7 of mantissa. Weights of a trained layer are spread like a bell, so that below the largest of a row every
+// exponent is about half as frequent as the next larger one: fifteen in succession are all but one weight in ten thousand. So a row has a base, and a code of four
+// bits stands for the exponent so far above it; code 0 is the exponent 0, of zeros and subnormals. What has another exponent is an escape: it is
+// listed with its place. Kernels put the BF16 together again in registers, escapes included, and so compute what they would from the file's own.
+//
+// Four rows make a quad, the rows that decoding multiplies at once, and lie in memory as they are read: see npk.h. The idea that exponents of BF16 weights
+// have some 2.6 bits of information is that of Zhang et al., 70% Size, 100% Accuracy: Lossless LLM Compression via Dynamic-Length Float (DFloat11),
+// arXiv 2504.11651; they use a Huffman code, which takes a GPU to read at the speed of memory.
+
+const (
+	quadRows    = 4
+	quadColumns = 32          // of a unit
+	quadUnit    = 192         // bytes
+	bf12Columns = 1 << 16 / 4 // at most: an escape's place in its quad has 16 bits
+	bf12Escapes = 1024        // a matrix with more than one in so many weights stays BF16: each costs the time of about a hundred
+	bf12Local   = 64          // the same for some rows of it
+	bf12Few     = 64          // which matrices of any size may have
+)
+
+// bf12Weight is a matrix of BF16 weights in BF12, outside the Go heap.
+type bf12Weight struct {
+	rows, cols int64
+	head       *bf12Head
+	mem        memory // the head, the codes and the quads
+	list       memory // the escapes
+}
+
+// bf12Head is npk_bf12: what a command points to.
+type bf12Head struct {
+	codes, quads, escapes unsafe.Pointer
+}
+
+// quad is npk_quad.
+type quad struct {
+	escapes uint32
+	bases   [quadRows]uint8
+}
+
+// bf12Engine is an engine whose kernels read BF12.
+type bf12Engine interface {
+	readsBF12() bool
+	// toBF12 fills quads first to last-1 of a weight from its rows as they lie in a file. It gives their escapes, to which the numbers in the quads refer, and
+	// false where those are too many. Calls may overlap.
+	toBF12(w *bf12Weight, data []byte, first, last int) ([]uint32, bool)
+}
+
+// keepsBF12 reports whether the device keeps weights of a shape in BF12.
+func (d *Device) keepsBF12(typ dtype.Type, shape []int) bool {
+	return slices.Contains(d.info.Compressed, typ) && len(shape) == 2 && shape[0] > 0 && shape[1] > 0 && shape[1]%quadColumns == 0 && shape[1] <= bf12Columns
+}
+
+func (w *bf12Weight) count() int { return int((w.rows + quadRows - 1) / quadRows) }
+
+func (w *bf12Weight) quadBytes() int { return int(w.cols) / quadColumns * quadUnit }
+
+func (w *bf12Weight) quads() []quad { return unsafe.Slice((*quad)(w.head.quads), w.count()+1) }
+
+// newBF12 makes room for a matrix, but for its escapes.
+func newBF12(rows, cols int) (*bf12Weight, error) {
+	w := &bf12Weight{rows: int64(rows), cols: int64(cols)}
+	codes := w.count() * w.quadBytes()
+	var err error
+	if w.mem, err = newMemory(alignment + codes + (w.count()+1)*int(unsafe.Sizeof(quad{}))); err != nil {
+		return nil, err
+	}
+	w.mem.inHugePages()
+	w.head = (*bf12Head)(w.mem.ptr())
+	w.head.codes = unsafe.Add(w.mem.ptr(), alignment)
+	w.head.quads = unsafe.Add(w.head.codes, codes)
+	return w, nil
+}
+
+func (w *bf12Weight) free() {
+	w.mem.free()
+	w.list.free()
+}
+
+// toBF12 makes BF12 of a matrix of BF16, in parallel; nil when it has too many escapes.
+func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int) (*bf12Weight, error) {
+	w, err := newBF12(rows, cols)
+	if err != nil {
+		return nil, err
+	}
+	step := max(1, stretch/(quadRows*cols))
+	found := make([][]uint32, (w.count()+step-1)/step)
+	var tooMany atomic.Bool
+	err = inParallel(ctx, threads, w.count(), step, func(from, to int) error {
+		if tooMany.Load() {
+			return nil
+		}
+		list, ok := e.toBF12(w, data, from, to)
+		if !ok {
+			tooMany.Store(true)
+		}
+		found[from/step] = list
+		return nil
+	})
+	if err == nil && !tooMany.Load() {
+		tooMany.Store(!w.join(found, step))
+		err = w.keep(found)
+	}
+	if err != nil || tooMany.Load() {
+		w.free()
+		return nil, err
+	}
+	return w, nil
+}
+
+// join makes the numbers in quads refer to one list of escapes instead of to that of their step. It reports whether the matrix has no more than it may.
+func (w *bf12Weight) join(found [][]uint32, step int) bool {
+	quads, total := w.quads(), 0
+	for i, list := range found {
+		for q := range quads[i*step : min((i+1)*step, w.count())] {
+			quads[i*step+q].escapes += uint32(total)
+		}
+		total += len(list)
+	}
+	quads[w.count()].escapes = uint32(total)
+	return total <= int(w.rows*w.cols)/bf12Escapes+bf12Few
+}
+
+// keep copies the escapes out of the Go heap.
+func (w *bf12Weight) keep(found [][]uint32) (err error) {
+	list := slices.Concat(found...)
+	if w.list, err = newMemory(4 * len(list)); err != nil {
+		return err
+	}
+	w.head.escapes = w.list.ptr()
+	copy(words(w.list.m), list)
+	return nil
+}

@@ -1,0 +1,14 @@
+// BF16 weights into BF12: see npk.h for how these look.
+
+#ifndef NPK_BF12_PACK_H
+#define NPK_BF12_PACK_H
+
+#include <stdint.h>
+
+#include "npk.h"
+
+// npk_to_bf12 fills quads from n rows of k elements of BF16, k a multiple of NPK_BF12_COLUMNS; rows that the last quad lacks are zeros. It gives the
+// number of escapes, to which the quads' numbers refer, or -1 where there are more than room. Calls for other quads may be in progress.
+int64_t npk_to_bf12(uint8_t *codes, npk_quad *quads, uint32_t *escapes, int64_t room, const uint16_t *rows, int64_t n, int64_t k);
+
+#endif

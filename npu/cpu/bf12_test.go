@@ -1,0 +1,300 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// forEachBF12 runs f on a device of each kind that can read BF12, which need not be one that does so when it is left alone.
+func forEachBF12(t *testing.T, f func(t *testing.T, d *Device)) {
+	none := true
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		if _, ok := d.engine.(bf12Engine); !ok || d.Kernels() == "amx" {
+			t.Skip("these kernels read no BF12")
+		}
+		none = false
+		d.info.Compressed = []dtype.Type{bf}
+		f(t, d)
+	})
+	if none {
+		t.Log("built without kernels that read BF12")
+	}
+}
+
+// hardToPress is a matrix of BF16 with everything that exponents may be: bells of different widths from row to row, zeros of both signs, subnormals,
+// infinities, NaNs, rows of nothing but zeros, and a few values far from all others.
+func hardToPress(rng *rand.Rand, rows, cols int) []dtype.BFloat16 {
+	x := make([]dtype.BFloat16, rows*cols)
+	for r := range rows {
+		width := float32(1) / float32(int64(1)<<rng.IntN(40))
+		for i := range cols {
+			x[r*cols+i] = dtype.FromFloat32(width * float32(rng.NormFloat64()))
+		}
+		row := x[r*cols:][:cols]
+		switch r % 7 {
+		case 1:
+			clear(row)
+		case 2:
+			for _, odd := range []dtype.BFloat16{0x0000, 0x8000, 0x0001, 0x807f, 0x7f80, 0xff80, 0x7fc1, 0x0080, 0x7f7f} {
+				row[rng.IntN(cols)] = odd
+			}
+		case 3:
+			row[cols-1], row[0] = 0x7b00, 0x8001 // the first and the last place
+		}
+	}
+	return x
+}
+
+func sourceOf(x []dtype.BFloat16, rows, cols int) npu.Tensors {
+	return tensors{"w": {Type: bf, Shape: []int{rows, cols}, Data: dtype.AsBytes(x)}}
+}
+
+// rowOf reads a row of BF12 as npk.h says that it lies.
+func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
+	q := r / quadRows
+	head, row := w.quads()[q], r%quadRows
+	codes := unsafe.Slice((*uint16)(unsafe.Add(w.head.codes, q*w.quadBytes())), w.quadBytes()/2)
+	x := make([]dtype.BFloat16, w.cols)
+	for i := range x {
+		words := codes[i/quadColumns*quadUnit/2+i%quadColumns:]
+		bits := words[row%3*quadColumns] & 0x87ff
+		if row == 3 {
+			a, b, c := words[0]>>11&15, words[quadColumns]>>11&15, words[2*quadColumns]>>11&15
+			bits = a>>3<<15 | b<<7 | c<<3 | a&7
+		}
+		x[i] = dtype.BFloat16(bits + uint16(head.bases[row])<<7)
+	}
+	first, end := head.escapes, w.quads()[q+1].escapes
+	for _, e := range words(w.list.m)[first:end] {
+		if at := int(e >> 16); at%(quadRows*quadColumns)/quadColumns == row {
+			x[at/(quadRows*quadColumns)*quadColumns+at%quadColumns] = dtype.BFloat16(e)
+		}
+	}
+	return x
+}
+
+func TestBF12LosesNothing(t *testing.T) {
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		for _, shape := range [][2]int{{1, 32}, {3, 64}, {4, 96}, {81, 2304}, {301, 4096}, {5, bf12Columns}} {
+			rows, cols := shape[0], shape[1]
+			x := hardToPress(rand.New(rand.NewPCG(12, uint64(cols))), rows, cols)
+			w := constant(t, d, "w", sourceOf(x, rows, cols)).(*buffer).bf12
+			if w == nil {
+				t.Fatalf("%v has too many escapes", shape)
+			}
+			for r := range rows {
+				if !slices.Equal(w.rowOf(r), x[r*cols:][:cols]) {
+					t.Fatalf("%v: row %d is not what it was", shape, r)
+				}
+			}
+		}
+	})
+}
+
+// Products with BF12 are those with the BF16 that it was made of, to the bit: for any number of rows, for whole matrices and views of them.
+func TestBF12Products(t *testing.T) {
+	const n = 81
+	views := map[string]struct {
+		n    int
+		view func(w npu.Ref) npu.Ref
+	}{
+		"whole":           {n, func(w npu.Ref) npu.Ref { return w }},
+		"from a quad on":  {n - 8, func(w npu.Ref) npu.Ref { return w.Rows(8, n-8) }},
+		"from within one": {n - 6, func(w npu.Ref) npu.Ref { return w.Rows(6, n-6) }},
+		"every other row": {n / 2, func(w npu.Ref) npu.Ref { return w.Rows(0, n-1).Every(1, 2) }},
+	}
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		plain := open(t, &Options{Threads: 2, Kernels: d.Kernels(), InPlace: true})
+		for _, k := range []int{32, 576, 4096} {
+			rng := rand.New(rand.NewPCG(12, 1))
+			weights := hardToPress(rng, n, k)
+			for i, v := range weights { // what sums are of no interest with
+				if e := v >> 7 & 255; e == 255 {
+					weights[i] = 0x3f80
+				}
+			}
+			for name, v := range views {
+				for _, act := range []dtype.Type{bf, f32} {
+					for _, m := range []int{1, 2, 3, 4, 5, 8, 9, 16, 17, 20, 32, 33, 40, 256, 257, 300} {
+						if m > 40 && (name != "whole" || act != bf) {
+							continue
+						}
+						x := random(rng, m*k)
+						product := func(d *Device) []byte {
+							p := npu.NewProgram("product")
+							o := op.MatMul{M: m, K: k, N: v.n, TransB: true}
+							p.Launch("y", o, p.In("x", act, m, k), v.view(p.Const("w", bf, n, k)), p.Out("y", f32, m, v.n))
+							in, out := alloc(t, d, act.Bytes(m*k)), alloc(t, d, 4*m*v.n)
+							encode(in.Bytes(), act, x)
+							submit(t, d, p, in, constant(t, d, "w", sourceOf(weights, n, k)), out)
+							return out.Bytes()
+						}
+						if !bytes.Equal(product(d), product(plain)) {
+							t.Errorf("%s, K = %d, %d rows of %s: the product differs", name, k, m, act)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// A weight that is not as it was makes another product: what the test above compares does depend on every part of the format.
+func TestBF12ProductsSeeEveryBit(t *testing.T) {
+	const n, k, m = 8, 64, 3
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		rng := rand.New(rand.NewPCG(12, 2))
+		weights := make([]dtype.BFloat16, n*k)
+		for i := range weights {
+			weights[i] = dtype.FromFloat32(float32(rng.NormFloat64()))
+		}
+		weights[5] = 0x2b80 // an escape, of row 0: 2^-40
+		b := constant(t, d, "w", sourceOf(weights, n, k)).(*buffer)
+		p := npu.NewProgram("product")
+		p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k), p.Out("y", f32, m, n))
+		in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
+		encode(in.Bytes(), bf, random(rng, m*k))
+		product := func() []byte {
+			submit(t, d, p, in, b, out)
+			return bytes.Clone(out.Bytes())
+		}
+		right := product()
+		codes := unsafe.Slice((*uint16)(b.bf12.head.codes), b.bf12.count()*b.bf12.quadBytes()/2)
+		for range 100 {
+			word, bit := rng.IntN(len(codes)), rng.IntN(16)
+			if word == 5 && 0x87ff>>bit&1 == 1 { // where the escape lies, what row 0 has means nothing
+				continue
+			}
+			codes[word] ^= 1 << bit
+			if bytes.Equal(product(), right) {
+				t.Errorf("bit %d of word %d makes no difference", bit, word)
+			}
+			codes[word] ^= 1 << bit
+		}
+		quads := b.bf12.quads()
+		for i := range quads[0].bases {
+			quads[0].bases[i]++
+			if bytes.Equal(product(), right) {
+				t.Errorf("the base of row %d makes no difference", i)
+			}
+			quads[0].bases[i]--
+		}
+		list := words(b.bf12.list.m)
+		list[0] ^= 0x4000 // 2^88
+		if bytes.Equal(product(), right) {
+			t.Error("the escape makes no difference")
+		}
+		list[0] ^= 0x4000
+		if !bytes.Equal(product(), right) {
+			t.Error("the product is not what it was")
+		}
+	})
+}
+
+// A matrix with exponents all over the place stays BF16.
+func TestTooManyEscapes(t *testing.T) {
+	const n, k = 64, 512
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		rng := rand.New(rand.NewPCG(12, 3))
+		weights := make([]dtype.BFloat16, n*k)
+		for i := range weights {
+			weights[i] = dtype.FromFloat32(float32(rng.NormFloat64()))
+			if i%500 == 0 { // two of a thousand: allowed for some rows, not for a matrix
+				weights[i] = 0
+			}
+		}
+		for i := range 100 {
+			weights[i*97] = 0
+		}
+		b := constant(t, d, "w", sourceOf(weights, n, k))
+		if b.(*buffer).bf12 != nil {
+			t.Error("it is in BF12")
+		}
+		x, y := alloc(t, d, 2*k), alloc(t, d, 4*n)
+		xs := random(rng, k)
+		encode(x.Bytes(), bf, xs)
+		p := npu.NewProgram("product")
+		o := op.MatMul{M: 1, K: k, N: n, TransB: true}
+		p.Launch("y", o, p.In("x", bf, 1, k), p.Const("w", bf, n, k), p.Out("y", f32, 1, n))
+		submit(t, d, p, x, b, y)
+		ws := make([]float64, n*k)
+		for i, w := range weights {
+			ws[i] = float64(w.Float32())
+		}
+		compare(t, decode(t, y.Bytes(), f32, n), reference(o, [][]float64{xs, ws}), f32, k)
+	})
+}
+
+// What reads no BF12 reads the tensor as it then is.
+func TestBF12BesideItsTensor(t *testing.T) {
+	const rows, cols = 40, 64
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		x := hardToPress(rand.New(rand.NewPCG(12, 4)), rows, cols)
+		b := constant(t, d, "w", sourceOf(x, rows, cols))
+		if b.Len() != 2*len(x) || !bytes.Equal(b.Bytes(), dtype.AsBytes(x)) {
+			t.Error("the buffer is not the tensor")
+		}
+		ids, y := alloc(t, d, 4*3), alloc(t, d, 2*3*cols)
+		copy(dtype.Int32s(ids.Bytes()), []int32{39, 0, 17})
+		p := npu.NewProgram("embed")
+		p.Launch("y", op.Embed{Rows: 3, Vocab: rows, Width: cols}, p.In("ids", dtype.I32, 3), p.Const("table", bf, rows, cols), p.Out("y", bf, 3, cols))
+		submit(t, d, p, ids, b, y)
+		for i, id := range []int{39, 0, 17} {
+			if !slices.Equal(dtype.BFloat16s(y.Bytes())[i*cols:][:cols], x[id*cols:][:cols]) {
+				t.Errorf("row %d is not row %d of the table", i, id)
+			}
+		}
+	})
+}
+
+func TestBF12CanBeCancelled(t *testing.T) {
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		const rows, cols = 512, 1024
+		x := make([]dtype.BFloat16, rows*cols)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		w, err := toBF12(ctx, 2, d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols)
+		if !errors.Is(err, context.Canceled) || w != nil {
+			t.Errorf("got %v, want context.Canceled", err)
+		}
+		short := tensors{"w": {Type: bf, Shape: []int{rows, cols}, Data: dtype.AsBytes(x)[:rows*cols]}}
+		if _, err := d.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: short}); err == nil {
+			t.Error("half a tensor is taken for a whole one")
+		}
+		if len(d.consts) != 0 {
+			t.Error("a failure is kept")
+		}
+	})
+}
+
+func BenchmarkToBF12(b *testing.B) {
+	d := open(b, nil)
+	e, ok := d.engine.(bf12Engine)
+	if !ok {
+		b.Skip("these kernels read no BF12")
+	}
+	const rows, cols = 4096, 2048
+	rng := rand.New(rand.NewPCG(12, 5))
+	x := make([]dtype.BFloat16, rows*cols)
+	for i := range x {
+		x[i] = dtype.FromFloat32(float32(rng.NormFloat64()) / 50)
+	}
+	b.SetBytes(2 * rows * cols)
+	for b.Loop() {
+		w, err := toBF12(context.Background(), d.info.Threads, e, dtype.AsBytes(x), rows, cols)
+		if err != nil || w == nil {
+			b.Fatal(fmt.Sprint(w, err))
+		}
+		w.free()
+	}
+}
