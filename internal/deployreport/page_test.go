@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/internal/deploytest"
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
@@ -46,9 +47,7 @@ func TestReport(t *testing.T) {
 	if err := s.deploy(ctx, work, 1); err == nil {
 		t.Error("a budget of a nanosecond was enough")
 	}
-	if err := s.deploy(ctx, work, 0); err != nil {
-		t.Fatal(err)
-	}
+	deploytest.Deploy(t, s.folder(work), func() error { return s.deploy(ctx, work, 0) })
 	data, err := os.ReadFile(filepath.Join(s.folder(work), skill.FilePlan))
 	if err != nil || !strings.Contains(string(data), `"accepted"`) {
 		t.Fatalf("the plan is %.200s, %v", data, err)
