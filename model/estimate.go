@@ -272,7 +272,7 @@ func (pr *pricing) hostWork(name string, us float64) {
 
 // group is the estimate of a step's program.
 func (pr *pricing) group(s Step) *StepEstimate {
-	key := loadKey{s.On, s.Program}
+	key := loadKey{on: s.On, what: s.Program}
 	g := pr.groups[key]
 	if g == nil {
 		g = &StepEstimate{Program: s.Program, On: s.On}
@@ -355,7 +355,7 @@ func (pr *pricing) device(s Step) error {
 	g.Roofline += cost.Roofline / 1e6
 	g.Bound = string(cost.Bound)
 	for _, l := range pr.clock.Losses(cost, xdna2.Around{Call: call, Open: open, Write: write}) {
-		sum := pr.losses[loadKey{s.On, s.Program}]
+		sum := pr.losses[loadKey{on: s.On, what: s.Program}]
 		l.Time = sum[l.Name].Time + l.Time/1e6
 		sum[l.Name] = l
 	}
@@ -446,7 +446,7 @@ func (pr *pricing) hostOp(p *npu.Program, l npu.Launch, size op.Size) float64 {
 func (pr *pricing) finish() *PassEstimate {
 	out := pr.out
 	for i := range out.Steps {
-		key := loadKey{out.Steps[i].On, out.Steps[i].Program}
+		key := loadKey{on: out.Steps[i].On, what: out.Steps[i].Program}
 		g := *pr.groups[key]
 		for _, name := range slices.Sorted(maps.Keys(pr.losses[key])) {
 			if l := pr.losses[key][name]; l.Time > g.LossTime {

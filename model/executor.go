@@ -126,8 +126,9 @@ type brought struct {
 }
 
 type loadKey struct {
-	on   string // OnDevice or OnHost
-	what string // name of a program, or a layout
+	on     string // OnDevice or OnHost
+	what   string // name of a program, or a layout
+	lookup bool   // of a layout: only rows of it are looked up
 }
 
 func (l *loader) pass(ctx context.Context, p Pass) (b boundPass, err error) {
@@ -156,7 +157,7 @@ func (l *loader) step(ctx context.Context, s Step) (b boundStep, err error) {
 		dev = l.e.host
 	}
 	b = boundStep{Step: s, consts: make([]npu.Buffer, len(s.Args))}
-	key := loadKey{s.On, s.Program}
+	key := loadKey{on: s.On, what: s.Program}
 	if b.exec = l.programs[key]; b.exec == nil {
 		p := l.e.plan.Program(s.Program)
 		if l.e.tap != nil {
@@ -178,7 +179,7 @@ func (l *loader) step(ctx context.Context, s Step) (b boundStep, err error) {
 		case bind.Value != "" && s.On == OnDevice:
 			l.e.values[bind.Value].on = dev
 		case bind.Const != nil:
-			if b.consts[i], err = l.constant(ctx, dev, s.On, *bind.Const, b.exec.Program().Args[i]); err != nil {
+			if b.consts[i], err = l.constant(ctx, dev, s.On, *bind.Const, b.exec.Program(), i); err != nil {
 				return b, err
 			}
 		}
@@ -187,7 +188,8 @@ func (l *loader) step(ctx context.Context, s Step) (b boundStep, err error) {
 }
 
 // constant brings a weight to a device, after holding it to the argument that it is bound to.
-func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout npu.Layout, a npu.Arg) (npu.Buffer, error) {
+func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout npu.Layout, p *npu.Program, arg int) (npu.Buffer, error) {
+	a := p.Args[arg]
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -202,9 +204,9 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 			return nil, err
 		}
 	}
-	key := loadKey{on, layout.String()}
+	key := loadKey{on: on, what: layout.String(), lookup: p.LooksUp(arg)}
 	b, ok := l.consts[key]
-	src := npu.Source{Layout: layout, From: l.from}
+	src := npu.Source{Layout: layout, From: l.from, Lookup: key.lookup}
 	if !ok {
 		var err error
 		if b.typ, b.shape, err = src.Stat(); err != nil {

@@ -26,6 +26,7 @@ type Tensors interface {
 type Source struct {
 	Layout Layout
 	From   Tensors
+	Lookup bool // rows of it are looked up, and nothing else is done with it: a device need not make it ready for products
 }
 
 // Layout is an expression over checkpoint tensors, written as a call: "interleave(a.weight, b.weight)". It says how a program wants a weight

@@ -57,7 +57,7 @@ func TestLayoutMaterialize(t *testing.T) {
 		if l.String() != tc.layout {
 			t.Errorf("%s: written back as %s", tc.layout, l)
 		}
-		src := Source{l, matrices}
+		src := Source{Layout: l, From: matrices}
 		typ, shape, err := src.Stat()
 		if err != nil || typ != dtype.I16 || !slices.Equal(shape, tc.shape) {
 			t.Errorf("%s: Stat = %v %v %v, want I16 %v", tc.layout, typ, shape, err, tc.shape)
@@ -100,7 +100,7 @@ func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := Source{l, from}.Key()
+		k, err := Source{Layout: l, From: from}.Key()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
 	if key("w", one) == key("w", other) {
 		t.Error("tensors of two checkpoints with one name have one key")
 	}
-	if _, err := (Source{T("gone"), one}).Key(); err == nil {
+	if _, err := (Source{Layout: T("gone"), From: one}).Key(); err == nil {
 		t.Error("a tensor that is not there has a key")
 	}
 }
@@ -143,7 +143,7 @@ func TestLayoutBF16(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		src := Source{l, tensors}
+		src := Source{Layout: l, From: tensors}
 		typ, _, err := src.Stat()
 		if err != nil || typ != dtype.BF16 {
 			t.Errorf("%s: %v, %v", layout, typ, err)
@@ -193,7 +193,7 @@ func TestLayoutErrors(t *testing.T) {
 	} {
 		l, err := ParseLayout(layout)
 		if err == nil {
-			_, _, err = Source{l, matrices}.Stat()
+			_, _, err = Source{Layout: l, From: matrices}.Stat()
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one about %q", layout, err, want)

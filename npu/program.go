@@ -253,6 +253,23 @@ func (p *Program) fail(err error) {
 	}
 }
 
+// LooksUp reports whether the program's launches look up rows of an argument, and do nothing else with it.
+func (p *Program) LooksUp(arg int) bool {
+	found := false
+	for _, l := range p.Launches {
+		for i, v := range l.Args {
+			if v.Arg != arg {
+				continue
+			}
+			if _, ok := l.Op.(op.Embed); !ok || i != 1 {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
 // Shape is the shape of a launch's i-th argument as the launch sees it, and the distance from row to row in elements (0 for a single dimension).
 func (p *Program) Shape(v View) (shape []int, stride int) { return p.viewShape(v) }
 

@@ -202,3 +202,20 @@ func TestOpenRowsViews(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestLooksUp(t *testing.T) {
+	p := NewProgram("both")
+	ids, table, tied := p.In("ids", dtype.I32, 2), p.Const("table", dtype.BF16, 8, 4), p.Const("tied", dtype.BF16, 8, 4)
+	x, z, y := p.Scratch("x", dtype.BF16, 2, 4), p.Out("z", dtype.BF16, 2, 4), p.Out("y", dtype.F32, 2, 8)
+	p.Launch("x", op.Embed{Rows: 2, Vocab: 8, Width: 4}, ids, table, x)
+	p.Launch("z", op.Embed{Rows: 2, Vocab: 8, Width: 4}, ids, tied, z)
+	p.Launch("y", op.MatMul{M: 2, K: 4, N: 8, TransB: true}, x, tied, y)
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for arg, want := range []bool{false, true, false, false, false, false} {
+		if p.LooksUp(arg) != want {
+			t.Errorf("%s: looked up %v, want %v", p.Args[arg].Name, !want, want)
+		}
+	}
+}

@@ -298,3 +298,30 @@ func BenchmarkToBF12(b *testing.B) {
 		w.free()
 	}
 }
+
+// A table of which rows are looked up is not compressed; the same tensor for products is.
+func TestBF12LeavesTablesAlone(t *testing.T) {
+	const rows, cols = 40, 64
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		x := hardToPress(rand.New(rand.NewPCG(12, 6)), rows, cols)
+		from := sourceOf(x, rows, cols)
+		for _, lookup := range []bool{true, false, true} {
+			b, err := d.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: from, Lookup: lookup})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if compressed := b.(*buffer).bf12 != nil; compressed == lookup {
+				t.Errorf("looked up %v: compressed %v", lookup, compressed)
+			}
+			if !bytes.Equal(b.Bytes(), dtype.AsBytes(x)) {
+				t.Error("the buffer is not the tensor")
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(d.consts) != 0 {
+			t.Errorf("%d weights are kept", len(d.consts))
+		}
+	})
+}

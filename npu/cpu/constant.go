@@ -32,7 +32,7 @@ type shared struct {
 
 	// Of a tensor in BF16 as it is, whose memory serves those who cannot read BF12.
 	tensor string
-	bf12   *bf12Weight // nil where it would have too many escapes
+	bf12   *bf12Weight // nil where it would have too many escapes, or is only looked up
 }
 
 // Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory. Anything
@@ -72,6 +72,9 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	key, err := src.Key()
 	if err != nil {
 		return nil, err
+	}
+	if tensor != "" && src.Lookup {
+		key += ", looked up"
 	}
 	for {
 		s := d.share(key)
@@ -159,8 +162,9 @@ func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.
 	_, plain := typeCodes[typ]
 	switch {
 	case tensor != "":
-		s.tensor = tensor
-		s.err = s.compress(ctx, d)
+		if s.tensor = tensor; !src.Lookup {
+			s.err = s.compress(ctx, d)
+		}
 	case plain:
 		if s.mem, s.err = newMemory(typ.Bytes(elements)); s.err == nil {
 			s.err = src.Materialize(s.mem.m)

@@ -18,7 +18,12 @@
 //
 // # Weights
 //
-// BF16, F16 and F32 weights are read where they lie in the checkpoint's mapping. Quantised blocks (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K) stay what
+// F16 and F32 weights are read where they lie in the checkpoint's mapping, and so are BF16 ones with the kernels generic, armbf16, amx and go, or when
+// Options.InPlace says so. With the others, matrices in BF16 are compressed when a Const buffer is made: twelve bits a weight, from which kernels put together
+// the very BF16 that it was, so that results are the same to the bit (see bf12.go). Decoding, which takes as long as reading the weights, gets faster by a third.
+// A matrix whose exponents are all over the place stays as it is. Whatever needs the BF16 itself, such as a look-up of rows, reads the tensor.
+//
+// Quantised blocks (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K) stay what
 // they are, bit for bit, and take about as many bytes as in the file, but sixteen rows of them are shuffled together, once, when a Const buffer is
 // made. Everything accumulates in FP32. The memory of a weight's source must outlive every Const buffer made of it, until the buffer is closed: the
 // buffer may be that memory, and equal weights are found by its address.
