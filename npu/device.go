@@ -38,10 +38,10 @@ type Info struct {
 	Array    string       // the array whose plans it executes: "xdna2"; "" for a device that executes any plan
 	AnyRows  bool         // takes symbolic dimensions, any number of rows at any position, and segments
 	InPlace  []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
-	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; the rest becomes BF16
+	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; what is in none of these lists becomes BF16
 
-	// Compressed are weight types whose matrices, in rows of a multiple of 32 elements, it keeps in three quarters of the bytes, from which every bit can be had again.
-	// What else it needs of them it reads where they lie.
+	// Compressed are weight types of which it keeps matrices in three quarters of the bytes, where Compresses says so; every bit can be had again. Others of these types, and
+	// tables of which rows are looked up, it reads where they lie.
 	Compressed []dtype.Type
 	Threads    int // threads that compute, 0 where that means nothing
 
@@ -58,14 +58,21 @@ func (i Info) Held(t dtype.Type) dtype.Type {
 	return dtype.BF16
 }
 
-// WeightBytes is the memory that a weight of a shape takes on the device, but for what a few values may add that do not compress.
+// Rows of matrices that compress have a multiple of CompressedColumns elements, and no more than MaxCompressedColumns.
+const (
+	CompressedColumns    = 32
+	MaxCompressedColumns = 16384
+)
+
+// Compresses reports whether the device keeps weights of a type and a shape in three quarters of the bytes. A few may turn out not to be compressible.
+func (i Info) Compresses(t dtype.Type, shape []int) bool {
+	return slices.Contains(i.Compressed, t) && len(shape) == 2 && shape[0] > 0 && shape[1] > 0 && shape[1]%CompressedColumns == 0 && shape[1] <= MaxCompressedColumns
+}
+
+// WeightBytes is the memory that products read of a weight, but for the few values that do not compress.
 func (i Info) WeightBytes(t dtype.Type, shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	held := i.Held(t).Bytes(n)
-	if slices.Contains(i.Compressed, t) && len(shape) == 2 && shape[1]%32 == 0 {
+	held := i.Held(t).Bytes(op.Size{}.Elements(shape))
+	if i.Compresses(t, shape) {
 		return held / 4 * 3
 	}
 	return held

@@ -159,7 +159,7 @@ func (o ownTensors) Tensor(name string) (npu.Tensor, error) {
 // checkpoint, such as that of RoPE.
 func readBack(ctx context.Context, dev npu.Device, src npu.Source) (at int, known bool, err error) {
 	typ, shape, err := src.Stat()
-	if err != nil {
+	if err != nil || dev.Info().Compresses(typ, shape) {
 		return -1, false, nil
 	}
 	b, err := dev.Const(ctx, src)

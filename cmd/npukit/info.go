@@ -173,7 +173,7 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 			PrefillSteps: dispatches(plan.Prefill[len(plan.Prefill)-1]), DecodeSteps: dispatches(plan.Decode)},
 		KV: kvOf(plan),
 	}
-	byType := map[string]*typeSize{}
+	byType, tables := map[string]*typeSize{}, tablesOf(plan)
 	for _, t := range ck.Tensors() {
 		s := byType[t.Type.String()]
 		if s == nil {
@@ -182,7 +182,11 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		}
 		s.Tensors++
 		s.Bytes += int64(t.Bytes())
-		out.DeviceBytes += int64(dev.WeightBytes(t.Type, t.Shape))
+		if tables[t.Name] {
+			out.DeviceBytes += int64(dev.Held(t.Type).Bytes(t.Elements()))
+		} else {
+			out.DeviceBytes += int64(dev.WeightBytes(t.Type, t.Shape))
+		}
 		out.InPlace = out.InPlace && slices.Contains(dev.InPlace, t.Type) && t.Mapped
 		out.Lossless = out.Lossless && dev.Held(t.Type) == t.Type
 	}
@@ -193,6 +197,26 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 	out.describeText(ck)
 	out.Ops = append(opRows("prefill", plan, plan.Prefill[len(plan.Prefill)-1]), opRows("decode", plan, plan.Decode)...)
 	return out
+}
+
+// tablesOf are the tensors of which the plan looks up rows, and no more.
+func tablesOf(plan *model.Plan) map[string]bool {
+	only := map[string]bool{}
+	for _, pass := range append(slices.Clone(plan.Prefill), plan.Decode) {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
+			p := plan.Program(s.Program)
+			for i, bind := range s.Args {
+				if bind.Const == nil {
+					continue
+				}
+				if name, ok := bind.Const.Identity(); ok {
+					before, known := only[name]
+					only[name] = p.LooksUp(i) && (before || !known)
+				}
+			}
+		}
+	}
+	return only
 }
 
 func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {

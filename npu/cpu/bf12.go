@@ -6,29 +6,29 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu"
 )
 
 // BF16 matrices are kept in BF12 where the kernels read that: twelve bits a weight, and not one of them lost. Decoding takes as long as it takes to read the
 // weights, so it gets faster by a third.
 //
 // A bfloat16 is a sign, 8 bits of exponent and 7 of mantissa. Weights of a trained layer are spread like a bell, so that below the largest of a row every
-// exponent is about half as frequent as the next larger one: fifteen in succession are all but one weight in ten thousand. So a row has a base, and a code of four
-// bits stands for the exponent so far above it; code 0 is the exponent 0, of zeros and subnormals. What has another exponent is an escape: it is
-// listed with its place. Kernels put the BF16 together again in registers, escapes included, and so compute what they would from the file's own.
+// exponent is about half as frequent as the next larger one: sixteen in succession are all but one weight in some ten thousand. So a row has a base, and a code of
+// four bits stands for the exponent so far above it. What has another exponent, as zeros have where the base is not 0, is an escape: it is listed with its place. A
+// matrix with many, such as one of which half has been set to zero, stays BF16. Kernels put the BF16 together again in registers, escapes included, and so compute
+// what they would from the file's own.
 //
-// Four rows make a quad, the rows that decoding multiplies at once, and lie in memory as they are read: see npk.h. The idea that exponents of BF16 weights
-// have some 2.6 bits of information is that of Zhang et al., 70% Size, 100% Accuracy: Lossless LLM Compression via Dynamic-Length Float (DFloat11),
-// arXiv 2504.11651; they use a Huffman code, which takes a GPU to read at the speed of memory.
+// Four rows make a quad, the rows that decoding multiplies at once, and lie in memory as they are read: see npk.h. That exponents of BF16 weights have but
+// 2.6 bits of information is from Zhang et al., 70% Size, 100% Accuracy: Lossless LLM Compression for Efficient GPU Inference via Dynamic-Length Float (DFloat11),
+// arXiv 2504.11651. They use a Huffman code, a bit less of memory, and the many threads of a GPU to read it.
 
 const (
 	quadRows    = 4
-	quadColumns = 32          // of a unit
-	quadUnit    = 192         // bytes
-	bf12Columns = 1 << 16 / 4 // at most: an escape's place in its quad has 16 bits
-	bf12Escapes = 1024        // a matrix with more than one in so many weights stays BF16: each costs the time of about a hundred
-	bf12Local   = 64          // the same for some rows of it
-	bf12Few     = 64          // which matrices of any size may have
+	quadColumns = npu.CompressedColumns // of a unit
+	quadUnit    = 192                   // bytes
+	bf12Escapes = 1024                  // a matrix with more than one in so many weights stays BF16
+	bf12Local   = 64                    // the same for some rows of it
+	bf12Few     = 64                    // which matrices of any size may have
 )
 
 // bf12Weight is a matrix of BF16 weights in BF12, outside the Go heap.
@@ -56,11 +56,6 @@ type bf12Engine interface {
 	// toBF12 fills quads first to last-1 of a weight from its rows as they lie in a file. It gives their escapes, to which the numbers in the quads refer, and
 	// false where those are too many. Calls may overlap.
 	toBF12(w *bf12Weight, data []byte, first, last int) ([]uint32, bool)
-}
-
-// keepsBF12 reports whether the device keeps weights of a shape in BF12.
-func (d *Device) keepsBF12(typ dtype.Type, shape []int) bool {
-	return slices.Contains(d.info.Compressed, typ) && len(shape) == 2 && shape[0] > 0 && shape[1] > 0 && shape[1]%quadColumns == 0 && shape[1] <= bf12Columns
 }
 
 func (w *bf12Weight) count() int { return int((w.rows + quadRows - 1) / quadRows) }
@@ -110,8 +105,11 @@ func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, c
 		return nil
 	})
 	if err == nil && !tooMany.Load() {
-		tooMany.Store(!w.join(found, step))
-		err = w.keep(found)
+		if w.join(found, step) {
+			err = w.keep(found)
+		} else {
+			tooMany.Store(true)
+		}
 	}
 	if err != nil || tooMany.Load() {
 		w.free()

@@ -8,7 +8,7 @@ enum { EXPONENTS = 256, WINDOW = 16, RARE = 1024, COLUMNS = NPK_BF12_COLUMNS };
 
 static inline uint16_t exponent(uint16_t x) { return x >> 7 & (EXPONENTS - 1); }
 
-// The base with the fewest escapes: that under which the largest exponent is the last of the window, unless a few large values would cost many small ones.
+// A base with few escapes: that with which the largest exponent is the last of the window, or, where a few large values would so cost many small ones, the best of all.
 static int base_of(const uint16_t *row, int64_t k) {
     uint16_t most[COLUMNS] = {0}, outside[COLUMNS] = {0};
     for (int64_t i = 0; i < k; i += COLUMNS)

@@ -85,7 +85,7 @@ func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 
 func TestBF12LosesNothing(t *testing.T) {
 	forEachBF12(t, func(t *testing.T, d *Device) {
-		for _, shape := range [][2]int{{1, 32}, {3, 64}, {4, 96}, {81, 2304}, {301, 4096}, {5, bf12Columns}} {
+		for _, shape := range [][2]int{{1, 32}, {3, 64}, {4, 96}, {81, 2304}, {301, 4096}, {5, npu.MaxCompressedColumns}} {
 			rows, cols := shape[0], shape[1]
 			x := hardToPress(rand.New(rand.NewPCG(12, uint64(cols))), rows, cols)
 			w := constant(t, d, "w", sourceOf(x, rows, cols)).(*buffer).bf12
@@ -252,6 +252,72 @@ func TestBF12BesideItsTensor(t *testing.T) {
 		for i, id := range []int{39, 0, 17} {
 			if !slices.Equal(dtype.BFloat16s(y.Bytes())[i*cols:][:cols], x[id*cols:][:cols]) {
 				t.Errorf("row %d is not row %d of the table", i, id)
+			}
+		}
+	})
+}
+
+// refilled is a source whose tensors lie where they lay whenever they are asked for, and are zeros once they have been released: a checkpoint's tensors that had to be
+// rearranged.
+type refilled struct {
+	from tensors
+	at   map[string][]byte
+}
+
+func (r refilled) Tensor(name string) (npu.Tensor, error) {
+	t, err := r.from.Tensor(name)
+	if r.at[name] == nil {
+		r.at[name] = make([]byte, len(t.Data))
+	}
+	copy(r.at[name], t.Data)
+	t.Data = r.at[name]
+	return t, err
+}
+
+// Whoever sees that BF16 is compressed takes the tensors' memory back: that of the weights too that are vectors or do not compress.
+func TestTensorsMayBeReleased(t *testing.T) {
+	const rows, cols, width, vocab = 3, 48, 2048, 10
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		rng := rand.New(rand.NewPCG(12, 7))
+		tensor := func(shape ...int) (npu.Tensor, []float64) {
+			n := op.Size{}.Elements(shape)
+			x, data := random(rng, n), make([]byte, 2*n)
+			encode(data, bf, x)
+			return npu.Tensor{Type: bf, Shape: shape, Data: data}, x
+		}
+		normT, norm := tensor(width)
+		oddT, odd := tensor(9, cols)
+		tableT, table := tensor(vocab, width)
+		source := refilled{tensors{"norm": normT, "odd": oddT, "table": tableT}, map[string][]byte{}}
+		normed, product := op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5}, op.MatMul{M: rows, K: cols, N: 9, TransB: true}
+
+		p := npu.NewProgram("all")
+		x, ids := p.In("x", f32, rows, width), p.In("ids", dtype.I32, rows)
+		a, b, c := p.Out("a", f32, rows, width), p.Out("b", f32, rows, 9), p.Out("c", f32, rows, width)
+		n, o, e := p.Const("norm", bf, width), p.Const("odd", bf, 9, cols), p.Const("table", bf, vocab, width)
+		p.Launch("a", normed, x, n, a)
+		p.Launch("b", product, x.Cols(0, cols), o, b)
+		p.Launch("c", op.Embed{Rows: rows, Vocab: vocab, Width: width}, ids, e, c)
+		args := []npu.Buffer{alloc(t, d, 4*rows*width), alloc(t, d, 4*rows), alloc(t, d, 4*rows*width), alloc(t, d, 4*rows*9), alloc(t, d, 4*rows*width)}
+		for _, name := range []string{"norm", "odd", "table"} {
+			args = append(args, constant(t, d, name, source))
+		}
+		for _, data := range source.at {
+			clear(data)
+		}
+		xs := random(rng, rows*width)
+		encode(args[0].Bytes(), f32, xs)
+		copy(dtype.Int32s(args[1].Bytes()), []int32{7, 0, 9})
+		submit(t, d, p, args...)
+		compare(t, decode(t, args[2].Bytes(), f32, rows*width), reference(normed, [][]float64{xs, norm}), f32, width)
+		var left []float64
+		for r := range rows {
+			left = append(left, xs[r*width:][:cols]...)
+		}
+		compare(t, decode(t, args[3].Bytes(), f32, rows*9), reference(product, [][]float64{left, odd}), f32, cols)
+		for r, id := range []int{7, 0, 9} {
+			if got := decode(t, args[4].Bytes(), f32, rows*width)[r*width:][:width]; !slices.Equal(got, table[id*width:][:width]) {
+				t.Errorf("row %d is not row %d of the table", r, id)
 			}
 		}
 	})

@@ -19,7 +19,7 @@ type buffer struct {
 
 	grouped *groupedWeight // quantised blocks in groups
 	bf12    *bf12Weight    // the weight in BF12
-	late    bool           // data is asked of from when it is needed: the BF16 of either
+	late    bool           // data is asked of from when it is needed
 
 	typ    dtype.Type // of a Const's elements; Invalid when programs decide
 	fixed  bool       // read-only

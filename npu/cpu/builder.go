@@ -296,7 +296,7 @@ func (r ref) appendTo(list []extent) []extent {
 	return append(list, r.extent)
 }
 
-// widen makes sure that an argument has memory: BF16 of a late weight. What goes wrong is kept in b.failed, which lower's callers look at.
+// widen makes sure that an argument has memory: a late weight's BF16. What goes wrong is kept in b.failed, which lower's callers look at.
 func (b *builder) widen(x *bound) {
 	if x.mem != nil || x.weight == nil || b.failed != nil {
 		return

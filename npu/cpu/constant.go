@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
-// shared is a weight that had to be made: in another layout or type than the checkpoint's. All buffers that ask for the same share it.
+// shared is a weight that had to be made, in another layout or type than the checkpoint's, or whose tensor is asked for again whenever it is read. All buffers
+// that ask for the same share it.
 type shared struct {
 	key   string
 	users int // guarded by Device.mu
@@ -30,17 +33,17 @@ type shared struct {
 	shape   []int
 	wide    sync.Mutex // guards mem where there is grouped
 
-	// Of a tensor in BF16 as it is, whose memory serves those who cannot read BF12.
+	// Of a tensor as it is, of a type that the device compresses: its name, and BF12 of it for those who can read that.
 	tensor string
-	bf12   *bf12Weight // nil where it would have too many escapes, or is only looked up
+	bf12   *bf12Weight // nil of vectors, of tables that are only looked up, and where it would have too many escapes
 }
 
 // Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory. Anything
 // else is made once for all buffers that ask for the same, where the same means tensors at the same addresses. So the memory of the source's tensors
 // must outlive every buffer made of it, until the buffer is closed.
 //
-// Matrices in BF16 are compressed to BF12 besides where the kernels read that (Info.Compressed). The tensor's own memory is read where they do not, so pages of a
-// file may be given up, and come back.
+// Where the kernels read BF12 (Info.Compressed), matrices in BF16 are compressed to it. What does not read that reads the tensor, which is asked for each time: its
+// memory may have been given up since.
 //
 // Quantised blocks keep what they say, in another order and about as many bytes, and products and embeddings read them so. To everything else
 // the buffer is one of BF16: a program that names that type, an op that has no kernel for blocks, whoever calls Len or Bytes. The BF16 is made when it is
@@ -56,14 +59,14 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	tensor := "" // that is kept in BF12 too
+	tensor := "" // whose memory is not kept, because it may be given up
 	if name, ok := src.Layout.Identity(); ok {
 		t, err := src.From.Tensor(name)
 		if err != nil {
 			return nil, err
 		}
 		if code, ok := typeCodes[typ]; ok && uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(typeBytes[code]) == 0 {
-			if !d.keepsBF12(typ, shape) {
+			if !slices.Contains(d.info.Compressed, typ) {
 				return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
 			}
 			tensor = name
@@ -73,15 +76,16 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	if tensor != "" && src.Lookup {
-		key += ", looked up"
+	narrow := tensor != "" && !src.Lookup && d.info.Compresses(typ, shape)
+	if tensor != "" && !narrow {
+		key += ", as it is"
 	}
 	for {
 		s := d.share(key)
 		mine := false
 		s.once.Do(func() {
 			mine = true
-			s.make(ctx, d, src, typ, shape, tensor)
+			s.make(ctx, d, src, typ, shape, tensor, narrow)
 		})
 		if s.err == nil {
 			b := &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s, grouped: s.grouped, bf12: s.bf12}
@@ -140,16 +144,10 @@ func (s *shared) free() {
 }
 
 // elementsOf is the number of elements of a shape that make has checked.
-func elementsOf(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}
+func elementsOf(shape []int) int { return op.Size{}.Elements(shape) }
 
-// make fills s with the weight: in BF12 of the tensor that is named, if one is.
-func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string) {
+// make fills s with the weight. It is the tensor that is named, if one is, and if it is narrow there is BF12 of it.
+func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string, narrow bool) {
 	elements := 1
 	for _, n := range shape {
 		if n <= 0 || elements > maxAlloc/n {
@@ -162,7 +160,7 @@ func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.
 	_, plain := typeCodes[typ]
 	switch {
 	case tensor != "":
-		if s.tensor = tensor; !src.Lookup {
+		if s.tensor = tensor; narrow {
 			s.err = s.compress(ctx, d)
 		}
 	case plain:

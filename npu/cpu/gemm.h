@@ -107,15 +107,15 @@ INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64
 
 // The same from weights in BF12: a part of as many rows as a vector has lanes is turned on its side at once.
 INLINE void ISA(pack_quads)(float *dst, const npk_cmd *c, int64_t row, int64_t from, int64_t steps, const int pairs) {
-    enum { QUADS = VL / NPK_BF12_ROWS };
+    enum { ABREAST = VL / NPK_BF12_ROWS };
     const int64_t each = pairs ? NPK_BF12_COLUMNS / 2 : NPK_BF12_COLUMNS, quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS; // steps of a unit
     for (int v = 0; v < NV; v++) {
-        const int64_t q0 = (row + v * VL) / NPK_BF12_ROWS, count = npk_max(0, npk_min(QUADS, quads - q0));
+        const int64_t q0 = (row + v * VL) / NPK_BF12_ROWS, count = npk_max(0, npk_min(ABREAST, quads - q0));
         float *to = dst + v * VL;
-        ISA(quad) q[QUADS];
+        ISA(quad) q[ABREAST];
         for (int i = 0; i < count; i++) q[i] = ISA(quad_at)(c->b, c->p[0] + q0 + i, c->k, from / each);
         for (int64_t u = from / each; u < (from + steps) / each; u++) {
-            vf w[QUADS][ISA(PARTS)][NPK_BF12_ROWS];
+            vf w[ABREAST][ISA(PARTS)][NPK_BF12_ROWS];
             for (int i = 0; i < count; i++) {
                 if (ISA(quad_until)(&q[i], u + 1) == u) ISA(quad_patch)(&q[i], u, w[i]);
                 else for (int p = 0; p < ISA(PARTS); p++) ISA(quad_read)(&q[i], u * ISA(PARTS) + p, w[i][p]);

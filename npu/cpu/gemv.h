@@ -188,14 +188,14 @@ GEMV_MODE(gemv_dot, ISA(DOT))
 INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
     const int64_t ld = ISA(gemv_ld)(c), passes = (c->m + M - 1) / M, each = NPK_BF12_UNIT / ISA(PARTS) / passes, units = c->k / NPK_BF12_COLUMNS;
     ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + row / NPK_BF12_ROWS, c->k, 0);
-    const char *ahead = q.codes + 8192 + m0 / M * units * ISA(PARTS) * each;
+    const char *ahead = q.codes + (passes == 1 ? 8192 : npk_quad_bytes(c->k)) + m0 / M * units * ISA(PARTS) * each;
     vf acc[4][NPK_BF12_ROWS];
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++)
 #pragma GCC unroll 4
         for (int r = 0; r < NPK_BF12_ROWS; r++) acc[m][r] = v_zero();
     x += m0 * ld;
-    EACH_PART(q, 0, units, {
+    EACH_PART(q, units, {
         for (int64_t i = 0; i < each; i += 64) __builtin_prefetch(ahead + part * each + i, 0, 2);
         const float *at = x + part * (mode == ISA(DOT) ? VL : 2 * VL);
         vf odd[NPK_BF12_ROWS];

@@ -1,6 +1,6 @@
 // Products of some dozens of rows: short prompts. To bring the weights into panels, as gemm.h does, would take as long as to multiply them. So the sides change
 // roles: the activations, which are few, come as panels of NR rows, and pairs of weights are broadcast from where they lie. Each is read from memory once, asked for while
-// the rows before it are multiplied. Sums have the order of gemm.h's, to the bit.
+// the rows before it are multiplied; weights in BF12 become rows of BF16 in between. Sums have the order of gemm.h's, to the bit.
 
 #ifdef NPK_HAVE_DP
 

@@ -135,7 +135,7 @@ type bound struct {
 	code     int32
 	constant bool
 
-	weight  *shared        // the weight in groups or BF12, if it is one
+	weight  *shared        // a late weight, which is asked for its memory
 	grouped *groupedWeight // the same, where the program names a quantised type and so leaves the number format to the device
 	bf12    *bf12Weight    // the weight in BF12
 }

@@ -15,7 +15,7 @@ enum {
     NPK_BF16,
     NPK_F16,
     NPK_I32,
-    NPK_BF12, // BF16 in twelve bits: b of products whose activations are BF16 is an npk_bf12
+    NPK_BF12, // BF16 in twelve bits: b of NPK_GEMM, NPK_GEMV and NPK_INPLACE is an npk_bf12
     NPK_Q8_0, // from here on weights in groups (grouped.h): b of NPK_GEMM, of NPK_GEMV with BF16 activations, and of NPK_EMBED
     NPK_Q4_0,
     NPK_Q5_0,

@@ -108,9 +108,10 @@ func (b *buffer) Close() error {
 		return nil
 	}
 	b.closed = true
-	if b.host == nil {
+	if b.host == nil { // the device knows weights by their addresses, so it forgets this one first
+		err := b.dev.Close()
 		b.release()
-		return b.dev.Close()
+		return err
 	}
 	b.d.unreserve(b.size)
 	err := b.host.Close()
