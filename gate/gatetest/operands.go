@@ -100,7 +100,9 @@ func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, exac
 }
 
 // exactWeights are the types of weights whose values a device keeps as they are.
-func exactWeights(info npu.Info) []dtype.Type { return slices.Concat(info.InPlace, info.Repacked, info.Compressed) }
+func exactWeights(info npu.Info) []dtype.Type {
+	return slices.Concat(info.InPlace, info.Repacked, info.Compressed)
+}
 
 // poison is the byte that results and unused memory are filled with: NaN in every floating-point type.
 const poison = 0xff
