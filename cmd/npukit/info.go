@@ -344,7 +344,7 @@ func (o *modelInfo) memory() string {
 		return "used where they lie in the file, no second copy"
 	}
 	if o.Lossless {
-		return fmt.Sprintf("%s in memory, pressed or put in order once, without loss", size(float64(o.DeviceBytes)))
+		return fmt.Sprintf("%s in memory, compressed or put in order once, without loss", size(float64(o.DeviceBytes)))
 	}
 	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16", size(float64(o.DeviceBytes)))
 }

@@ -50,7 +50,7 @@ TARGET static __attribute__((noinline)) void ISA(quad_patch)(ISA(quad) *q, int64
 
 // Calls BODY, which uses part, its number, and w, its rows, for the units of a quad from its first on.
 #define EACH_PART(Q, UNITS, BODY)                                                                                                         \
-    for (int64_t unit_ = 0, units_ = (UNITS); unit_ < units_;) {                                                                     \
+    for (int64_t unit_ = 0, units_ = (UNITS); unit_ < units_;) {                                                                          \
         const int64_t until_ = ISA(quad_until)(&(Q), units_);                                                                             \
         for (int64_t part = unit_ * ISA(PARTS); part < until_ * ISA(PARTS); part++) {                                                     \
             vf w[NPK_BF12_ROWS];                                                                                                          \

@@ -24,7 +24,8 @@ func newMemory(bytes int) (memory, error) {
 	return memory{m}, nil
 }
 
-// inHugePages asks for large pages, of which a processor finds the addresses sooner, and which the system clears faster. It is for memory all of which will be used.
+// inHugePages asks for large pages, of which a processor finds the addresses sooner: worth 3 to 10 % of decoding on a virtual EPYC of the fifth generation, where it takes
+// seconds more to get some gigabytes of them from the host. It is for memory all of which will be used.
 func (m memory) inHugePages() { adviseHuge(m.m) }
 
 func (m memory) ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(m.m)) }
