@@ -117,6 +117,8 @@ INLINE void ISA(pack_quads)(float *dst, const npk_cmd *c, int64_t row, int64_t f
         for (int64_t u = from / each; u < (from + steps) / each; u++) {
             vf w[ABREAST][ISA(PARTS)][NPK_BF12_ROWS];
             for (int i = 0; i < count; i++) {
+                const char *next = q[i].codes + ABREAST * npk_quad_bytes(c->k) + u * NPK_BF12_UNIT; // of the quads that are turned after these
+                for (int j = 0; j < NPK_BF12_UNIT; j += 64) __builtin_prefetch(next + j, 0, 2);
                 if (ISA(quad_until)(&q[i], u + 1) == u) ISA(quad_patch)(&q[i], u, w[i]);
                 else for (int p = 0; p < ISA(PARTS); p++) ISA(quad_read)(&q[i], u * ISA(PARTS) + p, w[i][p]);
             }

@@ -202,12 +202,11 @@ TARGET static void ISA(panel_of_units)(float *dst, float *factors, const npk_cmd
     }
 }
 
-// Half of the rows of a panel: sums over a unit, or half of one, are scaled and added to those over all units, and both stay in registers. What came before is in
-// part [.][ld]. Scales is a constant wherever this is inlined.
-INLINE void ISA(units_rows)(const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part, int64_t ld) {
+// Some rows of a panel, half of them at most: sums over a unit, or half of one, are scaled and added to those over all units, and both stay in registers. What came before is in
+// part [.][ld]. Rows (mr) and scales are constants wherever this is inlined.
+INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part, int64_t ld) {
     const int halves = scales == ISA(HALVED) ? 2 : 1;
-    enum { mr = MR / 2 };
-    vf acc[mr][NV];
+    vf acc[MR / 2][NV];
 #pragma GCC unroll 16
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
@@ -215,7 +214,7 @@ INLINE void ISA(units_rows)(const int scales, int64_t units, const float *a, con
     for (int64_t u = 0; u < units; u++, sums += MR, factors += 2 * ISA(NR))
 #pragma GCC unroll 2
         for (int h = 0; h < halves; h++) {
-            vf sum[mr][NV];
+            vf sum[MR / 2][NV];
 #pragma GCC unroll 16
             for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
@@ -247,10 +246,20 @@ INLINE void ISA(units_rows)(const int scales, int64_t units, const float *a, con
         for (int v = 0; v < NV; v++) v_store(part + i * ld + v * VL, acc[i][v]);
 }
 
+// A panel, six rows at a time, and four where six would leave more of them unused: a prompt of 32 is two panels and eight rows.
 #define UNITS_ROWS(name, scales)                                                                                                          \
     TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors,      \
                                  float *part, int64_t ld) {                                                                                \
-        for (int i = 0; i < rows; i += MR / 2) ISA(units_rows)(scales, units, a + i, sums + i, b, factors, part + i * ld, ld);              \
+        enum { MORE = MR / 2, FEWER = MR / 3 };                                                                                            \
+        for (int64_t i = 0, left; (left = rows - i) > 0;) {                                                                                \
+            if (left <= FEWER || (left > MORE && left <= 2 * FEWER)) {                                                                     \
+                ISA(units_rows)(FEWER, scales, units, a + i, sums + i, b, factors, part + i * ld, ld);                                      \
+                i += FEWER;                                                                                                                \
+            } else {                                                                                                                       \
+                ISA(units_rows)(MORE, scales, units, a + i, sums + i, b, factors, part + i * ld, ld);                                       \
+                i += MORE;                                                                                                                 \
+            }                                                                                                                              \
+        }                                                                                                                                  \
     }
 UNITS_ROWS(units_plain, ISA(PLAIN))
 UNITS_ROWS(units_affine, ISA(AFFINE))
