@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the short tests of npu/cpu with its C code under AddressSanitizer and UndefinedBehaviorSanitizer: every kernel variant that this machine can execute.
+# Runs the short tests of npu/cpu with its C code under AddressSanitizer and UndefinedBehaviorSanitizer: every kernel variant that this machine can execute, and that of AMX
+# on a matrix unit in C.
 # More arguments go to go test: sh scripts/sanitize.sh -run Quantized. Where that cannot be, it says why and passes.
 set -eu
 cd "$(dirname "$0")/.."
@@ -34,4 +35,4 @@ echo 'int main(void) { return 0; }' >"$tools/probe.c"
 ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigill=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	CGO_ENABLED=1 CC="'$tools/cc'" \
 	CGO_CFLAGS="-g $compile" CGO_LDFLAGS="$checks" \
-	go test -short -timeout 15m "$@" ./npu/cpu
+	go test -short -timeout 15m -tags emulatedamx "$@" ./npu/cpu

@@ -2,19 +2,44 @@
 // the exponentials relative to it, and the weighted sum of values, so that no square of scores is ever stored.
 // Source: Milakov and Gimelshein, Online normalizer calculation for softmax (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135).
 //
-// Many queries: products of tiles, with the kernels of gemm.h. Few queries (decoding): the positions are cut into spans of a fixed
+// Many queries: products of tiles (attention_blocks.h, and attention_tiles.h in the matrix unit). Few queries (decoding): the positions are cut into spans of a fixed
 // length, so that several threads can work on one head, and a second phase joins the parts in order.
 
 enum {
     ISA(BK) = 128,              // positions of a block
-    ISA(BM) = 96 / MR * MR,     // queries of a chunk, about
     ISA(BN) = 32,               // positions of a span that are FP32 at a time: they stay in the nearest cache
 };
 
 _Static_assert(ISA(BK) % ISA(BN) == 0 && ISA(BN) % VL == 0 && (int)NPK_SPAN <= (int)ISA(BK), "scores of whole vectors fit a row of them");
 
-// Rows of one chunk of a segment that is worked on in blocks.
-INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
+// Row and head of a query of a chunk, as offsets into a and y.
+INLINE int64_t ISA(place)(const npk_cmd *c, int64_t row, int64_t head, int64_t ld, int64_t step, int64_t query) {
+    int64_t group = c->n / c->p[0];
+    return (row + query / group) * ld + (head * group + query % group) * step;
+}
+
+// Exponentials of count scores relative to the largest of them and of before, zeros from there to all. Returns their sum.
+INLINE float ISA(softmax)(float *p, int64_t count, int64_t all, float *best) {
+    vf top = v_set1(*best), sum = v_zero();
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) top = v_max(top, v_load(p + i));
+    float highest = v_hmax(top);
+    for (; i < count; i++) highest = p[i] > highest ? p[i] : highest;
+    vf high = v_set1(highest);
+    ROW(count, {
+        PUT(p, NPK_F32, 0, v_exp(v_sub(GET(p, NPK_F32, 0), high)));
+        sum = v_add(sum, GET(p, NPK_F32, 0)); // read back: the tail's other lanes are not ours
+    });
+    for (i = count; i < all; i++) p[i] = 0;
+    *best = highest;
+    return v_sum(sum);
+}
+
+#ifdef NPK_HAVE_TILES
+#include "attention_tiles.h"
+#else
+#include "attention_blocks.h"
+#endif
 
 INLINE int64_t ISA(spans)(const npk_seg *s) { return (s->pos + s->rows + NPK_SPAN - 1) / NPK_SPAN; }
 
@@ -36,11 +61,10 @@ TARGET static int64_t ISA(attention_chunks)(const npk_cmd *c, int phase, int thr
     return n * c->p[0];
 }
 
-// Bytes of scratch: queries, keys, values, scores, sums and statistics of a chunk. A row may have more heads to a key-value head than BM.
-INLINE int64_t ISA(queries)(const npk_cmd *c) { return npk_up(npk_max(ISA(BM), c->n / c->p[0]), MR * 4); }
+// Bytes of scratch: of a block, or of a span, which are queries, their sums, keys or values, and scores. A row may have many heads to a key-value head.
 TARGET static int64_t ISA(attention_scratch)(const npk_cmd *c) {
-    int64_t q = ISA(queries)(c), hd = npk_up(c->k, ISA(NR));
-    return (q * hd * 2 + 2 * ISA(BK) * hd + 2 * q * ISA(BK) + 4 * q) * 4;
+    const int64_t queries = npk_up(npk_max(NPK_SPAN_QUERIES, c->n / c->p[0]), 4), ld = npk_up(c->k, VL);
+    return npk_max(ISA(block_bytes)(c), (2 * queries * ld + ISA(BK) * ld + queries * ISA(BK)) * 4);
 }
 
 // The partial result of one query in one span: maximum, sum, and weighted sum of values.
@@ -50,12 +74,6 @@ INLINE float *ISA(partial)(const npk_cmd *c, const npk_seg *s, int64_t span, int
         if (npk_by_spans(c, o) && ISA(spans)(o) > 1) p += ISA(spans)(o) * o->rows * c->n * (c->k + 2);
     int64_t queries = s->rows * (c->n / c->p[0]);
     return p + ((head * ISA(spans)(s) + span) * queries + query) * (c->k + 2);
-}
-
-// Row and head of a query of a chunk, as offsets into a and y.
-INLINE int64_t ISA(place)(const npk_cmd *c, int64_t row, int64_t head, int64_t ld, int64_t step, int64_t query) {
-    int64_t group = c->n / c->p[0];
-    return (row + query / group) * ld + (head * group + query % group) * step;
 }
 
 // n rows of keys or values, step elements apart, as FP32 [n][ld], with zeros behind their hd elements.
@@ -115,23 +133,6 @@ INLINE void ISA(weigh_all)(const int type, int64_t queries, int64_t width, float
             else WEIGH(1, 1); else WEIGH(2, 1); else WEIGH(3, 1); else WEIGH(4, 1);
 #undef WEIGH
         }
-}
-
-// Exponentials of count scores relative to the largest of them and of before, zeros from there to all. Returns their sum.
-INLINE float ISA(softmax)(float *p, int64_t count, int64_t all, float *best) {
-    vf top = v_set1(*best), sum = v_zero();
-    int64_t i = 0;
-    for (; i + VL <= count; i += VL) top = v_max(top, v_load(p + i));
-    float highest = v_hmax(top);
-    for (; i < count; i++) highest = p[i] > highest ? p[i] : highest;
-    vf high = v_set1(highest);
-    ROW(count, {
-        PUT(p, NPK_F32, 0, v_exp(v_sub(GET(p, NPK_F32, 0), high)));
-        sum = v_add(sum, GET(p, NPK_F32, 0)); // read back: the tail's other lanes are not ours
-    });
-    for (i = count; i < all; i++) p[i] = 0;
-    *best = highest;
-    return v_sum(sum);
 }
 
 // Decoding: the queries of one segment and key-value head against one span of positions.
@@ -213,73 +214,6 @@ TARGET static void ISA(join_spans)(npk_thread *t, const npk_cmd *c, const npk_se
         int64_t to = ISA(place)(c, s->row, head, c->ldy, c->p[2], q);
         vf scale = v_set1(1.0f / sum);
         ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(acc, NPK_F32, 0), scale)); });
-    }
-}
-
-// Many queries: rows row.. of a segment for one key-value head.
-TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
-    int64_t hd = c->k, ld = npk_up(hd, ISA(NR)), group = c->n / c->p[0];
-    int64_t rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, most = ISA(queries)(c);
-    float *q = (float *)t->scratch, *acc = q + most * ld, *keys = acc + most * ld, *values = keys + ISA(BK) * ld;
-    float *scores = values + ISA(BK) * ld, *weights = scores + most * ISA(BK), *best = weights + most * ISA(BK), *sum = best + most;
-    t->prepared = NULL;
-
-    // Queries, scaled, in acc as rows and from there as panels; then acc becomes what its name says.
-    for (int64_t i = 0; i < m; i++) {
-        int64_t at = ISA(place)(c, s->row + row, head, c->lda, c->p[1], i);
-        float *to = acc + i * ld;
-        ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->f[0]))); });
-        best[i] = -INFINITY;
-        sum[i] = 0;
-    }
-    npk_cmd pack = {.m = m, .k = hd, .a = acc, .at = NPK_F32, .lda = ld, .y = q};
-    for (int64_t i = 0; i < (m + MR - 1) / MR; i++) ISA(pack_panel)(&pack, i, 0);
-    memset(acc, 0, (size_t)(m * ld) * 4);
-
-    int64_t limit = s->pos + row + rows; // positions that the last row sees
-    for (int64_t from = 0; from < limit; from += ISA(BK)) {
-        int64_t n = npk_min(ISA(BK), limit - from);
-        const void *k = npk_at(s->k, c->bt, head * s->khead), *v = npk_at(s->v, c->ct, head * s->vhead);
-        if (npk_cancelled(t)) return;
-        for (int64_t j = 0; j < n; j += ISA(NR)) ISA(pack_nk)(keys + j * hd, k, c->bt, c->ldb, from + j, from + n, hd, 0, hd, 0);
-        for (int64_t j = 0; j < hd; j += ISA(NR)) ISA(pack_kn)(values + j * n, v, c->ct, c->ldc, j, hd, 0, from, n, 0);
-
-        ISA(tile) o = {.ld = ISA(BK), .first = 1, .last = 0};
-        for (int64_t i = 0; i < m; i += MR)
-            for (int64_t j = 0; j < n; j += ISA(NR)) {
-                o.part = scores + i * ISA(BK) + j;
-                ISA(tile_floats)(npk_min(MR, m - i), hd, q + i * hd, keys + j * hd, &o);
-            }
-        for (int64_t i = 0; i < m; i++) {
-            int64_t seen = npk_min(n, s->pos + row + i / group + 1 - from);
-            float *p = scores + i * ISA(BK), before = best[i];
-            if (seen <= 0) {
-                memset(p, 0, (size_t)n * 4);
-                continue;
-            }
-            float part = ISA(softmax)(p, seen, n, &best[i]);
-            if (best[i] != before) {
-                float scale = before == -INFINITY ? 0 : expf(before - best[i]);
-                vf w = v_set1(scale);
-                sum[i] *= scale;
-                for (int64_t d = 0; d < ld; d += VL) v_store(acc + i * ld + d, v_mul(v_load(acc + i * ld + d), w));
-            }
-            sum[i] += part;
-        }
-        pack = (npk_cmd){.m = m, .k = n, .a = scores, .at = NPK_F32, .lda = ISA(BK), .y = weights};
-        for (int64_t i = 0; i < (m + MR - 1) / MR; i++) ISA(pack_panel)(&pack, i, 0);
-        o = (ISA(tile)){.ld = ld, .first = 0, .last = 0};
-        for (int64_t i = 0; i < m; i += MR)
-            for (int64_t j = 0; j < hd; j += ISA(NR)) {
-                o.part = acc + i * ld + j;
-                ISA(tile_floats)(npk_min(MR, m - i), n, weights + i * n, values + j * n, &o);
-            }
-    }
-    for (int64_t i = 0; i < m; i++) {
-        int64_t to = ISA(place)(c, s->row + row, head, c->ldy, c->p[2], i);
-        const float *from = acc + i * ld;
-        vf scale = v_set1(1.0f / sum[i]);
-        ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(from, NPK_F32, 0), scale)); });
     }
 }
 

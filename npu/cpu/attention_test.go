@@ -78,6 +78,11 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 		{6, 2, 96, []seg{{4500, 1}, {4200, 3}}},
 		{2, 1, 256, []seg{{100, 20}}},
 		{15, 1, 80, []seg{{0, 100}, {1000, 1}}},
+		// Several blocks of positions, none of which the cut of rows or queries meets, and poison behind an odd number of them.
+		{9, 3, 64, []seg{{250, 37}}},
+		{5, 1, 32, []seg{{0, 1}, {0, 299}}},
+		{4, 2, 128, []seg{{0, 1}, {130, 17}}},
+		{6, 1, 96, []seg{{1, 1}, {380, 41}}},
 	}
 	types := some(t, "types", [][2]dtype.Type{{f32, bf}, {bf, half}, {bf, bf}, {f32, f32}})
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {

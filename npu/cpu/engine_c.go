@@ -127,6 +127,13 @@ func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 	return 0
 }
 
+func (e *cEngine) attends(k, v int32, hd int64) int32 {
+	if e.variant == C.NPK_AMX && k == typeBF16 && v == typeBF16 && hd%C.NPK_TILE_K == 0 {
+		return flagTiles
+	}
+	return 0
+}
+
 func (e *cEngine) gemvRows(a, w int32) int64 {
 	if isGrouped(w) && a != typeBF16 {
 		return 0 // 16 bits would be fewer than the activations have

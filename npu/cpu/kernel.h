@@ -33,7 +33,7 @@ extern const npk_kernels npk_units; // of products alone
 // Compilers that know AMX.
 #if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define NPK_WITH_AMX
-extern const npk_kernels npk_amx; // of products alone
+extern const npk_kernels npk_amx; // of products and attention alone
 int npk_amx_works(void);
 #endif
 
@@ -57,9 +57,6 @@ enum { NPK_PEAK_STEPS = 128 };
 
 // Bytes of a quad of rows of k elements.
 static inline int64_t npk_quad_bytes(int64_t k) { return k / NPK_BF12_COLUMNS * NPK_BF12_UNIT; }
-
-// Rows of a tile of AMX, and elements of BF16 in one of them.
-enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };
 
 // Positions that one chunk of a decoding attention looks at. Partial results are joined in the order of positions, so that nothing depends on
 // which thread computed them.

@@ -1,6 +1,6 @@
 //go:build cgo && !windows && (amd64 || arm64)
 
-// Products in the matrix unit of CPUs that have AMX. Nothing here may be called before npk_usable says so.
+// Products and attention in the matrix unit of CPUs that have AMX. Nothing here may be called before npk_usable says so.
 
 #include "kernel.h"
 
@@ -10,11 +10,17 @@
 
 #include "vec_avx512.h"
 
+#ifdef NPK_EMULATED_TILES
+#include "tiles_emulated.h"
+#endif
+
 #include "element.h"
 
 #include "grouped.h"
 
 #include "tiles.h"
+
+#include "attention.h"
 
 #include "probe.h"
 
@@ -32,9 +38,16 @@ const npk_kernels npk_amx = {
         [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
         [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
         [NPK_GEMV] = {NULL, ISA(gemv_tiles_chunks), ISA(gemv_tiles), ISA(gemv_tiles_scratch)},
+        [NPK_ATTENTION] = {ISA(attention_phases), ISA(attention_chunks), ISA(attention), ISA(attention_scratch)},
         [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},
     },
 };
+
+#ifdef NPK_EMULATED_TILES
+
+int npk_amx_works(void) { return 1; }
+
+#else
 
 // Linux gives a process the state of tiles when it asks for it (arch_prctl, since 5.16): signal frames grow by 8 KB.
 static int permitted(void) {
@@ -67,7 +80,6 @@ TARGET static int multiplies(void) {
 
 enum { PATIENCE_S = 5 }; // for what takes microseconds
 
-
 // Virtual machines may announce AMX and fault at it, so a child process tries first; permission is asked for only when it came back. What came out holds from
 // then on; a child that could not be made says nothing, and the next call tries again.
 int npk_amx_works(void) {
@@ -85,5 +97,7 @@ int npk_amx_works(void) {
     pthread_mutex_unlock(&mutex);
     return works;
 }
+
+#endif
 
 #endif

@@ -39,7 +39,7 @@ enum {
     NPK_ROPE,      // y [m, n, k] = a [m, n heads, k] rotated by b [m, k] (cosines, then sines); p0: from head to head in b
     NPK_KVWRITE,   // segs' k [n heads, capacity, k], rows pos.. = a [m, n, k]; bt is its type
     NPK_ATTENTION, // y [m, n heads, k] from q = a and segs' k (bt, ldb) and v (ct, ldc) of p0 heads; p1, p2: from head to head in a, y;
-                   // f0 scale; scratch
+                   // f0 scale; flags: TILES, of keys and values of BF16 and k a multiple of 32; scratch
     NPK_SILUMUL,   // y [m, n] = silu(a) * b
     NPK_GELU,      // y [m, n] = gelu(a); flags: TANH
     NPK_ADD,       // y [m, n] = a + b
@@ -50,6 +50,9 @@ enum {
 };
 
 enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8, NPK_UNITS = 16, NPK_WIDE = 32 };
+
+// Rows of a tile of AMX, and elements of BF16 in one of them.
+enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };
 
 // Most rows that NPK_GEMV takes: beyond, packing pays.
 enum { NPK_GEMV_ROWS = 16 };

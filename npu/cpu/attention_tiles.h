@@ -1,0 +1,186 @@
+// Attention of many queries in the matrix unit (tiles.h), with keys and values of BF16. All lies on its side: positions are the rows of a tile of scores, and queries its
+// columns. So keys are left operands where they lie in the cache, scores become the right operand of the next product without being turned, and
+// what a query needs, its largest score and its sum, is a lane: nothing is added up across a vector.
+//
+//	scores [positions][queries] = keys   [positions][dims] * queries [dims][queries]
+//	sums   [dims][queries]     += values [dims][positions] * weights [positions][queries]
+//
+// Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-18 of them; keys and values are BF16 as they are.
+
+enum {
+    ISA(BM) = 192,   // queries of a chunk, about: values are turned once for all of them
+    ISA(LEVELS) = 4, // left tiles that are multiplied with one right tile at once
+};
+
+// Lane by lane y where x is no more than last, z elsewhere.
+INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
+INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ_UQ) == 0; }
+
+INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
+
+// Scratch of a chunk: what the comments of attend_block say of each.
+typedef struct ISA(desk) {
+    char *queries, *sums, *values, *scores, *weights, *keys;
+    float *row, *best, *sum;
+    char *end;
+} ISA(desk);
+
+INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
+    const int64_t most = npk_up(npk_max(ISA(BM), c->n / c->p[0]), ISA(SIDE)), hd = c->k;
+    ISA(desk) d = {.queries = p};
+    d.sums = d.queries + most * hd * 4;
+    d.values = d.sums + most * hd * 4;
+    d.scores = d.values + ISA(BK) * hd * 2;
+    d.weights = d.scores + ISA(BK) * ISA(SIDE) * 4;
+    d.keys = d.weights + ISA(BK) * ISA(SIDE) * 4;
+    d.row = (float *)(d.keys + ISA(SIDE) * hd * 2);
+    d.best = d.row + ISA(SIDE) * hd;
+    d.sum = d.best + most;
+    d.end = (char *)(d.sum + most);
+    return d;
+}
+
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return ISA(desk_at)(c, NULL).end - (char *)NULL; }
+
+// Up to four tiles of sums, one behind the other, of as many left tiles, next bytes apart, and right tiles of two numbers each. N is a constant wherever this is inlined.
+INLINE void ISA(levels)(const int n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
+#define EACH_LEVEL(X) X(0, 4) X(1, 5) X(2, 4) X(3, 5)
+#define ZERO(i, l) if (n > i) _tile_zero(i);
+#define LOAD(i, l) if (n > i) _tile_loadd(i, sums + i * ISA(TILE), 64);
+#define ADD(i, l) if (n > i) { _tile_loadd(l, left + i * next, stride); _tile_dpbf16ps(i, l, 6); _tile_dpbf16ps(i, l, 7); }
+#define STORE(i, l) if (n > i) _tile_stored(i, sums + i * ISA(TILE), 64);
+    WRITTEN();
+    if (first) { EACH_LEVEL(ZERO) } else { EACH_LEVEL(LOAD) }
+    for (int64_t s = 0; s < steps; s++, left += step, right += 2 * ISA(TILE)) {
+        _tile_loadd(6, right, 64);
+        _tile_loadd(7, right + ISA(TILE), 64);
+        EACH_LEVEL(ADD)
+    }
+    EACH_LEVEL(STORE)
+    WRITTEN();
+#undef EACH_LEVEL
+#undef ZERO
+#undef LOAD
+#undef ADD
+#undef STORE
+}
+
+TARGET static void ISA(levels_any)(int64_t n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
+    switch (n) {
+    case 1: ISA(levels)(1, steps, left, next, step, stride, right, sums, first); break;
+    case 2: ISA(levels)(2, steps, left, next, step, stride, right, sums, first); break;
+    case 3: ISA(levels)(3, steps, left, next, step, stride, right, sums, first); break;
+    default: ISA(levels)(ISA(LEVELS), steps, left, next, step, stride, right, sums, first);
+    }
+}
+
+// Sixteen queries from first on as right tiles [hd / 32][two numbers], scaled; what is beyond m is zeros.
+INLINE void ISA(turn_queries)(char *dst, float *row, const npk_cmd *c, int64_t at, int64_t head, int64_t first, int64_t m) {
+    const int64_t hd = c->k;
+    for (int64_t i = 0; i < ISA(SIDE); i++) {
+        float *to = row + i * hd;
+        const int64_t from = ISA(place)(c, at, head, c->lda, c->p[1], first + i);
+        for (int64_t d = 0; d < hd; d += VL) v_store(to + d, first + i < m ? v_mul(v_get(c->a, c->at, from + d), v_set1(c->f[0])) : v_zero());
+    }
+    for (int64_t d = 0; d < hd; d += VL) { // half a tile
+        vf r[VL];
+        char *to = dst + d / ISA(STEP) * 2 * ISA(TILE) + d % ISA(STEP) / 2 * 64;
+        for (int i = 0; i < VL; i++) r[i] = v_load(row + i * hd + d);
+        v_transpose(r);
+        for (int i = 0; i < VL; i += 2, to += 64) v_cut((float *)to, (float *)(to + ISA(TILE)), r[i], r[i + 1]);
+    }
+}
+
+// n rows of values from row from on as left tiles [n / 32][hd / 16]; rows beyond them are zeros.
+INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int64_t from, int64_t n) {
+    for (int64_t j = 0; j < n; j += ISA(STEP))
+        for (int64_t d = 0; d < c->k; d += ISA(SIDE), dst += ISA(TILE)) {
+            vf r[VL];
+            for (int i = 0; i < VL; i++) {
+                const uint16_t *even = v + (from + j + 2 * i) * c->ldc + d;
+                r[i] = j + 2 * i >= n ? v_zero() : v_pair(v_bf16(even), j + 2 * i + 1 < n ? v_bf16(even + c->ldc) : v_zero());
+            }
+            v_transpose(r);
+            for (int i = 0; i < VL; i++) v_store((float *)(dst + i * 64), r[i]);
+        }
+}
+
+// Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far. Lane i sees last[i] and
+// what is before it, all lanes the first sure of so many positions. Gives what the sums up to now are multiplied with.
+INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
+    const vf before = v_load(best);
+    vf top = before, part = v_zero();
+    for (int64_t j = 0; j < npk_min(sure, positions); j++) top = v_max(top, v_load(scores + j * VL));
+    for (int64_t j = npk_max(0, sure); j < positions; j++) top = v_max(top, v_until((float)j, last, v_load(scores + j * VL), v_set1(-INFINITY)));
+    for (int64_t j = 0; j < npk_up(positions, ISA(STEP)); j += 2) {
+        vf w[2];
+        for (int i = 0; i < 2; i++) {
+            w[i] = v_zero();
+            if (j + i >= positions) continue;
+            w[i] = v_exp(v_sub(v_load(scores + (j + i) * VL), top));
+            if (j + i >= sure) w[i] = v_until((float)(j + i), last, w[i], v_zero());
+            part = v_add(part, w[i]);
+        }
+        char *to = dst + j / ISA(STEP) * 2 * ISA(TILE) + j % ISA(STEP) / 2 * 64;
+        v_cut((float *)to, (float *)(to + ISA(TILE)), w[0], w[1]);
+    }
+    const vf scale = v_exp(v_sub(before, top));
+    v_store(best, top);
+    v_store(sum, v_fma(v_load(sum), scale, part));
+    return scale;
+}
+
+// Rows row.. of a segment for one key-value head.
+TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
+    const int64_t hd = c->k, group = c->n / c->p[0], rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, limit = s->pos + row + rows;
+    const uint16_t *k = (const uint16_t *)s->k + head * s->khead, *v = (const uint16_t *)s->v + head * s->vhead;
+    const int64_t stride = c->ldb * 2, each = hd * ISA(SIDE) * 4; // bytes from key to key, and of the queries or the sums of sixteen queries
+    const ISA(desk) d = ISA(desk_at)(c, t->scratch);
+    t->prepared = NULL;
+    ISA(tiles_begin)(ISA(SIDE));
+    for (int64_t q = 0; q < m; q += ISA(SIDE)) {
+        ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.row, c, s->row + row, head, q, m);
+        v_store(d.best + q, v_set1(-INFINITY));
+        v_store(d.sum + q, v_zero());
+    }
+    memset(d.sums, 0, (size_t)(npk_up(m, ISA(SIDE)) * hd * 4));
+
+    for (int64_t from = 0; from < limit; from += ISA(BK)) {
+        const int64_t n = npk_min(ISA(BK), limit - from), whole = n / ISA(SIDE);
+        if (npk_cancelled(t)) break;
+        ISA(turn_values)(d.values, c, v, from, n);
+        // Behind the last position there may be no memory: the last keys are copied.
+        const char *keys = (const char *)(k + from * c->ldb);
+        if (n % ISA(SIDE)) ISA(copy_rows)(d.keys, keys + whole * ISA(SIDE) * stride, stride, n % ISA(SIDE), hd / ISA(STEP), hd * 2);
+        for (int64_t q = 0; q < m; q += ISA(SIDE)) {
+            char *sums = d.sums + q / ISA(SIDE) * each;
+            const char *queries = d.queries + q / ISA(SIDE) * each;
+            const int64_t first = s->pos + row + q / group - from;                                  // position of the first query in this block
+            const int64_t seen = npk_min(n, s->pos + row + npk_min(m - 1, q + ISA(SIDE) - 1) / group + 1 - from); // by the last
+            if (seen <= 0) continue;
+            const int64_t tiles = (seen + ISA(SIDE) - 1) / ISA(SIDE);
+            for (int64_t j = 0; j < npk_min(tiles, whole); j += ISA(LEVELS))
+                ISA(levels_any)(npk_min(ISA(LEVELS), npk_min(tiles, whole) - j), hd / ISA(STEP), keys + j * ISA(SIDE) * stride, ISA(SIDE) * stride, 64, stride, queries, d.scores + j * ISA(TILE), 1);
+            if (tiles > whole) ISA(levels_any)(1, hd / ISA(STEP), d.keys, 0, ISA(TILE), 64, queries, d.scores + whole * ISA(TILE), 1);
+
+            float last[VL];
+            for (int i = 0; i < VL; i++) last[i] = (float)(s->pos + row + (q + i) / group - from);
+            const vf scale = ISA(weights_of)(d.weights, (const float *)d.scores, seen, first + 1, v_load(last), d.best + q, d.sum + q);
+            if (from > 0 && !v_all_one(scale))
+                for (int64_t i = 0; i < hd; i++) v_store((float *)(sums + i * 64), v_mul(v_load((const float *)(sums + i * 64)), scale));
+            for (int64_t i = 0; i < hd; i += ISA(LEVELS) * ISA(SIDE))
+                ISA(levels_any)(npk_min(ISA(LEVELS), (hd - i) / ISA(SIDE)), (seen + ISA(STEP) - 1) / ISA(STEP), d.values + i * 64, ISA(TILE), hd * 64, 64, d.weights, sums + i * 64, 0);
+        }
+    }
+    _tile_release();
+    for (int64_t q = 0; q < m; q += ISA(SIDE)) {
+        const char *sums = d.sums + q / ISA(SIDE) * each;
+        const vf scale = v_div(v_set1(1.0f), v_load(d.sum + q));
+        for (int64_t i = 0; i < hd; i += VL) {
+            vf r[VL];
+            for (int j = 0; j < VL; j++) r[j] = v_mul(v_load((const float *)(sums + (i + j) * 64)), scale);
+            v_transpose(r);
+            for (int j = 0; j < npk_min(VL, m - q); j++) v_put(c->y, c->yt, ISA(place)(c, s->row + row, head, c->ldy, c->p[2], q + j) + i, r[j]);
+        }
+    }
+}
