@@ -151,7 +151,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
         ISA(turn_values)(d.values, c, v, from, n);
         // Behind the last position there may be no memory: the last keys are copied.
         const char *keys = (const char *)(k + from * c->ldb);
-        if (n % ISA(SIDE)) ISA(copy_rows)(d.keys, keys + whole * ISA(SIDE) * stride, stride, n % ISA(SIDE), hd / ISA(STEP), hd * 2);
+        if (n % ISA(SIDE)) ISA(copy_rows)(d.keys, keys + whole * ISA(SIDE) * stride, stride, n % ISA(SIDE), hd / ISA(STEP), hd * 2, 0);
         for (int64_t q = 0; q < m; q += ISA(SIDE)) {
             char *sums = d.sums + q / ISA(SIDE) * each;
             const char *queries = d.queries + q / ISA(SIDE) * each;

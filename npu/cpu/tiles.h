@@ -64,14 +64,17 @@ TARGET static void ISA(copy_tile)(char *dst, const char *src, int64_t stride, in
     for (int64_t r = 0; r < npk_min(rows, ISA(SIDE)); r++) memcpy(dst + r * 64, src + r * stride, (size_t)npk_min(bytes, 64));
 }
 
-// So many steps of sixteen rows as left tiles, one after the other.
-TARGET static void ISA(copy_rows)(char *dst, const char *src, int64_t stride, int64_t rows, int64_t steps, int64_t bytes) {
+// So many steps of sixteen rows as left tiles, one after the other. Meanwhile memory is asked for the same of the rows so far ahead.
+TARGET static void ISA(copy_rows)(char *dst, const char *src, int64_t stride, int64_t rows, int64_t steps, int64_t bytes, int64_t ahead) {
     if (rows < ISA(SIDE) || bytes < steps * 64) {
         for (int64_t s = 0; s < steps; s++) ISA(copy_tile)(dst + s * ISA(TILE), src + s * 64, stride, rows, bytes - s * 64);
         return;
     }
     for (int r = 0; r < ISA(SIDE); r++)
-        for (int64_t s = 0; s < steps; s++) _mm512_storeu_si512(dst + s * ISA(TILE) + r * 64, _mm512_loadu_si512(src + r * stride + s * 64));
+        for (int64_t s = 0; s < steps; s++) {
+            __builtin_prefetch(src + (r + ahead) * stride + s * 64, 0, 2);
+            _mm512_storeu_si512(dst + s * ISA(TILE) + r * 64, _mm512_loadu_si512(src + r * stride + s * 64));
+        }
 }
 
 // Sixteen rows as right tiles: in each, pair after pair of all rows.
@@ -101,7 +104,7 @@ TARGET static void ISA(pack_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     char *dst = (char *)c->y + chunk * steps * ISA(TILE);
     const char *src = (const char *)c->a + row * c->lda * 2;
     if (c->flags & NPK_PAIRS) ISA(turn_rows)(dst, src, c->lda * 2, c->m - row, steps, c->k * 2);
-    else ISA(copy_rows)(dst, src, c->lda * 2, c->m - row, steps, c->k * 2);
+    else ISA(copy_rows)(dst, src, c->lda * 2, c->m - row, steps, c->k * 2, 0);
 }
 
 // Steps from.. of a group of quantised weights as right tiles, of one or two numbers each.
@@ -248,7 +251,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     ISA(tiles_begin)(ISA(SIDE));
     for (int64_t from = 0; from < steps; from += ISA(KB)) {
         const int64_t n = npk_min(ISA(KB), steps - from);
-        const int first = from == 0, last = from + n == steps;
+        const int first = from == 0;
         for (int64_t s = 0; s < nstrips; s += 2) {
             const int pair = (int)npk_min(2, nstrips - s);
             ISA(operand) w = {{weights, weights + limbs * n * ISA(TILE)}, 64, limbs * ISA(TILE)};
@@ -259,7 +262,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
                 const char *row = (const char *)c->b + (column * c->ldb + from * ISA(STEP)) * 2;
                 if (grouped) ISA(right_tiles)((char *)w.at[i], c, strip0 + s + i, from, n, limbs);
                 else if (straight) w.at[i] = row, w.stride = c->ldb * 2, w.step = 64;
-                else ISA(copy_rows)((char *)w.at[i], row, c->ldb * 2, c->n - column, n, (c->k - from * ISA(STEP)) * 2);
+                else ISA(copy_rows)((char *)w.at[i], row, c->ldb * 2, c->n - column, n, (c->k - from * ISA(STEP)) * 2, 2 * ISA(SIDE));
             }
             for (int64_t b = 0; b < nblocks; b += 2) {
                 const int two = (int)npk_min(2, nblocks - b);
@@ -274,14 +277,13 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
                     }
                 if (grouped) ISA(multiply_any)(two, pair, limbs, n, x, w, at, first);
                 else ISA(multiply_any)(pair, two, 1, n, w, x, at, first);
-                if (!last) continue;
-                for (int i = 0; i < pair; i++)
-                    for (int j = 0; j < two; j++)
-                        ISA(put_tile)(c, grouped ? at[j][i] : at[i][j], (block0 + b + j) * ISA(SIDE), (strip0 + s + i) * ISA(SIDE), !grouped);
             }
         }
     }
     _tile_release();
+    // Row after row of y all that the chunk has of it: rows may lie so far apart that they share cache sets.
+    for (int64_t b = 0; b < nblocks; b++)
+        for (int64_t s = 0; s < nstrips; s++) ISA(put_tile)(c, sums + (s * ISA(BLOCKS) + b) * ISA(TILE), (block0 + b) * ISA(SIDE), (strip0 + s) * ISA(SIDE), !grouped);
 }
 
 // Products of few rows: decoding. The left operand is the weights where they lie, which are read once; the right one has as many columns as there are rows.
