@@ -43,7 +43,7 @@ test: ## run the tests (a few minutes); the demo model is fetched for those that
 test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian sid's XRT in the cache (15 MB, once)
 	@sh scripts/xrt/test.sh
 
-test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer
+test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer, with those of AMX on a matrix unit in C
 	@sh scripts/sanitize.sh
 
 test-arm64: ## run the short tests of the kernels' numbers for arm64 on qemu-user (minutes)

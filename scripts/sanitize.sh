@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the short tests of npu/cpu with its C code under AddressSanitizer and UndefinedBehaviorSanitizer: every kernel variant that this machine can execute, and that of AMX
-# on a matrix unit in C.
+# Runs the short tests of npu/cpu with its C code under AddressSanitizer and UndefinedBehaviorSanitizer: every kernel variant that this machine can execute, and, where
+# it has AVX-512 with BF16, that of AMX on a matrix unit in C.
 # More arguments go to go test: sh scripts/sanitize.sh -run Quantized. Where that cannot be, it says why and passes.
 set -eu
 cd "$(dirname "$0")/.."

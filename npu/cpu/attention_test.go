@@ -78,8 +78,11 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 		{6, 2, 96, []seg{{4500, 1}, {4200, 3}}},
 		{2, 1, 256, []seg{{100, 20}}},
 		{15, 1, 80, []seg{{0, 100}, {1000, 1}}},
-		// Several blocks of positions, none of which the cut of rows or queries meets, and poison behind an odd number of them.
-		{9, 3, 64, []seg{{250, 37}}},
+		// Several blocks of positions, none of which the cut of rows or queries meets, poison behind an odd number of them, and more heads to a key-value head than a
+		// chunk has queries.
+		{9, 3, 64, []seg{{3, 1}, {250, 37}}},
+		{4, 1, 256, []seg{{120, 30}, {7, 1}, {0, 21}}},
+		{200, 1, 32, []seg{{140, 2}}},
 		{5, 1, 32, []seg{{0, 1}, {0, 299}}},
 		{4, 2, 128, []seg{{0, 1}, {130, 17}}},
 		{6, 1, 96, []seg{{1, 1}, {380, 41}}},
@@ -139,6 +142,25 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 					}
 					compare(t, decode(t, y.Bytes(), typ[0], rows*tc.heads*tc.hd), want, typ[0], 4*tc.hd)
 				})
+			}
+		}
+	})
+}
+
+// The tests above would pass with AVX-512 as well.
+func TestAMXAttendsToBF16(t *testing.T) {
+	forEachDevice(t, 1, func(t *testing.T, d *Device) {
+		for _, tc := range []struct {
+			k, v int32
+			hd   int64
+			want bool
+		}{{typeBF16, typeBF16, 64, true}, {typeBF16, typeBF16, 96, true}, {typeBF16, typeBF16, 80, false}, {typeF32, typeF32, 64, false}, {typeBF16, typeF16, 64, false}} {
+			want := int32(0)
+			if tc.want && d.Kernels() == "amx" {
+				want = flagTiles
+			}
+			if got := d.engine.attends(tc.k, tc.v, tc.hd); got != want {
+				t.Errorf("keys %d, values %d, %d wide: flags %d, want %d", tc.k, tc.v, tc.hd, got, want)
 			}
 		}
 	})

@@ -7,10 +7,7 @@
 //
 // Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-18 of them; keys and values are BF16 as they are.
 
-enum {
-    ISA(BM) = 192,   // queries of a chunk, about: values are turned once for all of them
-    ISA(LEVELS) = 4, // left tiles that are multiplied with one right tile at once
-};
+enum { ISA(BM) = 96 }; // queries of a chunk, about
 
 // Lane by lane y where x is no more than last, z elsewhere.
 INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
@@ -18,43 +15,63 @@ INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ
 
 INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
 
-// Scratch of a chunk: what the comments of attend_block say of each.
+// Scratch of a chunk. Its queries are worked on sixteen at a time.
 typedef struct ISA(desk) {
-    char *queries, *sums, *values, *scores, *weights, *keys;
-    float *row, *best, *sum;
-    char *end;
+    char *queries; // right tiles [most / 16][hd / 32][two numbers]
+    char *sums;    // tiles [most / 16][hd / 16]
+    char *values;  // left tiles of a block [BK / 32][hd / 16]
+    char *scores;  // tiles of sixteen queries [BK / 16]
+    char *weights; // right tiles of sixteen queries [BK / 32][two numbers]
+    char *keys;    // left tiles of a block's last keys [hd / 32]
+    float *rows;   // sixteen queries as they come [16][hd]
+    float *best;   // largest score [most], and the sum of what is relative to it
+    float *sum;
 } ISA(desk);
 
+// A chunk's queries at most; a row may have more heads to a key-value head than BM.
+INLINE int64_t ISA(most)(const npk_cmd *c) { return npk_up(npk_max(ISA(BM), c->n / c->p[0]), ISA(SIDE)); }
+
 INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
-    const int64_t most = npk_up(npk_max(ISA(BM), c->n / c->p[0]), ISA(SIDE)), hd = c->k;
+    const int64_t most = ISA(most)(c), hd = c->k;
     ISA(desk) d = {.queries = p};
     d.sums = d.queries + most * hd * 4;
     d.values = d.sums + most * hd * 4;
     d.scores = d.values + ISA(BK) * hd * 2;
     d.weights = d.scores + ISA(BK) * ISA(SIDE) * 4;
     d.keys = d.weights + ISA(BK) * ISA(SIDE) * 4;
-    d.row = (float *)(d.keys + ISA(SIDE) * hd * 2);
-    d.best = d.row + ISA(SIDE) * hd;
+    d.rows = (float *)(d.keys + ISA(SIDE) * hd * 2);
+    d.best = d.rows + ISA(SIDE) * hd;
     d.sum = d.best + most;
-    d.end = (char *)(d.sum + most);
     return d;
 }
 
-INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return ISA(desk_at)(c, NULL).end - (char *)NULL; }
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) {
+    const int64_t most = ISA(most)(c), hd = c->k;
+    return 2 * most * hd * 4 + ISA(BK) * hd * 2 + 2 * ISA(BK) * ISA(SIDE) * 4 + ISA(SIDE) * hd * 6 + 2 * most * 4;
+}
 
-// Up to four tiles of sums, one behind the other, of as many left tiles, next bytes apart, and right tiles of two numbers each. N is a constant wherever this is inlined.
+// Up to four tiles of sums, one behind the other, over a number of steps: of as many left tiles, next bytes apart, and a right tile of two numbers. Left tiles have stride bytes from
+// row to row and step bytes to the next step. Sums begin at zero, or where they were. N is a constant wherever this is inlined.
 INLINE void ISA(levels)(const int n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
-#define EACH_LEVEL(X) X(0, 4) X(1, 5) X(2, 4) X(3, 5)
-#define ZERO(i, l) if (n > i) _tile_zero(i);
-#define LOAD(i, l) if (n > i) _tile_loadd(i, sums + i * ISA(TILE), 64);
-#define ADD(i, l) if (n > i) { _tile_loadd(l, left + i * next, stride); _tile_dpbf16ps(i, l, 6); _tile_dpbf16ps(i, l, 7); }
-#define STORE(i, l) if (n > i) _tile_stored(i, sums + i * ISA(TILE), 64);
+#define EACH_LEVEL(X) X(0) X(1) X(2) X(3)
+#define ZERO(i) if (n > i) _tile_zero(i);
+#define LOAD(i) if (n > i) _tile_loadd(i, sums + i * ISA(TILE), 64);
+#define STORE(i) if (n > i) _tile_stored(i, sums + i * ISA(TILE), 64);
+    // Two by two, so that a product need not wait for the one before it.
+#define ADD(i, j)                                                                                                                         \
+    if (n > i) _tile_loadd(4, left + i * next, stride);                                                                                   \
+    if (n > j) _tile_loadd(5, left + j * next, stride);                                                                                   \
+    if (n > i) _tile_dpbf16ps(i, 4, 6);                                                                                                   \
+    if (n > j) _tile_dpbf16ps(j, 5, 6);                                                                                                   \
+    if (n > i) _tile_dpbf16ps(i, 4, 7);                                                                                                   \
+    if (n > j) _tile_dpbf16ps(j, 5, 7);
     WRITTEN();
     if (first) { EACH_LEVEL(ZERO) } else { EACH_LEVEL(LOAD) }
     for (int64_t s = 0; s < steps; s++, left += step, right += 2 * ISA(TILE)) {
         _tile_loadd(6, right, 64);
         _tile_loadd(7, right + ISA(TILE), 64);
-        EACH_LEVEL(ADD)
+        ADD(0, 1)
+        ADD(2, 3)
     }
     EACH_LEVEL(STORE)
     WRITTEN();
@@ -64,6 +81,8 @@ INLINE void ISA(levels)(const int n, int64_t steps, const char *left, int64_t ne
 #undef ADD
 #undef STORE
 }
+
+enum { ISA(LEVELS) = 4 };
 
 TARGET static void ISA(levels_any)(int64_t n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
     switch (n) {
@@ -75,17 +94,17 @@ TARGET static void ISA(levels_any)(int64_t n, int64_t steps, const char *left, i
 }
 
 // Sixteen queries from first on as right tiles [hd / 32][two numbers], scaled; what is beyond m is zeros.
-INLINE void ISA(turn_queries)(char *dst, float *row, const npk_cmd *c, int64_t at, int64_t head, int64_t first, int64_t m) {
+INLINE void ISA(turn_queries)(char *dst, float *rows, const npk_cmd *c, int64_t at, int64_t head, int64_t first, int64_t m) {
     const int64_t hd = c->k;
     for (int64_t i = 0; i < ISA(SIDE); i++) {
-        float *to = row + i * hd;
+        float *to = rows + i * hd;
         const int64_t from = ISA(place)(c, at, head, c->lda, c->p[1], first + i);
         for (int64_t d = 0; d < hd; d += VL) v_store(to + d, first + i < m ? v_mul(v_get(c->a, c->at, from + d), v_set1(c->f[0])) : v_zero());
     }
     for (int64_t d = 0; d < hd; d += VL) { // half a tile
         vf r[VL];
         char *to = dst + d / ISA(STEP) * 2 * ISA(TILE) + d % ISA(STEP) / 2 * 64;
-        for (int i = 0; i < VL; i++) r[i] = v_load(row + i * hd + d);
+        for (int i = 0; i < VL; i++) r[i] = v_load(rows + i * hd + d);
         v_transpose(r);
         for (int i = 0; i < VL; i += 2, to += 64) v_cut((float *)to, (float *)(to + ISA(TILE)), r[i], r[i + 1]);
     }
@@ -105,8 +124,8 @@ INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int
         }
 }
 
-// Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far. Lane i sees last[i] and
-// what is before it, all lanes the first sure of so many positions. Gives what the sums up to now are multiplied with.
+// Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far. Lane i sees the positions
+// up to last[i]; the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
 INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
     const vf before = v_load(best);
     vf top = before, part = v_zero();
@@ -139,7 +158,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     t->prepared = NULL;
     ISA(tiles_begin)(ISA(SIDE));
     for (int64_t q = 0; q < m; q += ISA(SIDE)) {
-        ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.row, c, s->row + row, head, q, m);
+        ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.rows, c, s->row + row, head, q, m);
         v_store(d.best + q, v_set1(-INFINITY));
         v_store(d.sum + q, v_zero());
     }
@@ -155,8 +174,8 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
         for (int64_t q = 0; q < m; q += ISA(SIDE)) {
             char *sums = d.sums + q / ISA(SIDE) * each;
             const char *queries = d.queries + q / ISA(SIDE) * each;
-            const int64_t first = s->pos + row + q / group - from;                                  // position of the first query in this block
-            const int64_t seen = npk_min(n, s->pos + row + npk_min(m - 1, q + ISA(SIDE) - 1) / group + 1 - from); // by the last
+            // Where the first of the queries is in this block, and how many positions of it the last one sees.
+            const int64_t first = s->pos + row + q / group - from, seen = npk_min(n, s->pos + row + npk_min(m - 1, q + ISA(SIDE) - 1) / group + 1 - from);
             if (seen <= 0) continue;
             const int64_t tiles = (seen + ISA(SIDE) - 1) / ISA(SIDE);
             for (int64_t j = 0; j < npk_min(tiles, whole); j += ISA(LEVELS))
@@ -173,6 +192,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
         }
     }
     _tile_release();
+    if (npk_cancelled(t)) return;
     for (int64_t q = 0; q < m; q += ISA(SIDE)) {
         const char *sums = d.sums + q / ISA(SIDE) * each;
         const vf scale = v_div(v_set1(1.0f), v_load(d.sum + q));

@@ -60,7 +60,7 @@ const (
 	flagPairs int32 = 1 << iota // panels of bfloat16 pairs
 	flagTanh                    // GELU by its tanh approximation
 	flagKN                      // b of a matrix product is [k, n]
-	flagTiles                   // in the matrix unit: panels are tiles
+	flagTiles                   // in the matrix unit: panels, where there are any, are tiles
 	flagUnits                   // quants as pairs of bfloat16, scaled unit by unit
 	flagWide                    // panels of activations are as wide as those of weights
 )

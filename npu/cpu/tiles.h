@@ -64,7 +64,7 @@ TARGET static void ISA(copy_tile)(char *dst, const char *src, int64_t stride, in
     for (int64_t r = 0; r < npk_min(rows, ISA(SIDE)); r++) memcpy(dst + r * 64, src + r * stride, (size_t)npk_min(bytes, 64));
 }
 
-// So many steps of sixteen rows as left tiles, one after the other. Meanwhile memory is asked for the same of the rows so far ahead.
+// So many steps of sixteen rows as left tiles, one after the other. Meanwhile memory is asked for the same of the rows that lie so far ahead, if any.
 TARGET static void ISA(copy_rows)(char *dst, const char *src, int64_t stride, int64_t rows, int64_t steps, int64_t bytes, int64_t ahead) {
     if (rows < ISA(SIDE) || bytes < steps * 64) {
         for (int64_t s = 0; s < steps; s++) ISA(copy_tile)(dst + s * ISA(TILE), src + s * 64, stride, rows, bytes - s * 64);
@@ -72,7 +72,7 @@ TARGET static void ISA(copy_rows)(char *dst, const char *src, int64_t stride, in
     }
     for (int r = 0; r < ISA(SIDE); r++)
         for (int64_t s = 0; s < steps; s++) {
-            __builtin_prefetch(src + (r + ahead) * stride + s * 64, 0, 2);
+            if (ahead) __builtin_prefetch(src + (r + ahead) * stride + s * 64, 0, 2);
             _mm512_storeu_si512(dst + s * ISA(TILE) + r * 64, _mm512_loadu_si512(src + r * stride + s * 64));
         }
 }
@@ -262,7 +262,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
                 const char *row = (const char *)c->b + (column * c->ldb + from * ISA(STEP)) * 2;
                 if (grouped) ISA(right_tiles)((char *)w.at[i], c, strip0 + s + i, from, n, limbs);
                 else if (straight) w.at[i] = row, w.stride = c->ldb * 2, w.step = 64;
-                else ISA(copy_rows)((char *)w.at[i], row, c->ldb * 2, c->n - column, n, (c->k - from * ISA(STEP)) * 2, 2 * ISA(SIDE));
+                else ISA(copy_rows)((char *)w.at[i], row, c->ldb * 2, c->n - column, n, (c->k - from * ISA(STEP)) * 2, s + 2 < nstrips ? 2 * ISA(SIDE) : 0);
             }
             for (int64_t b = 0; b < nblocks; b += 2) {
                 const int two = (int)npk_min(2, nblocks - b);
@@ -281,7 +281,8 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
         }
     }
     _tile_release();
-    // Row after row of y all that the chunk has of it: rows may lie so far apart that they share cache sets.
+    if (npk_cancelled(t)) return; // there may be sums that were never made
+    // Sixteen rows of y after the other, all that the chunk has of them: rows may lie so far apart that they share cache sets.
     for (int64_t b = 0; b < nblocks; b++)
         for (int64_t s = 0; s < nstrips; s++) ISA(put_tile)(c, sums + (s * ISA(BLOCKS) + b) * ISA(TILE), (block0 + b) * ISA(SIDE), (strip0 + s) * ISA(SIDE), !grouped);
 }

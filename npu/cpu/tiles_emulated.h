@@ -1,6 +1,6 @@
-// The matrix unit of AMX in C, for tests of its kernels on machines without one (go test -tags emulatedamx): right results are all that it shows, no speed. A tile that is used
-// without a configuration, or beyond it, ends the program, as an illegal instruction would. Source of what the instructions do: Intel's manual, volume 2,
-// TILELOADD, TILESTORED and TDPBF16PS.
+// The matrix unit of AMX in C, for tests of its kernels on machines without one (go test -tags emulatedamx): right results are all that it shows, no speed. A tile without a
+// configuration, or tiles that do not go together in a product, end the program, as an illegal instruction would. Source of what the instructions do: Intel's manual,
+// volume 2, LDTILECFG, TILELOADD, TILESTORED and TDPBF16PS.
 
 #ifndef NPK_TILES_EMULATED_H
 #define NPK_TILES_EMULATED_H
@@ -37,7 +37,8 @@ static inline emulated_tile *emulated_at(int i) {
 
 static inline void emulated_loadconfig(const void *config) {
     const uint8_t *from = config;
-    emulated_expect(from[0] == 1, "the configuration is not of palette 1");
+    emulated_expect(from[0] == 1 && from[1] == 0, "the configuration is not of palette 1, from row 0 on");
+    for (int i = 2; i < 16; i++) emulated_expect(from[i] == 0, "the configuration has something in its reserved bytes");
     memset(emulated, 0, sizeof emulated);
     for (int i = 0; i < EMULATED_TILES; i++) {
         uint16_t bytes;
@@ -45,6 +46,7 @@ static inline void emulated_loadconfig(const void *config) {
         emulated[i].rows = from[48 + i];
         emulated[i].bytes = bytes;
         emulated_expect(emulated[i].rows <= EMULATED_ROWS && bytes <= EMULATED_BYTES, "a tile is configured larger than 16 rows of 64 bytes");
+        emulated_expect(bytes % 4 == 0 && (bytes > 0) == (emulated[i].rows > 0), "a tile is configured with half a number, or with rows of nothing");
     }
 }
 
@@ -81,14 +83,15 @@ static void emulated_dpbf16ps(int sums, int left, int right) {
     emulated_tile *s = emulated_at(sums);
     const emulated_tile *l = emulated_at(left), *r = emulated_at(right);
     const int columns = s->bytes / 4, pairs = l->bytes / 4;
+    emulated_expect(sums != left && sums != right && left != right, "a product has one tile twice");
     emulated_expect(l->rows == s->rows && r->bytes == s->bytes && r->rows == pairs, "the shapes of three tiles do not fit");
     for (int m = 0; m < s->rows; m++) {
         float first[EMULATED_BYTES / 4] = {0}, second[EMULATED_BYTES / 4] = {0};
         for (int k = 0; k < pairs; k++) {
             const float a = emulated_float(l->pairs[m][k] << 16), b = emulated_float(l->pairs[m][k] & 0xffff0000);
             for (int n = 0; n < columns; n++) {
-                first[n] = fmaf(a, emulated_float(r->pairs[k][n] << 16), first[n]);
-                second[n] = fmaf(b, emulated_float(r->pairs[k][n] & 0xffff0000), second[n]);
+                first[n] = emulated_flush(fmaf(a, emulated_float(r->pairs[k][n] << 16), first[n]));
+                second[n] = emulated_flush(fmaf(b, emulated_float(r->pairs[k][n] & 0xffff0000), second[n]));
             }
         }
         for (int n = 0; n < columns; n++) s->sums[m][n] = emulated_flush(s->sums[m][n] + emulated_flush(first[n] + second[n]));
