@@ -8,6 +8,8 @@
 enum {
     ISA(PAIRS) = ISA(UNIT) / 2,                    // of a unit
     ISA(UNITS) = ISA(KC) / ISA(PAIRS),             // of a block of K
+    ISA(FEW_UNITS) = 8,                            // the same for few rows: 16 KB of a panel
+    ISA(FEW_ROWS) = 256,
     // Bytes that are asked for ahead of time, into the second-level cache, mostly those of the next groups: an EPYC of the fourth generation reads 16 GB/s a core
     // like that, 13 at best into the nearest cache, 2 to 8 KB ahead, and 10 on its own.
     ISA(AHEAD) = 16 << 10,
@@ -278,9 +280,12 @@ TARGET static void ISA(gemm_units)(npk_thread *t, const npk_cmd *c, int phase, i
     const int scales = ISA(form_of)(c->bt).scales;
     float *weights = (float *)t->scratch, *factors = weights + ISA(NB) * ISA(KC) * ISA(NR), *parts = factors + ISA(NB) * ISA(FACTORS);
     t->prepared = NULL;
-    for (int64_t from = 0; from < all; from += ISA(UNITS)) {
-        const int64_t units = npk_min(ISA(UNITS), all - from);
-        for (int64_t j = 0; j < count; j++) {
+    // Few rows: the BF16 of a few units of one panel is multiplied while it is in the nearest cache. Of more, all panels share what is read of the activations.
+    const int few = rows <= ISA(FEW_ROWS);
+    const int64_t together = few ? 1 : count, most = few ? ISA(FEW_UNITS) : ISA(UNITS), blocks = (all + most - 1) / most;
+    for (int64_t i = 0; i < blocks * (count / together); i++) {
+        const int64_t from = i % blocks * most, units = npk_min(most, all - from), begin = i / blocks * together, end = begin + together;
+        for (int64_t j = begin; j < end; j++) {
             if (npk_cancelled(t)) return;
             ISA(panel_of_units)(weights + j * ISA(KC) * ISA(NR), factors + j * ISA(FACTORS), c, (first + j) * ISA(NR), from, units);
         }
@@ -289,7 +294,7 @@ TARGET static void ISA(gemm_units)(npk_thread *t, const npk_cmd *c, int phase, i
             const float *sums = panel + (all * ISA(PAIRS) + from) * MR;
             const int64_t mr = npk_min(MR, rows - r);
             if (npk_cancelled(t)) return;
-            for (int64_t j = 0; j < count; j++) {
+            for (int64_t j = begin; j < end; j++) {
                 const float *b = weights + j * ISA(KC) * ISA(NR), *factor = factors + j * ISA(FACTORS);
                 float *part = parts + r * ld + j * ISA(NR);
                 if (from == 0)
