@@ -7,10 +7,15 @@
 
 enum {
     ISA(BK) = 128,              // positions of a block
+    ISA(BM) = 96 / MR * MR,     // queries of a chunk of blocks, about
     ISA(BN) = 32,               // positions of a span that are FP32 at a time: they stay in the nearest cache
 };
 
 _Static_assert(ISA(BK) % ISA(BN) == 0 && ISA(BN) % VL == 0 && (int)NPK_SPAN <= (int)ISA(BK), "scores of whole vectors fit a row of them");
+
+// Rows of a chunk of a segment that is worked on in blocks, and its queries at most: a row may have more heads to a key-value head than BM.
+INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
+INLINE int64_t ISA(queries)(const npk_cmd *c) { return npk_max(ISA(BM), c->n / c->p[0]); }
 
 // Row and head of a query of a chunk, as offsets into a and y.
 INLINE int64_t ISA(place)(const npk_cmd *c, int64_t row, int64_t head, int64_t ld, int64_t step, int64_t query) {

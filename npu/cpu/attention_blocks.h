@@ -1,15 +1,9 @@
 // Attention of many queries with the products of gemm.h: a block of positions at a time, FP32 throughout.
 
-enum { ISA(BM) = 96 / MR * MR }; // queries of a chunk, about
-
-// Rows of one chunk of a segment that is worked on in blocks.
-INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
-
-// Bytes of scratch: of a chunk, its queries, their sums and statistics; of a block, keys and values; of one panel of queries, scores and weights. A row may have more heads to
-// a key-value head than BM.
-INLINE int64_t ISA(queries)(const npk_cmd *c) { return npk_up(npk_max(ISA(BM), c->n / c->p[0]), MR * 4); }
+// Bytes of scratch: of a chunk, its queries, their sums and statistics; of a block, keys and values; of one panel of queries, scores and weights.
+INLINE int64_t ISA(most)(const npk_cmd *c) { return npk_up(ISA(queries)(c), MR * 4); }
 INLINE int64_t ISA(block_bytes)(const npk_cmd *c) {
-    int64_t q = ISA(queries)(c), hd = npk_up(c->k, ISA(NR));
+    int64_t q = ISA(most)(c), hd = npk_up(c->k, ISA(NR));
     return (q * hd * 2 + 2 * q + 2 * ISA(BK) * hd + 2 * MR * ISA(BK)) * 4;
 }
 
@@ -33,7 +27,7 @@ INLINE void ISA(weights_of)(float *p, int64_t seen, int64_t n, float *acc, int64
 // Rows row.. of a segment for one key-value head.
 TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
     int64_t hd = c->k, ld = npk_up(hd, ISA(NR)), group = c->n / c->p[0];
-    int64_t rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, most = ISA(queries)(c);
+    int64_t rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, most = ISA(most)(c);
     float *q = (float *)t->scratch, *acc = q + most * ld, *keys = acc + most * ld, *values = keys + ISA(BK) * ld;
     float *scores = values + ISA(BK) * ld, *weights = scores + MR * ISA(BK), *best = weights + MR * ISA(BK), *sum = best + most;
     t->prepared = NULL;

@@ -7,13 +7,9 @@
 //
 // Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-18 of them; keys and values are BF16 as they are.
 
-enum { ISA(BM) = 96 }; // queries of a chunk, about
-
 // Lane by lane y where x is no more than last, z elsewhere.
 INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
 INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ_UQ) == 0; }
-
-INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (c->n / c->p[0])); }
 
 // Scratch of a chunk. Its queries are worked on sixteen at a time.
 typedef struct ISA(desk) {
@@ -28,11 +24,8 @@ typedef struct ISA(desk) {
     float *sum;
 } ISA(desk);
 
-// A chunk's queries at most; a row may have more heads to a key-value head than BM.
-INLINE int64_t ISA(most)(const npk_cmd *c) { return npk_up(npk_max(ISA(BM), c->n / c->p[0]), ISA(SIDE)); }
-
 INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
-    const int64_t most = ISA(most)(c), hd = c->k;
+    const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
     ISA(desk) d = {.queries = p};
     d.sums = d.queries + most * hd * 4;
     d.values = d.sums + most * hd * 4;
@@ -46,7 +39,7 @@ INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
 }
 
 INLINE int64_t ISA(block_bytes)(const npk_cmd *c) {
-    const int64_t most = ISA(most)(c), hd = c->k;
+    const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
     return 2 * most * hd * 4 + ISA(BK) * hd * 2 + 2 * ISA(BK) * ISA(SIDE) * 4 + ISA(SIDE) * hd * 6 + 2 * most * 4;
 }
 
