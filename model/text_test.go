@@ -12,14 +12,22 @@ import (
 // say collects the text of a generation.
 func say(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (text string, stats Stats) {
 	t.Helper()
+	_, text, stats = sayTokens(t, s, p, opts)
+	return text, stats
+}
+
+// sayTokens is say, with the tokens.
+func sayTokens(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (ids []int32, text string, stats Stats) {
+	t.Helper()
 	opts.Stats = &stats
 	for tok, err := range s.Generate(context.Background(), p, &opts) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		ids = append(ids, tok.ID)
 		text += tok.Text
 	}
-	return text, stats
+	return ids, text, stats
 }
 
 // The second turn of a conversation costs only what is new, and says what a session that has to read it all says.
@@ -42,29 +50,29 @@ func TestConversation(t *testing.T) {
 			t.Fatalf("first answer %q, %+v", first, stats)
 		}
 		messages = append(messages, chat.Message{Role: "assistant", Content: first}, chat.Message{Role: "user", Content: turns[1]})
-		second, again := say(t, s, Messages(messages, nil), greedy)
+		second, text, again := sayTokens(t, s, Messages(messages, nil), greedy)
 		if again.CachedTokens < stats.PromptTokens {
 			t.Errorf("the second turn took %d tokens from the cache, the first had %d", again.CachedTokens, stats.PromptTokens)
 		}
 		greedy.TopTokens = 2
-		said, parted := "", false
+		said, parted := 0, false
 		for tok, err := range fresh.Generate(context.Background(), Messages(messages, nil), &greedy) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !strings.HasPrefix(second, said+tok.Text) {
+			if said == len(second) || second[said] != tok.ID {
 				gap := tok.Top[0].Logprob - tok.Top[1].Logprob
-				if t.Logf("the answers part behind %q, by %.3f nats", said, gap); gap > tie {
-					t.Errorf("second answer %q; a fresh session goes on with %q", second, tok.Text)
+				if t.Logf("the answers part behind %d tokens, by %.3f nats", said, gap); gap > tie {
+					t.Errorf("second answer %q; a fresh session goes on behind %d tokens of it with %q", text, said, tok.Text)
 				}
 				parted = true
 				break
 			}
-			said += tok.Text
+			said++
 			same++
 		}
-		if !parted && said != second {
-			t.Errorf("second answer %q, a fresh session ends behind %q", second, said)
+		if !parted && said != len(second) {
+			t.Errorf("second answer %q, a fresh session ends behind %d tokens of it", text, said)
 		}
 	}
 	if t.Logf("%d tokens are the same", same); same < 24 {

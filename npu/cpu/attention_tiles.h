@@ -149,7 +149,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     const int64_t stride = c->ldb * 2, each = hd * ISA(SIDE) * 4; // bytes from key to key, and of the queries or the sums of sixteen queries
     const ISA(desk) d = ISA(desk_at)(c, t->scratch);
     t->prepared = NULL;
-    ISA(tiles_begin)(ISA(SIDE));
+    ISA(tiles_begin)();
     for (int64_t q = 0; q < m; q += ISA(SIDE)) {
         ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.rows, c, s->row + row, head, q, m);
         v_store(d.best + q, v_set1(-INFINITY));
@@ -163,7 +163,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
         ISA(turn_values)(d.values, c, v, from, n);
         // Behind the last position there may be no memory: the last keys are copied.
         const char *keys = (const char *)(k + from * c->ldb);
-        if (n % ISA(SIDE)) ISA(copy_rows)(d.keys, keys + whole * ISA(SIDE) * stride, stride, n % ISA(SIDE), hd / ISA(STEP), hd * 2, 0);
+        if (n % ISA(SIDE)) ISA(copy_rows)(d.keys, keys + whole * ISA(SIDE) * stride, stride, n % ISA(SIDE), hd / ISA(STEP), hd * 2);
         for (int64_t q = 0; q < m; q += ISA(SIDE)) {
             char *sums = d.sums + q / ISA(SIDE) * each;
             const char *queries = d.queries + q / ISA(SIDE) * each;

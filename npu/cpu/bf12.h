@@ -48,9 +48,9 @@ TARGET static __attribute__((noinline)) void ISA(quad_patch)(ISA(quad) *q, int64
         for (int r = 0; r < NPK_BF12_ROWS; r++) w[p][r] = v_load((const float *)(values[r] + p * ISA(PART)));
 }
 
-// Calls BODY, which uses part, its number, and w, its rows, for the units of a quad from its first on.
-#define EACH_PART(Q, UNITS, BODY)                                                                                                         \
-    for (int64_t unit_ = 0, units_ = (UNITS); unit_ < units_;) {                                                                          \
+// Calls BODY, which uses part, its number, and w, its rows, for units FIRST to END-1 of a quad.
+#define EACH_PART(Q, FIRST, END, BODY)                                                                                                    \
+    for (int64_t unit_ = (FIRST), units_ = (END); unit_ < units_;) {                                                                      \
         const int64_t until_ = ISA(quad_until)(&(Q), units_);                                                                             \
         for (int64_t part = unit_ * ISA(PARTS); part < until_ * ISA(PARTS); part++) {                                                     \
             vf w[NPK_BF12_ROWS];                                                                                                          \
@@ -72,15 +72,3 @@ TARGET static __attribute__((noinline)) void ISA(quad_patch)(ISA(quad) *q, int64
             unit_++;                                                                                                                      \
         }                                                                                                                                 \
     }
-
-// Elements from row to row where quads become rows of BF16: no multiple of a large power of two, so that rows do not share cache sets.
-INLINE int64_t ISA(quads_ld)(const npk_cmd *c) { return c->k % 2048 == 2016 ? c->k + 64 : c->k + 32; }
-
-// The rows of a quad of b.
-TARGET static void ISA(quad_to_rows)(uint16_t *to, int64_t ld, const npk_cmd *c, int64_t quad) {
-    ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + quad, c->k, 0);
-    EACH_PART(q, c->k / NPK_BF12_COLUMNS, {
-        for (int i = 0; i < NPK_BF12_UNIT / ISA(PARTS); i += 64) __builtin_prefetch(q.codes + part * (NPK_BF12_UNIT / ISA(PARTS)) + 8192 + i, 0, 2);
-        for (int r = 0; r < NPK_BF12_ROWS; r++) v_store((float *)(to + r * ld + part * ISA(PART)), w[r]);
-    })
-}

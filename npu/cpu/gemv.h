@@ -28,6 +28,9 @@ INLINE int64_t ISA(gemv_rows)(int64_t m) { return m <= 2 ? m : m <= 4 ? 4 : npk_
 // Floats from row to row of the prepared activations: not a multiple of a large power of two, so that rows do not share cache sets.
 INLINE int64_t ISA(gemv_ld)(const npk_cmd *c) { return npk_up(c->k, 2 * VL) + 2 * VL; }
 
+// Elements from row to row where quads become rows of BF16: no multiple of a large power of two, so that rows do not share cache sets.
+INLINE int64_t ISA(quads_ld)(const npk_cmd *c) { return c->k % 2048 == 2016 ? c->k + 64 : c->k + 32; }
+
 #include "fixed.h"
 
 TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) {
@@ -183,6 +186,15 @@ GEMV_MODE(gemv_split, ISA(SPLIT))
 GEMV_MODE(gemv_dot, ISA(DOT))
 #endif
 
+// The rows of a quad of b.
+TARGET static void ISA(quad_to_rows)(uint16_t *to, int64_t ld, const npk_cmd *c, int64_t quad) {
+    ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + quad, c->k, 0);
+    EACH_PART(q, 0, c->k / NPK_BF12_COLUMNS, {
+        for (int i = 0; i < NPK_BF12_UNIT / ISA(PARTS); i += 64) __builtin_prefetch(q.codes + part * (NPK_BF12_UNIT / ISA(PARTS)) + 8192 + i, 0, 2);
+        for (int r = 0; r < NPK_BF12_ROWS; r++) v_store((float *)(to + r * ld + part * ISA(PART)), w[r]);
+    })
+}
+
 // A quad of weights in BF12 times M rows of activations from row m0 on; M and mode are constants wherever this is inlined. Sums are in the order of gemv_tile's.
 // Every pass asks for its share of what lies ahead.
 INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
@@ -195,7 +207,7 @@ INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const 
 #pragma GCC unroll 4
         for (int r = 0; r < NPK_BF12_ROWS; r++) acc[m][r] = v_zero();
     x += m0 * ld;
-    EACH_PART(q, units, {
+    EACH_PART(q, 0, units, {
         for (int64_t i = 0; i < each; i += 64) __builtin_prefetch(ahead + part * each + i, 0, 2);
         const float *at = x + part * (mode == ISA(DOT) ? VL : 2 * VL);
         vf odd[NPK_BF12_ROWS];

@@ -23,7 +23,7 @@ typedef struct npk_kernel {
 } npk_kernel;
 
 typedef struct npk_kernels {
-    int mr, nr;
+    int mr, nr, peak_steps; // of one product of NPK_PEAK
     npk_kernel of[NPK_KINDS];
 } npk_kernels;
 

@@ -21,6 +21,7 @@
 const npk_kernels ISA(npk) = {
     .mr = MR,
     .nr = NV * VL,
+    .peak_steps = NPK_PEAK_STEPS,
     .of = {
         [NPK_PACK] = {NULL, ISA(pack_chunks), ISA(pack), NULL},
         [NPK_GEMM] = {NULL, ISA(gemm_chunks), ISA(gemm), ISA(gemm_scratch)},

@@ -18,7 +18,13 @@
 
 #include "grouped.h"
 
+#include "bf12.h"
+
 #include "tiles.h"
+
+#include "tiles_weights.h"
+
+#include "tiles_gemm.h"
 
 #include "attention.h"
 
@@ -34,10 +40,10 @@
 const npk_kernels npk_amx = {
     .mr = 2 * ISA(SIDE), // of the product that is timed
     .nr = 2 * ISA(SIDE),
+    .peak_steps = ISA(PEAK_STEPS) * NPK_TILE_K / 2,
     .of = {
         [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
         [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
-        [NPK_GEMV] = {NULL, ISA(gemv_tiles_chunks), ISA(gemv_tiles), ISA(gemv_tiles_scratch)},
         [NPK_ATTENTION] = {ISA(attention_phases), ISA(attention_chunks), ISA(attention), ISA(attention_scratch)},
         [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},
     },
@@ -65,7 +71,7 @@ TARGET static int multiplies(void) {
     float sums[ISA(SIDE) * ISA(SIDE)] = {0};
     if (!permitted()) return 0;
     for (int i = 0; i < ISA(TILE) / 2; i++) a[i] = 0x3f80, b[i] = 0x4000;
-    ISA(tiles_begin)(ISA(SIDE));
+    ISA(tiles_begin)();
     WRITTEN();
     _tile_zero(0);
     _tile_loadd(4, a, 64);

@@ -121,11 +121,7 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 	flags := b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV
-		if isGrouped(w.code) {
-			c.flags = flags & flagUnits
-		} else {
-			c.flags = flags & flagTiles
-		}
+		c.flags = flags & flagUnits
 		b.push(c)
 		return nil
 	}

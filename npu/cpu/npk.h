@@ -31,7 +31,7 @@ enum {
 enum {
     NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS, WIDE
     NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES, UNITS
-    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: TILES, UNITS
+    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: UNITS
     NPK_INPLACE,   // y [m, n] = a (panels of [m, k], BF16, with PAIRS and WIDE) * b [n, k] transposed, BF16 or BF12; k is even
     NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
     NPK_RMSNORM,   // y [m, k, n] = a [m, k, n] normalised over n, times b [n]; f0 epsilon

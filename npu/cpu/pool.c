@@ -368,7 +368,7 @@ int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags) {
 }
 
 int64_t npk_peak_flops(int variant, int flags) {
-    return (int64_t)kernels(variant, flags)->mr * kernels(variant, flags)->nr * NPK_PEAK_STEPS * (flags & NPK_PAIRS ? 4 : 2);
+    return (int64_t)kernels(variant, flags)->mr * kernels(variant, flags)->nr * kernels(variant, flags)->peak_steps * (flags & NPK_PAIRS ? 4 : 2);
 }
 
 double npk_rate(int variant, int flags, int64_t ns) {

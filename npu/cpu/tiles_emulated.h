@@ -99,6 +99,7 @@ static void emulated_dpbf16ps(int sums, int left, int right) {
 }
 
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbf16ps
@@ -106,6 +107,7 @@ static void emulated_dpbf16ps(int sums, int left, int right) {
 #define _tile_release emulated_release
 #define _tile_zero emulated_zero
 #define _tile_loadd(i, from, stride) emulated_load(i, (const char *)(from), stride)
+#define _tile_stream_loadd(i, from, stride) emulated_load(i, (const char *)(from), stride)
 #define _tile_stored(i, to, stride) emulated_store(i, (char *)(to), stride)
 #define _tile_dpbf16ps emulated_dpbf16ps
 
