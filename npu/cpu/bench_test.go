@@ -53,7 +53,7 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 	b.Logf("%s: reads %.1f GB/s, %.0f GFLOP/s at most", d.Info().Name, bandwidth/1e9, peak/1e9)
 	for _, s := range shapes {
-		for _, m := range []int{1, 4, 8, 32, 512} {
+		for _, m := range []int{1, 4, 8, 32, 64, 128, 512} {
 			b.Run(fmt.Sprintf("%s/M=%d", s.model, m), func(b *testing.B) {
 				p := npu.NewProgram("matmul")
 				count := min(64, bytes/(2*s.k*s.n))

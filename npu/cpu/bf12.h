@@ -37,7 +37,7 @@ INLINE void ISA(quad_read)(const ISA(quad) *q, int64_t p, vf w[NPK_BF12_ROWS]) {
 }
 
 // The parts of a unit that has escapes.
-TARGET static __attribute__((noinline)) void ISA(quad_patch)(ISA(quad) *q, int64_t unit, vf w[ISA(PARTS)][NPK_BF12_ROWS]) {
+TARGET static __attribute__((noinline, unused)) void ISA(quad_patch)(ISA(quad) *q, int64_t unit, vf w[ISA(PARTS)][NPK_BF12_ROWS]) {
     uint16_t values[NPK_BF12_ROWS][NPK_BF12_COLUMNS];
     for (int p = 0; p < ISA(PARTS); p++) {
         ISA(quad_read)(q, unit * ISA(PARTS) + p, w[p]);

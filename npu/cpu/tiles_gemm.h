@@ -1,25 +1,114 @@
-// Products of many rows in the matrix unit. A chunk is some strips of columns of y and some sixteens of its rows, whose sums all fit the second cache. For a block of K after the
-// other, piece after piece of the weights (tiles_weights.h) is multiplied with all rows: the piece stays in the nearest cache, what these rows have of the block in the second.
+// Products in the matrix unit. A chunk is some strips of columns of y and some sixteens of its rows, whose sums all fit the second cache. For a block of K after the
+// other, piece after piece of the weights (tiles_weights.h) is multiplied with all rows. It becomes tiles while the first of them are multiplied, and stays in a near cache
+// for the others; what these rows have of the block comes from the second cache.
+//
+// Where rows are few, a piece is one strip, which is multiplied with four sixteens of rows at a time: it is read as one stream and made once, and memory is what the product waits for.
+// Where they are many, two strips are multiplied with two sixteens: of four tiles two come from the nearest cache, and the matrix unit is what it waits for.
 //
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
 
 enum {
-    ISA(STRIPS) = 16, // in a chunk at most
+    ISA(STRIPS) = 32, // in a chunk at most
     ISA(BLOCKS) = 32, // sixteens of rows in a chunk at most
+    ISA(LAG) = 4,     // steps from making a tile to multiplying it
 };
 
-// Strips per chunk, and rows in sixteens.
-typedef struct ISA(cut) { int64_t strips, groups, blocks, parts; } ISA(cut);
+// How the operands of a product lie: the weights left of the activations; or right of them, as one or two numbers whose tiles follow each other.
+enum { ISA(WEIGHTS_LEFT), ISA(WEIGHTS_RIGHT), ISA(WEIGHTS_CUT) };
+
+// One operand of a product: what lies from strip to strip, or from sixteen rows to the next, and from step to step.
+typedef struct ISA(operand) {
+    const char *at;
+    int64_t next, step;
+} ISA(operand);
+
+// What is done beside a product: two pieces that become tiles, the one that is multiplied and the next, and what memory is asked for. All may be missing.
+typedef struct ISA(beside) {
+    ISA(piece) *own, *then;
+    ISA(ahead) ahead;
+} ISA(beside);
+
+// Tiles of sums, one strip by up to four sixteens of rows, or two by two, over a number of steps. Those of a strip lie one behind the other, those of the second next bytes further. Weights come from
+// a near cache and stay there; activations and sums are loaded as what is not needed again soon. The numbers and how are constants wherever this is inlined.
+INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first, const ISA(beside) *side) {
+    const int limbs = how == ISA(WEIGHTS_CUT) ? 2 : 1;
+#define SUM(i) (sums + (strips == 1 ? (i) * ISA(TILE) : (i) / 2 * next + (i) % 2 * ISA(TILE)))
+#define HAS(i) (strips == 1 ? rows > (i) : rows > (i) % 2)
+#define EACH_SUM(X) X(0) X(1) X(2) X(3)
+#define ZERO(i) if (HAS(i)) _tile_zero(i);
+#define LOAD(i) if (HAS(i)) _tile_stream_loadd(i, SUM(i), 64);
+#define STORE(i) if (HAS(i)) _tile_stored(i, SUM(i), 64);
+#define X(tile, i) if (rows > (i)) _tile_stream_loadd(tile, x.at + (i) * x.next + s * x.step, 64);
+#define ADD(sum, weights, activations)                                                                                                    \
+    if (HAS(sum)) {                                                                                                                       \
+        if (how == ISA(WEIGHTS_LEFT)) _tile_dpbf16ps(sum, weights, activations);                                                          \
+        else _tile_dpbf16ps(sum, activations, weights);                                                                                   \
+    }
+    WRITTEN();
+    if (first) { EACH_SUM(ZERO) } else { EACH_SUM(LOAD) }
+    for (int64_t s = 0; s < steps; s++) {
+        if (side->own)
+            for (int i = 0; i < 2 && side->own->made < npk_min(steps, s + 1 + ISA(LAG)); i++) ISA(make_step)(side->own);
+        if (side->then && s + ISA(LAG) >= steps) ISA(make_step)(side->then);
+        ISA(ask)(&side->ahead, s);
+        WRITTEN();
+#pragma GCC unroll 2
+        for (int i = 0; i < limbs; i++) {
+            _tile_loadd(4, w.at + s * w.step + i * ISA(TILE), 64);
+            if (strips > 1) _tile_loadd(5, w.at + w.next + s * w.step + i * ISA(TILE), 64);
+            X(6, 0)
+            ADD(0, 4, 6)
+            if (strips > 1) ADD(2, 5, 6)
+            X(7, 1)
+            ADD(1, 4, 7)
+            if (strips > 1) ADD(3, 5, 7)
+            if (strips > 1) continue;
+            X(6, 2)
+            ADD(2, 4, 6)
+            X(7, 3)
+            ADD(3, 4, 7)
+        }
+    }
+    EACH_SUM(STORE)
+    WRITTEN();
+#undef SUM
+#undef HAS
+#undef EACH_SUM
+#undef ZERO
+#undef LOAD
+#undef STORE
+#undef X
+#undef ADD
+}
+
+TARGET static void ISA(multiply_any)(int how, int64_t strips, int64_t rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first, const ISA(beside) *side) {
+    switch (how * 8 + (strips - 1) * 4 + rows - 1) {
+#define MULTIPLY(HOW, STRIPS, ROWS)                                                                                                       \
+    case ISA(HOW) * 8 + (STRIPS - 1) * 4 + ROWS - 1: ISA(multiply)(ISA(HOW), STRIPS, ROWS, steps, w, x, sums, next, first, side); break;
+#define EACH_MULTIPLY(HOW) MULTIPLY(HOW, 1, 1) MULTIPLY(HOW, 1, 2) MULTIPLY(HOW, 1, 3) MULTIPLY(HOW, 1, 4) MULTIPLY(HOW, 2, 1) MULTIPLY(HOW, 2, 2)
+        EACH_MULTIPLY(WEIGHTS_LEFT)
+        EACH_MULTIPLY(WEIGHTS_RIGHT)
+        EACH_MULTIPLY(WEIGHTS_CUT)
+#undef EACH_MULTIPLY
+#undef MULTIPLY
+    }
+}
+
+// How a product is cut into chunks: strips per chunk, and rows in sixteens. At a time some strips and some sixteens of rows are multiplied.
+typedef struct ISA(cut) {
+    int64_t strips, groups, blocks, parts;
+    int64_t abreast, rows;
+} ISA(cut);
 
 INLINE ISA(cut) ISA(cut_of)(const npk_cmd *c, int threads) {
     int64_t strips = (c->n + ISA(SIDE) - 1) / ISA(SIDE), blocks = (c->m + ISA(SIDE) - 1) / ISA(SIDE), want = 4 * threads;
-    ISA(cut) p = {ISA(STRIPS), 0, ISA(BLOCKS), (blocks + ISA(BLOCKS) - 1) / ISA(BLOCKS)};
+    ISA(cut) p = {ISA(STRIPS), 0, ISA(BLOCKS), (blocks + ISA(BLOCKS) - 1) / ISA(BLOCKS), blocks <= ISA(FEW) ? 1 : 2, blocks <= ISA(FEW) ? 4 : 2};
     if (threads == 1) want = 1;
     while (p.strips > 2 && (strips + p.strips - 1) / p.strips * p.parts < want) p.strips /= 2;
     p.groups = (strips + p.strips - 1) / p.strips;
     // Few columns: cut rows too, at the price of preparing the weights again for each cut.
-    while (p.groups * p.parts < want && blocks / (p.parts + 1) >= 8) p.parts++;
-    p.blocks = npk_up((blocks + p.parts - 1) / p.parts, 2);
+    while (p.groups * p.parts < want && blocks / (p.parts + 1) >= ISA(FEW)) p.parts++;
+    p.blocks = npk_up((blocks + p.parts - 1) / p.parts, p.rows);
     p.parts = (blocks + p.blocks - 1) / p.blocks;
     return p;
 }
@@ -32,67 +121,64 @@ TARGET static int64_t ISA(gemm_tiles_chunks)(const npk_cmd *c, int phase, int th
 
 INLINE int ISA(tile_limbs)(const npk_cmd *c) { return c->bt >= NPK_Q8_0 && c->yt != NPK_BF16 ? 2 : 1; }
 
-// Steps of a piece at most: all of a block of K, or half of it.
-INLINE int64_t ISA(piece_steps)(int64_t steps, int limbs) { return (ISA(block_steps)(steps) + limbs - 1) / limbs; }
+INLINE int64_t ISA(piece_bytes)(const npk_cmd *c) { return 2 * ISA(tile_limbs)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE); }
 
-INLINE int64_t ISA(piece_bytes)(void) { return 2 * ISA(KB_MOST) * (int64_t)ISA(TILE); }
-
-TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) {
-    (void)c;
-    return 2 * ISA(piece_bytes)() + ISA(STRIPS) * ISA(BLOCKS) * (int64_t)ISA(TILE);
-}
-
-// The piece after p, of strips first..end; without steps behind the last.
-INLINE ISA(piece) ISA(piece_after)(ISA(piece) p, int64_t first, int64_t end, int64_t steps, int64_t most) {
-    p.strip += 2;
-    if (p.strip >= end) {
-        p.strip = first;
-        p.from += p.steps;
-        p.steps = npk_min(most, steps - p.from);
-    }
-    p.strips = npk_min(2, end - p.strip);
-    return p;
-}
+TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) { return 2 * ISA(piece_bytes)(c) + ISA(STRIPS) * ISA(BLOCKS) * (int64_t)ISA(TILE); }
 
 TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
     const ISA(cut) cut = ISA(cut_of)(c, t->threads);
-    const int64_t steps = ISA(tile_steps)(c->k), strips = (c->n + ISA(SIDE) - 1) / ISA(SIDE), blocks = (c->m + ISA(SIDE) - 1) / ISA(SIDE);
-    const int64_t strip0 = chunk / cut.parts * cut.strips, end = npk_min(strips, strip0 + cut.strips);
-    const int64_t block0 = chunk % cut.parts * cut.blocks, nblocks = npk_min(cut.blocks, blocks - block0), calls = (nblocks + 1) / 2;
+    const int64_t steps = ISA(tile_steps)(c->k), strips = (c->n + ISA(SIDE) - 1) / ISA(SIDE), blocks = (c->m + ISA(SIDE) - 1) / ISA(SIDE), kb = ISA(block_steps)(steps, blocks);
+    const int64_t strip0 = chunk / cut.parts * cut.strips, end = npk_min(strips, strip0 + cut.strips), across = (end - strip0 + cut.abreast - 1) / cut.abreast;
+    const int64_t block0 = chunk % cut.parts * cut.blocks, nblocks = npk_min(cut.blocks, blocks - block0), calls = (nblocks + cut.rows - 1) / cut.rows;
+    const int64_t pieces = (steps + kb - 1) / kb * across, next = nblocks * ISA(TILE);
     const int limbs = ISA(tile_limbs)(c), left = c->bt < NPK_Q8_0, how = left ? ISA(WEIGHTS_LEFT) : limbs == 1 ? ISA(WEIGHTS_RIGHT) : ISA(WEIGHTS_CUT);
-    const int64_t most = ISA(piece_steps)(steps, limbs);
-    char *weights = t->scratch, *other = weights + ISA(piece_bytes)(), *sums = other + ISA(piece_bytes)();
+    char *weights = t->scratch, *sums = weights + 2 * ISA(piece_bytes)(c);
     t->prepared = NULL;
-    ISA(piece) p = {strip0, npk_min(2, end - strip0), 0, npk_min(most, steps)}, next = ISA(piece_after)(p, strip0, end, steps, most);
-    for (int i = 0; i < ISA(PORTIONS); i++) ISA(portion)(weights, c, &p, next.steps > 0 ? &next : &p, i, limbs);
     ISA(tiles_begin)();
-    while (p.steps > 0 && !npk_cancelled(t)) {
-        const ISA(piece) after = next.steps > 0 ? ISA(piece_after)(next, strip0, end, steps, most) : next, *then = after.steps > 0 ? &after : &next;
-        const ISA(operand) w = {{weights, weights + limbs * p.steps * ISA(TILE)}, 64, limbs * ISA(TILE)};
-        int made = next.steps > 0 ? 0 : ISA(PORTIONS);
-        for (int64_t b = 0; b < nblocks; b += 2) {
-            const int two = (int)npk_min(2, nblocks - b);
-            ISA(operand) x = {.stride = 64, .step = ISA(TILE)};
-            for (int i = 0; i < 2; i++) x.at[i] = (const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b + i, p.from);
-            char *at[2][2];
-            for (int i = 0; i < 2; i++) // of the weights, and of the activations
-                for (int j = 0; j < 2; j++) {
-                    char *sum = sums + ((p.strip - strip0 + i) * ISA(BLOCKS) + b + j) * ISA(TILE);
-                    if (left) at[i][j] = sum;
-                    else at[j][i] = sum;
-                }
-            if (left) ISA(multiply_any)(how, (int)p.strips, two, p.steps, w, x, at, p.from == 0);
-            else ISA(multiply_any)(how, two, (int)p.strips, p.steps, x, w, at, p.from == 0);
-            for (; made < ISA(PORTIONS) * (b / 2 + 1) / calls; made++) ISA(portion)(other, c, &next, then, made, limbs);
+    ISA(piece) piece[2];
+    for (int64_t i = -1; i < pieces && !npk_cancelled(t); i++) {
+        ISA(piece) *own = &piece[i & 1], *then = &piece[(i + 1) & 1];
+        const int64_t strip = strip0 + (i + 1) % across * cut.abreast, from = (i + 1) / across * kb, more = i + 1 < pieces;
+        if (more) ISA(piece_begin)(then, c, strip, npk_min(cut.abreast, end - strip), from, npk_min(kb, steps - from), limbs, weights + ((i + 1) & 1) * ISA(piece_bytes)(c));
+        if (i < 0) continue;
+        const ISA(operand) w = {own->tiles, own->steps * limbs * ISA(TILE), limbs * ISA(TILE)};
+        char *to = sums + (own->strip - strip0) * next;
+        for (int64_t b = 0, call = 0; b < nblocks; b += cut.rows, call++) {
+            const ISA(operand) x = {(const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b, own->from), own->steps * ISA(TILE), ISA(TILE)};
+            ISA(beside) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
+            if (more) side.ahead = ISA(ahead_of)(c, strip, then->strips, from, call, calls);
+            ISA(multiply_any)(how, own->strips, npk_min(cut.rows, nblocks - b), own->steps, w, x, to + b * ISA(TILE), next, own->from == 0, &side);
         }
-        char *done = weights;
-        weights = other, other = done;
-        p = next, next = after;
     }
     _tile_release();
     if (npk_cancelled(t)) return; // there may be sums that were never made
     // Sixteen rows of y after the other, all that the chunk has of them: rows may lie so far apart that they share cache sets.
     for (int64_t b = 0; b < nblocks; b++)
-        for (int64_t s = strip0; s < end; s++) ISA(put_tile)(c, sums + ((s - strip0) * ISA(BLOCKS) + b) * ISA(TILE), (block0 + b) * ISA(SIDE), s * ISA(SIDE), left);
+        for (int64_t s = strip0; s < end; s++) ISA(put_tile)(c, sums + (s - strip0) * next + b * ISA(TILE), (block0 + b) * ISA(SIDE), s * ISA(SIDE), left);
+}
+
+enum { ISA(PEAK_STEPS) = 256 };
+
+// Arithmetic alone: two by two tiles again and again, from the nearest cache.
+TARGET static int64_t ISA(peak_tiles_chunks)(const npk_cmd *c, int phase, int threads) {
+    (void)phase, (void)threads;
+    return c->n;
+}
+
+TARGET static int64_t ISA(peak_tiles_scratch)(const npk_cmd *c) {
+    (void)c;
+    return 8 * (int64_t)ISA(TILE);
+}
+
+TARGET static void ISA(peak_tiles)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
+    (void)phase, (void)chunk;
+    char *a = t->scratch, *b = a + 2 * ISA(TILE), *y = b + 2 * ISA(TILE);
+    if (t->prepared != c) memset(a, 0, (size_t)ISA(peak_tiles_scratch)(c));
+    t->prepared = c;
+    const ISA(operand) w = {a, ISA(TILE), 0}, x = {b, ISA(TILE), 0}; // the same tiles in every step
+    const ISA(beside) nothing = {0};
+    ISA(tiles_begin)();
+    ISA(multiply)(ISA(WEIGHTS_LEFT), 2, 2, ISA(PEAK_STEPS), w, x, y, 2 * ISA(TILE), 1, &nothing);
+    _tile_release();
 }

@@ -1,102 +1,164 @@
-// How weights become tiles for products in the matrix unit (tiles_gemm.h): sixteen rows of them are a strip, and two strips over a block of K are a piece, small enough to
-// stay in the nearest cache. BF16 is copied and BF12 put together, as left tiles; quantised weights become right tiles.
+// How weights become tiles for products in the matrix unit (tiles_gemm.h): sixteen rows of them are a strip, and one or two strips over a block of K are a piece. BF16 is
+// copied and BF12 put together, as left tiles; quantised weights become right tiles.
 //
-// While one piece is multiplied the next one is made, a portion between every few products: the matrix unit works on while the vector units do
-// this. And memory is asked for the piece behind that one, portion by portion too. All at once would take as long as reading it.
-
-enum { ISA(PORTIONS) = 16 }; // of a piece, the first half of the first strip
+// A piece is made a step of K at a time, a few steps before they are multiplied: the matrix unit works on while the vector units do this. And memory is asked for the
+// piece behind it, as evenly. All at once would take as long as reading it.
 
 typedef struct ISA(piece) {
+    const npk_cmd *c;
     int64_t strip, strips; // the first, and one or two
     int64_t from, steps;   // of K
+    int64_t made;          // steps that are tiles
+    int limbs;             // numbers that make a weight
+    char *tiles;           // [strips][steps][limbs]
+    // In BF12:
+    int64_t nquads; // of these strips; others that would belong to them are beyond b's last row
+    int64_t until;  // the next step of K with an escape
+    ISA(quad) quads[2 * NPK_TILE_ROWS / NPK_BF12_ROWS];
 } ISA(piece);
 
-// Steps from.. of a group of quantised weights as right tiles, of one or two numbers each.
-INLINE void ISA(right_of)(const int type, const int limbs, char *dst, const npk_cmd *c, int64_t group, int64_t from, int64_t steps) {
-    const ISA(form) f = ISA(form_of)(type);
-    const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k) + from * f.words * 64;
-    const vf bias = v_set1((float)f.bias);
-    for (int64_t s = from; s < from + steps; s++, unit += f.words * 64, dst += limbs * ISA(TILE)) {
-        vf scale[2], minimum[2];
-        for (int h = 0; h < 2; h++) {
-            ISA(factors)(f, g, 2 * s + h, 0, &scale[h], &minimum[h]);
-            minimum[h] = v_sub(minimum[h], v_mul(scale[h], bias));
+// Where a tile of a strip lies.
+INLINE char *ISA(piece_tile)(const ISA(piece) *p, int64_t strip, int64_t step) { return p->tiles + (strip * p->steps + step) * p->limbs * ISA(TILE); }
+
+INLINE void ISA(find_escape)(ISA(piece) *p) {
+    p->until = INT64_MAX;
+    for (int64_t i = 0; i < p->nquads; i++) p->until = npk_min(p->until, ISA(quad_until)(&p->quads[i], INT64_MAX));
+}
+
+// Begins a piece.
+INLINE void ISA(piece_begin)(ISA(piece) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int limbs, char *tiles) {
+    enum { QUADS = ISA(SIDE) / NPK_BF12_ROWS };
+    p->c = c, p->strip = strip, p->strips = strips, p->from = from, p->steps = steps, p->made = 0, p->limbs = limbs, p->tiles = tiles;
+    if (c->bt != NPK_BF12) return;
+    p->nquads = npk_min(strips * QUADS, (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS - strip * QUADS);
+    for (int64_t i = 0; i < p->nquads; i++) p->quads[i] = ISA(quad_at)(c->b, c->p[0] + strip * QUADS + i, c->k, from);
+    for (int64_t i = p->nquads; i < strips * QUADS; i++)
+        for (int64_t s = 0; s < steps; s++) memset(ISA(piece_tile)(p, i / QUADS, s) + i % QUADS * NPK_BF12_ROWS * 64, 0, NPK_BF12_ROWS * 64);
+    ISA(find_escape)(p);
+}
+
+// A step of sixteen rows from row on as a left tile; what b does not have is zeros.
+INLINE void ISA(left_of_rows)(char *dst, const npk_cmd *c, int64_t row, int64_t step) {
+    const int64_t stride = c->ldb * 2, bytes = npk_min(64, c->k * 2 - step * 64), rows = npk_min(ISA(SIDE), c->n - row);
+    const __mmask64 mask = ~(__mmask64)0 >> (64 - bytes);
+    const char *src = (const char *)c->b + row * stride + step * 64;
+    for (int64_t r = 0; r < rows; r++) _mm512_storeu_si512(dst + r * 64, _mm512_maskz_loadu_epi8(mask, src + r * stride));
+    if (rows < ISA(SIDE)) memset(dst + rows * 64, 0, (size_t)(ISA(SIDE) - rows) * 64);
+}
+
+// A step of a quad as four rows of a left tile. Escapes are anything.
+INLINE void ISA(left_of_quad)(char *dst, const ISA(quad) *q, int64_t unit) {
+    vf w[NPK_BF12_ROWS];
+    ISA(quad_read)(q, unit, w);
+#pragma GCC unroll 4
+    for (int r = 0; r < NPK_BF12_ROWS; r++) v_store((float *)(dst + r * 64), w[r]);
+}
+
+// A step of the quads of a piece as left tiles.
+INLINE void ISA(left_of_quads)(ISA(piece) *p, int64_t s) {
+    enum { QUADS = ISA(SIDE) / NPK_BF12_ROWS };
+    _Static_assert(ISA(PARTS) == 1, "a step of K is a unit of a quad, and a vector");
+    const int64_t unit = p->from + s;
+    for (int64_t strip = 0; strip < p->strips; strip++) {
+        char *to = ISA(piece_tile)(p, strip, s);
+        const int64_t first = strip * QUADS, n = npk_min(QUADS, p->nquads - first);
+        if (n == QUADS) {
+#pragma GCC unroll 4
+            for (int i = 0; i < QUADS; i++) ISA(left_of_quad)(to + i * NPK_BF12_ROWS * 64, &p->quads[first + i], unit);
+        } else {
+            for (int i = 0; i < n; i++) ISA(left_of_quad)(to + i * NPK_BF12_ROWS * 64, &p->quads[first + i], unit);
         }
+    }
+    if (unit < p->until) return;
+    for (int64_t i = 0; i < p->nquads; i++)
+        for (ISA(quad) *q = &p->quads[i]; ISA(quad_until)(q, INT64_MAX) == unit; q->escape++) {
+            const uint32_t e = *q->escape;
+            uint16_t *rows = (uint16_t *)ISA(piece_tile)(p, i / QUADS, s) + i % QUADS * NPK_BF12_ROWS * NPK_BF12_COLUMNS;
+            rows[(e >> 21 & 3) * NPK_BF12_COLUMNS + (e >> 16 & 31)] = (uint16_t)e;
+        }
+    ISA(find_escape)(p);
+}
+
+// A step of a group of quantised weights as a right tile, or two of them.
+INLINE void ISA(right_of)(const int type, const int limbs, char *dst, const npk_cmd *c, int64_t group, int64_t step) {
+    const ISA(form) f = ISA(form_of)(type);
+    const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k) + step * f.words * 64;
+    vf scale[2], minimum[2];
+    for (int h = 0; h < 2; h++) {
+        ISA(factors)(f, g, 2 * step + h, 0, &scale[h], &minimum[h]);
+        minimum[h] = v_sub(minimum[h], v_mul(scale[h], v_set1((float)f.bias)));
+    }
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) {
-            vf x[4];
-            ISA(four)(f, unit, 0, j, scale[j / 4], minimum[j / 4], x);
+    for (int j = 0; j < 8; j++) {
+        vf x[4];
+        ISA(four)(f, unit, 0, j, scale[j / 4], minimum[j / 4], x);
 #pragma GCC unroll 2
-            for (int i = 0; i < 2; i++) { // a pair
-                char *to = dst + (2 * j + i) * 64;
-                if (limbs == 1) v_store((float *)to, v_pair(x[2 * i], x[2 * i + 1]));
-                else v_cut((float *)to, (float *)(to + ISA(TILE)), x[2 * i], x[2 * i + 1]);
-            }
+        for (int i = 0; i < 2; i++) { // a pair
+            char *to = dst + (2 * j + i) * 64;
+            if (limbs == 1) v_store((float *)to, v_pair(x[2 * i], x[2 * i + 1]));
+            else v_cut((float *)to, (float *)(to + ISA(TILE)), x[2 * i], x[2 * i + 1]);
         }
     }
 }
 
-TARGET static void ISA(right_tiles)(char *dst, const npk_cmd *c, int64_t group, int64_t from, int64_t steps, int limbs) {
+TARGET static void ISA(right_of_group)(char *dst, const npk_cmd *c, int64_t group, int64_t step, int limbs) {
     switch (c->bt) {
 #define RIGHT(type)                                                                                                                       \
     case type:                                                                                                                            \
-        if (limbs == 1) ISA(right_of)(type, 1, dst, c, group, from, steps);                                                                \
-        else ISA(right_of)(type, 2, dst, c, group, from, steps);                                                                           \
+        if (limbs == 1) ISA(right_of)(type, 1, dst, c, group, step);                                                                       \
+        else ISA(right_of)(type, 2, dst, c, group, step);                                                                                  \
         break;
         EACH_GROUPED(RIGHT)
 #undef RIGHT
     }
 }
 
-// Steps from.. of a quad of b as four rows of left tiles, while memory is asked for as many that begin at ahead.
-TARGET static void ISA(quad_to_tiles)(char *dst, const npk_cmd *c, int64_t quad, int64_t from, int64_t steps, const char *ahead) {
-    ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + quad, c->k, from);
-    EACH_PART(q, from, from + steps, {
-        char *to = dst + (part - from) * ISA(TILE);
-        for (int i = 0; i < NPK_BF12_UNIT; i += 64) __builtin_prefetch(ahead + (part - from) * NPK_BF12_UNIT + i, 0, 2);
-        for (int r = 0; r < NPK_BF12_ROWS; r++) v_store((float *)(to + r * 64), w[r]);
-    })
-}
-
-INLINE const char *ISA(quad_codes)(const npk_cmd *c, int64_t quad, int64_t from) {
-    return (const char *)((const npk_bf12 *)c->b)->codes + (c->p[0] + quad) * npk_quad_bytes(c->k) + from * NPK_BF12_UNIT;
-}
-
-// Rows row.. of a strip, as many as rows, as rows of left tiles. What b does not have is zeros.
-INLINE void ISA(copy_portion)(char *dst, const npk_cmd *c, const ISA(piece) *p, int64_t row, int rows, const char *ahead) {
-    const int64_t stride = c->ldb * 2, bytes = npk_min(p->steps * 64, (c->k - p->from * ISA(STEP)) * 2);
-    for (int r = 0; r < rows; r++, row++, dst += 64) {
-        const char *src = (const char *)c->b + row * stride + p->from * 64;
-        const int64_t whole = row < c->n ? bytes / 64 : 0;
-        for (int64_t s = 0; s < whole; s++) {
-            __builtin_prefetch(ahead + r * stride + s * 64, 0, 2);
-            _mm512_storeu_si512(dst + s * ISA(TILE), _mm512_loadu_si512(src + s * 64));
-        }
-        for (int64_t s = whole; s < p->steps; s++) {
-            memset(dst + s * ISA(TILE), 0, 64);
-            if (row < c->n) memcpy(dst + s * ISA(TILE), src + s * 64, (size_t)npk_max(0, npk_min(64, bytes - s * 64)));
-        }
+// Makes the next step of a piece, if there is one.
+TARGET static void ISA(make_step)(ISA(piece) *p) {
+    if (p->made == p->steps) return;
+    const int64_t s = p->made++;
+    if (p->c->bt == NPK_BF12) {
+        ISA(left_of_quads)(p, s);
+        return;
+    }
+    for (int64_t i = 0; i < p->strips; i++) {
+        char *dst = ISA(piece_tile)(p, i, s);
+        if (p->c->bt >= NPK_Q8_0) ISA(right_of_group)(dst, p->c, p->strip + i, p->from + s, p->limbs);
+        else ISA(left_of_rows)(dst, p->c, (p->strip + i) * ISA(SIDE), p->from + s);
     }
 }
 
-// One portion of a piece goes to dst, and memory is asked for the same portion of another.
-TARGET static void ISA(portion)(char *dst, const npk_cmd *c, const ISA(piece) *p, const ISA(piece) *then, int i, int limbs) {
-    enum { HALF = ISA(PORTIONS) / 2 };
-    const int64_t part = i % HALF, strip = p->strip + i / HALF, other = npk_min(then->strip + i / HALF, (c->n - 1) / ISA(SIDE));
-    if (i / HALF >= p->strips) return;
-    dst += i / HALF * limbs * p->steps * ISA(TILE);
+// Where the weights of a piece lie: so many stretches, and in each of them so many cache lines for a step.
+typedef struct ISA(ahead) {
+    const char *at;
+    int64_t stretch, step; // bytes to the next
+    int64_t stretches;
+    int lines;
+} ISA(ahead);
+
+// Share part of parts of what a piece with these strips will read.
+INLINE ISA(ahead) ISA(ahead_of)(const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t part, int64_t parts) {
+    ISA(ahead) a;
+    const char *b = (const char *)c->b;
+    int64_t first;
     if (c->bt >= NPK_Q8_0) {
-        const int64_t begin = p->steps * part / HALF, end = p->steps * (part + 1) / HALF;
-        ISA(right_tiles)(dst + begin * limbs * ISA(TILE), c, strip, p->from + begin, end - begin, limbs);
+        const ISA(form) f = ISA(form_of)(c->bt);
+        a = (ISA(ahead)){b + ISA(scale_bytes)(f, c->k), ISA(group_bytes)(f, c->k), f.words * 64, strips, f.words}, first = strip;
     } else if (c->bt == NPK_BF12) {
-        const int64_t at = part / 2, quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS, quad = strip * 4 + at, half = p->steps / 2;
-        const int64_t begin = part % 2 ? half : 0, steps = part % 2 ? p->steps - half : half;
-        const char *ahead = ISA(quad_codes)(c, npk_min(other * 4 + at, quads - 1), then->from + begin);
-        if (quad < quads) ISA(quad_to_tiles)(dst + begin * ISA(TILE) + at * NPK_BF12_ROWS * 64, c, quad, p->from + begin, steps, ahead);
-        else for (int64_t s = 0; s < steps; s++) memset(dst + (begin + s) * ISA(TILE) + at * NPK_BF12_ROWS * 64, 0, NPK_BF12_ROWS * 64);
+        const int64_t quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS;
+        first = strip * ISA(SIDE) / NPK_BF12_ROWS;
+        a = (ISA(ahead)){(const char *)((const npk_bf12 *)c->b)->codes + c->p[0] * npk_quad_bytes(c->k), npk_quad_bytes(c->k), NPK_BF12_UNIT, npk_min(strips * ISA(SIDE) / NPK_BF12_ROWS, quads - first), NPK_BF12_UNIT / 64};
     } else {
-        const int rows = ISA(SIDE) / HALF;
-        const char *ahead = (const char *)c->b + (other * ISA(SIDE) + part * rows) * c->ldb * 2 + then->from * 64;
-        ISA(copy_portion)(dst + part * rows * 64, c, p, strip * ISA(SIDE) + part * rows, rows, ahead);
+        first = strip * ISA(SIDE);
+        a = (ISA(ahead)){b, c->ldb * 2, 64, npk_min(strips * ISA(SIDE), c->n - first), 1};
     }
+    const int64_t begin = a.stretches * part / parts, end = a.stretches * (part + 1) / parts;
+    a.at += (first + begin) * a.stretch + from * a.step, a.stretches = end - begin;
+    return a;
+}
+
+INLINE void ISA(ask)(const ISA(ahead) *a, int64_t step) {
+    const char *at = a->at + step * a->step;
+    for (int64_t i = 0; i < a->stretches; i++, at += a->stretch)
+        for (int j = 0; j < a->lines; j++) __builtin_prefetch(at + j * 64, 0, 2);
 }
