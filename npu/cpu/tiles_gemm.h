@@ -2,7 +2,8 @@
 // other, piece after piece of the weights (tiles_weights.h) is multiplied with all rows. It becomes tiles while the first of them are multiplied, and stays in a near cache
 // for the others; what these rows have of the block comes from the second cache.
 //
-// Where rows are few, a piece is one strip, which is multiplied with four sixteens of rows at a time: it is read as one stream and made once, and memory is what the product waits for.
+// Where rows are few, a piece is one strip over many steps, which is multiplied with four sixteens of rows at a time: long stretches are read, and memory is what the product
+// waits for.
 // Where they are many, two strips are multiplied with two sixteens: of four tiles two come from the nearest cache, and the matrix unit is what it waits for.
 //
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
@@ -38,7 +39,7 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
 #define ZERO(i) if (HAS(i)) _tile_zero(i);
 #define LOAD(i) if (HAS(i)) _tile_stream_loadd(i, SUM(i), 64);
 #define STORE(i) if (HAS(i)) _tile_stored(i, SUM(i), 64);
-#define X(tile, i) if (rows > (i)) _tile_stream_loadd(tile, x.at + (i) * x.next + s * x.step, 64);
+#define ROWS(tile, i) if (rows > (i)) _tile_stream_loadd(tile, x.at + (i) * x.next + s * x.step, 64);
 #define ADD(sum, weights, activations)                                                                                                    \
     if (HAS(sum)) {                                                                                                                       \
         if (how == ISA(WEIGHTS_LEFT)) _tile_dpbf16ps(sum, weights, activations);                                                          \
@@ -56,16 +57,16 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
         for (int i = 0; i < limbs; i++) {
             _tile_loadd(4, w.at + s * w.step + i * ISA(TILE), 64);
             if (strips > 1) _tile_loadd(5, w.at + w.next + s * w.step + i * ISA(TILE), 64);
-            X(6, 0)
+            ROWS(6, 0)
             ADD(0, 4, 6)
             if (strips > 1) ADD(2, 5, 6)
-            X(7, 1)
+            ROWS(7, 1)
             ADD(1, 4, 7)
             if (strips > 1) ADD(3, 5, 7)
             if (strips > 1) continue;
-            X(6, 2)
+            ROWS(6, 2)
             ADD(2, 4, 6)
-            X(7, 3)
+            ROWS(7, 3)
             ADD(3, 4, 7)
         }
     }
@@ -77,7 +78,7 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
 #undef ZERO
 #undef LOAD
 #undef STORE
-#undef X
+#undef ROWS
 #undef ADD
 }
 
