@@ -36,7 +36,7 @@ INLINE void ISA(quad_read)(const ISA(quad) *q, int64_t p, vf w[NPK_BF12_ROWS]) {
     w[3] = vi_bits(vi_add(vi_or(high, low), q->bases[3]));
 }
 
-// The parts of a unit that has escapes.
+// The parts of a unit that has escapes. (AMX writes them into its tiles.)
 TARGET static __attribute__((noinline, unused)) void ISA(quad_patch)(ISA(quad) *q, int64_t unit, vf w[ISA(PARTS)][NPK_BF12_ROWS]) {
     uint16_t values[NPK_BF12_ROWS][NPK_BF12_COLUMNS];
     for (int p = 0; p < ISA(PARTS); p++) {

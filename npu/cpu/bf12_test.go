@@ -115,7 +115,7 @@ func TestBF12Products(t *testing.T) {
 	}
 	forEachBF12(t, func(t *testing.T, d *Device) {
 		plain := open(t, &Options{Threads: 2, Kernels: d.Kernels(), InPlace: true})
-		for _, k := range []int{32, 576, 4096} {
+		for _, k := range []int{32, 576, 2720, 4096} {
 			rng := rand.New(rand.NewPCG(12, 1))
 			weights := hardToPress(rng, n, k)
 			for i, v := range weights { // what sums are of no interest with

@@ -60,7 +60,7 @@
 // The matrix unit of recent Intel CPUs (AMX, kernels "amx") is the exception, because virtual machines that announce it and fault at it are common. The first
 // Open that may choose it tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when
 // that comes back with the right sums. It multiplies BF16 with BF16 or with quantised weights, and a prompt's queries and weights of attention, each the sum of two BF16
-// numbers (wrong by at most 2^-18), with keys and values of BF16, where heads are a multiple of 32 wide; everything else is AVX-512's, and so are products of up to 16
+// numbers (wrong by at most 2^-18), with keys and values of BF16, where heads are a multiple of 32 wide and results are BF16; everything else is AVX-512's, and so are products of up to 16
 // rows. In the unit sums go over K in the same order for any number of rows, so products do not change with the rows that share a pass.
 //
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,

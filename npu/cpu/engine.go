@@ -22,8 +22,8 @@ type engine interface {
 	inPlaceRows(flags int32) int64
 	// packBytes is the size of a kindPack command's destination.
 	packBytes(m, k int64, flags int32) int64
-	// attends says how attention to keys and values of these types and so many dims a head is made: the flags of its command.
-	attends(k, v int32, hd int64) int32
+	// attends says how attention to keys and values of these types, with results of a type and so many dims a head, is made: the flags of its command.
+	attends(k, v, y int32, hd int64) int32
 	// attentionBytes is the scratch that an attention command needs.
 	attentionBytes(c *command) int64
 	// peak is the arithmetic of all threads at their best, for products of BF16 with BF16, in floating-point operations per second; each of

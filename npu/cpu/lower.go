@@ -201,7 +201,7 @@ func (b *builder) pushSegments(c command, segs []segment, rows int64) error {
 	}
 	c.segs, c.nsegs = &segs[0], int64(len(segs))
 	if c.kind == kindAttention {
-		c.flags = b.engine.attends(c.bt, c.ct, c.k)
+		c.flags = b.engine.attends(c.bt, c.ct, c.yt, c.k)
 		if n := b.engine.attentionBytes(&c); n > 0 {
 			p, err := b.between(n)
 			if err != nil {

@@ -124,8 +124,8 @@ npk_pool *npk_open(int threads);
 // npk_close joins the threads and frees the pool. No npk_run may be in progress.
 void npk_close(npk_pool *p);
 
-// npk_run executes the commands with the kernels of a usable variant, and those of another for products that are sums of whole numbers. It returns 0, or 1 when *cancel was non-zero before the end, or 2 when
-// scratch memory is refused. One call at a time.
+// npk_run executes the commands with the kernels of a usable variant, and those of another for products that are sums of whole numbers. It returns 0, or 1 when *cancel
+// was non-zero before the end, or 2 when scratch memory is refused. One call at a time.
 int npk_run(npk_pool *p, int variant, int integer, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace);
 
 // npk_pack_bytes is the size of NPK_PACK's destination.

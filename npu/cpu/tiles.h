@@ -1,11 +1,11 @@
 // Products of BF16 activations in the CPU's matrix unit (AMX): tiles of 16 rows of 64 bytes, of which one instruction multiplies two and adds to a
-// third. On the Xeon that was measured that is sixteen times the arithmetic of FP32 multiply-adds.
+// third: sixteen times the arithmetic of FP32 multiply-adds.
 //
 //	left   [16][32] BF16        rows as they lie in memory
 //	right  [16][16] pairs       the pairs of one place of sixteen columns side by side
 //	sums   [16][16] FP32
 //
-// Weights in BF16 are the left operand, and activations the right one, which NPK_PACK turns on their side once for all products that want them. Weights in groups come
+// Weights in BF16 and BF12 are the left operand, and activations the right one, which NPK_PACK turns on their side once for all products that want them. Weights in groups come
 // out of their words with sixteen rows side by side: they are the right operand, and the activations, copied, the left one. Every value of a quantised weight is the
 // sum of two BF16 numbers, the nearest one and the nearest to what that leaves, which is wrong by at most 2^-18 of it; for BF16 results the first alone does.
 //
@@ -54,14 +54,14 @@ INLINE void v_cut(float *upper, float *rest, vf even, vf odd) {
 
 INLINE int64_t ISA(tile_steps)(int64_t k) { return (k + ISA(STEP) - 1) / ISA(STEP); }
 
-// Steps of a block of K, but for the last: as many as let what all rows have of a block stay in the second cache, and all where that saves a short second block.
+// Steps of a block of K, but for the last: as many as let what the rows of a chunk have of a block stay in the second cache, and all where that saves a short second block.
 INLINE int64_t ISA(block_steps)(int64_t steps, int64_t blocks) {
     const int64_t kb = blocks <= ISA(FEW) ? 64 : 16;
     return steps <= kb + kb / 4 ? steps : kb;
 }
 
-// Where step s of sixteen rows of packed activations lies, of so many sixteens: what all of them have of a block of K is in one piece, because of what lies far apart
-// much would share cache sets.
+// Where step s of sixteen rows of packed activations lies, of so many sixteens: what all of them have of a block of K lies together, for far
+// apart much of it would share cache sets.
 INLINE int64_t ISA(packed_at)(int64_t steps, int64_t blocks, int64_t block, int64_t s) {
     const int64_t kb = ISA(block_steps)(steps, blocks), before = s / kb * kb, width = npk_min(kb, steps - before);
     return (before * blocks + block * width + s - before) * ISA(TILE);

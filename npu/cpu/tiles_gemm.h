@@ -3,8 +3,7 @@
 // for the others; what these rows have of the block comes from the second cache.
 //
 // Where rows are few, a piece is one strip over many steps, which is multiplied with four sixteens of rows at a time: long stretches are read, and memory is what the product
-// waits for.
-// Where they are many, two strips are multiplied with two sixteens: of four tiles two come from the nearest cache, and the matrix unit is what it waits for.
+// waits for. Where they are many, two strips are multiplied with two sixteens: a tile of weights comes from a near cache and is used twice, and so is one of activations.
 //
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
 
@@ -29,9 +28,11 @@ typedef struct ISA(beside) {
     ISA(ahead) ahead;
 } ISA(beside);
 
-// Tiles of sums, one strip by up to four sixteens of rows, or two by two, over a number of steps. Those of a strip lie one behind the other, those of the second next bytes further. Weights come from
-// a near cache and stay there; activations and sums are loaded as what is not needed again soon. The numbers and how are constants wherever this is inlined.
-INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first, const ISA(beside) *side) {
+// Tiles of sums, one strip by up to four sixteens of rows, or two by two, over a number of steps. Those of a strip lie one behind the other, those of the
+// second strip next bytes further. Weights come from a near cache and stay there; activations and sums are loaded as what is not needed again soon. The numbers and how are
+// constants wherever this is inlined.
+INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first,
+                          const ISA(beside) *side) {
     const int limbs = how == ISA(WEIGHTS_CUT) ? 2 : 1;
 #define SUM(i) (sums + (strips == 1 ? (i) * ISA(TILE) : (i) / 2 * next + (i) % 2 * ISA(TILE)))
 #define HAS(i) (strips == 1 ? rows > (i) : rows > (i) % 2)
@@ -48,7 +49,7 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
     WRITTEN();
     if (first) { EACH_SUM(ZERO) } else { EACH_SUM(LOAD) }
     for (int64_t s = 0; s < steps; s++) {
-        if (side->own)
+        if (side->own) // two at a time until they are so far ahead
             for (int i = 0; i < 2 && side->own->made < npk_min(steps, s + 1 + ISA(LAG)); i++) ISA(make_step)(side->own);
         if (side->then && s + ISA(LAG) >= steps) ISA(make_step)(side->then);
         ISA(ask)(&side->ahead, s);
@@ -82,7 +83,8 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
 #undef ADD
 }
 
-TARGET static void ISA(multiply_any)(int how, int64_t strips, int64_t rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first, const ISA(beside) *side) {
+TARGET static void ISA(multiply_any)(int how, int64_t strips, int64_t rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first,
+                                     const ISA(beside) *side) {
     switch (how * 8 + (strips - 1) * 4 + rows - 1) {
 #define MULTIPLY(HOW, STRIPS, ROWS)                                                                                                       \
     case ISA(HOW) * 8 + (STRIPS - 1) * 4 + ROWS - 1: ISA(multiply)(ISA(HOW), STRIPS, ROWS, steps, w, x, sums, next, first, side); break;
@@ -95,10 +97,11 @@ TARGET static void ISA(multiply_any)(int how, int64_t strips, int64_t rows, int6
     }
 }
 
-// How a product is cut into chunks: strips per chunk, and rows in sixteens. At a time some strips and some sixteens of rows are multiplied.
+// How a product is cut into chunks, and a chunk into calls of multiply.
 typedef struct ISA(cut) {
-    int64_t strips, groups, blocks, parts;
-    int64_t abreast, rows;
+    int64_t strips, groups; // of a chunk, and how many chunks that makes
+    int64_t blocks, parts;  // sixteens of rows of a chunk, and how many chunks that makes
+    int64_t abreast, rows;  // strips and sixteens of rows of a call
 } ISA(cut);
 
 INLINE ISA(cut) ISA(cut_of)(const npk_cmd *c, int threads) {
@@ -122,7 +125,9 @@ TARGET static int64_t ISA(gemm_tiles_chunks)(const npk_cmd *c, int phase, int th
 
 INLINE int ISA(tile_limbs)(const npk_cmd *c) { return c->bt >= NPK_Q8_0 && c->yt != NPK_BF16 ? 2 : 1; }
 
-INLINE int64_t ISA(piece_bytes)(const npk_cmd *c) { return 2 * ISA(tile_limbs)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE); }
+INLINE int64_t ISA(piece_bytes)(const npk_cmd *c) {
+    return 2 * ISA(tile_limbs)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE);
+}
 
 TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) { return 2 * ISA(piece_bytes)(c) + ISA(STRIPS) * ISA(BLOCKS) * (int64_t)ISA(TILE); }
 
@@ -148,7 +153,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
         for (int64_t b = 0, call = 0; b < nblocks; b += cut.rows, call++) {
             const ISA(operand) x = {(const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b, own->from), own->steps * ISA(TILE), ISA(TILE)};
             ISA(beside) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
-            if (more) side.ahead = ISA(ahead_of)(c, strip, then->strips, from, call, calls);
+            if (more) side.ahead = ISA(ahead_of)(then, call, calls);
             ISA(multiply_any)(how, own->strips, npk_min(cut.rows, nblocks - b), own->steps, w, x, to + b * ISA(TILE), next, own->from == 0, &side);
         }
     }

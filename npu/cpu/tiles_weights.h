@@ -1,8 +1,8 @@
 // How weights become tiles for products in the matrix unit (tiles_gemm.h): sixteen rows of them are a strip, and one or two strips over a block of K are a piece. BF16 is
 // copied and BF12 put together, as left tiles; quantised weights become right tiles.
 //
-// A piece is made a step of K at a time, a few steps before they are multiplied: the matrix unit works on while the vector units do this. And memory is asked for the
-// piece behind it, as evenly. All at once would take as long as reading it.
+// A piece is made a step of K at a time, each a few steps before it is multiplied: the matrix unit works on while the vector units do this. And memory is asked for the
+// piece behind it, as evenly. To make a whole piece and then to multiply it would leave the unit idle first, and then the memory.
 
 typedef struct ISA(piece) {
     const npk_cmd *c;
@@ -25,7 +25,7 @@ INLINE void ISA(find_escape)(ISA(piece) *p) {
     for (int64_t i = 0; i < p->nquads; i++) p->until = npk_min(p->until, ISA(quad_until)(&p->quads[i], INT64_MAX));
 }
 
-// Begins a piece.
+// Begins a piece. Where quads are missing, zeros stand for them in all steps.
 INLINE void ISA(piece_begin)(ISA(piece) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int limbs, char *tiles) {
     enum { QUADS = ISA(SIDE) / NPK_BF12_ROWS };
     p->c = c, p->strip = strip, p->strips = strips, p->from = from, p->steps = steps, p->made = 0, p->limbs = limbs, p->tiles = tiles;
@@ -132,32 +132,36 @@ TARGET static void ISA(make_step)(ISA(piece) *p) {
 typedef struct ISA(ahead) {
     const char *at;
     int64_t stretch, step; // bytes to the next
-    int64_t stretches;
+    int64_t stretches, steps;
     int lines;
 } ISA(ahead);
 
-// Share part of parts of what a piece with these strips will read.
-INLINE ISA(ahead) ISA(ahead_of)(const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t part, int64_t parts) {
+// Share part of parts of what a piece will read, but for the scales of quants.
+INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts) {
+    const npk_cmd *c = p->c;
+    const int64_t strip = p->strip, strips = p->strips;
     ISA(ahead) a;
     const char *b = (const char *)c->b;
     int64_t first;
     if (c->bt >= NPK_Q8_0) {
         const ISA(form) f = ISA(form_of)(c->bt);
-        a = (ISA(ahead)){b + ISA(scale_bytes)(f, c->k), ISA(group_bytes)(f, c->k), f.words * 64, strips, f.words}, first = strip;
+        a = (ISA(ahead)){b + ISA(scale_bytes)(f, c->k), ISA(group_bytes)(f, c->k), f.words * 64, strips, p->steps, f.words}, first = strip;
     } else if (c->bt == NPK_BF12) {
         const int64_t quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS;
         first = strip * ISA(SIDE) / NPK_BF12_ROWS;
-        a = (ISA(ahead)){(const char *)((const npk_bf12 *)c->b)->codes + c->p[0] * npk_quad_bytes(c->k), npk_quad_bytes(c->k), NPK_BF12_UNIT, npk_min(strips * ISA(SIDE) / NPK_BF12_ROWS, quads - first), NPK_BF12_UNIT / 64};
+        const char *codes = (const char *)((const npk_bf12 *)c->b)->codes + c->p[0] * npk_quad_bytes(c->k);
+        a = (ISA(ahead)){codes, npk_quad_bytes(c->k), NPK_BF12_UNIT, npk_min(strips * ISA(SIDE) / NPK_BF12_ROWS, quads - first), p->steps, NPK_BF12_UNIT / 64};
     } else {
         first = strip * ISA(SIDE);
-        a = (ISA(ahead)){b, c->ldb * 2, 64, npk_min(strips * ISA(SIDE), c->n - first), 1};
+        a = (ISA(ahead)){b, c->ldb * 2, 64, npk_min(strips * ISA(SIDE), c->n - first), p->steps, 1};
     }
     const int64_t begin = a.stretches * part / parts, end = a.stretches * (part + 1) / parts;
-    a.at += (first + begin) * a.stretch + from * a.step, a.stretches = end - begin;
+    a.at += (first + begin) * a.stretch + p->from * a.step, a.stretches = end - begin;
     return a;
 }
 
 INLINE void ISA(ask)(const ISA(ahead) *a, int64_t step) {
+    if (step >= a->steps) return;
     const char *at = a->at + step * a->step;
     for (int64_t i = 0; i < a->stretches; i++, at += a->stretch)
         for (int j = 0; j < a->lines; j++) __builtin_prefetch(at + j * 64, 0, 2);
