@@ -153,7 +153,8 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
         for (int64_t b = 0, call = 0; b < nblocks; b += cut.rows, call++) {
             const ISA(operand) x = {(const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b, own->from), own->steps * ISA(TILE), ISA(TILE)};
             ISA(beside) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
-            if (more) side.ahead = ISA(ahead_of)(then, call, calls);
+            if (more && then->steps >= own->steps) // a short last block would be asked for beyond its end
+                side.ahead = ISA(ahead_of)(then, call, calls);
             ISA(multiply_any)(how, own->strips, npk_min(cut.rows, nblocks - b), own->steps, w, x, to + b * ISA(TILE), next, own->from == 0, &side);
         }
     }

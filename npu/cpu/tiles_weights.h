@@ -132,7 +132,7 @@ TARGET static void ISA(make_step)(ISA(piece) *p) {
 typedef struct ISA(ahead) {
     const char *at;
     int64_t stretch, step; // bytes to the next
-    int64_t stretches, steps;
+    int64_t stretches;
     int lines;
 } ISA(ahead);
 
@@ -145,15 +145,15 @@ INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts
     int64_t first;
     if (c->bt >= NPK_Q8_0) {
         const ISA(form) f = ISA(form_of)(c->bt);
-        a = (ISA(ahead)){b + ISA(scale_bytes)(f, c->k), ISA(group_bytes)(f, c->k), f.words * 64, strips, p->steps, f.words}, first = strip;
+        a = (ISA(ahead)){b + ISA(scale_bytes)(f, c->k), ISA(group_bytes)(f, c->k), f.words * 64, strips, f.words}, first = strip;
     } else if (c->bt == NPK_BF12) {
         const int64_t quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS;
         first = strip * ISA(SIDE) / NPK_BF12_ROWS;
         const char *codes = (const char *)((const npk_bf12 *)c->b)->codes + c->p[0] * npk_quad_bytes(c->k);
-        a = (ISA(ahead)){codes, npk_quad_bytes(c->k), NPK_BF12_UNIT, npk_min(strips * ISA(SIDE) / NPK_BF12_ROWS, quads - first), p->steps, NPK_BF12_UNIT / 64};
+        a = (ISA(ahead)){codes, npk_quad_bytes(c->k), NPK_BF12_UNIT, npk_min(strips * ISA(SIDE) / NPK_BF12_ROWS, quads - first), NPK_BF12_UNIT / 64};
     } else {
         first = strip * ISA(SIDE);
-        a = (ISA(ahead)){b, c->ldb * 2, 64, npk_min(strips * ISA(SIDE), c->n - first), p->steps, 1};
+        a = (ISA(ahead)){b, c->ldb * 2, 64, npk_min(strips * ISA(SIDE), c->n - first), 1};
     }
     const int64_t begin = a.stretches * part / parts, end = a.stretches * (part + 1) / parts;
     a.at += (first + begin) * a.stretch + p->from * a.step, a.stretches = end - begin;
@@ -161,8 +161,8 @@ INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts
 }
 
 INLINE void ISA(ask)(const ISA(ahead) *a, int64_t step) {
-    if (step >= a->steps) return;
-    const char *at = a->at + step * a->step;
-    for (int64_t i = 0; i < a->stretches; i++, at += a->stretch)
+    for (int64_t i = 0; i < a->stretches; i++) {
+        const char *at = a->at + i * a->stretch + step * a->step;
         for (int j = 0; j < a->lines; j++) __builtin_prefetch(at + j * 64, 0, 2);
+    }
 }
