@@ -165,11 +165,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
         for (int64_t s = strip0; s < end; s++) ISA(put_tile)(c, sums + (s - strip0) * next + b * ISA(TILE), (block0 + b) * ISA(SIDE), s * ISA(SIDE), left);
 }
 
-#ifdef NPK_EMULATED_TILES
-enum { ISA(PEAK_STEPS) = 4 }; // its speed says nothing
-#else
 enum { ISA(PEAK_STEPS) = 256 };
-#endif
 
 // Arithmetic alone: two by two tiles again and again, from the nearest cache.
 TARGET static int64_t ISA(peak_tiles_chunks)(const npk_cmd *c, int phase, int threads) {
