@@ -59,10 +59,7 @@ func allowed(x, w []float64, out dtype.Type, want float64, c coarseness) float64
 }
 
 func TestProductsWithQuantizedWeights(t *testing.T) {
-	shapes := []struct{ m, k, n int }{{1, 256, 16}, {1, 2304, 37}, {2, 512, 192}, {3, 256, 5}, {4, 768, 48}, {7, 256, 33}, {16, 512, 64}, {17, 256, 70}, {40, 2560, 130}}
-	if !testing.Short() {
-		shapes = append(shapes, []struct{ m, k, n int }{{70, 2816, 40}, {150, 768, 50}}...)
-	}
+	shapes := []struct{ m, k, n int }{{1, 256, 16}, {1, 2304, 37}, {2, 512, 192}, {3, 256, 5}, {4, 768, 48}, {7, 256, 33}, {16, 512, 64}, {17, 256, 70}, {40, 2560, 130}, {70, 2816, 40}, {150, 768, 50}}
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		for _, f := range forms {
 			for _, s := range shapes {
