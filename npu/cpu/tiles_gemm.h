@@ -143,7 +143,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     t->prepared = NULL;
     ISA(tiles_begin)();
     ISA(piece) piece[2];
-    for (int64_t i = -1; i < pieces && !npk_cancelled(t); i++) {
+    for (int64_t i = -1; i < pieces && !npk_cancelled(t); i++) { // each piece begins while the one before is multiplied, the first before all
         ISA(piece) *own = &piece[i & 1], *then = &piece[(i + 1) & 1];
         const int64_t strip = strip0 + (i + 1) % across * cut.abreast, from = (i + 1) / across * kb, more = i + 1 < pieces;
         if (more) ISA(piece_begin)(then, c, strip, npk_min(cut.abreast, end - strip), from, npk_min(kb, steps - from), limbs, weights + ((i + 1) & 1) * ISA(piece_bytes)(c));
