@@ -21,7 +21,7 @@ func benchDevice(b *testing.B) *Device {
 		b.Cleanup(func() { runtime.GOMAXPROCS(prev) })
 	}
 	threads, _ := strconv.Atoi(os.Getenv("NPUKIT_THREADS")) // 0, all cores, when it is not set
-	return open(b, &Options{Threads: threads})
+	return open(b, &Options{Threads: threads, Kernels: os.Getenv("NPUKIT_KERNELS")})
 }
 
 // BenchmarkMatMul reports, for the products of SmolLM2-135M and Llama-3.2-1B, the bytes of weights read and the arithmetic done in a second. Each shape
@@ -85,6 +85,62 @@ func BenchmarkMatMul(b *testing.B) {
 				b.ReportMetric(100*read/bandwidth, "%read")
 				b.ReportMetric(flops/1e9, "GFLOP/s")
 				b.ReportMetric(100*flops/peak, "%peak")
+			})
+		}
+	}
+}
+
+// BenchmarkAttention reports, for layers of SmolLM2-135M and Llama-3.2-1B, how long the rows of a prompt, or one row, take to attend to what is before them and to
+// themselves, and the arithmetic of the two products with no more than they see. The fastest round counts.
+func BenchmarkAttention(b *testing.B) {
+	d := benchDevice(b)
+	ctx := context.Background()
+	for _, s := range []struct {
+		model              string
+		heads, kvHeads, hd int
+	}{{"SmolLM2-135M", 9, 3, 64}, {"Llama-3.2-1B", 32, 8, 64}} {
+		for _, at := range []struct{ past, rows int }{{0, 32}, {0, 512}, {1536, 512}, {32, 1}, {1024, 1}} {
+			b.Run(fmt.Sprintf("%s/%d@%d", s.model, at.rows, at.past), func(b *testing.B) {
+				const layers = 8
+				p := npu.NewProgram("attention")
+				var args []npu.Buffer
+				arg := func(r npu.Ref, elements int) npu.Ref {
+					buf := alloc(b, d, 4*elements)
+					fill := dtype.BFloat16s(buf.Bytes())
+					for i := range fill {
+						fill[i] = dtype.BFloat16(0x3c00 + i*7%512)
+					}
+					args = append(args, buf)
+					return r
+				}
+				q := arg(p.In("q", f32, op.Rows, s.heads*s.hd), at.rows*s.heads*s.hd)
+				y := arg(p.Out("y", bf, op.Rows, s.heads*s.hd), at.rows*s.heads*s.hd)
+				var state []npu.Buffer
+				for i := range layers {
+					k := p.State(fmt.Sprintf("k.%d", i), bf, s.kvHeads, op.Capacity, s.hd)
+					v := p.State(fmt.Sprintf("v.%d", i), bf, s.kvHeads, op.Capacity, s.hd)
+					p.Launch(fmt.Sprint(i), op.Attention{Rows: op.Rows, Heads: s.heads, KVHeads: s.kvHeads, HeadDim: s.hd, Cached: true}, q, k, v, y)
+					for range 2 {
+						state = append(state, alloc(b, d, 2*s.kvHeads*(at.past+at.rows)*s.hd))
+						args = append(args, nil)
+					}
+				}
+				exec, err := d.Load(ctx, p)
+				if err != nil {
+					b.Fatal(err)
+				}
+				run := []npu.Run{{Exec: exec, Args: args, Segments: []npu.Segment{{Rows: at.rows, Pos: at.past, State: state}}}}
+				best := time.Hour
+				for b.Loop() {
+					began := time.Now()
+					if err := d.Submit(ctx, run); err != nil {
+						b.Fatal(err)
+					}
+					best = min(best, time.Since(began))
+				}
+				seen := at.rows*at.past + at.rows*(at.rows+1)/2
+				b.ReportMetric(float64(best.Microseconds())/layers, "us/layer")
+				b.ReportMetric(float64(layers*4*s.heads*s.hd*seen)/best.Seconds()/1e9, "GFLOP/s")
 			})
 		}
 	}

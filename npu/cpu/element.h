@@ -42,19 +42,19 @@ INLINE void v_putn(void *p, int type, int64_t i, vf x, int n) {
         if (i < (width)) { const int n = (int)((width) - i); BODY }                                                                       \
     } while (0)
 
-// e^x to about one unit in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r (Cephes' expf coefficients), times 2^n.
+// e^x to about one unit in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2 comes in two parts of which the first times n is exact; a polynomial for e^r, whose
+// coefficients make its largest relative error least (2^-28.9); times 2^n. What is out of bounds becomes zero and infinity by that.
 INLINE vf v_exp(vf x) {
     vf c = v_clamp(x, -104.0f, 89.0f);
     vf n = v_round(v_mul(c, v_set1(1.44269504088896341f)));
     vf r = v_fma(n, v_set1(-0.693359375f), c);
     r = v_fma(n, v_set1(2.12194440e-4f), r);
-    vf p = v_set1(1.9875691500e-4f);
-    p = v_fma(p, r, v_set1(1.3981999507e-3f));
-    p = v_fma(p, r, v_set1(8.3334519073e-3f));
-    p = v_fma(p, r, v_set1(4.1665795894e-2f));
-    p = v_fma(p, r, v_set1(1.6666665459e-1f));
-    p = v_fma(p, r, v_set1(5.0000001201e-1f));
-    p = v_fma(v_mul(r, r), p, v_add(r, v_set1(1.0f)));
-    vf y = v_scale2(p, n);
-    return v_inf_above(x, 88.72284f, v_zero_below(x, -103.97284f, y));
+    vf p = v_set1(1.3843647e-3f);
+    p = v_fma(p, r, v_set1(8.374161e-3f));
+    p = v_fma(p, r, v_set1(4.1668e-2f));
+    p = v_fma(p, r, v_set1(0.16666432f));
+    p = v_fma(p, r, v_set1(0.49999994f));
+    p = v_fma(p, r, v_set1(1.0f));
+    p = v_fma(p, r, v_set1(1.0f));
+    return v_scale2(p, n);
 }

@@ -85,10 +85,6 @@ INLINE vf v_scale2(vf x, vf n) {
     return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
 }
 INLINE vf v_round(vf x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-INLINE vf v_zero_below(vf x, float bound, vf y) { return _mm256_andnot_ps(_mm256_cmp_ps(x, v_set1(bound), _CMP_LT_OQ), y); }
-INLINE vf v_inf_above(vf x, float bound, vf y) {
-    return _mm256_blendv_ps(y, v_set1(INFINITY), _mm256_cmp_ps(x, v_set1(bound), _CMP_GT_OQ));
-}
 // min and max return their second operand when one is NaN: x stands second, so that NaN stays.
 INLINE vf v_clamp(vf x, float lo, float hi) { return _mm256_min_ps(v_set1(hi), _mm256_max_ps(v_set1(lo), x)); }
 

@@ -99,12 +99,6 @@ INLINE void v_store_f16n(uint16_t *p, vf x, int n) {
 
 INLINE vf v_scale2(vf x, vf n) { return _mm512_scalef_ps(x, n); }
 INLINE vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-INLINE vf v_zero_below(vf x, float bound, vf y) {
-    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, v_set1(bound), _CMP_LT_OQ), v_zero());
-}
-INLINE vf v_inf_above(vf x, float bound, vf y) {
-    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, v_set1(bound), _CMP_GT_OQ), v_set1(INFINITY));
-}
 INLINE vf v_clamp(vf x, float lo, float hi) { return _mm512_min_ps(v_set1(hi), _mm512_max_ps(v_set1(lo), x)); }
 
 typedef __m512i vi;

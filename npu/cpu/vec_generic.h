@@ -109,8 +109,6 @@ INLINE vf v_scale2(vf x, vf n) {
     return x * (vf)((h + 127) << 23) * (vf)((i - h + 127) << 23);
 }
 INLINE vf v_round(vf x) { return (x + v_set1(12582912.0f)) - v_set1(12582912.0f); } // 1.5 * 2^23: nearest whole, |x| < 2^22
-INLINE vf v_zero_below(vf x, float bound, vf y) { return v_select(x < v_set1(bound), v_zero(), y); }
-INLINE vf v_inf_above(vf x, float bound, vf y) { return v_select(x > v_set1(bound), v_set1(INFINITY), y); }
 INLINE vf v_clamp(vf x, float lo, float hi) { // NaN stays
     x = v_select(x < v_set1(lo), v_set1(lo), x);
     return v_select(x > v_set1(hi), v_set1(hi), x);
