@@ -7,6 +7,11 @@
 //
 // Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-18 of them; keys and values are BF16 as they are.
 
+//
+// The products and the exponentials between them take turns: beside the matrix unit the vector units do arithmetic at half their rate (docs/speed.md).
+
+enum { ISA(BT) = 64 }; // positions of a block: all that is worked on stays in the nearest cache
+
 // Lane by lane y where x is no more than last, z elsewhere.
 INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
 INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ_UQ) == 0; }
@@ -22,6 +27,7 @@ typedef struct ISA(desk) {
     float *rows;   // sixteen queries as they come [16][hd]
     float *best;   // largest score [most], and the sum of what is relative to it
     float *sum;
+    float *last; // position of each query [most]
 } ISA(desk);
 
 INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
@@ -29,18 +35,19 @@ INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
     ISA(desk) d = {.queries = p};
     d.sums = d.queries + most * hd * 4;
     d.values = d.sums + most * hd * 4;
-    d.scores = d.values + ISA(BK) * hd * 2;
-    d.weights = d.scores + ISA(BK) * ISA(SIDE) * 4;
-    d.keys = d.weights + ISA(BK) * ISA(SIDE) * 4;
+    d.scores = d.values + ISA(BT) * hd * 2;
+    d.weights = d.scores + ISA(BT) * ISA(SIDE) * 4;
+    d.keys = d.weights + ISA(BT) * ISA(SIDE) * 4;
     d.rows = (float *)(d.keys + ISA(SIDE) * hd * 2);
     d.best = d.rows + ISA(SIDE) * hd;
     d.sum = d.best + most;
+    d.last = d.sum + most;
     return d;
 }
 
 INLINE int64_t ISA(block_bytes)(const npk_cmd *c) {
     const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
-    return 2 * most * hd * 4 + ISA(BK) * hd * 2 + 2 * ISA(BK) * ISA(SIDE) * 4 + ISA(SIDE) * hd * 6 + 2 * most * 4;
+    return 2 * most * hd * 4 + ISA(BT) * hd * 2 + 2 * ISA(BT) * ISA(SIDE) * 4 + ISA(SIDE) * hd * 6 + 3 * most * 4;
 }
 
 // Up to four tiles of sums, one behind the other, over a number of steps: of as many left tiles, next bytes apart, and a right tile of two numbers. Left tiles have stride bytes from
@@ -103,6 +110,13 @@ INLINE void ISA(turn_queries)(char *dst, float *rows, const npk_cmd *c, int64_t 
     }
 }
 
+// Numbers of two rows as pairs; without the second its are zeros.
+INLINE vf v_beside(const uint16_t *even, const uint16_t *odd) {
+    const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)even));
+    if (!odd) return _mm512_castsi512_ps(e);
+    return _mm512_castsi512_ps(_mm512_or_si512(e, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)odd)), 16)));
+}
+
 // n rows of values from row from on as left tiles [n / 32][hd / 16]; rows beyond them are zeros.
 INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int64_t from, int64_t n) {
     for (int64_t j = 0; j < n; j += ISA(STEP))
@@ -110,32 +124,55 @@ INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int
             vf r[VL];
             for (int i = 0; i < VL; i++) {
                 const uint16_t *even = v + (from + j + 2 * i) * c->ldc + d;
-                r[i] = j + 2 * i >= n ? v_zero() : v_pair(v_bf16(even), j + 2 * i + 1 < n ? v_bf16(even + c->ldc) : v_zero());
+                r[i] = j + 2 * i >= n ? v_zero() : v_beside(even, j + 2 * i + 1 < n ? even + c->ldc : NULL);
             }
             v_transpose(r);
             for (int i = 0; i < VL; i++) v_store((float *)(dst + i * 64), r[i]);
         }
 }
 
+// The same as v_cut for numbers from 0 to 1, or NaN, in less time: with halves rounded up, and by instructions that do not wait for each other as long.
+INLINE void v_cut_weights(float *upper, float *rest, vf even, vf odd) {
+    enum { HIGH_OR = 0xea }; // of three: the first and the second, or the third
+    const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32((int)0xffff0000);
+    const __m512i e = _mm512_add_epi32(_mm512_castps_si512(even), half), o = _mm512_add_epi32(_mm512_castps_si512(odd), half);
+    _mm512_storeu_si512(upper, _mm512_ternarylogic_epi32(o, high, _mm512_srli_epi32(e, 16), HIGH_OR));
+    const __m512i re = _mm512_add_epi32(_mm512_castps_si512(v_sub(even, _mm512_castsi512_ps(_mm512_and_si512(e, high)))), half);
+    const __m512i ro = _mm512_add_epi32(_mm512_castps_si512(v_sub(odd, _mm512_castsi512_ps(_mm512_and_si512(o, high)))), half);
+    _mm512_storeu_si512(rest, _mm512_ternarylogic_epi32(ro, high, _mm512_srli_epi32(re, 16), HIGH_OR));
+}
+
 // Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far. Lane i sees the positions
 // up to last[i]; the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
 INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
     const vf before = v_load(best);
-    vf top = before, part = v_zero();
-    for (int64_t j = 0; j < npk_min(sure, positions); j++) top = v_max(top, v_load(scores + j * VL));
-    for (int64_t j = npk_max(0, sure); j < positions; j++) top = v_max(top, v_until((float)j, last, v_load(scores + j * VL), v_set1(-INFINITY)));
-    for (int64_t j = 0; j < npk_up(positions, ISA(STEP)); j += 2) {
-        vf w[2];
-        for (int i = 0; i < 2; i++) {
-            w[i] = v_zero();
-            if (j + i >= positions) continue;
-            w[i] = v_exp(v_sub(v_load(scores + (j + i) * VL), top));
-            if (j + i >= sure) w[i] = v_until((float)(j + i), last, w[i], v_zero());
-            part = v_add(part, w[i]);
+    // Four at a time: one would wait for itself.
+    vf tops[4] = {before, before, before, before}, part = v_zero();
+    const int64_t all = npk_max(0, npk_min(sure, positions)), fours = all / 4 * 4;
+    for (int64_t j = 0; j < fours; j += 4)
+        for (int i = 0; i < 4; i++) tops[i] = v_max(tops[i], v_load(scores + (j + i) * VL));
+    for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * VL));
+    for (int64_t j = npk_max(0, sure); j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * VL), v_set1(-INFINITY)));
+    const vf top = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
+    int64_t j = 0;
+    for (; j + ISA(STEP) <= all; j += ISA(STEP), dst += 2 * ISA(TILE))
+#pragma GCC unroll 2
+        for (int i = 0; i < ISA(STEP); i += 2) {
+            const vf even = v_exp(v_sub(v_load(scores + (j + i) * VL), top)), odd = v_exp(v_sub(v_load(scores + (j + i + 1) * VL), top));
+            part = v_add(part, v_add(even, odd));
+            v_cut_weights((float *)(dst + i * 32), (float *)(dst + i * 32 + ISA(TILE)), even, odd);
         }
-        char *to = dst + j / ISA(STEP) * 2 * ISA(TILE) + j % ISA(STEP) / 2 * 64;
-        v_cut((float *)to, (float *)(to + ISA(TILE)), w[0], w[1]);
-    }
+    for (; j < npk_up(positions, ISA(STEP)); j += ISA(STEP), dst += 2 * ISA(TILE))
+        for (int i = 0; i < ISA(STEP); i += 2) {
+            vf w[2];
+            for (int odd = 0; odd < 2; odd++) {
+                const int64_t at = j + i + odd;
+                w[odd] = at >= positions ? v_zero() : v_exp(v_sub(v_load(scores + at * VL), top));
+                if (at >= sure) w[odd] = v_until((float)at, last, w[odd], v_zero());
+                part = v_add(part, w[odd]);
+            }
+            v_cut_weights((float *)(dst + i * 32), (float *)(dst + i * 32 + ISA(TILE)), w[0], w[1]);
+        }
     const vf scale = v_exp(v_sub(before, top));
     v_store(best, top);
     v_store(sum, v_fma(v_load(sum), scale, part));
@@ -154,11 +191,12 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
         ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.rows, c, s->row + row, head, q, m);
         v_store(d.best + q, v_set1(-INFINITY));
         v_store(d.sum + q, v_zero());
+        for (int i = 0; i < VL; i++) d.last[q + i] = (float)(s->pos + row + (q + i) / group);
     }
     memset(d.sums, 0, (size_t)(npk_up(m, ISA(SIDE)) * hd * 4));
 
-    for (int64_t from = 0; from < limit; from += ISA(BK)) {
-        const int64_t n = npk_min(ISA(BK), limit - from), whole = n / ISA(SIDE);
+    for (int64_t from = 0; from < limit; from += ISA(BT)) {
+        const int64_t n = npk_min(ISA(BT), limit - from), whole = n / ISA(SIDE);
         if (npk_cancelled(t)) break;
         ISA(turn_values)(d.values, c, v, from, n);
         // Behind the last position there may be no memory: the last keys are copied.
@@ -175,9 +213,8 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
                 ISA(levels_any)(npk_min(ISA(LEVELS), npk_min(tiles, whole) - j), hd / ISA(STEP), keys + j * ISA(SIDE) * stride, ISA(SIDE) * stride, 64, stride, queries, d.scores + j * ISA(TILE), 1);
             if (tiles > whole) ISA(levels_any)(1, hd / ISA(STEP), d.keys, 0, ISA(TILE), 64, queries, d.scores + whole * ISA(TILE), 1);
 
-            float last[VL];
-            for (int i = 0; i < VL; i++) last[i] = (float)(s->pos + row + (q + i) / group - from);
-            const vf scale = ISA(weights_of)(d.weights, (const float *)d.scores, seen, first + 1, v_load(last), d.best + q, d.sum + q);
+            const vf last = v_sub(v_load(d.last + q), v_set1((float)from)); // both below 2^24, so exact
+            const vf scale = ISA(weights_of)(d.weights, (const float *)d.scores, seen, first + 1, last, d.best + q, d.sum + q);
             if (from > 0 && !v_all_one(scale))
                 for (int64_t i = 0; i < hd; i++) v_store((float *)(sums + i * 64), v_mul(v_load((const float *)(sums + i * 64)), scale));
             for (int64_t i = 0; i < hd; i += ISA(LEVELS) * ISA(SIDE))
