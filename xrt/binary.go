@@ -70,7 +70,7 @@ func newXclbin(data []byte, name string) (*Xclbin, error) {
 		return nil, errorf("xclbin %s: %w", name, ErrUnavailable)
 	}
 	if err := checkXclbin(data); err != nil {
-		return nil, errorf("xclbin %s: %w", name, err)
+		return nil, errorf("xclbin %s: %w (%w)", name, err, ErrDamaged)
 	}
 	ptr, text, f := nativeXclbin(data)
 	if err := fail(f, "xclbin %s", name); err != nil {
@@ -129,7 +129,7 @@ func newELF(data []byte, name string) (*ELF, error) {
 		return nil, errorf("ELF %s: %w", name, ErrUnavailable)
 	}
 	if err := checkELF(data); err != nil {
-		return nil, errorf("ELF %s: %w", name, err)
+		return nil, errorf("ELF %s: %w (%w)", name, err, ErrDamaged)
 	}
 	ptr, text, f := nativeELF(data)
 	if err := fail(f, "ELF %s", name); err != nil {

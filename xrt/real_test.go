@@ -2,6 +2,7 @@ package xrt_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -208,6 +209,12 @@ func TestCutOffFilesAreErrors(t *testing.T) {
 func TestDamagedFilesDoNotEndTheProcess(t *testing.T) {
 	xrttest.Open(t)
 	elf := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
+	if _, err := xrt.ParseELF(elf[:len(elf)/2]); !errors.Is(err, xrt.ErrDamaged) {
+		t.Errorf("half of an ELF: %v, want xrt.ErrDamaged", err)
+	}
+	if _, err := xrt.ParseXclbin(xrttest.Xclbin()[:1000]); !errors.Is(err, xrt.ErrDamaged) {
+		t.Errorf("the begin of an xclbin: %v, want xrt.ErrDamaged", err)
+	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	damaged := func(file []byte) []byte {
 		b := slices.Clone(file)
