@@ -50,7 +50,7 @@ type Xclbin struct {
 	memory  []MemoryInfo
 }
 
-// LoadXclbin reads an xclbin from a file.
+// LoadXclbin reads an xclbin from a file. Error: [ErrDamaged], but not for what XRT alone sees.
 func LoadXclbin(path string) (*Xclbin, error) {
 	if !available {
 		return nil, errorf("load xclbin %s: %w", path, ErrUnavailable)
@@ -62,7 +62,7 @@ func LoadXclbin(path string) (*Xclbin, error) {
 	return newXclbin(data, path)
 }
 
-// ParseXclbin reads an xclbin from memory.
+// ParseXclbin reads an xclbin from memory. Error: as for [LoadXclbin].
 func ParseXclbin(data []byte) (*Xclbin, error) { return newXclbin(data, "in memory") }
 
 func newXclbin(data []byte, name string) (*Xclbin, error) {
@@ -109,7 +109,7 @@ type ELF struct {
 	kernels  []KernelInfo
 }
 
-// LoadELF reads an ELF from a file.
+// LoadELF reads an ELF from a file. Error: [ErrDamaged], but not for what XRT alone sees.
 func LoadELF(path string) (*ELF, error) {
 	if !available {
 		return nil, errorf("load ELF %s: %w", path, ErrUnavailable)
@@ -121,7 +121,7 @@ func LoadELF(path string) (*ELF, error) {
 	return newELF(data, path)
 }
 
-// ParseELF reads an ELF from memory.
+// ParseELF reads an ELF from memory. Error: as for [LoadELF].
 func ParseELF(data []byte) (*ELF, error) { return newELF(data, "in memory") }
 
 func newELF(data []byte, name string) (*ELF, error) {

@@ -17,7 +17,7 @@ var (
 	ErrPermission  = errors.New("no permission for /dev/accel: add the user to the node's group (often render) and log in again")
 	ErrMemlock     = errors.New("the limit of locked memory is too small (ulimit -l): set memlock to unlimited in /etc/security/limits.conf, " +
 		"and LimitMEMLOCK=infinity for services")
-	ErrDamaged    = errors.New("this is no whole program for an NPU: copy or compile it again")
+	ErrDamaged    = errors.New("this is not a complete program for an NPU: copy or compile it again")
 	ErrNoKernel   = errors.New("no such kernel in the binary: Kernels lists what it has")
 	ErrNoContext  = errors.New("the driver gave no hardware context: close contexts (16 to 32 fit on a device, all processes together), or look at dmesg")
 	ErrTimeout    = errors.New("the device made no progress and was reset: is the kernel's instance name right, and does one run take less than 2 s?")

@@ -213,7 +213,7 @@ func TestDamagedFilesDoNotEndTheProcess(t *testing.T) {
 		t.Errorf("half of an ELF: %v, want xrt.ErrDamaged", err)
 	}
 	if _, err := xrt.ParseXclbin(xrttest.Xclbin()[:1000]); !errors.Is(err, xrt.ErrDamaged) {
-		t.Errorf("the begin of an xclbin: %v, want xrt.ErrDamaged", err)
+		t.Errorf("the beginning of an xclbin: %v, want xrt.ErrDamaged", err)
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	damaged := func(file []byte) []byte {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -148,6 +149,44 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 					}
 					compare(t, decode(t, y.Bytes(), typ[0], rows*tc.heads*tc.hd), want, typ[0], 4*tc.hd)
 				})
+			}
+		}
+	})
+}
+
+// A session may begin behind positions that another one computed, and its rows are then cut into other blocks of queries: they must be the same to the bit.
+func TestAttentionDoesNotDependOnWhereASegmentBegins(t *testing.T) {
+	const heads, kvHeads, hd, rows = 6, 2, 64, 300
+	forEachDevice(t, 2, func(t *testing.T, d *Device) {
+		d.engine = eager{d.engine}
+		rng := rand.New(rand.NewPCG(5, 6))
+		exec, err := d.Load(context.Background(), attentionProgram(heads, kvHeads, hd, f32, bf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := newCache(t, d, rng, kvHeads, hd, 0, rows, bf)
+		var in [3][]float64
+		for i, width := range []int{heads * hd, kvHeads * hd, kvHeads * hd} {
+			in[i] = random(rng, rows*width)
+		}
+		attend := func(from int) []byte { // rows from from on
+			var args []npu.Buffer
+			for _, x := range in {
+				x = x[len(x)/rows*from:]
+				args = append(args, alloc(t, d, 4*len(x)))
+				encode(args[len(args)-1].Bytes(), f32, x)
+			}
+			y := alloc(t, d, 4*(rows-from)*heads*hd)
+			run := npu.Run{Exec: exec, Args: append(args, nil, nil, y), Segments: []npu.Segment{{Rows: rows - from, Pos: from, State: state.bufs[:]}}}
+			if err := d.Submit(context.Background(), []npu.Run{run}); err != nil {
+				t.Fatal(err)
+			}
+			return y.Bytes()
+		}
+		whole := attend(0)
+		for _, from := range []int{1, 5, 16, 37, 64, 100, 203} {
+			if !bytes.Equal(attend(from), whole[4*from*heads*hd:]) {
+				t.Errorf("rows from %d on have other bits than behind those before them", from)
 			}
 		}
 	})

@@ -5,12 +5,11 @@
 //	scores [positions][queries] = keys   [positions][dims] * queries [dims][queries]
 //	sums   [dims][queries]     += values [dims][positions] * weights [positions][queries]
 //
-// Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-18 of them; keys and values are BF16 as they are.
-
+// Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-17 of them; keys and values are BF16 as they are.
 //
 // The products and the exponentials between them take turns: beside the matrix unit the vector units do arithmetic at half their rate (docs/speed.md).
 
-enum { ISA(BT) = 64 }; // positions of a block: all that is worked on stays in the nearest cache
+enum { ISA(BT) = 64 }; // positions of a block: with heads of 64, what sixteen queries work on stays in the nearest cache
 
 // Lane by lane y where x is no more than last, z elsewhere.
 INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
@@ -20,9 +19,9 @@ INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ
 typedef struct ISA(desk) {
     char *queries; // right tiles [most / 16][hd / 32][two numbers]
     char *sums;    // tiles [most / 16][hd / 16]
-    char *values;  // left tiles of a block [BK / 32][hd / 16]
-    char *scores;  // tiles of sixteen queries [BK / 16]
-    char *weights; // right tiles of sixteen queries [BK / 32][two numbers]
+    char *values;  // left tiles of a block [BT / 32][hd / 16]
+    char *scores;  // tiles of sixteen queries [BT / 16]
+    char *weights; // right tiles of sixteen queries [BT / 32][two numbers]
     char *keys;    // left tiles of a block's last keys [hd / 32]
     float *rows;   // sixteen queries as they come [16][hd]
     float *best;   // largest score [most], and the sum of what is relative to it
@@ -110,7 +109,7 @@ INLINE void ISA(turn_queries)(char *dst, float *rows, const npk_cmd *c, int64_t 
     }
 }
 
-// Numbers of two rows as pairs; without the second its are zeros.
+// Numbers of two rows as pairs; without the second row, its numbers are zeros.
 INLINE vf v_beside(const uint16_t *even, const uint16_t *odd) {
     const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)even));
     if (!odd) return _mm512_castsi512_ps(e);
@@ -131,7 +130,7 @@ INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int
         }
 }
 
-// The same as v_cut for numbers from 0 to 1, or NaN, in less time: with halves rounded up, and by instructions that do not wait for each other as long.
+// The same as v_cut for numbers from 0 to 1, or a NaN as arithmetic makes it, in less time: with halves rounded away from zero, and by instructions that do not wait for each other as long.
 INLINE void v_cut_weights(float *upper, float *rest, vf even, vf odd) {
     enum { HIGH_OR = 0xea }; // of three: the first and the second, or the third
     const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32((int)0xffff0000);
@@ -154,6 +153,7 @@ INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int
     for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * VL));
     for (int64_t j = npk_max(0, sure); j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * VL), v_set1(-INFINITY)));
     const vf top = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
+    // Which rows share a sixteen decides which of the two loops has a step of positions, so they add up alike.
     int64_t j = 0;
     for (; j + ISA(STEP) <= all; j += ISA(STEP), dst += 2 * ISA(TILE))
 #pragma GCC unroll 2
@@ -169,8 +169,8 @@ INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int
                 const int64_t at = j + i + odd;
                 w[odd] = at >= positions ? v_zero() : v_exp(v_sub(v_load(scores + at * VL), top));
                 if (at >= sure) w[odd] = v_until((float)at, last, w[odd], v_zero());
-                part = v_add(part, w[odd]);
             }
+            part = v_add(part, v_add(w[0], w[1]));
             v_cut_weights((float *)(dst + i * 32), (float *)(dst + i * 32 + ISA(TILE)), w[0], w[1]);
         }
     const vf scale = v_exp(v_sub(before, top));
@@ -213,7 +213,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
                 ISA(levels_any)(npk_min(ISA(LEVELS), npk_min(tiles, whole) - j), hd / ISA(STEP), keys + j * ISA(SIDE) * stride, ISA(SIDE) * stride, 64, stride, queries, d.scores + j * ISA(TILE), 1);
             if (tiles > whole) ISA(levels_any)(1, hd / ISA(STEP), d.keys, 0, ISA(TILE), 64, queries, d.scores + whole * ISA(TILE), 1);
 
-            const vf last = v_sub(v_load(d.last + q), v_set1((float)from)); // both below 2^24, so exact
+            const vf last = v_sub(v_load(d.last + q), v_set1((float)from)); // exact below 2^24, which is as long as a plan's context may be
             const vf scale = ISA(weights_of)(d.weights, (const float *)d.scores, seen, first + 1, last, d.best + q, d.sum + q);
             if (from > 0 && !v_all_one(scale))
                 for (int64_t i = 0; i < hd; i++) v_store((float *)(sums + i * 64), v_mul(v_load((const float *)(sums + i * 64)), scale));

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"strconv"
@@ -104,24 +105,21 @@ func BenchmarkAttention(b *testing.B) {
 				const layers = 8
 				p := npu.NewProgram("attention")
 				var args []npu.Buffer
-				arg := func(r npu.Ref, elements int) npu.Ref {
-					buf := alloc(b, d, 4*elements)
-					fill := dtype.BFloat16s(buf.Bytes())
-					for i := range fill {
-						fill[i] = dtype.BFloat16(0x3c00 + i*7%512)
-					}
-					args = append(args, buf)
-					return r
+				rng := rand.New(rand.NewPCG(1, 2))
+				filled := func(t dtype.Type, elements int) npu.Buffer {
+					buf := alloc(b, d, t.Bytes(elements))
+					encode(buf.Bytes(), t, random(rng, elements))
+					return buf
 				}
-				q := arg(p.In("q", f32, op.Rows, s.heads*s.hd), at.rows*s.heads*s.hd)
-				y := arg(p.Out("y", bf, op.Rows, s.heads*s.hd), at.rows*s.heads*s.hd)
+				q, y := p.In("q", f32, op.Rows, s.heads*s.hd), p.Out("y", bf, op.Rows, s.heads*s.hd)
+				args = append(args, filled(f32, at.rows*s.heads*s.hd), alloc(b, d, bf.Bytes(at.rows*s.heads*s.hd)))
 				var state []npu.Buffer
 				for i := range layers {
 					k := p.State(fmt.Sprintf("k.%d", i), bf, s.kvHeads, op.Capacity, s.hd)
 					v := p.State(fmt.Sprintf("v.%d", i), bf, s.kvHeads, op.Capacity, s.hd)
 					p.Launch(fmt.Sprint(i), op.Attention{Rows: op.Rows, Heads: s.heads, KVHeads: s.kvHeads, HeadDim: s.hd, Cached: true}, q, k, v, y)
 					for range 2 {
-						state = append(state, alloc(b, d, 2*s.kvHeads*(at.past+at.rows)*s.hd))
+						state = append(state, filled(bf, s.kvHeads*(at.past+at.rows)*s.hd))
 						args = append(args, nil)
 					}
 				}
@@ -139,7 +137,7 @@ func BenchmarkAttention(b *testing.B) {
 					best = min(best, time.Since(began))
 				}
 				seen := at.rows*at.past + at.rows*(at.rows+1)/2
-				b.ReportMetric(float64(best.Microseconds())/layers, "us/layer")
+				b.ReportMetric(best.Seconds()*1e6/layers, "us/layer")
 				b.ReportMetric(float64(layers*4*s.heads*s.hd*seen)/best.Seconds()/1e9, "GFLOP/s")
 			})
 		}

@@ -38,7 +38,7 @@
 // products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.
 //
 // With the other kernels, products of more rows bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout, as products of FP32
-// activations are with all of them. The kernels amx differ: there a weight is the sum of two BF16 numbers, wrong by at most 2^-18 of it, or the nearest one where the
+// activations are with all of them. The kernels amx differ: there a weight is the sum of two BF16 numbers, wrong by at most 2^-17 of it, or the nearest one where the
 // results are BF16 too.
 //
 // Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that
@@ -60,11 +60,11 @@
 // The matrix unit of recent Intel CPUs (AMX, kernels "amx") is the exception, because virtual machines that announce it and fault at it are common. The first
 // Open that may choose it tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when
 // that comes back with the right sums. It multiplies BF16 with BF16 or with quantised weights, and a prompt's queries and weights of attention, each the sum of two BF16
-// numbers (wrong by at most 2^-18), with keys and values of BF16, where heads are a multiple of 32 wide and results are BF16; everything else is AVX-512's, and so are products of up to 16
+// numbers (wrong by at most 2^-17), with keys and values of BF16, where heads are a multiple of 32 wide and results are BF16; everything else is AVX-512's, and so are products of up to 16
 // rows. In the unit sums go over K in the same order for any number of rows, so products do not change with the rows that share a pass.
 //
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
-// because vectors of another width add in another order, and by the 2^-18 of AMX.
+// because vectors of another width add in another order, and by the 2^-17 of AMX.
 //
 // # Threads
 //

@@ -43,16 +43,16 @@ INLINE void v_putn(void *p, int type, int64_t i, vf x, int n) {
     } while (0)
 
 // e^x to about one unit in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2 comes in two parts of which the first times n is exact; a polynomial for e^r, whose
-// coefficients make its largest relative error least (2^-28.9); times 2^n. What is out of bounds becomes zero and infinity by that.
+// coefficients make its largest relative error least (2^-28), but for their rounding; times 2^n. Beyond the bounds that gives zero or infinity.
 INLINE vf v_exp(vf x) {
     vf c = v_clamp(x, -104.0f, 89.0f);
     vf n = v_round(v_mul(c, v_set1(1.44269504088896341f)));
     vf r = v_fma(n, v_set1(-0.693359375f), c);
     r = v_fma(n, v_set1(2.12194440e-4f), r);
-    vf p = v_set1(1.3843647e-3f);
-    p = v_fma(p, r, v_set1(8.374161e-3f));
-    p = v_fma(p, r, v_set1(4.1668e-2f));
-    p = v_fma(p, r, v_set1(0.16666432f));
+    vf p = v_set1(1.3814602e-3f);
+    p = v_fma(p, r, v_set1(8.368716e-3f));
+    p = v_fma(p, r, v_set1(4.166839e-2f));
+    p = v_fma(p, r, v_set1(0.16666521f));
     p = v_fma(p, r, v_set1(0.49999994f));
     p = v_fma(p, r, v_set1(1.0f));
     p = v_fma(p, r, v_set1(1.0f));

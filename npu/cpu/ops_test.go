@@ -116,7 +116,7 @@ func compare(t *testing.T, got, want []float64, typ dtype.Type, terms int) {
 		t.Fatalf("%d elements, want %d", len(got), len(want))
 	}
 	// A rounding is 2^-24 of the sum so far, which is about the root of the number of terms; there are as many roundings as terms, and their
-	// signs leave about the root of that too. Eight times so much for the tails of both, and 32 roundings for exp and the norms. The 2^-18 of numbers that AMX has
+	// signs leave about the root of that too. Eight times so much for the tails of both, and 32 roundings for exp and the norms. The 2^-17 of numbers that AMX has
 	// as sums of two BF16 numbers lies within that.
 	abs := 0x1p-24 * (32 + 8*float64(terms))
 	for i := range got {

@@ -7,7 +7,7 @@
 //
 // Weights in BF16 and BF12 are the left operand, and activations the right one, which NPK_PACK turns on their side once for all products that want them. Weights in groups come
 // out of their words with sixteen rows side by side: they are the right operand, and the activations, copied, the left one. Every value of a quantised weight is the
-// sum of two BF16 numbers, the nearest one and the nearest to what that leaves, which is wrong by at most 2^-18 of it; for BF16 results the first alone does.
+// sum of two BF16 numbers, the nearest one and the nearest to what that leaves, which is wrong by at most 2^-17 of it; for BF16 results the first alone does.
 //
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
 
@@ -44,7 +44,7 @@ INLINE vf v_pair(vf even, vf odd) {
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(places, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
 }
 
-// Two pairs of BF16 numbers each that add up to even and odd, but for 2^-18 of them.
+// Two pairs of BF16 numbers each that add up to even and odd, but for 2^-17 of them.
 INLINE void v_cut(float *upper, float *rest, vf even, vf odd) {
     vf e, o, pair = v_pair(even, odd);
     v_store(upper, pair);
