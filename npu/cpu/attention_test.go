@@ -113,14 +113,21 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 						caches = append(caches, c)
 						rows += s.rows
 					}
-					input := func(width int) (npu.Buffer, []float64) {
+					input := func(width int, size float64) (npu.Buffer, []float64) {
 						b, x := alloc(t, d, typ[0].Bytes(rows*width)), random(rng, rows*width)
+						for i := range x {
+							x[i] *= size
+						}
 						encode(b.Bytes(), typ[0], x)
 						return b, x
 					}
-					q, qx := input(tc.heads * tc.hd)
-					k, kx := input(tc.kvHeads * tc.hd)
-					v, vx := input(tc.kvHeads * tc.hd)
+					size := 1.0
+					if typ[0] == bf { // scores so far apart that sums must be brought to a larger one now and then
+						size = 6
+					}
+					q, qx := input(tc.heads*tc.hd, size)
+					k, kx := input(tc.kvHeads*tc.hd, 1)
+					v, vx := input(tc.kvHeads*tc.hd, 1)
 					y := alloc(t, d, typ[0].Bytes(rows*tc.heads*tc.hd))
 					poison(y.Bytes())
 					run := npu.Run{Exec: exec, Args: []npu.Buffer{q, k, v, nil, nil, y}, Segments: segments}

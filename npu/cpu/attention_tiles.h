@@ -9,7 +9,10 @@
 //
 // The products and the exponentials between them take turns: beside the matrix unit the vector units do arithmetic at half their rate (docs/speed.md).
 
-enum { ISA(BT) = 64 }; // positions of a block: with heads of 64, what sixteen queries work on stays in the nearest cache
+enum {
+    ISA(BT) = 64,    // positions of a block: with heads of 64, what sixteen queries work on stays in the nearest cache
+    ISA(GROWTH) = 8, // weights are at most e to this
+};
 
 // Lane by lane y where x is no more than last, z elsewhere.
 INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
@@ -24,7 +27,7 @@ typedef struct ISA(desk) {
     char *weights; // right tiles of sixteen queries [BT / 32][two numbers]
     char *keys;    // left tiles of a block's last keys [hd / 32]
     float *rows;   // sixteen queries as they come [16][hd]
-    float *best;   // largest score [most], and the sum of what is relative to it
+    float *best;   // the score that all is relative to [most], and the sum of that
     float *sum;
     float *last; // position of each query [most]
 } ISA(desk);
@@ -130,7 +133,7 @@ INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int
         }
 }
 
-// The same as v_cut for numbers from 0 to 1, or a NaN as arithmetic makes it, in less time: with halves rounded away from zero, and by instructions that do not wait for each other as long.
+// The same as v_cut for numbers from 0 on, or a NaN as arithmetic makes it, in less time: with halves rounded away from zero, and by instructions that do not wait for each other as long.
 INLINE void v_cut_weights(float *upper, float *rest, vf even, vf odd) {
     enum { HIGH_OR = 0xea }; // of three: the first and the second, or the third
     const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32((int)0xffff0000);
@@ -141,8 +144,8 @@ INLINE void v_cut_weights(float *upper, float *rest, vf even, vf odd) {
     _mm512_storeu_si512(rest, _mm512_ternarylogic_epi32(ro, high, _mm512_srli_epi32(re, 16), HIGH_OR));
 }
 
-// Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far. Lane i sees the positions
-// up to last[i]; the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
+// Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far, or to one
+// little below. Lane i sees the positions up to last[i]; the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
 INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
     const vf before = v_load(best);
     // Four at a time: one would wait for itself.
@@ -152,7 +155,9 @@ INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int
         for (int i = 0; i < 4; i++) tops[i] = v_max(tops[i], v_load(scores + (j + i) * VL));
     for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * VL));
     for (int64_t j = npk_max(0, sure); j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * VL), v_set1(-INFINITY)));
-    const vf top = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
+    const vf most = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
+    // Sums are brought to a larger score only when weights would grow too large, as FlashAttention-4 does it: most blocks have some query's largest score so far.
+    const vf top = _mm512_mask_mov_ps(before, _mm512_cmp_ps_mask(most, v_add(before, v_set1(ISA(GROWTH))), _CMP_GT_OQ), most);
     // Which rows share a sixteen decides which of the two loops has a step of positions, so they add up alike.
     int64_t j = 0;
     for (; j + ISA(STEP) <= all; j += ISA(STEP), dst += 2 * ISA(TILE))
