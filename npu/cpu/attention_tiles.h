@@ -29,28 +29,31 @@ typedef struct ISA(desk) {
     float *rows;   // sixteen queries as they come [16][hd]
     float *best;   // the score that all is relative to [most], and the sum of that
     float *sum;
-    float *last; // position of each query [most]
+    float *last;   // position of each query [most]
+    uintptr_t end;
 } ISA(desk);
 
-INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, char *p) {
+// A desk from an address on. It is a number, so that a desk from 0 on tells the size.
+INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
     const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
-    ISA(desk) d = {.queries = p};
-    d.sums = d.queries + most * hd * 4;
-    d.values = d.sums + most * hd * 4;
-    d.scores = d.values + ISA(BT) * hd * 2;
-    d.weights = d.scores + ISA(BT) * ISA(SIDE) * 4;
-    d.keys = d.weights + ISA(BT) * ISA(SIDE) * 4;
-    d.rows = (float *)(d.keys + ISA(SIDE) * hd * 2);
-    d.best = d.rows + ISA(SIDE) * hd;
-    d.sum = d.best + most;
-    d.last = d.sum + most;
+    ISA(desk) d;
+#define TAKE(what, bytes) (d.what = (void *)at, at += (uintptr_t)(bytes))
+    TAKE(queries, most * hd * 4);
+    TAKE(sums, most * hd * 4);
+    TAKE(values, ISA(BT) * hd * 2);
+    TAKE(scores, ISA(BT) * ISA(SIDE) * 4);
+    TAKE(weights, ISA(BT) * ISA(SIDE) * 4);
+    TAKE(keys, ISA(SIDE) * hd * 2);
+    TAKE(rows, ISA(SIDE) * hd * 4);
+    TAKE(best, most * 4);
+    TAKE(sum, most * 4);
+    TAKE(last, most * 4);
+#undef TAKE
+    d.end = at;
     return d;
 }
 
-INLINE int64_t ISA(block_bytes)(const npk_cmd *c) {
-    const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
-    return 2 * most * hd * 4 + ISA(BT) * hd * 2 + 2 * ISA(BT) * ISA(SIDE) * 4 + ISA(SIDE) * hd * 6 + 3 * most * 4;
-}
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(desk_at)(c, 0).end; }
 
 // Up to four tiles of sums, one behind the other, over a number of steps: of as many left tiles, next bytes apart, and a right tile of two numbers. Left tiles have stride bytes from
 // row to row and step bytes to the next step. Sums begin at zero, or where they were. N is a constant wherever this is inlined.
@@ -189,7 +192,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     const int64_t hd = c->k, group = c->n / c->p[0], rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, limit = s->pos + row + rows;
     const uint16_t *k = (const uint16_t *)s->k + head * s->khead, *v = (const uint16_t *)s->v + head * s->vhead;
     const int64_t stride = c->ldb * 2, each = hd * ISA(SIDE) * 4; // bytes from key to key, and of the queries or the sums of sixteen queries
-    const ISA(desk) d = ISA(desk_at)(c, t->scratch);
+    const ISA(desk) d = ISA(desk_at)(c, (uintptr_t)t->scratch);
     t->prepared = NULL;
     ISA(tiles_begin)();
     for (int64_t q = 0; q < m; q += ISA(SIDE)) {

@@ -103,7 +103,7 @@ INLINE vf v_bf16n(const uint16_t *p, int n) { uint16_t t[VL] = {0}; memcpy(t, p,
 INLINE vf v_f16n(const uint16_t *p, int n) { uint16_t t[VL] = {0}; memcpy(t, p, (size_t)n * 2); return v_f16(t); }
 INLINE void v_store_bf16n(uint16_t *p, vf x, int n) { uint16_t t[VL]; v_store_bf16(t, x); memcpy(p, t, (size_t)n * 2); }
 
-// 2^n for whole n in [-150, 128], in two factors so that the ends do not overflow the exponent field.
+// x times 2^n for whole n in [-150, 128], in two factors so that the ends do not overflow the exponent field.
 INLINE vf v_scale2(vf x, vf n) {
     vi i = __builtin_convertvector(n, vi), h = i >> 1;
     return x * (vf)((h + 127) << 23) * (vf)((i - h + 127) << 23);
