@@ -377,7 +377,7 @@ func TestTrace(t *testing.T) {
 		}
 	}
 	for category, names := range map[string][]string{
-		"op":      {"embed.embed", "layer.0.attn.q_rope", "layer.1.ffn.down", "head.lm_head"},
+		"op":      {"embed.embed", "layer.0.attn.q_rope", "layer.1.ffn.down+ffn.residual", "head.lm_head"},
 		"program": {"embed", "layer.0", "layer.1", "head"},
 		"host":    {"tokenize", "prepare", "sample"},
 	} {

@@ -7,7 +7,7 @@ import (
 
 // Span is a stretch of time in which one thing ran.
 type Span struct {
-	Name     string // tap name of a launch ("layer.3.attn.q_rope"), name of a run, or of a piece of host work
+	Name     string // tap name of a launch ("layer.3.attn.q_rope"; two that a device does as one are "a+b"), name of a run, or of a piece of host work
 	Category string // "op", "program" or "host"
 	Start    time.Time
 	Duration time.Duration

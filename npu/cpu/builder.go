@@ -50,8 +50,8 @@ type builder struct {
 	calls []hostCall // of programs with a defect
 }
 
-// tag says which launch of which run a command belongs to.
-type tag struct{ run, launch int32 }
+// tag says which launches of which run a command belongs to: one, or a product and the launch that goes on with it.
+type tag struct{ run, first, last int32 }
 
 // extent is memory that a command touches: from start on, width bytes every stride bytes, up to end.
 type extent struct {
@@ -130,10 +130,19 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if e.defect != nil {
 		lower = b.lowerDefect
 	}
-	for i := range e.launches {
-		l := &e.launches[i]
+	for i := 0; i < len(e.launches); i++ {
+		l, last := &e.launches[i], i
 		from := len(b.cmds)
-		err := lower(l)
+		var joined bool
+		var err error
+		if l.join != nil {
+			joined, err = b.joined(l)
+		}
+		if joined {
+			last++
+		} else if err == nil {
+			err = lower(l)
+		}
 		if err == nil {
 			err = b.failed
 		}
@@ -141,8 +150,9 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 			return fmt.Errorf("npu/cpu: run %q, program %s, launch %q: %w", r.Name, e.p.Name, l.name, err)
 		}
 		for range len(b.cmds) - from {
-			b.tags = append(b.tags, tag{int32(index), int32(i)})
+			b.tags = append(b.tags, tag{int32(index), int32(i), int32(last)})
 		}
+		i = last
 	}
 	if e.defect != nil {
 		e.before = append(e.before[:0], b.bound[:len(e.p.Args)]...)
@@ -327,6 +337,14 @@ func (b *builder) factor(o *operand, k int64) ref {
 		return b.weight(o, k)
 	}
 	return ref{p: unsafe.Pointer(w.head), code: typeBF12, stride: k, quad: o.offset / k / quadRows}
+}
+
+// factors resolves the second operand of a product.
+func (b *builder) factors(m op.MatMul, o *operand) ref {
+	if m.TransB {
+		return b.factor(o, int64(m.K))
+	}
+	return b.at(o)
 }
 
 // at resolves an operand and notes what the command at hand does with it.

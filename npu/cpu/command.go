@@ -63,6 +63,8 @@ const (
 	flagTiles                   // in the matrix unit: panels, where there are any, are tiles
 	flagUnits                   // quants as pairs of bfloat16, scaled unit by unit
 	flagWide                    // panels of activations are as wide as those of weights
+	flagPlus                    // y is c plus the product
+	flagGated                   // y is silu(c) times the product
 )
 
 // Element types of commands.

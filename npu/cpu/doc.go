@@ -16,6 +16,9 @@
 // kernels for several instruction sets and threads that spin between calls; the other is pure Go, always there, and the only one when
 // the module is built without cgo.
 //
+// A product whose result the next launch alone reads, to add it to something or to gate it with a SiLU, is one command with that launch: what is in registers goes
+// on at once, to the same bits. A tracer sees both under one name, "ffn.down+ffn.residual".
+//
 // # Weights
 //
 // F16 and F32 weights are read where they lie in the checkpoint's mapping, and so are BF16 ones with the kernels generic, armbf16 and go, or when

@@ -58,3 +58,34 @@ INLINE vf v_exp(vf x) {
     p = v_fma(p, r, v_set1(1.0f));
     return v_scale2(p, n);
 }
+
+INLINE vf v_silu(vf x) { return v_div(x, v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), x)))); }
+
+// What a product's results [row, column] and the n - 1 behind it go on to be.
+INLINE vf ISA(join)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int n) {
+    const int64_t at = row * c->ldc + column;
+    const vf other = n == VL ? v_get(c->c, c->ct, at) : v_getn(c->c, c->ct, at, n);
+    return c->flags & NPK_PLUS ? v_add(other, sum) : v_mul(v_silu(other), sum);
+}
+
+// The same out of line, for kernels of which there are many.
+TARGET static __attribute__((noinline, unused)) vf ISA(join_call)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int n) { return ISA(join)(c, row, column, sum, n); }
+
+// Puts a product's results [row, column] and the n - 1 behind it.
+INLINE void ISA(put)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int64_t n) {
+    if (c->flags & NPK_JOINED) sum = ISA(join_call)(c, row, column, sum, (int)n);
+    if (n == VL) v_put(c->y, c->yt, row * c->ldy + column, sum);
+    else v_putn(c->y, c->yt, row * c->ldy + column, sum, (int)n);
+}
+
+// Puts a block of results that lie in rows ld apart, times factor.
+INLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums, int64_t ld, float factor) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += VL) {
+            const int64_t n = npk_min(VL, columns - j), to = (row + i) * c->ldy + column + j;
+            vf sum = v_mul(v_load(sums + i * ld + j), v_set1(factor));
+            if (c->flags & NPK_JOINED) sum = ISA(join)(c, row + i, column + j, sum, (int)n);
+            if (n == VL) v_put(c->y, c->yt, to, sum);
+            else v_putn(c->y, c->yt, to, sum, (int)n);
+        }
+}

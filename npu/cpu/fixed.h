@@ -21,7 +21,7 @@ typedef struct ISA(fixed) {
 } ISA(fixed);
 
 // Numbers that an activation becomes, each of them a row to the kernels. They are taken one, two or four at a time.
-INLINE int ISA(limbs)(const npk_cmd *c) { return c->yt == NPK_F32 ? 2 : 1; }
+INLINE int ISA(limbs)(const npk_cmd *c) { return npk_makes_floats(c) ? 2 : 1; }
 INLINE int64_t ISA(fixed_rows_of)(const npk_cmd *c) { return c->m * ISA(limbs)(c); }
 INLINE int64_t ISA(fixed_up)(int64_t rows) { return rows <= 2 ? rows : npk_up(rows, 4); }
 
@@ -143,11 +143,9 @@ INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_
     for (int m = 0; m < M; m += limbs)
 #pragma GCC unroll 4
         for (int v = 0; v < V; v++) {
-            int64_t row = group * ISA(LANES) + lane + v * VL, left = c->n - row, to = (m0 + m) / limbs * c->ldy + row;
-            if ((m0 + m) / limbs >= c->m || left <= 0) continue;
-            vf y = limbs == 2 && m + 1 < M ? v_add(acc[m][v], acc[m + 1][v]) : acc[m][v];
-            if (left >= VL) v_put(c->y, c->yt, to, y);
-            else v_putn(c->y, c->yt, to, y, (int)left);
+            const int64_t column = group * ISA(LANES) + lane + v * VL, left = c->n - column, row = (m0 + m) / limbs;
+            if (row >= c->m || left <= 0) continue;
+            ISA(put)(c, row, column, limbs == 2 && m + 1 < M ? v_add(acc[m][v], acc[m + 1][v]) : acc[m][v], npk_min(VL, left));
         }
 }
 

@@ -316,7 +316,8 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
                 else ISA(pack_nk)(dst, c->b, c->bt, c->ldb, column, c->n, c->k, from, n, 0);
             }
         }
-        ISA(tile) o = {NULL, ISA(NB) * ISA(NR), from == 0, from + n == steps, NULL, c->yt, c->ldy, 0};
+        const int done = from + n == steps, joined = c->flags & NPK_JOINED;
+        ISA(tile) o = {NULL, ISA(NB) * ISA(NR), from == 0, done && !joined, NULL, c->yt, c->ldy, 0};
         for (int64_t r = 0; r < rows; r += MR) {
             const float *a = (const float *)c->a + (row + r) * steps + from * MR;
             if (npk_cancelled(t)) return;
@@ -333,6 +334,8 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
 #endif
                 ISA(tile_floats)(npk_min(MR, rows - r), n, a, weights + j * n * ISA(NR), &o);
             }
+            if (done && joined)
+                ISA(put_block)(c, row + r, npk_min(MR, rows - r), first * ISA(NR), npk_min(count * ISA(NR), c->n - first * ISA(NR)), part + r * o.ld, o.ld, 1);
         }
     }
 }

@@ -42,7 +42,7 @@ TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) {
 TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) {
     const npk_cmd *p = t->prepared;
     if (p == c || (p && p->kind == NPK_GEMV && p->a == c->a && p->at == c->at && p->m == c->m && p->k == c->k && p->lda == c->lda &&
-                   p->flags == c->flags && p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
+                   !(p->flags & NPK_UNITS) && p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
         return;
     int64_t ld = ISA(gemv_ld)(c);
     float *x = (float *)t->scratch;
@@ -149,7 +149,7 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int n
         }
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++)
-        if (m0 + m < c->m) v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, v_sums(acc[m], R), R);
+        if (m0 + m < c->m) ISA(put)(c, m0 + m, row, v_sums(acc[m], R), R);
 }
 
 // Rows of weights at a time: as many as leave registers for the sums, and one where memory is read in one stream and the activations fill no more than half of
@@ -221,7 +221,7 @@ INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const 
     const int rows = (int)npk_min(NPK_BF12_ROWS, c->n - row);
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++)
-        if (m0 + m < c->m) v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, v_sums(acc[m], NPK_BF12_ROWS), rows);
+        if (m0 + m < c->m) ISA(put)(c, m0 + m, row, v_sums(acc[m], NPK_BF12_ROWS), rows);
 }
 
 // The same by way of rows of BF16 behind the activations: where there are registers for few sums, each would else be put together for every two rows of activations.
@@ -230,6 +230,7 @@ INLINE void ISA(gemv_quad_rows)(const int mode, const npk_cmd *c, const float *x
     npk_cmd of = *c;
     of.b = rows, of.bt = NPK_BF16, of.ldb = ISA(quads_ld)(c);
     of.y = npk_to(c->y, c->yt, row), of.n = npk_min(NPK_BF12_ROWS, c->n - row);
+    if (c->flags & NPK_JOINED) of.c = npk_at(c->c, c->ct, row);
     ISA(quad_to_rows)(rows, of.ldb, c, row / NPK_BF12_ROWS);
     for (int64_t m = 0; m < c->m; m += ISA(MOST)) {
         int64_t r = 0;

@@ -79,7 +79,7 @@ func (w *goWorker) gemv(c *command, chunk int64) {
 					g.product(&y, &x[b], b)
 				}
 			}
-			store(c.y, c.yt, m*c.ldy+n, y[:min(groupRows, end-n)])
+			put(c, m, n, y[:min(groupRows, end-n)])
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (w *goWorker) gemv(c *command, chunk int64) {
 // fix brings the activations of a command to 16 bits, or twice as many numbers where results are FP32, unless this thread has done so.
 func (w *goWorker) fix(c *command) (limbs int) {
 	limbs = 1
-	if c.yt == typeF32 {
+	if c.yt == typeF32 || c.flags&(flagPlus|flagGated) != 0 {
 		limbs = 2
 	}
 	if w.fixedFor == c {

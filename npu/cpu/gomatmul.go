@@ -28,7 +28,7 @@ func (w *goWorker) gemm(c *command, chunk int64) {
 				for j := range cols {
 					y[j] = dotBF16(a[m*k:][:k], unsafe.Slice((*uint16)(element(c.b, c.bt, (n+j)*c.ldb)), k))
 				}
-				store(c.y, c.yt, m*c.ldy+n, y[:cols])
+				put(c, m, n, y[:cols])
 			}
 			continue
 		}
@@ -40,16 +40,33 @@ func (w *goWorker) gemm(c *command, chunk int64) {
 		for ; m+2 <= c.m && !w.cancelled(); m += 2 {
 			var y2 [4]float32
 			dot2x4(&y, &y2, a[m*k:][:k], a[(m+1)*k:][:k], weights)
-			store(c.y, c.yt, m*c.ldy+n, y[:cols])
-			store(c.y, c.yt, (m+1)*c.ldy+n, y2[:cols])
+			put(c, m, n, y[:cols])
+			put(c, m+1, n, y2[:cols])
 		}
 		if m < c.m {
 			var y2 [4]float32
 			row := a[m*k:][:k]
 			dot2x4(&y, &y2, row, row, weights)
-			store(c.y, c.yt, m*c.ldy+n, y[:cols])
+			put(c, m, n, y[:cols])
 		}
 	}
+}
+
+// put stores results of a product, or what they go on to be, at a row and from a column on.
+func put(c *command, row, column int64, y []float32) {
+	var other [groupRows]float32
+	if c.flags&(flagPlus|flagGated) != 0 {
+		convert(other[:len(y)], element(c.c, c.ct, row*c.ldc+column), c.ct)
+	}
+	for i, x := range other[:len(y)] {
+		switch {
+		case c.flags&flagPlus != 0:
+			y[i] += x
+		case c.flags&flagGated != 0:
+			y[i] *= silu(x)
+		}
+	}
+	store(c.y, c.yt, row*c.ldy+column, y)
 }
 
 // weightRow brings the weights of output n to FP32.

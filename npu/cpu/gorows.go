@@ -135,11 +135,13 @@ func (w *goWorker) siluMul(c *command, chunk int64) {
 		gate := load(&w.rows[0], c.a, c.at, r*c.lda, c.n)
 		up := load(&w.rows[1], c.b, c.bt, r*c.ldb, c.n)
 		for i, g := range gate {
-			y[i] = g / (1 + float32(math.Exp(-float64(g)))) * up[i]
+			y[i] = silu(g) * up[i]
 		}
 		store(c.y, c.yt, r*c.ldy, y)
 	}
 }
+
+func silu(x float32) float32 { return x / (1 + float32(math.Exp(-float64(x)))) }
 
 func (w *goWorker) gelu(c *command, chunk int64) {
 	y := grow(&w.rows[2], c.n)

@@ -46,7 +46,7 @@ INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, const 
         const int64_t first = panel * ISA(NR) + v * VL, rows = npk_min(VL, c->m - first);
         for (int r = 0; r < VL; r++) t[r] = r < R ? acc[r < MR ? r : 0][v] : v_zero();
         v_transpose(t);
-        for (int64_t i = 0; i < rows; i++) v_putn(c->y, c->yt, (first + i) * c->ldy + row, t[i], columns);
+        for (int64_t i = 0; i < rows; i++) ISA(put)(c, first + i, row, t[i], columns);
     }
 }
 

@@ -58,6 +58,9 @@ enum { NPK_PEAK_STEPS = 128 };
 // Bytes of a quad of rows of k elements.
 static inline int64_t npk_quad_bytes(int64_t k) { return k / NPK_BF12_COLUMNS * NPK_BF12_UNIT; }
 
+// Whether the results of a product are FP32, whatever becomes of them.
+static inline int npk_makes_floats(const npk_cmd *c) { return c->yt == NPK_F32 || (c->flags & NPK_JOINED); }
+
 // Positions that one chunk of a decoding attention looks at. Partial results are joined in the order of positions, so that nothing depends on
 // which thread computed them.
 enum { NPK_SPAN = 128 };

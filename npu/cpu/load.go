@@ -39,6 +39,7 @@ type launch struct {
 	name     string
 	op       op.Op
 	operands []operand
+	join     *join // of a product, with the launch behind it; nil if there is none
 }
 
 // operand is one operand of a launch.
@@ -113,6 +114,11 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 			out.operands = append(out.operands, o)
 		}
 		e.launches = append(e.launches, out)
+	}
+	for i := range len(e.launches) - 1 {
+		if e.defect == nil { // which is made between launches
+			e.launches[i].join = joinOf(p, e.launches, i)
+		}
 	}
 	return e, nil
 }

@@ -15,11 +15,11 @@ func (b *builder) lower(l *launch) error {
 	arg := func(i int) ref { return b.at(&l.operands[i]) }
 	switch o := l.op.(type) {
 	case op.MatMul:
-		w := &l.operands[1]
-		if o.TransB {
-			return b.matMul(o, dim(o.M), arg(0), b.factor(w, int64(o.K)), arg(2))
+		x := product{a: arg(0), w: b.factors(o, &l.operands[1]), y: arg(2)}
+		if err := b.apart(); err != nil {
+			return err
 		}
-		return b.matMul(o, dim(o.M), arg(0), b.at(w), arg(2))
+		return b.matMul(o, x)
 	case op.Embed:
 		ids, table, y := arg(0), b.weight(&l.operands[1], int64(o.Width)), arg(2)
 		if err := checkIndex("id", ids, dim(o.Rows), int64(o.Vocab)); err != nil {
@@ -111,17 +111,23 @@ func checkIndex(what string, r ref, rows, n int64) error {
 	return nil
 }
 
+// product is the operands of a matrix product, and what its results go on to be.
+type product struct {
+	a, w, y ref
+	joined  int32 // the flag, or 0
+	other   ref
+}
+
 // matMul is a GEMV for few rows, and a GEMM for many, which brings activations into panels. Of BF16 with BF16 there is one between them that leaves the weights where they lie.
-func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
-	if err := b.apart(); err != nil {
-		return err
-	}
+func (b *builder) matMul(o op.MatMul, x product) error {
+	m, a, w, y := int64(b.size.Resolve(o.M)), x.a, x.w, x.y
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
-		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.quad}, y: y.p, yt: y.code, ldy: y.stride}
+		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.quad}, y: y.p, yt: y.code, ldy: y.stride,
+		c: x.other.p, ct: x.other.code, ldc: x.other.stride}
 	flags := b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV
-		c.flags = flags & flagUnits
+		c.flags = flags&flagUnits | x.joined
 		b.push(c)
 		return nil
 	}
@@ -145,9 +151,9 @@ func (b *builder) matMul(o op.MatMul, m int64, a, w, y ref) error {
 		b.packed.key, b.packed.source, b.packed.panels = key, a.extent, panels
 	}
 	// What the product itself touches.
-	b.newReads, b.newWrites = w.appendTo(b.newReads[:0]), y.appendTo(b.newWrites[:0])
+	b.newReads, b.newWrites = x.other.appendTo(w.appendTo(b.newReads[:0])), y.appendTo(b.newWrites[:0])
 	b.reading(b.packed.panels, bytes)
-	c.kind, c.flags, c.a = kind, flags, b.packed.panels
+	c.kind, c.flags, c.a = kind, flags|x.joined, b.packed.panels
 	if !o.TransB {
 		c.flags |= flagKN
 	}

@@ -118,9 +118,7 @@ TARGET static void ISA(rope)(npk_thread *t, const npk_cmd *c, int phase, int64_t
 TARGET static void ISA(silumul)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     EACH_ROW {
         ROW(c->n, {
-            vf g = GET(c->a, c->at, r * c->lda);
-            vf e = v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), g)));
-            PUT(c->y, c->yt, r * c->ldy, v_mul(v_div(g, e), GET(c->b, c->bt, r * c->ldb)));
+            PUT(c->y, c->yt, r * c->ldy, v_mul(v_silu(GET(c->a, c->at, r * c->lda)), GET(c->b, c->bt, r * c->ldb)));
         });
     }
 }

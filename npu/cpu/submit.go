@@ -49,7 +49,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	return nil
 }
 
-// report turns the times that the engine took down into spans: one for each launch, one for each run.
+// report turns the times that the engine took down into spans: one for each run, and one for each launch, or for two that were one command, with both names.
 func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []command, tags []tag) {
 	span := func(name, category string, from, to int64) {
 		trace(npu.Span{Name: name, Category: category, Start: began.Add(time.Duration(from)), Duration: time.Duration(to - from)})
@@ -59,11 +59,14 @@ func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []comman
 		name := runs[run].Name
 		launches := runs[run].Exec.Program().Launches
 		for i < len(cmds) && tags[i].run == run {
-			launch, start := tags[i].launch, cmds[i].start
-			for i < len(cmds) && tags[i] == (tag{run, launch}) {
+			at, start := tags[i], cmds[i].start
+			for i < len(cmds) && tags[i] == at {
 				i++
 			}
-			tap := launches[launch].Name
+			tap := launches[at.first].Name
+			for j := at.first + 1; j <= at.last; j++ {
+				tap += "+" + launches[j].Name
+			}
 			if name != "" {
 				tap = name + "." + tap
 			}

@@ -121,9 +121,10 @@ TARGET static void ISA(put_tile)(const npk_cmd *c, const char *sums, int64_t row
     vf r[VL];
     for (int i = 0; i < VL; i++) r[i] = v_load((const float *)(sums + i * 64));
     if (turned) v_transpose(r);
-    int64_t rows = npk_min(VL, c->m - row), columns = c->n - column;
+    const int64_t rows = npk_min(VL, c->m - row), columns = npk_min(VL, c->n - column);
     for (int i = 0; i < rows; i++) {
-        if (columns >= VL) v_put(c->y, c->yt, (row + i) * c->ldy + column, r[i]);
+        if (c->flags & NPK_JOINED) r[i] = ISA(join)(c, row + i, column, r[i], (int)columns);
+        if (columns == VL) v_put(c->y, c->yt, (row + i) * c->ldy + column, r[i]);
         else v_putn(c->y, c->yt, (row + i) * c->ldy + column, r[i], (int)columns);
     }
 }

@@ -123,7 +123,7 @@ TARGET static int64_t ISA(gemm_tiles_chunks)(const npk_cmd *c, int phase, int th
     return p.groups * p.parts;
 }
 
-INLINE int ISA(tile_limbs)(const npk_cmd *c) { return c->bt >= NPK_Q8_0 && c->yt != NPK_BF16 ? 2 : 1; }
+INLINE int ISA(tile_limbs)(const npk_cmd *c) { return c->bt >= NPK_Q8_0 && (npk_makes_floats(c) || c->yt != NPK_BF16) ? 2 : 1; }
 
 INLINE int64_t ISA(piece_bytes)(const npk_cmd *c) {
     return 2 * ISA(tile_limbs)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE);

@@ -61,7 +61,7 @@ TARGET static int64_t ISA(units_bytes)(const npk_cmd *c) { return ISA(gemv_rows)
 
 TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
     const npk_cmd *p = t->prepared;
-    if (p == c || (p && p->kind == NPK_GEMV && p->flags == c->flags && p->a == c->a && p->m == c->m && p->k == c->k && p->lda == c->lda)) return;
+    if (p == c || (p && p->kind == NPK_GEMV && (p->flags & NPK_UNITS) && p->a == c->a && p->m == c->m && p->k == c->k && p->lda == c->lda)) return;
     float *x = (float *)t->scratch;
     for (int64_t m = 0; m < ISA(gemv_rows)(c->m); m++, x += ISA(units_ld)(c)) {
         if (m >= c->m) {
@@ -110,13 +110,11 @@ INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const
             if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m] = v_fma(v_set1(x[m * ld + c->k / 2 + u]), minimum, acc[m]);
         }
     }
-    const int64_t row = group * VL, left = c->n - row;
+    const int64_t row = group * VL, left = npk_min(VL, c->n - row);
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++) {
         if (m0 + m >= c->m) break;
-        acc[m] = v_mul(acc[m], v_set1(UNITS_UP));
-        if (left >= VL) v_put(c->y, c->yt, (m0 + m) * c->ldy + row, acc[m]);
-        else v_putn(c->y, c->yt, (m0 + m) * c->ldy + row, acc[m], (int)left);
+        ISA(put)(c, m0 + m, row, v_mul(acc[m], v_set1(UNITS_UP)), left);
     }
 }
 
@@ -305,14 +303,8 @@ TARGET static void ISA(gemm_units)(npk_thread *t, const npk_cmd *c, int phase, i
                 case ISA(HALVED): ISA(units_halved)(mr, units, a, sums, b, factor, part, ld); break;
                 default: ISA(units_affine)(mr, units, a, sums, b, factor, part, ld);
                 }
-                if (from + units < all) continue;
-                for (int64_t i = 0; i < mr; i++)
-                    for (int v = 0; v < NV; v++) {
-                        const int64_t column = (first + j) * ISA(NR) + v * VL, left = c->n - column, to = (row + r + i) * c->ldy + column;
-                        const vf sum = v_mul(v_load(part + i * ld + v * VL), v_set1(UNITS_UP));
-                        if (left >= VL) v_put(c->y, c->yt, to, sum);
-                        else if (left > 0) v_putn(c->y, c->yt, to, sum, (int)left);
-                    }
+                const int64_t column = (first + j) * ISA(NR);
+                if (from + units == all) ISA(put_block)(c, row + r, mr, column, npk_min(ISA(NR), c->n - column), part, ld, UNITS_UP);
             }
         }
     }

@@ -1,0 +1,88 @@
+package cpu
+
+import (
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+	"slices"
+)
+
+// Where the next launch alone reads the result of a product, and adds it to something or gates it, both are one command: what the product makes in
+// registers goes on at once, and is neither written nor read. The result is the same to the bit.
+
+// join is what becomes of a product's result: the launch behind it.
+type join struct {
+	flag     int32
+	other, y operand // the launch's other input, and its output
+}
+
+// joinOf is how the launch behind launch i goes on with its result, nil if it cannot.
+func joinOf(p *npu.Program, launches []launch, i int) *join {
+	product, next := &launches[i], &launches[i+1]
+	m, ok := product.op.(op.MatMul)
+	if !ok {
+		return nil
+	}
+	result := product.operands[2]
+	arg := p.Args[result.arg]
+	if arg.Kind != npu.Scratch || arg.Type != dtype.F32 || !whole(p, result) {
+		return nil
+	}
+	for j := range launches {
+		for _, o := range launches[j].operands {
+			if o.arg == result.arg && o.read && j != i+1 {
+				return nil
+			}
+		}
+	}
+	joined := func(flag int32, other, x operand) *join {
+		if x.arg != result.arg || other.arg == result.arg || !whole(p, x) {
+			return nil
+		}
+		return &join{flag: flag, other: other, y: next.operands[2]}
+	}
+	switch o := next.op.(type) {
+	case op.SiLUMul:
+		if o.Rows == m.M && o.Width == m.N {
+			return joined(flagGated, next.operands[0], next.operands[1])
+		}
+	case op.Add:
+		if o.Rows != m.M || o.Width != m.N {
+			return nil
+		}
+		x, other := next.operands[0], next.operands[1]
+		if o.Broadcast {
+			other.stride = 0
+		} else if x.arg != result.arg {
+			x, other = other, x
+		}
+		return joined(flagPlus, other, x)
+	}
+	return nil
+}
+
+// whole reports whether an operand is all of its argument, row after row.
+func whole(p *npu.Program, o operand) bool {
+	shape := p.Args[o.arg].Shape
+	return o.offset == 0 && len(shape) == 2 && slices.Equal(shape, o.shape) && o.stride == int64(shape[1])
+}
+
+// joined lowers a product and the launch behind it as one command, and reports whether it could: somebody may look at the product's own result, or the
+// output may lie where the product still reads.
+func (b *builder) joined(l *launch) (bool, error) {
+	if b.run.Args[l.operands[2].arg] != nil {
+		return false, nil
+	}
+	b.newReads, b.newWrites = b.newReads[:0], b.newWrites[:0]
+	o := l.op.(op.MatMul)
+	a, w := b.at(&l.operands[0]), b.factors(o, &l.operands[1])
+	inputs := len(b.newReads)
+	other, y := b.at(&l.join.other), b.at(&l.join.y)
+	if overlapAny(b.newReads[:inputs], y.extent) {
+		return false, nil
+	}
+	if overlapAny(b.newReads[inputs:], y.extent) && (other.p != y.p || other.stride != y.stride || other.code != y.code) {
+		return false, nil
+	}
+	return true, b.matMul(o, product{a: a, w: w, y: y, joined: l.join.flag, other: other})
+}
