@@ -57,7 +57,7 @@ func (t *typedLines) reset(history term.History) {
 	t.term = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{t.keys, t.out}, "")
+	}{t.keys, markWriter{t.out}}, "")
 	if history != nil {
 		t.term.History = history
 	}
@@ -101,6 +101,7 @@ func (t *typedLines) Next() (string, error) {
 			}
 			return "", err
 		}
+		line = typedText(line)
 		more, continued := strings.CutSuffix(line, `\`)
 		if pasted {
 			more, continued = line, true // what follows may be typed: Enter ends the message
@@ -123,24 +124,4 @@ func (t *typedLines) Close() error {
 	t.cooked = nil
 	io.WriteString(t.out, bracketedPasteOff) // not through t.term, which Next may hold; a terminal that is gone needs none
 	return term.Restore(int(t.in.Fd()), state)
-}
-
-// keyReader notes what package term does not tell apart: Ctrl-C from Ctrl-D, and whether something had been typed before.
-type keyReader struct {
-	in               io.Reader
-	typed, interrupt bool
-}
-
-func (k *keyReader) Read(p []byte) (int, error) {
-	n, err := k.in.Read(p)
-	for _, b := range p[:n] {
-		switch b {
-		case 3:
-			k.interrupt = true
-		case 4:
-		default:
-			k.typed = true
-		}
-	}
-	return n, err
 }

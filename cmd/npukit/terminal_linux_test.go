@@ -163,6 +163,39 @@ func TestChatHistoryAndCtrlD(t *testing.T) {
 	s.ended(0)
 }
 
+// What is no text is refused as it is from a pipe, and what comes behind it is read: bytes of another encoding, an Esc, half a character. Ctrl-C works behind all of them.
+func TestChatTakesAllKeys(t *testing.T) {
+	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "2")
+	for _, tc := range []struct{ name, keys, echo, says string }{
+		{"Latin-1", "caf\xe9 au lait\r", "caf\ufffd au lait", `the message is not valid UTF-8: byte 3 is 0xe9`},
+		{"Latin-1 at the end", "caf\xe9\r", "caf\ufffd", `the message is not valid UTF-8: byte 3 is 0xe9`},
+		{"Latin-1, pasted", "\x1b[200~na\xefve\x1b[201~\r", "na\ufffdve", `the message is not valid UTF-8: byte 2 is 0xef`},
+		{"a replacement character", "a\ufffdb\r", "a\ufffdb", `first token`},
+		{"Esc and digits", "\x1b\r1 + 1\r", `1 \+ 1`, `first token`},
+	} {
+		s.see(`> `)
+		s.press(tc.keys)
+		s.see(tc.echo + `(\x1b\[[0-9]*[A-Z])*\r\n`)
+		s.see(tc.says)
+	}
+	s.see(`> `)
+	s.press("é"[:1]) // two halves, one after the other
+	time.Sleep(50 * time.Millisecond)
+	s.press("é"[1:])
+	s.see(`é`)
+	s.press("\xe9") // waits for more
+	s.press(ctrlC)
+	s.see(`\^C`)
+	s.see(`> `)
+	s.press("\x1b")
+	time.Sleep(50 * time.Millisecond)
+	s.press(ctrlC)
+	s.see(`\^C`) // of the Esc, which is a key too
+	s.see(`> `)
+	s.press(ctrlC)
+	s.ended(0)
+}
+
 // run shows its figures under the answer on a terminal, and control characters of a text do not reach it.
 func TestRunOnATerminal(t *testing.T) {
 	m := chatty(t)
