@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -86,10 +87,15 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	c.session = m.NewSession()
 	defer func() { err = errors.Join(err, c.session.Close()) }()
 
-	var in lines = newPipedLines(c.app.in)
+	piped := &pipedLines{r: bufio.NewReader(c.app.in)}
+	var in lines = piped
 	if c.talking {
 		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()), m.dev.Info().Name, seconds(m.LoadTime()))
-		in = newTypedLines(c.app.in.(*os.File), c.app.out.(*os.File))
+		if isDumb() {
+			piped.prompt = c.app.out
+		} else {
+			in = newTypedLines(c.app.in.(*os.File), c.app.out.(*os.File))
+		}
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	for {

@@ -77,7 +77,7 @@ func shortened(text string) string {
 
 // step shows what is being done, with the seconds that it takes.
 func (p *deployProgress) step(text string) {
-	if !p.on {
+	if !p.on || isDumb() {
 		return
 	}
 	p.mu.Lock()
@@ -97,13 +97,13 @@ func (p *deployProgress) tick(stop, ended chan struct{}) {
 	for {
 		select {
 		case <-stop:
-			fmt.Fprint(p.w, "\r\x1b[K")
+			wipeStatus(p.w)
 			return
 		case <-tick.C:
 			p.mu.Lock()
 			text, took := p.doing, time.Since(p.since)
 			p.mu.Unlock()
-			fmt.Fprintf(p.w, "\r\x1b[K%s", styled(p.w, dim, fmt.Sprintf("  %s … %.1f s", text, took.Seconds())))
+			showStatus(p.w, "  "+text, took)
 		}
 	}
 }

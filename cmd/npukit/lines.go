@@ -18,11 +18,17 @@ type lines interface {
 }
 
 // pipedLines reads a message a line.
-type pipedLines struct{ r *bufio.Reader }
-
-func newPipedLines(in io.Reader) *pipedLines { return &pipedLines{bufio.NewReader(in)} }
+type pipedLines struct {
+	r      *bufio.Reader
+	prompt io.Writer // shows that a message is waited for, on a terminal that can do no more; nil in a pipe
+}
 
 func (p *pipedLines) Next() (string, error) {
+	if p.prompt != nil {
+		if _, err := io.WriteString(p.prompt, "> "); err != nil {
+			return "", err
+		}
+	}
 	line, err := p.r.ReadString('\n')
 	if err == io.EOF && line != "" {
 		err = nil // a last line without a newline

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -28,6 +29,12 @@ type session struct {
 // onTerminal starts the command on a pseudo-terminal of its own.
 func onTerminal(t *testing.T, args ...string) *session {
 	t.Helper()
+	return onTerminalOf(t, 200, args...)
+}
+
+// onTerminalOf is onTerminal with a width.
+func onTerminalOf(t *testing.T, columns uint16, args ...string) *session {
+	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("needs pseudo-terminals: %v", err)
@@ -41,7 +48,7 @@ func onTerminal(t *testing.T, args ...string) *session {
 	if err != nil {
 		t.Skipf("needs pseudo-terminals: %v", err)
 	}
-	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 200}); err != nil {
+	if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}); err != nil {
 		t.Fatal(err)
 	}
 	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -194,6 +201,42 @@ func TestChatTakesAllKeys(t *testing.T) {
 	s.see(`> `)
 	s.press(ctrlC)
 	s.ended(0)
+}
+
+// A terminal that takes no escapes gets none, and no line of progress; one that is narrow gets lines that fit.
+func TestSmallTerminals(t *testing.T) {
+	escapes := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+	for _, dumb := range []bool{true, false} {
+		if t.Setenv("TERM", "xterm"); dumb {
+			t.Setenv("TERM", "dumb")
+		}
+		s := onTerminalOf(t, 40, "deploy", tiny("smollm-mha"), "--dir", filepath.Join(t.TempDir(), "w"), "--seq", "64", "--yes")
+		text := s.see(`(?s)0 reference.*2 single block.*pass`)
+		s.press(ctrlC)
+		s.ended(130)
+		if dumb && strings.ContainsAny(strings.ReplaceAll(text, "\r\n", ""), "\x1b\r") {
+			t.Errorf("a dumb terminal gets %q", text)
+		}
+		lines := strings.Split(text, "\r\x1b[K")
+		if !dumb && len(lines) < 3 {
+			t.Errorf("no progress in %q", text)
+		}
+		for _, line := range lines[1:] {
+			if line, _, more := strings.Cut(line, "\n"); !more && columns(escapes.ReplaceAllString(line, "")) >= 40 {
+				t.Errorf("%q takes more than a line of 40", line)
+			}
+		}
+	}
+	t.Setenv("TERM", "dumb")
+	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "4")
+	text := s.see(`> `)
+	s.press("Hello\n")
+	text += s.see(`(?s)first token.*> `)
+	s.press(ctrlD)
+	s.ended(0)
+	if strings.Contains(text, "\x1b") {
+		t.Errorf("a dumb terminal gets %q", text)
+	}
 }
 
 // run shows its figures under the answer on a terminal, and control characters of a text do not reach it.
