@@ -210,7 +210,7 @@ func TestSmallTerminals(t *testing.T) {
 		if t.Setenv("TERM", "xterm"); dumb {
 			t.Setenv("TERM", "dumb")
 		}
-		s := onTerminalOf(t, 40, "deploy", tiny("smollm-mha"), "--dir", filepath.Join(t.TempDir(), "w"), "--seq", "64", "--yes")
+		s := onTerminalOf(t, 20, "deploy", tiny("smollm-mha"), "--dir", filepath.Join(t.TempDir(), "w"), "--seq", "64", "--yes")
 		text := s.see(`(?s)0 reference.*2 single block.*pass`)
 		s.press(ctrlC)
 		s.ended(130)
@@ -222,8 +222,8 @@ func TestSmallTerminals(t *testing.T) {
 			t.Errorf("no progress in %q", text)
 		}
 		for _, line := range lines[1:] {
-			if line, _, more := strings.Cut(line, "\n"); !more && columns(escapes.ReplaceAllString(line, "")) >= 40 {
-				t.Errorf("%q takes more than a line of 40", line)
+			if line, _, more := strings.Cut(line, "\n"); !more && columns(escapes.ReplaceAllString(line, "")) >= 20 {
+				t.Errorf("%q takes more than a line of 20", line)
 			}
 		}
 	}
