@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -79,6 +81,7 @@ type deployResult struct {
 	PlanStatus  model.PlanStatus   `json:"plan_status"`
 	Phases      []skill.PhaseState `json:"phases"`
 	Performance *skill.Performance `json:"performance,omitempty"`
+	Issues      int                `json:"issues"` // recorded so far, in issues.md
 	Reason      string             `json:"reason,omitempty"`
 }
 
@@ -88,6 +91,10 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 		return usagef("--dir is missing: the folder that keeps the deployment")
 	case d.seq < 0 || d.budget < 0:
 		return usagef("--seq and --budget must be positive")
+	}
+	agent, err := agentCommand(d.agent)
+	if err != nil {
+		return err
 	}
 	if d.path, err = findModel(arg); err != nil {
 		return err
@@ -115,12 +122,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 			return err
 		}
 	}
-	if agent := strings.Fields(d.agent); len(agent) > 0 {
-		if strings.ContainsRune(agent[0], filepath.Separator) { // it runs in the workspace, and was named here
-			if agent[0], err = filepath.Abs(agent[0]); err != nil {
-				return err
-			}
-		}
+	if agent != nil {
 		(&skill.Agent{Command: agent}).Use(opts)
 	}
 	if !d.yes && isTerminal(d.app.in) && isTerminal(d.app.err) {
@@ -144,10 +146,29 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	return errors.Join(d.report(dep, runErr), runErr)
 }
 
+// agentCommand is the program that --agent names, and its arguments, nil for none. It runs in the workspace, and was named here.
+func agentCommand(text string) ([]string, error) {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return nil, nil
+	}
+	var err error
+	if strings.ContainsRune(words[0], filepath.Separator) {
+		if words[0], err = filepath.Abs(words[0]); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := exec.LookPath(words[0]); err != nil {
+		return nil, usagef("--agent: %w", err)
+	}
+	return words, nil
+}
+
 // report prints what has come of it.
 func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	state := dep.State()
-	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil, PlanStatus: state.PlanStatus(), Phases: state.Phases}
+	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil, PlanStatus: state.PlanStatus(), Phases: state.Phases,
+		Issues: len(state.Issues)}
 	if runErr != nil {
 		r.Reason = runErr.Error()
 	}
@@ -186,17 +207,28 @@ func (d *deployer) print(r deployResult) error {
 	if err := table(out, "  ", rows); err != nil {
 		return err
 	}
+	if r.Issues > 0 {
+		if _, err := fmt.Fprintf(out, "\nRecorded: %s, in %s\n", count(r.Issues, "issue"), filepath.Join(d.dir, "issues.md")); err != nil {
+			return err
+		}
+	}
 	if r.Performance == nil {
 		return nil
 	}
-	return d.printGain(r.Performance, r.PlanStatus)
+	if err := d.printGain(r.Performance); err != nil {
+		return err
+	}
+	return d.printUse(r.PlanStatus)
 }
 
-// printGain writes what was gained, and how to use the plan.
-func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) error {
-	title := "Gained"
-	if p.First == nil {
+// printGain writes the figures beside those of the first plan.
+func (d *deployer) printGain(p *skill.Performance) error {
+	title := "First plan and this one"
+	switch {
+	case p.First == nil:
 		title = "No change was faster than the first plan"
+	case p.TTFT <= p.First.TTFT && p.TokensPerSec >= p.First.TokensPerSec && (p.TTFT < p.First.TTFT || p.TokensPerSec > p.First.TokensPerSec):
+		title = "Gained"
 	}
 	how := fmt.Sprintf("measured, median of the %d fastest", p.Repetitions)
 	if p.Predicted {
@@ -224,32 +256,49 @@ func (d *deployer) printGain(p *skill.Performance, status model.PlanStatus) erro
 		}
 		rows = append(rows, append(row, line.text(now)))
 	}
-	if err := table(out, "  ", rows); err != nil {
+	return table(out, "  ", rows)
+}
+
+// printUse writes how to use the plan. Nothing runs by one that has failed.
+func (d *deployer) printUse(status model.PlanStatus) error {
+	out := d.app.out
+	evaluation := filepath.Join(d.dir, skill.FileEvaluation)
+	if status == model.PlanFailed {
+		_, err := fmt.Fprintf(out, "\nThe plan has FAILED, and nothing runs by it: %s says why.\n", evaluation)
 		return err
+	}
+	note := fmt.Sprintf("The plan is accepted: %s says what was looked at.\n", evaluation)
+	if status == model.PlanDraft {
+		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or npukit evaluate " + shellWord(d.dir) + ".\n"
 	}
 	plan := filepath.Join(d.dir, skill.FilePlan)
 	device := ""
 	if d.device.device != "cpu" {
 		device = " --device " + d.device.device
 	}
-	note := ""
-	switch status {
-	case model.PlanAccepted:
-		note = fmt.Sprintf("The plan is accepted: %s says what was looked at.\n", filepath.Join(d.dir, skill.FileEvaluation))
-	case model.PlanDraft:
-		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or npukit evaluate " + d.dir + ".\n"
-	case model.PlanFailed:
-		note = fmt.Sprintf("The plan has FAILED, and nothing runs by it: %s says why.\n", filepath.Join(d.dir, skill.FileEvaluation))
+	prompt, goPrompt := `"Hello"`, `model.Text("Hello")`
+	if !hasTokenizer(d.path) {
+		prompt, goPrompt = "--ids 1,2,3", "model.IDs([]int32{1, 2, 3})"
 	}
 	_, err := fmt.Fprintf(out, `
 Use it:
 
-  npukit run %s%s --plan %s "Hello"
+  npukit run %s%s --plan %s %s
 
   plan, err := model.ReadPlan(%q)
   m, err := model.Open(ctx, dev, %q, &model.OpenOptions{Plan: plan})
-  for tok, err := range m.Generate(ctx, model.Text("Hello"), nil) { ... }
+  for tok, err := range m.Generate(ctx, %s, nil) { ... }
 
-%s`, d.path, device, plan, plan, d.path, note)
+%s`, shellWord(d.path), device, shellWord(plan), prompt, plan, d.path, goPrompt, note)
 	return err
+}
+
+// hasTokenizer reports whether a model can be given text.
+func hasTokenizer(path string) bool {
+	ck, err := checkpoint.Open(path)
+	if err != nil {
+		return false
+	}
+	_, err = model.OpenTokenizer(ck)
+	return errors.Join(err, ck.Close()) == nil
 }

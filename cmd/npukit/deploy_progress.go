@@ -120,21 +120,25 @@ func (p *deployProgress) clear() {
 	}
 }
 
-// approve asks a person at the end of a phase.
+// approve asks a person at the end of a phase. Where nobody answers any more, that is a stop.
 func (d *deployer) approve(ctx context.Context, r skill.PhaseReport) (skill.Decision, error) {
 	d.live.clear()
 	for {
 		answer, err := d.question(ctx, fmt.Sprintf("phase %s has passed. Enter goes on, a number goes back to that phase, s stops: ", r.Phase.Title()))
-		if err != nil {
+		if err != nil && err != io.EOF {
 			return skill.Decision{}, err
 		}
-		switch n, err := strconv.Atoi(answer); {
+		switch n, notNumber := strconv.Atoi(answer); {
+		case answer == "s" || err == io.EOF:
+			return skill.Decision{Action: skill.Stop}, nil
 		case answer == "" || answer == "y":
 			return skill.Decision{Action: skill.Approve}, nil
-		case answer == "s":
-			return skill.Decision{Action: skill.Stop}, nil
-		case err == nil && n >= 0 && n <= int(r.Phase):
+		case notNumber == nil && n >= 0 && n <= int(r.Phase):
 			return skill.Decision{Action: skill.Redirect, Phase: skill.Phase(n)}, nil
+		case r.Phase == 0:
+			d.again("%q is none of these: Enter, 0 or s", answer)
+		default:
+			d.again("%q is none of these: Enter, a number from 0 to %d, or s", answer, int(r.Phase))
 		}
 	}
 }
@@ -149,16 +153,30 @@ func (d *deployer) ask(ctx context.Context, q skill.Question) (skill.Choice, err
 	}
 	for {
 		answer, err := d.question(ctx, "which way? ")
+		if err == io.EOF {
+			return skill.Choice{Direction: "stop"}, nil
+		}
 		if err != nil {
 			return skill.Choice{}, err
 		}
 		if n, err := strconv.Atoi(answer); err == nil && n >= 1 && n <= len(q.Directions) {
 			return skill.Choice{Direction: q.Directions[n-1].Name}, nil
 		}
+		for _, dir := range q.Directions {
+			if answer == strings.ToLower(dir.Name) {
+				return skill.Choice{Direction: dir.Name}, nil
+			}
+		}
+		d.again("%q is none of these: a number from 1 to %d", answer, len(q.Directions))
 	}
 }
 
-// question reads an answer. Its end, or that of ctx, is an error: nobody is there any more.
+// again says why a question comes again.
+func (d *deployer) again(format string, args ...any) {
+	fmt.Fprintf(d.app.err, format+"\n", args...)
+}
+
+// question reads an answer. The end of ctx is an error, and io.EOF that of the answers, as by Ctrl-D: nobody is there any more.
 func (d *deployer) question(ctx context.Context, text string) (string, error) {
 	fmt.Fprint(d.app.err, text)
 	type line struct {
@@ -174,6 +192,9 @@ func (d *deployer) question(ctx context.Context, text string) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	case l := <-got:
+		if l.err != nil {
+			fmt.Fprintln(d.app.err)
+		}
 		return strings.ToLower(strings.TrimSpace(l.text)), l.err
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/skill"
 )
 
 // A tiny model is deployed by the command, taken up again at once, and its plan runs; a plan that failed does not.
@@ -15,7 +16,7 @@ func TestDeploy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	path := tiny("smollm-mha")
 	out := succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--threads", "2")
-	for _, want := range []string{"6 finalise", "passed", "npukit run " + path, "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
+	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir, "plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the last screen has no %q:\n%s", want, out)
 		}
@@ -67,6 +68,8 @@ func TestDeployRefuses(t *testing.T) {
 		"no model":         {[]string{"deploy", "nowhere", "--dir", t.TempDir()}, 1, "nowhere"},
 		"too long":         {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "1000000"}, 1, "context"},
 		"no golden":        {[]string{"deploy", path, "--dir", t.TempDir(), "--golden", "missing.safetensors"}, 1, "missing.safetensors"},
+		"no such agent":    {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "no-such-agent --fast"}, 2, "--agent: exec: \"no-such-agent\""},
+		"agent not there":  {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "./no-such-agent"}, 2, "no-such-agent"},
 		"a file as folder": {[]string{"deploy", path, "--dir", filepath.Join(path, "config.json")}, 1, "config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,5 +78,51 @@ func TestDeployRefuses(t *testing.T) {
 				t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, tc.code, tc.want)
 			}
 		})
+	}
+}
+
+// The last screen claims a gain only where nothing became worse, gives commands that a shell takes as they are, none of a plan that has failed, and says what was recorded.
+func TestDeployLastScreen(t *testing.T) {
+	path := chatty(t)
+	for name, tc := range map[string]struct {
+		ttft, speed float64 // of a plan whose first one had 2 and 10
+		status      model.PlanStatus
+		issues      int
+		want, not   []string
+	}{
+		"gained":        {1, 11, "accepted", 0, []string{"Gained (", `npukit run ` + path + ` --plan 'my work/plan.json' "Hello"`, `model.Text("Hello")`, "is accepted"}, []string{"issue"}},
+		"nothing":       {2, 10, "accepted", 0, []string{"First plan and this one ("}, []string{"Gained"}},
+		"slower tokens": {1, 9, "draft", 1, []string{"First plan and this one (", "npukit evaluate 'my work'", "1 issue, in my work/issues.md"}, []string{"Gained"}},
+		"slower prompt": {3, 11, "draft", 2, []string{"First plan and this one (", "2 issues, in"}, []string{"Gained"}},
+		"failed":        {1, 11, "failed", 0, []string{"FAILED"}, []string{"npukit run", "Use it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			d := &deployer{app: &app{out: &out}, dir: "my work", path: path}
+			d.device.device = "cpu"
+			p := &skill.Performance{TTFT: tc.ttft, TokensPerSec: tc.speed, First: &skill.Measurement{TTFT: 2, TokensPerSec: 10}}
+			if err := d.print(deployResult{PlanStatus: tc.status, Performance: p, Issues: tc.issues}); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, out.String())
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(out.String(), not) {
+					t.Errorf("%q in\n%s", not, out.String())
+				}
+			}
+		})
+	}
+}
+
+// A shell takes a path for one word and for nothing else.
+func TestShellWord(t *testing.T) {
+	for path, want := range map[string]string{"a/b-1.gguf": "a/b-1.gguf", "": "''", "my model": "'my model'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "~/x": "'~/x'", "Modèle": "Modèle"} {
+		if got := shellWord(path); got != want {
+			t.Errorf("%q is written %s, want %s", path, got, want)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // writeJSON writes one value over several lines, for something that a person looks at too. It is one Write, so that an interrupted command
@@ -76,6 +77,17 @@ func canWrite(path string) error {
 		err = fmt.Errorf("%s is not a folder", filepath.Dir(path))
 	}
 	return err
+}
+
+// shellWord writes a path so that a shell takes it for one word.
+func shellWord(path string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 // table writes rows of cells in aligned columns, two spaces apart, with an indent before each row.

@@ -203,6 +203,26 @@ func TestChatTakesAllKeys(t *testing.T) {
 	s.ended(0)
 }
 
+// A question of a deployment comes again with a reason, goes back to a phase, and Ctrl-D at it is a stop, behind which the same command goes on.
+func TestDeployAsks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "w")
+	s := onTerminal(t, "deploy", tiny("smollm-mha"), "--dir", dir, "--seq", "64")
+	s.see(`0 reference has passed\..*: `)
+	s.press("7\n")
+	s.see(`"7" is none of these: Enter, 0 or s\r\n`)
+	s.see(`0 reference has passed\..*: `)
+	s.press("0\n")
+	s.see(`0 reference has passed\..*: `)
+	s.press("\n")
+	s.see(`1 kernel validation has passed\..*: `)
+	s.press("maybe\n")
+	s.see(`"maybe" is none of these: Enter, a number from 0 to 1, or s\r\n`)
+	s.see(`1 kernel validation has passed\..*: `)
+	s.press(ctrlD)
+	s.see(`^\r\n(.*\r\n)*npukit deploy: skill: stopped at the checkpoint .*run again to go on`)
+	s.ended(1)
+}
+
 // A terminal that takes no escapes gets none, and no line of progress; one that is narrow gets lines that fit.
 func TestSmallTerminals(t *testing.T) {
 	escapes := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
