@@ -22,6 +22,9 @@ func cacheFolder() (string, error) {
 		}
 		dir = filepath.Join(base, "npukit")
 	}
+	if !filepath.IsAbs(dir) { // it would be another one in each folder that a person works in
+		return "", fmt.Errorf("the cache folder is a relative path: %s (set NPUKIT_CACHE to an absolute one)", dir)
+	}
 	return filepath.Join(dir, "models"), nil
 }
 
@@ -82,8 +85,11 @@ func findModel(arg string) (string, error) {
 	return "", &unknownModel{arg: arg, dir: dir, cached: names}
 }
 
-// isGGUF reports whether a path is a GGUF file, by its content: not all have the ending.
+// isGGUF reports whether a path is a GGUF file, by its content: not all have the ending. A pipe is none, and what is read of it here would be lost.
 func isGGUF(path string) bool {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -137,6 +138,9 @@ func configOf(arg string) (*checkpoint.Config, error) {
 	path, err := findModel(arg)
 	if err != nil {
 		return nil, err
+	}
+	if config := filepath.Join(path, "config.json"); exists(config) { // the weights need not be there
+		return checkpoint.ReadConfig(config)
 	}
 	ck, err := checkpoint.Open(path)
 	if err != nil {

@@ -94,6 +94,14 @@ func TestEstimateRefusals(t *testing.T) {
 	}
 }
 
+// A folder needs no weights either, and gives what its config.json gives.
+func TestEstimateOfAFolder(t *testing.T) {
+	file := llamaConfig(t)
+	if folder, config := succeed(t, "", "estimate", filepath.Dir(file)), succeed(t, "", "estimate", file); folder != config {
+		t.Errorf("a folder gives\n%s\nits config.json\n%s", folder, config)
+	}
+}
+
 // A plan that was edited into something the array cannot place is refused with the rule, and one for another model by name.
 func TestEstimateOfAnEditedPlan(t *testing.T) {
 	c, err := configOf(llamaConfig(t))

@@ -423,6 +423,8 @@ func TestTemplate(t *testing.T) {
 	for _, tc := range []struct{ template, stdin, want string }{
 		{m, `{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}`, "<|begin|><|user|>user: Hi<|user|>assistant: "},
 		{m, ` { "messages": [{"role": "user", "content": "Hi"}], "bos_token": "<s>"}`, "<s><|user|>user: Hi"},
+		{m, `{"bos_token": null, "messages": [{"role": "user", "content": "Hi"}]}` + "\n", "<|user|>user: Hi"},
+		{m, `{"messages": [{"role": "user", "content": "Hi"}]}` + "\n", "<|begin|><|user|>user: Hi"},
 		{file, `{"messages": [{"role": "user", "content": "Hi"}], "bos_token": "<s>", "mood": "!", "tools": [{"b": 1, "a": 2}]}`, "<s>Hi!\n[{\"b\": 1, \"a\": 2}]"},
 	} {
 		if got := succeed(t, tc.stdin, "template", tc.template); got != tc.want {

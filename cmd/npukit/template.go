@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -87,25 +88,24 @@ func openTemplate(arg string) (t *chat.Template, special map[string]string, err 
 	return t, map[string]string{"bos_token": bos, "eos_token": eos}, err
 }
 
-// withDefaults puts fields at the beginning of a JSON object. Of equal keys the last one counts, so what the object itself says stands. What is
-// no object stays as it is, for the template to refuse.
+// withDefaults puts fields that a JSON object lacks at its end, so that what is said of a byte of it is true of what a person wrote. What is no object stays as it is, for
+// the template to refuse.
 func withDefaults(object []byte, fields map[string]string) []byte {
-	body, ok := bytes.CutPrefix(bytes.TrimLeft(object, " \t\r\n"), []byte("{"))
-	if !ok || bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("}")) {
+	var has map[string]json.RawMessage
+	if err := json.Unmarshal(object, &has); err != nil || len(has) == 0 {
 		return object
 	}
-	var out bytes.Buffer
-	out.WriteByte('{')
+	out := bytes.TrimSuffix(bytes.TrimRight(object, " \t\r\n"), []byte("}"))
+	out = slices.Clip(out)
 	for name, value := range fields {
-		if value == "" {
+		if _, given := has[name]; given || value == "" {
 			continue
 		}
 		text, err := json.Marshal(value)
 		if err != nil {
 			continue // a string always has a JSON form
 		}
-		fmt.Fprintf(&out, "%q: %s, ", name, text)
+		out = fmt.Appendf(out, ", %q: %s", name, text)
 	}
-	out.Write(body)
-	return out.Bytes()
+	return append(out, '}')
 }
