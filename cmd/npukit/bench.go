@@ -42,7 +42,8 @@ reads every weight for every token, so that memory is its limit; a long prompt's
 	flags.StringSliceVar(&b.pp, "pp", []string{"512"}, "prompt lengths `N[@D],...`; 0 for none")
 	flags.StringSliceVar(&b.tg, "tg", []string{"64"}, "numbers of tokens to generate `N[@D],...`; 0 for none")
 	flags.IntSliceVar(&b.sessions, "sessions", nil, "sessions at once `N,...` that generate the tokens of --tg, too")
-	flags.IntVar(&b.reps, "reps", 5, "repetitions `N`")
+	b.reps = 5
+	flags.Var((*positive)(&b.reps), "reps", "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
 	return cmd
 }
@@ -57,6 +58,9 @@ type bencher struct {
 
 	sessions []int
 }
+
+// maxSessions bounds --sessions: each has a cache of its own, and is measured alone before.
+const maxSessions = 256
 
 // benchResult is one test.
 type benchResult struct {
@@ -99,17 +103,17 @@ func (r *benchResult) perToken(c cost, tokens int) {
 }
 
 func (b *bencher) run(ctx context.Context, arg string) (err error) {
-	if b.reps < 1 {
-		return usagef("--reps is %d, it must be positive", b.reps)
-	}
 	tests, err := b.tests()
 	if err != nil {
 		return err
 	}
 	for _, n := range b.sessions {
-		if n < 1 {
-			return usagef("--sessions takes numbers of sessions, not %d", n)
+		if n < 1 || n > maxSessions {
+			return usagef("--sessions takes numbers of sessions, 1 to %d, not %d", maxSessions, n)
 		}
+	}
+	if len(tests) == 0 {
+		return usagef("there is nothing to measure: --pp and --tg are both 0")
 	}
 	dev, err := b.model.deviceFlags.open()
 	if err != nil {

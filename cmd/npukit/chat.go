@@ -69,7 +69,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 		return err
 	}
 	if err := checkText("--system", c.system); err != nil {
-		return err
+		return usageError{err}
 	}
 	c.talking = isTerminal(c.app.in) && isTerminal(c.app.out)
 	m, err := await(func(ctx context.Context) (*opened, error) { return c.model.open(ctx, c.app, arg) })

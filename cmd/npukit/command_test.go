@@ -185,7 +185,23 @@ func TestExitCodes(t *testing.T) {
 		{"unknown device", "run M hi --device gpu", "", 2, []string{`"gpu"`, "cpu, sim or xdna"}},
 		{"a model that the array cannot place", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9", "what would fit"}},
 		{"negative threads", "run M hi --threads -1", "", 2, []string{"--threads"}},
-		{"unknown kernels", "run M hi --kernels fast", "", 1, []string{`"fast"`, "avx2"}},
+		{"unknown kernels", "run M hi --kernels fast", "", 2, []string{`"fast"`, "avx2"}},
+		{"too many threads", "run M hi --threads 100000", "", 2, []string{"--threads", "1024"}},
+		{"no threads", "run M hi --threads 0", "", 2, []string{"--threads", "positive"}},
+		{"no context", "run M hi --ctx 0", "", 2, []string{"--ctx", "positive"}},
+		{"artefacts for the cpu", "run M hi --artefacts x", "", 2, []string{"--artefacts is for xdna", "cpu"}},
+		{"a compiler for the virtual NPU", "run M hi --device sim --compile x", "", 2, []string{"--compile is for xdna", "sim"}},
+		{"no token by top-p", "run M hi --top-p 0", "", 2, []string{"--top-p is 0", "1 is all"}},
+		{"no repeat-penalty", "run M hi --repeat-penalty 0", "", 2, []string{"--repeat-penalty is 0", "1 is no change"}},
+		{"no tokens", "run M hi --max-tokens 0", "", 2, []string{"--max-tokens", "positive"}},
+		{"an empty stop", "run M hi --stop ", "", 2, []string{"--stop is empty"}},
+		{"a stop that is no text", "run M hi --stop a\xe9", "", 2, []string{"--stop is not valid UTF-8", "byte 1 is 0xe9"}},
+		{"a stop without text", "run " + bare + " --ids 1,2 --stop a", "", 1, []string{"--stop", "tokenizer"}},
+		{"a system message that is no text", "run M hi --system \xe9", "", 2, []string{"--system is not valid UTF-8"}},
+		{"a system message that is no text, in chat", "chat M --system \xe9", "", 2, []string{"--system is not valid UTF-8"}},
+		{"a prompt that looks like a flag", "run M -5", "", 2, []string{"write -- before"}},
+		{"help on nothing", "help ops", "", 2, []string{`"ops"`}},
+		{"help on nothing below a command", "help skills ops", "", 2, []string{`"skills ops"`}},
 		{"negative temperature", "run M hi --temp -1", "", 2, []string{"temperature is -1"}},
 		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"top-p is 1.5"}},
 		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
@@ -208,6 +224,8 @@ func TestExitCodes(t *testing.T) {
 		{"text without a tokenizer", "run " + bare + " hi", "", 1, []string{"tokenizer.json"}},
 		{"ids outside the vocabulary", "run " + bare + " --ids 1,300", "", 1, []string{"300"}},
 		{"chat without a template", "chat " + bare, "", 1, []string{"template"}},
+		{"trace into a folder", "run M hi -n 1 --trace " + m, "", 1, []string{"--trace", "is a folder"}},
+		{"plan into a folder", "info M --plan-out " + m, "", 1, []string{"--plan-out", "is a folder"}},
 		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1, []string{"trace"}},
 		{"tokenize invalid UTF-8", "tokenize M -", "\xc3", 1, []string{"not valid UTF-8"}},
 		{"tokenize what is no list", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings"}},
@@ -217,13 +235,16 @@ func TestExitCodes(t *testing.T) {
 		{"tokenize invalid UTF-8 in JSON", "tokenize M - --json", "[\"\xff\"]", 1, []string{"not valid UTF-8"}},
 		{"tokenize without a tokenizer", "tokenize " + bare + " hi", "", 1, []string{"tokenizer.json"}},
 		{"template without messages", "template M", `{}`, 1, []string{"messages"}},
-		{"template of no JSON", "template M", `{"messages": [`, 1, []string{"JSON"}},
+		{"template of no JSON", "template M", `{"messages": [`, 1, []string{"JSON at byte 14"}},
+		{"template of something more", "template M", `{"messages": []} x`, 1, []string{"JSON at byte 17", "follows"}},
 		{"template of a list", "template M", `[1]`, 1, []string{"object"}},
 		{"template of nothing", "template M", ``, 1, []string{"JSON"}},
 		{"template of deep JSON", "template M", strings.Repeat("[", 1<<20), 1, []string{"deep"}},
 		{"template of invalid UTF-8", "template M", "{\"messages\": \"\xff\"}", 1, []string{"not valid UTF-8"}},
 		{"template that raises", "template M", `{"messages": [{"role": "user", "content": "forbidden"}]}`, 1, []string{"that word is forbidden"}},
 		{"no template", "template " + bare, `{"messages": []}`, 1, []string{"template"}},
+		{"bench of no test", "bench M --pp 0 --tg 0", "", 2, []string{"--pp", "--tg"}},
+		{"bench of too many sessions", "bench M --sessions 100000", "", 2, []string{"--sessions", "256"}},
 		{"bench of nothing", "bench M --reps 0", "", 2, []string{"--reps"}},
 		{"bench of less than nothing", "bench M --pp -1", "", 2, []string{"-1"}},
 		{"bench of no number", "bench M --tg 64@", "", 2, []string{"--tg", "512@1024", `"64@"`}},
@@ -254,6 +275,29 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("stderr %q does not point to --help", r.stderr)
 			}
 		})
+	}
+}
+
+// A cache folder that depends on where one is is refused, as scripts/cache-dir.sh does.
+func TestRelativeCache(t *testing.T) {
+	t.Setenv("NPUKIT_CACHE", "relative")
+	if r := command("", "run", "SmolLM2", "hi"); r.code != 1 || !strings.Contains(r.stderr, "absolute") {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+
+// What cannot be written is a failure, that of help and version too.
+func TestFullDisk(t *testing.T) {
+	for _, args := range []string{"--help", "help", "help run", "run --help", "--version", "version", "devices", "skills list", ""} {
+		var stderr strings.Builder
+		if code := run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr); code != 1 || strings.Count(stderr.String(), "the disk is full") != 1 {
+			t.Errorf("npukit %s: exit code %d, stderr %q", args, code, stderr.String())
+		}
 	}
 }
 
@@ -348,9 +392,9 @@ func TestEditDistance(t *testing.T) {
 
 // Every subcommand explains itself, with an example where it takes arguments.
 func TestHelp(t *testing.T) {
-	for _, name := range []string{"run", "chat", "info", "devices", "tokenize", "template", "bench", "version"} {
+	for _, name := range []string{"run", "chat", "info", "devices", "tokenize", "template", "bench", "version", "help"} {
 		out := succeed(t, "", name, "--help")
-		if !strings.Contains(out, "npukit "+name) || name != "version" && !strings.Contains(out, "Examples:") {
+		if !strings.Contains(out, "npukit "+name) || name != "version" && name != "help" && !strings.Contains(out, "Examples:") {
 			t.Errorf("npukit %s --help:\n%s", name, out)
 		}
 	}

@@ -46,7 +46,7 @@ skill knows. On --device sim times are predicted by the clock of the virtual arr
 	flags.StringVar(&d.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
 	flags.BoolVar(&d.yes, "yes", false, "go on after each phase without asking")
 	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default golden.safetensors beside the model, if it is there)")
-	flags.IntVar(&d.seq, "seq", 0, "positions of a session, `N` (default the model's context, 2048 at most)")
+	flags.Var((*positive)(&d.seq), "seq", "positions of a session, `N` (default the model's context, 2048 at most)")
 	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
 	flags.StringVar(&d.agent, "agent", "", "ask a `COMMAND` outside for changes to the plan, and about failures that no skill knows: JSON in, JSON out; gates decide")
@@ -89,8 +89,8 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	switch {
 	case d.dir == "":
 		return usagef("--dir is missing: the folder that keeps the deployment")
-	case d.seq < 0 || d.budget < 0:
-		return usagef("--seq and --budget must be positive")
+	case cmd.Flags().Changed("budget") && d.budget <= 0:
+		return usagef("--budget is %v, it must be positive; without it there is no limit", d.budget)
 	}
 	agent, err := agentCommand(d.agent)
 	if err != nil {

@@ -65,6 +65,7 @@ func TestDeployRefuses(t *testing.T) {
 	}{
 		"no folder":        {[]string{"deploy", path}, 2, "--dir is missing"},
 		"negative":         {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "-1"}, 2, "positive"},
+		"no budget":        {[]string{"deploy", path, "--dir", t.TempDir(), "--budget", "0s"}, 2, "--budget is 0s, it must be positive"},
 		"no model":         {[]string{"deploy", "nowhere", "--dir", t.TempDir()}, 1, "nowhere"},
 		"too long":         {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "1000000"}, 1, "context"},
 		"no golden":        {[]string{"deploy", path, "--dir", t.TempDir(), "--golden", "missing.safetensors"}, 1, "missing.safetensors"},

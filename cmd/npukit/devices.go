@@ -37,7 +37,7 @@ func (a *app) devicesCommand() *cobra.Command {
 			return table(a.out, "", rows)
 		}),
 	}
-	cmd.Flags().IntVar(&flags.threads, "threads", 0, "as in run: `N` threads (default all cores)")
+	cmd.Flags().Var((*positive)(&flags.threads), "threads", "as in run: `N` threads (default all cores)")
 	cmd.Flags().StringVar(&flags.kernels, "kernels", "", "as in run: kernels of the cpu, `NAME`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	flags.device = "cpu"

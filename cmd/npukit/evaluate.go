@@ -35,7 +35,7 @@ Figures of --device cpu are measured: evaluate on the machine of the deployment,
 	flags := cmd.Flags()
 	flags.StringVar(&e.model, "model", "", "the checkpoint, `MODEL` (default where it lay when it was deployed)")
 	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where they lay when it was deployed)")
-	flags.IntVar(&e.device.threads, "threads", 0, "compute with `N` threads (default all cores)")
+	flags.Var((*positive)(&e.device.threads), "threads", "compute with `N` threads (default all cores)")
 	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&e.device.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
@@ -53,12 +53,12 @@ type evaluator struct {
 }
 
 func (e *evaluator) run(ctx context.Context, dir string) (err error) {
-	if e.device.threads < 0 {
-		return usagef("--threads is %d, it must be positive", e.device.threads)
-	}
 	e.device.device = "cpu" // of a journal that cannot be read, which the report says
 	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil {
 		e.device.device = state.Subject.Device
+	}
+	if err := e.device.check(); err != nil {
+		return err
 	}
 	opts := &skill.EvaluateOptions{Golden: e.golden}
 	if e.model != "" {
@@ -128,7 +128,10 @@ func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 // deviceText is a device for [openDeviceText], in another process, which does not see this one's environment: what a variable would say of where programs
 // come from is said here.
 func deviceText(f deviceFlags) string {
-	return fmt.Sprintf("%q %d %q %q %q", f.device, f.threads, f.kernels, cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE")))
+	if f.device == "xdna" {
+		f.artefacts, f.compile = cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE"))
+	}
+	return fmt.Sprintf("%q %d %q %q %q", f.device, f.threads, f.kernels, f.artefacts, f.compile)
 }
 
 // openDeviceText opens a device in the evaluator's process.

@@ -71,6 +71,7 @@ func TestEvaluateRefuses(t *testing.T) {
 		"no folder":      {[]string{"evaluate"}, 2, "W is missing"},
 		"two folders":    {[]string{"evaluate", "a", "b"}, 2, "too many"},
 		"threads":        {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
+		"artefacts":      {[]string{"evaluate", "a", "--artefacts", "x"}, 2, "--artefacts is for xdna"},
 		"no workspace":   {[]string{"evaluate", t.TempDir()}, 1, "no workspace"},
 		"not a model":    {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
 		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1, "no workspace"},

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,21 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/npu/xdna"
 )
+
+// positive is the value of a flag that takes a number from 1 on. What it begins with stands for the default, which is had by leaving the flag out.
+type positive int
+
+func (p *positive) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return errors.New("it must be a positive number")
+	}
+	*p = positive(n)
+	return nil
+}
+
+func (p *positive) String() string { return strconv.Itoa(int(*p)) }
+func (p *positive) Type() string   { return "int" }
 
 // deviceFlags say which device runs.
 type deviceFlags struct {
@@ -36,7 +53,7 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what this build has)")
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
-	flags.IntVar(&f.threads, "threads", 0, "compute with `N` threads (default all cores)")
+	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default the fastest here, found by timing)")
 	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model at once and decodes slower")
 }
@@ -60,14 +77,33 @@ func (f *deviceFlags) compiler() *xdna.Compiler {
 	return c
 }
 
+// maxThreads is what package cpu takes at most.
+const maxThreads = 1024
+
+// check reports flags that no machine could take.
+func (f *deviceFlags) check() error {
+	switch {
+	case !slices.Contains([]string{"cpu", "sim", "xdna"}, f.device):
+		return usagef("there is no device %q: use cpu, sim or xdna", f.device)
+	case f.threads > maxThreads:
+		return usagef("--threads is %d, %d are the most", f.threads, maxThreads)
+	case f.kernels != "" && !slices.Contains(cpu.KernelNames(), f.kernels):
+		return usagef("there are no kernels %q: use %s, or leave --kernels out", f.kernels, strings.Join(cpu.KernelNames(), ", "))
+	case f.inPlace && f.device != "cpu":
+		return usagef("--in-place is for the cpu: the device is %s", f.device)
+	case f.artefacts != "" && f.device != "xdna":
+		return usagef("--artefacts is for xdna: the device is %s", f.device)
+	case f.compile != "" && f.device != "xdna":
+		return usagef("--compile is for xdna: the device is %s", f.device)
+	}
+	return nil
+}
+
 // open opens the device. Its threads leave no P for goroutines unless there are more Ps than threads (see package cpu), so the command sees
 // to that; a library must not.
 func (f *deviceFlags) open() (dev npu.Device, err error) {
-	if f.threads < 0 {
-		return nil, usagef("--threads is %d, it must be positive", f.threads)
-	}
-	if f.inPlace && f.device != "cpu" {
-		return nil, usagef("--in-place is for the cpu: the device is %s", f.device)
+	if err := f.check(); err != nil {
+		return nil, err
 	}
 	switch f.device {
 	case "cpu":
@@ -76,8 +112,6 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
 	case "xdna":
 		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Compile: f.compiler(), Threads: f.threads, Kernels: f.kernels})
-	default:
-		return nil, usagef("there is no device %q: use cpu, sim or xdna", f.device)
 	}
 	if err != nil {
 		return nil, err
@@ -102,7 +136,7 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
 	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or f32, which makes the KV cache F32 too")
-	flags.IntVar(&f.context, "ctx", 0, "positions of a conversation at most, `N` (default the model's context)")
+	flags.Var((*positive)(&f.context), "ctx", "positions of a conversation at most, `N` (default the model's context)")
 	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
 	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
 }
@@ -123,9 +157,6 @@ func (f *modelFlags) options() (*model.OpenOptions, error) {
 		o.Activations, o.Cache = dtype.F32, dtype.F32
 	default:
 		return nil, usagef("--activations is %q, want bf16 or f32", f.activations)
-	}
-	if f.context < 0 {
-		return nil, usagef("--ctx is %d, it must be positive", f.context)
 	}
 	return &model.OpenOptions{PlanOptions: o}, nil
 }
@@ -191,15 +222,26 @@ func (f *generateFlags) add(cmd *cobra.Command) {
 	flags.Float64Var(&f.minP, "min-p", 0, "choose among tokens at least `P` times as likely as the best, 0 is all (default the model's)")
 	flags.Float64Var(&f.penalty, "repeat-penalty", 0, "make tokens seen before less likely by factor `F`, 1 is no change (default the model's)")
 	flags.Uint64Var(&f.seed, "seed", 0, "same seed `N`, same text; 0 is a new one each time")
-	flags.IntVarP(&f.maxTokens, "max-tokens", "n", 0, "generate `N` tokens at most (default until the context is full)")
+	flags.VarP((*positive)(&f.maxTokens), "max-tokens", "n", "generate `N` tokens at most (default until the context is full)")
 	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after the model's end token")
 	flags.StringArrayVar(&f.stop, "stop", nil, "end before `TEXT` would come; may be given again")
 }
 
 // check reports values that no model could take, before one is loaded.
 func (f *generateFlags) check(cmd *cobra.Command) error {
-	if f.maxTokens < 0 {
-		return usagef("--max-tokens is %d, it must be positive", f.maxTokens)
+	for _, text := range f.stop {
+		if text == "" {
+			return usagef("--stop is empty: that would come before everything")
+		}
+		if err := checkText("--stop", text); err != nil {
+			return usageError{err}
+		}
+	}
+	if cmd.Flags().Changed("top-p") && f.topP == 0 { // 0 in a model.Sampling is what nobody has asked for
+		return usagef("--top-p is 0, which no token is in: 1 is all of them, and --temp 0 takes the best")
+	}
+	if cmd.Flags().Changed("repeat-penalty") && f.penalty == 0 {
+		return usagef("--repeat-penalty is 0, by which nothing can be divided: 1 is no change")
 	}
 	if err := f.sampling(cmd, model.Sampling{}).Validate(); err != nil {
 		return usageError{err}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -70,13 +71,34 @@ func writeFile(path string, data []byte) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// canWrite reports early that a file's folder is not there, before the work whose result it is to hold.
+// canWrite reports early that a file cannot be written, before the work whose result it is to hold.
 func canWrite(path string) error {
-	info, err := os.Stat(filepath.Dir(path))
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a folder", filepath.Dir(path))
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s is a folder: name a file in it", path)
+	case err == nil && !info.Mode().IsRegular():
+		return nil // written into, as it is
 	}
-	return err
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a folder", dir)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // as writeFile will
+	var reason *fs.PathError
+	if errors.As(err, &reason) {
+		return fmt.Errorf("no file can be made in %s: %w", dir, reason.Err)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // shellWord writes a path so that a shell takes it for one word.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -31,10 +32,27 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	help := &firstError{w: stdout}
+	root.SetOut(help)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteC()
+	if err == nil && help.err != nil {
+		a.started, err = true, help.err
+	}
 	return a.exitCode(cmd, err)
+}
+
+// firstError writes help for package cobra, which forgets what comes of it.
+type firstError struct {
+	w   io.Writer
+	err error
+}
+
+func (f *firstError) Write(p []byte) (int, error) {
+	if f.err == nil {
+		_, f.err = f.w.Write(p)
+	}
+	return len(p), nil
 }
 
 // app is one execution of the command.
@@ -61,6 +79,27 @@ in the user's cache folder (~/.cache on Linux). A wrong name lists what is there
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if strings.HasPrefix(err.Error(), "unknown shorthand flag") && strings.Contains(cmd.Use, " [") {
+			err = fmt.Errorf("%w; write -- before a text that begins with -", err)
+		}
+		return err
+	})
+	root.SetHelpCommand(&cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Explain a command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("there is no command %q", strings.Join(args, " "))
+			}
+			if err != nil {
+				return err
+			}
+			cmd.InitDefaultHelpFlag() // so that the help shows it
+			return cmd.Help()
+		},
+	})
 	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(),
 		a.deployCommand(), a.evaluateCommand(), a.skillsCommand(), a.mcpCommand(), a.doctorCommand(), a.versionCommand())
 	return root

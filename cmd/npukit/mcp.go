@@ -34,7 +34,7 @@ MODEL, --device, --seq and --golden begin a deployment. For a workspace that is 
 	flags.StringVar(&m.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
 	flags.StringVar(&m.http, "http", "", "serve streamable HTTP on the loopback address `ADDR`, such as 127.0.0.1:7777 (port 0 is any)")
 	flags.StringVar(&m.golden, "golden", "", "reference outputs of another implementation in `FILE`, as in deploy")
-	flags.IntVar(&m.seq, "seq", 0, "positions of a session, `N`, as in deploy")
+	flags.Var((*positive)(&m.seq), "seq", "positions of a session, `N`, as in deploy")
 	return cmd
 }
 
@@ -51,9 +51,6 @@ type mcpServer struct {
 func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
 	if m.dir == "" {
 		return usagef("--dir is missing: the folder that keeps the deployment")
-	}
-	if m.seq < 0 {
-		return usagef("--seq is %d, it must be positive", m.seq)
 	}
 	if m.http == "" && isTerminal(m.app.in) {
 		return usagef("an agent speaks to this command over stdin and stdout, and here is a terminal: register the command with the agent, or use --http")

@@ -122,6 +122,9 @@ func (r *runner) check(cmd *cobra.Command, args []string) error {
 	case cmd.Flags().Changed("logprobs") && !r.json:
 		return usagef("--logprobs needs --json")
 	}
+	if err := checkText("--system", r.system); err != nil {
+		return usageError{err}
+	}
 	return r.generate.check(cmd)
 }
 
@@ -205,6 +208,9 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 		opts.Logprobs, opts.TopTokens = true, r.logprobs
 	}
 	_, noTokenizer := m.Tokenizer()
+	if noTokenizer != nil && len(opts.Stop) > 0 {
+		return fmt.Errorf("--stop looks for text, and this model has none: %w", noTokenizer)
+	}
 	out := runResult{Model: modelName(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
 	var text strings.Builder
 	reading := r.app.progress("reading the prompt")
