@@ -344,7 +344,7 @@ func TestInfoJSON(t *testing.T) {
 	}
 }
 
-// info says when weights are not numbers, if asked; the model opens all the same, and generating says what is wrong.
+// info says when weights are not numbers, if asked; the model opens all the same, and generating or verifying says what is wrong.
 func TestInfoCheckFindsNaN(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {
@@ -367,6 +367,15 @@ func TestInfoCheckFindsNaN(t *testing.T) {
 	}
 	if r := command("", "run", dir, "--ids", "1"); r.code != 1 || !strings.Contains(r.stderr, "info --check") {
 		t.Errorf("run: exit code %d, %s", r.code, r.stderr)
+	}
+	r := command("", "verify", dir)
+	for _, want := range []string{dir, "NaN or infinity in 1 tensor", "model.norm.weight", "info --check"} {
+		if r.code != 1 || !strings.Contains(r.stderr, want) {
+			t.Errorf("verify: exit code %d, no %q in %s", r.code, want, r.stderr)
+		}
+	}
+	if r := command("", "verify", dir, "--golden", goldenOf("smollm-mha")); r.code != 1 || !strings.Contains(r.out, "info --check") {
+		t.Errorf("verify --golden: exit code %d, %s", r.code, r.out)
 	}
 }
 

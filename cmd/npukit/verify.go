@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -124,6 +125,9 @@ func (v *verifier) run(ctx context.Context, arg string) (err error) {
 	if v.positions < 16 {
 		return usagef("--positions is %d, want 16 or more", v.positions)
 	}
+	if info, err := os.Stat(v.report); v.report != "" && err == nil && !info.IsDir() {
+		return fmt.Errorf("--report: %s is no folder", v.report)
+	}
 	if v.golden != "" { // before anything that takes time
 		if v.file, err = golden.Read(v.golden); err != nil {
 			return err
@@ -216,6 +220,9 @@ func (v *verifier) gates(ctx context.Context) (err error) {
 		err = v.againstGolden(ctx, m, s)
 	} else {
 		err = v.againstOracle(ctx, m, s)
+	}
+	if err != nil && ctx.Err() == nil {
+		return v.damaged(ctx, m.Checkpoint(), err)
 	}
 	if err == nil && v.show {
 		err = v.continuations(ctx, m, s)

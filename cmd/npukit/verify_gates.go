@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/oracle"
 )
 
@@ -225,6 +226,16 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 		}
 	}
 	return v.determinism(ctx, s, v.ids)
+}
+
+// damaged adds to an error of the gates what usually causes it: weights that nothing can be computed with.
+func (v *verifier) damaged(ctx context.Context, ck *checkpoint.Checkpoint, err error) error {
+	defer v.app.progress("reading all weights of " + modelName(v.path))()
+	bad, checkErr := ck.NonFinite(ctx)
+	if checkErr != nil || len(bad) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s has NaN or infinity in %s, the first is %s: fetch it again (npukit info --check names them all): %w", v.path, count(len(bad), "tensor"), bad[0], err)
 }
 
 // stored holds a scorer to what is stored of a sequence's logits.

@@ -62,7 +62,7 @@ func (v *verifier) conclusion() string {
 	case r.OK:
 		fmt.Fprintf(&b, "%s: the device computes this model within its number format (%.1f s)\n", styled(v.app.out, bold, "PASS"), r.Seconds)
 	case oracleFailed && deviceFailed:
-		fmt.Fprintf(&b, "%s: neither oracle nor device agrees with the golden file: it was made from other weights, or the checkpoint is read wrongly (%.1f s)\n",
+		fmt.Fprintf(&b, "%s: neither oracle nor device agrees with the golden file: it was made from other weights, the weights are damaged (npukit info --check looks), or the checkpoint is read wrongly (%.1f s)\n",
 			styled(v.app.out, bold, "FAIL"), r.Seconds)
 	case oracleFailed:
 		fmt.Fprintf(&b, "%s: the oracle does not agree with the golden file (%.1f s)\n", styled(v.app.out, bold, "FAIL"), r.Seconds)
