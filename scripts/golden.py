@@ -22,12 +22,16 @@ import os
 import sys
 from pathlib import Path
 
-try:
-    import safetensors.torch
-    import torch
-    import transformers
-except ImportError as missing:
-    sys.exit(f"golden.py: {missing}\nInstall what it needs: pip install transformers==5.23.0 torch==2.15.0 safetensors==0.8.0")
+
+def import_torch():
+    """Behind the arguments: --help and a wrong argument need none of it, and it takes seconds."""
+    global safetensors, torch, transformers
+    try:
+        import safetensors.torch
+        import torch
+        import transformers
+    except ImportError as missing:
+        sys.exit(f"golden.py: {missing}\nInstall what it needs: pip install transformers==5.23.0 torch==2.15.0 safetensors==0.8.0")
 
 
 def arguments():
@@ -108,9 +112,15 @@ def continuation(model, ids, n):
     return tokens, gap
 
 
-@torch.inference_mode()
 def main():
     a = arguments()
+    import_torch()
+    with torch.inference_mode():
+        write(a)
+
+
+def write(a):
+    """Computes everything and writes the file."""
     transformers.logging.set_verbosity_error()
     model = load(a)
     ids = input_ids(a, model.config)

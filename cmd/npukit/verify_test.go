@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -160,5 +161,26 @@ func TestVerifySmolLM2(t *testing.T) {
 	out := parse[verifyOutput](t, succeed(t, "", "verify", path, "--golden", file, "--positions", "96", "--diagnose", "--json"))
 	if !*out.OK || !out.Diagnosis.OK || out.HuggingFace != "agrees" || len(out.Gates) != 4*3+2+1+1 {
 		t.Errorf("%+v", out)
+	}
+}
+
+// The script that makes golden files explains itself, and refuses wrong arguments, without the packages that it computes with.
+func TestGoldenScriptExplainsItself(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	script := filepath.Join(testenv.Root(), "scripts", "golden.py")
+	for _, tc := range []struct {
+		args, want string
+		code       int
+	}{
+		{"--help", "Makes a golden file", 0},
+		{tiny("smollm-mha") + " --greedy -1", "from 0 on", 2},
+	} {
+		cmd := exec.Command(python, append([]string{"-I", "-S", script}, strings.Fields(tc.args)...)...) // -S: without what is installed beside Python
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != tc.code || !strings.Contains(string(out), tc.want) {
+			t.Errorf("golden.py %s: exit code %d\n%s", tc.args, cmd.ProcessState.ExitCode(), out)
+		}
 	}
 }
