@@ -37,13 +37,7 @@ func TestExamples(t *testing.T) {
 		}
 	})
 	t.Run("estimate", func(t *testing.T) {
-		config := filepath.Join(t.TempDir(), "config.json")
-		text := `{"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
-			"vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "hidden_act": "silu", "rope_theta": 1000000, "tie_word_embeddings": true}`
-		if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		out, stderr, err := example("estimate", "", config)
+		out, stderr, err := example("estimate", "", writeConfig(t))
 		if err != nil || !strings.Contains(out, "not measured") || strings.Count(out, "tokens/s") != 11 {
 			t.Errorf("%v: stdout %q, stderr %q", err, out, stderr)
 		}
@@ -56,6 +50,26 @@ func TestExamples(t *testing.T) {
 			}
 		}
 	})
+	for name, args := range map[string]func(t *testing.T) []string{
+		"generate":      func(t *testing.T) []string { return []string{testenv.DemoModel(t), "Hello"} },
+		"chat":          func(t *testing.T) []string { return []string{testenv.DemoModel(t)} },
+		"estimate":      func(t *testing.T) []string { return []string{writeConfig(t)} },
+		"customprogram": func(*testing.T) []string { return nil },
+	} {
+		t.Run(name+" on a full disk", func(t *testing.T) {
+			full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+			if err != nil {
+				t.Skipf("needs /dev/full: %v", err)
+			}
+			defer full.Close()
+			var stderr strings.Builder
+			cmd := exec.Command(filepath.Join(bin, name), args(t)...)
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("Hello\n"), full, &stderr
+			if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), "no space left") {
+				t.Errorf("%v, stderr %q", err, stderr.String())
+			}
+		})
+	}
 	base := filepath.Join(testenv.Root(), "testdata", "tiny-models", "qwen2-bias") // no tokenizer, no template
 	for _, tc := range []struct {
 		mistake, name, says string
@@ -73,4 +87,16 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// writeConfig writes a config.json of Qwen3-0.6B.
+func writeConfig(t *testing.T) string {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "config.json")
+	text := `{"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
+		"vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "hidden_act": "silu", "rope_theta": 1000000, "tie_word_embeddings": true}`
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return config
 }

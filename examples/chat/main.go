@@ -41,7 +41,7 @@ func main() {
 
 	var messages []chat.Message // a first one with Role "system" tells the model how to behave
 	in := bufio.NewScanner(os.Stdin)
-	for fmt.Print("> "); in.Scan(); fmt.Print("\n> ") {
+	for say("> "); in.Scan(); say("\n> ") {
 		answer, err := reply(s, append(messages, chat.Message{Role: "user", Content: in.Text()}))
 		if err != nil && !errors.Is(err, context.Canceled) {
 			log.Print(err) // the conversation goes on without this turn
@@ -52,7 +52,7 @@ func main() {
 	if err := in.Err(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println()
+	say("\n")
 }
 
 // reply streams the answer to a conversation and returns it, or what there was of it when Ctrl-C came.
@@ -64,8 +64,15 @@ func reply(s *model.Session, messages []chat.Message) (string, error) {
 		if err != nil {
 			return answer.String(), err
 		}
-		fmt.Print(tok.Text)
+		say("%s", tok.Text)
 		answer.WriteString(tok.Text)
 	}
 	return answer.String(), nil
+}
+
+// say prints, and ends the program where that fails: an answer that is lost on a full disk is no success.
+func say(format string, args ...any) {
+	if _, err := fmt.Printf(format, args...); err != nil {
+		log.Fatal(err)
+	}
 }

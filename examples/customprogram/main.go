@@ -52,7 +52,7 @@ func main() {
 	if !errors.As(err, &refused) {
 		log.Fatalf("the program should have been refused, got %v", err)
 	}
-	fmt.Printf("refused:\n%v\n\n", err)
+	say("refused:\n%v\n\n", err)
 
 	p := compose([]int{32, 256, 32, 128})
 	exec, err := dev.Load(ctx, p)
@@ -64,16 +64,23 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("fits: %d launches in one dispatch, predicted %.0f us on the array, bound by %s\n", len(cost.Launches), cost.Run, cost.Bound)
+	say("fits: %d launches in one dispatch, predicted %.0f us on the array, bound by %s\n", len(cost.Launches), cost.Run, cost.Bound)
 	for _, l := range cost.Launches {
-		fmt.Printf("  %-10s %4.0f us, of which %.0f us to start\n", l.Name, l.Time, l.Start)
+		say("  %-10s %4.0f us, of which %.0f us to start\n", l.Name, l.Time, l.Start)
 	}
 
 	y, err := compute(ctx, dev, exec)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("\ncomputed with the array's numbers: y[0] begins with %.4f\n", y[:4])
+	say("\ncomputed with the array's numbers: y[0] begins with %.4f\n", y[:4])
+}
+
+// say prints, and ends the program where that fails: what was found out that is lost on a full disk is no success.
+func say(format string, args ...any) {
+	if _, err := fmt.Printf(format, args...); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // compute runs the program once. What the host writes has to be synced to the device, and what it wants to see has to be synced back.

@@ -58,7 +58,9 @@ func deploy(ctx context.Context, out io.Writer, model, workspace string) (err er
 		Skills:   []skill.Skill{longChunks{}},
 		Evaluate: skill.InNewProcess("", nil),
 		Approve: func(_ context.Context, r skill.PhaseReport) (skill.Decision, error) {
-			fmt.Fprintf(out, "%s passed in %.1f s\n", r.Phase.Title(), r.Seconds)
+			if _, err := fmt.Fprintf(out, "%s passed in %.1f s\n", r.Phase.Title(), r.Seconds); err != nil {
+				return skill.Decision{}, err
+			}
 			if worked += r.Seconds; worked > patience.Seconds() {
 				return skill.Decision{Action: skill.Stop, Note: "it takes too long: somebody should look"}, nil
 			}
@@ -66,7 +68,7 @@ func deploy(ctx context.Context, out io.Writer, model, workspace string) (err er
 		},
 		Observe: func(e skill.Event) {
 			if e.What == skill.EventAttempt {
-				fmt.Fprintf(out, "  %s\n", e.Text)
+				fmt.Fprintf(out, "  %s\n", e.Text) // where it fails, so does the next phase's line
 			}
 		},
 	})
@@ -81,8 +83,8 @@ func deploy(ctx context.Context, out io.Writer, model, workspace string) (err er
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "the plan is %s: first token in %.3g s, %.4g tokens/s\n", d.State().PlanStatus(), p.TTFT, p.TokensPerSec)
-	return nil
+	_, err = fmt.Fprintf(out, "the plan is %s: first token in %.3g s, %.4g tokens/s\n", d.State().PlanStatus(), p.TTFT, p.TokensPerSec)
+	return err
 }
 
 // gates are what this team asks of a model beside the built-in gates.

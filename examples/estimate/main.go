@@ -33,12 +33,19 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%-50s %7.2f s to the first token of %d, %6.2f tokens/s, %3d dispatches a prefill\n", what, e.TTFT, e.SeqLen, e.TokensPerSec, e.Prefill.Dispatches)
+		say("%-50s %7.2f s to the first token of %d, %6.2f tokens/s, %3d dispatches a prefill\n", what, e.TTFT, e.SeqLen, e.TokensPerSec, e.Prefill.Dispatches)
 	}
-	fmt.Println("Predicted for an XDNA 2, not measured:")
+	say("Predicted for an XDNA 2, not measured:\n")
 	print("a dispatch for each op")
 	for _, step := range model.KnobSteps() {
 		step.Take(&knobs)
 		print("+ " + step.Name)
+	}
+}
+
+// say prints, and ends the program where that fails: a table that is lost on a full disk is no success.
+func say(format string, args ...any) {
+	if _, err := fmt.Printf(format, args...); err != nil {
+		log.Fatal(err)
 	}
 }

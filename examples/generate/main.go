@@ -34,7 +34,14 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Print(tok.Text)
+		say("%s", tok.Text)
 	}
-	fmt.Println()
+	say("\n")
+}
+
+// say prints, and ends the program where that fails: an answer that is lost on a full disk is no success.
+func say(format string, args ...any) {
+	if _, err := fmt.Printf(format, args...); err != nil {
+		log.Fatal(err)
+	}
 }

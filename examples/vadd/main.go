@@ -136,6 +136,6 @@ func vadd(ctx context.Context, out io.Writer, path, instance string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s: %d runs, %d elements right, %v a run\n", name, runs, n, (took / runs).Round(100*time.Nanosecond))
-	return nil
+	_, err = fmt.Fprintf(out, "%s: %d runs, %d elements right, %v a run\n", name, runs, n, (took / runs).Round(100*time.Nanosecond))
+	return err
 }
