@@ -73,7 +73,7 @@ func phaseTable() []PhaseInfo {
 			Name: "kernel-validation", Skill: "kernel-validation", Purpose: "Every kernel that the plan wants computes what it should, alone.",
 			Inputs:  []string{"the plan"},
 			Gates:   []GateInfo{{GateKernel + "/...", "each distinct op, shape, type and mapping of the plan against the oracle, every element, outputs poisoned before"}},
-			Outputs: []string{"kernels/*.md", "kernels.json: registry rows"},
+			Outputs: []string{"kernels/*.md", "for the array kernels.json: registry rows"},
 		},
 		{
 			Name: "single-block", Skill: "single-block", Purpose: "The kernels together make one decoder layer.",
