@@ -42,7 +42,9 @@
 //   - npu/cpu is the software device: SIMD kernels in C, or pure Go where cgo is off.
 //   - npu/xdna2 is what is known of the NPU, npu/sim a virtual one with its numbers, limits and clock, npu/xdna the real one through package xrt.
 //   - oracle computes the same in plain FP32, sharing nothing with devices; gate compares the two and gives a verdict.
-//   - cmd/npukit is the command.
+//   - gate/gatetest tests a kernel for an op, or a whole device, with one line; gate/golden keeps what other implementations computed.
+//   - skill takes a checkpoint through gated phases to a verified and tuned plan; skill/mcp lets agents drive that.
+//   - cmd/npukit is the command, and examples holds programs to copy.
 //
 // ARCHITECTURE.md draws the arrows between them.
 package npukit

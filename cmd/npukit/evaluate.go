@@ -24,7 +24,8 @@ those of performance.json within a bound that the report states. What counts are
 the evaluator sees none but NPUKIT_ARTEFACTS and NPUKIT_COMPILE, which say where programs for the NPU come from; every program is judged by what it computes.
 
 The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why. Exit code 1 without a verdict leaves the plan as it was:
-"other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it.
+"other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it. A model or a golden file
+that cannot be opened gives no verdict either, nor do figures with other --kernels or --threads than those of the deployment: give what it was made with.
 
 Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads, while nothing else runs.`,
 		Example: `  npukit evaluate work

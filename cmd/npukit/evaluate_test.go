@@ -54,7 +54,7 @@ func TestEvaluate(t *testing.T) {
 // The command takes what says where programs come from, and its help what no verdict means.
 func TestEvaluateHelp(t *testing.T) {
 	out := succeed(t, "", "evaluate", "--help")
-	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is quiet"} {
+	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is quiet", "cannot be opened", "other --kernels or --threads"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the help has no %q:\n%s", want, out)
 		}
