@@ -146,8 +146,8 @@ func TestBadFolders(t *testing.T) {
 		{"a GGUF file in a folder", instead("config.json", "tiny.gguf"), []string{"tiny.gguf"}, fs.ErrNotExist},
 		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, new(*FileError)},
 		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, new(*FileError)},
-		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated"}, new(*FileError)},
-		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes", "has only 5992", "truncated"}, new(*TensorError)},
+		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated", "Fetch it again"}, new(*FileError)},
+		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes", "has only 5992", "truncated", "Fetch it again"}, new(*TensorError)},
 		{"trailing bytes", func(t testing.TB, dir string) {
 			file := filepath.Join(dir, "model.safetensors")
 			put(t, file, append(get(t, file), 0))

@@ -158,7 +158,7 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 		elems, size := s.typ.Block()
 		bytes := uint64(Tensor{Shape: s.shape}.Elements() / elems * size)
 		if offset > uint64(len(data)) || bytes > uint64(len(data))-offset {
-			return s.errorf("takes bytes %d to %d of the data, which has only %d: is the file truncated?", offset, offset+bytes, len(data))
+			return s.errorf("takes bytes %d to %d of the data, which has only %d: is the file truncated? Fetch it again", offset, offset+bytes, len(data))
 		}
 		s.data = data[offset:][:bytes:bytes]
 	}
@@ -219,7 +219,7 @@ type ggufReader struct {
 // take gives the next n bytes.
 func (r *ggufReader) take(n int) []byte {
 	if r.err == nil && (n < 0 || n > len(r.b)-r.off) {
-		r.err = fmt.Errorf("the file ends at byte %d, in the middle of something of %d bytes at byte %d", len(r.b), n, r.off)
+		r.err = fmt.Errorf("the file ends at byte %d, in the middle of something of %d bytes at byte %d: is it truncated? Fetch it again", len(r.b), n, r.off)
 	}
 	if r.err != nil {
 		return nil
@@ -246,7 +246,7 @@ func (r *ggufReader) u64() uint64 {
 func (r *ggufReader) count(what string, most, size int) int {
 	n := r.u64()
 	if r.err == nil && (n > uint64(most) || n > uint64(len(r.b)-r.off)/uint64(size)) {
-		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes", n, what, min(most, (len(r.b)-r.off)/size), len(r.b))
+		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes: is it truncated? Fetch it again", n, what, min(most, (len(r.b)-r.off)/size), len(r.b))
 	}
 	if r.err != nil {
 		return 0

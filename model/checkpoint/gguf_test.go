@@ -416,7 +416,7 @@ func TestHostileGGUF(t *testing.T) {
 	}
 }
 
-// A file cut anywhere must give an error; the last tensor's padding is all that may be missing.
+// A file cut anywhere must give an error, which says what to do; the last tensor's padding is all that may be missing.
 func TestGGUFTruncatedAnywhere(t *testing.T) {
 	m, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	m = m.set("tokenizer.ggml.tokens", make([]string, 32))
@@ -424,8 +424,12 @@ func TestGGUFTruncatedAnywhere(t *testing.T) {
 	b := get(t, file)
 	for n := 4; n < len(b); n += 1 + n/64 {
 		c := &Checkpoint{path: file, entries: map[string]*entry{}}
-		if err := c.openGGUF(b[:n:n]); err == nil {
+		err := c.openGGUF(b[:n:n])
+		if err == nil {
 			t.Fatalf("%d of %d bytes opened", n, len(b))
+		}
+		if !strings.Contains(err.Error(), "Fetch it again") {
+			t.Errorf("%d of %d bytes: %v", n, len(b), err)
 		}
 	}
 }

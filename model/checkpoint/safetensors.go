@@ -41,12 +41,12 @@ const maxHeader = 8 << 20
 // size before it is decoded, and names that occur twice (decoding keeps the last), are only checked here.
 func readSafetensors(file string, buf []byte) ([]stored, error) {
 	if len(buf) < 8 {
-		return nil, fileErrorf(file, "has %d bytes, too few for a safetensors header: was the download interrupted?", len(buf))
+		return nil, fileErrorf(file, "has %d bytes, too few for a safetensors header: was the download interrupted? Fetch it again", len(buf))
 	}
 	n := binary.LittleEndian.Uint64(buf)
 	switch {
 	case n > uint64(len(buf)-8):
-		return nil, fileErrorf(file, "says that its header has %d bytes, but only %d follow: is it truncated, or no safetensors file?", n, len(buf)-8)
+		return nil, fileErrorf(file, "says that its header has %d bytes, but only %d follow: is it truncated, or no safetensors file? Fetch it again", n, len(buf)-8)
 	case n > maxHeader:
 		return nil, fileErrorf(file, "says that its header has %d bytes, more than the %d that any model needs", n, maxHeader)
 	}
@@ -97,7 +97,7 @@ func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size u
 		from, to := t.DataOffsets[0], t.DataOffsets[1]
 		switch {
 		case to < from || to > size:
-			return no("takes bytes %d to %d of the data, which has only %d: is the file truncated?", from, to, size)
+			return no("takes bytes %d to %d of the data, which has only %d: is the file truncated? Fetch it again", from, to, size)
 		case from < end:
 			return no("overlaps %q", before)
 		case from > end:
