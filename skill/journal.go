@@ -173,7 +173,7 @@ func (j *journal) append(at time.Time, kind Kind, phase Phase, data any) (Record
 		err = j.f.Sync()
 	}
 	if err != nil {
-		err = fmt.Errorf("skill: journal %s: %w; nothing is lost: make room and deploy into this folder again", j.path, err)
+		err = fmt.Errorf("skill: journal %s: %w; nothing is lost: make room, and run this again", j.path, err)
 		if cut := j.f.Truncate(j.size); cut != nil {
 			j.bad = errors.Join(err, cut)
 		}

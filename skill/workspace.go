@@ -76,7 +76,7 @@ func (w *workspace) put(name string, data []byte) error {
 		return fmt.Errorf("skill: workspace: %w", err)
 	}
 	if err := w.write(path, data); err != nil {
-		return fmt.Errorf("skill: workspace: writing %s: %w; nothing is lost: deploy into this folder again", name, err)
+		return fmt.Errorf("skill: workspace: writing %s: %w; nothing is lost: run this again once it can be written", name, err)
 	}
 	return nil
 }
