@@ -113,7 +113,7 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 		if c.OK {
 			continue
 		}
-		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", c.Name, wrapped(c.Detail, 100, "  ")); err != nil {
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", printable(e.app.out, c.Name), printable(e.app.out, wrapped(c.Detail, 100, "  "))); err != nil {
 			return err
 		}
 	}

@@ -24,11 +24,28 @@ type pipedLines struct {
 }
 
 func (p *pipedLines) Next() (string, error) {
-	if p.prompt != nil {
-		if _, err := io.WriteString(p.prompt, "> "); err != nil {
+	if p.prompt == nil {
+		return p.line()
+	}
+	message := ""
+	for prompt := "> "; ; prompt = "… " {
+		if _, err := io.WriteString(p.prompt, prompt); err != nil {
 			return "", err
 		}
+		line, err := p.line()
+		if err != nil {
+			io.WriteString(p.prompt, "\n") // where it fails the terminal is gone, and nothing is left to say
+			return "", err
+		}
+		more, continued := strings.CutSuffix(line, `\`)
+		if message += more; !continued {
+			return message, nil
+		}
+		message += "\n"
 	}
+}
+
+func (p *pipedLines) line() (string, error) {
 	line, err := p.r.ReadString('\n')
 	if err == io.EOF && line != "" {
 		err = nil // a last line without a newline

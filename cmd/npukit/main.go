@@ -114,7 +114,11 @@ func arguments(names ...string) cobra.PositionalArgs {
 			}
 		}
 		if len(args) > len(names) {
-			return fmt.Errorf("there is an argument too many, %q: text of several words needs quotes", args[len(names)])
+			hint := ""
+			if len(names) > 0 {
+				hint = ": text of several words needs quotes"
+			}
+			return fmt.Errorf("there is an argument too many, %q%s", args[len(names)], hint)
 		}
 		return nil
 	}
@@ -137,9 +141,9 @@ func (a *app) exitCode(cmd *cobra.Command, err error) int {
 	case errors.Is(err, syscall.EPIPE): // whoever read has enough, as in `npukit ... | head -1`
 		return 1
 	case !a.started, errors.As(err, &usage):
-		fmt.Fprintf(a.err, "%s: %v\nSee '%s --help'.\n", cmd.CommandPath(), err, cmd.CommandPath())
+		fmt.Fprintf(a.err, "%s: %s\nSee '%s --help'.\n", cmd.CommandPath(), printable(a.err, err.Error()), cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(a.err, "%s: %v\n", cmd.CommandPath(), err)
+	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), printable(a.err, err.Error())) // some are in the words of a file
 	return 1
 }

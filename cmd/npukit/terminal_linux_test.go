@@ -223,6 +223,26 @@ func TestDeployAsks(t *testing.T) {
 	s.ended(1)
 }
 
+// The verdict stands out on a terminal, by escapes that are written as such.
+func TestVerifyOnATerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	s := onTerminal(t, "verify", tiny("smollm-mha"), "--positions", "16")
+	s.see(`\r\n\x1b\[1mPASS\x1b\[0m: the device computes this model`)
+	s.ended(0)
+}
+
+// What a model's files say reaches the terminal as text, in an error too.
+func TestErrorsSteerNoTerminal(t *testing.T) {
+	m := chatty(t)
+	template := "{{ raise_exception('\x1b]0;owned\x07') }}"
+	write(t, filepath.Join(m, "tokenizer_config.json"), map[string]any{"bos_token": "<|begin|>", "eos_token": "<|end|>", "chat_template": template})
+	s := onTerminal(t, "run", m, "Hello")
+	if text := s.see(`owned.*\r\n`); strings.ContainsAny(text, "\x1b\x07") {
+		t.Errorf("the terminal gets %q", text)
+	}
+	s.ended(1)
+}
+
 // A terminal that takes no escapes gets none, and no line of progress; one that is narrow gets lines that fit.
 func TestSmallTerminals(t *testing.T) {
 	escapes := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
@@ -250,9 +270,10 @@ func TestSmallTerminals(t *testing.T) {
 	t.Setenv("TERM", "dumb")
 	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "4")
 	text := s.see(`> `)
-	s.press("Hello\n")
-	text += s.see(`(?s)first token.*> `)
+	s.press("Hello\\\nyou\n")
+	text += s.see(`(?s)… .*first token.*> `)
 	s.press(ctrlD)
+	s.see(`^\r\n`)
 	s.ended(0)
 	if strings.Contains(text, "\x1b") {
 		t.Errorf("a dumb terminal gets %q", text)

@@ -43,8 +43,7 @@ func (v *verifier) print() error {
 	if r.Diagnosis != nil {
 		fmt.Fprintf(&b, "\n%s", v.diagnosis())
 	}
-	b.WriteString("\n" + v.conclusion())
-	_, err := fmt.Fprint(out, printable(out, b.String()))
+	_, err := fmt.Fprintf(out, "%s\n%s", printable(out, b.String()), v.conclusion()) // which is styled
 	return err
 }
 
@@ -73,7 +72,7 @@ func (v *verifier) conclusion() string {
 		}
 	}
 	for _, what := range r.NotRun {
-		fmt.Fprintf(&b, "not run: %s\n", what)
+		fmt.Fprintf(&b, "not run: %s\n", printable(v.app.out, what))
 	}
 	if r.HuggingFace == "unproven" {
 		b.WriteString("Agreement with Hugging Face's implementation is unproven: make a golden file with scripts/golden.py and give it with --golden\n")
