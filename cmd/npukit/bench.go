@@ -112,8 +112,11 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			return usagef("--sessions takes numbers of sessions, 1 to %d, not %d", maxSessions, n)
 		}
 	}
-	if len(tests) == 0 {
+	switch {
+	case len(tests) == 0:
 		return usagef("there is nothing to measure: --pp and --tg are both 0")
+	case len(b.sessions) > 0 && !slices.ContainsFunc(tests, func(t benchTest) bool { return t.decode }):
+		return usagef("--sessions are measured while they generate the tokens of --tg, which is 0")
 	}
 	dev, err := b.model.deviceFlags.open()
 	if err != nil {

@@ -112,6 +112,9 @@ func arguments(names ...string) cobra.PositionalArgs {
 			if i >= len(args) && name[0] != '[' {
 				return fmt.Errorf("%s is missing", name)
 			}
+			if i < len(args) && args[i] == "" && (name == "DIR" || name == "W" || name == "NAME") {
+				return fmt.Errorf("%s is empty", name) // a folder of that name would be the one that a person is in
+			}
 		}
 		if len(args) > len(names) {
 			hint := ""
