@@ -226,6 +226,7 @@ func TestExitCodes(t *testing.T) {
 		{"chat without a template", "chat " + bare, "", 1, []string{"template"}},
 		{"trace into a folder", "run M hi -n 1 --trace " + m, "", 1, []string{"--trace", "is a folder"}},
 		{"plan into a folder", "info M --plan-out " + m, "", 1, []string{"--plan-out", "is a folder"}},
+		{"reports into a file", "verify M --report " + filepath.Join(m, "config.json"), "", 1, []string{"--report", "config.json"}},
 		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1, []string{"trace"}},
 		{"tokenize invalid UTF-8", "tokenize M -", "\xc3", 1, []string{"not valid UTF-8"}},
 		{"tokenize what is no list", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings"}},

@@ -125,8 +125,10 @@ func (v *verifier) run(ctx context.Context, arg string) (err error) {
 	if v.positions < 16 {
 		return usagef("--positions is %d, want 16 or more", v.positions)
 	}
-	if info, err := os.Stat(v.report); v.report != "" && err == nil && !info.IsDir() {
-		return fmt.Errorf("--report: %s is no folder", v.report)
+	if v.report != "" {
+		if err := os.MkdirAll(v.report, 0o755); err != nil {
+			return fmt.Errorf("--report: %w", err)
+		}
 	}
 	if v.golden != "" { // before anything that takes time
 		if v.file, err = golden.Read(v.golden); err != nil {
