@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -116,6 +117,25 @@ func TestDeployLastScreen(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A person answers a failure by a number or a name; an answer that is neither is asked again, with a reason, and who has gone stops the deployment.
+func TestDeployAsksAboutFailures(t *testing.T) {
+	q := skill.Question{Directions: []skill.Direction{{Name: "again", What: "run the gates again"}, {Name: "stop", What: "leave the phase failed"}}}
+	for _, tc := range []struct{ typed, want, says string }{
+		{"1\n", "again", "1  again: run the gates again"},
+		{"Again\n", "again", ""},
+		{"3\n2\n", "stop", `"3" is none of these: a number from 1 to 2`},
+		{"\n1\n", "again", `"" is none of these`},
+		{"", "stop", "which way? \n"},
+	} {
+		var said strings.Builder
+		d := &deployer{app: &app{err: &said}, live: newDeployProgress(&said), in: bufio.NewReader(strings.NewReader(tc.typed))}
+		c, err := d.ask(t.Context(), q)
+		if err != nil || c.Direction != tc.want || !strings.Contains(said.String(), tc.says) {
+			t.Errorf("%q chooses %q, %v; want %q and %q said in\n%s", tc.typed, c.Direction, err, tc.want, tc.says, said.String())
+		}
 	}
 }
 
