@@ -54,9 +54,10 @@ type evaluator struct {
 }
 
 func (e *evaluator) run(ctx context.Context, dir string) (err error) {
-	e.device.device = "cpu" // of a journal that cannot be read, which the report says
 	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil {
 		e.device.device = state.Subject.Device
+	} else { // which the report says
+		e.device.device, e.device.artefacts, e.device.compile = "cpu", "", ""
 	}
 	if err := e.device.check(); err != nil {
 		return err

@@ -20,6 +20,9 @@ func TestEvaluate(t *testing.T) {
 		t.Fatal(err)
 	}
 	succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--device", "sim")
+	if r := command("", "evaluate", dir, "--artefacts", "x"); r.code != 2 || !strings.Contains(r.stderr, "--artefacts is for xdna: the device is sim") {
+		t.Errorf("programs for the virtual array: exit code %d, stderr %q", r.code, r.stderr)
+	}
 	out := succeed(t, "", "evaluate", dir)
 	if !strings.Contains(out, ": accepted, ") || !strings.Contains(out, skill.FileEvaluation) {
 		t.Errorf("the verdict is %q", out)
@@ -71,7 +74,7 @@ func TestEvaluateRefuses(t *testing.T) {
 		"no folder":      {[]string{"evaluate"}, 2, "W is missing"},
 		"two folders":    {[]string{"evaluate", "a", "b"}, 2, "too many"},
 		"threads":        {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
-		"artefacts":      {[]string{"evaluate", "a", "--artefacts", "x"}, 2, "--artefacts is for xdna"},
+		"kernels":        {[]string{"evaluate", "a", "--kernels", "x"}, 2, "no kernels"},
 		"no workspace":   {[]string{"evaluate", t.TempDir()}, 1, "no workspace"},
 		"not a model":    {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
 		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1, "no workspace"},
