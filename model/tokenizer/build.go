@@ -90,7 +90,7 @@ func (p *parts) size() (int, error) {
 			return 0, err
 		}
 		if a.Content == "" {
-			return 0, fmt.Errorf("the added token %d is empty", a.ID)
+			return 0, errEmpty(a.ID)
 		}
 	}
 	return size, nil

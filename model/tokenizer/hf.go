@@ -30,7 +30,7 @@ type HF struct {
 	probe []uint32 // ids of some text, see decode
 }
 
-// OpenHF reads a tokenizer.json of any kind, gzipped or not. Close the result.
+// OpenHF reads a tokenizer.json of any kind, gzipped or not. Its truncation and padding are ignored, as [Open] ignores them. Close the result.
 func OpenHF(path string) (*HF, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,11 +41,35 @@ func OpenHF(path string) (*HF, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
+	if data, err = untruncated(data); err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
+	}
 	lib, err := tokenizers.FromBytes(data)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
 	return &HF{lib: lib, probe: lib.EncodeWithOptions("a", false).IDs}, nil
+}
+
+// untruncated is a tokenizer.json without truncation and padding, which the library would apply to every text.
+func untruncated(data []byte) ([]byte, error) {
+	s := &scanner{text: string(data)}
+	var out strings.Builder
+	done := 0 // what is before it is in out
+	err := s.object(func(key string) error {
+		value, err := s.raw()
+		if err == nil && (key == "truncation" || key == "padding") {
+			out.WriteString(s.text[done : s.at-len(value)])
+			out.WriteString("null")
+			done = s.at
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("this is no tokenizer.json: %w", err)
+	}
+	out.WriteString(s.text[done:])
+	return []byte(out.String()), nil
 }
 
 var errClosed = errors.New("tokenizer: the tokenizer is closed")

@@ -147,6 +147,25 @@ func TestHFEveryCharacter(t *testing.T) {
 	}
 }
 
+// A text is never shortened or padded because the file's maker last did so.
+func TestHFTruncationIsIgnored(t *testing.T) {
+	j := base(t, "gpt2")
+	j["truncation"] = object{"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+	j["padding"] = object{"strategy": object{"Fixed": 500}, "direction": "Right", "pad_to_multiple_of": nil, "pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	if err := os.WriteFile(path, encodeJSON(t, j), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("gravity ", 20)
+	want, err := openOwn(t, "gpt2").Encode(text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := openHF(t, path).Encode(text, nil); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%d ids, %v, want %d", len(got), err, len(want))
+	}
+}
+
 // What the library cannot be given or give is an error and not another text.
 func TestHFNul(t *testing.T) {
 	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))

@@ -12,12 +12,12 @@ import (
 	"unicode/utf8"
 )
 
-// file is tokenizer.json without the model.
+// file is tokenizer.json without the model and the added tokens.
 type file struct {
 	Version       string          `json:"version"`
-	Truncation    json.RawMessage `json:"truncation"`
-	Padding       json.RawMessage `json:"padding"`
-	AddedTokens   []addedToken    `json:"added_tokens"`
+	Truncation    json.RawMessage `json:"truncation"` // ignored, see steps
+	Padding       json.RawMessage `json:"padding"`    // ignored
+	AddedTokens   []struct{}      `json:"added_tokens"` // null: what is a list is read by scanAdded
 	Normalizer    *step           `json:"normalizer"`
 	PreTokenizer  *step           `json:"pre_tokenizer"`
 	PostProcessor *step           `json:"post_processor"`
@@ -48,6 +48,10 @@ type bpeModel struct {
 
 // maxFile bounds a tokenizer.json, also when it is unzipped; the largest published ones have 35 MB.
 const maxFile = 128 << 20
+
+// maxSettings bounds what a tokenizer.json holds beside vocabulary, merges and added tokens, in bytes: 2 to 12 KB in those published. A
+// character of JSON can become a hundred bytes of memory there, as it cannot in the lists.
+const maxSettings = 1 << 20
 
 // Open reads a tokenizer.json, gzipped or not.
 func Open(path string) (*Tokenizer, error) {
@@ -133,12 +137,18 @@ func parse(data []byte) (*Tokenizer, error) {
 			model, err = p.scanModel(s)
 			return err
 		}
+		if key == "added_tokens" && s.peek() == '[' {
+			return p.scanAdded(s)
+		}
 		value, err := s.raw()
 		rest[key] = json.RawMessage(value)
 		return err
 	})
 	if err == nil && s.peek() != 0 {
 		err = s.wrong("the end")
+	}
+	if known := (*fieldError)(nil); errors.As(err, &known) {
+		return nil, known.error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("this is no tokenizer.json: %w", err)
@@ -150,7 +160,7 @@ func parse(data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	var f file
-	if err := strict(rest, &f); err != nil {
+	if err := strictMembers(rest, &f); err != nil {
 		return nil, err
 	}
 	if err := p.steps(&f); err != nil {
@@ -166,29 +176,78 @@ func (o once) check(key string) error {
 	if o[key] {
 		return fmt.Errorf("%q is there twice", key)
 	}
+	if len(o) == maxMembers {
+		return fmt.Errorf("an object has more than %d members", maxMembers)
+	}
 	o[key] = true
 	return nil
 }
 
-// strict decodes members into a struct. A member that the struct does not have is unsupported, as who wrote it meant something by it.
-func strict(members map[string]json.RawMessage, into any) error {
+// maxMembers bounds the members of an object that has a fixed set of them; the model of a SentencePiece tokenizer has the most, some ten.
+const maxMembers = 100
+
+// strictMembers decodes members into a struct, strictly.
+func strictMembers(members map[string]json.RawMessage, into any) error {
+	size := 0
+	for _, value := range members {
+		size += len(value)
+	}
+	if size > maxSettings {
+		return &UnsupportedError{fmt.Sprintf("a tokenizer.json with more than %d KB beside vocabulary, merges and added tokens", maxSettings>>10)}
+	}
 	data, err := json.Marshal(members)
 	if err != nil {
 		return fmt.Errorf("this is no tokenizer.json: %w", err)
 	}
+	return strict("", data, into)
+}
+
+// strict decodes an object that stands at some place into a struct. A member that the struct does not have is unsupported, as who wrote it
+// meant something by it.
+func strict(place string, data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something stands behind a value")
+		}
+	}
+	if err != nil {
 		if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 			return &UnsupportedError{"the field " + field}
 		}
 		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			return fmt.Errorf("this is no tokenizer.json: %q is of the wrong type: %s", wrong.Field, wrong.Value)
+			return fmt.Errorf("this is no tokenizer.json: %q is of the wrong type: %s", strings.Trim(place+"."+wrong.Field, "."), wrong.Value)
 		}
 		return fmt.Errorf("this is no tokenizer.json: %w", err)
 	}
 	return nil
 }
+
+// fieldError passes through the scanner an error that says itself what the file is.
+type fieldError struct{ error }
+
+// scanAdded reads the added tokens one by one.
+func (p *parts) scanAdded(s *scanner) error {
+	return s.array(func() error {
+		value, err := s.raw()
+		if err != nil {
+			return err
+		}
+		var a addedToken
+		if err := strict("added_tokens", []byte(value), &a); err != nil {
+			return &fieldError{err}
+		}
+		if a.Content == "" { // here, because few bytes make many of these
+			return &fieldError{errEmpty(a.ID)}
+		}
+		p.added = append(p.added, a)
+		return nil
+	})
+}
+
+func errEmpty(id int32) error { return fmt.Errorf("the added token %d is empty", id) }
 
 // scanModel reads vocabulary and merges, and gives the other members.
 func (p *parts) scanModel(s *scanner) (map[string]json.RawMessage, error) {
@@ -267,7 +326,7 @@ func (p *parts) model(members map[string]json.RawMessage) error {
 		return &UnsupportedError{fmt.Sprintf("model %q", kind)}
 	}
 	var m bpeModel
-	if err := strict(members, &m); err != nil {
+	if err := strictMembers(members, &m); err != nil {
 		return err
 	}
 	switch {

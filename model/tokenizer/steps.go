@@ -9,9 +9,9 @@ import (
 // step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are supported.
 type step struct {
 	Type           string                   `json:"type"`
-	Normalizers    []step                   `json:"normalizers"`
-	Pretokenizers  []step                   `json:"pretokenizers"`
-	Processors     []step                   `json:"processors"`
+	Normalizers    stepList                 `json:"normalizers"`
+	Pretokenizers  stepList                 `json:"pretokenizers"`
+	Processors     stepList                 `json:"processors"`
 	Pattern        *pattern                 `json:"pattern"`
 	Behavior       string                   `json:"behavior"`
 	Invert         bool                     `json:"invert"`
@@ -22,6 +22,29 @@ type step struct {
 	Single         []templatePiece          `json:"single"`
 	Pair           json.RawMessage          `json:"pair"` // for two texts at once, which we do not encode
 	SpecialTokens  map[string]templateToken `json:"special_tokens"`
+}
+
+// stepList is the steps of a Sequence, not decoded yet.
+type stepList []json.RawMessage
+
+// maxSequence bounds the steps of a Sequence; those published have up to four. Every pre-tokeniser is a pass over the text.
+const maxSequence = 16
+
+// each decodes the steps of a Sequence, whose name is the list's, and calls f with them.
+func (l stepList) each(name string, f func(*step) error) error {
+	if len(l) > maxSequence {
+		return &UnsupportedError{fmt.Sprintf("a Sequence of more than %d %s", maxSequence, name)}
+	}
+	for _, data := range l {
+		var s step
+		if err := strict(name, data, &s); err != nil {
+			return err
+		}
+		if err := f(&s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type templateToken struct {
@@ -45,23 +68,15 @@ type templateID struct {
 	TypeID int    `json:"type_id"` // marks the first and second text, for models that we do not have
 }
 
-// steps reads what happens around the model.
+// steps reads what happens around the model. Truncation and padding are not a tokenizer's own: they are the last that its maker used, and
+// Hugging Face's transformers ignores them too, where the caller asks for neither. A prompt that is silently shortened would be another one.
 func (p *parts) steps(f *file) error {
-	for _, part := range []struct {
-		name  string
-		value json.RawMessage
-	}{{"truncation", f.Truncation}, {"padding", f.Padding}} {
-		if len(part.value) > 0 && string(part.value) != "null" {
-			return &UnsupportedError{part.name + " of the ids"}
-		}
-	}
 	if f.Version != "" && f.Version != "1.0" {
 		return &UnsupportedError{fmt.Sprintf("version %q of the format", f.Version)}
 	}
 	if f.Decoder == nil || f.Decoder.Type != "ByteLevel" {
 		return &UnsupportedError{"a decoder other than ByteLevel"}
 	}
-	p.added = f.AddedTokens
 	if err := p.normalizer(f.Normalizer); err != nil {
 		return err
 	}
@@ -81,12 +96,7 @@ func (p *parts) normalizer(s *step) error {
 		p.nfc = true
 		return nil
 	case "Sequence":
-		for i := range s.Normalizers {
-			if err := p.normalizer(&s.Normalizers[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.Normalizers.each("normalizers", p.normalizer)
 	}
 	return &UnsupportedError{fmt.Sprintf("normalizer %q", s.Type)}
 }
@@ -96,9 +106,16 @@ func (p *parts) preTokenizer(s *step) error {
 	if s == nil {
 		return &UnsupportedError{"a byte-level model without a pre-tokenizer"}
 	}
-	list := s.Pretokenizers
-	if s.Type != "Sequence" {
-		list = []step{*s}
+	list := []*step{s}
+	if s.Type == "Sequence" {
+		list = nil
+		err := s.Pretokenizers.each("pretokenizers", func(s *step) error {
+			list = append(list, s)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	for i, s := range list {
 		switch s.Type {
@@ -145,12 +162,7 @@ func (p *parts) postProcessor(s *step) error {
 	}
 	switch s.Type {
 	case "Sequence":
-		for i := range s.Processors {
-			if err := p.postProcessor(&s.Processors[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.Processors.each("processors", p.postProcessor)
 	case "TemplateProcessing":
 		return p.template(s)
 	}
