@@ -120,7 +120,8 @@ func (t *Tokenizer) addedTokens() (list []string) {
 }
 
 var troubles = []string{"don't", "I'LL", "we'Ve", "'ſ", "\r\n", "\n\n", "  \n", "    ", "\t\t", "hello", " world", "12345", "½", "naïve",
-	"日本語", "€", "👩‍👩‍👧", "👍🏽", "e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301", "\u00a0", "\u3000", "\u2028", "\u0085"}
+	"日本語", "€", "👩‍👩‍👧", "👍🏽", "e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301", "\u00a0",
+	"a" + strings.Repeat("\u0316", 40) + "\u0301", strings.Repeat("\u0301\u0323", 9), "\u1100" + strings.Repeat("\u0301", 33) + "\u1161", "\u3000", "\u2028", "\u0085"}
 
 var scripts = [][2]rune{{' ', '~'}, {' ', '~'}, {'a', 'z'}, {'0', '9'}, {0x01, 0x1f}, {0x7f, 0xa0}, {0xa1, 0x24f}, {0x300, 0x36f},
 	{0x370, 0x52f}, {0x590, 0x6ff}, {0x900, 0xd7f}, {0xe00, 0xeff}, {0x1100, 0x11ff}, {0x1ab0, 0x1ace}, {0x1e00, 0x206f}, {0x2150, 0x218f}, {0x2460, 0x24ff}, {0x3040, 0x30ff},

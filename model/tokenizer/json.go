@@ -15,8 +15,8 @@ import (
 // file is tokenizer.json without the model and the added tokens.
 type file struct {
 	Version       string          `json:"version"`
-	Truncation    json.RawMessage `json:"truncation"` // ignored, see steps
-	Padding       json.RawMessage `json:"padding"`    // ignored
+	Truncation    json.RawMessage `json:"truncation"`   // ignored, see steps
+	Padding       json.RawMessage `json:"padding"`      // ignored
 	AddedTokens   []struct{}      `json:"added_tokens"` // null: what is a list is read by scanAdded
 	Normalizer    *step           `json:"normalizer"`
 	PreTokenizer  *step           `json:"pre_tokenizer"`

@@ -9,15 +9,17 @@
 // # From text to ids
 //
 // The steps are those of a tokenizer.json, in files of their own: special and other added tokens are found in the text (added.go), what
-// lies between is normalised (NFC, for Qwen) and cut into words by a pattern (split.go), each byte of a word becomes a character of the
-// byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the result.
+// lies between is normalised (NFC, for Qwen: unicode.go, compose.go) and cut into words by a pattern (split.go), each byte of a word becomes
+// a character of the byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the
+// result.
 //
-// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each such byte.
+// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each part that is malformed: a character cut short is one part.
 //
 // # Where a tokenizer comes from
 //
 // [Open] and [Parse] read tokenizer.json. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for
-// its pattern. Whatever a tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it; nothing is ignored.
+// its pattern. Whatever a tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it. Only truncation
+// and padding are ignored: they are settings that its maker last used, and not what a text's ids are.
 // For other kinds of tokenizers (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging Face's
 // library; [OpenCoder] takes whichever of the two reads a file.
 package tokenizer

@@ -66,10 +66,10 @@ func nfc(s string) string {
 	for {
 		i := strings.IndexFunc(s, func(r rune) bool { return unicode.Is(youngMarks, r) })
 		if i < 0 {
-			b.WriteString(norm.NFC.String(s))
+			b.WriteString(normalize(s))
 			return b.String()
 		}
-		b.WriteString(norm.NFC.String(s[:i]))
+		b.WriteString(normalize(s[:i]))
 		n := strings.IndexFunc(s[i:], func(r rune) bool { return !unicode.Is(youngMarks, r) })
 		if n < 0 {
 			n = len(s) - i

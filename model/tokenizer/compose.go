@@ -1,0 +1,115 @@
+package tokenizer
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// manyMarks is the length of a run of marks from which on compose does the work of golang.org/x/text/unicode/norm, which keeps to the
+// Stream-Safe Text Format (UAX 15, section 13) and so puts a U+034F behind every 30 marks. A mark decomposes into two at most, and a
+// character before it into three beside itself.
+const manyMarks = 10
+
+// normalize is NFC, also of long runs of marks.
+func normalize(s string) string {
+	var b strings.Builder
+	for {
+		start, end := markRun(s)
+		if start < 0 {
+			b.WriteString(norm.NFC.String(s))
+			return b.String()
+		}
+		b.WriteString(norm.NFC.String(s[:start]))
+		b.WriteString(compose(s[start:end]))
+		s = s[end:]
+	}
+}
+
+// markRun finds the first run of many marks, from the boundary before it to the one behind it, which nothing composes across; start is -1 where
+// there is none.
+func markRun(s string) (start, end int) {
+	marks, from := 0, 0
+	for i := 0; i < len(s); {
+		boundary, size := true, 1
+		if s[i] >= utf8.RuneSelf {
+			p := norm.NFC.PropertiesString(s[i:])
+			boundary, size = p.BoundaryBefore(), max(1, p.Size())
+		}
+		switch {
+		case !boundary:
+			marks++
+		case marks >= manyMarks:
+			return from, i
+		default:
+			marks, from = 0, i
+		}
+		i += size
+	}
+	if marks >= manyMarks {
+		return from, len(s)
+	}
+	return -1, -1
+}
+
+// placed is a character with its canonical combining class.
+type placed struct {
+	r     rune
+	class uint8
+}
+
+// compose brings a text into NFC by the algorithm as it stands in the Unicode Standard, section 3.11: full canonical decomposition, canonical
+// ordering, canonical composition. Syllables of Hangul stay whole, which comes to the same.
+func compose(s string) string {
+	list := decompose(s)
+	out := list[:0]
+	starter, last := -1, uint8(0) // where the last starter is in out, and the class of the last character behind it
+	for _, c := range list {
+		if starter >= 0 && (last == 0 || last < c.class) {
+			if r, ok := composite(out[starter].r, c.r); ok {
+				out[starter].r = r
+				continue
+			}
+		}
+		if last = c.class; c.class == 0 {
+			starter = len(out)
+		}
+		out = append(out, c)
+	}
+	var b strings.Builder
+	for _, c := range out {
+		b.WriteRune(c.r)
+	}
+	return b.String()
+}
+
+// decompose gives the canonical decomposition in canonical order.
+func decompose(s string) []placed {
+	var list []placed
+	for _, r := range s {
+		one := string(r)
+		if d := norm.NFC.PropertiesString(one).Decomposition(); d != nil {
+			one = string(d)
+		}
+		for _, r := range one {
+			list = append(list, placed{r, norm.NFC.PropertiesString(string(r)).CCC()})
+		}
+	}
+	for i := 0; i < len(list); i++ {
+		start := i
+		for i < len(list) && list[i].class != 0 {
+			i++
+		}
+		slices.SortStableFunc(list[start:i], func(a, b placed) int { return int(a.class) - int(b.class) })
+	}
+	return list
+}
+
+// composite is the primary composite of two characters.
+func composite(a, b rune) (rune, bool) {
+	both := norm.NFC.String(string([]rune{a, b}))
+	r, size := utf8.DecodeRuneInString(both)
+	return r, size == len(both)
+}
