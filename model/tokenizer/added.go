@@ -1,7 +1,7 @@
 package tokenizer
 
 import (
-	"slices"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,22 +14,71 @@ type added struct {
 	lstrip, rstrip, singleWord bool
 }
 
-// matcher finds added tokens: at each position the longest, from left to right.
+// matcher finds added tokens: at each position the longest, from left to right. It is a tree of their bytes, so that a step costs no more
+// than the text has in common with any token, however many there are.
 type matcher struct {
-	first [256][]added // by first byte, longest first
-	none  bool
+	tokens []added
+	nodes  []matchNode // the root is the first
+	start  [256]int32  // the root's children by byte; 0 is none
 }
 
-func newMatcher(tokens []added) *matcher {
-	m := &matcher{none: len(tokens) == 0}
-	for _, a := range tokens {
-		b := a.content[0]
-		m.first[b] = append(m.first[b], a)
+// matchNode is a beginning of tokens. Its children are a list.
+type matchNode struct {
+	token       int32 // the one that ends here, or none
+	child, next int32 // 0 is none, as the root is nobody's child
+	b           byte
+}
+
+// Bounds on the added tokens, whose tree takes 16 bytes for each of theirs: the published ones are up to 60 bytes long, and 100 KB together.
+const (
+	maxAddedLength = 1 << 10
+	maxAddedBytes  = 4 << 20
+)
+
+// newMatcher makes the tree. Of two tokens with the same text the first is found.
+func newMatcher(tokens []added) (*matcher, error) {
+	m := &matcher{tokens: tokens, nodes: []matchNode{{token: none}}}
+	total := 0
+	for i, a := range tokens {
+		total += len(a.content)
+		if len(a.content) > maxAddedLength || total > maxAddedBytes {
+			return nil, &UnsupportedError{fmt.Sprintf("an added token of more than %d KB, or %d MB of them,", maxAddedLength>>10, maxAddedBytes>>20)}
+		}
+		at := int32(0)
+		for j := range len(a.content) {
+			at = m.child(at, a.content[j])
+		}
+		if m.nodes[at].token == none {
+			m.nodes[at].token = int32(i)
+		}
 	}
-	for _, list := range m.first {
-		slices.SortStableFunc(list, func(a, b added) int { return len(b.content) - len(a.content) })
+	return m, nil
+}
+
+// child is the node behind a byte, which is made where there is none.
+func (m *matcher) child(at int32, b byte) int32 {
+	if c := m.step(at, b); c != 0 {
+		return c
 	}
-	return m
+	c := int32(len(m.nodes))
+	m.nodes = append(m.nodes, matchNode{token: none, next: m.nodes[at].child, b: b})
+	m.nodes[at].child = c
+	if at == 0 {
+		m.start[b] = c
+	}
+	return c
+}
+
+// step is the node behind a byte, or 0.
+func (m *matcher) step(at int32, b byte) int32 {
+	if at == 0 {
+		return m.start[b]
+	}
+	c := m.nodes[at].child
+	for c != 0 && m.nodes[c].b != b {
+		c = m.nodes[c].next
+	}
+	return c
 }
 
 // cut gives the pieces of a text: an added token with its id, or what lies between with -1.
@@ -37,8 +86,9 @@ func newMatcher(tokens []added) *matcher {
 // The search goes on behind a token's own text, also where a token that has to be a word of its own was passed over, and where one takes
 // white space with it: should a token lie in that white space, both are given, as Hugging Face's library does.
 func (m *matcher) cut(text string, emit func(piece string, id int32)) {
-	start := 0 // of the text not yet given
-	for i := 0; i < len(text) && !m.none; {
+	start := 0  // of the text not yet given
+	blanks := 0 // end of the white space that a token took last
+	for i := 0; i < len(text) && len(m.tokens) > 0; {
 		a, ok := m.at(text[i:])
 		if !ok {
 			i++
@@ -51,10 +101,13 @@ func (m *matcher) cut(text string, emit func(piece string, id int32)) {
 			continue
 		}
 		if a.lstrip {
-			from = max(start, len(strings.TrimRightFunc(text[:from], unicode.IsSpace)))
+			from = start + len(strings.TrimRightFunc(text[start:max(start, from)], unicode.IsSpace))
 		}
 		if a.rstrip {
-			to = len(text) - len(strings.TrimLeftFunc(text[to:], unicode.IsSpace))
+			if blanks < to {
+				blanks = len(text) - len(strings.TrimLeftFunc(text[to:], unicode.IsSpace))
+			}
+			to = blanks
 		}
 		if from > start {
 			emit(text[start:from], -1)
@@ -68,13 +121,20 @@ func (m *matcher) cut(text string, emit func(piece string, id int32)) {
 }
 
 // at is the longest token that text begins with.
-func (m *matcher) at(text string) (added, bool) {
-	for _, a := range m.first[text[0]] {
-		if strings.HasPrefix(text, a.content) {
-			return a, true
+func (m *matcher) at(text string) (*added, bool) {
+	found, at := int32(none), int32(0)
+	for i := range len(text) {
+		if at = m.step(at, text[i]); at == 0 {
+			break
+		}
+		if t := m.nodes[at].token; t != none {
+			found = t
 		}
 	}
-	return added{}, false
+	if found == none {
+		return nil, false
+	}
+	return &m.tokens[found], true
 }
 
 func wordBefore(s string) bool {

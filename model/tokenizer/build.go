@@ -118,6 +118,9 @@ func (t *Tokenizer) add(list []addedToken) error {
 		}
 		after = append(after, entry)
 	}
-	t.before, t.after = newMatcher(before), newMatcher(after)
-	return nil
+	var err error
+	if t.before, err = newMatcher(before); err == nil {
+		t.after, err = newMatcher(after)
+	}
+	return err
 }

@@ -1,11 +1,15 @@
 package tokenizer
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Coder is what running a model takes of a tokenizer. A [*Tokenizer] is one; under the build tag hftokenizers, HF is another, for the kinds that
 // Tokenizer is not.
 type Coder interface {
 	Encode(text string, opts *EncodeOptions) ([]int32, error)
+	EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error)
 	Token(id int32) (string, bool)
 	Stream() *Stream
 	String() string // what it is, for people

@@ -3,6 +3,7 @@
 package tokenizer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -77,6 +78,15 @@ var errClosed = errors.New("tokenizer: the tokenizer is closed")
 // Encode gives the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an error, since the library would encode what
 // stands before it only. Where the library itself fails it says nothing and gives no ids.
 func (h *HF) Encode(text string, opts *EncodeOptions) ([]int32, error) {
+	return h.EncodeContext(context.Background(), text, opts)
+}
+
+// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The library goes on to the end of the text meanwhile.
+func (h *HF) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
+	return within(ctx, func() ([]int32, error) { return h.encode(text, opts) })
+}
+
+func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		return nil, fmt.Errorf("tokenizer: the text has a NUL character, at byte %d, which Hugging Face's library cannot be given", i)
 	}
@@ -141,18 +151,29 @@ func (h *HF) String() string { return "Hugging Face's library" }
 func (h *HF) Stream() *Stream {
 	var before []int32 // tokens whose text has been given, then those whose text is held back
 	given := 0         // how many of the first sort
-	return &Stream{adds: func(id int32, special bool) string {
-		before = append(before, id)
+	adds := func(special bool) (all, added string, ok bool) {
 		old, err1 := h.decode(before[:given], !special)
 		all, err2 := h.decode(before, !special)
-		if err1 != nil || err2 != nil || strings.HasSuffix(all, "\uFFFD") && len(before)-given < 4 {
-			return ""
-		}
-		// Four tokens are context enough for every decoder, which look at their neighbours only.
-		before = slices.Clone(before[max(0, len(before)-4):])
-		given = len(before)
-		return strings.TrimPrefix(all, old)
-	}}
+		return all, strings.TrimPrefix(all, old), err1 == nil && err2 == nil
+	}
+	return &Stream{
+		adds: func(id int32, special bool) string {
+			before = append(before, id)
+			all, added, ok := adds(special)
+			if !ok || strings.HasSuffix(all, "\uFFFD") && len(before)-given < 4 {
+				return ""
+			}
+			// Four tokens are context enough for every decoder, which look at their neighbours only.
+			before = slices.Clone(before[max(0, len(before)-4):])
+			given = len(before)
+			return added
+		},
+		rest: func(special bool) string {
+			_, added, _ := adds(special)
+			before, given = nil, 0
+			return added
+		},
+	}
 }
 
 // Close frees the library's memory. It may be called twice; Encode and Decode give an error after it.

@@ -224,6 +224,34 @@ func TestHFOtherKind(t *testing.T) {
 	}
 }
 
+// A stream gives with Flush what it held back: texts that end in U+FFFD or inside a character are as long as decoded at once.
+func TestHFStream(t *testing.T) {
+	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))
+	for _, text := range []string{"abc", "abc \ufffd", "ok \ufffd\ufffd", "ok 🦙", "🦙🦙", "日本語"} {
+		ids, err := ours.Encode(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range len(ids) + 1 {
+			want, err := theirs.Decode(ids[:n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := theirs.Stream()
+			s.Special = true
+			for range 2 { // the second time after Flush: another text
+				got := ""
+				for _, id := range ids[:n] {
+					got += s.Next(id)
+				}
+				if got += s.Flush(); got != want {
+					t.Errorf("%v is streamed as %+q, want %+q", ids[:n], got, want)
+				}
+			}
+		}
+	}
+}
+
 // Close may come twice, and while others encode.
 func TestHFClose(t *testing.T) {
 	h := openHF(t, ownPath("qwen2"))

@@ -145,6 +145,9 @@ func TestUnsupported(t *testing.T) {
 	j["model"].(object)["unk_token"] = "<bos>"
 	refused(t, "unk_token", encodeJSON(t, j), "an unk_token with a vocabulary that lacks some bytes")
 	j = base(t, "gpt2")
+	j["added_tokens"] = append(j["added_tokens"].([]any), object{"id": 800, "content": strings.Repeat("x", 1025)})
+	refused(t, "a long added token", encodeJSON(t, j), "an added token of more than 1 KB, or 4 MB of them, is not supported")
+	j = base(t, "gpt2")
 	j["model"].(object)["unk_token"] = "<bos>"
 	if _, err := Parse(bytes.NewReader(encodeJSON(t, j))); err != nil {
 		t.Errorf("an unk_token that is never needed: %v", err)

@@ -1,8 +1,11 @@
 package tokenizer
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -11,8 +14,8 @@ import (
 )
 
 // A splitter cuts text into the words that merges stay within. It calls emit for each, in order; together they are the text. Only a
-// pattern that takes too long gives an error.
-type splitter func(text string, emit func(word string)) error
+// pattern that takes too long gives an error: in is how long it may.
+type splitter func(in *span, text string, emit func(word string)) error
 
 // Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own, which spares the general
 // engine with its lookahead; tests hold these to the engine.
@@ -28,22 +31,51 @@ func splitterFor(pattern string) (splitter, error) {
 	case patternGPT2:
 		return splitGPT2, nil
 	case patternLlama3:
-		return func(text string, emit func(string)) error { return splitLlama(text, 3, emit) }, nil
+		return func(_ *span, text string, emit func(string)) error { return splitLlama(text, 3, emit) }, nil
 	case patternQwen2:
-		return func(text string, emit func(string)) error { return splitLlama(text, 1, emit) }, nil
+		return func(_ *span, text string, emit func(string)) error { return splitLlama(text, 1, emit) }, nil
 	}
-	return regexSplitter(pattern, patternTimeout)
+	return regexSplitter(pattern)
 }
 
 // maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting; GPT-4o's has some 300.
 const maxPattern = 8 << 10
 
-// patternTimeout ends the search for one match of an unknown pattern, of which some take time exponential in the length of the text.
-const patternTimeout = 10 * time.Second
+// span is the time that one Encode may take.
+type span struct {
+	ctx context.Context
+	end time.Time // for unknown patterns
+}
+
+// An unknown pattern may take time exponential in the length of the text. It has patternTime for a whole text, and patternByte more for each
+// byte of it: twenty times as long as GPT-4o's pattern takes (half a microsecond on a machine of 2019).
+const (
+	patternTime = 10 * time.Second
+	patternByte = 10 * time.Microsecond
+)
+
+func newSpan(ctx context.Context, text string) *span {
+	return &span{ctx, time.Now().Add(patternTime + time.Duration(len(text))*patternByte)}
+}
+
+// errTooLong is a pattern's time being over.
+var errTooLong = errors.New("takes too long on this text: it may need time exponential in the text's length")
+
+// left is how long an unknown pattern may go on.
+func (s *span) left() (time.Duration, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	d := time.Until(s.end)
+	if d <= 0 {
+		return 0, errTooLong
+	}
+	return d, nil
+}
 
 // regexSplitter isolates the matches of a pattern; what lies between them are words too. Its classes (\p{L}) are those of Go's Unicode
 // tables, see unicode.go.
-func regexSplitter(pattern string, timeout time.Duration) (splitter, error) {
+func regexSplitter(pattern string) (splitter, error) {
 	if len(pattern) > maxPattern {
 		return nil, &UnsupportedError{fmt.Sprintf("a Split by a pattern of more than %d bytes", maxPattern)}
 	}
@@ -51,12 +83,16 @@ func regexSplitter(pattern string, timeout time.Duration) (splitter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the pattern of a Split: %w", err)
 	}
-	re.MatchTimeout = timeout
-	return func(text string, emit func(string)) error {
+	// The time for a match is the expression's own, so that whoever searches has one for himself.
+	pool := &sync.Pool{New: func() any { return regexp2.MustCompile(pattern, regexp2.Unicode) }}
+	pool.Put(re)
+	return func(in *span, text string, emit func(string)) error {
+		re := pool.Get().(*regexp2.Regexp)
+		defer pool.Put(re)
 		runes := []rune(text)
 		end := 0
-		m, err := re.FindRunesMatch(runes)
-		for ; m != nil && err == nil; m, err = re.FindNextMatch(m) {
+		m, err := match(in, re, func() (*regexp2.Match, error) { return re.FindRunesMatch(runes) })
+		for ; m != nil && err == nil; m, err = match(in, re, func() (*regexp2.Match, error) { return re.FindNextMatch(m) }) {
 			if m.Length == 0 {
 				continue
 			}
@@ -67,13 +103,27 @@ func regexSplitter(pattern string, timeout time.Duration) (splitter, error) {
 			end = m.Index + m.Length
 		}
 		if err != nil {
-			return fmt.Errorf("tokenizer: the pattern %q: %w", pattern, err)
+			return fmt.Errorf("tokenizer: the pattern %.200q: %w", pattern, err)
 		}
 		if end < len(runes) {
 			emit(string(runes[end:]))
 		}
 		return nil
 	}, nil
+}
+
+// match looks for one match in the time that is left.
+func match(in *span, re *regexp2.Regexp, find func() (*regexp2.Match, error)) (*regexp2.Match, error) {
+	left, err := in.left()
+	if err != nil {
+		return nil, err
+	}
+	re.MatchTimeout = left
+	m, err := find()
+	if err != nil { // there is no other reason, and the engine's words have the whole text
+		err = errTooLong
+	}
+	return m, err
 }
 
 // class sorts characters as the patterns do.
@@ -182,7 +232,7 @@ func spaces(text string, i int) int {
 }
 
 // splitGPT2 is patternGPT2.
-func splitGPT2(text string, emit func(string)) error {
+func splitGPT2(_ *span, text string, emit func(string)) error {
 	for i := 0; i < len(text); {
 		end := i + contraction(text, i, false)
 		if end == i {
@@ -265,10 +315,10 @@ func llamaWord(text string, i, digits int) int {
 }
 
 // splitDigits isolates every numeric character (Unicode category N, so one half is one too).
-func splitDigits(text string, emit func(string)) error { return digits(text, false, emit) }
+func splitDigits(_ *span, text string, emit func(string)) error { return digits(text, false, emit) }
 
 // splitDigitRuns isolates runs of numeric characters.
-func splitDigitRuns(text string, emit func(string)) error { return digits(text, true, emit) }
+func splitDigitRuns(_ *span, text string, emit func(string)) error { return digits(text, true, emit) }
 
 func digits(text string, runs bool, emit func(string)) error {
 	start := 0
@@ -295,7 +345,7 @@ func digits(text string, runs bool, emit func(string)) error {
 }
 
 // prefixSpace puts a space before a text that does not begin with one.
-func prefixSpace(text string, emit func(string)) error {
+func prefixSpace(_ *span, text string, emit func(string)) error {
 	if text != "" && !strings.HasPrefix(text, " ") {
 		text = " " + text
 	}
@@ -309,7 +359,7 @@ func prefixSpace(text string, emit func(string)) error {
 func chain(splits []splitter) splitter {
 	switch len(splits) {
 	case 0:
-		return func(text string, emit func(string)) error {
+		return func(_ *span, text string, emit func(string)) error {
 			if text != "" {
 				emit(text)
 			}
@@ -319,11 +369,11 @@ func chain(splits []splitter) splitter {
 		return splits[0]
 	}
 	first, rest := splits[0], chain(splits[1:])
-	return func(text string, emit func(string)) error {
+	return func(in *span, text string, emit func(string)) error {
 		var failed error
-		err := first(text, func(word string) {
+		err := first(in, text, func(word string) {
 			if failed == nil {
-				failed = rest(word, emit)
+				failed = rest(in, word, emit)
 			}
 		})
 		if err == nil {

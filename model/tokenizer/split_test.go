@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -14,7 +16,7 @@ import (
 
 func words(t testing.TB, split splitter, text string) (list []string) {
 	t.Helper()
-	if err := split(text, func(word string) { list = append(list, word) }); err != nil {
+	if err := split(newSpan(context.Background(), text), text, func(word string) { list = append(list, word) }); err != nil {
 		t.Fatal(err)
 	}
 	return list
@@ -35,7 +37,7 @@ func TestSplittersAgreeWithPatterns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			engine, err := regexSplitter(tc.pattern, patternTimeout)
+			engine, err := regexSplitter(tc.pattern)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,32 +183,85 @@ func TestChain(t *testing.T) {
 	if got := words(t, chain([]splitter{prefixSpace, splitGPT2}), "a b"); strings.Join(got, "|") != " a| b" {
 		t.Errorf("prefix space: %q", got)
 	}
-	failing := func(string, func(string)) error { return errors.New("too slow") }
+	failing := func(*span, string, func(string)) error { return errors.New("too slow") }
 	for _, list := range [][]splitter{{failing, splitGPT2}, {splitGPT2, failing}, {splitDigits, splitGPT2, failing}} {
-		if err := chain(list)("a b", func(string) {}); err == nil || err.Error() != "too slow" {
+		if err := chain(list)(nil, "a b", func(string) {}); err == nil || err.Error() != "too slow" {
 			t.Errorf("%v", err)
 		}
 	}
 }
 
-// A pattern that backtracks without end gives an error instead of a program that hangs.
+// A pattern that backtracks without end gives an error instead of a program that hangs: also one that is only slow at every match of many.
 func TestSlowPattern(t *testing.T) {
-	const pattern = `(?:a|aa)+!`
-	split, err := regexSplitter(pattern, 50*time.Millisecond)
+	for pattern, text := range map[string]string{
+		`(?:a|aa)+!`:             strings.Repeat("a", 60) + "?!",
+		`[^z]*[^z]*[^z]*z|.`:     strings.Repeat("a", 300),
+		`[^z]*[^z]*[^z]*[^z]*|.`: strings.Repeat("az", 1<<20),
+	} {
+		split, err := regexSplitter(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // again with the same engine
+			began := time.Now()
+			in := &span{context.Background(), began.Add(50 * time.Millisecond)}
+			err = split(in, text, func(string) {})
+			if !errors.Is(err, errTooLong) || !strings.HasPrefix(err.Error(), fmt.Sprintf("tokenizer: the pattern %q: takes too long", pattern)) {
+				t.Errorf("%s after %v: %.500v", pattern, time.Since(began), err)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("%s took %v, may take 50 ms and what its clock lacks in precision", pattern, took)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := split(newSpan(ctx, text), text, func(string) {}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s, cancelled: %v", pattern, err)
+		}
+	}
+}
+
+// Encoding ends with its context, whatever it is at.
+func TestEncodeContext(t *testing.T) {
+	tok := *openOwn(t, "gpt2")
+	want, err := tok.Encode("What is gravity?", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
-	err = split(strings.Repeat("a", 60)+"?!", func(string) {})
-	if err == nil || !strings.HasPrefix(err.Error(), `tokenizer: the pattern "`+pattern+`": `) {
-		t.Errorf("after %v: %v", time.Since(began), err)
+	ctx, cancel := context.WithCancel(context.Background())
+	if got, err := tok.EncodeContext(ctx, "What is gravity?", nil); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	release := make(chan struct{})
+	defer close(release)
+	plain, begun := tok.split, make(chan struct{}, 1)
+	tok.split = func(*span, string, func(string)) error {
+		begun <- struct{}{}
+		<-release
+		return nil
+	}
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if ids, err := tok.EncodeContext(ctx, "What", nil); !errors.Is(err, context.Canceled) || ids != nil {
+		t.Errorf("cancelled in a pattern: %v, %v", ids, err)
+	}
+	// A splitter of our own goes on, but its words are not encoded any more.
+	ctx, cancel = context.WithCancel(context.Background())
+	tok.split = func(in *span, text string, emit func(string)) error {
+		cancel()
+		return plain(in, text, emit)
+	}
+	if ids, err := tok.encode(ctx, strings.Repeat("a ", 5000), nil); !errors.Is(err, context.Canceled) || ids != nil {
+		t.Errorf("cancelled between words: %d ids, %v", len(ids), err)
 	}
 }
 
 // An error of the splitter is Encode's.
 func TestEncodeSplitError(t *testing.T) {
 	tok := *openOwn(t, "gpt2")
-	tok.split = func(string, func(string)) error { return errors.New("too slow") }
+	tok.split = func(*span, string, func(string)) error { return errors.New("too slow") }
 	if ids, err := tok.Encode("a<bos>b", nil); err == nil || err.Error() != "too slow" || ids != nil {
 		t.Errorf("%v, %v", ids, err)
 	}

@@ -10,6 +10,7 @@ type Stream struct {
 	Special bool // special tokens come out as text; otherwise as nothing
 
 	adds func(id int32, special bool) string // the bytes that a token adds to the text so far
+	rest func(special bool) string           // what adds has kept back, at the end of the text; nil where it keeps nothing
 	held []byte                              // beginning of a character
 }
 
@@ -42,8 +43,11 @@ func (s *Stream) Next(id int32) string {
 	return text
 }
 
-// Flush gives what was held back, at the end of the text: a character that was never completed becomes U+FFFD.
+// Flush gives what was held back, at the end of the text: a character that was never completed becomes U+FFFD. What comes next is another text.
 func (s *Stream) Flush() string {
+	if s.rest != nil {
+		s.held = append(s.held, s.rest(s.Special)...)
+	}
 	text := lossy(s.held)
 	s.held = s.held[:0]
 	return text

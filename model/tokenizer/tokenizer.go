@@ -25,6 +25,7 @@
 package tokenizer
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,8 +65,44 @@ func (e *UnsupportedError) Error() string {
 		"(build with -tags hftokenizers for any tokenizer.json)", e.What)
 }
 
-// Encode gives the ids of a text.
+// Encode gives the ids of a text. It takes time in proportion to the text's length, at most some microseconds a byte. Only a tokenizer.json
+// with a pattern that no family has may take more: its error comes after ten seconds.
 func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
+	return t.EncodeContext(context.Background(), text, opts)
+}
+
+// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The work is done by another goroutine, and where ctx ends before it
+// does, that one ends a little later: with its text's next thousand words, or with a pattern's next match.
+func (t *Tokenizer) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
+	return within(ctx, func() ([]int32, error) { return t.encode(ctx, text, opts) })
+}
+
+// within waits for f no longer than ctx lasts.
+func within(ctx context.Context, f func() ([]int32, error)) ([]int32, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if ctx.Done() == nil {
+		return f()
+	}
+	type result struct {
+		ids []int32
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		ids, err := f()
+		done <- result{ids, err}
+	}()
+	select {
+	case r := <-done:
+		return r.ids, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
 	}
@@ -78,21 +115,35 @@ func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 		ids = append(ids, t.prefix...)
 	}
 	var failed error
+	in := newSpan(ctx, text)
+	words := 0
+	word := func(word string) {
+		if words++; words%1024 == 0 && failed == nil {
+			failed = ctx.Err()
+		}
+		if failed == nil {
+			ids = t.cache.encode(ids, word, t.bpe)
+		}
+	}
 	t.before.cut(text, func(piece string, id int32) {
-		if id >= 0 {
+		switch {
+		case failed != nil:
+			return
+		case id >= 0:
 			ids = append(ids, id)
 			return
-		}
-		if t.nfc {
+		case t.nfc:
 			piece = nfc(piece)
 		}
 		t.after.cut(piece, func(piece string, id int32) {
-			if id >= 0 {
+			switch {
+			case failed != nil:
+			case id >= 0:
 				ids = append(ids, id)
-				return
-			}
-			if failed == nil {
-				failed = t.split(piece, func(word string) { ids = t.cache.encode(ids, word, t.bpe) })
+			default:
+				if err := t.split(in, piece, word); failed == nil {
+					failed = err
+				}
 			}
 		})
 	})
