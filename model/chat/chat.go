@@ -14,6 +14,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,7 +92,14 @@ type Options struct {
 
 // Render returns the text of a conversation. Errors are *TemplateError where the template itself refuses the conversation, and *RenderError
 // where it fails.
+//
+// A template that runs away ends after some seconds at the latest, with an error that wraps [ErrLimit].
 func (t *Template) Render(messages []Message, opts *Options) (string, error) {
+	return t.RenderContext(context.Background(), messages, opts)
+}
+
+// RenderContext is Render, but ends soon after ctx with an error that wraps ctx.Err().
+func (t *Template) RenderContext(ctx context.Context, messages []Message, opts *Options) (string, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
@@ -99,11 +107,11 @@ func (t *Template) Render(messages []Message, opts *Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.render(vars, opts.DateString, opts.Now)
+	return t.render(ctx, vars, opts.DateString, opts.Now)
 }
 
-func (t *Template) render(vars dict, date string, now func() time.Time) (text string, err error) {
-	state := &state{date: date, now: now, line: 1}
+func (t *Template) render(ctx context.Context, vars dict, date string, now func() time.Time) (text string, err error) {
+	state := &state{ctx: ctx, date: date, now: now, line: 1}
 	out := &writer{state: state}
 	defer func() {
 		if p := recover(); p != nil {
@@ -155,12 +163,12 @@ func (e *ParseError) Error() string { return fmt.Sprintf("chat: template line %d
 type RenderError struct {
 	Line int
 	Msg  string
-	Err  error // ErrLimit, or nil
+	Err  error // ErrLimit, a context's error, or nil
 }
 
 func (e *RenderError) Error() string { return fmt.Sprintf("chat: template line %d: %s", e.Line, e.Msg) }
 
-// Unwrap gives ErrLimit where that is the cause.
+// Unwrap gives ErrLimit or a context's error where that is the cause.
 func (e *RenderError) Unwrap() error { return e.Err }
 
 // TemplateError is a template's own refusal, by raise_exception: roles that do not alternate, two tool calls at once.

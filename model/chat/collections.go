@@ -76,7 +76,6 @@ var dictMethods = map[string]func(r *state, d dict, a args) any{
 	"get": func(r *state, d dict, a args) any {
 		v := r.take(a, 1, "key", "default")
 		r.hashable(v[0])
-		r.tick(len(d) / 8)
 		if found, ok := d.get(v[0]); ok {
 			return found
 		}

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -144,7 +145,7 @@ func (t *Template) RenderJSON(conversation []byte) (string, error) {
 	}
 	date, _ := vars.get("date_string")
 	dateString, _ := date.(string) // absent means now
-	return t.render(vars, dateString, nil)
+	return t.render(context.Background(), vars, dateString, nil)
 }
 
 // optional are the fields whose null means absent.

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // filters are those of Jinja2 that chat templates use. The others (escape, urlize, groupby, ...) make Parse fail. It is filled once by init,
@@ -30,9 +31,6 @@ func onText(method string) func(r *state, x any, a args) any {
 
 func lengthFilter(r *state, x any, a args) any {
 	r.take(a, 0)
-	if s, ok := x.(string); ok {
-		r.tick(len(s) / 64)
-	}
 	n, ok := length(x)
 	if !ok {
 		r.fail("object of type '%s' has no len()", typeName(x))
@@ -71,7 +69,7 @@ func (r *state) sorted(items, keys []any, reverse bool) []any {
 		if reverse {
 			i, j = j, i
 		}
-		return r.order(keys[at[i]], keys[at[j]], "<") == -1
+		return r.order(keys[at[i]], keys[at[j]], "<") < 0
 	})
 	out := make([]any, len(items))
 	for i, j := range at {
@@ -300,12 +298,11 @@ func mapFilter(r *state, x any, a args) any {
 		return &generator{r.each(items, r.getter(v[0], v[1]))}
 	}
 	name := r.text(a, a.pos[0], "")
-	f, ok := filters[name]
-	if !ok {
+	if filters[name] == nil {
 		r.fail("the filter %q is not supported", name)
 	}
 	a = args{name, a.pos[1:], a.named}
-	return &generator{r.each(items, func(x any) any { return f(r, x, a) })}
+	return &generator{r.each(items, func(x any) any { return r.filter(name, x, a) })}
 }
 
 // choose is select, reject and, of an attribute, selectattr, rejectattr. Without a test the value itself decides.
@@ -319,18 +316,19 @@ func choose(keep, byAttribute bool) func(r *state, x any, a args) any {
 			}
 			of, rest = r.getter(rest[0], absent{}), rest[1:]
 		}
-		test := func(r *state, x any, _ args) bool { return truth(x) }
+		test := func(x any, _ args) bool { return truth(x) }
 		if len(rest) > 0 {
 			name := r.text(a, rest[0], "")
-			f, ok := tests[name]
-			if !ok {
+			if tests[name] == nil {
 				r.fail("the test %q is not supported", name)
 			}
-			test, rest = f, rest[1:]
+			test = func(x any, a args) bool { return r.test(name, x, a) }
+			rest = rest[1:]
 		}
 		var out []any
 		for _, item := range r.items(x) {
-			if test(r, of(item), args{a.of, rest, a.named}) == keep {
+			r.tick(1)
+			if test(of(item), args{a.of, rest, a.named}) == keep {
 				r.charge(16)
 				out = append(out, item)
 			}
@@ -388,12 +386,15 @@ func titleFilter(r *state, x any, a args) any {
 	s := r.str(x)
 	r.charge(8 * len(s))
 	var b strings.Builder
+	b.Grow(len(s))
+	c := newCaser()
 	word := true
 	start := 0
 	flush := func(end int) {
 		if part := s[start:end]; part != "" {
-			runes := []rune(part)
-			b.WriteString(upper(string(runes[:1])) + lower(string(runes[1:])))
+			_, n := utf8.DecodeRuneInString(part)
+			b.WriteString(c.upper(part[:n]))
+			b.WriteString(c.lower(part[n:]))
 		}
 		start = end
 	}
@@ -410,7 +411,6 @@ func titleFilter(r *state, x any, a args) any {
 func trim(r *state, x any, a args) any {
 	v := r.take(a, 0, "chars")
 	s := r.str(x)
-	r.tick(len(s) / 64)
 	return strings.TrimFunc(s, r.cutset(args{of: "trim"}, v[0]))
 }
 

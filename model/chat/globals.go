@@ -39,11 +39,11 @@ func strftimeNow(r *state, a args) any {
 	if now == nil {
 		now = time.Now
 	}
+	r.charge(16 * len(format)) // %c makes 24 characters of two
 	s, err := strftime(now(), format)
 	if err != nil {
 		r.fail("strftime_now: %v", err)
 	}
-	r.charge(len(s))
 	return s
 }
 
@@ -132,6 +132,10 @@ func init() {
 		}
 	}
 }
+
+// typeTests look at the type of a value only, and take no longer for a large one.
+var typeTests = map[string]bool{"defined": true, "undefined": true, "none": true, "boolean": true, "true": true, "false": true, "integer": true,
+	"float": true, "number": true, "string": true, "mapping": true, "callable": true}
 
 func plainTest(f func(any) bool) func(r *state, x any, a args) bool {
 	return func(r *state, x any, a args) bool {

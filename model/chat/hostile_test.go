@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"runtime"
@@ -100,6 +101,23 @@ func TestLimitsAreNamed(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "nested") {
 		t.Errorf("%v does not say what happened", err)
+	}
+}
+
+// A rendering ends with its context.
+func TestRenderContext(t *testing.T) {
+	tmpl := parse(t, "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := tmpl.RenderContext(ctx, nil, nil)
+	var failed *RenderError
+	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) || !errors.As(err, &failed) {
+		t.Errorf("cancelled: %v", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	if _, err := tmpl.RenderContext(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("out of time: %v", err)
 	}
 }
 

@@ -60,7 +60,6 @@ var stringMethods = map[string]stringMethod{
 		return strings.Join(parts, s)
 	},
 	"count": func(r *state, s string, a args) any {
-		r.tick(len(s) / 16)
 		return strings.Count(s, r.text(a, r.take(a, 1, "sub")[0], ""))
 	},
 	"find":  find(strings.Index, false),
@@ -73,36 +72,76 @@ var stringMethods = map[string]stringMethod{
 	"isspace": all(isSpace),
 }
 
-// A Caser keeps state, so each call has its own.
-func upper(s string) string { return cases.Upper(language.Und).String(s) }
+func upper(s string) string { return newCaser().upper(s) }
 
-func lower(s string) string { return cases.Lower(language.Und).String(s) }
+func lower(s string) string { return newCaser().lower(s) }
 
 func capitalize(s string) string {
-	for i := range s {
-		if i > 0 {
-			return titleRune(s[:i]) + lower(s[i:])
-		}
-	}
-	return titleRune(s)
+	_, n := utf8.DecodeRuneInString(s)
+	c := newCaser()
+	return c.title(s[:n]) + c.lower(s[n:])
 }
-
-// titleRune is the title case of one character, which may be several: "ﬁ" gives "Fi".
-func titleRune(s string) string { return cases.Title(language.Und, cases.NoLower).String(s) }
 
 // title begins a word behind everything that has no case, unlike the filter of that name.
 func title(s string) string {
 	var b strings.Builder
+	b.Grow(len(s))
+	c := newCaser()
+	first, inner := map[rune]string{}, map[rune]string{} // what characters become there
 	cased := false
-	for _, c := range s {
+	for _, r := range s {
+		known, change := first, c.title
 		if cased {
-			b.WriteString(lower(string(c)))
-		} else {
-			b.WriteString(titleRune(string(c)))
+			known, change = inner, c.lower
 		}
-		cased = unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c)
+		text, ok := known[r]
+		if !ok {
+			text = change(string(r))
+			known[r] = text
+		}
+		b.WriteString(text)
+		cased = unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r)
 	}
 	return b.String()
+}
+
+// caser changes the case of texts, as Unicode does it without a language. What it is made of keeps state, so that each operation has its own,
+// and takes long for short texts, so that an operation has one.
+type caser struct{ toUpper, toLower, toTitle cases.Caser }
+
+func newCaser() *caser {
+	return &caser{cases.Upper(language.Und), cases.Lower(language.Und), cases.Title(language.Und, cases.NoLower)}
+}
+
+func (c *caser) upper(s string) string {
+	if isASCII(s) {
+		return strings.ToUpper(s)
+	}
+	return c.toUpper.String(s)
+}
+
+func (c *caser) lower(s string) string {
+	if isASCII(s) {
+		return strings.ToLower(s)
+	}
+	return c.toLower.String(s)
+}
+
+// title is the title case of one character, which may be several: "ﬁ" gives "Fi".
+func (c *caser) title(s string) string {
+	if isASCII(s) {
+		return strings.ToUpper(s)
+	}
+	return c.toTitle.String(s)
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 func mapping(f func(string) string) stringMethod {
@@ -115,7 +154,6 @@ func mapping(f func(string) string) stringMethod {
 
 func strip(f func(string, func(rune) bool) string) stringMethod {
 	return func(r *state, s string, a args) any {
-		r.tick(len(s) / 64)
 		return f(s, r.cutset(a, r.take(a, 0, "chars")[0]))
 	}
 }
@@ -144,7 +182,6 @@ func affix(f func(s, part string) bool) stringMethod {
 }
 
 func (r *state) replace(s, from, to string, count int) string {
-	r.tick(len(s) / 16)
 	n := strings.Count(s, from)
 	if count >= 0 {
 		n = min(n, count)
@@ -165,7 +202,6 @@ func (r *state) split(s string, a args, fromRight bool) any {
 	v := r.take(a, 0, "sep", "maxsplit")
 	limit := r.integer(a, v[1], -1)
 	var parts []string
-	r.tick(len(s) / 16)
 	if v[0] == (absent{}) || v[0] == (none{}) {
 		r.charge(8 * len(s)) // every other character at most begins one
 		parts = fields(s, limit, fromRight)
@@ -277,7 +313,6 @@ func (r *state) lines(s string, keep bool) []string {
 // find gives positions in characters; where there is none it gives -1 or fails.
 func find(f func(s, sub string) int, must bool) stringMethod {
 	return func(r *state, s string, a args) any {
-		r.tick(len(s) / 16)
 		i := f(s, r.text(a, r.take(a, 1, "sub")[0], ""))
 		if i >= 0 {
 			return utf8.RuneCountInString(s[:i])
@@ -296,7 +331,6 @@ const lineEnds = "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
 func all(f func(rune) bool) stringMethod {
 	return func(r *state, s string, a args) any {
 		r.take(a, 0)
-		r.tick(len(s) / 8)
 		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !f(c) }) < 0
 	}
 }

@@ -48,12 +48,14 @@ func (r *state) apply(what string, a args, in []any) any {
 		d := dict{}
 		for i := 0; i < len(in); i += 2 {
 			r.hashable(in[i])
+			r.tick(len(d) / 8)
 			d.put(in[i], in[i+1])
 		}
 		return d
 	case "sign":
 		return r.sign(a.of, in[0])
 	case "binary":
+		r.weigh(in...)
 		return r.binary(a.of, in[0], in[1])
 	case "attribute":
 		return r.attribute(in[0], a.of)
@@ -62,13 +64,37 @@ func (r *state) apply(what string, a args, in []any) any {
 	case "slice":
 		return r.slice(in[0], in[1:])
 	case "filter":
-		return filters[a.of](r, in[0], a)
+		return r.filter(a.of, in[0], a)
 	case "test":
-		return tests[a.of](r, in[0], a)
+		return r.test(a.of, in[0], a)
 	case "method":
-		return r.method(in[0], a)
+		r.weigh(in[0])
+		r.weighArgs(a)
+		out := r.method(in[0], a)
+		r.weigh(out)
+		return out
 	}
-	return r.call(in[0], a)
+	r.weighArgs(a)
+	out := r.call(in[0], a)
+	r.weigh(out)
+	return out
+}
+
+// filter and test apply one by its name, also for the filters that apply others to each item.
+func (r *state) filter(name string, x any, a args) any {
+	r.weigh(x)
+	r.weighArgs(a)
+	out := filters[name](r, x, a)
+	r.weigh(out)
+	return out
+}
+
+func (r *state) test(name string, x any, a args) bool {
+	if !typeTests[name] {
+		r.weigh(x)
+		r.weighArgs(a)
+	}
+	return tests[name](r, x, a)
 }
 
 func (r *state) sign(op string, x any) any {
@@ -247,6 +273,7 @@ func (r *state) attribute(x any, name string) any {
 		if dictMethods[name] != nil || pythonHas(v, name) {
 			r.fail("the method %q of a dict, uncalled, is not supported: for a key of that name write ['%s']", name, name)
 		}
+		r.weigh(v)
 		value, _ := v.get(name)
 		return value
 	case *namespace:
@@ -289,7 +316,7 @@ func (r *state) item(x, key any) any {
 		r.fail("a value is undefined: it has no items")
 	case dict:
 		r.hashable(key)
-		r.tick(len(v) / 8)
+		r.weigh(v)
 		value, found := v.get(key)
 		if s, ok := key.(string); ok && !found && dictMethods[s] != nil {
 			r.fail("the method %q, uncalled, is not supported", s)
@@ -304,8 +331,8 @@ func (r *state) item(x, key any) any {
 		if !ok {
 			break
 		}
+		r.weigh(v)
 		n := utf8.RuneCountInString(v)
-		r.tick(len(v) / 64)
 		if i < 0 {
 			i += n
 		}

@@ -84,6 +84,7 @@ func (n *setting) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) erro
 		if err := sub.ExecuteWrapper(n.body); err != nil {
 			return err
 		}
+		state.charge(b.Len())
 		v = b.String()
 	} else {
 		v = unwrap(r.Eval(n.value))
