@@ -159,7 +159,8 @@ func (s *scheduler) gather(first *job) *batch {
 
 // pass brings one session's rows through a pass, together with those of other sessions where they go together, and returns when their logits have been copied out.
 // When ctx ends it returns at once. A pass in which others have rows goes on, and in.flying tells when it has let go of the input.
-func (e *executor) pass(ctx context.Context, p *boundPass, in *input, quick bool) error {
+// Before is the session's last input, or nil: handing in ends the waiting for it.
+func (e *executor) pass(ctx context.Context, p *boundPass, in, before *input, quick bool) error {
 	if err := e.check(p, in); err != nil {
 		return err
 	}
@@ -174,6 +175,7 @@ func (e *executor) pass(ctx context.Context, p *boundPass, in *input, quick bool
 		return ErrClosed
 	}
 	s.waiting = append(s.waiting, j)
+	s.arrived(before)
 	e.start()
 	s.mu.Unlock()
 	select {
@@ -297,17 +299,23 @@ func (e *executor) away(in *input) {
 	s := e.queue
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !in.coming {
-		return
-	}
-	in.coming = false
-	if s.coming--; s.coming == 0 && s.running == nil && len(s.waiting) > 0 {
+	if s.arrived(in) && s.coming == 0 && s.running == nil && len(s.waiting) > 0 {
 		go func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			e.start()
 		}()
 	}
+}
+
+// arrived takes the session whose last input this was out of those that are waited for. It reports false where it was none of them. The caller holds the mutex.
+func (s *scheduler) arrived(in *input) bool {
+	if in == nil || !in.coming {
+		return false
+	}
+	in.coming = false
+	s.coming--
+	return true
 }
 
 // close lets no pass start any more, and waits for the one that runs.

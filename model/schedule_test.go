@@ -17,6 +17,27 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
+// A session that hands in rows behind rows is not waited for by itself: handing in ends the waiting, as going away does.
+func TestFeedBehindFeed(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	s := m.NewSession()
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for id := range int32(3) {
+		if err := s.feed(ctx, []int32{id}, false, func(int, []float32) error { return nil }); err != nil {
+			t.Fatalf("feed %d: %v", id, err)
+		}
+		if n := m.exec.queue.coming; n != 1 {
+			t.Fatalf("after feed %d, %d sessions are waited for, want 1", id, n)
+		}
+	}
+	s.away()
+	if n := m.exec.queue.coming; n != 0 {
+		t.Errorf("%d sessions are waited for, want none", n)
+	}
+}
+
 // probe is a device that shows its submissions to a function before it executes them.
 type probe struct {
 	npu.Device

@@ -154,13 +154,14 @@ func refused(err error) bool { return errors.Is(err, npu.ErrMemory) || errors.Is
 // pass makes one pass and gives the wanted rows' logits to emit, some at a time. Quick says that emit is short and the package's own.
 func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []int, quick bool, emit func(pos int, logits []float32) error) error {
 	vocab := s.m.plan.Model.Vocab
-	s.last = in
 	for first := true; first || len(wanted) > 0; first = false {
 		n := min(len(wanted), logitRows)
 		in.picks, wanted = wanted[:n], wanted[n:]
 		s.logits = slices.Grow(s.logits[:0], n*vocab)[:n*vocab]
 		in.logits = s.logits
-		if err := s.m.exec.pass(ctx, p, in, quick); err != nil {
+		before := s.last
+		s.last = in
+		if err := s.m.exec.pass(ctx, p, in, before, quick); err != nil {
 			s.flying = in.flying
 			return err
 		}
