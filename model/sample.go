@@ -13,10 +13,10 @@ import (
 type Sampling struct {
 	Temperature       float64 // divides the logits; 0 is greedy
 	TopK              int     // only the k most likely; 0 means all
-	TopP              float64 // only the most likely whose probabilities add up to p; 0 and 1 mean all
+	TopP              float64 // only the most likely whose probabilities add up to p; 0, the zero value, and 1 mean all
 	MinP              float64 // only those at least min-p times as likely as the most likely; 0 means all
-	RepetitionPenalty float64 // divides positive logits and multiplies negative ones of tokens seen; 0 and 1 mean none (Keskar et al., arXiv 1909.05858)
-	Seed              uint64  // same seed, same text; 0 means a new seed every time
+	RepetitionPenalty float64 // 0.01 to 100: divides positive logits and multiplies negative ones of tokens seen; 0 and 1 mean none (Keskar et al., arXiv 1909.05858)
+	Seed              uint64  // same seed, same text; 0 means a new seed every time, of 53 bits, which every reader of JSON keeps
 }
 
 // Validate reports a setting that makes no sense.
@@ -33,11 +33,17 @@ func (s Sampling) Validate() error {
 		return bad("top-p", s.TopP, "0 to 1")
 	case !(s.MinP >= 0 && s.MinP <= 1):
 		return bad("min-p", s.MinP, "0 to 1")
-	case !(s.RepetitionPenalty >= 0) || math.IsInf(s.RepetitionPenalty, 0):
-		return bad("repetition penalty", s.RepetitionPenalty, "1 (none) or more")
+	case s.RepetitionPenalty != 0 && !(s.RepetitionPenalty >= minPenalty && s.RepetitionPenalty <= maxPenalty):
+		return bad("repetition penalty", s.RepetitionPenalty, fmt.Sprintf("0 or 1 (none), or %v to %v", minPenalty, maxPenalty))
 	}
 	return nil
 }
+
+// Bounds of the repetition penalty, as for generation_config.json. Those in use are 1 to 2; logits stay far from overflowing.
+const (
+	minPenalty = 0.01
+	maxPenalty = 100
+)
 
 // sampler chooses tokens by a Sampling.
 type sampler struct {
@@ -54,7 +60,7 @@ type candidate struct {
 
 func newSampler(s Sampling) *sampler {
 	if s.Seed == 0 {
-		s.Seed = rand.Uint64() | 1
+		s.Seed = rand.Uint64()>>11 | 1
 	}
 	const stream = 0x6e70756b6974 // any constant will do: it only has to stay the same for seeds to keep their meaning
 	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream)), seen: map[int32]struct{}{}}
@@ -114,9 +120,7 @@ func (s *sampler) draw(logits []float32, top float64) int32 {
 // the heap's memory, least likely first, and returns them.
 func (s *sampler) cut(weight func(float32) float64) []candidate {
 	h := s.heap
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		sift(h, i)
-	}
+	heapify(h)
 	k := len(h)
 	if s.TopK > 0 {
 		k = min(k, s.TopK)
@@ -148,6 +152,12 @@ func (s *sampler) cut(weight func(float32) float64) []candidate {
 		}
 	}
 	return kept
+}
+
+func heapify(h []candidate) {
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		sift(h, i)
+	}
 }
 
 // sift restores the heap below i: a parent is more likely than its children, the lower id first among equals.
@@ -205,7 +215,8 @@ type Alternative struct {
 	Logprob float64
 }
 
-// logprobs gives the log of the softmax of the logits for one token, and for the n most likely ones.
+// logprobs gives the log of the softmax of the logits for one token, and for the n most likely ones, the lowest id first of equals. It takes
+// time in proportion to the vocabulary, and to n times its logarithm.
 func logprobs(logits []float32, id int32, n int) (float64, []Alternative) {
 	top := math.Inf(-1)
 	for _, l := range logits {
@@ -216,24 +227,21 @@ func logprobs(logits []float32, id int32, n int) (float64, []Alternative) {
 		sum += math.Exp(float64(l) - top)
 	}
 	norm := top + math.Log(sum)
-	n = min(n, len(logits))
-	best := make([]candidate, 0, n+1) // sorted, most likely first
-	for i, l := range logits {
-		if n == 0 || len(best) == n && l <= best[n-1].logit {
-			continue
-		}
-		j := len(best)
-		for j > 0 && best[j-1].logit < l {
-			j--
-		}
-		best = append(best, candidate{})
-		copy(best[j+1:], best[j:])
-		best[j] = candidate{int32(i), l}
-		best = best[:min(len(best), n)]
-	}
 	var list []Alternative
-	for _, c := range best {
-		list = append(list, Alternative{c.id, float64(c.logit) - norm})
+	if n = min(n, len(logits)); n > 0 {
+		h := make([]candidate, len(logits))
+		for i, l := range logits {
+			h[i] = candidate{int32(i), l}
+		}
+		heapify(h)
+		list = make([]Alternative, n)
+		for i := range list {
+			list[i] = Alternative{h[0].id, float64(h[0].logit) - norm}
+			last := len(h) - 1
+			h[0] = h[last]
+			h = h[:last]
+			sift(h, 0)
+		}
 	}
 	return float64(logits[id]) - norm, list
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // reference is what Hugging Face's logits processors do, written plainly: sort everything, cut, normalise.
@@ -152,6 +153,28 @@ func TestSamplingValidate(t *testing.T) {
 			t.Errorf("%+v: error %v, want one about %s", s, err, want)
 		}
 	}
+	// A penalty must not make a logit that is not finite: in float32 1e-40 is almost nothing and 1e39 infinite.
+	for penalty, ok := range map[float64]bool{0: true, 1: true, 0.01: true, 100: true, 1e-40: false, 1e39: false, 101: false, -1: false, math.NaN(): false} {
+		err := Sampling{RepetitionPenalty: penalty}.Validate()
+		if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "want 0 or 1 (none), or 0.01 to 100") {
+			t.Errorf("repetition penalty %v: %v", penalty, err)
+		}
+	}
+}
+
+// A random seed passes through a float64, which is what many readers of JSON have for a number.
+func TestRandomSeed(t *testing.T) {
+	seen := map[uint64]bool{}
+	for range 100 {
+		seed := newSampler(Sampling{}).Seed
+		if seed == 0 || seed >= 1<<53 {
+			t.Fatalf("seed %d", seed)
+		}
+		seen[seed] = true
+	}
+	if len(seen) < 99 {
+		t.Errorf("100 sessions have %d seeds", len(seen))
+	}
 }
 
 func TestLogprobs(t *testing.T) {
@@ -163,6 +186,30 @@ func TestLogprobs(t *testing.T) {
 	}
 	if len(top) != 2 || top[0].ID != 3 || top[1].ID != 1 || math.Abs(top[0].Logprob-(3-math.Log(sum))) > 1e-12 {
 		t.Errorf("top %v, want tokens 3 and 1", top)
+	}
+}
+
+// The alternatives are those of a full sort, and take little time however many are asked for, in whatever order the logits come.
+func TestAlternatives(t *testing.T) {
+	const vocab = 150_000
+	rising := make([]float32, vocab)
+	for i := range rising {
+		rising[i] = float32(i/3) / vocab // three of each
+	}
+	began := time.Now()
+	for _, n := range []int{1, 5, 1000, vocab, vocab + 1} {
+		_, top := logprobs(rising, 0, n)
+		if len(top) != min(n, vocab) {
+			t.Fatalf("%d alternatives, want %d", len(top), n)
+		}
+		for i, a := range top {
+			if want := int32(vocab - 3 - i/3*3 + i%3); a.ID != want {
+				t.Fatalf("of %d, alternative %d is %d, want %d", n, i, a.ID, want)
+			}
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %v", took)
 	}
 }
 

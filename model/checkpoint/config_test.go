@@ -268,6 +268,8 @@ func TestGenerationConfig(t *testing.T) {
 		{fields{"top_p": 1.5}, "top_p is 1.5"},
 		{fields{"min_p": -0.1}, "min_p is -0.1"},
 		{fields{"repetition_penalty": 0}, "repetition_penalty is 0"},
+		{fields{"repetition_penalty": 1e39}, "repetition_penalty is 1e+39"},
+		{fields{"repetition_penalty": 1e-40}, "repetition_penalty is 1e-40"},
 		{fields{"top_k": -3}, "top_k is -3"},
 		{fields{"top_k": "20"}, `field "top_k" is a JSON string`},
 	} {

@@ -281,7 +281,7 @@ func readGeneration(file string) (*Generation, error) {
 		{"temperature", h.Temperature, 0, math.MaxFloat64},
 		{"top_p", h.TopP, 0, 1},
 		{"min_p", h.MinP, 0, 1},
-		{"repetition_penalty", h.RepetitionPenalty, math.SmallestNonzeroFloat64, math.MaxFloat64},
+		{"repetition_penalty", h.RepetitionPenalty, 0.01, 100}, // model.Sampling has the same bounds
 	} {
 		if v.value != nil && !(*v.value >= v.from && *v.value <= v.to) {
 			return nil, fileErrorf(file, "%s is %v, which no sampler can use", v.name, *v.value)
