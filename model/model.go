@@ -42,7 +42,8 @@ type Model struct {
 
 // OpenOptions are choices made when a model is opened. The zero value of a field means its default.
 type OpenOptions struct {
-	Plan        *Plan        // default: made by NewPlan
+	Plan        *Plan        // default: made by NewPlan; one that has failed its evaluation is ErrPlanFailed
+	FailedPlan  bool         // open such a plan all the same: to evaluate it again, or to find out what is wrong
 	PlanOptions *PlanOptions // for NewPlan
 
 	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
@@ -83,9 +84,10 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	} else if err = plan.Check(ck.Config(), dev.Info()); err != nil {
 		return nil, err
 	}
+	if err := plan.Usable(); err != nil && !opts.FailedPlan {
+		return nil, err
+	}
 	m = &Model{ck: ck, dev: dev, plan: plan, stop: stopIDs(ck)}
-	m.tok, m.tokErr = OpenTokenizer(ck)
-	m.template, m.tmplErr = OpenTemplate(ck)
 	if m.exec, err = newExecutor(ctx, dev, ck, plan, opts.Tap); err != nil {
 		return nil, err
 	}
@@ -97,6 +99,8 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 		bytes = 0
 	}
 	m.prefixes = &prefixes{limit: bytes, open: map[*memory]bool{}}
+	m.template, m.tmplErr = OpenTemplate(ck)
+	m.tok, m.tokErr = OpenTokenizer(ck) // last: one of Hugging Face's library has memory to be freed, and from here on Close does
 	m.load = time.Since(started)
 	return m, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/npukit/npukit/model/checkpoint"
@@ -15,7 +16,7 @@ import (
 
 // NPUOptions are the choices that a planner for the NPU leaves open. The zero value of a field means its default.
 type NPUOptions struct {
-	SeqLen  int   // positions a session may use; default: the model's context
+	SeqLen  int   // positions a session may use; default: the model's context, at most 16,777,216
 	Lengths []int // rows of the prefill passes; default 2048, or the most that the context has room for
 
 	Knobs    *Knobs          // default TunedKnobs
@@ -71,7 +72,7 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 			Version:     PlanVersion,
 			Model:       identity(c),
 			Device:      ArrayXDNA2,
-			SeqLen:      cmp.Or(o.SeqLen, c.Context),
+			SeqLen:      cmp.Or(o.SeqLen, defaultPositions(c)),
 			Chunk:       slices.Max(lengths),
 			Activations: dtype.BF16,
 			Cache:       dtype.BF16,
@@ -109,7 +110,7 @@ func checkNPUConfig(c *checkpoint.Config) error {
 		name      string
 		n, atMost int
 	}{
-		{"layers", c.Layers, maxLayers}, {"context", c.Context, maxPositions},
+		{"layers", c.Layers, maxLayers}, {"context", c.Context, math.MaxInt},
 		{"hidden size", c.Hidden, maxWidth}, {"feed-forward width", c.FFN, maxWidth}, {"vocabulary", c.Vocab, maxWidth},
 		{"heads", c.Heads, maxWidth}, {"key heads", c.KVHeads, maxWidth}, {"head_dim", c.HeadDim, maxWidth},
 		{"width of the heads", c.Heads * c.HeadDim, maxWidth},
@@ -127,7 +128,10 @@ func checkNPUConfig(c *checkpoint.Config) error {
 
 // npuLengths are the rows of the prefill passes, ascending.
 func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
-	seq := cmp.Or(o.SeqLen, c.Context)
+	seq := cmp.Or(o.SeqLen, defaultPositions(c))
+	if seq > maxPositions {
+		return nil, fmt.Errorf("model: a sequence length of %d was asked for, a plan has %d positions at most", seq, maxPositions)
+	}
 	if seq < 1 || seq > c.Context {
 		return nil, fmt.Errorf("model: a sequence length of %d was asked for, %s has a context of %d", seq, c.Name, c.Context)
 	}

@@ -3,6 +3,10 @@ package model
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
@@ -44,5 +48,56 @@ func TestOpenCancelled(t *testing.T) {
 	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A plan that has failed its evaluation is opened only by who says that he knows.
+func TestOpenFailedPlan(t *testing.T) {
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	plan := open(t, tiny("smollm-mha"), "", nil).Plan()
+	failed := *plan
+	failed.Status = PlanFailed
+	if m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed}); m != nil || !errors.Is(err, ErrPlanFailed) {
+		t.Errorf("%v, %v, want ErrPlanFailed", m, err)
+	}
+	m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed, FailedPlan: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A checkpoint may name a context beyond what any plan has: it opens with as much as there is. Who asks for more is told.
+func TestOpenHugeContext(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(tiny("smollm-mha"))); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = regexp.MustCompile(`"max_position_embeddings": *\d+`).ReplaceAll(data, []byte(`"max_position_embeddings": 33554432`))
+	if err := os.WriteFile(config, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m := open(t, dir, "", nil); m.Context() != maxPositions || m.Checkpoint().Config().Context != 33554432 {
+		t.Errorf("the context is %d, that of the checkpoint %d", m.Context(), m.Checkpoint().Config().Context)
+	}
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{SeqLen: maxPositions + 1}})
+	if err == nil || !strings.HasPrefix(err.Error(), "model: planning ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
+		t.Errorf("more than a plan has: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // PlanOptions are the choices that a planner leaves open. The zero value of a field means its default.
 type PlanOptions struct {
-	SeqLen      int        // positions a session may use; default: the model's context
+	SeqLen      int        // positions a session may use; default: the model's context, at most 16,777,216
 	Chunk       int        // rows of a prompt in one pass; default 512, for the NPU 2048
 	Activations dtype.Type // BF16 (default) or F32: what enters a matrix product. Sums, norms and the residual stream are FP32 either way.
 	Cache       dtype.Type // BF16 (default), F16 or F32
@@ -41,7 +41,7 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 		Version:     PlanVersion,
 		Model:       identity(c),
 		Device:      info.Kind,
-		SeqLen:      cmp.Or(o.SeqLen, c.Context),
+		SeqLen:      cmp.Or(o.SeqLen, defaultPositions(c)),
 		Chunk:       cmp.Or(o.Chunk, defaultChunk),
 		Activations: cmp.Or(o.Activations, dtype.BF16),
 		Cache:       cmp.Or(o.Cache, dtype.BF16),
@@ -67,8 +67,14 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 	}
 	p.Prefill = []Pass{b.pass}
 	p.Decode = b.pass // a device that takes any rows runs the same programs with one
-	return p, p.Validate()
+	if err := p.Validate(); err != nil {
+		return nil, fmt.Errorf("model: planning %s: %w", c.Name, err)
+	}
+	return p, nil
 }
+
+// defaultPositions is as many as a model and a plan can have: some checkpoints name a context beyond all use.
+func defaultPositions(c *checkpoint.Config) int { return min(c.Context, maxPositions) }
 
 // planForArray plans for the NPU with the options that mean something there.
 func planForArray(c *checkpoint.Config, opts *PlanOptions) (*Plan, error) {

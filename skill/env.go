@@ -138,7 +138,7 @@ func (e *Env) open(ctx context.Context) (*liveModel, error) {
 
 func (e *Env) load(ctx context.Context, p *plannedRecipe) (*liveModel, error) {
 	e.step("loading the model")
-	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p.plan})
+	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p.plan, FailedPlan: true})
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (e *Env) tappedBy(ctx context.Context, p *model.Plan, tap model.Tap, work f
 	if err := e.closeModel(); err != nil {
 		return err
 	}
-	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p, Tap: tap})
+	m, err := model.Open(ctx, e.d.dev, e.d.ck.Path(), &model.OpenOptions{Plan: p, FailedPlan: true, Tap: tap})
 	if err != nil {
 		return err
 	}
