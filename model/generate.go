@@ -20,7 +20,7 @@ type GenerateOptions struct {
 	StopIDs   []int32   // tokens that end it, beside the model's own
 	IgnoreEOS bool      // go on after the model's own end tokens
 	Logprobs  bool      // fill Token.Logprob
-	TopTokens int       // fill Token.Top with so many alternatives
+	TopTokens int       // fill Token.Top with so many alternatives, at most the whole vocabulary
 	Stats     *Stats    // filled when the generation ends
 }
 
@@ -125,8 +125,8 @@ func (s *Session) Chat(ctx context.Context, messages []chat.Message, opts *Gener
 }
 
 // Generate continues a prompt and yields token after token. A token that ends the text, such as EOS, is the last one yielded. After an error
-// nothing more is yielded; when ctx is cancelled that is an error which wraps ctx.Err(), within 100 ms of any work on the device (the tokeniser and the template
-// do not look at ctx; they take longer only for texts of many megabytes). The caller's loop has that error at once, also where a pass goes on because other sessions' rows are
+// nothing more is yielded; when ctx is cancelled that is an error which wraps ctx.Err(), within 100 ms of any work on the device, in the tokeniser or in the
+// template (a template's single operation on a text of many megabytes can take longer). The caller's loop has that error at once, also where a pass goes on because other sessions' rows are
 // in it: what is asked of this session next waits for the end of that pass, under its own context, and [Session.Close] does. Leaving the loop stops the generation.
 func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
@@ -166,6 +166,7 @@ type generation struct {
 	sampler *sampler
 	stream  *tokenizer.Stream
 	stopper stopper
+	raw     []float32 // logits of the last token as the model gave them; the session's own until its next pass, or a copy
 	stats   Stats
 }
 
@@ -187,7 +188,7 @@ func (g *generation) run(p Prompt) error {
 		return err
 	}
 	encoding := time.Now()
-	ids, err := m.Tokens(p)
+	ids, err := m.tokens(g.ctx, p)
 	if err != nil {
 		return err
 	}
@@ -217,6 +218,10 @@ func (g *generation) run(p Prompt) error {
 		if err != nil {
 			return err
 		}
+		if g.opts.TopTokens > quickTokens {
+			g.s.away()
+		}
+		g.look(&tok)
 		done, err := g.emit(tok)
 		if err != nil || done {
 			return err
@@ -232,15 +237,23 @@ func (g *generation) choose(logits []float32) (Token, error) {
 	if (g.opts.Logprobs || g.opts.TopTokens > 0) && g.sampler.RepetitionPenalty != 0 {
 		raw = slices.Clone(logits) // the penalty changes them
 	}
+	g.raw = raw
 	id, err := g.sampler.next(logits)
 	if err != nil {
 		return Token{}, err
 	}
-	tok := Token{ID: id}
+	return Token{ID: id}, nil
+}
+
+// quickTokens is how many alternatives are found while sessions of the same pass wait for this one, to go on together: so many take no longer than the probability
+// itself, some milliseconds. More are found while others go on.
+const quickTokens = 100
+
+// look fills in what was asked for beside the token.
+func (g *generation) look(tok *Token) {
 	if g.opts.Logprobs || g.opts.TopTokens > 0 {
-		tok.Logprob, tok.Top = logprobs(raw, id, g.opts.TopTokens)
+		tok.Logprob, tok.Top = logprobs(g.raw, tok.ID, g.opts.TopTokens)
 	}
-	return tok, nil
 }
 
 // emit adds the token's text and yields it. It reports whether the generation is over.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -51,6 +52,10 @@ func (e *ContextError) Error() string {
 
 // Render gives the text that a conversation becomes.
 func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, error) {
+	return m.render(context.Background(), messages, opts)
+}
+
+func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.Options) (string, error) {
 	if m.tmplErr != nil {
 		return "", m.tmplErr
 	}
@@ -60,7 +65,7 @@ func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, err
 	}
 	o.AddGenerationPrompt = true
 	o.BOS, o.EOS = SpecialTexts(m.ck, m.tok)
-	return m.template.Render(messages, &o)
+	return m.template.RenderContext(ctx, messages, &o)
 }
 
 // SpecialTexts are the texts of BOS and EOS that templates may ask for: as tokenizer_config.json says, else those of the configuration's ids. The tokenizer may
@@ -80,7 +85,9 @@ func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos stri
 }
 
 // Tokens gives the ids of a prompt, checked against vocabulary and context.
-func (m *Model) Tokens(p Prompt) ([]int32, error) {
+func (m *Model) Tokens(p Prompt) ([]int32, error) { return m.tokens(context.Background(), p) }
+
+func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 	ids := p.ids
 	switch p.kind {
 	case ofText:
@@ -88,14 +95,14 @@ func (m *Model) Tokens(p Prompt) ([]int32, error) {
 			return nil, m.tokErr
 		}
 		var err error
-		if ids, err = m.tok.Encode(p.text, nil); err != nil {
+		if ids, err = m.tok.EncodeContext(ctx, p.text, nil); err != nil {
 			return nil, err
 		}
 	case ofMessages:
 		if len(p.messages) == 0 {
 			return nil, errors.New("model: the conversation has no messages: begin with one of role user")
 		}
-		text, err := m.Render(p.messages, p.options)
+		text, err := m.render(ctx, p.messages, p.options)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +110,7 @@ func (m *Model) Tokens(p Prompt) ([]int32, error) {
 			return nil, m.tokErr
 		}
 		// Templates write BOS themselves, so that nothing may be put around their text: BOS is there once.
-		if ids, err = m.tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
+		if ids, err = m.tok.EncodeContext(ctx, text, &tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
 			return nil, err
 		}
 	}

@@ -2,11 +2,14 @@ package model
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/tokenizer"
 )
 
 // say collects the text of a generation.
@@ -28,6 +31,36 @@ func sayTokens(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (ids []
 		text += tok.Text
 	}
 	return ids, text, stats
+}
+
+// stalled is a tokenizer that takes for ever.
+type stalled struct{ tokenizer.Coder }
+
+func (stalled) EncodeContext(ctx context.Context, _ string, _ *tokenizer.EncodeOptions) ([]int32, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (stalled) Token(int32) (string, bool) { return "", false }
+
+// A generation can be cancelled before it reaches the device: in the template and in the tokenizer.
+func TestCancelText(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	m.tok, m.tokErr = stalled{}, nil
+	endless, err := chat.Parse("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.template, m.tmplErr = endless, nil
+	for name, p := range map[string]Prompt{"tokenizer": Text("Once"), "template": Messages(userMessage("Hello"), nil)} {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		defer cancel()
+		for _, err := range m.Generate(ctx, p, nil) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v, want the context's error", name, err)
+			}
+		}
+	}
 }
 
 // The second turn of a conversation costs only what is new, and says what a session that has to read it all says.
