@@ -16,7 +16,8 @@ type text struct {
 	vocab       *Vocab
 }
 
-// Vocab is the tokenizer of a GGUF file.
+// Vocab is the tokenizer of a GGUF file: the metadata as they are. tokenizer.Vocab has the same fields, and one converts to the other, so that neither package
+// needs the other.
 type Vocab struct {
 	Model          string   // "gpt2" is byte-level BPE, "llama" SentencePiece
 	Pre            string   // name of the pre-tokeniser, such as "llama-bpe" or "qwen2"
