@@ -278,7 +278,7 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 		g.stats.Reason = StopString
 	case g.opts.MaxTokens > 0 && g.stats.Tokens >= g.opts.MaxTokens:
 		g.stats.Reason = StopLength
-	case len(g.s.ids)+1 >= m.Context():
+	case len(g.s.memory.ids)+1 >= m.Context():
 		g.stats.Reason = StopContext
 	}
 	if g.stats.Reason != "" && !stopped && g.stream != nil {

@@ -186,12 +186,12 @@ func (p *prefixes) longest(ids []int32, except *memory) (best *memory, n int) {
 // share copies from another session what it has of ids behind what this one holds, and returns how many positions that are.
 func (s *Session) share(ctx context.Context, ids []int32) (int, error) {
 	p, e := s.m.prefixes, s.m.exec
-	if alone := s.alone; alone || p.limit == 0 {
-		s.alone = false
+	if alone := s.memory.alone; alone || p.limit == 0 {
+		s.memory.alone = false
 		return 0, nil
 	}
-	held := len(s.ids)
-	if s.whole < held { // what others have behind it was computed on a prompt's rows, and these were decoded: in other bits
+	held := len(s.memory.ids)
+	if s.memory.whole < held { // what others have behind it was computed on a prompt's rows, and these were decoded: in other bits
 		return 0, nil
 	}
 	fit := func(common int) int { return sharable(len(ids)-held, common-held, s.m.plan.Chunk, e.queue.few) }
@@ -208,10 +208,10 @@ func (s *Session) share(ctx context.Context, ids []int32) (int, error) {
 	if n = fit(from.has(wanted)); n < leastShared { // it has become less
 		return 0, nil
 	}
-	if err := s.cache.copy(ctx, from.cache, held, n); err != nil {
+	if err := s.memory.cache.copy(ctx, from.cache, held, n); err != nil {
 		return 0, err
 	}
-	s.add(ids[held:held+n], true)
+	s.memory.add(ids[held:held+n], true)
 	return n, nil
 }
 

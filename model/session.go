@@ -14,9 +14,9 @@ import (
 // Session is one conversation: it owns a KV cache and keeps what it has computed, so that a prompt that begins like the last one costs only its new
 // part. A session generates one thing at a time; use one for each conversation. Close frees the cache.
 type Session struct {
-	m    *Model
-	busy sync.Mutex
-	*memory
+	m      *Model
+	busy   sync.Mutex
+	memory *memory // what it has computed
 
 	last   *input          // of the last pass
 	flying <-chan struct{} // closed when a pass that the session has left is over; nil where there is none
@@ -53,16 +53,16 @@ func (s *Session) Forget() error {
 		return ErrBusy
 	}
 	defer s.busy.Unlock()
-	s.cut(0)
-	s.alone = true
+	s.memory.cut(0)
+	s.memory.alone = true
 	return nil
 }
 
 // keep shortens the cache to the common prefix with ids and returns its length. At least one id is left over to be computed, since its logits
 // are wanted.
 func (s *Session) keep(ids []int32) int {
-	n := common(s.ids, ids[:len(ids)-1])
-	s.cut(n)
+	n := common(s.memory.ids, ids[:len(ids)-1])
+	s.memory.cut(n)
 	return n
 }
 
@@ -92,13 +92,13 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 	if err := s.land(ctx); err != nil {
 		return err
 	}
-	from := len(s.ids) // the first position whose logits may be wanted
+	from := len(s.memory.ids) // the first position whose logits may be wanted
 	last := from + len(ids) - 1
 	for len(ids) > 0 {
-		c := s.m.plan.choose(len(s.ids), len(ids))
+		c := s.m.plan.choose(len(s.memory.ids), len(ids))
 		if c.fresh { // what the cache holds is computed again, in one pass with the rest
-			ids = slices.Concat(s.ids, ids)
-			s.cut(0)
+			ids = slices.Concat(s.memory.ids, ids)
+			s.memory.cut(0)
 		}
 		p := &s.m.exec.decode
 		if c.prefill >= 0 {
@@ -108,9 +108,9 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 		if every && p.Rows == 0 {
 			n = min(n, logitRows)
 		}
-		in := &input{ids: slices.Clone(ids[:n]), pos: len(s.ids), cache: s.cache}
+		in := &input{ids: slices.Clone(ids[:n]), pos: len(s.memory.ids), cache: s.memory.cache}
 		room := in.pos + len(ids)
-		if s.cache.padded {
+		if s.memory.cache.padded {
 			room = max(room, in.pos+p.Rows)
 		}
 		if err := s.reserve(ctx, room); err != nil {
@@ -132,13 +132,13 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 
 // reserve makes room in the cache. What the model keeps of closed sessions makes way where a device has no room.
 func (s *Session) reserve(ctx context.Context, positions int) error {
-	if positions <= s.cache.capacity {
+	if positions <= s.memory.cache.capacity {
 		return nil
 	}
 	grow := func() error {
-		s.rows.Lock() // after those who copy from the buffers
-		old, err := s.cache.reserve(ctx, positions, len(s.ids))
-		s.rows.Unlock()
+		s.memory.rows.Lock() // after those who copy from the buffers
+		old, err := s.memory.cache.reserve(ctx, positions, len(s.memory.ids))
+		s.memory.rows.Unlock()
 		return errors.Join(err, closeAll(old))
 	}
 	err := grow()
@@ -166,7 +166,7 @@ func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []in
 			return err
 		}
 		if first {
-			s.add(in.ids, p.Rows == 0 && len(in.ids) > s.m.exec.queue.few)
+			s.memory.add(in.ids, p.Rows == 0 && len(in.ids) > s.m.exec.queue.few)
 			s.m.prefixes.list(s.memory)
 			s.predicted += p.Cost
 		}
@@ -190,7 +190,7 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 	}
 	defer s.busy.Unlock()
 	defer s.away()
-	if len(s.ids) >= s.m.Context() {
+	if len(s.memory.ids) >= s.m.Context() {
 		return nil, fmt.Errorf("model: there is no room for another token, the context is %d", s.m.Context())
 	}
 	var logits []float32
@@ -211,6 +211,6 @@ func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, log
 	if len(ids) > s.m.Context() {
 		return fmt.Errorf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())
 	}
-	s.cut(0)
+	s.memory.cut(0)
 	return s.feed(ctx, ids, true, emit)
 }
