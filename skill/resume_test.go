@@ -202,11 +202,26 @@ func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
 	d := deployment(t, path, dev, opts)
-	d.ws.write = func(string, []byte) error { return errors.New("no space left on device") }
-	if _, err := d.Phase(Reference).Run(context.Background()); err == nil || !strings.Contains(err.Error(), "no space left") {
-		t.Fatalf("a full disk: %v", err)
+	for _, p := range []Phase{Reference, Finalise} { // those that write the plan
+		for due, _ := d.State().Next(); due < p; due, _ = d.State().Next() {
+			if _, err := d.Phase(due).Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.RemoveAll(d.ws.path(FilePlan)); err != nil {
+			t.Fatal(err)
+		}
+		d.ws.write = func(string, []byte) error { return errors.New("no space left on device") }
+		_, err := d.Phase(p).Run(context.Background())
+		var failed *PhaseError
+		if err == nil || !strings.Contains(err.Error(), "no space left") || errors.As(err, &failed) {
+			t.Fatalf("a full disk in %s: %v", p, err)
+		}
+		if s := d.State().Phases[p].Status; s != Running {
+			t.Errorf("%s is %s, and can go on when there is room", p, s)
+		}
+		d.ws.write = writeFile
 	}
-	d.ws.write = writeFile
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}

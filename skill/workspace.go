@@ -66,17 +66,17 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 
 func (w *workspace) path(name string) string { return filepath.Join(w.dir, filepath.FromSlash(name)) }
 
-// put writes a derived file, unless it is there already as it should be.
+// put writes a derived file, unless it is there already as it should be. Its error is one of the disk, which no skill can mend.
 func (w *workspace) put(name string, data []byte) error {
 	path := w.path(name)
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("skill: workspace: %w", err)
+		return storageError{fmt.Errorf("skill: workspace: %w", err)}
 	}
 	if err := w.write(path, data); err != nil {
-		return fmt.Errorf("skill: workspace: writing %s: %w; nothing is lost: run this again once it can be written", name, err)
+		return storageError{fmt.Errorf("skill: workspace: writing %s: %w; nothing is lost: run this again once it can be written", name, err)}
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (w *workspace) put(name string, data []byte) error {
 func (w *workspace) putJSON(name string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("skill: workspace: %s: %w", name, err)
+		return storageError{fmt.Errorf("skill: workspace: %s: %w", name, err)}
 	}
 	return w.put(name, append(data, '\n'))
 }
