@@ -62,6 +62,9 @@ func ReadJournal(path string) (records []Record, whole int64, err error) {
 	for len(data) > 0 {
 		line, rest, complete := bytes.Cut(data, []byte("\n"))
 		if !complete {
+			if begin := fmt.Appendf(nil, `{"seq":%d,`, len(records)+1); !bytes.HasPrefix(line, begin) && !bytes.HasPrefix(begin, line) {
+				return nil, 0, fmt.Errorf("%w: %s, line %d: it does not begin as a record does: is this another program's file? use another folder", ErrJournal, path, len(records)+1)
+			}
 			break
 		}
 		r, err := readRecord(line, sum, len(records)+1)
@@ -132,9 +135,12 @@ type journal struct {
 	bad  error // an append that failed and could not be taken back
 }
 
-// openJournal opens a journal for appending, and cuts off a line that was not completed.
+// openJournal opens a journal for appending, and cuts off a line that was not completed. A link in a foreign workspace must not name the file that is cut.
 func openJournal(path string) (*journal, []Record, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%w: %s is no regular file (%v); use another folder", ErrJournal, path, info.Mode())
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND|noFollow, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("skill: journal: %w", err)
 	}

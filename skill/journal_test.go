@@ -207,3 +207,40 @@ func TestStateBelievesGatesOnly(t *testing.T) {
 		})
 	}
 }
+
+// A file that is not ours is left as it is, whether it lies in the journal's place or behind a link there.
+func TestForeignJournal(t *testing.T) {
+	for _, text := range []string{"a secret without a line's end", "{\"seq\": 1", "x"} {
+		for _, link := range []bool{false, true} {
+			path := filepath.Join(t.TempDir(), FileJournal)
+			file := path
+			if link {
+				file = filepath.Join(t.TempDir(), "elsewhere")
+				if err := os.Symlink(file, path); err != nil {
+					t.Skip(err)
+				}
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if j, _, err := openJournal(path); j != nil || !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%q, a link: %v: %v", text, link, err)
+			}
+			if data, err := os.ReadFile(file); string(data) != text {
+				t.Errorf("%q has become %q, %v", text, data, err)
+			}
+		}
+	}
+	// A link to a journal of our own is one that somebody else has put there.
+	path, data := written(t, 2)
+	link := filepath.Join(t.TempDir(), FileJournal)
+	if err := os.Symlink(path, link); err != nil {
+		t.Skip(err)
+	}
+	if _, _, err := openJournal(link); !errors.Is(err, ErrJournal) {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile(path); !bytes.Equal(after, data) {
+		t.Error("it was changed", err)
+	}
+}

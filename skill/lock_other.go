@@ -9,6 +9,9 @@ import (
 	"os"
 )
 
+// noFollow is what other systems have no flag for.
+const noFollow = 0
+
 // lockFile takes a lock by making a file. A process that is killed leaves it behind: the error says so.
 func lockFile(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)

@@ -12,9 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow opens no link: one in a foreign workspace must not name the file that is written.
+const noFollow = unix.O_NOFOLLOW
+
 // lockFile takes a lock that the kernel gives up when the process ends, however it ends. The file says which process has it.
 func lockFile(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o644) // a link in a foreign workspace must not name the file that is written
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|noFollow, 0o644)
 	if err != nil {
 		return nil, err
 	}
