@@ -75,10 +75,10 @@ func (d *Deployment) open(path string) (err error) {
 		return err
 	}
 	if d.ck, err = checkpoint.Open(path); err != nil {
-		return fmt.Errorf("skill: phase %s, gate %s: %w", Reference.Title(), GateArchitecture, err)
+		return subjectError{err: fmt.Errorf("skill: phase %s, gate %s: %w", Reference.Title(), GateArchitecture, err)}
 	}
 	if d.ref, err = oracle.Open(d.ck); err != nil {
-		return err
+		return subjectError{err: err}
 	}
 	d.known = &remembered{ref: d.ref}
 	file, err := goldenOf(d.ck.Path(), d.opts.Golden)
@@ -87,12 +87,12 @@ func (d *Deployment) open(path string) (err error) {
 	}
 	if file != "" {
 		if d.golden, err = golden.Read(file); err != nil {
-			return err
+			return subjectError{golden: true, err: err}
 		}
 	}
 	subject, err := subjectOf(d.ck, d.info, d.opts.SeqLen, file)
 	if err != nil {
-		return err
+		return subjectError{err: err}
 	}
 	var records []Record
 	if d.ws, records, err = openWorkspace(d.opts.Dir, d.opts.held); err != nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/npukit/npukit/npu"
@@ -15,7 +17,7 @@ import (
 // EvaluateOptions are the choices of an evaluation. The zero value of a field means its default.
 type EvaluateOptions struct {
 	Model   string      // path of the checkpoint; default the one that the journal names
-	Golden  string      // reference outputs of another implementation; default those that the journal names, or golden.safetensors beside the model
+	Golden  string      // reference outputs of another implementation; default those that the journal names, or where these have moved golden.safetensors beside the model
 	Gates   []Gate      // more gates, those of the deployment
 	Observe func(Event) // sees progress, on the goroutine that runs; default nobody
 
@@ -37,7 +39,8 @@ type EvaluateOptions struct {
 //   - Figures are taken again, and must be those of performance.json within a bound that the report states.
 //
 // The report is written into the folder, as evaluation_report.md and .json. What is wrong with the deployment is in the report; an error is that of something else,
-// such as a folder that has no journal. Nothing else in the folder is changed: see [Settle].
+// such as a folder that has no journal, a model that is not where it was, or a disk that cannot be read: there is no verdict then. Nothing else in the folder is
+// changed: see [Settle].
 //
 // No variable of the environment changes a verdict; see [InNewProcess] for a process that sees only those that say where files are.
 func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOptions) (EvaluationReport, error) {
@@ -52,7 +55,7 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 	if ctx.Err() != nil {
 		return EvaluationReport{}, ctx.Err()
 	}
-	if err != nil {
+	if err = errors.Join(err, v.unread); err != nil {
 		return EvaluationReport{}, err
 	}
 	v.report.Seconds = time.Since(v.started).Seconds()
@@ -70,6 +73,7 @@ type evaluation struct {
 	report  EvaluationReport
 
 	records []Record
+	unread  error  // of files that are there and could not be read
 	state   *State // what the journal claims
 	d       *Deployment
 	env     *Env // on the plan as it lies in the workspace
@@ -117,8 +121,8 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 		return fmt.Errorf("skill: evaluation: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	if !v.openModel(tmp) {
-		return nil
+	if opened, err := v.openModel(tmp); !opened || err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, v.d.Close()) }()
 	if !v.checkPlan() {
@@ -145,25 +149,32 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 	return v.measureAgain(ctx)
 }
 
-// openModel opens the checkpoint as a deployment of its own, and compares what is deployed with what the journal is about.
-func (v *evaluation) openModel(tmp string) bool {
+// openModel opens the checkpoint as a deployment of its own, and compares what is deployed with what the journal is about. A checkpoint that cannot be read where the journal has it
+// is one that was changed; one that is not there, or that somebody named wrongly, says nothing of the deployment, and is an error.
+func (v *evaluation) openModel(tmp string) (bool, error) {
 	was := v.state.Subject
-	path, golden := v.opts.Model, v.opts.Golden
-	if path == "" {
-		path = was.Model
-	}
-	if golden == "" {
-		golden = was.Golden
-	}
+	path, golden := was.paths(v.opts.Model, v.opts.Golden)
 	v.step("reading %s", path)
 	d, err := NewDeployment(path, v.dev, &Options{Dir: tmp, SeqLen: was.SeqLen, Golden: golden, Gates: v.opts.Gates, Positions: v.opts.Positions,
 		Repetitions: v.opts.Repetitions, Observe: v.opts.Observe})
 	if err != nil {
+		var bad subjectError
+		named := v.opts.Model
+		if errors.As(err, &bad) && bad.golden {
+			path, named = golden, v.opts.Golden
+		}
+		if bad.err == nil || named != "" || cannotWork(err) {
+			return false, fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %w; name the model and its golden file where they are now", err)
+		}
 		v.hold("model", false, "%s cannot be read: %v", path, err)
-		return false
+		return false, nil
 	}
 	v.d = d
 	s := d.state.Subject
+	if s.Config != was.Config && v.opts.Model != "" {
+		return false, errors.Join(fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %s is %s, and the deployment is about %s: name that model", path, s.shape(),
+			was.shape()), d.Close())
+	}
 	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path, was.Config)
 	v.hold("weights", s.Weights == was.Weights, "SHA-256 of all tensors is %.16s, the journal's %.16s", s.Weights, was.Weights)
 	v.hold("device", s.Device == was.Device && s.Array == was.Array, "it runs on %s, the deployment was for %s", s.Device, was.Device)
@@ -173,7 +184,25 @@ func (v *evaluation) openModel(tmp string) bool {
 	default:
 		v.hold("golden", s.GoldenSum == was.GoldenSum, "SHA-256 of %q is %.16s, the journal's of %q %.16s", s.Golden, s.GoldenSum, was.Golden, was.GoldenSum)
 	}
-	return true
+	return true, nil
+}
+
+// cannotWork reports an error of the evaluator's own work, which says nothing of what is judged: files that cannot be reached, a workspace that cannot be written, a device that other
+// processes have taken.
+func cannotWork(err error) bool {
+	var path *fs.PathError
+	var link *os.LinkError
+	var errno syscall.Errno
+	return errors.As(err, &path) || errors.As(err, &link) || errors.As(err, &errno) || isStorage(err) || errors.Is(err, npu.ErrMemory) || errors.Is(err, npu.ErrNoContext)
+}
+
+// cannot notes that something could not be done, or is the error where that says nothing of the deployment.
+func (v *evaluation) cannot(err error, name, format string, args ...any) error {
+	if cannotWork(err) {
+		return fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %s: %w", name, err)
+	}
+	v.hold(name, false, format+": %v", append(args, err)...)
+	return nil
 }
 
 // runGates asks every gate again: those of the model and of the reference, those of the kernels that the plan has now, and those of the plan.
@@ -201,7 +230,9 @@ func (v *evaluation) runGates(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			v.hold("gate "+g.Name, false, "it cannot be run: %v", err)
+			if err := v.cannot(err, "gate "+g.Name, "it cannot be run"); err != nil {
+				return err
+			}
 			continue
 		}
 		r := GateResult{Name: g.Name}

@@ -232,6 +232,12 @@ func TestAttacks(t *testing.T) {
 		"a threshold is loosened": {attack: func(v *victim) {
 			v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 		}, caught: "thresholds file"},
+		"thresholds have a gain before the right one": {attack: func(v *victim) {
+			v.replace(FileThresholds, `{`, `{"gain": 0.5,`)
+		}, caught: "thresholds file"},
+		"thresholds have something behind them": {attack: func(v *victim) {
+			v.write(FileThresholds, append(v.read(FileThresholds), "} more"...))
+		}, caught: "thresholds file"},
 		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, FileThresholds)) }, caught: "thresholds file"},
 		"thresholds have a field more": {attack: func(v *victim) {
 			v.replace(FileThresholds, `"gain"`, `"ignore": true, "gain"`)
@@ -272,7 +278,6 @@ func TestAttacks(t *testing.T) {
 		"the golden file is replaced": {attack: func(v *victim) {
 			spoilFile(v.t, filepath.Join(v.model, "golden.safetensors"), 64, 1)
 		}, caught: "golden"},
-		"the golden file is gone":   {attack: func(v *victim) { os.Remove(filepath.Join(v.model, "golden.safetensors")) }, caught: "model"},
 		"the progress page is made": {attack: func(v *victim) { v.replace("progress.md", "passed", "Passed") }, caught: "pages"},
 
 		// Who rewrites everything, so that it holds together, is caught by what is computed.
@@ -407,8 +412,11 @@ func TestAttacks(t *testing.T) {
 			if p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != model.PlanFailed {
 				t.Errorf("the plan is %q", p.Status)
 			}
-			if slices.ContainsFunc(failing(r), isWritten) && !bytes.Equal(before, v.read(FileJournal)) {
+			if after := v.read(FileJournal); !bytes.HasPrefix(after, before) || slices.Contains(failing(r), "journal") && len(after) > len(before) {
 				t.Error("the evidence was changed")
+			}
+			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == model.PlanAccepted {
+				t.Error("the journal still has the plan accepted")
 			}
 			if page := string(v.read(FileEvaluation)); !strings.Contains(page, "not accepted") {
 				t.Errorf("the report: %s", page)

@@ -90,8 +90,7 @@ func (v *evaluation) controlKernels(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil:
-				v.hold("control "+GateKernel, false, "it cannot be tried on %s where %s: %v", k.text(), a.Does, err)
-				return nil
+				return v.cannot(err, "control "+GateKernel, "it cannot be tried on %s where %s", k.text(), a.Does)
 			case r.OK():
 				v.hold("control "+GateKernel, false, "it passes %s where %s", k.text(), a.Does)
 				return nil
@@ -123,7 +122,7 @@ func (v *evaluation) controlOracle(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		v.hold("control "+GateOracle, false, "it cannot be tried: %v", err)
+		return v.cannot(err, "control "+GateOracle, "it cannot be tried")
 	default:
 		v.hold("control "+GateOracle, !verdict.OK(), "logits of positions that are off by one are refused: %v", !verdict.OK())
 	}
@@ -161,8 +160,7 @@ func (v *evaluation) controlModel(ctx context.Context, c control) (caught bool, 
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case err != nil:
-			v.hold("control "+c.gate.Name, false, "it cannot be tried on a device where %s: %v", all[i].Does, err)
-			return true, nil
+			return true, v.cannot(err, "control "+c.gate.Name, "it cannot be tried on a device where %s", all[i].Does)
 		case !verdict.OK():
 			v.hold("control "+c.gate.Name, true, "a device where %s is refused: %s", all[i].Does, reasonsOf(verdict)[0].Text)
 			return true, nil

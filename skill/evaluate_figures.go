@@ -55,8 +55,7 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			v.hold("figures", false, "they cannot be taken: %v", err)
-			return nil
+			return v.cannot(err, "figures", "they cannot be taken")
 		}
 		if m.Predicted != was.Predicted || m.Positions != was.Positions || m.Clock != was.Clock {
 			v.hold("figures", false, "the deployment reports figures by clock %q over %d positions, predicted: %v; this device has clock %q, %d positions, predicted: %v",

@@ -45,7 +45,7 @@ func TestGainBounds(t *testing.T) {
 func gainOf(t *testing.T, dir string, dev npu.Device) EvaluationCheck {
 	t.Helper()
 	v := &evaluation{dir: dir, dev: dev, info: dev.Info(), opts: *loose()}
-	if !v.readJournal() || !v.openModel(t.TempDir()) {
+	if !v.readJournal() || !must(v.openModel(t.TempDir())) {
 		t.Fatalf("%+v", v.report.Checks)
 	}
 	defer v.d.Close()

@@ -3,7 +3,9 @@ package skill
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +19,13 @@ import (
 // maxWritten bounds the files of a workspace that an evaluator reads: the plan of a model of 36 layers takes less than a tenth.
 const maxWritten = 64 << 20
 
-// read reads a file of the workspace.
-func (v *evaluation) read(name string) ([]byte, error) {
+// read reads a file of the workspace. One that is there and cannot be read, because of rights or of the disk, leaves the evaluation without a verdict.
+func (v *evaluation) read(name string) (data []byte, err error) {
+	defer func() {
+		if err != nil && cannotWork(err) && !errors.Is(err, os.ErrNotExist) {
+			v.unread = fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %w", err)
+		}
+	}()
 	path := filepath.Join(v.dir, filepath.FromSlash(name))
 	info, err := os.Stat(path)
 	if err != nil {
@@ -98,17 +105,13 @@ func (v *evaluation) checkThresholds() {
 	}
 	v.hold("thresholds", v.state.Subject.Thresholds == want, "the deployment was judged by thresholds of SHA-256 %.16s, those of this program have %.16s",
 		v.state.Subject.Thresholds, want)
-	var set ThresholdSet
 	data, err := v.read(FileThresholds)
-	if err == nil {
-		err = strict(data, &set)
-	}
 	if err != nil {
 		v.hold("thresholds file", false, "%s: %v", FileThresholds, err)
 		return
 	}
-	got, err := hashOf(set)
-	v.hold("thresholds file", err == nil && got == want, "%s has SHA-256 %.16s, the thresholds of this program %.16s", FileThresholds, got, want)
+	text, err := json.MarshalIndent(Thresholds(), "", "  ")
+	v.hold("thresholds file", err == nil && bytes.Equal(append(text, '\n'), data), "%s has the thresholds of this program, byte by byte", FileThresholds)
 }
 
 // strict reads JSON that has the fields of a value and no others.
@@ -118,8 +121,8 @@ func strict(data []byte, v any) error {
 	if err := d.Decode(v); err != nil {
 		return err
 	}
-	if d.More() {
-		return fmt.Errorf("something stands behind its end")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind its end")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,8 +15,8 @@ import (
 )
 
 // Settle evaluates a finished workspace and gives its plan the status that follows: accepted, or failed. The evaluation is recorded as phase 7 of the deployment, by the
-// same path as [Deployment.Run] takes, when what is written holds together. Where it does not, the plan is marked as failed where it lies, and everything else is left
-// as it was found, for people to look at.
+// same path as [Deployment.Run] takes, when what is written holds together. Where it does not, the plan is marked as failed where it lies, the refusal is put behind the records of
+// a journal that is sound, so that the next deployment is evaluated again, and everything else is left as it was found, for people to look at.
 //
 // The report tells how it went; the error is that of something else. The workspace is locked meanwhile: one that another process works on is
 // refused ([ErrLocked]). Open opens the device of the deployment, once the evaluator has given it back.
@@ -33,7 +34,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 		return report, err
 	}
 	if slices.ContainsFunc(report.Checks, func(c EvaluationCheck) bool { return !c.OK && isWritten(c.Name) }) {
-		return report, markFailed(filepath.Join(dir, FilePlan))
+		return report, errors.Join(recordRefusal(dir, lock, report), markFailed(filepath.Join(dir, FilePlan)))
 	}
 	state, err := ReadState(dir)
 	if err != nil {
@@ -43,13 +44,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	if opts != nil {
 		o = *opts
 	}
-	path, golden := state.Subject.Model, state.Subject.Golden
-	if o.Model != "" {
-		path = o.Model
-	}
-	if o.Golden != "" {
-		golden = o.Golden
-	}
+	path, golden := state.Subject.paths(o.Model, o.Golden)
 	dev, err := open(ctx)
 	if err != nil {
 		return report, err
@@ -76,6 +71,48 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 func isWritten(name string) bool {
 	return slices.Contains([]string{"journal", "phases", "thresholds", "thresholds file", "model", "weights", "device", "golden", "recipe", "plan", "status", "pages",
 		"figures file"}, name)
+}
+
+// recordRefusal notes an evaluation that what is written has failed as phase 7. Where the journal itself is not sound there is nothing to put it behind, and where a phase before has
+// not passed the evaluation is due anyway. Of the pages only progress.md is written again, where it was right: whatever was changed stays for people to look at.
+func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err error) {
+	held := func(name string) bool {
+		return !slices.ContainsFunc(report.Checks, func(c EvaluationCheck) bool { return c.Name == name && !c.OK })
+	}
+	if !held("journal") {
+		return nil
+	}
+	ws, records, err := openWorkspace(dir, lock)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ws.close()) }()
+	state, err := StateOf(records)
+	if err != nil || state.Phases[Finalise].Status != Passed {
+		return err
+	}
+	d := &Deployment{ws: ws, state: state}
+	if state.Phases[Evaluation].Status != Running {
+		if err := d.note(KindStart, Evaluation, Start{Why: "evaluated alone"}); err != nil {
+			return err
+		}
+	}
+	if err := d.note(KindEvaluation, Evaluation, report); err != nil {
+		return err
+	}
+	verdict, err := checkEvaluation(context.Background(), &Env{d: d})
+	if err != nil {
+		return err
+	}
+	gate := GateResult{Name: GateEvaluation, Subject: state.Plan}
+	gate.judged(verdict)
+	if err := d.note(KindGate, Evaluation, gate); err != nil {
+		return err
+	}
+	if err := d.note(KindFinish, Evaluation, Finish{Gates: []string{gate.Key()}, Reason: gate.Summary}); err != nil || !held("pages") {
+		return err
+	}
+	return ws.put("progress.md", progressPage(state))
 }
 
 // markFailed makes a plan one that nothing runs by. One that cannot be read cannot be run either, and is left alone.

@@ -3,6 +3,7 @@ package skill
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
@@ -75,14 +76,26 @@ type keyed struct {
 	result GateResult
 }
 
-// ReadState reads the journal of a workspace, without locking it.
+// ReadState reads the journal of a workspace, without locking it. One that is empty, as a process leaves it that was killed before its first record, is an [ErrJournal] and, since
+// nothing has been deployed there, an [fs.ErrNotExist].
 func ReadState(dir string) (*State, error) {
 	records, _, err := ReadJournal(filepath.Join(dir, FileJournal))
 	if err != nil {
 		return nil, err
 	}
+	if len(records) == 0 {
+		return nil, emptyJournal(filepath.Join(dir, FileJournal))
+	}
 	return StateOf(records)
 }
+
+// emptyJournal is the path of a journal without a record.
+type emptyJournal string
+
+func (e emptyJournal) Error() string {
+	return fmt.Sprintf("skill: %s is empty: nothing has been deployed there yet", string(e))
+}
+func (emptyJournal) Is(target error) bool { return target == ErrJournal || target == fs.ErrNotExist }
 
 // StateOf folds records into what they say. A journal that says what cannot be, such as a phase that passed without its gates, wraps [ErrJournal].
 func StateOf(records []Record) (*State, error) {

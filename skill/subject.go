@@ -33,7 +33,32 @@ func goldenOf(path, asked string) (string, error) {
 	return file, nil
 }
 
-// subjectOf says what is deployed.
+// subjectError is an error of what is deployed, the checkpoint or the golden file, as against one of the deployment's own work.
+type subjectError struct {
+	golden bool
+	err    error
+}
+
+func (e subjectError) Error() string { return e.err.Error() }
+func (e subjectError) Unwrap() error { return e.err }
+
+// paths are where an evaluator finds the model and its golden file: where it was told, else where the journal has them. A golden file that has moved lies beside the model.
+func (s Subject) paths(model, golden string) (string, string) {
+	if model == "" {
+		model = s.Model
+	}
+	if golden != "" || s.Golden == "" {
+		return model, golden
+	}
+	if _, err := os.Stat(s.Golden); err != nil {
+		if beside, err := goldenOf(model, ""); err == nil && beside != "" {
+			return model, beside
+		}
+	}
+	return model, s.Golden
+}
+
+// subjectOf says what is deployed. Paths are absolute: whoever evaluates may do it from another folder.
 func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden string) (Subject, error) {
 	c := ck.Config()
 	if seqLen == 0 {
@@ -46,7 +71,14 @@ func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden stri
 	if err != nil {
 		return Subject{}, err
 	}
-	s := Subject{Model: ck.Path(), Name: strings.TrimSuffix(filepath.Base(ck.Path()), ".gguf"), Weights: weights, Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
+	path, err := filepath.Abs(ck.Path())
+	if err == nil && golden != "" {
+		golden, err = filepath.Abs(golden)
+	}
+	if err != nil {
+		return Subject{}, fmt.Errorf("skill: %w", err)
+	}
+	s := Subject{Model: path, Name: strings.TrimSuffix(filepath.Base(path), ".gguf"), Weights: weights, Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
 		KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
 
 		Device: info.Kind, Array: info.Array, SeqLen: seqLen, Golden: golden}

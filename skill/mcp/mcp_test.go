@@ -472,3 +472,12 @@ func TestClose(t *testing.T) {
 		t.Errorf("the next server finds phase 0 %s", v.Phases[0].Status)
 	}
 }
+
+// A journal that somebody has emptied is a refusal, and no crash of the server.
+func TestStateWithoutAJournal(t *testing.T) {
+	s := start(t, nil)
+	if err := os.Truncate(filepath.Join(s.dir, skill.FileJournal), 0); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, join(t, s, nil), "state", nil, "is empty")
+}

@@ -1,0 +1,155 @@
+package skill
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/model"
+)
+
+// agrees is an evaluator that accepts what the journal has decided, and counts how often it was asked.
+func agrees(asked *int) Evaluator {
+	return func(_ context.Context, dir string) (EvaluationReport, error) {
+		*asked++
+		s, err := ReadState(dir)
+		if err != nil {
+			return EvaluationReport{}, err
+		}
+		return EvaluationReport{OK: true, Plan: s.Plan, Checks: []EvaluationCheck{{"a test", true, ""}}}, nil
+	}
+}
+
+// accepted deploys a model, named from its own folder, and has it accepted.
+func accepted(t *testing.T, path string, opts *Options) {
+	t.Helper()
+	t.Chdir(filepath.Dir(path))
+	asked := 0
+	opts.plain, opts.Evaluate = true, agrees(&asked)
+	d := deployment(t, filepath.Base(path), openCPU(t), opts)
+	if err := d.Run(context.Background()); err != nil || asked != 1 {
+		t.Fatalf("%v; evaluated %d times", err, asked)
+	}
+	must(0, d.Close())
+	t.Chdir(t.TempDir())
+}
+
+func planStatus(t *testing.T, dir string) model.PlanStatus {
+	t.Helper()
+	p, err := model.ReadPlan(filepath.Join(dir, FilePlan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Status
+}
+
+// What an evaluator cannot read is no verdict: a model that has moved, a wrong path, a file without rights. The plan stays accepted, and the journal as it was. A checkpoint that is
+// damaged where the journal has it is one.
+func TestUnreadIsNoVerdict(t *testing.T) {
+	ctx, dev, opts := context.Background(), openCPU(t), small(t)
+	path := filepath.Join(t.TempDir(), "m")
+	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
+	accepted(t, path, opts)
+	settle := func(o *EvaluateOptions) (EvaluationReport, error) {
+		o.Positions, o.Repetitions, o.written = 16, 3, true
+		return Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
+	}
+	journal := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
+	silent := func(what string, o *EvaluateOptions, names string) {
+		t.Helper()
+		_, err := settle(o)
+		if err == nil || !strings.Contains(err.Error(), "no verdict") || !strings.Contains(err.Error(), names) {
+			t.Errorf("%s: %v, want no verdict and %q", what, err, names)
+		}
+		if s := planStatus(t, opts.Dir); s != model.PlanAccepted || !bytes.Equal(journal, must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))) {
+			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
+		}
+	}
+	must(0, os.Rename(path, path+"-away"))
+	silent("the model has moved", &EvaluateOptions{}, path)
+	silent("a path that is none", &EvaluateOptions{Model: path + "-nowhere"}, "nowhere")
+	silent("a golden file that is none", &EvaluateOptions{Model: path + "-away", Golden: path}, path)
+	silent("another model", &EvaluateOptions{Model: tiny("qwen2-bias")}, "qwen2")
+	if r, err := settle(&EvaluateOptions{Model: path + "-away"}); err != nil || failing(r)[0] != "computed" { // all but what was not computed; its golden file has moved with it
+		t.Errorf("the model's new place: %v, %q", err, failing(r))
+	}
+	must(0, os.Rename(path+"-away", path))
+	journal = must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
+
+	must(0, os.WriteFile(filepath.Join(path, "config.json"), []byte("{"), 0o644))
+	r, err := settle(&EvaluateOptions{})
+	if err != nil || len(failing(r)) != 1 || failing(r)[0] != "model" || planStatus(t, opts.Dir) != model.PlanFailed {
+		t.Errorf("a damaged checkpoint: %v, %q", err, failing(r))
+	}
+}
+
+// A deployment whose evaluation has failed by what is written is evaluated again before its plan is accepted, whatever a new run mends first.
+func TestRefusedIsEvaluatedAgain(t *testing.T) {
+	ctx, dev, path := context.Background(), openCPU(t), tiny("smollm-mha")
+	opts := small(t)
+	accepted(t, path, opts)
+	for name, change := range map[string]func(data []byte) []byte{
+		FilePerformance: func(data []byte) []byte {
+			return bytes.Replace(data, []byte(`"tokens_per_s": `), []byte(`"tokens_per_s": 9`), 1)
+		},
+		FileThresholds: func(data []byte) []byte { return append([]byte(`{"gain": 0.5,`), data[1:]...) }, // which a reader of the last of two would not see
+		"progress.md":  func(data []byte) []byte { return bytes.Replace(data, []byte("passed"), []byte("Passed"), 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &EvaluateOptions{Positions: 16, Repetitions: 3, written: true}
+			v := &victim{t: t, dir: opts.Dir}
+			before, right := v.read(FileJournal), v.read(name)
+			v.write(name, change(right))
+			r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
+			if err != nil || r.OK || planStatus(t, opts.Dir) != model.PlanFailed {
+				t.Fatalf("%v, %q", err, failing(r))
+			}
+			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed || s.PlanStatus() != model.PlanFailed || !bytes.HasPrefix(v.read(FileJournal), before) {
+				t.Errorf("in the journal the evaluation is %s", s.Phases[Evaluation].Status)
+			}
+			if bytes.Equal(v.read(name), right) {
+				t.Error("what was changed is gone")
+			}
+			asked := 0
+			again := *opts
+			again.Evaluate = agrees(&asked)
+			d := deployment(t, path, dev, &again)
+			if err := d.Run(ctx); err != nil || asked != 1 || d.State().PlanStatus() != model.PlanAccepted {
+				t.Errorf("deployed again: %v, evaluated %d times", err, asked)
+			}
+			must(0, d.Close())
+		})
+	}
+}
+
+// JSON is read to its end.
+func TestStrict(t *testing.T) {
+	var s ThresholdSet
+	for _, text := range []string{"{}\n} more", "{} {}", "{}]", `{"other": 1}`} {
+		if strict([]byte(text), &s) == nil {
+			t.Errorf("%q is read", text)
+		}
+	}
+	if err := strict([]byte("{}\n"), &s); err != nil {
+		t.Error(err)
+	}
+}
+
+// An empty journal says nothing, and reading it says so.
+func TestEmptyJournal(t *testing.T) {
+	dir := t.TempDir()
+	must(0, os.WriteFile(filepath.Join(dir, FileJournal), nil, 0o644))
+	if s, err := ReadState(dir); s != nil || !errors.Is(err, ErrJournal) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), FileJournal) {
+		t.Errorf("%v, %v", s, err)
+	}
+	empty := func(context.Context, string) (EvaluationReport, error) {
+		return EvaluationReport{Checks: []EvaluationCheck{{"a test", true, ""}}}, nil
+	}
+	if _, err := Settle(context.Background(), dir, lend(nil), empty, nil); !errors.Is(err, ErrJournal) {
+		t.Errorf("settled: %v", err)
+	}
+}
