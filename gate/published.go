@@ -94,19 +94,6 @@ func published(key string, width int) Tolerance {
 	return t
 }
 
-// PublishedBlock is the tolerance of the registry's tests of merged kernels: "o_gemv_ffn" and "ffn_swiglu". It reports false for others. These
-// are the paper's three conditions with their published numbers: an absolute and a relative bound on every element, and a correlation.
-func PublishedBlock(name string) (Tolerance, bool) {
-	note := "block test " + name + " of the NPU2 kernel registry (Xilinx/mlir-air e972f2942d41): atol and rtol on every element, and correlation"
-	switch name {
-	case "o_gemv_ffn":
-		return Tolerance{Atol: 2, Rtol: 0.1, Pearson: 0.99, Note: note}, true
-	case "ffn_swiglu":
-		return Tolerance{Atol: 4, Rtol: 0.04, Pearson: 0.999, Note: note}, true
-	}
-	return Tolerance{}, false
-}
-
 // Paper is the gate of the paper's phases: absolute error AND relative error AND Pearson correlation, against an FP32 reference. Abs bounds
 // every element's absolute error, rel the mean relative L1, pearson is a minimum. The paper gives no values (they are specific to a phase),
 // so that the caller says what they are and where they came from.

@@ -58,7 +58,7 @@ var errStop = errors.New("gate: enough")
 // positions is Score as an iterator. It ends with what is wrong: Score's own error, or that it broke its contract.
 func positions(ctx context.Context, s Scorer, ids []int32) iter.Seq2[[]float32, error] {
 	return func(yield func([]float32, error) bool) {
-		next := 0
+		next, stopped := 0, false
 		err := s.Score(ctx, ids, func(pos int, logits []float32) error {
 			switch {
 			case pos != next:
@@ -69,13 +69,13 @@ func positions(ctx context.Context, s Scorer, ids []int32) iter.Seq2[[]float32, 
 				return fmt.Errorf("gate: Score gave no logits for position %d", pos)
 			}
 			next++
-			if !yield(logits, nil) {
+			if stopped = stopped || !yield(logits, nil); stopped {
 				return errStop
 			}
 			return nil
 		})
 		switch {
-		case errors.Is(err, errStop):
+		case stopped: // whatever words the scorer has for that
 		case err != nil:
 			yield(nil, err)
 		case next != len(ids):

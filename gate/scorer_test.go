@@ -307,3 +307,31 @@ func TestTiesEverywhereProveNothing(t *testing.T) {
 		t.Errorf("%s, %v", data, err)
 	}
 }
+
+// rewords is a scorer that reports emit's error in words of its own, or asks emit again.
+type rewords struct {
+	vocab int
+	again bool
+}
+
+func (r rewords) Score(_ context.Context, ids []int32, emit func(int, []float32) error) error {
+	for pos := range ids {
+		if err := emit(pos, make([]float32, r.vocab)); err != nil && !r.again {
+			return fmt.Errorf("scorer: stopped at %d: %v", pos, err)
+		}
+	}
+	return nil
+}
+
+// Whatever a scorer makes of being stopped, nobody who has stopped listening is told anything.
+func TestScorerThatRewordsItsError(t *testing.T) {
+	th, _ := gate.FormatThresholds("cpu-bf16")
+	for _, again := range []bool{false, true} {
+		if _, err := gate.NLL(t.Context(), rewords{4, again}, []int32{0, 1, 2}); err != nil {
+			t.Errorf("likelihoods, which want no logits behind the last id: %v", err)
+		}
+		if _, err := gate.Teacher(t.Context(), rewords{4, again}, rewords{5, again}, []int32{0, 1, 2}, th); err == nil || !strings.Contains(err.Error(), "vocabulary") {
+			t.Errorf("two vocabularies: %v", err)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 // LogitsReport is what [Teacher] found.
 type LogitsReport struct {
 	Name       string
+	Text       string // what the ids are, for people; "" where nobody has said
 	Reasons    []Reason
 	Thresholds Thresholds
 
@@ -34,6 +35,7 @@ type LogitsReport struct {
 	// NLLChange is Got.Mean/Want.Mean - 1; NLLChangeError the standard error of that, from the differences position by position, which
 	// have far less spread than the likelihoods.
 	NLLChange, NLLChangeError float64
+	NLLDistance               float64 // mean |difference| of a token, in nats
 
 	MeanRelL1 float64   // of all logits; logits may be shifted by a constant without changing anything, so this is for information
 	KL        []float64 // by position, to localise
@@ -124,11 +126,22 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32, t Thres
 		for i := range diff {
 			diff[i] = gotNLL[i] - wantNLL[i]
 		}
-		l := LikelihoodOf(diff)
-		r.NLLChange, r.NLLChangeError = l.Mean/r.Want.Mean, l.StdErr/r.Want.Mean
+		r.NLLChange, r.NLLChangeError, r.NLLDistance = ChangeOf(diff, r.Want)
 	}
-	r.Reasons = t.judge(r)
+	r.Reasons = t.Judge(Summary{
+		Positions: r.Positions, NonFinite: r.NonFinite, Compared: r.Positions, KLMean: r.KLMean, KLP90: r.KLP90, KLMax: r.KLMax, KLMaxAt: r.KLMaxAt, Decided: r.Decided, Agreed: r.Agreed,
+		Want: r.Want, Got: r.Got, NLLChange: r.NLLChange, NLLChangeError: r.NLLChangeError, NLLDistance: r.NLLDistance,
+	})
 	return r, nil
+}
+
+// ChangeOf is what the differences of tokens' likelihoods, got less want, come to: the change of the mean relative to the reference's and its standard error, and the mean |difference|.
+func ChangeOf(diff []float64, want Likelihood) (change, stdErr, distance float64) {
+	for _, d := range diff {
+		distance += math.Abs(d) / float64(len(diff))
+	}
+	l := LikelihoodOf(diff)
+	return l.Mean / want.Mean, l.StdErr / want.Mean, distance
 }
 
 // NLL is the mean negative log-likelihood of ids under a scorer, of every id but the first, with its standard error. It needs two ids or more.
@@ -280,7 +293,7 @@ func (r LogitsReport) String() string {
 	verdict(&b, r.Name, r.OK(), r.Reasons)
 	t := r.Thresholds
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "  positions\t%d\t\n", r.Positions)
+	fmt.Fprintf(w, "  positions\t%d\t%s\n", r.Positions, r.Text)
 	fmt.Fprintf(w, "  mean KL\t%.3g nats\tat most %.3g\n", r.KLMean, t.KLMean)
 	fmt.Fprintf(w, "  p90 KL\t%.3g nats\tat most %.3g\n", r.KLP90, t.KLP90)
 	fmt.Fprintf(w, "  max KL\t%.3g nats\tat position %d\n", r.KLMax, r.KLMaxAt)
@@ -305,6 +318,7 @@ func (r LogitsReport) String() string {
 func (r LogitsReport) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name           string         `json:"name,omitempty"`
+		Text           string         `json:"text,omitempty"`
 		OK             bool           `json:"ok"`
 		Reasons        []Reason       `json:"reasons"`
 		Thresholds     Thresholds     `json:"thresholds"`
@@ -321,12 +335,13 @@ func (r LogitsReport) MarshalJSON() ([]byte, error) {
 		Want           Likelihood     `json:"nll_reference"`
 		NLLChange      float64        `json:"nll_change"`
 		NLLChangeError float64        `json:"nll_change_std_err"`
+		NLLDistance    float64        `json:"nll_distance"`
 		MeanRelL1      float64        `json:"logits_mean_rel_l1"`
 		KL             []*float64     `json:"kl"`
 		Cosine         []*float64     `json:"cosine"`
 	}{
-		r.Name, r.OK(), append([]Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite, r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt,
-		r.Decided, r.Top1(), append([]Disagreement{}, r.Mismatched...), r.Got, r.Want, r.NLLChange, r.NLLChangeError, r.MeanRelL1,
+		r.Name, r.Text, r.OK(), append([]Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite, r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt,
+		r.Decided, r.Top1(), append([]Disagreement{}, r.Mismatched...), r.Got, r.Want, r.NLLChange, r.NLLChangeError, r.NLLDistance, r.MeanRelL1,
 		numbers(r.KL), numbers(r.Cosine),
 	})
 }

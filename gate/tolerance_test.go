@@ -89,15 +89,6 @@ func TestPublishedTolerancesAreSound(t *testing.T) {
 	if err := gate.PublishedLow().Validate(); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{"o_gemv_ffn", "ffn_swiglu"} {
-		tol, ok := gate.PublishedBlock(name)
-		if err := tol.Validate(); !ok || err != nil || tol.Pearson == 0 || tol.Atol == 0 || tol.Rtol == 0 {
-			t.Errorf("%s: %+v, %v", name, tol, err)
-		}
-	}
-	if _, ok := gate.PublishedBlock("other"); ok {
-		t.Error("a block that nobody published")
-	}
 }
 
 // The paper's gate wants all three of its bounds to hold.

@@ -1,6 +1,7 @@
 package gatetest
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -121,6 +122,25 @@ func Adversaries() []Adversary {
 		{
 			Name: "noise", Does: "every result is right but for noise of three times the tolerance", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL), faults: noise,
 		},
+	}
+}
+
+// Forgetful is an adversary that is right up to a position, and from there on attends to the first keys alone: nothing in a shorter text gives it away. It is in no table, since where it shows
+// is for the caller to say.
+func Forgetful(from int) Adversary {
+	past := op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64, Cached: true}
+	return Adversary{
+		Name: "past forgotten", Does: fmt.Sprintf("attention forgets what lies between the first positions and its own from position %d on", from),
+		Meant: map[string]string{GateKernel: gate.MeanRelL1}, Probes: []Probe{{past, []Segment{{1, from}}}, {past, []Segment{{3, from + 100}}}},
+		faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached }, func(s *step, run func() error) error {
+			s.segments = slices.Clone(s.segments)
+			for i := range s.segments {
+				if s.segments[i].Pos >= from {
+					s.segments[i].Pos = 0
+				}
+			}
+			return run()
+		}),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/npukit/npukit/gate/gatetest"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
 // Every adversary is caught by the kernel gate where it is meant to be, by the metric that is meant to, under the tolerances of the software device and under the
@@ -25,5 +26,21 @@ func TestEveryAdversaryIsCaughtByTheKernelGate(t *testing.T) {
 				t.Logf("%s on %s: %v", c.Adversary.Name, c.On, c.Metrics())
 			}
 		})
+	}
+}
+
+// A device that forgets from a position on is right before it, and caught behind it.
+func TestForgetful(t *testing.T) {
+	const from = 300
+	a, dev := gatetest.Forgetful(from), open(t, "go")
+	near := gatetest.Probe{Op: op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64, Cached: true}, Segments: []gatetest.Segment{{Rows: 4, Pos: from - 4}}}
+	for i, p := range append(a.Probes, near) {
+		r, err := gatetest.CheckKernel(t.Context(), a.Wrap(dev, nil), p.Op, &gatetest.Options{Segments: p.Segments})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if right := i == len(a.Probes); r.OK() != right {
+			t.Errorf("at %v: %v", p.Segments, r)
+		}
 	}
 }

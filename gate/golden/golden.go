@@ -145,10 +145,15 @@ func (s *Sequence) check() error {
 			return fmt.Errorf("a logit of position %d is %v: the reference itself is broken", i/s.Vocab(), v)
 		}
 	}
+	sum := 0.0
 	for i, v := range s.NLL {
 		if !(v >= 0) || math.IsInf(v, 0) {
 			return fmt.Errorf("nll %d is %v, want a number from 0 on", i, v)
 		}
+		sum += v
+	}
+	if len(s.NLL) > 0 && sum == 0 {
+		return fmt.Errorf("nll is 0 everywhere: no reference is sure of every token, and nothing can be compared with that")
 	}
 	for pos, top := range s.Top {
 		if err := top.check(); err != nil {

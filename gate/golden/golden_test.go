@@ -255,8 +255,8 @@ func TestJudge(t *testing.T) {
 	}{
 		{"right", right, nil},
 		{"shifted by a constant", scorer{{5, 8, 6, 4}, {2, 0, 1, 1.5}, {1, 1, 4, 0}}, nil}, // softmax does not see it
-		{"doubled", scorer{{0, 6, 2, -2}, {4, 0, 2, 3}, {2, 2, 8, 0}}, []string{gate.MeanKL}},
-		{"two ids swapped", scorer{{0, 3, 1, -1}, {1.5, 0, 1, 2}, {1, 1, 4, 0}}, []string{gate.MeanKL, gate.Top1}},
+		{"doubled", scorer{{0, 6, 2, -2}, {4, 0, 2, 3}, {2, 2, 8, 0}}, []string{gate.MeanKL, gate.P90KL, gate.NLLShift}},
+		{"two ids swapped", scorer{{0, 3, 1, -1}, {1.5, 0, 1, 2}, {1, 1, 4, 0}}, []string{gate.MeanKL, gate.P90KL, gate.Top1, gate.NLLShift, gate.NLLShift}},
 		{"NaN", scorer{{0, 3, 1, -1}, {2, nan, 1, 1.5}, {1, 1, 4, 0}}, []string{gate.NonFinite}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -309,4 +309,73 @@ func ExampleRead() {
 	s := g.Sequences[0]
 	fmt.Println(len(s.IDs), "ids, vocabulary", s.Vocab(), "and", len(s.Greedy), "greedy tokens")
 	// Output: 40 ids, vocabulary 256 and 32 greedy tokens
+}
+
+// A device that answers the same for everything is refused by likelihoods alone, however few and different they are, and a reference that is sure of everything is none.
+func TestJudgeUniform(t *testing.T) {
+	uniform := make([]float32, 256)
+	s := golden.Sequence{Name: "uneven", IDs: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, NLL: []float64{9.2, 0.4, 8.1, 0.3, 7.0, 1.1, 9.4, 4.8}}
+	sure := golden.Sequence{Name: "sure", IDs: s.IDs, NLL: make([]float64, 8)}
+	var device scorer
+	for range s.IDs {
+		device = append(device, uniform)
+	}
+	for _, format := range []string{"cpu-bf16", "cpu-f32", "npu"} {
+		th, ok := gate.FormatThresholds(format)
+		if !ok {
+			t.Fatal(format)
+		}
+		for _, q := range []golden.Sequence{s, sure} {
+			r, err := golden.Judge(context.Background(), device, q, th)
+			if err != nil || r.OK() || r.Reasons[0].Metric != gate.NLLShift {
+				t.Errorf("%s, %s: %v, %v", format, q.Name, r, err)
+			}
+		}
+	}
+	if _, err := golden.Read(file(t, []byte(`{"text": {"file": "sure", "input_ids": [1, 2, 3], "nll": [0, 0]}}`))); err == nil || !strings.Contains(err.Error(), "nll is 0") {
+		t.Errorf("a file with nothing to compare: %v", err)
+	}
+}
+
+// What is stored of logits is judged by all the thresholds that the logits themselves are: the worst position too, the worst tenth, and how many positions are decided.
+func TestJudgeIsTeachers(t *testing.T) {
+	th := gate.Thresholds{Format: "test", KLMean: 0.5, KLP90: 0.6, KLMax: 0.7, Top1: 0.5, Tie: 0.05, NLL: 0.4, Note: "chosen for the test"}
+	base, tie := []float32{6, 5, 1, 0}, []float32{6, 6, 6, 5}
+	for name, tc := range map[string]struct {
+		row, wrong []float32
+		at         func(pos int) bool
+		caught     string
+	}{
+		"one position":       {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos == 20 }, gate.MaxKL},
+		"an eighth of them":  {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos%8 == 0 }, gate.P90KL},
+		"nothing is decided": {tie, tie, func(int) bool { return false }, gate.Top1},
+	} {
+		s := golden.Sequence{Name: name}
+		var device scorer
+		var logits []float32
+		for pos := range 32 {
+			s.IDs = append(s.IDs, 0)
+			s.Top = append(s.Top, golden.Top{IDs: []int32{0, 1, 2, 3}, Logits: []float64{float64(tc.row[0]), float64(tc.row[1]), float64(tc.row[2]), float64(tc.row[3])}, LogSumExp: gate.LogSumExp(tc.row)})
+			logits = append(logits, tc.row...)
+			if tc.at(pos) {
+				device = append(device, tc.wrong)
+			} else {
+				device = append(device, tc.row)
+			}
+		}
+		stored, err := golden.Judge(context.Background(), device, s, th)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := gate.Teacher(context.Background(), device, gate.Recorded{IDs: s.IDs, Logits: logits}, s.IDs, th)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := func(list []gate.Reason) bool {
+			return slices.ContainsFunc(list, func(r gate.Reason) bool { return r.Metric == tc.caught })
+		}
+		if !has(stored.Reasons) || !has(all.Reasons) {
+			t.Errorf("%s: want %q among %v and among %v", name, tc.caught, stored.Reasons, all.Reasons)
+		}
+	}
 }
