@@ -269,3 +269,35 @@ func TestLogitsInGroups(t *testing.T) {
 		}
 	}
 }
+
+// A block alone is layer 0 of the whole model, from whichever row on it is wanted.
+func TestBlock(t *testing.T) {
+	for _, name := range []string{"qwen2-bias", "qwen3-qknorm"} {
+		m, g := open(t, tiny(name)), readGolden(t, name)
+		ctx, ids, taps := context.Background(), g.IDs[:24], map[string][]float32{}
+		err := m.Forward(ctx, m.NewState(), ids, &ForwardOptions{Picks: []int{}, Tap: func(name string, _ []int, values []float32) error {
+			taps[name] = slices.Clone(values)
+			return nil
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []int{0, 1, 17, 23} {
+			in, out, err := m.Block(ctx, ids, from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := taps["embed.embed"][from*m.cfg.Hidden:]; !slices.Equal(in, want) {
+				t.Errorf("%s from row %d: another embedding", name, from)
+			}
+			if rel := relativeL1(out, taps["layer.0.ffn.residual"][from*m.cfg.Hidden:]); rel > 1e-6 {
+				t.Errorf("%s from row %d: mean relative L1 %.3g", name, from, rel)
+			}
+		}
+		for _, from := range []int{-1, 24} {
+			if _, _, err := m.Block(ctx, ids, from); err == nil {
+				t.Errorf("from row %d of 24: no error", from)
+			}
+		}
+	}
+}

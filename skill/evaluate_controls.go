@@ -3,7 +3,6 @@ package skill
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -14,24 +13,33 @@ import (
 // controlPositions is how many ids a gate reads on a wrong device: what it must find there is large.
 const controlPositions = 24
 
-// control says on which wrong devices a gate of the model is tried, by the name of the adversary. The first that it refuses shows that it can refuse; the others are for plans in
-// which the first does not show, because they have no launch of that name.
+// control says on which wrong devices a gate of the model is tried. The first that it refuses shows that it can refuse; the others are for plans in which the first does not show, because
+// they have no launch of that name.
 type control struct {
 	gate        Gate
-	adversaries []string
+	adversaries []gatetest.Adversary
 }
 
-func controls(golden bool) []control {
+// controls are those of a plan's gates. The gate of far positions is tried on a device that is right in the first half of a session.
+func controls(golden bool, seqLen int) []control {
+	named := func(names ...string) (list []gatetest.Adversary) {
+		all := gatetest.Adversaries()
+		for _, name := range names {
+			list = append(list, all[slices.IndexFunc(all, func(a gatetest.Adversary) bool { return a.Name == name })])
+		}
+		return list
+	}
 	list := []control{
-		{Gate{Name: GateBlock, Check: checkBlock}, []string{"noise", "RoPE interleaved"}},
-		{Gate{Name: GateBlockOps, Check: checkBlockOps}, []string{"RoPE interleaved", "noise"}},
-		{Gate{Name: GateLogits, Check: checkLogits}, []string{"zeros", "a layer dropped", "noise"}},
-		{Gate{Name: GatePaper, Check: checkPaper}, []string{"twice", "rows swapped", "noise"}},
-		{Gate{Name: GateGreedy, Check: checkGreedy}, []string{"zeros", "a layer dropped", "noise"}},
-		{Gate{Name: GateDeterminism, Check: checkDeterminism}, []string{"stale", "noise"}},
+		{Gate{Name: GateBlock, Check: checkBlock}, named("noise", "RoPE interleaved")},
+		{Gate{Name: GateBlockOps, Check: checkBlockOps}, named("RoPE interleaved", "noise")},
+		{Gate{Name: GateBlockFar, Check: checkBlockFar}, []gatetest.Adversary{gatetest.Forgetful(max(1, seqLen/2))}},
+		{Gate{Name: GateLogits, Check: checkLogits}, named("zeros", "a layer dropped", "noise")},
+		{Gate{Name: GatePaper, Check: checkPaper}, named("twice", "rows swapped", "noise")},
+		{Gate{Name: GateGreedy, Check: checkGreedy}, named("zeros", "a layer dropped", "noise")},
+		{Gate{Name: GateDeterminism, Check: checkDeterminism}, named("stale", "noise")},
 	}
 	if golden {
-		list = append(list, control{Gate{Name: GateGolden, Check: checkGolden}, []string{"zeros", "a layer dropped", "noise"}})
+		list = append(list, control{Gate{Name: GateGolden, Check: checkGolden}, named("zeros", "a layer dropped", "noise")})
 	}
 	return list
 }
@@ -47,13 +55,17 @@ func (v *evaluation) runControls(ctx context.Context) error {
 	if err := v.env.closeModel(); err != nil {
 		return err
 	}
-	for _, c := range controls(v.d.golden != nil) {
+	for _, c := range controls(v.d.golden != nil, v.env.recipe.SeqLen) {
 		caught, err := v.controlModel(ctx, c)
 		if err != nil {
 			return err
 		}
 		if !caught {
-			v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is worth anything", strings.Join(c.adversaries, ", "))
+			var names []string
+			for _, a := range c.adversaries {
+				names = append(names, a.Name)
+			}
+			v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is worth anything", strings.Join(names, ", "))
 		}
 	}
 	return nil
@@ -78,7 +90,7 @@ func (v *evaluation) controlKernels(ctx context.Context) error {
 		done[kind] = true
 		dev, opts, _ := v.env.kernelOptions(k)
 		opts.References = kept
-		places := kernelPlaces(k)
+		places := kernelPlaces(k, v.env.recipe.SeqLen)
 		opts.Segments = places[len(places)-1]
 		for _, a := range gatetest.Adversaries() {
 			if !showsOn(a, kind) {
@@ -148,21 +160,16 @@ func (v *evaluation) oracleLate(ctx context.Context) (Verdict, error) {
 
 // controlModel tries a gate on wrong devices, until it refuses one.
 func (v *evaluation) controlModel(ctx context.Context, c control) (caught bool, err error) {
-	all := gatetest.Adversaries()
-	for _, name := range c.adversaries {
-		i := slices.IndexFunc(all, func(a gatetest.Adversary) bool { return a.Name == name })
-		if i < 0 {
-			return false, fmt.Errorf("skill: there is no adversary %q", name)
-		}
-		v.step("control %s: %s", c.gate.Name, all[i].Does)
-		verdict, err := v.askOn(ctx, all[i].Wrap(apart{v.dev}, nil), c.gate)
+	for _, a := range c.adversaries {
+		v.step("control %s: %s", c.gate.Name, a.Does)
+		verdict, err := v.askOn(ctx, a.Wrap(apart{v.dev}, nil), c.gate)
 		switch {
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case err != nil:
-			return true, v.cannot(err, "control "+c.gate.Name, "it cannot be tried on a device where %s", all[i].Does)
+			return true, v.cannot(err, "control "+c.gate.Name, "it cannot be tried on a device where %s", a.Does)
 		case !verdict.OK():
-			v.hold("control "+c.gate.Name, true, "a device where %s is refused: %s", all[i].Does, reasonsOf(verdict)[0].Text)
+			v.hold("control "+c.gate.Name, true, "a device where %s is refused: %s", a.Does, reasonsOf(verdict)[0].Text)
 			return true, nil
 		}
 	}

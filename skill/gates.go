@@ -40,6 +40,7 @@ const (
 	GateKernel       = "kernel"
 	GateBlock        = "block"
 	GateBlockOps     = "block-ops"
+	GateBlockFar     = "block-far"
 	GateLogits       = "logits"
 	GatePaper        = "paper"
 	GateGreedy       = "greedy"
@@ -51,7 +52,7 @@ const (
 )
 
 func gateNames() []string {
-	return []string{GateArchitecture, GateWeights, GateOracle, GateOracleGolden, GateKernel, GateBlock, GateBlockOps, GateLogits, GatePaper, GateGreedy,
+	return []string{GateArchitecture, GateWeights, GateOracle, GateOracleGolden, GateKernel, GateBlock, GateBlockOps, GateBlockFar, GateLogits, GatePaper, GateGreedy,
 		GateDeterminism, GateGolden, GateTried, GatePlanFile, GateEvaluation}
 }
 
@@ -82,14 +83,14 @@ func (e *Env) builtInGates(p Phase) ([]Gate, error) {
 	case KernelValidation:
 		return e.kernelGates()
 	case SingleBlock:
-		return []Gate{{Name: GateBlock, Check: checkBlock}, {Name: GateBlockOps, Check: checkBlockOps}}, nil
+		return []Gate{{Name: GateBlock, Check: checkBlock}, {Name: GateBlockOps, Check: checkBlockOps}, {Name: GateBlockFar, Check: checkBlockFar}}, nil
 	case FullModel:
 		return e.modelGates(), nil
 	case Prefill, Decode:
 		kernels, err := e.kernelGates()
 		return slices.Concat([]Gate{{Name: GateTried, Check: checkTried}}, kernels, e.modelGates()), err
 	case Finalise:
-		return append([]Gate{{Name: GatePlanFile, Check: checkPlanFile}}, e.modelGates()...), nil
+		return append([]Gate{{Name: GatePlanFile, Check: checkPlanFile}, {Name: GateBlockFar, Check: checkBlockFar}}, e.modelGates()...), nil
 	case Evaluation:
 		return []Gate{{Name: GateEvaluation, Check: checkEvaluation}}, nil
 	}
@@ -226,6 +227,9 @@ func describe(v Verdict) (line string, figures map[string]float64, bounds string
 	case gate.LogitsReport:
 		figures = map[string]float64{"kl_mean": r.KLMean, "kl_p90": r.KLP90, "top1": r.Top1(), "nll_change": r.NLLChange}
 		line = fmt.Sprintf("KL mean %.3g, first choices agree at %.2f %%, NLL %+.3f %% over %d positions", r.KLMean, 100*r.Top1(), 100*r.NLLChange, r.Positions)
+		if r.Text != "" {
+			line += ", ids: " + r.Text
+		}
 		bounds = r.Thresholds.Note
 	case gate.GreedyReport:
 		line = fmt.Sprintf("all %d tokens are equal", r.Wanted)

@@ -3,11 +3,14 @@ package skill
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/oracle"
 )
 
@@ -55,7 +58,7 @@ func (e *Env) record(ctx context.Context) (*recording, []int32, error) {
 	out := &recording{plan: hash, ids: ids}
 	tap := func(name string, shape []int, values []float32) error {
 		if name == blockOutput {
-			out.output = append(out.output, values...)
+			out.output = appendRows(out.output, shape, values, e.Config().Hidden)
 		}
 		return rec.Tap(name, shape, values)
 	}
@@ -95,30 +98,87 @@ func unpriced(p *model.Plan) *model.Plan {
 	return &q
 }
 
-// checkBlock judges what layer 0 gives on.
+// appendRows appends the rows of an output; what a device has beyond their width is the padding of its tiles.
+func appendRows(rows []float32, shape []int, values []float32, width int) []float32 {
+	if len(shape) != 2 || shape[1] <= width {
+		return append(rows, values...)
+	}
+	for row := range slices.Chunk(values, shape[1]) {
+		rows = append(rows, row[:width]...)
+	}
+	return rows
+}
+
+// checkBlock judges what layer 0 adds to the residual stream.
 func checkBlock(ctx context.Context, e *Env) (Verdict, error) {
 	rec, ids, err := e.record(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var want []float32
-	err = e.d.ref.Forward(ctx, e.d.ref.NewState(), ids, &oracle.ForwardOptions{Picks: []int{}, Tap: func(name string, _ []int, values []float32) error {
-		if name == blockOutput {
-			want = slices.Clone(values)
-		}
-		return nil
-	}}, nil)
+	in, out, err := e.d.ref.Block(ctx, ids, 0)
 	if err != nil {
 		return nil, err
-	}
-	if len(rec.output) == 0 {
-		return nil, fmt.Errorf("skill: the plan shows no output %s", blockOutput)
 	}
 	b, err := e.bounds()
 	if err != nil {
 		return nil, err
 	}
-	return paperRows("layer 0", rec.output, want, e.Config().Hidden, b.Block)
+	return e.judgeBlock("layer 0", rec.output, in, out, b.Block)
+}
+
+// judgeBlock holds rows of a device's layer 0 to the oracle's, without what entered the layer: of a stream with large embeddings the layer itself would be the smallest part, and one that
+// does nothing nearly right.
+func (e *Env) judgeBlock(name string, got, in, out []float32, b PaperBounds) (Verdict, error) {
+	if len(got) != len(out) {
+		return nil, fmt.Errorf("skill: the plan shows %d values of output %s, %d were due", len(got), blockOutput, len(out))
+	}
+	p, err := e.Plan()
+	if err != nil {
+		return nil, err
+	}
+	without := func(x []float32) []float32 {
+		y := slices.Clone(x)
+		for i, v := range in {
+			y[i] -= v
+		}
+		return y
+	}
+	want := without(out)
+	return paperRows(name, without(got), want, e.Config().Hidden, b.stored(streamUnit(p), out, want))
+}
+
+// streamUnit is the unit in the last place of the residual stream's type, relative to a value.
+func streamUnit(p *model.Plan) float64 {
+	for _, s := range p.Prefill[0].Steps {
+		for i, a := range p.Program(s.Program).Args {
+			if a.Kind == npu.Out && s.Args[i].Value != "" && a.Type == dtype.BF16 {
+				return 0x1p-7
+			}
+		}
+		break // the first step makes the stream
+	}
+	return 0x1p-23
+}
+
+// stored are the bounds for what a layer adds to a residual stream, as one sees it when both have been stored in one value, after attention and again behind the feed-forward block: where
+// the stream is larger than what is added, as those were not that the bounds were measured on, its last place is a part of that. Each time a device that rounds down loses a whole unit at
+// most, and half of one on average.
+func (b PaperBounds) stored(unit float64, stream, added []float32) PaperBounds {
+	var largest, size, sizeAdded, squares float64
+	for i, v := range stream {
+		x, y := math.Abs(float64(v)), math.Abs(float64(added[i]))
+		largest, size, sizeAdded, squares = max(largest, x), size+x, sizeAdded+y, squares+y*y
+	}
+	if sizeAdded == 0 || size <= sizeAdded {
+		return b
+	}
+	before := 1 - sizeAdded/size // the part of the stream that is not the layer's
+	share := before * unit * size / sizeAdded
+	b.Atol += 2 * before * unit * largest / math.Sqrt(squares/float64(len(added)))
+	b.Rtol += share
+	b.Pearson -= share * share
+	b.Note += fmt.Sprintf("; and what storing a residual stream %.3g times as large costs, whose last place is %.2g of it: relative %.3g", size/sizeAdded, unit, share)
+	return b
 }
 
 // checkBlockOps judges each op of layer 0 on its own.

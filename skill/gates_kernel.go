@@ -34,9 +34,9 @@ func (e *Env) kernelGates() ([]Gate, error) {
 	return list, nil
 }
 
-// kernelPlaces are the rows that a kernel of open shape is tried with: one behind others, as in decoding, and more than a tile of them at once, as in a prompt. A kernel of
-// fixed shape has one place, which is its own.
-func kernelPlaces(k *plannedKernel) [][]gatetest.Segment {
+// kernelPlaces are the rows that a kernel of open shape is tried with: one behind others, as in decoding, one at the end of a session where the position counts, and more than a tile of
+// them at once, as in a prompt. A kernel of fixed shape has one place, which is its own.
+func kernelPlaces(k *plannedKernel, seqLen int) [][]gatetest.Segment {
 	one, many := gatetest.Segment{Rows: 1, Pos: 7}, gatetest.Segment{Rows: 37}
 	if a, ok := k.op.(op.Attention); ok && !a.Cached {
 		one.Pos = 0 // it sees the rows of its own run and no cache, so that nothing can lie before them
@@ -44,7 +44,22 @@ func kernelPlaces(k *plannedKernel) [][]gatetest.Segment {
 	if !k.symbolic() {
 		return [][]gatetest.Segment{nil}
 	}
-	return [][]gatetest.Segment{{one}, {many}}
+	places := [][]gatetest.Segment{{one}}
+	if last := seqLen - 1; last > many.Rows && countsPositions(k.op) {
+		places = append(places, []gatetest.Segment{{Rows: 1, Pos: last}})
+	}
+	return append(places, []gatetest.Segment{many})
+}
+
+// countsPositions reports an op that does another thing at another position.
+func countsPositions(o op.Op) bool {
+	switch o := o.(type) {
+	case op.RoPE, op.KVWrite:
+		return true
+	case op.Attention:
+		return o.Cached
+	}
+	return false
 }
 
 // kernelOptions are the device that a kernel runs on and how it is tried there. The note says what is tried in place of what, "" if nothing.
@@ -78,7 +93,7 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 	}
 	c := Checks{Name: k.text()}
 	var worst gate.Report
-	for _, segments := range kernelPlaces(k) {
+	for _, segments := range kernelPlaces(k, e.recipe.SeqLen) {
 		opts.Segments = segments
 		r, rows, err := checkAlone(ctx, dev, k.op, &opts)
 		if err != nil {
@@ -91,6 +106,8 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 		name := "1 row"
 		if n := rowsOf(segments, k); n != 1 {
 			name = fmt.Sprintf("%d rows", n)
+		} else if len(segments) > 0 && segments[0].Pos > 0 && countsPositions(k.op) {
+			name += fmt.Sprintf(" at position %d", segments[0].Pos)
 		}
 		c.take(name, r)
 		if worst.Metrics.Count == 0 || r.Metrics.MeanRelL1 > worst.Metrics.MeanRelL1 {

@@ -16,7 +16,7 @@ func checkLogits(ctx context.Context, e *Env) (Verdict, error) {
 		return nil, err
 	}
 	r, err := gate.Teacher(ctx, s, e.d.known, ids, b.Model)
-	r.Name = GateLogits
+	r.Name, r.Text = GateLogits, e.d.texts.source
 	return r, err
 }
 

@@ -6,12 +6,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/npukit/npukit/model"
 )
 
-// material is what a model reads while it is judged. The ids are the golden file's, else those of a text through the model's own tokenizer, else random ones that
-// the oracle continues by drawing from its own distribution.
+// material is what a model reads while it is judged. The ids are those of a text through the model's own tokenizer, else the golden file's, which a gate of its own looks at anyway, else
+// random ones that the oracle continues by drawing from its own distribution. Which of them is in the gates' reports.
 type material struct {
 	ids    []int32
 	source string
@@ -53,16 +54,16 @@ func (e *Env) material(ctx context.Context) (*material, error) {
 	if n < 8 {
 		return nil, fmt.Errorf("skill: %d positions leave no room to judge anything", e.recipe.SeqLen)
 	}
-	if g := e.d.golden; g != nil {
-		for _, s := range g.Sequences {
-			if len(s.IDs) >= 8 {
-				return &material{s.IDs[:min(n, len(s.IDs))], "golden file, " + s.Name}, nil
-			}
-		}
-	}
 	if tok, err := model.OpenTokenizer(e.d.ck); err == nil {
 		if ids, err := tok.Encode(materialText, nil); err == nil && len(ids) >= 8 {
 			return &material{ids[:min(n, len(ids))], "a text through the model's tokenizer"}, nil
+		}
+	}
+	if g := e.d.golden; g != nil {
+		for _, s := range g.Sequences {
+			if len(s.IDs) >= 8 {
+				return &material{s.IDs[:min(n, len(s.IDs))], strings.TrimSuffix("the golden file's, "+s.Name, ", ")}, nil
+			}
 		}
 	}
 	e.step("the oracle writes %d tokens", n)

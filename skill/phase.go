@@ -81,6 +81,7 @@ func phaseTable() []PhaseInfo {
 			Gates: []GateInfo{
 				{GateBlock, "what layer 0 adds to the residual stream against the oracle: " + paper},
 				{GateBlockOps, "each op of layer 0 against what the oracle makes of the device's own inputs"},
+				{GateBlockFar, "what layer 0 adds at the last positions of a session, behind a full cache: the same three"},
 			},
 			Outputs: []string{"reports/"},
 		},
@@ -102,8 +103,9 @@ func phaseTable() []PhaseInfo {
 		},
 		{
 			Name: "finalise", Skill: "finalise-and-learn", Purpose: "Say what was reached, and what was learnt.",
-			Inputs:  []string{"the plan as it lies on the disk"},
-			Gates:   append([]GateInfo{{GatePlanFile, "plan.json is the plan that was decided, and no other; programs beyond the hardware contexts that are kept open, which run by turns, are a note"}}, model...),
+			Inputs: []string{"the plan as it lies on the disk"},
+			Gates: append([]GateInfo{{GatePlanFile, "plan.json is the plan that was decided, and no other; programs beyond the hardware contexts that are kept open, which run by turns, are a note"},
+				{GateBlockFar, "layer 0 of this plan at the last positions of a session"}}, model...),
 			Outputs: []string{"performance.md and .json", "lessons.md"},
 		},
 		{

@@ -62,7 +62,7 @@ measured, and the model gates (divergence, likelihood, greedy, determinism) stan
 		for _, b := range []struct {
 			name string
 			PaperBounds
-		}{{"block", set.Formats[f].Block}, {"logits", set.Formats[f].Logits}} {
+		}{{"block", set.Formats[f].Block}, {fmt.Sprintf("block at %d", farMeasured), set.Formats[f].Far}, {"logits", set.Formats[f].Logits}} {
 			p.line("| %s | %s | %.3g | %.3g | %.2g | %s |", f, b.name, b.Atol, b.Rtol, 1-b.Pearson, cell(b.Note))
 		}
 	}

@@ -105,9 +105,12 @@ func TestPaperBoundsOnATrainedModel(t *testing.T) {
 			e.recipe = e.recipe.clone()
 			tc.recipe(&e.recipe)
 			e.d.texts = text
-			var block, logits measuredPaper
+			var block, far, logits measuredPaper
 			for _, g := range []Gate{{Name: GateBlock, Check: checkBlock}, {Name: GateBlockOps, Check: checkBlockOps}, {Name: GatePaper, Check: checkPaper},
-				{Name: GateLogits, Check: checkLogits}} {
+				{Name: GateLogits, Check: checkLogits}, {Name: GateBlockFar, Check: checkBlockFar}} {
+				if g.Name == GateBlockFar {
+					e.recipe.SeqLen = farMeasured
+				}
 				v, err := g.Check(context.Background(), e)
 				if err != nil {
 					t.Fatal(err)
@@ -120,12 +123,15 @@ func TestPaperBoundsOnATrainedModel(t *testing.T) {
 				switch g.Name {
 				case GateBlock:
 					block.add(v)
+				case GateBlockFar:
+					far.add(v)
 				case GatePaper:
 					logits.add(v)
 				}
 			}
 			m := paperMeasured()[tc.format]
 			block.matches(t, "block", m.trainedBlock)
+			far.matches(t, "far", m.trainedFar)
 			logits.matches(t, "logits", m.trainedLogits)
 		})
 	}

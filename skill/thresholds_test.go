@@ -15,7 +15,7 @@ import (
 // arraySpecs are small models that differ in what their plans for the array do: merges, padding, biases, norms, heads of 64 and of 128.
 func arraySpecs() map[string]ckptgen.Spec {
 	spec := func(family string, hidden, heads, kv, hd, ffn int) ckptgen.Spec {
-		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600, Context: 512, Tie: true}
+		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600, Context: farMeasured, Tie: true}
 	}
 	return map[string]ckptgen.Spec{
 		"llama":        spec("llama", 512, 8, 4, 64, 1024),
@@ -61,7 +61,7 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 		}})
 	}
 	for format, list := range runs {
-		var block, logits measuredPaper
+		var block, far, logits measuredPaper
 		for _, r := range list {
 			d := deployment(t, r.path, r.dev, &Options{Dir: t.TempDir(), SeqLen: 96, Positions: 48})
 			e, err := d.env(FullModel)
@@ -72,7 +72,10 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 			for _, c := range []struct {
 				check func(context.Context, *Env) (Verdict, error)
 				into  *measuredPaper
-			}{{checkBlock, &block}, {checkPaper, &logits}} {
+			}{{checkBlock, &block}, {checkPaper, &logits}, {checkBlockFar, &far}} {
+				if c.into == &far {
+					e.recipe.SeqLen = farMeasured
+				}
 				v, err := c.check(context.Background(), e)
 				if err != nil {
 					t.Fatal(err)
@@ -82,6 +85,7 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 		}
 		m := paperMeasured()[format]
 		block.matches(t, format+" block", m.tinyBlock)
+		far.matches(t, format+" far", m.tinyFar)
 		logits.matches(t, format+" logits", m.tinyLogits)
 	}
 }

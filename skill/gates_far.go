@@ -1,0 +1,99 @@
+package skill
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/model"
+)
+
+// Rows that the gate of far positions looks at: the last of a prompt that leaves room for some tokens in a session, and those tokens, decoded one by one.
+const (
+	farRows  = 8
+	farSteps = 8
+)
+
+// farIDs fill a session with the deployment's ids, drawn in any order: a text that is repeated would show the same past at many distances.
+func (e *Env) farIDs(ctx context.Context) ([]int32, error) {
+	some, err := e.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(3, 4)) // any, but the same every time
+	ids := make([]int32, e.recipe.SeqLen)
+	for i := range ids {
+		ids[i] = some[rng.IntN(len(some))]
+	}
+	return ids, nil
+}
+
+// checkBlockFar judges what layer 0 adds at the end of a session, behind a cache that is full: the other gates look at the first few hundred positions. It runs the plan's embedding, layer 0
+// and head without the layers between, and the oracle that one layer, so that it costs as much for a deep model as for a shallow one.
+func checkBlockFar(ctx context.Context, e *Env) (Verdict, error) {
+	ids, err := e.farIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.Plan()
+	if err != nil {
+		return nil, err
+	}
+	pass := max(1, len(ids)-farSteps)
+	from := max(0, pass-farRows)
+	width := e.Config().Hidden
+	var rows []float32 // of the last passes, as many as are looked at
+	tap := func(name string, shape []int, values []float32) error {
+		if name == blockOutput {
+			rows = appendRows(rows, shape, values, width)
+			rows = rows[max(0, len(rows)-(len(ids)-from)*width):]
+		}
+		return nil
+	}
+	err = e.tappedBy(ctx, firstLayer(unpriced(p)), tap, func(s *model.Session) error {
+		for _, err := range s.Generate(ctx, model.IDs(ids[:pass]), &model.GenerateOptions{MaxTokens: 1, Sampling: &model.Sampling{}, IgnoreEOS: true}) {
+			if err != nil {
+				return err
+			}
+		}
+		for _, id := range ids[pass:] {
+			if _, err := s.Step(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	in, out, err := e.d.ref.Block(ctx, ids, from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := e.bounds()
+	if err != nil {
+		return nil, err
+	}
+	return e.judgeBlock(fmt.Sprintf("layer 0, positions %d to %d", from, len(ids)-1), rows, in, out, b.farAt(len(ids)))
+}
+
+// firstLayer is the plan without the layers behind the first; its logits mean nothing. Where the head cannot do without them it is the plan.
+func firstLayer(p *model.Plan) *model.Plan {
+	q := *p
+	shorten := func(pass model.Pass) model.Pass {
+		pass.Steps = slices.DeleteFunc(slices.Clone(pass.Steps), func(s model.Step) bool {
+			return strings.HasPrefix(s.Name, "layer.") && s.Name != "layer.0"
+		})
+		return pass
+	}
+	q.Prefill = slices.Clone(p.Prefill)
+	for i := range q.Prefill {
+		q.Prefill[i] = shorten(q.Prefill[i])
+	}
+	if q.Decode = shorten(p.Decode); q.Validate() != nil {
+		return p
+	}
+	return &q
+}
