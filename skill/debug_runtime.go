@@ -141,10 +141,8 @@ func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 				return true, "taken apart, it is placed and runs", nil
 			},
 			func(_ context.Context, e *Env) (bool, string, error) {
-				if e.phase == Prefill || e.phase == Decode {
-					if isRefusal(e.symptom.Err) {
-						return false, "the merge is left out", nil // of a change that is only tried
-					}
+				if e.tried {
+					return false, "the merge is left out", nil
 				}
 				return true, u.what + " is dispatched in parts", e.SetRecipe(apart, u.what+" does not run in one dispatch")
 			},

@@ -18,6 +18,7 @@ type Env struct {
 	phase  Phase
 	recipe Recipe
 
+	tried   bool         // the plan is that of a change which is only tried
 	symptom Symptom      // that a debug skill is asked about
 	checked []Hypothesis // by that skill
 	done    int          // gates of the phase
@@ -199,12 +200,16 @@ func (e *Env) tappedBy(ctx context.Context, p *model.Plan, tap model.Tap, work f
 }
 
 // SetRecipe makes another plan the deployment's, for a reason. Every gate asked after it is asked of that plan. A plan that cannot be made is an error, and changes
-// nothing.
+// nothing. Where a skill is asked about a change that is only tried, the deployment keeps its plan whatever is set.
 func (e *Env) SetRecipe(r Recipe, why string) error {
 	next := e.with(r.clone())
 	p, err := next.planned()
 	if err != nil {
 		return err
+	}
+	if e.tried {
+		e.recipe = next.recipe
+		return nil
 	}
 	if err := e.note(KindPlan, PlanNote{Recipe: next.recipe, Hash: p.hash, Why: why}); err != nil {
 		return err

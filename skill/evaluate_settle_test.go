@@ -55,7 +55,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	settle := func(o *EvaluateOptions) (EvaluationReport, error) {
-		o.Positions, o.Repetitions, o.written = 16, 3, true
+		o.Positions, o.Repetitions, o.written = 32, 3, true
 		return Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
 	}
 	journal := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
@@ -100,7 +100,7 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 		"progress.md":  func(data []byte) []byte { return bytes.Replace(data, []byte("passed"), []byte("Passed"), 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &EvaluateOptions{Positions: 16, Repetitions: 3, written: true}
+			o := &EvaluateOptions{Positions: 32, Repetitions: 3, written: true}
 			v := &victim{t: t, dir: opts.Dir}
 			before, right := v.read(FileJournal), v.read(name)
 			v.write(name, change(right))

@@ -19,7 +19,7 @@ import (
 
 // loose are options for an evaluation of what [small] has deployed. Machines that run tests are busy, so that measured times say nothing there.
 func loose() *EvaluateOptions {
-	return &EvaluateOptions{Positions: 16, Repetitions: 3, tolerance: 100}
+	return &EvaluateOptions{Positions: 32, Repetitions: 3, tolerance: 100}
 }
 
 // failing are the names of the checks that do not hold.

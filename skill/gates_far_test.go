@@ -107,7 +107,7 @@ func TestMaterialSaysWhatItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line, _, _ := describe(v); d.golden == nil || !strings.HasSuffix(line, "over 16 positions, ids: "+d.texts.source) || !strings.Contains(v.String(), d.texts.source) {
+	if line, _, _ := describe(v); d.golden == nil || !strings.HasSuffix(line, "over 32 positions, ids: "+d.texts.source) || !strings.Contains(v.String(), d.texts.source) {
 		t.Errorf("%q, source %q", line, d.texts.source)
 	}
 }

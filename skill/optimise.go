@@ -141,7 +141,7 @@ func (a *Attempt) faster(p Phase) (bool, string) {
 	return faster(p, *a.Before, *a.After)
 }
 
-// refused is a change whose plan the array or the device does not take. The skill for such failures may know a smaller one that it does.
+// refused is a change whose plan the array or the device does not take. Skills for such failures are asked about the changed plan, to say why.
 func (e *Env) refused(ctx context.Context, c Change, a Attempt, gate string, cause error) (Attempt, error) {
 	if ctx.Err() != nil {
 		return a, cause
@@ -152,7 +152,9 @@ func (e *Env) refused(ctx context.Context, c Change, a Attempt, gate string, cau
 		if !sk.Trigger(s) {
 			continue
 		}
-		o, err := e.d.ask(ctx, e, sk, s)
+		trial := e.with(a.Recipe)
+		trial.tried = true
+		o, err := e.d.ask(ctx, trial, sk, s)
 		if err != nil {
 			return a, err
 		}

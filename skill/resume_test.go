@@ -15,7 +15,7 @@ import (
 
 // small are options for a deployment that takes less than a second.
 func small(t testing.TB) *Options {
-	return &Options{Dir: t.TempDir(), SeqLen: 40, Positions: 16, Repetitions: 3, plain: testing.Short()}
+	return &Options{Dir: t.TempDir(), SeqLen: 40, Positions: 32, Repetitions: 3, plain: testing.Short()}
 }
 
 // finished deploys a tiny model and gives the lines of its journal.

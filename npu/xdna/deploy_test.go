@@ -98,7 +98,7 @@ func TestDeployment(t *testing.T) {
 	for how, open := range toolchains() {
 		t.Run(how, func(t *testing.T) {
 			dev := open(t, onDevice(npuPlan(t, path, rows))[0])
-			opts := &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 16, Repetitions: 3, Observe: func(e skill.Event) {
+			opts := &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3, Observe: func(e skill.Event) {
 				if e.What != skill.EventStep {
 					t.Logf("%s %s: %.200s", e.Phase, e.What, e.Text)
 				}
@@ -153,7 +153,7 @@ func TestDeploymentWithoutArtefacts(t *testing.T) {
 	other.Name = "another"
 	for how, open := range modelOpeners() {
 		t.Run(how, func(t *testing.T) {
-			d, err := skill.NewDeployment(path, open(t, each(&other), Options{}), &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 16, Repetitions: 3})
+			d, err := skill.NewDeployment(path, open(t, each(&other), Options{}), &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3})
 			if err != nil {
 				t.Fatal(err)
 			}

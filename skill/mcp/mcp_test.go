@@ -35,7 +35,7 @@ func start(t *testing.T, opts *skill.Options) *Server {
 	if opts.Dir == "" {
 		opts.Dir = t.TempDir()
 	}
-	opts.SeqLen, opts.Positions, opts.Repetitions = 40, 16, 3
+	opts.SeqLen, opts.Positions, opts.Repetitions = 40, 32, 3
 	s, err := New(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), dev, opts)
 	if err != nil {
 		t.Fatal(err)
