@@ -53,7 +53,7 @@ type PhaseReport struct {
 	Reason  string       `json:"reason,omitempty"` // why not
 	Gates   []GateResult `json:"gates"`
 	Seconds float64      `json:"seconds"`
-	Notes   []string     `json:"notes,omitempty"`
+	Notes   []string     `json:"notes,omitempty"` // issues of this attempt
 }
 
 // Event is progress, for whoever watches.

@@ -19,6 +19,7 @@ var (
 	ErrOtherModel  = errors.New("skill: the workspace is about something else")
 	ErrOrder       = errors.New("skill: the phase before has not passed")
 	ErrStopped     = errors.New("skill: stopped at the checkpoint behind a phase; run again to go on")
+	ErrBudget      = errors.New("skill: Options.Budget is used up: deploy into this folder again to go on")
 	ErrBusy        = errors.New("skill: other processes work on this machine, and measured figures cannot be judged")
 	ErrNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
 )
@@ -38,6 +39,8 @@ type Deployment struct {
 	ws     *workspace
 	state  *State
 	skills []Skill
+
+	foreseen *checkpoint.Config // of a forecast, which has no checkpoint
 
 	ck     *checkpoint.Checkpoint
 	ref    *oracle.Model
@@ -129,10 +132,21 @@ func (d *Deployment) begin(subject Subject) error {
 func (d *Deployment) State() *State { return d.state }
 
 // Config is the model's architecture.
-func (d *Deployment) Config() *checkpoint.Config { return d.ck.Config() }
+func (d *Deployment) Config() *checkpoint.Config {
+	if d.foreseen != nil {
+		return d.foreseen
+	}
+	return d.ck.Config()
+}
+
+// errForeseen is for what a forecast cannot do.
+var errForeseen = errors.New("skill: a forecast has no checkpoint and no device, and writes nothing")
 
 // note writes a record and takes it into the state.
 func (d *Deployment) note(kind Kind, p Phase, data any) error {
+	if d.foreseen != nil {
+		return errForeseen
+	}
 	r, err := d.ws.journal.append(d.ws.now(), kind, p, data)
 	if err != nil {
 		return storageError{err}
@@ -152,13 +166,23 @@ func (d *Deployment) observe(e Event) {
 }
 
 // Run runs all phases that have not passed. It returns nil when all have, or when only the evaluation is left and there is no evaluator; a [*PhaseError] when one
-// failed; [ErrStopped] when the user stopped; what kept the evaluator from a verdict, such as [ErrBusy], which leaves the plan as it was.
+// failed; [ErrStopped] when the user stopped; [ErrBudget] when the time was used up, with the phase left running; what kept the evaluator from a verdict, such as [ErrBusy], which leaves the plan as it was.
 func (d *Deployment) Run(ctx context.Context) error {
 	if d.opts.Budget > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.opts.Budget)
+		ctx, cancel = context.WithTimeoutCause(ctx, d.opts.Budget, ErrBudget)
 		defer cancel()
 	}
+	err := d.runAll(ctx)
+	var failed *PhaseError
+	if err != nil && !errors.As(err, &failed) && errors.Is(context.Cause(ctx), ErrBudget) { // whatever was in progress says that it was cancelled
+		err = fmt.Errorf("%w (%w)", ErrBudget, context.DeadlineExceeded)
+	}
+	return err
+}
+
+// runAll runs what is left.
+func (d *Deployment) runAll(ctx context.Context) error {
 	if err := d.measureFirst(); err != nil {
 		return err
 	}
@@ -243,10 +267,16 @@ func (r PhaseRun) Run(ctx context.Context) (PhaseReport, error) {
 	return report, err
 }
 
-// report sums up a phase.
+// report sums up a phase. Its notes are the issues of the present attempt, such as an agent that could not be started.
 func (d *Deployment) report(p Phase) PhaseReport {
 	s := d.state.Phases[p]
-	return PhaseReport{Phase: p, Passed: s.Status == Passed, Reason: s.Reason, Gates: s.Gates, Seconds: s.Seconds}
+	r := PhaseReport{Phase: p, Passed: s.Status == Passed, Reason: s.Reason, Gates: s.Gates, Seconds: s.Seconds}
+	for _, i := range d.state.Issues {
+		if i.Phase == p && i.Seq > s.since {
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: %s (%s)", i.Value.Cause, i.Value.Symptom, i.Value.Status))
+		}
+	}
+	return r
 }
 
 // skill finds a skill by name, or is nil.

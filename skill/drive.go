@@ -24,7 +24,7 @@ func (s *State) Due() (p Phase, waiting, ok bool) {
 }
 
 // Decide answers the checkpoint behind the last phase that has ended, as Options.Approve would, and runs nothing. Only a phase that has passed and waits can be approved; a
-// redirect goes to any phase up to the one that is due, at any time.
+// redirect goes to any phase up to the last one that has ended, at any time.
 func (d *Deployment) Decide(decision Decision) error {
 	due, waiting, more := d.state.Due()
 	reported := Evaluation

@@ -45,7 +45,7 @@ func (e *Env) with(r Recipe) *Env {
 func (e *Env) Phase() Phase { return e.phase }
 
 // Config is the model's architecture; callers must not change it.
-func (e *Env) Config() *checkpoint.Config { return e.d.ck.Config() }
+func (e *Env) Config() *checkpoint.Config { return e.d.Config() }
 
 // Checkpoint is the model's own checkpoint, open as long as the deployment is.
 func (e *Env) Checkpoint() *checkpoint.Checkpoint { return e.d.ck }
@@ -94,7 +94,12 @@ func (e *Env) planned() (*plannedRecipe, error) {
 	p := e.d.plans[key]
 	if p == nil {
 		p = &plannedRecipe{}
-		if p.plan, p.err = e.recipe.Plan(e.d.ck, e.d.info); p.err == nil {
+		if e.d.foreseen != nil {
+			p.plan, p.err = e.recipe.arrayPlan(e.d.foreseen)
+		} else {
+			p.plan, p.err = e.recipe.Plan(e.d.ck, e.d.info)
+		}
+		if p.err == nil {
 			p.hash, p.err = PlanHash(p.plan)
 		}
 		e.d.plans[key] = p
@@ -121,6 +126,9 @@ func (e *Env) Session(ctx context.Context) (*model.Session, error) {
 }
 
 func (e *Env) open(ctx context.Context) (*liveModel, error) {
+	if e.d.foreseen != nil {
+		return nil, errForeseen
+	}
 	p, err := e.planned()
 	if err != nil {
 		return nil, err

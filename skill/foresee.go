@@ -23,7 +23,8 @@ type Foreseen struct {
 // tries them, each kept when the clock says that it is faster. Nothing is computed and no gate is asked, so that what comes of it is a forecast of a deployment and not one:
 // there, a change may also fail a gate. The first entry is the naive plan.
 //
-// Options are those that concern the plan: SeqLen and Skills.
+// Options are those that concern the plan: SeqLen and Skills. An [Optimiser] is asked for its changes in an environment that has a config, a recipe and a plan; there is no checkpoint, no
+// device and no oracle in it, and what would compute or write is an error.
 func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, []Foreseen, error) {
 	var o Options
 	if opts != nil {
@@ -32,8 +33,12 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 	if o.SeqLen == 0 {
 		o.SeqLen = min(c.Context, defaultSeqLen)
 	}
-	d := &Deployment{opts: o, info: npu.Info{Kind: "sim", Array: "xdna2"}}
+	d := &Deployment{opts: o, info: npu.Info{Kind: "sim", Array: "xdna2"}, foreseen: c, plans: map[string]*plannedRecipe{}}
 	var err error
+	if d.state, err = StateOf(nil); err != nil {
+		return Recipe{}, nil, err
+	}
+	d.state.Subject = &Subject{Name: c.Name, Device: d.info.Kind, Array: d.info.Array, SeqLen: o.SeqLen}
 	if d.skills, err = skills(o.Skills); err != nil {
 		return Recipe{}, nil, err
 	}

@@ -154,6 +154,9 @@ func (e *Env) key(g Gate) (GateResult, error) {
 
 // run asks a gate, unless it has passed already, and notes what it says.
 func (e *Env) run(ctx context.Context, g Gate) (GateResult, error) {
+	if e.d.foreseen != nil {
+		return GateResult{}, errForeseen
+	}
 	r, err := e.key(g)
 	if err != nil {
 		return r, err

@@ -83,8 +83,8 @@ func (l *Lesson) validate() error {
 	return nil
 }
 
-// Manual is the lesson's SKILL.md.
-func (l *Lesson) Manual() Manual {
+// Manual is the lesson's SKILL.md. One that is too long for a manual is an error.
+func (l *Lesson) Manual() (Manual, error) {
 	when := fmt.Sprintf("in phase %s", phaseText(l.Trigger.Phase))
 	switch {
 	case l.Trigger.Gate != "":
@@ -102,9 +102,9 @@ func (l *Lesson) Manual() Manual {
 	text += "The change, for `propose_plan_change`:\n\n    " + string(l.Change) + "\n"
 	m, err := ParseManual(l.Name, []byte(text))
 	if err != nil {
-		panic(err) // a valid lesson makes a valid manual
+		return m, fmt.Errorf("skill: lesson %s makes no manual: %w", l.Name, err)
 	}
-	return m
+	return m, nil
 }
 
 func phaseText(p *Phase) string {
@@ -129,7 +129,11 @@ func WriteLessons(dir string, list []Lesson) ([]string, error) {
 		if err != nil {
 			return written, fmt.Errorf("skill: lesson %s: %w", l.Name, err)
 		}
-		if err := ExportManuals(dir, []Manual{l.Manual()}); err != nil {
+		m, err := l.Manual()
+		if err != nil {
+			return written, err
+		}
+		if err := ExportManuals(dir, []Manual{m}); err != nil {
 			return written, err
 		}
 		if err := writeFile(filepath.Join(folder, FileLesson), append(data, '\n')); err != nil {

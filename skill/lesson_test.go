@@ -237,3 +237,15 @@ func TestLastingChange(t *testing.T) {
 		}
 	}
 }
+
+// A lesson that is too long for a manual is an error, and nothing is written.
+func TestLessonTooLong(t *testing.T) {
+	p, dir := Prefill, t.TempDir()
+	l := Lesson{Name: "lesson-long", Device: "cpu", Trigger: LessonTrigger{Phase: &p}, Cause: "c", Change: []byte("{\"chunk\":" + strings.Repeat("\n", 600) + "512}"), Remedy: "r", Evidence: "e"}
+	if written, err := WriteLessons(dir, []Lesson{l}); err == nil || len(written) > 0 || !strings.Contains(err.Error(), "lesson-long") {
+		t.Errorf("%v, %v", written, err)
+	}
+	if list := must(os.ReadDir(dir)); len(list) > 0 {
+		t.Errorf("there is %v", list)
+	}
+}

@@ -49,6 +49,9 @@ func (e *Env) ids(ctx context.Context) ([]int32, error) {
 }
 
 func (e *Env) material(ctx context.Context) (*material, error) {
+	if e.d.foreseen != nil {
+		return nil, errForeseen
+	}
 	// One position is left for a token behind.
 	n := min(e.d.opts.Positions, e.recipe.SeqLen-1)
 	if n < 8 {

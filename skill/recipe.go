@@ -210,7 +210,13 @@ func (r Recipe) Describe(before Recipe) string {
 type setting struct{ name, value string }
 
 func (r Recipe) settings() []setting {
-	list := []setting{{"chunk", fmt.Sprint(r.Chunk)}, {"activations", r.Activations.String()}, {"cache", r.Cache.String()}, {"lengths", fmt.Sprint(r.Lengths)}}
+	typed := func(t dtype.Type) string {
+		if t == 0 {
+			return ""
+		}
+		return t.String()
+	}
+	list := []setting{{"chunk", fmt.Sprint(r.Chunk)}, {"activations", typed(r.Activations)}, {"cache", typed(r.Cache)}, {"lengths", fmt.Sprint(r.Lengths)}}
 	for side, k := range map[string]*model.Knobs{"prefill": r.Prefill, "decode": r.Decode} {
 		if k == nil {
 			continue

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/model"
@@ -318,5 +319,24 @@ func TestEvaluatorDecides(t *testing.T) {
 				t.Errorf("the plan is %q, want %q (%v)", p.Status, tc.want, err)
 			}
 		})
+	}
+}
+
+// A budget that is used up is said to be that, whatever it interrupted, and the next run goes on.
+func TestBudget(t *testing.T) {
+	opts := small(t)
+	opts.plain, opts.Budget = true, time.Nanosecond
+	path, dev := tiny("smollm-mha"), openCPU(t)
+	d := deployment(t, path, dev, opts)
+	if err := d.Run(context.Background()); !errors.Is(err, ErrBudget) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deploy into this folder again") {
+		t.Errorf("%v", err)
+	}
+	if s := d.State().Phases[Reference]; s.Status != Running || len(d.State().Questions) > 0 {
+		t.Errorf("the phase is %s", s.Status)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := d.Run(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, ErrBudget) {
+		t.Errorf("cancelled by the caller: %v", err)
 	}
 }
