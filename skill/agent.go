@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +22,13 @@ import (
 //
 // An Agent serves one deployment at a time.
 type Agent struct {
-	Command []string      // program and arguments; it runs with this process's rights and environment
+	Command []string      // program and arguments; a relative path is one from here; it runs with this process's rights and environment
 	Dir     string        // that it runs in; default the workspace
 	Timeout time.Duration // for one task; default five minutes
 	Rounds  int           // how often it may propose in an optimisation phase; default 3
 
-	workspace string
-	repair    *AgentChange // that the repair skill is to take
+	options *Options     // of the deployment
+	repair  *AgentChange // that the repair skill is to take
 }
 
 // AgentProtocol is the version of tasks and replies.
@@ -44,7 +45,7 @@ const (
 type AgentTask struct {
 	Protocol  string       `json:"protocol"`
 	Task      string       `json:"task"`
-	Workspace string       `json:"workspace"` // to read in; what is written there is overwritten or refused
+	Workspace string       `json:"workspace"` // to read in, an absolute path; what is written there is overwritten or refused
 	Phase     Phase        `json:"phase"`
 	Manual    string       `json:"manual"`             // SKILL.md of the phase
 	Recipe    *Recipe      `json:"recipe,omitempty"`   // that changes apply to
@@ -86,16 +87,24 @@ const (
 // Use makes the agent part of a deployment's options: it is asked about failures that no skill knows, unless somebody else is, and proposes changes when the built-in steps of
 // an optimisation phase have been tried. Options.Dir must be set.
 func (a *Agent) Use(o *Options) {
-	a.workspace = o.Dir
+	a.options = o
 	if o.Ask == nil {
 		o.Ask = a.Ask
 	}
 	o.Skills = append(o.Skills, agentOptimiser{phaseSkill{Prefill}, a}, agentOptimiser{phaseSkill{Decode}, a}, agentRepair{a})
 }
 
+// workspace is the deployment's folder, as one finds it from anywhere; "" for an agent that serves none.
+func (a *Agent) workspace() (string, error) {
+	if a.options == nil || a.options.Dir == "" {
+		return "", nil
+	}
+	return filepath.Abs(a.options.Dir)
+}
+
 // task runs the command on a task about a phase.
 func (a *Agent) task(ctx context.Context, kind string, p Phase, t AgentTask) (AgentReply, error) {
-	t.Protocol, t.Task, t.Phase, t.Workspace = AgentProtocol, kind, p, a.workspace
+	t.Protocol, t.Task, t.Phase = AgentProtocol, kind, p
 	if m, err := BuiltInManual(p.Info().Skill); err == nil {
 		t.Manual = m.Text
 	}
@@ -138,11 +147,23 @@ func (a *Agent) Approve(ctx context.Context, r PhaseReport) (Decision, error) {
 		return stop(err.Error())
 	case d == nil:
 		return stop("the agent has not decided")
-	case d.Action != Approve && d.Action != Redirect && d.Action != Stop, d.Action == Redirect && d.Phase > r.Phase, len(d.Skill) > manualName:
-		return stop(fmt.Sprintf("the agent's decision cannot be taken: %q to %s", clip(string(d.Action), agentName), d.Phase))
+	case d.Action != Approve && d.Action != Redirect && d.Action != Stop, d.Action == Redirect && d.Phase > r.Phase, d.Action == Redirect && !a.knows(d.Skill):
+		return stop(fmt.Sprintf("the agent's decision cannot be taken: %q to %s, skill %q", clip(string(d.Action), agentName), d.Phase, clip(d.Skill, agentName)))
+	case d.Action != Redirect:
+		d.Skill = "" // which means nothing there
 	}
 	d.Note = clip("the agent claims: "+d.Note, agentText)
 	return *d, nil
+}
+
+// knows reports whether the deployment has a skill of a name; "" names none.
+func (a *Agent) knows(name string) bool {
+	var more []Skill
+	if a.options != nil {
+		more = a.options.Skills
+	}
+	list, err := skills(more)
+	return name == "" || err == nil && slices.ContainsFunc(list, func(s Skill) bool { return s.Name() == name })
 }
 
 // agentOptimiser is an optimisation phase in which an agent proposes when the built-in steps are done.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -25,6 +26,17 @@ func (a *Agent) run(ctx context.Context, t AgentTask) (AgentReply, error) {
 	if len(a.Command) == 0 {
 		return AgentReply{}, errors.New("Agent.Command is empty")
 	}
+	workspace, err := a.workspace()
+	if err != nil {
+		return AgentReply{}, err
+	}
+	program := a.Command[0]
+	if filepath.Base(program) != program { // a path, which must not be looked for in the folder that the command runs in
+		if program, err = filepath.Abs(program); err != nil {
+			return AgentReply{}, err
+		}
+	}
+	t.Workspace = workspace
 	in, err := json.Marshal(t)
 	if err != nil {
 		return AgentReply{}, err
@@ -35,9 +47,9 @@ func (a *Agent) run(ctx context.Context, t AgentTask) (AgentReply, error) {
 	}
 	run, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(run, a.Command[0], a.Command[1:]...)
+	cmd := exec.CommandContext(run, program, a.Command[1:]...)
 	if cmd.Dir = a.Dir; cmd.Dir == "" {
-		cmd.Dir = a.workspace
+		cmd.Dir = workspace
 	}
 	out, stderr := &boundedOutput{most: maxReply, full: cancel}, &tailOutput{most: keptTail}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), out, stderr

@@ -196,3 +196,63 @@ func TestAgentCannotPass(t *testing.T) {
 		})
 	}
 }
+
+// An agent is called by a path from here, although it runs in the workspace, and learns where that is.
+func TestAgentIsFoundFromHere(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	must(0, os.Mkdir("work", 0o755))
+	must(0, os.WriteFile("my-agent", []byte("#!/bin/sh\ncat > task\necho '{\"note\": \"here\"}'\n"), 0o755))
+	opts := &Options{Dir: "work"}
+	a := &Agent{Command: []string{"./my-agent"}}
+	a.Use(opts)
+	if r, err := a.task(context.Background(), TaskApprove, Reference, AgentTask{}); err != nil || r.Note != "here" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	var task AgentTask
+	must(0, json.Unmarshal(must(os.ReadFile(filepath.Join("work", "task"))), &task))
+	if want := must(filepath.EvalSymlinks(filepath.Join(here, "work"))); must(filepath.EvalSymlinks(task.Workspace)) != want || !filepath.IsAbs(task.Workspace) {
+		t.Errorf("the workspace is %q, want %q", task.Workspace, want)
+	}
+}
+
+// A redirect to a skill that is not there stops the deployment, as every answer does that cannot be taken, and one to a skill of the user's is taken.
+func TestAgentRedirects(t *testing.T) {
+	for skill, want := range map[string]Action{"no-such-skill": Stop, "lamp": Redirect, "build-cpu-reference": Redirect, "": Redirect} {
+		a := script(t, `echo '{"decision": {"action": "redirect", "phase": "reference", "skill": "`+skill+`"}}'`)
+		opts := small(t)
+		opts.Skills = []Skill{asks{"lamp"}}
+		a.Use(opts)
+		d, err := a.Approve(context.Background(), PhaseReport{Phase: Reference, Passed: true})
+		if err != nil || d.Action != want || want == Stop && !strings.Contains(d.Note, skill) {
+			t.Errorf("%q: %+v, %v, want %s", skill, d, err, want)
+		}
+	}
+	opts := small(t)
+	opts.plain = true
+	a := script(t, `echo '{"decision": {"action": "redirect", "phase": "reference", "skill": "no-such-skill"}}'`)
+	a.Use(opts)
+	opts.Approve = a.Approve
+	if err := deployment(t, tiny("smollm-mha"), openCPU(t), opts).Run(context.Background()); !errors.Is(err, ErrStopped) {
+		t.Errorf("it ends with %v", err)
+	}
+}
+
+// An agent that cannot be started is left out, and the phase's report says so.
+func TestAgentThatIsNotThere(t *testing.T) {
+	opts := small(t)
+	opts.plain = true
+	(&Agent{Command: []string{filepath.Join(t.TempDir(), "nobody")}}).Use(opts)
+	noted := 0
+	opts.Approve = func(_ context.Context, r PhaseReport) (Decision, error) {
+		for _, n := range r.Notes {
+			if strings.Contains(n, "nobody") {
+				noted++
+			}
+		}
+		return Decision{Action: Approve}, nil
+	}
+	if err := deployment(t, tiny("smollm-mha"), openCPU(t), opts).Run(context.Background()); err != nil || noted != 2 {
+		t.Errorf("%v; noted in %d reports, want those of both optimisation phases", err, noted)
+	}
+}
