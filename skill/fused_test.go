@@ -3,11 +3,13 @@ package skill
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 )
 
@@ -121,5 +123,48 @@ func TestStepsOfTheBlockAreDecoded(t *testing.T) {
 	i := slices.IndexFunc(rec.trace.Taps, func(tap gate.Tap) bool { return tap.Name == blockOutput })
 	if i < 0 || rec.trace.Taps[i].Own == nil || rec.trace.Taps[i].Own.Steps != len(ids)-blockSteps {
 		t.Errorf("steps are not decoded: %+v", rec.trace.Taps[max(i, 0)].Own)
+	}
+}
+
+// real is an array that is not virtual, as its kind says.
+type real struct{ npu.Device }
+
+func (r real) Host() npu.Device { return npu.HostOf(r.Device) }
+func (r real) Info() npu.Info {
+	i := r.Device.Info()
+	i.Kind = "xdna"
+	return i
+}
+
+// Kernels of a real array are timed, and their rows in the registry say so; those of a virtual one never have a time.
+func TestRowsOfARealArray(t *testing.T) {
+	t.Parallel()
+	path := npuTiny(t)
+	for _, virtual := range []bool{true, false} {
+		dev := openSim(t, sim.Options{})
+		if !virtual {
+			dev = real{dev}
+		}
+		opts := quick(t)
+		opts.plain, opts.Observe = true, nil
+		d := deployment(t, path, dev, opts)
+		for _, p := range []Phase{Reference, KernelValidation} {
+			if _, err := d.Phase(p).Run(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows := 0
+		for _, k := range d.State().Kernels {
+			if k.Row == nil {
+				continue
+			}
+			rows++
+			if k.Predicted == 0 || k.Measured > 0 == virtual || k.Row.Latency > 0 == virtual || strings.Contains(k.Row.Note, "virtual array") != virtual {
+				t.Errorf("virtual: %v: %s is predicted at %g us, measured at %g, its row has %g: %s", virtual, k.Key, k.Predicted, k.Measured, k.Row.Latency, k.Row.Note)
+			}
+		}
+		if rows == 0 {
+			t.Errorf("virtual: %v: no rows", virtual)
+		}
 	}
 }

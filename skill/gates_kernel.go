@@ -119,7 +119,7 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 		return nil, err
 	}
 	if note.On == model.OnDevice && e.d.info.Array != "" {
-		note.Row, note.Family = registryRow(k, worst, note)
+		note.Row, note.Family = registryRow(k, worst, note, isVirtual(e.d.info))
 	}
 	return c, e.note(KindKernel, note)
 }
@@ -208,24 +208,29 @@ func mappingAlone(k *plannedKernel) npu.Mapping {
 // kernelRuns is how often a kernel is timed on a device that this machine is.
 const kernelRuns = 5
 
-// time predicts a kernel of the array, and measures one of a device whose time is real.
+// time predicts a kernel of the array, and measures one of a device whose time is real. Of a plan for an array, steps on the host are not timed.
 func (e *Env) time(ctx context.Context, k *plannedKernel, opts *gatetest.Options, note *KernelNote) error {
+	more := func(text string) { note.Note = strings.TrimSpace(note.Note + " " + text) }
 	if e.d.info.Array != "" {
 		if k.on == model.OnHost {
 			return nil
 		}
-		cost, err := xdna2.NewClock(xdna2.HostNpukit()).Launch(k.op, k.types, k.mapping, op.Size{})
-		if err != nil {
-			note.Note = strings.TrimSpace(note.Note + " no prediction: " + err.Error())
-			return nil
+		if cost, err := xdna2.NewClock(xdna2.HostNpukit()).Launch(k.op, k.types, k.mapping, op.Size{}); err != nil {
+			more("no prediction: " + err.Error())
+		} else {
+			note.Predicted, note.Bound = cost.Time, string(cost.Bound)
+			more(cost.Note)
 		}
-		note.Predicted, note.Bound = cost.Time, string(cost.Bound)
-		if cost.Note != "" {
-			note.Note = strings.TrimSpace(note.Note + " " + cost.Note)
-		}
+	}
+	if isVirtual(e.d.info) {
 		return nil
 	}
 	t, err := gatetest.TimeKernel(ctx, e.d.dev, k.op, opts, kernelRuns)
+	var alone *gatetest.RefusedError
+	if errors.As(err, &alone) { // it was tried with fewer rows, and has no time alone
+		more("not timed: " + err.Error())
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -233,8 +238,9 @@ func (e *Env) time(ctx context.Context, k *plannedKernel, opts *gatetest.Options
 	return nil
 }
 
-// registryRow is a row for the registry. A virtual array has no time of its own: the row then has none, and its note has the prediction.
-func registryRow(k *plannedKernel, r gate.Report, n KernelNote) (*xdna2.Row, xdna2.Kernel) {
+// registryRow is a row for the registry. A virtual array has no time of its own: the row then has none, and its note has the prediction. That of a real one is the time of a run that is
+// dispatched alone; a part of a fused kernel has none.
+func registryRow(k *plannedKernel, r gate.Report, n KernelNote, virtual bool) (*xdna2.Row, xdna2.Kernel) {
 	family, shape, err := xdna2.ShapeOf(k.op, op.Size{})
 	if err != nil {
 		return nil, ""
@@ -244,7 +250,15 @@ func registryRow(k *plannedKernel, r gate.Report, n KernelNote) (*xdna2.Row, xdn
 		ID: "own/" + k.name, Kernel: family, Shape: shape, Out: k.stored(), Mapping: k.mapping, Record: xdna2.Own, Status: xdna2.OK,
 		MeanRelL1: finite(m.MeanRelL1), MaxAbs: finite(m.MaxAbs), MaxRel: finite(m.MaxRel), Pearson: max(0, finite(m.Pearson)),
 		ATol: r.Tolerance.Atol, RTol: r.Tolerance.Rtol, UsedBy: n.Launches,
-		Note: fmt.Sprintf("numbers by a virtual array; predicted %.4g us, not measured", n.Predicted),
+	}
+	switch {
+	case virtual:
+		row.Note = fmt.Sprintf("numbers by a virtual array; predicted %.4g us, not measured", n.Predicted)
+	case n.Measured > 0 && k.mapping.Fused == "":
+		row.Latency = n.Measured
+		row.Note = fmt.Sprintf("median of %d runs by a deployment, with their dispatch; predicted %.4g us", n.Runs, n.Predicted)
+	default:
+		row.Note = fmt.Sprintf("numbers by a deployment; predicted %.4g us, not measured alone", n.Predicted)
 	}
 	if !n.OK {
 		row.Status, row.Failure = xdna2.Corrupt, "deployment_gate"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -20,10 +21,13 @@ const (
 	measuredTokens = 16 // decoded for one repetition
 )
 
+// isVirtual reports a device whose time is that of a clock: what it takes here is how long this machine needs to pretend.
+func isVirtual(info npu.Info) bool { return info.Kind == "sim" }
+
 // Measure says how fast the environment's plan is: by the clock on a virtual array, and by time elsewhere, where it is the median of the fastest repetitions after one that
 // does not count: of all in the phases that optimise, of more in those whose figures are reported. Nothing is judged here, and what is timed is not what was checked.
 func (e *Env) Measure(ctx context.Context) (Measurement, error) {
-	if e.d.info.Kind != "sim" {
+	if !isVirtual(e.d.info) {
 		return e.clocked(ctx)
 	}
 	hash, err := e.planHash()

@@ -184,7 +184,7 @@ func kernelSection(b *strings.Builder, k KernelNote) {
 		fmt.Fprintf(b, "- %s: %.4g\n", name, k.Figures[name])
 	}
 	if k.Predicted > 0 {
-		fmt.Fprintf(b, "- Predicted: %.4g us alone, limited by %s; not measured\n", k.Predicted, k.Bound)
+		fmt.Fprintf(b, "- Predicted, which is no measurement: %.4g us alone, limited by %s\n", k.Predicted, k.Bound)
 	}
 	if k.Measured > 0 {
 		fmt.Fprintf(b, "- Measured: %.4g us, median of %d runs\n", k.Measured, k.Runs)

@@ -89,7 +89,7 @@ func (t *Turns) faster(p Phase, before, after Measurement) (bool, string) {
 
 // compare says how fast this plan is and how fast a changed one: by the clock on a virtual array, where there are no turns; elsewhere they are timed in turns.
 func (e *Env) compare(ctx context.Context, changed *Env) (before, after Measurement, t *Turns, err error) {
-	if e.d.info.Kind == "sim" {
+	if isVirtual(e.d.info) {
 		if before, err = e.Measure(ctx); err == nil {
 			after, err = changed.Measure(ctx)
 		}
