@@ -3,6 +3,7 @@ package skill
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/npukit/npukit/gate"
@@ -27,7 +28,7 @@ func (c *Checks) Hold(ok bool, what, format string, args ...any) {
 	c.Reasons = append(c.Reasons, gate.Reason{Metric: what, Text: text})
 }
 
-// take adds another verdict's findings under a name.
+// take adds another verdict's findings under a name. Of figures of the same name the worst is kept.
 func (c *Checks) take(name string, v Verdict) {
 	line, figures, bounds := describe(v)
 	if v.OK() {
@@ -40,13 +41,24 @@ func (c *Checks) take(name string, v Verdict) {
 		if c.Figures == nil {
 			c.Figures = map[string]float64{}
 		}
-		if old, ok := c.Figures[k]; !ok || x > old {
+		if old, ok := c.Figures[k]; !ok || worse(k, x, old) {
 			c.Figures[k] = x
 		}
 	}
 	if c.Bounds == "" {
 		c.Bounds = bounds
 	}
+}
+
+// worse reports whether a figure of some name says something worse than another one.
+func worse(name string, x, old float64) bool {
+	switch name {
+	case "pearson", "top1", "equal_tokens":
+		return x < old
+	case "nll_change":
+		return math.Abs(x) > math.Abs(old)
+	}
+	return x > old
 }
 
 // OK reports whether something was looked at and all of it holds.

@@ -164,7 +164,7 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 			path, named = golden, v.opts.Golden
 		}
 		if bad.err == nil || named != "" || cannotWork(err) {
-			return false, fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %w; name the model and its golden file where they are now", err)
+			return false, fmt.Errorf("skill: evaluation: no verdict: %w; name the model and its golden file where they are now", err)
 		}
 		v.hold("model", false, "%s cannot be read: %v", path, err)
 		return false, nil
@@ -172,7 +172,7 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 	v.d = d
 	s := d.state.Subject
 	if s.Config != was.Config && v.opts.Model != "" {
-		return false, errors.Join(fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %s is %s, and the deployment is about %s: name that model", path, s.shape(),
+		return false, errors.Join(fmt.Errorf("skill: evaluation: no verdict: %s is %s, and the deployment is about %s: name that model", path, s.shape(),
 			was.shape()), d.Close())
 	}
 	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path, was.Config)
@@ -199,7 +199,7 @@ func cannotWork(err error) bool {
 // cannot notes that something could not be done, or is the error where that says nothing of the deployment.
 func (v *evaluation) cannot(err error, name, format string, args ...any) error {
 	if cannotWork(err) {
-		return fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %s: %w", name, err)
+		return fmt.Errorf("skill: evaluation: no verdict: %s: %w", name, err)
 	}
 	v.hold(name, false, format+": %v", append(args, err)...)
 	return nil

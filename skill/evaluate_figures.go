@@ -76,6 +76,10 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		if first.same() && token.same() && began.same() || m.Predicted {
 			break
 		}
+		if m.Device != was.Device {
+			return fmt.Errorf("skill: evaluation: no verdict: the figures were measured on %s, and here on %s they are not found again: first token %s, a token %s, and %s has %s and %s: evaluate with "+
+				"the same kernels and threads, or deploy again here", was.Device, m.Device, first, token, FilePerformance, seconds(was.TTFT), seconds(1/was.TokensPerSec))
+		}
 		share, _ = others.share()
 		busy = share > busyShare
 		took := time.Since(started)

@@ -93,3 +93,23 @@ func gainAttack(t *testing.T, dir, model string, dev npu.Device) {
 		}
 	}
 }
+
+// Figures that were measured with other kernels or threads, and are not found again, are no verdict: the error says what is needed.
+func TestFiguresOfAnotherDevice(t *testing.T) {
+	t.Parallel()
+	v, dev := deployed(t)(t), openCPU(t)
+	rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.Device = "cpu (64 threads, other)" })
+	e := &evaluation{dir: v.dir, dev: dev, info: dev.Info(), opts: *loose()}
+	e.opts.Model = v.model
+	if !e.readJournal() || !must(e.openModel(t.TempDir())) {
+		t.Fatalf("%+v", e.report.Checks)
+	}
+	defer e.d.Close()
+	if !e.checkPlan() {
+		t.Fatalf("%+v", e.report.Checks)
+	}
+	err := e.measureAgain(context.Background())
+	if err == nil || e.refused() || !strings.Contains(err.Error(), "no verdict") || !strings.Contains(err.Error(), "cpu (64 threads, other)") || !strings.Contains(err.Error(), dev.Info().Name) {
+		t.Errorf("%v, %+v", err, e.report.Checks)
+	}
+}

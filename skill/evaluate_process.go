@@ -138,7 +138,7 @@ func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 			return a.Report, fmt.Errorf("%w%s", ErrBusy, strings.TrimPrefix(a.Error, ErrBusy.Error()))
 		}
 		if a.Error != "" {
-			return a.Report, fmt.Errorf("skill: evaluation: %s", strings.TrimPrefix(a.Error, "skill: "))
+			return a.Report, fmt.Errorf("skill: evaluation: %s", strings.TrimPrefix(strings.TrimPrefix(a.Error, "skill: "), "evaluation: "))
 		}
 		return a.Report, nil
 	}

@@ -23,7 +23,7 @@ const maxWritten = 64 << 20
 func (v *evaluation) read(name string) (data []byte, err error) {
 	defer func() {
 		if err != nil && cannotWork(err) && !errors.Is(err, os.ErrNotExist) {
-			v.unread = fmt.Errorf("skill: evaluation: there is no verdict, and the plan stays as it was: %w", err)
+			v.unread = fmt.Errorf("skill: evaluation: no verdict: %w", err)
 		}
 	}()
 	path := filepath.Join(v.dir, filepath.FromSlash(name))
