@@ -28,7 +28,7 @@ func PhasesMarkdown() string {
 	p.line("| any | a gate fails, and no skill knows why | the user is asked, with two to four directions; unattended, the phase has failed |")
 	p.line("| any, passed | the user redirects | the phase that is named, every gate from there on again |")
 	p.line("| 7 evaluation | its gate fails | plan failed: it must not be used |")
-	p.line("| 7 evaluation | the evaluator gives no verdict: the machine is busy, its process was killed | the same phase, when it is deployed again; the plan stays as it was |")
+	p.line("| 7 evaluation | the evaluator gives no verdict: the machine is busy, the model is not where it was, figures are those of other kernels, its process was killed | the same phase, when it is deployed again; the plan stays as it was |")
 	p.line("| 7 evaluation, failed | only measured figures were refused, and it is deployed again | 6 finalise: they are taken again |\n")
 	for _, ph := range Phases() {
 		info := ph.Info()
