@@ -163,7 +163,10 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 		if errors.As(err, &bad) && bad.golden {
 			path, named = golden, v.opts.Golden
 		}
-		if bad.err == nil || named != "" || cannotWork(err) {
+		switch {
+		case bad.err == nil:
+			return false, fmt.Errorf("skill: evaluation: no verdict: %w", err)
+		case named != "" || cannotWork(err):
 			return false, fmt.Errorf("skill: evaluation: no verdict: %w; name the model and its golden file where they are now", err)
 		}
 		v.hold("model", false, "%s cannot be read: %v", path, err)

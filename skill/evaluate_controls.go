@@ -182,11 +182,10 @@ func (v *evaluation) askOn(ctx context.Context, dev npu.Device, g Gate) (verdict
 	if err != nil {
 		return nil, err
 	}
-	d := &Deployment{
-		opts: v.d.opts, dev: dev, info: v.info, ws: v.d.ws, state: v.d.state, skills: v.d.skills, ck: v.d.ck, ref: v.d.ref, known: v.d.known, golden: v.d.golden, plans: v.d.plans,
-		texts: &material{ids[:min(len(ids), controlPositions)], "the first ids of the deployment's"},
-	}
-	e := &Env{d: d, phase: Evaluation, recipe: v.env.recipe}
+	d := *v.d // the same deployment on another device, with a model of its own
+	d.dev, d.live, d.beside, d.recorded = dev, nil, nil, nil
+	d.texts = &material{ids[:min(len(ids), controlPositions)], "the first ids of the deployment's"}
+	e := &Env{d: &d, phase: Evaluation, recipe: v.env.recipe}
 	defer func() { err = errors.Join(err, e.closeModel()) }()
 	return g.Check(ctx, e)
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/npukit/npukit/model"
 )
@@ -19,10 +20,10 @@ import (
 // maxWritten bounds the files of a workspace that an evaluator reads: the plan of a model of 36 layers takes less than a tenth.
 const maxWritten = 64 << 20
 
-// read reads a file of the workspace. One that is there and cannot be read, because of rights or of the disk, leaves the evaluation without a verdict.
+// read reads a file of the workspace. One that this process may not read, or that the system cannot, leaves the evaluation without a verdict; one that is not there, or is no file, is missing.
 func (v *evaluation) read(name string) (data []byte, err error) {
 	defer func() {
-		if err != nil && cannotWork(err) && !errors.Is(err, os.ErrNotExist) {
+		if slices.ContainsFunc([]error{os.ErrPermission, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM}, func(e error) bool { return errors.Is(err, e) }) {
 			v.unread = fmt.Errorf("skill: evaluation: no verdict: %w", err)
 		}
 	}()

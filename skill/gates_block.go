@@ -147,15 +147,10 @@ func (e *Env) judgeBlock(name string, got, in, out []float32, b PaperBounds) (Ve
 	return paperRows(name, without(got), want, e.Config().Hidden, b.stored(streamUnit(p), out, want))
 }
 
-// streamUnit is the unit in the last place of the residual stream's type, relative to a value.
+// streamUnit is the unit in the last place of the residual stream's type, relative to a value. The first step of a plan makes the stream.
 func streamUnit(p *model.Plan) float64 {
-	for _, s := range p.Prefill[0].Steps {
-		for i, a := range p.Program(s.Program).Args {
-			if a.Kind == npu.Out && s.Args[i].Value != "" && a.Type == dtype.BF16 {
-				return 0x1p-7
-			}
-		}
-		break // the first step makes the stream
+	if slices.ContainsFunc(p.Program(p.Prefill[0].Steps[0].Program).Args, func(a npu.Arg) bool { return a.Kind == npu.Out && a.Type == dtype.BF16 }) {
+		return 0x1p-7
 	}
 	return 0x1p-23
 }
