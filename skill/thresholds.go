@@ -56,11 +56,11 @@ type errorOf struct{ abs, rel, distance float64 }
 func paperMeasured() map[string]struct{ tinyBlock, tinyLogits, trainedBlock, trainedLogits, tinyFar, trainedFar errorOf } {
 	return map[string]struct{ tinyBlock, tinyLogits, trainedBlock, trainedLogits, tinyFar, trainedFar errorOf }{
 		"cpu-f32": {errorOf{3.2e-6, 6.1e-7, 2.0e-13}, errorOf{7.3e-6, 1.3e-6, 8.6e-13}, errorOf{1.9e-5, 7.0e-7, 3.0e-13}, errorOf{1.8e-5, 2.6e-6, 4.9e-12},
-			errorOf{6.9e-6, 1.7e-6, 1.6e-12}, errorOf{1.7e-5, 6.9e-7, 2.5e-13}},
+			errorOf{6.6e-6, 1.7e-6, 1.6e-12}, errorOf{9.1e-6, 5.7e-7, 1.6e-13}},
 		"cpu-bf16": {errorOf{0.0264, 5.36e-3, 1.47e-5}, errorOf{0.0668, 1.25e-2, 8.4e-5}, errorOf{0.0458, 2.2e-3, 1.9e-6}, errorOf{0.0774, 5.9e-3, 5.3e-5},
-			errorOf{0.0277, 5.4e-3, 1.44e-5}, errorOf{0.028, 2.0e-3, 1.7e-6}},
+			errorOf{0.0275, 5.2e-3, 1.35e-5}, errorOf{0.0216, 2.1e-3, 1.75e-6}},
 		"npu": {errorOf{0.247, 0.0503, 1.25e-3}, errorOf{0.278, 0.0578, 1.75e-3}, errorOf{0.231, 0.0173, 1.2e-4}, errorOf{1.43, 0.142, 0.0159},
-			errorOf{0.314, 0.0564, 1.54e-3}, errorOf{0.206, 0.0149, 9.4e-5}},
+			errorOf{0.234, 0.0535, 1.42e-3}, errorOf{0.183, 0.0121, 6.5e-5}},
 	}
 }
 
