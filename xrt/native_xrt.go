@@ -264,9 +264,9 @@ func nativeRunlistNew(c unsafe.Pointer) (unsafe.Pointer, *failure) {
 	return unsafe.Pointer(l), f
 }
 
-func nativeRunlistAdd(l, r unsafe.Pointer, newPiece bool) *failure {
+func nativeRunlistAdd(l, r unsafe.Pointer, newChain bool) *failure {
 	fresh := C.int(0)
-	if newPiece {
+	if newChain {
 		fresh = 1
 	}
 	return failed(C.nx_runlist_add((*C.nx_runlist)(l), (*C.nx_run)(r), fresh))

@@ -12,17 +12,24 @@ import (
 
 // Runlist is a list of runs that the device works through in order, submitted together (xrt::runlist). All runs are of one context.
 //
-// The driver takes at most a few dozen runs at once, and so a long list goes to the device in pieces, one right after the other. When a run
-// fails, the rest of its piece is not done, and the pieces after it are done all the same: what they computed is not to be used.
+// The driver takes at most a few dozen runs at once, and so a long list goes to the device in chains, one right after the other. When a run
+// fails, the rest of its chain is not done, and the chains after it are done all the same: what they computed is not to be used.
 type Runlist struct{ core *listCore }
 
-// A piece has at most 24 runs, XRT's own number, whose commands fit into the 4 KiB that the driver has for them: 52 bytes and the arguments
+// A chain has at most 24 runs, XRT's own number, whose commands fit into the 4 KiB that the driver has for them: 52 bytes and the arguments
 // for each (aie2_msg_priv.h). XRT does not look at the second limit, and a list of 24 runs with 13 buffers each would be aborted.
 const (
-	pieceRuns  = 24
-	pieceBytes = 4096
+	chainRuns  = 24
+	chainBytes = 4096
 	slotBytes  = 52
 )
+
+// RunsInChain is how many runs of the kernel go to the device as one chain, at least one. Of a [Runlist] with no more than that of each of
+// its kernels, nothing is done after the run that failed.
+func (k *Kernel) RunsInChain() int { return max(1, min(chainRuns, chainBytes/k.slot())) }
+
+// slot is how many bytes a run of the kernel takes of a chain.
+func (k *Kernel) slot() int { return slotBytes + k.commandBytes() }
 
 type listCore struct {
 	*object
@@ -34,7 +41,7 @@ type listCore struct {
 	job   job
 	freed bool
 
-	lastRuns, lastBytes int // of the last piece
+	lastRuns, lastBytes int // of the last chain
 }
 
 // NewRunlist makes an empty list.
@@ -78,8 +85,8 @@ func (l *Runlist) Add(r *Run) error {
 			case r.core.spent || r.core.job.failed():
 				return errorf("add to runlist: the run: %w", ErrSpent)
 			}
-			slot := slotBytes + r.core.kernel.commandBytes()
-			fresh := c.lastRuns == pieceRuns || c.lastBytes+slot > pieceBytes
+			slot := r.core.kernel.slot()
+			fresh := c.lastRuns == chainRuns || c.lastBytes+slot > chainBytes
 			if err := fail(nativeRunlistAdd(list, run, fresh), "add to runlist"); err != nil {
 				return err
 			}
@@ -127,7 +134,7 @@ func (l *Runlist) Execute() error {
 		}
 		submitted, f := nativeRunlistExecute(list)
 		if submitted > 0 {
-			c.job.begin() // also when a later piece was refused: the device has the first ones
+			c.job.begin() // also when a later chain was refused: the device has the first ones
 		}
 		return fail(f, "execute runlist of %d runs", len(c.runs))
 	})

@@ -95,11 +95,11 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 	}
 }
 
-// A failure is known when the first piece of the list ends, and the device still works on the others then.
+// A failure is known when the first chain of the list ends, and the device still works on the others then.
 func TestAFailedRunlistIsNotDoneBeforeTheDevice(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		list, runs, last := x.chain(30)
-		ok(t, x.emu.Script("run 1 error; run 3 delay 150")) // the first piece ends at once, the second takes 150 ms
+		ok(t, x.emu.Script("run 1 error; run 3 delay 150")) // the first chain ends at once, the second takes 150 ms
 		began := time.Now()
 		ok(t, list.Execute())
 		if err := list.Wait(t.Context()); !errors.Is(err, xrt.ErrFailed) {
@@ -193,9 +193,9 @@ func TestClosingARunlistOnTheDevice(t *testing.T) {
 }
 
 // The driver has 4 KiB for the commands of one submission. XRT sends 24 runs at a time whatever their size, and with 13 buffers each they are
-// aborted.
+// aborted. How many go down together the kernel says.
 func TestRunsWithManyArgumentsFit(t *testing.T) {
-	for _, buffers := range []int{12, 13, 30} {
+	for buffers, together := range map[int]int{12: 24, 13: 23, 30: 13} { // by hand: 4096 / (52 + 20 + 8*buffers), at most 24
 		t.Run(fmt.Sprint(buffers), func(t *testing.T) {
 			x := openBench(t)
 			bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.WideXclbin(buffers)))
@@ -217,10 +217,14 @@ func TestRunsWithManyArgumentsFit(t *testing.T) {
 				x.args(r, data...)
 				ok(t, list.Add(r))
 			}
+			before := x.emu.Stats()
 			ok(t, list.Execute())
 			ok(t, list.Wait(t.Context()))
 			if n := x.wrong(x.c, triple); n != 0 {
 				t.Errorf("%d elements are wrong", n)
+			}
+			if n, chains := x.kernel.RunsInChain(), x.emu.Stats().Chains-before.Chains; n != together || chains != int64((50+n-1)/n) {
+				t.Errorf("50 runs were %d chains, a chain takes %d; want %d", chains, n, together)
 			}
 		})
 	}

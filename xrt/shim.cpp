@@ -45,16 +45,16 @@ struct nx_buffer {
 struct nx_kernel { xrt::kernel kernel; };
 struct nx_run { std::shared_ptr<bound_run> bound; };
 // One submission of a list. XRT cuts a list after every 24 runs, whatever room their commands take in the driver's buffer, so the caller
-// says where to cut, every piece is a list to XRT, and the whole is done when all of them are: a piece that failed is reported while
+// says where to cut, every chain is a list to XRT, and the whole is done when all of them are: a chain that failed is reported while
 // later ones still run.
-struct piece {
+struct chain {
   xrt::runlist list;
   std::vector<std::shared_ptr<bound_run>> runs; // keeps the buffers of runs whose own handles are gone
   bool done;
 };
 struct nx_runlist {
   xrt::hw_context context;
-  std::vector<piece> pieces;
+  std::vector<chain> chains;
   nx_error *failure; // the first of the last execution, until it is asked for
 };
 
@@ -76,7 +76,7 @@ nx_error *make_error(const char *text, int code = 0, int state = 0, int run = -1
   return e;
 }
 
-int place(const piece *p, const xrt::run &run)
+int place(const chain *p, const xrt::run &run)
 {
   for (size_t i = 0; p && i < p->runs.size(); i++)
     if (p->runs[i]->run.get_handle() == run.get_handle())
@@ -85,7 +85,7 @@ int place(const piece *p, const xrt::run &run)
 }
 
 // guard calls body and turns what it throws into an error.
-template <class F> nx_error *guard(F body, const piece *p = nullptr)
+template <class F> nx_error *guard(F body, const chain *p = nullptr)
 {
   try {
     body();
@@ -386,31 +386,31 @@ nx_error *nx_runlist_new(nx_context *c, nx_runlist **out)
   return guard([&] { *out = new nx_runlist{c->context, {}, nullptr}; });
 }
 
-nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_piece)
+nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_chain)
 {
   return guard([&] {
-    if (new_piece || l->pieces.empty()) {
-      piece p{xrt::runlist(l->context), {}, true};
+    if (new_chain || l->chains.empty()) {
+      chain p{xrt::runlist(l->context), {}, true};
       p.list.add(r->bound->run);
       p.runs.push_back(r->bound);
-      l->pieces.push_back(std::move(p));
+      l->chains.push_back(std::move(p));
       return;
     }
-    piece &p = l->pieces.back();
+    chain &p = l->chains.back();
     p.runs.reserve(p.runs.size() + 1); // so that the run is in both lists or in none
     p.list.add(r->bound->run);
     p.runs.push_back(r->bound);
   });
 }
 
-// A piece that cannot be submitted ends the submission; those before it run, and the list is done when they are.
+// A chain that cannot be submitted ends the submission; those before it run, and the list is done when they are.
 nx_error *nx_runlist_execute(nx_runlist *l, int *submitted)
 {
   *submitted = 0;
   nx_error_free(l->failure);
   l->failure = nullptr;
   return guard([&] {
-    for (piece &p : l->pieces) {
+    for (chain &p : l->chains) {
       p.list.execute();
       p.done = false;
       ++*submitted;
@@ -424,7 +424,7 @@ nx_error *nx_runlist_state(nx_runlist *l, int *state)
 {
   int before = 0;
   *state = ERT_CMD_STATE_COMPLETED;
-  for (piece &p : l->pieces) {
+  for (chain &p : l->chains) {
     nx_error *e = p.done ? nullptr : guard([&] { p.done = p.list.poll() != 0; }, &p);
     if (e && !e->state)
       return e; // XRT could not tell
@@ -457,9 +457,9 @@ nx_error *nx_runlist_result(nx_runlist *l)
 nx_error *nx_runlist_reset(nx_runlist *l)
 {
   return guard([&] {
-    for (piece &p : l->pieces)
+    for (chain &p : l->chains)
       p.list.reset();
-    l->pieces.clear();
+    l->chains.clear();
   });
 }
 

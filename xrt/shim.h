@@ -79,9 +79,9 @@ nx_error *nx_run_result(nx_run *r); // only when the state is final: the failure
 void nx_run_free(nx_run *r);        // never while it runs: XRT ends the process
 
 nx_error *nx_runlist_new(nx_context *c, nx_runlist **out);
-nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_piece);  // new_piece: starts another submission
-nx_error *nx_runlist_execute(nx_runlist *l, int *submitted);        // submitted: pieces on the device, also when it fails
-nx_error *nx_runlist_state(nx_runlist *l, int *state);              // running until all pieces are done
+nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_chain);  // new_chain: starts another submission
+nx_error *nx_runlist_execute(nx_runlist *l, int *submitted);        // submitted: chains on the device, also when it fails
+nx_error *nx_runlist_state(nx_runlist *l, int *state);              // running until all chains are done
 nx_error *nx_runlist_result(nx_runlist *l);                         // as nx_run_result; only once
 nx_error *nx_runlist_reset(nx_runlist *l);
 void nx_runlist_free(nx_runlist *l);
