@@ -205,7 +205,7 @@ func appendKey(dst []byte, e *executable, args []object) []byte {
 }
 
 // bind is a run of the executable with the arguments: one that was made earlier for the same, or a new one, or when the heap is full, the
-// one used longest ago with other arguments. Runs that are in keep, the piece being put together, are left alone.
+// one used longest ago with other arguments. Runs that are in keep, the list being put together, are left alone.
 func (c *contexts) bind(l *live, e *executable, args []object, key []byte, keep []*bound) (*bound, error) {
 	c.clock++
 	if b := l.runs[string(key)]; b != nil {

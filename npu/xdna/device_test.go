@@ -352,11 +352,47 @@ func TestClosedProgramLeavesItsContext(t *testing.T) {
 	}
 }
 
-// A list is cut where a command buffer of the driver would overflow.
-func TestListsFitIntoAChain(t *testing.T) {
-	for args, want := range map[int]int{3: maxPiece, 8: maxPiece, 15: 18, 39: 9, 256: 1} {
-		if n := pieceLimit(args); n != want {
-			t.Errorf("%d arguments: %d runs, want %d", args, n, want)
+// A run of a long list that fails is repeated over what it read the first time: what stands behind it has not run.
+func TestLongListIsRepeated(t *testing.T) {
+	const n = 50
+	chain := func(t *testing.T, d *Device, e npu.Executable) (runs []npu.Run, x npu.Buffer) {
+		x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
+		for i := range n {
+			from, to := x, y
+			if i%2 == 1 {
+				from, to = y, x
+			}
+			r := add(e, from, one, to)
+			if i > 1 {
+				r.Args[1] = vector(t, d, 1) // else it were the very same run as the one before the last
+			}
+			runs = append(runs, r)
+		}
+		return runs, x
+	}
+	p := addProgram("add")
+	for _, place := range []int{0, 5, 23, 24, 30, n - 1} {
+		f := &fake{fail: map[int]error{place: xrt.ErrFailed}}
+		d := f.open(t, each(p), Options{})
+		runs, x := chain(t, d, load(t, d, p))
+		submit(t, d, runs...)
+		if v := first(t, x); v != n || len(f.started) != n+1 {
+			t.Errorf("run %d failed once: %d additions of 1 give %v, with %d runs", place, n, v, len(f.started))
+		}
+	}
+	if !emulation() {
+		return
+	}
+	d, emu := emulated(t, each(p), Options{})
+	runs, x := chain(t, d, load(t, d, p))
+	for _, script := range []string{"", "run 6 error", "run 6 abort", "run 30 error"} {
+		clear(x.Bytes())
+		if err := errors.Join(x.Sync(npu.ToDevice, 0, x.Len()), emu.Script(script)); err != nil {
+			t.Fatal(err)
+		}
+		submit(t, d, runs...)
+		if v := first(t, x); v != n {
+			t.Errorf("script %q: %d additions of 1 give %v", script, n, v)
 		}
 	}
 }
@@ -424,6 +460,30 @@ func TestLostContextIsRebuilt(t *testing.T) {
 	runs[0].Args[0] = y
 	if err := d.Submit(context.Background(), runs[:1]); !errors.Is(err, npu.ErrDeviceLost) || len(f.started) != 1 {
 		t.Errorf("a run in place: %v after %v", err, f.started)
+	}
+}
+
+// What cannot be put into a list is named, what stands before it runs, and the context is as good as before.
+func TestRunThatCannotBeMade(t *testing.T) {
+	f := &fake{noRun: "add1"}
+	p, q := addProgram("add0"), addProgram("add1")
+	d := f.open(t, map[string][]*npu.Program{"both.elf": {p, q}}, Options{})
+	e0, e1 := load(t, d, p), load(t, d, q)
+	x, y, z, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
+	runs := []npu.Run{add(e0, x, one, y), add(e0, y, one, z), add(e1, z, one, x)}
+	for i := range runs {
+		runs[i].Name = fmt.Sprint("layer.", i)
+	}
+	if err := d.Submit(context.Background(), runs); err == nil || !strings.Contains(err.Error(), "layer.2") {
+		t.Errorf("the error does not name the run: %v", err)
+	}
+	if v := first(t, z); v != 2 {
+		t.Errorf("before it, 1 + 1 = %v", v)
+	}
+	f.noRun = ""
+	submit(t, d, runs...)
+	if v := first(t, x); v != 3 || f.opened != 1 {
+		t.Errorf("1 + 1 + 1 = %v, and %d contexts were opened, want 1", v, f.opened)
 	}
 }
 

@@ -31,7 +31,8 @@
 // A binary runs in a hardware context. The driver has 16 to 32 of them for all processes, and this package keeps eight at most, opened when
 // a run needs one (some 35 ms) and closed by last use: the programs of prefill make room for those of decode, and buffers and weights
 // outlive both. In a context every combination of program and arguments is a run that is made once and started many times, as far as the 64
-// MB heap for instructions goes; then old ones get new arguments. Neighbours of one context in a Submit go down as one list.
+// MB heap for instructions goes; then old ones get new arguments. Neighbours of one context in a Submit go down as one list, of as many
+// runs as the driver takes at once, at most 24.
 //
 // # When things go wrong
 //

@@ -41,6 +41,7 @@ type hwContext interface {
 // kernel is a program in a context.
 type kernel interface {
 	run() (run, error)
+	chain() int // how many of its runs are one chain of a list, in which nothing is done after a failure
 	close() error
 }
 
@@ -52,7 +53,8 @@ type run interface {
 	close() error
 }
 
-// runlist is runs of one context that go down together. A failure names the run that failed in [xrt.Error.Run].
+// runlist is runs of one context that go down together. A failure names the run that failed in [xrt.Error.Run]; the rest of its chain is not
+// done, and chains behind it are.
 type runlist interface {
 	add(r run) error
 	execute() error

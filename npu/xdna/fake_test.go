@@ -38,6 +38,7 @@ type fake struct {
 	memories int                   // alive
 	fail     map[int]error         // what the nth command ends with, from 0
 	delay    map[int]time.Duration // how long the nth command takes
+	noRun    string                // an artefact of which no run can be made
 	busy     bool                  // a command runs
 }
 
@@ -243,11 +244,18 @@ type fakeKernel struct {
 }
 
 func (k *fakeKernel) close() error { k.c.inside--; return nil }
+func (k *fakeKernel) chain() int   { return fakeChain }
+
+// fakeChain is how many runs of a list go to the fake device as one chain, as XRT sends them.
+const fakeChain = 24
 
 func (k *fakeKernel) run() (run, error) {
-	k.c.inside++
 	k.c.f.mu.Lock()
 	defer k.c.f.mu.Unlock()
+	if k.c.f.noRun == k.name {
+		return nil, errors.New("fake: no memory for a run of " + k.name)
+	}
+	k.c.inside++
 	k.c.f.runs++
 	return &fakeRun{k: k, args: make([]*fakeMemory, len(k.c.f.array.programs[k.name].Program().Args))}, nil
 }
@@ -277,7 +285,7 @@ func (j *job) wait(ctx context.Context) error {
 	}
 }
 
-// execute works on runs in the background, as a device does.
+// execute works on runs in the background, as a device does: chain by chain, also after one in which a run failed.
 func (c *fakeContext) execute(runs []*fakeRun) *job {
 	j := &job{done: make(chan struct{})}
 	c.f.mu.Lock()
@@ -288,17 +296,21 @@ func (c *fakeContext) execute(runs []*fakeRun) *job {
 	c.f.mu.Unlock()
 	go func() {
 		defer close(j.done)
-		for i, r := range runs {
-			if err := r.execute(); err != nil {
-				c.broken = true
-				var e *xrt.Error
-				if errors.As(err, &e) {
-					e.Run = i
-				}
-				j.err = err
-				break
+		for i := 0; i < len(runs); i++ {
+			err := runs[i].execute()
+			if err == nil {
+				continue
 			}
+			var e *xrt.Error
+			if errors.As(err, &e) {
+				e.Run = i
+			}
+			if j.err == nil {
+				j.err = err
+			}
+			i += fakeChain - 1 - i%fakeChain
 		}
+		c.broken = c.broken || j.err != nil
 		c.f.mu.Lock()
 		c.f.busy = false
 		c.f.mu.Unlock()

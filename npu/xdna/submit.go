@@ -53,7 +53,11 @@ type submission struct {
 	trace  func(npu.Span)
 	args   []object
 	flying func(context.Context) error // waits for what the device still works on after ctx has ended
-	in     *live                       // the context that it is in
+
+	// Of the last list.
+	in     *live // the context, nil if there is none
+	asked  bool  // the device was asked to do something
+	astray bool  // it failed, and nobody knows at which of several runs
 }
 
 func (s *submission) check(r *npu.Run) error {
@@ -72,14 +76,14 @@ func (s *submission) check(r *npu.Run) error {
 	return err
 }
 
-// all executes the runs piece by piece.
+// all executes the runs list by list.
 func (s *submission) all(runs []npu.Run) error {
 	retried := false
 	for done := 0; done < len(runs); {
 		if err := s.ctx.Err(); err != nil {
 			return fmt.Errorf("npu/xdna: %w", err)
 		}
-		n, l, err := s.piece(runs[done:])
+		n, err := s.list(runs[done:])
 		done += n
 		if err == nil {
 			continue
@@ -88,10 +92,10 @@ func (s *submission) all(runs []npu.Run) error {
 			return fmt.Errorf("npu/xdna: %w", s.ctx.Err())
 		}
 		r := &runs[done]
-		if l != nil { // whatever it was, the context is suspect
-			s.d.contexts.abandon(l)
+		if s.in != nil && (s.asked || lost(err)) { // whatever it was, the context is suspect
+			s.d.contexts.abandon(s.in)
 		}
-		if lost(err) && !retried && repeatable(r) {
+		if lost(err) && !retried && !s.astray && repeatable(r) {
 			s.d.log.Warn("a run failed with its context: trying again in a new one", "run", r.Name, "program", r.Exec.Program().Name, "error", err)
 			retried = true
 			continue
@@ -114,59 +118,91 @@ func repeatable(r *npu.Run) bool {
 	return true
 }
 
-// piece executes as many of the first runs as go down together, and returns how many were completed, and the context they were in once the
-// device has been asked to do something.
-func (s *submission) piece(runs []npu.Run) (done int, l *live, err error) {
-	d := s.d
-	e := runs[0].Exec.(*executable)
-	if l, err = d.contexts.get(e); err != nil {
-		return 0, nil, err
+// list executes as many of the first runs as go down together, and returns how many were completed. An error is that of the run after them.
+//
+// A list is one chain of the driver's, after whose failed run nothing is done: were there chains behind it, they would write over what that
+// run must read again.
+func (s *submission) list(runs []npu.Run) (completed int, err error) {
+	s.in, s.asked, s.astray = nil, false, false
+	list, err := s.gather(runs)
+	if err != nil {
+		return 0, err
 	}
-	var piece []*bound
-	limit, cost := len(runs), 0
-	for i := 0; i < limit; i++ {
-		e := runs[i].Exec.(*executable)
-		limit = min(limit, pieceLimit(len(e.p.Args)))
-		// What is in one piece cannot make room for itself.
-		if cost += e.config.cost; i >= limit || e.config != l.config || i > 0 && cost > heapBudget/2 {
-			break
+	l := s.in
+	start := func() (wait func(context.Context) error, err error) { return list[0].start(l) }
+	if len(list) > 1 {
+		n, err := l.enlist(list)
+		if n == 0 {
+			return 0, err
 		}
-		if s.args, err = e.arguments(&runs[i], s.args[:0]); err != nil {
-			return 0, nil, err
-		}
-		d.key = appendKey(d.key[:0], e, s.args)
-		b, err := d.contexts.bind(l, e, s.args, d.key, piece)
-		if err != nil {
-			return 0, l, err
-		}
-		if slices.Contains(piece, b) { // the very same again: a run is in a list once
-			break
-		}
-		piece = append(piece, b)
+		list, start = list[:n], l.execute
 	}
 	began := time.Now()
-	var wait func(context.Context) error
-	if len(piece) == 1 {
-		wait, err = piece[0].start(l)
-	} else {
-		wait, err = l.execute(piece)
-	}
+	s.asked = true
+	wait, err := start()
 	if err != nil {
-		return 0, l, err
+		return 0, err
 	}
 	if err := wait(s.ctx); err != nil {
 		if s.ctx.Err() != nil && errors.Is(err, s.ctx.Err()) {
-			s.flying, s.in = wait, l
-			return 0, l, err
+			s.flying = wait
+			return 0, err
 		}
 		var at *xrt.Error
-		if errors.As(err, &at) && at.Run > 0 && at.Run < len(piece) {
-			done = at.Run
+		if known := errors.As(err, &at) && at.Run >= 0 && at.Run < len(list); known {
+			completed = at.Run
+		} else {
+			s.astray = len(list) > 1
 		}
-		return done, l, err
+		return completed, err
 	}
-	s.report(runs[:len(piece)], began)
-	return len(piece), l, nil
+	s.report(runs[:len(list)], began)
+	return len(list), nil
+}
+
+// gather binds the first runs, as many as go down together, in the context of the first. A run that cannot be bound is left for the next
+// list, whose first it is.
+func (s *submission) gather(runs []npu.Run) (list []*bound, err error) {
+	if s.in, err = s.d.contexts.get(runs[0].Exec.(*executable)); err != nil {
+		return nil, err
+	}
+	limit, cost := len(runs), 0
+	for i := range runs {
+		e := runs[i].Exec.(*executable)
+		if e.config != s.in.config {
+			break
+		}
+		k, err := s.in.kernelOf(e)
+		if err == nil {
+			limit = min(limit, k.chain())
+			// What is in one list cannot make room for itself.
+			if cost += e.config.cost; i >= limit || i > 0 && cost > heapBudget/2 {
+				break
+			}
+			var b *bound
+			if b, err = s.bind(e, &runs[i], list); err == nil {
+				if slices.Contains(list, b) { // the very same again: a run is in a list once
+					break
+				}
+				list = append(list, b)
+				continue
+			}
+		}
+		if i == 0 {
+			return nil, err
+		}
+		break
+	}
+	return list, nil
+}
+
+// bind is the run with its arguments.
+func (s *submission) bind(e *executable, r *npu.Run, list []*bound) (b *bound, err error) {
+	if s.args, err = e.arguments(r, s.args[:0]); err != nil {
+		return nil, err
+	}
+	s.d.key = appendKey(s.d.key[:0], e, s.args)
+	return s.d.contexts.bind(s.in, e, s.args, s.d.key, list)
 }
 
 // start starts a run by itself.
@@ -177,47 +213,34 @@ func (b *bound) start(l *live) (wait func(context.Context) error, err error) {
 	return b.run.wait, b.run.start()
 }
 
-// execute starts runs as a list, which is the one of the last time if it had the same.
-func (l *live) execute(piece []*bound) (wait func(context.Context) error, err error) {
+// enlist fills the context's list, which is the one of the last time if it had the same, and returns how many runs it has. Those behind
+// one that cannot be added are left for the next.
+func (l *live) enlist(runs []*bound) (n int, err error) {
 	if l.list == nil {
 		if l.list, err = l.hw.list(); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
-	if !slices.Equal(l.listed, piece) {
-		if err := l.unlist(); err != nil {
-			return nil, err
-		}
-		for _, b := range piece {
-			if err := l.list.add(b.run); err != nil {
-				return nil, err
-			}
-			b.in = true
-			l.listed = append(l.listed, b)
-		}
+	if slices.Equal(l.listed, runs) {
+		return len(runs), nil
 	}
+	if err := l.unlist(); err != nil {
+		return 0, err
+	}
+	for _, b := range runs {
+		if err := l.list.add(b.run); err != nil {
+			return len(l.listed), err
+		}
+		b.in = true
+		l.listed = append(l.listed, b)
+	}
+	return len(runs), nil
+}
+
+// execute starts the context's list.
+func (l *live) execute() (wait func(context.Context) error, err error) {
 	return l.list.wait, l.list.execute()
 }
-
-// XRT sends a list in chains of 24 commands, which the kernel driver writes into slots of one buffer of 4 KiB: 52 bytes for a slot and the
-// command's payload, at most 48 bytes and 8 for every argument (XRT 2.25, xrt_kernel.cpp; xdna-driver 1.8, aie2_msg_priv.h).
-const (
-	chainLength = 24
-	chainBuffer = 4096
-	chainSlot   = 52 + 48
-)
-
-// pieceLimit is how many runs with so many arguments a list may have.
-func pieceLimit(args int) int {
-	n := chainBuffer / (chainSlot + 8*args)
-	if n >= chainLength {
-		return maxPiece
-	}
-	return max(1, n)
-}
-
-// maxPiece bounds a list, so that a cancelled one ends soon.
-const maxPiece = 256
 
 // land leaves the turn, and the lock that keeps other processes away, with whoever waits for the device.
 func (s *submission) land() {
@@ -238,7 +261,7 @@ func (s *submission) land() {
 	}()
 }
 
-// report gives the piece to a tracer: XRT does not tell when the runs of a list began.
+// report gives a list to a tracer: XRT does not tell when the runs of a list began.
 func (s *submission) report(runs []npu.Run, began time.Time) {
 	if s.trace == nil {
 		return

@@ -59,7 +59,7 @@ func newMemory(b *xrt.Buffer, err error) (memory, error) {
 	}
 	view, err := b.Bytes()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.Close())
 	}
 	return &xrtMemory{b, view}, nil
 }
@@ -216,6 +216,8 @@ func (k *xrtKernel) instructions(dev *xrt.Device, path string) error {
 	return k.stream.Sync(xrt.ToDevice, 0, len(data))
 }
 
+func (k *xrtKernel) chain() int { return k.RunsInChain() }
+
 func (k *xrtKernel) close() error {
 	err := k.Kernel.Close()
 	if k.stream != nil {
@@ -229,8 +231,11 @@ const opcodeRun = 3
 
 func (k *xrtKernel) run() (run, error) {
 	r, err := k.NewRun()
-	if err != nil || k.stream == nil {
-		return &xrtRun{r, 0}, err
+	if err != nil {
+		return nil, err
+	}
+	if k.stream == nil {
+		return &xrtRun{r, 0}, nil
 	}
 	if err = r.SetScalar(0, opcodeRun); err == nil {
 		if err = r.SetBuffer(1, k.stream); err == nil {
@@ -256,7 +261,10 @@ func (r *xrtRun) close() error                   { return r.Close() }
 
 func (c *xrtContext) list() (runlist, error) {
 	l, err := c.NewRunlist()
-	return &xrtList{l}, err
+	if err != nil {
+		return nil, err
+	}
+	return &xrtList{l}, nil
 }
 
 type xrtList struct{ *xrt.Runlist }
