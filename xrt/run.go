@@ -22,7 +22,7 @@ type runCore struct {
 	list atomic.Pointer[listCore] // that the run was added to, or nil; changed under both locks
 
 	mu    sync.Mutex // taken after the list's
-	args  []*object  // buffers by argument, nil where there is a scalar or nothing
+	args  []*Buffer  // by argument, nil where there is a scalar or nothing; a buffer itself, so that its cleanup waits for the run
 	set   []bool     // the arguments that were set
 	job   job
 	spent bool // it was in a list that failed
@@ -62,16 +62,16 @@ func (k *Kernel) NewRun() (*Run, error) {
 		return nil, err
 	}
 	core.job = job{state: nativeRunState, result: nativeRunResult, what: "run of kernel \"" + k.info.Name + "\""}
-	core.args, core.set = make([]*object, k.info.NumArgs), make([]bool, k.info.NumArgs)
+	core.args, core.set = make([]*Buffer, k.info.NumArgs), make([]bool, k.info.NumArgs)
 	r := &Run{core}
 	runtime.AddCleanup(r, (*object).close, core.object)
 	return r, nil
 }
 
-// SetBuffer makes a buffer the argument at a place. The run keeps the buffer's memory until the argument is set to another one or the run
-// is closed; a run whose buffer was closed does not start.
+// SetBuffer makes a buffer the argument at a place. The run keeps the buffer until the argument is set to another one or the run is closed;
+// a run whose buffer was closed does not start.
 func (r *Run) SetBuffer(arg int, b *Buffer) error {
-	return r.core.setArg(arg, b.object, func(run unsafe.Pointer) error {
+	return r.core.setArg(arg, b, func(run unsafe.Pointer) error {
 		return b.object.do(func(buffer unsafe.Pointer) error {
 			return fail(nativeRunSetBuffer(run, arg, buffer), "set argument %d", arg)
 		})
@@ -92,7 +92,7 @@ func (r *Run) SetScalar(arg int, v uint64) error {
 	})
 }
 
-func (c *runCore) setArg(arg int, buffer *object, set func(run unsafe.Pointer) error) error {
+func (c *runCore) setArg(arg int, buffer *Buffer, set func(run unsafe.Pointer) error) error {
 	if err := c.kernel.checkArg(arg); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (c *runCore) ready() error {
 		}
 	}
 	for i, b := range c.args {
-		if b != nil && b.closed.Load() {
+		if b != nil && b.object.closed.Load() {
 			return errorf("run of kernel %q: argument %d is a closed buffer: %w", c.kernel.info.Name, i, ErrClosed)
 		}
 	}
@@ -202,5 +202,10 @@ func (r *Run) Close() error {
 
 // release frees the run's handle when the device no longer works on it.
 func (c *runCore) release(run unsafe.Pointer) {
-	whenDone(&c.mu, &c.job, run, func() { nativeRunFree(run) })
+	whenDone(&c.mu, &c.job, run, func() {
+		nativeRunFree(run)
+		if c.list.Load() == nil { // a list goes on with the runs that it has
+			clear(c.args)
+		}
+	})
 }

@@ -210,6 +210,37 @@ func TestForgottenThingsAreCollected(t *testing.T) {
 	}
 }
 
+// A run that the program still has keeps the buffers that it was given, and lets go of them when it is closed.
+func TestARunKeepsItsBuffers(t *testing.T) {
+	x := elfBench(t)
+	before := x.emu.Stats().BufferBytes
+	r := must[*xrt.Run](t)(x.kernel.NewRun())
+	closing(t, r)
+	func() {
+		b := must[*xrt.Buffer](t)(x.dev.Alloc(1 << 20))
+		must[int](t)(b.WriteAt(make([]byte, 4*words), 0))
+		ok(t, b.Sync(xrt.ToDevice, 0, 4*words))
+		x.args(r, x.a, b, x.c)
+	}()
+	for range 20 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	ok(t, r.Start())
+	ok(t, r.Wait(t.Context()))
+	if n := x.wrong(x.c, func(i int) uint32 { return uint32(i) }); n != 0 {
+		t.Errorf("%d elements are wrong", n)
+	}
+	ok(t, r.Close())
+	for deadline := time.Now().Add(5 * time.Second); x.emu.Stats().BufferBytes > before+64<<10; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes of buffers after the run was closed, before %d", x.emu.Stats().BufferBytes, before)
+		}
+	}
+	runtime.KeepAlive(r)
+}
+
 func TestShownBytesOutliveTheirBuffersCollection(t *testing.T) {
 	x := openBench(t)
 	b := must[*xrt.Buffer](t)(x.dev.Alloc(1 << 20))
