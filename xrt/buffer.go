@@ -28,13 +28,13 @@ type Buffer struct {
 }
 
 // Alloc makes a buffer of n bytes in host memory that the device reads and writes: for data. A single descriptor of the device's DMA
-// reaches 4 GiB of it. Error: [ErrMemlock].
+// reaches 4 GiB of it. Errors: [ErrMemlock], [ErrMemory].
 func (d *Device) Alloc(n int) (*Buffer, error) {
 	return d.newBuffer(n, func(dev unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeBufferHost(dev, n) })
 }
 
 // AllocCacheable makes a buffer of n bytes in the device's heap, which is where instruction streams live. The group is that of the kernel's
-// instruction argument, [Kernel.Group].
+// instruction argument, [Kernel.Group]. Error: [ErrMemory].
 func (d *Device) AllocCacheable(n, group int) (*Buffer, error) {
 	if group < 0 || int64(group) > 1<<32-1 {
 		return nil, errorf("buffer of %d bytes: memory group %d is not one that Kernel.Group returns", n, group)

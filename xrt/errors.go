@@ -17,6 +17,8 @@ var (
 	ErrPermission  = errors.New("no permission for /dev/accel: add the user to the node's group (often render) and log in again")
 	ErrMemlock     = errors.New("the limit of locked memory is too small (ulimit -l): set memlock to unlimited in /etc/security/limits.conf, " +
 		"and LimitMEMLOCK=infinity for services")
+	ErrMemory = errors.New("no memory is left, of the machine's or, for instructions and runs of an ELF, of the device's heap of 64 MB: " +
+		"close buffers, runs or contexts")
 	ErrDamaged    = errors.New("this is not a complete program for an NPU: copy or compile it again")
 	ErrNoKernel   = errors.New("no such kernel in the binary: Kernels lists what it has")
 	ErrNoContext  = errors.New("the driver gave no hardware context: close contexts (16 to 32 fit on a device, all processes together), or look at dmesg")
@@ -94,6 +96,7 @@ const (
 	ePERM  = 1
 	eNOENT = 2
 	eAGAIN = 11
+	eNOMEM = 12
 	eACCES = 13
 	eNODEV = 19
 )
@@ -121,6 +124,8 @@ func cause(e *Error) error {
 		return ErrNoKernel
 	case says("CREATE_HWCTX"):
 		return ErrNoContext
+	case e.Errno == eNOMEM:
+		return ErrMemory
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ func TestFailuresHaveTheirCause(t *testing.T) {
 		{failure{state: 8, run: 3, text: "runlist failed execution (ERT_CMD_STATE_TIMEOUT)"}, ErrTimeout},
 		{failure{state: 6, run: -1, text: "Command failed to complete successfully (ERT_CMD_STATE_ABORT)\n"}, ErrAborted},
 		{failure{state: 5, run: -1, text: "Command failed to complete successfully (ERT_CMD_STATE_ERROR)\n"}, ErrFailed},
+		{failure{code: 12, text: "DRM_IOCTL_AMDXDNA_CREATE_BO IOCTL failed (err=-12): Cannot allocate memory"}, ErrMemory},
+		{failure{code: 12, text: "out of memory"}, ErrMemory},
 		{failure{code: 12, text: "out of memory"}, syscall.Errno(12)},
 	} {
 		err := fail(&tc.f, "try %d", 1)

@@ -11,6 +11,7 @@ import (
 // kinds says what XRT's causes are among those that every kind of device has.
 var kinds = []struct{ cause, kind error }{
 	{xrt.ErrMemlock, npu.ErrMemory},
+	{xrt.ErrMemory, npu.ErrMemory},
 	{xrt.ErrTimeout, npu.ErrTimeout},
 	{xrt.ErrNoContext, npu.ErrNoContext},
 	{xrt.ErrAborted, npu.ErrDeviceLost},

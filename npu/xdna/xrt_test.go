@@ -126,6 +126,51 @@ func TestFewContextsOnTheEmulatedNPU(t *testing.T) {
 	}
 }
 
+// A driver without memory is told apart from other failures, with what to do, and the device is as good as before.
+func TestNoMemoryOnTheEmulatedNPU(t *testing.T) {
+	p := addProgram("add")
+	d, emu := emulated(t, each(p), Options{})
+	if err := emu.Script("create_bo * ENOMEM"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := d.Alloc(context.Background(), 1<<20)
+	if !errors.Is(err, npu.ErrMemory) || !strings.Contains(err.Error(), xrt.ErrMemory.Error()) {
+		t.Errorf("Alloc: %v", err)
+	}
+	if err := emu.Script(""); err != nil {
+		t.Fatal(err)
+	}
+	x, y := vector(t, d, 1), vector(t, d, 0)
+	submit(t, d, add(load(t, d, p), x, x, y))
+}
+
+// What could not be made is nothing, not a thing that panics when it is closed.
+func TestDriverGivesNothingWithAnError(t *testing.T) {
+	p := addProgram("add")
+	d, _ := emulated(t, each(p), Options{})
+	e := load(t, d, p).(*executable)
+	hw, err := e.config.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := hw.kernel(e.artefact)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeIt(t, closer(k.close))
+	closeIt(t, closer(hw.close))
+	if r, err := k.run(); r != nil || err == nil {
+		t.Errorf("a run of a closed kernel: %v, %v", r, err)
+	}
+	if l, err := hw.list(); l != nil || err == nil {
+		t.Errorf("a list of a closed context: %v, %v", l, err)
+	}
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
 // Hundreds of dispatches take no more of the device than the first.
 func TestNothingLeaksOnTheEmulatedNPU(t *testing.T) {
 	p, q := addProgram("add0"), addProgram("add1")
