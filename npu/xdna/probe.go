@@ -49,7 +49,8 @@ func timed(ctx context.Context, r run) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// probe opens an artefact, makes a run with memory for the arguments that its manifest has, which are zeros, and gives both to use.
+// probe opens an artefact, makes a run with memory for the arguments that its manifest has, which are zeros, and gives both to use. When ctx
+// ends while the device works, it returns at once, and what comes after waits until the device is done.
 func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []memory) error) (err error) {
 	wrap := func(err error) error {
 		if err == nil {
@@ -60,21 +61,37 @@ func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []
 	if err := d.enter(ctx); err != nil {
 		return err
 	}
-	defer d.leave()
+	var flying func(context.Context) error
+	defer func() {
+		if flying == nil {
+			d.leave()
+		}
+	}()
 	if err := d.lock.lock(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.lock.unlock()) }()
+	var closers []func() error
+	defer func() {
+		tidy := func() (err error) {
+			for _, c := range slices.Backward(closers) {
+				err = errors.Join(err, wrap(c()))
+			}
+			return err
+		}
+		if flying == nil {
+			err = errors.Join(err, tidy(), d.lock.unlock())
+			return
+		}
+		d.land(flying, func(failed error) {
+			if err := errors.Join(wrap(failed), tidy()); err != nil {
+				d.log.Warn("what a cancelled probe left on the device failed", "error", err)
+			}
+		})
+	}()
 	c, err := d.drv.load(a.Binary, a.ELF())
 	if err != nil {
 		return wrap(err)
 	}
-	var closers []func() error
-	defer func() {
-		for _, c := range slices.Backward(closers) {
-			err = errors.Join(err, wrap(c()))
-		}
-	}()
 	closers = append(closers, c.close)
 	hw, err := c.open()
 	if err != nil {
@@ -109,7 +126,10 @@ func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []
 		}
 		args = append(args, m)
 	}
-	return wrap(use(r, args))
+	if err = use(r, args); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it waited for the run in vain
+		flying = r.wait
+	}
+	return wrap(err)
 }
 
 // CopyBandwidth measures writing a buffer of so many bytes and syncing it to the device, and syncing it back and reading it, in bytes per

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -47,6 +49,35 @@ func TestProbe(t *testing.T) {
 				t.Errorf("after its context ended: %v", err)
 			}
 		})
+	}
+}
+
+// A probe returns when its context ends, and other processes get the NPU when the device is done with it.
+func TestCancelledProbe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "npu.lock")
+	other, err := newFileLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.close()
+	f := &fake{delay: map[int]time.Duration{0: 300 * time.Millisecond}}
+	p := addProgram("add")
+	d := f.open(t, each(p), Options{Lock: path})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = d.ProbeArtefact(ctx, d.Artefacts().Get("add"))
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 120*time.Millisecond {
+		t.Errorf("after %v: %v", took, err)
+	}
+	if err := errors.Join(other.lock(context.Background()), other.unlock()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 250*time.Millisecond {
+		t.Errorf("another process got the NPU after %v, while it worked", took)
+	}
+	if _, err := d.ProbeArtefact(context.Background(), d.Artefacts().Get("add")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -40,7 +40,12 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	}
 	err := s.all(runs)
 	if s.flying != nil {
-		s.land()
+		d.land(s.flying, func(err error) {
+			if err != nil {
+				d.log.Warn("what a cancelled Submit left on the device failed", "error", err)
+				d.contexts.abandon(s.in)
+			}
+		})
 		return err
 	}
 	return errors.Join(err, d.lock.unlock())
@@ -242,16 +247,13 @@ func (l *live) execute() (wait func(context.Context) error, err error) {
 	return l.list.wait, l.list.execute()
 }
 
-// land leaves the turn, and the lock that keeps other processes away, with whoever waits for the device.
-func (s *submission) land() {
-	d := s.d
+// land leaves the turn, and the lock that keeps other processes away, with whoever waits for what a cancelled call left on the device. What
+// comes of it is given to after.
+func (d *Device) land(flying func(context.Context) error, after func(error)) {
 	down := make(chan struct{})
 	d.flight.Store(&down)
 	go func() {
-		if err := s.flying(context.Background()); err != nil {
-			d.log.Warn("what a cancelled Submit left on the device failed", "error", err)
-			d.contexts.abandon(s.in)
-		}
+		after(flying(context.Background()))
 		if err := d.lock.unlock(); err != nil {
 			d.log.Warn("unlocking the NPU", "error", err)
 		}
