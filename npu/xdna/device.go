@@ -50,8 +50,8 @@ type Device struct {
 
 	// Used by the holder of turn.
 	contexts contexts
-	scratch  map[scratchKey]object
-	key      []byte // reused
+	scratch  []scratch // that programs share, by rank
+	key      []byte    // reused
 
 	next atomic.Uint64 // number of the next object
 
@@ -132,7 +132,6 @@ func newDevice(drv driver, o Options) (*Device, error) {
 		lock:      lock,
 		turn:      make(chan struct{}, 1),
 		contexts:  contexts{limit: o.Contexts, log: o.Log},
-		scratch:   map[scratchKey]object{},
 		weights:   map[string]*shared{},
 		configs:   map[string]*loaded{},
 	}, nil
@@ -194,10 +193,9 @@ func (d *Device) Close() error {
 	d.turn <- struct{}{}
 	defer d.leave()
 	errs := []error{d.contexts.dropAll()}
-	for _, s := range d.scratch {
-		errs = append(errs, s.close())
+	for i := range d.scratch {
+		errs = append(errs, d.dropScratch(&d.scratch[i]))
 	}
-	clear(d.scratch)
 	d.mu.Lock()
 	for _, l := range d.configs {
 		errs = append(errs, l.close())

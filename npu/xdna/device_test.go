@@ -241,6 +241,51 @@ func TestRunsAndScratchAreReused(t *testing.T) {
 	}
 }
 
+// Scratch is of the largest sizes that any program has had, however many there were and in whatever order they have them; a list may hold
+// programs of several sizes.
+func TestScratchIsShared(t *testing.T) {
+	f := &fake{}
+	var programs []*npu.Program
+	for i := range 6 {
+		p := npu.NewProgram(fmt.Sprint("p", i))
+		a, b := p.In("a", dtype.BF16, 1, width), p.In("b", dtype.BF16, 1, width)
+		sizes := []int{1, i + 1}
+		if i%2 == 1 {
+			slices.Reverse(sizes)
+		}
+		s := p.Scratch("s", dtype.BF16, sizes[0], width)
+		r := p.Scratch("r", dtype.BF16, sizes[1], width)
+		p.Launch("add", op.Add{Rows: 1, Width: width}, a, b, s.Rows(0, 1))
+		p.Launch("copy", op.Cast{Rows: 1, Width: width}, s.Rows(0, 1), r.Rows(0, 1))
+		p.Launch("again", op.Cast{Rows: 1, Width: width}, r.Rows(0, 1), p.Out("y", dtype.BF16, 1, width))
+		programs = append(programs, p)
+	}
+	d := f.open(t, map[string][]*npu.Program{"all.elf": programs}, Options{})
+	x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
+	before := f.memories
+	var runs []npu.Run
+	for i, p := range programs {
+		from, to := x, y
+		if i%2 == 1 {
+			from, to = y, x
+		}
+		runs = append(runs, npu.Run{Exec: load(t, d, p), Args: []npu.Buffer{from, one, nil, nil, to}})
+	}
+	submit(t, d, runs[:2]...)
+	submit(t, d, runs[2])
+	submit(t, d, runs[3:]...)
+	if v := first(t, x); v != 6 {
+		t.Errorf("6 additions of 1 give %v", v)
+	}
+	bytes := 0
+	for _, s := range d.scratch {
+		bytes += s.size
+	}
+	if n := f.memories - before; n != 2 || bytes != 7*2*width {
+		t.Errorf("%d memories for scratch, of %d bytes; want 2, as large as the largest program's: %d", n, bytes, 7*2*width)
+	}
+}
+
 // At most so many contexts are alive; the least recently used go, their runs are made again, and buffers keep what they hold.
 func TestContextsAreFew(t *testing.T) {
 	f := &fake{}

@@ -23,8 +23,8 @@
 // A buffer of Alloc is the same memory for the host's programs and for the array where the kernel driver can map memory of the process, and
 // two memories between which Sync copies where it cannot. Weights are laid out, written and synced once for each layout, however many
 // programs and layers ask for them; prefill wants most of them as [in, out] and decode as [out, in], so that these are on the device twice.
-// Scratch is one memory for all programs, of the largest size and number that any of them has, and is never synced; nor is anything that
-// only programs of the array write and read.
+// Scratch is memory that all programs share, of the largest sizes and number that any of them has had, and is never synced; nor is anything
+// that only programs of the array write and read.
 //
 // # Contexts and runs
 //

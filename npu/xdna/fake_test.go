@@ -48,8 +48,11 @@ type array struct {
 
 	mu       sync.Mutex
 	programs map[string]npu.Executable // by name of the artefact
-	buffers  map[scratchKey]npu.Buffer // for arguments, the same for all programs: fresh ones would be cleared for every run
+	buffers  map[bufferKey]npu.Buffer  // for arguments, the same for all programs: fresh ones would be cleared for every run
 }
+
+// bufferKey is a size, and the how manieth argument of that size.
+type bufferKey struct{ bytes, ordinal int }
 
 func newArray(t *testing.T) *array {
 	t.Helper()
@@ -57,7 +60,7 @@ func newArray(t *testing.T) *array {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &array{dev: dev, programs: map[string]npu.Executable{}, buffers: map[scratchKey]npu.Buffer{}}
+	a := &array{dev: dev, programs: map[string]npu.Executable{}, buffers: map[bufferKey]npu.Buffer{}}
 	t.Cleanup(func() {
 		for _, b := range a.buffers {
 			b.Close()
@@ -89,7 +92,7 @@ func (a *array) compute(name string, args [][]byte) error {
 		if len(args[i]) < n {
 			return fmt.Errorf("argument %d has %d bytes, want %d", i, len(args[i]), n)
 		}
-		key := scratchKey{n, seen[n]}
+		key := bufferKey{n, seen[n]}
 		seen[n]++
 		b := a.buffers[key]
 		if b == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"github.com/npukit/npukit/npu"
@@ -26,13 +27,9 @@ type executable struct {
 	artefact *Artefact
 	config   *loaded
 	id       uint64
-	scratch  []scratchKey // by argument; zero for others than Scratch
+	scratch  []int // by argument: the how manieth of Device.scratch a Scratch is given
 	closed   atomic.Bool
 }
-
-// scratchKey names memory that programs are given for Scratch: so many bytes, and the how manieth of that size in its program. Programs run
-// one after the other, so that all share it; it is never synced, and dead arguments of real artefacts take none of their own.
-type scratchKey struct{ bytes, ordinal int }
 
 func (e *executable) Program() *npu.Program { return e.p }
 
@@ -84,19 +81,28 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	if err != nil {
 		return nil, fmt.Errorf("npu/xdna: program %s: %w", p.Name, failure(err))
 	}
-	e := &executable{d: d, p: p, artefact: a, config: c, id: d.next.Add(1), scratch: make([]scratchKey, len(p.Args))}
+	e := &executable{d: d, p: p, artefact: a, config: c, id: d.next.Add(1), scratch: scratchRanks(p)}
 	if err := c.check(a, len(p.Args)); err != nil {
 		return nil, errors.Join(fmt.Errorf("npu/xdna: program %s: %w", p.Name, err), e.Close())
 	}
-	seen := map[int]int{}
-	for i, arg := range p.Args {
-		if arg.Kind == npu.Scratch {
-			n := argBytes(arg)
-			e.scratch[i] = scratchKey{n, seen[n]}
-			seen[n]++
+	return e, nil
+}
+
+// scratchRanks numbers a program's Scratch arguments, the largest first, so that what one program has for large ones is not needed again for
+// the small ones of another.
+func scratchRanks(p *npu.Program) []int {
+	ranks := make([]int, len(p.Args))
+	var order []int
+	for i, a := range p.Args {
+		if a.Kind == npu.Scratch {
+			order = append(order, i)
 		}
 	}
-	return e, nil
+	slices.SortStableFunc(order, func(i, j int) int { return argBytes(p.Args[j]) - argBytes(p.Args[i]) })
+	for rank, i := range order {
+		ranks[i] = rank
+	}
+	return ranks
 }
 
 // configOf is the binary of an artefact, read once.
@@ -136,7 +142,7 @@ func (e *executable) arguments(r *npu.Run, dst []object) ([]object, error) {
 		need := argBytes(a)
 		switch b := r.Args[i].(type) {
 		case nil:
-			m, err := e.d.scratchFor(e.scratch[i])
+			m, err := e.d.scratchFor(e.scratch[i], need)
 			if err != nil {
 				return nil, bad("%d bytes of scratch: %w", need, failure(err))
 			}
@@ -183,16 +189,40 @@ func (w *weight) isClosed() bool {
 	return w.closed
 }
 
-// scratchFor is memory for scratch. The caller has the turn.
-func (d *Device) scratchFor(key scratchKey) (object, error) {
-	if o, ok := d.scratch[key]; ok {
-		return o, nil
+// scratchFor is memory for the Scratch arguments of a rank: programs run one after the other, so that all share it. It is never synced, and
+// dead arguments of real artefacts take none of their own. Where it must grow, the runs that had the old one are given up, which happens
+// while a Submit is checked, before any of its runs is bound. The caller has the turn.
+func (d *Device) scratchFor(rank, bytes int) (object, error) {
+	for len(d.scratch) <= rank {
+		d.scratch = append(d.scratch, scratch{})
 	}
-	m, err := d.drv.alloc(key.bytes)
+	s := &d.scratch[rank]
+	if s.size >= bytes {
+		return s.object, nil
+	}
+	if err := d.dropScratch(s); err != nil {
+		return object{}, err
+	}
+	m, err := d.drv.alloc(bytes)
 	if err != nil {
 		return object{}, err
 	}
-	o := d.object(m)
-	d.scratch[key] = o
-	return o, nil
+	*s = scratch{d.object(m), bytes}
+	return s.object, nil
+}
+
+// scratch is memory of the array that nobody else sees.
+type scratch struct {
+	object
+	size int // 0 if there is none
+}
+
+func (d *Device) dropScratch(s *scratch) error {
+	if s.size == 0 {
+		return nil
+	}
+	d.contexts.forget(s.id)
+	old := *s
+	*s = scratch{}
+	return old.close()
 }
