@@ -27,7 +27,7 @@ func (RoPE) Kind() string { return "RoPE" }
 
 func (o RoPE) Operands() []Operand {
 	return []Operand{
-		in("x", activation, o.Rows, o.Heads*o.HeadDim),
+		over("x", activation, o.Rows, o.Heads*o.HeadDim),
 		in("table", activation, o.Rows, max(1, o.TableHeads)*o.HeadDim),
 		out("dst", activation, o.Rows, o.Heads*o.HeadDim),
 	}
@@ -41,7 +41,7 @@ func (o RoPE) Validate() error {
 	if o.HeadDim%2 != 0 {
 		return fmt.Errorf("op: RoPE: HeadDim is %d, want an even number", o.HeadDim)
 	}
-	if o.TableHeads > 1 && o.TableHeads != o.Heads {
+	if o.TableHeads < 0 || o.TableHeads > 1 && o.TableHeads != o.Heads {
 		return fmt.Errorf("op: RoPE: TableHeads is %d, want 1 or Heads (%d)", o.TableHeads, o.Heads)
 	}
 	return check("RoPE", dim{"Rows", o.Rows, true}, dim{"Heads", o.Heads, false}, dim{"HeadDim", o.HeadDim, false})

@@ -75,6 +75,9 @@ type Concat struct {
 	Widths []int
 }
 
+// maxParts bounds what is put together: no model has more than a handful of parts.
+const maxParts = 64
+
 func (Concat) Kind() string { return "Concat" }
 
 func (o Concat) Operands() []Operand {
@@ -92,6 +95,9 @@ func (o Concat) FLOPs(Size) float64 { return 0 }
 func (o Concat) Validate() error {
 	if len(o.Widths) == 0 {
 		return fmt.Errorf("op: Concat: no Widths: nothing to put together")
+	}
+	if len(o.Widths) > maxParts {
+		return fmt.Errorf("op: Concat: %d Widths, want at most %d", len(o.Widths), maxParts)
 	}
 	for i, w := range o.Widths {
 		if err := check("Concat", dim{fmt.Sprintf("Widths[%d]", i), w, false}); err != nil {

@@ -87,7 +87,7 @@ func (Cast) Kind() string { return "Cast" }
 
 func (o Cast) Operands() []Operand {
 	any := []dtype.Type{dtype.F32, dtype.F16, dtype.BF16}
-	return []Operand{in("x", any, o.Rows, o.Width), out("dst", any, o.Rows, o.Width)}
+	return []Operand{over("x", any, o.Rows, o.Width), out("dst", any, o.Rows, o.Width)}
 }
 
 func (o Cast) FLOPs(Size) float64 { return 0 }

@@ -23,7 +23,7 @@ func (o RMSNorm) width() int { return max(1, o.Heads) * o.Width }
 
 func (o RMSNorm) Operands() []Operand {
 	return []Operand{
-		in("x", activation, o.Rows, o.width()),
+		over("x", activation, o.Rows, o.width()),
 		in("w", weight[:3], o.Width),
 		out("dst", activation, o.Rows, o.width()),
 	}
@@ -32,10 +32,10 @@ func (o RMSNorm) Operands() []Operand {
 func (o RMSNorm) FLOPs(s Size) float64 { return 4 * float64(s.Resolve(o.Rows)) * float64(o.width()) }
 
 func (o RMSNorm) Validate() error {
-	if o.Eps < 0 || o.Eps >= 1 {
+	if !(o.Eps >= 0 && o.Eps < 1) { // nor NaN
 		return fmt.Errorf("op: RMSNorm: Eps is %g, want 0 <= Eps < 1", o.Eps)
 	}
-	return check("RMSNorm", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false}, dim{"Heads", max(1, o.Heads), false})
+	return check("RMSNorm", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false}, dim{"Heads", positive(o.Heads), false})
 }
 
 // LayerNorm subtracts each row's mean, divides by its standard deviation, scales and shifts:
@@ -56,7 +56,7 @@ func (LayerNorm) Kind() string { return "LayerNorm" }
 
 func (o LayerNorm) Operands() []Operand {
 	return []Operand{
-		in("x", activation, o.Rows, o.Width),
+		over("x", activation, o.Rows, o.Width),
 		in("w", weight[:3], o.Width),
 		in("b", weight[:3], o.Width),
 		out("dst", activation, o.Rows, o.Width),
@@ -66,7 +66,7 @@ func (o LayerNorm) Operands() []Operand {
 func (o LayerNorm) FLOPs(s Size) float64 { return 8 * float64(s.Resolve(o.Rows)) * float64(o.Width) }
 
 func (o LayerNorm) Validate() error {
-	if o.Eps < 0 || o.Eps >= 1 {
+	if !(o.Eps >= 0 && o.Eps < 1) { // nor NaN
 		return fmt.Errorf("op: LayerNorm: Eps is %g, want 0 <= Eps < 1", o.Eps)
 	}
 	return check("LayerNorm", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false})

@@ -50,6 +50,9 @@ type Operand struct {
 	Read  bool         // read by the op; both for a cache that is updated in place
 	Shape []int        // dimensions, possibly symbolic
 	Types []dtype.Type // types that the mathematics allows; devices may take fewer
+
+	// InPlace says of an operand that is read that the output may be written over it, element for element. What is written overlaps no other.
+	InPlace bool
 }
 
 // Size gives the symbols their numbers for one run.
@@ -135,6 +138,13 @@ func in(name string, types []dtype.Type, shape ...int) Operand {
 	return Operand{Name: name, Read: true, Shape: shape, Types: types}
 }
 
+// over is an operand that the output may be written over.
+func over(name string, types []dtype.Type, shape ...int) Operand {
+	o := in(name, types, shape...)
+	o.InPlace = true
+	return o
+}
+
 func out(name string, types []dtype.Type, shape ...int) Operand {
 	return Operand{Name: name, Write: true, Shape: shape, Types: types}
 }
@@ -148,6 +158,14 @@ type dim struct {
 
 // maxDim bounds every dimension, so that products of two fit an int64 with room: no model comes near it.
 const maxDim = 1 << 28
+
+// positive is a parameter that may be left out for 1.
+func positive(v int) int {
+	if v == 0 {
+		return 1
+	}
+	return v
+}
 
 // check reports the first dimension that is not positive (or symbolic where that is allowed).
 func check(kind string, dims ...dim) error {

@@ -3,6 +3,7 @@ package op
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,11 @@ func TestValidate(t *testing.T) {
 		"M is -4":                     MatMul{M: -4, K: 1, N: 1},
 		"Vocab is 1073741824":         Embed{Rows: 1, Vocab: 1 << 30, Width: 1},
 		"Eps is 2":                    RMSNorm{Rows: 1, Width: 1, Eps: 2},
+		"Eps is NaN":                  RMSNorm{Rows: 1, Width: 1, Eps: math.NaN()},
+		"LayerNorm: Eps is NaN":       LayerNorm{Rows: 1, Width: 1, Eps: math.NaN()},
+		"Heads is -3":                 RMSNorm{Rows: 1, Width: 1, Heads: -3},
+		"TableHeads is -3":            RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: -3},
+		"65 Widths":                   Concat{Rows: 1, Widths: slices.Repeat([]int{1}, 65)},
 		"Eps is -1":                   LayerNorm{Rows: 1, Width: 1, Eps: -1},
 		"want an even number":         RoPE{Rows: 1, Heads: 1, HeadDim: 3},
 		"TableHeads is 3":             RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: 3},

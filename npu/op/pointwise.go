@@ -15,8 +15,8 @@ func (SiLUMul) Kind() string { return "SiLUMul" }
 
 func (o SiLUMul) Operands() []Operand {
 	return []Operand{
-		in("gate", activation, o.Rows, o.Width),
-		in("up", activation, o.Rows, o.Width),
+		over("gate", activation, o.Rows, o.Width),
+		over("up", activation, o.Rows, o.Width),
 		out("dst", activation, o.Rows, o.Width),
 	}
 }
@@ -31,7 +31,7 @@ func (o SiLUMul) Validate() error {
 //
 //	a   [Rows, Width]
 //	b   [Rows, Width], or [Width] with Broadcast
-//	dst [Rows, Width]; may be a itself
+//	dst [Rows, Width]
 type Add struct {
 	Rows, Width int
 	Broadcast   bool `json:",omitempty"`
@@ -40,11 +40,11 @@ type Add struct {
 func (Add) Kind() string { return "Add" }
 
 func (o Add) Operands() []Operand {
-	b := in("b", activation, o.Rows, o.Width)
+	b := over("b", activation, o.Rows, o.Width)
 	if o.Broadcast {
 		b = in("b", weight[:3], o.Width)
 	}
-	return []Operand{in("a", activation, o.Rows, o.Width), b, out("dst", activation, o.Rows, o.Width)}
+	return []Operand{over("a", activation, o.Rows, o.Width), b, out("dst", activation, o.Rows, o.Width)}
 }
 
 func (o Add) FLOPs(s Size) float64 { return float64(s.Resolve(o.Rows)) * float64(o.Width) }
@@ -68,7 +68,7 @@ type GELU struct {
 func (GELU) Kind() string { return "GELU" }
 
 func (o GELU) Operands() []Operand {
-	return []Operand{in("x", activation, o.Rows, o.Width), out("dst", activation, o.Rows, o.Width)}
+	return []Operand{over("x", activation, o.Rows, o.Width), out("dst", activation, o.Rows, o.Width)}
 }
 
 func (o GELU) FLOPs(s Size) float64 { return 8 * float64(s.Resolve(o.Rows)) * float64(o.Width) }
