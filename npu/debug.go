@@ -1,17 +1,14 @@
 package npu
 
-import (
-	"slices"
-
-	"github.com/npukit/npukit/npu/op"
-)
+import "slices"
 
 // Debug is the program's debug form: the same launches, and every scratch argument that they fill has become an output, at the same index. What was
 // hidden between launches can then be read after a run. Scratch that nothing writes, or only in part, stays what it is.
 func (p *Program) Debug() *Program {
 	d := &Program{Name: p.Name, Instance: p.Instance, Args: slices.Clone(p.Args), Launches: p.Launches}
+	done := newCoverage(p, len(p.Launches))
 	for i, a := range p.Args {
-		if a.Kind == Scratch && p.writtenBefore(len(p.Launches), View{Arg: i}) {
+		if a.Kind == Scratch && done.covers(View{Arg: i}) {
 			d.Args[i].Kind = Out
 		}
 	}
@@ -35,7 +32,7 @@ func (p *Program) Taps() []Tap {
 		}
 		over := slices.ContainsFunc(p.Launches[i+1:], func(m Launch) bool {
 			w, ok := written(m)
-			return ok && p.overlap(v, w)
+			return ok && v.Arg == w.Arg && p.matrix(v).overlaps(p.matrix(w))
 		})
 		if !over {
 			taps = append(taps, Tap{Launch: l.Name, View: v})
@@ -52,20 +49,4 @@ func written(l Launch) (View, bool) {
 		}
 	}
 	return View{}, false
-}
-
-// overlap reports whether two views may share an element: whether the ranges from their first to their last element do.
-func (p *Program) overlap(a, b View) bool {
-	if a.Arg != b.Arg {
-		return false
-	}
-	end := func(v View) int {
-		shape, stride := p.viewShape(v)
-		one := op.Size{Rows: 1, Picks: 1, Capacity: 1}
-		if len(shape) < 2 || symbols(shape) != [3]int{} {
-			return v.Offset + one.Elements(shape)
-		}
-		return v.Offset + (shape[0]-1)*stride + one.Elements(shape[1:])
-	}
-	return a.Offset < end(b) && b.Offset < end(a)
 }

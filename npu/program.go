@@ -148,9 +148,12 @@ func (r Ref) WithScratchRows(n int) Ref {
 	return r
 }
 
-// Rows is the view of rows from to from+n.
+// Rows is the view of rows from to from+n; of a vector, of its elements.
 func (r Ref) Rows(from, n int) Ref {
 	shape, stride := r.p.viewShape(r.view)
+	if len(shape) == 1 {
+		stride = 1
+	}
 	if len(shape) < 1 || from < 0 || n <= 0 || shape[0] < 0 || from > shape[0]-n {
 		r.p.fail(fmt.Errorf("npu: program %s: rows %d to %d are outside argument %q, which is %s", r.p.Name, from, from+n,
 			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
@@ -229,7 +232,8 @@ func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 		l.Args = append(l.Args, a.view)
 	}
 	p.Launches = append(p.Launches, l)
-	p.fail(p.checkLaunch(len(p.Launches) - 1))
+	last := len(p.Launches) - 1
+	p.fail(p.checkLaunch(last, newCoverage(p, last)))
 }
 
 // Map sets how the last launch lies on the array.
@@ -270,7 +274,7 @@ func (p *Program) LooksUp(arg int) bool {
 	return found
 }
 
-// Shape is the shape of a launch's i-th argument as the launch sees it, and the distance from row to row in elements (0 for a single dimension).
+// Shape is the shape of a view as its launch sees it, and the distance from row to row in elements (0 for a single dimension).
 func (p *Program) Shape(v View) (shape []int, stride int) { return p.viewShape(v) }
 
 func (p *Program) viewShape(v View) (shape []int, stride int) {

@@ -3,9 +3,11 @@ package npu
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -134,6 +136,34 @@ func TestProgramMistakes(t *testing.T) {
 			p.Launch("n", norm, x, w, p.Out("y", dtype.F32, op.Rows, 8))
 			p.Launch("n", norm, x, w, p.Out("z", dtype.F32, op.Rows, 8))
 		}},
+		{"product over its own input", `"s": dst overlaps a: MatMul does not work in place`, func(p *Program) {
+			s := p.Scratch("s", dtype.F32, 4, 8)
+			p.Launch("a", op.Cast{Rows: 4, Width: 8}, p.In("x", dtype.F32, 4, 8), s)
+			p.Launch("b", op.MatMul{M: 4, K: 8, N: 8}, s, p.Const("w", dtype.F32, 8, 8), s)
+		}},
+		{"columns of open rows over their input", `"s": dst overlaps x: Slice does not work in place`, func(p *Program) {
+			s := p.Scratch("s", dtype.F32, op.Rows, 8)
+			p.Launch("a", op.Cast{Rows: op.Rows, Width: 8}, p.In("x", dtype.F32, op.Rows, 8), s)
+			p.Launch("b", op.Slice{Rows: op.Rows, Width: 4, N: 4}, s.Cols(0, 4), s.Cols(3, 4))
+		}},
+		{"sum a row further", `"s": dst overlaps a in part`, func(p *Program) {
+			s := p.Scratch("s", dtype.F32, 4, 8)
+			p.Launch("a", op.Cast{Rows: 4, Width: 8}, p.In("x", dtype.F32, 4, 8), s)
+			p.Launch("b", op.Add{Rows: 3, Width: 8}, s.Rows(0, 3), s.Rows(0, 3), s.Rows(1, 3))
+		}},
+		{"norm over its weight", `"s": dst overlaps w`, func(p *Program) {
+			s := p.Scratch("s", dtype.F32, 2, 8)
+			p.Launch("a", op.Cast{Rows: 2, Width: 8}, p.In("x", dtype.F32, 2, 8), s)
+			p.Launch("b", op.RMSNorm{Rows: 2, Width: 8}, s, s.Rows(1, 1), s)
+		}},
+		{"heads with gaps", `"x": its rows lie apart, and Permute wants [1 4 8] without gaps as x`, func(p *Program) {
+			x := p.In("x", dtype.F32, 4, 16)
+			p.Launch("p", op.Permute{Shape: []int{1, 4, 8}, Perm: []int{1, 0, 2}}, x.Cols(0, 8), p.Out("y", dtype.F32, 4, 1, 8))
+		}},
+		{"part of a cache", `"c": the launch sees a part of it: a state argument is seen whole`, func(p *Program) {
+			c := p.State("c", dtype.F32, op.Capacity, 8)
+			p.Launch("k", op.KVWrite{Rows: op.Rows, KVHeads: 1, HeadDim: 4}, p.In("x", dtype.F32, op.Rows, 4), c.Cols(4, 4))
+		}},
 		{"another program's argument", "belongs to another program", func(p *Program) {
 			q := NewProgram("q")
 			p.Launch("n", norm, q.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
@@ -200,6 +230,85 @@ func TestOpenRowsViews(t *testing.T) {
 	q.Launch("l", op.Cast{Rows: op.Rows, Width: 8}, x.As(op.Rows, 8), q.Out("y", dtype.F32, op.Rows, 8))
 	if err := q.Err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What an op may do in place it may, and parts of one argument that share nothing are as good as two arguments.
+func TestOutputsBesideTheirInputs(t *testing.T) {
+	p := NewProgram("p")
+	x, w, m := p.In("x", dtype.F32, 1, 4, 8), p.Const("w", dtype.F32, 8), p.Const("m", dtype.F32, 8, 8)
+	s := p.Scratch("s", dtype.F32, 4, 8)
+	p.Launch("copy", op.Cast{Rows: 4, Width: 8}, x, s)
+	p.Launch("sum", op.Add{Rows: 4, Width: 8}, s, x, s.As(1, 4, 8))
+	p.Launch("norm", op.RMSNorm{Rows: 4, Width: 8}, s, w, s)
+	p.Launch("columns", op.Slice{Rows: 4, Width: 4, N: 4}, s.Cols(0, 4), s.Cols(4, 4))
+	p.Launch("rows", op.MatMul{M: 2, K: 8, N: 8}, s.Rows(0, 2), m, s.Rows(2, 2))
+	p.Launch("every", op.MatMul{M: 2, K: 8, N: 8}, s.Every(0, 2), m, s.Every(1, 2))
+	p.Launch("row", op.Slice{Rows: 1, Width: 8, N: 4}, s.Rows(3, 1), s.Rows(1, 1).Cols(2, 4))
+	p.Launch("out", op.Cast{Rows: 4, Width: 8}, s, p.Out("y", dtype.F32, 4, 8))
+	if err := p.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A vector's rows are its elements.
+func TestPartsOfAVector(t *testing.T) {
+	p := NewProgram("p")
+	x := p.In("x", dtype.F32, 8)
+	p.Launch("part", op.Cast{Rows: 1, Width: 3}, x.Rows(2, 3), p.Out("y", dtype.F32, 3))
+	if err := p.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if v := p.Launches[0].Args[0]; v.Offset != 2 {
+		t.Errorf("elements 2 to 4 begin at element %d", v.Offset)
+	}
+}
+
+// What a view covers is the same whether leading ones are there or not.
+func TestMatrixOfAView(t *testing.T) {
+	for _, tc := range []struct {
+		shape []int
+		view  View
+		want  Matrix
+	}{
+		{[]int{8, 64}, View{}, Matrix{0, 8, 64, 64}},
+		{[]int{1, 8, 64}, View{}, Matrix{0, 8, 64, 64}},
+		{[]int{64}, View{}, Matrix{0, 1, 64, 64}},
+		{[]int{1, 64}, View{}, Matrix{0, 1, 64, 64}},
+		{[]int{1}, View{}, Matrix{0, 1, 1, 1}},
+		{[]int{8, 64}, View{Offset: 70, Shape: []int{4, 32}, Stride: 128}, Matrix{70, 4, 32, 128}},
+		{[]int{8, 64}, View{Offset: 70, Shape: []int{1, 32}, Stride: 64}, Matrix{70, 1, 32, 32}},
+		{[]int{op.Rows, 64}, View{Offset: 32, Shape: []int{op.Rows, 32}, Stride: 64}, Matrix{32, op.Rows, 32, 64}},
+		{[]int{1, op.Rows, 64}, View{}, Matrix{0, op.Rows, 64, 64}},
+		{[]int{op.Rows}, View{}, Matrix{0, op.Rows, 1, 1}},
+		{[]int{4, op.Capacity, 64}, View{}, Matrix{0, 4, 64, 64}},
+	} {
+		if m := tc.view.Matrix(tc.shape); m != tc.want {
+			t.Errorf("%+v of %v: %+v, want %+v", tc.view, tc.shape, m, tc.want)
+		}
+	}
+}
+
+// A plan of many launches with many operands, read from a file, is checked about as fast as it is read.
+func TestManyOperandsAreCheckedInTime(t *testing.T) {
+	const launches, operands = 800, 60
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"name":"p","args":[{"name":"a","kind":"in","type":"F32","shape":[1]},{"name":"s","kind":"scratch","type":"F32","shape":[2]},
+		{"name":"t","kind":"scratch","type":"F32","shape":[%d]}],"launches":[`, 2*operands)
+	b.WriteString(`{"name":"y","op":{"Cast":{"Rows":1,"Width":1}},"args":[{"arg":0},{"arg":1,"shape":[1]}]}`)
+	b.WriteString(`,{"name":"z","op":{"Cast":{"Rows":1,"Width":1}},"args":[{"arg":0},{"arg":1,"offset":1,"shape":[1]}]}`)
+	for i := range launches {
+		fmt.Fprintf(&b, `,{"name":"l%d","op":{"Concat":{"Rows":1,"Widths":[%s]}},"args":[%s{"arg":2}]}`, i,
+			strings.TrimSuffix(strings.Repeat("2,", operands), ","), strings.Repeat(`{"arg":1},`, operands))
+	}
+	b.WriteString(`]}`)
+	var p Program
+	began := time.Now()
+	if err := json.Unmarshal([]byte(b.String()), &p); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 5*time.Second { // some 0.1 s on an idle machine; one look at all launches before for each operand took a minute
+		t.Errorf("%d launches of %d operands took %v", launches, operands, took)
 	}
 }
 

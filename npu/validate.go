@@ -33,13 +33,15 @@ func (p *Program) Validate() error {
 			return err
 		}
 	}
+	done := newCoverage(p, 0)
 	for i := range p.Launches {
-		if err := p.checkLaunch(i); err != nil {
+		if err := p.checkLaunch(i, done); err != nil {
 			return err
 		}
+		done.add(i)
 	}
 	for i, a := range p.Args {
-		if a.Kind == Out && !p.writtenBefore(len(p.Launches), View{Arg: i}) {
+		if a.Kind == Out && !done.covers(View{Arg: i}) {
 			return &ArgError{p.Name, "", a.Name, "it is an output, but no launch writes all of it"}
 		}
 	}
@@ -108,7 +110,8 @@ func (p *Program) checkArg(i int) error {
 	return nil
 }
 
-func (p *Program) checkLaunch(i int) error {
+// checkLaunch checks launch i, with what the launches before it have written.
+func (p *Program) checkLaunch(i int, before *coverage) error {
 	l := p.Launches[i]
 	if i >= maxItems {
 		return fmt.Errorf("npu: program %s: a program has at most %d launches", p.Name, maxItems)
@@ -130,15 +133,36 @@ func (p *Program) checkLaunch(i int) error {
 		return fmt.Errorf("npu: program %s, launch %q: %s takes %d arguments, got %d", p.Name, l.Name, l.Op.Kind(), len(operands), len(l.Args))
 	}
 	for j, operand := range operands {
-		if err := p.checkOperand(i, operand, l.Args[j]); err != nil {
+		if err := p.checkOperand(i, operand, l.Args[j], before); err != nil {
 			return err
+		}
+	}
+	return p.checkInPlace(l, operands)
+}
+
+// checkInPlace refuses an output that overlaps what the op still has to read.
+func (p *Program) checkInPlace(l Launch, operands []op.Operand) error {
+	for j, out := range operands {
+		for k, in := range operands {
+			if !out.Write || j == k || l.Args[j].Arg != l.Args[k].Arg {
+				continue
+			}
+			y, x := p.matrix(l.Args[j]), p.matrix(l.Args[k])
+			if !y.overlaps(x) || in.InPlace && y == x {
+				continue
+			}
+			reason := fmt.Sprintf("%s overlaps %s: %s does not work in place: write to another argument", out.Name, in.Name, l.Op.Kind())
+			if in.InPlace {
+				reason = fmt.Sprintf("%s overlaps %s in part: write to the very same elements, or to others", out.Name, in.Name)
+			}
+			return &ArgError{p.Name, l.Name, p.Args[l.Args[j].Arg].Name, reason}
 		}
 	}
 	return nil
 }
 
 // checkOperand holds one argument of launch i to the operand of its op.
-func (p *Program) checkOperand(i int, operand op.Operand, v View) error {
+func (p *Program) checkOperand(i int, operand op.Operand, v View, before *coverage) error {
 	if v.Arg < 0 || v.Arg >= len(p.Args) {
 		return fmt.Errorf("npu: program %s, launch %q: argument %d does not exist", p.Name, p.Launches[i].Name, v.Arg)
 	}
@@ -149,12 +173,18 @@ func (p *Program) checkOperand(i int, operand op.Operand, v View) error {
 	if err := p.checkView(v); err != nil {
 		return bad("%v", err)
 	}
+	if a.Kind == State && (v.Offset != 0 || v.Shape != nil || v.Stride != 0) {
+		return bad("the launch sees a part of it: a state argument is seen whole")
+	}
 	shape, _ := p.viewShape(v)
 	if !sameShape(shape, operand.Shape) {
 		return bad("it is %s, %s wants %s as %s", op.ShapeString(shape), p.Launches[i].Op.Kind(), op.ShapeString(operand.Shape), operand.Name)
 	}
 	if !slices.Contains(operand.Types, a.Type) {
 		return bad("it is %s, %s takes %v as %s", a.Type, p.Launches[i].Op.Kind(), operand.Types, operand.Name)
+	}
+	if !p.matrix(v).dense() && len(operand.Shape) > 2 {
+		return bad("its rows lie apart, and %s wants %s without gaps as %s", p.Launches[i].Op.Kind(), op.ShapeString(operand.Shape), operand.Name)
 	}
 	if row, _ := elements(a.Shape[1:]); v.Offset < a.ScratchRows*row && !p.inScratchRows(v) {
 		return bad("the launch sees scratch rows and weights at once: take a view of one of them")
@@ -167,7 +197,7 @@ func (p *Program) checkOperand(i int, operand op.Operand, v View) error {
 			return bad("it is const and cannot be written")
 		}
 	}
-	if operand.Read && (a.Kind == Out || a.Kind == Scratch || a.Kind == Const && p.inScratchRows(v)) && !p.writtenBefore(i, v) {
+	if operand.Read && (a.Kind == Out || a.Kind == Scratch || a.Kind == Const && p.inScratchRows(v)) && !before.covers(v) {
 		return bad("it is read here before any launch has written it")
 	}
 	return nil
@@ -180,7 +210,7 @@ func (p *Program) checkView(v View) error {
 	}
 	a := p.Args[v.Arg]
 	shape, stride := p.viewShape(v)
-	n, ok := elements(shape)
+	_, ok := elements(shape)
 	if !ok || len(shape) == 0 || v.Offset < 0 || v.Offset > maxElements || v.Stride < 0 || v.Stride > maxElements || v.Stride != 0 && len(shape) != 2 {
 		return fmt.Errorf("the view (offset %d, shape %s, stride %d) is malformed", v.Offset, op.ShapeString(shape), v.Stride)
 	}
@@ -189,94 +219,37 @@ func (p *Program) checkView(v View) error {
 	if symbols(shape) != symbols(a.Shape) {
 		return outside
 	}
-	whole, _ := elements(a.Shape)
+	m := p.matrix(v)
 	if symbols(a.Shape) != [3]int{} {
-		// The numbers of one row: whole is the argument's, n the view's.
-		if shape[0] >= 0 || a.Shape[0] >= 0 || len(shape) > 1 && stride != whole || v.Offset > whole-n {
+		// As long as the numbers of one row.
+		whole := View{}.Matrix(a.Shape)
+		if m.Rows >= 0 || whole.Rows >= 0 || m.Stride != whole.Width || m.Offset > whole.Width-m.Width {
 			return outside
 		}
-		return p.checkBlocks(a, v.Offset, stride)
+		return p.checkBlocks(a, m)
 	}
-	last := n - 1
-	if len(shape) > 1 {
-		width := n / shape[0]
-		if stride < width || shape[0]-1 > maxElements/stride {
-			return outside
-		}
-		last = (shape[0]-1)*stride + width - 1
-	}
-	if v.Offset > whole-1-last {
+	whole, _ := elements(a.Shape)
+	if m.Stride < m.Width || m.Rows-1 > maxElements/m.Stride || m.end() > whole {
 		return outside
 	}
-	return p.checkBlocks(a, v.Offset, stride)
+	return p.checkBlocks(a, m)
 }
 
 // checkBlocks reports a view that cuts through a quantised block.
-func (p *Program) checkBlocks(a Arg, offset, stride int) error {
-	if block, _ := a.Type.Block(); offset%block != 0 || stride%block != 0 {
+func (p *Program) checkBlocks(a Arg, m Matrix) error {
+	if block, _ := a.Type.Block(); m.Offset%block != 0 || m.Stride%block != 0 {
 		return fmt.Errorf("a view cuts through a block of %s", a.Type)
 	}
 	return nil
 }
 
 // sameShape compares shapes; leading ones do not count, so that a vector can stand for a matrix of one row.
-func sameShape(a, b []int) bool {
-	for len(a) > 1 && a[0] == 1 {
-		a = a[1:]
-	}
-	for len(b) > 1 && b[0] == 1 {
-		b = b[1:]
-	}
-	return slices.Equal(a, b)
-}
+func sameShape(a, b []int) bool { return slices.Equal(withoutOnes(a), withoutOnes(b)) }
 
 func (p *Program) inScratchRows(v View) bool {
 	a := p.Args[v.Arg]
 	if a.ScratchRows == 0 {
 		return false
 	}
-	row := (op.Size{}).Elements(a.Shape[1:])
-	shape, _ := p.viewShape(v)
-	return v.Stride == 0 && v.Offset+(op.Size{}).Elements(shape) <= a.ScratchRows*row
-}
-
-// writtenBefore reports whether launches before i have written all of v: one launch that wrote the whole argument or the very same view, or
-// several whose contiguous pieces cover it.
-func (p *Program) writtenBefore(i int, v View) bool {
-	type piece struct{ from, to int }
-	var pieces []piece
-	one := op.Size{Rows: 1, Picks: 1, Capacity: 1}
-	extent := func(v View) (piece, bool) {
-		shape, stride := p.viewShape(v)
-		contiguous := len(shape) < 2 || stride == one.Elements(shape[1:])
-		// A column view of a matrix whose rows are symbolic is contiguous only in the one row that stands for all.
-		contiguous = contiguous || symbols(shape) != [3]int{}
-		return piece{v.Offset, v.Offset + one.Elements(shape)}, contiguous
-	}
-	for _, l := range p.Launches[:i] {
-		for j, operand := range l.Op.Operands() {
-			if !operand.Write || j >= len(l.Args) || l.Args[j].Arg != v.Arg {
-				continue
-			}
-			w := l.Args[j]
-			if w.Offset == 0 && w.Shape == nil || w.Offset == v.Offset && slices.Equal(w.Shape, v.Shape) && w.Stride == v.Stride {
-				return true
-			}
-			if e, ok := extent(w); ok {
-				pieces = append(pieces, e)
-			}
-		}
-	}
-	want, ok := extent(v)
-	if !ok { // a strided view lies inside the interval from its first to its last element
-		shape, stride := p.viewShape(v)
-		want = piece{v.Offset, v.Offset + (shape[0]-1)*stride + one.Elements(shape[1:])}
-	}
-	slices.SortFunc(pieces, func(a, b piece) int { return a.from - b.from })
-	for _, e := range pieces {
-		if e.from <= want.from && e.to > want.from {
-			want.from = e.to
-		}
-	}
-	return want.from >= want.to
+	return p.matrix(v).end() <= a.ScratchRows*(op.Size{}).Elements(a.Shape[1:])
 }

@@ -143,22 +143,12 @@ type operand struct {
 // matrix is an operand in a run, its leading dimension as rows.
 func (f *frame) matrix(o operand) matrix {
 	s := &f.e.slots[o.slot]
-	shape := o.view.Shape
-	if shape == nil {
-		shape = s.shape
-	}
-	m := matrix{rows: 1, width: (op.Size{}).Elements(shape)}
-	if len(shape) > 1 {
-		m.rows = shape[0]
-		m.width /= m.rows
-	}
-	if m.stride = o.view.Stride; m.stride == 0 {
-		m.stride = m.width
-	}
+	v := o.view.Matrix(s.shape)
+	m := matrix{rows: v.Rows, width: v.Width, stride: v.Stride}
 	if s.typ == dtype.F32 {
-		m.f = dtype.Float32s(f.bufs[o.slot].Bytes())[o.view.Offset:]
+		m.f = dtype.Float32s(f.bufs[o.slot].Bytes())[v.Offset:]
 	} else {
-		m.bf = dtype.BFloat16s(f.bufs[o.slot].Bytes())[o.view.Offset:]
+		m.bf = dtype.BFloat16s(f.bufs[o.slot].Bytes())[v.Offset:]
 	}
 	return m
 }

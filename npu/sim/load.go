@@ -99,12 +99,12 @@ func (e *executable) lower(ctx context.Context) error {
 	}
 	for i := 0; i < len(e.p.Launches); i++ {
 		if l.cascade(i) {
+			l.wrote(i)
 			i++
-			continue
-		}
-		if err := l.launch(i); err != nil {
+		} else if err := l.launch(i); err != nil {
 			return fmt.Errorf("launch %q: %w", e.p.Launches[i].Name, err)
 		}
+		l.wrote(i)
 	}
 	return l.flush()
 }

@@ -2,33 +2,40 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
 
-// operands are those of the i-th launch. What it writes is noted.
+// operands are those of the i-th launch.
 func (l *lowering) operands(i int) (x []operand) {
 	n := &l.e.p.Launches[i]
-	for j, v := range n.Args {
+	for _, v := range n.Args {
 		o := operand{slot: v.Arg, view: npu.View{Offset: v.Offset, Shape: v.Shape, Stride: v.Stride}}
 		a := &l.e.p.Args[v.Arg]
 		if s, ok := l.scratchRows[v.Arg]; ok && v.Offset < a.ScratchRows*(op.Size{}).Elements(a.Shape[1:]) {
 			o.slot = s // validation refuses views of both the scratch rows and the weight
 		}
-		if n.Op.Operands()[j].Write {
-			if o.slot == v.Arg {
-				l.e.written[v.Arg] = true
-			}
-			if l.quantized && o.slot == l.source.slot {
-				l.quantized = false
-			}
-		}
 		x = append(x, o)
 	}
 	return x
+}
+
+// wrote notes what the i-th launch has written: activations that were quantised before are no longer those that lie there.
+func (l *lowering) wrote(i int) {
+	n := &l.e.p.Launches[i]
+	for j, x := range l.operands(i) {
+		if !n.Op.Operands()[j].Write {
+			continue
+		}
+		if x.slot < len(l.e.written) {
+			l.e.written[x.slot] = true
+		}
+		if x.slot == l.source.slot {
+			l.quantized = false
+		}
+	}
 }
 
 // cascade adds the steps of launch i and of the next when they are a GEMV and the addition of its result to the residual stream in one
@@ -168,11 +175,5 @@ func (l *lowering) weight(i int, o op.MatMul, w operand) (operand, error) {
 
 // same reports whether two operands are the same elements.
 func (l *lowering) same(a, b operand) bool {
-	shape := func(o operand) []int {
-		if o.view.Shape != nil {
-			return o.view.Shape
-		}
-		return l.e.slots[o.slot].shape
-	}
-	return a.slot == b.slot && a.view.Offset == b.view.Offset && a.view.Stride == b.view.Stride && slices.Equal(shape(a), shape(b))
+	return a.slot == b.slot && a.view.Matrix(l.e.slots[a.slot].shape) == b.view.Matrix(l.e.slots[b.slot].shape)
 }

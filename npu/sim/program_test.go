@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
@@ -209,6 +210,36 @@ func TestPrograms(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Leading ones in the shapes of arguments and views change nothing.
+func TestLeadingOnes(t *testing.T) {
+	d := open(t, nil)
+	for _, p := range []*npu.Program{prefillFFN(), decodeFFN(), rotation(), inPlace()} {
+		one := &npu.Program{Name: p.Name, Args: slices.Clone(p.Args)}
+		for i := range one.Args {
+			if a := &one.Args[i]; a.ScratchRows == 0 {
+				a.Shape = append([]int{1}, a.Shape...)
+			}
+		}
+		for _, l := range p.Launches {
+			l.Args = slices.Clone(l.Args)
+			for i := range l.Args {
+				if v := &l.Args[i]; v.Shape != nil && v.Stride == 0 {
+					v.Shape = append([]int{1}, v.Shape...)
+				}
+			}
+			one.Launches = append(one.Launches, l)
+		}
+		want, got := fill(t, d, p), fill(t, d, one)
+		execute(t, d, p, want)
+		execute(t, d, one, got)
+		for i, a := range p.Args {
+			if !bytes.Equal(want[i].Bytes(), got[i].Bytes()) {
+				t.Errorf("%s: %s differs", p.Name, a.Name)
+			}
+		}
 	}
 }
 
