@@ -14,9 +14,9 @@ import (
 type buffer struct {
 	d         *Device
 	size      int
-	host, dev npu.Buffer // of d.host, the software device; host is nil for a weight
-	weight    *weight    // nil for other buffers
-	release   func()     // what a weight gives back, besides its memory
+	host, dev npu.Buffer   // of d.host, the software device; host is nil for a weight
+	weight    *weight      // nil for other buffers
+	used      []*converted // that a weight was made of
 
 	mu        sync.Mutex
 	closed    bool
@@ -108,9 +108,10 @@ func (b *buffer) Close() error {
 		return nil
 	}
 	b.closed = true
-	if b.host == nil { // the device knows weights by their addresses, so it forgets this one first
+	if b.host == nil {
+		b.d.unshare(b.weight) // first: weights are known by their addresses, and what is given back may be another's at once
 		err := b.dev.Close()
-		b.release()
+		b.d.forget(b.used)
 		return err
 	}
 	b.d.unreserve(b.size)

@@ -19,7 +19,7 @@ type Options struct {
 	Kernels  string  // of npu/cpu, see there; "" means the fastest
 	Host     string  // whose costs between dispatches the clock counts: a name that [xdna2.HostProfile] knows, "" for "npukit"
 	Contexts int     // hardware contexts alive at once; 0 means as many as the host's profile keeps: 8 for "npukit"
-	Memory   int     // bytes that buffers may have together; 0 means no limit but this machine's
+	Memory   int     // bytes that buffers and weights may have together; 0 means no limit but this machine's
 	Debug    bool    // report missing syncs, see [CoherencyError]; costs a comparison of every input
 	Timing   bool    // only the clock runs: nothing is computed, and outputs keep what they held
 	Faults   *Faults // to be played; nil for none
@@ -43,7 +43,7 @@ type Device struct {
 	contexts  *xdna2.Contexts[*executable]
 	opened    int // contexts, since the start
 	epoch     int // how often the contexts have been lost
-	bytes     int // of buffers
+	bytes     int // of buffers and weights
 	weights   map[*byte]*weight
 	converted map[tensorKey]*converted
 	helpers   map[helperKey]npu.Executable // programs of npu/cpu for parts of kernels; used by the holder of turn
@@ -142,11 +142,20 @@ func (d *Device) unlock() { <-d.turn }
 func (d *Device) reserve(bytes int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if bytes > 0 && d.opts.Memory > 0 && bytes > d.opts.Memory-d.bytes {
-		return fmt.Errorf("npu/sim: Alloc of %d bytes: %w: %d of %d are in use", bytes, npu.ErrMemory, d.bytes, d.opts.Memory)
+	if err := d.count("Alloc", bytes); err != nil {
+		return err
 	}
 	if d.faults.refuse() {
+		d.bytes -= bytes
 		return fmt.Errorf("npu/sim: Alloc of %d bytes: %w (a fault that was asked for)", bytes, npu.ErrMemory)
+	}
+	return nil
+}
+
+// count adds bytes that a call wants, where Options.Memory has room for them. The caller holds mu.
+func (d *Device) count(call string, bytes int) error {
+	if bytes > 0 && d.opts.Memory > 0 && bytes > d.opts.Memory-d.bytes {
+		return fmt.Errorf("npu/sim: %s of %d bytes: %w: %d of %d are in use", call, bytes, npu.ErrMemory, d.bytes, d.opts.Memory)
 	}
 	d.bytes += bytes
 	return nil

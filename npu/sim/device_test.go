@@ -141,7 +141,7 @@ func TestClockOfFailedRuns(t *testing.T) {
 	}
 }
 
-// Options.Memory bounds what buffers have together.
+// Options.Memory bounds what buffers and weights have together; a weight counts once.
 func TestMemory(t *testing.T) {
 	d := open(t, &Options{Memory: 1000})
 	b, err := d.Alloc(t.Context(), 600)
@@ -154,8 +154,28 @@ func TestMemory(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Alloc(t.Context(), 1000); err != nil {
-		t.Error(err)
+	w := npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.F32, Shape: []int{20, 20}, Data: make([]byte, 4*400)}}} // 800 bytes in BF16
+	var weights []npu.Buffer
+	for range 2 {
+		b, err := d.Const(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights = append(weights, b)
+	}
+	if _, err := d.Alloc(t.Context(), 201); !errors.Is(err, npu.ErrMemory) {
+		t.Errorf("with a weight: %v, want ErrMemory", err)
+	}
+	for _, b := range weights {
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err = d.Alloc(t.Context(), 1000); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Const(t.Context(), w); !errors.Is(err, npu.ErrMemory) || len(d.weights) != 0 || len(d.converted) != 0 {
+		t.Errorf("a weight without room: %v, want ErrMemory; %d weights and %d converted tensors are left", err, len(d.weights), len(d.converted))
 	}
 }
 
@@ -263,6 +283,40 @@ func TestTimingOnly(t *testing.T) {
 	}
 	if first(s.y) != 0 || s.d.Clock() == before {
 		t.Errorf("output %g, clock %v", first(s.y), s.d.Clock()-before)
+	}
+}
+
+// What is not to be computed takes no time on weights and no memory between launches.
+func TestTimingMakesNothing(t *testing.T) {
+	d := open(t, &Options{Timing: true})
+	p := prefillFFN()
+	args := fill(t, d, p)
+	for i, a := range p.Args {
+		if a.Kind == npu.Const {
+			n := (op.Size{}).Elements(a.Shape)
+			w, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.BF16, Shape: a.Shape, Data: make([]byte, 2*n)}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			args[i] = w
+		}
+		if a.Kind == npu.Scratch {
+			args[i] = nil
+		}
+	}
+	e, err := d.place(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Submit(t.Context(), []npu.Run{{Exec: e, Args: args}}); err != nil {
+		t.Fatal(err)
+	}
+	forms := 0
+	for _, w := range d.weights {
+		forms += len(w.forms)
+	}
+	if forms != 0 || len(d.scratch) != 0 {
+		t.Errorf("%d forms of weights were made, and %d pieces of scratch", forms, len(d.scratch))
 	}
 }
 

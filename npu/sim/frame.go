@@ -85,6 +85,9 @@ func (f *frame) memory(s *slot) (npu.Buffer, error) {
 	if s.kind == slotArg {
 		return b.dev, nil
 	}
+	if f.d.opts.Timing {
+		return nil, nil
+	}
 	src := dtype.BFloat16s(b.dev.Bytes())
 	if b.weight != nil {
 		return f.d.quantized(f.compute, b.weight, src, s.form)
@@ -96,8 +99,11 @@ func (f *frame) memory(s *slot) (npu.Buffer, error) {
 	return t, err
 }
 
-// temp gives a slot memory of the device's, whose content is undefined.
+// temp gives a slot memory of the device's, whose content is undefined; none where nothing is computed.
 func (f *frame) temp(s *slot) (npu.Buffer, error) {
+	if f.d.opts.Timing {
+		return nil, nil
+	}
 	n := s.typ.Bytes((op.Size{}).Elements(s.shape))
 	i := f.temps
 	f.temps++

@@ -14,6 +14,7 @@ import (
 // weight is what all Const buffers of the same memory share: the forms that kernels want it in. They are made when a run first needs them.
 type weight struct {
 	key   *byte
+	bytes int
 	users int
 	forms map[form]npu.Buffer // guarded by the device's turn
 }
@@ -28,8 +29,9 @@ type form struct {
 // converted is a tensor of another type as BF16: the array reads nothing else.
 type converted struct {
 	key   tensorKey
-	users int
-	mem   npu.Buffer
+	users int           // guarded by Device.mu
+	turn  chan struct{} // holds a token while somebody converts; a channel, because waiting for it must obey a context
+	mem   npu.Buffer    // nil until it is converted
 }
 
 // tensorKey says which tensor it is by where it lies.
@@ -40,7 +42,7 @@ type tensorKey struct {
 }
 
 // Const makes a buffer with a weight in BF16, on the device's side only: it is never synced. FP32 and half-precision tensors are rounded to
-// nearest, as whoever converts a checkpoint does.
+// nearest, as whoever converts a checkpoint does. Options.Memory counts a weight once, however many buffers share it.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
 	if err := d.usable(ctx); err != nil {
 		return nil, err
@@ -51,24 +53,30 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		d.forget(tensors.used)
 		return nil, err
 	}
-	b := &buffer{d: d, size: buf.Len(), dev: buf, weight: d.share(unsafe.SliceData(buf.Bytes()))}
-	b.release = func() {
-		d.unshare(b.weight)
+	w, err := d.share(buf.Bytes())
+	if err != nil {
+		err = errors.Join(err, buf.Close())
 		d.forget(tensors.used)
+		return nil, err
 	}
-	return b, nil
+	return &buffer{d: d, size: buf.Len(), dev: buf, weight: w, used: tensors.used}, nil
 }
 
-func (d *Device) share(key *byte) *weight {
+// share is the weight that lies in mem, with one use more. The first counts its memory.
+func (d *Device) share(mem []byte) (*weight, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	key := unsafe.SliceData(mem)
 	w := d.weights[key]
 	if w == nil {
-		w = &weight{key: key, forms: map[form]npu.Buffer{}}
+		if err := d.count("Const", len(mem)); err != nil {
+			return nil, err
+		}
+		w = &weight{key: key, bytes: len(mem), forms: map[form]npu.Buffer{}}
 		d.weights[key] = w
 	}
 	w.users++
-	return w
+	return w, nil
 }
 
 // unshare gives up one use of a weight; the last frees its forms. The caller has the turn.
@@ -77,6 +85,7 @@ func (d *Device) unshare(w *weight) {
 	defer d.mu.Unlock()
 	if w.users--; w.users == 0 {
 		delete(d.weights, w.key)
+		d.bytes -= w.bytes
 		closeAll(w.forms)
 	}
 }
@@ -113,35 +122,53 @@ func (t *bf16Tensors) Tensor(name string) (npu.Tensor, error) {
 	return npu.Tensor{Type: dtype.BF16, Shape: x.Shape, Data: c.mem.Bytes()}, nil
 }
 
-// convert is a tensor as BF16, with one use more.
+// convert is a tensor as BF16, with one use more. Whoever comes first converts it, and the others wait, or do it where that was given up.
 func (d *Device) convert(ctx context.Context, x npu.Tensor) (*converted, error) {
 	key := tensorKey{unsafe.SliceData(x.Data), len(x.Data), x.Type}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if c := d.converted[key]; c != nil {
-		c.users++
-		return c, nil
+	c := d.converted[key]
+	if c == nil {
+		c = &converted{key: key, turn: make(chan struct{}, 1)}
+		d.converted[key] = c
+	}
+	c.users++
+	d.mu.Unlock()
+	if err := c.make(ctx, d, x); err != nil {
+		d.forget([]*converted{c})
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *converted) make(ctx context.Context, d *Device, x npu.Tensor) error {
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.turn }()
+	if c.mem != nil {
+		return nil
 	}
 	n := 1
 	for _, d := range x.Shape {
 		if d < 1 || n > len(x.Data)*maxBlock/d { // more than the data can hold
-			return nil, fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
+			return fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
 		}
 		n *= d
 	}
 	if block, _ := x.Type.Block(); n%block != 0 || x.Type.Bytes(n) != len(x.Data) {
-		return nil, fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
+		return fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
 	}
 	mem, err := d.host.Alloc(ctx, dtype.BF16.Bytes(n))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := expand(ctx, d.info.Threads, dtype.BFloat16s(mem.Bytes()), x); err != nil {
-		return nil, errors.Join(err, mem.Close())
+		return errors.Join(err, mem.Close())
 	}
-	c := &converted{key: key, users: 1, mem: mem}
-	d.converted[key] = c
-	return c, nil
+	c.mem = mem
+	return nil
 }
 
 // maxBlock is the most elements that a block of any type has.
@@ -170,7 +197,9 @@ func (d *Device) forget(used []*converted) {
 	for _, c := range used {
 		if c.users--; c.users == 0 {
 			delete(d.converted, c.key)
-			_ = c.mem.Close() // as in closeAll
+			if c.mem != nil {
+				_ = c.mem.Close() // as in closeAll
+			}
 		}
 	}
 }

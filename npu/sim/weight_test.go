@@ -2,10 +2,13 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -99,5 +102,59 @@ func TestConst(t *testing.T) {
 		if v.Float32() != -2 {
 			t.Errorf("element %d of a quantised weight is %g, want -2", i, v.Float32())
 		}
+	}
+}
+
+// closing is memory whose Close somebody watches.
+type closing struct {
+	npu.Buffer
+	before func()
+}
+
+func (c closing) Close() error { c.before(); return c.Buffer.Close() }
+
+// Memory of a weight that is given back may be another weight's at once: what was made of the first is forgotten before.
+func TestClosedWeightIsForgottenFirst(t *testing.T) {
+	d := open(t, nil)
+	w, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.BF16, Shape: []int{8, 8}, Data: make([]byte, 128)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, known := w.(*buffer), -1
+	b.dev = closing{b.dev, func() { known = len(d.weights) }}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if known != 0 {
+		t.Errorf("when its memory was given back, %d weights were known", known)
+	}
+}
+
+// A tensor on its way to BF16 holds nobody up who does not want it, and one who gives up leaves it to those who do.
+func TestConversionHoldsNobodyUp(t *testing.T) {
+	s := newSums(t, nil)
+	d := s.d
+	x := npu.Tensor{Type: dtype.F32, Shape: []int{1, 64}, Data: make([]byte, 4*64)}
+	key := tensorKey{unsafe.SliceData(x.Data), len(x.Data), x.Type}
+	// Somebody converts it, and is not done.
+	slow := &converted{key: key, users: 1, turn: make(chan struct{}, 1)}
+	slow.turn <- struct{}{}
+	d.converted[key] = slow
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := d.convert(ctx, x); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting for it: %v", err)
+	}
+	if err := s.submit(t.Context()); err != nil {
+		t.Errorf("a Submit meanwhile: %v", err)
+	}
+	<-slow.turn // given up
+	c, err := d.convert(t.Context(), x)
+	if err != nil || c != slow || c.mem == nil || c.users != 2 {
+		t.Fatalf("afterwards: %v, %+v", err, c)
+	}
+	d.forget([]*converted{c, slow})
+	if len(d.converted) != 0 {
+		t.Errorf("%d converted tensors are left", len(d.converted))
 	}
 }
