@@ -145,10 +145,27 @@ func parseLayout(s string, depth int) (l Layout, rest string, err error) {
 			return l, "", fmt.Errorf("expected , or ) at %q", rest)
 		}
 	}
-	if want.args >= 0 && len(l.Args) != want.args || want.args < 0 && len(l.Args) == 0 || len(l.Numbers) != want.numbers {
-		return l, "", fmt.Errorf("%s has %d operands and %d numbers: that is not how it is written", word, len(l.Args), len(l.Numbers))
+	if err := l.wellFormed(); err != nil {
+		return l, "", err
 	}
 	return l, strings.TrimLeft(rest[1:], " "), nil
+}
+
+// wellFormed reports an operation that there is not, or with other operands and numbers than it has.
+func (l Layout) wellFormed() error {
+	want, ok := layoutOps[l.Op]
+	if !ok {
+		return fmt.Errorf("unknown operation %q", l.Op)
+	}
+	if want.args >= 0 && len(l.Args) != want.args || want.args < 0 && len(l.Args) == 0 || len(l.Numbers) != want.numbers {
+		return fmt.Errorf("%s has %d operands and %d numbers: that is not how it is written", l.Op, len(l.Args), len(l.Numbers))
+	}
+	for _, n := range l.Numbers {
+		if n < 0 || n > 1<<31 {
+			return fmt.Errorf("%s: %d is not a number in range", l.Op, n)
+		}
+	}
+	return nil
 }
 
 // MarshalText writes the layout as text.
@@ -278,6 +295,9 @@ func (s Source) matrix(l Layout) (matrix, error) {
 	if err == nil && !inRange(m.shape) {
 		err = fmt.Errorf("npu: layout %s: the shape %v is out of range", l, m.shape)
 	}
+	if m.typ == dtype.Invalid { // nothing but zeros, however they were turned: they get their type from what they stand beside
+		m.row = func(dst []byte, _ int) { clear(dst) }
+	}
 	return m, err
 }
 
@@ -309,6 +329,9 @@ func (s Source) part(l Layout) (matrix, error) {
 		m.row = func(dst []byte, r int) { copy(dst, t.Data[r*n:][:n]) }
 		return m, nil
 	}
+	if err := l.wellFormed(); err != nil {
+		return bad("%v", err)
+	}
 	args := make([]matrix, len(l.Args))
 	for i, a := range l.Args {
 		var err error
@@ -331,7 +354,7 @@ func (s Source) part(l Layout) (matrix, error) {
 	}
 	switch l.Op {
 	case "zeros":
-		return matrix{dtype.Invalid, l.Numbers, func(dst []byte, r int) { clear(dst) }}, nil
+		return matrix{typ: dtype.Invalid, shape: l.Numbers}, nil
 	case "transpose":
 		x := args[0]
 		if len(x.shape) != 2 {

@@ -1,6 +1,7 @@
 package npu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -165,6 +166,36 @@ func TestLayoutBF16(t *testing.T) {
 type typed map[string]Tensor
 
 func (s typed) Tensor(name string) (Tensor, error) { return s[name], nil }
+
+// Zeros are zeros in whatever they are wrapped before they get their type, also where the memory held something else.
+func TestLayoutZeros(t *testing.T) {
+	w := typed{"w": {dtype.BF16, []int{4, 2}, bytes.Repeat([]byte{0x11}, 16)}}
+	for _, layout := range []string{"stack(w, zeros(4, 2))", "stack(w, repeat(zeros(4, 1), 2))", "stack(w, transpose(zeros(2, 4)))",
+		"transpose(stack(w, repeat(zeros(4, 1), 2)))", "stack(w, pad(rows(zeros(4, 1), 1, 3), 4, 2))", "interleave(bf16(zeros(4, 2)), w)"} {
+		l, err := ParseLayout(layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dst := bytes.Repeat([]byte{0xff}, 32)
+		if err := (Source{Layout: l, From: w}).Materialize(dst); err != nil {
+			t.Errorf("%s: %v", layout, err)
+		}
+		if zeros, of := bytes.Count(dst, []byte{0}), bytes.Count(dst, []byte{0x11}); zeros != 16 || of != 16 {
+			t.Errorf("%s: %d zero bytes and %d of w, want 16 of each", layout, zeros, of)
+		}
+	}
+}
+
+// A layout that was put together in Go is held to the same rules as one that was read.
+func TestLayoutNotFromText(t *testing.T) {
+	w := typed{"w": {dtype.BF16, []int{4, 2}, make([]byte, 16)}}
+	for _, l := range []Layout{{Op: "rows", Args: []Layout{T("w")}}, {Op: "rows", Args: []Layout{T("w")}, Numbers: []int{-1, 1}}, {Op: "transpose"},
+		{Op: "stack"}, {Op: "interleave", Args: []Layout{T("w")}}, {Op: "zeros", Numbers: []int{2}}, {Op: "spin", Args: []Layout{T("w")}}} {
+		if _, _, err := (Source{Layout: l, From: w}).Stat(); err == nil {
+			t.Errorf("%s: accepted", l)
+		}
+	}
+}
 
 func TestLayoutErrors(t *testing.T) {
 	for layout, want := range map[string]string{
