@@ -105,6 +105,7 @@ func TestCostOfUnusualWork(t *testing.T) {
 	}{
 		{name: "symbolic rows", o: op.Add{Rows: op.Rows, Width: 64}, size: op.Size{Rows: 7}},
 		{name: "symbolic rows without a number", o: op.Add{Rows: op.Rows, Width: 64}, err: "every dimension"},
+		{name: "more elements than a dimension has", o: op.Add{Rows: 1 << 20, Width: 1 << 20}},
 		{name: "the largest dimensions", o: op.MatMul{M: maxDim, K: maxDim, N: maxDim}},
 		{name: "a mapping of zeros", o: op.MatMul{M: 2048, K: 64, N: 64}, mapping: npu.Mapping{Tile: []int{0, 0, 0, 0}, Herd: []int{0, 0}}},
 		{name: "a mapping of negative numbers", o: op.MatMul{M: 2048, K: 64, N: 64}, mapping: npu.Mapping{Tile: []int{-1}, Herd: []int{-8, 4}}},

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -13,7 +14,7 @@ import (
 func (p *place) resized(known []rule) []string {
 	var found []string
 	if p.op != nil && p.m.Fused == "" {
-		for _, list := range resizings(p.op) {
+		for _, list := range resizings(p.op, p.array) {
 			if s := p.firstPlaced(known, list); s != "" {
 				found = append(found, s)
 			}
@@ -78,7 +79,7 @@ func flashMappings(o op.Op, m npu.Mapping) (list []npu.Mapping) {
 }
 
 // resizings are lists of shapes to try, in each the nearest first.
-func resizings(o op.Op) [][]resizing {
+func resizings(o op.Op, a *Array) [][]resizing {
 	var more, fewer, parts []resizing
 	// rows lists other numbers of rows.
 	rows := func(n int, pad, cut string, with func(n int) op.Op) {
@@ -90,8 +91,9 @@ func resizings(o op.Op) [][]resizing {
 			}
 		}
 	}
-	// narrower lists narrower rows, for kernels that hold whole ones.
+	// narrower lists narrower rows, for kernels that hold whole ones: from the widest on of which a core could hold one.
 	narrower := func(width int, with func(width int) op.Op) {
+		width = min(width, a.CoreMemory/dtype.BF16.Bytes(1))
 		for w := width - width%16; w > 0; w -= 16 {
 			fewer = append(fewer, resizing{with(w), fmt.Sprintf("make it a step on the host: rows of at most %d fit a core", w)})
 		}

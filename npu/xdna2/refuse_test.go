@@ -332,6 +332,35 @@ func TestHostileMappings(t *testing.T) {
 	t.Logf("%d mappings with advice, %v each", n, time.Since(start)/n)
 }
 
+// Long prompts have more elements than any dimension may be; what no machine has memory for is refused by the launch's name.
+func TestManyElements(t *testing.T) {
+	for _, tc := range []struct {
+		rows, width int
+		err         string
+	}{{32768, 14336, ""}, {1 << 24, 1 << 20, `launch "act"`}} {
+		p := npu.NewProgram("ffn")
+		g, u := p.In("g", dtype.BF16, tc.rows, tc.width), p.In("u", dtype.BF16, tc.rows, tc.width)
+		p.Launch("act", op.SiLUMul{Rows: tc.rows, Width: tc.width}, g, u, p.Out("y", dtype.BF16, tc.rows, tc.width))
+		p.Map(npu.Mapping{Tile: []int{1024}, Herd: []int{8, 1}})
+		if err := Check(p, NPU2()); (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+			t.Errorf("%d x %d: %v, want %q", tc.rows, tc.width, err, tc.err)
+		}
+	}
+}
+
+// The advice for rows that are far too wide begins where a core could hold one.
+func TestWideRowsAreAdvisedSoon(t *testing.T) {
+	for _, o := range []op.Op{op.RMSNorm{Rows: 8, Width: 1 << 28}, op.LayerNorm{Rows: 8, Width: 1 << 28}} {
+		n := 0
+		for _, list := range resizings(o, NPU2()) {
+			n += len(list)
+		}
+		if n < 100 || n > 5000 {
+			t.Errorf("%s: %d other shapes are tried", o.Kind(), n)
+		}
+	}
+}
+
 // Advice is not canned: what it names is placed.
 func TestAdviceFits(t *testing.T) {
 	for _, r := range PublishedRegistry().Rows() {

@@ -50,6 +50,10 @@ type Shape struct {
 // maxDim bounds every dimension, as package op does, so that products are safe in float64.
 const maxDim = 1 << 28
 
+// maxElements bounds what is a product of two dimensions, the elements of an element-wise kernel or the rows of all heads: 2 TB in BF16, which
+// no machine with an NPU has, and far from where sums and products of it overflow.
+const maxElements = 1 << 40
+
 // dims are the numbers that count for a kernel, in a fixed order.
 func (s Shape) dims(k Kernel) []int {
 	switch k {
@@ -64,9 +68,13 @@ func (s Shape) dims(k Kernel) []int {
 }
 
 func (s Shape) validate(k Kernel) error {
-	for _, d := range s.dims(k) {
-		if d <= 0 || d > maxDim {
-			return fmt.Errorf("%s shape %v: want every dimension from 1 to %d", k, s.dims(k), maxDim)
+	for i, d := range s.dims(k) {
+		most := maxDim
+		if i == 0 && k != GEMM && k != GEMV && k != Attention {
+			most = maxElements
+		}
+		if d <= 0 || d > most {
+			return fmt.Errorf("%s shape %v: number %d is %d, want every dimension from 1 up, this one to %d", k, s.dims(k), i, d, most)
 		}
 	}
 	if k == GEMV && s.M != 1 {

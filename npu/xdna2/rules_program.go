@@ -1,6 +1,7 @@
 package xdna2
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ func link(p *npu.Program, a *Array) (*linked, error) {
 		}
 		pl, err := newPlace(a, launch.Op, types, launch.Mapping)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("launch %q: %w", launch.Name, err)
 		}
 		pl.views = launch.Args
 		for _, v := range launch.Args {
