@@ -307,7 +307,7 @@ func TestManyOperandsAreCheckedInTime(t *testing.T) {
 	if err := json.Unmarshal([]byte(b.String()), &p); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > 5*time.Second { // some 0.1 s on an idle machine; one look at all launches before for each operand took a minute
+	if took := time.Since(began); took > 20*time.Second { // some 0.2 s; with a look at all launches before for each operand, more than a minute
 		t.Errorf("%d launches of %d operands took %v", launches, operands, took)
 	}
 }

@@ -171,7 +171,7 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b, err = d.Alloc(t.Context(), 1000); err != nil {
+	if _, err = d.Alloc(t.Context(), 1000); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Const(t.Context(), w); !errors.Is(err, npu.ErrMemory) || len(d.weights) != 0 || len(d.converted) != 0 {
