@@ -78,6 +78,14 @@ INLINE void ISA(put)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int6
     else v_putn(c->y, c->yt, row * c->ldy + column, sum, (int)n);
 }
 
+// Asks for what a block of results is going to be joined with.
+INLINE void ISA(join_ahead)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    for (int64_t i = 0; i < rows; i++) {
+        const char *from = npk_at(c->c, c->ct, (row + i) * c->ldc + column);
+        for (int64_t j = 0; j < columns * npk_size(c->ct); j += 64) __builtin_prefetch(from + j, 0, 2);
+    }
+}
+
 // Puts a block of results that lie in rows ld apart, times factor.
 INLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums, int64_t ld, float factor) {
     for (int64_t i = 0; i < rows; i++)

@@ -295,6 +295,7 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     int64_t steps = ISA(steps)(c), panels = (c->n + ISA(NR) - 1) / ISA(NR);
     int64_t first = chunk / p.parts * p.nb, count = npk_min(p.nb, panels - first);
     int64_t row = chunk % p.parts * p.mb, rows = npk_min(p.mb, c->m - row);
+    const int64_t columns = npk_min(count * ISA(NR), c->n - first * ISA(NR));
     float *weights = (float *)t->scratch, *part = weights + (int64_t)ISA(KC) * ISA(NB) * ISA(NR);
     t->prepared = NULL;
     for (int64_t from = 0; from < steps; from += ISA(KC)) {
@@ -320,10 +321,13 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
         ISA(tile) o = {NULL, ISA(NB) * ISA(NR), from == 0, done && !joined, NULL, c->yt, c->ldy, 0};
         for (int64_t r = 0; r < rows; r += MR) {
             const float *a = (const float *)c->a + (row + r) * steps + from * MR;
+            // Sums that no other block of K adds to lie in a near cache until they are put.
+            float *sums = part + (o.first && done ? 0 : r * o.ld);
             if (npk_cancelled(t)) return;
+            if (done && joined) ISA(join_ahead)(c, row + r, npk_min(MR, rows - r), first * ISA(NR), columns);
             for (int64_t j = 0; j < count; j++) {
                 int64_t column = (first + j) * ISA(NR);
-                o.part = part + r * o.ld + j * ISA(NR);
+                o.part = sums + j * ISA(NR);
                 o.y = npk_to(c->y, c->yt, (row + r) * c->ldy + column);
                 o.columns = npk_min(ISA(NR), c->n - column);
 #ifdef NPK_HAVE_DP
@@ -335,7 +339,7 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
                 ISA(tile_floats)(npk_min(MR, rows - r), n, a, weights + j * n * ISA(NR), &o);
             }
             if (done && joined)
-                ISA(put_block)(c, row + r, npk_min(MR, rows - r), first * ISA(NR), npk_min(count * ISA(NR), c->n - first * ISA(NR)), part + r * o.ld, o.ld, 1);
+                ISA(put_block)(c, row + r, npk_min(MR, rows - r), first * ISA(NR), columns, sums, o.ld, 1);
         }
     }
 }

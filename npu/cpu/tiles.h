@@ -116,6 +116,14 @@ TARGET static void ISA(pack_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     }
 }
 
+// A tile of sums goes to rows ld apart; turned, its rows are their columns.
+INLINE void ISA(turn_tile)(float *to, int64_t ld, const char *sums, int turned) {
+    vf r[VL];
+    for (int i = 0; i < VL; i++) r[i] = v_load((const float *)(sums + i * 64));
+    if (turned) v_transpose(r);
+    for (int i = 0; i < VL; i++) v_store(to + i * ld, r[i]);
+}
+
 // A tile of sums goes to rows row.. and columns column.. of y; turned, its rows are y's columns.
 TARGET static void ISA(put_tile)(const npk_cmd *c, const char *sums, int64_t row, int64_t column, int turned) {
     vf r[VL];
@@ -123,7 +131,6 @@ TARGET static void ISA(put_tile)(const npk_cmd *c, const char *sums, int64_t row
     if (turned) v_transpose(r);
     const int64_t rows = npk_min(VL, c->m - row), columns = npk_min(VL, c->n - column);
     for (int i = 0; i < rows; i++) {
-        if (c->flags & NPK_JOINED) r[i] = ISA(join)(c, row + i, column, r[i], (int)columns);
         if (columns == VL) v_put(c->y, c->yt, (row + i) * c->ldy + column, r[i]);
         else v_putn(c->y, c->yt, (row + i) * c->ldy + column, r[i], (int)columns);
     }

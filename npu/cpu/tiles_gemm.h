@@ -129,7 +129,23 @@ INLINE int64_t ISA(piece_bytes)(const npk_cmd *c) {
     return 2 * ISA(tile_limbs)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE);
 }
 
-TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) { return 2 * ISA(piece_bytes)(c) + ISA(STRIPS) * ISA(BLOCKS) * (int64_t)ISA(TILE); }
+TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) { return 2 * ISA(piece_bytes)(c) + ISA(STRIPS) * (ISA(BLOCKS) + 1) * (int64_t)ISA(TILE); }
+
+// Puts the sums of a chunk: sixteen rows of y after the other, all that the chunk has of them, for rows may lie so far apart that they share cache sets. Those that go on to be something
+// else become rows first: what they are joined with is read along its own.
+INLINE void ISA(put_sums)(const npk_cmd *c, const char *sums, int64_t next, int64_t block0, int64_t blocks, int64_t strip0, int64_t strips, int left, float *rows) {
+    const int64_t ld = strips * ISA(SIDE), column = strip0 * ISA(SIDE), columns = npk_min(ld, c->n - column);
+    for (int64_t b = 0; b < blocks; b++, sums += ISA(TILE)) {
+        const int64_t row = (block0 + b) * ISA(SIDE);
+        if (!(c->flags & NPK_JOINED)) {
+            for (int64_t s = 0; s < strips; s++) ISA(put_tile)(c, sums + s * next, row, column + s * ISA(SIDE), left);
+            continue;
+        }
+        if (b + 1 < blocks) ISA(join_ahead)(c, row + ISA(SIDE), npk_min(ISA(SIDE), c->m - row - ISA(SIDE)), column, columns);
+        for (int64_t s = 0; s < strips; s++) ISA(turn_tile)(rows + s * ISA(SIDE), ld, sums + s * next, left);
+        ISA(put_block)(c, row, npk_min(ISA(SIDE), c->m - row), column, columns, rows, ld, 1);
+    }
+}
 
 TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
@@ -160,9 +176,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     }
     _tile_release();
     if (npk_cancelled(t)) return; // there may be sums that were never made
-    // Sixteen rows of y after the other, all that the chunk has of them: rows may lie so far apart that they share cache sets.
-    for (int64_t b = 0; b < nblocks; b++)
-        for (int64_t s = strip0; s < end; s++) ISA(put_tile)(c, sums + (s - strip0) * next + b * ISA(TILE), (block0 + b) * ISA(SIDE), s * ISA(SIDE), left);
+    ISA(put_sums)(c, sums, next, block0, nblocks, strip0, end - strip0, left, (float *)(sums + ISA(STRIPS) * ISA(BLOCKS) * (int64_t)ISA(TILE)));
 }
 
 enum { ISA(PEAK_STEPS) = 256 };
