@@ -29,7 +29,6 @@ type builder struct {
 	run   *npu.Run
 	size  op.Size
 	bound []bound
-	first int // command of the run
 
 	failed error // what went wrong where an operand was resolved
 
@@ -51,7 +50,7 @@ type builder struct {
 	calls []hostCall // of programs with a defect
 }
 
-// tag says which launches of which run a command belongs to: one, or several that are done as one.
+// tag says which launches of which run a command belongs to: one, or a product and the launch that goes on with it.
 type tag struct{ run, first, last int32 }
 
 // extent is memory that a command touches: from start on, width bytes every stride bytes, up to end.
@@ -120,7 +119,7 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if err := checkPositions(r); err != nil {
 		return err
 	}
-	b.exec, b.run, b.size, b.first = e, r, r.Size(), len(b.cmds)
+	b.exec, b.run, b.size = e, r, r.Size()
 	b.work.rewind()
 	b.packed.panels = nil
 	clear(b.slots[:])
@@ -150,15 +149,8 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 		if err != nil {
 			return fmt.Errorf("npu/cpu: run %q, program %s, launch %q: %w", r.Name, e.p.Name, l.name, err)
 		}
-		name := tag{int32(index), int32(i), int32(last)}
-		if len(b.cmds) > from && b.cmds[from].flags&flagFollows != 0 { // what it follows is one with it
-			name.first = b.tags[from-1].first
-			for i := from - 1; i >= b.first && b.tags[i].first == name.first; i-- {
-				b.tags[i] = name
-			}
-		}
 		for range len(b.cmds) - from {
-			b.tags = append(b.tags, name)
+			b.tags = append(b.tags, tag{int32(index), int32(i), int32(last)})
 		}
 		i = last
 	}
@@ -415,12 +407,17 @@ const maxPending = 48
 // push appends a command whose operands have been resolved with at, and puts a barrier before it if it needs what has been written since the
 // last one, or overwrites what has been touched.
 func (b *builder) push(c command) {
+	barrier := len(b.reads)+len(b.writes) > maxPending
+	for _, r := range b.newReads {
+		barrier = barrier || overlapAny(b.writes, r)
+	}
 	for _, w := range b.newWrites {
+		barrier = barrier || overlapAny(b.writes, w) || overlapAny(b.reads, w)
 		if b.packed.panels != nil && b.packed.source.overlaps(w) {
 			b.packed.panels = nil
 		}
 	}
-	if b.hazard() {
+	if barrier {
 		c.barrier = 1
 		b.reads, b.writes = b.reads[:0], b.writes[:0]
 	}
@@ -428,24 +425,6 @@ func (b *builder) push(c command) {
 	b.writes = append(b.writes, b.newWrites...)
 	b.newReads, b.newWrites = b.newReads[:0], b.newWrites[:0]
 	b.cmds = append(b.cmds, c)
-}
-
-// hazard reports whether the command at hand must wait for those since the last barrier.
-func (b *builder) hazard() bool {
-	if len(b.reads)+len(b.writes) > maxPending {
-		return true
-	}
-	for _, r := range b.newReads {
-		if overlapAny(b.writes, r) {
-			return true
-		}
-	}
-	for _, w := range b.newWrites {
-		if overlapAny(b.writes, w) || overlapAny(b.reads, w) {
-			return true
-		}
-	}
-	return false
 }
 
 // apart reports an operand that is read and overwritten at once by an op that cannot work in place.

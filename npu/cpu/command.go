@@ -57,16 +57,14 @@ const (
 
 // Flags of commands.
 const (
-	flagPairs    int32 = 1 << iota // panels of bfloat16 pairs
-	flagTanh                       // GELU by its tanh approximation
-	flagKN                         // b of a matrix product is [k, n]
-	flagTiles                      // in the matrix unit: panels, where there are any, are tiles
-	flagUnits                      // quants as pairs of bfloat16, scaled unit by unit
-	flagWide                       // panels of activations are as wide as those of weights
-	flagPlus                       // y is c plus the product
-	flagGated                      // y is silu(c) times the product
-	flagFollowed                   // each chunk is followed by one of the next command
-	flagFollows                    // that command
+	flagPairs int32 = 1 << iota // panels of bfloat16 pairs
+	flagTanh                    // GELU by its tanh approximation
+	flagKN                      // b of a matrix product is [k, n]
+	flagTiles                   // in the matrix unit: panels, where there are any, are tiles
+	flagUnits                   // quants as pairs of bfloat16, scaled unit by unit
+	flagWide                    // panels of activations are as wide as those of weights
+	flagPlus                    // y is c plus the product
+	flagGated                   // y is silu(c) times the product
 )
 
 // Element types of commands.

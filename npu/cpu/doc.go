@@ -17,8 +17,7 @@
 // the module is built without cgo.
 //
 // A product whose result the next launch alone reads, to add it to something or to gate it with a SiLU, is one command with that launch: what is in registers goes
-// on at once, to the same bits. And where it has many rows and what it is gated with is the product before, both share their
-// chunks, so that the gate is still in a near cache. A tracer sees such launches under one name, "ffn.gate+ffn.up+ffn.act".
+// on at once, to the same bits. A tracer sees both under one name, "ffn.down+ffn.residual".
 //
 // # Weights
 //

@@ -78,12 +78,6 @@ func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bo
 		w.cancel, w.fixedFor = cancel, nil
 		for i := range cmds {
 			c := &cmds[i]
-			if c.flags&flagFollows != 0 { // done with the command before
-				if trace && id == 0 {
-					c.start, c.end = cmds[i-1].start, cmds[i-1].end
-				}
-				continue
-			}
 			if c.barrier != 0 {
 				b.wait()
 			}
@@ -97,16 +91,9 @@ func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bo
 					break
 				}
 				k.do(w, c, j)
-				if c.flags&flagFollowed != 0 {
-					goKernels[cmds[i+1].kind].do(w, &cmds[i+1], j)
-				}
 			}
 			if trace {
-				next := i + 1
-				if c.flags&flagFollowed != 0 {
-					next++
-				}
-				if next == len(cmds) || cmds[next].barrier != 0 {
+				if i+1 == len(cmds) || cmds[i+1].barrier != 0 {
 					b.wait()
 				}
 				if id == 0 {

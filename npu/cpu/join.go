@@ -86,24 +86,3 @@ func (b *builder) joined(l *launch) (bool, error) {
 	}
 	return true, b.matMul(o, product{a: a, w: w, y: y, joined: l.join.flag, other: other})
 }
-
-// follow has the chunks of a gated product done behind those of the product that is its gate, where that is the last command: what the gate's chunk has made is
-// then still near. Both have the same shape and kernels, so their chunks are the same places of their results. Where rows are few, the results are small, and the weights had better be read
-// front to back.
-func (b *builder) follow(c *command, gate ref) {
-	if len(b.cmds) == b.first || c.kind != kindGEMM || c.flags&flagGated == 0 {
-		return
-	}
-	g := &b.cmds[len(b.cmds)-1]
-	if g.kind != c.kind || g.flags != c.flags&^flagGated || g.bt != c.bt || g.m != c.m || g.n != c.n || g.k != c.k || g.y != c.c || g.yt != c.ct || g.ldy != c.ldc {
-		return
-	}
-	all := b.newReads
-	b.newReads = slices.DeleteFunc(slices.Clone(all), func(e extent) bool { return e == gate.extent })
-	if b.hazard() { // with something else
-		b.newReads = all
-		return
-	}
-	g.flags |= flagFollowed
-	c.flags |= flagFollows
-}

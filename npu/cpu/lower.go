@@ -157,7 +157,6 @@ func (b *builder) matMul(o op.MatMul, x product) error {
 	if !o.TransB {
 		c.flags |= flagKN
 	}
-	b.follow(&c, x.other)
 	b.push(c)
 	return nil
 }

@@ -28,8 +28,7 @@ enum {
 
 // Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b, c and y; lda to ldy their distances from row
 // to row in elements. Products (GEMM, GEMV, INPLACE) may go on to another op with their results, which then are FP32: with PLUS y = c + product, with GATED
-// y = silu(c) * product, c [m, n]. A GEMM that is FOLLOWED and the next one, which FOLLOWS, have as many chunks, and each chunk of one is done at once behind the other's, by
-// the same thread.
+// y = silu(c) * product, c [m, n].
 enum {
     NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS, WIDE
     NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES, UNITS
@@ -51,7 +50,7 @@ enum {
     NPK_KINDS
 };
 
-enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8, NPK_UNITS = 16, NPK_WIDE = 32, NPK_PLUS = 64, NPK_GATED = 128, NPK_JOINED = NPK_PLUS | NPK_GATED, NPK_FOLLOWED = 256, NPK_FOLLOWS = 512 };
+enum { NPK_PAIRS = 1, NPK_TANH = 2, NPK_KN = 4, NPK_TILES = 8, NPK_UNITS = 16, NPK_WIDE = 32, NPK_PLUS = 64, NPK_GATED = 128, NPK_JOINED = NPK_PLUS | NPK_GATED };
 
 // Rows of a tile of AMX, and elements of BF16 in one of them.
 enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };

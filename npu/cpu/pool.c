@@ -121,7 +121,6 @@ static void drain(npk_pool *p, npk_thread *t, npk_cmd *c, const npk_kernel *k, i
         int64_t chunk = __atomic_fetch_add(&c->next[phase], 1, __ATOMIC_RELAXED);
         if (chunk >= n) break;
         k->run(t, c, phase, chunk);
-        if (c->flags & NPK_FOLLOWED) kernel_of(p, c + 1)->run(t, c + 1, phase, chunk);
     }
 }
 
@@ -132,10 +131,6 @@ static void walk(npk_pool *p, int id) {
     for (int64_t i = 0; i < p->n; i++) {
         npk_cmd *c = &p->cmds[i];
         const npk_kernel *k = kernel_of(p, c);
-        if (c->flags & NPK_FOLLOWS) { // done with the command before
-            if (timed) c->start = c[-1].start, c->end = c[-1].end;
-            continue;
-        }
         if (c->barrier) {
             t->prepared = NULL; // what it was made from may change from here on
             if (!p->trace) barrier(p);
