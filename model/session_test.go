@@ -187,11 +187,11 @@ func TestContextLimit(t *testing.T) {
 func TestBadPrompts(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	for want, p := range map[string]Prompt{
-		"is id 999999":      IDs([]int32{1, 999999}),
-		"is id -1":          IDs([]int32{-1}),
-		"no tokenizer.json": Text("hello"),
-		"has no messages":   Messages(nil, nil),
-		"no chat template":  Messages(userMessage("hello"), nil),
+		"is id 999999":            IDs([]int32{1, 999999}),
+		"is id -1":                IDs([]int32{-1}),
+		"no tokenizer.json":       Text("hello"),
+		"has no messages":         Messages(nil, nil),
+		"no usable chat template": Messages(userMessage("hello"), nil),
 	} {
 		n := 0
 		for _, err := range m.Generate(context.Background(), p, nil) {

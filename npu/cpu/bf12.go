@@ -18,64 +18,91 @@ import (
 // matrix with many, such as one of which half has been set to zero, stays BF16. Kernels put the BF16 together again in registers, escapes included, and so compute
 // what they would from the file's own.
 //
-// Four rows make a quad, the rows that decoding multiplies at once, and lie in memory as they are read: see npk.h. That exponents of BF16 weights have but
+// Rows lie in groups in the order in which they are read: four make a quad, whose columns are side by side, or sixteen a strip, whose rows are side by side (npk.h). The
+// matrix unit takes strips, and so do sixteen sums in a vector; the other kernels read quads. That exponents of BF16 weights have but
 // 2.6 bits of information is from Zhang et al., 70% Size, 100% Accuracy: Lossless LLM Compression for Efficient GPU Inference via Dynamic-Length Float (DFloat11),
 // arXiv 2504.11651. They use a Huffman code, a bit less of memory, and the many threads of a GPU to read it.
 
 const (
-	quadRows    = 4
-	quadColumns = npu.CompressedColumns // of a unit
-	quadUnit    = 192                   // bytes
-	bf12Escapes = 1024                  // a matrix with more than one in so many weights stays BF16
-	bf12Local   = 64                    // the same for some rows of it
-	bf12Few     = 64                    // which matrices of any size may have
+	quadRows     = 4
+	quadColumns  = npu.CompressedColumns // of a unit
+	stripRows    = 16
+	stripColumns = 8
+	bf12Unit     = 192  // bytes
+	bf12Escapes  = 1024 // a matrix with more than one in so many weights stays BF16
+	bf12Local    = 64   // the same for some rows of it
+	bf12Few      = 64   // which matrices of any size may have
 )
 
 // bf12Weight is a matrix of BF16 weights in BF12, outside the Go heap.
 type bf12Weight struct {
+	code       int32 // typeBF12 or typeStrips
+	group      int   // rows of a quad or a strip
 	rows, cols int64
 	head       *bf12Head
-	mem        memory // the head, the codes and the quads
+	mem        memory // the head, the codes and the heads of quads or strips
 	list       memory // the escapes
 }
 
 // bf12Head is npk_bf12: what a command points to.
 type bf12Head struct {
-	codes, quads, escapes unsafe.Pointer
+	codes, heads, escapes unsafe.Pointer
 }
 
-// quad is npk_quad.
-type quad struct {
-	escapes uint32
-	bases   [quadRows]uint8
-}
+// quad is npk_quad, and strip npk_strip.
+type (
+	quad struct {
+		escapes uint32
+		bases   [quadRows]uint8
+	}
+	strip struct {
+		escapes uint32
+		bases   [stripRows]uint8
+	}
+)
 
 // bf12Engine is an engine whose kernels read BF12.
 type bf12Engine interface {
-	readsBF12() bool
-	// toBF12 fills quads first to last-1 of a weight from its rows as they lie in a file. It gives their escapes, to which the numbers in the quads refer, and
+	// readsBF12 is the type of BF12 that the kernels read.
+	readsBF12() int32
+	// useBF12 makes the engine ready for weights in BF12, before there are any. It reports whether kernels are faster by them; if not, nothing changes.
+	useBF12() bool
+	// toBF12 fills quads or strips first to last-1 of a weight from its rows as they lie in a file. It gives their escapes, to which the numbers in the heads refer, and
 	// false where those are too many. Calls may overlap.
 	toBF12(w *bf12Weight, data []byte, first, last int) ([]uint32, bool)
 }
 
-func (w *bf12Weight) count() int { return int((w.rows + quadRows - 1) / quadRows) }
+// count is the number of quads or strips.
+func (w *bf12Weight) count() int { return (int(w.rows) + w.group - 1) / w.group }
 
-func (w *bf12Weight) quadBytes() int { return int(w.cols) / quadColumns * quadUnit }
+// groupBytes is the size of a quad's or a strip's codes.
+func (w *bf12Weight) groupBytes() int {
+	return int(w.cols) * w.group / (quadRows * quadColumns) * bf12Unit
+}
 
-func (w *bf12Weight) quads() []quad { return unsafe.Slice((*quad)(w.head.quads), w.count()+1) }
+// headBytes is the size of a quad's or a strip's head: npk_quad or npk_strip.
+func (w *bf12Weight) headBytes() int { return 4 + w.group }
+
+// escapes is the first escape of a quad or strip.
+func (w *bf12Weight) escapes(i int) *uint32 {
+	return (*uint32)(unsafe.Add(w.head.heads, i*w.headBytes()))
+}
 
 // newBF12 makes room for a matrix, but for its escapes.
-func newBF12(rows, cols int) (*bf12Weight, error) {
-	w := &bf12Weight{rows: int64(rows), cols: int64(cols)}
-	codes := w.count() * w.quadBytes()
+func newBF12(code int32, rows, cols int) (*bf12Weight, error) {
+	w := &bf12Weight{code: code, group: quadRows, rows: int64(rows), cols: int64(cols)}
+	if code == typeStrips {
+		w.group = stripRows
+	}
+	codes := w.count() * w.groupBytes()
 	var err error
-	if w.mem, err = newMemory(alignment + codes + (w.count()+1)*int(unsafe.Sizeof(quad{}))); err != nil {
+	if w.mem, err = newMemory(alignment + codes + (w.count()+1)*w.headBytes()); err != nil {
 		return nil, err
 	}
 	w.mem.inHugePages()
 	w.head = (*bf12Head)(w.mem.ptr())
 	w.head.codes = unsafe.Add(w.mem.ptr(), alignment)
-	w.head.quads = unsafe.Add(w.head.codes, codes)
+	w.head.heads = unsafe.Add(w.head.codes, codes)
 	return w, nil
 }
 
@@ -86,11 +113,11 @@ func (w *bf12Weight) free() {
 
 // toBF12 makes BF12 of a matrix of BF16, in parallel; nil when it has too many escapes.
 func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int) (*bf12Weight, error) {
-	w, err := newBF12(rows, cols)
+	w, err := newBF12(e.readsBF12(), rows, cols)
 	if err != nil {
 		return nil, err
 	}
-	step := max(1, stretch/(quadRows*cols))
+	step := max(1, stretch/(w.group*cols))
 	found := make([][]uint32, (w.count()+step-1)/step)
 	var tooMany atomic.Bool
 	err = inParallel(ctx, threads, w.count(), step, func(from, to int) error {
@@ -118,16 +145,16 @@ func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, c
 	return w, nil
 }
 
-// join makes the numbers in quads refer to one list of escapes instead of to that of their step. It reports whether the matrix has no more than it may.
+// join makes the numbers in heads refer to one list of escapes instead of to that of their step. It reports whether the matrix has no more than it may.
 func (w *bf12Weight) join(found [][]uint32, step int) bool {
-	quads, total := w.quads(), 0
+	total := 0
 	for i, list := range found {
-		for q := range quads[i*step : min((i+1)*step, w.count())] {
-			quads[i*step+q].escapes += uint32(total)
+		for q := i * step; q < min((i+1)*step, w.count()); q++ {
+			*w.escapes(q) += uint32(total)
 		}
 		total += len(list)
 	}
-	quads[w.count()].escapes = uint32(total)
+	*w.escapes(w.count()) = uint32(total)
 	return total <= int(w.rows*w.cols)/bf12Escapes+bf12Few
 }
 

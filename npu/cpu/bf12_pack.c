@@ -4,7 +4,10 @@
 
 #include "bf12_pack.h"
 
+#include <string.h>
+
 enum { EXPONENTS = 256, WINDOW = 16, RARE = 1024, COLUMNS = NPK_BF12_COLUMNS };
+_Static_assert(2 * NPK_STRIP_ROWS == COLUMNS, "a pair of every row of a strip is as much as the columns of a row");
 
 static inline uint16_t exponent(uint16_t x) { return x >> 7 & (EXPONENTS - 1); }
 
@@ -33,8 +36,32 @@ static int base_of(const uint16_t *row, int64_t k) {
     return at;
 }
 
-int64_t npk_to_bf12(uint8_t *codes, npk_quad *quads, uint32_t *escapes, int64_t room, const uint16_t *rows, int64_t n, int64_t k) {
-    static const uint16_t none[COLUMNS];
+// The codes of 32 columns of a row; whether one of them is an escape.
+static inline int encode(uint16_t *x, const uint16_t *from, uint16_t base) {
+    uint16_t outside = 0;
+    for (int j = 0; j < COLUMNS; j++) {
+        const uint16_t code = (uint16_t)(exponent(from[j]) - base);
+        outside |= code;
+        x[j] = (uint16_t)((from[j] & 0x807f) | (code & 15) << 7);
+    }
+    return outside >= WINDOW;
+}
+
+static inline int escapes(uint16_t x, uint16_t base) { return (uint16_t)(exponent(x) - base) >= WINDOW; }
+
+// Four times 32 codes as three times 32 words.
+static inline void fold(uint16_t *to, uint16_t (*x)[COLUMNS]) {
+    const uint16_t *last = x[3];
+    for (int j = 0; j < COLUMNS; j++) {
+        to[j] = (uint16_t)(x[0][j] | (last[j] & 0x8000) >> 1 | (last[j] & 7) << 11);
+        to[COLUMNS + j] = (uint16_t)(x[1][j] | (last[j] & 0x780) << 4);
+        to[2 * COLUMNS + j] = (uint16_t)(x[2][j] | (last[j] & 0x78) << 8);
+    }
+}
+
+static const uint16_t none[COLUMNS];
+
+int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k) {
     uint16_t *to = (uint16_t *)codes;
     int64_t count = 0;
     for (int64_t first = 0; first < n; first += NPK_BF12_ROWS, quads++) {
@@ -44,25 +71,38 @@ int64_t npk_to_bf12(uint8_t *codes, npk_quad *quads, uint32_t *escapes, int64_t 
             uint16_t x[NPK_BF12_ROWS][COLUMNS];
             for (int r = 0; r < NPK_BF12_ROWS; r++) {
                 const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none, base = quads->bases[r];
-                uint16_t outside = 0;
+                if (!encode(x[r], from, base)) continue;
                 for (int j = 0; j < COLUMNS; j++) {
-                    const uint16_t code = (uint16_t)(exponent(from[j]) - base);
-                    outside |= code;
-                    x[r][j] = (uint16_t)((from[j] & 0x807f) | (code & 15) << 7);
-                }
-                if (outside < WINDOW) continue;
-                for (int j = 0; j < COLUMNS; j++) {
-                    if ((uint16_t)(exponent(from[j]) - base) < WINDOW) continue;
+                    if (!escapes(from[j], base)) continue;
                     if (count == room) return -1;
-                    escapes[count++] = (uint32_t)((i * NPK_BF12_ROWS + r * COLUMNS + j) << 16) | from[j];
+                    list[count++] = (uint32_t)((i * NPK_BF12_ROWS + r * COLUMNS + j) << 16) | from[j];
                 }
             }
-            const uint16_t *last = x[3];
-            for (int j = 0; j < COLUMNS; j++) {
-                to[j] = (uint16_t)(x[0][j] | (last[j] & 0x8000) >> 1 | (last[j] & 7) << 11);
-                to[COLUMNS + j] = (uint16_t)(x[1][j] | (last[j] & 0x780) << 4);
-                to[2 * COLUMNS + j] = (uint16_t)(x[2][j] | (last[j] & 0x78) << 8);
+            fold(to, x);
+        }
+    }
+    return count;
+}
+
+int64_t npk_to_strips(uint8_t *codes, npk_strip *strips, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k) {
+    uint16_t *to = (uint16_t *)codes;
+    int64_t count = 0;
+    for (int64_t first = 0; first < n; first += NPK_STRIP_ROWS, strips++) {
+        strips->escapes = (uint32_t)count;
+        for (int r = 0; r < NPK_STRIP_ROWS; r++) strips->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k) : 0;
+        for (int64_t i = 0; i < k; i += COLUMNS) {
+            uint16_t x[COLUMNS], pairs[COLUMNS / 2][2 * NPK_STRIP_ROWS];
+            for (int r = 0; r < NPK_STRIP_ROWS; r++) {
+                const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none, base = strips->bases[r];
+                const int some = encode(x, from, base);
+                for (int p = 0; p < COLUMNS / 2; p++) memcpy(&pairs[p][2 * r], x + 2 * p, 4);
+                for (int j = 0; some && j < COLUMNS; j++) {
+                    if (!escapes(from[j], base)) continue;
+                    if (count == room) return -1;
+                    list[count++] = (uint32_t)((i + j) * NPK_STRIP_ROWS + r) << 8 | exponent(from[j]);
+                }
             }
+            for (int p = 0; p < COLUMNS / 2; p += 4, to += 3 * COLUMNS) fold(to, pairs + p);
         }
     }
     return count;

@@ -59,28 +59,44 @@ func sourceOf(x []dtype.BFloat16, rows, cols int) npu.Tensors {
 	return tensors{"w": {Type: bf, Shape: []int{rows, cols}, Data: dtype.AsBytes(x)}}
 }
 
+// place is where npk.h says that a number of a quad or strip lies: in which unit, in which of its vectors, where in that.
+func (w *bf12Weight) place(row, col int) (unit, number, lane int) {
+	if w.code == typeStrips {
+		return col / stripColumns, col % stripColumns / 2, row*2 + col%2
+	}
+	return col / quadColumns, row, col % quadColumns
+}
+
 // rowOf reads a row of BF12 as npk.h says that it lies.
 func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
-	q := r / quadRows
-	head, row := w.quads()[q], r%quadRows
-	codes := unsafe.Slice((*uint16)(unsafe.Add(w.head.codes, q*w.quadBytes())), w.quadBytes()/2)
+	g, row := r/w.group, r%w.group
+	codes := unsafe.Slice((*uint16)(unsafe.Add(w.head.codes, g*w.groupBytes())), w.groupBytes()/2)
+	base := w.bases(g)[row]
 	x := make([]dtype.BFloat16, w.cols)
 	for i := range x {
-		words := codes[i/quadColumns*quadUnit/2+i%quadColumns:]
-		bits := words[row%3*quadColumns] & 0x87ff
-		if row == 3 {
-			a, b, c := words[0]>>11&15, words[quadColumns]>>11&15, words[2*quadColumns]>>11&15
+		unit, number, lane := w.place(row, i)
+		words := codes[unit*bf12Unit/2+lane:]
+		bits := words[number%3*32] & 0x87ff
+		if number == 3 {
+			a, b, c := words[0]>>11&15, words[32]>>11&15, words[2*32]>>11&15
 			bits = a>>3<<15 | b<<7 | c<<3 | a&7
 		}
-		x[i] = dtype.BFloat16(bits + uint16(head.bases[row])<<7)
+		x[i] = dtype.BFloat16(bits + uint16(base)<<7)
 	}
-	first, end := head.escapes, w.quads()[q+1].escapes
-	for _, e := range words(w.list.m)[first:end] {
-		if at := int(e >> 16); at%(quadRows*quadColumns)/quadColumns == row {
+	for _, e := range words(w.list.m)[*w.escapes(g):*w.escapes(g + 1)] {
+		if at := int(e >> 8); w.code == typeStrips && at%stripRows == row {
+			x[at/stripRows] = x[at/stripRows]&0x807f | dtype.BFloat16(e&255)<<7
+		}
+		if at := int(e >> 16); w.code == typeBF12 && at%(quadRows*quadColumns)/quadColumns == row {
 			x[at/(quadRows*quadColumns)*quadColumns+at%quadColumns] = dtype.BFloat16(e)
 		}
 	}
 	return x
+}
+
+// bases are those of a quad or strip.
+func (w *bf12Weight) bases(g int) []uint8 {
+	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.escapes(g)), 4)), w.group)
 }
 
 func TestBF12LosesNothing(t *testing.T) {
@@ -101,7 +117,8 @@ func TestBF12LosesNothing(t *testing.T) {
 	})
 }
 
-// Products with BF12 are those with the BF16 that it was made of, to the bit: for any number of rows, for whole matrices and views of them.
+// Products with BF12 are those with the BF16 that it was made of, to the bit: for any number of rows, for whole matrices and views of them. Beside strips all sums
+// have the order of the matrix unit, which those of BF16 in place have from 17 rows on.
 func TestBF12Products(t *testing.T) {
 	const n = 81
 	views := map[string]struct {
@@ -109,12 +126,14 @@ func TestBF12Products(t *testing.T) {
 		view func(w npu.Ref) npu.Ref
 	}{
 		"whole":           {n, func(w npu.Ref) npu.Ref { return w }},
+		"from a strip on": {n - 16, func(w npu.Ref) npu.Ref { return w.Rows(16, n-16) }},
 		"from a quad on":  {n - 8, func(w npu.Ref) npu.Ref { return w.Rows(8, n-8) }},
 		"from within one": {n - 6, func(w npu.Ref) npu.Ref { return w.Rows(6, n-6) }},
 		"every other row": {n / 2, func(w npu.Ref) npu.Ref { return w.Rows(0, n-1).Every(1, 2) }},
 	}
 	forEachBF12(t, func(t *testing.T, d *Device) {
 		plain := open(t, &Options{Threads: 2, Kernels: d.Kernels(), InPlace: true})
+		code := d.engine.(bf12Engine).readsBF12()
 		for _, k := range []int{32, 576, 2720, 4096} {
 			rng := rand.New(rand.NewPCG(12, 1))
 			weights := hardToPress(rng, n, k)
@@ -130,16 +149,20 @@ func TestBF12Products(t *testing.T) {
 							continue
 						}
 						x := random(rng, m*k)
-						product := func(d *Device) []byte {
+						product := func(d *Device, rows int) []byte {
 							p := npu.NewProgram("product")
-							o := op.MatMul{M: m, K: k, N: v.n, TransB: true}
-							p.Launch("y", o, p.In("x", act, m, k), v.view(p.Const("w", bf, n, k)), p.Out("y", f32, m, v.n))
-							in, out := alloc(t, d, act.Bytes(m*k)), alloc(t, d, 4*m*v.n)
-							encode(in.Bytes(), act, x)
+							o := op.MatMul{M: rows, K: k, N: v.n, TransB: true}
+							p.Launch("y", o, p.In("x", act, rows, k), v.view(p.Const("w", bf, n, k)), p.Out("y", f32, rows, v.n))
+							in, out := alloc(t, d, act.Bytes(rows*k)), alloc(t, d, 4*rows*v.n)
+							encode(in.Bytes(), act, append(slices.Clone(x), make([]float64, (rows-m)*k)...))
 							submit(t, d, p, in, constant(t, d, "w", sourceOf(weights, n, k)), out)
-							return out.Bytes()
+							return out.Bytes()[:4*m*v.n]
 						}
-						if !bytes.Equal(product(d), product(plain)) {
+						rows := m
+						if code == typeStrips && act == bf {
+							rows = max(m, 17)
+						}
+						if !bytes.Equal(product(d, m), product(plain, rows)) {
 							t.Errorf("%s, K = %d, %d rows of %s: the product differs", name, k, m, act)
 						}
 					}
@@ -149,56 +172,109 @@ func TestBF12Products(t *testing.T) {
 	})
 }
 
-// A weight that is not as it was makes another product: what the test above compares does depend on every part of the format.
-func TestBF12ProductsSeeEveryBit(t *testing.T) {
-	const n, k, m = 8, 64, 3
+// Products of the same activations side by side, with BF12 and with a view of it that is read as BF16, do not take each other's preparations.
+func TestBF12BesideBF16(t *testing.T) {
+	const n, k = 64, 576
 	forEachBF12(t, func(t *testing.T, d *Device) {
-		rng := rand.New(rand.NewPCG(12, 2))
+		rng := rand.New(rand.NewPCG(12, 8))
 		weights := make([]dtype.BFloat16, n*k)
 		for i := range weights {
 			weights[i] = dtype.FromFloat32(float32(rng.NormFloat64()))
 		}
-		weights[5] = 0x2b80 // an escape, of row 0: 2^-40
-		b := constant(t, d, "w", sourceOf(weights, n, k)).(*buffer)
-		p := npu.NewProgram("product")
-		p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k), p.Out("y", f32, m, n))
-		in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
-		encode(in.Bytes(), bf, random(rng, m*k))
-		product := func() []byte {
-			submit(t, d, p, in, b, out)
-			return bytes.Clone(out.Bytes())
-		}
-		right := product()
-		codes := unsafe.Slice((*uint16)(b.bf12.head.codes), b.bf12.count()*b.bf12.quadBytes()/2)
-		for range 100 {
-			word, bit := rng.IntN(len(codes)), rng.IntN(16)
-			if word == 5 && 0x87ff>>bit&1 == 1 { // where the escape lies, what row 0 has means nothing
-				continue
+		w, x := constant(t, d, "w", sourceOf(weights, n, k)), alloc(t, d, 4*k)
+		encode(x.Bytes()[:2*k], bf, random(rng, k))
+		products := func(types []dtype.Type, from ...int) (results [][]byte) { // each of the rows of weights from one on
+			p := npu.NewProgram("products")
+			in, weight := map[dtype.Type]npu.Ref{}, p.Const("w", bf, n, k)
+			args := []npu.Buffer{w}
+			for i, first := range from {
+				rows, typ := n-first, types[i]
+				if _, ok := in[typ]; !ok {
+					in[typ] = p.In("x"+typ.String(), typ, 1, k)
+					args = append(args, x)
+				}
+				p.Launch(fmt.Sprint(i), op.MatMul{M: 1, K: k, N: rows, TransB: true}, in[typ], weight.Rows(first, rows), p.Out(fmt.Sprint("y", i), f32, 1, rows))
+				args = append(args, alloc(t, d, 4*rows))
 			}
-			codes[word] ^= 1 << bit
-			if bytes.Equal(product(), right) {
-				t.Errorf("bit %d of word %d makes no difference", bit, word)
+			submit(t, d, p, args...)
+			for _, y := range args {
+				if y != npu.Buffer(w) && y != npu.Buffer(x) {
+					results = append(results, y.Bytes())
+				}
 			}
-			codes[word] ^= 1 << bit
+			return results
 		}
-		quads := b.bf12.quads()
-		for i := range quads[0].bases {
-			quads[0].bases[i]++
-			if bytes.Equal(product(), right) {
-				t.Errorf("the base of row %d makes no difference", i)
+		for _, order := range [][]int{{0, 6, 0}, {6, 0, 6}} {
+			for _, types := range [][]dtype.Type{{bf, bf, bf}, {bf, f32, bf}, {f32, bf, f32}} {
+				for i, got := range products(types, order...) {
+					if !bytes.Equal(got, products(types[i:i+1], order[i])[0]) {
+						t.Errorf("rows from %v on, of activations in %v: product %d is not what it is alone", order, types, i)
+					}
+				}
 			}
-			quads[0].bases[i]--
-		}
-		list := words(b.bf12.list.m)
-		list[0] ^= 0x4000 // 2^88
-		if bytes.Equal(product(), right) {
-			t.Error("the escape makes no difference")
-		}
-		list[0] ^= 0x4000
-		if !bytes.Equal(product(), right) {
-			t.Error("the product is not what it was")
 		}
 	})
+}
+
+// A weight that is not as it was makes another product: what the test above compares does depend on every part of the format.
+func TestBF12ProductsSeeEveryBit(t *testing.T) {
+	for _, m := range []int{1, 3, 20} {
+		t.Run(fmt.Sprint(m, " rows"), func(t *testing.T) { forEachBF12(t, func(t *testing.T, d *Device) { productSeesEveryBit(t, d, m) }) })
+	}
+}
+
+func productSeesEveryBit(t *testing.T, d *Device, m int) {
+	const n, k = 16, 64
+	rng := rand.New(rand.NewPCG(12, 2))
+	weights := make([]dtype.BFloat16, n*k)
+	for i := range weights {
+		weights[i] = dtype.FromFloat32(float32(rng.NormFloat64()))
+	}
+	weights[5] = 0x2b80 // an escape, of row 0: 2^-40
+	b := constant(t, d, "w", sourceOf(weights, n, k)).(*buffer)
+	p := npu.NewProgram("product")
+	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k), p.Out("y", f32, m, n))
+	in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
+	encode(in.Bytes(), bf, random(rng, m*k))
+	product := func() []byte {
+		submit(t, d, p, in, b, out)
+		return bytes.Clone(out.Bytes())
+	}
+	right := product()
+	codes := unsafe.Slice((*uint16)(b.bf12.head.codes), b.bf12.count()*b.bf12.groupBytes()/2)
+	_, number, lane := b.bf12.place(0, 5)
+	idle, large := 0x87ff, uint32(0x4000) // what means nothing where an escape of a quad lies, and 2^128 in an escape
+	if b.bf12.code == typeStrips {
+		idle, large = 0x780, 0x80
+	}
+	for range 100 {
+		word, bit := rng.IntN(len(codes)), rng.IntN(16)
+		if word == number*32+lane && idle>>bit&1 == 1 {
+			continue
+		}
+		codes[word] ^= 1 << bit
+		if bytes.Equal(product(), right) {
+			t.Errorf("bit %d of word %d makes no difference", bit, word)
+		}
+		codes[word] ^= 1 << bit
+	}
+	bases := b.bf12.bases(0)
+	for i := range bases {
+		bases[i]++
+		if bytes.Equal(product(), right) {
+			t.Errorf("the base of row %d makes no difference", i)
+		}
+		bases[i]--
+	}
+	list := words(b.bf12.list.m)
+	list[0] ^= large
+	if bytes.Equal(product(), right) {
+		t.Error("the escape makes no difference")
+	}
+	list[0] ^= large
+	if !bytes.Equal(product(), right) {
+		t.Error("the product is not what it was")
+	}
 }
 
 // A matrix with exponents all over the place stays BF16.

@@ -294,7 +294,7 @@ type ref struct {
 	p      unsafe.Pointer
 	code   int32
 	stride int64
-	quad   int64  // of a weight in BF12: the first
+	group  int64  // of a weight in BF12: the first quad or strip
 	extent extent // zero for a constant, which nothing writes
 }
 
@@ -330,21 +330,22 @@ func (b *builder) weight(o *operand, k int64) ref {
 	return ref{p: unsafe.Add(g.mem.ptr(), group*formOf(g.code).groupBytes(k)), code: g.code, stride: k}
 }
 
-// factor resolves a transposed weight of a product, in rows of k elements. Views of BF12 begin with a quad.
-func (b *builder) factor(o *operand, k int64) ref {
+// factor resolves a transposed weight of a product, in rows of k elements, for activations of a type. Views of BF12 begin with a quad or strip, and strips are for BF16.
+func (b *builder) factor(o *operand, k int64, a int32) ref {
 	w := b.bound[o.arg].bf12
-	if w == nil || k != w.cols || o.stride != k || o.offset%(k*quadRows) != 0 {
+	if w == nil || k != w.cols || o.stride != k || o.offset%(k*int64(w.group)) != 0 || w.code == typeStrips && a != typeBF16 {
 		return b.weight(o, k)
 	}
-	return ref{p: unsafe.Pointer(w.head), code: typeBF12, stride: k, quad: o.offset / k / quadRows}
+	return ref{p: unsafe.Pointer(w.head), code: w.code, stride: k, group: o.offset / k / int64(w.group)}
 }
 
-// factors resolves the second operand of a product.
-func (b *builder) factors(m op.MatMul, o *operand) ref {
+// factors resolves the operands of a product that are multiplied.
+func (b *builder) factors(m op.MatMul, l *launch) (a, w ref) {
+	a = b.at(&l.operands[0])
 	if m.TransB {
-		return b.factor(o, int64(m.K))
+		return a, b.factor(&l.operands[1], int64(m.K), a.code)
 	}
-	return b.at(o)
+	return a, b.at(&l.operands[1])
 }
 
 // at resolves an operand and notes what the command at hand does with it.

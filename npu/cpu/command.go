@@ -73,8 +73,9 @@ const (
 	typeBF16
 	typeF16
 	typeI32
-	typeBF12 // of weights that are a bf12Weight
-	typeQ8_0 // from here on weights in groups: see forms
+	typeBF12   // of weights that are a bf12Weight in quads
+	typeStrips // and in strips
+	typeQ8_0   // from here on weights in groups: see forms
 	typeQ4_0
 	typeQ5_0
 	typeQ4_1

@@ -84,7 +84,7 @@ func Open(opts *Options) (*Device, error) {
 		cancel: cancel,
 		consts: map[string]*shared{},
 	}
-	if e, ok := e.(bf12Engine); ok && e.readsBF12() && !o.InPlace {
+	if e, ok := e.(bf12Engine); ok && !o.InPlace && e.useBF12() {
 		d.info.Compressed = []dtype.Type{dtype.BF16}
 	} else {
 		d.info.InPlace = append(d.info.InPlace, dtype.BF16)

@@ -23,7 +23,7 @@
 //
 // F16 and F32 weights are read where they lie in the checkpoint's mapping, and so are BF16 ones with the kernels generic, armbf16 and go, or when
 // Options.InPlace says so. With the others, matrices in BF16 are compressed when a Const buffer is made: twelve bits a weight, from which kernels put together
-// the very BF16 that it was, so that results are the same to the bit (see bf12.go). Decoding, which takes as long as reading the weights, gets faster by a third.
+// the very BF16 that it was (see bf12.go). Decoding, which takes as long as reading the weights, gets faster by a third.
 // A matrix whose exponents are all over the place stays as it is. Whatever needs the BF16 itself, such as a look-up of rows, reads the tensor.
 //
 // Quantised blocks (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K) stay what
@@ -64,7 +64,10 @@
 // Open that may choose it tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when
 // that comes back with the right sums. It multiplies BF16 with BF16 or with quantised weights, and a prompt's queries and weights of attention, each the sum of two BF16
 // numbers (wrong by at most 2^-17), with keys and values of BF16, where heads are a multiple of 32 wide and results are BF16; everything else is AVX-512's, and so are products of up to 16
-// rows. In the unit sums go over K in the same order for any number of rows, so products do not change with the rows that share a pass.
+// rows with quantised weights. In the unit sums go over K in the same order for any number of rows, so products do not change with the rows that share a pass; products of one row
+// with compressed weights are made by AVX-512 in that order too. FP32 activations are multiplied with the tensor that was compressed, from where it lies.
+//
+// Compressed weights and the same in place (Options.InPlace) give the same results to the bit, but for products of up to 16 rows with amx: in place these are AVX-512's, in its own order.
 //
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
 // because vectors of another width add in another order, and by the 2^-17 of AMX.

@@ -23,6 +23,7 @@ type cEngine struct {
 	threads int
 	variant C.int
 	integer C.int // the variant whose kernels make sums of whole numbers
+	strips  bool  // there are weights in strips
 }
 
 // variants are the C kernels by name, in the order of KernelNames.
@@ -119,7 +120,7 @@ func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 		return 0
 	case w == typeBF16 || w == typeBF12:
 		return flags
-	case isGrouped(w) && flags&flagTiles != 0:
+	case w == typeStrips || isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles
 	case isGrouped(w) && e.variant == C.NPK_AVX512BF16:
 		return flagPairs | flagUnits
@@ -138,6 +139,12 @@ func (e *cEngine) attends(k, v, y int32, hd int64) int32 {
 func (e *cEngine) gemvRows(a, w int32) int64 {
 	if isGrouped(w) && a != typeBF16 {
 		return 0 // 16 bits would be fewer than the activations have
+	}
+	switch {
+	case w == typeStrips:
+		return 1 // more are the matrix unit's, to the same bits
+	case w == typeBF16 && a == typeBF16 && e.strips:
+		return 0 // what does not compress, or is seen from within a strip, gives the bits that strips give
 	}
 	return C.NPK_GEMV_ROWS
 }

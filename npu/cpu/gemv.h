@@ -42,7 +42,7 @@ TARGET static int64_t ISA(gemv_scratch)(const npk_cmd *c) {
 TARGET static void ISA(gemv_prepare)(npk_thread *t, const npk_cmd *c, int mode) {
     const npk_cmd *p = t->prepared;
     if (p == c || (p && p->kind == NPK_GEMV && p->a == c->a && p->at == c->at && p->m == c->m && p->k == c->k && p->lda == c->lda &&
-                   !(p->flags & NPK_UNITS) && p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
+                   !(p->flags & (NPK_UNITS | NPK_TILES)) && p->bt < NPK_Q8_0 && ISA(gemv_mode)(p) == mode))
         return;
     int64_t ld = ISA(gemv_ld)(c);
     float *x = (float *)t->scratch;
@@ -255,14 +255,7 @@ GEMV_QUADS(gemv_quads_split, ISA(SPLIT))
 GEMV_QUADS(gemv_quads_dot, ISA(DOT))
 #endif
 
-// A megabyte of rows, or less so that every thread gets several chunks: large enough that the counter does not show in a profile, small enough
-// that a slow core delays the others little. Whole groups of rows.
-INLINE int64_t ISA(step_rows)(const npk_cmd *c, int threads, int64_t group) {
-    int64_t rows = npk_max(1, (1 << 20) / (c->k * npk_size(c->bt)));
-    return npk_up(npk_min(rows, npk_max(1, c->n / (8 * threads))), group);
-}
-
-INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) { return ISA(step_rows)(c, threads, 4); }
+INLINE int64_t ISA(gemv_step_rows)(const npk_cmd *c, int threads) { return npk_step_rows(c, threads, 4); }
 
 TARGET static int64_t ISA(gemv_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;

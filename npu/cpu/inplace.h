@@ -82,7 +82,7 @@ INLINE void ISA(inplace_quads)(npk_thread *t, const npk_cmd *c, int64_t row) {
     ISA(inplace_panels)(MR, c, &from, row);
 }
 
-INLINE int64_t ISA(inplace_step)(const npk_cmd *c, int threads) { return ISA(step_rows)(c, threads, ISA(inplace_group)(c)); }
+INLINE int64_t ISA(inplace_step)(const npk_cmd *c, int threads) { return npk_step_rows(c, threads, ISA(inplace_group)(c)); }
 
 TARGET static int64_t ISA(inplace_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;

@@ -75,7 +75,7 @@ func (b *builder) joined(l *launch) (bool, error) {
 	}
 	b.newReads, b.newWrites = b.newReads[:0], b.newWrites[:0]
 	o := l.op.(op.MatMul)
-	a, w := b.at(&l.operands[0]), b.factors(o, &l.operands[1])
+	a, w := b.factors(o, l)
 	inputs := len(b.newReads)
 	other, y := b.at(&l.join.other), b.at(&l.join.y)
 	if overlapAny(b.newReads[:inputs], y.extent) {

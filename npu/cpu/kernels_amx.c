@@ -22,6 +22,8 @@
 
 #include "tiles.h"
 
+#include "strips.h"
+
 #include "tiles_weights.h"
 
 #include "tiles_gemm.h"
@@ -43,6 +45,7 @@ const npk_kernels npk_amx = {
     .peak_steps = ISA(PEAK_STEPS) * NPK_TILE_K / 2,
     .of = {
         [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
+        [NPK_GEMV] = {NULL, ISA(gemv_strips_chunks), ISA(gemv_strips), ISA(gemv_strips_scratch)},
         [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
         [NPK_ATTENTION] = {ISA(attention_phases), ISA(attention_chunks), ISA(attention), ISA(attention_scratch)},
         [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},

@@ -15,7 +15,8 @@ func (b *builder) lower(l *launch) error {
 	arg := func(i int) ref { return b.at(&l.operands[i]) }
 	switch o := l.op.(type) {
 	case op.MatMul:
-		x := product{a: arg(0), w: b.factors(o, &l.operands[1]), y: arg(2)}
+		a, w := b.factors(o, l)
+		x := product{a: a, w: w, y: arg(2)}
 		if err := b.apart(); err != nil {
 			return err
 		}
@@ -122,12 +123,15 @@ type product struct {
 func (b *builder) matMul(o op.MatMul, x product) error {
 	m, a, w, y := int64(b.size.Resolve(o.M)), x.a, x.w, x.y
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
-		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.quad}, y: y.p, yt: y.code, ldy: y.stride,
+		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.group}, y: y.p, yt: y.code, ldy: y.stride,
 		c: x.other.p, ct: x.other.code, ldc: x.other.stride}
 	flags := b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
 		c.kind = kindGEMV
 		c.flags = flags&flagUnits | x.joined
+		if w.code == typeStrips { // which no other kernels read
+			c.flags |= flagTiles
+		}
 		b.push(c)
 		return nil
 	}

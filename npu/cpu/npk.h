@@ -15,7 +15,8 @@ enum {
     NPK_BF16,
     NPK_F16,
     NPK_I32,
-    NPK_BF12, // BF16 in twelve bits: b of NPK_GEMM, NPK_GEMV and NPK_INPLACE is an npk_bf12
+    NPK_BF12,   // BF16 in twelve bits, in quads: b of NPK_GEMM, NPK_GEMV and NPK_INPLACE is an npk_bf12
+    NPK_STRIPS, // the same in strips, for BF16 activations: b of NPK_GEMM and, where m is 1, of NPK_GEMV, with TILES
     NPK_Q8_0, // from here on weights in groups (grouped.h): b of NPK_GEMM, of NPK_GEMV with BF16 activations, and of NPK_EMBED
     NPK_Q4_0,
     NPK_Q5_0,
@@ -32,7 +33,7 @@ enum {
 enum {
     NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS, WIDE
     NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES, UNITS
-    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: UNITS
+    NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: UNITS, TILES
     NPK_INPLACE,   // y [m, n] = a (panels of [m, k], BF16, with PAIRS and WIDE) * b [n, k] transposed, BF16 or BF12; k is even
     NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
     NPK_RMSNORM,   // y [m, k, n] = a [m, k, n] normalised over n, times b [n]; f0 epsilon
@@ -61,26 +62,38 @@ enum { NPK_GEMV_ROWS = 16 };
 // Most rows for which NPK_INPLACE is faster than NPK_GEMM: beyond, activations would come from afar for every few rows of weights.
 enum { NPK_INPLACE_ROWS = 256 };
 
-// BF12: bfloat16 whose exponent is one of sixteen in succession, the first of which is its row's base. A quad is four rows. Of every 32 columns of it lie, behind one
-// another, three times 32 words of 16 bits, one for each column. From its highest bit on, word i (0 to 2) has
+// BF12: bfloat16 whose exponent is one of sixteen in succession, the first of which is its row's base. Four words of 16 bits become three. From its highest bit on, word
+// i (0 to 2) has
 //
-//	the sign of row i, four bits of row 3, the exponent of row i above its base in four, the mantissa of row i in seven
+//	the sign of number i, four bits of number 3, the exponent of number i above its base in four, the mantissa of number i in seven
 //
-// and the four bits are: of word 0 the sign and the lower three bits of the mantissa, of word 1 the exponent, of word 2 the upper four bits of the mantissa. So a row
-// is what a mask leaves of a word, plus its base. Values with other exponents, escapes, are listed with their places; what lies there means nothing.
-enum { NPK_BF12_ROWS = 4, NPK_BF12_COLUMNS = 32, NPK_BF12_UNIT = 192 };
+// and the four bits are: of word 0 the sign and the lower three bits of the mantissa, of word 1 the exponent, of word 2 the upper four bits of the mantissa. So a number
+// is what a mask leaves of a word, plus its base. Those with other exponents, escapes, are listed with their places.
+//
+// A quad is four rows. Of every 32 columns of it lie, behind one another, three times 32 words, one for each column: number i is of row i.
+//
+// A strip is sixteen rows. Of every 8 columns of it lie three times 32 words, two for each row: number i is of columns 2i and 2i + 1. So four vectors of pairs come of them,
+// and sixteen of 32 columns: a right tile of the matrix unit.
+enum { NPK_BF12_ROWS = 4, NPK_BF12_COLUMNS = 32, NPK_BF12_UNIT = 192, NPK_STRIP_ROWS = 16, NPK_STRIP_COLUMNS = 8 };
 
-// A quad's escapes begin at that of the list, and end where the next quad's do.
+// The escapes of a quad or a strip begin at that of the list, and end where the next one's do.
 typedef struct npk_quad {
     uint32_t escapes;
     uint8_t bases[NPK_BF12_ROWS];
 } npk_quad;
 
-// A matrix in BF12. What p0 of a command says is its first quad of it.
+typedef struct npk_strip {
+    uint32_t escapes;
+    uint8_t bases[NPK_STRIP_ROWS];
+} npk_strip;
+
+// A matrix in BF12. What p0 of a command says is its first quad or strip of it. An escape of a quad has in the upper half (column / 32 * 4 + row) * 32 + column % 32, in the
+// lower half the number; what lies there means nothing. One of a strip is (column * 16 + row) * 256 + exponent; the rest of the number lies where it belongs. They are in
+// order of their 32 columns.
 typedef struct npk_bf12 {
     const uint8_t *codes;
-    const npk_quad *quads;   // one more than there are, for its escapes
-    const uint32_t *escapes; // in order: in the upper half (column / 32 * 4 + row) * 32 + column % 32, in the lower half the value
+    const void *heads; // npk_quad or npk_strip, and one more than there are, for its escapes
+    const uint32_t *escapes;
 } npk_bf12;
 
 // One session's rows in a run, with that session's state for the command at hand.

@@ -5,7 +5,7 @@
 //	right  [16][16] pairs       the pairs of one place of sixteen columns side by side
 //	sums   [16][16] FP32
 //
-// Weights in BF16 and BF12 are the left operand, and activations the right one, which NPK_PACK turns on their side once for all products that want them. Weights in groups come
+// Weights in BF16 are the left operand, and activations the right one, which NPK_PACK turns on their side once for all products that want them. Weights in BF12 and in groups come
 // out of their words with sixteen rows side by side: they are the right operand, and the activations, copied, the left one. Every value of a quantised weight is the
 // sum of two BF16 numbers, the nearest one and the nearest to what that leaves, which is wrong by at most 2^-17 of it; for BF16 results the first alone does.
 //
@@ -79,8 +79,8 @@ TARGET static void ISA(copy_rows)(char *dst, const char *src, int64_t stride, in
         for (int64_t s = 0; s < steps; s++) ISA(copy_tile)(dst + s * ISA(TILE), src + s * 64, stride, rows, bytes - s * 64);
         return;
     }
-    for (int r = 0; r < ISA(SIDE); r++)
-        for (int64_t s = 0; s < steps; s++) _mm512_storeu_si512(dst + s * ISA(TILE) + r * 64, _mm512_loadu_si512(src + r * stride + s * 64));
+    for (int64_t s = 0; s < steps; s++)
+        for (int r = 0; r < ISA(SIDE); r++) _mm512_storeu_si512(dst + s * ISA(TILE) + r * 64, _mm512_loadu_si512(src + r * stride + s * 64));
 }
 
 // Sixteen rows as right tiles: in each, pair after pair of all rows.

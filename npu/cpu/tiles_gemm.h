@@ -3,7 +3,8 @@
 // for the others; what these rows have of the block comes from the second cache.
 //
 // Where rows are few, a piece is one strip over many steps, which is multiplied with four sixteens of rows at a time: long stretches are read, and memory is what the product
-// waits for. Where they are many, two strips are multiplied with two sixteens: a tile of weights comes from a near cache and is used twice, and so is one of activations.
+// waits for. Up to four sixteens read a strip to its end before the next, and its tiles make room for others at once. Where rows are many, two strips are multiplied with two
+// sixteens: a tile of weights comes from a near cache and is used twice, and so is one of activations.
 //
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
 
@@ -20,6 +21,7 @@ enum { ISA(WEIGHTS_LEFT), ISA(WEIGHTS_RIGHT), ISA(WEIGHTS_CUT) };
 typedef struct ISA(operand) {
     const char *at;
     int64_t next, step;
+    int64_t mask; // of weights: what of a step's number counts
 } ISA(operand);
 
 // What is done beside a product: two pieces that become tiles, the one that is multiplied and the next, and what memory is asked for. All may be missing.
@@ -32,7 +34,7 @@ typedef struct ISA(beside) {
 // second strip next bytes further. Weights come from a near cache and stay there; activations and sums are loaded as what is not needed again soon. The numbers and how are
 // constants wherever this is inlined.
 INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first,
-                          const ISA(beside) *side) {
+                          ISA(beside) *side) {
     const int limbs = how == ISA(WEIGHTS_CUT) ? 2 : 1;
 #define SUM(i) (sums + (strips == 1 ? (i) * ISA(TILE) : (i) / 2 * next + (i) % 2 * ISA(TILE)))
 #define HAS(i) (strips == 1 ? rows > (i) : rows > (i) % 2)
@@ -52,12 +54,12 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
         if (side->own) // two at a time until they are so far ahead
             for (int i = 0; i < 2 && side->own->made < npk_min(steps, s + 1 + ISA(LAG)); i++) ISA(make_step)(side->own);
         if (side->then && s + ISA(LAG) >= steps) ISA(make_step)(side->then);
-        ISA(ask)(&side->ahead, s);
+        ISA(ask)(&side->ahead);
         WRITTEN();
 #pragma GCC unroll 2
         for (int i = 0; i < limbs; i++) {
-            _tile_loadd(4, w.at + s * w.step + i * ISA(TILE), 64);
-            if (strips > 1) _tile_loadd(5, w.at + w.next + s * w.step + i * ISA(TILE), 64);
+            _tile_loadd(4, w.at + (s & w.mask) * w.step + i * ISA(TILE), 64);
+            if (strips > 1) _tile_loadd(5, w.at + w.next + (s & w.mask) * w.step + i * ISA(TILE), 64);
             ROWS(6, 0)
             ADD(0, 4, 6)
             if (strips > 1) ADD(2, 5, 6)
@@ -84,7 +86,7 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
 }
 
 TARGET static void ISA(multiply_any)(int how, int64_t strips, int64_t rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first,
-                                     const ISA(beside) *side) {
+                                     ISA(beside) *side) {
     switch (how * 8 + (strips - 1) * 4 + rows - 1) {
 #define MULTIPLY(HOW, STRIPS, ROWS)                                                                                                       \
     case ISA(HOW) * 8 + (STRIPS - 1) * 4 + ROWS - 1: ISA(multiply)(ISA(HOW), STRIPS, ROWS, steps, w, x, sums, next, first, side); break;
@@ -153,24 +155,26 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     const int64_t steps = ISA(tile_steps)(c->k), strips = (c->n + ISA(SIDE) - 1) / ISA(SIDE), blocks = (c->m + ISA(SIDE) - 1) / ISA(SIDE), kb = ISA(block_steps)(steps, blocks);
     const int64_t strip0 = chunk / cut.parts * cut.strips, end = npk_min(strips, strip0 + cut.strips), across = (end - strip0 + cut.abreast - 1) / cut.abreast;
     const int64_t block0 = chunk % cut.parts * cut.blocks, nblocks = npk_min(cut.blocks, blocks - block0), calls = (nblocks + cut.rows - 1) / cut.rows;
-    const int64_t pieces = (steps + kb - 1) / kb * across, next = nblocks * ISA(TILE);
-    const int limbs = ISA(tile_limbs)(c), left = c->bt < NPK_Q8_0, how = left ? ISA(WEIGHTS_LEFT) : limbs == 1 ? ISA(WEIGHTS_RIGHT) : ISA(WEIGHTS_CUT);
+    const int64_t ranges = (steps + kb - 1) / kb, pieces = ranges * across, next = nblocks * ISA(TILE);
+    const int once = calls == 1, limbs = ISA(tile_limbs)(c), left = c->bt == NPK_BF16, how = left ? ISA(WEIGHTS_LEFT) : limbs == 1 ? ISA(WEIGHTS_RIGHT) : ISA(WEIGHTS_CUT);
     char *weights = t->scratch, *sums = weights + 2 * ISA(piece_bytes)(c);
     t->prepared = NULL;
     ISA(tiles_begin)();
     ISA(piece) piece[2];
     for (int64_t i = -1; i < pieces && !npk_cancelled(t); i++) { // each piece begins while the one before is multiplied, the first before all
         ISA(piece) *own = &piece[i & 1], *then = &piece[(i + 1) & 1];
-        const int64_t strip = strip0 + (i + 1) % across * cut.abreast, from = (i + 1) / across * kb, more = i + 1 < pieces;
-        if (more) ISA(piece_begin)(then, c, strip, npk_min(cut.abreast, end - strip), from, npk_min(kb, steps - from), limbs, weights + ((i + 1) & 1) * ISA(piece_bytes)(c));
+        const int64_t strip = strip0 + (once ? (i + 1) / ranges : (i + 1) % across) * cut.abreast, from = (once ? (i + 1) % ranges : (i + 1) / across) * kb, more = i + 1 < pieces;
+        if (more) ISA(piece_begin)(then, c, strip, npk_min(cut.abreast, end - strip), from, npk_min(kb, steps - from), limbs, once, weights + ((i + 1) & 1) * ISA(piece_bytes)(c));
         if (i < 0) continue;
-        const ISA(operand) w = {own->tiles, own->steps * limbs * ISA(TILE), limbs * ISA(TILE)};
+        const ISA(operand) w = {own->tiles, own->room * limbs * ISA(TILE), limbs * ISA(TILE), own->mask};
         char *to = sums + (own->strip - strip0) * next;
         for (int64_t b = 0, call = 0; b < nblocks; b += cut.rows, call++) {
-            const ISA(operand) x = {(const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b, own->from), own->steps * ISA(TILE), ISA(TILE)};
+            const ISA(operand) x = {(const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b, own->from), own->steps * ISA(TILE), ISA(TILE), 0};
             ISA(beside) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
-            if (more && then->steps >= own->steps) // a short last block would be asked for beyond its end
-                side.ahead = ISA(ahead_of)(then, call, calls);
+            if (once && c->bt == NPK_STRIPS) { // one stream, which runs on into the next strip
+                side.ahead = ISA(ahead_of)(own, 0, 1, own->steps);
+                side.ahead.at += ISA(FAR);
+            } else if (more) side.ahead = ISA(ahead_of)(then, call, calls, own->steps);
             ISA(multiply_any)(how, own->strips, npk_min(cut.rows, nblocks - b), own->steps, w, x, to + b * ISA(TILE), next, own->from == 0, &side);
         }
     }
@@ -197,8 +201,8 @@ TARGET static void ISA(peak_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     char *a = t->scratch, *b = a + 2 * ISA(TILE), *y = b + 2 * ISA(TILE);
     if (t->prepared != c) memset(a, 0, (size_t)ISA(peak_tiles_scratch)(c));
     t->prepared = c;
-    const ISA(operand) w = {a, ISA(TILE), 0}, x = {b, ISA(TILE), 0}; // the same tiles in every step
-    const ISA(beside) nothing = {0};
+    const ISA(operand) w = {a, ISA(TILE), 0, 0}, x = {b, ISA(TILE), 0, 0}; // the same tiles in every step
+    ISA(beside) nothing = {0};
     ISA(tiles_begin)();
     ISA(multiply)(ISA(WEIGHTS_LEFT), 2, 2, ISA(PEAK_STEPS), w, x, y, 2 * ISA(TILE), 1, &nothing);
     _tile_release();

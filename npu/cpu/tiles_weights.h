@@ -1,8 +1,11 @@
 // How weights become tiles for products in the matrix unit (tiles_gemm.h): sixteen rows of them are a strip, and one or two strips over a block of K are a piece. BF16 is
-// copied and BF12 put together, as left tiles; quantised weights become right tiles.
+// copied, as left tiles; BF12 and quantised weights become right tiles.
 //
 // A piece is made a step of K at a time, each a few steps before it is multiplied: the matrix unit works on while the vector units do this. And memory is asked for the
 // piece behind it, as evenly. To make a whole piece and then to multiply it would leave the unit idle first, and then the memory.
+
+// Of a piece that is multiplied once, so many steps have tiles at a time, which stay in the nearest cache: more than are made ahead, and a power of two.
+enum { ISA(RING) = 8 };
 
 typedef struct ISA(piece) {
     const npk_cmd *c;
@@ -10,31 +13,19 @@ typedef struct ISA(piece) {
     int64_t from, steps;   // of K
     int64_t made;          // steps that are tiles
     int limbs;             // numbers that make a weight
-    char *tiles;           // [strips][steps][limbs]
-    // In BF12:
-    int64_t nquads; // of these strips; others that would belong to them are beyond b's last row
-    int64_t until;  // the next step of K with an escape
-    ISA(quad) quads[2 * NPK_TILE_ROWS / NPK_BF12_ROWS];
+    char *tiles;           // [strips][room][limbs]
+    int64_t room, mask;    // steps that have room, and what of a step's number says where
+    ISA(strip) bf12[2];    // the strips, in BF12
 } ISA(piece);
 
 // Where a tile of a strip lies.
-INLINE char *ISA(piece_tile)(const ISA(piece) *p, int64_t strip, int64_t step) { return p->tiles + (strip * p->steps + step) * p->limbs * ISA(TILE); }
+INLINE char *ISA(piece_tile)(const ISA(piece) *p, int64_t strip, int64_t step) { return p->tiles + (strip * p->room + (step & p->mask)) * p->limbs * ISA(TILE); }
 
-INLINE void ISA(find_escape)(ISA(piece) *p) {
-    p->until = INT64_MAX;
-    for (int64_t i = 0; i < p->nquads; i++) p->until = npk_min(p->until, ISA(quad_until)(&p->quads[i], INT64_MAX));
-}
-
-// Begins a piece. Where quads are missing, zeros stand for them in all steps.
-INLINE void ISA(piece_begin)(ISA(piece) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int limbs, char *tiles) {
-    enum { QUADS = ISA(SIDE) / NPK_BF12_ROWS };
+INLINE void ISA(piece_begin)(ISA(piece) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int limbs, int once, char *tiles) {
     p->c = c, p->strip = strip, p->strips = strips, p->from = from, p->steps = steps, p->made = 0, p->limbs = limbs, p->tiles = tiles;
-    if (c->bt != NPK_BF12) return;
-    p->nquads = npk_min(strips * QUADS, (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS - strip * QUADS);
-    for (int64_t i = 0; i < p->nquads; i++) p->quads[i] = ISA(quad_at)(c->b, c->p[0] + strip * QUADS + i, c->k, from);
-    for (int64_t i = p->nquads; i < strips * QUADS; i++)
-        for (int64_t s = 0; s < steps; s++) memset(ISA(piece_tile)(p, i / QUADS, s) + i % QUADS * NPK_BF12_ROWS * 64, 0, NPK_BF12_ROWS * 64);
-    ISA(find_escape)(p);
+    const int ring = once && steps > ISA(RING);
+    p->room = ring ? ISA(RING) : steps, p->mask = ring ? ISA(RING) - 1 : -1;
+    for (int64_t i = 0; c->bt == NPK_STRIPS && i < strips; i++) p->bf12[i] = ISA(strip_at)(c->b, c->p[0] + strip + i, c->k, from);
 }
 
 // A step of sixteen rows from row on as a left tile; what b does not have is zeros.
@@ -44,39 +35,6 @@ INLINE void ISA(left_of_rows)(char *dst, const npk_cmd *c, int64_t row, int64_t 
     const char *src = (const char *)c->b + row * stride + step * 64;
     for (int64_t r = 0; r < rows; r++) _mm512_storeu_si512(dst + r * 64, _mm512_maskz_loadu_epi8(mask, src + r * stride));
     if (rows < ISA(SIDE)) memset(dst + rows * 64, 0, (size_t)(ISA(SIDE) - rows) * 64);
-}
-
-// A step of a quad as four rows of a left tile. Escapes are anything.
-INLINE void ISA(left_of_quad)(char *dst, const ISA(quad) *q, int64_t unit) {
-    vf w[NPK_BF12_ROWS];
-    ISA(quad_read)(q, unit, w);
-#pragma GCC unroll 4
-    for (int r = 0; r < NPK_BF12_ROWS; r++) v_store((float *)(dst + r * 64), w[r]);
-}
-
-// A step of the quads of a piece as left tiles.
-INLINE void ISA(left_of_quads)(ISA(piece) *p, int64_t s) {
-    enum { QUADS = ISA(SIDE) / NPK_BF12_ROWS };
-    _Static_assert(ISA(PARTS) == 1, "a step of K is a unit of a quad, and a vector");
-    const int64_t unit = p->from + s;
-    for (int64_t strip = 0; strip < p->strips; strip++) {
-        char *to = ISA(piece_tile)(p, strip, s);
-        const int64_t first = strip * QUADS, n = npk_min(QUADS, p->nquads - first);
-        if (n == QUADS) {
-#pragma GCC unroll 4
-            for (int i = 0; i < QUADS; i++) ISA(left_of_quad)(to + i * NPK_BF12_ROWS * 64, &p->quads[first + i], unit);
-        } else {
-            for (int i = 0; i < n; i++) ISA(left_of_quad)(to + i * NPK_BF12_ROWS * 64, &p->quads[first + i], unit);
-        }
-    }
-    if (unit < p->until) return;
-    for (int64_t i = 0; i < p->nquads; i++)
-        for (ISA(quad) *q = &p->quads[i]; ISA(quad_until)(q, INT64_MAX) == unit; q->escape++) {
-            const uint32_t e = *q->escape;
-            uint16_t *rows = (uint16_t *)ISA(piece_tile)(p, i / QUADS, s) + i % QUADS * NPK_BF12_ROWS * NPK_BF12_COLUMNS;
-            rows[(e >> 21 & 3) * NPK_BF12_COLUMNS + (e >> 16 & 31)] = (uint16_t)e;
-        }
-    ISA(find_escape)(p);
 }
 
 // A step of a group of quantised weights as a right tile, or two of them.
@@ -117,52 +75,48 @@ TARGET static void ISA(right_of_group)(char *dst, const npk_cmd *c, int64_t grou
 TARGET static void ISA(make_step)(ISA(piece) *p) {
     if (p->made == p->steps) return;
     const int64_t s = p->made++;
-    if (p->c->bt == NPK_BF12) {
-        ISA(left_of_quads)(p, s);
-        return;
-    }
     for (int64_t i = 0; i < p->strips; i++) {
         char *dst = ISA(piece_tile)(p, i, s);
-        if (p->c->bt >= NPK_Q8_0) ISA(right_of_group)(dst, p->c, p->strip + i, p->from + s, p->limbs);
+        if (p->c->bt == NPK_STRIPS) ISA(right_of_strip)(dst, &p->bf12[i], p->from + s);
+        else if (p->c->bt >= NPK_Q8_0) ISA(right_of_group)(dst, p->c, p->strip + i, p->from + s, p->limbs);
         else ISA(left_of_rows)(dst, p->c, (p->strip + i) * ISA(SIDE), p->from + s);
     }
 }
 
-// Where the weights of a piece lie: so many stretches, and in each of them so many cache lines for a step.
+// What memory is asked for beside a product: stretches of cache lines, from front to back.
 typedef struct ISA(ahead) {
     const char *at;
-    int64_t stretch, step; // bytes to the next
-    int64_t stretches;
-    int lines;
+    int64_t left, each;   // lines to come, and how many of them a step asks for
+    int64_t line, length; // where that is in a stretch
+    int64_t skip;         // bytes from a stretch's end to the next
 } ISA(ahead);
 
-// Share part of parts of what a piece will read, but for the scales of quants.
-INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts) {
+// Share part of parts of what a piece reads, but for the scales of quants, to be asked for in so many steps.
+INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts, int64_t steps) {
     const npk_cmd *c = p->c;
-    const int64_t strip = p->strip, strips = p->strips;
-    ISA(ahead) a;
-    const char *b = (const char *)c->b;
-    int64_t first;
+    const char *at = c->b;
+    int64_t stretches = p->strips, distance, lines = 1; // from stretch to stretch; in a step
     if (c->bt >= NPK_Q8_0) {
         const ISA(form) f = ISA(form_of)(c->bt);
-        a = (ISA(ahead)){b + ISA(scale_bytes)(f, c->k), ISA(group_bytes)(f, c->k), f.words * 64, strips, f.words}, first = strip;
-    } else if (c->bt == NPK_BF12) {
-        const int64_t quads = (c->n + NPK_BF12_ROWS - 1) / NPK_BF12_ROWS;
-        first = strip * ISA(SIDE) / NPK_BF12_ROWS;
-        const char *codes = (const char *)((const npk_bf12 *)c->b)->codes + c->p[0] * npk_quad_bytes(c->k);
-        a = (ISA(ahead)){codes, npk_quad_bytes(c->k), NPK_BF12_UNIT, npk_min(strips * ISA(SIDE) / NPK_BF12_ROWS, quads - first), NPK_BF12_UNIT / 64};
+        distance = ISA(group_bytes)(f, c->k), lines = f.words;
+        at += p->strip * distance + ISA(scale_bytes)(f, c->k);
+    } else if (c->bt == NPK_STRIPS) {
+        distance = npk_strip_bytes(c->k), lines = ISA(STEP) / NPK_STRIP_COLUMNS * NPK_BF12_UNIT / 64;
+        at = (const char *)((const npk_bf12 *)c->b)->codes + (c->p[0] + p->strip) * distance;
     } else {
-        first = strip * ISA(SIDE);
-        a = (ISA(ahead)){b, c->ldb * 2, 64, npk_min(strips * ISA(SIDE), c->n - first), 1};
+        stretches = npk_min(stretches * ISA(SIDE), c->n - p->strip * ISA(SIDE)), distance = c->ldb * 2;
+        at += p->strip * ISA(SIDE) * distance;
     }
-    const int64_t begin = a.stretches * part / parts, end = a.stretches * (part + 1) / parts;
-    a.at += (first + begin) * a.stretch + p->from * a.step, a.stretches = end - begin;
-    return a;
+    const int64_t length = p->steps * lines, all = stretches * length, first = all * part / parts, left = all * (part + 1) / parts - first;
+    at += p->from * lines * 64 + first / length * distance + first % length * 64;
+    return (ISA(ahead)){at, left, (left + steps - 1) / steps, first % length, length, distance - length * 64};
 }
 
-INLINE void ISA(ask)(const ISA(ahead) *a, int64_t step) {
-    for (int64_t i = 0; i < a->stretches; i++) {
-        const char *at = a->at + i * a->stretch + step * a->step;
-        for (int j = 0; j < a->lines; j++) __builtin_prefetch(at + j * 64, 0, 2);
+INLINE void ISA(ask)(ISA(ahead) *a) {
+    const int64_t n = npk_min(a->each, a->left);
+    for (int64_t i = 0; i < n; i++, a->at += 64) {
+        __builtin_prefetch(a->at, 0, 2);
+        if (++a->line == a->length) a->line = 0, a->at += a->skip;
     }
+    a->left -= n;
 }
