@@ -161,10 +161,12 @@ func (s *scheduler) gather(first *job) *batch {
 // When ctx ends it returns at once. A pass in which others have rows goes on, and in.flying tells when it has let go of the input.
 // Before is the session's last input, or nil: handing in ends the waiting for it.
 func (e *executor) pass(ctx context.Context, p *boundPass, in, before *input, quick bool) error {
-	if err := e.check(p, in); err != nil {
-		return err
+	err := e.check(p, in)
+	if err == nil {
+		err = ctx.Err()
 	}
-	if err := ctx.Err(); err != nil {
+	if err != nil {
+		e.away(before) // it is not handed in, and nobody asks for it again
 		return err
 	}
 	j := &job{ctx: ctx, pass: p, in: in, quick: quick, lead: make(chan struct{}, 1), done: make(chan struct{})}

@@ -38,6 +38,30 @@ func TestFeedBehindFeed(t *testing.T) {
 	}
 }
 
+// A session whose next rows cannot be handed in is not waited for either, or nothing would ever run again.
+func TestFeedRefused(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, tc := range map[string]struct {
+		ctx context.Context
+		id  int32
+	}{"cancelled": {cancelled, 1}, "an id that is none": {context.Background(), -1}} {
+		s := m.NewSession()
+		defer s.Close()
+		nothing := func(int, []float32) error { return nil }
+		if err := s.feed(context.Background(), []int32{1}, false, nothing); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.feed(tc.ctx, []int32{tc.id}, false, nothing); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if n := m.exec.queue.coming; n != 0 {
+			t.Fatalf("%s: %d sessions are waited for, want none", name, n)
+		}
+	}
+}
+
 // probe is a device that shows its submissions to a function before it executes them.
 type probe struct {
 	npu.Device
