@@ -175,7 +175,10 @@ func (d *Deployment) Run(ctx context.Context) error {
 	}
 	err := d.runAll(ctx)
 	var failed *PhaseError
-	if err != nil && !errors.As(err, &failed) && errors.Is(context.Cause(ctx), ErrBudget) { // whatever was in progress says that it was cancelled
+	switch {
+	case err == nil, !errors.Is(context.Cause(ctx), ErrBudget):
+	case errors.As(err, &failed), errors.Is(err, ErrStopped), isStorage(err): // which would have come anyway
+	default: // whatever was in progress says that it was cancelled
 		err = fmt.Errorf("%w (%w)", ErrBudget, context.DeadlineExceeded)
 	}
 	return err

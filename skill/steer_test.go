@@ -340,3 +340,27 @@ func TestBudget(t *testing.T) {
 		t.Errorf("cancelled by the caller: %v", err)
 	}
 }
+
+// What has nothing to do with the time is said, although that is used up: a user who stops, and a disk that is full.
+func TestBudgetHidesNothing(t *testing.T) {
+	opts := small(t)
+	opts.plain = true
+	action := Stop
+	opts.Approve = func(ctx context.Context, _ PhaseReport) (Decision, error) {
+		<-ctx.Done() // somebody who thinks for longer than there is
+		return Decision{Action: action}, nil
+	}
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	d.opts.Budget = time.Nanosecond
+	if err := d.Run(context.Background()); !errors.Is(err, ErrStopped) || errors.Is(err, ErrBudget) {
+		t.Errorf("the user stops: %v", err)
+	}
+	action = Approve
+	d.ws.journal.f = &fullDisk{d.ws.journal.f.(*os.File), 0}
+	if err := d.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("a full disk: %v", err)
+	}
+}
