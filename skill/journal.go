@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -48,12 +49,29 @@ const (
 // such a file; start again in another folder.
 var ErrJournal = errors.New("skill: the journal is not as it was written")
 
-// maxLine bounds a line of the journal.
-const maxLine = 16 << 20
+// maxLine bounds a line of the journal, and maxJournal all of it: deployments write less than a megabyte.
+const maxLine, maxJournal = 16 << 20, 1 << 30
+
+// checkJournal refuses what is there in a journal's place and none: reading from a pipe would never end, and a link in a foreign workspace must not name the file that is cut.
+func checkJournal(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("skill: journal: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: %s is no regular file (%v); use another folder", ErrJournal, path, info.Mode())
+	case info.Size() > maxJournal:
+		return fmt.Errorf("%w: %s has %d bytes, %d at most are written; use another folder", ErrJournal, path, info.Size(), int64(maxJournal))
+	}
+	return nil
+}
 
 // ReadJournal reads and checks a journal. A last line without its end is what a process leaves that was killed while it wrote; it counts as not written, and
 // whole is the length in bytes of what comes before it. Everything else that is wrong is an error that wraps [ErrJournal] and names the line.
 func ReadJournal(path string) (records []Record, whole int64, err error) {
+	if err := checkJournal(path); err != nil {
+		return nil, 0, err
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, 0, fmt.Errorf("skill: journal: %w", err)
@@ -135,10 +153,10 @@ type journal struct {
 	bad  error // an append that failed and could not be taken back
 }
 
-// openJournal opens a journal for appending, and cuts off a line that was not completed. A link in a foreign workspace must not name the file that is cut.
+// openJournal opens a journal for appending, and cuts off a line that was not completed.
 func openJournal(path string) (*journal, []Record, error) {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%w: %s is no regular file (%v); use another folder", ErrJournal, path, info.Mode())
+	if err := checkJournal(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND|noFollow, 0o644)
 	if err != nil {
