@@ -17,9 +17,6 @@ import (
 
 // This file is what an evaluator makes of what is written, before it computes anything.
 
-// maxWritten bounds the files of a workspace that an evaluator reads: the plan of a model of 36 layers takes less than a tenth.
-const maxWritten = 64 << 20
-
 // read reads a file of the workspace. One that this process may not read, or that the system cannot, leaves the evaluation without a verdict; one that is not there, or is no file, is missing.
 func (v *evaluation) read(name string) (data []byte, err error) {
 	defer func() {
@@ -27,15 +24,7 @@ func (v *evaluation) read(name string) (data []byte, err error) {
 			v.unread = fmt.Errorf("skill: evaluation: no verdict: %w", err)
 		}
 	}()
-	path := filepath.Join(v.dir, filepath.FromSlash(name))
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxWritten {
-		return nil, fmt.Errorf("%s is no file of at most %d bytes", name, maxWritten)
-	}
-	return os.ReadFile(path)
+	return readWritten(filepath.Join(v.dir, filepath.FromSlash(name)))
 }
 
 // readJournal holds the journal to its chain and to its sense. A line without an end is what is left of a record that was cut: a deployment that is being written

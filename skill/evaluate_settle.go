@@ -117,8 +117,8 @@ func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err err
 
 // markFailed makes a plan one that nothing runs by. One that cannot be read cannot be run either, and is left alone.
 func markFailed(path string) error {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
+	data, err := readWritten(path)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoFile) {
 		return nil
 	}
 	if err != nil {

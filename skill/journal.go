@@ -49,8 +49,8 @@ const (
 // such a file; start again in another folder.
 var ErrJournal = errors.New("skill: the journal is not as it was written")
 
-// maxLine bounds a line of the journal, and maxJournal all of it: deployments write less than a megabyte.
-const maxLine, maxJournal = 16 << 20, 1 << 30
+// maxLine bounds a line of the journal.
+const maxLine = 16 << 20
 
 // checkJournal refuses what is there in a journal's place and none: reading from a pipe would never end, and a link in a foreign workspace must not name the file that is cut.
 func checkJournal(path string) error {
@@ -60,8 +60,8 @@ func checkJournal(path string) error {
 		return fmt.Errorf("skill: journal: %w", err)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: %s is no regular file (%v); use another folder", ErrJournal, path, info.Mode())
-	case info.Size() > maxJournal:
-		return fmt.Errorf("%w: %s has %d bytes, %d at most are written; use another folder", ErrJournal, path, info.Size(), int64(maxJournal))
+	case info.Size() > maxWritten:
+		return fmt.Errorf("%w: %s has %d bytes, %d at most are written; use another folder", ErrJournal, path, info.Size(), maxWritten)
 	}
 	return nil
 }

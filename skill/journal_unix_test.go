@@ -32,3 +32,22 @@ func TestNoJournal(t *testing.T) {
 		}
 	}
 }
+
+// A pipe in the place of a file that is written again is replaced, and one in the place of the plan is no plan that could be run: neither is waited for.
+func TestPipesAreNotRead(t *testing.T) {
+	w, _, err := openWorkspace(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	path := w.path(FilePlan)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skip(err)
+	}
+	if err := markFailed(path); err != nil {
+		t.Error(err)
+	}
+	if err := w.put(FilePlan, []byte("{}\n")); err != nil || string(must(os.ReadFile(path))) != "{}\n" {
+		t.Error(err)
+	}
+}

@@ -69,7 +69,7 @@ func (w *workspace) path(name string) string { return filepath.Join(w.dir, filep
 // put writes a derived file, unless it is there already as it should be. Its error is one of the disk, which no skill can mend.
 func (w *workspace) put(name string, data []byte) error {
 	path := w.path(name)
-	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
+	if old, err := readWritten(path); err == nil && string(old) == string(data) {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -91,6 +91,24 @@ func (w *workspace) putJSON(name string, v any) error {
 }
 
 func (w *workspace) close() error { return errors.Join(w.journal.close(), w.lock.Close()) }
+
+// maxWritten bounds the files of a workspace that are read again: the plan of a model of 36 layers takes less than a tenth, and journals less than a megabyte.
+const maxWritten = 64 << 20
+
+// errNoFile is of what lies in the place of a file that this program writes.
+var errNoFile = fmt.Errorf("this is no file of at most %d bytes", maxWritten)
+
+// readWritten reads a file of a workspace, which anybody may have put there: of a pipe nothing would ever come.
+func readWritten(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxWritten {
+		return nil, fmt.Errorf("%s: %w", path, errNoFile)
+	}
+	return os.ReadFile(path)
+}
 
 // writeFile makes a file complete or not at all: it is written beside its place, synced, and renamed.
 func writeFile(path string, data []byte) (err error) {
