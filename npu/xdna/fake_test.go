@@ -321,6 +321,25 @@ func (c *fakeContext) execute(runs []*fakeRun) *job {
 	return j
 }
 
+// working reports whether the device works on a command.
+func (f *fake) working() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.busy
+}
+
+// untilWorking is a context that ends when the device has begun to work.
+func (f *fake) untilWorking(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for ctx.Err() == nil && !f.working() {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	return ctx
+}
+
 func (r *fakeRun) execute() error {
 	f := r.k.c.f
 	f.mu.Lock()

