@@ -245,8 +245,13 @@ func (r *ggufReader) u64() uint64 {
 // count reads a number of things, each of which takes at least size bytes of what follows.
 func (r *ggufReader) count(what string, most, size int) int {
 	n := r.u64()
-	if r.err == nil && (n > uint64(most) || n > uint64(len(r.b)-r.off)/uint64(size)) {
-		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes: is it truncated? Fetch it again", n, what, min(most, (len(r.b)-r.off)/size), len(r.b))
+	fit := (len(r.b) - r.off) / size
+	switch {
+	case r.err != nil:
+	case n > uint64(fit):
+		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes: is it truncated? Fetch it again", n, what, min(most, fit), len(r.b))
+	case n > uint64(most):
+		r.err = fmt.Errorf("it claims %d %s; at most %d are read", n, what, most)
 	}
 	if r.err != nil {
 		return 0
