@@ -93,6 +93,21 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	}
 }
 
+// What is found wrong is a verdict, although the evaluator could not go on from there.
+func TestRefusedWithoutAModel(t *testing.T) {
+	ctx, dev, opts := context.Background(), openCPU(t), small(t)
+	path := filepath.Join(t.TempDir(), "m")
+	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
+	accepted(t, path, opts)
+	v := &victim{t: t, dir: opts.Dir}
+	v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+	must(0, os.Rename(path, path+"-away"))
+	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, nil) }, nil)
+	if err != nil || r.OK || len(failing(r)) != 2 || failing(r)[0] != "thresholds file" || planStatus(t, opts.Dir) != model.PlanFailed {
+		t.Errorf("%v, %q, the plan is %s", err, failing(r), planStatus(t, opts.Dir))
+	}
+}
+
 // A deployment whose evaluation has failed by what is written is evaluated again before its plan is accepted, whatever a new run mends first.
 func TestRefusedIsEvaluatedAgain(t *testing.T) {
 	ctx, dev, path := context.Background(), openCPU(t), tiny("smollm-mha")
