@@ -43,6 +43,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,6 +112,9 @@ type entry struct {
 // fs.ErrNotExist, one about a model of another kind wraps [ErrUnsupported]; others are a [*TensorError] or a [*FileError].
 func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("checkpoint: %w: give the path of a Hugging Face folder or of a .gguf file", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}

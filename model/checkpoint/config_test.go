@@ -120,7 +120,7 @@ func TestOtherModelsAreRefusedByName(t *testing.T) {
 		{fields{"model_type": "mixtral", "num_local_experts": 8}, "mixture of experts"},
 		{fields{"model_type": "deepseek_v3", "kv_lora_rank": 512, "n_routed_experts": 256}, "multi-head latent attention"},
 		{fields{"model_type": "t5", "is_encoder_decoder": true}, "encoder-decoder"},
-		{fields{"hidden_act": "gelu"}, `hidden_act "gelu"`},
+		{fields{"hidden_act": "gelu"}, `hidden_act "gelu" is not supported (supported is silu)`},
 		{fields{"attention_bias": true}, "attention_bias"},
 		{fields{"mlp_bias": true}, "mlp_bias"},
 		{fields{"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 1}, "sliding attention window"},
@@ -149,16 +149,19 @@ func TestBadConfigs(t *testing.T) {
 		{fields{"model_type": nil}, "no model_type"},
 		{fields{"hidden_size": "16"}, `field "hidden_size" is a JSON string, where an integer is needed`},
 		{fields{"hidden_size": 1.5}, `field "hidden_size"`},
-		{fields{"hidden_size": nil}, "hidden size is 0"},
+		{fields{"hidden_size": nil}, "hidden_size is missing"},
+		{fields{"num_hidden_layers": nil}, "num_hidden_layers is missing"},
+		{fields{"intermediate_size": nil}, "intermediate_size is missing"},
+		{fields{"vocab_size": 0}, "vocab_size is missing, or 0"},
 		{fields{"hidden_size": -16}, "hidden size is -16"},
 		{fields{"hidden_size": 17}, "no multiple of num_attention_heads"},
 		{fields{"num_hidden_layers": 1 << 40}, "number of layers"},
 		{fields{"vocab_size": 1 << 62}, "vocabulary size"},
-		{fields{"num_attention_heads": 0}, "no head_dim"},
+		{fields{"num_attention_heads": 0}, "num_attention_heads is missing, or 0"},
 		{fields{"num_key_value_heads": 3}, "4 attention heads cannot share 3"},
 		{fields{"num_key_value_heads": 0}, "number of key/value heads is 0"},
 		{fields{"head_dim": 3}, "must be even"},
-		{fields{"rms_norm_eps": nil}, "epsilon is 0"},
+		{fields{"rms_norm_eps": nil}, "rms_norm_eps is missing"},
 		{fields{"rms_norm_eps": -1}, "epsilon is -1"},
 		{fields{"rope_theta": 0}, "theta is 0"},
 		{fields{"rope_scaling": fields{"rope_type": "linear"}}, "positive factor"},
@@ -302,5 +305,8 @@ func TestReadConfigAlone(t *testing.T) {
 	}
 	if _, err := ReadConfig(filepath.Join(dir, "nothing.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there gives %v", err)
+	}
+	if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "some-model: is a folder, where a file should be") {
+		t.Errorf("a folder gives %v", err)
 	}
 }

@@ -86,6 +86,9 @@ func openRegular(file string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("checkpoint: %w", err)
 	}
+	if info.IsDir() {
+		return nil, 0, fileErrorf(file, "is a folder, where a file should be")
+	}
 	if !info.Mode().IsRegular() {
 		return nil, 0, fileErrorf(file, "is not a regular file")
 	}

@@ -160,7 +160,7 @@ func TestBadFolders(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "model.safetensors"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"not a regular file"}, new(*FileError)},
+		}, []string{"is a folder, where a file should be"}, new(*FileError)},
 		{"header longer than the file", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
 		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, new(*FileError)},
@@ -283,7 +283,7 @@ func TestBadIndexes(t *testing.T) {
 func TestBadPaths(t *testing.T) {
 	dir := writeTiny(t, tiny("llama"))
 	for path, says := range map[string]string{
-		filepath.Join(dir, "nowhere"):           "no such file",
+		filepath.Join(dir, "nowhere"):           "give the path of a Hugging Face folder or of a .gguf file",
 		filepath.Join(dir, "model.safetensors"): "give its folder, " + dir,
 		filepath.Join(dir, "config.json"):       "give its folder",
 		t.TempDir():                             "config.json: there is none in",

@@ -196,7 +196,7 @@ func (g *gguf) readTensor(r *ggufReader) (s stored, offset uint64, err error) {
 	}
 	t, known := ggmlTypes[number]
 	if !known {
-		t.name = fmt.Sprintf("type %d", number)
+		t.name = fmt.Sprintf("number %d", number)
 	}
 	s.typ, s.typeName = t.typ, t.name
 	if t.typ == dtype.Invalid {

@@ -404,7 +404,7 @@ func TestHostileGGUF(t *testing.T) {
 		{"offset past the end", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), 1<<62), []string{"takes bytes 4611686018427387904"}, new(*TensorError)},
 		{"offset of all bits but few", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), -32), []string{"takes bytes"}, new(*TensorError)},
 		{"unsupported type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(10), 0), []string{`"t" of type Q2_K`, "Q6_K"}, ErrUnsupported},
-		{"unknown type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(4), 0), []string{"type 4"}, ErrUnsupported},
+		{"unknown type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(4), 0), []string{"of type number 4 is not"}, ErrUnsupported},
 		{"overlapping tensors", append(ggufBytes(v3, 2, 0, "a", uint32(1), 64, uint32(0), 0, "b", uint32(1), 1, uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, new(*TensorError)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -92,6 +92,9 @@ func readConfig(file string) (*Config, error) {
 	if err := h.unsupported(file); err != nil {
 		return nil, err
 	}
+	if field := h.missing(); field != "" {
+		return nil, fileErrorf(file, "%s is missing, or 0: is this the whole config.json of a language model?", field)
+	}
 	family := families[h.ModelType]
 	c := &Config{
 		Family:  h.ModelType,
@@ -128,6 +131,26 @@ func readConfig(file string) (*Config, error) {
 	return c, c.check(file)
 }
 
+// missing is the first field that every model needs and that is not there, or "".
+func (h *hfConfig) missing() string {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{
+		{"num_hidden_layers", float64(h.Layers)},
+		{"hidden_size", float64(h.Hidden)},
+		{"num_attention_heads", float64(h.Heads)},
+		{"intermediate_size", float64(h.FFN)},
+		{"vocab_size", float64(h.Vocab)},
+		{"rms_norm_eps", h.NormEps},
+	} {
+		if f.value == 0 {
+			return f.name
+		}
+	}
+	return ""
+}
+
 // unsupported refuses by name what would compute something else than this package's users do. The most telling reason comes first.
 func (h *hfConfig) unsupported(file string) error {
 	no := func(format string, args ...any) error {
@@ -155,7 +178,7 @@ func (h *hfConfig) unsupported(file string) error {
 	case !known:
 		return no("model_type %q", h.ModelType)
 	case h.HiddenAct != "" && h.HiddenAct != "silu":
-		return no("hidden_act %q", h.HiddenAct)
+		return &UnsupportedError{File: file, Feature: fmt.Sprintf("hidden_act %q", h.HiddenAct), Supported: "supported is silu"}
 	case h.AttentionBias:
 		return no("attention_bias true (biases on q, k, v and o) in model_type %q", h.ModelType)
 	case h.MLPBias:
