@@ -389,7 +389,8 @@ func TestNoTokenizer(t *testing.T) {
 		{"a comma too many", `{"model":{"vocab":{"a":0,}}}`, "a string should be"},
 		{"a bad escape", `{"model":{"vocab":{"\x":0}}}`, "invalid character 'x'"},
 		{"a line break in a string", "{\"a\nb\":1}", "a character of a string should be"},
-		{"no word of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"version":tru}`, "this is no tokenizer.json"},
+		{"no word of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"version":tru}`, `this is no tokenizer.json: "version": invalid character`},
+		{"no object of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"decoder":{("type":"ByteLevel"}}`, `this is no tokenizer.json: "decoder": invalid character '('`},
 	} {
 		refused(t, tc.name, []byte(tc.data), tc.says)
 	}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -194,6 +196,12 @@ func strictMembers(members map[string]json.RawMessage, into any) error {
 	}
 	if size > maxSettings {
 		return &UnsupportedError{fmt.Sprintf("a tokenizer.json with more than %d KB beside vocabulary, merges and added tokens", maxSettings>>10)}
+	}
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		var value json.RawMessage
+		if err := json.Unmarshal(members[key], &value); err != nil { // Marshal would say it in the words of its types
+			return fmt.Errorf("this is no tokenizer.json: %q: %w", key, err)
+		}
 	}
 	data, err := json.Marshal(members)
 	if err != nil {
