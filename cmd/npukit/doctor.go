@@ -24,6 +24,13 @@ only reads files; --smoke also opens the NPU. It fails if there is a problem.`,
   npukit doctor --artefacts mlir-air/programming_examples/llms/llama32_1b/build_peano --smoke`,
 		Args: arguments(),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			if root != "" { // nothing in it would look like a machine that has nothing
+				if info, err := os.Stat(root); err != nil {
+					return fmt.Errorf("--root: %w", err)
+				} else if !info.IsDir() {
+					return fmt.Errorf("--root: %s is no folder", root)
+				}
+			}
 			r := doctor.Examine(&doctor.Options{Artefacts: artefacts, Root: root})
 			if smoke {
 				r.Findings = append(r.Findings, smokeTest(ctx, artefacts)...)

@@ -34,6 +34,11 @@ func TestDoctor(t *testing.T) {
 	if r := command("", "doctor", "--root", root, "--smoke"); r.code != 2 {
 		t.Errorf("files of another machine and this one's NPU together: exit code %d", r.code)
 	}
+	for _, path := range []string{filepath.Join(root, "nowhere"), filepath.Join(root, "proc", "cpuinfo")} {
+		if r := command("", "doctor", "--root", path); r.code != 1 || r.out != "" || !strings.Contains(r.stderr, "--root: ") || !strings.Contains(r.stderr, path) {
+			t.Errorf("the files of %s: exit code %d, output %q, stderr %q", path, r.code, r.out, r.stderr)
+		}
+	}
 	if r := command("", "doctor", "something"); r.code != 2 {
 		t.Errorf("an argument too many: exit code %d", r.code)
 	}
