@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu"
@@ -35,6 +36,26 @@ func (p *positive) Set(text string) error {
 
 func (p *positive) String() string { return strconv.Itoa(int(*p)) }
 func (p *positive) Type() string   { return "int" }
+
+// numberError says what a flag takes whose value is no number of its kind, which package pflag tells in the words of strconv. Other errors stay as they are.
+func numberError(err error) error {
+	var value *pflag.InvalidValueError
+	if !errors.As(err, &value) {
+		return err
+	}
+	flag, text := value.GetFlag(), value.GetValue()
+	switch kind := flag.Value.Type(); {
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("--%s is %s, which is out of range", flag.Name, text)
+	case errors.Is(err, strconv.ErrSyntax), kind == "duration":
+		want := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "float64": "a number", "intSlice": "whole numbers with commas between",
+			"duration": "a time such as 30m"}
+		if want[kind] != "" {
+			return fmt.Errorf("--%s is %q, want %s", flag.Name, text, want[kind])
+		}
+	}
+	return err
+}
 
 // deviceFlags say which device runs.
 type deviceFlags struct {

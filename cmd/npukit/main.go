@@ -83,7 +83,7 @@ in the user's cache folder (~/.cache on Linux). A wrong name lists what is there
 		if strings.HasPrefix(err.Error(), "unknown shorthand flag") && strings.Contains(cmd.Use, " [") {
 			err = fmt.Errorf("%w; write -- before a text that begins with -", err)
 		}
-		return err
+		return numberError(err)
 	})
 	root.SetHelpCommand(&cobra.Command{
 		Use:   "help [COMMAND]",

@@ -128,7 +128,11 @@ func (e *encoder) list(w io.Writer, data []byte) error {
 		return checkText("stdin", string(data))
 	}
 	var texts []*string
-	if err := json.Unmarshal(data, &texts); err != nil || texts == nil {
+	err := json.Unmarshal(data, &texts)
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("stdin must be a JSON array of strings: what ends at byte %d is of kind %s", wrong.Offset, wrong.Value)
+	}
+	if err != nil || texts == nil {
 		return fmt.Errorf("stdin must be a JSON array of strings: %w", orNull(err))
 	}
 	all := make([][]int32, len(texts))
