@@ -34,7 +34,7 @@ With --agent a command outside, such as a script around a language model, propos
 skill, Agent), and nothing that it says passes a gate.
 
 On a terminal you are asked at the end of each phase whether to go on, to go back, or to stop; --yes goes on. In a pipe it runs unattended, and stops at a failure that no
-skill knows. On --device sim times are predicted by the clock of the virtual array, and marked so; on cpu they are measured.`,
+skill knows; it says nothing before its end, but W/progress.md tells how far it is. On --device sim times are predicted by the clock of the virtual array, and marked so; on cpu they are measured.`,
 		Example: `  npukit deploy ./Qwen3-0.6B --dir work --device sim --seq 2048
   npukit deploy SmolLM2-135M-Instruct-Q4_1 --dir work --yes
   npukit run ./Qwen3-0.6B --device sim --plan work/plan.json "Hello"`,
@@ -109,13 +109,9 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	defer context.AfterFunc(ctx, func() {
-		if isTerminal(d.app.err) {
-			fmt.Fprintf(d.app.err, "\nstopped; the same command goes on from here\n")
-		}
-	})()
 	d.live = newDeployProgress(d.app.err)
 	defer d.live.clear()
+	defer context.AfterFunc(ctx, func() { d.live.last("\nstopped; the same command goes on from here") })()
 	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event, Evaluate: evaluatedBy(d.device, d.path, d.golden)}
 	if d.lessons != "" {
 		if opts.Skills, err = skill.LoadLessons(d.lessons); err != nil {

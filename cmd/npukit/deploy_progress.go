@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/npukit/npukit/skill"
@@ -17,6 +18,9 @@ type deployProgress struct {
 	w       io.Writer
 	on      bool
 	started time.Time
+
+	lines sync.Mutex  // one event at a time, and none behind the last line
+	over  atomic.Bool // that has been written
 
 	mu    sync.Mutex
 	doing string
@@ -31,7 +35,9 @@ func newDeployProgress(w io.Writer) *deployProgress {
 
 // event takes an event of the deployment.
 func (p *deployProgress) event(e skill.Event) {
-	if !p.on {
+	p.lines.Lock()
+	defer p.lines.Unlock()
+	if !p.on || p.over.Load() {
 		return
 	}
 	place := ""
@@ -82,6 +88,9 @@ func (p *deployProgress) step(text string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over.Load() {
+		return
+	}
 	p.doing, p.since = text, time.Now()
 	if p.stop != nil {
 		return
@@ -105,6 +114,17 @@ func (p *deployProgress) tick(stop, ended chan struct{}) {
 			p.mu.Unlock()
 			showStatus(p.w, "  "+text, took)
 		}
+	}
+}
+
+// last writes a line behind which nothing is shown any more.
+func (p *deployProgress) last(text string) {
+	p.lines.Lock()
+	defer p.lines.Unlock()
+	p.over.Store(true)
+	p.clear()
+	if p.on {
+		fmt.Fprintln(p.w, text)
 	}
 }
 

@@ -83,6 +83,20 @@ func TestDeployRefuses(t *testing.T) {
 	}
 }
 
+// Behind the line that says that a deployment was stopped nothing is shown of what it was at.
+func TestDeployProgressEnds(t *testing.T) {
+	var out strings.Builder
+	p := &deployProgress{w: &out, on: true}
+	p.event(skill.Event{What: skill.EventAttempt, Text: "before"})
+	p.last("stopped")
+	p.event(skill.Event{What: skill.EventAttempt, Text: "behind"})
+	p.step("behind")
+	p.clear()
+	if got := out.String(); got != "  before\nstopped\n" {
+		t.Errorf("shown: %q", got)
+	}
+}
+
 // The last screen claims a gain only where nothing became worse, gives commands that a shell takes as they are, none of a plan that has failed, and says what was recorded.
 func TestDeployLastScreen(t *testing.T) {
 	path := chatty(t)
