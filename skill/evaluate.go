@@ -49,7 +49,7 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 		v.opts = *opts
 	}
 	if _, err := os.Stat(filepath.Join(dir, FileJournal)); err != nil {
-		return EvaluationReport{}, fmt.Errorf("skill: %s is no workspace: %w", dir, err)
+		return EvaluationReport{}, noWorkspace(dir, err)
 	}
 	err := v.run(ctx)
 	if ctx.Err() != nil {

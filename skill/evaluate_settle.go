@@ -22,7 +22,7 @@ import (
 // refused ([ErrLocked]). Open opens the device of the deployment, once the evaluator has given it back.
 func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator, opts *EvaluateOptions) (report EvaluationReport, err error) {
 	if _, err := os.Stat(filepath.Join(dir, FileJournal)); err != nil {
-		return report, fmt.Errorf("skill: %s is no workspace: %w", dir, err)
+		return report, noWorkspace(dir, err)
 	}
 	lock, err := lockWorkspace(dir)
 	if err != nil {

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 )
@@ -13,6 +15,9 @@ import (
 // finalise. Of a deployment that has not come so far there are none.
 func LessonsOf(dir string) ([]Lesson, error) {
 	records, _, err := ReadJournal(filepath.Join(dir, FileJournal))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noWorkspace(dir, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -64,6 +64,11 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 	return w, records, nil
 }
 
+// noWorkspace is the error of a folder without a journal.
+func noWorkspace(dir string, err error) error {
+	return fmt.Errorf("skill: %s is no workspace, which is the folder that npukit deploy --dir names: %w", dir, err)
+}
+
 func (w *workspace) path(name string) string { return filepath.Join(w.dir, filepath.FromSlash(name)) }
 
 // put writes a derived file, unless it is there already as it should be. Its error is one of the disk, which no skill can mend.

@@ -75,9 +75,9 @@ func TestEvaluateRefuses(t *testing.T) {
 		"two folders":    {[]string{"evaluate", "a", "b"}, 2, "too many"},
 		"threads":        {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
 		"kernels":        {[]string{"evaluate", "a", "--kernels", "x"}, 2, "no kernels"},
-		"no workspace":   {[]string{"evaluate", t.TempDir()}, 1, "no workspace"},
+		"no workspace":   {[]string{"evaluate", t.TempDir()}, 1, "is no workspace, which is the folder that npukit deploy --dir names"},
 		"not a model":    {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
-		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1, "no workspace"},
+		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1, "is no workspace, which is the folder that npukit deploy --dir names"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := command("", tc.args...)

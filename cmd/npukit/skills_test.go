@@ -44,7 +44,7 @@ func TestSkillsCommand(t *testing.T) {
 		{[]string{"skills", "show", "no-such"}, 1, "full-model"},
 		{[]string{"skills", "export", "/dev/null/x"}, 1, "/dev/null"},
 		{[]string{"skills", "promote", dir}, 2, "DIR is missing"},
-		{[]string{"skills", "promote", dir, dir}, 1, "journal"},
+		{[]string{"skills", "promote", dir, dir}, 1, dir + " is no workspace, which is the folder that npukit deploy --dir names"},
 	} {
 		if r := command("", tc.args...); r.code != tc.code || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%v: code %d, stderr %q", tc.args, r.code, r.stderr)
