@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -145,16 +146,39 @@ func (b *Binding) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// maxPlan bounds what is read of a file. The longest plan of the published models, an op a dispatch for each of Qwen3-4B's layers, has 370 KB.
+const maxPlan = 64 << 20
+
 // ReadPlan reads a plan from a file and validates it.
 func ReadPlan(path string) (*Plan, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("model: reading the plan: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPlan+1))
+	if err != nil {
+		return nil, fmt.Errorf("model: reading the plan: %w", err)
+	}
+	if len(data) > maxPlan {
+		return nil, fmt.Errorf("model: plan %s: it has more than %d MB, which no plan has", path, maxPlan>>20)
 	}
 	var p Plan
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
+	if err = d.Decode(&p); err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = errors.New("something stands behind the plan")
+		}
+	}
+	syntax := (*json.SyntaxError)(nil)
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, fmt.Errorf("model: plan %s: it ends after %d bytes, before a plan does: was it cut? Make it again", path, len(data))
+	case errors.As(err, &syntax):
+		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
+		return nil, fmt.Errorf("model: plan %s: line %d is not valid JSON: %w", path, line, err)
+	case err != nil:
 		return nil, fmt.Errorf("model: plan %s: %w", path, err)
 	}
 	if err := p.Validate(); err != nil {
@@ -397,8 +421,8 @@ func (p *Plan) checkStep(s Step, prog *npu.Program, pass Pass, values map[string
 		}
 		if !ok {
 			text, _ := b.MarshalText()
-			return fmt.Errorf("step %s: argument %q of program %s is %s %s %v, which %q does not give", s.Name, a.Name, prog.Name, a.Kind, a.Type,
-				a.Shape, text)
+			return fmt.Errorf("step %s: argument %q of program %s is %s %s %s, which %q does not give", s.Name, a.Name, prog.Name, a.Kind, a.Type,
+				op.ShapeString(a.Shape), text)
 		}
 	}
 	return nil

@@ -355,6 +355,34 @@ func TestPlanFile(t *testing.T) {
 	}
 }
 
+// A plan that was edited by hand and is no JSON is told by line, one that was cut as that, and a file that no plan fills is not read to its end.
+func TestPlanFileThatIsNone(t *testing.T) {
+	data, err := json.MarshalIndent(open(t, tiny("smollm-mha"), "", nil).Plan(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "plan.json")
+	for name, tc := range map[string]struct {
+		data []byte
+		says string
+	}{
+		"empty":            {nil, "it ends after 0 bytes"},
+		"cut":              {data[:len(data)/2], "was it cut?"},
+		"no colon":         {bytes.Replace(data, []byte("\n \"model\":"), []byte("\n \"model\""), 1), "line 3 is not valid JSON"},
+		"two plans":        {append(slices.Clone(data), data...), "something stands behind the plan"},
+		"open rows":        {bytes.Replace(data, []byte("value:rope"), []byte("value:ropf"), 1), "[rows "},
+		"larger than any":  {make([]byte, maxPlan+2), "64 MB, which no plan has"},
+		"no plan but JSON": {[]byte("[]"), "array"},
+	} {
+		if err := os.WriteFile(path, tc.data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want an error that names the file and says %q", name, err, tc.says)
+		}
+	}
+}
+
 // Every launch, run and piece of host work of a pass is reported to a tracer.
 func TestTrace(t *testing.T) {
 	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
