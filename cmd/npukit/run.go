@@ -145,11 +145,26 @@ func (r *runner) prompt(args []string) (string, error) {
 	return text, checkText("the prompt", text)
 }
 
+// maxStdin is what is read of stdin at most: more than any context holds, and little enough that an endless stream ends before the memory does.
+const maxStdin = 256 << 20
+
+// readStdin reads stdin whole.
+func readStdin(in io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(in, maxStdin+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading stdin: %w", err)
+	case len(data) > maxStdin:
+		return nil, fmt.Errorf("stdin has more than %d MB: give it in parts", maxStdin>>20)
+	}
+	return data, nil
+}
+
 // readText reads a stream whole. One newline at its end belongs to the way it was written (echo, an editor), not to the text.
 func readText(in io.Reader) (string, error) {
-	data, err := io.ReadAll(in)
+	data, err := readStdin(in)
 	if err != nil {
-		return "", fmt.Errorf("reading stdin: %w", err)
+		return "", err
 	}
 	text := strings.TrimSuffix(string(data), "\n")
 	return strings.TrimSuffix(text, "\r"), nil

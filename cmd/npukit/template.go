@@ -50,9 +50,9 @@ func (a *app) render(arg string) (string, error) {
 	if isTerminal(a.in) {
 		return "", usagef("the conversation is read from stdin as JSON; see --help")
 	}
-	conversation, err := io.ReadAll(a.in)
+	conversation, err := readStdin(a.in)
 	if err != nil {
-		return "", fmt.Errorf("reading stdin: %w", err)
+		return "", err
 	}
 	if !utf8.Valid(conversation) {
 		return "", checkText("the conversation", string(conversation))

@@ -47,9 +47,9 @@ A tokenizer may be given as a model, as a folder that holds tokenizer.json, or a
 			if !stdin {
 				return e.text(a.out, args[1], asJSON)
 			}
-			data, err := io.ReadAll(a.in)
+			data, err := readStdin(a.in)
 			if err != nil {
-				return fmt.Errorf("reading stdin: %w", err)
+				return err
 			}
 			if asJSON {
 				return e.list(a.out, data)
