@@ -17,7 +17,7 @@ import (
 // Errors that a program may want to tell apart, for errors.Is.
 var (
 	ErrNoTokenizer = errors.New("model: the checkpoint has no usable tokenizer")
-	ErrNoTemplate  = errors.New("model: the checkpoint has no chat template")
+	ErrNoTemplate  = errors.New("model: the checkpoint has no usable chat template")
 	ErrClosed      = errors.New("model: used after Close")
 	ErrBusy        = errors.New("model: the session is generating already; use a session for each conversation")
 )
