@@ -230,6 +230,7 @@ func TestExitCodes(t *testing.T) {
 		{"ids outside the vocabulary", "run " + bare + " --ids 1,300", "", 1, []string{"300"}},
 		{"chat without a template", "chat " + bare, "", 1, []string{"template"}},
 		{"trace into a folder", "run M hi -n 1 --trace " + m, "", 1, []string{"--trace", "is a folder"}},
+		{"plan into stdout", "info M --plan-out -", "", 1, []string{"--plan-out: - is no file"}},
 		{"plan into a folder", "info M --plan-out " + m, "", 1, []string{"--plan-out", "is a folder"}},
 		{"reports into a file", "verify M --report " + filepath.Join(m, "config.json"), "", 1, []string{"--report", "config.json"}},
 		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1, []string{"trace"}},

@@ -73,6 +73,9 @@ func writeFile(path string, data []byte) (err error) {
 
 // canWrite reports early that a file cannot be written, before the work whose result it is to hold.
 func canWrite(path string) error {
+	if path == "-" { // stdout holds what the command prints
+		return errors.New("- is no file: name one (a file of that name is ./-)")
+	}
 	switch info, err := os.Stat(path); {
 	case err == nil && info.IsDir():
 		return fmt.Errorf("%s is a folder: name a file in it", path)
