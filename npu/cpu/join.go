@@ -1,10 +1,11 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
-	"slices"
 )
 
 // Where the next launch alone reads the result of a product, and adds it to something or gates it, both are one command: what the product makes in
@@ -24,6 +25,9 @@ func joinOf(p *npu.Program, launches []launch, i int) *join {
 		return nil
 	}
 	result := product.operands[2]
+	if result.arg >= len(p.Args) { // scratch rows of a Const
+		return nil
+	}
 	arg := p.Args[result.arg]
 	if arg.Kind != npu.Scratch || arg.Type != dtype.F32 || !whole(p, result) {
 		return nil

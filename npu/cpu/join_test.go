@@ -200,3 +200,25 @@ func TestProductsThatAreNotJoined(t *testing.T) {
 		})
 	}
 }
+
+// The scratch rows of a Const are no argument of their own, and hold a product's result like any other memory.
+func TestProductsInScratchRowsAreNotJoined(t *testing.T) {
+	const k, n = 48, 32
+	product, sum := op.MatMul{M: 1, K: k, N: n, TransB: true}, op.Add{Rows: 1, Width: n}
+	p := npu.NewProgram("packed")
+	x, w := p.In("x", f32, 1, k), p.In("w", f32, n, k)
+	packed, y := p.Const("packed", f32, 2, n).WithScratchRows(1), p.Out("y", f32, 1, n)
+	p.Launch("product", product, x, w, packed.Rows(0, 1))
+	p.Launch("sum", sum, packed.Rows(0, 1), packed.Rows(1, 1), y)
+	rng := rand.New(rand.NewPCG(8, 9))
+	xs, ws, bias, data := random(rng, k), random(rng, n*k), random(rng, n), make([]byte, 2*4*n)
+	encode(data[4*n:], f32, bias)
+	forEachDevice(t, 1, func(t *testing.T, d *Device) {
+		in, weights, out := alloc(t, d, 4*k), alloc(t, d, 4*n*k), alloc(t, d, 4*n)
+		encode(in.Bytes(), f32, xs)
+		encode(weights.Bytes(), f32, ws)
+		submit(t, d, p, in, weights, constant(t, d, "w", tensors{"w": {Type: f32, Shape: []int{2, n}, Data: data}}), out)
+		want := reference(sum, [][]float64{reference(product, [][]float64{xs, ws}), bias})
+		compare(t, decode(t, out.Bytes(), f32, n), want, f32, k)
+	})
+}
