@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
@@ -306,6 +307,11 @@ func (r ref) appendTo(list []extent) []extent {
 	return append(list, r.extent)
 }
 
+// same reports whether two operands of one shape, neither of them constant, are the same elements of the same type.
+func (r ref) same(s ref) bool {
+	return r.p == s.p && r.code == s.code && r.extent.end == s.extent.end && r.extent.width == s.extent.width
+}
+
 // widen makes sure that an argument has memory: a late weight's BF16. What goes wrong is kept in b.failed, which lower's callers look at.
 func (b *builder) widen(x *bound) {
 	if x.mem != nil || x.weight == nil || b.failed != nil {
@@ -428,11 +434,21 @@ func (b *builder) push(c command) {
 	b.cmds = append(b.cmds, c)
 }
 
-// apart reports an operand that is read and overwritten at once by an op that cannot work in place.
+// apart reports an output that overlaps an input: what is read might be overwritten first.
 func (b *builder) apart() error {
 	for _, w := range b.newWrites {
 		if overlapAny(b.newReads, w) {
 			return fmt.Errorf("its output overlaps an input: this op does not work in place")
+		}
+	}
+	return nil
+}
+
+// inPlace is apart for an op whose output y may be written over some inputs, element for element.
+func (b *builder) inPlace(y ref, over ...ref) error {
+	for _, r := range b.newReads {
+		if r.overlaps(y.extent) && !slices.ContainsFunc(over, func(x ref) bool { return x.extent == r && x.same(y) }) {
+			return fmt.Errorf("its output overlaps an input, but is not the same elements of the same type: bind memory that is quite the same, or apart")
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (b *builder) joined(l *launch) (bool, error) {
 	if overlapAny(b.newReads[:inputs], y.extent) {
 		return false, nil
 	}
-	if overlapAny(b.newReads[inputs:], y.extent) && (other.p != y.p || other.stride != y.stride || other.code != y.code) {
+	if overlapAny(b.newReads[inputs:], y.extent) && !other.same(y) {
 		return false, nil
 	}
 	return true, b.matMul(o, product{a: a, w: w, y: y, joined: l.join.flag, other: other})

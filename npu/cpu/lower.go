@@ -26,6 +26,9 @@ func (b *builder) lower(l *launch) error {
 		if err := checkIndex("id", ids, dim(o.Rows), int64(o.Vocab)); err != nil {
 			return err
 		}
+		if err := b.apart(); err != nil {
+			return err
+		}
 		b.push(command{kind: kindEmbed, m: dim(o.Rows), n: int64(o.Width), k: int64(o.Vocab),
 			a: ids.p, at: ids.code, b: table.p, bt: table.code, ldb: table.stride, y: y.p, yt: y.code, ldy: y.stride})
 	case op.Pick:
@@ -41,14 +44,23 @@ func (b *builder) lower(l *launch) error {
 			a: index.p, at: index.code, b: x.p, bt: x.code, ldb: x.stride, y: y.p, yt: y.code, ldy: y.stride})
 	case op.RMSNorm:
 		x, w, y := arg(0), arg(1), arg(2)
+		if err := b.inPlace(y, x); err != nil {
+			return err
+		}
 		b.push(command{kind: kindRMSNorm, m: dim(o.Rows), n: int64(o.Width), k: int64(max(1, o.Heads)), f: [4]float32{float32(o.Eps)},
 			a: x.p, at: x.code, lda: x.stride, b: w.p, bt: w.code, y: y.p, yt: y.code, ldy: y.stride})
 	case op.LayerNorm:
 		x, w, shift, y := arg(0), arg(1), arg(2), arg(3)
+		if err := b.inPlace(y, x); err != nil {
+			return err
+		}
 		b.push(command{kind: kindLayerNorm, m: dim(o.Rows), n: int64(o.Width), f: [4]float32{float32(o.Eps)},
 			a: x.p, at: x.code, lda: x.stride, b: w.p, bt: w.code, c: shift.p, ct: shift.code, y: y.p, yt: y.code, ldy: y.stride})
 	case op.RoPE:
 		x, table, y := arg(0), arg(1), arg(2)
+		if err := b.inPlace(y, x); err != nil {
+			return err
+		}
 		step := int64(0) // from head to head in a row of the table
 		if o.TableHeads > 1 {
 			step = int64(o.HeadDim)
@@ -61,10 +73,16 @@ func (b *builder) lower(l *launch) error {
 		return b.attention(o, dim(o.Rows), l)
 	case op.SiLUMul:
 		x, up, y := arg(0), arg(1), arg(2)
+		if err := b.inPlace(y, x, up); err != nil {
+			return err
+		}
 		b.push(command{kind: kindSiLUMul, m: dim(o.Rows), n: int64(o.Width), a: x.p, at: x.code, lda: x.stride,
 			b: up.p, bt: up.code, ldb: up.stride, y: y.p, yt: y.code, ldy: y.stride})
 	case op.GELU:
 		x, y := arg(0), arg(1)
+		if err := b.inPlace(y, x); err != nil {
+			return err
+		}
 		c := command{kind: kindGELU, m: dim(o.Rows), n: int64(o.Width), a: x.p, at: x.code, lda: x.stride, y: y.p, yt: y.code, ldy: y.stride}
 		if o.Tanh {
 			c.flags = flagTanh
@@ -72,6 +90,9 @@ func (b *builder) lower(l *launch) error {
 		b.push(c)
 	case op.Add:
 		x, z, y := arg(0), arg(1), arg(2)
+		if err := b.inPlace(y, x, z); err != nil {
+			return err
+		}
 		if o.Broadcast {
 			z.stride = 0
 		}
@@ -79,10 +100,8 @@ func (b *builder) lower(l *launch) error {
 			b: z.p, bt: z.code, ldb: z.stride, y: y.p, yt: y.code, ldy: y.stride})
 	case op.Cast:
 		x, y := arg(0), arg(1)
-		if x.code != y.code || x.p != y.p {
-			if err := b.apart(); err != nil {
-				return err
-			}
+		if err := b.inPlace(y, x); err != nil {
+			return err
 		}
 		b.copy(x, y, [4]int64{1, 1, dim(o.Rows), int64(o.Width)}, [4]int64{0, 0, x.stride, 1}, [4]int64{0, 0, y.stride, 1})
 	case op.Slice:
@@ -201,6 +220,9 @@ func (b *builder) kvWrite(o op.KVWrite, rows int64, x ref, cache *operand) error
 		c.bt = k.code
 		row += int64(s.Rows)
 	}
+	if err := b.apart(); err != nil {
+		return err
+	}
 	return b.pushSegments(c, segs, row)
 }
 
@@ -249,9 +271,6 @@ func (b *builder) attention(o op.Attention, rows int64, l *launch) error {
 
 func (b *builder) cachedAttention(c command, l *launch) error {
 	q, y := b.at(&l.operands[0]), b.at(&l.operands[3])
-	if err := b.apart(); err != nil {
-		return err
-	}
 	c.a, c.at, c.lda, c.p[1] = q.p, q.code, q.stride, c.k
 	c.y, c.yt, c.ldy, c.p[2] = y.p, y.code, y.stride, c.k
 	c.ldb, c.ldc = c.k, c.k
@@ -267,6 +286,9 @@ func (b *builder) cachedAttention(c command, l *launch) error {
 		segs[i] = segment{row: row, rows: int64(s.Rows), pos: int64(s.Pos), k: k.p, v: v.p, khead: kcap * c.k, vhead: vcap * c.k}
 		c.bt, c.ct = k.code, v.code
 		row += int64(s.Rows)
+	}
+	if err := b.apart(); err != nil {
+		return err
 	}
 	return b.pushSegments(c, segs, row)
 }

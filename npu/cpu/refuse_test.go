@@ -218,3 +218,55 @@ func TestIndicesOverwrittenByAnEarlierRunReadNothingOutside(t *testing.T) {
 		wantError(t, err, "id 0 is", "want 0 to 1")
 	})
 }
+
+// Two arguments may be one buffer. An output over an input is right where an op takes element for element and both are the same elements; anything else would be read
+// after it has been overwritten, or by one thread while another writes it.
+func TestSubmitRefusesOutputsAcrossInputs(t *testing.T) {
+	const rows, width = 5, 8
+	d := open(t, &Options{Threads: 1, Kernels: "go"})
+	whole := func(r npu.Ref) npu.Ref { return r.Rows(0, rows) }
+	below := func(r npu.Ref) npu.Ref { return r.Rows(1, rows) }
+	left := func(r npu.Ref) npu.Ref { return r.As(rows, 2*width).Cols(0, width) }
+	for name, o := range map[string]op.Op{
+		"cast": op.Cast{Rows: rows, Width: width}, "norm": op.RMSNorm{Rows: rows, Width: width}, "layernorm": op.LayerNorm{Rows: rows, Width: width},
+		"rope": op.RoPE{Rows: rows, Heads: 1, HeadDim: width}, "gate": op.SiLUMul{Rows: rows, Width: width}, "gelu": op.GELU{Rows: rows, Width: width},
+		"add": op.Add{Rows: rows, Width: width}, "embed": op.Embed{Rows: rows, Vocab: rows, Width: width},
+	} {
+		over := 0 // the operand that the output lies over
+		if name == "embed" {
+			over = 1
+		}
+		for _, tc := range []struct {
+			view  func(r npu.Ref) npu.Ref // of the output
+			typ   dtype.Type
+			wrong bool
+		}{{whole, f32, name == "embed"}, {below, f32, true}, {left, f32, true}, {whole, bf, true}} {
+			p := npu.NewProgram(name)
+			both := alloc(t, d, 4*2*rows*width)
+			var refs []npu.Ref
+			var args []npu.Buffer
+			for i, operand := range o.Operands() {
+				typ, buf := f32, alloc(t, d, 4*2*rows*width)
+				switch {
+				case i == over:
+					refs, buf = append(refs, p.In(operand.Name, f32, rows, width)), both
+				case operand.Write:
+					refs, buf = append(refs, tc.view(p.Scratch(operand.Name, tc.typ, 2*rows, width))), both
+				case operand.Name == "ids":
+					typ = i32
+					fallthrough
+				default:
+					refs = append(refs, p.In(operand.Name, typ, operand.Shape...))
+				}
+				args = append(args, buf)
+			}
+			p.Launch("op", o, refs...)
+			err := d.Submit(context.Background(), []npu.Run{{Exec: loaded(t, d, p), Args: args}})
+			if !tc.wrong && err != nil {
+				t.Errorf("%s of the very same elements: %v", name, err)
+			} else if tc.wrong {
+				wantError(t, err, `launch "op"`, "overlaps an input")
+			}
+		}
+	}
+}
