@@ -117,9 +117,6 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if !ok || e.d != d {
 		return fmt.Errorf("npu/cpu: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
 	}
-	if err := checkPositions(r); err != nil {
-		return err
-	}
 	b.exec, b.run, b.size = e, r, r.Size()
 	b.work.rewind()
 	b.packed.panels = nil
@@ -157,19 +154,6 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	}
 	if e.defect != nil {
 		e.before = append(e.before[:0], b.bound[:len(e.p.Args)]...)
-	}
-	return nil
-}
-
-// checkPositions reports a run whose rows or positions, added up, are more than any memory holds.
-func checkPositions(r *npu.Run) error {
-	total := 0
-	for i, s := range r.Segments {
-		if s.Rows > maxAlloc || s.Pos > maxAlloc || total+s.Rows > maxAlloc {
-			return fmt.Errorf("npu/cpu: run %q: segment %d has %d rows at position %d, and there are %d rows before it: no memory holds so many",
-				r.Name, i, s.Rows, s.Pos, total)
-		}
-		total += s.Rows
 	}
 	return nil
 }
