@@ -2,6 +2,9 @@
 // the exponentials relative to it, and the weighted sum of values, so that no square of scores is ever stored.
 // Source: Milakov and Gimelshein, Online normalizer calculation for softmax (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135).
 //
+// Positions that a query does not see, but others that are worked on beside it do, have the weight zero: an infinity or a NaN among their values shows in the rows before
+// it, too, of the same segment.
+//
 // Many queries: products of tiles (attention_blocks.h, and attention_tiles.h in the matrix unit). Few queries (decoding): the positions are cut into spans of a fixed
 // length, so that several threads can work on one head, and a second phase joins the parts in order.
 
