@@ -422,7 +422,7 @@ func (b *builder) push(c command) {
 func (b *builder) apart() error {
 	for _, w := range b.newWrites {
 		if overlapAny(b.newReads, w) {
-			return fmt.Errorf("its output overlaps an input: this op does not work in place")
+			return fmt.Errorf("its output overlaps an input: this op does not work in place: bind memory of its own")
 		}
 	}
 	return nil
@@ -432,7 +432,7 @@ func (b *builder) apart() error {
 func (b *builder) inPlace(y ref, over ...ref) error {
 	for _, r := range b.newReads {
 		if r.overlaps(y.extent) && !slices.ContainsFunc(over, func(x ref) bool { return x.extent == r && x.same(y) }) {
-			return fmt.Errorf("its output overlaps an input, but is not the same elements of the same type: bind memory that is quite the same, or apart")
+			return fmt.Errorf("its output overlaps an input, and is not the same elements of the same type: bind the very same, or memory of its own")
 		}
 	}
 	return nil

@@ -9,7 +9,7 @@
 //
 // # How a runlist becomes work
 //
-// Submit turns every launch of every run into one or two commands, in memory that the Go heap knows nothing of, and hands the whole array to
+// Submit turns every launch of every run into a few commands, mostly one or two, in memory that the Go heap knows nothing of, and hands the whole array to
 // an engine. All threads of the engine walk the array together: within a command each takes chunks (about a megabyte of weight rows) from
 // atomic counters, and they wait for each other only where a command needs what an earlier one writes. Where weights are read as they lie, a thread
 // begins with a range of chunks of its own, one behind the other in memory, and then helps the others. One engine is written in C, with

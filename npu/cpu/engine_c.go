@@ -43,7 +43,7 @@ func openNative(kernels string, threads int) (engine, error) {
 	}
 	e := &cEngine{threads: threads, variant: variant, integer: variant}
 	if e.pool = C.npk_open(C.int(threads)); e.pool == nil {
-		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads", threads)
+		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads: ask for fewer in Options.Threads, or raise its limits of threads and memory", threads)
 	}
 	if kernels == "" {
 		e.variant = fastest()
@@ -175,7 +175,7 @@ func (e *cEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled boo
 	case 1:
 		return true, nil
 	}
-	return false, fmt.Errorf("npu/cpu: no memory for the threads' scratch")
+	return false, fmt.Errorf("npu/cpu: no memory for the scratch of %d threads: fewer of them (Options.Threads) need less", e.threads)
 }
 
 func (e *cEngine) close() {

@@ -142,7 +142,7 @@ func rowsOf(c *command, chunk int64) (from, to int64) {
 	return chunk * step, min(c.m, (chunk+1)*step)
 }
 
-func rowStep(c *command) int64 { return max(1, chunkElements/max(1, c.n*max(1, c.k))) }
+func rowStep(c *command) int64 { return max(1, chunkElements/(max(1, c.n)*max(1, c.k))) }
 
 func rowChunks(c *command) int64 { return (c.m + rowStep(c) - 1) / rowStep(c) }
 

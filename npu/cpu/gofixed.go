@@ -1,10 +1,8 @@
 package cpu
 
-import (
-	"math"
-)
+import "math"
 
-// Products of a few rows with grouped weights: the number format of quant.h, in Go.
+// Products of a few rows with grouped weights: the number format of fixed.h, in Go.
 
 // goGEMVRows is the most rows for which the sums of integers below are faster than bringing the weights to FP32 first. It is what the engine has for few rows: see
 // npu.Info.FewRows.
