@@ -21,9 +21,9 @@ type Options struct {
 
 // defaultThreads is what Options.Threads means by 0. GOMAXPROCS has the quota of a container in it, which runtime.NumCPU does not. It is looked at before
 // main can raise it to make room for goroutines beside the device: the next device would count that as a core.
-var defaultThreads = min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
+var defaultThreads = min(runtime.NumCPU(), runtime.GOMAXPROCS(0), maxThreads)
 
-// maxThreads bounds Options.Threads: more than any machine has, few enough to start.
+// maxThreads bounds Options.Threads: more than all but a few machines have, few enough to start.
 const maxThreads = 1024
 
 // Device is the software device. Its methods are safe for concurrent use; Submits are executed one after the other.
