@@ -32,6 +32,7 @@ const (
 	bf12Escapes  = 1024 // a matrix with more than one in so many weights stays BF16
 	bf12Local    = 64   // the same for some rows of it
 	bf12Few      = 64   // which matrices of any size may have
+	headBases    = 4    // where a head has its bases, behind the number of its first escape
 )
 
 // bf12Weight is a matrix of BF16 weights in BF12, outside the Go heap.
@@ -48,18 +49,6 @@ type bf12Weight struct {
 type bf12Head struct {
 	codes, heads, escapes unsafe.Pointer
 }
-
-// quad is npk_quad, and strip npk_strip.
-type (
-	quad struct {
-		escapes uint32
-		bases   [quadRows]uint8
-	}
-	strip struct {
-		escapes uint32
-		bases   [stripRows]uint8
-	}
-)
 
 // bf12Engine is an engine whose kernels read BF12.
 type bf12Engine interface {
@@ -81,7 +70,7 @@ func (w *bf12Weight) groupBytes() int {
 }
 
 // headBytes is the size of a quad's or a strip's head: npk_quad or npk_strip.
-func (w *bf12Weight) headBytes() int { return 4 + w.group }
+func (w *bf12Weight) headBytes() int { return headBases + w.group }
 
 // escapes is the first escape of a quad or strip.
 func (w *bf12Weight) escapes(i int) *uint32 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -96,7 +97,7 @@ func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 
 // bases are those of a quad or strip.
 func (w *bf12Weight) bases(g int) []uint8 {
-	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.escapes(g)), 4)), w.group)
+	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.escapes(g)), headBases)), w.group)
 }
 
 func TestBF12LosesNothing(t *testing.T) {
@@ -395,6 +396,27 @@ func TestTensorsMayBeReleased(t *testing.T) {
 			if got := decode(t, args[4].Bytes(), f32, rows*width)[r*width:][:width]; !slices.Equal(got, table[id*width:][:width]) {
 				t.Errorf("row %d is not row %d of the table", r, id)
 			}
+		}
+	})
+}
+
+// A source whose tensor has become shorter is refused when it is read again.
+func TestTensorsMayNotShrink(t *testing.T) {
+	const rows, cols = 40, 64
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		x := hardToPress(rand.New(rand.NewPCG(12, 9)), rows, cols)
+		from := sourceOf(x, rows, cols).(tensors)
+		b := constant(t, d, "w", from)
+		from["w"] = npu.Tensor{Type: bf, Shape: []int{rows, cols}, Data: from["w"].Data[:rows*cols]}
+		p := npu.NewProgram("embed")
+		p.Launch("y", op.Embed{Rows: 1, Vocab: rows, Width: cols}, p.In("ids", dtype.I32, 1), p.Const("table", bf, rows, cols), p.Out("y", bf, 1, cols))
+		e, err := d.Load(context.Background(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{alloc(t, d, 4), b, alloc(t, d, 2*cols)}}})
+		if err == nil || !strings.Contains(err.Error(), "tensor w is not as it was") {
+			t.Errorf("got %v, want the tensor named", err)
 		}
 	})
 }

@@ -183,6 +183,9 @@ func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.
 func sourceBlocks(src npu.Source, typ dtype.Type, elements int) (data []byte, done func(), err error) {
 	if name, ok := src.Layout.Identity(); ok {
 		t, err := src.From.Tensor(name)
+		if err == nil && len(t.Data) != typ.Bytes(elements) {
+			err = fmt.Errorf("%d elements of %s take %d bytes, the tensor has %d", elements, typ, typ.Bytes(elements), len(t.Data))
+		}
 		return t.Data, func() {}, err
 	}
 	m, err := newMemory(typ.Bytes(elements))
@@ -206,9 +209,6 @@ func (s *shared) group(ctx context.Context, d *Device, typ dtype.Type, elements 
 	cols := s.shape[len(s.shape)-1]
 	if s.grouped, err = newGrouped(typ, elements/cols, cols); err != nil {
 		return err
-	}
-	if len(data) != s.grouped.bytes() {
-		return fmt.Errorf("%s %v takes %d bytes, the tensor has %d", typ, s.shape, s.grouped.bytes(), len(data))
 	}
 	step := max(1, stretch/(groupRows*cols))
 	groups := s.grouped.groups()
@@ -235,6 +235,10 @@ func (s *shared) compress(ctx context.Context, d *Device) error {
 func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
 	if s.tensor != "" { // asked for again each time: who made a copy of a rearranged tensor lets its memory go
 		t, err := s.src.From.Tensor(s.tensor)
+		size := int(typeBytes[typeCodes[s.typ]])
+		if err == nil && (len(t.Data) != size*elementsOf(s.shape) || uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(size) != 0) {
+			err = fmt.Errorf("tensor %s is not as it was: it has %d bytes, and had %d", s.tensor, len(t.Data), size*elementsOf(s.shape))
+		}
 		return t.Data, err
 	}
 	s.wide.Lock()
