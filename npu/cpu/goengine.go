@@ -70,8 +70,7 @@ var goKernels = [...]goKernel{
 
 // run walks the commands with all threads at once, as the C engine does.
 func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error) {
-	var b barrier
-	b.threads = int64(e.threads)
+	b := newBarrier(e.threads)
 	began := time.Now()
 	walk := func(id int) {
 		w := &e.workers[id]
@@ -111,11 +110,23 @@ func (e *goEngine) run(cmds []command, cancel *uint32, trace bool) (cancelled bo
 	return atomic.LoadUint32(cancel) != 0, nil
 }
 
-// barrier lets a number of goroutines wait for each other, again and again.
+// barrier lets a number of goroutines wait for each other, again and again. Who waits looks a few times, since the others are mostly almost there, and then sleeps: on a machine
+// with other work the one that is waited for may have no processor.
 type barrier struct {
 	threads int64
 	arrived atomic.Int64
 	round   atomic.Int64
+	mu      sync.Mutex
+	next    *sync.Cond // the round has changed
+}
+
+// barrierLooks is how often a goroutine looks before it sleeps: for a few tenths of a millisecond.
+const barrierLooks = 2000
+
+func newBarrier(threads int) *barrier {
+	b := &barrier{threads: int64(threads)}
+	b.next = sync.NewCond(&b.mu)
+	return b
 }
 
 func (b *barrier) wait() {
@@ -125,12 +136,23 @@ func (b *barrier) wait() {
 	round := b.round.Load()
 	if b.arrived.Add(1) == b.threads {
 		b.arrived.Store(0)
+		b.mu.Lock()
 		b.round.Add(1)
+		b.mu.Unlock()
+		b.next.Broadcast()
 		return
 	}
-	for b.round.Load() == round {
+	for range barrierLooks {
+		if b.round.Load() != round {
+			return
+		}
 		runtime.Gosched()
 	}
+	b.mu.Lock()
+	for b.round.Load() == round {
+		b.next.Wait()
+	}
+	b.mu.Unlock()
 }
 
 // chunkElements is about how many elements a chunk of a row-wise kernel has.
