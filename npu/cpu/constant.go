@@ -21,7 +21,7 @@ type shared struct {
 	key   string
 	users int // guarded by Device.mu
 
-	once sync.Once
+	made chan struct{} // closed when what follows is there
 	mem  memory
 	typ  dtype.Type
 	err  error
@@ -81,12 +81,18 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		key += ", as it is"
 	}
 	for {
-		s := d.share(key)
-		mine := false
-		s.once.Do(func() {
-			mine = true
+		s, mine := d.share(key)
+		if mine {
 			s.make(ctx, d, src, typ, shape, tensor, narrow)
-		})
+			close(s.made)
+		} else {
+			select {
+			case <-s.made:
+			case <-ctx.Done():
+				s.release(d)
+				return nil, fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, ctx.Err())
+			}
+		}
 		if s.err == nil {
 			b := &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s, grouped: s.grouped, bf12: s.bf12}
 			if b.late = s.grouped != nil || s.tensor != ""; b.late {
@@ -103,30 +109,35 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	}
 }
 
-// share is the weight of a key, made or not, with one use more.
-func (d *Device) share(key string) *shared {
+// share is the weight of a key with one use more. Mine means that the caller is the first, who makes it.
+func (d *Device) share(key string) (s *shared, mine bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.consts[key]
-	if s == nil {
-		s = &shared{key: key}
+	s = d.consts[key]
+	if mine = s == nil; mine {
+		s = &shared{key: key, made: make(chan struct{})}
 		d.consts[key] = s
 	}
 	s.users++
-	return s
+	return s, mine
 }
 
-// release gives up one use; the last frees the memory, and also forgets a failure so that it can be tried again.
+// release gives up one use; the last frees the memory. A failure is forgotten at once, so that it can be tried again.
 func (s *shared) release(d *Device) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.users--; s.users == 0 {
-		if d.consts[s.key] == s {
-			delete(d.consts, s.key)
-		}
-		s.free()
-	} else if s.err != nil && d.consts[s.key] == s {
+	failed := false
+	select {
+	case <-s.made:
+		failed = s.err != nil
+	default:
+	}
+	s.users--
+	if (failed || s.users == 0) && d.consts[s.key] == s {
 		delete(d.consts, s.key)
+	}
+	if s.users == 0 {
+		s.free()
 	}
 }
 

@@ -130,32 +130,44 @@ func TestConstOutlivesTheFirstCallersContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first caller, stopped in the middle of the making.
-	first := d.share(key)
-	making, giveUp := make(chan struct{}), make(chan struct{})
-	go first.once.Do(func() {
-		close(making)
-		<-giveUp
-		first.err = context.Canceled
-	})
-	<-making
-	done := make(chan error)
-	go func() {
-		b, err := d.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: from})
-		if err == nil {
-			err = b.Close()
-		}
-		done <- err
-	}()
-	for waiting := false; !waiting; runtime.Gosched() {
-		d.mu.Lock()
-		waiting = first.users == 2
-		d.mu.Unlock()
+	first, mine := d.share(key)
+	if !mine {
+		t.Fatal("somebody else makes it")
 	}
-	close(giveUp)
-	if err := <-done; err != nil {
+	ask := func(ctx context.Context) <-chan error {
+		done := make(chan error)
+		go func() {
+			b, err := d.Const(ctx, npu.Source{Layout: npu.T("w"), From: from})
+			if err == nil {
+				err = b.Close()
+			}
+			done <- err
+		}()
+		return done
+	}
+	waits := func(users int) {
+		for waiting := false; !waiting; runtime.Gosched() {
+			d.mu.Lock()
+			waiting = first.users == users
+			d.mu.Unlock()
+		}
+	}
+	patient := ask(context.Background())
+	waits(2)
+	// Who waits may give up, too, without waiting for the first.
+	ctx, cancel := context.WithCancel(context.Background())
+	hasty := ask(ctx)
+	waits(3)
+	cancel()
+	if err := <-hasty; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "weight w") {
+		t.Errorf("who gave up got %v, want context.Canceled of weight w", err)
+	}
+	first.err = context.Canceled
+	close(first.made)
+	first.release(d)
+	if err := <-patient; err != nil {
 		t.Errorf("with a context that is alive: %v", err)
 	}
-	first.release(d)
 	if len(d.consts) != 0 {
 		t.Errorf("%d weights are kept, want none", len(d.consts))
 	}
