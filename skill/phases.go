@@ -152,7 +152,7 @@ func checkEvaluation(_ context.Context, e *Env) (Verdict, error) {
 func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
 	s := &Symptom{Phase: e.phase, Gate: g.Name, Reasons: g.Reasons, Recipe: e.recipe}
 	switch g.Name {
-	case GateBlock, GateBlockOps, GateLogits, GatePaper, GateGreedy, GateDeterminism, GateGolden:
+	case GateBlock, GateBlockOps, GateBlockFar, GateLogits, GatePaper, GateGreedy, GateDeterminism, GateGolden:
 	default:
 		return s, nil
 	}
@@ -168,7 +168,7 @@ func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
 	d := gate.Diagnose(rec.trace)
 	s.Diagnosis = &d
 	if d.OK() {
-		s.Pattern = append(s.Pattern, "every op is right when its output is looked at")
+		s.Pattern = append(s.Pattern, fmt.Sprintf("every op is right when its output is looked at, for the first %d tokens", len(rec.ids)))
 	}
 	for _, f := range d.Findings[:min(len(d.Findings), 3)] {
 		s.Pattern = append(s.Pattern, f.Tap+": "+f.Cause)

@@ -305,7 +305,7 @@ func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // An endless stdin is refused before it fills the memory.
 func TestEndlessStdin(t *testing.T) {
 	m := chatty(t)
-	for _, args := range [][]string{{"run", m, "-"}, {"tokenize", m, "-"}, {"template", m}} {
+	for _, args := range [][]string{{"run", m, "-"}, {"tokenize", m, "-"}, {"template", m}, {"chat", m}} {
 		var out, stderr strings.Builder
 		if code := run(args, endless{}, &out, &stderr); code != 1 || out.String() != "" || !strings.Contains(stderr.String(), "stdin has more than 256 MB") {
 			t.Errorf("npukit %s: exit code %d, stderr %q", args[0], code, stderr.String())

@@ -198,7 +198,11 @@ func (d *deployer) print(r deployResult) error {
 		if len(p.Gates) > 0 {
 			gates = fmt.Sprintf("%d of %s passed", passed, count(len(p.Gates), "gate"))
 		}
-		rows = append(rows, []string{p.Phase.Title(), string(p.Status), fmt.Sprintf("%.1f s", p.Seconds), gates})
+		status := string(p.Status)
+		if p.Status == skill.Running {
+			status = "not finished" // this process is about to end
+		}
+		rows = append(rows, []string{p.Phase.Title(), status, fmt.Sprintf("%.1f s", p.Seconds), gates})
 	}
 	if err := table(out, "  ", rows); err != nil {
 		return err

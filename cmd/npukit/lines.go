@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -46,11 +47,20 @@ func (p *pipedLines) Next() (string, error) {
 }
 
 func (p *pipedLines) line() (string, error) {
-	line, err := p.r.ReadString('\n')
-	if err == io.EOF && line != "" {
-		err = nil // a last line without a newline
+	var line []byte
+	for {
+		part, err := p.r.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxStdin {
+			return "", fmt.Errorf("a line of stdin has more than %d MB: a line is a message", maxStdin>>20)
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if err == io.EOF && len(line) > 0 {
+			err = nil // a last line without a newline
+		}
+		return strings.TrimRight(string(line), "\r\n"), err
 	}
-	return strings.TrimRight(line, "\r\n"), err
 }
 
 func (p *pipedLines) Close() error { return nil }
