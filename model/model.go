@@ -67,6 +67,12 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if opts == nil {
 		opts = &OpenOptions{}
 	}
+	if dev == nil {
+		return nil, errors.New("model: Open needs a device")
+	}
+	if n := opts.PrefixBytes; n != nil && *n < 0 {
+		return nil, fmt.Errorf("model: OpenOptions.PrefixBytes is %d; 0 keeps no caches of closed sessions", *n)
+	}
 	ck, err := checkpoint.Open(path)
 	if err != nil {
 		return nil, err
@@ -93,7 +99,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	}
 	bytes := DefaultPrefixBytes
 	if opts.PrefixBytes != nil {
-		bytes = max(0, *opts.PrefixBytes)
+		bytes = *opts.PrefixBytes
 	}
 	if opts.Tap != nil || plan.Prefill[0].Rows > 0 { // a tap sees every row being computed; for programs of fixed rows see prefixes
 		bytes = 0

@@ -60,7 +60,7 @@ type candidate struct {
 
 func newSampler(s Sampling) *sampler {
 	if s.Seed == 0 {
-		s.Seed = rand.Uint64()>>11 | 1
+		s.Seed = 1 + rand.Uint64N(1<<53-1)
 	}
 	const stream = 0x6e70756b6974 // any constant will do: it only has to stay the same for seeds to keep their meaning
 	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream)), seen: map[int32]struct{}{}}
