@@ -14,9 +14,9 @@ import (
 //
 // A bfloat16 is a sign, 8 bits of exponent and 7 of mantissa. Weights of a trained layer are spread like a bell, so that below the largest of a row every
 // exponent is about half as frequent as the next larger one: sixteen in succession are all but one weight in some ten thousand. So a row has a base, and a code of
-// four bits stands for the exponent so far above it. What has another exponent, as zeros have where the base is not 0, is an escape: it is listed with its place. A
-// matrix with many, such as one of which half has been set to zero, stays BF16. Kernels put the BF16 together again in registers, escapes included, and so compute
-// what they would from the file's own.
+// four bits stands for the exponent so far above it. What has another exponent is an escape: it is listed with its place. A matrix that was quantised or pruned has many
+// zeros, and where they make too many escapes they get the code 0 for themselves, which costs the kernels an instruction. One with many escapes even so stays BF16.
+// Kernels put the BF16 together again in registers, escapes included, and so compute what they would from the file's own.
 //
 // Rows lie in groups in the order in which they are read: four make a quad, whose columns are side by side, or sixteen a strip, whose rows are side by side (npk.h). The
 // matrix unit takes strips, and so do sixteen sums in a vector; the other kernels read quads. That exponents of BF16 weights have but
@@ -48,6 +48,7 @@ type bf12Weight struct {
 // bf12Head is npk_bf12: what a command points to.
 type bf12Head struct {
 	codes, heads, escapes unsafe.Pointer
+	zeros                 int64
 }
 
 // bf12Engine is an engine whose kernels read BF12.
@@ -100,42 +101,50 @@ func (w *bf12Weight) free() {
 	w.list.free()
 }
 
-// toBF12 makes BF12 of a matrix of BF16, in parallel; nil when it has too many escapes.
-func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int) (*bf12Weight, error) {
+// toBF12 makes BF12 of a matrix of BF16, in parallel; nil when it has too many escapes with and without a code for zeros.
+func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int) (w *bf12Weight, err error) {
+	for zeros := range int64(2) {
+		if w, err = tryBF12(ctx, threads, e, data, rows, cols, zeros); w != nil || err != nil {
+			break
+		}
+	}
+	return w, err
+}
+
+func tryBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int, zeros int64) (*bf12Weight, error) {
 	w, err := newBF12(e.readsBF12(), rows, cols)
 	if err != nil {
 		return nil, err
 	}
+	w.head.zeros = zeros
 	step := max(1, stretch/(w.group*cols))
 	found := make([][]uint32, (w.count()+step-1)/step)
-	var tooMany atomic.Bool
+	most := int64(rows*cols/bf12Escapes + bf12Few)
+	var escapes atomic.Int64
 	err = inParallel(ctx, threads, w.count(), step, func(from, to int) error {
-		if tooMany.Load() {
+		if escapes.Load() > most {
 			return nil
 		}
 		list, ok := e.toBF12(w, data, from, to)
-		if !ok {
-			tooMany.Store(true)
-		}
 		found[from/step] = list
+		if escapes.Add(int64(len(list))); !ok {
+			escapes.Add(most + 1)
+		}
 		return nil
 	})
-	if err == nil && !tooMany.Load() {
-		if w.join(found, step) {
-			err = w.keep(found)
-		} else {
-			tooMany.Store(true)
-		}
+	if err == nil && escapes.Load() <= most {
+		w.join(found, step)
+		err = w.keep(found)
 	}
-	if err != nil || tooMany.Load() {
+	if err != nil || escapes.Load() > most {
 		w.free()
 		return nil, err
 	}
 	return w, nil
 }
 
-// join makes the numbers in heads refer to one list of escapes instead of to that of their step. It reports whether the matrix has no more than it may.
-func (w *bf12Weight) join(found [][]uint32, step int) bool {
+// join makes the numbers in heads refer to one list of escapes instead of to that of their step.
+func (w *bf12Weight) join(found [][]uint32, step int) {
 	total := 0
 	for i, list := range found {
 		for q := i * step; q < min((i+1)*step, w.count()); q++ {
@@ -144,7 +153,6 @@ func (w *bf12Weight) join(found [][]uint32, step int) bool {
 		total += len(list)
 	}
 	*w.escapes(w.count()) = uint32(total)
-	return total <= int(w.rows*w.cols)/bf12Escapes+bf12Few
 }
 
 // keep copies the escapes out of the Go heap.

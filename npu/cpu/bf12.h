@@ -8,12 +8,13 @@ typedef struct ISA(quad) {
     const char *codes;
     const uint32_t *escape, *end; // that have not been met
     vi bases[NPK_BF12_ROWS];
+    int zeros;
 } ISA(quad);
 
 // Quad q of a matrix, from a unit of it on.
 INLINE ISA(quad) ISA(quad_at)(const npk_bf12 *w, int64_t q, int64_t k, int64_t unit) {
     const npk_quad *head = (const npk_quad *)w->heads + q;
-    ISA(quad) at = {(const char *)w->codes + q * npk_quad_bytes(k), w->escapes + head[0].escapes, w->escapes + head[1].escapes, {vi_none()}};
+    ISA(quad) at = {(const char *)w->codes + q * npk_quad_bytes(k), w->escapes + head[0].escapes, w->escapes + head[1].escapes, {vi_none()}, w->zeros != 0};
     for (int r = 0; r < NPK_BF12_ROWS; r++) at.bases[r] = vi_set1(head->bases[r] << 7 | head->bases[r] << 23);
     while (at.escape < at.end && *at.escape >> 23 < unit) at.escape++;
     return at;
@@ -23,21 +24,28 @@ INLINE ISA(quad) ISA(quad_at)(const npk_bf12 *w, int64_t q, int64_t k, int64_t u
 INLINE int64_t ISA(quad_until)(const ISA(quad) *q, int64_t units) { return q->escape < q->end ? npk_min(units, *q->escape >> 23) : units; }
 
 // A vector of each of four numbers, as pairs, from three words that lie 64 bytes apart.
-INLINE void ISA(bf12_read)(const char *from, const vi bases[4], vf w[4]) {
-    vi x[3];
+INLINE void ISA(bf12_read)(const char *from, const vi bases[4], int zeros, vf w[4]) {
+    vi x[3], y[4];
 #pragma GCC unroll 3
     for (int i = 0; i < 3; i++) {
         x[i] = vi_load(from + i * (NPK_BF12_UNIT / 3));
-        w[i] = vi_bits(vi_add(vi_and(x[i], 0x87ff87ff), bases[i]));
+        y[i] = vi_and(x[i], 0x87ff87ff);
     }
     const vi high = vi_or(vi_and(vi_move(x[0], 1), 0x80008000), vi_and(vi_shr(x[1], 4), 0x07800780));
     const vi low = vi_or(vi_and(vi_shr(x[2], 8), 0x00780078), vi_and(vi_shr(x[0], 11), 0x00070007));
-    w[3] = vi_bits(vi_add(vi_or(high, low), bases[3]));
+    y[3] = vi_or(high, low);
+    if (zeros) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) w[i] = vi_bits(vi_based(y[i], bases[i]));
+    } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) w[i] = vi_bits(vi_add(y[i], bases[i]));
+    }
 }
 
 // Part p of a quad: so many columns of each row, as pairs. Escapes are anything.
 INLINE void ISA(quad_read)(const ISA(quad) *q, int64_t p, vf w[NPK_BF12_ROWS]) {
-    ISA(bf12_read)(q->codes + p / ISA(PARTS) * NPK_BF12_UNIT + p % ISA(PARTS) * 4 * VL, q->bases, w);
+    ISA(bf12_read)(q->codes + p / ISA(PARTS) * NPK_BF12_UNIT + p % ISA(PARTS) * 4 * VL, q->bases, q->zeros, w);
 }
 
 // The parts of a unit that has escapes.

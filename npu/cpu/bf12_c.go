@@ -29,9 +29,9 @@ func (e *cEngine) toBF12(w *bf12Weight, data []byte, first, last int) ([]uint32,
 	escapes, from := (*C.uint32_t)(unsafe.Pointer(&list[0])), (*C.uint16_t)(unsafe.Pointer(unsafe.SliceData(data)))
 	var n C.int64_t
 	if w.code == typeStrips {
-		n = C.npk_to_strips(codes, (*C.npk_strip)(head), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols))
+		n = C.npk_to_strips(codes, (*C.npk_strip)(head), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols), C.int(w.head.zeros))
 	} else {
-		n = C.npk_to_quads(codes, (*C.npk_quad)(head), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols))
+		n = C.npk_to_quads(codes, (*C.npk_quad)(head), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols), C.int(w.head.zeros))
 	}
 	if n < 0 {
 		return nil, false

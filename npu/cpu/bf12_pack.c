@@ -6,48 +6,53 @@
 
 #include <string.h>
 
-enum { EXPONENTS = 256, WINDOW = 16, RARE = 1024, COLUMNS = NPK_BF12_COLUMNS };
+enum { EXPONENTS = 256, CODES = 16, RARE = 1024, COLUMNS = NPK_BF12_COLUMNS };
 _Static_assert(2 * NPK_STRIP_ROWS == COLUMNS, "a pair of every row of a strip is as much as the columns of a row");
 
 static inline uint16_t exponent(uint16_t x) { return x >> 7 & (EXPONENTS - 1); }
 
-// A base with few escapes: that with which the largest exponent is the last of the window, or, where a few large values would so cost many small ones, the best of all.
-static int base_of(const uint16_t *row, int64_t k) {
+// Whether an exponent has no code: 1 or 0. With zeros, which is 1 or 0 too, the exponent 0 has the code 0.
+static inline uint16_t escapes(uint16_t e, uint16_t base, uint16_t zeros) {
+    const uint16_t above = (uint16_t)(e - base - zeros), last = (uint16_t)(CODES - 1 - zeros);
+    return (uint16_t)(above > last) & (uint16_t)(e >= zeros);
+}
+
+// A base with few escapes: that with which the largest exponent has the last code, or, where a few large values would so cost many small ones, the best of all.
+static int base_of(const uint16_t *row, int64_t k, uint16_t zeros) {
     uint16_t most[COLUMNS] = {0}, outside[COLUMNS] = {0};
     for (int64_t i = 0; i < k; i += COLUMNS)
         for (int j = 0; j < COLUMNS; j++) most[j] = exponent(row[i + j]) > most[j] ? exponent(row[i + j]) : most[j];
     uint16_t top = 0;
     for (int j = 0; j < COLUMNS; j++) top = most[j] > top ? most[j] : top;
-    const uint16_t base = top < WINDOW ? 0 : (uint16_t)(top - WINDOW + 1);
+    const uint16_t base = top < CODES ? 0 : (uint16_t)(top - CODES + 1);
     for (int64_t i = 0; i < k; i += COLUMNS)
-        for (int j = 0; j < COLUMNS; j++) outside[j] += exponent(row[i + j]) < base;
+        for (int j = 0; j < COLUMNS; j++) outside[j] += escapes(exponent(row[i + j]), base, zeros);
     int64_t count = 0;
     for (int j = 0; j < COLUMNS; j++) count += outside[j];
     if (count * RARE <= k) return base;
     int64_t seen[EXPONENTS] = {0}, within = 0, best = -1;
     int at = 0;
     for (int64_t i = 0; i < k; i++) seen[exponent(row[i])]++;
-    for (int e = 0; e < EXPONENTS; e++) {
-        within += seen[e] - (e < WINDOW ? 0 : seen[e - WINDOW]);
-        if (e < WINDOW - 1 || within < best) continue;
+    const int window = CODES - zeros;
+    for (int e = zeros; e < EXPONENTS; e++) {
+        within += seen[e] - (e < window + zeros ? 0 : seen[e - window]);
+        if (e < CODES - 1 || within < best) continue;
         best = within; // of equals the highest, which has room below
-        at = e - WINDOW + 1;
+        at = e - CODES + 1;
     }
     return at;
 }
 
 // The codes of 32 columns of a row; whether one of them is an escape.
-static inline int encode(uint16_t *x, const uint16_t *from, uint16_t base) {
-    uint16_t outside = 0;
+static inline int encode(uint16_t *x, const uint16_t *from, uint16_t base, uint16_t zeros) {
+    uint16_t some = 0;
     for (int j = 0; j < COLUMNS; j++) {
-        const uint16_t code = (uint16_t)(exponent(from[j]) - base);
-        outside |= code;
+        const uint16_t e = exponent(from[j]), code = e >= zeros ? (uint16_t)(e - base) : 0;
+        some |= escapes(e, base, zeros);
         x[j] = (uint16_t)((from[j] & 0x807f) | (code & 15) << 7);
     }
-    return outside >= WINDOW;
+    return some;
 }
-
-static inline int escapes(uint16_t x, uint16_t base) { return (uint16_t)(exponent(x) - base) >= WINDOW; }
 
 // Four times 32 codes as three times 32 words.
 static inline void fold(uint16_t *to, uint16_t (*x)[COLUMNS]) {
@@ -61,19 +66,20 @@ static inline void fold(uint16_t *to, uint16_t (*x)[COLUMNS]) {
 
 static const uint16_t none[COLUMNS];
 
-int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k) {
+int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
+    const uint16_t has = zeros != 0;
     uint16_t *to = (uint16_t *)codes;
     int64_t count = 0;
     for (int64_t first = 0; first < n; first += NPK_BF12_ROWS, quads++) {
         quads->escapes = (uint32_t)count;
-        for (int r = 0; r < NPK_BF12_ROWS; r++) quads->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k) : 0;
+        for (int r = 0; r < NPK_BF12_ROWS; r++) quads->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k, has) : 0;
         for (int64_t i = 0; i < k; i += COLUMNS, to += 3 * COLUMNS) {
             uint16_t x[NPK_BF12_ROWS][COLUMNS];
             for (int r = 0; r < NPK_BF12_ROWS; r++) {
                 const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none, base = quads->bases[r];
-                if (!encode(x[r], from, base)) continue;
+                if (!encode(x[r], from, base, has)) continue;
                 for (int j = 0; j < COLUMNS; j++) {
-                    if (!escapes(from[j], base)) continue;
+                    if (!escapes(exponent(from[j]), base, has)) continue;
                     if (count == room) return -1;
                     list[count++] = (uint32_t)((i * NPK_BF12_ROWS + r * COLUMNS + j) << 16) | from[j];
                 }
@@ -84,20 +90,21 @@ int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t ro
     return count;
 }
 
-int64_t npk_to_strips(uint8_t *codes, npk_strip *strips, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k) {
+int64_t npk_to_strips(uint8_t *codes, npk_strip *strips, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
+    const uint16_t has = zeros != 0;
     uint16_t *to = (uint16_t *)codes;
     int64_t count = 0;
     for (int64_t first = 0; first < n; first += NPK_STRIP_ROWS, strips++) {
         strips->escapes = (uint32_t)count;
-        for (int r = 0; r < NPK_STRIP_ROWS; r++) strips->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k) : 0;
+        for (int r = 0; r < NPK_STRIP_ROWS; r++) strips->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k, has) : 0;
         for (int64_t i = 0; i < k; i += COLUMNS) {
             uint16_t x[COLUMNS], pairs[COLUMNS / 2][2 * NPK_STRIP_ROWS];
             for (int r = 0; r < NPK_STRIP_ROWS; r++) {
                 const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none, base = strips->bases[r];
-                const int some = encode(x, from, base);
+                const int some = encode(x, from, base, has);
                 for (int p = 0; p < COLUMNS / 2; p++) memcpy(&pairs[p][2 * r], x + 2 * p, 4);
                 for (int j = 0; some && j < COLUMNS; j++) {
-                    if (!escapes(from[j], base)) continue;
+                    if (!escapes(exponent(from[j]), base, has)) continue;
                     if (count == room) return -1;
                     list[count++] = (uint32_t)((i + j) * NPK_STRIP_ROWS + r) << 8 | exponent(from[j]);
                 }

@@ -77,12 +77,15 @@ func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 	for i := range x {
 		unit, number, lane := w.place(row, i)
 		words := codes[unit*bf12Unit/2+lane:]
-		bits := words[number%3*32] & 0x87ff
+		bits := words[number%3*32] & 0x87ff // sign, code and mantissa
 		if number == 3 {
 			a, b, c := words[0]>>11&15, words[32]>>11&15, words[2*32]>>11&15
 			bits = a>>3<<15 | b<<7 | c<<3 | a&7
 		}
-		x[i] = dtype.BFloat16(bits + uint16(base)<<7)
+		if w.head.zeros == 0 || bits>>7&15 != 0 {
+			bits += uint16(base) << 7
+		}
+		x[i] = dtype.BFloat16(bits)
 	}
 	for _, e := range words(w.list.m)[*w.escapes(g):*w.escapes(g + 1)] {
 		if at := int(e >> 8); w.code == typeStrips && at%stripRows == row {
@@ -112,6 +115,55 @@ func TestBF12LosesNothing(t *testing.T) {
 			for r := range rows {
 				if !slices.Equal(w.rowOf(r), x[r*cols:][:cols]) {
 					t.Fatalf("%v: row %d is not what it was", shape, r)
+				}
+			}
+		}
+	})
+}
+
+// Many zeros and subnormal numbers are no escapes, so that weights that were quantised or pruned compress as others do; and products with them are what they were.
+func TestZerosCompress(t *testing.T) {
+	const rows, cols = 40, 1024
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		rng := rand.New(rand.NewPCG(12, 9))
+		x := make([]dtype.BFloat16, rows*cols)
+		for i := range x {
+			x[i] = dtype.FromFloat32(1 + rng.Float32())
+			switch rng.IntN(8) {
+			case 0, 1, 2, 3:
+				x[i] &= 0x8000
+			case 4:
+				x[i] &= 0x807f
+			}
+		}
+		w := constant(t, d, "w", sourceOf(x, rows, cols)).(*buffer).bf12
+		if w == nil || *w.escapes(w.count()) != 0 {
+			t.Fatal("zeros are escapes")
+		}
+		for r := range rows {
+			if !slices.Equal(w.rowOf(r), x[r*cols:][:cols]) {
+				t.Fatalf("row %d is not what it was", r)
+			}
+		}
+		plain := open(t, &Options{Threads: 2, Kernels: d.Kernels(), InPlace: true})
+		for _, act := range []dtype.Type{bf, f32} {
+			for _, m := range []int{1, 3, 5, 16, 17, 40, 300} {
+				a := random(rng, m*cols)
+				product := func(d *Device, padded int) []byte {
+					p := npu.NewProgram("product")
+					o := op.MatMul{M: padded, K: cols, N: rows, TransB: true}
+					p.Launch("y", o, p.In("x", act, padded, cols), p.Const("w", bf, rows, cols), p.Out("y", f32, padded, rows))
+					in, out := alloc(t, d, act.Bytes(padded*cols)), alloc(t, d, 4*padded*rows)
+					encode(in.Bytes(), act, append(slices.Clone(a), make([]float64, (padded-m)*cols)...))
+					submit(t, d, p, in, constant(t, d, "w", sourceOf(x, rows, cols)), out)
+					return out.Bytes()[:4*m*rows]
+				}
+				padded := m
+				if w.code == typeStrips && act == bf { // the order of sums in place is the matrix unit's from 17 rows on
+					padded = max(m, 17)
+				}
+				if !bytes.Equal(product(d, m), product(plain, padded)) {
+					t.Errorf("%d rows of %s: the product differs", m, act)
 				}
 			}
 		}
@@ -220,19 +272,31 @@ func TestBF12BesideBF16(t *testing.T) {
 // A weight that is not as it was makes another product: what the test above compares does depend on every part of the format.
 func TestBF12ProductsSeeEveryBit(t *testing.T) {
 	for _, m := range []int{1, 3, 20} {
-		t.Run(fmt.Sprint(m, " rows"), func(t *testing.T) { forEachBF12(t, func(t *testing.T, d *Device) { productSeesEveryBit(t, d, m) }) })
+		for _, zeros := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d rows, zeros %v", m, zeros), func(t *testing.T) {
+				forEachBF12(t, func(t *testing.T, d *Device) { productSeesEveryBit(t, d, m, zeros) })
+			})
+		}
 	}
 }
 
-func productSeesEveryBit(t *testing.T, d *Device, m int) {
+func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 	const n, k = 16, 64
 	rng := rand.New(rand.NewPCG(12, 2))
 	weights := make([]dtype.BFloat16, n*k)
 	for i := range weights {
-		weights[i] = dtype.FromFloat32(float32(rng.NormFloat64()))
+		if weights[i] = dtype.FromFloat32(float32(rng.NormFloat64())); zeros && i%4 == 1 {
+			weights[i] = 0
+		}
 	}
 	weights[5] = 0x2b80 // an escape, of row 0: 2^-40
+	if !zeros {
+		weights[k], weights[k+7] = 0x4080, 0x3940 // of row 1: the largest exponent and the smallest that has a code, which is 0
+	}
 	b := constant(t, d, "w", sourceOf(weights, n, k)).(*buffer)
+	if zeros != (b.bf12.head.zeros == 1) {
+		t.Fatalf("whether zeros have a code is %d", b.bf12.head.zeros)
+	}
 	p := npu.NewProgram("product")
 	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k), p.Out("y", f32, m, n))
 	in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
@@ -243,6 +307,12 @@ func productSeesEveryBit(t *testing.T, d *Device, m int) {
 	}
 	right := product()
 	codes := unsafe.Slice((*uint16)(b.bf12.head.codes), b.bf12.count()*b.bf12.groupBytes()/2)
+	matrix := func() (x []dtype.BFloat16) {
+		for r := range n {
+			x = append(x, b.bf12.rowOf(r)...)
+		}
+		return x
+	}
 	_, number, lane := b.bf12.place(0, 5)
 	idle, large := 0x87ff, uint32(0x4000) // what means nothing where an escape of a quad lies, and 2^128 in an escape
 	if b.bf12.code == typeStrips {
@@ -253,8 +323,13 @@ func productSeesEveryBit(t *testing.T, d *Device, m int) {
 		if word == number*32+lane && idle>>bit&1 == 1 {
 			continue
 		}
+		before := matrix()
 		codes[word] ^= 1 << bit
-		if bytes.Equal(product(), right) {
+		tiny := false // a zero that has become another, or a subnormal number
+		for i, x := range matrix() {
+			tiny = tiny || x != before[i] && (x|before[i])>>7&255 == 0
+		}
+		if !tiny && bytes.Equal(product(), right) {
 			t.Errorf("bit %d of word %d makes no difference", bit, word)
 		}
 		codes[word] ^= 1 << bit
@@ -273,6 +348,11 @@ func productSeesEveryBit(t *testing.T, d *Device, m int) {
 		t.Error("the escape makes no difference")
 	}
 	list[0] ^= large
+	b.bf12.head.zeros ^= 1
+	if bytes.Equal(product(), right) {
+		t.Error("whether zeros have a code makes no difference")
+	}
+	b.bf12.head.zeros ^= 1
 	if !bytes.Equal(product(), right) {
 		t.Error("the product is not what it was")
 	}
@@ -280,18 +360,18 @@ func productSeesEveryBit(t *testing.T, d *Device, m int) {
 
 // A matrix with exponents all over the place stays BF16.
 func TestTooManyEscapes(t *testing.T) {
-	const n, k = 64, 512
+	const n, k, tiny = 64, 512, 0x2b80 // 2^-40
 	forEachBF12(t, func(t *testing.T, d *Device) {
 		rng := rand.New(rand.NewPCG(12, 3))
 		weights := make([]dtype.BFloat16, n*k)
 		for i := range weights {
 			weights[i] = dtype.FromFloat32(float32(rng.NormFloat64()))
 			if i%500 == 0 { // two of a thousand: allowed for some rows, not for a matrix
-				weights[i] = 0
+				weights[i] = tiny
 			}
 		}
 		for i := range 100 {
-			weights[i*97] = 0
+			weights[i*97] = tiny
 		}
 		b := constant(t, d, "w", sourceOf(weights, n, k))
 		if b.(*buffer).bf12 != nil {

@@ -195,11 +195,12 @@ TARGET static void ISA(quad_to_rows)(uint16_t *to, int64_t ld, const npk_cmd *c,
     })
 }
 
-// A quad of weights in BF12 times M rows of activations from row m0 on; M and mode are constants wherever this is inlined. Sums are in the order of gemv_tile's.
+// A quad of weights in BF12 times M rows of activations from row m0 on; M, mode and zeros are constants wherever this is inlined. Sums are in the order of gemv_tile's.
 // Every pass asks for its share of what lies ahead.
-INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+INLINE void ISA(gemv_quad_of)(const int M, const int mode, const int zeros, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
     const int64_t ld = ISA(gemv_ld)(c), passes = (c->m + M - 1) / M, each = NPK_BF12_UNIT / ISA(PARTS) / passes, units = c->k / NPK_BF12_COLUMNS;
     ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + row / NPK_BF12_ROWS, c->k, 0);
+    q.zeros = zeros;
     const char *ahead = q.codes + (passes == 1 ? 8192 : npk_quad_bytes(c->k)) + m0 / M * units * ISA(PARTS) * each;
     vf acc[4][NPK_BF12_ROWS];
 #pragma GCC unroll 4
@@ -222,6 +223,11 @@ INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const 
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++)
         if (m0 + m < c->m) ISA(put)(c, m0 + m, row, v_sums(acc[m], NPK_BF12_ROWS), rows);
+}
+
+INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+    if (((const npk_bf12 *)c->b)->zeros) ISA(gemv_quad_of)(M, mode, 1, c, x, row, m0);
+    else ISA(gemv_quad_of)(M, mode, 0, c, x, row, m0);
 }
 
 // The same by way of rows of BF16 behind the activations: where there are registers for few sums, each would else be put together for every two rows of activations.

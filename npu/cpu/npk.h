@@ -62,13 +62,13 @@ enum { NPK_GEMV_ROWS = 16 };
 // Most rows for which NPK_INPLACE is faster than NPK_GEMM: beyond, activations would come from afar for every few rows of weights.
 enum { NPK_INPLACE_ROWS = 256 };
 
-// BF12: bfloat16 whose exponent is one of sixteen in succession, the first of which is its row's base. Four words of 16 bits become three. From its highest bit on, word
-// i (0 to 2) has
+// BF12: bfloat16 whose exponent has a code of four bits, which is how much it is above its row's base. In a matrix with zeros the code 0 is the exponent 0 instead, that of
+// zeros and subnormal numbers. Four words of 16 bits become three. From its highest bit on, word i (0 to 2) has
 //
-//	the sign of number i, four bits of number 3, the exponent of number i above its base in four, the mantissa of number i in seven
+//	the sign of number i, four bits of number 3, the code of number i's exponent in four, the mantissa of number i in seven
 //
-// and the four bits are: of word 0 the sign and the lower three bits of the mantissa, of word 1 the exponent, of word 2 the upper four bits of the mantissa. So a number
-// is what a mask leaves of a word, plus its base. Those with other exponents, escapes, are listed with their places.
+// and the four bits are: of word 0 the sign and the lower three bits of the mantissa, of word 1 the code, of word 2 the upper four bits of the mantissa. So a number
+// is what a mask leaves of a word, plus its base, with zeros where the code is not 0. Those with other exponents, escapes, are listed with their places.
 //
 // A quad is four rows. Of every 32 columns of it lie, behind one another, three times 32 words, one for each column: number i is of row i.
 //
@@ -94,6 +94,7 @@ typedef struct npk_bf12 {
     const uint8_t *codes;
     const void *heads; // npk_quad or npk_strip, and one more than there are, for its escapes
     const uint32_t *escapes;
+    int64_t zeros; // whether the code 0 is the exponent 0
 } npk_bf12;
 
 // One session's rows in a run, with that session's state for the command at hand.

@@ -10,6 +10,7 @@ typedef struct ISA(strip) {
     const uint32_t *escape, *end; // that have not been met
     int64_t until;                // the next step with an escape
     vi bases;
+    int zeros;
 } ISA(strip);
 
 enum { ISA(ESCAPE_STEP) = 8 + 4 + 5 }; // bits of an escape below its step
@@ -19,7 +20,7 @@ INLINE void ISA(strip_until)(ISA(strip) *q) { q->until = q->escape < q->end ? *q
 // Strip s of a matrix, from a step on.
 INLINE ISA(strip) ISA(strip_at)(const npk_bf12 *w, int64_t s, int64_t k, int64_t step) {
     const npk_strip *head = (const npk_strip *)w->heads + s;
-    ISA(strip) q = {(const char *)w->codes + s * npk_strip_bytes(k), w->escapes + head[0].escapes, w->escapes + head[1].escapes, 0, vi_none()};
+    ISA(strip) q = {(const char *)w->codes + s * npk_strip_bytes(k), w->escapes + head[0].escapes, w->escapes + head[1].escapes, 0, vi_none(), w->zeros != 0};
     const vi bases = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)head->bases)), 7);
     q.bases = vi_or(bases, vi_move(bases, 16));
     while (q.escape < q.end && *q.escape >> ISA(ESCAPE_STEP) < step) q.escape++;
@@ -28,9 +29,9 @@ INLINE ISA(strip) ISA(strip_at)(const npk_bf12 *w, int64_t s, int64_t k, int64_t
 }
 
 // The columns of part p of a step, as pairs of sixteen rows. Escapes are anything.
-INLINE void ISA(strip_read)(const ISA(strip) *q, int64_t step, int p, vf w[4]) {
+INLINE void ISA(strip_read)(const ISA(strip) *q, int64_t step, int p, int zeros, vf w[4]) {
     const vi bases[4] = {q->bases, q->bases, q->bases, q->bases};
-    ISA(bf12_read)(q->codes + (step * (ISA(STEP) / NPK_STRIP_COLUMNS) + p) * NPK_BF12_UNIT, bases, w);
+    ISA(bf12_read)(q->codes + (step * (ISA(STEP) / NPK_STRIP_COLUMNS) + p) * NPK_BF12_UNIT, bases, zeros, w);
 }
 
 // Puts a step's escapes into its tile.
@@ -44,15 +45,22 @@ TARGET static __attribute__((noinline)) void ISA(strip_patch)(char *tile, ISA(st
     ISA(strip_until)(q);
 }
 
-// A step as a right tile.
-INLINE void ISA(right_of_strip)(char *tile, ISA(strip) *q, int64_t step) {
+// A step as a right tile. Zeros is a constant wherever this is inlined.
+INLINE void ISA(tile_of_strip)(char *tile, const ISA(strip) *q, int64_t step, const int zeros) {
 #pragma GCC unroll 4
     for (int p = 0; p < ISA(STEP) / NPK_STRIP_COLUMNS; p++) {
         vf w[4];
-        ISA(strip_read)(q, step, p, w);
+        ISA(strip_read)(q, step, p, zeros, w);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) v_store((float *)(tile + (p * 4 + i) * 64), w[i]);
     }
+}
+
+TARGET static __attribute__((noinline)) void ISA(tile_with_zeros)(char *tile, const ISA(strip) *q, int64_t step) { ISA(tile_of_strip)(tile, q, step, 1); }
+
+INLINE void ISA(right_of_strip)(char *tile, ISA(strip) *q, int64_t step) {
+    if (q->zeros) ISA(tile_with_zeros)(tile, q, step);
+    else ISA(tile_of_strip)(tile, q, step, 0);
     if (step == q->until) ISA(strip_patch)(tile, q, step);
 }
 
@@ -81,7 +89,7 @@ TARGET static __attribute__((noinline)) void ISA(strip_sums)(float *sums, const 
                 vf w[4];
                 if (patched)
                     for (int i = 0; i < 4; i++) w[i] = v_load((const float *)(tile + (p * 4 + i) * 64));
-                else ISA(strip_read)(&q, step, p, w);
+                else ISA(strip_read)(&q, step, p, q.zeros, w);
                 for (int i = 0; i < 3; i++) __builtin_prefetch(q.codes + (step * 4 + p) * NPK_BF12_UNIT + ISA(FAR) + i * 64, 0, 2);
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++, a += 2) {

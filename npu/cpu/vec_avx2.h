@@ -97,6 +97,10 @@ INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return _mm256
 INLINE vi vi_and(vi a, uint32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32((int)mask)); }
 INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+INLINE vi vi_based(vi a, vi base) {
+    const vi none = _mm256_cmpeq_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0x0780)), _mm256_setzero_si256());
+    return _mm256_add_epi16(a, _mm256_andnot_si256(none, base));
+}
 INLINE vi vi_shr(vi a, int n) { return _mm256_srli_epi32(a, n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? _mm256_srli_epi32(a, -n) : _mm256_slli_epi32(a, n); }
 INLINE vi vi_dot(vi acc, vi a, vi b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }

@@ -110,6 +110,7 @@ INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return _mm512
 INLINE vi vi_and(vi a, uint32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32((int)mask)); }
 INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+INLINE vi vi_based(vi a, vi base) { return _mm512_mask_add_epi16(a, _mm512_test_epi16_mask(a, _mm512_set1_epi16(0x0780)), a, base); }
 INLINE vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? _mm512_srli_epi32(a, (unsigned)-n) : _mm512_slli_epi32(a, (unsigned)n); }
 INLINE vi vi_dot(vi acc, vi a, vi b) {

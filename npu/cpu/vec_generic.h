@@ -121,6 +121,10 @@ INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return vi_set
 INLINE vi vi_and(vi a, uint32_t mask) { return (vi)((vu)a & mask); }
 INLINE vi vi_or(vi a, vi b) { return a | b; }
 INLINE vi vi_add(vi a, vi b) { return a + b; }
+INLINE vi vi_based(vi a, vi base) { // BF12's base (npk.h), for each of two numbers of 16 bits whose code is not 0
+    typedef uint16_t vh __attribute__((vector_size(16)));
+    return (vi)((vh)a + ((vh)base & (vh)(((vh)a & 0x0780) != 0)));
+}
 INLINE vi vi_shr(vi a, int n) { return (vi)((vu)a >> (uint32_t)n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? vi_shr(a, -n) : (vi)((vu)a << (uint32_t)n); } // up, down if n is negative
 // acc + products of the two numbers of 16 bits in each lane.
