@@ -203,6 +203,9 @@ func (g *generation) run(p Prompt) error {
 		return err
 	}
 	g.stats.CachedTokens = g.s.keep(ids)
+	if err := g.s.expect(g.ctx, len(ids), g.opts.MaxTokens); err != nil {
+		return err
+	}
 	if g.stats.SharedTokens, err = g.s.share(g.ctx, ids); err != nil {
 		return err
 	}

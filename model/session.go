@@ -130,6 +130,19 @@ func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(p
 	return nil
 }
 
+// expect makes room for a prompt and some of its answer, most tokens at most if that is not 0. A cache is copied when it grows, and one of a long prompt would else be copied,
+// and so be there twice, as soon as tokens come. Where there is no memory for so much the prompt may still have enough.
+func (s *Session) expect(ctx context.Context, prompt, most int) error {
+	answer := max(firstCapacity, prompt/4)
+	if most > 0 {
+		answer = min(answer, most)
+	}
+	if err := s.reserve(ctx, min(prompt+answer, s.memory.cache.limit)); !refused(err) {
+		return err
+	}
+	return nil
+}
+
 // reserve makes room in the cache. What the model keeps of closed sessions makes way where a device has no room.
 func (s *Session) reserve(ctx context.Context, positions int) error {
 	if positions <= s.memory.cache.capacity {

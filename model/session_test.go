@@ -538,3 +538,36 @@ func TestScoreLetsOthersPass(t *testing.T) {
 		t.Errorf("%d tokens generated meanwhile, %v; want 6", n, err)
 	}
 }
+
+// The cache of a session that has read a prompt does not grow, which would copy it, with the first tokens of the answer.
+func TestCacheHasRoomForAnAnswer(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	for _, tc := range []struct{ prompt, most, room int }{
+		{100, 20, 256}, // a new cache's size
+		{300, 20, 320},
+		{300, 0, 556}, // of an answer without a limit 256 positions, or a quarter of the prompt,
+		{1200, 0, 1500},
+		{1700, 0, 2048}, // as far as the context goes
+		{2040, 8, 2048},
+	} {
+		s := m.NewSession()
+		ids, first, tokens := make([]int32, tc.prompt), 0, 0
+		for _, err := range s.Generate(context.Background(), IDs(ids), &GenerateOptions{MaxTokens: tc.most, IgnoreEOS: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == 0 {
+				first = s.memory.cache.capacity
+			}
+			if tokens++; tokens == 30 {
+				break
+			}
+		}
+		if s.memory.cache.capacity != first || first != tc.room {
+			t.Errorf("a prompt of %d and %d tokens at most: room for %d positions at the first token and %d at the last, want %d", tc.prompt, tc.most, first, s.memory.cache.capacity, tc.room)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
