@@ -121,6 +121,26 @@ func TestBF12LosesNothing(t *testing.T) {
 	})
 }
 
+// productOf is m rows of activations, zeros behind the first, times a view of n rows of a weight of k columns, in FP32.
+func productOf(t *testing.T, d *Device, act dtype.Type, first []float64, m int, weights []dtype.BFloat16, k, n int, view func(npu.Ref) npu.Ref) []byte {
+	t.Helper()
+	rows := len(weights) / k
+	p := npu.NewProgram("product")
+	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", act, m, k), view(p.Const("w", bf, rows, k)), p.Out("y", f32, m, n))
+	in, out := alloc(t, d, act.Bytes(m*k)), alloc(t, d, 4*m*n)
+	encode(in.Bytes(), act, append(slices.Clone(first), make([]float64, m*k-len(first))...))
+	submit(t, d, p, in, constant(t, d, "w", sourceOf(weights, rows, k)), out)
+	return out.Bytes()
+}
+
+// orderedRows is how many rows of BF16 in place have sums in the order of m rows of BF12: beside strips that is the matrix unit's, which those in place have from 17 rows on.
+func orderedRows(d *Device, act dtype.Type, m int) int {
+	if d.engine.(bf12Engine).readsBF12() == typeStrips && act == bf {
+		return max(m, 17)
+	}
+	return m
+}
+
 // Many zeros and subnormal numbers are no escapes, so that weights that were quantised or pruned compress as others do; and products with them are what they were.
 func TestZerosCompress(t *testing.T) {
 	const rows, cols = 40, 1024
@@ -149,20 +169,8 @@ func TestZerosCompress(t *testing.T) {
 		for _, act := range []dtype.Type{bf, f32} {
 			for _, m := range []int{1, 3, 5, 16, 17, 40, 300} {
 				a := random(rng, m*cols)
-				product := func(d *Device, padded int) []byte {
-					p := npu.NewProgram("product")
-					o := op.MatMul{M: padded, K: cols, N: rows, TransB: true}
-					p.Launch("y", o, p.In("x", act, padded, cols), p.Const("w", bf, rows, cols), p.Out("y", f32, padded, rows))
-					in, out := alloc(t, d, act.Bytes(padded*cols)), alloc(t, d, 4*padded*rows)
-					encode(in.Bytes(), act, append(slices.Clone(a), make([]float64, (padded-m)*cols)...))
-					submit(t, d, p, in, constant(t, d, "w", sourceOf(x, rows, cols)), out)
-					return out.Bytes()[:4*m*rows]
-				}
-				padded := m
-				if w.code == typeStrips && act == bf { // the order of sums in place is the matrix unit's from 17 rows on
-					padded = max(m, 17)
-				}
-				if !bytes.Equal(product(d, m), product(plain, padded)) {
+				whole := func(w npu.Ref) npu.Ref { return w }
+				if !bytes.Equal(productOf(t, d, act, a, m, x, cols, rows, whole), productOf(t, plain, act, a, orderedRows(d, act, m), x, cols, rows, whole)[:4*m*rows]) {
 					t.Errorf("%d rows of %s: the product differs", m, act)
 				}
 			}
@@ -186,7 +194,6 @@ func TestBF12Products(t *testing.T) {
 	}
 	forEachBF12(t, func(t *testing.T, d *Device) {
 		plain := open(t, &Options{Threads: 2, Kernels: d.Kernels(), InPlace: true})
-		code := d.engine.(bf12Engine).readsBF12()
 		for _, k := range []int{32, 576, 2720, 4096} {
 			rng := rand.New(rand.NewPCG(12, 1))
 			weights := hardToPress(rng, n, k)
@@ -202,20 +209,8 @@ func TestBF12Products(t *testing.T) {
 							continue
 						}
 						x := random(rng, m*k)
-						product := func(d *Device, rows int) []byte {
-							p := npu.NewProgram("product")
-							o := op.MatMul{M: rows, K: k, N: v.n, TransB: true}
-							p.Launch("y", o, p.In("x", act, rows, k), v.view(p.Const("w", bf, n, k)), p.Out("y", f32, rows, v.n))
-							in, out := alloc(t, d, act.Bytes(rows*k)), alloc(t, d, 4*rows*v.n)
-							encode(in.Bytes(), act, append(slices.Clone(x), make([]float64, (rows-m)*k)...))
-							submit(t, d, p, in, constant(t, d, "w", sourceOf(weights, n, k)), out)
-							return out.Bytes()[:4*m*v.n]
-						}
-						rows := m
-						if code == typeStrips && act == bf {
-							rows = max(m, 17)
-						}
-						if !bytes.Equal(product(d, m), product(plain, rows)) {
+						want := productOf(t, plain, act, x, orderedRows(d, act, m), weights, k, v.n, v.view)[:4*m*v.n]
+						if !bytes.Equal(productOf(t, d, act, x, m, weights, k, v.n, v.view), want) {
 							t.Errorf("%s, K = %d, %d rows of %s: the product differs", name, k, m, act)
 						}
 					}
