@@ -130,8 +130,8 @@ func (s *Session) Chat(ctx context.Context, messages []chat.Message, opts *Gener
 // in it: what is asked of this session next waits for the end of that pass, under its own context, and [Session.Close] does. Leaving the loop stops the generation.
 func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
-		if !s.busy.TryLock() {
-			yield(Token{}, ErrBusy)
+		if err := s.enter(); err != nil {
+			yield(Token{}, err)
 			return
 		}
 		defer s.busy.Unlock()

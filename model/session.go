@@ -12,10 +12,11 @@ import (
 )
 
 // Session is one conversation: it owns a KV cache and keeps what it has computed, so that a prompt that begins like the last one costs only its new
-// part. A session generates one thing at a time; use one for each conversation. Close frees the cache.
+// part. A session generates one thing at a time; use one for each conversation. Close frees the cache; what is asked of the session from then on gives [ErrClosed].
 type Session struct {
 	m      *Model
 	busy   sync.Mutex
+	closed bool    // guarded by busy
 	memory *memory // what it has computed
 
 	last   *input          // of the last pass
@@ -30,6 +31,18 @@ func (m *Model) NewSession() *Session {
 	return &Session{m: m, memory: &memory{cache: newCache(m.dev, m.plan)}}
 }
 
+// enter takes the session for one call, which gives it back with s.busy.Unlock.
+func (s *Session) enter() error {
+	if !s.busy.TryLock() {
+		return ErrBusy
+	}
+	if s.closed {
+		s.busy.Unlock()
+		return ErrClosed
+	}
+	return nil
+}
+
 // Close frees the session's cache, or leaves it to the model for other sessions that begin alike: see [OpenOptions.PrefixBytes]. Closing again does nothing. A session that
 // is generating is not closed: [ErrBusy]. After a call that was cancelled in a pass which goes on for other sessions, Close waits for the end of that pass; so it does where a
 // device frees memory only between passes.
@@ -38,19 +51,21 @@ func (s *Session) Close() error {
 		return ErrBusy
 	}
 	defer s.busy.Unlock()
+	if s.closed {
+		return nil
+	}
 	s.away()
 	if err := s.land(context.Background()); err != nil {
 		return err
 	}
-	old := s.memory
-	s.memory = &memory{cache: newCache(s.m.dev, s.m.plan)}
-	return s.m.prefixes.leave(old)
+	s.closed = true
+	return s.m.prefixes.leave(s.memory)
 }
 
 // Forget drops what the session has computed and keeps its memory. What comes next is computed anew: nothing of it is taken from other sessions.
 func (s *Session) Forget() error {
-	if !s.busy.TryLock() {
-		return ErrBusy
+	if err := s.enter(); err != nil {
+		return err
 	}
 	defer s.busy.Unlock()
 	s.memory.cut(0)
@@ -198,8 +213,8 @@ const logitRows = 64
 // Step appends one id to what the session holds and returns the logits [vocab] after it, by the way that generation takes. They are valid until the session's next
 // pass.
 func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
-	if !s.busy.TryLock() {
-		return nil, ErrBusy
+	if err := s.enter(); err != nil {
+		return nil, err
 	}
 	defer s.busy.Unlock()
 	defer s.away()
@@ -217,8 +232,8 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 // Score runs ids through the model from position 0 on and gives each position's logits, those for the token after it, to emit. It is what teacher-forced
 // comparisons and the likelihood of a text are made of. The logits are valid during the call only.
 func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
-	if !s.busy.TryLock() {
-		return ErrBusy
+	if err := s.enter(); err != nil {
+		return err
 	}
 	defer s.busy.Unlock()
 	if len(ids) > s.m.Context() {

@@ -280,6 +280,33 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
+// A session that has been closed says so. It has given its cache up, and one that it took anew nobody would close.
+func TestSessionUsedAfterClose(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	ctx := context.Background()
+	s := m.NewSession()
+	generate(t, s, []int32{1}, &GenerateOptions{MaxTokens: 2})
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Step(ctx, 1); !errors.Is(err, ErrClosed) {
+		t.Errorf("Step: %v, want ErrClosed", err)
+	}
+	if err := s.Score(ctx, []int32{1}, func(int, []float32) error { return nil }); !errors.Is(err, ErrClosed) {
+		t.Errorf("Score: %v, want ErrClosed", err)
+	}
+	if err := s.Forget(); !errors.Is(err, ErrClosed) {
+		t.Errorf("Forget: %v, want ErrClosed", err)
+	}
+	for _, err := range s.Generate(ctx, IDs([]int32{1, 2}), &GenerateOptions{MaxTokens: 1}) {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("Generate: %v, want ErrClosed", err)
+		}
+	}
+}
+
 func TestSessionIsBusy(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	s := m.NewSession()

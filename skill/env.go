@@ -116,13 +116,17 @@ type liveModel struct {
 
 func (l *liveModel) close() error { return errors.Join(l.session.Close(), l.m.Close()) }
 
-// Session is a session of the model on the device by the environment's plan. It belongs to the deployment, and holds until the next call for another plan.
+// Session is an empty session of the model on the device by the environment's plan. It belongs to the deployment, and holds until the next call. It need not be closed.
 func (e *Env) Session(ctx context.Context) (*model.Session, error) {
 	l, err := e.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l.session, nil
+	err = l.session.Forget()
+	if errors.Is(err, model.ErrClosed) { // whoever had it has closed it
+		l.session, err = l.m.NewSession(), nil
+	}
+	return l.session, err
 }
 
 func (e *Env) open(ctx context.Context) (*liveModel, error) {

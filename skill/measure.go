@@ -125,15 +125,12 @@ func (s *stopwatch) warmUp(ctx context.Context) error {
 }
 
 func (s *stopwatch) run(ctx context.Context) (repetition, error) {
-	l, err := s.env.open(ctx)
+	session, err := s.env.Session(ctx)
 	if err != nil {
 		return repetition{}, err
 	}
-	if err := l.session.Forget(); err != nil {
-		return repetition{}, err
-	}
 	var stats model.Stats
-	for _, err := range l.session.Generate(ctx, model.IDs(s.prompt), &model.GenerateOptions{MaxTokens: measuredTokens, Sampling: &model.Sampling{}, IgnoreEOS: true, Stats: &stats}) {
+	for _, err := range session.Generate(ctx, model.IDs(s.prompt), &model.GenerateOptions{MaxTokens: measuredTokens, Sampling: &model.Sampling{}, IgnoreEOS: true, Stats: &stats}) {
 		if err != nil {
 			return repetition{}, err
 		}

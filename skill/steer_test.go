@@ -364,3 +364,19 @@ func TestBudgetHidesNothing(t *testing.T) {
 		t.Errorf("a full disk: %v", err)
 	}
 }
+
+// A session that a gate or a skill has closed is another one for the next.
+func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
+	ctx := context.Background()
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
+	e := must(d.env(FullModel))
+	for range 2 {
+		s := must(e.Session(ctx))
+		if _, err := s.Step(ctx, 1); err != nil {
+			t.Error(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
