@@ -21,6 +21,7 @@ var (
 	ErrStopped     = errors.New("skill: stopped at the checkpoint behind a phase; run again to go on")
 	ErrBudget      = errors.New("skill: Options.Budget is used up: deploy into this folder again to go on")
 	ErrBusy        = errors.New("skill: other processes work on this machine, and measured figures cannot be judged")
+	ErrClosed      = errors.New("skill: the deployment is used after Close: open the folder again with NewDeployment")
 	ErrNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
 )
 
@@ -58,8 +59,11 @@ type Deployment struct {
 // NewDeployment opens a workspace for a checkpoint on a device, and takes up what is there of it. The device must outlive the deployment, which must be closed.
 //
 // A checkpoint that is not supported is refused with the reason, before anything is written. A workspace of another model, device or target is refused
-// ([ErrOtherModel]), and so is one that another process works on ([ErrLocked]).
+// ([ErrOtherModel]), and so is one that another process works on ([ErrLocked]). A folder that is no workspace and has files where a deployment writes its own is left alone.
 func NewDeployment(path string, dev npu.Device, opts *Options) (*Deployment, error) {
+	if dev == nil {
+		return nil, errors.New("skill: NewDeployment needs a device")
+	}
 	d := &Deployment{dev: dev, info: dev.Info(), plans: map[string]*plannedRecipe{}}
 	if opts != nil {
 		d.opts = *opts
@@ -147,6 +151,9 @@ func (d *Deployment) note(kind Kind, p Phase, data any) error {
 	if d.foreseen != nil {
 		return errForeseen
 	}
+	if d.closed {
+		return ErrClosed
+	}
 	r, err := d.ws.journal.append(d.ws.now(), kind, p, data)
 	if err != nil {
 		return storageError{err}
@@ -186,6 +193,9 @@ func (d *Deployment) Run(ctx context.Context) error {
 
 // runAll runs what is left.
 func (d *Deployment) runAll(ctx context.Context) error {
+	if d.closed {
+		return ErrClosed
+	}
 	if err := d.measureFirst(); err != nil {
 		return err
 	}
@@ -292,7 +302,7 @@ func (d *Deployment) skill(name string) Skill {
 	return nil
 }
 
-// Close gives up the workspace. Closing again does nothing.
+// Close gives up the workspace: what is asked to run or to be noted from then on gives [ErrClosed]. Closing again does nothing.
 func (d *Deployment) Close() error {
 	if d.closed {
 		return nil

@@ -89,7 +89,7 @@ func (d *Deployment) look(ctx context.Context, p Phase, name string) (*Env, Gate
 	if err != nil {
 		return nil, r, err
 	}
-	v, err := list[i].Check(ctx, e)
+	v, err := list[i].check(ctx, e)
 	if err != nil {
 		return e, r, fmt.Errorf("skill: gate %s: %w", name, err)
 	}
@@ -213,13 +213,21 @@ func (r Recipe) With(patch []byte) (Recipe, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return r, errors.New("skill: a change to a recipe: there is something behind the object")
 	}
-	switch {
-	case next.SeqLen != r.SeqLen:
-		return r, fmt.Errorf("skill: a change to a recipe: seq_len is %d in this deployment, another one needs another folder", r.SeqLen)
-	case (next.Prefill == nil) != (r.Prefill == nil) || (next.Decode == nil) != (r.Decode == nil):
-		return r, errors.New("skill: a change to a recipe: prefill and decode are knobs of an array; they are there on such a device and nowhere else")
-	case next.Prefill != nil && next.Chunk != r.Chunk:
-		return r, errors.New("skill: a change to a recipe: chunk is of a device that takes any number of rows; on an array there are lengths")
+	if err := r.allows(next); err != nil {
+		return r, err
 	}
 	return next, nil
+}
+
+// allows reports what no change may change, whoever proposes it: what the deployment is about.
+func (r Recipe) allows(next Recipe) error {
+	switch {
+	case next.SeqLen != r.SeqLen:
+		return fmt.Errorf("skill: a change to a recipe: seq_len is %d in this deployment, another one needs another folder", r.SeqLen)
+	case (next.Prefill == nil) != (r.Prefill == nil) || (next.Decode == nil) != (r.Decode == nil):
+		return errors.New("skill: a change to a recipe: prefill and decode are knobs of an array; they are there on such a device and nowhere else")
+	case next.Prefill != nil && next.Chunk != r.Chunk:
+		return errors.New("skill: a change to a recipe: chunk is of a device that takes any number of rows; on an array there are lengths")
+	}
+	return nil
 }

@@ -27,6 +27,9 @@ type Env struct {
 
 // env is the environment of a phase, on the plan as it is.
 func (d *Deployment) env(p Phase) (*Env, error) {
+	if d.closed {
+		return nil, ErrClosed
+	}
 	e := &Env{d: d, phase: p, recipe: d.state.Recipe}
 	if d.state.Plan == "" {
 		e.recipe = naiveRecipe(d.info, d.state.Subject.SeqLen)
@@ -214,6 +217,9 @@ func (e *Env) tappedBy(ctx context.Context, p *model.Plan, tap model.Tap, work f
 // SetRecipe makes another plan the deployment's, for a reason. Every gate asked after it is asked of that plan. A plan that cannot be made is an error, and changes
 // nothing. Where a skill is asked about a change that is only tried, the deployment keeps its plan whatever is set.
 func (e *Env) SetRecipe(r Recipe, why string) error {
+	if err := e.recipe.allows(r); err != nil {
+		return err
+	}
 	next := e.with(r.clone())
 	p, err := next.planned()
 	if err != nil {

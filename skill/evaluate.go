@@ -232,7 +232,7 @@ func (v *evaluation) runGates(ctx context.Context) error {
 		e := v.env.with(v.env.recipe)
 		e.phase, e.done, e.total = Evaluation, i, len(list)
 		v.step("gate %s", g.Name)
-		verdict, err := g.Check(ctx, e)
+		verdict, err := g.check(ctx, e)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -187,7 +187,7 @@ func (v *evaluation) askOn(ctx context.Context, dev npu.Device, g Gate) (verdict
 	d.texts = &material{ids[:min(len(ids), controlPositions)], "the first ids of the deployment's"}
 	e := &Env{d: &d, phase: Evaluation, recipe: v.env.recipe}
 	defer func() { err = errors.Join(err, e.closeModel()) }()
-	return g.Check(ctx, e)
+	return g.check(ctx, e)
 }
 
 // apart is a device for wrong devices, which take programs apart to change what one op gives: a part of a fused kernel is no program of the array, and gets a mapping with which it is

@@ -53,9 +53,16 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 			if ctx.Err() != nil {
 				return recipe, list, ctx.Err()
 			}
-			next := recipe.clone()
-			change.Take(&next)
+			if err := change.check(); err != nil {
+				return recipe, list, err
+			}
 			f := Foreseen{Phase: p, Step: change.Name, Outcome: Rejected}
+			next, err := change.take(recipe)
+			if err != nil {
+				f.Why = err.Error()
+				list = append(list, f)
+				continue
+			}
 			then, err := foretold(next, c)
 			switch {
 			case isRefusal(err):

@@ -3,6 +3,7 @@ package skill
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -140,6 +141,15 @@ func (e *Env) Gate(ctx context.Context, name string) (GateResult, error) {
 	return e.run(ctx, list[i])
 }
 
+// check runs the gate. One that says nothing has not judged.
+func (g Gate) check(ctx context.Context, e *Env) (Verdict, error) {
+	v, err := g.Check(ctx, e)
+	if err == nil && v == nil {
+		err = errors.New("its Check has given neither a verdict nor an error")
+	}
+	return v, err
+}
+
 // key is what a gate's result will be filed under.
 func (e *Env) key(g Gate) (GateResult, error) {
 	subject := g.subject
@@ -166,7 +176,7 @@ func (e *Env) run(ctx context.Context, g Gate) (GateResult, error) {
 	}
 	e.step("gate %s", g.Name)
 	started := time.Now()
-	v, err := g.Check(ctx, e)
+	v, err := g.check(ctx, e)
 	if err != nil {
 		return r, fmt.Errorf("skill: gate %s: %w", g.Name, err)
 	}

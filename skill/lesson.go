@@ -247,7 +247,7 @@ func (s lessonSkill) mends(ctx context.Context, trial *Env) (bool, string, error
 		if g.Name != name {
 			continue
 		}
-		v, err := g.Check(ctx, trial)
+		v, err := g.check(ctx, trial)
 		if err != nil {
 			return false, "", err
 		}

@@ -3,15 +3,31 @@ package skill
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 )
 
 // Change is a proposal for the plan.
 type Change struct {
-	Name  string
-	Take  func(r *Recipe)
-	Order int // in which changes are tried; 0 is behind all others
+	Name  string          // must be set: of changes with the same name only the first is tried
+	Take  func(r *Recipe) // must be set; what it makes of SeqLen is rejected, as by [Recipe.With]
+	Order int             // in which changes are tried; 0 is behind all others
+}
+
+// take is the recipe with the change.
+func (c Change) take(r Recipe) (Recipe, error) {
+	next := r.clone()
+	c.Take(&next)
+	return next, r.allows(next)
+}
+
+// check reports a change that cannot be tried at all.
+func (c Change) check() error {
+	if c.Name == "" || c.Take == nil {
+		return fmt.Errorf("skill: the change %q lacks a Name or a Take: a skill that proposes it must set both", c.Name)
+	}
+	return nil
 }
 
 // Optimiser is a skill that proposes changes in the optimisation phases.
@@ -79,9 +95,17 @@ func (e *Env) Propose(ctx context.Context, c Change) (Attempt, error) {
 }
 
 func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
+	if err := c.check(); err != nil {
+		return Attempt{}, err
+	}
 	e.step("trying: %s", c.Name)
 	a := Attempt{Step: c.Name, Outcome: Rejected, Recipe: e.recipe.clone()}
-	c.Take(&a.Recipe)
+	next, err := c.take(e.recipe)
+	if err != nil {
+		a.Why = err.Error()
+		return a, nil
+	}
+	a.Recipe = next
 	trial := e.with(a.Recipe)
 	before, err := e.planHash()
 	if err != nil {

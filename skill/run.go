@@ -22,6 +22,9 @@ func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error)
 	if p == Evaluation && d.opts.Evaluate == nil {
 		return PhaseReport{}, ErrNoEvaluator
 	}
+	if d.closed {
+		return PhaseReport{}, ErrClosed
+	}
 	first := d.state.redirect
 	if d.state.Phases[p].Status != Running {
 		if err := d.note(KindStart, p, Start{Why: d.why(p)}); err != nil {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -378,5 +380,102 @@ func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A deployment that was closed says so, whatever it is asked.
+func TestDeploymentUsedAfterClose(t *testing.T) {
+	ctx := context.Background()
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	_, phase := d.Phase(Reference).Run(ctx)
+	_, look := d.Look(ctx, Reference, GateWeights)
+	_, gates := d.GatesOf(Reference)
+	_, propose := d.Propose(ctx, "chunks", []byte(`{"chunk": 16}`))
+	for what, err := range map[string]error{"Run": d.Run(ctx), "Phase.Run": phase, "Look": look, "GatesOf": gates, "Decide": d.Decide(Decision{Action: Stop})} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s: %v, want ErrClosed", what, err)
+		}
+	}
+	if propose == nil {
+		t.Error("Propose has no error")
+	}
+}
+
+func TestDeploymentNeedsADevice(t *testing.T) {
+	if _, err := NewDeployment(tiny("smollm-mha"), nil, quick(t)); err == nil || !strings.Contains(err.Error(), "needs a device") {
+		t.Errorf("no device: %v", err)
+	}
+}
+
+// A folder that somebody else has written into is left as it is.
+func TestFolderOfOthers(t *testing.T) {
+	opts := quick(t)
+	mine := filepath.Join(opts.Dir, "plan.md")
+	if err := os.WriteFile(mine, []byte("buy milk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); err == nil || !strings.Contains(err.Error(), "plan.md") {
+		t.Errorf("a folder with another plan.md: %v", err)
+	}
+	if list := must(os.ReadDir(opts.Dir)); len(list) != 1 || string(must(os.ReadFile(mine))) != "buy milk" {
+		t.Errorf("the folder was written into: %v", list)
+	}
+}
+
+// proposes is a user's skill with changes for prefill optimisation.
+type proposes struct{ changes []Change }
+
+func (proposes) Name() string                               { return "proposes" }
+func (proposes) Trigger(Symptom) bool                       { return false }
+func (proposes) Run(context.Context, *Env) (Outcome, error) { return Outcome{}, nil }
+func (p proposes) Changes(*Env) []Change                    { return p.changes }
+
+// A change of a user's skill may change what Recipe.With may: positions stay those of the deployment. One that lacks what it needs is an error that names it.
+func TestChangesOfUsers(t *testing.T) {
+	ctx := context.Background()
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
+	e := must(d.env(Prefill))
+	shorter := Change{Name: "shorter", Take: func(r *Recipe) { r.SeqLen = 7 }}
+	a, err := e.Propose(ctx, shorter)
+	if err != nil || a.Outcome != Rejected || !strings.Contains(a.Why, "seq_len") || a.Recipe.SeqLen != 96 {
+		t.Errorf("fewer positions: %+v, %v", a, err)
+	}
+	r := e.Recipe()
+	r.SeqLen = 7
+	if err := e.SetRecipe(r, "shorter"); err == nil || !strings.Contains(err.Error(), "seq_len") {
+		t.Errorf("a recipe of fewer positions: %v", err)
+	}
+	for _, c := range []Change{{Name: "nothing"}, {Take: func(*Recipe) {}}} {
+		if _, err := e.Propose(ctx, c); err == nil || !strings.Contains(err.Error(), "Name or a Take") {
+			t.Errorf("change %q: %v", c.Name, err)
+		}
+	}
+	ck := must(checkpoint.Open(npuTiny(t)))
+	defer ck.Close()
+	foresee := func(c Change) ([]Foreseen, error) {
+		_, list, err := Foresee(ctx, ck.Config(), &Options{SeqLen: 96, Skills: []Skill{proposes{[]Change{c}}}})
+		return list, err
+	}
+	list, err := foresee(shorter)
+	if i := slices.IndexFunc(list, func(f Foreseen) bool { return f.Step == "shorter" }); err != nil || i < 0 || list[i].Outcome != Rejected {
+		t.Errorf("fewer positions are foreseen: %+v, %v", list, err)
+	}
+	if _, err := foresee(Change{Name: "nothing"}); err == nil || !strings.Contains(err.Error(), "Name or a Take") {
+		t.Errorf("nothing is foreseen: %v", err)
+	}
+}
+
+// A user's gate that says nothing has not passed.
+func TestGateWithoutAVerdict(t *testing.T) {
+	opts := quick(t)
+	opts.Gates = []Gate{{Name: "silent", Phases: []Phase{Reference}, Check: func(context.Context, *Env) (Verdict, error) { return nil, nil }}}
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	if _, err := d.Look(context.Background(), Reference, "silent"); err == nil || !strings.Contains(err.Error(), "neither a verdict") {
+		t.Errorf("no verdict: %v", err)
 	}
 }

@@ -51,6 +51,9 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("skill: workspace: %w", err)
 	}
+	if err := othersFiles(dir); err != nil {
+		return nil, nil, err
+	}
 	lock := io.Closer(io.NopCloser(nil))
 	if held == nil {
 		if lock, err = lockWorkspace(dir); err != nil {
@@ -63,6 +66,23 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 	}
 	return w, records, nil
 }
+
+// othersFiles reports a folder without a journal that has files where a deployment would write its own: somebody else's plan.md would be lost.
+func othersFiles(dir string) error {
+	if info, err := os.Lstat(filepath.Join(dir, FileJournal)); err == nil && info.Size() > 0 {
+		return nil
+	}
+	for _, name := range derivedFiles {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("skill: %s has a file %s and no %s, so that it is no deployment's, which would write over it: use another folder", dir, name, FileJournal)
+		}
+	}
+	return nil
+}
+
+// derivedFiles are the files at the top of a workspace that are written from the journal, wherever a deployment has come to.
+var derivedFiles = []string{FilePlan, FileThresholds, FileTiming, FilePerformance, FileKernels, FileEvaluation, FileEvaluationData,
+	"plan.md", "progress.md", "issues.md", "lessons.md", "perf_opt_traj.md", "perf_opt_traj.png", "performance.md"}
 
 // noWorkspace is the error of a folder without a journal.
 func noWorkspace(dir string, err error) error {
