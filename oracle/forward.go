@@ -69,6 +69,9 @@ func (m *Model) check(s *State, ids []int32, picks []int) error {
 	if s.m != m {
 		return fmt.Errorf("oracle: the state belongs to another model")
 	}
+	if _, err := m.ck.Tensor("model.norm.weight"); err != nil { // reading weights that are not mapped any more would end the program
+		return fmt.Errorf("oracle: %s: %w", m.ck.Path(), err)
+	}
 	if len(ids) > m.cfg.Context-s.pos {
 		return fmt.Errorf("oracle: %d ids at position %d, the context of %s is %d", len(ids), s.pos, m.cfg.Name, m.cfg.Context)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/checkpoint"
 )
 
 // Rows can be picked in any order, also none, and without their logits the state moves on all the same.
@@ -299,5 +300,27 @@ func TestBlock(t *testing.T) {
 				t.Errorf("from row %d of 24: no error", from)
 			}
 		}
+	}
+}
+
+// A pass over a checkpoint that has been closed is an error: its weights are not mapped any more, and to read them would end the program.
+func TestClosedCheckpoint(t *testing.T) {
+	ck, err := checkpoint.Open(tiny("qwen2-bias"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.NewState()
+	if err := ck.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Step(t.Context(), 1); !errors.Is(err, checkpoint.ErrClosed) {
+		t.Errorf("a step: %v, want ErrClosed", err)
+	}
+	if _, _, err := m.Block(t.Context(), []int32{1, 2}, 0); !errors.Is(err, checkpoint.ErrClosed) {
+		t.Errorf("a block: %v, want ErrClosed", err)
 	}
 }

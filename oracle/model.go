@@ -10,6 +10,7 @@ import (
 // Model is a checkpoint that the oracle can compute with. It is safe for concurrent use as long as the checkpoint stays open; each
 // goroutine needs a [State] of its own.
 type Model struct {
+	ck     *checkpoint.Checkpoint
 	cfg    *checkpoint.Config
 	freq   []float32 // [headDim/2] RoPE, radians per position
 	embed  weight    // [vocab, hidden]
@@ -44,7 +45,7 @@ func (w weight) read(dst []float32, from, to int) error {
 }
 
 // Open prepares a checkpoint. Matrices stay where they are and are brought to FP32 a few rows at a time when they are used; the checkpoint
-// must stay open as long as the model is used.
+// must stay open as long as the model is used: a pass that begins when it is closed is [checkpoint.ErrClosed], and one that is at work then ends the program.
 func Open(ck *checkpoint.Checkpoint) (*Model, error) {
 	c := ck.Config()
 	var err error // the first one
@@ -65,6 +66,7 @@ func Open(ck *checkpoint.Checkpoint) (*Model, error) {
 		return x
 	}
 	m := &Model{
+		ck:     ck,
 		cfg:    c,
 		freq:   frequencies(c.RoPE, c.HeadDim),
 		embed:  tensor("model.embed_tokens.weight"),
