@@ -153,6 +153,9 @@ func (r *Run) Check() error {
 		}
 	}
 	size := r.Size()
+	if r.Picks < 0 || r.Picks > maxPosition {
+		return fmt.Errorf("npu: run %q: it has %d picks", r.Name, r.Picks)
+	}
 	state := 0
 	for i, a := range p.Args {
 		for _, d := range a.Shape {

@@ -62,6 +62,7 @@ func TestRunCheck(t *testing.T) {
 		"segment 1 brings no buffer":                                      func(r *Run) { r.Segments[1].State = nil },
 		"segment 0 brings 2":                                              func(r *Run) { r.Segments[0].State = append(r.Segments[0].State, plain(8)) },
 		"the run has 0 rows":                                              func(r *Run) { r.Segments = nil },
+		"it has -1 picks":                                                 func(r *Run) { r.Picks = -1 },
 		"and 0 picks":                                                     func(r *Run) { r.Picks = 0 },
 	} {
 		r := good()

@@ -177,6 +177,14 @@ func (l *Layout) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
+// tensor looks a tensor up.
+func (s Source) tensor(name string) (Tensor, error) {
+	if s.From == nil {
+		return Tensor{}, fmt.Errorf("npu: layout %s: there is nowhere to find tensor %q: set Source.From", s.Layout, name)
+	}
+	return s.From.Tensor(name)
+}
+
 // Stat gives the type and shape of the weight that the source describes, without making it.
 func (s Source) Stat() (dtype.Type, []int, error) {
 	m, err := s.whole()
@@ -190,7 +198,7 @@ func (s Source) Key() (string, error) {
 	var walk func(l Layout) error
 	walk = func(l Layout) error {
 		if name, ok := l.Identity(); ok {
-			t, err := s.From.Tensor(name)
+			t, err := s.tensor(name)
 			if err != nil {
 				return err
 			}
@@ -317,7 +325,7 @@ func (s Source) part(l Layout) (matrix, error) {
 		return matrix{}, fmt.Errorf("npu: layout %s: %s", l, fmt.Sprintf(format, args...))
 	}
 	if l.Op == "" {
-		t, err := s.From.Tensor(l.Name)
+		t, err := s.tensor(l.Name)
 		if err != nil {
 			return matrix{}, err
 		}

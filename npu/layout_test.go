@@ -197,6 +197,19 @@ func TestLayoutNotFromText(t *testing.T) {
 	}
 }
 
+// Without anywhere to look tensors up a source is an error, and nothing ends the program. Zeros need no tensor.
+func TestSourceWithoutTensors(t *testing.T) {
+	for _, s := range []Source{{}, {Layout: T("a")}, {Layout: Layout{Op: "transpose", Args: []Layout{T("a")}}}} {
+		_, _, stat := s.Stat()
+		_, key := s.Key()
+		for what, err := range map[string]error{"Stat": stat, "Key": key, "Materialize": s.Materialize(nil)} {
+			if err == nil || !strings.Contains(err.Error(), "set Source.From") {
+				t.Errorf("%s of %v: %v", what, s.Layout, err)
+			}
+		}
+	}
+}
+
 func TestLayoutErrors(t *testing.T) {
 	for layout, want := range map[string]string{
 		"":                                      "expected a tensor",

@@ -236,15 +236,21 @@ func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 	p.fail(p.checkLaunch(last, newCoverage(p, last)))
 }
 
-// Map sets how the last launch lies on the array.
+// Map sets how the last launch lies on the array. There must be one.
 func (p *Program) Map(m Mapping) {
-	if n := len(p.Launches); n > 0 {
-		p.Launches[n-1].Mapping = m
+	n := len(p.Launches)
+	if n == 0 {
+		p.fail(fmt.Errorf("npu: program %s: a mapping before the first launch: Map comes behind the Launch that it is for", p.Name))
+		return
 	}
+	p.Launches[n-1].Mapping = m
 }
 
-// Err is the first mistake made in building the program, including what only shows at its end: outputs that nothing writes.
+// Err is the first mistake made in building the program, including what only shows at its end: outputs that nothing writes. No program at all is one too.
 func (p *Program) Err() error {
+	if p == nil {
+		return errors.New("npu: the program is nil")
+	}
 	if p.err != nil {
 		return p.err
 	}

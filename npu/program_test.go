@@ -168,12 +168,22 @@ func TestProgramMistakes(t *testing.T) {
 			q := NewProgram("q")
 			p.Launch("n", norm, q.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
+		{"an op's address", "its op is a *op.RMSNorm: give the struct itself", func(p *Program) {
+			p.Launch("n", &norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
+		}},
+		{"a mapping of nothing", "a mapping before the first launch", func(p *Program) {
+			p.Map(Mapping{Variant: "scalar"})
+			p.Launch("n", norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
+		}},
 	} {
 		p := NewProgram("test")
 		tc.build(p)
 		if err := p.Err(); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want one saying %q", tc.name, err, tc.want)
 		}
+	}
+	if err := (*Program)(nil).Err(); err == nil { // what Plan.Program gives for a name that is not there
+		t.Error("no program is no mistake")
 	}
 	p := NewProgram("test")
 	p.In("x", dtype.F32)

@@ -2,6 +2,7 @@ package npu
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/npukit/npukit/npu/op"
@@ -124,6 +125,9 @@ func (p *Program) checkLaunch(i int, before *coverage) error {
 	}
 	if l.Op == nil {
 		return fmt.Errorf("npu: program %s, launch %q: it has no op", p.Name, l.Name)
+	}
+	if reflect.TypeOf(l.Op).Kind() == reflect.Pointer { // which has the methods too, and which no device knows
+		return fmt.Errorf("npu: program %s, launch %q: its op is a %T: give the struct itself, not its address", p.Name, l.Name, l.Op)
 	}
 	if err := l.Op.Validate(); err != nil {
 		return fmt.Errorf("npu: program %s, launch %q: %w", p.Name, l.Name, err)
