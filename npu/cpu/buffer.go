@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
@@ -21,9 +22,9 @@ type buffer struct {
 	bf12    *bf12Weight    // the weight in BF12
 	late    bool           // data is asked of from when it is needed
 
-	typ    dtype.Type // of a Const's elements; Invalid when programs decide
-	fixed  bool       // read-only
-	closed bool       // guarded by d.turn
+	typ    dtype.Type  // of a Const's elements; Invalid when programs decide
+	fixed  bool        // read-only
+	closed atomic.Bool // set in d.turn
 }
 
 // maxAlloc bounds a buffer: what a hostile size cannot exceed.
@@ -61,12 +62,11 @@ func (b *buffer) Bytes() []byte {
 }
 
 func (b *buffer) Sync(_ npu.Direction, offset, n int) error {
-	size := len(b.data)
-	if b.late {
-		size = b.size
+	if b.closed.Load() {
+		return fmt.Errorf("npu/cpu: Sync: %w", npu.ErrClosed)
 	}
-	if offset < 0 || n < 0 || offset > size-n {
-		return fmt.Errorf("npu/cpu: Sync of bytes %d to %d: the buffer has %d", offset, offset+n, size)
+	if offset < 0 || n < 0 || offset > b.size-n {
+		return fmt.Errorf("npu/cpu: Sync of %d bytes at %d: the buffer has %d", n, offset, b.size)
 	}
 	return nil
 }
@@ -74,10 +74,9 @@ func (b *buffer) Sync(_ npu.Direction, offset, n int) error {
 func (b *buffer) Close() error {
 	b.d.turn <- struct{}{}
 	defer b.d.unlock()
-	if b.closed {
+	if b.closed.Swap(true) {
 		return nil
 	}
-	b.closed = true
 	b.data, b.grouped, b.bf12, b.late = nil, nil, nil, false
 	b.mem.free()
 	if b.from != nil {

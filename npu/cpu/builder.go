@@ -117,6 +117,9 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if !ok || e.d != d {
 		return fmt.Errorf("npu/cpu: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
 	}
+	if e.closed.Load() {
+		return fmt.Errorf("npu/cpu: run %q of program %s: %w", r.Name, e.p.Name, npu.ErrClosed)
+	}
 	b.exec, b.run, b.size = e, r, r.Size()
 	b.work.rewind()
 	b.packed.panels = nil
@@ -268,7 +271,7 @@ func (d *Device) own(b npu.Buffer) (*buffer, error) {
 	switch {
 	case !ok || own.d != d:
 		return nil, fmt.Errorf("its buffer belongs to another device")
-	case own.closed:
+	case own.closed.Load():
 		return nil, fmt.Errorf("its buffer: %w", npu.ErrClosed)
 	}
 	return own, nil

@@ -397,6 +397,69 @@ func TestMeasurements(t *testing.T) {
 	})
 }
 
+// A closed buffer and a closed program say so, as those of every device do.
+func TestUseOfWhatIsClosed(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	ctx := context.Background()
+	p := npu.NewProgram("add")
+	x, y := p.In("x", f32, 4), p.Out("y", f32, 4)
+	p.Launch("add", op.Add{Rows: 1, Width: 4}, x, x, y)
+	e, err := d.Load(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := alloc(t, d, 16), alloc(t, d, 16)
+	for _, bad := range [][2]int{{-1, 4}, {15, 2}, {1 << 62, 1 << 62}} {
+		if err := in.Sync(npu.ToDevice, bad[0], bad[1]); err == nil || strings.Contains(err.Error(), "to -") {
+			t.Errorf("a sync of %v: %v", bad, err)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Sync(npu.ToDevice, 0, 4); !errors.Is(err, npu.ErrClosed) {
+		t.Errorf("a sync of a closed buffer: %v, want ErrClosed", err)
+	}
+	in = alloc(t, d, 16)
+	run := []npu.Run{{Exec: e, Args: []npu.Buffer{in, out}}}
+	if err := d.Submit(ctx, run); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Submit(ctx, run); !errors.Is(err, npu.ErrClosed) {
+		t.Errorf("a run of a closed program: %v, want ErrClosed", err)
+	}
+}
+
+// What the system does not give is ErrMemory, as on every device.
+func TestNoMemory(t *testing.T) {
+	m, err := newMemory(1 << 62)
+	if !errors.Is(err, npu.ErrMemory) {
+		t.Errorf("four exabytes: %v, want ErrMemory", err)
+	}
+	m.free()
+}
+
+// mine is an op that is none of package op's.
+type mine struct{ op.Add }
+
+func (mine) Kind() string { return "Mine" }
+
+// An op without a kernel is refused when its program is loaded, not when it runs.
+func TestLoadRefusesOpsOfOthers(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	p := npu.NewProgram("p")
+	x, y := p.In("x", f32, 4), p.Out("y", f32, 4)
+	p.Launch("mine", mine{op.Add{Rows: 1, Width: 4}}, x, x, y)
+	if _, err := d.Load(context.Background(), p); err == nil || !strings.Contains(err.Error(), "no kernel for Mine") {
+		t.Errorf("an op of another package: %v", err)
+	}
+}
+
 // Submit refuses what does not fit before it touches anything, and says where.
 func TestBadRuns(t *testing.T) {
 	d := open(t, &Options{Threads: 1})

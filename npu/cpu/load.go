@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/npu"
@@ -27,6 +28,8 @@ type executable struct {
 	// Nil but in tests of gates: what is wrong, and what the arguments were bound to in the run before.
 	defect *defect.Defect
 	before []bound
+
+	closed atomic.Bool
 }
 
 type extraArg struct {
@@ -54,14 +57,17 @@ type operand struct {
 
 func (e *executable) Program() *npu.Program { return e.p }
 
-// Close does nothing: an executable holds no memory of its own.
-func (e *executable) Close() error { return nil }
+// Close frees nothing, since an executable holds no memory of its own: runs of it are refused from then on, as on every device.
+func (e *executable) Close() error {
+	e.closed.Store(true)
+	return nil
+}
 
 // maxCommands is the most commands that one launch becomes: a product is packed and multiplied, an attention over halves is copied there
 // and back.
 const maxCommands = 3
 
-// Load prepares a program. All ops are executed, with any shape.
+// Load prepares a program. All ops of package op are executed, with any shape.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/cpu: %w", err)
@@ -87,6 +93,9 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		}
 	}
 	for _, l := range p.Launches {
+		if !computes(l.Op) {
+			return nil, fmt.Errorf("npu/cpu: program %s, launch %q: there is no kernel for %s", p.Name, l.Name, l.Op.Kind())
+		}
 		bad := func(i int, reason string) error {
 			return &npu.ArgError{Program: p.Name, Launch: l.Name, Arg: p.Args[l.Args[i].Arg].Name, Reason: reason}
 		}
@@ -121,6 +130,15 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		}
 	}
 	return e, nil
+}
+
+// computes reports whether an op is one of package op's, all of which have kernels.
+func computes(o op.Op) bool {
+	switch o.(type) {
+	case op.MatMul, op.Embed, op.Pick, op.RMSNorm, op.LayerNorm, op.RoPE, op.KVWrite, op.Attention, op.SiLUMul, op.GELU, op.Add, op.Cast, op.Slice, op.Concat, op.Permute:
+		return true
+	}
+	return false
 }
 
 // isCache reports whether the i-th operand of o is a KV cache.

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	mmap "github.com/edsrzf/mmap-go"
+
+	"github.com/npukit/npukit/npu"
 )
 
 // memory is zeroed, page-aligned and outside the Go heap, so that C may keep its address and the collector never looks at it.
@@ -19,7 +21,7 @@ func newMemory(bytes int) (memory, error) {
 	}
 	m, err := mmap.MapRegion(nil, max(bytes, 1), prot, mmap.ANON, 0)
 	if err != nil {
-		return memory{}, fmt.Errorf("npu/cpu: cannot get %d bytes of memory: %w", bytes, err)
+		return memory{}, fmt.Errorf("npu/cpu: cannot get %d bytes: %w: %w", bytes, npu.ErrMemory, err)
 	}
 	return memory{m}, nil
 }
