@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/npukit/npukit/npu"
@@ -54,6 +55,9 @@ func TestMissingSync(t *testing.T) {
 	err := s.submit(t.Context())
 	if !errors.As(err, &missing) || missing.Arg != "z" || missing.Direction != npu.ToDevice || missing.Offset != 14 {
 		t.Fatalf("an input was changed: %v, want a CoherencyError for z from byte 14 on", err)
+	}
+	if strings.Count(err.Error(), "npu/sim") != 1 {
+		t.Errorf("the error says twice where it comes from: %v", err)
 	}
 	if err := s.z.Sync(npu.ToDevice, 0, s.z.Len()); err != nil {
 		t.Fatal(err)

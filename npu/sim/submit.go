@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,7 +44,11 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 		if err == nil {
 			err = d.execute(quiet, e, r)
 		}
-		if err != nil {
+		var unsynced *CoherencyError
+		switch {
+		case errors.As(err, &unsynced): // which names the run itself
+			return err
+		case err != nil:
 			return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, err)
 		}
 		d.clock.add(e.predicted.call + e.predicted.run)

@@ -48,7 +48,11 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		return nil, err
 	}
 	tensors := &bf16Tensors{ctx: ctx, d: d, from: src.From}
-	buf, err := d.host.Const(ctx, npu.Source{Layout: src.Layout, From: tensors})
+	source := npu.Source{Layout: src.Layout}
+	if src.From != nil { // else the software device says that it is missing
+		source.From = tensors
+	}
+	buf, err := d.host.Const(ctx, source)
 	if err != nil {
 		d.forget(tensors.used)
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -156,5 +157,13 @@ func TestConversionHoldsNobodyUp(t *testing.T) {
 	d.forget([]*converted{c, slow})
 	if len(d.converted) != 0 {
 		t.Errorf("%d converted tensors are left", len(d.converted))
+	}
+}
+
+// A source without tensors says so.
+func TestWeightFromNowhere(t *testing.T) {
+	d := open(t, &Options{})
+	if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w")}); err == nil || !strings.Contains(err.Error(), "set Source.From") {
+		t.Errorf("a weight from nowhere: %v", err)
 	}
 }
