@@ -16,7 +16,7 @@ import (
 type GenerateOptions struct {
 	MaxTokens int       // tokens to generate at most; default: up to the end of the context
 	Sampling  *Sampling // default: Model.DefaultSampling
-	Stop      []string  // strings that end the text; they are not part of it
+	Stop      []string  // strings that end the text; they are not part of it. A model without a tokenizer has no text: ErrNoTokenizer
 	StopIDs   []int32   // tokens that end it, beside the model's own
 	IgnoreEOS bool      // go on after the model's own end tokens
 	Logprobs  bool      // fill Token.Logprob
@@ -197,6 +197,9 @@ func (g *generation) run(p Prompt) error {
 		g.stream = m.tok.Stream()
 	}
 	g.stopper.stops = slices.DeleteFunc(slices.Clone(g.opts.Stop), func(s string) bool { return s == "" })
+	if len(g.stopper.stops) > 0 && m.tokErr != nil {
+		return fmt.Errorf("model: GenerateOptions.Stop names strings, and tokens have no text: %w", m.tokErr)
+	}
 	g.sampler.see(ids...)
 	g.stats.PromptTokens = len(ids)
 	if err := g.s.land(g.ctx); err != nil {

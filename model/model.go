@@ -44,7 +44,7 @@ type Model struct {
 type OpenOptions struct {
 	Plan        *Plan        // default: made by NewPlan; one that has failed its evaluation is ErrPlanFailed
 	FailedPlan  bool         // open such a plan all the same: to evaluate it again, or to find out what is wrong
-	PlanOptions *PlanOptions // for NewPlan
+	PlanOptions *PlanOptions // for NewPlan; must be nil where there is a Plan, which has made these choices
 
 	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
 	Tap Tap
@@ -72,6 +72,9 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	}
 	if n := opts.PrefixBytes; n != nil && *n < 0 {
 		return nil, fmt.Errorf("model: OpenOptions.PrefixBytes is %d; 0 keeps no caches of closed sessions", *n)
+	}
+	if opts.Plan != nil && opts.PlanOptions != nil {
+		return nil, errors.New("model: OpenOptions has a Plan and PlanOptions: give one of them, since a plan has made these choices")
 	}
 	ck, err := checkpoint.Open(path)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/npu/dtype"
 )
 
 // cancelling is a device on which a context ends after so many weights.
@@ -99,5 +100,29 @@ func TestOpenHugeContext(t *testing.T) {
 	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{SeqLen: maxPositions + 1}})
 	if err == nil || !strings.HasPrefix(err.Error(), "model: planning ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
 		t.Errorf("more than a plan has: %v", err)
+	}
+}
+
+// Choices that a plan has made already, and types that no plan has, are refused by the names of their fields.
+func TestOpenRefusesOptions(t *testing.T) {
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	plan := open(t, tiny("smollm-mha"), "", nil).Plan()
+	for want, opts := range map[string]*OpenOptions{
+		"has a Plan and PlanOptions":                            {Plan: plan, PlanOptions: &PlanOptions{SeqLen: 16}},
+		"PlanOptions.Activations is F16, want BF16 or F32":      {PlanOptions: &PlanOptions{Activations: dtype.F16}},
+		"PlanOptions.Cache is I64, want BF16, F16 or F32":       {PlanOptions: &PlanOptions{Cache: dtype.I64}},
+		"PlanOptions.Activations is Type(77), want BF16 or F32": {PlanOptions: &PlanOptions{Activations: 77}},
+	} {
+		m, err := Open(context.Background(), dev, tiny("smollm-mha"), opts)
+		if err == nil {
+			m.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one about %q", err, want)
+		}
 	}
 }

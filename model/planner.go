@@ -46,6 +46,12 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 		Activations: cmp.Or(o.Activations, dtype.BF16),
 		Cache:       cmp.Or(o.Cache, dtype.BF16),
 	}
+	if p.Activations != dtype.BF16 && p.Activations != dtype.F32 {
+		return nil, fmt.Errorf("model: PlanOptions.Activations is %s, want BF16 or F32", p.Activations)
+	}
+	if p.Cache != dtype.BF16 && p.Cache != dtype.F16 && p.Cache != dtype.F32 {
+		return nil, fmt.Errorf("model: PlanOptions.Cache is %s, want BF16, F16 or F32", p.Cache)
+	}
 	if p.SeqLen > c.Context {
 		return nil, fmt.Errorf("model: a sequence length of %d was asked for, %s has a context of %d", p.SeqLen, c.Name, c.Context)
 	}

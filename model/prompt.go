@@ -39,18 +39,24 @@ func Messages(messages []chat.Message, opts *chat.Options) Prompt {
 	return Prompt{kind: ofMessages, messages: messages, options: opts}
 }
 
-// ContextError is a prompt that does not fit.
+// ContextError is a prompt, or what is stepped or scored, that does not fit.
 type ContextError struct {
-	Prompt  int // tokens of the prompt
+	Prompt  int // tokens of the prompt; all that are to be in the session
 	Context int // positions of the model, or of the plan
+
+	text string // where it is no prompt
 }
 
 func (e *ContextError) Error() string {
+	if e.text != "" {
+		return e.text
+	}
 	return fmt.Sprintf("model: the prompt has %d tokens, the context is %d and one of them must be left for the answer: shorten the prompt",
 		e.Prompt, e.Context)
 }
 
-// Render gives the text that a conversation becomes.
+// Render gives the text that a conversation becomes as a prompt, as [Messages] would make it: with the words that begin an answer, and the model's BOS and EOS, whatever
+// the options say of these.
 func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, error) {
 	return m.render(context.Background(), messages, opts)
 }

@@ -211,7 +211,7 @@ func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []in
 const logitRows = 64
 
 // Step appends one id to what the session holds and returns the logits [vocab] after it, by the way that generation takes. They are valid until the session's next
-// pass.
+// pass. Where there is no room for it the error is a [*ContextError].
 func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 	defer s.busy.Unlock()
 	defer s.away()
 	if len(s.memory.ids) >= s.m.Context() {
-		return nil, fmt.Errorf("model: there is no room for another token, the context is %d", s.m.Context())
+		return nil, &ContextError{len(s.memory.ids) + 1, s.m.Context(), fmt.Sprintf("model: there is no room for another token, the context is %d", s.m.Context())}
 	}
 	var logits []float32
 	err := s.feed(ctx, []int32{id}, false, func(_ int, row []float32) error {
@@ -230,15 +230,19 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 }
 
 // Score runs ids through the model from position 0 on and gives each position's logits, those for the token after it, to emit. It is what teacher-forced
-// comparisons and the likelihood of a text are made of. The logits are valid during the call only.
+// comparisons and the likelihood of a text are made of. The logits are valid during the call only. Emit may be nil where only the session's state is wanted, for
+// [Session.Step]. More ids than [Model.Context] are a [*ContextError].
 func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.busy.Unlock()
 	if len(ids) > s.m.Context() {
-		return fmt.Errorf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())
+		return &ContextError{len(ids), s.m.Context(), fmt.Sprintf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())}
 	}
 	s.memory.cut(0)
+	if emit == nil {
+		emit = func(int, []float32) error { return nil }
+	}
 	return s.feed(ctx, ids, true, emit)
 }

@@ -307,6 +307,41 @@ func TestSessionUsedAfterClose(t *testing.T) {
 	}
 }
 
+// Stepping and scoring beyond the context is an error of the same type as a prompt that is too long. Scoring without anybody who wants the logits fills the session.
+func TestStepAndScoreBeyondTheContext(t *testing.T) {
+	ctx := context.Background()
+	m := open(t, tiny("smollm-mha"), "", &PlanOptions{SeqLen: 8})
+	s := m.NewSession()
+	defer s.Close()
+	var full *ContextError
+	if err := s.Score(ctx, make([]int32, 9), nil); !errors.As(err, &full) || full.Prompt != 9 || full.Context != 8 {
+		t.Errorf("9 ids: %v, want a ContextError", err)
+	}
+	if err := s.Score(ctx, make([]int32, 7), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Step(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Step(ctx, 1); !errors.As(err, &full) || full.Prompt != 9 || full.Context != 8 {
+		t.Errorf("a ninth id: %v, want a ContextError", err)
+	}
+}
+
+// Without a tokenizer tokens have no text in which a stop string could be found.
+func TestStopStringsNeedText(t *testing.T) {
+	m := open(t, tiny("smollm-mha"), "", nil)
+	stats := Stats{}
+	for _, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{MaxTokens: 2, Stop: []string{"end"}, Stats: &stats}) {
+		if !errors.Is(err, ErrNoTokenizer) {
+			t.Errorf("a stop string: %v, want ErrNoTokenizer", err)
+		}
+	}
+	if stats.Reason != StopError {
+		t.Errorf("it ended by %q", stats.Reason)
+	}
+}
+
 func TestSessionIsBusy(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	s := m.NewSession()
