@@ -24,8 +24,8 @@ type Device interface {
 	// Const makes a buffer with a weight in the layout asked for. It may alias the source's memory, which must then outlive it, and it is
 	// shared with earlier requests for the same layout of the same tensors. It is read-only.
 	Const(ctx context.Context, src Source) (Buffer, error)
-	// Submit executes the runs in order and returns when the last has finished. When ctx is cancelled it returns its error within
-	// 100 ms, and what the runs were to write is undefined.
+	// Submit executes the runs in order and returns when the last has finished. A run sees what those before it have written, and needs no Sync for that. When ctx is
+	// cancelled it returns its error within 100 ms, and what the runs were to write is undefined.
 	Submit(ctx context.Context, runs []Run) error
 	// Close gives up the device. It waits for a running Submit. Closing again does nothing.
 	Close() error
@@ -80,7 +80,9 @@ func (i Info) WeightBytes(t dtype.Type, shape []int) int {
 
 // Executable is a program loaded on a device.
 type Executable interface {
+	// Program is what was loaded; callers must not change it.
 	Program() *Program
+	// Close gives up what the device holds for the program. Runs of it are refused from then on, by the devices of this module with ErrClosed. Closing again does nothing.
 	Close() error
 }
 
@@ -88,8 +90,8 @@ type Executable interface {
 type Direction uint8
 
 const (
-	ToDevice Direction = iota
-	FromDevice
+	ToDevice   Direction = iota // what the host has written, before a Submit that reads it
+	FromDevice                  // what the device has written, before the host reads it
 )
 
 // Buffer is a buffer object: memory that host and device both reach, coherent only where it has been synced.
@@ -100,6 +102,8 @@ type Buffer interface {
 	Bytes() []byte
 	// Sync makes n bytes from offset on visible to the other side.
 	Sync(dir Direction, offset, n int) error
+	// Close gives the memory back, after a running Submit. Runs with it, and Sync, are refused from then on, by the devices of this module with ErrClosed. Closing again does
+	// nothing.
 	Close() error
 }
 
