@@ -11,6 +11,11 @@ import (
 
 // Tap sees what a launch has computed, brought to FP32. The name is that of the step with the launch's behind it, "layer.3.attn.q_rope": the oracle's taps have the
 // same names. In a pass of fixed rows the padding is left out. The values are valid during the call only; an error ends the pass.
+//
+// Shape is that of the launch's output, outermost first, as a rule [rows, width]: the rows are those of the pass, a chunk of a prompt or one token, and in the head
+// those whose logits are wanted. What goes into a cache is not shown. Each pass has the rows of one session, and its calls come in the order of its launches, on the
+// goroutine that uses the session; those of another session's pass come before or behind them. A tap that uses a session of the same model, or closes
+// it, waits for itself.
 type Tap func(name string, shape []int, values []float32) error
 
 // tapped is a launch whose output a debug load makes readable.
