@@ -306,7 +306,14 @@ func TestReadConfigAlone(t *testing.T) {
 	if _, err := ReadConfig(filepath.Join(dir, "nothing.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
-	if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "some-model: is a folder, where a file should be") {
+	if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "some-model: is a folder, where a file should be: give the path of its config.json") {
 		t.Errorf("a folder gives %v", err)
+	}
+	model := filepath.Join(dir, "model.gguf")
+	if err := os.WriteFile(model, []byte("GGUF\x03\x00\x00\x00"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadConfig(model); err == nil || !strings.Contains(err.Error(), "is a GGUF file") {
+		t.Errorf("a GGUF file gives %v", err)
 	}
 }

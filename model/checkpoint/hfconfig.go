@@ -71,6 +71,9 @@ type hfConfig struct {
 // ReadConfig reads an architecture from a config.json alone, for what needs no weights: planning and predicting. The name is that of the file without ".config.json", or of its
 // folder.
 func ReadConfig(file string) (*Config, error) {
+	if err := noConfig(file); err != nil {
+		return nil, err
+	}
 	c, err := readConfig(file)
 	if err != nil {
 		return nil, err
@@ -81,6 +84,23 @@ func ReadConfig(file string) (*Config, error) {
 		}
 	}
 	return c, c.check(file)
+}
+
+// noConfig reports a whole model where its config.json is asked for.
+func noConfig(file string) error {
+	f, _, err := openRegular(file)
+	if err != nil {
+		if info, e := os.Stat(file); e == nil && info.IsDir() {
+			return fileErrorf(file, "is a folder, where a file should be: give the path of its config.json")
+		}
+		return err
+	}
+	defer f.Close()
+	var magic [4]byte
+	if n, _ := f.Read(magic[:]); string(magic[:n]) == "GGUF" { // what else is wrong with it shows when all of it is read
+		return fileErrorf(file, "is a GGUF file, which has no config.json: open it with Open, which gives its Config")
+	}
+	return nil
 }
 
 // readConfig reads config.json.
