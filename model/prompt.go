@@ -10,7 +10,8 @@ import (
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-// Prompt is what a generation continues: plain text, token ids or a conversation.
+// Prompt is what a generation continues: plain text, token ids or a conversation. Text and ids that are empty, and so the zero value, stand for the model's BOS alone; without one they
+// are an error.
 type Prompt struct {
 	kind     promptKind
 	text     string
