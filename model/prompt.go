@@ -35,7 +35,8 @@ func Text(s string) Prompt { return Prompt{kind: ofText, text: s} }
 func IDs(ids []int32) Prompt { return Prompt{kind: ofIDs, ids: ids} }
 
 // Messages is a conversation, put into words by the model's chat template with the prompt for the assistant's answer at the end. The options may
-// be nil; AddGenerationPrompt, BOS and EOS are set by the model.
+// be nil; AddGenerationPrompt, BOS and EOS are set by the model. Special tokens written in a message are recognised, as transformers does: what strangers write
+// can end their turn and begin another's, and it is for the caller to take such words out.
 func Messages(messages []chat.Message, opts *chat.Options) Prompt {
 	return Prompt{kind: ofMessages, messages: messages, options: opts}
 }
