@@ -68,9 +68,14 @@ type Hypothesis struct {
 // skills are the skills of a deployment: those of the user first, in their order, then the built-in ones that none of them replaces.
 func skills(own []Skill) ([]Skill, error) {
 	names := map[string]bool{}
-	for _, s := range own {
-		if s == nil || s.Name() == "" || names[s.Name()] {
-			return nil, fmt.Errorf("skill: Options.Skills: a skill is nil, has no name, or is there twice")
+	for i, s := range own {
+		switch {
+		case s == nil:
+			return nil, fmt.Errorf("skill: Options.Skills: number %d is nil", i)
+		case s.Name() == "":
+			return nil, fmt.Errorf("skill: Options.Skills: number %d, a %T, has no name", i, s)
+		case names[s.Name()]:
+			return nil, fmt.Errorf("skill: Options.Skills: number %d: another skill is named %q too", i, s.Name())
 		}
 		names[s.Name()] = true
 	}

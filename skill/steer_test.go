@@ -479,3 +479,17 @@ func TestGateWithoutAVerdict(t *testing.T) {
 		t.Errorf("no verdict: %v", err)
 	}
 }
+
+// Skills that cannot be told apart are refused by their places.
+func TestSkillsNeedNames(t *testing.T) {
+	named, nameless := asks{"one"}, asks{}
+	for want, list := range map[string][]Skill{
+		"number 1 is nil":                            {named, nil},
+		"number 1, a skill.asks, has no name":        {named, nameless},
+		`number 1: another skill is named "one" too`: {named, named},
+	} {
+		if _, err := skills(list); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one about %q", err, want)
+		}
+	}
+}
