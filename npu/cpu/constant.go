@@ -84,7 +84,6 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		s, mine := d.share(key)
 		if mine {
 			s.make(ctx, d, src, typ, shape, tensor, narrow)
-			close(s.made)
 		} else {
 			select {
 			case <-s.made:
@@ -94,9 +93,11 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 			}
 		}
 		if s.err == nil {
-			b := &buffer{d: d, data: s.mem.m, size: len(s.mem.m), typ: s.typ, fixed: true, from: s, grouped: s.grouped, bf12: s.bf12}
-			if b.late = s.grouped != nil || s.tensor != ""; b.late {
-				b.data, b.size = nil, s.typ.Bytes(elementsOf(shape))
+			b := &buffer{d: d, typ: s.typ, fixed: true, from: s, grouped: s.grouped, bf12: s.bf12}
+			if b.late = s.grouped != nil || s.tensor != ""; b.late { // somebody else may be making what data would be
+				b.size = s.typ.Bytes(elementsOf(shape))
+			} else {
+				b.data, b.size = s.mem.m, len(s.mem.m)
 			}
 			return b, nil
 		}
@@ -157,13 +158,21 @@ func (s *shared) free() {
 // elementsOf is the number of elements of a shape that make has checked.
 func elementsOf(shape []int) int { return op.Size{}.Elements(shape) }
 
-// make fills s with the weight. It is the tensor that is named, if one is, and if it is narrow there is BF12 of it.
+// make fills s with the weight, and tells those who wait for it.
 func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string, narrow bool) {
+	defer close(s.made)
+	s.err = errors.New("its source has panicked") // what others are told if it does
+	if s.err = s.fill(ctx, d, src, typ, shape, tensor, narrow); s.err != nil {
+		s.free()
+	}
+}
+
+// fill makes the weight. It is the tensor that is named, if one is, and if it is narrow there is BF12 of it.
+func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string, narrow bool) (err error) {
 	elements := 1
 	for _, n := range shape {
 		if n <= 0 || elements > maxAlloc/n {
-			s.err = fmt.Errorf("shape %v is out of range", shape)
-			return
+			return fmt.Errorf("shape %v is out of range", shape)
 		}
 		elements *= n
 	}
@@ -172,22 +181,20 @@ func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.
 	switch {
 	case tensor != "":
 		if s.tensor = tensor; narrow {
-			s.err = s.compress(ctx, d)
+			err = s.compress(ctx, d)
 		}
 	case plain:
-		if s.mem, s.err = newMemory(typ.Bytes(elements)); s.err == nil {
-			s.err = src.Materialize(s.mem.m)
+		if s.mem, err = newMemory(typ.Bytes(elements)); err == nil {
+			err = src.Materialize(s.mem.m)
 		}
 	case typ.Quantized():
 		s.typ = dtype.BF16
-		s.err = s.group(ctx, d, typ, elements)
+		err = s.group(ctx, d, typ, elements)
 	default:
 		s.typ = dtype.BF16
-		s.mem, s.err = expand(ctx, d.info.Threads, src, typ, shape)
+		s.mem, err = expand(ctx, d.info.Threads, src, typ, shape)
 	}
-	if s.err != nil {
-		s.free()
-	}
+	return err
 }
 
 // sourceBlocks gives the elements of a source as they lie in a file, and how to give up their memory.

@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
@@ -118,6 +120,71 @@ func TestConstErrors(t *testing.T) {
 	}
 	if len(d.consts) != 0 {
 		t.Error("a failure is kept")
+	}
+}
+
+// Const gives a quantised weight while the BF16 of it is made for another of its buffers: what the race detector has to say.
+func TestConstBesideItsBF16(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
+	first := constant(t, d, "w", from)
+	var wg sync.WaitGroup
+	wg.Go(func() { first.Bytes() })
+	if b := constant(t, d, "w", from); b.Len() != first.Len() {
+		t.Errorf("%d bytes, want %d", b.Len(), first.Len())
+	}
+	wg.Wait()
+}
+
+// panics is a source that panics when it is asked so many times.
+type panics struct {
+	tensors
+	left *int
+}
+
+func (p panics) Tensor(name string) (npu.Tensor, error) {
+	if *p.left--; *p.left == 0 {
+		panic("a test")
+	}
+	return p.tensors.Tensor(name)
+}
+
+// A source that panics where somebody recovers, as servers do, keeps nobody waiting for its weight: who comes next is told so, or makes it.
+func TestConstOfASourceThatPanics(t *testing.T) {
+	d := open(t, &Options{Threads: 1})
+	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	told := false
+	for call := 1; ; call++ {
+		left := call
+		panicked := func() (yes bool) {
+			defer func() { yes = recover() != nil }()
+			b, err := d.Const(ctx, npu.Source{Layout: npu.T("w"), From: panics{from, &left}})
+			if err != nil || b.Close() != nil {
+				t.Error(err)
+			}
+			return false
+		}()
+		if !panicked {
+			break
+		}
+		for again := range 2 {
+			b, err := d.Const(ctx, npu.Source{Layout: npu.T("w"), From: from})
+			switch {
+			case err == nil:
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			case again == 0 && strings.Contains(err.Error(), "panicked"):
+				told = true
+			default:
+				t.Fatalf("behind a panic of call %d: %v", call, err)
+			}
+		}
+	}
+	if !told || len(d.consts) != 0 {
+		t.Errorf("somebody was told: %v; %d weights are kept", told, len(d.consts))
 	}
 }
 
