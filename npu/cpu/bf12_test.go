@@ -121,6 +121,43 @@ func TestBF12LosesNothing(t *testing.T) {
 	})
 }
 
+// A number of any exponent among others of any exponent is what it was, and an escape where no base has a code for both.
+func TestBF12OfEveryExponent(t *testing.T) {
+	const rows, cols = 64, 32 // as many escapes as any matrix may have
+	forEachBF12(t, func(t *testing.T, d *Device) {
+		rng := rand.New(rand.NewPCG(12, 10))
+		x := make([]dtype.BFloat16, rows*cols)
+		for most := range 256 {
+			for first := 0; first < 256; first += rows {
+				for zeros := range int64(2) {
+					escapes := 0
+					for i := range x {
+						x[i] = dtype.BFloat16(rng.Uint32())&0x807f | dtype.BFloat16(most)<<7
+					}
+					for r := range rows {
+						one := first + r
+						i := r*cols + rng.IntN(cols)
+						x[i] = x[i]&0x807f | dtype.BFloat16(one)<<7
+						if within := max(most-one, one-most) < 16-int(zeros); !within && (zeros == 0 || most != 0 && one != 0) {
+							escapes++
+						}
+					}
+					w, err := tryBF12(context.Background(), 1, d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols, zeros)
+					if err != nil || w == nil || int(*w.escapes(w.count())) != escapes {
+						t.Fatalf("exponents %d to %d among %d, zeros %d: %v, %v, want %d escapes", first, first+rows-1, most, zeros, w, err, escapes)
+					}
+					for r := range rows {
+						if !slices.Equal(w.rowOf(r), x[r*cols:][:cols]) {
+							t.Fatalf("exponent %d among %d, zeros %d: the row is not what it was", first+r, most, zeros)
+						}
+					}
+					w.free()
+				}
+			}
+		}
+	})
+}
+
 // productOf is m rows of activations, zeros behind the first, times a view of n rows of a weight of k columns, in FP32.
 func productOf(t *testing.T, d *Device, act dtype.Type, first []float64, m int, weights []dtype.BFloat16, k, n int, view func(npu.Ref) npu.Ref) []byte {
 	t.Helper()
@@ -156,9 +193,12 @@ func TestZerosCompress(t *testing.T) {
 				x[i] &= 0x807f
 			}
 		}
+		for r := 0; r < rows; r += 3 { // a few that are
+			x[r*cols+rng.IntN(cols)] = 0xab85 // -2^-40
+		}
 		w := constant(t, d, "w", sourceOf(x, rows, cols)).(*buffer).bf12
-		if w == nil || *w.escapes(w.count()) != 0 {
-			t.Fatal("zeros are escapes")
+		if w == nil || *w.escapes(w.count()) != (rows+2)/3 {
+			t.Fatal("zeros are escapes, or others are none")
 		}
 		for r := range rows {
 			if !slices.Equal(w.rowOf(r), x[r*cols:][:cols]) {
