@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -55,17 +56,23 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 	if ctx.Err() != nil {
 		return EvaluationReport{}, ctx.Err()
 	}
-	if err != nil && v.unread == nil && v.refused() { // what has been found wrong stays so, whatever kept the evaluator from going on
-		v.hold("evaluation", false, "it ended here: %v", err)
-		err = nil
+	if err == nil && v.unread != nil {
+		err = fmt.Errorf(undecided+"%w", v.unread)
 	}
-	if err = errors.Join(err, v.unread); err != nil {
-		return EvaluationReport{}, err
+	if err != nil {
+		if !v.refused() {
+			return EvaluationReport{}, err
+		}
+		// What has been found wrong stays so, whatever kept the evaluator from looking at the rest.
+		v.hold("evaluation", false, "not everything could be looked at: %s", strings.TrimPrefix(err.Error(), undecided))
 	}
 	v.report.Seconds = time.Since(v.started).Seconds()
 	v.report.OK = len(v.report.Checks) > 0 && !v.refused()
 	return v.report, v.write()
 }
+
+// undecided begins the errors of an evaluation that leave it without a verdict.
+const undecided = "skill: evaluation: no verdict: "
 
 // evaluation is one execution of Evaluate.
 type evaluation struct {
@@ -77,7 +84,7 @@ type evaluation struct {
 	report  EvaluationReport
 
 	records []Record
-	unread  error  // of files that are there and could not be read
+	unread  error  // of the first file that is there and could not be read
 	state   *State // what the journal claims
 	d       *Deployment
 	env     *Env // on the plan as it lies in the workspace
@@ -119,6 +126,8 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 	v.report.Plan = v.state.Plan
 	v.checkPhases()
 	v.checkThresholds()
+	v.checkPages()
+	v.checkPerformance()
 	// The evaluator works in a folder of its own, so that nothing that lies in the workspace can come into its way.
 	tmp, err := os.MkdirTemp("", "npukit-evaluate-")
 	if err != nil {
@@ -132,16 +141,16 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 	if !v.checkPlan() {
 		return nil
 	}
-	v.checkPages()
-	v.checkPerformance()
 	if v.opts.written {
-		v.hold("computed", false, "nothing was computed")
+		if v.unread == nil {
+			v.hold("computed", false, "nothing was computed")
+		}
 		return nil
 	}
 	if err := v.runGates(ctx); err != nil {
 		return err
 	}
-	if v.refused() { // neither controls nor figures change that, and a machine that is busy must not hide it
+	if v.refused() || v.unread != nil { // neither controls nor figures change that, and a machine that is busy must not hide a refusal
 		return nil
 	}
 	if err := v.runControls(ctx); err != nil {
@@ -169,9 +178,9 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 		}
 		switch {
 		case bad.err == nil:
-			return false, fmt.Errorf("skill: evaluation: no verdict: %w", err)
+			return false, fmt.Errorf(undecided+"%w", err)
 		case named != "" || cannotWork(err):
-			return false, fmt.Errorf("skill: evaluation: no verdict: %w; name the model and its golden file where they are now", err)
+			return false, fmt.Errorf(undecided+"%w; name the model and its golden file where they are now", err)
 		}
 		v.hold("model", false, "%s cannot be read: %v", path, err)
 		return false, nil
@@ -179,7 +188,7 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 	v.d = d
 	s := d.state.Subject
 	if s.Config != was.Config && v.opts.Model != "" {
-		return false, errors.Join(fmt.Errorf("skill: evaluation: no verdict: %s is %s, and the deployment is about %s: name that model", path, s.shape(),
+		return false, errors.Join(fmt.Errorf(undecided+"%s is %s, and the deployment is about %s: name that model", path, s.shape(),
 			was.shape()), d.Close())
 	}
 	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path, was.Config)
@@ -206,7 +215,7 @@ func cannotWork(err error) bool {
 // cannot notes that something could not be done, or is the error where that says nothing of the deployment.
 func (v *evaluation) cannot(err error, name, format string, args ...any) error {
 	if cannotWork(err) {
-		return fmt.Errorf("skill: evaluation: no verdict: %s: %w", name, err)
+		return fmt.Errorf(undecided+"%s: %w", name, err)
 	}
 	v.hold(name, false, format+": %v", append(args, err)...)
 	return nil

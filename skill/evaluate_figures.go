@@ -77,7 +77,7 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 			break
 		}
 		if m.Device != was.Device {
-			return fmt.Errorf("skill: evaluation: no verdict: the figures were measured on %s, and here on %s they are not found again: first token %s, a token %s, and %s has %s and %s: evaluate with "+
+			return fmt.Errorf(undecided+"the figures were measured on %s, and here on %s they are not found again: first token %s, a token %s, and %s has %s and %s: evaluate with "+
 				"the same kernels and threads, or deploy again here", was.Device, m.Device, first, token, FilePerformance, seconds(was.TTFT), seconds(1/was.TokensPerSec))
 		}
 		share, _ = others.share()

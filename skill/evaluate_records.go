@@ -2,9 +2,9 @@ package skill
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,14 +17,22 @@ import (
 
 // This file is what an evaluator makes of what is written, before it computes anything.
 
-// read reads a file of the workspace. One that this process may not read, or that the system cannot, leaves the evaluation without a verdict; one that is not there, or is no file, is missing.
+// read reads a file of the workspace.
 func (v *evaluation) read(name string) (data []byte, err error) {
-	defer func() {
-		if slices.ContainsFunc([]error{os.ErrPermission, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM}, func(e error) bool { return errors.Is(err, e) }) {
-			v.unread = fmt.Errorf("skill: evaluation: no verdict: %w", err)
-		}
-	}()
 	return readWritten(filepath.Join(v.dir, filepath.FromSlash(name)))
+}
+
+// lacks notes that a file is not as it must be for a check. One that is not there, or is no file, fails the check. One that this process may not read, or that the system cannot, says
+// nothing: there is no verdict then, unless another check fails.
+func (v *evaluation) lacks(check, name string, err error) {
+	for _, e := range []error{os.ErrPermission, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			v.unread = cmp.Or(v.unread, err)
+			v.step("%s cannot be read: %v", name, err)
+			return
+		}
+	}
+	v.hold(check, false, "%s: %v", name, err)
 }
 
 // readJournal holds the journal to its chain and to its sense. A line without an end is what is left of a record that was cut: a deployment that is being written
@@ -32,7 +40,7 @@ func (v *evaluation) read(name string) (data []byte, err error) {
 func (v *evaluation) readJournal() bool {
 	data, err := v.read(FileJournal)
 	if err != nil {
-		v.hold("journal", false, "%v", err)
+		v.lacks("journal", FileJournal, err)
 		return false
 	}
 	var whole int64
@@ -42,7 +50,7 @@ func (v *evaluation) readJournal() bool {
 	}
 	switch {
 	case err != nil:
-		v.hold("journal", false, "%v", err)
+		v.lacks("journal", FileJournal, err)
 		return false
 	case v.state.Subject == nil:
 		v.hold("journal", false, "it is empty")
@@ -97,7 +105,7 @@ func (v *evaluation) checkThresholds() {
 		v.state.Subject.Thresholds, want)
 	data, err := v.read(FileThresholds)
 	if err != nil {
-		v.hold("thresholds file", false, "%s: %v", FileThresholds, err)
+		v.lacks("thresholds file", FileThresholds, err)
 		return
 	}
 	text, err := json.MarshalIndent(Thresholds(), "", "  ")
@@ -144,7 +152,7 @@ func (v *evaluation) checkPlan() bool {
 		hash, err = PlanHash(file)
 	}
 	if err != nil {
-		v.hold("plan", false, "%v", err)
+		v.lacks("plan", FilePlan, err)
 		return false
 	}
 	v.hold("plan", hash == v.state.Plan, "%s has SHA-256 %.16s, the plan that was decided %.16s", FilePlan, hash, v.state.Plan)
@@ -183,7 +191,7 @@ func (v *evaluation) checkPages() {
 	}
 	data, err := v.read("progress.md")
 	if err != nil {
-		v.hold("pages", false, "%v", err)
+		v.lacks("pages", "progress.md", err)
 		return
 	}
 	for n := len(v.records); n >= last; n-- {
@@ -207,7 +215,7 @@ func (v *evaluation) checkPerformance() {
 		err = strict(data, &got)
 	}
 	if err != nil {
-		v.hold("figures file", false, "%s: %v", FilePerformance, err)
+		v.lacks("figures file", FilePerformance, err)
 		return
 	}
 	want, err := (&Deployment{state: v.state}).Performance()

@@ -77,7 +77,8 @@ func isWritten(name string) bool {
 // not passed the evaluation is due anyway. Of the pages only progress.md is written again, where it was right: whatever was changed stays for people to look at.
 func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err error) {
 	held := func(name string) bool {
-		return !slices.ContainsFunc(report.Checks, func(c EvaluationCheck) bool { return c.Name == name && !c.OK })
+		i := slices.IndexFunc(report.Checks, func(c EvaluationCheck) bool { return c.Name == name })
+		return i >= 0 && report.Checks[i].OK
 	}
 	if !held("journal") {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,11 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
 		}
 	}
+	for _, name := range []string{FilePerformance, FileThresholds, "progress.md"} {
+		mend := unreadable(t, filepath.Join(opts.Dir, name))
+		silent("a file that cannot be read", &EvaluateOptions{}, name)
+		mend()
+	}
 	must(0, os.Rename(path, path+"-away"))
 	silent("the model has moved", &EvaluateOptions{}, path)
 	silent("a path that is none", &EvaluateOptions{Model: path + "-nowhere"}, "nowhere")
@@ -78,18 +84,68 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 		t.Errorf("the model's new place: %v, %q", err, failing(r))
 	}
 	must(0, os.Rename(path+"-away", path))
-	journal = must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
-
-	if os.Getuid() != 0 { // root reads everything
-		file := filepath.Join(opts.Dir, FilePerformance)
-		must(0, os.Chmod(file, 0))
-		silent("a file without rights", &EvaluateOptions{}, FilePerformance)
-		must(0, os.Chmod(file, 0o644))
-	}
 	must(0, os.WriteFile(filepath.Join(path, "config.json"), []byte("{"), 0o644))
 	r, err := settle(&EvaluateOptions{})
 	if err != nil || len(failing(r)) != 1 || failing(r)[0] != "model" || planStatus(t, opts.Dir) != model.PlanFailed {
 		t.Errorf("a damaged checkpoint: %v, %q", err, failing(r))
+	}
+}
+
+// unreadable makes a file one that is there and cannot be read. Rights do not keep root from reading, but this process's memory has nothing where it begins.
+func unreadable(t *testing.T, file string) (mend func()) {
+	t.Helper()
+	readable := func() bool {
+		_, err := os.ReadFile(file)
+		return err == nil || errors.Is(err, os.ErrNotExist)
+	}
+	must(0, os.Chmod(file, 0))
+	if !readable() {
+		return func() { must(0, os.Chmod(file, 0o644)) }
+	}
+	must(0, os.Chmod(file, 0o644))
+	must(0, os.Rename(file, file+"-away"))
+	if os.Symlink("/proc/self/mem", file) != nil || readable() {
+		t.Skip("everything can be read here")
+	}
+	return func() { must(0, os.Rename(file+"-away", file)) }
+}
+
+// What is found wrong is a verdict, although there is a file that the evaluator cannot read: it says so beside, and leaves the file as it lies.
+func TestRefusedBesideAnUnreadFile(t *testing.T) {
+	ctx, dev, opts := context.Background(), openCPU(t), small(t)
+	accepted(t, tiny("smollm-mha"), opts)
+	fresh := func() *victim {
+		v := &victim{t: t, dir: filepath.Join(t.TempDir(), "w")}
+		copyTo(t, opts.Dir, v.dir)
+		return v
+	}
+	settle := func(v *victim) (EvaluationReport, error) {
+		o := &EvaluateOptions{Positions: 32, Repetitions: 3, written: true}
+		return Settle(ctx, v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
+	}
+	for _, name := range []string{FilePerformance, "progress.md"} {
+		v := fresh()
+		v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+		before := v.read(name)
+		mend := unreadable(t, filepath.Join(v.dir, name))
+		r, err := settle(v)
+		if err != nil || r.OK || !slices.Equal(failing(r), []string{"thresholds file", "evaluation"}) || !strings.Contains(r.Checks[len(r.Checks)-1].Detail, name) {
+			t.Errorf("%s: %v, %+v", name, err, r.Checks)
+		}
+		if s := must(ReadState(v.dir)); planStatus(t, v.dir) != model.PlanFailed || s.Phases[Evaluation].Status != Failed {
+			t.Errorf("%s: the plan is %q, the evaluation %q", name, planStatus(t, v.dir), s.Phases[Evaluation].Status)
+		}
+		if mend(); !bytes.Equal(v.read(name), before) {
+			t.Errorf("%s was written again", name)
+		}
+	}
+	// A page that was changed stays for people to look at, also where there is no plan to judge.
+	v := fresh()
+	must(0, os.Remove(filepath.Join(v.dir, FilePlan)))
+	v.replace("progress.md", "passed", "Passed")
+	before := v.read("progress.md")
+	if r, err := settle(v); err != nil || !slices.Equal(failing(r), []string{"pages", "plan"}) || !bytes.Equal(v.read("progress.md"), before) {
+		t.Errorf("%v, %q; the page is %.100q", err, failing(r), v.read("progress.md"))
 	}
 }
 
