@@ -56,7 +56,11 @@ func (v *evaluation) readJournal() bool {
 		v.hold("journal", false, "it is empty")
 		return false
 	}
-	v.hold("journal", whole == int64(len(data)), "%d records, each sealed with the one before, of %d bytes; the file has %d", len(v.records), whole, len(data))
+	behind := ""
+	if whole != int64(len(data)) {
+		behind = ": what is behind them was never completed; deploy into the folder again, which cuts it off and goes on"
+	}
+	v.hold("journal", behind == "", "%d records, each sealed with the one before, of %d bytes; the file has %d%s", len(v.records), whole, len(data), behind)
 	return true
 }
 

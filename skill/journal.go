@@ -66,8 +66,9 @@ func checkJournal(path string) error {
 	return nil
 }
 
-// ReadJournal reads and checks a journal. A last line without its end is what a process leaves that was killed while it wrote; it counts as not written, and
-// whole is the length in bytes of what comes before it. Everything else that is wrong is an error that wraps [ErrJournal] and names the line.
+// ReadJournal reads and checks a journal. A last line without its end is what a process leaves that was killed while it wrote, and one with NUL bytes, which no record has, what some file
+// systems leave of it when the power fails. It counts as not written, and whole is the length in bytes of what comes before it. Everything else that is wrong is an error that wraps
+// [ErrJournal] and names the line.
 func ReadJournal(path string) (records []Record, whole int64, err error) {
 	if err := checkJournal(path); err != nil {
 		return nil, 0, err
@@ -79,8 +80,13 @@ func ReadJournal(path string) (records []Record, whole int64, err error) {
 	sum := ""
 	for len(data) > 0 {
 		line, rest, complete := bytes.Cut(data, []byte("\n"))
-		if !complete {
-			if begin := fmt.Appendf(nil, `{"seq":%d,`, len(records)+1); !bytes.HasPrefix(line, begin) && !bytes.HasPrefix(begin, line) {
+		if lost := bytes.IndexByte(line, 0) >= 0; !complete || lost && len(rest) == 0 {
+			begin, text := fmt.Appendf(nil, `{"seq":%d,`, len(records)+1), bytes.TrimRight(line, "\x00")
+			switch {
+			case lost && len(records) > 0: // behind records whose sums hold: the file is ours
+			case lost && len(text) == 0:
+				return nil, 0, fmt.Errorf("%w: %s has nothing but zeros, as when the power fails before the first record is on the disk: remove the file if that is so, or use another folder", ErrJournal, path)
+			case !bytes.HasPrefix(text, begin) && !bytes.HasPrefix(begin, text):
 				return nil, 0, fmt.Errorf("%w: %s, line %d: it does not begin as a record does: is this another program's file? use another folder", ErrJournal, path, len(records)+1)
 			}
 			break

@@ -69,6 +69,61 @@ func TestJournalTornAnywhere(t *testing.T) {
 	}
 }
 
+// When the power fails some file systems keep the length of what was written and lose what it was: a last record of which any part has become zeros counts as not written. In other places
+// zeros are refused, and where they are all that there is the error says what to do.
+func TestJournalZeros(t *testing.T) {
+	t.Parallel()
+	path, data := written(t, 3)
+	lines := bytes.SplitAfter(data, []byte("\n"))[:3]
+	before, last := bytes.Join(lines[:2], nil), lines[2]
+	zeros := func(n int) []byte { return make([]byte, n) }
+	for name, tail := range map[string][]byte{
+		"one":                zeros(1),
+		"a block":            zeros(4096),
+		"all but the end":    append(zeros(len(last)-1), '\n'),
+		"the beginning":      append(zeros(20), last[20:]...),
+		"the middle":         append(append(bytes.Clone(last[:20]), zeros(20)...), last[40:]...),
+		"behind a few bytes": append(bytes.Clone(last[:3]), zeros(4093)...),
+		"behind all but one": append(bytes.Clone(last[:len(last)-2]), zeros(100)...),
+	} {
+		must(0, os.WriteFile(path, append(bytes.Clone(before), tail...), 0o644))
+		j, records, err := openJournal(path)
+		if err != nil || len(records) != 2 {
+			t.Errorf("%s: %d records, %v", name, len(records), err)
+			continue
+		}
+		if _, err := j.append(time.Now(), KindIssue, Reference, Issue{}); err != nil {
+			t.Error(err)
+		}
+		must(0, j.close())
+		if records, whole, err := ReadJournal(path); err != nil || len(records) != 3 || whole != int64(len(must(os.ReadFile(path)))) {
+			t.Errorf("%s, and gone on: %d records, %v", name, len(records), err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"nothing but zeros":   {zeros(4096), "remove the file"},
+		"a record in between": {bytes.Join([][]byte{lines[0], zeros(len(lines[1]) - 1), []byte("\n"), lines[2]}, nil), "line 2"},
+		"another program's":   {append([]byte("words"), zeros(100)...), "another program"},
+	} {
+		must(0, os.WriteFile(path, tc.data, 0o644))
+		if _, _, err := openJournal(path); !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+		if now := must(os.ReadFile(path)); !bytes.Equal(now, tc.data) {
+			t.Errorf("%s: the file was changed", name)
+		}
+	}
+	must(0, os.WriteFile(path, append([]byte(`{"seq":1,"ti`), zeros(100)...), 0o644)) // the first record
+	j, records, err := openJournal(path)
+	if err != nil || len(records) != 0 {
+		t.Fatal(len(records), err)
+	}
+	must(0, j.close())
+}
+
 // A journal in which a line was changed, left out, put in twice or swapped is refused, with the line.
 func TestJournalForged(t *testing.T) {
 	path, data := written(t, 5)
