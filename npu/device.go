@@ -33,7 +33,7 @@ type Device interface {
 
 // Info describes a device.
 type Info struct {
-	Name     string       // for people: "cpu (2 threads, avx512)"
+	Name     string       // for people: "cpu (2 threads, avx512)", with what it was opened with in brackets
 	Kind     string       // "cpu", "sim", "xdna"
 	Array    string       // the array whose plans it executes: "xdna2"; "" for a device that executes any plan
 	AnyRows  bool         // takes symbolic dimensions, any number of rows at any position, and segments

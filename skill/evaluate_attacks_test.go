@@ -302,6 +302,12 @@ func TestAttacks(t *testing.T) {
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
 			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.TokensPerSec *= 1000 })
 		}, caught: "figures"},
+		"all rewritten: figures that nobody can have, of a device that is none": {attack: func(v *victim) {
+			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.TokensPerSec *= 1000; m.Device = "toaster (2 slots)" })
+		}, caught: "figures"},
+		"all rewritten: a device that is none": {attack: func(v *victim) {
+			rewrite(v, KindDeployment, func(s *Subject) { s.Device = "toaster" })
+		}, caught: "device"},
 		"all rewritten: a gain by a slow first figure": {attack: func(v *victim) {
 			first := must(ReadState(v.dir)).Measured[0].Value.Plan
 			rewrite(v, KindMeasure, func(m *Measurement) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,12 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 	if !ok {
 		v.hold("figures", false, "the journal has no measurement of the plan")
 		return nil
+	}
+	for _, n := range v.state.Measured {
+		if m := n.Value; !v.mayBeOf(m.Device) {
+			v.hold("figures", false, "the journal has figures of %q: that is not what a device of kind %s calls itself, and this one is %q%s", m.Device, v.info.Kind, v.info.Name, measureAgainAdvice)
+			return nil
+		}
 	}
 	claim, err := v.claimed(&was)
 	if err != nil {
@@ -190,6 +197,17 @@ func (v *evaluation) claimed(m *Measurement) (first *Measurement, err error) {
 	m.TTFT, m.TokensPerSec, m.TTFTNoise, m.DecodeNoise = p.TTFT, p.TokensPerSec, p.TTFTNoise, p.DecodeNoise
 	m.Predicted, m.Positions, m.Clock = p.Predicted, p.Positions, p.Clock
 	return p.First, nil
+}
+
+// mayBeOf reports whether a name is one that a device of this kind has with any threads and kernels, which stand in brackets at its end: "cpu" of "cpu (2 threads, avx512)" is for all of
+// them. What an array is called is its driver's to say.
+func (v *evaluation) mayBeOf(name string) bool {
+	if v.info.Array != "" && !isVirtual(v.info) {
+		return true
+	}
+	kind, _, _ := strings.Cut(v.info.Name, " (")
+	given, _, _ := strings.Cut(name, " (")
+	return given == kind
 }
 
 // figureBounds are by how much a claim may be faster and slower than what was seen. A measured one may be as slow as it likes: a busy machine makes it so, and a claim that is

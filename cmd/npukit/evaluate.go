@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,9 +55,9 @@ type evaluator struct {
 }
 
 func (e *evaluator) run(ctx context.Context, dir string) (err error) {
-	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil {
+	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil && slices.Contains(deviceKinds, state.Subject.Device) {
 		e.device.device = state.Subject.Device
-	} else { // which the report says
+	} else { // nothing to be read, or a device that there is not: the report says it
 		e.device.device, e.device.artefacts, e.device.compile = "cpu", "", ""
 	}
 	if err := e.device.check(); err != nil {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -51,6 +55,47 @@ func TestEvaluate(t *testing.T) {
 	}
 	if r := command("", "run", path, "--device", "sim", "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
 		t.Errorf("a failed plan runs: exit code %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+// A journal that was made to name a device that there is not is refused, and its plan runs no more.
+func TestEvaluateAForgedDevice(t *testing.T) {
+	path, dir := t.TempDir(), filepath.Join(t.TempDir(), "w")
+	if err := ckptgen.Write(path, ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 128, Vocab: 64, Context: 64}, 7); err != nil {
+		t.Fatal(err)
+	}
+	dev, err := cpu.Open(&cpu.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := skill.NewDeployment(path, dev, &skill.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Close(), dev.Close()); err != nil {
+		t.Fatal(err)
+	}
+	journal := filepath.Join(dir, skill.FileJournal)
+	records, _, err := skill.ReadJournal(journal)
+	if err != nil || len(records) != 1 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	seal := func(r skill.Record) []byte {
+		line, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+	r := records[0]
+	r.Data, r.Sum = json.RawMessage(strings.Replace(string(r.Data), `"device":"cpu"`, `"device":"toaster"`, 1)), ""
+	r.Sum = fmt.Sprintf("%x", sha256.Sum256(seal(r)))
+	if err := os.WriteFile(journal, append(seal(r), '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := command("", "evaluate", dir)
+	if got.code != 1 || !strings.Contains(got.stderr, "not accepted: ") || !strings.Contains(got.stderr, "device") || !strings.Contains(got.out, "the deployment was for toaster") {
+		t.Errorf("exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
 	}
 }
 

@@ -101,10 +101,13 @@ func (f *deviceFlags) compiler() *xdna.Compiler {
 // maxThreads is what package cpu takes at most.
 const maxThreads = 1024
 
+// deviceKinds are what --device takes.
+var deviceKinds = []string{"cpu", "sim", "xdna"}
+
 // check reports flags that no machine could take.
 func (f *deviceFlags) check() error {
 	switch {
-	case !slices.Contains([]string{"cpu", "sim", "xdna"}, f.device):
+	case !slices.Contains(deviceKinds, f.device):
 		return usagef("there is no device %q: use cpu, sim or xdna", f.device)
 	case f.threads > maxThreads:
 		return usagef("--threads is %d, %d are the most", f.threads, maxThreads)
