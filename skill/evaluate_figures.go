@@ -84,8 +84,8 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 			break
 		}
 		if m.Device != was.Device {
-			return fmt.Errorf(undecided+"the figures were measured on %s, and here on %s they are not found again: first token %s, a token %s, and %s has %s and %s: evaluate with "+
-				"the same kernels and threads, or deploy again here", was.Device, m.Device, first, token, FilePerformance, seconds(was.TTFT), seconds(1/was.TokensPerSec))
+			return fmt.Errorf(undecided+"the figures were measured on %s, and here on %s they are not found again: %s: evaluate with the same kernels and threads, or deploy again here",
+				was.Device, m.Device, notFound(first, token, began, was))
 		}
 		share, _ = others.share()
 		busy = share > busyShare
@@ -96,8 +96,7 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		v.step("measuring again: %s, %s", first, token)
 	}
 	if busy && !(first.same() && token.same() && began.same()) && first.explained() && token.explained() && began.explained() {
-		return fmt.Errorf("%w: they took %.0f %% of it; first token %s, a token %s, and %s has %s and %s: evaluate again when it is quiet", ErrBusy, 100*share, first, token,
-			FilePerformance, seconds(was.TTFT), seconds(1/was.TokensPerSec))
+		return fmt.Errorf("%w: they took %.0f %% of it; %s%s: evaluate again when it is quiet", ErrBusy, 100*share, notFound(first, token, began, was), was.disturbed())
 	}
 	m := v.report.Measured
 	how := fmt.Sprintf("measured again on %s, %d times", m.Device, first.tries)
@@ -111,7 +110,7 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 	case max(first.slower, token.slower) > fasterMost:
 		bound += "; note: what is claimed is slower than what is found here, as on a machine that was busy, and takes nobody in"
 	}
-	again := measureAgainAdvice
+	again := was.disturbed() + measureAgainAdvice
 	if first.same() && token.same() || m.Predicted {
 		again = ""
 	}
@@ -119,6 +118,30 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		FilePerformance, seconds(was.TTFT), first.distance(), seconds(1/was.TokensPerSec), token.distance(), bound, again)
 	v.judge(began, was)
 	return nil
+}
+
+// notFound says of the claims that were not found again what was found.
+func notFound(first, token figure, began *start, was Measurement) string {
+	var list []string
+	if !first.same() {
+		list = append(list, fmt.Sprintf("first token %s, and %s has %s", first, FilePerformance, seconds(was.TTFT)))
+	}
+	if !token.same() {
+		list = append(list, fmt.Sprintf("a token %s, and %s has %s", token, FilePerformance, seconds(1/was.TokensPerSec)))
+	}
+	if !began.same() {
+		list = append(list, fmt.Sprintf("%s of the first plan's time to the first token are left, and %s of its time of a token; %s claims %.3g %% and %.3g %%", began.first.shares(),
+			began.token.shares(), FilePerformance, 100*was.TTFT/began.claim.TTFT, 100*began.claim.TokensPerSec/was.TokensPerSec))
+	}
+	return strings.Join(list, "; ")
+}
+
+// disturbed says that other processes worked while it was measured, or nothing.
+func (m Measurement) disturbed() string {
+	if m.Others <= busyShare {
+		return ""
+	}
+	return fmt.Sprintf("; when the deployment measured it, other processes took %.0f %% of the machine", 100*m.Others)
 }
 
 // figure is a time that was taken several times, to be compared with one that is claimed.

@@ -2,6 +2,7 @@ package skill
 
 import (
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -36,6 +37,38 @@ func TestFigureBounds(t *testing.T) {
 		if f.same() != tc.same || f.explained() != tc.busy {
 			t.Errorf("%s: same %v, within what load explains %v; %s, %s", name, f.same(), f.explained(), f, f.distance())
 		}
+	}
+}
+
+// Where no verdict can be given the error names what was not found again, and nothing else; and a claim that was measured beside other work says so.
+func TestNotFound(t *testing.T) {
+	seen := func(least, most, claimed float64) (f figure) {
+		f.add(least, most, claimed, fasterMost, math.Inf(1))
+		return f
+	}
+	was := Measurement{TTFT: 1e-3, TokensPerSec: 1e4}
+	right, wrong := seen(1e-3, 1.1e-3, 1e-3), seen(2e-3, 3e-3, 1e-3)
+	gain := &start{claim: Measurement{TTFT: 1e-2, TokensPerSec: 1e4}, first: seen(0.2, 0.5, 0.1), token: seen(1, 1, 1)}
+	for name, tc := range map[string]struct {
+		first, token figure
+		began        *start
+		want         string
+	}{
+		"first token": {wrong, right, nil, "first token 2 ms to 3 ms, and performance.json has 1 ms"},
+		"both":        {wrong, wrong, nil, "first token 2 ms to 3 ms, and performance.json has 1 ms; a token 2 ms to 3 ms, and performance.json has 100 us"},
+		"the gain": {right, right, gain, "20 to 50 % of the first plan's time to the first token are left, and 100 % of its time of a token; " +
+			"performance.json claims 10 % and 100 %"},
+	} {
+		if got := notFound(tc.first, tc.token, tc.began, was); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	if quiet := was.disturbed(); quiet != "" {
+		t.Errorf("a quiet machine: %q", quiet)
+	}
+	was.Others = 0.96
+	if busy := was.disturbed(); !strings.Contains(busy, "other processes took 96 % of the machine") {
+		t.Errorf("a busy one: %q", busy)
 	}
 }
 

@@ -94,7 +94,7 @@ func (v *evaluation) judge(s *start, was Measurement) {
 	}
 	again := ""
 	if !s.same() {
-		again = measureAgainAdvice
+		again = was.disturbed() + measureAgainAdvice
 	}
 	v.hold("gain", s.same(), "measured again in turns with the trajectory's start (%s), %d times: %s of its time to the first token are left, and %s of its time of a token; %s claims %.3g %% and "+
 		"%.3g %%, and may claim %.3g %% less than the least%s", which, s.first.tries, s.first.shares(), s.token.shares(), FilePerformance, 100*was.TTFT/s.claim.TTFT,
