@@ -25,7 +25,7 @@
 //
 // # Models
 //
-// [Teacher] runs two [Scorer]s over the same ids, position by position: KL divergence, agreement of first choices, likelihood. [Greedy] compares
+// [Teacher] runs two scorers ([Scorer]) over the same ids, position by position: KL divergence, agreement of first choices, likelihood. [Greedy] compares
 // generation, [Determinism] looks for stale data, and a [Trace] of every layer's output points at the place that is wrong; it localises, and
 // gives no verdict. Thresholds for models are per number format ([FormatThresholds]).
 //

@@ -24,6 +24,12 @@
 // figures are derived from it, and so is where a deployment goes on when it was killed: at most the step that was in progress is repeated. One process works in a
 // workspace at a time.
 //
+// # The evaluation
+//
+// The last phase is another process's: with [InNewProcess] as Options.Evaluate the program starts again, its main begins with [Main], and [Evaluate] believes nothing that is
+// written. Whoever has deployed without it has a plan that stays a draft, and asks for it later with [Settle]. A check that fails makes the plan one that nothing runs by, whatever
+// else could not be looked at. Where none fails and the evaluator could not do its work, as on a machine that is busy ([ErrBusy]), there is no verdict and the plan stays what it was.
+//
 // Times are measured on a device that is real, and predicted by the clock on a virtual one. Every figure says which, and the two are never compared.
 //
 // Source of the phases, the skills and the idea: Li, Wang, Bayliss and Zhang, From Human Guidance to Autonomy: Agent Skill System for End-to-End LLM Deployment on

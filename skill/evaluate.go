@@ -40,8 +40,8 @@ type EvaluateOptions struct {
 //   - Figures are taken again, and must be those of performance.json within a bound that the report states.
 //
 // The report is written into the folder, as evaluation_report.md and .json. What is wrong with the deployment is in the report; an error is that of something else,
-// such as a folder that has no journal, a model that is not where it was, or a disk that cannot be read: there is no verdict then, unless something was found wrong
-// before. Nothing else in the folder is changed: see [Settle].
+// such as a folder that has no journal, a model that is not where it was, or a file that cannot be read: there is no verdict then, unless something else is found
+// wrong, which decides. Nothing else in the folder is changed: see [Settle].
 //
 // No variable of the environment changes a verdict; see [InNewProcess] for a process that sees only those that say where files are.
 func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOptions) (EvaluationReport, error) {

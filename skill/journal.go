@@ -46,7 +46,7 @@ const (
 )
 
 // ErrJournal is wrapped by the errors about a journal that is not what this program wrote: a line changed, left out or put in. There is no way to go on from
-// such a file; start again in another folder.
+// such a file; start again in another folder. Of an empty one see [ReadState].
 var ErrJournal = errors.New("skill: the journal is not as it was written")
 
 // maxLine bounds a line of the journal.

@@ -90,7 +90,7 @@ type Measurement struct {
 	Others      float64         `json:"others_share,omitempty"`
 	Clock       string          `json:"clock"`       // "wall", or the name of the clock's host profile
 	Repetitions int             `json:"repetitions"` // the fastest, of which the figures are medians; 0 for a prediction
-	Device      string          `json:"device"`
+	Device      string          `json:"device"`      // its name, with threads and kernels
 	Note        string          `json:"note,omitempty"`
 	Estimate    *model.Estimate `json:"estimate,omitempty"` // behind a prediction
 
