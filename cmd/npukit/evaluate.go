@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -75,14 +76,15 @@ func (e *evaluator) run(ctx context.Context, dir string) (err error) {
 	open := func(context.Context) (npu.Device, error) { return e.device.open() }
 	report, err := skill.Settle(ctx, dir, open, skill.InNewProcess(deviceText(e.device), opts), opts)
 	live.clear()
-	if err != nil {
+	list := refusals(report)
+	if err != nil && len(list) == 0 {
 		return err
 	}
-	if err := e.print(dir, report); err != nil {
-		return err
+	if failed := e.print(dir, report); failed != nil {
+		return errors.Join(err, failed)
 	}
-	if !report.OK {
-		return fmt.Errorf("the deployment is not accepted: %s", strings.Join(refusals(report), ", "))
+	if !report.OK { // err is then of what could not be written about it
+		return errors.Join(fmt.Errorf("the deployment is not accepted: %s", strings.Join(list, ", ")), err)
 	}
 	return nil
 }

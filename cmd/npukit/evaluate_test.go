@@ -97,6 +97,18 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 	if got.code != 1 || !strings.Contains(got.stderr, "not accepted: ") || !strings.Contains(got.stderr, "device") || !strings.Contains(got.out, "the deployment was for toaster") {
 		t.Errorf("exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
 	}
+
+	// A plan that cannot be read cannot be marked either: that is said beside what was found.
+	if err := os.Symlink("/proc/self/mem", filepath.Join(dir, skill.FilePlan)); err != nil {
+		t.Skip(err)
+	}
+	if _, err := os.ReadFile(filepath.Join(dir, skill.FilePlan)); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Skip("everything can be read here")
+	}
+	got = command("", "evaluate", dir)
+	if got.code != 1 || !strings.Contains(got.out, "the deployment was for toaster") || !strings.Contains(got.stderr, "not accepted: ") || !strings.Contains(got.stderr, skill.FilePlan+": input/output error") {
+		t.Errorf("a plan that cannot be read: exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
+	}
 }
 
 // The command takes what says where programs come from, and its help what no verdict means.
