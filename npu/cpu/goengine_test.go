@@ -1,0 +1,40 @@
+package cpu
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Nobody passes a barrier before all are there, whether those who wait still look or already sleep; and who sleeps is woken.
+func TestBarrier(t *testing.T) {
+	const rounds = 300
+	for _, threads := range []int{1, 2, 3, 8} {
+		b := newBarrier(threads)
+		var arrived atomic.Int64
+		var wg sync.WaitGroup
+		for id := range threads {
+			wg.Go(func() {
+				for r := range rounds {
+					if r%30 == id { // the others have looked often enough by then
+						time.Sleep(2 * time.Millisecond)
+					}
+					arrived.Add(1)
+					b.wait()
+					if n := arrived.Load(); n < int64((r+1)*threads) {
+						t.Errorf("%d threads: one goes on after round %d when %d have arrived", threads, r, n)
+						return
+					}
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(time.Minute):
+			t.Fatalf("%d threads: somebody sleeps for ever", threads)
+		}
+	}
+}
