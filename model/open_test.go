@@ -52,6 +52,26 @@ func TestOpenCancelled(t *testing.T) {
 	}
 }
 
+// What nobody can have meant is refused before anything is opened, with what would be right.
+func TestOpenRefuses(t *testing.T) {
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	negative := -1
+	for want, open := range map[string]func() (*Model, error){
+		"Open needs a device": func() (*Model, error) { return Open(context.Background(), nil, "nowhere", nil) },
+		"PrefixBytes is -1; 0 keeps no": func() (*Model, error) {
+			return Open(context.Background(), dev, "nowhere", &OpenOptions{PrefixBytes: &negative})
+		},
+	} {
+		if m, err := open(); m != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // A plan that has failed its evaluation is opened only by who says that he knows.
 func TestOpenFailedPlan(t *testing.T) {
 	dev, err := cpu.Open(nil)
