@@ -93,8 +93,11 @@ static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
     return &from->of[c->kind];
 }
 
-// Commands of one phase whose chunks are weights that lie one behind the other in memory.
-static int in_ranges(const npk_cmd *c) { return c->kind == NPK_GEMV || c->kind == NPK_INPLACE; }
+// Rows of activations up to which a product with strips waits for its weights more than for anything else.
+enum { FEW_ROWS = 128 };
+
+// Commands of one phase whose chunks are weights that lie one behind the other in memory, where it matters that what a thread has asked for ahead is what it comes to.
+static int in_ranges(const npk_cmd *c) { return c->kind == NPK_GEMV || c->kind == NPK_INPLACE || (c->kind == NPK_GEMM && c->bt == NPK_STRIPS && c->m <= FEW_ROWS); }
 
 // Take chunks of such a command: first those of this thread's own range, from front to back, then what is left of the others' ranges.
 static void drain_ranges(npk_pool *p, npk_thread *t, const npk_cmd *c, const npk_kernel *k) {
