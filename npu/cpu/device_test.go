@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -539,6 +540,41 @@ func TestChoiceOfKernelsIsStable(t *testing.T) {
 	for range 5 {
 		if k := open(t, &Options{Threads: 1}).Kernels(); k != first {
 			t.Errorf("%s, and %s before", k, first)
+		}
+	}
+}
+
+// With more threads than the machine has cores those who wait for each other sleep: every one of them is woken, and nobody begins before all others are done.
+func TestMoreThreadsThanCores(t *testing.T) {
+	const steps, rows, width = 40, 64, 256
+	p := npu.NewProgram("chain")
+	x := p.In("x", f32, rows, width)
+	last := x
+	for i := range steps { // each reads what all threads have just written
+		kind := npu.Scratch
+		if i == steps-1 {
+			kind = npu.Out
+		}
+		next := p.Arg(kind, fmt.Sprint("y", i), f32, rows, width)
+		p.Launch(fmt.Sprint(i), op.Add{Rows: rows, Width: width}, x, last, next)
+		last = next
+	}
+	for _, kernels := range usable(t) {
+		d := open(t, &Options{Threads: 2*runtime.NumCPU() + 6, Kernels: kernels})
+		in, out := alloc(t, d, 4*rows*width), alloc(t, d, 4*rows*width)
+		xs := make([]float64, rows*width)
+		for i := range xs {
+			xs[i] = float64(i % 100)
+		}
+		encode(in.Bytes(), f32, xs)
+		for range 20 {
+			clear(out.Bytes())
+			submit(t, d, p, slices.Concat([]npu.Buffer{in}, make([]npu.Buffer, steps-1), []npu.Buffer{out})...)
+			for i, y := range decode(t, out.Bytes(), f32, rows*width) {
+				if y != xs[i]*(steps+1) {
+					t.Fatalf("%s: element %d is %v, want %v", kernels, i, y, xs[i]*(steps+1))
+				}
+			}
 		}
 	}
 }

@@ -4,6 +4,9 @@
 //
 // A worker that has nothing to do watches a counter for a millisecond and then sleeps. Waking a thread takes tens of microseconds, a spinning one
 // sees the counter in a tenth of one; so calls that follow each other within the millisecond find the workers awake, and later ones pay for waking.
+//
+// Threads that wait for each other at a barrier look, too, offer their cores after a while, and then sleep: where other programs are at work, the one that is waited for may have no
+// core, and the time that the others spend looking is taken from what they get when there is work again.
 
 #include <pthread.h>
 #include <sched.h>
@@ -22,6 +25,7 @@
 enum {
     IDLE_NS = 1000000,   // before a worker sleeps
     BUSY_SPINS = 500,    // before a thread that waits for others offers its core: 10 to 20 us
+    BARRIER_NS = 300000, // from then on before it sleeps
     SCRATCH_ALIGN = 4096
 };
 
@@ -35,7 +39,7 @@ struct npk_pool {
     uint32_t *taken; // of each command, how many chunks are taken of each thread's range
     int64_t taken_size;
     pthread_mutex_t mutex;
-    pthread_cond_t wake;
+    pthread_cond_t wake, passed; // there is another list; another barrier has been passed
 
     // The list at hand, written before job.
     const npk_kernels *kernels, *integer; // the second for sums of whole numbers
@@ -49,6 +53,7 @@ struct npk_pool {
     uint32_t stop;
     _Alignas(64) uint32_t arrived; // threads at the barrier
     _Alignas(64) uint32_t round;   // barriers passed
+    uint32_t asleep;               // threads that sleep at the barrier, or are about to
 };
 
 typedef struct start { npk_pool *pool; int id; } start;
@@ -72,12 +77,32 @@ static void barrier(npk_pool *p) {
     uint32_t round = __atomic_load_n(&p->round, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(&p->arrived, 1, __ATOMIC_ACQ_REL) == (uint32_t)p->threads) {
         __atomic_store_n(&p->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&p->round, round + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&p->round, round + 1, __ATOMIC_SEQ_CST); // before asleep is looked at: one of the two sees the other
+        if (__atomic_load_n(&p->asleep, __ATOMIC_SEQ_CST) > 0) {
+            pthread_mutex_lock(&p->mutex);
+            pthread_cond_broadcast(&p->passed);
+            pthread_mutex_unlock(&p->mutex);
+        }
         return;
     }
+    int64_t until = 0;
     for (int spins = 0; __atomic_load_n(&p->round, __ATOMIC_ACQUIRE) == round; spins++) {
-        if (spins < BUSY_SPINS) relax();
-        else sched_yield(); // more threads than cores: the one that we wait for may need ours
+        if (spins < BUSY_SPINS) {
+            relax();
+            continue;
+        }
+        int64_t t = now();
+        if (until == 0) until = t + BARRIER_NS;
+        if (t < until) {
+            sched_yield(); // more threads than cores: the one that we wait for may need ours
+            continue;
+        }
+        pthread_mutex_lock(&p->mutex);
+        __atomic_add_fetch(&p->asleep, 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&p->round, __ATOMIC_SEQ_CST) == round) pthread_cond_wait(&p->passed, &p->mutex);
+        __atomic_sub_fetch(&p->asleep, 1, __ATOMIC_SEQ_CST);
+        pthread_mutex_unlock(&p->mutex);
+        return;
     }
 }
 
@@ -228,6 +253,7 @@ npk_pool *npk_open(int threads) {
     p->threads = threads;
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->passed, NULL);
     p->ids = calloc((size_t)threads, sizeof *p->ids);
     p->state = calloc((size_t)threads, sizeof *p->state);
     if (!p->ids || !p->state) {
@@ -250,6 +276,7 @@ void npk_close(npk_pool *p) {
     announce(p);
     for (int i = 0; i < p->started; i++) pthread_join(p->ids[i], NULL);
     pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->passed);
     pthread_mutex_destroy(&p->mutex);
     free(p->scratch);
     free(p->taken);
