@@ -64,6 +64,11 @@ static inline void fold(uint16_t *to, uint16_t (*x)[COLUMNS]) {
     }
 }
 
+// The bases of a group of rows, of which n are there; the others are zeros.
+static void bases_of(uint8_t *bases, int group, const uint16_t *rows, int64_t n, int64_t k, uint16_t zeros) {
+    for (int r = 0; r < group; r++) bases[r] = r < n ? (uint8_t)base_of(rows + r * k, k, zeros) : 0;
+}
+
 static const uint16_t none[COLUMNS];
 
 int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
@@ -72,7 +77,7 @@ int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t ro
     int64_t count = 0;
     for (int64_t first = 0; first < n; first += NPK_BF12_ROWS, quads++) {
         quads->escapes = (uint32_t)count;
-        for (int r = 0; r < NPK_BF12_ROWS; r++) quads->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k, has) : 0;
+        bases_of(quads->bases, NPK_BF12_ROWS, rows + first * k, n - first, k, has);
         for (int64_t i = 0; i < k; i += COLUMNS, to += 3 * COLUMNS) {
             uint16_t x[NPK_BF12_ROWS][COLUMNS];
             for (int r = 0; r < NPK_BF12_ROWS; r++) {
@@ -96,7 +101,7 @@ int64_t npk_to_strips(uint8_t *codes, npk_strip *strips, uint32_t *list, int64_t
     int64_t count = 0;
     for (int64_t first = 0; first < n; first += NPK_STRIP_ROWS, strips++) {
         strips->escapes = (uint32_t)count;
-        for (int r = 0; r < NPK_STRIP_ROWS; r++) strips->bases[r] = first + r < n ? (uint8_t)base_of(rows + (first + r) * k, k, has) : 0;
+        bases_of(strips->bases, NPK_STRIP_ROWS, rows + first * k, n - first, k, has);
         for (int64_t i = 0; i < k; i += COLUMNS) {
             uint16_t x[COLUMNS], pairs[COLUMNS / 2][2 * NPK_STRIP_ROWS];
             for (int r = 0; r < NPK_STRIP_ROWS; r++) {

@@ -65,7 +65,7 @@ INLINE void ISA(right_of_strip)(char *tile, ISA(strip) *q, int64_t step) {
 }
 
 enum {
-    ISA(SOME) = 16,   // strips whose sums are put together
+    ISA(SOME) = 16,  // strips whose sums are put together
     ISA(FAR) = 8192, // how many bytes ahead memory is asked for
 };
 
@@ -90,7 +90,7 @@ TARGET static __attribute__((noinline)) void ISA(strip_sums)(float *sums, const 
                 if (patched)
                     for (int i = 0; i < 4; i++) w[i] = v_load((const float *)(tile + (p * 4 + i) * 64));
                 else ISA(strip_read)(&q, step, p, q.zeros, w);
-                for (int i = 0; i < 3; i++) __builtin_prefetch(q.codes + (step * 4 + p) * NPK_BF12_UNIT + ISA(FAR) + i * 64, 0, 2);
+                for (int i = 0; i < 3; i++) __builtin_prefetch(q.codes + (step * (ISA(STEP) / NPK_STRIP_COLUMNS) + p) * NPK_BF12_UNIT + ISA(FAR) + i * 64, 0, 2);
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++, a += 2) {
                     vf first, second;
