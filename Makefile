@@ -10,9 +10,10 @@ PROMPT ?= What is gravity?
 # Which benchmarks, and how often: make bench BENCH=GEMM COUNT=6
 BENCH ?= .
 COUNT ?= 1
-# Rounds and models of bench-peer; scripts/peer/run.sh has the list.
+# Rounds and models of bench-peer, which scripts/peer/run.sh lists, and npukit's kernels there, the fastest unless told.
 ROUNDS ?= 5
 PEER ?=
+KERNELS ?=
 # How long each fuzz test of test-long looks for new inputs.
 FUZZTIME ?= 30s
 # Where deploy-report keeps its deployments, and goes on with them: a folder that is not there begins afresh.
@@ -68,7 +69,7 @@ bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
 
 bench-peer: build ## measure npukit beside llama.cpp, alternately (ROUNDS=5, PEER="135m-bf16 135m-q4_1 1b-bf16"); builds llama.cpp once
-	@sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
+	@KERNELS='$(KERNELS)' sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
 
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures npukit and llama.cpp on the same weights, alternately, and says what share of the machine each uses.
 
-    compare.py --npukit bin/npukit [--rounds 5] [--threads 2] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
+    compare.py --npukit bin/npukit [--rounds 5] [--threads 2] [--kernels NAME] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
 
 Every round starts both programs once for each model, the other one first each time. Every start opens the model, warms up and runs each test once. A figure
 is the median of the rounds, with the slowest and the fastest. On a busy machine threads that meet at a barrier wait for the one that was put aside:
@@ -32,6 +32,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--pp", default=PP)
     parser.add_argument("--tg", default=TG)
+    parser.add_argument("--kernels", help="npukit's kernels, as `npukit bench --kernels` takes them; the fastest unless told")
     parser.add_argument("--json", help="file for all figures")
     args = parser.parse_args()
 
@@ -45,7 +46,7 @@ def main():
     report = {"date": time.strftime("%Y-%m-%d"), "rounds": args.rounds, "threads": args.threads, "models": []}
     for name, ours, theirs in models:
         commands = [
-            [args.npukit, "bench", ours, "--json"],
+            [args.npukit, "bench", ours, "--json"] + (["--kernels", args.kernels] if args.kernels else []),
             [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench.py"), theirs],
         ]
         counts = [["--pp", args.pp, "--tg", args.tg, "--threads", str(args.threads)] + reps for reps in (["--reps", "1"], ["--repeat", "1"])]
