@@ -94,6 +94,27 @@ const (
 	FromDevice                  // what the device has written, before the host reads it
 )
 
+func (d Direction) String() string {
+	switch d {
+	case ToDevice:
+		return "to device"
+	case FromDevice:
+		return "from device"
+	}
+	return fmt.Sprintf("Direction(%d)", uint8(d))
+}
+
+// CheckSync reports a sync that a buffer of size bytes has not: an unknown direction, or bytes outside. Devices call it before they move anything.
+func CheckSync(dir Direction, offset, n, size int) error {
+	switch {
+	case dir != ToDevice && dir != FromDevice:
+		return fmt.Errorf("a sync has no direction %s: want ToDevice or FromDevice", dir)
+	case offset < 0 || n < 0 || offset > size-n:
+		return fmt.Errorf("a sync of %d bytes at %d: the buffer has %d", n, offset, size)
+	}
+	return nil
+}
+
 // Buffer is a buffer object: memory that host and device both reach, coherent only where it has been synced.
 type Buffer interface {
 	// Len is the size in bytes.

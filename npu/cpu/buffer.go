@@ -61,12 +61,13 @@ func (b *buffer) Bytes() []byte {
 	return data[:b.size]
 }
 
-func (b *buffer) Sync(_ npu.Direction, offset, n int) error {
+func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
+	err := npu.CheckSync(dir, offset, n, b.size)
 	if b.closed.Load() {
-		return fmt.Errorf("npu/cpu: Sync: %w", npu.ErrClosed)
+		err = npu.ErrClosed
 	}
-	if offset < 0 || n < 0 || offset > b.size-n {
-		return fmt.Errorf("npu/cpu: Sync of %d bytes at %d: the buffer has %d", n, offset, b.size)
+	if err != nil {
+		return fmt.Errorf("npu/cpu: Sync: %w", err)
 	}
 	return nil
 }

@@ -77,12 +77,14 @@ func (b *buffer) HostBuffer() npu.Buffer {
 func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.closed:
-		return fmt.Errorf("npu/sim: Sync: %w", npu.ErrClosed)
-	case offset < 0 || n < 0 || offset > b.size-n:
-		return fmt.Errorf("npu/sim: Sync of %d bytes at %d: the buffer has %d", n, offset, b.size)
-	case b.host == nil:
+	err := npu.CheckSync(dir, offset, n, b.size)
+	if b.closed {
+		err = npu.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("npu/sim: Sync: %w", err)
+	}
+	if b.host == nil {
 		return nil
 	}
 	host, dev := b.host.Bytes()[offset:][:n], b.dev.Bytes()[offset:][:n]

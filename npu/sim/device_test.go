@@ -356,7 +356,7 @@ func TestMisuse(t *testing.T) {
 		}
 	}
 	for _, err := range []error{s.x.Sync(npu.ToDevice, -1, 1), s.x.Sync(npu.ToDevice, 0, s.x.Len()+1),
-		s.x.Sync(npu.FromDevice, math.MaxInt, 2),
+		s.x.Sync(npu.FromDevice, math.MaxInt, 2), s.x.Sync(npu.FromDevice, 2, math.MaxInt), s.x.Sync(2, 0, 1),
 		closed.Sync(npu.ToDevice, 0, 1)} {
 		if err == nil {
 			t.Error("a sync outside the buffer, or of a closed one, was accepted")

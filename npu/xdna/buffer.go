@@ -109,7 +109,7 @@ func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 	b.d.landed()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := checkSync(b.closed, b.size, offset, n); err != nil || n == 0 {
+	if err := checkSync(b.closed, dir, offset, n, b.size); err != nil || n == 0 {
 		return err
 	}
 	if b.copy && dir == npu.ToDevice {
@@ -124,12 +124,13 @@ func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 	return nil
 }
 
-func checkSync(closed bool, size, offset, n int) error {
-	switch {
-	case closed:
-		return fmt.Errorf("npu/xdna: Sync: %w", npu.ErrClosed)
-	case offset < 0 || n < 0 || offset > size || n > size-offset:
-		return fmt.Errorf("npu/xdna: Sync of %d bytes at %d: the buffer has %d", n, offset, size)
+func checkSync(closed bool, dir npu.Direction, offset, n, size int) error {
+	err := npu.CheckSync(dir, offset, n, size)
+	if closed {
+		err = npu.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("npu/xdna: Sync: %w", err)
 	}
 	return nil
 }

@@ -654,6 +654,7 @@ func TestRefusals(t *testing.T) {
 		"a buffer of 0 bytes":        {second(d.Alloc(context.Background(), 0)), "0 bytes"},
 		"a sync beyond the end":      {one.Sync(npu.ToDevice, 2*width-1, 2), "the buffer has"},
 		"a sync of negative bytes":   {one.Sync(npu.ToDevice, 4, -1), "the buffer has"},
+		"a sync to nowhere":          {one.Sync(npu.Direction(2), 0, 1), "Direction(2)"},
 		"too many contexts":          {second(newDevice(f, Options{Contexts: -1})), "Contexts"},
 		"no folder of artefacts":     {second(newDevice(f, Options{Artefacts: t.TempDir()})), "build_peano"},
 	} {

@@ -119,10 +119,10 @@ func (w *weight) Len() int { return w.s.size }
 func (w *weight) Bytes() []byte { return w.s.array.bytes()[:w.s.size] }
 
 // Sync moves nothing: a weight was synced when it was made.
-func (w *weight) Sync(_ npu.Direction, offset, n int) error {
+func (w *weight) Sync(dir npu.Direction, offset, n int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return checkSync(w.closed, w.s.size, offset, n)
+	return checkSync(w.closed, dir, offset, n, w.s.size)
 }
 
 // Close waits for a running Submit.
