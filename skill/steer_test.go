@@ -412,19 +412,25 @@ func TestDeploymentNeedsADevice(t *testing.T) {
 	}
 }
 
-// A folder that somebody else has written into is left as it is.
+// A folder that somebody else has written into is left as it is. Hidden files do not make it another's.
 func TestFolderOfOthers(t *testing.T) {
-	opts := quick(t)
-	mine := filepath.Join(opts.Dir, "plan.md")
-	if err := os.WriteFile(mine, []byte("buy milk"), 0o644); err != nil {
-		t.Fatal(err)
+	write := func(name string) *Options {
+		opts := quick(t)
+		if err := os.WriteFile(filepath.Join(opts.Dir, name), []byte("buy milk"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return opts
 	}
-	if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); err == nil || !strings.Contains(err.Error(), "plan.md") {
-		t.Errorf("a folder with another plan.md: %v", err)
+	for _, name := range []string{"plan.md", "holiday.jpg", "passwd"} {
+		opts := write(name)
+		if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a folder with %s: %v", name, err)
+		}
+		if list := must(os.ReadDir(opts.Dir)); len(list) != 1 || string(must(os.ReadFile(filepath.Join(opts.Dir, name)))) != "buy milk" {
+			t.Errorf("the folder with %s was written into: %v", name, list)
+		}
 	}
-	if list := must(os.ReadDir(opts.Dir)); len(list) != 1 || string(must(os.ReadFile(mine))) != "buy milk" {
-		t.Errorf("the folder was written into: %v", list)
-	}
+	deployment(t, tiny("smollm-mha"), openCPU(t), write(".gitkeep"))
 }
 
 // proposes is a user's skill with changes for prefill optimisation.

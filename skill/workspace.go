@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -67,22 +68,23 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 	return w, records, nil
 }
 
-// othersFiles reports a folder without a journal that has files where a deployment would write its own: somebody else's plan.md would be lost.
+// othersFiles reports a folder that has files and no journal: it is somebody else's, and a deployment would write among its files and over them. Hidden ones do not count,
+// which desktops and version control leave anywhere, nor an empty journal, which is what a full disk leaves.
 func othersFiles(dir string) error {
 	if info, err := os.Lstat(filepath.Join(dir, FileJournal)); err == nil && info.Size() > 0 {
 		return nil
 	}
-	for _, name := range derivedFiles {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("skill: %s has a file %s and no %s, so that it is no deployment's, which would write over it: use another folder", dir, name, FileJournal)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("skill: workspace: %w", err)
+	}
+	for _, f := range files {
+		if name := f.Name(); name != FileJournal && name != fileLock && !strings.HasPrefix(name, ".") {
+			return fmt.Errorf("skill: %s has %s in it and no %s, so that it is no deployment's: use a new folder, or an empty one", dir, name, FileJournal)
 		}
 	}
 	return nil
 }
-
-// derivedFiles are the files at the top of a workspace that are written from the journal, wherever a deployment has come to.
-var derivedFiles = []string{FilePlan, FileThresholds, FileTiming, FilePerformance, FileKernels, FileEvaluation, FileEvaluationData,
-	"plan.md", "progress.md", "issues.md", "lessons.md", "perf_opt_traj.md", "perf_opt_traj.png", "performance.md"}
 
 // noWorkspace is the error of a folder without a journal.
 func noWorkspace(dir string, err error) error {
