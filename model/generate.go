@@ -182,6 +182,12 @@ func (g *generation) run(p Prompt) error {
 	if g.opts.MaxTokens < 0 || g.opts.TopTokens < 0 {
 		return fmt.Errorf("model: MaxTokens is %d and TopTokens %d, want 0 or more", g.opts.MaxTokens, g.opts.TopTokens)
 	}
+	vocab := m.plan.Model.Vocab
+	for _, id := range g.opts.StopIDs {
+		if id < 0 || int(id) >= vocab {
+			return fmt.Errorf("model: StopIDs has %d, the vocabulary has %d", id, vocab)
+		}
+	}
 	g.sampler = newSampler(sampling)
 	g.stats.Seed = g.sampler.Seed
 	if err := g.ctx.Err(); err != nil {

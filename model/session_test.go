@@ -205,6 +205,7 @@ func TestBadPrompts(t *testing.T) {
 	}
 	for want, opts := range map[string]*GenerateOptions{
 		"MaxTokens is -1": {MaxTokens: -1},
+		"StopIDs has -1":  {StopIDs: []int32{0, -1}},
 		"TopTokens -5":    {Logprobs: true, TopTokens: -5},
 	} {
 		for _, err := range m.Generate(context.Background(), IDs([]int32{1}), opts) {
