@@ -32,7 +32,8 @@ const (
 	bf12Escapes  = 1024 // a matrix with more than one in so many weights stays BF16
 	bf12Local    = 64   // the same for some rows of it
 	bf12Few      = 64   // which matrices of any size may have
-	headBases    = 4    // where a head has its bases, behind the number of its first escape
+	quadBases    = 4    // where a quad's head has its bases, behind the number of its first escape
+	stripBases   = 8    // and a strip's, behind their count, too
 )
 
 // bf12Weight is a matrix of BF16 weights in BF12, outside the Go heap.
@@ -41,7 +42,7 @@ type bf12Weight struct {
 	group      int   // rows of a quad or a strip
 	rows, cols int64
 	head       *bf12Head
-	mem        memory // the head, the codes and the heads of quads or strips
+	mem        memory // the head, the codes and the heads of quads, which strips have before their codes
 	list       memory // the escapes
 }
 
@@ -65,17 +66,25 @@ type bf12Engine interface {
 // count is the number of quads or strips.
 func (w *bf12Weight) count() int { return (int(w.rows) + w.group - 1) / w.group }
 
-// groupBytes is the size of a quad's or a strip's codes.
+// groupBytes is the size of a quad's codes, or of a strip.
 func (w *bf12Weight) groupBytes() int {
-	return int(w.cols) * w.group / (quadRows * quadColumns) * bf12Unit
+	return w.stripHead() + int(w.cols)*w.group/(quadRows*quadColumns)*bf12Unit
 }
 
-// headBytes is the size of a quad's or a strip's head: npk_quad or npk_strip.
-func (w *bf12Weight) headBytes() int { return headBases + w.group }
+// stripHead is the size of a strip's head, 0 of a quad's, which lies elsewhere.
+func (w *bf12Weight) stripHead() int {
+	if w.code != typeStrips {
+		return 0
+	}
+	return alignment * (1 + int(w.cols)/4096)
+}
 
 // escapes is the first escape of a quad or strip.
 func (w *bf12Weight) escapes(i int) *uint32 {
-	return (*uint32)(unsafe.Add(w.head.heads, i*w.headBytes()))
+	if w.code == typeStrips {
+		return (*uint32)(unsafe.Add(w.head.codes, i*w.groupBytes()))
+	}
+	return (*uint32)(unsafe.Add(w.head.heads, i*(quadBases+quadRows)))
 }
 
 // newBF12 makes room for a matrix, but for its escapes.
@@ -84,15 +93,20 @@ func newBF12(code int32, rows, cols int) (*bf12Weight, error) {
 	if code == typeStrips {
 		w.group = stripRows
 	}
-	codes := w.count() * w.groupBytes()
+	codes, heads := w.count()*w.groupBytes(), 0
+	if code == typeBF12 {
+		heads = (w.count() + 1) * (quadBases + quadRows)
+	}
 	var err error
-	if w.mem, err = newMemory(alignment + codes + (w.count()+1)*w.headBytes()); err != nil {
+	if w.mem, err = newMemory(alignment + codes + heads); err != nil {
 		return nil, err
 	}
 	w.mem.inHugePages()
 	w.head = (*bf12Head)(w.mem.ptr())
 	w.head.codes = unsafe.Add(w.mem.ptr(), alignment)
-	w.head.heads = unsafe.Add(w.head.codes, codes)
+	if heads > 0 {
+		w.head.heads = unsafe.Add(w.head.codes, codes)
+	}
 	return w, nil
 }
 
@@ -152,7 +166,9 @@ func (w *bf12Weight) join(found [][]uint32, step int) {
 		}
 		total += len(list)
 	}
-	*w.escapes(w.count()) = uint32(total)
+	if w.code == typeBF12 {
+		*w.escapes(w.count()) = uint32(total)
+	}
 }
 
 // keep copies the escapes out of the Go heap.

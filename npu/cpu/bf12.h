@@ -13,7 +13,7 @@ typedef struct ISA(quad) {
 
 // Quad q of a matrix, from a unit of it on.
 INLINE ISA(quad) ISA(quad_at)(const npk_bf12 *w, int64_t q, int64_t k, int64_t unit) {
-    const npk_quad *head = (const npk_quad *)w->heads + q;
+    const npk_quad *head = w->heads + q;
     ISA(quad) at = {(const char *)w->codes + q * npk_quad_bytes(k), w->escapes + head[0].escapes, w->escapes + head[1].escapes, {vi_none()}, w->zeros != 0};
     for (int r = 0; r < NPK_BF12_ROWS; r++) at.bases[r] = vi_set1(head->bases[r] << 7 | head->bases[r] << 23);
     while (at.escape < at.end && *at.escape >> 23 < unit) at.escape++;

@@ -25,13 +25,13 @@ func (e *cEngine) toBF12(w *bf12Weight, data []byte, first, last int) ([]uint32,
 	rows := min(last*w.group, int(w.rows)) - first*w.group
 	data = data[first*w.group*int(w.cols)*2:][:rows*int(w.cols)*2] // C looks at no lengths
 	list := make([]uint32, rows*int(w.cols)/bf12Local+bf12Few)
-	codes, head := (*C.uint8_t)(unsafe.Add(w.head.codes, first*w.groupBytes())), unsafe.Pointer(w.escapes(first))
+	codes := (*C.uint8_t)(unsafe.Add(w.head.codes, first*w.groupBytes()))
 	escapes, from := (*C.uint32_t)(unsafe.Pointer(&list[0])), (*C.uint16_t)(unsafe.Pointer(unsafe.SliceData(data)))
 	var n C.int64_t
 	if w.code == typeStrips {
-		n = C.npk_to_strips(codes, (*C.npk_strip)(head), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols), C.int(w.head.zeros))
+		n = C.npk_to_strips(codes, escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols), C.int(w.head.zeros))
 	} else {
-		n = C.npk_to_quads(codes, (*C.npk_quad)(head), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols), C.int(w.head.zeros))
+		n = C.npk_to_quads(codes, (*C.npk_quad)(unsafe.Pointer(w.escapes(first))), escapes, C.int64_t(len(list)), from, C.int64_t(rows), C.int64_t(w.cols), C.int(w.head.zeros))
 	}
 	if n < 0 {
 		return nil, false

@@ -95,27 +95,32 @@ int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *list, int64_t ro
     return count;
 }
 
-int64_t npk_to_strips(uint8_t *codes, npk_strip *strips, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
+int64_t npk_to_strips(uint8_t *strips, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
     const uint16_t has = zeros != 0;
-    uint16_t *to = (uint16_t *)codes;
     int64_t count = 0;
-    for (int64_t first = 0; first < n; first += NPK_STRIP_ROWS, strips++) {
-        strips->escapes = (uint32_t)count;
-        bases_of(strips->bases, NPK_STRIP_ROWS, rows + first * k, n - first, k, has);
+    for (int64_t first = 0; first < n; first += NPK_STRIP_ROWS, strips += npk_strip_bytes(k)) {
+        npk_strip *strip = (npk_strip *)strips;
+        uint16_t *to = (uint16_t *)(strips + npk_strip_head(k));
+        strip->escapes = (uint32_t)count;
+        bases_of(strip->bases, NPK_STRIP_ROWS, rows + first * k, n - first, k, has);
         for (int64_t i = 0; i < k; i += COLUMNS) {
             uint16_t x[COLUMNS], pairs[COLUMNS / 2][2 * NPK_STRIP_ROWS];
+            int some = 0;
             for (int r = 0; r < NPK_STRIP_ROWS; r++) {
-                const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none, base = strips->bases[r];
-                const int some = encode(x, from, base, has);
+                some |= encode(x, first + r < n ? rows + (first + r) * k + i : none, strip->bases[r], has);
                 for (int p = 0; p < COLUMNS / 2; p++) memcpy(&pairs[p][2 * r], x + 2 * p, 4);
-                for (int j = 0; some && j < COLUMNS; j++) {
-                    if (!escapes(exponent(from[j]), base, has)) continue;
-                    if (count == room) return -1;
-                    list[count++] = (uint32_t)((i + j) * NPK_STRIP_ROWS + r) << 8 | exponent(from[j]);
-                }
             }
+            for (int64_t at = i; some && at < i + COLUMNS; at++) // in the order of columns
+                for (int64_t r = 0; r < NPK_STRIP_ROWS && first + r < n; r++) {
+                    const uint16_t e = exponent(rows[(first + r) * k + at]);
+                    if (!escapes(e, strip->bases[r], has)) continue;
+                    if (count == room) return -1;
+                    list[count++] = (uint32_t)(at * NPK_STRIP_ROWS + r) << 8 | e;
+                }
             for (int p = 0; p < COLUMNS / 2; p += 4, to += 3 * COLUMNS) fold(to, pairs + p);
         }
+        strip->count = (uint32_t)(count - strip->escapes);
+        if (npk_strip_has_room(strip->count, k)) memcpy(strip->here, list + strip->escapes, strip->count * sizeof *list);
     }
     return count;
 }

@@ -9,8 +9,8 @@
 
 // npk_to_quads fills quads from n rows of k elements of BF16, k a multiple of NPK_BF12_COLUMNS; rows that the last quad lacks are zeros. It gives the
 // number of escapes, to which the quads' numbers refer, or -1 where there are more than room. Zeros says whether the exponent 0 has a code. Calls for other quads may be in
-// progress. npk_to_strips does the same for strips.
+// progress. npk_to_strips does the same for strips, heads and all.
 int64_t npk_to_quads(uint8_t *codes, npk_quad *quads, uint32_t *escapes, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros);
-int64_t npk_to_strips(uint8_t *codes, npk_strip *strips, uint32_t *escapes, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros);
+int64_t npk_to_strips(uint8_t *strips, uint32_t *escapes, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros);
 
 #endif

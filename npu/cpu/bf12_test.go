@@ -71,7 +71,7 @@ func (w *bf12Weight) place(row, col int) (unit, number, lane int) {
 // rowOf reads a row of BF12 as npk.h says that it lies.
 func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 	g, row := r/w.group, r%w.group
-	codes := unsafe.Slice((*uint16)(unsafe.Add(w.head.codes, g*w.groupBytes())), w.groupBytes()/2)
+	codes := w.codes(g)
 	base := w.bases(g)[row]
 	x := make([]dtype.BFloat16, w.cols)
 	for i := range x {
@@ -87,7 +87,7 @@ func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 		}
 		x[i] = dtype.BFloat16(bits)
 	}
-	for _, e := range words(w.list.m)[*w.escapes(g):*w.escapes(g + 1)] {
+	for _, e := range w.escapesOf(g) {
 		if at := int(e >> 8); w.code == typeStrips && at%stripRows == row {
 			x[at/stripRows] = x[at/stripRows]&0x807f | dtype.BFloat16(e&255)<<7
 		}
@@ -98,10 +98,37 @@ func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 	return x
 }
 
+// codes are those of a quad or strip.
+func (w *bf12Weight) codes(g int) []uint16 {
+	head := w.stripHead()
+	return unsafe.Slice((*uint16)(unsafe.Add(w.head.codes, g*w.groupBytes()+head)), (w.groupBytes()-head)/2)
+}
+
 // bases are those of a quad or strip.
 func (w *bf12Weight) bases(g int) []uint8 {
-	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.escapes(g)), headBases)), w.group)
+	at := quadBases
+	if w.code == typeStrips {
+		at = stripBases
+	}
+	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.escapes(g)), at)), w.group)
 }
+
+// escapesOf are those of a quad or strip.
+func (w *bf12Weight) escapesOf(g int) []uint32 {
+	first := w.escapes(g)
+	if w.code == typeBF12 {
+		return words(w.list.m)[*first:*w.escapes(g + 1)]
+	}
+	head := unsafe.Slice(first, w.stripHead()/4)
+	n, here := head[1], head[(stripBases+stripRows)/4:]
+	if int(n) <= len(here) {
+		return here[:n]
+	}
+	return words(w.list.m)[*first:][:n]
+}
+
+// listed is how many escapes a matrix has.
+func (w *bf12Weight) listed() int { return len(words(w.list.m)) }
 
 func TestBF12LosesNothing(t *testing.T) {
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -143,7 +170,7 @@ func TestBF12OfEveryExponent(t *testing.T) {
 						}
 					}
 					w, err := tryBF12(context.Background(), 1, d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols, zeros)
-					if err != nil || w == nil || int(*w.escapes(w.count())) != escapes {
+					if err != nil || w == nil || w.listed() != escapes {
 						t.Fatalf("exponents %d to %d among %d, zeros %d: %v, %v, want %d escapes", first, first+rows-1, most, zeros, w, err, escapes)
 					}
 					for r := range rows {
@@ -197,7 +224,7 @@ func TestZerosCompress(t *testing.T) {
 			x[r*cols+rng.IntN(cols)] = 0xab85 // -2^-40
 		}
 		w := constant(t, d, "w", sourceOf(x, rows, cols)).(*buffer).bf12
-		if w == nil || *w.escapes(w.count()) != (rows+2)/3 {
+		if w == nil || w.listed() != (rows+2)/3 {
 			t.Fatal("zeros are escapes, or others are none")
 		}
 		for r := range rows {
@@ -341,7 +368,8 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		return bytes.Clone(out.Bytes())
 	}
 	right := product()
-	codes := unsafe.Slice((*uint16)(b.bf12.head.codes), b.bf12.count()*b.bf12.groupBytes()/2)
+	first := b.bf12.codes(0)
+	codes := unsafe.Slice(&first[0], b.bf12.count()*len(first)) // of four quads, or one strip
 	matrix := func() (x []dtype.BFloat16) {
 		for r := range n {
 			x = append(x, b.bf12.rowOf(r)...)
@@ -377,12 +405,12 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		}
 		bases[i]--
 	}
-	list := words(b.bf12.list.m)
-	list[0] ^= large
+	escape := &b.bf12.escapesOf(0)[0]
+	*escape ^= large
 	if bytes.Equal(product(), right) {
 		t.Error("the escape makes no difference")
 	}
-	list[0] ^= large
+	*escape ^= large
 	b.bf12.head.zeros ^= 1
 	if bytes.Equal(product(), right) {
 		t.Error("whether zeros have a code makes no difference")

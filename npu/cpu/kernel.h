@@ -55,10 +55,6 @@ static inline int64_t npk_up(int64_t a, int64_t b) { return (a + b - 1) / b * b;
 // Steps of the inner loop in one product of NPK_PEAK: both panels fit the nearest cache.
 enum { NPK_PEAK_STEPS = 128 };
 
-// Bytes of a quad and of a strip of rows of k elements.
-static inline int64_t npk_quad_bytes(int64_t k) { return k / NPK_BF12_COLUMNS * NPK_BF12_UNIT; }
-static inline int64_t npk_strip_bytes(int64_t k) { return k / NPK_STRIP_COLUMNS * NPK_BF12_UNIT; }
-
 // How many rows of weights a chunk has, whole groups: a megabyte, or less so that every thread gets several chunks: large enough that the counter does not show in a
 // profile, small enough that a slow core delays the others little.
 static inline int64_t npk_step_rows(const npk_cmd *c, int threads, int64_t group) {

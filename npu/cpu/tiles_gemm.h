@@ -9,9 +9,10 @@
 // Every sum goes over K in order, in steps of 32, whatever the numbers of rows and columns are.
 
 enum {
-    ISA(STRIPS) = 32, // in a chunk at most
-    ISA(BLOCKS) = 32, // sixteens of rows in a chunk at most
-    ISA(LAG) = 4,     // steps from making a tile to multiplying it
+    ISA(STRIPS) = 32,      // in a chunk at most
+    ISA(BLOCKS) = 32,      // sixteens of rows in a chunk at most
+    ISA(LAG) = 4,          // steps from making a tile to multiplying it
+    ISA(FEW_AHEAD) = 8192, // how many bytes ahead memory is asked for where rows are few
 };
 
 // How the operands of a product lie: the weights left of the activations; or right of them, as one or two numbers whose tiles follow each other.
@@ -173,7 +174,7 @@ TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
             ISA(beside) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
             if (once && c->bt == NPK_STRIPS) { // one stream, which runs on into the next strip
                 side.ahead = ISA(ahead_of)(own, 0, 1, own->steps);
-                side.ahead.at += ISA(FAR);
+                side.ahead.at += ISA(FEW_AHEAD);
             } else if (more) side.ahead = ISA(ahead_of)(then, call, calls, own->steps);
             ISA(multiply_any)(how, own->strips, npk_min(cut.rows, nblocks - b), own->steps, w, x, to + b * ISA(TILE), next, own->from == 0, &side);
         }

@@ -102,7 +102,7 @@ INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts
         at += p->strip * distance + ISA(scale_bytes)(f, c->k);
     } else if (c->bt == NPK_STRIPS) {
         distance = npk_strip_bytes(c->k), lines = ISA(STEP) / NPK_STRIP_COLUMNS * NPK_BF12_UNIT / 64;
-        at = (const char *)((const npk_bf12 *)c->b)->codes + (c->p[0] + p->strip) * distance;
+        at = (const char *)((const npk_bf12 *)c->b)->codes + (c->p[0] + p->strip) * distance + npk_strip_head(c->k);
     } else {
         stretches = npk_min(stretches * ISA(SIDE), c->n - p->strip * ISA(SIDE)), distance = c->ldb * 2;
         at += p->strip * ISA(SIDE) * distance;
