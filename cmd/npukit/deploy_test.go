@@ -16,7 +16,7 @@ import (
 func TestDeploy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	path := tiny("smollm-mha")
-	out := succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--threads", "2")
+	out := deployed(t, "deploy", path, "--dir", dir, "--seq", "64", "--threads", "2")
 	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir, "plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the last screen has no %q:\n%s", want, out)
@@ -53,6 +53,20 @@ func TestDeploy(t *testing.T) {
 	r = command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
 	if r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
 		t.Errorf("running a failed plan: exit code %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+// deployed deploys until the evaluator accepts, as its error advises: what a deployment measures while other tests have the machine, nobody measures again.
+func deployed(t *testing.T, args ...string) string {
+	t.Helper()
+	for try := 1; ; try++ {
+		r := command("", args...)
+		if r.code == 0 {
+			return r.out
+		}
+		if try == 5 || !strings.Contains(r.stderr, "deploy again, which measures again, when the machine is quiet") {
+			t.Fatalf("deployed %d times: exit code %d, stderr %q", try, r.code, r.stderr)
+		}
 	}
 }
 
