@@ -65,6 +65,8 @@ func layout() []field {
 		{"rows of a quad", quadRows, C.NPK_BF12_ROWS},
 		{"its columns in a unit", quadColumns, C.NPK_BF12_COLUMNS},
 		{"size of a strip", stripBases + stripRows, unsafe.Sizeof(C.npk_strip{})},
+		{"a strip of some columns", uintptr((&bf12Weight{code: typeStrips, group: stripRows, cols: 4064}).groupBytes()), uintptr(C.npk_strip_bytes(4064))},
+		{"a strip of many columns", uintptr((&bf12Weight{code: typeStrips, group: stripRows, cols: 8192}).groupBytes()), uintptr(C.npk_strip_bytes(8192))},
 		{"bases of a strip", stripBases, unsafe.Offsetof(C.npk_strip{}.bases)},
 		{"rows of a strip", stripRows, C.NPK_STRIP_ROWS},
 		{"its columns in a unit of strips", stripColumns, C.NPK_STRIP_COLUMNS},
