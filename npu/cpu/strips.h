@@ -30,12 +30,6 @@ INLINE ISA(strip) ISA(strip_at)(const npk_bf12 *w, int64_t s, int64_t k, int64_t
     return q;
 }
 
-// The columns of a part, as pairs of sixteen rows. The exponents of escapes are anything.
-INLINE void ISA(strip_read)(const ISA(strip) *q, int64_t part, int zeros, vf w[4]) {
-    const vi bases[4] = {q->bases, q->bases, q->bases, q->bases};
-    ISA(bf12_read)(q->codes + part * NPK_BF12_UNIT, bases, zeros, w);
-}
-
 // Gives a part's escapes their exponents.
 INLINE void ISA(strip_mend)(ISA(strip) *q, vf w[4]) {
     const int64_t part = q->until;
@@ -48,19 +42,15 @@ INLINE void ISA(strip_mend)(ISA(strip) *q, vf w[4]) {
     }
 }
 
-// Puts a step's escapes into its tile.
-TARGET static __attribute__((noinline)) void ISA(strip_patch)(char *tile, ISA(strip) *q, int64_t step) {
-    uint16_t *at = (uint16_t *)tile;
-    for (; q->escape < q->end && (*q->escape >> ISA(ESCAPE_PART)) / ISA(STEP_PARTS) == step; q->escape++) {
-        const uint32_t e = *q->escape, column = e >> 12 & 31, row = e >> 8 & 15;
-        uint16_t *x = at + (column / 2 * NPK_STRIP_ROWS + row) * 2 + column % 2;
-        *x = (uint16_t)((*x & 0x807f) | (e & 255) << 7);
-    }
-    ISA(strip_until)(q);
+// The columns of a part, as pairs of sixteen rows.
+INLINE void ISA(strip_read)(ISA(strip) *q, int64_t part, int zeros, vf w[4]) {
+    const vi bases[4] = {q->bases, q->bases, q->bases, q->bases};
+    ISA(bf12_read)(q->codes + part * NPK_BF12_UNIT, bases, zeros, w);
+    if (__builtin_expect(part == q->until, 0)) ISA(strip_mend)(q, w);
 }
 
 // A step as a right tile. Zeros is a constant wherever this is inlined.
-INLINE void ISA(tile_of_strip)(char *tile, const ISA(strip) *q, int64_t step, const int zeros) {
+INLINE void ISA(tile_of_strip)(char *tile, ISA(strip) *q, int64_t step, const int zeros) {
 #pragma GCC unroll 4
     for (int p = 0; p < ISA(STEP_PARTS); p++) {
         vf w[4];
@@ -70,12 +60,11 @@ INLINE void ISA(tile_of_strip)(char *tile, const ISA(strip) *q, int64_t step, co
     }
 }
 
-TARGET static __attribute__((noinline)) void ISA(tile_with_zeros)(char *tile, const ISA(strip) *q, int64_t step) { ISA(tile_of_strip)(tile, q, step, 1); }
+TARGET static __attribute__((noinline)) void ISA(tile_with_zeros)(char *tile, ISA(strip) *q, int64_t step) { ISA(tile_of_strip)(tile, q, step, 1); }
 
 INLINE void ISA(right_of_strip)(char *tile, ISA(strip) *q, int64_t step) {
     if (q->zeros) ISA(tile_with_zeros)(tile, q, step);
     else ISA(tile_of_strip)(tile, q, step, 0);
-    if (step == q->until / ISA(STEP_PARTS)) ISA(strip_patch)(tile, q, step);
 }
 
 enum { ISA(SOME) = 16 }; // strips whose sums are put together
@@ -96,7 +85,6 @@ INLINE vf ISA(strip_times)(ISA(strip) q, const float *x, int64_t steps, const in
             vf w[4];
             for (int i = 0; i < 3; i++) __builtin_prefetch(ahead + part * NPK_BF12_UNIT + i * 64, 0, 2);
             ISA(strip_read)(&q, part, zeros, w);
-            if (__builtin_expect(part == q.until, 0)) ISA(strip_mend)(&q, w);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++, a += 2) {
                 vf first, second;
