@@ -88,7 +88,7 @@ func (w *bf12Weight) escapes(i int) *uint32 {
 }
 
 // newBF12 makes room for a matrix, but for its escapes.
-func newBF12(code int32, rows, cols int) (*bf12Weight, error) {
+func newBF12(from *weightStore, code int32, rows, cols int) (*bf12Weight, error) {
 	w := &bf12Weight{code: code, group: quadRows, rows: int64(rows), cols: int64(cols)}
 	if code == typeStrips {
 		w.group = stripRows
@@ -98,10 +98,9 @@ func newBF12(code int32, rows, cols int) (*bf12Weight, error) {
 		heads = (w.count() + 1) * (quadBases + quadRows)
 	}
 	var err error
-	if w.mem, err = newMemory(alignment + codes + heads); err != nil {
+	if w.mem, err = from.alloc(alignment + codes + heads); err != nil {
 		return nil, err
 	}
-	w.mem.inHugePages()
 	w.head = (*bf12Head)(w.mem.ptr())
 	w.head.codes = unsafe.Add(w.mem.ptr(), alignment)
 	if heads > 0 {
@@ -116,17 +115,17 @@ func (w *bf12Weight) free() {
 }
 
 // toBF12 makes BF12 of a matrix of BF16, in parallel; nil when it has too many escapes with and without a code for zeros.
-func toBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int) (w *bf12Weight, err error) {
+func toBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, data []byte, rows, cols int) (w *bf12Weight, err error) {
 	for zeros := range int64(2) {
-		if w, err = tryBF12(ctx, threads, e, data, rows, cols, zeros); w != nil || err != nil {
+		if w, err = tryBF12(ctx, threads, from, e, data, rows, cols, zeros); w != nil || err != nil {
 			break
 		}
 	}
 	return w, err
 }
 
-func tryBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, cols int, zeros int64) (*bf12Weight, error) {
-	w, err := newBF12(e.readsBF12(), rows, cols)
+func tryBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, data []byte, rows, cols int, zeros int64) (*bf12Weight, error) {
+	w, err := newBF12(from, e.readsBF12(), rows, cols)
 	if err != nil {
 		return nil, err
 	}
@@ -135,12 +134,12 @@ func tryBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, 
 	found := make([][]uint32, (w.count()+step-1)/step)
 	most := int64(rows*cols/bf12Escapes + bf12Few)
 	var escapes atomic.Int64
-	err = inParallel(ctx, threads, w.count(), step, func(from, to int) error {
+	err = inParallel(ctx, threads, w.count(), step, func(first, end int) error {
 		if escapes.Load() > most {
 			return nil
 		}
-		list, ok := e.toBF12(w, data, from, to)
-		found[from/step] = list
+		list, ok := e.toBF12(w, data, first, end)
+		found[first/step] = list
 		if escapes.Add(int64(len(list))); !ok {
 			escapes.Add(most + 1)
 		}
@@ -148,7 +147,7 @@ func tryBF12(ctx context.Context, threads int, e bf12Engine, data []byte, rows, 
 	})
 	if err == nil && escapes.Load() <= most {
 		w.join(found, step)
-		err = w.keep(found)
+		err = w.keep(from, found)
 	}
 	if err != nil || escapes.Load() > most {
 		w.free()
@@ -172,9 +171,9 @@ func (w *bf12Weight) join(found [][]uint32, step int) {
 }
 
 // keep copies the escapes out of the Go heap.
-func (w *bf12Weight) keep(found [][]uint32) (err error) {
+func (w *bf12Weight) keep(from *weightStore, found [][]uint32) (err error) {
 	list := slices.Concat(found...)
-	if w.list, err = newMemory(4 * len(list)); err != nil {
+	if w.list, err = from.alloc(4 * len(list)); err != nil {
 		return err
 	}
 	w.head.escapes = w.list.ptr()

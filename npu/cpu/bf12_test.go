@@ -169,7 +169,7 @@ func TestBF12OfEveryExponent(t *testing.T) {
 							escapes++
 						}
 					}
-					w, err := tryBF12(context.Background(), 1, d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols, zeros)
+					w, err := tryBF12(context.Background(), 1, new(weightStore), d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols, zeros)
 					if err != nil || w == nil || w.listed() != escapes {
 						t.Fatalf("exponents %d to %d among %d, zeros %d: %v, %v, want %d escapes", first, first+rows-1, most, zeros, w, err, escapes)
 					}
@@ -570,7 +570,7 @@ func TestBF12CanBeCancelled(t *testing.T) {
 		x := make([]dtype.BFloat16, rows*cols)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		w, err := toBF12(ctx, 2, d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols)
+		w, err := toBF12(ctx, 2, new(weightStore), d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols)
 		if !errors.Is(err, context.Canceled) || w != nil {
 			t.Errorf("got %v, want context.Canceled", err)
 		}
@@ -598,7 +598,7 @@ func BenchmarkToBF12(b *testing.B) {
 	}
 	b.SetBytes(2 * rows * cols)
 	for b.Loop() {
-		w, err := toBF12(context.Background(), d.info.Threads, e, dtype.AsBytes(x), rows, cols)
+		w, err := toBF12(context.Background(), d.info.Threads, new(weightStore), e, dtype.AsBytes(x), rows, cols)
 		if err != nil || w == nil {
 			b.Fatal(fmt.Sprint(w, err))
 		}

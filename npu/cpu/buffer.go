@@ -54,7 +54,7 @@ func (b *buffer) Bytes() []byte {
 	if !b.late {
 		return b.data
 	}
-	data, err := b.from.expanded(context.Background(), b.d.info.Threads)
+	data, err := b.from.expanded(context.Background(), b.d)
 	if err != nil { // no memory
 		return nil
 	}

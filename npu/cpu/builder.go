@@ -304,7 +304,7 @@ func (b *builder) widen(x *bound) {
 	if x.mem != nil || x.weight == nil || b.failed != nil {
 		return
 	}
-	data, err := x.weight.expanded(b.ctx, b.exec.d.info.Threads)
+	data, err := x.weight.expanded(b.ctx, b.exec.d)
 	if err != nil {
 		b.failed = err
 		return

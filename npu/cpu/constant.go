@@ -184,7 +184,7 @@ func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.
 			err = s.compress(ctx, d)
 		}
 	case plain:
-		if s.mem, err = newMemory(typ.Bytes(elements)); err == nil {
+		if s.mem, err = d.weights.alloc(typ.Bytes(elements)); err == nil {
 			err = src.Materialize(s.mem.m)
 		}
 	case typ.Quantized():
@@ -192,7 +192,7 @@ func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.
 		err = s.group(ctx, d, typ, elements)
 	default:
 		s.typ = dtype.BF16
-		s.mem, err = expand(ctx, d.info.Threads, src, typ, shape)
+		s.mem, err = expand(ctx, d, src, typ, shape)
 	}
 	return err
 }
@@ -225,7 +225,7 @@ func (s *shared) group(ctx context.Context, d *Device, typ dtype.Type, elements 
 	}
 	defer done()
 	cols := s.shape[len(s.shape)-1]
-	if s.grouped, err = newGrouped(typ, elements/cols, cols); err != nil {
+	if s.grouped, err = newGrouped(&d.weights, typ, elements/cols, cols); err != nil {
 		return err
 	}
 	step := max(1, stretch/(groupRows*cols))
@@ -245,12 +245,12 @@ func (s *shared) compress(ctx context.Context, d *Device) error {
 	if len(t.Data) != t.Type.Bytes(elementsOf(s.shape)) {
 		return fmt.Errorf("BF16 %v takes %d bytes, the tensor has %d", s.shape, t.Type.Bytes(elementsOf(s.shape)), len(t.Data))
 	}
-	s.bf12, err = toBF12(ctx, d.info.Threads, d.engine.(bf12Engine), t.Data, s.shape[0], s.shape[1])
+	s.bf12, err = toBF12(ctx, d.info.Threads, &d.weights, d.engine.(bf12Engine), t.Data, s.shape[0], s.shape[1])
 	return err
 }
 
 // expanded is a late weight as BF16, where it lies or made if this is the first time. The caller has a use of it.
-func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
+func (s *shared) expanded(ctx context.Context, d *Device) ([]byte, error) {
 	if s.tensor != "" { // asked for again each time: who made a copy of a rearranged tensor lets its memory go
 		t, err := s.src.From.Tensor(s.tensor)
 		size := int(typeBytes[typeCodes[s.typ]])
@@ -262,7 +262,7 @@ func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
 	s.wide.Lock()
 	defer s.wide.Unlock()
 	if s.mem.m == nil {
-		m, err := expand(ctx, threads, s.src, formOf(s.grouped.code).typ, s.shape)
+		m, err := expand(ctx, d, s.src, formOf(s.grouped.code).typ, s.shape)
 		if err != nil {
 			return nil, fmt.Errorf("weight %s as BF16: %w", s.src.Layout, err)
 		}
@@ -272,19 +272,19 @@ func (s *shared) expanded(ctx context.Context, threads int) ([]byte, error) {
 }
 
 // expand makes BF16 of a type that no kernel reads.
-func expand(ctx context.Context, threads int, src npu.Source, typ dtype.Type, shape []int) (memory, error) {
+func expand(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int) (memory, error) {
 	elements := elementsOf(shape)
 	data, done, err := sourceBlocks(src, typ, elements)
 	if err != nil {
 		return memory{}, err
 	}
 	defer done()
-	m, err := newMemory(2 * elements)
+	m, err := d.weights.alloc(2 * elements)
 	if err != nil {
 		return memory{}, err
 	}
 	dst, _ := dtype.View[dtype.BFloat16](m.m)
-	if err := expandRows(ctx, threads, dst, typ, data, shape[len(shape)-1]); err != nil {
+	if err := expandRows(ctx, d.info.Threads, dst, typ, data, shape[len(shape)-1]); err != nil {
 		m.free()
 		return memory{}, err
 	}

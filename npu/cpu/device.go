@@ -40,6 +40,8 @@ type Device struct {
 
 	mu     sync.Mutex
 	consts map[string]*shared // materialised weights by layout and tensors
+
+	weights weightStore // where kernels read them in an order of their own
 }
 
 var _ npu.Device = (*Device)(nil)

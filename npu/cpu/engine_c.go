@@ -229,6 +229,7 @@ func (e *cEngine) readBandwidth(cancel *uint32) (float64, error) {
 		return 0, err
 	}
 	defer m.free()
+	m.inHugePages() // as the weights
 	for i := 0; i < size; i += 4096 {
 		m.m[i] = 1 // a page of its own, not the shared page of zeros
 	}

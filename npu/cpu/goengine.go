@@ -210,6 +210,7 @@ func (e *goEngine) readBandwidth(cancel *uint32) (float64, error) {
 		return 0, err
 	}
 	defer m.free()
+	m.inHugePages() // as the weights
 	words := unsafe.Slice((*uint64)(m.ptr()), size/8)
 	for i := 0; i < len(words); i += 512 {
 		words[i] = 1 // a page of its own, not the shared page of zeros

@@ -119,7 +119,7 @@ type groupedWeight struct {
 }
 
 // newGrouped makes room for a matrix of a block type; rows are whole blocks.
-func newGrouped(t dtype.Type, rows, cols int) (*groupedWeight, error) {
+func newGrouped(from *weightStore, t dtype.Type, rows, cols int) (*groupedWeight, error) {
 	code, ok := groupedCode(t)
 	elems, _ := t.Block()
 	if !ok || rows < 1 || cols < 1 || cols%elems != 0 {
@@ -132,7 +132,7 @@ func newGrouped(t dtype.Type, rows, cols int) (*groupedWeight, error) {
 		return nil, fmt.Errorf("%d rows of %d elements are out of range", rows, cols)
 	}
 	var err error
-	w.mem, err = newMemory(groups * each)
+	w.mem, err = from.alloc(groups * each)
 	return w, err
 }
 

@@ -46,7 +46,7 @@ func TestGroupedRowsAreTheBlocksOfTheFile(t *testing.T) {
 	for _, f := range forms {
 		const rows, cols = 37, 512
 		data, want := quantized(rng, f.typ, rows, cols)
-		w, err := newGrouped(f.typ, rows, cols)
+		w, err := newGrouped(new(weightStore), f.typ, rows, cols)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func TestEnginesGroupAlike(t *testing.T) {
 				}
 				var want []byte
 				for _, d := range devices {
-					w, err := newGrouped(f.typ, size.rows, cols)
+					w, err := newGrouped(new(weightStore), f.typ, size.rows, cols)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -61,7 +61,7 @@ func TestEnginesGroupAlike(t *testing.T) {
 // Rows must be there in full, whatever a caller says about them.
 func TestRegroupRefusesShortRows(t *testing.T) {
 	for _, d := range enginesOfEachKind(t) {
-		w, err := newGrouped(dtype.Q8_0, 17, 64)
+		w, err := newGrouped(new(weightStore), dtype.Q8_0, 17, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func BenchmarkRegroup(b *testing.B) {
 					for i := range src.m {
 						src.m[i] = byte(i * i >> 3)
 					}
-					w, err := newGrouped(f.typ, rows, cols)
+					w, err := newGrouped(new(weightStore), f.typ, rows, cols)
 					if err != nil {
 						b.Fatal(err)
 					}

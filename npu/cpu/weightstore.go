@@ -1,0 +1,62 @@
+package cpu
+
+import "sync"
+
+// weightStore is memory for the weights of a device, in pieces of large blocks. Large pages lie on multiples of their size, so a matrix with a mapping of its own has small ones at
+// both ends: a tenth of the weights of Llama-3.2-1B. In a block it shares them with its neighbours. No piece is used twice, so all are zeros. The zero value is ready.
+type weightStore struct {
+	mu   sync.Mutex
+	open *weightBlock // from which pieces are cut
+}
+
+// weightBlock is a mapping of which some pieces are in use.
+type weightBlock struct {
+	store  *weightStore
+	mem    memory
+	cut    int // bytes given to pieces
+	pieces int // that have not been given back
+}
+
+// weightBlockBytes is the size of a block: address space, of which nothing is taken before it is written. What does not fit in the rest of one begins another.
+const weightBlockBytes = 256 << 20
+
+// alloc gives zeroed memory in large pages, all of which the caller will use.
+func (s *weightStore) alloc(bytes int) (memory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := (max(bytes, 1) + alignment - 1) &^ (alignment - 1)
+	b := s.open
+	if b == nil || n > len(b.mem.m)-b.cut {
+		m, err := newMemory(max(n, weightBlockBytes))
+		if err != nil && n < weightBlockBytes {
+			m, err = newMemory(n) // where address space is scarce
+		}
+		if err != nil {
+			return memory{}, err
+		}
+		m.inHugePages()
+		b = &weightBlock{store: s, mem: m}
+		// Of two blocks the one with more room stays open.
+		if old := s.open; old == nil || len(m.m)-n >= len(old.mem.m)-old.cut {
+			s.open = b
+		}
+	}
+	piece := b.mem.m[b.cut:][:bytes:n]
+	b.cut += n
+	b.pieces++
+	return memory{m: piece, of: b}, nil
+}
+
+// release gives a piece back, and the addresses with the block's last.
+func (b *weightBlock) release(piece []byte) {
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if b.pieces--; b.pieces > 0 {
+		discard(piece)
+		return
+	}
+	if b.store.open == b {
+		b.store.open = nil
+	}
+	b.mem.free()
+}
