@@ -35,7 +35,8 @@
 //
 // Products of up to 16 rows of BF16 activations with quantised weights (4 in the Go engine) are, with most kernels, sums of whole numbers. Every 32 activations get a scale in
 // FP32, with which the largest of them becomes 32767, and are rounded to 16 bits; where the results are FP32, another 15 bits follow. So an activation
-// is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32.
+// is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32. Where the CPU has VNNI, AVX-512's
+// multiply-add of such numbers is one instruction, which is taken unless Options.Kernels names avx512: the results are the same.
 //
 // The kernels avx512bf16 multiply quants with BF16 activations instead, for any number of rows: quants are whole numbers that BF16 holds exactly, so are their
 // products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.

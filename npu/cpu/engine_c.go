@@ -22,7 +22,7 @@ type cEngine struct {
 	pool    *C.npk_pool
 	threads int
 	variant C.int
-	integer C.int // the variant whose kernels make sums of whole numbers
+	integer C.int // whose kernels make sums of whole numbers: the variant's, or NPK_VNNI's
 	strips  bool  // there are weights in strips
 }
 
@@ -49,9 +49,9 @@ func openNative(kernels string, threads int) (engine, error) {
 		e.variant = fastest()
 		e.integer = e.variant
 	}
-	// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever its products of BF16 are like.
-	if (kernels == "" && e.variant == C.NPK_AVX512 || e.variant == C.NPK_AMX) && executes(C.NPK_AVX512BF16) {
-		e.integer = C.NPK_AVX512BF16
+	// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever else it has.
+	if (kernels == "" && e.variant == C.NPK_AVX512 || e.variant == C.NPK_AMX) && executes(C.NPK_VNNI) {
+		e.integer = C.NPK_VNNI
 	}
 	return e, nil
 }

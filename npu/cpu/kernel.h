@@ -28,7 +28,7 @@ typedef struct npk_kernels {
 } npk_kernels;
 
 extern const npk_kernels npk_generic, npk_avx2, npk_avx512, npk_avx512bf16;
-extern const npk_kernels npk_units; // of products alone
+extern const npk_kernels npk_units, npk_vnni; // of products alone
 
 // Compilers that know AMX.
 #if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)

@@ -135,10 +135,13 @@ typedef struct npk_cmd {
     int64_t pad3[4];
 } npk_cmd;
 
-// The kernel variants, slowest first. That of AMX has kernels of its own for commands with the flag TILES, and those of AVX-512 for all else, or of AVX-512 BF16 for sums of whole numbers.
+// The kernel variants, slowest first. That of AMX has kernels of its own for commands with the flag TILES, and those of AVX-512 for all else.
 enum { NPK_GENERIC = 0, NPK_ARMBF16, NPK_AVX2, NPK_AVX512, NPK_AVX512BF16, NPK_AMX, NPK_VARIANTS };
 
-// npk_usable says whether this machine and its operating system can execute a variant. Of AMX it is found out by trying, in a child process, the first time.
+// Beside them, for sums of whole numbers alone: AVX-512 with VNNI, whose multiply-add of 16-bit numbers is one instruction.
+enum { NPK_VNNI = NPK_VARIANTS };
+
+// npk_usable says whether this machine and its operating system can execute a variant, or NPK_VNNI. Of AMX it is found out by trying, in a child process, the first time.
 int npk_usable(int variant);
 
 typedef struct npk_pool npk_pool;
@@ -149,7 +152,7 @@ npk_pool *npk_open(int threads);
 // npk_close joins the threads and frees the pool. No npk_run may be in progress.
 void npk_close(npk_pool *p);
 
-// npk_run executes the commands with the kernels of a usable variant, and those of another for products that are sums of whole numbers. It returns 0, or 1 when *cancel
+// npk_run executes the commands with the kernels of a usable variant, and those of another, or of NPK_VNNI, for products that are sums of whole numbers. It returns 0, or 1 when *cancel
 // was non-zero before the end, or 2 when scratch memory is refused. One call at a time.
 int npk_run(npk_pool *p, int variant, int integer, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int trace);
 

@@ -1,4 +1,5 @@
-// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, and BF16 when NPK_HAVE_DP is defined. See vec_generic.h for what each function means.
+// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, VNNI when NPK_HAVE_VNNI is defined, and BF16 when NPK_HAVE_DP is. See vec_generic.h for what each function
+// means.
 
 #include <immintrin.h>
 #include <math.h>
@@ -14,6 +15,10 @@
 #define ISA(name) name##_avx512bf16
 #define TARGET __attribute__((target(AVX512 ",avx512bf16,avx512vnni")))
 #define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16,avx512vnni")))
+#elif defined(NPK_HAVE_VNNI)
+#define ISA(name) name##_vnni
+#define TARGET __attribute__((target(AVX512 ",avx512vnni")))
+#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512vnni")))
 #else
 #define ISA(name) name##_avx512
 #define TARGET __attribute__((target(AVX512)))
@@ -114,7 +119,7 @@ INLINE vi vi_based(vi a, vi base) { return _mm512_mask_add_epi16(a, _mm512_test_
 INLINE vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 INLINE vi vi_move(vi a, int n) { return n < 0 ? _mm512_srli_epi32(a, (unsigned)-n) : _mm512_slli_epi32(a, (unsigned)n); }
 INLINE vi vi_dot(vi acc, vi a, vi b) {
-#ifdef NPK_HAVE_DP
+#ifdef NPK_HAVE_VNNI
     return _mm512_dpwssd_epi32(acc, a, b);
 #else
     return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
