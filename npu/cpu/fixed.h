@@ -29,34 +29,42 @@ INLINE int64_t ISA(fixed_bytes)(const npk_cmd *c) {
     return ISA(fixed_up)(ISA(fixed_rows_of)(c)) * (c->k / 32) * (int64_t)sizeof(ISA(fixed));
 }
 
-// Activations of 32 elements from a on, in as many numbers as limbs says, each_limb blocks apart.
+// Activations of 32 elements from a on, in as many numbers as limbs says, each_limb blocks apart. Plain loops over 32 numbers, which compilers make vectors of.
 INLINE void ISA(fix)(ISA(fixed) *to, int limbs, int64_t each_limb, const uint16_t *a, ISA(form) f) {
-    vf x[32 / VL], top = v_zero();
-    int finite = 1;
-    for (int i = 0; i < 32 / VL; i++) {
-        x[i] = v_bf16(a + i * VL);
-        top = v_max(top, v_abs(x[i]));
+    int16_t top = 0;
+    for (int i = 0; i < 32; i++) {
+        const int16_t size = (int16_t)(a[i] & 0x7fff); // BF16 without its sign is in the order of whole numbers
+        top = size > top ? size : top;
     }
-    for (int i = 0; i < 32; i++) finite &= (a[i] & 0x7f80) != 0x7f80;
-    for (int l = 0; l < limbs; l++) {
-        memset(to + l * each_limb, 0, sizeof *to);
-        if (!finite) to[l * each_limb].scale = to[l * each_limb].sum = NAN;
+    const int finite = top < 0x7f80;
+    const uint32_t bits = (uint32_t)top << 16;
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    if (!finite || largest < 0x1p-100f) {
+        for (int l = 0; l < limbs; l++) {
+            memset(to + l * each_limb, 0, sizeof *to);
+            if (!finite) to[l * each_limb].scale = to[l * each_limb].sum = NAN;
+        }
+        return;
     }
-    const float largest = v_hmax(top), whole = limbs == 2 ? 0x7fffp15f : 0x7fffp0f;
-    if (!finite || largest < 0x1p-100f) return;
+    const float whole = limbs == 2 ? 0x7fffp15f : 0x7fffp0f;
     const vf inverse = v_set1(whole / largest);
-    float q[32];
-    for (int i = 0; i < 32 / VL; i++) {
-        vf v = v_mul(x[i], inverse);
-        v_store(q + i * VL, limbs == 2 ? v : v_round(v)); // with two, what is cut off is beyond FP32
+    float exact[32];
+    for (int i = 0; i < 32; i += VL) {
+        const vf v = v_mul(v_bf16(a + i), inverse);
+        v_store(exact + i, limbs == 2 ? v : v_round(v)); // with two, what is cut off is beyond FP32
     }
+    int32_t all[32], q[32];
+    for (int i = 0; i < 32; i++) all[i] = (int32_t)exact[i];
     for (int l = 0; l < limbs; l++, to += each_limb) {
+        const int down = limbs == 2 && l == 0 ? 15 : 0, mask = limbs == 2 && l == 1 ? 0x7fff : -1;
+        for (int i = 0; i < 32; i++) q[i] = all[i] >> down & mask;
         int32_t sum[2] = {0, 0};
-        for (int i = 0; i < 32; i++) {
-            int32_t v = (int32_t)q[i];
-            if (limbs == 2) v = l == 0 ? v >> 15 : v & 0x7fff;
-            sum[i / 16] += v;
-            to->x[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = (int16_t)v;
+        for (int i = 0; i < 16; i++) sum[0] += q[i];
+        for (int i = 0; i < 16; i++) sum[1] += q[16 + i];
+        for (int i = 0; i < 32; i += 4) {
+            to->x[i] = (int16_t)q[i], to->x[i + 1] = (int16_t)q[i + 2];
+            to->x[i + 2] = (int16_t)q[i + 1], to->x[i + 3] = (int16_t)q[i + 3];
         }
         to->scale = largest / whole;
         if (limbs == 2 && l == 0) to->scale *= 0x1p15f;
