@@ -57,7 +57,7 @@
 //
 // # Kernels
 //
-// Which C kernels run is decided by timing candidates for a few milliseconds in Open: an instruction that a CPU has need not be fast on
+// Which C kernels run is decided by timing candidates for some milliseconds in the first Open of a process: an instruction that a CPU has need not be fast on
 // it. Candidates are the sets that the CPU and the operating system say they support. Timing finds instructions that are slow; it does not
 // protect from ones that fault, as under an emulator that advertises more than it executes: there Options.Kernels must name a set that works.
 //

@@ -11,6 +11,7 @@ import "C"
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -75,9 +76,11 @@ func usableVariants() []string {
 // fastest times the product of BF16 with BF16, which is most of the work, with each variant: what a CPU advertises need not be fast on it. On
 // Zen 4 vdpbf16ps does twice as much as FP32 multiply-adds, on a Sapphire Rapids Xeon half as much. The variants take turns, a tenth of
 // a millisecond each, so that all see the same clock. Only what npk_usable allows is executed: timing finds slow instructions, not faulting ones.
-func fastest() C.int {
+//
+// It is done once: neighbours on the machine can make the faster of two look slower in a few turns, and devices of one process should agree to the bit.
+var fastest = sync.OnceValue(func() C.int {
 	var rates [C.NPK_VARIANTS]float64
-	for range 6 {
+	for range 20 {
 		for v := range C.int(C.NPK_VARIANTS) {
 			if executes(v) {
 				rates[v] = max(rates[v], float64(C.npk_rate(v, C.int(productFlags(v)), 100_000)))
@@ -91,7 +94,7 @@ func fastest() C.int {
 		}
 	}
 	return best
-}
+})
 
 // productFlags is how a variant multiplies BF16 with BF16.
 func productFlags(variant C.int) int32 {
