@@ -5,7 +5,6 @@
 #if defined(__x86_64__)
 
 #define NPK_HAVE_DP
-#define NPK_HAVE_VNNI
 
 #include "vec_avx512.h"
 

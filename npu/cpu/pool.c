@@ -372,7 +372,7 @@ int npk_usable(int variant) {
 #if defined(__x86_64__)
     // These look at CPUID and at what the operating system saves (XCR0).
     case NPK_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    case NPK_AVX512BF16: return npk_usable(NPK_VNNI) && __builtin_cpu_supports("avx512bf16");
+    case NPK_AVX512BF16: return npk_usable(NPK_AVX512) && __builtin_cpu_supports("avx512bf16");
     case NPK_VNNI: return npk_usable(NPK_AVX512) && __builtin_cpu_supports("avx512vnni");
     case NPK_AVX512:
         return npk_usable(NPK_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

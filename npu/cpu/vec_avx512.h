@@ -1,5 +1,5 @@
-// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, VNNI when NPK_HAVE_VNNI is defined, and BF16 when NPK_HAVE_DP is. See vec_generic.h for what each function
-// means.
+// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, and BF16 when NPK_HAVE_DP is defined or VNNI when NPK_HAVE_VNNI is. See vec_generic.h for what each
+// function means.
 
 #include <immintrin.h>
 #include <math.h>
@@ -13,8 +13,8 @@
 #define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16,amx-tile,amx-bf16")))
 #elif defined(NPK_HAVE_DP)
 #define ISA(name) name##_avx512bf16
-#define TARGET __attribute__((target(AVX512 ",avx512bf16,avx512vnni")))
-#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16,avx512vnni")))
+#define TARGET __attribute__((target(AVX512 ",avx512bf16")))
+#define INLINE static inline __attribute__((always_inline, unused, target(AVX512 ",avx512bf16")))
 #elif defined(NPK_HAVE_VNNI)
 #define ISA(name) name##_vnni
 #define TARGET __attribute__((target(AVX512 ",avx512vnni")))

@@ -4,7 +4,7 @@
 # The program runs under the sysroot's own ld.so with its libraries, so that neither XRT nor a newer libc is installed. Device node and
 # sysfs entries are a folder of the run's own, which is gone afterwards.
 set -eu
-sysroot=$1/root
+sysroot=$1/tree
 emulator=$2
 shift 2
 lib=$sysroot/usr/lib/x86_64-linux-gnu

@@ -23,7 +23,7 @@ cannot() {
 wanted=${NPUKIT_XRT_VERSION:-$xrt}
 cache=$(sh "$(dirname "$0")/../cache-dir.sh")/xrt
 target=$cache/$wanted
-if [ -e "$target/complete" ]; then
+if [ -e "$target/tree/complete" ]; then
 	echo "$target"
 	exit 0
 fi
@@ -44,7 +44,7 @@ mirror=$(sed -n 's,^URIs: *\([^ ]*/debian/\{0\,1\}\)$,\1,p' /etc/apt/sources.lis
 mirror=${mirror:-http://deb.debian.org/debian}
 
 # apt with lists, cache and status of its own. As root it would fetch as the user _apt, who may not write here.
-mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/deb" "$work/root"
+mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/deb" "$work/tree"
 echo "deb [arch=amd64 signed-by=$keys] $mirror sid main" >"$work/apt/sources.list"
 sid() {
 	command=$1
@@ -68,17 +68,17 @@ for deb in "$work"/deb/*.deb; do
 		[ "$upstream" = "$wanted" ] ||
 			cannot "sid has $name $upstream now, the suite is known to pass with $wanted" \
 				"To try it: NPUKIT_XRT_VERSION=$upstream make test-xrt. If that passes, set xrt=$upstream in scripts/xrt/sysroot.sh." \
-				"To stay with $wanted: unpack its packages from snapshot.debian.org in $target/root, and touch $target/complete."
+				"To stay with $wanted: unpack its packages from snapshot.debian.org in $target/tree, and touch $target/tree/complete."
 		;;
 	esac
 	echo "$name $version" >>"$work/versions"
-	dpkg-deb -x "$deb" "$work/root"
+	dpkg-deb -x "$deb" "$work/tree"
 done
 rm -rf "$work/apt" "$work/deb"
 # What no test uses is most of the size.
-rm -rf "$work/root/usr/share" "$work/root/usr/lib/x86_64-linux-gnu/gconv" "$work"/root/usr/lib/x86_64-linux-gnu/*.a
-touch "$work/complete"
+rm -rf "$work/tree/usr/share" "$work/tree/usr/lib/x86_64-linux-gnu/gconv" "$work"/tree/usr/lib/x86_64-linux-gnu/*.a
+touch "$work/tree/complete"
 rm -rf "$target"
-mv "$work" "$target" 2>/dev/null || [ -e "$target/complete" ] || cannot "cannot rename $work to $target"
+mv "$work" "$target" 2>/dev/null || [ -e "$target/tree/complete" ] || cannot "cannot rename $work to $target"
 echo "xrt sysroot: unpacked XRT $wanted in $target" >&2
 echo "$target"
