@@ -229,7 +229,7 @@ func (p *Plan) Validate() error {
 		if q == nil || programs[q.Name] != nil {
 			return errors.New("a program is null or there twice")
 		}
-		if err := q.Validate(); err != nil {
+		if err := q.Err(); err != nil {
 			return err
 		}
 		programs[q.Name] = q

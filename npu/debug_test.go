@@ -12,7 +12,7 @@ import (
 func TestDebugForm(t *testing.T) {
 	p := decodeFFN()
 	d := p.Debug()
-	if err := d.Validate(); err != nil {
+	if err := d.Err(); err != nil {
 		t.Fatal(err)
 	}
 	for i, a := range p.Args {

@@ -23,8 +23,11 @@ type launchJSON struct {
 	Mapping *Mapping        `json:"mapping,omitempty"`
 }
 
-// MarshalJSON writes the program for a plan.
+// MarshalJSON writes the program for a plan. What Err reports is an error: nobody could read such a program.
 func (p *Program) MarshalJSON() ([]byte, error) {
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
 	out := programJSON{Name: p.Name, Instance: p.Instance, Args: p.Args}
 	for _, l := range p.Launches {
 		body, err := op.Marshal(l.Op)
@@ -60,7 +63,7 @@ func (p *Program) UnmarshalJSON(data []byte) error {
 		}
 		q.Launches = append(q.Launches, launch)
 	}
-	if err := q.Validate(); err != nil {
+	if err := q.validate(); err != nil {
 		return err
 	}
 	*p = q

@@ -254,7 +254,7 @@ func (p *Program) Err() error {
 	if p.err != nil {
 		return p.err
 	}
-	return p.Validate()
+	return p.validate()
 }
 
 func (p *Program) fail(err error) {

@@ -181,6 +181,9 @@ func TestProgramMistakes(t *testing.T) {
 		if err := p.Err(); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want one saying %q", tc.name, err, tc.want)
 		}
+		if data, err := json.Marshal(p); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: written as %s (%v)", tc.name, data, err)
+		}
 	}
 	if err := (*Program)(nil).Err(); err == nil { // what Plan.Program gives for a name that is not there
 		t.Error("no program is no mistake")

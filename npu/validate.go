@@ -23,9 +23,9 @@ func (e *ArgError) Error() string {
 	return fmt.Sprintf("npu: program %s, launch %q, argument %q: %s", e.Program, e.Launch, e.Arg, e.Reason)
 }
 
-// Validate checks a whole program: arguments, launches in order, outputs written. Programs read from files are checked with it; programs
+// validate checks a whole program: arguments, launches in order, outputs written. Programs read from files are checked with it; programs
 // built with [NewProgram] have been checked step by step.
-func (p *Program) Validate() error {
+func (p *Program) validate() error {
 	if p.Name == "" {
 		return fmt.Errorf("npu: a program needs a name")
 	}
