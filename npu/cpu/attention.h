@@ -10,7 +10,12 @@
 
 enum {
     ISA(BK) = 128,              // positions of a block
-    ISA(BM) = 96 / MR * MR,     // queries of a chunk of blocks, about
+#ifdef NPK_HAVE_TILES
+    ISA(BM) = 96,               // queries of a chunk of blocks, about
+#else
+    ISA(BM) = 192,              // the more there are, the more share panels of keys and values
+#endif
+    ISA(GROWTH) = 8,            // weights of blocks are at most e to this
     ISA(BN) = 32,               // positions of a span that are FP32 at a time: they stay in the nearest cache
 };
 

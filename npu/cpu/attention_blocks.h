@@ -1,81 +1,157 @@
-// Attention of many queries with the products of gemm.h: a block of positions at a time, FP32 throughout.
+// Attention of many queries with the products of gemm.h: a block of positions at a time, FP32 throughout. All lies on its side: positions are the rows of a tile of scores,
+// and queries its columns. So scores become the right operand of the next product where they are, and what a query needs, its largest score and its sum, is a lane: nothing
+// is turned or added up across a vector.
+//
+//	scores [positions][queries] = keys   [positions][dims] * queries [dims][queries]
+//	sums   [dims][queries]     += values [dims][positions] * weights [positions][queries]
 
-// Bytes of scratch: of a chunk, its queries, their sums and statistics; of a block, keys and values; of one panel of queries, scores and weights.
-INLINE int64_t ISA(most)(const npk_cmd *c) { return npk_up(ISA(queries)(c), MR * 4); }
-INLINE int64_t ISA(block_bytes)(const npk_cmd *c) {
-    int64_t q = ISA(most)(c), hd = npk_up(c->k, ISA(NR));
-    return (q * hd * 2 + 2 * q + 2 * ISA(BK) * hd + 2 * MR * ISA(BK)) * 4;
+enum { ISA(QUERIES_AHEAD) = 16 };
+
+// Scratch of a chunk. Its queries are worked on NR at a time.
+typedef struct ISA(desk) {
+    float *queries; // panels [most / NR][hd][NR]
+    float *sums;    // [most / NR][hd][NR]
+    float *keys;    // panels of a block [BK / MR][hd][MR]
+    float *values;  // panels of a block [hd / MR][BK][MR]
+    float *scores;  // of NR queries [BK][NR], and then their weights
+    float *best;    // the score that all is relative to [most], and the sum of that
+    float *sum;
+    float *last;    // position of each query [most]
+    uintptr_t end;
+} ISA(desk);
+
+// A desk from an address on. It is a number, so that a desk from 0 on tells the size.
+INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
+    const int64_t most = npk_up(ISA(queries)(c), ISA(NR)), hd = c->k;
+    ISA(desk) d;
+#define TAKE(what, floats) (d.what = (float *)at, at += (uintptr_t)npk_up((floats) * 4, 64))
+    TAKE(queries, most * hd);
+    TAKE(sums, most * hd);
+    TAKE(keys, npk_up(ISA(BK), MR) * hd);
+    TAKE(values, ISA(BK) * npk_up(hd, MR));
+    TAKE(scores, npk_up(ISA(BK), MR) * ISA(NR));
+    TAKE(best, most);
+    TAKE(sum, most);
+    TAKE(last, most);
+#undef TAKE
+    d.end = at;
+    return d;
 }
 
-// One query's scores against n positions, of which it sees some, become weights relative to the largest score so far, to which its sums are brought.
-INLINE void ISA(weights_of)(float *p, int64_t seen, int64_t n, float *acc, int64_t ld, float *best, float *sum) {
-    const float before = *best;
-    if (seen <= 0) {
-        memset(p, 0, (size_t)n * 4);
-        return;
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(desk_at)(c, 0).end; }
+
+// Panels [hd / MR][n][MR] of n rows of values. Whole vectors are written where the next one overwrites their ends.
+INLINE void ISA(pack_values)(float *dst, const void *v, int type, int64_t ld, int64_t n, int64_t hd) {
+    for (int64_t d = 0; d < hd; d += MR, dst += n * MR) {
+        const int width = (int)npk_min(VL, hd - d);
+        for (int64_t j = 0; j < n; j++) {
+            const vf x = width == VL ? v_get(v, type, j * ld + d) : v_getn(v, type, j * ld + d, width);
+            if (j < n - 1) v_store(dst + j * MR, x);
+            else v_storen(dst + j * MR, x, MR);
+        }
     }
-    const float part = ISA(softmax)(p, seen, n, best);
-    if (*best != before) {
-        const float scale = before == -INFINITY ? 0 : expf(before - *best);
-        const vf w = v_set1(scale);
-        *sum *= scale;
-        for (int64_t d = 0; d < ld; d += VL) v_store(acc + d, v_mul(v_load(acc + d), w));
+}
+
+// Scores of VL queries [positions][ld] become weights, relative to the largest score of each query so far, or to one little below. Lane i sees the positions up to last[i];
+// the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
+INLINE vf ISA(weights_of)(float *scores, int64_t ld, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
+    const vf before = v_load(best);
+    const int64_t all = npk_max(0, npk_min(sure, positions)), fours = all / 4 * 4;
+    // Four at a time: one would wait for itself.
+    vf tops[4] = {before, before, before, before}, part = v_zero();
+    for (int64_t j = 0; j < fours; j += 4)
+        for (int i = 0; i < 4; i++) tops[i] = v_max(tops[i], v_load(scores + (j + i) * ld));
+    for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * ld));
+    for (int64_t j = all; j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * ld), v_set1(-INFINITY)));
+    const vf most = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
+    const vf top = v_over(most, v_add(before, v_set1(ISA(GROWTH))), most, before);
+    for (int64_t j = 0; j < all; j++) {
+        const vf w = v_exp(v_sub(v_load(scores + j * ld), top));
+        part = v_add(part, w);
+        v_store(scores + j * ld, w);
     }
-    *sum += part;
+    for (int64_t j = all; j < positions; j++) {
+        const vf w = v_until((float)j, last, v_exp(v_sub(v_load(scores + j * ld), top)), v_zero());
+        part = v_add(part, w);
+        v_store(scores + j * ld, w);
+    }
+    const vf scale = v_exp(v_sub(before, top));
+    v_store(best, top);
+    v_store(sum, v_fma(v_load(sum), scale, part));
+    return scale;
 }
 
 // Rows row.. of a segment for one key-value head.
 TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
-    int64_t hd = c->k, ld = npk_up(hd, ISA(NR)), group = c->n / c->p[0];
-    int64_t rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, most = ISA(most)(c);
-    float *q = (float *)t->scratch, *acc = q + most * ld, *keys = acc + most * ld, *values = keys + ISA(BK) * ld;
-    float *scores = values + ISA(BK) * ld, *weights = scores + MR * ISA(BK), *best = weights + MR * ISA(BK), *sum = best + most;
+    const int64_t hd = c->k, group = c->n / c->p[0], rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, limit = s->pos + row + rows;
+    const void *k = npk_at(s->k, c->bt, head * s->khead), *v = npk_at(s->v, c->ct, head * s->vhead);
+    const ISA(desk) d = ISA(desk_at)(c, (uintptr_t)t->scratch);
     t->prepared = NULL;
 
-    // Queries, scaled, in acc as rows and from there as panels; then acc becomes what its name says.
+    // Queries, scaled, as rows where the sums will be, and from there as panels. What another thread has just written is asked for some rows ahead.
     for (int64_t i = 0; i < m; i++) {
-        int64_t at = ISA(place)(c, s->row + row, head, c->lda, c->p[1], i);
-        float *to = acc + i * ld;
+        const int64_t at = ISA(place)(c, s->row + row, head, c->lda, c->p[1], i);
+        const char *ahead = npk_at(c->a, c->at, ISA(place)(c, s->row + row, head, c->lda, c->p[1], npk_min(m - 1, i + ISA(QUERIES_AHEAD))));
+        float *to = d.sums + i * hd;
+        for (int64_t j = 0; j < hd * npk_size(c->at); j += 64) __builtin_prefetch(ahead + j);
         ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->f[0]))); });
-        best[i] = -INFINITY;
-        sum[i] = 0;
     }
-    npk_cmd pack = {.m = m, .k = hd, .a = acc, .at = NPK_F32, .lda = ld, .y = q};
-    for (int64_t i = 0; i < (m + MR - 1) / MR; i++) ISA(pack_panel)(&pack, i, 0);
-    memset(acc, 0, (size_t)(m * ld) * 4);
+    for (int64_t q = 0; q < m; q += ISA(NR)) {
+        ISA(pack_nk)(d.queries + q * hd, d.sums, NPK_F32, hd, q, m, hd, 0, hd, 0);
+        for (int64_t i = q; i < q + ISA(NR); i++) {
+            d.best[i] = -INFINITY;
+            d.sum[i] = 0;
+            d.last[i] = (float)(s->pos + row + i / group);
+        }
+    }
+    memset(d.sums, 0, (size_t)(npk_up(m, ISA(NR)) * hd * 4));
 
-    int64_t limit = s->pos + row + rows; // positions that the last row sees
     for (int64_t from = 0; from < limit; from += ISA(BK)) {
-        int64_t n = npk_min(ISA(BK), limit - from);
-        const void *k = npk_at(s->k, c->bt, head * s->khead), *v = npk_at(s->v, c->ct, head * s->vhead);
+        const int64_t n = npk_min(ISA(BK), limit - from);
         if (npk_cancelled(t)) return;
-        for (int64_t j = 0; j < n; j += ISA(NR)) ISA(pack_nk)(keys + j * hd, k, c->bt, c->ldb, from + j, from + n, hd, 0, hd, 0);
-        for (int64_t j = 0; j < hd; j += ISA(NR)) ISA(pack_kn)(values + j * n, v, c->ct, c->ldc, j, hd, 0, from, n, 0);
+        const npk_cmd pack = {.m = n, .k = hd, .a = npk_at(k, c->bt, from * c->ldb), .at = c->bt, .lda = c->ldb, .y = d.keys};
+        for (int64_t i = 0; i < (n + MR - 1) / MR; i++) ISA(pack_panel)(&pack, i, 0);
+        ISA(pack_values)(d.values, npk_at(v, c->ct, from * c->ldc), c->ct, c->ldc, n, hd);
 
-        // A panel of queries from scores to sums: what is in between stays in the nearest cache. No more is computed than the last of them sees.
-        for (int64_t i = 0; i < m; i += MR) {
-            const int64_t some = npk_min(MR, m - i), first = s->pos + row + 1 - from, seen = npk_min(n, first + (i + some - 1) / group);
+        for (int64_t q = 0; q < m; q += ISA(NR)) {
+            float *sums = d.sums + q * hd;
+            // Where the first of the queries is in this block, and how many positions of it the last one sees.
+            const int64_t first = s->pos + row + q / group - from, seen = npk_min(n, s->pos + row + npk_min(m - 1, q + ISA(NR) - 1) / group + 1 - from);
             if (seen <= 0) continue;
-            ISA(tile) o = {.ld = ISA(BK), .first = 1, .last = 0};
-            for (int64_t j = 0; j < seen; j += ISA(NR)) {
-                o.part = scores + j;
-                ISA(tile_floats)(some, hd, q + i * hd, keys + j * hd, &o);
+            ISA(tile) o = {.ld = ISA(NR), .first = 1, .last = 0};
+            for (int64_t j = 0; j < seen; j += MR) {
+                o.part = d.scores + j * ISA(NR);
+                ISA(tile_floats)(npk_min(MR, seen - j), hd, d.keys + j * hd, d.queries + q * hd, &o);
             }
-            for (int64_t r = i; r < i + some; r++)
-                ISA(weights_of)(scores + (r - i) * ISA(BK), npk_min(n, first + r / group), seen, acc + r * ld, ld, best + r, sum + r);
-            pack = (npk_cmd){.m = some, .k = seen, .a = scores, .at = NPK_F32, .lda = ISA(BK), .y = weights};
-            ISA(pack_panel)(&pack, 0, 0);
-            o = (ISA(tile)){.ld = ld, .first = 0, .last = 0};
-            for (int64_t j = 0; j < hd; j += ISA(NR)) {
-                o.part = acc + i * ld + j;
-                ISA(tile_floats)(some, seen, weights, values + j * n, &o);
+            for (int i = 0; i < NV; i++) {
+                const int64_t lane = q + i * VL;
+                const vf last = v_sub(v_load(d.last + lane), v_set1((float)from)); // exact below 2^24, which is as long as a plan's context may be
+                const vf scale = ISA(weights_of)(d.scores + i * VL, ISA(NR), seen, first + 1, last, d.best + lane, d.sum + lane);
+                if (from > 0 && !v_all_one(scale))
+                    for (int64_t j = i * VL; j < hd * ISA(NR); j += ISA(NR)) v_store(sums + j, v_mul(v_load(sums + j), scale));
+            }
+            o.first = 0;
+            for (int64_t j = 0; j < hd; j += MR) {
+                o.part = sums + j * ISA(NR);
+                ISA(tile_floats)(npk_min(MR, hd - j), seen, d.values + j * n, d.scores, &o);
             }
         }
     }
-    for (int64_t i = 0; i < m; i++) {
-        int64_t to = ISA(place)(c, s->row + row, head, c->ldy, c->p[2], i);
-        const float *from = acc + i * ld;
-        vf scale = v_set1(1.0f / sum[i]);
-        ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(from, NPK_F32, 0), scale)); });
+    for (int64_t q = 0; q < m; q += VL) {
+        const float *sums = d.sums + q / ISA(NR) * ISA(NR) * hd + q % ISA(NR);
+        const vf scale = v_div(v_set1(1.0f), v_load(d.sum + q));
+        const int some = (int)npk_min(VL, m - q);
+        int64_t to[VL];
+        for (int j = 0; j < some; j++) to[j] = ISA(place)(c, s->row + row, head, c->ldy, c->p[2], q + j);
+        for (int64_t i = 0; i < hd; i += VL) {
+            const int n = (int)npk_min(VL, hd - i);
+            vf r[VL];
+            for (int j = 0; j < VL; j++) r[j] = j < n ? v_mul(v_load(sums + (i + j) * ISA(NR)), scale) : v_zero();
+            v_transpose(r);
+            for (int j = 0; j < some; j++) {
+                if (n == VL) v_put(c->y, c->yt, to[j] + i, r[j]);
+                else v_putn(c->y, c->yt, to[j] + i, r[j], n);
+            }
+        }
     }
 }

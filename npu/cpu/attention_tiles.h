@@ -10,13 +10,8 @@
 // The products and the exponentials between them take turns: beside the matrix unit the vector units do arithmetic at half their rate (docs/speed.md).
 
 enum {
-    ISA(BT) = 64,    // positions of a block: with heads of 64, what sixteen queries work on stays in the nearest cache
-    ISA(GROWTH) = 8, // weights are at most e to this
+    ISA(BT) = 64, // positions of a block: with heads of 64, what sixteen queries work on stays in the nearest cache
 };
-
-// Lane by lane y where x is no more than last, z elsewhere.
-INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
-INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ_UQ) == 0; }
 
 // Scratch of a chunk. Its queries are worked on sixteen at a time.
 typedef struct ISA(desk) {

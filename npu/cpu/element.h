@@ -61,15 +61,17 @@ INLINE vf v_exp(vf x) {
 
 INLINE vf v_silu(vf x) { return v_div(x, v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), x)))); }
 
-// What a product's results [row, column] and the n - 1 behind it go on to be.
-INLINE vf ISA(join)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int n) {
+// What a product's results [row, column] and the n - 1 behind it go on to be. Flags and type are the command's, constants where this is in a loop.
+INLINE vf ISA(join)(const npk_cmd *c, int flags, int type, int64_t row, int64_t column, vf sum, int n) {
     const int64_t at = row * c->ldc + column;
-    const vf other = n == VL ? v_get(c->c, c->ct, at) : v_getn(c->c, c->ct, at, n);
-    return c->flags & NPK_PLUS ? v_add(other, sum) : v_mul(v_silu(other), sum);
+    const vf other = n == VL ? v_get(c->c, type, at) : v_getn(c->c, type, at, n);
+    return flags & NPK_PLUS ? v_add(other, sum) : v_mul(v_silu(other), sum);
 }
 
 // The same out of line, for kernels of which there are many.
-TARGET static __attribute__((noinline, unused)) vf ISA(join_call)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int n) { return ISA(join)(c, row, column, sum, n); }
+TARGET static __attribute__((noinline, unused)) vf ISA(join_call)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int n) {
+    return ISA(join)(c, c->flags, c->ct, row, column, sum, n);
+}
 
 // Puts a product's results [row, column] and the n - 1 behind it.
 INLINE void ISA(put)(const npk_cmd *c, int64_t row, int64_t column, vf sum, int64_t n) {
@@ -86,14 +88,25 @@ INLINE void ISA(join_ahead)(const npk_cmd *c, int64_t row, int64_t rows, int64_t
     }
 }
 
-// Puts a block of results that lie in rows ld apart, times factor.
-INLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums, int64_t ld, float factor) {
+INLINE void ISA(put_rows)(const npk_cmd *c, const int flags, const int ct, const int yt, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums,
+                          int64_t ld, float factor) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += VL) {
             const int64_t n = npk_min(VL, columns - j), to = (row + i) * c->ldy + column + j;
             vf sum = v_mul(v_load(sums + i * ld + j), v_set1(factor));
-            if (c->flags & NPK_JOINED) sum = ISA(join)(c, row + i, column + j, sum, (int)n);
-            if (n == VL) v_put(c->y, c->yt, to, sum);
-            else v_putn(c->y, c->yt, to, sum, (int)n);
+            if (flags & NPK_JOINED) sum = ISA(join)(c, flags, ct, row + i, column + j, sum, (int)n);
+            if (n == VL) v_put(c->y, yt, to, sum);
+            else v_putn(c->y, yt, to, sum, (int)n);
         }
+}
+
+// Puts a block of results that lie in rows ld apart, times factor. What models join has loops of its own.
+INLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums, int64_t ld, float factor) {
+    const int joined = c->flags & NPK_JOINED;
+    if (joined == NPK_GATED && c->ct == NPK_F32 && c->yt == NPK_BF16)
+        ISA(put_rows)(c, NPK_GATED, NPK_F32, NPK_BF16, row, rows, column, columns, sums, ld, factor);
+    else if (joined == NPK_PLUS && c->ct == NPK_F32 && c->yt == NPK_F32)
+        ISA(put_rows)(c, NPK_PLUS, NPK_F32, NPK_F32, row, rows, column, columns, sums, ld, factor);
+    else
+        ISA(put_rows)(c, c->flags, c->ct, c->yt, row, rows, column, columns, sums, ld, factor);
 }

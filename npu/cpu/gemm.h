@@ -11,6 +11,7 @@ enum {
     ISA(KC) = 1024,                 // steps of a block: NB columns of them are 512 KB, half of a Zen 4 core's second-level cache
     ISA(NB) = 128 / (NV * VL),      // panels of weights that a chunk packs at most
     ISA(MB) = (512 + MR - 1) / MR * MR, // rows of a chunk at most, which bounds its partial sums
+    ISA(PACK_AHEAD) = 256,          // elements that rows of activations, which another thread may have written, are asked for ahead
 };
 
 // Prompts come in chunks of 512 rows by default: one row fewer here would pack every weight twice.
@@ -45,6 +46,9 @@ INLINE void ISA(pack_panel)(const npk_cmd *c, int64_t panel, const int pairs) {
     float *dst = (float *)c->y + panel * steps * MR;
     for (int64_t s = 0; s < steps; s += VL) {
         vf r[VL];
+        const int64_t e = pairs ? 2 * s : s;
+        if (e * npk_size(c->at) % 64 == 0)
+            for (int i = 0; i < rows; i++) __builtin_prefetch(npk_at(c->a, c->at, (panel * MR + i) * c->lda + npk_min(c->k - 1, e + ISA(PACK_AHEAD))));
         for (int i = 0; i < VL; i++)
             r[i] = i < rows ? ISA(along)(c->a, c->at, (panel * MR + i) * c->lda, s, c->k, pairs) : v_zero();
         v_transpose(r);

@@ -30,6 +30,9 @@ INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm256_blendv_ps(z, y, _mm256_cmp_ps(v_set1(x), last, _CMP_LE_OQ)); }
+INLINE vf v_over(vf x, vf bound, vf y, vf z) { return _mm256_blendv_ps(z, y, _mm256_cmp_ps(x, bound, _CMP_GT_OQ)); }
+INLINE int v_all_one(vf x) { return _mm256_movemask_ps(_mm256_cmp_ps(x, v_set1(1.0f), _CMP_NEQ_UQ)) == 0; }
 INLINE __m128 v_quarter(vf x) { return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)); }
 INLINE float v_sum(vf x) {
     __m128 a = v_quarter(x);

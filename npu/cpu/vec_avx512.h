@@ -44,6 +44,9 @@ INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf v_until(float x, vf last, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(v_set1(x), last, _CMP_LE_OQ), y); }
+INLINE vf v_over(vf x, vf bound, vf y, vf z) { return _mm512_mask_mov_ps(z, _mm512_cmp_ps_mask(x, bound, _CMP_GT_OQ), y); }
+INLINE int v_all_one(vf x) { return _mm512_cmp_ps_mask(x, v_set1(1.0f), _CMP_NEQ_UQ) == 0; }
 INLINE __m128 v_quarter(vf x) {
     __m256 y = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     return _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));

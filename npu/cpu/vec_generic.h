@@ -45,6 +45,9 @@ INLINE vf v_div(vf a, vf b) { return a / b; }
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vu)a & (vu)mask) | ((vu)b & ~(vu)mask)); }
 INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
+INLINE vf v_until(float x, vf last, vf y, vf z) { return v_select(v_set1(x) <= last, y, z); } // lane by lane y where x is no more than last, z elsewhere
+INLINE vf v_over(vf x, vf bound, vf y, vf z) { return v_select(x > bound, y, z); }            // y where x is more than the bound, z elsewhere
+INLINE int v_all_one(vf x) { return x[0] == 1 && x[1] == 1 && x[2] == 1 && x[3] == 1; }
 INLINE float v_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 // The sums of up to four vectors as the first elements of one, each in the order of v_sum.
 INLINE vf v_sums(const vf *x, int n) { return (vf){v_sum(x[0]), n > 1 ? v_sum(x[1]) : 0, n > 2 ? v_sum(x[2]) : 0, n > 3 ? v_sum(x[3]) : 0}; }
