@@ -29,7 +29,7 @@ The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evalua
 "other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it. A model or a golden file
 that cannot be opened gives no verdict either, nor do figures with other --kernels or --threads than those of the deployment: give what it was made with.
 
-Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads, while nothing else runs.`,
+Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads and --in-place, while nothing else runs.`,
 		Example: `  npukit evaluate work
   npukit evaluate work --model ./Qwen3-0.6B --json`,
 		Args: arguments("W"),
@@ -42,6 +42,7 @@ Figures of --device cpu are measured: evaluate on the machine of the deployment,
 	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&e.device.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
+	flags.BoolVar(&e.device.inPlace, "in-place", false, "read BF16 weights where they lie in the file, as the deployment did (cpu)")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
 	return cmd
 }
@@ -136,13 +137,13 @@ func deviceText(f deviceFlags) string {
 	if f.device == "xdna" {
 		f.artefacts, f.compile = cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE"))
 	}
-	return fmt.Sprintf("%q %d %q %q %q", f.device, f.threads, f.kernels, f.artefacts, f.compile)
+	return fmt.Sprintf("%q %d %q %t %q %q", f.device, f.threads, f.kernels, f.inPlace, f.artefacts, f.compile)
 }
 
 // openDeviceText opens a device in the evaluator's process.
 func openDeviceText(_ context.Context, text string) (npu.Device, error) {
 	var f deviceFlags
-	if _, err := fmt.Sscanf(text, "%q %d %q %q %q", &f.device, &f.threads, &f.kernels, &f.artefacts, &f.compile); err != nil {
+	if _, err := fmt.Sscanf(text, "%q %d %q %t %q %q", &f.device, &f.threads, &f.kernels, &f.inPlace, &f.artefacts, &f.compile); err != nil {
 		return nil, fmt.Errorf("a device described as %q: %w", text, err)
 	}
 	return f.open()

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -142,5 +144,24 @@ func TestEvaluateRefuses(t *testing.T) {
 				t.Errorf("exit code %d, stderr %q; want %d and %q", r.code, r.stderr, tc.code, tc.want)
 			}
 		})
+	}
+}
+
+// The evaluator's process opens the device that the deployment was made with.
+func TestEvaluatorOpensTheSameDevice(t *testing.T) {
+	for _, f := range []deviceFlags{{device: "cpu", threads: 1}, {device: "cpu", threads: 2, kernels: "go", inPlace: true}, {device: "sim"}} {
+		want, err := f.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer want.Close()
+		got, err := openDeviceText(context.Background(), deviceText(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.Close()
+		if !reflect.DeepEqual(got.Info(), want.Info()) {
+			t.Errorf("%s: %+v, want %+v", deviceText(f), got.Info(), want.Info())
+		}
 	}
 }
