@@ -2,6 +2,7 @@ package skill
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/model"
@@ -110,7 +111,7 @@ func formatOf(p *model.Plan, info npu.Info, weights dtype.Type) string {
 	if p.Activations == dtype.F32 && p.Cache == dtype.F32 {
 		format = "cpu-f32"
 	}
-	if weights.Quantized() {
+	if weights.Quantized() && !slices.Contains(info.Repacked, weights) && !slices.Contains(info.InPlace, weights) {
 		format += "-expanded" // the device expands quantised weights to BF16
 	}
 	return format

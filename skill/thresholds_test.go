@@ -103,3 +103,23 @@ func (m measuredPaper) matches(t *testing.T, name string, want errorOf) {
 		}
 	}
 }
+
+// A device that keeps quantised weights as precise as they are is held to the bounds of its activations, one that expands them to wider ones.
+func TestFormatOfQuantisedWeights(t *testing.T) {
+	p := &model.Plan{Activations: dtype.F32, Cache: dtype.F32}
+	for _, c := range []struct {
+		info npu.Info
+		want string
+	}{
+		{npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
+		{npu.Info{Kind: "cpu", InPlace: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
+		{npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q8_0}}, "cpu-f32-expanded"},
+	} {
+		if got := formatOf(p, c.info, dtype.Q4_1); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.info, got, c.want)
+		}
+	}
+	if got := formatOf(p, openCPU(t).Info(), dtype.Q4_1); got != "cpu-f32" {
+		t.Errorf("npu/cpu: %s", got)
+	}
+}
