@@ -54,7 +54,7 @@ func phaseTable() []PhaseInfo {
 		{GateGolden, "the same against the reference outputs of another implementation, where there are some"},
 	}
 	tried := []GateInfo{
-		{GateTried, "at least one change was tried and measured; those kept passed the gates and are faster beyond noise"},
+		{GateTried, "at least one change was tried; those kept passed the gates and are faster beyond noise"},
 		{GateKernel + "/...", "kernels that are new in the plan, as in kernel validation"},
 	}
 	return []PhaseInfo{

@@ -24,7 +24,7 @@ func PhasesMarkdown() string {
 		}
 		p.line("| %s | its gates pass, and the user approves | %s |", ph.Title(), after)
 	}
-	p.line("| any | a gate fails, and a debug skill changes something | the same phase: its gates again, %d times at most |", maxRounds)
+	p.line("| any | a gate fails, and a debug skill changes something | the same phase: its gates again, %d rounds in all at most |", maxRounds)
 	p.line("| any | a gate fails, and no skill knows why | the user is asked, with two to four directions; unattended, the phase has failed |")
 	p.line("| any, passed | the user redirects | the phase that is named, every gate from there on again |")
 	p.line("| 7 evaluation | its gate fails | plan failed: it must not be used |")
