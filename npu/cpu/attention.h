@@ -1,5 +1,5 @@
-// Causal attention with grouped heads. Both ways take a block of positions at a time and keep, for each query, the largest score so far, the sum of
-// the exponentials relative to it, and the weighted sum of values, so that no square of scores is ever stored.
+// Causal attention with grouped heads. Both ways take a block of positions at a time and keep, for each query, the largest score so far (or one little below), the
+// sum of the exponentials relative to it, and the weighted sum of values, so that no square of scores is ever stored.
 // Source: Milakov and Gimelshein, Online normalizer calculation for softmax (arXiv 1805.02867); Dao et al., FlashAttention (arXiv 2205.14135).
 //
 // Positions that a query does not see, but others that are worked on beside it do, have the weight zero: an infinity or a NaN among their values shows in the rows before

@@ -5,7 +5,7 @@
 //	scores [positions][queries] = keys   [positions][dims] * queries [dims][queries]
 //	sums   [dims][queries]     += values [dims][positions] * weights [positions][queries]
 
-enum { ISA(QUERIES_AHEAD) = 16 };
+enum { ISA(QUERIES_AHEAD) = 16 }; // as many queries later is what memory is asked for
 
 // Scratch of a chunk. Its queries are worked on NR at a time.
 typedef struct ISA(desk) {
