@@ -48,6 +48,20 @@ INLINE float ISA(softmax)(float *p, int64_t count, int64_t all, float *best) {
     return v_sum(sum);
 }
 
+// What the weights of VL queries are relative to from here on: the largest of their scores [positions][ld] and what they were relative to before, or that if no score is much larger,
+// because then the sums so far need not be brought to another (FlashAttention-4 does it so). Lane i sees the positions up to last[i]; the first sure of them are seen by all.
+INLINE vf ISA(top_of)(const float *scores, int64_t ld, int64_t positions, int64_t sure, vf last, vf before) {
+    // Four at a time: one would wait for itself.
+    vf tops[4] = {before, before, before, before};
+    const int64_t all = npk_max(0, npk_min(sure, positions)), fours = all / 4 * 4;
+    for (int64_t j = 0; j < fours; j += 4)
+        for (int i = 0; i < 4; i++) tops[i] = v_max(tops[i], v_load(scores + (j + i) * ld));
+    for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * ld));
+    for (int64_t j = all; j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * ld), v_set1(-INFINITY)));
+    const vf most = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
+    return v_over(most, v_add(before, v_set1(ISA(GROWTH))), most, before);
+}
+
 #ifdef NPK_HAVE_TILES
 #include "attention_tiles.h"
 #else

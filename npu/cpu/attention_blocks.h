@@ -55,16 +55,9 @@ INLINE void ISA(pack_values)(float *dst, const void *v, int type, int64_t ld, in
 // Scores of VL queries [positions][ld] become weights, relative to the largest score of each query so far, or to one little below. Lane i sees the positions up to last[i];
 // the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
 INLINE vf ISA(weights_of)(float *scores, int64_t ld, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
-    const vf before = v_load(best);
-    const int64_t all = npk_max(0, npk_min(sure, positions)), fours = all / 4 * 4;
-    // Four at a time: one would wait for itself.
-    vf tops[4] = {before, before, before, before}, part = v_zero();
-    for (int64_t j = 0; j < fours; j += 4)
-        for (int i = 0; i < 4; i++) tops[i] = v_max(tops[i], v_load(scores + (j + i) * ld));
-    for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * ld));
-    for (int64_t j = all; j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * ld), v_set1(-INFINITY)));
-    const vf most = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
-    const vf top = v_over(most, v_add(before, v_set1(ISA(GROWTH))), most, before);
+    const vf before = v_load(best), top = ISA(top_of)(scores, ld, positions, sure, last, before);
+    const int64_t all = npk_max(0, npk_min(sure, positions));
+    vf part = v_zero();
     for (int64_t j = 0; j < all; j++) {
         const vf w = v_exp(v_sub(v_load(scores + j * ld), top));
         part = v_add(part, w);

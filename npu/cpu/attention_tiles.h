@@ -145,17 +145,9 @@ INLINE void v_cut_weights(float *upper, float *rest, vf even, vf odd) {
 // Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far, or to one
 // little below. Lane i sees the positions up to last[i]; the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
 INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
-    const vf before = v_load(best);
-    // Four at a time: one would wait for itself.
-    vf tops[4] = {before, before, before, before}, part = v_zero();
-    const int64_t all = npk_max(0, npk_min(sure, positions)), fours = all / 4 * 4;
-    for (int64_t j = 0; j < fours; j += 4)
-        for (int i = 0; i < 4; i++) tops[i] = v_max(tops[i], v_load(scores + (j + i) * VL));
-    for (int64_t j = fours; j < all; j++) tops[0] = v_max(tops[0], v_load(scores + j * VL));
-    for (int64_t j = npk_max(0, sure); j < positions; j++) tops[0] = v_max(tops[0], v_until((float)j, last, v_load(scores + j * VL), v_set1(-INFINITY)));
-    const vf most = v_max(v_max(tops[0], tops[1]), v_max(tops[2], tops[3]));
-    // Sums are brought to a larger score only when weights would grow too large, as FlashAttention-4 does it: most blocks have some query's largest score so far.
-    const vf top = _mm512_mask_mov_ps(before, _mm512_cmp_ps_mask(most, v_add(before, v_set1(ISA(GROWTH))), _CMP_GT_OQ), most);
+    const vf before = v_load(best), top = ISA(top_of)(scores, VL, positions, sure, last, before);
+    const int64_t all = npk_max(0, npk_min(sure, positions));
+    vf part = v_zero();
     // Which rows share a sixteen decides which of the two loops has a step of positions, so they add up alike.
     int64_t j = 0;
     for (; j + ISA(STEP) <= all; j += ISA(STEP), dst += 2 * ISA(TILE))
