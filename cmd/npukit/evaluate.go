@@ -142,9 +142,17 @@ func deviceText(f deviceFlags) string {
 
 // openDeviceText opens a device in the evaluator's process.
 func openDeviceText(_ context.Context, text string) (npu.Device, error) {
-	var f deviceFlags
-	if _, err := fmt.Sscanf(text, "%q %d %q %t %q %q", &f.device, &f.threads, &f.kernels, &f.inPlace, &f.artefacts, &f.compile); err != nil {
-		return nil, fmt.Errorf("a device described as %q: %w", text, err)
+	f, err := parseDeviceText(text)
+	if err != nil {
+		return nil, err
 	}
 	return f.open()
+}
+
+// parseDeviceText is what [deviceText] wrote.
+func parseDeviceText(text string) (f deviceFlags, err error) {
+	if _, err := fmt.Sscanf(text, "%q %d %q %t %q %q", &f.device, &f.threads, &f.kernels, &f.inPlace, &f.artefacts, &f.compile); err != nil {
+		return f, fmt.Errorf("a device described as %q: %w", text, err)
+	}
+	return f, nil
 }
