@@ -62,6 +62,24 @@ INLINE vf ISA(top_of)(const float *scores, int64_t ld, int64_t positions, int64_
     return v_over(most, v_add(before, v_set1(ISA(GROWTH))), most, before);
 }
 
+// The results of VL queries of a chunk from q on, or as many as some of them: what is in sums [dims][ld] over what is in sum, turned into rows of y.
+INLINE void ISA(put_queries)(const npk_cmd *c, int64_t row, int64_t head, int64_t q, int some, const float *sums, int64_t ld, const float *sum) {
+    const int64_t hd = c->k;
+    const vf scale = v_div(v_set1(1.0f), v_load(sum));
+    int64_t to[VL];
+    for (int j = 0; j < some; j++) to[j] = ISA(place)(c, row, head, c->ldy, c->p[2], q + j);
+    for (int64_t i = 0; i < hd; i += VL) {
+        const int n = (int)npk_min(VL, hd - i);
+        vf r[VL];
+        for (int j = 0; j < VL; j++) r[j] = j < n ? v_mul(v_load(sums + (i + j) * ld), scale) : v_zero();
+        v_transpose(r);
+        for (int j = 0; j < some; j++) {
+            if (n == VL) v_put(c->y, c->yt, to[j] + i, r[j]);
+            else v_putn(c->y, c->yt, to[j] + i, r[j], n);
+        }
+    }
+}
+
 #ifdef NPK_HAVE_TILES
 #include "attention_tiles.h"
 #else

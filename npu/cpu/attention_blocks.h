@@ -132,19 +132,6 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     }
     for (int64_t q = 0; q < m; q += VL) {
         const float *sums = d.sums + q / ISA(NR) * ISA(NR) * hd + q % ISA(NR);
-        const vf scale = v_div(v_set1(1.0f), v_load(d.sum + q));
-        const int some = (int)npk_min(VL, m - q);
-        int64_t to[VL];
-        for (int j = 0; j < some; j++) to[j] = ISA(place)(c, s->row + row, head, c->ldy, c->p[2], q + j);
-        for (int64_t i = 0; i < hd; i += VL) {
-            const int n = (int)npk_min(VL, hd - i);
-            vf r[VL];
-            for (int j = 0; j < VL; j++) r[j] = j < n ? v_mul(v_load(sums + (i + j) * ISA(NR)), scale) : v_zero();
-            v_transpose(r);
-            for (int j = 0; j < some; j++) {
-                if (n == VL) v_put(c->y, c->yt, to[j] + i, r[j]);
-                else v_putn(c->y, c->yt, to[j] + i, r[j], n);
-            }
-        }
+        ISA(put_queries)(c, s->row + row, head, q, (int)npk_min(VL, m - q), sums, ISA(NR), d.sum + q);
     }
 }

@@ -219,13 +219,7 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     _tile_release();
     if (npk_cancelled(t)) return;
     for (int64_t q = 0; q < m; q += ISA(SIDE)) {
-        const char *sums = d.sums + q / ISA(SIDE) * each;
-        const vf scale = v_div(v_set1(1.0f), v_load(d.sum + q));
-        for (int64_t i = 0; i < hd; i += VL) {
-            vf r[VL];
-            for (int j = 0; j < VL; j++) r[j] = v_mul(v_load((const float *)(sums + (i + j) * 64)), scale);
-            v_transpose(r);
-            for (int j = 0; j < npk_min(VL, m - q); j++) v_put(c->y, c->yt, ISA(place)(c, s->row + row, head, c->ldy, c->p[2], q + j) + i, r[j]);
-        }
+        const float *sums = (const float *)(d.sums + q / ISA(SIDE) * each);
+        ISA(put_queries)(c, s->row + row, head, q, (int)npk_min(VL, m - q), sums, ISA(SIDE), d.sum + q);
     }
 }
