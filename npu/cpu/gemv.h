@@ -104,15 +104,22 @@ INLINE vf ISA(gemv_step)(vf acc, const float *x, vf w0, vf w1, const int mode) {
     return v_fma(v_load(x + VL), w1, v_fma(v_load(x), w0, acc));
 }
 
+// Bytes that a thread asks for ahead of what it reads from front to back. CPUs read ahead by themselves, but most not far enough: an EPYC of the fifth generation reads the
+// weights of SmolLM2-135M in three quarters of the time when asked for what comes 8 KB later. One of the fourth reads far enough, and requests that go further hold it up, as
+// long as the loop is short and its activations leave room in the nearest cache: one core reads quads for one row of 2048 activations at 28 GB/s when asked hardly ahead and at
+// 21 when asked 8 KB, but for four rows at 11 and 25.
+INLINE int64_t ISA(reach)(const npk_thread *t, const npk_cmd *c, const int mode) {
+    return t->follows && mode == ISA(DOT) && c->k <= (c->m == 1 ? 8192 : c->m == 2 ? 2048 : 0) ? 768 : 8192;
+}
+
 // R rows of weights times M rows of activations from row m0 on; R, M, mode and near, the cache that is asked to read ahead, are constants wherever this is
 // inlined. The arrays have constant sizes, and loops over them are unrolled, because GCC keeps only such in registers.
-INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int near, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int near, const npk_cmd *c, const float *x, int64_t row, int64_t m0, int64_t reach) {
     const int64_t ld = ISA(gemv_ld)(c), size = mode == ISA(FLOATS) ? 4 : 2, k = c->k, stride = c->ldb * size;
     const char *w = (const char *)c->b + row * stride;
     // Ahead of the reads: the next rows where rows are short, else further on in these. Each pass over the weights asks for its share, so that
-    // memory is busy in all of them. One row alone is a stream that runs on into the next rows: CPUs read that ahead by themselves, but not far enough. An
-    // EPYC of the fifth generation reads the weights of SmolLM2-135M in three quarters of the time when asked 8 KB ahead.
-    const int64_t far = R == 1 ? 8192 : stride <= 4096 ? R * stride : 2048, passes = (c->m + M - 1) / M;
+    // memory is busy in all of them. One row alone is a stream that runs on into the next rows.
+    const int64_t far = R == 1 ? reach : stride <= 4096 ? R * stride : 2048, passes = (c->m + M - 1) / M;
     int64_t ahead[4];
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) ahead[r] = r % passes == m0 / M ? far : 0;
@@ -159,9 +166,9 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int n
 #define GEMV_ROWS(M, MODE, NEAR)                                                                                                          \
     do {                                                                                                                                  \
         for (; !single && row + GEMV_R(M) <= end; row += GEMV_R(M))                                                                       \
-            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, NEAR, c, x, row, m);                                 \
+            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(GEMV_R(M), M, MODE, NEAR, c, x, row, m, reach);                          \
         for (; row < end; row++)                                                                                                          \
-            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, NEAR, c, x, row, m);                                         \
+            for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(1, M, MODE, NEAR, c, x, row, m, reach);                                  \
     } while (0)
 
 #define GEMV_EACH(MODE, NEAR)                                                                                                             \
@@ -173,9 +180,10 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int n
     } while (0)
 
 #define GEMV_MODE(NAME, MODE)                                                                                                             \
-    TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end, int stream) {                                 \
-        const int single = stream && ISA(gemv_rows)(c->m) * c->k * (MODE == ISA(DOT) ? 2 : 4) <= 16 << 10;                              \
-        if (stream) GEMV_EACH(MODE, 0);                                                                                                   \
+    TARGET static void ISA(NAME)(const npk_thread *t, const npk_cmd *c, const float *x, int64_t row, int64_t end) {                        \
+        const int single = t->stream && ISA(gemv_rows)(c->m) * c->k * (MODE == ISA(DOT) ? 2 : 4) <= 16 << 10;                           \
+        const int64_t reach = ISA(reach)(t, c, MODE);                                                                                    \
+        if (t->stream) GEMV_EACH(MODE, 0);                                                                                                   \
         else GEMV_EACH(MODE, 1);                                                                                                          \
     }
 
@@ -197,11 +205,11 @@ TARGET static void ISA(quad_to_rows)(uint16_t *to, int64_t ld, const npk_cmd *c,
 
 // A quad of weights in BF12 times M rows of activations from row m0 on; M, mode and zeros are constants wherever this is inlined. Sums are in the order of gemv_tile's.
 // Every pass asks for its share of what lies ahead.
-INLINE void ISA(gemv_quad_of)(const int M, const int mode, const int zeros, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
+INLINE void ISA(gemv_quad_of)(const int M, const int mode, const int zeros, const npk_cmd *c, const float *x, int64_t row, int64_t m0, int64_t reach) {
     const int64_t ld = ISA(gemv_ld)(c), passes = (c->m + M - 1) / M, each = NPK_BF12_UNIT / ISA(PARTS) / passes, units = c->k / NPK_BF12_COLUMNS;
     ISA(quad) q = ISA(quad_at)(c->b, c->p[0] + row / NPK_BF12_ROWS, c->k, 0);
     q.zeros = zeros;
-    const char *ahead = q.codes + (passes == 1 ? 8192 : npk_quad_bytes(c->k)) + m0 / M * units * ISA(PARTS) * each;
+    const char *ahead = q.codes + (passes == 1 ? reach : npk_quad_bytes(c->k)) + m0 / M * units * ISA(PARTS) * each;
     vf acc[4][NPK_BF12_ROWS];
 #pragma GCC unroll 4
     for (int m = 0; m < M; m++)
@@ -225,9 +233,9 @@ INLINE void ISA(gemv_quad_of)(const int M, const int mode, const int zeros, cons
         if (m0 + m < c->m) ISA(put)(c, m0 + m, row, v_sums(acc[m], NPK_BF12_ROWS), rows);
 }
 
-INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0) {
-    if (((const npk_bf12 *)c->b)->zeros) ISA(gemv_quad_of)(M, mode, 1, c, x, row, m0);
-    else ISA(gemv_quad_of)(M, mode, 0, c, x, row, m0);
+INLINE void ISA(gemv_quad)(const int M, const int mode, const npk_cmd *c, const float *x, int64_t row, int64_t m0, int64_t reach) {
+    if (((const npk_bf12 *)c->b)->zeros) ISA(gemv_quad_of)(M, mode, 1, c, x, row, m0, reach);
+    else ISA(gemv_quad_of)(M, mode, 0, c, x, row, m0, reach);
 }
 
 // The same by way of rows of BF16 behind the activations: where there are registers for few sums, each would else be put together for every two rows of activations.
@@ -240,19 +248,20 @@ INLINE void ISA(gemv_quad_rows)(const int mode, const npk_cmd *c, const float *x
     ISA(quad_to_rows)(rows, of.ldb, c, row / NPK_BF12_ROWS);
     for (int64_t m = 0; m < c->m; m += ISA(MOST)) {
         int64_t r = 0;
-        for (; r + 2 <= of.n; r += 2) ISA(gemv_tile)(2, ISA(MOST), mode, 1, &of, x, r, m);
-        for (; r < of.n; r++) ISA(gemv_tile)(1, ISA(MOST), mode, 1, &of, x, r, m);
+        for (; r + 2 <= of.n; r += 2) ISA(gemv_tile)(2, ISA(MOST), mode, 1, &of, x, r, m, 0);
+        for (; r < of.n; r++) ISA(gemv_tile)(1, ISA(MOST), mode, 1, &of, x, r, m, 0);
     }
 }
 
 #define GEMV_QUADS(NAME, MODE)                                                                                                            \
-    TARGET static void ISA(NAME)(const npk_cmd *c, const float *x, int64_t row, int64_t end) {                                            \
+    TARGET static void ISA(NAME)(const npk_thread *t, const npk_cmd *c, const float *x, int64_t row, int64_t end) {                       \
+        const int64_t reach = ISA(reach)(t, c, MODE);                                                                                    \
         for (; row < end; row += NPK_BF12_ROWS) {                                                                                         \
-            if (c->m == 1) ISA(gemv_quad)(1, MODE, c, x, row, 0);                                                                         \
-            else if (c->m == 2) ISA(gemv_quad)(2, MODE, c, x, row, 0);                                                                    \
+            if (c->m == 1) ISA(gemv_quad)(1, MODE, c, x, row, 0, reach);                                                                  \
+            else if (c->m == 2) ISA(gemv_quad)(2, MODE, c, x, row, 0, reach);                                                             \
             else if (VREGS < 32) ISA(gemv_quad_rows)(MODE, c, x, row);                                                                    \
             else                                                                                                                          \
-                for (int64_t m = 0; m < c->m; m += 4) ISA(gemv_quad)(4, MODE, c, x, row, m);                                              \
+                for (int64_t m = 0; m < c->m; m += 4) ISA(gemv_quad)(4, MODE, c, x, row, m, reach);                                       \
         }                                                                                                                                 \
     }
 
@@ -283,19 +292,19 @@ TARGET static void ISA(gemv)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     if (c->bt == NPK_BF12) {
 #ifdef NPK_HAVE_DP
         if (mode == ISA(DOT)) {
-            ISA(gemv_quads_dot)(c, x, row, end);
+            ISA(gemv_quads_dot)(t, c, x, row, end);
             return;
         }
 #endif
-        ISA(gemv_quads_split)(c, x, row, end);
+        ISA(gemv_quads_split)(t, c, x, row, end);
         return;
     }
     switch (mode) {
-    case ISA(FLOATS): ISA(gemv_floats)(c, x, row, end, t->stream); break;
-    case ISA(HALFS): ISA(gemv_halfs)(c, x, row, end, t->stream); break;
+    case ISA(FLOATS): ISA(gemv_floats)(t, c, x, row, end); break;
+    case ISA(HALFS): ISA(gemv_halfs)(t, c, x, row, end); break;
 #ifdef NPK_HAVE_DP
-    case ISA(DOT): ISA(gemv_dot)(c, x, row, end, t->stream); break;
+    case ISA(DOT): ISA(gemv_dot)(t, c, x, row, end); break;
 #endif
-    default: ISA(gemv_split)(c, x, row, end, t->stream);
+    default: ISA(gemv_split)(t, c, x, row, end);
     }
 }

@@ -11,6 +11,7 @@ typedef struct npk_thread {
     const uint32_t *cancel;
     int threads;
     int stream;             // memory is fastest when a thread reads it from front to back
+    int follows;            // the CPU reads such a stream ahead by itself
     const npk_cmd *prepared; // command since the last barrier whose operands lie converted in scratch
 } npk_thread;
 

@@ -123,7 +123,24 @@ def show(m):
         print(f"| {t['test']} | {a} | {b} | {t['ratio']:.2f} | {100 * t[kind][0]:.0f} % {of} | {100 * t[kind][1]:.0f} % {of} |")
     load, rss = m["load_s"], m["peak_rss_bytes"]
     print(f"| to open, s | {load[0]['median']:.2f} | {load[1]['median']:.2f} | | | |")
-    print(f"| peak memory, MB | {rss[0]['median'] / 1e6:.0f} | {rss[1]['median'] / 1e6:.0f} | {rss[0]['median'] / rss[1]['median']:.2f} | | |", flush=True)
+    print(f"| peak memory, MB | {rss[0]['median'] / 1e6:.0f} | {rss[1]['median'] / 1e6:.0f} | {rss[0]['median'] / rss[1]['median']:.2f} | | |\n")
+    for name, value in figures(m):
+        print(f"{name}={value}")
+    sys.stdout.flush()
+
+
+def figures(m):
+    """What a program reads of a model: names and values, a line each. decode_1024 is decoding behind 1024 tokens."""
+    yield "model", m["model"]
+    for t in m["tests"]:
+        prompt = t["test"].startswith("pp")
+        tokens, _, depth = t["test"][2:].partition("@")
+        name = f"prefill_{tokens}" + (f"_behind_{depth}" if depth else "") if prompt else f"decode_{depth or 0}"
+        yield f"{name}_tokens_per_s", f"{t['tokens_per_s'][0]['median']:.1f}"
+        yield f"{name}_ratio", f"{t['ratio']:.2f}"
+        yield f"{name}_share", f"{t['peak_share' if prompt else 'bandwidth_share'][0]:.2f}"
+    for name, key in (("load", "load_s"), ("peak_rss", "peak_rss_bytes")):
+        yield f"{name}_ratio", f"{m[key][0]['median'] / m[key][1]['median']:.2f}"
 
 
 if __name__ == "__main__":
