@@ -36,8 +36,15 @@ INLINE int64_t ISA(scale_bytes)(ISA(form) f, int64_t k) {
 }
 INLINE int64_t ISA(group_bytes)(ISA(form) f, int64_t k) { return ISA(scale_bytes)(f, k) + k / 32 * f.words * 64; }
 
-// The scale and the minimum of part (of 16 elements) for VL rows from lane on: a value is scale * (q - bias) + minimum.
-INLINE void ISA(factors)(ISA(form) f, const char *scales, int64_t part, int lane, vf *scale, vf *minimum) {
+// What the scales and minimums of 256 elements, those around part (of 16 elements), have in common, for VL rows from lane on; nothing where these have none.
+INLINE void ISA(common)(ISA(form) f, const char *scales, int64_t part, int lane, vf common[2]) {
+    const uint16_t *s = (const uint16_t *)(scales + part / 16 * (f.scales == ISA(NESTED) ? 320 : 288)) + lane;
+    common[0] = f.scales == ISA(NESTED) || f.scales == ISA(HALVED) ? v_f16(s) : v_zero();
+    common[1] = f.scales == ISA(NESTED) ? v_sub(v_zero(), v_f16(s + 16)) : v_zero();
+}
+
+// The scale and the minimum of a part with that in common: a value is scale * (q - bias) + minimum.
+INLINE void ISA(factors_of)(ISA(form) f, const char *scales, int64_t part, int lane, const vf common[2], vf *scale, vf *minimum) {
     const char *s = scales;
     switch (f.scales) {
     case ISA(PLAIN):
@@ -49,18 +56,23 @@ INLINE void ISA(factors)(ISA(form) f, const char *scales, int64_t part, int lane
         *scale = v_f16((const uint16_t *)s + lane);
         *minimum = v_f16((const uint16_t *)s + 16 + lane);
         break;
-    case ISA(NESTED): {
-        s += part / 16 * 320;
-        const char *small = s + 64 + part / 2 % 8 * 32 + lane;
-        *scale = v_mul(v_f16((const uint16_t *)s + lane), v_u8((const uint8_t *)small));
-        *minimum = v_sub(v_zero(), v_mul(v_f16((const uint16_t *)s + 16 + lane), v_u8((const uint8_t *)small + 16)));
+    case ISA(NESTED):
+        s += part / 16 * 320 + 64 + part / 2 % 8 * 32 + lane;
+        *scale = v_mul(common[0], v_u8((const uint8_t *)s));
+        *minimum = v_mul(common[1], v_u8((const uint8_t *)s + 16));
         break;
-    }
     default:
-        s += part / 16 * 288;
-        *scale = v_mul(v_f16((const uint16_t *)s + lane), v_i8((const int8_t *)s + 32 + part % 16 * 16 + lane));
+        s += part / 16 * 288 + 32 + part % 16 * 16 + lane;
+        *scale = v_mul(common[0], v_i8((const int8_t *)s));
         *minimum = v_zero();
     }
+}
+
+// The same of any part.
+INLINE void ISA(factors)(ISA(form) f, const char *scales, int64_t part, int lane, vf *scale, vf *minimum) {
+    vf common[2];
+    ISA(common)(f, scales, part, lane, common);
+    ISA(factors_of)(f, scales, part, lane, common, scale, minimum);
 }
 
 // Quants of VL rows as pairs of 16 bits: nibble i of each half of word j, with the bits beyond four. For bytes i is 0 or 1, and words are eight. The low

@@ -54,60 +54,101 @@ INLINE int ISA(place_of)(ISA(form) f, int p) {
 // The pairs of a unit of activations.
 INLINE vf ISA(fours)(const uint16_t *a) { return v_swap_fours(v_load((const float *)a)); }
 
-// Few rows: decoding. A thread keeps all activations as pairs, and behind each row the sums of its units.
+// Few rows: decoding. Here a look-up for each value would hold memory up. So the bits of a quant are put among those of BF16's mantissa, behind the one that is not written: the number
+// that comes of it is too large by as much as that one is worth, which the sum of the activations takes off again.
 
-INLINE int64_t ISA(units_ld)(const npk_cmd *c) { return c->k / 2 + npk_up(c->k / ISA(UNIT), VL) + VL; } // floats
-TARGET static int64_t ISA(units_bytes)(const npk_cmd *c) { return ISA(gemv_rows)(c->m) * ISA(units_ld)(c) * 4; }
+// What quants of less than eight bits are put behind.
+INLINE int ISA(lead)(ISA(form) f) { return f.high < 0 ? 0 : 16 << f.high; }
+
+// Quants of nibble (or byte) i of word j, whose bits beyond four are in h, with the number before them, times 2^-13. For bytes it is the quant less its bias.
+INLINE vf ISA(led)(ISA(form) f, vi word, vi h, int j, int i) {
+    if (f.high < 0) return vi_whole(i ? vi_and(vi_shr(word, 8), 0x00ff00ff) : vi_and(word, 0x00ff00ff), f.bias * UNITS_DOWN);
+    const int lowest = 3 - f.high; // bit of a quant's lowest
+    const vi w = vi_among(vi_move(word, lowest - 4 * i), 0x000f000fu << lowest, vi_set1(0x3b003b00 + f.high * 0x00800080));
+    if (f.high == 1) return vi_bits(vi_among(vi_move(h, 6 - (4 * j + i)), 0x00400040, w));
+    if (f.high == 2) return vi_bits(vi_among(vi_move(h, 5 - 2 * (4 * (j % 2) + i)), 0x00600060, w));
+    return vi_bits(w);
+}
+
+// Rows of activations at a time.
+INLINE int ISA(units_abreast)(int64_t m) { return m <= 2 ? (int)m : m <= 4 ? 4 : 8; }
+
+// A thread keeps activations as it multiplies them, M rows side by side: [rows / M][units][pairs][M], and behind all of them sums of them, times 2^-13, of the first and the second half of
+// a unit and of both: [rows / M][units][3][M].
+INLINE int64_t ISA(units_x)(const npk_cmd *c) { return npk_up(c->m, ISA(units_abreast)(c->m)) * (c->k / 2); } // floats before the sums
+TARGET static int64_t ISA(units_bytes)(const npk_cmd *c) { return ISA(units_x)(c) * 4 + ISA(units_x)(c) / ISA(PAIRS) * 3 * 4; }
 
 TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
     const npk_cmd *p = t->prepared;
     if (p == c || (p && p->kind == NPK_GEMV && (p->flags & NPK_UNITS) && p->a == c->a && p->m == c->m && p->k == c->k && p->lda == c->lda)) return;
-    float *x = (float *)t->scratch;
-    for (int64_t m = 0; m < ISA(gemv_rows)(c->m); m++, x += ISA(units_ld)(c)) {
-        if (m >= c->m) {
-            memset(x, 0, (size_t)ISA(units_ld)(c) * 4);
-            continue;
-        }
-        for (int64_t u = 0; u < c->k / ISA(UNIT); u++) {
+    const int64_t units = c->k / ISA(UNIT), M = ISA(units_abreast)(c->m);
+    float *x = (float *)t->scratch, *sums = x + ISA(units_x)(c);
+    if (c->m % M) memset(x, 0, (size_t)ISA(units_bytes)(c)); // rows that are not there
+    for (int64_t m = 0; m < c->m; m++)
+        for (int64_t u = 0; u < units; u++) {
+            const int64_t at = (m / M * units + u) * M, row = m % M;
             vf even, odd, pairs = ISA(fours)((const uint16_t *)c->a + m * c->lda + u * ISA(UNIT));
-            v_store(x + u * ISA(PAIRS), pairs);
+            float values[ISA(PAIRS)], both[ISA(PAIRS)], sum[2] = {0, 0};
             v_split(pairs, &even, &odd);
-            x[c->k / 2 + u] = v_sum(v_add(even, odd)) * UNITS_DOWN;
+            v_store(values, pairs);
+            v_store(both, v_add(even, odd));
+            for (int i = 0; i < ISA(PAIRS); i++) {
+                x[at * ISA(PAIRS) + i * M + row] = values[i];
+                sum[i / (ISA(PAIRS) / 2)] += both[i];
+            }
+            float *to = sums + at * 3 + row;
+            to[0] = sum[0] * UNITS_DOWN, to[M] = sum[1] * UNITS_DOWN, to[2 * M] = (sum[0] + sum[1]) * UNITS_DOWN;
         }
-    }
     t->prepared = c;
 }
 
 // A group times M rows of activations from m0 on. Every row's pairs are summed in two chains, whatever M is. Type and M are constants wherever this is inlined.
-INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const float *x, const ISA(table) *t, int64_t group, int64_t m0) {
+INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const float *x, int64_t group, int64_t m0) {
     const ISA(form) f = ISA(form_of)(type);
-    const int64_t units = c->k / ISA(UNIT), ld = ISA(units_ld)(c), each = ISA(group_bytes)(f, c->k) / units;
+    const int each_word = f.high < 0 ? 2 : 4, words = f.high < 0 ? 8 : 4;
+    const float less = (float)-(ISA(lead)(f) + (f.high < 0 ? 0 : f.bias));
+    const int64_t units = c->k / ISA(UNIT), each = ISA(group_bytes)(f, c->k) / units;
     const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k);
-    vf acc[8];
+    const float *sums = x + ISA(units_x)(c) + m0 * units * 3;
+    vf acc[8], common[2] = {v_zero(), v_zero()};
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++) acc[m] = v_zero();
-    x += m0 * ld;
-    for (int64_t u = 0; u < units; u++, unit += f.words * 64) {
-        const float *at = x + u * ISA(PAIRS);
+    x += m0 * units * ISA(PAIRS);
+    for (int64_t u = 0; u < units; u++, unit += f.words * 64, x += ISA(PAIRS) * M, sums += 3 * M) {
         vf sum[8][2], scale[2], minimum;
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++) sum[m][0] = sum[m][1] = v_zero();
         if (m0 == 0)
             for (int64_t i = u * each; i < (u + 1) * each; i += 64) __builtin_prefetch(g + ISA(AHEAD) + i, 0, 2);
-#pragma GCC unroll 16
-        for (int p = 0; p < ISA(PAIRS); p++) {
-            const int pair = ISA(place_of)(f, p), chain = f.scales == ISA(HALVED) ? pair / 8 : pair % 2;
-            vf w = ISA(whole)(f, unit, p, t);
+        if (u % 8 == 0) ISA(common)(f, g, 2 * u, 0, common);
+        vi h = vi_none();
 #pragma GCC unroll 8
-            for (int m = 0; m < M; m++) sum[m][chain] = v_dp(sum[m][chain], v_set1(at[m * ld + pair]), w);
+        for (int j = 0; j < words; j++) {
+            const vi word = vi_held(vi_load(unit + j * 64));
+            if (f.high == 1 && j == 0) h = vi_held(vi_load(unit + 4 * 64));
+            if (f.high == 2 && j % 2 == 0) h = vi_held(vi_load(unit + (4 + j / 2) * 64));
+#pragma GCC unroll 4
+            for (int i = 0; i < each_word; i++) {
+                const int pair = ISA(place_of)(f, j * each_word + i), chain = f.scales == ISA(HALVED) ? pair / 8 : pair % 2;
+                const vf w = ISA(led)(f, word, h, j, i);
+#pragma GCC unroll 8
+                for (int m = 0; m < M; m++) sum[m][chain] = v_dp1(sum[m][chain], x + pair * M + m, w);
+            }
         }
-        ISA(factors)(f, g, 2 * u, 0, &scale[0], &minimum);
-        if (f.scales == ISA(HALVED)) ISA(factors)(f, g, 2 * u + 1, 0, &scale[1], &minimum);
+        ISA(factors_of)(f, g, 2 * u, 0, common, &scale[0], &minimum);
+        if (f.scales == ISA(HALVED)) ISA(factors_of)(f, g, 2 * u + 1, 0, common, &scale[1], &minimum);
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++) {
-            if (f.scales == ISA(HALVED)) acc[m] = v_fma(sum[m][1], scale[1], v_fma(sum[m][0], scale[0], acc[m]));
-            else acc[m] = v_fma(v_add(sum[m][0], sum[m][1]), scale[0], acc[m]);
-            if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m] = v_fma(v_set1(x[m * ld + c->k / 2 + u]), minimum, acc[m]);
+            if (f.scales == ISA(HALVED)) {
+#pragma GCC unroll 2
+                for (int half = 0; half < 2; half++) acc[m] = v_fma(v_fma(v_set1(sums[half * M + m]), v_set1(less), sum[m][half]), scale[half], acc[m]);
+                continue;
+            }
+            vf both = v_add(sum[m][0], sum[m][1]);
+            const vf all = v_set1(sums[2 * M + m]);
+            if (less != 0) both = v_fma(all, v_set1(less), both);
+            acc[m] = v_fma(both, scale[0], acc[m]);
+            if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m] = v_fma(all, minimum, acc[m]);
         }
     }
     const int64_t row = group * VL, left = npk_min(VL, c->n - row);
@@ -120,13 +161,12 @@ INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const
 
 #define UNITS(type)                                                                                                                       \
     TARGET static void ISA(units_##type)(const npk_cmd *c, const float *x, int64_t group, int64_t end) {                                   \
-        const ISA(table) t = ISA(table_of)(ISA(form_of)(type));                                                                            \
         for (; group < end; group++) {                                                                                                     \
-            if (c->m == 1) ISA(units_tile)(type, 1, c, x, &t, group, 0);                                                                   \
-            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, &t, group, 0);                                                              \
-            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, &t, group, 0);                                                              \
+            if (c->m == 1) ISA(units_tile)(type, 1, c, x, group, 0);                                                                       \
+            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, group, 0);                                                                  \
+            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, group, 0);                                                                  \
             else                                                                                                                           \
-                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, &t, group, m);                                        \
+                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, group, m);                                            \
         }                                                                                                                                  \
     }
 EACH_GROUPED(UNITS)
