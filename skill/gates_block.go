@@ -49,7 +49,7 @@ func (e *Env) record(ctx context.Context) (*recording, []int32, error) {
 		return nil, nil, err
 	}
 	ids = ids[:min(len(ids), blockPass+blockSteps)]
-	format := formatOf(p, e.d.info, e.Config().DType)
+	format := p.NumberFormat(e.d.info, e.Config().DType)
 	noise, ok := gate.FormatNoise(format)
 	if !ok {
 		return nil, nil, fmt.Errorf("skill: it is not known how much error the number format %s explains", format)

@@ -2,12 +2,8 @@ package skill
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/npukit/npukit/gate"
-	"github.com/npukit/npukit/model"
-	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/npu/dtype"
 )
 
 // PaperBounds are the paper's three conditions for an output: the largest absolute error in units of the reference's root mean square, so that it holds for outputs of any
@@ -102,28 +98,13 @@ func (b PaperBounds) tolerance(rms float64) (gate.Tolerance, error) {
 	return gate.Paper(b.Atol*rms, b.Rtol, b.Pearson, fmt.Sprintf("%s; absolute bound %g times the reference's root mean square of %.3g", b.Note, b.Atol, rms))
 }
 
-// formatOf names the number format that a plan runs in on a device, as package gate does.
-func formatOf(p *model.Plan, info npu.Info, weights dtype.Type) string {
-	if info.Array != "" {
-		return "npu"
-	}
-	format := "cpu-bf16"
-	if p.Activations == dtype.F32 && p.Cache == dtype.F32 {
-		format = "cpu-f32"
-	}
-	if weights.Quantized() && !slices.Contains(info.Repacked, weights) && !slices.Contains(info.InPlace, weights) {
-		format += "-expanded" // the device expands quantised weights to BF16
-	}
-	return format
-}
-
 // bounds are those of the environment's plan.
 func (e *Env) bounds() (FormatBounds, error) {
 	p, err := e.Plan()
 	if err != nil {
 		return FormatBounds{}, err
 	}
-	format := formatOf(p, e.d.info, e.Config().DType)
+	format := p.NumberFormat(e.d.info, e.Config().DType)
 	set := Thresholds()
 	if b, ok := set.Formats[format]; ok {
 		return b, nil

@@ -115,11 +115,11 @@ func TestFormatOfQuantisedWeights(t *testing.T) {
 		{npu.Info{Kind: "cpu", InPlace: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
 		{npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q8_0}}, "cpu-f32-expanded"},
 	} {
-		if got := formatOf(p, c.info, dtype.Q4_1); got != c.want {
+		if got := p.NumberFormat(c.info, dtype.Q4_1); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.info, got, c.want)
 		}
 	}
-	if got := formatOf(p, openCPU(t).Info(), dtype.Q4_1); got != "cpu-f32" {
+	if got := p.NumberFormat(openCPU(t).Info(), dtype.Q4_1); got != "cpu-f32" {
 		t.Errorf("npu/cpu: %s", got)
 	}
 }

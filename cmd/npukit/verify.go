@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/oracle"
 )
 
@@ -204,7 +201,7 @@ func (v *verifier) gates(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	v.format = formatOf(m, v.dev.Info())
+	v.format = m.Plan().NumberFormat(v.dev.Info(), m.Checkpoint().Config().DType)
 	var ok bool
 	if v.tol, ok = gate.FormatThresholds(v.format); !ok {
 		if v.tol, ok = gate.FormatThresholds(baseFormat(v.format)); !ok {
@@ -230,19 +227,4 @@ func (v *verifier) gates(ctx context.Context) (err error) {
 		err = v.continuations(ctx, m, s)
 	}
 	return err
-}
-
-// formatOf names the number format that a model runs in, as package gate does.
-func formatOf(m *model.Model, info npu.Info) string {
-	if info.Kind != "cpu" {
-		return "npu"
-	}
-	format := "cpu-bf16"
-	if p := m.Plan(); p.Activations == dtype.F32 && p.Cache == dtype.F32 {
-		format = "cpu-f32"
-	}
-	if t := m.Checkpoint().Config().DType; t.Quantized() && !slices.Contains(info.Repacked, t) && !slices.Contains(info.InPlace, t) {
-		format += "-expanded" // the device expands quantised weights to BF16
-	}
-	return format
 }

@@ -1,0 +1,24 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// NumberFormat names the format of the numbers that a plan runs in on a device, for a checkpoint whose weights are of a type: "npu", "cpu-bf16" or "cpu-f32", the last two with
+// "-expanded" where the device expands quantised weights to BF16. Package gate has thresholds for each.
+func (p *Plan) NumberFormat(info npu.Info, weights dtype.Type) string {
+	if info.Array != "" {
+		return "npu"
+	}
+	format := "cpu-bf16"
+	if p.Activations == dtype.F32 && p.Cache == dtype.F32 {
+		format = "cpu-f32"
+	}
+	if weights.Quantized() && !slices.Contains(info.Repacked, weights) && !slices.Contains(info.InPlace, weights) {
+		format += "-expanded"
+	}
+	return format
+}
