@@ -91,13 +91,13 @@ TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
             float values[ISA(PAIRS)], both[ISA(PAIRS)], sum[2] = {0, 0};
             v_split(pairs, &even, &odd);
             v_store(values, pairs);
-            v_store(both, v_add(even, odd));
+            v_store(both, v_add(v_mul(even, v_set1(UNITS_DOWN)), v_mul(odd, v_set1(UNITS_DOWN))));
             for (int i = 0; i < ISA(PAIRS); i++) {
                 x[at * ISA(PAIRS) + i * M + row] = values[i];
                 sum[i / (ISA(PAIRS) / 2)] += both[i];
             }
             float *to = sums + at * 3 + row;
-            to[0] = sum[0] * UNITS_DOWN, to[M] = sum[1] * UNITS_DOWN, to[2 * M] = (sum[0] + sum[1]) * UNITS_DOWN;
+            to[0] = sum[0], to[M] = sum[1], to[2 * M] = sum[0] + sum[1];
         }
     t->prepared = c;
 }
