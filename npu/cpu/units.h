@@ -54,7 +54,7 @@ INLINE int ISA(place_of)(ISA(form) f, int p) {
 // The pairs of a unit of activations.
 INLINE vf ISA(fours)(const uint16_t *a) { return v_swap_fours(v_load((const float *)a)); }
 
-// Few rows: decoding. Here a look-up for each value would hold memory up. So the bits of a quant are put among those of BF16's mantissa, behind the one that is not written: the number
+// Few rows: decoding, where a value is used but a few times and its making counts. So the bits of a quant are put among those of BF16's mantissa, behind the one that is not written: the number
 // that comes of it is too large by as much as that one is worth, which the sum of the activations takes off again.
 
 // What quants of less than eight bits are put behind.
