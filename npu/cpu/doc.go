@@ -39,8 +39,7 @@
 // multiply-add of such numbers is one instruction, which is taken unless Options.Kernels names avx512: the results are the same.
 //
 // The kernels avx512bf16 multiply quants with BF16 activations instead, for any number of rows: quants are whole numbers that BF16 holds exactly, so are their
-// products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded. In products of up to 16 rows a quant of less than eight bits comes with 16, 32 or
-// 64 more, as BF16 of one exponent, and the sum of the block's activations takes that off again, which leaves a few units in the last place of FP32 more.
+// products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.
 //
 // With the other kernels, products of more rows bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout, as products of FP32
 // activations are with all of them. The kernels amx differ: there a weight is the sum of two BF16 numbers, wrong by at most 2^-17 of it, or the nearest one where the

@@ -1,6 +1,6 @@
 // Products of BF16 activations with grouped weights, as pairs of BF16 (vdpbf16ps). Quants less their bias are whole numbers of at most eight bits, which BF16
 // holds exactly, and so are their products with activations in FP32. Sums over the elements that share a scale come first and are scaled after: a value
-// costs two instructions, and nothing is rounded but FP32 sums. Until the end all is 2^-13 of what it is, so that no sum over a unit overflows
+// costs a shift and a look-up, and nothing is rounded but FP32 sums. Until the end all is 2^-13 of what it is, so that no sum over a unit overflows
 // that is no more than its largest activation when it is scaled.
 //
 // Pairs are those that words of quants hold: of every four elements the first and the third, and the second and the fourth.
@@ -54,29 +54,14 @@ INLINE int ISA(place_of)(ISA(form) f, int p) {
 // The pairs of a unit of activations.
 INLINE vf ISA(fours)(const uint16_t *a) { return v_swap_fours(v_load((const float *)a)); }
 
-// Few rows: decoding, where a value is used but a few times and its making counts. So the bits of a quant are put among those of BF16's mantissa, behind the one that is not written: the number
-// that comes of it is too large by as much as that one is worth, which the sum of the activations takes off again.
-
-// What quants of less than eight bits are put behind.
-INLINE int ISA(lead)(ISA(form) f) { return f.high < 0 ? 0 : 16 << f.high; }
-
-// Quants of nibble (or byte) i of word j, whose bits beyond four are in h, with the number before them, times 2^-13. For bytes it is the quant less its bias.
-INLINE vf ISA(led)(ISA(form) f, vi word, vi h, int j, int i) {
-    if (f.high < 0) return vi_whole(i ? vi_and(vi_shr(word, 8), 0x00ff00ff) : vi_and(word, 0x00ff00ff), f.bias * UNITS_DOWN);
-    const int lowest = 3 - f.high; // bit of a quant's lowest
-    const vi w = vi_among(vi_move(word, lowest - 4 * i), 0x000f000fu << lowest, vi_set1(0x3b003b00 + f.high * 0x00800080));
-    if (f.high == 1) return vi_bits(vi_among(vi_move(h, 6 - (4 * j + i)), 0x00400040, w));
-    if (f.high == 2) return vi_bits(vi_among(vi_move(h, 5 - 2 * (4 * (j % 2) + i)), 0x00600060, w));
-    return vi_bits(w);
-}
+// Few rows: decoding.
 
 // Rows of activations at a time.
 INLINE int ISA(units_abreast)(int64_t m) { return m <= 2 ? (int)m : m <= 4 ? 4 : 8; }
 
-// A thread keeps activations as it multiplies them, M rows side by side: [rows / M][units][pairs][M], and behind all of them sums of them, times 2^-13, of the first and the second half of
-// a unit and of both: [rows / M][units][3][M].
+// A thread keeps activations as it multiplies them, M rows side by side: [rows / M][units][pairs][M], and behind all of them the sums of their units, times 2^-13: [rows / M][units][M].
 INLINE int64_t ISA(units_x)(const npk_cmd *c) { return npk_up(c->m, ISA(units_abreast)(c->m)) * (c->k / 2); } // floats before the sums
-TARGET static int64_t ISA(units_bytes)(const npk_cmd *c) { return ISA(units_x)(c) * 4 + ISA(units_x)(c) / ISA(PAIRS) * 3 * 4; }
+TARGET static int64_t ISA(units_bytes)(const npk_cmd *c) { return (ISA(units_x)(c) + ISA(units_x)(c) / ISA(PAIRS)) * 4; }
 
 TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
     const npk_cmd *p = t->prepared;
@@ -88,67 +73,46 @@ TARGET static void ISA(units_prepare)(npk_thread *t, const npk_cmd *c) {
         for (int64_t u = 0; u < units; u++) {
             const int64_t at = (m / M * units + u) * M, row = m % M;
             vf even, odd, pairs = ISA(fours)((const uint16_t *)c->a + m * c->lda + u * ISA(UNIT));
-            float values[ISA(PAIRS)], both[ISA(PAIRS)], sum[2] = {0, 0};
+            float values[ISA(PAIRS)];
             v_split(pairs, &even, &odd);
             v_store(values, pairs);
-            v_store(both, v_add(v_mul(even, v_set1(UNITS_DOWN)), v_mul(odd, v_set1(UNITS_DOWN))));
-            for (int i = 0; i < ISA(PAIRS); i++) {
-                x[at * ISA(PAIRS) + i * M + row] = values[i];
-                sum[i / (ISA(PAIRS) / 2)] += both[i];
-            }
-            float *to = sums + at * 3 + row;
-            to[0] = sum[0], to[M] = sum[1], to[2 * M] = sum[0] + sum[1];
+            for (int i = 0; i < ISA(PAIRS); i++) x[at * ISA(PAIRS) + i * M + row] = values[i];
+            sums[at + row] = v_sum(v_add(even, odd)) * UNITS_DOWN;
         }
     t->prepared = c;
 }
 
 // A group times M rows of activations from m0 on. Every row's pairs are summed in two chains, whatever M is. Type and M are constants wherever this is inlined.
-INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const float *x, int64_t group, int64_t m0) {
+INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const float *x, const ISA(table) *t, int64_t group, int64_t m0) {
     const ISA(form) f = ISA(form_of)(type);
-    const int each_word = f.high < 0 ? 2 : 4, words = f.high < 0 ? 8 : 4;
-    const float less = (float)-(ISA(lead)(f) + (f.high < 0 ? 0 : f.bias));
     const int64_t units = c->k / ISA(UNIT), each = ISA(group_bytes)(f, c->k) / units;
     const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k);
-    const float *sums = x + ISA(units_x)(c) + m0 * units * 3;
+    const float *sums = x + ISA(units_x)(c) + m0 * units;
     vf acc[8], common[2] = {v_zero(), v_zero()};
 #pragma GCC unroll 8
     for (int m = 0; m < M; m++) acc[m] = v_zero();
     x += m0 * units * ISA(PAIRS);
-    for (int64_t u = 0; u < units; u++, unit += f.words * 64, x += ISA(PAIRS) * M, sums += 3 * M) {
+    for (int64_t u = 0; u < units; u++, unit += f.words * 64, x += ISA(PAIRS) * M, sums += M) {
         vf sum[8][2], scale[2], minimum;
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++) sum[m][0] = sum[m][1] = v_zero();
         if (m0 == 0)
             for (int64_t i = u * each; i < (u + 1) * each; i += 64) __builtin_prefetch(g + ISA(AHEAD) + i, 0, 2);
         if (u % 8 == 0) ISA(common)(f, g, 2 * u, 0, common);
-        vi h = vi_none();
+#pragma GCC unroll 16
+        for (int p = 0; p < ISA(PAIRS); p++) {
+            const int pair = ISA(place_of)(f, p), chain = f.scales == ISA(HALVED) ? pair / 8 : pair % 2;
+            const vf w = ISA(whole)(f, unit, p, t);
 #pragma GCC unroll 8
-        for (int j = 0; j < words; j++) {
-            const vi word = vi_held(vi_load(unit + j * 64));
-            if (f.high == 1 && j == 0) h = vi_held(vi_load(unit + 4 * 64));
-            if (f.high == 2 && j % 2 == 0) h = vi_held(vi_load(unit + (4 + j / 2) * 64));
-#pragma GCC unroll 4
-            for (int i = 0; i < each_word; i++) {
-                const int pair = ISA(place_of)(f, j * each_word + i), chain = f.scales == ISA(HALVED) ? pair / 8 : pair % 2;
-                const vf w = ISA(led)(f, word, h, j, i);
-#pragma GCC unroll 8
-                for (int m = 0; m < M; m++) sum[m][chain] = v_dp1(sum[m][chain], x + pair * M + m, w);
-            }
+            for (int m = 0; m < M; m++) sum[m][chain] = v_dp1(sum[m][chain], x + pair * M + m, w);
         }
         ISA(factors_of)(f, g, 2 * u, 0, common, &scale[0], &minimum);
         if (f.scales == ISA(HALVED)) ISA(factors_of)(f, g, 2 * u + 1, 0, common, &scale[1], &minimum);
 #pragma GCC unroll 8
         for (int m = 0; m < M; m++) {
-            if (f.scales == ISA(HALVED)) {
-#pragma GCC unroll 2
-                for (int half = 0; half < 2; half++) acc[m] = v_fma(v_fma(v_set1(sums[half * M + m]), v_set1(less), sum[m][half]), scale[half], acc[m]);
-                continue;
-            }
-            vf both = v_add(sum[m][0], sum[m][1]);
-            const vf all = v_set1(sums[2 * M + m]);
-            if (less != 0) both = v_fma(all, v_set1(less), both);
-            acc[m] = v_fma(both, scale[0], acc[m]);
-            if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m] = v_fma(all, minimum, acc[m]);
+            if (f.scales == ISA(HALVED)) acc[m] = v_fma(sum[m][1], scale[1], v_fma(sum[m][0], scale[0], acc[m]));
+            else acc[m] = v_fma(v_add(sum[m][0], sum[m][1]), scale[0], acc[m]);
+            if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m] = v_fma(v_set1(sums[m]), minimum, acc[m]);
         }
     }
     const int64_t row = group * VL, left = npk_min(VL, c->n - row);
@@ -161,12 +125,13 @@ INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const
 
 #define UNITS(type)                                                                                                                       \
     TARGET static void ISA(units_##type)(const npk_cmd *c, const float *x, int64_t group, int64_t end) {                                   \
+        const ISA(table) t = ISA(table_of)(ISA(form_of)(type));                                                                            \
         for (; group < end; group++) {                                                                                                     \
-            if (c->m == 1) ISA(units_tile)(type, 1, c, x, group, 0);                                                                       \
-            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, group, 0);                                                                  \
-            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, group, 0);                                                                  \
+            if (c->m == 1) ISA(units_tile)(type, 1, c, x, &t, group, 0);                                                                   \
+            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, &t, group, 0);                                                              \
+            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, &t, group, 0);                                                              \
             else                                                                                                                           \
-                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, group, m);                                            \
+                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, &t, group, m);                                        \
         }                                                                                                                                  \
     }
 EACH_GROUPED(UNITS)

@@ -145,13 +145,6 @@ INLINE vf vi_whole(vi q, float bias) {
     vi odd = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(q, 16), two10)), base));
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(even, 16), odd)); // eight bits at most: the low halves are zero
 }
-// Some bits of a among those of b, which has zeros there.
-INLINE vi vi_among(vi a, uint32_t bits, vi b) { return _mm512_ternarylogic_epi32(a, _mm512_set1_epi32((int)bits), b, 0xea); }
-// What has been loaded once: compilers would load it again for each use.
-INLINE vi vi_held(vi a) {
-    __asm__("" : "+v"(a));
-    return a;
-}
 // The middle two of every four of 16 bits change places.
 INLINE vf v_swap_fours(vf x) { return _mm512_castsi512_ps(_mm512_shufflehi_epi16(_mm512_shufflelo_epi16(_mm512_castps_si512(x), 0xd8), 0xd8)); }
 #endif
