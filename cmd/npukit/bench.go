@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,8 @@ times; figures are medians, with the slowest and the fastest. Token ids are rand
 With --sessions the tests of tokens one by one are made with so many sessions at once, too, each with a text of its own: tokens per second of all together, beside what one has
 alone. Their texts must be those that they give alone.
 
-Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, measured in the same run. Decoding
-reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
+Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, which is measured before
+and behind every repetition. Decoding reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
 		Example: `  npukit bench SmolLM2-135M-Instruct-Q4_1
   npukit bench model.gguf --pp 128,512 --tg 64,64@1024 --reps 10 --json
   npukit bench Llama-3.2-1B --pp 0 --tg 32 --sessions 2,4,8`,
@@ -45,6 +46,7 @@ reads every weight for every token, so that memory is its limit; a long prompt's
 	b.reps = 5
 	flags.Var((*positive)(&b.reps), "reps", "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
+	flags.BoolVar(&b.turns, "turns", false, "measure in turns with another program: wait for a line on stdin before every repetition, also those that warm up, and print one behind it")
 	return cmd
 }
 
@@ -57,6 +59,9 @@ type bencher struct {
 	json   bool
 
 	sessions []int
+	turns    bool
+	meter    *cpu.Meter    // nil on a virtual device
+	next     *bufio.Reader // where turns are given, nil where nobody gives any
 }
 
 // maxSessions bounds --sessions: each has a cache of its own, and is measured alone before.
@@ -81,14 +86,15 @@ type benchResult struct {
 	Activations    string    `json:"activations"`
 	Parameters     int64     `json:"parameters"`
 	Machine        string    `json:"machine"`
-	LoadSeconds    float64   `json:"load_s"`         // from the path to a model that can generate, the tokenizer included
-	PeakRSS        int64     `json:"peak_rss_bytes"` // of the process, up to the end of all tests, mapped weights included; 0 where the system does not say
-	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"`
-	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"`       // of BF16 products
-	BytesPerToken  float64   `json:"bytes_per_token"`        // weights and KV cache that must be read
-	StoredPerToken float64   `json:"stored_bytes_per_token"` // the same for a program that compresses no weights
-	BandwidthShare float64   `json:"bandwidth_share"`
-	Rho            float64   `json:"rho"` // the paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width of q
+	LoadSeconds    float64   `json:"load_s"`                     // from the path to a model that can generate, the tokenizer included
+	PeakRSS        int64     `json:"peak_rss_bytes"`             // of the process, up to the end of all tests, mapped weights included; 0 where the system does not say
+	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"` // the median of those beside the samples
+	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"`           // of BF16 products
+	Beside         []beside  `json:"beside,omitempty"`           // what the machine could do beside each sample
+	BytesPerToken  float64   `json:"bytes_per_token"`            // weights and KV cache that must be read
+	StoredPerToken float64   `json:"stored_bytes_per_token"`     // the same for a program that compresses no weights
+	BandwidthShare float64   `json:"bandwidth_share"`            // the median of the samples' shares of what is beside them
+	Rho            float64   `json:"rho"`                        // the paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width of q
 	FLOPsPerToken  float64   `json:"flops_per_token"`
 	FLOPsPerS      float64   `json:"flops_per_s"`
 	PeakShare      float64   `json:"peak_share"`
@@ -123,6 +129,20 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	if b.turns {
+		b.next = bufio.NewReader(b.app.in)
+	}
+	software, _ := dev.(*cpu.Device) // nil on a virtual device, whose figures are predictions
+	switch {
+	case software != nil:
+		// Its memory is there from the beginning, so that it can be taken off the most that the process had.
+		if b.meter, err = software.NewMeter(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.meter.Close()) }()
+	case len(b.sessions) > 0:
+		return usagef("--sessions measures, and the times of a virtual device are predictions of one session")
+	}
 	began := time.Now()
 	m, err := b.model.openOn(ctx, b.app, dev, arg)
 	if err != nil {
@@ -130,10 +150,6 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	}
 	load := time.Since(began)
 	defer func() { err = errors.Join(err, m.Close()) }()
-	software, _ := dev.(*cpu.Device) // nil on a virtual device, whose figures are predictions
-	if software == nil && len(b.sessions) > 0 {
-		return usagef("--sessions measures, and the times of a virtual device are predictions of one session")
-	}
 	c, plan, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
 		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev), Threads: info.Threads,
@@ -149,7 +165,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			c = decodeCost(plan, info, t.depth, t.tokens)
 		}
 		r.perToken(c, t.tokens)
-		if r.Samples, err = b.measure(ctx, &opened{m, dev}, t); err != nil {
+		if err = b.measure(ctx, &opened{m, dev}, t, &r); err != nil {
 			return fmt.Errorf("%s: %w", r.Test, err)
 		}
 		results = append(results, r)
@@ -164,22 +180,20 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			r.Test, r.Tokens, r.Depth = fmt.Sprintf("%s x %d", t.name(), n), n*t.tokens, t.depth
 			c := togetherCost(decodeCost(plan, info, t.depth, t.tokens), n)
 			r.perToken(c, r.Tokens)
-			if r.Samples, r.Together, err = b.together(ctx, &opened{m, dev}, t, n); err != nil {
+			if err = b.together(ctx, &opened{m, dev}, t, n, &r); err != nil {
 				return fmt.Errorf("%s: %w", r.Test, err)
 			}
 			results = append(results, r)
 		}
 	}
-	base.PeakRSS = peakRSS() // before the limits are measured, which takes memory of its own
-	for range 2 {            // others may be at work once
-		l, err := limitsOf(ctx, software)
-		if err != nil {
-			return err
+	if most := peakRSS(); most > 0 {
+		base.PeakRSS = most
+		if b.meter != nil {
+			base.PeakRSS -= b.meter.Bytes()
 		}
-		base.ReadBandwidth, base.PeakFLOPsPerS = max(base.ReadBandwidth, l.bytes), max(base.PeakFLOPsPerS, l.flops)
 	}
 	for i := range results {
-		results[i].fill(base)
+		results[i].fill(base.PeakRSS)
 		if i < alone {
 			if err := results[i].fillRho(plan); err != nil {
 				return err
@@ -237,23 +251,11 @@ func (t benchTest) name() string {
 	return name
 }
 
-// limitsOf measures what the device can do in a second: bytes that it reads, operations of BF16 products.
-func limitsOf(ctx context.Context, dev *cpu.Device) (limits cost, err error) {
-	if dev == nil {
-		return cost{}, nil
-	}
-	if limits.bytes, err = dev.ReadBandwidth(ctx); err != nil {
-		return limits, err
-	}
-	limits.flops, err = dev.PeakFLOPS(ctx)
-	return limits, err
-}
-
-// measure generates after a prompt of random ids and gives the speeds of the repetitions. Every repetition has a prompt of its own behind the ids of the depth, so that the
+// measure generates after a prompt of random ids and adds the speeds of the repetitions to r. Every repetition has a prompt of its own behind the ids of the depth, so that the
 // session keeps those in its cache and nothing else.
-func (b *bencher) measure(ctx context.Context, m *opened, t benchTest) ([]float64, error) {
+func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchResult) error {
 	if t.depth+t.tokens >= m.Context() {
-		return nil, fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
+		return fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
 	}
 	prompt, generate := t.tokens, 1
 	if t.decode { // after a prompt of one token there are n passes of one row: the last gives the n-th token
@@ -270,46 +272,51 @@ func (b *bencher) measure(ctx context.Context, m *opened, t benchTest) ([]float6
 	fill(ids[:t.depth])
 	s := m.NewSession()
 	defer s.Close()
-	var samples []float64
-	for i := range b.reps + 1 {
-		next := (ids[t.depth] + 1) % vocab // another one than in the repetition before
-		fill(ids[t.depth:])
-		ids[t.depth] = next
-		if t.depth == 0 {
-			if err := s.Forget(); err != nil {
-				return nil, err
+	for i := range b.reps + 1 { // the first warms up: buffers grow, pages come in, the context is filled
+		err := b.repeat(ctx, fmt.Sprintf("%s, %d of %d", t.name(), i, b.reps), r, i > 0, func() (float64, error) {
+			next := (ids[t.depth] + 1) % vocab // another one than in the repetition before
+			fill(ids[t.depth:])
+			ids[t.depth] = next
+			if t.depth == 0 {
+				if err := s.Forget(); err != nil {
+					return 0, err
+				}
 			}
-		}
-		var stats model.Stats
-		done := b.app.progress(fmt.Sprintf("%s, %d of %d", t.name(), i, b.reps))
-		for _, err := range s.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: generate, IgnoreEOS: true, Sampling: &model.Sampling{}, Stats: &stats}) {
-			if err != nil {
-				done()
-				return nil, err
+			var stats model.Stats
+			for _, err := range s.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: generate, IgnoreEOS: true, Sampling: &model.Sampling{}, Stats: &stats}) {
+				if err != nil {
+					return 0, err
+				}
 			}
-		}
-		done()
-		if i > 0 { // the first warms up: buffers grow, pages come in, the context is filled
 			if p, ok := predictedBy(m.dev, stats); ok {
 				stats = p
 			}
-			samples = append(samples, float64(t.tokens)/stats.Total.Seconds())
+			return float64(t.tokens) / stats.Total.Seconds(), nil
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return samples, nil
+	return nil
 }
 
-// fill works out the figures of a measured test, with the limits that base holds.
-func (r *benchResult) fill(base benchResult) {
-	r.ReadBandwidth, r.PeakFLOPsPerS, r.PeakRSS = base.ReadBandwidth, base.PeakFLOPsPerS, base.PeakRSS
+// fill works out the figures of a measured test.
+func (r *benchResult) fill(peakRSS int64) {
+	r.PeakRSS = peakRSS
 	r.TokensPerS = median(r.Samples)
 	r.MinTokensPerS, r.MaxTokensPerS = slices.Min(r.Samples), slices.Max(r.Samples)
 	r.FLOPsPerS = r.FLOPsPerToken * r.TokensPerS
 	if r.Predicted {
 		return // npukit estimate has the rooflines
 	}
-	r.BandwidthShare = r.BytesPerToken * r.TokensPerS / r.ReadBandwidth
-	r.PeakShare = r.FLOPsPerS / r.PeakFLOPsPerS
+	var reads, peaks, readShares, peakShares []float64
+	for i, each := range r.Beside {
+		read, peak := each.mean()
+		reads, peaks = append(reads, read), append(peaks, peak)
+		readShares, peakShares = append(readShares, r.BytesPerToken*r.Samples[i]/read), append(peakShares, r.FLOPsPerToken*r.Samples[i]/peak)
+	}
+	r.ReadBandwidth, r.PeakFLOPsPerS = median(reads), median(peaks)
+	r.BandwidthShare, r.PeakShare = median(readShares), median(peakShares)
 }
 
 // fillRho works out rho: of a prompt from an empty context, or of tokens, half of which are there on average. A prompt behind others has none.
@@ -341,9 +348,17 @@ func (b *bencher) print(base benchResult, results []benchResult) error {
 	if base.Device == "sim" {
 		return b.printPredicted(base, results)
 	}
-	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s, computes %s (both measured now)\nopened in %.2f s, at most %s of memory\n\n",
-		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels, size(base.ReadBandwidth),
-		scaled(base.PeakFLOPsPerS, "FLOP/s"), base.LoadSeconds, size(float64(base.PeakRSS)))
+	var reads, peaks []float64
+	for _, r := range results {
+		for _, each := range r.Beside {
+			read, peak := each.mean()
+			reads, peaks = append(reads, read), append(peaks, peak)
+		}
+	}
+	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s to %s/s, computes %s to %s (measured beside every repetition)\nopened in %.2f s, at most %s of memory\n\n",
+		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels,
+		size(slices.Min(reads)), size(slices.Max(reads)), scaled(slices.Min(peaks), "FLOP/s"), scaled(slices.Max(peaks), "FLOP/s"),
+		base.LoadSeconds, size(float64(base.PeakRSS)))
 	if err != nil {
 		return err
 	}

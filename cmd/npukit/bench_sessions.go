@@ -20,11 +20,11 @@ type togetherResult struct {
 	SameText      bool    `json:"same_text"` // each session's tokens were those that it gave alone
 }
 
-// together measures sessions that decode at once, each a text of its own: first one after the other, then all of them, as often as asked for.
-func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int) (samples []float64, r *togetherResult, err error) {
-	r = &togetherResult{Sessions: n, SameText: true}
+// together measures sessions that decode at once, each a text of its own: first one after the other, then all of them, as often as asked for. It adds the speeds of all to r.
+func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r *benchResult) (err error) {
+	r.Together = &togetherResult{Sessions: n, SameText: true}
 	if t.depth+t.tokens >= m.Context() {
-		return nil, nil, fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
+		return fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	prompts, sessions := make([][]int32, n), make([]*model.Session, n)
@@ -54,33 +54,30 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int) (
 		}
 		done()
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	texts, errs := make([][]int32, n), make([]error, n)
-	for rep := range b.reps + 1 {
-		done := b.app.progress(fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps))
-		began := time.Now()
-		var all sync.WaitGroup
+	for rep := range b.reps + 1 { // the first warms up: buffers grow
+		err := b.repeat(ctx, fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps), r, rep > 0, func() (float64, error) {
+			began := time.Now()
+			var all sync.WaitGroup
+			for i := range n {
+				all.Go(func() { texts[i], errs[i] = speak(i, t.tokens) })
+			}
+			all.Wait()
+			return float64(n*t.tokens) / time.Since(began).Seconds(), errors.Join(errs...)
+		})
+		if err != nil {
+			return err
+		}
 		for i := range n {
-			all.Go(func() { texts[i], errs[i] = speak(i, t.tokens) })
-		}
-		all.Wait()
-		took := time.Since(began)
-		done()
-		if err := errors.Join(errs...); err != nil {
-			return nil, nil, err
-		}
-		for i := range n {
-			r.SameText = r.SameText && slices.Equal(texts[i], alone[i])
-		}
-		if rep > 0 { // the first warms up: buffers grow
-			samples = append(samples, float64(n*t.tokens)/took.Seconds())
+			r.Together.SameText = r.Together.SameText && slices.Equal(texts[i], alone[i])
 		}
 	}
-	r.OneTokensPerS = median(rates)
-	r.Times = median(samples) / r.OneTokensPerS
-	return samples, r, nil
+	r.Together.OneTokensPerS = median(rates)
+	r.Together.Times = median(r.Samples) / r.Together.OneTokensPerS
+	return nil
 }
 
 // togetherCost is the cost of so many tokens in each of several sessions: weights are read once for all.

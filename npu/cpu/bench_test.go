@@ -44,14 +44,16 @@ func BenchmarkMatMul(b *testing.B) {
 	for i := range fill {
 		fill[i] = dtype.BFloat16(0x3c00 + i%64)
 	}
-	bandwidth, err := d.ReadBandwidth(ctx)
+	meter, err := d.NewMeter()
 	if err != nil {
 		b.Fatal(err)
 	}
-	peak, err := d.PeakFLOPS(ctx)
+	defer meter.Close()
+	limits, err := meter.Measure(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
+	bandwidth, peak := limits.ReadBandwidth, limits.PeakFLOPS
 	b.Logf("%s: reads %.1f GB/s, %.0f GFLOP/s at most", d.Info().Name, bandwidth/1e9, peak/1e9)
 	for _, s := range shapes {
 		for _, m := range []int{1, 4, 8, 32, 64, 128, 512} {

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -149,30 +148,4 @@ func (d *Device) Close() error {
 	d.build.free()
 	d.cancel.free()
 	return nil
-}
-
-// ReadBandwidth measures how fast all threads together read memory that is in no cache, in bytes per second: the limit for decoding. It takes some
-// tenths of a second.
-func (d *Device) ReadBandwidth(ctx context.Context) (float64, error) {
-	if err := d.lock(ctx); err != nil {
-		return 0, err
-	}
-	defer d.unlock()
-	flag, stop := d.watch(ctx)
-	defer stop()
-	b, err := d.engine.readBandwidth(flag)
-	if ctx.Err() != nil {
-		err = fmt.Errorf("npu/cpu: %w", ctx.Err())
-	}
-	return b, err
-}
-
-// PeakFLOPS measures the arithmetic of all threads for products of BF16 with BF16, from the nearest cache, in floating-point operations per second: the
-// limit for long prompts.
-func (d *Device) PeakFLOPS(ctx context.Context) (float64, error) {
-	if err := d.lock(ctx); err != nil {
-		return 0, err
-	}
-	defer d.unlock()
-	return d.engine.peak(5*time.Millisecond, 5)
 }

@@ -29,8 +29,8 @@ type engine interface {
 	// peak is the arithmetic of all threads at their best, for products of BF16 with BF16, in floating-point operations per second; each of
 	// several rounds takes at least so long.
 	peak(length time.Duration, rounds int) (float64, error)
-	// readBandwidth reads memory with all threads for a while: bytes per second.
-	readBandwidth(cancel *uint32) (float64, error)
+	// readBandwidth reads a meter's memory with all threads, a few times: the most bytes in a second.
+	readBandwidth(m memory, cancel *uint32) (float64, error)
 	close()
 }
 

@@ -224,27 +224,16 @@ func (e *cEngine) peak(length time.Duration, rounds int) (float64, error) {
 	return best, nil
 }
 
-func (e *cEngine) readBandwidth(cancel *uint32) (float64, error) {
-	const size, rounds = 512 << 20, 2
-	ahead := []int64{0, 3072, 8192} // bytes: some CPUs read faster when asked ahead of time, as products of few rows do
-	m, err := newMemory(size + 4*(size>>20))
-	if err != nil {
-		return 0, err
-	}
-	defer m.free()
-	m.inHugePages() // as the weights
-	for i := 0; i < size; i += 4096 {
-		m.m[i] = 1 // a page of its own, not the shared page of zeros
-	}
-	c := command{kind: C.NPK_READ, n: size, a: m.ptr(), y: unsafe.Add(m.ptr(), size)}
+func (e *cEngine) readBandwidth(m memory, cancel *uint32) (float64, error) {
+	c := command{kind: C.NPK_READ, n: meterBytes, a: m.ptr(), y: unsafe.Add(m.ptr(), meterBytes)}
 	best := 0.0
-	for round := range rounds * len(ahead) {
-		c.p[0] = ahead[round%len(ahead)]
+	for _, ahead := range []int64{0, 3072, 8192} { // bytes: some CPUs read faster when asked ahead of time, as products of few rows do
+		c.p[0] = ahead
 		took, err := e.alone(c, cancel)
 		if err != nil || atomic.LoadUint32(cancel) != 0 {
 			return 0, err
 		}
-		best = max(best, size/took.Seconds())
+		best = max(best, meterBytes/took.Seconds())
 	}
 	return best, nil
 }

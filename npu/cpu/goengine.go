@@ -202,22 +202,11 @@ func (e *goEngine) peak(length time.Duration, rounds int) (float64, error) {
 	return best, nil
 }
 
-// readBandwidth reads a block larger than caches a few times and takes the fastest round.
-func (e *goEngine) readBandwidth(cancel *uint32) (float64, error) {
-	const size, rounds = 256 << 20, 4
-	m, err := newMemory(size)
-	if err != nil {
-		return 0, err
-	}
-	defer m.free()
-	m.inHugePages() // as the weights
-	words := unsafe.Slice((*uint64)(m.ptr()), size/8)
-	for i := 0; i < len(words); i += 512 {
-		words[i] = 1 // a page of its own, not the shared page of zeros
-	}
+func (e *goEngine) readBandwidth(m memory, cancel *uint32) (float64, error) {
+	words := unsafe.Slice((*uint64)(m.ptr()), meterBytes/8)
 	best := 0.0
 	var sink atomic.Uint64
-	for range rounds {
+	for range 2 {
 		began := time.Now()
 		var wg sync.WaitGroup
 		part := len(words) / e.threads

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures llama.cpp on a GGUF, through its C API: no sampling, no Python per token but one call.
 
-    bench.py MODEL.gguf [--threads 2] [--repeat 5] [--pp 512] [--tg 64,64@1024]
+    bench.py MODEL.gguf [--threads 2] [--reps 5] [--pp 512] [--tg 64,64@1024] [--turns]
 
 As llama-bench defines them: ppN is one pass over N random tokens from an empty context, of which only the last row's logits are
 computed; tgN is N passes of one token each, from an empty context. N@D is the same behind D tokens that the context holds before. Each is run
-once to warm up and then repeated. Prints a JSON list with the median, the best and every repetition, in tokens per second.
+once to warm up and then repeated. Prints a JSON list with the median, the best and every repetition, in tokens per second. With --turns, as with `npukit bench --turns`,
+every repetition waits for a line on stdin, and prints one when it is done; short ones are done again until a second has passed, and the last counts.
 """
 
 import argparse
@@ -20,14 +21,17 @@ import time
 
 import llama_cpp as ll
 
+COLD_S = 1  # how long a turn lasts at least: the other program has just had the caches and the processors
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--reps", type=int, default=5)
     parser.add_argument("--pp", default="512", help="tokens of the prompts, N[@D],...; 0 leaves the test out")
     parser.add_argument("--tg", default="64", help="tokens generated, N[@D],...; 0 leaves the test out")
+    parser.add_argument("--turns", action="store_true", help="begin every repetition at a line on stdin, and print one behind it")
     args = parser.parse_args()
     tests = [(kind, *numbers(text)) for kind, texts in (("pp", args.pp), ("tg", args.tg)) for text in texts.split(",")]
     tests = [t for t in tests if t[1] > 0]
@@ -53,8 +57,18 @@ def main():
     results = []
     for kind, tokens, depth in tests:
         work = peer.prefill if kind == "pp" else peer.generate
-        work(tokens, depth)
-        speeds = [tokens / work(tokens, depth) for _ in range(args.repeat)]
+        speeds = []
+        for n in range(args.reps + 1):
+            if args.turns and not sys.stdin.readline():
+                sys.exit("bench: stdin ended before the last turn")
+            end = time.perf_counter() + COLD_S
+            took = work(tokens, depth)
+            while args.turns and n > 0 and time.perf_counter() < end:
+                took = work(tokens, depth)
+            if n > 0:  # the first warms up
+                speeds.append(tokens / took)
+            if args.turns:
+                print(f"{kind}{tokens}, {n} of {args.reps}", flush=True)
         results.append(
             {
                 "program": f"llama.cpp (llama-cpp-python {ll.__version__})",

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Measures npukit and llama.cpp on the same weights, alternately, and says what share of the machine each uses.
+"""Measures npukit and llama.cpp on the same weights, in turns, and says what share of the machine each uses.
 
-    compare.py --npukit bin/npukit [--rounds 5] [--threads 2] [--kernels NAME] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
+    compare.py --npukit bin/npukit [--rounds 5] [--reps 1] [--threads 2] [--kernels NAME] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
 
-Every round starts both programs once for each model, the other one first each time. Every start opens the model, warms up and runs each test once. A figure
-is the median of the rounds, with the slowest and the fastest. On a busy machine threads that meet at a barrier wait for the one that was put aside:
-look at the spread before at the ratio.
+Every round starts both programs for each model, the other one first each time. One opens the model while the other does not run; then they take turns: a repetition of
+one, the same of the other, until each test has warmed up once and run REPS times. A machine that shares its host with others can read twice as fast for some seconds as in the
+next, and programs that ran one after the other for a minute each would meet different machines. A speed is the median of all, with the slowest and the fastest; a
+ratio is the median of the turns' ratios.
 
-Limits are what npukit measures of the machine in its start of each round: bytes read in a second, and BF16 operations in a second by the best kernel. Shares are of the
-round's own limit, because machines with neighbours read twice as fast in one minute as in the next; the median of the rounds is shown. llama.cpp's are worked out
-with npukit's count of operations, and of bytes as the file has them; npukit itself may keep weights in fewer.
+Limits are what npukit measures of the machine before and behind each of its turns: bytes read in a second, and BF16 operations in a second by the best kernel. A share is the median
+of the turns' shares. llama.cpp's are of what npukit measured between both turns, and worked out with npukit's count of operations, and of bytes as the file has them; npukit itself
+may keep weights in fewer.
 """
 
 import argparse
@@ -23,12 +24,19 @@ import time
 PP = "32,128,512,2048"
 TG = "64@32,64@1024"
 
+# What limits a test, by its name in npukit's output, with what a token takes of it: in npukit, and in a program that reads weights as the file has them.
+LIMITS = {
+    "read_bandwidth_bytes_per_s": ("bytes_per_token", "stored_bytes_per_token"),
+    "peak_flops_per_s": ("flops_per_token", "flops_per_token"),
+}
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", metavar="NAME=NPUKIT_MODEL,MODEL.gguf")
     parser.add_argument("--npukit", default="bin/npukit")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--reps", type=int, default=1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--pp", default=PP)
     parser.add_argument("--tg", default=TG)
@@ -43,18 +51,27 @@ def main():
         if not theirs:
             parser.error(f"{text} is not NAME=NPUKIT_MODEL,MODEL.gguf")
         models.append((name, ours, theirs))
-    report = {"date": time.strftime("%Y-%m-%d"), "rounds": args.rounds, "threads": args.threads, "models": []}
+    report = {"date": time.strftime("%Y-%m-%d"), "rounds": args.rounds, "reps": args.reps, "threads": args.threads, "models": []}
     for name, ours, theirs in models:
+        own = ["--pp", args.pp, "--tg", args.tg, "--threads", str(args.threads), "--reps", str(args.reps), "--turns"]
         commands = [
-            [args.npukit, "bench", ours, "--json"] + (["--kernels", args.kernels] if args.kernels else []),
-            [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench.py"), theirs],
+            [args.npukit, "bench", ours, "--json", *own] + (["--kernels", args.kernels] if args.kernels else []),
+            [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench.py"), theirs, *own],
         ]
-        counts = [["--pp", args.pp, "--tg", args.tg, "--threads", str(args.threads)] + reps for reps in (["--reps", "1"], ["--repeat", "1"])]
+        tests = sum(not test.startswith("0") for test in args.pp.split(",") + args.tg.split(","))
         starts = [[], []]
         for n in range(args.rounds):
-            for which in (0, 1) if n % 2 == 0 else (1, 0):
-                print(f"{name}: round {n + 1} of {args.rounds}, {('npukit', 'llama.cpp')[which]}", file=sys.stderr)
-                starts[which].append(run(commands[which] + counts[which]))
+            print(f"{name}: round {n + 1} of {args.rounds}", file=sys.stderr)
+            order = (0, 1) if n % 2 == 0 else (1, 0)
+            programs = []
+            for which in order:
+                programs.append(Program(commands[which]))
+                programs[-1].turn()
+            for _ in range(tests * (args.reps + 1) - 1):
+                for p in programs:
+                    p.turn()
+            for which, p in zip(order, programs):
+                starts[which].append(p.end())
         report["models"].append(summary(name, *starts))
         show(report["models"][-1])
     if args.json:
@@ -63,17 +80,35 @@ def main():
             f.write("\n")
 
 
-def run(command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    if done.returncode != 0:
-        sys.exit(f"compare: {' '.join(command)} ended with {done.returncode}")
-    return json.loads(done.stdout)
+class Program:
+    """One start of a program that takes turns. It opens its model before its first."""
+
+    def __init__(self, command):
+        self.command = command
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def turn(self):
+        try:
+            print(file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            self.failed()
+        if not self.process.stdout.readline():
+            self.failed()
+
+    def end(self):
+        out = self.process.stdout.read()
+        if self.process.wait() != 0:
+            self.failed()
+        return json.loads(out)
+
+    def failed(self):
+        self.process.kill()
+        sys.exit(f"compare: {' '.join(self.command)} ended with {self.process.wait()}")
 
 
 def summary(name, ours, theirs):
     """Of two lists of starts, each a list of tests."""
     first = ours[0][0]
-    reads, computes = ([start[0][key] for start in ours] for key in ("read_bandwidth_bytes_per_s", "peak_flops_per_s"))
     out = {
         "model": name,
         "dtype": first["dtype"],
@@ -81,28 +116,34 @@ def summary(name, ours, theirs):
         "kernels": first["kernels"],
         "peer": theirs[0][0]["program"],
         "peer_system": theirs[0][0]["system"],
-        "read_bandwidth_bytes_per_s": spread(reads),
-        "peak_flops_per_s": spread(computes),
         "tests": [],
     }
+    for key in LIMITS:
+        out[key] = spread([beside[when][key] for start in ours for test in start for beside in test["beside"] for when in ("before", "behind")])
     for key in ("load_s", "peak_rss_bytes"):
         out[key] = [spread([start[0][key] for start in starts]) for starts in (ours, theirs)]
     for i, test in enumerate(ours[0]):
-        speeds = [spread([start[i]["samples"][0] for start in starts]) for starts in (ours, theirs)]
+        turns = [turn for n in range(len(ours)) for turn in turns_of(ours[n][i], theirs[n][i], n % 2 == 0)]
         out["tests"].append(
             {
                 "test": test["test"],
-                "tokens_per_s": speeds,
-                "ratio": speeds[0]["median"] / speeds[1]["median"],
-                "bandwidth_share": [share(test[key], s["samples"], reads) for key, s in zip(("bytes_per_token", "stored_bytes_per_token"), speeds)],
-                "peak_share": [share(test["flops_per_token"], s["samples"], computes) for s in speeds],
+                "tokens_per_s": [spread([turn["speeds"][which] for turn in turns]) for which in (0, 1)],
+                "ratio": spread([turn["speeds"][0] / turn["speeds"][1] for turn in turns]),
+                "shares": {key: [statistics.median(turn[key][which] for turn in turns) for which in (0, 1)] for key in LIMITS},
             }
         )
     return out
 
 
-def share(each, speeds, limits):
-    return statistics.median(each * speed / limit for speed, limit in zip(speeds, limits))
+def turns_of(ours, theirs, ours_first):
+    """The turns of both programs in a test of one round: their speeds, and their shares of each limit."""
+    for own, other, beside in zip(ours["samples"], theirs["samples"], ours["beside"]):
+        turn = {"speeds": [own, other]}
+        between = beside["behind" if ours_first else "before"]
+        for limit, (each, each_stored) in LIMITS.items():
+            mean = (beside["before"][limit] + beside["behind"][limit]) / 2
+            turn[limit] = [ours[each] * own / mean, ours[each_stored] * other / between[limit]]
+        yield turn
 
 
 def spread(samples):
@@ -117,16 +158,21 @@ def show(m):
     print("| test | npukit tokens/s | llama.cpp tokens/s | ratio | npukit of the limit | llama.cpp of the limit |")
     print("|---|---|---|---|---|---|")
     for t in m["tests"]:
-        kind = "peak_share" if t["test"].startswith("pp") else "bandwidth_share"
-        of = "FLOP/s" if kind == "peak_share" else "reads"
+        limit, of = limit_of(t["test"])
         a, b = (f"{s['median']:.1f} ({s['min']:.1f} to {s['max']:.1f})" for s in t["tokens_per_s"])
-        print(f"| {t['test']} | {a} | {b} | {t['ratio']:.2f} | {100 * t[kind][0]:.0f} % {of} | {100 * t[kind][1]:.0f} % {of} |")
+        ratio, shares = t["ratio"], [f"{100 * share:.0f} % {of}" for share in t["shares"][limit]]
+        print(f"| {t['test']} | {a} | {b} | {ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}) | {shares[0]} | {shares[1]} |")
     load, rss = m["load_s"], m["peak_rss_bytes"]
     print(f"| to open, s | {load[0]['median']:.2f} | {load[1]['median']:.2f} | | | |")
     print(f"| peak memory, MB | {rss[0]['median'] / 1e6:.0f} | {rss[1]['median'] / 1e6:.0f} | {rss[0]['median'] / rss[1]['median']:.2f} | | |\n")
     for name, value in figures(m):
         print(f"{name}={value}")
     sys.stdout.flush()
+
+
+def limit_of(test):
+    """The limit of a test, and its name for people."""
+    return ("peak_flops_per_s", "FLOP/s") if test.startswith("pp") else ("read_bandwidth_bytes_per_s", "reads")
 
 
 def figures(m):
@@ -137,8 +183,8 @@ def figures(m):
         tokens, _, depth = t["test"][2:].partition("@")
         name = f"prefill_{tokens}" + (f"_behind_{depth}" if depth else "") if prompt else f"decode_{depth or 0}"
         yield f"{name}_tokens_per_s", f"{t['tokens_per_s'][0]['median']:.1f}"
-        yield f"{name}_ratio", f"{t['ratio']:.2f}"
-        yield f"{name}_share", f"{t['peak_share' if prompt else 'bandwidth_share'][0]:.2f}"
+        yield f"{name}_ratio", f"{t['ratio']['median']:.2f}"
+        yield f"{name}_share", f"{t['shares'][limit_of(t['test'])[0]][0]:.2f}"
     for name, key in (("load", "load_s"), ("peak_rss", "peak_rss_bytes")):
         yield f"{name}_ratio", f"{m[key][0]['median'] / m[key][1]['median']:.2f}"
 
