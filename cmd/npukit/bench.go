@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	b := &bencher{app: a, model: modelFlags{apart: true}}
+	b := &bencher{app: a, model: modelFlags{apart: true}, turn: time.Second}
 	cmd := &cobra.Command{
 		Use:   "bench MODEL",
 		Short: "Measure how fast a model runs",
@@ -31,7 +31,10 @@ With --sessions the tests of tokens one by one are made with so many sessions at
 alone. Their texts must be those that they give alone.
 
 Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, which is measured before
-and behind every repetition. Decoding reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.`,
+and behind every repetition. Decoding reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.
+
+With --turns every repetition waits for a line on stdin, those that warm up too, and prints a line when it is done; another line ends the command. So two programs
+can be measured in turns. A turn lasts a second at least: short repetitions are done again, and the mean of all but the first counts.`,
 		Example: `  npukit bench SmolLM2-135M-Instruct-Q4_1
   npukit bench model.gguf --pp 128,512 --tg 64,64@1024 --reps 10 --json
   npukit bench Llama-3.2-1B --pp 0 --tg 32 --sessions 2,4,8`,
@@ -46,7 +49,7 @@ and behind every repetition. Decoding reads every weight for every token, so tha
 	b.reps = 5
 	flags.Var((*positive)(&b.reps), "reps", "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
-	flags.BoolVar(&b.turns, "turns", false, "measure in turns with another program: wait for a line on stdin before every repetition, also those that warm up, and print one behind it")
+	flags.BoolVar(&b.turns, "turns", false, "measure in turns with another program, which lines on stdin give")
 	return cmd
 }
 
@@ -60,8 +63,9 @@ type bencher struct {
 
 	sessions []int
 	turns    bool
-	meter    *cpu.Meter    // nil on a virtual device
+	turn     time.Duration // how long a turn lasts at least
 	next     *bufio.Reader // where turns are given, nil where nobody gives any
+	meter    *cpu.Meter    // of the software device, nil with others
 }
 
 // maxSessions bounds --sessions: each has a cache of its own, and is measured alone before.
@@ -87,9 +91,9 @@ type benchResult struct {
 	Parameters     int64     `json:"parameters"`
 	Machine        string    `json:"machine"`
 	LoadSeconds    float64   `json:"load_s"`                     // from the path to a model that can generate, the tokenizer included
-	PeakRSS        int64     `json:"peak_rss_bytes"`             // of the process, up to the end of all tests, mapped weights included; 0 where the system does not say
+	PeakRSS        int64     `json:"peak_rss_bytes"`             // of the process, up to the end of all tests, mapped weights included, the meter's memory not; 0 where the system does not say
 	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"` // the median of those beside the samples
-	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"`           // of BF16 products
+	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"`           // of BF16 products, likewise
 	Beside         []beside  `json:"beside,omitempty"`           // what the machine could do beside each sample
 	BytesPerToken  float64   `json:"bytes_per_token"`            // weights and KV cache that must be read
 	StoredPerToken float64   `json:"stored_bytes_per_token"`     // the same for a program that compresses no weights
@@ -129,11 +133,10 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	if b.turns {
-		b.next = bufio.NewReader(b.app.in)
-	}
-	software, _ := dev.(*cpu.Device) // nil on a virtual device, whose figures are predictions
+	software, _ := dev.(*cpu.Device)
 	switch {
+	case b.turns && (software == nil || len(b.sessions) > 0):
+		return usagef("--turns measures one session on the cpu")
 	case software != nil:
 		// Its memory is there from the beginning, so that it can be taken off the most that the process had.
 		if b.meter, err = software.NewMeter(); err != nil {
@@ -142,6 +145,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		defer func() { err = errors.Join(err, b.meter.Close()) }()
 	case len(b.sessions) > 0:
 		return usagef("--sessions measures, and the times of a virtual device are predictions of one session")
+	}
+	if b.turns {
+		b.next = bufio.NewReader(b.app.in)
 	}
 	began := time.Now()
 	m, err := b.model.openOn(ctx, b.app, dev, arg)
@@ -159,7 +165,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	results := []benchResult{}
 	for _, t := range tests {
 		r := base
-		r.Test, r.Tokens, r.Depth, r.Predicted = t.name(), t.tokens, t.depth, software == nil
+		r.Test, r.Tokens, r.Depth, r.Predicted = t.name(), t.tokens, t.depth, info.Kind == "sim"
 		c := prefillCost(plan, info, t.depth, t.tokens)
 		if t.decode {
 			c = decodeCost(plan, info, t.depth, t.tokens)
@@ -186,10 +192,13 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			results = append(results, r)
 		}
 	}
+	if err := b.await("the end"); err != nil {
+		return err
+	}
 	if most := peakRSS(); most > 0 {
 		base.PeakRSS = most
 		if b.meter != nil {
-			base.PeakRSS -= b.meter.Bytes()
+			base.PeakRSS = max(0, most-b.meter.Bytes())
 		}
 	}
 	for i := range results {
@@ -202,7 +211,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	}
 	if b.json {
 		err = writeJSON(b.app.out, results)
-	} else if err = b.print(base, results[:alone]); err == nil {
+	} else if err = b.print(base, results[:alone], results[alone:]); err == nil {
 		err = b.printTogether(results[alone:])
 	}
 	for _, r := range results[alone:] {
@@ -273,7 +282,7 @@ func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchR
 	s := m.NewSession()
 	defer s.Close()
 	for i := range b.reps + 1 { // the first warms up: buffers grow, pages come in, the context is filled
-		err := b.repeat(ctx, fmt.Sprintf("%s, %d of %d", t.name(), i, b.reps), r, i > 0, func() (float64, error) {
+		err := b.repeat(ctx, fmt.Sprintf("%s, %d of %d", t.name(), i, b.reps), r, i > 0, func() (time.Duration, error) {
 			next := (ids[t.depth] + 1) % vocab // another one than in the repetition before
 			fill(ids[t.depth:])
 			ids[t.depth] = next
@@ -291,7 +300,7 @@ func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchR
 			if p, ok := predictedBy(m.dev, stats); ok {
 				stats = p
 			}
-			return float64(t.tokens) / stats.Total.Seconds(), nil
+			return stats.Total, nil
 		})
 		if err != nil {
 			return err
@@ -306,8 +315,8 @@ func (r *benchResult) fill(peakRSS int64) {
 	r.TokensPerS = median(r.Samples)
 	r.MinTokensPerS, r.MaxTokensPerS = slices.Min(r.Samples), slices.Max(r.Samples)
 	r.FLOPsPerS = r.FLOPsPerToken * r.TokensPerS
-	if r.Predicted {
-		return // npukit estimate has the rooflines
+	if len(r.Beside) == 0 {
+		return // npukit estimate has the rooflines of NPUs
 	}
 	var reads, peaks, readShares, peakShares []float64
 	for i, each := range r.Beside {
@@ -344,21 +353,17 @@ func median(samples []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-func (b *bencher) print(base benchResult, results []benchResult) error {
+func (b *bencher) print(base benchResult, results, together []benchResult) error {
 	if base.Device == "sim" {
 		return b.printPredicted(base, results)
 	}
-	var reads, peaks []float64
-	for _, r := range results {
-		for _, each := range r.Beside {
-			read, peak := each.mean()
-			reads, peaks = append(reads, read), append(peaks, peak)
-		}
+	limits := ""
+	if reads, peaks := limitsBeside(slices.Concat(results, together)); len(reads) > 0 {
+		limits = fmt.Sprintf("reads %s/s to %s/s, computes %s to %s (measured beside every repetition)\n",
+			size(slices.Min(reads)), size(slices.Max(reads)), scaled(slices.Min(peaks), "FLOP/s"), scaled(slices.Max(peaks), "FLOP/s"))
 	}
-	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\nreads %s/s to %s/s, computes %s to %s (measured beside every repetition)\nopened in %.2f s, at most %s of memory\n\n",
-		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels,
-		size(slices.Min(reads)), size(slices.Max(reads)), scaled(slices.Min(peaks), "FLOP/s"), scaled(slices.Max(peaks), "FLOP/s"),
-		base.LoadSeconds, size(float64(base.PeakRSS)))
+	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\n%sopened in %.2f s, at most %s of memory\n\n",
+		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels, limits, base.LoadSeconds, size(float64(base.PeakRSS)))
 	if err != nil {
 		return err
 	}
@@ -369,6 +374,18 @@ func (b *bencher) print(base benchResult, results []benchResult) error {
 			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), fmt.Sprintf("%.3f", r.Rho)})
 	}
 	return table(b.app.out, "", rows)
+}
+
+// limitsBeside are all measurements of the machine.
+func limitsBeside(results []benchResult) (reads, peaks []float64) {
+	for _, r := range results {
+		for _, each := range r.Beside {
+			for _, l := range []cpu.Limits{each.Before, each.Behind} {
+				reads, peaks = append(reads, l.ReadBandwidth), append(peaks, l.PeakFLOPS)
+			}
+		}
+	}
+	return reads, peaks
 }
 
 // printPredicted prints a virtual device's figures.

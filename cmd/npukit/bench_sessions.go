@@ -59,14 +59,14 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 	}
 	texts, errs := make([][]int32, n), make([]error, n)
 	for rep := range b.reps + 1 { // the first warms up: buffers grow
-		err := b.repeat(ctx, fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps), r, rep > 0, func() (float64, error) {
+		err := b.repeat(ctx, fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps), r, rep > 0, func() (time.Duration, error) {
 			began := time.Now()
 			var all sync.WaitGroup
 			for i := range n {
 				all.Go(func() { texts[i], errs[i] = speak(i, t.tokens) })
 			}
 			all.Wait()
-			return float64(n*t.tokens) / time.Since(began).Seconds(), errors.Join(errs...)
+			return time.Since(began), errors.Join(errs...)
 		})
 		if err != nil {
 			return err

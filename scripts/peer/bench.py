@@ -6,7 +6,8 @@
 As llama-bench defines them: ppN is one pass over N random tokens from an empty context, of which only the last row's logits are
 computed; tgN is N passes of one token each, from an empty context. N@D is the same behind D tokens that the context holds before. Each is run
 once to warm up and then repeated. Prints a JSON list with the median, the best and every repetition, in tokens per second. With --turns, as with `npukit bench --turns`,
-every repetition waits for a line on stdin, and prints one when it is done; short ones are done again until a second has passed, and the last counts.
+every repetition waits for a line on stdin and prints one when it is done, and another line ends the program; short repetitions are done again until a second has passed, and
+the mean of all but the first counts.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import time
 
 import llama_cpp as ll
 
-COLD_S = 1  # how long a turn lasts at least: the other program has just had the caches and the processors
+TURN_S = 1  # how long a turn lasts at least: the other program has just had the caches and the processors
 
 
 def main():
@@ -57,23 +58,23 @@ def main():
     results = []
     for kind, tokens, depth in tests:
         work = peer.prefill if kind == "pp" else peer.generate
-        speeds = []
+        test, speeds = f"{kind}{tokens}" + (f"@{depth}" if depth else ""), []
         for n in range(args.reps + 1):
-            if args.turns and not sys.stdin.readline():
-                sys.exit("bench: stdin ended before the last turn")
-            end = time.perf_counter() + COLD_S
-            took = work(tokens, depth)
-            while args.turns and n > 0 and time.perf_counter() < end:
-                took = work(tokens, depth)
-            if n > 0:  # the first warms up
-                speeds.append(tokens / took)
             if args.turns:
-                print(f"{kind}{tokens}, {n} of {args.reps}", flush=True)
+                await_turn()
+            end = time.perf_counter() + TURN_S
+            took = [work(tokens, depth)]
+            while args.turns and n > 0 and time.perf_counter() < end:
+                took.append(work(tokens, depth))
+            if n > 0:  # the first warms up
+                speeds.append(tokens / statistics.mean(took[1:] or took))
+            if args.turns:
+                print(f"{test}, {n} of {args.reps}", flush=True)
         results.append(
             {
                 "program": f"llama.cpp (llama-cpp-python {ll.__version__})",
                 "model": os.path.basename(args.model),
-                "test": f"{kind}{tokens}" + (f"@{depth}" if depth else ""),
+                "test": test,
                 "threads": args.threads,
                 "tokens_per_s": round(statistics.median(speeds), 2),
                 "best": round(max(speeds), 2),
@@ -82,9 +83,16 @@ def main():
                 "system": system,
             }
         )
+    if args.turns:
+        await_turn()
     for r in results:
         r["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps(results, indent=2))
+
+
+def await_turn():
+    if not sys.stdin.readline():
+        sys.exit("bench: stdin ended before the last turn")
 
 
 def numbers(text):

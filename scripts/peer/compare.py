@@ -4,13 +4,14 @@
     compare.py --npukit bin/npukit [--rounds 5] [--reps 1] [--threads 2] [--kernels NAME] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
 
 Every round starts both programs for each model, the other one first each time. One opens the model while the other does not run; then they take turns: a repetition of
-one, the same of the other, until each test has warmed up once and run REPS times. A machine that shares its host with others can read twice as fast for some seconds as in the
+one, the same of the other, until each test has warmed up once and run REPS times. A turn lasts a second at least: short repetitions are done again, and the mean of all but the first
+counts. A machine that shares its host with others can read twice as fast for some seconds as in the
 next, and programs that ran one after the other for a minute each would meet different machines. A speed is the median of all, with the slowest and the fastest; a
 ratio is the median of the turns' ratios.
 
-Limits are what npukit measures of the machine before and behind each of its turns: bytes read in a second, and BF16 operations in a second by the best kernel. A share is the median
-of the turns' shares. llama.cpp's are of what npukit measured between both turns, and worked out with npukit's count of operations, and of bytes as the file has them; npukit itself
-may keep weights in fewer.
+Limits are what npukit measures of the machine before and behind each of its turns: bytes read in a second, and BF16 operations in a second by the best kernel. A turn's share is of
+the mean of what was measured on both its sides, a test's the median of those turns on whose sides that was the same but for a fifth, or of all where there are none. A machine that changes within a turn and back can
+give more than its limit. llama.cpp's shares are worked out with npukit's count of operations, and of bytes as the file has them; npukit itself may keep weights in fewer.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def main():
             [args.npukit, "bench", ours, "--json", *own] + (["--kernels", args.kernels] if args.kernels else []),
             [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench.py"), theirs, *own],
         ]
-        tests = sum(not test.startswith("0") for test in args.pp.split(",") + args.tg.split(","))
+        tests = sum(int(test.partition("@")[0]) > 0 for test in args.pp.split(",") + args.tg.split(","))
         starts = [[], []]
         for n in range(args.rounds):
             print(f"{name}: round {n + 1} of {args.rounds}", file=sys.stderr)
@@ -68,8 +69,9 @@ def main():
                 programs.append(Program(commands[which]))
                 programs[-1].turn()
             for _ in range(tests * (args.reps + 1) - 1):
-                for p in programs:
-                    p.turn()
+                answers = [p.turn() for p in programs]
+                if answers[0] != answers[1]:
+                    sys.exit(f"compare: the programs are out of step: {answers}")
             for which, p in zip(order, programs):
                 starts[which].append(p.end())
         report["models"].append(summary(name, *starts))
@@ -92,10 +94,11 @@ class Program:
             print(file=self.process.stdin, flush=True)
         except BrokenPipeError:
             self.failed()
-        if not self.process.stdout.readline():
-            self.failed()
+        return self.process.stdout.readline() or self.failed()
 
     def end(self):
+        """The program ends at one more line, so that none does while the other measures."""
+        print(file=self.process.stdin, flush=True)
         out = self.process.stdout.read()
         if self.process.wait() != 0:
             self.failed()
@@ -129,21 +132,42 @@ def summary(name, ours, theirs):
                 "test": test["test"],
                 "tokens_per_s": [spread([turn["speeds"][which] for turn in turns]) for which in (0, 1)],
                 "ratio": spread([turn["speeds"][0] / turn["speeds"][1] for turn in turns]),
-                "shares": {key: [statistics.median(turn[key][which] for turn in turns) for which in (0, 1)] for key in LIMITS},
+                "shares": {key: [share(turns, key, which) for which in (0, 1)] for key in LIMITS},
+                "turns": turns,
             }
         )
     return out
 
 
 def turns_of(ours, theirs, ours_first):
-    """The turns of both programs in a test of one round: their speeds, and their shares of each limit."""
-    for own, other, beside in zip(ours["samples"], theirs["samples"], ours["beside"]):
+    """The turns of both programs in a test of one round: their speeds, and for each limit what they used of it."""
+    turns = []
+    last = len(ours["beside"]) - 1
+    for i, (own, other) in enumerate(zip(ours["samples"], theirs["samples"])):
+        beside = ours["beside"][i]
+        # llama.cpp's turn lies between two of npukit's, or beside one at the ends of the test.
+        if ours_first:
+            between = [beside["behind"], ours["beside"][i + 1]["before"] if i < last else beside["behind"]]
+        else:
+            between = [ours["beside"][i - 1]["behind"] if i > 0 else beside["before"], beside["before"]]
         turn = {"speeds": [own, other]}
-        between = beside["behind" if ours_first else "before"]
         for limit, (each, each_stored) in LIMITS.items():
-            mean = (beside["before"][limit] + beside["behind"][limit]) / 2
-            turn[limit] = [ours[each] * own / mean, ours[each_stored] * other / between[limit]]
-        yield turn
+            turn[limit] = [
+                use(ours[each] * own, beside["before"][limit], beside["behind"][limit]),
+                use(ours[each_stored] * other, between[0][limit], between[1][limit]),
+            ]
+        turns.append(turn)
+    return turns
+
+
+def use(used, before, behind):
+    """What part of a limit, measured before and behind, was used; a turn is steady where that was the same but for a fifth."""
+    return {"before": before, "behind": behind, "share": used / ((before + behind) / 2), "steady": max(before, behind) < 1.2 * min(before, behind)}
+
+
+def share(turns, limit, which):
+    used = [turn[limit][which] for turn in turns]
+    return statistics.median(u["share"] for u in [u for u in used if u["steady"]] or used)
 
 
 def spread(samples):
