@@ -10,8 +10,9 @@ PROMPT ?= What is gravity?
 # Which benchmarks, and how often: make bench BENCH=GEMM COUNT=6
 BENCH ?= .
 COUNT ?= 1
-# Rounds and models of bench-peer, which scripts/peer/run.sh lists, and npukit's kernels there, the fastest unless told.
+# Rounds of bench-peer, turns of each test in a round, models, which scripts/peer/run.sh lists, and npukit's kernels there, the fastest unless told.
 ROUNDS ?= 5
+REPS ?= 1
 PEER ?=
 KERNELS ?=
 # How long each fuzz test of test-long looks for new inputs.
@@ -68,8 +69,8 @@ lint: ## check formatting, go vet and staticcheck
 bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
 
-bench-peer: build ## measure npukit beside llama.cpp, alternately (ROUNDS=5, PEER="135m-bf16 135m-q4_1 1b-bf16"); builds llama.cpp once
-	@KERNELS='$(KERNELS)' sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
+bench-peer: build ## measure npukit beside llama.cpp, in turns (ROUNDS=5, REPS=1, PEER="135m-bf16 135m-q4_1 1b-bf16"); builds llama.cpp once
+	@KERNELS='$(KERNELS)' REPS='$(REPS)' sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
 
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs

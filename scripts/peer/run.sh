@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures npukit beside llama.cpp on this machine: what `make bench-peer` runs. Makes what it needs once, in npukit's cache (7 GB).
 #
-#   [KERNELS=NAME] sh scripts/peer/run.sh bin/npukit [ROUNDS] [MODEL...]       models: 135m-bf16 135m-q4_1 1b-bf16 1b-q8_0 1b-q4_0 1b-q4_k_m 1b-q6_k; the first three unless told
+#   [KERNELS=NAME] [REPS=1] sh scripts/peer/run.sh bin/npukit [ROUNDS] [MODEL...]       models: 135m-bf16 135m-q4_1 1b-bf16 1b-q8_0 1b-q4_0 1b-q4_k_m 1b-q6_k; the first three unless told
 set -eu
 
 npukit=$1
@@ -53,4 +53,4 @@ for model in "$@"; do
 done
 mkdir -p bin
 # shellcheck disable=SC2086 # python and pairs are words
-exec $python "$here/compare.py" --npukit "$npukit" --rounds "$rounds" ${KERNELS:+--kernels "$KERNELS"} --json bin/bench-peer.json $pairs
+exec $python "$here/compare.py" --npukit "$npukit" --rounds "$rounds" --reps "${REPS:-1}" ${KERNELS:+--kernels "$KERNELS"} --json bin/bench-peer.json $pairs
