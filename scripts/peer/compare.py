@@ -4,14 +4,13 @@
     compare.py --npukit bin/npukit [--rounds 5] [--reps 1] [--threads 2] [--kernels NAME] [--json OUT.json] NAME=NPUKIT_MODEL,MODEL.gguf...
 
 Every round starts both programs for each model, the other one first each time. One opens the model while the other does not run; then they take turns: a repetition of
-one, the same of the other, until each test has warmed up once and run REPS times. A turn lasts a second at least: short repetitions are done again, and the mean of all but the first
-counts. A machine that shares its host with others can read twice as fast for some seconds as in the
-next, and programs that ran one after the other for a minute each would meet different machines. A speed is the median of all, with the slowest and the fastest; a
-ratio is the median of the turns' ratios.
+one, the same of the other, until each test has warmed up once and run REPS times. A turn lasts a second at least: short repetitions are done again, and the mean of all but the
+first counts. A machine that shares its host with others can read twice as fast for some seconds as in the next, and programs that ran one after the other for a minute each would
+meet different machines. A speed is the median of all, with the slowest and the fastest; a ratio is the median of the turns' ratios.
 
 Limits are what npukit measures of the machine before and behind each of its turns: bytes read in a second, and BF16 operations in a second by the best kernel. A turn's share is of
-the mean of what was measured on both its sides, a test's the median of those turns on whose sides that was the same but for a fifth, or of all where there are none. A machine that changes within a turn and back can
-give more than its limit. llama.cpp's shares are worked out with npukit's count of operations, and of bytes as the file has them; npukit itself may keep weights in fewer.
+the mean of what was measured on both its sides, a test's the median of those turns on whose sides that was the same but for a fifth, or of all where there are none. A machine
+that changes within a turn and back can give more than its limit. llama.cpp's shares are worked out with npukit's count of operations, and of bytes as the file has them; npukit itself may keep weights in fewer.
 """
 
 import argparse
@@ -89,16 +88,19 @@ class Program:
         self.command = command
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def turn(self):
+    def line(self):
         try:
             print(file=self.process.stdin, flush=True)
         except BrokenPipeError:
             self.failed()
+
+    def turn(self):
+        self.line()
         return self.process.stdout.readline() or self.failed()
 
     def end(self):
         """The program ends at one more line, so that none does while the other measures."""
-        print(file=self.process.stdin, flush=True)
+        self.line()
         out = self.process.stdout.read()
         if self.process.wait() != 0:
             self.failed()
