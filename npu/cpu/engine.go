@@ -16,10 +16,10 @@ type engine interface {
 	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
 	// kindGEMM.
 	gemvRows(a, w int32) int64
-	// multiplies says how products of many rows are made of activations and weights of these types: the flags of their commands.
-	multiplies(a, w int32, transposed bool) int32
-	// inPlaceRows is the most rows for which products with these flags are kindInPlace commands instead of kindGEMM; 0 when they never are.
-	inPlaceRows(flags int32) int64
+	// multiplies says how products of so many rows, more than gemvRows, are made of activations and weights of these types: the flags of their commands.
+	multiplies(a, w int32, transposed bool, m int64) int32
+	// inPlaceRows is the most rows for which products with weights of this type and these flags are kindInPlace commands instead of kindGEMM; 0 when they never are.
+	inPlaceRows(w, flags int32) int64
 	// packBytes is the size of a kindPack command's destination.
 	packBytes(m, k int64, flags int32) int64
 	// attends says how attention to keys and values of these types, with results of a type and so many dims a head, is made: the flags of its command.

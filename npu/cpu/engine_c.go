@@ -116,7 +116,7 @@ func (e *cEngine) name() string {
 	return ""
 }
 
-func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
+func (e *cEngine) multiplies(a, w int32, transposed bool, m int64) int32 {
 	flags := productFlags(e.variant)
 	switch {
 	case a != typeBF16 || flags&flagTiles != 0 && !transposed:
@@ -125,6 +125,8 @@ func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 		return flags
 	case w == typeStrips || isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles
+	case isGrouped(w) && m > C.NPK_EXACT_ROWS:
+		return flags
 	case isGrouped(w) && e.variant == C.NPK_AVX512BF16:
 		return flagPairs | flagUnits
 	}
@@ -152,8 +154,8 @@ func (e *cEngine) gemvRows(a, w int32) int64 {
 	return C.NPK_GEMV_ROWS
 }
 
-func (e *cEngine) inPlaceRows(flags int32) int64 {
-	if flags != flagPairs {
+func (e *cEngine) inPlaceRows(w, flags int32) int64 {
+	if flags != flagPairs || isGrouped(w) {
 		return 0
 	}
 	return C.NPK_INPLACE_ROWS

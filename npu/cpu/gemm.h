@@ -160,10 +160,10 @@ TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     else ISA(pack_panel)(c, chunk, 0);
 }
 
-// One panel of weights [steps][NR] from groups: columns column.., 32 elements of them at a time.
-INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps) {
+// One panel of weights [steps][NR] from groups: columns column.., 32 elements of them at a time; pairs are rounded to BF16.
+INLINE void ISA(panel_of)(const int type, const int pairs, float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps) {
     const ISA(form) f = ISA(form_of)(type);
-    const int64_t k = c->k, each = ISA(group_bytes)(f, k), groups = (c->n + ISA(LANES) - 1) / ISA(LANES);
+    const int64_t k = c->k, bytes = ISA(group_bytes)(f, k), groups = (c->n + ISA(LANES) - 1) / ISA(LANES);
     const vf bias = v_set1((float)f.bias);
     for (int v = 0; v < NV; v++) {
         int64_t group = (column + v * VL) / ISA(LANES);
@@ -173,19 +173,27 @@ INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t 
             for (int64_t s = 0; s < steps; s++) v_store(to + s * NV * VL, v_zero());
             continue;
         }
-        const char *g = (const char *)c->b + group * each, *quants = g + ISA(scale_bytes)(f, k);
-        for (int64_t e = from; e < from + steps; e += ISA(UNIT)) {
-            const char *unit = quants + e / ISA(UNIT) * f.words * 64;
+        const char *g = (const char *)c->b + group * bytes, *quants = g + ISA(scale_bytes)(f, k);
+        const int64_t each = pairs ? ISA(UNIT) / 2 : ISA(UNIT); // steps of a unit
+        for (int64_t u = from / each; u < (from + steps) / each; u++) {
+            const char *unit = quants + u * f.words * 64;
+            for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + bytes + i * 64, 0, 2); // of the group that comes after this
             vf scale[2], minimum[2];
             for (int h = 0; h < 2; h++) {
-                ISA(factors)(f, g, e / 16 + h, lane, &scale[h], &minimum[h]);
+                ISA(factors)(f, g, 2 * u + h, lane, &scale[h], &minimum[h]);
                 minimum[h] = v_sub(minimum[h], v_mul(scale[h], bias));
             }
 #pragma GCC unroll 8
             for (int j = 0; j < 8; j++) {
                 vf x[4];
                 ISA(four)(f, unit, lane, j, scale[j / 4], minimum[j / 4], x);
-                for (int r = 0; r < 4; r++) v_store(to + (e - from + 4 * j + r) * NV * VL, x[r]);
+#ifdef NPK_HAVE_DP
+                if (pairs) {
+                    for (int r = 0; r < 4; r += 2, to += NV * VL) v_store(to, v_pair(x[r], x[r + 1]));
+                    continue;
+                }
+#endif
+                for (int r = 0; r < 4; r++, to += NV * VL) v_store(to, x[r]);
             }
         }
     }
@@ -193,7 +201,11 @@ INLINE void ISA(panel_of)(const int type, float *dst, const npk_cmd *c, int64_t 
 
 TARGET static void ISA(pack_grouped)(float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps) {
     switch (c->bt) {
-#define PANEL(type) case type: ISA(panel_of)(type, dst, c, column, from, steps); break;
+#define PANEL(type)                                                                                                                       \
+    case type:                                                                                                                            \
+        if (c->flags & NPK_PAIRS) ISA(panel_of)(type, 1, dst, c, column, from, steps);                                                     \
+        else ISA(panel_of)(type, 0, dst, c, column, from, steps);                                                                          \
+        break;
         EACH_GROUPED(PANEL)
 #undef PANEL
     }

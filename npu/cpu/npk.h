@@ -59,6 +59,9 @@ enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };
 // Most rows that NPK_GEMV takes: beyond, packing pays.
 enum { NPK_GEMV_ROWS = 16 };
 
+// Most rows whose products with quantised weights take these as they are. Of more, where the CPU multiplies pairs of BF16, weights are rounded to BF16: then no sum has to be scaled.
+enum { NPK_EXACT_ROWS = 64 };
+
 // Most rows for which NPK_INPLACE is faster than NPK_GEMM: beyond, activations would come from afar for every few rows of weights.
 enum { NPK_INPLACE_ROWS = 256 };
 

@@ -38,12 +38,6 @@ INLINE void ISA(tiles_begin)(void) {
     _tile_loadconfig(&c);
 }
 
-// Even and odd numbers as pairs of BF16, rounded to nearest.
-INLINE vf v_pair(vf even, vf odd) {
-    const __m512i places = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(places, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
-}
-
 // Two pairs of BF16 numbers each that add up to even and odd, but for 2^-17 of them.
 INLINE void v_cut(float *upper, float *rest, vf even, vf odd) {
     vf e, o, pair = v_pair(even, odd);

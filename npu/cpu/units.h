@@ -6,15 +6,15 @@
 // Pairs are those that words of quants hold: of every four elements the first and the third, and the second and the fourth.
 
 enum {
-    ISA(PAIRS) = ISA(UNIT) / 2,                    // of a unit
-    ISA(UNITS) = ISA(KC) / ISA(PAIRS),             // of a block of K
-    ISA(FEW_UNITS) = 8,                            // the same for few rows: 16 KB of a panel
-    ISA(FEW_ROWS) = 256,
+    ISA(PAIRS) = ISA(UNIT) / 2, // of a unit
+    ISA(UNITS) = 8,             // of a block of K: 16 KB of a panel, which stay in the nearest cache
     // Bytes that are asked for ahead of time, into the second-level cache, mostly those of the next groups, and on CPUs that read ahead by themselves from there into the nearest.
     // One core of an EPYC of the fourth generation read groups of Q4_K at 28 GB/s like the first, at 29.5 like both, and at 12 on its own; two, where memory gave them 35, at 32 and at 34.
     ISA(AHEAD) = 16 << 10,
     ISA(NEAR) = 6 << 10,
-    ISA(FACTORS) = 2 * ISA(UNITS) * ISA(NR),       // floats of the scales that go with a panel of weights
+    ISA(WEIGHTS) = ISA(UNITS) * ISA(PAIRS) * ISA(NR), // floats of a block of a panel
+    ISA(FACTORS) = 2 * ISA(UNITS) * ISA(NR),          // and of the scales that go with it
+    ISA(ROWS) = (NPK_EXACT_ROWS + MR - 1) / MR * MR,
 };
 #define UNITS_DOWN 0x1p-13f
 #define UNITS_UP 0x1p13f
@@ -128,15 +128,15 @@ INLINE void ISA(units_tile)(const int type, const int M, const npk_cmd *c, const
 }
 
 #define UNITS(type)                                                                                                                       \
-    TARGET static void ISA(units_##type)(const npk_cmd *c, const float *x, int64_t group, int64_t end, int near) {                         \
-        const ISA(table) t = ISA(table_of)(ISA(form_of)(type));                                                                            \
-        for (; group < end; group++) {                                                                                                     \
-            if (c->m == 1) ISA(units_tile)(type, 1, c, x, &t, group, 0, near);                                                              \
-            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, &t, group, 0, near);                                                         \
-            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, &t, group, 0, near);                                                         \
-            else                                                                                                                           \
-                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, &t, group, m, near);                                  \
-        }                                                                                                                                  \
+    TARGET static void ISA(units_##type)(const npk_cmd *c, const float *x, int64_t group, int64_t end, int near) {                        \
+        const ISA(table) t = ISA(table_of)(ISA(form_of)(type));                                                                           \
+        for (; group < end; group++) {                                                                                                    \
+            if (c->m == 1) ISA(units_tile)(type, 1, c, x, &t, group, 0, near);                                                            \
+            else if (c->m == 2) ISA(units_tile)(type, 2, c, x, &t, group, 0, near);                                                       \
+            else if (c->m <= 4) ISA(units_tile)(type, 4, c, x, &t, group, 0, near);                                                       \
+            else                                                                                                                          \
+                for (int64_t m = 0; m < c->m; m += 8) ISA(units_tile)(type, 8, c, x, &t, group, m, near);                                 \
+        }                                                                                                                                 \
     }
 EACH_GROUPED(UNITS)
 #undef UNITS
@@ -152,7 +152,7 @@ TARGET static void ISA(gemv_units)(npk_thread *t, const npk_cmd *c, int phase, i
     }
 }
 
-// Many rows, by the scheme of gemm.h. Behind a panel of activations are the sums of its units, [units][MR], and behind a panel of weights two
+// More rows, up to NPK_EXACT_ROWS, by the scheme of gemm.h: a block of a panel of weights is multiplied while it is in the nearest cache. Behind a panel of activations are the sums of its units, [units][MR], and behind a panel of weights two
 // factors for each unit, [units][2][NR]: scale and minimum, or the scales of both halves.
 
 INLINE int64_t ISA(units_panel)(const npk_cmd *c) { return (c->k / 2 + c->k / ISA(UNIT)) * MR; } // floats
@@ -212,14 +212,14 @@ TARGET static void ISA(panel_of_units)(float *dst, float *factors, const npk_cmd
 }
 
 // Some rows of a panel, half of them at most: sums over a unit, or half of one, are scaled and added to those over all units, and both stay in registers. What came before is in
-// part [.][ld]. Rows (mr) and scales are constants wherever this is inlined.
-INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part, int64_t ld) {
+// part [.][NR]. Rows (mr) and scales are constants wherever this is inlined.
+INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part) {
     const int halves = scales == ISA(HALVED) ? 2 : 1;
     vf acc[MR / 2][NV];
 #pragma GCC unroll 16
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) acc[i][v] = v_load(part + i * ld + v * VL);
+        for (int v = 0; v < NV; v++) acc[i][v] = v_load(part + i * ISA(NR) + v * VL);
     for (int64_t u = 0; u < units; u++, sums += MR, factors += 2 * ISA(NR))
 #pragma GCC unroll 2
         for (int h = 0; h < halves; h++) {
@@ -252,23 +252,23 @@ INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const
 #pragma GCC unroll 16
     for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) v_store(part + i * ld + v * VL, acc[i][v]);
+        for (int v = 0; v < NV; v++) v_store(part + i * ISA(NR) + v * VL, acc[i][v]);
 }
 
 // A panel, six rows at a time, and four where six would leave more of them unused: a prompt of 32 is two panels and eight rows.
 #define UNITS_ROWS(name, scales)                                                                                                          \
-    TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors,      \
-                                 float *part, int64_t ld) {                                                                                \
-        enum { MORE = MR / 2, FEWER = MR / 3 };                                                                                            \
-        for (int64_t i = 0, left; (left = rows - i) > 0;) {                                                                                \
-            if (left <= FEWER || (left > MORE && left <= 2 * FEWER)) {                                                                     \
-                ISA(units_rows)(FEWER, scales, units, a + i, sums + i, b, factors, part + i * ld, ld);                                      \
-                i += FEWER;                                                                                                                \
-            } else {                                                                                                                       \
-                ISA(units_rows)(MORE, scales, units, a + i, sums + i, b, factors, part + i * ld, ld);                                       \
-                i += MORE;                                                                                                                 \
-            }                                                                                                                              \
-        }                                                                                                                                  \
+    TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors,    \
+                                 float *part) {                                                                                           \
+        enum { MORE = MR / 2, FEWER = MR / 3 };                                                                                           \
+        for (int64_t i = 0, left; (left = rows - i) > 0;) {                                                                               \
+            if (left <= FEWER || (left > MORE && left <= 2 * FEWER)) {                                                                    \
+                ISA(units_rows)(FEWER, scales, units, a + i, sums + i, b, factors, part + i * ISA(NR));                                   \
+                i += FEWER;                                                                                                               \
+            } else {                                                                                                                      \
+                ISA(units_rows)(MORE, scales, units, a + i, sums + i, b, factors, part + i * ISA(NR));                                    \
+                i += MORE;                                                                                                                \
+            }                                                                                                                             \
+        }                                                                                                                                 \
     }
 UNITS_ROWS(units_plain, ISA(PLAIN))
 UNITS_ROWS(units_affine, ISA(AFFINE))
@@ -276,45 +276,35 @@ UNITS_ROWS(units_halved, ISA(HALVED))
 
 TARGET static int64_t ISA(gemm_units_bytes)(const npk_cmd *c) {
     (void)c;
-    return ISA(NB) * (int64_t)(ISA(KC) * ISA(NR) + ISA(FACTORS) + ISA(MB) * ISA(NR)) * 4;
+    return (int64_t)(ISA(WEIGHTS) + ISA(FACTORS) + ISA(ROWS) * ISA(NR)) * 4;
 }
 
 TARGET static void ISA(gemm_units)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
     const ISA(plan) p = ISA(gemm_plan)(c, t->threads);
-    const int64_t all = c->k / ISA(UNIT), panels = (c->n + ISA(NR) - 1) / ISA(NR), ld = ISA(NB) * ISA(NR);
-    const int64_t first = chunk / p.parts * p.nb, count = npk_min(p.nb, panels - first), row = chunk % p.parts * p.mb, rows = npk_min(p.mb, c->m - row);
+    const int64_t all = c->k / ISA(UNIT), panels = (c->n + ISA(NR) - 1) / ISA(NR), first = chunk / p.parts * p.nb, end = npk_min(panels, first + p.nb);
+    const int64_t row = chunk % p.parts * p.mb, rows = npk_min(p.mb, c->m - row);
     const int scales = ISA(form_of)(c->bt).scales;
-    float *weights = (float *)t->scratch, *factors = weights + ISA(NB) * ISA(KC) * ISA(NR), *parts = factors + ISA(NB) * ISA(FACTORS);
+    float *weights = (float *)t->scratch, *factors = weights + ISA(WEIGHTS), *parts = factors + ISA(FACTORS);
     t->prepared = NULL;
-    // Few rows: the BF16 of a few units of one panel is multiplied while it is in the nearest cache. Of more, all panels share what is read of the activations.
-    const int few = rows <= ISA(FEW_ROWS);
-    const int64_t together = few ? 1 : count, most = few ? ISA(FEW_UNITS) : ISA(UNITS), blocks = (all + most - 1) / most;
-    for (int64_t i = 0; i < blocks * (count / together); i++) {
-        const int64_t from = i % blocks * most, units = npk_min(most, all - from), begin = i / blocks * together, end = begin + together;
-        for (int64_t j = begin; j < end; j++) {
+    for (int64_t column = first * ISA(NR); column < end * ISA(NR); column += ISA(NR))
+        for (int64_t from = 0; from < all; from += ISA(UNITS)) {
+            const int64_t units = npk_min(ISA(UNITS), all - from);
             if (npk_cancelled(t)) return;
-            ISA(panel_of_units)(weights + j * ISA(KC) * ISA(NR), factors + j * ISA(FACTORS), c, (first + j) * ISA(NR), from, units);
-        }
-        for (int64_t r = 0; r < rows; r += MR) {
-            const float *panel = (const float *)c->a + (row + r) / MR * ISA(units_panel)(c), *a = panel + from * ISA(PAIRS) * MR;
-            const float *sums = panel + (all * ISA(PAIRS) + from) * MR;
-            const int64_t mr = npk_min(MR, rows - r);
-            if (npk_cancelled(t)) return;
-            for (int64_t j = begin; j < end; j++) {
-                const float *b = weights + j * ISA(KC) * ISA(NR), *factor = factors + j * ISA(FACTORS);
-                float *part = parts + r * ld + j * ISA(NR);
+            ISA(panel_of_units)(weights, factors, c, column, from, units);
+            for (int64_t r = 0; r < rows; r += MR) {
+                const float *panel = (const float *)c->a + (row + r) / MR * ISA(units_panel)(c), *a = panel + from * ISA(PAIRS) * MR;
+                const float *sums = panel + (all * ISA(PAIRS) + from) * MR;
+                const int64_t mr = npk_min(MR, rows - r);
+                float *part = parts + r * ISA(NR);
                 if (from == 0)
-                    for (int i = 0; i < MR; i++)
-                        for (int v = 0; v < NV; v++) v_store(part + i * ld + v * VL, v_zero());
+                    for (int i = 0; i < MR * NV; i++) v_store(part + i * VL, v_zero());
                 switch (scales) {
-                case ISA(PLAIN): ISA(units_plain)(mr, units, a, sums, b, factor, part, ld); break;
-                case ISA(HALVED): ISA(units_halved)(mr, units, a, sums, b, factor, part, ld); break;
-                default: ISA(units_affine)(mr, units, a, sums, b, factor, part, ld);
+                case ISA(PLAIN): ISA(units_plain)(mr, units, a, sums, weights, factors, part); break;
+                case ISA(HALVED): ISA(units_halved)(mr, units, a, sums, weights, factors, part); break;
+                default: ISA(units_affine)(mr, units, a, sums, weights, factors, part);
                 }
-                const int64_t column = (first + j) * ISA(NR);
-                if (from + units == all) ISA(put_block)(c, row + r, mr, column, npk_min(ISA(NR), c->n - column), part, ld, UNITS_UP);
+                if (from + units == all) ISA(put_block)(c, row + r, mr, column, npk_min(ISA(NR), c->n - column), part, ISA(NR), UNITS_UP);
             }
         }
-    }
 }

@@ -149,6 +149,14 @@ INLINE vf vi_whole(vi q, float bias) {
 INLINE vf v_swap_fours(vf x) { return _mm512_castsi512_ps(_mm512_shufflehi_epi16(_mm512_shufflelo_epi16(_mm512_castps_si512(x), 0xd8), 0xd8)); }
 #endif
 
+#if defined(NPK_HAVE_DP) || defined(NPK_HAVE_TILES)
+// Even and odd numbers as pairs of BF16, rounded to nearest.
+INLINE vf v_pair(vf even, vf odd) {
+    const __m512i places = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(places, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+}
+#endif
+
 INLINE void v_transpose(vf r[VL]) {
     vf t[16], u[16];
     for (int i = 0; i < 8; i++) {
