@@ -16,8 +16,8 @@ type engine interface {
 	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
 	// kindGEMM.
 	gemvRows(a, w int32) int64
-	// multiplies says how products of so many rows, more than gemvRows, are made of activations and weights of these types: the flags of their commands.
-	multiplies(a, w int32, transposed bool, m int64) int32
+	// multiplies says how products are made of activations and weights of these types: the flags of their commands. Those of more than gemvRows rows do without flagUnits.
+	multiplies(a, w int32, transposed bool) int32
 	// inPlaceRows is the most rows for which products with weights of this type and these flags are kindInPlace commands instead of kindGEMM; 0 when they never are.
 	inPlaceRows(w, flags int32) int64
 	// packBytes is the size of a kindPack command's destination.

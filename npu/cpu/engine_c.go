@@ -116,7 +116,7 @@ func (e *cEngine) name() string {
 	return ""
 }
 
-func (e *cEngine) multiplies(a, w int32, transposed bool, m int64) int32 {
+func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 	flags := productFlags(e.variant)
 	switch {
 	case a != typeBF16 || flags&flagTiles != 0 && !transposed:
@@ -125,10 +125,10 @@ func (e *cEngine) multiplies(a, w int32, transposed bool, m int64) int32 {
 		return flags
 	case w == typeStrips || isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles
-	case isGrouped(w) && m > C.NPK_EXACT_ROWS:
-		return flags
 	case isGrouped(w) && e.variant == C.NPK_AVX512BF16:
-		return flagPairs | flagUnits
+		return flags | flagUnits
+	case isGrouped(w):
+		return flags
 	}
 	return 0
 }

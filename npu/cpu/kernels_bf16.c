@@ -14,8 +14,6 @@
 
 const npk_kernels npk_units = {
     .of = {
-        [NPK_PACK] = {NULL, ISA(pack_chunks), ISA(pack_units), NULL},
-        [NPK_GEMM] = {NULL, ISA(gemm_chunks), ISA(gemm_units), ISA(gemm_units_bytes)},
         [NPK_GEMV] = {NULL, ISA(gemv_chunks), ISA(gemv_units), ISA(units_bytes)},
     },
 };

@@ -31,8 +31,8 @@ enum {
 // to row in elements. Products (GEMM, GEMV, INPLACE) may go on to another op with their results, which then are FP32: with PLUS y = c + product, with GATED
 // y = silu(c) * product, c [m, n].
 enum {
-    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, UNITS, WIDE
-    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES, UNITS
+    NPK_PACK = 1,  // y = panels of a [m, k]; flags: PAIRS, TILES, WIDE
+    NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: PAIRS, KN, TILES
     NPK_GEMV,      // y [m, n] = a [m, k] * b [n, k] transposed; m <= NPK_GEMV_ROWS; flags: UNITS, TILES
     NPK_INPLACE,   // y [m, n] = a (panels of [m, k], BF16, with PAIRS and WIDE) * b [n, k] transposed, BF16 or BF12; k is even
     NPK_EMBED,     // y [m, n] = rows of b [k, n] listed in a [m] (I32)
@@ -58,9 +58,6 @@ enum { NPK_TILE_ROWS = 16, NPK_TILE_K = 32 };
 
 // Most rows that NPK_GEMV takes: beyond, packing pays.
 enum { NPK_GEMV_ROWS = 16 };
-
-// Most rows whose products with quantised weights take these as they are. Of more, where the CPU multiplies pairs of BF16, weights are rounded to BF16: then no sum has to be scaled.
-enum { NPK_EXACT_ROWS = 64 };
 
 // Most rows for which NPK_INPLACE is faster than NPK_GEMM: beyond, activations would come from afar for every few rows of weights.
 enum { NPK_INPLACE_ROWS = 256 };

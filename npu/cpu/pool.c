@@ -404,7 +404,7 @@ static int64_t steps(int64_t k, int flags) { return flags & NPK_PAIRS ? (k + 1) 
 int64_t npk_pack_bytes(int variant, int64_t m, int64_t k, int flags) {
     if (flags & NPK_TILES) return npk_up(m, NPK_TILE_ROWS) * npk_up(k, NPK_TILE_K) * 2;
     const npk_kernels *of = kernels(variant, flags);
-    return npk_up(m, flags & NPK_WIDE ? of->nr : of->mr) * (steps(k, flags) + (flags & NPK_UNITS ? k / 32 : 0)) * 4;
+    return npk_up(m, flags & NPK_WIDE ? of->nr : of->mr) * steps(k, flags) * 4;
 }
 
 int64_t npk_peak_flops(int variant, int flags) {

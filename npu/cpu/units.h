@@ -7,14 +7,10 @@
 
 enum {
     ISA(PAIRS) = ISA(UNIT) / 2, // of a unit
-    ISA(UNITS) = 8,             // of a block of K: 16 KB of a panel, which stay in the nearest cache
     // Bytes that are asked for ahead of time, into the second-level cache, mostly those of the next groups, and on CPUs that read ahead by themselves from there into the nearest.
     // One core of an EPYC of the fourth generation read groups of Q4_K at 28 GB/s like the first, at 29.5 like both, and at 12 on its own; two, where memory gave them 35, at 32 and at 34.
     ISA(AHEAD) = 16 << 10,
     ISA(NEAR) = 6 << 10,
-    ISA(WEIGHTS) = ISA(UNITS) * ISA(PAIRS) * ISA(NR), // floats of a block of a panel
-    ISA(FACTORS) = 2 * ISA(UNITS) * ISA(NR),          // and of the scales that go with it
-    ISA(ROWS) = (NPK_EXACT_ROWS + MR - 1) / MR * MR,
 };
 #define UNITS_DOWN 0x1p-13f
 #define UNITS_UP 0x1p13f
@@ -54,8 +50,6 @@ INLINE int ISA(place_of)(ISA(form) f, int p) {
 
 // The pairs of a unit of activations.
 INLINE vf ISA(fours)(const uint16_t *a) { return v_swap_fours(v_load((const float *)a)); }
-
-// Few rows: decoding.
 
 // Rows of activations at a time.
 INLINE int ISA(units_abreast)(int64_t m) { return m <= 2 ? (int)m : m <= 4 ? 4 : 8; }
@@ -150,161 +144,4 @@ TARGET static void ISA(gemv_units)(npk_thread *t, const npk_cmd *c, int phase, i
         EACH_GROUPED(UNITS)
 #undef UNITS
     }
-}
-
-// More rows, up to NPK_EXACT_ROWS, by the scheme of gemm.h: a block of a panel of weights is multiplied while it is in the nearest cache. Behind a panel of activations are the sums of its units, [units][MR], and behind a panel of weights two
-// factors for each unit, [units][2][NR]: scale and minimum, or the scales of both halves.
-
-INLINE int64_t ISA(units_panel)(const npk_cmd *c) { return (c->k / 2 + c->k / ISA(UNIT)) * MR; } // floats
-
-// One panel of activations.
-TARGET static void ISA(pack_units)(npk_thread *t, const npk_cmd *c, int phase, int64_t panel) {
-    (void)t, (void)phase;
-    int64_t rows = npk_min(MR, c->m - panel * MR);
-    float *dst = (float *)c->y + panel * ISA(units_panel)(c), *sums = dst + c->k / 2 * MR;
-    for (int64_t u = 0; u < c->k / ISA(UNIT); u++) {
-        vf r[VL], sum = v_zero();
-        for (int i = 0; i < VL; i++) r[i] = i < rows ? ISA(fours)((const uint16_t *)c->a + (panel * MR + i) * c->lda + u * ISA(UNIT)) : v_zero();
-        v_transpose(r);
-        for (int j = 0; j < VL; j++) {
-            vf even, odd;
-            v_split(r[j], &even, &odd);
-            sum = v_add(sum, v_add(even, odd));
-            v_storen(dst + (u * ISA(PAIRS) + j) * MR, r[j], MR);
-        }
-        v_storen(sums + u * MR, v_mul(sum, v_set1(UNITS_DOWN)), MR);
-    }
-}
-
-// One panel of weights: columns column.., units from.. of them.
-INLINE void ISA(panel_units)(const int type, float *dst, float *factors, const npk_cmd *c, int64_t column, int64_t from, int64_t units) {
-    const ISA(form) f = ISA(form_of)(type);
-    const ISA(table) t = ISA(table_of)(f);
-    for (int v = 0; v < NV; v++) {
-        const int64_t group = column / VL + v;
-        const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k) + from * f.words * 64;
-        float *to = dst + v * VL, *factor = factors + v * VL;
-        if (group * VL >= c->n) {
-            for (int64_t i = 0; i < units * ISA(PAIRS); i++) v_store(to + i * ISA(NR), v_zero());
-            for (int64_t i = 0; i < units * 2; i++) v_store(factor + i * ISA(NR), v_zero());
-            continue;
-        }
-        for (int64_t u = from; u < from + units; u++, unit += f.words * 64, to += ISA(PAIRS) * ISA(NR), factor += 2 * ISA(NR)) {
-            vf scale, minimum;
-#pragma GCC unroll 8
-            for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + ISA(AHEAD) + i * 64, 0, 2);
-#pragma GCC unroll 16
-            for (int p = 0; p < ISA(PAIRS); p++) v_store(to + ISA(place_of)(f, p) * ISA(NR), ISA(whole)(f, unit, p, &t));
-            ISA(factors)(f, g, 2 * u, 0, &scale, &minimum);
-            v_store(factor, scale);
-            if (f.scales == ISA(HALVED)) ISA(factors)(f, g, 2 * u + 1, 0, &minimum, &scale);
-            v_store(factor + ISA(NR), minimum);
-        }
-    }
-}
-
-TARGET static void ISA(panel_of_units)(float *dst, float *factors, const npk_cmd *c, int64_t column, int64_t from, int64_t units) {
-    switch (c->bt) {
-#define UNITS(type) case type: ISA(panel_units)(type, dst, factors, c, column, from, units); break;
-        EACH_GROUPED(UNITS)
-#undef UNITS
-    }
-}
-
-// Some rows of a panel, half of them at most: sums over a unit, or half of one, are scaled and added to those over all units, and both stay in registers. What came before is in
-// part [.][NR]. Rows (mr) and scales are constants wherever this is inlined.
-INLINE void ISA(units_rows)(const int mr, const int scales, int64_t units, const float *a, const float *sums, const float *b, const float *factors, float *part) {
-    const int halves = scales == ISA(HALVED) ? 2 : 1;
-    vf acc[MR / 2][NV];
-#pragma GCC unroll 16
-    for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) acc[i][v] = v_load(part + i * ISA(NR) + v * VL);
-    for (int64_t u = 0; u < units; u++, sums += MR, factors += 2 * ISA(NR))
-#pragma GCC unroll 2
-        for (int h = 0; h < halves; h++) {
-            vf sum[MR / 2][NV];
-#pragma GCC unroll 16
-            for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-                for (int v = 0; v < NV; v++) sum[i][v] = v_zero();
-            for (int s = 0; s < ISA(PAIRS) / halves; s++, a += MR, b += ISA(NR)) {
-                vf w[NV];
-#pragma GCC unroll 4
-                for (int v = 0; v < NV; v++) w[v] = v_load(b + v * VL);
-#pragma GCC unroll 16
-                for (int i = 0; i < mr; i++) {
-                    vf x = v_set1(a[i]);
-#pragma GCC unroll 4
-                    for (int v = 0; v < NV; v++) sum[i][v] = v_dp(sum[i][v], x, w[v]);
-                }
-            }
-#pragma GCC unroll 4
-            for (int v = 0; v < NV; v++) {
-                const vf scale = v_load(factors + h * ISA(NR) + v * VL), minimum = v_load(factors + ISA(NR) + v * VL);
-#pragma GCC unroll 16
-                for (int i = 0; i < mr; i++) {
-                    acc[i][v] = v_fma(sum[i][v], scale, acc[i][v]);
-                    if (scales == ISA(AFFINE)) acc[i][v] = v_fma(v_set1(sums[i]), minimum, acc[i][v]);
-                }
-            }
-        }
-#pragma GCC unroll 16
-    for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) v_store(part + i * ISA(NR) + v * VL, acc[i][v]);
-}
-
-// A panel, six rows at a time, and four where six would leave more of them unused: a prompt of 32 is two panels and eight rows.
-#define UNITS_ROWS(name, scales)                                                                                                          \
-    TARGET static void ISA(name)(int64_t rows, int64_t units, const float *a, const float *sums, const float *b, const float *factors,    \
-                                 float *part) {                                                                                           \
-        enum { MORE = MR / 2, FEWER = MR / 3 };                                                                                           \
-        for (int64_t i = 0, left; (left = rows - i) > 0;) {                                                                               \
-            if (left <= FEWER || (left > MORE && left <= 2 * FEWER)) {                                                                    \
-                ISA(units_rows)(FEWER, scales, units, a + i, sums + i, b, factors, part + i * ISA(NR));                                   \
-                i += FEWER;                                                                                                               \
-            } else {                                                                                                                      \
-                ISA(units_rows)(MORE, scales, units, a + i, sums + i, b, factors, part + i * ISA(NR));                                    \
-                i += MORE;                                                                                                                \
-            }                                                                                                                             \
-        }                                                                                                                                 \
-    }
-UNITS_ROWS(units_plain, ISA(PLAIN))
-UNITS_ROWS(units_affine, ISA(AFFINE))
-UNITS_ROWS(units_halved, ISA(HALVED))
-
-TARGET static int64_t ISA(gemm_units_bytes)(const npk_cmd *c) {
-    (void)c;
-    return (int64_t)(ISA(WEIGHTS) + ISA(FACTORS) + ISA(ROWS) * ISA(NR)) * 4;
-}
-
-TARGET static void ISA(gemm_units)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
-    (void)phase;
-    const ISA(plan) p = ISA(gemm_plan)(c, t->threads);
-    const int64_t all = c->k / ISA(UNIT), panels = (c->n + ISA(NR) - 1) / ISA(NR), first = chunk / p.parts * p.nb, end = npk_min(panels, first + p.nb);
-    const int64_t row = chunk % p.parts * p.mb, rows = npk_min(p.mb, c->m - row);
-    const int scales = ISA(form_of)(c->bt).scales;
-    float *weights = (float *)t->scratch, *factors = weights + ISA(WEIGHTS), *parts = factors + ISA(FACTORS);
-    t->prepared = NULL;
-    for (int64_t column = first * ISA(NR); column < end * ISA(NR); column += ISA(NR))
-        for (int64_t from = 0; from < all; from += ISA(UNITS)) {
-            const int64_t units = npk_min(ISA(UNITS), all - from);
-            if (npk_cancelled(t)) return;
-            ISA(panel_of_units)(weights, factors, c, column, from, units);
-            for (int64_t r = 0; r < rows; r += MR) {
-                const float *panel = (const float *)c->a + (row + r) / MR * ISA(units_panel)(c), *a = panel + from * ISA(PAIRS) * MR;
-                const float *sums = panel + (all * ISA(PAIRS) + from) * MR;
-                const int64_t mr = npk_min(MR, rows - r);
-                float *part = parts + r * ISA(NR);
-                if (from == 0)
-                    for (int i = 0; i < MR * NV; i++) v_store(part + i * VL, v_zero());
-                switch (scales) {
-                case ISA(PLAIN): ISA(units_plain)(mr, units, a, sums, weights, factors, part); break;
-                case ISA(HALVED): ISA(units_halved)(mr, units, a, sums, weights, factors, part); break;
-                default: ISA(units_affine)(mr, units, a, sums, weights, factors, part);
-                }
-                if (from + units == all) ISA(put_block)(c, row + r, mr, column, npk_min(ISA(NR), c->n - column), part, ISA(NR), UNITS_UP);
-            }
-        }
 }
