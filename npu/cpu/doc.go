@@ -38,12 +38,12 @@
 // is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32. Where the CPU has VNNI, AVX-512's
 // multiply-add of such numbers is one instruction, which is taken unless Options.Kernels names avx512: the results are the same.
 //
-// The kernels avx512bf16 multiply quants with BF16 activations instead, for any number of rows: quants are whole numbers that BF16 holds exactly, so are their
+// The kernels avx512bf16 multiply quants with BF16 activations instead: quants are whole numbers that BF16 holds exactly, so are their
 // products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.
 //
-// With the other kernels, products of more rows bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout, as products of FP32
-// activations are with all of them. The kernels amx differ: there a weight is the sum of two BF16 numbers, wrong by at most 2^-17 of it, or the nearest one where the
-// results are BF16 too.
+// Products of more rows bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout, as products of FP32 activations are with all kernels. Those that
+// multiply pairs of BF16 differ. With avx512bf16 and armbf16 a weight becomes the nearest BF16 number, wrong by at most 2^-9 of it. With amx it is
+// the sum of two BF16 numbers, wrong by at most 2^-17, or the nearest one where the results are BF16 too.
 //
 // Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that
 // are not transposed, programs that name BF16 for it) get a copy of it in BF16, made when it is first needed.

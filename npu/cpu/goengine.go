@@ -31,13 +31,13 @@ func newGoEngine(threads int) engine {
 	return &goEngine{threads: threads, workers: make([]goWorker, threads)}
 }
 
-func (e *goEngine) name() string                                 { return "go" }
-func (e *goEngine) multiplies(_, _ int32, _ bool) int32 { return 0 }
-func (e *goEngine) attends(_, _, _ int32, _ int64) int32         { return 0 }
-func (e *goEngine) inPlaceRows(_, _ int32) int64                 { return 0 }
-func (e *goEngine) packBytes(m, k int64, _ int32) int64          { return m * k * 4 }
-func (e *goEngine) attentionBytes(*command) int64                { return 0 }
-func (e *goEngine) close()                                       {}
+func (e *goEngine) name() string                         { return "go" }
+func (e *goEngine) multiplies(_, _ int32, _ bool) int32  { return 0 }
+func (e *goEngine) attends(_, _, _ int32, _ int64) int32 { return 0 }
+func (e *goEngine) inPlaceRows(_, _ int32) int64         { return 0 }
+func (e *goEngine) packBytes(m, k int64, _ int32) int64  { return m * k * 4 }
+func (e *goEngine) attentionBytes(*command) int64        { return 0 }
+func (e *goEngine) close()                               {}
 
 func (e *goEngine) gemvRows(a, w int32) int64 {
 	if isGrouped(w) && a == typeBF16 {

@@ -1,4 +1,4 @@
-// Products of BF16 activations with grouped weights, as pairs of BF16 (vdpbf16ps). Quants less their bias are whole numbers of at most eight bits, which BF16
+// Products of few rows of BF16 activations with grouped weights, as pairs of BF16 (vdpbf16ps): decoding. Quants less their bias are whole numbers of at most eight bits, which BF16
 // holds exactly, and so are their products with activations in FP32. Sums over the elements that share a scale come first and are scaled after: a value
 // costs a shift and a look-up, and nothing is rounded but FP32 sums. Until the end all is 2^-13 of what it is, so that no sum over a unit overflows
 // that is no more than its largest activation when it is scaled.
