@@ -167,6 +167,45 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 	}
 }
 
+// said is a device that says of itself which weights it rounds, be it true or not.
+type said struct {
+	npu.Device
+	rounded []dtype.Type
+}
+
+func (d said) Info() npu.Info {
+	i := d.Device.Info()
+	i.Rounded = d.rounded
+	return i
+}
+
+// The reference rounds weights where the device says that it does, and nowhere else: the tolerance is no wider for it, and what is said is tested.
+func TestRoundedWeightsAreWhatTheDeviceSays(t *testing.T) {
+	dev := open(t, "go") // rounds none
+	rows := map[string]int{"few": dev.Info().FewRows, "more": dev.Info().FewRows + 1}
+	for _, tc := range []struct {
+		rows        string
+		activations dtype.Type
+		rounded     []dtype.Type
+		right       bool
+	}{
+		{"more", dtype.BF16, nil, true},
+		{"more", dtype.BF16, []dtype.Type{dtype.Q4_1}, true},
+		{"more", dtype.BF16, []dtype.Type{dtype.Q4_0}, false},
+		{"few", dtype.BF16, []dtype.Type{dtype.Q4_0}, true},
+		{"more", dtype.F32, []dtype.Type{dtype.Q4_0}, true},
+	} {
+		opts := &gatetest.Options{Types: []dtype.Type{tc.activations, dtype.Q4_0, dtype.F32}}
+		report, err := gatetest.CheckKernel(t.Context(), said{dev, tc.rounded}, op.MatMul{M: rows[tc.rows], K: 256, N: 64, TransB: true}, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.OK() != tc.right {
+			t.Errorf("%s rows of %v, said to be rounded %v: want right %v: %v", tc.rows, tc.activations, tc.rounded, tc.right, report)
+		}
+	}
+}
+
 func TestOptionsThatDoNotGoTogetherAreErrors(t *testing.T) {
 	dev := open(t, "go")
 	norm := op.RMSNorm{Rows: 4, Width: 64, Eps: 1e-5}

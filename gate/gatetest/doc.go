@@ -14,7 +14,8 @@
 // # What a kernel goes through
 //
 // A program of one launch is made of the op. Operands are seeded, distributed as the harness of the NPU's kernel registry has them, and rounded to their types
-// before the oracle sees them: what is compared is arithmetic, not storage. The device runs twice, on two sets of activations, and the second result counts.
+// before the oracle sees them, weights also to what the device says that it makes of them ([npu.Info.Held], [npu.Info.Rounded]): what is compared is arithmetic,
+// not storage. The device runs twice, on two sets of activations, and the second result counts.
 // Before each run the result is filled with NaN and synced to the device; so are the positions of a cache that lie in the rows' future. Bytes behind the
 // result must stay as they were. Buffers are synced both ways, so that a device with memory of its own is tested like any other. Every element is compared and
 // judged by a tolerance with a note of where it came from; nobody's time is looked at. That is [TimeKernel]'s business, in other runs.

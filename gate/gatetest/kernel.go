@@ -127,7 +127,7 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 		return nil, fmt.Errorf("gatetest: there is no tolerance for %s stored as %s: give one in Options.Tolerances", o.Kind(), out)
 	}
 	k.tol = againstOracle(tol, o, k.opts.Segments)
-	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, exactWeights(dev.Info()), k.opts.Seed, nil); err != nil {
+	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, k.exact(), k.opts.Seed, nil); err != nil {
 		return nil, err
 	}
 	if k.exec, err = dev.Load(ctx, p); err != nil {
@@ -243,7 +243,7 @@ func (k *kernel) fill(seed uint64) error {
 	k.now = k.weights
 	if seed != k.opts.Seed {
 		var err error
-		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, exactWeights(k.dev.Info()), seed, k.weights); err != nil {
+		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, k.exact(), seed, k.weights); err != nil {
 			return err
 		}
 	}
@@ -308,7 +308,7 @@ func (k *kernel) judge(ctx context.Context) (gate.Report, error) {
 		}
 	}
 	info := k.dev.Info()
-	want, err := k.opts.References.get(referenceKey(k.o, k.types, &k.opts, k.size, exactWeights(info)), func() ([]float32, error) {
+	want, err := k.opts.References.get(referenceKey(k.o, k.types, &k.opts, k.size, k.exact()), func() ([]float32, error) {
 		return expected(ctx, k.o, k.size, k.opts.Segments, k.now)
 	})
 	if err != nil {

@@ -99,9 +99,14 @@ func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, exac
 	return all, nil
 }
 
-// exactWeights are the types of weights whose values a device keeps as they are.
-func exactWeights(info npu.Info) []dtype.Type {
-	return slices.Concat(info.InPlace, info.Repacked, info.Compressed)
+// exact are the types of weights whose values the device computes with as they are. Others it rounds to BF16, and so does the reference.
+func (k *kernel) exact() []dtype.Type {
+	info := k.dev.Info()
+	list := slices.Concat(info.InPlace, info.Repacked, info.Compressed)
+	if m, ok := k.o.(op.MatMul); ok && k.types[0] == dtype.BF16 && k.size.Resolve(m.M) > info.FewRows {
+		list = slices.DeleteFunc(list, func(t dtype.Type) bool { return slices.Contains(info.Rounded, t) })
+	}
+	return list
 }
 
 // poison is the byte that results and unused memory are filled with: NaN in every floating-point type.

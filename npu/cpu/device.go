@@ -85,6 +85,9 @@ func Open(opts *Options) (*Device, error) {
 		cancel: cancel,
 		consts: map[string]*shared{},
 	}
+	if e.rounds() {
+		d.info.Rounded = d.info.Repacked
+	}
 	if e, ok := e.(bf12Engine); ok && !o.InPlace && e.useBF12() {
 		d.info.Compressed = []dtype.Type{dtype.BF16}
 	} else {

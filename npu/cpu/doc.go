@@ -42,7 +42,7 @@
 // products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.
 //
 // Products of more rows bring the weights to FP32 as they are needed, a panel at a time, and are FP32 throughout, as products of FP32 activations are with all kernels. Those that
-// multiply pairs of BF16 differ. With avx512bf16 and armbf16 a weight becomes the nearest BF16 number, wrong by at most 2^-9 of it. With amx it is
+// multiply pairs of BF16 differ. With avx512bf16 and armbf16 a weight becomes the nearest BF16 number, wrong by at most 2^-8 of it. With amx it is
 // the sum of two BF16 numbers, wrong by at most 2^-17, or the nearest one where the results are BF16 too.
 //
 // Rows of a quantised table are looked up exactly. All other uses of a quantised weight (views that begin within a group of 16 rows or skip some, weights that

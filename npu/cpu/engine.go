@@ -18,6 +18,8 @@ type engine interface {
 	gemvRows(a, w int32) int64
 	// multiplies says how products are made of activations and weights of these types: the flags of their commands. Those of more than gemvRows rows do without flagUnits.
 	multiplies(a, w int32, transposed bool) int32
+	// rounds reports whether products of BF16 with more rows than gemvRows round quantised weights to BF16.
+	rounds() bool
 	// inPlaceRows is the most rows for which products with weights of this type and these flags are kindInPlace commands instead of kindGEMM; 0 when they never are.
 	inPlaceRows(w, flags int32) int64
 	// packBytes is the size of a kindPack command's destination.

@@ -133,6 +133,9 @@ func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 	return 0
 }
 
+// A matrix unit makes two BF16 numbers of a weight.
+func (e *cEngine) rounds() bool { return productFlags(e.variant) == flagPairs }
+
 // The 2^-17 that the matrix unit loses of queries and of weights would show in FP32.
 func (e *cEngine) attends(k, v, y int32, hd int64) int32 {
 	if e.variant == C.NPK_AMX && k == typeBF16 && v == typeBF16 && y == typeBF16 && hd%C.NPK_TILE_K == 0 {

@@ -29,10 +29,9 @@ func quantizedWeight(t *testing.T, d *Device, rng *rand.Rand, typ dtype.Type, ro
 type coarseness int
 
 const (
-	exact       coarseness = iota
-	fixed                  // activations are brought to 16 bits
-	roundedToBF            // weights are rounded to BF16
-	inTwo                  // weights are sums of two BF16 numbers
+	exact coarseness = iota
+	fixed            // activations are brought to 16 bits
+	inTwo            // weights are sums of two BF16 numbers
 )
 
 // allowed is how far a product may be from its reference.
@@ -48,8 +47,6 @@ func allowed(x, w []float64, out dtype.Type, want float64, c coarseness) float64
 			switch c {
 			case fixed:
 				sum += math.Abs(v) * largest / 65534
-			case roundedToBF:
-				sum += math.Abs(v*x[b+i]) * 0x1p-9
 			case inTwo:
 				sum += math.Abs(v*x[b+i]) * 0x1p-18
 			}
@@ -77,20 +74,18 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 						if w.(*buffer).from.mem.m != nil {
 							t.Error("the weights were expanded")
 						}
-						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
 						coarse := exact
 						few, flags := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(typeCodes[types[0]], typeQ8_0, true)
 						switch {
 						case types[0] != bf || few && flags&flagUnits != 0: // FP32, whatever it is made of
-						case !few && flags&flagPairs != 0 && flags&flagTiles == 0:
-							coarse = roundedToBF
 						case types[1] == bf && few:
 							coarse = fixed
-						case types[1] == bf && flags&flagTiles != 0:
-							coarse = roundedToBF
+						case !few && (d.engine.rounds() || types[1] == bf && flags&flagTiles != 0):
+							encode(make([]byte, bf.Bytes(len(values))), bf, values) // rounds them
 						case !few && flags&flagTiles != 0:
 							coarse = inTwo
 						}
+						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
 						for i := range got {
 							row, column := i/s.n, i%s.n
 							limit := allowed(x[row*s.k:][:s.k], values[column*s.k:][:s.k], types[1], want[i], coarse)
