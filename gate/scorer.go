@@ -16,11 +16,35 @@ type Scorer interface {
 }
 
 // Stepper is a Scorer that can go on from where it is, one id at a time, as generation does. With it [Greedy] tests the path that decoding
-// takes, KV cache included; without it everything goes through Score.
+// takes, KV cache included; without it everything goes through Score. Its Score also takes a nil emit, where only the state is wanted that Step goes on from.
 type Stepper interface {
 	Scorer
 	// Step appends one id to what the last Score or Step left behind and returns the logits after it. They are valid until the next call.
 	Step(ctx context.Context, id int32) (logits []float32, err error)
+}
+
+// Behind is a Scorer of ids that come behind a prompt, which is read as generation reads it: all rows at once and nobody asks for their logits. Its keys and values show
+// in those of every id behind it, each read in a step of its own. Score alone does not test that where it has to read a text in pieces, whose logits all fit into memory.
+type Behind struct {
+	Stepper
+	Prompt []int32
+}
+
+// Score reads the prompt and steps through the ids behind it. Position 0 is that of the first of them.
+func (b Behind) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
+	if err := b.Stepper.Score(ctx, b.Prompt, nil); err != nil {
+		return err
+	}
+	for pos, id := range ids {
+		logits, err := b.Step(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := emit(pos, logits); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Recorded is a Scorer that gives back logits that someone stored, such as the golden outputs of another implementation.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,40 @@ func (f scorerFunc) Score(_ context.Context, ids []int32, emit func(int, []float
 }
 
 // What is wrong with a scorer, as against its numbers, is an error that says which side and where.
+// Behind gives the logits that Score gives for the same ids, and ends with the error of either side.
+func TestBehindIsScoreInTwoParts(t *testing.T) {
+	ids := []int32{5, 9, 1, 7, 3, 3, 8, 2}
+	var all, last [][]float32
+	keep := func(list *[][]float32) func(int, []float32) error {
+		return func(pos int, logits []float32) error {
+			if pos != len(*list) {
+				t.Errorf("position %d, want %d", pos, len(*list))
+			}
+			*list = append(*list, slices.Clone(logits))
+			return nil
+		}
+	}
+	if err := newToy("").Score(t.Context(), ids, keep(&all)); err != nil {
+		t.Fatal(err)
+	}
+	behind := gate.Behind{Stepper: stepper{newToy("")}, Prompt: ids[:5]}
+	if err := behind.Score(t.Context(), ids[5:], keep(&last)); err != nil {
+		t.Fatal(err)
+	}
+	if len(last) != 3 || !reflect.DeepEqual(last, all[5:]) {
+		t.Errorf("behind a prompt logits are %v, want %v", last, all[5:])
+	}
+	stop := errors.New("enough")
+	if err := behind.Score(t.Context(), ids[5:], func(int, []float32) error { return stop }); err != stop {
+		t.Errorf("an error of emit becomes %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := behind.Score(ended, ids[5:], keep(&last)); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled prompt ends with %v", err)
+	}
+}
+
 func TestScorersThatBreakTheContract(t *testing.T) {
 	broken := errors.New("the device is gone")
 	rows := func(n, vocab, from int) scorerFunc {

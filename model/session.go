@@ -231,7 +231,8 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 
 // Score runs ids through the model from position 0 on and gives each position's logits, those for the token after it, to emit. It is what teacher-forced
 // comparisons and the likelihood of a text are made of. The logits are valid during the call only. Emit may be nil where only the session's state is wanted, for
-// [Session.Step]. More ids than [Model.Context] are a [*ContextError].
+// [Session.Step]: then the ids are read as generation reads a prompt, in passes of many rows, and otherwise in passes of few enough that their logits fit into memory.
+// More ids than [Model.Context] are a [*ContextError].
 func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -242,7 +243,7 @@ func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, log
 	}
 	s.memory.cut(0)
 	if emit == nil {
-		emit = func(int, []float32) error { return nil }
+		return s.feed(ctx, ids, false, func(int, []float32) error { return nil })
 	}
 	return s.feed(ctx, ids, true, emit)
 }

@@ -28,6 +28,7 @@ The reference is the oracle, an FP32 implementation in Go that shares no arithme
 implementation, Hugging Face's as a rule; then the oracle is held to them too. scripts/golden.py makes golden files. Gates:
 
   logits       both read the same ids; KL divergence of the next token, agreement of first choices, likelihood of the ids
+  prompt       the ids but the last 32 at once, as generation reads a prompt, and those one by one; judged as logits are
   greedy       32 tokens, decoded step by step; at the first difference each side's token must be among the other's best five
   determinism  two prompts in turn must give bitwise the same logits again
 

@@ -54,7 +54,11 @@ func (v *verifier) againstOracle(ctx context.Context, m *model.Model, s *model.S
 		return err
 	}
 	v.ids, v.shown = ids, prompts
-	if err := v.teacher(ctx, "text", s, v.ref.NewState(), ids); err != nil {
+	ref := &tail{Scorer: v.ref.NewState()}
+	if err := v.teacher(ctx, "text", s, ref, ids); err != nil {
+		return err
+	}
+	if err := v.prompt(ctx, s, ref); err != nil {
 		return err
 	}
 	for _, p := range prompts {
@@ -188,15 +192,19 @@ func (v *verifier) fits(m *model.Model) error {
 
 // againstGolden runs the gates with a golden file, over each of its sequences: the device against it, and the oracle against it.
 func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.Session) error {
+	var longest tail
 	for _, q := range v.file.Sequences {
 		whole := q
 		q = q.First(min(v.positions, m.Context()))
 		if len(q.IDs) > len(v.ids) {
 			v.ids = q.IDs
 		}
-		st := v.ref.NewState()
-		if err := v.stored(ctx, "oracle", st, q, oracleThresholds(q)); err != nil {
+		ref := tail{Scorer: v.ref.NewState()}
+		if err := v.stored(ctx, "oracle", &ref, q, oracleThresholds(q)); err != nil {
 			return err
+		}
+		if len(ref.prompt) > len(longest.prompt) {
+			longest = ref
 		}
 		if err := v.stored(ctx, "device", s, q, v.tol); err != nil {
 			return err
@@ -224,6 +232,9 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 		if err := v.teacher(ctx, "the same ids", s, v.ref.NewState(), v.ids); err != nil {
 			return err
 		}
+	}
+	if err := v.prompt(ctx, s, &longest); err != nil {
+		return err
 	}
 	return v.determinism(ctx, s, v.ids)
 }
