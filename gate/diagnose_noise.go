@@ -87,8 +87,8 @@ var noises = map[string]Noise{
 // storedNPU holds for outputs of the NPU that are no products: stored as BF16, rounded down.
 var storedNPU = Bounds{Rtol: 0x1p-7, L1: 4e-2, Row: 5e-2, Peak: 1, Scale: 1e-2}
 
-// FormatNoise is the noise of a number format, by the names that [FormatThresholds] has, and "cpu-bf16-expanded" beside "cpu-bf16" where the
-// device expands quantised weights to BF16. It reports false for others.
+// FormatNoise is the noise of a number format, by the names that [FormatThresholds] has, and "cpu-bf16-expanded" beside "cpu-bf16" where products round quantised
+// weights to BF16, or bring what they are multiplied with to 16 bits. It reports false for others.
 func FormatNoise(format string) (Noise, bool) {
 	base, expanded := strings.CutSuffix(format, "-expanded")
 	n, ok := noises[base]

@@ -1,14 +1,13 @@
 package model
 
 import (
-	"slices"
-
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
 // NumberFormat names the format of the numbers that a plan runs in on a device, for a checkpoint whose weights are of a type: "npu", "cpu-bf16" or "cpu-f32", the last two with
-// "-expanded" where the device expands quantised weights to BF16. Package gate has thresholds for each.
+// "-expanded" where products round quantised weights: the device keeps them as BF16 ([npu.Info.Held]), or activations are BF16, with which it may multiply them as BF16 ([npu.Info.Rounded])
+// or bring activations to 16 bits. Package gate has thresholds for each.
 func (p *Plan) NumberFormat(info npu.Info, weights dtype.Type) string {
 	if info.Array != "" {
 		return "npu"
@@ -17,7 +16,7 @@ func (p *Plan) NumberFormat(info npu.Info, weights dtype.Type) string {
 	if p.Activations == dtype.F32 && p.Cache == dtype.F32 {
 		format = "cpu-f32"
 	}
-	if weights.Quantized() && !slices.Contains(info.Repacked, weights) && !slices.Contains(info.InPlace, weights) {
+	if weights.Quantized() && (p.Activations == dtype.BF16 || info.Held(weights) != weights) {
 		format += "-expanded"
 	}
 	return format

@@ -12,6 +12,7 @@ import (
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/sim"
 )
@@ -75,6 +76,37 @@ func demoText(t *testing.T, n int) *material {
 		t.Fatal(err)
 	}
 	return &material{ids[:n], "text"}
+}
+
+// The ops of a model with quantised weights are right in every kernel variant that this machine can run: variants round these weights, or activations, or neither.
+func TestOpsOfAQuantisedModel(t *testing.T) {
+	path := testenv.DemoModel(t)
+	if testing.Short() {
+		t.Skip("takes ten seconds")
+	}
+	text := demoText(t, 64)
+	for _, kernels := range cpu.KernelNames() {
+		t.Run(kernels, func(t *testing.T) {
+			dev, err := cpu.Open(&cpu.Options{Threads: 2, Kernels: kernels})
+			if err != nil {
+				t.Skipf("not on this machine: %v", err)
+			}
+			defer dev.Close()
+			d := deployment(t, path, dev, &Options{Dir: t.TempDir(), SeqLen: 128})
+			e, err := d.env(FullModel)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.d.texts = text
+			v, err := checkBlockOps(t.Context(), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !v.OK() {
+				t.Errorf("%v", v)
+			}
+		})
+	}
 }
 
 // The bounds hold for a trained model of 30 layers too, on the software device and on the virtual array, and the table behind them is what is measured.

@@ -104,22 +104,25 @@ func (m measuredPaper) matches(t *testing.T, name string, want errorOf) {
 	}
 }
 
-// A device that keeps quantised weights as precise as they are is held to the bounds of its activations, one that expands them to wider ones.
+// Where activations are FP32, a device that keeps quantised weights as precise as they are is held to the bounds of these, and one that makes them BF16 to wider ones. BF16
+// activations are multiplied with weights that may be rounded, whatever the device keeps.
 func TestFormatOfQuantisedWeights(t *testing.T) {
-	p := &model.Plan{Activations: dtype.F32, Cache: dtype.F32}
 	for _, c := range []struct {
-		info npu.Info
-		want string
+		activations, weights dtype.Type
+		info                 npu.Info
+		want                 string
 	}{
-		{npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
-		{npu.Info{Kind: "cpu", InPlace: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
-		{npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q8_0}}, "cpu-f32-expanded"},
+		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
+		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", InPlace: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
+		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q8_0}}, "cpu-f32-expanded"},
+		{dtype.F32, dtype.Q4_1, openCPU(t).Info(), "cpu-f32"},
+		{dtype.BF16, dtype.Q4_1, openCPU(t).Info(), "cpu-bf16-expanded"},
+		{dtype.BF16, dtype.BF16, openCPU(t).Info(), "cpu-bf16"},
+		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "sim", Array: "xdna2"}, "npu"},
 	} {
-		if got := p.NumberFormat(c.info, dtype.Q4_1); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.info, got, c.want)
+		p := &model.Plan{Activations: c.activations, Cache: c.activations}
+		if got := p.NumberFormat(c.info, c.weights); got != c.want {
+			t.Errorf("%v with %v on %+v: %s, want %s", c.activations, c.weights, c.info, got, c.want)
 		}
-	}
-	if got := p.NumberFormat(openCPU(t).Info(), dtype.Q4_1); got != "cpu-f32" {
-		t.Errorf("npu/cpu: %s", got)
 	}
 }

@@ -19,11 +19,7 @@ const (
 
 // find opens the model again, with every output shown, and looks for the first op that is wrong.
 func (v *verifier) find(ctx context.Context) (err error) {
-	format := v.format
-	if v.ref.Config().DType.Quantized() && v.dev.Info().Kind == "cpu" && baseFormat(format) == format {
-		format += "-expanded" // kernels of quantised weights round activations to 16 bits, or the weights to BF16: a single op may show more than the model does
-	}
-	noise, ok := gate.FormatNoise(format)
+	noise, ok := gate.FormatNoise(v.format)
 	if !ok {
 		return fmt.Errorf("it is not known how much error the number format %s explains", v.format)
 	}
