@@ -40,7 +40,8 @@ type Info struct {
 	InPlace  []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
 	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; what is in none of these lists and not compressed becomes BF16
 
-	// Rounded are the repacked types whose values products of more than FewRows rows round to BF16 where their activations are BF16: they multiply BF16 with BF16.
+	// Rounded are the repacked types whose values products of more than FewRows rows round to BF16 where
+	// their activations are BF16, whatever the type of the results: they multiply BF16 with BF16.
 	Rounded []dtype.Type
 
 	// Compressed are weight types of which it keeps matrices in three quarters of the bytes, where Compresses says so; every bit can be had again. Others of these types, and

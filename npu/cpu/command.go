@@ -61,7 +61,7 @@ const (
 	flagTanh                    // GELU by its tanh approximation
 	flagKN                      // b of a matrix product is [k, n]
 	flagTiles                   // in the matrix unit: panels, where there are any, are tiles
-	flagUnits                   // quants as pairs of bfloat16, scaled unit by unit
+	flagUnits                   // quants as pairs of bfloat16, few rows, scaled unit by unit
 	flagWide                    // panels of activations are as wide as those of weights
 	flagPlus                    // y is c plus the product
 	flagGated                   // y is silu(c) times the product

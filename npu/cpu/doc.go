@@ -71,7 +71,7 @@
 // Compressed weights and the same in place (Options.InPlace) give the same results to the bit, but for products of up to 16 rows with amx: in place these are AVX-512's, in its own order.
 //
 // Results do not depend on the number of threads: sums are cut by shape, never by who is free. They do depend on the kernels in the last bits,
-// because vectors of another width add in another order, and by the 2^-17 of AMX.
+// because vectors of another width add in another order, by the 2^-17 of AMX, and by how products of more than 16 rows round quantised weights (see above).
 //
 // # Threads
 //

@@ -89,24 +89,24 @@ INLINE void ISA(join_ahead)(const npk_cmd *c, int64_t row, int64_t rows, int64_t
 }
 
 INLINE void ISA(put_rows)(const npk_cmd *c, const int flags, const int ct, const int yt, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums,
-                          int64_t ld, float factor) {
+                          int64_t ld) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += VL) {
             const int64_t n = npk_min(VL, columns - j), to = (row + i) * c->ldy + column + j;
-            vf sum = v_mul(v_load(sums + i * ld + j), v_set1(factor));
+            vf sum = v_load(sums + i * ld + j);
             if (flags & NPK_JOINED) sum = ISA(join)(c, flags, ct, row + i, column + j, sum, (int)n);
             if (n == VL) v_put(c->y, yt, to, sum);
             else v_putn(c->y, yt, to, sum, (int)n);
         }
 }
 
-// Puts a block of results that lie in rows ld apart, times factor. What models join has loops of its own.
-INLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums, int64_t ld, float factor) {
+// Puts a block of results that lie in rows ld apart. What models join has loops of its own.
+INLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column, int64_t columns, const float *sums, int64_t ld) {
     const int joined = c->flags & NPK_JOINED;
     if (joined == NPK_GATED && c->ct == NPK_F32 && c->yt == NPK_BF16)
-        ISA(put_rows)(c, NPK_GATED, NPK_F32, NPK_BF16, row, rows, column, columns, sums, ld, factor);
+        ISA(put_rows)(c, NPK_GATED, NPK_F32, NPK_BF16, row, rows, column, columns, sums, ld);
     else if (joined == NPK_PLUS && c->ct == NPK_F32 && c->yt == NPK_F32)
-        ISA(put_rows)(c, NPK_PLUS, NPK_F32, NPK_F32, row, rows, column, columns, sums, ld, factor);
+        ISA(put_rows)(c, NPK_PLUS, NPK_F32, NPK_F32, row, rows, column, columns, sums, ld);
     else
-        ISA(put_rows)(c, c->flags, c->ct, c->yt, row, rows, column, columns, sums, ld, factor);
+        ISA(put_rows)(c, c->flags, c->ct, c->yt, row, rows, column, columns, sums, ld);
 }

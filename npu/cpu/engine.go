@@ -16,7 +16,9 @@ type engine interface {
 	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
 	// kindGEMM.
 	gemvRows(a, w int32) int64
-	// multiplies says how products are made of activations and weights of these types: the flags of their commands. Those of more than gemvRows rows do without flagUnits.
+	// multipliesFew says how products of at most gemvRows rows are made of activations and weights of these types: the flags of their commands.
+	multipliesFew(a, w int32) int32
+	// multiplies says the same of products of more rows.
 	multiplies(a, w int32, transposed bool) int32
 	// rounds reports whether products of BF16 with more rows than gemvRows round quantised weights to BF16.
 	rounds() bool

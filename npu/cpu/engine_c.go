@@ -125,15 +125,23 @@ func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 		return flags
 	case w == typeStrips || isGrouped(w) && flags&flagTiles != 0:
 		return flagTiles
-	case isGrouped(w) && e.variant == C.NPK_AVX512BF16:
-		return flags | flagUnits
 	case isGrouped(w):
 		return flags
 	}
 	return 0
 }
 
-// A matrix unit makes two BF16 numbers of a weight.
+func (e *cEngine) multipliesFew(a, w int32) int32 {
+	switch {
+	case w == typeStrips:
+		return flagTiles
+	case a == typeBF16 && isGrouped(w) && e.variant == C.NPK_AVX512BF16:
+		return flagUnits
+	}
+	return 0
+}
+
+// A matrix unit makes two BF16 numbers of a weight, or rounds it no more coarsely than the result, where that is BF16.
 func (e *cEngine) rounds() bool { return productFlags(e.variant) == flagPairs }
 
 // The 2^-17 that the matrix unit loses of queries and of weights would show in FP32.

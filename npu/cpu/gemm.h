@@ -177,7 +177,8 @@ INLINE void ISA(panel_of)(const int type, const int pairs, float *dst, const npk
         const int64_t each = pairs ? ISA(UNIT) / 2 : ISA(UNIT); // steps of a unit
         for (int64_t u = from / each; u < (from + steps) / each; u++) {
             const char *unit = quants + u * f.words * 64;
-            for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + bytes + i * 64, 0, 2); // of the group that comes after this
+            if (lane == 0) // ask for the group that comes after this
+                for (int i = 0; i < f.words; i++) __builtin_prefetch(unit + bytes + i * 64, 0, 2);
             vf scale[2], minimum[2];
             for (int h = 0; h < 2; h++) {
                 ISA(factors)(f, g, 2 * u + h, lane, &scale[h], &minimum[h]);
@@ -201,11 +202,15 @@ INLINE void ISA(panel_of)(const int type, const int pairs, float *dst, const npk
 
 TARGET static void ISA(pack_grouped)(float *dst, const npk_cmd *c, int64_t column, int64_t from, int64_t steps) {
     switch (c->bt) {
-#define PANEL(type)                                                                                                                       \
-    case type:                                                                                                                            \
-        if (c->flags & NPK_PAIRS) ISA(panel_of)(type, 1, dst, c, column, from, steps);                                                     \
-        else ISA(panel_of)(type, 0, dst, c, column, from, steps);                                                                          \
+#ifdef NPK_HAVE_DP
+#define PANEL(type)                                                                         \
+    case type:                                                                              \
+        if (c->flags & NPK_PAIRS) ISA(panel_of)(type, 1, dst, c, column, from, steps);      \
+        else ISA(panel_of)(type, 0, dst, c, column, from, steps);                           \
         break;
+#else
+#define PANEL(type) case type: ISA(panel_of)(type, 0, dst, c, column, from, steps); break;
+#endif
         EACH_GROUPED(PANEL)
 #undef PANEL
     }
@@ -355,7 +360,7 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
                 ISA(tile_floats)(npk_min(MR, rows - r), n, a, weights + j * n * ISA(NR), &o);
             }
             if (done && joined)
-                ISA(put_block)(c, row + r, npk_min(MR, rows - r), first * ISA(NR), columns, sums, o.ld, 1);
+                ISA(put_block)(c, row + r, npk_min(MR, rows - r), first * ISA(NR), columns, sums, o.ld);
         }
     }
 }

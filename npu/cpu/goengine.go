@@ -33,6 +33,7 @@ func newGoEngine(threads int) engine {
 
 func (e *goEngine) name() string                         { return "go" }
 func (e *goEngine) multiplies(_, _ int32, _ bool) int32  { return 0 }
+func (e *goEngine) multipliesFew(_, _ int32) int32       { return 0 }
 func (e *goEngine) rounds() bool                         { return false }
 func (e *goEngine) attends(_, _, _ int32, _ int64) int32 { return 0 }
 func (e *goEngine) inPlaceRows(_, _ int32) int64         { return 0 }

@@ -144,18 +144,12 @@ func (b *builder) matMul(o op.MatMul, x product) error {
 	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
 		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.group}, y: y.p, yt: y.code, ldy: y.stride,
 		c: x.other.p, ct: x.other.code, ldc: x.other.stride}
-	flags := b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
-		c.kind = kindGEMV
-		c.flags = flags&flagUnits | x.joined
-		if w.code == typeStrips { // which no other kernels read
-			c.flags |= flagTiles
-		}
+		c.kind, c.flags = kindGEMV, b.engine.multipliesFew(a.code, w.code)|x.joined
 		b.push(c)
 		return nil
 	}
-	kind := kindGEMM
-	flags &^= flagUnits
+	kind, flags := kindGEMM, b.engine.multiplies(a.code, w.code, o.TransB)
 	if o.TransB && m <= b.engine.inPlaceRows(w.code, flags) && c.k%2 == 0 {
 		kind, flags = kindInPlace, flags|flagWide
 	}

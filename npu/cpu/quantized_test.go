@@ -75,14 +75,15 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 							t.Error("the weights were expanded")
 						}
 						coarse := exact
-						few, flags := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(typeCodes[types[0]], typeQ8_0, true)
+						a := typeCodes[types[0]]
+						few, tiles := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(a, typeQ8_0, true)&flagTiles != 0
 						switch {
-						case types[0] != bf || few && flags&flagUnits != 0: // FP32, whatever it is made of
+						case types[0] != bf || few && d.engine.multipliesFew(a, typeQ8_0) == flagUnits: // FP32, whatever it is made of
 						case types[1] == bf && few:
 							coarse = fixed
-						case !few && (d.engine.rounds() || types[1] == bf && flags&flagTiles != 0):
+						case !few && (d.engine.rounds() || types[1] == bf && tiles):
 							encode(make([]byte, bf.Bytes(len(values))), bf, values) // rounds them
-						case !few && flags&flagTiles != 0:
+						case !few && tiles:
 							coarse = inTwo
 						}
 						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})

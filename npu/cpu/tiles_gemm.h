@@ -146,7 +146,7 @@ INLINE void ISA(put_sums)(const npk_cmd *c, const char *sums, int64_t next, int6
         }
         if (b + 1 < blocks) ISA(join_ahead)(c, row + ISA(SIDE), npk_min(ISA(SIDE), c->m - row - ISA(SIDE)), column, columns);
         for (int64_t s = 0; s < strips; s++) ISA(turn_tile)(rows + s * ISA(SIDE), ld, sums + s * next, left);
-        ISA(put_block)(c, row, npk_min(ISA(SIDE), c->m - row), column, columns, rows, ld, 1);
+        ISA(put_block)(c, row, npk_min(ISA(SIDE), c->m - row), column, columns, rows, ld);
     }
 }
 

@@ -1,5 +1,5 @@
-// Products of few rows of BF16 activations with grouped weights, as pairs of BF16 (vdpbf16ps): decoding. Quants less their bias are whole numbers of at most eight bits, which BF16
-// holds exactly, and so are their products with activations in FP32. Sums over the elements that share a scale come first and are scaled after: a value
+// Products of few rows of BF16 activations with grouped weights, as pairs of BF16 (vdpbf16ps): decoding. Quants less their bias are whole numbers of at
+// most eight bits, which BF16 holds exactly, and so are their products with activations in FP32. Sums over the elements that share a scale come first and are scaled after: a value
 // costs a shift and a look-up, and nothing is rounded but FP32 sums. Until the end all is 2^-13 of what it is, so that no sum over a unit overflows
 // that is no more than its largest activation when it is scaled.
 //
@@ -7,8 +7,9 @@
 
 enum {
     ISA(PAIRS) = ISA(UNIT) / 2, // of a unit
-    // Bytes that are asked for ahead of time, into the second-level cache, mostly those of the next groups, and on CPUs that read ahead by themselves from there into the nearest.
-    // One core of an EPYC of the fourth generation read groups of Q4_K at 28 GB/s like the first, at 29.5 like both, and at 12 on its own; two, where memory gave them 35, at 32 and at 34.
+    // Bytes that are asked for ahead of time: into the second-level cache (AHEAD), mostly those of the next groups, and once more, nearer, into the first
+    // (NEAR), on CPUs that read ahead by themselves. One core of an EPYC of the fourth generation read groups of Q4_K at 28 GB/s with AHEAD alone, at 29.5
+    // with both and at 12 with neither; two, where memory gave them 35, at 32 with AHEAD alone and at 34 with both.
     ISA(AHEAD) = 16 << 10,
     ISA(NEAR) = 6 << 10,
 };

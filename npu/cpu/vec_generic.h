@@ -154,10 +154,5 @@ INLINE void v_transpose(vf r[VL]) {
 // acc + a.even * b.even + a.odd * b.odd, where a and b are vectors of pairs of bfloat16 (bfdot).
 INLINE vf v_dp(vf acc, vf a, vf b) { return (vf)vbfdotq_f32((float32x4_t)acc, (bfloat16x8_t)a, (bfloat16x8_t)b); }
 // Even and odd numbers as pairs of bfloat16, rounded to nearest.
-INLINE vf v_pair(vf even, vf odd) {
-    uint16_t e[VL], o[VL];
-    v_store_bf16(e, even);
-    v_store_bf16(o, odd);
-    return (vf)(vu){e[0] | (uint32_t)o[0] << 16, e[1] | (uint32_t)o[1] << 16, e[2] | (uint32_t)o[2] << 16, e[3] | (uint32_t)o[3] << 16};
-}
+INLINE vf v_pair(vf even, vf odd) { return (vf)(v_round_bf16(even) | v_round_bf16(odd) << 16); }
 #endif
