@@ -36,8 +36,9 @@ var cpuErrors = map[string]cpuError{
 const cpuMargin = 2
 
 // CPU is the tolerance of the software device for an op whose results are stored as out, against a reference in FP32 or float64 that got
-// the same operands, rounded to their types, and quantised weights to what the device makes of them (Rounded of npu.Info). It has no scale: data may be of any size, as long as it is spread like the standard normal
-// values that it was measured on (an output of very few elements can by chance be all cancellation).
+// the same operands, rounded to their types, and quantised weights to what the device makes of them (Rounded of npu.Info). It has no scale:
+// data may be of any size, as long as it is spread like the standard normal values that it was measured on (an output of very few elements
+// can by chance be all cancellation).
 //
 // Out is F32 or BF16, and F16 for ops that only move data or convert it, which must be exact. It reports false for everything else.
 func CPU(o op.Op, out dtype.Type) (Tolerance, bool) {

@@ -347,8 +347,8 @@ func TestRecordingRefuses(t *testing.T) {
 
 // Formats that have thresholds have noise too, and no other.
 func TestFormatNoise(t *testing.T) {
-	for format, want := range map[string]bool{"cpu-bf16": true, "cpu-f32": true, "cpu-f32-expanded": true, "cpu-bf16-expanded": true, "npu": true,
-		"npu-expanded": false, "": false, "f16": false} {
+	for format, want := range map[string]bool{"cpu-bf16": true, "cpu-f32": true, "cpu-f32-expanded": true, "cpu-bf16-expanded": true, "cpu-bf16-blocks": true, "npu": true,
+		"npu-expanded": false, "npu-blocks": false, "cpu-bf16-blocks-expanded": false, "": false, "f16": false} {
 		if n, ok := gate.FormatNoise(format); ok != want || ok && (n.Note == "" || n.Format != format || n.Exact.L1 <= 0) {
 			t.Errorf("%q: %v, %+v", format, ok, n)
 		}

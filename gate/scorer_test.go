@@ -215,7 +215,6 @@ func (f scorerFunc) Score(_ context.Context, ids []int32, emit func(int, []float
 	return f(ids, emit)
 }
 
-// What is wrong with a scorer, as against its numbers, is an error that says which side and where.
 // Behind gives the logits that Score gives for the same ids, and ends with the error of either side.
 func TestBehindIsScoreInTwoParts(t *testing.T) {
 	ids := []int32{5, 9, 1, 7, 3, 3, 8, 2}
@@ -250,6 +249,7 @@ func TestBehindIsScoreInTwoParts(t *testing.T) {
 	}
 }
 
+// What is wrong with a scorer, as against its numbers, is an error that says which side and where.
 func TestScorersThatBreakTheContract(t *testing.T) {
 	broken := errors.New("the device is gone")
 	rows := func(n, vocab, from int) scorerFunc {

@@ -109,7 +109,7 @@ func (e *Env) bounds() (FormatBounds, error) {
 	if b, ok := set.Formats[format]; ok {
 		return b, nil
 	}
-	base := "cpu-bf16" // rounded weights are BF16, whatever the activations are
+	base := "cpu-bf16" // weights or activations are rounded, and a model shows no more of that than of BF16
 	b, ok := set.Formats[base]
 	if !ok {
 		return b, fmt.Errorf("skill: there are no thresholds for the number format %s", format)

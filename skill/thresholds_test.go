@@ -105,7 +105,7 @@ func (m measuredPaper) matches(t *testing.T, name string, want errorOf) {
 }
 
 // Where activations are FP32, a device that keeps quantised weights as precise as they are is held to the bounds of these, and one that makes them BF16 to wider ones. BF16
-// activations are multiplied with weights that may be rounded, whatever the device keeps.
+// activations are multiplied with weights that are rounded where the device says so, or are brought to whole numbers themselves.
 func TestFormatOfQuantisedWeights(t *testing.T) {
 	for _, c := range []struct {
 		activations, weights dtype.Type
@@ -116,7 +116,9 @@ func TestFormatOfQuantisedWeights(t *testing.T) {
 		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", InPlace: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
 		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q8_0}}, "cpu-f32-expanded"},
 		{dtype.F32, dtype.Q4_1, openCPU(t).Info(), "cpu-f32"},
-		{dtype.BF16, dtype.Q4_1, openCPU(t).Info(), "cpu-bf16-expanded"},
+		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}}, "cpu-bf16-blocks"},
+		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}, Rounded: []dtype.Type{dtype.Q4_1}}, "cpu-bf16-expanded"},
+		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}, Rounded: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
 		{dtype.BF16, dtype.BF16, openCPU(t).Info(), "cpu-bf16"},
 		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "sim", Array: "xdna2"}, "npu"},
 	} {

@@ -3,12 +3,13 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/npukit/npukit/internal/deploytest"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/skill"
 )
@@ -17,7 +18,7 @@ import (
 func TestDeploy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	path := tiny("smollm-mha")
-	out := deployed(t, "deploy", path, "--dir", dir, "--seq", "64", "--threads", "2")
+	out := deployed(t, dir, path, "--seq", "64", "--threads", "2")
 	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir, "plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the last screen has no %q:\n%s", want, out)
@@ -57,25 +58,22 @@ func TestDeploy(t *testing.T) {
 	}
 }
 
-// deployed deploys until the evaluator accepts, as its errors advise: what a deployment measures while other tests have the machine, nobody measures again. A test on a machine that
-// stays too busy for a verdict is skipped.
-func deployed(t *testing.T, args ...string) string {
+// deployed is what a deployment in the folder work prints, when the evaluator has accepted it.
+func deployed(t *testing.T, work string, args ...string) string {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(5 * time.Second) {
-		r := command("", args...)
-		if r.code == 0 && r.stderr == "" {
-			return r.out
+	var out string
+	deploytest.Deploy(t, work, func() error {
+		r := command("", append([]string{"deploy", "--dir", work}, args...)...)
+		out = r.out
+		switch {
+		case r.code == 0 && r.stderr == "":
+			return nil
+		case strings.Contains(r.stderr, skill.ErrBusy.Error()):
+			return fmt.Errorf("%w: %s", skill.ErrBusy, r.stderr)
 		}
-		busy := strings.Contains(r.stderr, "evaluate again when it is quiet")
-		again := busy || strings.Contains(r.stderr, "deploy again, which measures again, when the machine is quiet")
-		if again && time.Since(began) < 3*time.Minute {
-			continue
-		}
-		if busy {
-			t.Skipf("all phases but the last passed; for that one the machine was too busy: %s", r.stderr)
-		}
-		t.Fatalf("exit code %d, stderr %q", r.code, r.stderr)
-	}
+		return fmt.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	})
+	return out
 }
 
 // Wrong usage and wrong workspaces are refused, with what to do.

@@ -29,8 +29,10 @@ func (v *verifier) add(name, of, against string, r verifyReport) {
 	v.result.Gates = append(v.result.Gates, verifyGate{Name: name, Of: of, Against: against, OK: r.OK(), Report: r, line: figuresOf(r)})
 }
 
-// baseFormat is a number format without how its weights came about: "cpu-bf16" of "cpu-bf16-expanded".
-func baseFormat(format string) string { return strings.TrimSuffix(format, "-expanded") }
+// baseFormat is a number format without what products do to quantised weights or for them: "cpu-bf16" of "cpu-bf16-expanded".
+func baseFormat(format string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(format, "-expanded"), "-blocks")
+}
 
 // oracleThresholds hold the oracle to a golden file. Both compute in FP32 or better; what is left is how the file stores it.
 func oracleThresholds(q golden.Sequence) gate.Thresholds {

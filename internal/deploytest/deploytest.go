@@ -25,7 +25,7 @@ func Deploy(t *testing.T, work string, deploy func() error) (measuredAgain bool)
 		if err == nil {
 			return measuredAgain
 		}
-		if (busy || foundOtherFigures(err, work)) && time.Since(began) < untilQuiet {
+		if (busy || foundOtherFigures(work)) && time.Since(began) < untilQuiet {
 			measuredAgain = measuredAgain || !busy
 			continue
 		}
@@ -41,13 +41,9 @@ func Deploy(t *testing.T, work string, deploy func() error) (measuredAgain bool)
 
 // foundOtherFigures reports whether a deployment failed only because the evaluator measured other figures than it. Where it was busy then and is quiet now, that is right, and deploying
 // again measures again.
-func foundOtherFigures(err error, work string) bool {
-	var failed *skill.PhaseError
-	if !errors.As(err, &failed) || failed.Report.Phase != skill.Evaluation {
-		return false
-	}
+func foundOtherFigures(work string) bool {
 	s, err := skill.ReadState(work)
-	return err == nil && s.Evaluation != nil && !slices.ContainsFunc(s.Evaluation.Checks, func(c skill.EvaluationCheck) bool {
+	return err == nil && s.Evaluation != nil && !s.Evaluation.OK && !slices.ContainsFunc(s.Evaluation.Checks, func(c skill.EvaluationCheck) bool {
 		return !c.OK && c.Name != "figures" && c.Name != "gain"
 	})
 }
