@@ -7,14 +7,24 @@ package testenv
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
-// Root is the repository's root folder.
+// Root returns the repository's root folder: the nearest folder with a go.mod at or above the working directory, which in a test is the
+// package's own folder. The source path that the compiler records would not do, because -trimpath removes it.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	dir, err := os.Getwd()
+	if err != nil {
+		panic("testenv: " + err.Error())
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic("testenv: no go.mod at or above the working directory")
+		}
+	}
 }
 
 // Shared returns the path of a file or folder of the shared test data, and skips the test when it is absent.
