@@ -17,8 +17,8 @@ func (p *Program) Debug() *Program {
 
 // Tap is a place where the output of a launch can be read after a run of a debug form.
 type Tap struct {
-	Launch string // name of the launch
-	View   View   // where its output lies
+	Launch string `json:"launch"` // name of the launch
+	View   View   `json:"view"`   // its output
 }
 
 // Taps lists what can be read after a run of a debug form, in the order of the launches. Left out are outputs that a later launch overwrites, and those

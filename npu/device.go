@@ -2,16 +2,12 @@ package npu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
-
-// ErrClosed is the error of a device, an executable or a buffer that has been closed.
-var ErrClosed = errors.New("npu: used after Close")
 
 // Device executes programs. Its methods are safe for concurrent use; runs submitted at once are executed one list after the other.
 type Device interface {
@@ -33,25 +29,34 @@ type Device interface {
 
 // Info describes a device.
 type Info struct {
-	Name     string       // for people: "cpu (2 threads, avx512)", with what it was opened with in brackets
-	Kind     string       // "cpu", "sim", "xdna"
-	Array    string       // the array whose plans it executes: "xdna2"; "" for a device that executes any plan
-	AnyRows  bool         // takes symbolic dimensions, any number of rows at any position, and segments
-	InPlace  []dtype.Type // weight types that it reads where they lie; others are converted when a Const is made
-	Repacked []dtype.Type // weight types that it keeps as precise as they are, in another order and about as many bytes; what is in none of these lists and not compressed becomes BF16
+	Name  string `json:"name"`  // for people: "cpu (2 threads, avx512)", with its options in brackets
+	Kind  string `json:"kind"`  // "cpu", "sim", "xdna"
+	Array string `json:"array"` // the array whose plans it executes: "xdna2"; "" if it executes any plan
+
+	// AnyRows reports whether the device takes symbolic dimensions, any number of rows at any
+	// position, and several segments.
+	AnyRows bool `json:"any_rows"`
+
+	// InPlace are the weight types that the device reads from the source's memory; others are
+	// converted when a Const is made.
+	InPlace []dtype.Type `json:"in_place,omitempty"`
+	// Repacked are the weight types that the device stores without loss in another order, in about
+	// as many bytes. A type in none of InPlace, Repacked and Compressed becomes BF16.
+	Repacked []dtype.Type `json:"repacked,omitempty"`
 
 	// Rounded are the repacked types whose values products of more than FewRows rows round to BF16 where
 	// their activations are BF16, whatever the type of the results: they multiply BF16 with BF16.
-	Rounded []dtype.Type
+	Rounded []dtype.Type `json:"rounded,omitempty"`
 
 	// Compressed are weight types of which it keeps matrices in three quarters of the bytes, where Compresses says so; every bit can be had again. Others of these types, and
 	// tables of which rows are looked up, it reads where they lie.
-	Compressed []dtype.Type
-	Threads    int // threads that compute, 0 where that means nothing
+	Compressed []dtype.Type `json:"compressed,omitempty"`
+
+	Threads int `json:"threads"` // compute threads; 0 if the device has none of its own
 
 	// FewRows divides runs into two kinds, of at most so many rows and of more, and its picked rows likewise: each kind may have kernels of its own, which sum in another
 	// order. Within a kind the results of a segment are the same bits whatever other segments are beside it. 0 means that there is one kind only.
-	FewRows int
+	FewRows int `json:"few_rows"`
 }
 
 // Held is the type in which the device keeps weights of a type: those that it neither reads in place nor keeps as precise as they are become BF16.
@@ -151,8 +156,25 @@ type Segment struct {
 // maxPosition bounds rows and positions of a segment, so that their sums cannot overflow: no context is near it.
 const maxPosition = 1 << 30
 
-// Rows is the number of rows of the run.
+// Rows returns the number of rows of the run: the sum over its segments or, if it has none, the rows
+// of its program's first Out argument, whose shape is then fixed. A vector is one row there, as in
+// [View.Matrix].
 func (r *Run) Rows() int {
+	if len(r.Segments) > 0 {
+		return r.segmentRows()
+	}
+	if r.Exec == nil {
+		return 0
+	}
+	for _, a := range r.Exec.Program().Args {
+		if a.Kind == Out {
+			return max(0, View{}.Matrix(a.Shape).Rows) // an open dimension needs segments
+		}
+	}
+	return 0
+}
+
+func (r *Run) segmentRows() int {
 	n := 0
 	for _, s := range r.Segments {
 		n += s.Rows
@@ -160,30 +182,31 @@ func (r *Run) Rows() int {
 	return n
 }
 
-// Size gives a program's symbols their numbers for this run. Capacity and Pos differ between segments and are zero here.
-func (r *Run) Size() op.Size { return op.Size{Rows: r.Rows(), Picks: r.Picks} }
+// Size returns the values of a program's symbols for this run. Rows is the sum over the segments, and
+// 0 if there are none. Capacity and Pos differ between segments and are zero here.
+func (r *Run) Size() op.Size { return op.Size{Rows: r.segmentRows(), Picks: r.Picks} }
 
 // Check reports a run that does not fit its program: buffers missing or too small, segments without state or beyond their capacity. Devices
 // call it before they execute anything.
 func (r *Run) Check() error {
 	if r.Exec == nil {
-		return fmt.Errorf("npu: run %q has no executable", r.Name)
+		return &RunError{Run: r.Name, Reason: "it has no executable"}
 	}
 	p := r.Exec.Program()
 	bad := func(a Arg, format string, args ...any) error {
-		return fmt.Errorf("npu: run %q of program %s, argument %q: %s", r.Name, p.Name, a.Name, fmt.Sprintf(format, args...))
+		return &RunError{Run: r.Name, Program: p.Name, Arg: a.Name, Reason: fmt.Sprintf(format, args...)}
 	}
 	if len(r.Args) != len(p.Args) {
-		return fmt.Errorf("npu: run %q: program %s has %d arguments, got %d buffers", r.Name, p.Name, len(p.Args), len(r.Args))
+		return bad(Arg{}, "the program has %d arguments, got %d buffers", len(p.Args), len(r.Args))
 	}
 	for i, s := range r.Segments {
 		if s.Rows <= 0 || s.Pos < 0 || s.Rows > maxPosition || s.Pos > maxPosition || i > maxPosition {
-			return fmt.Errorf("npu: run %q: segment %d has %d rows at position %d", r.Name, i, s.Rows, s.Pos)
+			return bad(Arg{}, "segment %d has %d rows at position %d", i, s.Rows, s.Pos)
 		}
 	}
 	size := r.Size()
 	if r.Picks < 0 || r.Picks > maxPosition {
-		return fmt.Errorf("npu: run %q: it has %d picks", r.Name, r.Picks)
+		return bad(Arg{}, "it has %d picks", r.Picks)
 	}
 	state := 0
 	for i, a := range p.Args {
@@ -215,7 +238,7 @@ func (r *Run) Check() error {
 	}
 	for i, s := range r.Segments {
 		if len(s.State) != state {
-			return fmt.Errorf("npu: run %q: program %s has %d state arguments, segment %d brings %d", r.Name, p.Name, state, i, len(s.State))
+			return bad(Arg{}, "the program has %d state arguments, segment %d brings %d", state, i, len(s.State))
 		}
 	}
 	return nil

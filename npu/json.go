@@ -3,7 +3,6 @@ package npu
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"github.com/npukit/npukit/npu/op"
 )
@@ -49,13 +48,13 @@ func (p *Program) UnmarshalJSON(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
-		return fmt.Errorf("npu: program: %w", err)
+		return &ProgramError{Reason: "JSON: " + err.Error(), Err: err}
 	}
 	q := Program{Name: in.Name, Instance: in.Instance, Args: in.Args}
 	for _, l := range in.Launches {
 		o, err := op.Unmarshal(l.Op)
 		if err != nil {
-			return fmt.Errorf("npu: program %s, launch %q: %w", in.Name, l.Name, err)
+			return &ProgramError{Program: in.Name, Launch: l.Name, Reason: err.Error(), Err: err}
 		}
 		launch := Launch{Name: l.Name, Op: o, Args: l.Args}
 		if l.Mapping != nil {

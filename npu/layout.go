@@ -90,10 +90,10 @@ const maxLayoutDepth = 16
 func ParseLayout(s string) (Layout, error) {
 	l, rest, err := parseLayout(strings.TrimSpace(s), 0)
 	if err == nil && rest != "" {
-		err = fmt.Errorf("unexpected %q after it", rest)
+		err = fmt.Errorf("unexpected %q at the end", rest)
 	}
 	if err != nil {
-		return Layout{}, fmt.Errorf("npu: layout %q: %w", s, err)
+		return Layout{}, &LayoutError{strconv.Quote(s), err.Error()}
 	}
 	return l, nil
 }
@@ -177,10 +177,14 @@ func (l *Layout) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
+func badLayout(l Layout, format string, args ...any) error {
+	return &LayoutError{l.String(), fmt.Sprintf(format, args...)}
+}
+
 // tensor looks a tensor up.
 func (s Source) tensor(name string) (Tensor, error) {
 	if s.From == nil {
-		return Tensor{}, fmt.Errorf("npu: layout %s: there is nowhere to find tensor %q: set Source.From", s.Layout, name)
+		return Tensor{}, badLayout(s.Layout, "Source.From is nil: there is nowhere to find tensor %q", name)
 	}
 	return s.From.Tensor(name)
 }
@@ -227,7 +231,7 @@ func (s Source) Materialize(dst []byte) error {
 		return err
 	}
 	if len(dst) != m.rows()*m.rowBytes() {
-		return fmt.Errorf("npu: layout %s needs %d bytes, got room for %d", s.Layout, m.rows()*m.rowBytes(), len(dst))
+		return badLayout(s.Layout, "needs %d bytes, dst has %d", m.rows()*m.rowBytes(), len(dst))
 	}
 	for r := range m.rows() {
 		m.row(dst[r*m.rowBytes():][:m.rowBytes()], r)
@@ -289,7 +293,7 @@ func (m matrix) transposed() []byte {
 func (s Source) whole() (matrix, error) {
 	m, err := s.matrix(s.Layout)
 	if err == nil && m.typ == dtype.Invalid {
-		err = fmt.Errorf("npu: layout %s: nothing but zeros has no element type; stack it with a tensor", s.Layout)
+		err = badLayout(s.Layout, "zeros alone have no element type: stack them with a tensor")
 	}
 	return m, err
 }
@@ -301,7 +305,7 @@ const maxLayout = 1 << 34
 func (s Source) matrix(l Layout) (matrix, error) {
 	m, err := s.part(l)
 	if err == nil && !inRange(m.shape) {
-		err = fmt.Errorf("npu: layout %s: the shape %v is out of range", l, m.shape)
+		err = badLayout(l, "shape %v is out of range", m.shape)
 	}
 	if m.typ == dtype.Invalid { // nothing but zeros, however they were turned: they get their type from what they stand beside
 		m.row = func(dst []byte, _ int) { clear(dst) }
@@ -322,7 +326,7 @@ func inRange(shape []int) bool {
 
 func (s Source) part(l Layout) (matrix, error) {
 	bad := func(format string, args ...any) (matrix, error) {
-		return matrix{}, fmt.Errorf("npu: layout %s: %s", l, fmt.Sprintf(format, args...))
+		return matrix{}, badLayout(l, format, args...)
 	}
 	if l.Op == "" {
 		t, err := s.tensor(l.Name)

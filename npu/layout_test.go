@@ -203,7 +203,7 @@ func TestSourceWithoutTensors(t *testing.T) {
 		_, _, stat := s.Stat()
 		_, key := s.Key()
 		for what, err := range map[string]error{"Stat": stat, "Key": key, "Materialize": s.Materialize(nil)} {
-			if err == nil || !strings.Contains(err.Error(), "set Source.From") {
+			if err == nil || !strings.Contains(err.Error(), "Source.From is nil") {
 				t.Errorf("%s of %v: %v", what, s.Layout, err)
 			}
 		}

@@ -1,7 +1,6 @@
 package npu
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -98,7 +97,7 @@ type Program struct {
 func NewProgram(name string) *Program {
 	p := &Program{Name: name}
 	if name == "" {
-		p.fail(errors.New("npu: a program needs a name"))
+		p.fail(&ProgramError{Reason: "it has no name"})
 	}
 	return p
 }
@@ -155,8 +154,7 @@ func (r Ref) Rows(from, n int) Ref {
 		stride = 1
 	}
 	if len(shape) < 1 || from < 0 || n <= 0 || shape[0] < 0 || from > shape[0]-n {
-		r.p.fail(fmt.Errorf("npu: program %s: rows %d to %d are outside argument %q, which is %s", r.p.Name, from, from+n,
-			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
+		r.bad("it is %s: rows %d to %d are out of range", op.ShapeString(shape), from, from+n)
 		return r
 	}
 	v := r.view
@@ -169,8 +167,7 @@ func (r Ref) Rows(from, n int) Ref {
 func (r Ref) Every(from, n int) Ref {
 	shape, stride := r.p.viewShape(r.view)
 	if len(shape) != 2 || from < 0 || n <= 0 || from >= n || shape[0] < 0 || shape[0]%n != 0 {
-		r.p.fail(fmt.Errorf("npu: program %s: cannot take every %d rows from row %d on of argument %q, which is %s", r.p.Name, n, from,
-			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
+		r.bad("it is %s: every %d rows from row %d is not a view of it", op.ShapeString(shape), n, from)
 		return r
 	}
 	v := r.view
@@ -184,8 +181,7 @@ func (r Ref) Every(from, n int) Ref {
 func (r Ref) Cols(from, n int) Ref {
 	shape, stride := r.p.viewShape(r.view)
 	if len(shape) != 2 || from < 0 || n <= 0 || from > shape[1]-n {
-		r.p.fail(fmt.Errorf("npu: program %s: columns %d to %d are outside argument %q, which is %s", r.p.Name, from, from+n,
-			r.p.Args[r.view.Arg].Name, op.ShapeString(shape)))
+		r.bad("it is %s: columns %d to %d are out of range", op.ShapeString(shape), from, from+n)
 		return r
 	}
 	v := r.view
@@ -201,14 +197,19 @@ func (r Ref) As(shape ...int) Ref {
 	var all op.Size
 	all.Rows, all.Picks, all.Capacity = 1, 1, 1
 	if len(old) > 1 && stride != all.Elements(old[1:]) || all.Elements(old) != all.Elements(shape) || symbols(old) != symbols(shape) {
-		r.p.fail(fmt.Errorf("npu: program %s: argument %q, which is %s, cannot be seen as %s", r.p.Name,
-			r.p.Args[r.view.Arg].Name, op.ShapeString(old), op.ShapeString(shape)))
+		r.bad("it is %s and cannot be viewed as %s", op.ShapeString(old), op.ShapeString(shape))
 		return r
 	}
 	v := r.view
 	v.Shape = slices.Clone(shape)
 	v.Stride = 0
 	return Ref{r.p, v}
+}
+
+// bad records a view that the argument does not have.
+func (r Ref) bad(format string, args ...any) {
+	name := r.p.Args[r.view.Arg].Name
+	r.p.fail(&ProgramError{Program: r.p.Name, Arg: name, Reason: fmt.Sprintf(format, args...)})
 }
 
 // symbols counts the symbolic dimensions of each sort.
@@ -226,7 +227,7 @@ func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 	l := Launch{Name: name, Op: o}
 	for _, a := range args {
 		if a.p != p {
-			p.fail(fmt.Errorf("npu: program %s, launch %q: an argument belongs to another program", p.Name, name))
+			p.fail(p.badLaunch(name, "an argument belongs to another program"))
 			return
 		}
 		l.Args = append(l.Args, a.view)
@@ -240,7 +241,7 @@ func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 func (p *Program) Map(m Mapping) {
 	n := len(p.Launches)
 	if n == 0 {
-		p.fail(fmt.Errorf("npu: program %s: a mapping before the first launch: Map comes behind the Launch that it is for", p.Name))
+		p.fail(p.badLaunch("", "Map was called before the first Launch"))
 		return
 	}
 	p.Launches[n-1].Mapping = m
@@ -249,12 +250,17 @@ func (p *Program) Map(m Mapping) {
 // Err is the first mistake made in building the program, including what only shows at its end: outputs that nothing writes. No program at all is one too.
 func (p *Program) Err() error {
 	if p == nil {
-		return errors.New("npu: the program is nil")
+		return &ProgramError{Reason: "it is nil"}
 	}
 	if p.err != nil {
 		return p.err
 	}
 	return p.validate()
+}
+
+// badLaunch returns an error about a launch, or about the program if launch is "".
+func (p *Program) badLaunch(launch, format string, args ...any) error {
+	return &ProgramError{Program: p.Name, Launch: launch, Reason: fmt.Sprintf(format, args...)}
 }
 
 func (p *Program) fail(err error) {

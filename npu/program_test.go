@@ -119,19 +119,19 @@ func TestProgramMistakes(t *testing.T) {
 		{"negative dimension", "out of range", func(p *Program) { p.In("x", dtype.F32, 4, -9) }},
 		{"overflow", "out of range", func(p *Program) { p.In("x", dtype.F32, 1<<31, 1<<31) }},
 		{"cut block", "whole blocks of 32", func(p *Program) { p.Const("w", dtype.Q4_0, 4, 33) }},
-		{"rows outside", "rows 1 to 3 are outside", func(p *Program) { p.In("x", dtype.F32, 2, 8).Rows(1, 2) }},
+		{"rows outside", "rows 1 to 3 are out of range", func(p *Program) { p.In("x", dtype.F32, 2, 8).Rows(1, 2) }},
 		{"scratch rows and weights at once", "scratch rows and weights at once", func(p *Program) {
 			w := p.Const("w", dtype.F32, 2, 8).WithScratchRows(1)
 			x := p.In("x", dtype.F32, 1, 8)
 			p.Launch("s", op.Cast{Rows: 1, Width: 8}, x, w.Rows(0, 1))
 			p.Launch("n", op.MatMul{M: 1, K: 8, N: 2, TransB: true}, x, w, p.Out("y", dtype.F32, 1, 2))
 		}},
-		{"columns outside", "columns 4 to 12 are outside", func(p *Program) { p.In("x", dtype.F32, 2, 8).Cols(4, 8) }},
-		{"wrong reshape", "cannot be seen as [3 5]", func(p *Program) { p.In("x", dtype.F32, 2, 8).As(3, 5) }},
+		{"columns outside", "columns 4 to 12 are out of range", func(p *Program) { p.In("x", dtype.F32, 2, 8).Cols(4, 8) }},
+		{"wrong reshape", "cannot be viewed as [3 5]", func(p *Program) { p.In("x", dtype.F32, 2, 8).As(3, 5) }},
 		{"bad op", "Heads is 3, want a multiple of KVHeads (2)", func(p *Program) {
 			p.Launch("a", op.Attention{Rows: op.Rows, Heads: 3, KVHeads: 2, HeadDim: 8})
 		}},
-		{"launch name twice", `two launches are named "n"`, func(p *Program) {
+		{"launch name twice", `another launch has this name`, func(p *Program) {
 			x, w := p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8)
 			p.Launch("n", norm, x, w, p.Out("y", dtype.F32, op.Rows, 8))
 			p.Launch("n", norm, x, w, p.Out("z", dtype.F32, op.Rows, 8))
@@ -168,10 +168,10 @@ func TestProgramMistakes(t *testing.T) {
 			q := NewProgram("q")
 			p.Launch("n", norm, q.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
-		{"an op's address", "its op is a *op.RMSNorm: give the struct itself", func(p *Program) {
+		{"an op's address", "its op is a *op.RMSNorm: pass the struct itself", func(p *Program) {
 			p.Launch("n", &norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
-		{"a mapping of nothing", "a mapping before the first launch", func(p *Program) {
+		{"a mapping of nothing", "Map was called before the first Launch", func(p *Program) {
 			p.Map(Mapping{Variant: "scalar"})
 			p.Launch("n", norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
@@ -190,7 +190,7 @@ func TestProgramMistakes(t *testing.T) {
 	}
 	p := NewProgram("test")
 	p.In("x", dtype.F32)
-	var arg *ArgError
+	var arg *ProgramError
 	if !errors.As(p.Err(), &arg) || arg.Program != "test" || arg.Arg != "x" {
 		t.Errorf("the error does not name program and argument: %v", p.Err())
 	}
@@ -199,7 +199,7 @@ func TestProgramMistakes(t *testing.T) {
 func TestProgramJSONErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"name":"p","args":[],"launches":[],"color":1}`:                                      "color",
-		`{"name":"","args":[],"launches":[]}`:                                                 "needs a name",
+		`{"name":"","args":[],"launches":[]}`:                                                 "has no name",
 		`{"name":"p","args":[{"name":"x","kind":"in","type":"F31","shape":[1]}]}`:             "F31",
 		`{"name":"p","args":[{"name":"x","kind":"inn","type":"F32","shape":[1]}]}`:            "inn",
 		`{"name":"p","args":[],"launches":[{"name":"l","op":{"Mul":{}},"args":[]}]}`:          `unknown kind "Mul"`,

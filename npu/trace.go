@@ -7,10 +7,12 @@ import (
 
 // Span is a stretch of time in which one thing ran.
 type Span struct {
-	Name     string // tap name of a launch ("layer.3.attn.q_rope"; two that a device does as one are "a+b"), name of a run, or of a piece of host work
-	Category string // "op", "program" or "host"
-	Start    time.Time
-	Duration time.Duration
+	// Name is the tap name of a launch, such as "layer.3.attn.q_rope" ("a+b" for two that the device
+	// fuses), or the name of a run or of host work.
+	Name     string        `json:"name"`
+	Category string        `json:"category"` // "op", "program" or "host"
+	Start    time.Time     `json:"start"`
+	Duration time.Duration `json:"duration_ns"`
 }
 
 type tracerKey struct{}

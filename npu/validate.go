@@ -8,26 +8,11 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// ArgError says which argument of which launch of which program is wrong.
-type ArgError struct {
-	Program string
-	Launch  string // "" when the argument itself is wrong
-	Arg     string
-	Reason  string
-}
-
-func (e *ArgError) Error() string {
-	if e.Launch == "" {
-		return fmt.Sprintf("npu: program %s, argument %q: %s", e.Program, e.Arg, e.Reason)
-	}
-	return fmt.Sprintf("npu: program %s, launch %q, argument %q: %s", e.Program, e.Launch, e.Arg, e.Reason)
-}
-
 // validate checks a whole program: arguments, launches in order, outputs written. Programs read from files are checked with it; programs
 // built with [NewProgram] have been checked step by step.
 func (p *Program) validate() error {
 	if p.Name == "" {
-		return fmt.Errorf("npu: a program needs a name")
+		return &ProgramError{Reason: "it has no name"}
 	}
 	for i := range p.Args {
 		if err := p.checkArg(i); err != nil {
@@ -43,7 +28,7 @@ func (p *Program) validate() error {
 	}
 	for i, a := range p.Args {
 		if a.Kind == Out && !done.covers(View{Arg: i}) {
-			return &ArgError{p.Name, "", a.Name, "it is an output, but no launch writes all of it"}
+			return &ProgramError{Program: p.Name, Arg: a.Name, Reason: "it is an output, but no launch writes all of it"}
 		}
 	}
 	return nil
@@ -76,7 +61,7 @@ func elements(shape []int) (int, bool) {
 func (p *Program) checkArg(i int) error {
 	a := p.Args[i]
 	bad := func(format string, args ...any) error {
-		return &ArgError{p.Name, "", a.Name, fmt.Sprintf(format, args...)}
+		return &ProgramError{Program: p.Name, Arg: a.Name, Reason: fmt.Sprintf(format, args...)}
 	}
 	if i >= maxItems {
 		return bad("a program has at most %d arguments", maxItems)
@@ -115,26 +100,26 @@ func (p *Program) checkArg(i int) error {
 func (p *Program) checkLaunch(i int, before *coverage) error {
 	l := p.Launches[i]
 	if i >= maxItems {
-		return fmt.Errorf("npu: program %s: a program has at most %d launches", p.Name, maxItems)
+		return p.badLaunch("", "it has more than %d launches", maxItems)
 	}
 	if l.Name == "" {
-		return fmt.Errorf("npu: program %s: launch %d needs a name", p.Name, i)
+		return p.badLaunch("", "launch %d has no name", i)
 	}
 	if slices.ContainsFunc(p.Launches[:i], func(m Launch) bool { return m.Name == l.Name }) {
-		return fmt.Errorf("npu: program %s: two launches are named %q", p.Name, l.Name)
+		return p.badLaunch(l.Name, "another launch has this name")
 	}
 	if l.Op == nil {
-		return fmt.Errorf("npu: program %s, launch %q: it has no op", p.Name, l.Name)
+		return p.badLaunch(l.Name, "it has no op")
 	}
 	if reflect.TypeOf(l.Op).Kind() == reflect.Pointer { // which has the methods too, and which no device knows
-		return fmt.Errorf("npu: program %s, launch %q: its op is a %T: give the struct itself, not its address", p.Name, l.Name, l.Op)
+		return p.badLaunch(l.Name, "its op is a %T: pass the struct itself, not its address", l.Op)
 	}
 	if err := l.Op.Validate(); err != nil {
-		return fmt.Errorf("npu: program %s, launch %q: %w", p.Name, l.Name, err)
+		return &ProgramError{Program: p.Name, Launch: l.Name, Reason: err.Error(), Err: err}
 	}
 	operands := l.Op.Operands()
 	if len(operands) != len(l.Args) {
-		return fmt.Errorf("npu: program %s, launch %q: %s takes %d arguments, got %d", p.Name, l.Name, l.Op.Kind(), len(operands), len(l.Args))
+		return p.badLaunch(l.Name, "%s takes %d arguments, got %d", l.Op.Kind(), len(operands), len(l.Args))
 	}
 	for j, operand := range operands {
 		if err := p.checkOperand(i, operand, l.Args[j], before); err != nil {
@@ -159,7 +144,9 @@ func (p *Program) checkInPlace(l Launch, operands []op.Operand) error {
 			if in.InPlace {
 				reason = fmt.Sprintf("%s overlaps %s in part: write to the very same elements, or to others", out.Name, in.Name)
 			}
-			return &ArgError{p.Name, l.Name, p.Args[l.Args[j].Arg].Name, reason}
+			return &ProgramError{
+				Program: p.Name, Launch: l.Name, Arg: p.Args[l.Args[j].Arg].Name, Reason: reason,
+			}
 		}
 	}
 	return nil
@@ -168,11 +155,11 @@ func (p *Program) checkInPlace(l Launch, operands []op.Operand) error {
 // checkOperand holds one argument of launch i to the operand of its op.
 func (p *Program) checkOperand(i int, operand op.Operand, v View, before *coverage) error {
 	if v.Arg < 0 || v.Arg >= len(p.Args) {
-		return fmt.Errorf("npu: program %s, launch %q: argument %d does not exist", p.Name, p.Launches[i].Name, v.Arg)
+		return p.badLaunch(p.Launches[i].Name, "argument %d does not exist", v.Arg)
 	}
 	a := p.Args[v.Arg]
 	bad := func(format string, args ...any) error {
-		return &ArgError{p.Name, p.Launches[i].Name, a.Name, fmt.Sprintf(format, args...)}
+		return &ProgramError{Program: p.Name, Launch: p.Launches[i].Name, Arg: a.Name, Reason: fmt.Sprintf(format, args...)}
 	}
 	if err := p.checkView(v); err != nil {
 		return bad("%v", err)

@@ -66,6 +66,9 @@ func (m *Model) Forward(ctx context.Context, s *State, ids []int32, opts *Forwar
 
 // check refuses what cannot be computed.
 func (m *Model) check(s *State, ids []int32, picks []int) error {
+	if s == nil {
+		return fmt.Errorf("oracle: the state is nil: use NewState")
+	}
 	if s.m != m {
 		return fmt.Errorf("oracle: the state belongs to another model")
 	}

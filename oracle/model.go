@@ -47,6 +47,9 @@ func (w weight) read(dst []float32, from, to int) error {
 // Open prepares a checkpoint. Matrices stay where they are and are brought to FP32 a few rows at a time when they are used; the checkpoint
 // must stay open as long as the model is used: a pass that begins when it is closed is [checkpoint.ErrClosed], and one that is at work then ends the program.
 func Open(ck *checkpoint.Checkpoint) (*Model, error) {
+	if ck == nil {
+		return nil, fmt.Errorf("oracle: the checkpoint is nil")
+	}
 	c := ck.Config()
 	var err error // the first one
 	tensor := func(name string) weight {

@@ -97,7 +97,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 			return nil, fmt.Errorf("npu/cpu: program %s, launch %q: there is no kernel for %s", p.Name, l.Name, l.Op.Kind())
 		}
 		bad := func(i int, reason string) error {
-			return &npu.ArgError{Program: p.Name, Launch: l.Name, Arg: p.Args[l.Args[i].Arg].Name, Reason: reason}
+			return &npu.ProgramError{Program: p.Name, Launch: l.Name, Arg: p.Args[l.Args[i].Arg].Name, Reason: reason}
 		}
 		out := launch{name: l.Name, op: l.Op}
 		for i, want := range l.Op.Operands() {

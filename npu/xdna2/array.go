@@ -91,3 +91,11 @@ func (a *Array) Cores() int { return a.Columns * a.Rows }
 
 // ShimChannels is the number of DMA channels between the array and DRAM in each direction.
 func (a *Array) ShimChannels() int { return a.Columns * a.ShimStreams }
+
+// orNPU2 returns a, or NPU2() if a is nil.
+func (a *Array) orNPU2() *Array {
+	if a == nil {
+		return NPU2()
+	}
+	return a
+}

@@ -42,8 +42,9 @@ func (c *Contexts[P]) Drop(p P) {
 func (c *Contexts[P]) Clear() { c.alive = nil }
 
 // CheckContexts reports more programs than the array's contexts hold at once. They run all the same, but while they take turns contexts
-// are opened again and again: what is one phase's should fit.
+// are opened again and again: what is one phase's should fit. A nil array means NPU2().
 func CheckContexts(programs int, a *Array) error {
+	a = a.orNPU2()
 	v := atMost(programs, a.Contexts, "contexts", "programs that take turns")
 	if !v.failed {
 		return nil

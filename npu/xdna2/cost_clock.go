@@ -126,6 +126,9 @@ func (p ProgramCost) Share() float64 { return share(p.Roofline, p.Run) }
 // Program predicts one run of p on the array, without the call and the transfers around it (see [Host]). Size gives symbolic dimensions their
 // numbers, and the position that a decode attention has reached; programs for the array are otherwise of fixed shape.
 func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
+	if p == nil {
+		return ProgramCost{}, p.Err()
+	}
 	var work []Work
 	for _, l := range p.Launches {
 		w := Work{Name: l.Name, Op: l.Op, Mapping: l.Mapping}

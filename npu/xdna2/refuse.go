@@ -60,8 +60,9 @@ func Check(p *npu.Program, a *Array) error {
 }
 
 // Violations lists everything about a program that the array cannot do: launch by launch, then the program as a whole. Its error is about
-// a program that makes no sense on any device.
+// a program that makes no sense on any device. A nil array means NPU2(), here and in Check, CheckLaunch and Fits.
 func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
+	a = a.orNPU2()
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 // CheckLaunch reports a launch that cannot be placed on the array by itself: types are those of the op's operands in order, nil where
 // they are not known. What only shows in a program, such as which launches share an ELF, is for [Check] to say.
 func CheckLaunch(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) error {
-	p, err := newPlace(a, o, types, m)
+	p, err := newPlace(a.orNPU2(), o, types, m)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func CheckLaunch(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) error {
 
 // Fits reports whether CheckLaunch would find nothing. It is for planners that try many mappings: it looks for no advice.
 func Fits(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) bool {
-	p, err := newPlace(a, o, types, m)
+	p, err := newPlace(a.orNPU2(), o, types, m)
 	return err == nil && p.fits(rules())
 }
 

@@ -73,6 +73,9 @@ func (l *linked) fused(group []int) stage {
 
 // PhysicalLaunches counts what the array starts for a program: its launches, those of one fused kernel as one.
 func PhysicalLaunches(p *npu.Program) int {
+	if p == nil {
+		return 0
+	}
 	n := 0
 	for i, l := range p.Launches {
 		if i == 0 || l.Mapping.Fused == "" || p.Launches[i-1].Mapping.Fused != l.Mapping.Fused {

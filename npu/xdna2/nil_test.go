@@ -1,0 +1,68 @@
+package xdna2
+
+import (
+	"testing"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
+)
+
+// A nil op or program is an error.
+func TestNilArguments(t *testing.T) {
+	clock, reg := NewClock(HostNpukit()), PublishedRegistry()
+	for name, call := range map[string]func() error{
+		"ShapeOf":     func() error { _, _, err := ShapeOf(nil, op.Size{}); return err },
+		"Check":       func() error { return Check(nil, NPU2()) },
+		"Violations":  func() error { _, err := Violations(nil, nil); return err },
+		"CheckLaunch": func() error { return CheckLaunch(nil, nil, npu.Mapping{}, nil) },
+		"Model.Cost": func() error {
+			_, err := DefaultModel().Cost(nil, nil, npu.Mapping{}, op.Size{})
+			return err
+		},
+		"Clock.Launch":  func() error { _, err := clock.Launch(nil, nil, npu.Mapping{}, op.Size{}); return err },
+		"Clock.Program": func() error { _, err := clock.Program(nil, op.Size{}); return err },
+		"Clock.Run":     func() error { _, err := clock.Run("r", []Work{{Name: "w"}}, op.Size{}); return err },
+		"Registry.Find": func() error { _, err := reg.Find(nil, dtype.BF16, npu.Mapping{}, op.Size{}); return err },
+		"Registry.Best": func() error { _, err := reg.Best(nil, dtype.BF16, op.Size{}); return err },
+		"Registry.Candidates": func() error {
+			_, err := reg.Candidates(nil, dtype.BF16, op.Size{})
+			return err
+		},
+	} {
+		if err := call(); err == nil {
+			t.Errorf("%s: no error for nil", name)
+		}
+	}
+	if Fits(nil, nil, npu.Mapping{}, nil) {
+		t.Error("no op fits")
+	}
+	if n := PhysicalLaunches(nil); n != 0 {
+		t.Errorf("no program has %d launches", n)
+	}
+}
+
+// A nil array means NPU2.
+func TestNilArray(t *testing.T) {
+	p := npu.NewProgram("add")
+	x, y := p.In("x", dtype.BF16, 512, 1024), p.Out("y", dtype.BF16, 512, 1024)
+	add := op.Add{Rows: 512, Width: 1024}
+	p.Launch("add", add, x, x, y)
+	for _, m := range []npu.Mapping{{Tile: []int{1024}, Herd: []int{8, 1}}, {Tile: []int{1024}, Herd: []int{9, 1}}} {
+		p.Launches[0].Mapping = m
+		if got, want := Check(p, nil), Check(p, NPU2()); (got == nil) != (want == nil) {
+			t.Errorf("Check(%v): %v without an array, %v with NPU2", m, got, want)
+		}
+		if got, want := CheckLaunch(add, nil, m, nil), CheckLaunch(add, nil, m, NPU2()); (got == nil) != (want == nil) {
+			t.Errorf("CheckLaunch(%v): %v without an array, %v with NPU2", m, got, want)
+		}
+		if got, want := Fits(add, nil, m, nil), Fits(add, nil, m, NPU2()); got != want {
+			t.Errorf("Fits(%v): %v without an array, %v with NPU2", m, got, want)
+		}
+	}
+	for _, n := range []int{1, 100} {
+		if got, want := CheckContexts(n, nil), CheckContexts(n, NPU2()); (got == nil) != (want == nil) {
+			t.Errorf("CheckContexts(%d): %v without an array, %v with NPU2", n, got, want)
+		}
+	}
+}
