@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/npukit/npukit/npu/dtype"
@@ -83,11 +82,11 @@ func compareAll[G, W Element](got []G, want []W, width int) (*comparison, error)
 func run[G, W Element](c *comparison, got []G, want []W, width int) error {
 	switch {
 	case len(got) != len(want):
-		return fmt.Errorf("gate: got has %d elements, want %d: is a row, or the padding, missing?", len(got), len(want))
+		return badInput("got", "%d elements, the reference has %d: is a row, or the padding, missing?", len(got), len(want))
 	case len(want) == 0:
-		return fmt.Errorf("gate: there is nothing to compare: got and want are empty")
+		return badInput("want", "got and want are empty: there is nothing to compare")
 	case width <= 0 || len(want)%width != 0:
-		return fmt.Errorf("gate: %d elements are no whole number of rows of %d", len(want), width)
+		return badInput("width", "%d elements are not a whole number of rows of %d", len(want), width)
 	}
 	c.width, c.rowCos, c.stride = width, math.NaN(), (len(want)+samples-1)/samples
 	var a, e [blockLen]float64
@@ -158,8 +157,8 @@ func (c *comparison) block(row *moments, a, e []float64, from int) error {
 	if !(largestE <= limit) {
 		for i, v := range e {
 			if !(math.Abs(v) <= limit) {
-				return fmt.Errorf("gate: the reference is %v at element %d (row %d, column %d): nothing can be compared with that; is its own input right?",
-					v, from+i, (from+i)/c.width, (from+i)%c.width)
+				return badInput("want", "the reference is %v at element %d (row %d, column %d), and nothing can be compared with that; "+
+					"is its own input right?", v, from+i, (from+i)/c.width, (from+i)%c.width)
 			}
 		}
 	}

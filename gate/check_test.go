@@ -199,11 +199,11 @@ func TestNotComparable(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	one := []float32{1}
 	for want, run := range map[string]func() error{
-		"got has 1 elements, want 2":    func() error { _, err := gate.Check(one, []float32{1, 2}, loose); return err },
-		"nothing to compare":            func() error { _, err := gate.Check([]float32{}, []float32{}, loose); return err },
-		"no whole number of rows of 2":  func() error { _, err := gate.CheckRows(one, one, 2, loose); return err },
-		"no whole number of rows of 0":  func() error { _, err := gate.CheckRows(one, one, 0, loose); return err },
-		"no whole number of rows of -1": func() error { _, err := gate.Measure(one, one, -1); return err },
+		"got: 1 elements, the reference has 2": func() error { _, err := gate.Check(one, []float32{1, 2}, loose); return err },
+		"nothing to compare":                   func() error { _, err := gate.Check([]float32{}, []float32{}, loose); return err },
+		"not a whole number of rows of 2":      func() error { _, err := gate.CheckRows(one, one, 2, loose); return err },
+		"not a whole number of rows of 0":      func() error { _, err := gate.CheckRows(one, one, 0, loose); return err },
+		"not a whole number of rows of -1":     func() error { _, err := gate.Measure(one, one, -1); return err },
 		"NaN at element 3 (row 1, column": func() error {
 			_, err := gate.CheckRows(make([]float32, 4), []float32{0, 1, 2, nan}, 2, loose)
 			return err
@@ -212,8 +212,9 @@ func TestNotComparable(t *testing.T) {
 		"1e+300 at element 0": func() error { _, err := gate.Check(one, []float64{1e300}, loose); return err },
 		"Note is empty":       func() error { _, err := gate.Check(one, one, gate.Tolerance{}); return err },
 	} {
-		if err := run(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one about %q", err, want)
+		var input *gate.InputError
+		if err := run(); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want an InputError about %q", err, want)
 		}
 	}
 }

@@ -42,7 +42,7 @@ const cpuMargin = 2
 //
 // Out is F32 or BF16, and F16 for ops that only move data or convert it, which must be exact. It reports false for everything else.
 func CPU(o op.Op, out dtype.Type) (Tolerance, bool) {
-	if out != dtype.F32 && out != dtype.BF16 && out != dtype.F16 {
+	if o == nil || out != dtype.F32 && out != dtype.BF16 && out != dtype.F16 {
 		return Tolerance{}, false
 	}
 	if moves(o) || o.Kind() == "Cast" {

@@ -24,6 +24,9 @@ type DeterminismReport struct {
 //
 // Prompts whose ids differ must also differ in logits, or the device does not look at its input.
 func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport, error) {
+	if err := needScorer("scorer", s); err != nil {
+		return DeterminismReport{}, err
+	}
 	for _, ids := range [][]int32{a, b} {
 		if err := needIDs(ids, 1); err != nil {
 			return DeterminismReport{}, err
@@ -34,7 +37,7 @@ func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport
 		differ++
 	}
 	if differ == min(len(a), len(b)) {
-		return DeterminismReport{}, fmt.Errorf("gate: one of the prompts is how the other begins: the same logits would be right; take others")
+		return DeterminismReport{}, badInput("a, b", "one prompt is a prefix of the other, so equal logits would be right: use other prompts")
 	}
 	var r DeterminismReport
 	seed := maphash.MakeSeed()

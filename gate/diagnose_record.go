@@ -85,6 +85,9 @@ type Own struct {
 // Taps that the device does not have are left out, and so are those whose rows lie in another way than the reference's; [Trace.Skipped] lists the latter.
 func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 	var t Trace
+	if forward == nil {
+		return t, badInput("forward", "the function is nil: it must run the reference over the recorded ids")
+	}
 	err := forward(func(name string, shape []int, values []float32) error {
 		if r.taps[name] == nil {
 			return nil

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -44,6 +45,9 @@ func Greedy(ctx context.Context, device, reference Scorer, prompt []int32, n, k 
 	if err != nil {
 		return GreedyReport{}, err
 	}
+	if err := errors.Join(needScorer("device", device), needScorer("reference", reference)); err != nil {
+		return GreedyReport{}, err
+	}
 	r := GreedyReport{Wanted: n, K: k}
 	_, r.Stepped = device.(Stepper)
 	_, refSteps := reference.(Stepper)
@@ -73,6 +77,9 @@ func GreedyTokens(ctx context.Context, device Scorer, prompt, want []int32, k in
 	if err != nil {
 		return GreedyReport{}, err
 	}
+	if err := needScorer("device", device); err != nil {
+		return GreedyReport{}, err
+	}
 	r := GreedyReport{Wanted: len(want), K: k, OneWay: true}
 	var got choices
 	if s, ok := device.(Stepper); ok {
@@ -96,7 +103,7 @@ func greedyArgs(prompt []int32, n, k int) (int, error) {
 		k = defaultTopK
 	}
 	if n < 1 || k < 1 || k > 20 {
-		return 0, fmt.Errorf("gate: %d tokens by a top-%d rule: want at least one token, and k from 1 to 20", n, k)
+		return 0, badInput("n, k", "%d tokens by a top-%d rule: want at least one token, and k from 1 to 20", n, k)
 	}
 	return k, nil
 }

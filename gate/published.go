@@ -46,6 +46,8 @@ var registry = map[string]registryRow{
 // [PublishedLow]. Ops that only move data must be exact, by their definition.
 func Published(o op.Op) (Tolerance, bool) {
 	switch o := o.(type) {
+	case nil:
+		return Tolerance{}, false
 	case op.MatMul:
 		if o.M == 1 {
 			return published("GEMV", o.N), true
@@ -101,7 +103,8 @@ func published(key string, width int) Tolerance {
 // Source: Li, Wang, Bayliss and Zhang, From Human Guidance to Autonomy (arXiv 2606.07586), section on numerical gates.
 func Paper(abs, rel, pearson float64, note string) (Tolerance, error) {
 	if !(abs > 0 && rel > 0 && pearson > 0) {
-		return Tolerance{}, fmt.Errorf("%w: the paper's gate has three bounds, got absolute %g, relative %g, Pearson %g", ErrTolerance, abs, rel, pearson)
+		return Tolerance{}, &InputError{Field: "Paper", Err: ErrTolerance,
+			Reason: fmt.Sprintf("needs three bounds above 0, got absolute %g, relative %g, Pearson %g", abs, rel, pearson)}
 	}
 	t := Tolerance{Mismatches: 1, MaxAbs: abs, MeanRelL1: rel, Pearson: pearson, Note: note}
 	return t, t.Validate()

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -37,9 +36,6 @@ type Row struct {
 
 // Point is a pair of values.
 type Point struct{ Got, Want float64 }
-
-// ErrFailed is wrapped by the errors that failed reports give.
-var ErrFailed = errors.New("gate: failed")
 
 // OK reports whether every condition holds. The zero Report has compared nothing and is not OK.
 func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Metrics.Count > 0 }

@@ -20,7 +20,10 @@ type Picture interface {
 // name are replaced. A picture that cannot be drawn is an error, after the other two files are written.
 func Save(dir, name string, report fmt.Stringer) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, `/\:`) {
-		return fmt.Errorf("gate: %q is no name for a report: want one without slashes, colons and a leading dot", name)
+		return badInput("name", "%q is not a file name: want one without slashes, colons and a leading dot", name)
+	}
+	if report == nil {
+		return badInput("report", "the report is nil")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("gate: the folder for reports: %w", err)

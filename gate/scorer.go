@@ -32,6 +32,9 @@ type Behind struct {
 
 // Score reads the prompt and steps through the ids behind it. Position 0 is that of the first of them.
 func (b Behind) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
+	if b.Stepper == nil {
+		return badInput("Behind.Stepper", "the Stepper is nil")
+	}
 	if err := b.Stepper.Score(ctx, b.Prompt, nil); err != nil {
 		return err
 	}
@@ -39,6 +42,9 @@ func (b Behind) Score(ctx context.Context, ids []int32, emit func(pos int, logit
 		logits, err := b.Step(ctx, id)
 		if err != nil {
 			return err
+		}
+		if emit == nil {
+			continue
 		}
 		if err := emit(pos, logits); err != nil {
 			return err
@@ -55,16 +61,19 @@ type Recorded struct {
 
 // Score gives the stored logits; ids must be those that were recorded, or the first of them.
 func (r Recorded) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
+	if emit == nil {
+		return badInput("emit", "the function is nil: a record has no state, so its logits must go somewhere")
+	}
 	if len(r.IDs) == 0 || len(r.Logits) == 0 || len(r.Logits)%len(r.IDs) != 0 {
-		return fmt.Errorf("gate: a record of %d logits for %d ids is no [ids, vocab]", len(r.Logits), len(r.IDs))
+		return badInput("Recorded", "%d logits for %d ids are not [ids, vocab]", len(r.Logits), len(r.IDs))
 	}
 	if len(ids) > len(r.IDs) {
-		return fmt.Errorf("gate: the record has %d positions, not %d", len(r.IDs), len(ids))
+		return badInput("ids", "%d ids, the record has %d positions", len(ids), len(r.IDs))
 	}
 	vocab := len(r.Logits) / len(r.IDs)
 	for pos, id := range ids {
 		if id != r.IDs[pos] {
-			return fmt.Errorf("gate: id %d at position %d was not recorded; the record has %d there", id, pos, r.IDs[pos])
+			return badInput("ids", "id %d at position %d was not recorded; the record has %d there", id, pos, r.IDs[pos])
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -135,10 +144,18 @@ func lockstep(ctx context.Context, got, want Scorer, ids []int32, f func(pos int
 	return nil
 }
 
+// needScorer refuses a missing scorer.
+func needScorer(field string, s Scorer) error {
+	if s == nil {
+		return badInput(field, "the Scorer is nil")
+	}
+	return nil
+}
+
 // needIDs refuses an empty sequence, over which every condition would hold.
 func needIDs(ids []int32, least int) error {
 	if len(ids) < least {
-		return fmt.Errorf("gate: %d ids are too few, want at least %d", len(ids), least)
+		return badInput("ids", "%d ids, want at least %d", len(ids), least)
 	}
 	return nil
 }

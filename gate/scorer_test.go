@@ -277,11 +277,11 @@ func TestScorersThatBreakTheContract(t *testing.T) {
 		{"nothing to choose", "a vocabulary of 1", rows(3, 1, 0), rows(3, 1, 0), ids},
 		{"an id beyond", "id 8 at position 2 is outside the vocabulary of 8", good, good, []int32{1, 2, 8}},
 		{"a negative id", "id -1", good, good, []int32{1, -1, 8}},
-		{"one id", "1 ids are too few", good, good, ids[:1]},
+		{"one id", "ids: 1 ids, want at least 2", good, good, ids[:1]},
 		{"its own error", "device: the device is gone", scorerFunc(func([]int32, func(int, []float32) error) error { return broken }), good, ids},
 		{"too many positions", "device: gate: Score gave more than the 3 positions", rows(4, 8, 0), good, ids},
 		{"not the record", "id 3 at position 2 was not recorded", good, gate.Recorded{IDs: []int32{1, 2, 4}, Logits: make([]float32, 24)}, ids},
-		{"a short record", "the record has 2 positions, not 3", good, gate.Recorded{IDs: []int32{1, 2}, Logits: make([]float32, 16)}, ids},
+		{"a short record", "3 ids, the record has 2 positions", good, gate.Recorded{IDs: []int32{1, 2}, Logits: make([]float32, 16)}, ids},
 		{"an odd record", "23 logits for 3 ids", good, gate.Recorded{IDs: ids, Logits: make([]float32, 23)}, ids},
 	} {
 		_, err := gate.Teacher(ctx, tc.dev, tc.ref, tc.ids, tol)
@@ -297,7 +297,7 @@ func TestScorersThatBreakTheContract(t *testing.T) {
 	if _, err := gate.Teacher(canceled, newToy(""), newToy(""), ids, tol); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	if _, err := gate.Determinism(ctx, newToy(""), ids, []int32{1, 2, 3, 4}); err == nil || !strings.Contains(err.Error(), "how the other begins") {
+	if _, err := gate.Determinism(ctx, newToy(""), ids, []int32{1, 2, 3, 4}); err == nil || !strings.Contains(err.Error(), "a prefix of the other") {
 		t.Errorf("prompts that are the same: %v", err)
 	}
 	if _, err := gate.Greedy(ctx, newToy(""), newToy(""), nil, 3, 5); err == nil {

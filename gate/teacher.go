@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -70,6 +71,9 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32, t Thres
 	if err := t.Validate(); err != nil {
 		return LogitsReport{}, err
 	}
+	if err := errors.Join(needScorer("device", device), needScorer("reference", reference)); err != nil {
+		return LogitsReport{}, err
+	}
 	if err := needIDs(ids, 2); err != nil {
 		return LogitsReport{}, err
 	}
@@ -102,7 +106,7 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32, t Thres
 		if pos+1 < len(ids) {
 			id := int(ids[pos+1])
 			if id < 0 || id >= len(want) {
-				return fmt.Errorf("gate: id %d at position %d is outside the vocabulary of %d", id, pos+1, len(want))
+				return badInput("ids", "id %d at position %d is outside the vocabulary of %d", id, pos+1, len(want))
 			}
 			gotNLL = append(gotNLL, d.gotLSE-float64(got[id]))
 			wantNLL = append(wantNLL, d.wantLSE-float64(want[id]))
@@ -146,6 +150,9 @@ func ChangeOf(diff []float64, want Likelihood) (change, stdErr, distance float64
 
 // NLL is the mean negative log-likelihood of ids under a scorer, of every id but the first, with its standard error. It needs two ids or more.
 func NLL(ctx context.Context, s Scorer, ids []int32) (Likelihood, error) {
+	if err := needScorer("scorer", s); err != nil {
+		return Likelihood{}, err
+	}
 	if err := needIDs(ids, 2); err != nil {
 		return Likelihood{}, err
 	}
@@ -161,7 +168,7 @@ func NLL(ctx context.Context, s Scorer, ids []int32) (Likelihood, error) {
 		}
 		id := int(ids[pos])
 		if id < 0 || id >= len(logits) {
-			return Likelihood{}, fmt.Errorf("gate: id %d at position %d is outside the vocabulary of %d", id, pos, len(logits))
+			return Likelihood{}, badInput("ids", "id %d at position %d is outside the vocabulary of %d", id, pos, len(logits))
 		}
 		nll := LogSumExp(logits) - float64(logits[id])
 		if math.IsNaN(nll) || math.IsInf(nll, 0) {

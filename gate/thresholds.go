@@ -25,22 +25,25 @@ const uselessKL = 1
 // Validate refuses thresholds with which a gate would prove nothing. Of the bounds on size, KLMean, KLP90 and NLL, none can be left out:
 // agreement of first choices alone does not see a device whose logits are scaled.
 func (t Thresholds) Validate() error {
+	refuse := func(field, format string, args ...any) error {
+		return &InputError{Field: field, Reason: fmt.Sprintf(format, args...), Err: ErrTolerance}
+	}
 	for _, b := range []struct {
 		name  string
 		v     float64
 		limit float64
 	}{{"KLMean", t.KLMean, uselessKL}, {"KLP90", t.KLP90, uselessKL}, {"Top1", t.Top1, 1}, {"NLL", t.NLL, 0.5}} {
 		if !(b.v > 0 && b.v <= b.limit) {
-			return fmt.Errorf("%w: %s is %v, want more than 0 and at most %v", ErrTolerance, b.name, b.v, b.limit)
+			return refuse(b.name, "is %v, want more than 0 and at most %v", b.v, b.limit)
 		}
 	}
 	switch {
 	case !(t.KLMax >= 0) || math.IsInf(t.KLMax, 0):
-		return fmt.Errorf("%w: KLMax is %v, want a number from 0 on", ErrTolerance, t.KLMax)
+		return refuse("KLMax", "is %v, want a finite number >= 0", t.KLMax)
 	case !(t.Tie >= 0 && t.Tie <= 1):
-		return fmt.Errorf("%w: Tie is %v, want 0 to 1: beyond a standard deviation nearly everything is a tie", ErrTolerance, t.Tie)
+		return refuse("Tie", "is %v, want 0 to 1: beyond one standard deviation nearly every position is a tie", t.Tie)
 	case strings.TrimSpace(t.Note) == "":
-		return fmt.Errorf("%w: Note is empty: say where the thresholds came from", ErrTolerance)
+		return refuse("Note", "is empty: state where the thresholds came from")
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -39,37 +38,37 @@ type Tolerance struct {
 // a tenth is far beyond every rounding and far below what any broken kernel leaves right.
 const MaxMismatches = 0.1
 
-// ErrTolerance is wrapped by the errors of [Tolerance.Validate].
-var ErrTolerance = errors.New("gate: not a tolerance")
-
 // Validate refuses a tolerance that proves nothing: one without a bound on the size of errors that an output of zeros would exceed, whatever
 // its correlations; with a bound that is no number; or with nothing that says where it came from.
 func (t Tolerance) Validate() error {
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrTolerance, fmt.Sprintf(format, args...))
+	refuse := func(field, format string, args ...any) error {
+		return &InputError{Field: field, Reason: fmt.Sprintf(format, args...), Err: ErrTolerance}
 	}
 	for _, b := range t.bounds() {
 		if v := *b.at; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-			return refuse("%s is %v, want a number from 0 on", b.name, v)
+			return refuse(b.name, "is %v, want a finite number >= 0", v)
 		}
 	}
 	if strings.TrimSpace(t.Note) == "" {
-		return refuse("Note is empty: say where the numbers came from, so that a reviewer can tell evidence from a guess")
+		return refuse("Note", "is empty: state where the numbers came from, so that a reviewer can tell evidence from a guess")
 	}
 	if t.Rtol >= 1 {
-		return refuse("Rtol is %v, want less than 1: an output of zeros has a relative error of 1", t.Rtol)
+		return refuse("Rtol", "is %v, want less than 1: an output of zeros has a relative error of 1", t.Rtol)
 	}
 	if t.Mismatches > MaxMismatches && t.Mismatches != 1 {
-		return refuse("Mismatches is %v, want at most %v, or 1 to let the element-wise bound go", t.Mismatches, MaxMismatches)
+		return refuse("Mismatches", "is %v, want at most %v, or 1 to disable the element-wise bound", t.Mismatches, MaxMismatches)
 	}
-	for name, v := range map[string]float64{"Pearson": t.Pearson, "Cosine": t.Cosine, "MinRowCosine": t.MinRowCosine} {
-		if v > 1 {
-			return refuse("%s is %v, and nothing is above 1", name, v)
+	for _, b := range []struct {
+		name string
+		v    float64
+	}{{"Pearson", t.Pearson}, {"Cosine", t.Cosine}, {"MinRowCosine", t.MinRowCosine}} {
+		if b.v > 1 {
+			return refuse(b.name, "is %v, want at most 1", b.v)
 		}
 	}
 	if t.Mismatches == 1 && !t.scaleFree() {
-		return refuse("without the element-wise bound one of MeanRelL1, RelL2 and Peak must be set, below 1 (Peak below 1 - Rtol); " +
-			"correlation and cosine cannot tell an output from its double")
+		return refuse("MeanRelL1, RelL2 or Peak", "must be set below 1 (Peak below 1 - Rtol) if the element-wise bound is "+
+			"disabled; correlation and cosine cannot tell an output from its double")
 	}
 	return nil
 }

@@ -12,21 +12,22 @@ import (
 
 func TestTolerancesThatProveNothingAreRefused(t *testing.T) {
 	for want, tol := range map[string]gate.Tolerance{
-		"Note is empty":                   {Atol: 1},
-		"Atol is -1":                      {Atol: -1, Note: "n"},
-		"Atol is +Inf":                    {Atol: math.Inf(1), Note: "n"},
-		"MeanRelL1 is NaN":                {MeanRelL1: math.NaN(), Note: "n"},
-		"Rtol is 1, want less":            {Rtol: 1, Note: "n"},
-		"Mismatches is 0.5":               {Mismatches: 0.5, Note: "n"},
-		"Mismatches is 2":                 {Mismatches: 2, Note: "n"},
-		"Pearson is 1.5":                  {Pearson: 1.5, Note: "n"},
-		"one of MeanRelL1, RelL2 and":     {Mismatches: 1, Pearson: 0.999, Note: "correlation alone"},
-		"cannot tell an output from its":  {Mismatches: 1, Cosine: 0.999, MinRowCosine: 0.99, Note: "cosine alone"},
-		"element-wise bound one of":       {Mismatches: 1, MeanRelL1: 1, RelL2: 2, Peak: 1, Note: "bounds that zeros meet"},
-		"without the element-wise bound":  {Mismatches: 1, MaxAbs: 1e30, Note: "an absolute bound that may be any size"},
-		"not a tolerance: Note is empty:": {Atol: 1, Note: "  "},
+		"Note is empty":                      {Atol: 1},
+		"Atol is -1":                         {Atol: -1, Note: "n"},
+		"Atol is +Inf":                       {Atol: math.Inf(1), Note: "n"},
+		"MeanRelL1 is NaN":                   {MeanRelL1: math.NaN(), Note: "n"},
+		"Rtol is 1, want less":               {Rtol: 1, Note: "n"},
+		"Mismatches is 0.5":                  {Mismatches: 0.5, Note: "n"},
+		"Mismatches is 2":                    {Mismatches: 2, Note: "n"},
+		"Pearson is 1.5":                     {Pearson: 1.5, Note: "n"},
+		"MeanRelL1, RelL2 or Peak":           {Mismatches: 1, Pearson: 0.999, Note: "correlation alone"},
+		"cannot tell an output from its":     {Mismatches: 1, Cosine: 0.999, MinRowCosine: 0.99, Note: "cosine alone"},
+		"Peak below 1 - Rtol":                {Mismatches: 1, MeanRelL1: 1, RelL2: 2, Peak: 1, Note: "bounds that zeros meet"},
+		"the element-wise bound is disabled": {Mismatches: 1, MaxAbs: 1e30, Note: "an absolute bound that may be any size"},
+		"not a tolerance: Note is empty:":    {Atol: 1, Note: "  "},
 	} {
-		if err := tol.Validate(); !errors.Is(err, gate.ErrTolerance) || !strings.Contains(err.Error(), want) {
+		var input *gate.InputError
+		if err := tol.Validate(); !errors.Is(err, gate.ErrTolerance) || !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %q", tol, err, want)
 		}
 	}

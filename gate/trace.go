@@ -32,6 +32,9 @@ type Tap struct {
 
 // Observe adds a tap: got and want are both [rows, width], one row for each position. Its errors are those of [CheckRows].
 func Observe[G, W Element](t *Trace, name string, got []G, want []W, width int) error {
+	if t == nil {
+		return badInput("t", "the Trace is nil")
+	}
 	c, err := compareAll(got, want, width)
 	if err != nil {
 		return fmt.Errorf("%w (tap %s)", err, name)

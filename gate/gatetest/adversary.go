@@ -23,10 +23,13 @@ const (
 // Adversary is a device that is wrong in one way: right but for that, so that nothing else gives it away. A gate that does not catch those meant for
 // it proves nothing about the devices that it passes.
 type Adversary struct {
-	Name   string
-	Does   string            // what is wrong, in words
-	Meant  map[string]string // the gates that must catch it, and the metric that must be among the reasons
-	Probes []Probe           // the kernels on which [GateKernel] must; none where it shows in whole models only
+	Name string `json:"name"`
+	Does string `json:"does"` // what is wrong, in words
+
+	// Meant maps each gate that must catch it to the metric that must be among the reasons.
+	Meant map[string]string `json:"meant"`
+	// Probes are the kernels on which [GateKernel] must catch it; none if only whole models show it.
+	Probes []Probe `json:"-"`
 
 	faults func(info npu.Info, find Tolerances) func(*step) fault
 }
@@ -39,7 +42,14 @@ type Probe struct {
 
 // Wrap is the adversary: a device that computes with dev and does its one thing wrong. Programs are executed launch by launch, so dev must be able to load
 // any launch by itself. Each call makes an adversary with a memory of its own. Find says how much noise is too much; nil means [Default].
+// If dev is nil, or a is not from [Adversaries] or [Forgetful], every call of the result returns an [OptionsError].
 func (a Adversary) Wrap(dev npu.Device, find Tolerances) npu.Device {
+	if err := needDevice(dev); err != nil {
+		return failing{err}
+	}
+	if a.faults == nil {
+		return failing{badOption("Adversary", "%q has no fault: take one from Adversaries or Forgetful", a.Name)}
+	}
 	info := dev.Info()
 	if find == nil {
 		find = Default(info)

@@ -12,11 +12,11 @@ import (
 
 // Caught is what a gate made of an adversary.
 type Caught struct {
-	Adversary Adversary
-	Gate      string
-	On        string        // the kernel, or "model"
-	Reasons   []gate.Reason // none when the gate passed it
-	Report    gate.Report   // of a kernel
+	Adversary Adversary     `json:"adversary"`
+	Gate      string        `json:"gate"`
+	On        string        `json:"on"`               // the kernel, or "the model"
+	Reasons   []gate.Reason `json:"reasons"`          // empty if the gate passed it
+	Report    *gate.Report  `json:"report,omitempty"` // nil for a gate of a model
 }
 
 // Metrics are the names of what failed, in the report's order; none when the gate passed the adversary.
@@ -50,6 +50,9 @@ func (c Caught) Err() error {
 // is meant to find it when it is wrapped in the adversary. The error says which did not, and what is wrong with the device itself first of all; the list has
 // what came out in any case.
 func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Caught, error) {
+	if err := needDevice(dev); err != nil {
+		return nil, err
+	}
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -82,7 +85,7 @@ func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Cau
 			if err != nil {
 				return list, fmt.Errorf("gatetest: adversary %q: %w", a.Name, err)
 			}
-			c := Caught{Adversary: a, Gate: GateKernel, On: name, Reasons: r.Reasons, Report: r}
+			c := Caught{Adversary: a, Gate: GateKernel, On: name, Reasons: r.Reasons, Report: &r}
 			list = append(list, c)
 			errs = append(errs, c.Err())
 		}

@@ -3,9 +3,9 @@ package gatetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,71 +16,86 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// ConformanceOptions says what a device is held to. The zero value, and nil, mean the defaults.
+// ConformanceOptions selects the cases of a suite and how they are judged. The zero value and nil
+// mean the defaults.
 type ConformanceOptions struct {
 	Size       Size
+	Ops        []string                // kinds of op, such as "MatMul"; empty means all
 	Only       func(Case) bool         // nil means all cases
-	Tolerances Tolerances              // by default those of [Default]
+	Tolerances Tolerances              // nil means those of [Default]
 	References *References             // shared between devices; nil keeps nothing
-	Mapping    func(op.Op) npu.Mapping // for devices that look at it
-	MayRefuse  []Refusal               // what the device need not be able to do
+	Mapping    func(op.Op) npu.Mapping // for devices that read it; nil means none
+	MayRefuse  []Refusal               // cases that the device need not support
 }
 
 // Refusal allows a device to refuse cases.
 type Refusal struct {
-	Cases *regexp.Regexp // their names
-	Why   string         // for people
+	Cases *regexp.Regexp // matches their names; must not be nil
+	Why   string         // for people; must not be empty
 }
 
-// CaseResult is what came out of a case. Without Refused and Err the report has the verdict.
+// CaseResult is the outcome of a case. If Refused and Err are nil, the report has the verdict.
 type CaseResult struct {
 	Case
 	Report  gate.Report
 	Refused *RefusedError // the device did not load it
-	Allowed string        // why that is all right; "" when it is not
-	Err     error         // the device, or the suite, failed
+	Allowed string        // the Why of the Refusal that allows that; "" if none does
+	Err     error         // the device or the suite failed
 }
 
-// Summary is what came out of a conformance suite.
-type Summary struct {
-	Device  string
-	Results []CaseResult // in the order of the table
-	LeftOut int          // cases that the device says of itself that it cannot take: several sessions at once
+// OK reports whether the result is right, or the refusal is allowed.
+func (r *CaseResult) OK() bool {
+	if r.Refused != nil {
+		return r.Allowed != ""
+	}
+	return r.Err == nil && r.Report.OK()
 }
 
-// Conformance holds a device to the whole suite, and fails the test with every case that is wrong: one line tests a new device.
+// Conformance runs the whole suite on a device and fails the test if any case is wrong. One line
+// tests a new device:
 //
 //	gatetest.Conformance(t, dev, nil)
 //
-// What the device refuses is logged with its reason.
+// It prints the summary: wrong results first, then refusals by op with their reason.
 func Conformance(t testing.TB, dev npu.Device, opts *ConformanceOptions) Summary {
 	t.Helper()
 	s, err := CheckConformance(t.Context(), dev, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(s)
-	if err := s.Err(); err != nil {
-		t.Error(err)
+	if s.OK() {
+		t.Log(s)
+	} else {
+		t.Error(s)
 	}
 	return s
 }
 
-// CheckConformance runs the suite on a device, several cases at a time, and gives what came out of each. What is wrong with the device is in the
-// summary; the error is that of a context that has ended.
+// CheckConformance runs the suite on a device, several cases at a time. What is wrong with the
+// device is in the summary. The error is an [OptionsError], or that of a context that has ended.
 //
-// A case that the device does not load counts as refused, with the device's reason, and is a failure unless the options allow it: a device that
-// refuses everything does not pass. A device that does not take any number of rows ([npu.Info]) is given programs of fixed shape only, and no runs
-// of several sessions.
-func CheckConformance(ctx context.Context, dev npu.Device, opts *ConformanceOptions) (Summary, error) {
+// A case that the device does not load counts as refused, with the device's reason, and is a failure
+// unless the options allow it: a device that refuses everything does not pass. A device without
+// AnyRows in its [npu.Info] gets programs of fixed shape only, and no runs of several sessions.
+func CheckConformance(
+	ctx context.Context, dev npu.Device, opts *ConformanceOptions,
+) (Summary, error) {
 	var o ConformanceOptions
 	if opts != nil {
 		o = *opts
 	}
+	if err := needDevice(dev); err != nil {
+		return Summary{}, err
+	}
+	cases := Cases(o.Size)
+	if err := o.check(cases); err != nil {
+		return Summary{}, err
+	}
 	info := dev.Info()
 	s := Summary{Device: info.Name}
-	for _, c := range Cases(o.Size) {
+	for _, c := range cases {
 		switch {
+		case len(o.Ops) > 0 && !slices.Contains(o.Ops, c.Op.Kind()):
 		case o.Only != nil && !o.Only(c):
 		case !info.AnyRows && len(c.Segments) > 1:
 			s.LeftOut++
@@ -97,7 +112,7 @@ func CheckConformance(ctx context.Context, dev npu.Device, opts *ConformanceOpti
 				if i >= len(s.Results) {
 					return
 				}
-				s.Results[i].check(ctx, dev, info, &o)
+				s.Results[i].run(ctx, dev, info, &o)
 			}
 		})
 	}
@@ -105,13 +120,39 @@ func CheckConformance(ctx context.Context, dev npu.Device, opts *ConformanceOpti
 	return s, ctx.Err()
 }
 
-// check runs the case.
-func (r *CaseResult) check(ctx context.Context, dev npu.Device, info npu.Info, o *ConformanceOptions) {
+// check refuses options that select nothing or cannot be applied.
+func (o *ConformanceOptions) check(cases []Case) error {
+	if o.Size > Full {
+		return badOption("Size", "is %d, want Short or Full", o.Size)
+	}
+	var kinds []string
+	for _, c := range cases {
+		if k := c.Op.Kind(); !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	for _, k := range o.Ops {
+		if !slices.Contains(kinds, k) {
+			return badOption("Ops", "no case has op %q, want one of %s", k, strings.Join(kinds, ", "))
+		}
+	}
+	for i, may := range o.MayRefuse {
+		if may.Cases == nil || may.Why == "" {
+			return badOption("MayRefuse", "entry %d needs both Cases and Why", i)
+		}
+	}
+	return nil
+}
+
+// run runs the case.
+func (r *CaseResult) run(ctx context.Context, dev npu.Device, info npu.Info, o *ConformanceOptions) {
 	kernel := r.Op
 	if r.Open && info.AnyRows {
 		kernel = withRows(kernel, op.Rows)
 	}
-	opts := &Options{Types: r.Types, Segments: r.Segments, Tolerances: o.Tolerances, References: o.References}
+	opts := &Options{
+		Types: r.Types, Segments: r.Segments, Tolerances: o.Tolerances, References: o.References,
+	}
 	if len(opts.Segments) == 0 {
 		opts.Segments = []Segment{{Rows: max(1, rowsOf(r.Op))}}
 	}
@@ -131,98 +172,4 @@ func (r *CaseResult) check(ctx context.Context, dev npu.Device, info npu.Info, o
 			}
 		}
 	}
-}
-
-// OK reports whether the case is right, or rightly refused.
-func (r *CaseResult) OK() bool {
-	if r.Refused != nil {
-		return r.Allowed != ""
-	}
-	return r.Err == nil && r.Report.OK()
-}
-
-// problem says what is wrong, on a line.
-func (r *CaseResult) problem() string {
-	switch {
-	case r.Err != nil:
-		return fmt.Sprintf("%s: %v", r.Name, r.Err)
-	case r.Refused != nil:
-		return fmt.Sprintf("%s: refused, and that is not expected: %v", r.Name, r.Refused.Err)
-	}
-	return fmt.Sprint(r.Report.Err())
-}
-
-// counts are how many cases passed, were refused, and failed.
-func (s Summary) counts() (passed, refused, failed int) {
-	for i := range s.Results {
-		switch r := &s.Results[i]; {
-		case !r.OK():
-			failed++
-		case r.Refused != nil:
-			refused++
-		default:
-			passed++
-		}
-	}
-	return passed, refused, failed
-}
-
-// shown bounds the cases that an error lists: enough to see what they have in common.
-const shown = 20
-
-// Err is nil when every case is right or rightly refused and at least one was compared; otherwise an error that names the first that are not, and
-// wraps [gate.ErrFailed].
-func (s Summary) Err() error {
-	passed, refused, failed := s.counts()
-	if failed == 0 && passed > 0 {
-		return nil
-	}
-	if failed == 0 {
-		return fmt.Errorf("%w: %s: nothing was compared, %d cases were refused", gate.ErrFailed, s.Device, refused)
-	}
-	var b strings.Builder
-	n := 0
-	for i := range s.Results {
-		if r := &s.Results[i]; !r.OK() {
-			if n++; n > shown {
-				fmt.Fprintf(&b, "\n  and %d more", failed-shown)
-				break
-			}
-			fmt.Fprintf(&b, "\n  %s", r.problem())
-		}
-	}
-	return fmt.Errorf("%w: %s: %d of %d cases%s", gate.ErrFailed, s.Device, failed, len(s.Results), b.String())
-}
-
-// String is the numbers of cases, and each reason for a refusal with how many cases it has.
-func (s Summary) String() string {
-	passed, refused, failed := s.counts()
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d cases passed, %d refused as expected, %d failed", s.Device, passed, refused, failed)
-	if s.LeftOut > 0 {
-		fmt.Fprintf(&b, ", %d of several sessions left out", s.LeftOut)
-	}
-	type reason struct {
-		first string
-		n     int
-		err   error
-	}
-	var reasons []*reason
-	by := map[string]*reason{}
-	for i := range s.Results {
-		r := &s.Results[i]
-		if r.Refused == nil || r.Allowed == "" {
-			continue
-		}
-		e := by[r.Allowed]
-		if e == nil {
-			e = &reason{first: r.Name, err: r.Refused.Err}
-			by[r.Allowed], reasons = e, append(reasons, e)
-		}
-		e.n++
-	}
-	for _, e := range reasons {
-		fmt.Fprintf(&b, "\n  refused %d, such as %s: %v", e.n, e.first, e.err)
-	}
-	return b.String()
 }

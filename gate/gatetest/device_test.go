@@ -152,7 +152,7 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 		may  []gatetest.Refusal
 		want string
 	}{
-		"a refusal that nobody expects":     {&apart{Device: dev.Device, refuse: noBlocks}, nil, "refused, and that is not expected: no kernel reads Q"},
+		"a refusal that nobody expects":     {&apart{Device: dev.Device, refuse: noBlocks}, nil, "cases refused, and not allowed to, first Embed"},
 		"everything refused as expected":    {&apart{Device: dev.Device, refuse: func(*npu.Program) error { return errors.New("not today") }}, []gatetest.Refusal{{Cases: regexp.MustCompile(""), Why: "all"}}, "nothing was compared"},
 		"results that are not synced":       {&apart{Device: dev.Device, refuse: noBlocks, lazy: true}, blocks, "NaN, infinite"},
 		"a byte written behind each result": {&apart{Device: dev.Device, refuse: noBlocks, over: true}, blocks, "bytes behind the result were written"},
@@ -213,20 +213,21 @@ func TestOptionsThatDoNotGoTogetherAreErrors(t *testing.T) {
 		o    op.Op
 		opts *gatetest.Options
 	}{
-		"there is no op":                  {nil, nil},
+		"the op is nil":                   {nil, nil},
 		"Width is 0":                      {op.RMSNorm{Rows: 4}, nil},
 		"2 types, RMSNorm has 3 operands": {norm, &gatetest.Options{Types: []dtype.Type{dtype.F32, dtype.F32}}},
-		"has 4 rows, Options.Segments 3":  {norm, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 3}}}},
+		"Segments: 3 rows, RMSNorm has 4": {norm, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 3}}}},
 		"0 rows at position 0":            {norm, &gatetest.Options{Segments: []gatetest.Segment{{}}}},
 		"1 rows at position -1":           {norm, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 1, Pos: -1}}}},
-		"Options.Picks is -1":             {op.Pick{Picks: op.Picks, Rows: 4, Width: 8}, &gatetest.Options{Picks: -1}},
+		"Picks: is -1":                    {op.Pick{Picks: op.Picks, Rows: 4, Width: 8}, &gatetest.Options{Picks: -1}},
 		"takes [F32 BF16] as x":           {norm, &gatetest.Options{Activations: dtype.F16}},
 		"whole blocks of 256":             {op.MatMul{M: 1, K: 64, N: 8, TransB: true}, &gatetest.Options{Weights: dtype.Q4_K}},
-		"there is no tolerance for RMSNorm": {norm, &gatetest.Options{
+		"no tolerance for RMSNorm": {norm, &gatetest.Options{
 			Tolerances: func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.Tolerance{}, false }}},
 	} {
-		if _, err := gatetest.CheckKernel(t.Context(), dev, tc.o, tc.opts); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an error about %q", err, want)
+		var bad *gatetest.OptionsError
+		if _, err := gatetest.CheckKernel(t.Context(), dev, tc.o, tc.opts); !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an OptionsError about %q", err, want)
 		}
 	}
 	var refused *gatetest.RefusedError

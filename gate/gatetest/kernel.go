@@ -15,26 +15,19 @@ import (
 // Overrun is the name of the condition that nothing is written behind the end of a result.
 const Overrun = "written behind the end"
 
-// RefusedError says that a device does not load a kernel: it may be right to, and nothing was compared.
-type RefusedError struct {
-	Op  op.Op
-	Err error // the device's
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("gatetest: the device refuses %s%+v: %v", e.Op.Kind(), e.Op, e.Err)
-}
-
-// Unwrap is the device's error.
-func (e *RefusedError) Unwrap() error { return e.Err }
-
-// Kernel tests a device's kernel for an op against the oracle, every element, and fails the test when the tolerance does not hold. It is [CheckKernel]
-// with default options but for the tolerance.
+// Kernel tests a device's kernel for an op against the oracle, every element, and fails the test if
+// the tolerance does not hold. It is [CheckKernel] with default options apart from the tolerance; a
+// nil tolerance means the default one too, see [Default].
 //
 //	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, gate.Published)
 func Kernel(t testing.TB, dev npu.Device, o op.Op, tolerance func(op.Op) (gate.Tolerance, bool)) gate.Report {
 	t.Helper()
-	return KernelWith(t, dev, o, &Options{Tolerances: func(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return tolerance(o) }})
+	if tolerance == nil {
+		return KernelWith(t, dev, o, nil)
+	}
+	return KernelWith(t, dev, o, &Options{
+		Tolerances: func(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return tolerance(o) },
+	})
 }
 
 // KernelWith is [Kernel] with options.
@@ -97,11 +90,14 @@ type kernel struct {
 
 // newKernel makes operands of opts.Seed, loads the program and allocates its buffers.
 func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *kernel, err error) {
+	if err := needDevice(dev); err != nil {
+		return nil, err
+	}
 	if o == nil {
-		return nil, errors.New("gatetest: there is no op")
+		return nil, badOption("o", "the op is nil")
 	}
 	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("gatetest: %w", err)
+		return nil, badOption("o", "%v", err)
 	}
 	k := &kernel{dev: dev, o: o}
 	if opts != nil {
@@ -124,7 +120,7 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 	out := k.types[written(o)]
 	tol, ok := find(o, out)
 	if !ok {
-		return nil, fmt.Errorf("gatetest: there is no tolerance for %s stored as %s: give one in Options.Tolerances", o.Kind(), out)
+		return nil, badOption("Tolerances", "no tolerance for %s stored as %s: set one in Options.Tolerances", o.Kind(), out)
 	}
 	k.tol = againstOracle(tol, o, k.opts.Segments)
 	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, k.exact(), k.opts.Seed, nil); err != nil {
@@ -163,7 +159,7 @@ func (k *kernel) program() (*npu.Program, error) {
 	p.Launch(k.o.Kind(), k.o, refs...)
 	p.Map(k.opts.Mapping)
 	if err := p.Err(); err != nil {
-		return nil, fmt.Errorf("gatetest: %w", err)
+		return nil, badOption("Types", "%v", err)
 	}
 	return p, nil
 }

@@ -12,8 +12,8 @@ import (
 
 // Model is a model on which the model gates, and adversaries under them, are tried.
 type Model struct {
-	// Open opens the model on a device, and gives a scorer with an empty cache and what closes both. Package model's sessions are scorers:
-	// a device is wrong in a model's way only when a real model runs on it.
+	// Open opens the model on a device and returns a scorer with an empty cache, and a function that
+	// closes both; nil if there is nothing to close. Sessions of package model are scorers.
 	Open func(ctx context.Context, dev npu.Device) (s gate.Scorer, close func() error, err error)
 
 	Reference  gate.Scorer     // the oracle
@@ -24,9 +24,9 @@ type Model struct {
 
 // ModelReport is what the model gates found.
 type ModelReport struct {
-	Logits      gate.LogitsReport
-	Greedy      gate.GreedyReport
-	Determinism gate.DeterminismReport
+	Logits      gate.LogitsReport      `json:"logits"`
+	Greedy      gate.GreedyReport      `json:"greedy"`
+	Determinism gate.DeterminismReport `json:"determinism"`
 }
 
 // Reasons are those of a gate, by its name here.
@@ -54,8 +54,11 @@ const promptLen = 4
 // left behind.
 func CheckModel(ctx context.Context, dev npu.Device, m Model) (ModelReport, error) {
 	var r ModelReport
+	if err := needDevice(dev); err != nil {
+		return r, err
+	}
 	if m.Open == nil || m.Reference == nil || len(m.IDs) < 2*promptLen {
-		return r, fmt.Errorf("gatetest: Model wants Open, Reference and at least %d IDs, has %d", 2*promptLen, len(m.IDs))
+		return r, badOption("m", "a Model needs Open, Reference and at least %d IDs, and has %d IDs", 2*promptLen, len(m.IDs))
 	}
 	tokens := m.Tokens
 	if tokens == 0 {
@@ -84,7 +87,9 @@ func CheckModel(ctx context.Context, dev npu.Device, m Model) (ModelReport, erro
 		s, closeModel, err := m.Open(ctx, dev)
 		if err == nil {
 			err = g.run(s)
-			err = errors.Join(err, closeModel())
+			if closeModel != nil {
+				err = errors.Join(err, closeModel())
+			}
 		}
 		if err != nil {
 			return r, fmt.Errorf("gatetest: %s: %w", g.name, err)

@@ -1,7 +1,6 @@
 package gatetest
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/npukit/npukit/npu"
@@ -78,7 +77,7 @@ func (s *Options) types(o op.Op) ([]dtype.Type, error) {
 	operands := o.Operands()
 	if s.Types != nil {
 		if len(s.Types) != len(operands) {
-			return nil, fmt.Errorf("gatetest: Options.Types has %d types, %s has %d operands", len(s.Types), o.Kind(), len(operands))
+			return nil, badOption("Types", "%d types, %s has %d operands", len(s.Types), o.Kind(), len(operands))
 		}
 		return s.Types, nil
 	}
@@ -125,18 +124,18 @@ func (s *Options) place(o op.Op) (op.Size, error) {
 	}
 	for i, seg := range s.Segments {
 		if seg.Rows < 1 || seg.Pos < 0 || seg.Rows > maxRows || seg.Pos > maxRows || size.Rows > maxRows {
-			return size, fmt.Errorf("gatetest: segment %d has %d rows at position %d: want 1 to %d rows, and no position beyond that", i, seg.Rows, seg.Pos, maxRows)
+			return size, badOption("Segments", "segment %d has %d rows at position %d: want 1 to %d rows, and a position from 0 to that", i, seg.Rows, seg.Pos, maxRows)
 		}
 		size.Rows += seg.Rows
 	}
 	if rows > 0 && rows != size.Rows {
-		return size, fmt.Errorf("gatetest: %s has %d rows, Options.Segments %d: write op.Rows, or the same number", o.Kind(), rows, size.Rows)
+		return size, badOption("Segments", "%d rows, %s has %d: use op.Rows in the op, or the same number", size.Rows, o.Kind(), rows)
 	}
 	if s.Picks == 0 {
 		s.Picks = min(2, size.Rows)
 	}
 	if s.Picks < 0 || s.Picks > maxRows {
-		return size, fmt.Errorf("gatetest: Options.Picks is %d, want 1 to %d", s.Picks, maxRows)
+		return size, badOption("Picks", "is %d, want 1 to %d", s.Picks, maxRows)
 	}
 	size.Picks = s.Picks
 	return size, nil

@@ -13,10 +13,11 @@ import (
 
 // Timing is how long a kernel takes: measured around Submit, so that starting a dispatch counts.
 type Timing struct {
-	Runs        int
-	Min, Median time.Duration
-	FLOPs       float64 // of one run
-	Bytes       float64 // that one run moves at least
+	Runs   int           `json:"runs"`
+	Min    time.Duration `json:"min_ns"`
+	Median time.Duration `json:"median_ns"`
+	FLOPs  float64       `json:"flops"` // of one run
+	Bytes  float64       `json:"bytes"` // that one run moves at least
 }
 
 // String is the timing on a line, with the rates at the median.
@@ -33,7 +34,7 @@ const maxTimed = 1 << 20
 // long this machine takes to pretend.
 func TimeKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options, runs int) (_ Timing, err error) {
 	if runs < 1 || runs > maxTimed {
-		return Timing{}, fmt.Errorf("gatetest: %d runs, want 1 to %d", runs, maxTimed)
+		return Timing{}, badOption("runs", "is %d, want 1 to %d", runs, maxTimed)
 	}
 	k, err := newKernel(ctx, dev, o, opts)
 	if err != nil {

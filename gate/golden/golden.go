@@ -22,6 +22,7 @@ package golden
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -59,6 +60,17 @@ type Top struct {
 	LogSumExp float64
 }
 
+// FormatError reports a file that is not a golden file, or one whose content is inconsistent.
+type FormatError struct {
+	Path string
+	Err  error
+}
+
+func (e *FormatError) Error() string { return fmt.Sprintf("golden: %s: %v", e.Path, e.Err) }
+
+// Unwrap returns e.Err.
+func (e *FormatError) Unwrap() error { return e.Err }
+
 // maxFile bounds what is read: 8 GiB are the logits of 14,000 positions of the largest vocabulary.
 const maxFile = 8 << 30
 
@@ -69,10 +81,10 @@ func Read(path string) (*File, error) {
 		return nil, fmt.Errorf("golden: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("golden: %s is no file: want a golden.safetensors or golden.json", path)
+		return nil, &FormatError{path, errors.New("not a regular file: want golden.safetensors or golden.json")}
 	}
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("golden: %s has %d bytes, more than the %d that are read; store fewer positions", path, info.Size(), int64(maxFile))
+		return nil, &FormatError{path, fmt.Errorf("%d bytes, the limit is %d: store fewer positions", info.Size(), int64(maxFile))}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -87,7 +99,7 @@ func Read(path string) (*File, error) {
 		err = f.check()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("golden: %s: %w", path, err)
+		return nil, &FormatError{path, err}
 	}
 	f.Path = path
 	return f, nil

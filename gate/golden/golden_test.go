@@ -159,8 +159,8 @@ func TestHostileFiles(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ path, says string }{
 		"missing":                {filepath.Join(t.TempDir(), "none"), "no such file"},
-		"a folder":               {t.TempDir(), "no file"},
-		"a device":               {os.DevNull, "no file"},
+		"a folder":               {t.TempDir(), "not a regular file"},
+		"a device":               {os.DevNull, "not a regular file"},
 		"empty":                  {file(t, nil), "neither"},
 		"text":                   {file(t, []byte("some words that are no JSON")), "neither"},
 		"cut in the header":      {file(t, whole[:40]), "truncated"},

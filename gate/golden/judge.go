@@ -43,8 +43,11 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 	if err := t.Validate(); err != nil {
 		return Report{}, err
 	}
+	if device == nil {
+		return Report{}, &gate.InputError{Field: "device", Reason: "the Scorer is nil"}
+	}
 	if s.NLL == nil && s.Top == nil {
-		return Report{}, fmt.Errorf("golden: %s: neither likelihoods nor best logits are stored", s.Name)
+		return Report{}, &gate.InputError{Field: "s", Reason: fmt.Sprintf("sequence %q stores neither likelihoods nor top logits", s.Name)}
 	}
 	r := Report{Name: s.Name, Thresholds: t}
 	var got, want, diff, kl []float64
