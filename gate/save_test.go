@@ -3,7 +3,6 @@ package gate_test
 import (
 	"encoding/json"
 	"errors"
-	"image/png"
 	"io"
 	"math"
 	"os"
@@ -84,21 +83,11 @@ func TestReportsAreSaved(t *testing.T) {
 		if err != nil || !json.Valid(data) {
 			t.Errorf("%s.json: %v\n%s", name, err, data)
 		}
-		f, err := os.Open(filepath.Join(dir, name+".png"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if img, err := png.Decode(f); err != nil || img.Bounds().Dx() < 400 {
-			t.Errorf("%s.png: %v", name, err)
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 	if err := gate.Save(dir, "determinism", gate.DeterminismReport{}); err != nil {
 		t.Error(err)
 	}
-	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) != 4*3+2 {
+	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) != 4*2+2 {
 		t.Errorf("%d files: %v", len(files), files)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) != 0 {

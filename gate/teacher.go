@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"gonum.org/v1/gonum/stat"
 )
 
 // LogitsReport is what [Teacher] found.
@@ -117,13 +115,7 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32, t Thres
 		return LogitsReport{}, err
 	}
 	r.MeanRelL1 = absD / (absE + tiny)
-	finite := slices.DeleteFunc(slices.Clone(r.KL), math.IsNaN)
-	if len(finite) > 0 {
-		r.KLMean = stat.Mean(finite, nil)
-		slices.Sort(finite)
-		r.KLP90, r.KLMax = stat.Quantile(0.9, stat.Empirical, finite, nil), finite[len(finite)-1]
-		r.KLMaxAt = slices.Index(r.KL, r.KLMax)
-	}
+	r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt = KLStats(r.KL)
 	r.Got, r.Want = LikelihoodOf(gotNLL), LikelihoodOf(wantNLL)
 	if len(wantNLL) > 0 && r.Want.Mean > 0 {
 		diff := make([]float64, len(gotNLL))
@@ -187,8 +179,8 @@ func LikelihoodOf(nll []float64) Likelihood {
 	case 1:
 		l.Mean = nll[0]
 	default:
-		mean, dev := stat.MeanStdDev(nll, nil)
-		l.Mean, l.StdErr = mean, stat.StdErr(dev, float64(l.Tokens))
+		l.Mean = meanOf(nll)
+		l.StdErr = stdErrOf(nll, l.Mean)
 	}
 	return l
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/gate/plot"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -198,10 +199,11 @@ func (e *Env) save(name, subject string, v Verdict) (string, error) {
 	if !isKernelGate(name) { // whose name has it already
 		file += fmt.Sprintf("-%.8s", subject)
 	}
-	if e.d.opts.plain {
-		v = struct{ Verdict }{v}
+	report := fmt.Stringer(v)
+	if !e.d.opts.plain {
+		report = plot.With(v)
 	}
-	if err := gate.Save(e.d.ws.path(FolderReports), file, v); err != nil {
+	if err := gate.Save(e.d.ws.path(FolderReports), file, report); err != nil && !errors.Is(err, plot.ErrEmpty) {
 		return "", storageError{fmt.Errorf("skill: workspace: %w", err)} // which no skill can mend
 	}
 	return FolderReports + "/" + file, nil

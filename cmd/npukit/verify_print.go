@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/gate/plot"
 	"github.com/npukit/npukit/model"
 )
 
@@ -132,12 +134,12 @@ func (v *verifier) save() error {
 	for i, g := range v.result.Gates {
 		kind, _, _ := strings.Cut(g.Name, ":")
 		name := fmt.Sprintf("%02d-%s-%s", i+1, kind, g.Of)
-		if err := gate.Save(v.report, name, g.Report); err != nil && !(emptyPicture(g.Report)) {
+		if err := gate.Save(v.report, name, plot.With(g.Report)); err != nil && !errors.Is(err, plot.ErrEmpty) {
 			return err
 		}
 	}
 	if v.result.Diagnosis != nil {
-		if err := gate.Save(v.report, "trace", v.trace); err != nil {
+		if err := gate.Save(v.report, "trace", plot.With(v.trace)); err != nil {
 			return err
 		}
 		if err := gate.Save(v.report, "diagnosis", v.result.Diagnosis); err != nil {
@@ -145,20 +147,6 @@ func (v *verifier) save() error {
 		}
 	}
 	return nil
-}
-
-// emptyPicture reports whether a report has nothing finite to draw: its text and figures are saved all the same.
-func emptyPicture(r verifyReport) bool {
-	l, ok := r.(gate.LogitsReport)
-	if !ok {
-		return false
-	}
-	for _, v := range l.KL {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) && v > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // continuations prints what device and reference write after each prompt.

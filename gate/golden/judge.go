@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
-
-	"gonum.org/v1/gonum/stat"
 
 	"github.com/npukit/npukit/gate"
 )
@@ -101,12 +98,7 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 	if r.Want.Mean > 0 {
 		r.NLLChange, r.NLLChangeError, r.NLLDistance = gate.ChangeOf(diff, r.Want)
 	}
-	if len(kl) > 0 {
-		r.KLMean, r.KLMax = stat.Mean(kl, nil), slices.Max(kl)
-		r.KLMaxAt = slices.Index(kl, r.KLMax)
-		slices.Sort(kl)
-		r.KLP90 = stat.Quantile(0.9, stat.Empirical, kl, nil)
-	}
+	r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt = gate.KLStats(kl)
 	r.Reasons = t.Judge(gate.Summary{
 		Positions: r.Positions, NonFinite: r.NonFinite, Compared: r.Compared, KLMean: r.KLMean, KLP90: r.KLP90, KLMax: r.KLMax, KLMaxAt: r.KLMaxAt, Decided: r.Decided, Agreed: r.Agreed,
 		Want: r.Want, Got: r.Got, NLLChange: r.NLLChange, NLLChangeError: r.NLLChangeError, NLLDistance: r.NLLDistance,

@@ -1,0 +1,122 @@
+package plot_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/plot"
+)
+
+// check returns a report over a ramp with some noise.
+func check(t *testing.T, n int) gate.Report {
+	t.Helper()
+	got, want := make([]float32, n), make([]float32, n)
+	for i := range want {
+		want[i] = float32(i) + 1
+		got[i] = want[i] * (1 + 0.01*float32(i%5))
+	}
+	r, err := gate.Check(got, want, gate.Tolerance{MaxRel: 0.1, Rtol: 0.1, Note: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Name = "ramp"
+	return r
+}
+
+func trace(t *testing.T, names ...string) *gate.Trace {
+	t.Helper()
+	tr := &gate.Trace{Name: "trace"}
+	for i, name := range names {
+		want := []float32{1, 2, 3, 4}
+		got := []float32{1, 2, 3, 4 + float32(i)/10}
+		if err := gate.Observe(tr, name, got, want, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tr
+}
+
+// Every report with numbers is drawn, and drawing changes with the data.
+func TestWritePNG(t *testing.T) {
+	seen := map[string]string{}
+	for name, report := range map[string]any{
+		"check":     check(t, 500),
+		"one value": check(t, 1),
+		"trace":     *trace(t, "embed.embed", "layer.0.attn.q", "layer.1.attn.q"),
+		"pointer":   trace(t, "embed.embed", "layer.0.attn.q"),
+		"logits":    gate.LogitsReport{Name: "l", KL: []float64{1e-3, math.NaN(), 0, 2}},
+		"zeros":     gate.LogitsReport{Name: "l", KL: []float64{0, 0}},
+	} {
+		var b bytes.Buffer
+		if err := plot.WritePNG(&b, report); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if other, same := seen[b.String()]; same {
+			t.Errorf("%s and %s are the same picture", name, other)
+		}
+		seen[b.String()] = name
+		if img, err := png.Decode(&b); err != nil || img.Bounds().Dx() < 400 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A report without a finite number is ErrEmpty, and anything else that cannot be drawn an InputError.
+func TestNothingToDraw(t *testing.T) {
+	var b bytes.Buffer
+	for _, report := range []any{
+		gate.Report{}, gate.Trace{}, gate.LogitsReport{}, gate.LogitsReport{KL: []float64{math.NaN(), math.Inf(1)}},
+	} {
+		if err := plot.WritePNG(&b, report); !errors.Is(err, plot.ErrEmpty) {
+			t.Errorf("%T: error %v, want ErrEmpty", report, err)
+		}
+	}
+	var input *gate.InputError
+	for _, report := range []any{nil, gate.GreedyReport{}, (*gate.Trace)(nil)} {
+		if err := plot.WritePNG(&b, report); !errors.As(err, &input) {
+			t.Errorf("%T: error %v, want an InputError", report, err)
+		}
+	}
+	if err := plot.WritePNG(nil, gate.Report{}); !errors.As(err, &input) {
+		t.Errorf("a nil writer: %v", err)
+	}
+	if b.Len() != 0 {
+		t.Errorf("%d bytes were written", b.Len())
+	}
+}
+
+// A saved report has a picture if it can be drawn; its text and JSON stay what they were.
+func TestWith(t *testing.T) {
+	dir := t.TempDir()
+	for name, report := range map[string]fmt.Stringer{
+		"check": check(t, 500), "trace": trace(t, "embed.embed"), "greedy": gate.GreedyReport{Wanted: 3},
+	} {
+		if err := gate.Save(dir, name, plot.With(report)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(filepath.Join(dir, name+".png"))
+		if drawn := err == nil; drawn != (name != "greedy") {
+			t.Errorf("%s.png: %v", name, err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, name+".txt"))
+		if err != nil || string(text) != report.String() {
+			t.Errorf("%s.txt: %v", name, err)
+		}
+		want, err := json.MarshalIndent(report, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, name+".json")); err != nil || string(got) != string(want)+"\n" {
+			t.Errorf("%s.json: %v", name, err)
+		}
+	}
+}
