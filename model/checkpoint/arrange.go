@@ -25,7 +25,9 @@ func (c *Checkpoint) arrange(e *entry) error {
 		e.Data = dst
 	}
 	e.filled = true
-	defer release(src)
+	if !c.read {
+		defer release(src)
+	}
 	if e.heads == 0 {
 		copy(e.Data, src)
 		return nil

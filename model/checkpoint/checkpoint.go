@@ -27,9 +27,12 @@
 // windows, other activations or RoPE kinds, ...) are refused by name with an [UnsupportedError]. Weights themselves are not looked at:
 // [Checkpoint.NonFinite] finds NaN and infinities when asked.
 //
-// Files may be hostile: every length, offset and count is checked before it is used. One thing cannot be defended: a file that another
-// process truncates while it is mapped ends the program with SIGBUS at the next touch of the lost pages. Replace checkpoints by renaming
-// a new file over the old one, never by writing into it.
+// Settings that only are defaults, such as those of generation_config.json, never keep a model from opening:
+// [Checkpoint.Warnings] lists what was ignored or read in another way.
+//
+// Files may be hostile: every length, offset and count is checked before it is used. One thing a mapping cannot
+// survive: if another process truncates the file, the next access to a lost page ends the program with SIGBUS. Replace
+// checkpoints by renaming a new file over the old one, never by writing into it, or set [OpenOptions].ReadWeights.
 //
 // # Memory
 //
@@ -61,6 +64,9 @@ type Checkpoint struct {
 	config       *Config
 	generation   *Generation
 	text         text
+	ends         []EndID
+	warnings     warnings
+	read         bool // files are read into memory, not mapped
 
 	entries map[string]*entry
 	names   []string // sorted
@@ -79,7 +85,7 @@ type Tensor struct {
 	// Data is the elements, row after row, little-endian, aligned for Type. It is valid until Close, must not be written to, and lies
 	// outside the Go heap.
 	Data   []byte
-	Mapped bool // Data lies in the file's mapping; else it is a rearranged copy
+	Mapped bool // Data is the file's own bytes, mapped or read; else it is a rearranged copy
 }
 
 // Elements is the number of elements.
@@ -108,9 +114,20 @@ type entry struct {
 	filled bool // Data of a rearranged copy holds the elements; guarded by Checkpoint.mu, and so is Data then
 }
 
+// OpenOptions are choices made when a checkpoint is opened.
+type OpenOptions struct {
+	// ReadWeights reads the weights into memory instead of mapping their files, so that a program survives a file that
+	// is truncated or overwritten while the checkpoint is open. Opening then takes as long as reading the files, and
+	// costs their size in memory until Close, beside the copies that a device makes: Release frees nothing.
+	ReadWeights bool
+}
+
 // Open opens a Hugging Face folder or a GGUF file, recognised by its content. An error about a path that is not there wraps
 // fs.ErrNotExist, one about a model of another kind wraps [ErrUnsupported]; others are a [*TensorError] or a [*FileError].
-func Open(path string) (*Checkpoint, error) {
+func Open(path string) (*Checkpoint, error) { return OpenWith(path, nil) }
+
+// OpenWith is Open with options, which may be nil.
+func OpenWith(path string, opts *OpenOptions) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("checkpoint: %w: give the path of a Hugging Face folder or of a .gguf file", err)
@@ -118,7 +135,7 @@ func Open(path string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	c := &Checkpoint{path: path, entries: map[string]*entry{}}
+	c := &Checkpoint{path: path, entries: map[string]*entry{}, read: opts != nil && opts.ReadWeights}
 	if info.IsDir() {
 		err = c.openFolder()
 	} else {
@@ -145,9 +162,13 @@ func (c *Checkpoint) openFile() error {
 	return fileErrorf(c.path, "is no GGUF file (it does not begin with \"GGUF\"); a checkpoint is a GGUF file or a Hugging Face folder")
 }
 
-// mapFile maps a file until Close.
+// mapFile maps a file, or reads it, until Close.
 func (c *Checkpoint) mapFile(file string) (mmap.MMap, error) {
-	m, err := mapFile(file)
+	load := mapFile
+	if c.read {
+		load = loadFile
+	}
+	m, err := load(file)
 	if err != nil {
 		return nil, err
 	}
@@ -229,11 +250,11 @@ func (e *entry) described() Tensor {
 
 // Release lets the system take back the memory of a tensor, so that a model of which somebody has made a copy in another form does not count twice. A mapped
 // tensor reads as before, from the file. The data of a rearranged one must not be read any more until Tensor is asked for it, which copies it again to
-// the same address: only those release it who know of every reader.
+// the same address: only those release it who know of every reader. With [OpenOptions].ReadWeights Release does nothing.
 func (c *Checkpoint) Release(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.entries[name]; e != nil && !c.closed {
+	if e := c.entries[name]; e != nil && !c.closed && !c.read {
 		release(e.Data)
 		e.filled = false
 	}

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -30,8 +29,9 @@ type Config struct {
 	QKVBias       bool // q, k and v projections have biases
 	QKNorm        bool // RMS norm over each head of q and k before RoPE
 
-	DType    dtype.Type // what the config names, else the type of most elements
-	BOS, EOS []int      // token ids; generation_config.json's before config.json's; empty when neither says
+	DType dtype.Type // what the config names, else the type of most elements
+	BOS   []int      // token ids: generation_config.json's, else config.json's, else empty
+	EOS   []int      // union of the end tokens that files name by id, see [Checkpoint.EndIDs]
 }
 
 // RoPE says how rotary embeddings turn. Element pair i of a head (i and i+HeadDim/2) turns by position * inverse frequency i; see InvFreq.
@@ -83,17 +83,6 @@ func (r RoPE) llama3Divisor(freq float64) float64 {
 	return 1 / ((1-keep)/r.Factor + keep)
 }
 
-// Generation is generation_config.json: how the model's makers mean text to be sampled. What the file leaves out is nil or empty.
-type Generation struct {
-	DoSample          *bool
-	Temperature       *float64
-	TopK              *int
-	TopP              *float64
-	MinP              *float64
-	RepetitionPenalty *float64
-	BOS, EOS          []int
-}
-
 // limits keeps numbers from a file within what any model uses, so that their products cannot overflow an int64 and lists made from them
 // stay small. The largest published decoders have 126 layers, 16384 hidden, 53248 FFN, 262144 tokens.
 var limits = []struct {
@@ -126,11 +115,6 @@ func (c *Config) check(file string) error {
 	}
 	if !(c.NormEps > 0 && c.NormEps < 1) {
 		return fileErrorf(file, "the RMS norm epsilon is %v; it must be a small positive number such as 1e-5", c.NormEps)
-	}
-	for _, id := range slices.Concat(c.BOS, c.EOS) {
-		if id < 0 || id >= c.Vocab {
-			return fileErrorf(file, "BOS or EOS token id %d is outside the vocabulary of %d tokens", id, c.Vocab)
-		}
 	}
 	if err := c.RoPE.check(c.HeadDim); err != nil {
 		return &FileError{File: file, Problem: "RoPE", Err: err}

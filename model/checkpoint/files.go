@@ -26,6 +26,9 @@ func readJSON(file string, v any) error {
 	return decodeJSON(file, b, v)
 }
 
+// utf8BOM is the byte order mark that some editors write at the beginning of a file. JSON has none.
+var utf8BOM = []byte("\ufeff")
+
 // readText reads a small file whole.
 func readText(file string) ([]byte, error) {
 	f, _, err := openRegular(file)
@@ -45,6 +48,7 @@ func readText(file string) ([]byte, error) {
 
 // decodeJSON is json.Unmarshal with errors that name the field and both types.
 func decodeJSON(file string, b []byte, v any) error {
+	b = bytes.TrimPrefix(b, utf8BOM)
 	err := json.Unmarshal(b, v)
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
@@ -106,16 +110,49 @@ func mapFile(file string) (mmap.MMap, error) {
 		return nil, err
 	}
 	defer f.Close() // the mapping stays
-	if size == 0 {
-		return nil, fileErrorf(file, "is empty: was the download interrupted?")
-	}
-	if int64(int(size)) != size {
-		return nil, fileErrorf(file, "of %d bytes does not fit this machine's address space", size)
+	if err := checkSize(file, size); err != nil {
+		return nil, err
 	}
 	m, err := mmap.MapRegion(f, int(size), mmap.RDONLY, 0, 0)
 	if err != nil {
 		return nil, &FileError{File: file, Problem: "cannot be mapped into memory", Err: err}
 	}
+	return notPointer(file, m)
+}
+
+// loadFile reads a file into memory outside the Go heap.
+func loadFile(file string) (mmap.MMap, error) {
+	f, size, err := openRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := checkSize(file, size); err != nil {
+		return nil, err
+	}
+	m, err := allocate(int(size))
+	if err != nil {
+		return nil, err
+	}
+	if n, err := io.ReadFull(f, m); err != nil {
+		_ = m.Unmap()
+		return nil, &FileError{File: file, Problem: fmt.Sprintf("cannot be read: it has %d bytes, and ended after %d", size, n), Err: err}
+	}
+	return notPointer(file, m)
+}
+
+func checkSize(file string, size int64) error {
+	if size == 0 {
+		return fileErrorf(file, "is empty: was the download interrupted?")
+	}
+	if int64(int(size)) != size {
+		return fileErrorf(file, "of %d bytes does not fit this machine's address space", size)
+	}
+	return nil
+}
+
+// notPointer refuses what Git LFS leaves where it has not fetched a file.
+func notPointer(file string, m mmap.MMap) (mmap.MMap, error) {
 	if bytes.HasPrefix(m, []byte("version https://git-lfs")) {
 		_ = m.Unmap()
 		return nil, fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,7 @@ import (
 func (c *Checkpoint) openFolder() error {
 	c.format = "safetensors"
 	configFile := filepath.Join(c.path, "config.json")
-	config, err := readConfig(configFile)
+	config, err := readConfig(configFile, &c.warnings)
 	if errors.Is(err, os.ErrNotExist) {
 		return explainFolder(c.path, "config.json")
 	}
@@ -24,19 +25,17 @@ func (c *Checkpoint) openFolder() error {
 	if abs, err := filepath.Abs(c.path); err == nil {
 		config.Name = filepath.Base(abs)
 	}
-	generationFile := filepath.Join(c.path, "generation_config.json")
-	if c.generation, err = readGeneration(generationFile); err != nil {
+	c.generation, err = readGeneration(filepath.Join(c.path, "generation_config.json"), config.Vocab, &c.warnings)
+	if err != nil {
 		return err
 	}
 	if c.generation.BOS != nil {
 		config.BOS = c.generation.BOS
 	}
-	if c.generation.EOS != nil {
-		config.EOS = c.generation.EOS
-	}
-	if err := config.check(generationFile); err != nil {
-		return err
-	}
+	ends := config.EOS
+	config.EOS = nil
+	c.addEnds("generation_config.json", c.generation.EOS)
+	c.addEnds("config.json", ends)
 	if c.text, err = folderText(c.path); err != nil {
 		return err
 	}
@@ -84,7 +83,7 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 	if err := decodeJSON(index, text, &h); err != nil {
 		return nil, "", err
 	}
-	if name, err := duplicateKey(text); err != nil || name != "" {
+	if name, err := duplicateKey(bytes.TrimPrefix(text, utf8BOM)); err != nil || name != "" {
 		return nil, "", &FileError{File: index, Problem: fmt.Sprintf("names %q twice", name), Err: err}
 	}
 	if len(h.WeightMap) == 0 {

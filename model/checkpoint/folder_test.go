@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -205,12 +206,6 @@ func TestBadFolders(t *testing.T) {
 		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"), []string{"q_proj.bias", "is not part of a llama model"}, new(*TensorError)},
 		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"}, new(*TensorError)},
 		{"unknown family", config(fields{"model_type": "mamba"}), []string{`"mamba"`, "qwen3"}, ErrUnsupported},
-		{"broken generation_config.json", func(t testing.TB, dir string) {
-			put(t, filepath.Join(dir, "generation_config.json"), []byte("{"))
-		}, []string{"generation_config.json"}, new(*FileError)},
-		{"end token outside the vocabulary", func(t testing.TB, dir string) {
-			put(t, filepath.Join(dir, "generation_config.json"), []byte(`{"eos_token_id": 99}`))
-		}, []string{"generation_config.json", "99"}, new(*FileError)},
 		{"broken tokenizer_config.json", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(`{"chat_template": 3}`))
 		}, []string{"tokenizer_config.json", "chat_template"}, new(*FileError)},
@@ -486,12 +481,20 @@ func TestTextOfFolders(t *testing.T) {
 	}
 }
 
-func TestGenerationConfigWins(t *testing.T) {
-	dir := writeTiny(t, tiny("llama"))
-	fields{"eos_token_id": []int{7, 8}, "temperature": 0.5}.write(t, filepath.Join(dir, "generation_config.json"))
+// BOS is generation_config.json's before config.json's. End tokens are the union, and each knows which files name it.
+func TestSpecialTokensOfBothConfigs(t *testing.T) {
+	dir := writeTiny(t, tiny("llama")) // config.json: BOS 1, EOS 2
+	fields{"eos_token_id": []int{7, 2}, "bos_token_id": 4, "temperature": 0.5}.write(t, filepath.Join(dir, "generation_config.json"))
 	c := open(t, dir)
-	if got := c.Config(); !slices.Equal(got.EOS, []int{7, 8}) || !slices.Equal(got.BOS, []int{1}) || *c.Generation().Temperature != 0.5 {
+	if got := c.Config(); !slices.Equal(got.EOS, []int{7, 2}) || !slices.Equal(got.BOS, []int{4}) || *c.Generation().Temperature != 0.5 {
 		t.Errorf("EOS %v, BOS %v, generation %+v", got.EOS, got.BOS, c.Generation())
+	}
+	want := []EndID{{7, []string{"generation_config.json"}}, {2, []string{"generation_config.json", "config.json"}}}
+	if got := c.EndIDs(); !reflect.DeepEqual(got, want) {
+		t.Errorf("end tokens %v, want %v", got, want)
+	}
+	if got := c.Warnings(); len(got) != 0 {
+		t.Errorf("warnings %q", got)
 	}
 }
 

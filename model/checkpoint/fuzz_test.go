@@ -20,7 +20,7 @@ func FuzzSafetensors(f *testing.F) {
 	if err := ckptgen.Write(dir, s, 1); err != nil {
 		f.Fatal(err)
 	}
-	config, err := readConfig(filepath.Join(dir, "config.json"))
+	config, err := readConfig(filepath.Join(dir, "config.json"), new(warnings))
 	if err != nil {
 		f.Fatal(err)
 	}

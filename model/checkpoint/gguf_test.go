@@ -195,6 +195,28 @@ func TestGGUFConfig(t *testing.T) {
 	}
 }
 
+// End tokens are the union of three keys. An id that no token has is left out with a warning.
+func TestGGUFEndTokens(t *testing.T) {
+	base, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
+	const ggml = "tokenizer.ggml."
+	c := open(t, base.set(ggml+"eos_token_id", uint32(4)).set(ggml+"eot_token_id", uint32(5)).set(ggml+"eom_token_id", uint32(4)).write(t))
+	want := []EndID{{4, []string{ggml + "eos_token_id", ggml + "eom_token_id"}}, {5, []string{ggml + "eot_token_id"}}}
+	if got := c.EndIDs(); !reflect.DeepEqual(got, want) {
+		t.Errorf("end tokens %v, want %v", got, want)
+	}
+	tokens := base.set(ggml+"tokens", []string{"a", "b", "c"}).set(ggml+"bos_token_id", uint32(3)).set(ggml+"eot_token_id", uint32(2))
+	c = open(t, tokens.set(ggml+"eos_token_id", uint32(32)).write(t))
+	vocab, _ := c.Vocab()
+	if got := c.Config(); len(got.BOS) != 0 || !slices.Equal(got.EOS, []int{2}) || vocab.BOS != -1 || vocab.EOS != -1 {
+		t.Errorf("BOS %v, EOS %v, vocabulary's %d and %d", got.BOS, got.EOS, vocab.BOS, vocab.EOS)
+	}
+	for i, key := range []string{"bos_token_id is 3", "eos_token_id is 32"} {
+		if got := c.Warnings(); len(got) != 2 || !strings.Contains(got[i], ggml+key+": ignored, since it is outside the vocabulary of 3") {
+			t.Errorf("warnings %q, want one about %s", got, key)
+		}
+	}
+}
+
 func TestGGUFText(t *testing.T) {
 	base, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	tokens := make([]string, 32)
@@ -291,8 +313,6 @@ func TestBadGGUF(t *testing.T) {
 		{"more tokens than rows", base.set("tokenizer.ggml.tokens", make([]string, 33)), []string{"33 tokens", "32 rows"}, new(*FileError)},
 		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"no array of strings"}, new(*FileError)},
 		{"types of other tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.token_type", []int32{1}), []string{"3 tokens, but 1"}, new(*FileError)},
-		{"special token beyond the tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.bos_token_id", uint32(3)), []string{"is 3, beyond the 3"}, new(*FileError)},
-		{"special token beyond the vocabulary", base.set("tokenizer.ggml.eos_token_id", uint32(32)), []string{"32 is outside"}, new(*FileError)},
 		{"metadata twice", ggufModel{append(slices.Clone(base.meta), base.meta[0]), base.tensors}, []string{`"general.architecture" twice`}, new(*FileError)},
 		{"tensor twice", base.add(tensor("output_norm.weight", dtype.F32, 16)), []string{"output_norm.weight", "twice"}, new(*TensorError)},
 		{"alignment of zero", base.set("general.alignment", uint32(0)), []string{"general.alignment is 0"}, new(*FileError)},

@@ -36,7 +36,7 @@ func (c *Checkpoint) openGGUF(b []byte) error {
 			return err
 		}
 	}
-	if c.text, err = g.text(c.config); err != nil {
+	if c.text, err = g.text(c); err != nil {
 		return err
 	}
 	if err := c.config.check(c.path); err != nil {
@@ -246,8 +246,8 @@ func (r RoPE) explains(factors []float32, headDim int) bool {
 	return true
 }
 
-// text reads the tokenizer and the chat template, and adds the special ids to the config.
-func (g *gguf) text(c *Config) (text, error) {
+// text reads the tokenizer and the chat template, and adds the special ids to the checkpoint's config.
+func (g *gguf) text(c *Checkpoint) (text, error) {
 	m := g.metadata()
 	const ggml = "tokenizer.ggml."
 	v := Vocab{
@@ -263,19 +263,30 @@ func (g *gguf) text(c *Config) (text, error) {
 	// Where the file is silent, llama.cpp adds BOS for SentencePiece models and for Llama 3's vocabulary.
 	v.AddBOS = m.bool(ggml+"add_bos_token", v.Model == "llama" || slices.Contains([]string{"llama3", "llama-v3", "llama-bpe"}, v.Pre))
 	t := text{template: m.string("tokenizer.chat_template"), hasTemplate: m.has("tokenizer.chat_template")}
-	if v.BOS >= 0 {
-		c.BOS = []int{v.BOS}
+	vocab := c.config.Vocab
+	if len(v.Tokens) > 0 {
+		vocab = min(vocab, len(v.Tokens))
 	}
+	special := func(key string, id int) []int {
+		if id < 0 {
+			return nil
+		}
+		return inVocabulary([]int{id}, vocab, g.file, ggml+key, &c.warnings)
+	}
+	c.config.BOS = special("bos_token_id", v.BOS)
 	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} { // end of sequence, of turn, of message
-		if id := m.id(ggml + key); id >= 0 && !slices.Contains(c.EOS, id) {
-			c.EOS = append(c.EOS, id)
+		c.addEnds(ggml+key, special(key, m.id(ggml+key)))
+	}
+	for _, id := range []*int{&v.BOS, &v.EOS} {
+		if *id >= vocab {
+			*id = -1
 		}
 	}
 	if m.err != nil || len(v.Tokens) == 0 {
 		return t, m.err
 	}
-	if len(v.Tokens) > c.Vocab {
-		return text{}, fileErrorf(g.file, "has %d tokens, but token_embd.weight has only %d rows", len(v.Tokens), c.Vocab)
+	if len(v.Tokens) > c.config.Vocab {
+		return text{}, fileErrorf(g.file, "has %d tokens, but token_embd.weight has only %d rows", len(v.Tokens), c.config.Vocab)
 	}
 	if len(v.Types) != 0 && len(v.Types) != len(v.Tokens) {
 		return text{}, fileErrorf(g.file, "has %d tokens, but %d token types", len(v.Tokens), len(v.Types))
@@ -284,9 +295,6 @@ func (g *gguf) text(c *Config) (text, error) {
 		id   int
 		text *string
 	}{{v.BOS, &t.bos}, {v.EOS, &t.eos}} {
-		if special.id >= len(v.Tokens) {
-			return text{}, fileErrorf(g.file, "the id of a special token is %d, beyond the %d tokens", special.id, len(v.Tokens))
-		}
 		if special.id >= 0 {
 			*special.text = v.Tokens[special.id]
 		}

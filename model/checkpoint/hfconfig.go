@@ -2,10 +2,8 @@ package checkpoint
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,8 +40,9 @@ type hfConfig struct {
 	NormEps       float64 `json:"rms_norm_eps"`
 	HiddenAct     string  `json:"hidden_act"`
 	TieEmbeddings bool    `json:"tie_word_embeddings"`
-	BOS           ids     `json:"bos_token_id"`
-	EOS           ids     `json:"eos_token_id"`
+
+	BOS json.RawMessage `json:"bos_token_id"` // settings.ids reads them
+	EOS json.RawMessage `json:"eos_token_id"`
 
 	DType      string `json:"dtype"`       // new
 	TorchDType string `json:"torch_dtype"` // old
@@ -74,7 +73,7 @@ func ReadConfig(file string) (*Config, error) {
 	if err := noConfig(file); err != nil {
 		return nil, err
 	}
-	c, err := readConfig(file)
+	c, err := readConfig(file, new(warnings))
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +102,8 @@ func noConfig(file string) error {
 	return nil
 }
 
-// readConfig reads config.json.
-func readConfig(file string) (*Config, error) {
+// readConfig reads config.json. The end tokens are this file's alone.
+func readConfig(file string, w *warnings) (*Config, error) {
 	var h hfConfig
 	if err := readJSON(file, &h); err != nil {
 		return nil, err
@@ -126,8 +125,6 @@ func readConfig(file string) (*Config, error) {
 		Vocab:   h.Vocab,
 		Context: or(h.Context, family.context),
 		NormEps: h.NormEps,
-		BOS:     h.BOS,
-		EOS:     h.EOS,
 
 		TieEmbeddings: h.TieEmbeddings,
 		QKVBias:       family.qkvBias,
@@ -144,6 +141,8 @@ func readConfig(file string) (*Config, error) {
 	default:
 		return nil, fileErrorf(file, "there is no head_dim, and hidden_size %d is no multiple of num_attention_heads %d", h.Hidden, h.Heads)
 	}
+	tokens := settings{file: file, warn: w, fields: map[string]json.RawMessage{"bos_token_id": h.BOS, "eos_token_id": h.EOS}}
+	c.BOS, c.EOS = tokens.ids("bos_token_id", c.Vocab), tokens.ids("eos_token_id", c.Vocab)
 	var err error
 	if c.RoPE, err = h.rope(file); err != nil {
 		return nil, err
@@ -296,62 +295,6 @@ func hfDType(names ...string) dtype.Type {
 		}
 	}
 	return dtype.Invalid
-}
-
-// readGeneration reads generation_config.json; a file that is not there says nothing.
-func readGeneration(file string) (*Generation, error) {
-	var h struct {
-		DoSample          *bool    `json:"do_sample"`
-		Temperature       *float64 `json:"temperature"`
-		TopK              *int     `json:"top_k"`
-		TopP              *float64 `json:"top_p"`
-		MinP              *float64 `json:"min_p"`
-		RepetitionPenalty *float64 `json:"repetition_penalty"`
-		BOS               ids      `json:"bos_token_id"`
-		EOS               ids      `json:"eos_token_id"`
-	}
-	if err := readJSON(file, &h); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return &Generation{}, nil
-		}
-		return nil, err
-	}
-	for _, v := range []struct {
-		name     string
-		value    *float64
-		from, to float64
-	}{
-		{"temperature", h.Temperature, 0, math.MaxFloat64},
-		{"top_p", h.TopP, 0, 1},
-		{"min_p", h.MinP, 0, 1},
-		{"repetition_penalty", h.RepetitionPenalty, 0.01, 100}, // model.Sampling has the same bounds
-	} {
-		if v.value != nil && !(*v.value >= v.from && *v.value <= v.to) {
-			return nil, fileErrorf(file, "%s is %v, which no sampler can use", v.name, *v.value)
-		}
-	}
-	if h.TopK != nil && *h.TopK < 0 {
-		return nil, fileErrorf(file, "top_k is %d, which no sampler can use", *h.TopK)
-	}
-	return &Generation{
-		DoSample: h.DoSample, Temperature: h.Temperature, TopK: h.TopK, TopP: h.TopP, MinP: h.MinP,
-		RepetitionPenalty: h.RepetitionPenalty, BOS: h.BOS, EOS: h.EOS,
-	}, nil
-}
-
-// ids are token ids that a file may write as one number, a list, or null.
-type ids []int
-
-func (x *ids) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '[' || string(b) == "null" {
-		return json.Unmarshal(b, (*[]int)(x))
-	}
-	var one int
-	if err := json.Unmarshal(b, &one); err != nil {
-		return err
-	}
-	*x = ids{one}
-	return nil
 }
 
 func or[T any](p *T, absent T) T {
