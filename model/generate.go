@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/npukit/npukit/model/chat"
@@ -16,67 +18,27 @@ import (
 type GenerateOptions struct {
 	MaxTokens int       // tokens to generate at most; default: up to the end of the context
 	Sampling  *Sampling // default: Model.DefaultSampling
-	Stop      []string  // strings that end the text; they are not part of it. A model without a tokenizer has no text: ErrNoTokenizer
-	StopIDs   []int32   // tokens that end it, beside the model's own
-	IgnoreEOS bool      // go on after the model's own end tokens
-	Logprobs  bool      // fill Token.Logprob
-	TopTokens int       // fill Token.Top with so many alternatives, at most the whole vocabulary
-	Stats     *Stats    // filled when the generation ends
+	// Stop are strings that end the text. They are not part of it. A string that is the text of a special token, such as
+	// "<|im_end|>", stops at that token. A model without a tokenizer has no text: ErrNoTokenizer.
+	Stop      []string
+	StopIDs   []int32 // tokens that end the text, in addition to the model's own
+	IgnoreEOS bool    // go on after Model.EndTokens
+	Logprobs  bool    // fill Token.Logprob
+	TopTokens int     // fill Token.Top with so many alternatives, at most the whole vocabulary
+	Stats     *Stats  // filled when the generation ends
 }
 
 // Token is one generated token.
 type Token struct {
-	ID int32
+	ID int32 `json:"id"`
 	// Text is what this token adds to the text. It may be empty, when the token ends inside a character or what it adds could be the
 	// beginning of a stop string, and it may be more than the token, when what was held back comes with it. The texts of all tokens
 	// are the answer. It is always empty for a model without a tokenizer.
-	Text    string
-	Logprob float64       // log of the model's probability, before sampling's settings; only with GenerateOptions.Logprobs
-	Top     []Alternative // the most likely tokens, most likely first; only with GenerateOptions.TopTokens
-}
-
-// StopReason says why a generation ended.
-type StopReason string
-
-const (
-	StopEOS     StopReason = "eos"     // an end token
-	StopString  StopReason = "stop"    // a stop string
-	StopLength  StopReason = "length"  // MaxTokens
-	StopContext StopReason = "context" // no position left
-	StopBreak   StopReason = "break"   // the caller left the loop
-	StopError   StopReason = "error"   // an error, a cancelled context among them
-)
-
-// Stats are the figures of one generation.
-type Stats struct {
-	PromptTokens int // tokens of the prompt
-	CachedTokens int // of those, how many the session had computed before
-	SharedTokens int // of those, how many other sessions had computed, whose keys and values were copied
-	Tokens       int // tokens generated
-	Reason       StopReason
-	Seed         uint64        // of the sampling, to generate the same again
-	TTFT         time.Duration // from the call to the first token
-	Total        time.Duration // from the call to the last token
-
-	predictedTTFT, predictedTotal time.Duration // by the plan's costs
-}
-
-// Predicted is s with the times that the plan's clock predicts for an NPU in place of those that passed here: what a virtual device is asked for. It reports false for a
-// plan without costs.
-func (s Stats) Predicted() (Stats, bool) {
-	if s.predictedTTFT == 0 {
-		return s, false
-	}
-	s.TTFT, s.Total = s.predictedTTFT, s.predictedTotal
-	return s, true
-}
-
-// TokensPerSecond is the speed of decoding: the first token is the prefill's, so (Tokens-1) / (Total-TTFT); 0 with less than two tokens.
-func (s Stats) TokensPerSecond() float64 {
-	if s.Tokens < 2 || s.Total <= s.TTFT {
-		return 0
-	}
-	return float64(s.Tokens-1) / (s.Total - s.TTFT).Seconds()
+	Text string `json:"text"`
+	// Logprob is the log of the model's probability, before sampling's settings; only with GenerateOptions.Logprobs. JSON
+	// leaves out 0, the log of certainty.
+	Logprob float64       `json:"logprob,omitempty"`
+	Top     []Alternative `json:"top,omitempty"` // most likely tokens, most likely first; only with GenerateOptions.TopTokens
 }
 
 // DefaultSampling is the sampling that generation_config.json asks for, or greedy where there is none or do_sample is not set. Top-k, top-p and the rest are kept
@@ -98,7 +60,7 @@ func (m *Model) DefaultSampling() Sampling {
 		s.TopK = *g.TopK
 	}
 	if g.TopP != nil {
-		s.TopP = *g.TopP
+		s.TopP = max(*g.TopP, math.SmallestNonzeroFloat64) // transformers takes 0 as the most likely token alone
 	}
 	if g.MinP != nil {
 		s.MinP = *g.MinP
@@ -116,6 +78,51 @@ func (m *Model) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) i
 		defer s.Close()
 		s.Generate(ctx, p, opts)(yield)
 	}
+}
+
+// Completion is a whole answer.
+type Completion struct {
+	Text     string  `json:"text"`
+	Tokens   []int32 `json:"tokens"`             // ids, the end token included
+	Logprobs []Token `json:"logprobs,omitempty"` // the same tokens; only with GenerateOptions.Logprobs or TopTokens
+	Stats    Stats   `json:"stats"`
+}
+
+// Complete continues a prompt in a session of its own. See [Session.Complete].
+func (m *Model) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
+	s := m.NewSession()
+	c, err := s.Complete(ctx, p, opts)
+	return c, errors.Join(err, s.Close())
+}
+
+// Complete is [Session.Generate] for callers that want the whole answer at once. The Completion is never nil: if there
+// is an error, a cancelled context among them, it holds what was generated before, and Stats.Reason is [StopError].
+func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
+	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: StopError}} // errors before the generation set no Stats
+	var o GenerateOptions
+	if opts != nil {
+		o = *opts
+	}
+	stats := o.Stats
+	o.Stats = &c.Stats
+	var text strings.Builder
+	var failed error
+	for tok, err := range s.Generate(ctx, p, &o) {
+		if err != nil {
+			failed = err
+			break
+		}
+		text.WriteString(tok.Text)
+		c.Tokens = append(c.Tokens, tok.ID)
+		if o.Logprobs || o.TopTokens > 0 {
+			c.Logprobs = append(c.Logprobs, tok)
+		}
+	}
+	c.Text = text.String()
+	if stats != nil {
+		*stats = c.Stats
+	}
+	return c, failed
 }
 
 // Chat answers a conversation: Generate with the model's chat template around the messages. Pass the whole conversation each time; what the session
@@ -166,7 +173,8 @@ type generation struct {
 	sampler *sampler
 	stream  *tokenizer.Stream
 	stopper stopper
-	raw     []float32 // logits of the last token as the model gave them; the session's own until its next pass, or a copy
+	stopIDs map[int32]bool // GenerateOptions.StopIDs, and the special tokens among Stop
+	raw     []float32      // logits of the last token as the model gave them; the session's own until its next pass, or a copy
 	stats   Stats
 }
 
@@ -179,14 +187,8 @@ func (g *generation) run(p Prompt) error {
 	if err := sampling.Validate(); err != nil {
 		return err
 	}
-	if g.opts.MaxTokens < 0 || g.opts.TopTokens < 0 {
-		return fmt.Errorf("model: MaxTokens is %d and TopTokens %d, want 0 or more", g.opts.MaxTokens, g.opts.TopTokens)
-	}
-	vocab := m.plan.Model.Vocab
-	for _, id := range g.opts.StopIDs {
-		if id < 0 || int(id) >= vocab {
-			return fmt.Errorf("model: StopIDs has %d, the vocabulary has %d", id, vocab)
-		}
+	if err := g.opts.validate(m.plan.Model.Vocab); err != nil {
+		return err
 	}
 	g.sampler = newSampler(sampling)
 	g.stats.Seed = g.sampler.Seed
@@ -202,9 +204,8 @@ func (g *generation) run(p Prompt) error {
 	if m.tok != nil {
 		g.stream = m.tok.Stream()
 	}
-	g.stopper.stops = slices.DeleteFunc(slices.Clone(g.opts.Stop), func(s string) bool { return s == "" })
-	if len(g.stopper.stops) > 0 && m.tokErr != nil {
-		return fmt.Errorf("model: GenerateOptions.Stop names strings, and tokens have no text: %w", m.tokErr)
+	if err := g.stops(); err != nil {
+		return err
 	}
 	g.sampler.see(ids...)
 	g.stats.PromptTokens = len(ids)
@@ -240,6 +241,47 @@ func (g *generation) run(p Prompt) error {
 		}
 		next = []int32{tok.ID}
 	}
+}
+
+// validate returns an [*OptionError] if an option makes no sense for a vocabulary. Sampling has a Validate of its own.
+func (o *GenerateOptions) validate(vocab int) error {
+	if o.MaxTokens < 0 {
+		return &OptionError{"GenerateOptions.MaxTokens", o.MaxTokens, "0 (no limit) or more"}
+	}
+	if o.TopTokens < 0 {
+		return &OptionError{"GenerateOptions.TopTokens", o.TopTokens, "0 or more"}
+	}
+	for i, id := range o.StopIDs {
+		if id < 0 || int(id) >= vocab {
+			return &OptionError{fmt.Sprintf("GenerateOptions.StopIDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", vocab-1)}
+		}
+	}
+	return nil
+}
+
+// stops sorts what ends the text into ids and strings. The stream has no text of special tokens, so that a string that
+// is one becomes its id, as does the text of an end token, whose text is never shown.
+func (g *generation) stops() error {
+	m := g.s.m
+	g.stopIDs = map[int32]bool{}
+	for _, id := range g.opts.StopIDs {
+		g.stopIDs[id] = true
+	}
+	for _, text := range g.opts.Stop {
+		if text == "" {
+			continue
+		}
+		if m.tokErr != nil {
+			return fmt.Errorf("model: GenerateOptions.Stop names strings, and tokens have no text: %w", m.tokErr)
+		}
+		id, ok := tokenOf(m.tok, text)
+		if ok && (m.ends[id] || !shows(m.tok, id)) {
+			g.stopIDs[id] = true
+		} else {
+			g.stopper.stops = append(g.stopper.stops, text)
+		}
+	}
+	return nil
 }
 
 // choose samples the next token.
@@ -278,12 +320,15 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 	if g.stats.Tokens == 1 {
 		g.stats.TTFT, g.stats.predictedTTFT = g.stats.Total, g.stats.predictedTotal
 	}
-	ended := m.stop[tok.ID] && !g.opts.IgnoreEOS || slices.Contains(g.opts.StopIDs, tok.ID)
+	asked := g.stopIDs[tok.ID]
+	ended := asked || m.ends[tok.ID] && !g.opts.IgnoreEOS
 	stopped := false
 	if g.stream != nil && !ended {
 		tok.Text, stopped = g.stopper.add(g.stream.Next(tok.ID))
 	}
 	switch {
+	case asked:
+		g.stats.Reason = StopString
 	case ended:
 		g.stats.Reason = StopEOS
 	case stopped:

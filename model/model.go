@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,21 @@ var (
 	ErrBusy        = errors.New("model: the session is generating already; use a session for each conversation")
 )
 
+// OptionError is an option or argument that a caller must change. A server answers it with "bad request".
+type OptionError struct {
+	Field string // such as "GenerateOptions.MaxTokens", "Sampling.TopP" or "Prompt.IDs[3]"
+	Value any
+	Want  string // what it must be
+}
+
+func (e *OptionError) Error() string {
+	value := e.Value
+	if value == nil {
+		value = "nil"
+	}
+	return fmt.Sprintf("model: %s is %v, want %s", e.Field, value, e.Want)
+}
+
 // Model is a checkpoint on a device. Its methods are safe for concurrent use.
 type Model struct {
 	ck       *checkpoint.Checkpoint
@@ -32,7 +48,9 @@ type Model struct {
 	tokErr   error // why there is no tokenizer
 	template *chat.Template
 	tmplErr  error // why there is no template
-	stop     map[int32]bool
+	endList  []EndToken
+	ends     map[int32]bool // their ids
+	context  int            // positions of a session
 	load     time.Duration
 	prefixes *prefixes
 
@@ -53,7 +71,22 @@ type OpenOptions struct {
 	// prompt begins like what another one has computed, be it open or kept, takes a copy of these keys and values in place of computing them. 0 keeps nothing and takes
 	// nothing from open sessions either.
 	PrefixBytes *int
+
+	// MaxContext bounds the positions of a session. By default it is the context that the checkpoint declares, at most
+	// [DefaultMaxContext], or what a Plan or PlanOptions.SeqLen says.
+	MaxContext int
+
+	// ReadWeights reads the checkpoint's weights into memory instead of mapping their files, for programs that must
+	// survive a file that is truncated while the model is open: with a mapping that ends the process with SIGBUS. Opening
+	// takes as long as reading the files, and they stay in memory until Close in addition to what the device copies, unless
+	// it reads weights in place (cpu.Options.InPlace).
+	ReadWeights bool
 }
+
+// DefaultMaxContext is the most positions of a session unless [OpenOptions] says otherwise. Some checkpoints declare
+// contexts that no memory holds: at 131,072 positions the KV cache of a model of Llama-3.2-1B's shape takes 4.3 GB, of
+// an 8B model 17 GB.
+const DefaultMaxContext = 131072
 
 // DefaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
 const DefaultPrefixBytes = 128 << 20
@@ -67,16 +100,10 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if opts == nil {
 		opts = &OpenOptions{}
 	}
-	if dev == nil {
-		return nil, errors.New("model: Open needs a device")
+	if err := opts.validate(dev); err != nil {
+		return nil, err
 	}
-	if n := opts.PrefixBytes; n != nil && *n < 0 {
-		return nil, fmt.Errorf("model: OpenOptions.PrefixBytes is %d; 0 keeps no caches of closed sessions", *n)
-	}
-	if opts.Plan != nil && opts.PlanOptions != nil {
-		return nil, errors.New("model: OpenOptions has a Plan and PlanOptions: give one of them, since a plan has made these choices")
-	}
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.OpenWith(path, &checkpoint.OpenOptions{ReadWeights: opts.ReadWeights})
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +114,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	}()
 	plan := opts.Plan
 	if plan == nil {
-		if plan, err = NewPlan(ck, dev.Info(), opts.PlanOptions); err != nil {
+		if plan, err = NewPlan(ck, dev.Info(), opts.planOptions(ck.Config())); err != nil {
 			return nil, err
 		}
 	} else if err = plan.Check(ck.Config(), dev.Info()); err != nil {
@@ -96,7 +123,10 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if err := plan.Usable(); err != nil && !opts.FailedPlan {
 		return nil, err
 	}
-	m = &Model{ck: ck, dev: dev, plan: plan, stop: stopIDs(ck)}
+	m = &Model{ck: ck, dev: dev, plan: plan, context: plan.SeqLen, ends: map[int32]bool{}}
+	if opts.MaxContext > 0 {
+		m.context = min(m.context, opts.MaxContext)
+	}
 	if m.exec, err = newExecutor(ctx, dev, ck, plan, opts.Tap); err != nil {
 		return nil, err
 	}
@@ -110,8 +140,40 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	m.prefixes = &prefixes{limit: bytes, open: map[*memory]bool{}}
 	m.template, m.tmplErr = OpenTemplate(ck)
 	m.tok, m.tokErr = OpenTokenizer(ck) // last: one of Hugging Face's library has memory to be freed, and from here on Close does
+	m.endList = EndTokens(ck, m.tok)
+	for _, e := range m.endList {
+		m.ends[e.ID] = true
+	}
 	m.load = time.Since(started)
 	return m, nil
+}
+
+func (o *OpenOptions) validate(dev npu.Device) error {
+	if dev == nil {
+		return &OptionError{"dev", nil, "a device"}
+	}
+	if n := o.PrefixBytes; n != nil && *n < 0 {
+		return &OptionError{"OpenOptions.PrefixBytes", *n, "0 (keep no caches of closed sessions) or more"}
+	}
+	if o.MaxContext < 0 {
+		return &OptionError{"OpenOptions.MaxContext", o.MaxContext, "0 (the default) or more"}
+	}
+	if o.Plan != nil && o.PlanOptions != nil {
+		return &OptionError{"OpenOptions.PlanOptions", "set", "nil next to a Plan, which has made these choices"}
+	}
+	return nil
+}
+
+// planOptions are the options for NewPlan, with MaxContext in them.
+func (o *OpenOptions) planOptions(c *checkpoint.Config) *PlanOptions {
+	var p PlanOptions
+	if o.PlanOptions != nil {
+		p = *o.PlanOptions
+	}
+	if o.MaxContext > 0 && p.SeqLen == 0 {
+		p.SeqLen = min(o.MaxContext, c.Context, maxPositions)
+	}
+	return &p
 }
 
 // Close frees the model, after a running pass has ended. Sessions that are still open return an error from then on,
@@ -132,8 +194,15 @@ func (m *Model) Checkpoint() *checkpoint.Checkpoint { return m.ck }
 // Plan is how the model runs on its device.
 func (m *Model) Plan() *Plan { return m.plan }
 
-// Context is the largest number of positions of a session.
-func (m *Model) Context() int { return m.plan.SeqLen }
+// Context is the largest number of positions of a session: see [OpenOptions].MaxContext.
+func (m *Model) Context() int { return m.context }
+
+// EndTokens returns the tokens that end an answer, unless GenerateOptions.IgnoreEOS is set. See the function [EndTokens].
+func (m *Model) EndTokens() []EndToken { return slices.Clone(m.endList) }
+
+// Warnings lists settings of the checkpoint that were not taken as they are written. See
+// [checkpoint.Checkpoint.Warnings].
+func (m *Model) Warnings() []string { return m.ck.Warnings() }
 
 // LoadTime is how long Open took.
 func (m *Model) LoadTime() time.Duration { return m.load }
@@ -171,13 +240,4 @@ func OpenTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoTemplate, err)
 	}
 	return t, nil
-}
-
-// stopIDs are the tokens that end an answer: those of generation_config.json and config.json, or of the GGUF metadata.
-func stopIDs(ck *checkpoint.Checkpoint) map[int32]bool {
-	stop := map[int32]bool{}
-	for _, id := range ck.Config().EOS {
-		stop[int32(id)] = true
-	}
-	return stop
 }

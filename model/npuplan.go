@@ -16,7 +16,7 @@ import (
 
 // NPUOptions are the choices that a planner for the NPU leaves open. The zero value of a field means its default.
 type NPUOptions struct {
-	SeqLen  int   // positions a session may use; default: the model's context, at most 16,777,216
+	SeqLen  int   // positions a session may use; default: the model's context, at most DefaultMaxContext
 	Lengths []int // rows of the prefill passes; default 2048, or the most that the context has room for
 
 	Knobs    *Knobs          // default TunedKnobs

@@ -3,12 +3,12 @@ package model
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -61,8 +61,8 @@ func TestOpenRefuses(t *testing.T) {
 	defer dev.Close()
 	negative := -1
 	for want, open := range map[string]func() (*Model, error){
-		"Open needs a device": func() (*Model, error) { return Open(context.Background(), nil, "nowhere", nil) },
-		"PrefixBytes is -1; 0 keeps no": func() (*Model, error) {
+		"dev is nil, want a device": func() (*Model, error) { return Open(context.Background(), nil, "nowhere", nil) },
+		"PrefixBytes is -1, want 0 (keep no": func() (*Model, error) {
 			return Open(context.Background(), dev, "nowhere", &OpenOptions{PrefixBytes: &negative})
 		},
 	} {
@@ -94,33 +94,74 @@ func TestOpenFailedPlan(t *testing.T) {
 	}
 }
 
-// A checkpoint may name a context beyond what any plan has: it opens with as much as there is. Who asks for more is told.
-func TestOpenHugeContext(t *testing.T) {
+// A checkpoint may declare a context that no memory holds. It opens with the default limit, and takes a longer one only
+// if asked; a prompt beyond the limit is refused before anything is computed.
+func TestMaxContext(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(tiny("smollm-mha"))); err != nil {
+	c := ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", "."), Context: 484_000_000}
+	if err := c.Write(dir); err != nil {
 		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "config.json")
-	data, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data = regexp.MustCompile(`"max_position_embeddings": *\d+`).ReplaceAll(data, []byte(`"max_position_embeddings": 33554432`))
-	if err := os.WriteFile(config, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if m := open(t, dir, "", nil); m.Context() != maxPositions || m.Checkpoint().Config().Context != 33554432 {
-		t.Errorf("the context is %d, that of the checkpoint %d", m.Context(), m.Checkpoint().Config().Context)
 	}
 	dev, err := cpu.Open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
+	t.Cleanup(func() { dev.Close() })
+	plan := open(t, dir, "", &PlanOptions{SeqLen: 100}).Plan()
+	for _, tc := range []struct {
+		name string
+		opts OpenOptions
+		want int
+	}{
+		{"the default", OpenOptions{}, DefaultMaxContext},
+		{"less", OpenOptions{MaxContext: 1000}, 1000},
+		{"more", OpenOptions{MaxContext: 1_000_000}, 1_000_000},
+		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, maxPositions},
+		{"SeqLen", OpenOptions{PlanOptions: &PlanOptions{SeqLen: 200_000}}, 200_000},
+		{"both", OpenOptions{MaxContext: 10, PlanOptions: &PlanOptions{SeqLen: 20}}, 10},
+		{"a plan", OpenOptions{Plan: plan}, 100},
+		{"a plan and less", OpenOptions{Plan: plan, MaxContext: 50}, 50},
+		{"a plan and more", OpenOptions{Plan: plan, MaxContext: 200}, 100},
+	} {
+		m, err := Open(context.Background(), dev, dir, &tc.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Context(); got != tc.want || m.Checkpoint().Config().Context != 484_000_000 {
+			t.Errorf("%s: the context is %d, that of the checkpoint %d, want %d", tc.name, got, m.Checkpoint().Config().Context, tc.want)
+		}
+		var long *ContextError
+		got, err := m.Complete(context.Background(), IDs(make([]int32, tc.want)), nil)
+		if !errors.As(err, &long) || long.Prompt != tc.want || long.Context != tc.want || len(got.Tokens) > 0 ||
+			!strings.Contains(err.Error(), "OpenOptions.MaxContext, --ctx): the model declares 484000000 positions") {
+			t.Errorf("%s: a prompt that fills the context: %v", tc.name, err)
+		}
+		if tc.want <= 100 {
+			got, err = m.Complete(context.Background(), IDs(make([]int32, tc.want-2)), &GenerateOptions{IgnoreEOS: true})
+			if err != nil || len(got.Tokens) != 2 || got.Stats.Reason != StopContext {
+				t.Errorf("%s: %d tokens (%s, %v), want 2 up to the context's end", tc.name, len(got.Tokens), got.Stats.Reason, err)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{SeqLen: maxPositions + 1}})
 	if err == nil || !strings.HasPrefix(err.Error(), "model: planning ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
 		t.Errorf("more than a plan has: %v", err)
 	}
+}
+
+// A hostile file declares 484 million positions, and its template turns "hi" into a million tokens.
+func TestHugePrompt(t *testing.T) {
+	m := open(t, testenv.Shared(t, "reports/slow-context484M-template-1Mtokens.gguf"), "", nil)
+	var long *ContextError
+	started := time.Now()
+	_, err := m.Complete(context.Background(), Messages(userMessage("hi"), nil), &GenerateOptions{MaxTokens: 1})
+	if !errors.As(err, &long) || long.Prompt < 1_000_000 || long.Context != DefaultMaxContext {
+		t.Errorf("%v, want a ContextError of a million tokens", err)
+	}
+	t.Logf("refused after %v", time.Since(started))
 }
 
 // Choices that a plan has made already, and types that no plan has, are refused by the names of their fields.
@@ -132,7 +173,7 @@ func TestOpenRefusesOptions(t *testing.T) {
 	t.Cleanup(func() { dev.Close() })
 	plan := open(t, tiny("smollm-mha"), "", nil).Plan()
 	for want, opts := range map[string]*OpenOptions{
-		"has a Plan and PlanOptions":                            {Plan: plan, PlanOptions: &PlanOptions{SeqLen: 16}},
+		"PlanOptions is set, want nil next to a Plan":           {Plan: plan, PlanOptions: &PlanOptions{SeqLen: 16}},
 		"PlanOptions.Activations is F16, want BF16 or F32":      {PlanOptions: &PlanOptions{Activations: dtype.F16}},
 		"PlanOptions.Cache is I64, want BF16, F16 or F32":       {PlanOptions: &PlanOptions{Cache: dtype.I64}},
 		"PlanOptions.Activations is Type(77), want BF16 or F32": {PlanOptions: &PlanOptions{Activations: 77}},

@@ -13,7 +13,7 @@ import (
 
 // PlanOptions are the choices that a planner leaves open. The zero value of a field means its default.
 type PlanOptions struct {
-	SeqLen      int        // positions a session may use; default: the model's context, at most 16,777,216
+	SeqLen      int        // positions a session may use; default: the model's context, at most DefaultMaxContext
 	Chunk       int        // rows of a prompt in one pass; default 512, for the NPU 2048
 	Activations dtype.Type // BF16 (default) or F32: what enters a matrix product. Sums, norms and the residual stream are FP32 either way.
 	Cache       dtype.Type // BF16 (default), F16 or F32
@@ -47,13 +47,13 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 		Cache:       cmp.Or(o.Cache, dtype.BF16),
 	}
 	if p.Activations != dtype.BF16 && p.Activations != dtype.F32 {
-		return nil, fmt.Errorf("model: PlanOptions.Activations is %s, want BF16 or F32", p.Activations)
+		return nil, &OptionError{"PlanOptions.Activations", p.Activations, "BF16 or F32"}
 	}
 	if p.Cache != dtype.BF16 && p.Cache != dtype.F16 && p.Cache != dtype.F32 {
-		return nil, fmt.Errorf("model: PlanOptions.Cache is %s, want BF16, F16 or F32", p.Cache)
+		return nil, &OptionError{"PlanOptions.Cache", p.Cache, "BF16, F16 or F32"}
 	}
 	if p.SeqLen > c.Context {
-		return nil, fmt.Errorf("model: a sequence length of %d was asked for, %s has a context of %d", p.SeqLen, c.Name, c.Context)
+		return nil, &OptionError{"PlanOptions.SeqLen", p.SeqLen, fmt.Sprintf("at most %d, the context of %s", c.Context, c.Name)}
 	}
 	b := &planner{ck: ck, cfg: c, plan: p, seen: map[string]string{}}
 	b.value(ValueIDs, dtype.I32, op.Rows)
@@ -79,8 +79,8 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 	return p, nil
 }
 
-// defaultPositions is as many as a model and a plan can have: some checkpoints name a context beyond all use.
-func defaultPositions(c *checkpoint.Config) int { return min(c.Context, maxPositions) }
+// defaultPositions is the number of positions of a plan whose options leave it open.
+func defaultPositions(c *checkpoint.Config) int { return min(c.Context, DefaultMaxContext) }
 
 // planForArray plans for the NPU with the options that mean something there.
 func planForArray(c *checkpoint.Config, opts *PlanOptions) (*Plan, error) {

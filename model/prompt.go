@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/npukit/npukit/model/chat"
@@ -57,6 +56,15 @@ func (e *ContextError) Error() string {
 		e.Prompt, e.Context)
 }
 
+// tooLong is the error of a prompt that does not fit.
+func (m *Model) tooLong(tokens int) error {
+	e := &ContextError{Prompt: tokens, Context: m.Context()}
+	if declared := m.ck.Config().Context; declared > e.Context {
+		e.text = fmt.Sprintf("%v, or raise the limit (OpenOptions.MaxContext, --ctx): the model declares %d positions", e, declared)
+	}
+	return e
+}
+
 // Render gives the text that a conversation becomes as a prompt, as [Messages] would make it: with the words that begin an answer, and the model's BOS and EOS, whatever
 // the options say of these.
 func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, error) {
@@ -108,7 +116,7 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 		}
 	case ofMessages:
 		if len(p.messages) == 0 {
-			return nil, errors.New("model: the conversation has no messages: begin with one of role user")
+			return nil, &OptionError{"Prompt.Messages", "empty", "a conversation that begins with a message of role user"}
 		}
 		text, err := m.render(ctx, p.messages, p.options)
 		if err != nil {
@@ -125,17 +133,21 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 	c := m.ck.Config()
 	if len(ids) == 0 {
 		if len(c.BOS) == 0 {
-			return nil, errors.New("model: the prompt is empty, and the model has no BOS token to begin with: write something")
+			return nil, &OptionError{"Prompt", "empty", "some text: the model has no BOS token to begin with"}
 		}
 		ids = []int32{int32(c.BOS[0])}
 	}
 	for i, id := range ids {
-		if id < 0 || int(id) >= c.Vocab {
-			return nil, fmt.Errorf("model: token %d of the prompt is id %d, the vocabulary has %d", i, id, c.Vocab)
+		if id >= 0 && int(id) < c.Vocab {
+			continue
 		}
+		if p.kind == ofIDs {
+			return nil, &OptionError{fmt.Sprintf("Prompt.IDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", c.Vocab-1)}
+		}
+		return nil, fmt.Errorf("model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens", m.ck.Path(), id, c.Vocab)
 	}
 	if len(ids) >= m.Context() {
-		return nil, &ContextError{Prompt: len(ids), Context: m.Context()}
+		return nil, m.tooLong(len(ids))
 	}
 	return ids, nil
 }

@@ -19,22 +19,20 @@ type Sampling struct {
 	Seed              uint64  // same seed, same text; 0 means a new seed every time, of 53 bits, which every reader of JSON keeps
 }
 
-// Validate reports a setting that makes no sense.
+// Validate returns an [*OptionError] if a setting makes no sense.
 func (s Sampling) Validate() error {
-	bad := func(name string, v any, want string) error {
-		return fmt.Errorf("model: %s is %v, want %s", name, v, want)
-	}
+	bad := func(name string, v any, want string) error { return &OptionError{"Sampling." + name, v, want} }
 	switch {
 	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 0):
-		return bad("temperature", s.Temperature, "0 (greedy) or more")
+		return bad("Temperature", s.Temperature, "0 (greedy) or more")
 	case s.TopK < 0:
-		return bad("top-k", s.TopK, "0 (all) or more")
+		return bad("TopK", s.TopK, "0 (all) or more")
 	case !(s.TopP >= 0 && s.TopP <= 1):
-		return bad("top-p", s.TopP, "0 to 1")
+		return bad("TopP", s.TopP, "0 to 1")
 	case !(s.MinP >= 0 && s.MinP <= 1):
-		return bad("min-p", s.MinP, "0 to 1")
+		return bad("MinP", s.MinP, "0 to 1")
 	case s.RepetitionPenalty != 0 && !(s.RepetitionPenalty >= minPenalty && s.RepetitionPenalty <= maxPenalty):
-		return bad("repetition penalty", s.RepetitionPenalty, fmt.Sprintf("0 or 1 (none), or %v to %v", minPenalty, maxPenalty))
+		return bad("RepetitionPenalty", s.RepetitionPenalty, fmt.Sprintf("0 or 1 (none), or %v to %v", minPenalty, maxPenalty))
 	}
 	return nil
 }
@@ -211,8 +209,8 @@ func (s *sampler) penalize(logits []float32, penalty float32) {
 
 // Alternative is a token that could have come next.
 type Alternative struct {
-	ID      int32
-	Logprob float64
+	ID      int32   `json:"id"`
+	Logprob float64 `json:"logprob"`
 }
 
 // logprobs gives the log of the softmax of the logits for one token, and for the n most likely ones, the lowest id first of equals. It takes

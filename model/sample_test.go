@@ -143,11 +143,11 @@ func TestGreedy(t *testing.T) {
 
 func TestSamplingValidate(t *testing.T) {
 	for want, s := range map[string]Sampling{
-		"temperature":        {Temperature: -1},
-		"top-k":              {TopK: -1},
-		"top-p":              {TopP: 1.5},
-		"min-p":              {MinP: math.NaN()},
-		"repetition penalty": {RepetitionPenalty: math.Inf(1)},
+		"Sampling.Temperature":       {Temperature: -1},
+		"Sampling.TopK":              {TopK: -1},
+		"Sampling.TopP":              {TopP: 1.5},
+		"Sampling.MinP":              {MinP: math.NaN()},
+		"Sampling.RepetitionPenalty": {RepetitionPenalty: math.Inf(1)},
 	} {
 		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %s", s, err, want)

@@ -140,7 +140,7 @@ func TestStopsAndEnds(t *testing.T) {
 	free := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true})
 	var stats Stats
 	got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true, StopIDs: []int32{free[3]}, Stats: &stats})
-	if end := slices.Index(free, free[3]); !slices.Equal(got, free[:end+1]) || stats.Reason != StopEOS {
+	if end := slices.Index(free, free[3]); !slices.Equal(got, free[:end+1]) || stats.Reason != StopString {
 		t.Errorf("stop id %d: %v (%s), want %v", free[3], got, stats.Reason, free[:end+1])
 	}
 	// Leaving the loop ends the generation, and the session can be used again.
@@ -187,11 +187,11 @@ func TestContextLimit(t *testing.T) {
 func TestBadPrompts(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	for want, p := range map[string]Prompt{
-		"is id 999999":            IDs([]int32{1, 999999}),
-		"is id -1":                IDs([]int32{-1}),
-		"no tokenizer.json":       Text("hello"),
-		"has no messages":         Messages(nil, nil),
-		"no usable chat template": Messages(userMessage("hello"), nil),
+		"Prompt.IDs[1] is 999999":  IDs([]int32{1, 999999}),
+		"Prompt.IDs[0] is -1":      IDs([]int32{-1}),
+		"no tokenizer.json":        Text("hello"),
+		"Prompt.Messages is empty": Messages(nil, nil),
+		"no usable chat template":  Messages(userMessage("hello"), nil),
 	} {
 		n := 0
 		for _, err := range m.Generate(context.Background(), p, nil) {
@@ -204,9 +204,9 @@ func TestBadPrompts(t *testing.T) {
 		}
 	}
 	for want, opts := range map[string]*GenerateOptions{
-		"MaxTokens is -1": {MaxTokens: -1},
-		"StopIDs has -1":  {StopIDs: []int32{0, -1}},
-		"TopTokens -5":    {Logprobs: true, TopTokens: -5},
+		"MaxTokens is -1":  {MaxTokens: -1},
+		"StopIDs[1] is -1": {StopIDs: []int32{0, -1}},
+		"TopTokens is -5":  {Logprobs: true, TopTokens: -5},
 	} {
 		for _, err := range m.Generate(context.Background(), IDs([]int32{1}), opts) {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -220,7 +220,7 @@ func TestBadPrompts(t *testing.T) {
 		}
 	}
 	for _, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{Sampling: &Sampling{TopP: 2}}) {
-		if err == nil || !strings.Contains(err.Error(), "top-p is 2") {
+		if err == nil || !strings.Contains(err.Error(), "Sampling.TopP is 2") {
 			t.Errorf("error %v, want one about top-p", err)
 		}
 	}
