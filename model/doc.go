@@ -7,22 +7,43 @@
 //		fmt.Print(tok.Text)
 //	}
 //
-// # The way of a token
+// [Model.Complete] and [Session.Complete] return a whole answer.
 //
-// Read the files in this order. prompt.go turns text or a conversation into ids. session.go keeps the longest prefix that the KV cache holds and
-// feeds the rest, in chunks. schedule.go decides whose rows the next pass takes. pass.go makes the pass: it fills the inputs that the host knows, binds buffers to
-// the steps of the plan and submits them all at once. sample.go chooses the next id from the last row's logits, stop.go and the tokenizer's stream turn it
-// into text that can be shown, and generate.go goes around again.
+// # From prompt to token
 //
-// # Sessions at once
+// Read the files in this order. prompt.go turns text or a conversation into ids. session.go keeps the longest prefix
+// that the KV cache holds and computes the rest in chunks. schedule.go decides whose rows the next pass takes. pass.go
+// fills the inputs that the host knows, binds buffers to the steps of the plan and submits them all at once. sample.go
+// chooses the next id from the last row's logits. stop.go and the tokenizer's stream turn it into text that can be
+// shown, and generate.go starts over.
 //
-// A session is one conversation and generates one thing at a time; any number of them may be at work, each in a goroutine of its own. Those that wait for the device go
-// through it together, where it takes rows of several sessions: decoding reads every weight for every token, and reads it once for all of them. Who is beside a session
-// changes how long it waits, and nothing else: its logits are to the bit those that it has alone, where the device keeps the promise of [npu.Info.FewRows]. A prompt that
-// begins like what another session has computed is not computed again ([OpenOptions.PrefixBytes]).
+// # Concurrent sessions
+//
+// A session is one conversation and generates one thing at a time. Any number of sessions may run, each in a goroutine
+// of its own. On a device that takes rows of several sessions they share passes: decoding reads every weight for every
+// token, and then reads it once for all of them. The sessions that share a pass affect each other's latency and nothing
+// else: logits are equal to the bit to those of a session alone, if the device keeps the promise of [npu.Info.FewRows].
+// A prompt that begins like what another session has computed is not computed again ([OpenOptions.PrefixBytes]).
+//
+// # Errors
+//
+// These are the caller's, which a server answers with 400 and the error's text:
+//   - [*OptionError]: an option, a token id or an empty prompt, with field and value
+//   - [*ContextError]: more tokens than [Model.Context]
+//   - [ErrNoTokenizer] and [ErrNoTemplate]: text or a conversation for a model that takes neither
+//   - errors of package chat: a conversation that the template refuses
+//
+// [ErrBusy] is a second call while a session generates (409). An error that wraps ctx.Err() is the caller's deadline or
+// cancellation. All others are faults of the server, its files or its device (500), such as [ErrClosed],
+// [npu.ErrMemory] and [npu.ErrDeviceLost].
+//
+// # JSON
+//
+// [Token], [Alternative], [Stats], [StopReason], [Completion] and [EndToken] are what a server sends. They have fixed
+// JSON names, those of npukit run --json where both have the value; times are seconds, in names that end in _s.
 //
 // # Plans
 //
-// What the steps are was decided before, when the model was opened: a [Plan] maps the checkpoint onto programs, planner.go makes it from
-// the configuration and what the device says of itself, and it can be written down, read and changed as JSON.
+// The steps are decided when the model is opened: a [Plan] maps the checkpoint onto programs. planner.go makes it from
+// the configuration and the device's [npu.Info], and it can be written, read and changed as JSON.
 package model

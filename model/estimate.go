@@ -99,6 +99,9 @@ type Span struct {
 // Both are those of a process that has prompts and generations in turn: where prefill and decode have more programs than the host keeps hardware contexts, a prompt opens
 // those of prefill again. What comes only once is told beside: the first prompt of all, the first token behind a prompt, and a prompt after a pause.
 func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
+	if clock == nil {
+		return nil, &OptionError{"clock", nil, "a clock of package xdna2"}
+	}
 	last := p.Prefill[len(p.Prefill)-1]
 	if last.Rows == 0 {
 		return nil, fmt.Errorf("model: the plan is for %s, whose programs take any number of rows: only plans for the NPU can be predicted", p.Device)
@@ -141,6 +144,9 @@ func arrayPrograms(passes ...Pass) []string {
 // CheckContexts reports a pass with more programs than hardware contexts are kept alive: it runs, but opens contexts again and again. The error is an
 // [*xdna2.ResourceError] of rule R-ELF-6. That prefill and decode together have more is no fault: contexts are opened again between them.
 func (p *Plan) CheckContexts(a *xdna2.Array) error {
+	if a == nil {
+		return &OptionError{"a", nil, "an array such as xdna2.NPU2()"}
+	}
 	for _, pass := range p.passes() {
 		if err := xdna2.CheckContexts(len(arrayPrograms(pass)), a); err != nil {
 			name := fmt.Sprintf("prefill of %d rows", pass.Rows)

@@ -41,6 +41,9 @@ const defaultLength = 2048
 //
 // Source of names, argument order and layouts: Xilinx/mlir-air e972f2942, programming_examples/llms.
 func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
+	if c == nil {
+		return nil, &OptionError{"c", nil, "a model's configuration"}
+	}
 	o := NPUOptions{}
 	if opts != nil {
 		o = *opts
@@ -199,6 +202,9 @@ func (b *npuPlanner) check() error {
 // CheckArray holds every program of the plan that runs on the array to the rules of placement. The error holds an [*xdna2.ResourceError]: what is too large, and what would
 // fit. Plans that were edited by hand are checked with it; the planner's own have been.
 func (p *Plan) CheckArray(a *xdna2.Array) error {
+	if a == nil {
+		return &OptionError{"a", nil, "an array such as xdna2.NPU2()"}
+	}
 	on := map[string]bool{}
 	for _, pass := range p.passes() {
 		for _, s := range pass.steps() {

@@ -459,6 +459,9 @@ func (p *Plan) Check(c *checkpoint.Config, info npu.Info) error {
 
 // CheckModel validates the plan and reports one that is for another model.
 func (p *Plan) CheckModel(c *checkpoint.Config) error {
+	if c == nil {
+		return &OptionError{"c", nil, "a model's configuration"}
+	}
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("model: plan: %w", err)
 	}

@@ -26,6 +26,9 @@ const defaultChunk = 512
 // NewPlan plans a checkpoint for a device. For one that takes any number of rows it makes one program a layer and everything of a pass is one submission; only
 // the rows whose logits are wanted reach the LM head. For an XDNA 2 array it is [NewNPUPlan].
 func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan, error) {
+	if ck == nil {
+		return nil, &OptionError{"ck", nil, "an open checkpoint"}
+	}
 	if info.Array == ArrayXDNA2 {
 		return planForArray(ck.Config(), opts)
 	}

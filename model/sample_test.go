@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/npukit/npukit/internal/ckptgen"
 	"time"
 )
 
@@ -244,6 +246,48 @@ func TestStopper(t *testing.T) {
 			// Pieces as long as a whole stop string may decide for a later one that ends earlier.
 			if shown != tc.want && !(size > 1 && strings.HasPrefix(tc.want, shown)) || stopped != tc.stopped {
 				t.Errorf("%q in pieces of %d, stops %q: %q %v, want %q %v", tc.text, size, tc.stops, shown, stopped, tc.want, tc.stopped)
+			}
+		}
+	}
+}
+
+// Whatever generation_config.json asks for becomes a Sampling that is valid and means what transformers and vLLM make
+// of it.
+func TestDefaultSampling(t *testing.T) {
+	for file, want := range map[string]Sampling{
+		`{}`:                                     {},
+		`{"temperature": 0.7, "top_k": 20}`:      {TopK: 20}, // for a caller who sets a temperature
+		`{"do_sample": true}`:                    {Temperature: 1, TopK: 50},
+		`{"do_sample": true, "top_k": -1}`:       {Temperature: 1},
+		`{"do_sample": true, "top_k": 0}`:        {Temperature: 1},
+		`{"do_sample": true, "top_k": 20.0}`:     {Temperature: 1, TopK: 20},
+		`{"do_sample": true, "top_p": 1.01}`:     {Temperature: 1, TopK: 50, TopP: 1},
+		`{"do_sample": true, "top_p": 0.0}`:      {Temperature: 1, TopK: 50, TopP: math.SmallestNonzeroFloat64},
+		`{"do_sample": true, "temperature": 0}`:  {TopK: 50},
+		`{"do_sample": true, "temperature": -1}`: {Temperature: 1, TopK: 50},
+		`{"repetition_penalty": 0, "min_p": 3}`:  {RepetitionPenalty: 1},
+		`{"min_p": 0.05, "temperature": NaN}`:    {MinP: 0.05},
+		``:                                       {},
+		`not JSON`:                               {},
+	} {
+		m := openChain(t, ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", "."), Generation: file})
+		got := m.DefaultSampling()
+		if got != want || got.Validate() != nil {
+			t.Errorf("%s: %+v (%v), want %+v", file, got, got.Validate(), want)
+		}
+		if answer, err := m.Complete(t.Context(), Text("x"), nil); err != nil || answer.Stats.Tokens == 0 {
+			t.Errorf("%s: %+v, %v", file, answer, err)
+		}
+	}
+}
+
+// The smallest top-p keeps one token: what top_p 0 means to transformers.
+func TestSmallestTopP(t *testing.T) {
+	for _, k := range []int{0, 3} {
+		s := newSampler(Sampling{Temperature: 2, TopK: k, TopP: math.SmallestNonzeroFloat64, Seed: 1})
+		for range 50 {
+			if id, err := s.next([]float32{1, 1.5, 1.4, 1.3}); id != 1 || err != nil {
+				t.Fatalf("top-k %d: token %d, %v, want the most likely", k, id, err)
 			}
 		}
 	}

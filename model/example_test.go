@@ -1,0 +1,180 @@
+package model_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/npu/cpu"
+)
+
+// guide writes a tiny model that has learned three sentences, in the layout of a Hugging Face folder, and returns its
+// path. The examples run on it, since no real model fits into a repository.
+func guide() (path string, remove func()) {
+	dir, err := os.MkdirTemp("", "npukit")
+	if err != nil {
+		log.Fatal(err)
+	}
+	path = filepath.Join(dir, "guide")
+	err = ckptgen.Chain{
+		Control: []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
+		Words:   []string{" there", " was", " a", " lighthouse", "The", " capital", " of", " France", " is", " Paris", " It", " has", " bridges"},
+		Says: [][]string{
+			{"e", ",", " there", " was", " a", " lighthouse", "<|endoftext|>"},
+			{"\n", "The", " capital", " of", " France", " is", " Paris", ".", "<|im_end|>"},
+			{"?", " It", " has", " bridges", "<|im_end|>"},
+		},
+		TokenizerConfig: map[string]any{
+			"eos_token": "<|im_end|>",
+			"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+				"{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+		},
+	}.Write(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return path, func() { os.RemoveAll(dir) }
+}
+
+// A device must outlive the models that are opened on it.
+func ExampleOpen() {
+	path, remove := guide()
+	defer remove()
+
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Open(context.Background(), dev, path, &model.OpenOptions{MaxContext: 1024})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+
+	fmt.Println(m.Checkpoint().Config().Family, m.Context())
+	for _, end := range m.EndTokens() {
+		fmt.Println(end.ID, end.Text, end.Origins)
+	}
+	// Output:
+	// llama 1024
+	// 2 <|im_end|> [tokenizer_config.json token text]
+	// 0 <|endoftext|> [token text]
+}
+
+// open opens the examples' model.
+func open() (*model.Model, func()) {
+	path, remove := guide()
+	dev, err := cpu.Open(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := model.Open(context.Background(), dev, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return m, func() {
+		m.Close()
+		dev.Close()
+		remove()
+	}
+}
+
+// Tokens come as they are generated.
+func ExampleModel_Generate() {
+	m, done := open()
+	defer done()
+
+	var stats model.Stats
+	opts := &model.GenerateOptions{MaxTokens: 64, Stats: &stats}
+	for tok, err := range m.Generate(context.Background(), model.Text("Once upon a time"), opts) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(tok.Text)
+	}
+	fmt.Printf("\n%d tokens, ended by %s\n", stats.Tokens, stats.Reason)
+	// Output:
+	// , there was a lighthouse
+	// 6 tokens, ended by eos
+}
+
+// A whole answer, with a string that ends it.
+func ExampleModel_Complete() {
+	m, done := open()
+	defer done()
+
+	opts := &model.GenerateOptions{Stop: []string{" light"}}
+	answer, err := m.Complete(context.Background(), model.Text("Once upon a time"), opts)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%q, ended by %s\n", answer.Text, answer.Stats.Reason)
+	// Output:
+	// ", there was a", ended by stop
+}
+
+// A session answers a conversation. It is given the whole conversation each time, and computes only what is new.
+func ExampleSession_Chat() {
+	m, done := open()
+	defer done()
+
+	s := m.NewSession()
+	defer s.Close()
+	messages := []chat.Message{{Role: "user", Content: "What is the capital of France?"}}
+	for tok, err := range s.Chat(context.Background(), messages, nil) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(tok.Text)
+	}
+	fmt.Println()
+	// Output:
+	// The capital of France is Paris.
+}
+
+// A session keeps what it has computed: the second prompt begins like the first with its answer, so that only its end
+// is read.
+func ExampleSession() {
+	m, done := open()
+	defer done()
+
+	s := m.NewSession()
+	defer s.Close()
+	ctx := context.Background()
+	first, err := s.Complete(ctx, model.Text("Paris?"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := s.Complete(ctx, model.Text("Paris? And Rome?"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%q, %d of %d tokens known\n", first.Text, first.Stats.CachedTokens, first.Stats.PromptTokens)
+	fmt.Printf("%q, %d of %d tokens known\n", second.Text, second.Stats.CachedTokens, second.Stats.PromptTokens)
+	// Output:
+	// " It has bridges", 0 of 6 tokens known
+	// " It has bridges", 6 of 16 tokens known
+}
+
+// A server tells a caller's mistakes from its own faults.
+func ExampleOptionError() {
+	m, done := open()
+	defer done()
+
+	_, err := m.Complete(context.Background(), model.Text("Hello"), &model.GenerateOptions{MaxTokens: -1})
+	var bad *model.OptionError
+	if errors.As(err, &bad) {
+		fmt.Println("400:", bad.Field)
+	}
+	fmt.Println(err)
+	// Output:
+	// 400: GenerateOptions.MaxTokens
+	// model: GenerateOptions.MaxTokens is -1, want 0 (no limit) or more
+}
