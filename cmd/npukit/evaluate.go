@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -23,7 +24,8 @@ func (a *app) evaluateCommand() *cobra.Command {
 		Long: `Evaluate judges the deployment in the folder W in a process of its own. The journal, the plan, thresholds, weights and reference outputs are held to their sums; the
 reference is computed again, and every gate runs again on the plan as it lies there; the gates must fail on wrong devices; figures are taken again, and must be
 those of performance.json within a bound that the report states. What counts are the thresholds, the gates and the oracle in this program. Of npukit's variables
-the evaluator sees none but NPUKIT_ARTEFACTS and NPUKIT_COMPILE, which say where programs for the NPU come from; every program is judged by what it computes.
+the evaluator sees none but NPUKIT_ARTEFACTS and NPUKIT_COMPILE, which say where programs for the NPU come from (every program is judged by what it computes),
+and NPUKIT_KERNELS, which limits the kernels of the cpu.
 
 The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why. Exit code 1 without a verdict leaves the plan as it was:
 "other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it. A model or a golden file
@@ -131,9 +133,10 @@ func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 	return skill.InNewProcess(deviceText(device), &skill.EvaluateOptions{Model: model, Golden: golden})
 }
 
-// deviceText is a device for [openDeviceText], in another process, which does not see this one's environment: what a variable would say of where programs
-// come from is said here.
+// deviceText is a device for [openDeviceText] in another process, which does not see this one's
+// environment: the defaults that come from variables become part of the text.
 func deviceText(f deviceFlags) string {
+	f.kernels = cmp.Or(f.kernels, os.Getenv(cpu.KernelsVariable))
 	if f.device == "xdna" {
 		f.artefacts, f.compile = cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE"))
 	}

@@ -75,7 +75,7 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
-	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default the fastest here, found by timing)")
+	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
 	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error")
 }
 

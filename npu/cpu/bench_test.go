@@ -22,7 +22,7 @@ func benchDevice(b *testing.B) *Device {
 		b.Cleanup(func() { runtime.GOMAXPROCS(prev) })
 	}
 	threads, _ := strconv.Atoi(os.Getenv("NPUKIT_THREADS")) // 0, all cores, when it is not set
-	return open(b, &Options{Threads: threads, Kernels: os.Getenv("NPUKIT_KERNELS")})
+	return open(b, &Options{Threads: threads})
 }
 
 // BenchmarkMatMul reports, for the products of SmolLM2-135M and Llama-3.2-1B, the bytes of weights read and the arithmetic done in a second. Each shape

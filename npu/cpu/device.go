@@ -14,7 +14,7 @@ import (
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
 	Threads int    // threads that compute; 0 means all cores that the process may use: see the package's documentation
-	Kernels string // a name of KernelNames; "" means the fastest, found by timing
+	Kernels string // a name of KernelNames; "" means $NPUKIT_KERNELS, else the fastest, found by timing
 	InPlace bool   // read BF16 weights where they lie in a file and make no compressed copy: opens at once, and decodes slower
 }
 
@@ -45,7 +45,8 @@ type Device struct {
 
 var _ npu.Device = (*Device)(nil)
 
-// Open starts the device. An error says when Options.Kernels names kernels that this machine cannot execute.
+// Open starts the device. It returns an error if Options.Kernels or the environment variable
+// NPUKIT_KERNELS names kernels that this machine cannot execute.
 func Open(opts *Options) (*Device, error) {
 	var o Options
 	if opts != nil {

@@ -309,6 +309,60 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// NPUKIT_KERNELS is the default of Options.Kernels and its upper limit.
+func TestKernelsOfTheEnvironment(t *testing.T) {
+	for _, tc := range []struct{ limit, kernels, want, err string }{
+		{limit: "go", want: "go"},
+		{limit: "go", kernels: "go", want: "go"},
+		{limit: "go", kernels: "generic", err: "above the limit NPUKIT_KERNELS=go"},
+		{limit: "generic", kernels: "amx", err: "ask for one of go, generic"},
+		{limit: "amx", kernels: "go", want: "go"},
+		{limit: "go", kernels: "sve", err: `unknown kernels "sve"`},
+		{limit: "AVX2", err: `NPUKIT_KERNELS: unknown kernels "AVX2", want one of go, generic`},
+		{limit: "avx2,avx512", kernels: "go", err: "NPUKIT_KERNELS"},
+	} {
+		t.Setenv(KernelsVariable, tc.limit)
+		d, err := Open(&Options{Threads: 1, Kernels: tc.kernels})
+		switch {
+		case tc.err != "":
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%+v: error %v", tc, err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", tc, err)
+		case d.Kernels() != tc.want:
+			t.Errorf("%+v: %s", tc, d.Kernels())
+		}
+		if err == nil {
+			d.Close()
+		}
+	}
+}
+
+// Of all kernels that this machine can execute the variable takes those that it names, not faster ones that stand before them.
+func TestEnvironmentNamesTheKernelsThatRun(t *testing.T) {
+	names := usable(t)
+	for _, name := range names {
+		t.Setenv(KernelsVariable, name)
+		if d := open(t, &Options{Threads: 1}); d.Kernels() != name {
+			t.Errorf("%s=%s opens %s", KernelsVariable, name, d.Kernels())
+		}
+	}
+	for _, name := range KernelNames() {
+		t.Setenv(KernelsVariable, "")
+		d, want := Open(&Options{Threads: 1, Kernels: name})
+		if want == nil {
+			d.Close()
+		}
+		t.Setenv(KernelsVariable, name)
+		if d, err := Open(&Options{Threads: 1}); (err == nil) != (want == nil) {
+			t.Errorf("%s=%s: error %v, want %v", KernelsVariable, name, err, want)
+		} else if err == nil {
+			d.Close()
+		}
+	}
+}
+
 // With a quota of one core there is one thread, whatever the machine has and whatever main has made of GOMAXPROCS for goroutines beside it.
 func TestDefaultThreadsObeyGOMAXPROCS(t *testing.T) {
 	const child = "NPUKIT_TEST_THREADS"

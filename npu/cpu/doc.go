@@ -36,7 +36,7 @@
 // Products of up to 16 rows of BF16 activations with quantised weights (4 in the Go engine) are, with most kernels, sums of whole numbers. Every 32 activations get a scale in
 // FP32, with which the largest of them becomes 32767, and are rounded to 16 bits; where the results are FP32, another 15 bits follow. So an activation
 // is off by at most 2^-16 (2^-30) of the largest of its 32. The sums over a block are exact, and are scaled and added up in FP32. Where the CPU has VNNI, AVX-512's
-// multiply-add of such numbers is one instruction, which is taken unless Options.Kernels names avx512: the results are the same.
+// multiply-add of such numbers is one instruction: the kernels vnni, which are avx512 otherwise, and amx use it, with the same results.
 //
 // The kernels avx512bf16 multiply quants with BF16 activations instead: quants are whole numbers that BF16 holds exactly, so are their
 // products in FP32, and the sums over a block are scaled and added up in FP32. Nothing else is rounded.
@@ -60,6 +60,10 @@
 // Which C kernels run is decided by timing candidates for some milliseconds in the first Open of a process: an instruction that a CPU has need not be fast on
 // it. Candidates are the sets that the CPU and the operating system say they support. Timing finds instructions that are slow; it does not
 // protect from ones that fault, as under an emulator that advertises more than it executes: there Options.Kernels must name a set that works.
+//
+// The environment variable NPUKIT_KERNELS limits the kernels of every device of the process, to test what runs on a lesser CPU and to rule kernels
+// out: with NPUKIT_KERNELS=avx2 a device opens with avx2 instead of timing, and Options.Kernels may only name avx2 or what stands before it in
+// KernelNames. Open returns an error if the variable names unknown kernels or some that this machine cannot execute.
 //
 // The matrix unit of recent Intel CPUs (AMX, kernels "amx") is the exception, because virtual machines that announce it and fault at it are common. The first
 // Open that may choose it tries one product in a child process, a fork that runs nothing of Go's, and takes the unit only when

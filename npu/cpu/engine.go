@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,17 +40,48 @@ type engine interface {
 	close()
 }
 
-// openEngine makes the engine that the options ask for.
+// KernelsVariable is the environment variable that limits the kernels of every device of the process.
+const KernelsVariable = "NPUKIT_KERNELS"
+
+// openEngine makes the engine that the options and the environment ask for.
 func openEngine(kernels string, threads int) (engine, error) {
+	kernels, err := limitKernels(kernels, os.Getenv(KernelsVariable))
+	if err != nil {
+		return nil, err
+	}
 	if kernels == "go" {
 		return newGoEngine(threads), nil
 	}
 	return openNative(kernels, threads)
 }
 
-// KernelNames are the values of Options.Kernels, slowest first. Open has an error for those that this machine or this binary cannot execute.
+// limitKernels returns the kernels to open if [KernelsVariable] has the value limit: those of the
+// limit by default, and an error for any above it in the order of KernelNames.
+func limitKernels(kernels, limit string) (string, error) {
+	if limit == "" {
+		return kernels, nil
+	}
+	names := KernelNames()
+	most := slices.Index(names, limit)
+	if most < 0 {
+		return "", fmt.Errorf("npu/cpu: %s: unknown kernels %q, want one of %s, or unset it",
+			KernelsVariable, limit, strings.Join(names, ", "))
+	}
+	if kernels == "" {
+		return limit, nil
+	}
+	if slices.Index(names, kernels) > most {
+		return "", fmt.Errorf("npu/cpu: kernels %q are above the limit %s=%s: unset it, or ask for one of %s",
+			kernels, KernelsVariable, limit, strings.Join(names[:most+1], ", "))
+	}
+	return kernels, nil
+}
+
+// KernelNames returns the values of Options.Kernels in ascending order: each needs at least the
+// instructions of those before it for the same architecture. Open returns an error for kernels that
+// this machine or this binary cannot execute.
 func KernelNames() []string {
-	return []string{"go", "generic", "armbf16", "avx2", "avx512", "avx512bf16", "amx"}
+	return []string{"go", "generic", "armbf16", "avx2", "avx512", "vnni", "avx512bf16", "amx"}
 }
 
 func errUnknownKernels(kernels string) error {

@@ -22,15 +22,16 @@ import (
 type cEngine struct {
 	pool    *C.npk_pool
 	threads int
+	kernels string // a name of KernelNames
 	variant C.int
 	integer C.int // whose kernels make sums of whole numbers: the variant's, or NPK_VNNI's
 	strips  bool  // there are weights in strips
 }
 
-// variants are the C kernels by name, in the order of KernelNames.
+// variants are the C kernels by name, in the order of KernelNames. NPK_VNNI is avx512 but for sums of whole numbers.
 var variants = map[string]C.int{
-	"generic": C.NPK_GENERIC, "armbf16": C.NPK_ARMBF16, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "avx512bf16": C.NPK_AVX512BF16,
-	"amx": C.NPK_AMX,
+	"generic": C.NPK_GENERIC, "armbf16": C.NPK_ARMBF16, "avx2": C.NPK_AVX2, "avx512": C.NPK_AVX512, "vnni": C.NPK_VNNI,
+	"avx512bf16": C.NPK_AVX512BF16, "amx": C.NPK_AMX,
 }
 
 // openNative starts the C engine with the kernels asked for, or with the fastest.
@@ -42,17 +43,19 @@ func openNative(kernels string, threads int) (engine, error) {
 	case ok && !executes(variant):
 		return nil, fmt.Errorf("npu/cpu: this machine cannot execute kernels %q; it can execute %q", kernels, usableVariants())
 	}
-	e := &cEngine{threads: threads, variant: variant, integer: variant}
+	if kernels == "" {
+		kernels = fastest()
+		variant = variants[kernels]
+	}
+	e := &cEngine{threads: threads, kernels: kernels, variant: variant, integer: variant}
+	switch {
+	case variant == C.NPK_VNNI:
+		e.variant = C.NPK_AVX512
+	case variant == C.NPK_AMX && executes(C.NPK_VNNI):
+		e.integer = C.NPK_VNNI
+	}
 	if e.pool = C.npk_open(C.int(threads)); e.pool == nil {
 		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads: ask for fewer in Options.Threads, or raise its limits of threads and memory", threads)
-	}
-	if kernels == "" {
-		e.variant = fastest()
-		e.integer = e.variant
-	}
-	// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI, whatever else it has.
-	if (kernels == "" && e.variant == C.NPK_AVX512 || e.variant == C.NPK_AMX) && executes(C.NPK_VNNI) {
-		e.integer = C.NPK_VNNI
 	}
 	return e, nil
 }
@@ -78,7 +81,7 @@ func usableVariants() []string {
 // a millisecond each, so that all see the same clock. Only what npk_usable allows is executed: timing finds slow instructions, not faulting ones.
 //
 // It is done once: neighbours on the machine can make the faster of two look slower in a few turns, and devices of one process should agree to the bit.
-var fastest = sync.OnceValue(func() C.int {
+var fastest = sync.OnceValue(func() string {
 	var rates [C.NPK_VARIANTS]float64
 	for range 20 {
 		for v := range C.int(C.NPK_VARIANTS) {
@@ -93,7 +96,16 @@ var fastest = sync.OnceValue(func() C.int {
 			best = C.int(v)
 		}
 	}
-	return best
+	// AVX-512's multiply-add of 16-bit numbers is one instruction where the CPU has VNNI.
+	if best == C.NPK_AVX512 && executes(C.NPK_VNNI) {
+		best = C.NPK_VNNI
+	}
+	for name, v := range variants {
+		if v == best {
+			return name
+		}
+	}
+	panic("npu/cpu: a variant has no name")
 })
 
 // productFlags is how a variant multiplies BF16 with BF16.
@@ -107,14 +119,7 @@ func productFlags(variant C.int) int32 {
 	return 0
 }
 
-func (e *cEngine) name() string {
-	for name, v := range variants {
-		if v == e.variant {
-			return name
-		}
-	}
-	return ""
-}
+func (e *cEngine) name() string { return e.kernels }
 
 func (e *cEngine) multiplies(a, w int32, transposed bool) int32 {
 	flags := productFlags(e.variant)

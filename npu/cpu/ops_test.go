@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -13,8 +14,12 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// usable are the kernels that this machine can execute: every test of numbers runs on each.
+// usable returns the kernels that this machine can execute: every test of numbers runs on each. If
+// KernelsVariable is set, it returns only the kernels that the variable names.
 func usable(t testing.TB) []string {
+	if name := os.Getenv(KernelsVariable); name != "" {
+		return []string{name}
+	}
 	var names []string
 	for _, name := range KernelNames() {
 		d, err := Open(&Options{Threads: 1, Kernels: name})

@@ -16,7 +16,7 @@ import (
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
 	Threads  int     // that compute, on this machine; 0 means all cores that the process may use
-	Kernels  string  // of npu/cpu, see there; "" means the fastest
+	Kernels  string  // of npu/cpu, see there; "" means its default
 	Host     string  // whose costs between dispatches the clock counts: a name that [xdna2.HostProfile] knows, "" for "npukit"
 	Contexts int     // hardware contexts alive at once; 0 means as many as the host's profile keeps: 8 for "npukit"
 	Memory   int     // bytes that buffers and weights may have together; 0 means no limit but this machine's

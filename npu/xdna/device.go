@@ -23,7 +23,7 @@ type Options struct {
 	Contexts int          // hardware contexts alive at once; 0 for 8
 	Lock     string       // file that is locked while programs run; "" for npu.lock in the folder for temporary files, which MLIR-AIR's programs take
 	Threads  int          // of the host's device, see package cpu; 0 for all cores
-	Kernels  string       // of the host's device, see package cpu; "" for the fastest
+	Kernels  string       // of the host's device, see package cpu; "" for its default
 	Log      *slog.Logger // of what is worth knowing and no error: tools that made the artefacts, lost contexts; nil for none
 }
 
