@@ -43,6 +43,47 @@ func elements(s xdna2.Shape) int { return max(s.N, s.Rows*s.Width) }
 
 func (d *deviation) meanRelL1() float64 { return d.diff / d.want }
 
+// fp32Sum knows a sum of products of two BF16 numbers, which FP32 holds exactly, and which values of it
+// FP32 arithmetic can give.
+//
+// Kernels add in different orders: one after the other, in the lanes of a vector, in several
+// accumulators, in trees. Every order makes n-1 additions for n terms, an FMA counts as one, and
+// addition j has an error of at most u|s_j|: u = 2^-24, s_j its result. So the sum has the error
+// e = δ_1 s_1 + ... + δ_(n-1) s_(n-1), |δ_j| <= u, to first order in u. The worst case, every |s_j|
+// as large as the sum of all magnitudes and every δ_j = u, is larger than a step of BF16 at n = 2560,
+// and would hide wrong roundings. Two probabilistic bounds replace it, both Hoeffding's inequality:
+//
+//   - The terms are drawn independently and have random signs, so |s_j| <= λ sqrt(Σ x²) for a partial
+//     sum of any of them, but for a probability of 2 exp(-λ²/2).
+//   - The δ_j are as good as independent with mean zero (the model of Higham and Mary, "A new approach
+//     to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019), so
+//     |e| <= λ u sqrt(Σ s_j²) but for 2 exp(-λ²/2).
+//
+// Together |e| <= λ² u sqrt(n Σ x²), whatever the order. λ = 8 fails by chance for one output of
+// 1/(2n exp(-32)): 10^10 at n = 4096, of which tests draw 10^5.
+type fp32Sum struct {
+	exact, square float64 // Σ x and Σ x²
+	terms         int
+}
+
+const sumLambda = 8
+
+func (s *fp32Sum) add(term float64) {
+	s.exact += term
+	s.square += term * term
+	s.terms++
+}
+
+// allows reports whether got can be the sum, rounded to the nearest BF16 number if it was stored as such.
+func (s *fp32Sum) allows(got float32, bf16 bool) bool {
+	e := sumLambda * sumLambda * 0x1p-24 * math.Sqrt(float64(s.terms)*s.square)
+	low, high := float32(s.exact-e), float32(s.exact+e)
+	if bf16 {
+		low, high = nearest(low), nearest(high)
+	}
+	return low <= got && got <= high
+}
+
 // normal is a matrix of BF16 from a normal distribution, the harness's input for all kernels but GEMMs and GEMVs, which scale it.
 func normal(r *rand.Rand, rows, width int, scale float64) matrix {
 	m := matrix{bf: make([]dtype.BFloat16, rows*width), rows: rows, width: width, stride: width}

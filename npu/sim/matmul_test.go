@@ -76,8 +76,9 @@ func run(t testing.TB, d *Device, p *npu.Program, y *matrix, args ...npu.Buffer)
 	}
 }
 
-// product is a[m, k] w[k, n] on the device, and what it deviates from the sums in float64.
-func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) deviation {
+// product is a[m, k] w[k, n] on the device, and what it deviates from the sums in float64. Outside is
+// how many of the compared outputs no FP32 sum gives (see fp32Sum).
+func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) (dev deviation, outside, samples int) {
 	k := row.Shape.K
 	scale := 1 / math.Sqrt(float64(k))
 	if row.Kernel == xdna2.GEMV {
@@ -103,28 +104,32 @@ func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) de
 		run(t, d, p, &y, alloc(t, d, &a), alloc(t, d, &w), alloc(t, d, &y))
 	}
 	// Of a large product some outputs are compared.
-	samples := min(m*n, 1<<14)
-	errs := make([]deviation, samples)
+	samples = min(m*n, 1<<14)
+	errs, wrong := make([]deviation, samples), make([]bool, samples)
 	parallel(t.Context(), 2, samples, k, func(from, to int) {
 		for s := from; s < to; s++ {
 			i := (s*(m*n/samples) + s%n) % (m * n)
 			x, z := a.bf[i/n*k:][:k], w.bf[i%n*k:][:k]
-			sum := 0.0
+			var total fp32Sum
 			for j, v := range x {
-				sum += float64(v.Float32() * z[j].Float32()) // a product of two BF16 is exact in FP32
+				total.add(float64(v.Float32()) * float64(z[j].Float32()))
 			}
-			want := float32(sum)
+			want := float32(total.exact)
 			if y.f == nil {
 				want = nearest(want)
 			}
-			errs[s].add(float32(y.at(i/n, i%n)), want)
+			got := float32(y.at(i/n, i%n))
+			errs[s].add(got, want)
+			wrong[s] = !total.allows(got, y.f == nil)
 		}
 	})
-	var dev deviation
-	for _, e := range errs {
+	for s, e := range errs {
 		dev.join(e)
+		if wrong[s] {
+			outside++
+		}
 	}
-	return dev
+	return dev, outside, samples
 }
 
 // Every published GEMM errs here as much as there, whatever its tier and epilogue. M and N are sampled: the error is a mean over them. The
@@ -139,19 +144,78 @@ func TestPublishedGEMM(t *testing.T) {
 		r := rand.New(rand.NewPCG(42, uint64(row.Shape.N)))
 		var dev deviation
 		for range max(1, 1<<13/m/n) { // small shapes scatter: several draws
-			dev.join(product(t, d, &row, m, n, r))
+			e, _, _ := product(t, d, &row, m, n, r)
+			dev.join(e)
 		}
 		within(t, &row, &dev)
 	}
 }
 
-// A GEMV is exact but for a few roundings to the other side.
+// Every output of a published GEMV is a sum in FP32, rounded once, with whatever kernels make the sum.
 func TestPublishedGEMV(t *testing.T) {
 	d := open(t, nil)
 	for _, row := range registryRows(xdna2.GEMV) {
-		dev := product(t, d, &row, 1, sampled(row.Shape.N, 2048), rand.New(rand.NewPCG(42, uint64(row.Shape.N))))
-		if e := dev.meanRelL1(); e > 5e-6 {
-			t.Errorf("%s: mean relative L1 %.3g, want at most 5e-6", row.ID, e)
+		dev, outside, samples := product(t, d, &row, 1, sampled(row.Shape.N, 2048), rand.New(rand.NewPCG(42, uint64(row.Shape.N))))
+		if outside > 0 {
+			t.Errorf("%s: %d of %d outputs are not an FP32 sum rounded once", row.ID, outside, samples)
 		}
+		t.Logf("%-30s mean relative L1 %.3g, published %.3g", row.ID, dev.meanRelL1(), row.MeanRelL1)
+	}
+}
+
+// What fp32Sum allows is so little that a defect of a GEMV shows in an eighth of its outputs and more.
+func TestFP32SumRefusesDefects(t *testing.T) {
+	const n = 512
+	single := func(x []float32) float32 { // the sum as the Go engine adds it for many rows: the order that errs most
+		s := float32(0)
+		for _, v := range x {
+			s += v
+		}
+		return s
+	}
+	defects := map[string]func(terms []float32) float32{
+		"none":                     func(x []float32) float32 { return nearest(single(x)) },
+		"rounded down":             func(x []float32) float32 { return down(single(x)) },
+		"rounded toward zero":      func(x []float32) float32 { return math.Float32frombits(math.Float32bits(single(x)) &^ 0xffff) },
+		"the last term is missing": func(x []float32) float32 { return nearest(single(x[:len(x)-1])) },
+		"one term counts twice":    func(x []float32) float32 { return nearest(single(x) + x[7]) },
+		"products rounded to BF16": func(x []float32) float32 {
+			s := float32(0)
+			for _, v := range x {
+				s += nearest(v)
+			}
+			return nearest(s)
+		},
+		"halves in BF16": func(x []float32) float32 {
+			return nearest(nearest(single(x[:len(x)/2])) + nearest(single(x[len(x)/2:])))
+		},
+	}
+	for _, k := range []int{576, 2048, 2560, 8192} {
+		r := rand.New(rand.NewPCG(7, uint64(k)))
+		found := map[string]int{}
+		for range n {
+			a, w := normal(r, 1, k, 4), normal(r, 1, k, 4)
+			terms := make([]float32, k)
+			var total fp32Sum
+			for i := range terms {
+				terms[i] = a.bf[i].Float32() * w.bf[i].Float32()
+				total.add(float64(terms[i]))
+			}
+			for name, f := range defects {
+				if !total.allows(f(terms), true) {
+					found[name]++
+				}
+			}
+		}
+		for name := range defects {
+			if name == "none" {
+				if found[name] > 0 {
+					t.Errorf("K = %d: %d of %d right outputs are refused", k, found[name], n)
+				}
+			} else if found[name] < n/8 {
+				t.Errorf("K = %d: %s: %d of %d outputs are refused, want an eighth", k, name, found[name], n)
+			}
+		}
+		t.Logf("K = %d: outputs refused of %d: %v", k, n, found)
 	}
 }

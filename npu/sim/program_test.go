@@ -296,25 +296,26 @@ func TestCascadeRounds(t *testing.T) {
 		return p
 	}
 	d := open(t, nil)
-	errs := map[string]float64{}
+	wrong := map[string]int{}
 	for _, fused := range []string{"", "cascade"} {
 		p := program(fused)
 		args := fill(t, d, p)
 		execute(t, d, p, args)
 		x, a := dtype.BFloat16s(args[1].Bytes()), dtype.BFloat16s(args[2].Bytes())
 		w, y := dtype.BFloat16s(args[3].Bytes()), dtype.BFloat16s(args[4].Bytes())
-		var dev deviation
 		for i := range n {
-			sum := float64(x[i].Float32())
+			var total fp32Sum
+			total.add(float64(x[i].Float32()))
 			for j := range k {
-				sum += float64(a[j].Float32()) * float64(w[i*k+j].Float32())
+				total.add(float64(a[j].Float32()) * float64(w[i*k+j].Float32()))
 			}
-			dev.add(y[i].Float32(), nearest(float32(sum)))
+			if !total.allows(y[i].Float32(), true) {
+				wrong[fused]++
+			}
 		}
-		errs[fused] = dev.meanRelL1()
 	}
-	if errs["cascade"] > 1e-4 || errs[""] < 5e-4 {
-		t.Errorf("errors %v: want one rounding to nearest in the fused kernel, and one down besides outside it", errs)
+	if wrong["cascade"] > 0 || wrong[""] < n/8 {
+		t.Errorf("%v of %d outputs are not an FP32 sum rounded to nearest: want none in the fused kernel, and those that are rounded down besides outside it", wrong, n)
 	}
 }
 
