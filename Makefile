@@ -15,14 +15,16 @@ ROUNDS ?= 5
 REPS ?= 1
 PEER ?=
 KERNELS ?=
-# How long each fuzz test of test-long looks for new inputs.
+# How long each fuzz test of test-long looks for new inputs: a time, or a number of executions such as 1000000x.
 FUZZTIME ?= 30s
+# More flags for the go test of make test: make test TESTFLAGS=-v
+TESTFLAGS ?=
 # Where deploy-report keeps its deployments, and goes on with them: a folder that is not there begins afresh.
 DEPLOYMENTS ?= $(or $(TMPDIR),/tmp)/npukit-deployments
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-xrt test-sanitize test-arm64 test-long lint bench bench-peer sim-report deploy-report xrt-report clean
+.PHONY: help demo build test test-kernels test-xrt test-sanitize test-arm64 test-long lint bench bench-peer sim-report deploy-report xrt-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,12 +40,15 @@ build: ## build the command, bin/npukit
 
 test: ## run the tests (a few minutes); the demo model is fetched for those that use it
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test: without the demo model, the tests that use it skip"
-	$(GO) test -timeout 15m ./...
+	$(GO) test -timeout 15m $(TESTFLAGS) ./...
 	@sh scripts/test-hftokenizers.sh
 	@$(MAKE) --no-print-directory test-xrt
 
 test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian sid's XRT in the cache (15 MB, once)
 	@sh scripts/xrt/test.sh
+
+test-kernels: ## run the short tests of numbers with each set of the CPU's kernels that this machine can execute (NPUKIT_KERNELS=avx2 make test: all tests with one)
+	@sh scripts/kernels.sh
 
 test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer, with those of AMX on a matrix unit in C
 	@sh scripts/sanitize.sh
