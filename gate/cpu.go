@@ -7,20 +7,22 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// cpuError is the largest error measured, over shapes and kernel variants.
+// cpuError is the largest error measured over shapes and kernel variants.
 type cpuError struct {
-	l1, row float64 // results stored as FP32: mean relative L1 of the whole, and of the worst row
+	l1, row float64 // results stored as FP32: mean relative L1, and that of the worst row
 	peak    float64 // max(|a-e| - 2^-24 |e|) / rms(e)
 
 	l1BF16, rowBF16 float64 // the same, results stored as BF16
 }
 
-// cpuErrors by kind of op. The error before storing is FP32's whatever the type of the results, so that peak holds for BF16 too: beyond
-// half a unit of the last place, 2^-8, nothing more was measured there.
+// cpuErrors has the errors by kind of op. The error before storing is that of FP32 for every type
+// of result, so peak holds for BF16 too: beyond half a unit in the last place, 2^-8, none was
+// larger.
 //
-// Measured by TestCPUKernelsAreWithinTheTable (its -v output is this table) on a Xeon with AVX-512 and AMX: kernels go, generic, avx2, avx512,
-// avx512bf16 and amx, the shapes listed there (K from 64 to 8192, up to 200 positions), seeded standard normal operands of the type of the results,
-// float64 reference. Add is exact but for the one rounding; its peak is one more rounding, 2^-24, of a value of the reference's size.
+// Measured by TestCPUKernelsAreWithinTheTable (run it with -v) on a Xeon with AVX-512 and AMX:
+// kernels go, generic, avx2, avx512, avx512bf16 and amx, the shapes listed there, seeded standard
+// normal operands, float64 reference. Add is exact apart from one rounding, so its peak is one
+// rounding, 2^-24.
 var cpuErrors = map[string]cpuError{
 	"MatMul":    {1.5e-6, 1.9e-6, 1.6e-5, 1.4e-3, 1.7e-3},
 	"RMSNorm":   {1.5e-7, 2.2e-7, 1.2e-6, 1.4e-3, 1.5e-3},
@@ -32,34 +34,37 @@ var cpuErrors = map[string]cpuError{
 	"Attention": {3.0e-7, 7.7e-7, 5.3e-6, 1.4e-3, 1.6e-3},
 }
 
-// cpuMargin is between what was measured and what is allowed.
+// cpuMargin is the factor between measured and allowed errors.
 const cpuMargin = 2
 
-// CPU is the tolerance of the software device for an op whose results are stored as out, against a reference in FP32 or float64 that got
-// the same operands, rounded to their types, and quantised weights to what the device makes of them (Rounded of npu.Info). It has no scale:
-// data may be of any size, as long as it is spread like the standard normal values that it was measured on (an output of very few elements
-// can by chance be all cancellation).
+// CPU returns the tolerance of the software device for an op whose results are stored as out. The
+// reference is FP32 or float64 and gets the same operands, rounded to their types; quantized
+// weights as the device holds them (Rounded in npu.Info). The bounds are scale-free: data may have
+// any size if it is spread like the standard normal values of the measurement.
 //
-// Out is F32 or BF16, and F16 for ops that only move data or convert it, which must be exact. It reports false for everything else.
+// It reports false if o is nil, if it has no entry for the op, or if out is not F32 or BF16; for
+// ops that move or convert data, which must be exact, out may also be F16.
 func CPU(o op.Op, out dtype.Type) (Tolerance, bool) {
 	if o == nil || out != dtype.F32 && out != dtype.BF16 && out != dtype.F16 {
 		return Tolerance{}, false
 	}
-	if moves(o) || o.Kind() == "Cast" {
+	if movesData(o) || o.Kind() == "Cast" {
 		return exact(), true
 	}
 	e, ok := cpuErrors[o.Kind()]
 	if !ok || out == dtype.F16 {
 		return Tolerance{}, false
 	}
-	// Storing makes a relative error of at most half a unit of the last place.
+	// Storing rounds by at most half a unit in the last place.
 	rounding, l1, row := 0x1p-24, e.l1, e.row
 	if out == dtype.BF16 {
 		rounding, l1, row = 0x1p-8, e.l1BF16, e.rowBF16
 	}
 	return Tolerance{
-		Mismatches: 1, Rtol: rounding, MeanRelL1: cpuMargin * l1, MaxRowL1: cpuMargin * row, Peak: cpuMargin * e.peak,
-		Note: fmt.Sprintf("npu/cpu against float64 on standard normal operands, largest over shapes and kernel variants: mean relative L1 %.2g, worst row "+
-			"%.2g, peak %.2g beyond the rounding of %v; bounds are %d times that", l1, row, e.peak, out, cpuMargin),
+		Mismatches: 1, Rtol: rounding,
+		MeanRelL1: cpuMargin * l1, MaxRowL1: cpuMargin * row, Peak: cpuMargin * e.peak,
+		Note: fmt.Sprintf("npu/cpu against float64 on standard normal operands, largest over shapes "+
+			"and kernel variants: mean relative L1 %.2g, worst row %.2g, peak %.2g beyond the rounding "+
+			"of %v; bounds are %d times that", l1, row, e.peak, out, cpuMargin),
 	}, true
 }

@@ -7,42 +7,46 @@ import (
 	"strings"
 )
 
-// Diagnosis says where a device goes wrong, and what usually causes that.
+// Diagnosis names the ops that a device computes wrongly, and what usually causes that.
 type Diagnosis struct {
-	Name     string
-	Taps     int       // looked at
-	Checked  bool      // each op was checked on its own ([Tap.Own]); else only drift was known, and one place can be named at most
+	Name string
+	Taps int // compared
+	// each op was checked on its own ([Tap.Own]); otherwise only drift was known, and at most one
+	// finding is possible
+	Checked  bool
 	Skipped  []string  // outputs that could not be compared
-	Findings []Finding // in the order of execution: the first is the first op to go wrong
+	Findings []Finding // in order of execution
 }
 
-// Finding is an op that computes something else than it should.
+// Finding is an op that computes wrong results.
 type Finding struct {
-	Tap    string   `json:"tap"`    // the first launch of it that is wrong: "layer.0.attn.q_rope"
+	Tap    string   `json:"tap"`    // its first wrong launch: "layer.0.attn.q_rope"
 	Kind   string   `json:"kind"`   // "attn.q_rope"
 	Layers []int    `json:"layers"` // the layers in which it is wrong; empty outside layers
-	Of     int      `json:"of"`     // layers in which it was looked at
-	With   []string `json:"with"`   // ops that the device does not show and whose error this may be
-	Where  []string `json:"where"`  // the pattern, in words: layers, positions, columns, scale
-	Cause  string   `json:"cause"`  // what usually looks like this
+	Of     int      `json:"of"`     // layers in which it was compared
+	With   []string `json:"with"`   // ops without a tap whose error this may be
+	Where  []string `json:"where"`  // the pattern in words: layers, positions, columns, scale
+	Cause  string   `json:"cause"`  // what usually causes this pattern
 
-	Error    float64 `json:"error"`    // mean relative L1 of the first wrong launch; its own where that is known
-	Explains float64 `json:"explains"` // how much of that the number format explains
+	Error    float64 `json:"error"`    // mean relative L1 of the first wrong launch; its own if known
+	Explains float64 `json:"explains"` // the part that the number format explains
 }
 
-// jump is by how much the error of a tap must exceed all before it to be called one, where only drift is known: rounding adds up gradually, the
-// largest step seen on right devices is the product of two branches in ffn.act, a factor of 2.
-const jump = 8
+// driftFactor is the factor by which a tap's error must exceed all before it to be a finding, if
+// only drift is known. Rounding adds up gradually; the largest step on correct devices, the product
+// of two branches in ffn.act, is a factor of 2.
+const driftFactor = 8
 
-// drifted is the drift that no format of a right device has reached; below it nothing is blamed.
-const drifted = 0.1
+// driftFloor is above the drift of every format on a correct device.
+const driftFloor = 0.1
 
 // Diagnose finds the ops that are wrong in a trace.
 //
-// Errors propagate, so that everything after the first wrong op is wrong too. The op to blame is the one whose output is wrong although its
-// inputs were right. Where the trace says what each op got wrong on its own ([Recording.Trace]), these are exactly the ones beyond the bounds of
-// the number format, and several independent ones are told apart; the same op in several layers is one finding. Otherwise the first tap is
-// named whose error jumps above all before it.
+// Errors propagate: everything after the first wrong op is wrong too. The op to find is the one
+// whose output is wrong although its inputs were right. If the trace has each op's own error
+// ([Recording.Trace]), these are exactly the ops beyond the bounds of the number format, and
+// independent faults are separated; the same op in several layers is one finding. Otherwise the
+// only finding is the first tap whose error jumps above all before it.
 func Diagnose(t Trace) Diagnosis {
 	d := Diagnosis{Name: t.Name, Taps: len(t.Taps), Skipped: t.Skipped}
 	for _, tap := range t.Taps {
@@ -64,7 +68,10 @@ func Diagnose(t Trace) Diagnosis {
 		}
 		f := byKind[kind]
 		if f == nil {
-			f = &Finding{Tap: tap.Name, Kind: kind, With: tap.Own.With, Error: tap.Own.Metrics.MeanRelL1, Explains: tap.Own.Bounds.L1}
+			f = &Finding{
+				Tap: tap.Name, Kind: kind, With: tap.Own.With,
+				Error: tap.Own.Metrics.MeanRelL1, Explains: tap.Own.Bounds.L1,
+			}
 			byKind[kind], first[kind] = f, tap
 			order = append(order, kind)
 		}
@@ -81,17 +88,17 @@ func Diagnose(t Trace) Diagnosis {
 	return d
 }
 
-// byDrift names the first tap whose error jumps.
+// byDrift finds the first tap whose error jumps.
 func (d *Diagnosis) byDrift(t Trace) {
 	before := 0.0
 	for _, tap := range t.Taps {
 		drift := tap.Metrics.MeanRelL1
-		if tap.Metrics.NonFinite > 0 || drift > drifted && drift > jump*before {
+		if tap.Metrics.NonFinite > 0 || drift > driftFloor && drift > driftFactor*before {
 			f := Finding{Tap: tap.Name, Kind: tapKind(tap.Name), Of: 1, Error: drift, Explains: before}
 			if tap.Layer >= 0 {
 				f.Layers = []int{tap.Layer}
 			}
-			f.Where = wherePositions(tap.RowL1, drifted, len(tap.RowL1), tap.Metrics.NonFinite)
+			f.Where = wherePositions(tap.RowL1, driftFloor, len(tap.RowL1), tap.Metrics.NonFinite)
 			f.Cause = causeOf(f.Kind, f.Where, nil)
 			d.Findings = append(d.Findings, f)
 			return
@@ -100,10 +107,10 @@ func (d *Diagnosis) byDrift(t Trace) {
 	}
 }
 
-// OK reports whether nothing wrong was found; it needs taps to have been looked at.
+// OK reports whether taps were compared and nothing wrong was found.
 func (d Diagnosis) OK() bool { return len(d.Findings) == 0 && d.Taps > 0 }
 
-// String is the diagnosis for people.
+// String returns the diagnosis for people.
 func (d Diagnosis) String() string {
 	var b strings.Builder
 	head := "no op is wrong"
@@ -111,33 +118,35 @@ func (d Diagnosis) String() string {
 		head = "the first op that goes wrong is " + d.Findings[0].Tap
 	}
 	if d.Taps == 0 {
-		head = "nothing was looked at"
+		head = "nothing was compared"
 	}
 	if d.Name != "" {
 		head = d.Name + ": " + head
 	}
-	how := "by its drift from the reference, which shows the first place only"
+	how := "by drift from the reference, which locates the first fault only"
 	if d.Checked {
-		how = "each against what the reference makes of the device's own inputs"
+		how = "each with what the reference computes from the device's own inputs"
 	}
-	fmt.Fprintf(&b, "%s\n  %d outputs looked at, %s\n", head, d.Taps, how)
+	fmt.Fprintf(&b, "%s\n  %d outputs compared, %s\n", head, d.Taps, how)
 	if len(d.Skipped) > 0 {
-		fmt.Fprintf(&b, "  %d more lie in memory in another way and were not compared, the first is %s\n", len(d.Skipped), d.Skipped[0])
+		fmt.Fprintf(&b, "  %d more have another layout and were not compared, the first is %s\n",
+			len(d.Skipped), d.Skipped[0])
 	}
 	for _, f := range d.Findings {
-		fmt.Fprintf(&b, "%s\n  error %.3g where the number format explains %.2g\n", f.Tap, f.Error, f.Explains)
+		fmt.Fprintf(&b, "%s\n  error %.3g where the number format explains %.2g\n", f.Tap, f.Error,
+			f.Explains)
 		for _, w := range f.Where {
 			fmt.Fprintf(&b, "  %s\n", w)
 		}
 		if len(f.With) > 0 {
-			fmt.Fprintf(&b, "  it may be an op before it that the device does not show: %s\n", strings.Join(f.With, ", "))
+			fmt.Fprintf(&b, "  or an op before it that has no tap: %s\n", strings.Join(f.With, ", "))
 		}
 		fmt.Fprintf(&b, "  usual cause: %s\n", f.Cause)
 	}
 	return b.String()
 }
 
-// MarshalJSON writes the diagnosis for programs.
+// MarshalJSON encodes the diagnosis for programs.
 func (d Diagnosis) MarshalJSON() ([]byte, error) {
 	first := ""
 	if len(d.Findings) > 0 {
@@ -145,7 +154,9 @@ func (d Diagnosis) MarshalJSON() ([]byte, error) {
 	}
 	findings := slices.Clone(d.Findings)
 	for i, f := range findings {
-		findings[i].Layers, findings[i].With, findings[i].Where = append([]int{}, f.Layers...), append([]string{}, f.With...), append([]string{}, f.Where...)
+		findings[i].Layers = append([]int{}, f.Layers...)
+		findings[i].With = append([]string{}, f.With...)
+		findings[i].Where = append([]string{}, f.Where...)
 	}
 	return json.Marshal(struct {
 		Name     string    `json:"name,omitempty"`
@@ -155,5 +166,8 @@ func (d Diagnosis) MarshalJSON() ([]byte, error) {
 		Checked  bool      `json:"checked"`
 		Skipped  []string  `json:"skipped"`
 		Findings []Finding `json:"findings"`
-	}{d.Name, d.OK(), first, d.Taps, d.Checked, append([]string{}, d.Skipped...), append([]Finding{}, findings...)})
+	}{
+		d.Name, d.OK(), first, d.Taps, d.Checked, append([]string{}, d.Skipped...), append([]Finding{},
+			findings...),
+	})
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// explain finds the pattern of a wrong op, and what it usually means. Kinds are all that are wrong.
+// explain fills in the pattern of a wrong op and its usual cause. Kinds lists all wrong ops.
 func (f *Finding) explain(first Tap, kinds []string) {
 	if len(f.Layers) > 0 {
 		f.Where = append(f.Where, whereLayers(f.Layers, f.Of))
@@ -17,13 +17,14 @@ func (f *Finding) explain(first Tap, kinds []string) {
 	if w := whereColumns(o.Columns, o.Bounds.L1); w != "" {
 		f.Where = append(f.Where, w)
 	}
-	if o.Metrics.NonFinite == 0 && math.Abs(o.Scale-1) > o.Bounds.Scale && o.Beside < 0.1 {
-		f.Where = append(f.Where, fmt.Sprintf("scale: everything is %.6g times what it should be", o.Scale))
+	if o.Metrics.NonFinite == 0 && math.Abs(o.Scale-1) > o.Bounds.Scale && o.Residual < 0.1 {
+		f.Where = append(f.Where, fmt.Sprintf("scale: everything is %.6g times what it should be",
+			o.Scale))
 	}
 	f.Cause = causeOf(f.Kind, f.Where, kinds)
 }
 
-// whereLayers says which of the layers are wrong.
+// whereLayers describes which layers are wrong.
 func whereLayers(wrong []int, of int) string {
 	switch first, last := wrong[0], wrong[len(wrong)-1]; {
 	case len(wrong) == of && of > 1:
@@ -36,7 +37,8 @@ func whereLayers(wrong []int, of int) string {
 	return fmt.Sprintf("layers: %d of %d, the first is %d", len(wrong), of, wrong[0])
 }
 
-// wherePositions says at which positions an output is wrong. Those from steps on were computed one by one.
+// wherePositions describes the positions at which an output is wrong. Those from steps on were
+// decoded one by one.
 func wherePositions(rows []float64, limit float64, steps, nonFinite int) []string {
 	var list []string
 	if nonFinite > 0 {
@@ -61,9 +63,11 @@ func wherePositions(rows []float64, limit float64, steps, nonFinite int) []strin
 	case len(wrong) == n:
 		where = "positions: all"
 	case dense && first == steps:
-		where = fmt.Sprintf("positions: those from %d on, which were computed one by one; the pass before them is right", first)
+		where = fmt.Sprintf("positions: those from %d on, which were decoded one by one; the prefill "+
+			"is right", first)
 	case dense && first == 0 && last == steps-1:
-		where = fmt.Sprintf("positions: the first %d, which were computed in one pass; the steps after it are right", steps)
+		where = fmt.Sprintf("positions: the first %d, which were prefilled; the decode steps after it "+
+			"are right", steps)
 	case dense && first == 1 && last == n-1:
 		where = "positions: all but the first"
 	case dense && last == n-1:
@@ -76,7 +80,7 @@ func wherePositions(rows []float64, limit float64, steps, nonFinite int) []strin
 	return append(list, where)
 }
 
-// grows compares the last quarter with the first.
+// grows reports whether the last quarter's sum is over three times the first quarter's.
 func grows(v []float64) bool {
 	n := len(v) / 4
 	if n == 0 {
@@ -91,10 +95,10 @@ func grows(v []float64) bool {
 	return sum(v[len(v)-n:]) > 3*sum(v[:n])
 }
 
-// share is the part of the largest error that a column must have to count as one of the wrong ones.
+// share is the part of the largest error from which a column counts as wrong.
 const share = 0.05
 
-// whereColumns says in which columns an output is wrong; nothing when it is everywhere, or here and there.
+// whereColumns describes the columns in which an output is wrong; "" if there is no pattern.
 func whereColumns(c []float64, limit float64) string {
 	most := 0.0
 	for _, v := range c {
@@ -112,7 +116,8 @@ func whereColumns(c []float64, limit float64) string {
 	}
 	first, last := wrong[0], wrong[len(wrong)-1]
 	if block, which := blocks(wrong, n); len(which) > 1 {
-		return fmt.Sprintf("columns: blocks of %d, as heads or tiles are: %s of %d", block, join(which), n/block)
+		return fmt.Sprintf("columns: blocks of %d, such as heads or tiles: %s of %d", block, join(which),
+			n/block)
 	}
 	dense := len(wrong)*10 >= (last-first+1)*9
 	switch step := stride(wrong); {
@@ -128,7 +133,8 @@ func whereColumns(c []float64, limit float64) string {
 	return ""
 }
 
-// stride is the distance between neighbours where it is the same for all of three or more.
+// stride returns the distance between neighbors if it is the same for all of three or more,
+// otherwise 0.
 func stride(list []int) int {
 	if len(list) < 3 {
 		return 0
@@ -142,7 +148,8 @@ func stride(list []int) int {
 	return step
 }
 
-// blocks finds the largest block of columns, at most half of all, such that each is wrong as a whole (9 in 10 columns) or not at all.
+// blocks finds the largest block size, at most half of n, such that each block is either wrong (in
+// 9 of 10 columns) or not at all.
 func blocks(wrong []int, n int) (size int, which []int) {
 	is := make([]bool, n)
 	for _, i := range wrong {
@@ -185,7 +192,8 @@ func join(list []int) string {
 	return strings.Join(words, ", ")
 }
 
-// causeOf is what usually looks like a pattern. The place narrows it down first, then the kind of op.
+// causeOf returns the usual causes of a pattern: those of the place first, then those of the kind
+// of op.
 func causeOf(kind string, where, kinds []string) string {
 	has := func(prefix string) bool {
 		return slices.ContainsFunc(where, func(w string) bool { return strings.HasPrefix(w, prefix) })
@@ -194,16 +202,21 @@ func causeOf(kind string, where, kinds []string) string {
 	var list []string
 	switch {
 	case has("values:"):
-		list = append(list, "memory that nobody wrote, an overflow, or a division by zero")
+		list = append(list, "uninitialized memory, an overflow, or a division by zero")
 	case has("layers: from"):
-		list = append(list, "the weights from that layer on: an offset into the file, or one layer's weights bound for another's")
-	case slices.ContainsFunc(where, func(w string) bool { return strings.HasPrefix(w, "layers:") && strings.Contains(w, "alone") }):
-		list = append(list, "that layer's own weights or buffers: another layer's bound in their place, or a launch left out there")
+		list = append(list, "the weights from that layer on: a wrong file offset, or another layer's "+
+			"weights bound")
+	case slices.ContainsFunc(where, func(w string) bool {
+		return strings.HasPrefix(w, "layers:") && strings.Contains(w, "alone")
+	}):
+		list = append(list, "that layer's own weights or buffers: another layer's are bound, or a "+
+			"launch is missing")
 	}
 	switch {
-	case strings.HasSuffix(kind, "_rope"): // slow angles change little, so that columns are wrong to different degrees
+	case strings.HasSuffix(kind, "_rope"): // low frequencies hide the error in some columns
 	case has("columns: the tail"):
-		list = append(list, "the edge of a tile: the last columns are computed by code of their own, or left out")
+		list = append(list, "the edge of a tile: the last columns have their own code path, or are "+
+			"missing")
 	case has("columns: one in"):
 		list = append(list, "the edge of every tile: its last column, or its first")
 	case has("columns: blocks"):
@@ -213,51 +226,62 @@ func causeOf(kind string, where, kinds []string) string {
 	}
 	switch place := has("positions: from") || has("positions: all, growing"); {
 	case has("positions: those from"):
-		list = append(list, "the kernels of single rows, which decoding takes")
+		list = append(list, "the kernels of single rows, which decode uses")
 	case has("positions: the first "):
-		list = append(list, "the kernels of many rows, which a prompt takes")
+		list = append(list, "the kernels of many rows, which prefill uses")
 	case has("positions: rows "):
-		list = append(list, "some rows of a pass: a tile of rows, or what is left over after whole tiles")
-	case has("positions: all but the first") && kind != "attn.core" && !strings.HasSuffix(kind, "_rope"):
-		list = append(list, "rows are mixed up: the first alone is in its place")
+		list = append(list, "some rows of a pass: a tile of rows, or the remainder after whole tiles")
+	case has("positions: all but the first") && kind != "attn.core" &&
+		!strings.HasSuffix(kind, "_rope"):
+		list = append(list, "rows are permuted: only the first is in its place")
 	case place && kind == "attn.core":
-		list = append(list, "the KV cache or the mask: what a position sees of those before it")
+		list = append(list, "the KV cache or the mask")
 	case place:
-		list = append(list, "the rows of a later chunk or step: their offset, or their tile's edge")
+		list = append(list, "the rows of a later chunk or step: their offset, or a tile's edge")
 	}
 	switch {
 	case kind == "embed.embed":
-		list = append(list, "the table's rows: an offset, another stride, or ids that did not reach the device")
-	case kind == "attn.norm" || kind == "ffn.norm" || kind == "head.norm" || kind == "attn.q_norm" || kind == "attn.k_norm":
-		list = append(list, "a norm: eps, its weight (missing, or another's), or a mean over another width; with q_norm and k_norm, over the head and not the row")
+		list = append(list, "the table's rows: a wrong offset or stride, or ids that were not synced")
+	case slices.Contains([]string{"attn.norm", "ffn.norm", "head.norm", "attn.q_norm", "attn.k_norm"},
+		kind):
+		list = append(list, "a norm: eps, its weight (missing, or another's), or the width of the "+
+			"mean; for q_norm and k_norm "+
+			"that is the head, not the row")
 	case kind == "attn.q_rope" || kind == "attn.k_rope":
 		cause := "RoPE: "
 		switch {
 		case has("positions: all but the first"):
-			cause += "position 0 is right, so that the angles are wrong and not the offset: pairs interleaved instead of half-split, frequencies, scaling, or no rotation at all"
+			cause += "position 0 is right, so the angles are wrong rather than the offset: pairs " +
+				"interleaved " +
+				"instead of half-split, frequencies, scaling, or no rotation at all"
 		default:
-			cause += "positions off by one, or pairs and frequencies"
+			cause += "positions off by one, pairs, or frequencies"
 		}
 		if other("attn.q_rope") != other("attn.k_rope") {
-			cause += "; only one of q and k has it"
+			cause += "; only one of q and k is affected"
 		}
 		list = append(list, cause)
 	case kind == "attn.core":
-		cause := "attention: which KV head a query head reads, the scale 1/sqrt(headDim), the mask, or what was written to the cache and where"
+		cause := "attention: which KV head a query head reads, the scale 1/sqrt(headDim), the mask, " +
+			"or the " +
+			"cache's content"
 		if has("positions: all but the first") {
-			cause += "; position 0 sees only itself and is right, which speaks for scale, mask or cache, and against the heads' mapping"
+			cause += "; position 0 attends to itself only and is right, which points to scale, mask or " +
+				"cache " +
+				"rather than to the mapping of heads"
 		}
 		list = append(list, cause)
 	case strings.HasSuffix(kind, "_bias"):
-		list = append(list, "a bias that is missing or another's")
+		list = append(list, "a bias that is missing, or another's")
 	case kind == "ffn.act":
-		list = append(list, "SiLU and product: gate and up swapped, or another activation function")
+		list = append(list, "SiLU and product: gate and up swapped, or another activation")
 	case strings.HasSuffix(kind, ".residual"):
-		list = append(list, "the residual: a branch left out, or added from another place")
+		list = append(list, "the residual: a branch missing, or another one added")
 	case kind == "head.pick":
-		list = append(list, "another row than the one picked")
+		list = append(list, "a row other than the one picked")
 	case slices.Contains(weighted, kind):
-		list = append(list, "the product: weights (whose, and in which order), a K that is cut short, or sums in a type too narrow")
+		list = append(list, "the product: which weights, their order, a truncated K, or accumulation "+
+			"in too narrow a type")
 	default:
 		list = append(list, "the kernel of this op")
 	}

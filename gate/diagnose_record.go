@@ -1,35 +1,36 @@
 package gate
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// TapFunc sees the output of an op under the name of its launch. It is the form that the taps of model and of oracle have.
+// TapFunc receives the output of an op under the name of its launch. Taps of packages model and
+// oracle have this form.
 type TapFunc = func(name string, shape []int, values []float32) error
 
-// Recording keeps what a device's taps show along a sequence, so that it can be compared with a reference. Passes follow one another: the rows of
-// a prompt, then those of each step, are put behind what the same tap has shown before. The zero Recording is empty and ready.
+// Recording stores what a device's taps show along a sequence, for comparison with a reference.
+// Passes follow one another: the rows of a prompt, then those of each step, are appended per tap.
+// The zero Recording is empty and ready to use.
 type Recording struct {
 	Noise Noise // of the device's number format
 
-	taps map[string][]shown
+	taps map[string][]call
 }
 
-// shown is what one call of the tap showed: rows of so many elements, or something that is no matrix.
-type shown struct {
-	rows, width int // 0 for an array of three dimensions or more
+// call is the output of one call of the tap.
+type call struct {
+	rows, width int // 0 for three dimensions or more
 	values      []float32
 }
 
-// Tap records; it is the tap for the device.
+// Tap records an output. Pass it to the device as its tap.
 func (r *Recording) Tap(name string, shape []int, values []float32) error {
 	if r.taps == nil {
-		r.taps = map[string][]shown{}
+		r.taps = map[string][]call{}
 	}
-	s := shown{values: slices.Clone(values)}
+	s := call{values: slices.Clone(values)}
 	switch {
 	case len(shape) == 1:
 		s.rows, s.width = 1, len(values)
@@ -40,8 +41,9 @@ func (r *Recording) Tap(name string, shape []int, values []float32) error {
 	return nil
 }
 
-// matrix puts together what a tap has shown as rows of a width. What a device has beyond that is the padding of its tiles and left out. It reports false
-// where the rows cannot be those of the reference: another number of them, narrower ones, or dimensions in another order.
+// matrix returns a tap's rows, cut to width: elements beyond it are padding. It reports false if
+// the rows cannot be those of the reference: a different number, narrower, or another order of
+// dimensions.
 func (r *Recording) matrix(name string, rows, width int) ([]float32, bool) {
 	m := make([]float32, 0, rows*width)
 	for _, s := range r.taps[name] {
@@ -55,38 +57,46 @@ func (r *Recording) matrix(name string, rows, width int) ([]float32, bool) {
 	return m, len(m) == rows*width
 }
 
-// Own is the error of one op: the device's output against what the reference computes from the device's own inputs.
+// Own is the error of one op: the device's output compared with what the reference computes from
+// the device's own inputs.
 type Own struct {
 	Metrics Metrics
-	Bounds  Bounds    // what the number format explains
-	OK      bool      // the error is within the bounds, or nothing can be said of it
-	Scale   float64   // mean of got/want over the elements that are not small: 1 is right
-	Beside  float64   // share of the error that is left when the output is divided by Scale: near 0, everything is scaled
-	Rows    []float64 // mean relative L1 by row, which is by position
-	Columns []float64 // mean absolute error by column, over the mean of the whole reference
+	Bounds  Bounds  // of the number format
+	OK      bool    // the error is within the bounds, or unknown
+	Scale   float64 // mean of got/want over the elements that are not small; 1 is right
+	// share of the error that remains after dividing by Scale; near 0 if all is scaled
+	Residual float64
+	Rows     []float64 // mean relative L1 by row, that is, by position
+	Columns  []float64 // mean absolute error by column, relative to the mean of the reference
 
-	// Steps is the row from which on each was computed in a pass of its own, as in decoding; the number of rows when none was.
+	// Steps is the first row that was computed in a pass of its own, as in decode; the number of rows
+	// if none was.
 	Steps int
-	// With are ops that lie between the device's inputs and this output and that the device does not show: the error may be theirs.
+	// With lists the ops without a tap between the device's inputs and this output: the error may be
+	// theirs.
 	With []string
-	// Inputs reports whether the device's inputs were finite. Where they were not, nothing else is known.
+	// Inputs reports whether the device's inputs were finite. If not, nothing else is known.
 	Inputs bool
 }
 
-// Trace compares what was recorded with a reference, op by op in the order in which the reference computes. Forward runs the reference over all
-// the ids that the device saw and shows each output to the tap; it is called twice. The first pass goes its own way, and the difference at
-// each tap is all that has gone wrong up to it. In the second pass the tap overwrites each output with the device's, so that the next op
-// computes from the device's own inputs, and the difference at each tap is the error of that one op: [Tap.Own].
+// Trace compares the recording with a reference, op by op in the order of the reference. Forward
+// must run the reference over all ids that the device saw and pass each output to the tap. It is
+// called twice. The first pass runs undisturbed: the difference at each tap is the accumulated
+// error. In the second pass the tap overwrites each output with the device's, so the next op
+// computes from the device's own inputs and the difference is the error of that op alone:
+// [Tap.Own].
 //
 //	trace, err := rec.Trace(func(tap gate.TapFunc) error {
 //		return m.Forward(ctx, m.NewState(), ids, &oracle.ForwardOptions{Tap: tap}, nil)
 //	})
 //
-// Taps that the device does not have are left out, and so are those whose rows lie in another way than the reference's; [Trace.Skipped] lists the latter.
+// Taps that the device does not have are left out, and so are outputs with another layout than the
+// reference's, which [Trace.Skipped] lists.
 func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 	var t Trace
 	if forward == nil {
-		return t, badInput("forward", "the function is nil: it must run the reference over the recorded ids")
+		return t, badInput("forward", "the function is nil: it must run the reference over the "+
+			"recorded ids")
 	}
 	err := forward(func(name string, shape []int, values []float32) error {
 		if r.taps[name] == nil {
@@ -104,9 +114,12 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 	case err != nil:
 		return t, err
 	case len(t.Taps) == 0 && len(t.Skipped) > 0:
-		return t, fmt.Errorf("gate: none of the device's %d outputs has the rows that the reference has: were both run over the same ids?", len(t.Skipped))
+		return t, badInput("forward", "none of the device's %d outputs has the reference's rows: were "+
+			"both run over "+
+			"the same ids?", len(t.Skipped))
 	case len(t.Taps) == 0:
-		return t, errors.New("gate: the device has shown no output under a name that the reference knows: was it opened with a tap?")
+		return t, badInput("Recording", "no output has a name of the reference: was the device opened "+
+			"with a tap?")
 	}
 	next := 0
 	var with []string
@@ -118,7 +131,7 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 		rows, width := rowsOf(shape, values)
 		got, ok := r.matrix(name, rows, width)
 		if !ok || next == len(t.Taps) || t.Taps[next].Name != name {
-			return fmt.Errorf("gate: the reference's passes are not the same: tap %s is another one the second time", name)
+			return badInput("forward", "the two passes differ: tap %s was not there the first time", name)
 		}
 		own, err := r.Noise.own(name, got, values, width)
 		if err != nil {
@@ -134,8 +147,8 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 	return t, err
 }
 
-// stepsOf finds where the passes of one row begin that end a recording.
-func stepsOf(calls []shown) int {
+// stepsOf returns the row at which the trailing passes of one row begin.
+func stepsOf(calls []call) int {
 	n, single := 0, 0
 	for _, c := range calls {
 		if n += c.rows; c.rows == 1 {
@@ -147,7 +160,7 @@ func stepsOf(calls []shown) int {
 	return n - single
 }
 
-// rowsOf is the shape of the reference's output as a matrix.
+// rowsOf returns the shape of the reference's output as a matrix.
 func rowsOf(shape []int, values []float32) (rows, width int) {
 	if len(shape) == 0 || shape[0] <= 0 {
 		return 1, len(values)
@@ -155,18 +168,22 @@ func rowsOf(shape []int, values []float32) (rows, width int) {
 	return shape[0], len(values) / shape[0]
 }
 
-// own compares an op's output with what it should have made of its inputs.
+// own compares an op's output with the reference's output for the same inputs.
 func (n Noise) own(name string, got, want []float32, width int) (*Own, error) {
-	// What the reference makes of inputs that are not finite is not finite as a rule.
-	if slices.ContainsFunc(want, func(v float32) bool { x := float64(v); return math.IsNaN(x) || math.IsInf(x, 0) }) {
+	// Inputs that are not finite give results that are not.
+	if slices.ContainsFunc(want,
+		func(v float32) bool { return !(math.Abs(float64(v)) <= math.MaxFloat32) }) {
 		return &Own{OK: true}, nil
 	}
-	bounds := n.of(name, got)
-	c := &comparison{tol: Tolerance{Rtol: bounds.Rtol}, all: &everyRow{}}
+	bounds := n.bounds(name, got)
+	c := &comparison{tol: Tolerance{Rtol: bounds.Rtol}, all: &perRow{}}
 	if err := run(c, got, want, width); err != nil {
 		return nil, err
 	}
-	o := &Own{Metrics: c.report().Metrics, Bounds: bounds, Rows: c.all.l1, Columns: make([]float64, width), Inputs: true}
+	o := &Own{
+		Metrics: c.report().Metrics, Bounds: bounds, Rows: c.all.l1, Columns: make([]float64,
+			width), Inputs: true,
+	}
 	sum := 0.0
 	for _, e := range want {
 		sum += math.Abs(float64(e))
@@ -179,23 +196,24 @@ func (n Noise) own(name string, got, want []float32, width int) (*Own, error) {
 			continue
 		}
 		o.Columns[i%width] += math.Abs(g - e)
-		if math.Abs(e) >= mean && e != 0 { // small ones are all noise, and the largest must not outweigh all others
+		if math.Abs(e) >= mean && e != 0 { // small elements are mostly noise
 			ratios, count = ratios+g/e, count+1
 		}
 	}
 	if o.Scale = 1; count > 0 {
 		o.Scale = ratios / float64(count)
 	}
-	off, beside := 0.0, 0.0
+	off, residual := 0.0, 0.0
 	for i, e := range want {
 		if g := float64(got[i]); !math.IsNaN(g) && !math.IsInf(g, 0) {
-			off, beside = off+math.Abs(g-float64(e)), beside+math.Abs(g-o.Scale*float64(e))
+			off += math.Abs(g - float64(e))
+			residual += math.Abs(g - o.Scale*float64(e))
 		}
 	}
-	o.Beside = beside / (off + tiny)
+	o.Residual = residual / (off + tiny)
 	for i := range o.Columns {
 		o.Columns[i] /= float64(len(want)/width) * (mean + tiny)
 	}
-	o.OK = bounds.explain(o)
+	o.OK = bounds.hold(o)
 	return o, nil
 }

@@ -167,14 +167,14 @@ func TestDiagnosePatterns(t *testing.T) {
 				return v
 			}
 			return v + 1
-		}), "layer.0.ffn.act", []string{"positions: those from 20 on, which were computed one by one"}, "kernels of single rows"},
+		}), "layer.0.ffn.act", []string{"positions: those from 20 on, which were decoded one by one"}, "kernels of single rows"},
 		{"the prompt", "ffn.act", at(func(r, _ int, v float32) float32 {
 			if r >= rows-decoded {
 				return v
 			}
 			return v + 1
 		}), "layer.0.ffn.act", []string{"positions: the first 20"}, "kernels of many rows"},
-		{"NaN", "layer.1.ffn.residual", func(v []float32) { v[3] = float32(math.NaN()) }, "layer.1.ffn.residual", []string{"values: 1 are NaN"}, "nobody wrote"},
+		{"NaN", "layer.1.ffn.residual", func(v []float32) { v[3] = float32(math.NaN()) }, "layer.1.ffn.residual", []string{"values: 1 are NaN"}, "uninitialized memory"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestDiagnoseNamesWhatIsNotShown(t *testing.T) {
 	if len(d.Findings) != 1 || d.Findings[0].Tap != "layer.0.attn.q_rope" || !slices.Equal(d.Findings[0].With, []string{"layer.0.attn.q"}) {
 		t.Fatalf("%v", d)
 	}
-	if !strings.Contains(d.String(), "does not show: layer.0.attn.q") {
+	if !strings.Contains(d.String(), "no tap: layer.0.attn.q") {
 		t.Error(d)
 	}
 }
@@ -249,7 +249,7 @@ func TestDiagnoseOfARightDevice(t *testing.T) {
 	if !d.OK() || d.Taps != 13 || !strings.Contains(d.String(), "no op is wrong") {
 		t.Errorf("%v", d)
 	}
-	if empty := gate.Diagnose(gate.Trace{}); empty.OK() || !strings.Contains(empty.String(), "nothing was looked at") {
+	if empty := gate.Diagnose(gate.Trace{}); empty.OK() || !strings.Contains(empty.String(), "nothing was compared") {
 		t.Errorf("an empty trace: %v", empty)
 	}
 }

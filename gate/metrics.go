@@ -5,38 +5,38 @@ import (
 	"math"
 )
 
-// Metrics compares got (a) with want (e), over every element, in float64. Elements of got that are not finite are counted and left out of
-// everything else.
+// Metrics compares got (a) with want (e), over every element, in float64. Elements of got that are
+// not finite are counted and excluded from everything else.
 //
-// Pearson, Cosine and MinRowCosine are NaN when the reference leaves them undefined: it is constant, or all zeros. JSON has null for that, and
-// for the infinite SQNR of an exact result.
+// Pearson, Cosine and MinRowCosine are NaN if the reference leaves them undefined, because it is
+// constant or all zeros. JSON has null for NaN, and for the infinite SQNR of an exact result.
 type Metrics struct {
 	Count     int // elements
 	NonFinite int // elements of got that are NaN, infinite or beyond the range of FP32
 
 	MaxAbs        float64 // max |a-e|
-	MaxRel        float64 // max |a-e| / (|e| + 1e-30), the definition of the NPU's kernel registry
+	MaxRel        float64 // max |a-e| / (|e| + 1e-30), as the NPU's kernel registry defines it
 	MeanRelL1     float64 // mean|a-e| / mean|e|: 1 for zeros, 1 for doubled
 	RelL2         float64 // |a-e|_2 / |e|_2
-	Peak          float64 // max(|a-e| - Rtol|e|, 0) / rms(e), with the tolerance's Rtol: the worst element, whatever the scale of the data
-	Pearson       float64 // correlation: blind to scale and offset
-	Cosine        float64 // of the whole: blind to scale
-	SQNR          float64 // signal to quantisation noise, 10 log10(sum e^2 / sum (a-e)^2), in dB
+	Peak          float64 // max(|a-e| - Rtol|e|, 0) / rms(e), with the tolerance's Rtol: scale-free
+	Pearson       float64 // correlation: invariant to scale and offset
+	Cosine        float64 // of all elements: invariant to scale
+	SQNR          float64 // 10 log10(sum e^2 / sum (a-e)^2), in dB
 	MismatchCount int     // elements outside the tolerance's |a-e| <= Atol + Rtol|e|
 	Mismatches    float64 // MismatchCount / Count
 
-	Rows         int     // rows, of Width elements each
-	Width        int     //
+	Rows         int // of Width elements each
+	Width        int
 	MaxRowL1     float64 // the worst row's mean relative L1
 	MinRowCosine float64 // the worst row's cosine
 
-	RMS float64 // root mean square of the reference: the scale of the data
+	RMS float64 // root mean square of the reference
 }
 
-// tiny keeps quotients finite, as in the registry's definition of the metrics.
+// tiny keeps quotients finite, as in the registry's definition.
 const tiny = 1e-30
 
-// MarshalJSON writes numbers that JSON does not have as null.
+// MarshalJSON encodes NaN and infinities as null.
 func (m Metrics) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Count         int      `json:"count"`
@@ -57,8 +57,9 @@ func (m Metrics) MarshalJSON() ([]byte, error) {
 		MinRowCosine  *float64 `json:"min_row_cosine"`
 		RMS           float64  `json:"rms"`
 	}{
-		m.Count, m.NonFinite, m.MaxAbs, m.MaxRel, m.MeanRelL1, m.RelL2, m.Peak, number(m.Pearson), number(m.Cosine), number(m.SQNR),
-		m.MismatchCount, m.Mismatches, m.Rows, m.Width, m.MaxRowL1, number(m.MinRowCosine), m.RMS,
+		m.Count, m.NonFinite, m.MaxAbs, m.MaxRel, m.MeanRelL1, m.RelL2, m.Peak,
+		number(m.Pearson), number(m.Cosine), number(m.SQNR), m.MismatchCount, m.Mismatches,
+		m.Rows, m.Width, m.MaxRowL1, number(m.MinRowCosine), m.RMS,
 	})
 }
 
@@ -77,14 +78,16 @@ func numbers(list []float64) []*float64 {
 	return out
 }
 
-// moments are the sums that a set of pairs (a, e) leaves behind. Two of them merge into those of the union, so that rows, and the whole, cost
-// one pass over the data.
+// moments are the sums over a set of pairs (a, e). Two of them merge into those of the union, so
+// that rows and the whole take one pass over the data.
 //
-// Correlation needs sums of products around the means, and means are known only at the end. Each block of data is centred on its own means
-// while it lies in the cache, and blocks are merged by the pairwise formula, which loses nothing when the mean is large beside the
-// deviations (sums of squares minus squares of sums do).
+// Correlation needs sums of products around means that are known only at the end. So each block is
+// centered on its own means while it is in cache, and blocks are merged by the pairwise formula,
+// which is stable if the mean is large relative to the deviations; sums of squares minus squares of
+// sums are not.
 //
-// Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq. 2.1.
+// Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample
+// Variances (1979), eq. 2.1.
 type moments struct {
 	n            float64
 	meanA, meanE float64
@@ -95,7 +98,7 @@ type moments struct {
 	maxRel       float64
 	excess       float64 // max |a-e| - rtol|e|
 	outside      int     // elements outside the element-wise bound
-	blindOutside int     // elements that would be outside if got were zero, or doubled
+	zerosOutside int     // elements that would be outside if got were zero, or doubled
 	nonFinite    int
 }
 
@@ -107,7 +110,7 @@ func (m *moments) merge(o *moments) {
 	m.maxRel = max(m.maxRel, o.maxRel)
 	m.excess = max(m.excess, o.excess)
 	m.outside += o.outside
-	m.blindOutside += o.blindOutside
+	m.zerosOutside += o.zerosOutside
 	m.nonFinite += o.nonFinite
 	n := m.n + o.n
 	if n == 0 {
@@ -122,7 +125,7 @@ func (m *moments) merge(o *moments) {
 	m.n = n
 }
 
-// meanRelL1 of a reference of zeros is 0 when got is zeros too, and huge otherwise.
+// meanRelL1 of a reference of zeros is 0 if got is zeros too, and huge otherwise.
 func (m *moments) meanRelL1() float64 {
 	if m.n == 0 {
 		return 0
@@ -130,11 +133,11 @@ func (m *moments) meanRelL1() float64 {
 	return m.absD / m.n / (m.absE/m.n + tiny)
 }
 
-// squareE is the sum of e^2.
+// squareE returns the sum of e^2.
 func (m *moments) squareE() float64 { return m.ee + m.n*m.meanE*m.meanE }
 
-// constantShare is how small a deviation, as a share of the mean, counts as none: far above what float64 makes of a constant, far below the
-// spacing of FP32 numbers.
+// constantShare is the relative deviation below which values count as constant: far above float64
+// rounding, far below the spacing of FP32.
 const constantShare = 1e-12
 
 func (m *moments) pearson() float64 {

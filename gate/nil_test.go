@@ -25,7 +25,7 @@ func TestNilArguments(t *testing.T) {
 		"GreedyTokens":       func() error { _, err := gate.GreedyTokens(ctx, nil, ids, ids, 0); return err },
 		"Determinism":        func() error { _, err := gate.Determinism(ctx, nil, ids, other); return err },
 		"NLL":                func() error { _, err := gate.NLL(ctx, nil, ids); return err },
-		"Behind.Score":       func() error { return gate.Behind{}.Score(ctx, ids, emit) },
+		"AfterPrompt.Score":       func() error { return gate.AfterPrompt{}.Score(ctx, ids, emit) },
 		"Recorded.Score": func() error {
 			return gate.Recorded{IDs: ids, Logits: make([]float32, 6)}.Score(ctx, ids, nil)
 		},
@@ -50,8 +50,8 @@ func TestNilArguments(t *testing.T) {
 }
 
 // A nil emit runs the steps for the state alone, as a Stepper's Score does.
-func TestBehindWithoutEmit(t *testing.T) {
-	b := gate.Behind{Stepper: stepper{newToy("")}, Prompt: []int32{1, 2}}
+func TestAfterPromptWithoutEmit(t *testing.T) {
+	b := gate.AfterPrompt{Stepper: stepper{newToy("")}, Prompt: []int32{1, 2}}
 	if err := b.Score(context.Background(), []int32{3, 4}, nil); err != nil {
 		t.Error(err)
 	}

@@ -8,25 +8,25 @@ import (
 	"text/tabwriter"
 )
 
-// Report is what a comparison found.
+// Report is the result of a comparison.
 type Report struct {
-	Name      string // of what was compared; for people, may be empty
+	Name      string // of what was compared, for people; may be empty
 	Reasons   []Reason
 	Tolerance Tolerance
 	Metrics   Metrics
-	Worst     []Worst // the elements with the largest errors, worst first, at most 8; exact ones are left out
+	Worst     []Worst // the elements with the largest errors, worst first, at most 8
 	WorstRows []Row   // the rows with the largest mean relative L1, worst first, at most 8
-	Sample    []Point // pairs at even distances through the data, for plots
+	Sample    []Point // pairs at regular intervals, for plots
 }
 
 // Worst is an element with a large error.
 type Worst struct {
 	Index, Row, Column int
 	Got, Want          float64
-	Abs, Rel           float64 // |got-want|, and that over |want|; infinite when got is not finite
+	Abs, Rel           float64 // |got-want|, and that over |want|; infinite if got is not finite
 }
 
-// Row is how one row does.
+// Row has the metrics of one row.
 type Row struct {
 	Index             int
 	MeanRelL1, MaxAbs float64
@@ -37,10 +37,10 @@ type Row struct {
 // Point is a pair of values.
 type Point struct{ Got, Want float64 }
 
-// OK reports whether every condition holds. The zero Report has compared nothing and is not OK.
+// OK reports whether every condition holds. The zero Report is not OK.
 func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Metrics.Count > 0 }
 
-// Err is nil when r is OK, and otherwise an error with the reasons that wraps [ErrFailed].
+// Err returns nil if r is OK, and otherwise an error with the reasons that wraps [ErrFailed].
 func (r Report) Err() error { return failure(r.Name, r.OK(), r.Reasons) }
 
 func failure(name string, ok bool, reasons []Reason) error {
@@ -64,7 +64,8 @@ func sentences(reasons []Reason) string {
 	return strings.Join(list, "; ")
 }
 
-// String is the report as an aligned table: verdict, reasons, metrics beside their bounds, and where the worst is.
+// String returns the report as a table: verdict, reasons, metrics with their bounds, and where it
+// is worst.
 func (r Report) String() string {
 	var b strings.Builder
 	verdict(&b, r.Name, r.OK(), r.Reasons)
@@ -83,7 +84,7 @@ func (r Report) String() string {
 	line("non-finite", fmt.Sprint(m.NonFinite), "none")
 	if t.Note != "" && t.Mismatches < 1 {
 		line("outside bound", fmt.Sprintf("%d (%.3g %%)", m.MismatchCount, 100*m.Mismatches),
-			fmt.Sprintf("%.3g %% outside %g + %g*|want|", 100*t.Mismatches, t.Atol, t.Rtol))
+			fmt.Sprintf("at most %.3g %% outside %g + %g*|want|", 100*t.Mismatches, t.Atol, t.Rtol))
 	}
 	line(MaxAbs, fmt.Sprintf("%.4g", m.MaxAbs), most(t.MaxAbs))
 	line(MaxRel, fmt.Sprintf("%.4g", m.MaxRel), most(t.MaxRel))
@@ -113,14 +114,15 @@ func (r Report) String() string {
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "    row\tmean rel L1\tmax abs\tcosine\tnon-finite\n")
 		for _, row := range r.WorstRows {
-			fmt.Fprintf(w, "    %d\t%.4g\t%.4g\t%.7g\t%d\n", row.Index, row.MeanRelL1, row.MaxAbs, row.Cosine, row.NonFinite)
+			fmt.Fprintf(w, "    %d\t%.4g\t%.4g\t%.7g\t%d\n",
+				row.Index, row.MeanRelL1, row.MaxAbs, row.Cosine, row.NonFinite)
 		}
 		flush(w)
 	}
-	return tidy(b.String())
+	return trimLines(b.String())
 }
 
-// verdict writes the first lines of every report.
+// verdict writes the first lines of a report.
 func verdict(b *strings.Builder, name string, ok bool, reasons []Reason) {
 	word := "PASS"
 	if !ok {
@@ -139,8 +141,8 @@ func verdict(b *strings.Builder, name string, ok bool, reasons []Reason) {
 	}
 }
 
-// tidy takes off the blanks that an aligned table leaves at the ends of lines.
-func tidy(table string) string {
+// trimLines removes the trailing blanks of a table.
+func trimLines(table string) string {
 	lines := strings.Split(table, "\n")
 	for i, l := range lines {
 		lines[i] = strings.TrimRight(l, " ")
@@ -148,11 +150,11 @@ func tidy(table string) string {
 	return strings.Join(lines, "\n")
 }
 
-// flush ends a table. Its writer is a strings.Builder, which never fails.
+// flush ends a table that is written to a strings.Builder, which never fails.
 func flush(w *tabwriter.Writer) { _ = w.Flush() }
 
-// MarshalJSON writes the report for programs: "ok", "reasons", "metrics", "tolerance", "worst", "worst_rows". Values that JSON does not
-// have (NaN, infinities) are null, or strings where it matters which they are.
+// MarshalJSON encodes the report for programs. NaN and infinities are null, or strings where the
+// difference matters.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type element struct {
 		Index  int      `json:"index"`

@@ -10,23 +10,24 @@ import (
 	"strings"
 )
 
-// Picture is a report that can be drawn.
+// Picture is a report that can be drawn, such as those of gate/plot.
 type Picture interface {
 	WritePNG(w io.Writer) error
 }
 
-// Save writes a report into a folder, which it makes if need be: name.txt for people, name.json for programs, and name.png when the report is a
-// [Picture]. Each file appears complete or not at all: it is written beside its place and renamed. The files of an older report of that
-// name are replaced. A picture that cannot be drawn is an error, after the other two files are written.
+// Save writes a report to dir, which it creates if needed: name.txt for people, name.json for
+// programs and, if the report is a [Picture], name.png. Each file is written atomically and
+// replaces an older one. If the picture cannot be drawn, Save returns its error after writing the
+// other two files.
 func Save(dir, name string, report fmt.Stringer) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, `/\:`) {
-		return badInput("name", "%q is not a file name: want one without slashes, colons and a leading dot", name)
+		return badInput("name", "%q is not a file name: want no slashes, colons or leading dot", name)
 	}
 	if report == nil {
 		return badInput("report", "the report is nil")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("gate: the folder for reports: %w", err)
+		return fmt.Errorf("gate: create the folder for reports: %w", err)
 	}
 	data, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
@@ -51,7 +52,8 @@ func Save(dir, name string, report fmt.Stringer) error {
 	return nil
 }
 
-// atomically makes a file of what write writes, or leaves what was there.
+// atomically writes a file through a temporary one, so that path has the old content or all of the
+// new.
 func atomically(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".*.tmp")
 	if err != nil {
@@ -71,7 +73,7 @@ func atomically(path string, write func(io.Writer) error) (err error) {
 	if err = write(f); err != nil {
 		return err
 	}
-	if err = f.Chmod(0o644); err != nil { // CreateTemp makes a file that only its owner reads
+	if err = f.Chmod(0o644); err != nil { // CreateTemp makes it 0600
 		return err
 	}
 	if err = f.Sync(); err != nil {

@@ -231,7 +231,7 @@ func TestBehindIsScoreInTwoParts(t *testing.T) {
 	if err := newToy("").Score(t.Context(), ids, keep(&all)); err != nil {
 		t.Fatal(err)
 	}
-	behind := gate.Behind{Stepper: stepper{newToy("")}, Prompt: ids[:5]}
+	behind := gate.AfterPrompt{Stepper: stepper{newToy("")}, Prompt: ids[:5]}
 	if err := behind.Score(t.Context(), ids[5:], keep(&last)); err != nil {
 		t.Fatal(err)
 	}
@@ -269,17 +269,17 @@ func TestScorersThatBreakTheContract(t *testing.T) {
 		dev, ref   gate.Scorer
 		ids        []int32
 	}{
-		{"too few positions", "device: gate: Score gave 2 positions of 3", rows(2, 8, 0), good, ids},
-		{"too few of the reference", "reference: gate: Score gave 2 positions of 3", good, rows(2, 8, 0), ids},
-		{"another position", "device: gate: Score gave position 1 where 0", rows(3, 8, 1), good, ids},
-		{"no logits", "gave no logits for position 0", rows(3, 0, 0), good, ids},
+		{"too few positions", "device: gate: Score emitted 2 positions of 3", rows(2, 8, 0), good, ids},
+		{"too few of the reference", "reference: gate: Score emitted 2 positions of 3", good, rows(2, 8, 0), ids},
+		{"another position", "device: gate: Score emitted position 1, want 0", rows(3, 8, 1), good, ids},
+		{"no logits", "emitted no logits for position 0", rows(3, 0, 0), good, ids},
 		{"other vocabularies", "a vocabulary of 9, the reference 8", rows(3, 9, 0), good, ids},
 		{"nothing to choose", "a vocabulary of 1", rows(3, 1, 0), rows(3, 1, 0), ids},
 		{"an id beyond", "id 8 at position 2 is outside the vocabulary of 8", good, good, []int32{1, 2, 8}},
 		{"a negative id", "id -1", good, good, []int32{1, -1, 8}},
 		{"one id", "ids: 1 ids, want at least 2", good, good, ids[:1]},
 		{"its own error", "device: the device is gone", scorerFunc(func([]int32, func(int, []float32) error) error { return broken }), good, ids},
-		{"too many positions", "device: gate: Score gave more than the 3 positions", rows(4, 8, 0), good, ids},
+		{"too many positions", "device: gate: Score emitted more than the 3 positions", rows(4, 8, 0), good, ids},
 		{"not the record", "id 3 at position 2 was not recorded", good, gate.Recorded{IDs: []int32{1, 2, 4}, Logits: make([]float32, 24)}, ids},
 		{"a short record", "3 ids, the record has 2 positions", good, gate.Recorded{IDs: []int32{1, 2}, Logits: make([]float32, 16)}, ids},
 		{"an odd record", "23 logits for 3 ids", good, gate.Recorded{IDs: ids, Logits: make([]float32, 23)}, ids},

@@ -6,40 +6,47 @@ import (
 	"strings"
 )
 
-// Tolerance is what a comparison must satisfy, all of it, and where the numbers came from.
+// Tolerance has the conditions of a comparison, all of which must hold, and the source of their
+// numbers.
 //
-// The element-wise bound, |got-want| <= Atol + Rtol*|want| for all but a share of the elements, is always there: the zero value asks for
-// equality. Mismatches = 1 lets it go, and then one of MeanRelL1, RelL2 and Peak has to stand in for it. Other bounds are off when they are 0.
+// The element-wise bound |got-want| <= Atol + Rtol*|want| applies to all elements except a share of
+// Mismatches; the zero value requires equality. Mismatches = 1 disables it, and then one of
+// MeanRelL1, RelL2 and Peak must be set. Every other bound is off if it is 0.
 type Tolerance struct {
 	Atol       float64 `json:"atol"`
 	Rtol       float64 `json:"rtol"`       // below 1
-	Mismatches float64 `json:"mismatches"` // share of elements that may be outside: 0 to [MaxMismatches], or 1
+	Mismatches float64 `json:"mismatches"` // share of elements that may be outside: 0 to 0.1, or 1
 
 	MaxAbs    float64 `json:"max_abs,omitempty"`
-	MaxRel    float64 `json:"max_rel,omitempty"` // beware of references near zero
+	MaxRel    float64 `json:"max_rel,omitempty"` // large for references near zero
 	MeanRelL1 float64 `json:"mean_rel_l1,omitempty"`
 	RelL2     float64 `json:"rel_l2,omitempty"`
-	Peak      float64 `json:"peak,omitempty"`       // |got-want| <= Peak*rms(want) + Rtol*|want|, for all elements; below 1 - Rtol
-	MaxRowL1  float64 `json:"max_row_l1,omitempty"` // mean relative L1 of every row; rows of fewer than 32 elements are not held to it
+	// |got-want| <= Peak*rms(want) + Rtol*|want| for every element; below 1 - Rtol
+	Peak float64 `json:"peak,omitempty"`
+	// mean relative L1 of every row of 32 elements or more
+	MaxRowL1 float64 `json:"max_row_l1,omitempty"`
 
 	Pearson      float64 `json:"pearson,omitempty"`        // at least
 	Cosine       float64 `json:"cosine,omitempty"`         // at least
 	MinRowCosine float64 `json:"min_row_cosine,omitempty"` // at least, of every row
 	SQNR         float64 `json:"sqnr_db,omitempty"`        // at least, dB
 
-	// RoundWant rounds the reference to the type of got (BF16 or F16, to nearest even) before comparing, as the source of the numbers did.
+	// RoundWant rounds the reference to the type of got (BF16 or F16, to nearest even) before
+	// comparing.
 	RoundWant bool `json:"round_want,omitempty"`
 
-	// Note says where the numbers came from: what was measured or published, on what, how. It must not be empty.
+	// Note states where the numbers came from: what was measured or published, on what, and how. It
+	// must not be empty.
 	Note string `json:"note"`
 }
 
-// MaxMismatches is the largest share of mismatches with which the element-wise bound still counts as one. The widest in use upstream is 0.05 %;
-// a tenth is far beyond every rounding and far below what any broken kernel leaves right.
-const MaxMismatches = 0.1
+// maxMismatches is the largest share of mismatches with an element-wise bound. The widest in use
+// upstream is 0.05 %; a tenth is far above rounding and far below what a broken kernel gets right.
+const maxMismatches = 0.1
 
-// Validate refuses a tolerance that proves nothing: one without a bound on the size of errors that an output of zeros would exceed, whatever
-// its correlations; with a bound that is no number; or with nothing that says where it came from.
+// Validate returns an [InputError] that wraps [ErrTolerance] if t proves nothing: if it has no
+// bound on the size of errors that an output of zeros would exceed, if a bound is not a finite
+// number >= 0, or if Note is empty.
 func (t Tolerance) Validate() error {
 	refuse := func(field, format string, args ...any) error {
 		return &InputError{Field: field, Reason: fmt.Sprintf(format, args...), Err: ErrTolerance}
@@ -50,13 +57,15 @@ func (t Tolerance) Validate() error {
 		}
 	}
 	if strings.TrimSpace(t.Note) == "" {
-		return refuse("Note", "is empty: state where the numbers came from, so that a reviewer can tell evidence from a guess")
+		return refuse("Note", "is empty: state where the numbers came from")
 	}
 	if t.Rtol >= 1 {
-		return refuse("Rtol", "is %v, want less than 1: an output of zeros has a relative error of 1", t.Rtol)
+		return refuse("Rtol", "is %v, want less than 1: an output of zeros has a relative error of 1",
+			t.Rtol)
 	}
-	if t.Mismatches > MaxMismatches && t.Mismatches != 1 {
-		return refuse("Mismatches", "is %v, want at most %v, or 1 to disable the element-wise bound", t.Mismatches, MaxMismatches)
+	if t.Mismatches > maxMismatches && t.Mismatches != 1 {
+		return refuse("Mismatches", "is %v, want at most %v, or 1 to disable the element-wise bound",
+			t.Mismatches, maxMismatches)
 	}
 	for _, b := range []struct {
 		name string
@@ -67,13 +76,15 @@ func (t Tolerance) Validate() error {
 		}
 	}
 	if t.Mismatches == 1 && !t.scaleFree() {
-		return refuse("MeanRelL1, RelL2 or Peak", "must be set below 1 (Peak below 1 - Rtol) if the element-wise bound is "+
+		return refuse("MeanRelL1, RelL2 or Peak", "must be set below 1 (Peak below 1 - Rtol) if the "+
+			"element-wise bound is "+
 			"disabled; correlation and cosine cannot tell an output from its double")
 	}
 	return nil
 }
 
-// scaleFree reports whether a bound is set that zeros and doubling, both of which score 1 or more, cannot meet.
+// scaleFree reports whether a bound is set that zeros and doubling, both of which score 1 or more,
+// exceed at any scale.
 func (t Tolerance) scaleFree() bool {
 	below := func(v, limit float64) bool { return v > 0 && v < limit }
 	return below(t.MeanRelL1, 1) || below(t.RelL2, 1) || below(t.Peak, 1-t.Rtol)
@@ -86,19 +97,20 @@ type bound struct {
 
 func (t *Tolerance) bounds() []bound {
 	return []bound{
-		{"Atol", &t.Atol}, {"Rtol", &t.Rtol}, {"Mismatches", &t.Mismatches}, {"MaxAbs", &t.MaxAbs}, {"MaxRel", &t.MaxRel},
-		{"MeanRelL1", &t.MeanRelL1}, {"RelL2", &t.RelL2}, {"Peak", &t.Peak}, {"MaxRowL1", &t.MaxRowL1}, {"Pearson", &t.Pearson},
-		{"Cosine", &t.Cosine}, {"MinRowCosine", &t.MinRowCosine}, {"SQNR", &t.SQNR},
+		{"Atol", &t.Atol}, {"Rtol", &t.Rtol}, {"Mismatches", &t.Mismatches}, {"MaxAbs", &t.MaxAbs},
+		{"MaxRel", &t.MaxRel}, {"MeanRelL1", &t.MeanRelL1}, {"RelL2", &t.RelL2}, {"Peak", &t.Peak},
+		{"MaxRowL1", &t.MaxRowL1}, {"Pearson", &t.Pearson}, {"Cosine", &t.Cosine},
+		{"MinRowCosine", &t.MinRowCosine}, {"SQNR", &t.SQNR},
 	}
 }
 
 // Reason is one condition that does not hold.
 type Reason struct {
-	Metric string `json:"metric"` // "mean relative L1": the name of what caught it
-	Text   string `json:"text"`   // the whole sentence
+	Metric string `json:"metric"` // a metric constant, such as [MeanRelL1]
+	Text   string `json:"text"`   // a sentence for people
 }
 
-// Names of metrics as reasons and tables have them.
+// Names of metrics in reasons and tables.
 const (
 	NonFinite   = "non-finite"
 	Elements    = "element-wise"
@@ -123,30 +135,34 @@ const (
 	Distinct    = "distinct prompts"
 )
 
-// leastRow is how many elements a row must have for its mean to be steady: a row of one element near zero has any relative error.
-const leastRow = 32
+// minRowWidth is the number of elements from which a row is held to MaxRowL1: a short row near zero
+// can have any relative error.
+const minRowWidth = 32
 
-// judge lists what does not hold. BlindOutside is how many elements an output of zeros would have had outside the element-wise bound.
-func (t Tolerance) judge(m Metrics, blindOutside int) []Reason {
+// judge lists the conditions that do not hold. ZerosOutside is the number of elements that an
+// output of zeros would have outside the element-wise bound.
+func (t Tolerance) judge(m Metrics, zerosOutside int) []Reason {
 	var list []Reason
 	fail := func(metric, format string, args ...any) {
 		list = append(list, Reason{metric, fmt.Sprintf(format, args...)})
 	}
 	if m.NonFinite > 0 {
-		fail(NonFinite, "%d of %d elements are NaN, infinite or beyond FP32 where the reference is finite", m.NonFinite, m.Count)
+		fail(NonFinite, "%d of %d elements are NaN, infinite or beyond FP32 where the reference is "+
+			"finite",
+			m.NonFinite, m.Count)
 	}
 	if t.Mismatches < 1 {
-		switch zeros := float64(blindOutside) / float64(m.Count); {
+		switch zeros := float64(zerosOutside) / float64(m.Count); {
 		case m.Mismatches > t.Mismatches:
-			fail(Elements, "%d of %d elements (%.3g %%) are outside |got-want| <= %g + %g*|want|, at most %.3g %% may be",
-				m.MismatchCount, m.Count, 100*m.Mismatches, t.Atol, t.Rtol, 100*t.Mismatches)
+			fail(Elements, "%d of %d elements (%.3g %%) are outside |got-want| <= %g + %g*|want|, "+
+				"at most %.3g %% may be", m.MismatchCount, m.Count, 100*m.Mismatches, t.Atol, t.Rtol, 100*t.Mismatches)
 		case zeros <= t.Mismatches && m.RMS > 0 && !t.scaleFree():
-			fail(Blind, "an output of zeros would be within %g + %g*|want| too (the reference's root mean square is %.3g): nothing is proved; "+
-				"set MeanRelL1 or Peak, which know no scale", t.Atol, t.Rtol, m.RMS)
+			fail(Blind, "an output of zeros would be within %g + %g*|want| too (the reference's root mean "+
+				"square is %.3g): set MeanRelL1 or Peak, which are scale-free", t.Atol, t.Rtol, m.RMS)
 		}
 	}
 	rowBound := t.MaxRowL1
-	if m.Width < leastRow {
+	if m.Width < minRowWidth {
 		rowBound = 0
 	}
 	for _, c := range []struct {
@@ -154,9 +170,12 @@ func (t Tolerance) judge(m Metrics, blindOutside int) []Reason {
 		got, bound float64
 		unit       string
 	}{
-		{MaxAbs, m.MaxAbs, t.MaxAbs, ""}, {MaxRel, m.MaxRel, t.MaxRel, ""}, {MeanRelL1, m.MeanRelL1, t.MeanRelL1, ""},
+		{MaxAbs, m.MaxAbs, t.MaxAbs, ""},
+		{MaxRel, m.MaxRel, t.MaxRel, ""},
+		{MeanRelL1, m.MeanRelL1, t.MeanRelL1, ""},
 		{RelL2, m.RelL2, t.RelL2, ""},
-		{Peak, m.Peak, t.Peak, " times the reference's root mean square (beyond the relative part)"}, {WorstRow, m.MaxRowL1, rowBound, " mean relative L1"},
+		{Peak, m.Peak, t.Peak, " times the reference's root mean square (beyond the relative part)"},
+		{WorstRow, m.MaxRowL1, rowBound, " mean relative L1"},
 	} {
 		if c.bound > 0 && !(c.got <= c.bound) {
 			fail(c.metric, "%s is %.4g%s, want at most %.4g", c.metric, c.got, c.unit, c.bound)
@@ -165,8 +184,13 @@ func (t Tolerance) judge(m Metrics, blindOutside int) []Reason {
 	for _, c := range []struct {
 		metric     string
 		got, bound float64
-	}{{Pearson, m.Pearson, t.Pearson}, {Cosine, m.Cosine, t.Cosine}, {WorstCosine, m.MinRowCosine, t.MinRowCosine}, {SignalNoise, m.SQNR, t.SQNR}} {
-		// What the reference leaves undefined (NaN) is no condition; the size of the errors is one in any case.
+	}{
+		{Pearson, m.Pearson, t.Pearson},
+		{Cosine, m.Cosine, t.Cosine},
+		{WorstCosine, m.MinRowCosine, t.MinRowCosine},
+		{SignalNoise, m.SQNR, t.SQNR},
+	} {
+		// A metric that the reference leaves undefined is NaN and holds.
 		if c.bound > 0 && c.got < c.bound {
 			fail(c.metric, "%s is %.6g, want at least %.6g", c.metric, c.got, c.bound)
 		}

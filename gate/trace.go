@@ -9,28 +9,30 @@ import (
 	"text/tabwriter"
 )
 
-// Trace compares the outputs along a forward pass, tap by tap, to find where an error begins. It localises and judges nothing: the residual
-// stream of a right device drifts from layer to layer too, and a cosine of 0.99 may belong to a device that is right as well as to one
-// that is not. Taps are in the order in which they were added. The zero Trace is empty and ready.
+// Trace compares the outputs along a forward pass, tap by tap, to find where an error starts. It
+// gives no verdict: the residual stream of a correct device drifts from layer to layer too. Taps
+// are in the order in which they were added. The zero Trace is empty and ready to use.
 type Trace struct {
 	Name    string
 	Taps    []Tap
-	Skipped []string // outputs that the device shows in another form than the reference, and that were not compared
+	Skipped []string // outputs whose layout differs from the reference's, which were not compared
 }
 
-// Tap is one output.
+// Tap is the comparison of one output.
 type Tap struct {
 	Name    string // "layer.3.attn.q_rope"
-	Layer   int    // 3; -1 when the name does not begin with a layer
+	Layer   int    // 3; -1 if the name does not begin with a layer
 	Metrics Metrics
-	Cosine  []float64 // by row, which is by position; NaN where the reference is zeros
+	Cosine  []float64 // by row, that is, by position; NaN if the reference is zeros
 	RowL1   []float64 // mean relative L1 by row
 
-	// Own is what this op alone got wrong, whatever came before it; nil where that is not known. See [Recording.Trace].
+	// Own is the error of this op alone, whatever came before it; nil if unknown. See
+	// [Recording.Trace].
 	Own *Own
 }
 
-// Observe adds a tap: got and want are both [rows, width], one row for each position. Its errors are those of [CheckRows].
+// Observe adds a tap: got and want are both [rows, width], one row per position. It returns the
+// errors of [CheckRows].
 func Observe[G, W Element](t *Trace, name string, got []G, want []W, width int) error {
 	if t == nil {
 		return badInput("t", "the Trace is nil")
@@ -39,11 +41,13 @@ func Observe[G, W Element](t *Trace, name string, got []G, want []W, width int) 
 	if err != nil {
 		return fmt.Errorf("%w (tap %s)", err, name)
 	}
-	t.Taps = append(t.Taps, Tap{Name: name, Layer: layerOf(name), Metrics: c.report().Metrics, Cosine: c.all.cosine, RowL1: c.all.l1})
+	t.Taps = append(t.Taps, Tap{
+		Name: name, Layer: layerOf(name), Metrics: c.report().Metrics, Cosine: c.all.cosine, RowL1: c.all.l1,
+	})
 	return nil
 }
 
-// layerOf is the number in "layer.N" or "layer.N.rest".
+// layerOf returns N for "layer.N" and "layer.N.rest", and -1 otherwise.
 func layerOf(name string) int {
 	rest, ok := strings.CutPrefix(name, "layer.")
 	if !ok {
@@ -57,7 +61,8 @@ func layerOf(name string) int {
 	return n
 }
 
-// worstPosition is the row with the smallest cosine, and that; -1 when no row has one.
+// worstPosition returns the row with the smallest cosine, and that cosine; -1 and NaN if no row has
+// one.
 func (t Tap) worstPosition() (int, float64) {
 	at, low := -1, math.NaN()
 	for i, c := range t.Cosine {
@@ -68,7 +73,7 @@ func (t Tap) worstPosition() (int, float64) {
 	return at, low
 }
 
-// String is a table of the taps: error, cosine, and the position that is worst.
+// String returns a table of the taps: error, cosine and worst position.
 func (t Trace) String() string {
 	var b strings.Builder
 	if t.Name != "" {
@@ -78,14 +83,15 @@ func (t Trace) String() string {
 	fmt.Fprintf(w, "  tap\tmean rel L1\tmax abs\tcosine\tworst position\tnon-finite\n")
 	for _, tap := range t.Taps {
 		at, low := tap.worstPosition()
-		fmt.Fprintf(w, "  %s\t%.3g\t%.3g\t%.6f\t%d (%.6f)\t%d\n", tap.Name, tap.Metrics.MeanRelL1, tap.Metrics.MaxAbs, tap.Metrics.Cosine, at, low,
-			tap.Metrics.NonFinite)
+		m := tap.Metrics
+		fmt.Fprintf(w, "  %s\t%.3g\t%.3g\t%.6f\t%d (%.6f)\t%d\n",
+			tap.Name, m.MeanRelL1, m.MaxAbs, m.Cosine, at, low, m.NonFinite)
 	}
 	flush(w)
 	return b.String()
 }
 
-// MarshalJSON writes the trace for programs: a list of taps with their metrics and, by position, cosines and errors.
+// MarshalJSON encodes the taps with their metrics and, by position, cosines and errors.
 func (t Trace) MarshalJSON() ([]byte, error) {
 	type tap struct {
 		Name    string     `json:"name"`

@@ -43,7 +43,7 @@ func (v *verifier) prompt(ctx context.Context, s *model.Session, ref *tail) erro
 		return nil
 	}
 	done := v.app.progress(fmt.Sprintf("a prompt of %s", count(len(ref.prompt), "id")))
-	r, err := gate.Teacher(ctx, gate.Behind{Stepper: s, Prompt: ref.prompt}, ref.last, ref.last.IDs, v.tol)
+	r, err := gate.Teacher(ctx, gate.AfterPrompt{Stepper: s, Prompt: ref.prompt}, ref.last, ref.last.IDs, v.tol)
 	done()
 	if err != nil {
 		return err

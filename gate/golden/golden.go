@@ -1,20 +1,22 @@
-// Package golden reads reference outputs: what another implementation, Hugging Face's as a rule, computed for a model. They stand at the top
-// of the order of trust; the oracle is held to them, and devices to both.
+// Package golden reads reference outputs that another implementation, such as Hugging Face's,
+// computed for a model. The oracle is checked against them, and devices against both.
 //
 //	g, err := golden.Read("golden.safetensors")
-//	if err != nil { ... }                                  // names the file, the array and what is wrong with it
+//	if err != nil { ... }                                  // a FormatError names what is wrong
 //	s := g.Sequences[0]
 //	record, ok := s.Record()                               // logits of every position, as a gate.Scorer
 //	rep, err := gate.Teacher(ctx, session, record, s.IDs, thresholds)
 //
-// Two forms are read, and become the same [File].
+// Two formats are read into the same [File].
 //
-// A safetensors file holds one sequence: input_ids [T] I64, logits [T, V], and optionally greedy [N] I64, the best continuation of the ids,
-// and the residual stream: hidden.embed, hidden.0, ... (after each layer) and hidden.norm (after the final norm), each [T, D]. Floats are
-// F32, F16, BF16 or F64. The metadata field source says what computed them. scripts/golden.py writes such files.
+// A safetensors file holds one sequence: input_ids [T] I64, logits [T, V], and optionally greedy
+// [N] I64, the greedy continuation of the ids, and the residual stream: hidden.embed, hidden.0, ...
+// (after each layer) and hidden.norm (after the final norm), each [T, D]. Floats are F32, F16, BF16
+// or F64. The metadata field source names what computed them. scripts/golden.py writes such files.
 //
-// A JSON file holds less of more: prompts with the best few logits of each position and a greedy continuation, and a text with the
-// likelihood of each of its tokens. It is for models whose logits would fill a disk. Its fields are those of testdata/smollm2-135m/golden.json.
+// A JSON file is for models whose logits would fill a disk. It has prompts with the top few logits
+// of each position and a greedy continuation, and a text with the likelihood of each token. For its
+// fields see testdata/smollm2-135m/golden.json.
 //
 // Files may be hostile: every length and every id is checked.
 package golden
@@ -30,30 +32,33 @@ import (
 	"github.com/npukit/npukit/gate"
 )
 
-// File is what a golden file holds. Source says what computed it; Sequences has one element at least.
+// File is the content of a golden file. Source names what computed it; Sequences has at least one
+// element.
 type File struct {
 	Path      string
 	Source    string
 	Sequences []Sequence
 }
 
-// Sequence is a run of ids and what the reference computed along it. Everything but IDs may be absent, though not all at once.
+// Sequence is a list of ids and what the reference computed along it. Everything except IDs may be
+// missing, but not all at once.
 type Sequence struct {
 	Name string  // for people: "What is gravity?"
 	IDs  []int32 // from position 0 on
 
 	Logits []float32 // [len(IDs), vocab]
-	Top    []Top     // [len(IDs)], where not all logits are stored
-	NLL    []float64 // [len(IDs)-1] of IDs[1:], in nats; from the logits where those are stored
+	Top    []Top     // [len(IDs)], if not all logits are stored
+	NLL    []float64 // [len(IDs)-1] of IDs[1:], in nats; from the logits if those are stored
 
-	Greedy []int32   // how the reference continues IDs
-	Gaps   []float64 // [len(Greedy)] between the best two logits, where stored
+	Greedy []int32   // the reference's greedy continuation of IDs
+	Gaps   []float64 // [len(Greedy)] between the top two logits, if stored
 
-	// Hidden is the residual stream by the name of the oracle's tap: "embed.embed", "layer.3.ffn.residual", "head.norm", each [len(IDs), D].
+	// Hidden is the residual stream by tap name: "embed.embed", "layer.3.ffn.residual", "head.norm",
+	// each [len(IDs), D].
 	Hidden map[string][]float32
 }
 
-// Top is what is stored of one position's logits: the best few, best first, and the logarithm of the sum of the exponentials of all.
+// Top has a position's top logits in descending order, and the log-sum-exp of all.
 type Top struct {
 	IDs       []int32
 	Logits    []float64
@@ -71,20 +76,24 @@ func (e *FormatError) Error() string { return fmt.Sprintf("golden: %s: %v", e.Pa
 // Unwrap returns e.Err.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// maxFile bounds what is read: 8 GiB are the logits of 14,000 positions of the largest vocabulary.
+// maxFile bounds the size of a file: 8 GiB hold the logits of 14,000 positions of the largest
+// vocabulary.
 const maxFile = 8 << 30
 
-// Read reads a golden file of either form, told apart by its content.
+// Read reads a golden file of either format, detected from its content. It returns a [FormatError]
+// for bad content.
 func Read(path string) (*File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("golden: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &FormatError{path, errors.New("not a regular file: want golden.safetensors or golden.json")}
+		return nil, &FormatError{path, errors.New("not a regular file: want golden.safetensors or " +
+			"golden.json")}
 	}
 	if info.Size() > maxFile {
-		return nil, &FormatError{path, fmt.Errorf("%d bytes, the limit is %d: store fewer positions", info.Size(), int64(maxFile))}
+		return nil, &FormatError{path, fmt.Errorf("%d bytes, the limit is %d: store fewer positions",
+			info.Size(), int64(maxFile))}
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -105,19 +114,21 @@ func Read(path string) (*File, error) {
 	return f, nil
 }
 
-// looksLikeJSON tells the forms apart: what JSON begins with would be, as the length that a safetensors file begins with, beyond any file.
+// looksLikeJSON distinguishes the formats: the first bytes of JSON, read as the header length of a
+// safetensors file, exceed any file.
 func looksLikeJSON(data []byte) bool {
 	text := bytes.TrimLeft(data[:min(64, len(data))], " \t\r\n")
-	return len(text) > 0 && text[0] == '{' && (len(data) < 8 || binary.LittleEndian.Uint64(data) > maxFile)
+	return len(text) > 0 && text[0] == '{' && (len(data) < 8 ||
+		binary.LittleEndian.Uint64(data) > maxFile)
 }
 
-// maxID bounds ids: ten times the largest vocabulary of any model.
+// maxID bounds ids: about ten times the largest vocabulary.
 const maxID = 1 << 21
 
-// check is what holds for both forms.
+// check checks what both formats require.
 func (f *File) check() error {
 	if len(f.Sequences) == 0 {
-		return fmt.Errorf("it holds no sequence: want prompts or a text")
+		return fmt.Errorf("no sequence: want prompts or a text")
 	}
 	for i := range f.Sequences {
 		if err := f.Sequences[i].check(); err != nil {
@@ -131,15 +142,16 @@ func (s *Sequence) check() error {
 	n := len(s.IDs)
 	switch {
 	case n == 0:
-		return fmt.Errorf("there are no input_ids")
+		return fmt.Errorf("no input_ids")
 	case s.Logits == nil && s.Top == nil && s.NLL == nil && s.Greedy == nil:
-		return fmt.Errorf("there are ids and nothing that a reference computed: want logits, top_ids, nll or greedy")
+		return fmt.Errorf("nothing but input_ids: want logits, top_ids, nll or greedy")
 	case s.Top != nil && len(s.Top) != n:
 		return fmt.Errorf("top_ids has %d positions for %d ids", len(s.Top), n)
 	case s.NLL != nil && len(s.NLL) != n-1:
-		return fmt.Errorf("nll has %d values for %d ids: want one for every id but the first", len(s.NLL), n)
+		return fmt.Errorf("nll has %d values for %d ids: want one per id except the first", len(s.NLL), n)
 	case s.Gaps != nil && len(s.Gaps) != len(s.Greedy):
-		return fmt.Errorf("greedy_top2_gap has %d values for %d greedy tokens", len(s.Gaps), len(s.Greedy))
+		return fmt.Errorf("greedy_top2_gap has %d values for %d greedy tokens", len(s.Gaps),
+			len(s.Greedy))
 	}
 	limit := int32(maxID)
 	if s.Logits != nil {
@@ -148,24 +160,24 @@ func (s *Sequence) check() error {
 	for _, list := range [][]int32{s.IDs, s.Greedy} {
 		for i, id := range list {
 			if id < 0 || id >= limit {
-				return fmt.Errorf("id %d at %d is outside a vocabulary of %d", id, i, limit)
+				return fmt.Errorf("id %d at %d is outside the vocabulary of %d", id, i, limit)
 			}
 		}
 	}
 	for i, v := range s.Logits {
 		if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("a logit of position %d is %v: the reference itself is broken", i/s.Vocab(), v)
+			return fmt.Errorf("a logit of position %d is %v: the reference is broken", i/s.Vocab(), v)
 		}
 	}
 	sum := 0.0
 	for i, v := range s.NLL {
 		if !(v >= 0) || math.IsInf(v, 0) {
-			return fmt.Errorf("nll %d is %v, want a number from 0 on", i, v)
+			return fmt.Errorf("nll %d is %v, want a finite number >= 0", i, v)
 		}
 		sum += v
 	}
 	if len(s.NLL) > 0 && sum == 0 {
-		return fmt.Errorf("nll is 0 everywhere: no reference is sure of every token, and nothing can be compared with that")
+		return fmt.Errorf("nll is 0 everywhere: no reference is certain of every token")
 	}
 	for pos, top := range s.Top {
 		if err := top.check(); err != nil {
@@ -177,7 +189,8 @@ func (s *Sequence) check() error {
 
 func (t Top) check() error {
 	if len(t.IDs) < 2 || len(t.Logits) != len(t.IDs) {
-		return fmt.Errorf("%d top_ids and %d top_logits: want as many of each, two at least", len(t.IDs), len(t.Logits))
+		return fmt.Errorf("%d top_ids and %d top_logits: want equally many, at least two", len(t.IDs),
+			len(t.Logits))
 	}
 	for i, id := range t.IDs {
 		switch v := t.Logits[i]; {
@@ -186,7 +199,7 @@ func (t Top) check() error {
 		case i > 0 && !(v <= t.Logits[i-1]):
 			return fmt.Errorf("top_logits are not in descending order")
 		case !(v <= t.LogSumExp): // NaN too
-			return fmt.Errorf("a top logit is %v, and the logsumexp %v is not above it", v, t.LogSumExp)
+			return fmt.Errorf("a top logit is %v, above the logsumexp %v", v, t.LogSumExp)
 		}
 	}
 	if math.IsInf(t.LogSumExp, 0) {
@@ -200,26 +213,30 @@ func (t Top) check() error {
 		seen[id] = true
 		d := t.Logits[i] - t.LogSumExp
 		if math.IsInf(d, 0) {
-			return fmt.Errorf("a top logit is %v and the logsumexp %v: too far apart", t.Logits[i], t.LogSumExp)
+			return fmt.Errorf("a top logit is %v and the logsumexp %v: too far apart", t.Logits[i],
+				t.LogSumExp)
 		}
 		sum += math.Exp(d)
 	}
-	if sum > 1.01 { // stored with five digits
-		return fmt.Errorf("the probabilities of top_logits under the logsumexp sum up to %.3g", sum)
+	if sum > 1.01 { // logits are stored with five digits
+		return fmt.Errorf("the probabilities of top_logits sum up to %.3g", sum)
 	}
 	return nil
 }
 
-// Vocab is the number of logits of a position, 0 where none are stored.
+// Vocab returns the number of logits per position; 0 if none are stored.
 func (s *Sequence) Vocab() int { return len(s.Logits) / max(1, len(s.IDs)) }
 
-// First is the sequence's first n ids with what belongs to them; a continuation belongs to all ids only.
+// First returns the sequence's first n ids with their outputs, without the continuation.
 func (s Sequence) First(n int) Sequence {
 	if n >= len(s.IDs) {
 		return s
 	}
 	n = max(0, n)
-	cut := Sequence{Name: s.Name, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()], Top: s.Top[:min(n, len(s.Top))], NLL: s.NLL[:min(max(0, n-1), len(s.NLL))]}
+	cut := Sequence{
+		Name: s.Name, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()],
+		Top: s.Top[:min(n, len(s.Top))], NLL: s.NLL[:min(max(0, n-1), len(s.NLL))],
+	}
 	if len(s.Hidden) > 0 {
 		cut.Hidden = map[string][]float32{}
 		for tap, h := range s.Hidden {
@@ -229,7 +246,7 @@ func (s Sequence) First(n int) Sequence {
 	return cut
 }
 
-// Record is the stored logits as a scorer. It reports false where they are not stored.
+// Record returns the stored logits as a scorer, and whether there are any.
 func (s *Sequence) Record() (gate.Recorded, bool) {
 	return gate.Recorded{IDs: s.IDs, Logits: s.Logits}, s.Logits != nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// document is the JSON form.
+// document is the JSON format.
 type document struct {
 	Source  string `json:"source"`
 	Prompts []struct {
@@ -28,7 +28,7 @@ type document struct {
 func parseJSON(data []byte) (*File, error) {
 	var d document
 	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, fmt.Errorf("it is no golden file in JSON: %w", err)
+		return nil, fmt.Errorf("not a golden file in JSON: %w", err)
 	}
 	f := &File{Source: d.Source}
 	for i, p := range d.Prompts {
@@ -37,7 +37,8 @@ func parseJSON(data []byte) (*File, error) {
 			s.Name = fmt.Sprintf("prompt %d", i)
 		}
 		if n := len(p.TopIDs); len(p.TopLogits) != n || len(p.LogSumExp) != n {
-			return nil, fmt.Errorf("prompt %d: top_ids, top_logits and logsumexp have %d, %d and %d positions", i, n, len(p.TopLogits), len(p.LogSumExp))
+			return nil, fmt.Errorf("prompt %d: top_ids, top_logits and logsumexp have %d, %d and %d "+
+				"positions", i, n, len(p.TopLogits), len(p.LogSumExp))
 		}
 		for pos, ids := range p.TopIDs {
 			s.Top = append(s.Top, Top{ids, p.TopLogits[pos], p.LogSumExp[pos]})
@@ -45,7 +46,8 @@ func parseJSON(data []byte) (*File, error) {
 		f.Sequences = append(f.Sequences, s)
 	}
 	if d.Text != nil {
-		f.Sequences = append(f.Sequences, Sequence{Name: d.Text.File, IDs: d.Text.IDs, NLL: slices.Clone(d.Text.NLL)})
+		f.Sequences = append(f.Sequences, Sequence{Name: d.Text.File, IDs: d.Text.IDs,
+			NLL: slices.Clone(d.Text.NLL)})
 	}
 	return f, nil
 }

@@ -8,9 +8,10 @@ import (
 	"strings"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/internal/stats"
 )
 
-// Report is what [Judge] found.
+// Report is the result of [Judge].
 type Report struct {
 	Name       string
 	Reasons    []gate.Reason
@@ -19,23 +20,25 @@ type Report struct {
 	Positions int
 	NonFinite int
 
-	// Of the ids' likelihoods, where the reference's are stored.
+	// Of the ids, if the reference's likelihoods are stored.
 	Want, Got                 gate.Likelihood
 	NLLChange, NLLChangeError float64
-	NLLDistance               float64 // mean |difference| of a token, in nats
+	NLLDistance               float64 // mean absolute change of a token, in nats
 
-	// Of the positions' best logits, where they are stored.
-	Compared             int // positions that have them
+	// Of the positions, if their top logits are stored.
+	Compared             int // positions with top logits
 	KLMean, KLP90, KLMax float64
 	KLMaxAt              int
-	Decided, Agreed      int // positions that are no ties, and those of them with the same first choice
+	Decided, Agreed      int // positions that are not ties, and those of them that agree on top-1
 }
 
-// Judge holds a device to what is stored of a sequence when that is less than its logits: the likelihood of each id, the best few logits of
-// each position. Where the logits themselves are stored, [gate.Teacher] over [Sequence.Record] says more.
+// Judge compares a device with a sequence that stores less than all logits: the likelihood of each
+// id, the top logits of each position. With all logits stored, use [gate.Teacher] over
+// [Sequence.Record].
 //
-// The KL divergence here is between distributions over the stored ids and one outcome for all others together. It is never above that over
-// the whole vocabulary, so that the same thresholds hold: [gate.Thresholds.Judge] is asked about all of them.
+// The KL divergence here is between distributions over the stored ids and one outcome for all
+// others. It never exceeds that over the whole vocabulary, so the same thresholds apply; see
+// [gate.Thresholds.Judge].
 func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Thresholds) (Report, error) {
 	if err := t.Validate(); err != nil {
 		return Report{}, err
@@ -44,13 +47,14 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 		return Report{}, &gate.InputError{Field: "device", Reason: "the Scorer is nil"}
 	}
 	if s.NLL == nil && s.Top == nil {
-		return Report{}, &gate.InputError{Field: "s", Reason: fmt.Sprintf("sequence %q stores neither likelihoods nor top logits", s.Name)}
+		return Report{}, &gate.InputError{Field: "s",
+			Reason: fmt.Sprintf("sequence %q stores neither likelihoods nor top logits", s.Name)}
 	}
 	r := Report{Name: s.Name, Thresholds: t}
 	var got, want, diff, kl []float64
 	err := device.Score(ctx, s.IDs, func(pos int, logits []float32) error {
 		if pos != r.Positions || pos >= len(s.IDs) {
-			return fmt.Errorf("golden: Score gave position %d where %d was due", pos, r.Positions)
+			return fmt.Errorf("golden: Score emitted position %d, want %d", pos, r.Positions)
 		}
 		r.Positions++
 		bad := 0
@@ -62,11 +66,12 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 		if r.NonFinite += bad; bad > 0 {
 			return nil
 		}
-		lse := gate.LogSumExp(logits)
+		lse := stats.LogSumExp(logits)
 		if s.NLL != nil && pos+1 < len(s.IDs) {
 			id := int(s.IDs[pos+1])
 			if id >= len(logits) {
-				return fmt.Errorf("golden: id %d at position %d is outside the device's vocabulary of %d", id, pos+1, len(logits))
+				return fmt.Errorf("golden: id %d at position %d is outside the device's vocabulary of %d", id,
+					pos+1, len(logits))
 			}
 			nll := lse - float64(logits[id])
 			got, want, diff = append(got, nll), append(want, s.NLL[pos]), append(diff, nll-s.NLL[pos])
@@ -92,24 +97,33 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 	case err != nil:
 		return Report{}, err
 	case r.Positions != len(s.IDs):
-		return Report{}, fmt.Errorf("golden: Score gave %d positions of %d", r.Positions, len(s.IDs))
+		return Report{}, fmt.Errorf("golden: Score emitted %d positions of %d", r.Positions, len(s.IDs))
 	}
-	r.Got, r.Want, r.Compared = gate.LikelihoodOf(got), gate.LikelihoodOf(want), len(kl)
+	r.Got, r.Want, r.Compared = likelihoodOf(got), likelihoodOf(want), len(kl)
 	if r.Want.Mean > 0 {
-		r.NLLChange, r.NLLChangeError, r.NLLDistance = gate.ChangeOf(diff, r.Want)
+		r.NLLChange, r.NLLChangeError, r.NLLDistance = stats.Change(diff, r.Want.Mean)
 	}
-	r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt = gate.KLStats(kl)
+	r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt = stats.KL(kl)
 	r.Reasons = t.Judge(gate.Summary{
-		Positions: r.Positions, NonFinite: r.NonFinite, Compared: r.Compared, KLMean: r.KLMean, KLP90: r.KLP90, KLMax: r.KLMax, KLMaxAt: r.KLMaxAt, Decided: r.Decided, Agreed: r.Agreed,
-		Want: r.Want, Got: r.Got, NLLChange: r.NLLChange, NLLChangeError: r.NLLChangeError, NLLDistance: r.NLLDistance,
+		Positions: r.Positions, NonFinite: r.NonFinite, Compared: r.Compared,
+		KLMean: r.KLMean, KLP90: r.KLP90, KLMax: r.KLMax, KLMaxAt: r.KLMaxAt,
+		Decided: r.Decided, Agreed: r.Agreed, Want: r.Want, Got: r.Got,
+		NLLChange: r.NLLChange, NLLChangeError: r.NLLChangeError, NLLDistance: r.NLLDistance,
 	})
 	return r, nil
 }
 
-// restDigits is the smallest probability of the rest that counts: logits are stored with five digits behind the point.
-const restDigits = 1e-5
+// likelihoodOf summarizes negative log-likelihoods.
+func likelihoodOf(nll []float64) gate.Likelihood {
+	mean, stdErr := stats.Mean(nll)
+	return gate.Likelihood{Tokens: len(nll), Mean: mean, StdErr: stdErr}
+}
 
-// coarseKL is KL(stored || device) over the stored ids and the rest.
+// minRest is the smallest probability of the other ids that counts: logits are stored with five
+// decimals.
+const minRest = 1e-5
+
+// coarseKL returns KL(stored || device) over the stored ids and one outcome for the others.
 func coarseKL(top Top, logits []float32, lse float64) (float64, error) {
 	sum, restP, restQ := 0.0, 1.0, 1.0
 	for i, id := range top.IDs {
@@ -120,7 +134,7 @@ func coarseKL(top Top, logits []float32, lse float64) (float64, error) {
 		sum += math.Exp(logP) * (logP - logQ)
 		restP, restQ = restP-math.Exp(logP), restQ-math.Exp(logQ)
 	}
-	if restP > restDigits && restQ > restDigits {
+	if restP > minRest && restQ > minRest {
 		sum += restP * math.Log(restP/restQ)
 	}
 	return max(0, sum), nil
@@ -129,7 +143,7 @@ func coarseKL(top Top, logits []float32, lse float64) (float64, error) {
 // OK reports whether every condition holds.
 func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Positions > 0 }
 
-// Err is nil when r is OK, and otherwise an error with the reasons that wraps [gate.ErrFailed].
+// Err returns nil if r is OK, and otherwise an error with the reasons that wraps [gate.ErrFailed].
 func (r Report) Err() error {
 	if r.OK() {
 		return nil
@@ -141,7 +155,7 @@ func (r Report) Err() error {
 	return fmt.Errorf("%w: %s: %s", gate.ErrFailed, r.Name, strings.Join(list, "; "))
 }
 
-// String is the report for people.
+// String returns the report for people.
 func (r Report) String() string {
 	var b strings.Builder
 	word := "PASS"
@@ -154,18 +168,20 @@ func (r Report) String() string {
 	}
 	fmt.Fprintf(&b, "  %d positions\n", r.Positions)
 	if r.Want.Tokens > 0 {
-		fmt.Fprintf(&b, "  NLL %.5f, reference %.5f ± %.2g: %+.4f %% ± %.2g %%, within %.4g %% and two standard errors\n",
+		fmt.Fprintf(&b, "  NLL %.5f, reference %.5f ± %.2g: %+.4f %% ± %.2g %%, within %.4g %% and "+
+			"two standard errors\n",
 			r.Got.Mean, r.Want.Mean, r.Want.StdErr, 100*r.NLLChange, 100*r.NLLChangeError, 100*r.Thresholds.NLL)
 	}
 	if r.Compared > 0 {
-		fmt.Fprintf(&b, "  KL over the stored logits: mean %.3g nats, at most %.3g, p90 %.3g, at most %.3g; first choices agree at %d of %d decided\n",
+		fmt.Fprintf(&b, "  KL over the stored logits: mean %.3g nats, at most %.3g, p90 %.3g, at most "+
+			"%.3g; top-1 agrees at %d of %d decided\n",
 			r.KLMean, r.Thresholds.KLMean, r.KLP90, r.Thresholds.KLP90, r.Agreed, r.Decided)
 	}
 	fmt.Fprintf(&b, "  thresholds: %s\n", r.Thresholds.Note)
 	return b.String()
 }
 
-// MarshalJSON writes the report for programs.
+// MarshalJSON encodes the report for programs.
 func (r Report) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name           string          `json:"name,omitempty"`
@@ -186,11 +202,14 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		KLMaxAt        int             `json:"kl_max_at"`
 		Decided        int             `json:"decided"`
 		Agreed         int             `json:"agreed"`
-	}{r.Name, r.OK(), append([]gate.Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite, r.Got, r.Want, r.NLLChange, r.NLLChangeError, r.NLLDistance,
-		r.Compared, r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt, r.Decided, r.Agreed})
+	}{
+		r.Name, r.OK(), append([]gate.Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite,
+		r.Got, r.Want, r.NLLChange, r.NLLChangeError, r.NLLDistance,
+		r.Compared, r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt, r.Decided, r.Agreed,
+	})
 }
 
-// deviation is the standard deviation of a row of logits.
+// deviation returns the standard deviation of a row of logits.
 func deviation(row []float32) float64 {
 	var sum, squares float64
 	for _, v := range row {
@@ -201,7 +220,7 @@ func deviation(row []float32) float64 {
 	return math.Sqrt(max(0, squares/n-sum/n*sum/n))
 }
 
-// best is the index of the largest, the first of equals.
+// best returns the index of the largest value; of equal ones, the first.
 func best(x []float32) int32 {
 	at := 0
 	for i, v := range x {

@@ -9,27 +9,28 @@ import (
 
 	"github.com/nlpodyssey/safetensors"
 
-	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/internal/stats"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// maxHeader bounds the header: three arrays and one for each layer take some kilobytes.
+// maxHeader bounds the header: three arrays and one per layer take some kilobytes.
 const maxHeader = 1 << 20
 
 func parseSafetensors(data []byte) (*File, error) {
 	if len(data) < 8 {
-		return nil, fmt.Errorf("it has %d bytes and is neither a safetensors file nor JSON", len(data))
+		return nil, fmt.Errorf("%d bytes are neither a safetensors file nor JSON", len(data))
 	}
 	if n := binary.LittleEndian.Uint64(data); n > maxHeader || n > uint64(len(data)-8) {
-		return nil, fmt.Errorf("its header would have %d bytes: it is truncated, or neither a safetensors file nor JSON", n)
+		return nil, fmt.Errorf("the header would have %d bytes: truncated, or neither a safetensors "+
+			"file nor JSON", n)
 	}
 	_, meta, err := safetensors.ReadMetadata(data)
 	if err != nil {
-		return nil, fmt.Errorf("it is no safetensors file: %w", err)
+		return nil, fmt.Errorf("not a safetensors file: %w", err)
 	}
 	file, err := safetensors.Deserialize(data)
 	if err != nil {
-		return nil, fmt.Errorf("it is no safetensors file: %w", err)
+		return nil, fmt.Errorf("not a safetensors file: %w", err)
 	}
 	r := reader{file}
 	s := Sequence{Name: "input_ids"}
@@ -62,7 +63,7 @@ func parseSafetensors(data []byte) (*File, error) {
 	return &File{Source: meta.Metadata()["source"], Sequences: []Sequence{s}}, nil
 }
 
-// tapOf is the oracle's name for a place along the residual stream.
+// tapOf returns the oracle's tap name for a place along the residual stream.
 func tapOf(at string) (string, error) {
 	switch at {
 	case "embed":
@@ -72,7 +73,8 @@ func tapOf(at string) (string, error) {
 	}
 	layer, err := strconv.ParseUint(at, 10, 16)
 	if err != nil || strconv.FormatUint(layer, 10) != at {
-		return "", fmt.Errorf("hidden.%s is no place along the model: want hidden.embed, hidden.0, hidden.1, ... or hidden.norm", at)
+		return "", fmt.Errorf("hidden.%s is unknown: want hidden.embed, hidden.0, hidden.1, ... or "+
+			"hidden.norm", at)
 	}
 	return fmt.Sprintf("layer.%d.ffn.residual", layer), nil
 }
@@ -83,7 +85,8 @@ func (r reader) ids(name string, must bool) ([]int32, error) {
 	v, ok := r.Tensor(name)
 	switch {
 	case !ok && must:
-		return nil, fmt.Errorf("there is no %s: a golden file has input_ids, logits and greedy (scripts/golden.py writes one)", name)
+		return nil, fmt.Errorf("no %s: a golden file has input_ids, logits and greedy (see "+
+			"scripts/golden.py)", name)
 	case !ok:
 		return nil, nil
 	case len(v.Shape()) != 1 || v.DType().String() != "I64":
@@ -92,14 +95,14 @@ func (r reader) ids(name string, must bool) ([]int32, error) {
 	list := make([]int32, 0, len(v.Data())/8)
 	for i, id := range dtype.Int64s(v.Data()) {
 		if id < 0 || id >= maxID {
-			return nil, fmt.Errorf("%s has %d at %d, which is no id", name, id, i)
+			return nil, fmt.Errorf("%s has %d at %d, which is not an id", name, id, i)
 		}
 		list = append(list, int32(id))
 	}
 	return list, nil
 }
 
-// rows reads floats [rows, any], or nothing.
+// rows reads floats [rows, any]; nil if there is no such array.
 func (r reader) rows(name string, rows int) ([]float32, error) {
 	v, ok := r.Tensor(name)
 	if !ok {
@@ -107,7 +110,7 @@ func (r reader) rows(name string, rows int) ([]float32, error) {
 	}
 	shape := v.Shape()
 	if len(shape) != 2 || shape[0] != uint64(rows) || shape[1] == 0 || shape[1] > maxID {
-		return nil, fmt.Errorf("%s is %v, want a row for each of the %d input_ids", name, shape, rows)
+		return nil, fmt.Errorf("%s is %v, want one row for each of the %d input_ids", name, shape, rows)
 	}
 	values := make([]float32, rows*int(shape[1]))
 	data, kind := v.Data(), v.DType().String()
@@ -130,7 +133,7 @@ func (r reader) rows(name string, rows int) ([]float32, error) {
 	return values, nil
 }
 
-// likelihoods are those of the ids under the stored logits.
+// likelihoods returns those of the ids under the stored logits.
 func (s *Sequence) likelihoods() []float64 {
 	vocab := s.Vocab()
 	if vocab == 0 || len(s.IDs) < 2 {
@@ -140,9 +143,9 @@ func (s *Sequence) likelihoods() []float64 {
 	for pos := range list {
 		row, id := s.Logits[pos*vocab:][:vocab], int(s.IDs[pos+1])
 		if id >= vocab {
-			return nil // the check that follows says so
+			return nil // check reports the id
 		}
-		list[pos] = max(0, gate.LogSumExp(row)-float64(row[id]))
+		list[pos] = max(0, stats.LogSumExp(row)-float64(row[id]))
 	}
 	return list
 }

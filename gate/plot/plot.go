@@ -1,5 +1,5 @@
-// Package plot draws the reports of package gate as PNG pictures. It is a package of its own, so that
-// a program that only compares numbers links no fonts and no graphics.
+// Package plot draws the reports of package gate as PNG pictures. It is a package of its own, so
+// that a program that only compares numbers links no fonts and no graphics.
 //
 //	err := gate.Save("reports", "attention", plot.With(report)) // .txt, .json and .png
 package plot
@@ -24,8 +24,8 @@ import (
 // ErrEmpty is wrapped by the error for a report that has nothing finite to draw.
 var ErrEmpty = errors.New("nothing finite to draw")
 
-// With returns report as a [gate.Picture] if [WritePNG] can draw it, and otherwise report itself. Its
-// text and JSON are those of report.
+// With returns report as a [gate.Picture] if [WritePNG] can draw it, and otherwise report itself.
+// Its text and JSON are those of report.
 func With(report fmt.Stringer) fmt.Stringer {
 	switch report.(type) {
 	case gate.Report, gate.Trace, *gate.Trace, gate.LogitsReport:
@@ -74,7 +74,8 @@ func WritePNG(w io.Writer, report any) error {
 		p, err = logits(r)
 	default:
 		return &gate.InputError{
-			Field: "report", Reason: fmt.Sprintf("cannot draw a %T: want a Report, Trace or LogitsReport", report),
+			Field: "report", Reason: fmt.Sprintf("cannot draw a %T: want a Report, Trace or LogitsReport",
+				report),
 		}
 	}
 	if err == nil {
@@ -216,7 +217,8 @@ func addLines(p *plot.Plot, names []string, lines ...[]float64) (low, high float
 			return low, high, err
 		}
 		line.Color = []color.RGBA{blue, red}[n]
-		dots.GlyphStyle = draw.GlyphStyle{Color: line.Color, Radius: vg.Points(1.5), Shape: draw.CircleGlyph{}}
+		dots.GlyphStyle = draw.GlyphStyle{Color: line.Color, Radius: vg.Points(1.5),
+			Shape: draw.CircleGlyph{}}
 		p.Add(line, dots)
 		if len(lines) > 1 {
 			p.Legend.Add(names[n], line, dots)

@@ -1,4 +1,4 @@
-package gate_test
+package stats_test
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/internal/stats"
 )
 
 // The statistics agree with gonum's, and NaN is left out.
@@ -21,7 +21,7 @@ func TestStats(t *testing.T) {
 		}
 		sorted := slices.Clone(kl)
 		slices.Sort(sorted)
-		mean, p90, highest, at := gate.KLStats(kl)
+		mean, p90, highest, at := stats.KL(kl)
 		if want := stat.Mean(kl, nil); math.Abs(mean-want) > 1e-12*want {
 			t.Errorf("%d values: mean %v, want %v", n, mean, want)
 		}
@@ -31,20 +31,20 @@ func TestStats(t *testing.T) {
 		if highest != sorted[n-1] || kl[at] != highest {
 			t.Errorf("%d values: maximum %v at %d", n, highest, at)
 		}
-		l := gate.LikelihoodOf(kl)
-		if n == 1 {
-			continue // has no standard error
-		}
-		_, dev := stat.MeanStdDev(kl, nil)
-		if want := stat.StdErr(dev, float64(n)); math.Abs(l.StdErr-want) > 1e-12*want {
-			t.Errorf("%d values: standard error %v, want %v", n, l.StdErr, want)
+		if _, stdErr := stats.Mean(kl); n == 1 && stdErr != 0 {
+			t.Errorf("one value has the standard error %v", stdErr)
+		} else if n > 1 {
+			_, dev := stat.MeanStdDev(kl, nil)
+			if want := stat.StdErr(dev, float64(n)); math.Abs(stdErr-want) > 1e-12*want {
+				t.Errorf("%d values: standard error %v, want %v", n, stdErr, want)
+			}
 		}
 		withNaN := append([]float64{math.NaN()}, kl...)
-		if m, p, h, i := gate.KLStats(withNaN); m != mean || p != p90 || h != highest || i != at+1 {
+		if m, p, h, i := stats.KL(withNaN); m != mean || p != p90 || h != highest || i != at+1 {
 			t.Errorf("%d values and NaN: %v %v %v %d", n, m, p, h, i)
 		}
 	}
-	if m, p, h, at := gate.KLStats([]float64{math.NaN()}); m != 0 || p != 0 || h != 0 || at != 0 {
+	if m, p, h, at := stats.KL([]float64{math.NaN()}); m != 0 || p != 0 || h != 0 || at != 0 {
 		t.Errorf("only NaN: %v %v %v %d", m, p, h, at)
 	}
 }
