@@ -12,7 +12,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Names of gates, as [Adversary.Meant] and tables have them.
+// Names of gates in [Adversary.Meant] and in tables.
 const (
 	GateKernel      = "kernel"                // CheckKernel
 	GateLogits      = "teacher-forced logits" // gate.Teacher
@@ -20,8 +20,8 @@ const (
 	GateDeterminism = "determinism"           // gate.Determinism
 )
 
-// Adversary is a device that is wrong in one way: right but for that, so that nothing else gives it away. A gate that does not catch those meant for
-// it proves nothing about the devices that it passes.
+// Adversary is a device with one fault and otherwise correct. A gate that does not catch the
+// adversaries meant for it proves nothing about the devices that it passes.
 type Adversary struct {
 	Name string `json:"name"`
 	Does string `json:"does"` // what is wrong, in words
@@ -34,21 +34,25 @@ type Adversary struct {
 	faults func(info npu.Info, find Tolerances) func(*step) fault
 }
 
-// Probe is a kernel that an adversary is tried on.
+// Probe is a kernel on which an adversary is tested.
 type Probe struct {
 	Op       op.Op
 	Segments []Segment
 }
 
-// Wrap is the adversary: a device that computes with dev and does its one thing wrong. Programs are executed launch by launch, so dev must be able to load
-// any launch by itself. Each call makes an adversary with a memory of its own. Find says how much noise is too much; nil means [Default].
-// If dev is nil, or a is not from [Adversaries] or [Forgetful], every call of the result returns an [OptionsError].
+// Wrap returns a device that computes with dev and adds the fault. Programs are executed launch by
+// launch, so dev must be able to load any launch by itself. Each call returns an adversary with its
+// own state. Find returns the tolerance that noise must exceed; nil means [Default].
+//
+// If dev is nil, or a is not from [Adversaries] or [Forgetful], every call of the result returns an
+// [OptionsError].
 func (a Adversary) Wrap(dev npu.Device, find Tolerances) npu.Device {
 	if err := needDevice(dev); err != nil {
 		return failing{err}
 	}
 	if a.faults == nil {
-		return failing{badOption("Adversary", "%q has no fault: take one from Adversaries or Forgetful", a.Name)}
+		return failing{badOption("Adversary", "%q has no fault: take one from Adversaries or Forgetful",
+			a.Name)}
 	}
 	info := dev.Info()
 	if find == nil {
@@ -57,7 +61,8 @@ func (a Adversary) Wrap(dev npu.Device, find Tolerances) npu.Device {
 	return tamper(dev, a.faults(info, find))
 }
 
-// Adversaries is the table. In a whole model those that spoil a result spoil the logits, the others every launch that they name.
+// Adversaries returns the table. In a whole model, faults in a result apply to the logits, the
+// others to every launch that they name.
 func Adversaries() []Adversary {
 	both := func(metric, model string) map[string]string {
 		return map[string]string{GateKernel: metric, GateLogits: model}
@@ -73,15 +78,18 @@ func Adversaries() []Adversary {
 		{Op: op.Add{Rows: rows, Width: 577}},
 		{Op: op.Attention{Rows: rows, Heads: 4, KVHeads: 2, HeadDim: 64}},
 	}
-	rotation := []Probe{{Op: op.RoPE{Rows: rows, Heads: 4, HeadDim: 64}}, {Op: op.RoPE{Rows: 2, Heads: 3, HeadDim: 128}, Segments: []Segment{{2, 4100}}}}
+	rotation := []Probe{{Op: op.RoPE{Rows: rows, Heads: 4, HeadDim: 64}},
+		{Op: op.RoPE{Rows: 2, Heads: 3, HeadDim: 128}, Segments: []Segment{{2, 4100}}}}
 	past := op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64, Cached: true}
 	return []Adversary{
 		{
-			Name: "zeros", Does: "the result is zeros", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL),
+			Name: "zeros", Does: "the result is zeros", Probes: any, Meant: both(gate.MeanRelL1,
+				gate.MeanKL),
 			faults: results(func(y []float32, _ int) { clear(y) }),
 		},
 		{
-			Name: "twice", Does: "the result is twice what it should be", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL),
+			Name: "twice", Does: "the result is doubled", Probes: any, Meant: both(gate.MeanRelL1,
+				gate.MeanKL),
 			faults: results(func(y []float32, _ int) {
 				for i := range y {
 					y[i] *= 2
@@ -89,7 +97,8 @@ func Adversaries() []Adversary {
 			}),
 		},
 		{
-			Name: "rows swapped", Does: "the first and the last row of the result have changed places", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL),
+			Name: "rows swapped", Does: "the first and the last row of the result are " +
+				"swapped", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL),
 			faults: results(func(y []float32, width int) {
 				first, last := y[:width], y[len(y)-width:]
 				if len(y) > width {
@@ -100,63 +109,77 @@ func Adversaries() []Adversary {
 			}),
 		},
 		{
-			Name: "stale", Does: "the result is that of the call before", Probes: any,
-			Meant: map[string]string{GateKernel: gate.MeanRelL1, GateDeterminism: gate.Repeats}, faults: stale,
+			Name: "stale", Does: "the result is that of the previous call", Probes: any,
+			Meant: map[string]string{GateKernel: gate.MeanRelL1,
+				GateDeterminism: gate.Repeats}, faults: stale,
 		},
 		{
-			Name: "a NaN", Does: "one element of the result is NaN", Probes: any, Meant: both(gate.NonFinite, gate.NonFinite),
+			Name: "a NaN", Does: "one element of the result is NaN", Probes: any, Meant: both(gate.NonFinite,
+				gate.NonFinite),
 			faults: results(func(y []float32, _ int) { y[len(y)/2] = float32(math.NaN()) }),
 		},
 		{
-			Name: "RoPE interleaved", Does: "RoPE pairs element 2i with 2i+1, not i with i+headDim/2", Probes: rotation, Meant: both(gate.MeanRelL1, gate.MeanKL),
+			Name: "RoPE interleaved", Does: "RoPE pairs element 2i with 2i+1, not i with " +
+				"i+headDim/2", Probes: rotation, Meant: both(gate.MeanRelL1, gate.MeanKL),
 			faults: only(func(s *step) bool { return s.op.Kind() == "RoPE" }, interleaved),
 		},
 		{
-			Name: "positions off by one", Does: "queries are rotated by the position before theirs", Probes: rotation, Meant: both(gate.MeanRelL1, gate.MeanKL),
+			Name: "positions off by one", Does: "queries are rotated by the previous " +
+				"position", Probes: rotation, Meant: both(gate.MeanRelL1, gate.MeanKL),
 			faults: positionsLate,
 		},
 		{
-			Name: "no bias", Does: "biases are not added", Probes: []Probe{{Op: op.Add{Rows: rows, Width: 96, Broadcast: true}}},
+			Name: "no bias", Does: "biases are not added", Probes: []Probe{{Op: op.Add{Rows: rows, Width: 96,
+				Broadcast: true}}},
 			Meant:  both(gate.MeanRelL1, gate.MeanKL),
 			faults: only(func(s *step) bool { o, ok := s.op.(op.Add); return ok && o.Broadcast }, noBias),
 		},
 		{
-			Name: "a layer dropped", Does: "layer 1 gives back what it was given", Meant: map[string]string{GateLogits: gate.MeanKL}, faults: layerDropped,
+			Name: "a layer dropped", Does: "layer 1 returns its " +
+				"input", Meant: map[string]string{GateLogits: gate.MeanKL}, faults: layerDropped,
 		},
 		{
-			Name: "previous token's KV", Does: "attention sees the keys and values up to the token before, not its own",
-			Probes: []Probe{{past, []Segment{{1, 7}}}, {past, []Segment{{5, 0}}}, {past, []Segment{{1, 3}, {2, 9}}}},
-			Meant:  both(gate.MeanRelL1, gate.MeanKL),
-			faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached }, previous),
+			Name: "previous token's KV", Does: "attention sees the keys and values of earlier tokens " +
+				"only, not its own",
+			Probes: []Probe{{past, []Segment{{1, 7}}}, {past, []Segment{{5, 0}}},
+				{past, []Segment{{1, 3}, {2, 9}}}},
+			Meant: both(gate.MeanRelL1, gate.MeanKL),
+			faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached },
+				previous),
 		},
 		{
-			Name: "noise", Does: "every result is right but for noise of three times the tolerance", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL), faults: noise,
+			Name: "noise", Does: "every result has noise of three times the " +
+				"tolerance", Probes: any, Meant: both(gate.MeanRelL1, gate.MeanKL), faults: noise,
 		},
 	}
 }
 
-// Forgetful is an adversary that is right up to a position, and from there on attends to the first keys alone: nothing in a shorter text gives it away. It is in no table, since where it shows
-// is for the caller to say.
+// Forgetful returns an adversary that is right before position from, and after it attends to the
+// first keys and its own only, so shorter texts cannot reveal it. It is not in [Adversaries]
+// because the caller chooses the position.
 func Forgetful(from int) Adversary {
 	past := op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64, Cached: true}
 	return Adversary{
-		Name: "past forgotten", Does: fmt.Sprintf("attention forgets what lies between the first positions and its own from position %d on", from),
-		Meant: map[string]string{GateKernel: gate.MeanRelL1}, Probes: []Probe{{past, []Segment{{1, from}}}, {past, []Segment{{3, from + 100}}}},
-		faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached }, func(s *step, run func() error) error {
-			s.segments = slices.Clone(s.segments)
-			for i := range s.segments {
-				if s.segments[i].Pos >= from {
-					s.segments[i].Pos = 0
+		Name: "past forgotten", Does: fmt.Sprintf("from position %d, attention sees the first keys "+
+			"and its own only", from),
+		Meant: map[string]string{GateKernel: gate.MeanRelL1}, Probes: []Probe{{past,
+			[]Segment{{1, from}}}, {past, []Segment{{3, from + 100}}}},
+		faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached },
+			func(s *step, run func() error) error {
+				s.segments = slices.Clone(s.segments)
+				for i := range s.segments {
+					if s.segments[i].Pos >= from {
+						s.segments[i].Pos = 0
+					}
 				}
-			}
-			return run()
-		}),
+				return run()
+			}),
 	}
 }
 
-// answers reports whether a launch computes what is read in the end: the only launch of a program or, in a model, whose steps are named as the oracle's taps
-// are, the logits.
-func answers(s *step) bool {
+// isResult reports whether a launch computes the final result: the only launch of a program or, in
+// a model, the logits.
+func isResult(s *step) bool {
 	for _, part := range []string{"embed.", "layer.", "head."} {
 		if strings.HasPrefix(s.name, part) {
 			return s.name == "head.lm_head"
@@ -165,7 +188,7 @@ func answers(s *step) bool {
 	return s.alone && s.out().rows > 0
 }
 
-// only puts a fault without memory around some launches.
+// only applies a stateless fault to some launches.
 func only(where func(*step) bool, f fault) func(npu.Info, Tolerances) func(*step) fault {
 	return func(npu.Info, Tolerances) func(*step) fault {
 		return func(s *step) fault {
@@ -177,16 +200,16 @@ func only(where func(*step) bool, f fault) func(npu.Info, Tolerances) func(*step
 	}
 }
 
-// results changes what is read in the end.
+// results changes the final result.
 func results(change func(y []float32, width int)) func(npu.Info, Tolerances) func(*step) fault {
-	return only(answers, edit(change))
+	return only(isResult, edit(change))
 }
 
-// stale answers with what was computed in the call before. The first call is answered rightly.
+// stale returns the result of the previous call; the first call is right.
 func stale(npu.Info, Tolerances) func(*step) fault {
 	last := map[string][]float32{}
 	return func(s *step) fault {
-		if !answers(s) {
+		if !isResult(s) {
 			return nil
 		}
 		return edit(func(y []float32, _ int) {
@@ -201,11 +224,12 @@ func stale(npu.Info, Tolerances) func(*step) fault {
 	}
 }
 
-// interleaved puts pairs of neighbours where the kernel takes its pairs from, and back afterwards.
+// interleaved permutes the input so that the kernel rotates pairs of neighbors, and permutes the
+// result back.
 func interleaved(s *step, run func() error) error {
 	o := s.op.(op.RoPE)
 	half := o.HeadDim / 2
-	// Element i of the one order is element order[i] of the other.
+	// Element i of the half-split order is element order[i] of the interleaved order.
 	order := make([]int, o.HeadDim)
 	for i := range half {
 		order[i], order[half+i] = 2*i, 2*i+1
@@ -244,8 +268,9 @@ func interleaved(s *step, run func() error) error {
 	return y.put(apart)
 }
 
-// positionsLate gives every row the angles of the row before. The first has those of the last row of the call before, which in decoding is the position
-// before too. Only queries are turned so: what counts in a model is the distance to the keys.
+// positionsLate gives every row the angles of the previous row. The first row gets those of the
+// last row of the previous call, which in decode is the previous position too. It applies to
+// queries only, because only distances between queries and keys matter in a model.
 func positionsLate(npu.Info, Tolerances) func(*step) fault {
 	last := map[string][]float32{}
 	return func(s *step) fault {
@@ -275,7 +300,7 @@ func positionsLate(npu.Info, Tolerances) func(*step) fault {
 	}
 }
 
-// noBias gives back what the bias was to be added to.
+// noBias returns the input without the bias.
 func noBias(s *step, run func() error) error {
 	x, err := s.operands[0].get()
 	if err != nil {
@@ -287,7 +312,7 @@ func noBias(s *step, run func() error) error {
 	return s.out().put(x)
 }
 
-// layerDropped remembers what layer 1 is given, and gives it back as the layer's result.
+// layerDropped stores the input of layer 1 and returns it as the layer's output.
 func layerDropped(npu.Info, Tolerances) func(*step) fault {
 	var given []float32
 	return func(s *step) fault {
@@ -306,8 +331,8 @@ func layerDropped(npu.Info, Tolerances) func(*step) fault {
 	}
 }
 
-// previous lets every row see one position less, by telling the kernel that the rows stand one position earlier than they do. A row at position 0 has
-// nothing before it and keeps its own.
+// previous shifts every row one position back, so that it sees one key less. A row at position 0
+// keeps its own key.
 func previous(s *step, run func() error) error {
 	var early []npu.Segment
 	for _, seg := range s.segments {
@@ -327,7 +352,8 @@ func previous(s *step, run func() error) error {
 	return run()
 }
 
-// noise adds normal noise to everything that is computed, of three times the mean relative L1 that the tolerance allows.
+// noise adds normal noise to every result, of three times the mean relative L1 that the tolerance
+// allows.
 func noise(_ npu.Info, find Tolerances) func(*step) fault {
 	rng := rand.New(rand.NewPCG(1, 1))
 	return func(s *step) fault {

@@ -9,7 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Case is one kernel of the conformance suite: an op with its shape, types and rows. Its name says all of that, and is the same in every run.
+// Case is one kernel of the conformance suite: an op with its shape, types and rows. Its name
+// encodes all of these and is stable.
 type Case struct {
 	Name     string
 	Op       op.Op
@@ -17,24 +18,25 @@ type Case struct {
 	Segments []Segment
 	From     []string // the models that have the shape; empty for odd ones
 
-	// Open says that a device which takes any number of rows is given the op with open rows, as the plans for it have; else the number is
-	// written in the program.
+	// Open gives a device with AnyRows in its npu.Info the op with [op.Rows], as its plans have it.
+	// Otherwise the program has the number.
 	Open bool
 }
 
-// Size is how much a conformance suite takes.
+// Size selects the cases of a suite.
 type Size uint8
 
 const (
-	// Short is for every day: 1, 3 and 64 rows, the sums of matrix products as long as in the models and their results cut to some columns.
+	// Short has 1, 3 and 64 rows, and matrix products with the models' K but few columns.
 	Short Size = iota
-	// Full is Short and the models' own shapes whole, at 1, 64 and 2048 rows, with types as plans have them: up to what the oracle computes in some seconds.
+	// Full adds the models' whole shapes at 1, 64 and 2048 rows with the types of plans, up to what
+	// the oracle computes in a few seconds.
 	Full
 )
 
-// Cases is the table of the suite: every op of package op over the widths of the supported models, odd ones, and ones that are multiples of nothing; one
-// row and many; one key-value head for each query head up to one for seven; positions beyond 4096; several sessions in a run; every type
-// that the mathematics allows.
+// Cases returns the suite: every op of package op over the widths of the supported models and odd
+// ones; one row and many; 1 to 7 query heads per KV head; positions beyond 4096; several sessions
+// in a run; every type that the ops allow.
 func Cases(size Size) []Case {
 	t := &table{index: map[string]int{}}
 	for _, m := range models() {
@@ -55,26 +57,26 @@ func Cases(size Size) []Case {
 	return t.list
 }
 
-// table is a list of cases in the making, none of them twice.
+// table collects cases without duplicates.
 type table struct {
 	list  []Case
 	index map[string]int // by name
 	from  string
 }
 
-// rows are the numbers of rows that odd shapes are tested with.
+// rows are the numbers of rows for odd shapes.
 func (t *table) rows() []int { return []int{1, 3, 64} }
 
-// short cuts the results of a product, of which each is a sum of its own: their number decides what the oracle has to do, and hardly what can
-// go wrong. The tail is no multiple of a tile.
+// short limits the columns of a product: each is an independent sum, and the oracle's time is
+// proportional to their number. The limit is not a multiple of any tile.
 func short(_, _, n int) int { return min(n, 131) }
 
-// whole takes all of them, but for a vocabulary, of which a piece is like the next, and where the oracle would take too long.
+// whole takes all columns within maxFLOPs, and 16000 of a vocabulary.
 func whole(rows, k, n int) int {
 	return max(131, min(n, 16000, int(maxFLOPs)/(2*rows*k)))
 }
 
-// maxFLOPs is what one case may cost the oracle: two seconds or so.
+// maxFLOPs bounds the oracle's work for one case to about two seconds.
 const maxFLOPs = 2e10
 
 // mode is a choice of types.
@@ -83,12 +85,13 @@ type mode uint8
 const (
 	asFP32  mode = iota // everything FP32
 	asBF16              // everything BF16
-	asPlans             // as the plans for the software device have it: FP32 on one side of the kernel, BF16 on the other
+	asPlans             // as in plans for the software device: FP32 on one side, BF16 on the other
 )
 
-// types are a mode's, with weights of a type unless that is Invalid.
+// types returns a mode's types, with weights of the given type unless it is Invalid.
 func (m mode) types(o op.Op, weights dtype.Type) []dtype.Type {
-	// Products and plain attention read what a norm or a rotation has stored as BF16, and write sums; the others the other way round.
+	// Products and plain attention read BF16 from a norm or RoPE and write FP32 sums; other ops do the
+	// reverse.
 	in, out := dtype.F32, dtype.BF16
 	if a, ok := o.(op.Attention); ok && !a.Cached || o.Kind() == "MatMul" {
 		in, out = out, in
@@ -119,7 +122,7 @@ func (m mode) types(o op.Op, weights dtype.Type) []dtype.Type {
 	return list
 }
 
-// add adds an op in some modes.
+// add adds an op in some modes; none means all.
 func (t *table) add(o op.Op, segments []Segment, weights dtype.Type, modes ...mode) {
 	if len(modes) == 0 {
 		modes = []mode{asFP32, asBF16, asPlans}
@@ -129,7 +132,7 @@ func (t *table) add(o op.Op, segments []Segment, weights dtype.Type, modes ...mo
 	}
 }
 
-// put adds a case, or another model to one that is there.
+// put adds a case, or adds the current model to an existing one.
 func (t *table) put(o op.Op, segments []Segment, types []dtype.Type, open bool) {
 	c := Case{Op: o, Types: types, Segments: segments, Open: open}
 	c.Name = caseName(c)
@@ -144,7 +147,8 @@ func (t *table) put(o op.Op, segments []Segment, types []dtype.Type, open bool) 
 	}
 }
 
-// caseName is the op's kind and parameters, the types, and the places of rows that are not all one session's from position 0 on.
+// caseName returns the op's kind and parameters, the types, and the segments unless all rows are
+// one session's at position 0.
 func caseName(c Case) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", c.Op.Kind(), strings.Trim(fmt.Sprintf("%+v", c.Op), "{}"))
@@ -164,14 +168,15 @@ func caseName(c Case) string {
 	return b.String()
 }
 
-// model adds the kernels of a model's layer, and a piece of its head. Columns says how many results of a product there are, given its rows and the length of its
-// sums. Without modes there are all.
+// model adds the kernels of a model's layer and part of its head. Columns returns the number of
+// columns of a product from its rows, K and N.
 func (t *table) model(m widths, numbers []int, columns func(rows, k, n int) int, modes ...mode) {
 	t.from = m.name
 	defer func() { t.from = "" }()
 	add := func(o op.Op, segments []Segment) { t.add(o, segments, dtype.Invalid, modes...) }
 	for _, rows := range numbers {
-		for _, kn := range [][2]int{{m.hidden, m.q()}, {m.hidden, m.kv()}, {m.q(), m.hidden}, {m.hidden, m.ffn}, {m.ffn, m.hidden}, {m.hidden, m.vocab}} {
+		for _, kn := range [][2]int{{m.hidden, m.q()}, {m.hidden, m.kv()}, {m.q(), m.hidden},
+			{m.hidden, m.ffn}, {m.ffn, m.hidden}, {m.hidden, m.vocab}} {
 			add(op.MatMul{M: rows, K: kn[0], N: columns(rows, kn[0], kn[1]), TransB: true}, nil)
 		}
 		add(op.RMSNorm{Rows: rows, Width: m.hidden, Eps: 1e-5}, nil)
@@ -198,12 +203,12 @@ func (t *table) model(m widths, numbers []int, columns func(rows, k, n int) int,
 			add(o, nil)
 		}
 	}
-	// A table is read row by row: how many there are does not matter.
+	// An embedding is read row by row, so the vocabulary can be small.
 	add(op.Embed{Rows: 64, Vocab: 301, Width: m.hidden}, nil)
 	add(op.Pick{Picks: 1, Rows: 64, Width: m.hidden}, nil)
 }
 
-// places are the positions in a model's cache at which so many rows begin.
+// places returns the cache positions at which this many rows start.
 func places(rows int) []int {
 	switch rows {
 	case 1:
@@ -214,7 +219,7 @@ func places(rows int) []int {
 	return []int{0}
 }
 
-// products adds matrices of odd sizes, both ways round.
+// products adds matrices of odd sizes in both layouts.
 func (t *table) products() {
 	for _, rows := range []int{1, 2, 5, 7, 9, 13, 65} {
 		for _, s := range [][2]int{{577, 193}, {100, 70}, {31, 65}, {2051, 37}, {64, 48}, {7, 150}} {
@@ -225,7 +230,7 @@ func (t *table) products() {
 	}
 }
 
-// weights adds products and tables of every type of weight.
+// weights adds products and embeddings of every weight type.
 func (t *table) weights() {
 	for _, typ := range (op.MatMul{M: 1, K: 1, N: 1}).Operands()[1].Types {
 		for _, rows := range []int{1, 3, 64} {
@@ -242,7 +247,7 @@ func (t *table) weights() {
 	}
 }
 
-// norms adds those that no model has.
+// norms adds shapes that no model has.
 func (t *table) norms() {
 	for _, rows := range t.rows() {
 		for _, width := range []int{64, 577, 768, 3072} {
@@ -265,7 +270,7 @@ func (t *table) pointwise() {
 	}
 }
 
-// moves adds the ops that compute nothing, of which every element must be exact.
+// moves adds the ops that only move data, whose results must be exact.
 func (t *table) moves() {
 	plain := []dtype.Type{dtype.F32, dtype.F16, dtype.BF16}
 	for _, rows := range t.rows() {
@@ -288,13 +293,15 @@ func (t *table) moves() {
 
 func (t *table) ropes() {
 	for _, dim := range []int{2, 48, 80, 128} {
-		t.add(op.RoPE{Rows: 67, Heads: 5, HeadDim: dim}, []Segment{{64, 0}, {1, 4097}, {2, 100000}}, dtype.Invalid)
-		t.add(op.RoPE{Rows: 67, Heads: 5, HeadDim: dim, TableHeads: 5}, []Segment{{67, 4090}}, dtype.Invalid)
+		t.add(op.RoPE{Rows: 67, Heads: 5, HeadDim: dim}, []Segment{{64, 0}, {1, 4097}, {2, 100000}},
+			dtype.Invalid)
+		t.add(op.RoPE{Rows: 67, Heads: 5, HeadDim: dim, TableHeads: 5}, []Segment{{67, 4090}},
+			dtype.Invalid)
 	}
 }
 
-// attentions adds every ratio of query heads to key-value heads up to 7, far positions, several sessions, odd heads, and the layouts of the NPU's
-// kernels.
+// attentions adds every ratio of query heads to KV heads up to 7, far positions, several sessions,
+// odd head sizes, and the layouts of the NPU's kernels.
 func (t *table) attentions() {
 	for group := 1; group <= 7; group++ {
 		o := op.Attention{Rows: 5, Heads: 2 * group, KVHeads: 2, HeadDim: 64}
@@ -302,8 +309,10 @@ func (t *table) attentions() {
 		o.Cached = true
 		t.add(o, []Segment{{5, 60}}, dtype.Invalid)
 	}
-	for _, o := range []op.Attention{{Heads: 14, KVHeads: 2, HeadDim: 64}, {Heads: 4, KVHeads: 4, HeadDim: 128}, {Heads: 6, KVHeads: 3, HeadDim: 96}} {
-		for _, segments := range [][]Segment{{{1, 4097}}, {{3, 4500}}, {{1, 511}, {40, 0}, {1, 512}, {2, 4200}}, {{1, 0}, {1, 1}, {1, 64}, {1, 65}}} {
+	for _, o := range []op.Attention{{Heads: 14, KVHeads: 2, HeadDim: 64},
+		{Heads: 4, KVHeads: 4, HeadDim: 128}, {Heads: 6, KVHeads: 3, HeadDim: 96}} {
+		for _, segments := range [][]Segment{{{1, 4097}}, {{3, 4500}},
+			{{1, 511}, {40, 0}, {1, 512}, {2, 4200}}, {{1, 0}, {1, 1}, {1, 64}, {1, 65}}} {
 			o.Rows, o.Cached = 0, true
 			for _, s := range segments {
 				o.Rows += s.Rows
@@ -313,12 +322,15 @@ func (t *table) attentions() {
 		}
 	}
 	for _, dim := range []int{16, 20, 48, 80, 256} {
-		t.add(op.Attention{Rows: 33, Heads: 6, KVHeads: 2, HeadDim: dim, Cached: true}, []Segment{{33, 70}}, dtype.Invalid)
+		t.add(op.Attention{Rows: 33, Heads: 6, KVHeads: 2, HeadDim: dim, Cached: true},
+			[]Segment{{33, 70}}, dtype.Invalid)
 		t.add(op.Attention{Rows: 33, Heads: 6, KVHeads: 2, HeadDim: dim}, nil, dtype.Invalid)
 		t.add(op.KVWrite{Rows: 33, KVHeads: 3, HeadDim: dim}, []Segment{{30, 70}, {3, 0}}, dtype.Invalid)
 	}
 	for _, rows := range []int{1, 3, 67} {
-		t.add(op.Attention{Rows: rows, Heads: 6, KVHeads: 2, HeadDim: 64, HeadFirst: true, Scale: 0.3}, nil, dtype.Invalid)
-		t.add(op.Attention{Rows: rows, Heads: 4, KVHeads: 1, HeadDim: 128, HeadFirst: true, Split: 2}, nil, dtype.Invalid)
+		t.add(op.Attention{Rows: rows, Heads: 6, KVHeads: 2, HeadDim: 64, HeadFirst: true, Scale: 0.3},
+			nil, dtype.Invalid)
+		t.add(op.Attention{Rows: rows, Heads: 4, KVHeads: 1, HeadDim: 128, HeadFirst: true, Split: 2},
+			nil, dtype.Invalid)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Caught is what a gate made of an adversary.
+// Caught is the outcome of an adversary at a gate.
 type Caught struct {
 	Adversary Adversary     `json:"adversary"`
 	Gate      string        `json:"gate"`
@@ -19,7 +19,8 @@ type Caught struct {
 	Report    *gate.Report  `json:"report,omitempty"` // nil for a gate of a model
 }
 
-// Metrics are the names of what failed, in the report's order; none when the gate passed the adversary.
+// Metrics returns the metrics that failed, in the report's order; none if the gate passed the
+// adversary.
 func (c Caught) Metrics() []string {
 	var list []string
 	for _, r := range c.Reasons {
@@ -28,7 +29,8 @@ func (c Caught) Metrics() []string {
 	return list
 }
 
-// Err is nil when the adversary was caught as it was meant to be, by the metric that is meant to, or was not meant for this gate.
+// Err returns nil if the adversary was caught by the expected metric, or is not meant for this
+// gate.
 func (c Caught) Err() error {
 	metric, meant := c.Adversary.Meant[c.Gate]
 	if !meant {
@@ -39,16 +41,18 @@ func (c Caught) Err() error {
 			return nil
 		}
 	}
-	what := "passes"
+	outcome := "passes"
 	if m := c.Metrics(); len(m) > 0 {
-		what = "fails by " + strings.Join(m, ", ") + " only"
+		outcome = "fails by " + strings.Join(m, ", ") + " only"
 	}
-	return fmt.Errorf("gatetest: adversary %q (%s) %s gate %s on %s: want it caught by %s", c.Adversary.Name, c.Adversary.Does, what, c.Gate, c.On, metric)
+	return fmt.Errorf("gatetest: adversary %q (%s) %s gate %s on %s: want it to fail by %s",
+		c.Adversary.Name, c.Adversary.Does, outcome, c.Gate, c.On, metric)
 }
 
-// CheckAdversaries proves that [CheckKernel] catches what it is meant to on a device: the device passes every probe as it is, and fails it with the metric that
-// is meant to find it when it is wrapped in the adversary. The error says which did not, and what is wrong with the device itself first of all; the list has
-// what came out in any case.
+// CheckAdversaries proves that [CheckKernel] works on a device: the device passes every probe, and
+// fails it by the expected metric when wrapped in the adversary. The error names the adversaries
+// that were not caught, or what is wrong with the device itself. The list is complete up to the
+// first error of a device.
 func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Caught, error) {
 	if err := needDevice(dev); err != nil {
 		return nil, err
@@ -78,7 +82,7 @@ func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Cau
 					err = r.Err()
 				}
 				if err != nil {
-					return list, fmt.Errorf("gatetest: the device itself does not pass, so that nothing follows from what else does not: %w", err)
+					return list, fmt.Errorf("gatetest: the device fails without an adversary: %w", err)
 				}
 			}
 			r, err := CheckKernel(ctx, a.Wrap(dev, find), p.Op, &o)

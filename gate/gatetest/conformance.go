@@ -74,9 +74,10 @@ func Conformance(t testing.TB, dev npu.Device, opts *ConformanceOptions) Summary
 // CheckConformance runs the suite on a device, several cases at a time. What is wrong with the
 // device is in the summary. The error is an [OptionsError], or that of a context that has ended.
 //
-// A case that the device does not load counts as refused, with the device's reason, and is a failure
-// unless the options allow it: a device that refuses everything does not pass. A device without
-// AnyRows in its [npu.Info] gets programs of fixed shape only, and no runs of several sessions.
+// A case that the device does not load counts as refused, with the device's reason, and is a
+// failure unless the options allow it: a device that refuses everything does not pass. A device
+// without AnyRows in its [npu.Info] gets programs of fixed shape only, and no runs of several
+// sessions.
 func CheckConformance(
 	ctx context.Context, dev npu.Device, opts *ConformanceOptions,
 ) (Summary, error) {
@@ -145,7 +146,8 @@ func (o *ConformanceOptions) check(cases []Case) error {
 }
 
 // run runs the case.
-func (r *CaseResult) run(ctx context.Context, dev npu.Device, info npu.Info, o *ConformanceOptions) {
+func (r *CaseResult) run(ctx context.Context, dev npu.Device, info npu.Info,
+	o *ConformanceOptions) {
 	kernel := r.Op
 	if r.Open && info.AnyRows {
 		kernel = withRows(kernel, op.Rows)

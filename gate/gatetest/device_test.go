@@ -155,7 +155,7 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 		"a refusal that nobody expects":     {&apart{Device: dev.Device, refuse: noBlocks}, nil, "cases refused, and not allowed to, first Embed"},
 		"everything refused as expected":    {&apart{Device: dev.Device, refuse: func(*npu.Program) error { return errors.New("not today") }}, []gatetest.Refusal{{Cases: regexp.MustCompile(""), Why: "all"}}, "nothing was compared"},
 		"results that are not synced":       {&apart{Device: dev.Device, refuse: noBlocks, lazy: true}, blocks, "NaN, infinite"},
-		"a byte written behind each result": {&apart{Device: dev.Device, refuse: noBlocks, over: true}, blocks, "bytes behind the result were written"},
+		"a byte written behind each result": {&apart{Device: dev.Device, refuse: noBlocks, over: true}, blocks, "bytes after the result were written"},
 	} {
 		s, err := gatetest.CheckConformance(t.Context(), bad.dev, &gatetest.ConformanceOptions{Only: few(), MayRefuse: bad.may})
 		if err != nil {

@@ -12,15 +12,16 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Overrun is the name of the condition that nothing is written behind the end of a result.
-const Overrun = "written behind the end"
+// overrun is the metric of writes beyond the end of a result.
+const overrun = "written beyond the end"
 
 // Kernel tests a device's kernel for an op against the oracle, every element, and fails the test if
 // the tolerance does not hold. It is [CheckKernel] with default options apart from the tolerance; a
 // nil tolerance means the default one too, see [Default].
 //
 //	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, gate.Published)
-func Kernel(t testing.TB, dev npu.Device, o op.Op, tolerance func(op.Op) (gate.Tolerance, bool)) gate.Report {
+func Kernel(t testing.TB, dev npu.Device, o op.Op,
+	tolerance func(op.Op) (gate.Tolerance, bool)) gate.Report {
 	t.Helper()
 	if tolerance == nil {
 		return KernelWith(t, dev, o, nil)
@@ -43,16 +44,15 @@ func KernelWith(t testing.TB, dev npu.Device, o op.Op, opts *Options) gate.Repor
 	return r
 }
 
-// CheckKernel runs one op on a device, in a program of one launch, and judges every element of the result against [oracle.Compute].
+// CheckKernel runs one op on a device, in a program of one launch, and judges every element of the
+// result against [oracle.Compute]. The device runs twice: first on other activations, which reveals
+// stale data, then on those that are judged. Before each run the result, and cache positions that
+// the op must not read, are filled with NaN. Bytes after the result must stay unchanged.
 //
-// The device is made to show what it does not compute. It runs twice: first on other activations, so that one which answers with the data of the
-// call before is found; then on those that count. Before each run the result is filled with NaN and synced to the device, and memory that the op has
-// no business to read (the positions of a cache that lie in the future) holds NaN too. Bytes behind the result must be untouched. Nothing is measured
-// of time here: see [TimeKernel].
-//
-// What is wrong with the numbers is in the report. The error is another one: options that do not go together, a device that refuses the kernel
-// ([*RefusedError]) or fails, an op without tolerance.
-func CheckKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ gate.Report, err error) {
+// Wrong numbers are in the report. The error is an [OptionsError], a [RefusedError], or the
+// device's own.
+func CheckKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ gate.Report,
+	err error) {
 	k, err := newKernel(ctx, dev, o, opts)
 	if err != nil {
 		return gate.Report{}, err
@@ -69,7 +69,7 @@ func CheckKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_
 	return k.judge(ctx)
 }
 
-// otherSeed makes the activations of the first run differ from those that count.
+// otherSeed makes the activations of the first run differ from those that are judged.
 const otherSeed = 1 << 40
 
 // kernel is an op on a device, with its operands.
@@ -81,14 +81,14 @@ type kernel struct {
 	size  op.Size
 	tol   gate.Tolerance
 
-	weights *operands // those that the constants were made of
-	now     *operands // those of the run that comes next
+	weights *operands // the constants were made from these
+	now     *operands // of the next run
 	exec    npu.Executable
 	run     npu.Run
-	closes  []func() error // in the order in which things were made
+	closes  []func() error // in order of creation
 }
 
-// newKernel makes operands of opts.Seed, loads the program and allocates its buffers.
+// newKernel creates operands from opts.Seed, loads the program and allocates its buffers.
 func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *kernel, err error) {
 	if err := needDevice(dev); err != nil {
 		return nil, err
@@ -120,10 +120,12 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 	out := k.types[written(o)]
 	tol, ok := find(o, out)
 	if !ok {
-		return nil, badOption("Tolerances", "no tolerance for %s stored as %s: set one in Options.Tolerances", o.Kind(), out)
+		return nil, badOption("Tolerances", "no tolerance for %s stored as %s: set one in "+
+			"Options.Tolerances", o.Kind(), out)
 	}
 	k.tol = againstOracle(tol, o, k.opts.Segments)
-	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, k.exact(), k.opts.Seed, nil); err != nil {
+	if k.weights, err = makeOperands(o, k.types, &k.opts, k.size, k.exact(), k.opts.Seed,
+		nil); err != nil {
 		return nil, err
 	}
 	if k.exec, err = dev.Load(ctx, p); err != nil {
@@ -139,7 +141,7 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 	return k, nil
 }
 
-// written is the operand that an op writes.
+// written returns the index of the operand that an op writes.
 func written(o op.Op) int {
 	for i, operand := range o.Operands() {
 		if operand.Write {
@@ -149,7 +151,7 @@ func written(o op.Op) int {
 	return 0
 }
 
-// program is the op as the only launch.
+// program returns a program with the op as its only launch.
 func (k *kernel) program() (*npu.Program, error) {
 	p := npu.NewProgram("kernel")
 	var refs []npu.Ref
@@ -173,12 +175,13 @@ func (k *kernel) bind(ctx context.Context) error {
 		}
 		return b, err
 	}
-	k.run = npu.Run{Name: "kernel", Exec: k.exec, Args: make([]npu.Buffer, len(k.types)), Picks: k.size.Picks}
+	k.run = npu.Run{Name: "kernel", Exec: k.exec, Args: make([]npu.Buffer, len(k.types)),
+		Picks: k.size.Picks}
 	for i, x := range k.weights.list {
 		switch roleOf(k.o, i) {
 		case cache:
 		case constant:
-			// A weight is not to lie in the Go heap, and buffers of the host do not.
+			// A Tensor must not be in the Go heap; a buffer of the host is not.
 			host, err := alloc(npu.HostOf(k.dev), len(x.bytes))
 			if err != nil {
 				return err
@@ -217,7 +220,7 @@ func (k *kernel) bind(ctx context.Context) error {
 	return nil
 }
 
-// stateless reports whether nothing in the program depends on the run: every dimension is a number.
+// stateless reports whether every dimension in the program is fixed.
 func (k *kernel) stateless() bool {
 	for _, operand := range k.o.Operands() {
 		for _, d := range operand.Shape {
@@ -229,17 +232,19 @@ func (k *kernel) stateless() bool {
 	return true
 }
 
-// weight is a tensor under whatever name.
+// weight is a tensor under any name.
 type weight npu.Tensor
 
 func (w weight) Tensor(string) (npu.Tensor, error) { return npu.Tensor(w), nil }
 
-// fill puts operands of a seed into the buffers, all but the constants, and syncs them to the device.
+// fill writes operands of a seed into all buffers except the constants, and syncs them to the
+// device.
 func (k *kernel) fill(seed uint64) error {
 	k.now = k.weights
 	if seed != k.opts.Seed {
 		var err error
-		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, k.exact(), seed, k.weights); err != nil {
+		if k.now, err = makeOperands(k.o, k.types, &k.opts, k.size, k.exact(), seed,
+			k.weights); err != nil {
 			return err
 		}
 	}
@@ -272,13 +277,13 @@ func (k *kernel) submit(ctx context.Context) error {
 	return k.dev.Submit(ctx, []npu.Run{k.run})
 }
 
-// judge reads the result back and compares all of it.
+// judge reads the result back and compares it with the oracle's.
 func (k *kernel) judge(ctx context.Context) (gate.Report, error) {
 	i := written(k.o)
 	var got []byte
-	overrun := 0
+	extra := 0
 	if r := roleOf(k.o, i); r == cache {
-		at := 0 // of the caches
+		at := 0 // index among the caches
 		for j := range i {
 			if roleOf(k.o, j) == cache {
 				at++
@@ -299,14 +304,15 @@ func (k *kernel) judge(ctx context.Context) (gate.Report, error) {
 		got = b.Bytes()[:n-guard]
 		for _, v := range b.Bytes()[n-guard : n] {
 			if v != poison {
-				overrun++
+				extra++
 			}
 		}
 	}
 	info := k.dev.Info()
-	want, err := k.opts.References.get(referenceKey(k.o, k.types, &k.opts, k.size, k.exact()), func() ([]float32, error) {
-		return expected(ctx, k.o, k.size, k.opts.Segments, k.now)
-	})
+	want, err := k.opts.References.get(referenceKey(k.o, k.types, &k.opts, k.size, k.exact()),
+		func() ([]float32, error) {
+			return expected(ctx, k.o, k.size, k.opts.Segments, k.now)
+		})
 	if err != nil {
 		return gate.Report{}, fmt.Errorf("gatetest: %w", err)
 	}
@@ -316,15 +322,18 @@ func (k *kernel) judge(ctx context.Context) (gate.Report, error) {
 		return r, err
 	}
 	r.Name = fmt.Sprintf("%s%+v %v on %s", k.o.Kind(), k.o, k.types, info.Name)
-	if overrun > 0 {
-		r.Reasons = append(r.Reasons, gate.Reason{Metric: Overrun,
-			Text: fmt.Sprintf("%d of the %d bytes behind the result were written: is a tile larger than what is left of the rows?", overrun, guard)})
+	if extra > 0 {
+		r.Reasons = append(r.Reasons, gate.Reason{Metric: overrun,
+			Text: fmt.Sprintf("%d of the %d bytes after the result were written: does a tile exceed the "+
+				"rows?",
+				extra, guard)})
 	}
 	return r, nil
 }
 
-// compare hands bytes to the gate as what they are.
-func compare(got []byte, typ dtype.Type, want []float32, width int, tol gate.Tolerance) (gate.Report, error) {
+// compare passes bytes to the gate as their type.
+func compare(got []byte, typ dtype.Type, want []float32, width int,
+	tol gate.Tolerance) (gate.Report, error) {
 	switch typ {
 	case dtype.F32:
 		return gate.CheckRows(dtype.Float32s(got), want, width, tol)
@@ -336,7 +345,7 @@ func compare(got []byte, typ dtype.Type, want []float32, width int, tol gate.Tol
 	return gate.Report{}, fmt.Errorf("gatetest: results of type %s cannot be compared", typ)
 }
 
-// close gives back everything, last made first.
+// close closes everything in reverse order of creation.
 func (k *kernel) close() error {
 	var list []error
 	for i := len(k.closes) - 1; i >= 0; i-- {

@@ -11,30 +11,33 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// operand is what one operand of a kernel holds.
+// operand is the content of one operand.
 type operand struct {
-	bytes  []byte    // as the program has it
-	values []float32 // what the device computes with; nil for indices and results
+	bytes  []byte    // in the program's type
+	values []float32 // as the device reads them; nil for indices and results
 	ids    []int32   // indices
 }
 
-// operands are what a kernel works on: one operand for each of the op's, and the caches of each segment.
+// operands has one operand for each of the op's, and the caches of each segment.
 type operands struct {
 	list   []operand
 	caches [][]operand // [segment][State operand]
 }
 
-// spare is how many positions a cache has behind the last one that is used: what lies there is nobody's, and nothing may read or write it.
+// spare is the number of cache positions after the last used one. Nothing may read or write them.
 const spare = 3
 
-// makeOperands makes seeded operands, rounded as the device sees them. Equal arguments give equal operands. Constants are those of weights, which may be nil:
-// they are made then.
+// makeOperands returns seeded operands, rounded as the device sees them. Equal arguments give equal
+// operands. Constants are taken from weights unless it is nil.
 //
-// They are distributed as the harness of the NPU's kernel registry has them, because its published errors hold for that: standard normal, but
-// for GEMM (both operands divided by the root of K) and GEMV (both times 4), and RoPE's table, which holds the cosines and sines of theta 500000.
+// The distribution is that of the NPU kernel registry's harness, because its published errors hold
+// for it: standard normal, divided by sqrt(K) for both operands of a GEMM and times 4 for a GEMV;
+// RoPE's table has the cosines and sines of theta 500000.
 //
-// Source: Xilinx/mlir-air e972f2942, the run scripts of its kernel registry. The generator is ours, so single values differ from upstream's.
-func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, exact []dtype.Type, seed uint64, weights *operands) (*operands, error) {
+// Source: Xilinx/mlir-air e972f2942, the run scripts of its kernel registry. The generator differs
+// from upstream's.
+func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, exact []dtype.Type,
+	seed uint64, weights *operands) (*operands, error) {
 	all := &operands{list: make([]operand, len(types))}
 	scale := float32(1)
 	if m, ok := o.(op.MatMul); ok {
@@ -92,34 +95,38 @@ func makeOperands(o op.Op, types []dtype.Type, opts *Options, size op.Size, exac
 				all.list[i].bytes = encode(typ, all.list[i].values)
 			}
 			if r == constant && !slices.Contains(exact, typ) {
-				encode(dtype.BF16, all.list[i].values) // that is what the device makes of a weight that it does not keep
+				encode(dtype.BF16, all.list[i].values) // as the device holds it
 			}
 		}
 	}
 	return all, nil
 }
 
-// exact are the types of weights whose values the device computes with as they are. Others it rounds to BF16, and so does the reference.
+// exact returns the weight types that the device does not round. It rounds others to BF16, and so
+// does the reference.
 func (k *kernel) exact() []dtype.Type {
 	info := k.dev.Info()
 	list := slices.Concat(info.InPlace, info.Repacked, info.Compressed)
 	if m, ok := k.o.(op.MatMul); ok && k.types[0] == dtype.BF16 && k.size.Resolve(m.M) > info.FewRows {
-		list = slices.DeleteFunc(list, func(t dtype.Type) bool { return slices.Contains(info.Rounded, t) })
+		list = slices.DeleteFunc(list, func(t dtype.Type) bool {
+			return slices.Contains(info.Rounded,
+				t)
+		})
 	}
 	return list
 }
 
-// poison is the byte that results and unused memory are filled with: NaN in every floating-point type.
+// poison fills results and unused memory: NaN in every floating-point type.
 const poison = 0xff
 
-// guard is how many bytes lie behind a result, to be found untouched.
+// guard is the number of bytes after a result that must stay unchanged.
 const guard = 256
 
-// A large operand is put together of pieces of so many values, drawn from so many that are really random: a generator spends most of a suite's time
-// otherwise, and no kernel can tell.
+// A large operand repeats stretches of a pool of random values: otherwise the generator would take
+// most of a suite's time.
 const pool, stretch = 1 << 14, 64
 
-// normal gives values with a standard deviation.
+// normal returns normal values with a standard deviation.
 func normal(rng *rand.Rand, n int, deviation float32) []float32 {
 	x := make([]float32, n)
 	fresh := x[:min(n, pool)]
@@ -140,7 +147,7 @@ func indices(rng *rand.Rand, n, limit int) []int32 {
 	return x
 }
 
-// limit is the number of rows that an index can name.
+// limit returns the number of rows that an index can name.
 func limit(o op.Op, size op.Size) int {
 	switch o := o.(type) {
 	case op.Embed:
@@ -151,7 +158,7 @@ func limit(o op.Op, size op.Size) int {
 	return 1
 }
 
-// encode gives values as a plain type, and replaces them by what the type makes of them.
+// encode returns values in a plain type and rounds them in place.
 func encode(typ dtype.Type, values []float32) []byte {
 	switch typ {
 	case dtype.BF16:
@@ -168,8 +175,8 @@ func encode(typ dtype.Type, values []float32) []byte {
 	return slices.Clone(dtype.AsBytes(values))
 }
 
-// poisonFuture fills the positions behind the last one of a cache [heads, capacity, width] with NaN, in what the device gets: who reads there
-// shows it.
+// poisonFuture fills the positions after the last one of a cache [heads, capacity, width] with NaN,
+// in the device's copy only.
 func poisonFuture(c *operand, typ dtype.Type, heads, capacity, width int) {
 	for h := range heads {
 		end := typ.Bytes((h + 1) * capacity * width)
@@ -183,7 +190,7 @@ func poisonFuture(c *operand, typ dtype.Type, heads, capacity, width int) {
 // ropeTheta is the base of RoPE's angles in the registry's harness.
 const ropeTheta = 500000
 
-// angles is RoPE's table for the rows of the segments: cosines, then sines, once for each of the table's heads.
+// angles returns RoPE's table for the rows of the segments: cosines, then sines, per table head.
 func angles(o op.RoPE, segments []Segment) []float32 {
 	var table []float32
 	half := o.HeadDim / 2
@@ -202,9 +209,10 @@ func angles(o op.RoPE, segments []Segment) []float32 {
 	return table
 }
 
-// scales are where the half-precision scale and minimum of a block lie, in bytes; -1 for a type without a minimum. Everything else in a block may be
-// any bits. Center is the mean of what the scale multiplies, over that of what the minimum does: with minimum = scale * center values lie around 0,
-// as weights do. Size is the standard deviation at a scale of 1.
+// scales has the byte offsets of a block's FP16 scale and minimum; -1 for a type without a minimum.
+// The rest of a block may have any bits. Center is the mean of the scale's factor relative to the
+// minimum's: with minimum = scale * center, values are centered at 0 like real weights. Size is the
+// standard deviation at a scale of 1.
 //
 // Source: block layouts of GGUF (ggml's block_q* structures), see package dtype.
 var scales = map[dtype.Type]struct {
@@ -221,7 +229,7 @@ var scales = map[dtype.Type]struct {
 	dtype.Q6_K: {208, -1, 0, 1360},
 }
 
-// quantized makes blocks of random bits whose values have about the standard deviation asked for.
+// quantized returns blocks of random bits whose values have about the given standard deviation.
 func quantized(rng *rand.Rand, typ dtype.Type, n int, deviation float32) (operand, error) {
 	at, ok := scales[typ]
 	elems, size := typ.Block()
@@ -247,7 +255,7 @@ func quantized(rng *rand.Rand, typ dtype.Type, n int, deviation float32) (operan
 	return w, dtype.Dequantize(w.values, typ, w.bytes)
 }
 
-// kind is the kind of a program's argument for a role.
+// kind returns the argument kind of a role.
 func (r role) kind() npu.Kind {
 	switch r {
 	case constant:

@@ -11,29 +11,32 @@ import (
 // Segment is the part of a kernel's rows that belongs to one session.
 type Segment struct {
 	Rows int // 1 or more
-	Pos  int // position of the first row: how many keys and values lie in the cache before it
+	Pos  int // position of the first row: the number of keys and values before it in the cache
 }
 
-// Options says how a kernel is tested. The zero value, and nil, mean the defaults.
+// Options configures the test of a kernel. The zero value and nil mean the defaults.
 type Options struct {
 	Activations dtype.Type // F32 or BF16 (default)
-	Weights     dtype.Type // of matrices and tables, any type; BF16 by default. Where an op's weight cannot be quantised it is FP32 then
-	Cache       dtype.Type // of keys and values: F32, F16 or BF16 (default)
+	// of matrices and embeddings; default BF16. FP32 for a weight that cannot be quantized
+	Weights dtype.Type
+	Cache   dtype.Type // of keys and values: F32, F16 or BF16 (default)
 
-	// Types gives the type of each operand, in the order of [op.Op.Operands], in place of the three above.
+	// Types has the type of each operand, in the order of [op.Op.Operands], and overrides the three
+	// above.
 	Types []dtype.Type
 
-	// Segments are the rows of the run and their positions. By default all rows are one session's, at position 0; an op with [op.Rows] gets three.
+	// Segments are the rows of the run and their positions. By default all rows are one session's at
+	// position 0; an op with [op.Rows] gets three.
 	Segments []Segment
-	Picks    int // for [op.Picks]; by default 2, or the number of rows where that is less
+	Picks    int // for [op.Picks]; default 2, or the number of rows if that is less
 
 	Seed       uint64      // of the operands
-	Tolerances Tolerances  // by default those of [Default]
-	Mapping    npu.Mapping // of the launch, for a device that looks at it
-	References *References // where results of the oracle are kept; nil keeps none
+	Tolerances Tolerances  // nil means those of [Default]
+	Mapping    npu.Mapping // of the launch, for devices that read it
+	References *References // caches results of the oracle; nil caches none
 }
 
-// role is what an operand is for.
+// role is the purpose of an operand.
 type role uint8
 
 const (
@@ -44,7 +47,7 @@ const (
 	result                 // Out
 )
 
-// roleOf is the role of the i-th operand.
+// roleOf returns the role of the i-th operand.
 func roleOf(o op.Op, i int) role {
 	operand := o.Operands()[i]
 	switch {
@@ -72,12 +75,13 @@ func roleOf(o op.Op, i int) role {
 	return activation
 }
 
-// types are the types of an op's operands.
+// types returns the types of an op's operands.
 func (s *Options) types(o op.Op) ([]dtype.Type, error) {
 	operands := o.Operands()
 	if s.Types != nil {
 		if len(s.Types) != len(operands) {
-			return nil, badOption("Types", "%d types, %s has %d operands", len(s.Types), o.Kind(), len(operands))
+			return nil, badOption("Types", "%d types, %s has %d operands", len(s.Types), o.Kind(),
+				len(operands))
 		}
 		return s.Types, nil
 	}
@@ -106,13 +110,14 @@ func (s *Options) types(o op.Op) ([]dtype.Type, error) {
 	return list, nil
 }
 
-// defaultRows is how many rows an op with open rows gets: more than one, and no power of two.
+// defaultRows is the number of rows for an op with open rows: several, and not a power of two.
 const defaultRows = 3
 
 // maxRows bounds rows and positions of a test, so that their sums and products cannot overflow.
 const maxRows = 1 << 24
 
-// place fills in Segments and Picks and gives the numbers of the op's symbols. Capacity and Pos differ between segments and are zero here.
+// place fills in Segments and Picks and returns the values of the op's symbols. Capacity and Pos
+// differ between segments and are zero here.
 func (s *Options) place(o op.Op) (op.Size, error) {
 	var size op.Size
 	rows := rowsOf(o)
@@ -124,12 +129,14 @@ func (s *Options) place(o op.Op) (op.Size, error) {
 	}
 	for i, seg := range s.Segments {
 		if seg.Rows < 1 || seg.Pos < 0 || seg.Rows > maxRows || seg.Pos > maxRows || size.Rows > maxRows {
-			return size, badOption("Segments", "segment %d has %d rows at position %d: want 1 to %d rows, and a position from 0 to that", i, seg.Rows, seg.Pos, maxRows)
+			return size, badOption("Segments", "segment %d has %d rows at position %d: want 1 to %d "+
+				"rows, and a position from 0 to that", i, seg.Rows, seg.Pos, maxRows)
 		}
 		size.Rows += seg.Rows
 	}
 	if rows > 0 && rows != size.Rows {
-		return size, badOption("Segments", "%d rows, %s has %d: use op.Rows in the op, or the same number", size.Rows, o.Kind(), rows)
+		return size, badOption("Segments", "%d rows, %s has %d: use op.Rows in the op, or the same "+
+			"number", size.Rows, o.Kind(), rows)
 	}
 	if s.Picks == 0 {
 		s.Picks = min(2, size.Rows)
@@ -141,7 +148,7 @@ func (s *Options) place(o op.Op) (op.Size, error) {
 	return size, nil
 }
 
-// rowsOf is the number of rows whose positions count: a number, or [op.Rows] where they are open.
+// rowsOf returns the op's number of rows, or [op.Rows] if it is open.
 func rowsOf(o op.Op) int {
 	rows := op.Rows
 	switch o := o.(type) {
@@ -179,12 +186,13 @@ func rowsOf(o op.Op) int {
 		}
 	}
 	if rows == op.Picks {
-		return op.Rows // the run's rows are open too
+		return op.Rows // then the run's rows are open too
 	}
 	return rows
 }
 
-// withRows is the op with another number of rows, which may be [op.Rows]. A Permute is left as it is: any of its dimensions may be the rows.
+// withRows returns the op with another number of rows, possibly [op.Rows]. A Permute is unchanged:
+// any of its dimensions may be the rows.
 func withRows(o op.Op, rows int) op.Op {
 	switch o := o.(type) {
 	case op.MatMul:

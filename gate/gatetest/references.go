@@ -11,11 +11,11 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// References keeps what the oracle computed, so that testing many devices, or many variants of one, computes it once. The zero value is empty and ready;
-// it is safe for concurrent use.
+// References caches results of the oracle, for tests of several devices or kernel variants. The
+// zero value is empty and ready to use. It is safe for concurrent use.
 type References struct {
-	mu   sync.Mutex
-	kept map[string]*reference
+	mu     sync.Mutex
+	cached map[string]*reference
 }
 
 type reference struct {
@@ -23,22 +23,24 @@ type reference struct {
 	values []float32
 }
 
-// maxKept is how many elements a result may have to be kept: 64 MB. Of larger ones a table of full shapes would need tens of gigabytes.
-const maxKept = 1 << 24
+// maxCached is the largest number of elements that are cached per result, 64 MB. A suite of full
+// shapes would need tens of gigabytes without it.
+const maxCached = 1 << 24
 
-// get gives the values kept under a key, or computes them. A failure is not kept.
+// get returns the values for a key, or computes them. Errors are not cached. A nil r caches
+// nothing.
 func (r *References) get(key string, compute func() ([]float32, error)) ([]float32, error) {
 	if r == nil {
 		return compute()
 	}
 	r.mu.Lock()
-	if r.kept == nil {
-		r.kept = map[string]*reference{}
+	if r.cached == nil {
+		r.cached = map[string]*reference{}
 	}
-	e := r.kept[key]
+	e := r.cached[key]
 	if e == nil {
 		e = &reference{}
-		r.kept[key] = e
+		r.cached[key] = e
 	}
 	r.mu.Unlock()
 	e.mu.Lock()
@@ -47,24 +49,28 @@ func (r *References) get(key string, compute func() ([]float32, error)) ([]float
 		return e.values, nil
 	}
 	values, err := compute()
-	if err == nil && len(values) <= maxKept {
+	if err == nil && len(values) <= maxCached {
 		e.values = values
 	}
 	return values, err
 }
 
-// referenceKey names everything that a result of the oracle depends on.
-func referenceKey(o op.Op, types []dtype.Type, opts *Options, size op.Size, exact []dtype.Type) string {
-	// A weight that the device does not read as it is has been rounded.
+// referenceKey encodes everything that a result of the oracle depends on.
+func referenceKey(o op.Op, types []dtype.Type, opts *Options, size op.Size,
+	exact []dtype.Type) string {
+	// Weights that the device rounds were rounded for the oracle too.
 	rounded := make([]bool, len(types))
 	for i, t := range types {
 		rounded[i] = roleOf(o, i) == constant && !slices.Contains(exact, t)
 	}
-	return fmt.Sprintf("%s%+v %v %v %v %v %d", o.Kind(), o, types, rounded, opts.Segments, size, opts.Seed)
+	return fmt.Sprintf("%s%+v %v %v %v %v %d", o.Kind(), o, types, rounded, opts.Segments, size,
+		opts.Seed)
 }
 
-// expected is what the oracle makes of the operands: the values of the result, or of the caches of all segments one behind the other.
-func expected(ctx context.Context, o op.Op, size op.Size, segments []Segment, all *operands) ([]float32, error) {
+// expected returns the oracle's result for the operands; for KVWrite the caches of all segments in
+// order.
+func expected(ctx context.Context, o op.Op, size op.Size, segments []Segment,
+	all *operands) ([]float32, error) {
 	stateful := len(all.caches) > 0 && len(all.caches[0]) > 0
 	if !stateful {
 		var in []any
@@ -79,7 +85,7 @@ func expected(ctx context.Context, o op.Op, size op.Size, segments []Segment, al
 		}
 		return oracle.Compute(ctx, o, size, in...)
 	}
-	// The rows of a segment see its caches only: each is computed by itself.
+	// Each segment sees its own caches only.
 	rows := all.list[0].values // q of Attention, x of KVWrite
 	width := len(rows) / size.Rows
 	var want []float32
@@ -89,7 +95,8 @@ func expected(ctx context.Context, o op.Op, size op.Size, segments []Segment, al
 		for _, c := range all.caches[s] {
 			in = append(in, c.values)
 		}
-		y, err := oracle.Compute(ctx, withRows(o, seg.Rows), op.Size{Rows: seg.Rows, Capacity: seg.Pos + seg.Rows + spare, Pos: seg.Pos}, in...)
+		at := op.Size{Rows: seg.Rows, Capacity: seg.Pos + seg.Rows + spare, Pos: seg.Pos}
+		y, err := oracle.Compute(ctx, withRows(o, seg.Rows), at, in...)
 		if err != nil {
 			return nil, err
 		}

@@ -105,7 +105,8 @@ const maxShown = 20
 // String returns the counts, then the wrong results, then the refusals by op.
 func (v verdict) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d cases failed, %d passed, %d refused as allowed", v.Device, v.Failed, v.Passed,
+	fmt.Fprintf(&b, "%s: %d cases failed, %d passed, %d refused as allowed", v.Device, v.Failed,
+		v.Passed,
 		v.Refused)
 	if v.LeftOut > 0 {
 		fmt.Fprintf(&b, ", %d of several sessions not run", v.LeftOut)
@@ -125,7 +126,8 @@ func (v verdict) String() string {
 		if g.Allowed != "" {
 			how = "refused as allowed (" + g.Allowed + ")"
 		}
-		fmt.Fprintf(&b, "\n  %s: %d of %d cases %s, first %s: %s", g.Op, g.Cases, g.Of, how, g.First, g.Reason)
+		fmt.Fprintf(&b, "\n  %s: %d of %d cases %s, first %s: %s", g.Op, g.Cases, g.Of, how, g.First,
+			g.Reason)
 	}
 	return b.String()
 }
@@ -133,7 +135,8 @@ func (v verdict) String() string {
 // OK reports whether every case is right or allowed to be refused, and at least one was compared.
 func (s Summary) OK() bool { return s.verdict().OK }
 
-// Err returns nil if s is OK, and otherwise an error with the text of s that wraps [gate.ErrFailed].
+// Err returns nil if s is OK, and otherwise an error with the text of s that wraps
+// [gate.ErrFailed].
 func (s Summary) Err() error {
 	if v := s.verdict(); !v.OK {
 		return fmt.Errorf("%w: %v", gate.ErrFailed, v)

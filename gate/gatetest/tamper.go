@@ -12,31 +12,32 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// step is a launch that is about to run.
+// step is a launch before it runs.
 type step struct {
 	name     string // the run's name and the launch's: "layer.3.attn.q_rope"
-	alone    bool   // it is the only launch of its program
+	alone    bool   // the only launch of its program
 	op       op.Op
 	operands []piece
 	segments []npu.Segment // may be replaced
 }
 
-// out is what the launch writes; it has no elements when that is a cache.
+// out returns the launch's output; it has no rows if that is a cache.
 func (s *step) out() piece { return s.operands[written(s.op)] }
 
-// fault is what is done in place of running a launch, which run does.
+// fault replaces the execution of a launch, which run performs.
 type fault func(s *step, run func() error) error
 
-// tampered is a device that executes the launches of a program one at a time on another, so that a fault can be put around each. The other device must
-// be able to load a launch by itself, as one with artefacts of merged programs is not.
+// tampered is a device that executes programs launch by launch on another one, so that a fault can
+// wrap each. The other device must be able to load a launch by itself, which one with artifacts of
+// merged programs is not.
 type tampered struct {
 	npu.Device
-	find func(*step) fault // nil for a launch that is to run as it is
+	find func(*step) fault // returns nil for a launch without a fault
 
-	mu *sync.Mutex // one Submit at a time: faults remember things
+	mu *sync.Mutex // one Submit at a time: faults have state
 }
 
-// tamper wraps a device. A hosted one has its host wrapped too, with the same faults.
+// tamper wraps a device, and the host of a hosted one with the same faults.
 func tamper(dev npu.Device, find func(*step) fault) npu.Device {
 	t := &tampered{Device: dev, find: find, mu: &sync.Mutex{}}
 	if h, ok := dev.(npu.Hosted); ok {
@@ -50,26 +51,28 @@ type tamperedHosted struct {
 	host npu.Device
 }
 
-// Host is the host's device, with the same faults.
+// Host returns the host's device, with the same faults.
 func (t *tamperedHosted) Host() npu.Device { return t.host }
 
 // single is a loaded launch.
 type single struct {
 	exec   npu.Executable
-	args   []int // argument of the whole program, for each of the launch's
-	states []int // its State arguments, as indices among the whole program's
+	args   []int // the launch's arguments as indices of the whole program's
+	states []int // its State arguments as indices among the whole program's
 }
 
 // dissected is a program loaded launch by launch.
 type dissected struct {
-	p       *npu.Program
-	args    []npu.Arg // the program's, and a scratch for the scratch rows of each weight that has them: alone, no launch writes into a weight
-	views   [][]int   // of each launch's views, the arguments among these
+	p *npu.Program
+	// the program's, plus one for the scratch rows of each weight that has them, which no launch alone
+	// may write
+	args    []npu.Arg
+	views   [][]int // per launch, the argument of each view
 	singles []single
-	scratch []npu.Buffer // by argument, for runs that bring none
+	scratch []npu.Buffer // per argument, for runs without a buffer for it
 }
 
-// newDissected gives the scratch rows of weights arguments of their own.
+// newDissected turns the scratch rows of weights into arguments.
 func newDissected(p *npu.Program) *dissected {
 	e := &dissected{p: p, args: slices.Clone(p.Args)}
 	rows := map[int]int{}
@@ -78,7 +81,8 @@ func newDissected(p *npu.Program) *dissected {
 			rows[i] = len(e.args)
 			e.args[i].ScratchRows = 0
 			shape := append([]int{a.ScratchRows}, a.Shape[1:]...)
-			e.args = append(e.args, npu.Arg{Kind: npu.Scratch, Name: a.Name + ".rows", Type: a.Type, Shape: shape})
+			e.args = append(e.args, npu.Arg{Kind: npu.Scratch, Name: a.Name + ".rows", Type: a.Type,
+				Shape: shape})
 		}
 	}
 	for _, l := range p.Launches {
@@ -98,7 +102,7 @@ func newDissected(p *npu.Program) *dissected {
 
 func (e *dissected) Program() *npu.Program { return e.p }
 
-// Close gives back the launches and the scratch memory.
+// Close closes the launches and the scratch buffers.
 func (e *dissected) Close() error {
 	var list []error
 	for _, s := range e.singles {
@@ -122,7 +126,7 @@ func (t *tampered) Load(ctx context.Context, p *npu.Program) (npu.Executable, er
 	for i := range p.Launches {
 		s, sub := e.dissect(i)
 		if len(p.Launches) == 1 {
-			sub = p // so that a device finds its artefact
+			sub = p // a device may look up its artifact
 		}
 		var err error
 		if s.exec, err = t.Device.Load(ctx, sub); err != nil {
@@ -133,8 +137,9 @@ func (t *tampered) Load(ctx context.Context, p *npu.Program) (npu.Executable, er
 	return e, nil
 }
 
-// dissect makes a program of a launch. What the launch reads becomes an input, unless it is a weight or a cache; what it writes becomes scratch, which a run
-// may bring too. An argument that is both is there twice, with the same buffer.
+// dissect returns a program with launch i only. What it reads becomes an input unless it is a
+// weight or a cache; what it writes becomes scratch, for which a run may pass a buffer. An argument
+// that is both appears twice with the same buffer.
 func (e *dissected) dissect(i int) (single, *npu.Program) {
 	p := e.p
 	if len(p.Launches) == 1 {
@@ -266,11 +271,11 @@ func (t *tampered) submit(ctx context.Context, r *npu.Run) error {
 	return nil
 }
 
-// piece is an operand of a launch, as rows. That of a cache has none.
+// piece is an operand of a launch as rows; a cache or a weight has none.
 type piece struct {
 	buf                 npu.Buffer
 	typ                 dtype.Type
-	at                  int // elements before the first
+	at                  int // offset in elements
 	rows, width, stride int
 }
 
@@ -279,7 +284,8 @@ func newPiece(p *npu.Program, v npu.View, a npu.Arg, buf npu.Buffer, size op.Siz
 		return piece{}
 	}
 	shape, _ := p.Shape(v)
-	x := piece{buf: buf, typ: a.Type, at: v.Offset, rows: 1, width: size.Resolve(shape[len(shape)-1]), stride: v.Stride}
+	x := piece{buf: buf, typ: a.Type, at: v.Offset, rows: 1, width: size.Resolve(shape[len(shape)-1]),
+		stride: v.Stride}
 	for _, d := range shape[:len(shape)-1] {
 		x.rows *= size.Resolve(d)
 	}
@@ -321,7 +327,7 @@ func (x piece) bytes(r int) []byte {
 	return x.buf.Bytes()[from:][:x.typ.Bytes(x.width)]
 }
 
-// edit runs the launch and changes what it wrote.
+// edit runs the launch and changes its output.
 func edit(change func(y []float32, width int)) fault {
 	return func(s *step, run func() error) error {
 		if err := run(); err != nil {

@@ -11,28 +11,29 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Timing is how long a kernel takes: measured around Submit, so that starting a dispatch counts.
+// Timing is the time of a kernel around Submit, dispatch included.
 type Timing struct {
 	Runs   int           `json:"runs"`
 	Min    time.Duration `json:"min_ns"`
 	Median time.Duration `json:"median_ns"`
 	FLOPs  float64       `json:"flops"` // of one run
-	Bytes  float64       `json:"bytes"` // that one run moves at least
+	Bytes  float64       `json:"bytes"` // minimum that one run moves
 }
 
-// String is the timing on a line, with the rates at the median.
+// String returns the timing on one line, with the rates at the median.
 func (t Timing) String() string {
 	s := t.Median.Seconds()
-	return fmt.Sprintf("%d runs: min %v, median %v (%.3g GFLOP/s, %.3g GB/s)", t.Runs, t.Min, t.Median, t.FLOPs/s/1e9, t.Bytes/s/1e9)
+	return fmt.Sprintf("%d runs: min %v, median %v (%.3g GFLOP/s, %.3g GB/s)", t.Runs, t.Min, t.Median,
+		t.FLOPs/s/1e9, t.Bytes/s/1e9)
 }
 
 // maxTimed bounds the runs of a timing.
 const maxTimed = 1 << 20
 
-// TimeKernel measures a kernel, as [CheckKernel] sets it up, over so many runs after one that does not count. It judges nothing, neither the time
-// nor the numbers: speed is a matter for the one who compares, and a result that is timed is not a result that is checked. Of a virtual device it measures how
-// long this machine takes to pretend.
-func TimeKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options, runs int) (_ Timing, err error) {
+// TimeKernel times a kernel, set up as in [CheckKernel], over a number of runs after one warm-up.
+// It does not check the results. On a virtual device it measures the simulation.
+func TimeKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options, runs int) (_ Timing,
+	err error) {
 	if runs < 1 || runs > maxTimed {
 		return Timing{}, badOption("runs", "is %d, want 1 to %d", runs, maxTimed)
 	}

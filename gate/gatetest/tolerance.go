@@ -10,15 +10,15 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Tolerances finds the tolerance for an op whose results are stored as a type, and reports false when it has none. [gate.CPU] is one; [Published] and
-// [Software] are others.
+// Tolerances returns the tolerance for an op whose results are stored as out, and whether there is
+// one. [gate.CPU], [Published] and [Software] are such functions.
 type Tolerances func(o op.Op, out dtype.Type) (gate.Tolerance, bool)
 
-// Published is [gate.Published] as Tolerances: the NPU's published bounds, whatever the results are stored as.
+// Published is [gate.Published] for any type of result.
 func Published(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return gate.Published(o) }
 
-// Default are the tolerances that a device is held to when nobody says otherwise: the published ones for a device with an array, whose number formats
-// are coarse, and those of a software device for every other.
+// Default returns the tolerances that a device is held to by default: the published ones for a
+// device with an array, whose number formats are coarse, and [Software] for every other.
 func Default(info npu.Info) Tolerances {
 	if info.Array != "" {
 		return Published
@@ -26,11 +26,12 @@ func Default(info npu.Info) Tolerances {
 	return Software
 }
 
-// larger are the largest errors over the conformance suite, stored as FP32, where they exceed what the table of [gate.CPU] was measured on: rows are
-// longer here, and more elements have more extreme ones.
+// larger has the largest errors over the conformance suite, stored as FP32, if they exceed the
+// table of [gate.CPU]: rows are longer here, and more elements include more extreme ones.
 //
-// Measured by TestEveryKernelVariantOfTheCPUConforms (its -v output has them) on a Xeon with AVX-512, kernels go, generic, avx2, avx512 and avx512bf16, two
-// draws of the operands. These ops of the kernels amx are those of avx512.
+// Measured by TestEveryKernelVariantOfTheCPUConforms (run it with -v) on a Xeon with AVX-512,
+// kernels go, generic, avx2, avx512 and avx512bf16, two draws of the operands. The kernels amx use
+// avx512 for these ops.
 var larger = map[string]struct{ row, peak float64 }{
 	"RMSNorm":   {3.8e-7, 4.0e-6},
 	"LayerNorm": {2.3e-7, 2.0e-6},
@@ -41,21 +42,29 @@ var larger = map[string]struct{ row, peak float64 }{
 // Software is [gate.CPU] for the shapes of the conformance suite.
 func Software(o op.Op, out dtype.Type) (gate.Tolerance, bool) {
 	t, ok := gate.CPU(o, out)
-	if e, wider := larger[o.Kind()]; ok && wider {
-		t.MaxRowL1, t.Peak = max(t.MaxRowL1, 2*e.row), max(t.Peak, 2*e.peak)
-		t.Note += fmt.Sprintf("; over the conformance suite worst row %.2g, peak %.2g as FP32, and at least twice that", e.row, e.peak)
+	if !ok {
+		return t, false
 	}
-	return t, ok
+	if e, wider := larger[o.Kind()]; wider {
+		t.MaxRowL1, t.Peak = max(t.MaxRowL1, 2*e.row), max(t.Peak, 2*e.peak)
+		t.Note += fmt.Sprintf("; at least twice the worst row %.2g and peak %.2g of the conformance "+
+			"suite in FP32",
+			e.row, e.peak)
+	}
+	return t, true
 }
 
-// sumError and sumPeak are how the error of attention in FP32 grows with the number of positions: times its root, as mean relative L1 and as peak. It
-// is that of the reference as well as that of a device, for the oracle sums in FP32 too.
+// sumError and sumPeak are the growth of the error of FP32 attention with the square root of the
+// number of positions, as mean relative L1 and as peak. It applies to the reference too, because
+// the oracle sums in FP32.
 //
-// Measured on npu/cpu against the oracle, standard normal operands, heads of 128, 100 to 30000 positions: 2.5e-8 to 3.3e-8 and 1.2e-7 to 2.2e-7 with
-// its Go kernels; against float64 the oracle itself has 1.6e-8 and 1.5e-7.
+// Measured on npu/cpu against the oracle, standard normal operands, heads of 128, 100 to 30000
+// positions: 2.5e-8 to 3.3e-8 and 1.2e-7 to 2.2e-7 with its Go kernels. Against float64 the oracle
+// itself has 1.6e-8 and 1.5e-7.
 const sumError, sumPeak = 3.3e-8, 2.2e-7
 
-// againstOracle widens a tolerance that was made for an exact reference by what the oracle may be off itself. Bounds that are not set stay so.
+// againstOracle widens a tolerance for an exact reference by the oracle's own error. Bounds that
+// are off stay off.
 func againstOracle(t gate.Tolerance, o op.Op, segments []Segment) gate.Tolerance {
 	if o.Kind() != "Attention" {
 		return t
@@ -73,6 +82,8 @@ func againstOracle(t gate.Tolerance, o op.Op, segments []Segment) gate.Tolerance
 			*b.bound += 2 * b.more * root
 		}
 	}
-	t.Note += fmt.Sprintf("; for sums over %d positions in FP32, of device and oracle, twice %.2g more (peak %.2g)", positions, sumError*root, sumPeak*root)
+	t.Note += fmt.Sprintf("; for FP32 sums over %d positions in device and oracle twice %.2g more "+
+		"(peak %.2g)",
+		positions, sumError*root, sumPeak*root)
 	return t
 }
