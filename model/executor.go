@@ -27,8 +27,12 @@ type executor struct {
 	values  map[string]*value
 	frees   []func() error // of programs and weights
 
-	queue *scheduler
-	done  *input // whose rows the values hold, up to the head; nil after a pass of many inputs or a failed one. It and the values are the running pass's own.
+	queue   *scheduler
+	fewRows int // npu.Info.FewRows: passes of more rows may sum in another order
+
+	// done is the input whose rows the values hold, up to the head. It is nil after a pass of any
+	// number of rows and after a failed one. It and the values belong to the running pass.
+	done *input
 }
 
 // value is a buffer of the plan that grows to the largest run seen.
@@ -84,8 +88,10 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 
 		tapBuffers: map[tapKey]npu.Buffer{},
 
-		queue: newScheduler(plan, dev.Info(), tap != nil),
+		queue:   newScheduler(plan, dev.Info(), tap != nil),
+		fewRows: dev.Info().FewRows,
 	}
+	e.queue.run = e.runPass
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())

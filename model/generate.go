@@ -26,6 +26,10 @@ type GenerateOptions struct {
 	Logprobs  bool    // fill Token.Logprob
 	TopTokens int     // fill Token.Top with so many alternatives, at most the whole vocabulary
 	Stats     *Stats  // filled when the generation ends
+
+	// ExactReuse computes again what the session holds of the prompt if a new session would compute
+	// it to other bits, such as its own earlier answers: see [Session].
+	ExactReuse bool
 }
 
 // Token is one generated token.
@@ -137,12 +141,15 @@ func (s *Session) Chat(ctx context.Context, messages []chat.Message, opts *Gener
 // in it: what is asked of this session next waits for the end of that pass, under its own context, and [Session.Close] does. Leaving the loop stops the generation.
 func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
-		if err := s.enter(); err != nil {
+		if err := s.acquire(); err != nil {
 			yield(Token{}, err)
 			return
 		}
-		defer s.busy.Unlock()
-		g := &generation{s: s, ctx: ctx, started: time.Now(), yield: yield}
+		defer s.release()
+		g := &generation{s: s, ctx: ctx, started: time.Now(), yield: func(t Token, err error) bool {
+			s.releaseHold()
+			return yield(t, err)
+		}}
 		if opts != nil {
 			g.opts = *opts
 		}
@@ -154,7 +161,7 @@ func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions)
 			*g.opts.Stats = g.stats
 		}
 		if err != nil && !errors.Is(err, errBreak) {
-			yield(Token{}, err)
+			g.yield(Token{}, err)
 		}
 	}
 }
@@ -209,37 +216,32 @@ func (g *generation) run(p Prompt) error {
 	}
 	g.sampler.see(ids...)
 	g.stats.PromptTokens = len(ids)
-	if err := g.s.land(g.ctx); err != nil {
+	reused, err := g.s.startPrompt(g.ctx, ids, g.opts.ExactReuse, g.opts.MaxTokens)
+	if err != nil {
 		return err
 	}
-	g.stats.CachedTokens = g.s.keep(ids)
-	if err := g.s.expect(g.ctx, len(ids), g.opts.MaxTokens); err != nil {
-		return err
-	}
-	if g.stats.SharedTokens, err = g.s.share(g.ctx, ids); err != nil {
-		return err
-	}
-	next := ids[g.stats.CachedTokens+g.stats.SharedTokens:]
+	g.stats.CachedTokens, g.stats.SharedTokens = reused.cached, reused.shared
 	g.s.predicted = 0
-	defer g.s.away()
+	next := request{ids: ids[reused.cached+reused.shared:], many: reused.many}
 	for {
 		var tok Token
-		err := g.s.feed(g.ctx, next, false, func(_ int, logits []float32) (err error) {
+		next.hold = true
+		next.emit = func(_ int, logits []float32) (err error) {
 			tok, err = g.choose(logits)
 			return err
-		})
-		if err != nil {
+		}
+		if err := g.s.compute(g.ctx, next); err != nil {
 			return err
 		}
 		if g.opts.TopTokens > quickTokens {
-			g.s.away()
+			g.s.releaseHold()
 		}
 		g.look(&tok)
 		done, err := g.emit(tok)
 		if err != nil || done {
 			return err
 		}
-		next = []int32{tok.ID}
+		next = request{ids: []int32{tok.ID}, decoded: true}
 	}
 }
 
@@ -335,7 +337,7 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 		g.stats.Reason = StopString
 	case g.opts.MaxTokens > 0 && g.stats.Tokens >= g.opts.MaxTokens:
 		g.stats.Reason = StopLength
-	case len(g.s.memory.ids)+1 >= m.Context():
+	case len(g.s.seq.ids)+1 >= m.Context():
 		g.stats.Reason = StopContext
 	}
 	if g.stats.Reason != "" && !stopped && g.stream != nil {
@@ -348,7 +350,6 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 		}
 	}
 	done = g.stats.Reason != ""
-	g.s.away()
 	if !g.yield(tok, nil) {
 		if !done {
 			g.stats.Reason = StopBreak

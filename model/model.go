@@ -137,7 +137,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if opts.Tap != nil || plan.Prefill[0].Rows > 0 { // a tap sees every row being computed; for programs of fixed rows see prefixes
 		bytes = 0
 	}
-	m.prefixes = &prefixes{limit: bytes, open: map[*memory]bool{}}
+	m.prefixes = &prefixes{limit: bytes, open: map[*sequence]bool{}}
 	m.template, m.tmplErr = OpenTemplate(ck)
 	m.tok, m.tokErr = OpenTokenizer(ck) // last: one of Hugging Face's library has memory to be freed, and from here on Close does
 	m.endList = EndTokens(ck, m.tok)

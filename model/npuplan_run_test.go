@@ -317,13 +317,13 @@ func TestNPUPlanLongPrompts(t *testing.T) {
 	last := func(m *Model, ids []int32) (logits []float32) {
 		s := m.NewSession()
 		defer s.Close()
-		if err := s.feed(context.Background(), ids, false, func(pos int, l []float32) error {
+		if err := s.compute(context.Background(), request{ids: ids, emit: func(pos int, l []float32) error {
 			if pos != len(ids)-1 {
 				t.Errorf("logits of position %d, want %d", pos, len(ids)-1)
 			}
 			logits = slices.Clone(l)
 			return nil
-		}); err != nil {
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		return logits

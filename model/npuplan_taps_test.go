@@ -64,7 +64,7 @@ func TestNPUPlanTaps(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := m.NewSession()
-			if err := s.feed(context.Background(), ids, false, func(int, []float32) error { return nil }); err != nil {
+			if err := s.Score(context.Background(), ids, nil); err != nil {
 				t.Fatal(err)
 			}
 			for tap := range want {

@@ -19,9 +19,41 @@ type input struct {
 	picks []int // rows of ids whose logits are wanted
 
 	logits []float32 // [picks, vocab], where to put them
+}
 
-	flying <-chan struct{} // set when the session has left a pass that goes on: closed when the pass has let go of ids, logits and cache
-	coming bool            // guarded by the scheduler, which counts it
+// execute checks a job and runs it in a pass, with jobs of other sessions if they go together: see
+// [scheduler.submit].
+func (e *executor) execute(j *job) error {
+	err := e.check(j)
+	if err == nil {
+		err = j.ctx.Err()
+	}
+	if err != nil {
+		e.queue.release(j.client)
+		return err
+	}
+	return e.queue.submit(j)
+}
+
+// check returns an error for a job that would make the device refuse the whole pass.
+func (e *executor) check(j *job) error {
+	if rows := j.pass.Rows; rows > 0 && len(j.in.ids) > rows {
+		return fmt.Errorf("model: a pass of %d rows cannot take %d", rows, len(j.in.ids))
+	}
+	for i, id := range j.in.ids {
+		if id < 0 || int(id) >= e.plan.Model.Vocab {
+			return fmt.Errorf("model: token %d is id %d, want 0 to %d", j.in.pos+i, id, e.plan.Model.Vocab-1)
+		}
+	}
+	return nil
+}
+
+// runPass runs the inputs through a pass and copies out the logits that they want.
+func (e *executor) runPass(ctx context.Context, p *boundPass, inputs []*input) error {
+	if p.Rows == 0 {
+		return e.openPass(ctx, p, inputs)
+	}
+	return e.fixedPass(ctx, p, inputs[0])
 }
 
 // openPass runs steps and head of any number of rows in one submission, and copies the logits of all picked rows out, so that others may pass while they are

@@ -78,16 +78,11 @@ func TestPaddingAfterACancelledPass(t *testing.T) {
 // virtualSession is a session of a small random model on the virtual NPU, with prefill programs of 64 rows.
 func virtualSession(t *testing.T) *Session {
 	t.Helper()
-	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 600, Context: 512, Tie: true}
-	if err := ckptgen.Write(dir, spec, 1); err != nil {
-		t.Fatal(err)
-	}
 	dev, err := sim.Open(&sim.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}})
+	m, err := Open(context.Background(), dev, virtualModel(t), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,4 +93,15 @@ func virtualSession(t *testing.T) *Session {
 		dev.Close()
 	})
 	return s
+}
+
+// virtualModel writes a small random model that the NPU's programs can take.
+func virtualModel(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 600, Context: 512, Tie: true}
+	if err := ckptgen.Write(dir, spec, 1); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

@@ -8,63 +8,68 @@ import (
 	"sync"
 )
 
-// memory is what a session has computed: a cache with the tokens whose keys and values it holds. Other sessions may copy from it at any time, while the session is at work too:
-// a pass writes behind the rows that ids tells of, and ids is shortened before rows are computed anew.
-type memory struct {
-	rows  sync.RWMutex // of the cache: held by the session to change its buffers or to give up rows, and for reading by others who copy; taken before mu, and never while a pass is waited for
+// sequence is the tokens that a session has computed, with the cache of their keys and values. Other
+// sessions may copy from it at any time, also while the session computes: a pass writes after the
+// rows that ids covers, and ids is shortened before rows are computed anew.
+type sequence struct {
+	// rows guards the rows of the cache. The session locks it to replace buffers or to give up rows,
+	// others lock it for reading while they copy. It is locked before mu, and never while waiting for
+	// a pass or for rows of another sequence.
+	rows  sync.RWMutex
 	cache *cache
 
-	mu  sync.Mutex // held by the session to change ids and whole, by others to read them, and for no longer than that
-	ids []int32    // one for each position
+	mu     sync.Mutex // guards ids and origin; only the session changes them
+	ids    []int32    // one for each position
+	origin origin
+	prompt int // positions from the first on that are of prompts, not generated; the session's own
 
-	// whole is how many of the positions from the first on were computed as a new session would compute them, in chunks of a prompt. Decoding has the same keys and values up to
-	// the order of sums.
-	whole int
-
-	listed bool // others know of it
-	alone  bool // what was forgotten is not to come back from others
+	listed bool // in prefixes.open
+	alone  bool // the next prompt takes nothing from other sessions
 }
 
-// has is how many of ids from the first on others may copy.
-func (c *memory) has(ids []int32) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return common(c.ids[:c.whole], ids)
+// exact returns how many positions of a prompt others may copy: see [executor.exact].
+func (s *sequence) exact(e *executor, ids []int32, want origin) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return e.exact(s.origin, want, common(s.ids, ids))
 }
 
-// cut shortens what is held to n positions, after those who copy the others.
-func (c *memory) cut(n int) {
-	if n == len(c.ids) {
+// cut shortens the sequence to n positions, after those who copy the others have finished.
+func (s *sequence) cut(n int) {
+	if n == len(s.ids) {
 		return
 	}
-	c.rows.Lock()
-	defer c.rows.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ids = c.ids[:n]
-	c.whole = min(c.whole, n)
+	s.rows.Lock()
+	defer s.rows.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids = s.ids[:n]
+	s.origin.cut(n)
+	s.prompt = min(s.prompt, n)
 }
 
-// add notes that the positions behind those held are there, in chunks of a prompt or not.
-func (c *memory) add(ids []int32, chunk bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if chunk && c.whole == len(c.ids) {
-		c.whole += len(ids)
+// add appends ids whose positions have been computed as next says.
+func (s *sequence) add(ids []int32, next origin, prompt bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if prompt && s.prompt == len(s.ids) {
+		s.prompt += len(ids)
 	}
-	c.ids = append(c.ids, ids...)
+	s.origin = next
+	s.ids = append(s.ids, ids...)
 }
 
-// free gives up the cache. Its buffers are closed when nobody is kept from looking at the memory: a device may let that wait for whole passes.
-func (c *memory) free() error {
-	c.cut(0)
-	c.rows.Lock()
-	old := c.cache.take()
-	c.rows.Unlock()
+// free closes the buffers of the cache. It does so without a lock held, because a device may delay
+// it by whole passes.
+func (s *sequence) free() error {
+	s.cut(0)
+	s.rows.Lock()
+	old := s.cache.take()
+	s.rows.Unlock()
 	return closeAll(old)
 }
 
-// common is the length of the prefix that two texts share.
+// common is the length of the prefix that two sequences of ids share.
 func common(a, b []int32) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -73,84 +78,87 @@ func common(a, b []int32) int {
 	return n
 }
 
-// prefixes are the memories that sessions of a model may copy from: those of open sessions, and of closed ones within a limit, those closed last.
+// prefixes are the sequences that sessions of a model may copy from: those of open sessions, and of
+// closed ones up to a limit in bytes, the least recently closed evicted first.
 //
-// Keys and values are copied, so that no two sessions share memory that one of them writes. A session takes only what it would have computed itself to the bit: rows of
-// a prompt's chunks, and so many that the rest of its own prompt is cut into the same kinds of passes as without them. So a session's logits do not depend on which other
-// sessions there are. Programs of fixed rows begin a prompt at position 0, and what follows on a copied prefix would be decoded one by one: their sessions take nothing.
+// Keys and values are copied, so that no two sessions share memory that one of them writes. A
+// session takes only what it would itself compute to the bit, so that its logits do not depend on
+// which other sessions there are. With programs of fixed rows a prompt starts at position 0, and
+// sessions take nothing.
 type prefixes struct {
-	limit int // bytes of kept; 0 for none, and nothing is taken from open sessions either
+	limit int // bytes of kept; 0 keeps nothing and takes nothing from open sessions either
 
-	mu     sync.Mutex // held to change what is listed here, and never while a buffer is closed or rows are copied
-	open   map[*memory]bool
-	kept   []*memory // the one closed last at the end
-	bytes  int       // of the caches in kept
+	mu     sync.Mutex // held to change the lists, never while a buffer is closed or rows are copied
+	open   map[*sequence]bool
+	kept   []*sequence // the last one closed at the end
+	bytes  int         // of the caches in kept
 	closed bool
 }
 
-// leastShared is the fewest positions that are worth a copy: what a pass computes beside others in hardly more time.
+// leastShared is the fewest positions worth a copy: a pass computes so many beside others in hardly
+// more time.
 const leastShared = 16
 
-// list makes an open session's memory known to others.
-func (p *prefixes) list(c *memory) {
-	if p.limit == 0 || c.listed {
+// list makes an open session's sequence known to others.
+func (p *prefixes) list(s *sequence) {
+	if p.limit == 0 || s.listed {
 		return
 	}
-	c.listed = true
+	s.listed = true
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open[c] = true
+	p.open[s] = true
 }
 
-// leave takes a session's memory. It is kept, if there is anything in it for others and room for it, and others go for it that were closed earlier or have no more than it.
-func (p *prefixes) leave(c *memory) error {
-	c.cut(c.whole)
-	return freeAll(p.take(c))
+// release takes over a closed session's sequence. It keeps what others can use if that is long
+// enough and fits the limit, evicting sequences that it contains, then the oldest.
+func (p *prefixes) release(s *sequence) error {
+	s.cut(s.origin.many)
+	return freeAll(p.keep(s))
 }
 
-// take is leave's choice: it lists the memory among those kept, and returns what is to be freed.
-func (p *prefixes) take(c *memory) (out []*memory) {
+// keep adds a sequence to the kept ones, and returns those that are to be freed.
+func (p *prefixes) keep(s *sequence) (evicted []*sequence) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.open, c)
-	size := c.cache.bytes()
-	held := func(o *memory) bool { return len(o.ids) >= len(c.ids) && common(o.ids, c.ids) == len(c.ids) }
-	if len(c.ids) < leastShared || size > p.limit || p.closed || slices.ContainsFunc(p.kept, held) {
-		return []*memory{c}
+	delete(p.open, s)
+	size := s.cache.bytes()
+	contains := func(o *sequence) bool { return len(o.ids) >= len(s.ids) && common(o.ids, s.ids) == len(s.ids) }
+	if len(s.ids) < leastShared || size > p.limit || p.closed || slices.ContainsFunc(p.kept, contains) {
+		return []*sequence{s}
 	}
-	evict := func(o *memory) {
+	evict := func(o *sequence) {
 		p.bytes -= o.cache.bytes()
-		out = append(out, o)
+		evicted = append(evicted, o)
 	}
-	p.kept = slices.DeleteFunc(p.kept, func(o *memory) bool {
-		less := common(o.ids, c.ids) == len(o.ids)
-		if less {
+	p.kept = slices.DeleteFunc(p.kept, func(o *sequence) bool {
+		contained := common(o.ids, s.ids) == len(o.ids)
+		if contained {
 			evict(o)
 		}
-		return less
+		return contained
 	})
-	p.kept = append(p.kept, c)
+	p.kept = append(p.kept, s)
 	p.bytes += size
 	for p.bytes > p.limit {
 		evict(p.kept[0])
 		p.kept = slices.Delete(p.kept, 0, 1)
 	}
-	return out
+	return evicted
 }
 
-// drop frees all kept caches, and reports whether there were any.
-func (p *prefixes) drop() bool {
+// evict frees all kept caches, and reports whether there were any.
+func (p *prefixes) evict() bool {
 	all := p.empty(false)
-	// A buffer that cannot be closed is lost whatever is done about it; whether there is memory now is for the caller to see.
-	_ = freeAll(all)
+	_ = freeAll(all) // a buffer that cannot be closed is lost; the caller finds out if there is memory
 	return len(all) > 0
 }
 
-// close frees what is kept, and keeps nothing any more.
+// close frees all kept caches. Nothing is kept afterwards.
 func (p *prefixes) close() error { return freeAll(p.empty(true)) }
 
-// empty takes all kept caches out of the list, the last time or not.
-func (p *prefixes) empty(closed bool) []*memory {
+// empty removes all kept caches from the list.
+func (p *prefixes) empty(closed bool) []*sequence {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.kept
@@ -158,72 +166,92 @@ func (p *prefixes) empty(closed bool) []*memory {
 	return all
 }
 
-// freeAll frees caches that are in no list any more, each after the sessions that copy from it.
-func freeAll(all []*memory) error {
+// freeAll frees sequences that are in no list any more, each after the sessions that copy from it.
+func freeAll(all []*sequence) error {
 	var errs []error
-	for _, c := range all {
-		errs = append(errs, c.free())
+	for _, s := range all {
+		errs = append(errs, s.free())
 	}
 	return errors.Join(errs...)
 }
 
-// longest is the memory that shares the longest prefix with a text, and its length.
-func (p *prefixes) longest(ids []int32, except *memory) (best *memory, n int) {
+// longest returns the sequence, other than except, for which length is greatest, and that length.
+func (p *prefixes) longest(length func(*sequence) int, except *sequence) (best *sequence, n int) {
 	p.mu.Lock()
 	all := slices.AppendSeq(slices.Clone(p.kept), maps.Keys(p.open))
 	p.mu.Unlock()
-	for _, c := range all {
-		if c == except {
+	for _, s := range all {
+		if s == except {
 			continue
 		}
-		if l := c.has(ids); l > n {
-			best, n = c, l
+		if l := length(s); l > n {
+			best, n = s, l
 		}
 	}
 	return best, n
 }
 
-// share copies from another session what it has of ids behind what this one holds, and returns how many positions that are.
-func (s *Session) share(ctx context.Context, ids []int32) (int, error) {
+// reuse is what a session need not compute of a prompt.
+type reuse struct {
+	cached int // positions that its own cache held
+	shared int // positions after these, copied from another session
+	many   int // the rest is to be computed in passes of many rows up to here: see [origin]
+}
+
+// startPrompt makes the cache hold what can be reused of a prompt, as [Session] promises, and makes
+// room for the prompt and some of its answer, of most tokens if that is not 0.
+func (s *Session) startPrompt(ctx context.Context, ids []int32, exact bool, most int) (r reuse, err error) {
+	if err := s.waitLeft(ctx); err != nil {
+		return r, err
+	}
+	e, prefix := s.m.exec, ids[:len(ids)-1] // the logits of the last id are to be computed
+	held := common(s.seq.ids, prefix)
+	want := e.newOrigin(len(ids))
+	keep := e.exact(s.seq.origin, want, held)
+	if !exact && keep < held && (e.fixed() || held > s.seq.prompt) {
+		if keep = held; e.choose(held, len(ids)-held, 0).fresh {
+			keep = 0
+		}
+	} else {
+		exact = true
+		r.many = want.many
+	}
+	s.seq.cut(keep)
+	r.cached = keep
+	if err := s.reservePrompt(ctx, len(ids), most); err != nil {
+		return r, err
+	}
+	if exact {
+		r.shared, err = s.share(ctx, prefix, want)
+	}
+	return r, err
+}
+
+// share copies positions of a prompt from another session, after those that the session holds. It
+// returns how many.
+func (s *Session) share(ctx context.Context, prefix []int32, want origin) (int, error) {
 	p, e := s.m.prefixes, s.m.exec
-	if alone := s.memory.alone; alone || p.limit == 0 {
-		s.memory.alone = false
+	if alone := s.seq.alone; alone || p.limit == 0 {
+		s.seq.alone = false
 		return 0, nil
 	}
-	held := len(s.memory.ids)
-	if s.memory.whole < held { // what others have behind it was computed on a prompt's rows, and these were decoded: in other bits
+	held := len(s.seq.ids)
+	from, n := p.longest(func(o *sequence) int { return o.exact(e, prefix, want) }, s.seq)
+	if n-held < leastShared {
 		return 0, nil
 	}
-	fit := func(common int) int { return sharable(len(ids)-held, common-held, s.m.plan.Chunk, e.queue.few) }
-	wanted := ids[:len(ids)-1] // the last one's logits are to be computed
-	from, n := p.longest(wanted, s.memory)
-	if fit(n) < leastShared {
-		return 0, nil
-	}
-	if err := s.reserve(ctx, len(ids)); err != nil {
+	if err := s.reserve(ctx, len(prefix)+1); err != nil {
 		return 0, err
 	}
 	from.rows.RLock()
 	defer from.rows.RUnlock()
-	if n = fit(from.has(wanted)); n < leastShared { // it has become less
+	n = from.exact(e, prefix, want) // it may have been shortened
+	if n-held < leastShared {
 		return 0, nil
 	}
-	if err := s.memory.cache.copy(ctx, from.cache, held, n); err != nil {
+	if err := s.seq.cache.copy(ctx, from.cache, held, n-held); err != nil {
 		return 0, err
 	}
-	s.memory.add(ids[held:held+n], true)
-	return n, nil
-}
-
-// sharable is how many of the first shared of so many rows can be left out so that the others are still computed in the kinds of passes that they would be in: chunks, of
-// which the last may have few rows.
-func sharable(rows, shared, chunk, few int) int {
-	last := func(rows int) int { return (rows-1)%chunk + 1 }
-	if last(rows) <= few {
-		return shared - shared%chunk
-	}
-	for shared > 0 && last(rows-shared) <= few {
-		shared--
-	}
-	return shared
+	s.seq.add(prefix[held:n], origin{many: n}, true)
+	return n - held, nil
 }

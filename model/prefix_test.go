@@ -50,7 +50,7 @@ func TestSharedPrefix(t *testing.T) {
 		shared map[int]int // by the rows that are few to the device: 16 with C, 4 without
 	}{
 		{"all of the other's", 100, 100, 60, map[int]int{16: 100, 4: 100}},
-		{"a last chunk of 12 rows", 100, 100, 40, map[int]int{16: 64, 4: 100}}, // behind 2 chunks: where they are few, whole chunks are taken
+		{"a last chunk of 12 rows", 100, 100, 40, map[int]int{16: 100, 4: 100}}, // after 2 chunks, the second of which is cut at 100
 		{"a part of the other's", 200, 150, 60, map[int]int{16: 150, 4: 150}},
 		{"the same prompt, whose last chunk has few rows", 260, 260, 0, map[int]int{16: 256, 4: 256}},
 		{"the same prompt, whose last chunk has many", 220, 220, 0, map[int]int{16: 203, 4: 215}}, // one row more than few is left
@@ -187,7 +187,7 @@ func TestKeptPrefixes(t *testing.T) {
 	if got := shared(text(60, 9)); got != 0 {
 		t.Errorf("a cache larger than the limit was kept: %d tokens were shared", got)
 	}
-	if !m.prefixes.drop() || m.prefixes.bytes != 0 || m.prefixes.drop() {
+	if !m.prefixes.evict() || m.prefixes.bytes != 0 || m.prefixes.evict() {
 		t.Error("dropping all does not leave nothing")
 	}
 }
@@ -241,16 +241,16 @@ func (b slow) Close() error {
 // While buffers of closed sessions wait to be closed, other sessions find prefixes, are listed and leave.
 func TestClosingHoldsUpNobody(t *testing.T) {
 	closing, free := make(chan struct{}), make(chan struct{})
-	held := func(ids []int32) *memory {
-		return &memory{ids: ids, whole: len(ids), cache: &cache{buffers: map[string]npu.Buffer{"k": slow{closing: closing, free: free}}}}
+	held := func(ids []int32) *sequence {
+		return &sequence{ids: ids, origin: origin{many: len(ids)}, cache: &cache{buffers: map[string]npu.Buffer{"k": slow{closing: closing, free: free}}}}
 	}
 	for name, end := range map[string]func(p *prefixes) error{
-		"leave": func(p *prefixes) error { return p.leave(held(text(30, 7))) }, // there is room for one
-		"drop":  func(p *prefixes) error { p.drop(); return nil },
-		"close": (*prefixes).close,
+		"release": func(p *prefixes) error { return p.release(held(text(30, 7))) }, // there is room for one
+		"evict":   func(p *prefixes) error { p.evict(); return nil },
+		"close":   (*prefixes).close,
 	} {
-		p := &prefixes{limit: 1, open: map[*memory]bool{}}
-		if err := p.leave(held(text(20, 3))); err != nil {
+		p := &prefixes{limit: 1, open: map[*sequence]bool{}}
+		if err := p.release(held(text(20, 3))); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error)
@@ -258,7 +258,8 @@ func TestClosingHoldsUpNobody(t *testing.T) {
 		<-closing
 		at := held(text(40, 3))
 		p.list(at)
-		if c, n := p.longest(text(40, 3), nil); c != at || n != 40 {
+		length := func(s *sequence) int { return common(s.ids, text(40, 3)) }
+		if c, n := p.longest(length, nil); c != at || n != 40 {
 			t.Errorf("%s: %d tokens of an open session were found, want 40", name, n)
 		}
 		free <- struct{}{}

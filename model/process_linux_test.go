@@ -133,7 +133,7 @@ func TestLongPromptMemory(t *testing.T) {
 		}
 	}
 	weights := 2 * int(m.Checkpoint().Parameters())
-	kv, used, values := s.memory.cache.bytes(), peak(t), 0
+	kv, used, values := s.seq.cache.bytes(), peak(t), 0
 	for _, v := range m.exec.values {
 		if v.buf != nil {
 			values += v.buf.Len()

@@ -2,7 +2,9 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -11,122 +13,327 @@ import (
 
 // scheduler decides whose rows the next pass takes.
 //
-// Sessions hand in their next rows, each in a goroutine of its own, and wait. Whenever no pass runs, the next one takes what is there: nobody is waited for who may or
-// may not come, and there are no timers, so that a session that is alone never waits. What is waited for is the package's own work between two passes, the choice of a
-// token: the sessions of a pass that has ended would otherwise come one by one, and the first of them would run alone.
+// A session submits a job, the rows of its next pass, and waits until it is done. One loop owns the
+// device: it collects the jobs of the next pass, runs it, marks them done, and repeats until no pass
+// can start. Its goroutine then ends, and the event that lets a pass start again creates another.
+// There are no timers, so a lone session sees no added latency.
 //
-// # Who goes together
+// # Holds
 //
-// On a device that takes any rows a pass has a segment for each of several sessions, and all its jobs are of one kind: steps of decoding, short turns of few rows, or
-// chunks of a prompt, of many. Few and many are kept apart because a device may have other kernels for few rows, which sum in another order ([npu.Info.FewRows]); so a
-// session's logits are the same bits whoever is beside it. Programs of fixed rows take one session at a time; their kinds are the passes of the plan.
+// After a decode pass each of its sessions chooses a token and submits the next row, all within a
+// fraction of a millisecond. If a pass started with the first of them, that session would run alone.
+// A job can therefore ask for a hold: when its pass has ended, its client holds the queue, and no
+// pass starts until the client submits its next job or releases the hold. A hold covers the
+// package's own work only, never that of a caller: Session.release, which ends every call, releases
+// it, and so does everything that runs a caller's code.
 //
-// # Who goes first
+// # Which jobs share a pass
 //
-// Who has waited longest, but after a pass of one kind comes one of another, if any waits: a prompt of any length, or any number of prompts, holds up the others by no more
-// than one chunk between two of their tokens, and they hold it up by one pass of few rows between two of its chunks. On programs of fixed rows a change of kind can mean
-// that a device loads other programs, so that waiting sessions finish a phase together: up to prefillTurns prefills or decodeTurns steps come after each other before
-// others have their turn, and these get as many.
+// On a device that takes any number of rows a pass has a segment for each of several sessions, and
+// all its jobs are of one kind: few rows (decode steps and short prompts) or many (chunks of a
+// prompt). The kinds are kept apart because a device may have other kernels for few rows, which sum
+// in another order ([npu.Info.FewRows]). So a session's logits are the same bits whatever shares its
+// passes. Programs of fixed rows take one session at a time; their kinds are the passes of the plan.
+//
+// # Order
+//
+// The job that has waited longest goes first, except that after a pass of one kind comes one of
+// another if any is queued. Any number of long prompts thus delays the others by one chunk between
+// two of their tokens, and the others delay a prompt by one pass of few rows between two chunks. With
+// programs of fixed rows a change of kind can make the device load other programs, so up to
+// prefillTurns prefills or decodeTurns steps follow each other before the other kind has its turn.
 type scheduler struct {
 	few   int  // rows of a pass of few rows at most
 	most  int  // rows of a pass of many rows at most
 	joins bool // a pass takes several sessions
 
+	// run executes a pass. The loop calls it, one call at a time.
+	run func(ctx context.Context, p *boundPass, inputs []*input) error
+
 	mu      sync.Mutex
-	waiting []*job // as they came
+	queue   []*job // in the order of submission
 	running *batch
-	coming  int  // sessions that choose a token, after which they come with another row or say that they do not
-	kind    kind // of the last pass
-	turns   int  // passes of that kind in a row
+	looping bool   // a goroutine executes loop
+	holds   int    // clients whose holding is set
+	last    *input // of the last pass, if it had one
+	kind    kind   // of the last pass
+	turns   int    // passes of that kind in a row
 	closed  bool
 }
 
-// On programs of fixed rows: passes of a kind in a row while others wait for another kind.
+// With programs of fixed rows: passes of one kind in a row while jobs of another are queued.
 const (
 	prefillTurns = 4
 	decodeTurns  = 16
 )
 
-// kind says which jobs a pass may take together, or without loading other programs.
+// kind is a class of jobs that a pass may take together, or that need no other programs loaded.
 type kind struct {
 	pass *boundPass
 	many bool
 }
 
-// job is one session's part of a pass, from its handing in to its end.
+// client is a session as the scheduler sees it.
+type client struct {
+	holding bool // guarded by scheduler.mu
+
+	// left is closed when a pass that the client has left no longer uses the input of its job. It is
+	// nil if there is no such pass. The client owns the field.
+	left <-chan struct{}
+}
+
+// job is one client's part of a pass.
 type job struct {
-	ctx  context.Context
-	pass *boundPass
-	in   *input
+	ctx    context.Context
+	client *client
+	pass   *boundPass
+	in     *input
+	hold   bool // the client holds the queue after the pass
 
-	// quick says that what follows on the pass is short and the package's own: the session is then counted in scheduler.coming until it hands in its next rows or calls
-	// executor.away.
-	quick bool
-
-	batch *batch        // nil while it waits
-	lead  chan struct{} // gets a token when the job is to be run by who handed it in
+	batch *batch        // nil while the job is queued
+	left  bool          // the client has gone; its batch runs for others
 	done  chan struct{} // closed when err is set
 	err   error
 }
 
-// batch is a pass with the jobs that it takes.
+// batch is a pass with its jobs.
 type batch struct {
+	ctx    context.Context
+	cancel context.CancelFunc // called when all clients have left
 	jobs   []*job
-	stay   int                // of them, how many have not left
-	cancel context.CancelFunc // of a batch of several jobs: when all have left
-	ended  chan struct{}      // closed when no device works on it any more
+	live   int           // jobs whose client has not left
+	ended  chan struct{} // closed when the device no longer works on the pass
+}
+
+// passPanic is the error of a pass that panicked, in a tap for example. submit panics with it in the
+// goroutine of each client.
+type passPanic struct {
+	value any
+	stack []byte
+}
+
+func (p *passPanic) Error() string {
+	return fmt.Sprintf("model: a pass panicked: %v\n\n%s", p.value, p.stack)
 }
 
 func newScheduler(plan *Plan, info npu.Info, tapped bool) *scheduler {
-	s := &scheduler{few: info.FewRows, most: plan.Chunk, joins: plan.Prefill[0].Rows == 0 && !tapped}
-	if s.few == 0 { // rows are the same however many there are, and steps still go before chunks
-		s.few = 16
+	q := &scheduler{
+		few:   info.FewRows,
+		most:  plan.Chunk,
+		joins: plan.Prefill[0].Rows == 0 && !tapped,
 	}
-	s.few = max(1, min(s.few, s.most))
-	return s
-}
-
-// kindOf is a job's kind.
-func (s *scheduler) kindOf(j *job) kind {
-	return kind{pass: j.pass, many: j.pass.Rows == 0 && len(j.in.ids) > s.few}
-}
-
-// limit is how many passes of a kind may come after each other while jobs of another wait.
-func (s *scheduler) limit(k kind) int {
-	switch {
-	case k.pass.Rows == 0:
-		return 1
-	case k.pass.Rows == 1:
-		return decodeTurns
+	if q.few == 0 { // the device has one kind of kernels; decode steps still go before chunks
+		q.few = 16
 	}
-	return prefillTurns
+	q.few = max(1, min(q.few, q.most))
+	return q
 }
 
-// first is the job that the next pass is for. A job whose rows were in the last pass already goes before others of its kind: only the head is left to do.
-func (s *scheduler) first(last *input) *job {
+// submit queues a job and waits until its pass has ended. It ends the client's hold.
+//
+// When the job's context is cancelled, submit returns its error at once if the pass has not started
+// or goes on for other clients. In the latter case it sets client.left. A pass of this job alone
+// runs under its context, and submit returns when the device has stopped.
+func (q *scheduler) submit(j *job) error {
+	j.done = make(chan struct{})
+	if err := q.enqueue(j); err != nil {
+		return err
+	}
+	select {
+	case <-j.done:
+	case <-j.ctx.Done():
+		if q.cancel(j) {
+			return j.ctx.Err()
+		}
+		<-j.done
+	}
+	if p := (*passPanic)(nil); errors.As(j.err, &p) {
+		panic(p)
+	}
+	return j.err
+}
+
+func (q *scheduler) enqueue(j *job) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.endHold(j.client)
+	if q.closed {
+		return ErrClosed
+	}
+	q.queue = append(q.queue, j)
+	q.wake()
+	return nil
+}
+
+// cancel removes a job whose context has ended from the queue, or from a pass that it shares. It
+// returns false if the job is done or has its pass to itself.
+func (q *scheduler) cancel(j *job) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-j.done:
+		return false
+	default:
+	}
+	b := j.batch
+	if b == nil {
+		q.queue = slices.DeleteFunc(q.queue, func(o *job) bool { return o == j })
+		q.wake() // the job may have been the first, of a kind that had to wait
+		return true
+	}
+	if len(b.jobs) == 1 {
+		return false
+	}
+	j.left = true
+	j.client.left = b.ended
+	if b.live--; b.live == 0 {
+		b.cancel()
+	}
+	return true
+}
+
+// release ends the client's hold, if it has one. A pass that this lets start does so in another
+// goroutine: a caller that is quick to ask for the next token usually submits before it collects its
+// jobs, so that the session shares the pass with the others.
+func (q *scheduler) release(c *client) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.endHold(c) {
+		q.wake()
+	}
+}
+
+// endHold reports whether the client had a hold. The caller holds mu.
+func (q *scheduler) endHold(c *client) bool {
+	if !c.holding {
+		return false
+	}
+	c.holding = false
+	q.holds--
+	return true
+}
+
+// wake starts the loop if it does not run and a pass can start. The caller holds mu.
+func (q *scheduler) wake() {
+	if !q.looping && q.ready() != nil {
+		q.looping = true
+		go q.loop()
+	}
+}
+
+// loop runs passes until none can start.
+func (q *scheduler) loop() {
+	defer func() { // also if a tap has ended the goroutine
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.looping = false
+		q.wake()
+	}()
+	for q.runNext() {
+	}
+}
+
+// runNext runs the next pass. It returns false if none can start, and after a panic.
+func (q *scheduler) runNext() bool {
+	q.mu.Lock()
+	first := q.ready()
+	if first == nil {
+		q.mu.Unlock()
+		return false
+	}
+	b := q.collect(first)
+	q.running = b
+	q.mu.Unlock()
+
+	err := errors.New("model: the pass was not completed") // if a tap calls runtime.Goexit
+	defer func() {
+		if v := recover(); v != nil {
+			err = &passPanic{v, debug.Stack()}
+		}
+		q.finish(b, err)
+	}()
+	inputs := make([]*input, len(b.jobs))
+	for i, j := range b.jobs {
+		inputs[i] = j.in
+	}
+	err = q.run(b.ctx, first.pass, inputs)
+	return true
+}
+
+// finish marks the jobs of the running batch done and gives out their holds.
+func (q *scheduler) finish(b *batch, err error) {
+	b.cancel()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running, q.last = nil, nil
+	if len(b.jobs) == 1 && err == nil {
+		q.last = b.jobs[0].in
+	}
+	for _, j := range b.jobs {
+		j.err = err
+		if err == nil && j.hold && !j.left {
+			j.client.holding = true
+			q.holds++
+		}
+		close(j.done)
+	}
+	close(b.ended)
+}
+
+// ready returns the job that the next pass is for, or nil if no pass can start now. The caller holds
+// mu.
+func (q *scheduler) ready() *job {
+	if q.closed || q.running != nil || len(q.queue) == 0 {
+		return nil
+	}
+	first := q.first()
+	if q.holds > 0 && (q.joins || q.kindOf(first) != q.kind) {
+		return nil
+	}
+	return first
+}
+
+// first returns the job that has waited longest, of the kind whose turn it is. A job whose rows were
+// in the last pass goes before others of its kind, because only the head is left to compute.
+func (q *scheduler) first() *job {
 	var same, other *job
-	for _, j := range s.waiting {
-		switch k := s.kindOf(j); {
-		case k != s.kind && other == nil:
+	for _, j := range q.queue {
+		switch k := q.kindOf(j); {
+		case k != q.kind && other == nil:
 			other = j
-		case k == s.kind && (same == nil || j.in == last):
+		case k == q.kind && (same == nil || j.in == q.last):
 			same = j
 		}
 	}
-	if same == nil || other != nil && s.turns >= s.limit(s.kind) {
+	if same == nil || other != nil && q.turns >= maxTurns(q.kind) {
 		return other
 	}
 	return same
 }
 
-// gather takes the first job and those that go with it out of the queue.
-func (s *scheduler) gather(first *job) *batch {
-	k := s.kindOf(first)
-	if k != s.kind {
-		s.kind, s.turns = k, 0
+func (q *scheduler) kindOf(j *job) kind {
+	return kind{pass: j.pass, many: j.pass.Rows == 0 && len(j.in.ids) > q.few}
+}
+
+// maxTurns is how many passes of a kind may follow each other while jobs of another are queued.
+func maxTurns(k kind) int {
+	switch k.pass.Rows {
+	case 0:
+		return 1
+	case 1:
+		return decodeTurns
 	}
-	s.turns++
-	b := &batch{ended: make(chan struct{})}
+	return prefillTurns
+}
+
+// collect removes the first job and those that can share its pass from the queue.
+func (q *scheduler) collect(first *job) *batch {
+	k := q.kindOf(first)
+	if k != q.kind {
+		q.kind, q.turns = k, 0
+	}
+	q.turns++
+	b := &batch{ctx: first.ctx, cancel: func() {}, ended: make(chan struct{})}
 	rows, picks := 0, 0
 	take := func(j *job) {
 		j.batch = b
@@ -135,202 +342,47 @@ func (s *scheduler) gather(first *job) *batch {
 		picks += len(j.in.picks)
 	}
 	take(first)
-	most, heads := s.few, s.few
+	most, heads := q.few, q.few
 	if k.many {
-		most = s.most
+		most = q.most
 	}
-	if picks > s.few { // rows of the head are of two kinds as well
+	if picks > q.few { // picked rows are of two kinds as well
 		heads = logitRows
 	}
-	s.waiting = slices.DeleteFunc(s.waiting, func(j *job) bool {
+	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool {
 		if j == first {
 			return true
 		}
 		n := len(j.in.picks)
-		if !s.joins || s.kindOf(j) != k || rows+len(j.in.ids) > most || n > 0 && (picks+n > heads || (n > s.few) != (picks > s.few) && picks > 0) {
+		mixed := n > 0 && picks > 0 && (n > q.few) != (picks > q.few)
+		if !q.joins || q.kindOf(j) != k || rows+len(j.in.ids) > most || n > 0 && picks+n > heads || mixed {
 			return false
 		}
 		take(j)
 		return true
 	})
-	b.stay = len(b.jobs)
+	b.live = len(b.jobs)
+	if b.live > 1 {
+		ctxs := make([]context.Context, len(b.jobs)) // each tracer sees the passes of its session
+		for i, j := range b.jobs {
+			ctxs[i] = j.ctx
+		}
+		b.ctx, b.cancel = context.WithCancel(npu.JoinTracers(context.Background(), ctxs...))
+	}
 	return b
 }
 
-// pass brings one session's rows through a pass, together with those of other sessions where they go together, and returns when their logits have been copied out.
-// When ctx ends it returns at once. A pass in which others have rows goes on, and in.flying tells when it has let go of the input.
-// Before is the session's last input, or nil: handing in ends the waiting for it.
-func (e *executor) pass(ctx context.Context, p *boundPass, in, before *input, quick bool) error {
-	err := e.check(p, in)
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		e.away(before) // it is not handed in, and nobody asks for it again
-		return err
-	}
-	j := &job{ctx: ctx, pass: p, in: in, quick: quick, lead: make(chan struct{}, 1), done: make(chan struct{})}
-	s := e.queue
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return ErrClosed
-	}
-	s.waiting = append(s.waiting, j)
-	s.arrived(before)
-	e.start()
-	s.mu.Unlock()
-	select {
-	case <-j.done:
-	case <-j.lead:
-		e.perform(ctx, j.batch)
-	case <-ctx.Done():
-		if e.leave(j) {
-			return ctx.Err()
-		}
-		select { // it has ended meanwhile, or is ours to run, which the device refuses at once
-		case <-j.done:
-		case <-j.lead:
-			e.perform(ctx, j.batch)
-		}
-	}
-	return j.err
-}
-
-// check reports what would make a device refuse the pass of all.
-func (e *executor) check(p *boundPass, in *input) error {
-	if p.Rows > 0 && len(in.ids) > p.Rows {
-		return fmt.Errorf("model: a pass of %d rows cannot take %d", p.Rows, len(in.ids))
-	}
-	for i, id := range in.ids {
-		if id < 0 || int(id) >= e.plan.Model.Vocab {
-			return fmt.Errorf("model: token %d is id %d, want 0 to %d", in.pos+i, id, e.plan.Model.Vocab-1)
-		}
-	}
-	return nil
-}
-
-// start begins the next pass, if there is work and none runs. A pass of one job is run by the goroutine that handed it in, under its own context; one of several by a
-// goroutine of its own, because each of them may leave. The caller holds the scheduler's mutex.
-func (e *executor) start() {
-	s := e.queue
-	if s.running != nil || len(s.waiting) == 0 || s.closed {
-		return
-	}
-	first := s.first(e.done)
-	if s.coming > 0 && (s.joins || s.kindOf(first) != s.kind) {
-		return
-	}
-	b := s.gather(first)
-	s.running = b
-	if len(b.jobs) == 1 {
-		first.lead <- struct{}{}
-		return
-	}
-	ctxs := make([]context.Context, len(b.jobs)) // each session's tracer sees the passes that its rows are in
-	for i, j := range b.jobs {
-		ctxs[i] = j.ctx
-	}
-	ctx, cancel := context.WithCancel(npu.JoinTracers(context.Background(), ctxs...))
-	b.cancel = cancel
-	go e.perform(ctx, b)
-}
-
-// perform runs a batch and begins what comes after it.
-func (e *executor) perform(ctx context.Context, b *batch) {
-	err := fmt.Errorf("model: the pass was not completed") // what a panic in a tap leaves to the others
-	defer func() {
-		s := e.queue
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if b.cancel != nil {
-			b.cancel()
-		}
-		s.running = nil
-		for _, j := range b.jobs {
-			j.err = err
-			if err == nil && j.quick && j.in.flying == nil {
-				j.in.coming = true
-				s.coming++
-			}
-			close(j.done)
-		}
-		close(b.ended)
-		e.start()
-	}()
-	inputs := make([]*input, len(b.jobs))
-	for i, j := range b.jobs {
-		inputs[i] = j.in
-	}
-	if p := b.jobs[0].pass; p.Rows == 0 {
-		err = e.openPass(ctx, p, inputs)
-	} else {
-		err = e.fixedPass(ctx, p, inputs[0])
-	}
-}
-
-// leave takes a job whose context has ended out of the queue or out of its pass. It reports false when there is nothing to leave: the job has ended, or is its
-// session's own to run.
-func (e *executor) leave(j *job) bool {
-	s := e.queue
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-j.done:
-		return false
-	default:
-	}
-	if j.batch == nil {
-		s.waiting = slices.DeleteFunc(s.waiting, func(o *job) bool { return o == j })
-		e.start()
-		return true
-	}
-	if len(j.batch.jobs) == 1 {
-		return false
-	}
-	j.in.flying = j.batch.ended
-	if j.batch.stay--; j.batch.stay == 0 {
-		j.batch.cancel()
-	}
-	return true
-}
-
-// away says that the session whose input this was need not be waited for: its token goes to the caller, who may do with it what takes long. A caller who does not is back
-// with the next row before the goroutine that is started here has its turn, so that its session goes with the others.
-func (e *executor) away(in *input) {
-	s := e.queue
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.arrived(in) && s.coming == 0 && s.running == nil && len(s.waiting) > 0 {
-		go func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			e.start()
-		}()
-	}
-}
-
-// arrived takes the session whose last input this was out of those that are waited for. It reports false where it was none of them. The caller holds the mutex.
-func (s *scheduler) arrived(in *input) bool {
-	if in == nil || !in.coming {
-		return false
-	}
-	in.coming = false
-	s.coming--
-	return true
-}
-
-// close lets no pass start any more, and waits for the one that runs.
-func (s *scheduler) close() {
-	s.mu.Lock()
-	s.closed = true
-	for _, j := range s.waiting {
+// close fails the queued jobs and all later ones with ErrClosed, and waits for the running pass.
+func (q *scheduler) close() {
+	q.mu.Lock()
+	q.closed = true
+	for _, j := range q.queue {
 		j.err = ErrClosed
 		close(j.done)
 	}
-	s.waiting = nil
-	running := s.running
-	s.mu.Unlock()
+	q.queue = nil
+	running := q.running
+	q.mu.Unlock()
 	if running != nil {
 		<-running.ended
 	}

@@ -17,51 +17,6 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
-// A session that hands in rows behind rows is not waited for by itself: handing in ends the waiting, as going away does.
-func TestFeedBehindFeed(t *testing.T) {
-	m := open(t, tiny("smollm-mha"), "", nil)
-	s := m.NewSession()
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	for id := range int32(3) {
-		if err := s.feed(ctx, []int32{id}, false, func(int, []float32) error { return nil }); err != nil {
-			t.Fatalf("feed %d: %v", id, err)
-		}
-		if n := m.exec.queue.coming; n != 1 {
-			t.Fatalf("after feed %d, %d sessions are waited for, want 1", id, n)
-		}
-	}
-	s.away()
-	if n := m.exec.queue.coming; n != 0 {
-		t.Errorf("%d sessions are waited for, want none", n)
-	}
-}
-
-// A session whose next rows cannot be handed in is not waited for either, or nothing would ever run again.
-func TestFeedRefused(t *testing.T) {
-	m := open(t, tiny("smollm-mha"), "", nil)
-	cancelled, cancel := context.WithCancel(context.Background())
-	cancel()
-	for name, tc := range map[string]struct {
-		ctx context.Context
-		id  int32
-	}{"cancelled": {cancelled, 1}, "an id that is none": {context.Background(), -1}} {
-		s := m.NewSession()
-		defer s.Close()
-		nothing := func(int, []float32) error { return nil }
-		if err := s.feed(context.Background(), []int32{1}, false, nothing); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.feed(tc.ctx, []int32{tc.id}, false, nothing); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-		if n := m.exec.queue.coming; n != 0 {
-			t.Fatalf("%s: %d sessions are waited for, want none", name, n)
-		}
-	}
-}
-
 // probe is a device that shows its submissions to a function before it executes them.
 type probe struct {
 	npu.Device
@@ -114,7 +69,7 @@ func probedOn(t *testing.T, path, kernels string, opts *OpenOptions) (*Model, *p
 func queued(m *Model) int {
 	m.exec.queue.mu.Lock()
 	defer m.exec.queue.mu.Unlock()
-	return len(m.exec.queue.waiting)
+	return len(m.exec.queue.queue)
 }
 
 // until waits for something that another goroutine brings about.
@@ -646,9 +601,7 @@ func TestManySessions(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if q := m.exec.queue; q.coming != 0 || q.running != nil || len(q.waiting) != 0 {
-		t.Errorf("nothing is at work, and the scheduler has %+v", q)
-	}
+	checkIdle(t, m)
 	begun := make(chan struct{}, 8)
 	for i := range 8 {
 		all.Go(func() {

@@ -11,28 +11,63 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Session is one conversation: it owns a KV cache and keeps what it has computed, so that a prompt that begins like the last one costs only its new
-// part. A session generates one thing at a time; use one for each conversation. Close frees the cache; what is asked of the session from then on gives [ErrClosed].
+// Session is one conversation. It owns a KV cache and keeps what it has computed, so that a prompt
+// that begins like the last one costs only its new part. Close frees the cache.
+//
+// # Concurrency
+//
+// A session does one thing at a time: a call of any of its methods while another is in progress, or
+// while the loop over Generate or Chat has not ended, returns [ErrBusy]. After Close, calls return
+// [ErrClosed]. Different sessions of a model work at the same time, each in a goroutine of its own,
+// and share passes of the device. None of them waits for code of another's caller: loops over
+// tokens and callbacks of Score may take any time, and may use other sessions.
+//
+// A method whose context is cancelled returns within 100 ms. If other sessions have rows in the same
+// pass, that pass goes on; the session's next call, and Close, wait for its end. The session then
+// holds exactly the positions whose passes ended before.
+//
+// # Reuse
+//
+// A prompt reuses the keys and values of its longest prefix that the session holds; if all of it is
+// held, the last id is computed again for its logits. A session also copies keys and values that
+// other sessions of the model hold: see [OpenOptions.PrefixBytes]. [Stats] counts both.
+//
+// On a device that takes any number of rows, reuse is exact by default if the reused positions were
+// computed as parts of prompts: logits are bit for bit those of a new session, also for the same
+// prompt again and for one that turns off in the middle. For this up to [npu.Info.FewRows] + 1
+// positions more are computed than the prompt has new ones, and as many more again that a pass of
+// few rows computed.
+//
+// The exception are ids that the session generated itself, or that Step appended. Their positions
+// were computed one at a time, by kernels that can sum in another order than those that read prompts.
+// A prompt that continues them, such as the next turn of a conversation, reuses them all the same,
+// because computing them again would cost more than the turn. Its logits can differ from a new
+// session's in the last bits, so that a greedy text can differ where two tokens are almost equally
+// likely. They still do not depend on what other sessions do.
+//
+// [GenerateOptions.ExactReuse] reuses only what a new session would compute to the bit, and computes
+// the rest again. It makes every prompt exact, on every device.
+//
+// With programs of fixed rows, as on an NPU, a session without ExactReuse takes the passes with the
+// least predicted cost, and no part of the prompt is promised to be exact.
 type Session struct {
 	m      *Model
 	busy   sync.Mutex
-	closed bool    // guarded by busy
-	memory *memory // what it has computed
-
-	last   *input          // of the last pass
-	flying <-chan struct{} // closed when a pass that the session has left is over; nil where there is none
-	logits []float32       // [picks, vocab] of the last pass
+	closed bool      // guarded by busy
+	seq    *sequence // what it has computed
+	client client
+	logits []float32 // [picks, vocab] of the last pass
 
 	predicted float64 // seconds by the plan's costs, of all passes of a generation
 }
 
-// NewSession starts an empty session. Close it when it is not needed any more.
+// NewSession returns an empty session, which the caller must close. It is safe for concurrent use.
 func (m *Model) NewSession() *Session {
-	return &Session{m: m, memory: &memory{cache: newCache(m.dev, m.plan)}}
+	return &Session{m: m, seq: &sequence{cache: newCache(m.dev, m.plan)}}
 }
 
-// enter takes the session for one call, which gives it back with s.busy.Unlock.
-func (s *Session) enter() error {
+// acquire starts a call of an exported method. If it succeeds, release must end the call.
+func (s *Session) acquire() error {
 	if !s.busy.TryLock() {
 		return ErrBusy
 	}
@@ -43,160 +78,148 @@ func (s *Session) enter() error {
 	return nil
 }
 
-// Close frees the session's cache, or leaves it to the model for other sessions that begin alike: see [OpenOptions.PrefixBytes]. Closing again does nothing. A session that
-// is generating is not closed: [ErrBusy]. After a call that was cancelled in a pass which goes on for other sessions, Close waits for the end of that pass; so it does where a
-// device frees memory only between passes.
+// release ends a call.
+func (s *Session) release() {
+	s.releaseHold()
+	s.busy.Unlock()
+}
+
+// releaseHold lets other sessions run while this one does not come back at once. It must be called
+// before a caller's code runs.
+func (s *Session) releaseHold() {
+	s.m.exec.queue.release(&s.client)
+	if testHookReleased != nil {
+		testHookReleased(s)
+	}
+}
+
+// testHookReleased, if not nil, is called whenever a session gives control to its caller.
+var testHookReleased func(*Session)
+
+// Close frees the session's cache, or hands it to the model for other sessions: see
+// [OpenOptions.PrefixBytes]. It returns [ErrBusy] while another method is in progress. Closing again
+// does nothing. Close waits for the end of a pass that a cancelled call has left to other sessions,
+// and of any running pass if the device frees memory only between passes.
 func (s *Session) Close() error {
-	if !s.busy.TryLock() {
-		return ErrBusy
+	if err := s.acquire(); err != nil {
+		if errors.Is(err, ErrClosed) {
+			return nil
+		}
+		return err
 	}
-	defer s.busy.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.away()
-	if err := s.land(context.Background()); err != nil {
+	defer s.release()
+	if err := s.waitLeft(context.Background()); err != nil {
 		return err
 	}
 	s.closed = true
-	return s.m.prefixes.leave(s.memory)
+	return s.m.prefixes.release(s.seq)
 }
 
-// Forget drops what the session has computed and keeps its memory. What comes next is computed anew: nothing of it is taken from other sessions.
+// Forget drops what the session has computed and keeps its memory. The next prompt is computed from
+// its first position: nothing of it is copied from other sessions either. Forget returns [ErrBusy]
+// while another method is in progress.
 func (s *Session) Forget() error {
-	if err := s.enter(); err != nil {
+	if err := s.acquire(); err != nil {
 		return err
 	}
-	defer s.busy.Unlock()
-	s.memory.cut(0)
-	s.memory.alone = true
+	defer s.release()
+	s.seq.cut(0)
+	s.seq.alone = true
 	return nil
 }
 
-// keep shortens the cache to the common prefix with ids and returns its length. At least one id is left over to be computed, since its logits
-// are wanted.
-func (s *Session) keep(ids []int32) int {
-	n := common(s.memory.ids, ids[:len(ids)-1])
-	s.memory.cut(n)
-	return n
-}
-
-// land waits for a pass that the session has left and that still uses its cache.
-func (s *Session) land(ctx context.Context) error {
-	if s.flying != nil {
-		select {
-		case <-s.flying:
-			s.flying = nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// waitLeft waits for the end of a pass that a cancelled call has left, and that uses the cache.
+func (s *Session) waitLeft(ctx context.Context) error {
+	if s.client.left == nil {
+		return nil
 	}
-	return nil
-}
-
-// away tells the scheduler not to wait for the session: see [executor.away].
-func (s *Session) away() {
-	if s.last != nil {
-		s.m.exec.away(s.last)
+	select {
+	case <-s.client.left:
+		s.client.left = nil
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// feed runs ids through the model after what the cache holds, in as many passes as it takes. With every set emit gets the logits of all of them, otherwise those of
-// the last one. The logits are valid during the call only. Behind the last pass other sessions wait for this one until it is fed again or [Session.away] is called.
-func (s *Session) feed(ctx context.Context, ids []int32, every bool, emit func(pos int, logits []float32) error) error {
-	if err := s.land(ctx); err != nil {
+// request is what [Session.compute] computes.
+type request struct {
+	ids     []int32
+	decoded bool // the ids are not of a prompt
+	many    int  // positions before this one are computed in passes of many rows: see [origin]
+	hold    bool // the caller comes back at once with the next id: see [scheduler]
+
+	every bool // logits of all ids are wanted, not only those of the last
+	emit  func(pos int, logits []float32) error
+}
+
+// compute runs ids through the model, after those that the session holds, in as many passes as it
+// takes. The logits that emit gets are valid during its call only.
+func (s *Session) compute(ctx context.Context, r request) error {
+	if err := s.waitLeft(ctx); err != nil {
 		return err
 	}
-	from := len(s.memory.ids) // the first position whose logits may be wanted
+	ids := r.ids
+	from := len(s.seq.ids) // the first position whose logits may be wanted
 	last := from + len(ids) - 1
 	for len(ids) > 0 {
-		c := s.m.plan.choose(len(s.memory.ids), len(ids))
+		c := s.m.exec.choose(len(s.seq.ids), len(ids), r.many)
 		if c.fresh { // what the cache holds is computed again, in one pass with the rest
-			ids = slices.Concat(s.memory.ids, ids)
-			s.memory.cut(0)
+			ids = slices.Concat(s.seq.ids, ids)
+			s.seq.cut(0)
 		}
 		p := &s.m.exec.decode
 		if c.prefill >= 0 {
 			p = &s.m.exec.prefill[c.prefill]
 		}
 		n := c.rows
-		if every && p.Rows == 0 {
+		if r.every && p.Rows == 0 {
 			n = min(n, logitRows)
 		}
-		in := &input{ids: slices.Clone(ids[:n]), pos: len(s.memory.ids), cache: s.memory.cache}
+		in := &input{ids: slices.Clone(ids[:n]), pos: len(s.seq.ids), cache: s.seq.cache}
 		room := in.pos + len(ids)
-		if s.memory.cache.padded {
+		if s.seq.cache.padded {
 			room = max(room, in.pos+p.Rows)
 		}
 		if err := s.reserve(ctx, room); err != nil {
 			return err
 		}
 		var wanted []int // rows
-		for r := range n {
-			if pos := in.pos + r; pos == last || every && pos >= from {
-				wanted = append(wanted, r)
+		for row := range n {
+			if pos := in.pos + row; pos == last || r.every && pos >= from {
+				wanted = append(wanted, row)
 			}
 		}
 		ids = ids[n:]
-		if err := s.pass(ctx, p, in, wanted, !every && len(ids) == 0, emit); err != nil {
+		computed := func() {
+			s.seq.add(in.ids, s.m.exec.after(s.seq.origin, in.pos, n, c.prefill), !r.decoded)
+			s.m.prefixes.list(s.seq)
+			s.predicted += p.Cost
+		}
+		job := job{ctx: ctx, client: &s.client, pass: p, in: in, hold: r.hold && len(ids) == 0}
+		if err := s.run(job, wanted, computed, r.emit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// expect makes room for a prompt and some of its answer, most tokens at most if that is not 0. A cache is copied when it grows, and one of a long prompt would else be copied,
-// and so be there twice, as soon as tokens come. Where there is no memory for so much the prompt may still have enough.
-func (s *Session) expect(ctx context.Context, prompt, most int) error {
-	answer := max(firstCapacity, prompt/4)
-	if most > 0 {
-		answer = min(answer, most)
-	}
-	if err := s.reserve(ctx, min(prompt+answer, s.memory.cache.limit)); !refused(err) {
-		return err
-	}
-	return nil
-}
-
-// reserve makes room in the cache. What the model keeps of closed sessions makes way where a device has no room.
-func (s *Session) reserve(ctx context.Context, positions int) error {
-	if positions <= s.memory.cache.capacity {
-		return nil
-	}
-	grow := func() error {
-		s.memory.rows.Lock() // after those who copy from the buffers
-		old, err := s.memory.cache.reserve(ctx, positions, len(s.memory.ids))
-		s.memory.rows.Unlock()
-		return errors.Join(err, closeAll(old))
-	}
-	err := grow()
-	if refused(err) && s.m.prefixes.drop() {
-		err = grow()
-	}
-	return err
-}
-
-// refused says that a device, or the machine it is made of, has not so much memory left.
-func refused(err error) bool { return errors.Is(err, npu.ErrMemory) || errors.Is(err, syscall.ENOMEM) }
-
-// pass makes one pass and gives the wanted rows' logits to emit, some at a time. Quick says that emit is short and the package's own.
-func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []int, quick bool, emit func(pos int, logits []float32) error) error {
+// run runs a job, calls computed, and gives the logits of the wanted rows to emit. If they are many,
+// it takes further jobs for the head alone.
+func (s *Session) run(j job, wanted []int, computed func(), emit func(pos int, logits []float32) error) error {
 	vocab := s.m.plan.Model.Vocab
+	in := j.in
 	for first := true; first || len(wanted) > 0; first = false {
 		n := min(len(wanted), logitRows)
 		in.picks, wanted = wanted[:n], wanted[n:]
 		s.logits = slices.Grow(s.logits[:0], n*vocab)[:n*vocab]
 		in.logits = s.logits
-		before := s.last
-		s.last = in
-		if err := s.m.exec.pass(ctx, p, in, before, quick); err != nil {
-			s.flying = in.flying
+		next := j
+		if err := s.m.exec.execute(&next); err != nil {
 			return err
 		}
 		if first {
-			s.memory.add(in.ids, p.Rows == 0 && len(in.ids) > s.m.exec.queue.few)
-			s.m.prefixes.list(s.memory)
-			s.predicted += p.Cost
+			computed()
 		}
 		for i, row := range in.picks {
 			if err := emit(in.pos+row, s.logits[i*vocab:][:vocab]); err != nil {
@@ -207,43 +230,93 @@ func (s *Session) pass(ctx context.Context, p *boundPass, in *input, wanted []in
 	return nil
 }
 
-// logitRows bounds how many rows of logits are in memory at once: 64 rows of a vocabulary of 152,000 are 39 MB.
+// logitRows bounds how many rows of logits are in memory at once: 64 rows of a vocabulary of 152,000
+// are 39 MB.
 const logitRows = 64
 
-// Step appends one id to what the session holds and returns the logits [vocab] after it, by the way that generation takes. They are valid until the session's next
-// pass. Where there is no room for it the error is a [*ContextError].
+// reservePrompt makes room for a prompt and some of its answer, at most most tokens if that is not
+// 0, so that the cache of a long prompt does not grow, which copies it, with the first tokens. It
+// succeeds if a device has no memory for so much, because the prompt may still fit.
+func (s *Session) reservePrompt(ctx context.Context, prompt, most int) error {
+	answer := max(firstCapacity, prompt/4)
+	if most > 0 {
+		answer = min(answer, most)
+	}
+	if err := s.reserve(ctx, min(prompt+answer, s.seq.cache.limit)); !outOfMemory(err) {
+		return err
+	}
+	return nil
+}
+
+// reserve makes room in the cache. If the device has none, it evicts what the model keeps of closed
+// sessions and tries again.
+func (s *Session) reserve(ctx context.Context, positions int) error {
+	if positions <= s.seq.cache.capacity {
+		return nil
+	}
+	grow := func() error {
+		s.seq.rows.Lock() // after those who copy from the buffers
+		old, err := s.seq.cache.reserve(ctx, positions, len(s.seq.ids))
+		s.seq.rows.Unlock()
+		return errors.Join(err, closeAll(old))
+	}
+	err := grow()
+	if outOfMemory(err) && s.m.prefixes.evict() {
+		err = grow()
+	}
+	return err
+}
+
+// outOfMemory reports whether a device, or the machine that it is part of, has no memory left.
+func outOfMemory(err error) bool {
+	return errors.Is(err, npu.ErrMemory) || errors.Is(err, syscall.ENOMEM)
+}
+
+// Step appends an id to what the session holds and returns the logits [vocab] after it, computed as
+// in generation. They are valid until the session's next call. If the context is full, it returns a
+// [*ContextError]; if another method is in progress, [ErrBusy].
 func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
-	if err := s.enter(); err != nil {
+	if err := s.acquire(); err != nil {
 		return nil, err
 	}
-	defer s.busy.Unlock()
-	defer s.away()
-	if len(s.memory.ids) >= s.m.Context() {
-		return nil, &ContextError{len(s.memory.ids) + 1, s.m.Context(), fmt.Sprintf("model: there is no room for another token, the context is %d", s.m.Context())}
+	defer s.release()
+	if len(s.seq.ids) >= s.m.Context() {
+		return nil, &ContextError{len(s.seq.ids) + 1, s.m.Context(),
+			fmt.Sprintf("model: there is no room for another token, the context is %d", s.m.Context())}
 	}
 	var logits []float32
-	err := s.feed(ctx, []int32{id}, false, func(_ int, row []float32) error {
-		logits = row
-		return nil
-	})
+	err := s.compute(ctx, request{ids: []int32{id}, decoded: true, hold: true,
+		emit: func(_ int, row []float32) error {
+			logits = row
+			return nil
+		}})
 	return logits, err
 }
 
-// Score runs ids through the model from position 0 on and gives each position's logits, those for the token after it, to emit. It is what teacher-forced
-// comparisons and the likelihood of a text are made of. The logits are valid during the call only. Emit may be nil where only the session's state is wanted, for
-// [Session.Step]: then the ids are read as generation reads a prompt, in passes of many rows, and otherwise in passes of few enough that their logits fit into memory.
-// More ids than [Model.Context] are a [*ContextError].
+// Score computes ids from position 0 on and calls emit with each position's logits, which are those
+// for the token after it: for teacher-forced comparisons and the likelihood of a text. The logits are
+// valid during the call only. An error of emit ends Score, which returns it.
+//
+// If emit is nil, Score only fills the session, for [Session.Step]. The ids are then read like a
+// prompt of Generate, and otherwise in passes of at most 64 rows, so that their logits fit into
+// memory. If there are more ids than [Model.Context], Score returns a [*ContextError]; if another
+// method is in progress, [ErrBusy].
 func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
-	if err := s.enter(); err != nil {
+	if err := s.acquire(); err != nil {
 		return err
 	}
-	defer s.busy.Unlock()
+	defer s.release()
 	if len(ids) > s.m.Context() {
-		return &ContextError{len(ids), s.m.Context(), fmt.Sprintf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())}
+		return &ContextError{len(ids), s.m.Context(),
+			fmt.Sprintf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())}
 	}
-	s.memory.cut(0)
+	if err := s.waitLeft(ctx); err != nil {
+		return err
+	}
+	s.seq.cut(0)
+	r := request{ids: ids, every: emit != nil, emit: emit}
 	if emit == nil {
-		return s.feed(ctx, ids, false, func(int, []float32) error { return nil })
+		r.emit = func(int, []float32) error { return nil }
 	}
-	return s.feed(ctx, ids, true, emit)
+	return s.compute(ctx, r)
 }

@@ -59,28 +59,35 @@ func TestChunksGiveTheSameText(t *testing.T) {
 	}
 }
 
-// A session that computes only what is new says the same as a fresh one.
+// A session reuses what it has computed, and says the same as a new one. Answers are reused too.
 func TestPrefixReuse(t *testing.T) {
 	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
 	s := m.NewSession()
 	defer s.Close()
-	base := []int32{5, 9, 100, 7, 8, 200, 1, 44, 31}
+	base := text(40, 3)
+	few := m.dev.Info().FewRows
+	said := generate(t, s, base, &GenerateOptions{MaxTokens: 5, IgnoreEOS: true})
 	for i, tc := range []struct {
 		ids    []int32
 		cached int
+		exact  bool
 	}{
-		{base, 0},
-		{append(slices.Clone(base), 6, 6, 6), 9},        // goes on
-		{append(slices.Clone(base[:4]), 90, 91, 92), 4}, // turns off
-		{base[:3], 2},                                   // all of it is there: the last is computed again for its logits
-		{[]int32{77}, 0},
+		{slices.Concat(base, text(30, 7)), 40, true},            // goes on
+		{slices.Concat(base[:20], text(30, 5)), 20, true},       // turns off
+		{slices.Concat(base[:20], text(30, 5)), 49 - few, true}, // again: the rest is a pass of many rows
+		{base[:3], 0, true}, // fewer than few are computed again
+		{base, 0, true},     // were in a pass of few rows
+		{slices.Concat(base, said, text(1, 9)), 44, false},      // the next turn: the last token said was not computed
+		{slices.Concat(base, said, text(1, 9)), 45 - few, true}, // with ExactReuse
+		{[]int32{77}, 0, true},
 	} {
 		var stats Stats
-		got := generate(t, s, tc.ids, &GenerateOptions{MaxTokens: 5, IgnoreEOS: true, Stats: &stats})
+		opts := &GenerateOptions{MaxTokens: 5, IgnoreEOS: true, Stats: &stats, ExactReuse: i == 6}
+		got := generate(t, s, tc.ids, opts)
 		fresh := m.NewSession()
 		want := generate(t, fresh, tc.ids, &GenerateOptions{MaxTokens: 5, IgnoreEOS: true})
 		fresh.Close()
-		if !slices.Equal(got, want) {
+		if tc.exact && !slices.Equal(got, want) {
 			t.Errorf("prompt %d: %v after others, %v in a fresh session", i, got, want)
 		}
 		if stats.CachedTokens != tc.cached {
@@ -620,14 +627,14 @@ func TestCacheHasRoomForAnAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if first == 0 {
-				first = s.memory.cache.capacity
+				first = s.seq.cache.capacity
 			}
 			if tokens++; tokens == 30 {
 				break
 			}
 		}
-		if s.memory.cache.capacity != first || first != tc.room {
-			t.Errorf("a prompt of %d and %d tokens at most: room for %d positions at the first token and %d at the last, want %d", tc.prompt, tc.most, first, s.memory.cache.capacity, tc.room)
+		if s.seq.cache.capacity != first || first != tc.room {
+			t.Errorf("a prompt of %d and %d tokens at most: room for %d positions at the first token and %d at the last, want %d", tc.prompt, tc.most, first, s.seq.cache.capacity, tc.room)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

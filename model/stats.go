@@ -20,7 +20,7 @@ const (
 // Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is [Stats.TokensPerSecond].
 type Stats struct {
 	PromptTokens int           // prompt_tokens: tokens of the prompt
-	CachedTokens int           // cached_tokens: of those, how many the session had computed before
+	CachedTokens int           // cached_tokens: of those, how many were in the session's cache and not computed again
 	SharedTokens int           // shared_tokens: of those, how many were copied from other sessions
 	Tokens       int           // generated_tokens: tokens generated, the end token included
 	Reason       StopReason    // stop_reason

@@ -1,0 +1,103 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// Whenever a session gives control to its caller, in any test of the package, the scheduler's
+// invariants are checked. A violation ends the tests: those that wait for a pass would hang.
+func TestMain(m *testing.M) {
+	testHookReleased = func(s *Session) {
+		if err := s.invariants(); err != nil {
+			stacks := make([]byte, 1<<20)
+			fmt.Fprintf(os.Stderr, "%v\n\n%s\n", err, stacks[:runtime.Stack(stacks, true)])
+			os.Exit(1)
+		}
+		invariantChecks.Add(1)
+	}
+	os.Exit(m.Run())
+}
+
+// invariantChecks counts the checks.
+var invariantChecks atomic.Int64
+
+// invariants returns an error if the scheduler waits for the session, which has given control to its
+// caller, or has a job of it, or is in a state of its own that must not be.
+func (s *Session) invariants() error {
+	q := s.m.exec.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s.client.holding {
+		return errors.New("a session holds the queue and has nothing to submit")
+	}
+	jobs := q.queue
+	if q.running != nil {
+		jobs = append(jobs[:len(jobs):len(jobs)], q.running.jobs...)
+	}
+	for _, j := range jobs {
+		if j.client == &s.client && !j.left {
+			return errors.New("a session waits for a job and has returned to its caller")
+		}
+	}
+	return q.invariants()
+}
+
+// invariants returns an error if the scheduler is in a state that must not be. The caller holds mu.
+func (q *scheduler) invariants() error {
+	switch {
+	case q.holds < 0:
+		return fmt.Errorf("%d clients hold the queue", q.holds)
+	case q.closed && len(q.queue) > 0:
+		return fmt.Errorf("%d jobs are queued after close", len(q.queue))
+	case q.running != nil && !q.looping:
+		return errors.New("a batch runs without a loop")
+	case q.ready() != nil && !q.looping:
+		return fmt.Errorf("%d jobs are queued, a pass can start, and no loop runs", len(q.queue))
+	}
+	for _, j := range q.queue {
+		select {
+		case <-j.done:
+			return errors.New("a job is queued and done")
+		default:
+		}
+		if j.batch != nil || j.client.holding {
+			return errors.New("a job is queued, and runs or has its client hold the queue")
+		}
+	}
+	if b := q.running; b != nil {
+		live := 0
+		for _, j := range b.jobs {
+			if !j.left {
+				live++
+			}
+			if j.batch != b || j.client.holding {
+				return errors.New("a job runs in another batch, or its client holds the queue")
+			}
+		}
+		if live != b.live {
+			return fmt.Errorf("%d clients of a batch have not left, counted %d", live, b.live)
+		}
+	}
+	return nil
+}
+
+// checkIdle checks that nothing is left of sessions of which no method is in progress.
+func checkIdle(t *testing.T, m *Model) {
+	t.Helper()
+	q := m.exec.queue
+	until(t, "the loop to end", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return !q.looping
+	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.invariants(); err != nil || q.holds != 0 || q.running != nil || len(q.queue) != 0 {
+		t.Errorf("no method is in progress: %d holds, %d jobs queued, running %v, %v", q.holds, len(q.queue), q.running != nil, err)
+	}
+}
