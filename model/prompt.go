@@ -81,7 +81,8 @@ func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.
 	}
 	o.AddGenerationPrompt = true
 	o.BOS, o.EOS = SpecialTexts(m.ck, m.tok)
-	return m.template.RenderContext(ctx, messages, &o)
+	r, err := m.template.Render(ctx, messages, &o)
+	return r.Text, err
 }
 
 // SpecialTexts are the texts of BOS and EOS that templates may ask for: as tokenizer_config.json says, else those of the configuration's ids. The tokenizer may

@@ -31,8 +31,8 @@ Only messages is needed. Fields of other names are passed to the template as var
 With MODEL, bos_token and eos_token are the model's unless given.`,
 		Example: `  echo '{"messages": [{"role": "user", "content": "Hello"}], "add_generation_prompt": true}' | npukit template ./Qwen3-0.6B`,
 		Args:    arguments("MODEL"),
-		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
-			text, err := a.render(args[0])
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			text, err := a.render(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ With MODEL, bos_token and eos_token are the model's unless given.`,
 	}
 }
 
-func (a *app) render(arg string) (string, error) {
+func (a *app) render(ctx context.Context, arg string) (string, error) {
 	t, defaults, err := openTemplate(arg)
 	if err != nil {
 		return "", err
@@ -57,7 +57,8 @@ func (a *app) render(arg string) (string, error) {
 	if !utf8.Valid(conversation) {
 		return "", checkText("the conversation", string(conversation))
 	}
-	return t.RenderJSON(withDefaults(conversation, defaults))
+	r, err := t.RenderJSON(ctx, withDefaults(conversation, defaults))
+	return r.Text, err
 }
 
 // openTemplate opens a template file, or the template of a model together with the model's special tokens.

@@ -1,182 +1,155 @@
-// Package chat turns a conversation into the text that a model was trained on, by the chat template that its checkpoint carries.
+// Package chat turns a conversation into the text that a model was trained on, with the chat
+// template of its checkpoint.
 //
-// A chat template is a program in Jinja2. [Parse] reads it once, [Template.Render] runs it over messages, and gives byte for byte what
-// transformers' apply_chat_template gives: the same variables, the same whitespace rules, the same JSON. What is not supported (see the end
-// of testdata/expressions.txt) is an error that names the line, and so are templates that run away: nothing is guessed, because a prompt that
-// is almost right makes answers that are almost right.
+// A chat template is a program in Jinja2. [Parse] reads it once and [Template.Render] runs it over
+// messages. The result is byte for byte that of transformers' apply_chat_template: the same
+// variables, whitespace rules and JSON. What is not supported is an error that names the line, and
+// so is a template that does not end; nothing is guessed.
 //
-//	t, err := chat.Parse(source) // tokenizer_config.json's chat_template, or GGUF's tokenizer.chat_template
-//	text, err := t.Render([]chat.Message{{Role: "user", Content: "Hello"}}, &chat.Options{AddGenerationPrompt: true})
+//	t, err := chat.Parse(source) // chat_template.jinja, or GGUF's tokenizer.chat_template
+//	r, err := t.Render(ctx, []chat.Message{{Role: "user", Content: "Hello"}},
+//		&chat.Options{AddGenerationPrompt: true})
 //
-// The engine is gonja. Where it differs from Jinja2 it is mended from outside, in three places: the text is normalised before gonja parses it
-// (source.go, lex.go, expression.go), {% for %} and {% set %} are our own statements (statements.go), and the expressions of the parsed
-// template become calls of functions with Python's meaning (tree.go, operations.go), which also count the work and so end what does not end.
+// [Rendered] also says which bytes came from message content, so that a tokenizer can encode
+// special tokens that a user writes as plain text.
 package chat
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"maps"
+	"slices"
 	"time"
 
-	"github.com/nikolalohinski/gonja/v2/exec"
+	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// Template is a parsed chat template. It is immutable and safe for concurrent use.
-type Template struct{ t *exec.Template }
+// Template is a parsed chat template, or several with names. It is immutable and safe for
+// concurrent use.
+type Template struct{ named map[string]parsed }
+
+type parsed struct {
+	source   string
+	template *jinja.Template
+	err      error
+}
+
+const (
+	defaultName = "default"
+	toolUseName = "tool_use"
+)
 
 // Parse reads a template. An error is a *ParseError, which names the line.
-func Parse(source string) (t *Template, err error) {
-	defer func() {
-		if p := recover(); p != nil { // gonja's parser, on a text that it does not expect
-			t, err = nil, &ParseError{1, clip(fmt.Sprintf("the template cannot be read: %v", p))}
-		}
-	}()
-	compiled, err := compile(source)
-	if err != nil {
-		return nil, err
-	}
-	return &Template{compiled}, nil
+func Parse(source string) (*Template, error) {
+	return ParseNamed(map[string]string{defaultName: source})
 }
 
-// Message is one turn. The template sees role and content always, and the other keys where they are not empty, so that
-// 'tool_calls' in message tells what it tells in Python.
-type Message struct {
-	Role    string // "system", "user", "assistant", "tool", or what else the template knows
-	Content string
-	// ContentJSON is the content where it is not a string: null, or a list of parts. It takes the place of Content.
-	ContentJSON      json.RawMessage
-	ReasoningContent string     // what the model thought before it answered, for templates that show it
-	ToolCalls        []ToolCall // what an assistant asks for
-	ToolCallID       string     // which call a tool's result answers
-	Name             string     // of the tool, or of the speaker
-}
-
-// ToolCall is an assistant's wish to have a function called.
-type ToolCall struct {
-	ID       string // left out when empty
-	Type     string // "function" when empty
-	Function FunctionCall
-}
-
-// FunctionCall names a function and its arguments.
-type FunctionCall struct {
-	Name string
-	// Arguments is JSON and reaches the template as it is: an object as a dict in the order of its keys, a string as a string. Most templates
-	// write it with tojson and want an object; the OpenAI API holds it as a string. Empty means {}.
-	Arguments json.RawMessage
-}
-
-// Tool is the JSON schema of a function that the model may call: {"type": "function", "function": {...}}. The order of its keys is kept.
-type Tool = json.RawMessage
-
-// Variable is a further variable for a template.
-type Variable struct {
-	Name  string
-	Value json.RawMessage
-}
-
-// Options say what else a template is told. Nil means none of it.
-type Options struct {
-	Tools               []Tool // none: the template sees None
-	AddGenerationPrompt bool   // end with the words that begin an answer
-	// EnableThinking is defined in the template only when it is set.
-	EnableThinking *bool
-	BOS, EOS       string // bos_token and eos_token, defined only when not empty
-	// DateString fixes the date: as the variable date_string, and as what strftime_now gives. Empty: the date of Now.
-	DateString string
-	Now        func() time.Time // nil means time.Now
-	Extra      []Variable       // defined last, so they replace what has the same name
-}
-
-// Render returns the text of a conversation. Errors are *TemplateError where the template itself refuses the conversation, and *RenderError
-// where it fails.
+// ParseNamed reads a set of templates by name: "default", "tool_use", "rag" and so on. As in
+// transformers, a conversation with tools is rendered by "tool_use" if there is one, and other
+// conversations by "default". Without a default, [Options].Template must name one.
 //
-// A template that runs away ends after some seconds at the latest, with an error that wraps [ErrLimit].
-func (t *Template) Render(messages []Message, opts *Options) (string, error) {
-	return t.RenderContext(context.Background(), messages, opts)
-}
-
-// RenderContext is Render, but ends soon after ctx with an error that wraps ctx.Err().
-func (t *Template) RenderContext(ctx context.Context, messages []Message, opts *Options) (string, error) {
-	if opts == nil {
-		opts = &Options{}
+// A template that is not valid fails ParseNamed if it is the default or the only one. Otherwise it
+// fails the renderings that choose it.
+func ParseNamed(sources map[string]string) (*Template, error) {
+	if len(sources) == 0 {
+		return nil, &InputError{Msg: "no chat template to parse"}
 	}
-	vars, err := variables(messages, opts)
-	if err != nil {
-		return "", err
-	}
-	return t.render(ctx, vars, opts.DateString, opts.Now)
-}
-
-func (t *Template) render(ctx context.Context, vars dict, date string, now func() time.Time) (text string, err error) {
-	state := &state{ctx: ctx, date: date, now: now, line: 1}
-	out := &writer{state: state}
-	defer func() {
-		if p := recover(); p != nil {
-			text, err = "", failure(p, state.line)
+	t := &Template{map[string]parsed{}}
+	for name, source := range sources {
+		p := parsed{source: source}
+		var err error
+		if p.template, err = jinja.Parse(source); err != nil {
+			p.err = wrap(err, name)
 		}
-	}()
-	if err := t.t.Execute(out, state.context(vars)); err != nil {
-		return "", failure(err, state.line)
+		t.named[name] = p
 	}
-	return string(out.text), nil
+	for name, p := range t.named {
+		if p.err != nil && (name == defaultName || len(t.named) == 1) {
+			return nil, p.err
+		}
+	}
+	return t, nil
 }
 
-// failure gives what ended a rendering this package's types.
-func failure(p any, line int) error {
-	err, ok := p.(error)
+// Names returns the names of the templates, sorted. [Parse] names its template "default".
+func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.named)) }
+
+// choose returns the template for a conversation and its name.
+func (t *Template) choose(name string, tools bool) (parsed, string, error) {
+	asked := name
+	if name == "" {
+		name = defaultName
+		if _, ok := t.named[toolUseName]; ok && tools {
+			name = toolUseName
+		}
+	}
+	p, ok := t.named[name]
 	if !ok {
-		err = fmt.Errorf("%v", p)
+		return p, name, &NameError{Name: asked, Names: t.Names()}
 	}
-	var (
-		render *RenderError
-		raised *TemplateError
-	)
-	switch {
-	case errors.As(err, &render):
-		return render
-	case errors.As(err, &raised):
-		return raised
+	return p, name, p.err
+}
+
+// Span is the byte range [Start, End) of a rendered text.
+type Span struct{ Start, End int }
+
+// Rendered is the text of a conversation, and which of its bytes came from message content.
+//
+// Content are the bytes that come from strings in messages, tools, documents and [Options].Extra,
+// whatever the template did to them: trimmed, split, changed case or written as JSON. What the
+// template writes itself is not content, and neither are BOS, EOS, dates, and roles that are
+// plain words, of which some templates build special tokens.
+type Rendered struct {
+	Text    string
+	Content []Span // sorted, disjoint, not empty
+}
+
+// conversation is what a rendering needs, in the engine's terms.
+type conversation struct {
+	template string // its name, or empty
+	vars     *jinja.Dict
+	size     int // of the variables in bytes, about
+	date     string
+	now      func() time.Time
+	prefill  bool // continue the final message
+}
+
+func (t *Template) render(ctx context.Context, c *conversation) (Rendered, error) {
+	tools, _ := c.vars.Get("tools")
+	p, name, err := t.choose(c.template, tools != nil)
+	if err != nil {
+		return Rendered{}, err
 	}
-	return &RenderError{Line: line, Msg: clip(err.Error())}
-}
-
-func clip(msg string) string {
-	const most = 300
-	if len(msg) > most {
-		msg = msg[:most] + "..."
+	var final string
+	if c.prefill {
+		if final, err = c.openFinal(p.source); err != nil {
+			return Rendered{}, err
+		}
 	}
-	return msg
+	text, err := p.template.Render(ctx, c.vars, jinja.Environment{Strftime: c.strftime, Size: c.size})
+	if err != nil {
+		return Rendered{}, wrap(err, name)
+	}
+	out := Rendered{Text: text.String}
+	if c.prefill {
+		if out.Text, err = cutFinal(out.Text, final); err != nil {
+			return Rendered{}, err
+		}
+	}
+	for _, s := range text.Content {
+		if s.End = min(s.End, len(out.Text)); s.Start < s.End {
+			out.Content = append(out.Content, Span(s))
+		}
+	}
+	return out, nil
 }
 
-// ParseError is a template that cannot be read.
-type ParseError struct {
-	Line int // 1 is the first
-	Msg  string
-}
-
-func (e *ParseError) Error() string { return fmt.Sprintf("chat: template line %d: %s", e.Line, e.Msg) }
-
-// RenderError is a template that failed on this conversation.
-type RenderError struct {
-	Line int
-	Msg  string
-	Err  error // ErrLimit, a context's error, or nil
-}
-
-func (e *RenderError) Error() string { return fmt.Sprintf("chat: template line %d: %s", e.Line, e.Msg) }
-
-// Unwrap gives ErrLimit or a context's error where that is the cause.
-func (e *RenderError) Unwrap() error { return e.Err }
-
-// TemplateError is a template's own refusal, by raise_exception: roles that do not alternate, two tool calls at once.
-type TemplateError struct {
-	Line    int
-	Message string // the template's words
-}
-
-func (e *TemplateError) Error() string {
-	return fmt.Sprintf("chat: the template refuses this conversation: %s (line %d)", e.Message, e.Line)
+func (c *conversation) strftime(format string) (string, error) {
+	if c.date != "" {
+		return c.date, nil
+	}
+	now := c.now
+	if now == nil {
+		now = time.Now
+	}
+	return jinja.Strftime(now(), format)
 }

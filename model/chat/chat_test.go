@@ -70,11 +70,11 @@ func parse(t *testing.T, source string) *Template {
 
 func equal(t *testing.T, tmpl *Template, conversation, want string) {
 	t.Helper()
-	got, err := tmpl.RenderJSON([]byte(conversation))
+	r, err := tmpl.RenderJSON(t.Context(), []byte(conversation))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != want {
+	if got := r.Text; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -2,181 +2,252 @@ package chat
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
+	"strings"
+
+	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// variables are what transformers gives a template, in its order.
-func variables(messages []Message, opts *Options) (dict, error) {
-	vars := dict{}
-	turns := list{}
+// Render returns the text of a conversation. It ends soon after ctx is cancelled, with an error
+// that wraps ctx.Err().
+//
+// Errors are *TemplateError if the template itself refuses the conversation, *RenderError if it
+// fails, *InputError if the conversation or an option is not valid, and *NameError if no template
+// has the name in the options. A template that does not end, or takes too much memory, fails with
+// an error that wraps [ErrLimit].
+func (t *Template) Render(ctx context.Context, messages []Message, opts *Options) (Rendered, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	c, err := newConversation(messages, opts)
+	if err != nil {
+		return Rendered{}, err
+	}
+	return t.render(ctx, c)
+}
+
+// newConversation has the variables of transformers, in its order.
+func newConversation(messages []Message, opts *Options) (*conversation, error) {
+	if opts.ContinueFinal && opts.AddGenerationPrompt {
+		return nil, errBothEnds
+	}
+	c := &conversation{
+		template: opts.Template, vars: jinja.NewDict(), size: size(messages, opts),
+		date: opts.DateString, now: opts.Now, prefill: opts.ContinueFinal,
+	}
+	turns := &jinja.List{}
 	for i, m := range messages {
 		v, err := m.value()
 		if err != nil {
-			return nil, fmt.Errorf("chat: message %d: %w", i, err)
+			return nil, &InputError{fmt.Sprintf("message %d", i), err}
 		}
-		turns = append(turns, v)
+		turns.Items = append(turns.Items, normalized(v))
 	}
-	vars.set("messages", turns)
-	vars.set("tools", none{})
-	vars.set("documents", none{})
-	if len(opts.Tools) > 0 {
-		tools := list{}
-		for i, tool := range opts.Tools {
-			v, err := decodeJSON(tool)
+	c.vars.Set("messages", turns)
+	for _, list := range []struct {
+		name, item string
+		values     []json.RawMessage
+	}{{"tools", "tool", opts.Tools}, {"documents", "document", opts.Documents}} {
+		var items any
+		for i, raw := range list.values {
+			v, err := jinja.DecodeJSON(raw)
 			if err != nil {
-				return nil, fmt.Errorf("chat: tool %d: %w", i, err)
+				return nil, &InputError{fmt.Sprintf("%s %d", list.item, i), err}
 			}
-			tools = append(tools, v)
+			if items == nil {
+				items = &jinja.List{}
+			}
+			l := items.(*jinja.List)
+			l.Items = append(l.Items, v)
 		}
-		vars.set("tools", tools)
+		c.vars.Set(list.name, items)
 	}
-	vars.set("add_generation_prompt", opts.AddGenerationPrompt)
+	c.vars.Set("add_generation_prompt", opts.AddGenerationPrompt)
 	if opts.EnableThinking != nil {
-		vars.set("enable_thinking", *opts.EnableThinking)
+		c.vars.Set("enable_thinking", *opts.EnableThinking)
 	}
-	for _, s := range []struct{ name, value string }{{"bos_token", opts.BOS}, {"eos_token", opts.EOS}, {"date_string", opts.DateString}} {
+	for _, s := range []struct{ name, value string }{
+		{"bos_token", opts.BOS}, {"eos_token", opts.EOS}, {"date_string", opts.DateString},
+	} {
 		if s.value != "" {
-			vars.set(s.name, s.value)
+			c.vars.Set(s.name, jinja.Literal(s.value))
 		}
 	}
 	for _, x := range opts.Extra {
-		v, err := decodeJSON(x.Value)
+		v, err := jinja.DecodeJSON(x.Value)
 		if err != nil {
-			return nil, fmt.Errorf("chat: variable %q: %w", x.Name, err)
+			return nil, &InputError{fmt.Sprintf("variable %q", x.Name), err}
 		}
-		vars.set(x.Name, v)
+		c.vars.Set(x.Name, variable(x.Name, v))
 	}
-	return vars, nil
+	return c, nil
 }
 
-// value is the dict that a template sees.
-func (m *Message) value() (dict, error) {
-	d := dict{}
-	d.set("role", m.Role)
-	d.set("content", m.Content)
-	if len(m.ContentJSON) > 0 {
-		content, err := decodeJSON(m.ContentJSON)
-		if err != nil {
-			return nil, fmt.Errorf("content: %w", err)
+// size is about how many bytes go into a template.
+func size(messages []Message, opts *Options) int {
+	n := 0
+	for _, m := range messages {
+		n += len(m.Content) + len(m.ContentJSON) + len(m.ReasoningContent) + 200
+		for _, c := range m.ToolCalls {
+			n += len(c.Function.Arguments) + 200
 		}
-		d.set("content", content)
 	}
-	if m.ReasoningContent != "" {
-		d.set("reasoning_content", m.ReasoningContent)
-	}
-	if len(m.ToolCalls) > 0 {
-		calls := list{}
-		for i, c := range m.ToolCalls {
-			v, err := c.value()
-			if err != nil {
-				return nil, fmt.Errorf("tool call %d: %w", i, err)
-			}
-			calls = append(calls, v)
+	for _, list := range [][]json.RawMessage{opts.Tools, opts.Documents} {
+		for _, x := range list {
+			n += len(x)
 		}
-		d.set("tool_calls", calls)
 	}
-	if m.ToolCallID != "" {
-		d.set("tool_call_id", m.ToolCallID)
+	for _, x := range opts.Extra {
+		n += len(x.Value)
 	}
-	if m.Name != "" {
-		d.set("name", m.Name)
-	}
-	return d, nil
+	return n
 }
 
-func (c *ToolCall) value() (dict, error) {
-	arguments := any(dict{})
-	if len(c.Function.Arguments) > 0 {
-		var err error
-		if arguments, err = decodeJSON(c.Function.Arguments); err != nil {
-			return nil, fmt.Errorf("arguments of %q: %w", c.Function.Name, err)
+// role is a message's role. Templates build special tokens of it, so it is not content, unless it
+// is more than a word.
+func role(s string) any {
+	plain := func(c rune) bool {
+		return c == '_' || c == '-' || c == '.' || c == ' ' || c >= '0' && c <= '9' ||
+			c|0x20 >= 'a' && c|0x20 <= 'z'
+	}
+	if strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) >= 0 {
+		return jinja.Content(s)
+	}
+	return jinja.Literal(s)
+}
+
+// variable is the value of a further variable. Those that hold a special token, and the date, are
+// the caller's own words and not content.
+func variable(name string, v any) any {
+	if s, ok := jinja.String(v); ok && (strings.HasSuffix(name, "_token") || name == "date_string") {
+		return jinja.Literal(s)
+	}
+	return v
+}
+
+// reasoningFields are the names of a message's reasoning, the standard one first.
+var reasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
+
+// normalized does to a message what transformers does before it renders: keys that are null go,
+// and reasoning is put under the two names that templates read.
+func normalized(m *jinja.Dict) *jinja.Dict {
+	m = m.Without(func(_ string, v any) bool { return v == nil })
+	if r, ok := m.Get("role"); ok {
+		if s, ok := jinja.String(r); ok {
+			m.Set("role", role(s))
 		}
 	}
-	f := dict{}
-	f.set("name", c.Function.Name)
-	f.set("arguments", arguments)
-	d := dict{}
-	if c.ID != "" {
-		d.set("id", c.ID)
+	for _, name := range reasoningFields {
+		reasoning, ok := m.Get(name)
+		if !ok {
+			continue
+		}
+		out := jinja.NewDict()
+		out.Set("thinking", reasoning)
+		out.Merge(m)
+		out.Set("reasoning_content", reasoning)
+		return out
 	}
-	typ := c.Type
-	if typ == "" {
-		typ = "function"
-	}
-	d.set("type", typ)
-	d.set("function", f)
-	return d, nil
+	return m
 }
 
 // RenderJSON renders a conversation that is written as a JSON object:
 //
-//	{"messages": [...], "tools": [...], "add_generation_prompt": true, "enable_thinking": false,
+//	{"messages": [...], "tools": [...], "documents": [...], "add_generation_prompt": true,
+//	 "continue_final_message": false, "chat_template": "tool_use", "enable_thinking": false,
 //	 "bos_token": "...", "eos_token": "...", "date_string": "26 Jul 2024"}
 //
-// Only messages is needed. Messages and tools reach the template exactly as they stand: every key, in order, null as None. Fields of other
-// names become variables. Null for enable_thinking, bos_token, eos_token and date_string means that they are not given; date_string also
-// fixes what strftime_now returns.
-func (t *Template) RenderJSON(conversation []byte) (string, error) {
-	v, err := decodeJSON(conversation)
+// Only messages is needed. Messages and tools reach the template with every key in order, after
+// transformers' own preparation: keys of messages that are null are dropped, and reasoning_content
+// and thinking both hold a message's reasoning, which may also be called reasoning. Fields of
+// other names become variables. Null for a field means that it is not given. chat_template names
+// one of several templates; date_string also fixes what strftime_now returns. Errors are those of
+// [Template.Render].
+func (t *Template) RenderJSON(ctx context.Context, data []byte) (Rendered, error) {
+	v, err := jinja.DecodeJSON(data)
 	if err != nil {
-		return "", fmt.Errorf("chat: conversation: %w", err)
+		return Rendered{}, &InputError{"conversation", err}
 	}
-	d, ok := v.(dict)
+	d, ok := v.(*jinja.Dict)
 	if !ok {
-		return "", errors.New(`chat: conversation: expected an object like {"messages": [{"role": "user", "content": "..."}]}`)
+		return Rendered{}, inputf(
+			`conversation: expected an object like {"messages": [{"role": "user", "content": "..."}]}`)
 	}
-	vars := dict{}
+	c := &conversation{vars: jinja.NewDict(), size: len(data)}
 	for _, name := range []string{"messages", "tools", "documents"} {
-		vars.set(name, none{})
+		c.vars.Set(name, nil)
 	}
-	vars.set("add_generation_prompt", false)
-	for _, p := range d {
-		key := p.key.(string) // a JSON object has no other keys
-		if err := check(key, p.value); err != nil {
-			return "", err
+	c.vars.Set("add_generation_prompt", false)
+	d.All(func(key string, v any) {
+		if err == nil {
+			err = c.field(key, v)
 		}
-		if p.value != (none{}) || !optional[key] {
-			vars.set(key, p.value)
-		}
+	})
+	if err != nil {
+		return Rendered{}, err
 	}
-	if _, ok := d.get("messages"); !ok {
-		return "", errors.New(`chat: conversation: "messages" is missing`)
+	if _, ok := d.Get("messages"); !ok {
+		return Rendered{}, inputf(`conversation: "messages" is missing`)
 	}
-	date, _ := vars.get("date_string")
-	dateString, _ := date.(string) // absent means now
-	return t.render(context.Background(), vars, dateString, nil)
+	if add, _ := c.vars.Get("add_generation_prompt"); add == true && c.prefill {
+		return Rendered{}, errBothEnds
+	}
+	return t.render(ctx, c)
 }
 
-// optional are the fields whose null means absent.
-var optional = map[string]bool{"enable_thinking": true, "bos_token": true, "eos_token": true, "date_string": true}
-
-// check holds the known fields to their types: a template would fail on others far from the cause, or not at all.
-func check(key string, v any) error {
+// field takes a field of the conversation. Known ones must have their type: a template would fail
+// on another one far from the cause, or not at all.
+func (c *conversation) field(key string, v any) error {
 	ok, want := true, ""
 	switch key {
 	case "messages":
-		_, ok = v.(list)
-		want = "an array of objects"
-		if ok {
-			for i, m := range v.(list) {
-				if _, isDict := m.(dict); !isDict {
-					return fmt.Errorf("chat: conversation: message %d is not an object", i)
-				}
-			}
+		turns, isList := v.(*jinja.List)
+		if !isList {
+			return inputf(`conversation: "messages" must be an array of objects`)
 		}
-	case "tools":
-		_, ok = v.(list)
-		want, ok = "an array", ok || v == (none{})
-	case "add_generation_prompt", "enable_thinking":
+		out := &jinja.List{}
+		for i, m := range turns.Items {
+			d, isDict := m.(*jinja.Dict)
+			if !isDict {
+				return inputf("conversation: message %d is not an object", i)
+			}
+			out.Items = append(out.Items, normalized(d))
+		}
+		v = out
+	case "tools", "documents":
+		_, ok = v.(*jinja.List)
+		want, ok = "an array", ok || v == nil
+	case "add_generation_prompt", "continue_final_message":
 		_, ok = v.(bool)
-		want, ok = "true or false", ok || v == (none{}) && optional[key]
-	case "bos_token", "eos_token", "date_string":
-		_, ok = v.(string)
-		want, ok = "a string", ok || v == (none{})
+		want = "true or false"
+	case "enable_thinking":
+		_, ok = v.(bool)
+		want, ok = "true, false or null", ok || v == nil
+	case "bos_token", "eos_token", "date_string", "chat_template":
+		_, ok = jinja.String(v)
+		want, ok = "a string", ok || v == nil
 	}
 	if !ok {
-		return fmt.Errorf("chat: conversation: %q must be %s", key, want)
+		return inputf("conversation: %q must be %s", key, want)
+	}
+	switch key {
+	case "continue_final_message":
+		c.prefill = v == true
+		return nil
+	case "chat_template":
+		c.template, _ = jinja.String(v)
+		return nil
+	case "date_string":
+		c.date, _ = jinja.String(v)
+	}
+	if v != nil || !optional[key] {
+		c.vars.Set(key, variable(key, v))
 	}
 	return nil
+}
+
+// optional are the fields whose null means absent.
+var optional = map[string]bool{
+	"enable_thinking": true, "bos_token": true, "eos_token": true, "date_string": true,
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,7 +72,7 @@ func TestHostileTemplatesEndInAnError(t *testing.T) {
 			start := time.Now()
 			tmpl, err := Parse(source)
 			if err == nil {
-				_, err = tmpl.RenderJSON([]byte(hello))
+				_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
 			}
 			if err == nil {
 				t.Fatal("it was rendered")
@@ -95,11 +96,11 @@ func TestHostileTemplatesEndInAnError(t *testing.T) {
 
 func TestLimitsAreNamed(t *testing.T) {
 	tmpl := parse(t, "{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}")
-	_, err := tmpl.Render(nil, nil)
+	_, err := tmpl.Render(t.Context(), nil, nil)
 	if !errors.Is(err, ErrLimit) {
 		t.Errorf("%v does not wrap ErrLimit", err)
 	}
-	if !strings.Contains(err.Error(), "nested") {
+	if !strings.Contains(err.Error(), "nest") {
 		t.Errorf("%v does not say what happened", err)
 	}
 }
@@ -109,14 +110,14 @@ func TestRenderContext(t *testing.T) {
 	tmpl := parse(t, "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := tmpl.RenderContext(ctx, nil, nil)
+	_, err := tmpl.Render(ctx, nil, nil)
 	var failed *RenderError
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) || !errors.As(err, &failed) {
 		t.Errorf("cancelled: %v", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
-	if _, err := tmpl.RenderContext(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := tmpl.Render(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("out of time: %v", err)
 	}
 }
@@ -129,11 +130,11 @@ func TestLargeTemplates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			tmpl, err := Parse(strings.Repeat(unit, maxSource/len(unit)))
+			tmpl, err := Parse(strings.Repeat(unit, (1<<18)/len(unit)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := tmpl.RenderJSON([]byte(hello)); err != nil {
+			if _, err := tmpl.RenderJSON(t.Context(), []byte(hello)); err != nil {
 				t.Fatal(err)
 			}
 			if d := time.Since(start); d > patience {
@@ -150,7 +151,7 @@ func TestLongConversation(t *testing.T) {
 		messages = append(messages, Message{Role: []string{"user", "assistant"}[i%2], Content: strings.Repeat("word ", 500)})
 	}
 	tmpl := parse(t, string(read(t, "templates/inherited.jinja")))
-	if _, err := tmpl.Render(messages, &Options{AddGenerationPrompt: true}); err != nil {
+	if _, err := tmpl.Render(t.Context(), messages, &Options{AddGenerationPrompt: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -167,7 +168,7 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 		"a character":               {"\n{{ a\n ? b }}", 3},
 		"a comment that is open":    {"x\n{# abc", 2},
 		"an include":                {"\n{% include 'x' %}", 2},
-		"unpacked arguments":        {"\n\n\n{{ f(*a) }}", 4},
+		"an argument out of place":  {"\n\n\n{{ f(*a, b) }}", 4},
 		"another end":               {"{% for a in b %}\n{% endif %}", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,19 +187,18 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 // What is not there must not print something near it.
 func TestUnsupportedIsAnError(t *testing.T) {
 	for _, source := range []string{
-		"{{ '<' | escape }}", "{{ s | urlize }}", "{{ s | truncate(3) }}", "{{ l | groupby('a') }}", "{{ s | filesizeformat }}", "{{ l | pprint }}",
+		"{{ s | urlize }}", "{{ s | striptags }}", "{{ l | groupby('a') }}", "{{ s | filesizeformat }}", "{{ l | pprint }}",
 		"{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% block b %}{% endblock %}", "{% do f() %}", "{% autoescape true %}{% endautoescape %}",
-		"{{ ('<b>' | safe) ~ '<i>' }}", "{{ ('<b>' | safe) + 'x' }}", "{{ ('<b>' | safe).upper() }}", "{{ ['<b>' | safe, 'x'] | join }}",
-		"{{ 9223372036854775807 + 1 }}", "{{ 99999999999999999999 }}", "{{ s.encode('utf-8') }}", "{{ s.translate({}) }}", "{{ s.find('a', 1) }}",
+		"{{ s.encode('utf-8') }}", "{{ s.translate({}) }}", "{{ s.find('a', 99) }}", "{{ ('%s' | safe) % 1 }}", "{{ ('{}' | safe).format(1) }}",
 		"{{ '{0.a}'.format(l) }}", "{{ '{:{}}'.format(1, 2) }}", "{{ '%b' % 1 }}", "{{ f(*l) }}", "{{ f(**l) }}", "{{ s.upper }}", "{{ range }}",
-		"{{ l | sort(attribute='a,b') }}", "{{ self.x() }}", "{{ namespace(a=1) }}", "{{ l | select }}", `{{ "\N{DASH}" }}`, "{{ strftime_now('%Q') }}",
+		"{{ self.x() }}", "{{ joiner() }}", "{{ l | select }}", `{{ "\N{DASH}" }}`, "{{ strftime_now('%Q') }}",
 		"{{ l is string if s }}", "{{ 1.5 | round(-1) }}", "{{ '{:08,}'.format(1) }}",
 	} {
 		tmpl, err := Parse(source)
 		if err == nil {
-			var text string
-			if text, err = tmpl.RenderJSON([]byte(hello)); err == nil {
-				t.Errorf("%s gave %q", source, text)
+			var r Rendered
+			if r, err = tmpl.RenderJSON(t.Context(), []byte(hello)); err == nil {
+				t.Errorf("%s gave %q", source, r.Text)
 			}
 		}
 		if err != nil && !strings.HasPrefix(err.Error(), "chat: template line 1: ") {
@@ -210,7 +210,7 @@ func TestUnsupportedIsAnError(t *testing.T) {
 func TestTemplateIsSafeForConcurrentUse(t *testing.T) {
 	tmpl := parse(t, string(read(t, "templates/blocks.jinja")))
 	messages := []Message{{Role: "user", Content: "a"}, {Role: "assistant", ToolCalls: []ToolCall{{Function: FunctionCall{Name: "f", Arguments: json.RawMessage(`{"b": 1, "a": [1.0]}`)}}}}}
-	want, err := tmpl.Render(messages, nil)
+	want, err := tmpl.Render(t.Context(), messages, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,8 +218,8 @@ func TestTemplateIsSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				if got, err := tmpl.Render(messages, nil); err != nil || got != want {
-					t.Errorf("got %q, %v", got, err)
+				if got, err := tmpl.Render(t.Context(), messages, nil); err != nil || got.Text != want.Text || !slices.Equal(got.Content, want.Content) {
+					t.Errorf("got %q, %v", got.Text, err)
 				}
 			}
 		})
@@ -235,7 +235,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source string) {
 		tmpl, err := Parse(source)
 		if err == nil {
-			_, err = tmpl.RenderJSON([]byte(hello))
+			_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
 		}
 		if err != nil && strings.Contains(err.Error(), "internal fault") {
 			t.Fatal(err)

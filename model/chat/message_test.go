@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 func TestMessagesAreTheSameAsJSON(t *testing.T) {
 	tmpl := parse(t, "{{ messages }}\n{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ enable_thinking }}{{ bos_token }}{{ eos_token }}{{ date_string }}{{ x }}")
 	thinking := false
-	got, err := tmpl.Render([]Message{
+	r, err := tmpl.Render(t.Context(), []Message{
 		{Role: "user", Content: "q"},
 		{Role: "user", ContentJSON: json.RawMessage(`[{"type": "text", "text": "p"}]`)},
 		{Role: "assistant", ContentJSON: json.RawMessage(`null`), ReasoningContent: "hm", ToolCalls: []ToolCall{
@@ -24,10 +25,12 @@ func TestMessagesAreTheSameAsJSON(t *testing.T) {
 	}, &Options{
 		Tools: []Tool{json.RawMessage(`{"z": 1, "a": {}}`)}, AddGenerationPrompt: true, EnableThinking: &thinking, BOS: "<s>", EOS: "</s>",
 		DateString: "today", Extra: []Variable{{"x", json.RawMessage(`{"k": [null]}`)}},
+		Documents: []json.RawMessage{json.RawMessage(`{"title": "t"}`)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := r.Text
 	equal(t, tmpl, `{"messages": [
 		{"role": "user", "content": "q"},
 		{"role": "user", "content": [{"type": "text", "text": "p"}]},
@@ -35,7 +38,7 @@ func TestMessagesAreTheSameAsJSON(t *testing.T) {
 			{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 1.0}}},
 			{"type": "function", "function": {"name": "g", "arguments": {}}}]},
 		{"role": "tool", "content": "r", "tool_call_id": "1", "name": "f"}],
-		"tools": [{"z": 1, "a": {}}], "add_generation_prompt": true, "enable_thinking": false, "bos_token": "<s>", "eos_token": "</s>",
+		"tools": [{"z": 1, "a": {}}], "documents": [{"title": "t"}], "add_generation_prompt": true, "enable_thinking": false, "bos_token": "<s>", "eos_token": "</s>",
 		"date_string": "today", "x": {"k": [null]}}`, got)
 	if !strings.Contains(got, "{'b': 1, 'a': 1.0}") {
 		t.Errorf("the arguments changed: %s", got)
@@ -45,8 +48,8 @@ func TestMessagesAreTheSameAsJSON(t *testing.T) {
 func TestOnlyGivenKeysAreThere(t *testing.T) {
 	tmpl := parse(t, "{% for m in messages %}{{ m.keys() | list }}{% endfor %}{{ enable_thinking is defined }}{{ bos_token is defined }}{{ date_string is defined }}{{ tools is none }}")
 	want := "['role', 'content']FalseFalseFalseTrue"
-	got, err := tmpl.Render([]Message{{Role: "user", Content: "x"}}, nil)
-	if err != nil || got != want {
+	r, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "x"}}, nil)
+	if got := r.Text; err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	equal(t, tmpl, `{"messages": [{"role": "user", "content": "x"}], "enable_thinking": null, "bos_token": null, "date_string": null}`, want)
@@ -56,12 +59,12 @@ func TestOnlyGivenKeysAreThere(t *testing.T) {
 func TestDates(t *testing.T) {
 	now := func() time.Time { return time.Date(2024, 7, 6, 15, 4, 5, 678_900_000, time.UTC) }
 	tmpl := parse(t, `{{ strftime_now("%d %b %Y|%A %B %a|%H:%M:%S.%f|%I %p|%j %y %m|%-d %e|%F %T|%w %u|%%") }}`)
-	got, err := tmpl.Render(nil, &Options{Now: now})
-	if want := "06 Jul 2024|Saturday July Sat|15:04:05.678900|03 PM|188 24 07|6  6|2024-07-06 15:04:05|6 6|%"; err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
+	r, err := tmpl.Render(t.Context(), nil, &Options{Now: now})
+	if want := "06 Jul 2024|Saturday July Sat|15:04:05.678900|03 PM|188 24 07|6  6|2024-07-06 15:04:05|6 6|%"; err != nil || r.Text != want {
+		t.Errorf("got %q, %v, want %q", r.Text, err, want)
 	}
-	if got, err := tmpl.Render(nil, &Options{Now: now, DateString: "26 Jul 2024"}); err != nil || got != "26 Jul 2024" {
-		t.Errorf("got %q, %v, want the fixed date", got, err)
+	if r, err := tmpl.Render(t.Context(), nil, &Options{Now: now, DateString: "26 Jul 2024"}); err != nil || r.Text != "26 Jul 2024" {
+		t.Errorf("got %q, %v, want the fixed date", r.Text, err)
 	}
 }
 
@@ -81,12 +84,12 @@ func TestBadConversationsSayWhatIsWrong(t *testing.T) {
 		`{"messages": [], "add_generation_prompt": "yes"}`: "true or false",
 		`{"messages": ` + strings.Repeat("[", 9999):        "deep",
 	} {
-		_, err := tmpl.RenderJSON([]byte(conversation))
+		_, err := tmpl.RenderJSON(t.Context(), []byte(conversation))
 		if err == nil || !strings.HasPrefix(err.Error(), "chat: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: got %v, want %q", conversation, err, want)
 		}
 	}
-	if _, err := tmpl.Render([]Message{{Role: "a", ToolCalls: []ToolCall{{Function: FunctionCall{Name: "f", Arguments: json.RawMessage("{")}}}}}, nil); err == nil ||
+	if _, err := tmpl.Render(t.Context(), []Message{{Role: "a", ToolCalls: []ToolCall{{Function: FunctionCall{Name: "f", Arguments: json.RawMessage("{")}}}}}, nil); err == nil ||
 		!strings.Contains(err.Error(), `message 0: tool call 0: arguments of "f"`) {
 		t.Errorf("got %v", err)
 	}
@@ -95,11 +98,11 @@ func TestBadConversationsSayWhatIsWrong(t *testing.T) {
 // Bytes that are no UTF-8 go through as they are where a template only prints them, and never fail it.
 func TestInvalidUTF8(t *testing.T) {
 	tmpl := parse(t, "{{ messages[0].content }}")
-	if got, err := tmpl.Render([]Message{{Role: "user", Content: "a\xffb"}}, nil); err != nil || got != "a\xffb" {
-		t.Errorf("got %q, %v", got, err)
+	if r, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "a\xffb"}}, nil); err != nil || r.Text != "a\xffb" {
+		t.Errorf("got %q, %v", r.Text, err)
 	}
 	tmpl = parse(t, "{{ messages[0].content | tojson(ensure_ascii=true) }}{{ messages[0].content[::-1] }}{{ [messages[0].content] }}")
-	if _, err := tmpl.Render([]Message{{Role: "user", Content: "a\xff\n"}}, nil); err != nil {
+	if _, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "a\xff\n"}}, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -113,8 +116,8 @@ func ExampleTemplate_Render() {
 		fmt.Println(err)
 		return
 	}
-	text, err := t.Render([]Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: " Hello! "}}, &Options{AddGenerationPrompt: true})
-	fmt.Println(text, err)
+	r, err := t.Render(context.Background(), []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: " Hello! "}}, &Options{AddGenerationPrompt: true})
+	fmt.Println(r.Text, err)
 	// Output:
 	// <|system|>Be brief.
 	// <|user|>Hello!
@@ -127,7 +130,7 @@ func ExampleTemplateError() {
 		fmt.Println(err)
 		return
 	}
-	_, err = t.Render(nil, nil)
+	_, err = t.Render(context.Background(), nil, nil)
 	var refused *TemplateError
 	fmt.Println(errors.As(err, &refused), refused.Message)
 	// Output: true Roles must alternate

@@ -42,14 +42,21 @@ func read(t *testing.T, name string) []byte {
 	return data
 }
 
+// render parses and renders a conversation.
+func render(t *testing.T, source, conversation string) (string, error) {
+	t.Helper()
+	tmpl, err := Parse(source)
+	if err != nil {
+		return "", err
+	}
+	r, err := tmpl.RenderJSON(t.Context(), []byte(conversation))
+	return r.Text, err
+}
+
 // matches holds a rendering to the reference, failures too: where Jinja2 fails, a text would be a wrong one.
 func matches(t *testing.T, source, conversation string, want reference) {
 	t.Helper()
-	var got string
-	tmpl, err := Parse(source)
-	if err == nil {
-		got, err = tmpl.RenderJSON([]byte(conversation))
-	}
+	got, err := render(t, source, conversation)
 	var (
 		parseErr  *ParseError
 		renderErr *RenderError
@@ -109,11 +116,7 @@ func TestExpressionsAsJinja2(t *testing.T) {
 // refuses holds a template that Jinja2 renders and this package does not to an error that says so, and where.
 func refuses(t *testing.T, source, conversation string) {
 	t.Helper()
-	var text string
-	tmpl, err := Parse(source)
-	if err == nil {
-		text, err = tmpl.RenderJSON([]byte(conversation))
-	}
+	text, err := render(t, source, conversation)
 	if err == nil {
 		t.Fatalf("rendered %q: move it out of the refused ones if that is right", text)
 	}

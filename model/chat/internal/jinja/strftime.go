@@ -1,4 +1,4 @@
-package chat
+package jinja
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// strftime formats a time as C's strftime does in the C locale.
-func strftime(t time.Time, format string) (string, error) {
+// Strftime formats a time as C's strftime does in the C locale.
+func Strftime(t time.Time, format string) (string, error) {
 	var b strings.Builder
 	for {
 		plain, rest, found := strings.Cut(format, "%")

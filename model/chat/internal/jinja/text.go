@@ -1,0 +1,298 @@
+package jinja
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Span is the byte range [Start, End) of a string.
+type Span struct{ Start, End int }
+
+// Text is rendered text. Content lists the bytes that came from message content; its spans are
+// sorted, disjoint and not empty, and adjacent content is one span.
+type Text struct {
+	String  string
+	Content []Span
+}
+
+// str is a Python string that knows which of its bytes are content. A byte is content if it was
+// derived from a string that came in as content. Bytes of template literals never are, whatever
+// they are joined with.
+type str struct {
+	s    string
+	c    *marks
+	safe bool // a Markup, which escapes what it is joined with
+}
+
+// marks are the content bytes of a string. Nil means none. Cutting a string shares the spans of
+// the original, so that it takes no time in proportion to them.
+type marks struct {
+	spans []Span // sorted and disjoint, in the coordinates of the string they were made for
+	base  int    // where this string begins in these coordinates
+}
+
+// whole marks every byte of a string of any length.
+var whole = &marks{}
+
+// lit is a string without content.
+func lit(s string) str { return str{s: s} }
+
+// Literal returns a string that is not content.
+func Literal(s string) any { return lit(s) }
+
+// Content returns a string that is content.
+func Content(s string) any { return str{s: s, c: whole} }
+
+// AppendContent returns the string v with text appended as content. v must come from Literal,
+// Content or DecodeJSON.
+func AppendContent(v any, text string) any {
+	s := v.(str)
+	b := builder{}
+	b.write(s)
+	b.write(str{s: text, c: whole})
+	return b.str()
+}
+
+// String returns the text of v if it is a string.
+func String(v any) (string, bool) {
+	s, ok := v.(str)
+	return s.s, ok
+}
+
+// cut is the bytes [from, to) of t.
+func (t str) cut(from, to int) str {
+	return str{t.s[from:to], t.c.cut(from, to), t.safe}
+}
+
+func (m *marks) cut(from, to int) *marks {
+	if m == nil || m == whole {
+		return m
+	}
+	from, to = from+m.base, to+m.base
+	i, _ := slices.BinarySearchFunc(m.spans, from, func(s Span, at int) int { return s.End - at - 1 })
+	if i == len(m.spans) || m.spans[i].Start >= to {
+		return nil
+	}
+	if m.spans[i].Start <= from && m.spans[i].End >= to {
+		return whole
+	}
+	return &marks{m.spans[i:], from}
+}
+
+// segments yields the parts of t in order, each either all content or free of it.
+func (t str) segments() iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		if t.c == nil || t.c == whole {
+			yield(t.s, t.c == whole)
+			return
+		}
+		done := 0
+		for _, span := range t.c.spans {
+			from := max(span.Start-t.c.base, done)
+			to := min(span.End-t.c.base, len(t.s))
+			if from >= len(t.s) {
+				break
+			}
+			if from > done && !yield(t.s[done:from], false) || !yield(t.s[from:to], true) {
+				return
+			}
+			done = to
+		}
+		if done < len(t.s) {
+			yield(t.s[done:], false)
+		}
+	}
+}
+
+// builder makes a str. With a run it charges the run for its memory.
+type builder struct {
+	r     *run
+	b     strings.Builder
+	spans []Span
+}
+
+func (r *run) builder() *builder { return &builder{r: r} }
+
+// grow makes room for n more bytes.
+func (b *builder) grow(n int) {
+	if free := b.b.Cap() - b.b.Len(); n > free && b.r != nil {
+		b.r.charge(b.b.Cap() + n)
+		b.b.Grow(n)
+	}
+}
+
+// raw writes text that is not content.
+func (b *builder) raw(s string) {
+	b.grow(len(s))
+	b.b.WriteString(s)
+}
+
+// mark makes the bytes from start on content.
+func (b *builder) mark(start int) {
+	end := b.b.Len()
+	if start == end {
+		return
+	}
+	if n := len(b.spans); n > 0 && b.spans[n-1].End == start {
+		b.spans[n-1].End = end
+		return
+	}
+	if b.r != nil && len(b.spans) == cap(b.spans) {
+		b.r.charge(16 * (len(b.spans) + 1))
+	}
+	b.spans = append(b.spans, Span{start, end})
+}
+
+// write writes t with its marks.
+func (b *builder) write(t str) {
+	switch t.c {
+	case nil:
+		b.raw(t.s)
+	case whole:
+		start := b.b.Len()
+		b.raw(t.s)
+		b.mark(start)
+	default:
+		b.grow(len(t.s))
+		for s, content := range t.segments() {
+			b.piece(s, content)
+		}
+	}
+}
+
+func (b *builder) piece(s string, content bool) {
+	start := b.b.Len()
+	b.raw(s)
+	if content {
+		b.mark(start)
+	}
+}
+
+func (b *builder) str() str {
+	t := str{s: b.b.String()}
+	switch {
+	case len(b.spans) == 0:
+	case b.spans[0] == Span{0, len(t.s)}:
+		t.c = whole
+	default:
+		t.c = &marks{spans: b.spans}
+	}
+	return t
+}
+
+// join is strings.Join with marks.
+func (r *run) join(sep str, parts []str) str {
+	if len(parts) == 1 {
+		return str{s: parts[0].s, c: parts[0].c}
+	}
+	n := 0
+	for _, p := range parts {
+		n += len(p.s) + len(sep.s)
+	}
+	b := r.builder()
+	b.grow(n)
+	for i, p := range parts {
+		r.tick(1)
+		if i > 0 {
+			b.write(sep)
+		}
+		b.write(p)
+	}
+	return b.str()
+}
+
+// concat is the text of two strings.
+func (r *run) concat(x, y str) str {
+	if x.s == "" {
+		return str{s: y.s, c: y.c}
+	}
+	if y.s == "" {
+		return str{s: x.s, c: x.c}
+	}
+	r.charge(len(x.s) + len(y.s))
+	if x.c == y.c && (x.c == nil || x.c == whole) {
+		return str{s: x.s + y.s, c: x.c}
+	}
+	return r.join(str{}, []str{x, y})
+}
+
+// transform rewrites t piece by piece. f must write to b what becomes of s and may look at nothing
+// else, so the marks of the result are those of the pieces.
+func (r *run) transform(t str, f func(b *builder, s string)) str {
+	b := r.builder()
+	b.grow(len(t.s))
+	for s, content := range t.segments() {
+		start := b.b.Len()
+		for part := range r.chunks(s) {
+			f(b, part)
+		}
+		if content {
+			b.mark(start)
+		}
+	}
+	out := b.str()
+	out.safe = t.safe
+	return out
+}
+
+// chunkSize is how many bytes are worked on between two looks at the limits.
+const chunkSize = 16 << 10
+
+// chunks yields s in pieces that end at a character, and counts the work on each.
+func (r *run) chunks(s string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for len(s) > chunkSize {
+			n := chunkSize
+			for n > chunkSize-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+				n--
+			}
+			r.tick(n / 64)
+			if !yield(s[:n]) {
+				return
+			}
+			s = s[n:]
+		}
+		r.tick(len(s)/64 + 1)
+		if s != "" {
+			yield(s)
+		}
+	}
+}
+
+// runeCount is the length of s in characters.
+func (r *run) runeCount(s string) int {
+	n := 0
+	for part := range r.chunks(s) {
+		n += utf8.RuneCountInString(part)
+	}
+	return n
+}
+
+// offset is the byte at which character i of s begins, or len(s) if s is shorter. A negative i
+// counts from the end; then the offset is 0 if s is shorter.
+func (r *run) offset(s string, i int) int {
+	if i < 0 {
+		at := len(s)
+		for ; i < 0 && at > 0; i++ {
+			if i&0xfff == 0 {
+				r.tick(64)
+			}
+			_, width := utf8.DecodeLastRuneInString(s[:at])
+			at -= width
+		}
+		return at
+	}
+	at := 0
+	for part := range r.chunks(s) {
+		for j := range part {
+			if i == 0 {
+				return at + j
+			}
+			i--
+		}
+		at += len(part)
+	}
+	return len(s)
+}
