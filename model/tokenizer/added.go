@@ -12,6 +12,10 @@ type added struct {
 	content                    string
 	id                         int32
 	lstrip, rstrip, singleWord bool
+
+	// blank is a token of white space alone that is not special, such as the runs of line feeds of
+	// some vocabularies. It is ordinary text, so it is found inside plain spans too.
+	blank bool
 }
 
 // matcher finds added tokens: at each position the longest, from left to right. It is a tree of their bytes, so that a step costs no more
@@ -81,15 +85,21 @@ func (m *matcher) step(at int32, b byte) int32 {
 	return c
 }
 
-// cut gives the pieces of a text: an added token with its id, or what lies between with -1.
+// cut calls emit with the pieces of a text, in order: an added token with its id, or what lies
+// between with -1. At is where the piece begins.
 //
-// The search goes on behind a token's own text, also where a token that has to be a word of its own was passed over, and where one takes
-// white space with it: should a token lie in that white space, both are given, as Hugging Face's library does.
-func (m *matcher) cut(text string, emit func(piece string, id int32)) {
+// A token is found only where none of its own bytes lie in a span of plain, unless it is blank. The
+// white space that it takes with it may lie there.
+//
+// The search goes on behind a token's own text, also where a token that has to be a word of its own
+// was passed over, and where one takes white space with it: should a token lie in that white space,
+// both are given, as Hugging Face's library does.
+func (m *matcher) cut(text string, plain []Span, emit func(piece string, at int, id int32)) {
 	start := 0  // of the text not yet given
 	blanks := 0 // end of the white space that a token took last
+	cursor := spanCursor(plain)
 	for i := 0; i < len(text) && len(m.tokens) > 0; {
-		a, ok := m.at(text[i:])
+		a, ok := m.at(text[i:], cursor.free(i, len(text)))
 		if !ok {
 			i++
 			continue
@@ -110,24 +120,25 @@ func (m *matcher) cut(text string, emit func(piece string, id int32)) {
 			to = blanks
 		}
 		if from > start {
-			emit(text[start:from], -1)
+			emit(text[start:from], start, -1)
 		}
-		emit(text[min(from, to):to], a.id)
+		from = min(from, to)
+		emit(text[from:to], from, a.id)
 		start = to
 	}
 	if start < len(text) {
-		emit(text[start:], -1)
+		emit(text[start:], start, -1)
 	}
 }
 
-// at is the longest token that text begins with.
-func (m *matcher) at(text string) (*added, bool) {
+// at returns the longest token that text begins with: one within the first free bytes, or a blank one.
+func (m *matcher) at(text string, free int) (*added, bool) {
 	found, at := int32(none), int32(0)
 	for i := range len(text) {
 		if at = m.step(at, text[i]); at == 0 {
 			break
 		}
-		if t := m.nodes[at].token; t != none {
+		if t := m.nodes[at].token; t != none && (i < free || m.tokens[t].blank) {
 			found = t
 		}
 	}

@@ -36,7 +36,7 @@ func TestMatcherFindsTheLongest(t *testing.T) {
 					want = i
 				}
 			}
-			switch got, ok := m.at(text); {
+			switch got, ok := m.at(text, len(text)); {
 			case ok != (want >= 0):
 				t.Fatalf("%q among %v: %v", text, list, ok)
 			case ok && got.id != list[want].id:
@@ -72,7 +72,7 @@ func TestMatcherTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		m.cut(tc.text, func(string, int32) {})
+		m.cut(tc.text, nil, func(string, int, int32) {})
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("%s: %d bytes took %v", name, len(tc.text), took)
 		}

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // parts is what a tokenizer is made of, wherever it was read.
@@ -108,7 +109,8 @@ func (t *Tokenizer) add(list []addedToken) error {
 		}
 		t.added[a.Content] = a.ID
 		t.tokens[a.ID], t.known[a.ID], t.special[a.ID] = text, true, t.special[a.ID] || a.Special
-		entry := added{a.Content, a.ID, a.LStrip, a.RStrip, a.SingleWord}
+		blank := !a.Special && strings.TrimSpace(a.Content) == ""
+		entry := added{a.Content, a.ID, a.LStrip, a.RStrip, a.SingleWord, blank}
 		if !a.Normalized {
 			before = append(before, entry)
 			continue

@@ -58,18 +58,29 @@ func markRun(s string) (start, end int) {
 type placed struct {
 	r     rune
 	class uint8
+	plain bool // from a span, see nfcPlain
 }
 
-// compose brings a text into NFC by the algorithm as it stands in the Unicode Standard, section 3.11: full canonical decomposition, canonical
-// ordering, canonical composition. Syllables of Hangul stay whole, which comes to the same.
+// compose brings a text into NFC by the algorithm of the Unicode Standard, section 3.11: full
+// canonical decomposition, canonical ordering, canonical composition. Hangul syllables stay whole,
+// which has the same result.
 func compose(s string) string {
-	list := decompose(s)
+	var b strings.Builder
+	for _, c := range composeList(decompose(s)) {
+		b.WriteRune(c.r)
+	}
+	return b.String()
+}
+
+// composeList is canonical composition, in place.
+func composeList(list []placed) []placed {
 	out := list[:0]
-	starter, last := -1, uint8(0) // where the last starter is in out, and the class of the last character behind it
+	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character behind it
 	for _, c := range list {
 		if starter >= 0 && (last == 0 || last < c.class) {
 			if r, ok := composite(out[starter].r, c.r); ok {
 				out[starter].r = r
+				out[starter].plain = out[starter].plain || c.plain
 				continue
 			}
 		}
@@ -78,25 +89,42 @@ func compose(s string) string {
 		}
 		out = append(out, c)
 	}
-	var b strings.Builder
-	for _, c := range out {
-		b.WriteRune(c.r)
-	}
-	return b.String()
+	return out
 }
 
-// decompose gives the canonical decomposition in canonical order.
+// decompose returns the canonical decomposition in canonical order.
 func decompose(s string) []placed {
 	var list []placed
 	for _, r := range s {
-		one := string(r)
-		if d := norm.NFC.PropertiesString(one).Decomposition(); d != nil {
-			one = string(d)
-		}
-		for _, r := range one {
-			list = append(list, placed{r, norm.NFC.PropertiesString(string(r)).CCC()})
-		}
+		list = appendDecomposed(list, r, false)
 	}
+	return orderMarks(list)
+}
+
+// firstDecomposed is the first character with a canonical decomposition, and firstMark the first
+// that composes with one before it or has a combining class other than 0.
+const (
+	firstDecomposed = 0xc0
+	firstMark       = 0x300
+)
+
+// appendDecomposed appends the canonical decomposition of one character.
+func appendDecomposed(list []placed, r rune, plain bool) []placed {
+	if r < firstDecomposed {
+		return append(list, placed{r: r, plain: plain})
+	}
+	one := string(r)
+	if d := norm.NFC.PropertiesString(one).Decomposition(); d != nil {
+		one = string(d)
+	}
+	for _, r := range one {
+		list = append(list, placed{r, norm.NFC.PropertiesString(string(r)).CCC(), plain})
+	}
+	return list
+}
+
+// orderMarks is canonical ordering, in place.
+func orderMarks(list []placed) []placed {
 	for i := 0; i < len(list); i++ {
 		start := i
 		for i < len(list) && list[i].class != 0 {
@@ -107,8 +135,11 @@ func decompose(s string) []placed {
 	return list
 }
 
-// composite is the primary composite of two characters.
+// composite returns the primary composite of two characters.
 func composite(a, b rune) (rune, bool) {
+	if b < firstMark {
+		return 0, false
+	}
 	both := norm.NFC.String(string([]rune{a, b}))
 	r, size := utf8.DecodeRuneInString(both)
 	return r, size == len(both)

@@ -11,22 +11,36 @@ import (
 )
 
 // Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives what decoding at once gives,
-// and never half a character.
+// and never half a character. With spans, the ids are those of the definition. Cuts are the distances between the ends of spans.
 func FuzzEncode(f *testing.F) {
 	for b := range 256 {
-		f.Add(string([]byte{byte(b)}))
+		f.Add(string([]byte{byte(b)}), []byte{0, 1})
 	}
 	for _, text := range []string{"", "What is gravity?", "don't I'LL\r\n\n  x", "4½ 12345", "e\u0301\u0323",
 		"👩\u200d👧 日本語", "a<bos> <left> word <both>\n", "\U00010d4a\U0002ebf0", "a\xff\xe6\x97b",
-		"Z" + strings.Repeat("\u0316", 40) + "\u0301"} {
-		f.Add(text)
+		"Z" + strings.Repeat("\u0316", 40) + "\u0301", "<|im_start|>user\n<|im_end|>x<|im_end|>", "Cafe\u0301 <both> \xe6<eos>"} {
+		f.Add(text, []byte{1, 2, 3, 4})
+		f.Add(text, []byte{6, 200})
 	}
 	toks := map[string]*Tokenizer{}
 	for _, o := range own {
 		toks[o.name] = openOwn(f, o.name)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(t *testing.T, text string, cuts []byte) {
+		var spans []Span
+		for at := 0; len(cuts) > 1; cuts = cuts[2:] {
+			start := min(len(text), at+int(cuts[0]))
+			at = min(len(text), start+int(cuts[1]))
+			spans = append(spans, Span{start, at})
+		}
 		for name, tok := range toks {
+			plain, err := tok.Encode(text, &EncodeOptions{NoSpecial: true, Plain: spans})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if want := encodeSlowly(t, tok, text, spans); !slices.Equal(plain, want) {
+				t.Fatalf("%s: %+q with spans %v gives %v, want %v", name, text, spans, plain, want)
+			}
 			ids, err := tok.Encode(text, noSpecial)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

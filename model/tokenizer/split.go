@@ -15,7 +15,7 @@ import (
 
 // A splitter cuts text into the words that merges stay within. It calls emit for each, in order; together they are the text. Only a
 // pattern that takes too long gives an error: in is how long it may.
-type splitter func(in *span, text string, emit func(word string)) error
+type splitter func(in *budget, text string, emit func(word string)) error
 
 // Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own, which spares the general
 // engine with its lookahead; tests hold these to the engine.
@@ -31,9 +31,9 @@ func splitterFor(pattern string) (splitter, error) {
 	case patternGPT2:
 		return splitGPT2, nil
 	case patternLlama3:
-		return func(_ *span, text string, emit func(string)) error { return splitLlama(text, 3, emit) }, nil
+		return func(_ *budget, text string, emit func(string)) error { return splitLlama(text, 3, emit) }, nil
 	case patternQwen2:
-		return func(_ *span, text string, emit func(string)) error { return splitLlama(text, 1, emit) }, nil
+		return func(_ *budget, text string, emit func(string)) error { return splitLlama(text, 1, emit) }, nil
 	}
 	return regexSplitter(pattern)
 }
@@ -41,8 +41,8 @@ func splitterFor(pattern string) (splitter, error) {
 // maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting; GPT-4o's has some 300.
 const maxPattern = 8 << 10
 
-// span is the time that one Encode may take.
-type span struct {
+// budget is the time that one Encode may take.
+type budget struct {
 	ctx context.Context
 	end time.Time // for unknown patterns
 }
@@ -54,15 +54,15 @@ const (
 	patternByte = 10 * time.Microsecond
 )
 
-func newSpan(ctx context.Context, text string) *span {
-	return &span{ctx, time.Now().Add(patternTime + time.Duration(len(text))*patternByte)}
+func newBudget(ctx context.Context, text string) *budget {
+	return &budget{ctx, time.Now().Add(patternTime + time.Duration(len(text))*patternByte)}
 }
 
 // errTooLong is a pattern's time being over.
 var errTooLong = errors.New("takes too long on this text: it may need time exponential in the text's length")
 
 // left is how long an unknown pattern may go on.
-func (s *span) left() (time.Duration, error) {
+func (s *budget) left() (time.Duration, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func regexSplitter(pattern string) (splitter, error) {
 	// The time for a match is the expression's own, so that whoever searches has one for himself.
 	pool := &sync.Pool{New: func() any { return regexp2.MustCompile(pattern, regexp2.Unicode) }}
 	pool.Put(re)
-	return func(in *span, text string, emit func(string)) error {
+	return func(in *budget, text string, emit func(string)) error {
 		re := pool.Get().(*regexp2.Regexp)
 		defer pool.Put(re)
 		runes := []rune(text)
@@ -113,7 +113,7 @@ func regexSplitter(pattern string) (splitter, error) {
 }
 
 // match looks for one match in the time that is left.
-func match(in *span, re *regexp2.Regexp, find func() (*regexp2.Match, error)) (*regexp2.Match, error) {
+func match(in *budget, re *regexp2.Regexp, find func() (*regexp2.Match, error)) (*regexp2.Match, error) {
 	left, err := in.left()
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func spaces(text string, i int) int {
 }
 
 // splitGPT2 is patternGPT2.
-func splitGPT2(_ *span, text string, emit func(string)) error {
+func splitGPT2(_ *budget, text string, emit func(string)) error {
 	for i := 0; i < len(text); {
 		end := i + contraction(text, i, false)
 		if end == i {
@@ -315,10 +315,10 @@ func llamaWord(text string, i, digits int) int {
 }
 
 // splitDigits isolates every numeric character (Unicode category N, so one half is one too).
-func splitDigits(_ *span, text string, emit func(string)) error { return digits(text, false, emit) }
+func splitDigits(_ *budget, text string, emit func(string)) error { return digits(text, false, emit) }
 
 // splitDigitRuns isolates runs of numeric characters.
-func splitDigitRuns(_ *span, text string, emit func(string)) error { return digits(text, true, emit) }
+func splitDigitRuns(_ *budget, text string, emit func(string)) error { return digits(text, true, emit) }
 
 func digits(text string, runs bool, emit func(string)) error {
 	start := 0
@@ -345,7 +345,7 @@ func digits(text string, runs bool, emit func(string)) error {
 }
 
 // prefixSpace puts a space before a text that does not begin with one.
-func prefixSpace(_ *span, text string, emit func(string)) error {
+func prefixSpace(_ *budget, text string, emit func(string)) error {
 	if text != "" && !strings.HasPrefix(text, " ") {
 		text = " " + text
 	}
@@ -359,7 +359,7 @@ func prefixSpace(_ *span, text string, emit func(string)) error {
 func chain(splits []splitter) splitter {
 	switch len(splits) {
 	case 0:
-		return func(_ *span, text string, emit func(string)) error {
+		return func(_ *budget, text string, emit func(string)) error {
 			if text != "" {
 				emit(text)
 			}
@@ -369,7 +369,7 @@ func chain(splits []splitter) splitter {
 		return splits[0]
 	}
 	first, rest := splits[0], chain(splits[1:])
-	return func(in *span, text string, emit func(string)) error {
+	return func(in *budget, text string, emit func(string)) error {
 		var failed error
 		err := first(in, text, func(word string) {
 			if failed == nil {

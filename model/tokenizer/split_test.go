@@ -16,7 +16,7 @@ import (
 
 func words(t testing.TB, split splitter, text string) (list []string) {
 	t.Helper()
-	if err := split(newSpan(context.Background(), text), text, func(word string) { list = append(list, word) }); err != nil {
+	if err := split(newBudget(context.Background(), text), text, func(word string) { list = append(list, word) }); err != nil {
 		t.Fatal(err)
 	}
 	return list
@@ -183,7 +183,7 @@ func TestChain(t *testing.T) {
 	if got := words(t, chain([]splitter{prefixSpace, splitGPT2}), "a b"); strings.Join(got, "|") != " a| b" {
 		t.Errorf("prefix space: %q", got)
 	}
-	failing := func(*span, string, func(string)) error { return errors.New("too slow") }
+	failing := func(*budget, string, func(string)) error { return errors.New("too slow") }
 	for _, list := range [][]splitter{{failing, splitGPT2}, {splitGPT2, failing}, {splitDigits, splitGPT2, failing}} {
 		if err := chain(list)(nil, "a b", func(string) {}); err == nil || err.Error() != "too slow" {
 			t.Errorf("%v", err)
@@ -204,7 +204,7 @@ func TestSlowPattern(t *testing.T) {
 		}
 		for range 2 { // again with the same engine
 			began := time.Now()
-			in := &span{context.Background(), began.Add(50 * time.Millisecond)}
+			in := &budget{context.Background(), began.Add(50 * time.Millisecond)}
 			err = split(in, text, func(string) {})
 			if !errors.Is(err, errTooLong) || !strings.HasPrefix(err.Error(), fmt.Sprintf("tokenizer: the pattern %q: takes too long", pattern)) {
 				t.Errorf("%s after %v: %.500v", pattern, time.Since(began), err)
@@ -215,7 +215,7 @@ func TestSlowPattern(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		if err := split(newSpan(ctx, text), text, func(string) {}); !errors.Is(err, context.Canceled) {
+		if err := split(newBudget(ctx, text), text, func(string) {}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s, cancelled: %v", pattern, err)
 		}
 	}
@@ -235,7 +235,7 @@ func TestEncodeContext(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	plain, begun := tok.split, make(chan struct{}, 1)
-	tok.split = func(*span, string, func(string)) error {
+	tok.split = func(*budget, string, func(string)) error {
 		begun <- struct{}{}
 		<-release
 		return nil
@@ -249,7 +249,7 @@ func TestEncodeContext(t *testing.T) {
 	}
 	// A splitter of our own goes on, but its words are not encoded any more.
 	ctx, cancel = context.WithCancel(context.Background())
-	tok.split = func(in *span, text string, emit func(string)) error {
+	tok.split = func(in *budget, text string, emit func(string)) error {
 		cancel()
 		return plain(in, text, emit)
 	}
@@ -261,7 +261,7 @@ func TestEncodeContext(t *testing.T) {
 // An error of the splitter is Encode's.
 func TestEncodeSplitError(t *testing.T) {
 	tok := *openOwn(t, "gpt2")
-	tok.split = func(*span, string, func(string)) error { return errors.New("too slow") }
+	tok.split = func(*budget, string, func(string)) error { return errors.New("too slow") }
 	if ids, err := tok.Encode("a<bos>b", nil); err == nil || err.Error() != "too slow" || ids != nil {
 		t.Errorf("%v, %v", ids, err)
 	}

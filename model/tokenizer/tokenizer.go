@@ -53,6 +53,13 @@ type Tokenizer struct {
 // EncodeOptions change how a text is encoded. Nil means the defaults.
 type EncodeOptions struct {
 	NoSpecial bool // put no tokens around the text; special tokens written in it are recognised all the same
+
+	// Plain are parts of the text in which no added token is recognised, special or not: what users
+	// have written, as opposed to what a chat template has. They must be sorted, disjoint and within
+	// the text. A token is recognised only if none of its own bytes lie in a span; in a text without
+	// such tokens the ids are the same as without spans. Tokens of white space alone that are not
+	// special are ordinary text and recognised everywhere.
+	Plain []Span
 }
 
 // UnsupportedError is a tokenizer that works in a way this package does not know.
@@ -106,16 +113,23 @@ func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions
 	if len(text) > maxText {
 		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
 	}
-	if !utf8.ValidString(text) {
-		text = lossy([]byte(text))
+	if opts == nil {
+		opts = &EncodeOptions{}
 	}
-	around := opts == nil || !opts.NoSpecial
+	plain, err := checkSpans(opts.Plain, len(text))
+	if err != nil {
+		return nil, err
+	}
+	if !utf8.ValidString(text) {
+		text, plain = lossyPlain(text, plain)
+	}
+	around := !opts.NoSpecial
 	ids := make([]int32, 0, len(text)/3+len(t.prefix)+len(t.suffix))
 	if around {
 		ids = append(ids, t.prefix...)
 	}
 	var failed error
-	in := newSpan(ctx, text)
+	in := newBudget(ctx, text)
 	words := 0
 	word := func(word string) {
 		if words++; words%1024 == 0 && failed == nil {
@@ -125,17 +139,22 @@ func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions
 			ids = t.cache.encode(ids, word, t.bpe)
 		}
 	}
-	t.before.cut(text, func(piece string, id int32) {
-		switch {
-		case failed != nil:
+	t.before.cut(text, plain, func(piece string, at int, id int32) {
+		if failed != nil {
 			return
-		case id >= 0:
+		}
+		if id >= 0 {
 			ids = append(ids, id)
 			return
-		case t.nfc:
-			piece = nfc(piece)
 		}
-		t.after.cut(piece, func(piece string, id int32) {
+		var inside []Span
+		if len(t.after.tokens) > 0 {
+			inside = clipSpans(plain, at, at+len(piece))
+		}
+		if t.nfc {
+			piece, inside = nfcPlain(piece, inside)
+		}
+		t.after.cut(piece, inside, func(piece string, _ int, id int32) {
 			switch {
 			case failed != nil:
 			case id >= 0:
