@@ -15,15 +15,18 @@ type Coder interface {
 	String() string // what it is, for people
 }
 
-// OpenCoder reads a tokenizer.json of any kind that this build has: our own where it can, otherwise Hugging Face's library. If the result is an
-// io.Closer, close it.
-func OpenCoder(path string) (Coder, error) {
-	t, err := Open(path)
+// OpenCoder reads a tokenizer.json of any kind that this build has: our own where it can, otherwise
+// Hugging Face's library. If the result is an io.Closer, close it.
+func OpenCoder(path string) (Coder, error) { return openCoder(path, nil) }
+
+// openCoder is OpenCoder with tokens of an added_tokens_decoder.
+func openCoder(path string, decoder []addedToken) (Coder, error) {
+	t, err := openFile(path, decoder)
 	if err == nil {
 		return t, nil
 	}
 	if unsupported := (*UnsupportedError)(nil); errors.As(err, &unsupported) {
-		return openOther(path, err)
+		return openOther(path, decoder, err)
 	}
 	return nil, err
 }

@@ -4,6 +4,7 @@ package tokenizer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/daulet/tokenizers"
 )
@@ -28,11 +30,14 @@ import (
 type HF struct {
 	mu    sync.RWMutex // held for writing by Close only
 	lib   *tokenizers.Tokenizer
-	probe []uint32 // ids of some text, see decode
+	probe []uint32              // ids of some text, see decode
+	added map[uint32]addedToken // without those that are found in plain text too
 }
 
 // OpenHF reads a tokenizer.json of any kind, gzipped or not. Its truncation and padding are ignored, as [Open] ignores them. Close the result.
-func OpenHF(path string) (*HF, error) {
+func OpenHF(path string) (*HF, error) { return openLibrary(path, nil) }
+
+func openLibrary(path string, decoder []addedToken) (*HF, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
@@ -42,41 +47,126 @@ func OpenHF(path string) (*HF, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
-	if data, err = untruncated(data); err != nil {
+	data, added, err := prepared(data, decoder)
+	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
 	lib, err := tokenizers.FromBytes(data)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
-	return &HF{lib: lib, probe: lib.EncodeWithOptions("a", false).IDs}, nil
+	h := &HF{lib: lib, probe: lib.EncodeWithOptions("a", false).IDs, added: map[uint32]addedToken{}}
+	ids := map[string]int32{}
+	for _, a := range added {
+		ids[a.Content] = a.ID
+		if a.Special || strings.TrimSpace(a.Content) != "" {
+			h.added[uint32(a.ID)] = a
+		}
+	}
+	for _, a := range decoder {
+		// The library numbers by itself what is new to it.
+		got := lib.EncodeWithOptions(a.Content, false).IDs
+		if id := ids[a.Content]; !slices.Contains(got, uint32(id)) {
+			err := fmt.Errorf("tokenizer: %s: tokenizer_config.json: added_tokens_decoder gives the token %q the id %d, which "+
+				"Hugging Face's library does not", path, a.Content, id)
+			return nil, errors.Join(err, lib.Close())
+		}
+	}
+	return h, nil
 }
 
-// untruncated is a tokenizer.json without truncation and padding, which the library would apply to every text.
-func untruncated(data []byte) ([]byte, error) {
+// prepared is a tokenizer.json with the tokens of an added_tokens_decoder, and without truncation and
+// padding, which the library would apply to every text. It also returns the added tokens.
+func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 	s := &scanner{text: string(data)}
-	var out strings.Builder
-	done := 0 // what is before it is in out
+	var added []addedToken
+	listed := -1 // where the list of added tokens ends
+	vocab := func(yield func(string, int32)) {}
+	type edit struct {
+		from, to int
+		text     string
+	}
+	var edits []edit
 	err := s.object(func(key string) error {
 		value, err := s.raw()
-		if err == nil && (key == "truncation" || key == "padding") {
-			out.WriteString(s.text[done : s.at-len(value)])
-			out.WriteString("null")
-			done = s.at
+		if err != nil {
+			return err
 		}
-		return err
+		switch key {
+		case "truncation", "padding":
+			edits = append(edits, edit{s.at - len(value), s.at, "null"})
+		case "added_tokens":
+			listed = len(edits)
+			edits = append(edits, edit{s.at - len(value), s.at, value})
+			return json.Unmarshal([]byte(value), &added)
+		case "model":
+			vocab = modelVocab(value)
+		}
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("this is no tokenizer.json: %w", err)
+		return nil, nil, fmt.Errorf("this is no tokenizer.json: %w", err)
+	}
+	if len(decoder) > 0 {
+		if listed < 0 {
+			return nil, nil, errors.New("this tokenizer.json has no added_tokens, to which those of tokenizer_config.json could be added")
+		}
+		if added, err = mergeAdded(added, decoder, vocab); err != nil {
+			return nil, nil, err
+		}
+		list, err := json.Marshal(added)
+		if err != nil {
+			return nil, nil, err
+		}
+		edits[listed].text = string(list)
+	}
+	var out strings.Builder
+	done := 0 // what is before it is in out
+	for _, e := range edits {
+		out.WriteString(s.text[done:e.from])
+		out.WriteString(e.text)
+		done = e.to
 	}
 	out.WriteString(s.text[done:])
-	return []byte(out.String()), nil
+	return []byte(out.String()), added, nil
+}
+
+// modelVocab goes through the vocabulary of a model: an object of ids, or a list of pairs of a token
+// and its score.
+func modelVocab(model string) func(yield func(string, int32)) {
+	return func(yield func(string, int32)) {
+		var m struct{ Vocab json.RawMessage }
+		if json.Unmarshal([]byte(model), &m) != nil {
+			return
+		}
+		var ids map[string]int32
+		if json.Unmarshal(m.Vocab, &ids) == nil {
+			for token, id := range ids {
+				yield(token, id)
+			}
+			return
+		}
+		var list [][]any
+		if json.Unmarshal(m.Vocab, &list) == nil {
+			for id, pair := range list {
+				if len(pair) == 0 {
+					continue
+				}
+				if token, ok := pair[0].(string); ok {
+					yield(token, int32(id))
+				}
+			}
+		}
+	}
 }
 
 var errClosed = errors.New("tokenizer: the tokenizer is closed")
 
 // Encode gives the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an error, since the library would encode what
 // stands before it only. Where the library itself fails it says nothing and gives no ids.
+//
+// The library cannot be kept from finding an added token in a part of a text, so one that overlaps a
+// span of Plain is an error.
 func (h *HF) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return h.EncodeContext(context.Background(), text, opts)
 }
@@ -98,8 +188,24 @@ func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 	if h.lib == nil {
 		return nil, errClosed
 	}
-	around := opts == nil || !opts.NoSpecial
-	list := h.lib.EncodeWithOptions(text, around).IDs
+	if opts == nil {
+		opts = &EncodeOptions{}
+	}
+	plain, err := checkSpans(opts.Plain, len(text))
+	if err != nil {
+		return nil, err
+	}
+	var list []uint32
+	if len(plain) == 0 {
+		list = h.lib.EncodeWithOptions(text, !opts.NoSpecial).IDs
+	} else {
+		text, plain = lossyPlain(text, plain)
+		e := h.lib.EncodeWithOptions(text, !opts.NoSpecial, tokenizers.WithReturnOffsets())
+		if err := h.checkPlain(text, plain, &e); err != nil {
+			return nil, err
+		}
+		list = e.IDs
+	}
 	ids := make([]int32, len(list))
 	for i, id := range list {
 		if id > math.MaxInt32 {
@@ -108,6 +214,36 @@ func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 		ids[i] = int32(id)
 	}
 	return ids, nil
+}
+
+// checkPlain returns an error if an added token was found in plain text. The white space that a token
+// takes with it may be there.
+func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error {
+	if len(e.Offsets) != len(e.IDs) {
+		return errors.New("tokenizer: Hugging Face's library does not tell where tokens are, so that content could forge them")
+	}
+	for i, id := range e.IDs {
+		a, ok := h.added[id]
+		from, to := int(e.Offsets[i][0]), int(e.Offsets[i][1])
+		if !ok || from >= to || to > len(text) {
+			continue
+		}
+		own := text[from:to]
+		if strings.TrimSpace(a.Content) != "" {
+			own = strings.TrimLeftFunc(own, unicode.IsSpace)
+			from = to - len(own)
+			own = strings.TrimRightFunc(own, unicode.IsSpace)
+		}
+		// What the model itself has no token for becomes its unknown token, which is often an added one.
+		if !a.Normalized && strings.TrimSpace(own) != strings.TrimSpace(a.Content) {
+			continue
+		}
+		if len(clipSpans(plain, from, from+len(own))) > 0 {
+			return fmt.Errorf("tokenizer: the message content has the text of the token %q at byte %d, which Hugging Face's library "+
+				"would take for the token itself: take it out, or allow it (chat.Options.AllowSpecial)", a.Content, from)
+		}
+	}
+	return nil
 }
 
 // Decode gives the text of ids, special tokens included, by the tokenizer's own decoder: one of SentencePiece takes the first space away. Ids
@@ -189,4 +325,6 @@ func (h *HF) Close() error {
 }
 
 // openOther opens a tokenizer.json that Open does not support.
-func openOther(path string, _ error) (Coder, error) { return OpenHF(path) }
+func openOther(path string, decoder []addedToken, _ error) (Coder, error) {
+	return openLibrary(path, decoder)
+}

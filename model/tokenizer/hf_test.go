@@ -278,3 +278,70 @@ func TestHFClose(t *testing.T) {
 		t.Errorf("Decode after Close: %v", err)
 	}
 }
+
+// Spans change no ids where content has no added token, and are an error where it has one: our own
+// tokenizer and the library agree on which texts these are.
+func TestHFPlain(t *testing.T) {
+	for _, o := range own {
+		ours, theirs := openOwn(t, o.name), openHF(t, ownPath(o.name))
+		rng := rand.New(rand.NewPCG(11, 12))
+		equal, refused := 0, 0
+		for range 2000 {
+			text := randomParts(rng)
+			opts := &EncodeOptions{NoSpecial: true, Plain: randomSpans(rng, len(text))}
+			want, err := ours.Encode(text, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := theirs.Encode(text, opts)
+			switch {
+			case err != nil && strings.Contains(err.Error(), "the message content has the text of the token"):
+				if whole, err := theirs.Encode(text, noSpecial); err != nil || slices.Equal(whole, want) {
+					t.Fatalf("%s: %+q, spans %v: refused, though nothing in it is forged (%v)", o.name, text, opts.Plain, err)
+				}
+				refused++
+			case err != nil:
+				t.Fatal(err)
+			case !slices.Equal(got, want):
+				t.Fatalf("%s: %+q, spans %v: %v, want %v", o.name, text, opts.Plain, got, want)
+			default:
+				equal++
+			}
+		}
+		if equal < 100 || refused < 100 {
+			t.Errorf("%s: %d texts equal, %d refused", o.name, equal, refused)
+		}
+	}
+}
+
+// The library gets the tokens of added_tokens_decoder, and what it numbers otherwise is an error.
+func TestHFFolder(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tokenizer.json", metaspace)
+	write("tokenizer_config.json", `{"added_tokens_decoder": {"9": {"content": "<tool>", "special": true}}}`)
+	c, err := OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.(*HF).Close()
+	if ids, err := c.Encode("a<tool>b", noSpecial); err != nil || !slices.Contains(ids, 9) {
+		t.Errorf("ids %v, %v", ids, err)
+	}
+	if _, err := c.Encode("a<tool>b", &EncodeOptions{Plain: []Span{{1, 8}}}); err == nil {
+		t.Error("a forged token is no error")
+	}
+	for decoder, want := range map[string]string{
+		`{"12": {"content": "<tool>"}}`: `the token "<tool>" the id 12, which Hugging Face's library does not`,
+		`{"3": {"content": "<tool>"}}`:  `the id 3, which is that of "▁a"`,
+	} {
+		write("tokenizer_config.json", `{"added_tokens_decoder": `+decoder+`}`)
+		if _, err := OpenFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", decoder, err)
+		}
+	}
+}

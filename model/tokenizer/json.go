@@ -55,8 +55,10 @@ const maxFile = 128 << 20
 // character of JSON can become a hundred bytes of memory there, as it cannot in the lists.
 const maxSettings = 1 << 20
 
-// Open reads a tokenizer.json, gzipped or not.
-func Open(path string) (*Tokenizer, error) {
+// Open reads a tokenizer.json, gzipped or not. It looks at no other file: see [OpenFolder].
+func Open(path string) (*Tokenizer, error) { return openFile(path, nil) }
+
+func openFile(path string, decoder []addedToken) (*Tokenizer, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
@@ -66,7 +68,7 @@ func Open(path string) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
-	t, err := parse(data)
+	t, err := parse(data, decoder)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
@@ -79,7 +81,7 @@ func Parse(r io.Reader) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
-	t, err := parse(data)
+	t, err := parse(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
@@ -89,6 +91,9 @@ func Parse(r io.Reader) (*Tokenizer, error) {
 // read reads all, unzipped.
 func read(r io.Reader) ([]byte, error) {
 	data, err := readAll(r, maxFile)
+	if err == nil {
+		err = checkPointer(data)
+	}
 	if err != nil || !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, err
 	}
@@ -100,6 +105,14 @@ func read(r io.Reader) ([]byte, error) {
 		return nil, fmt.Errorf("unzipping: %w", err)
 	}
 	return data, nil
+}
+
+// checkPointer returns an error if data is what Git has in the place of a file that Git LFS holds.
+func checkPointer(data []byte) error {
+	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
+		return errors.New("this is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+	}
+	return nil
 }
 
 func readAll(r io.Reader, limit int64) ([]byte, error) {
@@ -118,8 +131,9 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// parse makes a tokenizer of a tokenizer.json. Its errors do not name the package.
-func parse(data []byte) (*Tokenizer, error) {
+// parse makes a tokenizer of a tokenizer.json and the tokens of an added_tokens_decoder. Its errors do
+// not name the package.
+func parse(data []byte, decoder []addedToken) (*Tokenizer, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("this is no tokenizer.json: it is not UTF-8")
 	}
@@ -166,6 +180,9 @@ func parse(data []byte) (*Tokenizer, error) {
 		return nil, err
 	}
 	if err := p.steps(&f); err != nil {
+		return nil, err
+	}
+	if err := p.merge(decoder); err != nil {
 		return nil, err
 	}
 	return p.build()

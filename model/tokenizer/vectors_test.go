@@ -25,10 +25,15 @@ var families = []struct{ dir, rust, llama string }{
 // opened keeps what openPublished has opened: it takes most of the time of these tests.
 var opened sync.Map
 
+func publishedPath(t testing.TB, dir string) string {
+	t.Helper()
+	return filepath.Join(testenv.Shared(t, "tokenizers/"+dir), "tokenizer.json.gz")
+}
+
 // openPublished opens a published tokenizer twice: from its tokenizer.json, and as the GGUF metadata made of it would describe it.
 func openPublished(t testing.TB, dir string) (fromJSON, fromVocab *Tokenizer) {
 	t.Helper()
-	path := filepath.Join(testenv.Shared(t, "tokenizers/"+dir), "tokenizer.json.gz")
+	path := publishedPath(t, dir)
 	if two, ok := opened.Load(dir); ok {
 		return two.([2]*Tokenizer)[0], two.([2]*Tokenizer)[1]
 	}
