@@ -229,13 +229,14 @@ func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 	return t, nil
 }
 
-// OpenTemplate parses a checkpoint's chat template. The error is [ErrNoTemplate] with the reason.
+// OpenTemplate parses a checkpoint's chat templates. The error is [ErrNoTemplate] with the reason.
 func OpenTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
-	source, ok := ck.ChatTemplate()
-	if !ok {
-		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw)", ErrNoTemplate, ck.Path())
+	sources := ck.ChatTemplates()
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw), or give one (--chat-template)",
+			ErrNoTemplate, ck.Path())
 	}
-	t, err := chat.Parse(source)
+	t, err := chat.ParseNamed(sources)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTemplate, err)
 	}

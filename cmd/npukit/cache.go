@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/npukit/npukit/model/checkpoint"
 )
 
 // cacheFolder is where models live that are called by name: $NPUKIT_CACHE/models, else npukit/models in the user's cache folder. The command
@@ -28,7 +30,7 @@ func cacheFolder() (string, error) {
 	return filepath.Join(dir, "models"), nil
 }
 
-// cachedModels lists the models in the cache by name: folders with a config.json, and .gguf files without their ending. A cache that is
+// cachedModels lists the models in the cache by name: folders with a config.json or snapshots, and .gguf files without their ending. A cache that is
 // not there is empty.
 func cachedModels(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
@@ -41,7 +43,7 @@ func cachedModels(dir string) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		name, gguf := strings.CutSuffix(e.Name(), ".gguf")
-		if !gguf && !exists(filepath.Join(dir, name, "config.json")) {
+		if folder := filepath.Join(dir, name); !gguf && !exists(filepath.Join(folder, "config.json")) && !exists(filepath.Join(folder, "snapshots")) {
 			continue
 		}
 		names = append(names, name)
@@ -54,15 +56,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findModel turns the MODEL of a command line into a path: one that exists, else a name in the cache, with or without .gguf. For anything
-// else the error suggests what could be meant.
+// findModel turns the MODEL of a command line into a path: one that exists, else a name in the cache, with or without .gguf. A folder
+// of the Hugging Face cache leads to its snapshot. For anything else the error suggests what could be meant.
 func findModel(arg string) (string, error) {
 	if arg == "" {
 		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model in the cache")
 	}
 	_, pathErr := os.Stat(arg)
 	if pathErr == nil {
-		return arg, nil
+		return checkpoint.Resolve(arg)
 	}
 	if !errors.Is(pathErr, fs.ErrNotExist) {
 		return "", pathErr
@@ -74,7 +76,7 @@ func findModel(arg string) (string, error) {
 	if filepath.IsLocal(arg) {
 		for _, name := range []string{arg, arg + ".gguf"} {
 			if path := filepath.Join(dir, name); exists(path) {
-				return path, nil
+				return checkpoint.Resolve(path)
 			}
 		}
 	}
@@ -100,13 +102,8 @@ func isGGUF(path string) bool {
 	return err == nil && string(magic) == "GGUF"
 }
 
-// modelName is what a person calls a model: the name of its folder or file. What a GGUF file calls itself is often another thing.
-func modelName(path string) string {
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs // "." has a name too
-	}
-	return strings.TrimSuffix(filepath.Base(path), ".gguf")
-}
+// modelName is what a person calls a model. What a GGUF file calls itself is often another thing.
+func modelName(path string) string { return checkpoint.Name(path) }
 
 // unknownModel is a MODEL that is neither a path nor in the cache.
 type unknownModel struct {

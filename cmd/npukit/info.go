@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -131,6 +132,7 @@ type modelInfo struct {
 	HasTokenizer bool         `json:"has_tokenizer"`
 	Template     string       `json:"template"`
 	HasTemplate  bool         `json:"has_template"`
+	Templates    []string     `json:"templates"` // their names
 	Sampling     samplingInfo `json:"sampling"`
 	Plan         planInfo     `json:"plan"`
 	Ops          []opRow      `json:"ops"`
@@ -167,7 +169,7 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
 		Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab, Context: c.Context,
 		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta, RoPEScaling: c.RoPE.Scaling,
-		FileBytes: ck.Size(), InPlace: true, Lossless: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...),
+		FileBytes: ck.Size(), InPlace: true, Lossless: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...), Templates: []string{},
 		Sampling: samplingOf(ck.Generation()),
 		Plan: planInfo{Device: plan.Device, Chunk: plan.Chunk, Activations: plan.Activations.String(), Programs: len(plan.Programs),
 			PrefillSteps: dispatches(plan.Prefill[len(plan.Prefill)-1]), DecodeSteps: dispatches(plan.Decode)},
@@ -228,8 +230,18 @@ func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
 	if _, err := model.OpenTemplate(ck); err != nil {
 		o.Template = reason(err, model.ErrNoTemplate)
 	} else {
-		source, _ := ck.ChatTemplate()
-		o.Template, o.HasTemplate = count(strings.Count(strings.TrimSpace(source), "\n")+1, "line")+" of Jinja", true
+		o.HasTemplate = true
+		sources := ck.ChatTemplates()
+		o.Templates = slices.Sorted(maps.Keys(sources))
+		var parts []string
+		for _, name := range o.Templates {
+			lines := count(strings.Count(strings.TrimSpace(sources[name]), "\n")+1, "line") + " of Jinja"
+			if len(sources) > 1 {
+				lines = name + ", " + lines
+			}
+			parts = append(parts, lines)
+		}
+		o.Template = strings.Join(parts, "; ")
 	}
 }
 

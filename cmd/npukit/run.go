@@ -203,8 +203,7 @@ func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 
 // noTemplateAtAll reports a base model, as opposed to one whose template cannot be used: that must not be left out in silence.
 func noTemplateAtAll(m *model.Model) bool {
-	_, has := m.Checkpoint().ChatTemplate()
-	return !has
+	return len(m.Checkpoint().ChatTemplates()) == 0
 }
 
 // conversation puts a system message, if there is one, before others.

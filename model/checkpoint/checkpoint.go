@@ -15,7 +15,7 @@
 //
 // A Hugging Face folder has config.json in the old style (rope_theta, rope_scaling, torch_dtype) or the new (rope_parameters, dtype),
 // model.safetensors or shards with model.safetensors.index.json, in F32, F16 or BF16, and optionally generation_config.json,
-// tokenizer.json, tokenizer_config.json, chat_template.jinja.
+// tokenizer.json, tokenizer_config.json, chat_template.jinja, additional_chat_templates.
 //
 // A GGUF file (version 3, little-endian) has everything in one: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
 //
@@ -122,12 +122,17 @@ type OpenOptions struct {
 	ReadWeights bool
 }
 
-// Open opens a Hugging Face folder or a GGUF file, recognised by its content. An error about a path that is not there wraps
-// fs.ErrNotExist, one about a model of another kind wraps [ErrUnsupported]; others are a [*TensorError] or a [*FileError].
+// Open opens a Hugging Face folder or a GGUF file, recognised by its content. A folder of the Hugging
+// Face cache opens as [Resolve] says. An error about a path that is not there wraps fs.ErrNotExist, one
+// about a model of another kind wraps [ErrUnsupported]; others are a [*TensorError] or a [*FileError].
 func Open(path string) (*Checkpoint, error) { return OpenWith(path, nil) }
 
 // OpenWith is Open with options, which may be nil.
 func OpenWith(path string, opts *OpenOptions) (*Checkpoint, error) {
+	path, err := Resolve(path)
+	if err != nil {
+		return nil, err
+	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("checkpoint: %w: give the path of a Hugging Face folder or of a .gguf file", err)
@@ -275,7 +280,7 @@ func (c *Checkpoint) Config() *Config { return c.config }
 // Generation is the makers' sampling defaults, never nil.
 func (c *Checkpoint) Generation() *Generation { return c.generation }
 
-// Path is what was opened.
+// Path is what was opened: of a folder of the Hugging Face cache, its snapshot.
 func (c *Checkpoint) Path() string { return c.path }
 
 // Format is "safetensors" or "gguf".

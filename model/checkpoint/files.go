@@ -43,6 +43,9 @@ func readText(file string) ([]byte, error) {
 	if len(b) > maxJSON {
 		return nil, fileErrorf(file, "is larger than %d MB, which no such file is", maxJSON>>20)
 	}
+	if err := checkPointer(file, b); err != nil {
+		return nil, err
+	}
 	return b, nil
 }
 
@@ -153,11 +156,20 @@ func checkSize(file string, size int64) error {
 
 // notPointer refuses what Git LFS leaves where it has not fetched a file.
 func notPointer(file string, m mmap.MMap) (mmap.MMap, error) {
-	if bytes.HasPrefix(m, []byte("version https://git-lfs")) {
+	if err := checkPointer(file, m); err != nil {
 		_ = m.Unmap()
-		return nil, fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+		return nil, err
 	}
 	return m, nil
+}
+
+// checkPointer returns an error if a file's content is what Git has in the place of a file that Git LFS
+// holds.
+func checkPointer(file string, content []byte) error {
+	if bytes.HasPrefix(content, []byte("version https://git-lfs")) {
+		return fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+	}
+	return nil
 }
 
 // allocate gives n bytes outside the Go heap, so that C code may keep pointers into them.
@@ -175,11 +187,13 @@ func explainFolder(dir, missing string) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	var gguf, tensors []string
+	var gguf, tensors, cached []string
 	var meta, torch bool
 	for _, e := range entries {
 		name := e.Name()
 		switch {
+		case strings.HasPrefix(name, hubPrefix):
+			cached = append(cached, name)
 		case strings.HasSuffix(name, ".gguf"):
 			gguf = append(gguf, name)
 		case strings.HasSuffix(name, ".pth") || name == "params.json" || name == "original":
@@ -201,6 +215,8 @@ func explainFolder(dir, missing string) error {
 			"model's page on huggingface.co, outside its folder original/, or from transformers' convert_llama_weights_to_hf.py"
 	case len(gguf) > 0:
 		why = fmt.Sprintf("the folder has GGUF files (%d): name the one you want, such as %s", len(gguf), filepath.Join(dir, gguf[0]))
+	case len(cached) > 0:
+		why = fmt.Sprintf("this is a Hugging Face cache (%d models): name the one you want, such as %s", len(cached), filepath.Join(dir, cached[0]))
 	case len(tensors) > 0:
 		why = fmt.Sprintf("the folder has %s, but %s", strings.Join(tensors[:min(3, len(tensors))], ", "), layout)
 	}

@@ -22,9 +22,7 @@ func (c *Checkpoint) openFolder() error {
 		return err
 	}
 	c.config = config
-	if abs, err := filepath.Abs(c.path); err == nil {
-		config.Name = filepath.Base(abs)
-	}
+	config.Name = Name(c.path)
 	c.generation, err = readGeneration(filepath.Join(c.path, "generation_config.json"), config.Vocab, &c.warnings)
 	if err != nil {
 		return err

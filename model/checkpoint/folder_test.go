@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -440,16 +441,25 @@ func TestCloseTwiceAndAfter(t *testing.T) {
 
 func TestTextOfFolders(t *testing.T) {
 	for _, tc := range []struct {
-		name, config, jinja string
-		template            string
-		has                 bool
-		bos, eos            string
+		name, config string
+		jinja        map[string]string // by path in the folder
+		want         map[string]string
+		bos, eos     string
 	}{
 		{name: "nothing"},
-		{name: "a string", config: `{"chat_template": "T", "bos_token": "<s>", "eos_token": "</s>"}`, template: "T", has: true, bos: "<s>", eos: "</s>"},
-		{name: "a list", config: `{"chat_template": [{"name": "rag", "template": "R"}, {"name": "default", "template": "D"}]}`, template: "D", has: true},
-		{name: "a list without default", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`},
-		{name: "a file of its own wins", config: `{"chat_template": "T"}`, jinja: "J", template: "J", has: true},
+		{name: "a string", config: `{"chat_template": "T", "bos_token": "<s>", "eos_token": "</s>"}`, want: map[string]string{"default": "T"}, bos: "<s>", eos: "</s>"},
+		{name: "a list", config: `{"chat_template": [{"name": "rag", "template": "R"}, {"name": "default", "template": "D"}]}`,
+			want: map[string]string{"default": "D", "rag": "R"}},
+		{name: "a list without default", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`, want: map[string]string{"rag": "R"}},
+		{name: "a file of its own wins", config: `{"chat_template": [{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}]}`,
+			jinja: map[string]string{"chat_template.jinja": "J"}, want: map[string]string{"default": "J"}},
+		{name: "additional templates", config: `{"chat_template": "T"}`,
+			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U", "additional_chat_templates/README.md": "x"},
+			want:  map[string]string{"default": "T", "tool_use": "U"}},
+		{name: "additional templates beside a file", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`,
+			jinja: map[string]string{"chat_template.jinja": "J", "additional_chat_templates/tool_use.jinja": "U"},
+			want:  map[string]string{"default": "J", "tool_use": "U"}},
+		{name: "additional templates alone", jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U"}, want: map[string]string{"tool_use": "U"}},
 		{name: "objects and null", config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<e>"}}`, eos: "<e>"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -457,12 +467,15 @@ func TestTextOfFolders(t *testing.T) {
 			if tc.config != "" {
 				put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(tc.config))
 			}
-			if tc.jinja != "" {
-				put(t, filepath.Join(dir, "chat_template.jinja"), []byte(tc.jinja))
+			for name, source := range tc.jinja {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				put(t, filepath.Join(dir, name), []byte(source))
 			}
 			c := open(t, dir)
-			if template, has := c.ChatTemplate(); template != tc.template || has != tc.has {
-				t.Errorf("template %q, %v", template, has)
+			if got := c.ChatTemplates(); !maps.Equal(got, tc.want) {
+				t.Errorf("templates %q, want %q", got, tc.want)
 			}
 			if bos, eos := c.SpecialTokens(); bos != tc.bos || eos != tc.eos {
 				t.Errorf("special tokens %q, %q", bos, eos)
@@ -479,6 +492,21 @@ func TestTextOfFolders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Files that Git LFS has left a pointer of are named, with what to do.
+func TestPointers(t *testing.T) {
+	pointer := []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 98362432\n")
+	for _, name := range []string{"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json", "chat_template.jinja"} {
+		dir := writeTiny(t, tiny("llama"))
+		put(t, filepath.Join(dir, name), pointer)
+		_, err := Open(dir)
+		checkError(t, err, []string{name, "is a Git LFS pointer", "git lfs pull"}, new(*FileError))
+	}
+	file := filepath.Join(t.TempDir(), "model.gguf")
+	put(t, file, pointer)
+	_, err := Open(file)
+	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, new(*FileError))
 }
 
 // BOS is generation_config.json's before config.json's. End tokens are the union, and each knows which files name it.

@@ -93,7 +93,7 @@ func touch(t *testing.T, c *Checkpoint) {
 		}
 	}
 	c.Vocab()
-	c.ChatTemplate()
+	c.ChatTemplates()
 	if _, err := c.NonFinite(t.Context()); err != nil {
 		t.Error(err)
 	}

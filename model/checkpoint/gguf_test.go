@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -228,7 +229,8 @@ func TestGGUFText(t *testing.T) {
 	tokens[8] = "\xff"
 	m := base.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "llama-bpe").set("tokenizer.ggml.tokens", tokens).
 		set("tokenizer.ggml.merges", []string{"a b", "ab c"}).set("tokenizer.ggml.token_type", types).
-		set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.ggml.eos_token_id", uint32(2)).set("tokenizer.chat_template", "{{ x }}")
+		set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.ggml.eos_token_id", uint32(2)).set("tokenizer.chat_template", "{{ x }}").
+		set("tokenizer.chat_templates", []string{"tool_use"}).set("tokenizer.chat_template.tool_use", "{{ y }}")
 	c := open(t, m.write(t))
 	got, ok := c.Vocab()
 	want := Vocab{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b", "ab c"}, Types: types, BOS: 1, EOS: 2, AddBOS: true}
@@ -238,8 +240,8 @@ func TestGGUFText(t *testing.T) {
 	if !ok || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
 	}
-	if template, ok := c.ChatTemplate(); !ok || template != "{{ x }}" {
-		t.Errorf("template %q, %v", template, ok)
+	if got, want := c.ChatTemplates(), map[string]string{"default": "{{ x }}", "tool_use": "{{ y }}"}; !maps.Equal(got, want) {
+		t.Errorf("templates %q, want %q", got, want)
 	}
 	if bos, eos := c.SpecialTokens(); bos != "t1" || eos != "t2" {
 		t.Errorf("special tokens %q, %q", bos, eos)
@@ -261,8 +263,8 @@ func TestGGUFText(t *testing.T) {
 	if _, ok := bare.Vocab(); ok {
 		t.Error("a vocabulary in a file without one")
 	}
-	if _, ok := bare.ChatTemplate(); ok {
-		t.Error("a template in a file without one")
+	if got := bare.ChatTemplates(); len(got) > 0 {
+		t.Errorf("templates %q in a file without one", got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -148,4 +149,19 @@ func (m *metadata) id(key string) int {
 		return -1
 	}
 	return id
+}
+
+// templates reads the chat templates by name.
+func (m *metadata) templates() templates {
+	const key = "tokenizer.chat_template"
+	all := templates{}
+	if m.has(key) {
+		all[DefaultTemplate] = m.string(key)
+	}
+	for k := range m.g.meta {
+		if name, ok := strings.CutPrefix(k, key+"."); ok {
+			all[name] = m.string(k)
+		}
+	}
+	return all
 }

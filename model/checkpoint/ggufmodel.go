@@ -246,7 +246,7 @@ func (r RoPE) explains(factors []float32, headDim int) bool {
 	return true
 }
 
-// text reads the tokenizer and the chat template, and adds the special ids to the checkpoint's config.
+// text reads the tokenizer and the chat templates, and adds the special ids to the checkpoint's config.
 func (g *gguf) text(c *Checkpoint) (text, error) {
 	m := g.metadata()
 	const ggml = "tokenizer.ggml."
@@ -262,7 +262,7 @@ func (g *gguf) text(c *Checkpoint) (text, error) {
 	}
 	// Where the file is silent, llama.cpp adds BOS for SentencePiece models and for Llama 3's vocabulary.
 	v.AddBOS = m.bool(ggml+"add_bos_token", v.Model == "llama" || slices.Contains([]string{"llama3", "llama-v3", "llama-bpe"}, v.Pre))
-	t := text{template: m.string("tokenizer.chat_template"), hasTemplate: m.has("tokenizer.chat_template")}
+	t := text{templates: m.templates()}
 	vocab := c.config.Vocab
 	if len(v.Tokens) > 0 {
 		vocab = min(vocab, len(v.Tokens))

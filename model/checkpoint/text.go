@@ -3,17 +3,18 @@ package checkpoint
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // text is what a checkpoint says about turning text into ids and conversations into text.
 type text struct {
-	template    string
-	hasTemplate bool
-	tokenizer   string // path of tokenizer.json, or ""
-	bos, eos    string
-	vocab       *Vocab
+	templates map[string]string
+	tokenizer string // path of tokenizer.json, or ""
+	bos, eos  string
+	vocab     *Vocab
 }
 
 // Vocab is the tokenizer of a GGUF file: the metadata as they are. tokenizer.Vocab has the same fields, and one converts to the other, so that neither package
@@ -28,9 +29,16 @@ type Vocab struct {
 	AddBOS, AddEOS bool
 }
 
-// ChatTemplate is the Jinja template that turns a conversation into a prompt: chat_template.jinja, else chat_template of
-// tokenizer_config.json (of several, the one named "default"), else tokenizer.chat_template of a GGUF file.
-func (c *Checkpoint) ChatTemplate() (string, bool) { return c.text.template, c.text.hasTemplate }
+// DefaultTemplate is the name of the chat template that is used where no other is asked for.
+const DefaultTemplate = "default"
+
+// ChatTemplates returns the Jinja templates that turn a conversation into a prompt, by name. A single
+// one is named [DefaultTemplate]. It may be empty.
+//
+// A folder has them in chat_template.jinja and additional_chat_templates/NAME.jinja. Those of
+// tokenizer_config.json (chat_template: a text, or a list with names) count where there is no
+// chat_template.jinja. A GGUF file has tokenizer.chat_template and tokenizer.chat_template.NAME.
+func (c *Checkpoint) ChatTemplates() map[string]string { return maps.Clone(c.text.templates) }
 
 // TokenizerFile is the path of the folder's tokenizer.json, if it has one.
 func (c *Checkpoint) TokenizerFile() (string, bool) { return c.text.tokenizer, c.text.tokenizer != "" }
@@ -53,23 +61,63 @@ func folderText(dir string) (text, error) {
 		t.tokenizer = path
 	}
 	var h struct {
-		Template chatTemplate `json:"chat_template"`
-		BOS      tokenText    `json:"bos_token"`
-		EOS      tokenText    `json:"eos_token"`
+		Templates templates `json:"chat_template"`
+		BOS       tokenText `json:"bos_token"`
+		EOS       tokenText `json:"eos_token"`
 	}
 	if err := readJSON(filepath.Join(dir, "tokenizer_config.json"), &h); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return text{}, err
 	}
 	t.bos, t.eos = string(h.BOS), string(h.EOS)
-	t.template, t.hasTemplate = h.Template.text, h.Template.found
+	t.templates = h.Templates
 	b, err := readText(filepath.Join(dir, "chat_template.jinja"))
 	switch {
 	case err == nil:
-		t.template, t.hasTemplate = string(b), true
+		t.templates = templates{DefaultTemplate: string(b)}
 	case !errors.Is(err, os.ErrNotExist):
 		return text{}, err
 	}
+	more, err := additionalTemplates(filepath.Join(dir, "additional_chat_templates"))
+	if err != nil {
+		return text{}, err
+	}
+	for name, source := range more {
+		if t.templates == nil {
+			t.templates = templates{}
+		}
+		t.templates[name] = source
+	}
 	return t, nil
+}
+
+// maxTemplates bounds the templates of a folder; published ones have up to three.
+const maxTemplates = 100
+
+// additionalTemplates reads the NAME.jinja of a folder that need not be there.
+func additionalTemplates(dir string) (templates, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &FileError{File: dir, Problem: "cannot be read", Err: err}
+	}
+	all := templates{}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".jinja")
+		if !ok {
+			continue
+		}
+		if len(all) == maxTemplates {
+			return nil, fileErrorf(dir, "has more than %d templates", maxTemplates)
+		}
+		b, err := readText(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		all[name] = string(b)
+	}
+	return all, nil
 }
 
 func isFile(path string) bool {
@@ -77,28 +125,26 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// chatTemplate is a template, or a list of named ones.
-type chatTemplate struct {
-	text  string
-	found bool
-}
+// templates are chat templates by name. In JSON they are one template, or a list of named ones.
+type templates map[string]string
 
-func (t *chatTemplate) UnmarshalJSON(b []byte) error {
+func (t *templates) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil
 	}
+	*t = templates{}
 	if b[0] != '[' {
-		t.found = true
-		return json.Unmarshal(b, &t.text)
+		var one string
+		err := json.Unmarshal(b, &one)
+		(*t)[DefaultTemplate] = one
+		return err
 	}
 	var named []struct{ Name, Template string }
 	if err := json.Unmarshal(b, &named); err != nil {
 		return err
 	}
 	for _, n := range named {
-		if n.Name == "default" {
-			t.text, t.found = n.Template, true
-		}
+		(*t)[n.Name] = n.Template
 	}
 	return nil
 }
