@@ -128,7 +128,7 @@ func ExampleSession_Chat() {
 	s := m.NewSession()
 	defer s.Close()
 	messages := []chat.Message{{Role: "user", Content: "What is the capital of France?"}}
-	for tok, err := range s.Chat(context.Background(), messages, nil) {
+	for tok, err := range s.Chat(context.Background(), messages, nil, nil) {
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -129,10 +129,11 @@ func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions)
 	return c, failed
 }
 
-// Chat answers a conversation: Generate with the model's chat template around the messages. Pass the whole conversation each time; what the session
+// Chat answers a conversation: Generate with the model's chat template around the messages, as
+// [Messages] describes. Both options may be nil. Pass the whole conversation each time; what the session
 // has computed of it is not computed again.
-func (s *Session) Chat(ctx context.Context, messages []chat.Message, opts *GenerateOptions) iter.Seq2[Token, error] {
-	return s.Generate(ctx, Messages(messages, nil), opts)
+func (s *Session) Chat(ctx context.Context, messages []chat.Message, chatOpts *chat.Options, opts *GenerateOptions) iter.Seq2[Token, error] {
+	return s.Generate(ctx, Messages(messages, chatOpts), opts)
 }
 
 // Generate continues a prompt and yields token after token. A token that ends the text, such as EOS, is the last one yielded. After an error

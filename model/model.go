@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -81,6 +82,10 @@ type OpenOptions struct {
 	// takes as long as reading the files, and they stay in memory until Close in addition to what the device copies, unless
 	// it reads weights in place (cpu.Options.InPlace).
 	ReadWeights bool
+
+	// ChatTemplate is the source of a chat template that takes the place of those of the checkpoint;
+	// empty means the checkpoint's. One that cannot be parsed is an error of Open.
+	ChatTemplate string
 }
 
 // DefaultMaxContext is the most positions of a session unless [OpenOptions] says otherwise. Some checkpoints declare
@@ -91,7 +96,8 @@ const DefaultMaxContext = 131072
 // DefaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
 const DefaultPrefixBytes = 128 << 20
 
-// Open opens a checkpoint, a Hugging Face folder or a GGUF file, and loads it on the device. The device must outlive the model.
+// Open opens a checkpoint and loads it on the device: a Hugging Face folder, a folder of the Hugging Face
+// cache or a GGUF file, see [checkpoint.Open]. The device must outlive the model.
 //
 // A checkpoint without a tokenizer or without a chat template opens: it takes and gives ids; what needs text returns [ErrNoTokenizer] or
 // [ErrNoTemplate] with the reason. Opening obeys ctx while weights are brought to the device, not while files are read and checked.
@@ -102,6 +108,12 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	}
 	if err := opts.validate(dev); err != nil {
 		return nil, err
+	}
+	var template *chat.Template
+	if opts.ChatTemplate != "" {
+		if template, err = chat.Parse(opts.ChatTemplate); err != nil {
+			return nil, fmt.Errorf("model: OpenOptions.ChatTemplate: %w", err)
+		}
 	}
 	ck, err := checkpoint.OpenWith(path, &checkpoint.OpenOptions{ReadWeights: opts.ReadWeights})
 	if err != nil {
@@ -138,7 +150,9 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 		bytes = 0
 	}
 	m.prefixes = &prefixes{limit: bytes, open: map[*sequence]bool{}}
-	m.template, m.tmplErr = OpenTemplate(ck)
+	if m.template = template; template == nil {
+		m.template, m.tmplErr = OpenTemplate(ck)
+	}
 	m.tok, m.tokErr = OpenTokenizer(ck) // last: one of Hugging Face's library has memory to be freed, and from here on Close does
 	m.endList = EndTokens(ck, m.tok)
 	for _, e := range m.endList {
@@ -210,14 +224,15 @@ func (m *Model) LoadTime() time.Duration { return m.load }
 // Tokenizer is the checkpoint's tokenizer, or the reason why there is none.
 func (m *Model) Tokenizer() (tokenizer.Coder, error) { return m.tok, m.tokErr }
 
-// Template is the checkpoint's chat template, or the reason why there is none.
+// Template is the chat template, that of [OpenOptions] or the checkpoint's, or the reason why there is
+// none.
 func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplErr }
 
 // OpenTokenizer opens the tokenizer beside or inside a checkpoint, for programs that need no more of a model. The error is [ErrNoTokenizer] with
 // the reason.
 func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 	if path, ok := ck.TokenizerFile(); ok {
-		t, err = tokenizer.OpenCoder(path)
+		t, err = tokenizer.OpenFolder(filepath.Dir(path))
 	} else if v, ok := ck.Vocab(); ok {
 		t, err = tokenizer.FromVocab(tokenizer.Vocab(v))
 	} else {

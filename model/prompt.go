@@ -3,14 +3,16 @@ package model
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-// Prompt is what a generation continues: plain text, token ids or a conversation. Text and ids that are empty, and so the zero value, stand for the model's BOS alone; without one they
-// are an error.
+// Prompt is what a generation continues: plain text, token ids or a conversation. Text and ids that
+// are empty, and so the zero value, stand for the model's BOS alone; without one they are an error.
 type Prompt struct {
 	kind     promptKind
 	text     string
@@ -27,15 +29,25 @@ const (
 	ofMessages
 )
 
-// Text is a prompt of plain text. The tokenizer's special tokens are put around it (a BOS for Llama), and those written in it are recognised.
+// Text is a prompt of plain text. The tokenizer's special tokens are put around it (a BOS for Llama),
+// and those written in it are recognised. A text that begins with BOS itself gets no second one.
 func Text(s string) Prompt { return Prompt{kind: ofText, text: s} }
 
 // IDs is a prompt of token ids, used as they are.
 func IDs(ids []int32) Prompt { return Prompt{kind: ofIDs, ids: ids} }
 
-// Messages is a conversation, put into words by the model's chat template with the prompt for the assistant's answer at the end. The options may
-// be nil; AddGenerationPrompt, BOS and EOS are set by the model. Special tokens written in a message are recognised, as transformers does: what strangers write
-// can end their turn and begin another's, and it is for the caller to take such words out.
+// Messages is a conversation, put into words by the model's chat template. The prompt for the
+// assistant's answer follows, or with chat.Options.ContinueFinal the last message is continued. The
+// options may be nil; AddGenerationPrompt, BOS and EOS are set by the model.
+//
+// The content of messages is text and nothing else: where it holds the text of a special token, such as
+// <|im_end|>, it becomes the ids of that text, so that it cannot end a turn or begin another. The ids of
+// all other conversations are those of transformers. With chat.Options.AllowSpecial special tokens in
+// messages are recognised, as transformers does: then whoever writes a message controls the
+// conversation.
+//
+// That holds for what a model has answered, too. Hand over its reasoning and its tool calls in the
+// fields that [chat.Message] has for them, for the template to write their tokens.
 func Messages(messages []chat.Message, opts *chat.Options) Prompt {
 	return Prompt{kind: ofMessages, messages: messages, options: opts}
 }
@@ -65,24 +77,59 @@ func (m *Model) tooLong(tokens int) error {
 	return e
 }
 
-// Render gives the text that a conversation becomes as a prompt, as [Messages] would make it: with the words that begin an answer, and the model's BOS and EOS, whatever
-// the options say of these.
+// Render returns the text that a conversation becomes as a prompt, as [Messages] would make it: with
+// the words that begin an answer and the model's BOS and EOS, whatever the options say of these. Encoding
+// that text is not the same as the prompt, since it does not tell content from the template's own tokens:
+// see [Model.Tokens].
 func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, error) {
-	return m.render(context.Background(), messages, opts)
+	rendered, err := m.render(context.Background(), messages, opts)
+	return rendered.Text, err
 }
 
-func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.Options) (string, error) {
+func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.Options) (chat.Rendered, error) {
 	if m.tmplErr != nil {
-		return "", m.tmplErr
+		return chat.Rendered{}, m.tmplErr
 	}
 	o := chat.Options{}
 	if opts != nil {
 		o = *opts
 	}
-	o.AddGenerationPrompt = true
+	o.AddGenerationPrompt = !o.ContinueFinal
 	o.BOS, o.EOS = SpecialTexts(m.ck, m.tok)
-	r, err := m.template.Render(ctx, messages, &o)
-	return r.Text, err
+	return m.template.Render(ctx, messages, &o)
+}
+
+// encodeText encodes plain text. Where the tokenizer puts before it what it begins with itself, a BOS,
+// one of the two is left out.
+func (m *Model) encodeText(ctx context.Context, text string) ([]int32, error) {
+	ids, err := m.tok.EncodeContext(ctx, text, nil)
+	if err != nil {
+		return nil, err
+	}
+	if bos, _ := SpecialTexts(m.ck, m.tok); bos == "" || !strings.HasPrefix(text, bos) {
+		return ids, nil
+	}
+	written, err := m.tok.EncodeContext(ctx, text, &tokenizer.EncodeOptions{NoSpecial: true})
+	if err != nil {
+		return nil, err
+	}
+	n := len(written)
+	if n > 0 && len(ids) > n && ids[0] == written[0] && slices.Equal(ids[1:1+n], written) {
+		return ids[1:], nil
+	}
+	return ids, nil
+}
+
+// encodeRendered encodes a rendered conversation. Templates write BOS themselves, so that nothing is put
+// around the text. In content no token is recognised unless special is set.
+func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, special bool) ([]int32, error) {
+	opts := &tokenizer.EncodeOptions{NoSpecial: true}
+	if !special {
+		for _, s := range r.Content {
+			opts.Plain = append(opts.Plain, tokenizer.Span(s))
+		}
+	}
+	return tok.EncodeContext(ctx, r.Text, opts)
 }
 
 // SpecialTexts are the texts of BOS and EOS that templates may ask for: as tokenizer_config.json says, else those of the configuration's ids. The tokenizer may
@@ -112,22 +159,22 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 			return nil, m.tokErr
 		}
 		var err error
-		if ids, err = m.tok.EncodeContext(ctx, p.text, nil); err != nil {
+		if ids, err = m.encodeText(ctx, p.text); err != nil {
 			return nil, err
 		}
 	case ofMessages:
 		if len(p.messages) == 0 {
 			return nil, &OptionError{"Prompt.Messages", "empty", "a conversation that begins with a message of role user"}
 		}
-		text, err := m.render(ctx, p.messages, p.options)
+		rendered, err := m.render(ctx, p.messages, p.options)
 		if err != nil {
 			return nil, err
 		}
 		if m.tokErr != nil {
 			return nil, m.tokErr
 		}
-		// Templates write BOS themselves, so that nothing may be put around their text: BOS is there once.
-		if ids, err = m.tok.EncodeContext(ctx, text, &tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
+		special := p.options != nil && p.options.AllowSpecial
+		if ids, err = encodeRendered(ctx, m.tok, rendered, special); err != nil {
 			return nil, err
 		}
 	}

@@ -204,7 +204,7 @@ func (c *chatter) reply(text string) error {
 		defer close(ended)
 		reading := c.app.progress("reading")
 		defer reading()
-		for tok, err := range c.session.Chat(ctx, conversation(c.system, messages...), opts) {
+		for tok, err := range c.session.Chat(ctx, conversation(c.system, messages...), nil, opts) {
 			reading()
 			if err != nil {
 				return err

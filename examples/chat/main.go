@@ -60,7 +60,7 @@ func reply(s *model.Session, messages []chat.Message) (string, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var answer strings.Builder
-	for tok, err := range s.Chat(ctx, messages, &model.GenerateOptions{MaxTokens: 256}) {
+	for tok, err := range s.Chat(ctx, messages, nil, &model.GenerateOptions{MaxTokens: 256}) {
 		if err != nil {
 			return answer.String(), err
 		}
