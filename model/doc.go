@@ -11,19 +11,22 @@
 //
 // # From prompt to token
 //
-// Read the files in this order. prompt.go turns text or a conversation into ids. session.go keeps the longest prefix
-// that the KV cache holds and computes the rest in chunks. schedule.go decides whose rows the next pass takes. pass.go
-// fills the inputs that the host knows, binds buffers to the steps of the plan and submits them all at once. sample.go
-// chooses the next id from the last row's logits. stop.go and the tokenizer's stream turn it into text that can be
-// shown, and generate.go starts over.
+// Read the files in this order. prompt.go turns text or a conversation into ids. session.go keeps
+// the longest prefix that the KV cache holds and computes the rest in chunks. schedule.go decides
+// whose rows the next pass takes. pass.go fills the inputs that the host knows, binds buffers to
+// the steps of the plan and submits them all at once. sample.go chooses the next id from the last
+// row's logits. stop.go and the tokenizer's stream turn it into text that can be shown, and
+// generate.go starts over.
 //
 // # Concurrent sessions
 //
-// A session is one conversation and generates one thing at a time. Any number of sessions may run, each in a goroutine
-// of its own. On a device that takes rows of several sessions they share passes: decoding reads every weight for every
-// token, and then reads it once for all of them. The sessions that share a pass affect each other's latency and nothing
-// else: logits are equal to the bit to those of a session alone, if the device keeps the promise of [npu.Info.FewRows].
-// A prompt that begins like what another session has computed is not computed again ([OpenOptions.PrefixBytes]).
+// A session is one conversation and generates one thing at a time. Any number of sessions may run,
+// each in a goroutine of its own. On a device that takes rows of several sessions they share
+// passes: decoding reads every weight for every token, and then reads it once for all of them. The
+// sessions that share a pass affect each other's latency and nothing else: logits are equal to the
+// bit to those of a session alone, if the device keeps the promise of [npu.Info.FewRows]. A prompt
+// that begins like what another session has computed is not computed again
+// ([OpenOptions.PrefixBytes]).
 //
 // # Errors
 //
@@ -33,17 +36,19 @@
 //   - [ErrNoTokenizer] and [ErrNoTemplate]: text or a conversation for a model that takes neither
 //   - errors of package chat: a conversation that the template refuses
 //
-// [ErrBusy] is a second call while a session generates (409). An error that wraps ctx.Err() is the caller's deadline or
-// cancellation. All others are faults of the server, its files or its device (500), such as [ErrClosed],
-// [npu.ErrMemory] and [npu.ErrDeviceLost].
+// [ErrBusy] is a second call while a session generates (409). An error that wraps ctx.Err() is the
+// caller's deadline or cancellation. All others are faults of the server, its files or its device
+// (500), such as [ErrClosed], [npu.ErrMemory] and [npu.ErrDeviceLost].
 //
 // # JSON
 //
-// [Token], [Alternative], [Stats], [StopReason], [Completion] and [EndToken] are what a server sends. They have fixed
-// JSON names, those of npukit run --json where both have the value; times are seconds, in names that end in _s.
+// [Token], [Alternative], [Stats], [StopReason], [Completion] and [EndToken] are what a server
+// sends. They have fixed JSON names, those of npukit run --json where both have the value; times
+// are seconds, in names that end in _s.
 //
 // # Plans
 //
-// The steps are decided when the model is opened: a [Plan] maps the checkpoint onto programs. planner.go makes it from
-// the configuration and the device's [npu.Info], and it can be written, read and changed as JSON.
+// The steps are decided when the model is opened: a [Plan] maps the checkpoint onto programs.
+// planner.go makes it from the configuration and the device's [npu.Info], and it can be written,
+// read and changed as JSON.
 package model

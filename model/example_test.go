@@ -14,8 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// guide writes a tiny model that has learned three sentences, in the layout of a Hugging Face folder, and returns its
-// path. The examples run on it, since no real model fits into a repository.
+// guide writes a tiny model that has learned three sentences, in the layout of a Hugging Face
+// folder, and returns its path. The examples run on it, since no real model fits into a repository.
 func guide() (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "npukit")
 	if err != nil {
@@ -24,7 +24,10 @@ func guide() (path string, remove func()) {
 	path = filepath.Join(dir, "guide")
 	err = ckptgen.Chain{
 		Control: []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"},
-		Words:   []string{" there", " was", " a", " lighthouse", "The", " capital", " of", " France", " is", " Paris", " It", " has", " bridges"},
+		Words: []string{
+			" there", " was", " a", " lighthouse", "The", " capital", " of", " France", " is", " Paris", " It", " has",
+			" bridges",
+		},
 		Says: [][]string{
 			{"e", ",", " there", " was", " a", " lighthouse", "<|endoftext|>"},
 			{"\n", "The", " capital", " of", " France", " is", " Paris", ".", "<|im_end|>"},
@@ -120,7 +123,8 @@ func ExampleModel_Complete() {
 	// ", there was a", ended by stop
 }
 
-// A session answers a conversation. It is given the whole conversation each time, and computes only what is new.
+// A session answers a conversation. It is given the whole conversation each time, and computes only
+// what is new.
 func ExampleSession_Chat() {
 	m, done := open()
 	defer done()
@@ -139,8 +143,8 @@ func ExampleSession_Chat() {
 	// The capital of France is Paris.
 }
 
-// A session keeps what it has computed: the second prompt begins like the first with its answer, so that only its end
-// is read.
+// A session keeps what it has computed: the second prompt begins like the first with its answer, so
+// that only its end is read.
 func ExampleSession() {
 	m, done := open()
 	defer done()

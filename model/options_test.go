@@ -16,8 +16,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// A server tells its caller's mistakes from its own faults by their types. Each of these is an OptionError that names
-// the field and the value.
+// A server tells its caller's mistakes from its own faults by their types. Each of these is an
+// OptionError that names the field and the value.
 func TestOptionErrors(t *testing.T) {
 	m := openChain(t, ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", ".")})
 	dev, err := cpu.Open(nil)
@@ -26,6 +26,7 @@ func TestOptionErrors(t *testing.T) {
 	}
 	t.Cleanup(func() { dev.Close() })
 	vocab := m.Checkpoint().Config().Vocab
+	penalty := Sampling{RepetitionPenalty: 1000}
 	generate := func(p Prompt, o GenerateOptions) func() error {
 		return func() error {
 			_, err := m.Complete(context.Background(), p, &o)
@@ -54,7 +55,7 @@ func TestOptionErrors(t *testing.T) {
 		{"Sampling.TopK", -1, generate(Text("x"), GenerateOptions{Sampling: &Sampling{TopK: -1}})},
 		{"Sampling.TopP", 1.01, generate(Text("x"), GenerateOptions{Sampling: &Sampling{TopP: 1.01}})},
 		{"Sampling.MinP", -0.1, generate(Text("x"), GenerateOptions{Sampling: &Sampling{MinP: -0.1}})},
-		{"Sampling.RepetitionPenalty", 1000.0, generate(Text("x"), GenerateOptions{Sampling: &Sampling{RepetitionPenalty: 1000}})},
+		{"Sampling.RepetitionPenalty", 1000.0, generate(Text("x"), GenerateOptions{Sampling: &penalty})},
 		{"Prompt.IDs[2]", int32(-1), generate(IDs([]int32{0, 1, -1}), GenerateOptions{})},
 		{"Prompt.IDs[0]", int32(vocab), generate(IDs([]int32{int32(vocab)}), GenerateOptions{})},
 		{"Prompt.Messages", "empty", generate(Messages(nil, nil), GenerateOptions{})},
@@ -102,7 +103,8 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// What a server sends: times are seconds, names are those of the command, and it reads back as it was.
+// What a server sends: times are seconds, names are those of the command, and it reads back as it
+// was.
 func TestJSON(t *testing.T) {
 	c := Completion{
 		Text: "hi", Tokens: []int32{5, 6, 2},
@@ -113,7 +115,8 @@ func TestJSON(t *testing.T) {
 	got, err := json.Marshal(c)
 	const want = `{"text":"hi","tokens":[5,6,2],` +
 		`"logprobs":[{"id":5,"text":"h","logprob":-0.5,"top":[{"id":5,"logprob":-0.5}]},{"id":6,"text":"i"}],` +
-		`"stats":{"prompt_tokens":9,"cached_tokens":4,"shared_tokens":2,"generated_tokens":3,"stop_reason":"eos","seed":9007199254740991,` +
+		`"stats":{"prompt_tokens":9,"cached_tokens":4,"shared_tokens":2,"generated_tokens":3,` +
+		`"stop_reason":"eos","seed":9007199254740991,` +
 		`"ttft_s":1.5,"total_s":2,"tokens_per_s":4}}`
 	if err != nil || string(got) != want {
 		t.Errorf("%s, %v, want\n%s", got, err, want)
@@ -184,7 +187,8 @@ func TestComplete(t *testing.T) {
 		t.Errorf("without options: %+v, %v", got, err)
 	}
 	for range s.Generate(t.Context(), Text("x"), nil) {
-		if got, err := s.Complete(t.Context(), Text("x"), nil); !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != StopError || got.Tokens == nil {
+		got, err := s.Complete(t.Context(), Text("x"), nil)
+		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != StopError || got.Tokens == nil {
 			t.Errorf("a busy session: %+v, %v", got, err)
 		}
 		break

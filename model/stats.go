@@ -17,7 +17,8 @@ const (
 	StopError   StopReason = "error"   // an error, a cancelled context among them
 )
 
-// Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is [Stats.TokensPerSecond].
+// Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is
+// [Stats.TokensPerSecond].
 type Stats struct {
 	PromptTokens int           // prompt_tokens: tokens of the prompt
 	CachedTokens int           // cached_tokens: of those, how many were in the session's cache and not computed again
@@ -62,8 +63,8 @@ func (s *Stats) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Predicted returns s with the times that the plan's clock predicts for an NPU in place of those measured here. It
-// reports false if the plan has no costs.
+// Predicted returns s with the times that the plan's clock predicts for an NPU in place of those
+// measured here. It reports false if the plan has no costs.
 func (s Stats) Predicted() (Stats, bool) {
 	if s.predictedTTFT == 0 {
 		return s, false
@@ -72,8 +73,8 @@ func (s Stats) Predicted() (Stats, bool) {
 	return s, true
 }
 
-// TokensPerSecond returns the decoding speed, (Tokens-1) / (Total-TTFT), since prefill makes the first token. It is 0
-// for less than two tokens.
+// TokensPerSecond returns the decoding speed, (Tokens-1) / (Total-TTFT), since prefill makes the
+// first token. It is 0 for less than two tokens.
 func (s Stats) TokensPerSecond() float64 {
 	if s.Tokens < 2 || s.Total <= s.TTFT {
 		return 0

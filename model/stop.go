@@ -12,16 +12,17 @@ import (
 type EndToken struct {
 	ID   int32  `json:"id"`
 	Text string `json:"text"` // as the tokenizer writes it; empty without a tokenizer
-	// Origins are the files or GGUF metadata keys that name it, such as "generation_config.json", and "token text" if its
-	// text alone says what it is.
+	// Origins are the files or GGUF metadata keys that name it, such as "generation_config.json",
+	// and "token text" if its text alone says what it is.
 	Origins []string `json:"origins"`
 }
 
 // originText is the origin of an end token that is known by its text.
 const originText = "token text"
 
-// endTexts are control tokens that end an answer in every model whose tokenizer has them. Conversions and fine-tunes
-// often name another end token, or none, while the model goes on to write these.
+// endTexts are control tokens that end an answer in every model whose tokenizer has them.
+// Conversions and fine-tunes often name another end token, or none, while the model goes on to
+// write these.
 var endTexts = []string{
 	"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", // Llama 3; the last Granite too
 	"<|eot|>", "<|eom|>", // Llama 4
@@ -37,9 +38,10 @@ var endTexts = []string{
 	"<end_of_utterance>", // SmolVLM
 }
 
-// EndTokens returns the tokens that end an answer of a checkpoint: the union of those that generation_config.json,
-// config.json and GGUF metadata name by id, of tokenizer_config.json's eos_token, and of well-known control tokens that
-// the tokenizer has, such as <|eot_id|>. The tokenizer may be nil.
+// EndTokens returns the tokens that end an answer of a checkpoint: the union of those that
+// generation_config.json, config.json and GGUF metadata name by id, of tokenizer_config.json's
+// eos_token, and of well-known control tokens that the tokenizer has, such as <|eot_id|>. The
+// tokenizer may be nil.
 func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 	var ends []EndToken
 	add := func(id int32, origins ...string) {
@@ -77,8 +79,8 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 	return ends
 }
 
-// tokenOf returns the token that stands for text as a whole: an added token, since pre-tokenization would cut such a
-// text before a vocabulary could have it.
+// tokenOf returns the token that stands for text as a whole: an added token, since pre-tokenization
+// would cut such a text before a vocabulary could have it.
 func tokenOf(tok tokenizer.Coder, text string) (int32, bool) {
 	ids, err := tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil || len(ids) != 1 {
@@ -94,13 +96,15 @@ func shows(tok tokenizer.Coder, id int32) bool {
 	return s.Next(id)+s.Flush() != ""
 }
 
-// stopper finds stop strings in streamed text. Text that could be the beginning of one is held back until it is known not to be.
+// stopper finds stop strings in streamed text. Text that could be the beginning of one is held back
+// until it is known not to be.
 type stopper struct {
 	stops []string
 	held  string
 }
 
-// add takes the next piece of text and returns what may be shown, and whether a stop string has come; it and what follows are dropped.
+// add takes the next piece of text and returns what may be shown, and whether a stop string has
+// come; it and what follows are dropped.
 func (s *stopper) add(text string) (show string, stopped bool) {
 	s.held += text
 	first := -1

@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -42,51 +43,85 @@ func openChain(t testing.TB, c ckptgen.Chain) *Model {
 	return open(t, path, "", nil)
 }
 
-// Answers end at the union of what the files name and of the control tokens that are known by their text. Each case was
-// a public bug report about a model whose files disagree, or are stale.
+// Answers end at the union of what the files name and of the control tokens that are known by their
+// text. Each case was a public bug report about a model whose files disagree, or are stale.
 func TestEndTokens(t *testing.T) {
 	const eos, eot = "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"
-	gguf := func(pre string, more ...ckptgen.KV) []ckptgen.KV {
-		return append([]ckptgen.KV{{Key: "tokenizer.ggml.pre", Value: pre}}, more...)
+	gguf := func(pre, key string, id uint32) []ckptgen.KV {
+		return []ckptgen.KV{{Key: "tokenizer.ggml.pre", Value: pre}, {Key: key, Value: id}}
 	}
+	toEOT, toEOM := saysHi("<|eot_id|>", "<|end_of_text|>"), saysHi("<|eom_id|>", "<|end_of_text|>")
+	toEnd, toText := saysHi("<|im_end|>", "<|endoftext|>"), saysHi("<|endoftext|>", "<|im_end|>")
+	type fields = map[string]any
 	for _, tc := range []struct {
 		name  string
 		chain ckptgen.Chain
 		ends  []EndToken // nil: not compared
 	}{
-		{"GGUF, eos right", ckptgen.Chain{Control: llama3, Says: saysHi("<|eot_id|>", "<|end_of_text|>"), Meta: gguf("llama-bpe", ckptgen.KV{Key: eos, Value: uint32(2)})},
-			[]EndToken{{2, "<|eot_id|>", []string{eos, originText}}, {3, "<|eom_id|>", []string{originText}}, {1, "<|end_of_text|>", []string{originText}}}},
-		{"GGUF, eos stale", ckptgen.Chain{Control: llama3, Says: saysHi("<|eot_id|>", "<|end_of_text|>"), Meta: gguf("llama-bpe", ckptgen.KV{Key: eos, Value: uint32(1)})}, nil},
-		{"GGUF, eom", ckptgen.Chain{Control: llama3, Says: saysHi("<|eom_id|>", "<|end_of_text|>"), Meta: gguf("llama-bpe", ckptgen.KV{Key: eos, Value: uint32(2)})}, nil},
-		{"GGUF, eos missing", ckptgen.Chain{Control: llama3, Says: saysHi("<|eot_id|>", "<|end_of_text|>"), Meta: gguf("llama-bpe")}, nil},
-		{"GGUF, Qwen stale", ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", "<|endoftext|>"), Meta: gguf("qwen2", ckptgen.KV{Key: eos, Value: uint32(0)})}, nil},
-		{"GGUF, Qwen ends as a base model", ckptgen.Chain{Control: chatML, Says: saysHi("<|endoftext|>", "<|im_end|>"), Meta: gguf("qwen2", ckptgen.KV{Key: eos, Value: uint32(2)})}, nil},
-		{"GGUF, a key of its own", ckptgen.Chain{Control: []string{"<stop>"}, Says: saysHi("<stop>", "."), Meta: gguf("gpt-2", ckptgen.KV{Key: eot, Value: uint32(0)})},
-			[]EndToken{{0, "<stop>", []string{eot}}}},
-		{"config.json stale", ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", "<|endoftext|>"), Config: map[string]any{"eos_token_id": 0},
-			TokenizerConfig: map[string]any{"eos_token": "<|im_end|>"}},
-			[]EndToken{{0, "<|endoftext|>", []string{"config.json", originText}}, {2, "<|im_end|>", []string{"tokenizer_config.json", originText}}}},
-		{"generation_config.json stale", ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", "<|endoftext|>"), Config: map[string]any{"eos_token_id": 2},
-			Generation: map[string]any{"eos_token_id": 0}},
-			[]EndToken{{0, "<|endoftext|>", []string{"generation_config.json", originText}}, {2, "<|im_end|>", []string{"config.json", originText}}}},
-		{"a list", ckptgen.Chain{Control: []string{"<a>", "<b>"}, Says: saysHi("<b>", "<a>"), Generation: map[string]any{"eos_token_id": []int{0, 1}}}, nil},
-		{"tokenizer_config.json alone", ckptgen.Chain{Control: []string{"<stop>"}, Says: saysHi("<stop>", "."),
-			TokenizerConfig: map[string]any{"eos_token": map[string]any{"content": "<stop>"}}},
-			[]EndToken{{0, "<stop>", []string{"tokenizer_config.json"}}}},
-		{"an added token that is text", ckptgen.Chain{Added: []string{"<|im_end|>"}, Says: saysHi("<|im_end|>", ".")},
-			[]EndToken{{0, "<|im_end|>", []string{originText}}}},
+		{
+			"GGUF, eos right", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", eos, 2)},
+			[]EndToken{
+				{2, "<|eot_id|>", []string{eos, originText}},
+				{3, "<|eom_id|>", []string{originText}},
+				{1, "<|end_of_text|>", []string{originText}},
+			},
+		},
+		{"GGUF, eos stale", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", eos, 1)}, nil},
+		{"GGUF, eom", ckptgen.Chain{Control: llama3, Says: toEOM, Meta: gguf("llama-bpe", eos, 2)}, nil},
+		{"GGUF, eos missing", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", eos, math.MaxUint32)}, nil},
+		{"GGUF, Qwen stale", ckptgen.Chain{Control: chatML, Says: toEnd, Meta: gguf("qwen2", eos, 0)}, nil},
+		{"GGUF, Qwen ends as a base model", ckptgen.Chain{Control: chatML, Says: toText, Meta: gguf("qwen2", eos, 2)}, nil},
+		{
+			"GGUF, a key of its own",
+			ckptgen.Chain{Control: []string{"<stop>"}, Says: saysHi("<stop>", "."), Meta: gguf("gpt-2", eot, 0)},
+			[]EndToken{{0, "<stop>", []string{eot}}},
+		},
+		{
+			"config.json stale",
+			ckptgen.Chain{Control: chatML, Says: toEnd, Config: fields{"eos_token_id": 0},
+				TokenizerConfig: fields{"eos_token": "<|im_end|>"}},
+			[]EndToken{
+				{0, "<|endoftext|>", []string{"config.json", originText}},
+				{2, "<|im_end|>", []string{"tokenizer_config.json", originText}},
+			},
+		},
+		{
+			"generation_config.json stale",
+			ckptgen.Chain{Control: chatML, Says: toEnd, Config: fields{"eos_token_id": 2}, Generation: fields{"eos_token_id": 0}},
+			[]EndToken{
+				{0, "<|endoftext|>", []string{"generation_config.json", originText}},
+				{2, "<|im_end|>", []string{"config.json", originText}},
+			},
+		},
+		{
+			"a list",
+			ckptgen.Chain{Control: []string{"<a>", "<b>"}, Says: saysHi("<b>", "<a>"), Generation: fields{"eos_token_id": []int{0, 1}}},
+			nil,
+		},
+		{
+			"tokenizer_config.json alone",
+			ckptgen.Chain{Control: []string{"<stop>"}, Says: saysHi("<stop>", "."),
+				TokenizerConfig: fields{"eos_token": fields{"content": "<stop>"}}},
+			[]EndToken{{0, "<stop>", []string{"tokenizer_config.json"}}},
+		},
+		{
+			"an added token that is text", ckptgen.Chain{Added: []string{"<|im_end|>"}, Says: saysHi("<|im_end|>", ".")},
+			[]EndToken{{0, "<|im_end|>", []string{originText}}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := openChain(t, tc.chain)
-			got, err := m.Complete(context.Background(), Text("x"), &GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}})
+			got, err := m.Complete(t.Context(), Text("x"), &GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}})
 			end := tc.chain.Says[0][3]
-			if err != nil || got.Text != "hi" || got.Stats.Reason != StopEOS || !slices.Equal(got.Tokens, tc.chain.IDs("h", "i", end)) {
+			want := tc.chain.IDs("h", "i", end)
+			if err != nil || got.Text != "hi" || got.Stats.Reason != StopEOS || !slices.Equal(got.Tokens, want) {
 				t.Errorf("%q (%s, %v, %v), want \"hi\", which ends at %s", got.Text, got.Stats.Reason, got.Tokens, err, end)
 			}
 			if ends := m.EndTokens(); tc.ends != nil && !reflect.DeepEqual(ends, tc.ends) {
 				t.Errorf("end tokens %v, want %v", ends, tc.ends)
 			}
-			got, err = m.Complete(context.Background(), Text("x"), &GenerateOptions{MaxTokens: 7, IgnoreEOS: true, Sampling: &Sampling{}})
+			past := &GenerateOptions{MaxTokens: 7, IgnoreEOS: true, Sampling: &Sampling{}}
+			got, err = m.Complete(t.Context(), Text("x"), past)
 			if text := strings.ReplaceAll(got.Text, end, ""); err != nil || text != "hiuser" || got.Stats.Reason != StopLength {
 				t.Errorf("past the end: %q (%s, %v), want \"hiuser\"", got.Text, got.Stats.Reason, err)
 			}
@@ -102,15 +137,19 @@ func TestNotEndTokens(t *testing.T) {
 		"another control token":      {Control: []string{"<|python_tag|>"}, Says: saysHi("<|python_tag|>", ".")},
 	} {
 		m := openChain(t, c)
-		got, err := m.Complete(context.Background(), Text("x"), &GenerateOptions{MaxTokens: 7, Sampling: &Sampling{}})
-		if want := map[bool]string{true: "hi<|im_end|>user", false: "hiuser"}[c.Words != nil]; err != nil || got.Text != want {
+		got, err := m.Complete(t.Context(), Text("x"), &GenerateOptions{MaxTokens: 7, Sampling: &Sampling{}})
+		want := "hiuser"
+		if c.Words != nil {
+			want = "hi<|im_end|>user"
+		}
+		if err != nil || got.Text != want {
 			t.Errorf("%s: %q, %v, want %q", name, got.Text, err, want)
 		}
 	}
 }
 
-// Early conversions of instruct models name the base model's end token. The demo model with such a file still ends its
-// answer where it does with its own.
+// Early conversions of instruct models name the base model's end token. The demo model with such a
+// file still ends its answer where it does with its own.
 func TestStaleEndOfDemoModel(t *testing.T) {
 	data, err := os.ReadFile(testenv.DemoModel(t))
 	if err != nil {
@@ -128,14 +167,15 @@ func TestStaleEndOfDemoModel(t *testing.T) {
 	}
 	m := open(t, path, "", nil)
 	messages := []chat.Message{{Role: "user", Content: "What is the capital of France?"}}
-	got, err := m.Complete(context.Background(), Messages(messages, nil), &GenerateOptions{MaxTokens: 200, Sampling: &Sampling{}})
+	opts := &GenerateOptions{MaxTokens: 200, Sampling: &Sampling{}}
+	got, err := m.Complete(t.Context(), Messages(messages, nil), opts)
 	if err != nil || len(got.Tokens) != 8 || got.Stats.Reason != StopEOS || !strings.Contains(got.Text, "Paris") {
-		t.Errorf("%q, %d tokens (%s, %v), want 8 tokens and the end", got.Text, len(got.Tokens), got.Stats.Reason, err)
+		t.Errorf("%+v, %v, want 8 tokens and the end", got, err)
 	}
 }
 
-// A stop string that is a special token stops at the token, since the stream has no text of it. So does one that is an
-// end token, and the reason is that the caller asked for it.
+// A stop string that is a special token stops at the token, since the stream has no text of it. So
+// does one that is an end token, and the reason is that the caller asked for it.
 func TestStopAtTokens(t *testing.T) {
 	c := ckptgen.Chain{Control: append([]string{"<|python_tag|>"}, chatML...), Added: []string{"<think>"},
 		Says: [][]string{{"x", "h", "<|python_tag|>", "i", "<think>", "j", "<|im_end|>", "u", "<|endoftext|>"}}}
@@ -152,16 +192,16 @@ func TestStopAtTokens(t *testing.T) {
 		{"its id", GenerateOptions{StopIDs: c.IDs("<|python_tag|>")}, "h", 2, StopString},
 		{"an end token", GenerateOptions{Stop: []string{"<|im_end|>"}}, "hi<think>j", 6, StopString},
 		{"an end token's id", GenerateOptions{StopIDs: c.IDs("<|im_end|>")}, "hi<think>j", 6, StopString},
-		{"an end token that is ignored otherwise", GenerateOptions{IgnoreEOS: true, Stop: []string{"<|im_end|>"}}, "hi<think>j", 6, StopString},
+		{"an ignored end token", GenerateOptions{IgnoreEOS: true, Stop: []string{"<|im_end|>"}}, "hi<think>j", 6, StopString},
 		{"an added token that is text", GenerateOptions{Stop: []string{"<think>"}}, "hi", 4, StopString},
 		{"text in an added token", GenerateOptions{Stop: []string{"ink"}}, "hi<th", 4, StopString},
-		{"the first of several", GenerateOptions{Stop: []string{"j", "<|im_end|>", "", "<|python_tag|>"}}, "h", 2, StopString},
+		{"the first of several", GenerateOptions{Stop: []string{"j", "", "<|python_tag|>"}}, "h", 2, StopString},
 		{"what never comes", GenerateOptions{Stop: []string{"<|im_start|>", "<|nothing|>"}}, "hi<think>j", 6, StopEOS},
 	} {
 		tc.opts.MaxTokens, tc.opts.Sampling = 20, &Sampling{}
 		got, err := m.Complete(context.Background(), Text("x"), &tc.opts)
 		if err != nil || got.Text != tc.text || len(got.Tokens) != tc.tokens || got.Stats.Reason != tc.reason {
-			t.Errorf("%s: %q, %d tokens, %s, %v; want %q, %d, %s", tc.name, got.Text, len(got.Tokens), got.Stats.Reason, err, tc.text, tc.tokens, tc.reason)
+			t.Errorf("%s: %+v, %v; want %q, %d tokens, %s", tc.name, got, err, tc.text, tc.tokens, tc.reason)
 		}
 	}
 }
@@ -170,12 +210,14 @@ func TestStopAtTokens(t *testing.T) {
 func TestEndTokensWithoutTokenizer(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	ends := m.EndTokens()
-	if len(ends) != len(m.Checkpoint().Config().EOS) || len(ends) == 0 || ends[0].Text != "" || !slices.Equal(ends[0].Origins, []string{"config.json"}) {
-		t.Errorf("end tokens %v", ends)
+	want := []EndToken{{ID: int32(m.Checkpoint().Config().EOS[0]), Origins: []string{"config.json"}}}
+	if !reflect.DeepEqual(ends, want) {
+		t.Errorf("end tokens %v, want %v", ends, want)
 	}
 }
 
-// A model whose weights are read goes on when its file shrinks. With a mapping the process would end.
+// A model whose weights are read goes on when its file shrinks. With a mapping the process would
+// end.
 func TestReadWeights(t *testing.T) {
 	sharded := filepath.Join(t.TempDir(), "sharded")
 	if err := os.CopyFS(sharded, os.DirFS(tiny("llama-untied-sharded"))); err != nil {

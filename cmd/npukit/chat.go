@@ -149,7 +149,7 @@ func (c *chatter) note(format string, args ...any) {
 // complain says what went wrong in a turn; the conversation goes on without it.
 func (c *chatter) complain(err error) {
 	c.failed++
-	fmt.Fprintf(c.app.err, "%s: %s\n", c.cmd.CommandPath(), printable(c.app.err, err.Error()))
+	fmt.Fprintf(c.app.err, "%s: %s\n", c.cmd.CommandPath(), printable(c.app.err, flagError(err).Error()))
 }
 
 // turn obeys a command or answers a message. It returns an error only when the conversation is over.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -76,7 +77,7 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
-	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error")
+	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with --read-weights")
 }
 
 // compiler is what --compile names, or nil. Its progress is shown on a terminal.
@@ -152,6 +153,7 @@ type modelFlags struct {
 	plan        string
 	activations string
 	context     int
+	readWeights bool
 	apart       bool // sessions take nothing from each other: what is measured is computed
 }
 
@@ -160,7 +162,8 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
 	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or f32, which makes the KV cache F32 too")
-	flags.Var((*positive)(&f.context), "ctx", "positions of a conversation at most, `N` (default the model's context)")
+	flags.Var((*positive)(&f.context), "ctx", fmt.Sprintf("positions of a conversation at most, `N` (default the model's context, %d at most)", model.DefaultMaxContext))
+	flags.BoolVar(&f.readWeights, "read-weights", false, "read the weights into memory instead of mapping their files, to survive a file that is cut short meanwhile")
 	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
 	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
 }
@@ -172,7 +175,7 @@ func (f *modelFlags) options() (*model.OpenOptions, error) {
 		if err == nil {
 			err = plan.Usable()
 		}
-		return &model.OpenOptions{Plan: plan}, err
+		return &model.OpenOptions{Plan: plan, ReadWeights: f.readWeights}, err
 	}
 	o := &model.PlanOptions{SeqLen: f.context}
 	switch strings.ToLower(f.activations) {
@@ -182,7 +185,7 @@ func (f *modelFlags) options() (*model.OpenOptions, error) {
 	default:
 		return nil, usagef("--activations is %q, want bf16 or f32", f.activations)
 	}
-	return &model.OpenOptions{PlanOptions: o}, nil
+	return &model.OpenOptions{PlanOptions: o, ReadWeights: f.readWeights}, nil
 }
 
 // opened is a model on a device of its own.
@@ -236,6 +239,7 @@ type generateFlags struct {
 	maxTokens                 int
 	ignoreEOS                 bool
 	stop                      []string
+	stopIDs                   []int
 }
 
 func (f *generateFlags) add(cmd *cobra.Command) {
@@ -248,7 +252,8 @@ func (f *generateFlags) add(cmd *cobra.Command) {
 	flags.Uint64Var(&f.seed, "seed", 0, "same seed `N`, same text; 0 is a new one each time")
 	flags.VarP((*positive)(&f.maxTokens), "max-tokens", "n", "generate `N` tokens at most (default until the context is full)")
 	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after the model's end token")
-	flags.StringArrayVar(&f.stop, "stop", nil, "end before `TEXT` would come; may be given again")
+	flags.StringArrayVar(&f.stop, "stop", nil, "end before `TEXT` would come, or at a special token of that text; may be given again")
+	flags.IntSliceVar(&f.stopIDs, "stop-id", nil, "end at the token `ID`, or 1,2,3; may be given again")
 }
 
 // check reports values that no model could take, before one is loaded.
@@ -261,6 +266,11 @@ func (f *generateFlags) check(cmd *cobra.Command) error {
 			return usageError{err}
 		}
 	}
+	for _, id := range f.stopIDs {
+		if id < 0 || id > math.MaxInt32 {
+			return usagef("--stop-id is %d, want a token id", id)
+		}
+	}
 	if cmd.Flags().Changed("top-p") && f.topP == 0 { // 0 in a model.Sampling is what nobody has asked for
 		return usagef("--top-p is 0, which no token is in: 1 is all of them, and --temp 0 takes the best")
 	}
@@ -268,9 +278,28 @@ func (f *generateFlags) check(cmd *cobra.Command) error {
 		return usagef("--repeat-penalty is 0, by which nothing can be divided: 1 is no change")
 	}
 	if err := f.sampling(cmd, model.Sampling{}).Validate(); err != nil {
-		return usageError{err}
+		return usageError{flagError(err)}
 	}
 	return nil
+}
+
+// optionFlags are the flags that set fields of package model's options.
+var optionFlags = map[string]string{
+	"Sampling.Temperature": "temp", "Sampling.TopK": "top-k", "Sampling.TopP": "top-p", "Sampling.MinP": "min-p",
+	"Sampling.RepetitionPenalty": "repeat-penalty", "GenerateOptions.StopIDs": "stop-id", "Prompt.IDs": "ids", "PlanOptions.SeqLen": "ctx",
+}
+
+// flagError returns an error about an option in the words of the flag that set it, and others as they are.
+func flagError(err error) error {
+	var bad *model.OptionError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	field, _, _ := strings.Cut(bad.Field, "[")
+	if flag := optionFlags[field]; flag != "" {
+		return fmt.Errorf("--%s is %v, want %s", flag, bad.Value, bad.Want)
+	}
+	return err
 }
 
 // sampling is the model's own with the flags that were given in place of its fields.
@@ -294,5 +323,9 @@ func (f *generateFlags) sampling(cmd *cobra.Command, s model.Sampling) model.Sam
 // options are the options of one generation.
 func (f *generateFlags) options(cmd *cobra.Command, m *model.Model, stats *model.Stats) *model.GenerateOptions {
 	sampling := f.sampling(cmd, m.DefaultSampling())
-	return &model.GenerateOptions{MaxTokens: f.maxTokens, Sampling: &sampling, Stop: f.stop, IgnoreEOS: f.ignoreEOS, Stats: stats}
+	o := &model.GenerateOptions{MaxTokens: f.maxTokens, Sampling: &sampling, Stop: f.stop, IgnoreEOS: f.ignoreEOS, Stats: stats}
+	for _, id := range f.stopIDs {
+		o.StopIDs = append(o.StopIDs, int32(id)) // checked
+	}
+	return o
 }

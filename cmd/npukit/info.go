@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +51,7 @@ of which op of which phase runs where. It does not load the weights; --check rea
 				return err
 			}
 			defer func() { err = errors.Join(err, dev.Close()) }()
-			ck, err := checkpoint.Open(path)
+			ck, err := checkpoint.OpenWith(path, &checkpoint.OpenOptions{ReadWeights: flags.readWeights})
 			if err != nil {
 				return err
 			}
@@ -101,42 +102,44 @@ func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*mo
 
 // modelInfo is what --json prints.
 type modelInfo struct {
-	Name         string       `json:"name"`
-	OwnName      string       `json:"own_name"` // what a GGUF file calls itself
-	Path         string       `json:"path"`
-	Format       string       `json:"format"`
-	Family       string       `json:"family"`
-	Parameters   int64        `json:"parameters"`
-	Layers       int          `json:"layers"`
-	Hidden       int          `json:"hidden"`
-	Heads        int          `json:"heads"`
-	KVHeads      int          `json:"kv_heads"`
-	HeadDim      int          `json:"head_dim"`
-	FFN          int          `json:"ffn"`
-	Vocab        int          `json:"vocab"`
-	Context      int          `json:"context"`
-	Tied         bool         `json:"tie_embeddings"`
-	QKVBias      bool         `json:"qkv_bias"`
-	QKNorm       bool         `json:"qk_norm"`
-	RoPETheta    float64      `json:"rope_theta"`
-	RoPEScaling  string       `json:"rope_scaling"`
-	Weights      []typeSize   `json:"weights"`
-	FileBytes    int64        `json:"weight_bytes"`        // as stored
-	DeviceBytes  int64        `json:"device_weight_bytes"` // as the device holds them
-	InPlace      bool         `json:"weights_in_place"`    // all weights are used where they lie in the file
-	Lossless     bool         `json:"weights_lossless"`    // the device computes with the very numbers of the file
-	KV           kvInfo       `json:"kv_cache"`
-	BOS          []int        `json:"bos"`
-	EOS          []int        `json:"eos"`
-	Tokenizer    string       `json:"tokenizer"` // what it is, or why there is none
-	HasTokenizer bool         `json:"has_tokenizer"`
-	Template     string       `json:"template"`
-	HasTemplate  bool         `json:"has_template"`
-	Templates    []string     `json:"templates"` // their names
-	Sampling     samplingInfo `json:"sampling"`
-	Plan         planInfo     `json:"plan"`
-	Ops          []opRow      `json:"ops"`
-	NonFinite    *[]string    `json:"non_finite,omitempty"` // tensors, with --check: an empty list is good news
+	Name         string           `json:"name"`
+	OwnName      string           `json:"own_name"` // what a GGUF file calls itself
+	Path         string           `json:"path"`
+	Format       string           `json:"format"`
+	Family       string           `json:"family"`
+	Parameters   int64            `json:"parameters"`
+	Layers       int              `json:"layers"`
+	Hidden       int              `json:"hidden"`
+	Heads        int              `json:"heads"`
+	KVHeads      int              `json:"kv_heads"`
+	HeadDim      int              `json:"head_dim"`
+	FFN          int              `json:"ffn"`
+	Vocab        int              `json:"vocab"`
+	Context      int              `json:"context"`
+	Tied         bool             `json:"tie_embeddings"`
+	QKVBias      bool             `json:"qkv_bias"`
+	QKNorm       bool             `json:"qk_norm"`
+	RoPETheta    float64          `json:"rope_theta"`
+	RoPEScaling  string           `json:"rope_scaling"`
+	Weights      []typeSize       `json:"weights"`
+	FileBytes    int64            `json:"weight_bytes"`        // as stored
+	DeviceBytes  int64            `json:"device_weight_bytes"` // as the device holds them
+	InPlace      bool             `json:"weights_in_place"`    // all weights are used where they lie in the file
+	Lossless     bool             `json:"weights_lossless"`    // the device computes with the very numbers of the file
+	KV           kvInfo           `json:"kv_cache"`
+	BOS          []int            `json:"bos"`
+	EOS          []int            `json:"eos"` // that files name by id; EndTokens has all
+	EndTokens    []model.EndToken `json:"end_tokens"`
+	Warnings     []string         `json:"warnings"`
+	Tokenizer    string           `json:"tokenizer"` // what it is, or why there is none
+	HasTokenizer bool             `json:"has_tokenizer"`
+	Template     string           `json:"template"`
+	HasTemplate  bool             `json:"has_template"`
+	Templates    []string         `json:"templates"` // their names
+	Sampling     samplingInfo     `json:"sampling"`
+	Plan         planInfo         `json:"plan"`
+	Ops          []opRow          `json:"ops"`
+	NonFinite    *[]string        `json:"non_finite,omitempty"` // tensors, with --check: an empty list is good news
 }
 
 // typeSize is the weights of one type.
@@ -170,7 +173,7 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab, Context: c.Context,
 		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta, RoPEScaling: c.RoPE.Scaling,
 		FileBytes: ck.Size(), InPlace: true, Lossless: true, BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...), Templates: []string{},
-		Sampling: samplingOf(ck.Generation()),
+		Sampling: samplingOf(ck.Generation()), Warnings: append([]string{}, ck.Warnings()...),
 		Plan: planInfo{Device: plan.Device, Chunk: plan.Chunk, Activations: plan.Activations.String(), Programs: len(plan.Programs),
 			PrefillSteps: dispatches(plan.Prefill[len(plan.Prefill)-1]), DecodeSteps: dispatches(plan.Decode)},
 		KV: kvOf(plan),
@@ -222,11 +225,13 @@ func tablesOf(plan *model.Plan) map[string]bool {
 }
 
 func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
-	if t, err := model.OpenTokenizer(ck); err != nil {
+	t, err := model.OpenTokenizer(ck)
+	if err != nil {
 		o.Tokenizer = reason(err, model.ErrNoTokenizer)
 	} else {
 		o.Tokenizer, o.HasTokenizer = t.String(), true
 	}
+	o.EndTokens = append([]model.EndToken{}, model.EndTokens(ck, t)...)
 	if _, err := model.OpenTemplate(ck); err != nil {
 		o.Template = reason(err, model.ErrNoTemplate)
 	} else {
@@ -299,8 +304,12 @@ func (o *modelInfo) print(w io.Writer) error {
 		{"tokenizer", o.Tokenizer},
 		{"template", o.Template},
 		{"sampling", o.Sampling.String()},
+		{"end tokens", o.ends()},
 		{"plan", fmt.Sprintf("%s, %s, %s activations, prompts in chunks of %d, %s a pass", o.Plan.Device, count(o.Plan.Programs, "program"),
 			o.Plan.Activations, o.Plan.Chunk, count(o.Plan.DecodeSteps, "dispatch"))},
+	}
+	for i, text := range o.Warnings {
+		rows = append(rows, []string{map[bool]string{true: "warnings"}[i == 0], printable(w, text)})
 	}
 	switch {
 	case o.NonFinite == nil: // not asked for
@@ -316,6 +325,22 @@ func (o *modelInfo) print(w io.Writer) error {
 		return err
 	}
 	return o.printOps(w)
+}
+
+// ends lists the tokens that end an answer, each with what says so.
+func (o *modelInfo) ends() string {
+	if len(o.EndTokens) == 0 {
+		return "none is known: answers end by --max-tokens, --stop or --stop-id"
+	}
+	var list []string
+	for _, e := range o.EndTokens {
+		name := fmt.Sprint(e.ID)
+		if e.Text != "" {
+			name += " " + strconv.Quote(e.Text)
+		}
+		list = append(list, fmt.Sprintf("%s (%s)", name, strings.Join(e.Origins, ", ")))
+	}
+	return strings.Join(list, "; ")
 }
 
 func (o *modelInfo) architecture() string {

@@ -134,6 +134,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // exitCode reports an error and gives its exit code.
 func (a *app) exitCode(cmd *cobra.Command, err error) int {
+	err = flagError(err)
 	var usage usageError
 	var signal *interrupted
 	switch {

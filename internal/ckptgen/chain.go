@@ -13,12 +13,13 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Chain is a Llama whose greedy text is known: after token t it says next[t], whatever came before. Attention and FFN
-// are zero and embeddings are one-hot, so that the LM head maps each token to its successor. Tokens without a successor
-// are followed by token 0.
+// Chain is a Llama whose greedy text is known: after token t it says next[t], whatever came before.
+// Attention and FFN are zero and embeddings are one-hot, so that the LM head maps each token to its
+// successor. Tokens without a successor are followed by token 0.
 //
-// The vocabulary is Control, then Added, then the 256 bytes, then Words. The tokenizer is byte-level BPE without merges:
-// text is encoded byte by byte, and tokens of Control and Added are found in it.
+// The vocabulary is Control, then Added, then the 256 bytes, then Words. The tokenizer is
+// byte-level BPE without merges: text is encoded byte by byte, and tokens of Control and Added are
+// found in it.
 type Chain struct {
 	Control []string   // special tokens, which are not part of the text
 	Added   []string   // added tokens that are part of the text
@@ -27,8 +28,8 @@ type Chain struct {
 
 	Context int // default 2048
 
-	// Fields of the files of a Hugging Face folder. A nil value deletes a field. Without Generation there is no
-	// generation_config.json; a string is the file as it is.
+	// Fields of the files of a Hugging Face folder. A nil value deletes a field. Without Generation
+	// there is no generation_config.json; a string is the file as it is.
 	Config          map[string]any
 	Generation      any
 	TokenizerConfig map[string]any
@@ -65,7 +66,10 @@ func (c Chain) IDs(tokens ...string) []int32 {
 
 func (c Chain) spec() Spec {
 	n := len(c.Tokens())
-	return Spec{Family: "llama", Layers: 1, Hidden: (n + 63) &^ 63, Heads: 1, HeadDim: 64, FFN: 64, Vocab: n, Context: c.Context, Type: dtype.F32}
+	return Spec{
+		Family: "llama", Layers: 1, Hidden: (n + 63) &^ 63, Heads: 1, HeadDim: 64, FFN: 64, Vocab: n,
+		Context: c.Context, Type: dtype.F32,
+	}
 }
 
 // tensors returns the weights under Hugging Face's names.
@@ -155,8 +159,8 @@ func (c Chain) tokenizer() map[string]any {
 	}
 }
 
-// byteLevel writes text in the byte-level alphabet of GPT-2: printable bytes stand for themselves, others for letters
-// from U+0100 on, in order.
+// byteLevel writes text in the byte-level alphabet of GPT-2: printable bytes stand for themselves,
+// others for letters from U+0100 on, in order.
 func byteLevel(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {
@@ -176,10 +180,13 @@ func byteLevel(text string) string {
 }
 
 // ggufNames are the names of a chain's tensors in GGUF files.
-var ggufNames = strings.NewReplacer("model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output",
-	"model.layers.", "blk.", "input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
-	"self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k", "self_attn.v_proj", "attn_v", "self_attn.o_proj", "attn_output",
-	"mlp.gate_proj", "ffn_gate", "mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down")
+var ggufNames = strings.NewReplacer(
+	"model.embed_tokens", "token_embd", "model.norm", "output_norm", "lm_head", "output", "model.layers.", "blk.",
+	"input_layernorm", "attn_norm", "post_attention_layernorm", "ffn_norm",
+	"self_attn.q_proj", "attn_q", "self_attn.k_proj", "attn_k", "self_attn.v_proj", "attn_v",
+	"self_attn.o_proj", "attn_output",
+	"mlp.gate_proj", "ffn_gate", "mlp.up_proj", "ffn_up", "mlp.down_proj", "ffn_down",
+)
 
 // WriteGGUF makes a GGUF file with a tokenizer. It names no special tokens: Meta does.
 func (c Chain) WriteGGUF(file string) error {

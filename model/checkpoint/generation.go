@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Generation holds the sampling defaults and special tokens of generation_config.json. Fields that the file leaves
-// out, or sets to something that no sampler can use, are nil or empty.
+// Generation holds the sampling defaults and special tokens of generation_config.json. Fields that
+// the file leaves out, or sets to something that no sampler can use, are nil or empty.
 type Generation struct {
 	DoSample          *bool
 	Temperature       *float64 // 0 or more
@@ -19,9 +19,9 @@ type Generation struct {
 	BOS, EOS          []int
 }
 
-// readGeneration reads generation_config.json. A missing file sets nothing. What it holds are defaults, so nothing in
-// it keeps a model from opening: values are read as transformers and vLLM read them, and what neither can use is
-// ignored with a warning.
+// readGeneration reads generation_config.json. A missing file sets nothing. What it holds are
+// defaults, so nothing in it keeps a model from opening: values are read as transformers and vLLM
+// read them, and what neither can use is ignored with a warning.
 func readGeneration(file string, vocab int, w *warnings) (*Generation, error) {
 	s, err := readSettings(file, w)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,7 +83,8 @@ func (s settings) topK() *int {
 	return &k
 }
 
-// unused reports settings that change what transformers generates and that this module does not have.
+// unused reports settings that change what transformers generates and that this module does not
+// have.
 func (s settings) unused() {
 	for _, f := range []struct {
 		name    string

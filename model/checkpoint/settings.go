@@ -19,12 +19,13 @@ func (w *warnings) add(file, field string, value any, done string) {
 	*w = append(*w, fmt.Sprintf("%s: %s is %v: %s", filepath.Base(file), field, value, done))
 }
 
-// Warnings lists settings that Open did not take as they are written: a sampling default that no sampler can use, an
-// end token outside the vocabulary. Each entry names the file, the field, its value, and how Open read it. Such
-// settings never keep a checkpoint from opening.
+// Warnings lists settings that Open did not take as they are written: a sampling default that no
+// sampler can use, an end token outside the vocabulary. Each entry names the file, the field, its
+// value, and how Open read it. Such settings never keep a checkpoint from opening.
 func (c *Checkpoint) Warnings() []string { return slices.Clone(c.warnings) }
 
-// EndID is a token id that a file of the checkpoint names as the end of a text, a turn or a message.
+// EndID is a token id that a file of the checkpoint names as the end of a text, a turn or a
+// message.
 type EndID struct {
 	ID int
 	// Origins are the files or GGUF metadata keys that name it, such as "generation_config.json" or
@@ -32,9 +33,9 @@ type EndID struct {
 	Origins []string
 }
 
-// EndIDs returns the union of the end tokens that the checkpoint's files name by id: those of generation_config.json
-// first, then config.json's; or a GGUF file's eos, eot and eom keys. tokenizer_config.json names its eos_token by
-// text: see [Checkpoint.SpecialTokens].
+// EndIDs returns the union of the end tokens that the checkpoint's files name by id: those of
+// generation_config.json first, then config.json's; or a GGUF file's eos, eot and eom keys.
+// tokenizer_config.json names its eos_token by text: see [Checkpoint.SpecialTokens].
 func (c *Checkpoint) EndIDs() []EndID { return c.ends }
 
 // addEnds adds end tokens of one origin to the union, in [Config].EOS too.
@@ -52,7 +53,8 @@ func (c *Checkpoint) addEnds(origin string, list []int) {
 	}
 }
 
-// inVocabulary drops ids that no token has. Nothing can generate them, and other runtimes never look at them.
+// inVocabulary drops ids that no token has. Nothing can generate them, and other runtimes never
+// look at them.
 func inVocabulary(list []int, vocab int, file, field string, w *warnings) (kept []int) {
 	for _, id := range list {
 		if id < 0 || id >= vocab {
@@ -64,15 +66,16 @@ func inVocabulary(list []int, vocab int, file, field string, w *warnings) (kept 
 	return kept
 }
 
-// settings reads fields of a JSON object whose values only set defaults. A value that cannot be used is reported and
-// treated as absent. Without a file there are no fields.
+// settings reads fields of a JSON object whose values only set defaults. A value that cannot be
+// used is reported and treated as absent. Without a file there are no fields.
 type settings struct {
 	file   string
 	fields map[string]json.RawMessage
 	warn   *warnings
 }
 
-// readSettings reads the object that a file holds. A file that holds none is reported, and has no fields.
+// readSettings reads the object that a file holds. A file that holds none is reported, and has no
+// fields.
 func readSettings(file string, w *warnings) (settings, error) {
 	s := settings{file: file, warn: w}
 	text, err := readText(file)
@@ -91,8 +94,8 @@ func readSettings(file string, w *warnings) (settings, error) {
 	return s, nil
 }
 
-// quoteNonNumbers turns NaN, Infinity and -Infinity outside strings into strings. Python writes and reads them,
-// though JSON has no such values.
+// quoteNonNumbers turns NaN, Infinity and -Infinity outside strings into strings. Python writes and
+// reads them, though JSON has no such values.
 func quoteNonNumbers(text []byte) []byte {
 	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return text
@@ -143,7 +146,8 @@ func clip(value []byte) string {
 	return string(value)
 }
 
-// number reads a number; a string that holds one is accepted. It reports false if the field is absent, null or no number.
+// number reads a number; a string that holds one is accepted. It reports false if the field is
+// absent, null or no number.
 func (s settings) number(field string) (float64, bool) {
 	raw, ok := s.fields[field]
 	if !ok || string(raw) == "null" {
