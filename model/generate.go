@@ -42,7 +42,7 @@ type Token struct {
 	// Logprob is the log of the model's probability, before sampling's settings; only with GenerateOptions.Logprobs. JSON
 	// leaves out 0, the log of certainty.
 	Logprob float64       `json:"logprob,omitempty"`
-	Top     []Alternative `json:"top,omitempty"` // most likely tokens, most likely first; only with GenerateOptions.TopTokens
+	Top     []Alternative `json:"top,omitempty"` // most likely tokens, best first; only with GenerateOptions.TopTokens
 }
 
 // DefaultSampling is the sampling that generation_config.json asks for, or greedy where there is none or do_sample is not set. Top-k, top-p and the rest are kept
@@ -182,8 +182,9 @@ type generation struct {
 	stream  *tokenizer.Stream
 	stopper stopper
 	stopIDs map[int32]bool // GenerateOptions.StopIDs, and the special tokens among Stop
-	raw     []float32      // logits of the last token as the model gave them; the session's own until its next pass, or a copy
-	stats   Stats
+	// raw are the logits of the last token as the model gave them: the session's own until its next pass, or a copy.
+	raw   []float32
+	stats Stats
 }
 
 func (g *generation) run(p Prompt) error {

@@ -73,14 +73,15 @@ type OpenOptions struct {
 	// nothing from open sessions either.
 	PrefixBytes *int
 
-	// MaxContext bounds the positions of a session. By default it is the context that the checkpoint declares, at most
-	// [DefaultMaxContext], or what a Plan or PlanOptions.SeqLen says.
+	// MaxContext bounds the positions of a session. By default it is the context that the checkpoint
+	// declares, at most [DefaultMaxContext], or what a Plan or PlanOptions.SeqLen says.
 	MaxContext int
 
-	// ReadWeights reads the checkpoint's weights into memory instead of mapping their files, for programs that must
-	// survive a file that is truncated while the model is open: with a mapping that ends the process with SIGBUS. Opening
-	// takes as long as reading the files, and they stay in memory until Close in addition to what the device copies, unless
-	// it reads weights in place (cpu.Options.InPlace).
+	// ReadWeights reads the checkpoint's weights into memory instead of mapping their files, for
+	// programs that must survive a file that is truncated while the model is open: with a mapping
+	// that ends the process with SIGBUS. Opening takes as long as reading the files, and they stay
+	// in memory until Close, in addition to the copies that the device makes of weights that it
+	// does not read in place (see cpu.Options.InPlace).
 	ReadWeights bool
 
 	// ChatTemplate is the source of a chat template that takes the place of those of the checkpoint;
@@ -88,9 +89,9 @@ type OpenOptions struct {
 	ChatTemplate string
 }
 
-// DefaultMaxContext is the most positions of a session unless [OpenOptions] says otherwise. Some checkpoints declare
-// contexts that no memory holds: at 131,072 positions the KV cache of a model of Llama-3.2-1B's shape takes 4.3 GB, of
-// an 8B model 17 GB.
+// DefaultMaxContext is the most positions of a session unless [OpenOptions] says otherwise. Some
+// checkpoints declare contexts that no memory holds: at 131,072 positions the KV cache of a model of
+// Llama-3.2-1B's shape takes 4.3 GB, of Llama-3.1-8B's 17 GB.
 const DefaultMaxContext = 131072
 
 // DefaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
@@ -211,7 +212,8 @@ func (m *Model) Plan() *Plan { return m.plan }
 // Context is the largest number of positions of a session: see [OpenOptions].MaxContext.
 func (m *Model) Context() int { return m.context }
 
-// EndTokens returns the tokens that end an answer, unless GenerateOptions.IgnoreEOS is set. See the function [EndTokens].
+// EndTokens returns the tokens that end an answer, unless GenerateOptions.IgnoreEOS is set. See the
+// function [EndTokens].
 func (m *Model) EndTokens() []EndToken { return slices.Clone(m.endList) }
 
 // Warnings lists settings of the checkpoint that were not taken as they are written. See

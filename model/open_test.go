@@ -127,8 +127,9 @@ func TestMaxContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.Context(); got != tc.want || m.Checkpoint().Config().Context != 484_000_000 {
-			t.Errorf("%s: the context is %d, that of the checkpoint %d, want %d", tc.name, got, m.Checkpoint().Config().Context, tc.want)
+		declared := m.Checkpoint().Config().Context
+		if got := m.Context(); got != tc.want || declared != 484_000_000 {
+			t.Errorf("%s: the context is %d of %d, want %d", tc.name, got, declared, tc.want)
 		}
 		var long *ContextError
 		got, err := m.Complete(context.Background(), IDs(make([]int32, tc.want)), nil)

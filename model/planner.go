@@ -56,7 +56,8 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 		return nil, &OptionError{"PlanOptions.Cache", p.Cache, "BF16, F16 or F32"}
 	}
 	if p.SeqLen > c.Context {
-		return nil, &OptionError{"PlanOptions.SeqLen", p.SeqLen, fmt.Sprintf("at most %d, the context of %s", c.Context, c.Name)}
+		want := fmt.Sprintf("at most %d, the context of %s", c.Context, c.Name)
+		return nil, &OptionError{"PlanOptions.SeqLen", p.SeqLen, want}
 	}
 	b := &planner{ck: ck, cfg: c, plan: p, seen: map[string]string{}}
 	b.value(ValueIDs, dtype.I32, op.Rows)

@@ -72,7 +72,8 @@ func (e *ContextError) Error() string {
 func (m *Model) tooLong(tokens int) error {
 	e := &ContextError{Prompt: tokens, Context: m.Context()}
 	if declared := m.ck.Config().Context; declared > e.Context {
-		e.text = fmt.Sprintf("%v, or raise the limit (OpenOptions.MaxContext, --ctx): the model declares %d positions", e, declared)
+		e.text = fmt.Sprintf("%v, or raise the limit (OpenOptions.MaxContext, --ctx): the model declares %d positions",
+			e, declared)
 	}
 	return e
 }
@@ -192,7 +193,8 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 		if p.kind == ofIDs {
 			return nil, &OptionError{fmt.Sprintf("Prompt.IDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", c.Vocab-1)}
 		}
-		return nil, fmt.Errorf("model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens", m.ck.Path(), id, c.Vocab)
+		return nil, fmt.Errorf("model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens",
+			m.ck.Path(), id, c.Vocab)
 	}
 	if len(ids) >= m.Context() {
 		return nil, m.tooLong(len(ids))

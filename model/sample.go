@@ -32,7 +32,8 @@ func (s Sampling) Validate() error {
 	case !(s.MinP >= 0 && s.MinP <= 1):
 		return bad("MinP", s.MinP, "0 to 1")
 	case s.RepetitionPenalty != 0 && !(s.RepetitionPenalty >= minPenalty && s.RepetitionPenalty <= maxPenalty):
-		return bad("RepetitionPenalty", s.RepetitionPenalty, fmt.Sprintf("0 or 1 (none), or %v to %v", minPenalty, maxPenalty))
+		want := fmt.Sprintf("0 or 1 (none), or %v to %v", minPenalty, maxPenalty)
+		return bad("RepetitionPenalty", s.RepetitionPenalty, want)
 	}
 	return nil
 }

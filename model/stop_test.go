@@ -3,7 +3,6 @@ package model
 import (
 	"bytes"
 	"context"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -46,7 +45,11 @@ func openChain(t testing.TB, c ckptgen.Chain) *Model {
 // Answers end at the union of what the files name and of the control tokens that are known by their
 // text. Each case was a public bug report about a model whose files disagree, or are stale.
 func TestEndTokens(t *testing.T) {
-	const eos, eot = "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"
+	const (
+		bos = "tokenizer.ggml.bos_token_id"
+		eos = "tokenizer.ggml.eos_token_id"
+		eot = "tokenizer.ggml.eot_token_id"
+	)
 	gguf := func(pre, key string, id uint32) []ckptgen.KV {
 		return []ckptgen.KV{{Key: "tokenizer.ggml.pre", Value: pre}, {Key: key, Value: id}}
 	}
@@ -68,7 +71,7 @@ func TestEndTokens(t *testing.T) {
 		},
 		{"GGUF, eos stale", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", eos, 1)}, nil},
 		{"GGUF, eom", ckptgen.Chain{Control: llama3, Says: toEOM, Meta: gguf("llama-bpe", eos, 2)}, nil},
-		{"GGUF, eos missing", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", eos, math.MaxUint32)}, nil},
+		{"GGUF, eos missing", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", bos, 0)}, nil},
 		{"GGUF, Qwen stale", ckptgen.Chain{Control: chatML, Says: toEnd, Meta: gguf("qwen2", eos, 0)}, nil},
 		{"GGUF, Qwen ends as a base model", ckptgen.Chain{Control: chatML, Says: toText, Meta: gguf("qwen2", eos, 2)}, nil},
 		{
@@ -87,7 +90,8 @@ func TestEndTokens(t *testing.T) {
 		},
 		{
 			"generation_config.json stale",
-			ckptgen.Chain{Control: chatML, Says: toEnd, Config: fields{"eos_token_id": 2}, Generation: fields{"eos_token_id": 0}},
+			ckptgen.Chain{Control: chatML, Says: toEnd, Config: fields{"eos_token_id": 2},
+				Generation: fields{"eos_token_id": 0}},
 			[]EndToken{
 				{0, "<|endoftext|>", []string{"generation_config.json", originText}},
 				{2, "<|im_end|>", []string{"config.json", originText}},
@@ -95,7 +99,8 @@ func TestEndTokens(t *testing.T) {
 		},
 		{
 			"a list",
-			ckptgen.Chain{Control: []string{"<a>", "<b>"}, Says: saysHi("<b>", "<a>"), Generation: fields{"eos_token_id": []int{0, 1}}},
+			ckptgen.Chain{Control: []string{"<a>", "<b>"}, Says: saysHi("<b>", "<a>"),
+				Generation: fields{"eos_token_id": []int{0, 1}}},
 			nil,
 		},
 		{

@@ -206,7 +206,7 @@ func TestExitCodes(t *testing.T) {
 		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"--top-p is 1.5, want 0 to 1"}},
 		{"negative stop id", "run M hi --stop-id 3,-1", "", 2, []string{"--stop-id is -1, want a token id"}},
 		{"stop ids that are none", "chat M --stop-id x", "", 2, []string{`--stop-id is "x", want whole numbers`}},
-		{"a stop id beyond the vocabulary", "run M hi --stop-id 5000", "", 1, []string{"--stop-id is 5000, want an id from 0 to"}},
+		{"a stop id beyond the vocabulary", "run M hi --stop-id 5000", "", 1, []string{"--stop-id is 5000, want an id"}},
 		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
 		{"text and ids", "run M hi --ids 1,2", "", 2, []string{"either"}},
 		{"an id that is none", "run M --ids 1,-2", "", 2, []string{"--ids"}},

@@ -77,7 +77,8 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
-	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with --read-weights")
+	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model "+
+		"at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with --read-weights")
 }
 
 // compiler is what --compile names, or nil. Its progress is shown on a terminal.
@@ -162,8 +163,11 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
 	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or f32, which makes the KV cache F32 too")
-	flags.Var((*positive)(&f.context), "ctx", fmt.Sprintf("positions of a conversation at most, `N` (default the model's context, %d at most)", model.DefaultMaxContext))
-	flags.BoolVar(&f.readWeights, "read-weights", false, "read the weights into memory instead of mapping their files, to survive a file that is cut short meanwhile")
+	flags.Var((*positive)(&f.context), "ctx",
+		fmt.Sprintf("positions of a conversation at most, `N` (default the model's context, up to %d)",
+			model.DefaultMaxContext))
+	flags.BoolVar(&f.readWeights, "read-weights", false,
+		"read weights into memory instead of mapping their files, to survive a file that is truncated meanwhile")
 	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
 	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
 }
@@ -252,7 +256,8 @@ func (f *generateFlags) add(cmd *cobra.Command) {
 	flags.Uint64Var(&f.seed, "seed", 0, "same seed `N`, same text; 0 is a new one each time")
 	flags.VarP((*positive)(&f.maxTokens), "max-tokens", "n", "generate `N` tokens at most (default until the context is full)")
 	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after the model's end token")
-	flags.StringArrayVar(&f.stop, "stop", nil, "end before `TEXT` would come, or at a special token of that text; may be given again")
+	flags.StringArrayVar(&f.stop, "stop", nil,
+		"end before `TEXT` would come, or at the special token of that text; may be given again")
 	flags.IntSliceVar(&f.stopIDs, "stop-id", nil, "end at the token `ID`, or 1,2,3; may be given again")
 }
 
@@ -286,7 +291,8 @@ func (f *generateFlags) check(cmd *cobra.Command) error {
 // optionFlags are the flags that set fields of package model's options.
 var optionFlags = map[string]string{
 	"Sampling.Temperature": "temp", "Sampling.TopK": "top-k", "Sampling.TopP": "top-p", "Sampling.MinP": "min-p",
-	"Sampling.RepetitionPenalty": "repeat-penalty", "GenerateOptions.StopIDs": "stop-id", "Prompt.IDs": "ids", "PlanOptions.SeqLen": "ctx",
+	"Sampling.RepetitionPenalty": "repeat-penalty",
+	"GenerateOptions.StopIDs":    "stop-id", "Prompt.IDs": "ids", "PlanOptions.SeqLen": "ctx",
 }
 
 // flagError returns an error about an option in the words of the flag that set it, and others as they are.
@@ -323,7 +329,9 @@ func (f *generateFlags) sampling(cmd *cobra.Command, s model.Sampling) model.Sam
 // options are the options of one generation.
 func (f *generateFlags) options(cmd *cobra.Command, m *model.Model, stats *model.Stats) *model.GenerateOptions {
 	sampling := f.sampling(cmd, m.DefaultSampling())
-	o := &model.GenerateOptions{MaxTokens: f.maxTokens, Sampling: &sampling, Stop: f.stop, IgnoreEOS: f.ignoreEOS, Stats: stats}
+	o := &model.GenerateOptions{
+		MaxTokens: f.maxTokens, Sampling: &sampling, Stop: f.stop, IgnoreEOS: f.ignoreEOS, Stats: stats,
+	}
 	for _, id := range f.stopIDs {
 		o.StopIDs = append(o.StopIDs, int32(id)) // checked
 	}

@@ -56,7 +56,10 @@ func TestStops(t *testing.T) {
 			t.Errorf("run %s: %q (%s), want %q (%s)", tc.args, got.Text, got.StopReason, tc.text, tc.reason)
 		}
 	}
-	for args, want := range map[string]string{"": "hi\n", fmt.Sprintf("--stop-id %d", c.ID("i")): "h\n", "--stop i": "h\n", "--ignore-eos --stop er": "hius\n"} {
+	for args, want := range map[string]string{
+		"": "hi\n", fmt.Sprintf("--stop-id %d", c.ID("i")): "h\n", "--stop i": "h\n",
+		"--ignore-eos --stop er": "hius\n",
+	} {
 		if got := succeed(t, "hello\n", append([]string{"chat", m, "--temp", "0"}, strings.Fields(args)...)...); got != want {
 			t.Errorf("chat %s: %q, want %q", args, got, want)
 		}
@@ -72,8 +75,11 @@ func TestInfoEndTokens(t *testing.T) {
 		{ID: 0, Text: "<|endoftext|>", Origins: []string{"config.json", "token text"}},
 		{ID: 2, Text: "<|im_end|>", Origins: []string{"tokenizer_config.json", "token text"}},
 	}
-	if !reflect.DeepEqual(got.EndTokens, want) || len(got.Warnings) != 2 || !strings.Contains(got.Warnings[1], "top_k is -2: read as 0") {
-		t.Errorf("end tokens %v, want %v; warnings %q", got.EndTokens, want, got.Warnings)
+	if !reflect.DeepEqual(got.EndTokens, want) {
+		t.Errorf("end tokens %v, want %v", got.EndTokens, want)
+	}
+	if len(got.Warnings) != 2 || !strings.Contains(got.Warnings[1], "top_k is -2: read as 0") {
+		t.Errorf("warnings %q", got.Warnings)
 	}
 	text := succeed(t, "", "info", m)
 	for _, line := range []string{

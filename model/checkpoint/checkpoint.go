@@ -255,7 +255,8 @@ func (e *entry) described() Tensor {
 
 // Release lets the system take back the memory of a tensor, so that a model of which somebody has made a copy in another form does not count twice. A mapped
 // tensor reads as before, from the file. The data of a rearranged one must not be read any more until Tensor is asked for it, which copies it again to
-// the same address: only those release it who know of every reader. With [OpenOptions].ReadWeights Release does nothing.
+// the same address: only those release it who know of every reader.
+// With [OpenOptions].ReadWeights Release does nothing.
 func (c *Checkpoint) Release(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -139,7 +139,8 @@ func loadFile(file string) (mmap.MMap, error) {
 	}
 	if n, err := io.ReadFull(f, m); err != nil {
 		_ = m.Unmap()
-		return nil, &FileError{File: file, Problem: fmt.Sprintf("cannot be read: it has %d bytes, and ended after %d", size, n), Err: err}
+		problem := fmt.Sprintf("cannot be read: it has %d bytes, and ended after %d", size, n)
+		return nil, &FileError{File: file, Problem: problem, Err: err}
 	}
 	return notPointer(file, m)
 }

@@ -512,9 +512,11 @@ func TestPointers(t *testing.T) {
 // BOS is generation_config.json's before config.json's. End tokens are the union, and each knows which files name it.
 func TestSpecialTokensOfBothConfigs(t *testing.T) {
 	dir := writeTiny(t, tiny("llama")) // config.json: BOS 1, EOS 2
-	fields{"eos_token_id": []int{7, 2}, "bos_token_id": 4, "temperature": 0.5}.write(t, filepath.Join(dir, "generation_config.json"))
+	generation := fields{"eos_token_id": []int{7, 2}, "bos_token_id": 4, "temperature": 0.5}
+	generation.write(t, filepath.Join(dir, "generation_config.json"))
 	c := open(t, dir)
-	if got := c.Config(); !slices.Equal(got.EOS, []int{7, 2}) || !slices.Equal(got.BOS, []int{4}) || *c.Generation().Temperature != 0.5 {
+	got := c.Config()
+	if !slices.Equal(got.EOS, []int{7, 2}) || !slices.Equal(got.BOS, []int{4}) || *c.Generation().Temperature != 0.5 {
 		t.Errorf("EOS %v, BOS %v, generation %+v", got.EOS, got.BOS, c.Generation())
 	}
 	want := []EndID{{7, []string{"generation_config.json"}}, {2, []string{"generation_config.json", "config.json"}}}

@@ -200,19 +200,21 @@ func TestGGUFConfig(t *testing.T) {
 func TestGGUFEndTokens(t *testing.T) {
 	base, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	const ggml = "tokenizer.ggml."
-	c := open(t, base.set(ggml+"eos_token_id", uint32(4)).set(ggml+"eot_token_id", uint32(5)).set(ggml+"eom_token_id", uint32(4)).write(t))
+	keys := base.set(ggml+"eos_token_id", uint32(4)).set(ggml+"eot_token_id", uint32(5))
+	c := open(t, keys.set(ggml+"eom_token_id", uint32(4)).write(t))
 	want := []EndID{{4, []string{ggml + "eos_token_id", ggml + "eom_token_id"}}, {5, []string{ggml + "eot_token_id"}}}
 	if got := c.EndIDs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("end tokens %v, want %v", got, want)
 	}
-	tokens := base.set(ggml+"tokens", []string{"a", "b", "c"}).set(ggml+"bos_token_id", uint32(3)).set(ggml+"eot_token_id", uint32(2))
-	c = open(t, tokens.set(ggml+"eos_token_id", uint32(32)).write(t))
+	keys = base.set(ggml+"tokens", []string{"a", "b", "c"}).set(ggml+"bos_token_id", uint32(3))
+	c = open(t, keys.set(ggml+"eot_token_id", uint32(2)).set(ggml+"eos_token_id", uint32(32)).write(t))
 	vocab, _ := c.Vocab()
 	if got := c.Config(); len(got.BOS) != 0 || !slices.Equal(got.EOS, []int{2}) || vocab.BOS != -1 || vocab.EOS != -1 {
 		t.Errorf("BOS %v, EOS %v, vocabulary's %d and %d", got.BOS, got.EOS, vocab.BOS, vocab.EOS)
 	}
 	for i, key := range []string{"bos_token_id is 3", "eos_token_id is 32"} {
-		if got := c.Warnings(); len(got) != 2 || !strings.Contains(got[i], ggml+key+": ignored, since it is outside the vocabulary of 3") {
+		want := ggml + key + ": ignored, since it is outside the vocabulary of 3"
+		if got := c.Warnings(); len(got) != 2 || !strings.Contains(got[i], want) {
 			t.Errorf("warnings %q, want one about %s", got, key)
 		}
 	}

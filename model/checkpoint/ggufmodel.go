@@ -285,8 +285,8 @@ func (g *gguf) text(c *Checkpoint) (text, error) {
 	if m.err != nil || len(v.Tokens) == 0 {
 		return t, m.err
 	}
-	if len(v.Tokens) > c.config.Vocab {
-		return text{}, fileErrorf(g.file, "has %d tokens, but token_embd.weight has only %d rows", len(v.Tokens), c.config.Vocab)
+	if rows := c.config.Vocab; len(v.Tokens) > rows {
+		return text{}, fileErrorf(g.file, "has %d tokens, but token_embd.weight has only %d rows", len(v.Tokens), rows)
 	}
 	if len(v.Types) != 0 && len(v.Types) != len(v.Tokens) {
 		return text{}, fileErrorf(g.file, "has %d tokens, but %d token types", len(v.Tokens), len(v.Types))

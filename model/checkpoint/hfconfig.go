@@ -141,7 +141,8 @@ func readConfig(file string, w *warnings) (*Config, error) {
 	default:
 		return nil, fileErrorf(file, "there is no head_dim, and hidden_size %d is no multiple of num_attention_heads %d", h.Hidden, h.Heads)
 	}
-	tokens := settings{file: file, warn: w, fields: map[string]json.RawMessage{"bos_token_id": h.BOS, "eos_token_id": h.EOS}}
+	fields := map[string]json.RawMessage{"bos_token_id": h.BOS, "eos_token_id": h.EOS}
+	tokens := settings{file: file, warn: w, fields: fields}
 	c.BOS, c.EOS = tokens.ids("bos_token_id", c.Vocab), tokens.ids("eos_token_id", c.Vocab)
 	var err error
 	if c.RoPE, err = h.rope(file); err != nil {
