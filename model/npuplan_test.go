@@ -376,7 +376,7 @@ func TestNPUPlanEdited(t *testing.T) {
 		"program kv_write is in BF16":   func(p *Plan) { stepOf(p, "layer.0", "kv_write").On = OnDevice }, // open rows meet fixed ones
 		"which \"scratch\" does not":    func(p *Plan) { stepOf(p, "layer.0", "o_ffn_head").Args[1] = Binding{} },
 		"wants [2048 768] as a":         func(p *Plan) { p.Program("o_ffn_head").Args[0].Shape[1] = 512 },
-		"it is read here before any":    func(p *Plan) { q := p.Program("down_add"); q.Launches = q.Launches[1:] },
+		"read before any launch":        func(p *Plan) { q := p.Program("down_add"); q.Launches = q.Launches[1:] },
 		"writes state \"k.1\", which":   func(p *Plan) { stepOf(p, "layer.0", "kv_write").Args[1].State = "k.1" },
 		"reads state \"k.0\", which no": func(p *Plan) { q := p.Program("decode_attention"); q.Launches = q.Launches[1:] },
 		"does not keep the states":      func(p *Plan) { stepOf(p, "layer.0", "kv_write").Args[1].State = "k.99" },

@@ -5,21 +5,21 @@ import (
 	"sort"
 )
 
-// coverage is what launches have written, argument by argument.
+// coverage tracks which elements of each argument launches have written.
 type coverage struct {
 	p    *Program
 	args []pieces
 }
 
-// pieces are parts of one argument.
+// pieces are the written parts of one argument.
 type pieces struct {
-	spans  []span          // in order, none touching the next
-	gapped map[Matrix]bool // those whose rows lie apart
+	spans  []span          // in ascending order, neither overlapping nor adjacent
+	gapped map[Matrix]bool // views whose rows are not contiguous
 }
 
-type span struct{ from, to int } // elements; where the number of rows is open, of one
+type span struct{ from, to int } // elements; of one row if the number of rows is open
 
-// newCoverage is what the first n launches have written.
+// newCoverage returns the coverage of the first n launches.
 func newCoverage(p *Program, n int) *coverage {
 	c := &coverage{p, make([]pieces, len(p.Args))}
 	for i := range n {
@@ -28,7 +28,7 @@ func newCoverage(p *Program, n int) *coverage {
 	return c
 }
 
-// add notes what launch i writes.
+// add records what launch i writes.
 func (c *coverage) add(i int) {
 	l := &c.p.Launches[i]
 	if l.Op == nil {
@@ -51,7 +51,7 @@ func (c *coverage) add(i int) {
 	}
 }
 
-// join adds a span and makes one of those that it touches.
+// join adds a span and merges it with those that it touches.
 func (a *pieces) join(s span) {
 	i := sort.Search(len(a.spans), func(i int) bool { return a.spans[i].to >= s.from })
 	j := i
@@ -61,8 +61,8 @@ func (a *pieces) join(s span) {
 	a.spans = slices.Replace(a.spans, i, j, s)
 }
 
-// covers reports whether all of v has been written: the very same view by one launch, or everything from its first to its last element by
-// pieces without gaps.
+// covers reports whether all of v has been written: the same view by one launch, or its whole range
+// by views without gaps.
 func (c *coverage) covers(v View) bool {
 	a, m := &c.args[v.Arg], c.p.matrix(v)
 	if a.gapped[m] {

@@ -2,8 +2,9 @@ package npu
 
 import "slices"
 
-// Debug is the program's debug form: the same launches, and every scratch argument that they fill has become an output, at the same index. What was
-// hidden between launches can then be read after a run. Scratch that nothing writes, or only in part, stays what it is.
+// Debug returns the program's debug form: the same launches, with every scratch argument that they
+// fill turned into an output at the same index, so that it can be read after a run. Scratch that is
+// never or only partly written stays scratch.
 func (p *Program) Debug() *Program {
 	d := &Program{Name: p.Name, Instance: p.Instance, Args: slices.Clone(p.Args), Launches: p.Launches}
 	done := newCoverage(p, len(p.Launches))
@@ -15,14 +16,14 @@ func (p *Program) Debug() *Program {
 	return d
 }
 
-// Tap is a place where the output of a launch can be read after a run of a debug form.
+// Tap is a launch's output that can be read after a run of a debug form.
 type Tap struct {
 	Launch string `json:"launch"` // name of the launch
 	View   View   `json:"view"`   // its output
 }
 
-// Taps lists what can be read after a run of a debug form, in the order of the launches. Left out are outputs that a later launch overwrites, and those
-// that go into a cache or a constant's scratch rows.
+// Taps lists the readable outputs in the order of the launches, without those that a later launch
+// overwrites and those in a cache or a constant's scratch rows.
 func (p *Program) Taps() []Tap {
 	var taps []Tap
 	for i, l := range p.Launches {
@@ -41,7 +42,7 @@ func (p *Program) Taps() []Tap {
 	return taps
 }
 
-// written is the view that a launch writes.
+// written returns the view that a launch writes.
 func written(l Launch) (View, bool) {
 	for i, o := range l.Op.Operands() {
 		if o.Write {

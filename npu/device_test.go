@@ -51,19 +51,19 @@ func TestRunCheck(t *testing.T) {
 		t.Fatalf("a good run of %d rows: %v", r.Rows(), err)
 	}
 	for want, spoil := range map[string]func(*Run){
-		"has no executable":                                               func(r *Run) { r.Exec = nil },
-		"has 5 arguments, got 4 buffers":                                  func(r *Run) { r.Args = r.Args[:4] },
-		`argument "x": it has no buffer`:                                  func(r *Run) { r.Args[0] = nil },
-		`"x": it is F32 [rows 8] and needs 160 bytes, the buffer has 159`: func(r *Run) { r.Args[0] = plain(159) },
-		"segment 1 has 0 rows":                                            func(r *Run) { r.Segments[1].Rows = 0 },
-		"segment 0 has 2 rows at position -1":                             func(r *Run) { r.Segments[0].Pos = -1 },
-		"segment 0 needs 6 positions, its buffer has room for 5":          func(r *Run) { r.Segments[0].Pos = 4 },
-		"at position 9223372036854775807":                                 func(r *Run) { r.Segments[0].Pos = 1<<63 - 1 },
-		"segment 1 brings no buffer":                                      func(r *Run) { r.Segments[1].State = nil },
-		"segment 0 brings 2":                                              func(r *Run) { r.Segments[0].State = append(r.Segments[0].State, plain(8)) },
-		"the run has 0 rows":                                              func(r *Run) { r.Segments = nil },
-		"it has -1 picks":                                                 func(r *Run) { r.Picks = -1 },
-		"and 0 picks":                                                     func(r *Run) { r.Picks = 0 },
+		": no executable":                                       func(r *Run) { r.Exec = nil },
+		"has 5 arguments, got 4 buffers":                        func(r *Run) { r.Args = r.Args[:4] },
+		`argument "x": no buffer`:                               func(r *Run) { r.Args[0] = nil },
+		`"x": F32 [rows 8] needs 160 bytes, the buffer has 159`: func(r *Run) { r.Args[0] = plain(159) },
+		"segment 1 has 0 rows":                                  func(r *Run) { r.Segments[1].Rows = 0 },
+		"segment 0 has 2 rows at position -1":                   func(r *Run) { r.Segments[0].Pos = -1 },
+		"segment 0 needs 6 positions, its buffer holds 5":       func(r *Run) { r.Segments[0].Pos = 4 },
+		"at position 9223372036854775807":                       func(r *Run) { r.Segments[0].Pos = 1<<63 - 1 },
+		"no buffer in segment 1":                                func(r *Run) { r.Segments[1].State = nil },
+		"segment 0 has 2":                                       func(r *Run) { r.Segments[0].State = append(r.Segments[0].State, plain(8)) },
+		"the run has 0 rows":                                    func(r *Run) { r.Segments = nil },
+		": -1 picks":                                            func(r *Run) { r.Picks = -1 },
+		"and 0 picks":                                           func(r *Run) { r.Picks = 0 },
 	} {
 		r := good()
 		spoil(&r)

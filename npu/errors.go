@@ -19,7 +19,8 @@ var (
 	ErrTimeout = errors.New("npu: run timed out")
 	// ErrNoContext is returned if the device has no hardware context left for a program. Programs take
 	// turns on the contexts that a device keeps open, so other processes hold the rest.
-	ErrNoContext = errors.New("npu: no hardware context left: stop other processes that use the device")
+	ErrNoContext = errors.New("npu: no hardware context left: stop other processes that use the " +
+		"device")
 	// ErrMemory is returned if the device cannot allocate a buffer.
 	ErrMemory = errors.New("npu: out of device memory")
 )
@@ -63,7 +64,10 @@ type LayoutError struct {
 	Reason string
 }
 
-func (e *LayoutError) Error() string { return fmt.Sprintf("npu: layout %s: %s", e.Layout, e.Reason) }
+func (e *LayoutError) Error() string {
+	return fmt.Sprintf("npu: layout %s: %s", e.Layout,
+		e.Reason)
+}
 
 // place builds "npu: object, launch, argument: reason", leaving out what is empty.
 func place(object, launch, arg, reason string) string {

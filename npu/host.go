@@ -1,20 +1,20 @@
 package npu
 
-// Hosted is a device whose plans also have steps on the host: embedding, the KV cache, attention over it. Its host is a device for them that takes any
-// number of rows.
+// Hosted is a device whose plans also have steps on the host, such as embedding and attention over
+// the KV cache. Host returns the device for them, which takes any number of rows.
 type Hosted interface {
 	Device
 	Host() Device
 }
 
-// HostVisible is a buffer of a hosted device whose host side the host's own programs can be given. What they write there reaches the device with Sync, as
-// whatever else the host writes.
+// HostVisible is a buffer of a hosted device. HostBuffer returns its host side, for programs of the
+// host; their writes reach the device with Sync, like other host writes.
 type HostVisible interface {
 	Buffer
 	HostBuffer() Buffer
 }
 
-// HostOf is the device that executes a plan's host steps: the one that a hosted device names, and any other device itself.
+// HostOf returns the device for a plan's host steps: d.Host() if d is hosted, otherwise d.
 func HostOf(d Device) Device {
 	if h, ok := d.(Hosted); ok {
 		return h.Host()
@@ -22,7 +22,8 @@ func HostOf(d Device) Device {
 	return d
 }
 
-// HostBuffer is what a program on the host is given for a buffer of the device.
+// HostBuffer returns the buffer that a host program uses for b: b.HostBuffer() if b has one,
+// otherwise b.
 func HostBuffer(b Buffer) Buffer {
 	if h, ok := b.(HostVisible); ok {
 		return h.HostBuffer()

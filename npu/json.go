@@ -7,7 +7,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// programJSON and launchJSON are the forms in which plans hold programs.
+// programJSON and launchJSON are the JSON format of programs in plans.
 type programJSON struct {
 	Name     string       `json:"name"`
 	Instance string       `json:"instance,omitempty"`
@@ -22,7 +22,7 @@ type launchJSON struct {
 	Mapping *Mapping        `json:"mapping,omitempty"`
 }
 
-// MarshalJSON writes the program for a plan. What Err reports is an error: nobody could read such a program.
+// MarshalJSON encodes the program for a plan. It returns p.Err if that is not nil.
 func (p *Program) MarshalJSON() ([]byte, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -34,7 +34,8 @@ func (p *Program) MarshalJSON() ([]byte, error) {
 			return nil, err
 		}
 		entry := launchJSON{Name: l.Name, Op: body, Args: l.Args}
-		if m := l.Mapping; m.Variant != "" || m.Tile != nil || m.Herd != nil || m.Layout != "" || m.Fused != "" {
+		if m := l.Mapping; m.Variant != "" || m.Tile != nil || m.Herd != nil || m.Layout != "" ||
+			m.Fused != "" {
 			entry.Mapping = &m
 		}
 		out.Launches = append(out.Launches, entry)
@@ -42,7 +43,7 @@ func (p *Program) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads and validates a program; unknown fields are errors.
+// UnmarshalJSON decodes and validates a program; unknown fields are errors.
 func (p *Program) UnmarshalJSON(data []byte) error {
 	var in programJSON
 	d := json.NewDecoder(bytes.NewReader(data))

@@ -10,39 +10,40 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Tensor is a weight as it lies in memory: row-major, whole blocks per row.
+// Tensor is a weight in memory: row-major, whole blocks per row.
 type Tensor struct {
 	Type  dtype.Type
 	Shape []int
-	Data  []byte // not in the Go heap: devices may read it where it lies
+	Data  []byte // not in the Go heap: devices may read it in place
 }
 
-// Tensors looks up weights by name: a checkpoint, and the tables computed for it.
+// Tensors returns weights by name: a checkpoint, or tables computed for it.
 type Tensors interface {
 	Tensor(name string) (Tensor, error)
 }
 
-// Source is where a Const buffer's bytes come from: a layout over named tensors.
+// Source describes the content of a Const buffer: a layout over named tensors.
 type Source struct {
 	Layout Layout
 	From   Tensors
-	Lookup bool // rows of it are looked up, and nothing else is done with it: a device need not make it ready for products
+	Lookup bool // used by embedding only, so the device need not prepare it for products
 }
 
-// Layout is an expression over checkpoint tensors, written as a call: "interleave(a.weight, b.weight)". It says how a program wants a weight
-// to lie, and is all that a device needs to make it, once, and to share it between the programs that ask for the same.
+// Layout is an expression over checkpoint tensors, written as a call such as "interleave(a.weight,
+// b.weight)". It describes the memory layout that a program needs, and lets a device create it once
+// and share it.
 //
 //	NAME                    the tensor itself
 //	transpose(x)            [r c] to [c r]
-//	rows(x, from, to)       rows from to to, to not included
-//	pad(x, r, c)            zeros below and to the right, up to [r c]
+//	rows(x, from, to)       rows from (inclusive) to to (exclusive)
+//	pad(x, r, c)            x padded with zeros to [r c]
 //	interleave(x, y)        row 0 of x, row 0 of y, row 1 of x, ...
 //	stack(x, y, ...)        the rows of x, then those of y, ...
-//	repeat(x, n)            every row n times side by side: [r c] to [r n*c]
-//	bf16(x)                 the elements in BF16, rounded to nearest even; quantised blocks are expanded
+//	repeat(x, n)            every row n times in a row: [r c] to [r n*c]
+//	bf16(x)                 x in BF16, rounded to nearest even; quantized blocks are dequantized
 //	zeros(r, c)             zeros
 //
-// Vectors count as one row where rows are meant.
+// A vector counts as one row.
 type Layout struct {
 	Op      string   // "" for a tensor
 	Name    string   // of the tensor
@@ -50,13 +51,13 @@ type Layout struct {
 	Numbers []int    // numbers after the operands
 }
 
-// T is the layout of a tensor as it is.
+// T returns the layout of a tensor itself.
 func T(name string) Layout { return Layout{Name: name} }
 
-// Identity reports whether the layout is a tensor as it is, and which.
+// Identity returns the tensor's name if the layout is the tensor itself.
 func (l Layout) Identity() (name string, ok bool) { return l.Name, l.Op == "" }
 
-// layoutOps gives the number of operands (-1: one or more) and of numbers of each operation.
+// layoutOps has the number of operands (-1: one or more) and of numbers of each operation.
 var layoutOps = map[string]struct{ args, numbers int }{
 	"transpose":  {1, 0},
 	"rows":       {1, 2},
@@ -68,7 +69,7 @@ var layoutOps = map[string]struct{ args, numbers int }{
 	"zeros":      {0, 2},
 }
 
-// String is the layout in the form that ParseLayout reads.
+// String returns the layout in the form that ParseLayout reads.
 func (l Layout) String() string {
 	if l.Op == "" {
 		return l.Name
@@ -83,10 +84,10 @@ func (l Layout) String() string {
 	return l.Op + "(" + strings.Join(parts, ", ") + ")"
 }
 
-// maxLayoutDepth bounds nesting in layouts read from files; real ones nest two or three deep.
+// maxLayoutDepth bounds nesting; real layouts nest two or three deep.
 const maxLayoutDepth = 16
 
-// ParseLayout reads a layout.
+// ParseLayout parses a layout. It returns a [LayoutError] for bad text.
 func ParseLayout(s string) (Layout, error) {
 	l, rest, err := parseLayout(strings.TrimSpace(s), 0)
 	if err == nil && rest != "" {
@@ -108,7 +109,7 @@ func parseLayout(s string, depth int) (l Layout, rest string, err error) {
 	}
 	word, rest := s[:end], strings.TrimLeft(s[end:], " ")
 	if word == "" {
-		return l, "", fmt.Errorf("expected a tensor's name or an operation at %q", s)
+		return l, "", fmt.Errorf("expected a tensor name or an operation at %q", s)
 	}
 	if !strings.HasPrefix(rest, "(") {
 		return T(word), rest, nil
@@ -151,14 +152,16 @@ func parseLayout(s string, depth int) (l Layout, rest string, err error) {
 	return l, strings.TrimLeft(rest[1:], " "), nil
 }
 
-// wellFormed reports an operation that there is not, or with other operands and numbers than it has.
+// wellFormed checks the operation and its numbers of operands and numbers.
 func (l Layout) wellFormed() error {
 	want, ok := layoutOps[l.Op]
 	if !ok {
 		return fmt.Errorf("unknown operation %q", l.Op)
 	}
-	if want.args >= 0 && len(l.Args) != want.args || want.args < 0 && len(l.Args) == 0 || len(l.Numbers) != want.numbers {
-		return fmt.Errorf("%s has %d operands and %d numbers: that is not how it is written", l.Op, len(l.Args), len(l.Numbers))
+	if want.args >= 0 && len(l.Args) != want.args || want.args < 0 && len(l.Args) == 0 ||
+		len(l.Numbers) != want.numbers {
+		return fmt.Errorf("%s: wrong arguments: %d operands and %d numbers", l.Op, len(l.Args),
+			len(l.Numbers))
 	}
 	for _, n := range l.Numbers {
 		if n < 0 || n > 1<<31 {
@@ -168,10 +171,10 @@ func (l Layout) wellFormed() error {
 	return nil
 }
 
-// MarshalText writes the layout as text.
+// MarshalText encodes the layout as text.
 func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText is the inverse of MarshalText.
+// UnmarshalText parses a layout.
 func (l *Layout) UnmarshalText(b []byte) (err error) {
 	*l, err = ParseLayout(string(b))
 	return err
@@ -181,22 +184,24 @@ func badLayout(l Layout, format string, args ...any) error {
 	return &LayoutError{l.String(), fmt.Sprintf(format, args...)}
 }
 
-// tensor looks a tensor up.
+// tensor returns a tensor of the source.
 func (s Source) tensor(name string) (Tensor, error) {
 	if s.From == nil {
-		return Tensor{}, badLayout(s.Layout, "Source.From is nil: there is nowhere to find tensor %q", name)
+		return Tensor{}, badLayout(s.Layout, "Source.From is nil: there is nowhere to find tensor %q",
+			name)
 	}
 	return s.From.Tensor(name)
 }
 
-// Stat gives the type and shape of the weight that the source describes, without making it.
+// Stat returns the type and shape of the weight without creating it.
 func (s Source) Stat() (dtype.Type, []int, error) {
 	m, err := s.whole()
 	return m.typ, m.shape, err
 }
 
-// Key names what the layout makes by where its tensors lie, so that a device can share one buffer among all that ask for the same and two
-// checkpoints with the same names do not mix. An address says who is who as long as its tensor's memory is not given back.
+// Key identifies the weight by its layout and its tensors' addresses, so that a device can share
+// one buffer among equal requests without mixing up checkpoints with equal names. It is valid while
+// the tensors' memory is not freed.
 func (s Source) Key() (string, error) {
 	var b strings.Builder
 	var walk func(l Layout) error
@@ -223,8 +228,8 @@ func (s Source) Key() (string, error) {
 	return b.String(), err
 }
 
-// Materialize writes the weight that the source describes to dst, which has room for exactly its bytes (see Stat). All tensors of a layout have one
-// type; transpose, column padding and repeat want a plain one.
+// Materialize writes the weight to dst, whose length must be its size (see Stat). All tensors of a
+// layout must have one type; transpose, column padding and repeat need one that is not quantized.
 func (s Source) Materialize(dst []byte) error {
 	m, err := s.whole()
 	if err != nil {
@@ -239,7 +244,8 @@ func (s Source) Materialize(dst []byte) error {
 	return nil
 }
 
-// matrix is a weight that is made row by row. Rows are independent of each other, so nothing is held but the result.
+// matrix is a weight that is produced row by row. Rows are independent, so only the result takes
+// memory.
 type matrix struct {
 	typ   dtype.Type
 	shape []int
@@ -257,10 +263,11 @@ func (m matrix) rows() int {
 	return n
 }
 
-// transposeRows is how many rows are transposed at a time: of two bytes each, they fill a cache line of every column.
+// transposeRows is the number of rows per transposed band: of two bytes each, they fill a cache
+// line of every column.
 const transposeRows = 32
 
-// transposed is the matrix with rows and columns exchanged. Its elements are plain, not blocks.
+// transposed returns the transposed matrix. Its type must not be quantized.
 func (m matrix) transposed() []byte {
 	rows, cols, size, n := m.rows(), m.cols(), m.typ.Bytes(1), m.rowBytes()
 	dst := make([]byte, rows*n)
@@ -289,7 +296,7 @@ func (m matrix) transposed() []byte {
 	return dst
 }
 
-// whole is the matrix of the whole layout, which must have a type.
+// whole returns the matrix of the whole layout, which must have a type.
 func (s Source) whole() (matrix, error) {
 	m, err := s.matrix(s.Layout)
 	if err == nil && m.typ == dtype.Invalid {
@@ -298,16 +305,18 @@ func (s Source) whole() (matrix, error) {
 	return m, err
 }
 
-// maxLayout bounds the elements of a layout and of its parts: the largest tensors of real models have some 2^31.
+// maxLayout bounds the elements of a layout and of its parts; the largest tensors of real models
+// have about 2^31.
 const maxLayout = 1 << 34
 
-// matrix is the weight that a layout describes. Nothing of its size is made before its rows are asked for.
+// matrix returns the weight that a layout describes. It allocates nothing of the weight's size
+// before the first row.
 func (s Source) matrix(l Layout) (matrix, error) {
 	m, err := s.part(l)
 	if err == nil && !inRange(m.shape) {
 		err = badLayout(l, "shape %v is out of range", m.shape)
 	}
-	if m.typ == dtype.Invalid { // nothing but zeros, however they were turned: they get their type from what they stand beside
+	if m.typ == dtype.Invalid { // only zeros, which take the type of what they are combined with
 		m.row = func(dst []byte, _ int) { clear(dst) }
 	}
 	return m, err
@@ -335,7 +344,7 @@ func (s Source) part(l Layout) (matrix, error) {
 		}
 		m := matrix{typ: t.Type, shape: t.Shape}
 		if len(t.Shape) == 0 || len(t.Data) != m.rows()*m.rowBytes() {
-			return bad("%d bytes are not a tensor of %s %v", len(t.Data), t.Type, t.Shape)
+			return bad("a tensor of %s %v cannot have %d bytes", t.Type, t.Shape, len(t.Data))
 		}
 		n := m.rowBytes()
 		m.row = func(dst []byte, r int) { copy(dst, t.Data[r*n:][:n]) }
@@ -352,16 +361,17 @@ func (s Source) part(l Layout) (matrix, error) {
 		}
 	}
 	for i := range args {
-		if args[i].typ == dtype.Invalid { // zeros are of the type of what they stand beside
+		if args[i].typ == dtype.Invalid { // zeros take the type of the other operands
 			for _, b := range args {
 				args[i].typ = max(args[i].typ, b.typ)
 			}
 		}
 		if args[i].typ != args[0].typ && args[0].typ != dtype.Invalid {
-			return bad("%s and %s do not go together", args[0].typ, args[i].typ)
+			return bad("operands of different types: %s and %s", args[0].typ, args[i].typ)
 		}
-		if args[i].typ.Quantized() && (l.Op == "transpose" || l.Op == "repeat" || l.Op == "pad" && l.Numbers[1] != args[i].cols()) {
-			return bad("it cuts through the blocks of %s", args[i].typ)
+		if args[i].typ.Quantized() && (l.Op == "transpose" || l.Op == "repeat" || l.Op == "pad" &&
+			l.Numbers[1] != args[i].cols()) {
+			return bad("%s blocks cannot be split", args[i].typ)
 		}
 	}
 	switch l.Op {
@@ -374,7 +384,7 @@ func (s Source) part(l Layout) (matrix, error) {
 		}
 		y := matrix{typ: x.typ, shape: []int{x.shape[1], x.shape[0]}}
 		n := y.rowBytes()
-		whole := sync.OnceValue(x.transposed) // made when the first row is asked for
+		whole := sync.OnceValue(x.transposed) // computed for the first row
 		y.row = func(dst []byte, c int) { copy(dst, whole()[c*n:][:n]) }
 		return y, nil
 	case "rows":
@@ -382,7 +392,8 @@ func (s Source) part(l Layout) (matrix, error) {
 		if from >= to || to > x.rows() {
 			return bad("the operand has %d rows", x.rows())
 		}
-		return matrix{x.typ, []int{to - from, x.cols()}, func(dst []byte, r int) { x.row(dst, from+r) }}, nil
+		return matrix{x.typ, []int{to - from, x.cols()}, func(dst []byte, r int) { x.row(dst, from+r) }},
+			nil
 	case "pad":
 		x := args[0]
 		if l.Numbers[0] < x.rows() || l.Numbers[1] < x.cols() {
@@ -399,7 +410,8 @@ func (s Source) part(l Layout) (matrix, error) {
 		if x.rows() != y.rows() || x.cols() != y.cols() {
 			return bad("the operands differ: %v and %v", x.shape, y.shape)
 		}
-		return matrix{x.typ, []int{2 * x.rows(), x.cols()}, func(dst []byte, r int) { args[r%2].row(dst, r/2) }}, nil
+		return matrix{x.typ, []int{2 * x.rows(), x.cols()},
+			func(dst []byte, r int) { args[r%2].row(dst, r/2) }}, nil
 	case "stack":
 		var end []int
 		rows := 0
@@ -420,7 +432,7 @@ func (s Source) part(l Layout) (matrix, error) {
 	case "repeat":
 		x, n := args[0], l.Numbers[0]
 		if n < 1 {
-			return bad("%d times", n)
+			return bad("repeat count %d, want 1 or more", n)
 		}
 		return matrix{x.typ, []int{x.rows(), n * x.cols()}, func(dst []byte, r int) {
 			x.row(dst[:x.rowBytes()], r)
@@ -436,7 +448,7 @@ func (s Source) part(l Layout) (matrix, error) {
 		return matrix{dtype.BF16, x.shape, func(dst []byte, r int) {
 			row, values := make([]byte, x.rowBytes()), make([]float32, x.cols())
 			x.row(row, r)
-			// The only failures are a wrong length and a type that is none: both were checked when the tensor was looked up.
+			// It fails only for a wrong length or type, which part has checked.
 			_ = dtype.Dequantize(values, x.typ, row)
 			dtype.F32ToBF16(dtype.BFloat16s(dst), values)
 		}}, nil

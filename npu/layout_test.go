@@ -214,11 +214,11 @@ func TestLayoutErrors(t *testing.T) {
 	for layout, want := range map[string]string{
 		"":                                      "expected a tensor",
 		"spin(a)":                               "unknown operation",
-		"rows(a, 1)":                            "not how it is written",
+		"rows(a, 1)":                            "wrong arguments",
 		"rows(a, 1, x)":                         "not a number",
 		"transpose(a, b)":                       "not a number",
 		"transpose(a":                           "expected , or )",
-		"stack()":                               "not how it is written",
+		"stack()":                               "wrong arguments",
 		"a)":                                    "unexpected",
 		strings.Repeat("transpose(", 40):        "nested deeper",
 		"rows(a, 1, 3)":                         "has 2 rows",
@@ -232,7 +232,7 @@ func TestLayoutErrors(t *testing.T) {
 		"transpose(pad(a, 1048576, 1048576))":      "out of range", // and does not ask for a terabyte to say so
 		"repeat(repeat(a, 100000), 100000)":        "out of range",
 		"nowhere":                                  `no tensor "nowhere"`,
-		"repeat(a, 0)":                             "0 times",
+		"repeat(a, 0)":                             "repeat count 0",
 		"transpose(stack(a, zeros(1, 3), zeros)))": "unexpected",
 	} {
 		l, err := ParseLayout(layout)

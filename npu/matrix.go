@@ -1,15 +1,16 @@
 package npu
 
-// Matrix is what a view covers of its argument: rows of Width elements that lie Stride elements apart, from Offset on.
+// Matrix is the part of an argument that a view covers: rows of Width elements, Stride elements
+// apart, starting at Offset.
 type Matrix struct {
 	Offset int
-	Rows   int // or the symbol that stands for them
+	Rows   int // or its symbol
 	Width  int // a symbol among the inner dimensions counts as 1
 	Stride int // Width for a single row
 }
 
-// Matrix is the view of an argument of a shape. Leading ones do not count, as nowhere, and a vector is one row; of an open number it is a row
-// for each element.
+// Matrix returns the view of an argument with the given shape. Leading ones are ignored. A vector
+// is one row; one of symbolic length has a row per element.
 func (v View) Matrix(shape []int) Matrix {
 	if v.Shape != nil {
 		shape = v.Shape
@@ -29,7 +30,7 @@ func (v View) Matrix(shape []int) Matrix {
 	return m
 }
 
-// withoutOnes is a shape without leading ones.
+// withoutOnes drops leading ones of a shape.
 func withoutOnes(shape []int) []int {
 	for len(shape) > 1 && shape[0] == 1 {
 		shape = shape[1:]
@@ -37,17 +38,17 @@ func withoutOnes(shape []int) []int {
 	return shape
 }
 
-// matrix is what a view covers of its argument.
+// matrix returns the part of its argument that a view covers.
 func (p *Program) matrix(v View) Matrix { return v.Matrix(p.Args[v.Arg].Shape) }
 
-// end is where the elements end; where the number of rows is open, those of the first.
+// end returns the offset after the last element; after the first row if the number of rows is open.
 func (m Matrix) end() int { return m.Offset + (max(m.Rows, 1)-1)*m.Stride + m.Width }
 
-// dense reports that there are no gaps between the rows, or only one row that stands for all.
+// dense reports whether rows are contiguous.
 func (m Matrix) dense() bool { return m.Rows <= 1 || m.Stride == m.Width }
 
-// overlaps reports whether two views of one argument share an element. Of rows that lie in different distances only beginning and end are
-// looked at.
+// overlaps reports whether two views of one argument share an element. For different strides it
+// compares ranges only.
 func (m Matrix) overlaps(n Matrix) bool {
 	if m.Rows >= 0 && (m.Offset >= n.end() || n.Offset >= m.end()) {
 		return false
@@ -61,6 +62,7 @@ func (m Matrix) overlaps(n Matrix) bool {
 	case n.Rows != 1 && n.Stride != stride:
 		return true
 	}
-	d := ((n.Offset-m.Offset)%stride + stride) % stride // how far n's columns begin after m's, around the row
+	// distance from m's first column to n's, modulo the stride
+	d := ((n.Offset-m.Offset)%stride + stride) % stride
 	return d < m.Width || stride-d < n.Width
 }

@@ -8,18 +8,20 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Kind is what an argument is for. The runtime derives every transfer and sync from it.
+// Kind is the purpose of an argument. The runtime derives every transfer and sync from it.
 type Kind uint8
 
 const (
-	In      Kind = iota // written by the host or by another program before each run
-	Out                 // written by the program, read by the host or by another program
-	Const               // weights and tables: written once
-	State               // updated in place and kept across runs, one per session: the KV cache
-	Scratch             // written and read inside the program only; may be unused (real artefacts have dead arguments)
+	In    Kind = iota // written by the host or another program before each run
+	Out               // written by the program, read by the host or another program
+	Const             // weights and tables: written once
+	State             // updated in place and kept across runs, one per session: the KV cache
+	// written and read inside the program only; may be unused, as in real artifacts
+	Scratch
 )
 
-var kindNames = [...]string{In: "in", Out: "out", Const: "const", State: "state", Scratch: "scratch"}
+var kindNames = [...]string{In: "in", Out: "out", Const: "const", State: "state",
+	Scratch: "scratch"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
@@ -28,10 +30,10 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// MarshalText writes the kind as a word.
+// MarshalText encodes the kind as a word.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText is the inverse of MarshalText.
+// UnmarshalText parses a kind.
 func (k *Kind) UnmarshalText(b []byte) error {
 	i := slices.Index(kindNames[:], string(b))
 	if i < 0 {
@@ -48,13 +50,13 @@ type Arg struct {
 	Type  dtype.Type `json:"type"`
 	Shape []int      `json:"shape"` // dimensions, possibly symbolic (op.Rows, ...)
 
-	// ScratchRows is how many leading rows of a Const argument the program writes before it reads them. One real artefact packs a
-	// scratch row in front of a norm weight; everywhere else it is 0.
+	// ScratchRows is the number of leading rows of a Const argument that the program writes before it
+	// reads them. One real artifact has a scratch row before a norm weight; otherwise it is 0.
 	ScratchRows int `json:"scratch_rows,omitempty"`
 }
 
-// View is an argument, or a part of one: rows of Shape[1:] elements that lie Stride elements apart, from Offset on. The zero Stride means
-// that rows follow each other without a gap.
+// View is an argument or a part of it: rows of Shape[1:] elements, Stride elements apart, starting
+// at Offset. A Stride of 0 means contiguous rows.
 type View struct {
 	Arg    int   `json:"arg"`
 	Offset int   `json:"offset,omitempty"` // elements
@@ -62,53 +64,57 @@ type View struct {
 	Stride int   `json:"stride,omitempty"` // elements from row to row
 }
 
-// Launch is one op bound to a program's arguments.
+// Launch is one op with its arguments.
 type Launch struct {
-	Name    string // names the op's output: "attn.q_rope"; with the run's name before it, the oracle's tap name
+	// names the op's output, such as "attn.q_rope"; prefixed with the run's name it is the tap name
+	Name    string
 	Op      op.Op
-	Args    []View  // one for each of the op's operands, in order
-	Mapping Mapping // how it lies on the array; a software device does not look at it
+	Args    []View  // one per operand of the op, in order
+	Mapping Mapping // placement on the array; software devices ignore it
 }
 
-// Mapping is how a launch lies on a spatial array. The virtual device checks it, the real one finds artefacts by it.
+// Mapping is the placement of a launch on a spatial array. The virtual device checks it, and the
+// real one finds artifacts by it.
 //
-// A kernel on the array may compute several ops at once: neighbouring launches with the same Fused are one kernel there, which pays for one start
-// and keeps the values between its ops in the cores.
+// A kernel on the array may compute several ops: adjacent launches with equal Fused are one kernel,
+// which is started once and keeps intermediate values in the cores.
 type Mapping struct {
 	Variant string `json:"variant,omitempty"` // kernel variant: "fused-cast", "drain", "gemv"
-	Tile    []int  `json:"tile,omitempty"`    // tile sizes, in the kernel's own order
+	Tile    []int  `json:"tile,omitempty"`    // tile sizes in the kernel's order
 	Herd    []int  `json:"herd,omitempty"`    // columns and rows of cores
-	Layout  string `json:"layout,omitempty"`  // "seq-first" or "head-first", where a kernel knows both
-	Fused   string `json:"fused,omitempty"`   // name of the kernel that computes this launch together with its neighbours
+	Layout  string `json:"layout,omitempty"`  // "seq-first" or "head-first", if a kernel has both
+	Fused   string `json:"fused,omitempty"`   // name of the kernel shared with adjacent launches
 }
 
-// Program is a list of launches merged into one dispatch. Make it with [NewProgram] and its methods, which check as they go; the first mistake
-// is kept and returned by Err. A program is not changed after it has been loaded, and is then safe for concurrent use.
+// Program is a list of launches merged into one dispatch. Build it with [NewProgram] and its
+// methods, which check as they go; Err returns the first error. A program must not be changed after
+// it has been loaded, and is then safe for concurrent use.
 type Program struct {
 	Name     string
-	Instance string // the kernel's name inside an artefact, where it differs from Name
+	Instance string // the kernel's name inside an artifact, if it differs from Name
 	Args     []Arg
 	Launches []Launch
 
 	err error
 }
 
-// NewProgram starts a program.
+// NewProgram returns an empty program.
 func NewProgram(name string) *Program {
 	p := &Program{Name: name}
 	if name == "" {
-		p.fail(&ProgramError{Reason: "it has no name"})
+		p.fail(&ProgramError{Reason: "no name"})
 	}
 	return p
 }
 
-// Ref is a view of an argument, to be passed to [Program.Launch].
+// Ref is a view of an argument, to pass to [Program.Launch].
 type Ref struct {
 	p    *Program
 	view View
 }
 
-// In adds an argument that is written before each run. The position of an argument is its index on the device.
+// In adds an argument that is written before each run. An argument's position is its index on the
+// device.
 func (p *Program) In(name string, t dtype.Type, shape ...int) Ref {
 	return p.Arg(In, name, t, shape...)
 }
@@ -123,12 +129,12 @@ func (p *Program) Const(name string, t dtype.Type, shape ...int) Ref {
 	return p.Arg(Const, name, t, shape...)
 }
 
-// State adds an argument that lives with a session.
+// State adds an argument that each session has its own buffer for.
 func (p *Program) State(name string, t dtype.Type, shape ...int) Ref {
 	return p.Arg(State, name, t, shape...)
 }
 
-// Scratch adds an argument for values between launches. It need not be used.
+// Scratch adds an argument for values between launches. It may be unused.
 func (p *Program) Scratch(name string, t dtype.Type, shape ...int) Ref {
 	return p.Arg(Scratch, name, t, shape...)
 }
@@ -140,14 +146,14 @@ func (p *Program) Arg(kind Kind, name string, t dtype.Type, shape ...int) Ref {
 	return Ref{p: p, view: View{Arg: len(p.Args) - 1}}
 }
 
-// WithScratchRows says that the program writes the first n rows of a Const argument before it reads them (see Arg.ScratchRows).
+// WithScratchRows sets Arg.ScratchRows of a Const argument.
 func (r Ref) WithScratchRows(n int) Ref {
 	r.p.Args[r.view.Arg].ScratchRows = n
 	r.p.fail(r.p.checkArg(r.view.Arg))
 	return r
 }
 
-// Rows is the view of rows from to from+n; of a vector, of its elements.
+// Rows returns the view of n rows starting at from; of a vector, n elements.
 func (r Ref) Rows(from, n int) Ref {
 	shape, stride := r.p.viewShape(r.view)
 	if len(shape) == 1 {
@@ -163,7 +169,8 @@ func (r Ref) Rows(from, n int) Ref {
 	return Ref{r.p, v}
 }
 
-// Every is the view of every n-th row, starting at row from: the gate and the up rows of an interleaved matrix are Every(0, 2) and Every(1, 2).
+// Every returns the view of every n-th row starting at from. The gate and up rows of an interleaved
+// matrix are Every(0, 2) and Every(1, 2).
 func (r Ref) Every(from, n int) Ref {
 	shape, stride := r.p.viewShape(r.view)
 	if len(shape) != 2 || from < 0 || n <= 0 || from >= n || shape[0] < 0 || shape[0]%n != 0 {
@@ -177,7 +184,7 @@ func (r Ref) Every(from, n int) Ref {
 	return Ref{r.p, v}
 }
 
-// Cols is the view of columns from to from+n of every row.
+// Cols returns the view of n columns starting at from.
 func (r Ref) Cols(from, n int) Ref {
 	shape, stride := r.p.viewShape(r.view)
 	if len(shape) != 2 || from < 0 || n <= 0 || from > shape[1]-n {
@@ -191,12 +198,13 @@ func (r Ref) Cols(from, n int) Ref {
 	return Ref{r.p, v}
 }
 
-// As is the same elements under another shape: an artefact's flat [S*emb] output as [S, emb].
+// As returns the same elements with another shape, for example a flat [S*emb] as [S, emb].
 func (r Ref) As(shape ...int) Ref {
 	old, stride := r.p.viewShape(r.view)
 	var all op.Size
 	all.Rows, all.Picks, all.Capacity = 1, 1, 1
-	if len(old) > 1 && stride != all.Elements(old[1:]) || all.Elements(old) != all.Elements(shape) || symbols(old) != symbols(shape) {
+	if len(old) > 1 && stride != all.Elements(old[1:]) || all.Elements(old) != all.Elements(shape) ||
+		symbols(old) != symbols(shape) {
 		r.bad("it is %s and cannot be viewed as %s", op.ShapeString(old), op.ShapeString(shape))
 		return r
 	}
@@ -212,7 +220,7 @@ func (r Ref) bad(format string, args ...any) {
 	r.p.fail(&ProgramError{Program: r.p.Name, Arg: name, Reason: fmt.Sprintf(format, args...)})
 }
 
-// symbols counts the symbolic dimensions of each sort.
+// symbols counts the symbolic dimensions by symbol.
 func symbols(shape []int) (n [3]int) {
 	for _, d := range shape {
 		if d < 0 && d >= op.Capacity {
@@ -222,7 +230,7 @@ func symbols(shape []int) (n [3]int) {
 	return n
 }
 
-// Launch adds a launch of o over the arguments, one for each of its operands in order.
+// Launch adds a launch of o with one argument per operand, in order.
 func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 	l := Launch{Name: name, Op: o}
 	for _, a := range args {
@@ -237,7 +245,7 @@ func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 	p.fail(p.checkLaunch(last, newCoverage(p, last)))
 }
 
-// Map sets how the last launch lies on the array. There must be one.
+// Map sets the mapping of the last launch.
 func (p *Program) Map(m Mapping) {
 	n := len(p.Launches)
 	if n == 0 {
@@ -247,7 +255,8 @@ func (p *Program) Map(m Mapping) {
 	p.Launches[n-1].Mapping = m
 }
 
-// Err is the first mistake made in building the program, including what only shows at its end: outputs that nothing writes. No program at all is one too.
+// Err returns the first error in building the program, or outputs that no launch writes. A nil
+// program is an error too.
 func (p *Program) Err() error {
 	if p == nil {
 		return &ProgramError{Reason: "it is nil"}
@@ -269,7 +278,7 @@ func (p *Program) fail(err error) {
 	}
 }
 
-// LooksUp reports whether the program's launches look up rows of an argument, and do nothing else with it.
+// LooksUp reports whether the program's launches use an argument as an embedding only.
 func (p *Program) LooksUp(arg int) bool {
 	found := false
 	for _, l := range p.Launches {
@@ -286,7 +295,8 @@ func (p *Program) LooksUp(arg int) bool {
 	return found
 }
 
-// Shape is the shape of a view as its launch sees it, and the distance from row to row in elements (0 for a single dimension).
+// Shape returns the shape of a view as its launch sees it, and the distance between rows in
+// elements (0 for one dimension).
 func (p *Program) Shape(v View) (shape []int, stride int) { return p.viewShape(v) }
 
 func (p *Program) viewShape(v View) (shape []int, stride int) {
@@ -298,7 +308,7 @@ func (p *Program) viewShape(v View) (shape []int, stride int) {
 	if stride == 0 && len(shape) > 1 {
 		stride = 1
 		for _, d := range shape[1:] {
-			stride *= d // a symbol here (capacity) makes it negative: such arguments are only seen whole
+			stride *= d // a capacity makes it negative: such arguments have no partial views
 		}
 	}
 	return shape, stride

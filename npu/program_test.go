@@ -87,40 +87,40 @@ func TestProgramMistakes(t *testing.T) {
 		name, want string
 		build      func(p *Program)
 	}{
-		{"shape", `argument "x": it is [rows 9], RMSNorm wants [rows 8] as x`, func(p *Program) {
+		{"shape", `argument "x": shape [rows 9], RMSNorm wants [rows 8] as x`, func(p *Program) {
 			p.Launch("n", norm, p.In("x", dtype.F32, op.Rows, 9), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
-		{"type", `launch "n", argument "x": it is I32`, func(p *Program) {
+		{"type", `launch "n", argument "x": type I32`, func(p *Program) {
 			p.Launch("n", norm, p.In("x", dtype.I32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
 		{"count", "takes 3 arguments, got 2", func(p *Program) {
 			p.Launch("n", norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8))
 		}},
-		{"written input", `"x": it is an input and cannot be written`, func(p *Program) {
+		{"written input", `"x": an input cannot be written`, func(p *Program) {
 			x := p.In("x", dtype.F32, op.Rows, 8)
 			p.Launch("n", norm, x, p.Const("w", dtype.F32, 8), x)
 		}},
-		{"written const", `"w": it is const`, func(p *Program) {
+		{"written const", `"w": a const cannot`, func(p *Program) {
 			w := p.Const("w", dtype.F32, 8)
 			p.Launch("n", op.RMSNorm{Rows: 1, Width: 8}, p.In("x", dtype.F32, 1, 8), w, w)
 		}},
-		{"use before definition", `"s": it is read here before any launch has written it`, func(p *Program) {
+		{"use before definition", `"s": read before any launch has written it`, func(p *Program) {
 			p.Launch("n", norm, p.Scratch("s", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
-		{"half defined", `"s": it is read here before`, func(p *Program) {
+		{"half defined", `"s": read before any`, func(p *Program) {
 			s := p.Scratch("s", dtype.F32, 2, 8)
 			x, w := p.In("x", dtype.F32, 1, 8), p.Const("w", dtype.F32, 8)
 			p.Launch("n", op.RMSNorm{Rows: 1, Width: 8}, x, w, s.Rows(0, 1))
 			p.Launch("m", op.RMSNorm{Rows: 2, Width: 8}, s, w, p.Out("y", dtype.F32, 2, 8))
 		}},
-		{"output never written", `"y": it is an output, but no launch writes all of it`, func(p *Program) { p.Out("y", dtype.F32, 8) }},
-		{"same name twice", "another argument has this name", func(p *Program) { p.In("x", dtype.F32, 8); p.In("x", dtype.F32, 8) }},
-		{"no dimension", "it has 0 dimensions", func(p *Program) { p.In("x", dtype.F32) }},
+		{"output never written", `"y": no launch writes all of this output`, func(p *Program) { p.Out("y", dtype.F32, 8) }},
+		{"same name twice", `"x": duplicate name`, func(p *Program) { p.In("x", dtype.F32, 8); p.In("x", dtype.F32, 8) }},
+		{"no dimension", ": 0 dimensions", func(p *Program) { p.In("x", dtype.F32) }},
 		{"negative dimension", "out of range", func(p *Program) { p.In("x", dtype.F32, 4, -9) }},
 		{"overflow", "out of range", func(p *Program) { p.In("x", dtype.F32, 1<<31, 1<<31) }},
 		{"cut block", "whole blocks of 32", func(p *Program) { p.Const("w", dtype.Q4_0, 4, 33) }},
 		{"rows outside", "rows 1 to 3 are out of range", func(p *Program) { p.In("x", dtype.F32, 2, 8).Rows(1, 2) }},
-		{"scratch rows and weights at once", "scratch rows and weights at once", func(p *Program) {
+		{"both scratch rows and weights", "both scratch rows and weights", func(p *Program) {
 			w := p.Const("w", dtype.F32, 2, 8).WithScratchRows(1)
 			x := p.In("x", dtype.F32, 1, 8)
 			p.Launch("s", op.Cast{Rows: 1, Width: 8}, x, w.Rows(0, 1))
@@ -131,17 +131,17 @@ func TestProgramMistakes(t *testing.T) {
 		{"bad op", "Heads is 3, want a multiple of KVHeads (2)", func(p *Program) {
 			p.Launch("a", op.Attention{Rows: op.Rows, Heads: 3, KVHeads: 2, HeadDim: 8})
 		}},
-		{"launch name twice", `another launch has this name`, func(p *Program) {
+		{"launch name twice", `launch "n": duplicate name`, func(p *Program) {
 			x, w := p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8)
 			p.Launch("n", norm, x, w, p.Out("y", dtype.F32, op.Rows, 8))
 			p.Launch("n", norm, x, w, p.Out("z", dtype.F32, op.Rows, 8))
 		}},
-		{"product over its own input", `"s": dst overlaps a: MatMul does not work in place`, func(p *Program) {
+		{"product over its own input", `"s": dst overlaps a, but MatMul does not work in place`, func(p *Program) {
 			s := p.Scratch("s", dtype.F32, 4, 8)
 			p.Launch("a", op.Cast{Rows: 4, Width: 8}, p.In("x", dtype.F32, 4, 8), s)
 			p.Launch("b", op.MatMul{M: 4, K: 8, N: 8}, s, p.Const("w", dtype.F32, 8, 8), s)
 		}},
-		{"columns of open rows over their input", `"s": dst overlaps x: Slice does not work in place`, func(p *Program) {
+		{"columns of open rows over their input", `"s": dst overlaps x, but Slice does not work in place`, func(p *Program) {
 			s := p.Scratch("s", dtype.F32, op.Rows, 8)
 			p.Launch("a", op.Cast{Rows: op.Rows, Width: 8}, p.In("x", dtype.F32, op.Rows, 8), s)
 			p.Launch("b", op.Slice{Rows: op.Rows, Width: 4, N: 4}, s.Cols(0, 4), s.Cols(3, 4))
@@ -156,11 +156,11 @@ func TestProgramMistakes(t *testing.T) {
 			p.Launch("a", op.Cast{Rows: 2, Width: 8}, p.In("x", dtype.F32, 2, 8), s)
 			p.Launch("b", op.RMSNorm{Rows: 2, Width: 8}, s, s.Rows(1, 1), s)
 		}},
-		{"heads with gaps", `"x": its rows lie apart, and Permute wants [1 4 8] without gaps as x`, func(p *Program) {
+		{"heads with gaps", `"x": rows are not contiguous, Permute wants [1 4 8] as x`, func(p *Program) {
 			x := p.In("x", dtype.F32, 4, 16)
 			p.Launch("p", op.Permute{Shape: []int{1, 4, 8}, Perm: []int{1, 0, 2}}, x.Cols(0, 8), p.Out("y", dtype.F32, 4, 1, 8))
 		}},
-		{"part of a cache", `"c": the launch sees a part of it: a state argument is seen whole`, func(p *Program) {
+		{"part of a cache", `"c": a partial view: a state argument must be passed whole`, func(p *Program) {
 			c := p.State("c", dtype.F32, op.Capacity, 8)
 			p.Launch("k", op.KVWrite{Rows: op.Rows, KVHeads: 1, HeadDim: 4}, p.In("x", dtype.F32, op.Rows, 4), c.Cols(4, 4))
 		}},
@@ -168,7 +168,7 @@ func TestProgramMistakes(t *testing.T) {
 			q := NewProgram("q")
 			p.Launch("n", norm, q.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
-		{"an op's address", "its op is a *op.RMSNorm: pass the struct itself", func(p *Program) {
+		{"an op's address", "op is a *op.RMSNorm: pass the struct itself", func(p *Program) {
 			p.Launch("n", &norm, p.In("x", dtype.F32, op.Rows, 8), p.Const("w", dtype.F32, 8), p.Out("y", dtype.F32, op.Rows, 8))
 		}},
 		{"a mapping of nothing", "Map was called before the first Launch", func(p *Program) {
@@ -199,7 +199,7 @@ func TestProgramMistakes(t *testing.T) {
 func TestProgramJSONErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"name":"p","args":[],"launches":[],"color":1}`:                                      "color",
-		`{"name":"","args":[],"launches":[]}`:                                                 "has no name",
+		`{"name":"","args":[],"launches":[]}`:                                                 "no name",
 		`{"name":"p","args":[{"name":"x","kind":"in","type":"F31","shape":[1]}]}`:             "F31",
 		`{"name":"p","args":[{"name":"x","kind":"inn","type":"F32","shape":[1]}]}`:            "inn",
 		`{"name":"p","args":[],"launches":[{"name":"l","op":{"Mul":{}},"args":[]}]}`:          `unknown kind "Mul"`,
@@ -207,17 +207,17 @@ func TestProgramJSONErrors(t *testing.T) {
 		`{"name":"p","args":[{"name":"x","kind":"out","type":"F32","shape":[4]}],
 		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":7},{"arg":0}]}]}`: "argument 7 does not exist",
 		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[4]},{"name":"y","kind":"out","type":"F32","shape":[4]}],
-		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":0,"offset":2,"shape":[4]},{"arg":1}]}]}`: "reaches outside",
-		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-3]}]}`:    "only a state argument has a capacity",
-		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,-1]}]}`: "one dimension may be open",
-		view(`"stride":1099511627776,"shape":[-1,4]`):                                 "reaches outside",
-		view(`"stride":9,"shape":[-1,4]`):                                             "reaches outside", // not the rows' own distance
-		view(`"stride":8,"shape":[-1,4],"offset":5`):                                  "reaches outside",
+		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":0,"offset":2,"shape":[4]},{"arg":1}]}]}`: "exceeds shape",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-3]}]}`:    "Capacity is for State only",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,-1]}]}`: "one dimension may be symbolic",
+		view(`"stride":1099511627776,"shape":[-1,4]`):                                 "exceeds shape",
+		view(`"stride":9,"shape":[-1,4]`):                                             "exceeds shape", // not the rows' own distance
+		view(`"stride":8,"shape":[-1,4],"offset":5`):                                  "exceeds shape",
 		view(`"shape":[-1,4],"offset":9223372036854775807`):                           "malformed",
 		view(`"shape":[-1,4],"stride":-8`):                                            "malformed",
 		view(`"shape":[-1,4611686018427387904]`):                                      "malformed",
 		view(`"shape":[2,4],"stride":4611686018427387904`):                            "malformed",
-		view(`"shape":[-1,2,2]`):                                                      "reaches outside", // half of each row, as if they lay together
+		view(`"shape":[-1,2,2]`):                                                      "exceeds shape", // half of each row, as if they lay together
 	} {
 		var p Program
 		if err := json.Unmarshal([]byte(in), &p); err == nil || !strings.Contains(err.Error(), want) {

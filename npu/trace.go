@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Span is a stretch of time in which one thing ran.
+// Span is the time that one piece of work took.
 type Span struct {
 	// Name is the tap name of a launch, such as "layer.3.attn.q_rope" ("a+b" for two that the device
 	// fuses), or the name of a run or of host work.
@@ -17,21 +17,22 @@ type Span struct {
 
 type tracerKey struct{}
 
-// tracer is a function and, by its address, the call of WithTracer that it came from.
+// tracer is a function, identified by the call of WithTracer that created it.
 type tracer struct{ trace func(Span) }
 
-// WithTracer returns a context under which devices and models report what ran when. The function is called after the fact, from any goroutine, and
-// must be safe for concurrent use. It must not block: the device's next work waits for it, that of other sessions too.
+// WithTracer returns a context under which devices and models report spans of work to trace. It is
+// called afterwards from any goroutine, must be safe for concurrent use, and must not block: the
+// device's next work, also for other sessions, waits for it. A nil trace turns tracing off.
 //
-// Work that is done for several sessions at once is reported to the tracer of each, and once to a tracer that they share: one that a single call of WithTracer has put into the
-// contexts of all. When a context has ended, what is still done for others is not reported to it; a span that is being reported at that moment may arrive after the call that was
-// cancelled has returned.
+// Work for several sessions is reported to the tracer of each, and once to a tracer that they share
+// because one call of WithTracer created it. After a context has ended, no more work for others is
+// reported to its tracer, except for a span whose report has started.
 func WithTracer(ctx context.Context, trace func(Span)) context.Context {
 	return context.WithValue(ctx, tracerKey{}, &tracer{trace})
 }
 
-// JoinTracers returns ctx with a tracer that passes each span on to the tracers of other contexts, for whom work is done together: once to each tracer, as long as one of its
-// contexts has not ended.
+// JoinTracers returns ctx with a tracer that forwards each span to the tracers of other contexts,
+// for work that is done for all of them: once per tracer while one of its contexts has not ended.
 func JoinTracers(ctx context.Context, of ...context.Context) context.Context {
 	type listener struct {
 		*tracer
@@ -65,7 +66,7 @@ func JoinTracers(ctx context.Context, of ...context.Context) context.Context {
 	})
 }
 
-// Tracer is the function that WithTracer put into ctx, or nil.
+// Tracer returns the function that WithTracer put into ctx, or nil.
 func Tracer(ctx context.Context) func(Span) {
 	if t, _ := ctx.Value(tracerKey{}).(*tracer); t != nil {
 		return t.trace

@@ -524,7 +524,7 @@ func TestBadRuns(t *testing.T) {
 		args []npu.Buffer
 		id   int32
 	}{
-		{"has no buffer", []npu.Buffer{in, weights, nil}, 0},
+		{"no buffer", []npu.Buffer{in, weights, nil}, 0},
 		{"another device", []npu.Buffer{in, weights, alloc(t, other, 256)}, 0},
 		{"used after Close", []npu.Buffer{closed, weights, out}, 0},
 		{"needs 256 bytes", []npu.Buffer{in, weights, in}, 0},
