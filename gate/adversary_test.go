@@ -54,8 +54,8 @@ func (o rotated) compute() []float32 {
 	return y
 }
 
-// adversaries are outputs that broken kernels really produce. Each names the metric that must catch it, in both of the gates below; others may
-// catch it too.
+// adversaries are outputs that broken kernels really produce. Each names the metric that must catch
+// it, in both of the gates below; others may catch it too.
 var adversaries = []struct {
 	name   string
 	break_ func(want []float32, tol gate.Tolerance) []float32
@@ -84,7 +84,8 @@ var adversaries = []struct {
 		}
 	}), "element"},
 	{"stale: the last call's output", other(rotated{seed: 2, pos: 100}), gate.MeanRelL1},
-	{"rows off by one", edit(func(x []float32) { copy(x[advWidth:], slices.Clone(x)) }), gate.MeanRelL1},
+	{"rows off by one", edit(func(x []float32) { copy(x[advWidth:], slices.Clone(x)) }),
+		gate.MeanRelL1},
 	{"RoPE one position late", other(rotated{seed: 1, pos: 101}), gate.MeanRelL1},
 	{"RoPE pairs interleaved", other(rotated{seed: 1, pos: 100, interleaved: true}), gate.MeanRelL1},
 	{"bias missing", other(rotated{seed: 1, pos: 100, noBias: true}), gate.MeanRelL1},
@@ -118,7 +119,8 @@ func other(o rotated) func([]float32, gate.Tolerance) []float32 {
 	return func([]float32, gate.Tolerance) []float32 { return o.compute() }
 }
 
-// advGates are the tolerances that must catch every adversary, and the name of the element-wise condition in each.
+// advGates are the tolerances that must catch every adversary, and the name of the element-wise
+// condition in each.
 func advGates() []struct {
 	tol     gate.Tolerance
 	element string
@@ -139,7 +141,7 @@ func asBF16(x []float32) []dtype.BFloat16 {
 	return y
 }
 
-// A gate that nothing fails is no gate.
+// Every adversary fails the gate for it.
 func TestAdversaries(t *testing.T) {
 	want := rotated{seed: 1, pos: 100}.compute()
 	for i, g := range advGates() {
@@ -163,8 +165,8 @@ func TestAdversaries(t *testing.T) {
 	}
 }
 
-// What catches what: the Pearson correlation that each broken output has, and the metrics that fail under the tolerance of the CPU device
-// for BF16 and under the NPU's published one.
+// Prints, for each adversary, the Pearson correlation and the metrics that fail under the tolerance
+// of the CPU device.
 func Example_adversaries() {
 	want := rotated{seed: 1, pos: 100}.compute()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -191,21 +193,23 @@ func Example_adversaries() {
 	if err := w.Flush(); err != nil {
 		fmt.Println(err)
 	}
-	// Output:
-	// output                         Pearson  CPU, BF16                                NPU, published
-	// zeros                          0.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// uniformly doubled              1.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// 5 % too large                  1.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// sign flipped                   -1.00    mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// two rows swapped               0.98     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// one element off by its scale   1.00     peak error, worst row                    element-wise
-	// a NaN                          1.00     non-finite                               non-finite
-	// last row never written         1.00     non-finite                               non-finite
-	// tail of each row dropped       0.97     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// stale: the last call's output  0.20     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// rows off by one                0.22     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// RoPE one position late         0.97     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// RoPE pairs interleaved         0.16     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// bias missing                   0.88     mean relative L1, peak error, worst row  element-wise, mean relative L1
-	// noise of 3 x the tolerance     1.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// Output: output                         Pearson  CPU, BF16                                NPU,
+	// published zeros                          0.00     mean relative L1, peak error, worst row
+	// element-wise, mean relative L1 uniformly doubled              1.00     mean relative L1, peak
+	// error, worst row  element-wise, mean relative L1 5 % too large                  1.00     mean
+	// relative L1, peak error, worst row  element-wise, mean relative L1 sign flipped
+	// -1.00    mean relative L1, peak error, worst row  element-wise, mean relative L1 two rows
+	// swapped               0.98     mean relative L1, peak error, worst row  element-wise, mean
+	// relative L1 one element off by its scale   1.00     peak error, worst row
+	// element-wise a NaN                          1.00     non-finite
+	// non-finite last row never written         1.00     non-finite
+	// non-finite tail of each row dropped       0.97     mean relative L1, peak error, worst row
+	// element-wise, mean relative L1 stale: the last call's output  0.20     mean relative L1, peak
+	// error, worst row  element-wise, mean relative L1 rows off by one                0.22     mean
+	// relative L1, peak error, worst row  element-wise, mean relative L1 RoPE one position late
+	// 0.97     mean relative L1, peak error, worst row  element-wise, mean relative L1 RoPE pairs
+	// interleaved         0.16     mean relative L1, peak error, worst row  element-wise, mean
+	// relative L1 bias missing                   0.88     mean relative L1, peak error, worst row
+	// element-wise, mean relative L1 noise of 3 x the tolerance     1.00     mean relative L1, peak
+	// error, worst row  element-wise, mean relative L1
 }

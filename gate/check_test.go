@@ -45,9 +45,10 @@ func near(t *testing.T, name string, got, want, rel float64) {
 	}
 }
 
-// Every metric equals its definition, computed in the obvious way, in several passes.
+// Every metric equals its definition, computed in several passes.
 func TestMetricsEqualTheirDefinitions(t *testing.T) {
-	for _, shape := range []struct{ rows, width int }{{1, 1}, {1, 2}, {3, 5}, {1, 5000}, {7, 1024}, {4, 1025}, {100, 64}} {
+	for _, shape := range []struct{ rows, width int }{{1, 1}, {1, 2}, {3, 5}, {1, 5000}, {7, 1024},
+		{4, 1025}, {100, 64}} {
 		want := random(1, shape.rows*shape.width)
 		got := perturb(want, 2, 0.03)
 		tol := gate.Tolerance{Atol: 0.02, Rtol: 0.01, Mismatches: 0.1, Note: "a test's"}
@@ -100,14 +101,16 @@ func TestMetricsEqualTheirDefinitions(t *testing.T) {
 		if len(a) > 1 {
 			near(t, "Pearson", m.Pearson, stat.Correlation(a, e, nil), 1e-12)
 		}
-		if m.MismatchCount != outside || m.Count != len(a) || m.Rows != shape.rows || m.Width != shape.width {
-			t.Errorf("%v: %d mismatches of %d, want %d; %d rows of %d", shape, m.MismatchCount, m.Count, outside, m.Rows, m.Width)
+		if m.MismatchCount != outside || m.Count != len(a) || m.Rows != shape.rows ||
+			m.Width != shape.width {
+			t.Errorf("%v: %d mismatches of %d, want %d; %d rows of %d", shape, m.MismatchCount, m.Count,
+				outside, m.Rows, m.Width)
 		}
 	}
 }
 
-// A mean that is large beside the deviations costs the textbook formula (sum of squares minus square of sums) all its digits. The reference is
-// computed with 300 bits.
+// A mean that is large relative to the deviations costs the textbook formula (sum of squares minus
+// square of sums) all its digits. The reference is computed in two passes.
 func TestPearsonWithALargeMean(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	n := 40_000
@@ -139,10 +142,12 @@ func TestPearsonWithALargeMean(t *testing.T) {
 	near(t, "Pearson", m.Pearson, exact, 1e-9)
 }
 
-// The same values in other types give the same metrics, and RoundWant compares with what the type of got can hold.
+// The same values in other types have the same metrics, and RoundWant rounds the reference to the
+// type of got.
 func TestElementTypes(t *testing.T) {
 	want := random(5, 3000)
-	bf, half, wide := make([]dtype.BFloat16, len(want)), make([]dtype.Float16, len(want)), make([]float64, len(want))
+	bf, half, wide := make([]dtype.BFloat16, len(want)), make([]dtype.Float16,
+		len(want)), make([]float64, len(want))
 	dtype.F32ToBF16(bf, want)
 	dtype.F32ToF16(half, want)
 	for i, v := range want {
@@ -186,7 +191,8 @@ func TestWorstAreFoundInOrder(t *testing.T) {
 	}
 	for i, w := range r.Worst {
 		k := 11 - i
-		if w.Row != 49-k*4 || w.Column != k*20 || w.Index != w.Row*300+w.Column || math.Abs(w.Abs-float64(k+1)) > 1e-5 {
+		if w.Row != 49-k*4 || w.Column != k*20 || w.Index != w.Row*300+w.Column ||
+			math.Abs(w.Abs-float64(k+1)) > 1e-5 {
 			t.Errorf("worst element %d is %+v", i, w)
 		}
 	}
@@ -199,18 +205,50 @@ func TestNotComparable(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	one := []float32{1}
 	for want, run := range map[string]func() error{
-		"got: 1 elements, the reference has 2": func() error { _, err := gate.Check(one, []float32{1, 2}, loose); return err },
-		"nothing to compare":                   func() error { _, err := gate.Check([]float32{}, []float32{}, loose); return err },
-		"not a whole number of rows of 2":      func() error { _, err := gate.CheckRows(one, one, 2, loose); return err },
-		"not a whole number of rows of 0":      func() error { _, err := gate.CheckRows(one, one, 0, loose); return err },
-		"not a whole number of rows of -1":     func() error { _, err := gate.Measure(one, one, -1); return err },
+		"got: 1 elements, the reference has 2": func() error {
+			_,
+				err := gate.Check(one, []float32{1, 2}, loose)
+			return err
+		},
+		"nothing to compare": func() error {
+			_,
+				err := gate.Check([]float32{}, []float32{}, loose)
+			return err
+		},
+		"not a whole number of rows of 2": func() error {
+			_,
+				err := gate.CheckRows(one, one, 2, loose)
+			return err
+		},
+		"not a whole number of rows of 0": func() error {
+			_,
+				err := gate.CheckRows(one, one, 0, loose)
+			return err
+		},
+		"not a whole number of rows of -1": func() error {
+			_,
+				err := gate.Measure(one, one, -1)
+			return err
+		},
 		"NaN at element 3 (row 1, column": func() error {
 			_, err := gate.CheckRows(make([]float32, 4), []float32{0, 1, 2, nan}, 2, loose)
 			return err
 		},
-		"-Inf at element 0":   func() error { _, err := gate.Check(one, []float32{inf}, loose); return err },
-		"1e+300 at element 0": func() error { _, err := gate.Check(one, []float64{1e300}, loose); return err },
-		"Note is empty":       func() error { _, err := gate.Check(one, one, gate.Tolerance{}); return err },
+		"-Inf at element 0": func() error {
+			_, err := gate.Check(one, []float32{inf},
+				loose)
+			return err
+		},
+		"1e+300 at element 0": func() error {
+			_, err := gate.Check(one, []float64{1e300},
+				loose)
+			return err
+		},
+		"Note is empty": func() error {
+			_, err := gate.Check(one, one,
+				gate.Tolerance{})
+			return err
+		},
 	} {
 		var input *gate.InputError
 		if err := run(); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
@@ -219,18 +257,21 @@ func TestNotComparable(t *testing.T) {
 	}
 }
 
-// Whatever the tolerance, a value that is not finite fails, is counted, and is shown first; the other metrics are those of the rest.
+// A value that is not finite fails under every tolerance, is counted, and is listed first; the
+// other metrics exclude it.
 func TestNonFiniteAlwaysFails(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		want := random(8, 4000)
 		got := slices.Clone(want)
 		got[3333] = float32(bad)
 		got[7] += 0.25
-		r, err := gate.CheckRows(got, want, 40, gate.Tolerance{Atol: 1, Mismatches: 0.1, MeanRelL1: 0.9, Note: "a test's"})
+		r, err := gate.CheckRows(got, want, 40, gate.Tolerance{Atol: 1, Mismatches: 0.1, MeanRelL1: 0.9,
+			Note: "a test's"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.OK() || r.Metrics.NonFinite != 1 || r.Reasons[0].Metric != gate.NonFinite || r.Worst[0].Index != 3333 || r.WorstRows[0].Index != 83 {
+		if r.OK() || r.Metrics.NonFinite != 1 || r.Reasons[0].Metric != gate.NonFinite ||
+			r.Worst[0].Index != 3333 || r.WorstRows[0].Index != 83 {
 			t.Errorf("%v: %+v", bad, r)
 		}
 		if math.Abs(r.Metrics.MaxAbs-0.25) > 1e-6 || r.Worst[1].Index != 7 {
@@ -242,14 +283,16 @@ func TestNonFiniteAlwaysFails(t *testing.T) {
 		}
 	}
 	all := []float32{float32(math.NaN()), float32(math.NaN())}
-	if r, err := gate.Check(all, []float32{1, 2}, loose); err != nil || r.OK() || r.Metrics.NonFinite != 2 {
+	if r, err := gate.Check(all, []float32{1, 2}, loose); err != nil || r.OK() ||
+		r.Metrics.NonFinite != 2 {
 		t.Errorf("nothing finite: %v, %v", r, err)
 	}
 }
 
 func TestDegenerateReferences(t *testing.T) {
 	zeros, ones := make([]float32, 100), slices.Repeat([]float32{1}, 100)
-	strict := gate.Tolerance{MeanRelL1: 1e-3, Atol: 1e-3, Pearson: 0.99, Cosine: 0.99, MinRowCosine: 0.99, SQNR: 20, Note: "a test's"}
+	strict := gate.Tolerance{MeanRelL1: 1e-3, Atol: 1e-3, Pearson: 0.99, Cosine: 0.99,
+		MinRowCosine: 0.99, SQNR: 20, Note: "a test's"}
 	for _, tc := range []struct {
 		name      string
 		got, want []float32

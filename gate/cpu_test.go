@@ -15,27 +15,33 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// measured are the ops and shapes that the table of CPU tolerances was measured on, and is held to: one row and many, widths of the supported
-// models and odd ones.
+// measured are the ops and shapes that the table of CPU tolerances was measured on, and is held to:
+// one row and many, widths of the supported models and odd ones.
 var measured = []op.Op{
-	op.MatMul{M: 1, K: 64, N: 512, TransB: true}, op.MatMul{M: 1, K: 8192, N: 256, TransB: true}, op.MatMul{M: 3, K: 577, N: 200, TransB: true},
-	op.MatMul{M: 64, K: 2048, N: 128, TransB: true}, op.MatMul{M: 64, K: 8192, N: 48, TransB: true}, op.MatMul{M: 17, K: 896, N: 100},
-	op.RMSNorm{Rows: 1, Width: 577, Eps: 1e-5}, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, op.RMSNorm{Rows: 7, Width: 128, Heads: 8, Eps: 1e-6},
+	op.MatMul{M: 1, K: 64, N: 512, TransB: true}, op.MatMul{M: 1, K: 8192, N: 256,
+		TransB: true}, op.MatMul{M: 3, K: 577, N: 200, TransB: true},
+	op.MatMul{M: 64, K: 2048, N: 128, TransB: true}, op.MatMul{M: 64, K: 8192, N: 48,
+		TransB: true}, op.MatMul{M: 17, K: 896, N: 100},
+	op.RMSNorm{Rows: 1, Width: 577, Eps: 1e-5}, op.RMSNorm{Rows: 64, Width: 2048,
+		Eps: 1e-5}, op.RMSNorm{Rows: 7, Width: 128, Heads: 8, Eps: 1e-6},
 	op.LayerNorm{Rows: 3, Width: 577, Eps: 1e-5}, op.LayerNorm{Rows: 64, Width: 768, Eps: 1e-5},
 	op.RoPE{Rows: 5, Heads: 3, HeadDim: 64}, op.RoPE{Rows: 64, Heads: 14, HeadDim: 128},
 	op.SiLUMul{Rows: 1, Width: 577}, op.SiLUMul{Rows: 64, Width: 4864},
-	op.GELU{Rows: 3, Width: 577}, op.GELU{Rows: 64, Width: 3072}, op.GELU{Rows: 3, Width: 577, Tanh: true}, op.GELU{Rows: 64, Width: 3072, Tanh: true},
-	op.Add{Rows: 3, Width: 577}, op.Add{Rows: 64, Width: 2048}, op.Add{Rows: 64, Width: 896, Broadcast: true},
-	op.Attention{Rows: 1, Heads: 4, KVHeads: 4, HeadDim: 64}, op.Attention{Rows: 100, Heads: 7, KVHeads: 1, HeadDim: 64},
+	op.GELU{Rows: 3, Width: 577}, op.GELU{Rows: 64, Width: 3072}, op.GELU{Rows: 3, Width: 577,
+		Tanh: true}, op.GELU{Rows: 64, Width: 3072, Tanh: true},
+	op.Add{Rows: 3, Width: 577}, op.Add{Rows: 64, Width: 2048}, op.Add{Rows: 64, Width: 896,
+		Broadcast: true},
+	op.Attention{Rows: 1, Heads: 4, KVHeads: 4, HeadDim: 64}, op.Attention{Rows: 100, Heads: 7,
+		KVHeads: 1, HeadDim: 64},
 	op.Attention{Rows: 200, Heads: 4, KVHeads: 2, HeadDim: 128},
 	op.Cast{Rows: 3, Width: 577},
-	op.Embed{Rows: 5, Vocab: 11, Width: 577}, op.Pick{Picks: 2, Rows: 5, Width: 577}, op.Permute{Shape: []int{5, 3, 64}, Perm: []int{1, 0, 2}},
+	op.Embed{Rows: 5, Vocab: 11, Width: 577}, op.Pick{Picks: 2, Rows: 5,
+		Width: 577}, op.Permute{Shape: []int{5, 3, 64}, Perm: []int{1, 0, 2}},
 	op.Slice{Rows: 5, Width: 577, From: 3, N: 500}, op.Concat{Rows: 5, Widths: []int{64, 1, 9}},
 }
 
-// Every kernel variant of the CPU device is within the tolerances of the table, on the shapes that it was made with. With -v the test
-// prints what it measured, the largest of each kind and type over shapes and variants, in the form of the table: this is how its numbers
-// are made.
+// Every kernel variant of the CPU device is within the table's tolerances on the shapes that the
+// table was measured on. With -v the test prints the measured errors.
 func TestCPUKernelsAreWithinTheTable(t *testing.T) {
 	type errors struct{ l1, row, peak float64 }
 	wants := map[string][]float64{} // references do not depend on the kernels
@@ -77,7 +83,8 @@ func TestCPUKernelsAreWithinTheTable(t *testing.T) {
 					most[o.Kind()] = map[dtype.Type]errors{}
 				}
 				m, v := r.Metrics, most[o.Kind()][typ]
-				most[o.Kind()][typ] = errors{max(v.l1, m.MeanRelL1), max(v.row, m.MaxRowL1), max(v.peak, m.Peak)}
+				most[o.Kind()][typ] = errors{max(v.l1, m.MeanRelL1), max(v.row, m.MaxRowL1),
+					max(v.peak, m.Peak)}
 			}
 		}
 		if err := d.Close(); err != nil {
@@ -86,7 +93,8 @@ func TestCPUKernelsAreWithinTheTable(t *testing.T) {
 	}
 	for kind, by := range most {
 		f, h := by[dtype.F32], by[dtype.BF16]
-		t.Logf("%q: {%.1e, %.1e, %.1e, %.1e, %.1e}, (peak in BF16 %.1e)", kind, f.l1, f.row, f.peak, h.l1, h.row, h.peak)
+		t.Logf("%q: {%.1e, %.1e, %.1e, %.1e, %.1e}, (peak in BF16 %.1e)", kind, f.l1, f.row, f.peak, h.l1,
+			h.row, h.peak)
 	}
 }
 
@@ -104,8 +112,10 @@ func allows(o op.Op, typ dtype.Type) bool {
 	return true
 }
 
-// runCPU runs an op on seeded random operands of one type and gives what the device computed and the operands that it read.
-func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (got []float32, in [][]float64, width int) {
+// runCPU runs an op on seeded random operands of one type and gives what the device computed and
+// the operands that it read.
+func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (got []float32,
+	in [][]float64, width int) {
 	t.Helper()
 	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -155,7 +165,8 @@ func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (g
 	return got, in, width
 }
 
-// fill writes standard normal values (small indices for integers) and gives them as the type holds them.
+// fill writes standard normal values (small indices for integers) and gives them as the type holds
+// them.
 func fill(b []byte, typ dtype.Type, n int, rng *rand.Rand) []float64 {
 	values := make([]float64, n)
 	for i := range values {

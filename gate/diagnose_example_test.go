@@ -13,8 +13,8 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// Which op is wrong? A device shows every output while it reads a few ids, and the oracle follows it op by op. Here one output is spoiled on its
-// way into the recording, in place of a bug.
+// Which op is wrong? A device shows every output while it reads a few ids, and the oracle follows
+// it op by op. Here one output is spoiled on its way into the recording, in place of a bug.
 func ExampleDiagnose() {
 	ctx := context.Background()
 	dev, err := cpu.Open(&cpu.Options{Threads: 1})
@@ -32,7 +32,8 @@ func ExampleDiagnose() {
 		}
 		return rec.Tap(name, shape, values)
 	}
-	m, err := model.Open(ctx, dev, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), &model.OpenOptions{Tap: tap})
+	m, err := model.Open(ctx, dev, filepath.Join(testenv.Root(), "testdata", "tiny-models",
+		"smollm-mha"), &model.OpenOptions{Tap: tap})
 	if err != nil {
 		log.Fatal(err)
 	}

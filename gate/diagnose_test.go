@@ -13,14 +13,16 @@ import (
 	"github.com/npukit/npukit/gate"
 )
 
-// chain is a make-believe model whose ops are x -> 1.1 x + noise-free mixing of neighbours: enough for errors to propagate.
+// chain is a make-believe model whose ops are x -> 1.1 x + noise-free mixing of neighbours: enough
+// for errors to propagate.
 type chain struct {
 	layers, rows, width int
 	wrong               func(name string, values []float32) // spoils an op's output; nil is right
 	hidden              string                              // kind of op that is not shown
 }
 
-var chainOps = []string{"attn.norm", "attn.q", "attn.q_rope", "attn.core", "ffn.act", "ffn.residual"}
+var chainOps = []string{"attn.norm", "attn.q", "attn.q_rope", "attn.core", "ffn.act",
+	"ffn.residual"}
 
 // forward runs it; a tap that overwrites values leads it.
 func (c chain) forward(tap gate.TapFunc) error {
@@ -91,7 +93,7 @@ func diagnose(t *testing.T, device chain) gate.Diagnosis {
 	return gate.Diagnose(trace)
 }
 
-// Each pattern names its place, and its place only, however far the error has spread.
+// Each pattern locates its fault only, however far the error has spread.
 func TestDiagnosePatterns(t *testing.T) {
 	const rows, width = 24, 64
 	at := func(spoil func(r, c int, v float32) float32) func([]float32) {
@@ -109,9 +111,11 @@ func TestDiagnosePatterns(t *testing.T) {
 		where []string
 		cause string
 	}{
-		{"all layers", "attn.norm", at(func(_, _ int, v float32) float32 { return 1.01 * v }), "layer.0.attn.norm", []string{"layers: all 4", "positions: all", "scale: "},
+		{"all layers", "attn.norm", at(func(_, _ int, v float32) float32 { return 1.01 * v }),
+			"layer.0.attn.norm", []string{"layers: all 4", "positions: all", "scale: "},
 			"eps"},
-		{"one layer", "layer.2.ffn.act", at(func(_, c int, v float32) float32 { return -v }), "layer.2.ffn.act", []string{"layers: 2 alone of 4"}, "weights or buffers"},
+		{"one layer", "layer.2.ffn.act", at(func(_, c int, v float32) float32 { return -v }),
+			"layer.2.ffn.act", []string{"layers: 2 alone of 4"}, "weights or buffers"},
 		{"the first position is right", "attn.q_rope", at(func(r, _ int, v float32) float32 {
 			if r == 0 {
 				return v
@@ -124,7 +128,8 @@ func TestDiagnosePatterns(t *testing.T) {
 			}
 			return v + 1
 		}), "layer.0.attn.core", []string{"positions: from 16 on"}, "KV cache"},
-		{"growing", "attn.core", at(func(r, _ int, v float32) float32 { return v + 0.02*float32(r+4) }), "layer.0.attn.core",
+		{"growing", "attn.core", at(func(r, _ int, v float32) float32 { return v + 0.02*float32(r+4) }),
+			"layer.0.attn.core",
 			[]string{"positions: all, growing"}, "KV cache"},
 		{"the tail of the columns", "attn.q", at(func(_, c int, v float32) float32 {
 			if c < 61 {
@@ -167,22 +172,25 @@ func TestDiagnosePatterns(t *testing.T) {
 				return v
 			}
 			return v + 1
-		}), "layer.0.ffn.act", []string{"positions: those from 20 on, which were decoded one by one"}, "kernels of single rows"},
+		}), "layer.0.ffn.act", []string{"positions: those from 20 on, which were decoded one by " +
+			"one"}, "kernels of single rows"},
 		{"the prompt", "ffn.act", at(func(r, _ int, v float32) float32 {
 			if r >= rows-decoded {
 				return v
 			}
 			return v + 1
 		}), "layer.0.ffn.act", []string{"positions: the first 20"}, "kernels of many rows"},
-		{"NaN", "layer.1.ffn.residual", func(v []float32) { v[3] = float32(math.NaN()) }, "layer.1.ffn.residual", []string{"values: 1 are NaN"}, "uninitialized memory"},
+		{"NaN", "layer.1.ffn.residual", func(v []float32) { v[3] = float32(math.NaN()) },
+			"layer.1.ffn.residual", []string{"values: 1 are NaN"}, "uninitialized memory"},
 	}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			d := diagnose(t, chain{layers: 4, rows: rows, width: width, wrong: func(name string, values []float32) {
-				if strings.HasSuffix(name, tc.hit) {
-					tc.spoil(values)
-				}
-			}})
+			d := diagnose(t, chain{layers: 4, rows: rows, width: width,
+				wrong: func(name string, values []float32) {
+					if strings.HasSuffix(name, tc.hit) {
+						tc.spoil(values)
+					}
+				}})
 			if len(d.Findings) != 1 || d.OK() || !d.Checked {
 				t.Fatalf("%d findings, want one:\n%v", len(d.Findings), d)
 			}
@@ -199,14 +207,15 @@ func TestDiagnosePatterns(t *testing.T) {
 			if !strings.Contains(f.Cause, tc.cause) {
 				t.Errorf("the cause is %q, want %q in it", f.Cause, tc.cause)
 			}
-			if text := d.String(); !strings.Contains(text, "first op that goes wrong is "+tc.first) || !strings.Contains(text, f.Cause) {
+			if text := d.String(); !strings.Contains(text, "first op that goes wrong is "+tc.first) ||
+				!strings.Contains(text, f.Cause) {
 				t.Errorf("the text is\n%s", text)
 			}
 		})
 	}
 }
 
-// Several bugs are several findings, in the order of execution.
+// Several bugs are several findings, in order of execution.
 func TestDiagnoseTellsBugsApart(t *testing.T) {
 	d := diagnose(t, chain{layers: 3, rows: 8, width: 32, wrong: func(name string, values []float32) {
 		switch name {
@@ -228,14 +237,16 @@ func TestDiagnoseTellsBugsApart(t *testing.T) {
 	}
 }
 
-// What the device does not show is named beside the op that shows its error.
+// An op without a tap is listed with the op that shows its error.
 func TestDiagnoseNamesWhatIsNotShown(t *testing.T) {
-	d := diagnose(t, chain{layers: 2, rows: 8, width: 32, hidden: "attn.q", wrong: func(name string, values []float32) {
-		if strings.HasSuffix(name, "attn.q") {
-			values[3] += 2
-		}
-	}})
-	if len(d.Findings) != 1 || d.Findings[0].Tap != "layer.0.attn.q_rope" || !slices.Equal(d.Findings[0].With, []string{"layer.0.attn.q"}) {
+	d := diagnose(t, chain{layers: 2, rows: 8, width: 32, hidden: "attn.q",
+		wrong: func(name string, values []float32) {
+			if strings.HasSuffix(name, "attn.q") {
+				values[3] += 2
+			}
+		}})
+	if len(d.Findings) != 1 || d.Findings[0].Tap != "layer.0.attn.q_rope" ||
+		!slices.Equal(d.Findings[0].With, []string{"layer.0.attn.q"}) {
 		t.Fatalf("%v", d)
 	}
 	if !strings.Contains(d.String(), "no tap: layer.0.attn.q") {
@@ -243,18 +254,19 @@ func TestDiagnoseNamesWhatIsNotShown(t *testing.T) {
 	}
 }
 
-// A device that is right has no findings, and nothing looked at proves nothing.
+// A correct device has no findings. An empty trace is not OK.
 func TestDiagnoseOfARightDevice(t *testing.T) {
 	d := diagnose(t, chain{layers: 2, rows: 8, width: 32})
 	if !d.OK() || d.Taps != 13 || !strings.Contains(d.String(), "no op is wrong") {
 		t.Errorf("%v", d)
 	}
-	if empty := gate.Diagnose(gate.Trace{}); empty.OK() || !strings.Contains(empty.String(), "nothing was compared") {
+	if empty := gate.Diagnose(gate.Trace{}); empty.OK() ||
+		!strings.Contains(empty.String(), "nothing was compared") {
 		t.Errorf("an empty trace: %v", empty)
 	}
 }
 
-// Where only drift is known, the jump is named.
+// With drift only, the finding is the jump.
 func TestDiagnoseByDrift(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var trace gate.Trace
@@ -283,7 +295,7 @@ func TestDiagnoseByDrift(t *testing.T) {
 	}
 }
 
-// Padding behind a row is left out, and what lies in another order is skipped and said to be.
+// Padding after a row is ignored, and outputs with another layout are skipped and listed.
 func TestRecordingOfPaddedAndPermutedOutputs(t *testing.T) {
 	noise, _ := gate.FormatNoise("cpu-f32")
 	right := chain{layers: 1, rows: 4, width: 8}
@@ -309,24 +321,27 @@ func TestRecordingOfPaddedAndPermutedOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := gate.Diagnose(trace)
-	if !d.OK() || d.Taps != 6 || !slices.Equal(d.Skipped, []string{"layer.0.attn.core"}) || !strings.Contains(d.String(), "not compared") {
+	if !d.OK() || d.Taps != 6 || !slices.Equal(d.Skipped, []string{"layer.0.attn.core"}) ||
+		!strings.Contains(d.String(), "not compared") {
 		t.Errorf("%v", d)
 	}
 }
 
-// A recording that cannot be compared says why.
+// A recording that cannot be compared is an error.
 func TestRecordingRefuses(t *testing.T) {
 	noise, _ := gate.FormatNoise("cpu-f32")
 	right := chain{layers: 1, rows: 4, width: 8}
 	empty := &gate.Recording{Noise: noise}
-	if _, err := empty.Trace(right.forward); err == nil || !strings.Contains(err.Error(), "no output") {
+	if _, err := empty.Trace(right.forward); err == nil ||
+		!strings.Contains(err.Error(), "no output") {
 		t.Errorf("nothing recorded: %v", err)
 	}
 	short := &gate.Recording{Noise: noise}
 	if err := (chain{layers: 1, rows: 3, width: 8}).forward(short.Tap); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := short.Trace(right.forward); err == nil || !strings.Contains(err.Error(), "none of the device's 7 outputs") {
+	if _, err := short.Trace(right.forward); err == nil ||
+		!strings.Contains(err.Error(), "none of the device's 7 outputs") {
 		t.Errorf("fewer rows: %v", err)
 	}
 	whole := &gate.Recording{Noise: noise}
@@ -345,17 +360,19 @@ func TestRecordingRefuses(t *testing.T) {
 	}
 }
 
-// Formats that have thresholds have noise too, and no other.
+// Formats with thresholds have noise too, and others have neither.
 func TestFormatNoise(t *testing.T) {
-	for format, want := range map[string]bool{"cpu-bf16": true, "cpu-f32": true, "cpu-f32-expanded": true, "cpu-bf16-expanded": true, "cpu-bf16-blocks": true, "npu": true,
+	for format, want := range map[string]bool{"cpu-bf16": true, "cpu-f32": true,
+		"cpu-f32-expanded": true, "cpu-bf16-expanded": true, "cpu-bf16-blocks": true, "npu": true,
 		"npu-expanded": false, "npu-blocks": false, "cpu-bf16-blocks-expanded": false, "": false, "f16": false} {
-		if n, ok := gate.FormatNoise(format); ok != want || ok && (n.Note == "" || n.Format != format || n.Exact.L1 <= 0) {
+		if n, ok := gate.FormatNoise(format); ok != want || ok &&
+			(n.Note == "" || n.Format != format || n.Exact.L1 <= 0) {
 			t.Errorf("%q: %v, %+v", format, ok, n)
 		}
 	}
 }
 
-// Programs read the diagnosis as JSON.
+// The JSON of a diagnosis has stable names.
 func TestDiagnosisJSON(t *testing.T) {
 	d := diagnose(t, chain{layers: 2, rows: 8, width: 32, wrong: func(name string, values []float32) {
 		if strings.HasSuffix(name, "attn.core") {
@@ -376,7 +393,8 @@ func TestDiagnosisJSON(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(data, &got)
 	}
-	if err != nil || got.OK || got.First != "layer.0.attn.core" || len(got.Findings) != 1 || len(got.Findings[0].Layers) != 2 || got.Findings[0].With == nil {
+	if err != nil || got.OK || got.First != "layer.0.attn.core" || len(got.Findings) != 1 ||
+		len(got.Findings[0].Layers) != 2 || got.Findings[0].With == nil {
 		t.Errorf("%v: %s", err, data)
 	}
 }

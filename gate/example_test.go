@@ -7,7 +7,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// An output that is uniformly twice too large correlates perfectly with what it should be, and fails.
+// An output that is uniformly doubled correlates perfectly with the reference, and fails.
 func ExampleCheckRows() {
 	want := []float32{1, -2, 3, -4, 5, -6}
 	got := []float32{2, -4, 6, -8, 10, -12}

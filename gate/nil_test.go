@@ -18,14 +18,38 @@ func TestNilArguments(t *testing.T) {
 	var rec gate.Recording
 	emit := func(int, []float32) error { return nil }
 	for name, call := range map[string]func() error{
-		"Teacher, device":    func() error { _, err := gate.Teacher(ctx, nil, toy, ids, tol); return err },
-		"Teacher, reference": func() error { _, err := gate.Teacher(ctx, toy, nil, ids, tol); return err },
-		"Greedy, device":     func() error { _, err := gate.Greedy(ctx, nil, toy, ids, 1, 0); return err },
-		"Greedy, reference":  func() error { _, err := gate.Greedy(ctx, toy, nil, ids, 1, 0); return err },
-		"GreedyTokens":       func() error { _, err := gate.GreedyTokens(ctx, nil, ids, ids, 0); return err },
-		"Determinism":        func() error { _, err := gate.Determinism(ctx, nil, ids, other); return err },
-		"NLL":                func() error { _, err := gate.NLL(ctx, nil, ids); return err },
-		"AfterPrompt.Score":       func() error { return gate.AfterPrompt{}.Score(ctx, ids, emit) },
+		"Teacher, device": func() error {
+			_, err := gate.Teacher(ctx, nil, toy, ids,
+				tol)
+			return err
+		},
+		"Teacher, reference": func() error {
+			_, err := gate.Teacher(ctx, toy, nil, ids,
+				tol)
+			return err
+		},
+		"Greedy, device": func() error {
+			_, err := gate.Greedy(ctx, nil, toy, ids, 1,
+				0)
+			return err
+		},
+		"Greedy, reference": func() error {
+			_, err := gate.Greedy(ctx, toy, nil, ids, 1,
+				0)
+			return err
+		},
+		"GreedyTokens": func() error {
+			_, err := gate.GreedyTokens(ctx, nil, ids, ids,
+				0)
+			return err
+		},
+		"Determinism": func() error {
+			_, err := gate.Determinism(ctx, nil, ids,
+				other)
+			return err
+		},
+		"NLL":               func() error { _, err := gate.NLL(ctx, nil, ids); return err },
+		"AfterPrompt.Score": func() error { return gate.AfterPrompt{}.Score(ctx, ids, emit) },
 		"Recorded.Score": func() error {
 			return gate.Recorded{IDs: ids, Logits: make([]float32, 6)}.Score(ctx, ids, nil)
 		},

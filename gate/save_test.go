@@ -16,7 +16,8 @@ import (
 // trace is of six layers, the fourth of which is wrong at its last position.
 func trace(t *testing.T) *gate.Trace {
 	tr := &gate.Trace{Name: "a trace"}
-	for l, name := range []string{"embed", "layer.0", "layer.0.attn.q", "layer.1.ffn", "layer.10.ffn", "layers.1", "layer.x"} {
+	for l, name := range []string{"embed", "layer.0", "layer.0.attn.q", "layer.1.ffn", "layer.10.ffn",
+		"layers.1", "layer.x"} {
 		want := random(uint64(l), 5*64)
 		got := perturb(want, 9, 1e-3*float64(l))
 		if l == 4 {
@@ -44,7 +45,8 @@ func TestTraceLocalises(t *testing.T) {
 	if text := tr.String(); !strings.Contains(text, "4 (-0.9999") {
 		t.Errorf("the worst position is not in\n%s", text)
 	}
-	if err := gate.Observe(tr, "layer.9", []float32{1}, []float32{1, 2}, 1); err == nil || !strings.Contains(err.Error(), "tap layer.9") {
+	if err := gate.Observe(tr, "layer.9", []float32{1}, []float32{1, 2}, 1); err == nil ||
+		!strings.Contains(err.Error(), "tap layer.9") {
 		t.Errorf("error %v does not name the tap", err)
 	}
 }
@@ -111,7 +113,7 @@ func (unwritable) WritePNG(w io.Writer) error {
 
 var errBroken = errors.New("broken")
 
-// A file that could not be written whole does not replace the one before it.
+// A picture that fails halfway does not replace the old file.
 func TestHalfAPictureIsNone(t *testing.T) {
 	dir := t.TempDir()
 	old := filepath.Join(dir, "r.png")

@@ -35,8 +35,8 @@ func format(t testing.TB, name string) gate.Thresholds {
 	return tol
 }
 
-// modelAdversaries are models broken as real ones break, with the gates that must see it. The gates are run one after another on the same
-// device, as a user would.
+// modelAdversaries are models broken as real ones break, with the gates that must see it. The gates
+// are run one after another on the same device, as a user would.
 var modelAdversaries = []struct {
 	defect                       string
 	teacher, greedy, determinism string // the metric that must catch it, or nothing
@@ -82,7 +82,8 @@ func TestModelAdversaries(t *testing.T) {
 	}
 }
 
-// The numbers of the teacher-forced gate equal their definitions, computed position by position from stored logits.
+// The teacher-forced gate's figures equal their definitions, computed by position from stored
+// logits.
 func TestTeacherEqualsItsDefinitions(t *testing.T) {
 	ids := toyIDs(3, 60)
 	record := func(s gate.Scorer) (r gate.Recorded) {
@@ -153,7 +154,8 @@ func TestTeacherEqualsItsDefinitions(t *testing.T) {
 	near(t, "max KL", r.KLMax, slices.Max(kl), 1e-9)
 	near(t, "p90 KL", r.KLP90, slices.Sorted(slices.Values(kl))[53], 1e-9) // 54 of 60 are not above it
 	if r.Decided != decided || r.Agreed != agreed || decided == 0 || agreed == decided {
-		t.Errorf("%d of %d agree, want %d of %d, with some that do not", r.Agreed, r.Decided, agreed, decided)
+		t.Errorf("%d of %d agree, want %d of %d, with some that do not", r.Agreed, r.Decided, agreed,
+			decided)
 	}
 	m, e := average(wantNLL)
 	near(t, "reference's NLL", r.Want.Mean, m, 1e-9)
@@ -167,13 +169,14 @@ func TestTeacherEqualsItsDefinitions(t *testing.T) {
 	}
 }
 
-// Whichever side generates, and however, the first divergence and the verdict are the same.
+// The first divergence and the verdict do not depend on which side generates, and how.
 func TestGreedyDoesNotDependOnWhoGenerates(t *testing.T) {
 	prompt := toyIDs(5, 12)
 	for _, defect := range []string{"", "no bias", "dropped layer", "query one position late"} {
 		var first string
 		for i, pair := range [][2]gate.Scorer{
-			{newToy(defect), newToy("")}, {stepper{newToy(defect)}, newToy("")}, {newToy(defect), stepper{newToy("")}},
+			{newToy(defect), newToy("")}, {stepper{newToy(defect)}, newToy("")}, {newToy(defect),
+				stepper{newToy("")}},
 			{stepper{newToy(defect)}, stepper{newToy("")}},
 		} {
 			r, err := gate.Greedy(ctx, pair[0], pair[1], prompt, 20, 5)
@@ -199,11 +202,13 @@ func TestGreedyDoesNotDependOnWhoGenerates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []gate.Scorer{newToy(""), stepper{newToy("")}} {
-		if r, err := gate.GreedyTokens(ctx, s, prompt, ref.Tokens, 0); err != nil || !r.OK() || r.Diverged || !r.OneWay {
+		if r, err := gate.GreedyTokens(ctx, s, prompt, ref.Tokens, 0); err != nil || !r.OK() ||
+			r.Diverged || !r.OneWay {
 			t.Errorf("%v, %v", r, err)
 		}
 	}
-	if r, err := gate.GreedyTokens(ctx, stepper{newToy("decoding forgets the cache")}, prompt, ref.Tokens, 0); err != nil || r.OK() {
+	if r, err := gate.GreedyTokens(ctx, stepper{newToy("decoding forgets the cache")}, prompt,
+		ref.Tokens, 0); err != nil || r.OK() {
 		t.Errorf("stored tokens do not see a decoder without a cache: %v, %v", r, err)
 	}
 }
@@ -215,7 +220,8 @@ func (f scorerFunc) Score(_ context.Context, ids []int32, emit func(int, []float
 	return f(ids, emit)
 }
 
-// Behind gives the logits that Score gives for the same ids, and ends with the error of either side.
+// AfterPrompt emits the logits that Score emits for the same ids, and returns the error of either
+// side.
 func TestBehindIsScoreInTwoParts(t *testing.T) {
 	ids := []int32{5, 9, 1, 7, 3, 3, 8, 2}
 	var all, last [][]float32
@@ -239,7 +245,10 @@ func TestBehindIsScoreInTwoParts(t *testing.T) {
 		t.Errorf("behind a prompt logits are %v, want %v", last, all[5:])
 	}
 	stop := errors.New("enough")
-	if err := behind.Score(t.Context(), ids[5:], func(int, []float32) error { return stop }); err != stop {
+	if err := behind.Score(t.Context(), ids[5:], func(int,
+		[]float32) error {
+		return stop
+	}); err != stop {
 		t.Errorf("an error of emit becomes %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -249,7 +258,7 @@ func TestBehindIsScoreInTwoParts(t *testing.T) {
 	}
 }
 
-// What is wrong with a scorer, as against its numbers, is an error that says which side and where.
+// A scorer that breaks its contract is an error that names the side and the position.
 func TestScorersThatBreakTheContract(t *testing.T) {
 	broken := errors.New("the device is gone")
 	rows := func(n, vocab, from int) scorerFunc {
@@ -270,19 +279,26 @@ func TestScorersThatBreakTheContract(t *testing.T) {
 		ids        []int32
 	}{
 		{"too few positions", "device: gate: Score emitted 2 positions of 3", rows(2, 8, 0), good, ids},
-		{"too few of the reference", "reference: gate: Score emitted 2 positions of 3", good, rows(2, 8, 0), ids},
+		{"too few of the reference", "reference: gate: Score emitted 2 positions of 3", good,
+			rows(2, 8, 0), ids},
 		{"another position", "device: gate: Score emitted position 1, want 0", rows(3, 8, 1), good, ids},
 		{"no logits", "emitted no logits for position 0", rows(3, 0, 0), good, ids},
 		{"other vocabularies", "a vocabulary of 9, the reference 8", rows(3, 9, 0), good, ids},
 		{"nothing to choose", "a vocabulary of 1", rows(3, 1, 0), rows(3, 1, 0), ids},
-		{"an id beyond", "id 8 at position 2 is outside the vocabulary of 8", good, good, []int32{1, 2, 8}},
+		{"an id beyond", "id 8 at position 2 is outside the vocabulary of 8", good, good,
+			[]int32{1, 2, 8}},
 		{"a negative id", "id -1", good, good, []int32{1, -1, 8}},
 		{"one id", "ids: 1 ids, want at least 2", good, good, ids[:1]},
-		{"its own error", "device: the device is gone", scorerFunc(func([]int32, func(int, []float32) error) error { return broken }), good, ids},
-		{"too many positions", "device: gate: Score emitted more than the 3 positions", rows(4, 8, 0), good, ids},
-		{"not the record", "id 3 at position 2 was not recorded", good, gate.Recorded{IDs: []int32{1, 2, 4}, Logits: make([]float32, 24)}, ids},
-		{"a short record", "3 ids, the record has 2 positions", good, gate.Recorded{IDs: []int32{1, 2}, Logits: make([]float32, 16)}, ids},
-		{"an odd record", "23 logits for 3 ids", good, gate.Recorded{IDs: ids, Logits: make([]float32, 23)}, ids},
+		{"its own error", "device: the device is gone",
+			scorerFunc(func([]int32, func(int, []float32) error) error { return broken }), good, ids},
+		{"too many positions", "device: gate: Score emitted more than the 3 positions", rows(4, 8, 0),
+			good, ids},
+		{"not the record", "id 3 at position 2 was not recorded", good,
+			gate.Recorded{IDs: []int32{1, 2, 4}, Logits: make([]float32, 24)}, ids},
+		{"a short record", "3 ids, the record has 2 positions", good,
+			gate.Recorded{IDs: []int32{1, 2}, Logits: make([]float32, 16)}, ids},
+		{"an odd record", "23 logits for 3 ids", good,
+			gate.Recorded{IDs: ids, Logits: make([]float32, 23)}, ids},
 	} {
 		_, err := gate.Teacher(ctx, tc.dev, tc.ref, tc.ids, tol)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -294,10 +310,12 @@ func TestScorersThatBreakTheContract(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := gate.Teacher(canceled, newToy(""), newToy(""), ids, tol); !errors.Is(err, context.Canceled) {
+	if _, err := gate.Teacher(canceled, newToy(""), newToy(""), ids, tol); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	if _, err := gate.Determinism(ctx, newToy(""), ids, []int32{1, 2, 3, 4}); err == nil || !strings.Contains(err.Error(), "a prefix of the other") {
+	if _, err := gate.Determinism(ctx, newToy(""), ids, []int32{1, 2, 3, 4}); err == nil ||
+		!strings.Contains(err.Error(), "a prefix of the other") {
 		t.Errorf("prompts that are the same: %v", err)
 	}
 	if _, err := gate.Greedy(ctx, newToy(""), newToy(""), nil, 3, 5); err == nil {
@@ -322,7 +340,8 @@ func TestThresholdsThatProveNothingAreRefused(t *testing.T) {
 	} {
 		x := good
 		change(&x)
-		if err := x.Validate(); !errors.Is(err, gate.ErrTolerance) || !strings.Contains(err.Error(), want) {
+		if err := x.Validate(); !errors.Is(err, gate.ErrTolerance) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one about %q", err, want)
 		}
 	}
@@ -331,7 +350,7 @@ func TestThresholdsThatProveNothingAreRefused(t *testing.T) {
 	}
 }
 
-// A reference that is nothing but ties decides nothing, and that is a failure, not agreement.
+// A reference with ties only decides nothing, and that is a failure.
 func TestTiesEverywhereProveNothing(t *testing.T) {
 	flat := gate.Recorded{IDs: toyIDs(1, 20), Logits: make([]float32, 20*toyVocab)}
 	r, err := gate.Teacher(ctx, flat, flat, flat.IDs, format(t, "npu"))
@@ -358,14 +377,15 @@ func (r rewords) Score(_ context.Context, ids []int32, emit func(int, []float32)
 	return nil
 }
 
-// Whatever a scorer makes of being stopped, nobody who has stopped listening is told anything.
+// A stopped iteration yields nothing more, however the scorer reports it.
 func TestScorerThatRewordsItsError(t *testing.T) {
 	th, _ := gate.FormatThresholds("cpu-bf16")
 	for _, again := range []bool{false, true} {
 		if _, err := gate.NLL(t.Context(), rewords{4, again}, []int32{0, 1, 2}); err != nil {
 			t.Errorf("likelihoods, which want no logits behind the last id: %v", err)
 		}
-		if _, err := gate.Teacher(t.Context(), rewords{4, again}, rewords{5, again}, []int32{0, 1, 2}, th); err == nil || !strings.Contains(err.Error(), "vocabulary") {
+		if _, err := gate.Teacher(t.Context(), rewords{4, again}, rewords{5, again}, []int32{0, 1, 2},
+			th); err == nil || !strings.Contains(err.Error(), "vocabulary") {
 			t.Errorf("two vocabularies: %v", err)
 		}
 	}

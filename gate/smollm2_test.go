@@ -16,8 +16,8 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// A real model of 30 layers, in each number format of the CPU, passes the model gates against the oracle on a text. With -v the test prints its reports; the
-// numbers in the notes of the thresholds are those of the whole text, which NPUKIT_LONG=1 takes.
+// A real model of 30 layers passes the model gates against the oracle on a text in each number
+// format of the CPU. With -v the test prints its reports, the source of FormatThresholds' numbers.
 func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 	path := testenv.DemoModel(t)
 	ctx := context.Background()
@@ -57,7 +57,8 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 			if !ok {
 				t.Fatalf("no thresholds for %s", format)
 			}
-			m, err := model.Open(ctx, dev, path, &model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
+			m, err := model.Open(ctx, dev, path,
+				&model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +70,8 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Name = "SmolLM2-135M-Instruct Q4_1, " + format + " against the oracle"
-			t.Logf("%v  all positions agree in %.2f %%, mean relative L1 of logits %.3g", r, 100*float64(r.AgreedAll)/float64(r.Positions), r.MeanRelL1)
+			t.Logf("%v  all positions agree in %.2f %%, mean relative L1 of logits %.3g", r,
+				100*float64(r.AgreedAll)/float64(r.Positions), r.MeanRelL1)
 			if !r.OK() {
 				t.Error(r.Err())
 			}
@@ -93,7 +95,7 @@ func closing(t *testing.T, end func() error) {
 	}
 }
 
-// What the gates take as a device and as a reference.
+// Sessions and oracle states are scorers and steppers.
 var (
 	_ gate.Stepper = (*model.Session)(nil)
 	_ gate.Stepper = (*oracle.State)(nil)

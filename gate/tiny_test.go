@@ -14,8 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// One small model of each supported family, in each number format of the CPU, passes the model gates against what Hugging Face's
-// implementation computed in float64.
+// One small model of each supported family, in each number format of the CPU, passes the model
+// gates against what Hugging Face's implementation computed in float64.
 func TestTinyModelsAreWithinTheThresholdsOfTheirFormat(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {
@@ -37,7 +37,8 @@ func tinyModels(t *testing.T, dev npu.Device, typ dtype.Type) {
 	if !ok {
 		t.Fatalf("no thresholds for %s", format)
 	}
-	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias", "qwen3-qknorm", "smollm-mha"} {
+	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias",
+		"qwen3-qknorm", "smollm-mha"} {
 		t.Run(format+"/"+name, func(t *testing.T) {
 			dir := filepath.Join(testenv.Root(), "testdata", "tiny-models", name)
 			file, err := golden.Read(filepath.Join(dir, "golden.safetensors"))
@@ -49,7 +50,8 @@ func tinyModels(t *testing.T, dev npu.Device, typ dtype.Type) {
 			if !ok || want.Greedy == nil {
 				t.Fatalf("%s: no logits or no greedy tokens", dir)
 			}
-			m, err := model.Open(context.Background(), dev, dir, &model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
+			m, err := model.Open(context.Background(), dev, dir,
+				&model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,29 +12,33 @@ import (
 
 func TestTolerancesThatProveNothingAreRefused(t *testing.T) {
 	for want, tol := range map[string]gate.Tolerance{
-		"Note is empty":                      {Atol: 1},
-		"Atol is -1":                         {Atol: -1, Note: "n"},
-		"Atol is +Inf":                       {Atol: math.Inf(1), Note: "n"},
-		"MeanRelL1 is NaN":                   {MeanRelL1: math.NaN(), Note: "n"},
-		"Rtol is 1, want less":               {Rtol: 1, Note: "n"},
-		"Mismatches is 0.5":                  {Mismatches: 0.5, Note: "n"},
-		"Mismatches is 2":                    {Mismatches: 2, Note: "n"},
-		"Pearson is 1.5":                     {Pearson: 1.5, Note: "n"},
-		"MeanRelL1, RelL2 or Peak":           {Mismatches: 1, Pearson: 0.999, Note: "correlation alone"},
-		"cannot tell an output from its":     {Mismatches: 1, Cosine: 0.999, MinRowCosine: 0.99, Note: "cosine alone"},
-		"Peak below 1 - Rtol":                {Mismatches: 1, MeanRelL1: 1, RelL2: 2, Peak: 1, Note: "bounds that zeros meet"},
-		"the element-wise bound is disabled": {Mismatches: 1, MaxAbs: 1e30, Note: "an absolute bound that may be any size"},
-		"not a tolerance: Note is empty:":    {Atol: 1, Note: "  "},
+		"Note is empty":            {Atol: 1},
+		"Atol is -1":               {Atol: -1, Note: "n"},
+		"Atol is +Inf":             {Atol: math.Inf(1), Note: "n"},
+		"MeanRelL1 is NaN":         {MeanRelL1: math.NaN(), Note: "n"},
+		"Rtol is 1, want less":     {Rtol: 1, Note: "n"},
+		"Mismatches is 0.5":        {Mismatches: 0.5, Note: "n"},
+		"Mismatches is 2":          {Mismatches: 2, Note: "n"},
+		"Pearson is 1.5":           {Pearson: 1.5, Note: "n"},
+		"MeanRelL1, RelL2 or Peak": {Mismatches: 1, Pearson: 0.999, Note: "correlation alone"},
+		"cannot tell an output from its": {Mismatches: 1, Cosine: 0.999, MinRowCosine: 0.99,
+			Note: "cosine alone"},
+		"Peak below 1 - Rtol": {Mismatches: 1, MeanRelL1: 1, RelL2: 2, Peak: 1,
+			Note: "bounds that zeros meet"},
+		"the element-wise bound is disabled": {Mismatches: 1, MaxAbs: 1e30,
+			Note: "an absolute bound that may be any size"},
+		"not a tolerance: Note is empty:": {Atol: 1, Note: "  "},
 	} {
 		var input *gate.InputError
-		if err := tol.Validate(); !errors.Is(err, gate.ErrTolerance) || !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
+		if err := tol.Validate(); !errors.Is(err, gate.ErrTolerance) || !errors.As(err, &input) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %q", tol, err, want)
 		}
 	}
 }
 
-// Whatever an accepted tolerance says, zeros and the double of the reference do not pass, and if the bounds are too wide for the data, neither
-// does anything else.
+// No valid tolerance passes zeros or the doubled reference. If the bounds are too wide for the
+// data, nothing passes.
 func TestNoToleranceAcceptsZerosOrTheDouble(t *testing.T) {
 	want := random(1, 4000)
 	zeros, double := make([]float32, len(want)), make([]float32, len(want))
@@ -49,7 +53,8 @@ func TestNoToleranceAcceptsZerosOrTheDouble(t *testing.T) {
 		{Mismatches: 1, MeanRelL1: 0.999, Note: "n"},
 		{Mismatches: 1, RelL2: 0.999, Note: "n"},
 		{Mismatches: 1, Peak: 0.999, Pearson: 0.9, Note: "n"},
-		{Atol: 1e30, MaxAbs: 1e30, MaxRel: 1e30, MeanRelL1: 1e30, RelL2: 1e30, Peak: 1e30, MaxRowL1: 1e30, Note: "n"},
+		{Atol: 1e30, MaxAbs: 1e30, MaxRel: 1e30, MeanRelL1: 1e30, RelL2: 1e30, Peak: 1e30, MaxRowL1: 1e30,
+			Note: "n"},
 	}
 	for _, tol := range wide {
 		for name, got := range map[string][]float32{"zeros": zeros, "double": double} {
@@ -66,11 +71,16 @@ func TestNoToleranceAcceptsZerosOrTheDouble(t *testing.T) {
 
 // every has an op of each kind.
 var every = []op.Op{
-	op.MatMul{M: 64, K: 2048, N: 512}, op.MatMul{M: 1, K: 2048, N: 512}, op.MatMul{M: op.Rows, K: 8, N: 8}, op.RMSNorm{Rows: 4, Width: 64},
-	op.LayerNorm{Rows: 4, Width: 64}, op.RoPE{Rows: 4, Heads: 2, HeadDim: 64}, op.SiLUMul{Rows: 4, Width: 64}, op.Add{Rows: 4, Width: 64},
-	op.Add{Rows: 4, Width: 64, Broadcast: true}, op.GELU{Rows: 4, Width: 64, Tanh: true}, op.GELU{Rows: 4, Width: 64},
-	op.Attention{Rows: 4, Heads: 4, KVHeads: 2, HeadDim: 64}, op.KVWrite{Rows: 4, KVHeads: 2, HeadDim: 8}, op.Embed{Rows: 4, Vocab: 8, Width: 8},
-	op.Pick{Picks: 1, Rows: 4, Width: 8}, op.Cast{Rows: 4, Width: 8}, op.Permute{Shape: []int{2, 3}, Perm: []int{1, 0}},
+	op.MatMul{M: 64, K: 2048, N: 512}, op.MatMul{M: 1, K: 2048, N: 512}, op.MatMul{M: op.Rows, K: 8,
+		N: 8}, op.RMSNorm{Rows: 4, Width: 64},
+	op.LayerNorm{Rows: 4, Width: 64}, op.RoPE{Rows: 4, Heads: 2, HeadDim: 64}, op.SiLUMul{Rows: 4,
+		Width: 64}, op.Add{Rows: 4, Width: 64},
+	op.Add{Rows: 4, Width: 64, Broadcast: true}, op.GELU{Rows: 4, Width: 64,
+		Tanh: true}, op.GELU{Rows: 4, Width: 64},
+	op.Attention{Rows: 4, Heads: 4, KVHeads: 2, HeadDim: 64}, op.KVWrite{Rows: 4, KVHeads: 2,
+		HeadDim: 8}, op.Embed{Rows: 4, Vocab: 8, Width: 8},
+	op.Pick{Picks: 1, Rows: 4, Width: 8}, op.Cast{Rows: 4, Width: 8}, op.Permute{Shape: []int{2, 3},
+		Perm: []int{1, 0}},
 	op.Slice{Rows: 4, Width: 8, N: 4}, op.Concat{Rows: 4, Widths: []int{4, 4}},
 }
 
@@ -92,7 +102,7 @@ func TestPublishedTolerancesAreSound(t *testing.T) {
 	}
 }
 
-// The paper's gate wants all three of its bounds to hold.
+// All three bounds of the paper's gate must hold.
 func TestPaperNeedsAllThree(t *testing.T) {
 	if _, err := gate.Paper(1, 0, 0.99, "n"); !errors.Is(err, gate.ErrTolerance) {
 		t.Error("two bounds are enough, it says")
@@ -117,7 +127,8 @@ func TestPaperNeedsAllThree(t *testing.T) {
 			}
 			return v
 		}, gate.MaxAbs},
-		{"an eighth too large", func(_ int, v float32) float32 { return v * 1.12 }, gate.MeanRelL1}, // Pearson is 1, no element is 0.5 off
+		// Pearson is 1, no element is 0.5 off
+		{"an eighth too large", func(_ int, v float32) float32 { return v * 1.12 }, gate.MeanRelL1},
 		{"signs lost near zero", func(_ int, v float32) float32 {
 			if v > -0.3 && v < 0.3 {
 				return -v

@@ -6,22 +6,24 @@ import (
 	"math/rand/v2"
 )
 
-// toy is a small transformer in float64, random but fixed, that can be broken in the ways in which real ones break. It shares nothing with any
-// device or oracle.
+// toy is a small transformer in float64, random but fixed, that can be broken in the ways in which
+// real ones break. It shares nothing with any device or oracle.
 type toy struct {
 	defect string
 
 	embed, head                    [][]float64 // [vocab][dim]
 	wq, wk, wv, wo, up, down, bias [][][]float64
-	keys, values                   [toyLayers][][]float64 // by position; positions from len on are of the run before
-	pos                            int
-	noise                          *rand.Rand
-	last                           [][]float32 // logits of the run before, for "stale"
+	// by position; positions from len on are of the run before
+	keys, values [toyLayers][][]float64
+	pos          int
+	noise        *rand.Rand
+	last         [][]float32 // logits of the run before, for "stale"
 }
 
 const (
 	toyVocab, toyDim, toyLayers = 96, 32, 3
-	toyNoise                    = 0.13 // logits' noise whose KL, about noise^2/2, is some 5 x the threshold of cpu-bf16
+	// logits' noise whose KL, about noise^2/2, is some 5 x the threshold of cpu-bf16
+	toyNoise = 0.13
 )
 
 func newToy(defect string) *toy {
@@ -42,7 +44,8 @@ func newToy(defect string) *toy {
 	for range toyLayers {
 		t.wq, t.wk = append(t.wq, matrix(toyDim, toyDim, 2*s)), append(t.wk, matrix(toyDim, toyDim, 2*s))
 		t.wv, t.wo = append(t.wv, matrix(toyDim, toyDim, s)), append(t.wo, matrix(toyDim, toyDim, 2*s))
-		t.up, t.down = append(t.up, matrix(toyDim, toyDim, s)), append(t.down, matrix(toyDim, toyDim, 2*s))
+		t.up, t.down = append(t.up, matrix(toyDim, toyDim, s)), append(t.down,
+			matrix(toyDim, toyDim, 2*s))
 		t.bias = append(t.bias, matrix(1, toyDim, 1))
 	}
 	return t

@@ -8,7 +8,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// The debug form of a real artefact shows what its launches leave in scratch; what stays hidden is a sum that goes into a constant's scratch row.
+// The debug form of a real artifact exposes the scratch that its launches fill. Only a sum in a
+// constant's scratch row stays hidden.
 func TestDebugForm(t *testing.T) {
 	p := decodeFFN()
 	d := p.Debug()
@@ -32,12 +33,13 @@ func TestDebugForm(t *testing.T) {
 	for _, tap := range d.Taps() {
 		names = append(names, tap.Launch)
 	}
-	if want := []string{"attn.o", "ffn.norm", "ffn.gate", "ffn.up", "ffn.act", "ffn.down", "ffn.residual"}; !slices.Equal(names, want) {
+	if want := []string{"attn.o", "ffn.norm", "ffn.gate", "ffn.up", "ffn.act", "ffn.down",
+		"ffn.residual"}; !slices.Equal(names, want) {
 		t.Errorf("taps %q, want %q", names, want)
 	}
 }
 
-// An output that a later launch overwrites cannot be read after the run.
+// An output that a later launch overwrites has no tap.
 func TestOverwrittenOutputIsNoTap(t *testing.T) {
 	p := NewProgram("p")
 	x := p.In("x", dtype.F32, 4, 8)

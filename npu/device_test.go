@@ -21,7 +21,7 @@ func (plain) Bytes() []byte                  { return nil }
 func (plain) Sync(Direction, int, int) error { return nil }
 func (plain) Close() error                   { return nil }
 
-// A run is held to its program before a device executes anything.
+// Check finds every way in which a run can differ from its program.
 func TestRunCheck(t *testing.T) {
 	p := NewProgram("p")
 	x := p.In("x", dtype.F32, op.Rows, 8)

@@ -6,7 +6,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// A weight of Llama-3.2-1B's down projection, transposed for a GEMM on the array.
+// The down projection of Llama-3.2-1B, transposed for a GEMM on the array.
 func BenchmarkTranspose(b *testing.B) {
 	w := Tensor{Type: dtype.BF16, Shape: []int{2048, 8192}, Data: make([]byte, 2*2048*8192)}
 	src := Source{Layout: Layout{Op: "transpose", Args: []Layout{T("w")}}, From: typed{"w": w}}

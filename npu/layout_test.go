@@ -78,8 +78,7 @@ func TestLayoutMaterialize(t *testing.T) {
 	}
 }
 
-// A tensor of any type is brought to BF16, blocks and halves too, alone or inside another layout.
-// fixed are tensors that lie somewhere, as a checkpoint's do.
+// bf16 converts tensors of every type, also inside another layout.
 type fixed map[string]Tensor
 
 func (f fixed) Tensor(name string) (Tensor, error) {
@@ -90,7 +89,10 @@ func (f fixed) Tensor(name string) (Tensor, error) {
 }
 
 func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
-	tensor := func() Tensor { return Tensor{Type: dtype.I16, Shape: []int{2, 3}, Data: make([]byte, 12)} }
+	tensor := func() Tensor {
+		return Tensor{Type: dtype.I16, Shape: []int{2, 3},
+			Data: make([]byte, 12)}
+	}
 	a, b := tensor(), tensor()
 	turned := a
 	turned.Shape = []int{3, 2}
@@ -111,7 +113,8 @@ func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
 		t.Error("the same tensor under two names has two keys")
 	}
 	seen := map[string]string{}
-	for _, layout := range []string{"w", "v", "turned", "transpose(w)", "transpose(v)", "rows(w, 0, 1)", "rows(w, 1, 2)", "stack(w, v)", "stack(v, w)",
+	for _, layout := range []string{"w", "v", "turned", "transpose(w)", "transpose(v)",
+		"rows(w, 0, 1)", "rows(w, 1, 2)", "stack(w, v)", "stack(v, w)",
 		"stack(w, w, v)", "interleave(w, v)", "pad(w, 3, 3)", "pad(w, 33, 3)", "repeat(w, 2)"} {
 		k := key(layout, one)
 		if before, ok := seen[k]; ok {
@@ -129,7 +132,8 @@ func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
 
 func TestLayoutBF16(t *testing.T) {
 	tensors := typed{
-		"f32": {dtype.F32, []int{2, 2}, dtype.AsBytes([]float32{1, 1.00390625, -2, 3})}, // 1 + 2^-8 lies between two BF16 numbers and goes to the even one
+		// 1 + 2^-8 lies between two BF16 numbers and goes to the even one
+		"f32": {dtype.F32, []int{2, 2}, dtype.AsBytes([]float32{1, 1.00390625, -2, 3})},
 		"f16": {dtype.F16, []int{1, 2}, []byte{0x00, 0x3c, 0x00, 0xc0}},
 		"q8":  {dtype.Q8_0, []int{32}, append([]byte{0x00, 0x3c}, make([]byte, 32)...)},
 	}
@@ -167,11 +171,13 @@ type typed map[string]Tensor
 
 func (s typed) Tensor(name string) (Tensor, error) { return s[name], nil }
 
-// Zeros are zeros in whatever they are wrapped before they get their type, also where the memory held something else.
+// Zeros are zeros inside every operation, also if dst had other content.
 func TestLayoutZeros(t *testing.T) {
 	w := typed{"w": {dtype.BF16, []int{4, 2}, bytes.Repeat([]byte{0x11}, 16)}}
-	for _, layout := range []string{"stack(w, zeros(4, 2))", "stack(w, repeat(zeros(4, 1), 2))", "stack(w, transpose(zeros(2, 4)))",
-		"transpose(stack(w, repeat(zeros(4, 1), 2)))", "stack(w, pad(rows(zeros(4, 1), 1, 3), 4, 2))", "interleave(bf16(zeros(4, 2)), w)"} {
+	for _, layout := range []string{"stack(w, zeros(4, 2))", "stack(w, repeat(zeros(4, 1), 2))",
+		"stack(w, transpose(zeros(2, 4)))",
+		"transpose(stack(w, repeat(zeros(4, 1), 2)))", "stack(w, pad(rows(zeros(4, 1), 1, 3), 4, " +
+			"2))", "interleave(bf16(zeros(4, 2)), w)"} {
 		l, err := ParseLayout(layout)
 		if err != nil {
 			t.Fatal(err)
@@ -180,29 +186,34 @@ func TestLayoutZeros(t *testing.T) {
 		if err := (Source{Layout: l, From: w}).Materialize(dst); err != nil {
 			t.Errorf("%s: %v", layout, err)
 		}
-		if zeros, of := bytes.Count(dst, []byte{0}), bytes.Count(dst, []byte{0x11}); zeros != 16 || of != 16 {
+		if zeros, of := bytes.Count(dst, []byte{0}), bytes.Count(dst, []byte{0x11}); zeros != 16 ||
+			of != 16 {
 			t.Errorf("%s: %d zero bytes and %d of w, want 16 of each", layout, zeros, of)
 		}
 	}
 }
 
-// A layout that was put together in Go is held to the same rules as one that was read.
+// A layout built in Go is checked like a parsed one.
 func TestLayoutNotFromText(t *testing.T) {
 	w := typed{"w": {dtype.BF16, []int{4, 2}, make([]byte, 16)}}
-	for _, l := range []Layout{{Op: "rows", Args: []Layout{T("w")}}, {Op: "rows", Args: []Layout{T("w")}, Numbers: []int{-1, 1}}, {Op: "transpose"},
-		{Op: "stack"}, {Op: "interleave", Args: []Layout{T("w")}}, {Op: "zeros", Numbers: []int{2}}, {Op: "spin", Args: []Layout{T("w")}}} {
+	for _, l := range []Layout{{Op: "rows", Args: []Layout{T("w")}},
+		{Op: "rows", Args: []Layout{T("w")}, Numbers: []int{-1, 1}}, {Op: "transpose"},
+		{Op: "stack"}, {Op: "interleave", Args: []Layout{T("w")}}, {Op: "zeros",
+			Numbers: []int{2}}, {Op: "spin", Args: []Layout{T("w")}}} {
 		if _, _, err := (Source{Layout: l, From: w}).Stat(); err == nil {
 			t.Errorf("%s: accepted", l)
 		}
 	}
 }
 
-// Without anywhere to look tensors up a source is an error, and nothing ends the program. Zeros need no tensor.
+// A source without From is an error, except for zeros, which need no tensor.
 func TestSourceWithoutTensors(t *testing.T) {
-	for _, s := range []Source{{}, {Layout: T("a")}, {Layout: Layout{Op: "transpose", Args: []Layout{T("a")}}}} {
+	for _, s := range []Source{{}, {Layout: T("a")},
+		{Layout: Layout{Op: "transpose", Args: []Layout{T("a")}}}} {
 		_, _, stat := s.Stat()
 		_, key := s.Key()
-		for what, err := range map[string]error{"Stat": stat, "Key": key, "Materialize": s.Materialize(nil)} {
+		for what, err := range map[string]error{"Stat": stat, "Key": key,
+			"Materialize": s.Materialize(nil)} {
 			if err == nil || !strings.Contains(err.Error(), "Source.From is nil") {
 				t.Errorf("%s of %v: %v", what, s.Layout, err)
 			}
@@ -228,8 +239,9 @@ func TestLayoutErrors(t *testing.T) {
 		"zeros(0, 2)":                           "out of range",
 		"zeros(2, 2)":                           "no element type",
 		"transpose(zeros(3000000, 4000000000))": "not a number in range",
-		"stack(a, zeros(2000000000, 2000000000))":  "out of range",
-		"transpose(pad(a, 1048576, 1048576))":      "out of range", // and does not ask for a terabyte to say so
+		"stack(a, zeros(2000000000, 2000000000))": "out of range",
+		// and does not ask for a terabyte to say so
+		"transpose(pad(a, 1048576, 1048576))":      "out of range",
 		"repeat(repeat(a, 100000), 100000)":        "out of range",
 		"nowhere":                                  `no tensor "nowhere"`,
 		"repeat(a, 0)":                             "repeat count 0",

@@ -46,7 +46,8 @@ func TestNilArguments(t *testing.T) {
 		t.Error("the host of nothing is something")
 	}
 	ctx := context.Background()
-	if Tracer(WithTracer(ctx, nil)) != nil || Tracer(JoinTracers(ctx, ctx, WithTracer(ctx, nil))) != nil {
+	if Tracer(WithTracer(ctx, nil)) != nil || Tracer(JoinTracers(ctx, ctx,
+		WithTracer(ctx, nil))) != nil {
 		t.Error("a nil tracer is not nil")
 	}
 }
@@ -96,7 +97,8 @@ func TestRunRows(t *testing.T) {
 
 // What a server sends about a device has stable names.
 func TestInfoJSON(t *testing.T) {
-	info := Info{Name: "n", Kind: "cpu", AnyRows: true, InPlace: []dtype.Type{dtype.BF16, dtype.Q4_0}, Threads: 2, FewRows: 16}
+	info := Info{Name: "n", Kind: "cpu", AnyRows: true, InPlace: []dtype.Type{dtype.BF16, dtype.Q4_0},
+		Threads: 2, FewRows: 16}
 	data, err := json.Marshal(info)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +108,8 @@ func TestInfoJSON(t *testing.T) {
 		t.Errorf("got %s\nwant %s", data, want)
 	}
 	data, err = json.Marshal(Span{Name: "a", Category: "op", Duration: 7})
-	if err != nil || !strings.HasPrefix(string(data), `{"name":"a","category":"op","start":`) || !strings.HasSuffix(string(data), `"duration_ns":7}`) {
+	if err != nil || !strings.HasPrefix(string(data), `{"name":"a","category":"op","start":`) ||
+		!strings.HasSuffix(string(data), `"duration_ns":7}`) {
 		t.Errorf("got %s, %v", data, err)
 	}
 }

@@ -1,5 +1,6 @@
-// Command customprogram composes a program for the NPU by hand: a norm, a matrix product and a residual in one dispatch. The virtual XDNA 2 first refuses it, with the rule and
-// what would fit, and after the change says how long it would take and computes it with the array's own numbers.
+// Command customprogram composes a program for the NPU by hand: a norm, a matrix product and a
+// residual in one dispatch. The virtual XDNA 2 first refuses it, with the rule and what would fit.
+// After the change it predicts the time and computes the program with the array's number formats.
 //
 //	go run ./examples/customprogram
 package main
@@ -19,7 +20,7 @@ import (
 
 const rows, width = 512, 1024
 
-// compose is x + norm(x) W for 512 rows. The tile of the matrix product is what is tried out here.
+// compose returns the program x + norm(x) W for 512 rows. The tile of the matrix product varies.
 func compose(tile []int) *npu.Program {
 	p := npu.NewProgram("norm_matmul_add")
 	x := p.In("x", dtype.BF16, rows, width)
@@ -32,7 +33,8 @@ func compose(tile []int) *npu.Program {
 	p.Launch("norm", op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5}, x, weight, normed)
 	p.Map(npu.Mapping{Herd: []int{8, 1}})
 	p.Launch("product", op.MatMul{M: rows, K: width, N: width}, normed, w, product)
-	p.Map(npu.Mapping{Variant: "drain", Tile: tile, Herd: []int{8, 4}}) // tile: m, k in a mem tile, k in a core, n
+	// tile: m, k in a mem tile, k in a core, n
+	p.Map(npu.Mapping{Variant: "drain", Tile: tile, Herd: []int{8, 4}})
 	p.Launch("residual", op.Add{Rows: rows, Width: width}, product, x, y)
 	p.Map(npu.Mapping{Tile: []int{1024}, Herd: []int{8, 1}})
 	return p
@@ -46,7 +48,8 @@ func main() {
 	}
 	defer dev.Close()
 
-	// 64 x 128 accumulators in FP32, beside operands that alternate and the buffer that drains them, are more than a core has.
+	// 64 x 128 FP32 accumulators, double-buffered operands and the output buffer exceed a core's
+	// memory.
 	_, err = dev.Load(ctx, compose([]int{64, 256, 32, 128}))
 	var refused *xdna2.ResourceError
 	if !errors.As(err, &refused) {
@@ -64,7 +67,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	say("fits: %d launches in one dispatch, predicted %.0f us on the array, bound by %s\n", len(cost.Launches), cost.Run, cost.Bound)
+	say("fits: %d launches in one dispatch, predicted %.0f us on the array, bound by %s\n",
+		len(cost.Launches), cost.Run, cost.Bound)
 	for _, l := range cost.Launches {
 		say("  %-10s %4.0f us, of which %.0f us to start\n", l.Name, l.Time, l.Start)
 	}
@@ -76,14 +80,14 @@ func main() {
 	say("\ncomputed with the array's numbers: y[0] begins with %.4f\n", y[:4])
 }
 
-// say prints, and ends the program where that fails: what was found out that is lost on a full disk is no success.
+// say prints, and exits if that fails.
 func say(format string, args ...any) {
 	if _, err := fmt.Printf(format, args...); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// compute runs the program once. What the host writes has to be synced to the device, and what it wants to see has to be synced back.
+// compute runs the program once. Host writes must be synced to the device, and results back.
 func compute(ctx context.Context, dev npu.Device, exec npu.Executable) ([]float32, error) {
 	p := exec.Program()
 	run := npu.Run{Name: "once", Exec: exec, Args: make([]npu.Buffer, len(p.Args))}
@@ -122,7 +126,7 @@ func compute(ctx context.Context, dev npu.Device, exec npu.Executable) ([]float3
 	return y, nil
 }
 
-// weights makes up the constants by their names.
+// weights generates the constants by name.
 type weights struct{}
 
 func (weights) Tensor(name string) (npu.Tensor, error) {
@@ -130,7 +134,8 @@ func (weights) Tensor(name string) (npu.Tensor, error) {
 	if name == "norm" {
 		shape = shape[:1]
 	}
-	t := npu.Tensor{Type: dtype.BF16, Shape: shape, Data: make([]byte, dtype.BF16.Bytes((op.Size{}).Elements(shape)))}
+	t := npu.Tensor{Type: dtype.BF16, Shape: shape,
+		Data: make([]byte, dtype.BF16.Bytes((op.Size{}).Elements(shape)))}
 	fill(t.Data, 0.001)
 	return t, nil
 }

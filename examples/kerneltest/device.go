@@ -10,18 +10,20 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Device runs programs of two launches, RMSNorm and then MatMul of its result, in FP32, with the fused kernel.
+// Device runs programs of two launches, RMSNorm and MatMul of its result, in FP32 with the fused
+// kernel.
 type Device struct {
-	// Kernel is what runs; the test breaks it to see whether the gate notices.
+	// Kernel is the function that runs; the test replaces it by broken ones.
 	Kernel func(dst, x, weight, w []float32, k, n int, eps float64)
 }
 
-// Info says that any number of rows will do.
+// Info returns a device that takes any number of rows.
 func (d *Device) Info() npu.Info {
-	return npu.Info{Name: "a fused kernel in Go", Kind: "example", AnyRows: true, InPlace: []dtype.Type{dtype.F32}}
+	return npu.Info{Name: "a fused kernel in Go", Kind: "example", AnyRows: true,
+		InPlace: []dtype.Type{dtype.F32}}
 }
 
-// executable is a program together with what the kernel needs to know of it.
+// executable is a program with the kernel's parameters.
 type executable struct {
 	program   *npu.Program
 	norm      op.RMSNorm
@@ -32,24 +34,28 @@ type executable struct {
 func (e *executable) Program() *npu.Program { return e.program }
 func (e *executable) Close() error          { return nil }
 
-// Load takes the one form of program that the kernel computes. Saying what it cannot do is a device's duty: nothing falls back in silence.
+// Load accepts the only program that the kernel computes, and returns an error for every other.
 func (d *Device) Load(_ context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	if len(p.Launches) != 2 {
-		return nil, fmt.Errorf("kerneltest: program %s has %d launches, want RMSNorm and MatMul", p.Name, len(p.Launches))
+		return nil, fmt.Errorf("kerneltest: program %s has %d launches, want RMSNorm and MatMul", p.Name,
+			len(p.Launches))
 	}
 	first, second := p.Launches[0], p.Launches[1]
 	norm, ok := first.Op.(op.RMSNorm)
 	mul, isMul := second.Op.(op.MatMul)
 	if !ok || !isMul || !mul.TransB || norm.Heads > 1 || second.Args[0].Arg != first.Args[2].Arg {
-		return nil, fmt.Errorf("kerneltest: program %s is not RMSNorm of whole rows and MatMul with TransB of its result", p.Name)
+		return nil, fmt.Errorf("kerneltest: program %s is not RMSNorm of whole rows and MatMul with "+
+			"TransB of its result", p.Name)
 	}
-	e := &executable{program: p, norm: norm, mul: mul, arguments: [4]int{first.Args[0].Arg, first.Args[1].Arg, second.Args[1].Arg, second.Args[2].Arg}}
+	e := &executable{program: p, norm: norm, mul: mul,
+		arguments: [4]int{first.Args[0].Arg, first.Args[1].Arg, second.Args[1].Arg, second.Args[2].Arg}}
 	for _, i := range e.arguments {
 		if p.Args[i].Type != dtype.F32 {
-			return nil, fmt.Errorf("kerneltest: program %s: argument %s is %s, want F32", p.Name, p.Args[i].Name, p.Args[i].Type)
+			return nil, fmt.Errorf("kerneltest: program %s: argument %s is %s, want F32", p.Name,
+				p.Args[i].Name, p.Args[i].Type)
 		}
 	}
 	return e, nil
@@ -72,7 +78,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	return nil
 }
 
-// buffer is memory that host and device share, so that nothing needs to be synced.
+// buffer is memory shared by host and device, so Sync does nothing.
 type buffer []byte
 
 func (b buffer) Len() int                             { return len(b) }
@@ -80,15 +86,15 @@ func (b buffer) Bytes() []byte                        { return b }
 func (b buffer) Sync(_ npu.Direction, _, _ int) error { return nil }
 func (b buffer) Close() error                         { return nil }
 
-// Alloc makes a zeroed buffer.
+// Alloc returns a zeroed buffer.
 func (d *Device) Alloc(_ context.Context, bytes int) (npu.Buffer, error) {
 	return buffer(make([]byte, bytes)), nil
 }
 
-// Const refuses: this device has no use for checkpoints.
+// Const returns an error: this device does not read checkpoints.
 func (d *Device) Const(context.Context, npu.Source) (npu.Buffer, error) {
-	return nil, fmt.Errorf("kerneltest: weights come in buffers of Alloc here")
+	return nil, fmt.Errorf("kerneltest: no Const: put weights into buffers of Alloc")
 }
 
-// Close has nothing to give up.
+// Close does nothing.
 func (d *Device) Close() error { return nil }

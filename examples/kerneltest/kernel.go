@@ -1,16 +1,17 @@
-// Package kerneltest shows how a kernel of your own is tested: a fused RMSNorm and matrix product, written as a Go function, behind a device
-// that does nothing else. The test beside it is the part to copy:
+// Package kerneltest shows how to test a kernel of your own: a fused RMSNorm and matrix product,
+// written as a Go function, and a device that runs nothing else. Copy its test:
 //
 //	go test -v ./examples/kerneltest
 //
-// The kernel stands for whatever you have: an assembly routine, a library, an NPU. What the test needs of it is an [npu.Device], which loads a
-// program, holds buffers and runs; device.go is one in a hundred lines.
+// The kernel could as well be an assembly routine, a library or an NPU. The test needs an
+// [npu.Device], which loads a program, allocates buffers and runs; device.go has one in a hundred
+// lines.
 package kerneltest
 
 import "math"
 
-// NormMatMul is RMSNorm and the product behind it in one pass over x. The norm's scale is the same for a whole row, so that it can wait until the
-// end of each sum, and its weight can be multiplied on the way:
+// NormMatMul computes RMSNorm and a matrix product in one pass over x. The norm's scale is constant
+// within a row, so it is applied after each sum, and its weight before:
 //
 //	dst[r,n] = sum_k x[r,k] weight[k] w[n,k] / sqrt(mean_k x[r,k]^2 + eps)
 //
@@ -33,7 +34,7 @@ func NormMatMul(dst, x, weight, w []float32, k, n int, eps float64) {
 	}
 }
 
-// dot keeps four sums, as a vector unit would: the order differs from the reference's, and with it the last bits.
+// dot keeps four partial sums like a vector unit, so its last bits differ from the reference's.
 func dot(a, b []float32) float32 {
 	var s [4]float32
 	for len(a) >= 4 {
@@ -42,7 +43,7 @@ func dot(a, b []float32) float32 {
 		}
 		a, b = a[4:], b[4:]
 	}
-	for i, v := range a { // what is left over: the place where kernels go wrong
+	for i, v := range a { // the remainder, where kernels often have bugs
 		s[i] += v * b[i]
 	}
 	return s[0] + s[1] + s[2] + s[3]

@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// What the kernel computes: two ops. Rows are left open; K and N are multiples of nothing, so that edges show.
+// The kernel computes two ops. Rows are open; K and N are odd, to test the edges.
 const k, n = 577, 131
 
 var (
@@ -22,13 +22,14 @@ var (
 	mul  = op.MatMul{M: op.Rows, K: k, N: n, TransB: true}
 )
 
-// tolerance says how large an error may be, and why.
+// tolerance bounds the error and states why.
 var tolerance = gate.Tolerance{
 	Mismatches: 1, MeanRelL1: 1e-6, MaxRowL1: 2e-6, Peak: 5e-6,
-	Note: "FP32 sums of 577 products in another order: mean relative L1 2.7e-7, worst row 3.4e-7, peak 1.3e-6 measured on normal values; about four times that",
+	Note: "FP32 sums of 577 products in another order: mean relative L1 2.7e-7, worst row 3.4e-7, " +
+		"peak 1.3e-6 measured on normal values; about four times that",
 }
 
-// The whole test of a kernel: inputs, the device's result, the oracle's, the gate.
+// The complete test of a kernel: inputs, the device's result, the oracle's, the gate.
 func TestKernel(t *testing.T) {
 	ctx := context.Background()
 	for _, rows := range []int{1, 3, 64} {
@@ -51,7 +52,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// A test that cannot fail proves nothing: each of these is a bug that such a kernel really has.
+// The test fails for bugs that such kernels have had.
 func TestKernelCanFail(t *testing.T) {
 	const rows = 3
 	x, weight, w := normal(1, rows*k), normal(2, k), normal(3, n*k)
@@ -88,12 +89,13 @@ func TestKernelCanFail(t *testing.T) {
 	}
 }
 
-// run executes the two ops as one program on a device and gives its result.
+// run executes the two ops as one program on a device and returns its result.
 func run(t *testing.T, dev npu.Device, rows int, x, weight, w []float32) []float32 {
 	t.Helper()
 	ctx := context.Background()
 	p := npu.NewProgram("norm_matmul")
-	in, g, m := p.In("x", dtype.F32, op.Rows, k), p.In("weight", dtype.F32, k), p.In("w", dtype.F32, n, k)
+	in, g, m := p.In("x", dtype.F32, op.Rows, k), p.In("weight", dtype.F32, k), p.In("w", dtype.F32, n,
+		k)
 	h, y := p.Scratch("h", dtype.F32, op.Rows, k), p.Out("y", dtype.F32, op.Rows, n)
 	p.Launch("norm", norm, in, g, h)
 	p.Launch("matmul", mul, h, m, y)
@@ -112,12 +114,13 @@ func run(t *testing.T, dev npu.Device, rows int, x, weight, w []float32) []float
 		}
 		return b
 	}
-	poison := make([]float32, rows*n) // a kernel that writes nothing must not find an old result there
+	poison := make([]float32, rows*n) // reveals elements that the kernel does not write
 	for i := range poison {
 		poison[i] = float32(math.NaN())
 	}
 	result := buf(poison)
-	r := npu.Run{Exec: exec, Args: []npu.Buffer{buf(x), buf(weight), buf(w), nil, result}, Segments: []npu.Segment{{Rows: rows}}}
+	r := npu.Run{Exec: exec, Args: []npu.Buffer{buf(x), buf(weight), buf(w), nil, result},
+		Segments: []npu.Segment{{Rows: rows}}}
 	if err := dev.Submit(ctx, []npu.Run{r}); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +130,7 @@ func run(t *testing.T, dev npu.Device, rows int, x, weight, w []float32) []float
 	return dtype.Float32s(result.Bytes())
 }
 
-// normal are seeded standard normal values.
+// normal returns seeded standard normal values.
 func normal(seed uint64, count int) []float32 {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	list := make([]float32, count)
@@ -137,7 +140,7 @@ func normal(seed uint64, count int) []float32 {
 	return list
 }
 
-// Other programs are refused, and the reason is said.
+// Other programs are refused with a reason.
 func TestDeviceRefuses(t *testing.T) {
 	p := npu.NewProgram("add")
 	a, y := p.In("a", dtype.F32, 2, 4), p.Out("y", dtype.F32, 2, 4)
@@ -147,7 +150,7 @@ func TestDeviceRefuses(t *testing.T) {
 	}
 }
 
-// The same kernel without a device around it.
+// The kernel can be called without a device.
 func ExampleNormMatMul() {
 	x, weight, w := []float32{3, 4}, []float32{1, 1}, []float32{1, 0, 0, 1} // one row, the identity
 	y := make([]float32, 2)

@@ -8,8 +8,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Every adversary is caught by the kernel gate where it is meant to be, by the metric that is meant to, under the tolerances of the software device and under the
-// published ones; and the device itself passes.
+// The kernel gate catches every adversary meant for it by the expected metric, with the tolerances
+// of the software device and with the published ones, and passes the device itself.
 func TestEveryAdversaryIsCaughtByTheKernelGate(t *testing.T) {
 	dev := open(t, "go")
 	for name, opts := range map[string]*gatetest.Options{
@@ -29,13 +29,15 @@ func TestEveryAdversaryIsCaughtByTheKernelGate(t *testing.T) {
 	}
 }
 
-// A device that forgets from a position on is right before it, and caught behind it.
+// Forgetful is right before its position and caught after it.
 func TestForgetful(t *testing.T) {
 	const from = 300
 	a, dev := gatetest.Forgetful(from), open(t, "go")
-	near := gatetest.Probe{Op: op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64, Cached: true}, Segments: []gatetest.Segment{{Rows: 4, Pos: from - 4}}}
+	near := gatetest.Probe{Op: op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64,
+		Cached: true}, Segments: []gatetest.Segment{{Rows: 4, Pos: from - 4}}}
 	for i, p := range append(a.Probes, near) {
-		r, err := gatetest.CheckKernel(t.Context(), a.Wrap(dev, nil), p.Op, &gatetest.Options{Segments: p.Segments})
+		r, err := gatetest.CheckKernel(t.Context(), a.Wrap(dev, nil), p.Op,
+			&gatetest.Options{Segments: p.Segments})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,8 +25,9 @@ func some(t *testing.T) func(gatetest.Case) bool {
 	}
 }
 
-// The software device is right in every kernel variant that this machine can run, for all types of activations and weights. With -v the test prints the
-// largest errors, which is where Software has its numbers from.
+// Every kernel variant of the software device that this machine can run passes, for all types of
+// activations and weights. With -v the test prints the largest errors, the source of Software's
+// numbers.
 func TestEveryKernelVariantOfTheCPUConforms(t *testing.T) {
 	names := cpu.KernelNames()
 	if name := os.Getenv(cpu.KernelsVariable); name != "" {
@@ -51,7 +52,8 @@ func TestEveryKernelVariantOfTheCPUConforms(t *testing.T) {
 	t.Logf("largest mean relative L1, worst row, peak:\n%v", most)
 }
 
-// Whole matrices and up to 2048 rows, on the kernels that this machine chooses: minutes, most of them the oracle's.
+// Whole matrices and up to 2048 rows, with this machine's default kernels. It takes minutes, mostly
+// in the oracle.
 func TestTheCPUConformsInFull(t *testing.T) {
 	if os.Getenv("NPUKIT_LONG") == "" {
 		t.Skip("full shapes take minutes: set NPUKIT_LONG=1, as make test-long does")
@@ -59,7 +61,10 @@ func TestTheCPUConformsInFull(t *testing.T) {
 	var only func(gatetest.Case) bool
 	if raced {
 		t.Log("under the race detector: only shapes of models, as plans have them")
-		only = func(c gatetest.Case) bool { return len(c.From) > 0 && c.Open && c.Types[len(c.Types)-1] != c.Types[0] }
+		only = func(c gatetest.Case) bool {
+			return len(c.From) > 0 && c.Open &&
+				c.Types[len(c.Types)-1] != c.Types[0]
+		}
 	}
 	d, err := cpu.Open(nil)
 	if err != nil {
@@ -75,7 +80,8 @@ func TestTheCPUConformsInFull(t *testing.T) {
 	t.Logf("largest mean relative L1, worst row, peak:\n%v", most)
 }
 
-// worst is the largest errors by kind of op and type of result: mean relative L1, worst row of 32 elements or more, peak.
+// worst is the largest errors by kind of op and type of result: mean relative L1, worst row of 32
+// elements or more, peak.
 type worst map[string]*[3]float64
 
 func (w worst) add(s gatetest.Summary) {

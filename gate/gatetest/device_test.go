@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// apart is a device whose memory is not the host's: only Sync copies between the two. It takes programs of fixed shape only, one session at a time, and no
-// quantised weights.
+// apart is a device whose memory is not the host's: only Sync copies between the two. It takes
+// programs of fixed shape only, one session at a time, and no quantised weights.
 type apart struct {
 	npu.Device
 	refuse func(*npu.Program) error
@@ -122,7 +122,8 @@ func noBlocks(p *npu.Program) error {
 	return nil
 }
 
-// few leaves one case of thirty, of every kind of op some; under the race detector only the first of each.
+// few leaves one case of thirty, of every kind of op some; under the race detector only the first
+// of each.
 func few() func(gatetest.Case) bool {
 	n := map[string]int{}
 	return func(c gatetest.Case) bool {
@@ -132,10 +133,11 @@ func few() func(gatetest.Case) bool {
 	}
 }
 
-// The suite learns what a device takes, syncs both ways, and asks that refusals are expected.
+// The suite reads a device's Info, syncs both ways, and fails for refusals that are not allowed.
 func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 	dev := &apart{Device: open(t, "go"), refuse: noBlocks}
-	blocks := []gatetest.Refusal{{Cases: regexp.MustCompile(`Q\d_`), Why: "no kernels for quantised weights"}}
+	blocks := []gatetest.Refusal{{Cases: regexp.MustCompile(`Q\d_`),
+		Why: "no kernels for quantised weights"}}
 	s := gatetest.Conformance(t, dev, &gatetest.ConformanceOptions{Only: few(), MayRefuse: blocks})
 	refused := 0
 	for _, r := range s.Results {
@@ -144,7 +146,8 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 		}
 	}
 	if refused == 0 || s.LeftOut == 0 && !raced || !strings.Contains(s.String(), "no kernel reads Q") {
-		t.Errorf("want quantised weights refused, with the reason, and runs of several sessions left out:\n%v", s)
+		t.Errorf("want quantised weights refused, with the reason, and runs of several sessions left "+
+			"out:\n%v", s)
 	}
 
 	for name, bad := range map[string]struct {
@@ -152,12 +155,21 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 		may  []gatetest.Refusal
 		want string
 	}{
-		"a refusal that nobody expects":     {&apart{Device: dev.Device, refuse: noBlocks}, nil, "cases refused, and not allowed to, first Embed"},
-		"everything refused as expected":    {&apart{Device: dev.Device, refuse: func(*npu.Program) error { return errors.New("not today") }}, []gatetest.Refusal{{Cases: regexp.MustCompile(""), Why: "all"}}, "nothing was compared"},
-		"results that are not synced":       {&apart{Device: dev.Device, refuse: noBlocks, lazy: true}, blocks, "NaN, infinite"},
-		"a byte written behind each result": {&apart{Device: dev.Device, refuse: noBlocks, over: true}, blocks, "bytes after the result were written"},
+		"a refusal that nobody expects": {&apart{Device: dev.Device, refuse: noBlocks}, nil,
+			"cases refused, and not allowed to, first Embed"},
+		"everything refused as expected": {&apart{Device: dev.Device,
+			refuse: func(*npu.Program) error {
+				return errors.New("not " +
+					"today")
+			}}, []gatetest.Refusal{{Cases: regexp.MustCompile(""), Why: "all"}}, "nothing was " +
+			"compared"},
+		"results that are not synced": {&apart{Device: dev.Device, refuse: noBlocks, lazy: true},
+			blocks, "NaN, infinite"},
+		"a byte written behind each result": {&apart{Device: dev.Device, refuse: noBlocks, over: true},
+			blocks, "bytes after the result were written"},
 	} {
-		s, err := gatetest.CheckConformance(t.Context(), bad.dev, &gatetest.ConformanceOptions{Only: few(), MayRefuse: bad.may})
+		s, err := gatetest.CheckConformance(t.Context(), bad.dev,
+			&gatetest.ConformanceOptions{Only: few(), MayRefuse: bad.may})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +191,8 @@ func (d said) Info() npu.Info {
 	return i
 }
 
-// The reference rounds weights where the device says that it does, and nowhere else: the tolerance is no wider for it, and what is said is tested.
+// The reference rounds weights exactly if the device's Info says that it does, so a wrong Info
+// fails.
 func TestRoundedWeightsAreWhatTheDeviceSays(t *testing.T) {
 	dev := open(t, "go") // rounds none
 	rows := map[string]int{"few": dev.Info().FewRows, "more": dev.Info().FewRows + 1}
@@ -196,12 +209,14 @@ func TestRoundedWeightsAreWhatTheDeviceSays(t *testing.T) {
 		{"more", dtype.F32, []dtype.Type{dtype.Q4_0}, true},
 	} {
 		opts := &gatetest.Options{Types: []dtype.Type{tc.activations, dtype.Q4_0, dtype.F32}}
-		report, err := gatetest.CheckKernel(t.Context(), said{dev, tc.rounded}, op.MatMul{M: rows[tc.rows], K: 256, N: 64, TransB: true}, opts)
+		report, err := gatetest.CheckKernel(t.Context(), said{dev, tc.rounded},
+			op.MatMul{M: rows[tc.rows], K: 256, N: 64, TransB: true}, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if report.OK() != tc.right {
-			t.Errorf("%s rows of %v, said to be rounded %v: want right %v: %v", tc.rows, tc.activations, tc.rounded, tc.right, report)
+			t.Errorf("%s rows of %v, said to be rounded %v: want right %v: %v", tc.rows, tc.activations,
+				tc.rounded, tc.right, report)
 		}
 	}
 }
@@ -213,25 +228,32 @@ func TestOptionsThatDoNotGoTogetherAreErrors(t *testing.T) {
 		o    op.Op
 		opts *gatetest.Options
 	}{
-		"the op is nil":                   {nil, nil},
-		"Width is 0":                      {op.RMSNorm{Rows: 4}, nil},
-		"2 types, RMSNorm has 3 operands": {norm, &gatetest.Options{Types: []dtype.Type{dtype.F32, dtype.F32}}},
-		"Segments: 3 rows, RMSNorm has 4": {norm, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 3}}}},
-		"0 rows at position 0":            {norm, &gatetest.Options{Segments: []gatetest.Segment{{}}}},
-		"1 rows at position -1":           {norm, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 1, Pos: -1}}}},
-		"Picks: is -1":                    {op.Pick{Picks: op.Picks, Rows: 4, Width: 8}, &gatetest.Options{Picks: -1}},
-		"takes [F32 BF16] as x":           {norm, &gatetest.Options{Activations: dtype.F16}},
-		"whole blocks of 256":             {op.MatMul{M: 1, K: 64, N: 8, TransB: true}, &gatetest.Options{Weights: dtype.Q4_K}},
+		"the op is nil": {nil, nil},
+		"Width is 0":    {op.RMSNorm{Rows: 4}, nil},
+		"2 types, RMSNorm has 3 operands": {norm, &gatetest.Options{Types: []dtype.Type{dtype.F32,
+			dtype.F32}}},
+		"Segments: 3 rows, RMSNorm has 4": {norm,
+			&gatetest.Options{Segments: []gatetest.Segment{{Rows: 3}}}},
+		"0 rows at position 0": {norm, &gatetest.Options{Segments: []gatetest.Segment{{}}}},
+		"1 rows at position -1": {norm, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 1,
+			Pos: -1}}}},
+		"Picks: is -1": {op.Pick{Picks: op.Picks, Rows: 4, Width: 8},
+			&gatetest.Options{Picks: -1}},
+		"takes [F32 BF16] as x": {norm, &gatetest.Options{Activations: dtype.F16}},
+		"whole blocks of 256": {op.MatMul{M: 1, K: 64, N: 8, TransB: true},
+			&gatetest.Options{Weights: dtype.Q4_K}},
 		"no tolerance for RMSNorm": {norm, &gatetest.Options{
 			Tolerances: func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.Tolerance{}, false }}},
 	} {
 		var bad *gatetest.OptionsError
-		if _, err := gatetest.CheckKernel(t.Context(), dev, tc.o, tc.opts); !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
+		if _, err := gatetest.CheckKernel(t.Context(), dev, tc.o, tc.opts); !errors.As(err, &bad) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an OptionsError about %q", err, want)
 		}
 	}
 	var refused *gatetest.RefusedError
-	_, err := gatetest.CheckKernel(t.Context(), &apart{Device: dev, refuse: none}, op.RMSNorm{Rows: op.Rows, Width: 64, Eps: 1e-5}, nil)
+	_, err := gatetest.CheckKernel(t.Context(), &apart{Device: dev, refuse: none},
+		op.RMSNorm{Rows: op.Rows, Width: 64, Eps: 1e-5}, nil)
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "write the numbers") {
 		t.Errorf("got %v, want a *RefusedError with the device's reason", err)
 	}
@@ -245,11 +267,13 @@ func TestOptionsThatDoNotGoTogetherAreErrors(t *testing.T) {
 func TestTimingIsOfSoManyRuns(t *testing.T) {
 	dev := open(t, "go")
 	o := op.Attention{Rows: op.Rows, Heads: 4, KVHeads: 2, HeadDim: 64, Cached: true}
-	got, err := gatetest.TimeKernel(t.Context(), dev, o, &gatetest.Options{Segments: []gatetest.Segment{{Rows: 1, Pos: 99}}}, 5)
+	got, err := gatetest.TimeKernel(t.Context(), dev, o,
+		&gatetest.Options{Segments: []gatetest.Segment{{Rows: 1, Pos: 99}}}, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Runs != 5 || got.Min <= 0 || got.Median < got.Min || got.FLOPs != o.FLOPs(op.Size{Rows: 1, Pos: 99}) || got.Bytes < 2*2*100*64*2 {
+	if got.Runs != 5 || got.Min <= 0 || got.Median < got.Min ||
+		got.FLOPs != o.FLOPs(op.Size{Rows: 1, Pos: 99}) || got.Bytes < 2*2*100*64*2 {
 		t.Errorf("got %+v", got)
 	}
 	if _, err := gatetest.TimeKernel(t.Context(), dev, o, nil, 0); err == nil {

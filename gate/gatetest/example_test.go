@@ -9,7 +9,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// A kernel that is right, and the same kernel on a device that doubles every result. Outside of tests reports are values.
+// A correct kernel, and the same kernel on a device that doubles every result.
 func ExampleCheckKernel() {
 	ctx := context.Background()
 	dev, err := cpu.Open(&cpu.Options{Threads: 1, Kernels: "go"})

@@ -17,13 +17,14 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// The oracle is what devices are compared with, prefill and decoding.
+// The oracle is the reference for prefill and decode.
 var (
 	_ gate.Scorer  = (*oracle.State)(nil)
 	_ gate.Stepper = (*oracle.State)(nil)
 )
 
-// tiny is the model of testdata/tiny-models with everything in it that adversaries get wrong: biases, seven query heads to a key-value head, three layers.
+// tiny is the model of testdata/tiny-models with everything in it that adversaries get wrong:
+// biases, seven query heads to a key-value head, three layers.
 func tiny(t testing.TB, typ dtype.Type) gatetest.Model {
 	t.Helper()
 	dir := filepath.Join(testenv.Root(), "testdata", "tiny-models", "qwen2-bias")
@@ -51,7 +52,8 @@ func tiny(t testing.TB, typ dtype.Type) gatetest.Model {
 	}
 	return gatetest.Model{
 		Open: func(ctx context.Context, dev npu.Device) (gate.Scorer, func() error, error) {
-			m, err := model.Open(ctx, dev, dir, &model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
+			m, err := model.Open(ctx, dev, dir,
+				&model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
 			if err != nil {
 				return nil, nil, err
 			}
@@ -62,7 +64,8 @@ func tiny(t testing.TB, typ dtype.Type) gatetest.Model {
 	}
 }
 
-// Every adversary is caught by the model gates meant for it, in each number format of the software device, and the device itself passes them.
+// The model gates catch every adversary meant for them, in each number format of the software
+// device, and pass the device itself.
 func TestEveryAdversaryIsCaughtByTheModelGates(t *testing.T) {
 	dev := open(t, "go")
 	types := []dtype.Type{dtype.BF16, dtype.F32}

@@ -19,14 +19,16 @@ func TestNilMeansTheDefaults(t *testing.T) {
 		t.Fatalf("a tolerance for no type: %+v", want)
 	}
 	r := gatetest.Kernel(t, dev, add, nil)
-	if same := gatetest.KernelWith(t, dev, add, nil); r.Tolerance != same.Tolerance || r.Tolerance.Note == "" {
+	if same := gatetest.KernelWith(t, dev, add, nil); r.Tolerance != same.Tolerance ||
+		r.Tolerance.Note == "" {
 		t.Errorf("Kernel takes %+v, KernelWith %+v", r.Tolerance, same.Tolerance)
 	}
 	if _, err := gatetest.TimeKernel(t.Context(), dev, add, nil, 1); err != nil {
 		t.Error(err)
 	}
 	zeros := gatetest.Adversaries()[0]
-	if r, err := gatetest.CheckKernel(t.Context(), zeros.Wrap(dev, nil), add, nil); err != nil || r.OK() {
+	if r, err := gatetest.CheckKernel(t.Context(), zeros.Wrap(dev, nil), add, nil); err != nil ||
+		r.OK() {
 		t.Errorf("an adversary wrapped with nil tolerances: %v, OK %v", err, r.OK())
 	}
 }
@@ -43,20 +45,61 @@ func TestNilAndBadOptions(t *testing.T) {
 		return err
 	}
 	for name, call := range map[string]func() error{
-		"CheckKernel, device":      func() error { return load(nil) },
-		"CheckKernel, op":          func() error { _, err := gatetest.CheckKernel(ctx, dev, nil, nil); return err },
-		"TimeKernel, device":       func() error { _, err := gatetest.TimeKernel(ctx, nil, add, nil, 1); return err },
-		"TimeKernel, op":           func() error { _, err := gatetest.TimeKernel(ctx, dev, nil, nil, 1); return err },
-		"TimeKernel, runs":         func() error { _, err := gatetest.TimeKernel(ctx, dev, add, nil, 0); return err },
-		"CheckAdversaries":         func() error { _, err := gatetest.CheckAdversaries(ctx, nil, nil); return err },
-		"CheckModel, device":       func() error { _, err := gatetest.CheckModel(ctx, nil, gatetest.Model{}); return err },
-		"CheckModel, model":        func() error { _, err := gatetest.CheckModel(ctx, dev, gatetest.Model{}); return err },
-		"CheckModelAdversaries":    func() error { _, err := gatetest.CheckModelAdversaries(ctx, nil, gatetest.Model{}); return err },
-		"Wrap, device":             func() error { return load(gatetest.Adversaries()[0].Wrap(nil, nil)) },
+		"CheckKernel, device": func() error { return load(nil) },
+		"CheckKernel, op": func() error {
+			_,
+				err := gatetest.CheckKernel(ctx, dev, nil, nil)
+			return err
+		},
+		"TimeKernel, device": func() error {
+			_,
+				err := gatetest.TimeKernel(ctx, nil, add, nil, 1)
+			return err
+		},
+		"TimeKernel, op": func() error {
+			_,
+				err := gatetest.TimeKernel(ctx, dev, nil, nil, 1)
+			return err
+		},
+		"TimeKernel, runs": func() error {
+			_,
+				err := gatetest.TimeKernel(ctx, dev, add, nil, 0)
+			return err
+		},
+		"CheckAdversaries": func() error {
+			_,
+				err := gatetest.CheckAdversaries(ctx, nil, nil)
+			return err
+		},
+		"CheckModel, device": func() error {
+			_,
+				err := gatetest.CheckModel(ctx, nil, gatetest.Model{})
+			return err
+		},
+		"CheckModel, model": func() error {
+			_,
+				err := gatetest.CheckModel(ctx, dev, gatetest.Model{})
+			return err
+		},
+		"CheckModelAdversaries": func() error {
+			_,
+				err := gatetest.CheckModelAdversaries(ctx, nil, gatetest.Model{})
+			return err
+		},
+		"Wrap, device": func() error {
+			return load(gatetest.Adversaries()[0].Wrap(nil,
+				nil))
+		},
 		"Wrap, the zero Adversary": func() error { return load(gatetest.Adversary{}.Wrap(dev, nil)) },
 		"CheckConformance, device": func() error { return conform(nil, nil) },
-		"CheckConformance, Size":   func() error { return conform(dev, &gatetest.ConformanceOptions{Size: 7}) },
-		"CheckConformance, Ops":    func() error { return conform(dev, &gatetest.ConformanceOptions{Ops: []string{"Matmul"}}) },
+		"CheckConformance, Size": func() error {
+			return conform(dev,
+				&gatetest.ConformanceOptions{Size: 7})
+		},
+		"CheckConformance, Ops": func() error {
+			return conform(dev,
+				&gatetest.ConformanceOptions{Ops: []string{"Matmul"}})
+		},
 		"CheckConformance, Cases": func() error {
 			return conform(dev, &gatetest.ConformanceOptions{MayRefuse: []gatetest.Refusal{{Why: "all"}}})
 		},

@@ -13,7 +13,8 @@ import (
 
 // A suite that is limited to ops runs these alone.
 func TestConformanceOfSomeOps(t *testing.T) {
-	s := gatetest.Conformance(t, open(t, "go"), &gatetest.ConformanceOptions{Ops: []string{"Add", "Cast"}})
+	s := gatetest.Conformance(t, open(t, "go"), &gatetest.ConformanceOptions{Ops: []string{"Add",
+		"Cast"}})
 	seen := map[string]int{}
 	for _, r := range s.Results {
 		seen[r.Op.Kind()]++
@@ -25,7 +26,8 @@ func TestConformanceOfSomeOps(t *testing.T) {
 
 // Wrong results come first, then refusals that are not allowed, then those that are, by op.
 func TestSummaryOrder(t *testing.T) {
-	mul, add, pick := op.MatMul{M: 1, K: 2, N: 3}, op.Add{Rows: 1, Width: 2}, op.Pick{Picks: 1, Rows: 2, Width: 3}
+	mul, add, pick := op.MatMul{M: 1, K: 2, N: 3}, op.Add{Rows: 1, Width: 2}, op.Pick{Picks: 1,
+		Rows: 2, Width: 3}
 	refused := func(name string, o op.Op, why string) gatetest.CaseResult {
 		err := &gatetest.RefusedError{Op: o, Err: errors.New("no kernel for " + name)}
 		return gatetest.CaseResult{Case: gatetest.Case{Name: name, Op: o}, Refused: err, Allowed: why}
@@ -35,8 +37,10 @@ func TestSummaryOrder(t *testing.T) {
 		return gatetest.CaseResult{Case: gatetest.Case{Name: name, Op: o}, Report: r}
 	}
 	s := gatetest.Summary{Device: "dev", LeftOut: 4, Results: []gatetest.CaseResult{
-		refused("pick 1", pick, "not needed"), refused("mul 1", mul, ""), done("mul 2", mul), refused("mul 3", mul, ""),
-		refused("add 1", add, ""), done("add 2", add, gate.Reason{Metric: gate.MaxAbs, Text: "max abs is 7"}),
+		refused("pick 1", pick, "not needed"), refused("mul 1", mul, ""), done("mul 2",
+			mul), refused("mul 3", mul, ""),
+		refused("add 1", add, ""), done("add 2", add,
+			gate.Reason{Metric: gate.MaxAbs, Text: "max abs is 7"}),
 		{Case: gatetest.Case{Name: "mul 4", Op: mul}, Err: errors.New("device lost")},
 	}}
 	want := `dev: 5 cases failed, 1 passed, 1 refused as allowed, 4 of several sessions not run
@@ -48,7 +52,8 @@ func TestSummaryOrder(t *testing.T) {
 	if got := s.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	if err := s.Err(); s.OK() || !errors.Is(err, gate.ErrFailed) || !strings.Contains(err.Error(), want) {
+	if err := s.Err(); s.OK() || !errors.Is(err, gate.ErrFailed) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("OK %v, error %v", s.OK(), err)
 	}
 	data, err := json.Marshal(s)
@@ -72,10 +77,12 @@ func TestSummaryIsBounded(t *testing.T) {
 		c := gatetest.Case{Name: "add", Op: op.Add{Rows: 1, Width: 1}}
 		s.Results = append(s.Results, gatetest.CaseResult{Case: c, Err: errors.New("lost")})
 	}
-	if text := s.String(); strings.Count(text, "wrong: ") != 20 || !strings.Contains(text, "and 5 more wrong results") {
+	if text := s.String(); strings.Count(text, "wrong: ") != 20 ||
+		!strings.Contains(text, "and 5 more wrong results") {
 		t.Errorf("got:\n%s", text)
 	}
-	if empty := (gatetest.Summary{}); empty.OK() || !strings.Contains(empty.Err().Error(), "nothing was compared") {
+	if empty := (gatetest.Summary{}); empty.OK() ||
+		!strings.Contains(empty.Err().Error(), "nothing was compared") {
 		t.Errorf("an empty summary: %v", empty.Err())
 	}
 }

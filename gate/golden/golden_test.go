@@ -21,10 +21,12 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The files of the five tiny models hold one sequence with everything.
+// The files of the five tiny models have one sequence with all outputs.
 func TestReadSafetensors(t *testing.T) {
-	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias", "qwen3-qknorm", "smollm-mha"} {
-		g, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "tiny-models", name, "golden.safetensors"))
+	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias",
+		"qwen3-qknorm", "smollm-mha"} {
+		g, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "tiny-models", name,
+			"golden.safetensors"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +35,8 @@ func TestReadSafetensors(t *testing.T) {
 		}
 		s := g.Sequences[0]
 		if len(s.IDs) < 32 || len(s.Greedy) != 32 || s.Vocab() < 256 || len(s.NLL) != len(s.IDs)-1 {
-			t.Errorf("%s: %d ids, %d greedy, vocabulary %d, %d likelihoods", name, len(s.IDs), len(s.Greedy), s.Vocab(), len(s.NLL))
+			t.Errorf("%s: %d ids, %d greedy, vocabulary %d, %d likelihoods", name, len(s.IDs), len(s.Greedy),
+				s.Vocab(), len(s.NLL))
 		}
 		for _, tap := range []string{"embed.embed", "layer.0.ffn.residual", "head.norm"} {
 			if h := s.Hidden[tap]; len(h) == 0 || len(h)%len(s.IDs) != 0 {
@@ -55,21 +58,24 @@ func TestReadSafetensors(t *testing.T) {
 	}
 }
 
-// The file of a real model holds prompts with their best logits, and a text with its likelihoods.
+// The file of a real model has prompts with top logits, and a text with likelihoods.
 func TestReadJSON(t *testing.T) {
 	g := smol(t)
 	if len(g.Sequences) != 5 {
 		t.Fatalf("%d sequences", len(g.Sequences))
 	}
 	for _, s := range g.Sequences[:4] {
-		if len(s.Top) != len(s.IDs) || len(s.Greedy) != 64 || len(s.Gaps) != 64 || s.NLL != nil || s.Name == "" {
-			t.Errorf("%q: %d ids, %d top, %d greedy, %d gaps", s.Name, len(s.IDs), len(s.Top), len(s.Greedy), len(s.Gaps))
+		if len(s.Top) != len(s.IDs) || len(s.Greedy) != 64 || len(s.Gaps) != 64 || s.NLL != nil ||
+			s.Name == "" {
+			t.Errorf("%q: %d ids, %d top, %d greedy, %d gaps", s.Name, len(s.IDs), len(s.Top), len(s.Greedy),
+				len(s.Gaps))
 		}
 		if _, ok := s.Record(); ok {
 			t.Errorf("%q: a record without logits", s.Name)
 		}
 	}
-	if text := g.Sequences[4]; len(text.IDs) != 1024 || len(text.NLL) != 1023 || text.Name != "war-and-peace.txt" {
+	if text := g.Sequences[4]; len(text.IDs) != 1024 || len(text.NLL) != 1023 ||
+		text.Name != "war-and-peace.txt" {
 		t.Errorf("%q: %d ids, %d likelihoods", text.Name, len(text.IDs), len(text.NLL))
 	}
 }
@@ -121,27 +127,32 @@ func ids(list ...int64) array {
 }
 
 func floats(rows int, list ...float32) array {
-	return array{safetensors.F32, []uint64{uint64(rows), uint64(len(list) / rows)}, dtype.AsBytes(list)}
+	return array{safetensors.F32, []uint64{uint64(rows), uint64(len(list) / rows)},
+		dtype.AsBytes(list)}
 }
 
-// Logits are the same whatever float type they are stored in.
+// Logits do not depend on the float type of the file.
 func TestFloatTypes(t *testing.T) {
 	f64 := array{safetensors.F64, []uint64{2, 3}, dtype.AsBytes([]int64{
 		0, int64(math.Float64bits(1)), int64(math.Float64bits(-2)), int64(math.Float64bits(0.5)), 0, int64(math.Float64bits(3))})}
-	half := array{safetensors.BF16, []uint64{2, 3}, dtype.AsBytes([]dtype.BFloat16{0, dtype.FromFloat32(1), dtype.FromFloat32(-2), dtype.FromFloat32(0.5), 0,
-		dtype.FromFloat32(3)})}
-	for name, a := range map[string]array{"F32": floats(2, 0, 1, -2, 0.5, 0, 3), "F64": f64, "BF16": half} {
+	half := array{safetensors.BF16, []uint64{2, 3},
+		dtype.AsBytes([]dtype.BFloat16{0, dtype.FromFloat32(1), dtype.FromFloat32(-2),
+			dtype.FromFloat32(0.5), 0,
+			dtype.FromFloat32(3)})}
+	for name, a := range map[string]array{"F32": floats(2, 0, 1, -2, 0.5, 0, 3), "F64": f64,
+		"BF16": half} {
 		g, err := golden.Read(write(t, map[string]array{"input_ids": ids(1, 2), "logits": a}))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if s := g.Sequences[0]; !slices.Equal(s.Logits, []float32{0, 1, -2, 0.5, 0, 3}) || s.Greedy != nil || g.Source != "a test" {
+		if s := g.Sequences[0]; !slices.Equal(s.Logits, []float32{0, 1, -2, 0.5, 0, 3}) ||
+			s.Greedy != nil || g.Source != "a test" {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }
 
-// Whatever is wrong with a file is an error that says what, and no panic.
+// Every malformed file is an error that names the problem.
 func TestHostileFiles(t *testing.T) {
 	nan := float32(math.NaN())
 	good := map[string]array{"input_ids": ids(0, 1), "logits": floats(2, 1, 2, 3, 4)}
@@ -178,30 +189,37 @@ func TestHostileFiles(t *testing.T) {
 		"hidden of another size": {with("hidden.0", floats(3, 1, 2, 3)), "hidden.0"},
 		"hidden of no layer":     {with("hidden.x", floats(2, 1, 2)), "hidden.x"},
 		"hidden of layer 00":     {with("hidden.00", floats(2, 1, 2)), "hidden.00"},
-		"only ids":               {write(t, map[string]array{"input_ids": ids(0, 1)}), "nothing but input_ids"},
+		"only ids": {write(t, map[string]array{"input_ids": ids(0, 1)}),
+			"nothing but input_ids"},
 		"JSON of another kind":   {file(t, []byte(`{"source": 3}`)), "JSON"},
 		"JSON without sequences": {file(t, []byte(`{"source": "x"}`)), "no sequence"},
 		"JSON cut":               {file(t, []byte(`{"text": {"input_ids": [1, 2`)), "JSON"},
-		"JSON: NLL too short":    {file(t, []byte(`{"text": {"input_ids": [1, 2, 3], "nll": [1]}}`)), "nll has 1"},
-		"JSON: NLL below zero":   {file(t, []byte(`{"text": {"input_ids": [1, 2], "nll": [-1]}}`)), "nll 0"},
-		"JSON: id below zero":    {file(t, []byte(`{"text": {"input_ids": [1, -2], "nll": [1]}}`)), "-2"},
-		"JSON: top too short":    {file(t, []byte(`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [], "logsumexp": [1]}]}`)), "prompt 0"},
+		"JSON: NLL too short": {file(t, []byte(`{"text": {"input_ids": [1, 2, 3], "nll": [1]}}`)),
+			"nll has 1"},
+		"JSON: NLL below zero": {file(t, []byte(`{"text": {"input_ids": [1, 2], "nll": [-1]}}`)),
+			"nll 0"},
+		"JSON: id below zero": {file(t, []byte(`{"text": {"input_ids": [1, -2], "nll": [1]}}`)), "-2"},
+		"JSON: top too short": {file(t,
+			[]byte(`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [], "logsumexp": [1]}]}`)), "prompt 0"},
 		"JSON: top not sorted": {file(t, []byte(
 			`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[1, 2]], "logsumexp": [3]}]}`)), "descending"},
 		"JSON: impossible sum": {file(t, []byte(
 			`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[2, 1]], "logsumexp": [0]}]}`)), "logsumexp"},
-		"JSON: gaps of others": {file(t, []byte(`{"prompts": [{"input_ids": [1], "greedy": [1, 2], "greedy_top2_gap": [1]}]}`)), "gap"},
+		"JSON: gaps of others": {file(t,
+			[]byte(`{"prompts": [{"input_ids": [1], "greedy": [1, 2], "greedy_top2_gap": [1]}]}`)), "gap"},
 	} {
 		g, err := golden.Read(tc.path)
-		if err == nil || !strings.Contains(err.Error(), tc.says) || !strings.HasPrefix(err.Error(), "golden: ") {
+		if err == nil || !strings.Contains(err.Error(), tc.says) ||
+			!strings.HasPrefix(err.Error(), "golden: ") {
 			t.Errorf("%s: %v, %v, want an error that says %q", name, g, err, tc.says)
 		}
 	}
 }
 
-// No prefix and no flipped byte of a file makes the reader panic.
+// No truncation and no flipped byte of a file causes a panic.
 func FuzzRead(f *testing.F) {
-	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha", "golden.safetensors"))
+	data, err := os.ReadFile(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha",
+		"golden.safetensors"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -231,9 +249,10 @@ func (s scorer) Score(_ context.Context, ids []int32, emit func(int, []float32) 
 	return nil
 }
 
-// Stored likelihoods and best logits catch a device that is wrong, and let one that is right pass.
+// Stored likelihoods and top logits catch a wrong device and pass a correct one.
 func TestJudge(t *testing.T) {
-	thresholds := gate.Thresholds{Format: "test", KLMean: 1e-3, KLP90: 1e-2, Top1: 0.99, Tie: 0.05, NLL: 1e-3, Note: "chosen for the test"}
+	thresholds := gate.Thresholds{Format: "test", KLMean: 1e-3, KLP90: 1e-2, Top1: 0.99, Tie: 0.05,
+		NLL: 1e-3, Note: "chosen for the test"}
 	right := scorer{{0, 3, 1, -1}, {2, 0, 1, 1.5}, {1, 1, 4, 0}}
 	ids := []int32{0, 1, 3}
 	lse := func(row []float32) float64 {
@@ -243,7 +262,8 @@ func TestJudge(t *testing.T) {
 		}
 		return math.Log(sum)
 	}
-	s := golden.Sequence{Name: "test", IDs: ids, NLL: []float64{lse(right[0]) - 3, lse(right[1]) - 1.5}, Top: []golden.Top{
+	s := golden.Sequence{Name: "test", IDs: ids, NLL: []float64{lse(right[0]) - 3,
+		lse(right[1]) - 1.5}, Top: []golden.Top{
 		{IDs: []int32{1, 2}, Logits: []float64{3, 1}, LogSumExp: lse(right[0])},
 		{IDs: []int32{0, 3}, Logits: []float64{2, 1.5}, LogSumExp: lse(right[1])},
 		{IDs: []int32{2, 0}, Logits: []float64{4, 1}, LogSumExp: lse(right[2])},
@@ -255,9 +275,12 @@ func TestJudge(t *testing.T) {
 		caught []string
 	}{
 		{"right", right, nil},
-		{"shifted by a constant", scorer{{5, 8, 6, 4}, {2, 0, 1, 1.5}, {1, 1, 4, 0}}, nil}, // softmax does not see it
-		{"doubled", scorer{{0, 6, 2, -2}, {4, 0, 2, 3}, {2, 2, 8, 0}}, []string{gate.MeanKL, gate.P90KL, gate.NLLShift}},
-		{"two ids swapped", scorer{{0, 3, 1, -1}, {1.5, 0, 1, 2}, {1, 1, 4, 0}}, []string{gate.MeanKL, gate.P90KL, gate.Top1, gate.NLLShift, gate.NLLShift}},
+		// softmax does not see it
+		{"shifted by a constant", scorer{{5, 8, 6, 4}, {2, 0, 1, 1.5}, {1, 1, 4, 0}}, nil},
+		{"doubled", scorer{{0, 6, 2, -2}, {4, 0, 2, 3}, {2, 2, 8, 0}},
+			[]string{gate.MeanKL, gate.P90KL, gate.NLLShift}},
+		{"two ids swapped", scorer{{0, 3, 1, -1}, {1.5, 0, 1, 2}, {1, 1, 4, 0}},
+			[]string{gate.MeanKL, gate.P90KL, gate.Top1, gate.NLLShift, gate.NLLShift}},
 		{"NaN", scorer{{0, 3, 1, -1}, {2, nan, 1, 1.5}, {1, 1, 4, 0}}, []string{gate.NonFinite}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -272,7 +295,8 @@ func TestJudge(t *testing.T) {
 			if !slices.Equal(caught, tc.caught) {
 				t.Errorf("caught by %q, want %q\n%v", caught, tc.caught, r)
 			}
-			if r.OK() != (tc.caught == nil) || errors.Is(r.Err(), gate.ErrFailed) == r.OK() || strings.HasPrefix(r.String(), "PASS") != r.OK() {
+			if r.OK() != (tc.caught == nil) || errors.Is(r.Err(), gate.ErrFailed) == r.OK() ||
+				strings.HasPrefix(r.String(), "PASS") != r.OK() {
 				t.Errorf("OK %v, error %v, text %q", r.OK(), r.Err(), r)
 			}
 			var m map[string]any
@@ -285,7 +309,8 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
-	same := golden.Sequence{Name: "likelihoods alone", IDs: []int32{1, 1, 1}, NLL: []float64{lse([]float32{0, 3}) - 3, lse([]float32{0, 3}) - 3}}
+	same := golden.Sequence{Name: "likelihoods alone", IDs: []int32{1, 1, 1},
+		NLL: []float64{lse([]float32{0, 3}) - 3, lse([]float32{0, 3}) - 3}}
 	for value, metric := range map[float32]string{3: "", 2: gate.NLLShift, 4: gate.NLLShift} {
 		row := []float32{0, value}
 		r, err := golden.Judge(context.Background(), scorer{row, row, row}, same, thresholds)
@@ -293,7 +318,8 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%v: %v, want to be caught by %q\n%v", value, err, metric, r)
 		}
 	}
-	if _, err := golden.Judge(context.Background(), right, golden.Sequence{IDs: ids, Greedy: ids}, thresholds); err == nil {
+	if _, err := golden.Judge(context.Background(), right, golden.Sequence{IDs: ids, Greedy: ids},
+		thresholds); err == nil {
 		t.Error("a sequence without numbers was judged")
 	}
 	if _, err := golden.Judge(context.Background(), scorer{{1}, {1}, {1}}, s, thresholds); err == nil {
@@ -312,10 +338,12 @@ func ExampleRead() {
 	// Output: 40 ids, vocabulary 256 and 32 greedy tokens
 }
 
-// A device that answers the same for everything is refused by likelihoods alone, however few and different they are, and a reference that is sure of everything is none.
+// A device with constant logits fails by likelihoods alone, however few and different they are, and
+// a reference that is certain of every token is refused.
 func TestJudgeUniform(t *testing.T) {
 	uniform := make([]float32, 256)
-	s := golden.Sequence{Name: "uneven", IDs: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, NLL: []float64{9.2, 0.4, 8.1, 0.3, 7.0, 1.1, 9.4, 4.8}}
+	s := golden.Sequence{Name: "uneven", IDs: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9},
+		NLL: []float64{9.2, 0.4, 8.1, 0.3, 7.0, 1.1, 9.4, 4.8}}
 	sure := golden.Sequence{Name: "sure", IDs: s.IDs, NLL: make([]float64, 8)}
 	var device scorer
 	for range s.IDs {
@@ -333,22 +361,28 @@ func TestJudgeUniform(t *testing.T) {
 			}
 		}
 	}
-	if _, err := golden.Read(file(t, []byte(`{"text": {"file": "sure", "input_ids": [1, 2, 3], "nll": [0, 0]}}`))); err == nil || !strings.Contains(err.Error(), "nll is 0") {
+	if _, err := golden.Read(file(t,
+		[]byte(`{"text": {"file": "sure", "input_ids": [1, 2, 3], "nll": [0, 0]}}`))); err == nil ||
+		!strings.Contains(err.Error(), "nll is 0") {
 		t.Errorf("a file with nothing to compare: %v", err)
 	}
 }
 
-// What is stored of logits is judged by all the thresholds that the logits themselves are: the worst position too, the worst tenth, and how many positions are decided.
+// Stored top logits are judged by every threshold that full logits are: maximum, 90th percentile,
+// and the number of decided positions.
 func TestJudgeIsTeachers(t *testing.T) {
-	th := gate.Thresholds{Format: "test", KLMean: 0.5, KLP90: 0.6, KLMax: 0.7, Top1: 0.5, Tie: 0.05, NLL: 0.4, Note: "chosen for the test"}
+	th := gate.Thresholds{Format: "test", KLMean: 0.5, KLP90: 0.6, KLMax: 0.7, Top1: 0.5, Tie: 0.05,
+		NLL: 0.4, Note: "chosen for the test"}
 	base, tie := []float32{6, 5, 1, 0}, []float32{6, 6, 6, 5}
 	for name, tc := range map[string]struct {
 		row, wrong []float32
 		at         func(pos int) bool
 		caught     string
 	}{
-		"one position":       {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos == 20 }, gate.MaxKL},
-		"an eighth of them":  {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos%8 == 0 }, gate.P90KL},
+		"one position": {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos == 20 },
+			gate.MaxKL},
+		"an eighth of them": {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos%8 == 0 },
+			gate.P90KL},
 		"nothing is decided": {tie, tie, func(int) bool { return false }, gate.Top1},
 	} {
 		s := golden.Sequence{Name: name}
@@ -356,7 +390,9 @@ func TestJudgeIsTeachers(t *testing.T) {
 		var logits []float32
 		for pos := range 32 {
 			s.IDs = append(s.IDs, 0)
-			s.Top = append(s.Top, golden.Top{IDs: []int32{0, 1, 2, 3}, Logits: []float64{float64(tc.row[0]), float64(tc.row[1]), float64(tc.row[2]), float64(tc.row[3])}, LogSumExp: stats.LogSumExp(tc.row)})
+			s.Top = append(s.Top, golden.Top{IDs: []int32{0, 1, 2, 3},
+				Logits: []float64{float64(tc.row[0]), float64(tc.row[1]), float64(tc.row[2]),
+					float64(tc.row[3])}, LogSumExp: stats.LogSumExp(tc.row)})
 			logits = append(logits, tc.row...)
 			if tc.at(pos) {
 				device = append(device, tc.wrong)
@@ -368,7 +404,8 @@ func TestJudgeIsTeachers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := gate.Teacher(context.Background(), device, gate.Recorded{IDs: s.IDs, Logits: logits}, s.IDs, th)
+		all, err := gate.Teacher(context.Background(), device, gate.Recorded{IDs: s.IDs, Logits: logits},
+			s.IDs, th)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,8 @@ func TestTypedErrors(t *testing.T) {
 	if _, err := golden.Judge(context.Background(), nil, s, th); !errors.As(err, &input) {
 		t.Errorf("a nil device: %v", err)
 	}
-	if _, err := golden.Judge(context.Background(), gate.Recorded{}, golden.Sequence{}, th); !errors.As(err, &input) {
+	if _, err := golden.Judge(context.Background(), gate.Recorded{}, golden.Sequence{},
+		th); !errors.As(err, &input) {
 		t.Errorf("an empty sequence: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "golden.json")

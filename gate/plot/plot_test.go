@@ -70,11 +70,13 @@ func TestWritePNG(t *testing.T) {
 	}
 }
 
-// A report without a finite number is ErrEmpty, and anything else that cannot be drawn an InputError.
+// A report without a finite number is ErrEmpty, and anything else that cannot be drawn an
+// InputError.
 func TestNothingToDraw(t *testing.T) {
 	var b bytes.Buffer
 	for _, report := range []any{
-		gate.Report{}, gate.Trace{}, gate.LogitsReport{}, gate.LogitsReport{KL: []float64{math.NaN(), math.Inf(1)}},
+		gate.Report{}, gate.Trace{}, gate.LogitsReport{}, gate.LogitsReport{KL: []float64{math.NaN(),
+			math.Inf(1)}},
 	} {
 		if err := plot.WritePNG(&b, report); !errors.Is(err, plot.ErrEmpty) {
 			t.Errorf("%T: error %v, want ErrEmpty", report, err)
@@ -115,7 +117,8 @@ func TestWith(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(filepath.Join(dir, name+".json")); err != nil || string(got) != string(want)+"\n" {
+		if got, err := os.ReadFile(filepath.Join(dir, name+".json")); err != nil ||
+			string(got) != string(want)+"\n" {
 			t.Errorf("%s.json: %v", name, err)
 		}
 	}
