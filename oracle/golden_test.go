@@ -282,21 +282,24 @@ func TestCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, after := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond} {
-		ctx, cancel := context.WithCancel(context.Background())
-		var cancelled time.Time
-		time.AfterFunc(after, func() { cancelled = time.Now(); cancel() })
-		err := m.Forward(ctx, st, ids, nil, nil)
-		late := time.Since(cancelled)
-		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("after %v: %v", after, err)
+		// Within 100 ms is the promise. Other processes may have the cores meanwhile, so the best of some
+		// tries counts; a pass over these ids takes tens of seconds.
+		best := time.Hour
+		for try := 0; try < 8 && best > 100*time.Millisecond; try++ {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancelled := make(chan time.Time, 1)
+			time.AfterFunc(after, func() { cancelled <- time.Now(); cancel() })
+			if err := m.Forward(ctx, st, ids, nil, nil); !errors.Is(err, context.Canceled) {
+				t.Fatalf("after %v: %v", after, err)
+			}
+			best = min(best, time.Since(<-cancelled))
+			if st.Pos() != 3 {
+				t.Errorf("the state went to position %d", st.Pos())
+			}
 		}
-		if st.Pos() != 3 {
-			t.Errorf("the state went to position %d", st.Pos())
-		}
-		// 100 ms are promised; a test machine that is busy with other things may add to that.
-		t.Logf("noticed after %v", late)
-		if late > 250*time.Millisecond {
-			t.Errorf("noticed %v after it was cancelled", late)
+		t.Logf("noticed after %v", best)
+		if best > 100*time.Millisecond {
+			t.Errorf("noticed %v after it was cancelled, want at most 100 ms", best)
 		}
 	}
 }
