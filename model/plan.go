@@ -9,10 +9,10 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -151,22 +151,24 @@ const maxPlan = 64 << 20
 
 // ReadPlan reads a plan from a file and validates it.
 func ReadPlan(path string) (*Plan, error) {
-	f, err := os.Open(path)
+	data, err := readfile.Regular(path, maxPlan)
 	if err != nil {
 		return nil, fmt.Errorf("model: reading the plan: %w", err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxPlan+1))
+	p, err := parsePlan(data)
 	if err != nil {
-		return nil, fmt.Errorf("model: reading the plan: %w", err)
+		return nil, fmt.Errorf("model: plan %s: %w", path, err)
 	}
-	if len(data) > maxPlan {
-		return nil, fmt.Errorf("model: plan %s: it has more than %d MB, which no plan has", path, maxPlan>>20)
-	}
+	return p, nil
+}
+
+// parsePlan reads a plan's JSON and validates it.
+func parsePlan(data []byte) (*Plan, error) {
 	var p Plan
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err = d.Decode(&p); err == nil {
+	err := d.Decode(&p)
+	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
 			err = errors.New("something stands behind the plan")
 		}
@@ -174,15 +176,15 @@ func ReadPlan(path string) (*Plan, error) {
 	syntax := (*json.SyntaxError)(nil)
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("model: plan %s: it ends after %d bytes, before a plan does: was it cut? Make it again", path, len(data))
+		return nil, fmt.Errorf("it ends after %d bytes, before a plan does: was it cut? Make it again", len(data))
 	case errors.As(err, &syntax):
 		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte("\n"))
-		return nil, fmt.Errorf("model: plan %s: line %d is not valid JSON: %w", path, line, err)
+		return nil, fmt.Errorf("line %d is not valid JSON: %w", line, err)
 	case err != nil:
-		return nil, fmt.Errorf("model: plan %s: %w", path, err)
+		return nil, err
 	}
 	if err := p.Validate(); err != nil {
-		return nil, fmt.Errorf("model: plan %s: %w", path, err)
+		return nil, err
 	}
 	return &p, nil
 }

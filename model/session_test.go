@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
@@ -441,7 +442,7 @@ func TestPlanFileThatIsNone(t *testing.T) {
 		"no colon":         {bytes.Replace(data, []byte("\n \"model\":"), []byte("\n \"model\""), 1), "line 3 is not valid JSON"},
 		"two plans":        {append(slices.Clone(data), data...), "something stands behind the plan"},
 		"open rows":        {bytes.Replace(data, []byte("value:rope"), []byte("value:ropf"), 1), "[rows "},
-		"larger than any":  {make([]byte, maxPlan+2), "64 MB, which no plan has"},
+		"larger than any":  {make([]byte, maxPlan+2), "file too large"},
 		"no plan but JSON": {[]byte("[]"), "array"},
 	} {
 		if err := os.WriteFile(path, tc.data, 0o644); err != nil {
@@ -449,6 +450,11 @@ func TestPlanFileThatIsNone(t *testing.T) {
 		}
 		if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want an error that names the file and says %q", name, err, tc.says)
+		}
+	}
+	for _, path := range []string{t.TempDir(), os.DevNull} {
+		if _, err := ReadPlan(path); !errors.Is(err, readfile.ErrNotRegular) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want an error that names it", path, err)
 		}
 	}
 }

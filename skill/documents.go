@@ -112,7 +112,7 @@ func (d *Deployment) kernelPages() error {
 		if d.info.Array != "" {
 			head += "\n" + kernelRationale(kind) + "\n"
 		}
-		errs = append(errs, d.ws.put("kernels/"+strings.ToLower(kind)+".md", []byte(head+pages[kind].String())))
+		errs = append(errs, d.ws.put(folderKernels+"/"+strings.ToLower(kind)+".md", []byte(head+pages[kind].String())))
 	}
 	if len(registry.Added()) > 0 {
 		errs = append(errs, d.ws.putJSON(FileKernels, registry))

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/npukit/npukit/internal/atomicfile"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -129,12 +130,15 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 	v.checkPages()
 	v.checkPerformance()
 	// The evaluator works in a folder of its own, so that nothing that lies in the workspace can come into its way.
-	tmp, err := os.MkdirTemp("", "npukit-evaluate-")
+	if err := atomicfile.Sweep(os.TempDir()); err != nil {
+		return fmt.Errorf("skill: evaluation: %w", err)
+	}
+	tmp, err := atomicfile.MkdirTemp("")
 	if err != nil {
 		return fmt.Errorf("skill: evaluation: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	if opened, err := v.openModel(tmp); !opened || err != nil {
+	defer func() { err = errors.Join(err, tmp.Close()) }()
+	if opened, err := v.openModel(tmp.Path); !opened || err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, v.d.Close()) }()

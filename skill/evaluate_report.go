@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/npukit/npukit/internal/atomicfile"
 )
 
 // FileEvaluationData is the evaluator's report for programs.
@@ -11,7 +13,7 @@ const FileEvaluationData = "evaluation_report.json"
 
 // write puts the report into the workspace. The evaluator trusts nothing there, so that it is no matter what lay in its place.
 func (v *evaluation) write() error {
-	w := &workspace{dir: v.dir, now: time.Now, write: writeFile}
+	w := &workspace{dir: v.dir, now: time.Now, write: atomicfile.Write}
 	return errors.Join(w.put(FileEvaluation, evaluationPage(&v.report, v.state, v.info.Name)), w.putJSON(FileEvaluationData, v.report))
 }
 

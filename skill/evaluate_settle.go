@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu"
 )
@@ -119,7 +121,7 @@ func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err err
 // markFailed makes a plan one that nothing runs by. One that cannot be read cannot be run either, and is left alone.
 func markFailed(path string) error {
 	data, err := readWritten(path)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoFile) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, readfile.ErrNotRegular) || errors.Is(err, readfile.ErrTooLarge) {
 		return nil
 	}
 	if err != nil {
@@ -135,5 +137,5 @@ func markFailed(path string) error {
 	if data, err = json.MarshalIndent(fields, "", "  "); err != nil {
 		return err
 	}
-	return writeFile(path, append(data, '\n'))
+	return atomicfile.Write(path, append(data, '\n'))
 }

@@ -10,7 +10,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 // Record is one line of the journal: something that happened in a deployment, and cannot be unsaid. Everything else in a workspace is derived from records.
@@ -73,10 +77,15 @@ func ReadJournal(path string) (records []Record, whole int64, err error) {
 	if err := checkJournal(path); err != nil {
 		return nil, 0, err
 	}
-	data, err := os.ReadFile(path)
+	data, err := readfile.Regular(path, maxWritten)
 	if err != nil {
 		return nil, 0, fmt.Errorf("skill: journal: %w", err)
 	}
+	return parseJournal(path, data)
+}
+
+// parseJournal is [ReadJournal] of a file's content.
+func parseJournal(path string, data []byte) (records []Record, whole int64, err error) {
 	sum := ""
 	for len(data) > 0 {
 		line, rest, complete := bytes.Cut(data, []byte("\n"))
@@ -171,6 +180,9 @@ func openJournal(path string) (*journal, []Record, error) {
 	records, whole, err := ReadJournal(path)
 	if err == nil {
 		err = f.Truncate(whole)
+	}
+	if err == nil && whole == 0 { // the file may be new
+		err = atomicfile.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())

@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -136,7 +139,7 @@ func WriteLessons(dir string, list []Lesson) ([]string, error) {
 		if err := ExportManuals(dir, []Manual{m}); err != nil {
 			return written, err
 		}
-		if err := writeFile(filepath.Join(folder, FileLesson), append(data, '\n')); err != nil {
+		if err := atomicfile.Write(filepath.Join(folder, FileLesson), append(data, '\n')); err != nil {
 			return written, fmt.Errorf("skill: lesson %s: %w", l.Name, err)
 		}
 		written = append(written, l.Name)
@@ -156,14 +159,10 @@ func LoadLessons(dir string) ([]Skill, error) {
 	var list []Skill
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name(), FileLesson)
-		info, err := os.Stat(path)
-		if err != nil || !e.IsDir() {
+		data, err := readfile.Regular(path, maxLesson)
+		if errors.Is(err, fs.ErrNotExist) || !e.IsDir() {
 			continue
 		}
-		if !info.Mode().IsRegular() || info.Size() > maxLesson {
-			return nil, fmt.Errorf("skill: %s is no file of at most %d bytes", path, maxLesson)
-		}
-		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("skill: lessons: %w", err)
 		}

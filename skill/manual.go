@@ -11,6 +11,9 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 //go:embed skills/*/SKILL.md
@@ -40,6 +43,9 @@ const (
 	manualCompatibility = 500
 	manualLines         = 500
 )
+
+// maxManual bounds what is read of a manual's file.
+const maxManual = 1 << 20
 
 // Manuals are those of the built-in skills, in the order of [BuiltIn].
 func Manuals() []Manual {
@@ -155,7 +161,7 @@ func ReadManuals(dir string) ([]Manual, error) {
 	}
 	var list []Manual
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, e.Name(), ManualFile))
+		data, err := readfile.Regular(filepath.Join(dir, e.Name(), ManualFile), maxManual)
 		if errors.Is(err, os.ErrNotExist) || !e.IsDir() {
 			continue
 		}
@@ -178,7 +184,7 @@ func ExportManuals(dir string, list []Manual) error {
 			return fmt.Errorf("skill: %w", err)
 		}
 		path := filepath.Join(dir, m.Name, ManualFile)
-		old, err := os.ReadFile(path)
+		old, err := readfile.Regular(path, maxManual)
 		switch {
 		case err == nil && string(old) == m.Text:
 			continue
@@ -187,10 +193,10 @@ func ExportManuals(dir string, list []Manual) error {
 		case !errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("skill: %w", err)
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("skill: %w", err)
 		}
-		if err := writeFile(path, []byte(m.Text)); err != nil {
+		if err := atomicfile.Write(path, []byte(m.Text)); err != nil {
 			return fmt.Errorf("skill: %w", err)
 		}
 	}

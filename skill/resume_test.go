@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/npukit/npukit/internal/atomicfile"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/npu/sim"
 )
@@ -220,7 +221,7 @@ func TestDiskFull(t *testing.T) {
 		if s := d.State().Phases[p].Status; s != Running {
 			t.Errorf("%s is %s, and can go on when there is room", p, s)
 		}
-		d.ws.write = writeFile
+		d.ws.write = atomicfile.Write
 	}
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 // Names of files in a workspace. Everything but the journal is derived from it, and is written again when it is lost.
@@ -23,6 +26,7 @@ const (
 	FileKernels     = "kernels.json"
 	FileEvaluation  = "evaluation_report.md"
 	FolderReports   = "reports" // of gates: text, JSON and a picture each
+	folderKernels   = "kernels" // pages of what was learnt of each kind
 	fileLock        = "lock"
 )
 
@@ -49,7 +53,7 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 	if dir == "" {
 		return nil, nil, errors.New("skill: a deployment needs a folder: set Options.Dir")
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := atomicfile.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("skill: workspace: %w", err)
 	}
 	if err := othersFiles(dir); err != nil {
@@ -61,7 +65,12 @@ func openWorkspace(dir string, held io.Closer) (w *workspace, records []Record, 
 			return nil, nil, err
 		}
 	}
-	w = &workspace{dir: dir, lock: lock, now: time.Now, write: writeFile}
+	for _, at := range []string{"", FolderReports, folderKernels} {
+		if err := atomicfile.Sweep(filepath.Join(dir, at)); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("skill: workspace: %w", err), lock.Close())
+		}
+	}
+	w = &workspace{dir: dir, lock: lock, now: time.Now, write: atomicfile.Write}
 	if w.journal, records, err = openJournal(filepath.Join(dir, FileJournal)); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
@@ -99,7 +108,7 @@ func (w *workspace) put(name string, data []byte) error {
 	if old, err := readWritten(path); err == nil && string(old) == string(data) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return storageError{fmt.Errorf("skill: workspace: %w", err)}
 	}
 	if err := w.write(path, data); err != nil {
@@ -122,44 +131,8 @@ func (w *workspace) close() error { return errors.Join(w.journal.close(), w.lock
 // maxWritten bounds the files of a workspace that are read again: the plan of a model of 36 layers takes less than a tenth, and journals less than a megabyte.
 const maxWritten = 64 << 20
 
-// errNoFile is of what lies in the place of a file that this program writes.
-var errNoFile = fmt.Errorf("this is no file of at most %d bytes", maxWritten)
-
-// readWritten reads a file of a workspace, which anybody may have put there: of a pipe nothing would ever come.
-func readWritten(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxWritten {
-		return nil, fmt.Errorf("%s: %w", path, errNoFile)
-	}
-	return os.ReadFile(path)
-}
-
-// writeFile makes a file complete or not at all: it is written beside its place, synced, and renamed.
-func writeFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644) // CreateTemp makes a file that only its owner reads
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
+// readWritten reads a file of a workspace, where anybody may have put anything.
+func readWritten(path string) ([]byte, error) { return readfile.Regular(path, maxWritten) }
 
 // hashOf is the SHA-256 of a value's JSON.
 func hashOf(v any) (string, error) {

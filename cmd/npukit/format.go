@@ -14,6 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/npukit/npukit/internal/atomicfile"
 )
 
 // writeJSON writes one value over several lines, for something that a person looks at too. It is one Write, so that an interrupted command
@@ -37,7 +39,7 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 
 // writeFile puts a file in place whole: it is written beside its place and renamed. What is there and no file, such as /dev/stdout, is
 // written into.
-func writeFile(path string, data []byte) (err error) {
+func writeFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -49,26 +51,7 @@ func writeFile(path string, data []byte) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // a link stays a link
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return atomicfile.Write(path, data)
 }
 
 // canWrite reports early that a file cannot be written, before the work whose result it is to hold.
@@ -93,7 +76,7 @@ func canWrite(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // as writeFile will
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // another file, as writeFile will
 	var reason *fs.PathError
 	if errors.As(err, &reason) {
 		return fmt.Errorf("no file can be made in %s: %w", dir, reason.Err)

@@ -27,9 +27,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 // File is the content of a golden file. Source names what computed it; Sequences has at least one
@@ -83,22 +83,23 @@ const maxFile = 8 << 30
 // Read reads a golden file of either format, detected from its content. It returns a [FormatError]
 // for bad content.
 func Read(path string) (*File, error) {
-	info, err := os.Stat(path)
+	data, err := readfile.Regular(path, maxFile)
+	if errors.Is(err, readfile.ErrTooLarge) {
+		err = fmt.Errorf("%w: store fewer positions", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("golden: %w", err)
 	}
-	if !info.Mode().IsRegular() {
-		return nil, &FormatError{path, errors.New("not a regular file: want golden.safetensors or " +
-			"golden.json")}
-	}
-	if info.Size() > maxFile {
-		return nil, &FormatError{path, fmt.Errorf("%d bytes, the limit is %d: store fewer positions",
-			info.Size(), int64(maxFile))}
-	}
-	data, err := os.ReadFile(path)
+	f, err := Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("golden: %w", err)
+		return nil, &FormatError{path, err}
 	}
+	f.Path = path
+	return f, nil
+}
+
+// Parse reads the content of a golden file of either form.
+func Parse(data []byte) (*File, error) {
 	parse := parseSafetensors
 	if looksLikeJSON(data) {
 		parse = parseJSON
@@ -108,9 +109,8 @@ func Read(path string) (*File, error) {
 		err = f.check()
 	}
 	if err != nil {
-		return nil, &FormatError{path, err}
+		return nil, err
 	}
-	f.Path = path
 	return f, nil
 }
 

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 // Artefact is a compiled program on disk, as its manifest describes it.
@@ -97,17 +98,9 @@ type manifestEntry struct {
 // read adds the artefacts of one folder.
 func (s *Artefacts) read(dir string) error {
 	path := filepath.Join(dir, manifestName)
-	f, err := os.Open(path)
+	data, err := readfile.Regular(path, maxManifest)
 	if err != nil {
-		return fmt.Errorf("npu/xdna: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	if err != nil {
-		return fmt.Errorf("npu/xdna: %s: %w", path, err)
-	}
-	if len(data) > maxManifest {
-		return fmt.Errorf("npu/xdna: %s: larger than %d bytes: that is no manifest", path, maxManifest)
+		return fmt.Errorf("npu/xdna: the manifest of artefacts: %w", err)
 	}
 	var m manifest
 	if err := json.Unmarshal(data, &m); err != nil {

@@ -1,0 +1,79 @@
+// Package readfile reads files that a user has named, or that anybody may have put there: a named
+// pipe, a device or an endless file must neither hang a program nor fill its memory.
+package readfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Errors to test for with [errors.Is].
+var (
+	ErrNotRegular = errors.New("not a regular file")
+	ErrTooLarge   = errors.New("file too large")
+)
+
+// Regular reads a regular file of at most limit bytes. It never blocks on what is something else,
+// and its error names the path and what is there.
+func Regular(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil {
+		err = check(path, info, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	// Somebody may have replaced the file since.
+	if info, err = f.Stat(); err == nil {
+		err = check(path, info, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if _, err := data.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+		return nil, err
+	}
+	if int64(data.Len()) > limit { // it grew meanwhile
+		return nil, tooLarge(path, limit)
+	}
+	return data.Bytes(), nil
+}
+
+func check(path string, info fs.FileInfo, limit int64) error {
+	if mode := info.Mode(); !mode.IsRegular() {
+		return fmt.Errorf("%s is %s, %w: give the path of a file", path, kind(mode), ErrNotRegular)
+	}
+	if info.Size() > limit {
+		return tooLarge(path, limit)
+	}
+	return nil
+}
+
+func tooLarge(path string, limit int64) error {
+	return fmt.Errorf("%s: %w: the limit is %d bytes", path, ErrTooLarge, limit)
+}
+
+// kind names what is in a file's place.
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "special"
+}
