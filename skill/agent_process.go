@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/npukit/npukit/internal/childproc"
 )
 
 // Bounds of an agent's process.
@@ -54,9 +56,7 @@ func (a *Agent) run(ctx context.Context, t AgentTask) (AgentReply, error) {
 	out, stderr := &boundedOutput{most: maxReply, full: cancel}, &tailOutput{most: keptTail}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), out, stderr
 	cmd.WaitDelay = agentGrace
-	inOwnGroup(cmd)
-	cmd.Cancel = func() error { return killGroup(cmd) }
-	err = cmd.Run()
+	err = childproc.Run(cmd)
 	switch {
 	case ctx.Err() != nil:
 		return AgentReply{}, ctx.Err()
@@ -64,8 +64,6 @@ func (a *Agent) run(ctx context.Context, t AgentTask) (AgentReply, error) {
 		return AgentReply{}, fmt.Errorf("its answer has more than %d bytes", maxReply)
 	case run.Err() != nil:
 		return AgentReply{}, fmt.Errorf("it had not answered after %v, and was killed", limit)
-	case errors.Is(err, exec.ErrWaitDelay): // it has ended well, and something that it started holds its pipes
-		err = killGroup(cmd)
 	}
 	if err != nil {
 		return AgentReply{}, fmt.Errorf("%w%s", err, stderr.said())

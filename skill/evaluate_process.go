@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/npukit/npukit/internal/childproc"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -54,7 +55,9 @@ func Main(open func(ctx context.Context, device string) (npu.Device, error), opt
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := serveEvaluation(ctx, os.Stdin, os.Stdout, open, opts)
+	ctx, cancel := context.WithCancel(ctx)
+	err := serveEvaluation(ctx, os.Stdin, os.Stdout, open, opts, cancel)
+	cancel()
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -63,12 +66,15 @@ func Main(open func(ctx context.Context, device string) (npu.Device, error), opt
 	os.Exit(0)
 }
 
-// serveEvaluation reads a request, evaluates, and answers. Its error is only that of the answer itself.
-func serveEvaluation(ctx context.Context, in io.Reader, out io.Writer, open func(context.Context, string) (npu.Device, error), opts *EvaluateOptions) error {
+// serveEvaluation reads a request, evaluates, and answers. Its error is only that of the answer
+// itself. The process that asks keeps in open: when that ends, so does this one.
+func serveEvaluation(ctx context.Context, in io.Reader, out io.Writer,
+	open func(context.Context, string) (npu.Device, error), opts *EvaluateOptions, stop func()) error {
 	var q request
 	var a reply
 	err := json.NewDecoder(in).Decode(&q)
 	if err == nil {
+		childproc.ExitWithParent(in, stop, cancelledFor)
 		a.Report, err = evaluateAsked(ctx, q, open, opts)
 	}
 	if err != nil {
@@ -112,7 +118,10 @@ func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 		}
 		cmd := exec.CommandContext(ctx, program, evaluateArgument)
 		cmd.Env = keptEnvironment(os.Environ())
-		cmd.Stdin = bytes.NewReader(question)
+		in, err := cmd.StdinPipe() // stays open until the evaluator has ended: see serveEvaluation
+		if err != nil {
+			return EvaluationReport{}, fmt.Errorf("skill: evaluation: %w", err)
+		}
 		cmd.Cancel = func() error {
 			if err := cmd.Process.Signal(os.Interrupt); err == nil || errors.Is(err, os.ErrProcessDone) {
 				return err
@@ -122,7 +131,12 @@ func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 		cmd.WaitDelay = cancelledFor
 		var out, said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &said
-		err = cmd.Run()
+		if err = cmd.Start(); err == nil {
+			_, asked := in.Write(append(question, '\n'))
+			if err = cmd.Wait(); err == nil {
+				err = asked
+			}
+		}
 		if ctx.Err() != nil {
 			return EvaluationReport{}, ctx.Err()
 		}

@@ -94,15 +94,38 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 
 func TestMain(m *testing.M) {
 	Main(func(_ context.Context, device string) (npu.Device, error) {
-		switch device {
+		kind, file, _ := strings.Cut(device, " ")
+		switch kind {
 		case "sim":
 			return sim.Open(nil)
 		case "stuck":
+			if file != "" {
+				must(0, os.WriteFile(file, fmt.Appendln(nil, os.Getpid()), 0o600))
+			}
 			time.Sleep(time.Hour)
 		}
 		return cpu.Open(&cpu.Options{Threads: 2})
 	}, loose())
+	if what, file, ok := strings.Cut(os.Getenv(orphanMode), " "); ok {
+		fmt.Println(leaveOrphan(what, file))
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
+}
+
+// orphanMode says, in the environment, which process a test's process is to run until it is killed.
+const orphanMode = "NPUKIT_TEST_ORPHAN"
+
+// leaveOrphan runs an evaluator or an agent that hangs, and that writes its process id into a file.
+func leaveOrphan(what, file string) error {
+	if what == "evaluator" {
+		_, err := InNewProcess("stuck "+file, nil)(context.Background(), filepath.Dir(file))
+		return err
+	}
+	a := &Agent{Command: []string{"/bin/sh", "-c", "sleep 1000 & echo $$ $! >" + file + "; wait"}}
+	a.Use(&Options{Dir: filepath.Dir(file)})
+	_, err := a.task(context.Background(), TaskApprove, Reference, AgentTask{})
+	return err
 }
 
 // A process of its own comes to the same verdicts, whatever the environment says: nothing in it reaches the evaluator.

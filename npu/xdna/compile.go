@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/childproc"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -36,7 +38,8 @@ type Compiler struct {
 
 const defaultLimit = 10 * time.Minute
 
-// Artefact is the program's artefact, from the cache or compiled now. When ctx ends, the command is ended, with all that it has started.
+// Artefact is the program's artefact, from the cache or compiled now. When ctx ends, or this process does, however it ends,
+// the command is killed with all that it has started.
 func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, error) {
 	if len(c.Command) == 0 {
 		return nil, errors.New("npu/xdna: Compiler.Command is empty: name the command that compiles a program")
@@ -65,14 +68,18 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 	if a, err := compiled(dir, p); err == nil {
 		return a, nil
 	}
-	if err := os.MkdirAll(cache, 0o777); err != nil {
+	if err := atomicfile.MkdirAll(cache, 0o777); err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
 	}
-	work, err := os.MkdirTemp(cache, "compiling-*")
+	if err := atomicfile.Sweep(cache); err != nil {
+		return nil, fmt.Errorf("npu/xdna: the cache of compiled programs: %w", err)
+	}
+	temp, err := atomicfile.MkdirTemp(cache)
 	if err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
 	}
-	defer os.RemoveAll(work) // what the rename below did not take
+	defer temp.Close() // and with it what the rename below did not take
+	work := temp.Path
 	if err := os.WriteFile(filepath.Join(work, "program.json"), description, 0o666); err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
 	}
@@ -85,7 +92,7 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 	// In the cache there is nothing usable, or what another process has just made of the same: either way it is replaced.
 	err = os.RemoveAll(dir)
 	if err == nil {
-		err = os.Rename(work, dir)
+		err = errors.Join(os.Rename(work, dir), atomicfile.SyncDir(cache))
 	}
 	if a, cached := compiled(dir, p); cached == nil {
 		return a, nil
@@ -132,14 +139,13 @@ func (c *Compiler) run(ctx context.Context, command, program, dir string) error 
 	cmd := exec.CommandContext(limited, command, append(c.Command[1:len(c.Command):len(c.Command)], dir)...)
 	cmd.Dir = dir
 	cmd.WaitDelay = 50 * time.Millisecond // for pipes that something it started still holds
-	ownGroup(cmd)
 	out := &lines{emit: func(line string) {
 		if c.Progress != nil {
 			c.Progress(program, line)
 		}
 	}}
 	cmd.Stdout, cmd.Stderr = out, out
-	err := cmd.Run()
+	err := childproc.Run(cmd)
 	out.end()
 	switch {
 	case err == nil:

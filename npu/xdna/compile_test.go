@@ -18,6 +18,16 @@ import (
 // compilerMode says, in the environment, that the test binary is to play a compiler, and which.
 const compilerMode = "NPUKIT_TEST_COMPILER"
 
+// compilerParent names, in the environment, the file for the process ids of a compiler that hangs.
+const compilerParent = "NPUKIT_TEST_COMPILER_PARENT"
+
+// compileForever runs a compiler that hangs.
+func compileForever(file string) error {
+	c := &Compiler{Command: []string{"/bin/sh", "-c", "sleep 1000 & echo $$ $! >" + file + "; wait"}, Cache: filepath.Dir(file)}
+	_, err := c.Artefact(context.Background(), addProgram("add"))
+	return err
+}
+
 // playCompiler compiles the program in the folder that is the last argument.
 func playCompiler(mode string) error {
 	dir := os.Args[len(os.Args)-1]
@@ -112,7 +122,7 @@ func TestCompileCommand(t *testing.T) {
 	if _, err := c.Artefact(context.Background(), p); err != nil || len(*printed) != 8 {
 		t.Errorf("a damaged cache: %v, progress %q", err, *printed)
 	}
-	left, err := filepath.Glob(filepath.Join(c.Cache, "compiling-*"))
+	left, err := filepath.Glob(filepath.Join(c.Cache, ".*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left in the cache: %v, %v", left, err)
 	}

@@ -19,6 +19,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if file := os.Getenv(compilerParent); file != "" {
+		if err := compileForever(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
 	os.Exit(xrttest.Main(m))
 }
 

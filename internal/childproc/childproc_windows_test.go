@@ -1,0 +1,3 @@
+package childproc
+
+const shellOfTests = "cmd"

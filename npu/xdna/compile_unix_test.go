@@ -1,0 +1,54 @@
+//go:build unix
+
+package xdna
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/internal/childproc/orphantest"
+)
+
+// kill -9 of a process ends the compiler that it runs, with all that that has started. What it leaves
+// in the cache is removed by the next compilation.
+func TestCompilerEndsWithItsParent(t *testing.T) {
+	c, _ := compiler(t, "works")
+	self := c.Command[0]
+	parent := exec.Command(self)
+	file := filepath.Join(c.Cache, "pids")
+	parent.Env = append(os.Environ(), compilerMode+"=", compilerParent+"="+file)
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pids := orphantest.PIDs(t, file, 2)
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait() // killed
+	orphantest.Gone(t, pids...)
+	hidden := func() (names []string) {
+		entries, err := os.ReadDir(c.Cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	if n := len(hidden()); n != 1 {
+		t.Errorf("the killed process has left %d folders, want its own", n)
+	}
+	if _, err := c.Artefact(context.Background(), addProgram("add")); err != nil {
+		t.Error(err)
+	}
+	if left := hidden(); len(left) > 0 {
+		t.Errorf("left in the cache: %q", left)
+	}
+}
