@@ -21,6 +21,11 @@ func LessonsOf(dir string) ([]Lesson, error) {
 	if err != nil {
 		return nil, err
 	}
+	return lessonsOf(records)
+}
+
+// lessonsOf is [LessonsOf] of a journal's records.
+func lessonsOf(records []Record) ([]Lesson, error) {
 	final, err := StateOf(records)
 	if err != nil {
 		return nil, err
@@ -54,10 +59,27 @@ func LessonsOf(dir string) ([]Lesson, error) {
 		return nil
 	}
 	// Remedies: the recipe that failed is in the symptom, and the one that was put in its place has been noted before the skill's own record.
+	// What the optimisation phases have kept counts over all their attempts: behind a redirect a change
+	// that is in the plan already is skipped, and the plan rests on it all the same.
 	seen := &State{}
+	var first *Recipe // that the deployment began with
+	tuned := map[Phase]map[string]any{Prefill: {}, Decode: {}}
 	for _, r := range records {
-		if err := seen.recipeOf(r); err != nil {
+		before := seen.Recipe
+		kept, err := seen.recipeOf(r)
+		if err != nil {
 			return nil, err
+		}
+		if first == nil && r.Kind == KindPlan {
+			recipe := seen.Recipe
+			first = &recipe
+		}
+		if into := tuned[r.Phase]; kept && into != nil {
+			change, err := changedFields(before, seen.Recipe)
+			if err != nil {
+				return nil, err
+			}
+			overlay(into, change)
 		}
 		if r.Kind != KindSkill {
 			continue
@@ -79,53 +101,73 @@ func LessonsOf(dir string) ([]Lesson, error) {
 			return nil, err
 		}
 	}
+	if first == nil {
+		return nil, fmt.Errorf("%w: phases have passed without a plan", ErrJournal)
+	}
 	for _, p := range []Phase{Prefill, Decode} {
-		before, after := final.tuning(p)
+		// In the first recipe, so that what a phase has taken back itself is no change.
+		data, err := json.Marshal(tuned[p])
+		if err != nil {
+			return nil, err
+		}
+		after, err := first.With(data)
+		if err != nil {
+			return nil, fmt.Errorf("skill: lessons of %s: %w", p, err)
+		}
 		l := Lesson{Trigger: LessonTrigger{Phase: &p}, Cause: fmt.Sprintf("what %s has kept, at once", p)}
-		if err := learn(l, before, after); err != nil {
+		if err := learn(l, *first, after); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// recipeOf takes the recipe out of a record that changes it.
-func (s *State) recipeOf(r Record) error {
+// recipeOf takes the recipe out of a record that changes it, and reports whether that is an attempt
+// that was kept.
+func (s *State) recipeOf(r Record) (kept bool, err error) {
 	switch r.Kind {
 	case KindPlan:
 		var n PlanNote
 		if err := json.Unmarshal(r.Data, &n); err != nil {
-			return err
+			return false, err
 		}
 		s.Recipe = n.Recipe
 	case KindAttempt:
 		var a Attempt
 		if err := json.Unmarshal(r.Data, &a); err != nil {
-			return err
+			return false, err
 		}
 		if a.Outcome == Kept {
 			s.Recipe = a.Recipe
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
-// tuning is the recipe before and behind all that an optimisation phase has kept. A state has no recipe of the time between, so that what the phase before has kept is taken
-// for it, or else the first plan.
-func (s *State) tuning(p Phase) (before, after Recipe) {
-	before = s.naive()
-	for _, a := range s.attempted(p - 1) {
-		if a.Outcome == Kept {
-			before = a.Recipe
-		}
+// changedFields are the fields of a recipe that differ from those of the one before it.
+func changedFields(before, after Recipe) (map[string]any, error) {
+	was, err := fieldsOf(before)
+	if err != nil {
+		return nil, err
 	}
-	after = before
-	for _, a := range s.attempted(p) {
-		if a.Outcome == Kept {
-			after = a.Recipe
-		}
+	is, err := fieldsOf(after)
+	if err != nil {
+		return nil, err
 	}
-	return before, after
+	return difference(was, is), nil
+}
+
+// overlay puts fields into others of the same names, object by object.
+func overlay(into, fields map[string]any) {
+	for name, v := range fields {
+		inner, nested := v.(map[string]any)
+		if old, ok := into[name].(map[string]any); nested && ok {
+			overlay(old, inner)
+			continue
+		}
+		into[name] = v
+	}
 }
 
 // lastingChange is what after differs in from before, as [Recipe.With] takes it, as far as the final recipe still has it: a remedy may set more than it takes, and what the
