@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/model/checkpoint"
-	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
 )
 
 // FuzzPlan reads hostile plans: an error, or a plan that is the same when it is written and read
@@ -17,7 +17,12 @@ func FuzzPlan(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { ck.Close() })
-	info := npu.Info{Kind: "cpu"}
+	dev, err := cpu.Open(&cpu.Options{Threads: 1})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { dev.Close() })
+	info := dev.Info()
 	p, err := NewPlan(ck, info, &PlanOptions{SeqLen: 16, Chunk: 8})
 	if err != nil {
 		f.Fatal(err)

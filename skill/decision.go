@@ -73,6 +73,7 @@ type EventKind string
 const (
 	EventPhase   EventKind = "phase"   // a phase begins
 	EventStep    EventKind = "step"    // it is about to do something
+	EventNote    EventKind = "note"    // something to know of the deployment
 	EventGate    EventKind = "gate"    // a gate has spoken
 	EventAttempt EventKind = "attempt" // a change to the plan was kept or not
 	EventSkill   EventKind = "skill"   // a debug skill has something to say
@@ -88,6 +89,8 @@ type EvaluationReport struct {
 	Plan    string            `json:"plan_sha256"` // the plan that was judged
 	Checks  []EvaluationCheck `json:"checks"`
 	Seconds float64           `json:"seconds"`
+	// Reference says what the evaluator's oracle itself was held to: see [Subject.Reference].
+	Reference string `json:"reference,omitempty"`
 	// Measured are the evaluator's own figures; nil where it did not come to them.
 	Measured *Measurement `json:"measured,omitempty"`
 	// First are those of the plan with which the trajectory begins; nil too where that is the one that is reported.

@@ -88,18 +88,16 @@ func (d *Deployment) open(path string) (err error) {
 		return subjectError{err: err}
 	}
 	d.known = &remembered{ref: d.ref}
-	file, err := goldenOf(d.ck.Path(), d.opts.Golden)
+	subject, err := subjectOf(d.ck, d.info, d.opts.SeqLen)
+	if err != nil {
+		return subjectError{err: err}
+	}
+	file, err := goldenOf(d.ck.Path(), d.opts.Golden, subject.Weights)
 	if err != nil {
 		return err
 	}
-	if file != "" {
-		if d.golden, err = golden.Read(file); err != nil {
-			return subjectError{golden: true, err: err}
-		}
-	}
-	subject, err := subjectOf(d.ck, d.info, d.opts.SeqLen, file)
-	if err != nil {
-		return subjectError{err: err}
+	if d.golden, err = subject.addGolden(d.ck.Config(), file); err != nil {
+		return subjectError{golden: true, err: err}
 	}
 	var records []Record
 	if d.ws, records, err = openWorkspace(d.opts.Dir, d.opts.held); err != nil {

@@ -191,6 +191,7 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 	}
 	v.d = d
 	s := d.state.Subject
+	v.report.Reference = s.Reference()
 	if s.Config != was.Config && v.opts.Model != "" {
 		return false, errors.Join(fmt.Errorf(undecided+"%s is %s, and the deployment is about %s: name that model", path, s.shape(),
 			was.shape()), d.Close())
@@ -200,7 +201,7 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 	v.hold("device", s.Device == was.Device && s.Array == was.Array, "it runs on %s, the deployment was for %s", s.Device, was.Device)
 	switch {
 	case s.Golden == "" && was.Golden == "":
-		v.hold("golden", true, "the deployment had no reference outputs of another implementation, and there are none now")
+		v.hold("golden", true, "%s", s.Reference())
 	default:
 		v.hold("golden", s.GoldenSum == was.GoldenSum, "SHA-256 of %q is %.16s, the journal's of %q %.16s", s.Golden, s.GoldenSum, was.Golden, was.GoldenSum)
 	}

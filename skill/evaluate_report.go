@@ -30,6 +30,9 @@ func evaluationPage(r *EvaluationReport, s *State, device string) []byte {
 	}
 	p.line("# Evaluation: %s: %s\n", name, word)
 	p.line("By a process of its own, which believed nothing that was written: %.1f s on %s. Plan: SHA-256 %.16s.\n", r.Seconds, device, r.Plan)
+	if r.Reference != "" {
+		p.line("%s\n", r.Reference)
+	}
 	if m := r.Measured; m != nil {
 		how := fmt.Sprintf("measured by the evaluator, median of the %d fastest", m.Repetitions)
 		if m.Predicted {

@@ -12,7 +12,7 @@ type Options struct {
 	Dir    string        // the workspace; must be set
 	SeqLen int           // positions of a session; default the model's context, and 2048 at most
 	Budget time.Duration // for each Run; what does not fit is left for the next; default no limit
-	Golden string        // reference outputs of another implementation; default golden.safetensors beside the model, if it is there
+	Golden string        // reference outputs of another implementation; default golden.safetensors beside the model, else those that package golden carries for its weights, if there are any
 
 	Approve  ApproveFunc // at the end of each phase; default everything is approved
 	Ask      AskFunc     // about a failure that no skill knows; default the deployment stops there

@@ -31,11 +31,7 @@ func planPage(s *State) []byte {
 	p.line("# Plan: %s on %s\n", u.Name, u.Device)
 	p.line("%d layers, hidden %d, %d heads over %d of %d, FFN %d, vocabulary %d; %d positions.\n", u.Config.Layers, u.Config.Hidden, u.Config.Heads, u.Config.KVHeads,
 		u.Config.HeadDim, u.Config.FFN, u.Config.Vocab, u.SeqLen)
-	golden := "none was there: that the oracle agrees with another implementation is unproven"
-	if u.Golden != "" {
-		golden = fmt.Sprintf("%s (SHA-256 %.12s)", u.Golden, u.GoldenSum)
-	}
-	p.line("- Weights: SHA-256 %.16s\n- Golden outputs: %s\n- Plan: %s, SHA-256 %.16s\n", u.Weights, golden, s.PlanStatus(), s.Plan)
+	p.line("- Weights: SHA-256 %.16s\n- %s\n- Plan: %s, SHA-256 %.16s\n", u.Weights, u.Reference(), s.PlanStatus(), s.Plan)
 	p.line("| phase | what for | gates |\n|---|---|---|")
 	for _, ph := range Phases() {
 		info := ph.Info()
@@ -64,7 +60,7 @@ func (s *State) naive() Recipe {
 // progressPage says where the deployment stands.
 func progressPage(s *State) []byte {
 	p := &page{}
-	p.line("# Progress: %s on %s\n", s.Subject.Name, s.Subject.Device)
+	p.line("# Progress: %s on %s\n\n%s\n", s.Subject.Name, s.Subject.Device, s.Subject.Reference())
 	p.line("| phase | status | attempts | worked | gates |\n|---|---|--:|--:|---|")
 	for _, ph := range s.Phases {
 		passed := 0

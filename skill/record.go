@@ -19,8 +19,9 @@ type Subject struct {
 	SeqLen  int            `json:"seq_len"` // positions of a session
 	Golden  string         `json:"golden,omitempty"`
 	// GoldenSum is the SHA-256 of the golden file.
-	GoldenSum  string `json:"golden_sha256,omitempty"`
-	Thresholds string `json:"thresholds"` // SHA-256 of thresholds.json
+	GoldenSum    string `json:"golden_sha256,omitempty"`
+	GoldenSource string `json:"golden_source,omitempty"` // what computed it, as the file says
+	Thresholds   string `json:"thresholds"`              // SHA-256 of thresholds.json
 }
 
 // Start begins an attempt at a phase.

@@ -32,6 +32,9 @@ func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error)
 		}
 	}
 	d.observe(Event{Phase: p, What: EventPhase, Text: p.Info().Purpose})
+	if p == Reference {
+		d.observe(Event{Phase: p, What: EventNote, Text: d.state.Subject.Reference()})
+	}
 	env, err := d.env(p)
 	if err != nil {
 		return PhaseReport{}, err

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,24 +12,6 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 )
-
-// goldenOf is the file with reference outputs: the one asked for, or golden.safetensors beside the model, or "".
-func goldenOf(path, asked string) (string, error) {
-	if asked != "" {
-		return asked, nil
-	}
-	dir := path
-	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		dir = filepath.Dir(path)
-	}
-	file := filepath.Join(dir, "golden.safetensors")
-	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	} else if err != nil {
-		return "", fmt.Errorf("skill: %w", err)
-	}
-	return file, nil
-}
 
 // subjectError is an error of what is deployed, the checkpoint or the golden file, as against one of the deployment's own work.
 type subjectError struct {
@@ -42,24 +22,8 @@ type subjectError struct {
 func (e subjectError) Error() string { return e.err.Error() }
 func (e subjectError) Unwrap() error { return e.err }
 
-// paths are where an evaluator finds the model and its golden file: where it was told, else where the journal has them. A golden file that has moved lies beside the model.
-func (s Subject) paths(model, golden string) (string, string) {
-	if model == "" {
-		model = s.Model
-	}
-	if golden != "" || s.Golden == "" {
-		return model, golden
-	}
-	if _, err := os.Stat(s.Golden); err != nil {
-		if beside, err := goldenOf(model, ""); err == nil && beside != "" {
-			return model, beside
-		}
-	}
-	return model, s.Golden
-}
-
 // subjectOf says what is deployed. Paths are absolute: whoever evaluates may do it from another folder.
-func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden string) (Subject, error) {
+func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int) (Subject, error) {
 	c := ck.Config()
 	if seqLen == 0 {
 		seqLen = min(c.Context, defaultSeqLen)
@@ -72,28 +36,13 @@ func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int, golden stri
 		return Subject{}, err
 	}
 	path, err := filepath.Abs(ck.Path())
-	if err == nil && golden != "" {
-		golden, err = filepath.Abs(golden)
-	}
 	if err != nil {
 		return Subject{}, fmt.Errorf("skill: %w", err)
 	}
 	s := Subject{Model: path, Name: strings.TrimSuffix(filepath.Base(path), ".gguf"), Weights: weights, Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
 		KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
 
-		Device: info.Kind, Array: info.Array, SeqLen: seqLen, Golden: golden}
-	if golden != "" {
-		f, err := os.Open(golden)
-		if err != nil {
-			return s, fmt.Errorf("skill: %w", err)
-		}
-		h := sha256.New()
-		_, err = io.Copy(h, f)
-		if err = errors.Join(err, f.Close()); err != nil {
-			return s, fmt.Errorf("skill: %s: %w", golden, err)
-		}
-		s.GoldenSum = hex.EncodeToString(h.Sum(nil))
-	}
+		Device: info.Kind, Array: info.Array, SeqLen: seqLen}
 	s.Thresholds, err = hashOf(Thresholds())
 	return s, err
 }

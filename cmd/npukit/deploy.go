@@ -45,7 +45,7 @@ skill knows; it says nothing before its end, but W/progress.md tells how far it 
 	flags := cmd.Flags()
 	flags.StringVar(&d.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
 	flags.BoolVar(&d.yes, "yes", false, "go on after each phase without asking")
-	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default golden.safetensors beside the model, if it is there)")
+	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default golden.safetensors beside the model, or what npukit has for the demo model)")
 	flags.Var((*positive)(&d.seq), "seq", "positions of a session, `N` (default the model's context, 2048 at most)")
 	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
@@ -77,7 +77,9 @@ type deployResult struct {
 	Model       string             `json:"model"`
 	Device      string             `json:"device"`
 	Dir         string             `json:"dir"`
-	OK          bool               `json:"ok"` // every phase that was to run has passed
+	OK          bool               `json:"ok"`        // every phase that was to run has passed
+	Reference   string             `json:"reference"` // what the oracle itself was held to, in a sentence
+	Independent bool               `json:"independent_reference"`
 	PlanStatus  model.PlanStatus   `json:"plan_status"`
 	Phases      []skill.PhaseState `json:"phases"`
 	Performance *skill.Performance `json:"performance,omitempty"`
@@ -163,7 +165,8 @@ func agentCommand(text string) ([]string, error) {
 // report prints what has come of it.
 func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	state := dep.State()
-	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil, PlanStatus: state.PlanStatus(), Phases: state.Phases,
+	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil, Reference: state.Subject.Reference(),
+		Independent: state.Subject.Golden != "", PlanStatus: state.PlanStatus(), Phases: state.Phases,
 		Issues: len(state.Issues)}
 	if runErr != nil {
 		r.Reason = runErr.Error()
@@ -206,6 +209,11 @@ func (d *deployer) print(r deployResult) error {
 	}
 	if err := table(out, "  ", rows); err != nil {
 		return err
+	}
+	if r.Reference != "" {
+		if _, err := fmt.Fprintf(out, "\n%s\n", wrapped(r.Reference, 100, "")); err != nil {
+			return err
+		}
 	}
 	if r.Issues > 0 {
 		if _, err := fmt.Fprintf(out, "\nRecorded: %s, in %s\n", count(r.Issues, "issue"), filepath.Join(d.dir, "issues.md")); err != nil {

@@ -47,6 +47,8 @@ func (p *deployProgress) event(e skill.Event) {
 	switch e.What {
 	case skill.EventPhase:
 		p.line("", styled(p.w, bold, e.Phase.Title())+"  ", e.Text)
+	case skill.EventNote:
+		p.line("  "+e.Text, "", "")
 	case skill.EventStep:
 		p.step(e.Text + place)
 	case skill.EventGate:

@@ -116,6 +116,11 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 	if _, err := fmt.Fprintf(e.app.out, "%s: %s, %s hold, %d do not (%.1f s)\n", dir, word, count(len(r.Checks)-refused, "check"), refused, r.Seconds); err != nil {
 		return err
 	}
+	if r.Reference != "" {
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n", printable(e.app.out, wrapped(r.Reference, 100, ""))); err != nil {
+			return err
+		}
+	}
 	for _, c := range r.Checks {
 		if c.OK {
 			continue

@@ -23,7 +23,9 @@ package golden
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -36,6 +38,7 @@ import (
 // element.
 type File struct {
 	Path      string
+	Sum       string // SHA-256 of its content
 	Source    string
 	Sequences []Sequence
 }
@@ -43,8 +46,9 @@ type File struct {
 // Sequence is a list of ids and what the reference computed along it. Everything except IDs may be
 // missing, but not all at once.
 type Sequence struct {
-	Name string  // for people: "What is gravity?"
-	IDs  []int32 // from position 0 on
+	Name  string  // for people: "What is gravity?"
+	Place string  // in a JSON file: "prompts[2]"; "" where the file holds one sequence
+	IDs   []int32 // from position 0 on
 
 	Logits []float32 // [len(IDs), vocab]
 	Top    []Top     // [len(IDs)], if not all logits are stored
@@ -80,31 +84,36 @@ func (e *FormatError) Unwrap() error { return e.Err }
 // vocabulary.
 const maxFile = 8 << 30
 
-// Read reads a golden file of either format, detected from its content. It returns a [FormatError]
-// for bad content.
+// Read reads a golden file of either format, detected from its content, or one that [BuiltIn]
+// names. It returns a [FormatError] for bad content.
 func Read(path string) (*File, error) {
-	data, err := readfile.Regular(path, maxFile)
+	read := func(path string) ([]byte, error) { return readfile.Regular(path, maxFile) }
+	if IsBuiltIn(path) {
+		read = builtInData
+	}
+	data, err := read(path)
 	if errors.Is(err, readfile.ErrTooLarge) {
 		err = fmt.Errorf("%w: store fewer positions", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("golden: %w", err)
 	}
-	f, err := Parse(data)
+	f, err := parse(data)
 	if err != nil {
 		return nil, &FormatError{path, err}
 	}
-	f.Path = path
+	sum := sha256.Sum256(data)
+	f.Path, f.Sum = path, hex.EncodeToString(sum[:])
 	return f, nil
 }
 
-// Parse reads the content of a golden file of either form.
-func Parse(data []byte) (*File, error) {
-	parse := parseSafetensors
+// parse reads the content of a golden file of either form.
+func parse(data []byte) (*File, error) {
+	form := parseSafetensors
 	if looksLikeJSON(data) {
-		parse = parseJSON
+		form = parseJSON
 	}
-	f, err := parse(data)
+	f, err := form(data)
 	if err == nil {
 		err = f.check()
 	}
@@ -234,7 +243,7 @@ func (s Sequence) First(n int) Sequence {
 	}
 	n = max(0, n)
 	cut := Sequence{
-		Name: s.Name, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()],
+		Name: s.Name, Place: s.Place, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()],
 		Top: s.Top[:min(n, len(s.Top))], NLL: s.NLL[:min(max(0, n-1), len(s.NLL))],
 	}
 	if len(s.Hidden) > 0 {

@@ -32,7 +32,7 @@ func parseJSON(data []byte) (*File, error) {
 	}
 	f := &File{Source: d.Source}
 	for i, p := range d.Prompts {
-		s := Sequence{Name: p.User, IDs: p.IDs, Greedy: p.Greedy, Gaps: p.Gaps}
+		s := Sequence{Name: p.User, Place: fmt.Sprintf("prompts[%d]", i), IDs: p.IDs, Greedy: p.Greedy, Gaps: p.Gaps}
 		if s.Name == "" {
 			s.Name = fmt.Sprintf("prompt %d", i)
 		}
@@ -46,7 +46,7 @@ func parseJSON(data []byte) (*File, error) {
 		f.Sequences = append(f.Sequences, s)
 	}
 	if d.Text != nil {
-		f.Sequences = append(f.Sequences, Sequence{Name: d.Text.File, IDs: d.Text.IDs,
+		f.Sequences = append(f.Sequences, Sequence{Name: d.Text.File, Place: "text", IDs: d.Text.IDs,
 			NLL: slices.Clone(d.Text.NLL)})
 	}
 	return f, nil

@@ -1,0 +1,118 @@
+package skill
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/internal/testenv"
+)
+
+// A golden file that no gate could use is refused before anything is written, with the file and the
+// field; it would fail phase 3 otherwise.
+func TestGoldenIsRefusedFirst(t *testing.T) {
+	dev := openCPU(t)
+	path := tiny("smollm-mha")
+	pipe := filepath.Join(t.TempDir(), "golden.json")
+	if err := os.Mkdir(pipe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		golden string
+		seqLen int
+		says   []string
+	}{
+		"longer than a session":   {"", 16, []string{"golden.safetensors", "input_ids", "16 positions"}},
+		"of another model":        {filepath.Join(tiny("qwen3-qknorm"), "golden.safetensors"), 96, []string{"qwen3-qknorm", "another model"}},
+		"of the demo model":       {"builtin:smollm2-135m-instruct-q4_1", 96, []string{"another model"}},
+		"no file":                 {pipe, 96, []string{pipe, "not a regular file"}},
+		"a name that is not here": {"builtin:none", 96, []string{"builtin:none"}},
+	} {
+		opts := small(t)
+		opts.Dir, opts.Golden, opts.SeqLen = filepath.Join(t.TempDir(), "w"), tc.golden, tc.seqLen
+		d, err := NewDeployment(path, dev, opts)
+		if err == nil {
+			t.Errorf("%s: it is taken", name)
+			d.Close()
+			continue
+		}
+		for _, says := range tc.says {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v, want %q in it", name, err, says)
+			}
+		}
+		if _, err := os.Stat(opts.Dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: a workspace was made", name)
+		}
+	}
+}
+
+// The demo model is held to the reference outputs that npukit carries, without being told to, under
+// any name and again when the deployment goes on.
+func TestDemoModelHasAReference(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "any.gguf")
+	if err := os.Symlink(testenv.DemoModel(t), path); err != nil {
+		t.Skip(err)
+	}
+	dev, opts := openCPU(t), small(t)
+	opts.SeqLen = 96
+	for range 2 {
+		d := deployment(t, path, dev, opts)
+		s := d.State().Subject
+		if !golden.IsBuiltIn(s.Golden) || len(d.golden.Sequences) != 5 || s.GoldenSum != d.golden.Sum {
+			t.Fatalf("the reference is %q", s.Golden)
+		}
+		if text := s.Reference(); !strings.Contains(text, "Independent reference") || !strings.Contains(text, "transformers") {
+			t.Errorf("it says %q", text)
+		}
+		if _, g := s.paths("", ""); g != s.Golden {
+			t.Errorf("an evaluator takes %q", g)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Without an independent reference progress, pages and the evaluator say so.
+func TestNoIndependentReference(t *testing.T) {
+	path := t.TempDir()
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		if err := os.Symlink(filepath.Join(tiny("smollm-mha"), name), filepath.Join(path, name)); err != nil {
+			t.Skip(err)
+		}
+	}
+	opts := small(t)
+	var notes []string
+	opts.Observe = func(e Event) {
+		if e.What == EventNote {
+			notes = append(notes, e.Text)
+		}
+	}
+	d := deployment(t, path, openCPU(t), opts)
+	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	const says = "No independent reference"
+	if len(notes) != 1 || !strings.Contains(notes[0], says) {
+		t.Errorf("progress: %q", notes)
+	}
+	for _, name := range []string{"plan.md", "progress.md"} {
+		if page := string(must(os.ReadFile(d.ws.path(name)))); !strings.Contains(page, says) {
+			t.Errorf("%s:\n%s", name, page)
+		}
+	}
+	report := &EvaluationReport{Reference: d.State().Subject.Reference()}
+	if page := string(evaluationPage(report, d.State(), "cpu")); !strings.Contains(page, says) {
+		t.Errorf("the evaluation:\n%s", page)
+	}
+	if list := must(d.GatesOf(Reference)); slices.Contains(list, GateOracleGolden) {
+		t.Errorf("gates without a reference: %q", list)
+	}
+}
