@@ -11,6 +11,9 @@ import (
 // WriteTrace writes a prefill and a token behind it as a timeline for Perfetto (ui.perfetto.dev): one process each, with tracks for the host, transfers, dispatches and
 // launches. All of it is predicted.
 func (e *Estimate) WriteTrace(w io.Writer) error {
+	if w == nil {
+		return &OptionError{"w", nil, "a writer"}
+	}
 	t := timeline.Timeline{Notes: map[string]string{"host": e.Host, "note": "predicted, not measured. " + e.HostNote}}
 	for _, pass := range []struct {
 		name string

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -13,8 +14,9 @@ import (
 
 // DiffPlans says, a line for each difference, what changes from plan a to plan b: settings, values, programs with their arguments and
 // mappings, and dispatches. Layers in which the same changes are told once. No lines mean that the plans do the same.
-// Both must be valid (see [Plan.Validate]).
+// Both must be valid (see [Plan.Validate]) or nil, which is no plan.
 func DiffPlans(a, b *Plan) []string {
+	a, b = cmp.Or(a, &Plan{}), cmp.Or(b, &Plan{})
 	var d planDiff
 	d.fields("", settings(a), settings(b))
 	d.values(a.Values, b.Values)

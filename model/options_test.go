@@ -95,11 +95,21 @@ func TestNilArguments(t *testing.T) {
 		"Plan.CheckModel":    func() error { return plan.CheckModel(nil) },
 		"Plan.CheckArray":    func() error { return plan.CheckArray(nil) },
 		"Plan.CheckContexts": func() error { return plan.CheckContexts(nil) },
+		"WriteTrace":         func() error { return new(Estimate).WriteTrace(nil) },
 		"Plan.Estimate":      func() error { _, err := plan.Estimate(nil); return err },
 	} {
 		if err := call(); !errors.As(err, new(*OptionError)) || !strings.Contains(err.Error(), " is nil, want a") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if got := DiffPlans(nil, plan); len(got) == 0 || len(DiffPlans(nil, nil)) != 0 {
+		t.Errorf("a plan and none differ by %v", got)
+	}
+	if got := EndTokens(nil, nil); got != nil {
+		t.Errorf("end tokens of nothing: %v", got)
+	}
+	if bos, eos := SpecialTexts(nil, nil); bos+eos != "" {
+		t.Errorf("special texts of nothing: %q, %q", bos, eos)
 	}
 }
 

@@ -136,6 +136,9 @@ func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, s
 // SpecialTexts are the texts of BOS and EOS that templates may ask for: as tokenizer_config.json says, else those of the configuration's ids. The tokenizer may
 // be nil.
 func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos string) {
+	if ck == nil {
+		return "", ""
+	}
 	bos, eos = ck.SpecialTokens()
 	c := ck.Config()
 	if tok != nil {

@@ -52,6 +52,9 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 		}
 		ends[i].Origins = append(ends[i].Origins, origins...)
 	}
+	if ck == nil {
+		return nil
+	}
 	for _, e := range ck.EndIDs() {
 		add(int32(e.ID), e.Origins...)
 	}

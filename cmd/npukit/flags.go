@@ -78,7 +78,8 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
 	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model "+
-		"at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with --read-weights")
+		"at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with "+
+		"--read-weights")
 }
 
 // compiler is what --compile names, or nil. Its progress is shown on a terminal.
