@@ -37,6 +37,8 @@ From a pipe each line is a turn, and only the answers are printed.`,
 	}
 	c.model.add(cmd)
 	c.generate.add(cmd)
+	c.template.add(cmd)
+	c.template.addSpecial(cmd)
 	cmd.Flags().StringVar(&c.system, "system", "", "system message before the conversation: `TEXT`")
 	return cmd
 }
@@ -54,6 +56,7 @@ type chatter struct {
 	cmd      *cobra.Command
 	model    modelFlags
 	generate generateFlags
+	template templateFlags
 	system   string
 
 	m        *opened
@@ -71,6 +74,10 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	if err := checkText("--system", c.system); err != nil {
 		return usageError{err}
 	}
+	if err := c.template.check(cmd); err != nil {
+		return err
+	}
+	c.model.chatTemplate = c.template.source
 	c.talking = isTerminal(c.app.in) && isTerminal(c.app.out)
 	m, err := await(func(ctx context.Context) (*opened, error) { return c.model.open(ctx, c.app, arg) })
 	if err != nil {
@@ -84,6 +91,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	if _, err := m.Tokenizer(); err != nil {
 		return err
 	}
+	c.template.warn(c.app, m.Model)
 	c.session = m.NewSession()
 	defer func() { err = errors.Join(err, c.session.Close()) }()
 
@@ -204,7 +212,7 @@ func (c *chatter) reply(text string) error {
 		defer close(ended)
 		reading := c.app.progress("reading")
 		defer reading()
-		for tok, err := range c.session.Chat(ctx, conversation(c.system, messages...), nil, opts) {
+		for tok, err := range c.session.Chat(ctx, conversation(c.system, messages...), c.template.options(), opts) {
 			reading()
 			if err != nil {
 				return err

@@ -157,6 +157,8 @@ type modelFlags struct {
 	context     int
 	readWeights bool
 	apart       bool // sessions take nothing from each other: what is measured is computed
+
+	chatTemplate string // source of a template in place of the model's
 }
 
 func (f *modelFlags) add(cmd *cobra.Command) {
@@ -225,6 +227,7 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	if f.apart {
 		options.PrefixBytes = new(int)
 	}
+	options.ChatTemplate = f.chatTemplate
 	if p := options.Plan; p != nil && p.Status == model.PlanDraft {
 		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n", f.plan)
 	}

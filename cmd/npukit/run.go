@@ -26,7 +26,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run answers one prompt and streams the answer to stdout, with a newline at its end.
 
 The prompt is the argument, or stdin when it is - or left out in a pipe; one newline at the end of stdin does not count. For a model with a
-chat template the prompt becomes a user message; --raw continues it as it is.
+chat template the prompt becomes a user message, in which special tokens are text unless --allow-special is given; --raw continues it as it is.
 
 On a terminal a line of figures follows: time to load, time to the first token (TTFT), tokens, total time, and the speed of decoding,
 (tokens-1)/(total-TTFT), with its reciprocal. --json gives the same and more as one object, after the answer is complete.`,
@@ -34,12 +34,15 @@ On a terminal a line of figures follows: time to load, time to the first token (
   npukit run ./Llama-3.2-1B --raw --temp 0.8 --max-tokens 100 "Once upon a time"
   git diff | npukit run Qwen3-0.6B --system "Summarise this diff in a sentence."
   npukit run model.gguf --json --temp 0 "Hello" | jq .tokens_per_s
+  npukit run ./Qwen3-0.6B --no-think "What is the capital of France?"
   npukit run model.gguf --trace trace.json "Hello"   # open it at ui.perfetto.dev`,
 		Args: arguments("MODEL", "[PROMPT]"),
 		RunE: a.action(r.run),
 	}
 	r.model.add(cmd)
 	r.generate.add(cmd)
+	r.template.add(cmd)
+	r.template.addSpecial(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&r.raw, "raw", false, "continue the prompt as it is, without the chat template")
 	flags.StringVar(&r.system, "system", "", "system message before the prompt: `TEXT`")
@@ -49,6 +52,10 @@ On a terminal a line of figures follows: time to load, time to the first token (
 	flags.StringVar(&r.trace, "trace", "", "write a Chrome/Perfetto trace to `FILE`")
 	cmd.MarkFlagsMutuallyExclusive("raw", "system")
 	cmd.MarkFlagsMutuallyExclusive("ids", "system")
+	for _, name := range templateFlagNames {
+		cmd.MarkFlagsMutuallyExclusive("raw", name)
+		cmd.MarkFlagsMutuallyExclusive("ids", name)
+	}
 	return cmd
 }
 
@@ -57,6 +64,7 @@ type runner struct {
 	app      *app
 	model    modelFlags
 	generate generateFlags
+	template templateFlags
 	raw      bool
 	system   string
 	ids      []int
@@ -125,6 +133,10 @@ func (r *runner) check(cmd *cobra.Command, args []string) error {
 	if err := checkText("--system", r.system); err != nil {
 		return usageError{err}
 	}
+	if err := r.template.check(cmd); err != nil {
+		return err
+	}
+	r.model.chatTemplate = r.template.source
 	return r.generate.check(cmd)
 }
 
@@ -189,7 +201,7 @@ func checkText(what, text string) error {
 // asPrompt makes a user message of the text where the model knows what that is.
 func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 	_, err := m.Template()
-	if r.raw || err != nil && r.system == "" && noTemplateAtAll(m) {
+	if r.raw || err != nil && r.system == "" && !r.template.given() && noTemplateAtAll(m) {
 		return model.Text(text), nil
 	}
 	if err != nil {
@@ -198,7 +210,8 @@ func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 	if strings.TrimSpace(text) == "" {
 		return model.Prompt{}, errors.New("the prompt is empty: write something, or let the model begin by itself with --raw")
 	}
-	return model.Messages(conversation(r.system, chat.Message{Role: "user", Content: text}), nil), nil
+	r.template.warn(r.app, m)
+	return model.Messages(conversation(r.system, chat.Message{Role: "user", Content: text}), r.template.options()), nil
 }
 
 // noTemplateAtAll reports a base model, as opposed to one whose template cannot be used: that must not be left out in silence.

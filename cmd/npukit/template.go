@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -19,7 +22,9 @@ import (
 )
 
 func (a *app) templateCommand() *cobra.Command {
-	return &cobra.Command{
+	var flags templateFlags
+	var name string
+	cmd := &cobra.Command{
 		Use:   "template MODEL|template.jinja",
 		Short: "Turn a conversation into the text that the model reads",
 		Long: `Template reads a conversation as JSON on stdin and prints what the chat template makes of it, byte for byte and without a newline of its own.
@@ -28,11 +33,20 @@ func (a *app) templateCommand() *cobra.Command {
    "bos_token": "...", "eos_token": "...", "date_string": "26 Jul 2024"}
 
 Only messages is needed. Fields of other names are passed to the template as variables; date_string also fixes what strftime_now returns.
-With MODEL, bos_token and eos_token are the model's unless given.`,
-		Example: `  echo '{"messages": [{"role": "user", "content": "Hello"}], "add_generation_prompt": true}' | npukit template ./Qwen3-0.6B`,
-		Args:    arguments("MODEL"),
-		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			text, err := a.render(ctx, args[0])
+With MODEL, bos_token and eos_token are the model's unless given. Of a model's named templates a conversation with tools gets tool_use, others
+default, unless --name asks for one (npukit info lists them).`,
+		Example: `  echo '{"messages": [{"role": "user", "content": "Hello"}], "add_generation_prompt": true}' | npukit template ./Qwen3-0.6B
+  npukit template ./Qwen3-0.6B --no-think --template-var 'today="Monday"' < conversation.json`,
+		Args: arguments("MODEL"),
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			if err := flags.check(cmd); err != nil {
+				return err
+			}
+			t, defaults, err := openTemplate(args[0], name, &flags)
+			if err != nil {
+				return err
+			}
+			text, err := a.render(ctx, t, defaults, &flags)
 			if err != nil {
 				return err
 			}
@@ -40,13 +54,13 @@ With MODEL, bos_token and eos_token are the model's unless given.`,
 			return err
 		}),
 	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&name, "name", "", "use the model's template of that `NAME`")
+	cmd.MarkFlagsMutuallyExclusive("name", "chat-template")
+	return cmd
 }
 
-func (a *app) render(ctx context.Context, arg string) (string, error) {
-	t, defaults, err := openTemplate(arg)
-	if err != nil {
-		return "", err
-	}
+func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]string, flags *templateFlags) (string, error) {
 	if isTerminal(a.in) {
 		return "", usagef("the conversation is read from stdin as JSON; see --help")
 	}
@@ -57,21 +71,24 @@ func (a *app) render(ctx context.Context, arg string) (string, error) {
 	if !utf8.Valid(conversation) {
 		return "", checkText("the conversation", string(conversation))
 	}
-	r, err := t.RenderJSON(ctx, withDefaults(conversation, defaults))
-	return r.Text, err
+	if conversation, err = withFields(conversation, defaults, flags.variables()); err != nil {
+		return "", err
+	}
+	rendered, err := t.RenderJSON(ctx, conversation)
+	return rendered.Text, err
 }
 
-// openTemplate opens a template file, or the template of a model together with the model's special tokens.
-func openTemplate(arg string) (t *chat.Template, special map[string]string, err error) {
+// openTemplate opens a template file, or a template of a model together with the model's special tokens.
+func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, special map[string]string, err error) {
 	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !isGGUF(arg) {
-		source, err := os.ReadFile(arg)
+		if name != "" || flags.file != "" {
+			return nil, nil, usagef("%s is a template itself: --name and --chat-template need a MODEL", arg)
+		}
+		source, err := readTemplate(arg)
 		if err != nil {
 			return nil, nil, err
 		}
-		if !utf8.Valid(source) {
-			return nil, nil, checkText(arg, string(source))
-		}
-		t, err := chat.Parse(string(source))
+		t, err := chat.Parse(source)
 		return t, nil, err
 	}
 	path, err := findModel(arg)
@@ -84,29 +101,188 @@ func openTemplate(arg string) (t *chat.Template, special map[string]string, err 
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
 	tok, _ := model.OpenTokenizer(ck) // without one, the texts that tokenizer_config.json gives have to do
+	if c, ok := tok.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
 	bos, eos := model.SpecialTexts(ck, tok)
-	t, err = model.OpenTemplate(ck)
-	return t, map[string]string{"bos_token": bos, "eos_token": eos}, err
+	special = map[string]string{"bos_token": bos, "eos_token": eos}
+	switch {
+	case flags.file != "":
+		t, err = chat.Parse(flags.source)
+	case name != "":
+		source, ok := ck.ChatTemplates()[name]
+		if !ok {
+			return nil, nil, usagef("--name is %q, which is no template of the model: it has %s", name, namesOf(ck.ChatTemplates()))
+		}
+		t, err = chat.Parse(source)
+	default:
+		t, err = model.OpenTemplate(ck)
+	}
+	return t, special, err
 }
 
-// withDefaults puts fields that a JSON object lacks at its end, so that what is said of a byte of it is true of what a person wrote. What is no object stays as it is, for
-// the template to refuse.
-func withDefaults(object []byte, fields map[string]string) []byte {
+func namesOf(templates map[string]string) string {
+	if len(templates) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(templates)), ", ")
+}
+
+// readTemplate reads a template file.
+func readTemplate(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file", path)
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if bytes.HasPrefix(source, []byte("version https://git-lfs")) {
+		return "", fmt.Errorf("%s is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again", path)
+	}
+	return string(source), checkText(path, string(source))
+}
+
+// withFields adds fields to a JSON object, at its end, so that what is said of a byte of it is true of what a person wrote. The object may have the
+// defaults itself, and must not have the variables. What is no object stays as it is, for the template to refuse.
+func withFields(object []byte, defaults map[string]string, variables []chat.Variable) ([]byte, error) {
 	var has map[string]json.RawMessage
 	if err := json.Unmarshal(object, &has); err != nil || len(has) == 0 {
-		return object
+		return object, nil
 	}
 	out := bytes.TrimSuffix(bytes.TrimRight(object, " \t\r\n"), []byte("}"))
 	out = slices.Clip(out)
-	for name, value := range fields {
+	for _, name := range slices.Sorted(maps.Keys(defaults)) {
+		value := defaults[name]
 		if _, given := has[name]; given || value == "" {
 			continue
 		}
 		text, err := json.Marshal(value)
 		if err != nil {
-			continue // a string always has a JSON form
+			return nil, err
 		}
 		out = fmt.Appendf(out, ", %q: %s", name, text)
 	}
-	return append(out, '}')
+	for _, v := range variables {
+		if _, given := has[v.Name]; given {
+			return nil, usagef("the conversation has %q itself: leave out the flag, or the field", v.Name)
+		}
+		out = fmt.Appendf(out, ", %q: %s", v.Name, v.Value)
+	}
+	return append(out, '}'), nil
+}
+
+// templateFlags say how a conversation becomes a prompt.
+type templateFlags struct {
+	file           string
+	think, noThink bool
+	vars           []string
+	special        bool // only with addSpecial
+
+	source string          // of file
+	extra  []chat.Variable // of vars
+}
+
+func (f *templateFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.file, "chat-template", "", "use the chat template in `FILE` in place of the model's")
+	flags.BoolVar(&f.think, "think", false, "have a model that can choose think before it answers (enable_thinking is true)")
+	flags.BoolVar(&f.noThink, "no-think", false, "have it answer at once (enable_thinking is false)")
+	flags.StringArrayVar(&f.vars, "template-var", nil, "define a variable of the chat template, `NAME=JSON`; may be given again")
+	cmd.MarkFlagsMutuallyExclusive("think", "no-think")
+}
+
+// addSpecial adds the flag of commands that encode what they render.
+func (f *templateFlags) addSpecial(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.special, "allow-special", false, "recognise special tokens that are written in messages, which can end a turn and begin another")
+}
+
+// templateFlagNames are the flags that need a conversation.
+var templateFlagNames = []string{"chat-template", "think", "no-think", "template-var", "allow-special"}
+
+// setByUs are variables that a conversation has by itself.
+var setByUs = []string{"messages", "add_generation_prompt"}
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// check reads the template file and the variables. Its errors are about usage.
+func (f *templateFlags) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("chat-template") {
+		if f.file == "" {
+			return usagef("--chat-template is empty: give the path of a template")
+		}
+		source, err := readTemplate(f.file)
+		if err == nil && strings.TrimSpace(source) == "" {
+			err = fmt.Errorf("%s is empty", f.file)
+		}
+		if err == nil {
+			_, err = chat.Parse(source)
+		}
+		if err != nil {
+			return usagef("--chat-template: %w", err)
+		}
+		f.source = source
+	}
+	f.extra = nil
+	for _, text := range f.vars {
+		name, value, ok := strings.Cut(text, "=")
+		switch {
+		case !ok:
+			return usagef("--template-var is %q, want NAME=JSON", text)
+		case !variableName.MatchString(name):
+			return usagef("--template-var: %q is no name of a variable", name)
+		case slices.Contains(setByUs, name):
+			return usagef("--template-var: %s is set from the conversation", name)
+		case name == "enable_thinking" && (f.think || f.noThink):
+			return usagef("--template-var: enable_thinking is what --think and --no-think set: give one of them")
+		case slices.ContainsFunc(f.extra, func(v chat.Variable) bool { return v.Name == name }):
+			return usagef("--template-var: %s is given twice", name)
+		case !json.Valid([]byte(value)):
+			return usagef("--template-var: the value of %s is no JSON: %s (a text needs quotes: '%s=\"...\"')", name, value, name)
+		}
+		f.extra = append(f.extra, chat.Variable{Name: name, Value: json.RawMessage(value)})
+	}
+	return nil
+}
+
+// given reports whether a flag asks for a chat template.
+func (f *templateFlags) given() bool { return f.file != "" || f.think || f.noThink || len(f.vars) > 0 }
+
+// variables are the flags as variables of a template.
+func (f *templateFlags) variables() []chat.Variable {
+	list := slices.Clone(f.extra)
+	if f.think || f.noThink {
+		list = append(list, chat.Variable{Name: "enable_thinking", Value: fmt.Append(nil, f.think)})
+	}
+	return list
+}
+
+// options are the flags as options of package chat.
+func (f *templateFlags) options() *chat.Options {
+	o := &chat.Options{Extra: f.extra, AllowSpecial: f.special}
+	if f.think || f.noThink {
+		o.EnableThinking = &f.think
+	}
+	return o
+}
+
+// warn tells a person of variables that the chat template of an open model does not mention.
+func (f *templateFlags) warn(a *app, m *model.Model) {
+	if !isTerminal(a.err) {
+		return
+	}
+	sources := m.Checkpoint().ChatTemplates()
+	if f.file != "" {
+		sources = map[string]string{f.file: f.source}
+	}
+	all := strings.Join(slices.Collect(maps.Values(sources)), "\n")
+	for _, v := range f.variables() {
+		if !strings.Contains(all, v.Name) {
+			fmt.Fprintf(a.err, "the chat template does not use %s, so that it changes nothing\n", v.Name)
+		}
+	}
 }

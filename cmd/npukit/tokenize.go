@@ -29,7 +29,8 @@ func (a *app) tokenizeCommand() *cobra.Command {
 The text is the argument, or stdin when it is - or left out in a pipe: then it is taken as it is, with a newline at its end if there is one.
 With --json a text gives an array of ids; - reads a JSON array of strings from stdin and gives an array of arrays of ids.
 
-A tokenizer may be given as a model, as a folder that holds tokenizer.json, or as that file itself, which may be compressed (.gz).`,
+A tokenizer may be given as a model, as a folder that holds tokenizer.json, or as that file itself, which may be compressed (.gz). Tokens that
+only tokenizer_config.json has are those of the folder, not of the file alone.`,
 		Example: `  npukit tokenize ./Qwen3-0.6B "Hello, world"
   npukit tokenize tokenizer.json --json "Hello"
   echo '["Hello", "world"]' | npukit tokenize model.gguf - --json --no-special`,
@@ -69,12 +70,10 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		for _, name := range []string{"tokenizer.json", "tokenizer.json.gz"} {
-			if file := filepath.Join(path, name); exists(file) {
-				return tokenizer.OpenCoder(file)
-			}
+		if !exists(filepath.Join(path, "tokenizer.json")) && !exists(filepath.Join(path, "tokenizer.json.gz")) {
+			return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
 		}
-		return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
+		return tokenizer.OpenFolder(path)
 	}
 	if !isGGUF(path) {
 		return tokenizer.OpenCoder(path)
