@@ -132,7 +132,8 @@ func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions)
 // Chat answers a conversation: Generate with the model's chat template around the messages, as
 // [Messages] describes. Both options may be nil. Pass the whole conversation each time; what the session
 // has computed of it is not computed again.
-func (s *Session) Chat(ctx context.Context, messages []chat.Message, chatOpts *chat.Options, opts *GenerateOptions) iter.Seq2[Token, error] {
+func (s *Session) Chat(ctx context.Context, messages []chat.Message, chatOpts *chat.Options,
+	opts *GenerateOptions) iter.Seq2[Token, error] {
 	return s.Generate(ctx, Messages(messages, chatOpts), opts)
 }
 

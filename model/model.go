@@ -250,7 +250,8 @@ func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 func OpenTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
 	sources := ck.ChatTemplates()
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw), or give one (--chat-template)",
+		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw), or give one "+
+			"(--chat-template)",
 			ErrNoTemplate, ck.Path())
 	}
 	t, err := chat.ParseNamed(sources)

@@ -30,8 +30,8 @@ func cacheFolder() (string, error) {
 	return filepath.Join(dir, "models"), nil
 }
 
-// cachedModels lists the models in the cache by name: folders with a config.json or snapshots, and .gguf files without their ending. A cache that is
-// not there is empty.
+// cachedModels lists the models in the cache by name: folders with a config.json or snapshots, and .gguf
+// files without their ending. A cache that is not there is empty.
 func cachedModels(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -43,7 +43,8 @@ func cachedModels(dir string) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		name, gguf := strings.CutSuffix(e.Name(), ".gguf")
-		if folder := filepath.Join(dir, name); !gguf && !exists(filepath.Join(folder, "config.json")) && !exists(filepath.Join(folder, "snapshots")) {
+		if folder := filepath.Join(dir, name); !gguf && !exists(filepath.Join(folder, "config.json")) &&
+			!exists(filepath.Join(folder, "snapshots")) {
 			continue
 		}
 		names = append(names, name)
@@ -56,8 +57,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findModel turns the MODEL of a command line into a path: one that exists, else a name in the cache, with or without .gguf. A folder
-// of the Hugging Face cache leads to its snapshot. For anything else the error suggests what could be meant.
+// findModel turns the MODEL of a command line into a path: one that exists, else a name in the cache,
+// with or without .gguf. A folder of the Hugging Face cache leads to its snapshot. For anything else the
+// error suggests what could be meant.
 func findModel(arg string) (string, error) {
 	if arg == "" {
 		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model in the cache")

@@ -68,8 +68,9 @@ func (a *app) root() *cobra.Command {
 		Short: "Run language models on this machine, and see how they run",
 		Long: `npukit runs language models on this machine.
 
-MODEL is a Hugging Face folder, a folder of the Hugging Face cache (models--org--name), a .gguf file, or the name of a model in the cache: the
-folder $NPUKIT_CACHE/models, by default npukit/models in the user's cache folder (~/.cache on Linux). A wrong name lists what is there.`,
+MODEL is a Hugging Face folder, a folder of the Hugging Face cache (models--org--name), a .gguf file, or the name of
+a model in npukit's cache: the folder $NPUKIT_CACHE/models, by default npukit/models in the user's cache folder
+(~/.cache on Linux). A wrong name lists what is there.`,
 		Example: `  npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
   npukit chat ./Qwen3-0.6B
   npukit bench model.gguf --pp 512 --tg 64`,

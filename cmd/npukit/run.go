@@ -26,7 +26,8 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Run answers one prompt and streams the answer to stdout, with a newline at its end.
 
 The prompt is the argument, or stdin when it is - or left out in a pipe; one newline at the end of stdin does not count. For a model with a
-chat template the prompt becomes a user message, in which special tokens are text unless --allow-special is given; --raw continues it as it is.
+chat template the prompt becomes a user message, in which special tokens are text unless --allow-special is given;
+--raw continues it as it is.
 
 On a terminal a line of figures follows: time to load, time to the first token (TTFT), tokens, total time, and the speed of decoding,
 (tokens-1)/(total-TTFT), with its reciprocal. --json gives the same and more as one object, after the answer is complete.`,

@@ -33,9 +33,9 @@ func (a *app) templateCommand() *cobra.Command {
    "bos_token": "...", "eos_token": "...", "date_string": "26 Jul 2024"}
 
 Only messages is needed. Fields of other names are passed to the template as variables; date_string also fixes what strftime_now returns.
-With MODEL, bos_token and eos_token are the model's unless given. Of a model's named templates a conversation with tools gets tool_use, others
-default, unless --name asks for one (npukit info lists them).`,
-		Example: `  echo '{"messages": [{"role": "user", "content": "Hello"}], "add_generation_prompt": true}' | npukit template ./Qwen3-0.6B
+With MODEL, bos_token and eos_token are the model's unless given. Of a model's named templates a conversation with
+tools gets tool_use, others default, unless --name asks for one (npukit info lists them).`,
+		Example: `  echo '{"messages": [{"role": "user", "content": "Hello"}]}' | npukit template ./Qwen3-0.6B
   npukit template ./Qwen3-0.6B --no-think --template-var 'today="Monday"' < conversation.json`,
 		Args: arguments("MODEL"),
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -60,7 +60,8 @@ default, unless --name asks for one (npukit info lists them).`,
 	return cmd
 }
 
-func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]string, flags *templateFlags) (string, error) {
+func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]string,
+	flags *templateFlags) (string, error) {
 	if isTerminal(a.in) {
 		return "", usagef("the conversation is read from stdin as JSON; see --help")
 	}
@@ -112,7 +113,8 @@ func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, spe
 	case name != "":
 		source, ok := ck.ChatTemplates()[name]
 		if !ok {
-			return nil, nil, usagef("--name is %q, which is no template of the model: it has %s", name, namesOf(ck.ChatTemplates()))
+			return nil, nil, usagef("--name is %q, which is no template of the model: it has %s", name,
+				namesOf(ck.ChatTemplates()))
 		}
 		t, err = chat.Parse(source)
 	default:
@@ -142,13 +144,15 @@ func readTemplate(path string) (string, error) {
 		return "", err
 	}
 	if bytes.HasPrefix(source, []byte("version https://git-lfs")) {
-		return "", fmt.Errorf("%s is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again", path)
+		return "", fmt.Errorf("%s is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or "+
+			"download it again", path)
 	}
 	return string(source), checkText(path, string(source))
 }
 
-// withFields adds fields to a JSON object, at its end, so that what is said of a byte of it is true of what a person wrote. The object may have the
-// defaults itself, and must not have the variables. What is no object stays as it is, for the template to refuse.
+// withFields adds fields to a JSON object, at its end, so that errors name the bytes that a person wrote.
+// The object may have the defaults itself, and must not have the variables. What is no object stays as it
+// is, for the template to refuse.
 func withFields(object []byte, defaults map[string]string, variables []chat.Variable) ([]byte, error) {
 	var has map[string]json.RawMessage
 	if err := json.Unmarshal(object, &has); err != nil || len(has) == 0 {
@@ -190,15 +194,18 @@ type templateFlags struct {
 func (f *templateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.file, "chat-template", "", "use the chat template in `FILE` in place of the model's")
-	flags.BoolVar(&f.think, "think", false, "have a model that can choose think before it answers (enable_thinking is true)")
+	flags.BoolVar(&f.think, "think", false, "have a model that can choose think before it answers "+
+		"(enable_thinking is true)")
 	flags.BoolVar(&f.noThink, "no-think", false, "have it answer at once (enable_thinking is false)")
-	flags.StringArrayVar(&f.vars, "template-var", nil, "define a variable of the chat template, `NAME=JSON`; may be given again")
+	flags.StringArrayVar(&f.vars, "template-var", nil, "define a variable of the chat template, `NAME=JSON`; may "+
+		"be given again")
 	cmd.MarkFlagsMutuallyExclusive("think", "no-think")
 }
 
 // addSpecial adds the flag of commands that encode what they render.
 func (f *templateFlags) addSpecial(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.special, "allow-special", false, "recognise special tokens that are written in messages, which can end a turn and begin another")
+	cmd.Flags().BoolVar(&f.special, "allow-special", false, "recognise special tokens that are written in "+
+		"messages, which can end a turn and begin another")
 }
 
 // templateFlagNames are the flags that need a conversation.
@@ -242,7 +249,8 @@ func (f *templateFlags) check(cmd *cobra.Command) error {
 		case slices.ContainsFunc(f.extra, func(v chat.Variable) bool { return v.Name == name }):
 			return usagef("--template-var: %s is given twice", name)
 		case !json.Valid([]byte(value)):
-			return usagef("--template-var: the value of %s is no JSON: %s (a text needs quotes: '%s=\"...\"')", name, value, name)
+			return usagef("--template-var: the value of %s is no JSON: %s (a text needs quotes: '%s=\"...\"')",
+				name, value, name)
 		}
 		f.extra = append(f.extra, chat.Variable{Name: name, Value: json.RawMessage(value)})
 	}

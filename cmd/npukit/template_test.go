@@ -34,7 +34,8 @@ func promptTokens(t *testing.T, args ...string) int {
 func TestRunTemplateFlags(t *testing.T) {
 	dir := chatty(t)
 	file := put(t, filepath.Join(t.TempDir(), "t.jinja"),
-		"{{ messages[0].content }}{% if enable_thinking is defined %}{{ 'T' if enable_thinking else 'FF' }}{% endif %}{{ x or '' }}")
+		"{{ messages[0].content }}{% if enable_thinking is defined %}{{ 'T' if enable_thinking else 'FF' }}{% "+
+			"endif %}{{ x or '' }}")
 	for _, tc := range []struct {
 		args []string
 		want int
@@ -42,7 +43,8 @@ func TestRunTemplateFlags(t *testing.T) {
 		{[]string{"--chat-template", file, dir, "abc"}, 3},
 		{[]string{"--chat-template", file, "--think", dir, "abc"}, 4},
 		{[]string{"--chat-template", file, "--no-think", dir, "abc"}, 5},
-		{[]string{"--chat-template", file, "--template-var", `x="12345"`, "--template-var", "y=[1, {}]", dir, "abc"}, 8},
+		{[]string{"--chat-template", file, "--template-var", `x="12345"`, "--template-var", "y=[1, {}]", dir,
+			"abc"}, 8},
 		{[]string{"--chat-template", file, "--template-var", "enable_thinking=true", dir, "abc"}, 4},
 		{[]string{"--chat-template", file, dir, "<|user|>"}, len("<|user|>")},
 		{[]string{"--chat-template", file, "--allow-special", dir, "<|user|>"}, 1},
@@ -88,7 +90,8 @@ func TestTemplateFlagErrors(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{{"--raw", "--think"}, {"--raw", "--allow-special"}, {"--ids", "1", "--template-var", "x=1"}, {"--raw", "--chat-template", broken}} {
+	for _, args := range [][]string{{"--raw", "--think"}, {"--raw", "--allow-special"}, {"--ids", "1",
+		"--template-var", "x=1"}, {"--raw", "--chat-template", broken}} {
 		if r := command("", append([]string{"run", dir}, args...)...); r.code != 2 {
 			t.Errorf("run %v: exit code %d, %q", args, r.code, r.stderr)
 		}
@@ -125,7 +128,8 @@ func TestNamedTemplates(t *testing.T) {
 	dir := chatty(t)
 	named(t, dir)
 	const plain = `{"messages": [{"role": "user", "content": "hi"}]}`
-	const tools = `{"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f"}}]}`
+	const tools = `{"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": ` +
+		`{"name": "f"}}]}`
 	const want = "<|begin|><|user|>user: hi"
 	for _, tc := range []struct {
 		stdin string
@@ -146,7 +150,8 @@ func TestNamedTemplates(t *testing.T) {
 		t.Errorf("exit code %d, %q", r.code, r.stderr)
 	}
 	info := parse[modelInfo](t, succeed(t, "", "info", dir, "--json"))
-	if !info.HasTemplate || !slices.Equal(info.Templates, []string{"default", "tool_use"}) || !strings.Contains(info.Template, "tool_use, 1 line of Jinja") {
+	if !info.HasTemplate || !slices.Equal(info.Templates, []string{"default", "tool_use"}) ||
+		!strings.Contains(info.Template, "tool_use, 1 line of Jinja") {
 		t.Errorf("info: %+v", info)
 	}
 }
@@ -163,7 +168,8 @@ func TestTemplateCommandFlags(t *testing.T) {
 	if got := succeed(t, stdin, "template", file, "--no-think"); got != "False" {
 		t.Errorf("%q", got)
 	}
-	for _, args := range [][]string{{dir, "--template-var", "y=2"}, {file, "--chat-template", file}, {file, "--name", "x"}, {dir, "--name", "x", "--chat-template", file}} {
+	for _, args := range [][]string{{dir, "--template-var", "y=2"}, {file, "--chat-template", file}, {file,
+		"--name", "x"}, {dir, "--name", "x", "--chat-template", file}} {
 		if r := command(stdin, append([]string{"template"}, args...)...); r.code != 2 {
 			t.Errorf("%v: exit code %d, %q", args, r.code, r.stderr)
 		}
@@ -177,9 +183,11 @@ func TestPointers(t *testing.T) {
 	gguf := put(t, filepath.Join(t.TempDir(), "m.gguf"), pointer)
 	dir := chatty(t)
 	put(t, filepath.Join(dir, "tokenizer.json"), pointer)
-	for _, args := range [][]string{{"run", gguf, "x"}, {"info", gguf}, {"tokenize", gguf, "x"}, {"template", gguf}, {"run", dir, "x"}, {"tokenize", dir, "x"}} {
+	for _, args := range [][]string{{"run", gguf, "x"}, {"info", gguf}, {"tokenize", gguf, "x"}, {"template", gguf},
+		{"run", dir, "x"}, {"tokenize", dir, "x"}} {
 		r := command("{}", args...)
-		if r.code != 1 || !strings.Contains(r.stderr, "is a Git LFS pointer") || !strings.Contains(r.stderr, "git lfs pull") {
+		if r.code != 1 || !strings.Contains(r.stderr, "is a Git LFS pointer") || !strings.Contains(r.stderr,
+			"git lfs pull") {
 			t.Errorf("%v: exit code %d, %q", args, r.code, r.stderr)
 		}
 	}
@@ -199,7 +207,8 @@ func TestTokenizeAddedDecoder(t *testing.T) {
 	}
 	config["added_tokens_decoder"] = map[string]any{"300": map[string]any{"content": "<tool>", "special": true}}
 	write(t, path, config)
-	if got, want := parse[[]int32](t, succeed(t, "", "tokenize", dir, "--json", "a<tool>b")), []int32{tokenBegin, 'a', 300, 'b'}; !slices.Equal(got, want) {
+	if got, want := parse[[]int32](t, succeed(t, "", "tokenize", dir, "--json", "a<tool>b")), []int32{tokenBegin,
+		'a', 300, 'b'}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -223,13 +232,16 @@ func TestHubCache(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		put(t, filepath.Join(hub, name), files[name])
 	}
-	if got := parse[runResult](t, succeed(t, "", "run", hub, "--json", "-n", "1", "--temp", "0", "hi")); got.Model != "tiny" {
+	if got := parse[runResult](t, succeed(t, "", "run", hub, "--json", "-n", "1", "--temp", "0",
+		"hi")); got.Model != "tiny" {
 		t.Errorf("the model is called %q", got.Model)
 	}
-	if got := parse[[]int32](t, succeed(t, "", "tokenize", hub, "--json", "hi")); !slices.Equal(got, []int32{tokenBegin, 'h', 'i'}) {
+	if got := parse[[]int32](t, succeed(t, "", "tokenize", hub, "--json", "hi")); !slices.Equal(got,
+		[]int32{tokenBegin, 'h', 'i'}) {
 		t.Errorf("ids %v", got)
 	}
-	if got := succeed(t, `{"messages": [{"role": "user", "content": "hi"}]}`, "template", hub); got != "<|begin|><|user|>user: hi" {
+	if got := succeed(t, `{"messages": [{"role": "user", "content": "hi"}]}`, "template",
+		hub); got != "<|begin|><|user|>user: hi" {
 		t.Errorf("%q", got)
 	}
 	if got := parse[modelInfo](t, succeed(t, "", "info", hub, "--json")); got.Name != "tiny" {
@@ -237,7 +249,8 @@ func TestHubCache(t *testing.T) {
 	}
 	put(t, filepath.Join(hub, "snapshots", "def", "config.json"), "{}")
 	put(t, filepath.Join(hub, "refs", "main"), "999")
-	for _, args := range [][]string{{"run", hub, "x"}, {"tokenize", hub, "x"}, {"template", hub}, {"info", hub}, {"estimate", hub}} {
+	for _, args := range [][]string{{"run", hub, "x"}, {"tokenize", hub, "x"}, {"template", hub}, {"info", hub},
+		{"estimate", hub}} {
 		if r := command("{}", args...); r.code != 1 || !strings.Contains(r.stderr, "abc, def") {
 			t.Errorf("%v: exit code %d, %q", args, r.code, r.stderr)
 		}

@@ -29,8 +29,8 @@ func (a *app) tokenizeCommand() *cobra.Command {
 The text is the argument, or stdin when it is - or left out in a pipe: then it is taken as it is, with a newline at its end if there is one.
 With --json a text gives an array of ids; - reads a JSON array of strings from stdin and gives an array of arrays of ids.
 
-A tokenizer may be given as a model, as a folder that holds tokenizer.json, or as that file itself, which may be compressed (.gz). Tokens that
-only tokenizer_config.json has are those of the folder, not of the file alone.`,
+A tokenizer may be given as a model, as a folder that holds tokenizer.json, or as that file itself, which may be
+compressed (.gz). Tokens that only tokenizer_config.json has are those of the folder, not of the file alone.`,
 		Example: `  npukit tokenize ./Qwen3-0.6B "Hello, world"
   npukit tokenize tokenizer.json --json "Hello"
   echo '["Hello", "world"]' | npukit tokenize model.gguf - --json --no-special`,

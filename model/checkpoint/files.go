@@ -168,7 +168,8 @@ func notPointer(file string, m mmap.MMap) (mmap.MMap, error) {
 // holds.
 func checkPointer(file string, content []byte) error {
 	if bytes.HasPrefix(content, []byte("version https://git-lfs")) {
-		return fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+		return fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or "+
+			"download it again")
 	}
 	return nil
 }
@@ -217,7 +218,8 @@ func explainFolder(dir, missing string) error {
 	case len(gguf) > 0:
 		why = fmt.Sprintf("the folder has GGUF files (%d): name the one you want, such as %s", len(gguf), filepath.Join(dir, gguf[0]))
 	case len(cached) > 0:
-		why = fmt.Sprintf("this is a Hugging Face cache (%d models): name the one you want, such as %s", len(cached), filepath.Join(dir, cached[0]))
+		why = fmt.Sprintf("this is a Hugging Face cache (%d models): name the one you want, such as %s",
+			len(cached), filepath.Join(dir, cached[0]))
 	case len(tensors) > 0:
 		why = fmt.Sprintf("the folder has %s, but %s", strings.Join(tensors[:min(3, len(tensors))], ", "), layout)
 	}

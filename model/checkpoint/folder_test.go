@@ -447,19 +447,25 @@ func TestTextOfFolders(t *testing.T) {
 		bos, eos     string
 	}{
 		{name: "nothing"},
-		{name: "a string", config: `{"chat_template": "T", "bos_token": "<s>", "eos_token": "</s>"}`, want: map[string]string{"default": "T"}, bos: "<s>", eos: "</s>"},
-		{name: "a list", config: `{"chat_template": [{"name": "rag", "template": "R"}, {"name": "default", "template": "D"}]}`,
+		{name: "a string", config: `{"chat_template": "T", "bos_token": "<s>", "eos_token": "</s>"}`,
+			want: map[string]string{"default": "T"}, bos: "<s>", eos: "</s>"},
+		{name: "a list", config: `{"chat_template": [{"name": "rag", "template": "R"}, {"name": "default", ` +
+			`"template": "D"}]}`,
 			want: map[string]string{"default": "D", "rag": "R"}},
-		{name: "a list without default", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`, want: map[string]string{"rag": "R"}},
-		{name: "a file of its own wins", config: `{"chat_template": [{"name": "default", "template": "D"}, {"name": "rag", "template": "R"}]}`,
+		{name: "a list without default", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`,
+			want: map[string]string{"rag": "R"}},
+		{name: "a file of its own wins", config: `{"chat_template": [{"name": "default", "template": "D"}, ` +
+			`{"name": "rag", "template": "R"}]}`,
 			jinja: map[string]string{"chat_template.jinja": "J"}, want: map[string]string{"default": "J"}},
 		{name: "additional templates", config: `{"chat_template": "T"}`,
-			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U", "additional_chat_templates/README.md": "x"},
-			want:  map[string]string{"default": "T", "tool_use": "U"}},
+			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U",
+				"additional_chat_templates/README.md": "x"},
+			want: map[string]string{"default": "T", "tool_use": "U"}},
 		{name: "additional templates beside a file", config: `{"chat_template": [{"name": "rag", "template": "R"}]}`,
 			jinja: map[string]string{"chat_template.jinja": "J", "additional_chat_templates/tool_use.jinja": "U"},
 			want:  map[string]string{"default": "J", "tool_use": "U"}},
-		{name: "additional templates alone", jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U"}, want: map[string]string{"tool_use": "U"}},
+		{name: "additional templates alone",
+			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U"}, want: map[string]string{"tool_use": "U"}},
 		{name: "objects and null", config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<e>"}}`, eos: "<e>"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -497,7 +503,8 @@ func TestTextOfFolders(t *testing.T) {
 // Files that Git LFS has left a pointer of are named, with what to do.
 func TestPointers(t *testing.T) {
 	pointer := []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 98362432\n")
-	for _, name := range []string{"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json", "chat_template.jinja"} {
+	for _, name := range []string{"config.json", "generation_config.json", "model.safetensors",
+		"tokenizer_config.json", "chat_template.jinja"} {
 		dir := writeTiny(t, tiny("llama"))
 		put(t, filepath.Join(dir, name), pointer)
 		_, err := Open(dir)

@@ -231,7 +231,8 @@ func TestGGUFText(t *testing.T) {
 	tokens[8] = "\xff"
 	m := base.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "llama-bpe").set("tokenizer.ggml.tokens", tokens).
 		set("tokenizer.ggml.merges", []string{"a b", "ab c"}).set("tokenizer.ggml.token_type", types).
-		set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.ggml.eos_token_id", uint32(2)).set("tokenizer.chat_template", "{{ x }}").
+		set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.ggml.eos_token_id",
+		uint32(2)).set("tokenizer.chat_template", "{{ x }}").
 		set("tokenizer.chat_templates", []string{"tool_use"}).set("tokenizer.chat_template.tool_use", "{{ y }}")
 	c := open(t, m.write(t))
 	got, ok := c.Vocab()
@@ -242,7 +243,8 @@ func TestGGUFText(t *testing.T) {
 	if !ok || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
 	}
-	if got, want := c.ChatTemplates(), map[string]string{"default": "{{ x }}", "tool_use": "{{ y }}"}; !maps.Equal(got, want) {
+	if got, want := c.ChatTemplates(), map[string]string{"default": "{{ x }}",
+		"tool_use": "{{ y }}"}; !maps.Equal(got, want) {
 		t.Errorf("templates %q, want %q", got, want)
 	}
 	if bos, eos := c.SpecialTokens(); bos != "t1" || eos != "t2" {

@@ -40,8 +40,8 @@ func Resolve(path string) (string, error) {
 		if slices.Contains(revisions, revision) {
 			return filepath.Join(snapshots, revision), nil
 		}
-		return "", fileErrorf(path, "refs/main names the snapshot %.100q, which is not there: download the model again, "+
-			"or give the path of a snapshot (%s)", revision, list)
+		return "", fileErrorf(path, "refs/main names the snapshot %.100q, which is not there: download the model "+
+			"again, or give the path of a snapshot (%s)", revision, list)
 	}
 	if len(revisions) == 1 {
 		return filepath.Join(snapshots, revisions[0]), nil

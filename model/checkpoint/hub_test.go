@@ -32,7 +32,8 @@ func hub(t *testing.T, main string, revisions ...string) (dir string) {
 			put(t, blob, get(t, filepath.Join(model, name)))
 			if runtime.GOOS == "windows" { // the cache has copies there, as links need rights
 				put(t, filepath.Join(snapshot, name), get(t, blob))
-			} else if err := os.Symlink(filepath.Join("..", "..", "blobs", "b-"+name), filepath.Join(snapshot, name)); err != nil {
+			} else if err := os.Symlink(filepath.Join("..", "..", "blobs", "b-"+name), filepath.Join(snapshot,
+				name)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -50,10 +51,14 @@ func TestHubCache(t *testing.T) {
 	}{
 		{name: "one snapshot", revisions: []string{"abc123"}, want: "abc123"},
 		{name: "refs/main decides", main: "def456\n", revisions: []string{"abc123", "def456"}, want: "def456"},
-		{name: "no refs/main", revisions: []string{"abc123", "def456"}, says: []string{"models--acme--tiny-model", "holds 2 snapshots", "abc123, def456", "give the path of one"}},
-		{name: "refs/main names one that is not there", main: "999", revisions: []string{"abc123"}, says: []string{"models--acme--tiny-model", "refs/main", `"999"`, "abc123", "download"}},
-		{name: "refs/main reaches outside", main: "../../x", revisions: []string{"abc123"}, says: []string{"models--acme--tiny-model", "refs/main", `"../../x"`}},
-		{name: "refs/main is empty", main: "\n", revisions: []string{"abc123"}, says: []string{"models--acme--tiny-model", "refs/main", `""`}},
+		{name: "no refs/main", revisions: []string{"abc123", "def456"}, says: []string{"models--acme--tiny-model",
+			"holds 2 snapshots", "abc123, def456", "give the path of one"}},
+		{name: "refs/main names one that is not there", main: "999", revisions: []string{"abc123"},
+			says: []string{"models--acme--tiny-model", "refs/main", `"999"`, "abc123", "download"}},
+		{name: "refs/main reaches outside", main: "../../x", revisions: []string{"abc123"},
+			says: []string{"models--acme--tiny-model", "refs/main", `"../../x"`}},
+		{name: "refs/main is empty", main: "\n", revisions: []string{"abc123"},
+			says: []string{"models--acme--tiny-model", "refs/main", `""`}},
 		{name: "no snapshot", says: []string{"holds no snapshot", "models--acme--tiny-model", "interrupted"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -119,8 +119,10 @@ func parseDecoder(data []byte) ([]addedToken, error) {
 		if *d.Content == "" { // transformers passes over it
 			continue
 		}
-		a := addedToken{ID: int32(id), Content: *d.Content, SingleWord: d.SingleWord, LStrip: d.LStrip, RStrip: d.RStrip,
-			Special: d.Special, Normalized: !d.Special}
+		a := addedToken{
+			ID: int32(id), Content: *d.Content, SingleWord: d.SingleWord, LStrip: d.LStrip, RStrip: d.RStrip,
+			Special: d.Special, Normalized: !d.Special,
+		}
 		if d.Normalized != nil {
 			a.Normalized = *d.Normalized
 		}
@@ -182,8 +184,8 @@ func mergeAdded(added, decoder []addedToken, vocab func(yield func(token string,
 		if id := ids[a.Content]; id != none {
 			a.ID = id
 		} else if other := wanted[a.ID]; other != "" && other != a.Content {
-			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder gives the token %q the id %d, which is that of %q: "+
-				"give it one of its own, or take it out", a.Content, a.ID, other)
+			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder gives the token %q the id %d, "+
+				"which is that of %q: give it one of its own, or take it out", a.Content, a.ID, other)
 		}
 		wanted[a.ID] = a.Content
 		index[a.Content] = len(added)

@@ -10,15 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives what decoding at once gives,
-// and never half a character. With spans, the ids are those of the definition. Cuts are the distances between the ends of spans.
+// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives
+// what decoding at once gives, and never half a character. With spans, the ids are those of the
+// definition. Cuts are the distances between the ends of spans.
 func FuzzEncode(f *testing.F) {
 	for b := range 256 {
 		f.Add(string([]byte{byte(b)}), []byte{0, 1})
 	}
 	for _, text := range []string{"", "What is gravity?", "don't I'LL\r\n\n  x", "4½ 12345", "e\u0301\u0323",
 		"👩\u200d👧 日本語", "a<bos> <left> word <both>\n", "\U00010d4a\U0002ebf0", "a\xff\xe6\x97b",
-		"Z" + strings.Repeat("\u0316", 40) + "\u0301", "<|im_start|>user\n<|im_end|>x<|im_end|>", "Cafe\u0301 <both> \xe6<eos>"} {
+		"Z" + strings.Repeat("\u0316", 40) + "\u0301", "<|im_start|>user\n<|im_end|>x<|im_end|>",
+		"Cafe\u0301 <both> \xe6<eos>"} {
 		f.Add(text, []byte{1, 2, 3, 4})
 		f.Add(text, []byte{6, 200})
 	}

@@ -67,8 +67,8 @@ func openLibrary(path string, decoder []addedToken) (*HF, error) {
 		// The library numbers by itself what is new to it.
 		got := lib.EncodeWithOptions(a.Content, false).IDs
 		if id := ids[a.Content]; !slices.Contains(got, uint32(id)) {
-			err := fmt.Errorf("tokenizer: %s: tokenizer_config.json: added_tokens_decoder gives the token %q the id %d, which "+
-				"Hugging Face's library does not", path, a.Content, id)
+			err := fmt.Errorf("tokenizer: %s: tokenizer_config.json: added_tokens_decoder gives the token %q the "+
+				"id %d, which Hugging Face's library does not", path, a.Content, id)
 			return nil, errors.Join(err, lib.Close())
 		}
 	}
@@ -109,7 +109,8 @@ func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 	}
 	if len(decoder) > 0 {
 		if listed < 0 {
-			return nil, nil, errors.New("this tokenizer.json has no added_tokens, to which those of tokenizer_config.json could be added")
+			return nil, nil, errors.New("this tokenizer.json has no added_tokens, to which those of " +
+				"tokenizer_config.json could be added")
 		}
 		if added, err = mergeAdded(added, decoder, vocab); err != nil {
 			return nil, nil, err
@@ -220,7 +221,8 @@ func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 // takes with it may be there.
 func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error {
 	if len(e.Offsets) != len(e.IDs) {
-		return errors.New("tokenizer: Hugging Face's library does not tell where tokens are, so that content could forge them")
+		return errors.New("tokenizer: Hugging Face's library does not tell where tokens are, so that content " +
+			"could forge them")
 	}
 	for i, id := range e.IDs {
 		a, ok := h.added[id]
@@ -239,8 +241,9 @@ func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error
 			continue
 		}
 		if len(clipSpans(plain, from, from+len(own))) > 0 {
-			return fmt.Errorf("tokenizer: the message content has the text of the token %q at byte %d, which Hugging Face's library "+
-				"would take for the token itself: take it out, or allow it (chat.Options.AllowSpecial)", a.Content, from)
+			return fmt.Errorf("tokenizer: the message content has the text of the token %q at byte %d, which Hugging "+
+				"Face's library would take for the token itself: take it out, or allow it (chat.Options.AllowSpecial)",
+				a.Content, from)
 		}
 	}
 	return nil

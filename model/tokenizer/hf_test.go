@@ -297,7 +297,8 @@ func TestHFPlain(t *testing.T) {
 			switch {
 			case err != nil && strings.Contains(err.Error(), "the message content has the text of the token"):
 				if whole, err := theirs.Encode(text, noSpecial); err != nil || slices.Equal(whole, want) {
-					t.Fatalf("%s: %+q, spans %v: refused, though nothing in it is forged (%v)", o.name, text, opts.Plain, err)
+					t.Fatalf("%s: %+q, spans %v: refused, though nothing in it is forged (%v)", o.name, text,
+						opts.Plain, err)
 				}
 				refused++
 			case err != nil:

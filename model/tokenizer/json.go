@@ -110,7 +110,8 @@ func read(r io.Reader) ([]byte, error) {
 // checkPointer returns an error if data is what Git has in the place of a file that Git LFS holds.
 func checkPointer(data []byte) error {
 	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
-		return errors.New("this is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+		return errors.New("this is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or " +
+			"download it again")
 	}
 	return nil
 }

@@ -206,8 +206,9 @@ func TestPlainMatcher(t *testing.T) {
 
 // plainParts are parts of texts in which added tokens, invalid UTF-8 and characters that compose meet.
 var plainParts = []string{"<bos>", "<|im_start|>", "<|im_end|>", "<|im", "|>", "<|im|>", "<left>", "<right>", "<both>",
-	" ", "\n", "word", "strip", "Caf", "Cafe", "é", "e\u0301", "\u0301", "Ou", "\u0300", "O", "u", "u\u0316\u0300", "\u0338",
-	"日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4", "\xe6", "\x97", "\xa5", "\xf0\x9f", "a", "1", ".", "<", ">"}
+	" ", "\n", "word", "strip", "Caf", "Cafe", "é", "e\u0301", "\u0301", "Ou", "\u0300", "O", "u", "u\u0316\u0300",
+	"\u0338", "日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4", "\xe6", "\x97", "\xa5", "\xf0\x9f", "a", "1",
+	".", "<", ">"}
 
 func randomParts(rng *rand.Rand) string {
 	var b strings.Builder

@@ -16,7 +16,8 @@ import (
 
 func words(t testing.TB, split splitter, text string) (list []string) {
 	t.Helper()
-	if err := split(newBudget(context.Background(), text), text, func(word string) { list = append(list, word) }); err != nil {
+	emit := func(word string) { list = append(list, word) }
+	if err := split(newBudget(context.Background(), text), text, emit); err != nil {
 		t.Fatal(err)
 	}
 	return list

@@ -13,11 +13,15 @@
 // a character of the byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the
 // result.
 //
+// In a text of which a part was written by users, [EncodeOptions].Plain says where: there no added token is
+// found, so that what users write cannot forge one (plain.go).
+//
 // Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each part that is malformed: a character cut short is one part.
 //
 // # Where a tokenizer comes from
 //
-// [Open] and [Parse] read tokenizer.json. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for
+// [Open] and [Parse] read tokenizer.json; [OpenFolder] reads it with the tokens that only
+// tokenizer_config.json has. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for
 // its pattern. Whatever a tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it. Only truncation
 // and padding are ignored: they are settings that its maker last used, and not what a text's ids are.
 // For other kinds of tokenizers (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging Face's
