@@ -134,7 +134,7 @@ func advGates() []struct {
 	}{{cpu, gate.Peak}, {npu, gate.Elements}}
 }
 
-// asBF16 is what a device with BF16 outputs would hand back.
+// asBF16 rounds values like a device with BF16 outputs.
 func asBF16(x []float32) []dtype.BFloat16 {
 	y := make([]dtype.BFloat16, len(x))
 	dtype.F32ToBF16(y, x)

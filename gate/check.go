@@ -135,7 +135,7 @@ func widen[T Element](dst []float64, src []T) {
 }
 
 // roundLike rounds values to T, to nearest even. FP32 and float64 stay as they are: their rounding
-// is negligible beside any device's.
+// is negligible.
 func roundLike[T Element](x []float64) {
 	var half [1]dtype.Float16
 	switch any(*new(T)).(type) {

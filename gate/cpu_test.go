@@ -112,7 +112,7 @@ func allows(o op.Op, typ dtype.Type) bool {
 	return true
 }
 
-// runCPU runs an op on seeded random operands of one type and gives what the device computed and
+// runCPU runs an op on seeded random operands of one type and returns the device's result and
 // the operands that it read.
 func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (got []float32,
 	in [][]float64, width int) {
@@ -138,7 +138,7 @@ func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (g
 		b := buf.Bytes()
 		if operand.Write {
 			for i := range b {
-				b[i] = 0xff // NaN in every type: what is not written fails
+				b[i] = 0xff // NaN in every type, so unwritten elements fail
 			}
 			got, width = make([]float32, n), operand.Shape[len(operand.Shape)-1]
 		} else {
@@ -165,7 +165,7 @@ func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (g
 	return got, in, width
 }
 
-// fill writes standard normal values (small indices for integers) and gives them as the type holds
+// fill writes standard normal values (small indices for integers) and returns them as the type holds
 // them.
 func fill(b []byte, typ dtype.Type, n int, rng *rand.Rand) []float64 {
 	values := make([]float64, n)

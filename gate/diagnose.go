@@ -11,8 +11,8 @@ import (
 type Diagnosis struct {
 	Name string
 	Taps int // compared
-	// each op was checked on its own ([Tap.Own]); otherwise only drift was known, and at most one
-	// finding is possible
+	// Checked reports whether each op was checked on its own ([Tap.Own]). Otherwise only drift was
+	// known, and at most one finding is possible.
 	Checked  bool
 	Skipped  []string  // outputs that could not be compared
 	Findings []Finding // in order of execution

@@ -27,7 +27,7 @@ type Noise struct {
 	Format string `json:"format"`
 	Exact  Bounds `json:"exact"`  // outputs stored as FP32
 	Stored Bounds `json:"stored"` // outputs stored as BF16
-	// products and embeddings with weights as the device holds them
+	// Product is for products and embeddings, with weights as the device holds them.
 	Product   Bounds `json:"product"`
 	Attention Bounds `json:"attention"` // attention over a cache of the format
 	Note      string `json:"note"`      // where the numbers came from

@@ -64,7 +64,8 @@ type Own struct {
 	Bounds  Bounds  // of the number format
 	OK      bool    // the error is within the bounds, or unknown
 	Scale   float64 // mean of got/want over the elements that are not small; 1 is right
-	// share of the error that remains after dividing by Scale; near 0 if all is scaled
+	// Residual is the share of the error that remains after dividing by Scale; near 0 if all is
+	// scaled.
 	Residual float64
 	Rows     []float64 // mean relative L1 by row, that is, by position
 	Columns  []float64 // mean absolute error by column, relative to the mean of the reference

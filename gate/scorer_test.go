@@ -51,7 +51,7 @@ var modelAdversaries = []struct {
 	{"dropped layer", gate.MeanKL, gate.TwoWayTop, ""},
 	{"previous token's KV", gate.MeanKL, "", ""},
 	{"stale logits", gate.MeanKL, "", gate.Repeats},
-	{"cache read one too far", "", "", gate.Repeats},       // in the first run nothing lies there
+	{"cache read one too far", "", "", gate.Repeats},       // the first run finds an empty cache
 	{"decoding forgets the cache", "", gate.TwoWayTop, ""}, // the gate that decodes
 	{"ignores its input", gate.MeanKL, "", gate.Distinct},  //
 }

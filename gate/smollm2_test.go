@@ -38,7 +38,7 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The oracle is slow beside the device: its logits serve both formats.
+	// The oracle is slow, so its logits serve both formats.
 	record := gate.Recorded{IDs: ids}
 	if err := ref.NewState().Score(ctx, ids, func(_ int, logits []float32) error {
 		record.Logits = append(record.Logits, logits...)
@@ -87,7 +87,7 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 	}
 }
 
-// closing reports what goes wrong in closing.
+// closing reports errors of Close.
 func closing(t *testing.T, end func() error) {
 	t.Helper()
 	if err := end(); err != nil {

@@ -57,7 +57,7 @@ type Disagreement struct {
 	Position int   `json:"position"`
 	Got      int32 `json:"got"`
 	Want     int32 `json:"want"`
-	// between the reference's top 2, in standard deviations of its logits
+	// Gap is that between the reference's top 2, in standard deviations of its logits.
 	Gap float64 `json:"gap"`
 }
 

@@ -13,12 +13,12 @@ type Thresholds struct {
 	KLMean float64 `json:"kl_mean"` // upper bound in nats; must be set
 	KLP90  float64 `json:"kl_p90"`  // upper bound in nats; must be set
 	KLMax  float64 `json:"kl_max"`  // upper bound in nats; 0 is no bound
-	// lower bound on the share of decided positions that agree; must be set
+	// Top1 is the smallest share of decided positions that agree; must be set.
 	Top1 float64 `json:"top1"`
-	// positions whose top-2 gap is below this many standard deviations of the logits are ties
+	// Tie is the top-2 gap in standard deviations of the logits below which a position is a tie.
 	Tie float64 `json:"tie"`
-	// upper bound on the relative change of the mean NLL, either way, beyond two standard errors of
-	// the size that KLMean explains; must be set
+	// NLL bounds the relative change of the mean NLL, either way, beyond two standard errors of the
+	// size that KLMean explains; must be set.
 	NLL  float64 `json:"nll"`
 	Note string  `json:"note"` // where the numbers came from; must not be empty
 }
@@ -58,8 +58,8 @@ func (t Thresholds) Validate() error {
 // minDecided is the share of positions that must not be ties for top-1 agreement to mean anything.
 const minDecided = 0.1
 
-// minTokens is the number of scored tokens from which the likelihood is judged beside other bounds:
-// a single one has no standard error.
+// minTokens is the number of scored tokens from which the likelihood is judged along with other
+// bounds: a single one has no standard error.
 const minTokens = 2
 
 // Summary has the figures for a verdict on logits, compared with all of a reference's or with the
@@ -142,7 +142,8 @@ func (t Thresholds) judgeNLL(s Summary, fail func(metric, format string, args ..
 	allowed := 2 * min(s.NLLChangeError, spread/math.Sqrt(float64(n))/s.Want.Mean)
 	if limit := t.NLL + allowed; !(math.Abs(s.NLLChange) <= limit) {
 		fail(NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% "+
-			"(%.3g %% and %.2g %% for two standard errors)", s.Got.Mean, s.Want.Mean, 100*s.NLLChange, 100*limit, 100*t.NLL, 100*allowed)
+			"(%.3g %% and %.2g %% for two standard errors)",
+			s.Got.Mean, s.Want.Mean, 100*s.NLLChange, 100*limit, 100*t.NLL, 100*allowed)
 	}
 	if n >= minTokens && !(s.NLLDistance <= spread) {
 		fail(NLLShift, "NLL of a token is off by %.4g nats on average, want at most %.4g", s.NLLDistance,

@@ -21,9 +21,9 @@ type Tolerance struct {
 	MaxRel    float64 `json:"max_rel,omitempty"` // large for references near zero
 	MeanRelL1 float64 `json:"mean_rel_l1,omitempty"`
 	RelL2     float64 `json:"rel_l2,omitempty"`
-	// |got-want| <= Peak*rms(want) + Rtol*|want| for every element; below 1 - Rtol
+	// Peak bounds every element: |got-want| <= Peak*rms(want) + Rtol*|want|; below 1 - Rtol.
 	Peak float64 `json:"peak,omitempty"`
-	// mean relative L1 of every row of 32 elements or more
+	// MaxRowL1 bounds the mean relative L1 of every row of 32 elements or more.
 	MaxRowL1 float64 `json:"max_row_l1,omitempty"`
 
 	Pearson      float64 `json:"pearson,omitempty"`        // at least
@@ -147,15 +147,15 @@ func (t Tolerance) judge(m Metrics, zerosOutside int) []Reason {
 		list = append(list, Reason{metric, fmt.Sprintf(format, args...)})
 	}
 	if m.NonFinite > 0 {
-		fail(NonFinite, "%d of %d elements are NaN, infinite or beyond FP32 where the reference is "+
-			"finite",
+		fail(NonFinite, "%d of %d elements are NaN, infinite or beyond FP32 where the reference is not",
 			m.NonFinite, m.Count)
 	}
 	if t.Mismatches < 1 {
 		switch zeros := float64(zerosOutside) / float64(m.Count); {
 		case m.Mismatches > t.Mismatches:
 			fail(Elements, "%d of %d elements (%.3g %%) are outside |got-want| <= %g + %g*|want|, "+
-				"at most %.3g %% may be", m.MismatchCount, m.Count, 100*m.Mismatches, t.Atol, t.Rtol, 100*t.Mismatches)
+				"at most %.3g %% may be",
+				m.MismatchCount, m.Count, 100*m.Mismatches, t.Atol, t.Rtol, 100*t.Mismatches)
 		case zeros <= t.Mismatches && m.RMS > 0 && !t.scaleFree():
 			fail(Blind, "an output of zeros would be within %g + %g*|want| too (the reference's root mean "+
 				"square is %.3g): set MeanRelL1 or Peak, which are scale-free", t.Atol, t.Rtol, m.RMS)

@@ -84,7 +84,7 @@ func (t *toy) rope(x []float64, pos int) {
 	}
 }
 
-// feed appends one id and gives the logits after it.
+// feed appends one id and returns the logits after it.
 func (t *toy) feed(id int32, decoding bool) []float32 {
 	x := append([]float64(nil), t.embed[id]...)
 	add := func(y []float64) {
@@ -119,7 +119,7 @@ func (t *toy) feed(id int32, decoding bool) []float32 {
 		case t.defect == "previous token's KV" && t.pos > 0:
 			seen--
 		case t.defect == "cache read one too far" && t.pos+1 < len(t.keys[l]):
-			seen++ // what lies there is of the run before
+			seen++ // stale, from the run before
 		case t.defect == "decoding forgets the cache" && decoding:
 			add(times(t.wo[l], v))
 			seen = 0

@@ -33,7 +33,7 @@ type Device interface {
 type Info struct {
 	Name string `json:"name"` // for people: "cpu (2 threads, avx512)", with its options in brackets
 	Kind string `json:"kind"` // "cpu", "sim", "xdna"
-	// the array whose plans it executes: "xdna2"; "" if it executes any plan
+	// Array is the array whose plans the device executes, such as "xdna2"; "" if it executes any plan.
 	Array string `json:"array"`
 
 	// AnyRows reports whether the device takes symbolic dimensions, any number of rows at any
@@ -112,9 +112,9 @@ type Executable interface {
 type Direction uint8
 
 const (
-	// host writes become visible to the device; before a Submit that reads them
+	// ToDevice makes host writes visible to the device, before a Submit that reads them.
 	ToDevice   Direction = iota
-	FromDevice           // device writes become visible to the host
+	FromDevice           // FromDevice makes device writes visible to the host
 )
 
 func (d Direction) String() string {

@@ -132,7 +132,7 @@ func TestKeysTellLayoutsAndTensorsApart(t *testing.T) {
 
 func TestLayoutBF16(t *testing.T) {
 	tensors := typed{
-		// 1 + 2^-8 lies between two BF16 numbers and goes to the even one
+		// 1 + 2^-8 is halfway between two BF16 numbers and rounds to the even one
 		"f32": {dtype.F32, []int{2, 2}, dtype.AsBytes([]float32{1, 1.00390625, -2, 3})},
 		"f16": {dtype.F16, []int{1, 2}, []byte{0x00, 0x3c, 0x00, 0xc0}},
 		"q8":  {dtype.Q8_0, []int{32}, append([]byte{0x00, 0x3c}, make([]byte, 32)...)},

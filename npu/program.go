@@ -16,7 +16,7 @@ const (
 	Out               // written by the program, read by the host or another program
 	Const             // weights and tables: written once
 	State             // updated in place and kept across runs, one per session: the KV cache
-	// written and read inside the program only; may be unused, as in real artifacts
+	// Scratch is written and read inside the program only. It may be unused, as in real artifacts.
 	Scratch
 )
 
@@ -66,7 +66,8 @@ type View struct {
 
 // Launch is one op with its arguments.
 type Launch struct {
-	// names the op's output, such as "attn.q_rope"; prefixed with the run's name it is the tap name
+	// Name names the op's output, such as "attn.q_rope". Prefixed with the run's name it is the tap
+	// name.
 	Name    string
 	Op      op.Op
 	Args    []View  // one per operand of the op, in order
@@ -142,14 +143,14 @@ func (p *Program) Scratch(name string, t dtype.Type, shape ...int) Ref {
 // Arg adds an argument of any kind.
 func (p *Program) Arg(kind Kind, name string, t dtype.Type, shape ...int) Ref {
 	p.Args = append(p.Args, Arg{Name: name, Kind: kind, Type: t, Shape: slices.Clone(shape)})
-	p.fail(p.checkArg(len(p.Args) - 1))
+	p.fail(checker{p}.checkArg(len(p.Args) - 1))
 	return Ref{p: p, view: View{Arg: len(p.Args) - 1}}
 }
 
 // WithScratchRows sets Arg.ScratchRows of a Const argument.
 func (r Ref) WithScratchRows(n int) Ref {
 	r.p.Args[r.view.Arg].ScratchRows = n
-	r.p.fail(r.p.checkArg(r.view.Arg))
+	r.p.fail(checker{r.p}.checkArg(r.view.Arg))
 	return r
 }
 
@@ -242,7 +243,7 @@ func (p *Program) Launch(name string, o op.Op, args ...Ref) {
 	}
 	p.Launches = append(p.Launches, l)
 	last := len(p.Launches) - 1
-	p.fail(p.checkLaunch(last, newCoverage(p, last)))
+	p.fail(checker{p}.checkLaunch(last, newCoverage(p, last)))
 }
 
 // Map sets the mapping of the last launch.

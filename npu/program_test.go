@@ -207,7 +207,7 @@ func TestProgramMistakes(t *testing.T) {
 			t.Errorf("%s: written as %s (%v)", tc.name, data, err)
 		}
 	}
-	// what Plan.Program gives for a name that is not there
+	// as Plan.Program returns for an unknown name
 	if err := (*Program)(nil).Err(); err == nil {
 		t.Error("no program is no mistake")
 	}

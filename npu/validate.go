@@ -8,20 +8,24 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
+// checker checks the parts of a program.
+type checker struct{ *Program }
+
 // validate checks a whole program: arguments, launches in order, outputs written. Programs built
 // with [NewProgram] have been checked step by step.
 func (p *Program) validate() error {
+	c := checker{p}
 	if p.Name == "" {
 		return &ProgramError{Reason: "no name"}
 	}
 	for i := range p.Args {
-		if err := p.checkArg(i); err != nil {
+		if err := c.checkArg(i); err != nil {
 			return err
 		}
 	}
 	done := newCoverage(p, 0)
 	for i := range p.Launches {
-		if err := p.checkLaunch(i, done); err != nil {
+		if err := c.checkLaunch(i, done); err != nil {
 			return err
 		}
 		done.add(i)
@@ -60,7 +64,7 @@ func elements(shape []int) (int, bool) {
 	return n, true
 }
 
-func (p *Program) checkArg(i int) error {
+func (p checker) checkArg(i int) error {
 	a := p.Args[i]
 	bad := func(format string, args ...any) error {
 		return &ProgramError{Program: p.Name, Arg: a.Name, Reason: fmt.Sprintf(format, args...)}
@@ -102,7 +106,7 @@ func (p *Program) checkArg(i int) error {
 }
 
 // checkLaunch checks launch i, given what the launches before it have written.
-func (p *Program) checkLaunch(i int, before *coverage) error {
+func (p checker) checkLaunch(i int, before *coverage) error {
 	l := p.Launches[i]
 	if i >= maxItems {
 		return p.badLaunch("", "more than %d launches", maxItems)
@@ -137,7 +141,7 @@ func (p *Program) checkLaunch(i int, before *coverage) error {
 }
 
 // checkInPlace returns an error if an output overlaps an input, unless the op allows it.
-func (p *Program) checkInPlace(l Launch, operands []op.Operand) error {
+func (p checker) checkInPlace(l Launch, operands []op.Operand) error {
 	for j, out := range operands {
 		for k, in := range operands {
 			if !out.Write || j == k || l.Args[j].Arg != l.Args[k].Arg {
@@ -162,7 +166,7 @@ func (p *Program) checkInPlace(l Launch, operands []op.Operand) error {
 }
 
 // checkOperand checks one argument of launch i against the operand of its op.
-func (p *Program) checkOperand(i int, operand op.Operand, v View, before *coverage) error {
+func (p checker) checkOperand(i int, operand op.Operand, v View, before *coverage) error {
 	if v.Arg < 0 || v.Arg >= len(p.Args) {
 		return p.badLaunch(p.Launches[i].Name, "argument %d does not exist", v.Arg)
 	}
@@ -210,7 +214,7 @@ func (p *Program) checkOperand(i int, operand op.Operand, v View, before *covera
 
 // checkView returns an error if a view exceeds its argument. If the number of rows is open, a view
 // has all rows and a range of columns.
-func (p *Program) checkView(v View) error {
+func (p checker) checkView(v View) error {
 	if v.Offset == 0 && v.Shape == nil && v.Stride == 0 {
 		return nil
 	}
@@ -245,7 +249,7 @@ func (p *Program) checkView(v View) error {
 }
 
 // checkBlocks returns an error if a view splits a quantized block.
-func (p *Program) checkBlocks(a Arg, m Matrix) error {
+func (p checker) checkBlocks(a Arg, m Matrix) error {
 	if block, _ := a.Type.Block(); m.Offset%block != 0 || m.Stride%block != 0 {
 		return fmt.Errorf("view splits a block of %s", a.Type)
 	}
@@ -255,7 +259,7 @@ func (p *Program) checkBlocks(a Arg, m Matrix) error {
 // sameShape compares shapes without leading ones, so that a vector can be a matrix of one row.
 func sameShape(a, b []int) bool { return slices.Equal(withoutOnes(a), withoutOnes(b)) }
 
-func (p *Program) inScratchRows(v View) bool {
+func (p checker) inScratchRows(v View) bool {
 	a := p.Args[v.Arg]
 	if a.ScratchRows == 0 {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// some is what is left of the suite under the race detector, and says so: every fiftieth case.
+// some selects every fiftieth case under the race detector, and logs that.
 func some(t *testing.T) func(gatetest.Case) bool {
 	if !raced {
 		return nil

@@ -21,7 +21,7 @@ type apart struct {
 	npu.Device
 	refuse func(*npu.Program) error
 	lazy   bool // results never come back
-	over   bool // the byte behind each result is written too
+	over   bool // the byte after each result is written too
 }
 
 func (d *apart) Info() npu.Info {
@@ -179,7 +179,7 @@ func TestADeviceWithMemoryOfItsOwnConforms(t *testing.T) {
 	}
 }
 
-// said is a device that says of itself which weights it rounds, be it true or not.
+// said is a device whose Info states which weights it rounds, true or not.
 type said struct {
 	npu.Device
 	rounded []dtype.Type

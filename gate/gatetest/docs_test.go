@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/gates.md")
 
-// docs is what the page is made of.
+// docs is the data of the page.
 type docs struct {
 	Cases                         int
 	Overrun                       string
@@ -51,7 +51,7 @@ var judged = []op.Op{
 		Width: 2048},
 }
 
-// docs/gates.md says what the code says and what the adversaries make of the gates.
+// docs/gates.md is up to date with the code and with a run of the adversaries.
 func TestDocsSayWhatTheGatesDo(t *testing.T) {
 	if raced {
 		t.Skip("under the race detector: the same adversaries run in the tests of the gates")

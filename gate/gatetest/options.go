@@ -17,7 +17,8 @@ type Segment struct {
 // Options configures the test of a kernel. The zero value and nil mean the defaults.
 type Options struct {
 	Activations dtype.Type // F32 or BF16 (default)
-	// of matrices and embeddings; default BF16. FP32 for a weight that cannot be quantized
+	// Weights is the type of matrices and embeddings; default BF16. A weight that cannot be quantized
+	// is FP32 then.
 	Weights dtype.Type
 	Cache   dtype.Type // of keys and values: F32, F16 or BF16 (default)
 

@@ -2,6 +2,6 @@
 
 package gatetest_test
 
-// raced says that the race detector watches, which makes Go code many times slower and sees nothing
-// of what C does: the suite then takes a share of the cases, and says so.
+// raced reports whether the race detector is on. It makes Go code many times slower and does not see
+// C code, so the suite then runs a share of the cases.
 const raced = true

@@ -237,7 +237,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// scorer gives rows of logits, whatever the ids.
+// scorer emits rows of logits for any ids.
 type scorer [][]float32
 
 func (s scorer) Score(_ context.Context, ids []int32, emit func(int, []float32) error) error {
