@@ -62,10 +62,16 @@ func FuzzKernels(f *testing.F) {
 		switch {
 		case err != nil: // a refusal too: the types are those that the op allows
 			t.Fatalf("%s%+v %v: %v", o.Kind(), o, opts.Types, err)
-		case !r.OK():
+		case wrong(r):
 			t.Error(r)
 		}
 	})
+}
+
+// wrong reports whether a result is outside its bounds. That zeros would be inside them too is no fault
+// here: the few outputs of a small shape can all be almost zero by chance.
+func wrong(r gate.Report) bool {
+	return slices.ContainsFunc(r.Reasons, func(reason gate.Reason) bool { return reason.Metric != gate.Blind })
 }
 
 // shape gives the dimensions of an op from an input's numbers.
@@ -234,7 +240,7 @@ func TestFuzzKernelsCatchesAdversaries(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.OK() {
+				if !wrong(r) {
 					t.Errorf("%s on %s%+v %v is not caught", a.Name, p.Op.Kind(), p.Op, typ)
 				}
 			}
@@ -247,14 +253,20 @@ func TestFuzzKernelsCatchesAdversaries(t *testing.T) {
 //
 // A sum of n products with standard deviation σ has an FP32 error of at most λ² u sqrt(n Σx²) in any
 // order, with λ = 8 but for a probability of 2n exp(-λ²/2) = n 2.5e-14 (partial sums and rounding
-// errors have random signs, Hoeffding's inequality for both; u = 2^-24). Σx² is at most largest² σ²
-// times a sum of n squares of normal numbers, at most n + 12 sqrt(n) + 72 of them.
+// errors have random signs, Hoeffding's inequality for both; u = 2^-24). Of normal numbers Σx² is
+// at most n + 12 sqrt(n) + 72, of products of two at most largest² times that, or n + 24 sqrt(n) + 1296.
 func fuzzTolerance(o op.Op, types []dtype.Type, past int, out dtype.Type) gate.Tolerance {
 	const u, lambda, largest = 0x1p-24, 8.0, 6.0
-	squares := func(n int) float64 { return float64(n) + 12*math.Sqrt(float64(n)) + 72 }
-	sum := func(n int, sigma float64) float64 { return lambda * lambda * u * largest * sigma * squares(n) }
-	// Errors of random sign that are a share of each term.
-	share := func(n int, sigma, e float64) float64 { return lambda * e * largest * sigma * math.Sqrt(squares(n)) }
+	squares := func(n int) float64 {
+		k, root := float64(n), math.Sqrt(float64(n))
+		return min(largest*largest*(k+12*root+72), k+24*root+1296)
+	}
+	// The error of a sum of n products.
+	sum := func(n int, sigma float64) float64 {
+		return lambda * lambda * u * sigma * math.Sqrt(float64(n)*squares(n))
+	}
+	// The error of a sum whose terms have errors of random sign, a share e of each.
+	share := func(n int, sigma, e float64) float64 { return lambda * e * sigma * math.Sqrt(squares(n)) }
 
 	tol := gate.Tolerance{Rtol: u, Note: "derived in FuzzKernels"}
 	switch out {
@@ -271,7 +283,7 @@ func fuzzTolerance(o op.Op, types []dtype.Type, past int, out dtype.Type) gate.T
 		}
 		tol.Atol = 2 * sum(o.K, sigma)
 		if types[1].Quantized() { // activations are off by 2^-16 of the largest of 32
-			tol.Atol += share(o.K, sigma, 0x1p-16)
+			tol.Atol += share(o.K, sigma, largest*0x1p-16)
 		}
 		switch {
 		case types[1].Quantized() && !o.TransB: // such weights are copied in BF16
