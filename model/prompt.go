@@ -40,11 +40,11 @@ func IDs(ids []int32) Prompt { return Prompt{kind: ofIDs, ids: ids} }
 // assistant's answer follows, or with chat.Options.ContinueFinal the last message is continued. The
 // options may be nil; AddGenerationPrompt, BOS and EOS are set by the model.
 //
-// The content of messages is text and nothing else: where it holds the text of a special token, such as
-// <|im_end|>, it becomes the ids of that text, so that it cannot end a turn or begin another. The ids of
-// all other conversations are those of transformers. With chat.Options.AllowSpecial special tokens in
-// messages are recognised, as transformers does: then whoever writes a message controls the
-// conversation.
+// The content of messages, tools and further variables is text and nothing else: where it holds the text
+// of a special token, such as <|im_end|>, it becomes the ids of that text, so that it cannot end a turn or
+// begin another. The ids of all other conversations are those of transformers. With
+// chat.Options.AllowSpecial special tokens in content are recognised, as transformers does: then whoever
+// writes a message controls the conversation.
 //
 // That holds for what a model has answered, too. Hand over its reasoning and its tool calls in the
 // fields that [chat.Message] has for them, for the template to write their tokens.
