@@ -75,10 +75,10 @@ func (v *evaluation) measureAgain(ctx context.Context) error {
 		}
 		faster, slower := v.figureBounds(m)
 		if m.Predicted {
-			m.leastTTFT, m.leastToken = m.TTFT, 1/m.TokensPerSec
+			m.TTFTRange[0], m.TokenRange[0] = m.TTFT, 1/m.TokensPerSec
 		}
-		first.add(m.leastTTFT, m.TTFT, was.TTFT, faster, slower)
-		token.add(m.leastToken, 1/m.TokensPerSec, 1/was.TokensPerSec, faster, slower)
+		first.add(m.TTFTRange[0], m.TTFT, was.TTFT, faster, slower)
+		token.add(m.TokenRange[0], 1/m.TokensPerSec, 1/was.TokensPerSec, faster, slower)
 		began.add(m, was, faster, slower)
 		if first.same() && token.same() && began.same() || m.Predicted {
 			break
@@ -138,10 +138,10 @@ func notFound(first, token figure, began *start, was Measurement) string {
 
 // disturbed says that other processes worked while it was measured, or nothing.
 func (m Measurement) disturbed() string {
-	if m.Others <= busyShare {
+	if m.Others == nil || *m.Others <= busyShare {
 		return ""
 	}
-	return fmt.Sprintf("; when the deployment measured it, other processes took %.0f %% of the machine", 100*m.Others)
+	return "; when the deployment measured it, " + busyText(m.Others)
 }
 
 // figure is a time that was taken several times, to be compared with one that is claimed.
@@ -203,8 +203,8 @@ What was gained is held to the same bounds. The first plan is made again and tim
 
 Where a claim is too fast by no more than load could explain (a factor of %d), and other processes took more than %.0f %% of the machine while the evaluator measured for %.0f s, there is no
 verdict: the plan stays as it was, and whoever asked is told to evaluate again when it is quiet. Other work is seen on Linux only; elsewhere such a claim is refused at once. A
-deployment that only its figures have kept from acceptance measures them again, in phase 6, when it is deployed again. Phase 6 makes up to %d times as many repetitions where others work, repeats for at
-least %v what takes less, and keeps the fastest.`, 100*fasterMost, figuresSource, 100*(1-1/(1+fasterMost)), busyFactor, 100*busyShare, busyFor.Seconds(), disturbedTimes, leastMeasured)
+deployment that only its figures have kept from acceptance measures them again, in phase 6, when it is deployed again. Phase 6 makes up to %d times as many repetitions where others work, and repeats for at
+least %v what takes less. Its figures are those of the median turn, or of the median repetition where the first plan is the one that is reported.`, 100*fasterMost, figuresSource, 100*(1-1/(1+fasterMost)), busyFactor, 100*busyShare, busyFor.Seconds(), disturbedTimes, leastMeasured)
 }
 
 // claimed puts the figures of performance.json in the place of the journal's: those are what people read. First are those of the plan with which the trajectory begins, or nil.

@@ -50,7 +50,7 @@ func (s *start) take(ctx context.Context, plan *Env) (Measurement, error) {
 	if s == nil {
 		return plan.Measure(ctx)
 	}
-	began, m, _, err := s.env.compare(ctx, plan)
+	began, m, err := s.env.compare(ctx, plan)
 	if err != nil {
 		return m, err
 	}

@@ -227,6 +227,10 @@ func (v *evaluation) checkPerformance() {
 		v.hold("figures file", false, "%s: %v", FilePerformance, err)
 		return
 	}
+	if err := want.consistent(); err != nil {
+		v.hold("figures file", false, "%s: %v", FilePerformance, err)
+		return
+	}
 	text, err := json.MarshalIndent(want, "", "  ")
 	v.hold("figures file", err == nil && bytes.Equal(append(text, '\n'), data), "%s is what the journal's last measurement of the plan makes of it: first token %s, %.4g tokens/s",
 		FilePerformance, seconds(want.TTFT), want.TokensPerSec)

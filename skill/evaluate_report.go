@@ -34,7 +34,8 @@ func evaluationPage(r *EvaluationReport, s *State, device string) []byte {
 		p.line("%s\n", r.Reference)
 	}
 	if m := r.Measured; m != nil {
-		how := fmt.Sprintf("measured by the evaluator, median of the %d fastest", m.Repetitions)
+		how := fmt.Sprintf("measured by the evaluator, %d repetitions, spread %.1f and %.1f %%; %s", m.Repetitions, 100*m.TTFTNoise, 100*m.DecodeNoise,
+			busyText(m.Others))
 		if m.Predicted {
 			how = "predicted by clock " + m.Clock + ", not measured"
 		}

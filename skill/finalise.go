@@ -3,6 +3,8 @@ package skill
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/npukit/npukit/model"
@@ -22,8 +24,12 @@ type Performance struct {
 	TokensPerSec float64          `json:"tokens_per_s"`
 	TTFTNoise    float64          `json:"ttft_noise"`
 	DecodeNoise  float64          `json:"decode_noise"`
-	Repetitions  int              `json:"repetitions"`     // the fastest, of which the figures are medians
-	First        *Measurement     `json:"first,omitempty"` // of the first plan that was measured, taken in the same way as these
+	TTFTRange    [2]float64       `json:"ttft_range_s,omitzero"`
+	TokenRange   [2]float64       `json:"token_range_s,omitzero"`
+	Repetitions  int              `json:"repetitions"`
+	Others       *float64         `json:"others_share,omitempty"` // of the machine, while it was measured; nil where that is not known
+	First        *Measurement     `json:"first,omitempty"`        // of the first plan that was measured, taken in the same way as these
+	Paired       *Paired          `json:"paired,omitempty"`       // how this plan compares with the first one, in turns; nil for a prediction
 	Rho          []model.Rho      `json:"rho,omitempty"`
 	HostShare    float64          `json:"host_share_prefill"` // of the time to the first token that is not the array's; 0 where that means nothing
 	HostDecode   float64          `json:"host_share_decode"`
@@ -58,7 +64,7 @@ func (e *Env) finalMeasurement(ctx context.Context) error {
 		return err
 	}
 	if first, ok := e.firstOf(e.d.state); ok {
-		_, _, _, err := first.compare(ctx, e)
+		_, _, err := first.compare(ctx, e)
 		return err
 	}
 	_, err := e.Measure(ctx)
@@ -97,16 +103,45 @@ func (d *Deployment) Performance() (*Performance, error) {
 		return nil, errors.New("skill: the plan has not been measured")
 	}
 	r := &Performance{Model: s.Subject.Name, Device: m.Device, Plan: m.Plan, Predicted: m.Predicted, Clock: m.Clock, Note: m.Note, Positions: m.Positions, TTFT: m.TTFT,
-		TokensPerSec: m.TokensPerSec, TTFTNoise: m.TTFTNoise, DecodeNoise: m.DecodeNoise, Repetitions: m.Repetitions, Baselines: baselines(s.Subject.Name)}
+		TokensPerSec: m.TokensPerSec, TTFTNoise: m.TTFTNoise, DecodeNoise: m.DecodeNoise, Repetitions: m.Repetitions, TTFTRange: m.TTFTRange, TokenRange: m.TokenRange,
+		Others: m.Others, Baselines: baselines(s.Subject.Name)}
 	if first, _ := s.FirstMeasured(); first.Plan != m.Plan && first.Predicted == m.Predicted && first.Positions == m.Positions {
-		first.Estimate = nil
+		first.Estimate, first.Paired = nil, nil
 		r.First = &first
+		if m.Paired != nil && m.Paired.Plan == first.Plan {
+			r.Paired = m.Paired
+		}
 	}
 	if est := m.Estimate; est != nil {
 		r.Rho, r.Prefill, r.Decode = est.Rho, programTimes(est.Prefill), programTimes(est.Decode)
 		r.HostShare, r.HostDecode = 1-est.Prefill.Array/est.Prefill.Time, 1-est.Decode.Array/est.Decode.Time
 	}
 	return r, nil
+}
+
+// consistent returns an error if the figures and the comparison that they come from do not agree.
+func (r *Performance) consistent() error {
+	if r.Paired == nil {
+		return nil
+	}
+	if r.First == nil {
+		return errors.New("there is a comparison and no first plan")
+	}
+	for name, x := range map[string]struct {
+		t             *Turns
+		before, after float64
+	}{
+		"first_token": {&r.Paired.First, r.First.TTFT, r.TTFT},
+		"token":       {&r.Paired.Token, 1 / r.First.TokensPerSec, 1 / r.TokensPerSec},
+	} {
+		for field, pair := range map[string][2]float64{"before_s": {x.t.Before, x.before}, "after_s": {x.t.After, x.after},
+			"gain": {1 - x.t.Gain, x.after / x.before}} {
+			if !(math.Abs(pair[0]/pair[1]-1) < 1e-9) {
+				return fmt.Errorf("paired.%s.%s does not agree with the figures: %g, %g", name, field, pair[0], pair[1])
+			}
+		}
+	}
+	return nil
 }
 
 func programTimes(p *model.PassEstimate) []ProgramTime {

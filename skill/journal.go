@@ -39,6 +39,7 @@ const (
 	KindKernel     Kind = "kernel"     // KernelNote: what phase 1 learnt of a kernel
 	KindPlan       Kind = "plan"       // PlanNote: the plan from here on
 	KindMeasure    Kind = "measure"    // Measurement
+	KindTurns      Kind = "turns"      // TurnsNote: a part of a comparison that was not complete
 	KindAttempt    Kind = "attempt"    // Attempt: an optimisation step, kept or not
 	KindSkill      Kind = "skill"      // SkillNote: a skill was asked about a symptom
 	KindIssue      Kind = "issue"      // Issue

@@ -24,8 +24,8 @@ const (
 // isVirtual reports a device whose time is that of a clock: what it takes here is how long this machine needs to pretend.
 func isVirtual(info npu.Info) bool { return info.Kind == "sim" }
 
-// Measure says how fast the environment's plan is: by the clock on a virtual array, and by time elsewhere, where it is the median of the fastest repetitions after one that
-// does not count: of all in the phases that optimise, of more in those whose figures are reported. Nothing is judged here, and what is timed is not what was checked.
+// Measure says how fast the environment's plan is: by the clock on a virtual array, and by time elsewhere, where it is the median of the repetitions after one that
+// does not count: more of them in the phases whose figures are reported. Nothing is judged here, and what is timed is not what was checked.
 func (e *Env) Measure(ctx context.Context) (Measurement, error) {
 	if !isVirtual(e.d.info) {
 		return e.clocked(ctx)
@@ -66,7 +66,7 @@ func (e *Env) clocked(ctx context.Context) (Measurement, error) {
 	if err != nil {
 		return Measurement{}, err
 	}
-	var list []repetition
+	var list []Repetition
 	for want := e.d.opts.Repetitions; s.more(len(list), want); {
 		r, err := s.once(ctx)
 		if err != nil {
@@ -107,9 +107,9 @@ func (s *stopwatch) more(have, want int) bool {
 }
 
 // once is a repetition, behind one that does not count where the model has just been loaded, or where another one has had the contexts of an array.
-func (s *stopwatch) once(ctx context.Context) (repetition, error) {
+func (s *stopwatch) once(ctx context.Context) (Repetition, error) {
 	if err := s.warmUp(ctx); err != nil {
-		return repetition{}, err
+		return Repetition{}, err
 	}
 	return s.run(ctx)
 }
@@ -124,38 +124,47 @@ func (s *stopwatch) warmUp(ctx context.Context) error {
 	return err
 }
 
-func (s *stopwatch) run(ctx context.Context) (repetition, error) {
+func (s *stopwatch) run(ctx context.Context) (Repetition, error) {
 	session, err := s.env.Session(ctx)
 	if err != nil {
-		return repetition{}, err
+		return Repetition{}, err
 	}
 	var stats model.Stats
 	for _, err := range session.Generate(ctx, model.IDs(s.prompt), &model.GenerateOptions{MaxTokens: measuredTokens, Sampling: &model.Sampling{}, IgnoreEOS: true, Stats: &stats}) {
 		if err != nil {
-			return repetition{}, err
+			return Repetition{}, err
 		}
 	}
-	return repetition{stats.TTFT.Seconds(), 1 / stats.TokensPerSecond()}, nil
+	return Repetition{stats.TTFT.Seconds(), 1 / stats.TokensPerSecond()}, nil
 }
 
-// measured notes what repetitions say: the median of the fastest.
-func (s *stopwatch) measured(list []repetition) (Measurement, error) {
+// measured notes what repetitions of a plan alone say.
+func (s *stopwatch) measured(list []Repetition) (Measurement, error) {
+	m, err := s.measurement(list)
+	if err != nil {
+		return m, err
+	}
+	m.Others = s.others.shareOrNil()
+	return m, s.env.note(KindMeasure, m)
+}
+
+// measurement is the median of all repetitions, with their spread and their range.
+func (s *stopwatch) measurement(list []Repetition) (Measurement, error) {
 	hash, err := s.env.planHash()
 	if err != nil {
 		return Measurement{}, err
 	}
-	var first, rest []float64
+	var first, token []float64
 	for _, r := range list {
-		first, rest = append(first, r.first), append(rest, r.token)
+		first, token = append(first, r.First), append(token, r.Token)
 	}
-	want := s.env.d.opts.Repetitions
-	m := Measurement{Plan: hash, Device: s.env.d.info.Name, Positions: len(s.prompt), Clock: "wall", Repetitions: want}
-	m.Others, _ = s.others.share()
-	m.leastTTFT, m.leastToken = slices.Min(first), slices.Min(rest)
-	m.TTFT, m.TTFTNoise = median(fastest(first, want))
-	token, noise := median(fastest(rest, want))
-	m.TokensPerSec, m.DecodeNoise = 1/token, noise
-	return m, s.env.note(KindMeasure, m)
+	m := Measurement{Plan: hash, Device: s.env.d.info.Name, Positions: len(s.prompt), Clock: "wall", Repetitions: len(list)}
+	m.TTFT, m.TTFTNoise = median(first)
+	m.TTFTRange = [2]float64{first[0], first[len(first)-1]}
+	middle, noise := median(token)
+	m.TokensPerSec, m.DecodeNoise = 1/middle, noise
+	m.TokenRange = [2]float64{token[0], token[len(token)-1]}
+	return m, nil
 }
 
 // reports says whether the figures are those that somebody reads, and not only for telling a change from the plan before it.
@@ -164,20 +173,15 @@ func (e *Env) reports() bool { return e.phase >= Finalise }
 // A model whose tokens take microseconds is repeated for longer, since a moment in which a thread does not run is as long as all of its repetitions.
 const leastMeasured, mostRepetitions = 300 * time.Millisecond, 500
 
-// disturbedTimes is how many times as many repetitions are made where other processes work on the machine, at most: they make repetitions slower, for seconds at a time, and never
-// faster, so that the fastest of many are those that were disturbed least.
+// disturbedTimes is how many times as many repetitions are made where other processes work on the
+// machine, at most: they make repetitions slower, for seconds at a time.
 const disturbedTimes = 3
-
-// fastest are the n shortest times.
-func fastest(list []float64, n int) []float64 {
-	slices.Sort(list)
-	return list[:min(n, len(list))]
-}
 
 // measuredPrompt is long enough to be limited by products and not by starting them, and short enough to be measured often.
 const measuredPrompt = 256
 
-// median gives the middle of some times, and their spread: half the distance of the quartiles over the median.
+// median sorts some times, and gives the middle and the spread: half the distance of the quartiles over
+// the median.
 func median(list []float64) (middle, spread float64) {
 	slices.Sort(list)
 	n := len(list)
@@ -199,16 +203,25 @@ func faster(p Phase, before, after Measurement) (bool, string) {
 		return false, "one figure is not predicted, or they are of prompts of different lengths: nothing can be said"
 	}
 	g := gain(p, before, after)
-	return g > leastGain, fmt.Sprintf("%s predicted (%+.1f %%, noise %.1f %%)", figuresOf(p, before, after), -100*g, 100*leastGain)
+	change, bound := percents(g, leastGain)
+	return g > leastGain, fmt.Sprintf("%s predicted (%s %%, noise %s %%)", figuresOf(p, before, after), change, bound)
 }
 
 // figuresOf are the times of two plans in what a phase is about.
 func figuresOf(p Phase, before, after Measurement) string {
-	what, was, is := "first token", seconds(before.TTFT), seconds(after.TTFT)
+	was, is := seconds(before.TTFT), seconds(after.TTFT)
 	if p == Decode {
-		what, was, is = "a token", seconds(1/before.TokensPerSec), seconds(1/after.TokensPerSec)
+		was, is = seconds(1/before.TokensPerSec), seconds(1/after.TokensPerSec)
 	}
-	return fmt.Sprintf("%s %s -> %s", what, was, is)
+	return fmt.Sprintf("%s %s -> %s", whatOf(p), was, is)
+}
+
+// whatOf names the time that a phase is about.
+func whatOf(p Phase) string {
+	if p == Decode {
+		return "a token"
+	}
+	return "first token"
 }
 
 // seconds writes a time for people.

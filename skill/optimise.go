@@ -148,9 +148,12 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 
 // timed takes the speed of the plan and of the changed one. What is behind a prediction is left out: the measurements' own records have it.
 func (e *Env) timed(ctx context.Context, trial *Env, a *Attempt) error {
-	before, after, turns, err := e.compare(ctx, trial)
+	before, after, err := e.compare(ctx, trial)
 	before.Estimate, after.Estimate = nil, nil
-	a.Before, a.After, a.Turns = &before, &after, turns
+	if after.Paired != nil {
+		a.Turns, after.Paired = after.Paired.of(e.phase), nil
+	}
+	a.Before, a.After = &before, &after
 	return err
 }
 
@@ -160,7 +163,7 @@ func (a *Attempt) faster(p Phase) (bool, string) {
 	case a.Before == nil || a.After == nil:
 		return false, "it was not measured"
 	case a.Turns != nil:
-		return a.Turns.faster(p, *a.Before, *a.After)
+		return a.Turns.Faster(), whatOf(p) + " " + a.Turns.String()
 	}
 	return faster(p, *a.Before, *a.After)
 }

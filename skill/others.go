@@ -44,3 +44,12 @@ func (w *othersWatch) disturb() bool {
 	s, ok := w.share()
 	return s > busyShare || !ok && w.known && time.Since(w.started) < leastWatched
 }
+
+// shareOrNil is the share, or nil where it is not known.
+func (w *othersWatch) shareOrNil() *float64 {
+	s, ok := w.share()
+	if !ok {
+		return nil
+	}
+	return &s
+}

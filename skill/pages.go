@@ -212,25 +212,56 @@ func kernelRationale(kind string) string {
 	return text
 }
 
+// How says where the figures come from.
+func (r *Performance) How() string {
+	switch {
+	case r.Predicted:
+		return "predicted by the clock of the virtual array (host profile " + r.Clock + "), not measured"
+	case r.Paired != nil:
+		return fmt.Sprintf("measured in turns with the first plan, times of the median of %d turns", r.Paired.First.Count)
+	}
+	return fmt.Sprintf("measured, median of %d repetitions, after one that does not count", r.Repetitions)
+}
+
+// Spread says how far the repetitions were apart, and how busy the machine was; "" for a prediction.
+func (r *Performance) Spread() string {
+	if r.Predicted {
+		return ""
+	}
+	return fmt.Sprintf("Spread of all %d repetitions: %.1f %% of the time to the first token (%s to %s), %.1f %% of the time of a token (%s to %s). While it was measured, %s.",
+		r.Repetitions, 100*r.TTFTNoise, seconds(r.TTFTRange[0]), seconds(r.TTFTRange[1]), 100*r.DecodeNoise, seconds(r.TokenRange[0]),
+		seconds(r.TokenRange[1]), busyText(r.Others))
+}
+
+// pairedCells are the cells of a change in a table.
+func pairedCells(t *Turns) string {
+	change, noise := t.Percents()
+	return fmt.Sprintf(" %s %% | %s %% |", change, noise)
+}
+
 // performancePage is the report of phase 6.
 func performancePage(r *Performance) []byte {
 	p := &page{}
-	how := fmt.Sprintf("measured, median of the %d fastest repetitions, after one that does not count", r.Repetitions)
-	if r.Predicted {
-		how = "predicted by the clock of the virtual array (host profile " + r.Clock + "), not measured"
+	p.line("# Performance: %s\n\nOn %s; %s. Prompt of %d tokens.\n", r.Model, r.Device, r.How(), r.Positions)
+	first, token := "", ""
+	if c := r.Paired; c != nil {
+		p.line("| | first plan | this plan | change | noise |\n|---|--:|--:|--:|--:|")
+		first, token = pairedCells(&c.First), pairedCells(&c.Token)
+	} else {
+		p.line("| | first plan | this plan |\n|---|--:|--:|")
 	}
-	p.line("# Performance: %s\n\nOn %s; %s. Prompt of %d tokens.\n", r.Model, r.Device, how, r.Positions)
-	p.line("| | first plan | this plan |\n|---|--:|--:|")
 	was := func(f func(Measurement) string) string {
 		if r.First == nil {
 			return "-"
 		}
 		return f(*r.First)
 	}
-	p.line("| time to the first token | %s | %s |", was(func(m Measurement) string { return seconds(m.TTFT) }), seconds(r.TTFT))
-	p.line("| tokens/s | %s | %.4g |", was(func(m Measurement) string { return fmt.Sprintf("%.4g", m.TokensPerSec) }), r.TokensPerSec)
-	if !r.Predicted {
-		p.line("\nSpread: %.1f %% of the time to the first token, %.1f %% of the time of a token.", 100*r.TTFTNoise, 100*r.DecodeNoise)
+	p.line("| time to the first token | %s | %s |%s", was(func(m Measurement) string { return seconds(m.TTFT) }), seconds(r.TTFT), first)
+	p.line("| time of a token | %s | %s |%s", was(func(m Measurement) string { return seconds(1 / m.TokensPerSec) }), seconds(1/r.TokensPerSec), token)
+	p.line("| tokens/s | %s | %.4g |%s", was(func(m Measurement) string { return fmt.Sprintf("%.4g", m.TokensPerSec) }), r.TokensPerSec,
+		strings.Repeat(" |", strings.Count(token, "|")))
+	if spread := r.Spread(); spread != "" {
+		p.line("\n%s", spread)
 	}
 	if r.Note != "" {
 		p.line("\n%s.", r.Note)

@@ -83,19 +83,22 @@ type Measurement struct {
 	Positions    int     `json:"positions"` // of the prompt
 	TTFT         float64 `json:"ttft_s"`    // to the first token's logits
 	TokensPerSec float64 `json:"tokens_per_s"`
-	// TTFTNoise and DecodeNoise are the relative spread of the repetitions: half the distance of their quartiles over the median; 0 for a prediction.
+	// TTFTNoise and DecodeNoise are the relative spread of all repetitions: half the distance of their quartiles over the median; 0 for a prediction.
 	TTFTNoise   float64 `json:"ttft_noise"`
 	DecodeNoise float64 `json:"decode_noise"`
-	Predicted   bool    `json:"predicted"`
-	// Others is the share of the machine that other processes took while it was measured; 0 where that cannot be seen, and for a prediction.
-	Others      float64         `json:"others_share,omitempty"`
+	// TTFTRange and TokenRange are the fastest and the slowest repetition, in seconds; 0 for a prediction.
+	TTFTRange  [2]float64 `json:"ttft_range_s,omitzero"`
+	TokenRange [2]float64 `json:"token_range_s,omitzero"`
+	Predicted  bool       `json:"predicted"`
+	// Others is the share of the machine that other processes took while it was measured; nil where that is not known, and for a prediction.
+	Others *float64 `json:"others_share,omitempty"`
+	// Paired is how the plan compares with the one before it, where both were timed in turns; TTFT and TokensPerSec are then those of the median turn.
+	Paired      *Paired         `json:"paired,omitempty"`
 	Clock       string          `json:"clock"`       // "wall", or the name of the clock's host profile
-	Repetitions int             `json:"repetitions"` // the fastest, of which the figures are medians; 0 for a prediction
+	Repetitions int             `json:"repetitions"` // 0 for a prediction
 	Device      string          `json:"device"`      // its name, with threads and kernels
 	Note        string          `json:"note,omitempty"`
 	Estimate    *model.Estimate `json:"estimate,omitempty"` // behind a prediction
-
-	leastTTFT, leastToken float64 // s, of the fastest repetition: what other load has disturbed least
 }
 
 // Outcomes of an optimisation attempt.

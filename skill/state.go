@@ -52,8 +52,9 @@ type State struct {
 
 	gates    map[string]keyed  // the last result by key
 	recipes  map[string]Recipe // of plans by hash, as far as plans were decided
-	redirect *Decision         // that has not been followed yet
-	last     time.Time         // of the last record
+	turns    []Noted[TurnsNote]
+	redirect *Decision // that has not been followed yet
+	last     time.Time // of the last record
 }
 
 // Noted is something with the phase in which, and the time at which, it was noted.
@@ -156,9 +157,12 @@ func (s *State) add(r Record) (err error) {
 			s.Kernels = append(s.Kernels, k)
 		}
 	case KindAttempt:
+		s.turns = nil // they were that attempt's
 		if err = note(&s.Attempts, r); err == nil {
 			err = s.keep(s.Attempts[len(s.Attempts)-1].Value)
 		}
+	case KindTurns:
+		err = note(&s.turns, r)
 	case KindMeasure:
 		err = note(&s.Measured, r)
 	case KindIssue:
@@ -278,6 +282,17 @@ func (s *State) attempted(p Phase) []Attempt {
 	for _, a := range s.Attempts {
 		if a.Phase == p && a.Seq > s.Phases[p].since {
 			list = append(list, a.Value)
+		}
+	}
+	return list
+}
+
+// turnsOf are the turns of comparisons that were not complete in the present attempt at a phase.
+func (s *State) turnsOf(p Phase) []TurnsNote {
+	var list []TurnsNote
+	for _, n := range s.turns {
+		if n.Phase == p && n.Seq > s.Phases[p].since {
+			list = append(list, n.Value)
 		}
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,29 +46,31 @@ func TestDriftDecidesNothing(t *testing.T) {
 				want  bool
 			}{{1, false}, {0.90, true}, {1.10, false}} {
 				n := 0
-				repeat := func(takes float64) func() (repetition, error) {
-					return func() (repetition, error) {
+				repeat := func(takes float64) func() (Repetition, error) {
+					return func() (Repetition, error) {
 						s := takes * drift(n) * (1 + 0.002*float64(n%3-1)) // and a little noise
 						n++
-						return repetition{first: 100 * s, token: s}, nil
+						return Repetition{First: 100 * s, Token: s}, nil
 					}
 				}
-				list, err := takeTurns(repeat(1), repeat(tc.takes), func(have int) bool { return have < turns })
-				if err != nil || len(list.after) != turns || len(list.before) != turns+1 {
-					t.Fatalf("%d and %d repetitions, %v", len(list.before), len(list.after), err)
+				list, err := takeTurns(nil, repeat(1), repeat(tc.takes), func(have int) bool { return have < turns },
+					func(Turn) error { return nil })
+				one, other := list.repetitions()
+				if err != nil || len(other) != turns || len(one) != turns+1 {
+					t.Fatalf("%d and %d repetitions, %v", len(one), len(other), err)
 				}
-				m := Measurement{TTFT: 1, TokensPerSec: 1}
-				got, why := list.turns(p).faster(p, m, m)
-				if got != tc.want {
-					t.Errorf("%s, %s, a plan that takes %g: kept %v, %s", name, p, tc.takes, got, why)
+				sum := (&Paired{First: list.turns(firstOf), Token: list.turns(tokenOf)}).of(p)
+				if sum.Faster() != tc.want {
+					t.Errorf("%s, %s, a plan that takes %g: kept %v, %s", name, p, tc.takes, !tc.want, sum)
 				}
+				checkPrinted(t, sum)
 				n = 0
 				var after, before []float64
 				for range turns {
-					before = append(before, must(repeat(1)()).first)
+					before = append(before, must(repeat(1)()).First)
 				}
 				for range turns {
-					after = append(after, must(repeat(tc.takes)()).first)
+					after = append(after, must(repeat(tc.takes)()).First)
 				}
 				was, noise := median(before)
 				is, more := median(after)
@@ -90,13 +93,13 @@ func TestMostlyOf(t *testing.T) {
 		}
 	}
 	one := func(list ...float64) *Turns {
-		x := timings{before: []repetition{{1, 1}}}
+		var x timings
 		for _, s := range list {
-			x.before, x.after = append(x.before, repetition{1, 1}), append(x.after, repetition{s, s})
+			x = append(x, Turn{Before: [2]Repetition{{1, 1}, {1, 1}}, After: Repetition{s, s}})
 		}
-		return x.turns(Decode)
+		sum := x.turns(tokenOf)
+		return &sum
 	}
-	m := Measurement{TTFT: 1, TokensPerSec: 1}
 	for name, tc := range map[string]struct {
 		turns *Turns
 		want  bool
@@ -107,9 +110,10 @@ func TestMostlyOf(t *testing.T) {
 		"seven of nine":             {one(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 1.01, 3), false},
 		"all, by less than matters": {one(0.985, 0.985, 0.985, 0.985, 0.985), false},
 	} {
-		if got, why := tc.turns.faster(Decode, m, m); got != tc.want {
-			t.Errorf("%s: %v, %s", name, got, why)
+		if tc.turns.Faster() != tc.want {
+			t.Errorf("%s: %v, %s", name, !tc.want, tc.turns)
 		}
+		checkPrinted(t, tc.turns)
 	}
 }
 
@@ -196,7 +200,7 @@ func TestTurnsAreWrittenDown(t *testing.T) {
 			t.Errorf("%s: %+v, %q", a.Value.Step, turns, a.Value.Why)
 		}
 		var again Attempt
-		if err := json.Unmarshal(must(json.Marshal(a.Value)), &again); err != nil || *again.Turns != *a.Value.Turns {
+		if err := json.Unmarshal(must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns, a.Value.Turns) {
 			t.Errorf("read again: %+v, %v", again.Turns, err)
 		}
 	}

@@ -235,10 +235,10 @@ func (d *deployer) printGain(p *skill.Performance) error {
 	switch {
 	case p.First == nil:
 		title = "No change was faster than the first plan"
-	case p.TTFT <= p.First.TTFT && p.TokensPerSec >= p.First.TokensPerSec && (p.TTFT < p.First.TTFT || p.TokensPerSec > p.First.TokensPerSec):
+	case gained(p):
 		title = "Gained"
 	}
-	how := fmt.Sprintf("measured, median of the %d fastest", p.Repetitions)
+	how := p.How()
 	if p.Predicted {
 		how = "predicted for XDNA 2, not measured"
 	}
@@ -250,21 +250,45 @@ func (d *deployer) printGain(p *skill.Performance) error {
 	if p.First == nil {
 		rows[0] = []string{"", "THIS PLAN"} // no change was faster: it is the first
 	}
+	if p.Paired != nil {
+		rows[0] = append(rows[0], "CHANGE OF TIME", "NOISE")
+	}
 	now := skill.Measurement{TTFT: p.TTFT, TokensPerSec: p.TokensPerSec}
 	for _, line := range []struct {
 		name string
 		text func(skill.Measurement) string
+		turn func(p *skill.Paired) *skill.Turns
 	}{
-		{"first token", func(m skill.Measurement) string { return seconds(time.Duration(m.TTFT * float64(time.Second))) }},
-		{"tokens/s", func(m skill.Measurement) string { return digits(m.TokensPerSec) }},
+		{"first token", func(m skill.Measurement) string { return seconds(time.Duration(m.TTFT * float64(time.Second))) },
+			func(p *skill.Paired) *skill.Turns { return &p.First }},
+		{"tokens/s", func(m skill.Measurement) string { return digits(m.TokensPerSec) },
+			func(p *skill.Paired) *skill.Turns { return &p.Token }},
 	} {
 		row := []string{line.name}
 		if p.First != nil {
 			row = append(row, line.text(*p.First))
 		}
-		rows = append(rows, append(row, line.text(now)))
+		row = append(row, line.text(now))
+		if p.Paired != nil {
+			change, noise := line.turn(p.Paired).Percents()
+			row = append(row, change+" %", noise+" %")
+		}
+		rows = append(rows, row)
 	}
-	return table(out, "  ", rows)
+	if err := table(out, "  ", rows); err != nil || p.Predicted {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\n%s\n", wrapped(p.Spread(), 100, "  "))
+	return err
+}
+
+// gained reports whether the plan is faster than the first one in something, and slower in nothing.
+// Where times were measured, faster and slower are beyond the noise of their turns.
+func gained(p *skill.Performance) bool {
+	if c := p.Paired; c != nil {
+		return (c.First.Faster() || c.Token.Faster()) && c.First.Gain >= -c.First.Noise && c.Token.Gain >= -c.Token.Noise
+	}
+	return p.TTFT <= p.First.TTFT && p.TokensPerSec >= p.First.TokensPerSec && (p.TTFT < p.First.TTFT || p.TokensPerSec > p.First.TokensPerSec)
 }
 
 // printUse writes how to use the plan. Nothing runs by one that has failed.

@@ -154,6 +154,38 @@ func TestDeployLastScreen(t *testing.T) {
 	}
 }
 
+// Figures that were measured in turns are printed with their difference and the noise that it is held
+// to, and are a gain only beyond that; the spread and how busy the machine was stand below.
+func TestDeployGainIsBeyondNoise(t *testing.T) {
+	others := 0.37
+	screen := func(after, noise float64) string {
+		turns := skill.Turns{Count: 9, Before: 2, After: after, Gain: 1 - after/2, Noise: noise, Others: &others}
+		p := &skill.Performance{TTFT: after, TokensPerSec: 1 / after, First: &skill.Measurement{TTFT: 2, TokensPerSec: 0.5}, Repetitions: 9,
+			TTFTRange: [2]float64{1, 20}, TokenRange: [2]float64{1, 30}, TTFTNoise: 4, Others: &others, Paired: &skill.Paired{First: turns, Token: turns}}
+		var out strings.Builder
+		if err := (&deployer{app: &app{out: &out}}).printGain(p); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	for _, tc := range []struct {
+		after, noise float64
+		title        string
+		row          string
+	}{
+		{1.5, 0.1, "Gained (", "-25.0 %         10.0 %"},
+		{1.5, 0.3, "First plan and this one (", "-25.0 %         30.0 %"},
+		{3, 0.1, "First plan and this one (", "+50.0 %         10.0 %"},
+	} {
+		got := screen(tc.after, tc.noise)
+		for _, want := range []string{tc.title, tc.row, "400.0 %", "1 s to 20 s", "other processes took 37 % of the machine", "median of 9 turns"} {
+			if !strings.Contains(strings.Join(strings.Fields(got), " "), strings.Join(strings.Fields(want), " ")) {
+				t.Errorf("after %v, noise %v: no %q in\n%s", tc.after, tc.noise, want, got)
+			}
+		}
+	}
+}
+
 // A person answers a failure by a number or a name; an answer that is neither is asked again, with a reason, and who has gone stops the deployment.
 func TestDeployAsksAboutFailures(t *testing.T) {
 	q := skill.Question{Directions: []skill.Direction{{Name: "again", What: "run the gates again"}, {Name: "stop", What: "leave the phase failed"}}}

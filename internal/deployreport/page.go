@@ -155,7 +155,8 @@ func (d deployed) trajectory(r *report) {
 				row[5] = gain(1/before.TokensPerSec, 1/after.TokensPerSec)
 			}
 			if t := a.Value.Turns; t != nil {
-				row[5] = fmt.Sprintf("%+.1f %%, %d turns, noise %.1f %%", -100*t.Gain, t.Count, 100*t.Noise)
+				change, noise := t.Percents()
+				row[5] = fmt.Sprintf("%s -> %s, %s %%, %d turns, noise %s %%", duration(t.Before), duration(t.After), change, t.Count, noise)
 			}
 		}
 		rows = append(rows, row)

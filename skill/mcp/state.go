@@ -13,6 +13,7 @@ type View struct {
 	Device     string           `json:"device"`
 	Workspace  string           `json:"workspace"`
 	PlanStatus model.PlanStatus `json:"plan_status"`
+	Reference  string           `json:"reference"` // what the oracle itself was held to, in a sentence
 	Recipe     skill.Recipe     `json:"recipe"` // what the plan is made from; propose_plan_change takes parts of it
 	Due        string           `json:"due,omitempty"`
 	Skill      string           `json:"skill,omitempty"` // of the due phase; its instructions are the resource skill://NAME
@@ -48,7 +49,7 @@ func (s *Server) view() (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Model: st.Subject.Name, Device: st.Subject.Device, Workspace: s.dir, PlanStatus: st.PlanStatus(), Recipe: st.Recipe, Gates: []skill.GateResult{},
+	v := &View{Model: st.Subject.Name, Device: st.Subject.Device, Workspace: s.dir, PlanStatus: st.PlanStatus(), Reference: st.Subject.Reference(), Recipe: st.Recipe, Gates: []skill.GateResult{},
 		Problems: []string{}, Next: []Call{}}
 	for _, p := range st.Phases {
 		v.Phases = append(v.Phases, PhaseView{p.Phase.String(), p.Status, p.Attempts, p.Seconds, p.Reason})
