@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/npukit/npukit/internal/costfit"
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/validation"
 	"github.com/npukit/npukit/model"
@@ -15,8 +16,8 @@ func signed(v float64) string  { return fmt.Sprintf("%+.1f %%", 100*v) }
 
 // kernelTimes holds the cost model to kernels whose shapes its fit has not seen.
 func kernelTimes(r *report) error {
-	rows := xdna2.FitRows(xdna2.PublishedRegistry().Rows())
-	h := xdna2.HoldOut(rows, "")
+	rows := costfit.Rows(xdna2.PublishedRegistry().Rows())
+	h := costfit.HoldOut(rows, "")
 	r.Printf("## Times of single kernels\n\nThe cost model is fitted to half of the shapes (split by a hash of the shape, so that rows with other tiles of one shape stay together) and predicts the other half: "+
 		"%d rows fitted, %d predicted.\n\n", h.Fitted, len(h.Rows))
 	table := [][]string{{"kernel", "rows", "median error", "90th percentile", "worst"}}
@@ -38,15 +39,15 @@ func kernelTimes(r *report) error {
 	r.Table(table)
 	var medians, tails []float64
 	for salt := range 20 {
-		other := xdna2.HoldOut(rows, fmt.Sprint("other ", salt))
+		other := costfit.HoldOut(rows, fmt.Sprint("other ", salt))
 		medians, tails = append(medians, other.Quantile(0.5)), append(tails, other.Quantile(0.9))
 	}
 	r.Printf("Over 20 other splits the median is %s to %s, the 90th percentile %s to %s (bounds: 8 and 25 %%).\n\n", percent(slices.Min(medians)), percent(slices.Max(medians)),
 		percent(slices.Min(tails)), percent(slices.Max(tails)))
 	r.Printf("How far to trust it: the form of the formulas was chosen with held-out rows in view, so these errors are somewhat too good; only the constants are truly held out. Left out of fit and " +
 		"report, and no others:\n\n")
-	for _, id := range sortedKeys(xdna2.LeftOut()) {
-		r.Printf("- `%s`: %s\n", id, xdna2.LeftOut()[id])
+	for _, id := range sortedKeys(costfit.Excluded()) {
+		r.Printf("- `%s`: %s\n", id, costfit.Excluded()[id])
 	}
 	r.Printf("\n")
 	return nil

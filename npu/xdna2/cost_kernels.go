@@ -8,7 +8,7 @@ import (
 )
 
 // The cost model: one formula a family of kernels, in which every constant is a property of the array or of the kernel's inner loop, never
-// of a shape. The formulas were first found by hand on the published rows; their constants are fitted by [Fit]. Throughout
+// of a shape. The formulas were first found by hand on the published rows; a fit sets their constants. Throughout
 //
 //	microseconds, bytes; GB/s = 1e3 bytes/us; MAC = a multiply-add
 
