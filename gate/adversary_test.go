@@ -193,23 +193,21 @@ func Example_adversaries() {
 	if err := w.Flush(); err != nil {
 		fmt.Println(err)
 	}
-	// Output: output                         Pearson  CPU, BF16                                NPU,
-	// published zeros                          0.00     mean relative L1, peak error, worst row
-	// element-wise, mean relative L1 uniformly doubled              1.00     mean relative L1, peak
-	// error, worst row  element-wise, mean relative L1 5 % too large                  1.00     mean
-	// relative L1, peak error, worst row  element-wise, mean relative L1 sign flipped
-	// -1.00    mean relative L1, peak error, worst row  element-wise, mean relative L1 two rows
-	// swapped               0.98     mean relative L1, peak error, worst row  element-wise, mean
-	// relative L1 one element off by its scale   1.00     peak error, worst row
-	// element-wise a NaN                          1.00     non-finite
-	// non-finite last row never written         1.00     non-finite
-	// non-finite tail of each row dropped       0.97     mean relative L1, peak error, worst row
-	// element-wise, mean relative L1 stale: the last call's output  0.20     mean relative L1, peak
-	// error, worst row  element-wise, mean relative L1 rows off by one                0.22     mean
-	// relative L1, peak error, worst row  element-wise, mean relative L1 RoPE one position late
-	// 0.97     mean relative L1, peak error, worst row  element-wise, mean relative L1 RoPE pairs
-	// interleaved         0.16     mean relative L1, peak error, worst row  element-wise, mean
-	// relative L1 bias missing                   0.88     mean relative L1, peak error, worst row
-	// element-wise, mean relative L1 noise of 3 x the tolerance     1.00     mean relative L1, peak
-	// error, worst row  element-wise, mean relative L1
+	// Output:
+	// output                         Pearson  CPU, BF16                                NPU, published
+	// zeros                          0.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// uniformly doubled              1.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// 5 % too large                  1.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// sign flipped                   -1.00    mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// two rows swapped               0.98     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// one element off by its scale   1.00     peak error, worst row                    element-wise
+	// a NaN                          1.00     non-finite                               non-finite
+	// last row never written         1.00     non-finite                               non-finite
+	// tail of each row dropped       0.97     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// stale: the last call's output  0.20     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// rows off by one                0.22     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// RoPE one position late         0.97     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// RoPE pairs interleaved         0.16     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// bias missing                   0.88     mean relative L1, peak error, worst row  element-wise, mean relative L1
+	// noise of 3 x the tolerance     1.00     mean relative L1, peak error, worst row  element-wise, mean relative L1
 }
