@@ -89,7 +89,11 @@ func (q *scheduler) invariants() error {
 // checkIdle checks that nothing is left of sessions of which no method is in progress.
 func checkIdle(t *testing.T, m *Model) {
 	t.Helper()
-	q := m.exec.queue
+	checkSchedulerIdle(t, m.exec.queue)
+}
+
+func checkSchedulerIdle(t *testing.T, q *scheduler) {
+	t.Helper()
 	until(t, "the loop to end", func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -24,12 +24,10 @@ type input struct {
 // execute checks a job and runs it in a pass, with jobs of other sessions if they go together: see
 // [scheduler.submit].
 func (e *executor) execute(j *job) error {
-	err := e.check(j)
-	if err == nil {
-		err = j.ctx.Err()
+	if err := e.check(j); err != nil {
+		return err
 	}
-	if err != nil {
-		e.queue.release(j.client)
+	if err := j.ctx.Err(); err != nil {
 		return err
 	}
 	return e.queue.submit(j)

@@ -23,9 +23,10 @@ import (
 // After a decode pass each of its sessions chooses a token and submits the next row, all within a
 // fraction of a millisecond. If a pass started with the first of them, that session would run alone.
 // A job can therefore ask for a hold: when its pass has ended, its client holds the queue, and no
-// pass starts until the client submits its next job or releases the hold. A hold covers the
-// package's own work only, never that of a caller: Session.release, which ends every call, releases
-// it, and so does everything that runs a caller's code.
+// pass starts until all holds are released. A hold covers the package's own work only, never that of
+// a caller: Session.release, which ends every call, releases it, and so does everything that runs a
+// caller's code. A caller that is quick to ask for the next token usually submits before the next
+// pass collects its jobs, because release leaves that to another goroutine.
 //
 // # Which jobs share a pass
 //
@@ -129,7 +130,7 @@ func newScheduler(plan *Plan, info npu.Info, tapped bool) *scheduler {
 	return q
 }
 
-// submit queues a job and waits until its pass has ended. It ends the client's hold.
+// submit queues a job and waits until its pass has ended. The client must not hold the queue.
 //
 // When the job's context is cancelled, submit returns its error at once if the pass has not started
 // or goes on for other clients. In the latter case it sets client.left. A pass of this job alone
@@ -156,7 +157,6 @@ func (q *scheduler) submit(j *job) error {
 func (q *scheduler) enqueue(j *job) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.endHold(j.client)
 	if q.closed {
 		return ErrClosed
 	}
@@ -192,25 +192,15 @@ func (q *scheduler) cancel(j *job) bool {
 	return true
 }
 
-// release ends the client's hold, if it has one. A pass that this lets start does so in another
-// goroutine: a caller that is quick to ask for the next token usually submits before it collects its
-// jobs, so that the session shares the pass with the others.
+// release ends the client's hold, if it has one.
 func (q *scheduler) release(c *client) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.endHold(c) {
+	if c.holding {
+		c.holding = false
+		q.holds--
 		q.wake()
 	}
-}
-
-// endHold reports whether the client had a hold. The caller holds mu.
-func (q *scheduler) endHold(c *client) bool {
-	if !c.holding {
-		return false
-	}
-	c.holding = false
-	q.holds--
-	return true
 }
 
 // wake starts the loop if it does not run and a pass can start. The caller holds mu.

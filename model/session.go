@@ -147,7 +147,7 @@ type request struct {
 	ids     []int32
 	decoded bool // the ids are not of a prompt
 	many    int  // positions before this one are computed in passes of many rows: see [origin]
-	hold    bool // the caller comes back at once with the next id: see [scheduler]
+	hold    bool // the queue is held afterwards, until releaseHold: see [scheduler]
 
 	every bool // logits of all ids are wanted, not only those of the last
 	emit  func(pos int, logits []float32) error
