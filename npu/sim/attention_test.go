@@ -53,12 +53,29 @@ func TestPublishedAttention(t *testing.T) {
 			}
 		}
 		if !s.Causal && !long { // rows do not depend on each other
-			s.Rows, every = min(s.Rows, 512), max(1, min(s.Rows, 512)/128)
+			s.Rows = min(s.Rows, 512)
+			if s.Keys > 4096 {
+				s.Rows = 128
+			}
+			every = s.Rows / 128
 		}
 		key := sample{s, row.Mapping.Tile[1], every}
 		dev, ok := known[key]
 		if !ok {
-			dev = key.deviation(t, d)
+			// Errors scatter with the keys and values, which all rows share: from head to head by 4 to 5 %,
+			// as those published do. Behind a mask rows see fewer or more of them, and 2048 keys with two
+			// heads scatter by 1 %.
+			heads := s.KVHeads
+			switch {
+			case !s.Causal:
+				heads = 16
+			case s.Keys > 4096:
+				heads = 4
+			}
+			r := rand.New(rand.NewPCG(42, 0))
+			for range max(1, heads/s.KVHeads) {
+				dev.join(key.deviation(t, d, r))
+			}
 			known[key] = dev
 		}
 		within(t, &row, &dev)
@@ -71,8 +88,7 @@ type sample struct {
 	chunk, every int
 }
 
-func (c sample) deviation(t *testing.T, d *Device) deviation {
-	r := rand.New(rand.NewPCG(42, 0))
+func (c sample) deviation(t *testing.T, d *Device, r *rand.Rand) deviation {
 	hd, group := c.HeadDim, c.Heads/c.KVHeads
 	q, k, v := normal(r, c.Rows, c.Heads*hd, 1), normal(r, c.Keys, c.KVHeads*hd, 1), normal(r, c.Keys, c.KVHeads*hd, 1)
 	y := empty(c.Rows, c.Heads*hd)
