@@ -39,7 +39,8 @@ func FuzzPlan(f *testing.F) {
 	}
 	f.Add(short)
 	f.Add([]byte("{}"))
-	f.Add([]byte(`{"version": 2, "seq_len": 16, "chunk": 8, "activations": "BF16", "cache": "F16", "prefill": [{}], "programs": [null]}`))
+	f.Add([]byte(`{"version": 2, "seq_len": 16, "chunk": 8, "activations": "BF16", "cache": "F16", ` +
+		`"prefill": [{}], "programs": [null]}`))
 	config := ck.Config()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := parsePlan(data)

@@ -21,7 +21,7 @@
 // # The workspace
 //
 // Everything that happens is a record in journal.jsonl, appended and synced, each line sealed with the sum of the one before. The plan, the pages, the pictures and the
-// figures are derived from it, and so is where a deployment goes on when it was killed: at most the step that was in progress is repeated. One process works in a
+// figures are derived from it, and so is where a deployment goes on when it was killed: at most the part of a step that was in progress is repeated: parts of gates that take seconds and turns of a comparison are records too. One process works in a
 // workspace at a time.
 //
 // # The evaluation

@@ -18,6 +18,7 @@ type Env struct {
 	phase  Phase
 	recipe Recipe
 
+	gate    string       // key of the gate that is asked; "" where its parts are not kept
 	tried   bool         // the plan is that of a change which is only tried
 	symptom Symptom      // that a debug skill is asked about
 	checked []Hypothesis // by that skill

@@ -23,6 +23,10 @@ type EvaluateOptions struct {
 	Gates   []Gate      // more gates, those of the deployment
 	Observe func(Event) // sees progress, on the goroutine that runs; default nobody
 
+	// Notes is a folder of the user's, outside every workspace, where the evaluator keeps authenticated notes of what held so far, so that an evaluation that was killed goes on where it
+	// was. Default none: the evaluation begins anew.
+	Notes string
+
 	// Positions and Repetitions are those of the deployment. Defaults: as in [Options].
 	Positions   int
 	Repetitions int
@@ -85,8 +89,9 @@ type evaluation struct {
 	report  EvaluationReport
 
 	records []Record
-	unread  error  // of the first file that is there and could not be read
-	state   *State // what the journal claims
+	unread  error            // of the first file that is there and could not be read
+	state   *State           // what the journal claims
+	notes   *evaluationNotes // nil where none are kept
 	d       *Deployment
 	env     *Env // on the plan as it lies in the workspace
 }
@@ -151,6 +156,12 @@ func (v *evaluation) run(ctx context.Context) (err error) {
 		}
 		return nil
 	}
+	v.startNotes()
+	defer func() {
+		if v.notes != nil {
+			err = errors.Join(err, v.notes.close(err == nil && ctx.Err() == nil))
+		}
+	}()
 	if err := v.runGates(ctx); err != nil {
 		return err
 	}
@@ -243,29 +254,34 @@ func (v *evaluation) runGates(ctx context.Context) error {
 		}
 	}
 	for i, g := range list {
-		e := v.env.with(v.env.recipe)
-		e.phase, e.done, e.total = Evaluation, i, len(list)
-		v.step("gate %s", g.Name)
-		verdict, err := g.check(ctx, e)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			if err := v.cannot(err, "gate "+g.Name, "it cannot be run"); err != nil {
-				return err
-			}
-			continue
+		if _, err := v.once("gate "+g.Name+" "+g.subject, func() (int, error) { return 0, v.runGate(ctx, g, i, len(list)) }); err != nil {
+			return err
 		}
-		r := GateResult{Name: g.Name}
-		r.judged(verdict)
-		text := r.Summary
-		for _, why := range r.Reasons {
-			text += "; " + why.Text
-		}
-		v.hold("gate "+g.Name, r.OK, "%s", text)
-		if !isKernelGate(g.Name) {
-			v.compareResult(r)
-		}
+	}
+	return nil
+}
+
+// runGate asks a gate, the i-th of n.
+func (v *evaluation) runGate(ctx context.Context, g Gate, i, n int) error {
+	e := v.env.with(v.env.recipe)
+	e.phase, e.done, e.total = Evaluation, i, n
+	v.step("gate %s", g.Name)
+	verdict, err := g.check(ctx, e)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return v.cannot(err, "gate "+g.Name, "it cannot be run")
+	}
+	r := GateResult{Name: g.Name}
+	r.judged(verdict)
+	text := r.Summary
+	for _, why := range r.Reasons {
+		text += "; " + why.Text
+	}
+	v.hold("gate "+g.Name, r.OK, "%s", text)
+	if !isKernelGate(g.Name) {
+		v.compareResult(r)
 	}
 	return nil
 }

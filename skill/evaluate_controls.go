@@ -49,25 +49,31 @@ func (v *evaluation) runControls(ctx context.Context) error {
 	if err := v.controlKernels(ctx); err != nil {
 		return err
 	}
-	if err := v.controlOracle(ctx); err != nil {
+	if _, err := v.once("control "+GateOracle, func() (int, error) { return 0, v.controlOracle(ctx) }); err != nil {
 		return err
 	}
 	if err := v.env.closeModel(); err != nil {
 		return err
 	}
 	for _, c := range controls(v.d.golden != nil, v.env.recipe.SeqLen) {
-		caught, err := v.controlModel(ctx, c)
-		if err != nil {
+		if _, err := v.once("control "+c.gate.Name, func() (int, error) { return 0, v.control(ctx, c) }); err != nil {
 			return err
 		}
-		if !caught {
-			var names []string
-			for _, a := range c.adversaries {
-				names = append(names, a.Name)
-			}
-			v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is worth anything", strings.Join(names, ", "))
-		}
 	}
+	return nil
+}
+
+// control tries a gate of the model.
+func (v *evaluation) control(ctx context.Context, c control) error {
+	caught, err := v.controlModel(ctx, c)
+	if err != nil || caught {
+		return err
+	}
+	var names []string
+	for _, a := range c.adversaries {
+		names = append(names, a.Name)
+	}
+	v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is worth anything", strings.Join(names, ", "))
 	return nil
 }
 
@@ -88,30 +94,40 @@ func (v *evaluation) controlKernels(ctx context.Context) error {
 			continue
 		}
 		done[kind] = true
-		dev, opts, _ := v.env.kernelOptions(k)
-		opts.References = kept
-		places := kernelPlaces(k, v.env.recipe.SeqLen)
-		opts.Segments = places[len(places)-1]
-		for _, a := range gatetest.Adversaries() {
-			if !showsOn(a, kind) {
-				continue
-			}
-			v.step("control %s: %s where %s", GateKernel, k.text(), a.Does)
-			r, err := gatetest.CheckKernel(ctx, a.Wrap(dev, opts.Tolerances), k.op, &opts)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				return v.cannot(err, "control "+GateKernel, "it cannot be tried on %s where %s", k.text(), a.Does)
-			case r.OK():
-				v.hold("control "+GateKernel, false, "it passes %s where %s", k.text(), a.Does)
-				return nil
-			}
-			tried++
+		n, err := v.once("control "+GateKernel+" "+kind, func() (int, error) { return v.controlKernel(ctx, k, kept) })
+		if err != nil || v.refused() {
+			return err
 		}
+		tried += n
 	}
 	v.hold("control "+GateKernel, tried > 0, "%d wrong kernels, of every kind that the plan has, are refused", tried)
 	return nil
+}
+
+// controlKernel tries the gate of kernels on one kernel, and returns how many wrong ones were refused.
+func (v *evaluation) controlKernel(ctx context.Context, k *plannedKernel, kept *gatetest.References) (tried int, err error) {
+	dev, opts, _ := v.env.kernelOptions(k)
+	opts.References = kept
+	places := kernelPlaces(k, v.env.recipe.SeqLen)
+	opts.Segments = places[len(places)-1]
+	for _, a := range gatetest.Adversaries() {
+		if !showsOn(a, k.op.Kind()) {
+			continue
+		}
+		v.step("control %s: %s where %s", GateKernel, k.text(), a.Does)
+		r, err := gatetest.CheckKernel(ctx, a.Wrap(dev, opts.Tolerances), k.op, &opts)
+		switch {
+		case ctx.Err() != nil:
+			return tried, ctx.Err()
+		case err != nil:
+			return tried, v.cannot(err, "control "+GateKernel, "it cannot be tried on %s where %s", k.text(), a.Does)
+		case r.OK():
+			v.hold("control "+GateKernel, false, "it passes %s where %s", k.text(), a.Does)
+			return tried, nil
+		}
+		tried++
+	}
+	return tried, nil
 }
 
 // showsOn reports whether an adversary makes a kernel of some kind wrong enough, whatever its shape: with one row no two can change places, and noise is bounded by

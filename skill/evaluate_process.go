@@ -29,6 +29,7 @@ type request struct {
 	Device string `json:"device"`
 	Model  string `json:"model,omitempty"`
 	Golden string `json:"golden,omitempty"`
+	Notes  string `json:"notes,omitempty"`
 
 	Positions   int `json:"positions,omitempty"`
 	Repetitions int `json:"repetitions,omitempty"`
@@ -88,7 +89,7 @@ func evaluateAsked(ctx context.Context, q request, open func(context.Context, st
 	if opts != nil {
 		o = *opts
 	}
-	o.Model, o.Golden = q.Model, q.Golden
+	o.Model, o.Golden, o.Notes = q.Model, q.Golden, q.Notes
 	o.Positions, o.Repetitions = cmp.Or(q.Positions, o.Positions), cmp.Or(q.Repetitions, o.Repetitions)
 	dev, err := open(ctx, q.Device)
 	if err != nil {
@@ -100,13 +101,14 @@ func evaluateAsked(ctx context.Context, q request, open func(context.Context, st
 
 // InNewProcess is an evaluator that starts this very program again, whose main must begin with [Main]. The process gets none of this one's memory, and of its
 // environment only what says where files are: what could change how the program computes, such as LD_PRELOAD, GODEBUG, GOMAXPROCS or a variable of npukit, is left out.
-// The device is passed to the function that Main opens devices with. Opts may name another Model or Golden, and the deployment's
+// The device is passed to the function that Main opens devices with. Opts may name another Model or Golden, a folder for Notes, and the deployment's
 // Positions and Repetitions; its other fields are those of Main.
 func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
 	return func(ctx context.Context, dir string) (EvaluationReport, error) {
 		q := request{Dir: dir, Device: device}
 		if opts != nil {
-			q.Model, q.Golden, q.Positions, q.Repetitions = opts.Model, opts.Golden, opts.Positions, opts.Repetitions
+			q.Model, q.Golden, q.Notes = opts.Model, opts.Golden, opts.Notes
+			q.Positions, q.Repetitions = opts.Positions, opts.Repetitions
 		}
 		question, err := json.Marshal(q)
 		if err != nil {

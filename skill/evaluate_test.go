@@ -118,6 +118,9 @@ const orphanMode = "NPUKIT_TEST_ORPHAN"
 
 // leaveOrphan runs an evaluator or an agent that hangs, and that writes its process id into a file.
 func leaveOrphan(what, file string) error {
+	if what == "deployment" {
+		return deployUntilKilled(file)
+	}
 	if what == "evaluator" {
 		_, err := InNewProcess("stuck "+file, nil)(context.Background(), filepath.Dir(file))
 		return err

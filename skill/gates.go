@@ -177,7 +177,9 @@ func (e *Env) run(ctx context.Context, g Gate) (GateResult, error) {
 	}
 	e.step("gate %s", g.Name)
 	started := time.Now()
+	e.gate = r.Key()
 	v, err := g.check(ctx, e)
+	e.gate = ""
 	if err != nil {
 		return r, fmt.Errorf("skill: gate %s: %w", g.Name, err)
 	}
@@ -258,6 +260,8 @@ func describe(v Verdict) (line string, figures map[string]float64, bounds string
 		figures = map[string]float64{"kl_mean": r.KLMean, "nll_change": r.NLLChange}
 		line = fmt.Sprintf("NLL %+.3f %%, KL mean %.3g over %d positions", 100*r.NLLChange, r.KLMean, r.Positions)
 		bounds = r.Thresholds.Note
+	case partVerdict:
+		return r.Line, r.Figures, r.Bounds
 	case Checks:
 		return r.line(), r.Figures, r.Bounds
 	default:

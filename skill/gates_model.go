@@ -82,11 +82,11 @@ func checkGreedy(ctx context.Context, e *Env) (Verdict, error) {
 		if tokens < 1 {
 			continue
 		}
-		r, err := gate.Greedy(ctx, s, e.d.known, ids[:n], tokens, 0)
-		if err != nil {
+		if err := e.take(&c, fmt.Sprintf("after %d ids", n), func() (Verdict, error) {
+			return gate.Greedy(ctx, s, e.d.known, ids[:n], tokens, 0)
+		}); err != nil {
 			return nil, err
 		}
-		c.take(fmt.Sprintf("after %d ids", n), r)
 	}
 	return c, nil
 }
@@ -128,24 +128,22 @@ func checkGolden(ctx context.Context, e *Env) (Verdict, error) {
 			continue
 		}
 		if record, ok := q.Record(); ok {
-			r, err := gate.Teacher(ctx, s, record, q.IDs, b.Model)
-			if err != nil {
+			if err := e.take(&c, q.Name+" logits", func() (Verdict, error) {
+				return gate.Teacher(ctx, s, record, q.IDs, b.Model)
+			}); err != nil {
 				return nil, err
 			}
-			c.take(q.Name+" logits", r)
 		} else if q.NLL != nil || q.Top != nil {
-			r, err := golden.Judge(ctx, s, q, b.Model)
-			if err != nil {
+			if err := e.take(&c, q.Name, func() (Verdict, error) { return golden.Judge(ctx, s, q, b.Model) }); err != nil {
 				return nil, err
 			}
-			c.take(q.Name, r)
 		}
 		if room := e.recipe.SeqLen - len(q.IDs); len(q.Greedy) > 0 && room > 0 {
-			r, err := gate.GreedyTokens(ctx, s, q.IDs, q.Greedy[:min(len(q.Greedy), room)], 0)
-			if err != nil {
+			if err := e.take(&c, q.Name+" greedy", func() (Verdict, error) {
+				return gate.GreedyTokens(ctx, s, q.IDs, q.Greedy[:min(len(q.Greedy), room)], 0)
+			}); err != nil {
 				return nil, err
 			}
-			c.take(q.Name+" greedy", r)
 		}
 	}
 	if len(skipped) > 0 && len(c.Done) > 0 {

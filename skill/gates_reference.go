@@ -128,33 +128,33 @@ func checkOracleGolden(ctx context.Context, e *Env) (Verdict, error) {
 		}
 		t := oracleThresholds(q)
 		if record, ok := q.Record(); ok {
-			r, err := gate.Teacher(ctx, e.d.ref.NewState(), record, q.IDs, t)
-			if err != nil {
+			if err := e.take(&c, q.Name+" logits", func() (Verdict, error) {
+				return gate.Teacher(ctx, e.d.ref.NewState(), record, q.IDs, t)
+			}); err != nil {
 				return nil, err
 			}
-			c.take(q.Name+" logits", r)
-			got, err := logitsOf(ctx, e.d.ref.NewState(), q.IDs)
-			if err != nil {
+			if err := e.take(&c, q.Name+" paper", func() (Verdict, error) {
+				got, err := logitsOf(ctx, e.d.ref.NewState(), q.IDs)
+				if err != nil {
+					return nil, err
+				}
+				return e.paper(q.Name, got, q.Logits, Thresholds().Formats["oracle"].Logits)
+			}); err != nil {
 				return nil, err
 			}
-			v, err := e.paper(q.Name, got, q.Logits, Thresholds().Formats["oracle"].Logits)
-			if err != nil {
-				return nil, err
-			}
-			c.take(q.Name+" logits", v)
 		} else if q.NLL != nil || q.Top != nil {
-			r, err := golden.Judge(ctx, e.d.ref.NewState(), q, t)
-			if err != nil {
+			if err := e.take(&c, q.Name, func() (Verdict, error) {
+				return golden.Judge(ctx, e.d.ref.NewState(), q, t)
+			}); err != nil {
 				return nil, err
 			}
-			c.take(q.Name, r)
 		}
-		if len(q.Greedy) > 0 {
-			r, err := gate.GreedyTokens(ctx, e.d.ref.NewState(), q.IDs, q.Greedy, 0)
-			if err != nil {
+		if room := e.Config().Context - len(q.IDs); len(q.Greedy) > 0 && room > 0 {
+			if err := e.take(&c, q.Name+" greedy", func() (Verdict, error) {
+				return gate.GreedyTokens(ctx, e.d.ref.NewState(), q.IDs, q.Greedy[:min(len(q.Greedy), room)], 0)
+			}); err != nil {
 				return nil, err
 			}
-			c.take(q.Name+" greedy", r)
 		}
 	}
 	return c, nil

@@ -36,6 +36,7 @@ const (
 	KindStart      Kind = "start"      // Start: an attempt at a phase begins
 	KindResume     Kind = "resume"     // Resume: a process has taken the deployment up again
 	KindGate       Kind = "gate"       // GateResult
+	KindPart       Kind = "part"       // PartNote: a part of a gate that has not spoken yet
 	KindKernel     Kind = "kernel"     // KernelNote: what phase 1 learnt of a kernel
 	KindPlan       Kind = "plan"       // PlanNote: the plan from here on
 	KindMeasure    Kind = "measure"    // Measurement

@@ -84,7 +84,7 @@ func sealAnew(data []byte) []byte {
 func everyKind(tb testing.TB) []byte {
 	tb.Helper()
 	recipe := Recipe{SeqLen: 40, Chunk: 32}
-	gate := GateResult{Name: GatePaper, Subject: "p", OK: true, Summary: "right", Figures: map[string]float64{"pearson": 1}}
+	gate := GateResult{Name: GatePaper, Subject: "p", OK: true, Figures: map[string]float64{"pearson": 1}}
 	m := Measurement{Plan: "p", Positions: 24, TTFT: 0.1, TokensPerSec: 10, Clock: "wall", Repetitions: 5}
 	symptom := Symptom{Phase: Prefill, Gate: GatePaper, Recipe: recipe}
 	finish := Finish{Passed: true, Gates: []string{gate.Key()}}
@@ -105,8 +105,12 @@ func everyKind(tb testing.TB) []byte {
 		entry{KindMeasure, Prefill, m}, entry{KindMeasure, Finalise, m},
 		entry{KindAttempt, Prefill, Attempt{Step: "a", Outcome: Kept, Recipe: recipe, Plan: "q", Before: &m, After: &m,
 			Turns: &Turns{Count: 5, Gain: 0.5}, Gates: []string{gate.Key()}}},
+		entry{KindStart, Prefill, Start{Why: "again"}},
+		entry{KindPart, Prefill, PartNote{Gate: gate.Key(), Part: "after 8 ids"}},
+		entry{KindTurns, Prefill, TurnsNote{Before: "p", After: "q", Turns: []Turn{{}}}},
 		entry{KindIssue, Prefill, Issue{Symptom: "s"}}, entry{KindSkill, Prefill, SkillNote{Skill: "s", Symptom: symptom}},
-		entry{KindQuestion, Prefill, Question{Phase: Prefill, Symptom: symptom}}, entry{KindChoice, Prefill, Choice{Direction: "stop"}},
+		entry{KindQuestion, Prefill, Question{Phase: Prefill, Symptom: symptom}},
+		entry{KindChoice, Prefill, Choice{Direction: "stop"}},
 		entry{KindDecision, Decode, Decision{Action: Redirect, Phase: Prefill}},
 		entry{KindEvaluation, Evaluation, EvaluationReport{OK: true, Plan: "q"}})
 	var out []byte
@@ -133,7 +137,8 @@ func TestEveryKindIsAJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err := StateOf(records); err != nil || s.Phases[Decode].Status != Pending || s.Plan != "q" {
+	s, err := StateOf(records)
+	if err != nil || s.Phases[Decode].Status != Pending || len(s.turnsOf(Prefill)) != 1 || s.Plan != "q" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

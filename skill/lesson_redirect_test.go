@@ -101,7 +101,8 @@ func keptAttempts(t *testing.T, records []Record, s *State) []Record {
 	back.Cache = both.Cache
 	var list []Record
 	for _, r := range []Recipe{both, back} {
-		data := must(json.Marshal(Attempt{Step: "a test", Outcome: Kept, Recipe: r, Plan: s.Plan, Gates: []string{gate.Key()}}))
+		a := Attempt{Step: "a test", Outcome: Kept, Recipe: r, Plan: s.Plan, Gates: []string{gate.Key()}}
+		data := must(json.Marshal(a))
 		list = append(list, Record{Seq: records[len(records)-1].Seq, Kind: KindAttempt, Phase: Prefill, Data: data})
 	}
 	return list

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -25,8 +26,9 @@ type Options struct {
 	Positions   int
 	Repetitions int
 
-	held  io.Closer // the workspace's lock, of a caller that has it
-	plain bool      // no pictures, for tests that look at none: drawing them is most of what such a test does
+	held  io.Closer     // the workspace's lock, of a caller that has it
+	notes time.Duration // how much work is worth a record, for tests; 0 means partsFrom and noteEvery
+	plain bool          // no pictures, for tests that look at none: drawing them is most of what such a test does
 }
 
 // Defaults of Options.
@@ -39,6 +41,12 @@ const (
 // Of fewer positions the two standard errors by which likelihoods may change are themselves too uncertain. Measured on npu/cpu in BF16 over every number of the first ids of five tiny models
 // from 16 on: the right device was refused once in 181, at less than 24, and never in 136 from 24 on.
 const leastPositions, leastRepetitions = 32, 3
+
+// partsFrom is how long a part of a gate must take to be noted.
+func (o *Options) partsFrom() time.Duration { return cmp.Or(o.notes, partsFrom) }
+
+// noteEvery is how much time turns must have taken to be noted.
+func (o *Options) noteEvery() time.Duration { return cmp.Or(o.notes, noteEvery) }
 
 func (o *Options) fill() error {
 	if o.Positions == 0 {

@@ -53,8 +53,9 @@ type State struct {
 	gates    map[string]keyed  // the last result by key
 	recipes  map[string]Recipe // of plans by hash, as far as plans were decided
 	turns    []Noted[TurnsNote]
-	redirect *Decision // that has not been followed yet
-	last     time.Time // of the last record
+	parts    map[string][]Noted[PartNote] // of gates that have not spoken, by key
+	redirect *Decision                    // that has not been followed yet
+	last     time.Time                    // of the last record
 }
 
 // Noted is something with the phase in which, and the time at which, it was noted.
@@ -100,7 +101,7 @@ func (emptyJournal) Is(target error) bool { return target == ErrJournal || targe
 
 // StateOf folds records into what they say. A journal that says what cannot be, such as a phase that passed without its gates, wraps [ErrJournal].
 func StateOf(records []Record) (*State, error) {
-	s := &State{gates: map[string]keyed{}, recipes: map[string]Recipe{}}
+	s := &State{gates: map[string]keyed{}, recipes: map[string]Recipe{}, parts: map[string][]Noted[PartNote]{}}
 	for _, p := range Phases() {
 		s.Phases = append(s.Phases, PhaseState{Phase: p, Status: Pending})
 	}
@@ -137,6 +138,7 @@ func (s *State) add(r Record) (err error) {
 		var g GateResult
 		if err = json.Unmarshal(r.Data, &g); err == nil {
 			s.gates[g.Key()] = keyed{r.Seq, g}
+			delete(s.parts, g.Key())
 			p.Gates = slices.DeleteFunc(p.Gates, func(old GateResult) bool { return old.Key() == g.Key() })
 			p.Gates = append(p.Gates, g)
 		}
@@ -161,6 +163,8 @@ func (s *State) add(r Record) (err error) {
 		if err = note(&s.Attempts, r); err == nil {
 			err = s.keep(s.Attempts[len(s.Attempts)-1].Value)
 		}
+	case KindPart:
+		err = s.addPart(r)
 	case KindTurns:
 		err = note(&s.turns, r)
 	case KindMeasure:

@@ -228,7 +228,7 @@ func (c *comparison) add(seconds float64, others *float64) {
 // each notes turns when they have taken some time.
 func (c *comparison) each(t Turn) error {
 	c.note.Turns = append(c.note.Turns, t)
-	if time.Since(c.since) < noteEvery {
+	if time.Since(c.since) < c.env.d.opts.noteEvery() {
 		return nil
 	}
 	c.lap()

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-var printed = regexp.MustCompile(`([0-9.e+-]+) (s|ms|us) -> ([0-9.e+-]+) (s|ms|us) measured \(([+-][0-9.]+) % in the median of [0-9]+ turns, noise ([0-9.]+) %`)
+var printed = regexp.MustCompile(`([0-9.e+-]+) (s|ms|us) -> ([0-9.e+-]+) (s|ms|us) measured ` +
+	`\(([+-][0-9.]+) % in the median of [0-9]+ turns, noise ([0-9.]+) %`)
 
 // checkPrinted holds the text of a comparison to its verdict: who reads nothing but the numbers comes
 // to the same one.
@@ -53,7 +54,8 @@ func TestPrintedFiguresImplyTheVerdict(t *testing.T) {
 						return Repetition{First: 0.019 * s, Token: 83e-6 * s}, nil
 					}
 				}
-				list := must(takeTurns(nil, repeat(1), repeat(takes), func(have int) bool { return have < 9 }, func(Turn) error { return nil }))
+				list := must(takeTurns(nil, repeat(1), repeat(takes), func(have int) bool { return have < 9 },
+					func(Turn) error { return nil }))
 				others := 0.42
 				pair := &Paired{Plan: "a", First: list.turns(firstOf), Token: list.turns(tokenOf)}
 				pair.First.Others, pair.Token.Others = &others, &others
@@ -83,7 +85,8 @@ func measuredPair(list timings, pair *Paired) (before, after *Measurement) {
 		for _, r := range list {
 			times = append(times, r.First)
 		}
-		m := &Measurement{Plan: "a", Positions: 24, Clock: "wall", TTFT: first, TokensPerSec: 1 / token, Repetitions: len(list), Others: pair.First.Others}
+		m := &Measurement{Plan: "a", Positions: 24, Clock: "wall", TTFT: first, TokensPerSec: 1 / token,
+			Repetitions: len(list), Others: pair.First.Others}
 		_, m.TTFTNoise = median(times)
 		m.TTFTRange = [2]float64{times[0], times[len(times)-1]}
 		m.DecodeNoise, m.TokenRange = m.TTFTNoise, m.TTFTRange
@@ -100,9 +103,11 @@ func checkPages(t *testing.T, machine string, p Phase, a Attempt, pair *Paired) 
 	after := *a.After
 	after.Plan, after.Paired = "b", pair
 	s.Plan = "b"
-	s.Measured = []Measured{{Phase: Prefill, Value: *a.Before}, {Phase: Finalise, Value: *a.Before}, {Phase: Finalise, Value: after}}
+	s.Measured = []Measured{{Phase: Prefill, Value: *a.Before}, {Phase: Finalise, Value: *a.Before},
+		{Phase: Finalise, Value: after}}
 	s.Attempts = []Attempted{{Phase: p, Value: a}}
-	if page := string(trajectoryPage(s)); !strings.Contains(page, cell(a.Why)) || !strings.Contains(page, "| "+a.Outcome+" |") {
+	if page := string(trajectoryPage(s)); !strings.Contains(page, cell(a.Why)) ||
+		!strings.Contains(page, "| "+a.Outcome+" |") {
 		t.Errorf("%s: the trajectory has not %q:\n%s", machine, a.Why, page)
 	}
 	r := must((&Deployment{state: s}).Performance())
@@ -110,14 +115,16 @@ func checkPages(t *testing.T, machine string, p Phase, a Attempt, pair *Paired) 
 		t.Errorf("%s: %v", machine, err)
 	}
 	page := string(performancePage(r))
-	for _, want := range []string{"change | noise", "Spread of all 9 repetitions", "other processes took 42 % of the machine"} {
+	for _, want := range []string{"change | noise", "Spread of all 9 repetitions",
+		"other processes took 42 % of the machine"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%s: no %q in\n%s", machine, want, page)
 		}
 	}
 	for what, turns := range map[string]*Turns{"time to the first token": &pair.First, "time of a token": &pair.Token} {
 		change, noise := turns.Percents()
-		row := fmt.Sprintf("| %s | %s | %s | %s %% | %s %% |", what, seconds(turns.Before), seconds(turns.After), change, noise)
+		row := fmt.Sprintf("| %s | %s | %s | %s %% | %s %% |", what, seconds(turns.Before), seconds(turns.After),
+			change, noise)
 		if !strings.Contains(page, row) {
 			t.Errorf("%s: no %q in\n%s", machine, row, page)
 		}
@@ -129,7 +136,8 @@ func checkPages(t *testing.T, machine string, p Phase, a Attempt, pair *Paired) 
 	for _, x := range []struct {
 		turns         Turns
 		before, after float64
-	}{{again.Paired.First, again.First.TTFT, again.TTFT}, {again.Paired.Token, 1 / again.First.TokensPerSec, 1 / again.TokensPerSec}} {
+	}{{again.Paired.First, again.First.TTFT, again.TTFT},
+		{again.Paired.Token, 1 / again.First.TokensPerSec, 1 / again.TokensPerSec}} {
 		if got := 1 - x.after/x.before; math.Abs(got-x.turns.Gain) > 1e-9 || (got > x.turns.Noise) != x.turns.Faster() {
 			t.Errorf("%s: the figures of JSON gain %v, their comparison %+v", machine, got, x.turns)
 		}
@@ -151,7 +159,8 @@ func TestSpreadOfAllRepetitions(t *testing.T) {
 	}
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	m := must(s.measurement(list))
-	if m.TTFTNoise < 0.5 || m.TTFTRange != [2]float64{0.001, 0.015} || m.Repetitions != 15 || m.TTFT != 0.008 || m.TokenRange != m.TTFTRange {
+	if m.TTFTNoise < 0.5 || m.TTFTRange != [2]float64{0.001, 0.015} || m.Repetitions != 15 ||
+		m.TTFT != 0.008 || m.TokenRange != m.TTFTRange {
 		t.Errorf("%+v", m)
 	}
 }
@@ -162,7 +171,8 @@ func TestPercents(t *testing.T) {
 		gain, noise  float64
 		change, want string
 	}{
-		{0.436, 0.02, "-43.6", "2.0"}, {0.02001, 0.02, "-2.001", "2.000"}, {0.02, 0.02, "-2.0", "2.0"}, {-0.3, 0.02, "+30.0", "2.0"},
+		{0.436, 0.02, "-43.6", "2.0"}, {0.02001, 0.02, "-2.001", "2.000"},
+		{0.02, 0.02, "-2.0", "2.0"}, {-0.3, 0.02, "+30.0", "2.0"},
 		{0, 0.02, "+0.0", "2.0"}, {0.0199, 0.02, "-2.0", "2.0"},
 	} {
 		if change, noise := percents(tc.gain, tc.noise); change != tc.change && change != "-0.0" || noise != tc.want {

@@ -27,8 +27,10 @@ func (a *app) deployCommand() *cobra.Command {
 model, prefill and decode optimisation, finalise, and an independent evaluation. The folder W keeps a journal, the plan, reports of all gates, the trajectory of the
 optimisation with its picture, and figures.
 
-A deployment that was killed goes on where it was when it is deployed into the same folder again; --device, --seq and --golden are then those that it was begun with.
-Ctrl-C is safe at any time.
+A deployment that was killed goes on where it was when it is deployed into the same folder again, its evaluation too; --device, --seq and --golden are then those that
+it was begun with. Ctrl-C is safe at any time.
+
+Without reference outputs of another implementation the device is held to npukit's own oracle alone, and the reports say so. Those of the demo model are in npukit.
 
 With --agent a command outside, such as a script around a language model, proposes changes to the plan and is asked about failures; it gets and gives JSON (see package
 skill, Agent), and nothing that it says passes a gate.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ and NPUKIT_KERNELS, which limits the kernels of the cpu.
 The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why. Exit code 1 without a verdict leaves the plan as it was:
 "other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it. A model or a golden file
 that cannot be opened gives no verdict either, nor do figures with other --kernels or --threads than those of the deployment: give what it was made with.
+
+Every evaluation by this command begins anew. The one that ends a deployment goes on where it was killed, with notes in npukit's cache folder that nobody else can write.
 
 Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads and --in-place, while nothing else runs.`,
 		Example: `  npukit evaluate work
@@ -135,7 +138,11 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 
 // evaluatedBy is the evaluator of a deployment: this command again, in a process of its own.
 func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
-	return skill.InNewProcess(deviceText(device), &skill.EvaluateOptions{Model: model, Golden: golden})
+	opts := &skill.EvaluateOptions{Model: model, Golden: golden}
+	if cache, err := cacheFolder(); err == nil { // without one, an evaluation that is killed begins anew
+		opts.Notes = filepath.Join(filepath.Dir(cache), "evaluations")
+	}
+	return skill.InNewProcess(deviceText(device), opts)
 }
 
 // deviceText is a device for [openDeviceText] in another process, which does not see this one's

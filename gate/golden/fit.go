@@ -39,7 +39,8 @@ func (f *File) Check(m Model) error {
 
 func (s *Sequence) checkModel(m Model) error {
 	if s.Logits != nil && s.Vocab() != m.Vocab {
-		return fmt.Errorf("%s: rows of %d logits, and the model has a vocabulary of %d", s.field("logits"), s.Vocab(), m.Vocab)
+		return fmt.Errorf("%s: rows of %d logits, and the model has a vocabulary of %d", s.field("logits"),
+			s.Vocab(), m.Vocab)
 	}
 	for name, ids := range map[string][]int32{"input_ids": s.IDs, "greedy": s.Greedy} {
 		for i, id := range ids {

@@ -14,7 +14,7 @@ type View struct {
 	Workspace  string           `json:"workspace"`
 	PlanStatus model.PlanStatus `json:"plan_status"`
 	Reference  string           `json:"reference"` // what the oracle itself was held to, in a sentence
-	Recipe     skill.Recipe     `json:"recipe"` // what the plan is made from; propose_plan_change takes parts of it
+	Recipe     skill.Recipe     `json:"recipe"`    // what the plan is made from; propose_plan_change takes parts of it
 	Due        string           `json:"due,omitempty"`
 	Skill      string           `json:"skill,omitempty"` // of the due phase; its instructions are the resource skill://NAME
 	Waiting    bool             `json:"waiting_for_approval"`

@@ -1,0 +1,180 @@
+//go:build unix
+
+package skill
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu"
+	"github.com/npukit/npukit/npu/sim"
+)
+
+// deployUntilKilled deploys the model beside a workspace on the virtual array, whose decisions are the
+// same every time, and notes every part of its work.
+func deployUntilKilled(work string) (err error) {
+	dev, err := sim.Open(nil)
+	if err != nil {
+		return err
+	}
+	d, err := NewDeployment(work+"-model", dev, killedOptions(work))
+	if err != nil {
+		return err
+	}
+	return d.Run(context.Background())
+}
+
+func killedOptions(work string) *Options {
+	return &Options{Dir: work, SeqLen: 64, Positions: 32, Repetitions: 3, plain: true, notes: time.Nanosecond}
+}
+
+// A deployment that is killed with kill -9 again and again, at any time, ends with the plan of one that
+// was not, and repeats nothing that it had noted: no gate, no part of one, no attempt, no measurement.
+func TestKilledAtRandom(t *testing.T) {
+	t.Parallel()
+	model := arrayModel(t, 256)
+	whole := must(NewDeployment(model, openSim(t, sim.Options{}), killedOptions(filepath.Join(t.TempDir(), "w"))))
+	defer whole.Close()
+	began := time.Now()
+	if err := whole.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	work := filepath.Join(t.TempDir(), "w")
+	must(0, os.CopyFS(work+"-model", os.DirFS(model)))
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	kills := 0
+	for {
+		child := exec.Command(must(os.Executable()))
+		child.Env = append(os.Environ(), orphanMode+"=deployment "+work)
+		must(0, child.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- child.Wait() }()
+		// Longer and longer, so that it ends on a machine that becomes busier.
+		limit := time.Duration((0.05 + 0.3*rng.Float64()) * (1 + float64(kills)/4) * float64(took))
+		select {
+		case <-ended:
+		case <-time.After(limit):
+			must(0, child.Process.Kill())
+			<-ended
+			kills++
+			continue
+		}
+		break
+	}
+	d := deployment(t, work+"-model", openSim(t, sim.Options{}), killedOptions(work))
+	if s := d.State(); s.Plan != whole.State().Plan || s.Phases[Finalise].Status != Passed {
+		t.Errorf("killed %d times: plan %.12s, want %.12s; finalise is %s", kills, s.Plan,
+			whole.State().Plan, s.Phases[Finalise].Status)
+	}
+	if kills == 0 {
+		t.Error("it was never killed")
+	}
+	records, _, err := ReadJournal(filepath.Join(work, FileJournal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, parts := map[string]bool{}, 0
+	for _, r := range records {
+		what := ""
+		switch r.Kind {
+		case KindGate:
+			what = must(dataOf[GateResult](r)).Key()
+		case KindPart:
+			n := must(dataOf[PartNote](r))
+			what = n.Gate + " " + n.Part
+			parts++
+		case KindAttempt:
+			what = must(dataOf[Attempt](r)).Step
+		case KindMeasure:
+			what = must(dataOf[Measurement](r)).Plan
+			r.Phase = 0 // a prediction holds in every phase
+		default:
+			continue
+		}
+		key := r.Phase.String() + " " + string(r.Kind) + " " + what
+		if seen[key] {
+			t.Errorf("killed %d times: %s was done again", kills, key)
+		}
+		seen[key] = true
+	}
+	t.Logf("killed %d times in %v; %d parts were noted", kills, took, parts)
+	if parts == 0 {
+		t.Error("no part of a gate was noted")
+	}
+	if left := must(filepath.Glob(filepath.Join(work, ".npukit-*"))); len(left) > 0 {
+		t.Errorf("left in the workspace: %q", left)
+	}
+}
+
+func dataOf[T any](r Record) (v T, err error) { return v, json.Unmarshal(r.Data, &v) }
+
+// A comparison that ends in the middle is taken up by the next process: turns that were noted are not
+// taken again.
+func TestComparisonIsTakenUp(t *testing.T) {
+	path, opts, ctx := tiny("smollm-mha"), small(t), context.Background()
+	opts.notes = time.Nanosecond
+	base := openCPU(t)
+	submits, most := 0, 1<<30
+	dev := &flaky{Device: base, fail: func() error {
+		if submits++; submits > most {
+			return npu.ErrDeviceLost
+		}
+		return nil
+	}}
+	turns := func(d *Deployment) (n int) {
+		for _, x := range d.state.turnsOf(Prefill) {
+			n += len(x.Turns)
+		}
+		return n
+	}
+	compare := func(d *Deployment) (Measurement, error) {
+		e := must(d.env(Prefill))
+		changed := e.Recipe()
+		changed.Chunk = 8
+		_, after, err := e.compare(ctx, e.with(changed))
+		return after, err
+	}
+	d := deployment(t, path, dev, opts)
+	if _, err := compare(d); err != nil {
+		t.Fatal(err)
+	}
+	whole, all := submits, turns(d)
+	if all < 2*opts.Repetitions-1 {
+		t.Fatalf("%d turns", all)
+	}
+	must(0, d.Close())
+	opts.Dir = t.TempDir()
+	submits, most = 0, whole/2
+	d = deployment(t, path, dev, opts)
+	if _, err := compare(d); err == nil {
+		t.Fatal("it goes on without a device")
+	}
+	had := turns(d)
+	must(0, d.Close())
+	submits, most = 0, 1<<30
+	d = deployment(t, path, dev, opts)
+	after, err := compare(d)
+	if err != nil || had == 0 || after.Paired.First.Count != turns(d) || after.Paired.Plan == after.Plan {
+		t.Errorf("%v; %d turns before, %d in all, %+v", err, had, turns(d), after.Paired)
+	}
+	if more := turns(d) - had; more > max(1, disturbedTimes*(2*opts.Repetitions-1)-had) {
+		t.Errorf("%d turns were there, and %d more were taken", had, more)
+	}
+	// Turns of other kernels or threads are no part of it.
+	other := must(cpu.Open(&cpu.Options{Threads: 1}))
+	defer other.Close()
+	must(0, d.Close())
+	d = deployment(t, path, other, opts)
+	before := turns(d)
+	if after, err := compare(d); err != nil || after.Paired.First.Count != turns(d)-before {
+		t.Errorf("on another device: %v, %d turns of %d", err, after.Paired.First.Count, turns(d)-before)
+	}
+}

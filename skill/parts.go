@@ -1,0 +1,90 @@
+package skill
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// PartNote is a part of a gate that held before the whole gate had spoken: a process that goes on need
+// not compute it again. A gate's result does not follow from the notes of its parts: the gate takes
+// them, under its own key and in the same attempt, as a phase takes the results of gates.
+type PartNote struct {
+	Gate    string             `json:"gate"` // key of the gate, see [GateResult.Key]
+	Part    string             `json:"part"`
+	Line    string             `json:"line"` // the figures in a line
+	Figures map[string]float64 `json:"figures,omitempty"`
+	Bounds  string             `json:"bounds,omitempty"`
+	Seconds float64            `json:"seconds"`
+}
+
+// partsFrom is how long a part must have taken to be worth a record.
+const partsFrom = 5 * time.Second
+
+// take adds a part's verdict to a gate's. A part that held in this attempt at the gate is not computed
+// again.
+func (e *Env) take(c *Checks, part string, compute func() (Verdict, error)) error {
+	if e.gate == "" { // nobody keeps what comes of it, such as a control's
+		v, err := compute()
+		if err != nil {
+			return err
+		}
+		c.take(part, v)
+		return nil
+	}
+	if n, ok := e.d.state.part(e.phase, e.gate, part); ok {
+		c.take(part, partVerdict(n))
+		return nil
+	}
+	began := time.Now()
+	v, err := compute()
+	if err != nil {
+		return err
+	}
+	c.take(part, v)
+	took := time.Since(began)
+	if !v.OK() || took < e.d.opts.partsFrom() {
+		return nil
+	}
+	n := PartNote{Gate: e.gate, Part: part, Seconds: took.Seconds()}
+	n.Line, n.Figures, n.Bounds = describe(v)
+	return e.note(KindPart, n)
+}
+
+// partVerdict is a part that held.
+type partVerdict PartNote
+
+func (partVerdict) OK() bool         { return true }
+func (partVerdict) Err() error       { return nil }
+func (p partVerdict) String() string { return fmt.Sprintf("PASS %s: %s\n", p.Part, p.Line) }
+
+// MarshalJSON writes the note for programs.
+func (p partVerdict) MarshalJSON() ([]byte, error) { return json.Marshal(PartNote(p)) }
+
+// addPart takes a part into the state, and refuses one that no gate can have asked for.
+func (s *State) addPart(r Record) error {
+	var n Noted[PartNote]
+	n.Seq, n.Phase, n.Time = r.Seq, r.Phase, r.Time
+	if err := json.Unmarshal(r.Data, &n.Value); err != nil {
+		return err
+	}
+	if n.Value.Gate == "" || n.Value.Part == "" {
+		return errors.New("a part of a gate without its gate, or without a name")
+	}
+	if s.Phases[r.Phase].Status != Running {
+		return fmt.Errorf("a part of gate %s in phase %s, which is not running", n.Value.Gate, r.Phase)
+	}
+	s.parts[n.Value.Gate] = append(s.parts[n.Value.Gate], n)
+	return nil
+}
+
+// part is a part of a gate that held in the present attempt at a phase.
+func (s *State) part(p Phase, gate, name string) (PartNote, bool) {
+	for _, n := range s.parts[gate] {
+		if n.Phase == p && n.Value.Part == name && n.Seq > s.Phases[p].since {
+			return n.Value, true
+		}
+	}
+	return PartNote{}, false
+}
