@@ -91,7 +91,7 @@ func TestHostileManifests(t *testing.T) {
 		"too many arguments":     {entry(`{"output_binary": "add.elf", "kernel": "main:add", "arguments": [` + strings.Repeat("4,", 300) + `4]}`), "301"},
 		"an unknown layout":      {entry(`{"output_binary": "add.elf", "kernel": "main:add", "layout": "sideways"}`), "sideways"},
 		"a path as name":         {`{"entries": {"../add": {"output_binary": "add.elf", "kernel": "main:add"}}}`, "not a program's name"},
-		"far too large":          {`{"entries": {"add": {"kernel": "` + strings.Repeat("x", maxManifest) + `"}}}`, "larger"},
+		"far too large":          {`{"entries": {"add": {"kernel": "` + strings.Repeat("x", maxManifest) + `"}}}`, "too large"},
 	} {
 		_, err := ReadArtefacts(folder(t, map[string]string{manifestName: tc.manifest, "add.elf": "x"}))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
