@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/npukit/npukit/model/chat/internal/jinja"
@@ -45,43 +46,42 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 		turns.Items = append(turns.Items, normalized(v))
 	}
 	c.vars.Set("messages", turns)
-	for _, list := range []struct {
-		name, item string
-		values     []json.RawMessage
-	}{{"tools", "tool", opts.Tools}, {"documents", "document", opts.Documents}} {
-		var items any
-		for i, raw := range list.values {
-			v, err := jinja.DecodeJSON(raw)
-			if err != nil {
-				return nil, &InputError{fmt.Sprintf("%s %d", list.item, i), err}
-			}
-			if items == nil {
-				items = &jinja.List{}
-			}
-			l := items.(*jinja.List)
-			l.Items = append(l.Items, v)
+	var err error
+	decode := func(name string, raw json.RawMessage) any {
+		v, failed := jinja.DecodeJSON(raw)
+		if failed != nil && err == nil {
+			err = &InputError{name, failed}
 		}
-		c.vars.Set(list.name, items)
+		return v
 	}
+	list := func(name string, values []json.RawMessage) {
+		var items []any
+		for i, raw := range values {
+			items = append(items, decode(fmt.Sprintf("%s %d", name, i), raw))
+		}
+		c.vars.Set(name+"s", nil)
+		if len(items) > 0 {
+			c.vars.Set(name+"s", &jinja.List{Items: items})
+		}
+	}
+	list("tool", opts.Tools)
+	list("document", opts.Documents)
 	c.vars.Set("add_generation_prompt", opts.AddGenerationPrompt)
 	if opts.EnableThinking != nil {
 		c.vars.Set("enable_thinking", *opts.EnableThinking)
 	}
-	for _, s := range []struct{ name, value string }{
-		{"bos_token", opts.BOS}, {"eos_token", opts.EOS}, {"date_string", opts.DateString},
-	} {
-		if s.value != "" {
-			c.vars.Set(s.name, jinja.Literal(s.value))
+	text := func(name, value string) {
+		if value != "" {
+			c.vars.Set(name, jinja.Literal(value))
 		}
 	}
+	text("bos_token", opts.BOS)
+	text("eos_token", opts.EOS)
+	text("date_string", opts.DateString)
 	for _, x := range opts.Extra {
-		v, err := jinja.DecodeJSON(x.Value)
-		if err != nil {
-			return nil, &InputError{fmt.Sprintf("variable %q", x.Name), err}
-		}
-		c.vars.Set(x.Name, variable(x.Name, v))
+		c.vars.Set(x.Name, variable(x.Name, decode(fmt.Sprintf("variable %q", x.Name), x.Value)))
 	}
-	return c, nil
+	return c, err
 }
 
 // size is about how many bytes go into a template.
@@ -93,10 +93,8 @@ func size(messages []Message, opts *Options) int {
 			n += len(c.Function.Arguments) + 200
 		}
 	}
-	for _, list := range [][]json.RawMessage{opts.Tools, opts.Documents} {
-		for _, x := range list {
-			n += len(x)
-		}
+	for _, raw := range slices.Concat(opts.Tools, opts.Documents) {
+		n += len(raw)
 	}
 	for _, x := range opts.Extra {
 		n += len(x.Value)
@@ -132,7 +130,7 @@ var reasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
 // normalized does to a message what transformers does before it renders: keys that are null go,
 // and reasoning is put under the two names that templates read.
 func normalized(m *jinja.Dict) *jinja.Dict {
-	m = m.Without(func(_ string, v any) bool { return v == nil })
+	m = jinja.NewDict().Merge(m, func(v any) bool { return v != nil })
 	if r, ok := m.Get("role"); ok {
 		if s, ok := jinja.String(r); ok {
 			m.Set("role", role(s))
@@ -143,9 +141,7 @@ func normalized(m *jinja.Dict) *jinja.Dict {
 		if !ok {
 			continue
 		}
-		out := jinja.NewDict()
-		out.Set("thinking", reasoning)
-		out.Merge(m)
+		out := object("thinking", reasoning).Merge(m, nil)
 		out.Set("reasoning_content", reasoning)
 		return out
 	}
@@ -174,11 +170,8 @@ func (t *Template) RenderJSON(ctx context.Context, data []byte) (Rendered, error
 		return Rendered{}, inputf(
 			`conversation: expected an object like {"messages": [{"role": "user", "content": "..."}]}`)
 	}
-	c := &conversation{vars: jinja.NewDict(), size: len(data)}
-	for _, name := range []string{"messages", "tools", "documents"} {
-		c.vars.Set(name, nil)
-	}
-	c.vars.Set("add_generation_prompt", false)
+	c := &conversation{size: len(data)}
+	c.vars = object("messages", nil, "tools", nil, "documents", nil, "add_generation_prompt", false)
 	d.All(func(key string, v any) {
 		if err == nil {
 			err = c.field(key, v)
@@ -218,12 +211,9 @@ func (c *conversation) field(key string, v any) error {
 	case "tools", "documents":
 		_, ok = v.(*jinja.List)
 		want, ok = "an array", ok || v == nil
-	case "add_generation_prompt", "continue_final_message":
+	case "add_generation_prompt", "continue_final_message", "enable_thinking":
 		_, ok = v.(bool)
-		want = "true or false"
-	case "enable_thinking":
-		_, ok = v.(bool)
-		want, ok = "true, false or null", ok || v == nil
+		want, ok = "true or false", ok || v == nil && optional[key]
 	case "bos_token", "eos_token", "date_string", "chat_template":
 		_, ok = jinja.String(v)
 		want, ok = "a string", ok || v == nil

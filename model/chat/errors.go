@@ -88,18 +88,15 @@ func (e *NameError) Error() string {
 
 // wrap gives the engine's errors this package's types.
 func wrap(err error, name string) error {
-	var (
-		parse  *jinja.ParseError
-		render *jinja.RenderError
-		raised *jinja.RaisedError
-	)
-	switch {
-	case errors.As(err, &parse):
-		return &ParseError{name, parse.Line, parse.Msg}
-	case errors.As(err, &render):
-		return &RenderError{name, render.Line, render.Msg, render.Err}
-	case errors.As(err, &raised):
-		return &TemplateError{raised.Line, raised.Message}
+	var e *jinja.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("chat: template %q: %w", name, err)
 	}
-	return fmt.Errorf("chat: template %q: %w", name, err)
+	switch e.Kind {
+	case jinja.ParseError:
+		return &ParseError{name, e.Line, e.Msg}
+	case jinja.RaisedError:
+		return &TemplateError{e.Line, e.Msg}
+	}
+	return &RenderError{name, e.Line, e.Msg, e.Err}
 }

@@ -1,7 +1,7 @@
 package chat
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,9 +82,7 @@ type Options struct {
 
 // value is the dict that a template sees.
 func (m *Message) value() (*jinja.Dict, error) {
-	d := jinja.NewDict()
-	d.Set("role", role(m.Role))
-	d.Set("content", jinja.Content(m.Content))
+	d := object("role", role(m.Role), "content", jinja.Content(m.Content))
 	if len(m.ContentJSON) > 0 {
 		content, err := jinja.DecodeJSON(m.ContentJSON)
 		if err != nil {
@@ -92,26 +90,25 @@ func (m *Message) value() (*jinja.Dict, error) {
 		}
 		d.Set("content", content)
 	}
-	if m.ReasoningContent != "" {
-		d.Set("reasoning_content", jinja.Content(m.ReasoningContent))
-	}
-	if len(m.ToolCalls) > 0 {
-		calls := &jinja.List{}
-		for i, c := range m.ToolCalls {
-			v, err := c.value()
-			if err != nil {
-				return nil, fmt.Errorf("tool call %d: %w", i, err)
-			}
-			calls.Items = append(calls.Items, v)
+	optional := func(name, value string) {
+		if value != "" {
+			d.Set(name, jinja.Content(value))
 		}
+	}
+	optional("reasoning_content", m.ReasoningContent)
+	calls := &jinja.List{}
+	for i, c := range m.ToolCalls {
+		v, err := c.value()
+		if err != nil {
+			return nil, fmt.Errorf("tool call %d: %w", i, err)
+		}
+		calls.Items = append(calls.Items, v)
+	}
+	if len(calls.Items) > 0 {
 		d.Set("tool_calls", calls)
 	}
-	if m.ToolCallID != "" {
-		d.Set("tool_call_id", jinja.Content(m.ToolCallID))
-	}
-	if m.Name != "" {
-		d.Set("name", jinja.Content(m.Name))
-	}
+	optional("tool_call_id", m.ToolCallID)
+	optional("name", m.Name)
 	return d, nil
 }
 
@@ -123,78 +120,62 @@ func (c *ToolCall) value() (*jinja.Dict, error) {
 			return nil, fmt.Errorf("arguments of %q: %w", c.Function.Name, err)
 		}
 	}
-	f := jinja.NewDict()
-	f.Set("name", jinja.Content(c.Function.Name))
-	f.Set("arguments", arguments)
 	d := jinja.NewDict()
 	if c.ID != "" {
 		d.Set("id", jinja.Content(c.ID))
 	}
-	d.Set("type", jinja.Content(c.typ()))
-	d.Set("function", f)
+	d.Set("type", jinja.Content(cmp.Or(c.Type, "function")))
+	d.Set("function", object("name", jinja.Content(c.Function.Name), "arguments", arguments))
 	return d, nil
 }
 
-func (c *ToolCall) typ() string {
-	if c.Type == "" {
-		return "function"
+// object makes a dict of names and values.
+func object(items ...any) *jinja.Dict {
+	d := jinja.NewDict()
+	for i := 0; i < len(items); i += 2 {
+		d.Set(items[i].(string), items[i+1])
 	}
-	return c.Type
+	return d
 }
 
-// wireMessage is a Message in JSON.
-type wireMessage struct {
-	Role             string          `json:"role"`
-	Content          json.RawMessage `json:"content"`
-	ReasoningContent *string         `json:"reasoning_content,omitempty"`
-	Thinking         *string         `json:"thinking,omitempty"`
-	Reasoning        *string         `json:"reasoning,omitempty"`
-	ToolCalls        []ToolCall      `json:"tool_calls,omitempty"`
-	ToolCallID       string          `json:"tool_call_id,omitempty"`
-	Name             string          `json:"name,omitempty"`
-}
-
-var null = json.RawMessage("null")
+// plainMessage is a Message in JSON, but for its content.
+type plainMessage Message
 
 // MarshalJSON writes the message in the shape of the OpenAI API.
 func (m Message) MarshalJSON() ([]byte, error) {
-	w := wireMessage{
-		Role: m.Role, Content: m.ContentJSON, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID,
-		Name: m.Name,
+	var content any = m.Content
+	if len(m.ContentJSON) > 0 {
+		content = m.ContentJSON
 	}
-	if m.ReasoningContent != "" {
-		w.ReasoningContent = &m.ReasoningContent
-	}
-	if len(w.Content) == 0 {
-		content, err := json.Marshal(m.Content)
-		if err != nil {
-			return nil, err
-		}
-		w.Content = content
-	}
-	return json.Marshal(w)
+	return json.Marshal(struct {
+		plainMessage
+		Content any `json:"content"`
+	}{plainMessage(m), content})
 }
 
 // UnmarshalJSON reads a message of the OpenAI API. Its content is a string, null or a list of
 // parts. Reasoning may also be called thinking or reasoning. Other keys are ignored.
 func (m *Message) UnmarshalJSON(data []byte) error {
-	var w wireMessage
+	var w struct {
+		plainMessage
+		Content          json.RawMessage `json:"content"`
+		ReasoningContent *string         `json:"reasoning_content"`
+		Thinking         *string         `json:"thinking"`
+		Reasoning        *string         `json:"reasoning"`
+	}
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
-	*m = Message{Role: w.Role, ToolCalls: w.ToolCalls, ToolCallID: w.ToolCallID, Name: w.Name}
-	for _, reasoning := range []*string{w.ReasoningContent, w.Thinking, w.Reasoning} {
-		if reasoning != nil {
-			m.ReasoningContent = *reasoning
-			break
-		}
+	*m = Message(w.plainMessage)
+	if reasoning := cmp.Or(w.ReasoningContent, w.Thinking, w.Reasoning); reasoning != nil {
+		m.ReasoningContent = *reasoning
 	}
 	switch {
 	case len(w.Content) == 0:
-		m.ContentJSON = null
+		m.ContentJSON = json.RawMessage("null")
 	case w.Content[0] == '"':
 		return json.Unmarshal(w.Content, &m.Content)
-	case w.Content[0] == '[' || bytes.Equal(w.Content, null):
+	case w.Content[0] == '[' || string(w.Content) == "null":
 		m.ContentJSON = w.Content
 	default:
 		return errors.New("chat: a message's content must be a string, null or a list of parts")
@@ -204,47 +185,42 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the call in the shape of the OpenAI API.
 func (c ToolCall) MarshalJSON() ([]byte, error) {
-	type wire ToolCall
-	c.Type = c.typ()
-	return json.Marshal(wire(c))
+	type plain ToolCall
+	c.Type = cmp.Or(c.Type, "function")
+	return json.Marshal(plain(c))
 }
 
-// wireCall is a FunctionCall as it is in JSON.
-type wireCall FunctionCall
+// plainCall is a FunctionCall in JSON as it stands.
+type plainCall FunctionCall
 
 // MarshalJSON writes the call in the shape of the OpenAI API, with its arguments in a string.
 func (f FunctionCall) MarshalJSON() ([]byte, error) {
-	arguments := f.Arguments
-	if len(arguments) == 0 {
-		arguments = json.RawMessage("{}")
+	if len(f.Arguments) == 0 {
+		f.Arguments = json.RawMessage("{}")
 	}
-	if arguments[0] != '"' {
+	if f.Arguments[0] != '"' {
 		var err error
-		if arguments, err = json.Marshal(string(arguments)); err != nil {
+		if f.Arguments, err = json.Marshal(string(f.Arguments)); err != nil {
 			return nil, err
 		}
 	}
-	return json.Marshal(wireCall{f.Name, arguments})
+	return json.Marshal(plainCall(f))
 }
 
 // UnmarshalJSON reads a call of the OpenAI API. Arguments that are a string with a JSON object
 // become that object.
 func (f *FunctionCall) UnmarshalJSON(data []byte) error {
-	var w wireCall
-	if err := json.Unmarshal(data, &w); err != nil {
+	if err := json.Unmarshal(data, (*plainCall)(f)); err != nil {
 		return err
 	}
-	f.Name, f.Arguments = w.Name, w.Arguments
 	var text string
-	var object map[string]json.RawMessage
-	if bytes.Equal(w.Arguments, null) {
+	var fields map[string]json.RawMessage
+	switch {
+	case string(f.Arguments) == "null", string(f.Arguments) == `""`:
 		f.Arguments = nil
-	} else if json.Unmarshal(w.Arguments, &text) == nil {
-		if text == "" {
-			f.Arguments = nil
-		} else if json.Unmarshal([]byte(text), &object) == nil && object != nil {
-			f.Arguments = json.RawMessage(text)
-		}
+	case json.Unmarshal(f.Arguments, &text) != nil: // it is not a string
+	case json.Unmarshal([]byte(text), &fields) == nil && fields != nil:
+		f.Arguments = json.RawMessage(text)
 	}
 	return nil
 }

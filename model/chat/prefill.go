@@ -37,8 +37,7 @@ func (c *conversation) openFinal(source string) (string, error) {
 	if !ok {
 		return "", inputf("the final message has no text to continue")
 	}
-	open := jinja.NewDict()
-	open.Merge(last)
+	open := jinja.NewDict().Merge(last, nil)
 	open.Set("content", tagged)
 	c.vars.Set("messages", &jinja.List{
 		Items: append(append([]any(nil), turns[:len(turns)-1]...), open),
@@ -67,8 +66,7 @@ func withTag(content any) (text string, tagged any, ok bool) {
 		if text, ok = jinja.String(v); !ok {
 			return "", nil, false
 		}
-		open := jinja.NewDict()
-		open.Merge(part)
+		open := jinja.NewDict().Merge(part, nil)
 		open.Set("text", jinja.AppendContent(v, finalTag))
 		items := append([]any(nil), parts.Items...)
 		items[i] = open

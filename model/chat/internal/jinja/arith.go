@@ -6,114 +6,66 @@ import (
 	"strings"
 )
 
-func (r *run) unary(negative bool, x any) any {
-	r.defined(x)
-	switch v := x.(type) {
-	case float64:
-		if negative {
-			return -v
-		}
-		return v
-	case *big.Int:
-		if negative {
-			return small(new(big.Int).Neg(v))
-		}
-		return v
+func (e *unaryExpr) eval(r *run) any {
+	x := r.eval(e.x)
+	r.line = e.line
+	if f, ok := x.(float64); ok && e.op == "-" {
+		return -f
 	}
-	i, ok := asInt(x)
-	switch {
-	case !ok:
-		r.fail("bad operand type for unary %s: '%s'", sign(negative), typeName(x))
-	case negative && i == math.MinInt64:
-		return new(big.Int).Neg(big.NewInt(i))
-	case negative:
-		return -i
-	}
-	return i
+	return r.binary(e.op, int64(0), x) // 0 - x and 0 + x, which for integers is -x and x
 }
 
-func sign(negative bool) string {
-	if negative {
-		return "-"
-	}
-	return "+"
+func (e *binaryExpr) eval(r *run) any {
+	x, y := r.eval(e.l), r.eval(e.r)
+	r.line = e.line
+	return r.binary(e.op, x, y)
 }
 
 func (r *run) binary(op string, a, b any) any {
-	if i, ok := a.(int64); ok { // the usual cases
-		if j, ok := b.(int64); ok {
-			return r.integers(op, i, j)
-		}
+	i, okA := asInt(a)
+	j, okB := asInt(b)
+	if okA && okB {
+		return r.integers(op, i, j)
 	}
 	s, isString := a.(str)
 	if isString && op == "%" {
 		return r.percent(s, b)
 	}
-	if t, ok := b.(str); ok && isString && op == "+" {
-		return r.add(s, t)
-	}
 	r.defined(a)
 	r.defined(b)
-	if i, ok := asInt(a); ok {
-		if j, ok := asInt(b); ok {
-			return r.integers(op, i, j)
-		}
+	x, isNumber := asFloat(a)
+	if y, ok := asFloat(b); ok && isNumber {
+		return r.floats(op, x, y, a, b)
 	}
-	if x, ok := asBig(a); ok {
-		if y, ok := asBig(b); ok {
-			return r.bigs(op, x, y)
+	var v any
+	switch {
+	case op == "+" && typeName(a) == "list" && typeName(b) == "list":
+		v = r.list(r.joinItems(r.items(a), r.items(b)))
+	case op == "+" && typeName(a) == "tuple" && typeName(b) == "tuple":
+		v = &Tuple{r.joinItems(r.items(a), r.items(b))}
+	case op == "+" && isString:
+		if t, ok := b.(str); ok {
+			return r.add(s, t)
 		}
+	case op == "*" && okB:
+		v = r.repeat(a, j)
+	case op == "*" && okA:
+		v = r.repeat(b, i)
 	}
-	if x, ok := asFloat(a); ok {
-		if y, ok := asFloat(b); ok {
-			if _, isFloat := a.(float64); math.IsInf(x, 0) && !isFloat {
-				r.fail("int too large to convert to float")
-			}
-			if _, isFloat := b.(float64); math.IsInf(y, 0) && !isFloat {
-				r.fail("int too large to convert to float")
-			}
-			return r.floats(op, x, y)
-		}
+	if v == nil {
+		r.fail("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
 	}
-	switch op {
-	case "+":
-		switch x := a.(type) {
-		case *List:
-			if y, ok := b.(*List); ok {
-				return r.list(r.joinItems(x.Items, y.Items))
-			}
-		case *Tuple:
-			if y, ok := b.(*Tuple); ok {
-				return &Tuple{items: r.joinItems(x.items, y.items)}
-			}
-		case str:
-			r.fail(`can only concatenate str (not "%s") to str`, typeName(b))
-		}
-	case "*":
-		if n, ok := asInt(b); ok {
-			if v, ok := r.repeat(a, n); ok {
-				return v
-			}
-		}
-		if n, ok := asInt(a); ok {
-			if v, ok := r.repeat(b, n); ok {
-				return v
-			}
-		}
-	}
-	r.fail("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
-	return nil
+	return v
 }
 
 // add is x + y. A Markup escapes the other operand.
 func (r *run) add(x, y str) str {
-	if x.safe == y.safe {
-		out := r.concat(x, y)
-		out.safe = x.safe
-		return out
+	safe := x.safe || y.safe
+	if x.safe != y.safe {
+		x, y = r.escape(x), r.escape(y)
 	}
-	out := r.concat(r.escape(x), r.escape(y))
-	out.safe = true
+	out := r.concat(x, y)
+	out.safe = safe
 	return out
 }
 
@@ -122,146 +74,94 @@ func (r *run) joinItems(a, b []any) []any {
 	return append(append(make([]any, 0, len(a)+len(b)), a...), b...)
 }
 
-// repeat is v * n.
-func (r *run) repeat(v any, n int64) (any, bool) {
+// repeat is v * n, or nil if v is not a sequence.
+func (r *run) repeat(v any, n int64) any {
 	n = max(n, 0)
-	check := func(size int) {
-		if size > 0 && n > int64(r.maxBytes)/int64(size) {
-			r.limit("the template makes more than %d MiB of text and values", r.maxBytes>>20)
+	charge := func(size int) {
+		if size > 0 && n > int64(r.maxBytes/size) {
+			r.charge(r.maxBytes + 1)
 		}
 		r.charge(size * int(n))
 	}
-	items := func(in []any) []any {
-		if check(16 * len(in)); len(in) == 0 {
-			return nil
-		}
-		out := make([]any, 0, len(in)*int(n))
-		for range n {
-			r.tick(len(in) / 64)
+	items := func(in []any) (out []any) {
+		for charge(16 * len(in)); n > 0 && len(in) > 0; n-- {
+			r.tick(1)
 			out = append(out, in...)
 		}
 		return out
 	}
 	switch v := v.(type) {
 	case str:
-		check(len(v.s))
-		if v.s == "" || n == 0 {
-			return str{safe: v.safe}, true
-		}
+		charge(len(v.s))
 		if v.c == nil || v.c == whole {
-			return str{strings.Repeat(v.s, int(n)), v.c, v.safe}, true
+			return str{strings.Repeat(v.s, int(n)), v.c, v.safe}
 		}
-		b := &builder{r: r}
-		b.grow(len(v.s) * int(n))
+		b := &builder{r: r, safe: v.safe}
 		for range n {
 			r.tick(1)
 			b.write(v)
 		}
-		out := b.str()
-		out.safe = v.safe
-		return out, true
+		return b.str()
 	case *List:
-		return r.list(items(v.Items)), true
+		return r.list(items(v.Items))
 	case *Tuple:
-		return &Tuple{items: items(v.items)}, true
+		return &Tuple{items(v.items)}
 	}
-	return nil, false
+	return nil
 }
 
+// integers is arithmetic in 64 bits. A result that does not fit is an error; Python would go on.
 func (r *run) integers(op string, a, b int64) any {
+	if c := a + b; op == "+" && (c > a) == (b > 0) {
+		return c
+	}
+	if c := a - b; op == "-" && (c < a) == (b > 0) {
+		return c
+	}
+	r.failIf(b == 0 && strings.Contains("//%", op), "division by zero")
+	x, y, z := big.NewInt(a), big.NewInt(b), new(big.Int)
 	switch op {
-	case "+":
-		if c := a + b; (c > a) == (b > 0) {
-			return c
-		}
-	case "-":
-		if c := a - b; (c < a) == (b > 0) {
-			return c
-		}
+	case "+", "-":
 	case "*":
-		if a == 0 || b == 0 {
-			return int64(0)
+		if z.Mul(x, y); z.IsInt64() {
+			return z.Int64()
 		}
-		if c := a * b; c/b == a && !(a == -1 && b == math.MinInt64) && !(b == -1 && a == math.MinInt64) {
-			return c
+	case "**":
+		if b < 0 {
+			return r.floats(op, float64(a), float64(b), a, b)
+		}
+		if z.Exp(x, y.SetInt64(min(b, 64+b%2)), nil); z.IsInt64() && (b <= 64 || a >= -1 && a <= 1) {
+			return z.Int64()
 		}
 	case "/":
-		const exact = 1 << 53
-		if b != 0 && max(a, -a, b, -b) < exact && min(a, b) > -exact {
-			return float64(a) / float64(b)
-		}
-	case "%", "//":
-		if b != 0 && b != -1 {
-			q, m := a/b, a%b
-			if m != 0 && (m < 0) != (b < 0) {
-				q, m = q-1, m+b
-			}
-			if op == "%" {
-				return m
-			}
-			return q
-		}
-	}
-	return r.bigs(op, big.NewInt(a), big.NewInt(b))
-}
-
-// maxBits bounds the integers that are computed with.
-const maxBits = 1 << 16
-
-// bigs is arithmetic on integers of any size.
-func (r *run) bigs(op string, a, b *big.Int) any {
-	r.tick(a.BitLen() * b.BitLen() >> 16)
-	if a.BitLen()+b.BitLen() > maxBits {
-		r.limit("integers of more than %d bits", maxBits)
-	}
-	r.charge((a.BitLen() + b.BitLen()) / 8)
-	out := new(big.Int)
-	switch op {
-	case "+":
-		return small(out.Add(a, b))
-	case "-":
-		return small(out.Sub(a, b))
-	case "*":
-		return small(out.Mul(a, b))
-	case "**":
-		if b.Sign() < 0 {
-			x, _ := asFloat(small(a))
-			y, _ := asFloat(small(b))
-			return r.floats(op, x, y)
-		}
-		if a.BitLen() > 1 && (!b.IsInt64() || b.Int64() > int64(maxBits/a.BitLen())) {
-			r.limit("integers of more than %d bits", maxBits)
-		}
-		if a.BitLen() <= 1 && b.BitLen() > 1 { // 0, 1 or -1: the power's parity decides
-			b = big.NewInt(2 + int64(b.Bit(0)))
-		}
-		return small(out.Exp(a, b, nil))
-	}
-	if b.Sign() == 0 {
-		r.fail("division by zero")
-	}
-	if op == "/" {
-		f, _ := new(big.Rat).SetFrac(a, b).Float64()
-		if math.IsInf(f, 0) {
-			r.fail("integer division result too large for a float")
-		}
+		f, _ := new(big.Rat).SetFrac(x, y).Float64()
 		return f
+	default:
+		m := new(big.Int)
+		if z.QuoRem(x, y, m); m.Sign() != 0 && (a < 0) != (b < 0) { // Python rounds down
+			z.Sub(z, big.NewInt(1))
+			m.Add(m, y)
+		}
+		if op == "%" {
+			return m.Int64()
+		}
+		return small(z)
 	}
-	m := new(big.Int)
-	out.QuoRem(a, b, m)
-	if m.Sign() != 0 && (m.Sign() < 0) != (b.Sign() < 0) {
-		out.Sub(out, big.NewInt(1))
-		m.Add(m, b)
-	}
-	if op == "%" {
-		return small(m)
-	}
-	return small(out)
+	r.fail("%d %s %d does not fit 64 bits, which is not supported", a, op, b)
+	return nil
 }
 
-func (r *run) floats(op string, x, y float64) any {
-	if (op == "/" || op == "//" || op == "%") && y == 0 {
-		r.fail("float division by zero")
+func (r *run) floats(op string, x, y float64, a, b any) any {
+	_, bigA := a.(*big.Int)
+	_, bigB := b.(*big.Int)
+	r.failIf(bigA || bigB, "arithmetic on integers of more than 64 bits is not supported")
+	r.failIf(y == 0 && strings.Contains("//%", op), "float division by zero")
+	m := math.Mod(x, y)
+	switch { // the sign of Python's modulus is that of y
+	case m == 0:
+		m = math.Copysign(0, y)
+	case (m < 0) != (y < 0):
+		m += y
 	}
 	switch op {
 	case "+":
@@ -273,28 +173,12 @@ func (r *run) floats(op string, x, y float64) any {
 	case "/":
 		return x / y
 	case "%":
-		return pyMod(x, y)
+		return m
 	case "//":
-		return math.Round((x - pyMod(x, y)) / y)
-	}
-	if x == 0 && y < 0 {
-		r.fail("0.0 cannot be raised to a negative power")
+		return math.Round((x - m) / y)
 	}
 	v := math.Pow(x, y)
-	if math.IsNaN(v) && !math.IsNaN(x) && !math.IsNaN(y) ||
-		math.IsInf(v, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
-		r.fail("%s ** %s is too large, or complex, which is not supported", floatRepr(x), floatRepr(y))
-	}
+	finite := !math.IsInf(x, 0) && !math.IsInf(y, 0) && x == x && y == y
+	r.failIf(finite && v-v != 0, "a power that is infinite or complex is not supported")
 	return v
-}
-
-func pyMod(x, y float64) float64 {
-	m := math.Mod(x, y)
-	if m == 0 {
-		return math.Copysign(0, y)
-	}
-	if (m < 0) != (y < 0) {
-		m += y
-	}
-	return m
 }

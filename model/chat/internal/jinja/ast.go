@@ -1,16 +1,12 @@
 package jinja
 
-// expr is an expression.
-type expr interface {
-	eval(r *run) any
-	// walk calls f for the direct parts, in Jinja2's order.
-	walk(f func(expr))
-}
+// expr is an expression and stmt a statement. Those that can fail on their own carry a line.
+type (
+	expr interface{ eval(r *run) any }
+	stmt interface{ exec(r *run) flow }
+)
 
-// stmt is a statement.
-type stmt interface{ exec(r *run) flow }
-
-// flow is how a statement ended.
+// flow is how a statement ended. {% break %} and {% continue %} are statements that end so.
 type flow uint8
 
 const (
@@ -19,14 +15,11 @@ const (
 	continued
 )
 
-// Expressions. Those that can fail on their own carry a line.
 type (
 	literal struct{ value any }
 	name    struct {
-		line int
-		id   string
-		hops int // to the scope that has the variable
-		slot int
+		text string
+		id   int
 	}
 	attrExpr struct {
 		line int
@@ -50,7 +43,7 @@ type (
 		line int
 		x    expr // nil in {% filter %} and {% set %}, whose text goes in
 		name string
-		f    filter
+		f    filter // nil if there is no filter of that name
 		args arguments
 	}
 	testExpr struct {
@@ -61,9 +54,9 @@ type (
 		args arguments
 	}
 	unaryExpr struct {
-		line     int
-		negative bool
-		x        expr
+		line int
+		op   string // - or +
+		x    expr
 	}
 	binaryExpr struct {
 		line int
@@ -73,8 +66,8 @@ type (
 	// compareExpr is a chain: a < b <= c holds if each pair does, and b is evaluated once.
 	compareExpr struct {
 		line int
-		x    expr
-		ops  []comparison
+		ops  []string
+		xs   []expr
 	}
 	concatExpr struct {
 		line  int
@@ -85,9 +78,7 @@ type (
 		and  bool
 		l, r expr
 	}
-	condExpr struct {
-		test, then, other expr // other may be nil
-	}
+	condExpr  struct{ test, then, other expr } // other may be nil
 	listExpr  struct{ items []expr }
 	tupleExpr struct{ items []expr }
 	dictExpr  struct {
@@ -96,39 +87,31 @@ type (
 	}
 )
 
-type comparison struct {
-	op string
-	x  expr
-}
-
 // arguments are those of a call, a filter or a test.
 type arguments struct {
-	pos    []expr
-	names  []str
-	named  []expr
-	star   expr // *args, or nil
-	double expr // **kwargs, or nil
+	pos          []expr
+	names        []str
+	named        []expr
+	star, double expr // *args and **kwargs, or nil
 }
 
-// Statements.
 type (
-	textStmt struct{ text str }
+	textStmt struct{ text string }
 	outStmt  struct {
 		line int
 		x    expr
 	}
 	ifStmt struct {
 		tests  []expr
-		bodies [][]stmt
-		other  []stmt
+		bodies [][]stmt // one more than tests if there is an else
 	}
 	forStmt struct {
-		line                        int
-		target, condTarget          target
-		iter, cond                  expr
-		recursive                   bool
-		body, other                 []stmt
-		bodyFrame, condFrame, elses *frame
+		line, loop  int // loop is the variable loop
+		target      target
+		iter, cond  expr // cond may be nil
+		condFrame   *frame
+		recursive   bool
+		body, other block
 	}
 	setStmt struct {
 		line   int
@@ -140,118 +123,51 @@ type (
 		line    int
 		target  target
 		filters *filterExpr // or nil
-		body    []stmt
-		frame   *frame
+		body    block
 	}
 	macroStmt struct {
 		name *name
-		macroDef
+		def  *macroDef
 	}
 	callStmt struct {
 		line int
 		call *callExpr
-		body macroDef
+		body *macroDef
 	}
 	// generationStmt is {% generation %}: what it prints is the assistant's.
-	generationStmt struct {
-		line int
-		body macroDef
-	}
-	filterStmt struct {
+	generationStmt struct{ body *macroDef }
+	filterStmt     struct {
 		line    int
 		filters *filterExpr
-		body    []stmt
-		frame   *frame
+		body    block
 	}
 	withStmt struct {
 		line    int
 		targets []target
 		values  []expr
-		body    []stmt
-		frame   *frame
+		body    block
 	}
-	breakStmt    struct{}
-	continueStmt struct{}
 )
 
-// target is what is assigned to: a name, an attribute of a namespace, or several of them.
+// block is statements with a scope of their own.
+type block struct {
+	frame *frame
+	stmts []stmt
+}
+
+// target is what is assigned to: a name, an attribute of a namespace, or several targets.
 type target struct {
-	line  int
 	name  *name
 	attr  string // of the namespace in name, or empty
 	tuple []target
-	multi bool // tuple counts
 }
 
-// macroDef is a macro's parameters and body.
+// macroDef is a macro's parameters and body. A macro takes the special arguments that it reads.
 type macroDef struct {
 	label    string // empty for the body of {% call %}
 	params   []*name
 	defaults []expr // of the last len(defaults) parameters
-	body     []stmt
-	frame    *frame
-	// A macro takes what it mentions and does not assign. slots hold it, or -1.
-	caller, varargs, kwargs int
-	takesCaller, ownCaller  bool // ownCaller: it is one of the parameters
-	mentioned               *mentions
-}
-
-func (e *literal) walk(func(expr)) {}
-
-func (e *name) walk(func(expr)) {}
-
-func (e *attrExpr) walk(f func(expr)) { f(e.x) }
-
-func (e *itemExpr) walk(f func(expr)) { f(e.x); f(e.key) }
-
-func (e *sliceExpr) walk(f func(expr)) { walkAll(f, e.x, e.from, e.to, e.step) }
-
-func (e *callExpr) walk(f func(expr)) { f(e.f); e.args.walk(f) }
-
-func (e *filterExpr) walk(f func(expr)) { walkAll(f, e.x); e.args.walk(f) }
-
-func (e *testExpr) walk(f func(expr)) { f(e.x); e.args.walk(f) }
-
-func (e *unaryExpr) walk(f func(expr)) { f(e.x) }
-
-func (e *binaryExpr) walk(f func(expr)) { f(e.l); f(e.r) }
-
-func (e *compareExpr) walk(f func(expr)) {
-	f(e.x)
-	for _, op := range e.ops {
-		f(op.x)
-	}
-}
-
-func (e *concatExpr) walk(f func(expr)) { walkAll(f, e.parts...) }
-
-func (e *notExpr) walk(f func(expr)) { f(e.x) }
-
-func (e *logicExpr) walk(f func(expr)) { f(e.l); f(e.r) }
-
-func (e *condExpr) walk(f func(expr)) { walkAll(f, e.test, e.then, e.other) }
-
-func (e *listExpr) walk(f func(expr)) { walkAll(f, e.items...) }
-
-func (e *tupleExpr) walk(f func(expr)) { walkAll(f, e.items...) }
-
-func (e *dictExpr) walk(f func(expr)) {
-	for i := range e.keys {
-		f(e.keys[i])
-		f(e.values[i])
-	}
-}
-
-func (a *arguments) walk(f func(expr)) {
-	walkAll(f, a.pos...)
-	walkAll(f, a.named...)
-	walkAll(f, a.star, a.double)
-}
-
-func walkAll(f func(expr), es ...expr) {
-	for _, e := range es {
-		if e != nil {
-			f(e)
-		}
-	}
+	body     block
+	// The variables of the special arguments, or nil.
+	caller, varargs, kwargs *name
 }

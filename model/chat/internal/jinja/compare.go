@@ -1,9 +1,41 @@
 package jinja
 
 import (
+	"cmp"
+	"math"
 	"math/big"
+	"slices"
 	"strings"
 )
+
+func (e *compareExpr) eval(r *run) any {
+	l := r.eval(e.xs[0])
+	for i, op := range e.ops {
+		x := r.eval(e.xs[i+1])
+		r.line = e.line
+		if !r.holds(op, l, x) {
+			return false
+		}
+		l = x
+	}
+	return true
+}
+
+// holds is a comparison by op.
+func (r *run) holds(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return r.equal(a, b)
+	case "!=":
+		return !r.equal(a, b)
+	case "in":
+		return r.contains(b, a)
+	case "not in":
+		return !r.contains(b, a)
+	}
+	c := r.order(a, b, op)
+	return c == 0 && len(op) == 2 || c == -1 && op[0] == '<' || c == 1 && op[0] == '>'
+}
 
 // equal is Python's ==.
 func (r *run) equal(a, b any) bool {
@@ -27,134 +59,61 @@ func (r *run) equal(a, b any) bool {
 		return ok && r.equalItems(x.items, y.items)
 	case *Dict:
 		y, ok := b.(*Dict)
-		return ok && r.equalDicts(x, y)
+		defer r.leave(r.enter())
+		return ok && len(x.entries) == len(y.entries) && !slices.ContainsFunc(x.entries, func(e entry) bool {
+			i := y.find(e.hash)
+			return i < 0 || !r.equal(e.value, y.entries[i].value)
+		})
 	case *view:
-		y, ok := b.(*view)
-		if !ok || x.kind == "dict_values" || y.kind == "dict_values" {
-			return a == b
-		}
-		return len(x.items) == len(y.items) && r.containsAll(y, x.items)
-	case *rangeOf:
-		y, ok := b.(*rangeOf)
-		n := x.len()
-		return ok && n == y.len() && (n == 0 || x.start == y.start && (n == 1 || x.step == y.step))
+		r.failIf(typeName(a) == typeName(b) && a != b, "comparing a %s is not supported", typeName(a))
+		return a == b
 	}
-	if c, ok := compareNumbers(a, b); ok {
+	if c, ok := r.compareNumbers(a, b); ok {
 		return c == 0
 	}
-	if _, ok := b.(str); ok {
-		return false
-	}
-	return a == b // functions, macros, namespaces, generators: the same one
-}
-
-func (r *run) containsAll(in *view, items []any) bool {
-	for _, x := range items {
-		if !r.contains(in, x) {
-			return false
-		}
-	}
-	return true
-}
-
-func (r *run) equalDicts(x, y *Dict) bool {
-	if len(x.entries) != len(y.entries) {
-		return false
-	}
-	defer r.leave(r.enter())
-	for _, e := range x.entries {
-		i := y.find(e.hash)
-		if i < 0 || !r.equal(e.value, y.entries[i].value) {
-			return false
-		}
-	}
-	return true
+	_, isString := b.(str)
+	return !isString && a == b // functions, macros, namespaces, generators: the same one
 }
 
 func (r *run) equalItems(a, b []any) bool {
-	if len(a) != len(b) {
-		return false
-	}
 	defer r.leave(r.enter())
-	for i := range a {
-		if !r.equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, r.equal)
 }
 
 // unordered is the result of a comparison with a NaN.
 const unordered = 2
 
 // compareNumbers returns -1, 0, 1 or unordered. ok is false unless both are numbers.
-func compareNumbers(a, b any) (c int, ok bool) {
-	if i, ok := a.(int64); ok {
-		if j, ok := b.(int64); ok {
-			switch {
-			case i < j:
-				return -1, true
-			case i > j:
-				return 1, true
-			}
-			return 0, true
-		}
-	}
-	x, okA := asBig(a)
-	y, okB := asBig(b)
-	f, isFloatA := a.(float64)
-	g, isFloatB := b.(float64)
+func (r *run) compareNumbers(a, b any) (c int, ok bool) {
+	x, okA := asFloat(a)
+	y, okB := asFloat(b)
 	switch {
-	case okA && okB:
-		return x.Cmp(y), true
-	case okA && isFloatB:
-		return compareFloat(x, g), true
-	case isFloatA && okB:
-		c := compareFloat(y, f)
-		if c != unordered {
-			c = -c
-		}
-		return c, true
-	case !isFloatA || !isFloatB:
+	case !okA || !okB:
 		return 0, false
-	case f < g:
-		return -1, true
-	case f > g:
-		return 1, true
-	case f == g:
-		return 0, true
+	case math.IsNaN(x) || math.IsNaN(y):
+		return unordered, true
+	case x != y || math.Abs(x) < 1<<53 || math.IsInf(x, 0):
+		return cmp.Compare(x, y), true
 	}
-	return unordered, true
-}
-
-// compareFloat compares exactly, as Python does.
-func compareFloat(x *big.Int, f float64) int {
-	if f != f {
-		return unordered
-	}
-	return new(big.Float).SetInt(x).Cmp(big.NewFloat(f))
+	i, _ := new(big.Int).SetString(r.hash(a)[len(other):], 10) // they are whole, and so are their hashes
+	j, _ := new(big.Int).SetString(r.hash(b)[len(other):], 10)
+	return i.Cmp(j), true
 }
 
 // order is Python's ordering: -1, 0, 1 or unordered. op is the operator of the error message.
 func (r *run) order(a, b any, op string) int {
 	r.tick(1)
-	if c, ok := compareNumbers(a, b); ok {
+	if c, ok := r.compareNumbers(a, b); ok {
 		return c
 	}
-	switch x := a.(type) {
-	case str:
-		if y, ok := b.(str); ok {
-			r.tick(min(len(x.s), len(y.s)) / 64)
-			return strings.Compare(x.s, y.s) // UTF-8 sorts as its code points do
-		}
-	case *List:
-		if y, ok := b.(*List); ok {
-			return r.orderItems(x.Items, y.Items, op)
-		}
-	case *Tuple:
-		if y, ok := b.(*Tuple); ok {
-			return r.orderItems(x.items, y.items, op)
-		}
+	s, okA := a.(str)
+	t, okB := b.(str)
+	if okA && okB {
+		r.tick(min(len(s.s), len(t.s)) / 64)
+		return strings.Compare(s.s, t.s) // UTF-8 sorts as its code points do
+	}
+	if typ := typeName(a); typ == typeName(b) && (typ == "list" || typ == "tuple") {
+		return r.orderItems(r.items(a), r.items(b), op)
 	}
 	r.defined(a)
 	r.defined(b)
@@ -164,42 +123,12 @@ func (r *run) order(a, b any, op string) int {
 
 func (r *run) orderItems(a, b []any, op string) int {
 	defer r.leave(r.enter())
-	for i := range min(len(a), len(b)) {
-		if !r.equal(a[i], b[i]) {
-			return r.order(a[i], b[i], op)
+	return slices.CompareFunc(a, b, func(x, y any) int {
+		if r.equal(x, y) {
+			return 0
 		}
-	}
-	switch {
-	case len(a) < len(b):
-		return -1
-	case len(a) > len(b):
-		return 1
-	}
-	return 0
-}
-
-// holds is a comparison by op.
-func (r *run) holds(op string, a, b any) bool {
-	switch op {
-	case "==":
-		return r.equal(a, b)
-	case "!=":
-		return !r.equal(a, b)
-	case "in":
-		return r.contains(b, a)
-	case "not in":
-		return !r.contains(b, a)
-	}
-	c := r.order(a, b, op)
-	switch op {
-	case "<":
-		return c == -1
-	case "<=":
-		return c == -1 || c == 0
-	case ">":
-		return c == 1
-	}
-	return c == 1 || c == 0
+		return r.order(x, y, op)
+	})
 }
 
 func (r *run) contains(in, x any) bool {
@@ -211,18 +140,9 @@ func (r *run) contains(in, x any) bool {
 		}
 		return r.indexOf(in.s, s.s) >= 0
 	case *Dict:
-		_, ok := r.lookup(in, x)
-		return ok
-	case *rangeOf:
-		if i, ok := asInt(x); ok {
-			at := i - in.start
-			return at%in.step == 0 && at/in.step >= 0 && at/in.step < in.len()
-		}
-	case nil, bool, int64, float64, *big.Int, *namespace, *function, *macro, *object:
-		r.fail("argument of type '%s' is not iterable", typeName(in))
+		return in.find(r.hash(x)) >= 0
 	}
-	next := r.iterate(in)
-	for y, ok := next(); ok; y, ok = next() {
+	for y := range r.walk(in) {
 		if r.equal(x, y) {
 			return true
 		}
@@ -230,8 +150,14 @@ func (r *run) contains(in, x any) bool {
 	return false
 }
 
-// indexOf is strings.Index, with its work counted.
+// indexOf is strings.Index. It counts what it has passed, so that a walk over all places where sub
+// is costs as much as one look at all of s.
 func (r *run) indexOf(s, sub string) int {
-	r.tick(len(s) / 64)
-	return strings.Index(s, sub)
+	i := strings.Index(s, sub)
+	if i < 0 {
+		r.tick(len(s) / 64)
+	} else {
+		r.tick(i / 64)
+	}
+	return i
 }

@@ -18,10 +18,10 @@ type entry struct {
 	key, value any
 }
 
-const smallDict = 8
-
-// entrySize is about what an entry takes, index included.
-const entrySize = 80
+const (
+	smallDict = 8
+	entrySize = 80 // about what an entry takes, index included
+)
 
 // NewDict returns an empty dict.
 func NewDict() *Dict { return &Dict{} }
@@ -38,10 +38,7 @@ func (d *Dict) Get(key string) (any, bool) {
 	return d.entries[i].value, true
 }
 
-// Len returns the number of keys.
-func (d *Dict) Len() int { return len(d.entries) }
-
-// All calls f for the keys and values in order. Keys that are not strings are left out.
+// All calls f for the keys that are strings, and their values, in order.
 func (d *Dict) All(f func(key string, value any)) {
 	for _, e := range d.entries {
 		if k, ok := e.key.(str); ok {
@@ -50,22 +47,15 @@ func (d *Dict) All(f func(key string, value any)) {
 	}
 }
 
-// Without returns the dict without the entries for which drop is true.
-func (d *Dict) Without(drop func(key string, value any) bool) *Dict {
-	out := NewDict()
-	for _, e := range d.entries {
-		if k, ok := e.key.(str); !ok || !drop(k.s, e.value) {
-			out.put(e.hash, e.key, e.value)
+// Merge puts the entries of other for which keep is true behind those of d, in the place of earlier
+// ones. Nil keeps all.
+func (d *Dict) Merge(other *Dict, keep func(value any) bool) *Dict {
+	for _, e := range other.entries {
+		if keep == nil || keep(e.value) {
+			d.put(e.hash, e.key, e.value)
 		}
 	}
-	return out
-}
-
-// Merge puts the entries of other behind those of d, in the place of earlier ones.
-func (d *Dict) Merge(other *Dict) {
-	for _, e := range other.entries {
-		d.put(e.hash, e.key, e.value)
-	}
+	return d
 }
 
 func (d *Dict) find(hash string) int {
@@ -89,23 +79,14 @@ func (d *Dict) put(hash string, key, v any) {
 		return
 	}
 	d.entries = append(d.entries, entry{hash, key, v})
-	switch n := len(d.entries); {
-	case d.index != nil:
-		d.index[hash] = n - 1
-	case n > smallDict:
+	if n := len(d.entries); d.index == nil && n > smallDict {
 		d.index = make(map[string]int, 2*n)
 		for i, e := range d.entries {
 			d.index[e.hash] = i
 		}
+	} else if d.index != nil {
+		d.index[hash] = n - 1
 	}
-}
-
-// lookup is d[key].
-func (r *run) lookup(d *Dict, key any) (any, bool) {
-	if i := d.find(r.hash(key)); i >= 0 {
-		return d.entries[i].value, true
-	}
-	return nil, false
 }
 
 // set is d[key] = v.
@@ -114,28 +95,22 @@ func (r *run) set(d *Dict, key, v any) {
 	d.put(r.hash(key), key, v)
 }
 
-func (d *Dict) keys() []any {
-	out := make([]any, len(d.entries))
+// view is what a dict's items, keys and values return.
+func (r *run) view(d *Dict, typ string) *view {
+	r.charge(32 * len(d.entries))
+	v := &view{typ, make([]any, len(d.entries))}
 	for i, e := range d.entries {
-		out[i] = e.key
+		switch typ {
+		case "dict_keys":
+			v.items[i] = e.key
+		case "dict_values":
+			v.items[i] = e.value
+		default:
+			r.charge(64)
+			v.items[i] = &Tuple{[]any{e.key, e.value}}
+		}
 	}
-	return out
-}
-
-func (d *Dict) values() []any {
-	out := make([]any, len(d.entries))
-	for i, e := range d.entries {
-		out[i] = e.value
-	}
-	return out
-}
-
-func (d *Dict) pairs() []any {
-	out := make([]any, len(d.entries))
-	for i, e := range d.entries {
-		out[i] = &Tuple{items: []any{e.key, e.value}}
-	}
-	return out
+	return v
 }
 
 // other begins the hash of a key that is not a string. No UTF-8 text begins with it.
@@ -148,17 +123,30 @@ func hashString(s string) string {
 	return s
 }
 
-// hash is equal for keys that are equal in Python: 1, 1.0 and True are.
+// hash is equal for keys that are equal in Python: 1, 1.0 and True are. It fails for what cannot be
+// a key.
 func (r *run) hash(v any) string {
+	h, ok := r.hashed(v)
+	if !ok {
+		r.fail("unhashable type: '%s'", typeName(v))
+	}
+	return h
+}
+
+func (r *run) hashed(v any) (string, bool) {
 	switch v := v.(type) {
 	case str:
-		return hashString(v.s)
-	case nil:
-		return other + "N"
-	case *Undefined:
-		return other + "U"
+		return hashString(v.s), true
+	case nil, *Undefined:
+		return other + typeName(v), true
 	case *big.Int:
-		return other + "n" + v.String()
+		return other + v.String(), true
+	case float64:
+		if v != math.Trunc(v) || math.IsInf(v, 0) {
+			return other + floatRepr(v), true
+		}
+		i, _ := big.NewFloat(v).Int(nil)
+		return other + i.String(), true
 	case *Tuple:
 		defer r.leave(r.enter())
 		h := other + "t"
@@ -167,35 +155,8 @@ func (r *run) hash(v any) string {
 			r.charge(len(h) + len(k) + 8)
 			h += strconv.Itoa(len(k)) + ":" + k
 		}
-		return h
-	case bool, int64, float64:
-		if i, ok := asInt(v); ok {
-			return other + "n" + strconv.FormatInt(i, 10)
-		}
-		f, _ := asFloat(v)
-		if f == math.Trunc(f) && !math.IsInf(f, 0) {
-			i, _ := big.NewFloat(f).Int(nil)
-			return other + "n" + i.String()
-		}
-		return other + "f" + strconv.FormatFloat(f, 'g', -1, 64)
+		return h, true
 	}
-	r.fail("unhashable type: '%s'", typeName(v))
-	return ""
-}
-
-// hashable reports whether v can be a key.
-func (r *run) hashable(v any) bool {
-	switch v := v.(type) {
-	case str, nil, *Undefined, *big.Int, bool, int64, float64:
-		return true
-	case *Tuple:
-		defer r.leave(r.enter())
-		for _, x := range v.items {
-			if !r.hashable(x) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
+	i, ok := asInt(v)
+	return other + strconv.FormatInt(i, 10), ok
 }

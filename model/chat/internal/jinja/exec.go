@@ -13,42 +13,30 @@ func (r *run) exec(body []stmt) flow {
 	return f
 }
 
-// enterFrame makes the scope of a frame inside parent.
-func (r *run) enterFrame(f *frame, parent *scope) *scope {
-	r.charge(40 + 16*len(f.loads))
-	s := &scope{parent, make([]any, len(f.loads))}
-	for i := range f.loads {
-		switch l := &f.loads[i]; l.kind {
-		case fromOuter:
-			from := parent
-			for range l.hops {
-				from = from.parent
-			}
-			s.slots[i] = from.slots[l.slot]
-		case fromCaller:
-			s.slots[i] = r.fromCaller(l.name)
-		default:
-			s.slots[i] = missing{}
-		}
-	}
-	return s
+// capture returns what f prints.
+func (r *run) capture(f func()) str {
+	outer := r.out
+	r.out = &builder{r: r}
+	f()
+	text := r.out.str()
+	r.out = outer
+	return text
 }
 
-func (r *run) fromCaller(id string) any {
-	if v, ok := r.vars.Get(id); ok {
-		return v
-	}
-	if f, ok := globals[id]; ok {
-		return f
-	}
-	if id == "lipsum" {
-		r.fail("the function lipsum is not supported")
-	}
-	return missing{}
+// captured runs a block that prints into a text. If it runs to its end, then gets the text while
+// the block's scope still holds.
+func (r *run) captured(b block, then func(text str)) (how flow) {
+	r.within(b.frame, r.scope, func() {
+		text := r.capture(func() { how = r.exec(b.stmts) })
+		if how == onward {
+			then(text)
+		}
+	})
+	return how
 }
 
 func (s *textStmt) exec(r *run) flow {
-	r.out.raw(s.text.s)
+	r.out.raw(s.text)
 	return onward
 }
 
@@ -56,22 +44,17 @@ func (s *outStmt) exec(r *run) flow {
 	r.line = s.line
 	v := r.eval(s.x)
 	r.line = s.line
-	switch v := v.(type) {
-	case str:
-		r.out.write(v)
-	default:
-		r.out.write(r.text(v))
-	}
+	r.out.write(r.soft(v))
 	return onward
 }
 
 func (s *ifStmt) exec(r *run) flow {
-	for i, test := range s.tests {
-		if r.truth(r.eval(test)) {
-			return r.exec(s.bodies[i])
+	for i, body := range s.bodies {
+		if i == len(s.tests) || r.truth(r.eval(s.tests[i])) {
+			return r.exec(body)
 		}
 	}
-	return r.exec(s.other)
+	return onward
 }
 
 func (s *setStmt) exec(r *run) flow {
@@ -81,34 +64,21 @@ func (s *setStmt) exec(r *run) flow {
 	return onward
 }
 
-// inner captures what a body prints in a frame of its own.
-func (r *run) inner(f *frame, body []stmt, then func(text str)) flow {
-	var how flow
-	r.within(r.enterFrame(f, r.scope), func() {
-		text := r.capture(func() { how = r.exec(body) })
-		if how == onward {
-			then(text)
-		}
-	})
-	return how
-}
-
 func (s *setBlockStmt) exec(r *run) flow {
 	var v any
-	how := r.inner(s.frame, s.body, func(text str) {
+	how := r.captured(s.body, func(text str) {
 		if v = text; s.filters != nil {
 			v = s.filters.applyTo(r, v)
 		}
 	})
-	if how == onward {
-		r.line = s.line
+	if r.line = s.line; how == onward {
 		r.assign(s.target, v)
 	}
 	return how
 }
 
 func (s *filterStmt) exec(r *run) flow {
-	return r.inner(s.frame, s.body, func(text str) {
+	return r.captured(s.body, func(text str) {
 		v := s.filters.applyTo(r, text)
 		r.line = s.line
 		r.print(v)
@@ -118,55 +88,20 @@ func (s *filterStmt) exec(r *run) flow {
 // print prints what must be a string already.
 func (r *run) print(v any) {
 	text, ok := v.(str)
-	if !ok {
-		r.fail("expected str instance, %s found", typeName(v))
-	}
+	r.failIf(!ok, "expected str instance, %s found", typeName(v))
 	r.out.write(text)
 }
 
-func (s *withStmt) exec(r *run) flow {
-	inner := r.enterFrame(s.frame, r.scope)
-	for i, t := range s.targets {
-		v := r.eval(s.values[i])
-		r.line = s.line
-		r.within(inner, func() { r.assign(t, v) })
-	}
-	var f flow
-	r.within(inner, func() { f = r.exec(s.body) })
-	return f
+func (s *withStmt) exec(r *run) (how flow) {
+	values := r.evalAll(s.values)
+	r.line = s.line
+	r.within(s.body.frame, r.scope, func() {
+		for i, t := range s.targets {
+			r.assign(t, values[i])
+		}
+		how = r.exec(s.body.stmts)
+	})
+	return how
 }
 
-func (breakStmt) exec(*run) flow { return broken }
-
-func (continueStmt) exec(*run) flow { return continued }
-
-func (r *run) assign(t target, v any) {
-	switch {
-	case t.multi:
-		r.defined(v)
-		items := r.items(v)
-		if len(items) != len(t.tuple) {
-			r.fail("cannot unpack %d values into %d names", len(items), len(t.tuple))
-		}
-		for i, x := range t.tuple {
-			r.assign(x, items[i])
-		}
-	case t.attr != "":
-		ns, ok := t.name.eval(r).(*namespace)
-		if !ok {
-			r.fail("cannot assign attribute on non-namespace object")
-		}
-		r.nameable(t.attr)
-		r.charge(entrySize)
-		ns.vars.Set(t.attr, v)
-	default:
-		r.scope.slots[t.name.slot] = v
-	}
-}
-
-// nameable fails for the names that transformers keeps out of a namespace.
-func (r *run) nameable(attr string) {
-	if attr != "" && attr[0] == '_' {
-		r.fail("a namespace cannot have an attribute that begins with an underscore: %q", attr)
-	}
-}
+func (f flow) exec(*run) flow { return f }

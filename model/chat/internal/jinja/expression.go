@@ -6,25 +6,19 @@ var constants = map[string]any{
 	"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil,
 }
 
-// reserved words are operators. Jinja2 takes some of them for names; no template relies on it.
-var reserved = []string{"and", "else", "if", "in", "is", "not", "or"}
+// reserved words are operators, or Jinja2's own. Jinja2 takes some of them for names; no template
+// relies on it.
+var reserved = []string{"and", "else", "if", "in", "is", "not", "or", "self", "super"}
 
 // tuple reads an item, or several with commas that make a tuple. They end at the end of the tag or
 // at a closing parenthesis.
 func (p *parser) tuple(item func() expr) expr {
-	var items []expr
-	for {
-		c := p.cur()
-		if c.kind == tTagEnd || c.kind == tOutEnd || p.is(tOp, ")") {
-			if len(items) == 0 {
-				p.fail("expected an expression, found %s", c)
-			}
+	items := []expr{item()}
+	for p.skip(tOp, ",") {
+		if c := p.cur(); c.kind == tTagEnd || c.kind == tOutEnd || p.is(tOp, ")") {
 			return &tupleExpr{items}
 		}
 		items = append(items, item())
-		if !p.skip(tOp, ",") {
-			break
-		}
 	}
 	if len(items) == 1 {
 		return items[0]
@@ -35,13 +29,14 @@ func (p *parser) tuple(item func() expr) expr {
 // cond reads an expression: x if test else y, and all that binds tighter.
 func (p *parser) cond() expr {
 	defer p.leave(p.enter())
+	unknown := len(p.unknown)
 	x := p.or()
 	for p.skip(tName, "if") {
 		c := &condExpr{then: x, test: p.or()}
 		if p.skip(tName, "else") {
 			c.other = p.cond()
 		}
-		x = c
+		x, p.unknown = c, p.unknown[:unknown]
 	}
 	return x
 }
@@ -63,22 +58,11 @@ func (p *parser) and() expr {
 }
 
 func (p *parser) not() expr {
-	n := 0
-	for p.is(tName, "not") {
-		p.next()
-		n++
+	if p.skip(tName, "not") {
+		defer p.leave(p.enter())
+		return &notExpr{p.not()}
 	}
-	x := p.compare()
-	for range n {
-		x = &notExpr{x}
-	}
-	return x
-}
-
-func (p *parser) compare() expr {
-	line := p.cur().line
-	x := p.sum()
-	var ops []comparison
+	c := &compareExpr{line: p.cur().line, xs: []expr{p.sum()}}
 	for {
 		op := p.cur().text
 		switch {
@@ -87,12 +71,12 @@ func (p *parser) compare() expr {
 		case p.is(tName, "not") && p.peek().kind == tName && p.peek().text == "in":
 			p.pos += 2
 			op = "not in"
-		case ops == nil:
-			return x
+		case c.ops == nil:
+			return c.xs[0]
 		default:
-			return &compareExpr{line, x, ops}
+			return c
 		}
-		ops = append(ops, comparison{op, p.sum()})
+		c.ops, c.xs = append(c.ops, op), append(c.xs, p.sum())
 	}
 }
 
@@ -111,20 +95,18 @@ func (p *parser) binary(operand func() expr, ops ...string) expr {
 func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
 
 func (p *parser) concat() expr {
-	x := p.product()
-	if !p.is(tOp, "~") {
-		return x
-	}
-	c := &concatExpr{p.cur().line, []expr{x}}
+	c := &concatExpr{p.cur().line, []expr{p.product()}}
 	for p.skip(tOp, "~") {
 		c.parts = append(c.parts, p.product())
+	}
+	if len(c.parts) == 1 {
+		return c.parts[0]
 	}
 	return c
 }
 
 func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
-
-func (p *parser) power() expr { return p.binary(p.filtered, "**") }
+func (p *parser) power() expr   { return p.binary(p.filtered, "**") }
 
 // filtered reads an operand with its filters and tests, which bind tighter than every operator
 // but a sign.
@@ -137,7 +119,7 @@ func (p *parser) filtered() expr {
 		case p.skip(tName, "is"):
 			x = p.test(x)
 		case p.is(tOp, "("):
-			x = p.call(x)
+			x = &callExpr{p.cur().line, x, p.arguments()}
 		default:
 			return x
 		}
@@ -146,64 +128,49 @@ func (p *parser) filtered() expr {
 
 func (p *parser) unary() expr {
 	defer p.leave(p.enter())
-	var x expr
 	if p.is(tOp, "-") || p.is(tOp, "+") {
 		t := p.next()
-		x = &unaryExpr{t.line, t.text == "-", p.unary()}
-	} else {
-		x = p.primary()
+		return p.postfix(&unaryExpr{t.line, t.text, p.unary()})
 	}
-	return p.postfix(x)
+	return p.postfix(p.primary())
 }
 
 func (p *parser) primary() expr {
-	t := p.cur()
-	switch t.kind {
-	case tName:
-		if v, ok := constants[t.text]; ok {
-			p.next()
-			return &literal{v}
-		}
-		if slices.Contains(reserved, t.text) {
-			p.fail("expected a value, found %s: it is not supported as a name", t)
-		}
-		if t.text == "self" || t.text == "super" {
-			p.fail("%q is not supported in chat templates", t.text)
-		}
-		p.next()
-		return &name{line: t.line, id: t.text}
-	case tString:
-		s := p.next().text
+	t := p.next()
+	v, isConstant := constants[t.text]
+	switch {
+	case t.kind == tName && isConstant:
+		return &literal{v}
+	case t.kind == tName && !slices.Contains(reserved, t.text):
+		return p.see(t.text, false)
+	case t.kind == tString:
 		for p.cur().kind == tString {
-			s += p.next().text
+			t.text += p.next().text
 		}
-		return &literal{lit(s)}
-	case tNumber:
-		return &literal{p.next().value}
-	case tOp:
-		switch p.next(); t.text {
-		case "(":
-			x := expr(&tupleExpr{})
-			if !p.is(tOp, ")") {
-				x = p.tuple(p.cond)
-			}
-			p.expect(tOp, ")")
-			return x
-		case "[":
-			l := &listExpr{}
-			p.sequence("]", func() { l.items = append(l.items, p.cond()) })
-			return l
-		case "{":
-			d := &dictExpr{line: t.line}
-			p.sequence("}", func() {
-				d.keys = append(d.keys, p.cond())
-				p.expect(tOp, ":")
-				d.values = append(d.values, p.cond())
-			})
-			return d
+		return &literal{lit(t.text)}
+	case t.kind == tNumber:
+		return &literal{t.value}
+	case t.kind == tOp && t.text == "(":
+		x := expr(&tupleExpr{})
+		if !p.is(tOp, ")") {
+			x = p.tuple(p.cond)
 		}
+		p.expect(tOp, ")")
+		return x
+	case t.kind == tOp && t.text == "[":
+		l := &listExpr{}
+		p.sequence("]", func() { l.items = append(l.items, p.cond()) })
+		return l
+	case t.kind == tOp && t.text == "{":
+		d := &dictExpr{line: t.line}
+		p.sequence("}", func() {
+			d.keys = append(d.keys, p.cond())
+			p.expect(tOp, ":")
+			d.values = append(d.values, p.cond())
+		})
+		return d
 	}
-	failParse(t.line, "expected a value, found %s", t)
+	failParse(t.line, "expected a value, found %s, which is not supported there", t)
 	return nil
 }
 
@@ -219,150 +186,107 @@ func (p *parser) sequence(closing string, item func()) {
 }
 
 func (p *parser) postfix(x expr) expr {
-	for p.cur().kind == tOp {
-		switch p.cur().text {
-		case ".":
-			line := p.next().line
-			switch t := p.next(); t.kind {
-			case tName:
+	for {
+		switch line := p.cur().line; {
+		case p.is(tOp, "("):
+			x = &callExpr{line, x, p.arguments()}
+		case p.skip(tOp, "["):
+			x = p.subscript(line, x)
+		case p.skip(tOp, "."):
+			t := p.next()
+			i, isIndex := t.value.(int64)
+			switch {
+			case t.kind == tName:
 				x = &attrExpr{line, x, lit(t.text)}
-			case tNumber:
-				if _, isFloat := t.value.(float64); isFloat {
-					failParse(t.line, "expected a name or an index, found %s", t)
-				}
-				x = &itemExpr{line, x, &literal{t.value}}
+			case isIndex:
+				x = &itemExpr{line, x, &literal{i}}
 			default:
-				failParse(t.line, "expected a name after the dot, found %s", t)
+				failParse(t.line, "expected a name or an index after the dot, found %s", t)
 			}
-		case "[":
-			x = p.subscript(x)
-		case "(":
-			x = p.call(x)
 		default:
 			return x
 		}
 	}
-	return x
 }
 
 // subscript reads x[key], x[from:to:step], or x[a, b] with a tuple for key.
-func (p *parser) subscript(x expr) expr {
-	line := p.next().line
+func (p *parser) subscript(line int, x expr) expr {
 	var keys []expr
-	for !p.is(tOp, "]") {
+	for !p.skip(tOp, "]") {
 		if len(keys) > 0 {
 			p.expect(tOp, ",")
 		}
-		if s := p.slice(line, x); s != nil {
-			if len(keys) > 0 || !p.is(tOp, "]") {
-				p.fail("a slice among several keys is not supported")
-			}
-			p.next()
-			return s
+		s := &sliceExpr{line: line, x: x}
+		if !p.is(tOp, ":") {
+			s.from = p.cond()
 		}
-		keys = append(keys, p.cond())
-		if p.is(tOp, ":") {
-			s := p.bounds(&sliceExpr{line: line, x: x, from: keys[0]})
-			if len(keys) > 1 || !p.is(tOp, "]") {
-				p.fail("a slice among several keys is not supported")
-			}
-			p.next()
-			return s
+		if !p.skip(tOp, ":") {
+			keys = append(keys, s.from)
+			continue
 		}
+		if !p.is(tOp, ":") && !p.is(tOp, "]") {
+			s.to = p.cond()
+		}
+		if p.skip(tOp, ":") && !p.is(tOp, "]") {
+			s.step = p.cond()
+		}
+		p.failIf(len(keys) > 0 || !p.skip(tOp, "]"), "a slice among several keys is not supported")
+		return s
 	}
-	p.next()
 	if len(keys) == 1 {
 		return &itemExpr{line, x, keys[0]}
 	}
 	return &itemExpr{line, x, &tupleExpr{keys}}
 }
 
-// slice reads a slice that begins with its colon, or returns nil.
-func (p *parser) slice(line int, x expr) expr {
-	if !p.is(tOp, ":") {
-		return nil
-	}
-	return p.bounds(&sliceExpr{line: line, x: x})
-}
-
-func (p *parser) bounds(s *sliceExpr) expr {
-	p.expect(tOp, ":")
-	if !p.is(tOp, ":") && !p.is(tOp, "]") {
-		s.to = p.cond()
-	}
-	if p.skip(tOp, ":") && !p.is(tOp, "]") {
-		s.step = p.cond()
-	}
-	return s
-}
-
-func (p *parser) call(f expr) expr {
-	return &callExpr{p.cur().line, f, p.arguments()}
-}
-
-func (p *parser) arguments() arguments {
+func (p *parser) arguments() (a arguments) {
 	p.expect(tOp, "(")
-	var a arguments
 	p.sequence(")", func() {
-		order := func(ok bool) {
-			if !ok {
-				p.fail("an argument is in a place where it may not be")
-			}
-		}
+		ordered := a.double == nil
 		switch {
 		case p.skip(tOp, "*"):
-			order(a.star == nil && a.double == nil)
+			ordered = ordered && a.star == nil
 			a.star = p.cond()
 		case p.skip(tOp, "**"):
-			order(a.double == nil)
 			a.double = p.cond()
 		case p.cur().kind == tName && p.peek().kind == tOp && p.peek().text == "=":
-			order(a.double == nil)
-			id := p.next().text
+			id := lit(p.next().text)
 			p.next()
-			if slices.Contains(a.names, lit(id)) {
-				p.fail("the argument %q is given twice", id)
-			}
-			a.names = append(a.names, lit(id))
-			a.named = append(a.named, p.cond())
+			p.failIf(slices.Contains(a.names, id), "the argument %q is given twice", id.s)
+			a.names, a.named = append(a.names, id), append(a.named, p.cond())
 		default:
-			order(a.star == nil && a.double == nil && len(a.names) == 0)
+			ordered = ordered && a.star == nil && a.names == nil
 			a.pos = append(a.pos, p.cond())
 		}
+		p.failIf(!ordered, "an argument is in a place where it may not be")
 	})
 	return a
 }
 
 func (p *parser) filter(x expr) *filterExpr {
-	f := &filterExpr{line: p.cur().line, x: x, name: p.dotted()}
+	f := &filterExpr{line: p.cur().line, x: x, name: p.ident()}
+	if f.f = filters[f.name]; !isFilter(f.name) {
+		p.unknown = append(p.unknown, token{text: f.name, line: f.line})
+	}
 	if p.is(tOp, "(") {
 		f.args = p.arguments()
 	}
 	return f
 }
 
-func (p *parser) dotted() string {
-	id := p.ident()
-	for p.skip(tOp, ".") {
-		id += "." + p.ident()
-	}
-	return id
-}
-
 // test reads what follows "is". One argument may stand without brackets: x is divisibleby 3.
 func (p *parser) test(x expr) expr {
-	t := &testExpr{line: p.cur().line, x: x}
 	negate := p.skip(tName, "not")
-	t.name = p.dotted()
+	t := &testExpr{line: p.cur().line, x: x, name: p.ident()}
+	if t.f = tests[t.name]; t.f == nil {
+		p.unknown = append(p.unknown, token{text: t.name, line: t.line})
+	}
 	c := p.cur()
 	switch {
 	case p.is(tOp, "("):
 		t.args = p.arguments()
 	case c.kind == tName && !slices.Contains([]string{"else", "or", "and"}, c.text),
 		c.kind == tString, c.kind == tNumber, p.is(tOp, "["), p.is(tOp, "{"):
-		if p.is(tName, "is") {
-			p.fail("tests cannot be chained with is")
-		}
 		t.args.pos = []expr{p.postfix(p.primary())}
 	}
 	if negate {

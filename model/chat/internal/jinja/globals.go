@@ -4,28 +4,26 @@ package jinja
 const maxRange = 100_000
 
 // globals are the functions that a template can call.
-var globals = map[string]*function{}
-
-func init() {
-	for name, f := range map[string]func(r *run, a *args) any{
-		"raise_exception": raiseException, "strftime_now": strftimeNow, "namespace": newNamespace,
-		"dict": newDict, "range": newRange, "joiner": newJoiner, "cycler": newCycler,
-	} {
-		globals[name] = &function{name, f}
-	}
+var globals = map[string]*function{
+	"raise_exception": {"raise_exception", raiseException}, "strftime_now": {"strftime_now", strftimeNow},
+	"range": {"range", newRange}, "joiner": {"joiner", newJoiner},
+	"dict": {"dict", func(r *run, a *args) any { return r.dict(a) }},
+	"namespace": {"namespace", func(r *run, a *args) any {
+		d := r.dict(a)
+		d.All(func(name string, _ any) { r.nameable(name) })
+		return &namespace{d}
+	}},
 }
 
 func raiseException(r *run, a *args) any {
-	message := r.take(a, 1, "message")[0]
-	panic(failure{&RaisedError{r.line, r.text(message).s}})
+	message := r.text(r.take(a, 1, "message")[0])
+	panic(failure{&Error{RaisedError, r.line, message.s, nil}})
 }
 
 func strftimeNow(r *run, a *args) any {
 	format := r.string(a, r.take(a, 1, "format")[0], "")
 	s, err := r.env.Strftime(format.s)
-	if err != nil {
-		r.fail("strftime_now: %v", err)
-	}
+	r.failIf(err != nil, "strftime_now: %v", err)
 	r.charge(len(s))
 	if format.c != nil {
 		return str{s: s, c: whole}
@@ -33,68 +31,48 @@ func strftimeNow(r *run, a *args) any {
 	return lit(s)
 }
 
-func newNamespace(r *run, a *args) any {
+// dict takes what Python's dict does: a mapping or pairs, then keywords.
+func (r *run) dict(a *args) *Dict {
 	d := NewDict()
-	r.fill(d, a)
-	for _, e := range d.entries {
-		if k, ok := e.key.(str); ok {
-			r.nameable(k.s)
-		}
-	}
-	return &namespace{d}
-}
-
-func newDict(r *run, a *args) any {
-	d := NewDict()
-	r.fill(d, a)
-	return d
-}
-
-// fill sets what Python's dict takes: a mapping or pairs, then keywords.
-func (r *run) fill(d *Dict, a *args) {
-	if len(a.pos) > 1 {
-		r.fail("%s takes at most one argument without a name", a.of)
-	}
+	r.failIf(len(a.pos) > 1, "%s takes at most one argument without a name", a.of)
 	for _, from := range a.pos {
 		r.defined(from)
-		if from, ok := from.(*Dict); ok {
-			r.charge(entrySize * len(from.entries))
-			d.Merge(from)
-			continue
+		if m, ok := from.(*Dict); ok {
+			from = r.view(m, "dict_items")
 		}
 		for _, pair := range r.items(from) {
 			kv := r.items(pair)
-			if len(kv) != 2 {
-				r.fail("%s needs pairs of a key and a value", a.of)
-			}
+			r.failIf(len(kv) != 2, "%s needs pairs of a key and a value", a.of)
 			r.set(d, kv[0], kv[1])
 		}
 	}
 	for i, n := range a.names {
-		r.charge(entrySize)
-		d.put(hashString(n.s), n, a.named[i])
+		r.set(d, n, a.named[i])
 	}
+	return d
 }
 
 func newRange(r *run, a *args) any {
 	v := r.positional(a, 1, 3)
-	for _, bound := range v {
-		if i, _ := asInt(bound); i < -maxNumber || i >= maxNumber {
-			r.fail("range: %d is not supported", i)
+	for i := range v {
+		if n, ok := asInt(v[i]); given(v[i]) && (!ok || n < -maxNumber || n >= maxNumber) {
+			r.fail("range of a %s, or of more than 32 bits, is not supported", typeName(v[i]))
 		}
 	}
-	rg := &rangeOf{0, int64(r.integer(a, v[0], 0)), 1}
+	start, stop, step := 0, r.integer(a, v[0], 0), r.integer(a, v[2], 1)
 	if given(v[1]) {
-		rg.start, rg.stop = rg.stop, int64(r.integer(a, v[1], 0))
+		start, stop = stop, r.integer(a, v[1], 0)
 	}
-	rg.step = int64(r.integer(a, v[2], 1))
-	if rg.step == 0 {
-		r.fail("range() arg 3 must not be zero")
+	r.failIf(step == 0, "range() arg 3 must not be zero")
+	out := &view{typ: "range"}
+	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+		if len(out.items) == maxRange {
+			r.limit("range too big: the sandbox blocks ranges larger than %d", maxRange)
+		}
+		r.charge(24)
+		out.items = append(out.items, int64(i))
 	}
-	if rg.len() > maxRange {
-		r.limit("range too big: the sandbox blocks ranges larger than %d", maxRange)
-	}
-	return rg
+	return out
 }
 
 func newJoiner(r *run, a *args) any {
@@ -108,29 +86,5 @@ func newJoiner(r *run, a *args) any {
 			return str{}
 		}
 		return v
-	}}
-}
-
-func newCycler(r *run, a *args) any {
-	if len(a.pos) == 0 {
-		r.fail("at least one item has to be provided")
-	}
-	at, items := 0, a.pos
-	next := &function{"cycler.next", func(*run, *args) any {
-		v := items[at]
-		at = (at + 1) % len(items)
-		return v
-	}}
-	reset := &function{"cycler.reset", func(*run, *args) any { at = 0; return nil }}
-	return &object{"Cycler", func(name string) (any, bool) {
-		switch name {
-		case "next":
-			return next, true
-		case "reset":
-			return reset, true
-		case "current":
-			return items[at], true
-		}
-		return nil, false
 	}}
 }

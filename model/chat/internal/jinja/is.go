@@ -1,6 +1,9 @@
 package jinja
 
-import "math/big"
+import (
+	"math/big"
+	"unicode"
+)
 
 type test = func(r *run, x any, a *args) bool
 
@@ -12,34 +15,29 @@ func init() {
 		"defined":   plain(func(_ *run, x any) bool { return !isUndefined(x) }),
 		"undefined": plain(func(_ *run, x any) bool { return isUndefined(x) }),
 		"none":      plain(func(_ *run, x any) bool { return x == nil }),
-		"boolean":   plain(func(_ *run, x any) bool { _, ok := x.(bool); return ok }),
+		"boolean":   plain(func(_ *run, x any) bool { return typeName(x) == "bool" }),
 		"true":      plain(func(_ *run, x any) bool { b, ok := x.(bool); return ok && b }),
 		"false":     plain(func(_ *run, x any) bool { b, ok := x.(bool); return ok && !b }),
-		"integer":   plain(func(_ *run, x any) bool { return isInteger(x) }),
-		"float":     plain(func(_ *run, x any) bool { _, ok := x.(float64); return ok }),
+		"integer":   plain(func(_ *run, x any) bool { return typeName(x) == "int" }),
+		"float":     plain(func(_ *run, x any) bool { return typeName(x) == "float" }),
 		"number":    plain(func(_ *run, x any) bool { _, ok := asFloat(x); return ok }),
 		"string":    plain(func(_ *run, x any) bool { _, ok := x.(str); return ok }),
+		"escaped":   plain(func(_ *run, x any) bool { return typeName(x) == "Markup" }),
 		"mapping":   plain(func(_ *run, x any) bool { _, ok := x.(*Dict); return ok }),
-		"iterable":  plain(func(_ *run, x any) bool { return isIterable(x) }),
-		"sequence":  plain(func(_ *run, x any) bool { return isSequence(x) }),
-		"callable":  plain(func(_ *run, x any) bool { return isCallable(x) }),
-		"escaped":   plain(func(_ *run, x any) bool { s, ok := x.(str); return ok && s.safe }),
-		"odd":       plain(func(r *run, x any) bool { return r.equal(r.remainder(x, 2), int64(1)) }),
-		"even":      plain(func(r *run, x any) bool { return r.equal(r.remainder(x, 2), int64(0)) }),
-		"lower":     plain(func(r *run, x any) bool { return r.hasCase(r.text(x).s, isLower, isUpper) }),
-		"upper":     plain(func(r *run, x any) bool { return r.hasCase(r.text(x).s, isUpper, isLower) }),
+		"iterable":  plain(isIterable),
+		"sequence":  plain(isSequence),
+		"callable":  plain(isCallable),
+		"odd":       plain(func(r *run, x any) bool { return r.divides(x, int64(2), 1) }),
+		"even":      plain(func(r *run, x any) bool { return r.divides(x, int64(2), 0) }),
+		"lower":     plain(func(r *run, x any) bool { return r.hasCase(r.text(x), unicode.IsLower, unicode.IsUpper) }),
+		"upper":     plain(func(r *run, x any) bool { return r.hasCase(r.text(x), unicode.IsUpper, unicode.IsLower) }),
+		"filter":    plain(func(r *run, x any) bool { return isFilter(r.string(&args{of: "filter"}, x, "").s) }),
+		"test":      plain(func(r *run, x any) bool { return tests[r.string(&args{of: "test"}, x, "").s] != nil }),
+		"in":        func(r *run, x any, a *args) bool { return r.contains(r.take(a, 1, "seq")[0], x) },
 		"divisibleby": func(r *run, x any, a *args) bool {
-			return r.equal(r.remainder(x, r.take(a, 1, "num")[0]), int64(0))
+			return r.divides(x, r.take(a, 1, "num")[0], 0)
 		},
 		"sameas": func(r *run, x any, a *args) bool { return r.same(x, r.take(a, 1, "other")[0]) },
-		"in":     func(r *run, x any, a *args) bool { return r.contains(r.take(a, 1, "seq")[0], x) },
-		"filter": plain(func(r *run, x any) bool {
-			name := r.string(&args{of: "filter"}, x, "").s
-			return filters[name] != nil || unsupportedFilters[name]
-		}),
-		"test": plain(func(r *run, x any) bool {
-			return tests[r.string(&args{of: "test"}, x, "").s] != nil
-		}),
 	}
 	for op, names := range map[string][]string{
 		"==": {"==", "eq", "equalto"}, "!=": {"!=", "ne"}, "<": {"<", "lt", "lessthan"},
@@ -60,40 +58,24 @@ func plain(f func(r *run, x any) bool) test {
 	}
 }
 
-func (r *run) remainder(x, n any) any {
-	if i, ok := n.(int); ok {
-		n = int64(i)
-	}
-	return r.binary("%", x, n)
-}
+// divides reports whether x % n is rest.
+func (r *run) divides(x, n any, rest int64) bool { return r.equal(r.binary("%", x, n), rest) }
 
-// isInteger leaves out bool, as Jinja2 does here.
-func isInteger(x any) bool {
-	switch x.(type) {
-	case int64, *big.Int:
-		return true
-	}
-	return false
-}
-
-func isIterable(x any) bool {
-	switch x.(type) {
-	case str, *List, *Tuple, *Dict, *view, *generator, *rangeOf, *Undefined, *loop:
-		return true
-	}
-	return false
+func isIterable(_ *run, x any) bool {
+	_, ok := x.(*generator)
+	_, isSequence := x.(sequence)
+	return ok || isSequence
 }
 
 // isSequence is true for what has a length and can be asked for an item: a dict too.
-func isSequence(x any) bool {
-	switch x.(type) {
-	case str, *List, *Tuple, *Dict, *rangeOf, *Undefined:
-		return true
-	}
-	return false
+func isSequence(_ *run, x any) bool {
+	_, isLoop := x.(*loop)
+	v, isView := x.(*view)
+	_, ok := x.(sequence)
+	return ok && !isLoop && (!isView || v.typ == "range")
 }
 
-func isCallable(x any) bool {
+func isCallable(_ *run, x any) bool {
 	switch x.(type) {
 	case *function, *macro, *loop, *Undefined:
 		return true
@@ -106,13 +88,9 @@ func (r *run) same(a, b any) bool {
 	if typeName(a) != typeName(b) {
 		return false
 	}
-	switch x := a.(type) {
-	case str, float64, *big.Int, *Undefined:
+	switch a.(type) {
+	case str, float64, int64, *big.Int, *Undefined:
 		r.fail("sameas for a %s is not supported", typeName(a))
-	case int64:
-		if y := b.(int64); x == y && (x < -5 || x > 256) {
-			r.fail("sameas for an int is not supported")
-		}
 	}
 	return a == b
 }

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/big"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+	"unicode/utf16"
 )
 
 // maxJSONDepth bounds the nesting of what comes in.
@@ -53,43 +52,32 @@ func decode(d *json.Decoder, depth int) (any, error) {
 		if depth++; depth > maxJSONDepth {
 			return nil, fmt.Errorf("nested more than %d deep", maxJSONDepth)
 		}
-		if tok == '[' {
-			return decodeList(d, depth)
+		list, dict := &List{}, NewDict()
+		for d.More() {
+			var key str
+			if tok == '{' {
+				k, err := decode(d, depth)
+				if err != nil {
+					return nil, err
+				}
+				key = k.(str) // the decoder gives no other keys
+			}
+			v, err := decode(d, depth)
+			if err != nil {
+				return nil, err
+			}
+			if tok == '{' {
+				dict.put(hashString(key.s), key, v)
+			} else {
+				list.Items = append(list.Items, v)
+			}
 		}
-		return decodeDict(d, depth)
+		if _, err := d.Token(); err != nil || tok == '[' {
+			return list, err
+		}
+		return dict, nil
 	}
 	return tok, nil // nil, bool
-}
-
-func decodeList(d *json.Decoder, depth int) (any, error) {
-	l := &List{}
-	for d.More() {
-		v, err := decode(d, depth)
-		if err != nil {
-			return nil, err
-		}
-		l.Items = append(l.Items, v)
-	}
-	_, err := d.Token()
-	return l, err
-}
-
-func decodeDict(d *json.Decoder, depth int) (any, error) {
-	out := NewDict()
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		v, err := decode(d, depth)
-		if err != nil {
-			return nil, err
-		}
-		k := str{s: key.(string), c: whole} // the decoder gives no other keys
-		out.put(hashString(k.s), k, v)
-	}
-	_, err := d.Token()
-	return out, err
 }
 
 func number(s string) (any, error) {
@@ -100,9 +88,6 @@ func number(s string) (any, error) {
 		}
 		return v, nil
 	}
-	if v, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return v, nil
-	}
 	if len(s) > maxDigits {
 		return nil, fmt.Errorf("an integer of %d digits; the limit is %d", len(s), maxDigits)
 	}
@@ -110,210 +95,138 @@ func number(s string) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is not a number", s)
 	}
-	return v, nil
+	return small(v), nil
 }
 
 // encoder writes JSON as Python's json.dumps.
 type encoder struct {
-	r        *run
-	b        *builder
-	ascii    bool
-	indent   str
-	indented bool
-	item     str // separators
-	key      str
-	sorted   bool
+	*builder
+	ascii, sorted, indented bool
+	indent, item, key       str // item and key are the separators
 }
 
 // tojson is the filter as transformers redefines it.
 func tojson(r *run, x any, a *args) any {
-	e := &encoder{r: r, b: r.builder(), item: lit(", "), key: lit(": ")}
-	if len(a.pos) > 0 || len(a.names) > 0 {
-		e.options(a)
-	}
-	e.value(x, 0)
-	return e.b.str()
-}
-
-func (e *encoder) options(a *args) {
-	r := e.r
+	e := &encoder{builder: &builder{r: r}, item: lit(", "), key: lit(": ")}
 	v := r.take(a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
-	e.ascii, e.sorted = r.flag(v[0], false), r.flag(v[3], false)
-	switch in := v[1].(type) {
-	case absent, nil:
-	case str:
-		e.indent, e.indented = in, true
-	default:
-		n := max(0, r.integer(a, in, 0))
-		r.charge(n)
-		e.indent, e.indented = lit(strings.Repeat(" ", n)), true
-	}
-	if e.indented {
-		e.item = lit(",")
-	}
-	if given(v[2]) && v[2] != nil {
-		sep := r.items(v[2])
-		if len(sep) != 2 {
-			r.fail("tojson: separators must be a pair of strings")
+	e.ascii, e.sorted = r.flag(v[0]), r.flag(v[3])
+	if set(v[1]) {
+		e.indented, e.item = true, lit(",")
+		var ok bool
+		if e.indent, ok = v[1].(str); !ok {
+			e.indent = r.repeat(lit(" "), int64(r.integer(a, v[1], 0))).(str)
 		}
+	}
+	if set(v[2]) {
+		sep := r.items(v[2])
+		r.failIf(len(sep) != 2, "tojson: separators must be a pair of strings")
 		e.item, e.key = r.string(a, sep[0], ""), r.string(a, sep[1], "")
 	}
+	e.value(x, 0)
+	return e.str()
 }
 
 func (e *encoder) newline(level int) {
-	if !e.indented {
-		return
-	}
-	e.b.raw("\n")
-	for range level {
-		e.b.write(e.indent)
+	if e.indented {
+		e.write(lit("\n"), e.r.repeat(e.indent, int64(level)).(str))
 	}
 }
 
 func (e *encoder) value(v any, level int) {
 	e.r.tick(1)
+	text, isScalar := e.scalar(v)
 	switch v := v.(type) {
-	case nil:
-		e.b.raw("null")
-	case bool:
-		e.b.raw(strconv.FormatBool(v))
-	case float64:
-		e.b.raw(floatJSON(v))
-	case int64:
-		e.b.raw(strconv.FormatInt(v, 10))
-	case *big.Int:
-		e.b.raw(v.String())
 	case str:
-		e.str(v)
-	case *List:
-		e.list(v.Items, level)
-	case *Tuple:
-		e.list(v.items, level)
+		e.string(v)
+	case *List, *Tuple:
+		e.list(e.r.items(v), level)
 	case *Dict:
 		e.dict(v, level)
 	default:
 		e.r.defined(v)
-		e.r.fail("Object of type %s is not JSON serializable", typeName(v))
+		e.r.failIf(!isScalar, "Object of type %s is not JSON serializable", typeName(v))
+		e.raw(text)
 	}
 }
 
-func floatJSON(v float64) string {
-	switch {
-	case math.IsNaN(v):
-		return "NaN"
-	case math.IsInf(v, 1):
-		return "Infinity"
-	case math.IsInf(v, -1):
-		return "-Infinity"
+func (e *encoder) scalar(v any) (string, bool) {
+	switch v := v.(type) {
+	case nil:
+		return "null", true
+	case bool:
+		return strconv.FormatBool(v), true
+	case int64:
+		return strconv.FormatInt(v, 10), true
+	case *big.Int:
+		return v.String(), true
+	case float64:
+		text := floatRepr(v)
+		return strings.NewReplacer("nan", "NaN", "inf", "Infinity").Replace(text), true
 	}
-	return shortest(v)
+	return "", false
 }
 
 func (e *encoder) list(items []any, level int) {
-	if len(items) == 0 {
-		e.b.raw("[]")
-		return
-	}
 	defer e.r.leave(e.r.enter())
-	e.b.raw("[")
+	e.raw("[")
 	for i, x := range items {
 		if i > 0 {
-			e.b.write(e.item)
+			e.write(e.item)
 		}
 		e.newline(level + 1)
 		e.value(x, level+1)
 	}
-	e.newline(level)
-	e.b.raw("]")
+	if len(items) > 0 {
+		e.newline(level)
+	}
+	e.raw("]")
 }
 
 func (e *encoder) dict(d *Dict, level int) {
-	if len(d.entries) == 0 {
-		e.b.raw("{}")
-		return
-	}
 	defer e.r.leave(e.r.enter())
 	entries := d.entries
 	if e.sorted {
 		e.r.charge(entrySize * len(entries))
-		entries = append([]entry(nil), entries...)
-		sort.SliceStable(entries, func(i, j int) bool {
-			return e.r.order(entries[i].key, entries[j].key, "<") < 0
-		})
+		entries = slices.Clone(entries)
+		slices.SortStableFunc(entries, func(a, b entry) int { return e.r.order(a.key, b.key, "<") })
 	}
-	e.b.raw("{")
+	e.raw("{")
 	for i, entry := range entries {
 		if i > 0 {
-			e.b.write(e.item)
+			e.write(e.item)
 		}
 		e.newline(level + 1)
-		switch k := entry.key.(type) {
-		case str:
-			e.str(k)
-		case float64:
-			e.b.raw(`"` + floatJSON(k) + `"`)
-		case nil:
-			e.b.raw(`"null"`)
-		case bool:
-			e.b.raw(`"` + strconv.FormatBool(k) + `"`)
-		case int64, *big.Int:
-			e.b.raw(`"` + e.r.text(k).s + `"`)
-		default:
-			e.r.fail("keys must be str, int, float, bool or None, not %s", typeName(k))
+		key, isString := entry.key.(str)
+		if text, ok := e.scalar(entry.key); ok {
+			key = lit(text)
+		} else if !isString {
+			e.r.fail("keys must be str, int, float, bool or None, not %s", typeName(entry.key))
 		}
-		e.b.write(e.key)
+		e.string(key)
+		e.write(e.key)
 		e.value(entry.value, level+1)
 	}
-	e.newline(level)
-	e.b.raw("}")
+	if len(entries) > 0 {
+		e.newline(level)
+	}
+	e.raw("}")
 }
 
-// str writes a string. Its quotes are the template's; what becomes of content stays content.
-func (e *encoder) str(t str) {
-	e.b.raw(`"`)
-	for s, content := range t.segments() {
-		start := e.b.b.Len()
-		for part := range e.r.chunks(s) {
-			e.chunk(part)
+// string writes a string. Its quotes are the template's; what becomes of content stays content.
+func (e *encoder) string(t str) {
+	e.raw(`"`)
+	e.escape(t, func(c rune) string {
+		if i := strings.IndexRune("\"\\\n\r\t\f\b", c); i >= 0 {
+			return `\` + `"\nrtfb`[i:i+1]
 		}
-		if content {
-			e.b.mark(start)
+		switch {
+		case c >= ' ' && (!e.ascii || c < 0x7f):
+			return ""
+		case c < 0x10000:
+			return fmt.Sprintf(`\u%04x`, c)
 		}
-	}
-	e.b.raw(`"`)
-}
-
-func (e *encoder) chunk(s string) {
-	done := 0 // what is before it is written
-	for i, c := range s {
-		if c >= 0x20 && c != '"' && c != '\\' && (!e.ascii || c < 0x7f) {
-			continue
-		}
-		e.b.raw(s[done:i])
-		_, width := utf8.DecodeRuneInString(s[i:]) // an invalid byte reads as U+FFFD, width 1
-		done = i + width
-		switch c {
-		case '"':
-			e.b.raw(`\"`)
-		case '\\':
-			e.b.raw(`\\`)
-		case '\n':
-			e.b.raw(`\n`)
-		case '\r':
-			e.b.raw(`\r`)
-		case '\t':
-			e.b.raw(`\t`)
-		case '\f':
-			e.b.raw(`\f`)
-		case '\b':
-			e.b.raw(`\b`)
-		default:
-			if c >= 0x10000 {
-				e.b.raw(fmt.Sprintf(`\u%04x`, 0xd800+(c-0x10000)>>10))
-				c = 0xdc00 + (c-0x10000)&0x3ff
-			}
-			e.b.raw(fmt.Sprintf(`\u%04x`, c))
-		}
-	}
-	e.b.raw(s[done:])
+		high, low := utf16.EncodeRune(c)
+		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+	})
+	e.raw(`"`)
 }

@@ -3,6 +3,7 @@ package jinja
 import (
 	"fmt"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,10 +16,10 @@ const (
 	maxTokens = 400_000
 )
 
-type kind uint8
+type tokenKind uint8
 
 const (
-	tEOF kind = iota
+	tEOF tokenKind = iota
 	tText
 	tOutBegin // {{
 	tOutEnd
@@ -31,7 +32,7 @@ const (
 )
 
 type token struct {
-	kind  kind
+	kind  tokenKind
 	text  string // of strings: what they stand for
 	value any    // of numbers
 	line  int
@@ -41,13 +42,30 @@ func (t token) String() string {
 	switch t.kind {
 	case tEOF:
 		return "the end of the template"
-	case tText:
-		return "text"
 	case tString:
 		return "a string"
 	}
 	return strconv.Quote(t.text)
 }
+
+// The expressions are Jinja2's, with trim_blocks. S stands for Python's blanks.
+func expression(re string) *regexp.Regexp {
+	return regexp.MustCompile(`(?s)` + strings.ReplaceAll(re, "S", `[\s\v\x1c-\x1f\x{85}\p{Z}]`))
+}
+
+var (
+	tagBegin   = expression(`\{%[-+]?S*rawS*(?:-%\}S*|%\})|\{[%{#][-+]?`)
+	commentEnd = expression(`\+#\}|-#\}S*|#\}\n?`)
+	rawEnd     = expression(`\{%[-+]?S*endrawS*(?:\+%\}|-%\}S*|%\}\n?)`)
+	tagEnd     = expression(`^(?:\+%\}|-%\}S*|%\}\n?)`)
+	outEnd     = expression(`^(?:-\}\}S*|\}\})`)
+	spaces     = expression(`^S+`)
+	floats     = expression(`(?i)^(\d+_)*\d+((\.(\d+_)*\d+)?e[+-]?(\d+_)*\d+|\.(\d+_)*\d+)`)
+	integers   = expression(`(?i)^(0b(_?[01])+|0o(_?[0-7])+|0x(_?[\da-f])+|[1-9](_?\d)*|0(_?0)*)`)
+	names      = expression(`^[\w]+`)
+	quoted     = expression(`^('([^'\\]|\\.)*'|"([^"\\]|\\.)*")`)
+	operators  = expression(`^(//|\*\*|[=!<>]=|[-+/*%~\[\](){}<>=.:|,])`)
+)
 
 // lexer splits a template into text and the tokens of tags, with Jinja2's whitespace control.
 type lexer struct {
@@ -59,304 +77,174 @@ type lexer struct {
 }
 
 func lex(source string) []token {
-	if len(source) > maxSource {
-		failParse(1, "the template has %d bytes; the limit is %d", len(source), maxSource)
-	}
-	if !utf8.ValidString(source) {
-		failParse(1, "the template is not valid UTF-8")
-	}
+	l := &lexer{line: 1, newline: true}
+	l.failIf(len(source) > maxSource, "the template has %d bytes; the limit is %d", len(source), maxSource)
+	l.failIf(!utf8.ValidString(source), "the template is not valid UTF-8")
 	source = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source)
-	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, newline: true}
+	l.src = strings.TrimSuffix(source, "\n")
 	for l.pos < len(l.src) {
-		l.next()
+		rest := l.src[l.pos:]
+		at := tagBegin.FindStringIndex(rest)
+		if at == nil {
+			l.text(rest, "")
+			break
+		}
+		open := rest[at[0]:at[1]]
+		l.text(rest[:at[0]], open)
+		l.advance(at[1])
+		switch {
+		case open[1] == '#':
+			l.skipTo(commentEnd, "the comment has no end: write #}")
+		case len(open) > len("{%-"):
+			raw := l.skipTo(rawEnd, "{% raw %} has no end: write {% endraw %}")
+			l.text(raw[:strings.LastIndex(raw, "{%")], raw[strings.LastIndex(raw, "{%"):])
+		case open[1] == '{':
+			l.add(tOutBegin, "{{", nil)
+			l.tag(outEnd, tOutEnd, "}}")
+		default:
+			l.add(tTagBegin, "{%", nil)
+			l.tag(tagEnd, tTagEnd, "%}")
+		}
 	}
 	l.add(tEOF, "", nil)
 	return l.toks
 }
 
-func (l *lexer) add(k kind, text string, value any) {
-	if len(l.toks) >= maxTokens {
-		failParse(l.line, "the template has more than %d tokens", maxTokens)
+func (l *lexer) failIf(fails bool, format string, args ...any) {
+	if fails {
+		failParse(l.line, format, args...)
 	}
-	l.toks = append(l.toks, token{k, text, value, l.line})
 }
 
-func (l *lexer) fail(format string, args ...any) { failParse(l.line, format, args...) }
+func (l *lexer) add(kind tokenKind, text string, value any) {
+	l.failIf(len(l.toks) >= maxTokens, "the template has more than %d tokens", maxTokens)
+	l.toks = append(l.toks, token{kind, text, value, l.line})
+}
 
 // advance moves over n bytes.
 func (l *lexer) advance(n int) {
-	l.line += strings.Count(l.src[l.pos:l.pos+n], "\n")
+	text := l.src[l.pos : l.pos+n]
+	l.line += strings.Count(text, "\n")
 	l.pos += n
+	l.newline = strings.HasSuffix(text, "\n")
 }
 
-func (l *lexer) rest() string { return l.src[l.pos:] }
-
-func (l *lexer) skipSpace() { l.advance(leadingSpace(l.rest())) }
-
-// next reads the text up to the next tag, and the tag.
-func (l *lexer) next() {
-	rest := l.rest()
-	at := 0
-	for {
-		i := strings.IndexByte(rest[at:], '{')
-		if i < 0 || at+i+1 >= len(rest) {
-			l.text(rest)
-			l.advance(len(rest))
-			return
-		}
-		if at += i; strings.IndexByte("{%#", rest[at+1]) >= 0 {
-			break
-		}
-		at++
-	}
-	mark, sign := rest[at+1], signAt(rest[at+2:])
-	l.text(l.strip(rest[:at], mark, sign))
-	l.advance(at + 2 + len(sign))
-	switch mark {
-	case '#':
-		end := strings.Index(l.rest(), "#}")
-		if end < 0 {
-			l.fail("the comment has no end: write #}")
-		}
-		sign := ""
-		if end > 0 {
-			sign = signAt(l.rest()[end-1 : end])
-		}
-		l.advance(end)
-		l.end(sign, "#}")
-	case '{':
-		l.add(tOutBegin, "{{", nil)
-		l.tag("}}", tOutEnd)
-	case '%':
-		if !l.raw() {
-			l.add(tTagBegin, "{%", nil)
-			l.tag("%}", tTagEnd)
-		}
-	}
+// skipTo moves behind the next match of re, and returns what it moved over.
+func (l *lexer) skipTo(re *regexp.Regexp, missing string) string {
+	at := re.FindStringIndex(l.src[l.pos:])
+	l.failIf(at == nil, "%s", missing)
+	text := l.src[l.pos : l.pos+at[1]]
+	l.advance(at[1])
+	return text
 }
 
-// signAt is the sign of whitespace control that s begins with, or empty.
-func signAt(s string) string {
-	if s != "" && (s[0] == '-' || s[0] == '+') {
-		return s[:1]
+// text adds text before a tag that begins with open, without the blanks that the tag removes: all
+// for {%-, and the indentation of a {% or {# that is first on its line, which is lstrip_blocks.
+func (l *lexer) text(s, open string) {
+	start := strings.LastIndexByte(s, '\n') + 1
+	switch {
+	case len(open) > 2 && open[2] == '-':
+		s = strings.TrimRightFunc(s, isSpace)
+	case open == "" || open[1] == '{' || len(open) > 2 && open[2] == '+':
+	case (start > 0 || l.newline) && strings.TrimLeftFunc(s[start:], isSpace) == "":
+		s = s[:start]
 	}
-	return ""
-}
-
-func (l *lexer) text(s string) {
 	if s != "" {
 		l.add(tText, s, nil)
 	}
 }
 
-// strip removes blanks before a tag: all before {%-, and the indentation of a {% or {# that is
-// first on its line, which is lstrip_blocks.
-func (l *lexer) strip(text string, mark byte, sign string) string {
-	if sign == "-" {
-		return strings.TrimRightFunc(text, isSpace)
-	}
-	start := strings.LastIndexByte(text, '\n') + 1
-	if mark != '{' && sign == "" && (start > 0 || l.newline) && leadingSpace(text[start:]) == len(text)-start {
-		return text[:start]
-	}
-	return text
-}
-
-// end moves over the end of a tag and what it removes: all blanks after -%}, one line end after
-// %} and #}, which is trim_blocks.
-func (l *lexer) end(sign, closing string) {
-	l.advance(len(closing))
-	before := l.pos
-	switch {
-	case sign == "-":
-		l.skipSpace()
-	case sign == "" && closing != "}}" && strings.HasPrefix(l.rest(), "\n"):
-		l.advance(1)
-	}
-	l.newline = strings.HasSuffix(l.src[before:l.pos], "\n")
-}
-
-// raw reads {% raw %} ... {% endraw %} as text. It reports false for other tags.
-func (l *lexer) raw() bool {
-	rest := l.rest()
-	n := leadingSpace(rest)
-	if !strings.HasPrefix(rest[n:], "raw") {
-		return false
-	}
-	n += len("raw")
-	n += leadingSpace(rest[n:])
-	sign := ""
-	if strings.HasPrefix(rest[n:], "-") {
-		sign = "-"
-	}
-	if !strings.HasPrefix(rest[n+len(sign):], "%}") {
-		return false
-	}
-	l.advance(n + len(sign) + len("%}"))
-	begin := l.pos
-	if sign == "-" {
-		l.skipSpace()
-	}
-	l.newline = strings.HasSuffix(l.src[begin:l.pos], "\n")
-	for from := l.pos; ; {
-		i := strings.Index(l.src[from:], "{%")
-		if i < 0 {
-			l.fail("{%% raw %%} has no end: write {%% endraw %%}")
-		}
-		from += i + 2
-		before := signAt(l.src[from:])
-		at := from + len(before)
-		at += leadingSpace(l.src[at:])
-		if !strings.HasPrefix(l.src[at:], "endraw") {
-			continue
-		}
-		at += len("endraw")
-		at += leadingSpace(l.src[at:])
-		after := signAt(l.src[at:])
-		if !strings.HasPrefix(l.src[at+len(after):], "%}") {
-			continue
-		}
-		l.text(l.strip(l.src[l.pos:from-2], '%', before))
-		l.advance(at + len(after) - l.pos)
-		l.end(after, "%}")
-		return true
-	}
-}
-
-// operators of more than one character come first.
-var operators = []string{
-	"==", "!=", ">=", "<=", "//", "**", "+", "-", "*", "/", "%", "~", "<", ">", "=", "(", ")", "[",
-	"]", "{", "}", ",", ".", ":", "|",
-}
-
 var closers = map[string]string{"(": ")", "[": "]", "{": "}"}
 
 // tag reads the tokens of a tag and its end.
-func (l *lexer) tag(closing string, end kind) {
+func (l *lexer) tag(end *regexp.Regexp, kind tokenKind, closing string) {
 	var open []string // the brackets that close the open ones
 	for {
-		l.skipSpace()
-		rest := l.rest()
-		if rest == "" {
-			l.fail("the tag has no end: write %s", closing)
+		if n := len(spaces.FindString(l.src[l.pos:])); n > 0 {
+			l.advance(n)
 		}
-		if len(open) == 0 {
-			sign := signAt(rest)
-			if sign == "+" && closing == "}}" {
-				sign = "" // it is an operator
-			}
-			if strings.HasPrefix(rest[len(sign):], closing) {
-				l.add(end, closing, nil)
-				l.advance(len(sign))
-				l.end(sign, closing)
-				return
-			}
+		rest := l.src[l.pos:]
+		l.failIf(rest == "", "the tag has no end: write %s", closing)
+		if at := end.FindStringIndex(rest); at != nil && len(open) == 0 {
+			l.add(kind, closing, nil)
+			l.advance(at[1])
+			return
 		}
-		switch c := rest[0]; {
+		text := ""
+		switch c, _ := utf8.DecodeRuneInString(rest); {
 		case c == '"' || c == '\'':
-			l.str()
-		case isDigit(c):
-			n, v := l.number(rest)
-			l.add(tNumber, rest[:n], v)
-			l.advance(n)
-		case isNameByte(c):
-			n := 0
-			for n < len(rest) && isNameByte(rest[n]) {
-				n++
-			}
-			if n < len(rest) && rest[n] >= utf8.RuneSelf {
-				l.fail("a character outside ASCII in a name is not supported")
-			}
-			l.add(tName, rest[:n], nil)
-			l.advance(n)
+			text = quoted.FindString(rest)
+			l.failIf(text == "", "the string has no end")
+			l.add(tString, l.unquote(text[1:len(text)-1]), nil)
+		case c >= '0' && c <= '9':
+			text = l.number(rest[:min(len(rest), maxDigits)])
+		case c == '_' || unicode.IsLetter(c):
+			text = names.FindString(rest)
+			next, _ := utf8.DecodeRuneInString(rest[len(text):])
+			l.failIf(text == "" || next != utf8.RuneError && unicode.IsLetter(next),
+				"a name with characters outside ASCII is not supported")
+			l.add(tName, text, nil)
 		default:
-			open = l.operator(open)
+			text = operators.FindString(rest)
+			l.failIf(text == "", "unexpected character %q", c)
+			if closer, ok := closers[text]; ok {
+				open = append(open, closer)
+			} else if strings.Contains(")]}", text) {
+				l.failIf(len(open) == 0 || open[len(open)-1] != text, "unexpected %q", text)
+				open = open[:len(open)-1]
+			}
+			l.add(tOp, text, nil)
 		}
+		l.advance(len(text))
 	}
 }
 
-func (l *lexer) operator(open []string) []string {
-	rest := l.rest()
-	for _, op := range operators {
-		if !strings.HasPrefix(rest, op) {
-			continue
-		}
-		switch op {
-		case "(", "[", "{":
-			open = append(open, closers[op])
-		case ")", "]", "}":
-			if len(open) == 0 || open[len(open)-1] != op {
-				l.fail("unexpected %q", op)
-			}
-			open = open[:len(open)-1]
-		}
-		l.add(tOp, op, nil)
-		l.advance(len(op))
-		return open
+// number adds the number that rest begins with, and returns its text.
+func (l *lexer) number(rest string) string {
+	if text := floats.FindString(rest); text != "" && l.src[l.pos-1] != '.' { // after a dot it is an index
+		f, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
+		l.failIf(err != nil, "%q is not a number", text)
+		l.add(tNumber, text, f)
+		return text
 	}
-	c, _ := utf8.DecodeRuneInString(rest)
-	if unicode.IsLetter(c) {
-		l.fail("the character %q in a name is not supported", c)
-	}
-	l.fail("unexpected character %q", c)
-	return nil
+	text := integers.FindString(rest)
+	i, err := strconv.ParseInt(strings.ToLower(text), 0, 64)
+	l.failIf(err != nil && strings.Trim(text, "0_") != "", "%q is not a number of 64 bits: not supported", clip(text))
+	l.add(tNumber, text, i)
+	return text
 }
 
-// number reads a number and returns its length.
-func (l *lexer) number(rest string) (int, any) {
-	digits := func(i int, ok func(byte) bool) int { // digits with single underscores between
-		for i < len(rest) && (ok(rest[i]) ||
-			rest[i] == '_' && i > 0 && ok(rest[i-1]) && i+1 < len(rest) && ok(rest[i+1])) {
-			i++
-		}
-		return i
-	}
-	n := digits(0, isDigit)
-	isFloat := false
-	if l.pos == 0 || l.src[l.pos-1] != '.' { // after a dot it is an index
-		if n+1 < len(rest) && rest[n] == '.' && isDigit(rest[n+1]) {
-			n, isFloat = digits(n+1, isDigit), true
-		}
-		if n < len(rest) && rest[n]|0x20 == 'e' {
-			exponent := n + 1 + len(signAt(rest[n+1:]))
-			if exponent < len(rest) && isDigit(rest[exponent]) {
-				n, isFloat = digits(exponent, isDigit), true
-			}
-		}
-	}
-	if isFloat {
-		v, err := strconv.ParseFloat(strings.ReplaceAll(rest[:n], "_", ""), 64)
-		if err != nil {
-			l.fail("%q is not a number", rest[:n])
-		}
-		return n, v
-	}
-	if rest[0] == '0' {
-		isBase := map[byte]func(byte) bool{'b': isBinary, 'o': isOctal, 'x': isHex}
-		if n == 1 && len(rest) > 2 && isBase[rest[1]|0x20] != nil {
-			ok := isBase[rest[1]|0x20]
-			start := 2
-			if rest[2] == '_' {
-				start = 3
-			}
-			if end := digits(start, ok); end > start {
-				return end, l.integer(rest[:end])
-			}
-		}
-		n = digits(0, func(c byte) bool { return c == '0' })
-	}
-	return n, l.integer(rest[:n])
-}
+// escapes are one character after a backslash.
+var escapes = strings.NewReplacer("\\\n", "", `\\`, `\`, `\'`, `'`, `\"`, `"`, `\a`, "\a", `\b`, "\b",
+	`\f`, "\f", `\n`, "\n", `\r`, "\r", `\t`, "\t", `\v`, "\v")
 
-func (l *lexer) integer(text string) any {
-	v, ok := new(big.Int).SetString(text, 0)
-	if strings.Trim(text, "0_") == "" {
-		v, ok = new(big.Int), true
-	}
-	if !ok || len(text) > maxDigits {
-		l.fail("%q is not a number", text)
-	}
-	return small(v)
+var escaped = regexp.MustCompile(`(?s)\\(x[[:xdigit:]]{2}|u[[:xdigit:]]{4}|U[[:xdigit:]]{8}|[0-7]{1,3}|.)`)
+
+// unquote reads a string literal. Its escapes are Python's; one that Python does not know keeps its
+// backslash.
+func (l *lexer) unquote(s string) string {
+	return escaped.ReplaceAllStringFunc(s, func(e string) string {
+		c, _ := utf8.DecodeRuneInString(e[1:])
+		var v uint64
+		switch {
+		case len(e) > 3 && strings.ContainsRune("xuU", c):
+			v, _ = strconv.ParseUint(e[2:], 16, 32) // the expression takes digits only
+		case c >= '0' && c <= '7':
+			v, _ = strconv.ParseUint(e[1:], 8, 32)
+		case strings.ContainsRune("xuUN", c):
+			l.failIf(true, "the escape %s is not complete, or is not supported", e)
+		case c >= 0x10000:
+			return fmt.Sprintf(`\U%08x`, c)
+		case c >= 0x100:
+			return fmt.Sprintf(`\u%04x`, c)
+		case c >= utf8.RuneSelf: // Jinja2 writes it as an escape first, and the backslash escapes that
+			return fmt.Sprintf(`\x%02x`, c)
+		default:
+			return escapes.Replace(e)
+		}
+		l.failIf(!utf8.ValidRune(rune(v)), "the escape %s is not a character", e)
+		return string(rune(v))
+	})
 }
 
 // small is v as an int64 if it fits.
@@ -367,89 +255,14 @@ func small(v *big.Int) any {
 	return v
 }
 
-// str reads a string literal. Its escapes are Python's; one that Python does not know keeps its
-// backslash.
-func (l *lexer) str() {
-	rest := l.rest()
-	var b strings.Builder
-	for i := 1; i < len(rest); i++ {
-		c := rest[i]
-		switch {
-		case c == rest[0]:
-			l.add(tString, b.String(), nil)
-			l.advance(i + 1)
-			return
-		case c == '\\' && i+1 < len(rest):
-			i += l.escape(&b, rest[i+1:])
-		default:
-			b.WriteByte(c)
-		}
-	}
-	l.fail("the string has no end")
-}
-
-var escapes = map[byte]string{
-	'\n': "", '\\': "\\", '\'': "'", '"': "\"", 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n",
-	'r': "\r", 't': "\t", 'v': "\v",
-}
-
-// escape writes what an escape stands for and returns its length without the backslash.
-func (l *lexer) escape(b *strings.Builder, rest string) int {
-	c := rest[0]
-	if s, ok := escapes[c]; ok {
-		b.WriteString(s)
-		return 1
-	}
-	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
-	switch {
-	case digits > 0:
-		if len(rest) > digits {
-			v, err := strconv.ParseUint(rest[1:1+digits], 16, 32)
-			if err == nil && utf8.ValidRune(rune(v)) {
-				b.WriteRune(rune(v))
-				return 1 + digits
-			}
-		}
-		l.fail(`the escape \%c needs %d hexadecimal digits of a character`, c, digits)
-	case isOctal(c):
-		n := 1
-		for n < 3 && n < len(rest) && isOctal(rest[n]) {
-			n++
-		}
-		v, _ := strconv.ParseUint(rest[:n], 8, 32) // three octal digits always parse
-		b.WriteRune(rune(v))
-		return n
-	case c == 'N':
-		l.fail(`the escape \N{name} is not supported: write \uXXXX`)
-	case c >= utf8.RuneSelf:
-		// Jinja2 writes the character as an escape before it reads escapes, so that the backslash
-		// here escapes that one's.
-		r, width := utf8.DecodeRuneInString(rest)
-		switch {
-		case r < 0x100:
-			fmt.Fprintf(b, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(b, `\U%08x`, r)
-		}
-		return width
-	}
-	b.WriteByte('\\')
-	return 0
-}
-
-func leadingSpace(s string) int { return len(s) - len(strings.TrimLeftFunc(s, isSpace)) }
-
 // isSpace is Python's str.isspace for one character.
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
-
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-func isOctal(c byte) bool { return c >= '0' && c <= '7' }
-
-func isBinary(c byte) bool { return c == '0' || c == '1' }
-
-func isHex(c byte) bool { return isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'f' }
-
-func isNameByte(c byte) bool { return c == '_' || isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' }
+// signAt is the sign that s begins with, or empty.
+func signAt(s string) string {
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		return s[:1]
+	}
+	return ""
+}

@@ -2,17 +2,17 @@ package jinja
 
 // loop is the variable loop inside {% for %}.
 type loop struct {
-	stmt    *forStmt
-	home    *scope
-	over    any // nil if it has no length or a condition chooses from it
-	next    func() (any, bool)
-	depth   int
-	index   int // from 0
-	prev    any
-	item    any
-	ahead   []any // items that have been taken from next already
-	changed []any
-	count   int // -1 until it is known
+	stmt       *forStmt
+	home       *scope
+	over       any // what it loops over, or nil if a condition chooses from it
+	next       func() (any, bool)
+	depth      int
+	index      int // from 0
+	prev, item any
+	ahead      []any // items that have been taken from next already
+	buffer     [1]any
+	changed    []any
+	count      int // -1 until it is known
 }
 
 func (s *forStmt) exec(r *run) flow {
@@ -21,78 +21,53 @@ func (s *forStmt) exec(r *run) flow {
 	return r.loop(s, r.scope, over, 0)
 }
 
-func (r *run) loop(s *forStmt, home *scope, over any, depth int) flow {
-	l := &loop{stmt: s, home: home, depth: depth, index: -1, count: -1}
-	l.next = r.iterate(over)
-	if s.cond != nil {
-		l.next = r.chosen(s, home, l.next)
-	} else {
-		l.over = over
+func (r *run) loop(s *forStmt, home *scope, over any, depth int) (how flow) {
+	l := &loop{stmt: s, home: home, over: over, depth: depth, index: -1, count: -1}
+	if l.next = r.iterate(over); s.cond != nil {
+		l.over, l.next = nil, r.chosen(s, home, l.next)
 	}
 	finished := false // some turn reached the end of the body
-	for {
+	for how != broken {
 		r.tick(1)
-		item, ok := l.take()
+		item, ok := l.peek()
 		if !ok {
 			break
 		}
+		l.ahead = l.ahead[1:]
 		l.index++
 		l.prev, l.item = l.item, item
 		r.line = s.line
-		how := onward
-		r.within(r.enterFrame(s.bodyFrame, home), func() {
+		r.within(s.body.frame, home, func() {
 			r.assign(s.target, item)
-			r.scope.slots[loopSlot] = l
-			how = r.exec(s.body)
+			r.scope.set(s.loop, l)
+			how = r.exec(s.body.stmts)
 		})
-		if how == broken {
-			break
-		}
 		finished = finished || how == onward
 	}
-	if finished || len(s.other) == 0 {
-		return onward
+	how = onward
+	if !finished && s.other.frame != nil {
+		r.within(s.other.frame, home, func() { how = r.exec(s.other.stmts) })
 	}
-	how := onward
-	r.within(r.enterFrame(s.elses, home), func() { how = r.exec(s.other) })
 	return how
 }
 
-// loopSlot is where a loop's frame keeps the variable loop.
-const loopSlot = 0
-
 // chosen filters items by the condition of a loop.
 func (r *run) chosen(s *forStmt, home *scope, next func() (any, bool)) func() (any, bool) {
-	var inner *scope
 	return func() (any, bool) {
-		if inner == nil {
-			inner = r.enterFrame(s.condFrame, home)
-		}
 		for {
-			r.tick(1)
 			item, ok := next()
 			if !ok {
 				return nil, false
 			}
-			pass := false
-			r.within(inner, func() {
-				r.assign(s.condTarget, item)
-				pass = r.truth(r.eval(s.cond))
+			r.within(s.condFrame, home, func() {
+				r.assign(s.target, item)
+				ok = r.truth(r.eval(s.cond))
 			})
-			if pass {
+			if ok {
 				return item, true
 			}
 		}
 	}
-}
-
-func (l *loop) take() (any, bool) {
-	if len(l.ahead) > 0 {
-		item := l.ahead[0]
-		l.ahead = l.ahead[1:]
-		return item, true
-	}
-	return l.next()
 }
 
 // peek returns the item after this one.
@@ -102,7 +77,8 @@ func (l *loop) peek() (any, bool) {
 		if !ok {
 			return nil, false
 		}
-		l.ahead = append(l.ahead, item)
+		l.buffer[0] = item
+		l.ahead = l.buffer[:]
 	}
 	return l.ahead[0], true
 }
@@ -111,22 +87,20 @@ func (l *loop) length(r *run) int {
 	if l.count >= 0 {
 		return l.count
 	}
-	n, ok := 0, false
-	if l.over != nil {
-		n, ok = r.length(l.over)
-	}
-	if !ok {
+	s, ok := l.over.(sequence)
+	if ok {
+		l.count = s.length(r)
+	} else {
 		for item, more := l.next(); more; item, more = l.next() {
 			r.charge(32)
 			l.ahead = append(l.ahead, item)
 		}
-		n = l.index + 1 + len(l.ahead)
+		l.count = l.index + 1 + len(l.ahead)
 	}
-	l.count = n
-	return n
+	return l.count
 }
 
-func (l *loop) attr(r *run, key string) (any, bool) {
+func (l *loop) attr(r *run, key string) (v any, ok bool) {
 	switch key {
 	case "index":
 		return int64(l.index + 1), true
@@ -153,19 +127,17 @@ func (l *loop) attr(r *run, key string) (any, bool) {
 		}
 		return l.prev, true
 	case "nextitem":
-		if item, more := l.peek(); more {
-			return item, true
+		if v, ok = l.peek(); !ok {
+			v = &Undefined{hint: "there is no next item"}
 		}
-		return &Undefined{hint: "there is no next item"}, true
+		return v, true
 	case "cycle":
-		return &function{name: "loop.cycle", call: func(r *run, a *args) any {
-			if len(a.pos) == 0 {
-				r.fail("no items for cycling given")
-			}
+		return &function{"loop.cycle", func(r *run, a *args) any {
+			r.failIf(len(a.pos) == 0, "no items for cycling given")
 			return a.pos[l.index%len(a.pos)]
 		}}, true
 	case "changed":
-		return &function{name: "loop.changed", call: func(r *run, a *args) any {
+		return &function{"loop.changed", func(r *run, a *args) any {
 			if l.changed != nil && r.equalItems(l.changed, a.pos) {
 				return false
 			}
@@ -178,12 +150,7 @@ func (l *loop) attr(r *run, key string) (any, bool) {
 
 // recurse is loop(items) in a recursive loop: the body again, over other items.
 func (l *loop) recurse(r *run, a *args) any {
-	if !l.stmt.recursive {
-		r.fail("the loop is not recursive: write {%% for ... recursive %%}")
-	}
+	r.failIf(!l.stmt.recursive, "the loop is not recursive: write {%% for ... recursive %%}")
 	over := r.take(a, 1, "iterable")[0]
-	outer := r.scope
-	text := r.capture(func() { r.loop(l.stmt, l.home, over, l.depth+1) })
-	r.scope = outer
-	return text
+	return r.capture(func() { r.loop(l.stmt, l.home, over, l.depth+1) })
 }

@@ -5,31 +5,27 @@ import "slices"
 // macro is a macro with the scope in which it was defined.
 type macro struct {
 	*macroDef
-	name string
 	home *scope
 }
 
 func (r *run) macro(m *macroDef) *macro {
-	r.charge(48)
-	return &macro{m, m.label, r.scope}
+	r.charge(24)
+	return &macro{m, r.scope}
 }
 
 func (s *macroStmt) exec(r *run) flow {
-	r.scope.slots[s.name.slot] = r.macro(&s.macroDef)
+	r.scope.set(s.name.id, r.macro(s.def))
 	return onward
 }
 
 func (s *callStmt) exec(r *run) flow {
 	r.line = s.line
-	caller := r.macro(&s.body)
 	f := r.eval(s.call.f)
 	a := *r.args("", &s.call.args)
 	r.line = s.line
-	if _, twice := a.find("caller"); twice {
-		r.fail("the argument caller is given twice")
-	}
+	r.failIf(a.find("caller") >= 0, "the argument caller is given twice")
 	a.names = append(slices.Clip(a.names), lit("caller"))
-	a.named = append(a.named, caller)
+	a.named = append(a.named, r.macro(s.body))
 	v := r.invoke(f, &a)
 	r.line = s.line
 	r.print(v)
@@ -37,95 +33,63 @@ func (s *callStmt) exec(r *run) flow {
 }
 
 func (s *generationStmt) exec(r *run) flow {
-	defer r.leave(r.enter())
-	r.out.write(r.macro(&s.body).call(r, &args{}))
+	r.out.write(r.invoke(r.macro(s.body), &args{}).(str))
 	return onward
 }
 
 // call binds arguments as Jinja2's Macro does, which differs from Python's functions.
-func (m *macro) call(r *run, a *args) str {
-	s := r.enterFrame(m.frame, m.home)
-	pos, used := a.pos, make([]bool, len(a.names))
-	named := func(name string) (any, bool) {
-		i, ok := a.find(name)
-		if !ok {
-			return nil, false
-		}
-		used[i] = true
-		return a.named[i], true
-	}
-	for i, p := range m.params {
-		if i < len(pos) {
-			s.slots[p.slot] = pos[i]
-		} else if v, ok := named(p.id); ok {
-			s.slots[p.slot] = v
-		}
-	}
-	if m.caller >= 0 {
-		v, ok := named("caller")
-		if !ok || v == nil {
-			v = &Undefined{hint: "No caller defined"}
-		}
-		s.slots[m.caller] = v
-	}
-	rest := NewDict()
-	for i, n := range a.names {
-		switch {
-		case used[i]:
-		case m.kwargs >= 0:
-			r.charge(entrySize)
-			rest.put(hashString(n.s), n, a.named[i])
-		default:
-			r.fail("macro %q takes no keyword argument %q", m.name, n.s)
-		}
-	}
-	if m.kwargs >= 0 {
-		s.slots[m.kwargs] = rest
-	}
-	more := pos[min(len(pos), len(m.params)):]
-	if m.varargs >= 0 {
-		s.slots[m.varargs] = &Tuple{items: more}
-	} else if len(more) > 0 {
-		r.fail("macro %q takes not more than %d argument(s)", m.name, len(m.params))
-	}
-	var text str
-	r.within(s, func() {
+func (m *macro) call(r *run, a *args) (text str) {
+	r.within(m.body.frame, m.home, func() {
+		m.bind(r, a)
 		for i, p := range m.params {
-			if _, unset := s.slots[p.slot].(missing); !unset {
+			v := r.scope.find(p.id)
+			if _, unset := (*v).(missing); !unset {
 				continue
 			}
 			if j := i - (len(m.params) - len(m.defaults)); j >= 0 {
-				s.slots[p.slot] = r.eval(m.defaults[j])
+				r.scope.set(p.id, r.eval(m.defaults[j]))
 			} else {
-				s.slots[p.slot] = &Undefined{hint: "parameter '" + p.id + "' was not provided"}
+				*v = &Undefined{hint: "parameter '" + p.text + "' was not provided"}
 			}
 		}
-		text = r.capture(func() { r.exec(m.body) })
+		text = r.capture(func() { r.exec(m.body.stmts) })
 	})
 	return text
 }
 
-func (m *macro) attr(key string) (any, bool) {
-	switch key {
-	case "name":
-		if m.name == "" {
-			return nil, true
+// bind sets the parameters of a macro. Those without an argument are missing.
+func (m *macro) bind(r *run, a *args) {
+	used := make([]bool, len(a.names))
+	set := func(p *name, v any) {
+		if i := a.find(p.text); i >= 0 {
+			used[i], v = true, a.named[i]
 		}
-		return lit(m.name), true
-	case "arguments":
-		names := make([]any, len(m.params))
-		for i, p := range m.params {
-			names[i] = lit(p.id)
-		}
-		return &Tuple{items: names}, true
-	case "catch_kwargs":
-		return m.kwargs >= 0, true
-	case "catch_varargs":
-		return m.varargs >= 0, true
-	case "caller":
-		return m.takesCaller, true
-	case "explicit_caller":
-		return m.ownCaller, true
+		r.scope.set(p.id, v)
 	}
-	return nil, false
+	for i, p := range m.params {
+		if i < len(a.pos) {
+			r.scope.set(p.id, a.pos[i])
+		} else {
+			set(p, missing{})
+		}
+	}
+	if m.caller != nil {
+		set(m.caller, &Undefined{hint: "No caller defined"})
+	}
+	rest := NewDict()
+	for i, n := range a.names {
+		if !used[i] {
+			r.failIf(m.kwargs == nil, "macro %q takes no keyword argument %q", m.label, n.s)
+			r.set(rest, n, a.named[i])
+		}
+	}
+	if m.kwargs != nil {
+		r.scope.set(m.kwargs.id, rest)
+	}
+	more := a.pos[min(len(a.pos), len(m.params)):]
+	if m.varargs != nil {
+		r.scope.set(m.varargs.id, &Tuple{more})
+	} else if len(more) > 0 {
+		r.fail("macro %q takes not more than %d argument(s)", m.label, len(m.params))
+	}
 }

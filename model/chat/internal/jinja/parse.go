@@ -9,81 +9,143 @@ import (
 const maxNesting = 200
 
 // Template is a parsed template. It is immutable and safe for concurrent use.
-type Template struct {
-	body  []stmt
-	frame *frame
-}
+type Template struct{ body block }
 
-// Parse reads a template. Its errors are *ParseError.
+// Parse reads a template. Its errors are *Error.
 func Parse(source string) (t *Template, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			t, err = nil, recovered(p)
 		}
 	}()
-	p := &parser{toks: lex(source)}
-	body := p.body()
-	if p.cur().kind != tEOF {
-		p.fail("%s has no beginning", p.tagName())
+	p := &parser{toks: lex(source), ids: map[string]int{}, frame: &frame{seen: map[string]bool{}}}
+	t = &Template{block{p.frame, p.body()}}
+	p.failIf(p.cur().kind != tEOF, "{%% %s %%} has no beginning", p.peek().text)
+	for _, f := range p.frames {
+		f.unset = slices.DeleteFunc(f.unset, func(n *name) bool { return f.parent.knows(n.text) })
 	}
-	t = &Template{body: body}
-	t.frame = resolve(body)
 	return t, nil
 }
 
 type parser struct {
-	toks  []token
-	pos   int
-	depth int
-	loops int // around this place, in the same macro
+	toks    []token
+	pos     int
+	depth   int
+	loops   int     // around this place, in the same macro
+	soft    bool    // in an {% if %}, where filters and tests that do not exist fail when reached
+	unknown []token // filters and tests that do not exist, of the expression being read
+	ids     map[string]int
+	frame   *frame    // of this place
+	frames  []*frame  // all but the template's own
+	special *mentions // of the macro around this place
 }
 
-func (p *parser) cur() token { return p.toks[p.pos] }
+// mentions are the special arguments that a macro reads before it assigns them.
+type mentions struct{ read, stored [3]bool }
 
+var specials = []string{"caller", "varargs", "kwargs"}
+
+func (p *parser) failIf(fails bool, format string, args ...any) {
+	if fails {
+		failParse(p.cur().line, format, args...)
+	}
+}
+
+func (p *parser) cur() token  { return p.toks[p.pos] }
 func (p *parser) peek() token { return p.toks[min(p.pos+1, len(p.toks)-1)] }
 
 func (p *parser) next() token {
-	t := p.toks[p.pos]
-	if t.kind != tEOF {
-		p.pos++
-	}
+	t := p.cur()
+	p.pos = min(p.pos+1, len(p.toks)-1)
 	return t
 }
 
-func (p *parser) fail(format string, args ...any) { failParse(p.cur().line, format, args...) }
+func (p *parser) is(k tokenKind, text string) bool { return p.cur().kind == k && p.cur().text == text }
 
-func (p *parser) is(k kind, text string) bool { return p.cur().kind == k && p.cur().text == text }
-
-func (p *parser) skip(k kind, text string) bool {
-	if p.is(k, text) {
+func (p *parser) skip(k tokenKind, text string) bool {
+	ok := p.is(k, text)
+	if ok {
 		p.pos++
-		return true
 	}
-	return false
+	return ok
 }
 
-func (p *parser) expect(k kind, text string) {
-	if !p.skip(k, text) {
-		p.fail("expected %q, found %s", text, p.cur())
-	}
+func (p *parser) expect(k tokenKind, text string) {
+	p.failIf(!p.skip(k, text), "expected %q, found %s", text, p.cur())
+}
+
+func (p *parser) ident() string {
+	p.failIf(p.cur().kind != tName, "expected a name, found %s", p.cur())
+	return p.next().text
 }
 
 // enter and leave count nesting: defer p.leave(p.enter()).
 func (p *parser) enter() int {
-	if p.depth++; p.depth > maxNesting {
-		p.fail("tags or expressions nest more than %d deep", maxNesting)
-	}
+	p.depth++
+	p.failIf(p.depth > maxNesting, "tags or expressions nest more than %d deep", maxNesting)
 	return p.depth - 1
 }
 
 func (p *parser) leave(depth int) { p.depth = depth }
 
-// tagName is the tag that begins here.
-func (p *parser) tagName() string {
-	if p.cur().kind == tTagBegin {
-		return "{% " + p.peek().text + " %}"
+// variable is the variable that a name means.
+func (p *parser) variable(text string) *name {
+	id, ok := p.ids[text]
+	if !ok {
+		id = len(p.ids)
+		p.ids[text] = id
 	}
-	return p.cur().String()
+	return &name{text, id}
+}
+
+// see notes that a name is read or assigned at this place.
+func (p *parser) see(text string, assigned bool) *name {
+	n := p.variable(text)
+	if assigned && !p.soft && !p.frame.seen[text] {
+		p.frame.unset = append(p.frame.unset, n)
+	}
+	p.frame.seen[text] = true
+	if i := slices.Index(specials, text); i >= 0 && p.special != nil {
+		m := p.special
+		m.read[i] = m.read[i] || !assigned && !m.stored[i]
+		m.stored[i] = m.stored[i] || assigned
+	}
+	return n
+}
+
+// assigned notes that the names of t are assigned at this place.
+func (p *parser) assigned(t target) {
+	if t.name != nil {
+		p.see(t.name.text, t.attr == "")
+	}
+	for _, x := range t.tuple {
+		p.assigned(x)
+	}
+}
+
+// within reads something in a frame of its own, which has parameters.
+func (p *parser) within(f func(), params ...target) *frame {
+	in := &frame{parent: p.frame, seen: map[string]bool{}}
+	p.frames = append(p.frames, in)
+	outer, soft := p.frame, p.soft
+	p.frame, p.soft = in, false
+	for _, t := range params {
+		p.assigned(t)
+	}
+	in.unset = nil // whoever enters the frame sets them
+	f()
+	p.frame, p.soft = outer, soft
+	return in
+}
+
+// checked fails for filters and tests that do not exist, unless this place is soft.
+func (p *parser) checked() {
+	for _, t := range p.unknown {
+		if !p.soft {
+			failParse(t.line, "unknown filter or test %q", t.text)
+		}
+	}
+	p.unknown = nil
 }
 
 // body reads up to a tag in ends, which it leaves, or to the end of the template.
@@ -91,34 +153,36 @@ func (p *parser) body(ends ...string) []stmt {
 	defer p.leave(p.enter())
 	var out []stmt
 	for {
-		switch t := p.cur(); t.kind {
-		case tEOF:
-			if len(ends) > 0 {
-				p.fail("the template ends without {%% %s %%}", ends[len(ends)-1])
-			}
-			return out
-		case tText:
-			p.next()
-			out = append(out, &textStmt{lit(t.text)})
-		case tOutBegin:
-			p.next()
+		t := p.next()
+		switch tag := p.cur().text; {
+		case t.kind == tText:
+			out = append(out, &textStmt{t.text})
+		case t.kind == tOutBegin:
 			out = append(out, &outStmt{t.line, p.tuple(p.cond)})
 			p.expect(tOutEnd, "}}")
-		case tTagBegin:
-			tag := p.peek().text
-			if slices.Contains(ends, tag) || len(ends) == 0 && strings.HasPrefix(tag, "end") {
-				return out
-			}
-			p.next()
-			out = append(out, p.statement()...)
+		case t.kind == tEOF && len(ends) > 0:
+			failParse(t.line, "the template ends without {%% %s %%}", ends[len(ends)-1])
+		case t.kind == tEOF:
+			return out
+		case slices.Contains(ends, tag) || len(ends) == 0 && strings.HasPrefix(tag, "end"):
+			p.pos--
+			return out
 		default:
-			p.fail("unexpected %s", t)
+			out = append(out, p.statement())
 		}
+		p.checked()
 	}
 }
 
-// block reads the body of a tag up to its end tag.
-func (p *parser) block(end string) []stmt {
+// blockBegin ends a tag that has a body. A colon is allowed there.
+func (p *parser) blockBegin() {
+	p.skip(tOp, ":")
+	p.expect(tTagEnd, "%}")
+	p.checked()
+}
+
+// blockBody reads the body of a tag up to its end tag.
+func (p *parser) blockBody(end string) []stmt {
 	p.blockBegin()
 	body := p.body(end)
 	p.pos += 2 // {% end
@@ -126,99 +190,90 @@ func (p *parser) block(end string) []stmt {
 	return body
 }
 
-// blockBegin ends a tag that has a body. A colon is allowed there.
-func (p *parser) blockBegin() {
-	p.skip(tOp, ":")
-	p.expect(tTagEnd, "%}")
+// block reads a body with a frame of its own, which has parameters.
+func (p *parser) block(end string, params ...target) (b block) {
+	b.frame = p.within(func() { b.stmts = p.blockBody(end) }, params...)
+	return b
 }
 
-// unsupported tags are Jinja2's, but make no sense without other templates.
-var unsupported = []string{"block", "extends", "include", "import", "from", "autoescape"}
-
-func (p *parser) statement() []stmt {
+func (p *parser) statement() stmt {
 	line := p.cur().line
-	tag := p.ident()
-	var s stmt
-	switch tag {
+	switch tag := p.ident(); tag {
 	case "if":
-		s = p.ifTag()
+		return p.ifTag()
 	case "for":
-		s = p.forTag(line)
+		return p.forTag(line)
 	case "set":
-		s = p.setTag(line)
-	case "macro":
-		s = p.macroTag()
-	case "call":
-		s = p.callTag(line)
-	case "filter":
-		f := &filterStmt{line: line, filters: p.filterChain()}
-		f.body = p.block("endfilter")
-		s = f
+		return p.setTag(line)
 	case "with":
-		s = p.withTag(line)
+		return p.withTag(line)
+	case "macro":
+		n := p.see(p.assignable(), true)
+		return &macroStmt{n, p.macro(line, n.text, "endmacro", true, func() {})}
 	case "generation":
-		g := &generationStmt{line: line}
-		p.macroBody(&g.body, "endgeneration")
-		s = g
-	case "print":
-		var out []stmt
-		for p.cur().kind != tTagEnd {
-			if len(out) > 0 {
-				p.expect(tOp, ",")
-			}
-			out = append(out, &outStmt{line, p.cond()})
-		}
-		p.next()
-		return out
+		return &generationStmt{p.macro(line, "", "endgeneration", false, func() {})}
+	case "call":
+		s := &callStmt{line: line}
+		s.body = p.macro(line, "", "endcall", p.is(tOp, "("), func() {
+			var ok bool
+			s.call, ok = p.cond().(*callExpr)
+			p.failIf(!ok, "{%% call %%} needs a call of a macro")
+			p.checked()
+		})
+		return s
+	case "filter":
+		return &filterStmt{line, p.filterChain(), p.block("endfilter")}
 	case "break", "continue":
-		if p.loops == 0 {
-			failParse(line, "{%% %s %%} outside a loop", tag)
-		}
+		p.failIf(p.loops == 0, "{%% %s %%} outside a loop", tag)
 		p.expect(tTagEnd, "%}")
 		if tag == "break" {
-			return []stmt{breakStmt{}}
+			return broken
 		}
-		return []stmt{continueStmt{}}
+		return continued
+	case "block", "extends", "include", "import", "from", "autoescape", "print":
+		failParse(line, "{%% %s %%} is not supported in chat templates", tag)
 	default:
-		if slices.Contains(unsupported, tag) {
-			failParse(line, "{%% %s %%} is not supported in chat templates", tag)
-		}
 		failParse(line, "unknown tag {%% %s %%}", tag)
 	}
-	return []stmt{s}
+	return nil
 }
 
 func (p *parser) ifTag() stmt {
 	s := &ifStmt{}
-	for {
+	defer func(soft bool) { p.soft = soft }(p.soft)
+	p.soft = true
+	for tag := "elif"; tag == "elif"; tag = p.ident() {
 		s.tests = append(s.tests, p.tuple(p.or))
 		p.blockBegin()
 		s.bodies = append(s.bodies, p.body("elif", "else", "endif"))
 		p.next()
-		switch p.ident() {
-		case "elif":
-			continue
-		case "else":
-			s.other = p.block("endif")
-			return s
-		}
-		p.expect(tTagEnd, "%}")
-		return s
 	}
+	if p.toks[p.pos-1].text == "else" {
+		s.bodies = append(s.bodies, p.blockBody("endif"))
+	} else {
+		p.expect(tTagEnd, "%}")
+	}
+	return s
 }
 
 func (p *parser) forTag(line int) stmt {
 	s := &forStmt{line: line, target: p.targets(false)}
 	p.expect(tName, "in")
 	s.iter = p.tuple(p.or)
+	p.checked()
 	if p.skip(tName, "if") {
-		s.cond = p.cond()
+		s.condFrame = p.within(func() {
+			s.cond = p.cond()
+			p.checked()
+		}, s.target)
 	}
 	s.recursive = p.skip(tName, "recursive")
 	p.blockBegin()
 	outer := p.loops
 	p.loops++
-	s.body = p.body("else", "endfor")
+	loop := p.variable("loop")
+	s.loop = loop.id
+	s.body.frame = p.within(func() { s.body.stmts = p.body("else", "endfor") }, s.target, target{name: loop})
 	if p.loops = outer; s.recursive {
 		p.loops = 0 // a recursive loop is a function of its own
 	}
@@ -234,65 +289,53 @@ func (p *parser) forTag(line int) stmt {
 
 // targets reads what is assigned to: a, or a, b, or (a, b), or ns.a if attributes are allowed.
 func (p *parser) targets(attributes bool) target {
-	line := p.cur().line
-	items := []target{p.target(attributes)}
-	for p.skip(tOp, ",") {
-		if p.cur().kind == tTagEnd || p.is(tOp, ")") {
-			return target{line: line, tuple: items, multi: true}
-		}
-		items = append(items, p.target(attributes))
+	t := p.target(attributes)
+	if !p.is(tOp, ",") {
+		return t
 	}
-	if len(items) == 1 {
-		return items[0]
+	t = target{tuple: []target{t}}
+	for p.skip(tOp, ",") && p.cur().kind != tTagEnd && !p.is(tOp, ")") {
+		t.tuple = append(t.tuple, p.target(attributes))
 	}
-	return target{line: line, tuple: items, multi: true}
+	return t
 }
 
 func (p *parser) target(attributes bool) target {
-	line := p.cur().line
 	if p.skip(tOp, "(") {
 		defer p.leave(p.enter())
-		if p.skip(tOp, ")") {
-			return target{line: line, multi: true}
-		}
 		t := p.targets(false)
 		p.expect(tOp, ")")
 		return t
 	}
-	t := target{line: line, name: p.variable()}
+	t := target{name: p.variable(p.assignable())}
 	if attributes && p.skip(tOp, ".") {
 		t.attr = p.ident()
 	}
 	return t
 }
 
-// variable reads a name that is assigned to.
-func (p *parser) variable() *name {
-	line := p.cur().line
-	id := p.ident()
-	if _, ok := constants[id]; ok || id == "loop" || id == "self" || slices.Contains(reserved, id) {
-		failParse(line, "cannot assign to %q", id)
-	}
-	return &name{line: line, id: id}
-}
-
-func (p *parser) ident() string {
-	if p.cur().kind != tName {
-		p.fail("expected a name, found %s", p.cur())
-	}
-	return p.next().text
+// assignable reads a name that is assigned to.
+func (p *parser) assignable() string {
+	t := p.cur()
+	_, isConstant := constants[t.text]
+	p.failIf(isConstant || t.text == "loop" || slices.Contains(reserved, t.text), "cannot assign to %s", t)
+	return p.ident()
 }
 
 func (p *parser) setTag(line int) stmt {
 	t := p.targets(true)
 	if p.skip(tOp, "=") {
 		s := &setStmt{line, t, p.tuple(p.cond)}
+		p.assigned(t)
 		p.expect(tTagEnd, "%}")
 		return s
 	}
+	p.assigned(t)
 	s := &setBlockStmt{line: line, target: t}
 	if p.skip(tOp, "|") {
+		before := len(p.frame.seen)
 		s.filters = p.filterChain()
+		p.failIf(len(p.frame.seen) > before, "a new name in the filters of {%% set %%} is not supported")
 	}
 	s.body = p.block("endset")
 	return s
@@ -307,53 +350,54 @@ func (p *parser) filterChain() *filterExpr {
 	return f
 }
 
-func (p *parser) macroTag() stmt {
-	s := &macroStmt{name: p.variable()}
-	s.label = s.name.id
-	p.parameters(&s.macroDef)
-	p.macroBody(&s.macroDef, "endmacro")
-	return s
-}
-
-func (p *parser) callTag(line int) stmt {
-	s := &callStmt{line: line}
-	if p.is(tOp, "(") {
-		p.parameters(&s.body)
+// macro reads the parameters of a macro if it has them, then calls between, then reads the body.
+func (p *parser) macro(line int, label, end string, params bool, between func()) *macroDef {
+	m := &macroDef{label: label}
+	if params {
+		p.within(func() { p.parameters(m) })
 	}
-	call, ok := p.cond().(*callExpr)
-	if !ok {
-		failParse(line, "{%% call %%} needs a call of a macro")
+	between()
+	outer, own, loops := p.special, &mentions{}, p.loops
+	p.special, p.loops = own, 0
+	m.body.frame = p.within(func() {
+		for _, n := range m.params {
+			p.frame.seen[n.text] = true
+		}
+		m.body.stmts = p.blockBody(end)
+	})
+	p.special, p.loops = outer, loops
+	for i, to := range []**name{&m.caller, &m.varargs, &m.kwargs} {
+		at := slices.IndexFunc(m.params, func(n *name) bool { return n.text == specials[i] })
+		if own.read[i] && at < 0 {
+			*to = p.variable(specials[i])
+		}
+		p.failIf(own.read[i] && i == 0 && at >= 0 && at < len(m.params)-len(m.defaults),
+			"the parameter caller needs a default")
+		if outer != nil {
+			outer.read[i] = outer.read[i] || own.read[i] && !outer.stored[i]
+			outer.stored[i] = outer.stored[i] || own.stored[i]
+		}
 	}
-	s.call = call
-	p.macroBody(&s.body, "endcall")
-	return s
+	return m
 }
 
 func (p *parser) parameters(m *macroDef) {
 	p.expect(tOp, "(")
-	for !p.is(tOp, ")") {
+	for !p.skip(tOp, ")") {
 		if len(m.params) > 0 {
 			p.expect(tOp, ",")
 		}
-		param := p.variable()
-		if slices.ContainsFunc(m.params, func(n *name) bool { return n.id == param.id }) {
-			failParse(param.line, "the parameter %q appears twice", param.id)
-		}
-		m.params = append(m.params, param)
-		if p.skip(tOp, "=") {
+		n := p.see(p.assignable(), true)
+		twice := slices.ContainsFunc(m.params, func(other *name) bool { return *other == *n })
+		p.failIf(twice, "the parameter %q appears twice", n.text)
+		m.params = append(m.params, n)
+		hasDefault := p.skip(tOp, "=")
+		p.failIf(!hasDefault && len(m.defaults) > 0, "a parameter after one with a default needs one")
+		if hasDefault {
 			m.defaults = append(m.defaults, p.cond())
-		} else if len(m.defaults) > 0 {
-			p.fail("a parameter without a default follows one with a default")
 		}
 	}
-	p.next()
-}
-
-func (p *parser) macroBody(m *macroDef, end string) {
-	loops := p.loops
-	p.loops = 0
-	m.body = p.block(end)
-	p.loops = loops
+	p.checked()
 }
 
 func (p *parser) withTag(line int) stmt {
@@ -366,6 +410,7 @@ func (p *parser) withTag(line int) stmt {
 		p.expect(tOp, "=")
 		s.values = append(s.values, p.cond())
 	}
-	s.body = p.block("endwith")
+	p.checked()
+	s.body = p.block("endwith", s.targets...)
 	return s
 }

@@ -12,39 +12,32 @@ import (
 
 // text is Python's str.
 func (r *run) text(v any) str {
-	switch v := v.(type) {
-	case str:
-		return str{s: v.s, c: v.c}
-	case *Undefined:
-		return str{}
-	case int64:
-		return lit(strconv.FormatInt(v, 10))
-	}
-	b := r.builder()
-	r.repr(b, v)
-	return b.str()
+	t := r.soft(v)
+	t.safe = false
+	return t
 }
 
 // soft is what filters on text do with their value: a Markup stays one.
 func (r *run) soft(v any) str {
-	if s, ok := v.(str); ok {
-		return s
+	switch v := v.(type) {
+	case str:
+		return v
+	case *Undefined:
+		return str{}
 	}
-	return r.text(v)
+	b := &builder{r: r}
+	b.repr(v)
+	return b.str()
 }
 
 // repr writes Python's repr.
-func (r *run) repr(b *builder, v any) {
-	r.tick(1)
+func (b *builder) repr(v any) {
+	b.r.tick(1)
 	switch v := v.(type) {
 	case nil:
 		b.raw("None")
 	case bool:
-		if v {
-			b.raw("True")
-		} else {
-			b.raw("False")
-		}
+		b.raw(strings.ToUpper(strconv.FormatBool(v)[:1]) + strconv.FormatBool(v)[1:])
 	case int64:
 		b.raw(strconv.FormatInt(v, 10))
 	case *big.Int:
@@ -52,72 +45,68 @@ func (r *run) repr(b *builder, v any) {
 	case float64:
 		b.raw(floatRepr(v))
 	case str:
-		r.reprString(b, v)
+		b.quote(v)
 	case *Undefined:
 		b.raw("Undefined")
 	case *List:
-		r.reprItems(b, "[", v.Items, "]")
+		b.reprItems("[", v.Items, "]")
 	case *Tuple:
 		if len(v.items) == 1 {
-			r.reprItems(b, "(", v.items, ",)")
+			b.reprItems("(", v.items, ",)")
 		} else {
-			r.reprItems(b, "(", v.items, ")")
+			b.reprItems("(", v.items, ")")
 		}
 	case *view:
-		r.reprItems(b, v.kind+"([", v.items, "])")
+		b.r.failIf(v.typ == "range", "printing a range is not supported")
+		b.reprItems(v.typ+"([", v.items, "])")
 	case *Dict:
-		r.reprDict(b, v)
+		b.reprDict(v)
 	case *namespace:
 		b.raw("<Namespace ")
-		r.reprDict(b, v.vars)
+		b.reprDict(v.vars)
 		b.raw(">")
-	case *rangeOf:
-		if v.step == 1 {
-			b.raw(fmt.Sprintf("range(%d, %d)", v.start, v.stop))
-		} else {
-			b.raw(fmt.Sprintf("range(%d, %d, %d)", v.start, v.stop, v.step))
-		}
 	case *macro:
-		if v.name == "" {
-			b.raw("<Macro anonymous>")
-		} else {
-			b.raw("<Macro '" + v.name + "'>")
-		}
+		b.raw("<Macro '" + v.label + "'>")
 	case *loop:
-		b.raw(fmt.Sprintf("<LoopContext %d/%d>", v.index+1, v.length(r)))
+		b.raw(fmt.Sprintf("<LoopContext %d/%d>", v.index+1, v.length(b.r)))
 	default:
-		r.fail("printing a %s is not supported", typeName(v))
+		b.r.fail("printing a %s is not supported", typeName(v))
 	}
 }
 
-func (r *run) reprItems(b *builder, open string, items []any, closing string) {
-	defer r.leave(r.enter())
-	b.raw(open)
+func (b *builder) reprItems(open string, items []any, closing string) {
+	defer b.r.leave(b.r.enter())
 	for i, x := range items {
-		if i > 0 {
-			b.raw(", ")
+		if b.raw(open); i == 0 {
+			open = ", "
 		}
-		r.repr(b, x)
+		b.repr(x)
+	}
+	if len(items) == 0 {
+		b.raw(open)
 	}
 	b.raw(closing)
 }
 
-func (r *run) reprDict(b *builder, d *Dict) {
-	defer r.leave(r.enter())
+func (b *builder) reprDict(d *Dict) {
+	defer b.r.leave(b.r.enter())
 	b.raw("{")
 	for i, e := range d.entries {
 		if i > 0 {
 			b.raw(", ")
 		}
-		r.repr(b, e.key)
+		b.repr(e.key)
 		b.raw(": ")
-		r.repr(b, e.value)
+		b.repr(e.value)
 	}
 	b.raw("}")
 }
 
-// shortest is the shortest text that reads back as the finite v, in Python's form.
-func shortest(v float64) string {
+// floatRepr is the shortest text that reads back as v, in Python's form: 1.0, 1e+20, 1e-05.
+func floatRepr(v float64) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(v, 'f', -1, 64)), "+")
+	}
 	if a := math.Abs(v); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.FormatFloat(v, 'e', -1, 64)
 	}
@@ -128,57 +117,49 @@ func shortest(v float64) string {
 	return s
 }
 
-// reprString quotes with ' unless the text contains that and no ".
-func (r *run) reprString(b *builder, t str) {
+// quote writes a string literal, with ' unless the text contains that and no ".
+func (b *builder) quote(t str) {
 	quote := '\''
 	if strings.Contains(t.s, "'") && !strings.Contains(t.s, `"`) {
 		quote = '"'
 	}
-	mark := string(quote)
+	open, closing := string(quote), string(quote)
 	if t.safe {
-		b.raw("Markup(")
+		open, closing = "Markup("+open, closing+")"
 	}
-	b.raw(mark)
-	for s, content := range t.segments() {
-		start := b.b.Len()
-		for part := range r.chunks(s) {
-			reprChunk(b, part, quote)
-		}
-		if content {
-			b.mark(start)
-		}
-	}
-	b.raw(mark)
-	if t.safe {
-		b.raw(")")
-	}
-}
-
-func reprChunk(b *builder, s string, quote rune) {
-	done := 0 // what is before it is written
-	for i, c := range s {
-		if c >= ' ' && c != quote && c != '\\' && (c < 0x7f || unicode.IsPrint(c)) {
-			continue
-		}
-		b.raw(s[done:i])
-		_, width := utf8.DecodeRuneInString(s[i:])
-		done = i + width
+	b.raw(open)
+	b.escape(t, func(c rune) string {
 		switch {
 		case c == quote || c == '\\':
-			b.raw(`\` + string(c))
-		case c == '\n':
-			b.raw(`\n`)
-		case c == '\r':
-			b.raw(`\r`)
-		case c == '\t':
-			b.raw(`\t`)
+			return `\` + string(c)
+		case c >= ' ' && (c < 0x7f || unicode.IsPrint(c)):
+			return ""
+		case strings.ContainsRune("\n\r\t", c):
+			return strings.Trim(strconv.QuoteRune(c), "'")
 		case c < 0x100:
-			b.raw(fmt.Sprintf(`\x%02x`, c))
+			return fmt.Sprintf(`\x%02x`, c)
 		case c < 0x10000:
-			b.raw(fmt.Sprintf(`\u%04x`, c))
-		default:
-			b.raw(fmt.Sprintf(`\U%08x`, c))
+			return fmt.Sprintf(`\u%04x`, c)
 		}
-	}
-	b.raw(s[done:])
+		return fmt.Sprintf(`\U%08x`, c)
+	})
+	b.raw(closing)
+}
+
+// escape writes t with the characters replaced for which replace returns something.
+func (b *builder) escape(t str, replace func(c rune) string) {
+	b.rewrite(t, func(s string) {
+		for part := range b.r.chunks(s) {
+			done := 0 // what is before it is written
+			for i, c := range part {
+				if out := replace(c); out != "" {
+					b.raw(part[done:i])
+					b.raw(out)
+					_, width := utf8.DecodeRuneInString(part[i:]) // an invalid byte has width 1
+					done = i + width
+				}
+			}
+			b.raw(part[done:])
+		}
+	})
 }

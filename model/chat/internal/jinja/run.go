@@ -51,20 +51,20 @@ type run struct {
 	noArgs   args // shared by calls without arguments; only its of is written
 }
 
-// Render runs the template over the variables. Its errors are *RenderError and *RaisedError.
+// Render runs the template over the variables. Its errors are *Error.
 func (t *Template) Render(ctx context.Context, vars *Dict, env Environment) (text Text, err error) {
 	r := &run{
 		ctx: ctx, env: env, vars: vars, line: 1,
 		maxSteps: maxSteps + env.Size, maxBytes: maxBytes + 8*env.Size, looked: time.Now(),
 	}
-	r.out = r.builder()
+	r.out = &builder{r: r}
 	defer func() {
 		if p := recover(); p != nil {
 			text, err = Text{}, recovered(p)
 		}
 	}()
 	r.look()
-	r.within(r.enterFrame(t.frame, nil), func() { r.exec(t.body) })
+	r.within(t.body.frame, nil, func() { r.exec(t.body.stmts) })
 	return Text{r.out.b.String(), r.out.spans}, nil
 }
 
@@ -82,7 +82,7 @@ func (r *run) look() {
 		r.limit("the template does not end: more than %d steps", r.maxSteps)
 	}
 	if err := r.ctx.Err(); err != nil {
-		panic(failure{&RenderError{Line: r.line, Msg: "rendering stopped: " + err.Error(), Err: err}})
+		r.failFor(err, "rendering stopped: %v", err)
 	}
 	now := time.Now()
 	r.spent += min(now.Sub(r.looked), maxPoll)
@@ -136,22 +136,4 @@ func (r *run) evalAll(es []expr) []any {
 		out[i] = r.eval(e)
 	}
 	return out
-}
-
-// within runs f in another scope.
-func (r *run) within(s *scope, f func()) {
-	outer := r.scope
-	r.scope = s
-	f()
-	r.scope = outer
-}
-
-// capture returns what f prints.
-func (r *run) capture(f func()) str {
-	outer := r.out
-	r.out = r.builder()
-	f()
-	text := r.out.str()
-	r.out = outer
-	return text
 }

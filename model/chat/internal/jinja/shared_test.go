@@ -56,7 +56,7 @@ func (c *corpus) variables(t testing.TB, request string) (*Dict, Environment) {
 		vars.Set(name, nil)
 	}
 	vars.Set("add_generation_prompt", false)
-	vars.Merge(v.(*Dict))
+	vars.Merge(v.(*Dict), nil)
 	date, _ := vars.Get("date_string")
 	return vars, Environment{
 		Strftime: func(string) (string, error) { s, _ := String(date); return s, nil },

@@ -50,8 +50,7 @@ func Content(s string) any { return str{s: s, c: whole} }
 func AppendContent(v any, text string) any {
 	s := v.(str)
 	b := builder{}
-	b.write(s)
-	b.write(str{s: text, c: whole})
+	b.write(s, str{s: text, c: whole})
 	return b.str()
 }
 
@@ -81,39 +80,13 @@ func (m *marks) cut(from, to int) *marks {
 	return &marks{m.spans[i:], from}
 }
 
-// segments yields the parts of t in order, each either all content or free of it.
-func (t str) segments() iter.Seq2[string, bool] {
-	return func(yield func(string, bool) bool) {
-		if t.c == nil || t.c == whole {
-			yield(t.s, t.c == whole)
-			return
-		}
-		done := 0
-		for _, span := range t.c.spans {
-			from := max(span.Start-t.c.base, done)
-			to := min(span.End-t.c.base, len(t.s))
-			if from >= len(t.s) {
-				break
-			}
-			if from > done && !yield(t.s[done:from], false) || !yield(t.s[from:to], true) {
-				return
-			}
-			done = to
-		}
-		if done < len(t.s) {
-			yield(t.s[done:], false)
-		}
-	}
-}
-
 // builder makes a str. With a run it charges the run for its memory.
 type builder struct {
 	r     *run
 	b     strings.Builder
 	spans []Span
+	safe  bool // of the result
 }
-
-func (r *run) builder() *builder { return &builder{r: r} }
 
 // grow makes room for n more bytes.
 func (b *builder) grow(n int) {
@@ -145,33 +118,40 @@ func (b *builder) mark(start int) {
 	b.spans = append(b.spans, Span{start, end})
 }
 
-// write writes t with its marks.
-func (b *builder) write(t str) {
-	switch t.c {
-	case nil:
-		b.raw(t.s)
-	case whole:
-		start := b.b.Len()
-		b.raw(t.s)
-		b.mark(start)
-	default:
-		b.grow(len(t.s))
-		for s, content := range t.segments() {
-			b.piece(s, content)
-		}
+// write writes texts with their marks.
+func (b *builder) write(texts ...str) {
+	for _, t := range texts {
+		b.rewrite(t, b.raw)
 	}
 }
 
-func (b *builder) piece(s string, content bool) {
-	start := b.b.Len()
-	b.raw(s)
-	if content {
-		b.mark(start)
+// rewrite writes what f writes of each part of t. f may look at nothing but its part, so that what
+// it writes of content is content.
+func (b *builder) rewrite(t str, f func(s string)) {
+	if t.c == nil || t.c == whole {
+		start := b.b.Len()
+		if f(t.s); t.c != nil {
+			b.mark(start)
+		}
+		return
 	}
+	done := 0
+	for _, span := range t.c.spans {
+		from, to := max(span.Start-t.c.base, done), min(span.End-t.c.base, len(t.s))
+		if from >= to {
+			break
+		}
+		f(t.s[done:from])
+		start := b.b.Len()
+		f(t.s[from:to])
+		b.mark(start)
+		done = to
+	}
+	f(t.s[done:])
 }
 
 func (b *builder) str() str {
-	t := str{s: b.b.String()}
+	t := str{s: b.b.String(), safe: b.safe}
 	switch {
 	case len(b.spans) == 0:
 	case b.spans[0] == Span{0, len(t.s)}:
@@ -183,19 +163,15 @@ func (b *builder) str() str {
 }
 
 // join is strings.Join with marks.
-func (r *run) join(sep str, parts []str) str {
-	if len(parts) == 1 {
-		return str{s: parts[0].s, c: parts[0].c}
-	}
+func (r *run) join(sep str, parts ...str) str {
 	n := 0
 	for _, p := range parts {
 		n += len(p.s) + len(sep.s)
 	}
-	b := r.builder()
+	b := &builder{r: r}
 	b.grow(n)
 	for i, p := range parts {
-		r.tick(1)
-		if i > 0 {
+		if r.tick(1); i > 0 {
 			b.write(sep)
 		}
 		b.write(p)
@@ -205,36 +181,23 @@ func (r *run) join(sep str, parts []str) str {
 
 // concat is the text of two strings.
 func (r *run) concat(x, y str) str {
-	if x.s == "" {
-		return str{s: y.s, c: y.c}
-	}
-	if y.s == "" {
-		return str{s: x.s, c: x.c}
+	if x.c != y.c || x.c != nil && x.c != whole {
+		return r.join(str{}, x, y)
 	}
 	r.charge(len(x.s) + len(y.s))
-	if x.c == y.c && (x.c == nil || x.c == whole) {
-		return str{s: x.s + y.s, c: x.c}
-	}
-	return r.join(str{}, []str{x, y})
+	return str{s: x.s + y.s, c: x.c}
 }
 
-// transform rewrites t piece by piece. f must write to b what becomes of s and may look at nothing
-// else, so the marks of the result are those of the pieces.
+// transform rewrites t. f writes to b what becomes of s and may look at nothing else.
 func (r *run) transform(t str, f func(b *builder, s string)) str {
-	b := r.builder()
+	b := &builder{r: r, safe: t.safe}
 	b.grow(len(t.s))
-	for s, content := range t.segments() {
-		start := b.b.Len()
+	b.rewrite(t, func(s string) {
 		for part := range r.chunks(s) {
 			f(b, part)
 		}
-		if content {
-			b.mark(start)
-		}
-	}
-	out := b.str()
-	out.safe = t.safe
-	return out
+	})
+	return b.str()
 }
 
 // chunkSize is how many bytes are worked on between two looks at the limits.
@@ -273,18 +236,16 @@ func (r *run) runeCount(s string) int {
 // offset is the byte at which character i of s begins, or len(s) if s is shorter. A negative i
 // counts from the end; then the offset is 0 if s is shorter.
 func (r *run) offset(s string, i int) int {
-	if i < 0 {
-		at := len(s)
-		for ; i < 0 && at > 0; i++ {
-			if i&0xfff == 0 {
-				r.tick(64)
-			}
-			_, width := utf8.DecodeLastRuneInString(s[:at])
-			at -= width
-		}
+	at := len(s)
+	for ; i < 0 && at > 0; i++ {
+		r.tick(1)
+		_, width := utf8.DecodeLastRuneInString(s[:at])
+		at -= width
+	}
+	if at < len(s) || i < 0 {
 		return at
 	}
-	at := 0
+	at = 0
 	for part := range r.chunks(s) {
 		for j := range part {
 			if i == 0 {
