@@ -11,9 +11,9 @@
 //
 // # From prompt to token
 //
-// Read the files in this order. prompt.go turns text or a conversation into ids. session.go keeps
-// the longest prefix that the KV cache holds and computes the rest in chunks. schedule.go decides
-// whose rows the next pass takes. pass.go fills the inputs that the host knows, binds buffers to
+// Read the files in this order. prompt.go turns text or a conversation into ids. prefix.go keeps
+// the longest prefix that the KV cache holds, or copies it from another session, and session.go
+// computes the rest in chunks. schedule.go decides whose rows the next pass takes. pass.go fills the inputs that the host knows, binds buffers to
 // the steps of the plan and submits them all at once. sample.go chooses the next id from the last
 // row's logits. stop.go and the tokenizer's stream turn it into text that can be shown, and
 // generate.go starts over.
@@ -24,9 +24,8 @@
 // each in a goroutine of its own. On a device that takes rows of several sessions they share
 // passes: decoding reads every weight for every token, and then reads it once for all of them. The
 // sessions that share a pass affect each other's latency and nothing else: logits are equal to the
-// bit to those of a session alone, if the device keeps the promise of [npu.Info.FewRows]. A prompt
-// that begins like what another session has computed is not computed again
-// ([OpenOptions.PrefixBytes]).
+// bit to those of a session alone, if the device keeps the promise of [npu.Info.FewRows]. See
+// [Session] for what a prompt reuses of earlier work.
 //
 // # Errors
 //

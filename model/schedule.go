@@ -213,21 +213,16 @@ func (q *scheduler) wake() {
 
 // loop runs passes until none can start.
 func (q *scheduler) loop() {
-	defer func() { // also if a tap has ended the goroutine
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.looping = false
-		q.wake()
-	}()
 	for q.runNext() {
 	}
 }
 
-// runNext runs the next pass. It returns false if none can start, and after a panic.
-func (q *scheduler) runNext() bool {
+// runNext runs the next pass. It reports whether the loop goes on.
+func (q *scheduler) runNext() (more bool) {
 	q.mu.Lock()
 	first := q.ready()
 	if first == nil {
+		q.looping = false
 		q.mu.Unlock()
 		return false
 	}
@@ -235,18 +230,25 @@ func (q *scheduler) runNext() bool {
 	q.running = b
 	q.mu.Unlock()
 
-	err := errors.New("model: the pass was not completed") // if a tap calls runtime.Goexit
+	err := errors.New("model: the pass was not completed")
+	returned := false
 	defer func() {
-		if v := recover(); v != nil {
+		v := recover()
+		if v != nil {
 			err = &passPanic{v, debug.Stack()}
+			more = true
 		}
 		q.finish(b, err)
+		if v == nil && !returned { // a tap has ended the goroutine, as a test that fails does
+			go q.loop()
+		}
 	}()
 	inputs := make([]*input, len(b.jobs))
 	for i, j := range b.jobs {
 		inputs[i] = j.in
 	}
 	err = q.run(b.ctx, first.pass, inputs)
+	returned = true
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -231,4 +232,47 @@ func TestHolds(t *testing.T) {
 	q.release(b)
 	q.release(c)
 	checkSchedulerIdle(t, q)
+}
+
+// A pass that panics or ends its goroutine fails its jobs, and the loop goes on with what is queued.
+func TestPassThatDoesNotReturn(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("tap") }, "Goexit": runtime.Goexit} {
+		q := newScheduler(&Plan{Chunk: 64, Prefill: []Pass{{Rows: 64}}}, npu.Info{}, false)
+		held, free := make(chan struct{}), make(chan struct{})
+		first := true
+		q.run = func(context.Context, *boundPass, []*input) error {
+			if first {
+				first = false
+				close(held)
+				<-free
+				end()
+			}
+			return nil
+		}
+		var all sync.WaitGroup
+		submit := func() (err error, panicked any) {
+			defer func() { panicked = recover() }()
+			j := &job{ctx: context.Background(), client: &client{}, pass: &boundPass{}, in: &input{ids: make([]int32, 1)}}
+			return q.submit(j), nil
+		}
+		all.Go(func() {
+			if err, panicked := submit(); err == nil && panicked == nil || (panicked != nil) != (name == "panic") {
+				t.Errorf("%s: the job ended with %v, panic %v", name, err, panicked)
+			}
+		})
+		<-held
+		all.Go(func() {
+			if err, panicked := submit(); err != nil || panicked != nil {
+				t.Errorf("%s: the next job ended with %v, panic %v", name, err, panicked)
+			}
+		})
+		until(t, "the second job", func() bool {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return len(q.queue) == 1
+		})
+		close(free)
+		waitFor(t, &all)
+		checkSchedulerIdle(t, q)
+	}
 }

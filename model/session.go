@@ -33,23 +33,23 @@ import (
 // other sessions of the model hold: see [OpenOptions.PrefixBytes]. [Stats] counts both.
 //
 // On a device that takes any number of rows, reuse is exact by default if the reused positions were
-// computed as parts of prompts: logits are bit for bit those of a new session, also for the same
-// prompt again and for one that turns off in the middle. For this up to [npu.Info.FewRows] + 1
-// positions more are computed than the prompt has new ones, and as many more again that a pass of
-// few rows computed.
+// computed as parts of prompts: logits are bit for bit those of a new session. This covers the same
+// prompt again, one that turns off in the middle, and one that starts like another session's. For
+// this the session computes some positions again, at most about twice [npu.Info.FewRows], so that
+// no pass is of another kind than a new session's.
 //
-// The exception are ids that the session generated itself, or that Step appended. Their positions
-// were computed one at a time, by kernels that can sum in another order than those that read prompts.
-// A prompt that continues them, such as the next turn of a conversation, reuses them all the same,
-// because computing them again would cost more than the turn. Its logits can differ from a new
-// session's in the last bits, so that a greedy text can differ where two tokens are almost equally
-// likely. They still do not depend on what other sessions do.
+// The exception is ids that the session generated itself or that Step appended. Their positions were
+// computed one by one, by kernels that can sum in another order than those that read prompts. A
+// prompt that continues them, such as the next turn of a conversation, reuses them all the same,
+// because computing an answer again can cost more than the turn. Its logits can differ from a new
+// session's in the last bits, and so can a greedy text where two tokens are almost equally likely.
+// They still do not depend on what other sessions do.
 //
 // [GenerateOptions.ExactReuse] reuses only what a new session would compute to the bit, and computes
-// the rest again. It makes every prompt exact, on every device.
+// the rest again. With it every prompt is exact, on every device.
 //
-// With programs of fixed rows, as on an NPU, a session without ExactReuse takes the passes with the
-// least predicted cost, and no part of the prompt is promised to be exact.
+// With programs of fixed rows, as on an NPU, a session without ExactReuse takes the passes of the
+// least predicted cost, and no reuse is promised to be exact.
 type Session struct {
 	m      *Model
 	busy   sync.Mutex
