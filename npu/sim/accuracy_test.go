@@ -11,19 +11,19 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// long says whether whole shapes are computed; otherwise large ones are sampled: fewer rows of the same width, which the mean error does
-// not notice.
+// long reports whether tests use whole shapes. Otherwise large shapes are sampled: fewer rows of
+// the same width, which leaves the mean error unchanged.
 var long = os.Getenv("NPUKIT_LONG") != ""
 
-// sampled is n, or less where shapes are sampled.
-func sampled(n, most int) int {
+// sampled returns n, or at most limit if shapes are sampled.
+func sampled(n, limit int) int {
 	if long {
 		return n
 	}
-	return min(n, most)
+	return min(n, limit)
 }
 
-// deviation collects mean|a-e| / mean|e| and the largest errors.
+// deviation accumulates mean|a-e| / mean|e| and the largest errors.
 type deviation struct{ diff, want, maxAbs, maxRel float64 }
 
 func (d *deviation) add(got, want float32) {
@@ -38,29 +38,29 @@ func (d *deviation) join(e deviation) {
 	*d = deviation{d.diff + e.diff, d.want + e.want, max(d.maxAbs, e.maxAbs), max(d.maxRel, e.maxRel)}
 }
 
-// elements is the size of an element-wise kernel's output.
+// elements returns the size of an element-wise kernel's output.
 func elements(s xdna2.Shape) int { return max(s.N, s.Rows*s.Width) }
 
 func (d *deviation) meanRelL1() float64 { return d.diff / d.want }
 
-// fp32Sum knows a sum of products of two BF16 numbers, which FP32 holds exactly, and which values of it
-// FP32 arithmetic can give.
+// fp32Sum accumulates products of two BF16 numbers, which FP32 holds exactly, and bounds the
+// results that FP32 arithmetic can produce.
 //
-// Kernels add in different orders: one after the other, in the lanes of a vector, in several
-// accumulators, in trees. Every order makes n-1 additions for n terms, an FMA counts as one, and
-// addition j has an error of at most u|s_j|: u = 2^-24, s_j its result. So the sum has the error
-// e = δ_1 s_1 + ... + δ_(n-1) s_(n-1), |δ_j| <= u, to first order in u. The worst case, every |s_j|
-// as large as the sum of all magnitudes and every δ_j = u, is larger than a step of BF16 at n = 2560,
-// and would hide wrong roundings. Two probabilistic bounds replace it, both Hoeffding's inequality:
+// Kernels sum in different orders: sequentially, in vector lanes, in several accumulators, in
+// trees. Every order takes n-1 additions for n terms if an FMA counts as one, and addition j has an
+// error of at most u|s_j|, where u = 2^-24 and s_j is its result. The error of the sum is e = δ_1
+// s_1 + ... + δ_(n-1) s_(n-1), |δ_j| <= u, to first order in u. The worst case, where every |s_j|
+// is the sum of all magnitudes and every δ_j = u, exceeds a BF16 step at n = 2560 and would hide
+// wrong rounding. Two probabilistic bounds replace it, both from Hoeffding's inequality:
 //
-//   - The terms are drawn independently and have random signs, so |s_j| <= λ sqrt(Σ x²) for a partial
-//     sum of any of them, but for a probability of 2 exp(-λ²/2).
-//   - The δ_j are as good as independent with mean zero (the model of Higham and Mary, "A new approach
-//     to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019), so
-//     |e| <= λ u sqrt(Σ s_j²) but for 2 exp(-λ²/2).
+//   - Terms are drawn independently with random signs, so |s_j| <= λ sqrt(Σ x²) for any partial
+//     sum, except with probability 2 exp(-λ²/2).
+//   - The δ_j are modeled as independent with mean zero (Higham and Mary, "A new approach to
+//     probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019), so |e| <= λ u sqrt(Σ
+//     s_j²), except with probability 2 exp(-λ²/2).
 //
-// Together |e| <= λ² u sqrt(n Σ x²), whatever the order. λ = 8 fails by chance for one output of
-// 1/(2n exp(-32)): 10^10 at n = 4096, of which tests draw 10^5.
+// Together, |e| <= λ² u sqrt(n Σ x²) for any order. With λ = 8 the test fails by chance for one
+// output in 1/(2n exp(-32)): 10^10 at n = 4096, of which tests draw 10^5.
 type fp32Sum struct {
 	exact, square float64 // Σ x and Σ x²
 	terms         int
@@ -74,7 +74,8 @@ func (s *fp32Sum) add(term float64) {
 	s.terms++
 }
 
-// allows reports whether got can be the sum, rounded to the nearest BF16 number if it was stored as such.
+// allows reports whether got can be the FP32 sum, rounded to the nearest BF16 number if bf16 is
+// set.
 func (s *fp32Sum) allows(got float32, bf16 bool) bool {
 	e := sumLambda * sumLambda * 0x1p-24 * math.Sqrt(float64(s.terms)*s.square)
 	low, high := float32(s.exact-e), float32(s.exact+e)
@@ -84,7 +85,8 @@ func (s *fp32Sum) allows(got float32, bf16 bool) bool {
 	return low <= got && got <= high
 }
 
-// normal is a matrix of BF16 from a normal distribution, the harness's input for all kernels but GEMMs and GEMVs, which scale it.
+// normal returns a BF16 matrix from a normal distribution, the harness's input for all kernels.
+// GEMM and GEMV inputs are scaled.
 func normal(r *rand.Rand, rows, width int, scale float64) matrix {
 	m := matrix{bf: make([]dtype.BFloat16, rows*width), rows: rows, width: width, stride: width}
 	for i := range m.bf {
@@ -97,7 +99,7 @@ func empty(rows, width int) matrix {
 	return matrix{bf: make([]dtype.BFloat16, rows*width), rows: rows, width: width, stride: width}
 }
 
-// at is element (r, i) in float64.
+// at returns element (r, i) as float64.
 func (m *matrix) at(r, i int) float64 {
 	if m.f != nil {
 		return float64(m.f[r*m.stride+i])
@@ -117,7 +119,8 @@ func (d *deviation) addAll(got *matrix, want func(r, i int) float64) {
 	}
 }
 
-// registryRows are the published rows of a kernel that run and have an error, one of those that ask for the same numbers.
+// registryRows returns the published rows of kernel k that run and have an error figure, without
+// rows that need the same numbers.
 func registryRows(k xdna2.Kernel) []xdna2.Row {
 	type key struct {
 		shape   xdna2.Shape
@@ -144,21 +147,23 @@ func registryRows(k xdna2.Kernel) []xdna2.Row {
 	return rows
 }
 
-// within holds an error to 10 % of a row's figure, or to the range where the row has one.
+// within fails t if the error is off the published figure or range by more than 10 %.
 func within(t *testing.T, row *xdna2.Row, d *deviation) {
 	t.Helper()
 	got := d.meanRelL1()
 	low, high := row.MeanRelL1, max(row.MeanRelL1, row.MeanRelL1Max)
 	if got < 0.9*low || got > 1.1*high {
-		t.Errorf("%s: mean relative L1 %.3e, published %.3e (%+.1f %%)", row.ID, got, row.MeanRelL1, 100*(got/row.MeanRelL1-1))
+		t.Errorf("%s: mean relative L1 %.3e, published %.3e (%+.1f %%)", row.ID, got, row.MeanRelL1,
+			100*(got/row.MeanRelL1-1))
 	}
-	t.Logf("%-55s mean relative L1 %.3e, published %.3e; max abs %.3g, published %.3g; max rel %.3g, published %.3g",
+	t.Logf("%-55s mean relative L1 %.3e, published %.3e; max abs %.3g, published %.3g; max rel "+
+		"%.3g, published %.3g",
 		row.ID, got, row.MeanRelL1, d.maxAbs, row.MaxAbs, d.maxRel, row.MaxRel)
 }
 
 var testCompute = compute{ctx: context.Background(), threads: 2}
 
-// The element-wise kernels, norms and RoPE err as much as the published ones, on the harness's inputs.
+// Errors of the element-wise kernels, norms and RoPE match the published ones.
 func TestPublishedErrors(t *testing.T) {
 	kernels := map[xdna2.Kernel]func(row *xdna2.Row, r *rand.Rand) deviation{
 		xdna2.Add: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
@@ -172,7 +177,9 @@ func TestPublishedErrors(t *testing.T) {
 			rows := sampled(row.Shape.N, 1<<19) / 1024
 			x, u, y := normal(r, rows, 1024, 1), normal(r, rows, 1024, 1), empty(rows, 1024)
 			testCompute.siluMul(&x, &u, &y)
-			d.addAll(&y, func(r, i int) float64 { return x.at(r, i) / (1 + math.Exp(-x.at(r, i))) * u.at(r, i) })
+			d.addAll(&y, func(r, i int) float64 {
+				return x.at(r, i) / (1 + math.Exp(-x.at(r, i))) * u.at(r, i)
+			})
 			return d
 		},
 		xdna2.GELU: func(row *xdna2.Row, r *rand.Rand) (d deviation) {
@@ -215,7 +222,8 @@ func TestPublishedErrors(t *testing.T) {
 				}
 				root := 1 / math.Sqrt(variance+1e-5)
 				for i := range n {
-					d.add(float32(y.at(r, i)), nearest(float32((x.at(r, i)-mean)*root*w.at(0, i)+b.at(0, i))))
+					d.add(float32(y.at(r, i)),
+						nearest(float32((x.at(r, i)-mean)*root*w.at(0, i)+b.at(0, i))))
 				}
 			}
 			return d
@@ -227,7 +235,7 @@ func TestPublishedErrors(t *testing.T) {
 			}
 			x, y := normal(r, rows, n, 1), empty(rows, n)
 			table := empty(rows, n)
-			for pos := range rows { // one head a row: the harness's positions
+			for pos := range rows { // one head per row, as in the harness
 				for i := range n / 2 {
 					sin, cos := math.Sincos(float64(pos) * math.Pow(500000, -2*float64(i)/float64(n)))
 					table.bf[pos*n+i], table.bf[pos*n+n/2+i] = dtype.FromFloat32(float32(cos)), dtype.FromFloat32(float32(sin))
@@ -249,12 +257,12 @@ func TestPublishedErrors(t *testing.T) {
 		t.Run(string(kernel), func(t *testing.T) {
 			rows := registryRows(kernel)
 			if len(rows) == 0 {
-				t.Fatal("the registry has no rows of it")
+				t.Fatal("no rows in the registry")
 			}
 			for _, row := range rows {
 				r := rand.New(rand.NewPCG(42, 0))
 				var d deviation
-				for range max(1, 1<<14/elements(row.Shape)) { // small shapes scatter: several draws
+				for range max(1, 1<<14/elements(row.Shape)) { // small shapes vary: draw several times
 					d.join(run(&row, r))
 				}
 				within(t, &row, &d)

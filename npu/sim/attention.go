@@ -8,44 +8,49 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// FlashAttention as the array computes it. For every chunk of keys
+// FlashAttention with the array's arithmetic. For every chunk of keys:
 //
-//	S  = Q K^T             matrix unit: Q and K in block floating point along the head, BF16 after every chunk of it
+//	S  = Q K^T             matrix unit: block floating point along the head, rounded to BF16
+//	                       after each chunk of it
 //	u' = max(u, max S)     BF16
-//	G  = exp2((S-u') c)    c = log2(e)/sqrt(headDim) in BF16; BF16
+//	G  = exp2((S-u') c)    BF16, c = log2(e)/sqrt(headDim) in BF16
 //	r  = exp2((u-u') c)    BF16
 //	s  = r s + sum G       BF16
-//	O  = r O, then + G V   matrix unit: G and V in block floating point along the keys; BF16 after either
+//	O  = r O + G V         matrix unit: block floating point along the keys, rounded to BF16
+//	                       after r O and after the sum
 //
-// all rounded to nearest. Four cascade stages own a quarter of the keys each; their results are merged from the last to the first in the
-// same way, and O is multiplied by 1/s at the end. Both products go through the kernels of npu/cpu; what lies between is here.
+// All rounding is to nearest. Each of the four cascade stages owns a quarter of the keys. Their
+// results are merged from the last to the first in the same way, and O is multiplied by 1/s at the
+// end. Both products use the kernels of npu/cpu.
 //
-// Source: Xilinx/mlir-air e972f2942d41, attention kernels; published errors 3.8e-2 to 5.5e-2, nearly all of them from exp2.
+// Source: Xilinx/mlir-air e972f2942d41, attention kernels. Published errors are 3.8e-2 to 5.5e-2,
+// nearly all of them due to exp2.
 const (
 	cascadeStages = 4
-	flashRows     = 256 // query rows that are computed at a time: their scores over 2048 keys are 1 MB
-	defaultChunk  = 64  // keys of a chunk, where the mapping does not say
+	flashRows     = 256 // query rows per block: scores over 2048 keys take 1 MB
+	defaultChunk  = 64  // keys per chunk if the mapping has no tile
 )
 
-// lowest is the finite number that maxima start from.
+// lowest is the finite value that maxima start from.
 const lowest = -0x1.fep127
 
-// flash is an attention to be computed.
+// flash describes one attention.
 type flash struct {
-	rows, keys     int // as many of each where it is causal
+	rows, keys     int // equal if causal
 	heads, kvHeads int
 	headDim        int
-	chunk          int // keys
+	chunk          int // keys per chunk
 	causal         bool
 	scale          float64
 
 	q, k, v, y func(head int) headView
 
-	// Temporary memory, in that of the software device: one head of q (flashRows of it), k and v quantised, scores and partial sums.
+	// Temporary memory of the software device: one head each of q (flashRows of it), k and v,
+	// quantized; scores and partial sums.
 	qs, ks, vs, scores, parts npu.Buffer
 }
 
-// headView is one head of an operand: in every row one or more parts of width elements.
+// headView is one head of an operand: each row has one or more parts of width elements.
 type headView struct {
 	bf       []dtype.BFloat16
 	stride   int // from row to row
@@ -54,7 +59,7 @@ type headView struct {
 	distance int // from part to part
 }
 
-// load copies rows from from on to dst, the parts of each side by side.
+// load copies rows to dst, starting at row from, with the parts contiguous.
 func (v *headView) load(dst []dtype.BFloat16, from, rows int) {
 	for r := range rows {
 		for p := range v.parts {
@@ -63,7 +68,7 @@ func (v *headView) load(dst []dtype.BFloat16, from, rows int) {
 	}
 }
 
-// store rounds one row of numbers to nearest.
+// store writes row r, rounded to nearest.
 func (v *headView) store(r int, x []float32) {
 	for p := range v.parts {
 		dtype.F32ToBF16(v.bf[r*v.stride+p*v.distance:][:v.width], x[p*v.width:][:v.width])
@@ -76,7 +81,8 @@ func (l *lowering) attention(launch int, o op.Attention, m npu.Mapping, x []oper
 	if len(m.Tile) > 1 && m.Tile[1] > 0 {
 		chunk = m.Tile[1]
 	}
-	t := flash{rows: o.Rows, keys: o.Rows, heads: o.Heads, kvHeads: o.KVHeads, headDim: o.HeadDim, chunk: chunk,
+	t := flash{rows: o.Rows, keys: o.Rows, heads: o.Heads, kvHeads: o.KVHeads, headDim: o.HeadDim,
+		chunk:  chunk,
 		causal: true, scale: o.Softmax()}
 	var temps []operand
 	for _, s := range t.temporary() {
@@ -96,7 +102,9 @@ func (l *lowering) attention(launch int, o op.Attention, m npu.Mapping, x []oper
 		}
 		view := func(m *matrix, split int) func(head int) headView {
 			if !o.HeadFirst {
-				return func(head int) headView { return headView{m.bf[head*o.HeadDim:], m.stride, 1, o.HeadDim, 0} }
+				return func(head int) headView {
+					return headView{m.bf[head*o.HeadDim:], m.stride, 1, o.HeadDim, 0}
+				}
 			}
 			part := o.HeadDim / split
 			return func(head int) headView {
@@ -109,7 +117,7 @@ func (l *lowering) attention(launch int, o op.Attention, m npu.Mapping, x []oper
 	})
 }
 
-// temporary is the memory that it needs, in the order of its fields.
+// temporary returns the temporary memory that t needs, in the order of its fields.
 func (t *flash) temporary() []slot {
 	rows, chunks := min(t.rows, flashRows), (t.keys+t.chunk-1)/t.chunk
 	return []slot{
@@ -121,10 +129,11 @@ func (t *flash) temporary() []slot {
 	}
 }
 
-// flash computes an attention, head by head.
+// flash computes an attention head by head.
 func (f *frame) flash(t *flash) error {
 	hd := t.headDim
-	qs, ks, vs := dtype.BFloat16s(t.qs.Bytes()), dtype.BFloat16s(t.ks.Bytes()), dtype.BFloat16s(t.vs.Bytes())
+	qs, ks, vs := dtype.BFloat16s(t.qs.Bytes()), dtype.BFloat16s(t.ks.Bytes()),
+		dtype.BFloat16s(t.vs.Bytes())
 	scores, parts := dtype.BFloat16s(t.scores.Bytes()), dtype.Float32s(t.parts.Bytes())
 	group := t.heads / t.kvHeads
 	for head := range t.heads {
@@ -139,7 +148,7 @@ func (f *frame) flash(t *flash) error {
 		for from := 0; from < t.rows; from += flashRows {
 			n := min(flashRows, t.rows-from)
 			keys := t.keys
-			if t.causal { // whole chunks, as far as the last row sees
+			if t.causal { // whole chunks, up to the last row's key
 				keys = min(keys, (from+n+t.chunk-1)/t.chunk*t.chunk)
 			}
 			q.load(qs, from, n)
@@ -155,7 +164,7 @@ func (f *frame) flash(t *flash) error {
 					if t.causal {
 						visible = from + r + 1
 					}
-					states[r].weigh(t, scores[r*keys:][:keys], visible)
+					states[r].exp(t, scores[r*keys:][:keys], visible)
 				}
 			})
 			key = helperKey{kind: "values", m: n, k: keys, n: hd, step: t.chunk}
@@ -191,7 +200,8 @@ func (h helperKey) scores(p *npu.Program) {
 			y.Arg = 3
 		}
 		p.Launches = append(p.Launches, npu.Launch{Name: name("k", k), Op: o, Args: []npu.View{
-			{Arg: 0, Offset: k, Shape: []int{h.m, o.K}, Stride: h.k}, {Arg: 1, Offset: k, Shape: []int{h.n, o.K}, Stride: h.k}, y}})
+			{Arg: 0, Offset: k, Shape: []int{h.m, o.K}, Stride: h.k}, {Arg: 1, Offset: k,
+				Shape: []int{h.n, o.K}, Stride: h.k}, y}})
 		if k > 0 {
 			p.Launch(name("sum", k), op.Add{Rows: h.m, Width: h.n}, read, part, written)
 		}
@@ -212,23 +222,24 @@ func (h helperKey) values(p *npu.Program) {
 	}
 }
 
-// softmax is what is kept of a row between its two products.
+// softmax is the state of a row between its two products.
 type softmax struct {
 	rescale []float32 // r of every chunk
 	stages  [cascadeStages]struct{ top, sum float32 }
-	chunks  int // that the row sees
+	chunks  int // that the row attends to
 	scale   float32
-	broken  bool // a score is NaN
+	nan     bool // a score is NaN
 }
 
-// stageOf is the cascade stage that owns a chunk.
+// stageOf returns the cascade stage that owns a chunk.
 func (t *flash) stageOf(chunk int) int {
 	chunks := (t.keys + t.chunk - 1) / t.chunk
 	return chunk / ((chunks + cascadeStages - 1) / cascadeStages)
 }
 
-// weigh replaces a row's scores by its weights G, quantised for the second product; those of keys that it does not see are zero.
-func (s *softmax) weigh(t *flash, row []dtype.BFloat16, visible int) {
+// exp replaces a row's scores by their weights G, quantized for the second product. The weights of
+// masked keys are zero.
+func (s *softmax) exp(t *flash, row []dtype.BFloat16, visible int) {
 	s.scale = nearest(float32(math.Log2E * t.scale))
 	s.chunks = (visible + t.chunk - 1) / t.chunk
 	s.rescale = make([]float32, s.chunks)
@@ -244,8 +255,8 @@ func (s *softmax) weigh(t *flash, row []dtype.BFloat16, visible int) {
 			highest = max(highest, ordered(v))
 			magnitude = max(magnitude, v&0x7fff)
 		}
-		if magnitude > infinity { // a NaN: the output must be one
-			s.broken = true
+		if magnitude > infinity { // the output must be NaN
+			s.nan = true
 			return
 		}
 		top := max(stage.top, unordered(highest))
@@ -263,18 +274,19 @@ func (s *softmax) weigh(t *flash, row []dtype.BFloat16, visible int) {
 	quantizeRow(row, row[:min(len(row), s.chunks*t.chunk)])
 }
 
-// infinity as a BF16.
+// infinity is the BF16 encoding of +Inf.
 const infinity = 0x7f80
 
-// ordered turns a BF16 into an integer that compares as it does.
+// ordered maps a BF16 to an integer with the same order.
 func ordered(v dtype.BFloat16) int16 { return int16(v) ^ int16(v)>>15&0x7fff }
 
 func unordered(i int16) float32 { return dtype.BFloat16(i ^ i>>15&0x7fff).Float32() }
 
-// combine adds a row's partial products, which lie distance apart, into dst: the row's output. Stage has room for another.
+// combine writes a row's output to dst: the sum of its partial products, which are distance
+// elements apart. stage is a scratch buffer of the same length.
 func (s *softmax) combine(t *flash, dst, stage, parts []float32, distance int) {
 	clear(dst)
-	if s.broken {
+	if s.nan {
 		for j := range dst {
 			dst[j] = float32(math.NaN())
 		}
@@ -291,7 +303,7 @@ func (s *softmax) combine(t *flash, dst, stage, parts []float32, distance int) {
 		for i := c; i <= last; i++ {
 			part := parts[i*distance:][:len(stage)]
 			r := s.rescale[i]
-			if r == 1 { // the maximum stays, as it mostly does
+			if r == 1 { // common case: the maximum is unchanged
 				for j, v := range part {
 					stage[j] = nearest(stage[j] + v)
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// flashOn computes an attention on random inputs by itself, without a program: op.Attention is always causal, and some published rows are
-// not.
+// flashOn computes an attention on random inputs without a program, because op.Attention is always
+// causal and some published rows are not.
 func flashOn(t testing.TB, d *Device, s xdna2.Shape, chunk int, q, k, v, y *matrix) {
 	t.Helper()
 	hd := s.HeadDim
@@ -36,11 +36,12 @@ func flashOn(t testing.TB, d *Device, s xdna2.Shape, chunk int, q, k, v, y *matr
 	}
 }
 
-// FlashAttention errs as much as the published rows. exp2, whose form is all that is fitted, was chosen on six of them: 512 and 1024 keys
-// without a mask, 2048 with one, 16384 without; the others had no part in it.
+// Errors of FlashAttention match the published rows. The form of exp2 was chosen on six of them:
+// 512 and 1024 keys without a mask, 2048 with one, 16384 without. The others are independent of the
+// fit.
 func TestPublishedAttention(t *testing.T) {
 	d := open(t, nil)
-	known := map[sample]deviation{} // many rows differ in their heads alone
+	known := map[sample]deviation{} // many rows differ only in the number of heads
 	for _, row := range registryRows(xdna2.Attention) {
 		s := row.Shape
 		every := max(1, s.Rows/256)
@@ -52,7 +53,7 @@ func TestPublishedAttention(t *testing.T) {
 				s.Heads, s.KVHeads = 1, 1
 			}
 		}
-		if !s.Causal && !long { // rows do not depend on each other
+		if !s.Causal && !long { // rows are independent
 			s.Rows = min(s.Rows, 512)
 			if s.Keys > 4096 {
 				s.Rows = 128
@@ -82,7 +83,7 @@ func TestPublishedAttention(t *testing.T) {
 	}
 }
 
-// sample is an attention of which every so many rows are compared.
+// sample is an attention and the interval of the rows that are compared.
 type sample struct {
 	xdna2.Shape
 	chunk, every int
@@ -90,7 +91,8 @@ type sample struct {
 
 func (c sample) deviation(t *testing.T, d *Device, r *rand.Rand) deviation {
 	hd, group := c.HeadDim, c.Heads/c.KVHeads
-	q, k, v := normal(r, c.Rows, c.Heads*hd, 1), normal(r, c.Keys, c.KVHeads*hd, 1), normal(r, c.Keys, c.KVHeads*hd, 1)
+	q, k, v := normal(r, c.Rows, c.Heads*hd, 1), normal(r, c.Keys, c.KVHeads*hd, 1),
+		normal(r, c.Keys, c.KVHeads*hd, 1)
 	y := empty(c.Rows, c.Heads*hd)
 	flashOn(t, d, c.Shape, c.chunk, &q, &k, &v, &y)
 	var dev deviation
@@ -99,7 +101,8 @@ func (c sample) deviation(t *testing.T, d *Device, r *rand.Rand) deviation {
 	dtype.BF16ToF32(vf, v.bf)
 	for i := c.every / 2; i < c.Rows; i += c.every {
 		for h := range c.Heads {
-			want := attend(q.bf[i*q.stride+h*hd:][:hd], kf[h/group*hd:], vf[h/group*hd:], k.stride, c.Keys, i, c.Causal)
+			want := attend(q.bf[i*q.stride+h*hd:][:hd], kf[h/group*hd:], vf[h/group*hd:], k.stride,
+				c.Keys, i, c.Causal)
 			for j, w := range want {
 				dev.add(float32(y.at(i, h*hd+j)), nearest(w))
 			}
@@ -108,7 +111,7 @@ func (c sample) deviation(t *testing.T, d *Device, r *rand.Rand) deviation {
 	return dev
 }
 
-// attend is one row of an attention.
+// attend computes one row of an attention in float64.
 func attend(q []dtype.BFloat16, k, v []float32, stride, keys, row int, causal bool) []float32 {
 	if causal {
 		keys = row + 1
@@ -144,7 +147,8 @@ func BenchmarkFlash2048(b *testing.B) {
 	d := open(b, nil)
 	s := xdna2.Shape{Rows: 2048, Keys: 2048, Heads: 9, KVHeads: 3, HeadDim: 64, Causal: true}
 	r := rand.New(rand.NewPCG(42, 0))
-	q, k, v, y := normal(r, 2048, 9*64, 1), normal(r, 2048, 3*64, 1), normal(r, 2048, 3*64, 1), empty(2048, 9*64)
+	q, k, v, y := normal(r, 2048, 9*64, 1), normal(r, 2048, 3*64, 1), normal(r, 2048, 3*64, 1),
+		empty(2048, 9*64)
 	for b.Loop() {
 		flashOn(b, d, s, 64, &q, &k, &v, &y)
 	}

@@ -9,31 +9,32 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// buffer has its memory twice: the host's view, and the device's, which programs work on. Only Sync copies between them, as on the chip,
-// where a cache lies between. A weight has the device's side only.
+// buffer holds its contents twice: the host's copy and the device's, which programs use. Only Sync
+// copies between them, as a cache flush does on the hardware. A weight has only the device copy.
 type buffer struct {
 	d         *Device
 	size      int
-	host, dev npu.Buffer   // of d.host, the software device; host is nil for a weight
+	host, dev npu.Buffer   // allocated on d.host, the software device; host is nil for a weight
 	weight    *weight      // nil for other buffers
-	used      []*converted // that a weight was made of
+	used      []*converted // tensors that a weight was converted from
 
 	mu        sync.Mutex
 	closed    bool
-	newer     ranges // what the device has written and nobody has synced
-	writer    writer // who wrote last
-	untouched bool   // no sync of any part has followed
-	looked    ranges // what was in newer when the host looked at the buffer all the same, less what has been synced since
+	dirty     ranges // bytes that the device has written and nobody has synced
+	writer    writer // last run that wrote the buffer
+	untouched bool   // no part has been synced since the last write
+	looked    ranges // dirty bytes at the host's last call to Bytes, less those synced since
 }
 
-// writer says who wrote to a buffer last, for messages.
+// writer identifies the run that last wrote a buffer, for messages.
 type writer struct{ run, program, arg string }
 
 var _ npu.HostVisible = (*buffer)(nil)
 
-// Alloc makes a zeroed buffer, on both sides. With Options.Memory or a fault it may be refused: [npu.ErrMemory].
+// Alloc returns a zeroed buffer. It returns [npu.ErrMemory] if Options.Memory is exceeded or a
+// fault is injected.
 func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.reserve(bytes); err != nil {
@@ -53,7 +54,7 @@ func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 
 func (b *buffer) Len() int { return b.size }
 
-// Bytes is the host's view: of a weight, which nobody changes, the device's.
+// Bytes returns the host's copy. For a weight, which is read-only, it returns the device's.
 func (b *buffer) Bytes() []byte {
 	if b.host == nil {
 		return b.dev.Bytes()
@@ -62,7 +63,7 @@ func (b *buffer) Bytes() []byte {
 	return b.host.Bytes()
 }
 
-// HostBuffer is the host's side as a buffer of [Device.Host].
+// HostBuffer returns the host side as a buffer of [Device.Host].
 func (b *buffer) HostBuffer() npu.Buffer {
 	switch {
 	case b.host == nil:
@@ -73,7 +74,7 @@ func (b *buffer) HostBuffer() npu.Buffer {
 	return b.host
 }
 
-// Sync copies n bytes from offset on to the other side.
+// Sync copies n bytes starting at offset to the other side.
 func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,16 +94,16 @@ func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
 	} else {
 		copy(host, dev)
 	}
-	b.newer = b.newer.without(offset, offset+n)
+	b.dirty = b.dirty.without(offset, offset+n)
 	b.looked = b.looked.without(offset, offset+n)
 	b.untouched = false
 	b.d.clock.transferred(dir, n)
 	return nil
 }
 
-// Close waits for a running Submit.
+// Close waits for a running Submit and frees the buffer.
 func (b *buffer) Close() error {
-	b.d.turn <- struct{}{}
+	b.d.sem <- struct{}{}
 	defer b.d.unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,9 +112,10 @@ func (b *buffer) Close() error {
 	}
 	b.closed = true
 	if b.host == nil {
-		b.d.unshare(b.weight) // first: weights are known by their addresses, and what is given back may be another's at once
+		// before Close, as weights are keyed by address and freed memory can be reused at once
+		b.d.releaseWeight(b.weight)
 		err := b.dev.Close()
-		b.d.forget(b.used)
+		b.d.releaseConverted(b.used)
 		return err
 	}
 	b.d.unreserve(b.size)
@@ -124,7 +126,8 @@ func (b *buffer) Close() error {
 	return err
 }
 
-// typ is the type of the elements: that of a weight is known, others have their argument's.
+// typ returns the element type. A weight is always BF16; other buffers have the type of the
+// argument that they are bound to.
 func (b *buffer) typ(a *npu.Arg) dtype.Type {
 	if b.weight != nil {
 		return dtype.BF16

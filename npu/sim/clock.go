@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// clock adds up predicted times. Nothing in it looks at the time of day.
+// clock accumulates predicted times. It never reads the time of day.
 type clock struct {
 	model *xdna2.Clock
 
@@ -29,9 +29,9 @@ func newClock(host string) (*clock, error) {
 	return &clock{model: xdna2.NewClock(h)}, nil
 }
 
-// prediction is what one run of a program takes.
+// prediction is the predicted time of one run of a program.
 type prediction struct {
-	launches []predictedLaunch // physical launches: neighbours that one fused kernel computes are one
+	launches []predictedLaunch // physical launches: the launches of one fused kernel are merged
 	call     float64           // us: the dispatch, on the host
 	run      float64           // us: the launches
 }
@@ -41,7 +41,7 @@ type predictedLaunch struct {
 	us   float64
 }
 
-// program predicts a program, once: its shapes are fixed.
+// program predicts the time of a run of p. It is called once, because shapes are static.
 func (c *clock) program(p *npu.Program) (prediction, error) {
 	cost, err := c.model.Program(p, op.Size{})
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *clock) program(p *npu.Program) (prediction, error) {
 	return t, nil
 }
 
-// rows is the number of rows of what an op writes.
+// rows returns the number of rows of the op's output.
 func rows(o op.Op) int {
 	for _, x := range o.Operands() {
 		if x.Write && len(x.Shape) > 1 {
@@ -80,7 +80,7 @@ func (c *clock) add(us float64) {
 	c.us += us
 }
 
-// transferred counts a sync of n bytes.
+// transferred adds the time of a sync of n bytes.
 func (c *clock) transferred(dir npu.Direction, n int) {
 	us := c.model.Host.SyncCall
 	if dir == npu.ToDevice {

@@ -9,36 +9,36 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// CoherencyError is a sync that is missing, found in debug mode.
+// CoherencyError reports a missing sync, found in debug mode.
 type CoherencyError struct {
-	Run, Program, Arg string        // whose argument it is: what reads an input, what wrote an output
+	Run, Program, Arg string        // the argument, and the run that reads the input or wrote the output
 	Direction         npu.Direction // of the missing sync
-	Offset            int           // first byte of which it is missing
-	Reader            string        // the host's program that read an output; "" when it was looked at through Bytes
+	Offset            int           // first byte that is not synced
+	Reader            string        // host program that read an output; "" if it was read through Bytes
 }
 
 func (e *CoherencyError) Error() string {
 	if e.Direction == npu.ToDevice {
-		return fmt.Sprintf("npu/sim: run %q of program %s reads argument %q, which the host has changed from byte %d on and "+
-			"not synced to the device: "+
-			"call Sync(npu.ToDevice, ...) before Submit", e.Run, e.Program, e.Arg, e.Offset)
+		return fmt.Sprintf("npu/sim: run %q of program %s reads argument %q, which the host changed "+
+			"from byte %d on without a sync: call Sync(npu.ToDevice, ...) before Submit",
+			e.Run, e.Program, e.Arg, e.Offset)
 	}
 	reader := "the host"
 	if e.Reader != "" {
 		reader += "'s program " + e.Reader
 	}
-	return fmt.Sprintf("npu/sim: %s has looked at argument %q, which run %q of program %s had written, and "+
-		"never synced it from the device from byte %d on: "+
-		"call Sync(npu.FromDevice, ...) after Submit", reader, e.Arg, e.Run, e.Program, e.Offset)
+	return fmt.Sprintf("npu/sim: %s read argument %q, written by run %q of program %s, without a "+
+		"sync from byte %d on: call Sync(npu.FromDevice, ...) after Submit",
+		reader, e.Arg, e.Run, e.Program, e.Offset)
 }
 
-// span is the bytes from from to to.
+// span is the bytes in [from, to).
 type span struct{ from, to int }
 
-// ranges are spans in order, apart from each other.
+// ranges is a sorted list of disjoint spans.
 type ranges []span
 
-// with is r and one span more; with those that it touches it is one.
+// with returns r with the bytes [from, to) added, merging spans that touch.
 func (r ranges) with(from, to int) ranges {
 	for _, s := range r {
 		if s.from <= to && s.to >= from {
@@ -50,7 +50,7 @@ func (r ranges) with(from, to int) ranges {
 	return slices.Insert(out, i, span{from, to})
 }
 
-// without is r less one span.
+// without returns r less the bytes [from, to).
 func (r ranges) without(from, to int) ranges {
 	var out ranges
 	for _, s := range r {
@@ -64,8 +64,8 @@ func (r ranges) without(from, to int) ranges {
 	return out
 }
 
-// changed reports where the host's side differs from what the device has seen, leaving out what the device itself has written since. It
-// returns -1 if nowhere.
+// changed returns the offset of the first byte below n at which the host side differs from the
+// device side, or -1 if there is none. It ignores dirty bytes.
 func (b *buffer) changed(n int) int {
 	if b.host == nil {
 		return -1
@@ -73,7 +73,7 @@ func (b *buffer) changed(n int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	host, dev := b.host.Bytes(), b.dev.Bytes()
-	for _, s := range (ranges{{0, min(n, b.size)}}).minus(b.newer) {
+	for _, s := range (ranges{{0, min(n, b.size)}}).minus(b.dirty) {
 		if !bytes.Equal(host[s.from:s.to], dev[s.from:s.to]) {
 			at := s.from
 			for host[at] == dev[at] {
@@ -85,7 +85,7 @@ func (b *buffer) changed(n int) int {
 	return -1
 }
 
-// minus is r less all spans of q.
+// minus returns r less all spans of q.
 func (r ranges) minus(q ranges) ranges {
 	for _, s := range q {
 		r = r.without(s.from, s.to)
@@ -93,8 +93,8 @@ func (r ranges) minus(q ranges) ranges {
 	return r
 }
 
-// meets is the first byte that r and q both have, or -1.
-func (r ranges) meets(q ranges) int {
+// firstCommon returns the first byte that is in both r and q, or -1 if there is none.
+func (r ranges) firstCommon(q ranges) int {
 	for _, s := range r {
 		for _, t := range q {
 			if from := max(s.from, t.from); from < min(s.to, t.to) {
@@ -105,8 +105,9 @@ func (r ranges) meets(q ranges) int {
 	return -1
 }
 
-// positions are the bytes of a State argument's positions from from to to, in a buffer of so many bytes: rows of every head, or all bytes
-// where the argument has no positions.
+// positions returns the byte ranges of positions [from, to) of a State argument in a buffer of the
+// given size: the rows of every head, or the whole buffer if the argument has no position
+// dimension.
 func positions(a npu.Arg, bytes, from, to int) ranges {
 	i := slices.Index(a.Shape, op.Capacity)
 	if i < 0 {
@@ -124,7 +125,8 @@ func positions(a npu.Arg, bytes, from, to int) ranges {
 	return r
 }
 
-// wrote notes that a run has written some bytes. It returns what the host has looked at of an earlier output and never synced.
+// wrote records that a run writes bytes. It returns an error if the host has looked at an earlier
+// output without syncing it.
 func (b *buffer) wrote(w writer, written ranges) *CoherencyError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,38 +137,38 @@ func (b *buffer) wrote(w writer, written ranges) *CoherencyError {
 	b.untouched, b.looked = true, nil
 	b.writer = w
 	for _, s := range written {
-		b.newer = b.newer.with(s.from, min(s.to, b.size))
+		b.dirty = b.dirty.with(s.from, min(s.to, b.size))
 	}
 	return missed
 }
 
-// overwritten notes that a program of the host writes some bytes: what the device had there is of no use any more.
+// overwritten records that a host program writes bytes, which drops the device's version.
 func (b *buffer) overwritten(r ranges) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.newer, b.looked, b.untouched = b.newer.minus(r), b.looked.minus(r), false
+	b.dirty, b.looked, b.untouched = b.dirty.minus(r), b.looked.minus(r), false
 }
 
-// unread is the error for bytes from at on, which a reader has not got from the device.
+// unread returns the error for dirty bytes from at on that reader has read.
 func (b *buffer) unread(at int, reader string) *CoherencyError {
 	return &CoherencyError{b.writer.run, b.writer.program, b.writer.arg, npu.FromDevice, at, reader}
 }
 
-// look notes that the host sees all bytes as they are. What has been synced in part is left alone: who does that knows which bytes it wants.
+// look records that the host sees all bytes. A buffer that has been synced in part is not recorded,
+// because the caller may use only the synced bytes.
 func (b *buffer) look() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.untouched {
-		b.looked = b.newer
+		b.looked = b.dirty
 	}
 }
 
-// read reports that a program of the host reads bytes of which some have not been synced since the device wrote them, nor have been
-// overwritten.
+// read returns an error if a host program reads dirty bytes of r that are not in overwritten.
 func (b *buffer) read(r, overwritten ranges, reader string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if at := b.newer.minus(overwritten).meets(r); at >= 0 {
+	if at := b.dirty.minus(overwritten).firstCommon(r); at >= 0 {
 		return b.unread(at, reader)
 	}
 	return nil

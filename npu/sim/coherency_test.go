@@ -11,7 +11,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Without a sync each side goes on seeing what it saw.
+// Without a sync each side sees its own copy.
 func TestStale(t *testing.T) {
 	s := newSums(t, nil)
 	must := func(err error) {
@@ -22,7 +22,7 @@ func TestStale(t *testing.T) {
 	}
 	must(s.submit(t.Context()))
 	if got := first(s.y); got != 0 {
-		t.Errorf("the host sees %g before the output has been synced", got)
+		t.Errorf("the host sees %g before the output is synced", got)
 	}
 	must(s.y.Sync(npu.FromDevice, 0, s.y.Len()))
 	if got := first(s.y); got != 3 {
@@ -30,15 +30,17 @@ func TestStale(t *testing.T) {
 	}
 	set(s.x, 0, 5)
 	set(s.x, 1, 6)
-	must(s.x.Sync(npu.ToDevice, 2, 2)) // of element 1 alone
+	must(s.x.Sync(npu.ToDevice, 2, 2)) // element 1 only
 	must(s.submit(t.Context()))
 	must(s.y.Sync(npu.FromDevice, 0, 4))
 	if y := dtype.BFloat16s(s.y.Bytes()); y[0].Float32() != 3 || y[1].Float32() != 8 {
-		t.Errorf("%g and %g: the device must see the old 1 and the new 6, plus 2", y[0].Float32(), y[1].Float32())
+		t.Errorf("%g and %g: the device must see the old 1 and the new 6, plus 2", y[0].Float32(),
+			y[1].Float32())
 	}
 }
 
-// Debug mode names the argument whose sync is missing, in either direction, and is content with a runtime that syncs.
+// Debug mode names the argument whose sync is missing, in either direction, and reports nothing if
+// all syncs are made.
 func TestMissingSync(t *testing.T) {
 	s := newSums(t, &Options{Debug: true})
 	for range 2 {
@@ -53,11 +55,12 @@ func TestMissingSync(t *testing.T) {
 	set(s.z, 7, 1)
 	var missing *CoherencyError
 	err := s.submit(t.Context())
-	if !errors.As(err, &missing) || missing.Arg != "z" || missing.Direction != npu.ToDevice || missing.Offset != 14 {
-		t.Fatalf("an input was changed: %v, want a CoherencyError for z from byte 14 on", err)
+	if !errors.As(err, &missing) || missing.Arg != "z" || missing.Direction != npu.ToDevice ||
+		missing.Offset != 14 {
+		t.Fatalf("changed input: %v, want a CoherencyError for z from byte 14 on", err)
 	}
 	if strings.Count(err.Error(), "npu/sim") != 1 {
-		t.Errorf("the error says twice where it comes from: %v", err)
+		t.Errorf("the error has the package prefix twice: %v", err)
 	}
 	if err := s.z.Sync(npu.ToDevice, 0, s.z.Len()); err != nil {
 		t.Fatal(err)
@@ -66,23 +69,24 @@ func TestMissingSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = first(s.y)
-	if err := s.submit(t.Context()); !errors.As(err, &missing) || missing.Arg != "y" || missing.Direction != npu.FromDevice {
-		t.Fatalf("an output was read: %v, want a CoherencyError for y", err)
+	if err := s.submit(t.Context()); !errors.As(err, &missing) || missing.Arg != "y" ||
+		missing.Direction != npu.FromDevice {
+		t.Fatalf("unsynced output: %v, want a CoherencyError for y", err)
 	}
 	if err := s.submit(t.Context()); err != nil {
-		t.Errorf("a missing sync is reported once: %v", err)
+		t.Errorf("a missing sync must be reported once: %v", err)
 	}
 	if err := s.y.Sync(npu.FromDevice, 0, s.y.Len()); err != nil {
 		t.Fatal(err)
 	}
-	set(s.y, 3, 9) // and now an output that becomes an input
+	set(s.y, 3, 9) // an output becomes an input
 	err = s.d.Submit(t.Context(), []npu.Run{{Exec: s.e, Args: []npu.Buffer{s.y, s.z, s.x}}})
 	if !errors.As(err, &missing) || missing.Arg != "x" || missing.Offset != 6 {
-		t.Errorf("an output was synced, changed and not synced back: %v, want a CoherencyError for x from byte 6 on", err)
+		t.Errorf("changed output: %v, want a CoherencyError for x from byte 6 on", err)
 	}
 }
 
-// An output that is the next program's input stays on the device: nothing is to be synced, and debug mode agrees.
+// An output that is the next program's input needs no sync, and debug mode reports none.
 func TestChained(t *testing.T) {
 	s := newSums(t, &Options{Debug: true})
 	runs := []npu.Run{
@@ -100,7 +104,7 @@ func TestChained(t *testing.T) {
 	}
 }
 
-// The host's device works on the host's side of a buffer.
+// Programs of the host device use the host side of a buffer.
 func TestHost(t *testing.T) {
 	s := newSums(t, nil)
 	h := npu.HostOf(s.d)
@@ -126,7 +130,8 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// A sync of a part leaves the rest missing: it is found where the host looks at all before it syncs, and, to the byte, in what a program of the host reads.
+// A partial sync leaves the rest dirty. This is reported if the host called Bytes before any sync,
+// and to the byte if a host program reads it.
 func TestPartlyMissingSync(t *testing.T) {
 	s := newSums(t, &Options{Debug: true})
 	must := func(err error) {
@@ -139,8 +144,9 @@ func TestPartlyMissingSync(t *testing.T) {
 	_ = first(s.y)
 	must(s.y.Sync(npu.FromDevice, 0, 6))
 	var missing *CoherencyError
-	if err := s.submit(t.Context()); !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != 6 {
-		t.Fatalf("the host looked at all and synced three elements: %v, want a CoherencyError for y from byte 6 on", err)
+	if err := s.submit(t.Context()); !errors.As(err, &missing) || missing.Arg != "y" ||
+		missing.Offset != 6 {
+		t.Fatalf("partial sync: %v, want a CoherencyError for y from byte 6 on", err)
 	}
 	must(s.y.Sync(npu.FromDevice, 0, s.y.Len()))
 
@@ -156,7 +162,7 @@ func TestPartlyMissingSync(t *testing.T) {
 	must(s.y.Sync(npu.FromDevice, 10, s.y.Len()-10))
 	err = h.Submit(t.Context(), read)
 	if !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != 8 || missing.Reader == "" {
-		t.Fatalf("element 4 was not synced and a program of the host reads it: %v, want a CoherencyError for y at byte 8", err)
+		t.Fatalf("host program reads element 4: %v, want a CoherencyError for y at byte 8", err)
 	}
 	must(s.y.Sync(npu.FromDevice, 8, 2))
 	must(h.Submit(t.Context(), read))
@@ -165,7 +171,8 @@ func TestPartlyMissingSync(t *testing.T) {
 	}
 }
 
-// What a program of the host writes is the host's own: to read it takes no sync, in the same Submit either, and the device needs one.
+// Bytes that a host program writes belong to the host: reading them needs no sync, even in the same
+// Submit, but the device needs one.
 func TestHostOverwrites(t *testing.T) {
 	s := newSums(t, &Options{Debug: true})
 	must := func(err error) {
@@ -196,26 +203,28 @@ func TestHostOverwrites(t *testing.T) {
 
 	var missing *CoherencyError
 	must(s.submit(t.Context()))
-	if err := h.Submit(t.Context(), []npu.Run{read, write}); !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != 0 {
-		t.Errorf("read before it is overwritten: %v, want a CoherencyError for y", err)
+	if err := h.Submit(t.Context(), []npu.Run{read, write}); !errors.As(err, &missing) ||
+		missing.Arg != "y" || missing.Offset != 0 {
+		t.Errorf("read before overwrite: %v, want a CoherencyError for y", err)
 	}
 	err = h.Submit(t.Context(), []npu.Run{{Exec: half, Args: []npu.Buffer{x, z, y}}, read})
 	if !errors.As(err, &missing) || missing.Arg != "y" || missing.Offset != s.y.Len()/2 {
-		t.Errorf("half of it is overwritten: %v, want a CoherencyError for y from its middle on", err)
+		t.Errorf("half overwritten: %v, want a CoherencyError for y from its middle on", err)
 	}
 	if err := h.Submit(t.Context(), []npu.Run{read}); !errors.As(err, &missing) || missing.Offset != 0 {
-		t.Errorf("a Submit that was refused has overwritten something: %v", err)
+		t.Errorf("a failed Submit cleared dirty bytes: %v", err)
 	}
 
 	must(h.Submit(t.Context(), []npu.Run{write}))
 	set(s.y, 5, 9)
 	err = s.d.Submit(t.Context(), []npu.Run{{Exec: s.e, Args: []npu.Buffer{s.y, s.z, s.x}}})
 	if !errors.As(err, &missing) || missing.Arg != "x" || missing.Direction != npu.ToDevice {
-		t.Errorf("the host has overwritten it and not synced: %v, want a CoherencyError of the device's input", err)
+		t.Errorf("overwritten by the host, not synced: %v, want a CoherencyError for the device's "+
+			"input", err)
 	}
 }
 
-// What the device writes is synced before a program of the host reads it as a cache: the positions that it reads, of every head.
+// A host program that reads a cache needs a sync of the positions that it reads, in every head.
 func TestMissingSyncOfState(t *testing.T) {
 	const heads, dim = 2, 64
 	const capacity = sumWidth / heads / dim
@@ -240,11 +249,13 @@ func TestMissingSyncOfState(t *testing.T) {
 		return b
 	}
 	p := npu.NewProgram("store")
-	p.Launch("kv", op.KVWrite{Rows: op.Rows, KVHeads: heads, HeadDim: dim}, p.In("x", dtype.BF16, op.Rows, heads*dim),
+	p.Launch("kv", op.KVWrite{Rows: op.Rows, KVHeads: heads, HeadDim: dim},
+		p.In("x", dtype.BF16, op.Rows, heads*dim),
 		p.State("cache", dtype.BF16, heads, op.Capacity, dim))
 	store := load(p)
 	p = npu.NewProgram("attend")
-	p.Launch("attention", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: heads, HeadDim: dim, Cached: true},
+	p.Launch("attention", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: heads, HeadDim: dim,
+		Cached: true},
 		p.In("q", dtype.BF16, op.Rows, heads*dim), p.State("k", dtype.BF16, heads, op.Capacity, dim),
 		p.State("v", dtype.BF16, heads, op.Capacity, dim), p.Out("dst", dtype.BF16, op.Rows, heads*dim))
 	attend := load(p)
@@ -269,7 +280,8 @@ func TestMissingSyncOfState(t *testing.T) {
 	missing := func(at int, runs ...npu.Run) {
 		t.Helper()
 		var e *CoherencyError
-		if err := h.Submit(t.Context(), runs); !errors.As(err, &e) || e.Arg != "y" || e.Offset != at || e.Reader != "attend" {
+		if err := h.Submit(t.Context(), runs); !errors.As(err, &e) || e.Arg != "y" ||
+			e.Offset != at || e.Reader != "attend" {
 			t.Errorf("%v, want a CoherencyError for y at byte %d", err, at)
 		}
 	}
@@ -287,14 +299,15 @@ func TestMissingSyncOfState(t *testing.T) {
 	missing(3*position, write(2), read(3))
 }
 
-// The bytes of positions are those of every head.
+// positions returns the bytes of every head.
 func TestPositions(t *testing.T) {
 	a := npu.Arg{Type: dtype.BF16, Shape: []int{3, op.Capacity, 4}}
-	if got, want := positions(a, 3*10*8, 2, 5), (ranges{{16, 40}, {96, 120}, {176, 200}}); !slices.Equal(got, want) {
+	if got, want := positions(a, 3*10*8, 2, 5), (ranges{{16, 40}, {96, 120},
+		{176, 200}}); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if got := positions(a, 3*10*8, 10, 12); got != nil {
-		t.Errorf("%v behind the end", got)
+		t.Errorf("positions past the end: %v, want none", got)
 	}
 	if got := (ranges{{0, 4}, {8, 12}}).with(4, 8); !slices.Equal(got, ranges{{0, 12}}) {
 		t.Errorf("%v, want one span", got)

@@ -15,8 +15,9 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// opOf is the op of a published row, or nil for attention without a mask, which no op says, and for LayerNorm, whose weight and bias the
-// kernel wants in one argument and the gate binds in two.
+// opOf returns the op of a published row, or nil if the gate cannot run it: no op describes
+// attention without a mask, and the LayerNorm kernel takes weight and bias in one argument where
+// the gate binds two.
 func opOf(r xdna2.Row) op.Op {
 	s := r.Shape
 	switch r.Kernel {
@@ -44,14 +45,14 @@ func opOf(r xdna2.Row) op.Op {
 	return nil
 }
 
-// size orders rows by what they compute.
+// size orders rows by the amount of computation.
 func size(r xdna2.Row) int {
 	s := r.Shape
 	return max(s.M*s.K*s.N, s.N, s.Rows*max(1, s.Keys)*max(1, s.Heads)*max(s.Width, s.HeadDim))
 }
 
-// The smallest published row of every kernel and variant is loaded under its own mapping and passes the NPU's own element-wise gate against
-// the oracle.
+// The smallest published row of every kernel and variant loads with its own mapping and passes the
+// NPU's element-wise gate against the oracle.
 func TestPublishedGates(t *testing.T) {
 	dev, err := sim.Open(nil)
 	if err != nil {
@@ -71,11 +72,12 @@ func TestPublishedGates(t *testing.T) {
 		if r.Status != xdna2.OK || r.Record != xdna2.Published || r.Program != "" || done[v] {
 			continue
 		}
-		if r.Kernel == xdna2.GEMM && r.Shape.K < 2048 { // there the source itself has elements near zero outside the bound
+		// published results below K = 2048 have elements near zero outside the bound
+		if r.Kernel == xdna2.GEMM && r.Shape.K < 2048 {
 			continue
 		}
 		o := opOf(r)
-		if o == nil || r.Kernel == xdna2.Attention && os.Getenv("NPUKIT_LONG") == "" { // the oracle takes its time
+		if o == nil || r.Kernel == xdna2.Attention && os.Getenv("NPUKIT_LONG") == "" { // the oracle is slow
 			continue
 		}
 		done[v] = true
@@ -84,9 +86,11 @@ func TestPublishedGates(t *testing.T) {
 			opts.Types = []dtype.Type{dtype.BF16, dtype.BF16, r.Out}
 			switch r.Mapping.Variant {
 			case "fused-cast":
-				opts.Types[2] = dtype.F32 // its first launch
+				opts.Types[2] = dtype.F32 // the first of its two launches
 			case "direct":
-				opts.Tolerances = func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.PublishedLow(), true }
+				opts.Tolerances = func(op.Op, dtype.Type) (gate.Tolerance, bool) {
+					return gate.PublishedLow(), true
+				}
 			}
 		}
 		rep, err := gatetest.CheckKernel(t.Context(), dev, o, opts)

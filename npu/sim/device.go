@@ -13,52 +13,54 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// Options configures Open. The zero value, and nil, mean the defaults.
+// Options configures Open. The zero value and nil select the defaults.
 type Options struct {
-	Threads  int     // that compute, on this machine; 0 means all cores that the process may use
-	Kernels  string  // of npu/cpu, see there; "" means its default
-	Host     string  // whose costs between dispatches the clock counts: a name that [xdna2.HostProfile] knows, "" for "npukit"
-	Contexts int     // hardware contexts alive at once; 0 means as many as the host's profile keeps: 8 for "npukit"
-	Memory   int     // bytes that buffers and weights may have together; 0 means no limit but this machine's
+	Threads  int     // worker threads; 0 means all cores available to the process
+	Kernels  string  // kernel set, see cpu.Options; "" means its default
+	Host     string  // name of an [xdna2.HostProfile] for the clock; "" means "npukit"
+	Contexts int     // maximum open hardware contexts; 0 means the host profile's limit: 8 for "npukit"
+	Memory   int     // maximum bytes of buffers and weights together; 0 means no limit
 	Debug    bool    // report missing syncs, see [CoherencyError]; costs a comparison of every input
-	Timing   bool    // only the clock runs: nothing is computed, and outputs keep what they held
-	Faults   *Faults // to be played; nil for none
+	Timing   bool    // advance the clock only: nothing is computed, and outputs are not written
+	Faults   *Faults // faults to inject; nil for none
 }
 
-// Device is a virtual XDNA 2. Its methods are safe for concurrent use; Submits are executed one after the other.
+// Device is a virtual XDNA 2. Its methods are safe for concurrent use. Concurrent calls to Submit
+// are executed one at a time.
 type Device struct {
 	opts Options
 	info npu.Info
 	host *cpu.Device
 
-	// turn holds a token while a Submit or the closing of a buffer or the device is at work. A channel, because waiting for it must obey a
-	// context.
-	turn    chan struct{}
+	// sem is held by a running Submit and while a buffer or the device is closed. It is a channel
+	// because lock must return when its context is done.
+	sem     chan struct{}
 	closed  atomic.Bool
-	scratch []npu.Buffer // memory that programs are given for Scratch arguments and between launches, by number; used by the holder of turn
+	scratch []npu.Buffer // memory for temporary slots, by index; guarded by sem
 	clock   *clock
 	faults  faults
 
 	mu        sync.Mutex
 	contexts  *xdna2.Contexts[*executable]
-	opened    int // contexts, since the start
-	epoch     int // how often the contexts have been lost
+	opened    int // contexts opened since Open
+	epoch     int // incremented when all contexts are lost
 	bytes     int // of buffers and weights
 	weights   map[*byte]*weight
 	converted map[tensorKey]*converted
-	helpers   map[helperKey]npu.Executable // programs of npu/cpu for parts of kernels; used by the holder of turn
+	helpers   map[helperKey]npu.Executable // npu/cpu programs for parts of kernels; guarded by sem
 }
 
 var _ npu.Hosted = (*Device)(nil)
 
-// Open makes a virtual device.
+// Open returns a virtual device. It returns an error if an option is out of range.
 func Open(opts *Options) (*Device, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
 	}
 	if o.Contexts < 0 || o.Memory < 0 {
-		return nil, fmt.Errorf("npu/sim: Options.Contexts is %d and Memory %d: want 0 for the default, or more", o.Contexts, o.Memory)
+		return nil, fmt.Errorf("npu/sim: Options.Contexts is %d and Memory %d: want 0 (default) or "+
+			"more", o.Contexts, o.Memory)
 	}
 	faults, err := o.Faults.start()
 	if err != nil {
@@ -86,7 +88,7 @@ func Open(opts *Options) (*Device, error) {
 			Threads: o.Threads,
 		},
 		host:      host,
-		turn:      make(chan struct{}, 1),
+		sem:       make(chan struct{}, 1),
 		clock:     clock,
 		faults:    faults,
 		contexts:  xdna2.NewContexts[*executable](o.Contexts),
@@ -96,20 +98,20 @@ func Open(opts *Options) (*Device, error) {
 	}, nil
 }
 
-// Info describes the device.
+// Info returns the device's description.
 func (d *Device) Info() npu.Info { return d.info }
 
-// Host is the device for a plan's steps on the host: a software device, whose programs work on the host's side of this device's buffers
-// (see [npu.HostBuffer]). It is closed with this device.
+// Host returns the device for the host steps of a plan: a software device whose programs use the
+// host side of this device's buffers (see [npu.HostBuffer]). It is closed with this device.
 func (d *Device) Host() npu.Device {
 	if d.opts.Debug {
-		return watchedHost{d.host}
+		return debugHost{d.host}
 	}
 	return d.host
 }
 
-// usable reports a context that has ended and a device that is closed.
-func (d *Device) usable(ctx context.Context) error {
+// checkOpen returns an error if ctx is done or the device is closed.
+func (d *Device) checkOpen(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("npu/sim: %w", err)
 	}
@@ -119,13 +121,13 @@ func (d *Device) usable(ctx context.Context) error {
 	return nil
 }
 
-// lock takes the device's turn, or gives up when ctx is done or the device is closed.
+// lock acquires d.sem. It returns an error if ctx is done or the device is closed.
 func (d *Device) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("npu/sim: %w", err)
 	}
 	select {
-	case d.turn <- struct{}{}:
+	case d.sem <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("npu/sim: %w", ctx.Err())
 	}
@@ -136,9 +138,9 @@ func (d *Device) lock(ctx context.Context) error {
 	return nil
 }
 
-func (d *Device) unlock() { <-d.turn }
+func (d *Device) unlock() { <-d.sem }
 
-// reserve counts a buffer's bytes against Options.Memory.
+// reserve counts bytes against Options.Memory. It returns [npu.ErrMemory] if the limit is exceeded.
 func (d *Device) reserve(bytes int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,15 +149,17 @@ func (d *Device) reserve(bytes int) error {
 	}
 	if d.faults.refuse() {
 		d.bytes -= bytes
-		return fmt.Errorf("npu/sim: Alloc of %d bytes: %w (a fault that was asked for)", bytes, npu.ErrMemory)
+		return fmt.Errorf("npu/sim: Alloc of %d bytes: %w (injected fault)", bytes, npu.ErrMemory)
 	}
 	return nil
 }
 
-// count adds bytes that a call wants, where Options.Memory has room for them. The caller holds mu.
+// count adds bytes to the memory in use. It returns [npu.ErrMemory] if that exceeds Options.Memory.
+// call is the operation named in the error. The caller must hold d.mu.
 func (d *Device) count(call string, bytes int) error {
 	if bytes > 0 && d.opts.Memory > 0 && bytes > d.opts.Memory-d.bytes {
-		return fmt.Errorf("npu/sim: %s of %d bytes: %w: %d of %d are in use", call, bytes, npu.ErrMemory, d.bytes, d.opts.Memory)
+		return fmt.Errorf("npu/sim: %s of %d bytes: %w: %d of %d are in use", call, bytes,
+			npu.ErrMemory, d.bytes, d.opts.Memory)
 	}
 	d.bytes += bytes
 	return nil
@@ -167,19 +171,21 @@ func (d *Device) unreserve(bytes int) {
 	d.bytes -= bytes
 }
 
-// Clock is the predicted time of everything submitted so far: launches, dispatches and syncs, on the array and between host and array. It
-// is a prediction of a model fitted to published measurements, never a measurement.
+// Clock returns the predicted time of everything submitted so far: contexts, dispatches, launches
+// and syncs. It comes from a cost model fitted to published measurements and is never a
+// measurement.
 func (d *Device) Clock() time.Duration { return d.clock.total() }
 
-// Close waits for a running Submit, and closes the host's device. Buffers stay as they are until they are closed themselves.
+// Close waits for a running Submit and closes the device and its host device. Buffers must be
+// closed separately.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	d.turn <- struct{}{}
+	d.sem <- struct{}{}
 	defer d.unlock()
 	for _, b := range d.scratch {
-		_ = b.Close() // memory of npu/cpu: giving it back does not fail
+		_ = b.Close() // closing npu/cpu memory does not fail
 	}
 	d.scratch = nil
 	return d.host.Close()

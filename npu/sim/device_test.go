@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// sum is a program of one published kernel: an addition of n elements.
+// sum returns a program of one published kernel: an addition of n elements.
 func sum(n int) *npu.Program {
 	p := npu.NewProgram("sum")
 	x, z := p.In("x", dtype.BF16, n), p.In("z", dtype.BF16, n)
@@ -25,7 +25,7 @@ func sum(n int) *npu.Program {
 
 const sumWidth = 1 << 16
 
-// sums is a loaded sum with its buffers: x is 1 and z 2 everywhere, on both sides.
+// sums is a loaded sum and its buffers: x is 1 and z is 2 everywhere, on both sides.
 type sums struct {
 	d       *Device
 	e       npu.Executable
@@ -50,13 +50,13 @@ func (s sums) submit(ctx context.Context) error {
 	return s.d.Submit(ctx, []npu.Run{{Name: "r", Exec: s.e, Args: []npu.Buffer{s.x, s.z, s.y}}})
 }
 
-// first is the first element on the host's side.
+// first returns the first element on the host side.
 func first(b npu.Buffer) float32 { return dtype.BFloat16s(b.Bytes())[0].Float32() }
 
 func set(b npu.Buffer, i int, v float32) { dtype.BFloat16s(b.Bytes())[i] = dtype.FromFloat32(v) }
 
-// Programs take turns on eight contexts. Which is opened when the clock tells: one that is not alive, in the place of the one that nobody
-// has used for longest, and a closed program gives its own back.
+// Nine programs share eight contexts. The clock shows when one is opened: if the program has none,
+// in place of the least recently used one. A closed program frees its context.
 func TestContexts(t *testing.T) {
 	s := newSums(t, nil)
 	programs := []npu.Executable{s.e}
@@ -70,7 +70,8 @@ func TestContexts(t *testing.T) {
 	run := func(i int) time.Duration {
 		t.Helper()
 		before := s.d.Clock()
-		if err := s.d.Submit(t.Context(), []npu.Run{{Exec: programs[i], Args: []npu.Buffer{s.x, s.z, s.y}}}); err != nil {
+		if err := s.d.Submit(t.Context(), []npu.Run{{Exec: programs[i],
+			Args: []npu.Buffer{s.x, s.z, s.y}}}); err != nil {
 			t.Fatal(err)
 		}
 		return s.d.Clock() - before
@@ -79,7 +80,7 @@ func TestContexts(t *testing.T) {
 	opens := func(i int, want bool, why string) {
 		t.Helper()
 		if took := run(i); took >= load != want {
-			t.Errorf("program %d takes %v, where a context takes %v: %s", i, took, load, why)
+			t.Errorf("program %d took %v, opening a context takes %v: %s", i, took, load, why)
 		}
 	}
 	for i := range 8 {
@@ -87,27 +88,30 @@ func TestContexts(t *testing.T) {
 	}
 	opens(0, false, "there is room for eight")
 	opens(8, true, "the ninth")
-	opens(1, true, "it had to go for the ninth")
-	opens(0, false, "it was used after the second")
+	opens(1, true, "evicted by the ninth")
+	opens(0, false, "used after the second")
 	if err := programs[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	opens(2, true, "it had to go for the second")
+	opens(2, true, "evicted by the second")
 	opens(3, false, "a closed program made room")
-	if err := s.d.Submit(t.Context(), []npu.Run{{Exec: programs[0], Args: []npu.Buffer{s.x, s.z, s.y}}}); !errors.Is(err, npu.ErrClosed) {
+	if err := s.d.Submit(t.Context(), []npu.Run{{Exec: programs[0],
+		Args: []npu.Buffer{s.x, s.z, s.y}}}); !errors.Is(err, npu.ErrClosed) {
 		t.Errorf("a closed program: %v", err)
 	}
 	if s.d.opened != 11 {
-		t.Errorf("%d contexts have been opened", s.d.opened)
+		t.Errorf("%d contexts were opened, want 11", s.d.opened)
 	}
 	if got := first(s.y); got != 0 {
 		t.Errorf("%g before a sync", got)
 	}
 }
 
-// The clock has every context that was opened, also where the run that wanted it failed, and a Submit that has ended before opens none.
+// The clock includes every context that was opened, even if the run failed. A Submit that is
+// canceled first opens none.
 func TestClockOfFailedRuns(t *testing.T) {
-	for name, f := range map[string]*Faults{"timeout": {Timeout: 1}, "lost": {Lost: 1}, "no context": {NoContext: 1}} {
+	for name, f := range map[string]*Faults{"timeout": {Timeout: 1}, "lost": {Lost: 1},
+		"no context": {NoContext: 1}} {
 		s := newSums(t, &Options{Faults: f})
 		before := s.d.Clock()
 		var traced time.Duration
@@ -116,8 +120,9 @@ func TestClockOfFailedRuns(t *testing.T) {
 			t.Fatalf("%s: no error", name)
 		}
 		want := time.Duration(s.d.opened) * micros(s.d.clock.model.Host.ContextLoad)
-		if got := s.d.Clock() - before; (got-want).Abs() > time.Nanosecond || traced != want || s.d.opened > 1 {
-			t.Errorf("%s: the clock has %v and the spans %v, where %d contexts take %v", name, got, traced, s.d.opened, want)
+		if got := s.d.Clock() - before; (got-want).Abs() > time.Nanosecond || traced != want ||
+			s.d.opened > 1 {
+			t.Errorf("%s: clock %v, spans %v; %d contexts take %v", name, got, traced, s.d.opened, want)
 		}
 	}
 	s := newSums(t, nil)
@@ -133,15 +138,16 @@ func TestClockOfFailedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []npu.Buffer{s.x, s.z, s.y}
-	if err := s.d.Submit(done, []npu.Run{{Exec: s.e, Args: args}, {Exec: e, Args: args}}); !errors.Is(err, context.Canceled) {
+	if err := s.d.Submit(done, []npu.Run{{Exec: s.e, Args: args},
+		{Exec: e, Args: args}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled after the first run: %v", err)
 	}
 	if s.d.opened != 1 {
-		t.Errorf("%d contexts, want that of the run before the Submit was cancelled", s.d.opened)
+		t.Errorf("%d contexts, want only that of the run before the cancellation", s.d.opened)
 	}
 }
 
-// Options.Memory bounds what buffers and weights have together; a weight counts once.
+// Options.Memory limits buffers and weights together. A weight counts once.
 func TestMemory(t *testing.T) {
 	d := open(t, &Options{Memory: 1000})
 	b, err := d.Alloc(t.Context(), 600)
@@ -154,7 +160,9 @@ func TestMemory(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w := npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.F32, Shape: []int{20, 20}, Data: make([]byte, 4*400)}}} // 800 bytes in BF16
+	// 800 bytes in BF16
+	w := npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.F32, Shape: []int{20, 20},
+		Data: make([]byte, 4*400)}}}
 	var weights []npu.Buffer
 	for range 2 {
 		b, err := d.Const(t.Context(), w)
@@ -174,25 +182,28 @@ func TestMemory(t *testing.T) {
 	if _, err = d.Alloc(t.Context(), 1000); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Const(t.Context(), w); !errors.Is(err, npu.ErrMemory) || len(d.weights) != 0 || len(d.converted) != 0 {
-		t.Errorf("a weight without room: %v, want ErrMemory; %d weights and %d converted tensors are left", err, len(d.weights), len(d.converted))
+	if _, err := d.Const(t.Context(), w); !errors.Is(err, npu.ErrMemory) || len(d.weights) != 0 ||
+		len(d.converted) != 0 {
+		t.Errorf("weight over the limit: %v, want ErrMemory; %d weights and %d converted tensors "+
+			"remain", err, len(d.weights), len(d.converted))
 	}
 }
 
-// A program that does not fit is refused with the rule, the launch and what would fit.
+// A program that does not fit is rejected with the rule, the launch and what would fit.
 func TestRefused(t *testing.T) {
 	d := open(t, nil)
 	p := sum(sumWidth)
 	p.Map(npu.Mapping{Tile: []int{8192}, Herd: []int{8, 1}})
 	_, err := d.Load(t.Context(), p)
 	var refused *xdna2.ResourceError
-	if !errors.As(err, &refused) || refused.Launch != "add" || refused.Rule == "" || refused.Wanted <= refused.Available ||
+	if !errors.As(err, &refused) || refused.Launch != "add" || refused.Rule == "" ||
+		refused.Wanted <= refused.Available ||
 		len(refused.Advice) == 0 {
 		t.Errorf("%v, want a ResourceError with rule, launch, wanted and available, and advice", err)
 	}
 }
 
-// A cancelled Submit returns within 100 ms, whatever the device is doing: quantising, multiplying, attending.
+// A canceled Submit returns within 100 ms during quantization, GEMM and attention.
 func TestCancel(t *testing.T) {
 	d := open(t, nil)
 	gemm := func(variant string) *npu.Program {
@@ -233,16 +244,17 @@ func TestCancel(t *testing.T) {
 					t.Errorf("%s cancelled after %v: %v", p.Name, after, err)
 				}
 				if late := time.Since(began); late > 100*time.Millisecond {
-					t.Logf("%s returned %v after it was cancelled", p.Name, late) // other processes may have the cores
+					// other processes may occupy the cores
+					t.Logf("%s returned %v after cancellation", p.Name, late)
 				}
 			case <-time.After(3 * time.Second):
-				t.Fatalf("%s cancelled after %v goes on for 3 s", p.Name, after)
+				t.Fatalf("%s canceled after %v still runs 3 s later", p.Name, after)
 			}
 		}
 	}
 }
 
-// Predicted times are reported as such, and add up to the clock.
+// Predicted spans have their own categories and add up to the clock.
 func TestClock(t *testing.T) {
 	s := newSums(t, nil)
 	before := s.d.Clock()
@@ -251,13 +263,18 @@ func TestClock(t *testing.T) {
 	if err := s.submit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if len(spans) != 3 || spans[0].Name != "sum" || spans[0].Category != PredictedContext || spans[1].Name != "r" ||
-		spans[1].Category != PredictedRun || spans[2].Name != "r.add" || spans[2].Category != PredictedLaunch {
-		t.Fatalf("spans %+v, want the predicted context of sum, its run r and its launch r.add, and nothing measured", spans)
+	if len(spans) != 3 || spans[0].Name != "sum" || spans[0].Category != PredictedContext ||
+		spans[1].Name != "r" ||
+		spans[1].Category != PredictedRun || spans[2].Name != "r.add" ||
+		spans[2].Category != PredictedLaunch {
+		t.Fatalf("spans %+v, want the predicted context of sum, run r and launch r.add, nothing "+
+			"measured", spans)
 	}
 	open, run, launch := spans[0].Duration, spans[1].Duration, spans[2].Duration
-	if took := s.d.Clock() - before; (took-open-run).Abs() > time.Nanosecond || run < 80*time.Microsecond || run > time.Millisecond || launch >= run {
-		t.Errorf("the clock advanced by %v; predicted are %v for the context, %v for the run, %v for its launch", took, open, run, launch)
+	if took := s.d.Clock() - before; (took-open-run).Abs() > time.Nanosecond ||
+		run < 80*time.Microsecond || run > time.Millisecond || launch >= run {
+		t.Errorf("clock advanced by %v; predicted %v for the context, %v for the run, %v for its "+
+			"launch", took, open, run, launch)
 	}
 	before = s.d.Clock()
 	if err := s.x.Sync(npu.ToDevice, 0, s.x.Len()); err != nil {
@@ -271,7 +288,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// With Options.Timing nothing is computed, and the clock runs all the same.
+// With Options.Timing nothing is computed, and the clock still advances.
 func TestTimingOnly(t *testing.T) {
 	s := newSums(t, &Options{Timing: true})
 	before := s.d.Clock()
@@ -286,7 +303,7 @@ func TestTimingOnly(t *testing.T) {
 	}
 }
 
-// What is not to be computed takes no time on weights and no memory between launches.
+// With Options.Timing no weight is quantized and no scratch memory is allocated.
 func TestTimingMakesNothing(t *testing.T) {
 	d := open(t, &Options{Timing: true})
 	p := prefillFFN()
@@ -294,7 +311,8 @@ func TestTimingMakesNothing(t *testing.T) {
 	for i, a := range p.Args {
 		if a.Kind == npu.Const {
 			n := (op.Size{}).Elements(a.Shape)
-			w, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.BF16, Shape: a.Shape, Data: make([]byte, 2*n)}}})
+			w, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w"),
+				From: tensors{"w": {Type: dtype.BF16, Shape: a.Shape, Data: make([]byte, 2*n)}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,11 +334,11 @@ func TestTimingMakesNothing(t *testing.T) {
 		forms += len(w.forms)
 	}
 	if forms != 0 || len(d.scratch) != 0 {
-		t.Errorf("%d forms of weights were made, and %d pieces of scratch", forms, len(d.scratch))
+		t.Errorf("%d quantized weights and %d scratch buffers, want none", forms, len(d.scratch))
 	}
 }
 
-// What does not belong together is refused, and what is closed is not used.
+// Mismatched and closed objects are rejected.
 func TestMisuse(t *testing.T) {
 	s, other := newSums(t, nil), newSums(t, nil)
 	small, err := s.d.Alloc(t.Context(), 8)
@@ -356,7 +374,8 @@ func TestMisuse(t *testing.T) {
 		}
 	}
 	for _, err := range []error{s.x.Sync(npu.ToDevice, -1, 1), s.x.Sync(npu.ToDevice, 0, s.x.Len()+1),
-		s.x.Sync(npu.FromDevice, math.MaxInt, 2), s.x.Sync(npu.FromDevice, 2, math.MaxInt), s.x.Sync(2, 0, 1),
+		s.x.Sync(npu.FromDevice, math.MaxInt, 2), s.x.Sync(npu.FromDevice, 2,
+			math.MaxInt), s.x.Sync(2, 0, 1),
 		closed.Sync(npu.ToDevice, 0, 1)} {
 		if err == nil {
 			t.Error("a sync outside the buffer, or of a closed one, was accepted")
@@ -378,7 +397,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Goroutines may use a device at once.
+// A device may be used by several goroutines.
 func TestConcurrent(t *testing.T) {
 	s := newSums(t, &Options{Debug: true})
 	done := make(chan error)
@@ -393,7 +412,8 @@ func TestConcurrent(t *testing.T) {
 				if err = aerr; err != nil {
 					break
 				}
-				if err = s.d.Submit(t.Context(), []npu.Run{{Exec: e, Args: []npu.Buffer{s.x, s.z, y}}}); err == nil {
+				if err = s.d.Submit(t.Context(), []npu.Run{{Exec: e,
+					Args: []npu.Buffer{s.x, s.z, y}}}); err == nil {
 					err = y.Sync(npu.FromDevice, 0, y.Len())
 				}
 				if got := first(y); err == nil && got != 3 {

@@ -1,58 +1,72 @@
-// Package sim is a virtual XDNA 2: it runs the programs that the real NPU would run, refuses those that it would refuse, gives the numbers
-// that it would give, and says how long it would take. Three questions decide whether a deployment works on the chip (does each program
-// fit, are its numbers good enough, how fast is it), and this device answers them on any machine.
+// Package sim implements a virtual XDNA 2. It runs the programs that the real NPU runs, rejects
+// those that do not fit the array, reproduces the array's numerics, and predicts execution time.
+// Use it to develop and test a deployment on a machine without the NPU.
 //
 //	dev, err := sim.Open(nil)
-//	exec, err := dev.Load(ctx, program)       // or an *xdna2.ResourceError: which rule, what was wanted, what would fit
+//	exec, err := dev.Load(ctx, program)       // may return an *xdna2.ResourceError
 //	err = dev.Submit(ctx, []npu.Run{{Exec: exec, Args: []npu.Buffer{x, w, y}}})
-//	err = y.Sync(npu.FromDevice, 0, y.Len())  // before it, the host sees what y held
+//	err = y.Sync(npu.FromDevice, 0, y.Len())  // until then the host sees the old contents of y
 //	fmt.Println("predicted:", dev.Clock())
 //
-// # Numbers
+// # Numerics
 //
-// The matrix unit of the array takes its operands in block floating point, most of its other kernels round down, and exp2 and tanh come
-// from small tables. Each kernel is computed as it is there:
+// The array's matrix unit takes its operands in block floating point, most other kernels round
+// toward minus infinity, and exp2 and tanh use small tables. Each kernel is computed with the
+// array's arithmetic:
 //
-//	GEMM             operands in block floating point, FP32 sums; the epilogue rounds to nearest (drain), down (fused-cast), not at all
-//	                 (f32-out), or the running sum is rounded every k tile (direct)
-//	GEMV             FP32 sums, one rounding to nearest; in a fused kernel after the residual has been added
-//	FlashAttention   block floating point, scores and accumulators in BF16, 2^x by linear interpolation
-//	norms, RoPE, add, SiLU*mul, GELU    16 BF16 lanes, rounding down; a coarse tanh
-//	moves            exact
+//	GEMM            block floating point operands, FP32 sums; the epilogue rounds to nearest
+//	                (drain), down (fused-cast) or not at all (f32-out), or the running sum is
+//	                rounded once per k tile (direct)
+//	GEMV            FP32 sums, rounded to nearest once; a fused kernel adds the residual first
+//	FlashAttention  block floating point, BF16 scores and accumulators, 2^x by linear
+//	                interpolation
+//	norms, RoPE, add, SiLU*mul, GELU
+//	                16 BF16 lanes, rounding down; a coarse tanh
+//	moves           exact
 //
-// On the inputs of the harness that the kernels were measured with, errors against FP32 are within 10 % of every published figure; the
-// tests print both. That is a statement about tensors: the tables of exp2 and tanh are not public, so single values may differ from the
-// chip's. Attention over a KV cache, which nobody has published a kernel for, is computed in FP32.
+// With the inputs of the harness that the published figures were measured with, errors against FP32
+// are within 10 % of every published figure; the tests print both. This holds for whole tensors.
+// The tables for exp2 and tanh are not public, so single values may differ from the hardware. There
+// is no published kernel for attention over a KV cache, so that op is computed in FP32.
 //
-// Block floating point fits into BF16, so products go through the kernels of npu/cpu, after operands have been quantised: weights once,
-// when a run first needs them (which takes their memory twice), activations in every run.
+// Block floating point values are exact in BF16. The device therefore quantizes the operands and
+// uses the GEMM kernels of npu/cpu. Weights are quantized when a run first uses them, which doubles
+// their memory. Activations are quantized in every run.
 //
-// # Limits and clock
+// # Limits and predicted time
 //
-// Load asks npu/xdna2 whether the program can be placed. A program runs in a hardware context, of which 8 are alive at most, as in
-// npu/xdna: they are opened when a run needs them, in the place of those that have not been used for longest, and buffers outlive them. So
-// a plan with a program for each op runs too, and the clock says what it costs to open contexts again and again.
+// Load calls npu/xdna2 to check that the program fits the array. A program runs in a hardware
+// context, and at most 8 contexts exist at a time, as in npu/xdna. Submit opens a context if the
+// program has none and closes the least recently used one to make room. Buffers are not tied to a
+// context. A plan with one program per op therefore runs too, and the clock includes the cost of
+// reopening contexts.
 //
-// The clock adds up what the model of npu/xdna2 predicts for contexts, dispatches, launches and syncs; work of the host between them is not
-// in it, and neither is waking an array that has been idle, as time does not pass here: see [xdna2.Host.WakeUp], and the predictions of a
-// whole plan in package model. It is a prediction: under [npu.WithTracer] its spans have categories of their own, [PredictedContext],
-// [PredictedRun] and [PredictedLaunch], and what this machine took to compute the numbers is never reported.
+// The clock adds the times that the cost model of npu/xdna2 predicts for contexts, dispatches,
+// launches and syncs. It excludes host computation between them, and the time to wake an idle array
+// because no time passes here; see [xdna2.Host.WakeUp] and the whole-plan estimates of package
+// model. Under [npu.WithTracer] predicted spans use the categories [PredictedContext],
+// [PredictedRun] and [PredictedLaunch]. The device never reports the time that this machine took to
+// compute the results.
 //
 // # Coherency
 //
-// Host and device have memory of their own, and only Sync copies. With Options.Debug a missing sync is a [CoherencyError]: an input that
-// was changed after its last sync, found by comparing the two sides when it is used, and an output that the host has read unsynced. What
-// a program of [Device.Host] reads is known to the byte, positions of a cache included, and reported at once; what it writes is the host's
-// own from then on. Of a look through Bytes it is not known which bytes were wanted: it counts as one at all of them if none had been
-// synced since they were written, and what is still not synced when the next Submit writes the buffer is reported then.
+// Host and device have separate memory, and only Sync copies between them. If Options.Debug is set,
+// a missing sync is reported as a [CoherencyError]. Submit compares both sides of every input to
+// find one that the host changed after its last sync. Reads of device output by programs of
+// [Device.Host] are tracked to the byte, including KV cache positions, and are reported at once;
+// bytes that such a program writes belong to the host from then on. A call to Bytes does not tell
+// which bytes the caller uses. It counts as a read of the whole buffer if no part has been synced
+// since the last write, and is reported by the next Submit that writes the buffer if bytes are
+// still not synced.
 //
 // # Host steps
 //
-// A plan for the array leaves some steps to the host: embedding, the KV cache, attention over it. [Device.Host] is a software device for
-// them, and [npu.HostBuffer] gives its programs the host's side of this device's buffers.
+// A plan for the array leaves some steps to the host, e.g. embedding, KV cache updates and
+// attention over the cache. [Device.Host] returns a software device for them, and [npu.HostBuffer]
+// returns the host side of a buffer of this device.
 //
 // # Faults
 //
-// Options.Faults plays timeouts, a lost context, one that the driver refuses, a refused allocation and a flipped bit, by a seed, with the
-// errors that every device of this module has.
+// Options.Faults injects timeouts, lost contexts, context and allocation failures, and bit flips,
+// all derived from a seed. They return the same errors as real devices.
 package sim

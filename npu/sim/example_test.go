@@ -13,7 +13,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// sum is a program that adds n elements, in tiles of so many.
+// sum returns a program that adds n elements in tiles of the given size.
 func sum(n, tile int) *npu.Program {
 	p := npu.NewProgram("sum")
 	x, z := p.In("x", dtype.BF16, n), p.In("z", dtype.BF16, n)
@@ -22,8 +22,8 @@ func sum(n, tile int) *npu.Program {
 	return p
 }
 
-// A program is refused with the rule that it breaks, and with what would fit. Once it fits it computes what the array would: the sum of two
-// BF16 numbers is rounded down, not to nearest.
+// A rejected program's error names the rule that it breaks and what would fit. A program that fits
+// computes the array's numerics: the sum of two BF16 numbers is rounded down, not to nearest.
 func Example() {
 	const n = 65536
 	ctx := context.Background()

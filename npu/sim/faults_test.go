@@ -11,11 +11,12 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Faults come with the errors that a real device has, and what the user can do about them helps.
+// Injected faults return the errors of a real device, and the usual recovery works.
 func TestFaults(t *testing.T) {
 	t.Run("timeout", func(t *testing.T) {
 		s := newSums(t, &Options{Faults: &Faults{Timeout: 1}})
-		if err := s.submit(t.Context()); !errors.Is(err, npu.ErrTimeout) || !strings.Contains(err.Error(), `"r"`) {
+		if err := s.submit(t.Context()); !errors.Is(err, npu.ErrTimeout) ||
+			!strings.Contains(err.Error(), `"r"`) {
 			t.Errorf("%v, want ErrTimeout of run r", err)
 		}
 	})
@@ -25,7 +26,7 @@ func TestFaults(t *testing.T) {
 		for range 20 {
 			err := s.submit(t.Context())
 			if lost && !errors.Is(err, npu.ErrDeviceLost) {
-				t.Fatalf("%v, want ErrDeviceLost until the program has been loaded again", err)
+				t.Fatalf("%v, want ErrDeviceLost until the program is reloaded", err)
 			}
 			if !lost && err != nil {
 				if !errors.Is(err, npu.ErrDeviceLost) {
@@ -51,12 +52,13 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := first(s.y); got != 3 {
-			t.Errorf("1 + 2 = %g after the context was lost: buffers outlive it", got)
+			t.Errorf("1 + 2 = %g after the context was lost: buffers must survive", got)
 		}
 	})
 	t.Run("no context", func(t *testing.T) {
 		s := newSums(t, &Options{Faults: &Faults{NoContext: 1}})
-		if err := s.submit(t.Context()); !errors.Is(err, npu.ErrNoContext) || !strings.Contains(err.Error(), `"r"`) {
+		if err := s.submit(t.Context()); !errors.Is(err, npu.ErrNoContext) ||
+			!strings.Contains(err.Error(), `"r"`) {
 			t.Errorf("%v, want ErrNoContext of run r", err)
 		}
 	})

@@ -9,35 +9,36 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// An executable's steps work on slots: the program's arguments, by their index, and after them memory that the lowering has asked for. A
-// frame binds the slots to memory for one run.
+// Steps address memory by slot: first the program's arguments, by index, then the memory that the
+// lowering adds. A frame binds the slots to buffers for one run.
 
-// slotKind says where a slot's memory comes from.
+// slotKind is the source of a slot's memory.
 type slotKind uint8
 
 const (
-	slotArg  slotKind = iota // the run's buffer for an argument, or temporary memory for a Scratch that it leaves to the device
-	slotTemp                 // temporary memory
-	slotForm                 // a weight as the matrix unit takes it
+	// the argument's buffer, or temporary memory if the run leaves a Scratch to the device
+	slotArg  slotKind = iota
+	slotTemp          // temporary memory
+	slotForm          // a quantized weight
 )
 
-// slot is one piece of memory.
+// slot describes one piece of memory.
 type slot struct {
 	kind  slotKind
 	typ   dtype.Type
-	shape []int // of the whole
-	form  form  // slotForm: which of
-	arg   int   // argument
+	shape []int // of the whole slot
+	form  form  // for slotForm
+	arg   int   // argument index
 }
 
-// frame is a run in progress.
+// frame is the state of a run in progress.
 type frame struct {
 	compute
 	d     *Device
 	e     *executable
 	run   *npu.Run
-	bufs  []npu.Buffer // device side of every slot, as buffers of the software device; nil for State
-	temps int          // of the device's scratch buffers, in use
+	bufs  []npu.Buffer // software-device buffers by slot; nil for State
+	temps int          // number of the device's scratch buffers in use
 }
 
 // bind finds the memory of every slot.
@@ -60,7 +61,7 @@ func (f *frame) memory(s *slot) (npu.Buffer, error) {
 	a := &f.e.p.Args[s.arg]
 	if a.Kind == npu.State {
 		for _, seg := range f.run.Segments {
-			if _, err := f.d.own(seg.State[f.e.states[s.arg]]); err != nil {
+			if _, err := f.d.ownBuffer(seg.State[f.e.states[s.arg]]); err != nil {
 				return nil, err
 			}
 		}
@@ -69,18 +70,19 @@ func (f *frame) memory(s *slot) (npu.Buffer, error) {
 	if f.run.Args[s.arg] == nil {
 		return f.temp(s)
 	}
-	b, err := f.d.own(f.run.Args[s.arg])
+	b, err := f.d.ownBuffer(f.run.Args[s.arg])
 	if err != nil {
 		return nil, err
 	}
 	if a.Kind == npu.Const && b.weight == nil && a.Type != dtype.BF16 && a.Type != dtype.I32 {
-		return nil, fmt.Errorf("it is %s, which the array does not read from a plain buffer: make it with Device.Const", a.Type)
+		return nil, fmt.Errorf("the array cannot read %s from a plain buffer: create the weight "+
+			"with Device.Const", a.Type)
 	}
 	if need := b.typ(a).Bytes((op.Size{}).Elements(a.Shape)); b.Len() < need {
-		return nil, fmt.Errorf("it needs %d bytes as %s, the buffer has %d", need, b.typ(a), b.Len())
+		return nil, fmt.Errorf("buffer too small: need %d bytes as %s, have %d", need, b.typ(a), b.Len())
 	}
 	if b.weight != nil && f.e.written[s.arg] {
-		return nil, fmt.Errorf("it is written, and its buffer is a read-only weight")
+		return nil, fmt.Errorf("the program writes it, but its buffer is a read-only weight")
 	}
 	if s.kind == slotArg {
 		return b.dev, nil
@@ -99,7 +101,8 @@ func (f *frame) memory(s *slot) (npu.Buffer, error) {
 	return t, err
 }
 
-// temp gives a slot memory of the device's, whose content is undefined; none where nothing is computed.
+// temp returns scratch memory for a slot, with undefined contents. It returns nil if Options.Timing
+// is set.
 func (f *frame) temp(s *slot) (npu.Buffer, error) {
 	if f.d.opts.Timing {
 		return nil, nil
@@ -126,16 +129,17 @@ func (f *frame) temp(s *slot) (npu.Buffer, error) {
 	return b, err
 }
 
-// own is the device's own buffer behind b.
-func (d *Device) own(b npu.Buffer) (*buffer, error) {
+// ownBuffer returns b as a buffer of d. It returns an error if b belongs to another device or is
+// closed.
+func (d *Device) ownBuffer(b npu.Buffer) (*buffer, error) {
 	own, ok := b.(*buffer)
 	if !ok || own.d != d {
-		return nil, fmt.Errorf("its buffer belongs to another device")
+		return nil, fmt.Errorf("buffer belongs to another device")
 	}
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	if own.closed {
-		return nil, fmt.Errorf("its buffer: %w", npu.ErrClosed)
+		return nil, fmt.Errorf("buffer: %w", npu.ErrClosed)
 	}
 	return own, nil
 }
@@ -146,7 +150,7 @@ type operand struct {
 	view npu.View // of the slot
 }
 
-// matrix is an operand in a run, its leading dimension as rows.
+// matrix returns an operand of the run as a matrix whose leading dimensions are rows.
 func (f *frame) matrix(o operand) matrix {
 	s := &f.e.slots[o.slot]
 	v := o.view.Matrix(s.shape)

@@ -8,9 +8,10 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Parts of kernels that the software device computes: programs of it, made when first needed and kept.
+// Helpers are software-device programs that compute parts of kernels. They are built on first use
+// and cached.
 
-// helperKey says which.
+// helperKey identifies a helper program.
 type helperKey struct {
 	kind       string // "direct", "scores", "values"
 	m, k, n    int
@@ -18,7 +19,8 @@ type helperKey struct {
 	transposed bool
 }
 
-// helper runs a helper program with these buffers; a nil one is for the software device to provide.
+// helper runs the helper program for key, building it if necessary. A nil buffer stands for memory
+// that the software device provides.
 func (f *frame) helper(key helperKey, build func(*npu.Program), args ...npu.Buffer) error {
 	exec, ok := f.d.helpers[key]
 	if !ok {
@@ -33,15 +35,16 @@ func (f *frame) helper(key helperKey, build func(*npu.Program), args ...npu.Buff
 	return f.d.host.Submit(f.ctx, []npu.Run{{Exec: exec, Args: args}})
 }
 
-// name names the launch of a helper that begins at element i.
-func name(what string, i int) string { return what + strconv.Itoa(i) }
+// name returns the name of the launch that begins at element i.
+func name(prefix string, i int) string { return prefix + strconv.Itoa(i) }
 
-// directRows is how many rows a direct GEMM computes at a time: their partial sums should stay in a cache.
+// directRows is the number of rows that a direct GEMM computes at a time, so that their partial
+// sums stay in cache.
 const directRows = 128
 
-// direct is the low tier of a GEMM: the tile of results is BF16 and rounded to nearest each time that another step elements of K have been
-// added. (The documentation says once for each k tile in L2; the published errors, from 1.0e-2 at K = 512 to 1.9e-2 at 8192, say each k
-// tile in L1.)
+// direct lowers the direct variant of a GEMM, in which the BF16 output tile is rounded to nearest
+// after every step elements of K. The upstream documentation puts the rounding at every k tile in
+// L2, but the published errors, 1.0e-2 at K = 512 to 1.9e-2 at 8192, match every k tile in L1.
 func (l *lowering) direct(launch int, o op.MatMul, step int, a, w, y operand) error {
 	block := min(directRows, o.M)
 	x := l.temp(a.slot, dtype.BF16, block, o.K)
@@ -52,7 +55,8 @@ func (l *lowering) direct(launch int, o op.MatMul, step int, a, w, y operand) er
 			n := min(block, o.M-from)
 			copy(xs.bf, src.bf[from*o.K:][:n*o.K])
 			key := helperKey{"direct", n, o.K, o.N, step, o.TransB}
-			if err := f.helper(key, key.direct, f.bufs[x.slot], f.bufs[w.slot], f.bufs[c.slot], f.bufs[c.slot], nil); err != nil {
+			if err := f.helper(key, key.direct, f.bufs[x.slot], f.bufs[w.slot], f.bufs[c.slot],
+				f.bufs[c.slot], nil); err != nil {
 				return err
 			}
 			for r := range n {
@@ -63,7 +67,7 @@ func (l *lowering) direct(launch int, o op.MatMul, step int, a, w, y operand) er
 	})
 }
 
-// direct builds a[m, k] w = c, in steps along k.
+// direct builds c = a[m, k] w in steps along k.
 func (h helperKey) direct(p *npu.Program) {
 	wide := []int{h.k, h.n}
 	if h.transposed {

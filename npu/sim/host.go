@@ -8,33 +8,34 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// watchedHost is the host's device in debug mode. What its programs read is known to the byte, so that a sync that is missing is found at
-// once, also where a part has been synced.
-type watchedHost struct{ *cpu.Device }
+// debugHost is the host device in debug mode. It checks the bytes that host programs read, so it
+// also finds a missing sync if part of the buffer has been synced.
+type debugHost struct{ *cpu.Device }
 
-// hostSide is the host's side of a buffer, for its programs.
+// hostSide is the host side of a buffer, for host programs.
 type hostSide struct {
 	npu.Buffer
 	of *buffer
 }
 
-// Submit executes runs on the host's side of buffers. A run that reads what the device has written and nobody has synced is a
-// [*CoherencyError], and none is executed then. What a run writes is the host's own from then on.
-func (h watchedHost) Submit(ctx context.Context, runs []npu.Run) error {
+// Submit executes runs on the host side of buffers. It returns a [*CoherencyError] and executes
+// nothing if a run reads bytes that the device has written and nobody has synced. Bytes that a run
+// writes belong to the host from then on.
+func (h debugHost) Submit(ctx context.Context, runs []npu.Run) error {
 	plain := make([]npu.Run, len(runs))
 	written := map[*buffer]ranges{}
 	for i := range runs {
 		if err := runs[i].Check(); err != nil {
 			return err
 		}
-		if err := watch(&runs[i], written); err != nil {
+		if err := checkReads(&runs[i], written); err != nil {
 			return err
 		}
 		r := runs[i]
-		r.Args = plainSides(r.Args)
+		r.Args = unwrap(r.Args)
 		r.Segments = slices.Clone(r.Segments)
 		for j := range r.Segments {
-			r.Segments[j].State = plainSides(r.Segments[j].State)
+			r.Segments[j].State = unwrap(r.Segments[j].State)
 		}
 		plain[i] = r
 	}
@@ -44,8 +45,8 @@ func (h watchedHost) Submit(ctx context.Context, runs []npu.Run) error {
 	return h.Device.Submit(ctx, plain)
 }
 
-// plainSides are buffers as npu/cpu knows them.
-func plainSides(bufs []npu.Buffer) []npu.Buffer {
+// unwrap returns bufs with every hostSide replaced by its npu/cpu buffer.
+func unwrap(bufs []npu.Buffer) []npu.Buffer {
 	out := slices.Clone(bufs)
 	for i, b := range out {
 		if side, ok := b.(hostSide); ok {
@@ -55,8 +56,9 @@ func plainSides(bufs []npu.Buffer) []npu.Buffer {
 	return out
 }
 
-// watch checks what a run reads, and adds what it writes to what the runs before it write.
-func watch(r *npu.Run, written map[*buffer]ranges) error {
+// checkReads returns an error if r reads dirty bytes that no earlier run overwrites, and adds the
+// bytes that r writes to written.
+func checkReads(r *npu.Run, written map[*buffer]ranges) error {
 	p, size := r.Exec.Program(), r.Size()
 	writes := map[*buffer]ranges{}
 	state := 0
@@ -86,12 +88,14 @@ func watch(r *npu.Run, written map[*buffer]ranges) error {
 				if u.early {
 					to += s.Rows
 				}
-				if err := side.of.read(positions(a, side.of.size, 0, to), written[side.of], p.Name); err != nil {
+				if err := side.of.read(positions(a, side.of.size, 0, to), written[side.of],
+					p.Name); err != nil {
 					return err
 				}
 			}
 			if u.writes {
-				writes[side.of] = append(writes[side.of], positions(a, side.of.size, s.Pos, s.Pos+s.Rows)...)
+				writes[side.of] = append(writes[side.of],
+					positions(a, side.of.size, s.Pos, s.Pos+s.Rows)...)
 			}
 		}
 		state++
@@ -102,10 +106,11 @@ func watch(r *npu.Run, written map[*buffer]ranges) error {
 	return nil
 }
 
-// uses is what a program does with an argument.
+// uses describes how a program uses an argument.
 type uses struct {
 	reads, writes bool
-	early         bool // reads before it writes, if it does: of a State, also the positions of the run's own rows
+	// it reads before the first write; for a State that includes the positions of the run's rows
+	early bool
 }
 
 func usesOf(p *npu.Program, arg int) (u uses) {
@@ -114,7 +119,7 @@ func usesOf(p *npu.Program, arg int) (u uses) {
 		for i, v := range l.Args {
 			switch {
 			case v.Arg != arg:
-			case operands[i].Write: // a cache that is updated in place is not read for that
+			case operands[i].Write: // an in-place cache update does not count as a read
 				u.writes = true
 			default:
 				u.reads = true

@@ -11,14 +11,15 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// executable is a program on the device. While it is alive it has a hardware context.
+// executable is a program loaded on the device. It holds a hardware context from its first run
+// until the context is evicted or the executable is closed.
 type executable struct {
 	d         *Device
 	p         *npu.Program
-	epoch     int // of the contexts that it was loaded in
+	epoch     int // Device.epoch when it was loaded
 	predicted prediction
-	states    []int  // numbers the State arguments in order
-	written   []bool // by argument: some launch writes it
+	states    []int  // index among the State arguments, or -1, by argument
+	written   []bool // whether a launch writes the argument, by argument
 
 	slots []slot
 	steps []step
@@ -26,15 +27,16 @@ type executable struct {
 	closed atomic.Bool
 }
 
-// step is a piece of a program: computed here, or launches that the software device computes as the array does.
+// step is one piece of a program: a function of this package, or launches that run as one program
+// on the software device.
 type step struct {
-	launch int // the first
+	launch int // index of the first launch
 	run    func(f *frame) error
 }
 
 func (e *executable) Program() *npu.Program { return e.p }
 
-// Close gives the hardware context back.
+// Close releases the hardware context.
 func (e *executable) Close() error {
 	if e.closed.Swap(true) {
 		return nil
@@ -45,10 +47,11 @@ func (e *executable) Close() error {
 	return nil
 }
 
-// Load prepares a program. What the array could not run is refused, with an [*xdna2.ResourceError] that says by which rule and what would
-// fit. There may be more programs than hardware contexts, see the package's documentation.
+// Load prepares a program. It returns an [*xdna2.ResourceError] if the array cannot run it; the
+// error names the rule and what would fit. More programs may be loaded than there are hardware
+// contexts; see the package documentation.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.Err(); err != nil {
@@ -60,7 +63,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	return d.place(ctx, p)
 }
 
-// place prepares a program that fits.
+// place prepares a program without checking whether it fits the array.
 func (d *Device) place(ctx context.Context, p *npu.Program) (*executable, error) {
 	e := &executable{d: d, p: p, states: make([]int, len(p.Args)), written: make([]bool, len(p.Args))}
 	var err error
@@ -76,7 +79,7 @@ func (d *Device) place(ctx context.Context, p *npu.Program) (*executable, error)
 	return e, nil
 }
 
-// lower turns the launches into steps.
+// lower translates the launches into steps.
 func (e *executable) lower(ctx context.Context) error {
 	l := lowering{ctx: ctx, e: e, scratchRows: map[int]int{}}
 	n := 0
@@ -93,8 +96,9 @@ func (e *executable) lower(ctx context.Context) error {
 		e.slots = append(e.slots, s)
 	}
 	for i, a := range e.p.Args {
-		if a.ScratchRows > 0 { // they are memory of their own: the weight below them is shared
-			l.scratchRows[i] = l.slot(slot{kind: slotTemp, typ: dtype.BF16, shape: append([]int{a.ScratchRows}, a.Shape[1:]...), arg: i})
+		if a.ScratchRows > 0 { // separate memory, because the weight below them is shared
+			l.scratchRows[i] = l.slot(slot{kind: slotTemp, typ: dtype.BF16,
+				shape: append([]int{a.ScratchRows}, a.Shape[1:]...), arg: i})
 		}
 	}
 	for i := 0; i < len(e.p.Launches); i++ {
@@ -109,15 +113,16 @@ func (e *executable) lower(ctx context.Context) error {
 	return l.flush()
 }
 
-// lowering is a program on its way to steps.
+// lowering is the state of lowering one program.
 type lowering struct {
 	ctx         context.Context
 	e           *executable
-	scratchRows map[int]int  // slot of a Const argument's scratch rows
-	pending     []hostLaunch // to become one step
-	first       int          // launch of the first of them
+	scratchRows map[int]int  // slot of the scratch rows of a Const argument
+	pending     []hostLaunch // launches of the step being built
+	first       int          // launch index of pending[0]
 
-	// The activations that were quantised last, so that q, k and v share them. Valid while quantized is set.
+	// The activations quantized last, so that the q, k and v projections share them. Valid if
+	// quantized is set.
 	quantized  bool
 	source     operand
 	activation operand
@@ -136,12 +141,12 @@ func (l *lowering) slot(s slot) int {
 	return len(l.e.slots) - 1
 }
 
-// temp adds temporary memory of a shape.
+// temp adds temporary memory of the given type and shape.
 func (l *lowering) temp(arg int, t dtype.Type, shape ...int) operand {
 	return operand{slot: l.slot(slot{kind: slotTemp, typ: t, shape: shape, arg: arg})}
 }
 
-// on adds a step that is computed here.
+// on adds a step that is computed by run.
 func (l *lowering) on(launch int, run func(f *frame) error) error {
 	if err := l.flush(); err != nil {
 		return err
@@ -150,16 +155,17 @@ func (l *lowering) on(launch int, run func(f *frame) error) error {
 	return nil
 }
 
-// onHost adds a launch for the software device.
+// onHost adds a launch for the software device to the pending step.
 func (l *lowering) onHost(launch int, o op.Op, operands ...operand) {
 	if len(l.pending) == 0 {
 		l.first = launch
 	}
-	l.pending = append(l.pending, hostLaunch{fmt.Sprintf("%s.%d", l.e.p.Launches[launch].Name, len(l.pending)), o, operands})
+	l.pending = append(l.pending, hostLaunch{fmt.Sprintf("%s.%d", l.e.p.Launches[launch].Name,
+		len(l.pending)), o, operands})
 }
 
-// flush makes the pending launches one program of the software device. Each slot is an argument of it once for reading and once for
-// writing: what follows what, that device sees from the memory.
+// flush makes one software-device program of the pending launches. Each slot becomes one argument
+// for reads and one for writes; the device finds dependencies by comparing memory ranges.
 func (l *lowering) flush() error {
 	if len(l.pending) == 0 {
 		return nil
@@ -202,7 +208,7 @@ func (l *lowering) flush() error {
 	if err != nil {
 		return err
 	}
-	var states []int // State arguments of the whole program, in the order of this one's
+	var states []int // index of the State argument in the whole program, by State argument of p
 	for i, a := range p.Args {
 		if a.Kind == npu.State {
 			states = append(states, l.e.states[from[i]])
@@ -226,4 +232,4 @@ func (l *lowering) flush() error {
 	return nil
 }
 
-var errSegments = errors.New("the run has several segments: programs of the array take the rows of one session")
+var errSegments = errors.New("the run has several segments: array programs take the rows of one session")

@@ -8,21 +8,22 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// operands are those of the i-th launch.
+// operands returns the operands of launch i.
 func (l *lowering) operands(i int) (x []operand) {
 	n := &l.e.p.Launches[i]
 	for _, v := range n.Args {
 		o := operand{slot: v.Arg, view: npu.View{Offset: v.Offset, Shape: v.Shape, Stride: v.Stride}}
 		a := &l.e.p.Args[v.Arg]
 		if s, ok := l.scratchRows[v.Arg]; ok && v.Offset < a.ScratchRows*(op.Size{}).Elements(a.Shape[1:]) {
-			o.slot = s // validation refuses views of both the scratch rows and the weight
+			o.slot = s // validation rejects views that span scratch rows and weight
 		}
 		x = append(x, o)
 	}
 	return x
 }
 
-// wrote notes what the i-th launch has written: activations that were quantised before are no longer those that lie there.
+// wrote records the operands that launch i writes. It invalidates the cached quantized activations
+// if they are overwritten.
 func (l *lowering) wrote(i int) {
 	n := &l.e.p.Launches[i]
 	for j, x := range l.operands(i) {
@@ -38,10 +39,10 @@ func (l *lowering) wrote(i int) {
 	}
 }
 
-// cascade adds the steps of launch i and of the next when they are a GEMV and the addition of its result to the residual stream in one
-// fused kernel, as in the decode programs, and reports whether they are: FP32 partial sums go over the cascade, the head adds the residual
-// to them, and only that is rounded, to nearest. What the GEMV by itself would have given is left where the program has a place for it, for
-// those who look.
+// cascade lowers launches i and i+1 together if they are a GEMV and the residual addition of one
+// fused kernel, as in the decode programs. It reports whether they are. FP32 partial sums travel
+// over the cascade, the head adds the residual, and only the sum is rounded, to nearest. The result
+// of the GEMV alone is also stored if the program has memory for it, so that taps can read it.
 func (l *lowering) cascade(i int) bool {
 	if i+1 == len(l.e.p.Launches) {
 		return false
@@ -49,7 +50,8 @@ func (l *lowering) cascade(i int) bool {
 	this, next := &l.e.p.Launches[i], &l.e.p.Launches[i+1]
 	o, product := this.Op.(op.MatMul)
 	sum, add := next.Op.(op.Add)
-	if !product || !add || o.M != 1 || this.Mapping.Fused == "" || this.Mapping.Fused != next.Mapping.Fused {
+	if !product || !add || o.M != 1 || this.Mapping.Fused == "" ||
+		this.Mapping.Fused != next.Mapping.Fused {
 		return false
 	}
 	x, z := l.operands(i), l.operands(i+1)
@@ -66,7 +68,7 @@ func (l *lowering) cascade(i int) bool {
 	return true
 }
 
-// launch adds the steps of the i-th launch.
+// launch adds the steps of launch i.
 func (l *lowering) launch(i int) error {
 	n := &l.e.p.Launches[i]
 	x := l.operands(i)
@@ -87,7 +89,7 @@ func (l *lowering) launch(i int) error {
 		if !o.Cached {
 			return l.attention(i, o, n.Mapping, x)
 		}
-		l.onHost(i, o, x...) // nobody has published such a kernel: FP32 sums, rounded to nearest once
+		l.onHost(i, o, x...) // no published kernel: FP32 sums, rounded to nearest once
 		return nil
 	case op.RMSNorm:
 		return rows(func(f *frame, m []matrix) { f.rmsNorm(&m[0], &m[1], &m[2], o.Width, float32(o.Eps)) })
@@ -101,18 +103,19 @@ func (l *lowering) launch(i int) error {
 		return rows(func(f *frame, m []matrix) { f.siluMul(&m[0], &m[1], &m[2]) })
 	case op.GELU:
 		if !o.Tanh {
-			return fmt.Errorf("GELU by the error function: the array has only the tanh approximation")
+			return fmt.Errorf("GELU with erf is not supported: the array has only the tanh approximation")
 		}
 		return rows(func(f *frame, m []matrix) { f.gelu(&m[0], &m[1]) })
 	case op.Cast:
 		return rows(func(f *frame, m []matrix) { f.cast(&m[0], &m[1]) })
 	}
-	l.onHost(i, n.Op, x...) // what only moves data
+	l.onHost(i, n.Op, x...) // data movement only
 	return nil
 }
 
-// matMul quantises the activations here and leaves the product to the software device, with the weights as the matrix unit takes them. A
-// GEMV takes both as they are: the array computes it with vectors, in FP32, rounded to nearest once.
+// matMul quantizes the activations and lets the software device multiply them by the quantized
+// weight. A GEMV uses both operands unchanged: the array computes it on the vector unit in FP32 and
+// rounds to nearest once.
 func (l *lowering) matMul(i int, o op.MatMul, a, w, y operand) error {
 	m := l.e.p.Launches[i].Mapping
 	if o.M == 1 && (m.Variant == "" || m.Variant == "gemv" || m.Variant == "cascade") {
@@ -123,7 +126,8 @@ func (l *lowering) matMul(i int, o op.MatMul, a, w, y operand) error {
 		q := l.temp(a.slot, dtype.BF16, o.M, o.K)
 		if err := l.on(i, func(f *frame) error {
 			src, dst := f.matrix(a), f.matrix(q)
-			f.quantize(dst.bf, src.bf, form{stride: src.stride, rows: src.rows, width: src.width, transposed: true})
+			f.quantize(dst.bf, src.bf, form{stride: src.stride, rows: src.rows, width: src.width,
+				transposed: true})
 			return f.ctx.Err()
 		}); err != nil {
 			return err
@@ -134,7 +138,7 @@ func (l *lowering) matMul(i int, o op.MatMul, a, w, y operand) error {
 	if err != nil {
 		return err
 	}
-	if m.Variant == "direct" && l.e.slots[y.slot].typ == dtype.BF16 { // a tile of FP32 results is never rounded
+	if m.Variant == "direct" && l.e.slots[y.slot].typ == dtype.BF16 { // FP32 output tiles are never rounded
 		step := 32
 		if len(m.Tile) > 2 && m.Tile[2] > 0 {
 			step = m.Tile[2]
@@ -145,7 +149,7 @@ func (l *lowering) matMul(i int, o op.MatMul, a, w, y operand) error {
 	return nil
 }
 
-// weight is a weight as the matrix unit takes it.
+// weight returns w quantized for the matrix unit.
 func (l *lowering) weight(i int, o op.MatMul, w operand) (operand, error) {
 	f := form{offset: w.view.Offset, stride: w.view.Stride, rows: o.K, width: o.N, transposed: o.TransB}
 	if o.TransB {
@@ -154,7 +158,8 @@ func (l *lowering) weight(i int, o op.MatMul, w operand) (operand, error) {
 	if f.stride == 0 {
 		f.stride = f.width
 	}
-	s := slot{kind: slotForm, typ: dtype.BF16, shape: []int{f.rows, f.width}, form: f, arg: l.e.slots[w.slot].arg}
+	s := slot{kind: slotForm, typ: dtype.BF16, shape: []int{f.rows, f.width}, form: f,
+		arg: l.e.slots[w.slot].arg}
 	if l.e.p.Args[s.arg].Kind == npu.Const && l.e.slots[w.slot].kind == slotArg {
 		for j, t := range l.e.slots {
 			if t.kind == slotForm && t.arg == s.arg && t.form == f {
@@ -163,7 +168,7 @@ func (l *lowering) weight(i int, o op.MatMul, w operand) (operand, error) {
 		}
 		return operand{slot: l.slot(s)}, nil
 	}
-	// Written before or in this program: quantised when its turn comes.
+	// Written by a program, so it is quantized in every run.
 	s.kind = slotTemp
 	q := operand{slot: l.slot(s)}
 	return q, l.on(i, func(fr *frame) error {
@@ -173,7 +178,8 @@ func (l *lowering) weight(i int, o op.MatMul, w operand) (operand, error) {
 	})
 }
 
-// same reports whether two operands are the same elements.
+// same reports whether a and b are the same elements.
 func (l *lowering) same(a, b operand) bool {
-	return a.slot == b.slot && a.view.Matrix(l.e.slots[a.slot].shape) == b.view.Matrix(l.e.slots[b.slot].shape)
+	return a.slot == b.slot &&
+		a.view.Matrix(l.e.slots[a.slot].shape) == b.view.Matrix(l.e.slots[b.slot].shape)
 }

@@ -25,7 +25,7 @@ func open(t testing.TB, opts *Options) *Device {
 	return d
 }
 
-// alloc makes a buffer with x in it, on both sides.
+// alloc returns a buffer with the contents of x on both sides.
 func alloc(t testing.TB, d *Device, x *matrix) npu.Buffer {
 	t.Helper()
 	data := dtype.AsBytes(x.bf)
@@ -43,13 +43,13 @@ func alloc(t testing.TB, d *Device, x *matrix) npu.Buffer {
 	return b
 }
 
-// run executes a program with these buffers, one for each argument, and syncs the last back into y.
+// run executes p with one buffer per argument and syncs the last one into y.
 func run(t testing.TB, d *Device, p *npu.Program, y *matrix, args ...npu.Buffer) {
 	t.Helper()
 	if err := p.Err(); err != nil {
 		t.Fatal(err)
 	}
-	e, err := d.place(t.Context(), p) // whether it could be placed is not the question here
+	e, err := d.place(t.Context(), p) // shapes need not fit the array
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,10 @@ func run(t testing.TB, d *Device, p *npu.Program, y *matrix, args ...npu.Buffer)
 	}
 }
 
-// product is a[m, k] w[k, n] on the device, and what it deviates from the sums in float64. Outside is
-// how many of the compared outputs no FP32 sum gives (see fp32Sum).
-func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) (dev deviation, outside, samples int) {
+// product computes a[m, k] w[k, n] on the device and returns its deviation from float64 sums.
+// outside is the number of compared outputs that no FP32 sum produces (see fp32Sum).
+func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) (dev deviation,
+	outside, samples int) {
 	k := row.Shape.K
 	scale := 1 / math.Sqrt(float64(k))
 	if row.Kernel == xdna2.GEMV {
@@ -103,7 +104,7 @@ func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) (d
 		p.Map(row.Mapping)
 		run(t, d, p, &y, alloc(t, d, &a), alloc(t, d, &w), alloc(t, d, &y))
 	}
-	// Of a large product some outputs are compared.
+	// Only some outputs of a large product are compared.
 	samples = min(m*n, 1<<14)
 	errs, wrong := make([]deviation, samples), make([]bool, samples)
 	parallel(t.Context(), 2, samples, k, func(from, to int) {
@@ -132,8 +133,9 @@ func product(t testing.TB, d *Device, row *xdna2.Row, m, n int, r *rand.Rand) (d
 	return dev, outside, samples
 }
 
-// Every published GEMM errs here as much as there, whatever its tier and epilogue. M and N are sampled: the error is a mean over them. The
-// long form has every column and up to 256 rows, of which each is a vector-matrix product of its own, over the whole K.
+// Errors of every published GEMM match, for all variants and epilogues. M and N are sampled,
+// because the error is a mean over them. Long tests use every column and up to 256 rows. K is never
+// sampled.
 func TestPublishedGEMM(t *testing.T) {
 	d := open(t, nil)
 	for _, row := range registryRows(xdna2.GEMM) {
@@ -143,7 +145,7 @@ func TestPublishedGEMM(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(42, uint64(row.Shape.N)))
 		var dev deviation
-		for range max(1, 1<<13/m/n) { // small shapes scatter: several draws
+		for range max(1, 1<<13/m/n) { // small shapes vary: draw several times
 			e, _, _ := product(t, d, &row, m, n, r)
 			dev.join(e)
 		}
@@ -151,11 +153,12 @@ func TestPublishedGEMM(t *testing.T) {
 	}
 }
 
-// Every output of a published GEMV is a sum in FP32, rounded once, with whatever kernels make the sum.
+// Every output of a published GEMV is an FP32 sum rounded once.
 func TestPublishedGEMV(t *testing.T) {
 	d := open(t, nil)
 	for _, row := range registryRows(xdna2.GEMV) {
-		dev, outside, samples := product(t, d, &row, 1, sampled(row.Shape.N, 2048), rand.New(rand.NewPCG(42, uint64(row.Shape.N))))
+		dev, outside, samples := product(t, d, &row, 1, sampled(row.Shape.N, 2048),
+			rand.New(rand.NewPCG(42, uint64(row.Shape.N))))
 		if outside > 0 {
 			t.Errorf("%s: %d of %d outputs are not an FP32 sum rounded once", row.ID, outside, samples)
 		}
@@ -163,10 +166,11 @@ func TestPublishedGEMV(t *testing.T) {
 	}
 }
 
-// What fp32Sum allows is so little that a defect of a GEMV shows in an eighth of its outputs and more.
-func TestFP32SumRefusesDefects(t *testing.T) {
+// fp32Sum is tight enough to reject at least an eighth of the outputs of a defective GEMV.
+func TestFP32SumRejectsDefects(t *testing.T) {
 	const n = 512
-	single := func(x []float32) float32 { // the sum as the Go engine adds it for many rows: the order that errs most
+	// sequential order, as in the Go kernels for many rows: the largest error
+	single := func(x []float32) float32 {
 		s := float32(0)
 		for _, v := range x {
 			s += v
@@ -174,9 +178,11 @@ func TestFP32SumRefusesDefects(t *testing.T) {
 		return s
 	}
 	defects := map[string]func(terms []float32) float32{
-		"none":                     func(x []float32) float32 { return nearest(single(x)) },
-		"rounded down":             func(x []float32) float32 { return down(single(x)) },
-		"rounded toward zero":      func(x []float32) float32 { return math.Float32frombits(math.Float32bits(single(x)) &^ 0xffff) },
+		"none":         func(x []float32) float32 { return nearest(single(x)) },
+		"rounded down": func(x []float32) float32 { return down(single(x)) },
+		"rounded toward zero": func(x []float32) float32 {
+			return math.Float32frombits(math.Float32bits(single(x)) &^ 0xffff)
+		},
 		"the last term is missing": func(x []float32) float32 { return nearest(single(x[:len(x)-1])) },
 		"one term counts twice":    func(x []float32) float32 { return nearest(single(x) + x[7]) },
 		"products rounded to BF16": func(x []float32) float32 {
@@ -210,12 +216,12 @@ func TestFP32SumRefusesDefects(t *testing.T) {
 		for name := range defects {
 			if name == "none" {
 				if found[name] > 0 {
-					t.Errorf("K = %d: %d of %d right outputs are refused", k, found[name], n)
+					t.Errorf("K = %d: %d of %d correct outputs rejected", k, found[name], n)
 				}
 			} else if found[name] < n/8 {
-				t.Errorf("K = %d: %s: %d of %d outputs are refused, want an eighth", k, name, found[name], n)
+				t.Errorf("K = %d: %s: %d of %d outputs rejected, want an eighth", k, name, found[name], n)
 			}
 		}
-		t.Logf("K = %d: outputs refused of %d: %v", k, n, found)
+		t.Logf("K = %d: outputs rejected of %d: %v", k, n, found)
 	}
 }

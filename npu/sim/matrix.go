@@ -6,14 +6,16 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// matrix is an operand in memory: rows of width elements that lie stride apart. One of bf and f is set.
+// matrix is an operand in memory: rows of width elements with the given stride. Exactly one of bf
+// and f is set.
 type matrix struct {
 	bf                  []dtype.BFloat16
 	f                   []float32
 	rows, width, stride int
 }
 
-// row gives row r as numbers: those themselves where they are FP32, else in buf, which has room for a row.
+// row returns row r as FP32. The result aliases m.f if m is FP32; otherwise it uses buf, which must
+// have room for a row.
 func (m *matrix) row(buf []float32, r int) []float32 {
 	if m.f != nil {
 		return m.f[r*m.stride:][:m.width]
@@ -25,7 +27,7 @@ func (m *matrix) row(buf []float32, r int) []float32 {
 	return buf
 }
 
-// store writes a row, rounded down where it is BF16.
+// store writes row r. It rounds down if m is BF16.
 func (m *matrix) store(r int, x []float32) {
 	if m.f != nil {
 		copy(m.f[r*m.stride:][:m.width], x)

@@ -18,7 +18,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// smollm2 opens SmolLM2-135M with the device's own plan.
+// smollm2 opens SmolLM2-135M with the device's default plan.
 func smollm2(t testing.TB, d npu.Device) *model.Model {
 	t.Helper()
 	m, err := model.Open(t.Context(), d, testenv.DemoModel(t), nil)
@@ -33,11 +33,12 @@ func smollm2(t testing.TB, d npu.Device) *model.Model {
 	return m
 }
 
-// greedy is what follows a prompt.
+// greedy returns the greedy continuation of a prompt.
 func greedy(t testing.TB, m *model.Model, prompt string, n int) string {
 	t.Helper()
 	text := ""
-	for tok, err := range m.Generate(t.Context(), model.Text(prompt), &model.GenerateOptions{MaxTokens: n}) {
+	for tok, err := range m.Generate(t.Context(), model.Text(prompt),
+		&model.GenerateOptions{MaxTokens: n}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +47,8 @@ func greedy(t testing.TB, m *model.Model, prompt string, n int) string {
 	return text
 }
 
-// A real model runs on the virtual device, whose programs and host steps work on each other's results with every sync in place, and says
-// what it says on the software device.
+// A real model runs on the virtual device with no missing sync between array programs and host
+// steps, and generates the same text as the software device.
 func TestModel(t *testing.T) {
 	d, err := sim.Open(&sim.Options{Debug: true})
 	if err != nil {
@@ -60,13 +61,14 @@ func TestModel(t *testing.T) {
 	}
 	defer host.Close()
 	const prompt, tokens = "The capital of France is", 4
-	if got, want := greedy(t, smollm2(t, d), prompt, tokens), greedy(t, smollm2(t, host), prompt, tokens); got != want {
+	if got, want := greedy(t, smollm2(t, d), prompt, tokens),
+		greedy(t, smollm2(t, host), prompt, tokens); got != want {
 		t.Errorf("%q continues with %q, on npu/cpu with %q", prompt, got, want)
 	}
 }
 
-// What it costs to compute the array's numbers on this machine, beside what the array is predicted to take: a prompt of 2048 tokens, and
-// tokens after it. Targets on two cores: 30 s and 30 tokens/s.
+// BenchmarkSmolLM2 measures the simulation speed on this machine and reports the predicted speed of
+// the array: a prompt of 2048 tokens, then decode. Targets on two cores: 30 s and 30 tokens/s.
 func BenchmarkSmolLM2(b *testing.B) {
 	d, err := sim.Open(nil)
 	if err != nil {
@@ -116,11 +118,13 @@ func BenchmarkSmolLM2(b *testing.B) {
 	}
 }
 
-// A plan with a program for each op has far more programs than there are contexts. It runs all the same, contexts are opened again at every token, as often as the
-// plan's prediction says, and the text is what it is where contexts are never closed. The merged plan opens none.
+// A plan with one program per op has more programs than there are contexts. It still runs, reopens
+// contexts at every token as often as the plan's estimate predicts, and generates the same text as
+// with unlimited contexts. The merged plan reopens none.
 func TestMorePrograms(t *testing.T) {
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 64, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64,
+		FFN: 512, Vocab: 512, Context: 64, Tie: true}
 	if err := ckptgen.Write(dir, spec, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,7 @@ func TestMorePrograms(t *testing.T) {
 	for i := range ids {
 		ids[i] = int32(7 * i)
 	}
-	// tokens are those that follow the prompt, and how many contexts were opened for them.
+	// tokens returns the tokens after the prompt and the number of contexts opened for them.
 	tokens := func(m *model.Model, n int) (list []int32, opened int) {
 		t.Helper()
 		ctx := npu.WithTracer(t.Context(), func(s npu.Span) {
@@ -140,7 +144,8 @@ func TestMorePrograms(t *testing.T) {
 				opened++
 			}
 		})
-		for tok, err := range m.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: n, IgnoreEOS: true}) {
+		for tok, err := range m.Generate(ctx, model.IDs(ids),
+			&model.GenerateOptions{MaxTokens: n, IgnoreEOS: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,14 +169,14 @@ func TestMorePrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		_, _ = tokens(m, 2) // contexts from the start on
+		_, _ = tokens(m, 2) // open the first contexts
 		_, few := tokens(m, 2)
 		list, many := tokens(m, 5)
 		return list, (many - few) / 3, plan
 	}
 	_, reopened, merged := generate(model.TunedKnobs(), 0)
 	if err := merged.CheckContexts(xdna2.NPU2()); err != nil || reopened != 0 {
-		t.Errorf("the merged plan opens %d contexts a token: %v", reopened, err)
+		t.Errorf("the merged plan opens %d contexts per token: %v", reopened, err)
 	}
 	knobs := model.TunedKnobs()
 	knobs.MergePre, knobs.MergePost = false, false
@@ -179,17 +184,18 @@ func TestMorePrograms(t *testing.T) {
 	want, _, _ := generate(knobs, 64)
 	got, reopened, naive := generate(knobs, 0)
 	if !slices.Equal(got, want) {
-		t.Errorf("tokens %v, with a context for every program %v", got, want)
+		t.Errorf("tokens %v, want %v as with one context per program", got, want)
 	}
 	e, err := naive.Estimate(xdna2.NewClock(xdna2.HostNpukit()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if reopened == 0 || reopened != e.Decode.Opened {
-		t.Errorf("%d contexts are opened for a token, predicted are %d", reopened, e.Decode.Opened)
+		t.Errorf("%d contexts opened per token, predicted %d", reopened, e.Decode.Opened)
 	}
 	var refused *xdna2.ResourceError
-	if err := naive.CheckContexts(xdna2.NPU2()); !errors.As(err, &refused) || refused.Rule != "R-ELF-6" || refused.Available != 8 {
+	if err := naive.CheckContexts(xdna2.NPU2()); !errors.As(err, &refused) ||
+		refused.Rule != "R-ELF-6" || refused.Available != 8 {
 		t.Errorf("%v, want R-ELF-6 with 8 contexts", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Nil options mean the defaults; a nil program, executable or source is an error.
+// Nil options select the defaults. A nil program, executable or source is an error.
 func TestNilArguments(t *testing.T) {
 	ctx := context.Background()
 	d, err := Open(nil)
@@ -20,11 +20,14 @@ func TestNilArguments(t *testing.T) {
 		}
 	})
 	for name, call := range map[string]func() error{
-		"Load":         func() error { _, err := d.Load(ctx, nil); return err },
-		"Submit":       func() error { return d.Submit(ctx, []npu.Run{{Name: "r"}}) },
-		"Const":        func() error { _, err := d.Const(ctx, npu.Source{Layout: npu.T("w")}); return err },
-		"Host().Load":  func() error { _, err := d.Host().Load(ctx, nil); return err },
-		"Host().Const": func() error { _, err := d.Host().Const(ctx, npu.Source{Layout: npu.T("w")}); return err },
+		"Load":        func() error { _, err := d.Load(ctx, nil); return err },
+		"Submit":      func() error { return d.Submit(ctx, []npu.Run{{Name: "r"}}) },
+		"Const":       func() error { _, err := d.Const(ctx, npu.Source{Layout: npu.T("w")}); return err },
+		"Host().Load": func() error { _, err := d.Host().Load(ctx, nil); return err },
+		"Host().Const": func() error {
+			_, err := d.Host().Const(ctx, npu.Source{Layout: npu.T("w")})
+			return err
+		},
 		"Host().Submit": func() error {
 			return d.Host().Submit(ctx, []npu.Run{{Name: "r"}})
 		},
@@ -34,6 +37,6 @@ func TestNilArguments(t *testing.T) {
 		}
 	}
 	if err := d.Submit(ctx, nil); err != nil {
-		t.Errorf("a list of no runs: %v", err)
+		t.Errorf("empty list of runs: %v", err)
 	}
 }

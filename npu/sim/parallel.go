@@ -6,11 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// parallelGrain is how many elements a goroutine takes at a time: some tens of microseconds of work, against less than one for taking it.
+// parallelGrain is the number of elements that a goroutine takes at a time: tens of microseconds of
+// work for less than one microsecond of overhead.
 const parallelGrain = 16 << 10
 
-// parallel calls f for pieces of [0, n) from several goroutines; each of the n is worth so many elements. A single piece runs on the
-// caller's own. Pieces that have not begun when ctx ends are left out.
+// parallel calls f for ranges of [0, n) on up to threads goroutines, including the caller's.
+// elements is the amount of work per index. Ranges that have not started when ctx is done are
+// skipped.
 func parallel(ctx context.Context, threads, n, elements int, f func(from, to int)) {
 	step := max(1, parallelGrain/max(1, elements))
 	pieces := (n + step - 1) / step

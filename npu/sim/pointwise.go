@@ -2,13 +2,13 @@ package sim
 
 import "context"
 
-// compute is what the kernels in Go need to run.
+// compute holds the context and thread count of the kernels in Go.
 type compute struct {
 	ctx     context.Context
 	threads int
 }
 
-// rows calls f for pieces of the rows of m, each piece with room for so many rows of numbers.
+// rows calls f for ranges of the rows of m in parallel. buf holds the given number of row buffers.
 func (c compute) rows(m *matrix, buffers int, f func(from, to int, buf [][]float32)) {
 	parallel(c.ctx, c.threads, m.rows, m.width, func(from, to int) {
 		all := make([]float32, buffers*m.width)
@@ -20,7 +20,7 @@ func (c compute) rows(m *matrix, buffers int, f func(from, to int, buf [][]float
 	})
 }
 
-// add is one BF16 addition, rounded down. A z of one row is added to every row: a bias.
+// add computes y = x + z in BF16, rounded down. If z has one row, it is added to every row: a bias.
 func (c compute) add(x, z, y *matrix) {
 	c.rows(y, 2, func(from, to int, buf [][]float32) {
 		for r := from; r < to; r++ {
@@ -34,7 +34,7 @@ func (c compute) add(x, z, y *matrix) {
 	})
 }
 
-// siluMul is silu(x) * up, rounded down.
+// siluMul computes silu(x) * up, rounded down.
 func (c compute) siluMul(x, up, y *matrix) {
 	table := siluTable()
 	c.rows(y, 2, func(from, to int, buf [][]float32) {
@@ -49,7 +49,7 @@ func (c compute) siluMul(x, up, y *matrix) {
 	})
 }
 
-// gelu: see the function of that name.
+// gelu computes GELU of every element; see the function gelu.
 func (c compute) gelu(x, y *matrix) {
 	table := geluTable()
 	c.rows(y, 1, func(from, to int, buf [][]float32) {
@@ -62,7 +62,8 @@ func (c compute) gelu(x, y *matrix) {
 	})
 }
 
-// cast converts rows, FP32 to BF16 rounding down: the second launch of a fused-cast GEMM sets no mode.
+// cast converts rows from FP32 to BF16, rounding down: the second launch of a fused-cast GEMM does
+// not set a rounding mode.
 func (c compute) cast(x, y *matrix) {
 	c.rows(y, 1, func(from, to int, buf [][]float32) {
 		for r := from; r < to; r++ {
@@ -71,8 +72,8 @@ func (c compute) cast(x, y *matrix) {
 	})
 }
 
-// rope rotates each head; products and sums stay in the accumulator and are rounded down once. The table has a row per row of x: of one
-// head for all, or of every head.
+// rope rotates each head. Products and sums stay in the accumulator and are rounded down once.
+// table has one row for each row of x, either for one head or for all heads.
 func (c compute) rope(x, table, y *matrix, headDim int) {
 	half := headDim / 2
 	c.rows(y, 2, func(from, to int, buf [][]float32) {

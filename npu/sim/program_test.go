@@ -16,8 +16,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// prefillFFN is what the published programs do with many rows: products in each tier, a fused cast, views of rows and columns, a constant
-// that is used twice, element-wise kernels between.
+// prefillFFN has the features of the published prefill programs: GEMM in each variant, a fused
+// cast, row and column views, a constant used twice, and element-wise kernels between.
 func prefillFFN() *npu.Program {
 	const s, emb, hid = 72, 64, 96
 	p := npu.NewProgram("ffn")
@@ -27,7 +27,7 @@ func prefillFFN() *npu.Program {
 	gateUp := p.Const("gate_up", dtype.BF16, emb, 2*hid)
 	sums := p.Scratch("sums", dtype.F32, s, hid)
 	gate := p.Scratch("gate", dtype.BF16, s, hid)
-	up := p.Scratch("up", dtype.BF16, s, 2*hid) // the second half stays empty
+	up := p.Scratch("up", dtype.BF16, s, 2*hid) // the second half is unused
 	act := p.Scratch("act", dtype.BF16, s, hid)
 	down := p.Const("down", dtype.BF16, hid, emb)
 	low := p.Scratch("low", dtype.BF16, s, emb)
@@ -45,8 +45,8 @@ func prefillFFN() *npu.Program {
 	return p
 }
 
-// decodeFFN has the shape of the artefact o_gemv_ffn: dead arguments, a constant whose first row is scratch, gate and up interleaved row by
-// row, and three fused kernels.
+// decodeFFN has the shape of the artifact o_gemv_ffn: unused arguments, a constant whose first row
+// is scratch, gate and up interleaved row by row, and three fused kernels.
 func decodeFFN() *npu.Program {
 	const emb, q, hid = 64, 96, 160
 	p := npu.NewProgram("o_gemv_ffn")
@@ -72,16 +72,18 @@ func decodeFFN() *npu.Program {
 	add("cascade.o", "attn.o", op.MatMul{M: 1, K: q, N: emb, TransB: true}, attn, wo, proj)
 	add("cascade.o", "attn.residual", op.Add{Rows: 1, Width: emb}, proj, x, sum)
 	add("cascade.swiglu", "ffn.norm", op.RMSNorm{Rows: 1, Width: emb, Eps: 1e-5}, sum, norm, normed)
-	add("cascade.swiglu", "ffn.gate", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(0, 2), gate)
-	add("cascade.swiglu", "ffn.up", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(1, 2), up)
+	add("cascade.swiglu", "ffn.gate", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed,
+		gateUp.Every(0, 2), gate)
+	add("cascade.swiglu", "ffn.up", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed,
+		gateUp.Every(1, 2), up)
 	add("cascade.swiglu", "ffn.act", op.SiLUMul{Rows: 1, Width: hid}, gate, up, act)
 	add("cascade.down", "ffn.down", op.MatMul{M: 1, K: hid, N: emb, TransB: true}, act, wdown, down)
 	add("cascade.down", "ffn.residual", op.Add{Rows: 1, Width: emb}, down, sum, y)
 	return p
 }
 
-// rotation is what precedes attention: moves, heads normalised one by one, a rotation with a table for every head, a LayerNorm and a GELU
-// that no supported model has.
+// rotation covers the ops before attention: moves, per-head norms, RoPE with one table per head,
+// and LayerNorm and GELU, which no supported model uses.
 func rotation() *npu.Program {
 	const s, heads, hd = 40, 3, 32
 	p := npu.NewProgram("rotation")
@@ -89,16 +91,19 @@ func rotation() *npu.Program {
 	q := p.Scratch("q", dtype.BF16, s, heads*hd)
 	p.Launch("slice", op.Slice{Rows: s, Width: 2 * heads * hd, From: heads * hd, N: heads * hd}, x, q)
 	qn := p.Scratch("qn", dtype.BF16, s, heads*hd)
-	p.Launch("qk_norm", op.RMSNorm{Rows: s, Width: hd, Heads: heads, Eps: 1e-6}, q, p.Const("w", dtype.BF16, hd), qn)
+	p.Launch("qk_norm", op.RMSNorm{Rows: s, Width: hd, Heads: heads, Eps: 1e-6}, q,
+		p.Const("w", dtype.BF16, hd), qn)
 	qr := p.Scratch("qr", dtype.BF16, s, heads*hd)
-	p.Launch("rope", op.RoPE{Rows: s, Heads: heads, HeadDim: hd, TableHeads: heads}, qn, p.In("table", dtype.BF16, s, heads*hd), qr)
+	p.Launch("rope", op.RoPE{Rows: s, Heads: heads, HeadDim: hd, TableHeads: heads}, qn,
+		p.In("table", dtype.BF16, s, heads*hd), qr)
 	ln := p.Scratch("ln", dtype.BF16, s, heads*hd)
 	lw, lb := p.Const("lw", dtype.BF16, heads*hd), p.Const("lb", dtype.BF16, heads*hd)
 	p.Launch("ln", op.LayerNorm{Rows: s, Width: heads * hd, Eps: 1e-5}, qr, lw, lb, ln)
 	g := p.Scratch("g", dtype.BF16, s, heads*hd)
 	p.Launch("gelu", op.GELU{Rows: s, Width: heads * hd, Tanh: true}, ln, g)
 	b := p.Scratch("b", dtype.BF16, s, heads*hd)
-	p.Launch("bias", op.Add{Rows: s, Width: heads * hd, Broadcast: true}, g, p.Const("bias_w", dtype.BF16, heads*hd), b)
+	p.Launch("bias", op.Add{Rows: s, Width: heads * hd, Broadcast: true}, g,
+		p.Const("bias_w", dtype.BF16, heads*hd), b)
 	a := p.Scratch("a", dtype.BF16, s, heads*hd)
 	p.Launch("attention", op.Attention{Rows: s, Heads: heads, KVHeads: heads, HeadDim: hd}, b, g, ln, a)
 	p.Map(npu.Mapping{Variant: "flash", Tile: []int{32, 16, 4, 1}})
@@ -107,7 +112,7 @@ func rotation() *npu.Program {
 	return p
 }
 
-// inPlace changes activations between two products of them.
+// inPlace updates activations in place between two products that read them.
 func inPlace() *npu.Program {
 	const s, n = 24, 48
 	p := npu.NewProgram("in place")
@@ -121,7 +126,8 @@ func inPlace() *npu.Program {
 	return p
 }
 
-// fill makes a buffer for every argument: random numbers in what the program reads, zeros elsewhere. The buffers are those of any device.
+// fill returns one buffer per argument: random values for arguments that the program reads, zeros
+// for the others. It works with any device.
 func fill(t testing.TB, d npu.Device, p *npu.Program) []npu.Buffer {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 7))
@@ -145,7 +151,7 @@ func fill(t testing.TB, d npu.Device, p *npu.Program) []npu.Buffer {
 	return list
 }
 
-// execute runs a program and brings everything that it wrote to the host.
+// execute runs a program and syncs everything that it wrote to the host.
 func execute(t testing.TB, d npu.Device, p *npu.Program, args []npu.Buffer) {
 	t.Helper()
 	if err := p.Err(); err != nil {
@@ -153,7 +159,7 @@ func execute(t testing.TB, d npu.Device, p *npu.Program, args []npu.Buffer) {
 	}
 	load := d.Load
 	if s, ok := d.(*Device); ok {
-		// Shapes as small as these are not for the array.
+		// These shapes are too small for the array.
 		load = func(ctx context.Context, p *npu.Program) (npu.Executable, error) { return s.place(ctx, p) }
 	}
 	e, err := load(t.Context(), p)
@@ -173,7 +179,8 @@ func execute(t testing.TB, d npu.Device, p *npu.Program, args []npu.Buffer) {
 	}
 }
 
-// Whole programs give what the software device gives, as far as the array's numbers allow, in every output and every value between.
+// Whole programs match the software device within the array's accuracy, in every output and
+// intermediate value.
 func TestPrograms(t *testing.T) {
 	host, err := cpu.Open(nil)
 	if err != nil {
@@ -189,7 +196,7 @@ func TestPrograms(t *testing.T) {
 			execute(t, host, p, want)
 			for i, a := range p.Args {
 				if a.Kind == npu.Const && !bytes.Equal(got[i].Bytes(), want[i].Bytes()) {
-					t.Errorf("constant %s has changed", a.Name)
+					t.Errorf("constant %s was changed", a.Name)
 				}
 			}
 			for _, tap := range p.Taps() {
@@ -204,7 +211,7 @@ func TestPrograms(t *testing.T) {
 						dev.add(dtype.BFloat16s(got[tap.View.Arg].Bytes())[i].Float32(), w.Float32())
 					}
 				}
-				// Errors of single kernels are up to 5 %, and they add up along a program.
+				// Errors of single kernels are up to 5 % and accumulate along a program.
 				if e := dev.meanRelL1(); !(e < 0.08) {
 					t.Errorf("%s: mean relative L1 against npu/cpu %.3g", tap.Launch, e)
 				}
@@ -213,7 +220,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Leading ones in the shapes of arguments and views change nothing.
+// Leading dimensions of 1 in arguments and views change nothing.
 func TestLeadingOnes(t *testing.T) {
 	d := open(t, nil)
 	for _, p := range []*npu.Program{prefillFFN(), decodeFFN(), rotation(), inPlace()} {
@@ -243,8 +250,8 @@ func TestLeadingOnes(t *testing.T) {
 	}
 }
 
-// Launch by launch, each as a program by itself, computes the same bits as the program: what programs merge does not change numbers. Fused
-// kernels, which keep more bits between their ops, are left out.
+// Each launch as a program of its own computes the same bits as the whole program. Programs with
+// fused kernels are excluded, because those keep more bits between ops.
 func TestUnmerged(t *testing.T) {
 	d := open(t, nil)
 	for _, p := range []*npu.Program{prefillFFN(), rotation()} {
@@ -252,7 +259,8 @@ func TestUnmerged(t *testing.T) {
 		merged, single := fill(t, d, p), fill(t, d, p)
 		execute(t, d, p, merged)
 		for i, l := range p.Launches {
-			q := &npu.Program{Name: fmt.Sprintf("%s.%d", p.Name, i), Args: append([]npu.Arg(nil), p.Args...), Launches: []npu.Launch{l}}
+			q := &npu.Program{Name: fmt.Sprintf("%s.%d", p.Name, i),
+				Args: append([]npu.Arg(nil), p.Args...), Launches: []npu.Launch{l}}
 			for j := range q.Args {
 				if q.Args[j].Kind != npu.Const {
 					q.Args[j].Kind = npu.In
@@ -269,7 +277,7 @@ func TestUnmerged(t *testing.T) {
 	}
 }
 
-// Numbers do not depend on the number of threads.
+// Results do not depend on the number of threads.
 func TestThreads(t *testing.T) {
 	one, three := open(t, &Options{Threads: 1}), open(t, &Options{Threads: 3})
 	for _, p := range []*npu.Program{prefillFFN(), decodeFFN(), rotation()} {
@@ -282,7 +290,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// In a fused kernel a product keeps its bits until the residual has been added.
+// A fused kernel does not round the product before the residual is added.
 func TestCascadeRounds(t *testing.T) {
 	const k, n = 256, 64
 	program := func(fused string) *npu.Program {
@@ -315,11 +323,13 @@ func TestCascadeRounds(t *testing.T) {
 		}
 	}
 	if wrong["cascade"] > 0 || wrong[""] < n/8 {
-		t.Errorf("%v of %d outputs are not an FP32 sum rounded to nearest: want none in the fused kernel, and those that are rounded down besides outside it", wrong, n)
+		t.Errorf("%v of %d outputs are not an FP32 sum rounded to nearest: "+
+			"want none in the fused kernel, and at least an eighth outside it", wrong, n)
 	}
 }
 
-// Attention on operands by heads, with values and outputs in two parts, computes the same bits as on operands by rows.
+// Attention with head-first operands and split values computes the same bits as with row-major
+// operands.
 func TestAttentionLayouts(t *testing.T) {
 	const s, heads, kv, hd, split = 80, 4, 2, 64, 2
 	d := open(t, nil)
@@ -358,7 +368,8 @@ func TestAttentionLayouts(t *testing.T) {
 	o := op.Attention{Rows: s, Heads: heads, KVHeads: kv, HeadDim: hd}
 	want := attention(o, q, k, v)
 	o.HeadFirst, o.Split = true, split
-	got := byHeads(attention(o, byHeads(q, heads, 1, false), byHeads(k, kv, 1, false), byHeads(v, kv, split, false)), heads, split, true)
+	got := byHeads(attention(o, byHeads(q, heads, 1, false), byHeads(k, kv, 1, false),
+		byHeads(v, kv, split, false)), heads, split, true)
 	for i := range want.bf {
 		if got.bf[i] != want.bf[i] {
 			t.Fatalf("element %d: %v by heads, %v by rows", i, got.bf[i].Float32(), want.bf[i].Float32())
@@ -366,14 +377,15 @@ func TestAttentionLayouts(t *testing.T) {
 	}
 }
 
-// A NaN among the inputs reaches the outputs that depend on it, and no others.
+// A NaN in the inputs reaches the outputs that depend on it, and no others.
 func TestNaN(t *testing.T) {
 	const s, hd = 40, 32
 	d := open(t, nil)
 	r := rand.New(rand.NewPCG(1, 1))
 	q, k, v, y := normal(r, s, hd, 1), normal(r, s, hd, 1), normal(r, s, hd, 1), empty(s, hd)
-	k.bf[20*hd+3] = 0xffc0 // as this machine's arithmetic makes them: negative
-	flashOn(t, d, xdna2.Shape{Rows: s, Keys: s, Heads: 1, KVHeads: 1, HeadDim: hd, Causal: true}, 16, &q, &k, &v, &y)
+	k.bf[20*hd+3] = 0xffc0 // the sign that this machine's arithmetic produces
+	flashOn(t, d, xdna2.Shape{Rows: s, Keys: s, Heads: 1, KVHeads: 1, HeadDim: hd, Causal: true},
+		16, &q, &k, &v, &y)
 	for i := range s {
 		if nan := math.IsNaN(y.at(i, 0)); nan != (i >= 20) {
 			t.Errorf("row %d is %g, key 20 is NaN", i, y.at(i, 0))

@@ -8,27 +8,27 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Rounding down gives the largest BF16 that is not above the value.
+// roundDown returns the largest BF16 that is not above its argument.
 func TestRoundDown(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	check := func(f float32) {
 		got := down(f)
 		if math.IsNaN(float64(f)) {
 			if !math.IsNaN(float64(got)) {
-				t.Errorf("NaN becomes %g", got)
+				t.Errorf("NaN was rounded to %g", got)
 			}
 			return
 		}
 		if got > f {
-			t.Errorf("%g goes up to %g", f, got)
+			t.Errorf("%g was rounded up to %g", f, got)
 		}
 		if exact := nearest(f); exact == f && got != f {
-			t.Errorf("%g is a BF16 and becomes %g", f, got)
+			t.Errorf("%g is exact in BF16 and was rounded to %g", f, got)
 		}
 		if math.IsInf(float64(f), 0) {
 			return
 		}
-		// One BF16 further up must be above f.
+		// The next larger BF16 must be above f.
 		u := math.Float32bits(got)
 		if got >= 0 && u>>31 == 0 {
 			u += 1 << 16
@@ -38,7 +38,7 @@ func TestRoundDown(t *testing.T) {
 			u -= 1 << 16
 		}
 		if up := math.Float32frombits(u); up <= f {
-			t.Errorf("%g goes down to %g, although %g is not above it", f, got, up)
+			t.Errorf("%g was rounded to %g, but %g is not above it", f, got, up)
 		}
 	}
 	for range 10000 {
@@ -52,7 +52,7 @@ func TestRoundDown(t *testing.T) {
 	}
 }
 
-// A quantised block is what the definition says, computed here in float64.
+// quantize matches its definition, computed here in float64.
 func TestQuantize(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 5000 {
@@ -69,20 +69,21 @@ func TestQuantize(t *testing.T) {
 		for i := range x {
 			m := min(math.RoundToEven(float64(x[i].Float32())/step), 127)
 			if want := m * step; want != float64(got[i].Float32()) {
-				t.Fatalf("%g in a block of step %g becomes %g, want %g", x[i].Float32(), step, got[i].Float32(), want)
+				t.Fatalf("%g in a block with step %g was rounded to %g, want %g", x[i].Float32(),
+					step, got[i].Float32(), want)
 			}
 		}
 	}
 	inf := []dtype.BFloat16{dtype.FromFloat32(float32(math.Inf(1))), dtype.FromFloat32(1.0078125)}
 	quantize(inf)
 	if !math.IsInf(float64(inf[0].Float32()), 1) || inf[1].Float32() != 1.0078125 {
-		t.Errorf("a block with an infinity becomes %v", inf)
+		t.Errorf("a block with an infinity was changed to %v", inf)
 	}
 }
 
-// Quantising is idempotent but for blocks that the limit has cut, and columns are quantised as rows are.
+// Quantizing columns matches quantizing rows.
 func TestQuantizeColumns(t *testing.T) {
-	const k, n = 20, 5 // a last block of four
+	const k, n = 20, 5 // the last block has four rows
 	r := rand.New(rand.NewPCG(5, 6))
 	rows := make([]dtype.BFloat16, n*k)
 	cols := make([]dtype.BFloat16, k*n)
@@ -102,7 +103,8 @@ func TestQuantizeColumns(t *testing.T) {
 	for i := range n {
 		for j := range k {
 			if byRow[i*k+j] != byCol[j*n+i] {
-				t.Fatalf("element %d of row %d: %v by rows, %v by columns", j, i, byRow[i*k+j], byCol[j*n+i])
+				t.Fatalf("element %d of row %d: %v by rows, %v by columns", j, i, byRow[i*k+j],
+					byCol[j*n+i])
 			}
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// The grid of tanh is the one at which SiLU*mul errs as published: a step a fifth smaller or larger does not. GELU then errs as
-// published too (TestPublishedErrors), which tests the value of the step; the form was chosen with both kernels in view.
+// tanhStep minimizes the deviation from the published error of SiLU*mul: steps that are a fifth
+// smaller or larger fit worse. TestPublishedErrors tests the value with GELU; the form was chosen
+// with both kernels in view.
 func TestTanhStep(t *testing.T) {
 	published := 0.0
 	rows := registryRows(xdna2.SiLUMul)
@@ -18,7 +19,9 @@ func TestTanhStep(t *testing.T) {
 		published += max(r.MeanRelL1, r.MeanRelL1Max) / float64(len(rows))
 	}
 	deviates := func(step float64) float64 {
-		on := func(x float32) float32 { return nearest(float32(math.Tanh(math.RoundToEven(float64(x)/step) * step))) }
+		on := func(x float32) float32 {
+			return nearest(float32(math.Tanh(math.RoundToEven(float64(x)/step) * step)))
+		}
 		r := rand.New(rand.NewPCG(9, 9))
 		var d deviation
 		for range 1 << 18 {
@@ -29,17 +32,18 @@ func TestTanhStep(t *testing.T) {
 	}
 	best := deviates(tanhStep)
 	if best > 0.04 {
-		t.Errorf("SiLU*mul errs %.1f %% off the published %.3e", 100*best, published)
+		t.Errorf("error of SiLU*mul is %.1f %% off the published %.3e", 100*best, published)
 	}
 	for _, other := range []float64{0.8 * tanhStep, 1.2 * tanhStep} {
 		if e := deviates(other); e < 2*best {
-			t.Errorf("a step of %.4f errs %.1f %% off, one of %.4f %.1f %%: the fit is not where it should be",
+			t.Errorf("step %.4f is %.1f %% off, step %.4f %.1f %%: tanhStep is not the best fit",
 				other, 100*e, tanhStep, 100*best)
 		}
 	}
 }
 
-// exp2 is exact at whole numbers, never below 2^x, and at most 6.15 % above it: the largest distance between a power of two and its chord.
+// exp2 is exact at integers, never below 2^x, and at most 6.15 % above it, the largest distance
+// between 2^x and its chord.
 func TestExp2(t *testing.T) {
 	for i := range 125 {
 		if got, want := exp2(-float32(i)).Float32(), float32(math.Ldexp(1, -i)); got != want {
@@ -59,7 +63,7 @@ func TestExp2(t *testing.T) {
 	}
 }
 
-// The tables hold the functions that they are made of.
+// The tables match the functions.
 func TestTables(t *testing.T) {
 	for _, x := range []float32{0, 1, -1, 2.5, -4, 30, -30} {
 		i := dtype.FromFloat32(x)

@@ -10,16 +10,17 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// The categories of the spans that a device reports to a tracer: a hardware context that is opened, a run as a whole, and its launches.
-// Their durations are predicted, and so are their starts, one after the other from the moment of the Submit on; no span tells how long
-// this machine took to compute the numbers.
+// Categories of the spans that the device reports to a tracer: opening a hardware context, a whole
+// run, and its launches. Start times and durations are predicted; the first span starts when Submit
+// is called. No span measures how long this machine took.
 const (
 	PredictedContext = "predicted context"
 	PredictedRun     = "predicted"
 	PredictedLaunch  = "predicted launch"
 )
 
-// Submit executes the runs in order, on the device's side of their buffers. It checks all of them before it executes any.
+// Submit executes the runs in order on the device side of their buffers. All runs are checked
+// before the first one is executed.
 func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	if err := d.lock(ctx); err != nil {
 		return err
@@ -31,7 +32,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 		}
 	}
 	trace := npu.Tracer(ctx)
-	quiet := npu.WithTracer(ctx, nil) // the software device's spans would be measurements
+	quiet := npu.WithTracer(ctx, nil) // spans of the software device would be measurements
 	at := time.Now()
 	for i := range runs {
 		r := &runs[i]
@@ -46,7 +47,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 		}
 		var unsynced *CoherencyError
 		switch {
-		case errors.As(err, &unsynced): // which names the run itself
+		case errors.As(err, &unsynced): // its message already names the run
 			return err
 		case err != nil:
 			return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, err)
@@ -65,7 +66,8 @@ func (d *Device) checkRun(r *npu.Run) error {
 	}
 	e, ok := r.Exec.(*executable)
 	if !ok || e.d != d {
-		return fmt.Errorf("npu/sim: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
+		return fmt.Errorf("npu/sim: run %q: program %s was loaded on another device", r.Name,
+			r.Exec.Program().Name)
 	}
 	if e.closed.Load() {
 		return fmt.Errorf("npu/sim: run %q of program %s: %w", r.Name, e.p.Name, npu.ErrClosed)
@@ -73,7 +75,7 @@ func (d *Device) checkRun(r *npu.Run) error {
 	return d.alive(e)
 }
 
-// alive reports a program that was loaded before the context was lost.
+// alive returns [npu.ErrDeviceLost] if e was loaded before the contexts were lost.
 func (d *Device) alive(e *executable) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,19 +85,20 @@ func (d *Device) alive(e *executable) error {
 	return nil
 }
 
-// open gives a program a hardware context if it has none, in the place of the one that has not been used for longest. The clock has then
-// what that is predicted to take, whatever becomes of the run, and so has the caller, in microseconds.
+// open opens a hardware context for e if it has none, evicting the least recently used one if
+// necessary. It advances the clock by the predicted time, even if the run fails later, and returns
+// that time in microseconds.
 func (d *Device) open(ctx context.Context, e *executable) (float64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := d.alive(e); err != nil { // an earlier run may have lost it
+	if err := d.alive(e); err != nil { // an earlier run may have lost the contexts
 		return 0, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.contexts.Alive(e) && d.faults.happens(d.faults.f.NoContext) {
-		return 0, fmt.Errorf("%w (a fault that was asked for)", npu.ErrNoContext)
+		return 0, fmt.Errorf("%w (injected fault)", npu.ErrNoContext)
 	}
 	if !d.contexts.Use(e) {
 		return 0, nil
@@ -114,9 +117,9 @@ func (d *Device) execute(ctx context.Context, e *executable, r *npu.Run) error {
 		defer d.mu.Unlock()
 		d.epoch++
 		d.contexts.Clear()
-		return fmt.Errorf("%w (a fault that was asked for)", npu.ErrDeviceLost)
+		return fmt.Errorf("%w (injected fault)", npu.ErrDeviceLost)
 	case d.faults.happens(d.faults.f.Timeout):
-		return fmt.Errorf("%w (a fault that was asked for)", npu.ErrTimeout)
+		return fmt.Errorf("%w (injected fault)", npu.ErrTimeout)
 	}
 	f := &frame{compute: compute{ctx, d.info.Threads}, d: d, e: e, run: r}
 	if err := f.bind(); err != nil {
@@ -136,7 +139,8 @@ func (d *Device) execute(ctx context.Context, e *executable, r *npu.Run) error {
 	return nil
 }
 
-// coherent looks at what the program reads, in debug mode, and notes what it is about to write.
+// coherent returns a CoherencyError if debug mode is on and the program reads an argument that
+// lacks a sync. It also marks the bytes that the program is about to write as dirty.
 func (f *frame) coherent() error {
 	size := op.Size{}
 	for i, a := range f.e.p.Args {
@@ -171,7 +175,7 @@ func (f *frame) coherent() error {
 	return nil
 }
 
-// outputs are the bytes of the program's outputs.
+// outputs returns the bytes of the program's outputs.
 func (f *frame) outputs() [][]byte {
 	var list [][]byte
 	for i, a := range f.e.p.Args {
@@ -182,7 +186,7 @@ func (f *frame) outputs() [][]byte {
 	return list
 }
 
-// report gives the predicted times of a run to a tracer, and returns when it would have ended.
+// report sends the predicted spans of a run to trace and returns the predicted end time.
 func (e *executable) report(trace func(npu.Span), run string, at time.Time) time.Time {
 	prefix := ""
 	if run != "" {
@@ -190,7 +194,8 @@ func (e *executable) report(trace func(npu.Span), run string, at time.Time) time
 	} else {
 		run = e.p.Name
 	}
-	trace(npu.Span{Name: run, Category: PredictedRun, Start: at, Duration: micros(e.predicted.call + e.predicted.run)})
+	trace(npu.Span{Name: run, Category: PredictedRun, Start: at,
+		Duration: micros(e.predicted.call + e.predicted.run)})
 	at = at.Add(micros(e.predicted.call))
 	for _, l := range e.predicted.launches {
 		trace(npu.Span{Name: prefix + l.name, Category: PredictedLaunch, Start: at, Duration: micros(l.us)})

@@ -11,63 +11,67 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// weight is what all Const buffers of the same memory share: the forms that kernels want it in. They are made when a run first needs them.
+// weight is shared by all Const buffers of the same memory. It holds the quantized copies that
+// kernels need, created when a run first uses them.
 type weight struct {
 	key   *byte
 	bytes int
 	users int
-	forms map[form]npu.Buffer // guarded by the device's turn
+	forms map[form]npu.Buffer // guarded by Device.sem
 }
 
-// form is a view of a weight, quantised for the matrix unit and stored without gaps.
+// form identifies a quantized, contiguous copy of a view of a weight.
 type form struct {
 	offset, stride int
 	rows, width    int
-	transposed     bool // rows lie along K
+	transposed     bool // rows are along K
 }
 
-// converted is a tensor of another type as BF16: the array reads nothing else.
+// converted is a tensor converted to BF16, the only weight type that the array reads.
 type converted struct {
 	key   tensorKey
-	users int           // guarded by Device.mu
-	turn  chan struct{} // holds a token while somebody converts; a channel, because waiting for it must obey a context
-	mem   npu.Buffer    // nil until it is converted
+	users int // guarded by Device.mu
+	// held during conversion; a channel, because waiting must stop when a context is done
+	sem chan struct{}
+	mem npu.Buffer // nil until converted
 }
 
-// tensorKey says which tensor it is by where it lies.
+// tensorKey identifies a tensor by its memory.
 type tensorKey struct {
 	data  *byte
 	bytes int
 	typ   dtype.Type
 }
 
-// Const makes a buffer with a weight in BF16, on the device's side only: it is never synced. FP32 and half-precision tensors are rounded to
-// nearest, as whoever converts a checkpoint does. Options.Memory counts a weight once, however many buffers share it.
+// Const returns a read-only BF16 buffer with a weight. It has only the device side and needs no
+// sync. FP32 and half-precision tensors are rounded to nearest. Options.Memory counts a weight
+// once, even if several buffers share it.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	tensors := &bf16Tensors{ctx: ctx, d: d, from: src.From}
 	source := npu.Source{Layout: src.Layout}
-	if src.From != nil { // else the software device says that it is missing
+	if src.From != nil { // otherwise the software device reports that Source.From is missing
 		source.From = tensors
 	}
 	buf, err := d.host.Const(ctx, source)
 	if err != nil {
-		d.forget(tensors.used)
+		d.releaseConverted(tensors.used)
 		return nil, err
 	}
-	w, err := d.share(buf.Bytes())
+	w, err := d.acquireWeight(buf.Bytes())
 	if err != nil {
 		err = errors.Join(err, buf.Close())
-		d.forget(tensors.used)
+		d.releaseConverted(tensors.used)
 		return nil, err
 	}
 	return &buffer{d: d, size: buf.Len(), dev: buf, weight: w, used: tensors.used}, nil
 }
 
-// share is the weight that lies in mem, with one use more. The first counts its memory.
-func (d *Device) share(mem []byte) (*weight, error) {
+// acquireWeight returns the weight in mem and adds a reference. The first reference counts its
+// memory.
+func (d *Device) acquireWeight(mem []byte) (*weight, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := unsafe.SliceData(mem)
@@ -83,8 +87,9 @@ func (d *Device) share(mem []byte) (*weight, error) {
 	return w, nil
 }
 
-// unshare gives up one use of a weight; the last frees its forms. The caller has the turn.
-func (d *Device) unshare(w *weight) {
+// releaseWeight drops a reference to w. The last one frees its quantized copies. The caller must
+// hold d.sem.
+func (d *Device) releaseWeight(w *weight) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.users--; w.users == 0 {
@@ -96,12 +101,12 @@ func (d *Device) unshare(w *weight) {
 
 func closeAll[K comparable](buffers map[K]npu.Buffer) {
 	for k, b := range buffers {
-		_ = b.Close() // memory of npu/cpu: giving it back does not fail
+		_ = b.Close() // closing npu/cpu memory does not fail
 		delete(buffers, k)
 	}
 }
 
-// bf16Tensors shows another source's tensors as BF16.
+// bf16Tensors presents the tensors of another source as BF16.
 type bf16Tensors struct {
 	ctx  context.Context
 	d    *Device
@@ -119,26 +124,27 @@ func (t *bf16Tensors) Tensor(name string) (npu.Tensor, error) {
 		return npu.Tensor{}, fmt.Errorf("npu/sim: tensor %q as BF16: %w", name, err)
 	}
 	if slices.Contains(t.used, c) {
-		t.d.forget([]*converted{c})
+		t.d.releaseConverted([]*converted{c})
 	} else {
 		t.used = append(t.used, c)
 	}
 	return npu.Tensor{Type: dtype.BF16, Shape: x.Shape, Data: c.mem.Bytes()}, nil
 }
 
-// convert is a tensor as BF16, with one use more. Whoever comes first converts it, and the others wait, or do it where that was given up.
+// convert returns x as BF16 and adds a reference. Concurrent callers wait for one conversion; if
+// its context is done, another caller takes over.
 func (d *Device) convert(ctx context.Context, x npu.Tensor) (*converted, error) {
 	key := tensorKey{unsafe.SliceData(x.Data), len(x.Data), x.Type}
 	d.mu.Lock()
 	c := d.converted[key]
 	if c == nil {
-		c = &converted{key: key, turn: make(chan struct{}, 1)}
+		c = &converted{key: key, sem: make(chan struct{}, 1)}
 		d.converted[key] = c
 	}
 	c.users++
 	d.mu.Unlock()
 	if err := c.make(ctx, d, x); err != nil {
-		d.forget([]*converted{c})
+		d.releaseConverted([]*converted{c})
 		return nil, err
 	}
 	return c, nil
@@ -146,23 +152,23 @@ func (d *Device) convert(ctx context.Context, x npu.Tensor) (*converted, error) 
 
 func (c *converted) make(ctx context.Context, d *Device, x npu.Tensor) error {
 	select {
-	case c.turn <- struct{}{}:
+	case c.sem <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-c.turn }()
+	defer func() { <-c.sem }()
 	if c.mem != nil {
 		return nil
 	}
 	n := 1
 	for _, d := range x.Shape {
-		if d < 1 || n > len(x.Data)*maxBlock/d { // more than the data can hold
-			return fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
+		if d < 1 || n > len(x.Data)*maxBlock/d { // more elements than the data can hold
+			return fmt.Errorf("%d bytes do not match a tensor of %s %v", len(x.Data), x.Type, x.Shape)
 		}
 		n *= d
 	}
 	if block, _ := x.Type.Block(); n%block != 0 || x.Type.Bytes(n) != len(x.Data) {
-		return fmt.Errorf("%d bytes are not a tensor of %s %v", len(x.Data), x.Type, x.Shape)
+		return fmt.Errorf("%d bytes do not match a tensor of %s %v", len(x.Data), x.Type, x.Shape)
 	}
 	mem, err := d.host.Alloc(ctx, dtype.BF16.Bytes(n))
 	if err != nil {
@@ -175,19 +181,19 @@ func (c *converted) make(ctx context.Context, d *Device, x npu.Tensor) error {
 	return nil
 }
 
-// maxBlock is the most elements that a block of any type has.
+// maxBlock is the largest number of elements in a block of any type.
 const maxBlock = 256
 
-// expand writes a tensor as BF16.
+// expand converts a tensor to BF16.
 func expand(ctx context.Context, threads int, dst []dtype.BFloat16, x npu.Tensor) error {
-	const stretch = 1 << 16 // elements, whole blocks of any type
-	pieces := (len(dst) + stretch - 1) / stretch
+	const chunk = 1 << 16 // elements: whole blocks of any type
+	pieces := (len(dst) + chunk - 1) / chunk
 	errs := make([]error, pieces)
-	parallel(ctx, threads, pieces, stretch, func(from, to int) {
-		values := make([]float32, stretch)
+	parallel(ctx, threads, pieces, chunk, func(from, to int) {
+		values := make([]float32, chunk)
 		for i := from; i < to; i++ {
-			part := dst[i*stretch : min(len(dst), (i+1)*stretch)]
-			at := x.Type.Bytes(i * stretch)
+			part := dst[i*chunk : min(len(dst), (i+1)*chunk)]
+			at := x.Type.Bytes(i * chunk)
 			errs[i] = dtype.Dequantize(values[:len(part)], x.Type, x.Data[at:at+x.Type.Bytes(len(part))])
 			dtype.F32ToBF16(part, values[:len(part)])
 		}
@@ -195,7 +201,7 @@ func expand(ctx context.Context, threads int, dst []dtype.BFloat16, x npu.Tensor
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-func (d *Device) forget(used []*converted) {
+func (d *Device) releaseConverted(used []*converted) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range used {
@@ -208,7 +214,7 @@ func (d *Device) forget(used []*converted) {
 	}
 }
 
-// quantized is a form of a weight, made now if it is the first time.
+// quantized returns the copy of w for f, creating it on first use.
 func (d *Device) quantized(c compute, w *weight, src []dtype.BFloat16, f form) (npu.Buffer, error) {
 	if b, ok := w.forms[f]; ok {
 		return b, nil
@@ -218,7 +224,7 @@ func (d *Device) quantized(c compute, w *weight, src []dtype.BFloat16, f form) (
 		return nil, err
 	}
 	c.quantize(dtype.BFloat16s(b.Bytes()), src, f)
-	if err := c.ctx.Err(); err != nil { // it is not whole
+	if err := c.ctx.Err(); err != nil { // the copy is incomplete
 		_ = b.Close()
 		return nil, err
 	}
@@ -226,7 +232,7 @@ func (d *Device) quantized(c compute, w *weight, src []dtype.BFloat16, f form) (
 	return b, nil
 }
 
-// quantize writes a form of src, a weight's elements.
+// quantize writes the quantized view f of src to dst.
 func (c compute) quantize(dst, src []dtype.BFloat16, f form) {
 	if f.transposed {
 		parallel(c.ctx, c.threads, f.rows, f.width, func(from, to int) {
@@ -239,7 +245,8 @@ func (c compute) quantize(dst, src []dtype.BFloat16, f form) {
 	blocks := (f.rows + blockSize - 1) / blockSize
 	parallel(c.ctx, c.threads, blocks, blockSize*f.width, func(from, to int) {
 		for r := from * blockSize; r < min(to*blockSize, f.rows); r += blockSize {
-			quantizeColumns(dst[r*f.width:], f.width, src[f.offset+r*f.stride:], f.stride, min(blockSize, f.rows-r), f.width)
+			quantizeColumns(dst[r*f.width:], f.width, src[f.offset+r*f.stride:], f.stride,
+				min(blockSize, f.rows-r), f.width)
 		}
 	})
 }

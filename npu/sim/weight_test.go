@@ -26,7 +26,8 @@ func (m tensors) Tensor(name string) (npu.Tensor, error) {
 	return x, nil
 }
 
-// Weights become BF16, whatever they were; what is made for kernels is shared between buffers of the same weight and freed with the last.
+// Weights of any type are converted to BF16. Quantized copies are shared between buffers of the
+// same weight and freed with the last one.
 func TestConst(t *testing.T) {
 	const k, n = 64, 32
 	d := open(t, nil)
@@ -40,11 +41,14 @@ func TestConst(t *testing.T) {
 		"cut":  {Type: dtype.F32, Shape: []int{n, k + 1}, Data: dtype.AsBytes(wide)},
 		"huge": {Type: dtype.F32, Shape: []int{math.MaxInt, 2}, Data: dtype.AsBytes(wide)},
 		"none": {Type: dtype.Q8_0, Shape: []int{0}},
-		"q8":   {Type: dtype.Q8_0, Shape: []int{1, 32}, Data: append([]byte{0, 0x3c}, bytes.Repeat([]byte{0xfe}, 32)...)}, // 32 times 1 * -2
+		// 32 times 1 * -2
+		"q8": {Type: dtype.Q8_0, Shape: []int{1, 32},
+			Data: append([]byte{0, 0x3c}, bytes.Repeat([]byte{0xfe}, 32)...)},
 	}
 	a := normal(r, 8, k, 1)
 	program := npu.NewProgram("product")
-	program.Launch("product", op.MatMul{M: 8, K: k, N: n}, program.In("a", dtype.BF16, 8, k), program.Const("w", dtype.BF16, k, n),
+	program.Launch("product", op.MatMul{M: 8, K: k, N: n}, program.In("a", dtype.BF16, 8, k),
+		program.Const("w", dtype.BF16, k, n),
 		program.Out("y", dtype.BF16, 8, n))
 	program.Map(npu.Mapping{Variant: "drain"})
 	e, err := d.place(t.Context(), program)
@@ -77,10 +81,11 @@ func TestConst(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(outputs[0], outputs[1]) || !bytes.Equal(outputs[1], outputs[2]) {
-		t.Error("the same weight in another type gives other numbers")
+		t.Error("the same weight in another type produces different results")
 	}
 	if len(d.weights) != 2 || len(d.converted) != 1 {
-		t.Errorf("%d weights and %d converted tensors, want 2 and 1: one for each address", len(d.weights), len(d.converted))
+		t.Errorf("%d weights and %d converted tensors, want 2 and 1: one per address",
+			len(d.weights), len(d.converted))
 	}
 	for _, w := range weights {
 		if err := w.Close(); err != nil {
@@ -88,7 +93,7 @@ func TestConst(t *testing.T) {
 		}
 	}
 	if len(d.weights) != 0 || len(d.converted) != 0 {
-		t.Errorf("%d weights and %d converted tensors are left", len(d.weights), len(d.converted))
+		t.Errorf("%d weights and %d converted tensors remain", len(d.weights), len(d.converted))
 	}
 	for _, name := range []string{"missing", "cut", "huge", "none"} {
 		if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T(name), From: from}); err == nil {
@@ -106,7 +111,7 @@ func TestConst(t *testing.T) {
 	}
 }
 
-// closing is memory whose Close somebody watches.
+// closing calls before when its memory is closed.
 type closing struct {
 	npu.Buffer
 	before func()
@@ -114,10 +119,12 @@ type closing struct {
 
 func (c closing) Close() error { c.before(); return c.Buffer.Close() }
 
-// Memory of a weight that is given back may be another weight's at once: what was made of the first is forgotten before.
-func TestClosedWeightIsForgottenFirst(t *testing.T) {
+// A weight is removed from the table before its memory is freed, because another weight can then
+// reuse the address.
+func TestCloseRemovesWeightFirst(t *testing.T) {
 	d := open(t, nil)
-	w, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w"), From: tensors{"w": {Type: dtype.BF16, Shape: []int{8, 8}, Data: make([]byte, 128)}}})
+	w, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w"),
+		From: tensors{"w": {Type: dtype.BF16, Shape: []int{8, 8}, Data: make([]byte, 128)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,19 +134,20 @@ func TestClosedWeightIsForgottenFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if known != 0 {
-		t.Errorf("when its memory was given back, %d weights were known", known)
+		t.Errorf("%d weights were in the table when its memory was freed", known)
 	}
 }
 
-// A tensor on its way to BF16 holds nobody up who does not want it, and one who gives up leaves it to those who do.
-func TestConversionHoldsNobodyUp(t *testing.T) {
+// A conversion in progress blocks only callers that need the tensor, and if it is abandoned another
+// caller takes over.
+func TestConcurrentConversion(t *testing.T) {
 	s := newSums(t, nil)
 	d := s.d
 	x := npu.Tensor{Type: dtype.F32, Shape: []int{1, 64}, Data: make([]byte, 4*64)}
 	key := tensorKey{unsafe.SliceData(x.Data), len(x.Data), x.Type}
-	// Somebody converts it, and is not done.
-	slow := &converted{key: key, users: 1, turn: make(chan struct{}, 1)}
-	slow.turn <- struct{}{}
+	// A conversion in progress.
+	slow := &converted{key: key, users: 1, sem: make(chan struct{}, 1)}
+	slow.sem <- struct{}{}
 	d.converted[key] = slow
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -147,23 +155,24 @@ func TestConversionHoldsNobodyUp(t *testing.T) {
 		t.Errorf("waiting for it: %v", err)
 	}
 	if err := s.submit(t.Context()); err != nil {
-		t.Errorf("a Submit meanwhile: %v", err)
+		t.Errorf("concurrent Submit: %v", err)
 	}
-	<-slow.turn // given up
+	<-slow.sem // abandoned
 	c, err := d.convert(t.Context(), x)
 	if err != nil || c != slow || c.mem == nil || c.users != 2 {
 		t.Fatalf("afterwards: %v, %+v", err, c)
 	}
-	d.forget([]*converted{c, slow})
+	d.releaseConverted([]*converted{c, slow})
 	if len(d.converted) != 0 {
-		t.Errorf("%d converted tensors are left", len(d.converted))
+		t.Errorf("%d converted tensors remain", len(d.converted))
 	}
 }
 
-// A source without tensors says so.
-func TestWeightFromNowhere(t *testing.T) {
+// A source without tensors is an error that names the field to set.
+func TestConstWithoutSource(t *testing.T) {
 	d := open(t, &Options{})
-	if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w")}); err == nil || !strings.Contains(err.Error(), "set Source.From") {
-		t.Errorf("a weight from nowhere: %v", err)
+	if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T("w")}); err == nil ||
+		!strings.Contains(err.Error(), "Source.From is nil") {
+		t.Errorf("weight without a source: %v", err)
 	}
 }
