@@ -125,31 +125,29 @@ func (t *Template) render(ctx context.Context, c *conversation) (Rendered, error
 			return Rendered{}, err
 		}
 	}
-	text, err := p.template.Render(ctx, c.vars, jinja.Environment{Strftime: c.strftime, Size: c.size})
+	env := jinja.Environment{Strftime: c.strftime, Size: c.size}
+	text, content, err := p.template.Render(ctx, c.vars, env)
 	if err != nil {
 		return Rendered{}, wrap(err, name)
 	}
-	out := Rendered{Text: text.String}
 	if c.prefill {
-		if out.Text, err = cutFinal(out.Text, final); err != nil {
-			return Rendered{}, err
-		}
+		text, err = cutFinal(text, final)
 	}
-	for _, s := range text.Content {
-		if s.End = min(s.End, len(out.Text)); s.Start < s.End {
+	out := Rendered{Text: text}
+	for _, s := range content {
+		if s.End = min(s.End, len(text)); s.Start < s.End {
 			out.Content = append(out.Content, Span(s))
 		}
 	}
-	return out, nil
+	return out, err
 }
 
 func (c *conversation) strftime(format string) (string, error) {
 	if c.date != "" {
 		return c.date, nil
 	}
-	now := c.now
-	if now == nil {
-		now = time.Now
+	if c.now == nil {
+		c.now = time.Now
 	}
-	return jinja.Strftime(now(), format)
+	return jinja.Strftime(c.now(), format)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
@@ -167,8 +168,7 @@ func (t *Template) RenderJSON(ctx context.Context, data []byte) (Rendered, error
 	}
 	d, ok := v.(*jinja.Dict)
 	if !ok {
-		return Rendered{}, inputf(
-			`conversation: expected an object like {"messages": [{"role": "user", "content": "..."}]}`)
+		return Rendered{}, inputf(`conversation: expected an object with "messages"`)
 	}
 	c := &conversation{size: len(data)}
 	c.vars = object("messages", nil, "tools", nil, "documents", nil, "add_generation_prompt", false)
@@ -241,3 +241,78 @@ func (c *conversation) field(key string, v any) error {
 var optional = map[string]bool{
 	"enable_thinking": true, "bos_token": true, "eos_token": true, "date_string": true,
 }
+
+var errBothEnds = inputf(
+	"a conversation cannot both continue its final message and add a generation prompt")
+
+// finalTag is put behind the final message to find its end in the rendered text, as transformers
+// does. Its blank at the end tells whether the template trims messages.
+const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
+
+// openFinal puts the tag behind the content of the last message. It returns that content.
+func (c *conversation) openFinal(source string) (string, error) {
+	v, _ := c.vars.Get("messages")
+	turns := slices.Clone(v.(*jinja.List).Items)
+	if len(turns) == 0 {
+		return "", inputf("the conversation is empty: there is no final message to continue")
+	}
+	last := turns[len(turns)-1].(*jinja.Dict)
+	role, _ := last.Get("role")
+	if s, _ := jinja.String(role); s != "assistant" {
+		return "", inputf("the final message has the role %q: only an assistant's can be continued", s)
+	}
+	text, tagged := withTag(last, "content")
+	if tagged == nil || !strings.Contains(source, "content") {
+		return "", inputf("the final message has no text to continue, or the template reads no content")
+	}
+	turns[len(turns)-1] = tagged
+	c.vars.Set("messages", &jinja.List{Items: turns})
+	return text, nil
+}
+
+// withTag returns the text under a key of d, and d with the tag behind that text. Of several parts
+// it is that of the last one with a text. Without a text withTag returns nil.
+func withTag(d *jinja.Dict, key string) (string, *jinja.Dict) {
+	tagged := jinja.NewDict().Merge(d, nil)
+	v, _ := d.Get(key)
+	if text, ok := jinja.String(v); ok {
+		tagged.Set(key, jinja.AppendContent(v, finalTag))
+		return text, tagged
+	}
+	parts, ok := v.(*jinja.List)
+	if !ok {
+		return "", nil
+	}
+	items := slices.Clone(parts.Items)
+	for i, v := range slices.Backward(items) {
+		part, ok := v.(*jinja.Dict)
+		if !ok {
+			return "", nil
+		}
+		if _, ok := part.Get("text"); ok {
+			text, open := withTag(part, "text")
+			if open == nil {
+				return "", nil
+			}
+			items[i] = open
+			tagged.Set(key, &jinja.List{Items: items})
+			return text, tagged
+		}
+	}
+	return "", nil
+}
+
+// cutFinal ends a rendered text at the tag.
+func cutFinal(text, final string) (string, error) {
+	at := strings.LastIndex(text, strings.TrimSpace(finalTag))
+	if at < 0 || !strings.Contains(text, strings.TrimFunc(final, isSpace)) {
+		return "", inputf("the chat template changes the final message, so it cannot be continued")
+	}
+	if strings.HasPrefix(text[at:], finalTag) {
+		return text[:at], nil
+	}
+	return strings.TrimRightFunc(text[:at], isSpace), nil
+}
+
+// isSpace is Python's str.isspace for one character.
+func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }

@@ -26,10 +26,6 @@ type (
 		x    expr
 		name str
 	}
-	itemExpr struct {
-		line   int
-		x, key expr
-	}
 	sliceExpr struct {
 		line              int
 		x, from, to, step expr // nil where left out
@@ -53,35 +49,20 @@ type (
 		f    test
 		args arguments
 	}
-	unaryExpr struct {
-		line int
-		op   string // - or +
-		x    expr
-	}
-	binaryExpr struct {
-		line int
-		op   string // + - * / // % **
-		l, r expr
-	}
 	// compareExpr is a chain: a < b <= c holds if each pair does, and b is evaluated once.
 	compareExpr struct {
 		line int
 		ops  []string
 		xs   []expr
 	}
-	concatExpr struct {
-		line  int
-		parts []expr // joined by ~
+	// opExpr is an operator: or, and, not, if, + - * / // % ** ~, and - + before an operand as neg
+	// and pos; and what brackets make: [] () and x[key], which is item.
+	opExpr struct {
+		line int
+		op   string
+		xs   []expr
 	}
-	notExpr   struct{ x expr }
-	logicExpr struct {
-		and  bool
-		l, r expr
-	}
-	condExpr  struct{ test, then, other expr } // other may be nil
-	listExpr  struct{ items []expr }
-	tupleExpr struct{ items []expr }
-	dictExpr  struct {
+	dictExpr struct {
 		line         int
 		keys, values []expr
 	}
@@ -118,10 +99,11 @@ type (
 		target target
 		x      expr
 	}
-	// setBlockStmt assigns what its body prints.
+	// setBlockStmt assigns what its body prints, or prints it for {% filter %}.
 	setBlockStmt struct {
 		line    int
 		target  target
+		prints  bool
 		filters *filterExpr // or nil
 		body    block
 	}
@@ -129,17 +111,11 @@ type (
 		name *name
 		def  *macroDef
 	}
+	// callStmt is {% call %}, or {% generation %}, which calls its body itself.
 	callStmt struct {
 		line int
-		call *callExpr
+		call *callExpr // or nil
 		body *macroDef
-	}
-	// generationStmt is {% generation %}: what it prints is the assistant's.
-	generationStmt struct{ body *macroDef }
-	filterStmt     struct {
-		line    int
-		filters *filterExpr
-		body    block
 	}
 	withStmt struct {
 		line    int

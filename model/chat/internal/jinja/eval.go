@@ -1,6 +1,10 @@
 package jinja
 
-import "slices"
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
 
 func (e *literal) eval(*run) any { return e.value }
 
@@ -39,7 +43,7 @@ func (r *run) filter(name string, f filter) filter {
 // test fails if there is no test of that name.
 func (r *run) test(name string, f test) test {
 	if f == nil {
-		r.fail("the test %q does not exist", name)
+		r.fail("the test %q does not exist or is not supported", name)
 	}
 	return f
 }
@@ -51,38 +55,52 @@ func (e *testExpr) eval(r *run) any {
 	return r.test(e.name, e.f)(r, x, a)
 }
 
-func (e *notExpr) eval(r *run) any { return !r.truth(r.eval(e.x)) }
-
-func (e *logicExpr) eval(r *run) any {
-	l := r.eval(e.l)
-	if r.truth(l) == e.and {
-		return r.eval(e.r)
+func (e *opExpr) eval(r *run) any {
+	switch e.op {
+	case "[]":
+		return r.list(r.evalAll(e.xs))
+	case "()":
+		return &Tuple{r.evalAll(e.xs)}
 	}
-	return l
-}
-
-func (e *condExpr) eval(r *run) any {
-	switch {
-	case r.truth(r.eval(e.test)):
-		return r.eval(e.then)
-	case e.other == nil:
+	x := r.eval(e.xs[0])
+	switch e.op {
+	case "not":
+		return !r.truth(x)
+	case "or", "and":
+		if r.truth(x) == (e.op == "and") {
+			return r.eval(e.xs[1])
+		}
+		return x
+	case "if":
+		if r.truth(x) {
+			return r.eval(e.xs[1])
+		} else if len(e.xs) > 2 {
+			return r.eval(e.xs[2])
+		}
 		return &Undefined{hint: "the inline if has no else and its condition is false"}
+	case "~":
+		return r.concat(x, e)
+	case "neg", "pos":
+		r.line = e.line
+		return r.signed(e.op, x)
 	}
-	return r.eval(e.other)
+	y := r.eval(e.xs[1])
+	if r.line = e.line; e.op == "item" {
+		return r.item(x, y)
+	}
+	return r.binary(e.op, x, y)
 }
 
-func (e *concatExpr) eval(r *run) any {
-	parts := make([]str, len(e.parts))
-	for i, part := range e.parts {
+func (r *run) concat(first any, e *opExpr) str {
+	parts := make([]str, len(e.xs))
+	parts[0] = r.text(first)
+	for i, part := range e.xs[1:] {
 		v := r.eval(part)
 		r.line = e.line
-		parts[i] = r.text(v)
+		parts[i+1] = r.text(v)
 	}
 	return r.join(str{}, parts...)
 }
-
-func (e *listExpr) eval(r *run) any  { return r.list(r.evalAll(e.items)) }
-func (e *tupleExpr) eval(r *run) any { return &Tuple{r.evalAll(e.items)} }
 
 func (e *dictExpr) eval(r *run) any {
 	d := NewDict()
@@ -139,7 +157,8 @@ func (r *run) none(a *args) {
 	}
 }
 
-// take sorts arguments by parameter. The first required ones must be there.
+// take sorts arguments by parameter. The first required ones must be there. Parameters without a
+// name take no keywords.
 func (r *run) take(a *args, required int, params ...string) []any {
 	out := make([]any, len(params))
 	used := copy(out, a.pos)
@@ -149,22 +168,12 @@ func (r *run) take(a *args, required int, params ...string) []any {
 			out[i] = a.named[j]
 			used++
 		} else if i < required {
-			r.fail("%s misses the argument %q", a.of, params[i])
+			r.fail("%s misses an argument", a.of)
 		}
 	}
 	if used < len(a.pos)+len(a.names) {
-		r.fail("%s got too many arguments, or one that it does not know", a.of)
+		r.fail("%s got too many arguments, or one that does not exist or is not supported", a.of)
 	}
-	return out
-}
-
-// positional is take for functions that Python gives no keywords.
-func (r *run) positional(a *args, required, most int) []any {
-	if n := len(a.pos); len(a.names) > 0 || n < required || n > most {
-		r.fail("%s takes from %d to %d arguments; keywords or more are not supported", a.of, required, most)
-	}
-	out := slices.Repeat([]any{absent{}}, most)
-	copy(out, a.pos)
 	return out
 }
 
@@ -221,4 +230,160 @@ func (r *run) invoke(f any, a *args) any {
 	r.defined(f)
 	r.fail("'%s' object is not callable", typeName(f))
 	return nil
+}
+
+func (e *attrExpr) eval(r *run) any {
+	x := r.eval(e.x)
+	r.line = e.line
+	if v, ok := r.attribute(x, e.name.s); ok {
+		return v
+	}
+	if d, ok := x.(*Dict); ok {
+		if v, ok := d.Get(e.name.s); ok {
+			if strings.HasPrefix(e.name.s, "__") {
+				r.fail("reading %s as an attribute is not supported: write ['%[1]s']", e.name.s)
+			}
+			return v
+		}
+	}
+	return lacks(x, e.name)
+}
+
+// attribute is Python's getattr within the sandbox.
+func (r *run) attribute(x any, key string) (any, bool) {
+	switch v := x.(type) {
+	case *Undefined:
+		r.defined(v)
+	case *namespace:
+		return v.vars.Get(key)
+	case *loop:
+		return v.attr(r, key)
+	case *macro:
+		if key == "name" && v.label != "" {
+			return lit(v.label), true
+		}
+	}
+	return r.method(x, key)
+}
+
+// item is x[key]: an item first, then an attribute.
+func (r *run) item(x, key any) any {
+	r.defined(x)
+	if d, ok := x.(*Dict); ok {
+		if h, ok := r.hashed(key); ok && d.find(h) >= 0 {
+			return d.entries[d.find(h)].value
+		}
+	} else if i, ok := asInt(key); ok {
+		if v, ok := r.index(x, i); ok {
+			return v
+		}
+	}
+	if name, ok := key.(str); ok {
+		if v, ok := r.attribute(x, name.s); ok {
+			return v
+		}
+	}
+	return lacks(x, key)
+}
+
+// index is item i of a sequence, from the end if it is negative.
+func (r *run) index(x any, i int64) (any, bool) {
+	if s, ok := x.(str); ok {
+		from := r.offset(s.s, int(max(min(i, maxNumber), -maxNumber)))
+		if from == len(s.s) || i < 0 && from == 0 && int64(r.runeCount(s.s)) < -i {
+			return nil, false
+		}
+		_, width := utf8.DecodeRuneInString(s.s[from:])
+		return s.cut(from, from+width), true
+	}
+	if typ := typeName(x); typ != "list" && typ != "tuple" && typ != "range" {
+		return nil, false
+	}
+	items := r.items(x)
+	if i < 0 {
+		i += int64(len(items))
+	}
+	if i < 0 || i >= int64(len(items)) {
+		return nil, false
+	}
+	return items[i], true
+}
+
+func (e *sliceExpr) eval(r *run) any {
+	x := r.eval(e.x)
+	bound := func(b expr, otherwise int) int {
+		var v any
+		if b != nil {
+			v = r.eval(b)
+		}
+		if r.line = e.line; v == nil {
+			return otherwise
+		}
+		return r.integer(&args{of: "slice"}, v, 0)
+	}
+	from, to, step := bound(e.from, absentBound), bound(e.to, absentBound), bound(e.step, 1)
+	r.failIf(step == 0, "slice step cannot be zero")
+	switch v := x.(type) {
+	case str:
+		if step == 1 {
+			return r.substring(v, from, to)
+		}
+		b := &builder{r: r, safe: v.safe}
+		for _, c := range r.pick(r.items(v), from, to, step) {
+			b.write(c.(str))
+		}
+		return b.str()
+	case *List:
+		return r.list(r.pick(v.Items, from, to, step))
+	case *Tuple:
+		return &Tuple{r.pick(v.items, from, to, step)}
+	}
+	r.defined(x)
+	r.fail("slices of a %s do not exist or are not supported", typeName(x))
+	return nil
+}
+
+// absentBound stands for a bound of a slice that is left out.
+const absentBound = -maxNumber - 1
+
+// substring is the characters [from, to) of s. Negative bounds count from the end.
+func (r *run) substring(s str, from, to int) str {
+	start, end := 0, len(s.s)
+	if from != absentBound {
+		start = r.offset(s.s, from)
+	}
+	if to != absentBound {
+		end = r.offset(s.s, to)
+	}
+	return s.cut(start, max(start, end))
+}
+
+// pick is a slice of items. As in Python, bounds are clipped to what a walk with this step reaches.
+func (r *run) pick(items []any, from, to, step int) []any {
+	n := len(items)
+	low, high := 0, n
+	first, last := low, high
+	if step < 0 {
+		low, high = -1, n-1
+		first, last = high, low
+	}
+	clip := func(i, otherwise int) int {
+		switch {
+		case i == absentBound:
+			return otherwise
+		case i < 0:
+			i += n
+		}
+		return max(low, min(i, high))
+	}
+	from, to = clip(from, first), clip(to, last)
+	if step == 1 {
+		return items[from:max(from, to):max(from, to)]
+	}
+	var out []any
+	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
+		r.charge(32)
+		out = append(out, items[i])
+	}
+	return out
 }

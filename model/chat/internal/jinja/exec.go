@@ -1,5 +1,9 @@
 package jinja
 
+import (
+	"slices"
+)
+
 func (r *run) exec(body []stmt) flow {
 	r.deeper()
 	f := onward
@@ -21,18 +25,6 @@ func (r *run) capture(f func()) str {
 	text := r.out.str()
 	r.out = outer
 	return text
-}
-
-// captured runs a block that prints into a text. If it runs to its end, then gets the text while
-// the block's scope still holds.
-func (r *run) captured(b block, then func(text str)) (how flow) {
-	r.within(b.frame, r.scope, func() {
-		text := r.capture(func() { how = r.exec(b.stmts) })
-		if how == onward {
-			then(text)
-		}
-	})
-	return how
 }
 
 func (s *textStmt) exec(r *run) flow {
@@ -64,25 +56,22 @@ func (s *setStmt) exec(r *run) flow {
 	return onward
 }
 
-func (s *setBlockStmt) exec(r *run) flow {
+func (s *setBlockStmt) exec(r *run) (how flow) {
 	var v any
-	how := r.captured(s.body, func(text str) {
-		if v = text; s.filters != nil {
+	r.within(s.body.frame, r.scope, func() {
+		v = r.capture(func() { how = r.exec(s.body.stmts) })
+		if how == onward && s.filters != nil {
 			v = s.filters.applyTo(r, v)
 		}
 	})
-	if r.line = s.line; how == onward {
+	switch r.line = s.line; {
+	case how != onward:
+	case s.prints:
+		r.print(v)
+	default:
 		r.assign(s.target, v)
 	}
 	return how
-}
-
-func (s *filterStmt) exec(r *run) flow {
-	return r.captured(s.body, func(text str) {
-		v := s.filters.applyTo(r, text)
-		r.line = s.line
-		r.print(v)
-	})
 }
 
 // print prints what must be a string already.
@@ -105,3 +94,200 @@ func (s *withStmt) exec(r *run) (how flow) {
 }
 
 func (f flow) exec(*run) flow { return f }
+
+// macro is a macro with the scope in which it was defined.
+type macro struct {
+	*macroDef
+	home *scope
+}
+
+func (s *macroStmt) exec(r *run) flow {
+	r.charge(64)
+	r.scope.set(s.name.id, &macro{s.def, r.scope})
+	return onward
+}
+
+func (s *callStmt) exec(r *run) flow {
+	r.line = s.line
+	f, a := any(&macro{s.body, r.scope}), args{}
+	if s.call != nil {
+		a = *r.args("", &s.call.args)
+		r.failIf(a.find("caller") >= 0, "the argument caller is given twice")
+		a.names, a.named = append(slices.Clip(a.names), lit("caller")), append(a.named, f)
+		f = r.eval(s.call.f)
+	}
+	v := r.invoke(f, &a)
+	r.line = s.line
+	r.print(v)
+	return onward
+}
+
+// call binds arguments as Jinja2's Macro does, which differs from Python's functions.
+func (m *macro) call(r *run, a *args) (text str) {
+	r.within(m.body.frame, m.home, func() {
+		m.bind(r, a)
+		for i, p := range m.params {
+			v := r.scope.find(p.id)
+			if _, unset := (*v).(missing); !unset {
+				continue
+			}
+			if j := i - (len(m.params) - len(m.defaults)); j >= 0 {
+				r.scope.set(p.id, r.eval(m.defaults[j]))
+			} else {
+				*v = &Undefined{hint: "parameter '" + p.text + "' was not provided"}
+			}
+		}
+		text = r.capture(func() { r.exec(m.body.stmts) })
+	})
+	return text
+}
+
+// bind sets the parameters of a macro. Those without an argument are missing.
+func (m *macro) bind(r *run, a *args) {
+	used := make([]bool, len(a.names))
+	set := func(p *name, v any) {
+		if i := a.find(p.text); i >= 0 {
+			used[i], v = true, a.named[i]
+		}
+		r.scope.set(p.id, v)
+	}
+	for i, p := range m.params {
+		if i < len(a.pos) {
+			r.scope.set(p.id, a.pos[i])
+		} else {
+			set(p, missing{})
+		}
+	}
+	if m.caller != nil {
+		set(m.caller, &Undefined{hint: "No caller defined"})
+	}
+	rest := NewDict()
+	for i, n := range a.names {
+		if !used[i] {
+			r.failIf(m.kwargs == nil, "macro %q takes no keyword argument %q", m.label, n.s)
+			r.set(rest, n, a.named[i])
+		}
+	}
+	if m.kwargs != nil {
+		r.scope.set(m.kwargs.id, rest)
+	}
+	more := a.pos[min(len(a.pos), len(m.params)):]
+	if m.varargs != nil {
+		r.scope.set(m.varargs.id, &Tuple{more})
+	} else if len(more) > 0 {
+		r.fail("macro %q takes not more than %d argument(s)", m.label, len(m.params))
+	}
+}
+
+// scope holds the variables of a template, a turn of a loop, a call of a macro and so on.
+type scope struct {
+	parent *scope
+	vars   []variable
+}
+
+type variable struct {
+	id    int
+	value any
+}
+
+// frame is what the parser knows of a scope. In Jinja2 a name that a scope assigns is its variable
+// from the beginning, and undefined until then, even if the caller has a variable of that name.
+// Names that are read first, or assigned within {% if %}, are not.
+type frame struct {
+	parent *frame
+	seen   map[string]bool // read or assigned
+	unset  []*name         // undefined at the beginning
+}
+
+// knows reports whether f or a frame around it has a variable of that name.
+func (f *frame) knows(text string) bool {
+	return f != nil && (f.seen[text] || f.parent.knows(text))
+}
+
+// find returns the variable that a name means in s, or nil.
+func (s *scope) find(id int) *any {
+	for ; s != nil; s = s.parent {
+		for i := range s.vars {
+			if s.vars[i].id == id {
+				return &s.vars[i].value
+			}
+		}
+	}
+	return nil
+}
+
+// set assigns a variable of s itself.
+func (s *scope) set(id int, v any) {
+	for i := range s.vars {
+		if s.vars[i].id == id {
+			s.vars[i].value = v
+			return
+		}
+	}
+	s.vars = append(s.vars, variable{id, v})
+}
+
+// within runs f in a new scope inside parent.
+func (r *run) within(in *frame, parent *scope, f func()) {
+	r.charge(128)
+	s := &scope{parent, make([]variable, 0, 2+len(in.unset))}
+	for _, n := range in.unset {
+		s.set(n.id, missing{})
+	}
+	outer := r.scope
+	r.scope = s
+	f()
+	r.scope = outer
+}
+
+func (e *name) eval(r *run) any {
+	v := r.scope.find(e.id)
+	if v == nil {
+		return r.fromCaller(e.text)
+	}
+	if _, unset := (*v).(missing); unset {
+		return lacks(absent{}, lit(e.text))
+	}
+	return *v
+}
+
+// fromCaller is the caller's variable of a name, or a builtin.
+func (r *run) fromCaller(text string) any {
+	if v, ok := r.vars.Get(text); ok {
+		return v
+	}
+	if f, ok := globals[text]; ok {
+		return f
+	}
+	known := text == "cycler" || text == "joiner" || text == "lipsum"
+	r.failIf(known, "the function %s is not supported", text)
+	return lacks(absent{}, lit(text))
+}
+
+func (r *run) assign(t target, v any) {
+	switch {
+	case t.name == nil:
+		r.defined(v)
+		items := r.items(v)
+		if len(items) != len(t.tuple) {
+			r.fail("cannot unpack %d values into %d names", len(items), len(t.tuple))
+		}
+		for i, x := range t.tuple {
+			r.assign(x, items[i])
+		}
+	case t.attr != "":
+		ns, ok := t.name.eval(r).(*namespace)
+		r.failIf(!ok, "cannot assign attribute on non-namespace object")
+		r.nameable(t.attr)
+		r.charge(entrySize)
+		ns.vars.Set(t.attr, v)
+	default:
+		r.charge(48)
+		r.scope.set(t.name.id, v)
+	}
+}
+
+// nameable fails for the names that transformers keeps out of a namespace.
+func (r *run) nameable(attr string) {
+	r.failIf(attr != "" && attr[0] == '_', "a namespace attribute cannot begin with an underscore: %q", attr)
+}

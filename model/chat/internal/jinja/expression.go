@@ -16,14 +16,14 @@ func (p *parser) tuple(item func() expr) expr {
 	items := []expr{item()}
 	for p.skip(tOp, ",") {
 		if c := p.cur(); c.kind == tTagEnd || c.kind == tOutEnd || p.is(tOp, ")") {
-			return &tupleExpr{items}
+			return &opExpr{op: "()", xs: items}
 		}
 		items = append(items, item())
 	}
 	if len(items) == 1 {
 		return items[0]
 	}
-	return &tupleExpr{items}
+	return &opExpr{op: "()", xs: items}
 }
 
 // cond reads an expression: x if test else y, and all that binds tighter.
@@ -32,27 +32,27 @@ func (p *parser) cond() expr {
 	unknown := len(p.unknown)
 	x := p.or()
 	for p.skip(tName, "if") {
-		c := &condExpr{then: x, test: p.or()}
+		c := &opExpr{op: "if", xs: []expr{p.or(), x}}
 		if p.skip(tName, "else") {
-			c.other = p.cond()
+			c.xs = append(c.xs, p.cond())
 		}
 		x, p.unknown = c, p.unknown[:unknown]
 	}
 	return x
 }
 
-func (p *parser) or() expr {
-	x := p.and()
-	for p.skip(tName, "or") {
-		x = &logicExpr{false, x, p.and()}
-	}
-	return x
-}
+func (p *parser) or() expr      { return p.binary(tName, p.and, "or") }
+func (p *parser) and() expr     { return p.binary(tName, p.not, "and") }
+func (p *parser) sum() expr     { return p.binary(tOp, p.concat, "+", "-") }
+func (p *parser) product() expr { return p.binary(tOp, p.power, "*", "/", "//", "%") }
+func (p *parser) power() expr   { return p.binary(tOp, p.filtered, "**") }
 
-func (p *parser) and() expr {
-	x := p.not()
-	for p.skip(tName, "and") {
-		x = &logicExpr{true, x, p.not()}
+// binary reads operands joined by left-associative operators.
+func (p *parser) binary(kind tokenKind, operand func() expr, ops ...string) expr {
+	x := operand()
+	for p.cur().kind == kind && slices.Contains(ops, p.cur().text) {
+		t := p.next()
+		x = &opExpr{t.line, t.text, []expr{x, operand()}}
 	}
 	return x
 }
@@ -60,7 +60,7 @@ func (p *parser) and() expr {
 func (p *parser) not() expr {
 	if p.skip(tName, "not") {
 		defer p.leave(p.enter())
-		return &notExpr{p.not()}
+		return &opExpr{op: "not", xs: []expr{p.not()}}
 	}
 	c := &compareExpr{line: p.cur().line, xs: []expr{p.sum()}}
 	for {
@@ -82,31 +82,16 @@ func (p *parser) not() expr {
 
 var comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
 
-// binary reads operands joined by left-associative operators.
-func (p *parser) binary(operand func() expr, ops ...string) expr {
-	x := operand()
-	for p.cur().kind == tOp && slices.Contains(ops, p.cur().text) {
-		t := p.next()
-		x = &binaryExpr{t.line, t.text, x, operand()}
-	}
-	return x
-}
-
-func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
-
 func (p *parser) concat() expr {
-	c := &concatExpr{p.cur().line, []expr{p.product()}}
+	c := &opExpr{p.cur().line, "~", []expr{p.product()}}
 	for p.skip(tOp, "~") {
-		c.parts = append(c.parts, p.product())
+		c.xs = append(c.xs, p.product())
 	}
-	if len(c.parts) == 1 {
-		return c.parts[0]
+	if len(c.xs) == 1 {
+		return c.xs[0]
 	}
 	return c
 }
-
-func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
-func (p *parser) power() expr   { return p.binary(p.filtered, "**") }
 
 // filtered reads an operand with its filters and tests, which bind tighter than every operator
 // but a sign.
@@ -130,7 +115,8 @@ func (p *parser) unary() expr {
 	defer p.leave(p.enter())
 	if p.is(tOp, "-") || p.is(tOp, "+") {
 		t := p.next()
-		return p.postfix(&unaryExpr{t.line, t.text, p.unary()})
+		op := map[string]string{"-": "neg", "+": "pos"}[t.text]
+		return p.postfix(&opExpr{t.line, op, []expr{p.unary()}})
 	}
 	return p.postfix(p.primary())
 }
@@ -151,15 +137,15 @@ func (p *parser) primary() expr {
 	case t.kind == tNumber:
 		return &literal{t.value}
 	case t.kind == tOp && t.text == "(":
-		x := expr(&tupleExpr{})
+		x := expr(&opExpr{op: "()"})
 		if !p.is(tOp, ")") {
 			x = p.tuple(p.cond)
 		}
 		p.expect(tOp, ")")
 		return x
 	case t.kind == tOp && t.text == "[":
-		l := &listExpr{}
-		p.sequence("]", func() { l.items = append(l.items, p.cond()) })
+		l := &opExpr{op: "[]"}
+		p.sequence("]", func() { l.xs = append(l.xs, p.cond()) })
 		return l
 	case t.kind == tOp && t.text == "{":
 		d := &dictExpr{line: t.line}
@@ -199,7 +185,7 @@ func (p *parser) postfix(x expr) expr {
 			case t.kind == tName:
 				x = &attrExpr{line, x, lit(t.text)}
 			case isIndex:
-				x = &itemExpr{line, x, &literal{i}}
+				x = &opExpr{line, "item", []expr{x, &literal{i}}}
 			default:
 				failParse(t.line, "expected a name or an index after the dot, found %s", t)
 			}
@@ -233,10 +219,10 @@ func (p *parser) subscript(line int, x expr) expr {
 		p.failIf(len(keys) > 0 || !p.skip(tOp, "]"), "a slice among several keys is not supported")
 		return s
 	}
-	if len(keys) == 1 {
-		return &itemExpr{line, x, keys[0]}
+	if len(keys) != 1 {
+		keys = []expr{&opExpr{op: "()", xs: keys}}
 	}
-	return &itemExpr{line, x, &tupleExpr{keys}}
+	return &opExpr{line, "item", []expr{x, keys[0]}}
 }
 
 func (p *parser) arguments() (a arguments) {
@@ -278,7 +264,7 @@ func (p *parser) filter(x expr) *filterExpr {
 func (p *parser) test(x expr) expr {
 	negate := p.skip(tName, "not")
 	t := &testExpr{line: p.cur().line, x: x, name: p.ident()}
-	if t.f = tests[t.name]; t.f == nil {
+	if t.f = tests[t.name]; t.f == nil && !slices.Contains(unsupportedTests, t.name) {
 		p.unknown = append(p.unknown, token{text: t.name, line: t.line})
 	}
 	c := p.cur()
@@ -290,7 +276,7 @@ func (p *parser) test(x expr) expr {
 		t.args.pos = []expr{p.postfix(p.primary())}
 	}
 	if negate {
-		return &notExpr{t}
+		return &opExpr{op: "not", xs: []expr{t}}
 	}
 	return t
 }

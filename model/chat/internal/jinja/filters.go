@@ -16,7 +16,7 @@ var filters map[string]filter
 
 // unsupportedFilters exist in Jinja2, so a template that does not reach them can be rendered.
 var unsupportedFilters = strings.Fields(`attr batch center filesizeformat forceescape groupby pprint random
-	slice striptags truncate urlencode urlize wordcount wordwrap xmlattr`)
+	slice striptags truncate unique urlencode urlize wordcount wordwrap xmlattr`)
 
 func init() {
 	filters = map[string]filter{
@@ -27,10 +27,10 @@ func init() {
 		"items": itemsFilter, "join": joinFilter, "last": last, "length": lengthFilter,
 		"list": listFilter, "lower": onText((*run).lower), "map": mapFilter, "max": extreme(1),
 		"min": extreme(-1), "reject": choose(false, false), "rejectattr": choose(false, true),
-		"replace": replaceFilter, "reverse": reverse, "round": round, "safe": onText((*run).markup),
+		"replace": replaceFilter, "reverse": reverse, "round": round, "safe": onText(markup),
 		"select": choose(true, false), "selectattr": choose(true, true), "sort": sortFilter,
 		"string": onText(func(_ *run, t str) str { return t }), "sum": sum,
-		"title": onText((*run).titled), "tojson": tojson, "trim": trim, "unique": unique,
+		"title": onText((*run).titled), "tojson": tojson, "trim": trim,
 		"upper": onText((*run).upper),
 	}
 }
@@ -47,24 +47,14 @@ func onText(f func(r *run, t str) str) filter {
 	}
 }
 
-// markup is the filter safe.
-func (r *run) markup(t str) str {
-	t.safe = true
-	return t
-}
+func markup(_ *run, t str) str { return str{t.s, t.c, true} }
 
 func absFilter(r *run, x any, a *args) any {
 	r.none(a)
-	f, ok := x.(float64)
-	if ok {
-		return math.Abs(f)
+	if r.order(x, int64(0), "abs") == -1 {
+		return r.signed("neg", x)
 	}
-	i, ok := asInt(x)
-	r.failIf(!ok, "bad operand type for abs(), or not supported: '%s'", typeName(x))
-	if i < 0 {
-		return r.integers("-", 0, i)
-	}
-	return i
+	return r.signed("pos", x)
 }
 
 func lengthFilter(r *run, x any, a *args) any {
@@ -164,14 +154,8 @@ func intFilter(r *run, x any, a *args) any {
 }
 
 func formatFilter(r *run, x any, a *args) any {
-	var values any = &Tuple{a.pos}
-	if len(a.names) > 0 && len(a.pos) > 0 {
-		r.fail("can't handle positional and keyword arguments at the same time")
-	}
-	if len(a.names) > 0 {
-		values = r.dict(a)
-	}
-	return r.percent(r.soft(x), values)
+	r.failIf(len(a.names) > 0, "format by keywords is not supported")
+	return r.percent(r.soft(x), &Tuple{a.pos})
 }
 
 func indent(r *run, x any, a *args) any {
@@ -182,7 +166,7 @@ func indent(r *run, x any, a *args) any {
 	}
 	text := r.string(a, x, "")
 	b := &builder{r: r, safe: text.safe}
-	for i, line := range r.lines(r.concat(text, lit("\n")), false) {
+	for i, line := range r.lines(r.join(str{}, text, lit("\n")), false) {
 		if i > 0 {
 			b.raw("\n")
 		}
@@ -205,24 +189,14 @@ func replaceFilter(r *run, x any, a *args) any {
 func round(r *run, x any, a *args) any {
 	v := r.take(a, 0, "precision", "method")
 	precision, method := r.integer(a, v[0], 0), r.string(a, v[1], "common").s
-	f, isNumber := asFloat(x)
-	r.failIf(!isNumber || precision < 0 || precision > 22, "round of a %s, or to %d digits, is not supported",
-		typeName(x), precision)
-	scale := math.Pow(10, float64(precision))
-	_, isFloat := x.(float64)
-	switch {
-	case method == "common" && typeName(x) == "int":
+	f, isFloat := x.(float64)
+	r.failIf(method != "common" || precision < 0 || !isFloat && typeName(x) != "int",
+		"round of a %s to %d digits, or by the method %s, is not supported", typeName(x), precision, method)
+	if !isFloat {
 		return x
-	case method == "common" && isFloat:
-		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64)
-		return f
-	case method == "ceil":
-		return math.Ceil(f*scale) / scale
-	case method == "floor":
-		return math.Floor(f*scale) / scale
 	}
-	r.fail("round with the method %q is not supported", method)
-	return nil
+	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64) // it reads its own text
+	return f
 }
 
 // titled is Jinja2's own: words begin after blanks, hyphens and opening brackets only.
@@ -245,4 +219,76 @@ func (r *run) titled(t str) str {
 func trim(r *run, x any, a *args) any {
 	v := r.take(a, 0, "chars")
 	return r.strip(r.soft(x), r.cutset(a, v[0]), true, true)
+}
+
+type test = func(r *run, x any, a *args) bool
+
+var unsupportedTests = []string{"filter", "lower", "sameas", "test", "upper"}
+
+// tests are the names after "is".
+var tests = map[string]test{
+	"defined":     plain(func(_ *run, x any) bool { return !isUndefined(x) }),
+	"undefined":   plain(func(_ *run, x any) bool { return isUndefined(x) }),
+	"none":        plain(func(_ *run, x any) bool { return x == nil }),
+	"boolean":     plain(func(_ *run, x any) bool { return typeName(x) == "bool" }),
+	"true":        plain(func(_ *run, x any) bool { b, ok := x.(bool); return ok && b }),
+	"false":       plain(func(_ *run, x any) bool { b, ok := x.(bool); return ok && !b }),
+	"integer":     plain(func(_ *run, x any) bool { return typeName(x) == "int" }),
+	"float":       plain(func(_ *run, x any) bool { return typeName(x) == "float" }),
+	"number":      plain(func(_ *run, x any) bool { _, ok := asFloat(x); return ok }),
+	"string":      plain(func(_ *run, x any) bool { _, ok := x.(str); return ok }),
+	"escaped":     plain(func(_ *run, x any) bool { return typeName(x) == "Markup" }),
+	"mapping":     plain(func(_ *run, x any) bool { _, ok := x.(*Dict); return ok }),
+	"iterable":    plain(isIterable),
+	"sequence":    plain(isSequence),
+	"callable":    plain(isCallable),
+	"odd":         plain(func(r *run, x any) bool { return r.divides(x, int64(2), 1) }),
+	"even":        plain(func(r *run, x any) bool { return r.divides(x, int64(2), 0) }),
+	"in":          func(r *run, x any, a *args) bool { return r.contains(r.take(a, 1, "seq")[0], x) },
+	"divisibleby": func(r *run, x any, a *args) bool { return r.divides(x, r.take(a, 1, "num")[0], 0) },
+}
+
+func init() {
+	for op, names := range map[string][]string{
+		"==": {"==", "eq", "equalto"}, "!=": {"!=", "ne"}, "<": {"<", "lt", "lessthan"},
+		"<=": {"<=", "le"}, ">": {">", "gt", "greaterthan"}, ">=": {">=", "ge"},
+	} {
+		for _, n := range names {
+			tests[n] = func(r *run, x any, a *args) bool {
+				return r.holds(op, x, r.take(a, 1, "")[0])
+			}
+		}
+	}
+}
+
+func plain(f func(r *run, x any) bool) test {
+	return func(r *run, x any, a *args) bool {
+		r.none(a)
+		return f(r, x)
+	}
+}
+
+// divides reports whether x % n is rest.
+func (r *run) divides(x, n any, rest int64) bool { return r.equal(r.binary("%", x, n), rest) }
+
+func isIterable(_ *run, x any) bool {
+	_, ok := x.(*generator)
+	_, isSequence := x.(sequence)
+	return ok || isSequence
+}
+
+// isSequence is true for what has a length and can be asked for an item: a dict too.
+func isSequence(_ *run, x any) bool {
+	_, isLoop := x.(*loop)
+	v, isView := x.(*view)
+	_, ok := x.(sequence)
+	return ok && !isLoop && (!isView || v.typ == "range")
+}
+
+func isCallable(_ *run, x any) bool {
+	switch x.(type) {
+	case *function, *macro, *loop, *Undefined:
+		return true
+	}
+	return false
 }

@@ -2,121 +2,103 @@ package jinja
 
 import (
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
+var (
+	conversion = regexp.MustCompile(`%(-?)(0?)(\d{0,3})(\.\d{1,2})?([sdif%]?)`)
+	field      = regexp.MustCompile(`\{\{|\}\}|\{(\w*)\}|[{}]`)
+)
+
+// replacing writes text with the matches of re replaced by what f returns for their parts.
+func (r *run) replacing(text str, re *regexp.Regexp, f func(at str, parts []string) str) str {
+	r.failIf(text.safe, "formatting the result of the filter safe is not supported")
+	r.tick(len(text.s) / 16)
+	b, done := &builder{r: r}, 0
+	for _, at := range re.FindAllStringSubmatchIndex(text.s, -1) {
+		r.charge(16 * len(at))
+		b.write(text.cut(done, at[0]))
+		parts := make([]string, len(at)/2)
+		for i := range parts {
+			if at[2*i] >= 0 {
+				parts[i] = text.s[at[2*i]:at[2*i+1]]
+			}
+		}
+		b.write(f(text.cut(at[0], at[1]), parts))
+		done = at[1]
+	}
+	b.write(text.cut(done, len(text.s)))
+	return b.str()
+}
+
 // percent is text % values. Of printf it has what templates use: %s, %d, %i, %f and %%, with the
 // flags - and 0, a width and a precision.
 func (r *run) percent(text str, values any) str {
-	r.failIf(text.safe, "formatting the result of the filter safe is not supported")
-	b := &builder{r: r}
-	args, named := []any{values}, false
-	switch v := values.(type) {
-	case *Tuple:
-		args = v.items
-	case *Dict:
-		named = true
+	args := []any{values}
+	if t, ok := values.(*Tuple); ok {
+		args = t.items
 	}
-	for rest := text; ; {
-		i := r.indexOf(rest.s, "%")
-		if i < 0 {
-			b.write(rest)
-			r.failIf(len(args) > 0 && !named, "not all arguments converted during string formatting")
-			return b.str()
-		}
-		b.write(rest.cut(0, i))
-		form := rest.s[i+1:]
-		form = form[:min(len(form), len(form)-len(strings.TrimLeft(form, "-0123456789."))+1)]
-		rest = rest.cut(i+1+len(form), len(rest.s))
-		if form == "%" {
-			b.raw("%")
-			continue
+	out := r.replacing(text, conversion, func(at str, parts []string) str {
+		if at.s == "%%" {
+			return at.cut(0, 1)
 		}
 		r.failIf(len(args) == 0, "not enough arguments for format string")
-		b.write(r.convert(args[0], form))
+		v := args[0]
 		args = args[1:]
-	}
+		return r.convert(v, parts)
+	})
+	_, isDict := values.(*Dict)
+	r.failIf(len(args) > 0 && !isDict, "not all arguments converted during string formatting")
+	return out
 }
 
-// convert writes v in a form of printf.
-func (r *run) convert(v any, form string) str {
-	left := strings.HasPrefix(form, "-")
-	size, typ, ok := strings.TrimLeft(form, "-"), "", form != ""
-	if ok {
-		size, typ = size[:len(size)-1], size[len(size)-1:]
+// convert writes v. The parts are those of conversion.
+func (r *run) convert(v any, parts []string) str {
+	left, zero, typ := parts[1] != "", parts[2] != "" && parts[1] == "" && parts[5] != "s", parts[5]
+	width, _ := strconv.Atoi(parts[3]) // the expression takes digits only
+	precision, hasPrecision := 6, parts[4] != ""
+	if hasPrecision {
+		precision, _ = strconv.Atoi(parts[4][1:])
 	}
-	zero := strings.HasPrefix(size, "0") && !left && typ != "s"
-	width, precision, hasPrecision := strings.Cut(size, ".")
-	n, err := strconv.Atoi("0" + width)
-	digits, precisionErr := strconv.Atoi("0" + precision)
-	ok = ok && err == nil && precisionErr == nil && max(n, digits) < 1<<12
 	text := r.text(v)
 	f, isNumber := asFloat(v)
 	switch {
 	case typ == "s" && hasPrecision:
-		text = text.cut(0, r.offset(text.s, digits))
+		text = text.cut(0, r.offset(text.s, precision))
 	case typ == "s":
 	case (typ == "d" || typ == "i") && isNumber && !hasPrecision && math.Abs(f) < 1<<53:
 		text = lit(strconv.FormatInt(int64(f), 10))
-	case typ == "f" && isNumber && !math.IsInf(f, 0) && !math.IsNaN(f):
-		if !hasPrecision {
-			digits = 6
-		}
-		text = lit(strconv.FormatFloat(f, 'f', digits, 64))
+	case typ == "f" && isNumber && f-f == 0:
+		text = lit(strconv.FormatFloat(f, 'f', precision, 64))
 	default:
-		ok = false
+		r.fail("the format %q of a %s is not supported", parts[0], typeName(v))
 	}
-	r.failIf(!ok, "the format %q of a %s is not supported", clip("%"+form), typeName(v))
-	pad := lit(strings.Repeat(" ", max(0, n-r.runeCount(text.s))))
+	pad := max(0, width-r.runeCount(text.s))
+	sign := len(signAt(text.s))
 	switch {
 	case left:
-		return r.concat(text, pad)
+		return r.join(str{}, text, lit(strings.Repeat(" ", pad)))
 	case zero:
-		sign := len(signAt(text.s))
-		pad.s = strings.Repeat("0", len(pad.s))
-		return r.join(str{}, text.cut(0, sign), pad, text.cut(sign, len(text.s)))
+		return r.join(str{}, text.cut(0, sign), lit(strings.Repeat("0", pad)), text.cut(sign, len(text.s)))
 	}
-	return r.concat(pad, text)
+	return r.join(str{}, lit(strings.Repeat(" ", pad)), text)
 }
 
-// format is text.format(...). A field names an argument by position or keyword; how it is written
-// cannot be chosen.
+// format is text.format(...). Fields name their arguments, or take them in turn.
 func (r *run) format(text str, a *args) str {
-	b := &builder{r: r}
-	auto, numbered := 0, false
-	for rest := text; ; {
-		i := strings.IndexAny(rest.s, "{}")
-		if r.tick(1 + max(i, 0)/64); i < 0 {
-			b.write(rest)
-			return b.str()
+	turn := 0
+	return r.replacing(text, field, func(at str, parts []string) str {
+		if at.s == "{{" || at.s == "}}" {
+			return at.cut(0, 1)
 		}
-		b.write(rest.cut(0, i))
-		field := rest.s[i:]
-		if strings.HasPrefix(field, "{{") || strings.HasPrefix(field, "}}") {
-			b.write(rest.cut(i, i+1))
-			rest = rest.cut(i+2, len(rest.s))
-			continue
+		i, values := a.find(parts[1]), a.named
+		if at.s == "{}" {
+			i, values = turn, a.pos
+			turn++
 		}
-		end := strings.IndexByte(field, '}')
-		r.failIf(end <= 0, "a single { or } in a format string")
-		rest = rest.cut(i+end+1, len(rest.s))
-		name := field[1:end]
-		at, err := strconv.Atoi(name)
-		if name == "" {
-			at, err = auto, nil
-			auto++
-		} else if err == nil {
-			numbered = true
-		} else {
-			at = a.find(name)
-		}
-		values := a.pos
-		if err != nil {
-			values = a.named
-		}
-		r.failIf(numbered && auto > 0, "a format string numbers some of its fields and not others")
-		r.failIf(at < 0 || at >= len(values), "the format field {%s} has no argument, or is not supported", name)
-		b.write(r.text(values[at]))
-	}
+		r.failIf(i < 0 || i >= len(values), "the format field %q has no argument, or is not supported", at.s)
+		return r.text(values[i])
+	})
 }

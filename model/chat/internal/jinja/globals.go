@@ -1,13 +1,19 @@
 package jinja
 
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
 // maxRange is the sandbox's limit on range.
 const maxRange = 100_000
 
 // globals are the functions that a template can call.
 var globals = map[string]*function{
 	"raise_exception": {"raise_exception", raiseException}, "strftime_now": {"strftime_now", strftimeNow},
-	"range": {"range", newRange}, "joiner": {"joiner", newJoiner},
-	"dict": {"dict", func(r *run, a *args) any { return r.dict(a) }},
+	"range": {"range", newRange},
+	"dict":  {"dict", func(r *run, a *args) any { return r.dict(a) }},
 	"namespace": {"namespace", func(r *run, a *args) any {
 		d := r.dict(a)
 		d.All(func(name string, _ any) { r.nameable(name) })
@@ -53,7 +59,7 @@ func (r *run) dict(a *args) *Dict {
 }
 
 func newRange(r *run, a *args) any {
-	v := r.positional(a, 1, 3)
+	v := r.take(a, 1, "", "", "")
 	for i := range v {
 		if n, ok := asInt(v[i]); given(v[i]) && (!ok || n < -maxNumber || n >= maxNumber) {
 			r.fail("range of a %s, or of more than 32 bits, is not supported", typeName(v[i]))
@@ -75,16 +81,53 @@ func newRange(r *run, a *args) any {
 	return out
 }
 
-func newJoiner(r *run, a *args) any {
-	v, used := r.take(a, 0, "sep")[0], false
-	if !given(v) {
-		v = lit(", ")
-	}
-	return &function{"joiner", func(r *run, a *args) any {
-		if r.none(a); !used {
-			used = true
-			return str{}
+// Strftime formats a time as C's strftime does in the C locale.
+func Strftime(t time.Time, format string) (string, error) {
+	var b strings.Builder
+	for {
+		plain, rest, found := strings.Cut(format, "%")
+		b.WriteString(plain)
+		if !found {
+			return b.String(), nil
 		}
-		return v
-	}}
+		unpadded := strings.HasPrefix(rest, "-")
+		rest = strings.TrimPrefix(rest, "-")
+		if rest == "" {
+			return "", fmt.Errorf("the format %q ends in %%", format)
+		}
+		text, ok := directive(t, rest[0])
+		if !ok {
+			return "", fmt.Errorf("the directive %%%c is not supported", rest[0])
+		}
+		if unpadded {
+			if text = strings.TrimLeft(text, "0 "); text == "" {
+				text = "0"
+			}
+		}
+		b.WriteString(text)
+		format = rest[1:]
+	}
+}
+
+// layouts are the directives of strftime in the words of package time.
+var layouts = map[byte]string{
+	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'd': "02", 'm': "01", 'y': "06",
+	'Y': "2006", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'j': "002", 'e': "_2",
+	'z': "-0700", 'Z': "MST", 'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06",
+	'x': "01/02/06", 'X': "15:04:05", 'c': "Mon Jan _2 15:04:05 2006",
+}
+
+func directive(t time.Time, c byte) (string, bool) {
+	switch c {
+	case '%':
+		return "%", true
+	case 'w':
+		return fmt.Sprint(int(t.Weekday())), true
+	case 'u':
+		return fmt.Sprint((int(t.Weekday())+6)%7 + 1), true
+	case 'f':
+		return fmt.Sprintf("%06d", t.Nanosecond()/1000), true
+	}
+	layout, ok := layouts[c]
+	return t.Format(layout), ok
 }

@@ -27,9 +27,6 @@ func DecodeJSON(data []byte) (any, error) {
 	d.UseNumber()
 	v, err := decode(d, 0)
 	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		return nil, fmt.Errorf("JSON at byte %d: %w", d.InputOffset(), err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {

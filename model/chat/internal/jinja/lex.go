@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math/big"
 	"regexp"
 	"strconv"
@@ -231,14 +230,8 @@ func (l *lexer) unquote(s string) string {
 			v, _ = strconv.ParseUint(e[2:], 16, 32) // the expression takes digits only
 		case c >= '0' && c <= '7':
 			v, _ = strconv.ParseUint(e[1:], 8, 32)
-		case strings.ContainsRune("xuUN", c):
+		case strings.ContainsRune("xuUN", c) || c >= utf8.RuneSelf:
 			l.failIf(true, "the escape %s is not complete, or is not supported", e)
-		case c >= 0x10000:
-			return fmt.Sprintf(`\U%08x`, c)
-		case c >= 0x100:
-			return fmt.Sprintf(`\u%04x`, c)
-		case c >= utf8.RuneSelf: // Jinja2 writes it as an escape first, and the backslash escapes that
-			return fmt.Sprintf(`\x%02x`, c)
 		default:
 			return escapes.Replace(e)
 		}

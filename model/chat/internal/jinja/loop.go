@@ -4,14 +4,12 @@ package jinja
 type loop struct {
 	stmt       *forStmt
 	home       *scope
-	over       any // what it loops over, or nil if a condition chooses from it
 	next       func() (any, bool)
 	depth      int
 	index      int // from 0
 	prev, item any
 	ahead      []any // items that have been taken from next already
 	buffer     [1]any
-	changed    []any
 	count      int // -1 until it is known
 }
 
@@ -22,9 +20,11 @@ func (s *forStmt) exec(r *run) flow {
 }
 
 func (r *run) loop(s *forStmt, home *scope, over any, depth int) (how flow) {
-	l := &loop{stmt: s, home: home, over: over, depth: depth, index: -1, count: -1}
-	if l.next = r.iterate(over); s.cond != nil {
-		l.over, l.next = nil, r.chosen(s, home, l.next)
+	l := &loop{stmt: s, home: home, next: r.iterate(over), depth: depth, index: -1, count: -1}
+	if q, ok := over.(sequence); s.cond != nil {
+		l.next = r.chosen(s, home, l.next)
+	} else if ok {
+		l.count = q.length(r)
 	}
 	finished := false // some turn reached the end of the body
 	for how != broken {
@@ -84,13 +84,7 @@ func (l *loop) peek() (any, bool) {
 }
 
 func (l *loop) length(r *run) int {
-	if l.count >= 0 {
-		return l.count
-	}
-	s, ok := l.over.(sequence)
-	if ok {
-		l.count = s.length(r)
-	} else {
+	if l.count < 0 {
 		for item, more := l.next(); more; item, more = l.next() {
 			r.charge(32)
 			l.ahead = append(l.ahead, item)
@@ -137,13 +131,7 @@ func (l *loop) attr(r *run, key string) (v any, ok bool) {
 			return a.pos[l.index%len(a.pos)]
 		}}, true
 	case "changed":
-		return &function{"loop.changed", func(r *run, a *args) any {
-			if l.changed != nil && r.equalItems(l.changed, a.pos) {
-				return false
-			}
-			l.changed = append([]any{}, a.pos...)
-			return true
-		}}, true
+		r.fail("loop.changed is not supported")
 	}
 	return nil, false
 }

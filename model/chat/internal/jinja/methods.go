@@ -5,6 +5,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 )
 
 // method binds a Python method to its value. One that the sandbox refuses is undefined.
@@ -27,6 +30,9 @@ func (r *run) method(x any, name string) (any, bool) {
 	if f != nil {
 		return &function{name, func(r *run, a *args) any { return f(r, x, a) }}, true
 	}
+	if !attributes[name] {
+		return nil, false
+	}
 	typ := typeName(x)
 	if slices.Contains(unsafe[typ], name) {
 		return &Undefined{hint: "access to attribute '" + name + "' of '" + typ + "' object is unsafe."}, true
@@ -45,8 +51,8 @@ var (
 		"dict": strings.Fields("clear pop popitem setdefault update"),
 	}
 	unsupported = map[string][]string{
-		"dict":      {"fromkeys"},
-		"list":      {"copy"},
+		"dict": {"fromkeys"},
+		"list": {"copy", "count"}, "tuple": {"count"},
 		"generator": strings.Fields("send throw close gi_running gi_suspended gi_yieldfrom gi_code gi_frame"),
 		"range":     strings.Fields("start stop step count index"),
 		"Macro":     strings.Fields("name arguments catch_kwargs catch_varargs caller explicit_caller"),
@@ -57,53 +63,49 @@ var (
 		bit_length bit_count to_bytes from_bytes hex fromhex`)
 	ofView = []string{"mapping", "isdisjoint"}
 	ofStr  = append(escaping, strings.Fields(`casefold center encode escape expandtabs format_map isascii isdecimal
-		isidentifier isnumeric isprintable istitle ljust maketrans rjust striptags swapcase translate
+		isidentifier islower isnumeric isprintable istitle isupper ljust maketrans rjust rpartition striptags swapcase title translate
 		unescape zfill`)...)
 	// The methods that escape their arguments if the string is a Markup.
-	escaping = slices.Clip(strings.Fields("format join partition replace rpartition"))
+	escaping = slices.Clip(strings.Fields("format join partition replace"))
 )
+
+// attributes are all names in unsafe and unsupported.
+var attributes = map[string]bool{}
+
+func init() {
+	for _, of := range []map[string][]string{unsafe, unsupported} {
+		for _, names := range of {
+			for _, name := range names {
+				attributes[name] = true
+			}
+		}
+	}
+}
 
 type method = func(r *run, x any, a *args) any
 
 var dictMethods = map[string]method{
-	"items":  viewing("dict_items"),
-	"keys":   viewing("dict_keys"),
-	"values": viewing("dict_values"),
+	"items":  func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_items") },
+	"keys":   func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_keys") },
+	"values": func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_values") },
 	"copy":   func(r *run, x any, a *args) any { r.none(a); return x }, // nothing can change it
 	"get": func(r *run, x any, a *args) any {
-		v, d := r.positional(a, 1, 2), x.(*Dict)
+		v, d := r.take(a, 1, "", ""), x.(*Dict)
 		if i := d.find(r.hash(v[0])); i >= 0 {
 			return d.entries[i].value
+		} else if given(v[1]) {
+			return v[1]
 		}
-		if !given(v[1]) {
-			return nil
-		}
-		return v[1]
+		return nil
 	},
-}
-
-func viewing(kind string) method {
-	return func(r *run, x any, a *args) any {
-		r.none(a)
-		return r.view(x.(*Dict), kind)
-	}
 }
 
 var listMethods = map[string]method{
 	"index": func(r *run, x any, a *args) any {
-		v := r.positional(a, 1, 1)[0]
+		v := r.take(a, 1, "")[0]
 		i := slices.IndexFunc(x.(*List).Items, func(y any) bool { return r.equal(v, y) })
 		r.failIf(i < 0, "the value is not in the list")
 		return int64(i)
-	},
-	"count": func(r *run, x any, a *args) any {
-		v, n := r.positional(a, 1, 1)[0], int64(0)
-		for _, y := range x.(*List).Items {
-			if r.equal(v, y) {
-				n++
-			}
-		}
-		return n
 	},
 }
 
@@ -116,7 +118,6 @@ func init() {
 		"upper":        onText((*run).upper),
 		"lower":        onText((*run).lower),
 		"capitalize":   onText((*run).capitalize),
-		"title":        onText((*run).title),
 		"strip":        stripping(true, true),
 		"lstrip":       stripping(true, false),
 		"rstrip":       stripping(false, true),
@@ -128,8 +129,7 @@ func init() {
 		"split":        splitting(false),
 		"rsplit":       splitting(true),
 		"splitlines":   splitlines,
-		"partition":    partition(strings.Index, false),
-		"rpartition":   partition(strings.LastIndex, true),
+		"partition":    partition,
 		"join":         joinMethod,
 		"count":        searching(strings.Count, false, false),
 		"find":         searching(strings.Index, true, false),
@@ -141,8 +141,6 @@ func init() {
 		"isalpha":      all(unicode.IsLetter),
 		"isalnum":      all(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
 		"isspace":      all(isSpace),
-		"islower":      func(r *run, x any, a *args) any { return tests["lower"](r, x, a) },
-		"isupper":      func(r *run, x any, a *args) any { return tests["upper"](r, x, a) },
 	}
 }
 
@@ -159,7 +157,7 @@ func all(f func(rune) bool) method {
 
 func stripping(left, right bool) method {
 	return func(r *run, x any, a *args) any {
-		return r.strip(x.(str), r.cutset(a, r.positional(a, 0, 1)[0]), left, right)
+		return r.strip(x.(str), r.cutset(a, r.take(a, 0, "")[0]), left, right)
 	}
 }
 
@@ -198,7 +196,7 @@ func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
 // affix is startswith and endswith, of one string or any of a tuple.
 func affix(f func(s, part string) bool) method {
 	return func(r *run, x any, a *args) any {
-		v := r.positional(a, 1, 1)[0]
+		v := r.take(a, 1, "")[0]
 		t, ok := v.(*Tuple)
 		if !ok {
 			return f(x.(str).s, r.string(a, v, "").s)
@@ -212,7 +210,7 @@ func affix(f func(s, part string) bool) method {
 
 func removing(has func(s, part string) bool, prefix bool) method {
 	return func(r *run, x any, a *args) any {
-		s, part := x.(str), r.string(a, r.positional(a, 1, 1)[0], "").s
+		s, part := x.(str), r.string(a, r.take(a, 1, "")[0], "").s
 		switch {
 		case !has(s.s, part):
 			return s
@@ -224,7 +222,7 @@ func removing(has func(s, part string) bool, prefix bool) method {
 }
 
 func replaceMethod(r *run, x any, a *args) any {
-	v := r.positional(a, 2, 3)
+	v := r.take(a, 2, "", "", "")
 	return r.replace(x.(str), r.string(a, v[0], "").s, r.string(a, v[1], ""), r.integer(a, v[2], -1))
 }
 
@@ -341,24 +339,18 @@ func (r *run) lines(s str, keep bool) (out []str) {
 	return out
 }
 
-func partition(find func(s, sep string) int, last bool) method {
-	return func(r *run, x any, a *args) any {
-		s, sep := x.(str), r.separator(a, r.positional(a, 1, 1)[0])
-		r.tick(len(s.s) / 64)
-		none := str{}
-		switch i := find(s.s, sep.s); {
-		case i >= 0:
-			return &Tuple{[]any{s.cut(0, i), sep, s.cut(i+len(sep.s), len(s.s))}}
-		case last:
-			return &Tuple{[]any{none, none, s}}
-		}
-		return &Tuple{[]any{s, none, none}}
+func partition(r *run, x any, a *args) any {
+	s, sep := x.(str), r.separator(a, r.take(a, 1, "")[0])
+	i := r.indexOf(s.s, sep.s)
+	if i < 0 {
+		return &Tuple{[]any{s, str{}, str{}}}
 	}
+	return &Tuple{[]any{s.cut(0, i), sep, s.cut(i+len(sep.s), len(s.s))}}
 }
 
 func joinMethod(r *run, x any, a *args) any {
 	var parts []str
-	for x := range r.walk(r.positional(a, 1, 1)[0]) {
+	for x := range r.walk(r.take(a, 1, "")[0]) {
 		part, ok := x.(str)
 		r.failIf(!ok, "sequence item %d: expected str instance", len(parts))
 		r.charge(32)
@@ -370,7 +362,7 @@ func joinMethod(r *run, x any, a *args) any {
 // searching counts, or finds a position. If there is none it returns -1, or fails if it must.
 func searching(f func(s, sub string) int, position, must bool) method {
 	return func(r *run, x any, a *args) any {
-		s, sub := x.(str).s, r.string(a, r.positional(a, 1, 1)[0], "").s
+		s, sub := x.(str).s, r.string(a, r.take(a, 1, "")[0], "").s
 		r.tick(len(s) / 32)
 		i := f(s, sub)
 		r.failIf(i < 0 && must, "substring not found")
@@ -379,4 +371,75 @@ func searching(f func(s, sub string) int, position, must bool) method {
 		}
 		return int64(i)
 	}
+}
+
+// Upper and lower case are Python's: ß becomes SS, and a sigma at the end of a word another one.
+
+// eachRune rewrites t character by character.
+func (r *run) eachRune(t str, f func(c rune) string) str {
+	return r.transform(t, func(b *builder, part string) {
+		for i, c := range part {
+			if c == utf8.RuneError {
+				_, width := utf8.DecodeRuneInString(part[i:])
+				b.raw(part[i : i+width]) // a byte that is no character stays as it is
+			} else {
+				b.raw(f(c))
+			}
+		}
+	})
+}
+
+func (r *run) upper(t str) str { return r.eachRune(t, upperRune) }
+
+// upperRune is the upper case of c, which may be several characters.
+func upperRune(c rune) string {
+	if u := unicode.ToUpper(c); !expands(c, u) {
+		return string(u)
+	}
+	return cases.Upper(language.Und).String(string(c))
+}
+
+// titleRune is the title case of c: ﬁ gives Fi.
+func titleRune(c rune) string {
+	if u := unicode.ToTitle(c); !expands(c, u) {
+		return string(u)
+	}
+	return cases.Title(language.Und, cases.NoLower).String(string(c))
+}
+
+// expands reports whether c may become more than u, its mapping to one character. These are the
+// lower case letters without such a mapping, and Greek letters with an iota.
+func expands(c, u rune) bool { return u == c && unicode.IsLower(c) || c >= 0x1f80 && c < 0x2000 }
+
+func lowerRune(c rune) string {
+	if c == 'İ' {
+		return "i̇"
+	}
+	return string(unicode.ToLower(c))
+}
+
+func (r *run) lower(t str) str {
+	if strings.ContainsRune(t.s, 'Σ') {
+		return r.transform(t, func(b *builder, s string) { b.raw(cases.Lower(language.Und).String(s)) })
+	}
+	return r.eachRune(t, lowerRune)
+}
+
+func (r *run) capitalize(t str) str {
+	_, n := utf8.DecodeRuneInString(t.s)
+	first, rest := t.cut(0, n), r.lower(t)
+	rest = rest.cut(len(r.lower(first).s), len(rest.s))
+	out := r.join(str{}, r.eachRune(first, titleRune), rest)
+	out.safe = t.safe
+	return out
+}
+
+// every reports whether f holds for all characters of s.
+func (r *run) every(s string, f func(rune) bool) bool {
+	for part := range r.chunks(s) {
+		if strings.IndexFunc(part, func(c rune) bool { return !f(c) }) >= 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -211,7 +211,7 @@ func (p *parser) statement() stmt {
 		n := p.see(p.assignable(), true)
 		return &macroStmt{n, p.macro(line, n.text, "endmacro", true, func() {})}
 	case "generation":
-		return &generationStmt{p.macro(line, "", "endgeneration", false, func() {})}
+		return &callStmt{line: line, body: p.macro(line, "", "endgeneration", false, func() {})}
 	case "call":
 		s := &callStmt{line: line}
 		s.body = p.macro(line, "", "endcall", p.is(tOp, "("), func() {
@@ -222,7 +222,7 @@ func (p *parser) statement() stmt {
 		})
 		return s
 	case "filter":
-		return &filterStmt{line, p.filterChain(), p.block("endfilter")}
+		return &setBlockStmt{line: line, prints: true, filters: p.filterChain(), body: p.block("endfilter")}
 	case "break", "continue":
 		p.failIf(p.loops == 0, "{%% %s %%} outside a loop", tag)
 		p.expect(tTagEnd, "%}")

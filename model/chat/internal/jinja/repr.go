@@ -123,11 +123,8 @@ func (b *builder) quote(t str) {
 	if strings.Contains(t.s, "'") && !strings.Contains(t.s, `"`) {
 		quote = '"'
 	}
-	open, closing := string(quote), string(quote)
-	if t.safe {
-		open, closing = "Markup("+open, closing+")"
-	}
-	b.raw(open)
+	b.r.failIf(t.safe, "printing a Markup within another value is not supported")
+	b.raw(string(quote))
 	b.escape(t, func(c rune) string {
 		switch {
 		case c == quote || c == '\\':
@@ -143,7 +140,7 @@ func (b *builder) quote(t str) {
 		}
 		return fmt.Sprintf(`\U%08x`, c)
 	})
-	b.raw(closing)
+	b.raw(string(quote))
 }
 
 // escape writes t with the characters replaced for which replace returns something.

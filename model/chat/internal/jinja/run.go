@@ -1,7 +1,22 @@
+// Package jinja renders Jinja2 chat templates as Jinja2 3.1.6 does in the environment of
+// transformers: trim_blocks, lstrip_blocks, loop controls, {% generation %}, the immutable
+// sandbox, and a tojson that neither escapes HTML nor sorts keys.
+//
+// Values keep Python's types and order, because a prompt that is almost right makes a model answer
+// almost right. A construct that is not supported is an error that names its line.
+//
+// Every string knows which of its bytes are message content, through all filters, methods and
+// operators.
+//
+// Templates are untrusted input. Parsing bounds size and nesting; rendering bounds steps, time,
+// memory and depth. Errors inside one rendering travel as panics of a private type and leave the
+// package as errors.
 package jinja
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -33,26 +48,24 @@ type Environment struct {
 
 // run is one rendering.
 type run struct {
-	ctx      context.Context
-	env      Environment
-	steps    int
-	poll     int // steps at which to look at the clock next
-	maxSteps int
-	bytes    int
-	maxBytes int
-	spent    time.Duration
-	looked   time.Time
-	calls    int
-	depth    int
-	line     int
-	vars     *Dict // of the caller
-	scope    *scope
-	out      *builder
-	noArgs   args // shared by calls without arguments; only its of is written
+	ctx                context.Context
+	env                Environment
+	steps, maxSteps    int
+	poll               int // steps at which to look at the clock next
+	bytes, maxBytes    int
+	spent              time.Duration
+	looked             time.Time // at the clock
+	calls, depth, line int
+	vars               *Dict // of the caller
+	scope              *scope
+	out                *builder
+	noArgs             args // shared by calls without arguments; only its of is written
 }
 
-// Render runs the template over the variables. Its errors are *Error.
-func (t *Template) Render(ctx context.Context, vars *Dict, env Environment) (text Text, err error) {
+// Render runs the template over the variables. content are the bytes of the text that came from
+// content; its spans are sorted, disjoint and not empty. Errors are *Error.
+func (t *Template) Render(ctx context.Context, vars *Dict, env Environment) (
+	text string, content []Span, err error) {
 	r := &run{
 		ctx: ctx, env: env, vars: vars, line: 1,
 		maxSteps: maxSteps + env.Size, maxBytes: maxBytes + 8*env.Size, looked: time.Now(),
@@ -60,12 +73,12 @@ func (t *Template) Render(ctx context.Context, vars *Dict, env Environment) (tex
 	r.out = &builder{r: r}
 	defer func() {
 		if p := recover(); p != nil {
-			text, err = Text{}, recovered(p)
+			text, content, err = "", nil, recovered(p)
 		}
 	}()
 	r.look()
 	r.within(t.body.frame, nil, func() { r.exec(t.body.stmts) })
-	return Text{r.out.b.String(), r.out.spans}, nil
+	return r.out.b.String(), r.out.spans, nil
 }
 
 // tick counts work.
@@ -136,4 +149,68 @@ func (r *run) evalAll(es []expr) []any {
 		out[i] = r.eval(e)
 	}
 	return out
+}
+
+// ErrLimit is wrapped by the error of a template that exceeds a limit on steps, time, memory or
+// depth.
+var ErrLimit = errors.New("template limit exceeded")
+
+// Error is a template that cannot be parsed, or that fails on a conversation.
+type Error struct {
+	Kind ErrorKind
+	Line int // the first is 1
+	Msg  string
+	Err  error // ErrLimit, a context's error, or nil
+}
+
+// ErrorKind says what an error is.
+type ErrorKind uint8
+
+const (
+	ParseError  ErrorKind = iota // the template is not valid or uses what is not supported
+	RenderError                  // it failed while it ran, as Python would have raised
+	RaisedError                  // it called raise_exception with Msg
+)
+
+func (e *Error) Error() string { return fmt.Sprintf("template line %d: %s", e.Line, e.Msg) }
+func (e *Error) Unwrap() error { return e.Err }
+
+// maxMessage bounds an error's text, which may quote the template or the conversation.
+const maxMessage = 300
+
+// failure carries an error up to Parse or Render. Only these recover it.
+type failure struct{ *Error }
+
+func clip(msg string) string {
+	if len(msg) > maxMessage {
+		msg = msg[:maxMessage] + "..."
+	}
+	return msg
+}
+
+func failParse(line int, format string, args ...any) {
+	panic(failure{&Error{ParseError, line, clip(fmt.Sprintf(format, args...)), nil}})
+}
+
+func (r *run) fail(format string, args ...any) { r.failFor(nil, format, args...) }
+
+func (r *run) failIf(fails bool, format string, args ...any) {
+	if fails {
+		r.failFor(nil, format, args...)
+	}
+}
+
+func (r *run) limit(format string, args ...any) { r.failFor(ErrLimit, format, args...) }
+
+func (r *run) failFor(cause error, format string, args ...any) {
+	panic(failure{&Error{RenderError, r.line, clip(fmt.Sprintf(format, args...)), cause}})
+}
+
+// recovered turns what a panic carried into an error. A panic that is not a failure is a bug of
+// this package. It must not take down the program that opened an untrusted template.
+func recovered(p any) error {
+	if f, ok := p.(failure); ok {
+		return f.Error
+	}
+	return fmt.Errorf("internal error in the template engine: %v", p)
 }

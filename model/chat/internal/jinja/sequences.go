@@ -123,48 +123,38 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 }
 
-// lazily makes an iterator over what begin returns. It begins when it is walked, as Python's
-// generators do, and is empty for a value that is false.
-func lazily(r *run, x any, begin func(next func() (any, bool)) func() (any, bool)) *generator {
+// lazily makes an iterator that begins its work when it is walked, as Python's generators do. It is
+// empty for a value that is false.
+func lazily(r *run, x any, work func(items []any) []any) *generator {
 	var next func() (any, bool)
 	return &generator{func() (any, bool) {
 		if next == nil {
-			next = func() (any, bool) { return nil, false }
+			var items []any
 			if r.truth(x) {
-				next = begin(r.iterate(x))
+				items = work(r.items(x))
 			}
+			next = r.iterate(&List{items})
 		}
-		r.tick(1)
 		return next()
 	}}
 }
 
 func itemsFilter(r *run, x any, a *args) any {
 	r.none(a)
-	if d, ok := x.(*Dict); ok {
-		x = r.view(d, "dict_items")
-	} else if !isUndefined(x) {
-		return &generator{func() (any, bool) {
-			r.fail("Can only get item pairs from a mapping.")
-			return nil, false
-		}}
+	d, ok := x.(*Dict)
+	if isUndefined(x) {
+		d, ok = NewDict(), true
 	}
-	return &generator{r.iterate(x)}
+	return lazily(r, &List{[]any{x}}, func([]any) []any {
+		r.failIf(!ok, "Can only get item pairs from a mapping.")
+		return r.view(d, "dict_items").items
+	})
 }
 
 // mapFilter is map(attribute="a") and map("filter", arguments of the filter).
 func mapFilter(r *run, x any, a *args) any {
 	own := *a
-	return lazily(r, x, func(next func() (any, bool)) func() (any, bool) {
-		f := r.mapped(&own)
-		return func() (any, bool) {
-			item, ok := next()
-			if ok {
-				item = f(item)
-			}
-			return item, ok
-		}
-	})
+	return lazily(r, x, func(items []any) []any { return r.each(items, r.mapped(&own)) })
 }
 
 func (r *run) mapped(a *args) func(any) any {
@@ -182,16 +172,13 @@ func (r *run) mapped(a *args) func(any) any {
 func choose(keep, byAttribute bool) filter {
 	return func(r *run, x any, a *args) any {
 		own := *a
-		return lazily(r, x, func(next func() (any, bool)) func() (any, bool) {
+		return lazily(r, x, func(items []any) []any {
 			pass := r.condition(&own, byAttribute)
-			return func() (any, bool) {
-				for {
-					r.tick(1)
-					if item, ok := next(); !ok || pass(item) == keep {
-						return item, ok
-					}
-				}
-			}
+			r.charge(16 * len(items))
+			return slices.DeleteFunc(slices.Clone(items), func(item any) bool {
+				r.tick(1)
+				return pass(item) != keep
+			})
 		})
 	}
 }
@@ -245,23 +232,11 @@ func reverse(r *run, x any, a *args) any {
 
 func sortFilter(r *run, x any, a *args) any {
 	v := r.take(a, 0, "reverse", "case_sensitive", "attribute")
-	get := []func(any) any{r.getter(v[2], nil)}
-	if s, ok := v[2].(str); ok {
-		get = nil
-		for _, part := range strings.Split(s.s, ",") {
-			get = append(get, r.getter(lit(part), nil))
-		}
-	}
+	at, _ := v[2].(str)
+	r.failIf(strings.Contains(at.s, ","), "sort by several attributes is not supported")
+	get, items := r.getter(v[2], nil), r.items(x)
 	// Jinja2 compares lists of keys, so equal keys that have no order are no error.
-	items := r.items(x)
-	keys := r.each(items, func(x any) any {
-		r.charge(16 * len(get))
-		key := make([]any, len(get))
-		for i, f := range get {
-			key[i] = r.folded(f(x), r.flag(v[1]))
-		}
-		return r.list(key)
-	})
+	keys := r.each(items, func(x any) any { return r.list([]any{r.folded(get(x), r.flag(v[1]))}) })
 	return r.sorted(items, keys, r.flag(v[0]))
 }
 
@@ -277,16 +252,4 @@ func sum(r *run, x any, a *args) any {
 		total = r.binary("+", total, get(item))
 	}
 	return total
-}
-
-func unique(r *run, x any, a *args) any {
-	v := r.take(a, 0, "case_sensitive", "attribute")
-	get, seen := r.getter(v[1], nil), NewDict()
-	for item := range r.walk(x) {
-		if h := r.hash(r.folded(get(item), r.flag(v[0]))); seen.find(h) < 0 {
-			r.charge(entrySize)
-			seen.put(h, item, item)
-		}
-	}
-	return &generator{r.iterate(r.view(seen, "dict_keys"))}
 }

@@ -10,13 +10,6 @@ import (
 // Span is the byte range [Start, End) of a string.
 type Span struct{ Start, End int }
 
-// Text is rendered text. Content lists the bytes that came from message content; its spans are
-// sorted, disjoint and not empty, and adjacent content is one span.
-type Text struct {
-	String  string
-	Content []Span
-}
-
 // str is a Python string that knows which of its bytes are content. A byte is content if it was
 // derived from a string that came in as content. Bytes of template literals never are, whatever
 // they are joined with.
@@ -61,9 +54,7 @@ func String(v any) (string, bool) {
 }
 
 // cut is the bytes [from, to) of t.
-func (t str) cut(from, to int) str {
-	return str{t.s[from:to], t.c.cut(from, to), t.safe}
-}
+func (t str) cut(from, to int) str { return str{t.s[from:to], t.c.cut(from, to), t.safe} }
 
 func (m *marks) cut(from, to int) *marks {
 	if m == nil || m == whole {
@@ -177,15 +168,6 @@ func (r *run) join(sep str, parts ...str) str {
 		b.write(p)
 	}
 	return b.str()
-}
-
-// concat is the text of two strings.
-func (r *run) concat(x, y str) str {
-	if x.c != y.c || x.c != nil && x.c != whole {
-		return r.join(str{}, x, y)
-	}
-	r.charge(len(x.s) + len(y.s))
-	return str{s: x.s + y.s, c: x.c}
 }
 
 // transform rewrites t. f writes to b what becomes of s and may look at nothing else.

@@ -1,0 +1,330 @@
+package jinja
+
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// signed is -x or +x.
+func (r *run) signed(op string, x any) any {
+	if f, ok := x.(float64); ok && op == "neg" {
+		return -f
+	}
+	return r.binary(map[string]string{"neg": "-", "pos": "+"}[op], int64(0), x)
+}
+
+func (r *run) binary(op string, a, b any) any {
+	i, okA := asInt(a)
+	j, okB := asInt(b)
+	if okA && okB {
+		return r.integers(op, i, j)
+	}
+	s, isString := a.(str)
+	if isString && op == "%" {
+		return r.percent(s, b)
+	}
+	r.defined(a)
+	r.defined(b)
+	x, isNumber := asFloat(a)
+	if y, ok := asFloat(b); ok && isNumber {
+		return r.floats(op, x, y, a, b)
+	}
+	var v any
+	switch {
+	case op == "+" && typeName(a) == "list" && typeName(b) == "list":
+		r.charge(16 * (a.(sequence).length(r) + b.(sequence).length(r)))
+		v = r.list(slices.Concat(r.items(a), r.items(b)))
+	case op == "+" && typeName(a) == "tuple" && typeName(b) == "tuple":
+		r.charge(16 * (a.(sequence).length(r) + b.(sequence).length(r)))
+		v = &Tuple{slices.Concat(r.items(a), r.items(b))}
+	case op == "+" && isString:
+		if t, ok := b.(str); ok {
+			return r.add(s, t)
+		}
+	case op == "*" && okB:
+		v = r.repeat(a, j)
+	case op == "*" && okA:
+		v = r.repeat(b, i)
+	}
+	if v == nil {
+		r.fail("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
+	}
+	return v
+}
+
+// add is x + y. A Markup escapes the other operand.
+func (r *run) add(x, y str) str {
+	safe := x.safe || y.safe
+	if x.safe != y.safe {
+		x, y = r.escape(x), r.escape(y)
+	}
+	out := r.join(str{}, x, y)
+	out.safe = safe
+	return out
+}
+
+// repeat is v * n, or nil if v is not a sequence.
+func (r *run) repeat(v any, n int64) any {
+	n = max(n, 0)
+	charge := func(size int) {
+		if size > 0 && n > int64(r.maxBytes/size) {
+			r.charge(r.maxBytes + 1)
+		}
+		r.charge(size * int(n))
+	}
+	items := func(in []any) (out []any) {
+		for charge(16 * len(in)); n > 0 && len(in) > 0; n-- {
+			r.tick(1)
+			out = append(out, in...)
+		}
+		return out
+	}
+	switch v := v.(type) {
+	case str:
+		charge(len(v.s))
+		if v.c == nil || v.c == whole {
+			return str{strings.Repeat(v.s, int(n)), v.c, v.safe}
+		}
+		b := &builder{r: r, safe: v.safe}
+		for range n {
+			r.tick(1)
+			b.write(v)
+		}
+		return b.str()
+	case *List:
+		return r.list(items(v.Items))
+	case *Tuple:
+		return &Tuple{items(v.items)}
+	}
+	return nil
+}
+
+// integers is arithmetic in 64 bits. A result that does not fit is an error; Python would go on.
+func (r *run) integers(op string, a, b int64) any {
+	if c := a + b; op == "+" && (c > a) == (b > 0) {
+		return c
+	}
+	if c := a - b; op == "-" && (c < a) == (b > 0) {
+		return c
+	}
+	r.failIf(b == 0 && strings.Contains("//%", op), "division by zero")
+	x, y, z := big.NewInt(a), big.NewInt(b), new(big.Int)
+	switch op {
+	case "+", "-":
+	case "*":
+		if z.Mul(x, y); z.IsInt64() {
+			return z.Int64()
+		}
+	case "**":
+		if b < 0 {
+			return r.floats(op, float64(a), float64(b), a, b)
+		}
+		if z.Exp(x, y.SetInt64(min(b, 64+b%2)), nil); z.IsInt64() && (b <= 64 || a >= -1 && a <= 1) {
+			return z.Int64()
+		}
+	case "/":
+		f, _ := new(big.Rat).SetFrac(x, y).Float64()
+		return f
+	default:
+		m := new(big.Int)
+		if z.QuoRem(x, y, m); m.Sign() != 0 && (a < 0) != (b < 0) { // Python rounds down
+			z.Sub(z, big.NewInt(1))
+			m.Add(m, y)
+		}
+		if op == "%" {
+			return m.Int64()
+		}
+		return small(z)
+	}
+	r.fail("%d %s %d does not fit 64 bits, which is not supported", a, op, b)
+	return nil
+}
+
+func (r *run) floats(op string, x, y float64, a, b any) any {
+	_, bigA := a.(*big.Int)
+	_, bigB := b.(*big.Int)
+	r.failIf(bigA || bigB, "arithmetic on integers of more than 64 bits is not supported")
+	r.failIf(y == 0 && strings.Contains("//%", op), "float division by zero")
+	m := math.Mod(x, y)
+	switch { // the sign of Python's modulus is that of y
+	case m == 0:
+		m = math.Copysign(0, y)
+	case (m < 0) != (y < 0):
+		m += y
+	}
+	switch op {
+	case "+":
+		return x + y
+	case "-":
+		return x - y
+	case "*":
+		return x * y
+	case "/":
+		return x / y
+	case "%":
+		return m
+	case "//":
+		return math.Round((x - m) / y)
+	}
+	v := math.Pow(x, y)
+	finite := !math.IsInf(x, 0) && !math.IsInf(y, 0) && x == x && y == y
+	r.failIf(finite && v-v != 0, "a power that is infinite or complex is not supported")
+	return v
+}
+
+func (e *compareExpr) eval(r *run) any {
+	l := r.eval(e.xs[0])
+	for i, op := range e.ops {
+		x := r.eval(e.xs[i+1])
+		r.line = e.line
+		if !r.holds(op, l, x) {
+			return false
+		}
+		l = x
+	}
+	return true
+}
+
+// holds is a comparison by op.
+func (r *run) holds(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return r.equal(a, b)
+	case "!=":
+		return !r.equal(a, b)
+	case "in":
+		return r.contains(b, a)
+	case "not in":
+		return !r.contains(b, a)
+	}
+	c := r.order(a, b, op)
+	return c == 0 && len(op) == 2 || c == -1 && op[0] == '<' || c == 1 && op[0] == '>'
+}
+
+// equal is Python's ==.
+func (r *run) equal(a, b any) bool {
+	r.tick(1)
+	switch x := a.(type) {
+	case nil:
+		return b == nil
+	case str:
+		y, ok := b.(str)
+		if ok && len(x.s) == len(y.s) {
+			r.tick(len(x.s) / 64)
+		}
+		return ok && x.s == y.s
+	case *Undefined:
+		return isUndefined(b)
+	case *List:
+		y, ok := b.(*List)
+		return ok && r.equalItems(x.Items, y.Items)
+	case *Tuple:
+		y, ok := b.(*Tuple)
+		return ok && r.equalItems(x.items, y.items)
+	case *Dict:
+		y, ok := b.(*Dict)
+		defer r.leave(r.enter())
+		return ok && len(x.entries) == len(y.entries) && !slices.ContainsFunc(x.entries, func(e entry) bool {
+			i := y.find(e.hash)
+			return i < 0 || !r.equal(e.value, y.entries[i].value)
+		})
+	case *view:
+		r.failIf(typeName(a) == typeName(b) && a != b, "comparing a %s is not supported", typeName(a))
+		return a == b
+	}
+	if c, ok := r.compareNumbers(a, b); ok {
+		return c == 0
+	}
+	_, isString := b.(str)
+	return !isString && a == b // functions, macros, namespaces, generators: the same one
+}
+
+func (r *run) equalItems(a, b []any) bool {
+	defer r.leave(r.enter())
+	return slices.EqualFunc(a, b, r.equal)
+}
+
+// unordered is the result of a comparison with a NaN.
+const unordered = 2
+
+// compareNumbers returns -1, 0, 1 or unordered. ok is false unless both are numbers.
+func (r *run) compareNumbers(a, b any) (c int, ok bool) {
+	x, okA := asFloat(a)
+	y, okB := asFloat(b)
+	switch {
+	case !okA || !okB:
+		return 0, false
+	case math.IsNaN(x) || math.IsNaN(y):
+		return unordered, true
+	case x != y || math.Abs(x) < 1<<53 || math.IsInf(x, 0):
+		return cmp.Compare(x, y), true
+	}
+	i, _ := new(big.Int).SetString(r.hash(a)[len(other):], 10) // they are whole, and so are their hashes
+	j, _ := new(big.Int).SetString(r.hash(b)[len(other):], 10)
+	return i.Cmp(j), true
+}
+
+// order is Python's ordering: -1, 0, 1 or unordered. op is the operator of the error message.
+func (r *run) order(a, b any, op string) int {
+	r.tick(1)
+	if c, ok := r.compareNumbers(a, b); ok {
+		return c
+	}
+	s, okA := a.(str)
+	t, okB := b.(str)
+	if okA && okB {
+		r.tick(min(len(s.s), len(t.s)) / 64)
+		return strings.Compare(s.s, t.s) // UTF-8 sorts as its code points do
+	}
+	if typ := typeName(a); typ == typeName(b) && (typ == "list" || typ == "tuple") {
+		return r.orderItems(r.items(a), r.items(b), op)
+	}
+	r.defined(a)
+	r.defined(b)
+	r.fail("'%s' not supported between instances of '%s' and '%s'", op, typeName(a), typeName(b))
+	return 0
+}
+
+func (r *run) orderItems(a, b []any, op string) int {
+	defer r.leave(r.enter())
+	return slices.CompareFunc(a, b, func(x, y any) int {
+		if r.equal(x, y) {
+			return 0
+		}
+		return r.order(x, y, op)
+	})
+}
+
+func (r *run) contains(in, x any) bool {
+	switch in := in.(type) {
+	case str:
+		s, ok := x.(str)
+		if !ok {
+			r.fail("'in <string>' requires string as left operand, not %s", typeName(x))
+		}
+		return r.indexOf(in.s, s.s) >= 0
+	case *Dict:
+		return in.find(r.hash(x)) >= 0
+	}
+	for y := range r.walk(in) {
+		if r.equal(x, y) {
+			return true
+		}
+	}
+	return false
+}
+
+// indexOf is strings.Index. It counts what it has passed, so that a walk over all places where sub
+// is costs as much as one look at all of s.
+func (r *run) indexOf(s, sub string) int {
+	i := strings.Index(s, sub)
+	if i < 0 {
+		r.tick(len(s) / 64)
+	} else {
+		r.tick(i / 64)
+	}
+	return i
+}
