@@ -52,7 +52,7 @@ func planStatus(t *testing.T, dir string) model.PlanStatus {
 // damaged where the journal has it is one.
 func TestUnreadIsNoVerdict(t *testing.T) {
 	ctx, dev, opts := context.Background(), openCPU(t), small(t)
-	path := filepath.Join(t.TempDir(), "m")
+	path, other := filepath.Join(t.TempDir(), "m"), tiny("qwen2-bias") // found from here; the test goes elsewhere
 	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	settle := func(o *EvaluateOptions) (EvaluationReport, error) {
@@ -79,7 +79,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	silent("the model has moved", &EvaluateOptions{}, path)
 	silent("a path that is none", &EvaluateOptions{Model: path + "-nowhere"}, "nowhere")
 	silent("a golden file that is none", &EvaluateOptions{Model: path + "-away", Golden: path}, path)
-	silent("another model", &EvaluateOptions{Model: tiny("qwen2-bias")}, "qwen2")
+	silent("another model", &EvaluateOptions{Model: other}, "qwen2")
 	if r, err := settle(&EvaluateOptions{Model: path + "-away"}); err != nil || failing(r)[0] != "computed" { // all but what was not computed; its golden file has moved with it
 		t.Errorf("the model's new place: %v, %q", err, failing(r))
 	}
