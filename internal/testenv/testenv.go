@@ -10,19 +10,22 @@ import (
 	"testing"
 )
 
-// Root returns the repository's root folder: the nearest folder with a go.mod at or above the working directory, which in a test is the
-// package's own folder. The source path that the compiler records would not do, because -trimpath removes it.
+// started is the working directory in which the process began: in a test the package's own folder.
+var started, startedErr = os.Getwd()
+
+// Root returns the repository's root folder: the nearest folder with a go.mod at or above the working
+// directory in which the test began, whatever it has changed to since. The source path that the
+// compiler records would not do, because -trimpath removes it.
 func Root() string {
-	dir, err := os.Getwd()
-	if err != nil {
-		panic("testenv: " + err.Error())
+	if startedErr != nil {
+		panic("testenv: " + startedErr.Error())
 	}
-	for ; ; dir = filepath.Dir(dir) {
+	for dir := started; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {
-			panic("testenv: no go.mod at or above the working directory")
+			panic("testenv: no go.mod at or above " + started)
 		}
 	}
 }
