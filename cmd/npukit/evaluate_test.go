@@ -145,8 +145,14 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 }
 
-// The evaluator's process is told all flags of the deployment's device.
+// The evaluator's process is told all flags of the deployment's device, and the kernels of a variable
+// that it does not see.
 func TestEvaluatorOpensTheSameDevice(t *testing.T) {
+	t.Setenv(cpu.KernelsVariable, "go")
+	if got, err := parseDeviceText(deviceText(deviceFlags{device: "cpu"})); err != nil || got.kernels != "go" {
+		t.Errorf("with %s=go it is told %+v, %v", cpu.KernelsVariable, got, err)
+	}
+	t.Setenv(cpu.KernelsVariable, "")
 	for _, want := range []deviceFlags{
 		{device: "cpu", threads: 1},
 		{device: "cpu", threads: 2, kernels: "go", inPlace: true},
