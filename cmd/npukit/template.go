@@ -14,6 +14,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/npukit/npukit/internal/readfile"
+
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
@@ -130,22 +132,17 @@ func namesOf(templates map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(templates)), ", ")
 }
 
+// maxTemplate bounds a template file. The largest published ones have some 20 KB.
+const maxTemplate = 1 << 20
+
 // readTemplate reads a template file.
 func readTemplate(path string) (string, error) {
-	info, err := os.Stat(path)
+	source, err := readfile.Regular(path, maxTemplate)
 	if err != nil {
 		return "", err
 	}
-	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no regular file", path)
-	}
-	source, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	if bytes.HasPrefix(source, []byte("version https://git-lfs")) {
-		return "", fmt.Errorf("%s is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or "+
-			"download it again", path)
+	if err := readfile.CheckPointer(source); err != nil {
+		return "", fmt.Errorf("%s is %w", path, err)
 	}
 	return string(source), checkText(path, string(source))
 }

@@ -68,7 +68,7 @@ func TestTemplateFlagErrors(t *testing.T) {
 	}{
 		{[]string{"--chat-template", filepath.Join(dir, "absent.jinja")}, "absent.jinja"},
 		{[]string{"--chat-template", ""}, "--chat-template is empty"},
-		{[]string{"--chat-template", dir}, "no regular file"},
+		{[]string{"--chat-template", dir}, "not a regular file"},
 		{[]string{"--chat-template", broken}, "template line 2"},
 		{[]string{"--chat-template", empty}, "is empty"},
 		{[]string{"--chat-template", binary}, "not valid UTF-8: byte 1"},

@@ -11,6 +11,8 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/npukit/npukit/internal/readfile"
+
 	"github.com/edsrzf/mmap-go"
 )
 
@@ -164,12 +166,10 @@ func notPointer(file string, m mmap.MMap) (mmap.MMap, error) {
 	return m, nil
 }
 
-// checkPointer returns an error if a file's content is what Git has in the place of a file that Git LFS
-// holds.
+// checkPointer returns an error if the content of a file is a Git LFS pointer.
 func checkPointer(file string, content []byte) error {
-	if bytes.HasPrefix(content, []byte("version https://git-lfs")) {
-		return fileErrorf(file, "is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or "+
-			"download it again")
+	if err := readfile.CheckPointer(content); err != nil {
+		return fileErrorf(file, "is %v", err)
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 // OpenFolder opens the tokenizer of a Hugging Face folder as [OpenCoder] does: its tokenizer.json (or
@@ -35,25 +37,13 @@ func OpenFolder(dir string) (Coder, error) {
 // maxConfig bounds a tokenizer_config.json; the largest published ones have 1 MB.
 const maxConfig = 16 << 20
 
-// readDecoder reads the added_tokens_decoder of a tokenizer_config.json, in the order of ids. A file
-// that is not there has none.
+// readDecoder reads the added_tokens_decoder of a tokenizer_config.json, in the order of ids. It returns
+// none if there is no file.
 func readDecoder(path string) ([]addedToken, error) {
-	info, err := os.Stat(path)
+	data, err := readfile.Regular(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("this is no regular file")
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := readAll(f, maxConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +65,7 @@ type namedToken string
 
 func (t *namedToken) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
-		_ = json.Unmarshal(data, (*string)(t)) // what is no token is for others to refuse
+		_ = json.Unmarshal(data, (*string)(t)) // the strict check of special tokens is elsewhere
 		return nil
 	}
 	var object struct{ Content string }
@@ -110,7 +100,7 @@ func parseDecoder(data []byte) ([]addedToken, error) {
 	for _, key := range slices.Sorted(maps.Keys(config.Decoder)) {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil || id < 0 {
-			return nil, fmt.Errorf("added_tokens_decoder: the key %q is no id, a whole number from 0", key)
+			return nil, fmt.Errorf("added_tokens_decoder: key %q is not a token id: want a whole number from 0", key)
 		}
 		d := config.Decoder[key]
 		if d.Content == nil {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/npukit/npukit/internal/readfile"
 )
 
 // file is tokenizer.json without the model and the added tokens.
@@ -107,11 +109,10 @@ func read(r io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// checkPointer returns an error if data is what Git has in the place of a file that Git LFS holds.
+// checkPointer returns an error if data is a Git LFS pointer.
 func checkPointer(data []byte) error {
-	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
-		return errors.New("this is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or " +
-			"download it again")
+	if err := readfile.CheckPointer(data); err != nil {
+		return fmt.Errorf("this is %w", err)
 	}
 	return nil
 }
