@@ -65,6 +65,13 @@ func TestHostileTemplatesEndInAnError(t *testing.T) {
 		"a long template":            strings.Repeat("x", 2<<20),
 		"open brackets":              `{{ ` + strings.Repeat("{", 100_000),
 		"a tag that never ends":      `{% ` + strings.Repeat("if ", 100_000),
+		"a huge string, looked at":   `{% set x = 'x' * 60000000 %}{% for i in range(9999) %}{{ x | trim | length }}{% endfor %}`,
+		"a huge attribute":           `{{ l | map(attribute='.' * 60000000) | list }}`,
+		"a huge format":              `{{ ('%s' * 9000000) % 1 }}`,
+		"blanks":                     `{{ (' ' * 60000000) | trim }}`,
+		"characters":                 `{{ ('é' * 30000000) | list | length }}`,
+		"case":                       `{{ ('é' * 30000000) | upper | lower | title }}`,
+		"a huge sort":                `{{ ('ab' * 9000000) | list | sort }}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
@@ -74,22 +81,23 @@ func TestHostileTemplatesEndInAnError(t *testing.T) {
 			if err == nil {
 				_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
 			}
-			if err == nil {
+			var parse *ParseError
+			switch {
+			case err == nil:
 				t.Fatal("it was rendered")
-			}
-			if len(err.Error()) > 500 {
+			case !errors.Is(err, ErrLimit) && !errors.As(err, &parse) && !strings.Contains(err.Error(), "not support"):
+				t.Errorf("%v is no limit", err)
+			case len(err.Error()) > 500:
 				t.Errorf("the error has %d bytes", len(err.Error()))
-			}
-			if strings.Contains(err.Error(), "internal fault") {
-				t.Error(err)
 			}
 			if d := time.Since(start); d > patience {
 				t.Errorf("it took %v", d)
 			}
 			runtime.ReadMemStats(&after)
-			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 4096 {
-				t.Errorf("it allocated %d MB", mb)
+			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 256 {
+				t.Errorf("it allocated %d MiB", mb)
 			}
+			t.Logf("%v, %d MiB: %v", time.Since(start), (after.TotalAlloc-before.TotalAlloc)>>20, err)
 		})
 	}
 }
@@ -105,20 +113,35 @@ func TestLimitsAreNamed(t *testing.T) {
 	}
 }
 
-// A rendering ends with its context.
+// A rendering ends with its context, wherever it is: within 100 ms on an idle machine.
 func TestRenderContext(t *testing.T) {
-	tmpl := parse(t, "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+	for name, source := range map[string]string{
+		"loops":   `{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}`,
+		"trim":    `{% set x = ' ' * 9000000 %}{% for i in range(9999) %}{% if x | trim %}{% endif %}{% endfor %}`,
+		"upper":   `{% set x = 'é' * 3000000 %}{% for i in range(9999) %}{% if x | upper %}{% endif %}{% endfor %}`,
+		"replace": `{% set x = 'ab' * 3000000 %}{% for i in range(9) %}{% if x.replace('a', '') %}{% endif %}{% endfor %}`,
+		"sort":    `{% set x = ('ab' * 300000) | list %}{% for i in range(9999) %}{% if x | sort %}{% endif %}{% endfor %}`,
+		"tojson":  `{% set x = '"' * 9000000 %}{% for i in range(9999) %}{% if x | tojson %}{% endif %}{% endfor %}`,
+	} {
+		tmpl := parse(t, source)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		start := time.Now()
+		_, err := tmpl.Render(ctx, nil, nil)
+		took := time.Since(start)
+		cancel()
+		var failed *RenderError
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrLimit) || !errors.As(err, &failed) {
+			t.Errorf("%s: %v after %v", name, err, took)
+		}
+		if took > patience/10 {
+			t.Errorf("%s took %v", name, took)
+		}
+		t.Logf("%s: %v", name, took)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := tmpl.Render(ctx, nil, nil)
-	var failed *RenderError
-	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) || !errors.As(err, &failed) {
-		t.Errorf("cancelled: %v", err)
-	}
-	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Millisecond)
-	defer cancel()
-	if _, err := tmpl.Render(ctx, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("out of time: %v", err)
+	if _, err := parse(t, "x").Render(ctx, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled before: %v", err)
 	}
 }
 
@@ -130,7 +153,7 @@ func TestLargeTemplates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			tmpl, err := Parse(strings.Repeat(unit, (1<<18)/len(unit)))
+			tmpl, err := Parse(strings.Repeat(unit, (1<<16)/len(unit)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,11 +257,19 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		tmpl, err := Parse(source)
+		var r Rendered
 		if err == nil {
-			_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
+			r, err = tmpl.RenderJSON(t.Context(), []byte(hello))
 		}
-		if err != nil && strings.Contains(err.Error(), "internal fault") {
+		if err != nil && strings.Contains(err.Error(), "internal error") {
 			t.Fatal(err)
+		}
+		end := -1
+		for _, s := range r.Content {
+			if s.Start <= end || s.End <= s.Start || s.End > len(r.Text) {
+				t.Fatalf("spans %v in a text of %d bytes", r.Content, len(r.Text))
+			}
+			end = s.End
 		}
 	})
 }

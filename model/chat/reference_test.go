@@ -21,6 +21,7 @@ type references struct {
 	Ours        map[string]map[string]reference `json:"ours"`        // template, conversation
 	Expressions map[string]reference            `json:"expressions"` // template
 	Published   map[string]map[string]reference `json:"published"`
+	Prepared    map[string]string               `json:"prepared"` // "template/request": SHA-256, or "raises"
 }
 
 func load(t *testing.T) (r references, conversations map[string]json.RawMessage) {

@@ -35,7 +35,7 @@ func (e *filterExpr) applyTo(r *run, text any) any {
 // filter fails if there is no filter of that name.
 func (r *run) filter(name string, f filter) filter {
 	if f == nil {
-		r.fail("the filter %q does not exist or is not supported", name)
+		r.fail("unknown filter %q", name)
 	}
 	return f
 }
@@ -43,7 +43,7 @@ func (r *run) filter(name string, f filter) filter {
 // test fails if there is no test of that name.
 func (r *run) test(name string, f test) test {
 	if f == nil {
-		r.fail("the test %q does not exist or is not supported", name)
+		r.fail("unknown test %q", name)
 	}
 	return f
 }

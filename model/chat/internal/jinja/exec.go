@@ -289,5 +289,6 @@ func (r *run) assign(t target, v any) {
 
 // nameable fails for the names that transformers keeps out of a namespace.
 func (r *run) nameable(attr string) {
-	r.failIf(attr != "" && attr[0] == '_', "a namespace attribute cannot begin with an underscore: %q", attr)
+	hidden := attr != "" && attr[0] == '_'
+	r.failIf(hidden, "a namespace attribute cannot begin with an underscore: %q", attr)
 }

@@ -251,7 +251,7 @@ func (p *parser) arguments() (a arguments) {
 
 func (p *parser) filter(x expr) *filterExpr {
 	f := &filterExpr{line: p.cur().line, x: x, name: p.ident()}
-	if f.f = filters[f.name]; !isFilter(f.name) {
+	if f.f = filters[f.name]; f.f == nil {
 		p.unknown = append(p.unknown, token{text: f.name, line: f.line})
 	}
 	if p.is(tOp, "(") {
@@ -264,7 +264,7 @@ func (p *parser) filter(x expr) *filterExpr {
 func (p *parser) test(x expr) expr {
 	negate := p.skip(tName, "not")
 	t := &testExpr{line: p.cur().line, x: x, name: p.ident()}
-	if t.f = tests[t.name]; t.f == nil && !slices.Contains(unsupportedTests, t.name) {
+	if t.f = tests[t.name]; t.f == nil {
 		p.unknown = append(p.unknown, token{text: t.name, line: t.line})
 	}
 	c := p.cur()

@@ -3,7 +3,6 @@ package jinja
 import (
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,9 +13,9 @@ type filter = func(r *run, x any, a *args) any
 // refer to it.
 var filters map[string]filter
 
-// unsupportedFilters exist in Jinja2, so a template that does not reach them can be rendered.
-var unsupportedFilters = strings.Fields(`attr batch center filesizeformat forceescape groupby pprint random
-	slice striptags truncate unique urlencode urlize wordcount wordwrap xmlattr`)
+// unsupportedFilters exist in Jinja2. A template that does not reach them can be rendered.
+var unsupportedFilters = strings.Fields(`attr batch center filesizeformat forceescape groupby pprint
+	random slice striptags truncate unique urlencode urlize wordcount wordwrap xmlattr`)
 
 func init() {
 	filters = map[string]filter{
@@ -33,11 +32,12 @@ func init() {
 		"title": onText((*run).titled), "tojson": tojson, "trim": trim,
 		"upper": onText((*run).upper),
 	}
-}
-
-// isFilter reports whether Jinja2 has a filter.
-func isFilter(name string) bool {
-	return filters[name] != nil || slices.Contains(unsupportedFilters, name)
+	for _, name := range unsupportedFilters {
+		filters[name] = func(r *run, x any, a *args) any {
+			r.fail("the filter %q is not supported", name)
+			return nil
+		}
+	}
 }
 
 func onText(f func(r *run, t str) str) filter {
@@ -190,7 +190,8 @@ func round(r *run, x any, a *args) any {
 	v := r.take(a, 0, "precision", "method")
 	precision, method := r.integer(a, v[0], 0), r.string(a, v[1], "common").s
 	f, isFloat := x.(float64)
-	r.failIf(method != "common" || precision < 0 || !isFloat && typeName(x) != "int",
+	wrong := !isFloat && typeName(x) != "int"
+	r.failIf(wrong || method != "common" || precision < 0 || precision > 22,
 		"round of a %s to %d digits, or by the method %s, is not supported", typeName(x), precision, method)
 	if !isFloat {
 		return x
@@ -223,8 +224,6 @@ func trim(r *run, x any, a *args) any {
 
 type test = func(r *run, x any, a *args) bool
 
-var unsupportedTests = []string{"filter", "lower", "sameas", "test", "upper"}
-
 // tests are the names after "is".
 var tests = map[string]test{
 	"defined":     plain(func(_ *run, x any) bool { return !isUndefined(x) }),
@@ -249,6 +248,12 @@ var tests = map[string]test{
 }
 
 func init() {
+	for _, name := range []string{"filter", "lower", "sameas", "test", "upper"} {
+		tests[name] = func(r *run, x any, a *args) bool {
+			r.fail("the test %q is not supported", name)
+			return false
+		}
+	}
 	for op, names := range map[string][]string{
 		"==": {"==", "eq", "equalto"}, "!=": {"!=", "ne"}, "<": {"<", "lt", "lessthan"},
 		"<=": {"<=", "le"}, ">": {">", "gt", "greaterthan"}, ">=": {">=", "ge"},

@@ -12,10 +12,14 @@ var (
 	field      = regexp.MustCompile(`\{\{|\}\}|\{(\w*)\}|[{}]`)
 )
 
+// maxFormat bounds a format string, which is searched in one go.
+const maxFormat = 64 << 10
+
 // replacing writes text with the matches of re replaced by what f returns for their parts.
 func (r *run) replacing(text str, re *regexp.Regexp, f func(at str, parts []string) str) str {
 	r.failIf(text.safe, "formatting the result of the filter safe is not supported")
-	r.tick(len(text.s) / 16)
+	r.failIf(len(text.s) > maxFormat, "a format of more than %d bytes is not supported", maxFormat)
+	r.tick(len(text.s))
 	b, done := &builder{r: r}, 0
 	for _, at := range re.FindAllStringSubmatchIndex(text.s, -1) {
 		r.charge(16 * len(at))

@@ -12,7 +12,7 @@ import (
 // Limits of a template's size. Published templates have some 10 kB.
 const (
 	maxSource = 1 << 20
-	maxTokens = 400_000
+	maxTokens = 100_000
 )
 
 type tokenKind uint8

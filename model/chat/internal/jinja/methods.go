@@ -35,7 +35,8 @@ func (r *run) method(x any, name string) (any, bool) {
 	}
 	typ := typeName(x)
 	if slices.Contains(unsafe[typ], name) {
-		return &Undefined{hint: "access to attribute '" + name + "' of '" + typ + "' object is unsafe."}, true
+		hint := "access to attribute '" + name + "' of '" + typ + "' object is unsafe."
+		return &Undefined{hint: hint}, true
 	}
 	if slices.Contains(unsupported[typ], name) {
 		r.fail("%s.%s is not supported", typ, name)
@@ -53,7 +54,7 @@ var (
 	unsupported = map[string][]string{
 		"dict": {"fromkeys"},
 		"list": {"copy", "count"}, "tuple": {"count"},
-		"generator": strings.Fields("send throw close gi_running gi_suspended gi_yieldfrom gi_code gi_frame"),
+		"generator": strings.Fields("send throw close gi_running gi_yieldfrom gi_code gi_frame"),
 		"range":     strings.Fields("start stop step count index"),
 		"Macro":     strings.Fields("name arguments catch_kwargs catch_varargs caller explicit_caller"),
 		"int":       numeric, "bool": numeric, "float": numeric, "str": ofStr, "Markup": ofStr,
@@ -62,9 +63,9 @@ var (
 	numeric = strings.Fields(`real imag numerator denominator conjugate as_integer_ratio is_integer
 		bit_length bit_count to_bytes from_bytes hex fromhex`)
 	ofView = []string{"mapping", "isdisjoint"}
-	ofStr  = append(escaping, strings.Fields(`casefold center encode escape expandtabs format_map isascii isdecimal
-		isidentifier islower isnumeric isprintable istitle isupper ljust maketrans rjust rpartition striptags swapcase title translate
-		unescape zfill`)...)
+	ofStr  = append(escaping, strings.Fields(`casefold center encode escape expandtabs format_map
+		isascii isdecimal isidentifier islower isnumeric isprintable istitle isupper ljust maketrans
+		rjust rpartition striptags swapcase title translate unescape zfill`)...)
 	// The methods that escape their arguments if the string is a Markup.
 	escaping = slices.Clip(strings.Fields("format join partition replace"))
 )

@@ -324,7 +324,7 @@ func (r *run) indexOf(s, sub string) int {
 	if i < 0 {
 		r.tick(len(s) / 64)
 	} else {
-		r.tick(i / 64)
+		r.tick((i + len(sub)) / 64)
 	}
 	return i
 }

@@ -23,7 +23,7 @@ import (
 // Limits of one rendering. They grow with the conversation, of which a template may make several
 // copies. 4,000 messages of 2,500 bytes take most published templates 2 million steps.
 const (
-	maxSteps = 8 << 20  // evaluated nodes, items walked, and blocks of 64 bytes looked at
+	maxSteps = 4 << 20  // evaluated nodes, items walked, and blocks of 64 bytes looked at
 	maxBytes = 64 << 20 // of all values made, garbage included
 	maxTime  = 2 * time.Second
 	maxCalls = 200  // nested calls, loops that call themselves, and nested values
@@ -66,10 +66,13 @@ type run struct {
 // content; its spans are sorted, disjoint and not empty. Errors are *Error.
 func (t *Template) Render(ctx context.Context, vars *Dict, env Environment) (
 	text string, content []Span, err error) {
-	r := &run{
+	return t.render(&run{
 		ctx: ctx, env: env, vars: vars, line: 1,
 		maxSteps: maxSteps + env.Size, maxBytes: maxBytes + 8*env.Size, looked: time.Now(),
-	}
+	})
+}
+
+func (t *Template) render(r *run) (text string, content []Span, err error) {
 	r.out = &builder{r: r}
 	defer func() {
 		if p := recover(); p != nil {
@@ -111,7 +114,7 @@ func (r *run) charge(n int) {
 		r.limit("the template makes more than %d MiB of text and values", r.maxBytes>>20)
 	}
 	r.bytes += n
-	r.tick(n / 64)
+	r.tick(n/64 + 1)
 }
 
 // enter and leave count nested calls and values: defer r.leave(r.enter()).

@@ -104,6 +104,7 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 	path := []any{attribute}
 	if at, ok := attribute.(str); ok {
+		r.failIf(len(at.s) > 1000, "an attribute of more than 1000 bytes is not supported")
 		path = nil
 		for _, part := range strings.Split(at.s, ".") {
 			if i, err := strconv.ParseUint(part, 10, 32); err == nil {

@@ -82,7 +82,7 @@ type builder struct {
 // grow makes room for n more bytes.
 func (b *builder) grow(n int) {
 	if free := b.b.Cap() - b.b.Len(); n > free && b.r != nil {
-		b.r.charge(b.b.Cap() + n)
+		b.r.charge(2*b.b.Cap() + n)
 		b.b.Grow(n)
 	}
 }
