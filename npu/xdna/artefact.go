@@ -14,50 +14,53 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// Artefact is a compiled program on disk, as its manifest describes it.
+// Artefact is a compiled program on disk, as described by its manifest.
 type Artefact struct {
-	Name         string // of its entry in the manifest, which is the name of the program
-	Binary       string // path of the full ELF, or of the xclbin
+	Name         string // name of the program and of its manifest entry
+	Binary       string // path of the full ELF or the xclbin
 	Instructions string // path of an xclbin's instruction stream; "" for an ELF
 	Kernel       string // "main:o_ffn" in an ELF, "MLIR_AIE" in an xclbin
 
-	// What MLIR-AIR's manifests do not say and ours may: bytes of every argument, and how an attention kernel wants its heads ("seq-first" or
-	// "head-first"; both have the same sizes, and the wrong one computes noise).
+	// Optional extensions of MLIR-AIR's manifest: the size of every argument in bytes, and the head
+	// layout of attention, "seq-first" or "head-first". Both layouts have the same size, so a wrong
+	// one produces garbage without an error.
 	Arguments []int
 	Layout    string
 }
 
-// ELF reports whether the artefact is a full ELF; else it is an xclbin with its instructions.
+// ELF reports whether the artefact is a full ELF. Otherwise it is an xclbin with an instruction
+// stream.
 func (a *Artefact) ELF() bool { return a.Instructions == "" }
 
-// Instance is the name of the program inside an ELF: "o_ffn" of the kernel "main:o_ffn".
+// Instance returns the program's name inside an ELF, e.g. "o_ffn" for the kernel "main:o_ffn".
 func (a *Artefact) Instance() string {
 	_, instance, _ := strings.Cut(a.Kernel, ":")
 	return instance
 }
 
-// Artefacts are the artefacts of one or more folders, by name.
+// Artefacts holds the artefacts of one or more folders.
 type Artefacts struct {
-	Dirs      []string          // folders that a manifest was found in
-	Toolchain map[string]string // identity of the tools that made the last folder: for a log; other tools make the same programs
+	Dirs      []string          // folders that have a manifest
+	Toolchain map[string]string // tools that built the last folder, for logging only
 	byName    map[string]*Artefact
 }
 
-// Names lists the artefacts.
+// Names returns the sorted names of all artefacts.
 func (s *Artefacts) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-// Get is the artefact of a name, or nil.
+// Get returns the artefact with the given name, or nil if there is none.
 func (s *Artefacts) Get(name string) *Artefact { return s.byName[name] }
 
-// Folders of a build of MLIR-AIR's language models, and the index in each.
+// Folders in a build of MLIR-AIR's language models, and the index file in each.
 const manifestName = "manifest.json"
 
 var cacheFolders = []string{"prefill_kernel_cache", "decode_kernel_cache"}
 
-// ReadArtefacts reads the manifests of a folder: its own, and those of prefill_kernel_cache and decode_kernel_cache in it, which is how
-// MLIR-AIR's language models leave them under build_peano. Of the paths in a manifest only the last part counts: the files lie beside it,
-// wherever the build lay. A folder without any manifest is an error. Whether the files are there is asked by [Artefacts.Find] and
-// [Artefact.Check].
+// ReadArtefacts reads the manifests of dir and of its subfolders prefill_kernel_cache and
+// decode_kernel_cache, the layout that MLIR-AIR's language models create in build_peano. Only the
+// base name of a path in a manifest is used: files are expected next to the manifest. ReadArtefacts
+// returns an error if there is no manifest. It does not check that the files exist;
+// [Artefacts.Find] and [Artefact.Check] do.
 func ReadArtefacts(dir string) (*Artefacts, error) {
 	s := &Artefacts{byName: map[string]*Artefact{}}
 	for _, sub := range append([]string{"."}, cacheFolders...) {
@@ -67,13 +70,15 @@ func ReadArtefacts(dir string) (*Artefacts, error) {
 		}
 	}
 	if len(s.Dirs) == 0 {
-		return nil, fmt.Errorf("npu/xdna: %s: no %s in it, nor in its folders %s: give the folder that MLIR-AIR's make wrote them to, build_peano",
+		return nil, fmt.Errorf("npu/xdna: %s: no %s in it or in its folders %s: use the folder "+
+			"that MLIR-AIR's make wrote, build_peano",
 			dir, manifestName, strings.Join(cacheFolders, " and "))
 	}
 	return s, nil
 }
 
-// Limits of what a manifest can ask for, far above real ones: a build has some ten programs of some hundred kilobytes each.
+// Limits of a manifest, far above real ones: a build has about ten programs of a few hundred
+// kilobytes each.
 const (
 	maxManifest  = 4 << 20
 	maxEntries   = 4096
@@ -81,7 +86,7 @@ const (
 	maxBinary    = 256 << 20
 )
 
-// manifest is manifest.json as MLIR-AIR writes it, with the fields that are ours.
+// manifest is MLIR-AIR's manifest.json with the extensions of this package.
 type manifest struct {
 	Toolchain map[string]any            `json:"_toolchain,omitempty"`
 	Entries   map[string]*manifestEntry `json:"entries"`
@@ -100,7 +105,7 @@ func (s *Artefacts) read(dir string) error {
 	path := filepath.Join(dir, manifestName)
 	data, err := readfile.Regular(path, maxManifest)
 	if err != nil {
-		return fmt.Errorf("npu/xdna: the manifest of artefacts: %w", err)
+		return fmt.Errorf("npu/xdna: artefact manifest: %w", err)
 	}
 	var m manifest
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -115,7 +120,8 @@ func (s *Artefacts) read(dir string) error {
 			return fmt.Errorf("npu/xdna: %s: entry %q: %w", path, name, err)
 		}
 		if old := s.byName[name]; old != nil {
-			return fmt.Errorf("npu/xdna: %s: there is another %q in %s: which is meant?", path, name, filepath.Dir(old.Binary))
+			return fmt.Errorf("npu/xdna: %s: duplicate program %q, also in %s", path, name,
+				filepath.Dir(old.Binary))
 		}
 		s.byName[name] = a
 	}
@@ -130,32 +136,33 @@ func (s *Artefacts) read(dir string) error {
 // artefact checks an entry and resolves its paths.
 func (e *manifestEntry) artefact(name, dir string) (a *Artefact, err error) {
 	if e == nil {
-		return nil, errors.New("it is null")
+		return nil, errors.New("null entry")
 	}
 	if name == "" || strings.ContainsAny(name, "/\\\x00") {
-		return nil, errors.New("that is not a program's name")
+		return nil, errors.New("invalid program name")
 	}
 	a = &Artefact{Name: name, Kernel: e.Kernel, Arguments: e.Arguments, Layout: e.Layout}
-	if a.Binary, err = beside(dir, e.OutputBinary); err != nil {
+	if a.Binary, err = siblingPath(dir, e.OutputBinary); err != nil {
 		return nil, fmt.Errorf("output_binary: %w", err)
 	}
 	if strings.ContainsRune(e.Kernel, 0) {
-		return nil, fmt.Errorf("kernel %q: a name has no NUL", e.Kernel)
+		return nil, fmt.Errorf("kernel %q: name contains NUL", e.Kernel)
 	}
 	kernel, instance, whole := strings.Cut(e.Kernel, ":")
 	switch ext := filepath.Ext(a.Binary); ext {
-	case ".elf": // MLIR-AIR sometimes leaves a path in insts; an ELF has its instructions inside
+	case ".elf": // an ELF contains its instructions; MLIR-AIR may still set insts
 		if !whole || kernel == "" || instance == "" {
-			return nil, fmt.Errorf("kernel %q: a program in an ELF is named kernel:instance, as main:%s", e.Kernel, name)
+			return nil, fmt.Errorf("kernel %q: want kernel:instance for an ELF, e.g. main:%s",
+				e.Kernel, name)
 		}
 	case ".xclbin":
 		if kernel == "" || whole {
-			return nil, fmt.Errorf("kernel %q: a kernel of an xclbin has a plain name, as MLIR_AIE", e.Kernel)
+			return nil, fmt.Errorf("kernel %q: want a plain name for an xclbin, e.g. MLIR_AIE", e.Kernel)
 		}
 		if e.Insts == nil {
-			return nil, errors.New("insts: an xclbin needs its instruction stream")
+			return nil, errors.New("insts: missing: an xclbin needs an instruction stream")
 		}
-		if a.Instructions, err = beside(dir, *e.Insts); err != nil {
+		if a.Instructions, err = siblingPath(dir, *e.Insts); err != nil {
 			return nil, fmt.Errorf("insts: %w", err)
 		}
 	default:
@@ -166,7 +173,7 @@ func (e *manifestEntry) artefact(name, dir string) (a *Artefact, err error) {
 	}
 	for i, n := range e.Arguments {
 		if n < 1 || n > maxBytes {
-			return nil, fmt.Errorf("arguments: number %d has %d bytes", i, n)
+			return nil, fmt.Errorf("arguments[%d]: invalid size of %d bytes", i, n)
 		}
 	}
 	if e.Layout != "" && e.Layout != seqFirst && e.Layout != headFirst {
@@ -180,16 +187,17 @@ const (
 	headFirst = "head-first"
 )
 
-// beside is the file beside a manifest that a path from another machine names.
-func beside(dir, path string) (string, error) {
+// siblingPath returns the file in dir that has the base name of path, which may be a path on
+// another machine.
+func siblingPath(dir, path string) (string, error) {
 	base := path[strings.LastIndexAny(path, "/\\")+1:]
 	if base == "" || base == "." || base == ".." || strings.ContainsRune(base, 0) {
-		return "", fmt.Errorf("%q names no file", path)
+		return "", fmt.Errorf("%q is not a file name", path)
 	}
 	return filepath.Join(dir, base), nil
 }
 
-// Check reports files of the artefact that are missing, or cannot be what the manifest says.
+// Check returns an error if a file of the artefact is missing or cannot be a file of its type.
 func (a *Artefact) Check() error {
 	if err := checkFile(a.Binary, 4); err != nil {
 		return err
@@ -204,11 +212,12 @@ func checkFile(path string, multiple int64) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("npu/xdna: %w: the manifest beside it names it; was the folder copied whole?", err)
+		return fmt.Errorf("npu/xdna: %w: listed in the manifest; copy the whole folder", err)
 	case !info.Mode().IsRegular() || info.Size() < 1 || info.Size() > maxBinary:
-		return fmt.Errorf("npu/xdna: %s: %s of %d bytes, want a file of 1 to %d", path, info.Mode().Type(), info.Size(), maxBinary)
+		return fmt.Errorf("npu/xdna: %s: %s of %d bytes, want a file of 1 to %d", path,
+			info.Mode().Type(), info.Size(), maxBinary)
 	case info.Size()%multiple != 0 && strings.HasSuffix(path, ".bin"):
-		return fmt.Errorf("npu/xdna: %s: %d bytes are not a stream of 32-bit words", path, info.Size())
+		return fmt.Errorf("npu/xdna: %s: %d bytes are not a multiple of a 32-bit word", path, info.Size())
 	}
 	return nil
 }

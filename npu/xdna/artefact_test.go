@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// folder writes files, and makes their folders.
+// folder writes files and creates their folders.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,18 +31,22 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// A build of MLIR-AIR, copied to another machine: absolute and relative paths of the other one, a toolchain that cannot match, two folders.
-func TestFoldersOfMLIRAIR(t *testing.T) {
+// ReadArtefacts reads a build of MLIR-AIR that was copied from another machine, with absolute and
+// relative paths of that machine, an unknown toolchain and two folders.
+func TestMLIRAIRFolders(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"prefill_kernel_cache/manifest.json": `{
   "_toolchain": {"llvm-aie": "21.0", "peano_clang": "12345:1750000000", "aie_opt": "unset"},
   "entries": {
-    "flash_attn": {"output_binary": "prefill_kernel_cache/flash_attn.elf", "kernel": "main:attention_bf16", "insts": null},
-    "o_ffn": {"output_binary": "/home/somebody/build_peano/prefill_kernel_cache/o_ffn.elf", "kernel": "main:o_ffn", "insts": "o_ffn.insts.bin"}
+    "flash_attn": {"output_binary": "prefill_kernel_cache/flash_attn.elf",
+      "kernel": "main:attention_bf16", "insts": null},
+    "o_ffn": {"output_binary": "/home/somebody/build_peano/prefill_kernel_cache/o_ffn.elf",
+      "kernel": "main:o_ffn", "insts": "o_ffn.insts.bin"}
   }
 }`,
 		"prefill_kernel_cache/flash_attn.elf": "x", "prefill_kernel_cache/o_ffn.elf": "x",
-		"decode_kernel_cache/manifest.json": `{"entries": {"vadd": {"output_binary": "C:\\build\\vadd.xclbin", "kernel": "MLIR_AIE", "insts": "C:\\build\\vadd.insts.bin"},
+		"decode_kernel_cache/manifest.json": `{"entries": {
+    "vadd": {"output_binary": "C:\\build\\vadd.xclbin", "kernel": "MLIR_AIE", "insts": "C:\\build\\vadd.insts.bin"},
 			"gone": {"output_binary": "gone.elf", "kernel": "main:gone"}}}`,
 		"decode_kernel_cache/vadd.xclbin": "x", "decode_kernel_cache/vadd.insts.bin": "12345678",
 	})
@@ -53,67 +57,85 @@ func TestFoldersOfMLIRAIR(t *testing.T) {
 	if names := s.Names(); !slices.Equal(names, []string{"flash_attn", "gone", "o_ffn", "vadd"}) {
 		t.Errorf("artefacts %v", names)
 	}
-	if a := s.Get("o_ffn"); a.Binary != filepath.Join(dir, "prefill_kernel_cache", "o_ffn.elf") || !a.ELF() || a.Instance() != "o_ffn" || a.Check() != nil {
+	if a := s.Get("o_ffn"); a.Binary != filepath.Join(dir, "prefill_kernel_cache", "o_ffn.elf") ||
+		!a.ELF() || a.Instance() != "o_ffn" || a.Check() != nil {
 		t.Errorf("%+v: %v", a, a.Check())
 	}
-	if a := s.Get("vadd"); a.ELF() || a.Instructions != filepath.Join(dir, "decode_kernel_cache", "vadd.insts.bin") || a.Check() != nil {
+	if a := s.Get("vadd"); a.ELF() || a.Instructions != filepath.Join(dir, "decode_kernel_cache",
+		"vadd.insts.bin") || a.Check() != nil {
 		t.Errorf("%+v: %v", a, a.Check())
 	}
 	if err := s.Get("gone").Check(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a binary that is not there: %v", err)
+		t.Errorf("missing binary: %v", err)
 	}
-	// One of the folders alone will do too.
-	if s, err := ReadArtefacts(filepath.Join(dir, "decode_kernel_cache")); err != nil || len(s.Names()) != 2 {
+	// One of the two folders alone is accepted.
+	if s, err := ReadArtefacts(filepath.Join(dir, "decode_kernel_cache")); err != nil ||
+		len(s.Names()) != 2 {
 		t.Errorf("a single folder: %v, %v", s, err)
 	}
 }
 
-// A manifest is data from anywhere: what it says wrong is refused with the entry's name, and no path leads out of its folder.
+// A manifest is untrusted input: errors name the entry, and no path escapes the folder.
 func TestHostileManifests(t *testing.T) {
 	entry := func(text string) string { return `{"entries": {"add": ` + text + `}}` }
 	for name, tc := range map[string]struct{ manifest, want string }{
-		"no JSON":                {`{"entries": `, "manifest.json"},
-		"another JSON":           {`[1, 2]`, "manifest.json"},
-		"no entries":             {`{"_toolchain": {"a": "b"}}`, "0 entries"},
-		"null":                   {entry(`null`), "null"},
-		"no binary":              {entry(`{"kernel": "main:add"}`), "output_binary"},
-		"a folder as binary":     {entry(`{"kernel": "main:add", "output_binary": "/etc/.."}`), "names no file"},
+		"no JSON":      {`{"entries": `, "manifest.json"},
+		"another JSON": {`[1, 2]`, "manifest.json"},
+		"no entries":   {`{"_toolchain": {"a": "b"}}`, "0 entries"},
+		"null":         {entry(`null`), "null"},
+		"no binary":    {entry(`{"kernel": "main:add"}`), "output_binary"},
+		"a folder as binary": {entry(`{"kernel": "main:add", "output_binary": "/etc/.."}`),
+			"not a file name"},
 		"a binary of other kind": {entry(`{"kernel": "main:add", "output_binary": "add.so"}`), ".elf"},
 		"no kernel":              {entry(`{"output_binary": "add.elf"}`), "kernel:instance"},
-		"no instance":            {entry(`{"output_binary": "add.elf", "kernel": "main:"}`), "kernel:instance"},
-		"an xclbin's instance":   {entry(`{"output_binary": "add.xclbin", "kernel": "main:add", "insts": "a.bin"}`), "MLIR_AIE"},
-		"no instructions":        {entry(`{"output_binary": "add.xclbin", "kernel": "MLIR_AIE"}`), "insts"},
-		"a NUL":                  {entry(`{"output_binary": "add.elf", "kernel": "main:a\u0000d"}`), "NUL"},
-		"a NUL in the path":      {entry(`{"output_binary": "a\u0000.elf", "kernel": "main:add"}`), "names no file"},
-		"negative sizes":         {entry(`{"output_binary": "add.elf", "kernel": "main:add", "arguments": [4, -4]}`), "-4 bytes"},
-		"sizes out of range":     {entry(`{"output_binary": "add.elf", "kernel": "main:add", "arguments": [99999999999]}`), "99999999999 bytes"},
-		"sizes of another type":  {entry(`{"output_binary": "add.elf", "kernel": "main:add", "arguments": ["4"]}`), "arguments"},
-		"too many arguments":     {entry(`{"output_binary": "add.elf", "kernel": "main:add", "arguments": [` + strings.Repeat("4,", 300) + `4]}`), "301"},
-		"an unknown layout":      {entry(`{"output_binary": "add.elf", "kernel": "main:add", "layout": "sideways"}`), "sideways"},
-		"a path as name":         {`{"entries": {"../add": {"output_binary": "add.elf", "kernel": "main:add"}}}`, "not a program's name"},
-		"far too large":          {`{"entries": {"add": {"kernel": "` + strings.Repeat("x", maxManifest) + `"}}}`, "too large"},
+		"no instance": {entry(`{"output_binary": "add.elf", "kernel": "main:"}`),
+			"kernel:instance"},
+		"an xclbin's instance": {entry(`{"output_binary": "add.xclbin",` +
+			` "kernel": "main:add", "insts": "a.bin"}`), "MLIR_AIE"},
+		"no instructions": {entry(`{"output_binary": "add.xclbin",` +
+			` "kernel": "MLIR_AIE"}`), "insts"},
+		"a NUL": {entry(`{"output_binary": "add.elf",` +
+			` "kernel": "main:a\u0000d"}`), "NUL"},
+		"a NUL in the path": {entry(`{"output_binary": "a\u0000.elf", "kernel": "main:add"}`),
+			"not a file name"},
+		"negative sizes": {entry(`{"output_binary": "add.elf",` +
+			` "kernel": "main:add", "arguments": [4, -4]}`), "-4 bytes"},
+		"sizes out of range": {entry(`{"output_binary": "add.elf",` +
+			` "kernel": "main:add", "arguments": [99999999999]}`), "99999999999 bytes"},
+		"sizes of another type": {entry(`{"output_binary": "add.elf",` +
+			` "kernel": "main:add", "arguments": ["4"]}`), "arguments"},
+		"too many arguments": {entry(`{"output_binary": "add.elf", "kernel": "main:add", ` +
+			`"arguments": [` + strings.Repeat("4,", 300) + `4]}`), "301"},
+		"an unknown layout": {entry(`{"output_binary": "add.elf",` +
+			` "kernel": "main:add", "layout": "sideways"}`), "sideways"},
+		"a path as name": {`{"entries": {"../add": {"output_binary": "add.elf", "kernel": "main:add"}}}`, "invalid program name"},
+		"far too large": {`{"entries": {"add": {"kernel": "` + strings.Repeat("x",
+			maxManifest) + `"}}}`, "too large"},
 	} {
 		_, err := ReadArtefacts(folder(t, map[string]string{manifestName: tc.manifest, "add.elf": "x"}))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want a word of %q", name, err, tc.want)
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
 	if _, err := ReadArtefacts(t.TempDir()); err == nil || !strings.Contains(err.Error(), "build_peano") {
 		t.Errorf("an empty folder: %v", err)
 	}
-	dir := folder(t, map[string]string{manifestName: entry(`{"kernel": "main:add", "output_binary": "../../../../etc/add.elf"}`), "add.elf": "x"})
+	dir := folder(t,
+		map[string]string{manifestName: entry(`{"kernel": "main:add", "output_binary": "../../../../etc/add.elf"}`), "add.elf": "x"})
 	if s, err := ReadArtefacts(dir); err != nil || s.Get("add").Binary != filepath.Join(dir, "add.elf") {
-		t.Errorf("a path that leads out: %v, %v", s, err)
+		t.Errorf("escaping path: %v, %v", s, err)
 	}
 	twice := `{"entries": {"add": {"output_binary": "add.elf", "kernel": "main:add"}}}`
-	if _, err := ReadArtefacts(folder(t, map[string]string{manifestName: twice, cacheFolders[0] + "/" + manifestName: twice})); err == nil {
-		t.Error("a program that two folders have is accepted")
+	if _, err := ReadArtefacts(folder(t, map[string]string{manifestName: twice,
+		cacheFolders[0] + "/" + manifestName: twice})); err == nil {
+		t.Error("a duplicate program was accepted")
 	}
 }
 
-// Whatever a manifest holds, reading it ends with artefacts or an error.
+// Reading any manifest returns artefacts or an error.
 func FuzzManifest(f *testing.F) {
-	f.Add([]byte(`{"_toolchain": {"a": 1}, "entries": {"add": {"output_binary": "add.elf", "kernel": "main:add", "insts": null, "arguments": [4], "layout": "head-first"}}}`))
+	f.Add([]byte(`{"_toolchain": {"a": 1}, "entries": {"add": {"output_binary": "add.elf",
+		"kernel": "main:add", "insts": null, "arguments": [4], "layout": "head-first"}}}`))
 	f.Add([]byte(`{"entries": {"x": {"output_binary": "..\\x.xclbin", "kernel": "K", "insts": "/i"}}}`))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -125,14 +147,15 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		for _, name := range s.Names() {
-			if a := s.Get(name); filepath.Dir(a.Binary) != dir || !a.ELF() && filepath.Dir(a.Instructions) != dir {
-				t.Errorf("%+v leads out of its folder", a)
+			if a := s.Get(name); filepath.Dir(a.Binary) != dir || !a.ELF() &&
+				filepath.Dir(a.Instructions) != dir {
+				t.Errorf("%+v escapes its folder", a)
 			}
 		}
 	})
 }
 
-// attention is a program with the layouts of attention.
+// attention returns a program with the given head layout.
 func attention(headFirst bool) *npu.Program {
 	p := npu.NewProgram("flash_attn")
 	p.Instance = "attention_bf16"
@@ -149,8 +172,8 @@ func attention(headFirst bool) *npu.Program {
 	return p
 }
 
-// What a manifest says about a program must be this program's: the array checks nothing.
-func TestArtefactsMustFitTheirPrograms(t *testing.T) {
+// The manifest must match the program, because the array checks nothing.
+func TestArtefactsMatchPrograms(t *testing.T) {
 	add := addProgram("add")
 	long := addProgram("add.512")
 	const sizes = `, "arguments": [128, 128, 128, 128]`
@@ -159,18 +182,25 @@ func TestArtefactsMustFitTheirPrograms(t *testing.T) {
 		entry string
 		want  string // in the error, "" for none
 	}{
-		"as published":             {add, `"kernel": "main:add"`, ""},
-		"with sizes":               {add, `"kernel": "main:add"` + sizes, ""},
-		"the length in its name":   {long, `"kernel": "main:add"` + sizes, ""},
-		"another instance":         {add, `"kernel": "main:sub"`, `instance is "sub"`},
-		"an argument less":         {add, `"kernel": "main:add", "arguments": [128, 128, 128]`, "3 arguments"},
-		"other sizes":              {add, `"kernel": "main:add", "arguments": [128, 128, 128, 256]`, "argument 3 has 256 bytes"},
-		"its instance":             {attention(false), `"kernel": "main:attention_bf16"`, ""},
-		"its name as instance":     {attention(false), `"kernel": "main:flash_attn"`, `the instance "attention_bf16"`},
-		"rows first":               {attention(false), `"kernel": "main:attention_bf16", "layout": "seq-first"`, ""},
-		"heads first":              {attention(true), `"kernel": "main:attention_bf16", "layout": "head-first"`, ""},
-		"heads first, plan is not": {attention(false), `"kernel": "main:attention_bf16", "layout": "head-first"`, "noise"},
-		"rows first, plan is not":  {attention(true), `"kernel": "main:attention_bf16", "layout": "seq-first"`, "noise"},
+		"as published":           {add, `"kernel": "main:add"`, ""},
+		"with sizes":             {add, `"kernel": "main:add"` + sizes, ""},
+		"the length in its name": {long, `"kernel": "main:add"` + sizes, ""},
+		"another instance":       {add, `"kernel": "main:sub"`, `instance is "sub"`},
+		"an argument less": {add, `"kernel": "main:add", "arguments": [128, 128, 128]`,
+			"3 arguments"},
+		"other sizes": {add, `"kernel": "main:add", "arguments": [128, 128, 128, 256]`,
+			"argument 3 has 256 bytes"},
+		"its instance": {attention(false), `"kernel": "main:attention_bf16"`, ""},
+		"its name as instance": {attention(false), `"kernel": "main:flash_attn"`,
+			`needs "attention_bf16"`},
+		"rows first": {attention(false),
+			`"kernel": "main:attention_bf16", "layout": "seq-first"`, ""},
+		"heads first": {attention(true),
+			`"kernel": "main:attention_bf16", "layout": "head-first"`, ""},
+		"heads first, plan is not": {attention(false),
+			`"kernel": "main:attention_bf16", "layout": "head-first"`, "garbage"},
+		"rows first, plan is not": {attention(true),
+			`"kernel": "main:attention_bf16", "layout": "seq-first"`, "garbage"},
 	} {
 		text := fmt.Sprintf(`{"entries": {%q: {"output_binary": "p.elf", %s}}}`, tc.p.Name, tc.entry)
 		s, err := ReadArtefacts(folder(t, map[string]string{manifestName: text, "p.elf": "x"}))
@@ -178,14 +208,15 @@ func TestArtefactsMustFitTheirPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = s.Find(tc.p)
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+		if tc.want == "" && err != nil || tc.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
 }
 
-// A program in the JSON that a compiler gets is the program that is loaded.
-func TestDescriptionIsWhole(t *testing.T) {
+// The JSON description of a program decodes to the same program.
+func TestProgramJSON(t *testing.T) {
 	for _, p := range []*npu.Program{addProgram("add"), gemvProgram("gemv"), attention(true)} {
 		data, err := json.Marshal(p)
 		if err != nil {

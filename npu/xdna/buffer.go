@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// object is memory of the device with a number that no other object of the device ever has: runs are found by the numbers of their arguments.
+// object is device memory with a unique ID. Runs are keyed by the IDs of their arguments.
 type object struct {
 	memory
 	id uint64
@@ -18,16 +18,17 @@ type object struct {
 
 func (d *Device) object(m memory) object { return object{m, d.next.Add(1)} }
 
-// buffer is memory that programs of the array and of the host both work on.
+// buffer is memory that array and host programs share.
 //
-// The host's side is a buffer of the host's device. The array's side is, where the driver can map memory of the process, the same memory,
-// and a sync moves nothing but what lies in caches. Where it cannot, the array's side is memory of its own and a sync copies.
+// The host side is a buffer of the host device. If the driver can map process memory, the array
+// side is the same memory, and Sync only flushes or invalidates caches. Otherwise the array side is
+// separate memory, and Sync copies.
 type buffer struct {
 	d     *Device
 	size  int
 	host  npu.Buffer
 	array object
-	copy  bool // the sides are different memory
+	copy  bool // the sides are separate memory
 
 	mu     sync.Mutex
 	closed bool
@@ -35,9 +36,10 @@ type buffer struct {
 
 var _ npu.HostVisible = (*buffer)(nil)
 
-// Alloc makes a zeroed buffer. It is locked in memory: where the limit of that is too small, the error is [npu.ErrMemory] with advice.
+// Alloc returns a zeroed buffer. Its memory is locked; if the limit for locked memory is too low,
+// the error wraps [npu.ErrMemory] and includes advice.
 func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	if bytes < 1 || bytes > maxBytes {
@@ -50,12 +52,13 @@ func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 	}
 	b := &buffer{d: d, size: bytes, host: host}
 	if err := d.attach(b); err != nil {
-		return nil, errors.Join(fmt.Errorf("npu/xdna: Alloc of %d bytes: %w", bytes, failure(err)), host.Close())
+		return nil, errors.Join(fmt.Errorf("npu/xdna: Alloc of %d bytes: %w", bytes, failure(err)),
+			host.Close())
 	}
 	return b, nil
 }
 
-// attach gives a buffer its side on the array.
+// attach creates the array side of a buffer.
 func (d *Device) attach(b *buffer) error {
 	d.mu.Lock()
 	b.copy = d.copies
@@ -73,16 +76,16 @@ func (d *Device) attach(b *buffer) error {
 		b.copy = true
 	}
 	b.array = d.object(m)
-	if err := m.sync(npu.ToDevice, 0, b.size); err != nil { // whatever the device's side held
+	if err := m.sync(npu.ToDevice, 0, b.size); err != nil { // the device side has undefined contents
 		return errors.Join(err, m.close())
 	}
-	if refused != nil { // and not memory in general
+	if refused != nil { // only wrapping failed, not allocation
 		d.mu.Lock()
 		first := !d.copies
 		d.copies = true
 		d.mu.Unlock()
 		if first {
-			d.log.Warn("the kernel driver does not map memory of the process: syncs copy", "error", refused)
+			d.log.Warn("the kernel driver cannot map process memory: syncs copy", "error", refused)
 		}
 	}
 	return nil
@@ -90,23 +93,24 @@ func (d *Device) attach(b *buffer) error {
 
 func (b *buffer) Len() int { return b.size }
 
-// Bytes is the host's view. After a cancelled Submit it waits until the device writes no more.
+// Bytes returns the host's view. After a canceled Submit it waits until the device is idle.
 func (b *buffer) Bytes() []byte {
-	b.d.landed()
+	b.d.waitIdle()
 	if mem := b.host.Bytes(); len(mem) >= b.size {
 		return mem[:b.size]
 	}
 	return nil // closed
 }
 
-// HostBuffer is the host's side as a buffer of [Device.Host]. After a cancelled Submit it waits until the device writes no more.
+// HostBuffer returns the host side as a buffer of [Device.Host]. After a canceled Submit it waits
+// until the device is idle.
 func (b *buffer) HostBuffer() npu.Buffer {
-	b.d.landed()
+	b.d.waitIdle()
 	return b.host
 }
 
 func (b *buffer) Sync(dir npu.Direction, offset, n int) error {
-	b.d.landed()
+	b.d.waitIdle()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := checkSync(b.closed, dir, offset, n, b.size); err != nil || n == 0 {
@@ -135,16 +139,16 @@ func checkSync(closed bool, dir npu.Direction, offset, n, size int) error {
 	return nil
 }
 
-// Close waits for a running Submit.
+// Close waits for a running Submit and frees the buffer.
 func (b *buffer) Close() error {
-	b.d.turn <- struct{}{}
-	defer b.d.leave()
+	b.d.sem <- struct{}{}
+	defer b.d.release()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil
 	}
 	b.closed = true
-	b.d.contexts.forget(b.array.id)
+	b.d.contexts.closeRunsOf(b.array.id)
 	return errors.Join(b.array.close(), b.host.Close())
 }

@@ -20,29 +20,32 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Compiler makes artefacts with a command of the user's.
+// Compiler builds artefacts with a user-supplied command.
 //
-// For each program the command is run once with a folder as its last argument, which holds program.json: the program as plans have it, with
-// its arguments, launches and mappings. It leaves the binary there and a manifest.json with an entry of the program's name (see
-// [ReadArtefacts]), and may say in it the bytes of every argument ("arguments") and the layout of attention ("layout"), which are then
-// checked. What it prints is its progress.
+// The command is run once per program, with a folder as its last argument. The folder contains
+// program.json: the program with its arguments, launches and mappings. The command must write the
+// binary there and a manifest.json with an entry for the program (see [ReadArtefacts]). The entry
+// may include the size of every argument ("arguments") and the attention layout ("layout"), which
+// are then checked. Output of the command is reported as progress.
 //
-// Results are kept in a cache, by program and toolchain.
+// Results are cached by program and toolchain.
 type Compiler struct {
-	Command   []string                   // program and arguments; the folder is appended
-	Toolchain string                     // identity of the tools: another one compiles anew; "" for path, size and time of the command's own file
+	Command []string // program and arguments; the folder is appended
+	// identity of the tools for the cache key; "" for path, size and time of the command
+	Toolchain string
 	Cache     string                     // folder; "" for npukit/xdna in the user's cache folder
-	Limit     time.Duration              // for one program; 0 for 10 minutes: MLIR-AIR takes 3 to 50 s
-	Progress  func(program, line string) // may be nil; called with each line that the command prints
+	Limit     time.Duration              // per program; 0 for 10 minutes: MLIR-AIR takes 3 to 50 s
+	Progress  func(program, line string) // called with each line of output; may be nil
 }
 
 const defaultLimit = 10 * time.Minute
 
-// Artefact is the program's artefact, from the cache or compiled now. When ctx ends, or this process does, however it ends,
-// the command is killed with all that it has started.
+// Artefact returns the artefact of p from the cache, compiling it if necessary. The command and all
+// processes that it started are killed if ctx is done or this process ends.
 func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, error) {
 	if len(c.Command) == 0 {
-		return nil, errors.New("npu/xdna: Compiler.Command is empty: name the command that compiles a program")
+		return nil, errors.New("npu/xdna: Compiler.Command is empty: set it to the command that " +
+			"compiles a program")
 	}
 	description, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
@@ -52,11 +55,12 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 	if cache == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
-			return nil, fmt.Errorf("npu/xdna: no place for compiled programs: %w: name one in Compiler.Cache", err)
+			return nil, fmt.Errorf("npu/xdna: no cache folder for compiled programs: %w: set "+
+				"Compiler.Cache", err)
 		}
 		cache = filepath.Join(base, "npukit", "xdna")
 	}
-	if cache, err = filepath.Abs(cache); err != nil { // the command runs in a folder of its own
+	if cache, err = filepath.Abs(cache); err != nil { // the command runs in another folder
 		return nil, fmt.Errorf("npu/xdna: %w", err)
 	}
 	command, toolchain, err := c.identity()
@@ -78,7 +82,7 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 	if err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
 	}
-	defer temp.Close() // and with it what the rename below did not take
+	defer temp.Close() // removes files that the rename below did not move
 	work := temp.Path
 	if err := os.WriteFile(filepath.Join(work, "program.json"), description, 0o666); err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
@@ -87,9 +91,11 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 		return nil, err
 	}
 	if _, err := compiled(work, p); err != nil {
-		return nil, fmt.Errorf("npu/xdna: %s compiled program %s, and what it left cannot be used: %w", c.Command[0], p.Name, err)
+		return nil, fmt.Errorf("npu/xdna: %s compiled program %s, but its output is unusable: %w",
+			c.Command[0], p.Name, err)
 	}
-	// In the cache there is nothing usable, or what another process has just made of the same: either way it is replaced.
+	// The cache has no usable entry, or another process just wrote the same one. Replace it in both
+	// cases.
 	err = os.RemoveAll(dir)
 	if err == nil {
 		err = errors.Join(os.Rename(work, dir), atomicfile.SyncDir(cache))
@@ -97,10 +103,10 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 	if a, cached := compiled(dir, p); cached == nil {
 		return a, nil
 	}
-	return nil, fmt.Errorf("npu/xdna: keeping program %s in the cache: %w", p.Name, err)
+	return nil, fmt.Errorf("npu/xdna: caching program %s: %w", p.Name, err)
 }
 
-// compiled is the artefact of a program in a folder that a compiler left.
+// compiled returns the artefact of p in a folder that a compiler wrote.
 func compiled(dir string, p *npu.Program) (*Artefact, error) {
 	s, err := ReadArtefacts(dir)
 	if err != nil {
@@ -109,7 +115,7 @@ func compiled(dir string, p *npu.Program) (*Artefact, error) {
 	return s.Find(p)
 }
 
-// identity is the path of the command, and what tells the tools apart.
+// identity returns the path of the command and the identity of the tools.
 func (c *Compiler) identity() (command, toolchain string, err error) {
 	command, err = exec.LookPath(c.Command[0])
 	if err == nil {
@@ -138,7 +144,7 @@ func (c *Compiler) run(ctx context.Context, command, program, dir string) error 
 	defer cancel()
 	cmd := exec.CommandContext(limited, command, append(c.Command[1:len(c.Command):len(c.Command)], dir)...)
 	cmd.Dir = dir
-	cmd.WaitDelay = 50 * time.Millisecond // for pipes that something it started still holds
+	cmd.WaitDelay = 50 * time.Millisecond // if a child still holds the pipes
 	out := &lines{emit: func(line string) {
 		if c.Progress != nil {
 			c.Progress(program, line)
@@ -153,12 +159,14 @@ func (c *Compiler) run(ctx context.Context, command, program, dir string) error 
 	case ctx.Err() != nil:
 		return fmt.Errorf("npu/xdna: compiling program %s: %w", program, ctx.Err())
 	case limited.Err() != nil:
-		return fmt.Errorf("npu/xdna: compiling program %s: not done after %v (Compiler.Limit); it printed last:%s", program, limit, out.tail())
+		return fmt.Errorf("npu/xdna: compiling program %s: not done after %v (Compiler.Limit); "+
+			"last output:%s", program, limit, out.tail())
 	}
-	return fmt.Errorf("npu/xdna: compiling program %s: %s: %w; it printed last:%s", program, c.Command[0], err, out.tail())
+	return fmt.Errorf("npu/xdna: compiling program %s: %s: %w; last output:%s", program,
+		c.Command[0], err, out.tail())
 }
 
-// lines cuts what a command prints into lines and keeps the last.
+// lines splits output into lines and stores the last ones.
 type lines struct {
 	emit func(line string)
 
@@ -167,7 +175,7 @@ type lines struct {
 	last []string
 }
 
-// Limits of what is kept: a compiler that prints without end is not to fill the memory.
+// Limits of the stored output, so that a compiler that prints forever cannot exhaust memory.
 const (
 	maxLine   = 4096
 	lastLines = 10
@@ -199,7 +207,7 @@ func (l *lines) line(b []byte) {
 	l.emit(text)
 }
 
-// end gives out a last line without an end.
+// end emits a last line that has no newline.
 func (l *lines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +221,7 @@ func (l *lines) tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.last) == 0 {
-		return " nothing"
+		return " none"
 	}
 	return "\n  " + strings.Join(l.last, "\n  ")
 }

@@ -15,21 +15,24 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// compilerMode says, in the environment, that the test binary is to play a compiler, and which.
+// compilerMode is the environment variable that makes the test binary act as a compiler, and its
+// mode.
 const compilerMode = "NPUKIT_TEST_COMPILER"
 
-// compilerParent names, in the environment, the file for the process ids of a compiler that hangs.
+// compilerParent is the environment variable with the file for the process IDs of a hanging
+// compiler.
 const compilerParent = "NPUKIT_TEST_COMPILER_PARENT"
 
 // compileForever runs a compiler that hangs.
 func compileForever(file string) error {
-	c := &Compiler{Command: []string{"/bin/sh", "-c", "sleep 1000 & echo $$ $! >" + file + "; wait"}, Cache: filepath.Dir(file)}
+	c := &Compiler{Command: []string{"/bin/sh", "-c",
+		"sleep 1000 & echo $$ $! >" + file + "; wait"}, Cache: filepath.Dir(file)}
 	_, err := c.Artefact(context.Background(), addProgram("add"))
 	return err
 }
 
-// playCompiler compiles the program in the folder that is the last argument.
-func playCompiler(mode string) error {
+// actAsCompiler compiles the program in the folder that is the last argument.
+func actAsCompiler(mode string) error {
 	dir := os.Args[len(os.Args)-1]
 	data, err := os.ReadFile(filepath.Join(dir, "program.json"))
 	if err != nil {
@@ -58,14 +61,15 @@ func playCompiler(mode string) error {
 	for i := range sizes {
 		sizes[i] = argBytes(p.Args[i])
 	}
-	m := manifest{Entries: map[string]*manifestEntry{p.Name: {OutputBinary: "p.elf", Kernel: "main:" + p.Name, Arguments: sizes}}}
+	m := manifest{Entries: map[string]*manifestEntry{p.Name: {OutputBinary: "p.elf",
+		Kernel: "main:" + p.Name, Arguments: sizes}}}
 	if data, err = json.Marshal(m); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, manifestName), data, 0o666)
 }
 
-// compiler is this test binary as a compiler.
+// compiler returns a Compiler that runs this test binary.
 func compiler(t *testing.T, mode string) (c *Compiler, printed *[]string) {
 	t.Helper()
 	t.Setenv(compilerMode, mode)
@@ -74,18 +78,19 @@ func compiler(t *testing.T, mode string) (c *Compiler, printed *[]string) {
 		t.Fatal(err)
 	}
 	if strings.HasPrefix(filepath.Base(self), "ld-linux") {
-		t.Skip("this process runs under another ld.so, and cannot start itself: the test passes without it")
+		t.Skip("this process runs under another ld.so and cannot start itself; run without it")
 	}
 	var mu sync.Mutex
 	printed = &[]string{}
-	return &Compiler{Command: []string{self, "compile"}, Cache: t.TempDir(), Progress: func(program, line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		*printed = append(*printed, program+": "+line)
-	}}, printed
+	return &Compiler{Command: []string{self, "compile"}, Cache: t.TempDir(),
+		Progress: func(program, line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			*printed = append(*printed, program+": "+line)
+		}}, printed
 }
 
-// Programs without artefacts are compiled when they are loaded, once for each program and toolchain.
+// Load compiles a program without an artefact, once per program and toolchain.
 func TestCompileCommand(t *testing.T) {
 	c, printed := compiler(t, "works")
 	p := addProgram("add")
@@ -103,35 +108,36 @@ func TestCompileCommand(t *testing.T) {
 		t.Errorf("progress %q", got)
 	}
 	if _, err := c.Artefact(context.Background(), p); err != nil || len(*printed) != 2 {
-		t.Errorf("from the cache: %v, progress %q", err, *printed)
+		t.Errorf("cached: %v, progress %q", err, *printed)
 	}
 	changed := addProgram("add")
 	changed.Map(npu.Mapping{Tile: []int{8}})
 	if _, err := c.Artefact(context.Background(), changed); err != nil || len(*printed) != 4 {
-		t.Errorf("another mapping is another program: %v, progress %q", err, *printed)
+		t.Errorf("changed mapping: %v, progress %q", err, *printed)
 	}
 	c.Toolchain = "next"
 	a, err := c.Artefact(context.Background(), p)
 	if err != nil || len(*printed) != 6 {
-		t.Fatalf("another toolchain: %v, progress %q", err, *printed)
+		t.Fatalf("changed toolchain: %v, progress %q", err, *printed)
 	}
-	// A cache that lost a file compiles again.
+	// A cache entry with a missing file is compiled again.
 	if err := os.Remove(a.Binary); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Artefact(context.Background(), p); err != nil || len(*printed) != 8 {
-		t.Errorf("a damaged cache: %v, progress %q", err, *printed)
+		t.Errorf("damaged cache: %v, progress %q", err, *printed)
 	}
 	left, err := filepath.Glob(filepath.Join(c.Cache, ".*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("left in the cache: %v, %v", left, err)
+		t.Errorf("files left in the cache: %v, %v", left, err)
 	}
 }
 
-// A compiler that does not do what it should is no reason to wait, and its last words are in the error.
+// A compiler that fails or hangs returns an error with its last output.
 func TestCompileCommandFails(t *testing.T) {
 	p := addProgram("add")
-	for mode, want := range map[string]string{"fails": "no tile fits", "forgets": manifestName, "wrong": "3 arguments", "hangs": "half way"} {
+	for mode, want := range map[string]string{"fails": "no tile fits", "forgets": manifestName,
+		"wrong": "3 arguments", "hangs": "half way"} {
 		c, _ := compiler(t, mode)
 		c.Limit = 20 * time.Second
 		if mode == "hangs" {
@@ -139,29 +145,32 @@ func TestCompileCommandFails(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := c.Artefact(context.Background(), p)
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "program add") || time.Since(began) > 15*time.Second {
-			t.Errorf("%s: %v after %v, want a word of %q", mode, err, time.Since(began), want)
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "program add") || time.Since(began) > 15*time.Second {
+			t.Errorf("%s: %v after %v, want %q", mode, err, time.Since(began), want)
 		}
 		if left, _ := os.ReadDir(c.Cache); len(left) > 0 {
-			t.Errorf("%s: left in the cache: %v", mode, left)
+			t.Errorf("%s: files left in the cache: %v", mode, left)
 		}
 	}
 	c, _ := compiler(t, "hangs")
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := c.Artefact(ctx, p); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*time.Second {
+	if _, err := c.Artefact(ctx, p); !errors.Is(err, context.DeadlineExceeded) ||
+		time.Since(began) > 5*time.Second {
 		t.Errorf("cancelled: %v after %v", err, time.Since(began))
 	}
 	if _, err := (&Compiler{}).Artefact(context.Background(), p); err == nil {
-		t.Error("no command is accepted")
+		t.Error("an empty command was accepted")
 	}
-	if _, err := (&Compiler{Command: []string{"no-such-command-here"}, Cache: t.TempDir()}).Artefact(context.Background(), p); err == nil {
-		t.Error("a command that is not there is accepted")
+	if _, err := (&Compiler{Command: []string{"no-such-command-here"},
+		Cache: t.TempDir()}).Artefact(context.Background(), p); err == nil {
+		t.Error("a missing command was accepted")
 	}
 }
 
-// A line without end is not kept whole.
+// A line without end is split.
 func TestProgressLines(t *testing.T) {
 	var got []int
 	l := &lines{emit: func(line string) { got = append(got, len(line)) }}

@@ -13,8 +13,8 @@ import (
 	"github.com/npukit/npukit/internal/childproc/orphantest"
 )
 
-// kill -9 of a process ends the compiler that it runs, with all that that has started. What it leaves
-// in the cache is removed by the next compilation.
+// Killing a process with kill -9 ends its compiler and all that the compiler started. The next
+// compilation removes the temporary files in the cache.
 func TestCompilerEndsWithItsParent(t *testing.T) {
 	c, _ := compiler(t, "works")
 	self := c.Command[0]
@@ -43,7 +43,7 @@ func TestCompilerEndsWithItsParent(t *testing.T) {
 		return names
 	}
 	if n := len(hidden()); n != 1 {
-		t.Errorf("the killed process has left %d folders, want its own", n)
+		t.Errorf("the killed process left %d folders, want 1", n)
 	}
 	if _, err := c.Artefact(context.Background(), addProgram("add")); err != nil {
 		t.Error(err)

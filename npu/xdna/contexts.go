@@ -10,48 +10,49 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// contexts keeps the hardware contexts that are alive, a few at most: programs of a phase stay, and those of the phase before go when room
-// is needed, the least recently used first. With a context go its kernels and runs; buffers outlive it. Used by the holder of the device's
-// turn.
+// contexts is the set of open hardware contexts. If the limit is reached, the least recently used
+// one is closed, with its kernels and runs. Buffers are not tied to a context. Guarded by
+// Device.sem.
 type contexts struct {
 	limit int
 	log   *slog.Logger
-	alive []*live // by last use, the latest at the end
-	heap  int     // bytes that runs have in the device's heap
+	alive []*live // least recently used first
+	heap  int     // bytes of the device heap in use by runs
 	clock uint64
 
-	opened, made, rebound int // since the start, for tests
+	opened, made, rebound int // counters for tests
 }
 
-// live is a context.
+// live is an open context.
 type live struct {
 	config  *loaded
 	hw      hwContext
 	kernels map[*executable]kernel
 	runs    map[string]*bound // by executable and arguments
-	list    runlist           // nil until there was something to put into it
-	listed  []*bound          // what it holds
+	list    runlist           // nil until first used
+	listed  []*bound          // runs in list
 }
 
 // bound is a run with its arguments set.
 type bound struct {
-	run  run
-	exec *executable
-	key  string
-	args []uint64 // numbers of its arguments
-	cost int      // of the device's heap
-	used uint64
-	in   bool // in the context's list
+	run    run
+	exec   *executable
+	key    string
+	args   []uint64 // object IDs of the arguments
+	cost   int      // bytes of the device heap
+	used   uint64
+	listed bool // in the context's list
 }
 
-// Every run of an ELF has a copy of the instructions and of the array's configuration in the device's heap of 64 MB, in units of 32 KiB.
-// Ours may have three quarters of it together; then the least recently used ones are bound to other arguments.
+// Each run of an ELF has a copy of its instructions and array configuration in the 64 MB device
+// heap, in units of 32 KiB. Runs may use three quarters of the heap; then the least recently used
+// ones are bound to other arguments.
 const (
 	heapBudget = 48 << 20
 	heapUnit   = 32 << 10
 )
 
-// get is the context of an executable, opened if it is not there.
+// get returns the context of an executable, opening it if necessary.
 func (c *contexts) get(e *executable) (*live, error) {
 	if i := slices.IndexFunc(c.alive, func(l *live) bool { return l.config == e.config }); i >= 0 {
 		l := c.alive[i]
@@ -66,26 +67,27 @@ func (c *contexts) get(e *executable) (*live, error) {
 	for {
 		hw, err := e.config.config.open()
 		if err == nil {
-			l := &live{config: e.config, hw: hw, kernels: map[*executable]kernel{}, runs: map[string]*bound{}}
+			l := &live{config: e.config, hw: hw, kernels: map[*executable]kernel{},
+				runs: map[string]*bound{}}
 			c.alive = append(c.alive, l)
 			c.opened++
 			return l, nil
 		}
-		// Other processes have contexts too: make do with fewer.
+		// Other processes use contexts too: continue with fewer.
 		if !errors.Is(err, xrt.ErrNoContext) || len(c.alive) == 0 {
 			return nil, err
 		}
-		c.log.Info("the driver has no context left: closing one", "alive", len(c.alive))
+		c.log.Info("the driver is out of contexts: closing one", "alive", len(c.alive))
 		if e := c.drop(c.alive[0]); e != nil {
 			return nil, errors.Join(err, e)
 		}
 	}
 }
 
-// drop closes a context with all that is in it.
+// drop closes a context and everything in it.
 func (c *contexts) drop(l *live) error {
 	var errs []error
-	errs = append(errs, l.unlist())
+	errs = append(errs, l.resetList())
 	for _, b := range l.runs {
 		errs = append(errs, c.closeRun(l, b))
 	}
@@ -100,8 +102,8 @@ func (c *contexts) drop(l *live) error {
 	return errors.Join(errs...)
 }
 
-// abandon drops a context that failed. What closing it has to say is no news.
-func (c *contexts) abandon(l *live) {
+// discard drops a context that failed. Errors are only logged.
+func (c *contexts) discard(l *live) {
 	if err := c.drop(l); err != nil {
 		c.log.Warn("closing a lost context", "program", l.config.path, "error", err)
 	}
@@ -115,7 +117,7 @@ func (c *contexts) dropAll() error {
 	return errors.Join(errs...)
 }
 
-// dropConfig closes the context of a binary, if it is alive.
+// dropConfig closes the context of a binary if it is open.
 func (c *contexts) dropConfig(config *loaded) error {
 	for _, l := range c.alive {
 		if l.config == config {
@@ -125,8 +127,8 @@ func (c *contexts) dropConfig(config *loaded) error {
 	return nil
 }
 
-// forget closes the runs that have an object as an argument: the object goes.
-func (c *contexts) forget(id uint64) {
+// closeRunsOf closes the runs that have the object as an argument, because it is about to be freed.
+func (c *contexts) closeRunsOf(id uint64) {
 	for _, l := range c.alive {
 		for _, b := range l.runs {
 			if slices.Contains(b.args, id) {
@@ -138,8 +140,9 @@ func (c *contexts) forget(id uint64) {
 	}
 }
 
-// forgetProgram closes the kernel and the runs of an executable in a context that other programs use.
-func (c *contexts) forgetProgram(e *executable) error {
+// closeProgram closes the kernel and runs of an executable in contexts that other programs still
+// use.
+func (c *contexts) closeProgram(e *executable) error {
 	var errs []error
 	for _, l := range c.alive {
 		for _, b := range l.runs {
@@ -161,27 +164,27 @@ func (c *contexts) closeRun(l *live, b *bound) error {
 	return b.run.close()
 }
 
-// unlist empties the context's list.
-func (l *live) unlist() error {
+// resetList empties the context's list.
+func (l *live) resetList() error {
 	if len(l.listed) == 0 {
 		return nil
 	}
 	for _, b := range l.listed {
-		b.in = false
+		b.listed = false
 	}
 	l.listed = l.listed[:0]
 	return l.list.reset()
 }
 
-// release takes a run out of the list, and the others with it.
+// release takes a run out of the list by emptying the list.
 func (l *live) release(b *bound) error {
-	if !b.in {
+	if !b.listed {
 		return nil
 	}
-	return l.unlist()
+	return l.resetList()
 }
 
-// kernelOf is the executable's kernel in the context.
+// kernelOf returns the executable's kernel in the context.
 func (l *live) kernelOf(e *executable) (kernel, error) {
 	if k := l.kernels[e]; k != nil {
 		return k, nil
@@ -194,7 +197,7 @@ func (l *live) kernelOf(e *executable) (kernel, error) {
 	return k, nil
 }
 
-// appendKey writes what names a run: its executable and the numbers of its arguments.
+// appendKey appends the key of a run: its executable and the IDs of its arguments.
 func appendKey(dst []byte, e *executable, args []object) []byte {
 	dst = strconv.AppendUint(dst, e.id, 36)
 	for _, a := range args {
@@ -204,15 +207,17 @@ func appendKey(dst []byte, e *executable, args []object) []byte {
 	return dst
 }
 
-// bind is a run of the executable with the arguments: one that was made earlier for the same, or a new one, or when the heap is full, the
-// one used longest ago with other arguments. Runs that are in keep, the list being put together, are left alone.
-func (c *contexts) bind(l *live, e *executable, args []object, key []byte, keep []*bound) (*bound, error) {
+// bind returns a run of the executable with the given arguments: an existing one, a new one, or, if
+// the heap is full, the least recently used one with new arguments. Runs in pinned, the list being
+// built, are not touched.
+func (c *contexts) bind(l *live, e *executable, args []object, key []byte,
+	pinned []*bound) (*bound, error) {
 	c.clock++
 	if b := l.runs[string(key)]; b != nil {
 		b.used = c.clock
 		return b, nil
 	}
-	b, err := c.spare(l, e, keep)
+	b, err := c.makeRoom(l, e, pinned)
 	if err != nil {
 		return nil, err
 	}
@@ -236,23 +241,26 @@ func (c *contexts) bind(l *live, e *executable, args []object, key []byte, keep 
 			continue
 		}
 		if err := b.run.set(i, a.memory); err != nil {
-			return nil, errors.Join(fmt.Errorf("argument %q: %w", e.p.Args[i].Name, err), l.release(b), c.closeRun(l, b))
+			return nil, errors.Join(fmt.Errorf("argument %q: %w", e.p.Args[i].Name, err),
+				l.release(b), c.closeRun(l, b))
 		}
 		b.args[i] = a.id
 	}
 	return b, nil
 }
 
-// spare makes room in the heap for one more run, and is a run to be bound anew if that is how.
-func (c *contexts) spare(l *live, e *executable, keep []*bound) (*bound, error) {
+// makeRoom makes room in the heap for one more run. It returns a run to rebind if it found one
+// instead.
+func (c *contexts) makeRoom(l *live, e *executable, pinned []*bound) (*bound, error) {
 	for c.heap+e.config.cost > heapBudget {
 		var of *live
 		var oldest *bound
 		for _, x := range c.alive {
 			for _, b := range x.runs {
-				// Among runs of the same program one need only change arguments; it is preferred to others of any age.
+				// A run of the same program only needs new arguments, so it is preferred to runs of
+				// any age.
 				same, was := b.exec == e, oldest != nil && oldest.exec == e
-				if slices.Contains(keep, b) || was && !same {
+				if slices.Contains(pinned, b) || was && !same {
 					continue
 				}
 				if oldest == nil || same && !was || b.used < oldest.used {
@@ -261,7 +269,7 @@ func (c *contexts) spare(l *live, e *executable, keep []*bound) (*bound, error) 
 			}
 		}
 		if oldest == nil {
-			return nil, nil // one run alone is larger than the budget: the driver decides
+			return nil, nil // one run exceeds the budget: let the driver decide
 		}
 		if err := of.release(oldest); err != nil {
 			return nil, err

@@ -20,14 +20,15 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// toolchain is a device whose programs are all to be had: what a deployment tries is compiled when it is loaded, as with a compile command. Programs of different plans are called
-// alike, and an artefact is known by its name; here each has a name of its own.
+// toolchain is a device that compiles every program when it is loaded, as with a compile command.
+// Programs of different plans have the same names, but artefacts are found by name, so each gets a
+// unique one.
 type toolchain struct {
 	*Device
 	t     *testing.T
 	dir   string
 	array *array
-	emu   *xrttest.Emulator // nil over the driver played in Go
+	emu   *xrttest.Emulator // nil over the fake driver
 
 	mu     sync.Mutex
 	number uint32
@@ -52,7 +53,7 @@ func (c *toolchain) Load(ctx context.Context, p *npu.Program) (npu.Executable, e
 func (c *toolchain) compile(p *npu.Program) {
 	a := &Artefact{Name: p.Name, Binary: filepath.Join(c.dir, p.Name+".elf"), Kernel: "main:" + p.Instance}
 	binary := []byte("fake")
-	s := xrttest.NewELFStream(1000 + c.number) // behind those that the device was opened with
+	s := xrttest.NewELFStream(1000 + c.number) // after those that the device was opened with
 	c.number++
 	for i, arg := range p.Args {
 		a.Arguments = append(a.Arguments, argBytes(arg))
@@ -69,40 +70,44 @@ func (c *toolchain) compile(p *npu.Program) {
 	c.artefacts.byName[p.Name] = a
 }
 
-// toolchains are the ways in which a device with a toolchain is tested.
+// toolchains returns the devices with a toolchain under test.
 func toolchains() map[string]func(t *testing.T, p *npu.Program) *toolchain {
 	if emulation() {
-		return map[string]func(t *testing.T, p *npu.Program) *toolchain{"xrt": func(t *testing.T, p *npu.Program) *toolchain {
+		return map[string]func(t *testing.T, p *npu.Program) *toolchain{"xrt": func(t *testing.T,
+			p *npu.Program) *toolchain {
 			d, emu := emulated(t, each(p), Options{})
 			return &toolchain{Device: d, t: t, dir: t.TempDir(), array: newArray(t), emu: emu}
 		}}
 	}
-	return map[string]func(t *testing.T, p *npu.Program) *toolchain{"fake": func(t *testing.T, p *npu.Program) *toolchain {
+	return map[string]func(t *testing.T, p *npu.Program) *toolchain{"fake": func(t *testing.T,
+		p *npu.Program) *toolchain {
 		f := &fake{}
 		d := f.open(t, each(p), Options{})
 		return &toolchain{Device: d, t: t, dir: t.TempDir(), array: f.array}
 	}}
 }
 
-// A small model is deployed on the device through all phases up to the last, by measured times, and an evaluator finds nothing wrong with it but, on a machine that has other work,
-// its figures.
+// A small model is deployed on the device through all phases by measured times, and the evaluation
+// finds no problem, except in its timings if the machine is busy.
 func TestDeployment(t *testing.T) {
 	if os.Getenv("NPUKIT_LONG") == "" {
 		t.Skip("takes ten minutes: set NPUKIT_LONG=1")
 	}
 	ctx, path := context.Background(), t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 256, Vocab: 256, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64,
+		FFN: 256, Vocab: 256, Context: 512, Tie: true}
 	if err := ckptgen.Write(path, spec, 7); err != nil {
 		t.Fatal(err)
 	}
 	for how, open := range toolchains() {
 		t.Run(how, func(t *testing.T) {
 			dev := open(t, onDevice(npuPlan(t, path, rows))[0])
-			opts := &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3, Observe: func(e skill.Event) {
-				if e.What != skill.EventStep {
-					t.Logf("%s %s: %.200s", e.Phase, e.What, e.Text)
-				}
-			}}
+			opts := &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3,
+				Observe: func(e skill.Event) {
+					if e.What != skill.EventStep {
+						t.Logf("%s %s: %.200s", e.Phase, e.What, e.Text)
+					}
+				}}
 			d, err := skill.NewDeployment(path, dev, opts)
 			if err != nil {
 				t.Fatal(err)
@@ -117,13 +122,15 @@ func TestDeployment(t *testing.T) {
 					kept++
 				}
 				if m := a.Value.After; m != nil && (m.Predicted || a.Value.Turns == nil) {
-					t.Errorf("%s: the time on a device is %+v", a.Value.Step, m)
+					t.Errorf("%s: device time %+v", a.Value.Step, m)
 				}
 			}
 			if p, _ := d.State().Next(); p != skill.Evaluation || len(d.State().Attempts) < 15 {
-				t.Errorf("it came to %s, with %d changes, %d of them kept", p, len(d.State().Attempts), kept)
+				t.Errorf("stopped in %s after %d changes, %d kept", p,
+					len(d.State().Attempts), kept)
 			}
-			r, err := skill.Evaluate(ctx, opts.Dir, dev, &skill.EvaluateOptions{Positions: opts.Positions, Repetitions: opts.Repetitions})
+			r, err := skill.Evaluate(ctx, opts.Dir, dev,
+				&skill.EvaluateOptions{Positions: opts.Positions, Repetitions: opts.Repetitions})
 			if errors.Is(err, skill.ErrBusy) {
 				return
 			}
@@ -136,13 +143,14 @@ func TestDeployment(t *testing.T) {
 				}
 			}
 			if r.Measured == nil {
-				t.Error("it was not measured again")
+				t.Error("it was not measured")
 			}
 		})
 	}
 }
 
-// Without artefacts a deployment ends in its first phase that loads a program, and says which one is missing, and where it comes from.
+// Without artefacts a deployment stops in the first phase that loads a program, with an error that
+// names the program and how to build it.
 func TestDeploymentWithoutArtefacts(t *testing.T) {
 	path := t.TempDir()
 	spec := specs()["llama-split"]
@@ -153,18 +161,22 @@ func TestDeploymentWithoutArtefacts(t *testing.T) {
 	other.Name = "another"
 	for how, open := range modelOpeners() {
 		t.Run(how, func(t *testing.T) {
-			d, err := skill.NewDeployment(path, open(t, each(&other), Options{}), &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3})
+			d, err := skill.NewDeployment(path, open(t, each(&other), Options{}),
+				&skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer closeIt(t, d)
 			err = d.Run(context.Background())
 			var phase *skill.PhaseError
-			if !errors.As(err, &phase) || phase.Report.Phase > skill.KernelValidation || !strings.Contains(err.Error(), "--compile") {
-				t.Errorf("it ends with %v", err)
+			if !errors.As(err, &phase) || phase.Report.Phase > skill.KernelValidation ||
+				!strings.Contains(err.Error(), "--compile") {
+				t.Errorf("stopped with %v", err)
 			}
-			if d.State().PlanStatus() == model.PlanAccepted || slices.ContainsFunc(d.State().Attempts, func(skill.Attempted) bool { return true }) {
-				t.Error("it went on")
+			if d.State().PlanStatus() == model.PlanAccepted ||
+				slices.ContainsFunc(d.State().Attempts,
+					func(skill.Attempted) bool { return true }) {
+				t.Error("it continued")
 			}
 		})
 	}

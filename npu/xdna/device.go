@@ -14,24 +14,25 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Options configures Open. The zero value, and nil, mean the defaults.
+// Options configures Open. The zero value and nil select the defaults.
 type Options struct {
-	Artefacts string    // folder of compiled programs, see [ReadArtefacts]; "" for the one that $NPUKIT_ARTEFACTS names, or none
-	Compile   *Compiler // of programs that the folder does not have; nil for none: such programs are refused
+	Artefacts string    // folder of compiled programs, see [ReadArtefacts]; "" for $NPUKIT_ARTEFACTS
+	Compile   *Compiler // builds programs that the folder lacks; nil for none
 
-	Address  string       // of the NPU on the PCI bus, "0000:c5:00.1"; "" for the first
-	Contexts int          // hardware contexts alive at once; 0 for 8
-	Lock     string       // file that is locked while programs run; "" for npu.lock in the folder for temporary files, which MLIR-AIR's programs take
-	Threads  int          // of the host's device, see package cpu; 0 for all cores
-	Kernels  string       // of the host's device, see package cpu; "" for its default
-	Log      *slog.Logger // of what is worth knowing and no error: tools that made the artefacts, lost contexts; nil for none
+	Address  string       // PCI address of the NPU, e.g. "0000:c5:00.1"; "" for the first
+	Contexts int          // maximum open hardware contexts; 0 for 8
+	Lock     string       // file locked while programs run; "" for MLIR-AIR's npu.lock in os.TempDir()
+	Threads  int          // of the host device, see package cpu; 0 for all cores
+	Kernels  string       // of the host device, see package cpu; "" for its default
+	Log      *slog.Logger // for toolchain information and lost contexts; nil for none
 }
 
-// defaultContexts is how many hardware contexts the device keeps. The driver has 16 to 32 for all processes, and a model's phase has at
-// most eight programs.
+// defaultContexts is the default limit of hardware contexts. The driver has 16 to 32 for all
+// processes, and a phase of a model uses at most eight programs.
 const defaultContexts = 8
 
-// Device is an NPU. Its methods are safe for concurrent use; Submits are executed one after the other.
+// Device is an NPU. Its methods are safe for concurrent use. Concurrent calls to Submit are
+// executed one at a time.
 type Device struct {
 	drv  driver
 	info npu.Info
@@ -42,21 +43,22 @@ type Device struct {
 	compile   *Compiler
 	lock      *fileLock
 
-	// turn holds a token while a Submit or the closing of something is at work. A channel, because waiting for it must obey a context. A
-	// Submit that was cancelled leaves it with whoever waits for the device to be done; flight is then closed when it is.
-	turn   chan struct{}
-	flight atomic.Pointer[chan struct{}]
-	closed atomic.Bool
+	// sem is held by a running Submit and while an object is closed. It is a channel because
+	// acquire must return when its context is done. A canceled Submit passes it to a goroutine that
+	// waits for the device; inFlight is closed when the device is idle.
+	sem      chan struct{}
+	inFlight atomic.Pointer[chan struct{}]
+	closed   atomic.Bool
 
-	// Used by the holder of turn.
+	// Guarded by sem.
 	contexts contexts
-	scratch  []scratch // that programs share, by rank
-	key      []byte    // reused
+	scratch  []scratch // shared by programs, by rank
+	key      []byte    // buffer for run keys
 
-	next atomic.Uint64 // number of the next object
+	next atomic.Uint64 // last object ID
 
 	mu      sync.Mutex
-	copies  bool // the driver cannot map memory of the process: buffers have memory of their own on the device's side
+	copies  bool // the driver cannot map process memory, so buffers have a separate device side
 	weights map[string]*shared
 	slab    *slab
 	configs map[string]*loaded // binaries by path
@@ -64,9 +66,10 @@ type Device struct {
 
 var _ npu.Hosted = (*Device)(nil)
 
-// Open opens the NPU. Without XRT in the program the error is [xrt.ErrUnavailable]; without an NPU, permission or locked memory it is
-// another of package xrt's, each with advice; `npukit doctor` says more. A folder of artefacts that cannot be read is an error; which
-// programs it has shows in Load.
+// Open opens the NPU. It returns [xrt.ErrUnavailable] if the program was built without XRT, and
+// another error of package xrt, with advice, if there is no NPU, no permission or too little
+// lockable memory; `npukit doctor` finds the cause. It returns an error if the artefact folder
+// cannot be read. Missing programs are reported by Load.
 func Open(ctx context.Context, opts *Options) (*Device, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/xdna: %w", err)
@@ -89,13 +92,14 @@ func Open(ctx context.Context, opts *Options) (*Device, error) {
 	return d, nil
 }
 
-// newDevice makes a device over a driver, which it owns if there is no error.
+// newDevice returns a device that uses drv. The device owns drv if there is no error.
 func newDevice(drv driver, o Options) (*Device, error) {
 	if o.Contexts == 0 {
 		o.Contexts = defaultContexts
 	}
 	if o.Contexts < 1 {
-		return nil, fmt.Errorf("npu/xdna: Options.Contexts is %d, want 1 or more, or 0 for %d", o.Contexts, defaultContexts)
+		return nil, fmt.Errorf("npu/xdna: Options.Contexts is %d: want 1 or more, or 0 for %d",
+			o.Contexts, defaultContexts)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -106,7 +110,8 @@ func newDevice(drv driver, o Options) (*Device, error) {
 		if artefacts, err = ReadArtefacts(o.Artefacts); err != nil {
 			return nil, err
 		}
-		o.Log.Info("artefacts", "folders", artefacts.Dirs, "programs", len(artefacts.Names()), "toolchain", artefacts.Toolchain)
+		o.Log.Info("artefacts", "folders", artefacts.Dirs, "programs", len(artefacts.Names()),
+			"toolchain", artefacts.Toolchain)
 	}
 	lock, err := newFileLock(o.Lock)
 	if err != nil {
@@ -130,25 +135,25 @@ func newDevice(drv driver, o Options) (*Device, error) {
 		artefacts: artefacts,
 		compile:   o.Compile,
 		lock:      lock,
-		turn:      make(chan struct{}, 1),
+		sem:       make(chan struct{}, 1),
 		contexts:  contexts{limit: o.Contexts, log: o.Log},
 		weights:   map[string]*shared{},
 		configs:   map[string]*loaded{},
 	}, nil
 }
 
-// Info describes the device.
+// Info returns the device's description.
 func (d *Device) Info() npu.Info { return d.info }
 
-// Host is the software device for a plan's steps on the host. Its programs take this device's buffers through [npu.HostBuffer]. It is
-// closed with this device.
+// Host returns the software device for the host steps of a plan. Its programs use this device's
+// buffers through [npu.HostBuffer]. It is closed with this device.
 func (d *Device) Host() npu.Device { return d.host }
 
-// Artefacts are the compiled programs that the device was opened with.
+// Artefacts returns the compiled programs that the device was opened with.
 func (d *Device) Artefacts() *Artefacts { return d.artefacts }
 
-// usable reports a context that has ended and a device that is closed.
-func (d *Device) usable(ctx context.Context) error {
+// checkOpen returns an error if ctx is done or the device is closed.
+func (d *Device) checkOpen(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("npu/xdna: %w", err)
 	}
@@ -158,40 +163,40 @@ func (d *Device) usable(ctx context.Context) error {
 	return nil
 }
 
-// enter takes the device's turn, or gives up when ctx is done or the device is closed.
-func (d *Device) enter(ctx context.Context) error {
-	if err := d.usable(ctx); err != nil {
+// acquire acquires d.sem. It returns an error if ctx is done or the device is closed.
+func (d *Device) acquire(ctx context.Context) error {
+	if err := d.checkOpen(ctx); err != nil {
 		return err
 	}
 	select {
-	case d.turn <- struct{}{}:
+	case d.sem <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("npu/xdna: %w", ctx.Err())
 	}
 	if d.closed.Load() {
-		d.leave()
+		d.release()
 		return fmt.Errorf("npu/xdna: %w", npu.ErrClosed)
 	}
 	return nil
 }
 
-func (d *Device) leave() { <-d.turn }
+func (d *Device) release() { <-d.sem }
 
-// landed waits for what a cancelled Submit left on the device, whose programs may still write. The kernel driver ends a program that makes
-// no progress within seconds.
-func (d *Device) landed() {
-	if f := d.flight.Load(); f != nil {
+// waitIdle waits for commands of a canceled Submit, which may still write to buffers. The kernel
+// driver stops a program without progress within seconds.
+func (d *Device) waitIdle() {
+	if f := d.inFlight.Load(); f != nil {
 		<-*f
 	}
 }
 
-// Close waits for a running Submit and gives the NPU back. Buffers stay as they are until they are closed themselves.
+// Close waits for a running Submit and closes the NPU. Buffers must be closed separately.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	d.turn <- struct{}{}
-	defer d.leave()
+	d.sem <- struct{}{}
+	defer d.release()
 	errs := []error{d.contexts.dropAll()}
 	for i := range d.scratch {
 		errs = append(errs, d.dropScratch(&d.scratch[i]))

@@ -19,7 +19,7 @@ import (
 
 const width = 64
 
-// addProgram is y = a + b over one row, with scratch that nothing uses.
+// addProgram returns a program with y = a + b over one row and an unused scratch argument.
 func addProgram(name string) *npu.Program {
 	p := npu.NewProgram(name)
 	a := p.In("a", dtype.BF16, 1, width)
@@ -30,7 +30,7 @@ func addProgram(name string) *npu.Program {
 	return p
 }
 
-// gemvProgram is y = w x through scratch.
+// gemvProgram returns a program with y = 2 w x that uses scratch.
 func gemvProgram(name string) *npu.Program {
 	p := npu.NewProgram(name)
 	w := p.Const("w", dtype.BF16, width, width)
@@ -42,7 +42,7 @@ func gemvProgram(name string) *npu.Program {
 	return p
 }
 
-// each is one binary for each program.
+// each returns one binary per program.
 func each(programs ...*npu.Program) map[string][]*npu.Program {
 	groups := map[string][]*npu.Program{}
 	for _, p := range programs {
@@ -68,7 +68,7 @@ func closeIt(t *testing.T, c interface{ Close() error }) {
 	}
 }
 
-// vector is a buffer with a value in all of its elements, on the device.
+// vector returns a buffer with all elements set to value, on both sides.
 func vector(t *testing.T, d npu.Device, value float32) npu.Buffer {
 	t.Helper()
 	b, err := d.Alloc(context.Background(), 2*width)
@@ -85,7 +85,7 @@ func vector(t *testing.T, d npu.Device, value float32) npu.Buffer {
 	return b
 }
 
-// first is the first element of a buffer, after a sync.
+// first syncs a buffer and returns its first element.
 func first(t *testing.T, b npu.Buffer) float32 {
 	t.Helper()
 	if err := b.Sync(npu.FromDevice, 0, b.Len()); err != nil {
@@ -105,8 +105,8 @@ func add(e npu.Executable, a, b, y npu.Buffer) npu.Run {
 	return npu.Run{Exec: e, Args: []npu.Buffer{a, b, nil, y}}
 }
 
-// Both ways in which a buffer has its two sides compute the same.
-func TestBuffersReachTheDeviceBySyncOnly(t *testing.T) {
+// Results do not depend on whether a buffer has separate memory for the device.
+func TestSync(t *testing.T) {
 	for _, noWrap := range []bool{false, true} {
 		t.Run(fmt.Sprintf("copies=%v", noWrap), func(t *testing.T) {
 			f := &fake{noWrap: noWrap}
@@ -118,7 +118,7 @@ func TestBuffersReachTheDeviceBySyncOnly(t *testing.T) {
 			if v := first(t, y); v != 5 {
 				t.Errorf("2 + 3 = %v", v)
 			}
-			// Half of a changes, and only a quarter is synced.
+			// Change half of a and sync a quarter.
 			dtype.F32ToBF16(dtype.BFloat16s(a.Bytes())[:width/2], slices.Repeat([]float32{7}, width/2))
 			if err := a.Sync(npu.ToDevice, 0, width/2); err != nil {
 				t.Fatal(err)
@@ -135,7 +135,7 @@ func TestBuffersReachTheDeviceBySyncOnly(t *testing.T) {
 	}
 }
 
-// What a program on the host writes into a buffer, the device reads after a sync.
+// The device reads the output of a host program after a sync.
 func TestHostProgramsShareBuffers(t *testing.T) {
 	for _, noWrap := range []bool{false, true} {
 		f := &fake{noWrap: noWrap}
@@ -143,7 +143,8 @@ func TestHostProgramsShareBuffers(t *testing.T) {
 		d := f.open(t, each(p), Options{})
 		e, onHost := load(t, d, p), load(t, d.Host(), p)
 		a, b, x, y := vector(t, d, 2), vector(t, d, 3), vector(t, d, 0), vector(t, d, 0)
-		submit(t, d.Host(), npu.Run{Exec: onHost, Args: []npu.Buffer{npu.HostBuffer(a), npu.HostBuffer(b), nil, npu.HostBuffer(x)}})
+		submit(t, d.Host(), npu.Run{Exec: onHost, Args: []npu.Buffer{npu.HostBuffer(a),
+			npu.HostBuffer(b), nil, npu.HostBuffer(x)}})
 		if err := x.Sync(npu.ToDevice, 0, x.Len()); err != nil {
 			t.Fatal(err)
 		}
@@ -159,8 +160,9 @@ type tensors map[string]npu.Tensor
 
 func (m tensors) Tensor(name string) (npu.Tensor, error) { return m[name], nil }
 
-// A weight is written and synced once however often it is asked for, its memory goes with the last, and small ones share a slab.
-func TestWeightsAreWrittenOnce(t *testing.T) {
+// A weight is written and synced once, even if several buffers use it. Its memory is freed with the
+// last one, and small weights share a slab.
+func TestSharedWeights(t *testing.T) {
 	f := &fake{}
 	p := gemvProgram("gemv")
 	d := f.open(t, each(p), Options{})
@@ -178,7 +180,8 @@ func TestWeightsAreWrittenOnce(t *testing.T) {
 			dtype.F32ToBF16(dtype.BFloat16s(half)[i:i+1], []float32{bits / 2})
 		}
 	}
-	from := tensors{"w": {Type: dtype.BF16, Shape: []int{width, width}, Data: raw}, "half": {Type: dtype.BF16, Shape: []int{width, width}, Data: half}}
+	from := tensors{"w": {Type: dtype.BF16, Shape: []int{width, width}, Data: raw},
+		"half": {Type: dtype.BF16, Shape: []int{width, width}, Data: half}}
 	constant := func(layout npu.Layout) npu.Buffer {
 		b, err := d.Const(context.Background(), npu.Source{Layout: layout, From: from})
 		if err != nil {
@@ -190,9 +193,10 @@ func TestWeightsAreWrittenOnce(t *testing.T) {
 	before := f.syncs
 	w, again := constant(npu.T("w")), constant(npu.T("w"))
 	if n := f.syncs - before; n != 1 {
-		t.Errorf("%d syncs for one weight asked for twice", n)
+		t.Errorf("%d syncs for two buffers of one weight, want 1", n)
 	}
-	turned, other := constant(npu.Layout{Op: "transpose", Args: []npu.Layout{npu.T("w")}}), constant(npu.T("half"))
+	turned, other := constant(npu.Layout{Op: "transpose", Args: []npu.Layout{npu.T("w")}}),
+		constant(npu.T("half"))
 	if f.memories != 1+3 { // a slab and three pieces
 		t.Errorf("%d objects for three small weights, want a slab and three pieces", f.memories)
 	}
@@ -201,7 +205,8 @@ func TestWeightsAreWrittenOnce(t *testing.T) {
 		name string
 		w    npu.Buffer
 		want float32
-	}{{"as it is", w, 2 * 2016}, {"shared", again, 2 * 2016}, {"transposed", turned, 0}, {"another tensor", other, 2016}} {
+	}{{"as it is", w, 2 * 2016}, {"shared", again, 2 * 2016}, {"transposed", turned,
+		0}, {"another tensor", other, 2016}} {
 		submit(t, d, npu.Run{Exec: e, Args: []npu.Buffer{tc.w, x, nil, y}})
 		if v := first(t, y); v != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, v, tc.want)
@@ -209,16 +214,18 @@ func TestWeightsAreWrittenOnce(t *testing.T) {
 	}
 	closeIt(t, w)
 	submit(t, d, npu.Run{Exec: e, Args: []npu.Buffer{again, x, nil, y}})
-	if err := d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{w, x, nil, y}}}); !errors.Is(err, npu.ErrClosed) {
+	if err := d.Submit(context.Background(), []npu.Run{{Exec: e,
+		Args: []npu.Buffer{w, x, nil, y}}}); !errors.Is(err, npu.ErrClosed) {
 		t.Errorf("a closed weight: %v", err)
 	}
-	if err := d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{again, again, nil, again}}}); err == nil {
-		t.Error("a weight as an output is accepted")
+	if err := d.Submit(context.Background(), []npu.Run{{Exec: e,
+		Args: []npu.Buffer{again, again, nil, again}}}); err == nil {
+		t.Error("a weight as an output was accepted")
 	}
 }
 
-// Runs with equal arguments are made once, and scratch is neither made twice nor synced.
-func TestRunsAndScratchAreReused(t *testing.T) {
+// Runs with equal arguments are created once, and scratch is shared and never synced.
+func TestRunsAreReused(t *testing.T) {
 	f := &fake{}
 	p, q := addProgram("add"), addProgram("add2")
 	d := f.open(t, each(p, q), Options{})
@@ -230,7 +237,8 @@ func TestRunsAndScratchAreReused(t *testing.T) {
 		submit(t, d, add(e, a, b, y), add(e2, y, b, z))
 	}
 	if f.runs != 2 || f.memories != memories || f.syncs != syncs {
-		t.Errorf("22 dispatches made %d runs, %d more objects and %d syncs; want 2, 0, 0", f.runs, f.memories-memories, f.syncs-syncs)
+		t.Errorf("22 dispatches made %d runs, %d more objects and %d syncs; want 2, 0, 0", f.runs,
+			f.memories-memories, f.syncs-syncs)
 	}
 	if v := first(t, z); v != 3 {
 		t.Errorf("1 + 1 + 1 = %v", v)
@@ -241,8 +249,8 @@ func TestRunsAndScratchAreReused(t *testing.T) {
 	}
 }
 
-// Scratch is of the largest sizes that any program has had, however many there were and in whatever order they have them; a list may hold
-// programs of several sizes.
+// Scratch has the largest sizes of any program, independent of the order of arguments. A list may
+// hold programs of several sizes.
 func TestScratchIsShared(t *testing.T) {
 	f := &fake{}
 	var programs []*npu.Program
@@ -282,12 +290,14 @@ func TestScratchIsShared(t *testing.T) {
 		bytes += s.size
 	}
 	if n := f.memories - before; n != 2 || bytes != 7*2*width {
-		t.Errorf("%d memories for scratch, of %d bytes; want 2, as large as the largest program's: %d", n, bytes, 7*2*width)
+		t.Errorf("%d memories for scratch, of %d bytes; want 2, as large as the largest "+
+			"program's: %d", n, bytes, 7*2*width)
 	}
 }
 
-// At most so many contexts are alive; the least recently used go, their runs are made again, and buffers keep what they hold.
-func TestContextsAreFew(t *testing.T) {
+// The number of open contexts is limited. The least recently used one is closed, its runs are
+// created again, and buffers keep their contents.
+func TestContextLimit(t *testing.T) {
 	f := &fake{}
 	var programs []*npu.Program
 	for i := range 13 {
@@ -304,7 +314,7 @@ func TestContextsAreFew(t *testing.T) {
 		runs = append(runs, add(load(t, d, p), from, one, to))
 	}
 	if f.opened != 0 {
-		t.Errorf("%d contexts before anything ran", f.opened)
+		t.Errorf("%d contexts before the first run", f.opened)
 	}
 	submit(t, d, runs...)
 	if v := first(t, y); v != 13 {
@@ -313,7 +323,8 @@ func TestContextsAreFew(t *testing.T) {
 	if f.most != defaultContexts || f.opened != 13 {
 		t.Errorf("%d contexts at once, %d opened; want %d, 13", f.most, f.opened, defaultContexts)
 	}
-	// The last eight are alive: running them again opens none, running one more opens it and closes the oldest only.
+	// The last eight are open: running them again opens none; running another closes only the
+	// oldest.
 	submit(t, d, runs[5:]...)
 	submit(t, d, runs[4])
 	submit(t, d, runs[6:]...)
@@ -322,7 +333,8 @@ func TestContextsAreFew(t *testing.T) {
 	}
 }
 
-// Other processes hold contexts too: with fewer than it would like the device still runs, and with none it says so.
+// If other processes hold contexts, the device runs with fewer than its limit, and returns an error
+// if it gets none.
 func TestDriverShortOfContexts(t *testing.T) {
 	f := &fake{contexts: 2}
 	programs := []*npu.Program{addProgram("add0"), addProgram("add1"), addProgram("add2")}
@@ -337,7 +349,7 @@ func TestDriverShortOfContexts(t *testing.T) {
 	if err := d.contexts.dropAll(); err != nil {
 		t.Fatal(err)
 	}
-	f.contexts, f.alive = 1, f.alive+1 // the only one is somebody else's
+	f.contexts, f.alive = 1, f.alive+1 // another process has the only one
 	err := d.Submit(context.Background(), runs)
 	if !errors.Is(err, npu.ErrNoContext) || !strings.Contains(err.Error(), "add0") {
 		t.Errorf("no context at all: %v", err)
@@ -345,18 +357,19 @@ func TestDriverShortOfContexts(t *testing.T) {
 	f.alive--
 }
 
-// Neighbours of one context go down in one list; the same list again is executed as it is.
-func TestNeighboursShareAList(t *testing.T) {
+// Consecutive runs of one context share a list, and an identical list is reused.
+func TestRunsShareList(t *testing.T) {
 	f := &fake{}
 	p, q, r := addProgram("add0"), addProgram("add1"), addProgram("other")
 	d := f.open(t, map[string][]*npu.Program{"both.elf": {p, q}, "other.elf": {r}}, Options{})
 	e0, e1, e2 := load(t, d, p), load(t, d, q), load(t, d, r)
 	x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
-	runs := []npu.Run{add(e0, x, one, y), add(e1, y, one, x), add(e0, x, x, y), add(e2, y, one, x), add(e1, x, one, y)}
+	runs := []npu.Run{add(e0, x, one, y), add(e1, y, one, x), add(e0, x, x, y), add(e2, y, one, x),
+		add(e1, x, one, y)}
 	for range 3 {
 		submit(t, d, runs...)
 	}
-	// By hand: a pass takes x to 2(x+2)+1, and y is one more.
+	// By hand: a pass maps x to 2(x+2)+1, and y is one more.
 	want := float32(0)
 	for range 3 {
 		want = 2*(want+2) + 1
@@ -365,9 +378,10 @@ func TestNeighboursShareAList(t *testing.T) {
 		t.Errorf("y = %v, want %v", v, want+1)
 	}
 	if f.opened != 2 || f.lists != 3 || f.adds != 3 {
-		t.Errorf("%d contexts, %d lists executed, %d runs put into lists; want 2, 3, 3", f.opened, f.lists, f.adds)
+		t.Errorf("%d contexts, %d lists executed, %d runs put into lists; want 2, 3, 3", f.opened,
+			f.lists, f.adds)
 	}
-	// A run that is in the list can be started by itself, and be there twice in one Submit.
+	// A run in the list can also be started alone, and be in a Submit twice.
 	submit(t, d, runs[0])
 	submit(t, d, runs[0], runs[1], runs[0], runs[1])
 	if f.lists != 5 {
@@ -375,8 +389,8 @@ func TestNeighboursShareAList(t *testing.T) {
 	}
 }
 
-// Of a context that several programs use, a program that is closed takes its own runs only.
-func TestClosedProgramLeavesItsContext(t *testing.T) {
+// Closing a program of a shared context closes only its own runs.
+func TestCloseSharedContext(t *testing.T) {
 	f := &fake{}
 	p, q := addProgram("add0"), addProgram("add1")
 	d := f.open(t, map[string][]*npu.Program{"both.elf": {p, q}}, Options{})
@@ -385,7 +399,8 @@ func TestClosedProgramLeavesItsContext(t *testing.T) {
 	submit(t, d, add(e0, one, one, y), add(e1, one, one, y))
 	closeIt(t, e0)
 	if l := d.contexts.alive[0]; len(l.runs) != 1 || len(l.kernels) != 1 {
-		t.Errorf("%d runs and %d kernels are left, want those of the other program", len(l.runs), len(l.kernels))
+		t.Errorf("%d runs and %d kernels remain, want those of the other program", len(l.runs),
+			len(l.kernels))
 	}
 	submit(t, d, add(e1, one, one, y))
 	if f.opened != 1 || f.runs != 2 {
@@ -393,12 +408,12 @@ func TestClosedProgramLeavesItsContext(t *testing.T) {
 	}
 	closeIt(t, e1)
 	if f.alive != 0 {
-		t.Error("the context outlives its programs")
+		t.Error("the context is still open")
 	}
 }
 
-// A run of a long list that fails is repeated over what it read the first time: what stands behind it has not run.
-func TestLongListIsRepeated(t *testing.T) {
+// A failed run of a long list is repeated with the same inputs: later runs have not been executed.
+func TestRetryInLongList(t *testing.T) {
 	const n = 50
 	chain := func(t *testing.T, d *Device, e npu.Executable) (runs []npu.Run, x npu.Buffer) {
 		x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
@@ -409,7 +424,7 @@ func TestLongListIsRepeated(t *testing.T) {
 			}
 			r := add(e, from, one, to)
 			if i > 1 {
-				r.Args[1] = vector(t, d, 1) // else it were the very same run as the one before the last
+				r.Args[1] = vector(t, d, 1) // otherwise identical to the run before the last
 			}
 			runs = append(runs, r)
 		}
@@ -422,7 +437,8 @@ func TestLongListIsRepeated(t *testing.T) {
 		runs, x := chain(t, d, load(t, d, p))
 		submit(t, d, runs...)
 		if v := first(t, x); v != n || len(f.started) != n+1 {
-			t.Errorf("run %d failed once: %d additions of 1 give %v, with %d runs", place, n, v, len(f.started))
+			t.Errorf("run %d failed once: %d additions of 1 give %v, with %d runs", place, n, v,
+				len(f.started))
 		}
 	}
 	if !emulation() {
@@ -442,14 +458,14 @@ func TestLongListIsRepeated(t *testing.T) {
 	}
 }
 
-// With the heap full, runs get other arguments instead of being made.
-func TestRunsFitIntoTheHeap(t *testing.T) {
+// If the heap is full, runs are bound to new arguments instead of created.
+func TestHeapBudget(t *testing.T) {
 	f := &fake{}
 	p, q := addProgram("add"), addProgram("big")
 	d := f.open(t, each(p, q), Options{})
 	e, big := load(t, d, p), load(t, d, q)
 	e.(*executable).config.cost = heapBudget / 4
-	big.(*executable).config.cost = heapBudget * 2 // its first run is made all the same
+	big.(*executable).config.cost = heapBudget * 2 // its first run is created nevertheless
 	one, y := vector(t, d, 1), vector(t, d, 0)
 	for i := range 20 {
 		x := vector(t, d, float32(i))
@@ -467,48 +483,54 @@ func TestRunsFitIntoTheHeap(t *testing.T) {
 	}
 }
 
-// A context that is lost is opened again and the run repeated, once; what ran before it is not repeated.
-func TestLostContextIsRebuilt(t *testing.T) {
+// After a lost context the failed run is retried once in a new one. Earlier runs are not repeated.
+func TestLostContext(t *testing.T) {
 	open := func(t *testing.T, fail map[int]error) (*fake, *Device, []npu.Run, npu.Buffer) {
 		f := &fake{fail: fail}
 		p, q := addProgram("add0"), addProgram("add1")
 		d := f.open(t, map[string][]*npu.Program{"both.elf": {p, q}}, Options{})
 		e0, e1 := load(t, d, p), load(t, d, q)
 		x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
-		return f, d, []npu.Run{{Name: "layer.0", Exec: e0, Args: []npu.Buffer{x, one, nil, y}}, {Name: "layer.1", Exec: e1, Args: []npu.Buffer{y, one, nil, x}},
+		return f, d, []npu.Run{{Name: "layer.0", Exec: e0, Args: []npu.Buffer{x, one, nil, y}},
+			{Name: "layer.1", Exec: e1, Args: []npu.Buffer{y, one, nil, x}},
 			{Name: "layer.2", Exec: e0, Args: []npu.Buffer{x, x, nil, y}}}, y
 	}
 	for _, cause := range []error{xrt.ErrAborted, xrt.ErrFailed, xrt.ErrDeviceLost} {
 		f, d, runs, y := open(t, map[int]error{1: cause})
 		submit(t, d, runs...)
-		if v := first(t, y); v != 4 || f.opened != 2 || strings.Join(f.started, " ") != "add0 add1 add1 add0" {
+		if v := first(t, y); v != 4 || f.opened != 2 ||
+			strings.Join(f.started, " ") != "add0 add1 add1 add0" {
 			t.Errorf("%v: result %v, %d contexts, ran %v", cause, v, f.opened, f.started)
 		}
 	}
 	f, d, runs, y := open(t, map[int]error{1: xrt.ErrAborted, 2: xrt.ErrAborted})
 	err := d.Submit(context.Background(), runs)
-	if !errors.Is(err, npu.ErrDeviceLost) || !strings.Contains(err.Error(), "layer.1") || len(f.started) != 3 {
-		t.Errorf("lost twice: %v after %v", err, f.started)
+	if !errors.Is(err, npu.ErrDeviceLost) || !strings.Contains(err.Error(), "layer.1") ||
+		len(f.started) != 3 {
+		t.Errorf("lost twice: %v, ran %v", err, f.started)
 	}
-	submit(t, d, runs...) // the device is as good as new
+	submit(t, d, runs...) // the device has recovered
 	if v := first(t, y); v != 4 {
-		t.Errorf("after a lost context: %v, want 4", v)
+		t.Errorf("after recovery: %v, want 4", v)
 	}
 
 	f, d, runs, _ = open(t, map[int]error{0: xrt.ErrTimeout})
-	if err := d.Submit(context.Background(), runs[:1]); !errors.Is(err, npu.ErrTimeout) || len(f.started) != 1 {
-		t.Errorf("a run without progress: %v after %v: it is not to be repeated", err, f.started)
+	if err := d.Submit(context.Background(), runs[:1]); !errors.Is(err, npu.ErrTimeout) ||
+		len(f.started) != 1 {
+		t.Errorf("timeout: %v, ran %v, want no retry", err, f.started)
 	}
 
-	// A run that changes what it reads is not repeated.
+	// A run that overwrites its input is not repeated.
 	f, d, runs, y = open(t, map[int]error{0: xrt.ErrAborted})
 	runs[0].Args[0] = y
-	if err := d.Submit(context.Background(), runs[:1]); !errors.Is(err, npu.ErrDeviceLost) || len(f.started) != 1 {
-		t.Errorf("a run in place: %v after %v", err, f.started)
+	if err := d.Submit(context.Background(), runs[:1]); !errors.Is(err, npu.ErrDeviceLost) ||
+		len(f.started) != 1 {
+		t.Errorf("in-place run: %v, ran %v", err, f.started)
 	}
 }
 
-// What cannot be put into a list is named, what stands before it runs, and the context is as good as before.
+// An error names the run that cannot be added to a list. Runs before it are executed, and the
+// context stays usable.
 func TestRunThatCannotBeMade(t *testing.T) {
 	f := &fake{noRun: "add1"}
 	p, q := addProgram("add0"), addProgram("add1")
@@ -519,7 +541,8 @@ func TestRunThatCannotBeMade(t *testing.T) {
 	for i := range runs {
 		runs[i].Name = fmt.Sprint("layer.", i)
 	}
-	if err := d.Submit(context.Background(), runs); err == nil || !strings.Contains(err.Error(), "layer.2") {
+	if err := d.Submit(context.Background(), runs); err == nil ||
+		!strings.Contains(err.Error(), "layer.2") {
 		t.Errorf("the error does not name the run: %v", err)
 	}
 	if v := first(t, z); v != 2 {
@@ -532,7 +555,7 @@ func TestRunThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// Submit returns when its context ends, and what follows waits for the device.
+// Submit returns when its context is done, and later calls wait for the device.
 func TestCancelledSubmit(t *testing.T) {
 	f := &fake{delay: map[int]time.Duration{1: 500 * time.Millisecond}}
 	p := addProgram("add")
@@ -541,20 +564,21 @@ func TestCancelledSubmit(t *testing.T) {
 	x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
 	submit(t, d, add(e, x, one, y))
 	ctx := f.untilWorking(t)
-	if err := d.Submit(ctx, []npu.Run{add(e, y, one, x)}); !errors.Is(err, context.Canceled) || !f.working() {
-		t.Errorf("%v; the device is still at work: %v", err, f.working())
+	if err := d.Submit(ctx, []npu.Run{add(e, y, one, x)}); !errors.Is(err, context.Canceled) ||
+		!f.working() {
+		t.Errorf("%v; device busy: %v", err, f.working())
 	}
 	if err := d.Submit(ctx, []npu.Run{add(e, y, one, x)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a second Submit under the ended context: %v", err)
+		t.Errorf("a second Submit with the canceled context: %v", err)
 	}
 	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := d.Submit(short, []npu.Run{add(e, y, one, x)}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a Submit while the device is still at work: %v", err)
+		t.Errorf("Submit while the device is busy: %v", err)
 	}
-	x.Bytes()[0] = 1 // waits, else the device would write over it
+	x.Bytes()[0] = 1 // waits, because the device may still write x
 	if f.working() {
-		t.Error("the host got at the buffer while the device wrote")
+		t.Error("the host accessed the buffer while a command was running")
 	}
 	submit(t, d, add(e, one, one, y))
 	if v := first(t, y); v != 2 {
@@ -565,7 +589,7 @@ func TestCancelledSubmit(t *testing.T) {
 	}
 }
 
-// Another process keeps the NPU for itself as long as it holds the lock.
+// Another process has exclusive use of the NPU while it holds the lock.
 func TestLockBetweenProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "npu.lock")
 	other, err := newFileLock(path)
@@ -584,8 +608,9 @@ func TestLockBetweenProcesses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	err = d.Submit(ctx, []npu.Run{add(e, one, one, y)})
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), path) || len(f.started) != 0 {
-		t.Fatalf("with the lock elsewhere: %v, %d commands", err, len(f.started))
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), path) ||
+		len(f.started) != 0 {
+		t.Fatalf("lock held by another process: %v, %d commands", err, len(f.started))
 	}
 	unlocked := make(chan error)
 	time.AfterFunc(50*time.Millisecond, func() { unlocked <- other.unlock() })
@@ -594,7 +619,7 @@ func TestLockBetweenProcesses(t *testing.T) {
 	if err := errors.Join(<-unlocked, <-done); err != nil {
 		t.Fatal(err)
 	}
-	// After a Submit, and after an attempt that was given up, others get it.
+	// The lock is free after a Submit and after an abandoned attempt.
 	if err := other.lock(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -604,8 +629,9 @@ func TestLockBetweenProcesses(t *testing.T) {
 }
 
 func TestLockOfAnotherUser(t *testing.T) {
-	if _, err := newFileLock(filepath.Join(t.TempDir(), "no folder", "npu.lock")); err == nil || !strings.Contains(err.Error(), "Options.Lock") {
-		t.Errorf("a lock that cannot be: %v", err)
+	if _, err := newFileLock(filepath.Join(t.TempDir(), "no folder", "npu.lock")); err == nil ||
+		!strings.Contains(err.Error(), "Options.Lock") {
+		t.Errorf("invalid lock path: %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "npu.lock")
 	if err := os.WriteFile(path, nil, 0o444); err != nil {
@@ -620,18 +646,19 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 }
 
-// Without XRT in the program, opening says how to get it; where it is, what is wrong with the machine.
+// Open returns an error that names the missing part: XRT, or a problem of the machine.
 func TestOpenWithoutNPU(t *testing.T) {
 	if n, err := xrt.Count(); err == nil && n > 0 {
 		t.Skip("there is an NPU")
 	}
-	if _, err := Open(context.Background(), nil); !errors.Is(err, xrt.ErrUnavailable) && !errors.Is(err, xrt.ErrNoDevice) {
+	if _, err := Open(context.Background(), nil); !errors.Is(err, xrt.ErrUnavailable) &&
+		!errors.Is(err, xrt.ErrNoDevice) {
 		t.Errorf("Open: %v", err)
 	}
 }
 
-// What cannot run is refused before the device is asked.
-func TestRefusals(t *testing.T) {
+// Invalid requests are rejected before any command is sent to the device.
+func TestInvalidRequests(t *testing.T) {
 	f := &fake{}
 	p := addProgram("add")
 	d := f.open(t, each(p), Options{})
@@ -647,19 +674,23 @@ func TestRefusals(t *testing.T) {
 		err  error
 		want string
 	}{
-		"a program of any rows":      {second(d.Load(context.Background(), open)), "fixed shapes"},
-		"a program without artefact": {second(d.Load(context.Background(), addProgram("none"))), "make verify"},
-		"a foreign buffer":           {d.Submit(context.Background(), []npu.Run{add(e, one, foreign, y)}), "another device"},
-		"a foreign program":          {d.Submit(context.Background(), []npu.Run{add(load(t, other, p), one, one, y)}), "another device"},
-		"a buffer of 0 bytes":        {second(d.Alloc(context.Background(), 0)), "0 bytes"},
-		"a sync beyond the end":      {one.Sync(npu.ToDevice, 2*width-1, 2), "the buffer has"},
-		"a sync of negative bytes":   {one.Sync(npu.ToDevice, 4, -1), "the buffer has"},
-		"a sync to nowhere":          {one.Sync(npu.Direction(2), 0, 1), "Direction(2)"},
-		"too many contexts":          {second(newDevice(f, Options{Contexts: -1})), "Contexts"},
-		"no folder of artefacts":     {second(newDevice(f, Options{Artefacts: t.TempDir()})), "build_peano"},
+		"a program of any rows": {second(d.Load(context.Background(), open)), "fixed shapes"},
+		"a program without artefact": {second(d.Load(context.Background(), addProgram("none"))),
+			"make verify"},
+		"a foreign buffer": {d.Submit(context.Background(),
+			[]npu.Run{add(e, one, foreign, y)}), "another device"},
+		"a foreign program": {d.Submit(context.Background(),
+			[]npu.Run{add(load(t, other, p), one, one, y)}), "another device"},
+		"a buffer of 0 bytes":      {second(d.Alloc(context.Background(), 0)), "0 bytes"},
+		"a sync beyond the end":    {one.Sync(npu.ToDevice, 2*width-1, 2), "the buffer has"},
+		"a sync of negative bytes": {one.Sync(npu.ToDevice, 4, -1), "the buffer has"},
+		"a sync to nowhere":        {one.Sync(npu.Direction(2), 0, 1), "Direction(2)"},
+		"too many contexts":        {second(newDevice(f, Options{Contexts: -1})), "Contexts"},
+		"no folder of artefacts": {second(newDevice(f, Options{Artefacts: t.TempDir()})),
+			"build_peano"},
 	} {
 		if tc.err == nil || !strings.Contains(tc.err.Error(), tc.want) {
-			t.Errorf("%s: %v, want a word of %q", name, tc.err, tc.want)
+			t.Errorf("%s: %v, want %q", name, tc.err, tc.want)
 		}
 	}
 	if err := second(d.Load(context.Background(), addProgram("none"))); !errors.Is(err, ErrNoArtefact) {
@@ -672,7 +703,7 @@ func TestRefusals(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Everything answers after Close, and closing again does nothing.
+// After Close every method returns an error, and closing again does nothing.
 func TestClosed(t *testing.T) {
 	f := &fake{}
 	p := addProgram("add")
@@ -681,17 +712,19 @@ func TestClosed(t *testing.T) {
 	one, y := vector(t, d, 1), vector(t, d, 0)
 	submit(t, d, add(e, one, one, y))
 	closeIt(t, y)
-	if err := d.Submit(context.Background(), []npu.Run{add(e, one, one, y)}); !errors.Is(err, npu.ErrClosed) {
+	if err := d.Submit(context.Background(), []npu.Run{add(e, one, one, y)}); !errors.Is(err,
+		npu.ErrClosed) {
 		t.Errorf("a closed buffer: %v", err)
 	}
 	if len(d.contexts.alive[0].runs) != 0 {
-		t.Error("a run holds on to a closed buffer")
+		t.Error("a run still has a closed buffer")
 	}
 	closeIt(t, e)
 	if f.alive != 0 {
-		t.Errorf("%d contexts alive after their last program was closed", f.alive)
+		t.Errorf("%d contexts open after their last program was closed", f.alive)
 	}
-	if err := d.Submit(context.Background(), []npu.Run{add(e, one, one, one)}); !errors.Is(err, npu.ErrClosed) {
+	if err := d.Submit(context.Background(), []npu.Run{add(e, one, one, one)}); !errors.Is(err,
+		npu.ErrClosed) {
 		t.Errorf("a closed program: %v", err)
 	}
 	closeIt(t, d)

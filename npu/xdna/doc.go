@@ -1,48 +1,54 @@
-// Package xdna is the NPU of a Ryzen AI machine: it runs programs that were compiled for the array, through AMD's XRT.
+// Package xdna runs compiled programs on the NPU of a Ryzen AI machine through AMD's XRT.
 //
 //	dev, err := xdna.Open(ctx, &xdna.Options{Artefacts: "llama32_1b/build_peano"})
-//	if err != nil { ... }                            // `npukit doctor` says what the machine lacks
+//	if err != nil { ... }                            // run `npukit doctor` to find the cause
 //	defer dev.Close()
 //	plan, err := model.NewNPUPlan(config, nil)
 //	m, err := model.Open(ctx, dev, path, &model.OpenOptions{Plan: plan})
 //
-// It needs Linux and a program built with cgo and -tags xrt (see package xrt). Everything builds without them, and Open then says what is
-// missing.
+// It needs Linux and a build with cgo and -tags xrt (see package xrt). The package compiles without
+// them, and Open then returns an error that names the missing part.
 //
 // # Programs
 //
-// The array runs what a compiler made for it, and this package compiles nothing itself. A folder of artefacts is what MLIR-AIR's language
-// models leave behind: an ELF for each program, which configures the array and has the instructions, and a manifest.json. Load finds a
-// program's artefact by its name and holds what manifest and binary say against the program: instance, number of arguments, their sizes,
-// the order of an attention's heads. An xclbin with a separate instruction stream, as IRON makes them, stands in the same manifest. The
-// identity of the tools in a manifest is logged and not compared: it has the times of files in it and never matches on another machine. A
-// [Compiler] makes what a folder lacks with a command of yours.
+// The package does not compile programs itself. It loads artefacts, the output of MLIR-AIR's
+// language model examples: one ELF per program, which configures the array and holds the
+// instructions, and a manifest.json. Load finds the artefact of a program by name and returns an
+// error if the manifest or the binary does not match the program: instance, number and sizes of
+// arguments, head layout of attention. A manifest may also name an xclbin with a separate
+// instruction stream, as IRON builds them. The toolchain recorded in a manifest is logged but not
+// compared, because it includes file times and never matches on another machine. A [Compiler]
+// builds missing artefacts with a user-supplied command.
 //
-// # What is where, and when it moves
+// # Memory and syncs
 //
-// A buffer of Alloc is the same memory for the host's programs and for the array where the kernel driver can map memory of the process, and
-// two memories between which Sync copies where it cannot. Weights are laid out, written and synced once for each layout, however many
-// programs and layers ask for them; prefill wants most of them as [in, out] and decode as [out, in], so that these are on the device twice.
-// Scratch is memory that all programs share, of the largest sizes and number that any of them has had, and is never synced; nor is anything
-// that only programs of the array write and read.
+// A buffer from Alloc is one memory region for host programs and the array if the kernel driver can
+// map process memory. Otherwise it is two, and Sync copies between them. A weight is laid out,
+// written and synced once per layout, even if many programs and layers use it. Prefill uses most
+// weights as [in, out] and decode as [out, in], so the device holds those twice. Scratch memory is
+// shared by all programs and never synced, and neither are values that only array programs write
+// and read.
 //
 // # Contexts and runs
 //
-// A binary runs in a hardware context. The driver has 16 to 32 of them for all processes, and this package keeps eight at most, opened when
-// a run needs one (some 35 ms) and closed by last use: the programs of prefill make room for those of decode, and buffers and weights
-// outlive both. In a context every combination of program and arguments is a run that is made once and started many times, as far as the 64
-// MB heap for instructions goes; then old ones get new arguments. Neighbours of one context in a Submit go down as one list, of as many
-// runs as the driver takes at once, at most 24.
+// A binary runs in a hardware context. The driver has 16 to 32 of them for all processes. The
+// device uses at most eight by default; it opens a context when a run needs it (about 35 ms) and
+// closes the least recently used one. Buffers and weights are not tied to a context. Within a
+// context, each combination of program and arguments is a run that is created once and started many
+// times. If the 64 MB instruction heap is full, an old run is bound to new arguments. Consecutive
+// runs of a Submit in the same context are submitted as one list, of at most as many runs as the
+// driver takes at once: 24.
 //
-// # When things go wrong
+// # Failures
 //
-// A run that is aborted or reported as failed is tried once more in a new context. A run without progress, which the kernel driver ends
-// after two seconds, is [npu.ErrTimeout] at once. A Submit whose ctx ends returns within milliseconds; the device cannot be stopped, so
-// that the next Submit and the host's access to any buffer wait for it. A file lock, which MLIR-AIR's own programs take too, keeps
-// processes from sharing the array while programs run.
+// A run that is aborted or reported as failed is retried once in a new context. A run without
+// progress, which the kernel driver stops after two seconds, returns [npu.ErrTimeout] without a
+// retry. Submit returns within milliseconds after its context is done. The device cannot be
+// stopped, so the next Submit and host access to any buffer wait until it is idle. A file lock,
+// which MLIR-AIR's programs use too, keeps other processes off the array while programs run.
 //
-// # What has been tested
+// # Test coverage
 //
-// Everything above runs in tests over the unmodified XRT on an emulated driver (package xrt/xrttest) and over a driver played in Go. No NPU
-// was at hand.
+// Tests run the unmodified XRT on an emulated driver (package xrt/xrttest), and a fake driver in
+// Go. The package has not been tested on NPU hardware.
 package xdna

@@ -6,17 +6,18 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// driver is what the device needs of XRT. Package xrt is behind it on a machine with an NPU and on the emulated one; the tests of the
-// device's own logic play it. Causes of errors are those of package xrt.
+// driver is the part of XRT that the device uses. It is implemented over package xrt and by a fake
+// for tests. Errors wrap those of package xrt.
 type driver interface {
-	name() string                               // of the NPU, for people
-	alloc(bytes int) (memory, error)            // zeroed
-	wrap(mem []byte) (memory, error)            // memory of the process, whole pages; not every kernel driver can
+	name() string                    // of the NPU, for display
+	alloc(bytes int) (memory, error) // zeroed
+	// maps process memory, whole pages; not every kernel driver can
+	wrap(mem []byte) (memory, error)
 	load(path string, elf bool) (config, error) // reads a binary
 	close() error
 }
 
-// memory is a buffer object, or a part of one. Parts are closed before the whole.
+// memory is a buffer object or part of one. Parts must be closed before the whole.
 type memory interface {
 	bytes() []byte // the host's view
 	sync(dir npu.Direction, offset, n int) error
@@ -24,14 +25,15 @@ type memory interface {
 	close() error
 }
 
-// config is a binary that contexts are made of.
+// config is a binary for which contexts can be opened.
 type config interface {
-	check(a *Artefact, args int) error // that the binary has the artefact's kernel, with so many arguments
+	// returns an error unless the binary has a's kernel with args arguments
+	check(a *Artefact, args int) error
 	open() (hwContext, error)
 	close() error
 }
 
-// hwContext is a share of the array with one configuration.
+// hwContext is a hardware context: a share of the array with one configuration.
 type hwContext interface {
 	kernel(a *Artefact) (kernel, error)
 	list() (runlist, error)
@@ -41,20 +43,21 @@ type hwContext interface {
 // kernel is a program in a context.
 type kernel interface {
 	run() (run, error)
-	chain() int // how many of its runs are one chain of a list, in which nothing is done after a failure
+	chain() int // maximum runs per chain of a list; the rest of a chain is skipped after a failure
 	close() error
 }
 
-// run is one submission, made once and started many times. A run that is in a list is started by the list.
+// run is a command that is created once and started many times. A run in a list is started by the
+// list.
 type run interface {
 	set(arg int, m memory) error
 	start() error
-	wait(ctx context.Context) error // returns within milliseconds of the end of ctx, and may be called again
+	wait(ctx context.Context) error // returns within milliseconds after ctx is done; may be called again
 	close() error
 }
 
-// runlist is runs of one context that go down together. A failure names the run that failed in [xrt.Error.Run]; the rest of its chain is not
-// done, and chains behind it are.
+// runlist is a list of runs of one context that are submitted together. An error names the failed
+// run in [xrt.Error.Run]. The rest of its chain is skipped; later chains are executed.
 type runlist interface {
 	add(r run) error
 	execute() error

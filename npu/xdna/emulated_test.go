@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(compilerMode); mode != "" && len(os.Args) > 1 && os.Args[1] == "compile" {
-		if err := playCompiler(mode); err != nil {
+		if err := actAsCompiler(mode); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -28,11 +28,11 @@ func TestMain(m *testing.M) {
 	os.Exit(xrttest.Main(m))
 }
 
-// opener makes a device that has artefacts for the programs of each group, one binary for each.
+// opener returns a device with one binary per group of programs.
 type opener func(t *testing.T, groups map[string][]*npu.Program, o Options) *Device
 
-// openers are the ways in which a device is tested: over a driver played in Go, and over the unmodified XRT on the emulated NPU, where that
-// is.
+// openers returns the devices under test: over the fake driver, and over the unmodified XRT on the
+// emulated NPU if it is available.
 func openers() map[string]opener {
 	return map[string]opener{
 		"fake": func(t *testing.T, groups map[string][]*npu.Program, o Options) *Device {
@@ -45,11 +45,11 @@ func openers() map[string]opener {
 	}
 }
 
-// emulation reports whether there is an emulated NPU.
+// emulation reports whether the emulated NPU is available.
 func emulation() bool { return os.Getenv("NPUEMU_ROOT") != "" }
 
-// modelOpeners are those that whole models are tested with: where the emulated NPU is, it alone, because every other run of the tests has had
-// the fake.
+// modelOpeners returns the devices for tests with whole models: only the emulated NPU if it is
+// available, because other test runs use the fake.
 func modelOpeners() map[string]opener {
 	all := openers()
 	if emulation() {
@@ -58,7 +58,8 @@ func modelOpeners() map[string]opener {
 	return all
 }
 
-// emulated opens the emulated NPU. The artefacts are ELFs as AMD's assembler makes them, whose descriptors reach every argument.
+// emulated opens the emulated NPU. The artefacts are ELFs in the format of AMD's assembler, with
+// descriptors for every argument.
 func emulated(t *testing.T, groups map[string][]*npu.Program, o Options) (*Device, *xrttest.Emulator) {
 	t.Helper()
 	emu := xrttest.Open(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// kinds says what XRT's causes are among those that every kind of device has.
+// kinds maps XRT errors to the errors that all devices share.
 var kinds = []struct{ cause, kind error }{
 	{xrt.ErrMemlock, npu.ErrMemory},
 	{xrt.ErrMemory, npu.ErrMemory},
@@ -19,7 +19,8 @@ var kinds = []struct{ cause, kind error }{
 	{xrt.ErrClosed, npu.ErrClosed},
 }
 
-// failure is an error of the driver with its kind, to be wrapped. XRT's own words and advice stay in it.
+// failure wraps a driver error with its npu error, if it has one. XRT's message and advice are
+// kept.
 func failure(err error) error {
 	if err == nil {
 		return nil
@@ -32,8 +33,10 @@ func failure(err error) error {
 	return err
 }
 
-// lost reports whether a run failed together with its context, so that in a new one it may succeed: it was aborted, or the device reported
-// an error, as it does after the machine slept. A run that made no progress would only take the time again.
-func lost(err error) bool {
-	return errors.Is(err, xrt.ErrAborted) || errors.Is(err, xrt.ErrFailed) || errors.Is(err, xrt.ErrDeviceLost)
+// retryable reports whether a run may succeed in a new context: it was aborted, or the device
+// reported an error, e.g. after the machine was suspended. A timeout is not retryable, because the
+// retry would take as long again.
+func retryable(err error) bool {
+	return errors.Is(err, xrt.ErrAborted) || errors.Is(err, xrt.ErrFailed) ||
+		errors.Is(err, xrt.ErrDeviceLost)
 }

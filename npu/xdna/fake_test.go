@@ -17,41 +17,42 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// fake plays XRT and an NPU: programs are computed by npu/cpu, on the device's own copy of every buffer, so that a forgotten sync gives
-// wrong numbers.
+// fake implements driver in Go. Programs are computed by npu/cpu on a separate device copy of every
+// buffer, so that a missing sync produces wrong results.
 type fake struct {
 	array *array
 
-	noWrap   bool // memory of the process cannot be mapped
-	contexts int  // that the driver has; 0 for any number
+	noWrap   bool // process memory cannot be mapped
+	contexts int  // limit of the driver; 0 for none
 
 	mu       sync.Mutex
-	alive    int // contexts
-	most     int // contexts at once
-	opened   int // contexts, since the start
-	runs     int // runs made
+	alive    int // open contexts
+	most     int // maximum of alive
+	opened   int // contexts opened so far
+	runs     int // runs created
 	lists    int // lists executed
 	adds     int // runs added to lists
 	started  []string
 	syncs    int
 	synced   int                   // bytes
-	memories int                   // alive
-	fail     map[int]error         // what the nth command ends with, from 0
-	delay    map[int]time.Duration // how long the nth command takes
-	noRun    string                // an artefact of which no run can be made
-	busy     bool                  // a command runs
+	memories int                   // not yet closed
+	fail     map[int]error         // errors by command number, from 0
+	delay    map[int]time.Duration // durations by command number
+	noRun    string                // artefact for which run fails
+	busy     bool                  // a command is running
 }
 
-// array computes programs: what the cores would.
+// array computes programs in place of the hardware.
 type array struct {
 	dev *cpu.Device
 
 	mu       sync.Mutex
-	programs map[string]npu.Executable // by name of the artefact
-	buffers  map[bufferKey]npu.Buffer  // for arguments, the same for all programs: fresh ones would be cleared for every run
+	programs map[string]npu.Executable // by artefact name
+	// for arguments, shared by all programs, because new buffers would be zeroed for every run
+	buffers map[bufferKey]npu.Buffer
 }
 
-// bufferKey is a size, and the how manieth argument of that size.
+// bufferKey is a size and the ordinal of an argument among those of that size.
 type bufferKey struct{ bytes, ordinal int }
 
 func newArray(t *testing.T) *array {
@@ -79,7 +80,7 @@ func (a *array) learn(t *testing.T, p *npu.Program) {
 	a.programs[p.Name] = e
 }
 
-// compute runs a program over the device's memory of its arguments.
+// compute runs a program on the device memory of its arguments.
 func (a *array) compute(name string, args [][]byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +131,8 @@ func (f *fake) memory(host []byte) *fakeMemory {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.memories++
-	return &fakeMemory{f: f, host: host, dev: bytes.Repeat([]byte{0xa5}, len(host))} // the device's side holds anything
+	// the device side has undefined contents
+	return &fakeMemory{f: f, host: host, dev: bytes.Repeat([]byte{0xa5}, len(host))}
 }
 
 func (f *fake) alloc(n int) (memory, error) { return f.memory(make([]byte, n)), nil }
@@ -148,7 +150,7 @@ func (m *fakeMemory) sync(dir npu.Direction, offset, n int) error {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	if m.f.busy {
-		panic("fake: sync while the device works")
+		panic("fake: sync while a command is running")
 	}
 	m.f.syncs++
 	m.f.synced += n
@@ -164,7 +166,8 @@ func (m *fakeMemory) sub(offset, n int) (memory, error) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	m.f.memories++
-	return &fakeMemory{f: m.f, host: m.host[offset : offset+n], dev: m.dev[offset : offset+n], part: true}, nil
+	return &fakeMemory{f: m.f, host: m.host[offset : offset+n], dev: m.dev[offset : offset+n],
+		part: true}, nil
 }
 
 func (m *fakeMemory) close() error {
@@ -217,12 +220,12 @@ type fakeContext struct {
 	f      *fake
 	closed bool
 	broken bool
-	inside int // kernels, runs and lists
+	inside int // open kernels, runs and lists
 }
 
 func (c *fakeContext) close() error {
 	if c.closed || c.inside != 0 {
-		return fmt.Errorf("fake: context closed with %d things open", c.inside)
+		return fmt.Errorf("fake: context closed with %d open objects", c.inside)
 	}
 	c.closed = true
 	c.f.mu.Lock()
@@ -249,7 +252,7 @@ type fakeKernel struct {
 func (k *fakeKernel) close() error { k.c.inside--; return nil }
 func (k *fakeKernel) chain() int   { return fakeChain }
 
-// fakeChain is how many runs of a list go to the fake device as one chain, as XRT sends them.
+// fakeChain is the chain length of the fake device, the same as XRT's.
 const fakeChain = 24
 
 func (k *fakeKernel) run() (run, error) {
@@ -273,7 +276,7 @@ type fakeRun struct {
 func (r *fakeRun) set(i int, m memory) error { r.args[i] = m.(*fakeMemory); return nil }
 func (r *fakeRun) close() error              { r.k.c.inside--; return nil }
 
-// job is what the device works on.
+// job is a submission in progress.
 type job struct {
 	done chan struct{}
 	err  error
@@ -288,7 +291,8 @@ func (j *job) wait(ctx context.Context) error {
 	}
 }
 
-// execute works on runs in the background, as a device does: chain by chain, also after one in which a run failed.
+// execute executes runs in the background, chain by chain, and continues with the next chain after
+// a failure, like the device.
 func (c *fakeContext) execute(runs []*fakeRun) *job {
 	j := &job{done: make(chan struct{})}
 	c.f.mu.Lock()
@@ -321,14 +325,14 @@ func (c *fakeContext) execute(runs []*fakeRun) *job {
 	return j
 }
 
-// working reports whether the device works on a command.
+// working reports whether a command is running.
 func (f *fake) working() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.busy
 }
 
-// untilWorking is a context that ends when the device has begun to work.
+// untilWorking returns a context that is canceled when a command starts running.
 func (f *fake) untilWorking(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -352,7 +356,7 @@ func (r *fakeRun) execute() error {
 		err = xrt.ErrAborted
 	}
 	if err != nil {
-		return &xrt.Error{Op: "run", Text: "a fault that was asked for", Cause: err}
+		return &xrt.Error{Op: "run", Text: "injected fault", Cause: err}
 	}
 	args := make([][]byte, len(r.args))
 	for i, m := range r.args {
@@ -383,7 +387,7 @@ type fakeList struct {
 func (l *fakeList) add(r run) error {
 	x := r.(*fakeRun)
 	if x.list != nil || x.k.c != l.c {
-		return errors.New("fake: the run is in a list already, or of another context")
+		return errors.New("fake: the run is in a list or belongs to another context")
 	}
 	x.list = l
 	l.c.f.adds++
@@ -408,8 +412,10 @@ func (l *fakeList) reset() error {
 	return nil
 }
 
-// writeArtefacts writes a folder with a binary for each group of programs and a manifest. The fake looks at the name only.
-func writeArtefacts(t *testing.T, dir string, groups map[string][]*npu.Program, binary func(file string, programs []*npu.Program) []byte) {
+// writeArtefacts writes a folder with a binary for each group of programs and a manifest. The fake
+// uses only the file name.
+func writeArtefacts(t *testing.T, dir string, groups map[string][]*npu.Program,
+	binary func(file string, programs []*npu.Program) []byte) {
 	t.Helper()
 	var entries []string
 	for file, programs := range groups {
@@ -421,11 +427,13 @@ func writeArtefacts(t *testing.T, dir string, groups map[string][]*npu.Program, 
 			for _, a := range p.Args {
 				sizes = append(sizes, fmt.Sprint(argBytes(a)))
 			}
-			entries = append(entries, fmt.Sprintf(`%q: {"output_binary": "elsewhere/%s", "kernel": "main:%s", "insts": null, "arguments": [%s]}`,
-				p.Name, file, instanceOf(p), strings.Join(sizes, ", ")))
+			entries = append(entries,
+				fmt.Sprintf(`%q: {"output_binary": "elsewhere/%s", "kernel": "main:%s", "insts": null, "arguments": [%s]}`,
+					p.Name, file, instanceOf(p), strings.Join(sizes, ", ")))
 		}
 	}
-	text := fmt.Sprintf("{\"_toolchain\": {\"mlir_aie\": \"test\"}, \"entries\": {\n%s}}\n", strings.Join(entries, ",\n"))
+	text := fmt.Sprintf("{\"_toolchain\": {\"mlir_aie\": \"test\"}, \"entries\": {\n%s}}\n",
+		strings.Join(entries, ",\n"))
 	if err := os.WriteFile(filepath.Join(dir, manifestName), []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +446,7 @@ func instanceOf(p *npu.Program) string {
 	return p.Name
 }
 
-// open makes a device over the fake that has artefacts for the programs of each group, one binary for each.
+// open returns a device over the fake with one binary per group of programs.
 func (f *fake) open(t *testing.T, groups map[string][]*npu.Program, o Options) *Device {
 	t.Helper()
 	f.array = newArray(t)

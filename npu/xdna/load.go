@@ -12,35 +12,36 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// loaded is a binary that some executables are in.
+// loaded is a binary that is in use by executables.
 type loaded struct {
 	config
 	path  string
 	users int // guarded by Device.mu
-	cost  int // bytes that a run takes of the device's heap
+	cost  int // bytes that a run takes from the device heap
 }
 
-// executable is a program that has its artefact. Its hardware context is opened when a run needs it.
+// executable is a program and its artefact. Its hardware context is opened when a run needs it.
 type executable struct {
 	d        *Device
 	p        *npu.Program
 	artefact *Artefact
 	config   *loaded
 	id       uint64
-	scratch  []int // by argument: the how manieth of Device.scratch a Scratch is given
+	scratch  []int // rank of each Scratch argument: its index in Device.scratch
 	closed   atomic.Bool
 }
 
 func (e *executable) Program() *npu.Program { return e.p }
 
-// Close gives the program up with its runs, and with the last program of its binary the hardware context. It waits for a running Submit.
+// Close waits for a running Submit and releases the program's runs. The last program of a binary
+// also closes the hardware context.
 func (e *executable) Close() error {
 	if e.closed.Swap(true) {
 		return nil
 	}
 	d := e.d
-	d.turn <- struct{}{}
-	defer d.leave()
+	d.sem <- struct{}{}
+	defer d.release()
 	d.mu.Lock()
 	e.config.users--
 	last := e.config.users == 0 && d.configs[e.config.path] == e.config
@@ -49,21 +50,22 @@ func (e *executable) Close() error {
 	}
 	d.mu.Unlock()
 	if !last {
-		return d.contexts.forgetProgram(e)
+		return d.contexts.closeProgram(e)
 	}
 	return errors.Join(d.contexts.dropConfig(e.config), e.config.close())
 }
 
-// Load finds the program's artefact, by name, and checks that it is one of this program. Without an artefact the program is compiled, where
-// the device has a [Compiler], or refused with [ErrNoArtefact] and how to build it.
+// Load finds the artefact of p by name and checks that it matches p. If there is no artefact, the
+// program is compiled if the device has a [Compiler]; otherwise the error wraps [ErrNoArtefact] and
+// describes how to build it.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := fixed(p); err != nil {
+	if err := checkShapes(p); err != nil {
 		return nil, err
 	}
 	a, err := d.artefacts.Find(p)
@@ -74,7 +76,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		return nil, err
 	}
 	if headLayout(p) != "" && a.Layout == "" {
-		d.log.Warn("the manifest does not say whether attention takes rows or heads first: trusting the plan",
+		d.log.Warn("the manifest has no attention layout: using the plan's",
 			"program", p.Name, "layout", headLayout(p))
 	}
 	c, err := d.configOf(a)
@@ -88,8 +90,8 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	return e, nil
 }
 
-// scratchRanks numbers a program's Scratch arguments, the largest first, so that what one program has for large ones is not needed again for
-// the small ones of another.
+// scratchRanks numbers the Scratch arguments of p, largest first, so that programs share large and
+// small scratch buffers alike.
 func scratchRanks(p *npu.Program) []int {
 	ranks := make([]int, len(p.Args))
 	var order []int
@@ -105,7 +107,7 @@ func scratchRanks(p *npu.Program) []int {
 	return ranks
 }
 
-// configOf is the binary of an artefact, read once.
+// configOf returns the binary of an artefact, reading it on first use.
 func (d *Device) configOf(a *Artefact) (*loaded, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +126,8 @@ func (d *Device) configOf(a *Artefact) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Of an ELF with its instructions and configuration a run has a copy; with an xclbin all runs of a kernel share the stream.
+	// Each run of an ELF has a copy of its instructions and configuration. All runs of an xclbin
+	// kernel share one stream.
 	l := &loaded{config: c, path: a.Binary, users: 1, cost: heapUnit}
 	if a.ELF() {
 		l.cost = (int(info.Size()) + heapUnit - 1) / heapUnit * heapUnit
@@ -133,11 +136,12 @@ func (d *Device) configOf(a *Artefact) (*loaded, error) {
 	return l, nil
 }
 
-// arguments finds the object of every argument of a run.
+// arguments returns the device memory of every argument of a run.
 func (e *executable) arguments(r *npu.Run, dst []object) ([]object, error) {
 	for i, a := range e.p.Args {
 		bad := func(format string, args ...any) error {
-			return fmt.Errorf("npu/xdna: run %q of program %s, argument %q: %w", r.Name, e.p.Name, a.Name, fmt.Errorf(format, args...))
+			return fmt.Errorf("npu/xdna: run %q of program %s, argument %q: %w", r.Name, e.p.Name,
+				a.Name, fmt.Errorf(format, args...))
 		}
 		need := argBytes(a)
 		switch b := r.Args[i].(type) {
@@ -150,28 +154,30 @@ func (e *executable) arguments(r *npu.Run, dst []object) ([]object, error) {
 		case *buffer:
 			switch {
 			case b.d != e.d:
-				return nil, bad("its buffer belongs to another device")
+				return nil, bad("buffer belongs to another device")
 			case b.isClosed():
-				return nil, bad("its buffer: %w", npu.ErrClosed)
-			case b.size < need: // Run.Check leaves out constants
-				return nil, bad("it is %s %s and needs %d bytes, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, b.size)
+				return nil, bad("buffer: %w", npu.ErrClosed)
+			case b.size < need: // Run.Check does not check constants
+				return nil, bad("buffer too small: %s %s needs %d bytes, have %d", a.Type,
+					op.ShapeString(a.Shape), need, b.size)
 			}
 			dst = append(dst, b.array)
 		case *weight:
 			switch {
 			case b.d != e.d:
-				return nil, bad("its buffer belongs to another device")
+				return nil, bad("buffer belongs to another device")
 			case b.isClosed():
-				return nil, bad("its buffer: %w", npu.ErrClosed)
+				return nil, bad("buffer: %w", npu.ErrClosed)
 			case a.Kind != npu.Const && a.Kind != npu.In:
-				return nil, bad("it is written, and its buffer is a read-only weight")
+				return nil, bad("the program writes it, but its buffer is a read-only weight")
 			case b.s.typ != a.Type || b.s.size < need:
-				return nil, bad("it is %s %s and needs %d bytes, its buffer holds a weight of %d bytes in %s", a.Type, op.ShapeString(a.Shape), need, b.s.size,
+				return nil, bad("weight does not match: %s %s needs %d bytes, the buffer holds %d "+
+					"bytes of %s", a.Type, op.ShapeString(a.Shape), need, b.s.size,
 					b.s.typ)
 			}
 			dst = append(dst, b.s.array)
 		default:
-			return nil, bad("its buffer belongs to another device")
+			return nil, bad("buffer belongs to another device")
 		}
 	}
 	return dst, nil
@@ -189,9 +195,10 @@ func (w *weight) isClosed() bool {
 	return w.closed
 }
 
-// scratchFor is memory for the Scratch arguments of a rank: programs run one after the other, so that all share it. It is never synced, and
-// dead arguments of real artefacts take none of their own. Where it must grow, the runs that had the old one are given up, which happens
-// while a Submit is checked, before any of its runs is bound. The caller has the turn.
+// scratchFor returns memory for the Scratch arguments of a rank. Programs run one at a time, so all
+// of them share it, and it is never synced. If it must grow, the runs that use the old memory are
+// closed; this happens while a Submit is checked, before any of its runs is bound. The caller must
+// hold d.sem.
 func (d *Device) scratchFor(rank, bytes int) (object, error) {
 	for len(d.scratch) <= rank {
 		d.scratch = append(d.scratch, scratch{})
@@ -211,17 +218,17 @@ func (d *Device) scratchFor(rank, bytes int) (object, error) {
 	return s.object, nil
 }
 
-// scratch is memory of the array that nobody else sees.
+// scratch is device memory that only array programs use.
 type scratch struct {
 	object
-	size int // 0 if there is none
+	size int // 0 if not allocated
 }
 
 func (d *Device) dropScratch(s *scratch) error {
 	if s.size == 0 {
 		return nil
 	}
-	d.contexts.forget(s.id)
+	d.contexts.closeRunsOf(s.id)
 	old := *s
 	*s = scratch{}
 	return old.close()

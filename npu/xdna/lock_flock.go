@@ -12,33 +12,36 @@ import (
 	"syscall"
 )
 
-// fileLock keeps other processes off the NPU while programs run: contexts of several would share its time, and what is measured would mean
-// nothing. MLIR-AIR's programs take the same file. Used by the holder of the device's turn.
+// fileLock gives this process exclusive use of the NPU while programs run, so that timings are not
+// disturbed. MLIR-AIR's programs lock the same file. Guarded by Device.sem.
 type fileLock struct {
 	file *os.File
-	late chan struct{} // of an attempt that a cancelled Submit left behind; closed when it is over
+	late chan struct{} // closed when an abandoned attempt to lock has ended
 }
 
 func newFileLock(path string) (*fileLock, error) {
 	if path == "" {
 		path = filepath.Join(os.TempDir(), "npu.lock")
 	}
-	// Everybody must be able to lock it. A file of another user in a folder such as /tmp cannot be opened for writing, and may not even be
-	// opened with O_CREATE (fs.protected_regular); to lock it, reading is enough.
+	// Every user must be able to lock the file. A file of another user in a folder such as /tmp may
+	// not be writable, and may not even be opened with O_CREATE (fs.protected_regular). Read access
+	// is enough to lock it.
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o666)
 	if errors.Is(err, fs.ErrPermission) {
 		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("npu/xdna: lock between processes: %w: name another file in Options.Lock", err)
+		return nil, fmt.Errorf("npu/xdna: lock between processes: %w: set another file in "+
+			"Options.Lock", err)
 	}
 	return &fileLock{file: f}, nil
 }
 
-// lock waits until no other process has the lock, or ctx ends.
+// lock waits until no other process holds the lock. It returns an error if ctx is done first.
 func (l *fileLock) lock(ctx context.Context) error {
 	ended := func() error {
-		return fmt.Errorf("npu/xdna: another process has the NPU (lock %s): %w", l.file.Name(), ctx.Err())
+		return fmt.Errorf("npu/xdna: another process is using the NPU (lock %s): %w",
+			l.file.Name(), ctx.Err())
 	}
 	if l.late != nil {
 		select {
@@ -59,7 +62,7 @@ func (l *fileLock) lock(ctx context.Context) error {
 		return lockError(l.file, err)
 	case <-ctx.Done():
 		l.late = late
-		go func() { // nothing ends a flock that waits: when it succeeds nobody wants it
+		go func() { // a blocked flock cannot be interrupted: release the lock when it succeeds
 			defer close(late)
 			if <-got == nil {
 				_ = flock(l.file, syscall.LOCK_UN)
@@ -77,7 +80,7 @@ func (l *fileLock) close() error {
 	}
 	go func() {
 		<-l.late
-		_ = l.file.Close() // it was only locked
+		_ = l.file.Close() // used only for locking
 	}()
 	return nil
 }

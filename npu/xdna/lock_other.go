@@ -4,7 +4,7 @@ package xdna
 
 import "context"
 
-// fileLock keeps other processes off the NPU. XRT's NPUs are on Linux only.
+// fileLock does nothing on this platform: XRT supports NPUs on Linux only.
 type fileLock struct{}
 
 func newFileLock(string) (*fileLock, error)  { return &fileLock{}, nil }

@@ -16,16 +16,18 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// rows is the sequence length of the plans: the shortest that tiles divide.
+// rows is the sequence length of the plans: the shortest that the tile sizes divide.
 const rows = 64
 
-// specs are small models, one for each way in which plans differ.
+// specs returns small models, one for each kind of plan.
 func specs() map[string]ckptgen.Spec {
 	spec := func(family string, hidden, heads, kv, hd, ffn int) ckptgen.Spec {
-		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600, Context: 256, Tie: true}
+		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv,
+			HeadDim: hd, FFN: ffn, Vocab: 600, Context: 256, Tie: true}
 	}
 	return map[string]ckptgen.Spec{
-		"llama-merged":     spec("llama", 1024, 16, 8, 64, 1024), // o_ffn and o_gemv_ffn, with a constant's scratch row and dead arguments
+		// o_ffn and o_gemv_ffn, with a constant's scratch row and unused arguments
+		"llama-merged":     spec("llama", 1024, 16, 8, 64, 1024),
 		"llama-split":      spec("llama", 512, 6, 2, 128, 768),
 		"qwen2-padded":     spec("qwen2", 448, 7, 1, 64, 512),
 		"qwen2-wide":       spec("qwen2", 256, 6, 1, 128, 5376), // most programs in prefill
@@ -33,7 +35,7 @@ func specs() map[string]ckptgen.Spec {
 	}
 }
 
-// npuPlan plans a checkpoint for the NPU, with one prefill pass of so many rows.
+// npuPlan plans a checkpoint for the NPU with a prefill pass of the given number of rows.
 func npuPlan(t *testing.T, dir string, rows int) *model.Plan {
 	t.Helper()
 	ck, err := checkpoint.Open(dir)
@@ -48,7 +50,7 @@ func npuPlan(t *testing.T, dir string, rows int) *model.Plan {
 	return plan
 }
 
-// onDevice are the programs of a plan that the NPU runs.
+// onDevice returns the programs of a plan that run on the NPU.
 func onDevice(plan *model.Plan) (programs []*npu.Program) {
 	for _, pass := range append(slices.Clone(plan.Prefill), plan.Decode) {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
@@ -81,16 +83,16 @@ func onCPU(t *testing.T, dir string, plan *model.Plan) *model.Model {
 	return openModel(t, dev, dir, plan)
 }
 
-// speech is a session that speaks greedily, and all logits that it went by.
-type speech struct {
+// conversation is a session with greedy decoding, its token IDs and the logits of each step.
+type conversation struct {
 	s      *model.Session
 	ids    []int32
 	logits [][]float32
 }
 
-func begin(t *testing.T, m *model.Model, prompt []int32) *speech {
+func begin(t *testing.T, m *model.Model, prompt []int32) *conversation {
 	t.Helper()
-	sp := &speech{s: m.NewSession()}
+	sp := &conversation{s: m.NewSession()}
 	t.Cleanup(func() { closeIt(t, sp.s) })
 	if err := sp.s.Score(context.Background(), prompt, func(_ int, logits []float32) error {
 		sp.logits = append(sp.logits, slices.Clone(logits))
@@ -101,8 +103,8 @@ func begin(t *testing.T, m *model.Model, prompt []int32) *speech {
 	return sp
 }
 
-// say continues by n ids.
-func (sp *speech) say(t *testing.T, n int) {
+// generate appends n token IDs.
+func (sp *conversation) generate(t *testing.T, n int) {
 	t.Helper()
 	for range n {
 		last := sp.logits[len(sp.logits)-1]
@@ -124,9 +126,10 @@ func prompt(n, seed int) []int32 {
 	return ids
 }
 
-// What a plan for the NPU says on the device, through prefill, padding, decode and the changes between them, it says on cpu, to the bit:
-// the array computes with cpu's kernels here, so that every difference is a wrong byte in a buffer.
-func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
+// The device generates the same IDs and logits as npu/cpu, to the bit, through prefill, padding,
+// decode and the transitions between them. The test arrays compute with cpu kernels, so any
+// difference is a wrong byte in a buffer.
+func TestModelsEqualCPU(t *testing.T) {
 	for name, spec := range specs() {
 		dir := t.TempDir()
 		if err := ckptgen.Write(dir, spec, 7); err != nil {
@@ -134,18 +137,19 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 		}
 		plan := npuPlan(t, dir, rows)
 		want := begin(t, onCPU(t, dir, plan), prompt(rows+9, 5))
-		want.say(t, 12)
+		want.generate(t, 12)
 		for how, open := range modelOpeners() {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				d := open(t, each(onDevice(plan)...), Options{Contexts: 4}) // fewer than the plan has programs
+				// fewer than the plan has programs
+				d := open(t, each(onDevice(plan)...), Options{Contexts: 4})
 				got := begin(t, openModel(t, d, dir, plan), prompt(rows+9, 5))
-				got.say(t, 12)
+				got.generate(t, 12)
 				if !slices.Equal(got.ids, want.ids) {
 					t.Errorf("ids %v, on cpu %v", got.ids, want.ids)
 				}
 				for i := range want.logits {
 					if !slices.Equal(got.logits[i], want.logits[i]) {
-						t.Fatalf("logits of position %d are other bits", i)
+						t.Fatalf("logits of position %d differ", i)
 					}
 				}
 			})
@@ -153,7 +157,7 @@ func TestModelsOnTheDeviceEqualCPU(t *testing.T) {
 	}
 }
 
-// Two chats in turn, on more programs than contexts, say what each says alone.
+// Two alternating chats, with more programs than contexts, generate the same as each alone.
 func TestInterleavedChats(t *testing.T) {
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, specs()["qwen2-wide"], 7); err != nil {
@@ -165,15 +169,15 @@ func TestInterleavedChats(t *testing.T) {
 	m := openModel(t, f.open(t, each(onDevice(plan)...), Options{Contexts: 5}), dir, plan)
 	a, b := begin(t, m, prompt(20, 1)), begin(t, m, prompt(3, 2))
 	for range 3 {
-		a.say(t, 2)
-		b.say(t, 1)
+		a.generate(t, 2)
+		b.generate(t, 1)
 	}
-	b.say(t, 3)
-	for i, got := range []*speech{a, b} {
+	b.generate(t, 3)
+	for i, got := range []*conversation{a, b} {
 		want := begin(t, software, prompt([]int{20, 3}[i], i+1))
-		want.say(t, 6)
+		want.generate(t, 6)
 		if !slices.Equal(got.ids, want.ids) {
-			t.Errorf("chat %d said %v, alone on cpu %v", i, got.ids, want.ids)
+			t.Errorf("chat %d: %v, alone on cpu %v", i, got.ids, want.ids)
 		}
 	}
 	if f.most > 5 {
@@ -181,33 +185,35 @@ func TestInterleavedChats(t *testing.T) {
 	}
 }
 
-// Two chats at once, each prompting again and again, say what each says alone, and change the loaded programs no more often than one after the other would: those
-// that wait for the same phase go through it before the other phase's programs are loaded.
-func TestChatsAtOnceShareAPhase(t *testing.T) {
+// Two concurrent chats generate the same as each alone and open no more contexts than one after the
+// other, because requests that wait for the same phase share it.
+func TestConcurrentChats(t *testing.T) {
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, specs()["qwen2-wide"], 7); err != nil {
 		t.Fatal(err)
 	}
 	plan := npuPlan(t, dir, rows)
-	plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without prices every prompt is prefilled
+	plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without costs every prompt is prefilled
 	const turns, tokens = 3, 6
-	chat := func(m *model.Model, seed int) (said []int32, err error) {
+	chat := func(m *model.Model, seed int) (ids []int32, err error) {
 		s := m.NewSession()
 		defer s.Close()
 		for turn := range turns {
 			opts := &model.GenerateOptions{MaxTokens: tokens, IgnoreEOS: true, Sampling: &model.Sampling{}}
-			for tok, err := range s.Generate(context.Background(), model.IDs(prompt(9+turn, seed+turn)), opts) {
+			for tok, err := range s.Generate(context.Background(),
+				model.IDs(prompt(9+turn, seed+turn)), opts) {
 				if err != nil {
 					return nil, err
 				}
-				said = append(said, tok.ID)
+				ids = append(ids, tok.ID)
 			}
 		}
-		return said, nil
+		return ids, nil
 	}
-	// As many contexts as either phase has programs, and fewer than both have.
+	// As many contexts as either phase has programs, but fewer than both have.
 	contexts, all := 0, len(onDevice(plan))
-	for _, steps := range [][]model.Step{plan.Prefill[0].Steps, slices.Concat(plan.Decode.Steps, plan.Decode.Head)} {
+	for _, steps := range [][]model.Step{plan.Prefill[0].Steps,
+		slices.Concat(plan.Decode.Steps, plan.Decode.Head)} {
 		used := map[string]bool{}
 		for _, s := range steps {
 			if s.On == model.OnDevice {
@@ -220,7 +226,7 @@ func TestChatsAtOnceShareAPhase(t *testing.T) {
 		t.Fatalf("%d contexts hold all %d programs", contexts, all)
 	}
 	var opened [2]int
-	var said [2][2][]int32
+	var ids [2][2][]int32
 	for at, atOnce := range []bool{false, true} {
 		f := &fake{}
 		m := openModel(t, f.open(t, each(onDevice(plan)...), Options{Contexts: contexts}), dir, plan)
@@ -228,7 +234,7 @@ func TestChatsAtOnceShareAPhase(t *testing.T) {
 		for i := range 2 {
 			talk := func() {
 				var err error
-				if said[at][i], err = chat(m, 100*i); err != nil {
+				if ids[at][i], err = chat(m, 100*i); err != nil {
 					t.Error(err)
 				}
 			}
@@ -241,19 +247,20 @@ func TestChatsAtOnceShareAPhase(t *testing.T) {
 		wg.Wait()
 		opened[at] = f.opened
 	}
-	t.Logf("%d programs, %d contexts: %d opened one after the other, %d at once", all, contexts, opened[0], opened[1])
+	t.Logf("%d programs, %d contexts: %d opened one after the other, %d concurrently", all, contexts,
+		opened[0], opened[1])
 	for i := range 2 {
-		if !slices.Equal(said[0][i], said[1][i]) || len(said[0][i]) != turns*tokens {
-			t.Errorf("chat %d says %v beside the other, %v alone", i, said[1][i], said[0][i])
+		if !slices.Equal(ids[0][i], ids[1][i]) || len(ids[0][i]) != turns*tokens {
+			t.Errorf("chat %d: %v concurrently, %v alone", i, ids[1][i], ids[0][i])
 		}
 	}
 	if opened[1] > opened[0] {
-		t.Errorf("%d contexts opened at once, %d one after the other", opened[1], opened[0])
+		t.Errorf("%d contexts opened concurrently, %d one after the other", opened[1], opened[0])
 	}
 }
 
-// A context that is lost for good, a timeout and a cancelled step lose nothing that a session holds: the same step again goes on as if
-// nothing had been.
+// A lost context, a timeout and a canceled step lose no session state: repeating the step continues
+// the generation.
 func TestFailuresLoseNoTokens(t *testing.T) {
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, specs()["qwen3-head-first"], 7); err != nil {
@@ -261,7 +268,7 @@ func TestFailuresLoseNoTokens(t *testing.T) {
 	}
 	plan := npuPlan(t, dir, rows)
 	want := begin(t, onCPU(t, dir, plan), prompt(10, 1))
-	want.say(t, 4)
+	want.generate(t, 4)
 	for name, tc := range map[string]struct {
 		fail  []error
 		delay time.Duration
@@ -274,7 +281,7 @@ func TestFailuresLoseNoTokens(t *testing.T) {
 		f := &fake{fail: map[int]error{}, delay: map[int]time.Duration{}}
 		m := openModel(t, f.open(t, each(onDevice(plan)...), Options{}), dir, plan)
 		got := begin(t, m, prompt(10, 1))
-		got.say(t, 2)
+		got.generate(t, 2)
 		next := len(f.started) + 3 // in the middle of the next step
 		for i, err := range tc.fail {
 			f.fail[next+i] = err
@@ -290,9 +297,9 @@ func TestFailuresLoseNoTokens(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, tc.want)
 		}
 		cancel()
-		got.say(t, 2)
+		got.generate(t, 2)
 		if !slices.Equal(got.ids, want.ids) {
-			t.Errorf("%s: the session said %v, on cpu %v", name, got.ids, want.ids)
+			t.Errorf("%s: %v, on cpu %v", name, got.ids, want.ids)
 		}
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Probe is what a first look at an artefact shows.
+// Probe holds the timings of [Device.ProbeArtefact].
 type Probe struct {
-	Open time.Duration // that opening a hardware context and the kernel took
-	Run  time.Duration // of one dispatch over zeros, after a first one; 0 where the manifest does not say the arguments' sizes
+	Open time.Duration // time to open a hardware context and the kernel
+	Run  time.Duration // one warm dispatch over zeros; 0 if the manifest has no argument sizes
 }
 
-// ProbeArtefact opens an artefact on the NPU, and where its manifest says how large its arguments are, runs it over zeros. It is for a
-// diagnosis: no program is needed, and nothing is known of the results.
+// ProbeArtefact opens an artefact on the NPU and, if its manifest has argument sizes, runs it over
+// zeros. It is a diagnostic: it needs no program and does not check results.
 func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err error) {
 	began := time.Now()
 	err = d.probe(ctx, a, func(r run, args []memory) error {
@@ -30,7 +30,7 @@ func (d *Device) ProbeArtefact(ctx context.Context, a *Artefact) (p Probe, err e
 				return err
 			}
 		}
-		for range 2 { // the first loads the array's configuration
+		for range 2 { // the first run loads the array configuration
 			if p.Run, err = timed(ctx, r); err != nil {
 				return err
 			}
@@ -49,8 +49,9 @@ func timed(ctx context.Context, r run) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// probe opens an artefact, makes a run with memory for the arguments that its manifest has, which are zeros, and gives both to use. When ctx
-// ends while the device works, it returns at once, and what comes after waits until the device is done.
+// probe opens an artefact, creates a run with zeroed memory for the arguments in its manifest, and
+// calls use with both. If ctx is done while the device is working, probe returns at once, and later
+// calls wait until the device is idle.
 func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []memory) error) (err error) {
 	wrap := func(err error) error {
 		if err == nil {
@@ -58,13 +59,13 @@ func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []
 		}
 		return fmt.Errorf("npu/xdna: artefact %s: %w", a.Name, failure(err))
 	}
-	if err := d.enter(ctx); err != nil {
+	if err := d.acquire(ctx); err != nil {
 		return err
 	}
-	var flying func(context.Context) error
+	var pending func(context.Context) error
 	defer func() {
-		if flying == nil {
-			d.leave()
+		if pending == nil {
+			d.release()
 		}
 	}()
 	if err := d.lock.lock(ctx); err != nil {
@@ -78,13 +79,13 @@ func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []
 			}
 			return err
 		}
-		if flying == nil {
+		if pending == nil {
 			err = errors.Join(err, tidy(), d.lock.unlock())
 			return
 		}
-		d.land(flying, func(failed error) {
+		d.finishInBackground(pending, func(failed error) {
 			if err := errors.Join(wrap(failed), tidy()); err != nil {
-				d.log.Warn("what a cancelled probe left on the device failed", "error", err)
+				d.log.Warn("a command of a canceled probe failed", "error", err)
 			}
 		})
 	}()
@@ -126,14 +127,15 @@ func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []
 		}
 		args = append(args, m)
 	}
-	if err = use(r, args); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) { // it waited for the run in vain
-		flying = r.wait
+	// the run is still in progress
+	if err = use(r, args); err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		pending = r.wait
 	}
 	return wrap(err)
 }
 
-// CopyBandwidth measures writing a buffer of so many bytes and syncing it to the device, and syncing it back and reading it, in bytes per
-// second: what a step on the host and its syncs can move.
+// CopyBandwidth measures the bandwidth of a host step in bytes per second: to for writing a buffer
+// and syncing it to the device, from for syncing it back and reading it.
 func (d *Device) CopyBandwidth(ctx context.Context, bytes int) (to, from float64, err error) {
 	b, err := d.Alloc(ctx, bytes)
 	if err != nil {
@@ -143,7 +145,7 @@ func (d *Device) CopyBandwidth(ctx context.Context, bytes int) (to, from float64
 	data := make([]byte, bytes)
 	measure := func(move func() error) (float64, error) {
 		best := time.Duration(0)
-		for range 4 { // the first touches the pages
+		for range 4 { // the first iteration faults in the pages
 			if err := ctx.Err(); err != nil {
 				return 0, fmt.Errorf("npu/xdna: %w", err)
 			}
@@ -157,7 +159,11 @@ func (d *Device) CopyBandwidth(ctx context.Context, bytes int) (to, from float64
 		}
 		return float64(bytes) / best.Seconds(), nil
 	}
-	if to, err = measure(func() error { copy(b.Bytes(), data); return b.Sync(npu.ToDevice, 0, bytes) }); err != nil {
+	if to, err = measure(func() error {
+		copy(b.Bytes(), data)
+		return b.Sync(npu.ToDevice, 0,
+			bytes)
+	}); err != nil {
 		return 0, 0, err
 	}
 	from, err = measure(func() error {

@@ -13,18 +13,20 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Sum is what a program that adds two vectors was seen to do.
+// Sum is the result of [Device.ProbeSum].
 type Sum struct {
-	Type     dtype.Type    // that its elements were found to have: I32, F32 or BF16
-	Elements int           // all of which were right
-	Run      time.Duration // of the dispatch that was right
+	Type     dtype.Type    // detected element type: I32, F32 or BF16
+	Elements int           // number of elements, all correct
+	Run      time.Duration // time of the correct dispatch
 }
 
-// ProbeSum runs an artefact with three arguments of equal size, c = a + b, and checks every element. A manifest does not say what type the
-// elements have, so it is run over small integers in each of three types, and is right if it adds one of them.
+// ProbeSum runs an artefact with three arguments of equal size, c = a + b, and checks every
+// element. A manifest has no element types, so ProbeSum tries three of them with small integers. It
+// returns an error unless the result is correct for one type.
 func (d *Device) ProbeSum(ctx context.Context, a *Artefact) (s Sum, err error) {
 	if n := a.Arguments; len(n) != 3 || n[0] != n[1] || n[1] != n[2] || n[0]%4 != 0 {
-		return s, fmt.Errorf("npu/xdna: artefact %s: a sum of two vectors has three arguments of one size, whole 32-bit words; its manifest says %v bytes", a.Name, n)
+		return s, fmt.Errorf("npu/xdna: artefact %s: want three arguments of equal size in whole "+
+			"32-bit words, manifest has %v bytes", a.Name, n)
 	}
 	err = d.probe(ctx, a, func(r run, args []memory) error {
 		var wrong error
@@ -52,16 +54,17 @@ func (d *Device) ProbeSum(ctx context.Context, a *Artefact) (s Sum, err error) {
 			}
 			wrong = errors.Join(wrong, fmt.Errorf("as %s, element %d is not the sum", typ, e))
 		}
-		return fmt.Errorf("it does not add: %w", wrong)
+		return fmt.Errorf("the program does not add: %w", wrong)
 	})
 	return s, err
 }
 
-// smallTerms are the terms of element e and what stands in the sum's place before. All sums are below 256, which BF16 has exactly.
+// smallTerms returns the two terms of element e and the initial value of its sum. All sums are
+// below 256, so they are exact in BF16.
 func smallTerms(e int) [3]int { return [3]int{e % 61, 1 + e%127, 255} }
 
-// putSmall writes a small integer, in the other types a multiple of one, as element e of a vector. The multiples are such that halves of FP32 and I32
-// numbers do not add up as BF16 does.
+// putSmall writes v as element e, scaled for F32 and I32 so that their 16-bit halves do not also
+// add up as BF16.
 func putSmall(typ dtype.Type, mem []byte, e, v int) {
 	switch typ {
 	case dtype.BF16:
@@ -73,7 +76,7 @@ func putSmall(typ dtype.Type, mem []byte, e, v int) {
 	}
 }
 
-// firstWrong is the first element that is not the sum of its terms, or -1.
+// firstWrong returns the index of the first element that is not the sum of its terms, or -1.
 func firstWrong(typ dtype.Type, mem []byte) int {
 	width := typ.Bytes(1)
 	want := make([]byte, width)

@@ -2,23 +2,25 @@ package xdna
 
 import "errors"
 
-// Norms, biases and small tables are some hundred buffers of a few kilobytes. Each as a buffer object of its own would be an entry in the
-// driver's tables and a lock on a page, so they are cut from slabs.
+// A model has hundreds of small weights, e.g. norms, biases and tables of a few kilobytes. They are
+// allocated from slabs, because every buffer object takes an entry in the driver's tables and locks
+// a page.
 const (
 	slabBytes = 1 << 20
-	slabPiece = 64 << 10 // larger ones are buffer objects themselves
-	slabAlign = 4096     // of a piece: a page, so that no two share a cache line
+	slabPiece = 64 << 10 // larger weights are buffer objects of their own
+	slabAlign = 4096     // one page, so that no two pieces share a cache line
 )
 
-// slab is a buffer object that pieces are cut from, from its start to its end. It is given back with its last piece.
+// slab is a buffer object from which pieces are allocated in order. It is freed with its last
+// piece.
 type slab struct {
 	whole  memory
 	used   int
-	pieces int // alive
+	pieces int // not yet freed
 }
 
-// place finds memory for a weight. The function gives it back.
-func (d *Device) place(n int) (memory, func() error, error) {
+// allocWeight returns memory for a weight, and a function that frees it.
+func (d *Device) allocWeight(n int) (memory, func() error, error) {
 	if n > slabPiece {
 		m, err := d.drv.alloc(n)
 		if err != nil {
@@ -39,7 +41,7 @@ func (d *Device) place(n int) (memory, func() error, error) {
 	s := d.slab
 	m, err := s.whole.sub(s.used, n)
 	if err != nil {
-		return nil, nil, errors.Join(err, d.release(s))
+		return nil, nil, errors.Join(err, d.freeSlab(s))
 	}
 	s.used += room
 	s.pieces++
@@ -48,12 +50,12 @@ func (d *Device) place(n int) (memory, func() error, error) {
 		defer d.mu.Unlock()
 		err := m.close()
 		s.pieces--
-		return errors.Join(err, d.release(s))
+		return errors.Join(err, d.freeSlab(s))
 	}, nil
 }
 
-// release gives a slab without pieces back. The caller holds Device.mu.
-func (d *Device) release(s *slab) error {
+// freeSlab closes s if it has no pieces. The caller must hold d.mu.
+func (d *Device) freeSlab(s *slab) error {
 	if s.pieces > 0 {
 		return nil
 	}

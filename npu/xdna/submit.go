@@ -11,20 +11,21 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// Submit executes the runs in order, neighbours of one hardware context with one submission to the driver. It checks all of them before it
-// executes any.
+// Submit executes the runs in order. All runs are checked before the first one is executed.
+// Consecutive runs of one hardware context are submitted to the driver together.
 //
-// A run that fails together with its context is tried once more in a new one, and the runs before it are not repeated; the error of the
-// second failure is [npu.ErrDeviceLost] where the context was lost again. Programs stay loaded: a later Submit opens what it needs. When
-// ctx ends while the device works, Submit returns at once; what comes after waits until the device is done.
+// If a run fails in a way that a new context may fix, it is retried once in a new one; earlier runs
+// are not repeated. If the context is lost again, the error wraps [npu.ErrDeviceLost]. Programs
+// stay loaded, and a later Submit opens the contexts that it needs. If ctx is done while the device
+// is working, Submit returns at once, and later calls wait until the device is idle.
 func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
-	if err := d.enter(ctx); err != nil {
+	if err := d.acquire(ctx); err != nil {
 		return err
 	}
 	s := submission{d: d, ctx: ctx, trace: npu.Tracer(ctx)}
 	defer func() {
-		if s.flying == nil {
-			d.leave()
+		if s.pending == nil {
+			d.release()
 		}
 	}()
 	for i := range runs {
@@ -39,11 +40,11 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 		return err
 	}
 	err := s.all(runs)
-	if s.flying != nil {
-		d.land(s.flying, func(err error) {
+	if s.pending != nil {
+		d.finishInBackground(s.pending, func(err error) {
 			if err != nil {
-				d.log.Warn("what a cancelled Submit left on the device failed", "error", err)
-				d.contexts.abandon(s.in)
+				d.log.Warn("a command of a canceled Submit failed", "error", err)
+				d.contexts.discard(s.live)
 			}
 		})
 		return err
@@ -51,18 +52,19 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	return errors.Join(err, d.lock.unlock())
 }
 
-// submission is one Submit. It has the device's turn.
+// submission is the state of one Submit. It holds d.sem.
 type submission struct {
-	d      *Device
-	ctx    context.Context
-	trace  func(npu.Span)
-	args   []object
-	flying func(context.Context) error // waits for what the device still works on after ctx has ended
+	d     *Device
+	ctx   context.Context
+	trace func(npu.Span)
+	args  []object
+	// waits for commands still running after ctx is done; nil if there are none
+	pending func(context.Context) error
 
-	// Of the last list.
-	in     *live // the context, nil if there is none
-	asked  bool  // the device was asked to do something
-	astray bool  // it failed, and nobody knows at which of several runs
+	// State of the last list.
+	live      *live // the context, nil if none
+	submitted bool  // commands were sent to the device
+	unknown   bool  // it failed, and the failed run is unknown
 }
 
 func (s *submission) check(r *npu.Run) error {
@@ -71,7 +73,8 @@ func (s *submission) check(r *npu.Run) error {
 	}
 	e, ok := r.Exec.(*executable)
 	if !ok || e.d != s.d {
-		return fmt.Errorf("npu/xdna: run %q: program %s was loaded on another device", r.Name, r.Exec.Program().Name)
+		return fmt.Errorf("npu/xdna: run %q: program %s was loaded on another device", r.Name,
+			r.Exec.Program().Name)
 	}
 	if e.closed.Load() {
 		return fmt.Errorf("npu/xdna: run %q of program %s: %w", r.Name, e.p.Name, npu.ErrClosed)
@@ -93,15 +96,16 @@ func (s *submission) all(runs []npu.Run) error {
 		if err == nil {
 			continue
 		}
-		if s.flying != nil {
+		if s.pending != nil {
 			return fmt.Errorf("npu/xdna: %w", s.ctx.Err())
 		}
 		r := &runs[done]
-		if s.in != nil && (s.asked || lost(err)) { // whatever it was, the context is suspect
-			s.d.contexts.abandon(s.in)
+		if s.live != nil && (s.submitted || retryable(err)) { // the context is suspect after any error
+			s.d.contexts.discard(s.live)
 		}
-		if lost(err) && !retried && !s.astray && repeatable(r) {
-			s.d.log.Warn("a run failed with its context: trying again in a new one", "run", r.Name, "program", r.Exec.Program().Name, "error", err)
+		if retryable(err) && !retried && !s.unknown && repeatable(r) {
+			s.d.log.Warn("a run failed: retrying in a new context", "run", r.Name, "program",
+				r.Exec.Program().Name, "error", err)
 			retried = true
 			continue
 		}
@@ -110,7 +114,7 @@ func (s *submission) all(runs []npu.Run) error {
 	return nil
 }
 
-// repeatable reports whether a run that was broken off can be run again: nothing that it reads is also written by it.
+// repeatable reports whether an interrupted run can be run again: it must not write its own inputs.
 func repeatable(r *npu.Run) bool {
 	args := r.Exec.Program().Args
 	for i, a := range args {
@@ -123,41 +127,42 @@ func repeatable(r *npu.Run) bool {
 	return true
 }
 
-// list executes as many of the first runs as go down together, and returns how many were completed. An error is that of the run after them.
+// list executes as many of the first runs as can be submitted together and returns the number of
+// completed runs. An error is that of the next run.
 //
-// A list is one chain of the driver's, after whose failed run nothing is done: were there chains behind it, they would write over what that
-// run must read again.
+// A list is limited to one chain of the driver, because later chains would still be executed after
+// a failure and overwrite inputs of the failed run.
 func (s *submission) list(runs []npu.Run) (completed int, err error) {
-	s.in, s.asked, s.astray = nil, false, false
-	list, err := s.gather(runs)
+	s.live, s.submitted, s.unknown = nil, false, false
+	list, err := s.bindRuns(runs)
 	if err != nil {
 		return 0, err
 	}
-	l := s.in
+	l := s.live
 	start := func() (wait func(context.Context) error, err error) { return list[0].start(l) }
 	if len(list) > 1 {
-		n, err := l.enlist(list)
+		n, err := l.fillList(list)
 		if n == 0 {
 			return 0, err
 		}
 		list, start = list[:n], l.execute
 	}
 	began := time.Now()
-	s.asked = true
+	s.submitted = true
 	wait, err := start()
 	if err != nil {
 		return 0, err
 	}
 	if err := wait(s.ctx); err != nil {
 		if s.ctx.Err() != nil && errors.Is(err, s.ctx.Err()) {
-			s.flying = wait
+			s.pending = wait
 			return 0, err
 		}
 		var at *xrt.Error
 		if known := errors.As(err, &at) && at.Run >= 0 && at.Run < len(list); known {
 			completed = at.Run
 		} else {
-			s.astray = len(list) > 1
+			s.unknown = len(list) > 1
 		}
 		return completed, err
 	}
@@ -165,28 +170,28 @@ func (s *submission) list(runs []npu.Run) (completed int, err error) {
 	return len(list), nil
 }
 
-// gather binds the first runs, as many as go down together, in the context of the first. A run that cannot be bound is left for the next
-// list, whose first it is.
-func (s *submission) gather(runs []npu.Run) (list []*bound, err error) {
-	if s.in, err = s.d.contexts.get(runs[0].Exec.(*executable)); err != nil {
+// bindRuns binds the first runs that can be submitted together in the context of runs[0]. A run
+// that cannot be bound is left for the next list, where it is the first and its error is returned.
+func (s *submission) bindRuns(runs []npu.Run) (list []*bound, err error) {
+	if s.live, err = s.d.contexts.get(runs[0].Exec.(*executable)); err != nil {
 		return nil, err
 	}
 	limit, cost := len(runs), 0
 	for i := range runs {
 		e := runs[i].Exec.(*executable)
-		if e.config != s.in.config {
+		if e.config != s.live.config {
 			break
 		}
-		k, err := s.in.kernelOf(e)
+		k, err := s.live.kernelOf(e)
 		if err == nil {
 			limit = min(limit, k.chain())
-			// What is in one list cannot make room for itself.
+			// Runs in one list cannot be evicted to make room for each other.
 			if cost += e.config.cost; i >= limit || i > 0 && cost > heapBudget/2 {
 				break
 			}
 			var b *bound
 			if b, err = s.bind(e, &runs[i], list); err == nil {
-				if slices.Contains(list, b) { // the very same again: a run is in a list once
+				if slices.Contains(list, b) { // identical run: a run can be in a list only once
 					break
 				}
 				list = append(list, b)
@@ -201,16 +206,16 @@ func (s *submission) gather(runs []npu.Run) (list []*bound, err error) {
 	return list, nil
 }
 
-// bind is the run with its arguments.
+// bind returns the run bound to its arguments.
 func (s *submission) bind(e *executable, r *npu.Run, list []*bound) (b *bound, err error) {
 	if s.args, err = e.arguments(r, s.args[:0]); err != nil {
 		return nil, err
 	}
 	s.d.key = appendKey(s.d.key[:0], e, s.args)
-	return s.d.contexts.bind(s.in, e, s.args, s.d.key, list)
+	return s.d.contexts.bind(s.live, e, s.args, s.d.key, list)
 }
 
-// start starts a run by itself.
+// start starts a single run.
 func (b *bound) start(l *live) (wait func(context.Context) error, err error) {
 	if err := l.release(b); err != nil {
 		return nil, err
@@ -218,9 +223,10 @@ func (b *bound) start(l *live) (wait func(context.Context) error, err error) {
 	return b.run.wait, b.run.start()
 }
 
-// enlist fills the context's list, which is the one of the last time if it had the same, and returns how many runs it has. Those behind
-// one that cannot be added are left for the next.
-func (l *live) enlist(runs []*bound) (n int, err error) {
+// fillList puts runs into the context's list and returns the number of runs in it. A list with the
+// same runs as last time is reused. If a run cannot be added, it and the following ones are left
+// for the next list.
+func (l *live) fillList(runs []*bound) (n int, err error) {
 	if l.list == nil {
 		if l.list, err = l.hw.list(); err != nil {
 			return 0, err
@@ -229,14 +235,14 @@ func (l *live) enlist(runs []*bound) (n int, err error) {
 	if slices.Equal(l.listed, runs) {
 		return len(runs), nil
 	}
-	if err := l.unlist(); err != nil {
+	if err := l.resetList(); err != nil {
 		return 0, err
 	}
 	for _, b := range runs {
 		if err := l.list.add(b.run); err != nil {
 			return len(l.listed), err
 		}
-		b.in = true
+		b.listed = true
 		l.listed = append(l.listed, b)
 	}
 	return len(runs), nil
@@ -247,23 +253,23 @@ func (l *live) execute() (wait func(context.Context) error, err error) {
 	return l.list.wait, l.list.execute()
 }
 
-// land leaves the turn, and the lock that keeps other processes away, with whoever waits for what a cancelled call left on the device. What
-// comes of it is given to after.
-func (d *Device) land(flying func(context.Context) error, after func(error)) {
+// finishInBackground waits for the commands of a canceled call in a goroutine, which then calls
+// after with their error and releases sem and the lock between processes.
+func (d *Device) finishInBackground(pending func(context.Context) error, after func(error)) {
 	down := make(chan struct{})
-	d.flight.Store(&down)
+	d.inFlight.Store(&down)
 	go func() {
-		after(flying(context.Background()))
+		after(pending(context.Background()))
 		if err := d.lock.unlock(); err != nil {
 			d.log.Warn("unlocking the NPU", "error", err)
 		}
-		d.flight.Store(nil)
+		d.inFlight.Store(nil)
 		close(down)
-		d.leave()
+		d.release()
 	}()
 }
 
-// report gives a list to a tracer: XRT does not tell when the runs of a list began.
+// report sends one span per list to the tracer: XRT does not report when each run started.
 func (s *submission) report(runs []npu.Run, began time.Time) {
 	if s.trace == nil {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// shared is a weight in one layout, which all Const buffers of the same tensors share. It is written and synced once.
+// shared is a weight in one layout. It is written and synced once and shared by all Const buffers
+// with the same layout and tensors.
 type shared struct {
 	key   string
 	users int // guarded by Device.mu
@@ -19,7 +20,7 @@ type shared struct {
 	array object
 	typ   dtype.Type
 	size  int
-	free  func() error // gives the memory back
+	free  func() error // frees the memory
 	err   error
 }
 
@@ -32,11 +33,12 @@ type weight struct {
 	closed bool
 }
 
-// Const makes a buffer with a weight, in BF16 or, for indices, I32: the array reads nothing else, and other types are rounded to nearest
-// even. A weight is laid out, written to the device and synced once for all buffers that ask for the same layout of the same tensors; the
-// same means tensors at the same addresses, so that their memory must outlive every buffer made of it.
+// Const returns a buffer with a weight in BF16, or I32 for indices, the types that the array reads.
+// Other types are rounded to nearest even. A weight is laid out, written to the device and synced
+// once for all buffers with the same layout of the same tensors. Tensors are the same if they have
+// the same address, so their memory must outlive every buffer created from them.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
-	if err := d.usable(ctx); err != nil {
+	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
 	}
 	typ, _, err := src.Stat()
@@ -50,16 +52,17 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := d.share(key)
+	s := d.acquireWeight(key)
 	s.once.Do(func() { s.err = d.materialize(s, src) })
 	if s.err != nil {
-		return nil, errors.Join(fmt.Errorf("npu/xdna: weight %s: %w", src.Layout, s.err), d.unshare(s))
+		return nil, errors.Join(fmt.Errorf("npu/xdna: weight %s: %w", src.Layout, s.err),
+			d.releaseWeight(s))
 	}
 	return &weight{d: d, s: s}, nil
 }
 
-// share is the weight of a key, made or not, with one use more.
-func (d *Device) share(key string) *shared {
+// acquireWeight returns the weight with the given key, materialized or not, and adds a reference.
+func (d *Device) acquireWeight(key string) *shared {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.weights[key]
@@ -71,8 +74,9 @@ func (d *Device) share(key string) *shared {
 	return s
 }
 
-// unshare gives up one use of a weight; the last frees its memory. A failure is forgotten at once, so that it can be tried again.
-func (d *Device) unshare(s *shared) error {
+// releaseWeight drops a reference to s; the last one frees its memory. A weight that failed is
+// removed at once, so that the next call retries.
+func (d *Device) releaseWeight(s *shared) error {
 	d.mu.Lock()
 	s.users--
 	if (s.users == 0 || s.err != nil) && d.weights[s.key] == s {
@@ -86,7 +90,7 @@ func (d *Device) unshare(s *shared) error {
 	return s.free()
 }
 
-// materialize brings a weight to the device.
+// materialize writes a weight to the device.
 func (d *Device) materialize(s *shared, src npu.Source) error {
 	typ, shape, err := src.Stat()
 	if err != nil {
@@ -95,11 +99,11 @@ func (d *Device) materialize(s *shared, src npu.Source) error {
 	n := typ.Bytes(1)
 	for _, dim := range shape {
 		if dim < 1 || dim > maxBytes/n {
-			return fmt.Errorf("%s %v is more than a descriptor of the array reaches", typ, shape)
+			return fmt.Errorf("%s %v is larger than a DMA descriptor of the array can address", typ, shape)
 		}
 		n *= dim
 	}
-	m, free, err := d.place(n)
+	m, free, err := d.allocWeight(n)
 	if err != nil {
 		return failure(err)
 	}
@@ -115,20 +119,20 @@ func (d *Device) materialize(s *shared, src npu.Source) error {
 
 func (w *weight) Len() int { return w.s.size }
 
-// Bytes is the weight in its layout. It must not be changed.
+// Bytes returns the weight in its layout. It must not be modified.
 func (w *weight) Bytes() []byte { return w.s.array.bytes()[:w.s.size] }
 
-// Sync moves nothing: a weight was synced when it was made.
+// Sync does nothing: a weight is synced when it is created.
 func (w *weight) Sync(dir npu.Direction, offset, n int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return checkSync(w.closed, dir, offset, n, w.s.size)
 }
 
-// Close waits for a running Submit.
+// Close waits for a running Submit and releases the weight.
 func (w *weight) Close() error {
-	w.d.turn <- struct{}{}
-	defer w.d.leave()
+	w.d.sem <- struct{}{}
+	defer w.d.release()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -136,9 +140,9 @@ func (w *weight) Close() error {
 	}
 	w.closed = true
 	if w.d.lastUser(w.s) {
-		w.d.contexts.forget(w.s.array.id)
+		w.d.contexts.closeRunsOf(w.s.array.id)
 	}
-	return w.d.unshare(w.s)
+	return w.d.releaseWeight(w.s)
 }
 
 func (d *Device) lastUser(s *shared) bool {

@@ -15,20 +15,21 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// What the driver's limits and faults become, from the ioctl up.
-func TestFaultsOnTheEmulatedNPU(t *testing.T) {
+// Driver limits and faults, injected at the ioctl level, become the documented errors.
+func TestEmulatedFaults(t *testing.T) {
 	p, q := addProgram("add0"), addProgram("add1")
 	d, emu := emulated(t, map[string][]*npu.Program{"both.elf": {p, q}}, Options{})
 	e0, e1 := load(t, d, p), load(t, d, q)
 	x, y, one := vector(t, d, 0), vector(t, d, 0), vector(t, d, 1)
 	if d.copies {
-		t.Error("buffers are not mapped memory of the process")
+		t.Error("buffers are not mapped process memory")
 	}
-	runs := []npu.Run{{Name: "layer.0", Exec: e0, Args: []npu.Buffer{x, one, nil, y}}, {Name: "layer.1", Exec: e1, Args: []npu.Buffer{y, one, nil, x}},
+	runs := []npu.Run{{Name: "layer.0", Exec: e0, Args: []npu.Buffer{x, one, nil, y}},
+		{Name: "layer.1", Exec: e1, Args: []npu.Buffer{y, one, nil, x}},
 		{Name: "layer.2", Exec: e0, Args: []npu.Buffer{x, x, nil, y}}}
 	for _, tc := range []struct {
 		script string
-		want   error // nil: it succeeds all the same
+		want   error // nil if Submit must succeed
 		run    string
 	}{
 		{"", nil, ""},
@@ -36,9 +37,9 @@ func TestFaultsOnTheEmulatedNPU(t *testing.T) {
 		{"run 1 abort", nil, ""},
 		{"run 2 error; run 3 error", xrt.ErrFailed, "layer.1"},
 		{"run 2 timeout", npu.ErrTimeout, "layer.1"},
-		{"", nil, ""}, // as good as new
+		{"", nil, ""}, // recovered
 	} {
-		if err := x.Sync(npu.ToDevice, 0, x.Len()); err != nil { // 0 again
+		if err := x.Sync(npu.ToDevice, 0, x.Len()); err != nil { // reset to 0
 			t.Fatal(err)
 		}
 		if err := emu.Script(tc.script); err != nil {
@@ -60,18 +61,21 @@ func TestFaultsOnTheEmulatedNPU(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := d.Submit(ctx, runs); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 400*time.Millisecond { // the run takes 500
+	// the run takes 500
+	if err := d.Submit(ctx, runs); !errors.Is(err, context.DeadlineExceeded) ||
+		time.Since(began) > 400*time.Millisecond {
 		t.Errorf("cancelled: %v after %v", err, time.Since(began))
 	}
 	x.Bytes()[0] = 0
 	if took := time.Since(began); took < 450*time.Millisecond {
-		t.Errorf("the host got at a buffer after %v", took)
+		t.Errorf("host access to a buffer after %v", took)
 	}
 	submit(t, d, runs...)
 }
 
-// An NPU that goes away between two runs, or under one, is named as what it is, with what to do; all can be closed then.
-func TestARemovedNPU(t *testing.T) {
+// Removing the NPU between or during runs returns an error with advice, and everything can still be
+// closed.
+func TestRemovedNPU(t *testing.T) {
 	p := addProgram("add")
 	d, emu := emulated(t, each(p), Options{})
 	e := load(t, d, p)
@@ -93,8 +97,8 @@ func TestARemovedNPU(t *testing.T) {
 	lost("a sync", x.Sync(npu.ToDevice, 0, x.Len()))
 }
 
-// The driver's limit of contexts is felt when others have them: the device makes do with fewer than it may have.
-func TestFewContextsOnTheEmulatedNPU(t *testing.T) {
+// The device runs with fewer contexts than its limit if the driver has no more.
+func TestEmulatedContextLimit(t *testing.T) {
 	var programs []*npu.Program
 	for i := range 5 {
 		programs = append(programs, addProgram(fmt.Sprintf("add%d", i)))
@@ -126,8 +130,8 @@ func TestFewContextsOnTheEmulatedNPU(t *testing.T) {
 	}
 }
 
-// A driver without memory is told apart from other failures, with what to do, and the device is as good as before.
-func TestNoMemoryOnTheEmulatedNPU(t *testing.T) {
+// Out of memory is a distinct error with advice, and the device stays usable.
+func TestEmulatedOutOfMemory(t *testing.T) {
 	p := addProgram("add")
 	d, emu := emulated(t, each(p), Options{})
 	if err := emu.Script("create_bo * ENOMEM"); err != nil {
@@ -144,8 +148,8 @@ func TestNoMemoryOnTheEmulatedNPU(t *testing.T) {
 	submit(t, d, add(load(t, d, p), x, x, y))
 }
 
-// What could not be made is nothing, not a thing that panics when it is closed.
-func TestDriverGivesNothingWithAnError(t *testing.T) {
+// A failed call returns nil, not an object that panics on Close.
+func TestDriverReturnsNilOnError(t *testing.T) {
 	p := addProgram("add")
 	d, _ := emulated(t, each(p), Options{})
 	e := load(t, d, p).(*executable)
@@ -171,8 +175,8 @@ type closer func() error
 
 func (c closer) Close() error { return c() }
 
-// Hundreds of dispatches take no more of the device than the first.
-func TestNothingLeaksOnTheEmulatedNPU(t *testing.T) {
+// Hundreds of dispatches use no more device resources than the first.
+func TestEmulatedLeaks(t *testing.T) {
 	p, q := addProgram("add0"), addProgram("add1")
 	d, emu := emulated(t, each(p, q), Options{})
 	e0, e1 := load(t, d, p), load(t, d, q)
@@ -185,13 +189,14 @@ func TestNothingLeaksOnTheEmulatedNPU(t *testing.T) {
 		}
 	}
 	after := emu.Stats()
-	if after.Buffers != before.Buffers || after.HeapBytes != before.HeapBytes || after.Syncs != before.Syncs || after.Contexts != 2 {
+	if after.Buffers != before.Buffers || after.HeapBytes != before.HeapBytes ||
+		after.Syncs != before.Syncs || after.Contexts != 2 {
 		t.Errorf("after 20 dispatches %+v, after 800 %+v", before, after)
 	}
 }
 
-// IRON's form, an xclbin with a separate instruction stream, loads through the same manifest.
-func TestXclbinOnTheEmulatedNPU(t *testing.T) {
+// An xclbin with a separate instruction stream, IRON's format, loads through the same manifest.
+func TestEmulatedXclbin(t *testing.T) {
 	emu := xrttest.Open(t)
 	p := addProgram("add")
 	array := newArray(t)
@@ -201,14 +206,17 @@ func TestXclbinOnTheEmulatedNPU(t *testing.T) {
 		s.Transfer(i, 0, uint32(argBytes(a)))
 	}
 	emu.Register(s.Bytes(), func(mem [][]byte) error { return array.compute("add", mem[:len(p.Args)]) })
-	dir := folder(t, map[string]string{"add.xclbin": string(xrttest.Xclbin()), "add.insts.bin": string(s.Bytes()),
-		manifestName: `{"entries": {"add": {"output_binary": "add.xclbin", "kernel": "MLIR_AIE", "insts": "add.insts.bin"}}}`})
+	dir := folder(t, map[string]string{"add.xclbin": string(xrttest.Xclbin()),
+		"add.insts.bin": string(s.Bytes()),
+		manifestName: `{"entries": {"add": {"output_binary": "add.xclbin",
+    "kernel": "MLIR_AIE", "insts": "add.insts.bin"}}}`})
 	d, err := Open(context.Background(), &Options{Artefacts: dir, Lock: filepath.Join(dir, "npu.lock")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeIt(t, d) })
-	if info := d.Info(); info.Kind != "xdna" || info.Array != "xdna2" || info.AnyRows || !strings.Contains(info.Name, "emulated NPU Strix") {
+	if info := d.Info(); info.Kind != "xdna" || info.Array != "xdna2" || info.AnyRows ||
+		!strings.Contains(info.Name, "emulated NPU Strix") {
 		t.Errorf("%+v", info)
 	}
 	e := load(t, d, p)
@@ -217,20 +225,21 @@ func TestXclbinOnTheEmulatedNPU(t *testing.T) {
 	if v, w := first(t, y), first(t, x); v != 6 || w != 2 {
 		t.Errorf("5 + 1 = %v, 1 + 1 = %v", v, w)
 	}
-	// A stream that was cut off would have the array wait for ever.
+	// A truncated stream would hang the array.
 	if err := os.WriteFile(filepath.Join(dir, "add.insts.bin"), s.Bytes()[:40], 0o666); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.contexts.dropAll(); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Submit(context.Background(), []npu.Run{add(e, x, one, y)}); err == nil || !strings.Contains(err.Error(), "instruction stream") {
-		t.Errorf("a stream that was cut off: %v", err)
+	if err := d.Submit(context.Background(), []npu.Run{add(e, x, one, y)}); err == nil ||
+		!strings.Contains(err.Error(), "instruction stream") {
+		t.Errorf("truncated stream: %v", err)
 	}
 }
 
-// A binary that has not what its manifest says is refused when the program is loaded.
-func TestBinariesMustHaveTheirPrograms(t *testing.T) {
+// Load rejects a binary that does not match its manifest.
+func TestBinariesMatchManifest(t *testing.T) {
 	p := addProgram("add")
 	d, _ := emulated(t, each(p), Options{})
 	dir := d.Artefacts().Dirs[0]
@@ -260,10 +269,11 @@ func TestBinariesMustHaveTheirPrograms(t *testing.T) {
 		}
 		c, err := d.drv.load(path, true)
 		if err == nil {
-			err = errors.Join(c.check(&Artefact{Name: "add", Binary: path, Kernel: tc.kernel}, tc.args), c.close())
+			err = errors.Join(c.check(&Artefact{Name: "add", Binary: path, Kernel: tc.kernel},
+				tc.args), c.close())
 		}
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want a word of %q", name, err, tc.want)
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// xrtDriver is the driver over XRT.
+// xrtDriver implements driver over XRT.
 type xrtDriver struct {
 	dev  *xrt.Device
 	text string
 }
 
-// openXRT opens the NPU with a PCI address, or the first one for "".
+// openXRT opens the NPU with the given PCI address, or the first one if bdf is "".
 func openXRT(bdf string) (*xrtDriver, error) {
 	open := func() (*xrt.Device, error) { return xrt.Open(0) }
 	if bdf != "" {
@@ -32,7 +32,7 @@ func openXRT(bdf string) (*xrtDriver, error) {
 	if err != nil {
 		name = "NPU"
 	}
-	if os.Getenv("NPUEMU_ROOT") != "" { // where the emulated driver of package xrt/xrttest finds its device
+	if os.Getenv("NPUEMU_ROOT") != "" { // set by the emulated driver of package xrt/xrttest
 		name = "emulated " + name
 	}
 	if v, err := xrt.LibraryVersion(); err == nil {
@@ -47,7 +47,7 @@ func (d *xrtDriver) close() error { return d.dev.Close() }
 func (d *xrtDriver) alloc(n int) (memory, error)     { return newMemory(d.dev.Alloc(n)) }
 func (d *xrtDriver) wrap(mem []byte) (memory, error) { return newMemory(d.dev.Wrap(mem)) }
 
-// xrtMemory is a buffer of XRT with its host view at hand.
+// xrtMemory is an XRT buffer and its host view.
 type xrtMemory struct {
 	*xrt.Buffer
 	view []byte
@@ -83,7 +83,8 @@ func (d *xrtDriver) load(path string, elf bool) (config, error) {
 			return nil, err
 		}
 		if !e.Full() {
-			return nil, errors.Join(fmt.Errorf("npu/xdna: %s has instructions only: want a full ELF, which configures the array too", path), e.Close())
+			return nil, errors.Join(fmt.Errorf("npu/xdna: %s contains only instructions: want a "+
+				"full ELF with the array configuration", path), e.Close())
 		}
 		return &xrtConfig{dev: d.dev, elf: e, path: path}, nil
 	}
@@ -102,7 +103,8 @@ type xrtConfig struct {
 	path   string
 }
 
-// dataArgs is where the data buffers of an xclbin's kernel begin: opcode, instructions and their length come before.
+// dataArgs is the index of the first data buffer of an xclbin kernel, after opcode, instructions
+// and their length.
 const dataArgs = 3
 
 func (c *xrtConfig) check(a *Artefact, args int) error {
@@ -116,15 +118,19 @@ func (c *xrtConfig) check(a *Artefact, args int) error {
 	}
 	i := slices.IndexFunc(kernels, func(k xrt.KernelInfo) bool { return k.Name == name })
 	if i < 0 {
-		return fmt.Errorf("npu/xdna: %s has no kernel %q, but %v: %w", c.path, name, kernelNames(kernels), xrt.ErrNoKernel)
+		return fmt.Errorf("npu/xdna: %s has no kernel %q, but %v: %w", c.path, name,
+			kernelNames(kernels), xrt.ErrNoKernel)
 	}
 	k := kernels[i]
 	if c.elf != nil && !slices.Contains(k.Instances, a.Instance()) {
-		return fmt.Errorf("npu/xdna: %s: kernel %q has no instance %q, but %q: %w", c.path, name, a.Instance(), k.Instances, xrt.ErrNoKernel)
+		return fmt.Errorf("npu/xdna: %s: kernel %q has no instance %q, but %q: %w", c.path, name,
+			a.Instance(), k.Instances, xrt.ErrNoKernel)
 	}
-	// Instances of one kernel share its list of arguments, so that one of several may use fewer.
+	// All instances of a kernel share its argument list, so an instance may use fewer arguments if
+	// there are several.
 	if have := k.NumArgs - before; args > have || args < have && c.elf != nil && len(k.Instances) == 1 {
-		return fmt.Errorf("npu/xdna: %s: %s has %d arguments, the program has %d: was it compiled for another model or sequence length?",
+		return fmt.Errorf("npu/xdna: %s: %s has %d arguments, the program has %d: compile it for "+
+			"this model and sequence length",
 			c.path, a.Kernel, have, args)
 	}
 	return nil
@@ -184,23 +190,24 @@ func (c *xrtContext) kernel(a *Artefact) (kernel, error) {
 	return x, nil
 }
 
-// xrtKernel is a kernel, with its instruction stream where that is a buffer of its own.
+// xrtKernel is a kernel and, for an xclbin, its instruction stream.
 type xrtKernel struct {
 	*xrt.Kernel
 	stream *xrt.Buffer
 	words  int
 }
 
-// instructions brings an instruction stream into the device's heap.
+// instructions loads an instruction stream into the device heap.
 func (k *xrtKernel) instructions(dev *xrt.Device, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("npu/xdna: %w", err)
 	}
-	// The header of a stream says its length in bytes in the fourth word (format of aie-rt's transactions): a file that was cut off would
-	// have the array wait for ever.
-	if len(data) < 16 || len(data)%4 != 0 || uint64(binary.LittleEndian.Uint32(data[12:])) > uint64(len(data)) {
-		return fmt.Errorf("npu/xdna: %s: %d bytes are not a whole instruction stream", path, len(data))
+	// The fourth word of the header is the length in bytes (aie-rt transaction format). A truncated
+	// stream would hang the array.
+	if len(data) < 16 || len(data)%4 != 0 ||
+		uint64(binary.LittleEndian.Uint32(data[12:])) > uint64(len(data)) {
+		return fmt.Errorf("npu/xdna: %s: %d bytes are not a complete instruction stream", path, len(data))
 	}
 	group, err := k.Group(1)
 	if err != nil {
@@ -226,7 +233,7 @@ func (k *xrtKernel) close() error {
 	return err
 }
 
-// opcodeRun is the operation of an xclbin's kernel that runs an instruction stream (mlir-aie's hosts).
+// opcodeRun is the xclbin kernel opcode that runs an instruction stream (mlir-aie).
 const opcodeRun = 3
 
 func (k *xrtKernel) run() (run, error) {
@@ -248,7 +255,7 @@ func (k *xrtKernel) run() (run, error) {
 	return &xrtRun{r, dataArgs}, nil
 }
 
-// xrtRun is a run whose data begins at some argument.
+// xrtRun is a run and the index of its first data argument.
 type xrtRun struct {
 	*xrt.Run
 	first int

@@ -1,13 +1,13 @@
-// Package doctor says what a machine has and what it lacks to run models on its NPU.
+// Package doctor checks whether a machine can run models on its NPU and how to fix it if not.
 //
 //	r := doctor.Examine(&doctor.Options{Artefacts: "build_peano"})
 //	for _, f := range r.Findings {
 //		fmt.Println(f.Status, f.Subject, f.Text, f.Advice)
 //	}
 //
-// It reads files below /proc, /sys, /dev and the folders of libraries, opens no device and changes nothing. The findings come in the order
-// in which an owner would mend them. Options.Root reads all of them below another folder, which is how the tests have an owner's machine,
-// one without an NPU, and ones with each fault.
+// It reads files in /proc, /sys, /dev and library folders. It opens no device and changes nothing.
+// Findings are in the order in which they should be fixed. If Options.Root is set, all files are
+// read below it; tests use it to simulate machines.
 package doctor
 
 import (
@@ -17,31 +17,31 @@ import (
 	"strings"
 )
 
-// Status is what a finding means.
+// Status is the severity of a finding.
 type Status string
 
-// A Problem keeps models from running on the NPU; Advice does not, and is worth knowing.
+// A Problem prevents models from running on the NPU. Advice does not.
 const (
 	OK      Status = "ok"
 	Problem Status = "problem"
 	Advice  Status = "advice"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
-	Subject string `json:"subject"`          // "device node"
+	Subject string `json:"subject"`          // e.g. "device node"
 	Status  Status `json:"status"`           // ok, problem or advice
-	Text    string `json:"text"`             // what is there
-	Advice  string `json:"advice,omitempty"` // what to do
+	Text    string `json:"text"`             // what was found
+	Advice  string `json:"advice,omitempty"` // how to fix it
 }
 
-// Report is all findings.
+// Report is the result of all checks.
 type Report struct {
-	Emulated bool      `json:"emulated"` // the NPU is the emulated one of npukit's tests
+	Emulated bool      `json:"emulated"` // the NPU is emulated by package xrt/xrttest
 	Findings []Finding `json:"findings"`
 }
 
-// Problems is the number of findings that keep models from running.
+// Problems returns the number of findings with status Problem.
 func (r *Report) Problems() (n int) {
 	for _, f := range r.Findings {
 		if f.Status == Problem {
@@ -51,13 +51,13 @@ func (r *Report) Problems() (n int) {
 	return n
 }
 
-// Options configures Examine. The zero value, and nil, mean the defaults.
+// Options configures Examine. The zero value and nil select the defaults.
 type Options struct {
 	Root      string // read /proc, /sys, /dev, /etc and /usr below this folder; "" for the machine's own
 	Artefacts string // folder of compiled programs, see xdna.ReadArtefacts; "" for none
 }
 
-// Examine looks at the machine.
+// Examine runs all checks.
 func Examine(opts *Options) *Report {
 	var o Options
 	if opts != nil {
@@ -65,7 +65,7 @@ func Examine(opts *Options) *Report {
 	}
 	m := &machine{root: o.Root, devices: o.Root, report: &Report{}}
 	if o.Root == "" {
-		// The emulated driver of package xrt/xrttest shows XRT a /sys and a /dev of its own.
+		// The emulated driver of package xrt/xrttest has its own /sys and /dev.
 		if emulated := os.Getenv("NPUEMU_ROOT"); emulated != "" {
 			m.devices, m.report.Emulated = emulated, true
 		}
@@ -90,20 +90,20 @@ func Examine(opts *Options) *Report {
 	return m.report
 }
 
-// machine is what is examined.
+// machine is the machine being examined.
 type machine struct {
 	root    string // of /proc, /etc and /usr
 	devices string // of /sys and /dev
 	report  *Report
 
-	bdf string // PCI address of the NPU, once found
+	bdf string // PCI address of the NPU, "" if not found
 }
 
 func (m *machine) find(subject string, s Status, advice, format string, args ...any) {
 	m.report.Findings = append(m.report.Findings, Finding{subject, s, fmt.Sprintf(format, args...), advice})
 }
 
-// path is where a file of the machine lies.
+// path returns the path of a file of the machine.
 func (m *machine) path(name string) string {
 	root := m.root
 	if strings.HasPrefix(name, "/sys/") || strings.HasPrefix(name, "/dev/") {
@@ -112,10 +112,10 @@ func (m *machine) path(name string) string {
 	return filepath.Join(root, name)
 }
 
-// maxFile bounds what is read of a file: those of /proc and /sys are short.
+// maxFile is the maximum number of bytes read from a file; files in /proc and /sys are short.
 const maxFile = 1 << 20
 
-// read is a file's text without spaces around it, "" when it cannot be read.
+// read returns the contents of a file without surrounding space, or "" if it cannot be read.
 func (m *machine) read(name string) string {
 	f, err := os.Open(m.path(name))
 	if err != nil {
@@ -134,13 +134,13 @@ func (m *machine) read(name string) string {
 	return strings.TrimSpace(string(data[:n]))
 }
 
-// exists reports whether there is such a file.
+// exists reports whether the file exists.
 func (m *machine) exists(name string) bool {
 	_, err := os.Stat(m.path(name))
 	return err == nil
 }
 
-// field is what follows "name:" in a text of such lines.
+// field returns the value of the line "name: value" in text, or "" if there is none.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {

@@ -11,13 +11,14 @@ import (
 func (m *machine) processor() {
 	name := field(m.read("/proc/cpuinfo"), "model name")
 	if name == "" {
-		m.find("processor", Advice, "", "not known: /proc/cpuinfo does not name it")
+		m.find("processor", Advice, "", "unknown: /proc/cpuinfo has no model name")
 		return
 	}
 	m.find("processor", OK, "", "%s", name)
 }
 
-// chips are AMD's NPUs by PCI device and revision (amdxdna_pci_drv.c of Linux and of amd/xdna-driver).
+// chips lists AMD's NPUs by PCI device and revision (amdxdna_pci_drv.c in Linux and
+// amd/xdna-driver).
 var chips = []struct {
 	device, revision string // "" for any revision
 	name             string
@@ -33,7 +34,7 @@ const vendorAMD = "0x1022"
 
 // npu finds the NPU among the PCI devices.
 func (m *machine) npu() {
-	entries, _ := os.ReadDir(m.path("/sys/bus/pci/devices")) // none where there is no PCI bus
+	entries, _ := os.ReadDir(m.path("/sys/bus/pci/devices")) // empty if there is no PCI bus
 	for _, e := range entries {
 		dir := "/sys/bus/pci/devices/" + e.Name() + "/"
 		if m.read(dir+"vendor") != vendorAMD {
@@ -45,8 +46,8 @@ func (m *machine) npu() {
 				continue
 			}
 			if !c.supported {
-				m.find("NPU", Problem, "plans are for the 8 x 4 cores of XDNA 2 (Ryzen AI 300, Ryzen AI Max): use --device cpu here",
-					"%s at %s: it has another array, which npukit has no plans for", c.name, e.Name())
+				m.find("NPU", Problem, "npukit needs XDNA 2 (Ryzen AI 300, Ryzen AI Max): use --device cpu",
+					"%s at %s: array not supported", c.name, e.Name())
 				return
 			}
 			m.bdf = e.Name()
@@ -55,12 +56,14 @@ func (m *machine) npu() {
 		}
 		if device == "0x17f0" {
 			m.bdf = e.Name()
-			m.find("NPU", Advice, "it may work: please tell npukit's authors", "an XDNA 2 of revision %s at %s, which is not known", revision, e.Name())
+			m.find("NPU", Advice, "it may work: please report the result",
+				"XDNA 2 with unknown revision %s at %s", revision, e.Name())
 			return
 		}
 	}
-	m.find("NPU", Problem, "on a Ryzen AI machine, enable the NPU (IPU) in the firmware setup; elsewhere use --device cpu, or --device sim for the "+
-		"virtual one",
+	m.find("NPU", Problem, "on a Ryzen AI machine, enable the NPU (IPU) in the firmware setup; "+
+		"otherwise use --device cpu, or --device sim for "+
+		"the virtual NPU",
 		"no AMD NPU on the PCI bus")
 }
 
@@ -71,10 +74,10 @@ func (m *machine) emulated(name string) string {
 	return name
 }
 
-// inTree is the first Linux with the driver (drivers/accel/amdxdna).
+// inTree is the first Linux version that includes the driver (drivers/accel/amdxdna).
 var inTree = [2]int{6, 14}
 
-// driver looks for the kernel driver, amdxdna.
+// driver checks the kernel driver, amdxdna.
 func (m *machine) driver() {
 	release := m.read("/proc/sys/kernel/osrelease")
 	version := m.read("/sys/module/amdxdna/version")
@@ -86,25 +89,28 @@ func (m *machine) driver() {
 		}
 		m.find("kernel driver", OK, "", "amdxdna, %s, on Linux %s", which, release)
 	case m.bdf == "" && !m.exists("/sys/module/amdxdna"):
-		m.find("kernel driver", Advice, "", "amdxdna is not loaded, and without an NPU need not be")
+		m.find("kernel driver", Advice, "", "amdxdna is not loaded; not needed without an NPU")
 	case m.exists("/sys/module/amdxdna"):
 		if m.bdf == "" {
-			m.find("kernel driver", Advice, "", "amdxdna is loaded and has no device")
+			m.find("kernel driver", Advice, "", "amdxdna is loaded but has no device")
 			return
 		}
-		m.find("kernel driver", Problem, "look at `dmesg | grep -i amdxdna`: often the firmware is missing (package linux-firmware, folder amdnpu) "+
-			"or does not fit the driver",
-			"amdxdna is loaded and has not taken the NPU at %s", m.bdf)
+		m.find("kernel driver", Problem, "check `dmesg | grep -i amdxdna`: often the firmware "+
+			"(package linux-firmware, folder amdnpu) "+
+			"is missing or does not match the driver",
+			"amdxdna is loaded but did not bind the NPU at %s", m.bdf)
 	case older(release, inTree):
-		m.find("kernel driver", Problem, "use Linux 6.14 or later, or build the driver of github.com/amd/xdna-driver",
-			"amdxdna is not loaded, and Linux %s does not have it", release)
+		m.find("kernel driver", Problem, "use Linux 6.14 or later, or build the driver of "+
+			"github.com/amd/xdna-driver",
+			"amdxdna is not loaded, and Linux %s does not include it", release)
 	default:
-		m.find("kernel driver", Problem, "sudo modprobe amdxdna; if there is no such module, the kernel was built without CONFIG_DRM_ACCEL_AMDXDNA",
+		m.find("kernel driver", Problem, "sudo modprobe amdxdna; if there is no such module, the "+
+			"kernel was built without CONFIG_DRM_ACCEL_AMDXDNA",
 			"amdxdna is not loaded, on Linux %s", release)
 	}
 }
 
-// older reports whether a version such as "6.12.3-arch1" comes before another.
+// older reports whether a version such as "6.12.3-arch1" is below the given one.
 func older(version string, than [2]int) bool {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
@@ -113,7 +119,7 @@ func older(version string, than [2]int) bool {
 	return major < than[0] || major == than[0] && minor < than[1]
 }
 
-// node looks at the device node and who may open it.
+// node checks the device node and its permissions.
 func (m *machine) node() {
 	const subject = "device node"
 	name := ""
@@ -127,7 +133,8 @@ func (m *machine) node() {
 		if name == "" {
 			name = "/dev/accel/accel0"
 		}
-		m.find(subject, Problem, "load the driver first; in a container, give it the device: --device /dev/accel/accel0", "%s is not there", name)
+		m.find(subject, Problem, "load the driver first; in a container, give it the device: "+
+			"--device /dev/accel/accel0", "%s does not exist", name)
 		return
 	}
 	info, err := os.Stat(m.path(name))
@@ -145,17 +152,20 @@ func (m *machine) node() {
 	me := m.me()
 	mode := info.Mode().Perm()
 	switch {
-	case me.uid == 0, me.uid == uid && mode&0o600 == 0o600, me.groups[gid] && mode&0o060 == 0o060, mode&0o006 == 0o006:
-		m.find(subject, OK, "", "%s: may be opened", about)
+	case me.uid == 0, me.uid == uid && mode&0o600 == 0o600, me.groups[gid] && mode&0o060 == 0o060,
+		mode&0o006 == 0o006:
+		m.find(subject, OK, "", "%s: accessible", about)
 	case mode&0o060 == 0o060:
-		m.find(subject, Problem, fmt.Sprintf("sudo usermod -aG %s $USER, then log out and in again", group), "%s: you are not in the group", about)
+		m.find(subject, Problem, fmt.Sprintf("sudo usermod -aG %s $USER, then log out and in again",
+			group), "%s: you are not in the group", about)
 	default:
-		m.find(subject, Problem, "a udev rule gives it to a group: KERNEL==\"accel*\", SUBSYSTEM==\"accel\", GROUP=\"render\", MODE=\"0660\"",
+		m.find(subject, Problem, "add a udev rule: KERNEL==\"accel*\", SUBSYSTEM==\"accel\", "+
+			"GROUP=\"render\", MODE=\"0660\"",
 			"%s: only root may open it", about)
 	}
 }
 
-// person is who asks.
+// person holds the user's credentials.
 type person struct {
 	uid    int
 	groups map[int]bool
@@ -174,7 +184,7 @@ func (m *machine) me() person {
 	for _, g := range strings.Fields(field(status, "Groups")) {
 		p.groups[number(g, -1)] = true
 	}
-	p.caps, _ = strconv.ParseUint(field(status, "CapEff"), 16, 64) // 0 where it is not given
+	p.caps, _ = strconv.ParseUint(field(status, "CapEff"), 16, 64) // 0 if missing
 	return p
 }
 
@@ -186,7 +196,7 @@ func number(s string, otherwise int) int {
 	return n
 }
 
-// group is the name of a group, or its number.
+// group returns the name of a group, or its number if it has none.
 func (m *machine) group(gid int) string {
 	for line := range strings.Lines(m.read("/etc/group")) {
 		if f := strings.Split(strings.TrimSpace(line), ":"); len(f) > 2 && number(f[2], -1) == gid {

@@ -4,5 +4,5 @@ package doctor
 
 import "io/fs"
 
-// owner is not known here; NPUs of this kind run on Linux only.
+// owner returns ok false: files have no Unix owner on this platform.
 func owner(fs.FileInfo) (uid, gid int, ok bool) { return 0, 0, false }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// owner is whom a file belongs to.
+// owner returns the owner and group of a file.
 func owner(info fs.FileInfo) (uid, gid int, ok bool) {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
