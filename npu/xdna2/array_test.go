@@ -9,7 +9,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-func TestArrayIsData(t *testing.T) {
+func TestArrayJSON(t *testing.T) {
 	data, err := json.Marshal(NPU2())
 	if err != nil {
 		t.Fatal(err)
@@ -24,13 +24,14 @@ func TestArrayIsData(t *testing.T) {
 	v := reflect.ValueOf(*NPU2())
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
-			t.Errorf("%s is not filled in", v.Type().Field(i).Name)
+			t.Errorf("%s is zero", v.Type().Field(i).Name)
 		}
 	}
 }
 
-// The rules take their numbers from the array: on one with half the columns and a quarter of the memory in a core, less fits.
-func TestSmallerArrayRefusesMore(t *testing.T) {
+// The rules take their numbers from the array: less fits on one with half the columns or a quarter
+// of the core memory.
+func TestSmallerArrayFitsLess(t *testing.T) {
 	half := NPU2()
 	half.Columns = 4
 	small := NPU2()
@@ -39,18 +40,18 @@ func TestSmallerArrayRefusesMore(t *testing.T) {
 	wide := gemmMap("drain", 32, 256, 32, 128)
 	narrow := npu.Mapping{Variant: "drain", Tile: []int{32, 256, 32, 128}, Herd: []int{4, 4}}
 	for _, tc := range []struct {
-		name  string
-		a     *Array
-		m     npu.Mapping
-		place bool
+		name string
+		a    *Array
+		m    npu.Mapping
+		fits bool
 	}{
 		{"npu2, 8 columns", NPU2(), wide, true},
-		{"4 columns, 8 wanted", half, wide, false},
-		{"4 columns, 4 wanted", half, narrow, true},
-		{"16 KB a core", small, narrow, false},
+		{"8 of 4 columns", half, wide, false},
+		{"4 of 4 columns", half, narrow, true},
+		{"16 KB per core", small, narrow, false},
 	} {
-		if got := Fits(o, nil, tc.m, tc.a); got != tc.place {
-			t.Errorf("%s: placed %v, want %v", tc.name, got, tc.place)
+		if got := Fits(o, nil, tc.m, tc.a); got != tc.fits {
+			t.Errorf("%s: Fits = %v, want %v", tc.name, got, tc.fits)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Baseline is a published set of whole-model figures with the conditions that it holds for. Figures of different types, lengths or machines do not
-// belong beside each other unless that is said.
+// Baseline is a published table of whole-model figures and its conditions. Figures of different
+// types, lengths or machines are not comparable.
 type Baseline struct {
 	Name       string        `json:"name"` // "paper", "2026-06", "iron", ...
 	Source     string        `json:"source"`
@@ -22,18 +22,18 @@ type Baseline struct {
 	Rows       []BaselineRow `json:"rows"`
 }
 
-// BaselineRow is one model of a baseline. A zero means that the source does not give the figure.
+// BaselineRow is one model of a baseline. Zero means that the source has no figure.
 type BaselineRow struct {
 	Model        string  `json:"model"`
 	TTFT         float64 `json:"ttft_s,omitempty"` // seconds to the first token
 	TokensPerSec float64 `json:"tokens_per_s,omitempty"`
-	ArrayPrefill float64 `json:"array_prefill_s,omitempty"` // seconds of a prefill in which the array runs
+	ArrayPrefill float64 `json:"array_prefill_s,omitempty"` // seconds of prefill on the array
 	RhoPrefill   float64 `json:"rho_prefill,omitempty"`
 	RhoDecode    float64 `json:"rho_decode,omitempty"`
 	Note         string  `json:"note,omitempty"`
 }
 
-// Row finds a model of the baseline.
+// Row returns the row of a model and whether the baseline has one.
 func (b Baseline) Row(model string) (BaselineRow, bool) {
 	i := slices.IndexFunc(b.Rows, func(r BaselineRow) bool { return r.Model == model })
 	if i < 0 {
@@ -53,7 +53,7 @@ var parsedBaselines = sync.OnceValue(func() []Baseline {
 	return list
 })
 
-// Baselines are all published sets of figures.
+// Baselines returns all published tables.
 func Baselines() []Baseline {
 	list := slices.Clone(parsedBaselines())
 	for i := range list {
@@ -62,7 +62,7 @@ func Baselines() []Baseline {
 	return list
 }
 
-// BaselineNamed finds a set of figures by its name.
+// BaselineNamed returns the table with the given name and whether there is one.
 func BaselineNamed(name string) (Baseline, bool) {
 	list := Baselines()
 	i := slices.IndexFunc(list, func(b Baseline) bool { return b.Name == name })

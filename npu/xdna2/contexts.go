@@ -2,22 +2,23 @@ package xdna2
 
 import "slices"
 
-// Contexts is which programs hold a hardware context: at most so many, and those go first that have not been used for longest. A program
-// whose context is gone is loaded again when a run needs it, which costs Host.ContextLoad; buffers outlive contexts. Packages npu/xdna and
-// npu/sim do so, and the clock prices it.
+// Contexts tracks which programs hold a hardware context. It holds at most a fixed number and
+// evicts the least recently used. Running an evicted program reopens its context, which costs
+// Host.ContextLoad; buffers outlive contexts. Packages npu/xdna and npu/sim and the clock share
+// this policy.
 //
-// How many: the driver of this family has 16 for all processes together. Published deployments have 13 alive, published notes report
-// processes that failed at about 10 (rule R-ELF-6). Ours keeps [Array].Contexts, 8, which leaves room for another process, and holds the
-// programs of one phase of any published model.
+// [Array].Contexts is 8: it leaves room for another process and holds the programs of one phase of
+// any published model. The driver of this family has 16 contexts for all processes, and processes
+// have been reported to fail at about 10 (rule R-ELF-6).
 type Contexts[P comparable] struct {
 	limit int
-	alive []P // by last use, the latest at the end
+	alive []P // in order of last use
 }
 
-// NewContexts is an empty set of at most limit contexts; less than one counts as one.
+// NewContexts returns an empty set of at most limit contexts. A limit below one counts as one.
 func NewContexts[P comparable](limit int) *Contexts[P] { return &Contexts[P]{limit: max(1, limit)} }
 
-// Use says that a run of p comes now, and whether a context had to be opened for it.
+// Use marks p as running now. It returns true if a context had to be opened for it.
 func (c *Contexts[P]) Use(p P) (opened bool) {
 	i := slices.Index(c.alive, p)
 	switch {
@@ -33,23 +34,27 @@ func (c *Contexts[P]) Use(p P) (opened bool) {
 // Alive reports whether p holds a context.
 func (c *Contexts[P]) Alive(p P) bool { return slices.Contains(c.alive, p) }
 
-// Drop gives the context of p back, if it holds one.
+// Drop closes the context of p, if it holds one.
 func (c *Contexts[P]) Drop(p P) {
 	c.alive = slices.DeleteFunc(c.alive, func(q P) bool { return q == p })
 }
 
-// Clear gives all contexts back.
+// Clear closes all contexts.
 func (c *Contexts[P]) Clear() { c.alive = nil }
 
-// CheckContexts reports more programs than the array's contexts hold at once. They run all the same, but while they take turns contexts
-// are opened again and again: what is one phase's should fit. A nil array means NPU2().
+// CheckContexts returns an error if the array cannot hold contexts for that many programs at once.
+// They still run, but contexts are reopened on every turn, so the programs of one phase should fit.
+// A nil array means NPU2().
 func CheckContexts(programs int, a *Array) error {
 	a = a.orNPU2()
-	v := atMost(programs, a.Contexts, "contexts", "programs that take turns")
+	v := atMost(programs, a.Contexts, "contexts", "programs that run in turns")
 	if !v.failed {
 		return nil
 	}
 	e := v.asError("R-ELF-6")
-	e.Advice = []string{"merge programs until they are no more", "run them a phase at a time: contexts are opened again between phases, and buffers outlive them"}
+	e.Advice = []string{
+		"merge programs until they are no more",
+		"run them one phase at a time: contexts are reopened between phases, and buffers outlive contexts",
+	}
 	return e
 }

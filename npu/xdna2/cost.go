@@ -9,38 +9,39 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Bound names what limits a kernel or a program.
+// Bound is the resource that limits a kernel or a program.
 type Bound string
 
 const (
-	BoundStart   Bound = "start"   // fixed costs: too little work for a launch
-	BoundMemory  Bound = "memory"  // the DDR and the streams from it
+	BoundStart   Bound = "start"   // fixed costs: too little work per launch
+	BoundMemory  Bound = "memory"  // DRAM and its streams
 	BoundCompute Bound = "compute" // the cores' inner loops
 )
 
-// Cost is the predicted time of one launch that runs alone, in microseconds. It is a prediction, never a measurement.
+// Cost is the predicted cost of one launch that runs alone. Times are microseconds. Memory and
+// Compute overlap, so they do not add up to Time - Fixed.
 type Cost struct {
 	Op      op.Op
 	Kernel  Kernel
 	Shape   Shape
-	Time    float64 // predicted, us
-	Fixed   float64 // start of the launch and of its passes, us
-	Memory  float64 // what memory alone would need, us. Memory and Compute overlap: they do not add up to Time - Fixed
-	Compute float64 // what the cores alone would need, us
+	Time    float64 // predicted
+	Fixed   float64 // start of the launch and of its passes
+	Memory  float64 // time if only memory mattered
+	Compute float64 // time if only the cores mattered
 	Bound   Bound
 
 	FLOPs    float64  // floating-point operations of the op
-	Bytes    float64  // bytes that it must move at least
-	Traffic  float64  // bytes that the kernel moves: tiles are read again
-	Padding  float64  // part of a GEMM's multiply-adds that work on padding: the herd covers M and N in whole passes
-	Roofline Roofline // what the array could do
-	Note     string   // why the prediction rests on less than measured rows; empty otherwise
+	Bytes    float64  // minimum bytes moved
+	Traffic  float64  // bytes that the kernel moves, including tiles read again
+	Padding  float64  // fraction of a GEMM's multiply-adds on padding; the herd covers M and N in whole passes
+	Roofline Roofline // lower bound of Time
+	Note     string   // why the prediction is not backed by measured rows, if it is not
 }
 
-// Duration is the predicted time.
+// Duration returns the predicted time.
 func (c Cost) Duration() time.Duration { return micros(c.Time) }
 
-// Share is the part of the roofline that is reached, 0 to 1.
+// Share returns roofline over predicted time, 0 to 1.
 func (c Cost) Share() float64 { return share(c.Roofline.Time, c.Time) }
 
 func share(roofline, t float64) float64 {
@@ -52,9 +53,10 @@ func share(roofline, t float64) float64 {
 
 func micros(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }
 
-// Cost predicts one launch of o that runs alone. Types are those of its operands in order; nil means BF16, and FP32 for what a fused-cast
-// GEMM hands to its cast. Parts that the mapping leaves out (tile sizes, herd) take the kernel's usual values. It does not check that the
-// mapping can be placed: that is what the rules are for.
+// Cost predicts one launch of o that runs alone. Types are those of its operands in order. If types
+// is nil, operands are BF16, except the FP32 sums that a fused-cast GEMM passes to its cast. Tile
+// and herd default to the kernel's usual values. Cost does not check whether the mapping fits; use
+// [CheckLaunch].
 func (m *Model) Cost(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
 	kernel, shape, err := ShapeOf(o, size)
 	if err != nil {
@@ -67,8 +69,9 @@ func (m *Model) Cost(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.S
 	p := point{kernel, shape, types[len(types)-1], mapping}
 	t := m.terms(p)
 	c := Cost{
-		Op: o, Kernel: kernel, Shape: shape, Padding: t.padding, Time: t.time, Fixed: t.fixed, Memory: t.memory, Compute: t.compute,
-		FLOPs: o.FLOPs(size), Bytes: op.Bytes(o, types, size), Traffic: t.traffic, Bound: BoundCompute,
+		Op: o, Kernel: kernel, Shape: shape, Padding: t.padding, Time: t.time, Fixed: t.fixed, Memory: t.memory,
+		Compute: t.compute,
+		FLOPs:   o.FLOPs(size), Bytes: op.Bytes(o, types, size), Traffic: t.traffic, Bound: BoundCompute,
 	}
 	switch {
 	case t.fixed > t.time/2:
@@ -76,12 +79,13 @@ func (m *Model) Cost(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.S
 	case t.memory >= t.compute:
 		c.Bound = BoundMemory
 	}
-	c.Roofline = RooflineOf(kernel, c.FLOPs, c.Bytes)
+	c.Roofline = rooflineOf(kernel, c.FLOPs, c.Bytes)
 	c.Note = p.note(o)
 	return c, nil
 }
 
-// operandTypes fills in the types of a launch, and refuses what no kernel of the array reads.
+// operandTypes returns the operand types of a launch, with defaults if types is nil. It returns an
+// error for types that no kernel of the array reads.
 func operandTypes(o op.Op, types []dtype.Type, mapping npu.Mapping) ([]dtype.Type, error) {
 	operands := o.Operands()
 	if types == nil {
@@ -91,7 +95,9 @@ func operandTypes(o op.Op, types []dtype.Type, mapping npu.Mapping) ([]dtype.Typ
 			switch {
 			case operand.Types[0] == dtype.I32:
 				types[i] = dtype.I32
-			case o.Kind() == "Cast" && i == 0, o.Kind() == "MatMul" && operand.Write && (mapping.Variant == "fused-cast" || mapping.Variant == "f32-out"):
+			case o.Kind() == "Cast" && i == 0,
+				o.Kind() == "MatMul" && operand.Write &&
+					(mapping.Variant == "fused-cast" || mapping.Variant == "f32-out"):
 				types[i] = dtype.F32
 			}
 		}
@@ -102,7 +108,8 @@ func operandTypes(o op.Op, types []dtype.Type, mapping npu.Mapping) ([]dtype.Typ
 	}
 	for i, t := range types {
 		if t != dtype.BF16 && t != dtype.F32 && t != dtype.I32 {
-			return nil, fmt.Errorf("xdna2: %s: operand %q is %v; the array's kernels read and write BF16 and F32: convert it when the constant is made",
+			return nil, fmt.Errorf("xdna2: %s: operand %q is %v, but kernels read and write BF16 and F32: "+
+				"convert it when the constant is made",
 				o.Kind(), operands[i].Name, t)
 		}
 	}
@@ -144,19 +151,19 @@ func rowsOf(o op.Op, size op.Size) int {
 	return size.Rows
 }
 
-// note says where a prediction stands on less than rows of the same kernel.
+// note returns why a prediction is not backed by measured rows of the same kernel, or "".
 func (p point) note(o op.Op) string {
 	switch {
 	case p.kernel == Move:
-		return fmt.Sprintf("nobody has published a %s on the array: priced as a copy that streams like an add", o.Kind())
+		return fmt.Sprintf("%s is not published for the array: predicted as a copy at the speed of an add", o.Kind())
 	case p.kernel == Attention && p.shape.Rows == 1:
-		return "nobody has published decode attention on the array: priced by the K and V that it reads"
+		return "decode attention is not published for the array: predicted from the K and V that it reads"
 	case p.kernel == Add && p.shape.Broadcast:
-		return "a bias has no standalone row: priced as an add that reads one stream less"
+		return "bias has no standalone row: predicted as an add with one input stream fewer"
 	case p.mapping.Variant == "scalar":
-		return "nobody has published a scalar kernel's time: priced as if one of 16 lanes were used"
+		return "scalar kernel times are not published: predicted as if one of 16 lanes were used"
 	case p.kernel == LayerNorm && p.shape.Width != 768:
-		return "the published rows have one shape of LayerNorm"
+		return "LayerNorm is published in one shape only"
 	}
 	return ""
 }

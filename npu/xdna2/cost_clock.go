@@ -8,21 +8,23 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Deployed says how kernels inside a program compare with the same kernels alone.
+// Deployed relates the time of a kernel inside a program to its time alone.
 type Deployed struct {
 	Note string
 
 	Factor    float64 // time in a program over time alone, for kernels that work on many rows
 	SeqFirst  float64 // the same for FlashAttention; alone it is measured head first
 	HeadFirst float64
-	Launch    float64 // us: a launch that works on one row, whatever its kernel
+	Launch    float64 // us for a single-row launch of any kernel
 	Stream    float64 // GB/s at which launches of one row go through their weights
 }
 
-// DeployedAPriori comes from published figures of single programs: nothing in it is fitted to whole models.
-func DeployedAPriori() Deployed {
+// deployedAPriori returns factors from published figures of single programs. None is fitted to
+// whole models.
+func deployedAPriori() Deployed {
 	return Deployed{
-		Note:      "sums of standalone rows against programs of Llama-3.2-1B and -3B and of SmolVLA (mlir-air e972f2942)",
+		Note: "sums of standalone rows against programs of Llama-3.2-1B and -3B and of SmolVLA (mlir-air " +
+			"e972f2942)",
 		Factor:    1.09, // rms_gemms_rope 6.5 ms against 5.99, o_ffn 39.8 against 36.2
 		SeqFirst:  1.25, // Llama-3.2-1B 20.1 ms against 15.75, SmolLM2 22.0 with its transfers against 16.9
 		HeadFirst: 1.16, // SmolVLA 2.80 ms against 2.49, Qwen2.5-3B in 4 bits 22.5 against 19.1
@@ -31,37 +33,41 @@ func DeployedAPriori() Deployed {
 	}
 }
 
-// DeployedFitted is fitted to all nine models of the 2026-06 table, together with [HostReference].
-func DeployedFitted() Deployed {
-	d := DeployedAPriori()
+// deployedFitted returns the factors fitted to all nine models of the 2026-06 table, together with
+// [HostReference].
+func deployedFitted() Deployed {
+	d := deployedAPriori()
 	d.Note = "Factor fitted to the nine models of the 2026-06 table; the rest as published for single programs"
 	d.Factor = fittedFactor
 	return d
 }
 
-// Clock predicts times: of launches, of programs, and with a [Host] of what happens between them. It is not changed by use and safe for
-// concurrent use. All its times are microseconds and predictions.
+// Clock predicts the times of launches and programs and, with a [Host], of the work between them.
+// All times are microseconds. A Clock is safe for concurrent use if its fields are not changed.
 type Clock struct {
 	Model    *Model
 	Deployed Deployed
 	Host     Host
-	Registry *Registry // its added rows stand in for the model where they measured the very launch; may be nil
+	Registry *Registry // may be nil; its added rows replace predictions of the same launch
 }
 
-// NewClock is a clock with the default model and the deployed factors fitted to the published models.
+// NewClock returns a clock with the default model and the deployed factors fitted to the published
+// models.
 func NewClock(host Host) *Clock {
-	return &Clock{Model: DefaultModel(), Deployed: DeployedFitted(), Host: host}
+	return &Clock{Model: DefaultModel(), Deployed: deployedFitted(), Host: host}
 }
 
-// APriori is a clock of which no constant was fitted to whole models: for testing what the parts alone predict. Two of its terms were
-// chosen after whole models had shown the need, though their values come from elsewhere: a factor for FlashAttention by layout, and host
-// attention that grows with the head dimension. Without them the nine models' median error is 6.7 instead of 4.9 %.
+// APriori returns a clock without constants fitted to whole models. Use it to test predictions that
+// are built from single kernels. Two of its terms were added because whole models showed the need,
+// though their values come from elsewhere: a FlashAttention factor by layout, and host attention
+// that grows with the head dimension. Without them the median error of the nine models is 6.7 %
+// instead of 4.9 %.
 func APriori() *Clock {
-	return &Clock{Model: DefaultModel(), Deployed: DeployedAPriori(), Host: HostAPriori()}
+	return &Clock{Model: DefaultModel(), Deployed: deployedAPriori(), Host: hostAPriori()}
 }
 
-// Launch predicts a kernel that runs alone (see [Model.Cost]). Where a deployment has measured this very launch, its time replaces the
-// model's, and Note says so.
+// Launch predicts a kernel that runs alone; see [Model.Cost]. If the registry has a deployment's
+// own measurement of the same launch, Launch returns that time and sets Note.
 func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
 	cost, err := c.Model.Cost(o, types, mapping, size)
 	if err != nil || c.Registry == nil || len(c.Registry.Added()) == 0 {
@@ -71,7 +77,7 @@ func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op
 	if len(types) > 0 {
 		out = types[len(types)-1]
 	}
-	whole := mapping.Variant == "fused-cast" && cost.Kernel == GEMM // one row for the multiplication and its cast
+	whole := mapping.Variant == "fused-cast" && cost.Kernel == GEMM // its row includes the cast
 	if whole {
 		out = dtype.BF16
 	}
@@ -81,7 +87,7 @@ func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op
 	}
 	t := rows[0].Latency
 	if whole {
-		t = max(cost.Fixed, t-(c.Model.Row(&rows[0])-cost.Time)) // less what the model gives the cast
+		t = max(cost.Fixed, t-(c.Model.Row(&rows[0])-cost.Time)) // minus the predicted cast
 	}
 	cost.Fixed = min(cost.Fixed, t)
 	cost.Time = t
@@ -89,7 +95,7 @@ func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op
 	return cost, nil
 }
 
-// Work is one op for the array with its mapping. Types as in [Model.Cost].
+// Work is one op with its mapping. For Types see [Model.Cost].
 type Work struct {
 	Name    string
 	Op      op.Op
@@ -97,34 +103,35 @@ type Work struct {
 	Mapping npu.Mapping
 }
 
-// LaunchCost is a physical launch inside a program: one op, or the neighbours that one fused kernel computes.
+// LaunchCost is the cost of a physical launch in a program: one op, or the consecutive ops of one
+// fused kernel.
 type LaunchCost struct {
 	Name  string
 	Fused string // name of the fused kernel
 	Ops   []Cost // each op as if it ran alone
 	Time  float64
-	Start float64 // of Time, what goes into starting it
+	Start float64 // part of Time spent on starting it
 	Bound Bound
 }
 
-// ProgramCost is one dispatch.
+// ProgramCost is the cost of one dispatch.
 type ProgramCost struct {
 	Name     string
 	Launches []LaunchCost // physical launches
 	Run      float64      // on the array, us
 	FLOPs    float64
-	Bytes    float64 // that the launches must move at least
-	Roofline float64 // us: the sum over the launches, which run one after the other
-	Bound    Bound   // what most of Run goes into
-	In, Out  int     // bytes of the arguments that a caller writes before and reads after, if nothing is kept on the device
+	Bytes    float64 // minimum bytes that the launches move
+	Roofline float64 // us, summed over the launches, which run sequentially
+	Bound    Bound   // largest part of Run
+	In, Out  int     // bytes of input and output arguments, if none stay on the device
 	Notes    []string
 }
 
-// Share is the part of the roofline that the program reaches on the array.
+// Share returns roofline over predicted time, 0 to 1.
 func (p ProgramCost) Share() float64 { return share(p.Roofline, p.Run) }
 
-// Program predicts one run of p on the array, without the call and the transfers around it (see [Host]). Size gives symbolic dimensions their
-// numbers, and the position that a decode attention has reached; programs for the array are otherwise of fixed shape.
+// Program predicts one run of p on the array, without the call and the transfers around it; see
+// [Host]. Size resolves symbolic dimensions and sets the position of decode attention.
 func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
 	if p == nil {
 		return ProgramCost{}, p.Err()
@@ -134,7 +141,8 @@ func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
 		w := Work{Name: l.Name, Op: l.Op, Mapping: l.Mapping}
 		for _, v := range l.Args {
 			if v.Arg < 0 || v.Arg >= len(p.Args) {
-				return ProgramCost{}, fmt.Errorf("xdna2: program %s, launch %q: argument %d of %d", p.Name, l.Name, v.Arg, len(p.Args))
+				return ProgramCost{}, fmt.Errorf("xdna2: program %s, launch %q: argument %d of %d", p.Name, l.Name,
+					v.Arg, len(p.Args))
 			}
 			w.Types = append(w.Types, p.Args[v.Arg].Type)
 		}
@@ -156,7 +164,8 @@ func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
 	return cost, nil
 }
 
-// Run predicts one dispatch of so much work. Launches follow each other; neighbours of one fused kernel are one launch.
+// Run predicts one dispatch of work. Launches run sequentially; consecutive work of the same fused
+// kernel is one launch.
 func (c *Clock) Run(name string, work []Work, size op.Size) (ProgramCost, error) {
 	p := ProgramCost{Name: name}
 	spent := map[Bound]float64{}
@@ -190,7 +199,7 @@ func (c *Clock) Run(name string, work []Work, size op.Size) (ProgramCost, error)
 	return p, nil
 }
 
-// physical prices one launch inside a program.
+// physical predicts one launch inside a program.
 func (c *Clock) physical(work []Work, size op.Size) (LaunchCost, error) {
 	l := LaunchCost{Name: work[0].Name, Fused: work[0].Mapping.Fused}
 	oneRow, bytes, rest := true, 0.0, 0.0
@@ -213,7 +222,8 @@ func (c *Clock) physical(work []Work, size op.Size) (LaunchCost, error) {
 		l.Start = max(l.Start, factor*cost.Fixed)
 	}
 	if oneRow {
-		// A token's launches do little besides streaming weights, and in a program they do it better than alone.
+		// Single-row launches do little but stream weights, and do it faster inside a program than
+		// alone.
 		l.Start, rest = c.Deployed.Launch, bytes/(c.Deployed.Stream*1e3)
 	}
 	l.Time = l.Start + rest

@@ -7,26 +7,28 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The cost model: one formula a family of kernels, in which every constant is a property of the array or of the kernel's inner loop, never
-// of a shape. The formulas were first found by hand on the published rows; a fit sets their constants. Throughout
+// The cost model has one formula per family of kernels. Every constant is a property of the array
+// or of the kernel's inner loop, never of a shape. The formulas were found by hand on the published
+// rows; the constants are fitted. Units:
 //
 //	microseconds, bytes; GB/s = 1e3 bytes/us; MAC = a multiply-add
 
-// GEMMParams prices the matrix multiplications. With gm and gn the number of passes that the herd makes over rows and columns,
+// GEMMParams are the constants of the GEMM kernels. With gm and gn the number of passes of the herd
+// over rows and columns,
 //
 //	A = 2 M K gn    every pass over the columns reads all of a again
 //	B = 2 K N gm    every pass over the rows reads all of w again
-//	C = c M N       c bytes an element of the result
+//	C = c M N       c bytes per element of the result
 //	memory = ((A+B) (1 + Reload/k_l2) + C) / DDR        a short k tile makes short bursts
 //	core   = gm gn (K/k_l1) Step + gm gn K tm tn / Rate per core
 //	fill   = 2 k_l2 (tm hm + tn hn) / DDR               the first tiles of a pass, which nothing hides
 //	time   = Start + Column gn + Fill fill gm gn + (memory^4 + core^4)^(1/4)
 //
-// The fourth-power mean stands for a pipeline whose stages overlap, but not wholly.
+// The fourth-power mean models a pipeline whose stages overlap, but not completely.
 type GEMMParams struct {
 	Start  float64 `json:"start_us"`
-	Column float64 `json:"column_us"` // each pass over the columns
-	Fill   float64 `json:"fill"`      // part of fill that shows
+	Column float64 `json:"column_us"` // per pass over the columns
+	Fill   float64 `json:"fill"`      // fraction of fill that is not hidden
 	DDR    float64 `json:"ddr_gbs"`
 	Reload float64 `json:"reload_elements"`
 
@@ -37,18 +39,18 @@ type GEMMParams struct {
 
 // MicroKernel is the inner loop of a GEMM.
 type MicroKernel struct {
-	Step float64 `json:"step_us"` // each k tile in L1: locks, pointers
-	Rate float64 `json:"gmacs"`   // GMAC/s of a core
+	Step float64 `json:"step_us"` // per k tile in L1: locks, pointers
+	Rate float64 `json:"gmacs"`   // GMAC/s per core
 }
 
-// terms are the parts of a kernel's time, in microseconds, and the bytes that cross the DDR.
+// terms are the parts of a kernel's time, in microseconds, and its DRAM traffic.
 type terms struct {
 	fixed, memory, compute, time float64
 	traffic                      float64
-	padding                      float64 // part of the multiply-adds
+	padding                      float64 // fraction of the multiply-adds
 }
 
-// point is a kernel with its shape and mapping: what a formula prices.
+// point is a kernel with its shape and mapping: the input of a formula.
 type point struct {
 	kernel  Kernel
 	shape   Shape
@@ -58,7 +60,7 @@ type point struct {
 
 func ceilDiv(a, b int) float64 { return math.Ceil(float64(a) / float64(b)) }
 
-// tile is the i-th number of the mapping's tile, or a default where the mapping does not say.
+// tile returns the i-th number of the mapping's tile, or otherwise if it is not set.
 func (p point) tile(i, otherwise int) int {
 	if i < len(p.mapping.Tile) && p.mapping.Tile[i] > 0 {
 		return p.mapping.Tile[i]
@@ -66,7 +68,7 @@ func (p point) tile(i, otherwise int) int {
 	return otherwise
 }
 
-// herd is the number of columns and rows of cores.
+// herd returns the herd's columns and rows, or the given defaults if they are not set.
 func (p point) herd(cols, rows int) (int, int) {
 	if h := p.mapping.Herd; len(h) == 2 && h[0] > 0 && h[1] > 0 {
 		return h[0], h[1]
@@ -101,12 +103,13 @@ func (g *GEMMParams) terms(p point) terms {
 	return t
 }
 
-// GEMVParams prices the matrix-vector product: the weights stream through the columns once.
+// GEMVParams are the constants of the matrix-vector product: the weights stream through the columns
+// once.
 //
 //	time = Start + 2 M K / Stream * 8/columns + Row M / (columns m_input)
 type GEMVParams struct {
-	Stream float64 `json:"stream_gbs"` // eight columns
-	Row    float64 `json:"row_us"`     // each group of m_input rows
+	Stream float64 `json:"stream_gbs"` // with eight columns
+	Row    float64 `json:"row_us"`     // per group of m_input rows
 }
 
 func (g *GEMVParams) terms(p point, start float64) terms {
@@ -119,17 +122,18 @@ func (g *GEMVParams) terms(p point, start float64) terms {
 	return t
 }
 
-// AttentionParams prices FlashAttention. An iteration computes the rows of one q tile for as many heads as the kernel unrolls; a mask does
-// not make it shorter (published: 39.6 against 40.1 ms). With h = head_dim/64,
+// AttentionParams are the constants of FlashAttention. An iteration computes the rows of one q tile
+// for as many heads as the kernel unrolls. A mask does not shorten it (published: 39.6 and 40.1
+// ms). With h = head_dim/64,
 //
 //	iterations = rows/lqp * heads/heads_per_unroll
 //	time = Start + iterations (Tile h + (Key h + Wide (h-1)) keys/1024 + K and V of the iteration / KV)
 type AttentionParams struct {
 	Start float64 `json:"start_us"`
 	Tile  float64 `json:"tile_us"`
-	Key   float64 `json:"key_us"`  // each 1024 keys
-	Wide  float64 `json:"wide_us"` // each 1024 keys, above a head dimension of 64, where v goes through in two halves
-	KV    float64 `json:"kv_gbs"`  // K and V, read again by every iteration; heads of one group share them
+	Key   float64 `json:"key_us"`  // per 1024 keys
+	Wide  float64 `json:"wide_us"` // per 1024 keys, for head dimensions above 64, where v is processed in two halves
+	KV    float64 `json:"kv_gbs"`  // K and V, read by every iteration; heads of a group share them
 }
 
 func (a *AttentionParams) terms(p point) terms {
@@ -146,25 +150,26 @@ func (a *AttentionParams) terms(p point) terms {
 	return t
 }
 
-// CastParams prices the second launch of a fused-cast GEMM, FP32 to BF16. Its start is longer than other launches' and was never measured by
-// itself: it is what fused-cast rows take beyond their f32-out siblings.
+// CastParams are the constants of the second launch of a fused-cast GEMM, FP32 to BF16. Its start
+// is longer than that of other launches and was never measured on its own: it is the difference
+// between fused-cast rows and their f32-out siblings.
 type CastParams struct {
 	Start float64 `json:"start_us"`
 	Rate  float64 `json:"core_gbs"`
 }
 
-// StreamParams prices the element-wise kernels and the norms, whose cores each work through their part of the rows:
+// StreamParams are the constants of an element-wise kernel or norm, whose cores each process their
+// share of the rows:
 //
 //	core   = bytes / (cores Rate) + Row rows/cores
 //	memory = bytes / Copy                                 two streams in each column
 //	time   = Start + (memory^4 + core^4)^(1/4)
 type StreamParams struct {
-	Rate float64 `json:"core_gbs"`         // of one core, counting what it reads and writes
-	Row  float64 `json:"row_us,omitempty"` // each row, where the kernel works row by row
-
+	Rate float64 `json:"core_gbs"`         // per core, reads plus writes
+	Row  float64 `json:"row_us,omitempty"` // per row, if the kernel works row by row
 }
 
-// streamed is what a kernel of this sort reads and writes, and its rows.
+// streamed returns the bytes that a streaming kernel reads and writes, and its rows.
 func (p point) streamed() (bytes, rows float64) {
 	s := p.shape
 	n := float64(s.N)

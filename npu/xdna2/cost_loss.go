@@ -8,7 +8,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Names of losses.
+// Loss names.
 const (
 	LossDispatch  = "dispatch not amortised"
 	LossContexts  = "contexts opened again"
@@ -23,29 +23,29 @@ const (
 // Loss is a part of a program's time that another mapping or plan could save, at least in part.
 type Loss struct {
 	Name string
-	Time float64 // us a run
-	What string  // for people: what it consists of
+	Time float64 // us per run
+	What string  // description for people
 }
 
-// Around is what surrounds one run of a program.
+// Around describes the work around one run of a program.
 type Around struct {
-	Call   float64 // us: the dispatch, Host.PrefillCall or Host.DecodeCall
-	Open   float64 // us: opening its hardware context
+	Call   float64 // us for the dispatch: Host.PrefillCall or Host.DecodeCall
+	Open   float64 // us to open its hardware context
 	Write  int     // bytes written before the run
 	Read   int     // bytes read after it
-	Useful float64 // FLOPs that the model asks for, without padded dimensions; 0 means all that the program does
+	Useful float64 // FLOPs of the model, without padded dimensions; 0 means all FLOPs of the program
 }
 
-// Losses names where a run's time goes beyond the work, largest first. Losses below one percent of the whole are not listed; they may
-// overlap, so that they do not add up. [LossKernel] is what no other name explains: a kernel that the model, or a measurement, has far from
-// what the cores or the DDR could do.
+// Losses returns the losses of a run, largest first, without those below one percent of the whole.
+// Losses may overlap, so they do not add up. [LossKernel] is the time above the roofline that no
+// other loss explains.
 func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 	transfers := c.Host.Write(around.Write) + c.Host.Read(around.Read)
 	var starts, bias, qknorm, padding, reload, gemm, gemmFLOPs, kernels float64
 	worst, slowest := 0.0, ""
 	for _, l := range p.Launches {
 		starts += l.Start
-		named := bias + qknorm + padding + reload // by losses of their own
+		named := bias + qknorm + padding + reload // losses listed separately
 		for _, o := range l.Ops {
 			switch kind := o.Op.(type) {
 			case op.Add:
@@ -76,14 +76,16 @@ func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 		padding += gemm * min(1, (p.FLOPs-around.Useful)/gemmFLOPs)
 	}
 	list := []Loss{
-		{LossDispatch, around.Call + starts, fmt.Sprintf("one call of %.0f us and the starts of %d launches", around.Call, len(p.Launches))},
+		{LossDispatch, around.Call + starts, fmt.Sprintf("one call of %.0f us and the starts of %d launches",
+			around.Call, len(p.Launches))},
 		{LossContexts, around.Open, "the program's hardware context was closed for another's"},
 		{LossKernel, kernels, slowest},
 		{LossBias, bias, "launches that only add a bias, which a GEMM's epilogue could add"},
-		{LossQKNorm, qknorm, "launches that only normalise q and k head by head"},
+		{LossQKNorm, qknorm, "launches that only normalize q and k per head"},
 		{LossPadding, padding, "multiply-adds on rows and columns of padding"},
-		{LossTransfers, transfers, fmt.Sprintf("%d bytes written and %d read around the run", around.Write, around.Read)},
-		{LossReload, reload, "tiles of a GEMM's inputs that go through the DDR more than once"},
+		{LossTransfers, transfers, fmt.Sprintf("%d bytes written and %d read around the run", around.Write,
+			around.Read)},
+		{LossReload, reload, "GEMM input tiles that are read from DRAM more than once"},
 	}
 	total := around.Call + around.Open + p.Run + transfers
 	list = slices.DeleteFunc(list, func(l Loss) bool { return !(l.Time >= 0.01*total) })
@@ -91,7 +93,7 @@ func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 	return list
 }
 
-// roofline is the least time of a launch's ops, one after the other.
+// roofline returns the summed roofline time of a launch's ops.
 func (l LaunchCost) roofline() float64 {
 	t := 0.0
 	for _, o := range l.Ops {
@@ -100,12 +102,13 @@ func (l LaunchCost) roofline() float64 {
 	return t
 }
 
-// reached says in words how near a launch comes to its roofline.
+// reached describes how close a launch comes to its roofline.
 func (l LaunchCost) reached() string {
 	flops, bytes := 0.0, 0.0
 	for _, o := range l.Ops {
 		flops, bytes = flops+o.FLOPs, bytes+o.Bytes
 	}
-	return fmt.Sprintf("%s reaches %.2g TFLOP/s and %.2g GB/s, %.0f %% of its roofline", cmp.Or(l.Fused, l.Name), flops/l.Time/1e6, bytes/l.Time/1e3,
+	return fmt.Sprintf("%s reaches %.2g TFLOP/s and %.2g GB/s, %.0f %% of its roofline",
+		cmp.Or(l.Fused, l.Name), flops/l.Time/1e6, bytes/l.Time/1e3,
 		100*l.roofline()/l.Time)
 }

@@ -16,8 +16,8 @@ import (
 // width 2048, and GEMV on four columns. Only the constants are held out in that test. The formulas were
 // chosen with all rows in view, so expect larger errors for new kernels.
 type Model struct {
-	Start     float64         `json:"start_us"` // of a launch of any kernel below GEMV; the source measures a floor of 80 to 84
-	Copy      float64         `json:"copy_gbs"` // what element-wise kernels, norms and casts can read and write together
+	Start     float64         `json:"start_us"` // launch of a kernel from GEMV down; the source measures 80 to 84
+	Copy      float64         `json:"copy_gbs"` // reads plus writes of element-wise kernels, norms and casts
 	GEMM      GEMMParams      `json:"gemm"`
 	Cast      CastParams      `json:"cast"`
 	Attention AttentionParams `json:"attention"`
@@ -47,11 +47,11 @@ var parsedModel = sync.OnceValue(func() Model {
 	return m
 })
 
-// scalarLanes is how much more of a core's time a naive kernel takes: it handles the elements one by one of which a vector has 16 (the
-// array's codegen for BF16). No scalar kernel's time is published; the factor is an assumption.
+// scalarLanes is the slowdown of a scalar kernel: it uses one of the 16 lanes of a BF16 vector. No
+// scalar kernel's time is published, so the factor is an assumption.
 const scalarLanes = 16
 
-// terms prices a kernel that runs alone.
+// terms evaluates the formula of a kernel that runs alone.
 func (m *Model) terms(p point) terms {
 	t := m.vectorised(p)
 	if p.mapping.Variant == "scalar" {
@@ -68,7 +68,7 @@ func (m *Model) vectorised(p point) terms {
 	case Cast:
 		return (&StreamParams{Rate: m.Cast.Rate}).terms(p, m.Cast.Start, m.Copy)
 	case Attention:
-		if s := p.shape; s.Rows == 1 { // decode: nothing to tile, the cache streams like a GEMV's weights
+		if s := p.shape; s.Rows == 1 { // decode: the cache streams like a GEMV's weights
 			t := terms{fixed: m.Start, traffic: 4 * float64(s.Keys) * float64(s.KVHeads) * float64(s.HeadDim)}
 			t.memory = t.traffic / (m.GEMV.Stream * 1e3)
 			t.time = t.fixed + t.memory
@@ -94,11 +94,12 @@ func (m *Model) stream(k Kernel) *StreamParams {
 	case RoPE:
 		return &m.RoPE
 	}
-	return &m.Add // and a copy, which has no rows of its own: it streams like an add
+	return &m.Add // also for Move, which has no measured rows: a copy streams like an add
 }
 
-// Row is the time that the model gives a row's kernel, in microseconds. A fused-cast GEMM counts both of its launches, as the rows do. The
-// row must be valid (see [Row.Validate]) and not be one of a whole program.
+// Row returns the predicted time of a row's kernel in microseconds. For a fused-cast GEMM it
+// includes the cast, as the rows do. The row must be valid and must not time a whole program; see
+// [Row.Validate].
 func (m *Model) Row(r *Row) float64 {
 	p := point{r.Kernel, r.Shape, r.Out, r.Mapping}
 	t := m.terms(p).time

@@ -11,7 +11,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// No published kernel beats the roofline, or the roofline is wrong. Attention without a mask is skipped: our ops have none.
+// No published kernel is faster than its roofline. Attention without a mask is skipped because no
+// op describes it.
 func TestNoRowBeatsTheRoofline(t *testing.T) {
 	m := DefaultModel()
 	checked := 0
@@ -32,22 +33,22 @@ func TestNoRowBeatsTheRoofline(t *testing.T) {
 			t.Fatalf("%s: %v", r.ID, err)
 		}
 		if c.Roofline.Time > r.Latency || c.Share() > 1 {
-			t.Errorf("%s takes %.1f us, its roofline is %.1f", r.ID, r.Latency, c.Roofline.Time)
+			t.Errorf("%s: measured %.1f us, below its roofline of %.1f", r.ID, r.Latency, c.Roofline.Time)
 		}
 		if r.Mapping.Variant != "fused-cast" && math.Abs(c.Time/m.Row(&r)-1) > 1e-9 {
-			t.Errorf("%s: the launch is priced %.1f us, the row %.1f", r.ID, c.Time, m.Row(&r))
+			t.Errorf("%s: Cost predicts %.1f us, Row %.1f", r.ID, c.Time, m.Row(&r))
 		}
 		if c.Bytes > c.Traffic*1.001 {
-			t.Errorf("%s must move %.0f bytes and moves %.0f", r.ID, c.Bytes, c.Traffic)
+			t.Errorf("%s: traffic is %.0f bytes, below the minimum of %.0f", r.ID, c.Traffic, c.Bytes)
 		}
 		checked++
 	}
 	if checked < 250 {
-		t.Errorf("%d rows were checked, want nearly all", checked)
+		t.Errorf("%d rows were checked, want at least 250", checked)
 	}
 }
 
-// opOf is the op of a row, nil where the ops have none.
+// opOf returns the op of a row, or nil if no op describes it.
 func opOf(r Row) op.Op {
 	s := r.Shape
 	switch r.Kernel {
@@ -73,7 +74,7 @@ func opOf(r Row) op.Op {
 	return nil
 }
 
-func TestBoundSaysWhatLimits(t *testing.T) {
+func TestBound(t *testing.T) {
 	m := DefaultModel()
 	for _, tc := range []struct {
 		name    string
@@ -81,10 +82,11 @@ func TestBoundSaysWhatLimits(t *testing.T) {
 		mapping npu.Mapping
 		want    Bound
 	}{
-		{"a tiny rope is its start", op.RoPE{Rows: 1, Heads: 8, HeadDim: 64}, npu.Mapping{}, BoundStart},
+		{"a tiny rope is bound by its start", op.RoPE{Rows: 1, Heads: 8, HeadDim: 64}, npu.Mapping{}, BoundStart},
 		{"a fused-cast GEMM reloads tiles", op.MatMul{M: 2048, K: 2048, N: 8192},
 			npu.Mapping{Variant: "fused-cast", Tile: []int{64, 64, 32, 128}}, BoundMemory},
-		{"a direct GEMM waits for its cores", op.MatMul{M: 2048, K: 2048, N: 8192}, npu.Mapping{Variant: "direct"}, BoundCompute},
+		{"a direct GEMM waits for its cores", op.MatMul{M: 2048, K: 2048, N: 8192}, npu.Mapping{Variant: "direct"},
+			BoundCompute},
 		{"a GEMV streams", op.MatMul{M: 1, K: 4096, N: 8192}, npu.Mapping{Variant: "gemv"}, BoundMemory},
 	} {
 		c, err := m.Cost(tc.o, nil, tc.mapping, op.Size{})
@@ -94,7 +96,7 @@ func TestBoundSaysWhatLimits(t *testing.T) {
 	}
 }
 
-// A prediction of anything stays finite and positive, and what nobody has measured is marked.
+// Predictions of valid work are finite and positive, and have a note if no measured rows back them.
 func TestCostOfUnusualWork(t *testing.T) {
 	m := DefaultModel()
 	for _, tc := range []struct {
@@ -107,21 +109,25 @@ func TestCostOfUnusualWork(t *testing.T) {
 		note    string
 	}{
 		{name: "symbolic rows", o: op.Add{Rows: op.Rows, Width: 64}, size: op.Size{Rows: 7}},
-		{name: "symbolic rows without a number", o: op.Add{Rows: op.Rows, Width: 64}, err: "every dimension"},
+		{name: "symbolic rows without a number", o: op.Add{Rows: op.Rows, Width: 64}, err: "want 1 to"},
 		{name: "more elements than a dimension has", o: op.Add{Rows: 1 << 20, Width: 1 << 20}},
 		{name: "the largest dimensions", o: op.MatMul{M: maxDim, K: maxDim, N: maxDim}},
-		{name: "a mapping of zeros", o: op.MatMul{M: 2048, K: 64, N: 64}, mapping: npu.Mapping{Tile: []int{0, 0, 0, 0}, Herd: []int{0, 0}}},
-		{name: "a mapping of negative numbers", o: op.MatMul{M: 2048, K: 64, N: 64}, mapping: npu.Mapping{Tile: []int{-1}, Herd: []int{-8, 4}}},
-		{name: "quantised weights", o: op.MatMul{M: 1, K: 64, N: 64}, types: []dtype.Type{dtype.BF16, dtype.Q4_0, dtype.BF16}, err: "BF16 and F32"},
+		{name: "a mapping of zeros", o: op.MatMul{M: 2048, K: 64, N: 64},
+			mapping: npu.Mapping{Tile: []int{0, 0, 0, 0}, Herd: []int{0, 0}}},
+		{name: "a mapping of negative numbers", o: op.MatMul{M: 2048, K: 64, N: 64},
+			mapping: npu.Mapping{Tile: []int{-1}, Herd: []int{-8, 4}}},
+		{name: "quantized weights", o: op.MatMul{M: 1, K: 64, N: 64},
+			types: []dtype.Type{dtype.BF16, dtype.Q4_0, dtype.BF16}, err: "BF16 and F32"},
 		{name: "too few types", o: op.MatMul{M: 1, K: 64, N: 64}, types: []dtype.Type{dtype.BF16}, err: "3 operands"},
 		{name: "an invalid op", o: op.MatMul{}, err: "MatMul"},
-		{name: "no op", err: "without an op"},
+		{name: "no op", err: "has no op"},
 		{
-			name: "decode attention", o: op.Attention{Rows: 1, Heads: 8, KVHeads: 2, HeadDim: 64, Cached: true}, size: op.Size{Pos: 2047},
-			note: "decode attention",
+			name: "decode attention", o: op.Attention{Rows: 1, Heads: 8, KVHeads: 2, HeadDim: 64, Cached: true},
+			size: op.Size{Pos: 2047}, note: "decode attention",
 		},
 		{name: "a copy", o: op.KVWrite{Rows: 64, KVHeads: 2, HeadDim: 64}, note: "KVWrite"},
-		{name: "a scalar kernel", o: op.SiLUMul{Rows: 64, Width: 64}, mapping: npu.Mapping{Variant: "scalar"}, note: "scalar"},
+		{name: "a scalar kernel", o: op.SiLUMul{Rows: 64, Width: 64}, mapping: npu.Mapping{Variant: "scalar"},
+			note: "scalar"},
 		{name: "a bias", o: op.Add{Rows: 64, Width: 64, Broadcast: true}, note: "bias"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -135,20 +141,23 @@ func TestCostOfUnusualWork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !(c.Time > 0) || math.IsInf(c.Time, 0) || !strings.Contains(c.Note, tc.note) || (tc.note == "") != (c.Note == "") {
+			noted := strings.Contains(c.Note, tc.note) && (tc.note == "") == (c.Note == "")
+			if !(c.Time > 0) || math.IsInf(c.Time, 0) || !noted {
 				t.Errorf("%g us with note %q, want a finite time and a note with %q", c.Time, c.Note, tc.note)
 			}
 		})
 	}
 }
 
-// oFFN is the second program of a layer of Llama-3.2-1B, o projection to residual.
+// oFFN returns the second program of a layer of Llama-3.2-1B, from the o projection to the
+// residual.
 func oFFN() []Work {
 	c := configs()[0]
 	return c.prefillPass().Layer[2].Work
 }
 
-// A published program: eight ops, twelve launches with the casts, 39.8 ms on the array (Llama-3.2-1B's o_ffn).
+// A published program, o_ffn of Llama-3.2-1B: eight ops, twelve launches with the casts, 39.8 ms on
+// the array.
 func TestProgramAgainstItsPublishedTime(t *testing.T) {
 	p, err := NewClock(HostReference()).Run("o_ffn", oFFN(), op.Size{})
 	if err != nil {
@@ -165,7 +174,7 @@ func TestProgramAgainstItsPublishedTime(t *testing.T) {
 	}
 }
 
-// Programs that decode the published models, against their published times on the array.
+// Decode programs of the published models against their published times on the array.
 func TestDecodeProgramsAgainstTheirPublishedTimes(t *testing.T) {
 	pass := configs()[0].decodePass()
 	c := NewClock(HostReference())
@@ -183,12 +192,13 @@ func TestDecodeProgramsAgainstTheirPublishedTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(p.Launches) != tc.launches || math.Abs(p.Run/tc.published-1) > 0.22 {
-			t.Errorf("%s: %d launches in %.0f us, published %d in %.0f", tc.d.Name, len(p.Launches), p.Run, tc.launches, tc.published)
+			t.Errorf("%s: %d launches in %.0f us, published %d in %.0f",
+				tc.d.Name, len(p.Launches), p.Run, tc.launches, tc.published)
 		}
 	}
 }
 
-func TestLossesAreNamed(t *testing.T) {
+func TestLosses(t *testing.T) {
 	c := NewClock(HostReference())
 	names := func(m config, i int, around Around) string {
 		p, err := c.Run("p", m.prefillPass().Layer[i].Work, op.Size{})
@@ -206,32 +216,33 @@ func TestLossesAreNamed(t *testing.T) {
 		name, want string
 		got        string
 	}{
-		{"Qwen2.5 adds its biases by themselves", LossBias, names(all[3], 0, Around{})},
-		{"Qwen3 normalises q and k by themselves", LossQKNorm, names(all[6], 0, Around{})},
-		{"the swiglu program moves 86 MB a layer", LossTransfers, names(all[5], 5, Around{Write: 86 << 20})},
-		{"a call costs what a small program takes", LossDispatch, names(all[3], 0, Around{Call: 1000})},
-		{"a context is opened again", LossContexts, names(all[3], 0, Around{Open: 35e3})},
-		{"padded dimensions are asked for by nobody", LossPadding, names(all[3], 3, Around{Useful: 2 * seq * 4864 * 896})},
+		{"Qwen2.5 has separate bias launches", LossBias, names(all[3], 0, Around{})},
+		{"Qwen3 has separate QK-norm launches", LossQKNorm, names(all[6], 0, Around{})},
+		{"the swiglu program moves 86 MB per layer", LossTransfers, names(all[5], 5, Around{Write: 86 << 20})},
+		{"a call takes as long as a small program", LossDispatch, names(all[3], 0, Around{Call: 1000})},
+		{"a context is reopened", LossContexts, names(all[3], 0, Around{Open: 35e3})},
+		{"padded dimensions are not useful", LossPadding, names(all[3], 3, Around{Useful: 2 * seq * 4864 * 896})},
 	} {
 		if !strings.Contains(tc.got, tc.want+";") {
 			t.Errorf("%s: losses are %q, want %q among them", tc.name, tc.got, tc.want)
 		}
 	}
-	for _, m := range all { // FlashAttention reaches some 2 % of what the cores could do
+	for _, m := range all { // FlashAttention reaches about 2 % of the cores' peak
 		flash, err := c.Run("flash_attn", m.prefillPass().Layer[1].Work, op.Size{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l := c.Losses(flash, Around{Call: 170})[0]; l.Name != LossKernel || l.Time < flash.Run/2 || !strings.Contains(l.What, "% of its roofline") {
-			t.Errorf("%s: attention, %.0f us, loses most to %+v", m.name, flash.Run, l)
+		l := c.Losses(flash, Around{Call: 170})[0]
+		if l.Name != LossKernel || l.Time < flash.Run/2 || !strings.Contains(l.What, "% of its roofline") {
+			t.Errorf("%s: attention, %.0f us: largest loss is %+v", m.name, flash.Run, l)
 		}
 	}
 	if got := names(all[0], 2, Around{}); strings.Contains(got, LossBias) || strings.Contains(got, LossTransfers) {
-		t.Errorf("a program without bias and transfers loses to %q", got)
+		t.Errorf("a program without bias and transfers has losses %q", got)
 	}
 }
 
-// Program takes types and sizes from a program's arguments.
+// Program uses the types and sizes of a program's arguments.
 func TestProgramFromArguments(t *testing.T) {
 	p := npu.NewProgram("o")
 	a, w := p.In("a", dtype.BF16, 2048, 2048), p.Const("w", dtype.BF16, 2048, 512)
@@ -250,7 +261,8 @@ func TestProgramFromArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	row, ok := PublishedRegistry().Row("gemm/2048x2048x512/fused-cast/64.256.32.128/8x4")
-	if !ok || math.Abs(c.Run/(clock.Deployed.Factor*row.Latency)-1) > 0.15 || c.In != 2048*2048*2 || c.Out != 2048*512*2 {
+	if !ok || math.Abs(c.Run/(clock.Deployed.Factor*row.Latency)-1) > 0.15 ||
+		c.In != 2048*2048*2 || c.Out != 2048*512*2 {
 		t.Errorf("%.0f us, %d bytes in, %d out; the row takes %.0f us", c.Run, c.In, c.Out, row.Latency)
 	}
 }
@@ -266,7 +278,7 @@ func ExampleClock_Launch() {
 	// Output: predicted 11.4 ms (published 11.9), bound by memory
 }
 
-// What a deployment has measured counts more than the model.
+// A deployment's own measurement replaces the prediction.
 func TestOwnRowReplacesTheModel(t *testing.T) {
 	c := NewClock(HostNpukit())
 	c.Registry = PublishedRegistry()
@@ -277,7 +289,10 @@ func TestOwnRowReplacesTheModel(t *testing.T) {
 		if variant == "fused-cast" {
 			work = append(work, Work{Op: op.Cast{Rows: 2048, Width: 576}, Mapping: npu.Mapping{Variant: variant}})
 		}
-		row := Row{ID: "gemm/2048x576x576/" + variant, Kernel: GEMM, Shape: Shape{M: 2048, K: 576, N: 576}, Out: dtype.BF16, Mapping: m, Status: OK}
+		row := Row{
+			ID: "gemm/2048x576x576/" + variant, Kernel: GEMM, Shape: Shape{M: 2048, K: 576, N: 576},
+			Out: dtype.BF16, Mapping: m, Status: OK,
+		}
 		row.Latency = 3 * c.Model.Row(&row)
 		if err := c.Registry.Add(row); err != nil {
 			t.Fatal(err)
@@ -292,10 +307,13 @@ func TestOwnRowReplacesTheModel(t *testing.T) {
 	}
 }
 
-// The naive plan's scalar kernels cost more than the vector kernels that replace them.
+// Scalar kernels are slower than the vector kernels that replace them.
 func TestScalarKernelsAreSlower(t *testing.T) {
 	m := DefaultModel()
-	for _, o := range []op.Op{op.SiLUMul{Rows: 2048, Width: 8192}, op.RMSNorm{Rows: 2048, Width: 2048}, op.RoPE{Rows: 2048, Heads: 32, HeadDim: 64}} {
+	for _, o := range []op.Op{
+		op.SiLUMul{Rows: 2048, Width: 8192}, op.RMSNorm{Rows: 2048, Width: 2048},
+		op.RoPE{Rows: 2048, Heads: 32, HeadDim: 64},
+	} {
 		vector, err := m.Cost(o, nil, npu.Mapping{}, op.Size{})
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// A projection of Qwen2.5-3B, refused, and mapped again as the error says.
+// Check rejects a projection of Qwen2.5-3B and accepts it with the suggested tile.
 func ExampleCheck() {
 	build := func(panel int) *npu.Program {
 		p := npu.NewProgram("gate")
@@ -28,13 +28,13 @@ func ExampleCheck() {
 	fmt.Println(errors.As(err, &e), e.Rule, e.Wanted, e.Available, e.Unit)
 	fmt.Println(xdna2.Check(build(128), xdna2.NPU2()))
 	// Output:
-	// xdna2: program gate: launch "ffn.gate": panels of tile_k_l2 256 rows of 11008 BF16 are a stride: 1409024 words, there are 1048576 (R-DMA-1)
+	// xdna2: program gate: launch "ffn.gate": stride of 256 rows of 11008 BF16: 1409024 words, limit 1048576 (R-DMA-1)
 	//   what would fit: tile_k_l2 128 instead of 256
 	// true R-DMA-1 1409024 1048576 words
 	// <nil>
 }
 
-// The largest square tile of C that a core holds.
+// Find the largest square tile of C that fits a core.
 func ExampleFits() {
 	o := op.MatMul{M: 2048, K: 2048, N: 2048}
 	for tile := 128; tile > 0; tile -= 16 {

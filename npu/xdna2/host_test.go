@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The published micro-figures come out of the profile that is made of them.
-func TestHostGivesPublishedFigures(t *testing.T) {
-	h := HostAPriori()
+// The profile reproduces the published micro-figures that it is built from.
+func TestHostMatchesPublishedFigures(t *testing.T) {
+	h := hostAPriori()
 	for _, tc := range []struct {
 		name      string
 		got, want float64 // us
@@ -21,9 +21,9 @@ func TestHostGivesPublishedFigures(t *testing.T) {
 		{"K and V of a layer of Llama-3.2-1B extracted", h.Permute(2 * 2048 * 512 * 2), 1100, 0.1},
 		{"LM head of Llama-3.2-1B on the host", h.Compute(2*2048*128256, 4*2048*128256), 258e3, 0.05},
 		{"8 MB read after o_ffn", HostNpukit().Read(8 << 20), 100, 0.05},
-		{"reads of the reference are elsewhere", h.Read(8 << 20), 0, 0},
-		{"awake after five seconds", h.WakeUp(5 * time.Second), 0, 0},
-		{"asleep after ten", h.WakeUp(10 * time.Second), 150e3, 0},
+		{"the reference's reads are in other costs", h.Read(8 << 20), 0, 0},
+		{"no wake-up after five seconds", h.WakeUp(5 * time.Second), 0, 0},
+		{"wake-up after ten", h.WakeUp(10 * time.Second), 150e3, 0},
 	} {
 		if math.Abs(tc.got-tc.want) > tc.within*tc.want {
 			t.Errorf("%s: %.0f us, published %.0f", tc.name, tc.got, tc.want)
@@ -31,11 +31,12 @@ func TestHostGivesPublishedFigures(t *testing.T) {
 	}
 }
 
-// A profile that leaves a rate out costs nothing there, and never an infinite time.
+// Rates that are not set cost nothing and never an infinite time.
 func TestHostWithoutRates(t *testing.T) {
 	var h Host
 	for _, got := range []float64{
-		h.Write(1), h.Read(1), h.Permute(1), h.Allocate(1), h.Compute(1, 1), h.Attention(1, 1, 64, 1), h.WakeUp(time.Hour),
+		h.Write(1), h.Read(1), h.Permute(1), h.Allocate(1), h.Compute(1, 1), h.Attention(1, 1, 64, 1),
+		h.WakeUp(time.Hour),
 	} {
 		if got != 0 {
 			t.Errorf("an empty profile costs %g us", got)
@@ -50,6 +51,6 @@ func TestHostProfileByName(t *testing.T) {
 		}
 	}
 	if _, err := HostProfile("python"); err == nil {
-		t.Error("a profile that nobody made is found")
+		t.Error("HostProfile(\"python\"): no error")
 	}
 }

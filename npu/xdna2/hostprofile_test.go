@@ -21,13 +21,15 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
-// BenchmarkHostProfile measures what the profile of npukit as the host is made of: what the runtime spends on a step, and how fast the software device does the
-// steps that a plan leaves to the host. The name of each metric is the field's. Working sets are changed from run to run, so that they come from memory as in a
-// model; the fastest round counts.
+// BenchmarkHostProfile measures the fields of [xdna2.HostNpukit]: the runtime's overhead per step,
+// and the speed of the software device on the steps that a plan runs on the host. Each metric is
+// named after its field. Working sets rotate so that they come from memory, as in a model; the
+// fastest round counts.
 //
 //	go test ./npu/xdna2 -run xxx -bench HostProfile -benchtime 1x
 //
-// What an NPU has a part in (submission and wait in the kernel driver, syncs, wake-up) is not in here.
+// It does not measure costs that involve an NPU: submission and wait in the kernel driver, syncs,
+// wake-up.
 func BenchmarkHostProfile(b *testing.B) {
 	if prev := runtime.GOMAXPROCS(0); prev < runtime.NumCPU()+1 {
 		runtime.GOMAXPROCS(runtime.NumCPU() + 1)
@@ -48,9 +50,16 @@ func BenchmarkHostProfile(b *testing.B) {
 	for _, a := range []struct {
 		model                  string
 		heads, kvHeads, dim, n int
-	}{{"Llama-3.2-1B", 32, 8, 64, 16}, {"SmolLM2-1.7B", 32, 32, 64, 8}, {"Qwen2.5-0.5B", 14, 2, 64, 24}, {"Llama-3.2-3B", 24, 8, 128, 8}, {"Qwen2.5-3B", 16, 2, 128, 16}} {
+	}{
+		{"Llama-3.2-1B", 32, 8, 64, 16},
+		{"SmolLM2-1.7B", 32, 32, 64, 8},
+		{"Qwen2.5-0.5B", 14, 2, 64, 24},
+		{"Llama-3.2-3B", 24, 8, 128, 8},
+		{"Qwen2.5-3B", 16, 2, 128, 16},
+	} {
 		b.Run("AttentionKV/"+a.model, func(b *testing.B) {
-			t := fastest(b, d, op.Attention{Rows: 1, Heads: a.heads, KVHeads: a.kvHeads, HeadDim: a.dim, Cached: true}, a.n, npu.Segment{Rows: 1, Pos: seq - 1})
+			o := op.Attention{Rows: 1, Heads: a.heads, KVHeads: a.kvHeads, HeadDim: a.dim, Cached: true}
+			t := fastest(b, d, o, a.n, npu.Segment{Rows: 1, Pos: seq - 1})
 			b.ReportMetric(float64(4*a.kvHeads*a.dim*seq)/t.Seconds()/1e9, "GB/s")
 		})
 	}
@@ -59,7 +68,8 @@ func BenchmarkHostProfile(b *testing.B) {
 		o     op.Op
 		bytes int
 	}{
-		{"q of Llama-3.2-1B to head-first", op.Permute{Shape: []int{seq, 32, 64}, Perm: []int{1, 0, 2}}, 2 * seq * 2048},
+		{"q of Llama-3.2-1B to head-first", op.Permute{Shape: []int{seq, 32, 64}, Perm: []int{1, 0, 2}},
+			2 * seq * 2048},
 		{"k of Qwen2.5-3B to head-first", op.Permute{Shape: []int{seq, 2, 128}, Perm: []int{1, 0, 2}}, 2 * seq * 256},
 		{"attention of Qwen3-4B to rows", op.Permute{Shape: []int{64, seq, 64}, Perm: []int{1, 0, 2}}, 2 * seq * 4096},
 		{"k of Llama-3.2-1B into its cache", op.KVWrite{Rows: seq, KVHeads: 8, HeadDim: 64}, 2 * seq * 512},
@@ -153,17 +163,20 @@ func BenchmarkHostProfile(b *testing.B) {
 	})
 }
 
-// aToken is what a token takes on a virtual array that computes nothing.
-type aToken struct {
+// tokenCost is the time of a token on a virtual array that computes nothing.
+type tokenCost struct {
 	time  time.Duration
 	steps int
 }
 
-// runtimeToken takes the time of a token of a model so small that next to nothing of it is arithmetic on the host: what remains is the runtime's own work for its
-// steps on both sides, and for the token.
-func runtimeToken(b *testing.B, layers, vocab int) aToken {
+// runtimeToken returns the time of a token of a model so small that arithmetic is negligible: the
+// rest is the runtime's overhead per step and token.
+func runtimeToken(b *testing.B, layers, vocab int) tokenCost {
 	dir := b.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: layers, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: vocab, Context: 512, Tie: true}
+	spec := ckptgen.Spec{
+		Family: "llama", Layers: layers, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
+		Vocab: vocab, Context: 512, Tie: true,
+	}
 	if err := ckptgen.Write(dir, spec, 7); err != nil {
 		b.Fatal(err)
 	}
@@ -175,10 +188,11 @@ func runtimeToken(b *testing.B, layers, vocab int) aToken {
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := aToken{time.Hour, len(m.Plan().Decode.Steps) + len(m.Plan().Decode.Head)}
+	t := tokenCost{time.Hour, len(m.Plan().Decode.Steps) + len(m.Plan().Decode.Head)}
 	for range 8 {
 		var last time.Time
-		for _, err := range m.Generate(b.Context(), model.IDs([]int32{1, 2, 3, 4}), &model.GenerateOptions{MaxTokens: 48, IgnoreEOS: true}) {
+		opts := &model.GenerateOptions{MaxTokens: 48, IgnoreEOS: true}
+		for _, err := range m.Generate(b.Context(), model.IDs([]int32{1, 2, 3, 4}), opts) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -198,7 +212,8 @@ func runtimeToken(b *testing.B, layers, vocab int) aToken {
 	return t
 }
 
-// fastest is the time of one op on the software device, the best of several rounds of n runs, each with operands of its own.
+// fastest returns the time of one op on the software device: the best of several rounds of n runs,
+// each with its own operands.
 func fastest(b *testing.B, d npu.Device, o op.Op, n int, s npu.Segment) time.Duration {
 	ctx := context.Background()
 	p := npu.NewProgram("host")
@@ -255,7 +270,7 @@ func fastest(b *testing.B, d npu.Device, o op.Op, n int, s npu.Segment) time.Dur
 	return best
 }
 
-// fill gives a buffer numbers that no kernel stumbles over.
+// fill writes numbers that every kernel accepts.
 func fill(x npu.Buffer, t dtype.Type) {
 	if t != dtype.BF16 {
 		return // zeros: the first row of a table
@@ -276,7 +291,7 @@ func alloc(b *testing.B, d npu.Device, bytes int) npu.Buffer {
 
 func us(t time.Duration) float64 { return float64(t) / float64(time.Microsecond) }
 
-// processor is the name that Linux has for the CPU.
+// processor returns the CPU's name on Linux, or else the platform.
 func processor() string {
 	data, _ := os.ReadFile(filepath.Join("/proc", "cpuinfo"))
 	for _, line := range strings.Split(string(data), "\n") {

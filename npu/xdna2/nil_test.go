@@ -8,13 +8,13 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// A nil op or program is an error.
+// Nil ops and programs are errors.
 func TestNilArguments(t *testing.T) {
 	clock, reg := NewClock(HostNpukit()), PublishedRegistry()
 	for name, call := range map[string]func() error{
 		"ShapeOf":     func() error { _, _, err := ShapeOf(nil, op.Size{}); return err },
 		"Check":       func() error { return Check(nil, NPU2()) },
-		"Violations":  func() error { _, err := Violations(nil, nil); return err },
+		"violations":  func() error { _, err := violations(nil, nil); return err },
 		"CheckLaunch": func() error { return CheckLaunch(nil, nil, npu.Mapping{}, nil) },
 		"Model.Cost": func() error {
 			_, err := DefaultModel().Cost(nil, nil, npu.Mapping{}, op.Size{})
@@ -35,10 +35,10 @@ func TestNilArguments(t *testing.T) {
 		}
 	}
 	if Fits(nil, nil, npu.Mapping{}, nil) {
-		t.Error("no op fits")
+		t.Error("Fits(nil) = true")
 	}
 	if n := PhysicalLaunches(nil); n != 0 {
-		t.Errorf("no program has %d launches", n)
+		t.Errorf("PhysicalLaunches(nil) = %d, want 0", n)
 	}
 }
 
@@ -51,18 +51,18 @@ func TestNilArray(t *testing.T) {
 	for _, m := range []npu.Mapping{{Tile: []int{1024}, Herd: []int{8, 1}}, {Tile: []int{1024}, Herd: []int{9, 1}}} {
 		p.Launches[0].Mapping = m
 		if got, want := Check(p, nil), Check(p, NPU2()); (got == nil) != (want == nil) {
-			t.Errorf("Check(%v): %v without an array, %v with NPU2", m, got, want)
+			t.Errorf("Check(%v): %v with a nil array, %v with NPU2", m, got, want)
 		}
 		if got, want := CheckLaunch(add, nil, m, nil), CheckLaunch(add, nil, m, NPU2()); (got == nil) != (want == nil) {
-			t.Errorf("CheckLaunch(%v): %v without an array, %v with NPU2", m, got, want)
+			t.Errorf("CheckLaunch(%v): %v with a nil array, %v with NPU2", m, got, want)
 		}
 		if got, want := Fits(add, nil, m, nil), Fits(add, nil, m, NPU2()); got != want {
-			t.Errorf("Fits(%v): %v without an array, %v with NPU2", m, got, want)
+			t.Errorf("Fits(%v): %v with a nil array, %v with NPU2", m, got, want)
 		}
 	}
 	for _, n := range []int{1, 100} {
 		if got, want := CheckContexts(n, nil), CheckContexts(n, NPU2()); (got == nil) != (want == nil) {
-			t.Errorf("CheckContexts(%d): %v without an array, %v with NPU2", n, got, want)
+			t.Errorf("CheckContexts(%d): %v with a nil array, %v with NPU2", n, got, want)
 		}
 	}
 }

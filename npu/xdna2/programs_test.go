@@ -7,15 +7,15 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// config is a published model as its programs see it, and the 2026-06 table's figures for it (S = 2048).
-// Source: mlir-air e972f2942, programming_examples/llms.
+// config is the layout of a published model's programs, with the figures of the 2026-06 table (S =
+// 2048). Source: mlir-air e972f2942, programming_examples/llms.
 type config struct {
 	name                                    string
 	layers, emb, heads, kvHeads, hd, hidden int
 	family                                  string // llama, qwen25, qwen3
 	q, kv, o, gateUp, down                  string // GEMM variant of each projection
 	prefill                                 []string
-	split                                   bool // decode in five programs a layer instead of two
+	split                                   bool // decode in five programs per layer instead of two
 	headFirst                               bool
 	lmParts, lmRows                         int
 	ttft, tokens                            float64 // s, tokens/s
@@ -30,7 +30,7 @@ type dispatch struct {
 	Write int // bytes written and synced before each run
 }
 
-// pass is what a prefill or a token does: programs of each layer, and those of the whole.
+// pass is a prefill or the decoding of a token: programs per layer, and programs that run once.
 type pass struct {
 	Layers      int
 	Layer, Once []dispatch
@@ -54,7 +54,8 @@ func configs() []config {
 		{"Llama-3.2-3B", 28, 3072, 24, 8, 128, 8192, "llama", f, f, f, f, f, merged, true, true, 8, 16384, 3.70, 4.7},
 		{"SmolLM2-1.7B", 24, 2048, 32, 32, 64, 8192, "llama", f, f, f, f, f, merged, false, false, 8, 16384, 2.02, 8.0},
 		{"Qwen2.5-0.5B", 24, 896, 14, 2, 64, 4864, "qwen25", d, d, d, l, f, headOf, true, false, 19, 8192, 0.99, 11.9},
-		{"Qwen2.5-1.5B", 28, 1536, 12, 2, 128, 8960, "qwen25", f, d, f, l, f, pairGate, true, true, 19, 8192, 2.43, 6.6},
+		{"Qwen2.5-1.5B", 28, 1536, 12, 2, 128, 8960, "qwen25", f, d, f, l, f, pairGate, true, true, 19, 8192, 2.43,
+			6.6},
 		{"Qwen2.5-3B", 36, 2048, 16, 2, 128, 11008, "qwen25", f, d, f, l, f, oneGate, true, true, 19, 8192, 4.24, 3.5},
 		{"Qwen3-0.6B", 28, 1024, 16, 8, 128, 3072, "qwen3", f, d, f, f, f, merged, false, true, 19, 8192, 1.52, 11.7},
 		{"Qwen3-1.7B", 28, 2048, 16, 8, 128, 6144, "qwen3", f, f, f, f, f, merged, false, true, 19, 8192, 2.08, 7.4},
@@ -65,7 +66,7 @@ func configs() []config {
 func (c config) qWidth() int  { return c.heads * c.hd }
 func (c config) kvWidth() int { return c.kvHeads * c.hd }
 
-// pad is what the 0.5B model's awkward widths become in its GEMMs.
+// pad returns the GEMM width for a width, which the 0.5B model pads.
 func (c config) pad(n int) int {
 	if c.emb == 896 && n < 1024 {
 		return 1024
@@ -73,7 +74,7 @@ func (c config) pad(n int) int {
 	return n
 }
 
-// gemm is a projection over the whole sequence: one launch, or two with a cast.
+// gemm returns a projection over the whole sequence: one launch, or two with a cast.
 func gemm(k, n int, variant string) []Work {
 	tile := []int{64, 256, 32, 128}
 	switch {
@@ -98,7 +99,7 @@ func gemm(k, n int, variant string) []Work {
 	return work
 }
 
-// prefillPass is the published sequence of programs of a prefill.
+// prefillPass returns the published sequence of programs of a prefill.
 func (c config) prefillPass() pass {
 	q, kv, emb, hid := c.qWidth(), c.kvWidth(), c.emb, c.hidden
 	one := func(o op.Op) []Work { return []Work{{Op: o}} }
@@ -115,9 +116,13 @@ func (c config) prefillPass() pass {
 			qkv = append(qkv, Work{Op: op.Add{Rows: seq, Width: n, Broadcast: true}})
 		}
 	case "qwen3":
-		qkv = append(qkv, Work{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.heads}}, Work{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.kvHeads}})
+		qkv = append(qkv,
+			Work{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.heads}},
+			Work{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.kvHeads}})
 	}
-	qkv = append(qkv, Work{Op: op.RoPE{Rows: seq, Heads: c.heads, HeadDim: c.hd}}, Work{Op: op.RoPE{Rows: seq, Heads: c.kvHeads, HeadDim: c.hd}})
+	qkv = append(qkv,
+		Work{Op: op.RoPE{Rows: seq, Heads: c.heads, HeadDim: c.hd}},
+		Work{Op: op.RoPE{Rows: seq, Heads: c.kvHeads, HeadDim: c.hd}})
 	attention := []Work{{
 		Op:      op.Attention{Rows: seq, Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.hd},
 		Mapping: npu.Mapping{Variant: "flash", Tile: []int{256, 64, 4, 2}, Herd: []int{8, 4}},
@@ -152,14 +157,15 @@ func (c config) prefillPass() pass {
 }
 
 func gemv(k, n int) Work {
-	return Work{Op: op.MatMul{M: 1, K: k, N: n}, Mapping: npu.Mapping{Variant: "gemv", Tile: []int{8, 8}, Herd: []int{8, 1}}}
+	m := npu.Mapping{Variant: "gemv", Tile: []int{8, 8}, Herd: []int{8, 1}}
+	return Work{Op: op.MatMul{M: 1, K: k, N: n}, Mapping: m}
 }
 
 func (c config) lmHead() dispatch {
 	return dispatch{Name: "lm_head", Work: slices.Repeat([]Work{gemv(c.emb, c.lmRows)}, c.lmParts)}
 }
 
-// decodePass is the published sequence of programs of a token.
+// decodePass returns the published sequence of programs of a token.
 func (c config) decodePass() pass {
 	q, kv, emb, hid := c.qWidth(), c.kvWidth(), c.emb, c.hidden
 	in := []Work{{Op: op.RMSNorm{Rows: 1, Width: emb}}, gemv(emb, q), gemv(emb, kv), gemv(emb, kv)}
@@ -169,9 +175,13 @@ func (c config) decodePass() pass {
 			in = append(in, Work{Op: op.Add{Rows: 1, Width: n}})
 		}
 	case "qwen3":
-		in = append(in, Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.heads}}, Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.kvHeads}})
+		in = append(in,
+			Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.heads}},
+			Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.kvHeads}})
 	}
-	in = append(in, Work{Op: op.RoPE{Rows: 1, Heads: c.heads, HeadDim: c.hd}}, Work{Op: op.RoPE{Rows: 1, Heads: c.kvHeads, HeadDim: c.hd}})
+	in = append(in,
+		Work{Op: op.RoPE{Rows: 1, Heads: c.heads, HeadDim: c.hd}},
+		Work{Op: op.RoPE{Rows: 1, Heads: c.kvHeads, HeadDim: c.hd}})
 	p := pass{
 		Layers: c.layers, Layer: []dispatch{{Name: "qkv", Work: in}}, Once: []dispatch{c.lmHead()}, Split: c.split,
 		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.hd, Keys: seq,

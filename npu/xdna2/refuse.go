@@ -10,18 +10,18 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// ResourceError says that the array cannot run a launch or a program, or would run it wrong: which rule forbids it, how much was wanted
-// and how much there is, and what would fit.
+// ResourceError reports that the array cannot run a launch or a program, or would silently compute
+// wrong results. It has the violated rule, the demand, the limit, and changes that would fit.
 type ResourceError struct {
-	Rule      string   // id of the rule, see Rules
-	Program   string   // "" for a launch by itself
-	Launch    string   // "" where it is about the whole program
-	What      string   // what was counted
-	Wanted    int64    // 0 for rules that are not about more or less: What then has both sides
-	Available int64    // the most that there is; of a Step the multiple below Wanted, or the first
-	Step      int64    // where Wanted must be a multiple: of what; else 0
+	Rule      string   // ID of the rule; see Rules
+	Program   string   // "" for a single launch
+	Launch    string   // "" if the error concerns the whole program
+	What      string   // description of the failure
+	Wanted    int64    // demand; 0 for rules that are not about quantities
+	Available int64    // limit; with Step the next lower multiple, or the first
+	Step      int64    // if not 0, Wanted must be a multiple of Step
 	Unit      string   // "bytes", "words", "columns"
-	Advice    []string // what would fit: each by itself, and never empty
+	Advice    []string // alternatives that would fit, never empty
 }
 
 func (e *ResourceError) Error() string {
@@ -36,11 +36,11 @@ func (e *ResourceError) Error() string {
 	b.WriteString(e.What)
 	switch {
 	case e.Step > 0 && e.Available < e.Wanted:
-		fmt.Fprintf(&b, ": %d %s, available are %d and %d", e.Wanted, e.Unit, e.Available, e.Available+e.Step)
+		fmt.Fprintf(&b, ": nearest are %d and %d", e.Available, e.Available+e.Step)
 	case e.Step > 0:
-		fmt.Fprintf(&b, ": %d %s, the least is %d", e.Wanted, e.Unit, e.Available)
+		fmt.Fprintf(&b, ": smallest is %d", e.Available)
 	case e.Unit != "":
-		fmt.Fprintf(&b, ": %d %s, there are %d", e.Wanted, e.Unit, e.Available)
+		fmt.Fprintf(&b, ": %d %s, limit %d", e.Wanted, e.Unit, e.Available)
 	}
 	fmt.Fprintf(&b, " (%s)", e.Rule)
 	if len(e.Advice) > 0 {
@@ -49,19 +49,19 @@ func (e *ResourceError) Error() string {
 	return b.String()
 }
 
-// Check reports a program that cannot be placed on the array. Its error is one or several [*ResourceError], joined; or what
-// Program.Validate says.
+// Check returns an error if p cannot run on the array: one or several joined [*ResourceError], or
+// the error of Program.Validate. A nil array means NPU2().
 func Check(p *npu.Program, a *Array) error {
-	list, err := Violations(p, a)
+	list, err := violations(p, a)
 	if err != nil {
 		return err
 	}
 	return join(list)
 }
 
-// Violations lists everything about a program that the array cannot do: launch by launch, then the program as a whole. Its error is about
-// a program that makes no sense on any device. A nil array means NPU2(), here and in Check, CheckLaunch and Fits.
-func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
+// violations returns every violation of a program: launch by launch, then of the program as a
+// whole. It returns an error if the program is invalid on any device.
+func violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 	a = a.orNPU2()
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -99,8 +99,9 @@ func Violations(p *npu.Program, a *Array) ([]*ResourceError, error) {
 	return list, nil
 }
 
-// CheckLaunch reports a launch that cannot be placed on the array by itself: types are those of the op's operands in order, nil where
-// they are not known. What only shows in a program, such as which launches share an ELF, is for [Check] to say.
+// CheckLaunch returns an error if a single launch cannot run on the array. Types are those of the
+// op's operands in order, or nil if unknown. It cannot check conditions on whole programs, such as
+// which launches share an ELF; use [Check] for those. A nil array means NPU2().
 func CheckLaunch(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) error {
 	p, err := newPlace(a.orNPU2(), o, types, m)
 	if err != nil {
@@ -109,16 +110,18 @@ func CheckLaunch(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) error {
 	return join(p.explain(rules()))
 }
 
-// Fits reports whether CheckLaunch would find nothing. It is for planners that try many mappings: it looks for no advice.
+// Fits reports whether CheckLaunch would return nil. It is faster because it does not search for
+// advice, for planners that try many mappings. A nil array means NPU2().
 func Fits(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) bool {
 	p, err := newPlace(a.orNPU2(), o, types, m)
 	return err == nil && p.fits(rules())
 }
 
-// refusals are several errors about one launch or program, each on lines of its own. Advice that the next one gives too is said once.
-type refusals []*ResourceError
+// violationList is the joined error of one launch or program, one error per line. Advice that the
+// next error repeats is printed once.
+type violationList []*ResourceError
 
-func (list refusals) Error() string {
+func (list violationList) Error() string {
 	var lines []string
 	for i, e := range list {
 		if i+1 < len(list) && e.Launch == list[i+1].Launch && slices.Equal(e.Advice, list[i+1].Advice) {
@@ -131,7 +134,7 @@ func (list refusals) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-func (list refusals) Unwrap() []error {
+func (list violationList) Unwrap() []error {
 	errs := make([]error, len(list))
 	for i, e := range list {
 		errs[i] = e
@@ -143,14 +146,14 @@ func join(list []*ResourceError) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return refusals(list)
+	return violationList(list)
 }
 
 func (v verdict) asError(id string) *ResourceError {
 	return &ResourceError{Rule: id, What: v.what, Wanted: v.wanted, Available: v.available, Step: v.step, Unit: v.unit}
 }
 
-// fits reports whether no rule of single launches fails.
+// fits reports whether no rule on single launches fails.
 func (p *place) fits(known []rule) bool {
 	if p.malformed() {
 		return false
@@ -163,15 +166,16 @@ func (p *place) fits(known []rule) bool {
 	return true
 }
 
-// malformed reports a mapping whose numbers cannot be trusted in sums.
-func (p *place) malformed() bool { return stating(p).failed }
+// malformed reports whether the mapping has numbers that rules cannot compute with.
+func (p *place) malformed() bool { return checkMapping(p).failed }
 
-// failing lists the rules of single launches that fail. A mapping that does not state what it must is not judged further.
+// failing returns the failing rules on single launches. If the mapping is malformed, only rules
+// that ignore it are applied.
 func (p *place) failing(known []rule) (ids []int, verdicts []verdict) {
 	malformed := p.malformed()
 	for i := range known {
 		r := &known[i]
-		if r.launch == nil || malformed && !beforeMapping(r.ID) {
+		if r.launch == nil || malformed && !ignoresMapping(r.ID) {
 			continue
 		}
 		if v := r.launch(p); v.failed {
@@ -181,12 +185,13 @@ func (p *place) failing(known []rule) (ids []int, verdicts []verdict) {
 	return ids, verdicts
 }
 
-// beforeMapping reports whether a rule looks at the op alone, or at whether there is a mapping.
-func beforeMapping(id string) bool {
+// ignoresMapping reports whether a rule looks at the op alone, or only at whether there is a
+// mapping.
+func ignoresMapping(id string) bool {
 	return strings.HasPrefix(id, "R-KER-") || id == "R-MAP-1" || id == "R-DMA-4"
 }
 
-// explain lists what forbids the launch, with advice.
+// explain returns the launch's violations with advice.
 func (p *place) explain(known []rule) []*ResourceError {
 	ids, verdicts := p.failing(known)
 	if len(ids) == 0 {
@@ -198,7 +203,7 @@ func (p *place) explain(known []rule) []*ResourceError {
 		r := known[ids[i]]
 		e := v.asError(r.ID)
 		e.Advice = append(e.Advice, tiles...)
-		if r.advice != nil && (len(tiles) == 0 || beforeMapping(r.ID)) {
+		if r.advice != nil && (len(tiles) == 0 || ignoresMapping(r.ID)) {
 			if s := r.advice(p); s != "" {
 				e.Advice = append(e.Advice, s)
 			}

@@ -11,12 +11,13 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// suggest looks for a placement that no rule refuses, as near to the wanted one as it can: one number of the mapping changed, else two,
-// else three, else the mapping of a published row, else the same with a padded matrix. It returns what it found in words, or nothing.
+// suggest searches for a mapping that passes all rules, close to the given one: first with one
+// number changed, then two, then three, then a published row's mapping, then the same with a padded
+// matrix. It returns the result as text, or nil.
 func (p *place) suggest(known []rule) []string {
 	ids, _ := p.failing(known)
 	for _, i := range ids {
-		if id := known[i].ID; id != "R-MAP-1" && beforeMapping(id) {
+		if id := known[i].ID; id != "R-MAP-1" && ignoresMapping(id) {
 			return nil // no mapping helps
 		}
 	}
@@ -34,7 +35,7 @@ func (p *place) suggest(known []rule) []string {
 	return nil
 }
 
-// knob is a number of the mapping that can be changed, and the values that make sense for it.
+// knob is a number of the mapping that can be changed, with the values to try.
 type knob struct {
 	name   string
 	tile   int // index in the tile, or -1
@@ -59,7 +60,7 @@ func (k knob) set(p *place, n int) {
 	}
 }
 
-// upTo are the multiples of step up to limit.
+// upTo returns the multiples of step up to limit.
 func upTo(step, limit int) []int {
 	var list []int
 	for n := step; n <= limit; n += step {
@@ -68,7 +69,7 @@ func upTo(step, limit int) []int {
 	return list
 }
 
-// dividing keeps the values that divide n.
+// dividing returns the values that divide n.
 func dividing(n int, values []int) []int {
 	return slices.DeleteFunc(values, func(v int) bool { return n%v != 0 })
 }
@@ -77,7 +78,8 @@ func (p *place) knobs() []knob {
 	var values [][]int
 	switch p.kernel {
 	case GEMM:
-		values = [][]int{upTo(16, 128), dividing(p.shape.K, upTo(8, 2048)), {8, 16, 24, 32, 40, 48, 64, 80, 96, 128}, upTo(16, 256)}
+		values = [][]int{upTo(16, 128), dividing(p.shape.K, upTo(8, 2048)), {8, 16, 24, 32, 40, 48, 64, 80, 96, 128},
+			upTo(16, 256)}
 	case GEMV:
 		values = [][]int{upTo(2, 64), {1, 2, 4, 8, 16, 32}}
 	case Attention:
@@ -94,7 +96,7 @@ func (p *place) knobs() []knob {
 	for i := range p.m.Tile {
 		list = append(list, knob{f.tile[i], i, -1, values[i]})
 	}
-	// Herds as they have been built: columns in powers of two; three rows are among the GEMMs.
+	// Published herds: columns in powers of two, any number of rows.
 	herds := [][]int{dividing(p.array.Columns, upTo(1, p.array.Columns)), upTo(1, p.array.Rows)}
 	for i := range p.m.Herd {
 		list = append(list, knob{[]string{"herd columns", "herd rows"}[i], -1, i, herds[i]})
@@ -102,7 +104,7 @@ func (p *place) knobs() []knob {
 	return list
 }
 
-// nearest changes at most so many numbers, as few as possible and as little as possible.
+// nearest returns the smallest change of at most the given count of numbers that fits, or "".
 func (p *place) nearest(known []rule, most int) string {
 	knobs := p.knobs()
 	q := *p
@@ -130,9 +132,10 @@ func (p *place) nearest(known []rule, most int) string {
 					k.set(&q, n)
 					d := math.Abs(math.Log2(float64(n) / float64(old)))
 					if k.herd >= 0 {
-						d *= 2 // half of the cores costs more than half of a tile
+						d *= 2 // halving the cores costs more than halving a tile
 					}
-					try(i+1, left-1, distance+d, append(slices.Clip(words), fmt.Sprintf("%s %d instead of %d", k.name, n, old)))
+					try(i+1, left-1, distance+d, append(slices.Clip(words),
+						fmt.Sprintf("%s %d instead of %d", k.name, n, old)))
 				}
 				k.set(&q, old)
 			}
@@ -145,7 +148,7 @@ func (p *place) nearest(known []rule, most int) string {
 	return ""
 }
 
-// fromRegistry takes the mapping of the nearest published row that fits.
+// fromRegistry returns the nearest published row whose mapping fits, as text, or "".
 func (p *place) fromRegistry(known []rule) string {
 	if p.op == nil || p.m.Fused != "" {
 		return ""
@@ -160,14 +163,14 @@ func (p *place) fromRegistry(known []rule) string {
 		for _, c := range list {
 			q.m = c.Row.Mapping
 			if q.fits(known) {
-				return fmt.Sprintf("the mapping of the published row %s", c.Row.ID)
+				return "the mapping of the published row " + c.Row.ID
 			}
 		}
 	}
 	return ""
 }
 
-// padded looks for a padded matrix that fits: only the operands' zeros and their bytes grow.
+// padded returns the smallest padding of the matrix that fits, as text, or "".
 func (p *place) padded(known []rule) string {
 	o, ok := p.op.(op.MatMul)
 	if !ok || p.m.Fused != "" {
@@ -181,7 +184,7 @@ func (p *place) padded(known []rule) string {
 	for _, k := range []int{1, 64, 128, 256, 512, 1024} {
 		for _, n := range []int{1, 64, 128, 256, 512, 1024} {
 			wide := o
-			wide.K, wide.N = roundedUp(o.K, k)*k, roundedUp(o.N, n)*n
+			wide.K, wide.N = divUp(o.K, k)*k, divUp(o.N, n)*n
 			if wide == o {
 				continue
 			}
@@ -190,13 +193,13 @@ func (p *place) padded(known []rule) string {
 			words := ""
 			switch {
 			case !p.malformed() && q.fits(known):
-				words = "under the same mapping"
+				words = "the same mapping"
 			default:
 				words = q.fromRegistry(known)
 			}
 			if words != "" {
-				options = append(options, option{fmt.Sprintf("K %d and N %d, padded from %d and %d, with %s", wide.K, wide.N, o.K, o.N,
-					words), float64(wide.K) * float64(wide.N)})
+				text := fmt.Sprintf("K %d and N %d, padded from %d and %d, with %s", wide.K, wide.N, o.K, o.N, words)
+				options = append(options, option{text, float64(wide.K) * float64(wide.N)})
 			}
 		}
 	}
@@ -206,19 +209,21 @@ func (p *place) padded(known []rule) string {
 	return slices.MinFunc(options, func(a, b option) int { return cmp.Compare(a.size, b.size) }).words
 }
 
+// sprintPad returns advice to pad a dimension.
 func sprintPad(name string, from, to int) string {
 	return fmt.Sprintf("pad %s from %d to %d with zeros", name, from, to)
 }
 
+// sprintPartition returns advice to split a GEMV by rows, or "" if it has too few.
 func sprintPartition(n, rows int) string {
 	if n <= rows {
 		return ""
 	}
-	return fmt.Sprintf("cut it into %d launches of %d rows, the last padded", roundedUp(n, rows), rows)
+	return fmt.Sprintf("split it into %d launches of %d rows, the last padded", divUp(n, rows), rows)
 }
 
 func sprintSplit(launches, most int) string {
-	return fmt.Sprintf("split it into %d programs", roundedUp(launches, max(1, most)))
+	return fmt.Sprintf("split it into %d programs", divUp(launches, max(1, most)))
 }
 
 func sprintBlocks(block int) string {

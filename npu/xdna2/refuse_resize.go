@@ -9,8 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// resized is the advice for a launch that no mapping places: other shapes of the op that some mapping does place, the nearest larger and the nearest smaller one.
-// It is never empty: what has no such shape is left to the host.
+// resized returns advice for a launch that no mapping fits: the nearest larger and the nearest
+// smaller shape of the op that some mapping fits, or else to run it on the host. It is never empty.
 func (p *place) resized(known []rule) []string {
 	var found []string
 	if p.op != nil && p.m.Fused == "" {
@@ -26,13 +26,13 @@ func (p *place) resized(known []rule) []string {
 	return found
 }
 
-// resizing is an op of another shape, and what to do to have it in the place of the wanted one.
+// resizing is an op of another shape and the text that describes the change.
 type resizing struct {
 	op    op.Op
 	words string
 }
 
-// firstPlaced is the first of some resizings that can be placed, in words.
+// firstPlaced returns the text of the first resizing that fits, or "".
 func (p *place) firstPlaced(known []rule, list []resizing) string {
 	for _, r := range list {
 		q, err := newPlace(p.array, r.op, p.types, p.m)
@@ -49,7 +49,7 @@ func (p *place) firstPlaced(known []rule, list []resizing) string {
 		}
 		q.m = p.m
 		if q.kernel == RMSNorm || q.kernel == LayerNorm {
-			continue // other herds do not make their rows fit
+			continue // rows do not get shorter with other herds
 		}
 		if !q.malformed() {
 			if s := q.nearest(known, 2); s != "" {
@@ -63,7 +63,8 @@ func (p *place) firstPlaced(known []rule, list []resizing) string {
 	return ""
 }
 
-// flashMappings are the mappings of an attention with fewer query tiles, or fewer cores that share the keys: their numbers hang together.
+// flashMappings returns the mappings of an attention with fewer query tiles, or fewer cores that
+// share the keys. The numbers depend on each other, so knobs cannot change them one by one.
 func flashMappings(o op.Op, m npu.Mapping) (list []npu.Mapping) {
 	if _, ok := o.(op.Attention); !ok || m.Variant != "flash" || len(m.Tile) != 4 || len(m.Herd) != 2 {
 		return nil
@@ -78,10 +79,10 @@ func flashMappings(o op.Op, m npu.Mapping) (list []npu.Mapping) {
 	return list
 }
 
-// resizings are lists of shapes to try, in each the nearest first.
+// resizings returns lists of shapes to try, each with the nearest first.
 func resizings(o op.Op, a *Array) [][]resizing {
 	var more, fewer, parts []resizing
-	// rows lists other numbers of rows.
+	// rows appends other numbers of rows.
 	rows := func(n int, pad, cut string, with func(n int) op.Op) {
 		for _, m := range around(n) {
 			if m > n {
@@ -91,11 +92,13 @@ func resizings(o op.Op, a *Array) [][]resizing {
 			}
 		}
 	}
-	// narrower lists narrower rows, for kernels that hold whole ones: from the widest on of which a core could hold one.
+	// narrower appends narrower rows for kernels that hold whole rows, starting at the widest that
+	// a core could hold.
 	narrower := func(width int, with func(width int) op.Op) {
 		width = min(width, a.CoreMemory/dtype.BF16.Bytes(1))
 		for w := width - width%16; w > 0; w -= 16 {
-			fewer = append(fewer, resizing{with(w), fmt.Sprintf("make it a step on the host: rows of at most %d fit a core", w)})
+			fewer = append(fewer, resizing{with(w),
+				fmt.Sprintf("make it a step on the host: rows of at most %d fit a core", w)})
 		}
 	}
 	const launches = "launches of %d rows each"
@@ -126,20 +129,22 @@ func resizings(o op.Op, a *Array) [][]resizing {
 		for n := 2; n <= 64; n *= 2 {
 			if q := o; o.N%n == 0 {
 				q.N /= n
-				parts = append(parts, resizing{q, fmt.Sprintf("cut N into %d launches of %d", n, q.N)})
+				parts = append(parts, resizing{q, fmt.Sprintf("split N into %d launches of %d", n, q.N)})
 			}
 		}
 		for n := 2; n <= 64; n *= 2 {
 			if q := o; o.K%n == 0 {
 				q.K /= n
-				parts = append(parts, resizing{q, fmt.Sprintf("cut K into %d launches of %d, and add their results", n, q.K)})
+				parts = append(parts, resizing{q, fmt.Sprintf("split K into %d launches of %d, and add their "+
+					"results", n, q.K)})
 			}
 		}
 	}
 	return [][]resizing{more, fewer, parts}
 }
 
-// around are numbers of rows near n that kernels like, the nearest first: multiples of 16, 64, 256 and 1024.
+// around returns numbers of rows near n that kernels support, nearest first: multiples of 16, 64,
+// 256 and 1024.
 func around(n int) []int {
 	var list []int
 	for _, step := range []int{16, 64, 256, 1024} {

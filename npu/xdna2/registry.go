@@ -15,80 +15,84 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Status says what became of a row's kernel.
+// Status is the outcome of building and running a row's kernel.
 type Status string
 
 const (
-	OK              Status = "ok"              // built, ran, every element within its tolerance
-	Caveat          Status = "caveat"          // runs, but Failure or Note says what to know first
+	OK              Status = "ok"              // runs, every element within tolerance
+	Caveat          Status = "caveat"          // runs, with the restriction in Failure or Note
 	Fails           Status = "fails"           // does not build or does not run
-	Corrupt         Status = "corrupt"         // builds, runs, and writes wrong numbers without an error
-	ClaimedFail     Status = "claimed_fail"    // said to fail by a computed argument that passing rows contradict
-	Uncharacterized Status = "uncharacterized" // abandoned before it was known
+	Corrupt         Status = "corrupt"         // runs and silently writes wrong results
+	ClaimedFail     Status = "claimed_fail"    // predicted to fail by an argument that passing rows contradict
+	Uncharacterized Status = "uncharacterized" // abandoned without a result
 )
 
 var statuses = []Status{OK, Caveat, Fails, Corrupt, ClaimedFail, Uncharacterized}
 
-// Record says how a row was measured.
+// Record is the kind of measurement of a row.
 type Record string
 
 const (
-	Published  Record = "registry"   // a registry row: one launch, alone, timed by start and wait
-	Sweep      Record = "sweep"      // a point of a parameter sweep, alone, timed in the same way
-	InSitu     Record = "in-situ"    // inside a deployed ELF, among other launches
+	Published  Record = "registry"   // one launch on its own, timed from start to completion
+	Sweep      Record = "sweep"      // a point of a parameter sweep, timed in the same way
+	InSitu     Record = "in-situ"    // inside a deployed ELF with other launches
 	Remeasured Record = "remeasured" // a registry row measured again
-	FormatAB   Record = "format-ab"  // the same kernel as ELF and as xclbin, side by side
+	FormatAB   Record = "format-ab"  // the same kernel as ELF and as xclbin
 	Own        Record = "own"        // added by a deployment
 )
 
 var records = []Record{Published, Sweep, InSitu, Remeasured, FormatAB, Own}
 
-// Row is one kernel in one shape under one mapping, and what is known of it. Times are microseconds, rates GFLOP/s; a multiply-add is two
-// operations. A zero means that the source does not say.
+// Row is a measurement of one kernel in one shape under one mapping. Times are microseconds, rates
+// GFLOP/s; a multiply-add counts as two operations. Zero means that the source has no figure.
 type Row struct {
-	ID       string      `json:"id"` // stable: "gemm/2048x2048x2048/drain/32.512.32.128/8x4"
-	Kernel   Kernel      `json:"-"`  // the file's
-	Shape    Shape       `json:"shape,omitzero"`
-	Out      dtype.Type  `json:"out"` // type of the result; all that these kernels read is BF16
-	Mapping  npu.Mapping `json:"mapping"`
-	Binary   string      `json:"binary,omitempty"` // "xclbin", "elf", or "harness" where the source does not tell which
-	Record   Record      `json:"record"`
-	Status   Status      `json:"status"`
-	Failure  string      `json:"failure,omitempty"` // category: "l1_overflow", "silent_corruption_k_tiling"
-	Program  string      `json:"program,omitempty"` // the row times a whole program of so many launches, which together read so many bytes
-	Launches int         `json:"launches,omitempty"`
-	Bytes    int         `json:"bytes,omitempty"`
+	ID      string      `json:"id"` // stable, such as "gemm/2048x2048x2048/drain/32.512.32.128/8x4"
+	Kernel  Kernel      `json:"-"`  // from the file
+	Shape   Shape       `json:"shape,omitzero"`
+	Out     dtype.Type  `json:"out"` // type of the result; all inputs are BF16
+	Mapping npu.Mapping `json:"mapping"`
+	Binary  string      `json:"binary,omitempty"` // "xclbin", "elf", or "harness" if the source does not specify
+	Record  Record      `json:"record"`
+	Status  Status      `json:"status"`
+	Failure string      `json:"failure,omitempty"` // category, such as "l1_overflow"
+	Program string      `json:"program,omitempty"` // set if the row times a whole program
+	// Launches and bytes read by that program.
+	Launches int `json:"launches,omitempty"`
+	Bytes    int `json:"bytes,omitempty"`
 
 	Latency      float64   `json:"latency_us,omitempty"`
 	LatencyRange []float64 `json:"latency_range_us,omitempty"`
-	Derived      bool      `json:"latency_derived,omitempty"` // the latency was computed back from a published rate
+	Derived      bool      `json:"latency_derived,omitempty"` // computed from a published rate
 	GFLOPS       float64   `json:"gflops,omitempty"`
 
-	MeanRelL1    float64 `json:"mean_rel_l1,omitempty"` // mean|a-e| / mean|e| against the FP32 reference in the result's type
+	// Mean |a-e| over mean |e|, where e is the FP32 reference in the result's type.
+	MeanRelL1    float64 `json:"mean_rel_l1,omitempty"`
 	MeanRelL1Max float64 `json:"mean_rel_l1_max,omitempty"`
 	MaxAbs       float64 `json:"max_abs,omitempty"`
 	MaxRel       float64 `json:"max_rel,omitempty"`
 	Pearson      float64 `json:"pearson,omitempty"`
-	ATol         float64 `json:"atol,omitempty"` // the gate it was measured under: |a-e| <= atol + rtol*|e|, every element
+	ATol         float64 `json:"atol,omitempty"` // tolerance: |a-e| <= atol + rtol*|e| for every element
 	RTol         float64 `json:"rtol,omitempty"`
 
-	Tier     string   `json:"tier,omitempty"`     // precision of a GEMM: "high" accumulates in FP32 throughout, "low" in BF16 between k tiles
-	Inferred []string `json:"inferred,omitempty"` // parts of the mapping that the source leaves out and that were taken from the row's siblings
-	UsedBy   []string `json:"used_by,omitempty"`  // deployed models and where in them
+	// Precision of a GEMM: "high" accumulates in FP32 throughout, "low" in BF16 between k tiles.
+	Tier     string   `json:"tier,omitempty"`
+	Inferred []string `json:"inferred,omitempty"` // parts of the mapping copied from sibling rows
+	UsedBy   []string `json:"used_by,omitempty"`  // deployed models and locations in them
 	Note     string   `json:"note,omitempty"`
-	Upstream string   `json:"upstream,omitempty"` // the row's name in the source's extract
-	File     string   `json:"file,omitempty"`     // where in the source it stands
+	Upstream string   `json:"upstream,omitempty"` // name of the row in the source
+	File     string   `json:"file,omitempty"`     // file of the source
 }
 
-// Runs reports whether the row's kernel computes what it should.
+// Runs reports whether the row's kernel runs and computes correct results.
 func (r *Row) Runs() bool { return r.Status == OK || r.Status == Caveat }
 
-// Standalone reports whether the row times one kernel by itself: what the cost model is fitted to.
+// Standalone reports whether the row times a single kernel on its own. The cost model is fitted to
+// such rows.
 func (r *Row) Standalone() bool {
 	return r.Runs() && r.Latency > 0 && (r.Record == Published || r.Record == Sweep || r.Record == Own)
 }
 
-// Validate reports a row that contradicts itself.
+// Validate returns an error if the row is incomplete or inconsistent.
 func (r *Row) Validate() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("xdna2: registry row %q: %s", r.ID, fmt.Sprintf(format, args...))
@@ -105,18 +109,20 @@ func (r *Row) Validate() error {
 	case r.Out != dtype.BF16 && r.Out != dtype.F32:
 		return bad("the result is %v, want BF16 or F32", r.Out)
 	case r.Status != OK && r.Failure == "" && r.Note == "":
-		return bad("it is %s: say why, with a failure category or a note", r.Status)
+		return bad("status is %s, want a failure category or a note", r.Status)
 	case len(r.LatencyRange) != 0 && (len(r.LatencyRange) != 2 || r.LatencyRange[0] > r.LatencyRange[1]):
-		return bad("latency_range_us is %v, want the lowest and the highest", r.LatencyRange)
+		return bad("latency_range_us is %v, want the minimum and the maximum", r.LatencyRange)
 	case r.Launches < 0 || r.Bytes < 0:
 		return bad("launches %d and bytes %d must not be negative", r.Launches, r.Bytes)
 	case len(r.Mapping.Tile) > 8 || len(r.Mapping.Herd) > 2:
 		return bad("tile %v or herd %v has too many numbers", r.Mapping.Tile, r.Mapping.Herd)
 	}
-	for _, x := range append([]float64{r.Latency, r.GFLOPS, r.MeanRelL1, r.MeanRelL1Max, r.MaxAbs, r.MaxRel, r.Pearson, r.ATol, r.RTol},
-		r.LatencyRange...) {
+	values := []float64{
+		r.Latency, r.GFLOPS, r.MeanRelL1, r.MeanRelL1Max, r.MaxAbs, r.MaxRel, r.Pearson, r.ATol, r.RTol,
+	}
+	for _, x := range append(values, r.LatencyRange...) {
 		if x < 0 || math.IsNaN(x) || math.IsInf(x, 0) {
-			return bad("%g is not a time, a rate or an error: want a finite number, not negative", x)
+			return bad("time, rate or error is %g, want a finite number that is not negative", x)
 		}
 	}
 	for _, n := range slices.Concat(r.Mapping.Tile, r.Mapping.Herd) {
@@ -126,7 +132,7 @@ func (r *Row) Validate() error {
 	}
 	if r.Program != "" {
 		if r.Shape != (Shape{}) || r.Launches == 0 {
-			return bad("a row for a whole program has launches and no shape")
+			return bad("a row of a whole program must have launches and no shape")
 		}
 		return nil
 	}
@@ -139,16 +145,7 @@ func (r *Row) Validate() error {
 //go:embed registry/*.json
 var embedded embed.FS
 
-// Sources gives, for each kernel, where its published rows come from.
-func Sources() map[Kernel]string {
-	sources := map[Kernel]string{}
-	for _, f := range published() {
-		sources[f.Kernel] = f.Source
-	}
-	return sources
-}
-
-// file is the form of a registry on disk: one kernel's rows.
+// file is the JSON form of the rows of one kernel.
 type file struct {
 	Kernel Kernel `json:"kernel"`
 	Source string `json:"source,omitempty"`
@@ -156,7 +153,7 @@ type file struct {
 }
 
 func (f *file) UnmarshalJSON(data []byte) error {
-	type plain file // without this method
+	type plain file // drops the method
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode((*plain)(f)); err != nil {
@@ -168,7 +165,7 @@ func (f *file) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// published parses the embedded files once; a test holds that they parse.
+// published parses the embedded files once.
 var published = sync.OnceValue(func() []file {
 	names, err := fs.Glob(embedded, "registry/*.json")
 	if err != nil {
@@ -189,14 +186,15 @@ var published = sync.OnceValue(func() []file {
 	return files
 })
 
-// Registry is a set of rows: the published ones, and those that a deployment has added. It is not safe for use while Add runs.
+// Registry is a set of rows: the published ones and those that a deployment added. It must not be
+// used concurrently with Add.
 type Registry struct {
 	rows []Row
 	byID map[string]int
-	own  int // rows from here on were added
+	own  int // index of the first added row
 }
 
-// PublishedRegistry is a new registry with all published rows, to which a deployment adds its own.
+// PublishedRegistry returns a new registry with all published rows.
 func PublishedRegistry() *Registry {
 	r := &Registry{byID: map[string]int{}}
 	for _, f := range published() {
@@ -209,27 +207,28 @@ func PublishedRegistry() *Registry {
 	return r
 }
 
-// Add adds a deployment's own row. Its id must be new, and it must not contradict itself (see [Row.Validate]).
+// Add adds a measurement of a deployment. It returns an error if the ID is taken or the row is not
+// valid; see [Row.Validate].
 func (r *Registry) Add(row Row) error {
 	row.Record = Own
 	if err := row.Validate(); err != nil {
 		return err
 	}
 	if _, ok := r.byID[row.ID]; ok {
-		return fmt.Errorf("xdna2: registry row %q is there already: give the new measurement its own id", row.ID)
+		return fmt.Errorf("xdna2: registry row %q already exists: choose another id", row.ID)
 	}
 	r.byID[row.ID] = len(r.rows)
 	r.rows = append(r.rows, row)
 	return nil
 }
 
-// Rows are all rows, the published ones first. The caller must not change them.
+// Rows returns all rows, published ones first. The caller must not modify them.
 func (r *Registry) Rows() []Row { return r.rows }
 
-// Added are the rows that a deployment has added.
+// Added returns the rows that a deployment added.
 func (r *Registry) Added() []Row { return r.rows[r.own:] }
 
-// Row finds a row by its id.
+// Row returns the row with the given ID and whether there is one.
 func (r *Registry) Row(id string) (Row, bool) {
 	i, ok := r.byID[id]
 	if !ok {
@@ -238,7 +237,8 @@ func (r *Registry) Row(id string) (Row, bool) {
 	return r.rows[i], true
 }
 
-// MarshalJSON writes the added rows, kernel by kernel: the published ones are part of this package.
+// MarshalJSON writes the added rows, grouped by kernel. Published rows are embedded in this package
+// and are not written.
 func (r *Registry) MarshalJSON() ([]byte, error) {
 	files := []file{}
 	for _, k := range kernels {
@@ -255,7 +255,7 @@ func (r *Registry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(files)
 }
 
-// UnmarshalJSON is the inverse of MarshalJSON: the published rows, and those in data beside them.
+// UnmarshalJSON sets r to the published rows plus the added rows in data.
 func (r *Registry) UnmarshalJSON(data []byte) error {
 	var files []file
 	if err := json.Unmarshal(data, &files); err != nil {
@@ -265,7 +265,7 @@ func (r *Registry) UnmarshalJSON(data []byte) error {
 	for _, f := range files {
 		for _, row := range f.Rows {
 			if row.Record != Own {
-				return fmt.Errorf("xdna2: registry row %q: record is %q, want %q: published rows are not written again",
+				return fmt.Errorf("xdna2: registry row %q: record is %q, want %q: only added rows are stored",
 					row.ID, row.Record, Own)
 			}
 			if err := q.Add(row); err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Find returns the rows that measured exactly this op under exactly this mapping (variant, tile, herd and layout), whatever became of it: a
-// row that fails or corrupts is what a planner most needs to find. Rows that an added one repeats stand behind it.
+// Find returns the rows that measured exactly this op under exactly this mapping (variant, tile,
+// herd and layout), including failed and corrupt ones: failures matter most to a planner. A deployment's own
+// rows come first.
 func (r *Registry) Find(o op.Op, out dtype.Type, m npu.Mapping, size op.Size) ([]Row, error) {
 	k, shape, err := ShapeOf(o, size)
 	if err != nil {
@@ -28,7 +29,7 @@ func (r *Registry) Find(o op.Op, out dtype.Type, m npu.Mapping, size op.Size) ([
 	return found, nil
 }
 
-// recordRank puts a deployment's own measurement first, then the registry's, then the rest.
+// recordRank orders a deployment's own measurements before registry rows and those before the rest.
 func recordRank(r Row) int {
 	switch r.Record {
 	case Own:
@@ -40,18 +41,20 @@ func recordRank(r Row) int {
 }
 
 func sameMapping(a, b npu.Mapping) bool {
-	return a.Variant == b.Variant && a.Layout == b.Layout && slices.Equal(a.Tile, b.Tile) && slices.Equal(a.Herd, b.Herd)
+	return a.Variant == b.Variant && a.Layout == b.Layout && slices.Equal(a.Tile, b.Tile) &&
+		slices.Equal(a.Herd, b.Herd)
 }
 
-// Candidate is a row that could serve a shape, and how far the shape that it was measured at is.
+// Candidate is a row with the distance of its shape from the wanted one.
 type Candidate struct {
 	Row      Row
-	Distance float64 // sum over the dimensions of |log2 of their ratio|, and 1 for an add in place of a bias; 0 is the very shape
+	Distance float64 // sum of |log2 ratio| over the dimensions, plus 1 if only one is a bias; 0 if equal
 }
 
-// Candidates lists rows that run and have a time, for mapping this op: nearest shape first, and for one shape the fastest first. Whether a mapping
-// fits another shape than its own is for the rules to say, so a planner goes down the list until one does. Rows measured inside a
-// deployed program are left out: their times are not comparable.
+// Candidates returns the rows of the op's kernel that run and have a time, nearest shape first and
+// fastest first within a shape. A row's mapping may not fit another shape, so a planner uses the
+// first one that passes the rules. Rows measured inside a program are left out because their times
+// are not comparable.
 func (r *Registry) Candidates(o op.Op, out dtype.Type, size op.Size) ([]Candidate, error) {
 	k, shape, err := ShapeOf(o, size)
 	if err != nil {
@@ -65,19 +68,20 @@ func (r *Registry) Candidates(o op.Op, out dtype.Type, size op.Size) ([]Candidat
 		list = append(list, Candidate{Row: row, Distance: distance(k, shape, row.Shape)})
 	}
 	slices.SortStableFunc(list, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.Row.Latency, b.Row.Latency), cmp.Compare(a.Row.ID, b.Row.ID))
+		return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.Row.Latency, b.Row.Latency),
+			cmp.Compare(a.Row.ID, b.Row.ID))
 	})
 	return list, nil
 }
 
-// Best is the fastest row of the shape nearest to the op's.
+// Best returns the fastest row of the nearest shape, or an error if no row qualifies.
 func (r *Registry) Best(o op.Op, out dtype.Type, size op.Size) (Candidate, error) {
 	list, err := r.Candidates(o, out, size)
 	if err != nil {
 		return Candidate{}, err
 	}
 	if len(list) == 0 {
-		return Candidate{}, fmt.Errorf("xdna2: the registry has no row that runs and has a time for %s with a result in %v", o.Kind(), out)
+		return Candidate{}, fmt.Errorf("xdna2: registry: no usable row for %s with a result in %v", o.Kind(), out)
 	}
 	return list[0], nil
 }

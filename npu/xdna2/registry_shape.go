@@ -6,7 +6,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Kernel is a family of kernels that the array has: one per op, but for [op.MatMul], which is a GEMM or, for a single row, a GEMV.
+// Kernel is a family of kernels: one per op, except that [op.MatMul] is a GEMM or, with a single
+// row, a GEMV.
 type Kernel string
 
 const (
@@ -19,19 +20,19 @@ const (
 	RMSNorm   Kernel = "rmsnorm"
 	LayerNorm Kernel = "layernorm"
 	RoPE      Kernel = "rope"
-	Cast      Kernel = "cast" // FP32 to BF16: the second launch of a fused-cast GEMM, which has no rows of its own
-	Move      Kernel = "move" // ops that only copy: Permute, Slice, Concat, Embed, Pick, KVWrite. Nobody has published one on the array
+	Cast      Kernel = "cast" // FP32 to BF16, the second launch of a fused-cast GEMM; it has no rows of its own
+	Move      Kernel = "move" // copies: Permute, Slice, Concat, Embed, Pick, KVWrite; none is published for the array
 )
 
 var kernels = []Kernel{GEMM, GEMV, Attention, Add, SiLUMul, GELU, RMSNorm, LayerNorm, RoPE, Cast, Move}
 
-// Shape is a kernel's shape in numbers. Which fields count depends on the kernel:
+// Shape is a kernel's shape in numbers. The kernel determines which fields are used:
 //
-//	gemm, gemv          M, K, N    a [M, K] times w [K, N]; a GEMV has M = 1 (what the source calls its M is N here)
+//	gemm, gemv          M, K, N    a [M, K] times w [K, N]; a GEMV has M = 1 (its M in the source is N here)
 //	attention           Rows queries, Keys, Heads, KVHeads, HeadDim, Causal
 //	add, silu_mul, gelu N elements; Broadcast for a bias
 //	rmsnorm, layernorm  Rows, Width
-//	rope                Rows (one for each head of each position), Width (the head dimension)
+//	rope                Rows (one per head and position), Width (the head dimension)
 //	cast, move          N elements
 type Shape struct {
 	M         int  `json:"m,omitempty"`
@@ -47,14 +48,14 @@ type Shape struct {
 	Broadcast bool `json:"broadcast,omitempty"`
 }
 
-// maxDim bounds every dimension, as package op does, so that products are safe in float64.
+// maxDim bounds every dimension, as in package op, so that float64 products are exact enough.
 const maxDim = 1 << 28
 
-// maxElements bounds what is a product of two dimensions, the elements of an element-wise kernel or the rows of all heads: 2 TB in BF16, which
-// no machine with an NPU has, and far from where sums and products of it overflow.
+// maxElements bounds products of two dimensions, such as the elements of an element-wise kernel. It
+// is 2 TB in BF16, far from where sums and products overflow.
 const maxElements = 1 << 40
 
-// dims are the numbers that count for a kernel, in a fixed order.
+// dims returns the dimensions that a kernel uses, in a fixed order.
 func (s Shape) dims(k Kernel) []int {
 	switch k {
 	case GEMM, GEMV:
@@ -74,22 +75,22 @@ func (s Shape) validate(k Kernel) error {
 			most = maxElements
 		}
 		if d <= 0 || d > most {
-			return fmt.Errorf("%s shape %v: number %d is %d, want every dimension from 1 up, this one to %d", k, s.dims(k), i, d, most)
+			return fmt.Errorf("%s shape %v: dimension %d is %d, want 1 to %d", k, s.dims(k), i, d, most)
 		}
 	}
 	if k == GEMV && s.M != 1 {
-		return fmt.Errorf("a gemv has one row, not %d", s.M)
+		return fmt.Errorf("gemv: M is %d, want 1", s.M)
 	}
 	if k == Attention && s.Heads%s.KVHeads != 0 {
-		return fmt.Errorf("%d query heads are not a multiple of %d key heads", s.Heads, s.KVHeads)
+		return fmt.Errorf("attention: %d query heads, want a multiple of %d key heads", s.Heads, s.KVHeads)
 	}
 	return nil
 }
 
-// ShapeOf is the kernel that computes o, and its shape. Symbolic dimensions take their numbers from size; a program for the NPU has none.
+// ShapeOf returns the kernel that computes o and its shape. Size resolves symbolic dimensions.
 func ShapeOf(o op.Op, size op.Size) (Kernel, Shape, error) {
 	if o == nil {
-		return "", Shape{}, fmt.Errorf("xdna2: a launch without an op")
+		return "", Shape{}, fmt.Errorf("xdna2: launch has no op")
 	}
 	if err := o.Validate(); err != nil {
 		return "", Shape{}, fmt.Errorf("xdna2: %w", err)
@@ -104,7 +105,8 @@ func ShapeOf(o op.Op, size op.Size) (Kernel, Shape, error) {
 		}
 	case op.Attention:
 		rows := n(o.Rows)
-		k, s = Attention, Shape{Rows: rows, Keys: rows, Heads: o.Heads, KVHeads: o.KVHeads, HeadDim: o.HeadDim, Causal: true}
+		k, s = Attention, Shape{Rows: rows, Keys: rows, Heads: o.Heads, KVHeads: o.KVHeads, HeadDim: o.HeadDim,
+			Causal: true}
 		if o.Cached {
 			s.Keys += size.Pos
 		}
@@ -131,7 +133,7 @@ func ShapeOf(o op.Op, size op.Size) (Kernel, Shape, error) {
 	return k, s, nil
 }
 
-// moved is the number of elements that a copying op writes.
+// moved returns the number of elements that a copying op writes.
 func moved(o op.Op, size op.Size) int {
 	if o, ok := o.(op.KVWrite); ok {
 		return size.Resolve(o.Rows) * o.KVHeads * o.HeadDim

@@ -11,7 +11,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// The embedded rows are complete, say nothing twice, and contradict nothing.
+// The embedded rows are valid, complete and unique.
 func TestPublishedRows(t *testing.T) {
 	want := map[Kernel]map[Status]int{
 		GEMM:      {OK: 156, Caveat: 19, Fails: 18, ClaimedFail: 4, Corrupt: 12, Uncharacterized: 1},
@@ -26,24 +26,30 @@ func TestPublishedRows(t *testing.T) {
 	}
 	got := map[Kernel]map[Status]int{}
 	ids := map[string]bool{}
+	sources := map[Kernel]string{}
+	for _, f := range published() {
+		sources[f.Kernel] = f.Source
+	}
 	for _, r := range PublishedRegistry().Rows() {
 		if err := r.Validate(); err != nil {
 			t.Error(err)
 		}
 		if ids[r.ID] || !strings.HasPrefix(r.ID, string(r.Kernel)+"/") {
-			t.Errorf("id %s is there twice or does not begin with its kernel", r.ID)
+			t.Errorf("id %s is not unique or does not begin with its kernel", r.ID)
 		}
 		ids[r.ID] = true
-		if r.Upstream == "" || r.File == "" || Sources()[r.Kernel] == "" {
-			t.Errorf("%s does not say where it comes from", r.ID)
+		if r.Upstream == "" || r.File == "" || sources[r.Kernel] == "" {
+			t.Errorf("%s has no source", r.ID)
 		}
-		if r.Record == Published && r.Status == OK && (r.Latency == 0 || r.MeanRelL1 == 0 && r.Kernel != GEMV || r.ATol == 0) {
-			t.Errorf("%s is ok and lacks a time or an error", r.ID)
+		complete := r.Latency != 0 && (r.MeanRelL1 != 0 || r.Kernel == GEMV) && r.ATol != 0
+		if r.Record == Published && r.Status == OK && !complete {
+			t.Errorf("%s is ok but has no time, error or tolerance", r.ID)
 		}
 		if r.Latency > 0 && r.GFLOPS > 0 && r.Kernel == GEMM {
 			s := r.Shape
-			if rate := 2 * float64(s.M) * float64(s.K) * float64(s.N) / r.Latency / 1e3; rate/r.GFLOPS > 1.03 || rate/r.GFLOPS < 0.97 {
-				t.Errorf("%s takes %g us, which is %.0f GFLOP/s, and says %g", r.ID, r.Latency, rate, r.GFLOPS)
+			rate := 2 * float64(s.M) * float64(s.K) * float64(s.N) / r.Latency / 1e3
+			if rate/r.GFLOPS > 1.03 || rate/r.GFLOPS < 0.97 {
+				t.Errorf("%s: %g us is %.0f GFLOP/s, but gflops is %g", r.ID, r.Latency, rate, r.GFLOPS)
 			}
 		}
 		if got[r.Kernel] == nil {
@@ -80,7 +86,7 @@ func TestFindIsExact(t *testing.T) {
 	if rows, _ := reg.Find(o, dtype.BF16, m, op.Size{}); len(rows) != 0 {
 		t.Errorf("other tiles found %s", rows[0].ID)
 	}
-	// A row known to corrupt is found as well: it is what a planner must not use.
+	// Find also returns corrupt rows, which a planner must avoid.
 	bad := npu.Mapping{Tile: []int{2048}, Herd: []int{8, 1}}
 	rows, err = reg.Find(op.Add{Rows: 256, Width: 960}, dtype.BF16, bad, op.Size{})
 	if err != nil || len(rows) != 1 || rows[0].Status != Corrupt {
@@ -97,11 +103,16 @@ func TestBestIsTheFastestOfTheNearestShape(t *testing.T) {
 		id    string
 		exact bool
 	}{
-		{"three variants of one shape", op.MatMul{M: 2048, K: 2048, N: 512}, dtype.BF16, "gemm/2048x2048x512/drain/32.256.32.128/8x4", true},
-		{"result in FP32", op.MatMul{M: 2048, K: 2048, N: 512}, dtype.F32, "gemm/2048x2048x512/f32-out/64.256.32.128/8x4", true},
-		{"a shape nobody measured", op.MatMul{M: 2048, K: 2048, N: 8000}, dtype.BF16, "gemm/2048x2048x8192/fused-cast/64.256.32.128/8x4", false},
-		{"one row is a GEMV", op.MatMul{M: 1, K: 2048, N: 8192}, dtype.BF16, "gemv/8192x2048/8.8/8x1", true},
-		{"heads multiply rows", op.RoPE{Rows: 2048, Heads: 8, HeadDim: 64}, dtype.BF16, "rope/16384x64/1/8x1", true},
+		{"three variants of one shape", op.MatMul{M: 2048, K: 2048, N: 512}, dtype.BF16,
+			"gemm/2048x2048x512/drain/32.256.32.128/8x4", true},
+		{"result in FP32", op.MatMul{M: 2048, K: 2048, N: 512}, dtype.F32,
+			"gemm/2048x2048x512/f32-out/64.256.32.128/8x4", true},
+		{"an unmeasured shape", op.MatMul{M: 2048, K: 2048, N: 8000}, dtype.BF16,
+			"gemm/2048x2048x8192/fused-cast/64.256.32.128/8x4", false},
+		{"one row is a GEMV", op.MatMul{M: 1, K: 2048, N: 8192}, dtype.BF16,
+			"gemv/8192x2048/8.8/8x1", true},
+		{"heads multiply rows", op.RoPE{Rows: 2048, Heads: 8, HeadDim: 64}, dtype.BF16,
+			"rope/16384x64/1/8x1", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			best, err := reg.Best(tc.o, tc.out, op.Size{})
@@ -114,16 +125,17 @@ func TestBestIsTheFastestOfTheNearestShape(t *testing.T) {
 		})
 	}
 	if _, err := reg.Best(op.Permute{Shape: []int{8, 8}, Perm: []int{1, 0}}, dtype.BF16, op.Size{}); err == nil {
-		t.Error("a permutation has a best row, and nobody published one")
+		t.Error("Best returned a row for a permutation, but none is published")
 	}
 }
 
-// A deployment's rows live beside the published ones, win over them, and survive JSON; the published ones are never written.
+// Added rows win over published ones and survive JSON. Published rows are not written.
 func TestOwnRows(t *testing.T) {
 	reg := PublishedRegistry()
 	published := len(reg.Rows())
 	own := Row{
-		ID: "gemm/2048x576x576/drain/mine", Kernel: GEMM, Shape: Shape{M: 2048, K: 576, N: 576}, Out: dtype.BF16, Status: OK, Latency: 400,
+		ID: "gemm/2048x576x576/drain/mine", Kernel: GEMM, Shape: Shape{M: 2048, K: 576, N: 576},
+		Out: dtype.BF16, Status: OK, Latency: 400,
 		Mapping: npu.Mapping{Variant: "drain", Tile: []int{32, 64, 32, 48}, Herd: []int{8, 4}},
 	}
 	if err := reg.Add(own); err != nil {
@@ -141,7 +153,7 @@ func TestOwnRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(again.Rows()) != published+1 || len(again.Added()) != 1 {
-		t.Errorf("%d rows come back, want %d", len(again.Rows()), published+1)
+		t.Errorf("got %d rows after a round trip, want %d", len(again.Rows()), published+1)
 	}
 	best, err := again.Best(op.MatMul{M: 2048, K: 576, N: 576}, dtype.BF16, op.Size{})
 	if err != nil || best.Row.ID != own.ID || best.Row.Record != Own {
@@ -149,46 +161,48 @@ func TestOwnRows(t *testing.T) {
 	}
 }
 
-func TestAddRefusesRowsThatMakeNoSense(t *testing.T) {
+func TestAddRejectsInvalidRows(t *testing.T) {
 	good := Row{ID: "add/96/x", Kernel: Add, Shape: Shape{N: 96}, Out: dtype.BF16, Status: OK}
 	for _, tc := range []struct {
 		name, want string
-		break_     func(*Row)
+		corrupt    func(*Row)
 	}{
 		{"no id", "want an id", func(r *Row) { r.ID = "" }},
-		{"an id twice", "there already", func(r *Row) { r.ID = "rope/8x64/1/8x1" }},
+		{"duplicate id", "already exists", func(r *Row) { r.ID = "rope/8x64/1/8x1" }},
 		{"unknown kernel", "unknown kernel", func(r *Row) { r.Kernel = "conv" }},
 		{"unknown status", "unknown status", func(r *Row) { r.Status = "fine" }},
-		{"no shape", "every dimension", func(r *Row) { r.Shape = Shape{} }},
-		{"a shape that overflows", "every dimension", func(r *Row) { r.Shape.N = 1 << 60 }},
+		{"no shape", "want 1 to", func(r *Row) { r.Shape = Shape{} }},
+		{"a shape that overflows", "want 1 to", func(r *Row) { r.Shape.N = 1 << 60 }},
 		{"a negative time", "not negative", func(r *Row) { r.Latency = -1 }},
-		{"fails without a reason", "say why", func(r *Row) { r.Status = Fails }},
+		{"fails without a reason", "want a failure category", func(r *Row) { r.Status = Fails }},
 		{"a type that no kernel writes", "BF16 or F32", func(r *Row) { r.Out = dtype.Q4_0 }},
-		{"heads that do not group", "not a multiple", func(r *Row) {
+		{"heads that do not group", "want a multiple", func(r *Row) {
 			r.Kernel, r.Shape = Attention, Shape{Rows: 8, Keys: 8, Heads: 3, KVHeads: 2, HeadDim: 64}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			row := good
-			tc.break_(&row)
+			tc.corrupt(&row)
 			if err := PublishedRegistry().Add(row); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 		})
 	}
 	if err := PublishedRegistry().Add(good); err != nil {
-		t.Errorf("the unbroken row is refused: %v", err)
+		t.Errorf("valid row: %v", err)
 	}
 	var reg Registry
-	for _, data := range []string{`{}`, `[{"kernel":"add","rows":[{"id":"x","unknown":1}]}]`, `[{"kernel":"add","rows":[{"id":"x"}]}]`, `[`} {
+	for _, data := range []string{
+		`{}`, `[{"kernel":"add","rows":[{"id":"x","unknown":1}]}]`, `[{"kernel":"add","rows":[{"id":"x"}]}]`, `[`,
+	} {
 		if err := json.Unmarshal([]byte(data), &reg); err == nil {
-			t.Errorf("%s is taken for a registry", data)
+			t.Errorf("Unmarshal(%s): no error", data)
 		}
 	}
 }
 
 func ExampleRegistry_Best() {
-	// Which tiles did best for the gate projection of Llama-3.2-1B?
+	// The fastest tiles for the gate projection of Llama-3.2-1B.
 	best, err := PublishedRegistry().Best(op.MatMul{M: 2048, K: 2048, N: 8192}, dtype.BF16, op.Size{})
 	if err != nil {
 		fmt.Println(err)

@@ -2,26 +2,27 @@ package xdna2
 
 import "fmt"
 
-// RhoDims are the numbers of a model that rho needs.
+// RhoDims are the model dimensions that [Rho] needs.
 type RhoDims struct {
 	Layers int
-	Emb    int // width of a layer's input: d
+	Emb    int // width of a layer's input, d in the paper
 	Query  int // heads times head_dim
 	KV     int // key heads times head_dim
 	FFN    int
 }
 
-// RhoForm says which query width the work is counted with.
+// RhoForm selects the query width used to count work.
 type RhoForm uint8
 
 const (
-	// RhoAsPublished takes the query width for d, as the paper's figures do. That is false for Qwen3-0.6B and Qwen3-4B.
+	// RhoAsPublished uses d as the query width, as the paper does. That is wrong for Qwen3-0.6B and
+	// Qwen3-4B.
 	RhoAsPublished RhoForm = iota
-	// RhoTrueWidth counts the query projection and the output projection as they are.
+	// RhoTrueWidth uses the actual width of the query and output projections.
 	RhoTrueWidth
 )
 
-// String names the form.
+// String returns the form's name.
 func (f RhoForm) String() string {
 	if f == RhoTrueWidth {
 		return "true query width"
@@ -36,50 +37,53 @@ func (d RhoDims) query(f RhoForm) float64 {
 	return float64(d.Emb)
 }
 
-// params is the number of weights of a layer's linear maps.
+// params returns the number of weights in a layer's projections.
 func (d RhoDims) params(f RhoForm) float64 {
 	emb := float64(d.Emb)
 	return 2*emb*d.query(f) + 2*emb*float64(d.KV) + 3*emb*float64(d.FFN)
 }
 
-// PrefillFLOPs is the work of a prefill of seq tokens as rho counts it: linear maps and attention without a mask's saving, no LM head, no
-// embedding.
+// PrefillFLOPs returns the work of a prefill of seq tokens as rho counts it: projections and
+// attention without savings from the mask, no LM head, no embedding.
 func (d RhoDims) PrefillFLOPs(seq int, f RhoForm) float64 {
 	s := float64(seq)
 	return float64(d.Layers) * (2*s*d.params(f) + 2*s*s*d.query(f))
 }
 
-// DecodeBytes is the work of a token after seq others as rho counts it: BF16 weights and cache read once.
+// DecodeBytes returns the work of decoding one token after seq others as rho counts it: BF16
+// weights and cache, each read once.
 func (d RhoDims) DecodeBytes(seq int, f RhoForm) float64 {
 	return float64(d.Layers) * (2*d.params(f) + 4*float64(seq)*float64(d.KV))
 }
 
-// RhoRun is a measured or predicted run: seconds to the first token and tokens a second, after seq positions.
+// RhoRun is a measured or predicted run after seq positions.
 type RhoRun struct {
 	Dims         RhoDims
 	Seq          int
-	TTFT         float64 // s
+	TTFT         float64 // seconds to the first token
 	TokensPerSec float64
 }
 
-// RhoReference is the run that rho compares with in the paper: Llama-3.2-1B at 2048 positions, 1.3 s and 10.8 tokens/s, which is 3.28
-// TFLOP/s of prefill and 21.7 GB/s of decode.
+// RhoReference returns the reference run of the paper: Llama-3.2-1B at 2048 positions, 1.3 s and
+// 10.8 tokens/s. That is 3.28 TFLOP/s in prefill and 21.7 GB/s in decode.
 func RhoReference() RhoRun {
-	return RhoRun{Dims: RhoDims{Layers: 16, Emb: 2048, Query: 2048, KV: 512, FFN: 8192}, Seq: 2048, TTFT: 1.3, TokensPerSec: 10.8}
+	return RhoRun{Dims: RhoDims{Layers: 16, Emb: 2048, Query: 2048, KV: 512, FFN: 8192}, Seq: 2048, TTFT: 1.3,
+		TokensPerSec: 10.8}
 }
 
-// Rho is how well a run uses its machine compared with a reference run: work per time over the reference's work per time, for prefill in
-// FLOPs and for decode in bytes. Above 1 is better than the reference.
+// Rho returns the hardware utilization of a run relative to a reference run: FLOPs per second for
+// prefill, bytes per second for decode, each divided by the reference's. It returns an error if a
+// dimension or time is not positive.
 //
 // Source: arXiv 2606.07586, appendix A.
 func Rho(run, reference RhoRun, form RhoForm) (prefill, decode float64, err error) {
 	for _, r := range []RhoRun{run, reference} {
 		d := r.Dims
 		if min(d.Layers, d.Emb, d.Query, d.KV, d.FFN, r.Seq) <= 0 || !(r.TTFT > 0) || !(r.TokensPerSec > 0) {
-			return 0, 0, fmt.Errorf("xdna2: rho: want every dimension, the sequence length and both speeds above zero, got %+v", r)
+			return 0, 0, fmt.Errorf("xdna2: rho: dimensions, length and speeds must be positive, got %+v", r)
 		}
 	}
-	prefill = run.Dims.PrefillFLOPs(run.Seq, form) / run.TTFT / (reference.Dims.PrefillFLOPs(reference.Seq, form) / reference.TTFT)
-	decode = run.Dims.DecodeBytes(run.Seq, form) * run.TokensPerSec / (reference.Dims.DecodeBytes(reference.Seq, form) * reference.TokensPerSec)
-	return prefill, decode, nil
+	flops := func(r RhoRun) float64 { return r.Dims.PrefillFLOPs(r.Seq, form) / r.TTFT }
+	bytes := func(r RhoRun) float64 { return r.Dims.DecodeBytes(r.Seq, form) * r.TokensPerSec }
+	return flops(run) / flops(reference), bytes(run) / bytes(reference), nil
 }

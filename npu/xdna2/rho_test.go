@@ -10,8 +10,9 @@ func (c config) rho() RhoDims {
 	return RhoDims{Layers: c.layers, Emb: c.emb, Query: c.qWidth(), KV: c.kvWidth(), FFN: c.hidden}
 }
 
-// The formula gives the paper's 18 values from the paper's own speeds, which are printed with two digits: hence 0.01 beyond rounding.
-func TestRhoGivesPublishedValues(t *testing.T) {
+// The formula reproduces the paper's 18 values from the paper's speeds. Those are printed with two
+// digits, hence the tolerance of 0.01 beyond rounding.
+func TestRhoMatchesPublishedValues(t *testing.T) {
 	paper, ok := BaselineNamed("paper")
 	if !ok {
 		t.Fatal("no baseline named paper")
@@ -26,12 +27,14 @@ func TestRhoGivesPublishedValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if math.Abs(prefill-row.RhoPrefill) > 0.01 || math.Abs(decode-row.RhoDecode) > 0.01 {
-			t.Errorf("%s: rho %.3f and %.3f, published %.2f and %.2f", c.name, prefill, decode, row.RhoPrefill, row.RhoDecode)
+			t.Errorf("%s: rho %.3f and %.3f, published %.2f and %.2f", c.name, prefill, decode, row.RhoPrefill,
+				row.RhoDecode)
 		}
 	}
 }
 
-// With the true query width the two models whose heads are wider than their input come out better; all others stay.
+// With the true query width the two models whose heads are wider than their input score higher; the
+// others do not change.
 func TestRhoWithTrueWidth(t *testing.T) {
 	paper, _ := BaselineNamed("paper")
 	want := map[string][2]float64{"Qwen3-0.6B": {0.30, 0.54}, "Qwen3-4B": {0.61, 0.91}}
@@ -52,11 +55,11 @@ func TestRhoWithTrueWidth(t *testing.T) {
 	}
 }
 
-func TestRhoOfTheReferenceIsOneAndInFamiliarUnits(t *testing.T) {
+func TestRhoOfTheReference(t *testing.T) {
 	ref := RhoReference()
 	prefill, decode, err := Rho(ref, ref, RhoAsPublished)
 	if err != nil || prefill != 1 || decode != 1 {
-		t.Errorf("rho of the reference is %v and %v (%v), want 1", prefill, decode, err)
+		t.Errorf("Rho(reference, reference) = %v, %v, %v, want 1, 1, nil", prefill, decode, err)
 	}
 	if x := ref.Dims.PrefillFLOPs(ref.Seq, RhoAsPublished) / ref.TTFT / 1e12; math.Abs(x-3.28) > 0.01 {
 		t.Errorf("the reference prefills at %.2f TFLOP/s, want 3.28", x)
@@ -66,7 +69,7 @@ func TestRhoOfTheReferenceIsOneAndInFamiliarUnits(t *testing.T) {
 	}
 }
 
-func TestRhoRefusesRunsWithoutTime(t *testing.T) {
+func TestRhoRejectsRunsWithoutTime(t *testing.T) {
 	ref := RhoReference()
 	for _, run := range []RhoRun{
 		{},
@@ -74,14 +77,15 @@ func TestRhoRefusesRunsWithoutTime(t *testing.T) {
 		{Dims: ref.Dims, Seq: 2048, TTFT: math.NaN(), TokensPerSec: 1},
 	} {
 		if _, _, err := Rho(run, ref, RhoAsPublished); err == nil {
-			t.Errorf("%+v has a rho", run)
+			t.Errorf("Rho(%+v): no error", run)
 		}
 	}
 }
 
 func ExampleRho() {
-	// Llama-3.2-3B as the paper measured it.
-	run := RhoRun{Dims: RhoDims{Layers: 28, Emb: 3072, Query: 3072, KV: 1024, FFN: 8192}, Seq: 2048, TTFT: 3.5, TokensPerSec: 4.7}
+	// Llama-3.2-3B, measured in the paper.
+	run := RhoRun{Dims: RhoDims{Layers: 28, Emb: 3072, Query: 3072, KV: 1024, FFN: 8192}, Seq: 2048, TTFT: 3.5,
+		TokensPerSec: 4.7}
 	prefill, decode, err := Rho(run, RhoReference(), RhoAsPublished)
 	if err != nil {
 		fmt.Println(err)

@@ -3,54 +3,48 @@ package xdna2
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 )
 
-// Rule is one thing that must hold for a launch, a program or a set of programs, or the array does not run them, or runs them wrong.
+// Rule is a condition on a launch, a program or a set of programs. If it does not hold, the array
+// does not run them or silently computes wrong results.
 //
-// Ids beginning with R-L1, R-L2, R-DMA, R-CH, R-BD and S follow the survey of mlir-air that they come from; R-DIV, R-MAP and R-KER are ours.
+// IDs that begin with R-L1, R-L2, R-DMA, R-CH, R-BD and S follow a survey of mlir-air; R-DIV, R-MAP
+// and R-KER are npukit's.
 type Rule struct {
-	ID         string `json:"id"`
-	Kind       string `json:"kind"`       // one of the keys of RuleKinds
-	Confidence string `json:"confidence"` // "A": several independent data points, "B": one, "C": contradicted or partial
-	Text       string `json:"text"`       // what must hold
-	Symptom    string `json:"symptom"`    // what is seen where it does not
-	Decided    bool   `json:"decided"`    // whether this package decides it
-	Note       string `json:"note"`       // decided: how, where that is not plain; else: why not
+	ID string `json:"id"`
+	// Kind is the evidence: "HW" a limit of the silicon, "CC" current compiler behavior, "API" a check in the
+	// kernel's builder, "RT" a limit of driver or runtime, "MEAS" an observed boundary with an unknown
+	// mechanism, "INF" an inference of npukit from published data.
+	Kind string `json:"kind"`
+	// "A": several independent data points, "B": one, "C": contradicted or partial
+	Confidence string `json:"confidence"`
+	Text       string `json:"text"`    // the condition
+	Symptom    string `json:"symptom"` // observed if the condition is violated
+	Decided    bool   `json:"decided"` // whether this package decides it
+	Note       string `json:"note"`    // how the rule is decided, or why it is not
 	Source     string `json:"source"`
 }
 
-// RuleKinds says what stands behind the kinds of rules.
-func RuleKinds() map[string]string {
-	return map[string]string{
-		"HW":   "a limit of the silicon",
-		"CC":   "what the compiler does today",
-		"API":  "a check in the builder of the kernel",
-		"RT":   "a limit of driver or runtime",
-		"MEAS": "an observed boundary whose mechanism is unknown",
-		"INF":  "our inference from published data",
-	}
-}
-
-// verdict is what a rule says of a launch or program.
+// verdict is the result of applying a rule to a launch or program.
 type verdict struct {
 	decided   bool
 	failed    bool
-	what      string // what was counted, in words
+	what      string // description of the failure
 	wanted    int64
 	available int64
 	step      int64 // wanted must be a multiple of it
 	unit      string
-	launch    int // in a program: index of the launch to name, or -1
+	launch    int // in a program: index of the failing launch, or -1
 }
 
-// undecided: the rule does not concern the launch, or a number that it needs is not stated.
+// undecided is the verdict of a rule that does not apply, or that needs a number that is not
+// stated.
 func undecided() verdict { return verdict{launch: -1} }
 
 func holds() verdict { return verdict{decided: true, launch: -1} }
 
-// atMost holds when wanted is no more than what is available.
+// atMost holds if wanted <= available.
 func atMost(wanted, available int, unit, format string, args ...any) verdict {
 	v := verdict{decided: true, wanted: int64(wanted), available: int64(available), unit: unit, launch: -1}
 	if wanted > available {
@@ -59,15 +53,16 @@ func atMost(wanted, available int, unit, format string, args ...any) verdict {
 	return v
 }
 
-// multiple holds when n is a multiple of step. A number that is not stated (0) decides nothing.
+// multiple holds if n is a multiple of step. It is undecided if either is not stated (0).
 func multiple(n, step int, name, stepName string) verdict {
 	if n <= 0 || step <= 0 {
 		return undecided()
 	}
 	v := holds()
 	if n%step != 0 {
-		v.failed, v.wanted, v.available, v.step, v.unit = true, int64(n), int64(max(n-n%step, step)), int64(step), "elements"
-		v.what = fmt.Sprintf("%s is %d, no multiple of %s", name, n, stepName)
+		v.failed, v.wanted, v.available, v.step, v.unit = true, int64(n), int64(max(n-n%step, step)), int64(step),
+			"elements"
+		v.what = fmt.Sprintf("%s is %d, not a multiple of %s", name, n, stepName)
 		if fmt.Sprint(step) != stepName {
 			v.what += fmt.Sprintf(" (%d)", step)
 		}
@@ -75,8 +70,8 @@ func multiple(n, step int, name, stepName string) verdict {
 	return v
 }
 
-// refuse fails when bad is true; for what is not a matter of more or less.
-func refuse(bad bool, format string, args ...any) verdict {
+// failIf fails if bad is true. Use it for conditions that are not about quantities.
+func failIf(bad bool, format string, args ...any) verdict {
 	v := holds()
 	if bad {
 		v.failed, v.what = true, fmt.Sprintf(format, args...)
@@ -84,8 +79,8 @@ func refuse(bad bool, format string, args ...any) verdict {
 	return v
 }
 
-// all is the first verdict that failed, and else decided when any of them is.
-func all(verdicts ...verdict) verdict {
+// firstFailure returns the first verdict that failed, or else a decided one if there is any.
+func firstFailure(verdicts ...verdict) verdict {
 	result := undecided()
 	for _, v := range verdicts {
 		if v.failed {
@@ -98,43 +93,48 @@ func all(verdicts ...verdict) verdict {
 	return result
 }
 
-// rule is a Rule with the code that decides it: of one launch by itself, of a program, or of neither.
+// rule is a Rule with the code that decides it, for a launch or a program. An undecided rule has
+// neither.
 type rule struct {
 	Rule
 	launch  func(*place) verdict
 	program func(*linked) verdict
-	advice  func(*place) string // what to do where no other tile helps
+	advice  func(*place) string // advice if no other mapping fits
 }
 
 const mlirAIR = "mlir-air e972f2942"
 
-// launchRule declares a rule of single launches; programRule one of programs; undecidedRule one that this package cannot decide.
+// launchRule declares a rule on single launches.
 func launchRule(id, kind, conf, text, symptom, note string, launch func(*place) verdict) rule {
 	return rule{Rule: Rule{id, kind, conf, text, symptom, true, note, mlirAIR}, launch: launch}
 }
 
+// programRule declares a rule on programs.
 func programRule(id, kind, conf, text, symptom, note string, program func(*linked) verdict) rule {
 	return rule{Rule: Rule{id, kind, conf, text, symptom, true, note, mlirAIR}, program: program}
 }
 
+// undecidedRule declares a rule that this package cannot decide.
 func undecidedRule(id, kind, conf, text, symptom, why string) rule {
 	return rule{Rule: Rule{id, kind, conf, text, symptom, false, why, mlirAIR}}
 }
 
-// otherwise adds the advice that is left when no other mapping helps.
-func (r rule) otherwise(advice func(*place) string) rule {
+// withAdvice sets the advice for launches that no other mapping fixes.
+func (r rule) withAdvice(advice func(*place) string) rule {
 	r.advice = advice
 	return r
 }
 
-// rules are all rules, section by section. Nobody changes them.
+// rules returns all rules by section. Callers must not modify them.
 var rules = sync.OnceValue(func() []rule {
-	return slices.Concat(kernelRules(), mappingRules(), memoryRules(), matmulRules(), gemvRules(), attentionRules(), vectorRules(),
+	return slices.Concat(kernelRules(), mappingRules(), memoryRules(), matmulRules(), gemvRules(), attentionRules(),
+		vectorRules(),
 		programRules(),
 		undecidedRules())
 })
 
-// Rules lists every rule that is known, those that this package decides and those that it cannot, with the reason.
+// Rules returns all known rules, including those that this package cannot decide; their Note has
+// the reason.
 func Rules() []Rule {
 	var list []Rule
 	for _, r := range rules() {
@@ -142,32 +142,3 @@ func Rules() []Rule {
 	}
 	return list
 }
-
-// RulesMarkdown is the table of rules for the documentation.
-func RulesMarkdown() string {
-	var b strings.Builder
-	b.WriteString("| rule | kind | what must hold | else | decided |\n|---|---|---|---|---|\n")
-	for _, r := range Rules() {
-		decided := "yes"
-		if !r.Decided {
-			decided = "no"
-		}
-		if r.Note != "" {
-			decided += ": " + r.Note
-		}
-		fmt.Fprintf(&b, "| %s | %s/%s | %s | %s | %s |\n", r.ID, r.Kind, r.Confidence, cell(r.Text), cell(r.Symptom), cell(decided))
-	}
-	b.WriteString("\nSource: Xilinx/mlir-air e972f2942 (kernel registry, builders, model notes), read and re-derived. Kinds: ")
-	kinds := RuleKinds()
-	names := []string{"HW", "CC", "API", "RT", "MEAS", "INF"}
-	for i, k := range names {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%s %s", k, kinds[k])
-	}
-	b.WriteString(". A: several independent data points, B: one, C: contradicted or partial.\n")
-	return b.String()
-}
-
-func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -4,11 +4,11 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// attentionRules are those of FlashAttention: columns of cores take query tiles, num_q_tiles of them for each of heads_per_unroll heads
-// at once; the cores of a column share the keys and pass their partial results along. lqp rows of queries and lkp rows of keys are in
-// flight.
+// attentionRules returns the rules of FlashAttention. Columns of cores take query tiles:
+// num_q_tiles of them for each of heads_per_unroll concurrent heads. The cores of a column share
+// the keys and pass on partial results. lqp rows of queries and lkp rows of keys are in flight.
 //
-// The variant "temporal" works off the causal triangle in rounds, for head dimensions of 128.
+// The variant "temporal" processes the causal triangle in rounds, for head dimensions of 128.
 func attentionRules() []rule {
 	flash := func(id, kind, conf, text, symptom, note string, check func(*attentionPlace) verdict) rule {
 		return attentionRule(id, kind, conf, text, symptom, note, func(f *attentionPlace) verdict {
@@ -20,19 +20,22 @@ func attentionRules() []rule {
 	}
 	return []rule{
 		attentionRule("R-DIV-9", "API", "A",
-			"attention kernels exist for head dimensions 64, 128, 256 and 512, the sequence-first one for 64, the temporal one for 128",
-			"builder check; sequence-first hangs with several chunks of a head", "lkp 64 is taken where the mapping does not say",
+			"attention kernels exist for head dimensions 64, 128, 256 and 512, the sequence-first one for 64, the "+
+				"temporal one for 128",
+			"builder check; sequence-first hangs with several chunks of a head",
+			"lkp is 64 if the mapping does not state it",
 			func(f *attentionPlace) verdict {
 				hd := f.shape.HeadDim
 				switch {
 				case f.m.Variant == "temporal":
-					return refuse(hd != 128, "head_dim is %d, the temporal kernel has 128", hd)
+					return failIf(hd != 128, "head_dim is %d, the temporal kernel supports 128", hd)
 				case f.m.Layout == "seq-first":
-					return refuse(hd != 64 || f.lkp != 0 && f.lkp != hd, "head_dim is %d with lkp %d, the sequence-first kernel has 64 "+
-						"and 64", hd, f.lkp)
+					return failIf(hd != 64 || f.lkp != 0 && f.lkp != hd,
+						"head_dim is %d with lkp %d, the sequence-first kernel supports 64 and 64", hd, f.lkp)
 				}
-				return refuse(hd != 64 && hd != 128 && hd != 256 && hd != 512, "head_dim is %d, the kernels have 64, 128, 256 and 512", hd)
-			}).otherwise(func(p *place) string {
+				return failIf(hd != 64 && hd != 128 && hd != 256 && hd != 512,
+					"head_dim is %d, the kernels support 64, 128, 256 and 512", hd)
+			}).withAdvice(func(p *place) string {
 			switch hd := p.shape.HeadDim; {
 			case hd < 64:
 				return "pad every head to 64 with zeros, or make attention a step on the host"
@@ -43,11 +46,12 @@ func attentionRules() []rule {
 		}),
 
 		flash("R-DIV-10", "API", "A",
-			"attention: queries are a multiple of lqp, lqp of num_q_tiles, keys of lkp times the herd's rows, head_dim of lkp, heads of "+
+			"attention: queries are a multiple of lqp, lqp of num_q_tiles, keys of lkp times the herd's rows, "+
+				"head_dim of lkp, heads of "+
 				"heads_per_unroll and of the key heads", "builder check", "",
 			func(f *attentionPlace) verdict {
 				_, rows := f.herd()
-				return all(
+				return firstFailure(
 					multiple(f.shape.Rows, f.lqp, "the number of queries", "lqp"),
 					multiple(f.lqp, f.nq, "lqp", "num_q_tiles"),
 					multiple(f.shape.Keys, f.lkp*rows, "the number of keys", "lkp*rows of the herd"),
@@ -62,11 +66,13 @@ func attentionRules() []rule {
 				if !stated(f.lqp, f.nq, f.lkp) || f.lqp%f.nq != 0 {
 					return undecided()
 				}
-				// Larger query tiles are the business of R-L1-9.
-				return refuse(f.tq() < f.lkp || f.shape.Causal && f.tq() != f.lkp, "lqp/num_q_tiles is %d, lkp is %d", f.tq(), f.lkp)
+				// R-L1-9 covers larger query tiles.
+				return failIf(f.tq() < f.lkp || f.shape.Causal && f.tq() != f.lkp,
+					"lqp/num_q_tiles is %d, lkp is %d", f.tq(), f.lkp)
 			}),
 
-		flash("R-CH-4", "HW", "A", "attention: at most 2 heads at once, each needs its own channels from DRAM", "out of channels", "",
+		flash("R-CH-4", "HW", "A", "attention: at most 2 concurrent heads, each with its own DRAM channels",
+			"out of channels", "",
 			func(f *attentionPlace) verdict {
 				if !stated(f.hpu) {
 					return undecided()
@@ -74,73 +80,82 @@ func attentionRules() []rule {
 				return atMost(f.hpu, f.array.ShimStreams, "heads", "heads_per_unroll is %d", f.hpu)
 			}),
 
-		flash("R-CH-5", "HW", "A", "attention: heads_per_unroll*num_q_tiles are its columns, at most 8, and the cores that share the "+
-			"keys its rows, at most 4", "does not place", "",
+		flash("R-CH-5", "HW", "A", "attention: heads_per_unroll*num_q_tiles is the number of columns, at most 8, and "+
+			"the cores that "+
+			"share the keys are the rows, at most 4", "does not place", "",
 			func(f *attentionPlace) verdict {
 				cols, rows := f.herd()
 				if !stated(f.hpu, f.nq, cols, rows) {
 					return undecided()
 				}
-				return all(
-					atMost(f.hpu*f.nq, f.array.Columns, "columns", "%d heads at once with %d query tiles each", f.hpu, f.nq),
+				return firstFailure(
+					atMost(f.hpu*f.nq, f.array.Columns, "columns", "%d concurrent heads with %d query tiles each",
+						f.hpu, f.nq),
 					atMost(rows, f.array.Rows, "rows", "the keys are shared by %d cores of a column", rows),
-					refuse(f.hpu*f.nq != cols, "%d heads at once with %d query tiles each are %d columns, the herd has %d", f.hpu, f.nq,
+					failIf(f.hpu*f.nq != cols, "%d concurrent heads with %d query tiles each are %d columns, the "+
+						"herd has %d", f.hpu, f.nq,
 						f.hpu*f.nq, cols))
 			}),
 
-		flash("R-L1-9", "HW", "A", "attention: query tile, key and value chunk, sums, scores, four vectors and the stack fit a core",
+		flash("R-L1-9", "HW", "A", "attention: query tile, key and value chunk, sums, scores, four vectors and the "+
+			"stack fit a core",
 			"L1 overflow (tile_q >= 128)",
-			"value chunk and sums taken as lkp wide, the narrowest that the builder has; head_dim 256 is R-L1-10",
+			"assumes value chunk and sums lkp wide, the builder's narrowest; R-L1-10 covers head_dim 256",
 			func(f *attentionPlace) verdict { return f.core(f.shape.HeadDim < 256) }),
 
 		flash("R-L1-10", "HW", "B", "attention with head_dim 256 and more: the same sum", "L1 overflow (72 KB)",
-			"our sum is 67072 bytes where upstream says 72 KB, so it may let through what does not fit; lkp 32 has run",
+			"our sum is 67072 bytes, upstream has 72 KB, so a program that does not fit may pass; lkp 32 runs",
 			func(f *attentionPlace) verdict { return f.core(f.shape.HeadDim >= 256) }),
 
-		attentionRule("R-MAP-3", "API", "A", "head-first attention over 128 has values and result in halves of 64: Split 2",
-			"wrong layout, without an error", "",
+		attentionRule("R-MAP-3", "API", "A", "head-first attention with head_dim 128 has values and result in halves "+
+			"of 64: Split 2",
+			"wrong layout, silently", "",
 			func(f *attentionPlace) verdict {
 				o, ok := f.op.(op.Attention)
 				if !ok || f.m.Layout != "head-first" || o.HeadDim != 64 && o.HeadDim != 128 {
 					return undecided()
 				}
-				return refuse(max(1, o.Split) != o.HeadDim/64, "Split is %d for head_dim %d", o.Split, o.HeadDim)
-			}).otherwise(func(p *place) string { return "set Split to " + quotient(p.shape.HeadDim, 64) }),
+				return failIf(max(1, o.Split) != o.HeadDim/64, "Split is %d for head_dim %d", o.Split, o.HeadDim)
+			}).withAdvice(func(p *place) string { return "set Split to " + quotient(p.shape.HeadDim, 64) }),
 
 		temporalRule("R-DIV-12", "API", "A",
-			"temporal attention: queries are a multiple of lqp, num_q_tiles is 8 or 16, heads_per_unroll divides the key heads, and "+
+			"temporal attention: queries are a multiple of lqp, num_q_tiles is 8 or 16, heads_per_unroll divides the "+
+				"key heads, and "+
 				"heads_per_unroll*2*group is at most 8 columns", "builder check", "",
 			func(f *attentionPlace) verdict {
 				if !stated(f.nq, f.hpu) {
 					return undecided()
 				}
-				return all(
+				return firstFailure(
 					multiple(f.shape.Rows, f.lqp, "the number of queries", "lqp"),
 					multiple(f.lqp, f.nq, "lqp", "num_q_tiles"),
 					multiple(f.shape.KVHeads, f.hpu, "the number of key heads", "heads_per_unroll"),
-					refuse(f.nq != 8 && f.nq != 16, "num_q_tiles is %d", f.nq),
-					refuse(f.shape.Causal && f.lqp != f.lkp*f.nq, "lqp/num_q_tiles is %d, lkp is %d", f.tq(), f.lkp),
+					failIf(f.nq != 8 && f.nq != 16, "num_q_tiles is %d", f.nq),
+					failIf(f.shape.Causal && f.lqp != f.lkp*f.nq, "lqp/num_q_tiles is %d, lkp is %d", f.tq(), f.lkp),
 					atMost(2*f.hpu*f.shape.Heads/f.shape.KVHeads, f.array.Columns, "columns",
-						"%d key heads at once with groups of %d query heads",
+						"%d concurrent key heads with groups of %d query heads",
 						f.hpu, f.shape.Heads/f.shape.KVHeads))
 			}),
 
 		temporalRule("R-L1-11", "API", "A",
-			"temporal attention: queries, staging, sums, a key chunk, scores and two vectors of a core's query tiles fit a core",
+			"temporal attention: queries, staging, sums, a key chunk, scores and two vectors of a core's query tiles "+
+				"fit a core",
 			"builder check",
-			"staging and sums counted without aliasing: 43264 bytes for lkp 32, where upstream says about 31 KB; it may refuse what "+
-				"fits with aliasing",
+			"counts staging and sums without aliasing: 43264 bytes for lkp 32, upstream has about 31 KB; it may "+
+				"refuse a launch that fits with aliasing",
 			func(f *attentionPlace) verdict {
 				if !stated(f.lqp, f.nq, f.lkp) || f.nq%8 != 0 {
 					return undecided()
 				}
-				t, hd := f.nq/8, f.shape.HeadDim // query tiles of a core: num_q_tiles = 4 * 2 * t
+				t, hd := f.nq/8, f.shape.HeadDim // t query tiles per core: num_q_tiles = 4 * 2 * t
 				tq := f.tq()
 				n := 2*t*tq*hd + 2*2*tq*hd + 2*t*tq*hd + 2*f.lkp*hd + 2*t*tq*f.lkp + 8*tq
-				return atMost(n, f.array.CoreMemory, "bytes", "query tiles of %d x %d and key chunks of %d in a core", tq, hd, f.lkp)
+				return atMost(n, f.array.CoreMemory, "bytes",
+					"query tiles of %d x %d and key chunks of %d in a core", tq, hd, f.lkp)
 			}),
 
-		temporalRule("R-BD-6", "MEAS", "B", "temporal attention: groups of 3 query heads, or at most 4 rounds of lqp queries",
+		temporalRule("R-BD-6", "MEAS", "B", "temporal attention: groups of 3 query heads, or at most 4 rounds of lqp "+
+			"queries",
 			"deadlock, or program memory overflow", "",
 			func(f *attentionPlace) verdict {
 				if !stated(f.lqp) {
@@ -149,18 +164,19 @@ func attentionRules() []rule {
 				if f.shape.Heads == 3*f.shape.KVHeads {
 					return holds()
 				}
-				return atMost(roundedUp(f.shape.Rows, f.lqp), 4, "rounds", "%d queries in rounds of %d", f.shape.Rows, f.lqp)
+				return atMost(divUp(f.shape.Rows, f.lqp), 4, "rounds", "%d queries in rounds of %d", f.shape.Rows,
+					f.lqp)
 			}),
 	}
 }
 
-// attentionPlace is an attention with its tile by name.
+// attentionPlace is an attention launch with named tile sizes.
 type attentionPlace struct {
 	*place
 	lqp, lkp, nq, hpu int
 }
 
-// tq is the number of rows of a query tile.
+// tq returns the rows of a query tile.
 func (f *attentionPlace) tq() int { return f.lqp / max(1, f.nq) }
 
 func attentionRule(id, kind, conf, text, symptom, note string, check func(*attentionPlace) verdict) rule {
@@ -181,9 +197,9 @@ func temporalRule(id, kind, conf, text, symptom, note string, check func(*attent
 	})
 }
 
-// core is the sum of a core's buffers.
-func (f *attentionPlace) core(concerned bool) verdict {
-	if !concerned || !stated(f.lqp, f.nq, f.lkp) {
+// core checks the sum of a core's buffers.
+func (f *attentionPlace) core(applies bool) verdict {
+	if !applies || !stated(f.lqp, f.nq, f.lkp) {
 		return undecided()
 	}
 	tq, hd, c := f.tq(), f.shape.HeadDim, f.lkp

@@ -4,28 +4,34 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// gemvRules are those of the matrix-vector kernels. Each of herd_m columns computes tile_m rows of the result at a time from whole rows
-// of the weight, m_input rows at a time in a core. The mapping's K is the op's K, and what the kernel's builder calls M is the op's N.
+// gemvRules returns the rules of the matrix-vector kernels. Each of herd_m columns computes tile_m
+// rows of the result at a time from whole rows of the weight, m_input rows at a time per core. K is
+// the op's K; the builder's M is the op's N.
 //
-// The variant "cascade" is a stage of a fused decode kernel: up to 4 cores of a column share K and pass their sums on.
+// The variant "cascade" is a stage of a fused decode kernel: up to 4 cores of a column share K and
+// pass on their sums.
 func gemvRules() []rule {
 	return []rule{
-		gemvRule("R-DIV-4", "API", "A", "GEMV: K is a multiple of 64, N of tile_m*herd_m, and tile_m of m_input", "builder check", "",
+		gemvRule("R-DIV-4", "API", "A", "GEMV: K is a multiple of 64, N of tile_m*herd_m, and tile_m of m_input",
+			"builder check", "",
 			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" {
 					return undecided()
 				}
-				return all(multiple(g.shape.K, 64, "K", "64"), multiple(g.shape.N, g.tm*g.hm, "N",
+				return firstFailure(multiple(g.shape.K, 64, "K", "64"), multiple(g.shape.N, g.tm*g.hm, "N",
 					"tile_m*herd_m"), multiple(g.tm, g.mi, "tile_m", "m_input"))
-			}).otherwise(padK(64)),
+			}).withAdvice(padK(64)),
 
-		gemvRule("R-DMA-3", "HW", "A", "transfers are multiples of 4 bytes: tile_m of a GEMV is even", "dma_bd length error", "",
+		gemvRule("R-DMA-3", "HW", "A", "transfers are multiples of 4 bytes: tile_m of a GEMV is even",
+			"dma_bd length error", "",
 			func(g *gemvPlace) verdict {
 				return multiple(2*g.tm, g.array.Granule, "a tile of the result in bytes", "4")
 			}),
 
-		gemvRule("R-L1-7", "INF", "B", "GEMV: m_input whole rows of the weight, the vector and the stack fit a core", "L1 overflow",
-			"each counted once: upstream says twice, and 31 of its rows run that would not fit so. What a stitched ELF adds is R-L1-8",
+		gemvRule("R-L1-7", "INF", "B", "GEMV: m_input whole rows of the weight, the vector and the stack fit a core",
+			"L1 overflow",
+			"counts each once; upstream counts twice, but 31 of its rows run that would not fit. R-L1-8 covers "+
+				"stitched ELFs",
 			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" || !stated(g.mi) {
 					return undecided()
@@ -35,9 +41,10 @@ func gemvRules() []rule {
 			}),
 
 		gemvRule("R-L2-1", "API", "A",
-			"GEMV: the weight's panel and the result's, of all columns together, fit one mem tile: herd_m*tile_m*(K+1)*2", "builder check",
-			"conservative, as the builder is: the columns have a mem tile each. The 256 KB of two model notes (R-L2-5) contradict rows "+
-				"that run",
+			"GEMV: the weight's panel and the result's, of all columns together, fit one mem tile: "+
+				"herd_m*tile_m*(K+1)*2", "builder check",
+			"conservative, like the builder: each column has its own mem tile. The 256 KB of two model notes (R-L2-5) "+
+				"contradict rows that run",
 			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" || !stated(g.tm, g.hm) {
 					return undecided()
@@ -46,13 +53,15 @@ func gemvRules() []rule {
 					"%d columns of %d rows of K %d, and their results, in the mem tiles", g.hm, g.tm, g.shape.K)
 			}),
 
-		gemvRule("R-DMA-5", "HW", "C", "GEMV: the vector is sent once for each N/(herd_m*m_input), at most 256 times",
+		gemvRule("R-DMA-5", "HW", "C", "GEMV: the vector is sent N/(herd_m*m_input) times, at most 256",
 			"repeat count exceeds its range [0:255]",
-			"conflict: 49152x2048 with 8/8 on 8 sends 768 times and runs. Followed: a loop over whole tiles that is a multiple of 256 "+
-				"is let pass, on that one row; that the compiler splits it is our guess", repeats),
+			"49152x2048 with 8/8 on 8 sends 768 times and runs, so a loop over whole tiles that is a multiple of 256 "+
+				"passes; presumably the compiler splits it. The evidence is that one row", repeats),
 
-		gemvRule("R-DMA-6", "HW", "C", "GEMV: the loop over N/(tile_m*herd_m) runs at most 256 times", "repeat-count error",
-			"upstream says 255; 256 runs in three rows. The exception of R-DMA-5 holds here too", func(g *gemvPlace) verdict {
+		gemvRule("R-DMA-6", "HW", "C", "GEMV: the loop over N/(tile_m*herd_m) runs at most 256 times",
+			"repeat-count error",
+			"upstream has 255, but 256 runs in three rows. The exception of R-DMA-5 applies here too",
+			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" || !stated(g.tm, g.hm) {
 					return undecided()
 				}
@@ -61,48 +70,54 @@ func gemvRules() []rule {
 					return holds()
 				}
 				return atMost(n, g.array.MaxRepeats, "iterations", "N %d in steps of %d", g.shape.N, g.tm*g.hm)
-			}).otherwise(partition),
+			}).withAdvice(partition),
 
 		gemvRule("R-ELF-12", "RT", "B", "GEMV on 4 columns: K is below 4096", "builds, then hangs",
-			"seen at K 4096 with 4 columns; on 8 it runs",
+			"observed at K 4096 with 4 columns; runs on 8",
 			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" || !stated(g.hm) {
 					return undecided()
 				}
-				return refuse(g.hm == 4 && g.shape.K >= 4096, "K is %d on 4 columns, where the kernel hangs from 4096 up", g.shape.K)
+				return failIf(g.hm == 4 && g.shape.K >= 4096,
+					"K is %d on 4 columns, where the kernel hangs if K >= 4096", g.shape.K)
 			}),
 
-		cascadeRule("R-DIV-5", "API", "A", "a cascade shares K between 2 to 4 cores of a column, in multiples of 64", "builder check", "",
+		cascadeRule("R-DIV-5", "API", "A", "a cascade shares K between 2 to 4 cores of a column, in multiples of 64",
+			"builder check", "",
 			func(g *gemvPlace) verdict {
 				for n := 2; n <= g.array.Rows; n++ {
 					if g.shape.K%(64*n) == 0 {
 						return holds()
 					}
 				}
-				return refuse(true, "K is %d, which neither 2, 3 nor 4 cores can share in multiples of 64", g.shape.K)
-			}).otherwise(padK(128)),
+				return failIf(true, "K is %d, which 2, 3 or 4 cores cannot share in multiples of 64", g.shape.K)
+			}).withAdvice(padK(128)),
 
 		cascadeRule("R-DIV-6", "API", "A",
-			"cascade with the gate: tile_m and m_input are even, tile_m/2 a multiple of 16, and the 2N rows of gate and up of "+
+			"cascade with the gate: tile_m and m_input are even, tile_m/2 a multiple of 16, and the 2N rows of gate "+
+				"and up of "+
 				"tile_m*herd_m",
 			"builder check", "", func(g *gemvPlace) verdict {
 				if g.stage != swiglu {
 					return undecided()
 				}
-				return all(multiple(g.mi, 2, "m_input", "2"), multiple(g.tm, 32, "tile_m", "32"), multiple(2*g.shape.N, g.tm*g.hm, "2N",
-					"tile_m*herd_m"))
+				return firstFailure(multiple(g.mi, 2, "m_input", "2"), multiple(g.tm, 32, "tile_m", "32"),
+					multiple(2*g.shape.N, g.tm*g.hm, "2N",
+						"tile_m*herd_m"))
 			}),
 
-		cascadeRule("R-DIV-7", "API", "A", "cascade with the residual: K is a multiple of 512, N of tile_m*herd_m", "builder check", "",
+		cascadeRule("R-DIV-7", "API", "A", "cascade with the residual: K is a multiple of 512, N of tile_m*herd_m",
+			"builder check", "",
 			func(g *gemvPlace) verdict {
 				if g.stage != gemvAdd {
 					return undecided()
 				}
-				return all(multiple(g.shape.K, 512, "K", "512"), multiple(g.shape.N, g.tm*g.hm, "N", "tile_m*herd_m"))
+				return firstFailure(multiple(g.shape.K, 512, "K", "512"),
+					multiple(g.shape.N, g.tm*g.hm, "N", "tile_m*herd_m"))
 			}),
 
 		cascadeRule("R-DIV-8", "HW", "A",
-			"fused decode stages: the residual stream is below 2560 wide, as 512 of it take a core and a column has 4",
+			"fused decode stages: the residual stream is narrower than 2560, at 512 per core and 4 cores per column",
 			"needs 5 cores of a column", "",
 			func(g *gemvPlace) verdict {
 				width := g.shape.N
@@ -111,11 +126,13 @@ func gemvRules() []rule {
 				} else if g.stage != gemvAdd {
 					return undecided()
 				}
-				return atMost(roundedUp(width, 512), g.array.Rows, "cores", "a residual stream of %d at 512 a core of the column", width)
-			}).otherwise(unfuse),
+				return atMost(divUp(width, 512), g.array.Rows, "cores",
+					"a residual stream of %d at 512 per core of the column", width)
+			}).withAdvice(unfuse),
 
 		cascadeRule("R-L2-2", "API", "B",
-			"cascade with the residual: the columns' panels of the weight, results and residuals fit one mem tile", "builder check", "",
+			"cascade with the residual: the columns' panels of the weight, results and residuals fit one mem tile",
+			"builder check", "",
 			func(g *gemvPlace) verdict {
 				if g.stage != gemvAdd || !stated(g.tm, g.hm) {
 					return undecided()
@@ -124,34 +141,38 @@ func gemvRules() []rule {
 					"%d columns of %d rows of K %d, results and residuals", g.hm, g.tm, g.shape.K)
 			}),
 
-		cascadeRule("R-L2-3", "API", "B", "cascade with the gate: a column's panel of the weight fits its mem tile", "builder check", "",
+		cascadeRule("R-L2-3", "API", "B", "cascade with the gate: a column's panel of the weight fits its mem tile",
+			"builder check", "",
 			func(g *gemvPlace) verdict {
 				if g.stage != swiglu || !stated(g.tm) {
 					return undecided()
 				}
-				return atMost(2*g.tm*g.shape.K, g.array.MemTile, "bytes", "%d rows of K %d in a column", g.tm, g.shape.K)
+				return atMost(2*g.tm*g.shape.K, g.array.MemTile, "bytes", "%d rows of K %d in a column", g.tm,
+					g.shape.K)
 			}),
 
 		cascadeRule("R-DMA-2", "HW", "A",
-			"cascade with the gate: a row of the weight is at most 1024 words, the steps of one dimension of a descriptor",
+			"cascade with the gate: a row of the weight is at most 1024 words, the steps of one dimension of a "+
+				"descriptor",
 			"size may not exceed 1023",
-			"K 2048 runs, K 3072 does not; the innermost run may be one longer than the register, which counts from zero",
+			"K 2048 runs, K 3072 does not; the innermost run may be one longer than the register, which counts from "+
+				"zero",
 			func(g *gemvPlace) verdict {
 				if g.stage != swiglu {
 					return undecided()
 				}
-				return atMost(roundedUp(g.shape.K, 2), g.array.MaxWrap+1, "words", "rows of K %d", g.shape.K)
-			}).otherwise(unfuse),
+				return atMost(divUp(g.shape.K, 2), g.array.MaxWrap+1, "words", "rows of K %d", g.shape.K)
+			}).withAdvice(unfuse),
 	}
 }
 
-// gemvPlace is a GEMV with its tile by name.
+// gemvPlace is a GEMV launch with named tile sizes.
 type gemvPlace struct {
 	*place
 	tm, mi, hm int
 }
 
-// gemvRule declares a rule of the GEMVs, cascadeRule one of their fused form.
+// gemvRule declares a rule on GEMVs.
 func gemvRule(id, kind, conf, text, symptom, note string, check func(*gemvPlace) verdict) rule {
 	return launchRule(id, kind, conf, text, symptom, note, func(p *place) verdict {
 		if p.kernel != GEMV {
@@ -171,7 +192,7 @@ func cascadeRule(id, kind, conf, text, symptom, note string, check func(*gemvPla
 	})
 }
 
-// repeats is R-DMA-5.
+// repeats decides R-DMA-5.
 func repeats(g *gemvPlace) verdict {
 	if g.m.Variant == "cascade" || !stated(g.mi, g.hm) {
 		return undecided()
@@ -185,22 +206,22 @@ func repeats(g *gemvPlace) verdict {
 
 func padK(step int) func(*place) string {
 	return func(p *place) string {
-		if k := roundedUp(p.shape.K, step) * step; k != p.shape.K {
+		if k := divUp(p.shape.K, step) * step; k != p.shape.K {
 			return sprintPad("K", p.shape.K, k)
 		}
 		return ""
 	}
 }
 
-// partition says how to cut a GEMV that has too many rows.
+// partition returns advice to split a GEMV that has too many rows.
 func partition(p *place) string {
 	if _, ok := p.op.(op.MatMul); !ok {
 		return ""
 	}
-	const rows = 8192 // what the 19 launches of the Qwen models' LM heads have
+	const rows = 8192 // as in the LM heads of the Qwen models, 19 launches
 	return sprintPartition(p.shape.N, rows)
 }
 
 func unfuse(*place) string {
-	return `leave Fused empty and map the launches as "gemv", each in a program of its own`
+	return `leave Fused empty and map the launches as "gemv", each in its own program`
 }

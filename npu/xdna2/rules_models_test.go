@@ -10,42 +10,42 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// deployed is one of the nine published models: its dimensions, how its prefill computes each projection (F fused-cast, d drain, L
-// direct), how its feed-forward block is cut into programs, and the published launches of the programs that hold attention's input and
-// the block after it.
+// deployed is one of the nine published models.
 type deployed struct {
 	name                       string
 	emb, heads, kv, hd, hidden int
-	pad                        int    // width to which Q, K, V, O and Down are padded in prefill, 0 for none
-	tiers                      string // of Q, K and V, O, gate and up, down
+	pad                        int    // padded width of Q, K, V, O and Down in prefill, 0 for none
+	tiers                      string // GEMM variant of Q, KV, O, gate and up, down: F fused-cast, d drain, L direct
 	attn                       string // "", "bias", "qk-norm"
-	cut                        string // "whole", "down apart", "gate and up together", "all apart"
-	fused                      bool   // decode has the fused block
-	parts, rows                int    // LM head
-	input, decode, block       int    // launches: attention's input in prefill and in decode, the first program after attention
+	split                      string // of the feed-forward block: see deployments
+	fused                      bool   // decode uses the fused block
+	parts, rows                int    // LM head launches, rows of each
+	input, decode, block       int    // launches: attention input in prefill and decode, first program after attention
 }
 
 var deployments = []deployed{
 	{"llama32_1b", 2048, 32, 8, 64, 8192, 0, "FdFFF", "", "whole", true, 8, 16384, 7, 6, 12},
 	{"smollm2_1_7b", 2048, 32, 32, 64, 8192, 0, "FFFFF", "", "whole", true, 8, 16384, 9, 6, 12},
 	{"llama32_3b", 3072, 24, 8, 128, 8192, 0, "FFFFF", "", "whole", false, 8, 16384, 9, 6, 12},
-	{"qwen25_0_5b", 896, 14, 2, 64, 4864, 1024, "dddLF", "bias", "down apart", false, 19, 8192, 9, 9, 6},
+	{"qwen25_0_5b", 896, 14, 2, 64, 4864, 1024, "dddLF", "bias", "down separate", false, 19, 8192, 9, 9, 6},
 	{"qwen25_1_5b", 1536, 12, 2, 128, 8960, 0, "FdFLF", "bias", "gate and up together", false, 19, 8192, 10, 9, 4},
-	{"qwen25_3b", 2048, 16, 2, 128, 11008, 0, "FdFLF", "bias", "all apart", false, 19, 8192, 10, 9, 4},
+	{"qwen25_3b", 2048, 16, 2, 128, 11008, 0, "FdFLF", "bias", "all separate", false, 19, 8192, 10, 9, 4},
 	{"qwen3_0_6b", 1024, 16, 8, 128, 3072, 0, "FdFFF", "qk-norm", "whole", true, 19, 8192, 9, 8, 12},
 	{"qwen3_1_7b", 2048, 16, 8, 128, 6144, 0, "FFFFF", "qk-norm", "whole", true, 19, 8192, 11, 8, 12},
-	{"qwen3_4b", 2560, 32, 8, 128, 9728, 0, "FFFFF", "qk-norm", "all apart", false, 19, 8192, 11, 8, 4},
+	{"qwen3_4b", 2560, 32, 8, 128, 9728, 0, "FFFFF", "qk-norm", "all separate", false, 19, 8192, 11, 8, 4},
 }
 
-// Every program of the nine published models is placed, and has the published number of launches. Tiles are those of the registry: of the
-// very shape where it has one, else the nearest shape's that fit.
-func TestPublishedProgramsArePlaced(t *testing.T) {
+// Every program of the nine published models fits and has the published number of launches. Tiles
+// are those of the registry row of the same shape, or else of the nearest shape that fits.
+func TestPublishedProgramsFit(t *testing.T) {
 	for _, d := range deployments {
 		for _, p := range d.programs(t) {
 			if err := Check(p, NPU2()); err != nil {
 				t.Errorf("%s: %v", d.name, err)
 			}
-			want := map[string]int{"input": d.input, "decode input": d.decode, "block": d.block, "o_gemv_ffn": 3, "lm_head": d.parts}[p.Name]
+			want := map[string]int{
+				"input": d.input, "decode input": d.decode, "block": d.block, "o_gemv_ffn": 3, "lm_head": d.parts,
+			}[p.Name]
 			if got := PhysicalLaunches(p); want != 0 && got != want {
 				t.Errorf("%s: %s has %d launches, published %d", d.name, p.Name, got, want)
 			}
@@ -53,11 +53,11 @@ func TestPublishedProgramsArePlaced(t *testing.T) {
 	}
 }
 
-// linker builds a program, choosing mappings.
+// linker builds a program and chooses its mappings.
 type linker struct {
 	*npu.Program
 	t *testing.T
-	n int // arguments made up so far
+	n int // names generated so far
 }
 
 func (l *linker) name(kind string) string { l.n++; return fmt.Sprintf("%s%d", kind, l.n) }
@@ -66,7 +66,7 @@ func (l *linker) w(shape ...int) npu.Ref { return l.Const(l.name("w"), dtype.BF1
 func (l *linker) x(shape ...int) npu.Ref { return l.In(l.name("x"), dtype.BF16, shape...) }
 func (l *linker) y(shape ...int) npu.Ref { return l.Out(l.name("y"), dtype.BF16, shape...) }
 
-// add launches an op under the registry's mapping.
+// add launches an op with the registry's mapping.
 func (l *linker) add(variant string, o op.Op, args ...npu.Ref) {
 	l.Launch(l.name("l"), o, args...)
 	if len(l.Launches) == 0 {
@@ -79,8 +79,8 @@ func (l *linker) add(variant string, o op.Op, args ...npu.Ref) {
 	l.Map(registryMapping(l.t, o, types, variant))
 }
 
-// registryMapping is the mapping of the nearest published row that fits, or for small vector kernels, which have no rows, an even share
-// for each core.
+// registryMapping returns the mapping of the nearest published row that fits. Small vector kernels
+// have no rows; their mapping assigns each core an equal share.
 func registryMapping(t *testing.T, o op.Op, types []dtype.Type, variant string) npu.Mapping {
 	a := NPU2()
 	if variant == "temporal" {
@@ -99,7 +99,7 @@ func registryMapping(t *testing.T, o op.Op, types []dtype.Type, variant string) 
 	}
 	for _, c := range list {
 		m := c.Row.Mapping
-		m.Layout = layout // both layouts are measured under the same tiles
+		m.Layout = layout // both layouts are measured with the same tiles
 		if m.Variant == variant && !slices.Contains(m.Tile, 0) && Fits(o, types, m, a) {
 			return m
 		}
@@ -119,7 +119,7 @@ func registryMapping(t *testing.T, o op.Op, types []dtype.Type, variant string) 
 	return npu.Mapping{}
 }
 
-// project multiplies by a weight in one of the three ways, into the first columns of dst.
+// project multiplies by a weight with one of the three variants, into the first columns of dst.
 func (l *linker) project(tier byte, a npu.Ref, m, k, n int, dst npu.Ref) {
 	o := op.MatMul{M: m, K: k, N: n, TransB: m == 1}
 	switch {
@@ -138,7 +138,9 @@ func (l *linker) project(tier byte, a npu.Ref, m, k, n int, dst npu.Ref) {
 
 func (d deployed) programs(t *testing.T) []*npu.Program {
 	const S = 2048
-	programs := []*npu.Program{d.attention(t, S), d.attentionInput("input", t, S), d.attentionInput("decode input", t, 1)}
+	programs := []*npu.Program{
+		d.attention(t, S), d.attentionInput("input", t, S), d.attentionInput("decode input", t, 1),
+	}
 	programs = append(programs, d.after(t, S)...)
 	if d.fused {
 		programs = append(programs, d.cascade(t))
@@ -157,7 +159,7 @@ func (d deployed) programs(t *testing.T) []*npu.Program {
 	return append(programs, l.Program)
 }
 
-// attentionInput is norm, projections, bias or QK-norm, and rotation.
+// attentionInput returns norm, projections, bias or QK-norm, and rotation as one program.
 func (d deployed) attentionInput(name string, t *testing.T, rows int) *npu.Program {
 	l := &linker{Program: npu.NewProgram(name), t: t}
 	normed := l.Scratch("normed", dtype.BF16, rows, d.emb)
@@ -216,7 +218,7 @@ func (d deployed) attention(t *testing.T, rows int) *npu.Program {
 	return l.Program
 }
 
-// after are the programs from attention's output to the end of the layer.
+// after returns the programs from attention's output to the end of the layer.
 func (d deployed) after(t *testing.T, rows int) []*npu.Program {
 	wide := max(d.emb, d.pad)
 	var programs []*npu.Program
@@ -236,26 +238,26 @@ func (d deployed) after(t *testing.T, rows int) []*npu.Program {
 	l.project(d.tiers[2], l.x(rows, d.heads*d.hd), rows, d.heads*d.hd, wide, proj)
 	l.add("", op.Add{Rows: rows, Width: d.emb}, emb(proj), l.x(rows, d.emb), sum)
 	l.add("", op.RMSNorm{Rows: rows, Width: d.emb, Eps: 1e-5}, sum, l.w(d.emb), normed)
-	apart := d.cut == "all apart" || d.cut == "gate and up together"
-	if apart {
+	separate := d.split == "all separate" || d.split == "gate and up together"
+	if separate {
 		l = begin("gate")
 		normed = l.x(rows, d.emb)
 	}
 	gate := l.y(rows, d.hidden)
 	l.project(d.tiers[3], normed, rows, d.emb, d.hidden, gate)
-	if d.cut == "all apart" {
+	if d.split == "all separate" {
 		l = begin("up")
 		normed = l.x(rows, d.emb)
 	}
 	up := l.y(rows, d.hidden)
 	l.project(d.tiers[3], normed, rows, d.emb, d.hidden, up)
-	if apart {
+	if separate {
 		l = begin("swiglu")
 		gate, up = l.x(rows, d.hidden), l.x(rows, d.hidden)
 	}
 	act := l.y(rows, d.hidden)
 	l.add("", op.SiLUMul{Rows: rows, Width: d.hidden}, gate, up, act)
-	if d.cut != "whole" {
+	if d.split != "whole" {
 		l = begin("down_add")
 		act, sum = l.x(rows, d.hidden), l.x(rows, d.emb)
 	}
@@ -265,7 +267,7 @@ func (d deployed) after(t *testing.T, rows int) []*npu.Program {
 	return programs
 }
 
-// cascade is the fused block of decode: three kernels over single rows.
+// cascade returns the fused decode block: three kernels over single rows.
 func (d deployed) cascade(t *testing.T) *npu.Program {
 	l := &linker{Program: npu.NewProgram("o_gemv_ffn"), t: t}
 	stage := func(name string, tm, mi int, o op.Op, args ...npu.Ref) {
@@ -277,7 +279,8 @@ func (d deployed) cascade(t *testing.T) *npu.Program {
 		l.Map(m)
 	}
 	q := d.heads * d.hd
-	proj, sum, normed, gate, up, act, down := l.y(d.emb), l.y(d.emb), l.y(d.emb), l.y(d.hidden), l.y(d.hidden), l.y(d.hidden), l.y(d.emb)
+	proj, sum, normed, down := l.y(d.emb), l.y(d.emb), l.y(d.emb), l.y(d.emb)
+	gate, up, act := l.y(d.hidden), l.y(d.hidden), l.y(d.hidden)
 	both := l.w(2*d.hidden, d.emb)
 	stage("o", 8, 8, op.MatMul{M: 1, K: q, N: d.emb, TransB: true}, l.x(q), l.w(d.emb, q), proj)
 	stage("o", 0, 0, op.Add{Rows: 1, Width: d.emb}, proj, l.x(d.emb), sum)

@@ -8,38 +8,39 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// place is a launch that is to be placed: a kernel with its shape and mapping, seen by the rules. A number of the mapping that is not
-// stated is 0 and decides nothing, so that a rule can also be asked about a measurement that does not tell everything.
+// place is a launch with its shape and mapping, the input of the rules. Numbers of the mapping that
+// are not stated are 0, and rules that need them are undecided, so rules also apply to measurements
+// with incomplete mappings.
 type place struct {
 	array  *Array
 	op     op.Op // nil for a row of the registry
 	kernel Kernel
 	shape  Shape
 	out    dtype.Type
-	types  []dtype.Type // one for each operand, or nil where they are not known
+	types  []dtype.Type // one per operand, or nil if unknown
 	m      npu.Mapping
 
-	// Known inside a program only.
+	// Set for launches of a program only.
 	views  []npu.View
 	shapes [][]int // shape of each view
-	stride []int   // elements from row to row of each view
-	stage  stage   // what a fused kernel computes
+	stride []int   // row stride of each view in elements
+	stage  stage   // fused kernel that computes the launch
 }
 
-// stage is the kernel that launches with the same Mapping.Fused are together.
+// stage is the fused kernel that a group of launches with the same Mapping.Fused forms.
 type stage int
 
 const (
 	alone       stage = iota
 	gemvAdd           // MatMul and Add: a projection onto the residual stream
 	swiglu            // RMSNorm, two MatMuls and SiLUMul
-	unknownFuse       // nothing that has been built
+	unknownFuse       // no such kernel
 )
 
-// newPlace reads a launch. Dimensions must be numbers: a kernel is compiled for a shape.
+// newPlace returns the place of a launch, or an error if the op is invalid.
 func newPlace(a *Array, o op.Op, types []dtype.Type, m npu.Mapping) (*place, error) {
 	if o == nil {
-		return nil, fmt.Errorf("xdna2: a launch without an op")
+		return nil, fmt.Errorf("xdna2: launch has no op")
 	}
 	operands := o.Operands()
 	if types != nil && len(types) != len(operands) {
@@ -61,7 +62,8 @@ func newPlace(a *Array, o op.Op, types []dtype.Type, m npu.Mapping) (*place, err
 	return p, nil
 }
 
-// fixedSize gives the symbols of an op with open dimensions some number, so that its kernel can be named; R-KER-2 refuses it.
+// fixedSize returns a size for symbolic dimensions, so that the kernel of an op can be named;
+// R-KER-2 then rejects it.
 func fixedSize(o op.Op) op.Size {
 	if openRows(o) {
 		return op.Size{Rows: 2, Picks: 2, Capacity: 2}
@@ -69,7 +71,8 @@ func fixedSize(o op.Op) op.Size {
 	return op.Size{}
 }
 
-// openRows reports whether an op has rows that only a run knows. The capacity of a cache does not count: it is the buffer's.
+// openRows reports whether an op has a symbolic number of rows or picks. The capacity of a cache
+// does not count.
 func openRows(o op.Op) bool {
 	for _, operand := range o.Operands() {
 		for _, d := range operand.Shape {
@@ -81,7 +84,7 @@ func openRows(o op.Op) bool {
 	return false
 }
 
-// tile is the i-th number of the mapping's tile, 0 when it is not stated.
+// tile returns the i-th number of the mapping's tile, or 0 if it is not stated.
 func (p *place) tile(i int) int {
 	if i < len(p.m.Tile) {
 		return max(0, p.m.Tile[i])
@@ -89,7 +92,7 @@ func (p *place) tile(i int) int {
 	return 0
 }
 
-// herd is the number of columns and rows of cores.
+// herd returns the herd's columns and rows, 0 if not stated.
 func (p *place) herd() (cols, rows int) {
 	if len(p.m.Herd) > 0 {
 		cols = max(0, p.m.Herd[0])
@@ -100,12 +103,13 @@ func (p *place) herd() (cols, rows int) {
 	return cols, rows
 }
 
-// cores is how many cores compute, 0 when that is not stated.
+// cores returns the number of cores in the herd, or 0 if it is not stated.
 func (p *place) cores() int {
 	cols, rows := p.herd()
 	return cols * rows
 }
 
+// stated reports whether all numbers are positive.
 func stated(n ...int) bool {
 	for _, x := range n {
 		if x <= 0 {
@@ -115,8 +119,9 @@ func stated(n ...int) bool {
 	return true
 }
 
-// fusedMember reports whether the launch is computed inside another's kernel and has no mapping of its own.
+// fusedMember reports whether another launch's kernel computes the launch, which then has no
+// mapping.
 func (p *place) fusedMember() bool { return p.m.Fused != "" && p.kernel != GEMV }
 
-// roundedUp divides and rounds up.
-func roundedUp(a, b int) int { return (a + b - 1) / b }
+// divUp returns a/b rounded up.
+func divUp(a, b int) int { return (a + b - 1) / b }

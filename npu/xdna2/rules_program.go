@@ -10,15 +10,16 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// linked is a program as the array sees it: launches that one fused kernel computes count as one.
+// linked is a program with its launches grouped: the launches of a fused kernel are one physical
+// launch.
 type linked struct {
 	array  *Array
 	p      *npu.Program
-	places []*place // one for each launch
+	places []*place // one per launch
 	groups [][]int  // launches of each physical launch
 }
 
-// link reads a program. Its launches must make sense by themselves; npu.Program.Validate sees to that.
+// link links a program that passed npu.Program.Validate.
 func link(p *npu.Program, a *Array) (*linked, error) {
 	l := &linked{array: a, p: p}
 	for i, launch := range p.Launches {
@@ -53,7 +54,7 @@ func link(p *npu.Program, a *Array) (*linked, error) {
 	return l, nil
 }
 
-// fused says which fused kernel a group of launches is.
+// fused returns the fused kernel that a group of launches forms.
 func (l *linked) fused(group []int) stage {
 	if l.p.Launches[group[0]].Mapping.Fused == "" {
 		return alone
@@ -71,7 +72,8 @@ func (l *linked) fused(group []int) stage {
 	return unknownFuse
 }
 
-// PhysicalLaunches counts what the array starts for a program: its launches, those of one fused kernel as one.
+// PhysicalLaunches returns how many launches the array starts for a program. The launches of a
+// fused kernel count once.
 func PhysicalLaunches(p *npu.Program) int {
 	if p == nil {
 		return 0
@@ -85,18 +87,21 @@ func PhysicalLaunches(p *npu.Program) int {
 	return n
 }
 
-// programRules are about what is merged into one ELF, and about the programs that take turns.
+// programRules returns the rules on launches merged into one ELF and on programs that run in turns.
 func programRules() []rule {
 	return []rule{
-		{Rule: Rule{"R-ELF-6", "RT", "A", "the programs that take turns are at most 8, the hardware contexts that we keep alive",
-			"contexts are opened again at every turn, 35 ms each; where nobody closes them, create-context error -22", true,
-			"CheckContexts decides it for a set of programs; Check sees one. Not a refusal: more programs run, and the clock prices the turns. " +
-				"8: notes report failures from about 10 on, deployments had 13, the driver has 16 to 32 for all processes", mlirAIR}},
+		{Rule: Rule{"R-ELF-6", "RT", "A", "at most 8 programs run in turns, one per hardware context that stays open",
+			"contexts are reopened at every turn, 35 ms each; if none is closed, create-context error -22", true,
+			"CheckContexts decides it for a set of programs. More programs still run, and the clock includes the " +
+				"cost. " +
+				"8: notes report failures from about 10 on, deployments had 13, the driver has 16 to 32 for all " +
+				"processes",
+			mlirAIR}},
 
 		programRule("R-ELF-1", "MEAS", "A",
-			"an ELF has at most as many launches as one that has been published: 12 of several kernels, 19 of one",
+			"an ELF has at most as many launches as the largest published: 12 with several kernels, 19 with one",
 			"compile time, failing allocation",
-			"an extent, not a limit: more may work", func(l *linked) verdict {
+			"the tested range, not a limit: more may work", func(l *linked) verdict {
 				most, mixed := l.array.Launches, false
 				for _, p := range l.places {
 					mixed = mixed || p.kernel != l.places[0].kernel
@@ -114,13 +119,14 @@ func programRules() []rule {
 				if i < 0 {
 					return undecided()
 				}
-				v := atMost(len(l.groups), l.array.AttentionProgram-1, "launches", "the program, with attention among them")
+				v := atMost(len(l.groups), l.array.AttentionProgram-1, "launches",
+					"the program, with attention among them")
 				v.launch = i
 				return v
 			}),
 
-		programRule("R-ELF-3", "CC", "A", "causal attention is a program of its own",
-			"not stated: published decoder models never merge it", "",
+		programRule("R-ELF-3", "CC", "A", "causal attention has its own program",
+			"unknown: published decoder models never merge it", "",
 			func(l *linked) verdict {
 				i := l.index(Attention)
 				if i < 0 {
@@ -132,8 +138,8 @@ func programRules() []rule {
 			}),
 
 		programRule("R-ELF-16", "API", "A",
-			"launches that share Fused are a kernel that exists: MatMul and Add, or RMSNorm, two MatMuls and SiLUMul, of one row, with "+
-				"MatMuls mapped as \"cascade\"", "nothing to compile", "",
+			"launches that share Fused form an existing kernel: MatMul and Add, or RMSNorm, two MatMuls and SiLUMul, "+
+				"of one row, with MatMuls mapped as \"cascade\"", "nothing to compile", "",
 			func(l *linked) verdict {
 				v := undecided()
 				for _, g := range l.groups {
@@ -149,7 +155,7 @@ func programRules() []rule {
 						bad = bad || l.places[i].kernel == GEMV && l.places[i].m.Variant != "cascade"
 					}
 					if bad {
-						v = refuse(true, "%s as %q", strings.Join(kinds, ", "), l.p.Launches[g[0]].Mapping.Fused)
+						v = failIf(true, "%s as %q", strings.Join(kinds, ", "), l.p.Launches[g[0]].Mapping.Fused)
 						v.launch = g[0]
 						return v
 					}
@@ -158,8 +164,9 @@ func programRules() []rule {
 			}),
 
 		programRule("R-BD-4", "MEAS", "A",
-			"an ELF with more than three GEMMs has only dimensions that are multiples of 1024: others are cut into more descriptors",
-			"buffer descriptors exhausted", "three GEMMs with 896, 1536 and 4864 run; four with 1536 and 8960 did not",
+			"an ELF with more than three GEMMs has only dimensions that are multiples of 1024: others take more "+
+				"descriptors",
+			"buffer descriptors exhausted", "three GEMMs with 896, 1536 and 4864 run; four with 1536 and 8960 do not",
 			func(l *linked) verdict {
 				n, odd := 0, -1
 				for i, p := range l.places {
@@ -174,14 +181,14 @@ func programRules() []rule {
 				if n == 0 || odd < 0 {
 					return holdsIf(n > 0)
 				}
-				v := atMost(n, 3, "GEMMs", "one of them is %d x %d, no multiples of 1024: the program", l.places[odd].shape.K,
-					l.places[odd].shape.N)
+				v := atMost(n, 3, "GEMMs", "one of them is %d x %d, not multiples of 1024: the program",
+					l.places[odd].shape.K, l.places[odd].shape.N)
 				v.launch = odd
 				return v
 			}),
 
 		programRule("R-DMA-7", "HW", "A", "an argument is below 4 GiB: descriptors address a buffer with 32 bits",
-			"no error, and reads wrap around to its beginning", "",
+			"no error, but reads wrap around to its beginning", "",
 			func(l *linked) verdict {
 				v := undecided()
 				one := op.Size{Rows: 1, Picks: 1, Capacity: 1}
@@ -194,7 +201,7 @@ func programRules() []rule {
 				return v
 			}),
 
-		programRule("R-DMA-1/view", "HW", "A", "from row to row of a view is at most 2^20 words of 32 bits",
+		programRule("R-DMA-1/view", "HW", "A", "the row stride of a view is at most 2^20 words of 32 bits",
 			"aie.dma_bd stride out of [1:1048576]", "R-DMA-1 for the rows of a view",
 			func(l *linked) verdict {
 				v := undecided()
@@ -203,9 +210,8 @@ func programRules() []rule {
 						if view.Stride == 0 || len(p.shapes[j]) < 2 || p.shapes[j][0] < 2 {
 							continue
 						}
-						v = atMost(roundedUp(l.p.Args[view.Arg].Type.Bytes(view.Stride), 4), l.array.MaxStride, "words",
-							"rows of argument %q lie %d elements apart",
-							l.p.Args[view.Arg].Name, view.Stride)
+						v = atMost(divUp(l.p.Args[view.Arg].Type.Bytes(view.Stride), 4), l.array.MaxStride, "words",
+							"row stride of argument %q is %d elements", l.p.Args[view.Arg].Name, view.Stride)
 						v.launch = i
 						if v.failed {
 							return v
@@ -216,8 +222,8 @@ func programRules() []rule {
 			}),
 
 		programRule("S-3", "MEAS", "C", "a drain GEMM that takes several blocks along M is not alone in its ELF",
-			"first run right; from the second on half of the blocks of rows are stale",
-			"seen with drain; Qwen2.5-3B is deployed with single direct GEMMs in an ELF", func(l *linked) verdict {
+			"the first run is correct; later ones leave half of the row blocks stale",
+			"observed with drain; Qwen2.5-3B is deployed with single direct GEMMs in an ELF", func(l *linked) verdict {
 				if len(l.groups) != 1 || l.places[0].kernel != GEMM || l.places[0].m.Variant != "drain" {
 					return undecided()
 				}
@@ -227,24 +233,25 @@ func programRules() []rule {
 				if !stated(block) {
 					return undecided()
 				}
-				v := atMost(roundedUp(p.shape.M, block), 1, "blocks",
+				v := atMost(divUp(p.shape.M, block), 1, "blocks",
 					"the program's only launch is a drain GEMM of M %d in blocks of %d", p.shape.M, block)
 				v.launch = 0
 				return v
 			}),
 
-		programRule("S-8", "MEAS", "B", "a fused-cast GEMM whose K is no multiple of 512 is the first launch of its ELF", "NaN",
-			"said of down projections. Other GEMMs with such a K are deployed behind others, as drain or direct, so that the rule is "+
-				"narrowed to fused-cast",
+		programRule("S-8", "MEAS", "B", "a fused-cast GEMM whose K is not a multiple of 512 is the first launch of "+
+			"its ELF", "NaN",
+			"reported for down projections; drain and direct GEMMs with such a K are deployed after others, so the "+
+				"rule "+
+				"applies to fused-cast only",
 			func(l *linked) verdict {
 				v := undecided()
 				for i, p := range l.places {
 					if p.kernel != GEMM || p.m.Variant != "fused-cast" {
 						continue
 					}
-					v = refuse(i > 0 && p.shape.K%512 != 0, "K is %d, no multiple of 512, and the GEMM is launch %d of its program",
-						p.shape.K,
-						i)
+					v = failIf(i > 0 && p.shape.K%512 != 0,
+						"K is %d, not a multiple of 512, and the GEMM is launch %d of its program", p.shape.K, i)
 					v.launch = i
 					if v.failed {
 						return v
@@ -255,31 +262,31 @@ func programRules() []rule {
 	}
 }
 
-// index is the first launch of a kernel in a program, -1 when there is none.
+// index returns the index of the first launch of a kernel, or -1.
 func (l *linked) index(k Kernel) int {
 	return slices.IndexFunc(l.places, func(p *place) bool { return p.kernel == k })
 }
 
-// programAdvice says what to do about a program that a rule refuses.
+// programAdvice returns advice for a program that violates a rule.
 func programAdvice(id string, l *linked, v verdict) string {
 	switch id {
 	case "R-ELF-1", "R-ELF-2":
 		return sprintSplit(len(l.groups), int(v.available))
 	case "R-ELF-3":
-		return "give attention a program of its own, and bind the neighbours' arguments to its values"
+		return "move attention into its own program, and bind the adjacent programs' arguments to its values"
 	case "R-ELF-16":
-		return "fuse only these, or leave Fused empty"
+		return "fuse only these sequences, or leave Fused empty"
 	case "R-BD-4":
 		return "split the program after its third GEMM, or pad the dimensions to multiples of 1024"
 	case "R-DMA-7":
-		return "split the argument: one for each group of layers, say"
+		return "split the argument, for example by groups of layers"
 	case "R-DMA-1/view":
-		return "copy the part into an argument of its own"
+		return "copy the part into its own argument"
 	case "S-3":
 		cols, _ := l.places[0].herd()
 		return sprintBlocks(l.places[0].tile(0) * cols)
 	case "S-8":
-		return "begin the program with this launch, or give it a program of its own"
+		return "make this the first launch of the program, or move it into its own program"
 	}
 	return "split the program"
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// mechanisms are the rules that each category of failure names, so that a row is not refused for a reason that is not its own.
+// mechanisms maps each category of failure to the rules that explain it, so that a row is not
+// rejected for an unrelated reason.
 var mechanisms = map[string][]string{
 	"l1_overflow":                {"R-L1-1", "R-L1-4", "R-L1-5", "R-L1-6", "R-L1-7", "R-L1-9", "R-L1-10"},
 	"l2_memtile_overflow":        {"R-L2-1", "R-L2-4"},
@@ -34,9 +35,9 @@ var mechanisms = map[string][]string{
 	"half_rows_zero_or_nan":      {"R-DMA-8"},
 }
 
-// refusedOtherwise lists the rows whose refusal is not by a rule of their own category, with the rule that does refuse them and what is
-// known. A row that is in none of the two tables fails the test.
-var refusedOtherwise = map[string]struct{ rule, why string }{
+// otherRules maps rows that violate a rule outside their own category to that rule, with the
+// evidence.
+var otherRules = map[string]struct{ rule, why string }{
 	"gemm/64x12288x960/drain/16.512.32.240/4x4": {"R-L2-4",
 		"published as an L1 overflow; the panels fill the mem tiles of 4 columns exactly, without C"},
 	"gemm/2048x2048x6144/fused-cast/64.512.32.128/8x4": {"R-DMA-1",
@@ -52,28 +53,28 @@ var refusedOtherwise = map[string]struct{ rule, why string }{
 		"uncharacterised: compiled over an hour, then given up (R-ELF-8)"},
 }
 
-// lookedUp are the failing rows that no mechanism explains: they are refused because they have been measured (R-L1-6), and neighbours are
-// not.
-var lookedUp = []string{
+// measuredFailures are the failing rows that no mechanism explains. R-L1-6 rejects them because
+// they were measured, but not similar launches.
+var measuredFailures = []string{
 	"gemm/2048x1024x1024/fused-cast/64._.32.128/8x4",
 	"gemm/2048x1536x8960/fused-cast/64._.32.64/8x4",
 	"gemm/2048x3584x512/fused-cast/64._.32.128/8x4",
 	"gemm/2048x896x896/fused-cast/64._.32._/8x4",
 }
 
-// inPrograms are the rows that a program decides, not a launch; TestCorruptProgramsAreRefused has them.
+// inPrograms are rows that violate rules on programs, not on launches; see TestProgramRules.
 var inPrograms = []string{
 	"gemm/1024x768x768/drain/32._._.96/8x4/single-launch-elf",
 	"layernorm/1024x768/8x1/separate-weight-and-bias",
 }
 
-// unstatedK1 is the row of a corruption that does not say tile_k_l1. With 32, which its neighbours have, it is S-1; the rule is asked
-// about that.
+// unstatedK1 is a corrupt row without tile_k_l1. With 32, like similar rows, it violates S-1.
 const unstatedK1 = "gemm/192x320x64/drain/_.160._._"
 
-// rowPlace is the launch that a row measured, without what its source does not state.
+// rowPlace returns the launch that a row measured, without inferred parts of its mapping.
 func rowPlace(r Row) *place {
-	m := npu.Mapping{Variant: r.Mapping.Variant, Layout: r.Mapping.Layout, Tile: slices.Clone(r.Mapping.Tile), Herd: slices.Clone(r.Mapping.Herd)}
+	m := r.Mapping
+	m = npu.Mapping{Variant: m.Variant, Layout: m.Layout, Tile: slices.Clone(m.Tile), Herd: slices.Clone(m.Herd)}
 	for _, name := range r.Inferred {
 		if name == "herd" {
 			m.Herd = nil
@@ -88,7 +89,7 @@ func rowPlace(r Row) *place {
 	return &place{array: NPU2(), kernel: r.Kernel, shape: r.Shape, out: r.Out, m: m}
 }
 
-// failingRules asks every rule of launches but those that want a complete mapping.
+// failingRules applies every rule on launches except those that need a complete mapping.
 func failingRules(p *place, count func(id string, failed bool)) []string {
 	var failed []string
 	for _, r := range rules() {
@@ -106,15 +107,16 @@ func failingRules(p *place, count func(id string, failed bool)) []string {
 	return failed
 }
 
-// Every published row is a case: what ran is placed, what failed or wrote garbage is refused by the rule that its failure names.
-func TestPublishedRowsAreDecided(t *testing.T) {
+// Every published row is a test case: launches that ran fit, launches that failed or wrote garbage
+// violate a rule that explains their failure.
+func TestRulesMatchPublishedRows(t *testing.T) {
 	type tally struct{ pass, fail int }
 	cases := map[string]*tally{}
 	var ran, whole, refused int
 	seen := map[string]bool{}
 	for _, r := range PublishedRegistry().Rows() {
 		if r.Program != "" {
-			continue // the time of a whole program: TestPublishedProgramsArePlaced
+			continue // a whole program; see TestPublishedProgramsFit
 		}
 		count := func(id string, failed bool) {
 			if cases[id] == nil {
@@ -130,13 +132,13 @@ func TestPublishedRowsAreDecided(t *testing.T) {
 		failed := failingRules(p, count)
 		seen[r.ID] = true
 		switch r.Status {
-		case OK, Caveat, ClaimedFail: // claims that contradict rows which run are not followed
+		case OK, Caveat, ClaimedFail: // rows that run contradict such claims
 			ran++
-			if !stating(p).failed {
+			if !checkMapping(p).failed {
 				whole++
 			}
 			if len(failed) > 0 {
-				t.Errorf("%s (%s) ran, and is refused by %v", r.ID, r.Status, failed)
+				t.Errorf("%s (%s) ran but violates %v", r.ID, r.Status, failed)
 			}
 			continue
 		}
@@ -145,43 +147,46 @@ func TestPublishedRowsAreDecided(t *testing.T) {
 		}
 		refused++
 		want := mechanisms[r.Failure]
-		if o, ok := refusedOtherwise[r.ID]; ok {
+		if o, ok := otherRules[r.ID]; ok {
 			want = []string{o.rule}
 		}
-		if slices.Contains(lookedUp, r.ID) {
+		if slices.Contains(measuredFailures, r.ID) {
 			want = []string{"R-L1-6"}
 		} else if slices.Contains(failed, "R-L1-6") {
-			t.Errorf("%s is refused only because it was measured, and is not in the list of those", r.ID)
+			t.Errorf("%s violates R-L1-6 but is not in measuredFailures", r.ID)
 		}
 		if !slices.ContainsFunc(want, func(id string) bool { return slices.Contains(failed, id) }) {
-			t.Errorf("%s (%s: %s) is refused by %v, want one of %v", r.ID, r.Status, r.Failure, failed, want)
+			t.Errorf("%s (%s: %s) violates %v, want one of %v", r.ID, r.Status, r.Failure, failed, want)
 		}
 	}
-	for _, id := range slices.Concat(slices.Collect(maps.Keys(refusedOtherwise)), lookedUp, inPrograms, []string{unstatedK1}) {
+	listed := slices.Concat(slices.Collect(maps.Keys(otherRules)), measuredFailures, inPrograms, []string{unstatedK1})
+	for _, id := range listed {
 		if !seen[id] {
 			t.Errorf("no row %s", id)
 		}
 	}
 	if ran < 250 || refused < 60 {
-		t.Errorf("%d rows that ran and %d that did not: the registry has more", ran, refused)
+		t.Errorf("checked %d rows that ran and %d that did not, want at least 250 and 60", ran, refused)
 	}
-	t.Logf("%d rows placed (%d of them state their whole mapping), %d refused, %d decided inside a program", ran, whole, refused, len(inPrograms))
+	t.Logf("%d rows fit (%d with a complete mapping), %d fail, %d fail in programs",
+		ran, whole, refused, len(inPrograms))
 	for _, id := range slices.Sorted(maps.Keys(cases)) {
-		t.Logf("%-10s %4d pass %4d refused", id, cases[id].pass, cases[id].fail)
+		t.Logf("%-10s %4d pass %4d fail", id, cases[id].pass, cases[id].fail)
 	}
-	for _, id := range slices.Sorted(maps.Keys(refusedOtherwise)) {
-		t.Logf("refused by %s, not by its own category: %s: %s", refusedOtherwise[id].rule, id, refusedOtherwise[id].why)
+	for _, id := range slices.Sorted(maps.Keys(otherRules)) {
+		t.Logf("violates %s, outside its own category: %s: %s", otherRules[id].rule, id, otherRules[id].why)
 	}
-	for _, id := range lookedUp {
-		t.Logf("not explained, refused because measured: %s", id)
+	for _, id := range measuredFailures {
+		t.Logf("unexplained, rejected because measured: %s", id)
 	}
 }
 
-// The rules of whole launches hold for complete published mappings through the public function, types and form of the mapping included.
+// Complete published mappings pass CheckLaunch, including types and the form of the mapping.
 func TestCompleteRowsPassCheckLaunch(t *testing.T) {
 	n := 0
 	for _, r := range PublishedRegistry().Rows() {
-		if !r.Runs() || r.Program != "" || len(r.Inferred) > 0 || slices.Contains(r.Mapping.Tile, 0) || len(r.Mapping.Herd) != 2 {
+		if !r.Runs() || r.Program != "" || len(r.Inferred) > 0 || slices.Contains(r.Mapping.Tile, 0) ||
+			len(r.Mapping.Herd) != 2 {
 			continue
 		}
 		o := rowOp(r)
@@ -194,11 +199,11 @@ func TestCompleteRowsPassCheckLaunch(t *testing.T) {
 		}
 	}
 	if n < 230 {
-		t.Errorf("only %d rows were complete enough to ask", n)
+		t.Errorf("only %d rows were complete enough to check", n)
 	}
 }
 
-// rowOp is an op of a row's shape, nil where no op has it (attention that is not causal).
+// rowOp returns an op of a row's shape, or nil if there is none (attention that is not causal).
 func rowOp(r Row) op.Op {
 	s := r.Shape
 	switch r.Kernel {
@@ -215,7 +220,9 @@ func rowOp(r Row) op.Op {
 		if first && s.HeadDim > 64 {
 			split = s.HeadDim / 64
 		}
-		return op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, HeadFirst: first, Split: split}
+		return op.Attention{
+			Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, HeadFirst: first, Split: split,
+		}
 	case Add:
 		if s.Broadcast {
 			return nil
@@ -247,8 +254,9 @@ func rowTypes(r Row, o op.Op) []dtype.Type {
 	return types
 }
 
-// The numbers that two rules quote: rows of GEMVs that run and would not fit a core if weight rows and vector were held twice, and rows
-// of GEMMs that run and have a stride of more than 2^20 elements.
+// The notes of R-L1-7 and R-DMA-1 quote how many rows run that a stricter rule would reject: GEMVs
+// that would not fit a core with weight rows and vector double-buffered, and GEMMs with a stride of
+// more than 2^20 elements.
 func TestNumbersThatRulesQuote(t *testing.T) {
 	n := 0
 	for _, r := range PublishedRegistry().Rows() {
@@ -259,17 +267,18 @@ func TestNumbersThatRulesQuote(t *testing.T) {
 	}
 	words := 0
 	for _, r := range PublishedRegistry().Rows() {
-		if r.Kernel == GEMM && r.Runs() && r.Record == Published && len(r.Mapping.Tile) == 4 && r.Mapping.Tile[1]*r.Shape.N > 1<<20 &&
+		if r.Kernel == GEMM && r.Runs() && r.Record == Published && len(r.Mapping.Tile) == 4 &&
+			r.Mapping.Tile[1]*r.Shape.N > 1<<20 &&
 			r.Mapping.Tile[1] < r.Shape.K {
 			words++
 		}
 	}
 	for _, r := range Rules() {
 		if r.ID == "R-DMA-1" && !strings.Contains(r.Note, fmt.Sprintf(" %d published rows", words)) {
-			t.Errorf("R-DMA-1 says %q, the registry has %d such rows", r.Note, words)
+			t.Errorf("note of R-DMA-1 is %q, the registry has %d such rows", r.Note, words)
 		}
 		if r.ID == "R-L1-7" && !strings.Contains(r.Note, fmt.Sprintf(" %d of its rows", n)) {
-			t.Errorf("R-L1-7 says %q, the registry has %d such rows", r.Note, n)
+			t.Errorf("note of R-L1-7 is %q, the registry has %d such rows", r.Note, n)
 		}
 	}
 }
