@@ -7,15 +7,16 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// RoPE rotates each head of a row by the row's position, pairing element i with i+HeadDim/2 (the half-split order of Hugging Face
-// checkpoints). The angles come as a table, one row of it per row of x: HeadDim/2 cosines, then HeadDim/2 sines.
+// RoPE rotates each head of a row by the row's position. It pairs element i with i+HeadDim/2, the
+// half-split order of Hugging Face checkpoints. The table has one row of angles per row of x:
+// HeadDim/2 cosines, then HeadDim/2 sines.
 //
 //	x     [Rows, Heads*HeadDim]
 //	table [Rows, TableHeads*HeadDim]
 //	dst   [Rows, Heads*HeadDim]
 //
-// TableHeads is 1 (also written 0) when all heads of a row share its table row, and Heads when the table repeats it per head, as the real NPU
-// kernels want it.
+// TableHeads is 1 (or 0) if all heads of a row share its table row, and Heads if the table repeats
+// it per head, as NPU kernels require.
 //
 // Source: Su et al., RoFormer (arXiv 2104.09864), eq. 34.
 type RoPE struct {
@@ -47,10 +48,10 @@ func (o RoPE) Validate() error {
 	return check("RoPE", dim{"Rows", o.Rows, true}, dim{"Heads", o.Heads, false}, dim{"HeadDim", o.HeadDim, false})
 }
 
-// KVWrite stores the rows' keys or values in a segment's cache, at the positions of the rows.
+// KVWrite writes the rows' keys or values into a segment's cache at the positions of the rows.
 //
 //	x     [Rows, KVHeads*HeadDim]
-//	cache [KVHeads, Capacity, HeadDim], rows Pos to Pos+Rows of every head written in place
+//	cache [KVHeads, Capacity, HeadDim], rows Pos to Pos+Rows of every head are written in place
 type KVWrite struct {
 	Rows, KVHeads, HeadDim int
 }
@@ -66,32 +67,37 @@ func (o KVWrite) Operands() []Operand {
 func (o KVWrite) FLOPs(Size) float64 { return 0 }
 
 func (o KVWrite) Validate() error {
-	return check("KVWrite", dim{"Rows", o.Rows, true}, dim{"KVHeads", o.KVHeads, false}, dim{"HeadDim", o.HeadDim, false})
+	return check("KVWrite", dim{"Rows", o.Rows, true}, dim{"KVHeads", o.KVHeads, false},
+		dim{"HeadDim", o.HeadDim, false})
 }
 
-// cacheTypes are the types a KV cache can have.
+// cacheTypes are the element types of a KV cache.
 var cacheTypes = []dtype.Type{dtype.F32, dtype.F16, dtype.BF16}
 
-// Attention is causal grouped-query attention: for each query head h, softmax(q k^T / sqrt(HeadDim)) v over the positions up to the row's
-// own, with the keys and values of head h / (Heads/KVHeads).
+// Attention is causal grouped-query attention: for each query head h it computes softmax(q k^T /
+// sqrt(HeadDim)) v over the positions up to the row's own, with the keys and values of head h /
+// (Heads/KVHeads).
 //
-// Cached reads keys and values of all positions from the segment's caches, to which this run's rows have been written before:
+// If Cached is set, keys and values of all positions come from the segment's caches, which already
+// contain the rows of this run:
 //
 //	q      [Rows, Heads*HeadDim]
 //	kcache [KVHeads, Capacity, HeadDim]
 //	vcache [KVHeads, Capacity, HeadDim]
 //	dst    [Rows, Heads*HeadDim]
 //
-// Otherwise the rows start at position 0 and k and v are those of the rows themselves:
+// Otherwise the rows start at position 0, and k and v are those of the rows:
 //
 //	q   [Rows, Heads*HeadDim]      HeadFirst: [Heads, Rows, HeadDim]
 //	k   [Rows, KVHeads*HeadDim]    HeadFirst: [KVHeads, Rows, HeadDim]
 //	v   [Rows, KVHeads*HeadDim]    HeadFirst: [KVHeads*Split, Rows, HeadDim/Split]
 //	dst [Rows, Heads*HeadDim]      HeadFirst: [Heads*Split, Rows, HeadDim/Split]
 //
-// HeadFirst and Split (0 means 1) describe the layout of the NPU's kernel for head dimensions of 128, where v and dst come in two halves.
+// HeadFirst and Split (0 means 1) describe the layout of the NPU kernel for head dimensions of 128,
+// which has v and dst in two halves.
 //
-// Source: Vaswani et al., Attention Is All You Need (arXiv 1706.03762); Ainslie et al., GQA (arXiv 2305.13245).
+// Source: Vaswani et al., Attention Is All You Need (arXiv 1706.03762); Ainslie et al., GQA (arXiv
+// 2305.13245).
 type Attention struct {
 	Rows, Heads, KVHeads, HeadDim int
 	Cached                        bool    `json:",omitempty"`
@@ -102,7 +108,7 @@ type Attention struct {
 
 func (Attention) Kind() string { return "Attention" }
 
-// Softmax is the factor that scores are multiplied by before the softmax.
+// Softmax returns the factor that multiplies the scores before the softmax.
 func (o Attention) Softmax() float64 {
 	if o.Scale != 0 {
 		return o.Scale
@@ -137,7 +143,8 @@ func (o Attention) Operands() []Operand {
 	}
 }
 
-// FLOPs counts the score and the value products of the visible half of the square, and five operations a score for the softmax.
+// FLOPs counts the score and value products of the visible half of the square, and five operations
+// per score for the softmax.
 func (o Attention) FLOPs(s Size) float64 {
 	rows := float64(s.Resolve(o.Rows))
 	scores := float64(o.Heads) * rows * ((rows + 1) / 2)
@@ -148,7 +155,8 @@ func (o Attention) FLOPs(s Size) float64 {
 }
 
 func (o Attention) Validate() error {
-	if err := check("Attention", dim{"Rows", o.Rows, true}, dim{"Heads", o.Heads, false}, dim{"KVHeads", o.KVHeads, false},
+	if err := check("Attention", dim{"Rows", o.Rows, true}, dim{"Heads", o.Heads, false},
+		dim{"KVHeads", o.KVHeads, false},
 		dim{"HeadDim", o.HeadDim, false}); err != nil {
 		return err
 	}
@@ -156,9 +164,10 @@ func (o Attention) Validate() error {
 	case o.Heads%o.KVHeads != 0:
 		return fmt.Errorf("op: Attention: Heads is %d, want a multiple of KVHeads (%d)", o.Heads, o.KVHeads)
 	case o.Cached && o.HeadFirst:
-		return fmt.Errorf("op: Attention: HeadFirst describes k and v of the rows; with Cached they come from the cache")
+		return fmt.Errorf("op: Attention: HeadFirst and Cached exclude each other: cached k and v have a fixed layout")
 	case o.Split < 0 || o.Split > 1 && (!o.HeadFirst || o.HeadDim%o.Split != 0):
-		return fmt.Errorf("op: Attention: Split is %d, want a divisor of HeadDim (%d), with HeadFirst", o.Split, o.HeadDim)
+		return fmt.Errorf("op: Attention: Split is %d, want a divisor of HeadDim (%d), with HeadFirst", o.Split,
+			o.HeadDim)
 	case o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0):
 		return fmt.Errorf("op: Attention: Scale is %g, want a positive number, or 0 for 1/sqrt(HeadDim)", o.Scale)
 	}

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Marshal writes an op as a JSON object with its kind as the only key: {"MatMul":{"M":64,"K":2048,"N":512,"TransB":true}}.
+// Marshal encodes an op as a JSON object with its kind as the only key, for example
+// {"MatMul":{"M":64,"K":2048,"N":512,"TransB":true}}.
 func Marshal(o Op) ([]byte, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -15,14 +16,15 @@ func Marshal(o Op) ([]byte, error) {
 	return json.Marshal(map[string]json.RawMessage{o.Kind(): body})
 }
 
-// Unmarshal is the inverse of Marshal. Unknown kinds and fields are errors: a plan that says more than we understand is not run.
+// Unmarshal decodes the output of [Marshal]. It returns an error for unknown kinds and fields and
+// for invalid ops.
 func Unmarshal(data []byte) (Op, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {
 		return nil, fmt.Errorf("op: want an object such as {\"MatMul\": {...}}: %w", err)
 	}
 	if len(object) != 1 {
-		return nil, fmt.Errorf("op: want one key, the kind of the op; got %d", len(object))
+		return nil, fmt.Errorf("op: want one key, the kind of the op, got %d", len(object))
 	}
 	for kind, body := range object {
 		decode, ok := decoders[kind]
@@ -38,7 +40,7 @@ func Unmarshal(data []byte) (Op, error) {
 	panic("unreachable: the map has one key")
 }
 
-// decoders is the list of all ops.
+// decoders maps the kinds of all ops to their decoders.
 var decoders = map[string]func([]byte) (Op, error){
 	"MatMul":    decode[MatMul],
 	"Embed":     decode[Embed],

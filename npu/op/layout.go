@@ -2,7 +2,7 @@ package op
 
 import "fmt"
 
-// Permute copies with the dimensions in another order: dimension i of dst is dimension Perm[i] of x.
+// Permute copies x with its dimensions reordered: dimension i of dst is dimension Perm[i] of x.
 //
 //	x   Shape
 //	dst Shape[Perm[0]], Shape[Perm[1]], ...
@@ -27,7 +27,8 @@ func (o Permute) FLOPs(Size) float64 { return 0 }
 
 func (o Permute) Validate() error {
 	if len(o.Shape) == 0 || len(o.Shape) > 4 || len(o.Shape) != len(o.Perm) {
-		return fmt.Errorf("op: Permute: Shape has %d dimensions and Perm %d, want the same number, 1 to 4", len(o.Shape), len(o.Perm))
+		return fmt.Errorf("op: Permute: Shape has %d dimensions and Perm %d, want the same number, 1 to 4",
+			len(o.Shape), len(o.Perm))
 	}
 	seen := make([]bool, len(o.Perm))
 	for i, p := range o.Perm {
@@ -65,7 +66,7 @@ func (o Slice) Validate() error {
 	return check("Slice", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false})
 }
 
-// Concat puts rows side by side: dst[r] = x0[r], x1[r], ...
+// Concat concatenates rows: dst[r] = x0[r], x1[r], ...
 //
 //	x0  [Rows, Widths[0]]
 //	x1  [Rows, Widths[1]] ...
@@ -75,7 +76,7 @@ type Concat struct {
 	Widths []int
 }
 
-// maxParts bounds what is put together: no model has more than a handful of parts.
+// maxParts bounds the number of inputs. No model has more than a handful.
 const maxParts = 64
 
 func (Concat) Kind() string { return "Concat" }
@@ -94,7 +95,7 @@ func (o Concat) FLOPs(Size) float64 { return 0 }
 
 func (o Concat) Validate() error {
 	if len(o.Widths) == 0 {
-		return fmt.Errorf("op: Concat: no Widths: nothing to put together")
+		return fmt.Errorf("op: Concat: Widths is empty, want at least one")
 	}
 	if len(o.Widths) > maxParts {
 		return fmt.Errorf("op: Concat: %d Widths, want at most %d", len(o.Widths), maxParts)

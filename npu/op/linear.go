@@ -2,13 +2,12 @@ package op
 
 import "github.com/npukit/npukit/npu/dtype"
 
-// MatMul multiplies activations by a weight matrix: dst = a w, or a w^T with TransB, accumulated in FP32.
+// MatMul computes dst = a w, or a w^T if TransB is set, accumulating in FP32. With M = 1 it is a
+// GEMV.
 //
 //	a   [M, K]
-//	w   [K, N], or [N, K] with TransB (how Hugging Face checkpoints store a linear layer)
+//	w   [K, N], or [N, K] with TransB (the layout of Hugging Face linear layers)
 //	dst [M, N]
-//
-// With M = 1 it is a GEMV.
 type MatMul struct {
 	M, K, N int
 	TransB  bool `json:",omitempty"`
@@ -44,7 +43,8 @@ type Embed struct {
 func (Embed) Kind() string { return "Embed" }
 
 func (o Embed) Operands() []Operand {
-	return []Operand{in("ids", index, o.Rows), in("table", weight, o.Vocab, o.Width), out("dst", activation, o.Rows, o.Width)}
+	return []Operand{in("ids", index, o.Rows), in("table", weight, o.Vocab, o.Width),
+		out("dst", activation, o.Rows, o.Width)}
 }
 
 func (o Embed) FLOPs(Size) float64 { return 0 }
@@ -53,8 +53,8 @@ func (o Embed) Validate() error {
 	return check("Embed", dim{"Rows", o.Rows, true}, dim{"Vocab", o.Vocab, false}, dim{"Width", o.Width, false})
 }
 
-// Pick gathers rows of activations: dst[i] = x[index[i]]. It chooses the rows whose logits are wanted, so that the others never reach the
-// LM head.
+// Pick gathers rows of activations: dst[i] = x[index[i]]. It selects the rows whose logits are
+// computed, before the LM head.
 //
 //	index [Picks] int32, each in [0, Rows)
 //	x     [Rows, Width]
@@ -66,7 +66,8 @@ type Pick struct {
 func (Pick) Kind() string { return "Pick" }
 
 func (o Pick) Operands() []Operand {
-	return []Operand{in("index", index, o.Picks), in("x", activation, o.Rows, o.Width), out("dst", activation, o.Picks, o.Width)}
+	return []Operand{in("index", index, o.Picks), in("x", activation, o.Rows, o.Width),
+		out("dst", activation, o.Picks, o.Width)}
 }
 
 func (o Pick) FLOPs(Size) float64 { return 0 }
@@ -75,7 +76,7 @@ func (o Pick) Validate() error {
 	return check("Pick", dim{"Picks", o.Picks, true}, dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false})
 }
 
-// Cast copies with another element type; FP32 to BF16 rounds to nearest even.
+// Cast converts the element type. FP32 to BF16 rounds to nearest even.
 //
 //	x   [Rows, Width]
 //	dst [Rows, Width]

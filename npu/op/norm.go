@@ -2,9 +2,11 @@ package op
 
 import "fmt"
 
-// RMSNorm divides each row by its root mean square and scales it: dst = x / sqrt(mean(x^2) + Eps) * w.
+// RMSNorm divides each row by its root mean square and scales it: dst = x / sqrt(mean(x^2) + Eps) *
+// w.
 //
-// With Heads > 1 a row is cut into Heads parts of Width elements and each is normalised on its own with the same w: the QK-norm of Qwen3.
+// If Heads > 1, a row has Heads parts of Width elements, each normalized separately with the same
+// w, as in the QK-norm of Qwen3.
 //
 //	x   [Rows, Heads*Width]
 //	w   [Width]
@@ -32,10 +34,11 @@ func (o RMSNorm) Operands() []Operand {
 func (o RMSNorm) FLOPs(s Size) float64 { return 4 * float64(s.Resolve(o.Rows)) * float64(o.width()) }
 
 func (o RMSNorm) Validate() error {
-	if !(o.Eps >= 0 && o.Eps < 1) { // nor NaN
+	if !(o.Eps >= 0 && o.Eps < 1) { // also rejects NaN
 		return fmt.Errorf("op: RMSNorm: Eps is %g, want 0 <= Eps < 1", o.Eps)
 	}
-	return check("RMSNorm", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false}, dim{"Heads", positive(o.Heads), false})
+	return check("RMSNorm", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false},
+		dim{"Heads", positive(o.Heads), false})
 }
 
 // LayerNorm subtracts each row's mean, divides by its standard deviation, scales and shifts:
@@ -66,7 +69,7 @@ func (o LayerNorm) Operands() []Operand {
 func (o LayerNorm) FLOPs(s Size) float64 { return 8 * float64(s.Resolve(o.Rows)) * float64(o.Width) }
 
 func (o LayerNorm) Validate() error {
-	if !(o.Eps >= 0 && o.Eps < 1) { // nor NaN
+	if !(o.Eps >= 0 && o.Eps < 1) { // also rejects NaN
 		return fmt.Errorf("op: LayerNorm: Eps is %g, want 0 <= Eps < 1", o.Eps)
 	}
 	return check("LayerNorm", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false})

@@ -1,19 +1,21 @@
-// Package op is the vocabulary of the mathematics: every kernel that a program can launch, as a shape and parameters.
+// Package op defines the kernels that a program can launch, as types with a shape and parameters.
 //
-// An op says what is computed, never how or where. It names its operands in the order in which a launch binds them, gives their shapes, and
-// counts its floating-point operations and the bytes that it must move. Devices implement ops; the oracle implements them again, sharing
-// nothing; gates compare the two.
+// An op specifies a computation, not its implementation or placement. It names its operands in the
+// order in which a launch binds them, returns their shapes, and counts floating-point operations
+// and bytes. Devices implement ops, and package oracle implements them independently, so that gates
+// can compare the two.
 //
 //	o := op.MatMul{M: 64, K: 2048, N: 512, TransB: true}
 //	for _, d := range o.Operands() { ... }   // a [64 2048], w [512 2048], dst [64 512]
 //
 // # Conventions
 //
-// All matrices are row-major. A row is one position of one sequence; activations are [rows, width] with the heads of a row side by side
-// (head h occupies columns h*headDim to (h+1)*headDim). A dimension is a positive number, or one of the symbols [Rows], [Picks] and [Capacity] that
-// a run fills in: real NPU kernels are compiled for fixed numbers, a software device takes any.
+// All matrices are row-major. A row is one position of one sequence. Activations are [rows, width],
+// and head h of a row uses columns h*headDim to (h+1)*headDim. A dimension is a positive number or
+// one of the symbols [Rows], [Picks] and [Capacity], which are resolved at run time. NPU kernels
+// are compiled for fixed numbers; a software device accepts any.
 //
-// GEMM and GEMV are both [MatMul]. A bias is [Add] with Broadcast. Normalising q and k head by head is [RMSNorm] with Heads.
+// GEMM and GEMV are both [MatMul]. A bias is [Add] with Broadcast. QK-norm is [RMSNorm] with Heads.
 package op
 
 import (
@@ -23,47 +25,48 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Symbols for dimensions that are known when a program runs. They stand where a shape has a number.
+// Symbolic dimensions, which are resolved when a program runs.
 const (
-	Rows     = -1 // rows of the run: the sum over its segments
-	Picks    = -2 // rows picked out of them, the ones whose logits are wanted
-	Capacity = -3 // positions that a segment's state has room for
+	Rows     = -1 // rows of the run, summed over its segments
+	Picks    = -2 // rows whose logits are computed
+	Capacity = -3 // positions that a segment's cache can hold
 )
 
-// Op is one kernel's mathematics with its shape.
+// Op is a kernel with its shape and parameters.
 type Op interface {
-	// Kind is the op's name, such as "MatMul".
+	// Kind returns the op's name, such as "MatMul".
 	Kind() string
-	// Operands are what a launch binds, in order: what is read, then what is written.
+	// Operands returns what a launch binds, in order: inputs, then outputs.
 	Operands() []Operand
-	// FLOPs counts floating-point operations as the field does: two for a multiply-add, and for softmax, norms and activations a
-	// nominal few per element.
+	// FLOPs returns the number of floating-point operations: two for a multiply-add, and a nominal
+	// number per element for softmax, norms and activations.
 	FLOPs(Size) float64
-	// Validate reports a shape or parameter that no device could compute.
+	// Validate returns an error if the shape or a parameter is invalid.
 	Validate() error
 }
 
-// Operand is one thing that an op reads or writes.
+// Operand is an input or output of an op.
 type Operand struct {
-	Name  string       // "a", "w", "dst": the name in the op's documentation
+	Name  string       // name in the op's documentation, such as "a", "w" or "dst"
 	Write bool         // written by the op
 	Read  bool         // read by the op; both for a cache that is updated in place
 	Shape []int        // dimensions, possibly symbolic
-	Types []dtype.Type // types that the mathematics allows; devices may take fewer
+	Types []dtype.Type // types that the op allows; a device may support fewer
 
-	// InPlace says of an operand that is read that the output may be written over it, element for element. What is written overlaps no other.
+	// InPlace reports whether the output may alias this input exactly. Partial overlap is never
+	// allowed.
 	InPlace bool
 }
 
-// Size gives the symbols their numbers for one run.
+// Size holds the values of the symbolic dimensions of one run.
 type Size struct {
 	Rows     int
 	Picks    int
 	Capacity int
-	Pos      int // position of the first row: how much past an attention sees
+	Pos      int // position of the first row, the number of earlier positions that attention sees
 }
 
-// Resolve replaces a symbol by its number and leaves a number alone.
+// Resolve returns the value of dim if it is a symbol, and dim itself otherwise.
 func (s Size) Resolve(dim int) int {
 	switch dim {
 	case Rows:
@@ -76,7 +79,7 @@ func (s Size) Resolve(dim int) int {
 	return dim
 }
 
-// Elements is the number of elements of a shape under s.
+// Elements returns the number of elements of a shape with its symbols resolved.
 func (s Size) Elements(shape []int) int {
 	n := 1
 	for _, d := range shape {
@@ -85,8 +88,9 @@ func (s Size) Elements(shape []int) int {
 	return n
 }
 
-// Bytes is what one launch of o must move at least. Types gives the type of each operand, in order. Every operand counts once, but of a table
-// and of a cache only what is touched: the rows gathered, the rows written, the positions that attention sees.
+// Bytes returns the minimum number of bytes that one launch of o moves. Types are those of the
+// operands in order. Each operand counts once. Embedding tables and caches count only the rows that
+// are accessed.
 func Bytes(o Op, types []dtype.Type, s Size) float64 {
 	s.Capacity = s.Pos + s.Rows
 	var total float64
@@ -106,7 +110,7 @@ func Bytes(o Op, types []dtype.Type, s Size) float64 {
 	return total
 }
 
-// ShapeString writes a shape with its symbols: [rows 2048].
+// ShapeString formats a shape with its symbols, for example [rows 2048].
 func ShapeString(shape []int) string {
 	parts := make([]string, len(shape))
 	for i, d := range shape {
@@ -124,7 +128,7 @@ func ShapeString(shape []int) string {
 	return "[" + strings.Join(parts, " ") + "]"
 }
 
-// Types that the mathematics allows for activations, weights, indices.
+// Types allowed for activations, weights and indices.
 var (
 	activation = []dtype.Type{dtype.F32, dtype.BF16}
 	weight     = []dtype.Type{
@@ -138,7 +142,7 @@ func in(name string, types []dtype.Type, shape ...int) Operand {
 	return Operand{Name: name, Read: true, Shape: shape, Types: types}
 }
 
-// over is an operand that the output may be written over.
+// over returns an input that the output may alias.
 func over(name string, types []dtype.Type, shape ...int) Operand {
 	o := in(name, types, shape...)
 	o.InPlace = true
@@ -149,17 +153,17 @@ func out(name string, types []dtype.Type, shape ...int) Operand {
 	return Operand{Name: name, Write: true, Shape: shape, Types: types}
 }
 
-// dim is a named dimension for validation.
+// dim is a named dimension to validate.
 type dim struct {
 	name  string
 	value int
-	open  bool // may be Rows or Picks
+	open  bool // Rows and Picks are allowed
 }
 
-// maxDim bounds every dimension, so that products of two fit an int64 with room: no model comes near it.
+// maxDim bounds every dimension, so that the product of two does not overflow an int64.
 const maxDim = 1 << 28
 
-// positive is a parameter that may be left out for 1.
+// positive returns v, or 1 if v is 0, for parameters that default to 1.
 func positive(v int) int {
 	if v == 0 {
 		return 1
@@ -167,7 +171,7 @@ func positive(v int) int {
 	return v
 }
 
-// check reports the first dimension that is not positive (or symbolic where that is allowed).
+// check returns an error for the first dimension that is neither positive nor an allowed symbol.
 func check(kind string, dims ...dim) error {
 	for _, d := range dims {
 		if d.open && (d.value == Rows || d.value == Picks) {

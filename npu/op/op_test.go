@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// all has one of every op, with what a run of 3 rows at position 5 costs.
+// all has one of every op, with the cost of a run of 3 rows at position 5.
 var all = []struct {
 	op    Op
 	flops float64
@@ -18,7 +18,7 @@ var all = []struct {
 }{
 	{MatMul{M: Rows, K: 8, N: 16, TransB: true}, 2 * 3 * 8 * 16, 4 * (3*8 + 8*16 + 3*16)},
 	{MatMul{M: 3, K: 8, N: 16}, 2 * 3 * 8 * 16, 4 * (3*8 + 8*16 + 3*16)},
-	{Embed{Rows: Rows, Vocab: 1000, Width: 8}, 0, 4 * (3 + 3*8 + 3*8)}, // three rows of the table, not the table
+	{Embed{Rows: Rows, Vocab: 1000, Width: 8}, 0, 4 * (3 + 3*8 + 3*8)}, // three rows of the table
 	{Pick{Picks: Picks, Rows: Rows, Width: 8}, 0, 4 * (1 + 3*8 + 8)},
 	{Cast{Rows: Rows, Width: 8}, 0, 4 * (3*8 + 3*8)},
 	{RMSNorm{Rows: Rows, Width: 8, Eps: 1e-5}, 4 * 3 * 8, 4 * (3*8 + 8 + 3*8)},
@@ -31,10 +31,12 @@ var all = []struct {
 	{RoPE{Rows: Rows, Heads: 4, HeadDim: 8}, 3 * 3 * 32, 4 * (3*32 + 3*8 + 3*32)},
 	{RoPE{Rows: Rows, Heads: 4, HeadDim: 8, TableHeads: 4}, 3 * 3 * 32, 4 * 3 * 3 * 32},
 	{KVWrite{Rows: Rows, KVHeads: 2, HeadDim: 8}, 0, 4 * 2 * 3 * 16},
-	// Row r sees 5 positions of the past and r+1 of its own: 6 + 7 + 8 scores a head.
-	{Attention{Rows: Rows, Heads: 4, KVHeads: 2, HeadDim: 8, Cached: true}, 4 * 21 * (4*8 + 5), 4 * (3*32 + 2*2*8*8 + 3*32)},
+	// Row r sees 5 earlier positions and r+1 of its own: 6 + 7 + 8 scores per head.
+	{Attention{Rows: Rows, Heads: 4, KVHeads: 2, HeadDim: 8, Cached: true}, 4 * 21 * (4*8 + 5),
+		4 * (3*32 + 2*2*8*8 + 3*32)},
 	{Attention{Rows: Rows, Heads: 4, KVHeads: 2, HeadDim: 8}, 4 * 6 * (4*8 + 5), 4 * (3*32 + 2*3*16 + 3*32)},
-	{Attention{Rows: Rows, Heads: 4, KVHeads: 2, HeadDim: 8, HeadFirst: true, Split: 2}, 4 * 6 * (4*8 + 5), 4 * (3*32 + 2*3*16 + 3*32)},
+	{Attention{Rows: Rows, Heads: 4, KVHeads: 2, HeadDim: 8, HeadFirst: true, Split: 2}, 4 * 6 * (4*8 + 5),
+		4 * (3*32 + 2*3*16 + 3*32)},
 	{Permute{Shape: []int{2, Rows, 4}, Perm: []int{1, 0, 2}}, 0, 4 * 2 * 24},
 	{Slice{Rows: Rows, Width: 8, From: 2, N: 4}, 0, 4 * (3*8 + 3*4)},
 	{Concat{Rows: Rows, Widths: []int{2, 4}}, 0, 4 * 2 * 3 * 6},
@@ -57,14 +59,14 @@ func TestCounts(t *testing.T) {
 			t.Errorf("%s%+v: %v bytes, want %v", tc.op.Kind(), tc.op, got, tc.bytes)
 		}
 	}
-	// Quantised weights count as they lie: 18 bytes for 32 elements.
+	// Quantized weights count as stored: 18 bytes per 32 elements.
 	o := MatMul{M: 1, K: 32, N: 2, TransB: true}
 	if got := Bytes(o, []dtype.Type{dtype.BF16, dtype.Q4_0, dtype.F32}, Size{}); got != 2*32+2*18+4*2 {
-		t.Errorf("a Q4_0 product moves %v bytes, want %v", got, 2*32+2*18+4*2)
+		t.Errorf("Bytes of a Q4_0 product = %v, want %v", got, 2*32+2*18+4*2)
 	}
 }
 
-// Every op survives being written down, and every kind of op is in the list above.
+// Every op survives a JSON round trip, and every kind is in the list above.
 func TestJSON(t *testing.T) {
 	seen := map[string]bool{}
 	for _, tc := range all {
@@ -74,13 +76,13 @@ func TestJSON(t *testing.T) {
 		}
 		back, err := Unmarshal(data)
 		if err != nil || !reflect.DeepEqual(back, tc.op) {
-			t.Errorf("%s came back as %+v, %v", data, back, err)
+			t.Errorf("Unmarshal(%s) = %+v, %v", data, back, err)
 		}
 		seen[tc.op.Kind()] = true
 	}
 	for kind := range decoders {
 		if !seen[kind] {
-			t.Errorf("no test has an op of kind %s", kind)
+			t.Errorf("no test case has kind %s", kind)
 		}
 	}
 	for in, want := range map[string]string{
@@ -93,7 +95,7 @@ func TestJSON(t *testing.T) {
 		`{"Add":{"Rows":1.5,"Width":1}}`:     "cannot unmarshal",
 	} {
 		if _, err := Unmarshal([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one about %q", in, err, want)
+			t.Errorf("Unmarshal(%s): error %v, want %q", in, err, want)
 		}
 	}
 }
@@ -101,7 +103,7 @@ func TestJSON(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for want, o := range map[string]Op{
 		"K is 0":                      MatMul{M: 1, N: 1},
-		"N is -1":                     MatMul{M: 1, K: 1, N: Rows}, // only rows may be open
+		"N is -1":                     MatMul{M: 1, K: 1, N: Rows}, // only rows may be symbolic
 		"M is -4":                     MatMul{M: -4, K: 1, N: 1},
 		"Vocab is 1073741824":         Embed{Rows: 1, Vocab: 1 << 30, Width: 1},
 		"Eps is 2":                    RMSNorm{Rows: 1, Width: 1, Eps: 2},
@@ -114,17 +116,17 @@ func TestValidate(t *testing.T) {
 		"want an even number":         RoPE{Rows: 1, Heads: 1, HeadDim: 3},
 		"TableHeads is 3":             RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: 3},
 		"a multiple of KVHeads":       Attention{Rows: 1, Heads: 3, KVHeads: 2, HeadDim: 4},
-		"they come from the cache":    Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Cached: true, HeadFirst: true},
+		"exclude each other":          Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Cached: true, HeadFirst: true},
 		"Split is 2":                  Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Split: 2},
 		"Scale is NaN":                Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Scale: math.NaN()},
 		"each of 0 to 1 once":         Permute{Shape: []int{2, 3}, Perm: []int{0, 0}},
 		"2 dimensions and Perm 1":     Permute{Shape: []int{2, 3}, Perm: []int{0}},
 		"columns 6 to 10 are outside": Slice{Rows: 1, Width: 8, From: 6, N: 4},
-		"nothing to put together":     Concat{Rows: 1},
+		"Widths is empty":             Concat{Rows: 1},
 		"Widths[1] is 0":              Concat{Rows: 1, Widths: []int{1, 0}},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s%+v: error %v, want one about %q", o.Kind(), o, err, want)
+			t.Errorf("%s%+v: error %v, want %q", o.Kind(), o, err, want)
 		}
 	}
 }

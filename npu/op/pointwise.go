@@ -1,6 +1,6 @@
 package op
 
-// SiLUMul is the gate of a SwiGLU feed-forward block: dst = gate / (1 + exp(-gate)) * up.
+// SiLUMul computes the gate of a SwiGLU feed-forward block: dst = gate / (1 + exp(-gate)) * up.
 //
 //	gate [Rows, Width]
 //	up   [Rows, Width]
@@ -27,7 +27,8 @@ func (o SiLUMul) Validate() error {
 	return check("SiLUMul", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false})
 }
 
-// Add is dst = a + b. With Broadcast b is one row that is added to every row of a: a bias.
+// Add computes dst = a + b. If Broadcast is set, b is a single row, a bias, that is added to every
+// row of a.
 //
 //	a   [Rows, Width]
 //	b   [Rows, Width], or [Width] with Broadcast
@@ -53,8 +54,8 @@ func (o Add) Validate() error {
 	return check("Add", dim{"Rows", o.Rows, true}, dim{"Width", o.Width, false})
 }
 
-// GELU is the Gaussian error linear unit, dst = x/2 (1 + erf(x/sqrt(2))), or with Tanh its usual approximation
-// dst = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+// GELU computes the Gaussian error linear unit, dst = x/2 (1 + erf(x/sqrt(2))), or if Tanh is set
+// the approximation dst = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 //
 //	x   [Rows, Width]
 //	dst [Rows, Width]
