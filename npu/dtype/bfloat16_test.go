@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// nearestBF16 rounds by the definition: of the two BFloat16 neighbours of f the closer one, and of two equally close the even one. It
-// looks at values in float64, where all of this is exact, and knows nothing of bit tricks.
+// nearestBF16 rounds by definition: it returns the closer of the two BFloat16 neighbors of f, or
+// the even one on a tie. It compares values in float64, where this is exact.
 func nearestBF16(f float32) BFloat16 {
 	down := BFloat16(math.Float32bits(f) >> 16) // towards zero
-	up := down + 1                              // away from zero; past the largest it is the infinity, which stands for 2^128 when rounding
+	up := down + 1                              // away from zero; infinity counts as 2^128
 	value := func(b BFloat16) float64 {
 		v := float64(b.Float32())
 		if math.IsInf(v, 0) {
@@ -28,8 +28,8 @@ func nearestBF16(f float32) BFloat16 {
 }
 
 func TestFromFloat32RoundsToNearestEven(t *testing.T) {
-	// Every BFloat16 pattern with every class of what lies below it: exact, just above, just under a tie, the tie, just over, just under
-	// the next. Together these are all the ways a single can round.
+	// Every BFloat16 pattern with every class of low bits: exact, just above, just under a tie, the
+	// tie, just over, just under the next. These are all the ways in which a single can round.
 	for top := uint32(0); top < 1<<16; top++ {
 		for _, low := range []uint32{0, 1, 0x3fff, 0x7fff, 0x8000, 0x8001, 0xc000, 0xffff} {
 			f := math.Float32frombits(top<<16 | low)
@@ -52,7 +52,8 @@ func TestFromFloat32RoundsToNearestEven(t *testing.T) {
 	}
 }
 
-// math/big rounds to nearest even by itself: a second opinion on values from the whole range (normal results only, big has no subnormals).
+// math/big rounds to nearest even, an independent check on values of the whole range. Only normal
+// results are compared because big has no subnormals.
 func TestFromFloat32AgreesWithBig(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200_000 {
@@ -67,7 +68,7 @@ func TestFromFloat32AgreesWithBig(t *testing.T) {
 	}
 }
 
-func TestEveryBF16PatternSurvives(t *testing.T) {
+func TestBF16RoundTrip(t *testing.T) {
 	src := make([]BFloat16, 1<<16)
 	for i := range src {
 		src[i] = BFloat16(i)
@@ -78,7 +79,7 @@ func TestEveryBF16PatternSurvives(t *testing.T) {
 	for i, b := range src {
 		want := b
 		if v := b.Float32(); v != v {
-			want |= 0x40 // NaN comes back quiet
+			want |= 0x40 // NaN becomes quiet
 		}
 		if math.Float32bits(wide[i]) != uint32(i)<<16 || back[i] != want {
 			t.Fatalf("%#x became %#x and then %#x", b, math.Float32bits(wide[i]), back[i])
@@ -86,8 +87,9 @@ func TestEveryBF16PatternSurvives(t *testing.T) {
 	}
 }
 
-// Half precision by its definition: sign * 2^(exponent-15) * 1.fraction, or 2^-14 * 0.fraction when the exponent field is zero.
-func TestEveryF16PatternHasItsValue(t *testing.T) {
+// Half precision by definition: sign * 2^(exponent-15) * 1.fraction, or 2^-14 * 0.fraction if the
+// exponent field is zero.
+func TestF16RoundTrip(t *testing.T) {
 	src := make([]Float16, 1<<16)
 	for i := range src {
 		src[i] = Float16(i)

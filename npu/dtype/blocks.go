@@ -2,13 +2,17 @@ package dtype
 
 import "encoding/binary"
 
-// The functions of this file expand one block of 32 elements. A value is d*q (types ending in _0, q signed) or d*q + m (types ending in
-// _1, q unsigned), with d and m stored as halfs at the head of the block. Four-bit quants lie two in a byte: element i in the low half of
-// byte i, element i+16 in the high half. The fifth bits of Q5 types are one little-endian word, bit i belonging to element i.
+// The functions in this file dequantize one block of 32 elements. A value is d*q (types ending in
+// _0, q signed) or d*q + m (types ending in _1, q unsigned). The half-precision numbers d and m are
+// at the start of the block. A byte packs two four-bit quants: element i in the low nibble of byte
+// i, element i+16 in the high nibble. Q5 types store the fifth bits in a little-endian word, bit i
+// for element i.
 //
-// Every product is rounded to FP32 before the addition (the conversions float32(d*q) forbid fusing the two), as in ggml's reference.
+// Every product is rounded to FP32 before the addition, as in ggml's reference; the conversions
+// float32(d*q) prevent fusing the two.
 //
-// Source: the GGUF format's block_q* structures, checked against blocks made by the Python package gguf (testdata/make_golden.py).
+// Source: the GGUF format's block_q* structures, verified against blocks from the Python package
+// gguf (testdata/make_golden.py).
 
 // half reads the half-precision number at b.
 func half(b []byte) float32 { return Float16(binary.LittleEndian.Uint16(b)).Float32() }

@@ -6,18 +6,19 @@ import (
 	"math"
 )
 
-// Dequantize writes into dst the FP32 values that src stands for: len(dst) consecutive elements of type t, little-endian as in a
-// checkpoint, on any host. Plain types are converted (F64 and integers rounded to nearest even, F16 and BF16 exactly, Bool to 0 or 1);
-// block types give bit for bit what ggml's reference dequantisation gives.
+// Dequantize converts len(dst) consecutive elements of type t, little-endian on any host, to FP32.
+// F64 and integers round to nearest even, F16 and BF16 are exact, Bool becomes 0 or 1. Block types
+// match ggml's reference dequantization bit for bit.
 //
-// It is an error when len(dst) is not a whole number of blocks, or src is not exactly as long as those take.
+// It returns an error if len(dst) is not a whole number of blocks or src does not have exactly the
+// matching size.
 func Dequantize(dst []float32, t Type, src []byte) error {
 	if !t.Valid() {
 		return fmt.Errorf("dtype: cannot dequantize %v", t)
 	}
 	elems, bytes := t.Block()
 	if len(dst)%elems != 0 {
-		return fmt.Errorf("dtype: %d elements are no whole number of %v blocks of %d", len(dst), t, elems)
+		return fmt.Errorf("dtype: %d elements are not a whole number of %v blocks of %d", len(dst), t, elems)
 	}
 	if len(dst) > math.MaxInt/bytes || len(src) != len(dst)/elems*bytes {
 		return fmt.Errorf("dtype: %d elements of %v take %d bytes, not %d", len(dst), t, t.Bytes(len(dst)), len(src))
@@ -54,13 +55,14 @@ func Dequantize(dst []float32, t Type, src []byte) error {
 	return nil
 }
 
+// each converts elements of size bytes with value.
 func each(dst []float32, src []byte, size int, value func([]byte) float32) {
 	for i := range dst {
 		dst[i] = value(src[i*size:])
 	}
 }
 
-// dequantizers has, for every block type, the function that expands one block of exactly the type's size.
+// dequantizers maps every block type to the function that dequantizes one block.
 var dequantizers = [...]func(dst []float32, block []byte){
 	Q8_0: blockQ8_0,
 	Q4_0: blockQ4_0,

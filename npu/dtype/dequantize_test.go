@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// goldens are blocks and the values that the Python package gguf gives for them; testdata/make_golden.py made them.
+// goldens returns blocks and their values according to the Python package gguf; see
+// testdata/make_golden.py.
 func goldens(tb testing.TB) map[Type]struct{ blocks, values []byte } {
 	tb.Helper()
 	text, err := os.ReadFile("testdata/golden.json")
@@ -90,12 +91,12 @@ func TestDequantizePlainTypes(t *testing.T) {
 		{U8, []byte{0x80, 127}, []float32{128, 127}},
 		{Bool, []byte{0, 1, 2}, []float32{0, 1, 1}},
 	} {
-		// The same bytes at an odd address must give the same values.
+		// The same bytes at an odd address have the same values.
 		odd := append(make([]byte, 1, 64), tc.src...)[1:]
 		for _, src := range [][]byte{tc.src, odd} {
 			got := make([]float32, len(tc.want))
 			if err := Dequantize(got, tc.t, src); err != nil || !slices.Equal(got, tc.want) {
-				t.Errorf("%v: %v, %v; want %v", tc.t, got, err, tc.want)
+				t.Errorf("%v: %v, %v, want %v", tc.t, got, err, tc.want)
 			}
 		}
 	}
@@ -106,23 +107,23 @@ func TestDequantizeChecksSizes(t *testing.T) {
 		t    Type
 		n    int
 		src  int
-		says string
+		want string
 	}{
 		{Invalid, 1, 0, "cannot dequantize"},
 		{Type(200), 1, 1, "cannot dequantize"},
 		{F32, 2, 7, "2 elements of F32 take 8 bytes, not 7"},
-		{Q8_0, 31, 34, "no whole number of Q8_0 blocks of 32"},
+		{Q8_0, 31, 34, "not a whole number of Q8_0 blocks of 32"},
 		{Q8_0, 64, 34, "take 68 bytes, not 34"},
-		{Q4_K, 32, 18, "no whole number of Q4_K blocks of 256"},
+		{Q4_K, 32, 18, "not a whole number of Q4_K blocks of 256"},
 	} {
 		err := Dequantize(make([]float32, tc.n), tc.t, make([]byte, tc.src))
-		if err == nil || !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%v, %d elements from %d bytes: %v, want an error saying %q", tc.t, tc.n, tc.src, err, tc.says)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%v, %d elements from %d bytes: %v, want error %q", tc.t, tc.n, tc.src, err, tc.want)
 		}
 	}
 	for typ := Invalid + 1; typ.Valid(); typ++ {
 		if err := Dequantize(nil, typ, nil); err != nil {
-			t.Errorf("nothing of %v: %v", typ, err)
+			t.Errorf("no elements of %v: %v", typ, err)
 		}
 	}
 }
@@ -136,7 +137,7 @@ func TestViews(t *testing.T) {
 	}
 	v[1] = 7
 	if got := Float32s(buf[8:12]); got[0] != 7 {
-		t.Errorf("a write through the view did not reach the bytes: %v", got)
+		t.Errorf("a write to the view did not change the bytes: %v", got)
 	}
 	if _, ok := View[float32](buf[1:9]); ok {
 		t.Error("View of a misaligned slice succeeded")
@@ -145,7 +146,7 @@ func TestViews(t *testing.T) {
 		t.Error("View of 7 bytes as 4-byte elements succeeded")
 	}
 	if v, ok := View[float32](nil); !ok || len(v) != 0 {
-		t.Error("View of nothing is nothing")
+		t.Errorf("View(nil) = %v, %v, want empty, true", v, ok)
 	}
 	copy(buf[1:], bytes.Repeat([]byte{0x80, 0x3f}, 4))
 	if got := BFloat16s(buf[1:8]); len(got) != 3 || got[2].Float32() != 1 {
@@ -170,7 +171,7 @@ func TestTypeNames(t *testing.T) {
 		}
 		var back Type
 		if err := back.UnmarshalText(text); err != nil || back != typ {
-			t.Errorf("%v came back as %v, %v", typ, back, err)
+			t.Errorf("round trip of %v = %v, %v", typ, back, err)
 		}
 		if elems, size := typ.Block(); typ.Bytes(3*elems) != 3*size {
 			t.Errorf("%v: 3 blocks take %d bytes, want %d", typ, typ.Bytes(3*elems), 3*size)

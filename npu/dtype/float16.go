@@ -2,11 +2,11 @@ package dtype
 
 import "github.com/x448/float16"
 
-// Float16 is IEEE 754 half precision. The value is its bit pattern; conversions of single values are methods and functions of
-// github.com/x448/float16, round to nearest even.
+// Float16 is IEEE 754 half precision. Its value is the bit pattern. For single values use the
+// functions and methods of github.com/x448/float16, which round to nearest even.
 type Float16 = float16.Float16
 
-// F16ToF32 converts src into dst, which must be at least as long. It is exact.
+// F16ToF32 converts src exactly into dst, which must be at least as long.
 func F16ToF32(dst []float32, src []Float16) {
 	dst = dst[:len(src)]
 	for i, h := range src {
@@ -14,7 +14,8 @@ func F16ToF32(dst []float32, src []Float16) {
 	}
 }
 
-// F32ToF16 rounds src into dst, which must be at least as long: to nearest, ties to even, NaN made quiet, overflow to infinity.
+// F32ToF16 rounds src into dst, which must be at least as long: ties to even, NaN to quiet NaN,
+// overflow to infinity.
 func F32ToF16(dst []Float16, src []float32) {
 	dst = dst[:len(src)]
 	for i, f := range src {

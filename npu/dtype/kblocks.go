@@ -1,14 +1,17 @@
 package dtype
 
-// The functions of this file expand one "K" block: 256 elements in groups with a small integer scale each, which a half-precision number
-// scales in turn. A value of Q4_K and Q5_K is (d*scale)*q - (dmin*min), of Q6_K (d*scale)*q. As in blocks.go every product is rounded
-// before it is used.
+// The functions in this file dequantize one "K" block (superblock): 256 elements in groups, each
+// with a small integer scale that a half-precision number scales. A value is (d*scale)*q -
+// (dmin*min) in Q4_K and Q5_K, and (d*scale)*q in Q6_K. As in blocks.go, every product is rounded
+// before use.
 //
-// Source: the GGUF format's block_q4_K, block_q5_K and block_q6_K, checked against blocks made by the Python package gguf.
+// Source: the GGUF format's block_q4_K, block_q5_K and block_q6_K, verified against blocks from the
+// Python package gguf.
 
-// scaleMin unpacks the 6-bit scale and minimum of group j (0 to 7) of a Q4_K or Q5_K block from its 12 bytes: the first four groups have
-// the low six bits of bytes j (scale) and j+4 (minimum); the last four have their low four bits in byte j+4, and their high two bits in
-// the top of the bytes that the first four left free.
+// scaleMin unpacks the 6-bit scale and minimum of group j (0 to 7) of a Q4_K or Q5_K block from its
+// 12 bytes. The first four groups use the low six bits of bytes j (scale) and j+4 (minimum). For
+// the last four, byte j+4 has the low four bits of both, and the top bits of the earlier bytes have
+// the high two.
 func scaleMin(s []byte, j int) (scale, minimum float32) {
 	if j < 4 {
 		return float32(s[j] & 63), float32(s[j+4] & 63)
@@ -16,8 +19,8 @@ func scaleMin(s []byte, j int) (scale, minimum float32) {
 	return float32(s[j+4]&15 | s[j-4]>>6<<4), float32(s[j+4]>>4 | s[j]>>6<<4)
 }
 
-// blockQ4K: d, dmin, 12 bytes of scales and minimums, 128 bytes of quants. Groups 2g and 2g+1 (32 elements each) lie in the low and the
-// high halves of quant bytes 32g to 32g+31.
+// blockQ4K: d, dmin, 12 bytes of scales and minimums, 128 bytes of quants. Quant bytes 32g to
+// 32g+31 hold group 2g (32 elements) in their low nibbles and group 2g+1 in their high nibbles.
 func blockQ4K(dst []float32, b []byte) {
 	d, dmin, scales, qs := half(b), half(b[2:]), b[4:16], b[16:144]
 	for g := range 4 {
@@ -33,7 +36,8 @@ func blockQ4K(dst []float32, b []byte) {
 	}
 }
 
-// blockQ5K: as Q4_K with 32 bytes of fifth bits before the quants: bit j of byte i belongs to element i of group j.
+// blockQ5K: like Q4_K with 32 bytes of fifth bits before the quants; bit j of byte i is for element
+// i of group j.
 func blockQ5K(dst []float32, b []byte) {
 	d, dmin, scales, fifth, qs := half(b), half(b[2:]), b[4:16], b[16:48], b[48:176]
 	for g := range 4 {
@@ -50,9 +54,10 @@ func blockQ5K(dst []float32, b []byte) {
 	}
 }
 
-// blockQ6K: 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales (one per 16 elements), d; quants biased by 32. Each
-// half of the block (128 elements) is four rows of 32: rows 0 and 1 in the low halves of its 64 low bytes, rows 2 and 3 in the high
-// halves, and bits 2r and 2r+1 of high byte i belong to element i of row r.
+// blockQ6K: 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales (one per 16
+// elements), d; quants are biased by 32. Each half of the block (128 elements) has four rows of 32.
+// Of its 64 low bytes, the low nibbles are rows 0 and 1, the high nibbles rows 2 and 3. Bits 2r and
+// 2r+1 of high byte i are for element i of row r.
 func blockQ6K(dst []float32, b []byte) {
 	d := half(b[208:])
 	for h := range 2 {
@@ -62,7 +67,7 @@ func blockQ6K(dst []float32, b []byte) {
 			q1 := low[i+32]&15 | top>>2&3<<4
 			q2 := low[i]>>4 | top>>4&3<<4
 			q3 := low[i+32]>>4 | top>>6<<4
-			s := i / 16 // which 16 of the row
+			s := i / 16 // half of the row
 			out[i] = float32(d*float32(int8(scales[s]))) * float32(int(q0)-32)
 			out[i+32] = float32(d*float32(int8(scales[s+2]))) * float32(int(q1)-32)
 			out[i+64] = float32(d*float32(int8(scales[s+4]))) * float32(int(q2)-32)

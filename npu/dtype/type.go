@@ -1,11 +1,12 @@
-// Package dtype names the element types that programs and checkpoints use, and converts between them.
+// Package dtype defines the element types of programs and checkpoints and converts between them.
 //
-// Three kinds of type exist. Plain ones (F32, F16, BF16, I32, ...) have one element per unit. Quantised block types (Q8_0, Q4_K, ...) pack
-// a fixed number of consecutive elements of a row into one block with shared scales; their layouts are those of GGUF files. Whatever the
-// type, [Dequantize] gives the FP32 values that the bytes stand for.
+// Plain types (F32, F16, BF16, I32, ...) store one element per unit. Quantized block types (Q8_0,
+// Q4_K, ...) pack a fixed number of consecutive elements of a row into a block with shared scales,
+// in the layout of GGUF files. [Dequantize] converts any type to FP32.
 //
-// BF16 is the type of the NPU: the upper half of an FP32, rounded to nearest even. Go has no such type and no well-kept library rounds it
-// that way, so [BFloat16] is here; IEEE half precision comes from github.com/x448/float16.
+// BF16 is the type of the NPU: the upper half of an FP32, rounded to nearest even. [BFloat16] is
+// defined here because Go has no such type and no maintained library rounds that way. IEEE half
+// precision comes from github.com/x448/float16.
 package dtype
 
 //lint:file-ignore ST1003 the types are called what GGUF calls them
@@ -37,14 +38,14 @@ const (
 	Q6_K
 )
 
-// info is what must be known of a type to find its elements: every size follows from it.
+// info has the name and block size of a type.
 type info struct {
 	name  string
-	elems int // elements per block; 1 for plain types
+	elems int // elements per block, 1 for plain types
 	bytes int // bytes per block
 }
 
-// Block sizes of the quantised types are those of the GGUF format (ggml's block_q* structures).
+// Block sizes of quantized types are those of the GGUF format (ggml's block_q* structures).
 var types = [...]info{
 	Invalid: {"invalid", 1, 0},
 	F64:     {"F64", 1, 8},
@@ -67,7 +68,7 @@ var types = [...]info{
 	Q6_K:    {"Q6_K", 256, 210},
 }
 
-// String is the type's name as safetensors and GGUF write it, such as "BF16" or "Q4_K".
+// String returns the type's name in safetensors and GGUF files, such as "BF16" or "Q4_K".
 func (t Type) String() string {
 	if int(t) < len(types) {
 		return types[t].name
@@ -75,7 +76,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// Parse is the inverse of String.
+// Parse returns the type with the given name. It is the inverse of String.
 func Parse(name string) (Type, error) {
 	for t, i := range types {
 		if i.name == name && Type(t) != Invalid {
@@ -85,7 +86,7 @@ func Parse(name string) (Type, error) {
 	return Invalid, fmt.Errorf("dtype: unknown type %q", name)
 }
 
-// MarshalText and UnmarshalText make plans readable: a type is its name.
+// MarshalText encodes a type as its name.
 func (t Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -94,13 +95,14 @@ func (t *Type) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// Valid reports whether t is one of the types above.
+// Valid reports whether t is one of the defined types other than Invalid.
 func (t Type) Valid() bool { return t != Invalid && int(t) < len(types) }
 
 // Quantized reports whether t packs several elements into a block.
 func (t Type) Quantized() bool { return t.Valid() && types[t].elems > 1 }
 
-// Block gives the number of elements in a block of t and the block's size in bytes; plain types have blocks of one element.
+// Block returns the number of elements in a block of t and the block's size in bytes. Blocks of
+// plain types have one element.
 func (t Type) Block() (elems, bytes int) {
 	if !t.Valid() {
 		return 1, 0
@@ -108,8 +110,8 @@ func (t Type) Block() (elems, bytes int) {
 	return types[t].elems, types[t].bytes
 }
 
-// Bytes is the size of n elements. A quantised row is a whole number of blocks: n must be a multiple of the block, which callers check
-// when they read a shape from outside.
+// Bytes returns the size of n elements. It is exact only if n is a multiple of the block's
+// elements, which callers must check for shapes from untrusted sources.
 func (t Type) Bytes(n int) int {
 	elems, bytes := t.Block()
 	return n / elems * bytes

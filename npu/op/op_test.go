@@ -102,21 +102,23 @@ func TestJSON(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, o := range map[string]Op{
-		"K is 0":                      MatMul{M: 1, N: 1},
-		"N is -1":                     MatMul{M: 1, K: 1, N: Rows}, // only rows may be symbolic
-		"M is -4":                     MatMul{M: -4, K: 1, N: 1},
-		"Vocab is 1073741824":         Embed{Rows: 1, Vocab: 1 << 30, Width: 1},
-		"Eps is 2":                    RMSNorm{Rows: 1, Width: 1, Eps: 2},
-		"Eps is NaN":                  RMSNorm{Rows: 1, Width: 1, Eps: math.NaN()},
-		"LayerNorm: Eps is NaN":       LayerNorm{Rows: 1, Width: 1, Eps: math.NaN()},
-		"Heads is -3":                 RMSNorm{Rows: 1, Width: 1, Heads: -3},
-		"TableHeads is -3":            RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: -3},
-		"65 Widths":                   Concat{Rows: 1, Widths: slices.Repeat([]int{1}, 65)},
-		"Eps is -1":                   LayerNorm{Rows: 1, Width: 1, Eps: -1},
-		"want an even number":         RoPE{Rows: 1, Heads: 1, HeadDim: 3},
-		"TableHeads is 3":             RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: 3},
-		"a multiple of KVHeads":       Attention{Rows: 1, Heads: 3, KVHeads: 2, HeadDim: 4},
-		"exclude each other":          Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Cached: true, HeadFirst: true},
+		"K is 0":                MatMul{M: 1, N: 1},
+		"N is -1":               MatMul{M: 1, K: 1, N: Rows}, // only rows may be symbolic
+		"M is -4":               MatMul{M: -4, K: 1, N: 1},
+		"Vocab is 1073741824":   Embed{Rows: 1, Vocab: 1 << 30, Width: 1},
+		"Eps is 2":              RMSNorm{Rows: 1, Width: 1, Eps: 2},
+		"Eps is NaN":            RMSNorm{Rows: 1, Width: 1, Eps: math.NaN()},
+		"LayerNorm: Eps is NaN": LayerNorm{Rows: 1, Width: 1, Eps: math.NaN()},
+		"Heads is -3":           RMSNorm{Rows: 1, Width: 1, Heads: -3},
+		"TableHeads is -3":      RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: -3},
+		"65 Widths":             Concat{Rows: 1, Widths: slices.Repeat([]int{1}, 65)},
+		"Eps is -1":             LayerNorm{Rows: 1, Width: 1, Eps: -1},
+		"want an even number":   RoPE{Rows: 1, Heads: 1, HeadDim: 3},
+		"TableHeads is 3":       RoPE{Rows: 1, Heads: 2, HeadDim: 4, TableHeads: 3},
+		"a multiple of KVHeads": Attention{Rows: 1, Heads: 3, KVHeads: 2, HeadDim: 4},
+		"exclude each other": Attention{
+			Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Cached: true, HeadFirst: true,
+		},
 		"Split is 2":                  Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Split: 2},
 		"Scale is NaN":                Attention{Rows: 1, Heads: 2, KVHeads: 2, HeadDim: 4, Scale: math.NaN()},
 		"each of 0 to 1 once":         Permute{Shape: []int{2, 3}, Perm: []int{0, 0}},
