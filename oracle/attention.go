@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// kvWrite puts the rows' keys or values into the cache at positions pos, pos+1, ...
+// kvWrite writes the rows' keys or values into the cache at positions pos, pos+1, ...
 //
 //	cache [KVHeads, capacity, HeadDim]
 //	x     [Rows, KVHeads*HeadDim]
@@ -25,16 +25,16 @@ func kvWrite(ctx context.Context, o op.KVWrite, cache, x []float32, pos, capacit
 	})
 }
 
-// heads is a tensor of many heads: head h of row r is a vector of width elements.
+// heads is a tensor of several heads; head h of row r is a vector of width elements.
 type heads struct {
 	data        []float32
 	count       int  // heads
 	length      int  // rows
-	width       int  // elements of a head
+	width       int  // elements per head
 	headsBefore bool // [count, length, width]; otherwise [length, count*width]
 }
 
-// rows is rows from to to of head h as a matrix [to-from, width].
+// rows returns rows from to to of head h as a matrix [to-from, width].
 func (t heads) rows(h, from, to int) blas32.General {
 	at, stride := (from*t.count+h)*t.width, t.count*t.width
 	if t.headsBefore {
@@ -43,15 +43,15 @@ func (t heads) rows(h, from, to int) blas32.General {
 	return blas32.General{Rows: to - from, Cols: t.width, Stride: stride, Data: t.data[at:]}
 }
 
-// attention is softmax(q k^T scale) v for every query head, over the positions up to each row's own. Query head h reads key and value head
-// h / (Heads/KVHeads).
+// attention computes softmax(q k^T scale) v for every query head over the positions up to each
+// row's own. Query head h uses key and value head h / (Heads/KVHeads).
 //
 //	plain:      dst, q [Rows, Heads*HeadDim]              k, v [Rows, KVHeads*HeadDim]
 //	HeadFirst:  q      [Heads, Rows, HeadDim]             k    [KVHeads, Rows, HeadDim]
 //	            dst    [Heads*Split, Rows, HeadDim/Split] v    [KVHeads*Split, Rows, HeadDim/Split]
 //	Cached:     dst, q [Rows, Heads*HeadDim]              k, v [KVHeads, capacity, HeadDim]
 //
-// Rows stand at positions pos, pos+1, ...; without Cached pos is 0.
+// Rows are at positions pos, pos+1, ...; without Cached, pos is ignored.
 //
 // Source: Vaswani et al. (arXiv 1706.03762), eq. 1; Ainslie et al., GQA (arXiv 2305.13245).
 func attention(ctx context.Context, o op.Attention, dst, q, k, v []float32, pos, capacity int) error {
@@ -74,16 +74,19 @@ func attention(ctx context.Context, o op.Attention, dst, q, k, v []float32, pos,
 		return func(job int) error {
 			h, from := job/blocks, job%blocks*tile
 			to := min(o.Rows, from+tile)
-			seen := pos + to // positions that the block's last row sees
+			seen := pos + to // positions visible to the block's last row
 			scores := matrix(scratch[:(to-from)*seen], to-from, seen)
-			if err := multiply(ctx, blas.Trans, float32(o.Softmax()), Q.rows(h, from, to), K.rows(h/group, 0, seen), scores); err != nil {
+			scale := float32(o.Softmax())
+			err := multiply(ctx, blas.Trans, scale, Q.rows(h, from, to), K.rows(h/group, 0, seen), scores)
+			if err != nil {
 				return err
 			}
 			for r := range to - from {
 				softmax(scores.Data[r*seen:][:seen], pos+from+r+1)
 			}
 			for s := range split {
-				if err := multiply(ctx, blas.NoTrans, 1, scores, V.rows(h/group*split+s, 0, seen), Y.rows(h*split+s, from, to)); err != nil {
+				v, y := V.rows(h/group*split+s, 0, seen), Y.rows(h*split+s, from, to)
+				if err := multiply(ctx, blas.NoTrans, 1, scores, v, y); err != nil {
 					return err
 				}
 			}
@@ -92,8 +95,8 @@ func attention(ctx context.Context, o op.Attention, dst, q, k, v []float32, pos,
 	})
 }
 
-// softmax turns the first n scores into probabilities and sets the others, which lie in the row's future, to zero. The largest score is
-// subtracted first, which changes nothing but keeps exp from overflowing.
+// softmax replaces the first n scores by probabilities and sets the others, which are in the row's
+// future, to zero. It subtracts the largest score first so that exp does not overflow.
 func softmax(scores []float32, n int) {
 	highest := float32(math.Inf(-1))
 	for _, s := range scores[:n] {

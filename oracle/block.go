@@ -6,20 +6,23 @@ import (
 	"slices"
 )
 
-// Block computes layer 0 alone, for the rows of ids from a position on: what enters it, the embedding, and what it gives on, both [len(ids)-from, hidden].
+// Block computes layer 0 alone for the rows of ids from a position on. It returns the layer's
+// input, the embedding, and its output, both [len(ids)-from, hidden].
 //
-// Of the rows before only keys and values are computed, which is all that later rows see of them: far positions cost little more than near ones.
+// For earlier rows it computes only keys and values, so late positions cost little more than early
+// ones.
 func (m *Model) Block(ctx context.Context, ids []int32, from int) (in, out []float32, err error) {
 	if from < 0 || from >= len(ids) {
-		return nil, nil, fmt.Errorf("oracle: a block from row %d of %d: want one of the rows", from, len(ids))
+		return nil, nil, fmt.Errorf("oracle: block: from is %d, want 0 to %d", from, len(ids)-1)
 	}
 	s := m.NewState()
 	if err := m.check(s, ids, nil); err != nil {
 		return nil, nil, err
 	}
 	l := &m.layers[0]
-	s.capacity = len(ids) // the cache is that of one layer
-	s.k[0], s.v[0] = make([]float32, s.capacity*m.cfg.KVHeads*m.cfg.HeadDim), make([]float32, s.capacity*m.cfg.KVHeads*m.cfg.HeadDim)
+	s.capacity = len(ids) // only one layer has a cache
+	elements := s.capacity * m.cfg.KVHeads * m.cfg.HeadDim
+	s.k[0], s.v[0] = make([]float32, elements), make([]float32, elements)
 	begin := func(rows []int32) *pass {
 		p := &pass{ctx: ctx, State: s, rows: len(rows)}
 		p.rope = p.buffer("rope", p.rows*m.cfg.HeadDim)

@@ -9,18 +9,18 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Compute runs one op and gives what it writes, the one operand with Write.
+// Compute runs one op and returns its output.
 //
-// The operands that the op reads come in the order of [op.Op.Operands]: []float32 for numbers, of whatever type the device has them, and
-// []int32 for ids and indices. Their lengths are checked against the op's shapes. They are not changed: the cache that KVWrite gives back
-// is a copy with the rows written.
+// The inputs are in the order of [op.Op.Operands]: []float32 for numbers of any device type,
+// []int32 for ids and indices. It returns an error if a length does not match the op's shapes.
+// Inputs are not modified: for KVWrite the result is a copy of the cache with the rows written.
 //
-// Size stands for the symbols [op.Rows], [op.Picks] and [op.Capacity] where the op has them, and its Pos is the position of the first row
-// for KVWrite and for cached Attention. The result is in FP32 and not rounded to the device's type; for Cast it is x itself, since how far
-// rounding may go is a matter of tolerance.
+// Size resolves the symbols [op.Rows], [op.Picks] and [op.Capacity] and sets the position of the
+// first row for KVWrite and cached Attention. The result is FP32 and is not rounded to the device's
+// type. For Cast it is x itself; rounding is left to the caller's tolerance.
 func Compute(ctx context.Context, o op.Op, size op.Size, in ...any) ([]float32, error) {
 	if o == nil {
-		return nil, fmt.Errorf("oracle: there is no op")
+		return nil, fmt.Errorf("oracle: op is nil")
 	}
 	dst, err := compute(ctx, o, size, in)
 	if err != nil {
@@ -36,7 +36,7 @@ func compute(ctx context.Context, o op.Op, size op.Size, in []any) ([]float32, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var x [][]float32 // operands read, nil in place of an index
+	var x [][]float32 // inputs, nil for an index
 	var index []int32
 	var dst []float32
 	for _, operand := range o.Operands() {
@@ -66,12 +66,12 @@ func compute(ctx context.Context, o op.Op, size op.Size, in []any) ([]float32, e
 		}
 	}
 	if len(in) > 0 {
-		return nil, fmt.Errorf("%d operands more than the op reads", len(in))
+		return nil, fmt.Errorf("%d operands too many", len(in))
 	}
 	return dst, dispatch(ctx, o, size, dst, x, index)
 }
 
-// dispatch calls the function of the op, with the symbols in its shape replaced.
+// dispatch resolves the symbols in the op's shape and calls the function that computes it.
 func dispatch(ctx context.Context, o op.Op, size op.Size, dst []float32, x [][]float32, index []int32) error {
 	switch o := o.(type) {
 	case op.MatMul:
@@ -128,10 +128,10 @@ func dispatch(ctx context.Context, o op.Op, size op.Size, dst []float32, x [][]f
 		o.Rows = size.Resolve(o.Rows)
 		return concat(ctx, o, dst, x)
 	}
-	return fmt.Errorf("no function computes a %T: want one of package op's structs, by value", o)
+	return fmt.Errorf("unsupported op type %T: want one of package op's structs, by value", o)
 }
 
-// read checks an operand given by the caller, which must have n elements.
+// read checks the type and length of an input. It must have n elements.
 func read(operand op.Operand, given any, n int) (values []float32, ids []int32, err error) {
 	want, got := "[]float32", 0
 	if slices.Contains(operand.Types, dtype.I32) {
@@ -146,7 +146,8 @@ func read(operand op.Operand, given any, n int) (values []float32, ids []int32, 
 	case values == nil && ids == nil:
 		return nil, nil, fmt.Errorf("operand %s is a %T, want %s", operand.Name, given, want)
 	case got != n:
-		return nil, nil, fmt.Errorf("operand %s has %d elements, want %d: %s", operand.Name, got, n, op.ShapeString(operand.Shape))
+		return nil, nil, fmt.Errorf("operand %s has %d elements, want %d: %s", operand.Name, got, n,
+			op.ShapeString(operand.Shape))
 	}
 	return values, ids, nil
 }
@@ -154,13 +155,14 @@ func read(operand op.Operand, given any, n int) (values []float32, ids []int32, 
 // maxElements bounds an operand: 8 GiB of FP32, several times the largest matrix of any model.
 const maxElements = 1 << 31
 
-// elements is the number of elements of a shape. Symbols must have a positive number.
+// elements returns the number of elements of a shape. It returns an error if size does not resolve
+// a symbol to a positive number.
 func elements(shape []int, size op.Size) (int, error) {
 	n := 1
 	for _, d := range shape {
 		d = size.Resolve(d)
 		if d <= 0 {
-			return 0, fmt.Errorf("op.Size %+v does not say how much that is", size)
+			return 0, fmt.Errorf("want a positive number for every symbol, got op.Size %+v", size)
 		}
 		if n > maxElements/d {
 			return 0, fmt.Errorf("more than %d elements", maxElements)
@@ -170,7 +172,7 @@ func elements(shape []int, size op.Size) (int, error) {
 	return n, nil
 }
 
-// fits checks that rows at a position lie within a cache.
+// fits returns an error if the rows are outside the cache.
 func fits(rows int, size op.Size) error {
 	if size.Pos < 0 || size.Pos > size.Capacity-rows {
 		return fmt.Errorf("%d rows at position %d are outside a cache of %d", rows, size.Pos, size.Capacity)

@@ -12,7 +12,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Small cases whose results can be checked with a pocket calculator.
+// Small cases that can be verified by hand.
 func TestComputeByHand(t *testing.T) {
 	f := func(x ...float32) []float32 { return x }
 	ln3 := float32(math.Log(3))
@@ -23,40 +23,56 @@ func TestComputeByHand(t *testing.T) {
 		in   []any
 		want []float32
 	}{
-		{"[1 2; 3 4] times a column", op.MatMul{M: 2, K: 2, N: 1}, op.Size{}, []any{f(1, 2, 3, 4), f(10, 1)}, f(12, 34)},
+		{"[1 2; 3 4] times a column", op.MatMul{M: 2, K: 2, N: 1}, op.Size{}, []any{f(1, 2, 3, 4), f(10, 1)},
+			f(12, 34)},
 		{"weights as rows of outputs", op.MatMul{M: op.Rows, K: 2, N: 3, TransB: true}, op.Size{Rows: 1},
 			[]any{f(1, 2), f(1, 0, 0, 1, 1, 1)}, f(1, 2, 3)},
 		{"weights as columns", op.MatMul{M: 1, K: 2, N: 3}, op.Size{}, []any{f(1, 2), f(1, 0, 0, 1, 1, 1)}, f(3, 2, 2)},
-		{"rows by id", op.Embed{Rows: op.Rows, Vocab: 3, Width: 2}, op.Size{Rows: 2}, []any{[]int32{2, 0}, f(1, 2, 3, 4, 5, 6)}, f(5, 6, 1, 2)},
-		{"the last row", op.Pick{Picks: op.Picks, Rows: op.Rows, Width: 2}, op.Size{Rows: 2, Picks: 1}, []any{[]int32{1}, f(1, 2, 3, 4)}, f(3, 4)},
-		{"FP32 stays", op.Cast{Rows: 1, Width: 2}, op.Size{}, []any{f(1.00001, 2)}, f(1.00001, 2)},
+		{"rows by id", op.Embed{Rows: op.Rows, Vocab: 3, Width: 2}, op.Size{Rows: 2},
+			[]any{[]int32{2, 0}, f(1, 2, 3, 4, 5, 6)}, f(5, 6, 1, 2)},
+		{"the last row", op.Pick{Picks: op.Picks, Rows: op.Rows, Width: 2}, op.Size{Rows: 2, Picks: 1},
+			[]any{[]int32{1}, f(1, 2, 3, 4)}, f(3, 4)},
+		{"FP32 is unchanged", op.Cast{Rows: 1, Width: 2}, op.Size{}, []any{f(1.00001, 2)}, f(1.00001, 2)},
 		// mean square of 1 and 7 is 25
 		{"root mean square 5", op.RMSNorm{Rows: 1, Width: 2}, op.Size{}, []any{f(1, 7), f(5, 10)}, f(1, 14)},
-		{"each head its own norm", op.RMSNorm{Rows: 1, Width: 2, Heads: 2}, op.Size{}, []any{f(1, 7, 10, 70), f(5, 5)}, f(1, 7, 1, 7)},
+		{"a norm per head", op.RMSNorm{Rows: 1, Width: 2, Heads: 2}, op.Size{}, []any{f(1, 7, 10, 70), f(5, 5)},
+			f(1, 7, 1, 7)},
 		{"epsilon under the root", op.RMSNorm{Rows: 1, Width: 1, Eps: 0.75}, op.Size{}, []any{f(0.5), f(1)}, f(0.5)},
 		// mean 5, biased variance 9
-		{"mean 5, deviation 3", op.LayerNorm{Rows: 1, Width: 2}, op.Size{}, []any{f(2, 8), f(1, 2), f(10, 20)}, f(9, 22)},
+		{"mean 5, deviation 3", op.LayerNorm{Rows: 1, Width: 2}, op.Size{}, []any{f(2, 8), f(1, 2), f(10, 20)},
+			f(9, 22)},
 		{"SiLU(ln 3) is 3/4 ln 3", op.SiLUMul{Rows: 1, Width: 2}, op.Size{}, []any{f(ln3, 0), f(4, 9)}, f(3*ln3, 0)},
 		{"a sum", op.Add{Rows: 2, Width: 2}, op.Size{}, []any{f(1, 2, 3, 4), f(10, 20, 30, 40)}, f(11, 22, 33, 44)},
-		{"a bias", op.Add{Rows: 2, Width: 2, Broadcast: true}, op.Size{}, []any{f(1, 2, 3, 4), f(10, 20)}, f(11, 22, 13, 24)},
+		{"a bias", op.Add{Rows: 2, Width: 2, Broadcast: true}, op.Size{}, []any{f(1, 2, 3, 4), f(10, 20)},
+			f(11, 22, 13, 24)},
 		{"GELU of -1, 0, 1", op.GELU{Rows: 1, Width: 3}, op.Size{}, []any{f(-1, 0, 1)}, f(-0.15865526, 0, 0.84134475)},
-		{"GELU with tanh", op.GELU{Rows: 1, Width: 3, Tanh: true}, op.Size{}, []any{f(-1, 0, 1)}, f(-0.15880801, 0, 0.84119199)},
-		// By a right angle (1, 0) becomes (0, 1), by none it stays; pairs are elements 0 and 2, 1 and 3.
-		{"half-split pairs", op.RoPE{Rows: 1, Heads: 1, HeadDim: 4}, op.Size{}, []any{f(1, 2, 3, 4), f(0, 1, 1, 0)}, f(-3, 2, 1, 4)},
-		{"heads share the table's row", op.RoPE{Rows: 1, Heads: 2, HeadDim: 2}, op.Size{}, []any{f(1, 0, 0, 1), f(0, 1)}, f(0, 1, -1, 0)},
-		{"a table row for each head", op.RoPE{Rows: 1, Heads: 2, HeadDim: 2, TableHeads: 2}, op.Size{}, []any{f(1, 0, 1, 0), f(0, 1, -1, 0)}, f(0, 1, -1, 0)},
-		{"a cache of 3 positions, written at 1", op.KVWrite{Rows: 1, KVHeads: 2, HeadDim: 1}, op.Size{Pos: 1, Capacity: 3},
+		{"GELU with tanh", op.GELU{Rows: 1, Width: 3, Tanh: true}, op.Size{}, []any{f(-1, 0, 1)},
+			f(-0.15880801, 0, 0.84119199)},
+		// A rotation by a right angle turns (1, 0) into (0, 1). Pairs are elements 0 and 2, 1 and
+		// 3.
+		{"half-split pairs", op.RoPE{Rows: 1, Heads: 1, HeadDim: 4}, op.Size{}, []any{f(1, 2, 3, 4), f(0, 1, 1, 0)},
+			f(-3, 2, 1, 4)},
+		{"heads share the table's row", op.RoPE{Rows: 1, Heads: 2, HeadDim: 2}, op.Size{},
+			[]any{f(1, 0, 0, 1), f(0, 1)}, f(0, 1, -1, 0)},
+		{"a table row per head", op.RoPE{Rows: 1, Heads: 2, HeadDim: 2, TableHeads: 2}, op.Size{},
+			[]any{f(1, 0, 1, 0), f(0, 1, -1, 0)}, f(0, 1, -1, 0)},
+		{"a cache of 3 positions, written at 1", op.KVWrite{Rows: 1, KVHeads: 2, HeadDim: 1},
+			op.Size{Pos: 1, Capacity: 3},
 			[]any{f(7, 8), f(1, 2, 3, 4, 5, 6)}, f(1, 7, 3, 4, 8, 6)},
-		// Row 0 sees itself. Row 1 scores 0 and ln 3: weights 1/4 and 3/4.
+		// Row 0 attends to itself. Row 1 has scores 0 and ln 3: weights 1/4 and 3/4.
 		{"attention weights 1/4 and 3/4", op.Attention{Rows: 2, Heads: 1, KVHeads: 1, HeadDim: 1}, op.Size{},
 			[]any{f(1, ln3), f(0, 1), f(8, 16)}, f(8, 14)},
 		{"scale 2 squares the odds", op.Attention{Rows: 2, Heads: 1, KVHeads: 1, HeadDim: 1, Scale: 2}, op.Size{},
 			[]any{f(1, ln3), f(0, 1), f(10, 20)}, f(10, 19)},
-		{"two query heads, one of keys", op.Attention{Rows: 1, Heads: 2, KVHeads: 1, HeadDim: 1, Cached: true}, op.Size{Pos: 1, Capacity: 3},
+		{"two query heads, one of keys", op.Attention{Rows: 1, Heads: 2, KVHeads: 1, HeadDim: 1, Cached: true},
+			op.Size{Pos: 1, Capacity: 3},
 			[]any{f(ln3, 0), f(0, 1, 99), f(8, 16, 99)}, f(14, 12)},
-		{"a matrix transposed", op.Permute{Shape: []int{2, 3}, Perm: []int{1, 0}}, op.Size{}, []any{f(1, 2, 3, 4, 5, 6)}, f(1, 4, 2, 5, 3, 6)},
-		{"columns 1 and 2", op.Slice{Rows: 2, Width: 3, From: 1, N: 2}, op.Size{}, []any{f(1, 2, 3, 4, 5, 6)}, f(2, 3, 5, 6)},
-		{"side by side", op.Concat{Rows: 2, Widths: []int{1, 2}}, op.Size{}, []any{f(1, 4), f(2, 3, 5, 6)}, f(1, 2, 3, 4, 5, 6)},
+		{"a matrix transposed", op.Permute{Shape: []int{2, 3}, Perm: []int{1, 0}}, op.Size{},
+			[]any{f(1, 2, 3, 4, 5, 6)}, f(1, 4, 2, 5, 3, 6)},
+		{"columns 1 and 2", op.Slice{Rows: 2, Width: 3, From: 1, N: 2}, op.Size{}, []any{f(1, 2, 3, 4, 5, 6)},
+			f(2, 3, 5, 6)},
+		{"concatenated rows", op.Concat{Rows: 2, Widths: []int{1, 2}}, op.Size{}, []any{f(1, 4), f(2, 3, 5, 6)},
+			f(1, 2, 3, 4, 5, 6)},
 	} {
 		t.Run(tc.op.Kind()+"/"+tc.name, func(t *testing.T) {
 			got, err := Compute(context.Background(), tc.op, tc.size, tc.in...)
@@ -76,7 +92,7 @@ func TestComputeByHand(t *testing.T) {
 	}
 }
 
-// Every op, at shapes that are multiples of nothing and cross the tiles, agrees with loops in float64.
+// Every op agrees with float64 loops at odd shapes that cross tile boundaries.
 func TestComputeAgainstFloat64(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	normal := func(n int) []float32 {
@@ -142,7 +158,7 @@ func TestComputeAgainstFloat64(t *testing.T) {
 	}
 }
 
-// naive computes an op in float64, element by element from the definitions in package op.
+// naive computes an op in float64, element by element, as package op defines it.
 func naive(o op.Op, s op.Size, x [][]float32) []float64 {
 	at := func(i, j int) float64 { return float64(x[i][j]) }
 	var y []float64
@@ -269,7 +285,8 @@ func naiveAttention(o op.Attention, s op.Size, x [][]float32) []float64 {
 		pos, length = s.Pos, s.Capacity
 	}
 	split := max(1, o.Split)
-	// place is where element d of head h in row r lies, in a tensor of so many heads in each of which d is cut into parts.
+	// place returns the index of element d of head h in row r, in a tensor whose heads have d in
+	// parts.
 	place := func(headFirst bool, count, length, parts, h, r, d int) int {
 		if headFirst {
 			w := o.HeadDim / parts
@@ -304,7 +321,7 @@ func naiveAttention(o op.Attention, s op.Size, x [][]float32) []float64 {
 	return y
 }
 
-// Large scores neither overflow nor lose the row: softmax subtracts the largest first.
+// Softmax does not overflow for large scores.
 func TestAttentionWithLargeScores(t *testing.T) {
 	o := op.Attention{Rows: 2, Heads: 1, KVHeads: 1, HeadDim: 1}
 	got, err := Compute(context.Background(), o, op.Size{}, []float32{1, 1e4}, []float32{1e4, -1e4}, []float32{3, 5})
@@ -313,7 +330,7 @@ func TestAttentionWithLargeScores(t *testing.T) {
 	}
 }
 
-// What lies in a cache beyond the row's position must not show, whatever it is.
+// Cache entries after the row's position do not affect the result.
 func TestAttentionDoesNotSeeTheFuture(t *testing.T) {
 	o := op.Attention{Rows: 2, Heads: 1, KVHeads: 1, HeadDim: 2, Cached: true}
 	nan := float32(math.NaN())
@@ -324,26 +341,27 @@ func TestAttentionDoesNotSeeTheFuture(t *testing.T) {
 	}
 	for _, y := range got {
 		if math.IsNaN(float64(y)) {
-			t.Fatalf("%v: position 3 was seen", got)
+			t.Fatalf("%v: position 3 affected the result", got)
 		}
 	}
-	v[5] = 1e6 // position 2: row 1 sees it, row 0 does not
+	v[5] = 1e6 // position 2 is visible to row 1 but not to row 0
 	other, err := Compute(context.Background(), o, op.Size{Pos: 1, Capacity: 4}, q, k, v)
 	if err != nil || other[0] != got[0] || other[1] != got[1] || other[3] == got[3] {
 		t.Errorf("row 0 is %v, then %v; row 1 %v, then %v (%v)", got[:2], other[:2], got[2:], other[2:], err)
 	}
 }
 
-// Operands stay as they were, also the cache that KVWrite updates.
-func TestComputeLeavesOperands(t *testing.T) {
+// Compute does not modify its inputs, including the cache of KVWrite.
+func TestComputeDoesNotModifyInputs(t *testing.T) {
 	cache := []float32{1, 2}
-	got, err := Compute(context.Background(), op.KVWrite{Rows: 1, KVHeads: 1, HeadDim: 1}, op.Size{Capacity: 2}, []float32{9}, cache)
+	got, err := Compute(context.Background(), op.KVWrite{Rows: 1, KVHeads: 1, HeadDim: 1}, op.Size{Capacity: 2},
+		[]float32{9}, cache)
 	if err != nil || got[0] != 9 || cache[0] != 1 {
 		t.Errorf("wrote %v, operand %v, %v", got, cache, err)
 	}
 }
 
-// Calls that cannot be computed say what is wrong with them.
+// Invalid calls return descriptive errors.
 func TestComputeErrors(t *testing.T) {
 	f := func(n int) []float32 { return make([]float32, n) }
 	for want, tc := range map[string]struct {
@@ -351,27 +369,35 @@ func TestComputeErrors(t *testing.T) {
 		size op.Size
 		in   []any
 	}{
-		"there is no op":             {nil, op.Size{}, nil},
+		"op is nil":                  {nil, op.Size{}, nil},
 		"K is 0":                     {op.MatMul{M: 1, N: 1}, op.Size{}, nil},
 		"operand w [2 2] is missing": {op.MatMul{M: 1, K: 2, N: 2}, op.Size{}, []any{f(2)}},
-		"operand w has 3 elements, want 4: [2 2]":  {op.MatMul{M: 1, K: 2, N: 2}, op.Size{}, []any{f(2), f(3)}},
-		"1 operands more":                          {op.MatMul{M: 1, K: 1, N: 1}, op.Size{}, []any{f(1), f(1), f(1)}},
+		"operand w has 3 elements, want 4: [2 2]": {op.MatMul{M: 1, K: 2, N: 2}, op.Size{}, []any{f(2), f(3)}},
+		"1 operands too many": {op.MatMul{M: 1, K: 1, N: 1}, op.Size{},
+			[]any{f(1), f(1), f(1)}},
 		"operand a is a []float64, want []float32": {op.MatMul{M: 1, K: 1, N: 1}, op.Size{}, []any{[]float64{1}, f(1)}},
 		"operand a is a <nil>":                     {op.MatMul{M: 1, K: 1, N: 1}, op.Size{}, []any{nil, f(1)}},
-		"operand ids is a []float32":               {op.Embed{Rows: 1, Vocab: 1, Width: 1}, op.Size{}, []any{f(1), f(1)}},
-		"index 1 is 3, want 0 to 2":                {op.Embed{Rows: 2, Vocab: 3, Width: 1}, op.Size{}, []any{[]int32{0, 3}, f(3)}},
-		"index 0 is -1":                            {op.Pick{Picks: 1, Rows: 3, Width: 1}, op.Size{}, []any{[]int32{-1}, f(3)}},
-		"a [rows 1]: op.Size":                      {op.MatMul{M: op.Rows, K: 1, N: 1}, op.Size{}, []any{f(1), f(1)}},
-		"a [rows 8]: op.Size":                      {op.MatMul{M: op.Rows, K: 8, N: 1}, op.Size{Rows: -1}, []any{f(1), f(1)}},
-		"more than 2147483648 elements":            {op.MatMul{M: 1 << 28, K: 1 << 28, N: 1}, op.Size{}, []any{f(1), f(1)}},
+		"operand ids is a []float32": {op.Embed{Rows: 1, Vocab: 1, Width: 1}, op.Size{},
+			[]any{f(1), f(1)}},
+		"index 1 is 3, want 0 to 2": {op.Embed{Rows: 2, Vocab: 3, Width: 1}, op.Size{},
+			[]any{[]int32{0, 3}, f(3)}},
+		"index 0 is -1": {op.Pick{Picks: 1, Rows: 3, Width: 1}, op.Size{},
+			[]any{[]int32{-1}, f(3)}},
+		"a [rows 1]: want a positive": {op.MatMul{M: op.Rows, K: 1, N: 1}, op.Size{}, []any{f(1), f(1)}},
+		"a [rows 8]: want a positive": {op.MatMul{M: op.Rows, K: 8, N: 1}, op.Size{Rows: -1},
+			[]any{f(1), f(1)}},
+		"more than 2147483648 elements": {op.MatMul{M: 1 << 28, K: 1 << 28, N: 1}, op.Size{},
+			[]any{f(1), f(1)}},
 		"outside a cache of 4": {op.KVWrite{Rows: 2, KVHeads: 1, HeadDim: 1}, op.Size{Pos: 3, Capacity: 4},
 			[]any{f(2), f(4)}},
-		"2 rows at position -1 are outside": {op.Attention{Rows: 2, Heads: 1, KVHeads: 1, HeadDim: 1, Cached: true}, op.Size{Pos: -1, Capacity: 4},
+		"2 rows at position -1 are outside": {op.Attention{Rows: 2, Heads: 1, KVHeads: 1, HeadDim: 1, Cached: true},
+			op.Size{Pos: -1, Capacity: 4},
 			[]any{f(2), f(4), f(4)}},
 		"by value": {&op.Cast{Rows: 1, Width: 1}, op.Size{}, []any{f(1)}},
 	} {
-		if _, err := Compute(context.Background(), tc.op, tc.size, tc.in...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%T%+v: error %v, want one about %q", tc.op, tc.op, err, want)
+		if _, err := Compute(context.Background(), tc.op, tc.size, tc.in...); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%T%+v: error %v, want %q", tc.op, tc.op, err, want)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -1,12 +1,14 @@
-// Package oracle computes what a device should have computed: every op of package op, and the whole forward pass of the supported model
-// families, in FP32 and pure Go.
+// Package oracle is the reference implementation: it computes every op of package op, and the whole
+// forward pass of the supported model families, in FP32 and pure Go.
 //
-// It is written to be read and to be believed. It shares no arithmetic with any device and none with package model: it has its own
-// products (gonum's BLAS), its own softmax, its own RoPE frequencies. When a device and the oracle agree, two independent programs do.
+// It shares no arithmetic with any device or with package model. It uses gonum's BLAS for matrix
+// products and has its own softmax and its own RoPE frequencies. If a device and the oracle agree,
+// two independent programs agree.
 //
 // # One op
 //
-// [Compute] takes an op and its operands in the order in which package op lists them, and gives what the op writes:
+// [Compute] runs one op on operands in the order in which package op lists them, and returns the
+// op's output:
 //
 //	o := op.RMSNorm{Rows: op.Rows, Width: 2048, Eps: 1e-5}
 //	want, err := oracle.Compute(ctx, o, op.Size{Rows: 3}, x, w)     // x [3 2048], w [2048]; want [3 2048]
@@ -18,13 +20,15 @@
 //	st := m.NewState()                                               // an empty KV cache
 //	err = st.Score(ctx, ids, func(pos int, logits []float32) error { ... })
 //
-// [Model.Forward] continues a state from its position, so the same call serves a prompt, teacher forcing and single steps; [State.Score]
-// and [State.Step] are the two most wanted forms of it. Its [Tap] sees the output of every op under the name that a device's launch of
-// it has, which is how the first wrong op of a wrong device is found.
+// [Model.Forward] continues a state from its position. It serves prompts, teacher forcing and
+// single steps; [State.Score] and [State.Step] are its most common uses. A [Tap] receives the
+// output of every op under the name of the corresponding launch on a device. Use it to find the
+// first wrong op of a device.
 //
-// # The formula sheet
+// # Formulas
 //
-// A decoder of L layers turns ids into logits so, row by row ([Model.Forward] is these lines as Go):
+// A decoder of L layers computes logits from ids, row by row ([Model.Forward] is these lines in
+// Go):
 //
 //	x = E[id]                                                        embed.embed
 //	for each layer:
@@ -41,19 +45,18 @@
 //
 // # Precision
 //
-// Activations are FP32, and products are summed in FP32 in blocks. Norms and activation functions are computed in float64 and rounded
-// once; so are the exponentials of softmax and their sum. Weights of every type are brought to FP32 exactly as their format says, a
-// block of rows at a time, so that a model takes little more memory than its file. RoPE's angles alone are deliberately not better than
-// FP32, because the models were trained with FP32 angles.
+// Activations are FP32, and matrix products accumulate FP32 in blocks. Norms, activation functions
+// and softmax use float64 and round once. Weights of every type are dequantized to FP32 a block of
+// rows at a time, so a model needs little more memory than its file. RoPE angles are FP32 on
+// purpose, because the models were trained with FP32 angles.
 //
-// Against Hugging Face's implementation in float64 the mean relative L1 error of logits and of every hidden state stays below 5e-6 on
-// all families (the tests hold it there).
+// Against Hugging Face's implementation in float64, the mean relative L1 error of logits and of
+// every hidden state is below 5e-6 on all families. Tests enforce this.
 //
 // # Speed
 //
-// Everything runs on GOMAXPROCS goroutines. 1024 tokens of SmolLM2-135M with the logits of every position take about 15 seconds on two
-// cores of a Xeon, a single step about 0.13 seconds. That is fast enough to be the reference for real models, and nothing to be used in
-// place of a device.
-//
-// A cancelled context is noticed within 100 ms.
+// The oracle uses GOMAXPROCS goroutines. Scoring 1024 tokens with SmolLM2-135M takes about 15
+// seconds on two cores of a Xeon, a single step about 0.13 seconds. That is fast enough for a
+// reference, but it does not replace a device. Calls return within 100 ms if their context is
+// cancelled.
 package oracle

@@ -13,7 +13,7 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// What should a kernel have computed?
+// The expected output of a kernel.
 func ExampleCompute() {
 	o := op.RMSNorm{Rows: op.Rows, Width: 2, Eps: 0}
 	x := []float32{1, 7, 30, 40} // [2 2]
@@ -26,7 +26,8 @@ func ExampleCompute() {
 	// Output: [1.0000 7.0000 4.2426 5.6569]
 }
 
-// A prompt in one pass, then step by step; the tap shows the size of the residual stream after each layer of the first pass.
+// A prompt in one pass, then single steps. The tap prints the size of the residual stream after
+// each layer of the first pass.
 func ExampleModel_Forward() {
 	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"))
 	if err != nil {

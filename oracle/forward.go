@@ -8,27 +8,35 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Tap sees what an op has computed. The name is that of a device's launch with the name of its step in front, such as
-// "layer.3.attn.q_rope"; the package's formula sheet lists them all. Shape is that of the op's operand, with one exception: the caches that
-// k_write and v_write have written to are shown as [kvHeads, positions held, headDim], without the room behind. The values are valid during
-// the call only. An error ends the pass.
+// Tap receives the output of an op. The name is the name of a device's launch prefixed with its
+// step, such as "layer.3.attn.q_rope"; the package documentation lists all names. Shape is that of
+// the op's output, except that for k_write and v_write it is the used part of the cache, [kvHeads,
+// positions, headDim]. The values are valid during the call only. If Tap returns an error, the pass
+// ends.
 //
-// A tap may overwrite the values, and the pass goes on with what it left there (the caches of k_write and v_write are a copy). One that puts
-// a device's outputs in their place leads the oracle along the device: every op then computes from the device's own inputs, so that the
-// difference at each tap is what this one op got wrong, and none of what came before it.
+// A tap may overwrite the values, and the pass continues with them, except for k_write and v_write,
+// where they are a copy. If a tap replaces every output by a device's, every op of the oracle
+// computes from the device's inputs. The difference at each tap is then the error of that op alone.
 type Tap func(name string, shape []int, values []float32) error
 
-// ForwardOptions are the choices of one pass. The zero value of a field means its default.
+// ForwardOptions configure one pass. The zero value of each field is its default.
 type ForwardOptions struct {
-	Picks []int // rows whose logits are wanted, in this order; nil means all, an empty list none: the LM head is then left out
-	Tap   Tap   // sees every op's output; the logits of all picks are then held in memory at once
+	// Picks are the rows whose logits are computed, in this order. Nil means all rows. If it is empty
+	// but not nil, the LM head is skipped.
+	Picks []int
+
+	// Tap receives every op's output. It requires the logits of all picks in memory at once.
+	Tap Tap
 }
 
-// Forward runs ids through the model after the positions that the state holds, and adds theirs to it. Emit gets each picked row's logits
-// [vocab] with the row's position; they are valid during the call only. It may be nil where only the tap or the state is wanted.
+// Forward runs ids through the model at the positions after those in the state, and adds them to
+// it. It calls emit with the logits [vocab] and the position of each picked row. The logits are
+// valid during the call only. Emit may be nil.
 //
-// After an error the state holds what it held before.
-func (m *Model) Forward(ctx context.Context, s *State, ids []int32, opts *ForwardOptions, emit func(pos int, logits []float32) error) error {
+// If Forward returns an error, the state is unchanged.
+func (m *Model) Forward(
+	ctx context.Context, s *State, ids []int32, opts *ForwardOptions, emit func(pos int, logits []float32) error,
+) error {
 	if opts == nil {
 		opts = &ForwardOptions{}
 	}
@@ -46,7 +54,7 @@ func (m *Model) Forward(ctx context.Context, s *State, ids []int32, opts *Forwar
 	}
 	s.reserve(s.pos + len(ids))
 	c := m.cfg
-	p := &pass{ctx: ctx, State: s, rows: len(ids), sees: opts.Tap}
+	p := &pass{ctx: ctx, State: s, rows: len(ids), tapFunc: opts.Tap}
 	p.rope = p.buffer("rope", p.rows*c.HeadDim) // [rows, headDim] cosines and sines
 	ropeTable(p.rope, m.freq, p.rows, s.pos)
 
@@ -64,19 +72,20 @@ func (m *Model) Forward(ctx context.Context, s *State, ids []int32, opts *Forwar
 	return nil
 }
 
-// check refuses what cannot be computed.
+// check returns an error if the inputs of a pass are invalid.
 func (m *Model) check(s *State, ids []int32, picks []int) error {
 	if s == nil {
-		return fmt.Errorf("oracle: the state is nil: use NewState")
+		return fmt.Errorf("oracle: state is nil: use NewState")
 	}
 	if s.m != m {
-		return fmt.Errorf("oracle: the state belongs to another model")
+		return fmt.Errorf("oracle: state belongs to another model")
 	}
-	if _, err := m.ck.Tensor("model.norm.weight"); err != nil { // reading weights that are not mapped any more would end the program
+	if _, err := m.ck.Tensor("model.norm.weight"); err != nil { // reading unmapped weights would crash
 		return fmt.Errorf("oracle: %s: %w", m.ck.Path(), err)
 	}
 	if len(ids) > m.cfg.Context-s.pos {
-		return fmt.Errorf("oracle: %d ids at position %d, the context of %s is %d", len(ids), s.pos, m.cfg.Name, m.cfg.Context)
+		return fmt.Errorf("oracle: %d ids at position %d exceed the context of %s, %d",
+			len(ids), s.pos, m.cfg.Name, m.cfg.Context)
 	}
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.cfg.Vocab {
@@ -91,19 +100,19 @@ func (m *Model) check(s *State, ids []int32, picks []int) error {
 	return nil
 }
 
-// pass is one pass of rows through a model. Its methods compute one op each, show the result to the tap and return it. After an error
-// they do nothing, so that the formulas need not ask.
+// pass runs rows through a model. Its methods compute one op each, pass the result to the tap and
+// return it. After an error they return nil and do nothing, so that formulas need no error checks.
 type pass struct {
 	*State
-	ctx  context.Context
-	rows int
-	rope []float32 // [rows, headDim]
-	step string    // of the plan: what a tap's name begins with
-	sees Tap
-	err  error
+	ctx     context.Context
+	rows    int
+	rope    []float32 // [rows, headDim]
+	step    string    // step of the plan, the prefix of tap names
+	tapFunc Tap
+	err     error
 }
 
-// embed looks the ids up.
+// embed gathers the embeddings of ids.
 func (p *pass) embed(ids []int32) []float32 {
 	e, n := p.m.embed, p.m.cfg.Hidden
 	return p.do("embed", n, func(dst []float32) error {
@@ -113,7 +122,8 @@ func (p *pass) embed(ids []int32) []float32 {
 	})
 }
 
-// layer is one decoder layer: x + attention(norm(x)), then the same with the feed-forward block.
+// layer computes one decoder layer: x + attention(norm(x)), then the same with the feed-forward
+// block.
 //
 //	x              [rows, hidden]
 //	kcache, vcache [kvHeads, capacity, headDim]
@@ -138,7 +148,7 @@ func (p *pass) layer(l *layer, kcache, vcache, x []float32) []float32 {
 	return p.add("ffn.residual", p.linear("ffn.down", a, l.down), x) // [rows, hidden]
 }
 
-// project is a linear layer with a bias where the family has one.
+// project computes a linear layer, with a bias if the family has one.
 func (p *pass) project(name string, x []float32, w weight, bias []float32) []float32 {
 	y := p.linear(name, x, w)
 	if bias == nil {
@@ -150,13 +160,14 @@ func (p *pass) project(name string, x []float32, w weight, bias []float32) []flo
 	})
 }
 
-// rotate turns each head by the row's position, after normalising it where the family does.
+// rotate applies QK-norm, if the family has it, and RoPE to each head.
 func (p *pass) rotate(name string, x, norm []float32, heads int) []float32 {
 	c := p.m.cfg
 	if norm != nil {
 		y := x
 		x = p.do(name+"_norm", heads*c.HeadDim, func(dst []float32) error {
-			return rmsNorm(p.ctx, op.RMSNorm{Rows: p.rows, Width: c.HeadDim, Heads: heads, Eps: c.NormEps}, dst, y, norm)
+			return rmsNorm(p.ctx, op.RMSNorm{Rows: p.rows, Width: c.HeadDim, Heads: heads, Eps: c.NormEps}, dst, y,
+				norm)
 		})
 	}
 	return p.do(name+"_rope", heads*c.HeadDim, func(dst []float32) error {
@@ -164,14 +175,14 @@ func (p *pass) rotate(name string, x, norm []float32, heads int) []float32 {
 	})
 }
 
-// write stores keys or values at the rows' positions.
+// write writes keys or values into the cache at the rows' positions.
 func (p *pass) write(name string, cache, x []float32) {
 	c := p.m.cfg
 	if p.err != nil {
 		return
 	}
 	o := op.KVWrite{Rows: p.rows, KVHeads: c.KVHeads, HeadDim: c.HeadDim}
-	if p.err = kvWrite(p.ctx, o, cache, x, p.pos, p.capacity); p.err != nil || p.sees == nil {
+	if p.err = kvWrite(p.ctx, o, cache, x, p.pos, p.capacity); p.err != nil || p.tapFunc == nil {
 		return
 	}
 	held := p.pos + p.rows
@@ -204,7 +215,7 @@ func (p *pass) gate(name string, gate, up []float32) []float32 {
 	})
 }
 
-// add is the residual connection: a + x.
+// add computes the residual connection a + x.
 func (p *pass) add(name string, a, x []float32) []float32 {
 	n := p.m.cfg.Hidden
 	return p.do(name, n, func(dst []float32) error {
@@ -212,7 +223,7 @@ func (p *pass) add(name string, a, x []float32) []float32 {
 	})
 }
 
-// linear is x w^T, with the weights brought to FP32 a block of rows at a time.
+// linear computes x w^T, dequantizing a block of weight rows at a time.
 func (p *pass) linear(name string, x []float32, w weight) []float32 {
 	n, k := w.Shape[0], w.Shape[1]
 	return p.do(name, n, func(dst []float32) error {
@@ -226,15 +237,16 @@ func (p *pass) linear(name string, x []float32, w weight) []float32 {
 	})
 }
 
-// logitsBytes bounds the logits in memory at once. Each group of rows reads the whole LM head again, so it should not be small either:
-// 64 MiB are 340 rows of a vocabulary of 49,152 and 110 of one of 152,000.
+// logitsBytes bounds the logits in memory at once. Every group of rows reads the whole LM head
+// again, so it should not be too small: 64 MiB hold 340 rows of a vocabulary of 49,152 and 110 of
+// one of 152,000.
 const logitsBytes = 64 << 20
 
-// head gives the logits of the picked rows, a group of rows at a time.
+// head computes the logits of the picked rows, a group of rows at a time.
 func (p *pass) head(x []float32, picks []int, emit func(pos int, logits []float32) error) error {
 	c := p.m.cfg
 	group := max(1, logitsBytes/4/c.Vocab)
-	if p.sees != nil {
+	if p.tapFunc != nil {
 		group = max(1, len(picks))
 	}
 	for some := range slices.Chunk(picks, group) {
@@ -264,8 +276,8 @@ func (p *pass) head(x []float32, picks []int, emit func(pos int, logits []float3
 	return p.err
 }
 
-// do computes one op into a buffer [rows, width] and shows it to the tap. Buffers are named after ops, so that all layers share one set;
-// no op reads what the same op has written in the layer before.
+// do computes one op into a buffer [rows, width] and passes it to the tap. Buffers are named after
+// ops and shared by all layers; no op reads its own output of the previous layer.
 func (p *pass) do(name string, width int, compute func(dst []float32) error) []float32 {
 	if p.err != nil {
 		return nil
@@ -279,7 +291,7 @@ func (p *pass) do(name string, width int, compute func(dst []float32) error) []f
 }
 
 func (p *pass) tap(name string, shape []int, values []float32) {
-	if p.err == nil && p.sees != nil {
-		p.err = p.sees(p.step+name, shape, values)
+	if p.err == nil && p.tapFunc != nil {
+		p.err = p.tapFunc(p.step+name, shape, values)
 	}
 }

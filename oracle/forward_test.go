@@ -13,7 +13,7 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 )
 
-// Rows can be picked in any order, also none, and without their logits the state moves on all the same.
+// Picks can be in any order or empty, and the state advances without logits too.
 func TestPicks(t *testing.T) {
 	m, g := open(t, tiny("qwen2-bias")), readGolden(t, "qwen2-bias")
 	ctx, vocab := context.Background(), m.cfg.Vocab
@@ -31,7 +31,7 @@ func TestPicks(t *testing.T) {
 	}
 	none := &ForwardOptions{Picks: []int{}, Tap: func(name string, _ []int, _ []float32) error {
 		if strings.HasPrefix(name, "head.") {
-			t.Errorf("nothing was picked, yet %s was computed", name)
+			t.Errorf("nothing was picked, but %s was computed", name)
 		}
 		return nil
 	}}
@@ -49,7 +49,7 @@ func TestPicks(t *testing.T) {
 	}
 }
 
-// A state that has been rewound, or that has scored another text, computes as a new one does, to the bit.
+// A state that was rewound or scored another text computes the same bits as a new one.
 func TestRewind(t *testing.T) {
 	m, g := open(t, tiny("qwen3-qknorm")), readGolden(t, "qwen3-qknorm")
 	ctx := context.Background()
@@ -76,13 +76,13 @@ func TestRewind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := score(st, ids[10:]); !slices.Equal(got, want) {
-		t.Error("after Rewind(10) the logits are others")
+		t.Error("logits differ after Rewind(10)")
 	}
-	if err := st.Rewind(25); err == nil || !strings.Contains(err.Error(), "the state holds 24") {
-		t.Errorf("rewinding forwards: %v", err)
+	if err := st.Rewind(25); err == nil || !strings.Contains(err.Error(), "want 0 to 24") {
+		t.Errorf("Rewind past the end: %v", err)
 	}
 	if err := st.Rewind(-1); err == nil {
-		t.Error("rewinding to -1 is no error")
+		t.Error("Rewind(-1): no error")
 	}
 	var got []float32
 	for range 2 {
@@ -102,7 +102,7 @@ func TestRewind(t *testing.T) {
 	}
 }
 
-// Taps see what flows: the cache that k_write shows is made of the rows that k_rope has shown.
+// The cache that the k_write tap receives consists of the rows of the k_rope tap.
 func TestTapOfCache(t *testing.T) {
 	m, g := open(t, tiny("llama-tied-rope-scaled")), readGolden(t, "llama-tied-rope-scaled")
 	st, c := m.NewState(), m.cfg
@@ -115,7 +115,7 @@ func TestTapOfCache(t *testing.T) {
 		rows = append(rows, seen["layer.1.attn.k_rope"]...)
 		cache := seen["layer.1.attn.k_write"] // [kvHeads, positions, headDim]
 		if len(cache) != len(rows) {
-			t.Fatalf("the cache holds %d elements, want %d", len(cache), len(rows))
+			t.Fatalf("the cache has %d elements, want %d", len(cache), len(rows))
 		}
 		for i, v := range cache {
 			h, pos, d := i/(st.Pos()*c.HeadDim), i/c.HeadDim%st.Pos(), i%c.HeadDim
@@ -126,41 +126,45 @@ func TestTapOfCache(t *testing.T) {
 	}
 }
 
-// A pass that is led along another one differs from it only where that one was wrong: its inputs are the other's own.
-func TestLedPass(t *testing.T) {
+// If a tap substitutes the outputs of another pass, the two differ only at ops where that pass was
+// wrong.
+func TestTapSubstitution(t *testing.T) {
 	m := open(t, tiny("qwen3-qknorm"))
 	ids := []int32{5, 6, 7, 8, 9, 10}
 	wrong := map[string]bool{"layer.0.attn.k_norm": true, "layer.1.ffn.act": true}
 	broken := map[string][]float32{}
-	err := m.Forward(context.Background(), m.NewState(), ids, &ForwardOptions{Tap: func(name string, _ []int, values []float32) error {
-		if wrong[name] {
-			for i := range values {
-				values[i] *= 1.5
+	err := m.Forward(context.Background(), m.NewState(), ids,
+		&ForwardOptions{Tap: func(name string, _ []int, values []float32) error {
+			if wrong[name] {
+				for i := range values {
+					values[i] *= 1.5
+				}
 			}
-		}
-		broken[name] = slices.Clone(values)
-		return nil
-	}}, nil)
+			broken[name] = slices.Clone(values)
+			return nil
+		}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	differ := map[string]bool{}
-	err = m.Forward(context.Background(), m.NewState(), ids, &ForwardOptions{Tap: func(name string, _ []int, values []float32) error {
-		if !slices.Equal(values, broken[name]) {
-			differ[name] = true
-		}
-		copy(values, broken[name])
-		return nil
-	}}, nil)
+	err = m.Forward(context.Background(), m.NewState(), ids,
+		&ForwardOptions{Tap: func(name string, _ []int, values []float32) error {
+			if !slices.Equal(values, broken[name]) {
+				differ[name] = true
+			}
+			copy(values, broken[name])
+			return nil
+		}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !maps.Equal(differ, wrong) {
-		t.Errorf("the led pass differs at %v, want %v", differ, wrong)
+		t.Errorf("passes differ at %v, want %v", differ, wrong)
 	}
 }
 
-// An error of the tap or of emit ends the pass, comes back as it is, and leaves the state where it was.
+// An error of the tap or of emit ends the pass, is returned unchanged, and does not change the
+// state.
 func TestCallbackErrors(t *testing.T) {
 	m := open(t, tiny("smollm-mha"))
 	stop := errors.New("stop")
@@ -175,7 +179,7 @@ func TestCallbackErrors(t *testing.T) {
 		}
 		err := m.Forward(context.Background(), st, []int32{1, 2}, &ForwardOptions{Tap: tap}, nil)
 		if err != stop || after != 1 || st.Pos() != 0 {
-			t.Errorf("%s: error %v, %d calls from there on, position %d", at, err, after, st.Pos())
+			t.Errorf("%s: error %v, %d later calls, position %d", at, err, after, st.Pos())
 		}
 	}
 	st, calls := m.NewState(), 0
@@ -185,7 +189,7 @@ func TestCallbackErrors(t *testing.T) {
 	}
 }
 
-// Ids, picks and lengths that the model does not have are errors that say so.
+// Invalid ids, picks and lengths return descriptive errors.
 func TestForwardErrors(t *testing.T) {
 	m := open(t, tiny("smollm-mha"))
 	other := open(t, tiny("qwen2-bias"))
@@ -195,28 +199,29 @@ func TestForwardErrors(t *testing.T) {
 		ids   []int32
 		picks []int
 	}{
-		"id 1 is -1":              {m.NewState(), []int32{0, -1}, nil},
-		"id 0 is 1000000":         {m.NewState(), []int32{1000000}, nil},
-		"pick 1 is row 2":         {m.NewState(), []int32{1, 2}, []int{0, 2}},
-		"pick 0 is row -1":        {m.NewState(), []int32{1, 2}, []int{-1}},
-		"belongs to another":      {other.NewState(), []int32{1}, nil},
-		"ids at position 0, the ": {m.NewState(), long, nil},
+		"id 1 is -1":               {m.NewState(), []int32{0, -1}, nil},
+		"id 0 is 1000000":          {m.NewState(), []int32{1000000}, nil},
+		"pick 1 is row 2":          {m.NewState(), []int32{1, 2}, []int{0, 2}},
+		"pick 0 is row -1":         {m.NewState(), []int32{1, 2}, []int{-1}},
+		"belongs to another":       {other.NewState(), []int32{1}, nil},
+		"ids at position 0 exceed": {m.NewState(), long, nil},
 	} {
 		err := m.Forward(context.Background(), tc.st, tc.ids, &ForwardOptions{Picks: tc.picks}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one about %q", err, want)
+			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 	st := m.NewState()
 	if err := m.Forward(context.Background(), st, nil, nil, nil); err != nil || st.Pos() != 0 {
 		t.Errorf("no ids: %v, position %d", err, st.Pos())
 	}
-	if err := m.Forward(context.Background(), st, long[1:], &ForwardOptions{Picks: []int{}}, nil); err != nil || st.Pos() != m.cfg.Context {
+	if err := m.Forward(context.Background(), st, long[1:], &ForwardOptions{Picks: []int{}}, nil); err != nil ||
+		st.Pos() != m.cfg.Context {
 		t.Errorf("the whole context: %v, position %d", err, st.Pos())
 	}
 }
 
-// One model serves many goroutines, each with a state of its own.
+// A model is safe for concurrent use with one state per goroutine.
 func TestConcurrentStates(t *testing.T) {
 	m, g := open(t, tiny("llama-untied-sharded")), readGolden(t, "llama-untied-sharded")
 	var wg sync.WaitGroup
@@ -235,7 +240,7 @@ func TestConcurrentStates(t *testing.T) {
 	wg.Wait()
 }
 
-// A long text's logits come in groups; where they are cut does not show.
+// Logits are computed in groups of rows; group boundaries do not affect them.
 func TestLogitsInGroups(t *testing.T) {
 	m := open(t, testenv.DemoModel(t))
 	ids := make([]int32, 16)
@@ -249,7 +254,7 @@ func TestLogitsInGroups(t *testing.T) {
 			return nil
 		}
 	}
-	picks := make([]int, 0, 400) // more than fit a group: the rows again and again
+	picks := make([]int, 0, 400) // more than fit a group, with repeated rows
 	for len(picks) < cap(picks) {
 		picks = append(picks, len(picks)%len(ids))
 	}
@@ -271,15 +276,16 @@ func TestLogitsInGroups(t *testing.T) {
 	}
 }
 
-// A block alone is layer 0 of the whole model, from whichever row on it is wanted.
+// Block computes the same as layer 0 of the whole model, from any row.
 func TestBlock(t *testing.T) {
 	for _, name := range []string{"qwen2-bias", "qwen3-qknorm"} {
 		m, g := open(t, tiny(name)), readGolden(t, name)
 		ctx, ids, taps := context.Background(), g.IDs[:24], map[string][]float32{}
-		err := m.Forward(ctx, m.NewState(), ids, &ForwardOptions{Picks: []int{}, Tap: func(name string, _ []int, values []float32) error {
-			taps[name] = slices.Clone(values)
-			return nil
-		}}, nil)
+		err := m.Forward(ctx, m.NewState(), ids, &ForwardOptions{Picks: []int{},
+			Tap: func(name string, _ []int, values []float32) error {
+				taps[name] = slices.Clone(values)
+				return nil
+			}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +295,7 @@ func TestBlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := taps["embed.embed"][from*m.cfg.Hidden:]; !slices.Equal(in, want) {
-				t.Errorf("%s from row %d: another embedding", name, from)
+				t.Errorf("%s from row %d: the embedding differs", name, from)
 			}
 			if rel := relativeL1(out, taps["layer.0.ffn.residual"][from*m.cfg.Hidden:]); rel > 1e-6 {
 				t.Errorf("%s from row %d: mean relative L1 %.3g", name, from, rel)
@@ -303,7 +309,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// A pass over a checkpoint that has been closed is an error: its weights are not mapped any more, and to read them would end the program.
+// A pass over a closed checkpoint is an error: reading its unmapped weights would crash.
 func TestClosedCheckpoint(t *testing.T) {
 	ck, err := checkpoint.Open(tiny("qwen2-bias"))
 	if err != nil {

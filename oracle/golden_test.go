@@ -17,7 +17,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// open opens a checkpoint until the test ends.
+// open opens a checkpoint and closes it when the test ends.
 func open(t testing.TB, path string) *Model {
 	t.Helper()
 	ck, err := checkpoint.Open(path)
@@ -36,7 +36,7 @@ var tinyModels = []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smo
 
 func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
 
-// readGolden reads what Hugging Face's implementation computes for a model, in float64 (see testdata/README.md).
+// readGolden returns the float64 results of Hugging Face's implementation; see testdata/README.md.
 func readGolden(t testing.TB, model string) golden.Sequence {
 	t.Helper()
 	f, err := golden.Read(filepath.Join(tiny(model), "golden.safetensors"))
@@ -45,12 +45,12 @@ func readGolden(t testing.TB, model string) golden.Sequence {
 	}
 	g := f.Sequences[0]
 	if len(g.Greedy) == 0 || g.Logits == nil {
-		t.Fatalf("%s: the golden file lacks greedy or logits", model)
+		t.Fatalf("%s: the golden file has no greedy tokens or no logits", model)
 	}
 	return g
 }
 
-// relativeL1 is mean |got-want| / mean |want|, infinite where the lengths differ.
+// relativeL1 returns mean |got-want| / mean |want|, or infinity if the lengths differ.
 func relativeL1(got, want []float32) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
@@ -63,7 +63,7 @@ func relativeL1(got, want []float32) float64 {
 	return off / norm
 }
 
-// record collects what a tap sees.
+// record returns a tap that collects values by name.
 func record(seen map[string][]float32) Tap {
 	return func(name string, shape []int, values []float32) error {
 		n := 1
@@ -71,14 +71,14 @@ func record(seen map[string][]float32) Tap {
 			n *= d
 		}
 		if _, twice := seen[name]; twice || n != len(values) {
-			return fmt.Errorf("%s was seen twice, or its shape %v is not that of %d values", name, shape, len(values))
+			return fmt.Errorf("%s: duplicate name, or shape %v does not match %d values", name, shape, len(values))
 		}
 		seen[name] = slices.Clone(values)
 		return nil
 	}
 }
 
-// argmax is the index of the largest.
+// argmax returns the index of the largest element.
 func argmax(x []float32) int32 {
 	best := 0
 	for i, v := range x {
@@ -89,25 +89,26 @@ func argmax(x []float32) int32 {
 	return int32(best)
 }
 
-// Logits and every hidden state that the reference file has agree with Hugging Face on all families.
+// Logits and all hidden states of the reference file agree with Hugging Face on all families.
 func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 	for _, name := range tinyModels {
 		t.Run(name, func(t *testing.T) {
 			m, g := open(t, tiny(name)), readGolden(t, name)
 			seen := map[string][]float32{}
 			var logits []float32
-			err := m.Forward(context.Background(), m.NewState(), g.IDs, &ForwardOptions{Tap: record(seen)}, func(pos int, row []float32) error {
-				if pos*len(row) != len(logits) {
-					t.Errorf("position %d came after %d values", pos, len(logits))
-				}
-				logits = append(logits, row...)
-				return nil
-			})
+			err := m.Forward(context.Background(), m.NewState(), g.IDs, &ForwardOptions{Tap: record(seen)},
+				func(pos int, row []float32) error {
+					if pos*len(row) != len(logits) {
+						t.Errorf("position %d came after %d values", pos, len(logits))
+					}
+					logits = append(logits, row...)
+					return nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(logits, seen["head.lm_head"]) {
-				t.Error("the tap and emit saw different logits")
+				t.Error("the tap and emit received different logits")
 			}
 			worst := relativeL1(logits, g.Logits)
 			if !(worst <= 5e-6) {
@@ -123,12 +124,12 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 			if len(g.Hidden) < m.cfg.Layers+1 {
 				t.Errorf("only %d hidden states were compared", len(g.Hidden))
 			}
-			t.Logf("logits and %d hidden states, the worst mean relative L1 is %.3g", len(g.Hidden), worst)
+			t.Logf("logits and %d hidden states, worst mean relative L1 %.3g", len(g.Hidden), worst)
 		})
 	}
 }
 
-// Greedy continuations, one step at a time, are the reference's.
+// Greedy decoding in single steps matches the reference.
 func TestTinyModelsGreedy(t *testing.T) {
 	for _, name := range tinyModels {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestTinyModelsGreedy(t *testing.T) {
 			var got []int32
 			st := m.NewState()
 			err := st.Score(context.Background(), g.IDs, func(pos int, logits []float32) error {
-				got = []int32{argmax(logits)} // the last one stays
+				got = []int32{argmax(logits)} // keep the last one
 				return nil
 			})
 			if err != nil {
@@ -156,7 +157,7 @@ func TestTinyModelsGreedy(t *testing.T) {
 	}
 }
 
-// However a sequence is cut into passes, the logits are the same but for the noise of FP32.
+// Logits do not depend on how a sequence is split into passes, up to FP32 rounding.
 func TestStepwiseEqualsTeacherForced(t *testing.T) {
 	for _, name := range tinyModels {
 		m, g := open(t, tiny(name)), readGolden(t, name)
@@ -184,7 +185,7 @@ func TestStepwiseEqualsTeacherForced(t *testing.T) {
 	}
 }
 
-// nll is -log softmax(logits)[id].
+// nll returns -log softmax(logits)[id].
 func nll(logits []float32, id int32) float64 {
 	highest := float64(slices.Max(logits))
 	sum := 0.0
@@ -194,8 +195,8 @@ func nll(logits []float32, id int32) float64 {
 	return math.Log(sum) + highest - float64(logits[id])
 }
 
-// A real model, quantised, gives 1024 tokens of a real text the likelihood that Hugging Face's implementation gives them. It takes about 15
-// seconds on two cores, and twice that where others use them too.
+// A quantized real model assigns 1024 tokens of a real text the same likelihood as Hugging Face's
+// implementation. It takes about 15 seconds on two idle cores.
 func TestSmolLM2Likelihood(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes about 15 seconds on two cores")
@@ -224,17 +225,18 @@ func TestSmolLM2Likelihood(t *testing.T) {
 	}
 	mean := sum / float64(len(ids)-1)
 	off := sum/reference - 1
-	t.Logf("%d tokens in %.1f s: mean NLL %.6f, reference %.6f (%+.2g); the worst token is off by %.2g",
+	t.Logf("%d tokens in %.1f s: mean NLL %.6f, reference %.6f (%+.2g); largest token error %.2g",
 		len(ids), time.Since(started).Seconds(), mean, reference/float64(len(ids)-1), off, worst)
 	if !(math.Abs(off) <= 1e-4) {
-		t.Errorf("mean NLL is %+.2g of the reference's off, want within 1e-4", off)
+		t.Errorf("relative error of mean NLL is %+.2g, want within 1e-4", off)
 	}
 	if !(worst <= 1e-3) {
-		t.Errorf("one token's NLL is %.3g off the reference's, want at most 1e-3", worst)
+		t.Errorf("largest NLL error of a token is %.3g, want at most 1e-3", worst)
 	}
 }
 
-// A real pretrained model whose reference was computed by an independent C program, from both forms of its checkpoint.
+// A real pretrained model, from both forms of its checkpoint. An independent C program computed the
+// reference.
 func TestStories(t *testing.T) {
 	for _, file := range []string{"stories260k", "stories260k/stories260K.gguf"} {
 		m := open(t, testenv.Shared(t, file))
@@ -244,7 +246,7 @@ func TestStories(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// For each step an int32 token and its logits.
+				// An int32 token and its logits per step.
 				vocab := m.cfg.Vocab
 				var ids []int32
 				var want, got []float32
@@ -269,7 +271,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// A cancelled context ends a pass of a real model at once, and the state is as it was.
+// A cancelled context ends a pass of a real model within 100 ms and does not change the state.
 func TestCancel(t *testing.T) {
 	m := open(t, testenv.DemoModel(t))
 	st := m.NewState()
@@ -282,8 +284,8 @@ func TestCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, after := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond} {
-		// Within 100 ms is the promise. Other processes may have the cores meanwhile, so the best of some
-		// tries counts; a pass over these ids takes tens of seconds.
+		// The limit is 100 ms. Other processes may occupy the cores, so the best of several tries
+		// counts. A pass over these ids takes tens of seconds.
 		best := time.Hour
 		for try := 0; try < 8 && best > 100*time.Millisecond; try++ {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -294,12 +296,12 @@ func TestCancel(t *testing.T) {
 			}
 			best = min(best, time.Since(<-cancelled))
 			if st.Pos() != 3 {
-				t.Errorf("the state went to position %d", st.Pos())
+				t.Errorf("the state is at position %d", st.Pos())
 			}
 		}
-		t.Logf("noticed after %v", best)
+		t.Logf("returned after %v", best)
 		if best > 100*time.Millisecond {
-			t.Errorf("noticed %v after it was cancelled, want at most 100 ms", best)
+			t.Errorf("returned %v after cancellation, want at most 100 ms", best)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// permute copies with the dimensions in another order: dimension d of dst is dimension Perm[d] of x.
+// permute copies x with its dimensions reordered: dimension d of dst is dimension Perm[d] of x.
 //
 //	dst [Shape[Perm[0]], Shape[Perm[1]], ...]
 //	x   [Shape]
@@ -18,7 +18,7 @@ func permute(ctx context.Context, o op.Permute, dst, x []float32) error {
 	}
 	return spans(ctx, len(dst), 1, func(from, to int) {
 		for i := from; i < to; i++ {
-			// The last dimension of dst counts fastest: its index is what remains of i after division by the extent, and so on.
+			// Split i into indices of dst, the last dimension first.
 			at, rest := 0, i
 			for d := len(o.Perm) - 1; d >= 0; d-- {
 				p := o.Perm[d]
@@ -42,7 +42,7 @@ func slice(ctx context.Context, o op.Slice, dst, x []float32) error {
 	})
 }
 
-// concat puts rows side by side.
+// concat concatenates rows.
 //
 //	dst   [Rows, sum of Widths]
 //	in[i] [Rows, Widths[i]]

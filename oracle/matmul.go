@@ -9,7 +9,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// matMul is dst = a w, or a w^T with TransB.
+// matMul computes dst = a w, or a w^T with TransB.
 //
 //	dst [M, N]
 //	a   [M, K]
@@ -29,11 +29,12 @@ func matMul(ctx context.Context, o op.MatMul, dst, a, w []float32) error {
 	})
 }
 
-// weightRows gives rows from to to of a weight matrix [n, k] as FP32. The result is valid until the next call.
+// weightRows returns rows from to to of a weight matrix [n, k] as FP32. The result is valid until
+// the next call.
 type weightRows func(from, to int) ([]float32, error)
 
-// linear is dst = a w^T with weights that may have to be brought to FP32 first: each goroutine asks for a source of its own and takes
-// blocks of rows from it, so that no more than a block is ever held.
+// linear computes dst = a w^T with weights that may have to be dequantized. Each goroutine calls
+// source for its own weightRows and reads one block of rows at a time.
 //
 //	dst [m, n]
 //	a   [m, k]
@@ -54,23 +55,24 @@ func linear(ctx context.Context, dst, a []float32, m, k, n int, source func() we
 }
 
 const (
-	// tile is the side of the square of dst that one call of BLAS computes. gonum starts goroutines for products of four such squares
-	// and more; ours are busy already, so each call stays within one.
+	// tile is the side of the square of dst that one BLAS call computes. From four such squares on
+	// gonum starts its own goroutines, so a tile keeps each call on one.
 	tile = 64
 
-	// depth is how many products BLAS sums in one go. The sums of blocks are then added to each other, which keeps the rounding error of
-	// long sums small: it grows with the square root of the number of terms in a block plus that of the number of blocks. Half as many
-	// cost 13 % more time, and more gain nothing (measured on a Xeon, 256 x 2048 x 512).
+	// depth is the number of products that one BLAS call sums. Adding the sums of blocks limits the
+	// rounding error of long sums. Half the depth takes 13 % more time and does not reduce the
+	// error (measured on a Xeon, 256 x 2048 x 512).
 	depth = 512
 )
 
-// multiply is c = alpha a b, or alpha a b^T, tile by tile on one goroutine.
+// multiply computes c = alpha a b, or alpha a b^T, tile by tile on one goroutine.
 //
 //	a [m, k]
-//	b [k, n], or [n, k] when transposed
+//	b [k, n], or [n, k] if transposed
 //	c [m, n]
 //
-// As in any BLAS a zero in a may skip its row of an untransposed b, so that a NaN there does not show.
+// Like any BLAS it may skip a row of an untransposed b for a zero in a, and then a NaN in that row
+// is lost.
 func multiply(ctx context.Context, transB blas.Transpose, alpha float32, a, b, c blas32.General) error {
 	m, n, k := c.Rows, c.Cols, a.Cols
 	for i := 0; i < m; i += tile {
@@ -97,12 +99,12 @@ func multiply(ctx context.Context, transB blas.Transpose, alpha float32, a, b, c
 	return nil
 }
 
-// matrix is x as a dense matrix.
+// matrix returns x as a dense matrix.
 func matrix(x []float32, rows, cols int) blas32.General {
 	return blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: x}
 }
 
-// part is rows row to rowTo and columns col to colTo of x, sharing its memory.
+// part returns rows row to rowTo and columns col to colTo of x, sharing its memory.
 func part(x blas32.General, row, rowTo, col, colTo int) blas32.General {
 	return blas32.General{Rows: rowTo - row, Cols: colTo - col, Stride: x.Stride, Data: x.Data[row*x.Stride+col:]}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Model is a checkpoint that the oracle can compute with. It is safe for concurrent use as long as the checkpoint stays open; each
-// goroutine needs a [State] of its own.
+// Model is a checkpoint prepared for computation. It is safe for concurrent use while the
+// checkpoint is open; each goroutine needs its own [State].
 type Model struct {
 	ck     *checkpoint.Checkpoint
 	cfg    *checkpoint.Config
@@ -16,26 +16,27 @@ type Model struct {
 	embed  weight    // [vocab, hidden]
 	layers []layer
 	norm   []float32 // [hidden]
-	head   weight    // [vocab, hidden]; the embedding where the two are tied
+	head   weight    // [vocab, hidden]; the embedding if tied
 }
 
-// layer is one decoder layer's weights. Matrices are [out, in], as Hugging Face stores a linear layer.
+// layer holds the weights of a decoder layer. Matrices are [out, in], as in Hugging Face linear
+// layers.
 type layer struct {
 	attnNorm            []float32 // [hidden]
 	q                   weight    // [heads*headDim, hidden]
 	k, v                weight    // [kvHeads*headDim, hidden]
-	qBias, kBias, vBias []float32 // one for each output; nil where the family has none
-	qNorm, kNorm        []float32 // [headDim]; nil where the family has none
+	qBias, kBias, vBias []float32 // one per output; nil if the family has none
+	qNorm, kNorm        []float32 // [headDim]; nil if the family has none
 	o                   weight    // [hidden, heads*headDim]
 	ffnNorm             []float32 // [hidden]
 	gate, up            weight    // [ffn, hidden]
 	down                weight    // [hidden, ffn]
 }
 
-// weight is a matrix as it lies in the checkpoint.
+// weight is a matrix in the checkpoint's type.
 type weight struct{ checkpoint.Tensor }
 
-// read brings rows from to to to FP32 in dst, which has their size.
+// read dequantizes rows from to to into dst, which must have their size.
 func (w weight) read(dst []float32, from, to int) error {
 	size := w.Bytes() / w.Shape[0]
 	if err := dtype.Dequantize(dst, w.Type, w.Data[from*size:to*size]); err != nil {
@@ -44,11 +45,12 @@ func (w weight) read(dst []float32, from, to int) error {
 	return nil
 }
 
-// Open prepares a checkpoint. Matrices stay where they are and are brought to FP32 a few rows at a time when they are used; the checkpoint
-// must stay open as long as the model is used: a pass that begins when it is closed is [checkpoint.ErrClosed], and one that is at work then ends the program.
+// Open prepares a checkpoint. Matrices stay in the checkpoint and are dequantized a few rows at a
+// time, so the checkpoint must stay open while the model is used. A pass that starts after it was
+// closed returns [checkpoint.ErrClosed]; closing it during a pass crashes the program.
 func Open(ck *checkpoint.Checkpoint) (*Model, error) {
 	if ck == nil {
-		return nil, fmt.Errorf("oracle: the checkpoint is nil")
+		return nil, fmt.Errorf("oracle: checkpoint is nil")
 	}
 	c := ck.Config()
 	var err error // the first one
@@ -110,5 +112,5 @@ func Open(ck *checkpoint.Checkpoint) (*Model, error) {
 	return m, nil
 }
 
-// Config is the architecture; callers must not change it.
+// Config returns the model's configuration. Callers must not modify it.
 func (m *Model) Config() *checkpoint.Config { return m.cfg }

@@ -14,9 +14,9 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// A tap's name is the name of the launch that computes the same on a device, in the same order and with the same shape: that is what
-// lets the two be compared op by op.
-func TestTapsAreNamedAsLaunches(t *testing.T) {
+// Tap names, order and shapes are those of the corresponding launches of a plan, so that a device
+// can be compared with the oracle op by op.
+func TestTapsMatchLaunches(t *testing.T) {
 	for _, name := range []string{"llama-untied-sharded", "qwen2-bias", "qwen3-qknorm"} {
 		t.Run(name, func(t *testing.T) {
 			ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", name))
@@ -39,8 +39,9 @@ func TestTapsAreNamedAsLaunches(t *testing.T) {
 						if !o.Write {
 							continue
 						}
+						size := op.Size{Rows: rows, Picks: rows, Capacity: rows}
 						for _, d := range o.Shape {
-							shapes[full] = append(shapes[full], op.Size{Rows: rows, Picks: rows, Capacity: rows}.Resolve(d))
+							shapes[full] = append(shapes[full], size.Resolve(d))
 						}
 					}
 				}
@@ -58,7 +59,8 @@ func TestTapsAreNamedAsLaunches(t *testing.T) {
 				}
 				return nil
 			}
-			if err := m.Forward(context.Background(), m.NewState(), []int32{1, 2, 3}, &oracle.ForwardOptions{Tap: tap}, nil); err != nil {
+			opts := &oracle.ForwardOptions{Tap: tap}
+			if err := m.Forward(context.Background(), m.NewState(), []int32{1, 2, 3}, opts, nil); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(seen, names) {

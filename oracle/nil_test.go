@@ -7,7 +7,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// A nil checkpoint, state, op or operand is an error.
+// Nil checkpoints, states, ops and operands are errors.
 func TestNilArguments(t *testing.T) {
 	ctx := context.Background()
 	for name, call := range map[string]func() error{

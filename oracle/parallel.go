@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// parallel calls a job for each of 0 to n-1, on GOMAXPROCS goroutines. Each goroutine gets a job function of its own from newJob, which
-// can so own scratch memory. Between jobs it looks at ctx; a job should take a few milliseconds. The error is ctx's or the first that a
-// job returned.
+// parallel calls a job for each of 0 to n-1 on GOMAXPROCS goroutines. Each goroutine calls newJob
+// for its own job function, which can own scratch memory. It checks ctx between jobs, so a job
+// should take a few milliseconds. It returns ctx's error or the first error of a job.
 func parallel(ctx context.Context, n int, newJob func() func(i int) error) error {
 	workers := min(n, runtime.GOMAXPROCS(0))
 	var next atomic.Int64
@@ -49,10 +49,11 @@ func parallel(ctx context.Context, n int, newJob func() func(i int) error) error
 	return nil
 }
 
-// chunk is how many elements a job of a pointwise op has: some tenths of a millisecond.
+// chunk is the number of elements per job of a pointwise op: a few tenths of a millisecond.
 const chunk = 1 << 14
 
-// spans calls f for pieces [from, to) that make up [0, n), each of about chunk elements when one of the n has width elements.
+// spans calls f for ranges [from, to) that cover [0, n), each of about chunk elements if one of the
+// n has width elements.
 func spans(ctx context.Context, n, width int, f func(from, to int)) error {
 	step := max(1, chunk/max(1, width))
 	return parallel(ctx, (n+step-1)/step, func() func(int) error {

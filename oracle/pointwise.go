@@ -7,9 +7,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// siLUMul is the gate of SwiGLU: SiLU(gate) * up, with SiLU(g) = g / (1 + exp(-g)).
+// siLUMul computes the gate of SwiGLU: SiLU(gate) * up, with SiLU(g) = g / (1 + exp(-g)).
 //
-//	dst, gate, up [Rows, Width]   any may be the same
+//	dst, gate, up [Rows, Width]   may alias
 //
 // Source: Shazeer (arXiv 2002.05202), eq. 6, where Swish with beta 1 is SiLU.
 func siLUMul(ctx context.Context, o op.SiLUMul, dst, gate, up []float32) error {
@@ -21,16 +21,17 @@ func siLUMul(ctx context.Context, o op.SiLUMul, dst, gate, up []float32) error {
 	})
 }
 
-// gelu is x times the probability that a standard normal variable is below x, or the usual approximation of it with tanh.
+// gelu computes x times the probability that a standard normal variable is below x, or its tanh
+// approximation.
 //
-//	dst, x [Rows, Width]   may be the same
+//	dst, x [Rows, Width]   may alias
 //
 // Source: Hendrycks and Gimpel (arXiv 1606.08415), section 2.
 func gelu(ctx context.Context, o op.GELU, dst, x []float32) error {
 	return spans(ctx, o.Rows*o.Width, 1, func(from, to int) {
 		for i := from; i < to; i++ {
 			v := float64(x[i])
-			probability := 0.5 * math.Erfc(-v/math.Sqrt2) // Erfc keeps its digits where 1 + Erf would cancel
+			probability := 0.5 * math.Erfc(-v/math.Sqrt2) // 1 + Erf would cancel for negative v
 			if o.Tanh {
 				probability = 0.5 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
 			}
@@ -39,9 +40,9 @@ func gelu(ctx context.Context, o op.GELU, dst, x []float32) error {
 	})
 }
 
-// add is dst = a + b, with Broadcast the same row b for every row of a.
+// add computes dst = a + b. With Broadcast, b is one row that is added to every row of a.
 //
-//	dst, a [Rows, Width]                              may be the same
+//	dst, a [Rows, Width]                              may alias
 //	b      [Rows, Width], or [Width] with Broadcast
 func add(ctx context.Context, o op.Add, dst, a, b []float32) error {
 	n := o.Width

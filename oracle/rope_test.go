@@ -7,10 +7,13 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 )
 
-// llama32 is the scaling of Llama 3.2.
-var llama32 = checkpoint.RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
+// llama32 is the RoPE scaling of Llama 3.2.
+var llama32 = checkpoint.RoPE{
+	Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192,
+}
 
-// The oracle's frequencies and the checkpoint's are two programs, in FP32 and in float64, and agree to the precision of FP32.
+// The frequencies agree with those of package checkpoint, an independent implementation in float64,
+// to FP32 precision.
 func TestFrequenciesAgreeWithCheckpoint(t *testing.T) {
 	factors := make([]float32, 32)
 	for i := range factors {
@@ -25,17 +28,20 @@ func TestFrequenciesAgreeWithCheckpoint(t *testing.T) {
 		want := r.InvFreq(64)
 		for i, f := range frequencies(r, 64) {
 			if rel := math.Abs(float64(f)/want[i] - 1); !(rel < 2e-6) {
-				t.Errorf("%s, frequency %d: %g, the checkpoint says %g", name, i, f, want[i])
+				t.Errorf("%s, frequency %d: %g, checkpoint has %g", name, i, f, want[i])
 			}
 		}
 	}
 }
 
-// Llama 3 scaling leaves what turns more than HighFreqFactor times in the original context and divides what turns less than
-// LowFreqFactor times. Theta is chosen so that frequency i is 2^-i.
+// Llama 3 scaling leaves frequencies with more than HighFreqFactor turns in the original context
+// alone and divides those with less than LowFreqFactor. Theta is chosen so that frequency i is
+// 2^-i.
 func TestLlama3Scaling(t *testing.T) {
-	r := checkpoint.RoPE{Theta: 1 << 16, Scaling: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 256}
-	// 256 positions turn frequency 2^-i by 256/(2 pi) 2^-i = 40.74 / 2^i: 1 to 4 times for i = 4 (2.546) and 5 (1.273).
+	r := checkpoint.RoPE{Theta: 1 << 16, Scaling: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,
+		OriginalContext: 256}
+	// In 256 positions frequency 2^-i completes 40.74 / 2^i turns: 1 to 4 for i = 4 (2.546) and i =
+	// 5 (1.273).
 	for i, f := range frequencies(r, 32) {
 		want := math.Pow(2, -float64(i))
 		switch {
@@ -51,7 +57,7 @@ func TestLlama3Scaling(t *testing.T) {
 	}
 }
 
-// A table's rows are the positions, cosines before sines, of FP32 angles.
+// Table rows are positions, cosines before sines, of FP32 angles.
 func TestRopeTable(t *testing.T) {
 	freq := []float32{1, 0.1}
 	table := make([]float32, 2*4)
@@ -66,7 +72,8 @@ func TestRopeTable(t *testing.T) {
 	}
 	far := make([]float32, 2)
 	ropeTable(far, []float32{0.3}, 1, 100003)
-	if exact, fp32 := math.Cos(float64(float32(0.3))*100003), math.Cos(float64(float32(0.3)*float32(100003))); exact == fp32 || far[0] != float32(fp32) {
-		t.Errorf("at position 100,003 the cosine is %v; of the FP32 angle it is %v", far[0], fp32)
+	exact, fp32 := math.Cos(float64(float32(0.3))*100003), math.Cos(float64(float32(0.3)*float32(100003)))
+	if exact == fp32 || far[0] != float32(fp32) {
+		t.Errorf("cosine at position 100,003 is %v, want %v, that of the FP32 angle", far[0], fp32)
 	}
 }

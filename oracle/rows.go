@@ -8,7 +8,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// gather is dst[i] = rows[index[i]], which is Embed as well as Pick.
+// gather computes dst[i] = rows[index[i]], for Embed and Pick.
 //
 //	dst   [len(index), width]
 //	index [len(index)]         each in [0, len(rows)/width)
@@ -26,12 +26,14 @@ func gather(ctx context.Context, dst []float32, index []int32, rows []float32, w
 	})
 }
 
-// rmsNorm divides by the root mean square and scales; with Heads, each head on its own with the same w.
+// rmsNorm divides each row by its root mean square and scales it. With Heads, each head is
+// normalized separately with the same w.
 //
-//	dst, x [Rows, Heads*Width]   may be the same
+//	dst, x [Rows, Heads*Width]   may alias
 //	w      [Width]
 //
-// Source: Zhang and Sennrich (arXiv 1910.07467), eq. 4, with Eps under the root as all the models have it.
+// Source: Zhang and Sennrich (arXiv 1910.07467), eq. 4, with Eps under the root as in all the
+// models.
 func rmsNorm(ctx context.Context, o op.RMSNorm, dst, x, w []float32) error {
 	n := o.Width
 	return spans(ctx, o.Rows*max(1, o.Heads), n, func(from, to int) {
@@ -49,12 +51,12 @@ func rmsNorm(ctx context.Context, o op.RMSNorm, dst, x, w []float32) error {
 	})
 }
 
-// layerNorm subtracts the mean, divides by the standard deviation, scales and shifts.
+// layerNorm subtracts each row's mean, divides by its standard deviation, scales and shifts.
 //
-//	dst, x [Rows, Width]   may be the same
+//	dst, x [Rows, Width]   may alias
 //	w, b   [Width]
 //
-// Source: Ba et al. (arXiv 1607.06450), eq. 4; the variance is the biased one, divided by Width.
+// Source: Ba et al. (arXiv 1607.06450), eq. 4, with the biased variance (divided by Width).
 func layerNorm(ctx context.Context, o op.LayerNorm, dst, x, w, b []float32) error {
 	n := o.Width
 	return spans(ctx, o.Rows, n, func(from, to int) {

@@ -5,38 +5,39 @@ import (
 	"fmt"
 )
 
-// State is what a model remembers of a sequence: the keys and values of its positions so far. It is not safe for concurrent use.
+// State is the KV cache of a sequence, with scratch buffers. It is not safe for concurrent use.
 type State struct {
 	m        *Model
-	pos      int // positions held
-	capacity int // positions that there is room for
+	pos      int // positions in the cache
+	capacity int // positions that the cache can hold
 	k, v     [][]float32
 	// k[layer], v[layer] [kvHeads, capacity, headDim]
 
-	buffers map[string][]float32 // activations, kept from pass to pass
+	buffers map[string][]float32 // activations, reused across passes
 }
 
-// NewState gives an empty state. Its memory grows with the sequence.
+// NewState returns an empty state. Its memory grows with the sequence.
 func (m *Model) NewState() *State {
 	n := len(m.layers)
 	return &State{m: m, k: make([][]float32, n), v: make([][]float32, n), buffers: map[string][]float32{}}
 }
 
-// Pos is the number of positions held, which is the position of the next id.
+// Pos returns the number of positions in the cache, which is the position of the next id.
 func (s *State) Pos() int { return s.pos }
 
-// Rewind drops the positions from pos on; Rewind(0) empties the state.
+// Rewind drops the positions from pos on. Rewind(0) empties the state. It returns an error if pos
+// is negative or after the current position.
 func (s *State) Rewind(pos int) error {
 	if pos < 0 || pos > s.pos {
-		return fmt.Errorf("oracle: rewinding to position %d, the state holds %d", pos, s.pos)
+		return fmt.Errorf("oracle: rewind to position %d, want 0 to %d", pos, s.pos)
 	}
 	s.pos = pos
 	return nil
 }
 
-// Score empties the state, runs ids through the model and gives each position's logits [vocab], those for the token after it, to emit.
-// The logits are valid during the call only. It is what teacher-forced comparisons and the likelihood of a text are made of. After an
-// error the state is empty.
+// Score empties the state, runs ids through the model and calls emit with the logits [vocab] at
+// each position, which predict the next token. The logits are valid during the call only. Use it
+// for teacher-forced comparisons and log-likelihoods. If it returns an error, the state is empty.
 func (s *State) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	s.pos = 0
 	return s.m.Forward(ctx, s, ids, nil, emit)
@@ -51,7 +52,7 @@ func (s *State) Step(ctx context.Context, id int32) (logits []float32, err error
 	return logits, err
 }
 
-// reserve makes room for so many positions.
+// reserve grows the cache to hold at least the given number of positions.
 func (s *State) reserve(positions int) {
 	if positions <= s.capacity {
 		return
@@ -71,7 +72,7 @@ func (s *State) reserve(positions int) {
 	s.capacity = capacity
 }
 
-// buffer gives n elements of undefined content, the same memory whenever the name is the same.
+// buffer returns n elements of undefined content. It returns the same memory for the same name.
 func (s *State) buffer(name string, n int) []float32 {
 	if len(s.buffers[name]) < n {
 		s.buffers[name] = make([]float32, n)
