@@ -143,7 +143,7 @@ func Fit(rows []xdna2.Row) *xdna2.Model {
 				}
 			}
 		}
-		robustfit.Minimise(f.params, len(own), func(dst []float64) {
+		robustfit.Minimize(f.params, len(own), func(dst []float64) {
 			for i, r := range own {
 				dst[i] = math.Log(m.Row(r)/r.Latency) / math.Sqrt(siblings[shape{r.Kernel, r.Shape}])
 			}

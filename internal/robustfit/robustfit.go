@@ -1,5 +1,5 @@
-// Package robustfit fits positive parameters to measurements of which some are odd: least squares in the logarithm, with a norm that single large errors do not bend,
-// and a weak pull towards a prior.
+// Package robustfit fits positive parameters to measurements with outliers: least squares of
+// logarithms under a soft L1 norm, with a weak pull towards a prior.
 package robustfit
 
 import (
@@ -9,32 +9,38 @@ import (
 )
 
 const (
-	// softScale is the error, as a logarithm, from which on a residual pulls with constant force only: the run-to-run noise of 3 to 5 % that is published for the kernels
-	// of XDNA 2. What no formula explains then does not bend the rest.
+	// softScale is the log error beyond which a residual pulls with constant force, so that
+	// outliers do not bend the fit. It is the run-to-run noise of 3 to 5 % published for XDNA 2
+	// kernels.
 	softScale = 0.03
 
-	// priorForce is the error that one e-fold away from the prior counts as: enough to settle what a split's rows leave open.
+	// priorForce is the error that one e-fold away from the prior counts as. It is just enough to
+	// determine parameters that the data leaves open.
 	priorForce = 0.05
 )
 
-// soft is the soft L1 norm of a residual, quadratic at first and linear beyond softScale, and the weight that gives its derivative.
+// soft returns the soft L1 norm of a residual, quadratic at first and linear beyond softScale, and
+// the weight for its derivative.
 func soft(r float64) (value, weight float64) {
 	root := math.Sqrt(1 + r*r/(softScale*softScale))
 	return 2 * softScale * softScale * (root - 1), 1 / root
 }
 
-// Minimise brings the soft norm of n residuals, plus the prior's squares, to a minimum over the logarithms of params, from where they
-// stand, which is the prior. Residuals are logarithms of predicted over measured values.
+// Minimize sets params to the values that minimize the soft norm of n residuals plus the squared
+// distance from the prior, in the logarithms of params. The values of params on entry are the
+// prior. Residuals must write the n logarithms of predicted over measured values to dst.
 //
-// Method: Levenberg-Marquardt with reweighting. Source: Nocedal and Wright, Numerical Optimization, 2nd ed., 10.3.
-func Minimise(params []*float64, n int, residuals func(dst []float64)) {
+// Method: Levenberg-Marquardt with reweighting. Source: Nocedal and Wright, Numerical Optimization,
+// 2nd ed., 10.3.
+func Minimize(params []*float64, n int, residuals func(dst []float64)) {
 	p := len(params)
 	prior, x := make([]float64, p), make([]float64, p)
 	for i, v := range params {
 		prior[i] = math.Log(*v)
 		x[i] = prior[i]
 	}
-	// eval sets the parameters and returns the residuals, those of the prior behind the rows', and their norm.
+	// eval sets the parameters and returns the residuals, data first and then prior, and their
+	// norm.
 	eval := func(x []float64) (r []float64, norm float64) {
 		r = make([]float64, n+p)
 		for i, v := range params {
@@ -69,7 +75,7 @@ func Minimise(params []*float64, n int, residuals func(dst []float64)) {
 				}
 				if next, norm := eval(y); norm < best {
 					x, r, best = y, next, norm
-					damping = max(damping/16, 1e-9) // 4 of it is taken back below
+					damping = max(damping/16, 1e-9) // the increase below takes back a factor of 4
 				}
 			}
 			damping *= 4
@@ -81,7 +87,8 @@ func Minimise(params []*float64, n int, residuals func(dst []float64)) {
 	eval(x)
 }
 
-// normalEquations are the gradient and the Gauss-Newton matrix of the norm at x, where the residuals are r and the first n are soft.
+// normalEquations returns the gradient and the Gauss-Newton matrix of the norm at x, where the
+// residuals are r and the first n are soft.
 func normalEquations(x, r []float64, n int, eval func([]float64) []float64) (*mat.VecDense, *mat.SymDense) {
 	const step = 1e-6
 	p := len(x)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A law with two parameters is found again although one measurement in five is off by half.
-func TestMinimiseIgnoresOddMeasurements(t *testing.T) {
+// Minimize recovers two parameters although one measurement in five is off by half.
+func TestMinimizeIgnoresOddMeasurements(t *testing.T) {
 	const start, rate = 80.0, 34.0
 	var xs, ys []float64
 	for i := range 25 {
@@ -18,7 +18,7 @@ func TestMinimiseIgnoresOddMeasurements(t *testing.T) {
 		xs, ys = append(xs, x), append(ys, y)
 	}
 	a, b := 20.0, 100.0 // a prior that is far off
-	Minimise([]*float64{&a, &b}, len(xs), func(dst []float64) {
+	Minimize([]*float64{&a, &b}, len(xs), func(dst []float64) {
 		for i := range dst {
 			dst[i] = math.Log((a + xs[i]/b) / ys[i])
 		}

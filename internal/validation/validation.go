@@ -1,4 +1,5 @@
-// Package validation holds the predictions of the virtual XDNA 2 against published measurements.
+// Package validation compares predictions of the virtual XDNA 2 with published measurements of
+// whole models.
 package validation
 
 import (
@@ -12,18 +13,18 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// Whole is one model as it was timed: its plan, and what was published of it.
+// Whole is a published model with its plan and its measured figures.
 type Whole struct {
 	Name         string
 	Plan         *model.Plan
-	TTFT         float64 // published seconds to the first token, for 2048 positions
+	TTFT         float64 // published seconds to the first token, 2048 positions
 	TokensPerSec float64 // published
-	Array        float64 // published seconds of the prefill in which the array runs; 0 where nobody gave it
-	PaperTTFT    float64 // the paper's Table II, an older state of the same code
+	Array        float64 // published seconds of prefill on the array, 0 if unknown
+	PaperTTFT    float64 // Table II of the paper, an older version of the same code
 	PaperTokens  float64
 }
 
-// Wholes are the nine models with the figures of the 2026-06 table.
+// Wholes returns the nine models with the figures of the 2026-06 table.
 func Wholes() ([]Whole, error) {
 	table, ok := xdna2.BaselineNamed("2026-06")
 	paper, okPaper := xdna2.BaselineNamed("paper")
@@ -45,12 +46,13 @@ func Wholes() ([]Whole, error) {
 		if !ok || !okOlder {
 			return nil, fmt.Errorf("validation: no published figures of %s", m.Name)
 		}
-		list = append(list, Whole{m.Name, p, row.TTFT, row.TokensPerSec, row.ArrayPrefill, older.TTFT, older.TokensPerSec})
+		list = append(list, Whole{m.Name, p, row.TTFT, row.TokensPerSec, row.ArrayPrefill, older.TTFT,
+			older.TokensPerSec})
 	}
 	return list, nil
 }
 
-// Prediction is a model's predicted figures.
+// Prediction has the predicted figures of a model.
 type Prediction struct {
 	Name         string
 	TTFT         float64
@@ -58,7 +60,7 @@ type Prediction struct {
 	Array        float64
 }
 
-// Errors are the relative errors of predictions, TTFT and tokens a second of each model in turn.
+// Errors returns the relative errors of predictions: TTFT and tokens per second of each model.
 func Errors(wholes []Whole, predicted []Prediction) []float64 {
 	var list []float64
 	for i, w := range wholes {
@@ -67,7 +69,7 @@ func Errors(wholes []Whole, predicted []Prediction) []float64 {
 	return list
 }
 
-// Quantile is the q-quantile of the sizes of errors.
+// Quantile returns the q-quantile of the absolute errors.
 func Quantile(errors []float64, q float64) float64 {
 	sizes := make([]float64, len(errors))
 	for i, e := range errors {
@@ -82,7 +84,7 @@ func Quantile(errors []float64, q float64) float64 {
 	return sizes[low] + (at-float64(low))*(sizes[low+1]-sizes[low])
 }
 
-// Predict predicts all models with one clock.
+// Predict returns the predictions of all models with one clock.
 func Predict(wholes []Whole, clock *xdna2.Clock) ([]Prediction, error) {
 	var list []Prediction
 	for _, w := range wholes {
@@ -103,14 +105,15 @@ func predict(w Whole, clock *xdna2.Clock) (Prediction, error) {
 	return Prediction{w.Name, e.TTFT, e.TokensPerSec, e.Prefill.Array}, nil
 }
 
-// Globals are the three numbers that may be fitted to whole models. There is none for a single model.
+// Globals are the three parameters that may be fitted to whole models. No parameter is specific to
+// one model.
 type Globals struct {
-	Factor       float64 // time of kernels in a program over their time alone
-	PrefillLayer float64 // us of host work a layer of prefill
-	DecodeCall   float64 // us of a dispatch in decode
+	Factor       float64 // time of kernels in a program relative to their time alone
+	PrefillLayer float64 // us of host work per layer of prefill
+	DecodeCall   float64 // us per dispatch in decode
 }
 
-// Clock is the a priori clock with these globals.
+// Clock returns the a priori clock with these globals.
 func (g Globals) Clock() *xdna2.Clock {
 	c := xdna2.APriori()
 	c.Deployed.Factor, c.Host.PrefillLayer, c.Host.DecodeCall = g.Factor, g.PrefillLayer, g.DecodeCall
@@ -121,7 +124,8 @@ func globalsOf(c *xdna2.Clock) Globals {
 	return Globals{c.Deployed.Factor, c.Host.PrefillLayer, c.Host.DecodeCall}
 }
 
-// linear is a model's times as a function of the globals, of which both are linear: estimating a plan anew for each step of a fit would take minutes.
+// linear has a model's times as linear functions of the globals. Estimating a plan for each step of
+// a fit would take minutes.
 type linear struct {
 	ttft, factor, layer float64 // TTFT at the origin, and its slopes
 	token, call         float64
@@ -148,10 +152,11 @@ func linearOf(w Whole) (linear, error) {
 }
 
 func (l linear) residuals(w Whole, g Globals) (ttft, token float64) {
-	return math.Log((l.ttft + (g.Factor-1)*l.factor + g.PrefillLayer*l.layer) / w.TTFT), math.Log((l.token + g.DecodeCall*l.call) * w.TokensPerSec)
+	ttft = math.Log((l.ttft + (g.Factor-1)*l.factor + g.PrefillLayer*l.layer) / w.TTFT)
+	return ttft, math.Log((l.token + g.DecodeCall*l.call) * w.TokensPerSec)
 }
 
-// Fit fits the globals to models, from the a priori clock on.
+// Fit returns the globals fitted to models, starting from the a priori clock.
 func Fit(wholes []Whole) (Globals, error) {
 	lines := make([]linear, len(wholes))
 	for i, w := range wholes {
@@ -161,7 +166,7 @@ func Fit(wholes []Whole) (Globals, error) {
 		}
 	}
 	g := globalsOf(xdna2.APriori())
-	robustfit.Minimise([]*float64{&g.Factor, &g.PrefillLayer, &g.DecodeCall}, 2*len(wholes), func(dst []float64) {
+	robustfit.Minimize([]*float64{&g.Factor, &g.PrefillLayer, &g.DecodeCall}, 2*len(wholes), func(dst []float64) {
 		for i, w := range wholes {
 			dst[2*i], dst[2*i+1] = lines[i].residuals(w, g)
 		}
@@ -169,7 +174,7 @@ func Fit(wholes []Whole) (Globals, error) {
 	return g, nil
 }
 
-// LeaveOneOut predicts each model with globals fitted to the other eight.
+// LeaveOneOut returns a prediction of each model with globals fitted to the others.
 func LeaveOneOut(wholes []Whole) ([]Prediction, error) {
 	var list []Prediction
 	for i, w := range wholes {

@@ -22,14 +22,17 @@ func report(t *testing.T, wholes []Whole, predicted []Prediction) []float64 {
 	t.Helper()
 	errors := Errors(wholes, predicted)
 	for i, w := range wholes {
-		t.Logf("%-13s TTFT %.2f s for %.2f (%+5.1f %%), %.1f tokens/s for %.1f (%+5.1f %%)", w.Name, predicted[i].TTFT, w.TTFT, 100*errors[2*i],
+		t.Logf("%-13s TTFT %.2f s for %.2f (%+5.1f %%), %.1f tokens/s for %.1f (%+5.1f %%)", w.Name,
+			predicted[i].TTFT, w.TTFT, 100*errors[2*i],
 			predicted[i].TokensPerSec, w.TokensPerSec, 100*errors[2*i+1])
 	}
-	t.Logf("median %.1f %%, p90 %.1f %%, worst %.1f %%", 100*Quantile(errors, 0.5), 100*Quantile(errors, 0.9), 100*Quantile(errors, 1))
+	t.Logf("median %.1f %%, p90 %.1f %%, worst %.1f %%", 100*Quantile(errors, 0.5), 100*Quantile(errors, 0.9),
+		100*Quantile(errors, 1))
 	return errors
 }
 
-// Nothing fitted to whole models: rows, single programs and micro-figures alone predict the nine published ones.
+// Without anything fitted to whole models, kernel rows, single programs and micro-figures predict
+// the nine published models.
 func TestWholeModelsAPriori(t *testing.T) {
 	list := wholes(t)
 	predicted, err := Predict(list, xdna2.APriori())
@@ -41,7 +44,7 @@ func TestWholeModelsAPriori(t *testing.T) {
 	}
 }
 
-// Three globals for nine models, and each model judged by a fit that has not seen it.
+// Three globals for nine models; each model is predicted by a fit without it.
 func TestWholeModelsLeaveOneOut(t *testing.T) {
 	list := wholes(t)
 	predicted, err := LeaveOneOut(list)
@@ -56,12 +59,13 @@ func TestWholeModelsLeaveOneOut(t *testing.T) {
 		}
 	}
 	if median, worst := Quantile(errors, 0.5), Quantile(errors, 1); median > 0.07 || above > 2 || worst > 0.25 {
-		t.Errorf("median %.1f %%, %d above 15 %%, worst %.1f %%; want at most 7 %%, 2, 25 %%", 100*median, above, 100*worst)
+		t.Errorf("median %.1f %%, %d above 15 %%, worst %.1f %%; want at most 7 %%, 2, 25 %%", 100*median, above,
+			100*worst)
 	}
 }
 
-// The reference profile is the fit to all nine.
-func TestReferenceProfileIsTheFit(t *testing.T) {
+// The constants of the reference profile are those of the fit to all nine models.
+func TestReferenceProfileMatchesFit(t *testing.T) {
 	fit, err := Fit(wholes(t))
 	if err != nil {
 		t.Fatal(err)
@@ -70,26 +74,29 @@ func TestReferenceProfileIsTheFit(t *testing.T) {
 	for _, p := range []struct {
 		name      string
 		got, want float64
-	}{{"factor", fit.Factor, ref.Factor}, {"prefill layer, us", fit.PrefillLayer, ref.PrefillLayer}, {"decode call, us", fit.DecodeCall, ref.DecodeCall}} {
+	}{{"factor", fit.Factor, ref.Factor}, {"prefill layer, us", fit.PrefillLayer, ref.PrefillLayer},
+		{"decode call, us", fit.DecodeCall, ref.DecodeCall}} {
 		if math.Abs(p.got/p.want-1) > 0.01 {
-			t.Errorf("%s: the fit gives %.5g, the profile has %.5g", p.name, p.got, p.want)
+			t.Errorf("%s: fit %.5g, profile %.5g", p.name, p.got, p.want)
 		}
 	}
 }
 
-// Where a prefill of Llama-3.2-1B spends its time, against its published profile: 1062 ms on the array, 51 ms of transfers.
+// The time breakdown of a prefill of Llama-3.2-1B against its published profile: 1062 ms on the
+// array, 51 ms of transfers.
 func TestLlamaPrefillProfile(t *testing.T) {
 	e, err := wholes(t)[0].Plan.Estimate(xdna2.NewClock(xdna2.HostReference()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("array %.0f ms, calls %.0f, transfers %.0f, host %.0f", 1e3*e.Prefill.Array, 1e3*e.Prefill.Calls, 1e3*e.Prefill.Transfers, 1e3*e.Prefill.HostWork)
+	t.Logf("array %.0f ms, calls %.0f, transfers %.0f, host %.0f", 1e3*e.Prefill.Array, 1e3*e.Prefill.Calls,
+		1e3*e.Prefill.Transfers, 1e3*e.Prefill.HostWork)
 	if math.Abs(e.Prefill.Array/1.062-1) > 0.10 || math.Abs(e.Prefill.Transfers/0.051-1) > 0.25 {
 		t.Errorf("array %.3f s, transfers %.3f s; published 1.062 and 0.051", e.Prefill.Array, e.Prefill.Transfers)
 	}
 }
 
-// The time that the array itself runs in a prefill is published apart from the rest, and is no part of any fit.
+// Array time of prefills, which is published separately and used in no fit.
 func TestPrefillArrayTimeAgainstPublished(t *testing.T) {
 	list := wholes(t)
 	predicted, err := Predict(list, xdna2.APriori())
@@ -102,14 +109,16 @@ func TestPrefillArrayTimeAgainstPublished(t *testing.T) {
 			continue
 		}
 		errors = append(errors, predicted[i].Array/w.Array-1)
-		t.Logf("%-13s %.2f s, published %.2f (%+5.1f %%)", w.Name, predicted[i].Array, w.Array, 100*errors[len(errors)-1])
+		t.Logf("%-13s %.2f s, published %.2f (%+5.1f %%)", w.Name, predicted[i].Array, w.Array,
+			100*errors[len(errors)-1])
 	}
 	if median, worst := Quantile(errors, 0.5), Quantile(errors, 1); median > 0.10 || worst > 0.25 {
 		t.Errorf("median %.1f %%, worst %.1f %%, want at most 10 and 25", 100*median, 100*worst)
 	}
 }
 
-// A plan of single ops has more programs than contexts. Keeping contexts helps it a little all the same, merging helps most, and what is merged opens none again.
+// A plan of single ops has more programs than contexts. Reusing contexts helps a little, merging
+// helps most, and merged plans reopen none.
 func TestContextsArePriced(t *testing.T) {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, m := range published.Models() {
@@ -132,15 +141,20 @@ func TestContextsArePriced(t *testing.T) {
 		knobs.MergePost, knobs.MergePre = true, true
 		merged := estimate()
 		if kept.TTFT > 0.98*naive.TTFT || kept.TokensPerSec < 1.02*naive.TokensPerSec || merged.TTFT > kept.TTFT/1.5 {
-			t.Errorf("%s: first token after %.2f s, with contexts kept %.2f, merged too %.2f; %.2f, %.2f and %.2f tokens/s", m.Name, naive.TTFT, kept.TTFT, merged.TTFT,
+			t.Errorf("%s: first token after %.2f s, with contexts kept %.2f, merged too %.2f; %.2f, %.2f and %.2f "+
+				"tokens/s", m.Name, naive.TTFT, kept.TTFT, merged.TTFT,
 				naive.TokensPerSec, kept.TokensPerSec, merged.TokensPerSec)
 		}
-		if naive.Prefill.Opened != naive.Prefill.Dispatches || merged.Decode.Opened != 0 || merged.Prefill.Opened > merged.Contexts.Prefill {
-			t.Errorf("%s: contexts opened: %d of %d dispatches; merged %d in a prompt of %d programs and %d in a token", m.Name, naive.Prefill.Opened, naive.Prefill.Dispatches,
+		if naive.Prefill.Opened != naive.Prefill.Dispatches || merged.Decode.Opened != 0 ||
+			merged.Prefill.Opened > merged.Contexts.Prefill {
+			t.Errorf("%s: contexts opened: %d of %d dispatches; merged %d in a prompt of %d programs and %d in a "+
+				"token", m.Name, naive.Prefill.Opened, naive.Prefill.Dispatches,
 				merged.Prefill.Opened, merged.Contexts.Prefill, merged.Decode.Opened)
 		}
-		if c := merged.Contexts; c.All > c.Kept && merged.ToDecode == 0 || c.All <= c.Kept && merged.Prefill.Opened > 0 {
-			t.Errorf("%s: %+v, a prompt opens %d and the first token waits %.3f s", m.Name, c, merged.Prefill.Opened, merged.ToDecode)
+		if c := merged.Contexts; c.All > c.Kept && merged.ToDecode == 0 || c.All <= c.Kept &&
+			merged.Prefill.Opened > 0 {
+			t.Errorf("%s: %+v, a prompt opens %d and the first token waits %.3f s", m.Name, c, merged.Prefill.Opened,
+				merged.ToDecode)
 		}
 	}
 }
