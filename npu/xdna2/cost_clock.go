@@ -12,11 +12,11 @@ import (
 type Deployed struct {
 	Note string
 
-	Factor    float64 // time in a program over time alone, for kernels that work on many rows
-	SeqFirst  float64 // the same for FlashAttention; alone it is measured head first
-	HeadFirst float64
+	Factor    float64 // time in a program over time alone, for kernels over many rows
+	SeqFirst  float64 // the same for sequence-first FlashAttention, over its head-first time alone
+	HeadFirst float64 // the same for head-first FlashAttention
 	Launch    float64 // us for a single-row launch of any kernel
-	Stream    float64 // GB/s at which launches of one row go through their weights
+	Stream    float64 // weight bandwidth of single-row launches, GB/s
 }
 
 // deployedAPriori returns factors from published figures of single programs. None is fitted to

@@ -10,10 +10,11 @@ import (
 // Model holds the constants of the cost model. [DefaultModel] returns those fitted to all published
 // rows.
 //
-// Fitted to half of the shapes, the model predicts the other half with a median error of 4 % and 14 %
-// at the 90th percentile; the source itself varies by 10 to 15 % from process to process. It is 15 to
-// 35 % too fast for GEMMs of 256 rows or 512 cubed, very wide GEMMs with short k tiles, RMSNorm of
-// width 2048, and GEMV on four columns. Only the constants are held out in that test. The formulas were
+// Fitted to half of the shapes, the model predicts the other half with a median error of 4 % and 14
+// % at the 90th percentile; the source itself varies by 10 to 15 % from process to process. It is
+// 15 to 35 % too fast for GEMMs of 256 rows or 512 cubed, very wide GEMMs with short k tiles,
+// RMSNorm of width 2048, and GEMV on four columns. FlashAttention over 512 positions is off by as
+// much if the fit has no such rows. Only the constants are held out in that test. The formulas were
 // chosen with all rows in view, so expect larger errors for new kernels.
 type Model struct {
 	Start     float64         `json:"start_us"` // launch of a kernel from GEMV down; the source measures 80 to 84
