@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	goldenfile "github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/atomicfile"
 	"github.com/npukit/npukit/npu"
 )
@@ -190,6 +191,12 @@ func (v *evaluation) openModel(tmp string) (bool, error) {
 		named := v.opts.Model
 		if errors.As(err, &bad) && bad.golden {
 			path, named = golden, v.opts.Golden
+		}
+		if bad.golden {
+			if g, unread := goldenfile.Read(golden); unread == nil { // it is a golden file, and not this model's
+				v.hold("golden", false, "%v; its SHA-256 is %.16s, the journal's of %q %.16s", err, g.Sum, was.Golden, was.GoldenSum)
+				return false, nil
+			}
 		}
 		switch {
 		case bad.err == nil:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -174,6 +175,32 @@ func (v *victim) swapPlan(change func(p *model.Plan)) string {
 	return hash
 }
 
+// swapGolden puts another golden file beside the model, and its sum into the journal.
+func (v *victim) swapGolden(data []byte) {
+	v.t.Helper()
+	if err := os.WriteFile(filepath.Join(v.model, "golden.safetensors"), data, 0o644); err != nil {
+		v.t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	rewrite(v, KindDeployment, func(s *Subject) { s.GoldenSum = hex.EncodeToString(sum[:]) })
+}
+
+// claimTimes multiplies the time to the first token of the plan before by first, and all times by all,
+// in figures that agree with their comparison.
+func claimTimes(m *Measurement, first, all float64) {
+	if all != 1 {
+		m.TTFT, m.TokensPerSec = m.TTFT*all, m.TokensPerSec/all
+		first = all
+	}
+	p := m.Paired
+	if p == nil {
+		return
+	}
+	p.First.Before, p.First.After = p.First.Before*first, p.First.After*all
+	p.Token.Before, p.Token.After = p.Token.Before*all, p.Token.After*all
+	p.First.Gain, p.Token.Gain = 1-p.First.After/p.First.Before, 1-p.Token.After/p.Token.Before
+}
+
 // wrongLayer makes a plan read a norm of layer 0 in layer 1.
 func wrongLayer(t *testing.T) func(p *model.Plan) {
 	return func(p *model.Plan) {
@@ -300,10 +327,10 @@ func TestAttacks(t *testing.T) {
 			rewrite(v, KindDeployment, func(s *Subject) { s.Thresholds = must(hashOf(set)) })
 		}, caught: "thresholds"},
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.TokensPerSec *= 1000 })
+			rewrite(v, KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
 		}, caught: "figures"},
 		"all rewritten: figures that nobody can have, of a device that is none": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT /= 1000; m.TokensPerSec *= 1000; m.Device = "toaster (2 slots)" })
+			rewrite(v, KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3); m.Device = "toaster (2 slots)" })
 		}, caught: "figures"},
 		"all rewritten: a device that is none": {attack: func(v *victim) {
 			rewrite(v, KindDeployment, func(s *Subject) { s.Device = "toaster" })
@@ -313,9 +340,21 @@ func TestAttacks(t *testing.T) {
 			rewrite(v, KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.TTFT *= 1e4
+				} else {
+					claimTimes(m, 1e4, 1)
 				}
 			})
 		}, caught: "gain"},
+		"all rewritten: figures that do not agree with their comparison": {attack: func(v *victim) {
+			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT *= 0.9 })
+		}, caught: "figures file"},
+		"all rewritten: a gain that does not follow from its times": {attack: func(v *victim) {
+			rewrite(v, KindMeasure, func(m *Measurement) {
+				if m.Paired != nil {
+					m.Paired.Token.Gain = 0.9
+				}
+			})
+		}, caught: "figures file"},
 		"all rewritten: a first plan that nobody can make": {attack: func(v *victim) {
 			first := must(ReadState(v.dir)).Measured[0].Value.Plan
 			rewrite(v, KindMeasure, func(m *Measurement) {
@@ -374,14 +413,24 @@ func TestAttacks(t *testing.T) {
 			sum := d.State().Subject.Weights
 			rewrite(v, KindDeployment, func(s *Subject) { s.Weights = sum })
 		}, caught: "gate oracle-golden"},
+		"all rewritten: the golden file of another model": {attack: func(v *victim) {
+			v.swapGolden(must(os.ReadFile(filepath.Join(tiny("llama-tied-rope-scaled"), "golden.safetensors"))))
+		}, caught: "golden"},
 		"all rewritten: a stale golden file": {attack: func(v *victim) {
-			golden := filepath.Join(v.model, "golden.safetensors")
-			data := must(os.ReadFile(filepath.Join(tiny("llama-tied-rope-scaled"), "golden.safetensors")))
-			if err := os.WriteFile(golden, data, 0o644); err != nil {
-				v.t.Fatal(err)
+			data := must(os.ReadFile(filepath.Join(v.model, "golden.safetensors")))
+			begin := 8 + int(binary.LittleEndian.Uint64(data))
+			fields := map[string]json.RawMessage{}
+			must(0, json.Unmarshal(data[8:begin], &fields))
+			var of struct {
+				Offsets [2]int `json:"data_offsets"`
 			}
-			sum := sha256.Sum256(data)
-			rewrite(v, KindDeployment, func(s *Subject) { s.GoldenSum = hex.EncodeToString(sum[:]) })
+			must(0, json.Unmarshal(fields["logits"], &of))
+			at := of.Offsets
+			logits := data[begin+at[0] : begin+at[1]]
+			half := slices.Clone(logits[:len(logits)/2])
+			copy(logits, logits[len(logits)/2:]) // the rows of other positions
+			copy(logits[len(logits)-len(half):], half)
+			v.swapGolden(data)
 		}, caught: "gate oracle-golden"},
 		"all rewritten: accepted": {attack: func(v *victim) {
 			v.swapPlan(func(p *model.Plan) { wrongLayer(v.t)(p); p.Status = model.PlanAccepted })
