@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs the short tests of the kernels' numbers for arm64 on an emulator, qemu-user, of a CPU with all that Arm has: what `make test-arm64` runs. Right results are all that it shows; no speed.
+# Runs the short tests of the kernels' results for arm64 on qemu-user, which emulates a CPU with every
+# Arm extension. `make test-arm64` runs it. It shows that results are right, and nothing about speed.
 #
-#   sh scripts/arm64.sh [REGEXP]       which tests; those of products, attention, norms and weights unless told
+#   sh scripts/arm64.sh [REGEXP]       tests to run; by default products, attention, norms and weights
 set -eu
 
 cc=aarch64-linux-gnu-gcc

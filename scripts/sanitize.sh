@@ -1,7 +1,9 @@
 #!/bin/sh
-# Runs the short tests of npu/cpu with its C code under AddressSanitizer and UndefinedBehaviorSanitizer: every kernel variant that this machine can execute, and, where
-# it has AVX-512 with BF16, that of AMX on a matrix unit in C.
-# More arguments go to go test: sh scripts/sanitize.sh -run Quantized. Where that cannot be, it says why and passes.
+# Runs the short tests of npu/cpu with its C code under AddressSanitizer and UndefinedBehaviorSanitizer:
+# the kernels of every instruction set that this machine can execute and, if it has AVX-512 BF16, those
+# of AMX with the matrix unit emulated in C.
+# More arguments are passed to go test: sh scripts/sanitize.sh -run Quantized. If the sanitizers are not
+# available, it prints why and passes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,12 +14,13 @@ skip() {
 
 [ "$(go env CGO_ENABLED)" = 1 ] || skip "cgo is off, or there is no C compiler"
 
-# Only C is instrumented: Go checks its own bounds, and go test -asan would make the references that the tests compute ten times slower. The last -O wins, so it
-# is the one here, by way of a compiler of our own: kernels at -O3 with every check take minutes to compile.
+# Only C is instrumented: Go checks its own bounds, and go test -asan would make the references that
+# the tests compute ten times slower. A wrapper around the compiler appends -O1 and -g, because the last
+# of such flags wins and the kernels are built with -O3, which takes minutes with every check, and -g0.
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 cc=$(go env CC) # words, quoted as the shell has them
-printf '#!/bin/sh\nexec %s "$@" -O1\n' "$cc" >"$tools/cc"
+printf '#!/bin/sh\nexec %s "$@" -O1 -g\n' "$cc" >"$tools/cc"
 chmod +x "$tools/cc"
 
 checks="-fsanitize=address,undefined"
@@ -35,4 +38,4 @@ echo 'int main(void) { return 0; }' >"$tools/probe.c"
 ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigill=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	CGO_ENABLED=1 CC="'$tools/cc'" \
 	CGO_CFLAGS="-g $compile" CGO_LDFLAGS="$checks" \
-	go test -short -timeout 15m -tags emulatedamx "$@" ./npu/cpu
+	go test -short -timeout 15m -tags emulatedamx "$@" ./npu/cpu/...

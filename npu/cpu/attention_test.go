@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -64,7 +65,9 @@ func attentionProgram(heads, kvHeads, hd int, act, kv dtype.Type) *npu.Program {
 // eager has attention made as it is for results of BF16 whatever they are: results of FP32 show errors that BF16 would hide.
 type eager struct{ engine }
 
-func (e eager) attends(k, v, _ int32, hd int64) int32 { return e.engine.attends(k, v, typeBF16, hd) }
+func (e eager) AttentionTable(k, v, _ int32, hd int64) int32 {
+	return e.engine.AttentionTable(k, v, kernel.BF16, hd)
+}
 
 func TestCachedAttentionEqualsReference(t *testing.T) {
 	type seg struct{ past, rows int }
@@ -207,15 +210,12 @@ func TestAMXAttendsToBF16(t *testing.T) {
 			hd      int64
 			want    bool
 		}{
-			{typeBF16, typeBF16, typeBF16, 64, true}, {typeBF16, typeBF16, typeBF16, 96, true}, {typeBF16, typeBF16, typeBF16, 80, false},
-			{typeF32, typeF32, typeBF16, 64, false}, {typeBF16, typeF16, typeBF16, 64, false}, {typeBF16, typeBF16, typeF32, 64, false},
+			{kernel.BF16, kernel.BF16, kernel.BF16, 64, true}, {kernel.BF16, kernel.BF16, kernel.BF16, 96, true}, {kernel.BF16, kernel.BF16, kernel.BF16, 80, false},
+			{kernel.F32, kernel.F32, kernel.BF16, 64, false}, {kernel.BF16, kernel.F16, kernel.BF16, 64, false}, {kernel.BF16, kernel.BF16, kernel.F32, 64, false},
 		} {
-			want := int32(0)
-			if tc.want && d.Kernels() == "amx" {
-				want = flagTiles
-			}
-			if got := d.engine.attends(tc.k, tc.v, tc.y, tc.hd); got != want {
-				t.Errorf("keys %d, values %d, results %d, %d wide: flags %d, want %d", tc.k, tc.v, tc.y, tc.hd, got, want)
+			want := tc.want && d.Kernels() == "amx"
+			if got := d.engine.AttentionTable(tc.k, tc.v, tc.y, tc.hd); (got != 0) != want {
+				t.Errorf("keys %d, values %d, results %d, heads of %d: table %d, want the matrix unit %v", tc.k, tc.v, tc.y, tc.hd, got, want)
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -60,75 +61,75 @@ func sourceOf(x []dtype.BFloat16, rows, cols int) npu.Tensors {
 	return tensors{"w": {Type: bf, Shape: []int{rows, cols}, Data: dtype.AsBytes(x)}}
 }
 
-// place is where npk.h says that a number of a quad or strip lies: in which unit, in which of its vectors, where in that.
+// place is where npk.h says that a number of a block lies: in which unit, in which of its vectors, where in that.
 func (w *bf12Weight) place(row, col int) (unit, number, lane int) {
-	if w.code == typeStrips {
-		return col / stripColumns, col % stripColumns / 2, row*2 + col%2
+	if w.Code == kernel.BF12x16 {
+		return col / kernel.Block16Columns, col % kernel.Block16Columns / 2, row*2 + col%2
 	}
-	return col / quadColumns, row, col % quadColumns
+	return col / kernel.Block4Columns, row, col % kernel.Block4Columns
 }
 
 // rowOf reads a row of BF12 as npk.h says that it lies.
 func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
-	g, row := r/w.group, r%w.group
+	g, row := r/w.Group, r%w.Group
 	codes := w.codes(g)
 	base := w.bases(g)[row]
-	x := make([]dtype.BFloat16, w.cols)
+	x := make([]dtype.BFloat16, w.Cols)
 	for i := range x {
 		unit, number, lane := w.place(row, i)
-		words := codes[unit*bf12Unit/2+lane:]
+		words := codes[unit*kernel.BF12Unit/2+lane:]
 		bits := words[number%3*32] & 0x87ff // sign, code and mantissa
 		if number == 3 {
 			a, b, c := words[0]>>11&15, words[32]>>11&15, words[2*32]>>11&15
 			bits = a>>3<<15 | b<<7 | c<<3 | a&7
 		}
-		if w.head.zeros == 0 || bits>>7&15 != 0 {
+		if w.Head.Zeros == 0 || bits>>7&15 != 0 {
 			bits += uint16(base) << 7
 		}
 		x[i] = dtype.BFloat16(bits)
 	}
 	for _, e := range w.escapesOf(g) {
-		if at := int(e >> 8); w.code == typeStrips && at%stripRows == row {
-			x[at/stripRows] = x[at/stripRows]&0x807f | dtype.BFloat16(e&255)<<7
+		if at := int(e >> 8); w.Code == kernel.BF12x16 && at%kernel.Block16Rows == row {
+			x[at/kernel.Block16Rows] = x[at/kernel.Block16Rows]&0x807f | dtype.BFloat16(e&255)<<7
 		}
-		if at := int(e >> 16); w.code == typeBF12 && at%(quadRows*quadColumns)/quadColumns == row {
-			x[at/(quadRows*quadColumns)*quadColumns+at%quadColumns] = dtype.BFloat16(e)
+		if at := int(e >> 16); w.Code == kernel.BF12x4 && at%(kernel.Block4Rows*kernel.Block4Columns)/kernel.Block4Columns == row {
+			x[at/(kernel.Block4Rows*kernel.Block4Columns)*kernel.Block4Columns+at%kernel.Block4Columns] = dtype.BFloat16(e)
 		}
 	}
 	return x
 }
 
-// codes are those of a quad or strip.
+// codes are those of a block.
 func (w *bf12Weight) codes(g int) []uint16 {
-	head := w.stripHead()
-	return unsafe.Slice((*uint16)(unsafe.Add(w.head.codes, g*w.groupBytes()+head)), (w.groupBytes()-head)/2)
+	head := w.HeaderBytes()
+	return unsafe.Slice((*uint16)(unsafe.Add(w.Head.Codes, g*w.BlockBytes()+head)), (w.BlockBytes()-head)/2)
 }
 
-// bases are those of a quad or strip.
+// bases are those of a block.
 func (w *bf12Weight) bases(g int) []uint8 {
-	at := quadBases
-	if w.code == typeStrips {
-		at = stripBases
+	at := kernel.Block4Bases
+	if w.Code == kernel.BF12x16 {
+		at = kernel.Block16Bases
 	}
-	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.escapes(g)), at)), w.group)
+	return unsafe.Slice((*uint8)(unsafe.Add(unsafe.Pointer(w.FirstEscape(g)), at)), w.Group)
 }
 
-// escapesOf are those of a quad or strip.
+// escapesOf are those of a block.
 func (w *bf12Weight) escapesOf(g int) []uint32 {
-	first := w.escapes(g)
-	if w.code == typeBF12 {
-		return words(w.list.m)[*first:*w.escapes(g + 1)]
+	first := w.FirstEscape(g)
+	if w.Code == kernel.BF12x4 {
+		return kernel.Words(w.list.m)[*first:*w.FirstEscape(g + 1)]
 	}
-	head := unsafe.Slice(first, w.stripHead()/4)
-	n, here := head[1], head[(stripBases+stripRows)/4:]
+	head := unsafe.Slice(first, w.HeaderBytes()/4)
+	n, here := head[1], head[(kernel.Block16Bases+kernel.Block16Rows)/4:]
 	if int(n) <= len(here) {
 		return here[:n]
 	}
-	return words(w.list.m)[*first:][:n]
+	return kernel.Words(w.list.m)[*first:][:n]
 }
 
 // listed is how many escapes a matrix has.
-func (w *bf12Weight) listed() int { return len(words(w.list.m)) }
+func (w *bf12Weight) listed() int { return len(kernel.Words(w.list.m)) }
 
 func TestBF12LosesNothing(t *testing.T) {
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -199,7 +200,7 @@ func productOf(t *testing.T, d *Device, act dtype.Type, first []float64, m int, 
 
 // orderedRows is how many rows of BF16 in place have sums in the order of m rows of BF12: beside strips that is the matrix unit's, which those in place have from 17 rows on.
 func orderedRows(d *Device, act dtype.Type, m int) int {
-	if d.engine.(bf12Engine).readsBF12() == typeStrips && act == bf {
+	if d.engine.(bf12Engine).BF12Code() == kernel.BF12x16 && act == bf {
 		return max(m, 17)
 	}
 	return m
@@ -356,8 +357,8 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		weights[k], weights[k+7] = 0x4080, 0x3940 // of row 1: the largest exponent and the smallest that has a code, which is 0
 	}
 	b := constant(t, d, "w", sourceOf(weights, n, k)).(*buffer)
-	if zeros != (b.bf12.head.zeros == 1) {
-		t.Fatalf("whether zeros have a code is %d", b.bf12.head.zeros)
+	if zeros != (b.bf12.Head.Zeros == 1) {
+		t.Fatalf("whether zeros have a code is %d", b.bf12.Head.Zeros)
 	}
 	p := npu.NewProgram("product")
 	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k), p.Out("y", f32, m, n))
@@ -369,7 +370,7 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 	}
 	right := product()
 	first := b.bf12.codes(0)
-	codes := unsafe.Slice(&first[0], b.bf12.count()*len(first)) // of four quads, or one strip
+	codes := unsafe.Slice(&first[0], b.bf12.Blocks()*len(first)) // of four 4-row blocks, or one of 16 rows
 	matrix := func() (x []dtype.BFloat16) {
 		for r := range n {
 			x = append(x, b.bf12.rowOf(r)...)
@@ -377,8 +378,8 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		return x
 	}
 	_, number, lane := b.bf12.place(0, 5)
-	idle, large := 0x87ff, uint32(0x4000) // what means nothing where an escape of a quad lies, and 2^128 in an escape
-	if b.bf12.code == typeStrips {
+	idle, large := 0x87ff, uint32(0x4000) // what means nothing where an escape of a 4-row block is, and 2^128 in an escape
+	if b.bf12.Code == kernel.BF12x16 {
 		idle, large = 0x780, 0x80
 	}
 	for range 100 {
@@ -411,11 +412,11 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		t.Error("the escape makes no difference")
 	}
 	*escape ^= large
-	b.bf12.head.zeros ^= 1
+	b.bf12.Head.Zeros ^= 1
 	if bytes.Equal(product(), right) {
 		t.Error("whether zeros have a code makes no difference")
 	}
-	b.bf12.head.zeros ^= 1
+	b.bf12.Head.Zeros ^= 1
 	if !bytes.Equal(product(), right) {
 		t.Error("the product is not what it was")
 	}

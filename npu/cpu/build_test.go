@@ -2,10 +2,12 @@ package cpu
 
 import (
 	"go/build"
+	"strings"
 	"testing"
 )
 
-// The C engine needs POSIX threads, signals and aligned memory, which mingw's C library lacks: with cgo or without, Windows builds the Go engine alone.
+// The C kernels need POSIX threads, signals and aligned memory, which mingw's C library lacks: Windows
+// builds the Go kernels alone, with cgo or without.
 func TestWindowsBuildsNoC(t *testing.T) {
 	for _, cgo := range []bool{false, true} {
 		ctx := build.Default
@@ -16,6 +18,11 @@ func TestWindowsBuildsNoC(t *testing.T) {
 		}
 		if len(p.CgoFiles)+len(p.CFiles) > 0 {
 			t.Errorf("cgo %v: Windows would build %v and %v", cgo, p.CgoFiles, p.CFiles)
+		}
+		for _, path := range p.Imports {
+			if strings.HasSuffix(path, "/ckernel") {
+				t.Errorf("cgo %v: Windows would build %s", cgo, path)
+			}
 		}
 	}
 }

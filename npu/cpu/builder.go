@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -18,8 +19,8 @@ type builder struct {
 	lists  arena           // commands and segments: alive until the Submit ends
 	work   arena           // scratch arguments and panels of the current run; the next run overwrites them
 
-	cmds []command // outside the Go heap
-	tags []tag     // where each command comes from
+	cmds []kernel.Command // outside the Go heap
+	tags []tag            // where each command comes from
 
 	// What has been read and written since the last barrier, and what the command at hand reads and writes.
 	reads, writes       []extent
@@ -44,7 +45,7 @@ type builder struct {
 	// The activations that were packed last, so that q, k and v share them. Valid while panels is not nil.
 	packed struct {
 		source extent
-		key    command
+		key    kernel.Command
 		panels unsafe.Pointer
 	}
 
@@ -95,11 +96,11 @@ func (b *builder) start(launches int) error {
 		return err
 	}
 	n := launches * maxCommands
-	p, err := b.lists.alloc(max(n, 1) * int(unsafe.Sizeof(command{})))
+	p, err := b.lists.alloc(max(n, 1) * int(unsafe.Sizeof(kernel.Command{})))
 	if err != nil {
 		return err
 	}
-	b.cmds = unsafe.Slice((*command)(p), n)[:0]
+	b.cmds = unsafe.Slice((*kernel.Command)(p), n)[:0]
 	b.tags = b.tags[:0]
 	b.reads, b.writes = b.reads[:0], b.writes[:0]
 	b.packed.panels = nil
@@ -235,7 +236,7 @@ func (b *builder) bind() error {
 				}
 			}
 		}
-		code, ok := typeCodes[x.typ]
+		code, ok := kernel.Types[x.typ]
 		if !ok && b.exec.uses(i) {
 			return bad(i, fmt.Errorf("no kernel reads %s from a plain buffer: make it with Device.Const, which expands it", x.typ))
 		}
@@ -282,7 +283,7 @@ type ref struct {
 	p      unsafe.Pointer
 	code   int32
 	stride int64
-	group  int64  // of a weight in BF12: the first quad or strip
+	block  int64  // first block of a weight in BF12
 	extent extent // zero for a constant, which nothing writes
 }
 
@@ -316,20 +317,20 @@ func (b *builder) widen(x *bound) {
 // a group on are BF16, as for ops that have no such kernel.
 func (b *builder) weight(o *operand, k int64) ref {
 	g := b.bound[o.arg].grouped
-	if g == nil || k != g.cols || o.stride != k || o.offset%(k*groupRows) != 0 {
+	if g == nil || k != g.Cols || o.stride != k || o.offset%(k*kernel.GroupRows) != 0 {
 		return b.at(o)
 	}
-	group := o.offset / k / groupRows
-	return ref{p: unsafe.Add(g.mem.ptr(), group*formOf(g.code).groupBytes(k)), code: g.code, stride: k}
+	group := o.offset / k / kernel.GroupRows
+	return ref{p: unsafe.Add(g.Ptr(), group*kernel.FormOf(g.Code).GroupBytes(k)), code: g.Code, stride: k}
 }
 
-// factor resolves a transposed weight of a product, in rows of k elements, for activations of a type. Views of BF12 begin with a quad or strip, and strips are for BF16.
+// factor resolves a transposed weight of a product, in rows of k elements, for activations of a type. Views of BF12 begin with a block, and BF12x16 is for BF16.
 func (b *builder) factor(o *operand, k int64, a int32) ref {
 	w := b.bound[o.arg].bf12
-	if w == nil || k != w.cols || o.stride != k || o.offset%(k*int64(w.group)) != 0 || w.code == typeStrips && a != typeBF16 {
+	if w == nil || k != w.Cols || o.stride != k || o.offset%(k*int64(w.Group)) != 0 || w.Code == kernel.BF12x16 && a != kernel.BF16 {
 		return b.weight(o, k)
 	}
-	return ref{p: unsafe.Pointer(w.head), code: w.code, stride: k, group: o.offset / k / int64(w.group)}
+	return ref{p: unsafe.Pointer(w.Head), code: w.Code, stride: k, block: o.offset / k / int64(w.Group)}
 }
 
 // factors resolves the operands of a product that are multiplied.
@@ -345,7 +346,7 @@ func (b *builder) factors(m op.MatMul, l *launch) (a, w ref) {
 func (b *builder) at(o *operand) ref {
 	x := &b.bound[o.arg]
 	b.widen(x)
-	size := typeBytes[x.code]
+	size := kernel.TypeBytes[x.code]
 	r := ref{p: unsafe.Add(unsafe.Pointer(x.mem), o.offset*size), code: x.code, stride: o.stride}
 	if !x.constant {
 		rows, width := int64(1), int64(b.size.Elements(o.shape))
@@ -400,7 +401,7 @@ const maxPending = 48
 
 // push appends a command whose operands have been resolved with at, and puts a barrier before it if it needs what has been written since the
 // last one, or overwrites what has been touched.
-func (b *builder) push(c command) {
+func (b *builder) push(c kernel.Command) {
 	barrier := len(b.reads)+len(b.writes) > maxPending
 	for _, r := range b.newReads {
 		barrier = barrier || overlapAny(b.writes, r)
@@ -412,7 +413,7 @@ func (b *builder) push(c command) {
 		}
 	}
 	if barrier {
-		c.barrier = 1
+		c.Barrier = 1
 		b.reads, b.writes = b.reads[:0], b.writes[:0]
 	}
 	b.reads = append(b.reads, b.newReads...)

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -65,7 +66,7 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		if err != nil {
 			return nil, err
 		}
-		if code, ok := typeCodes[typ]; ok && uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(typeBytes[code]) == 0 {
+		if code, ok := kernel.Types[typ]; ok && uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(kernel.TypeBytes[code]) == 0 {
 			if !slices.Contains(d.info.Compressed, typ) {
 				return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
 			}
@@ -177,7 +178,7 @@ func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.
 		elements *= n
 	}
 	s.src, s.shape, s.typ = src, shape, typ
-	_, plain := typeCodes[typ]
+	_, plain := kernel.Types[typ]
 	switch {
 	case tensor != "":
 		if s.tensor = tensor; narrow {
@@ -228,10 +229,10 @@ func (s *shared) group(ctx context.Context, d *Device, typ dtype.Type, elements 
 	if s.grouped, err = newGrouped(&d.weights, typ, elements/cols, cols); err != nil {
 		return err
 	}
-	step := max(1, stretch/(groupRows*cols))
-	groups := s.grouped.groups()
+	step := max(1, stretch/(kernel.GroupRows*cols))
+	groups := s.grouped.Groups()
 	return inParallel(ctx, d.info.Threads, groups, step, func(from, to int) error {
-		d.engine.regroup(s.grouped, data, from, to)
+		d.engine.Regroup(&s.grouped.Grouped, data, from, to)
 		return nil
 	})
 }
@@ -253,7 +254,7 @@ func (s *shared) compress(ctx context.Context, d *Device) error {
 func (s *shared) expanded(ctx context.Context, d *Device) ([]byte, error) {
 	if s.tensor != "" { // asked for again each time: who made a copy of a rearranged tensor lets its memory go
 		t, err := s.src.From.Tensor(s.tensor)
-		size := int(typeBytes[typeCodes[s.typ]])
+		size := int(kernel.TypeBytes[kernel.Types[s.typ]])
 		if err == nil && (len(t.Data) != size*elementsOf(s.shape) || uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(size) != 0) {
 			err = fmt.Errorf("tensor %s is not as it was: it has %d bytes, and had %d", s.tensor, len(t.Data), size*elementsOf(s.shape))
 		}
@@ -262,7 +263,7 @@ func (s *shared) expanded(ctx context.Context, d *Device) ([]byte, error) {
 	s.wide.Lock()
 	defer s.wide.Unlock()
 	if s.mem.m == nil {
-		m, err := expand(ctx, d, s.src, formOf(s.grouped.code).typ, s.shape)
+		m, err := expand(ctx, d, s.src, kernel.FormOf(s.grouped.Code).Type, s.shape)
 		if err != nil {
 			return nil, fmt.Errorf("weight %s as BF16: %w", s.src.Layout, err)
 		}

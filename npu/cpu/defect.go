@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/npukit/npukit/internal/defect"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -112,7 +113,7 @@ func (b *builder) matrix(o *operand) defect.Matrix {
 	if len(o.shape) != 2 {
 		m.Stride = m.Width
 	}
-	size := typeBytes[x.code]
+	size := kernel.TypeBytes[x.code]
 	m.Data = unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(x.mem), o.offset*size)), ((m.Rows-1)*m.Stride+m.Width)*int(size))
 	return m
 }
@@ -120,7 +121,7 @@ func (b *builder) matrix(o *operand) defect.Matrix {
 // execute runs the commands, and between them what a defect does on the host.
 func (b *builder) execute(cancel *uint32, trace bool) (cancelled bool, err error) {
 	if len(b.calls) == 0 {
-		return b.engine.run(b.cmds, cancel, trace)
+		return b.engine.Run(b.cmds, cancel, trace)
 	}
 	began := time.Now()
 	from := 0
@@ -131,12 +132,12 @@ func (b *builder) execute(cancel *uint32, trace bool) (cancelled bool, err error
 		}
 		if from < to {
 			gone := int64(time.Since(began))
-			if cancelled, err := b.engine.run(b.cmds[from:to], cancel, trace); cancelled || err != nil {
+			if cancelled, err := b.engine.Run(b.cmds[from:to], cancel, trace); cancelled || err != nil {
 				return cancelled, err
 			}
 			for j := range b.cmds[from:to] {
-				b.cmds[from+j].start += gone
-				b.cmds[from+j].end += gone
+				b.cmds[from+j].Start += gone
+				b.cmds[from+j].End += gone
 			}
 			from = to
 		}

@@ -73,23 +73,23 @@ func Open(opts *Options) (*Device, error) {
 	}
 	d := &Device{
 		info: npu.Info{
-			Name:     fmt.Sprintf("cpu (%d %s, %s)", o.Threads, threads, e.name()),
+			Name:     fmt.Sprintf("cpu (%d %s, %s)", o.Threads, threads, e.Name()),
 			Kind:     "cpu",
 			AnyRows:  true,
 			InPlace:  []dtype.Type{dtype.F32, dtype.F16},
 			Repacked: groupedTypes(),
 			Threads:  o.Threads,
-			FewRows:  int(max(e.gemvRows(typeBF16, typeBF16), e.gemvRows(typeBF16, typeQ8_0))),
+			FewRows:  fewRows(e),
 		},
 		engine: e,
 		turn:   make(chan struct{}, 1),
 		cancel: cancel,
 		consts: map[string]*shared{},
 	}
-	if e.rounds() {
+	if roundsQuantized(e) {
 		d.info.Rounded = d.info.Repacked
 	}
-	if e, ok := e.(bf12Engine); ok && !o.InPlace && e.useBF12() {
+	if e, ok := e.(bf12Engine); ok && !o.InPlace && e.UseBF12() {
 		d.info.Compressed = []dtype.Type{dtype.BF16}
 	} else {
 		d.info.InPlace = append(d.info.InPlace, dtype.BF16)
@@ -101,7 +101,7 @@ func Open(opts *Options) (*Device, error) {
 func (d *Device) Info() npu.Info { return d.info }
 
 // Kernels is the name of the kernels in use, a value of Options.Kernels.
-func (d *Device) Kernels() string { return d.engine.name() }
+func (d *Device) Kernels() string { return d.engine.Name() }
 
 // lock takes the device's turn, or gives up when ctx is done or the device is closed.
 func (d *Device) lock(ctx context.Context) error {
@@ -148,7 +148,7 @@ func (d *Device) Close() error {
 	}
 	d.turn <- struct{}{}
 	defer d.unlock()
-	d.engine.close()
+	d.engine.Close()
 	d.build.free()
 	d.cancel.free()
 	return nil

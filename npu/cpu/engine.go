@@ -6,38 +6,48 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/npukit/npukit/npu/cpu/internal/gokernel"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 )
 
-// engine executes command lists. Calls of run do not overlap.
+// engine executes commands. Calls of Run must not overlap.
 type engine interface {
-	name() string
-	// run executes the commands and reports whether *cancel became non-zero before the end.
-	run(cmds []command, cancel *uint32, trace bool) (cancelled bool, err error)
-	// regroup fills groups first to last-1 of a weight from its rows as they lie in a file. Unlike those of run, calls may overlap.
-	regroup(w *groupedWeight, rows []byte, first, last int)
-	// gemvRows is the most rows for which a product of a type with a transposed matrix of a type is a kindGEMV command instead of kindPack and
-	// kindGEMM.
-	gemvRows(a, w int32) int64
-	// multipliesFew says how products of at most gemvRows rows are made of activations and weights of these types: the flags of their commands.
-	multipliesFew(a, w int32) int32
-	// multiplies says the same of products of more rows.
-	multiplies(a, w int32, transposed bool) int32
-	// rounds reports whether products of BF16 with more rows than gemvRows round quantised weights to BF16.
-	rounds() bool
-	// inPlaceRows is the most rows for which products with weights of this type and these flags are kindInPlace commands instead of kindGEMM; 0 when they never are.
-	inPlaceRows(w, flags int32) int64
-	// packBytes is the size of a kindPack command's destination.
-	packBytes(m, k int64, flags int32) int64
-	// attends says how attention to keys and values of these types, with results of a type and so many dims a head, is made: the flags of its command.
-	attends(k, v, y int32, hd int64) int32
-	// attentionBytes is the scratch that an attention command needs.
-	attentionBytes(c *command) int64
-	// peak is the arithmetic of all threads at their best, for products of BF16 with BF16, in floating-point operations per second; each of
-	// several rounds takes at least so long.
-	peak(length time.Duration, rounds int) (float64, error)
-	// readBandwidth reads a meter's memory with all threads, a few times: the most bytes in a second.
-	readBandwidth(m memory, cancel *uint32) (float64, error)
-	close()
+	Name() string
+	// Run executes commands and reports whether *cancel became non-zero before the end.
+	Run(cmds []kernel.Command, cancel *uint32, trace bool) (cancelled bool, err error)
+	// Select returns the kernel that computes a product.
+	Select(kernel.Product) kernel.Choice
+	// AttentionTable returns the table of attention to keys and values of types k and v with results
+	// of type y and heads of hd elements.
+	AttentionTable(k, v, y int32, hd int64) int32
+	// PackBytes returns the size of what a Pack command writes.
+	PackBytes(*kernel.Command) int64
+	// AttentionBytes returns the size of the scratch memory of an Attention command.
+	AttentionBytes(*kernel.Command) int64
+	// Regroup fills groups first to last-1 of a weight from the matrix in the order of its file. Calls
+	// may overlap each other and those of Run.
+	Regroup(w *kernel.Grouped, data []byte, first, last int)
+	// Peak returns the floating-point operations per second of all threads in products of BF16 with
+	// BF16 from the L1 cache, the best of several rounds of at least that length.
+	Peak(length time.Duration, rounds int) (float64, error)
+	// ReadBandwidth returns the bytes per second at which all threads read mem. Results has room for a
+	// float32 per MiB of it.
+	ReadBandwidth(mem, results []byte, cancel *uint32) (float64, error)
+	Close()
+}
+
+// bf12Engine is an engine with kernels that read BF12.
+type bf12Engine interface {
+	// BF12Code returns the layout of BF12 that the kernels read.
+	BF12Code() int32
+	// UseBF12 prepares the engine for weights in BF12, before there are any. It reports whether the
+	// kernels are faster with them; if not, nothing changes.
+	UseBF12() bool
+	// ToBF12 fills blocks first to last-1 of a weight from the matrix in the order of its file. It
+	// returns their escapes, which the headers index, and false if there are too many. Calls may
+	// overlap.
+	ToBF12(w *kernel.BF12, data []byte, first, last int) ([]uint32, bool)
 }
 
 // KernelsVariable is the environment variable that limits the kernels of every device of the process.
@@ -50,7 +60,7 @@ func openEngine(kernels string, threads int) (engine, error) {
 		return nil, err
 	}
 	if kernels == "go" {
-		return newGoEngine(threads), nil
+		return gokernel.New(threads), nil
 	}
 	return openNative(kernels, threads)
 }
@@ -86,4 +96,20 @@ func KernelNames() []string {
 
 func errUnknownKernels(kernels string) error {
 	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing", kernels, strings.Join(KernelNames(), ", "))
+}
+
+// roundsQuantized reports whether products of many rows of BF16 round quantized weights to BF16.
+func roundsQuantized(e engine) bool {
+	return e.Select(kernel.Product{A: kernel.BF16, W: kernel.Q8_0, M: 1 << 20, K: 256, Transposed: true}).Rounding == kernel.RoundsWeights
+}
+
+// fewRows returns the most rows for which products of BF16 with some type of weights are GEMVs.
+func fewRows(e engine) (rows int) {
+	gemv := func(m int, w int32) bool {
+		return e.Select(kernel.Product{A: kernel.BF16, W: w, M: int64(m), K: 256, Transposed: true}).Kind == kernel.GEMV
+	}
+	for gemv(rows+1, kernel.BF16) || gemv(rows+1, kernel.Q8_0) {
+		rows++
+	}
+	return rows
 }

@@ -5,13 +5,15 @@ package cpu
 import (
 	"fmt"
 	"slices"
+
+	"github.com/npukit/npukit/npu/cpu/internal/gokernel"
 )
 
-// openNative gives the Go engine when no kernels are asked for, and explains itself otherwise.
+// openNative opens the Go engine if no kernels are named, and returns an error otherwise.
 func openNative(kernels string, threads int) (engine, error) {
 	switch {
 	case kernels == "":
-		return newGoEngine(threads), nil
+		return gokernel.New(threads), nil
 	case !slices.Contains(KernelNames(), kernels):
 		return nil, errUnknownKernels(kernels)
 	}

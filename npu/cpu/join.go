@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -48,7 +49,7 @@ func joinOf(p *npu.Program, launches []launch, i int) *join {
 	switch o := next.op.(type) {
 	case op.SiLUMul:
 		if o.Rows == m.M && o.Width == m.N {
-			return joined(flagGated, next.operands[0], next.operands[1])
+			return joined(kernel.FlagGated, next.operands[0], next.operands[1])
 		}
 	case op.Add:
 		if o.Rows != m.M || o.Width != m.N {
@@ -60,7 +61,7 @@ func joinOf(p *npu.Program, launches []launch, i int) *join {
 		} else if x.arg != result.arg {
 			x, other = other, x
 		}
-		return joined(flagPlus, other, x)
+		return joined(kernel.FlagPlus, other, x)
 	}
 	return nil
 }
@@ -88,5 +89,5 @@ func (b *builder) joined(l *launch) (bool, error) {
 	if overlapAny(b.newReads[inputs:], y.extent) && !other.same(y) {
 		return false, nil
 	}
-	return true, b.matMul(o, product{a: a, w: w, y: y, joined: l.join.flag, other: other})
+	return true, b.matMul(o, product{a: a, w: w, y: y, fused: l.join.flag, other: other})
 }

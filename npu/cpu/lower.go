@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -29,8 +30,8 @@ func (b *builder) lower(l *launch) error {
 		if err := b.apart(); err != nil {
 			return err
 		}
-		b.push(command{kind: kindEmbed, m: dim(o.Rows), n: int64(o.Width), k: int64(o.Vocab),
-			a: ids.p, at: ids.code, b: table.p, bt: table.code, ldb: table.stride, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.Embed, M: dim(o.Rows), N: int64(o.Width), K: int64(o.Vocab),
+			A: ids.p, AT: ids.code, B: table.p, BT: table.code, LDB: table.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.Pick:
 		index, x, y := arg(0), arg(1), arg(2)
 		if err := checkIndex("index", index, dim(o.Picks), dim(o.Rows)); err != nil {
@@ -40,22 +41,22 @@ func (b *builder) lower(l *launch) error {
 			return err
 		}
 		// A pick is an embedding whose table is the rows.
-		b.push(command{kind: kindEmbed, m: dim(o.Picks), n: int64(o.Width), k: dim(o.Rows),
-			a: index.p, at: index.code, b: x.p, bt: x.code, ldb: x.stride, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.Embed, M: dim(o.Picks), N: int64(o.Width), K: dim(o.Rows),
+			A: index.p, AT: index.code, B: x.p, BT: x.code, LDB: x.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.RMSNorm:
 		x, w, y := arg(0), arg(1), arg(2)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		b.push(command{kind: kindRMSNorm, m: dim(o.Rows), n: int64(o.Width), k: int64(max(1, o.Heads)), f: [4]float32{float32(o.Eps)},
-			a: x.p, at: x.code, lda: x.stride, b: w.p, bt: w.code, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.RMSNorm, M: dim(o.Rows), N: int64(o.Width), K: int64(max(1, o.Heads)), Epsilon: float32(o.Eps),
+			A: x.p, AT: x.code, LDA: x.stride, B: w.p, BT: w.code, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.LayerNorm:
 		x, w, shift, y := arg(0), arg(1), arg(2), arg(3)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		b.push(command{kind: kindLayerNorm, m: dim(o.Rows), n: int64(o.Width), f: [4]float32{float32(o.Eps)},
-			a: x.p, at: x.code, lda: x.stride, b: w.p, bt: w.code, c: shift.p, ct: shift.code, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.LayerNorm, M: dim(o.Rows), N: int64(o.Width), Epsilon: float32(o.Eps),
+			A: x.p, AT: x.code, LDA: x.stride, B: w.p, BT: w.code, C: shift.p, CT: shift.code, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.RoPE:
 		x, table, y := arg(0), arg(1), arg(2)
 		if err := b.inPlace(y, x); err != nil {
@@ -65,8 +66,8 @@ func (b *builder) lower(l *launch) error {
 		if o.TableHeads > 1 {
 			step = int64(o.HeadDim)
 		}
-		b.push(command{kind: kindRoPE, m: dim(o.Rows), n: int64(o.Heads), k: int64(o.HeadDim), p: [12]int64{step},
-			a: x.p, at: x.code, lda: x.stride, b: table.p, bt: table.code, ldb: table.stride, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.RoPE, M: dim(o.Rows), N: int64(o.Heads), K: int64(o.HeadDim), BHead: step,
+			A: x.p, AT: x.code, LDA: x.stride, B: table.p, BT: table.code, LDB: table.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.KVWrite:
 		return b.kvWrite(o, dim(o.Rows), arg(0), &l.operands[1])
 	case op.Attention:
@@ -76,16 +77,16 @@ func (b *builder) lower(l *launch) error {
 		if err := b.inPlace(y, x, up); err != nil {
 			return err
 		}
-		b.push(command{kind: kindSiLUMul, m: dim(o.Rows), n: int64(o.Width), a: x.p, at: x.code, lda: x.stride,
-			b: up.p, bt: up.code, ldb: up.stride, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.SiLUMul, M: dim(o.Rows), N: int64(o.Width), A: x.p, AT: x.code, LDA: x.stride,
+			B: up.p, BT: up.code, LDB: up.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.GELU:
 		x, y := arg(0), arg(1)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		c := command{kind: kindGELU, m: dim(o.Rows), n: int64(o.Width), a: x.p, at: x.code, lda: x.stride, y: y.p, yt: y.code, ldy: y.stride}
+		c := kernel.Command{Kind: kernel.GELU, M: dim(o.Rows), N: int64(o.Width), A: x.p, AT: x.code, LDA: x.stride, Y: y.p, YT: y.code, LDY: y.stride}
 		if o.Tanh {
-			c.flags = flagTanh
+			c.Flags = kernel.FlagTanh
 		}
 		b.push(c)
 	case op.Add:
@@ -96,8 +97,8 @@ func (b *builder) lower(l *launch) error {
 		if o.Broadcast {
 			z.stride = 0
 		}
-		b.push(command{kind: kindAdd, m: dim(o.Rows), n: int64(o.Width), a: x.p, at: x.code, lda: x.stride,
-			b: z.p, bt: z.code, ldb: z.stride, y: y.p, yt: y.code, ldy: y.stride})
+		b.push(kernel.Command{Kind: kernel.Add, M: dim(o.Rows), N: int64(o.Width), A: x.p, AT: x.code, LDA: x.stride,
+			B: z.p, BT: z.code, LDB: z.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.Cast:
 		x, y := arg(0), arg(1)
 		if err := b.inPlace(y, x); err != nil {
@@ -109,7 +110,7 @@ func (b *builder) lower(l *launch) error {
 		if err := b.apart(); err != nil {
 			return err
 		}
-		x.p = element(x.p, x.code, int64(o.From))
+		x.p = kernel.Element(x.p, x.code, int64(o.From))
 		b.copy(x, y, [4]int64{1, 1, dim(o.Rows), int64(o.N)}, [4]int64{0, 0, x.stride, 1}, [4]int64{0, 0, y.stride, 1})
 	case op.Concat:
 		return b.concat(o, dim(o.Rows), l)
@@ -131,30 +132,28 @@ func checkIndex(what string, r ref, rows, n int64) error {
 	return nil
 }
 
-// product is the operands of a matrix product, and what its results go on to be.
+// product is the operands of a matrix product, and the op that it is fused with.
 type product struct {
 	a, w, y ref
-	joined  int32 // the flag, or 0
-	other   ref
+	fused   int32 // the flag, or 0
+	other   ref   // the other input of that op
 }
 
-// matMul is a GEMV for few rows, and a GEMM for many, which brings activations into panels. Of BF16 with BF16 there is one between them that leaves the weights where they lie.
+// matMul appends a product. Kernels other than GEMV read activations in packed panels, which products
+// with the same activations share.
 func (b *builder) matMul(o op.MatMul, x product) error {
 	m, a, w, y := int64(b.size.Resolve(o.M)), x.a, x.w, x.y
-	c := command{m: m, n: int64(o.N), k: int64(o.K), a: a.p, at: a.code, lda: a.stride,
-		b: w.p, bt: w.code, ldb: w.stride, p: [12]int64{w.group}, y: y.p, yt: y.code, ldy: y.stride,
-		c: x.other.p, ct: x.other.code, ldc: x.other.stride}
-	if o.TransB && m <= b.engine.gemvRows(a.code, w.code) {
-		c.kind, c.flags = kindGEMV, b.engine.multipliesFew(a.code, w.code)|x.joined
+	choice := b.engine.Select(kernel.Product{A: a.code, W: w.code, M: m, K: int64(o.K), Transposed: o.TransB})
+	c := kernel.Command{Kind: choice.Kind, Table: choice.Table, Flags: x.fused, M: m, N: int64(o.N), K: int64(o.K),
+		A: a.p, AT: a.code, LDA: a.stride, B: w.p, BT: w.code, LDB: w.stride, Block: w.block,
+		C: x.other.p, CT: x.other.code, LDC: x.other.stride, Y: y.p, YT: y.code, LDY: y.stride}
+	if choice.Kind == kernel.GEMV {
 		b.push(c)
 		return nil
 	}
-	kind, flags := kindGEMM, b.engine.multiplies(a.code, w.code, o.TransB)
-	if o.TransB && m <= b.engine.inPlaceRows(w.code, flags) && c.k%2 == 0 {
-		kind, flags = kindInPlace, flags|flagWide
-	}
-	key := command{kind: kindPack, m: m, k: c.k, a: a.p, at: a.code, lda: a.stride, flags: flags}
-	bytes := b.engine.packBytes(m, c.k, flags)
+	key := kernel.Command{Kind: kernel.Pack, Table: choice.Table, Flags: choice.PackFlags, M: m, K: c.K,
+		A: a.p, AT: a.code, LDA: a.stride}
+	bytes := b.engine.PackBytes(&key)
 	if b.packed.panels == nil || b.packed.key != key {
 		panels, err := b.between(bytes)
 		if err != nil {
@@ -164,35 +163,35 @@ func (b *builder) matMul(o op.MatMul, x product) error {
 		b.newReads, b.newWrites = a.appendTo(b.newReads[:0]), b.newWrites[:0]
 		b.writing(panels, bytes)
 		pack := key
-		pack.y = panels
+		pack.Y = panels
 		b.push(pack)
 		b.packed.key, b.packed.source, b.packed.panels = key, a.extent, panels
 	}
-	// What the product itself touches.
+	// What the product itself accesses.
 	b.newReads, b.newWrites = x.other.appendTo(w.appendTo(b.newReads[:0])), y.appendTo(b.newWrites[:0])
 	b.reading(b.packed.panels, bytes)
-	c.kind, c.flags, c.a = kind, flags|x.joined, b.packed.panels
+	c.A = b.packed.panels
 	if !o.TransB {
-		c.flags |= flagKN
+		c.Flags |= kernel.FlagKN
 	}
 	b.push(c)
 	return nil
 }
 
 // list makes the segments of a command, in memory that C may read.
-func (b *builder) list(n int) ([]segment, error) {
-	p, err := b.lists.alloc(n * int(unsafe.Sizeof(segment{})))
+func (b *builder) list(n int) ([]kernel.Segment, error) {
+	p, err := b.lists.alloc(n * int(unsafe.Sizeof(kernel.Segment{})))
 	if err != nil {
 		return nil, err
 	}
-	return unsafe.Slice((*segment)(p), n), nil
+	return unsafe.Slice((*kernel.Segment)(p), n), nil
 }
 
 // state is a segment's memory for an operand, and its capacity in positions.
 func (b *builder) state(s *npu.Segment, o *operand) (ref, int64) {
 	arg := &b.exec.p.Args[o.arg]
 	buf := s.State[b.exec.states[o.arg]].(*buffer)
-	r := ref{p: buf.ptr(), code: typeCodes[arg.Type]}
+	r := ref{p: buf.ptr(), code: kernel.Types[arg.Type]}
 	if o.write {
 		b.writing(r.p, int64(len(buf.data)))
 	} else {
@@ -206,13 +205,13 @@ func (b *builder) kvWrite(o op.KVWrite, rows int64, x ref, cache *operand) error
 	if err != nil {
 		return err
 	}
-	c := command{kind: kindKVWrite, m: rows, n: int64(o.KVHeads), k: int64(o.HeadDim), a: x.p, at: x.code, lda: x.stride}
+	c := kernel.Command{Kind: kernel.KVWrite, M: rows, N: int64(o.KVHeads), K: int64(o.HeadDim), A: x.p, AT: x.code, LDA: x.stride}
 	row := int64(0)
 	for i := range b.run.Segments {
 		s := &b.run.Segments[i]
 		k, capacity := b.state(s, cache)
-		segs[i] = segment{row: row, rows: int64(s.Rows), pos: int64(s.Pos), k: k.p, khead: capacity * c.k}
-		c.bt = k.code
+		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), Pos: int64(s.Pos), K: k.p, KHead: capacity * c.K}
+		c.BT = k.code
 		row += int64(s.Rows)
 	}
 	if err := b.apart(); err != nil {
@@ -222,19 +221,19 @@ func (b *builder) kvWrite(o op.KVWrite, rows int64, x ref, cache *operand) error
 }
 
 // pushSegments completes a command that works by segments.
-func (b *builder) pushSegments(c command, segs []segment, rows int64) error {
-	if len(segs) == 0 || rows > c.m {
-		return fmt.Errorf("the run's %d segments have %d rows, the op has %d: it needs segments with no more rows than its own", len(segs), rows, c.m)
+func (b *builder) pushSegments(c kernel.Command, segs []kernel.Segment, rows int64) error {
+	if len(segs) == 0 || rows > c.M {
+		return fmt.Errorf("the run's %d segments have %d rows, the op has %d: it needs segments with no more rows than its own", len(segs), rows, c.M)
 	}
-	c.segs, c.nsegs = &segs[0], int64(len(segs))
-	if c.kind == kindAttention {
-		c.flags = b.engine.attends(c.bt, c.ct, c.yt, c.k)
-		if n := b.engine.attentionBytes(&c); n > 0 {
+	c.Segs, c.NSegs = &segs[0], int64(len(segs))
+	if c.Kind == kernel.Attention {
+		c.Table = b.engine.AttentionTable(c.BT, c.CT, c.YT, c.K)
+		if n := b.engine.AttentionBytes(&c); n > 0 {
 			p, err := b.between(n)
 			if err != nil {
 				return err
 			}
-			c.scratch = p
+			c.Scratch = p
 			b.writing(p, n)
 		}
 	}
@@ -245,8 +244,8 @@ func (b *builder) pushSegments(c command, segs []segment, rows int64) error {
 // attention works on q [Rows, Heads, HeadDim] and on keys and values wherever their rows and heads lie.
 func (b *builder) attention(o op.Attention, rows int64, l *launch) error {
 	hd := int64(o.HeadDim)
-	c := command{kind: kindAttention, m: rows, n: int64(o.Heads), k: hd, f: [4]float32{float32(o.Softmax())}}
-	c.p[0] = int64(o.KVHeads)
+	c := kernel.Command{Kind: kernel.Attention, M: rows, N: int64(o.Heads), K: hd, Scale: float32(o.Softmax())}
+	c.KVHeads = int64(o.KVHeads)
 	if o.Cached {
 		return b.cachedAttention(c, l)
 	}
@@ -264,11 +263,11 @@ func (b *builder) attention(o op.Attention, rows int64, l *launch) error {
 	return b.plainAttention(c, q, k, v, y, hd)
 }
 
-func (b *builder) cachedAttention(c command, l *launch) error {
+func (b *builder) cachedAttention(c kernel.Command, l *launch) error {
 	q, y := b.at(&l.operands[0]), b.at(&l.operands[3])
-	c.a, c.at, c.lda, c.p[1] = q.p, q.code, q.stride, c.k
-	c.y, c.yt, c.ldy, c.p[2] = y.p, y.code, y.stride, c.k
-	c.ldb, c.ldc = c.k, c.k
+	c.A, c.AT, c.LDA, c.AHead = q.p, q.code, q.stride, c.K
+	c.Y, c.YT, c.LDY, c.YHead = y.p, y.code, y.stride, c.K
+	c.LDB, c.LDC = c.K, c.K
 	segs, err := b.list(len(b.run.Segments))
 	if err != nil {
 		return err
@@ -278,8 +277,8 @@ func (b *builder) cachedAttention(c command, l *launch) error {
 		s := &b.run.Segments[i]
 		k, kcap := b.state(s, &l.operands[1])
 		v, vcap := b.state(s, &l.operands[2])
-		segs[i] = segment{row: row, rows: int64(s.Rows), pos: int64(s.Pos), k: k.p, v: v.p, khead: kcap * c.k, vhead: vcap * c.k}
-		c.bt, c.ct = k.code, v.code
+		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), Pos: int64(s.Pos), K: k.p, V: v.p, KHead: kcap * c.K, VHead: vcap * c.K}
+		c.BT, c.CT = k.code, v.code
 		row += int64(s.Rows)
 	}
 	if err := b.apart(); err != nil {
@@ -289,17 +288,17 @@ func (b *builder) cachedAttention(c command, l *launch) error {
 }
 
 // plainAttention has its keys and values in rows of this run, head elements from head to head. Each segment is a sequence of its own.
-func (b *builder) plainAttention(c command, q, k, v, y ref, head int64) error {
-	c.a, c.at, c.lda, c.p[1] = q.p, q.code, q.stride, head
-	c.y, c.yt, c.ldy, c.p[2] = y.p, y.code, y.stride, head
-	c.bt, c.ldb, c.ct, c.ldc = k.code, k.stride, v.code, v.stride
+func (b *builder) plainAttention(c kernel.Command, q, k, v, y ref, head int64) error {
+	c.A, c.AT, c.LDA, c.AHead = q.p, q.code, q.stride, head
+	c.Y, c.YT, c.LDY, c.YHead = y.p, y.code, y.stride, head
+	c.BT, c.LDB, c.CT, c.LDC = k.code, k.stride, v.code, v.stride
 	runs := b.run.Segments
 	if len(runs) < 2 { // padding after the true rows sees them and is not seen by them
 		pos := 0
 		if len(runs) == 1 {
 			pos = runs[0].Pos
 		}
-		runs = []npu.Segment{{Rows: int(c.m), Pos: pos}}
+		runs = []npu.Segment{{Rows: int(c.M), Pos: pos}}
 	}
 	segs, err := b.list(len(runs))
 	if err != nil {
@@ -310,19 +309,19 @@ func (b *builder) plainAttention(c command, q, k, v, y ref, head int64) error {
 		if s.Pos != 0 {
 			return fmt.Errorf("segment %d starts at position %d: attention without a cache starts at 0", i, s.Pos)
 		}
-		segs[i] = segment{row: row, rows: int64(s.Rows), k: element(k.p, k.code, row*k.stride), v: element(v.p, v.code, row*v.stride),
-			khead: head, vhead: head}
+		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), K: kernel.Element(k.p, k.code, row*k.stride), V: kernel.Element(v.p, v.code, row*v.stride),
+			KHead: head, VHead: head}
 		row += int64(s.Rows)
 	}
 	return b.pushSegments(c, segs, row)
 }
 
 // splitAttention puts the parts of v side by side, and takes dst apart again.
-func (b *builder) splitAttention(o op.Attention, c command, l *launch) error {
-	rows, hd, split := c.m, c.k, int64(o.Split)
+func (b *builder) splitAttention(o op.Attention, c kernel.Command, l *launch) error {
+	rows, hd, split := c.M, c.K, int64(o.Split)
 	part := hd / split
 	whole := func(heads int64, code int32) (ref, int64, error) {
-		n := heads * rows * hd * typeBytes[code]
+		n := heads * rows * hd * kernel.TypeBytes[code]
 		p, err := b.between(n)
 		return ref{p: p, code: code, stride: hd}, n, err
 	}
@@ -355,11 +354,8 @@ func (b *builder) splitAttention(o op.Attention, c command, l *launch) error {
 
 // copy pushes a strided copy: extents, and the strides of source and destination in elements.
 func (b *builder) copy(x, y ref, extents, from, to [4]int64) {
-	c := command{kind: kindCopy, a: x.p, at: x.code, y: y.p, yt: y.code}
-	copy(c.p[0:4], extents[:])
-	copy(c.p[4:8], from[:])
-	copy(c.p[8:12], to[:])
-	b.push(c)
+	b.push(kernel.Command{Kind: kernel.Copy, A: x.p, AT: x.code, Y: y.p, YT: y.code,
+		Extents: extents, AStrides: from, YStrides: to})
 }
 
 func (b *builder) concat(o op.Concat, rows int64, l *launch) error {
@@ -371,8 +367,8 @@ func (b *builder) concat(o op.Concat, rows int64, l *launch) error {
 		if err := b.apart(); err != nil {
 			return err
 		}
-		y.p = element(y.p, y.code, column)
-		b.newWrites = append(b.newWrites[:0], b.extent(y.p, rows, int64(w), y.stride, typeBytes[y.code]))
+		y.p = kernel.Element(y.p, y.code, column)
+		b.newWrites = append(b.newWrites[:0], b.extent(y.p, rows, int64(w), y.stride, kernel.TypeBytes[y.code]))
 		b.copy(x, y, [4]int64{1, 1, rows, int64(w)}, [4]int64{0, 0, x.stride, 1}, [4]int64{0, 0, y.stride, 1})
 		column += int64(w)
 	}

@@ -57,8 +57,8 @@ func (m *Meter) Measure(ctx context.Context) (l Limits, err error) {
 	}
 	flag, stop := d.watch(ctx)
 	defer stop()
-	if l.ReadBandwidth, err = d.engine.readBandwidth(m.mem, flag); err == nil && ctx.Err() == nil {
-		l.PeakFLOPS, err = d.engine.peak(5*time.Millisecond, 5)
+	if l.ReadBandwidth, err = d.engine.ReadBandwidth(m.mem.m[:meterBytes], m.mem.m[meterBytes:], flag); err == nil && ctx.Err() == nil {
+		l.PeakFLOPS, err = d.engine.Peak(5*time.Millisecond, 5)
 	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("npu/cpu: %w", ctx.Err())

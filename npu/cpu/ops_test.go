@@ -240,16 +240,6 @@ func TestMatMulEqualsReference(t *testing.T) {
 	})
 }
 
-// The Go engine packs the activations of many rows with all threads: one chunk of them would be one thread's, and no place to stop at.
-func TestPackingIsSharedOut(t *testing.T) {
-	for _, k := range []int64{1, 576, 2048, 1 << 20} {
-		c := command{kind: kindPack, m: 512, k: k}
-		if got, most := rowStep(&c)*k, max(int64(chunkElements), k); got > most {
-			t.Errorf("rows of %d elements: %d elements to a chunk, want %d at most", k, got, most)
-		}
-	}
-}
-
 // Within few rows and within many, the sums of a row are the same however many rows are multiplied at once, so that sessions in a batch do not see each other.
 func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 	const n, rows = 81, 300 // columns for groups of 12, of 8 and of 1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -58,15 +59,15 @@ func allowed(x, w []float64, out dtype.Type, want float64, c coarseness) float64
 func TestProductsWithQuantizedWeights(t *testing.T) {
 	shapes := []struct{ m, k, n int }{{1, 256, 16}, {1, 2304, 37}, {2, 512, 192}, {3, 256, 5}, {4, 768, 48}, {7, 256, 33}, {16, 512, 64}, {17, 256, 70}, {40, 2560, 130}, {70, 2816, 40}, {150, 768, 50}, {270, 2304, 40}}
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
-		for _, f := range forms {
+		for _, f := range kernel.Forms {
 			for _, s := range shapes {
 				for _, types := range [][2]dtype.Type{{bf, f32}, {bf, bf}, {f32, f32}} {
-					t.Run(fmt.Sprintf("%v/%dx%dx%d/%v-%v", f.typ, s.m, s.k, s.n, types[0], types[1]), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%v/%dx%dx%d/%v-%v", f.Type, s.m, s.k, s.n, types[0], types[1]), func(t *testing.T) {
 						rng := rand.New(rand.NewPCG(uint64(s.m), uint64(s.n)))
-						w, values := quantizedWeight(t, d, rng, f.typ, s.n, s.k)
+						w, values := quantizedWeight(t, d, rng, f.Type, s.n, s.k)
 						p := npu.NewProgram("product")
 						o := op.MatMul{M: s.m, K: s.k, N: s.n, TransB: true}
-						p.Launch("y", o, p.In("x", types[0], s.m, s.k), p.Const("w", f.typ, s.n, s.k), p.Out("y", types[1], s.m, s.n))
+						p.Launch("y", o, p.In("x", types[0], s.m, s.k), p.Const("w", f.Type, s.n, s.k), p.Out("y", types[1], s.m, s.n))
 						x := random(rng, s.m*s.k)
 						in, out := alloc(t, d, types[0].Bytes(len(x))), alloc(t, d, types[1].Bytes(s.m*s.n))
 						encode(in.Bytes(), types[0], x)
@@ -75,15 +76,14 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 							t.Error("the weights were expanded")
 						}
 						coarse := exact
-						a := typeCodes[types[0]]
-						few, tiles := int64(s.m) <= d.engine.gemvRows(typeBF16, typeQ8_0), d.engine.multiplies(a, typeQ8_0, true)&flagTiles != 0
+						a := kernel.Types[types[0]]
+						choice := d.engine.Select(kernel.Product{A: a, W: kernel.Q8_0, M: int64(s.m), K: int64(s.k), Transposed: true})
 						switch {
-						case types[0] != bf || few && d.engine.multipliesFew(a, typeQ8_0) == flagUnits: // FP32, whatever it is made of
-						case types[1] == bf && few:
+						case choice.Rounding == kernel.RoundsActivations && types[1] == bf:
 							coarse = fixed
-						case !few && (d.engine.rounds() || types[1] == bf && tiles):
+						case choice.Rounding == kernel.RoundsWeights, choice.Rounding == kernel.SplitsWeights && types[1] == bf:
 							encode(make([]byte, bf.Bytes(len(values))), bf, values) // rounds them
-						case !few && tiles:
+						case choice.Rounding == kernel.SplitsWeights:
 							coarse = inTwo
 						}
 						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
@@ -121,12 +121,12 @@ func TestEmbeddingsOfQuantizedTablesAreExact(t *testing.T) {
 	const rows, cols = 53, 512
 	ids := []int32{0, 52, 17, 15, 16, 31}
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
-		for _, f := range forms {
+		for _, f := range kernel.Forms {
 			for _, typ := range []dtype.Type{f32, bf} {
 				rng := rand.New(rand.NewPCG(7, 8))
-				w, values := quantizedWeight(t, d, rng, f.typ, rows, cols)
+				w, values := quantizedWeight(t, d, rng, f.Type, rows, cols)
 				p := npu.NewProgram("embed")
-				p.Launch("y", op.Embed{Rows: len(ids), Vocab: rows, Width: cols}, p.In("ids", dtype.I32, len(ids)), p.Const("w", f.typ, rows, cols),
+				p.Launch("y", op.Embed{Rows: len(ids), Vocab: rows, Width: cols}, p.In("ids", dtype.I32, len(ids)), p.Const("w", f.Type, rows, cols),
 					p.Out("y", typ, len(ids), cols))
 				in, out := alloc(t, d, 4*len(ids)), alloc(t, d, typ.Bytes(len(ids)*cols))
 				copy(dtype.Int32s(in.Bytes()), ids)
@@ -138,7 +138,7 @@ func TestEmbeddingsOfQuantizedTablesAreExact(t *testing.T) {
 				b := make([]byte, typ.Bytes(len(want)))
 				encode(b, typ, want)
 				if got := decode(t, out.Bytes(), typ, len(want)); !slices.Equal(got, want) {
-					t.Errorf("%v as %v: rows differ from the file's", f.typ, typ)
+					t.Errorf("%v as %v: rows differ from the file's", f.Type, typ)
 				}
 			}
 		}
@@ -269,23 +269,23 @@ func TestFixedPointActivationsAtTheEdges(t *testing.T) {
 func TestFixedPointRowsDoNotDependOnTheirNumber(t *testing.T) {
 	const k, n, rows = 768, 72, 16
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
-		for _, f := range forms {
+		for _, f := range kernel.Forms {
 			rng := rand.New(rand.NewPCG(8, 1))
-			w, _ := quantizedWeight(t, d, rng, f.typ, n, k)
+			w, _ := quantizedWeight(t, d, rng, f.Type, n, k)
 			x := random(rng, rows*k)
 			product := func(m int) []float64 {
 				p := npu.NewProgram("product")
-				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", f.typ, n, k), p.Out("y", f32, m, n))
+				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", f.Type, n, k), p.Out("y", f32, m, n))
 				in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
 				encode(in.Bytes(), bf, x[:m*k])
 				submit(t, d, p, in, w, out)
 				return decode(t, out.Bytes(), f32, m*n)
 			}
-			most := int(d.engine.gemvRows(typeBF16, typeQ8_0))
+			most := fewRows(d.engine)
 			all := product(most)
 			for m := 1; m < most; m++ {
 				if got := product(m); !slices.Equal(got, all[:m*n]) {
-					t.Errorf("%v: %d rows of %d differ", f.typ, m, most)
+					t.Errorf("%v: %d rows of %d differ", f.Type, m, most)
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 )
 
 // Submit executes the runs in order. It checks all of them before it executes any.
@@ -50,7 +51,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 }
 
 // report turns the times that the engine took down into spans: one for each run, and one for each launch, or for two that were one command, with both names.
-func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []command, tags []tag) {
+func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []kernel.Command, tags []tag) {
 	span := func(name, category string, from, to int64) {
 		trace(npu.Span{Name: name, Category: category, Start: began.Add(time.Duration(from)), Duration: time.Duration(to - from)})
 	}
@@ -59,7 +60,7 @@ func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []comman
 		name := runs[run].Name
 		launches := runs[run].Exec.Program().Launches
 		for i < len(cmds) && tags[i].run == run {
-			at, start := tags[i], cmds[i].start
+			at, start := tags[i], cmds[i].Start
 			for i < len(cmds) && tags[i] == at {
 				i++
 			}
@@ -70,11 +71,11 @@ func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []comman
 			if name != "" {
 				tap = name + "." + tap
 			}
-			span(tap, "op", start, cmds[i-1].end)
+			span(tap, "op", start, cmds[i-1].End)
 		}
 		if name == "" {
 			name = runs[run].Exec.Program().Name
 		}
-		span(name, "program", cmds[first].start, cmds[i-1].end)
+		span(name, "program", cmds[first].Start, cmds[i-1].End)
 	}
 }

@@ -1,0 +1,225 @@
+// Attention of many queries in the matrix unit (tiles.h), with keys and values of BF16. All lies on its side: positions are the rows of a tile of scores, and queries its
+// columns. So keys are left operands where they lie in the cache, scores become the right operand of the next product without being turned, and
+// what a query needs, its largest score and its sum, is a lane: nothing is added up across a vector.
+//
+//	scores [positions][queries] = keys   [positions][dims] * queries [dims][queries]
+//	sums   [dims][queries]     += values [dims][positions] * weights [positions][queries]
+//
+// Queries and weights are sums of two numbers of BF16 each, which is wrong by at most 2^-17 of them; keys and values are BF16 as they are.
+//
+// The products and the exponentials between them take turns: beside the matrix unit the vector units do arithmetic at half their rate (docs/speed.md).
+
+enum {
+    ISA(BT) = 64, // positions of a block: with heads of 64, what sixteen queries work on stays in the nearest cache
+};
+
+// Scratch of a chunk. Its queries are worked on sixteen at a time.
+typedef struct ISA(desk) {
+    char *queries; // right tiles [most / 16][hd / 32][two numbers]
+    char *sums;    // tiles [most / 16][hd / 16]
+    char *values;  // left tiles of a block [BT / 32][hd / 16]
+    char *scores;  // tiles of sixteen queries [BT / 16]
+    char *weights; // right tiles of sixteen queries [BT / 32][two numbers]
+    char *keys;    // left tiles of a block's last keys [hd / 32]
+    float *rows;   // sixteen queries as they come [16][hd]
+    float *best;   // the score that all is relative to [most], and the sum of that
+    float *sum;
+    float *last;   // position of each query [most]
+    uintptr_t end;
+} ISA(desk);
+
+// A desk from an address on. It is a number, so that a desk from 0 on tells the size.
+INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
+    const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
+    ISA(desk) d;
+#define TAKE(what, bytes) (d.what = (void *)at, at += (uintptr_t)(bytes))
+    TAKE(queries, most * hd * 4);
+    TAKE(sums, most * hd * 4);
+    TAKE(values, ISA(BT) * hd * 2);
+    TAKE(scores, ISA(BT) * ISA(SIDE) * 4);
+    TAKE(weights, ISA(BT) * ISA(SIDE) * 4);
+    TAKE(keys, ISA(SIDE) * hd * 2);
+    TAKE(rows, ISA(SIDE) * hd * 4);
+    TAKE(best, most * 4);
+    TAKE(sum, most * 4);
+    TAKE(last, most * 4);
+#undef TAKE
+    d.end = at;
+    return d;
+}
+
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(desk_at)(c, 0).end; }
+
+// Up to four tiles of sums, one behind the other, over a number of steps: of as many left tiles, next bytes apart, and a right tile of two numbers. Left tiles have stride bytes from
+// row to row and step bytes to the next step. Sums begin at zero, or where they were. N is a constant wherever this is inlined.
+INLINE void ISA(levels)(const int n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
+#define EACH_LEVEL(X) X(0) X(1) X(2) X(3)
+#define ZERO(i) if (n > i) _tile_zero(i);
+#define LOAD(i) if (n > i) _tile_loadd(i, sums + i * ISA(TILE), 64);
+#define STORE(i) if (n > i) _tile_stored(i, sums + i * ISA(TILE), 64);
+    // Two by two, so that a product need not wait for the one before it.
+#define ADD(i, j)                                                                                                                         \
+    if (n > i) _tile_loadd(4, left + i * next, stride);                                                                                   \
+    if (n > j) _tile_loadd(5, left + j * next, stride);                                                                                   \
+    if (n > i) _tile_dpbf16ps(i, 4, 6);                                                                                                   \
+    if (n > j) _tile_dpbf16ps(j, 5, 6);                                                                                                   \
+    if (n > i) _tile_dpbf16ps(i, 4, 7);                                                                                                   \
+    if (n > j) _tile_dpbf16ps(j, 5, 7);
+    WRITTEN();
+    if (first) { EACH_LEVEL(ZERO) } else { EACH_LEVEL(LOAD) }
+    for (int64_t s = 0; s < steps; s++, left += step, right += 2 * ISA(TILE)) {
+        _tile_loadd(6, right, 64);
+        _tile_loadd(7, right + ISA(TILE), 64);
+        ADD(0, 1)
+        ADD(2, 3)
+    }
+    EACH_LEVEL(STORE)
+    WRITTEN();
+#undef EACH_LEVEL
+#undef ZERO
+#undef LOAD
+#undef ADD
+#undef STORE
+}
+
+enum { ISA(LEVELS) = 4 };
+
+TARGET static void ISA(levels_any)(int64_t n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
+    switch (n) {
+    case 1: ISA(levels)(1, steps, left, next, step, stride, right, sums, first); break;
+    case 2: ISA(levels)(2, steps, left, next, step, stride, right, sums, first); break;
+    case 3: ISA(levels)(3, steps, left, next, step, stride, right, sums, first); break;
+    default: ISA(levels)(ISA(LEVELS), steps, left, next, step, stride, right, sums, first);
+    }
+}
+
+// Sixteen queries from first on as right tiles [hd / 32][two numbers], scaled; what is beyond m is zeros.
+INLINE void ISA(turn_queries)(char *dst, float *rows, const npk_cmd *c, int64_t at, int64_t head, int64_t first, int64_t m) {
+    const int64_t hd = c->k;
+    for (int64_t i = 0; i < ISA(SIDE); i++) {
+        float *to = rows + i * hd;
+        const int64_t from = ISA(place)(c, at, head, c->lda, c->a_head, first + i);
+        for (int64_t d = 0; d < hd; d += VL) v_store(to + d, first + i < m ? v_mul(v_get(c->a, c->at, from + d), v_set1(c->scale)) : v_zero());
+    }
+    for (int64_t d = 0; d < hd; d += VL) { // half a tile
+        vf r[VL];
+        char *to = dst + d / ISA(STEP) * 2 * ISA(TILE) + d % ISA(STEP) / 2 * 64;
+        for (int i = 0; i < VL; i++) r[i] = v_load(rows + i * hd + d);
+        v_transpose(r);
+        for (int i = 0; i < VL; i += 2, to += 64) v_cut((float *)to, (float *)(to + ISA(TILE)), r[i], r[i + 1]);
+    }
+}
+
+// Numbers of two rows as pairs; without the second row, its numbers are zeros.
+INLINE vf v_beside(const uint16_t *even, const uint16_t *odd) {
+    const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)even));
+    if (!odd) return _mm512_castsi512_ps(e);
+    return _mm512_castsi512_ps(_mm512_or_si512(e, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)odd)), 16)));
+}
+
+// n rows of values from row from on as left tiles [n / 32][hd / 16]; rows beyond them are zeros.
+INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int64_t from, int64_t n) {
+    for (int64_t j = 0; j < n; j += ISA(STEP))
+        for (int64_t d = 0; d < c->k; d += ISA(SIDE), dst += ISA(TILE)) {
+            vf r[VL];
+            for (int i = 0; i < VL; i++) {
+                const uint16_t *even = v + (from + j + 2 * i) * c->ldc + d;
+                r[i] = j + 2 * i >= n ? v_zero() : v_beside(even, j + 2 * i + 1 < n ? even + c->ldc : NULL);
+            }
+            v_transpose(r);
+            for (int i = 0; i < VL; i++) v_store((float *)(dst + i * 64), r[i]);
+        }
+}
+
+// The same as v_cut for numbers from 0 on, or a NaN as arithmetic makes it, in less time: with halves rounded away from zero, and by instructions that do not wait for each other as long.
+INLINE void v_cut_weights(float *upper, float *rest, vf even, vf odd) {
+    enum { HIGH_OR = 0xea }; // of three: the first and the second, or the third
+    const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32((int)0xffff0000);
+    const __m512i e = _mm512_add_epi32(_mm512_castps_si512(even), half), o = _mm512_add_epi32(_mm512_castps_si512(odd), half);
+    _mm512_storeu_si512(upper, _mm512_ternarylogic_epi32(o, high, _mm512_srli_epi32(e, 16), HIGH_OR));
+    const __m512i re = _mm512_add_epi32(_mm512_castps_si512(v_sub(even, _mm512_castsi512_ps(_mm512_and_si512(e, high)))), half);
+    const __m512i ro = _mm512_add_epi32(_mm512_castps_si512(v_sub(odd, _mm512_castsi512_ps(_mm512_and_si512(o, high)))), half);
+    _mm512_storeu_si512(rest, _mm512_ternarylogic_epi32(ro, high, _mm512_srli_epi32(re, 16), HIGH_OR));
+}
+
+// Scores of sixteen queries [positions][16] become weights as right tiles [positions / 32][two numbers], relative to the largest score of each query so far, or to one
+// little below. Lane i sees the positions up to last[i]; the first sure of them are seen by all. Gives what the sums so far are to be multiplied with.
+INLINE vf ISA(weights_of)(char *dst, const float *scores, int64_t positions, int64_t sure, vf last, float *best, float *sum) {
+    const vf before = v_load(best), top = ISA(top_of)(scores, VL, positions, sure, last, before);
+    const int64_t all = npk_max(0, npk_min(sure, positions));
+    vf part = v_zero();
+    // Which rows share a sixteen decides which of the two loops has a step of positions, so they add up alike.
+    int64_t j = 0;
+    for (; j + ISA(STEP) <= all; j += ISA(STEP), dst += 2 * ISA(TILE))
+#pragma GCC unroll 2
+        for (int i = 0; i < ISA(STEP); i += 2) {
+            const vf even = v_exp(v_sub(v_load(scores + (j + i) * VL), top)), odd = v_exp(v_sub(v_load(scores + (j + i + 1) * VL), top));
+            part = v_add(part, v_add(even, odd));
+            v_cut_weights((float *)(dst + i * 32), (float *)(dst + i * 32 + ISA(TILE)), even, odd);
+        }
+    for (; j < npk_up(positions, ISA(STEP)); j += ISA(STEP), dst += 2 * ISA(TILE))
+        for (int i = 0; i < ISA(STEP); i += 2) {
+            vf w[2];
+            for (int odd = 0; odd < 2; odd++) {
+                const int64_t at = j + i + odd;
+                w[odd] = at >= positions ? v_zero() : v_exp(v_sub(v_load(scores + at * VL), top));
+                if (at >= sure) w[odd] = v_until((float)at, last, w[odd], v_zero());
+            }
+            part = v_add(part, v_add(w[0], w[1]));
+            v_cut_weights((float *)(dst + i * 32), (float *)(dst + i * 32 + ISA(TILE)), w[0], w[1]);
+        }
+    const vf scale = v_exp(v_sub(before, top));
+    v_store(best, top);
+    v_store(sum, v_fma(v_load(sum), scale, part));
+    return scale;
+}
+
+// Rows row.. of a segment for one key-value head.
+TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
+    const int64_t hd = c->k, group = c->n / c->kv_heads, rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, limit = s->pos + row + rows;
+    const uint16_t *k = (const uint16_t *)s->k + head * s->khead, *v = (const uint16_t *)s->v + head * s->vhead;
+    const int64_t stride = c->ldb * 2, each = hd * ISA(SIDE) * 4; // bytes from key to key, and of the queries or the sums of sixteen queries
+    const ISA(desk) d = ISA(desk_at)(c, (uintptr_t)t->scratch);
+    t->prepared = NULL;
+    ISA(tiles_begin)();
+    for (int64_t q = 0; q < m; q += ISA(SIDE)) {
+        ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.rows, c, s->row + row, head, q, m);
+        v_store(d.best + q, v_set1(-INFINITY));
+        v_store(d.sum + q, v_zero());
+        for (int i = 0; i < VL; i++) d.last[q + i] = (float)(s->pos + row + (q + i) / group);
+    }
+    memset(d.sums, 0, (size_t)(npk_up(m, ISA(SIDE)) * hd * 4));
+
+    for (int64_t from = 0; from < limit; from += ISA(BT)) {
+        const int64_t n = npk_min(ISA(BT), limit - from), whole = n / ISA(SIDE);
+        if (npk_cancelled(t)) break;
+        ISA(turn_values)(d.values, c, v, from, n);
+        // Behind the last position there may be no memory: the last keys are copied.
+        const char *keys = (const char *)(k + from * c->ldb);
+        if (n % ISA(SIDE)) ISA(copy_rows)(d.keys, keys + whole * ISA(SIDE) * stride, stride, n % ISA(SIDE), hd / ISA(STEP), hd * 2);
+        for (int64_t q = 0; q < m; q += ISA(SIDE)) {
+            char *sums = d.sums + q / ISA(SIDE) * each;
+            const char *queries = d.queries + q / ISA(SIDE) * each;
+            // Where the first of the queries is in this block, and how many positions of it the last one sees.
+            const int64_t first = s->pos + row + q / group - from, seen = npk_min(n, s->pos + row + npk_min(m - 1, q + ISA(SIDE) - 1) / group + 1 - from);
+            if (seen <= 0) continue;
+            const int64_t tiles = (seen + ISA(SIDE) - 1) / ISA(SIDE);
+            for (int64_t j = 0; j < npk_min(tiles, whole); j += ISA(LEVELS))
+                ISA(levels_any)(npk_min(ISA(LEVELS), npk_min(tiles, whole) - j), hd / ISA(STEP), keys + j * ISA(SIDE) * stride, ISA(SIDE) * stride, 64, stride, queries, d.scores + j * ISA(TILE), 1);
+            if (tiles > whole) ISA(levels_any)(1, hd / ISA(STEP), d.keys, 0, ISA(TILE), 64, queries, d.scores + whole * ISA(TILE), 1);
+
+            const vf last = v_sub(v_load(d.last + q), v_set1((float)from)); // exact below 2^24, which is as long as a plan's context may be
+            const vf scale = ISA(weights_of)(d.weights, (const float *)d.scores, seen, first + 1, last, d.best + q, d.sum + q);
+            if (from > 0 && !v_all_one(scale))
+                for (int64_t i = 0; i < hd; i++) v_store((float *)(sums + i * 64), v_mul(v_load((const float *)(sums + i * 64)), scale));
+            for (int64_t i = 0; i < hd; i += ISA(LEVELS) * ISA(SIDE))
+                ISA(levels_any)(npk_min(ISA(LEVELS), (hd - i) / ISA(SIDE)), (seen + ISA(STEP) - 1) / ISA(STEP), d.values + i * 64, ISA(TILE), hd * 64, 64, d.weights, sums + i * 64, 0);
+        }
+    }
+    _tile_release();
+    if (npk_cancelled(t)) return;
+    for (int64_t q = 0; q < m; q += ISA(SIDE)) {
+        const float *sums = (const float *)(d.sums + q / ISA(SIDE) * each);
+        ISA(put_queries)(c, s->row + row, head, q, (int)npk_min(VL, m - q), sums, ISA(SIDE), d.sum + q);
+    }
+}

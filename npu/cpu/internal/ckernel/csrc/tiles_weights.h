@@ -1,0 +1,122 @@
+// How weights become tiles for products in the matrix unit (tiles_gemm.h): sixteen rows of them are a strip, and one or two strips over a block of K are a piece. BF16 is
+// copied, as left tiles; BF12 and quantised weights become right tiles.
+//
+// A piece is made a step of K at a time, each a few steps before it is multiplied: the matrix unit works on while the vector units do this. And memory is asked for the
+// piece behind it, as evenly. To make a whole piece and then to multiply it would leave the unit idle first, and then the memory.
+
+// Of a piece that is multiplied once, so many steps have tiles at a time, which stay in the nearest cache: more than are made ahead, and a power of two.
+enum { ISA(RING) = 8 };
+
+typedef struct ISA(piece) {
+    const npk_cmd *c;
+    int64_t strip, strips; // the first, and one or two
+    int64_t from, steps;   // of K
+    int64_t made;          // steps that are tiles
+    int limbs;             // numbers that make a weight
+    char *tiles;           // [strips][room][limbs]
+    int64_t room, mask;    // steps that have room, and what of a step's number says where
+    ISA(strip) bf12[2];    // the strips, in BF12
+} ISA(piece);
+
+// Where a tile of a strip lies.
+INLINE char *ISA(piece_tile)(const ISA(piece) *p, int64_t strip, int64_t step) { return p->tiles + (strip * p->room + (step & p->mask)) * p->limbs * ISA(TILE); }
+
+INLINE void ISA(piece_begin)(ISA(piece) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int limbs, int once, char *tiles) {
+    p->c = c, p->strip = strip, p->strips = strips, p->from = from, p->steps = steps, p->made = 0, p->limbs = limbs, p->tiles = tiles;
+    const int ring = once && steps > ISA(RING);
+    p->room = ring ? ISA(RING) : steps, p->mask = ring ? ISA(RING) - 1 : -1;
+    for (int64_t i = 0; c->bt == NPK_BF12X16 && i < strips; i++) p->bf12[i] = ISA(strip_at)(c->b, c->block + strip + i, c->k, from);
+}
+
+// A step of sixteen rows from row on as a left tile; what b does not have is zeros.
+INLINE void ISA(left_of_rows)(char *dst, const npk_cmd *c, int64_t row, int64_t step) {
+    const int64_t stride = c->ldb * 2, bytes = npk_min(64, c->k * 2 - step * 64), rows = npk_min(ISA(SIDE), c->n - row);
+    const __mmask64 mask = ~(__mmask64)0 >> (64 - bytes);
+    const char *src = (const char *)c->b + row * stride + step * 64;
+    for (int64_t r = 0; r < rows; r++) _mm512_storeu_si512(dst + r * 64, _mm512_maskz_loadu_epi8(mask, src + r * stride));
+    if (rows < ISA(SIDE)) memset(dst + rows * 64, 0, (size_t)(ISA(SIDE) - rows) * 64);
+}
+
+// A step of a group of quantised weights as a right tile, or two of them.
+INLINE void ISA(right_of)(const int type, const int limbs, char *dst, const npk_cmd *c, int64_t group, int64_t step) {
+    const ISA(form) f = ISA(form_of)(type);
+    const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k) + step * f.words * 64;
+    vf scale[2], minimum[2];
+    for (int h = 0; h < 2; h++) {
+        ISA(factors)(f, g, 2 * step + h, 0, &scale[h], &minimum[h]);
+        minimum[h] = v_sub(minimum[h], v_mul(scale[h], v_set1((float)f.bias)));
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        vf x[4];
+        ISA(four)(f, unit, 0, j, scale[j / 4], minimum[j / 4], x);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) { // a pair
+            char *to = dst + (2 * j + i) * 64;
+            if (limbs == 1) v_store((float *)to, v_pair(x[2 * i], x[2 * i + 1]));
+            else v_cut((float *)to, (float *)(to + ISA(TILE)), x[2 * i], x[2 * i + 1]);
+        }
+    }
+}
+
+TARGET static void ISA(right_of_group)(char *dst, const npk_cmd *c, int64_t group, int64_t step, int limbs) {
+    switch (c->bt) {
+#define RIGHT(type)                                                                                                                       \
+    case type:                                                                                                                            \
+        if (limbs == 1) ISA(right_of)(type, 1, dst, c, group, step);                                                                       \
+        else ISA(right_of)(type, 2, dst, c, group, step);                                                                                  \
+        break;
+        EACH_GROUPED(RIGHT)
+#undef RIGHT
+    }
+}
+
+// Makes the next step of a piece, if there is one.
+TARGET static void ISA(make_step)(ISA(piece) *p) {
+    if (p->made == p->steps) return;
+    const int64_t s = p->made++;
+    for (int64_t i = 0; i < p->strips; i++) {
+        char *dst = ISA(piece_tile)(p, i, s);
+        if (p->c->bt == NPK_BF12X16) ISA(right_of_strip)(dst, &p->bf12[i], p->from + s);
+        else if (p->c->bt >= NPK_Q8_0) ISA(right_of_group)(dst, p->c, p->strip + i, p->from + s, p->limbs);
+        else ISA(left_of_rows)(dst, p->c, (p->strip + i) * ISA(SIDE), p->from + s);
+    }
+}
+
+// What memory is asked for beside a product: stretches of cache lines, from front to back.
+typedef struct ISA(ahead) {
+    const char *at;
+    int64_t left, each;   // lines to come, and how many of them a step asks for
+    int64_t line, length; // where that is in a stretch
+    int64_t skip;         // bytes from a stretch's end to the next
+} ISA(ahead);
+
+// Share part of parts of what a piece reads, but for the scales of quants, to be asked for in so many steps.
+INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts, int64_t steps) {
+    const npk_cmd *c = p->c;
+    const char *at = c->b;
+    int64_t stretches = p->strips, distance, lines = 1; // from stretch to stretch; in a step
+    if (c->bt >= NPK_Q8_0) {
+        const ISA(form) f = ISA(form_of)(c->bt);
+        distance = ISA(group_bytes)(f, c->k), lines = f.words;
+        at += p->strip * distance + ISA(scale_bytes)(f, c->k);
+    } else if (c->bt == NPK_BF12X16) {
+        distance = npk_block16_bytes(c->k), lines = ISA(STEP) / NPK_BLOCK16_COLUMNS * NPK_BF12_UNIT / 64;
+        at = (const char *)((const npk_bf12 *)c->b)->codes + (c->block + p->strip) * distance + npk_block16_header(c->k);
+    } else {
+        stretches = npk_min(stretches * ISA(SIDE), c->n - p->strip * ISA(SIDE)), distance = c->ldb * 2;
+        at += p->strip * ISA(SIDE) * distance;
+    }
+    const int64_t length = p->steps * lines, all = stretches * length, first = all * part / parts, left = all * (part + 1) / parts - first;
+    at += p->from * lines * 64 + first / length * distance + first % length * 64;
+    return (ISA(ahead)){at, left, (left + steps - 1) / steps, first % length, length, distance - length * 64};
+}
+
+INLINE void ISA(ask)(ISA(ahead) *a) {
+    const int64_t n = npk_min(a->each, a->left);
+    for (int64_t i = 0; i < n; i++, a->at += 64) {
+        __builtin_prefetch(a->at, 0, 2);
+        if (++a->line == a->length) a->line = 0, a->at += a->skip;
+    }
+    a->left -= n;
+}

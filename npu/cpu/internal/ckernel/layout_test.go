@@ -1,0 +1,14 @@
+//go:build cgo && !windows && (amd64 || arm64)
+
+package ckernel
+
+import "testing"
+
+// Commands are written by Go and read by C: both must mean the same bytes.
+func TestCommandLayout(t *testing.T) {
+	for _, f := range layout() {
+		if f.inGo != f.inC {
+			t.Errorf("%s: %d in Go, %d in C", f.name, f.inGo, f.inC)
+		}
+	}
+}
