@@ -8,41 +8,41 @@ import (
 	"strings"
 )
 
-// UUID names a build of a binary.
+// UUID identifies a build of a binary.
 type UUID [16]byte
 
-// String is the UUID as 8-4-4-4-12 hex digits.
+// String formats the UUID as 8-4-4-4-12 hex digits.
 func (u UUID) String() string {
 	s := hex.EncodeToString(u[:])
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-// KernelInfo is what a binary says about one of its kernels.
+// KernelInfo describes a kernel in a binary.
 type KernelInfo struct {
 	Name      string
 	NumArgs   int
-	Args      []ArgInfo // of an xclbin's kernel; an ELF gives only their number
-	Instances []string  // of a full ELF's kernel: what ELFKernel takes is Name:Instance
+	Args      []ArgInfo // of an xclbin kernel; an ELF has only their number
+	Instances []string  // of a full ELF; ELFKernel takes "Name:Instance"
 }
 
-// ArgInfo is one argument of an xclbin's kernel.
+// ArgInfo describes an argument of an xclbin kernel.
 type ArgInfo struct {
 	Name   string
-	Type   string // as the kernel's C declaration has it: "uint64_t", "char *"
-	Offset int    // of its bytes in the command
-	Size   int    // bytes in the command
+	Type   string // in the kernel's C declaration, e.g. "uint64_t" or "char *"
+	Offset int    // in the command, in bytes
+	Size   int    // in the command, in bytes
 }
 
-// MemoryInfo is one memory that an xclbin's kernels use.
+// MemoryInfo describes a memory used by the kernels of an xclbin.
 type MemoryInfo struct {
 	Index int
-	Tag   string // "HOST", "SRAM"
+	Tag   string // e.g. "HOST" or "SRAM"
 	Used  bool
 	Base  uint64
 	KiB   uint64
 }
 
-// Xclbin is a configuration of the array in the container that Xilinx devices share.
+// Xclbin is an array configuration in Xilinx's container format.
 type Xclbin struct {
 	object  *object
 	uuid    UUID
@@ -50,7 +50,8 @@ type Xclbin struct {
 	memory  []MemoryInfo
 }
 
-// LoadXclbin reads an xclbin from a file. Error: [ErrDamaged], but not for what XRT alone sees.
+// LoadXclbin reads an xclbin from a file. It returns [ErrDamaged] if the file is not a complete
+// xclbin. Defects that only XRT detects are other errors.
 func LoadXclbin(path string) (*Xclbin, error) {
 	if !available {
 		return nil, errorf("load xclbin %s: %w", path, ErrUnavailable)
@@ -62,7 +63,7 @@ func LoadXclbin(path string) (*Xclbin, error) {
 	return newXclbin(data, path)
 }
 
-// ParseXclbin reads an xclbin from memory. Error: as for [LoadXclbin].
+// ParseXclbin reads an xclbin from memory. It returns the same errors as [LoadXclbin].
 func ParseXclbin(data []byte) (*Xclbin, error) { return newXclbin(data, "in memory") }
 
 func newXclbin(data []byte, name string) (*Xclbin, error) {
@@ -83,23 +84,23 @@ func newXclbin(data []byte, name string) (*Xclbin, error) {
 	return x, nil
 }
 
-// UUID names the build.
+// UUID returns the UUID of the build.
 func (x *Xclbin) UUID() UUID { return x.uuid }
 
-// Kernels are the kernels that the xclbin has, with their arguments. The caller does not change them.
+// Kernels returns the kernels of the xclbin. The caller must not modify them.
 func (x *Xclbin) Kernels() []KernelInfo { return x.kernels }
 
-// Memory are the memories that its kernels use. The caller does not change them.
+// Memory returns the memories used by the kernels. The caller must not modify them.
 func (x *Xclbin) Memory() []MemoryInfo { return x.memory }
 
-// Close gives the xclbin's memory back; contexts made of it live on.
+// Close closes the xclbin. Its contexts stay usable.
 func (x *Xclbin) Close() error {
 	x.object.close()
 	return nil
 }
 
-// ELF is a program for the array's controllers: a full one with the array's configuration and the instructions of every instance, or
-// instructions only, for [HWContext.ModuleKernel].
+// ELF is a program for the array's controllers. A full ELF has the array configuration and the
+// instructions of every instance. Otherwise it has only instructions, for [HWContext.ModuleKernel].
 type ELF struct {
 	object   *object
 	full     bool
@@ -109,7 +110,8 @@ type ELF struct {
 	kernels  []KernelInfo
 }
 
-// LoadELF reads an ELF from a file. Error: [ErrDamaged], but not for what XRT alone sees.
+// LoadELF reads an ELF from a file. It returns [ErrDamaged] if the file is not a complete ELF.
+// Defects that only XRT detects are other errors.
 func LoadELF(path string) (*ELF, error) {
 	if !available {
 		return nil, errorf("load ELF %s: %w", path, ErrUnavailable)
@@ -121,7 +123,7 @@ func LoadELF(path string) (*ELF, error) {
 	return newELF(data, path)
 }
 
-// ParseELF reads an ELF from memory. Error: as for [LoadELF].
+// ParseELF reads an ELF from memory. It returns the same errors as [LoadELF].
 func ParseELF(data []byte) (*ELF, error) { return newELF(data, "in memory") }
 
 func newELF(data []byte, name string) (*ELF, error) {
@@ -142,28 +144,28 @@ func newELF(data []byte, name string) (*ELF, error) {
 	return e, nil
 }
 
-// Full reports whether the ELF configures the array too, so that a context can be made of it alone.
+// Full reports whether the ELF includes the array configuration, so that NewELFContext accepts it.
 func (e *ELF) Full() bool { return e.full }
 
-// UUID names the configuration of a full ELF.
+// UUID returns the UUID of a full ELF's configuration.
 func (e *ELF) UUID() UUID { return e.uuid }
 
-// Platform is the array that a full ELF is for, as its OS/ABI byte: 69 is XDNA 2 (aie2p).
+// Platform returns the OS/ABI byte of a full ELF, which identifies the array: 69 is XDNA 2 (aie2p).
 func (e *ELF) Platform() int { return e.platform }
 
-// Columns is how many columns of the array a full ELF takes.
+// Columns returns the number of array columns that a full ELF uses.
 func (e *ELF) Columns() int { return e.columns }
 
-// Kernels are the kernels of a full ELF with their instances. The caller does not change them.
+// Kernels returns the kernels of a full ELF with their instances. The caller must not modify them.
 func (e *ELF) Kernels() []KernelInfo { return e.kernels }
 
-// Close gives the ELF's memory back; contexts and kernels made of it live on.
+// Close closes the ELF. Its contexts and kernels stay usable.
 func (e *ELF) Close() error {
 	e.object.close()
 	return nil
 }
 
-// description is what the shim says about a binary, see shim.h.
+// description is a parsed description of a binary, see shim.h.
 type description struct {
 	uuid              UUID
 	full              bool
@@ -176,7 +178,7 @@ func describe(text string) (d description) {
 	for line := range strings.Lines(text) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		number := func(i int) int {
-			n, _ := strconv.ParseUint(f[i], 10, 63) // the shim's own printing
+			n, _ := strconv.ParseUint(f[i], 10, 63) // printed by the shim, so it cannot fail
 			return int(n)
 		}
 		last := len(d.kernels) - 1
@@ -186,11 +188,13 @@ func describe(text string) (d description) {
 		case f[0] == "elf" && len(f) == 4:
 			d.full, d.platform, d.columns = f[1] == "1", number(2), number(3)
 		case f[0] == "mem" && len(f) == 6:
-			d.memory = append(d.memory, MemoryInfo{Index: number(1), Tag: f[2], Used: f[3] == "1", Base: uint64(number(4)), KiB: uint64(number(5))})
+			d.memory = append(d.memory, MemoryInfo{Index: number(1), Tag: f[2], Used: f[3] == "1",
+				Base: uint64(number(4)), KiB: uint64(number(5))})
 		case f[0] == "kernel" && len(f) == 3:
 			d.kernels = append(d.kernels, KernelInfo{Name: f[1], NumArgs: number(2)})
 		case f[0] == "arg" && len(f) == 6 && last >= 0:
-			d.kernels[last].Args = append(d.kernels[last].Args, ArgInfo{Name: f[2], Type: f[3], Offset: number(4), Size: number(5)})
+			d.kernels[last].Args = append(d.kernels[last].Args,
+				ArgInfo{Name: f[2], Type: f[3], Offset: number(4), Size: number(5)})
 		case f[0] == "instance" && len(f) == 2 && last >= 0:
 			d.kernels[last].Instances = append(d.kernels[last].Instances, f[1])
 		}

@@ -7,19 +7,20 @@ import (
 	"unsafe"
 )
 
-// Direction is the way of a Sync.
+// Direction is the direction of a Sync.
 type Direction int
 
-// The two ways of a Sync.
+// Directions of a Sync.
 const (
 	ToDevice   Direction = 0
 	FromDevice Direction = 1
 )
 
-// maxBytes bounds sizes, so that sums of offset and length do not overflow: 1 PiB, which no machine with an NPU has.
+// maxBytes limits sizes to 1 PiB, so that the sum of offset and length cannot overflow.
 const maxBytes = 1 << 50
 
-// Buffer is memory that host and device both reach (a buffer object, BO). It is page-aligned and locked.
+// Buffer is memory that host and device can access (a buffer object, BO). It is page-aligned and
+// locked.
 type Buffer struct {
 	object  *object
 	cleanup runtime.Cleanup
@@ -27,37 +28,45 @@ type Buffer struct {
 	address uint64
 }
 
-// Alloc makes a buffer of n bytes in host memory that the device reads and writes: for data. A single descriptor of the device's DMA
-// reaches 4 GiB of it. Errors: [ErrMemlock], [ErrMemory].
+// Alloc returns a data buffer of n bytes in host memory. A DMA descriptor of the device can address
+// 4 GiB of it. The error may be [ErrMemlock] or [ErrMemory].
 func (d *Device) Alloc(n int) (*Buffer, error) {
-	return d.newBuffer(n, func(dev unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeBufferHost(dev, n) })
+	return d.newBuffer(n, func(dev unsafe.Pointer) (unsafe.Pointer, *failure) {
+		return nativeBufferHost(dev, n)
+	})
 }
 
-// AllocCacheable makes a buffer of n bytes in the device's heap, which is where instruction streams live. The group is that of the kernel's
-// instruction argument, [Kernel.Group]. Error: [ErrMemory].
+// AllocCacheable returns a buffer of n bytes in the device heap, for instruction streams. group
+// must be that of the kernel's instruction argument, see [Kernel.Group]. The error may be
+// [ErrMemory].
 func (d *Device) AllocCacheable(n, group int) (*Buffer, error) {
 	if group < 0 || int64(group) > 1<<32-1 {
-		return nil, errorf("buffer of %d bytes: memory group %d is not one that Kernel.Group returns", n, group)
+		return nil, errorf("buffer of %d bytes: invalid memory group %d: use one from Kernel.Group",
+			n, group)
 	}
 	return d.newBuffer(n, func(dev unsafe.Pointer) (unsafe.Pointer, *failure) {
 		return nativeBufferCacheable(dev, n, uint32(group))
 	})
 }
 
-// Wrap makes a buffer of memory that the program already has, such as a mapped file: the device reads and writes it in place. The memory
-// must start and end on a page boundary, must not be Go's (the collector does not know that the device uses it), and must stay
-// mapped until the buffer is closed and no run uses it.
+// Wrap returns a buffer that uses existing memory, e.g. a mapped file. The memory must start and
+// end on a page boundary. It must not be Go memory, because the garbage collector does not know
+// that the device uses it, and it must stay mapped until the buffer is closed and no run uses it.
 func (d *Device) Wrap(mem []byte) (*Buffer, error) {
 	if len(mem) == 0 {
 		return nil, errorf("wrap memory: 0 bytes")
 	}
-	if page := uintptr(os.Getpagesize()); uintptr(unsafe.Pointer(&mem[0]))%page != 0 || uintptr(len(mem))%page != 0 {
-		return nil, errorf("wrap memory at %p, %d bytes: both must be multiples of the page size %d", &mem[0], len(mem), page)
+	if page := uintptr(os.Getpagesize()); uintptr(unsafe.Pointer(&mem[0]))%page != 0 ||
+		uintptr(len(mem))%page != 0 {
+		return nil, errorf("wrap memory at %p, %d bytes: both must be multiples of the page "+
+			"size %d", &mem[0], len(mem), page)
 	}
-	return d.newBuffer(len(mem), func(dev unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeBufferUser(dev, mem) })
+	return d.newBuffer(len(mem), func(dev unsafe.Pointer) (unsafe.Pointer, *failure) {
+		return nativeBufferUser(dev, mem)
+	})
 }
 
-// Sub makes a buffer of n bytes that are part of b, from offset on. It shares b's memory and keeps it.
+// Sub returns a buffer for bytes [offset, offset+n) of b. It shares b's memory and keeps it alive.
 func (b *Buffer) Sub(offset, n int) (*Buffer, error) {
 	if err := b.check("sub-buffer", offset, n); err != nil {
 		return nil, err
@@ -73,7 +82,7 @@ func (b *Buffer) Sub(offset, n int) (*Buffer, error) {
 
 func (d *Device) newBuffer(n int, make func(unsafe.Pointer) (unsafe.Pointer, *failure)) (*Buffer, error) {
 	if n <= 0 || int64(n) > maxBytes {
-		return nil, errorf("buffer of %d bytes: a buffer has between 1 byte and 1 PiB", n)
+		return nil, errorf("buffer of %d bytes: want 1 byte to 1 PiB", n)
 	}
 	var b *Buffer
 	err := d.object.do(func(dev unsafe.Pointer) (err error) {
@@ -92,38 +101,39 @@ func wrapBuffer(ptr unsafe.Pointer, f *failure, n int) (*Buffer, error) {
 	if f != nil || mem == nil {
 		nativeBufferFree(ptr)
 		if f == nil {
-			f = &failure{text: "XRT gave no mapping"}
+			f = &failure{text: "XRT returned no mapping"}
 		}
 		return nil, fail(f, "map buffer of %d bytes", n)
 	}
-	b := &Buffer{object: newObject("buffer", ptr, nativeBufferFree), bytes: unsafe.Slice((*byte)(mem), n), address: address}
+	b := &Buffer{object: newObject("buffer", ptr, nativeBufferFree),
+		bytes: unsafe.Slice((*byte)(mem), n), address: address}
 	b.cleanup = runtime.AddCleanup(b, (*object).close, b.object)
 	return b, nil
 }
 
-// Close gives the memory back once no run has it as an argument and no sub-buffer is open.
+// Close closes the buffer. Its memory is freed when no run and no sub-buffer uses it.
 func (b *Buffer) Close() error {
 	b.object.close()
 	return nil
 }
 
-// Size is the size in bytes, as asked for.
+// Size returns the size in bytes.
 func (b *Buffer) Size() int { return len(b.bytes) }
 
-// Address is where the device sees the buffer.
+// Address returns the buffer's device address.
 func (b *Buffer) Address() uint64 { return b.address }
 
-// Bytes is the host's view of the buffer. It is valid until Close: like a mapped file that was unmapped, the slice of a closed buffer
-// faults when it is touched. ReadAt and WriteAt have no such trap.
+// Bytes returns the host's view of the buffer. The slice is valid until Close; accessing it
+// afterwards faults. ReadAt and WriteAt return an error instead.
 func (b *Buffer) Bytes() ([]byte, error) {
 	if b.object.closed.Load() {
 		return nil, b.object.errClosed()
 	}
-	b.cleanup.Stop() // the collector sees the Buffer, not who holds the slice
+	b.cleanup.Stop() // the slice may outlive the Buffer
 	return b.bytes, nil
 }
 
-// ReadAt copies from the host's view, as [io.ReaderAt].
+// ReadAt implements [io.ReaderAt] on the host's view.
 func (b *Buffer) ReadAt(p []byte, offset int64) (n int, err error) {
 	err = b.object.do(func(unsafe.Pointer) error {
 		if offset < 0 || offset > int64(len(b.bytes)) {
@@ -137,7 +147,7 @@ func (b *Buffer) ReadAt(p []byte, offset int64) (n int, err error) {
 	return n, err
 }
 
-// WriteAt copies into the host's view, as [io.WriterAt]. What does not fit is refused whole.
+// WriteAt implements [io.WriterAt] on the host's view. It writes nothing if p does not fit.
 func (b *Buffer) WriteAt(p []byte, offset int64) (n int, err error) {
 	err = b.object.do(func(unsafe.Pointer) error {
 		if offset < 0 || offset > int64(len(b.bytes)) || int64(len(p)) > int64(len(b.bytes))-offset {
@@ -149,7 +159,8 @@ func (b *Buffer) WriteAt(p []byte, offset int64) (n int, err error) {
 	return n, err
 }
 
-// Sync makes n bytes from offset on, as one side wrote them, visible to the other. Bytes outside of the range stay as that side last saw them.
+// Sync makes bytes [offset, offset+n) that one side wrote visible to the other side. Other bytes
+// are unaffected.
 func (b *Buffer) Sync(dir Direction, offset, n int) error {
 	if dir != ToDevice && dir != FromDevice {
 		return errorf("sync: direction %d is neither ToDevice nor FromDevice", dir)
@@ -158,14 +169,16 @@ func (b *Buffer) Sync(dir Direction, offset, n int) error {
 		return err
 	}
 	return b.object.do(func(ptr unsafe.Pointer) error {
-		return fail(nativeBufferSync(ptr, dir == FromDevice, offset, n), "sync %d bytes from byte %d of a buffer of %d", n, offset, len(b.bytes))
+		return fail(nativeBufferSync(ptr, dir == FromDevice, offset, n),
+			"sync %d bytes from byte %d of a buffer of %d", n, offset, len(b.bytes))
 	})
 }
 
-// check refuses ranges that are empty or leave the buffer, without adding offset and length.
-func (b *Buffer) check(what string, offset, n int) error {
+// check returns an error if the range is empty or outside the buffer. It avoids overflow of
+// offset+n.
+func (b *Buffer) check(op string, offset, n int) error {
 	if offset < 0 || n <= 0 || offset > len(b.bytes) || n > len(b.bytes)-offset {
-		return errorf("%s: %d bytes from byte %d of a buffer of %d", what, n, offset, len(b.bytes))
+		return errorf("%s: %d bytes from byte %d of a buffer of %d", op, n, offset, len(b.bytes))
 	}
 	return nil
 }

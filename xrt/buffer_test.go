@@ -16,21 +16,29 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// The emulated device keeps its own view of memory: what was not synced, the other side does not see.
-func TestAMissingOrMisplacedSyncGivesWrongNumbers(t *testing.T) {
+// The emulated device has a separate view of memory: without a sync, the other side does not see
+// new data.
+func TestMissingSync(t *testing.T) {
 	half := 4 * words / 2
 	for name, tc := range map[string]struct {
-		sync  func(x *bench) error // of a, whose new content is 7*i
+		sync  func(x *bench) error // syncs a, whose new contents are 7*i
 		fetch func(x *bench) error
-		wrong int // elements that are not 7*i + 2*i
+		wrong int // number of elements that are not 7*i + 2*i
 	}{
-		"both right":          {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, 2*half) }, func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, 0},
-		"input not synced":    {func(*bench) error { return nil }, func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, words - 1},
-		"output not synced":   {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, 2*half) }, func(*bench) error { return nil }, words - 1},
-		"wrong direction":     {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, 2*half) }, func(x *bench) error { return x.c.Sync(xrt.ToDevice, 0, 2*half) }, words - 1},
-		"first half of input": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, half) }, func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, words / 2},
-		"second half of both": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, half, half) }, func(x *bench) error { return x.c.Sync(xrt.FromDevice, half, half) }, words/2 - 1},
-		"one element":         {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 4*5, 4) }, func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, words - 2},
+		"both right": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, 2*half) },
+			func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, 0},
+		"input not synced": {func(*bench) error { return nil },
+			func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, words - 1},
+		"output not synced": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, 2*half) },
+			func(*bench) error { return nil }, words - 1},
+		"wrong direction": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, 2*half) },
+			func(x *bench) error { return x.c.Sync(xrt.ToDevice, 0, 2*half) }, words - 1},
+		"first half of input": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 0, half) },
+			func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, words / 2},
+		"second half of both": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, half, half) },
+			func(x *bench) error { return x.c.Sync(xrt.FromDevice, half, half) }, words/2 - 1},
+		"one element": {func(x *bench) error { return x.a.Sync(xrt.ToDevice, 4*5, 4) },
+			func(x *bench) error { return x.c.Sync(xrt.FromDevice, 0, 2*half) }, words - 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := xclbinBench(t)
@@ -56,13 +64,13 @@ func TestAMissingOrMisplacedSyncGivesWrongNumbers(t *testing.T) {
 	}
 }
 
-func TestUnsyncedInstructionsDoNotRun(t *testing.T) {
+func TestUnsyncedInstructions(t *testing.T) {
 	x := xclbinBench(t)
 	other := vaddStream(9).Bytes()
 	x.emu.Register(other, vadd)
 	buf := must[*xrt.Buffer](t)(x.dev.AllocCacheable(len(other), must[int](t)(x.kernel.Group(1))))
 	closing(t, buf)
-	must[int](t)(buf.WriteAt(other, 0)) // and no Sync
+	must[int](t)(buf.WriteAt(other, 0)) // not synced
 	r := x.run()
 	ok(t, r.SetBuffer(1, buf))
 	ok(t, r.Start())
@@ -70,26 +78,27 @@ func TestUnsyncedInstructionsDoNotRun(t *testing.T) {
 		t.Errorf("%v, want ErrFailed", err)
 	}
 	if v := x.emu.Violations(); len(v) != 1 {
-		t.Errorf("the device objects to %q", v)
+		t.Errorf("violations %q", v)
 	}
 }
 
-func TestASubBufferIsPartOfItsParent(t *testing.T) {
+func TestSub(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		big := must[*xrt.Buffer](t)(x.dev.Alloc(5 * 4 * words))
 		sub := must[*xrt.Buffer](t)(big.Sub(2*4*words, 4*words))
 		subsub := must[*xrt.Buffer](t)(sub.Sub(4*words/2, 8))
 		closing(t, big, subsub, sub)
-		if sub.Size() != 4*words || sub.Address() != big.Address()+2*4*words || subsub.Address() != sub.Address()+4*words/2 {
+		if sub.Size() != 4*words || sub.Address() != big.Address()+2*4*words ||
+			subsub.Address() != sub.Address()+4*words/2 {
 			t.Errorf("size %d, address %#x, parent %#x", sub.Size(), sub.Address(), big.Address())
 		}
 		x.fill(sub, func(i int) uint32 { return uint32(5 * i) })
 		if mem := must[[]byte](t)(big.Bytes()); mem[2*4*words+4] != 5 || mem[2*4*words-4] != 0 {
-			t.Error("the parent's bytes are not the part's")
+			t.Error("the parent's bytes differ from the part's")
 		}
 		r := x.run()
 		x.args(r, sub, x.b, x.c)
-		ok(t, big.Close()) // the part keeps the memory
+		ok(t, big.Close()) // the part keeps the memory alive
 		ok(t, r.Start())
 		ok(t, r.Wait(t.Context()))
 		if n := x.wrong(x.c, func(i int) uint32 { return uint32(7 * i) }); n != 0 {
@@ -98,10 +107,11 @@ func TestASubBufferIsPartOfItsParent(t *testing.T) {
 	})
 }
 
-func TestWrappedMemoryIsUsedInPlace(t *testing.T) {
+func TestWrap(t *testing.T) {
 	x := xclbinBench(t)
 	page := os.Getpagesize()
-	mem := must[[]byte](t)(syscall.Mmap(-1, 0, 4*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE))
+	mem := must[[]byte](t)(syscall.Mmap(-1, 0, 4*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE))
 	defer func() { ok(t, syscall.Munmap(mem)) }()
 	user := must[*xrt.Buffer](t)(x.dev.Wrap(mem))
 	r := x.run()
@@ -114,14 +124,15 @@ func TestWrappedMemoryIsUsedInPlace(t *testing.T) {
 	}
 	ok(t, r.Close())
 	ok(t, user.Close())
-	for name, bad := range map[string][]byte{"nothing": nil, "empty": mem[:0], "off a page boundary": mem[8 : page+8], "part of a page": mem[:page/2]} {
+	for name, bad := range map[string][]byte{"nothing": nil, "empty": mem[:0],
+		"off a page boundary": mem[8 : page+8], "part of a page": mem[:page/2]} {
 		if _, err := x.dev.Wrap(bad); err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
-func TestReadAtAndWriteAt(t *testing.T) {
+func TestReadAtWriteAt(t *testing.T) {
 	x := openBench(t)
 	b := must[*xrt.Buffer](t)(x.dev.Alloc(10))
 	closing(t, b)
@@ -157,32 +168,33 @@ func TestReadAtAndWriteAt(t *testing.T) {
 		"group of 33 bits":       func() error { _, err := x.dev.AllocCacheable(64, 1<<32); return err }(),
 	} {
 		if err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
-func TestTheHeapGrowsAndEnds(t *testing.T) {
+func TestHeapLimit(t *testing.T) {
 	x := xclbinBench(t)
 	group := must[int](t)(x.kernel.Group(1))
-	big := must[*xrt.Buffer](t)(x.dev.AllocCacheable(100<<20, group)) // the heap has 64 MB: the driver says EAGAIN, and XRT enlarges it
+	// the heap has 64 MB: the driver returns EAGAIN, and XRT enlarges it
+	big := must[*xrt.Buffer](t)(x.dev.AllocCacheable(100<<20, group))
 	if s := x.emu.Stats(); s.HeapBytes < 100<<20 {
-		t.Errorf("%d bytes of heap are taken", s.HeapBytes)
+		t.Errorf("%d bytes of heap in use", s.HeapBytes)
 	}
 	mem := must[[]byte](t)(big.Bytes())
 	mem[0], mem[len(mem)-1] = 1, 2
 	ok(t, big.Sync(xrt.ToDevice, 0, big.Size()))
 	ok(t, big.Close())
 	if b, err := x.dev.AllocCacheable(600<<20, group); err == nil {
-		t.Error("600 MB of heap: taken")
+		t.Error("600 MB of heap: accepted")
 		ok(t, b.Close())
 	} else {
 		t.Log(err)
 	}
-	x.a.Sync(xrt.ToDevice, 0, 4) // the device is well
+	x.a.Sync(xrt.ToDevice, 0, 4) // the device is still usable
 }
 
-func TestABufferThatTheMachineHasNoRoomFor(t *testing.T) {
+func TestOutOfMemory(t *testing.T) {
 	x := openBench(t)
 	ok(t, x.emu.Script("create_bo 1 ENOMEM"))
 	_, err := x.dev.Alloc(1 << 20)
@@ -192,7 +204,7 @@ func TestABufferThatTheMachineHasNoRoomFor(t *testing.T) {
 	t.Log(err)
 }
 
-func TestDescriptorsOutsideTheirBufferFailTheRun(t *testing.T) {
+func TestDescriptorOutsideBuffer(t *testing.T) {
 	for name, stream := range map[string]*xrttest.Stream{
 		"past the end":         xrttest.NewStream(20).Transfer(0, 0, 4*words+4096),
 		"from past the end":    xrttest.NewStream(21).Transfer(0, 1<<30, 4),
@@ -205,17 +217,18 @@ func TestDescriptorsOutsideTheirBufferFailTheRun(t *testing.T) {
 			ok(t, r.Start())
 			err, objections := r.Wait(t.Context()), x.emu.Violations()
 			if !errors.Is(err, xrt.ErrFailed) || len(objections) != 1 {
-				t.Errorf("%v, the device objects to %q", err, objections)
+				t.Errorf("%v, violations %q", err, objections)
 			}
 			t.Log(objections)
 		})
 	}
 }
 
-// With shared virtual addresses the device sees a buffer where the process does. The suite runs once more this way, under NPUEMU_SVA.
+// With shared virtual addresses, device addresses equal the process's. NPUEMU_SVA selects this mode
+// for a second run of the tests.
 func TestSharedVirtualAddresses(t *testing.T) {
 	if os.Getenv("NPUEMU_SVA") == "" {
-		t.Skip("the emulated NPU has addresses of its own: make test-xrt also runs with the process's")
+		t.Skip("needs NPUEMU_SVA: make test-xrt also runs this mode")
 	}
 	xrttest.Open(t)
 	dev := must[*xrt.Device](t)(xrt.Open(0))
@@ -224,7 +237,7 @@ func TestSharedVirtualAddresses(t *testing.T) {
 	closing(t, part, b, dev)
 	for _, b := range []*xrt.Buffer{b, part} {
 		if mem := must[[]byte](t)(b.Bytes()); b.Address() != uint64(uintptr(unsafe.Pointer(&mem[0]))) {
-			t.Errorf("the device sees %#x, the process %p", b.Address(), &mem[0])
+			t.Errorf("device address %#x, host address %p", b.Address(), &mem[0])
 		}
 	}
 }

@@ -8,29 +8,31 @@ import (
 	"fmt"
 )
 
-// checkELF follows what XRT reads of an ELF: sections, symbols and their names, groups, notes and relocations. ELFs for NPUs are 32-bit and
-// little-endian.
+// checkELF checks everything that XRT reads from an ELF: sections, symbols and their names, groups,
+// notes and relocations. NPU ELFs are 32-bit and little-endian.
 func checkELF(data []byte) error {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("not a whole ELF file: %w", err)
+		return fmt.Errorf("not a complete ELF file: %w", err)
 	}
 	if f.Class != elf.ELFCLASS32 || f.Data != elf.ELFDATA2LSB {
-		return fmt.Errorf("%v, %v: programs for NPUs are 32-bit and little-endian", f.Class, f.Data)
+		return fmt.Errorf("%v, %v: NPU programs are 32-bit and little-endian", f.Class, f.Data)
 	}
 	size := uint64(len(data))
 	for _, p := range f.Progs {
 		if p.Off > size || p.Filesz > size-p.Off {
-			return fmt.Errorf("damaged: a segment has %d bytes from byte %d, the file has %d", p.Filesz, p.Off, size)
+			return fmt.Errorf("damaged: a segment has %d bytes from byte %d, the file has %d",
+				p.Filesz, p.Off, size)
 		}
 	}
-	room := size // sections do not overlap, and so the work below is bounded by the file's size
+	room := size // sections do not overlap, so the work below is bounded by the file size
 	for _, s := range f.Sections {
 		if s.Type == elf.SHT_NOBITS || s.Type == elf.SHT_NULL {
 			continue
 		}
 		if s.Offset > size || s.FileSize > size-s.Offset {
-			return fmt.Errorf("damaged: section %q has %d bytes from byte %d, the file has %d", s.Name, s.FileSize, s.Offset, size)
+			return fmt.Errorf("damaged: section %q has %d bytes from byte %d, the file has %d",
+				s.Name, s.FileSize, s.Offset, size)
 		}
 		if s.FileSize > room {
 			return fmt.Errorf("damaged: sections overlap at %q", s.Name)
@@ -68,15 +70,17 @@ func checkELF(data []byte) error {
 
 func content(data []byte, s *elf.Section) []byte { return data[s.Offset:][:s.FileSize] }
 
-// checkSymbols looks at entries of 16 bytes: a name, and at byte 14 a section. Values and sizes are aiebu's own.
+// checkSymbols checks symbols, entries of 16 bytes with a name at byte 0 and a section at byte 14.
+// Values and sizes are specific to aiebu. It returns the number of symbols.
 func checkSymbols(f *elf.File, data []byte, s *elf.Section) (n int, err error) {
 	const entry = 16
-	if s.Entsize != entry || s.FileSize%entry != 0 || int(s.Link) >= len(f.Sections) || f.Sections[s.Link].Type != elf.SHT_STRTAB {
-		return 0, errors.New("not a table of symbols")
+	if s.Entsize != entry || s.FileSize%entry != 0 || int(s.Link) >= len(f.Sections) ||
+		f.Sections[s.Link].Type != elf.SHT_STRTAB {
+		return 0, errors.New("not a symbol table")
 	}
 	names := content(data, f.Sections[s.Link])
 	if len(names) == 0 || names[len(names)-1] != 0 {
-		return 0, errors.New("the last name has no end")
+		return 0, errors.New("the last name is not terminated")
 	}
 	for table := content(data, s); len(table) > 0; table = table[entry:] {
 		name, index := binary.LittleEndian.Uint32(table), binary.LittleEndian.Uint16(table[14:])
@@ -91,7 +95,7 @@ func checkSymbols(f *elf.File, data []byte, s *elf.Section) (n int, err error) {
 	return n, nil
 }
 
-// checkGroup looks at a flag and the numbers of the group's sections.
+// checkGroup checks a section group: a flag and section numbers.
 func checkGroup(f *elf.File, group []byte) error {
 	if len(group) < 4 || len(group)%4 != 0 {
 		return fmt.Errorf("a group of %d bytes", len(group))
@@ -104,13 +108,14 @@ func checkGroup(f *elf.File, group []byte) error {
 	return nil
 }
 
-// checkNotes looks at the lengths of names and contents, which are padded to words.
+// checkNotes checks the lengths of names and contents, which are padded to words.
 func checkNotes(notes []byte) error {
 	for len(notes) > 0 {
 		if len(notes) < 12 {
-			return errors.New("a note is cut off")
+			return errors.New("truncated note")
 		}
-		name, desc := uint64(binary.LittleEndian.Uint32(notes)), uint64(binary.LittleEndian.Uint32(notes[4:]))
+		name, desc := uint64(binary.LittleEndian.Uint32(notes)),
+			uint64(binary.LittleEndian.Uint32(notes[4:]))
 		need := 12 + (name+3)&^3 + desc
 		if need > uint64(len(notes)) {
 			return fmt.Errorf("a note of %d bytes in %d", need, len(notes))
@@ -120,7 +125,7 @@ func checkNotes(notes []byte) error {
 	return nil
 }
 
-// checkRelocations looks at entries of 12 bytes: where, symbol and kind, addend.
+// checkRelocations checks relocations, entries of 12 bytes: offset, symbol and kind, addend.
 func checkRelocations(list []byte, symbols int) error {
 	const entry = 12
 	if len(list)%entry != 0 {

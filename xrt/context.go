@@ -6,18 +6,18 @@ import (
 	"unsafe"
 )
 
-// QoS is what a context asks of the driver, which takes it as hints. Zero fields ask for nothing; without any, the driver already
-// runs the array at its highest clock.
+// QoS contains hints for the driver. Zero fields are ignored. With no hints the driver already runs
+// the array at its highest clock.
 type QoS struct {
 	GOPS         uint32 // operations per second, in 10^9
 	FPS          uint32 // runs per second
 	DMABandwidth uint32 // MB/s
 	Latency      uint32 // of one run, ms
-	FrameTime    uint32 // that a run takes on the device, ms
+	FrameTime    uint32 // time of a run on the device, ms
 	Priority     uint32 // PriorityRealtime to PriorityLow
 }
 
-// Priorities of a context against others on the same device (amdxdna_accel.h).
+// Priorities of a context relative to others on the same device (amdxdna_accel.h).
 const (
 	PriorityRealtime = 0x100
 	PriorityHigh     = 0x180
@@ -25,7 +25,7 @@ const (
 	PriorityLow      = 0x280
 )
 
-// pairs are the names that the xdna library knows, with the values that are set.
+// pairs returns the non-zero fields as the xdna library's names and values.
 func (q *QoS) pairs() (names []string, values []uint32) {
 	if q == nil {
 		return nil, nil
@@ -33,7 +33,8 @@ func (q *QoS) pairs() (names []string, values []uint32) {
 	for _, p := range []struct {
 		name  string
 		value uint32
-	}{{"gops", q.GOPS}, {"fps", q.FPS}, {"dma_bandwidth", q.DMABandwidth}, {"latency", q.Latency}, {"frame_execution_time", q.FrameTime},
+	}{{"gops", q.GOPS}, {"fps", q.FPS}, {"dma_bandwidth", q.DMABandwidth}, {"latency",
+		q.Latency}, {"frame_execution_time", q.FrameTime},
 		{"priority", q.Priority}} {
 		if p.value != 0 {
 			names, values = append(names, p.name), append(values, p.value)
@@ -42,14 +43,15 @@ func (q *QoS) pairs() (names []string, values []uint32) {
 	return names, values
 }
 
-// HWContext is a share of a device, configured with one binary (xrt::hw_context). The driver holds 16 to 32 of them for all processes
-// together and switches between them; opening one takes some 35 ms.
+// HWContext is a share of a device, configured with one binary (xrt::hw_context). The driver has 16
+// to 32 of them for all processes and switches between them. Opening one takes about 35 ms.
 type HWContext struct {
 	object  *object
 	kernels []KernelInfo
 }
 
-// NewXclbinContext opens a context configured with an xclbin. qos may be nil. Error: [ErrNoContext].
+// NewXclbinContext opens a context configured with an xclbin. qos may be nil. The error may be
+// [ErrNoContext].
 func (d *Device) NewXclbinContext(x *Xclbin, qos *QoS) (*HWContext, error) {
 	names, values := qos.pairs()
 	return d.newContext(x.object, x.kernels, func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure) {
@@ -57,10 +59,12 @@ func (d *Device) NewXclbinContext(x *Xclbin, qos *QoS) (*HWContext, error) {
 	})
 }
 
-// NewELFContext opens a context configured with a full ELF. qos may be nil. Error: [ErrNoContext].
+// NewELFContext opens a context configured with a full ELF. qos may be nil. The error may be
+// [ErrNoContext].
 func (d *Device) NewELFContext(e *ELF, qos *QoS) (*HWContext, error) {
 	if !e.full {
-		return nil, errorf("open context: this ELF has instructions only: open the context with its xclbin, and use ModuleKernel")
+		return nil, errorf("open context: the ELF has only instructions: open the context with its " +
+			"xclbin and use ModuleKernel")
 	}
 	names, values := qos.pairs()
 	return d.newContext(e.object, e.kernels, func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure) {
@@ -68,7 +72,8 @@ func (d *Device) NewELFContext(e *ELF, qos *QoS) (*HWContext, error) {
 	})
 }
 
-func (d *Device) newContext(bin *object, kernels []KernelInfo, open func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure)) (*HWContext, error) {
+func (d *Device) newContext(bin *object, kernels []KernelInfo,
+	open func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure)) (*HWContext, error) {
 	c := &HWContext{kernels: kernels}
 	err := d.object.do(func(dev unsafe.Pointer) error {
 		return bin.do(func(bin unsafe.Pointer) error {
@@ -87,45 +92,54 @@ func (d *Device) newContext(bin *object, kernels []KernelInfo, open func(dev, bi
 	return c, nil
 }
 
-// Close gives the context back once its kernels, runs and runlists are closed too.
+// Close closes the context. It is freed when its kernels, runs and runlists are closed too.
 func (c *HWContext) Close() error {
 	c.object.close()
 	return nil
 }
 
-// Kernel is a function of a binary, in a context.
+// Kernel is a function of a binary in a context.
 type Kernel struct {
 	object *object
-	hw     *object // its context's
+	hw     *object // of the context
 	info   KernelInfo
 }
 
-// Kernel finds a kernel of the context's xclbin. Error: [ErrNoKernel].
+// Kernel opens a kernel of the context's xclbin. The error may be [ErrNoKernel].
 func (c *HWContext) Kernel(name string) (*Kernel, error) {
-	return c.newKernel(name, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeKernelXclbin(ctx, name) })
+	return c.newKernel(name, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) {
+		return nativeKernelXclbin(ctx, name)
+	})
 }
 
-// ELFKernel finds an instance of a kernel in the context's full ELF: "main:vadd". Error: [ErrNoKernel].
+// ELFKernel opens an instance of a kernel in the context's full ELF, e.g. "main:vadd". The error
+// may be [ErrNoKernel].
 func (c *HWContext) ELFKernel(instance string) (*Kernel, error) {
-	// XRT takes some names without an instance and the device then waits for ever: only whole names pass.
+	// XRT accepts some names without an instance, with which the device hangs.
 	if name, inst, ok := strings.Cut(instance, ":"); !ok || name == "" || inst == "" {
-		return nil, errorf("kernel %q: a kernel of an ELF is named kernel:instance: %w", instance, ErrNoKernel)
+		return nil, errorf("kernel %q: want kernel:instance for an ELF: %w", instance, ErrNoKernel)
 	}
-	return c.newKernel(instance, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeKernelELF(ctx, instance) })
+	return c.newKernel(instance, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) {
+		return nativeKernelELF(ctx, instance)
+	})
 }
 
-// ModuleKernel runs the instructions of an ELF on a kernel of the context's xclbin. Error: [ErrNoKernel].
+// ModuleKernel opens a kernel of the context's xclbin that runs the instructions of an ELF. The
+// error may be [ErrNoKernel].
 func (c *HWContext) ModuleKernel(e *ELF, name string) (k *Kernel, err error) {
 	err = e.object.do(func(elf unsafe.Pointer) error {
-		k, err = c.newKernel(name, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) { return nativeKernelModule(ctx, elf, name) })
+		k, err = c.newKernel(name, func(ctx unsafe.Pointer) (unsafe.Pointer, *failure) {
+			return nativeKernelModule(ctx, elf, name)
+		})
 		return err
 	})
 	return k, err
 }
 
-func (c *HWContext) newKernel(name string, open func(ctx unsafe.Pointer) (unsafe.Pointer, *failure)) (*Kernel, error) {
+func (c *HWContext) newKernel(name string, open func(ctx unsafe.Pointer) (unsafe.Pointer,
+	*failure)) (*Kernel, error) {
 	if strings.ContainsRune(name, 0) {
-		return nil, errorf("kernel %q: a name has no NUL: %w", name, ErrNoKernel)
+		return nil, errorf("kernel %q: name contains NUL: %w", name, ErrNoKernel)
 	}
 	k := &Kernel{hw: c.object, info: c.info(name)}
 	err := c.object.do(func(ctx unsafe.Pointer) error {
@@ -153,10 +167,10 @@ func (c *HWContext) info(name string) KernelInfo {
 	return KernelInfo{Name: name}
 }
 
-// Info is what the binary says about the kernel.
+// Info returns the binary's description of the kernel.
 func (k *Kernel) Info() KernelInfo { return k.info }
 
-// Group is the memory group of an xclbin kernel's argument, for AllocCacheable.
+// Group returns the memory group of an xclbin kernel's argument, for AllocCacheable.
 func (k *Kernel) Group(arg int) (int, error) {
 	group := 0
 	err := k.checkArg(arg)
@@ -170,7 +184,8 @@ func (k *Kernel) Group(arg int) (int, error) {
 	return group, err
 }
 
-// checkArg refuses places that the kernel has not; XRT would take some of them for others.
+// checkArg returns an error if the kernel has no argument arg. XRT would accept some such indices
+// as other arguments.
 func (k *Kernel) checkArg(arg int) error {
 	if arg < 0 || arg >= k.info.NumArgs {
 		return errorf("argument %d: kernel %q has %d", arg, k.info.Name, k.info.NumArgs)
@@ -178,13 +193,14 @@ func (k *Kernel) checkArg(arg int) error {
 	return nil
 }
 
-// Close gives the kernel back; its runs live on.
+// Close closes the kernel. Its runs stay usable.
 func (k *Kernel) Close() error {
 	k.object.close()
 	return nil
 }
 
-// commandBytes is how many bytes the arguments take in a command. An ELF's command has addresses of instructions instead, 52 bytes.
+// commandBytes returns the size of the arguments in a command. The command of an ELF has 52 bytes
+// of instruction addresses instead.
 func (k *Kernel) commandBytes() int {
 	n := 52
 	for _, a := range k.info.Args {

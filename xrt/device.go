@@ -7,37 +7,38 @@ import (
 	"unsafe"
 )
 
-// Version is the version of the XRT library that the program runs with.
+// Version is the version of the XRT library.
 type Version struct{ Major, Minor, Patch, Build int }
 
-// String is the version as XRT's own tools print it.
+// String formats the version as XRT's tools do.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// LibraryVersion asks the XRT library for its version. It needs no device.
+// LibraryVersion returns the version of the XRT library. It needs no device.
 func LibraryVersion() (Version, error) {
 	v, f := nativeVersion()
 	return Version{v[0], v[1], v[2], v[3]}, fail(f, "version")
 }
 
-// Count is the number of devices that XRT finds on this machine. None is 0 and no error.
+// Count returns the number of devices on this machine. It returns 0 and no error if there are none.
 func Count() (int, error) {
 	n, f := nativeDeviceCount()
 	return n, fail(f, "count devices")
 }
 
-// Device is an NPU. Opening one locks 64 MB of memory, the heap that instructions live in.
+// Device is an NPU. An open device locks 64 MB of memory: the heap for instructions.
 type Device struct{ object *object }
 
-// Open opens the device with an index from 0 to Count-1. Errors: [ErrNoDevice], [ErrPermission], [ErrMemlock].
+// Open opens the device with the given index, from 0 to Count-1. The error may be [ErrNoDevice],
+// [ErrPermission] or [ErrMemlock].
 func Open(index int) (*Device, error) {
 	if index < 0 {
-		return nil, errorf("open device %d: an index starts at 0", index)
+		return nil, errorf("open device %d: index must not be negative", index)
 	}
 	ptr, f := nativeDeviceOpen(index)
 	return newDevice(ptr, f, fmt.Sprintf("open device %d", index))
 }
 
-// OpenBDF opens the device with a PCI address such as "0000:c5:00.1".
+// OpenBDF opens the device with the given PCI address, e.g. "0000:c5:00.1".
 func OpenBDF(bdf string) (*Device, error) {
 	ptr, f := nativeDeviceOpenBDF(bdf)
 	return newDevice(ptr, f, fmt.Sprintf("open device %q", bdf))
@@ -52,19 +53,19 @@ func newDevice(ptr unsafe.Pointer, f *failure, op string) (*Device, error) {
 	return d, nil
 }
 
-// Close gives the device back once its contexts and buffers are closed too.
+// Close closes the device. Its resources are freed when its contexts and buffers are closed too.
 func (d *Device) Close() error {
 	d.object.close()
 	return nil
 }
 
-// Info is one of the things that a device tells about itself (xrt::info::device).
+// Info identifies a piece of device information (xrt::info::device).
 type Info int
 
-// What Query answers. Most answers are JSON.
+// Arguments of Query. Most results are JSON.
 const (
 	InfoBDF        Info = 0 // PCI address
-	InfoName       Info = 5 // name of the processor's NPU, "NPU Strix"
+	InfoName       Info = 5 // device name, e.g. "NPU Strix"
 	InfoElectrical Info = 8
 	InfoThermal    Info = 9
 	InfoMemory     Info = 11
@@ -74,33 +75,35 @@ const (
 	InfoAIE        Info = 15
 )
 
-// Query asks the device about itself. What a driver does not know is an error.
-func (d *Device) Query(what Info) (string, error) {
+// Query returns information about the device. It returns an error if the driver does not have it.
+func (d *Device) Query(info Info) (string, error) {
 	var text string
 	err := d.object.do(func(ptr unsafe.Pointer) error {
-		s, f := nativeDeviceText(ptr, int(what))
+		s, f := nativeDeviceText(ptr, int(info))
 		text = s
-		return fail(f, "device information %d", int(what))
+		return fail(f, "device information %d", int(info))
 	})
 	return text, err
 }
 
-// Name is the device's name, "NPU Strix".
+// Name returns the device name, e.g. "NPU Strix".
 func (d *Device) Name() (string, error) { return d.Query(InfoName) }
 
-// BDF is the device's PCI address.
+// BDF returns the device's PCI address.
 func (d *Device) BDF() (string, error) { return d.Query(InfoBDF) }
 
-// AsyncError is an error that the array reported outside of any run: a core that accessed memory it has not, a DMA that broke off.
+// AsyncError is an error that the array reported outside of any run, e.g. a core's invalid memory
+// access or an aborted DMA transfer.
 type AsyncError struct {
-	Code uint64 // XRT's packed code; 0: there was none
+	Code uint64 // XRT's packed code; 0 if there was no error
 	Time time.Time
-	Text string // in XRT's words
+	Text string // XRT's message
 }
 
-// LastError is the last asynchronous error of the array; its Code is 0 when there was none since the driver was loaded.
+// LastError returns the last asynchronous error of the array. Its Code is 0 if there was none since
+// the driver was loaded.
 func (d *Device) LastError() (AsyncError, error) {
-	const classAIE = 2 // XRT_ERROR_CLASS_AIE, the only class that the xdna driver fills
+	const classAIE = 2 // XRT_ERROR_CLASS_AIE, the only class that the xdna driver reports
 	var last AsyncError
 	err := d.object.do(func(ptr unsafe.Pointer) error {
 		code, us, text, f := nativeDeviceLastError(ptr, classAIE)

@@ -12,7 +12,7 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-func TestTheDeviceIsFoundAndTellsAboutItself(t *testing.T) {
+func TestDeviceInfo(t *testing.T) {
 	xrttest.Open(t)
 	if v := must[xrt.Version](t)(xrt.LibraryVersion()); v.Major != 2 || v.Minor < 25 {
 		t.Errorf("XRT %v", v)
@@ -29,9 +29,10 @@ func TestTheDeviceIsFoundAndTellsAboutItself(t *testing.T) {
 	if bdf := must[string](t)(dev.BDF()); bdf != "0000:c5:00.1" {
 		t.Errorf("BDF %q", bdf)
 	}
-	for what, has := range map[xrt.Info]string{xrt.InfoPlatform: "", xrt.InfoHost: "amdxdna", xrt.InfoAIE: "", xrt.InfoPCIe: "17f0"} {
+	for what, has := range map[xrt.Info]string{xrt.InfoPlatform: "", xrt.InfoHost: "amdxdna",
+		xrt.InfoAIE: "", xrt.InfoPCIe: "17f0"} {
 		text, err := dev.Query(what)
-		if err != nil { // the NPU's library does not know every question of the Alveo cards, and says so
+		if err != nil { // the NPU library returns an error for queries specific to Alveo cards
 			t.Logf("query %d: %v", what, err)
 			continue
 		}
@@ -40,23 +41,26 @@ func TestTheDeviceIsFoundAndTellsAboutItself(t *testing.T) {
 		}
 	}
 	if _, err := dev.Query(99); err == nil {
-		t.Error("query 99: answered")
+		t.Error("query 99 succeeded")
 	}
 }
 
-func TestOpeningWhatCannotBeOpened(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script string
 		open   func() (*xrt.Device, error)
 		want   error
 	}{
-		"no such index":   {"", func() (*xrt.Device, error) { return xrt.Open(1) }, xrt.ErrNoDevice},
-		"negative index":  {"", func() (*xrt.Device, error) { return xrt.Open(-1) }, nil},
-		"no such BDF":     {"", func() (*xrt.Device, error) { return xrt.OpenBDF("0000:00:00.0") }, nil},
-		"not a BDF":       {"", func() (*xrt.Device, error) { return xrt.OpenBDF("NPU") }, nil},
-		"not permitted":   {"open * EACCES", func() (*xrt.Device, error) { return xrt.Open(0) }, xrt.ErrPermission},
-		"node is missing": {"open * ENOENT", func() (*xrt.Device, error) { return xrt.Open(0) }, xrt.ErrNoDevice},
-		"memlock":         {"limit memlock 8388608", openAndAlloc, xrt.ErrMemlock}, // the usual 8 MiB; the heap has 64
+		"no such index":  {"", func() (*xrt.Device, error) { return xrt.Open(1) }, xrt.ErrNoDevice},
+		"negative index": {"", func() (*xrt.Device, error) { return xrt.Open(-1) }, nil},
+		"no such BDF":    {"", func() (*xrt.Device, error) { return xrt.OpenBDF("0000:00:00.0") }, nil},
+		"not a BDF":      {"", func() (*xrt.Device, error) { return xrt.OpenBDF("NPU") }, nil},
+		"not permitted": {"open * EACCES", func() (*xrt.Device, error) { return xrt.Open(0) },
+			xrt.ErrPermission},
+		"node is missing": {"open * ENOENT", func() (*xrt.Device, error) { return xrt.Open(0) },
+			xrt.ErrNoDevice},
+		// the usual 8 MiB; the heap has 64
+		"memlock": {"limit memlock 8388608", openAndAlloc, xrt.ErrMemlock},
 	} {
 		t.Run(name, func(t *testing.T) {
 			emu := xrttest.Open(t)
@@ -70,12 +74,12 @@ func TestOpeningWhatCannotBeOpened(t *testing.T) {
 				t.Error("a device with an error")
 			}
 			ok(t, emu.Script(""))
-			closing(t, must[*xrt.Device](t)(openAndAlloc())) // nothing of it stays
+			closing(t, must[*xrt.Device](t)(openAndAlloc())) // nothing leaks
 		})
 	}
 }
 
-// openAndAlloc opens the device and uses it: XRT allocates the heap at the first use.
+// openAndAlloc opens the device and allocates a buffer: XRT allocates the heap on first use.
 func openAndAlloc() (*xrt.Device, error) {
 	dev, err := xrt.Open(0)
 	if err != nil {
@@ -91,7 +95,7 @@ func openAndAlloc() (*xrt.Device, error) {
 	return dev, nil
 }
 
-func TestTheDeviceHasContextsFor32(t *testing.T) {
+func TestContextLimit(t *testing.T) {
 	for script, most := range map[string]int{"": 32, "limit contexts 3": 3, "create_hwctx 6 EINVAL": 5} {
 		t.Run(script, func(t *testing.T) {
 			emu := xrttest.Open(t)
@@ -118,22 +122,24 @@ func TestTheDeviceHasContextsFor32(t *testing.T) {
 	}
 }
 
-func TestKernelsThatAreNotThere(t *testing.T) {
+func TestMissingKernels(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		full := len(x.kernel.Info().Args) == 0
-		for _, name := range []string{"nope", "main:nope", "", ":", "main:", ":vadd", "main", "MLIR_AIE\x00", strings.Repeat("x", 1<<16)} {
+		for _, name := range []string{"nope", "main:nope", "", ":", "main:", ":vadd", "main",
+			"MLIR_AIE\x00", strings.Repeat("x", 1<<16)} {
 			open := x.hw.Kernel
 			if full {
 				open = x.hw.ELFKernel
 			}
-			if _, err := open(name); err == nil || name != "" && len(name) < 99 && !errors.Is(err, xrt.ErrNoKernel) {
+			if _, err := open(name); err == nil || name != "" && len(name) < 99 &&
+				!errors.Is(err, xrt.ErrNoKernel) {
 				t.Errorf("%.20q: %v, want ErrNoKernel", name, err)
 			}
 		}
 	})
 }
 
-func TestADeviceThatIsRemoved(t *testing.T) {
+func TestRemovedDevice(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		r, next, list := x.run(), x.run(), must[*xrt.Runlist](t)(x.hw.NewRunlist())
 		closing(t, list)
@@ -141,10 +147,10 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 		ok(t, r.Start())
 		err := r.Wait(t.Context())
 		if !errors.Is(err, xrt.ErrAborted) {
-			t.Errorf("the run that was on it: %v, want ErrAborted", err)
+			t.Errorf("run in progress: %v, want ErrAborted", err)
 		}
 		if err := next.Start(); !errors.Is(err, xrt.ErrDeviceLost) {
-			t.Errorf("another run: %v, want ErrDeviceLost", err)
+			t.Errorf("next run: %v, want ErrDeviceLost", err)
 		}
 		if _, err := x.dev.Alloc(4096); !errors.Is(err, xrt.ErrDeviceLost) {
 			t.Errorf("a buffer: %v, want ErrDeviceLost", err)
@@ -152,20 +158,21 @@ func TestADeviceThatIsRemoved(t *testing.T) {
 		if err := x.a.Sync(xrt.ToDevice, 0, 4); !errors.Is(err, xrt.ErrDeviceLost) {
 			t.Errorf("a sync: %v, want ErrDeviceLost", err)
 		}
-		// Closing it all must not end the process, nor leave anything.
-		for _, c := range []interface{ Close() error }{r, next, list, x.kernel, x.hw, x.a, x.b, x.c, x.dev} {
+		// Closing everything must not crash or leak.
+		for _, c := range []interface{ Close() error }{r, next, list, x.kernel, x.hw, x.a, x.b,
+			x.c, x.dev} {
 			ok(t, c.Close())
 		}
 	})
 }
 
-func TestAsynchronousErrorsAreTold(t *testing.T) {
+func TestLastError(t *testing.T) {
 	x := xclbinBench(t)
 	if e := must[xrt.AsyncError](t)(x.dev.LastError()); e.Code != 0 {
 		t.Errorf("before any: %+v", e)
 	}
-	// An AIE core that accessed memory it has not: error number 6, driver AIE 4, severity critical 3, module core 3, class AIE 2
-	// (xrt_error_code.h).
+	// Invalid memory access by an AIE core: error number 6, driver AIE 4, severity critical 3,
+	// module core 3, class AIE 2 (xrt_error_code.h).
 	const code = 6 | 4<<16 | 3<<24 | 3<<32 | 2<<40
 	ok(t, x.emu.Script(fmt.Sprint("run 1 async ", uint64(code))))
 	r := x.run()
@@ -179,8 +186,9 @@ func TestAsynchronousErrorsAreTold(t *testing.T) {
 	}
 }
 
-func TestNothingLeaksWhenOpeningFails(t *testing.T) {
-	for _, script := range []string{"create_bo 1 ENOMEM", "create_bo 2 ENOMEM", "create_bo 3 ENOMEM", "mmap 1 EAGAIN", "mmap 2 EAGAIN",
+func TestFailedOpenDoesNotLeak(t *testing.T) {
+	for _, script := range []string{"create_bo 1 ENOMEM", "create_bo 2 ENOMEM",
+		"create_bo 3 ENOMEM", "mmap 1 EAGAIN", "mmap 2 EAGAIN",
 		"create_hwctx 1 EIO"} {
 		t.Run(script, func(t *testing.T) {
 			emu := xrttest.Open(t)
@@ -225,12 +233,13 @@ func TestNothingLeaksWhenOpeningFails(t *testing.T) {
 	}
 }
 
-func TestRequestsOfQuality(t *testing.T) {
+func TestQoS(t *testing.T) {
 	emu := xrttest.Open(t)
 	dev := must[*xrt.Device](t)(xrt.Open(0))
 	bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.Xclbin()))
-	hw := must[*xrt.HWContext](t)(dev.NewXclbinContext(bin, &xrt.QoS{GOPS: 1, FPS: 2, DMABandwidth: 3, Latency: 4, FrameTime: 5,
-		Priority: xrt.PriorityRealtime}))
+	hw := must[*xrt.HWContext](t)(dev.NewXclbinContext(bin,
+		&xrt.QoS{GOPS: 1, FPS: 2, DMABandwidth: 3, Latency: 4, FrameTime: 5,
+			Priority: xrt.PriorityRealtime}))
 	closing(t, hw, bin, dev)
 	if got, want := emu.QoS(), [6]uint32{1, 2, 3, 4, 5, xrt.PriorityRealtime}; got != want {
 		t.Errorf("the driver was asked for %v, want %v", got, want)

@@ -1,8 +1,9 @@
-// Package xrt is AMD's XRT, the user-space runtime of Ryzen AI NPUs, for Go.
+// Package xrt provides Go bindings for AMD's XRT, the user-space runtime of Ryzen AI NPUs.
 //
-// XRT lends a program four things: a device, contexts on it (a share of the array, configured with one binary), buffers that host and
-// device both reach, and runs (one submission of a kernel with its arguments). This package follows XRT's C++ API name by name, so that
-// what is known of that API holds here:
+// XRT has four kinds of objects: a device; contexts, each a share of the array configured with one
+// binary; buffers that host and device can access; and runs, each one submission of a kernel with
+// its arguments. The package follows XRT's C++ API name by name, so that API's documentation
+// applies here:
 //
 //	dev, err := xrt.Open(0)                     // xrt::device
 //	elf, err := xrt.LoadELF("vadd.elf")         // xrt::elf
@@ -10,7 +11,7 @@
 //	k, err := hw.ELFKernel("main:vadd")         // xrt::ext::kernel
 //	a, err := dev.Alloc(4096)                   // xrt::ext::bo
 //	a.WriteAt(data, 0)
-//	a.Sync(xrt.ToDevice, 0, a.Size())           // nothing reaches the device without it
+//	a.Sync(xrt.ToDevice, 0, a.Size())           // makes the data visible to the device
 //	run, err := k.NewRun()                      // xrt::run
 //	run.SetBuffer(0, a)
 //	run.Start()
@@ -18,43 +19,56 @@
 //
 // # Building
 //
-// The binding needs Linux, cgo, XRT's headers and libxrt_coreutil, and the build tag xrt:
+// The bindings need Linux, cgo, XRT's headers and libxrt_coreutil, and the build tag xrt:
 //
 //	go build -tags xrt ./...
 //
-// Debian and its relatives have the packages libxrt-dev, uuid-dev (which libxrt-dev's headers need) and libxrt-npu2. For AMD's own packages
-// set CGO_CXXFLAGS=-I/opt/xilinx/xrt/include and CGO_LDFLAGS="-L/opt/xilinx/xrt/lib -Wl,-rpath,/opt/xilinx/xrt/lib". Without the tag
-// everything builds on every system, and what would open a device or a file returns [ErrUnavailable].
+// Debian and its derivatives have the packages libxrt-dev, uuid-dev (required by the headers of
+// libxrt-dev) and libxrt-npu2. For AMD's own packages set CGO_CXXFLAGS=-I/opt/xilinx/xrt/include
+// and CGO_LDFLAGS="-L/opt/xilinx/xrt/lib -Wl,-rpath,/opt/xilinx/xrt/lib". Without the tag the
+// package builds on every system, and functions that open a device or a file return
+// [ErrUnavailable].
 //
-// # Three ways to name a kernel
+// # Kernels
 //
-// An xclbin with a separate instruction stream: [HWContext.Kernel]; argument 0 is the opcode 3, argument 1 a buffer with the stream, 2 its
-// length in 32-bit words, and the data buffers follow. A full ELF, which carries array configuration and instructions together:
-// [HWContext.ELFKernel] with "kernel:instance"; data buffers from argument 0. An xclbin that configures the array, with an ELF of
-// instructions only: [HWContext.ModuleKernel]; arguments 0 to 2 are 3, 0, 0.
+// Use one of three methods to open a kernel, depending on the binary:
+//
+//   - [HWContext.Kernel] for an xclbin with a separate instruction stream. Argument 0 is the opcode
+//     3, argument 1 is a buffer with the stream, argument 2 is its length in 32-bit words, and data
+//     buffers start at argument 3.
+//   - [HWContext.ELFKernel] for a full ELF, which has array configuration and instructions. It
+//     takes a name of the form "kernel:instance". Data buffers start at argument 0.
+//   - [HWContext.ModuleKernel] for an xclbin with the array configuration and an ELF with the
+//     instructions. Arguments 0 to 2 are 3, 0, 0.
 //
 // # Memory
 //
-// A [Buffer] is one piece of memory with two views. The host's is [Buffer.Bytes]; the device's is brought up to date by Sync(ToDevice) and
-// read back by Sync(FromDevice). On many machines the caches are coherent and a forgotten Sync goes unnoticed; the emulated driver of package
-// xrttest keeps the views apart, so that tests notice. Every buffer is locked in memory: RLIMIT_MEMLOCK is the limit ([ErrMemlock]).
+// A [Buffer] is memory with two views. [Buffer.Bytes] returns the host's view. Sync(ToDevice)
+// updates the device's view, and Sync(FromDevice) updates the host's. On machines with coherent
+// caches a missing Sync may go unnoticed; the emulated driver of package xrttest separates the
+// views to detect it in tests. Buffers are locked in memory, so RLIMIT_MEMLOCK applies
+// ([ErrMemlock]).
 //
 // # Lifetimes
 //
-// Everything that is opened is closed with Close, in any order and as often as one likes. Closing says that the program is done with a
-// thing; the memory behind it goes when nothing else of XRT needs it: a context outlives its device's Close, a run keeps its kernel
-// and the buffers that are its arguments. Closed things answer every other call with [ErrClosed]. A run that is closed while the
-// device works on it returns at once and is released when the device lets go of it. What a program forgets to close, the garbage
-// collector closes some time later, except buffers whose Bytes were handed out: nobody can know who still looks at them.
+// Every object must be closed with Close, in any order; closing it again does nothing. XRT frees
+// the underlying memory when no other object needs it: a context stays usable after its device is
+// closed, and a run keeps its kernel and its argument buffers. Every other method of a closed
+// object returns [ErrClosed]. Closing a run in progress returns at once, and the run is freed when
+// the device is done with it. Objects that are not closed are freed by the garbage collector,
+// except buffers for which Bytes was called, because the slice may still be in use.
 //
-// All types may be used from several goroutines at once. Two goroutines that write the same bytes of a buffer race as on any slice.
+// All types are safe for concurrent use. Two goroutines that write the same bytes of a buffer race,
+// as with any slice.
 //
 // # Waiting
 //
-// [Run.Wait] and [Runlist.Wait] ask for the state again and again, quickly at first and then once a millisecond at most, and return when the
-// context ends, within about a millisecond. No time limit is passed into XRT, whose timed waits lose the answer "not yet" on drivers that
-// signal completion through a sync object: a run then fails with "unexpected command state", and a runlist is taken for idle while
-// the device still works on it. A device that makes no progress for two seconds is reset by its driver, and the run ends with
-// [ErrTimeout] or [ErrAborted]; XRT's words in the error then say which of the instructions it hung at (txn_op_idx). A run that failed is
-// not started again ([ErrSpent]): the driver leaves its report where the command was.
+// [Run.Wait] and [Runlist.Wait] poll the state, first in a spin loop and then at least once per
+// millisecond, and return within about a millisecond after the context is done. They do not use
+// XRT's timed waits, which lose the timeout result with drivers that signal completion through a
+// sync object: a run then fails with "unexpected command state", and a runlist is reported as idle
+// while the device is still working on it. The driver resets a device that makes no progress for
+// two seconds, and the run ends with [ErrTimeout] or [ErrAborted]; XRT's message then has the
+// instruction at which it hung (txn_op_idx). A failed run cannot be started again ([ErrSpent]),
+// because the driver overwrites its command with an error report.
 package xrt

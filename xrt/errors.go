@@ -7,39 +7,45 @@ import (
 	"syscall"
 )
 
-// The causes that a program can do something about, for errors.Is. Their text is the advice.
+// Errors that a program can handle, for use with errors.Is. Their text includes advice.
 var (
-	ErrUnavailable = errors.New("this program was built without XRT: build it on Linux with cgo, XRT's development package and -tags xrt")
-	ErrClosed      = errors.New("used after Close")
-	ErrSpent       = errors.New("it failed, and the driver writes over a command that failed: make a new run")
-	ErrBusy        = errors.New("the device still works on it: Wait first")
-	ErrNoDevice    = errors.New("no NPU found: is the amdxdna driver loaded (lsmod) and /dev/accel/accel0 there?")
-	ErrPermission  = errors.New("no permission for /dev/accel: add the user to the node's group (often render) and log in again")
-	ErrMemlock     = errors.New("the limit of locked memory is too small (ulimit -l): set memlock to unlimited in /etc/security/limits.conf, " +
+	ErrUnavailable = errors.New("built without XRT: build on Linux with cgo, XRT's development " +
+		"package and -tags xrt")
+	ErrClosed   = errors.New("used after Close")
+	ErrSpent    = errors.New("it failed and cannot be started again: create a new run")
+	ErrBusy     = errors.New("still in progress: call Wait first")
+	ErrNoDevice = errors.New("no NPU found: check that the amdxdna driver is loaded (lsmod) and " +
+		"/dev/accel/accel0 exists")
+	ErrPermission = errors.New("no permission for /dev/accel: add the user to the node's group " +
+		"(often render) and log in again")
+	ErrMemlock = errors.New("the limit of locked memory is too low (ulimit -l): set memlock to " +
+		"unlimited in /etc/security/limits.conf, " +
 		"and LimitMEMLOCK=infinity for services")
-	ErrMemory = errors.New("no memory is left, of the machine's or, for instructions and runs of an ELF, of the device's heap of 64 MB: " +
-		"close buffers, runs or contexts")
-	ErrDamaged    = errors.New("this is not a complete program for an NPU: copy or compile it again")
-	ErrNoKernel   = errors.New("no such kernel in the binary: Kernels lists what it has")
-	ErrNoContext  = errors.New("the driver gave no hardware context: close contexts (16 to 32 fit on a device, all processes together), or look at dmesg")
-	ErrTimeout    = errors.New("the device made no progress and was reset: is the kernel's instance name right, and does one run take less than 2 s?")
-	ErrAborted    = errors.New("ended because the context failed: open a new context and run again")
-	ErrFailed     = errors.New("the device reported an error: Device.LastError may say which")
-	ErrDeviceLost = errors.New("the device is gone: was the driver unloaded, or the machine asleep? Open it again")
+	ErrMemory = errors.New("out of memory: of the machine, or of the 64 MB device heap for instructions " +
+		"and ELF runs: close buffers, runs or contexts")
+	ErrDamaged   = errors.New("not a complete NPU program: copy or compile it again")
+	ErrNoKernel  = errors.New("no such kernel in the binary: see Kernels for a list")
+	ErrNoContext = errors.New("no hardware context available: close contexts (a device has 16 to " +
+		"32 for all processes) or check dmesg")
+	ErrTimeout = errors.New("the device made no progress and was reset: check the kernel's " +
+		"instance name and that a run takes less than 2 s")
+	ErrAborted    = errors.New("aborted because the context failed: open a new context and run again")
+	ErrFailed     = errors.New("the device reported an error: see Device.LastError")
+	ErrDeviceLost = errors.New("device lost, e.g. after a driver unload or suspend. Open it again")
 )
 
-// Error is a call that XRT refused or a command that failed on the device. errors.Is finds the cause, one of this package's Err values,
-// and the errno that XRT gave, if any.
+// Error is a failed XRT call or device command. It wraps its cause, one of the Err values of this
+// package, and the errno from XRT, if any.
 type Error struct {
-	Op    string // what was tried, with its subject
-	Text  string // XRT's own words
+	Op    string // the operation and its object
+	Text  string // XRT's message
 	Errno syscall.Errno
 	State State // of the failed command, else 0
-	Run   int   // place of the failed run in its runlist, else -1
+	Run   int   // index of the failed run in its runlist, else -1
 	Cause error // one of the Err values, or nil
 }
 
-// Error is the operation, XRT's words and what to do.
+// Error returns the operation, XRT's message and advice.
 func (e *Error) Error() string {
 	s := "xrt: " + e.Op + ": " + e.Text
 	if e.Run >= 0 {
@@ -51,7 +57,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives errors.Is the cause and the errno.
+// Unwrap returns the cause and the errno.
 func (e *Error) Unwrap() []error {
 	var list []error
 	if e.Cause != nil {
@@ -63,14 +69,14 @@ func (e *Error) Unwrap() []error {
 	return list
 }
 
-// failure is an error as the shim reports it.
+// failure is an error reported by the shim.
 type failure struct {
 	code, state, run int
 	text             string
-	unavailable      bool // there is no XRT in this program
+	unavailable      bool // the program was built without XRT
 }
 
-// fail makes the error of an operation from the shim's report; nil stays nil.
+// fail returns the error of an operation for a failure of the shim. It returns nil if f is nil.
 func fail(f *failure, op string, args ...any) error {
 	if f == nil {
 		return nil
@@ -82,8 +88,10 @@ func fail(f *failure, op string, args ...any) error {
 	if f.code < 0 {
 		f.code = -f.code
 	}
-	text := strings.Join(strings.FieldsFunc(f.text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
-	e := &Error{Op: op, Text: strings.TrimSpace(text), Errno: syscall.Errno(f.code), State: State(f.state), Run: f.run}
+	text := strings.Join(strings.FieldsFunc(f.text,
+		func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	e := &Error{Op: op, Text: strings.TrimSpace(text), Errno: syscall.Errno(f.code),
+		State: State(f.state), Run: f.run}
 	if f.state == 0 {
 		e.Run = -1
 	}
@@ -91,7 +99,7 @@ func fail(f *failure, op string, args ...any) error {
 	return e
 }
 
-// Errno values of Linux, which is where XRT's numbers come from whatever system this is compiled for.
+// Linux errno values, which XRT uses on every system that this package is compiled for.
 const (
 	ePERM  = 1
 	eNOENT = 2
@@ -101,10 +109,11 @@ const (
 	eNODEV = 19
 )
 
-// cause tells the kinds of failure apart. XRT has one exception type for most of them, so this goes by errno and by the words that
-// libxrt and the xdna library use (XRT 2.25).
+// cause returns the Err value for e, or nil if there is none. XRT has one exception type for most
+// failures, so the cause is derived from errno and the messages of libxrt and the xdna library (XRT
+// 2.25).
 func cause(e *Error) error {
-	says := func(s string) bool { return strings.Contains(e.Text, s) }
+	has := func(s string) bool { return strings.Contains(e.Text, s) }
 	switch {
 	case e.State == TimedOut:
 		return ErrTimeout
@@ -112,17 +121,17 @@ func cause(e *Error) error {
 		return ErrAborted
 	case e.State != 0:
 		return ErrFailed
-	case says("No such device with index"), says("No such device '"), e.Errno == eNOENT && says("/dev/accel"):
+	case has("No such device with index"), has("No such device '"), e.Errno == eNOENT && has("/dev/accel"):
 		return ErrNoDevice
 	case e.Errno == eNODEV:
 		return ErrDeviceLost
 	case e.Errno == eACCES, e.Errno == ePERM:
 		return ErrPermission
-	case says("mmap(") && e.Errno == eAGAIN:
+	case has("mmap(") && e.Errno == eAGAIN:
 		return ErrMemlock
-	case says("No such kernel"), says("Unable to find group idx for given kernel"):
+	case has("No such kernel"), has("Unable to find group idx for given kernel"):
 		return ErrNoKernel
-	case says("CREATE_HWCTX"):
+	case has("CREATE_HWCTX"):
 		return ErrNoContext
 	case e.Errno == eNOMEM:
 		return ErrMemory
@@ -130,5 +139,5 @@ func cause(e *Error) error {
 	return nil
 }
 
-// errorf is an error of this package's own checks.
+// errorf returns an error of this package.
 func errorf(format string, args ...any) error { return fmt.Errorf("xrt: "+format, args...) }

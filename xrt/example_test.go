@@ -9,8 +9,8 @@ import (
 	"github.com/npukit/npukit/xrt"
 )
 
-// One run of a full ELF: the device, a context configured with the ELF, buffers, a run. Everything is closed in the order of defers, which
-// is one of the orders that are right: all are.
+// Runs a full ELF: opens the device, a context and a kernel, and creates buffers and a run. Objects
+// may be closed in any order.
 func Example() {
 	dev, err := xrt.Open(0)
 	if err != nil {
@@ -46,7 +46,8 @@ func Example() {
 	if _, err := data.WriteAt([]byte{1, 2, 3, 4}, 0); err != nil {
 		log.Fatal(err)
 	}
-	err = errors.Join(data.Sync(xrt.ToDevice, 0, 4), run.SetBuffer(0, data), run.Start(), run.Wait(context.Background()),
+	err = errors.Join(data.Sync(xrt.ToDevice, 0, 4), run.SetBuffer(0, data), run.Start(),
+		run.Wait(context.Background()),
 		data.Sync(xrt.FromDevice, 0, 4))
 	if err != nil {
 		log.Fatal(err)
@@ -58,13 +59,13 @@ func Example() {
 	fmt.Println(result)
 }
 
-// What a program can do about a device that does not open.
+// Errors that a program can handle when opening a device.
 func ExampleOpen() {
 	_, err := xrt.Open(0)
 	switch {
 	case errors.Is(err, xrt.ErrUnavailable), errors.Is(err, xrt.ErrNoDevice):
 		fmt.Println("no NPU here: using the CPU")
 	case err != nil:
-		fmt.Println(err) // the advice is in the text
+		fmt.Println(err) // the text includes advice
 	}
 }

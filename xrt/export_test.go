@@ -1,9 +1,9 @@
 package xrt
 
-// For the tests of what happens to a buffer that the collector took.
+// For tests of garbage-collected buffers.
 
-// ObjectOf is what Close closes.
+// ObjectOf returns the object that Close closes.
 func ObjectOf(b *Buffer) any { return b.object }
 
-// CloseObject closes it.
+// CloseObject closes an object.
 func CloseObject(o any) { o.(*object).close() }

@@ -8,41 +8,42 @@ import (
 	"unsafe"
 )
 
-// job follows one submission, of a run or of a runlist. Its owner's lock protects it.
+// job tracks one submission of a run or a runlist. It is guarded by its owner's lock.
 type job struct {
-	what    string
+	kind    string
 	state   func(unsafe.Pointer) (int, *failure)
 	result  func(unsafe.Pointer) *failure
 	started bool
 	done    bool
-	err     error // of the submission, once done
+	err     error // result of the submission, valid if done
 }
 
 func (j *job) begin() { j.started, j.done, j.err = true, false, nil }
 
-// poll asks the device once.
+// poll queries the state once.
 func (j *job) poll(ptr unsafe.Pointer) (done bool, err error) {
 	if !j.started {
-		return false, errorf("wait for a %s that was not started", j.what)
+		return false, errorf("wait for %s: not started", j.kind)
 	}
 	if j.done {
 		return true, j.err
 	}
 	n, f := j.state(ptr)
 	if f != nil {
-		return false, fail(f, "state of %s", j.what)
+		return false, fail(f, "state of %s", j.kind)
 	}
 	if s := State(n); s.Final() {
-		// XRT's own wait, which returns at once now and does XRT's bookkeeping; its exception has the device's words.
-		j.done, j.err = true, fail(j.result(ptr), "%s", j.what)
+		// This calls XRT's own wait, which now returns at once and does XRT's bookkeeping. Its
+		// exception has the device's error message.
+		j.done, j.err = true, fail(j.result(ptr), "%s", j.kind)
 	}
 	return j.done, j.err
 }
 
-// failed reports whether the device ended the last submission with an error, so that its command is no longer what it was.
+// failed reports whether the last submission failed, so that its command is overwritten.
 func (j *job) failed() bool { return j.started && j.done && j.err != nil }
 
-// busy reports whether the device may still work on it.
+// busy reports whether the submission may still be in progress.
 func (j *job) busy(ptr unsafe.Pointer) bool {
 	if !j.started || j.done {
 		return false
@@ -51,8 +52,8 @@ func (j *job) busy(ptr unsafe.Pointer) bool {
 	return !done && err == nil
 }
 
-// whenDone calls free, now or when the device is done: XRT ends the process when a command that runs is destroyed. A handle whose state
-// XRT cannot tell is kept, because a leak is better than that.
+// whenDone calls free once the job is done, because XRT aborts the process if a command in progress
+// is destroyed. If the state cannot be determined, the handle is leaked instead.
 func whenDone(mu *sync.Mutex, j *job, ptr unsafe.Pointer, free func()) {
 	try := func() (again bool) {
 		mu.Lock()
@@ -73,10 +74,11 @@ func whenDone(mu *sync.Mutex, j *job, ptr unsafe.Pointer, free func()) {
 	}()
 }
 
-// await polls until done. It begins without sleeping, because most dispatches take some 20 us, and then sleeps for a sixteenth of the time
-// waited so far, at most 1 ms: a job is noticed 6 % late at worst, and a context within 1 ms.
+// await polls until done. It spins first, because most dispatches take about 20 us. Then it sleeps
+// for a sixteenth of the time waited so far, at most 1 ms, so that completion is seen at most 6 %
+// late and cancellation within 1 ms.
 func await(ctx context.Context, o *object, poll func(unsafe.Pointer) (bool, error)) error {
-	const spin, longest = 50 * time.Microsecond, time.Millisecond
+	const spin, maxSleep = 50 * time.Microsecond, time.Millisecond
 	began := time.Now()
 	for {
 		var done bool
@@ -88,12 +90,12 @@ func await(ctx context.Context, o *object, poll func(unsafe.Pointer) (bool, erro
 			return err
 		}
 		if err := ctx.Err(); err != nil {
-			return errorf("wait for %s: %w", o.what, err)
+			return errorf("wait for %s: %w", o.kind, err)
 		}
 		if waited := time.Since(began); waited < spin {
 			runtime.Gosched()
 		} else {
-			nativeSleep(min(waited/16, longest))
+			nativeSleep(min(waited/16, maxSleep))
 		}
 	}
 }

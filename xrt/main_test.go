@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(xrttest.Main(m)) }
 
-// words is how many 32-bit numbers the tests' vectors have.
+// words is the number of 32-bit words in the test vectors.
 const words = 1024
 
 // vaddStream is a program that reads arguments 0 and 1 and writes argument 2, 4096 bytes each.
@@ -37,7 +37,7 @@ func vadd(args [][]byte) error {
 	return nil
 }
 
-// must ends the test when a call that the test is not about fails.
+// must fails the test if a call returns an error.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -55,7 +55,7 @@ func ok(t testing.TB, err error) {
 	}
 }
 
-// closing closes things when the test ends, in the order given.
+// closing closes objects in the given order when the test ends.
 func closing(t testing.TB, list ...interface{ Close() error }) {
 	t.Cleanup(func() {
 		for _, c := range list {
@@ -66,20 +66,21 @@ func closing(t testing.TB, list ...interface{ Close() error }) {
 	})
 }
 
-// bench is an opened device with a kernel to run.
+// bench is an open device with a kernel.
 type bench struct {
 	t       testing.TB
 	emu     *xrttest.Emulator
 	dev     *xrt.Device
 	hw      *xrt.HWContext
 	kernel  *xrt.Kernel
-	stream  *xrt.Buffer // instructions of an xclbin's kernel, else nil
+	stream  *xrt.Buffer // instructions of an xclbin kernel, else nil
 	nwords  int
 	a, b, c *xrt.Buffer
 }
 
-// flows are the three ways of running a program; every one gives a bench whose kernel adds a and b into c.
-var flows = map[string]func(t testing.TB) *bench{"xclbin": xclbinBench, "full ELF": elfBench, "module": moduleBench}
+// flows are the three ways to run a program. Each returns a bench whose kernel computes c = a + b.
+var flows = map[string]func(t testing.TB) *bench{"xclbin": xclbinBench, "full ELF": elfBench,
+	"module": moduleBench}
 
 func openBench(t testing.TB) *bench {
 	emu := xrttest.Open(t)
@@ -101,7 +102,7 @@ func xclbinBench(t testing.TB) *bench {
 	return x
 }
 
-// program makes another program the one that an xclbin's kernel runs.
+// program replaces the program that an xclbin kernel runs.
 func (x *bench) program(stream []byte, k xrttest.Kernel) {
 	x.t.Helper()
 	x.emu.Register(stream, k)
@@ -117,7 +118,8 @@ func elfBench(t testing.TB) *bench {
 	x := openBench(t)
 	stream := transfers(xrttest.NewELFStream(2))
 	x.emu.Register(stream.Bytes(), vadd)
-	elf := must[*xrt.ELF](t)(xrt.ParseELF(xrttest.FullELF(t, 3, xrttest.Instance{Name: "vadd", Stream: stream})))
+	elf := must[*xrt.ELF](t)(xrt.ParseELF(xrttest.FullELF(t, 3,
+		xrttest.Instance{Name: "vadd", Stream: stream})))
 	x.hw = must[*xrt.HWContext](t)(x.dev.NewELFContext(elf, nil))
 	x.kernel = must[*xrt.Kernel](t)(x.hw.ELFKernel("main:vadd"))
 	closing(t, x.kernel, x.hw, elf)
@@ -153,7 +155,7 @@ func (x *bench) fill(b *xrt.Buffer, f func(i int) uint32) {
 	ok(x.t, b.Sync(xrt.ToDevice, 0, b.Size()))
 }
 
-// wrong syncs a vector back and counts the elements that are not f(i).
+// wrong syncs a vector back and returns the number of elements that are not f(i).
 func (x *bench) wrong(b *xrt.Buffer, f func(i int) uint32) int {
 	x.t.Helper()
 	ok(x.t, b.Sync(xrt.FromDevice, 0, b.Size()))
@@ -169,7 +171,7 @@ func (x *bench) wrong(b *xrt.Buffer, f func(i int) uint32) int {
 
 func triple(i int) uint32 { return uint32(3 * i) }
 
-// first is the place of a kernel's first data argument.
+// first returns the index of a kernel's first data argument.
 func (x *bench) first() int {
 	if len(x.kernel.Info().Args) > 0 {
 		return 3
@@ -177,7 +179,7 @@ func (x *bench) first() int {
 	return 0
 }
 
-// run makes a run with a, b and c as arguments.
+// run returns a run with arguments a, b and c.
 func (x *bench) run() *xrt.Run {
 	x.t.Helper()
 	r := must[*xrt.Run](x.t)(x.kernel.NewRun())

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Without XRT nothing can be opened, and so no other call below is ever reached with a handle.
+// Without XRT nothing can be opened, so functions that take a handle are never called.
 
 const available = false
 

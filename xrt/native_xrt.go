@@ -16,11 +16,12 @@ import (
 	"unsafe"
 )
 
-// The calls of shim.h with Go's types. Handles are C memory. The only Go memory that C sees is that of names and values, during a call.
+// Functions of shim.h with Go types. Handles are C memory. C sees Go memory only for names and
+// values during a call.
 
 const available = true
 
-// failed takes over an error of the shim.
+// failed converts and frees an error of the shim. It returns nil if e is nil.
 func failed(e *C.nx_error) *failure {
 	if e == nil {
 		return nil
@@ -33,7 +34,7 @@ func failed(e *C.nx_error) *failure {
 	return f
 }
 
-// text takes over a string of the shim.
+// text converts and frees a string of the shim.
 func text(p *C.char) string {
 	if p == nil {
 		return ""
@@ -42,7 +43,7 @@ func text(p *C.char) string {
 	return C.GoString(p)
 }
 
-// cstring is a copy of s for one call.
+// cstring returns a C copy of s, and a function that frees it.
 func cstring(s string) (p *C.char, free func()) {
 	p = C.CString(s)
 	return p, func() { C.free(unsafe.Pointer(p)) }
@@ -120,7 +121,7 @@ func nativeELF(data []byte) (unsafe.Pointer, string, *failure) {
 
 func nativeELFFree(e unsafe.Pointer) { C.nx_elf_free((*C.nx_elf)(e)) }
 
-// quality copies QoS pairs to C for one call.
+// quality returns QoS pairs as C arrays, and a function that frees them.
 func quality(names []string, values []uint32) (n **C.char, v *C.uint32_t, free func()) {
 	if len(names) == 0 {
 		return nil, nil, func() {}
@@ -241,7 +242,7 @@ func nativeRunSetBuffer(r unsafe.Pointer, arg int, b unsafe.Pointer) *failure {
 	return failed(C.nx_run_set_buffer((*C.nx_run)(r), C.int(arg), (*C.nx_buffer)(b)))
 }
 
-// The machines with an NPU are little-endian: the first n bytes of v are its low ones.
+// Machines with an NPU are little-endian, so the first n bytes of v are its low ones.
 func nativeRunSetScalar(r unsafe.Pointer, arg int, v uint64, n int) *failure {
 	return failed(C.nx_run_set_scalar((*C.nx_run)(r), C.int(arg), unsafe.Pointer(&v), C.size_t(n)))
 }
@@ -294,9 +295,10 @@ func nativeRunlistReset(l unsafe.Pointer) *failure {
 
 func nativeRunlistFree(l unsafe.Pointer) { C.nx_runlist_free((*C.nx_runlist)(l)) }
 
-// nativeSleep sleeps for some microseconds more than asked. time.Sleep makes a millisecond of anything less, because the runtime waits for
-// its timers in epoll, and a dispatch that takes 60 us would take 1 ms.
+// nativeSleep sleeps for d plus a few microseconds. time.Sleep rounds short durations up to a
+// millisecond, because the runtime waits for timers in epoll, and a dispatch takes only about 60
+// us.
 func nativeSleep(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
-	_ = syscall.Nanosleep(&t, nil) // a signal ends it early, which is as good
+	_ = syscall.Nanosleep(&t, nil) // an early return after a signal is fine
 }

@@ -7,10 +7,10 @@ import (
 	"unsafe"
 )
 
-// object owns one handle of the shim. Calls hold it while they are inside the shim, so that Close from another goroutine never frees what
-// a call uses: the last call out frees it.
+// object owns a handle of the shim. Calls hold a reference while they use the handle, so that a
+// concurrent Close does not free it; the last call frees it.
 type object struct {
-	what string // "run", for errors
+	kind string // kind of object for errors, e.g. "run"
 	free func(unsafe.Pointer)
 
 	closed atomic.Bool // set once, under mu
@@ -19,12 +19,12 @@ type object struct {
 	calls  int
 }
 
-func newObject(what string, ptr unsafe.Pointer, free func(unsafe.Pointer)) *object {
-	return &object{what: what, ptr: ptr, free: free}
+func newObject(kind string, ptr unsafe.Pointer, free func(unsafe.Pointer)) *object {
+	return &object{kind: kind, ptr: ptr, free: free}
 }
 
-// enter gives the handle to a call, which must leave afterwards.
-func (o *object) enter() (unsafe.Pointer, error) {
+// acquire returns the handle for a call, which must call release afterwards.
+func (o *object) acquire() (unsafe.Pointer, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed.Load() {
@@ -34,7 +34,7 @@ func (o *object) enter() (unsafe.Pointer, error) {
 	return o.ptr, nil
 }
 
-func (o *object) leave() {
+func (o *object) release() {
 	o.mu.Lock()
 	o.calls--
 	last := o.closed.Load() && o.calls == 0
@@ -44,7 +44,7 @@ func (o *object) leave() {
 	}
 }
 
-// close frees the handle now, or when the last call leaves. Only the first close does anything.
+// close frees the handle when no call uses it. Closing again does nothing.
 func (o *object) close() {
 	o.mu.Lock()
 	first := !o.closed.Swap(true)
@@ -55,14 +55,14 @@ func (o *object) close() {
 	}
 }
 
-func (o *object) errClosed() error { return fmt.Errorf("xrt: %s: %w", o.what, ErrClosed) }
+func (o *object) errClosed() error { return fmt.Errorf("xrt: %s: %w", o.kind, ErrClosed) }
 
 // do calls f with the handle.
 func (o *object) do(f func(unsafe.Pointer) error) error {
-	ptr, err := o.enter()
+	ptr, err := o.acquire()
 	if err != nil {
 		return err
 	}
-	defer o.leave()
+	defer o.release()
 	return f(ptr)
 }

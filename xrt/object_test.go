@@ -8,39 +8,39 @@ import (
 	"unsafe"
 )
 
-func TestCloseFreesOnceAndNeverUnderACall(t *testing.T) {
+func TestCloseFreesOnce(t *testing.T) {
 	freed := 0
 	o := newObject("thing", nil, func(unsafe.Pointer) { freed++ })
 	for range 2 {
-		if _, err := o.enter(); err != nil {
+		if _, err := o.acquire(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	o.close()
 	o.close()
 	if freed != 0 {
-		t.Error("freed under two calls")
+		t.Error("freed during two calls")
 	}
-	if _, err := o.enter(); !errors.Is(err, ErrClosed) {
+	if _, err := o.acquire(); !errors.Is(err, ErrClosed) {
 		t.Errorf("a call after close: %v, want ErrClosed", err)
 	}
-	o.leave()
+	o.release()
 	if freed != 0 {
-		t.Error("freed under one call")
+		t.Error("freed during one call")
 	}
-	o.leave()
+	o.release()
 	o.close()
 	if freed != 1 {
 		t.Errorf("freed %d times", freed)
 	}
 }
 
-func TestCallsAndClosesFromManyGoroutines(t *testing.T) {
+func TestConcurrentClose(t *testing.T) {
 	for range 200 {
 		var freed, inside atomic.Int32
 		o := newObject("thing", nil, func(unsafe.Pointer) {
 			if freed.Add(1) != 1 || inside.Load() != 0 {
-				t.Error("freed twice, or under a call")
+				t.Error("freed twice or during a call")
 			}
 		})
 		var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func TestCallsAndClosesFromManyGoroutines(t *testing.T) {
 						inside.Add(1)
 						defer inside.Add(-1)
 						if freed.Load() != 0 {
-							t.Error("a call has what was freed")
+							t.Error("a call got a freed handle")
 						}
 						return nil
 					})

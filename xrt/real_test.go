@@ -15,9 +15,10 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// Binaries that the compilers of mlir-air, Triton-XDNA and IREE made, loaded by the real XRT. What their cores compute is given here.
+// Binaries built by the compilers of mlir-air, Triton-XDNA and IREE, loaded by the real XRT. Go
+// functions compute the results of their cores.
 
-func TestARealXclbinOfMLIRAIR(t *testing.T) {
+func TestMLIRAIRXclbin(t *testing.T) {
 	emu := xrttest.Open(t)
 	dir := testenv.Shared(t, "npu/mlir-air")
 	bin := must[*xrt.Xclbin](t)(xrt.LoadXclbin(filepath.Join(dir, "vector_reciprocal.air.xclbin")))
@@ -25,10 +26,14 @@ func TestARealXclbinOfMLIRAIR(t *testing.T) {
 	if bin.UUID() == (xrt.UUID{}) {
 		t.Error("no UUID")
 	}
-	if k := bin.Kernels(); len(k) != 1 || k[0].Name != "MLIR_AIE" || len(k[0].Args) != 8 || k[0].Args[1].Name != "instr" || k[0].Args[3].Offset != 0x14 {
+	if k := bin.Kernels(); len(k) != 1 || k[0].Name != "MLIR_AIE" || len(k[0].Args) != 8 ||
+		k[0].Args[1].Name != "instr" || k[0].Args[3].Offset != 0x14 {
 		t.Errorf("kernels %+v", k)
 	}
-	if !slices.ContainsFunc(bin.Memory(), func(m xrt.MemoryInfo) bool { return m.Tag == "HOST" && m.Used }) {
+	if !slices.ContainsFunc(bin.Memory(), func(m xrt.MemoryInfo) bool {
+		return m.Tag == "HOST" &&
+			m.Used
+	}) {
 		t.Errorf("memory %+v", bin.Memory())
 	}
 	dev := must[*xrt.Device](t)(xrt.Open(0))
@@ -36,7 +41,8 @@ func TestARealXclbinOfMLIRAIR(t *testing.T) {
 	k := must[*xrt.Kernel](t)(hw.Kernel("MLIR_AIE"))
 	closing(t, k, hw, bin, dev)
 
-	// Arguments 0 and 1 are the vector and its reciprocals, 65536 words each, which the descriptors of two channels reach in turns.
+	// Arguments 0 and 1 are the vector and its reciprocals, 65536 words each, accessed by
+	// descriptors of two alternating channels.
 	const n = 65536
 	emu.Register(stream, func(args [][]byte) error {
 		for i := 0; i < 4*n; i += 4 {
@@ -70,27 +76,28 @@ func TestARealXclbinOfMLIRAIR(t *testing.T) {
 			t.Fatalf("1/%d = %v", i+1, v)
 		}
 	}
-	// A buffer one page too small is what the descriptors' check is for.
+	// A buffer that is one page too small must fail the descriptor check.
 	small := must[*xrt.Buffer](t)(dev.Alloc(4*n - os.Getpagesize()))
 	closing(t, small)
 	ok(t, r.SetBuffer(4, small))
 	ok(t, r.Start())
 	if err := r.Wait(t.Context()); err == nil {
-		t.Error("descriptors past the end of a buffer: taken")
+		t.Error("descriptors past the end of a buffer: accepted")
 	}
 	if v := emu.Violations(); len(v) != 1 {
-		t.Errorf("the device objects to %q", v)
+		t.Errorf("violations %q", v)
 	}
 }
 
-func TestARealFullELFOfTriton(t *testing.T) {
+func TestTritonELF(t *testing.T) {
 	emu := xrttest.Open(t)
 	dir := testenv.Shared(t, "npu/triton-xdna")
 	elf := must[*xrt.ELF](t)(xrt.LoadELF(filepath.Join(dir, "aie.elf")))
 	dev := must[*xrt.Device](t)(xrt.Open(0))
 	closing(t, elf, dev)
 	if !elf.Full() || elf.Platform() != 69 || elf.Columns() == 0 || len(elf.Kernels()) == 0 {
-		t.Errorf("full %v, platform %d, %d columns, kernels %+v", elf.Full(), elf.Platform(), elf.Columns(), elf.Kernels())
+		t.Errorf("full %v, platform %d, %d columns, kernels %+v", elf.Full(), elf.Platform(),
+			elf.Columns(), elf.Kernels())
 	}
 	hw := must[*xrt.HWContext](t)(dev.NewELFContext(elf, nil))
 	closing(t, hw)
@@ -108,14 +115,16 @@ func TestARealFullELFOfTriton(t *testing.T) {
 		t.Error("no instances")
 	}
 
-	// The sequence of square_kernel_0 is a file beside the ELF, too.
+	// The sequence of square_kernel_0 is also a file next to the ELF.
 	k := must[*xrt.Kernel](t)(hw.ELFKernel("square_kernel_0:square_kernel_0_sequence"))
 	closing(t, k)
-	tritonKernel(t, emu, dev, k, sequenceOf(t, dir, "square_kernel_0"), 1, func(a, _ uint32) uint32 { return a * a })
+	tritonKernel(t, emu, dev, k, sequenceOf(t, dir, "square_kernel_0"), 1, func(a, _ uint32) uint32 {
+		return a * a
+	})
 }
 
-// The other kernels are there as configurations of the array and sequences, which AMD's assembler makes ELFs of.
-func TestRealKernelsOfTriton(t *testing.T) {
+// The other kernels are array configurations and sequences, from which AMD's assembler builds ELFs.
+func TestTritonKernels(t *testing.T) {
 	emu := xrttest.Open(t)
 	dir := testenv.Shared(t, "npu/triton-xdna")
 	dev := must[*xrt.Device](t)(xrt.Open(0))
@@ -128,7 +137,8 @@ func TestRealKernelsOfTriton(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sequence := sequenceOf(t, dir, name)
 			pdi := must[[]byte](t)(os.ReadFile(filepath.Join(dir, name+".pdi")))
-			elf := must[*xrt.ELF](t)(xrt.ParseELF(xrttest.FullELF(t, 3, xrttest.Instance{Name: name, Code: sequence, PDI: pdi})))
+			elf := must[*xrt.ELF](t)(xrt.ParseELF(xrttest.FullELF(t, 3,
+				xrttest.Instance{Name: name, Code: sequence, PDI: pdi})))
 			hw := must[*xrt.HWContext](t)(dev.NewELFContext(elf, nil))
 			k := must[*xrt.Kernel](t)(hw.ELFKernel("main:" + name))
 			closing(t, k, hw, elf)
@@ -141,8 +151,10 @@ func sequenceOf(t *testing.T, dir, name string) []byte {
 	return must[[]byte](t)(os.ReadFile(filepath.Join(dir, name+"_"+name+"_sequence.bin")))
 }
 
-// tritonKernel runs a kernel with one or two operands. The sequences move each argument in eight pieces of 16 KiB, the operands before the result.
-func tritonKernel(t *testing.T, emu *xrttest.Emulator, dev *xrt.Device, k *xrt.Kernel, sequence []byte, operands int, compute func(a, b uint32) uint32) {
+// tritonKernel runs a kernel with one or two operands. The sequences move each argument in eight
+// pieces of 16 KiB, operands first.
+func tritonKernel(t *testing.T, emu *xrttest.Emulator, dev *xrt.Device, k *xrt.Kernel,
+	sequence []byte, operands int, compute func(a, b uint32) uint32) {
 	const n = 8 * 16384 / 4
 	le := binary.LittleEndian
 	emu.Register(sequence, func(args [][]byte) error {
@@ -181,32 +193,33 @@ func tritonKernel(t *testing.T, emu *xrttest.Emulator, dev *xrt.Device, k *xrt.K
 	}
 }
 
-func TestARealXclbinOfIREE(t *testing.T) {
+func TestIREEXclbin(t *testing.T) {
 	xrttest.Open(t)
-	bin := must[*xrt.Xclbin](t)(xrt.LoadXclbin(filepath.Join(testenv.Shared(t, "npu/iree"), "module_matmul_dispatch_0.xclbin")))
+	bin := must[*xrt.Xclbin](t)(xrt.LoadXclbin(filepath.Join(testenv.Shared(t, "npu/iree"),
+		"module_matmul_dispatch_0.xclbin")))
 	closing(t, bin)
 	if len(bin.Kernels()) == 0 || bin.UUID() == (xrt.UUID{}) {
 		t.Errorf("kernels %+v, UUID %v", bin.Kernels(), bin.UUID())
 	}
 }
 
-// Files that are cut off anywhere must be errors, never the end of the process.
-func TestCutOffFilesAreErrors(t *testing.T) {
+// Truncated files must return errors, not crash the process.
+func TestTruncatedFiles(t *testing.T) {
 	xrttest.Open(t)
 	x := xrttest.Xclbin()
 	e := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
 	for i := range 64 {
 		if _, err := xrt.ParseXclbin(x[:len(x)*i/64]); err == nil {
-			t.Errorf("%d of %d bytes of an xclbin: taken", len(x)*i/64, len(x))
+			t.Errorf("%d of %d bytes of an xclbin: accepted", len(x)*i/64, len(x))
 		}
 		if _, err := xrt.ParseELF(e[:len(e)*i/64]); err == nil {
-			t.Errorf("%d of %d bytes of an ELF: taken", len(e)*i/64, len(e))
+			t.Errorf("%d of %d bytes of an ELF: accepted", len(e)*i/64, len(e))
 		}
 	}
 }
 
-// Without the checks before XRT, one such file in some hundred ends the process inside of it.
-func TestDamagedFilesDoNotEndTheProcess(t *testing.T) {
+// Without the checks, about one in a hundred such files crashes inside XRT.
+func TestDamagedFiles(t *testing.T) {
 	xrttest.Open(t)
 	elf := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
 	if _, err := xrt.ParseELF(elf[:len(elf)/2]); !errors.Is(err, xrt.ErrDamaged) {

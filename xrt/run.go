@@ -9,26 +9,29 @@ import (
 	"unsafe"
 )
 
-// Run is one submission of a kernel with its arguments (xrt::run). It is made once and started as often as one likes, until it fails: the
-// driver writes over a command that failed, XRT does not write it again, and Start is [ErrSpent] from then on. Arguments may change
-// between runs. A run of an ELF has its own copy of the instructions in the device's heap, which has room for some hundreds.
+// Run is one submission of a kernel with its arguments (xrt::run). It can be started repeatedly
+// until it fails; then Start returns [ErrSpent], because the driver has overwritten its command.
+// Arguments may be changed between starts. A run of an ELF has its own copy of the instructions in
+// the device heap, which has room for a few hundred.
 type Run struct{ core *runCore }
 
-// runCore is what a run is without its owner: what the cleanup and a runlist hold.
+// runCore is the state of a run, separate from Run so that the cleanup and a runlist can hold it.
 type runCore struct {
 	*object
 	kernel *Kernel
 
-	list atomic.Pointer[listCore] // that the run was added to, or nil; changed under both locks
+	list atomic.Pointer[listCore] // the list that the run is in, or nil; modified with both locks held
 
-	mu    sync.Mutex // taken after the list's
-	args  []*Buffer  // by argument, nil where there is a scalar or nothing; a buffer itself, so that its cleanup waits for the run
-	set   []bool     // the arguments that were set
+	mu sync.Mutex // acquired after the list's
+	// by argument, nil if it is not a buffer; a *Buffer, so that its cleanup waits for the run
+	args  []*Buffer
+	set   []bool // arguments that have been set
 	job   job
 	spent bool // it was in a list that failed
 }
 
-// lock takes the run's lock, and its list's first: what a run may do depends on whether its list is on the device.
+// lock locks the run's list, if any, and then the run, because a run must not change while its list
+// is in progress.
 func (c *runCore) lock() (unlock func()) {
 	for {
 		l := c.list.Load()
@@ -47,7 +50,7 @@ func (c *runCore) lock() (unlock func()) {
 	}
 }
 
-// NewRun makes a run of the kernel, with no arguments yet.
+// NewRun returns a run of the kernel with no arguments set.
 func (k *Kernel) NewRun() (*Run, error) {
 	core := &runCore{kernel: k}
 	err := k.object.do(func(ptr unsafe.Pointer) error {
@@ -61,15 +64,16 @@ func (k *Kernel) NewRun() (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	core.job = job{state: nativeRunState, result: nativeRunResult, what: "run of kernel \"" + k.info.Name + "\""}
+	core.job = job{state: nativeRunState, result: nativeRunResult,
+		kind: "run of kernel \"" + k.info.Name + "\""}
 	core.args, core.set = make([]*Buffer, k.info.NumArgs), make([]bool, k.info.NumArgs)
 	r := &Run{core}
 	runtime.AddCleanup(r, (*object).close, core.object)
 	return r, nil
 }
 
-// SetBuffer makes a buffer the argument at a place. The run keeps the buffer until the argument is set to another one or the run is closed;
-// a run whose buffer was closed does not start.
+// SetBuffer sets argument arg to b. The run keeps b alive until the argument is set again or the
+// run is closed. A run with a closed buffer cannot be started.
 func (r *Run) SetBuffer(arg int, b *Buffer) error {
 	return r.core.setArg(arg, b, func(run unsafe.Pointer) error {
 		return b.object.do(func(buffer unsafe.Pointer) error {
@@ -78,14 +82,14 @@ func (r *Run) SetBuffer(arg int, b *Buffer) error {
 	})
 }
 
-// SetScalar sets an argument to a number, in as many bytes as the kernel declares for it.
+// SetScalar sets argument arg to v, in the size that the kernel declares for it.
 func (r *Run) SetScalar(arg int, v uint64) error {
 	size := 8
 	if info := r.core.kernel.info; arg >= 0 && arg < len(info.Args) {
 		size = info.Args[arg].Size
 	}
 	if size < 1 || size > 8 || bits.Len64(v) > 8*size {
-		return errorf("argument %d: %d does not fit into its %d bytes", arg, v, size)
+		return errorf("argument %d: %d does not fit into %d bytes", arg, v, size)
 	}
 	return r.core.setArg(arg, nil, func(run unsafe.Pointer) error {
 		return fail(nativeRunSetScalar(run, arg, v, size), "set argument %d", arg)
@@ -110,16 +114,16 @@ func (c *runCore) setArg(arg int, buffer *Buffer, set func(run unsafe.Pointer) e
 	})
 }
 
-// idle is ErrBusy while the device may still read the run. The caller holds the locks.
+// idle returns ErrBusy if the device may still read the run. The caller must hold the locks.
 func (c *runCore) idle(run unsafe.Pointer) error {
 	if l := c.list.Load(); l != nil && l.busy() || c.job.busy(run) {
-		return errorf("%s: %w", c.what, ErrBusy)
+		return errorf("%s: %w", c.kind, ErrBusy)
 	}
 	return nil
 }
 
-// ready reports what is missing for a start. XRT checks none of it, and the device would read address 0 or what is no command at all. The
-// caller holds mu.
+// ready returns an error if the run cannot be started. XRT does not check this, and the device
+// would read address 0 or an overwritten command. The caller must hold mu.
 func (c *runCore) ready() error {
 	if c.spent || c.job.failed() {
 		return errorf("run of kernel %q: %w", c.kernel.info.Name, ErrSpent)
@@ -130,18 +134,20 @@ func (c *runCore) ready() error {
 	}
 	for i := range last {
 		if !c.set[i] {
-			return errorf("run of kernel %q: argument %d is not set, but argument %d is", c.kernel.info.Name, i, last)
+			return errorf("run of kernel %q: argument %d is not set, but argument %d is",
+				c.kernel.info.Name, i, last)
 		}
 	}
 	for i, b := range c.args {
 		if b != nil && b.object.closed.Load() {
-			return errorf("run of kernel %q: argument %d is a closed buffer: %w", c.kernel.info.Name, i, ErrClosed)
+			return errorf("run of kernel %q: argument %d is a closed buffer: %w",
+				c.kernel.info.Name, i, ErrClosed)
 		}
 	}
 	return nil
 }
 
-// Start hands the run to the device and returns.
+// Start submits the run to the device and returns without waiting for it.
 func (r *Run) Start() error {
 	c := r.core
 	return c.do(func(run unsafe.Pointer) error {
@@ -160,8 +166,8 @@ func (r *Run) Start() error {
 	})
 }
 
-// State is where the run stands, from the command that the device writes. A run of a runlist stands where its list stands; runs after
-// one that failed are Aborted.
+// State returns the state of the run, from the command that the device updates. A run in a runlist
+// has the state of the list's last execution; runs after a failed one are Aborted.
 func (r *Run) State() (State, error) {
 	c := r.core
 	var s State
@@ -179,8 +185,9 @@ func (r *Run) State() (State, error) {
 	return s, err
 }
 
-// Wait waits until the device is done with the run, or the context ends. The run's own failures are an [*Error] ([ErrTimeout], [ErrAborted],
-// [ErrFailed]). When the context ends first, the error is the context's and the device goes on: Wait may be called again.
+// Wait waits until the run has ended or ctx is done. If the run failed, it returns an [*Error] that
+// wraps [ErrTimeout], [ErrAborted] or [ErrFailed]. If ctx is done first, it returns ctx's error and
+// the run continues; Wait may be called again.
 func (r *Run) Wait(ctx context.Context) error {
 	defer runtime.KeepAlive(r)
 	c := r.core
@@ -188,23 +195,23 @@ func (r *Run) Wait(ctx context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.list.Load() != nil && !c.job.started {
-			return false, errorf("wait for a run that belongs to a runlist: wait for the runlist")
+			return false, errorf("wait for a run in a runlist: wait for the runlist")
 		}
 		return c.job.poll(run)
 	})
 }
 
-// Close gives the run back, at once or when the device is done with it.
+// Close closes the run. It is freed when the device is done with it.
 func (r *Run) Close() error {
 	r.core.close()
 	return nil
 }
 
-// release frees the run's handle when the device no longer works on it.
+// release frees the run's handle when the device is done with it.
 func (c *runCore) release(run unsafe.Pointer) {
 	whenDone(&c.mu, &c.job, run, func() {
 		nativeRunFree(run)
-		if c.list.Load() == nil { // a list goes on with the runs that it has
+		if c.list.Load() == nil { // a list keeps using its runs
 			clear(c.args)
 		}
 	})

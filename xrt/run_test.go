@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-func TestARunComputesInEveryFlow(t *testing.T) {
+func TestRun(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		r := x.run()
 		ok(t, r.Start())
@@ -25,17 +25,17 @@ func TestARunComputesInEveryFlow(t *testing.T) {
 		if n := x.wrong(x.c, triple); n != 0 {
 			t.Errorf("%d of %d elements are wrong", n, words)
 		}
-		ok(t, r.Wait(t.Context())) // again: the answer stays
+		ok(t, r.Wait(t.Context())) // Wait may be called again
 	})
 }
 
-func TestARunIsUsedAgainWithOtherArguments(t *testing.T) {
+func TestRunWithNewArguments(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		r := x.run()
 		ok(t, r.Start())
 		ok(t, r.Wait(t.Context()))
 		d := x.alloc()
-		x.args(r, x.c, x.b, d) // d = (a+b)+b, with c never synced: it stays on the device
+		x.args(r, x.c, x.b, d) // d = (a+b)+b; c stays on the device, so it is not synced
 		ok(t, r.Start())
 		ok(t, r.Wait(t.Context()))
 		if n := x.wrong(d, func(i int) uint32 { return uint32(5 * i) }); n != 0 {
@@ -44,9 +44,9 @@ func TestARunIsUsedAgainWithOtherArguments(t *testing.T) {
 	})
 }
 
-func TestTenThousandDispatchesLeaveNothing(t *testing.T) {
+func TestRunsDoNotLeak(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
-		for range 5 { // XRT keeps a command buffer or two for the next runs
+		for range 5 { // XRT keeps a few command buffers for later runs
 			r := x.run()
 			for range 40 {
 				ok(t, r.Start())
@@ -57,7 +57,7 @@ func TestTenThousandDispatchesLeaveNothing(t *testing.T) {
 		before, fds, heap, began := x.emu.Stats(), countFDs(t), goHeap(), time.Now()
 		r := x.run()
 		for i := range 10000 {
-			if i%100 == 0 { // new runs too, not only new starts
+			if i%100 == 0 { // create new runs too
 				ok(t, r.Close())
 				r = must[*xrt.Run](t)(x.kernel.NewRun())
 				x.args(r, x.a, x.b, x.c)
@@ -71,13 +71,14 @@ func TestTenThousandDispatchesLeaveNothing(t *testing.T) {
 		if n := after.Commands - before.Commands; n != 10000 {
 			t.Errorf("the device saw %d commands", n)
 		}
-		if after.Buffers != before.Buffers || after.HeapBytes != before.HeapBytes || after.LockedBytes != before.LockedBytes {
-			t.Errorf("the device holds more than before: %+v, before %+v", after, before)
+		if after.Buffers != before.Buffers || after.HeapBytes != before.HeapBytes ||
+			after.LockedBytes != before.LockedBytes {
+			t.Errorf("leak: %+v, before %+v", after, before)
 		}
 		if n := countFDs(t); n != fds {
 			t.Errorf("%d open files, before %d", n, fds)
 		}
-		// A leak of 100 bytes a dispatch would be 1 MB.
+		// A leak of 100 bytes per dispatch would be 1 MB.
 		if grown := after.MallocBytes - before.MallocBytes; grown > 256<<10 {
 			t.Errorf("C's heap grew by %d bytes", grown)
 		}
@@ -91,7 +92,7 @@ func TestTenThousandDispatchesLeaveNothing(t *testing.T) {
 	})
 }
 
-func TestGoroutinesShareADevice(t *testing.T) {
+func TestConcurrentRuns(t *testing.T) {
 	x := xclbinBench(t)
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -114,7 +115,7 @@ func TestGoroutinesShareADevice(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWaitReturnsWhenTheContextEnds(t *testing.T) {
+func TestWaitCanceled(t *testing.T) {
 	x := xclbinBench(t)
 	r := x.run()
 	ok(t, x.emu.Script("run 1 delay 300"))
@@ -123,11 +124,14 @@ func TestWaitReturnsWhenTheContextEnds(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	err := r.Wait(ctx)
-	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 250*time.Millisecond { // the run takes 300
+	// the run takes 300
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 250*time.Millisecond {
 		t.Errorf("after %v: %v", took, err)
 	}
-	// The device goes on, and the run is not the program's until it is done.
-	for name, call := range map[string]func() error{"Start": r.Start, "SetScalar": func() error { return r.SetScalar(0, 3) },
+	// The run continues, and must not be changed until it is done.
+	for name, call := range map[string]func() error{"Start": r.Start, "SetScalar": func() error {
+		return r.SetScalar(0, 3)
+	},
 		"SetBuffer": func() error { return r.SetBuffer(3, x.b) }} {
 		if err := call(); !errors.Is(err, xrt.ErrBusy) {
 			t.Errorf("%s on a running run: %v", name, err)
@@ -141,8 +145,8 @@ func TestWaitReturnsWhenTheContextEnds(t *testing.T) {
 	ok(t, r.Wait(t.Context()))
 }
 
-// What the device works on stays until it is done, whatever the program closes and in whatever order.
-func TestClosingEverythingUnderARunningRun(t *testing.T) {
+// Objects in use by the device are freed only when it is done, in whatever order they are closed.
+func TestCloseDuringRun(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		ok(t, x.emu.Script("run 1 delay 300"))
 		r := x.run()
@@ -155,11 +159,12 @@ func TestClosingEverythingUnderARunningRun(t *testing.T) {
 		if took := time.Since(began); took > 250*time.Millisecond {
 			t.Errorf("closing took %v, the run takes 300 ms", took)
 		}
-		// The end of the test waits for the device and checks that nothing is left and nothing was released too early.
+		// The cleanup of the test waits for the device and checks that nothing leaked or was freed
+		// too early.
 	})
 }
 
-func TestCloseEndsAWait(t *testing.T) {
+func TestCloseDuringWait(t *testing.T) {
 	x := xclbinBench(t)
 	r, list := x.run(), must[*xrt.Runlist](t)(x.hw.NewRunlist())
 	other := x.run()
@@ -181,13 +186,13 @@ func TestCloseEndsAWait(t *testing.T) {
 				t.Errorf("%v, want ErrClosed", err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("Wait goes on after Close")
+			t.Fatal("Wait did not return after Close")
 		}
 	}
 }
 
-// The collector closes what a program forgets, but for buffers whose bytes somebody may still look at.
-func TestForgottenThingsAreCollected(t *testing.T) {
+// The garbage collector frees unreachable objects, except buffers whose Bytes may be in use.
+func TestGarbageCollection(t *testing.T) {
 	x := elfBench(t)
 	before := x.emu.Stats()
 	func() {
@@ -196,13 +201,14 @@ func TestForgottenThingsAreCollected(t *testing.T) {
 		r, list := must[*xrt.Run](t)(x.kernel.NewRun()), must[*xrt.Runlist](t)(x.hw.NewRunlist())
 		x.args(r, x.a, x.b, forgotten)
 		ok(t, list.Add(r))
-		ok(t, list.Execute()) // and not even waited for
+		ok(t, list.Execute()) // without waiting for it
 	}()
 	held := func() int64 {
 		s := x.emu.Stats()
 		return s.HeapBytes + s.BufferBytes
 	}
-	for deadline := time.Now().Add(5 * time.Second); held() > before.HeapBytes+before.BufferBytes+64<<10; time.Sleep(time.Millisecond) {
+	limit := before.HeapBytes + before.BufferBytes + 64<<10
+	for deadline := time.Now().Add(5 * time.Second); held() > limit; time.Sleep(time.Millisecond) {
 		runtime.GC()
 		if time.Now().After(deadline) {
 			t.Fatalf("held %+v, before %+v", x.emu.Stats(), before)
@@ -210,8 +216,8 @@ func TestForgottenThingsAreCollected(t *testing.T) {
 	}
 }
 
-// A run that the program still has keeps the buffers that it was given, and lets go of them when it is closed.
-func TestARunKeepsItsBuffers(t *testing.T) {
+// A run keeps its buffers alive until it is closed.
+func TestRunKeepsBuffers(t *testing.T) {
 	x := elfBench(t)
 	before := x.emu.Stats().BufferBytes
 	r := must[*xrt.Run](t)(x.kernel.NewRun())
@@ -232,21 +238,23 @@ func TestARunKeepsItsBuffers(t *testing.T) {
 		t.Errorf("%d elements are wrong", n)
 	}
 	ok(t, r.Close())
-	for deadline := time.Now().Add(5 * time.Second); x.emu.Stats().BufferBytes > before+64<<10; time.Sleep(time.Millisecond) {
+	held := func() int64 { return x.emu.Stats().BufferBytes }
+	for deadline := time.Now().Add(5 * time.Second); held() > before+64<<10; time.Sleep(time.Millisecond) {
 		runtime.GC()
 		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes of buffers after the run was closed, before %d", x.emu.Stats().BufferBytes, before)
+			t.Fatalf("%d bytes of buffers after the run was closed, before %d",
+				x.emu.Stats().BufferBytes, before)
 		}
 	}
 	runtime.KeepAlive(r)
 }
 
-func TestShownBytesOutliveTheirBuffersCollection(t *testing.T) {
+func TestBytesKeepBuffer(t *testing.T) {
 	x := openBench(t)
 	b := must[*xrt.Buffer](t)(x.dev.Alloc(1 << 20))
 	mem := must[[]byte](t)(b.Bytes())
 	size := x.emu.Stats().BufferBytes
-	object := xrt.ObjectOf(b) // what Close closes
+	object := xrt.ObjectOf(b) // the object that Close closes
 	b = nil
 	for range 20 {
 		runtime.GC()
@@ -259,7 +267,7 @@ func TestShownBytesOutliveTheirBuffersCollection(t *testing.T) {
 	xrt.CloseObject(object)
 }
 
-func TestUseAfterCloseIsAnError(t *testing.T) {
+func TestUseAfterClose(t *testing.T) {
 	x := xclbinBench(t)
 	r := x.run()
 	list := must[*xrt.Runlist](t)(x.hw.NewRunlist())
@@ -300,7 +308,7 @@ func TestUseAfterCloseIsAnError(t *testing.T) {
 	}
 }
 
-func TestARunWithAClosedBufferDoesNotStart(t *testing.T) {
+func TestStartWithClosedBuffer(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		r := x.run()
 		ok(t, x.b.Close())
@@ -313,7 +321,7 @@ func TestARunWithAClosedBufferDoesNotStart(t *testing.T) {
 	})
 }
 
-func TestArgumentsAreChecked(t *testing.T) {
+func TestInvalidArguments(t *testing.T) {
 	x := xclbinBench(t)
 	r := must[*xrt.Run](t)(x.kernel.NewRun())
 	closing(t, r)
@@ -327,18 +335,18 @@ func TestArgumentsAreChecked(t *testing.T) {
 		"group beyond the last": func() error { _, err := x.kernel.Group(8); return err }(),
 	} {
 		if err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	ok(t, r.SetScalar(0, 3))
 	ok(t, r.SetBuffer(1, x.stream))
 	ok(t, r.SetBuffer(3, x.a))
-	if err := r.Start(); err == nil { // argument 2, the number of instructions, is missing
+	if err := r.Start(); err == nil { // argument 2, the number of instructions, is not set
 		t.Error("a run with a gap in its arguments started")
 	}
 }
 
-func TestFaultsOfTheDevice(t *testing.T) {
+func TestDeviceFaults(t *testing.T) {
 	for script, want := range map[string]error{
 		"run 2 timeout": xrt.ErrTimeout,
 		"run 2 error":   xrt.ErrFailed,
@@ -359,20 +367,21 @@ func TestFaultsOfTheDevice(t *testing.T) {
 					t.Fatalf("%v, want %v", err, want)
 				}
 				if want == xrt.ErrTimeout && !strings.Contains(err.Error(), "txn_op_idx") {
-					t.Errorf("%v does not say where it hung", err)
+					t.Errorf("%v does not include the instruction at which it hung", err)
 				}
-				if want != nil { // what failed on the device is not a command any more
+				if want != nil { // a failed command cannot be started again
 					if err := r.Start(); !errors.Is(err, xrt.ErrSpent) {
 						t.Errorf("started again: %v", err)
 					}
-					if list := must[*xrt.Runlist](t)(x.hw.NewRunlist()); !errors.Is(list.Add(r), xrt.ErrSpent) {
-						t.Error("a list takes a run that failed")
+					if list := must[*xrt.Runlist](t)(x.hw.NewRunlist()); !errors.Is(list.Add(r),
+						xrt.ErrSpent) {
+						t.Error("a list accepted a failed run")
 					} else {
 						ok(t, list.Close())
 					}
 					r = x.run()
 				}
-				ok(t, r.Start()) // the device is well again
+				ok(t, r.Start()) // the device has recovered
 				ok(t, r.Wait(t.Context()))
 				if n := x.wrong(x.c, triple); n != 0 {
 					t.Errorf("%d elements are wrong", n)

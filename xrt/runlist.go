@@ -10,33 +10,36 @@ import (
 	"unsafe"
 )
 
-// Runlist is a list of runs that the device works through in order, submitted together (xrt::runlist). All runs are of one context.
+// Runlist is a list of runs of one context that are submitted together and executed in order
+// (xrt::runlist).
 //
-// The driver takes at most a few dozen runs at once, and so a long list goes to the device in chains, one right after the other. When a run
-// fails, the rest of its chain is not done, and the chains after it are done all the same: what they computed is not to be used.
+// The driver takes a limited number of runs at a time, so a long list is submitted as several
+// chains. If a run fails, the rest of its chain is skipped, but later chains are executed; their
+// results must not be used.
 type Runlist struct{ core *listCore }
 
-// A chain has at most 24 runs, XRT's own number, whose commands fit into the 4 KiB that the driver has for them: 52 bytes and the arguments
-// for each (aie2_msg_priv.h). XRT does not look at the second limit, and a list of 24 runs with 13 buffers each would be aborted.
+// A chain has at most 24 runs, XRT's limit. Their commands must fit into the driver's 4 KiB buffer,
+// at 52 bytes plus arguments each (aie2_msg_priv.h). XRT does not check the second limit: a list of
+// 24 runs with 13 buffers each would be aborted.
 const (
 	chainRuns  = 24
 	chainBytes = 4096
 	slotBytes  = 52
 )
 
-// RunsInChain is how many runs of the kernel go to the device as one chain, at least one. Of a [Runlist] with no more than that of each of
-// its kernels, nothing is done after the run that failed.
+// RunsInChain returns how many runs of the kernel fit in one chain, at least 1. In a [Runlist] of
+// at most the minimum over its kernels, no run is executed after a failed one.
 func (k *Kernel) RunsInChain() int { return max(1, min(chainRuns, chainBytes/k.slot())) }
 
-// slot is how many bytes a run of the kernel takes of a chain.
+// slot returns the number of bytes that a run of the kernel takes in a chain.
 func (k *Kernel) slot() int { return slotBytes + k.commandBytes() }
 
 type listCore struct {
 	*object
 
-	hw *object // the context's
+	hw *object // of the context
 
-	mu    sync.Mutex // taken before the runs'
+	mu    sync.Mutex // acquired before the runs'
 	runs  []*runCore
 	job   job
 	freed bool
@@ -44,9 +47,10 @@ type listCore struct {
 	lastRuns, lastBytes int // of the last chain
 }
 
-// NewRunlist makes an empty list.
+// NewRunlist returns an empty list.
 func (c *HWContext) NewRunlist() (*Runlist, error) {
-	core := &listCore{hw: c.object, job: job{state: nativeRunlistState, result: nativeRunlistResult, what: "runlist"}}
+	core := &listCore{hw: c.object, job: job{state: nativeRunlistState, result: nativeRunlistResult,
+		kind: "runlist"}}
 	err := c.object.do(func(ptr unsafe.Pointer) error {
 		l, f := nativeRunlistNew(ptr)
 		if err := fail(f, "runlist"); err != nil {
@@ -63,7 +67,8 @@ func (c *HWContext) NewRunlist() (*Runlist, error) {
 	return l, nil
 }
 
-// Add appends a run, which from then on is started by the list only. The list keeps the run and its buffers, also after the run's Close.
+// Add appends a run, which then can only be started by the list. The list keeps the run and its
+// buffers alive, even if the run is closed.
 func (l *Runlist) Add(r *Run) error {
 	c := l.core
 	return c.do(func(list unsafe.Pointer) error {
@@ -77,9 +82,9 @@ func (l *Runlist) Add(r *Run) error {
 			defer r.core.mu.Unlock()
 			switch {
 			case r.core.kernel.hw != c.hw:
-				return errorf("add to runlist: the run is of another hardware context")
+				return errorf("add to runlist: the run belongs to another hardware context")
 			case r.core.list.Load() != nil:
-				return errorf("add to runlist: the run is already in one")
+				return errorf("add to runlist: the run is already in a runlist")
 			case r.core.job.busy(run):
 				return errorf("add to runlist: the run: %w", ErrBusy)
 			case r.core.spent || r.core.job.failed():
@@ -101,15 +106,16 @@ func (l *Runlist) Add(r *Run) error {
 	})
 }
 
-// Len is the number of runs in the list.
+// Len returns the number of runs in the list.
 func (l *Runlist) Len() int {
 	l.core.mu.Lock()
 	defer l.core.mu.Unlock()
 	return len(l.core.runs)
 }
 
-// Execute hands all runs to the device, in order, and returns. A list may be executed again once it is done. After a failure it may not, nor
-// may its runs be started ([ErrSpent]): Reset it and add new ones.
+// Execute submits all runs in order and returns without waiting for them. The list may be executed
+// again when it is done. After a failure neither the list nor its runs can be started ([ErrSpent]):
+// call Reset and add new runs.
 func (l *Runlist) Execute() error {
 	c := l.core
 	return c.do(func(list unsafe.Pointer) error {
@@ -119,7 +125,7 @@ func (l *Runlist) Execute() error {
 			return errorf("execute runlist: %w", ErrBusy)
 		}
 		if len(c.runs) == 0 {
-			return errorf("execute runlist: it has no runs")
+			return errorf("execute runlist: no runs")
 		}
 		if c.job.failed() {
 			return errorf("execute runlist: %w", ErrSpent)
@@ -134,13 +140,14 @@ func (l *Runlist) Execute() error {
 		}
 		submitted, f := nativeRunlistExecute(list)
 		if submitted > 0 {
-			c.job.begin() // also when a later chain was refused: the device has the first ones
+			c.job.begin() // also if a later chain was rejected: the device has the first ones
 		}
 		return fail(f, "execute runlist of %d runs", len(c.runs))
 	})
 }
 
-// State is where the list stands: Running, Completed, or the state of the run that failed. Before the first Execute it is New.
+// State returns the state of the list: New before the first Execute, then Running, Completed, or
+// the state of the run that failed.
 func (l *Runlist) State() (State, error) {
 	c := l.core
 	s := New
@@ -166,7 +173,8 @@ func (l *Runlist) State() (State, error) {
 	return s, err
 }
 
-// stateOf is the state of a run in the list's last execution. XRT and the driver leave the states of a list's runs as they were.
+// stateOf returns the state of a run in the list's last execution. XRT and the driver do not update
+// the states of runs in a list.
 func (c *listCore) stateOf(r *runCore) (s State, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,18 +186,19 @@ func (c *listCore) stateOf(r *runCore) (s State, known bool) {
 		return Running, true
 	}
 	var e *Error
-	place := slices.Index(c.runs, r)
+	index := slices.Index(c.runs, r)
 	switch failed := errors.As(err, &e) && e.State != 0; {
-	case !failed || place < e.Run:
+	case !failed || index < e.Run:
 		return Completed, true
-	case place == e.Run:
+	case index == e.Run:
 		return e.State, true
 	}
 	return Aborted, true
 }
 
-// Wait waits until the device is done with all runs or the context ends. A failure is an [*Error] whose Run is the place of
-// the first run that failed. When the context ends first, the device goes on: Wait may be called again.
+// Wait waits until all runs have ended or ctx is done. If a run failed, it returns an [*Error]
+// whose Run is the index of the first failed run. If ctx is done first, the runs continue; Wait may
+// be called again.
 func (l *Runlist) Wait(ctx context.Context) error {
 	defer runtime.KeepAlive(l)
 	c := l.core
@@ -200,7 +209,7 @@ func (l *Runlist) Wait(ctx context.Context) error {
 	})
 }
 
-// Reset empties the list; its runs are free again.
+// Reset removes all runs from the list.
 func (l *Runlist) Reset() error {
 	c := l.core
 	return c.do(func(list unsafe.Pointer) error {
@@ -212,39 +221,41 @@ func (l *Runlist) Reset() error {
 		if err := fail(nativeRunlistReset(list), "reset runlist"); err != nil {
 			return err
 		}
-		c.letGo()
+		c.releaseRuns()
 		c.job.started = false
 		return nil
 	})
 }
 
-// Close gives the list back, at once or when the device is done with it.
+// Close closes the list. It is freed when the device is done with it.
 func (l *Runlist) Close() error {
 	l.core.close()
 	return nil
 }
 
-// busy reports whether the device may still work on the list, which may have been closed meanwhile. The caller holds mu.
+// busy reports whether the list, which may have been closed, may still be in progress. The caller
+// must hold mu.
 func (c *listCore) busy() bool { return !c.freed && c.job.busy(c.ptr) }
 
-// letGo makes the runs free for other lists. The caller holds mu.
-func (c *listCore) letGo() {
+// releaseRuns removes the runs so that other lists can use them. The caller must hold mu.
+func (c *listCore) releaseRuns() {
 	for _, r := range c.runs {
 		r.mu.Lock()
-		r.spent = r.spent || c.job.failed() // which of them the driver wrote over differs between its versions
+		r.spent = r.spent || c.job.failed() // which of them the driver overwrote depends on its version
 		r.list.Store(nil)
 		r.mu.Unlock()
 	}
 	c.runs, c.lastRuns, c.lastBytes = nil, 0, 0
 }
 
-// release frees the list's handle when the device no longer works on it.
+// release frees the list's handle when the device is done with it.
 func (c *listCore) release(list unsafe.Pointer) {
 	whenDone(&c.mu, &c.job, list, func() {
-		// Without a reset XRT would still take the runs for the list's. It cannot fail: the list is not running.
+		// Without Reset, XRT would still treat the runs as part of the list. It cannot fail,
+		// because the list is not in progress.
 		nativeRunlistReset(list)
 		nativeRunlistFree(list)
-		c.letGo()
+		c.releaseRuns()
 		c.freed = true
 	})
 }

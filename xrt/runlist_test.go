@@ -11,7 +11,8 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// chain makes a list of n runs in which each adds b to what the one before it wrote; the last result is a + n*b.
+// chain returns a list of n runs, each adding b to the previous result, so that the last result is
+// a + n*b.
 func (x *bench) chain(n int) (list *xrt.Runlist, runs []*xrt.Run, last *xrt.Buffer) {
 	x.t.Helper()
 	list = must[*xrt.Runlist](x.t)(x.hw.NewRunlist())
@@ -31,7 +32,7 @@ func (x *bench) chain(n int) (list *xrt.Runlist, runs []*xrt.Run, last *xrt.Buff
 	return list, runs, last
 }
 
-func TestARunlistRunsInOrder(t *testing.T) {
+func TestRunlist(t *testing.T) {
 	for _, n := range []int{1, 24, 25, 50} { // XRT submits 24 at a time
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			eachFlow(t, func(t *testing.T, x *bench) {
@@ -44,7 +45,8 @@ func TestARunlistRunsInOrder(t *testing.T) {
 					ok(t, list.Execute())
 					ok(t, list.Wait(t.Context()))
 					after := x.emu.Stats()
-					if chains := after.Chains - before.Chains; chains != int64(n+23)/24 || after.Commands-before.Commands != int64(n) {
+					if chains := after.Chains - before.Chains; chains != int64(n+23)/24 ||
+						after.Commands-before.Commands != int64(n) {
 						t.Errorf("%d chains, %d commands", chains, after.Commands-before.Commands)
 					}
 				}
@@ -56,8 +58,9 @@ func TestARunlistRunsInOrder(t *testing.T) {
 	}
 }
 
-func TestARunlistTellsWhichRunFailed(t *testing.T) {
-	for script, want := range map[string]error{"run %d timeout": xrt.ErrTimeout, "run %d error": xrt.ErrFailed} {
+func TestRunlistFailure(t *testing.T) {
+	for script, want := range map[string]error{"run %d timeout": xrt.ErrTimeout,
+		"run %d error": xrt.ErrFailed} {
 		for _, place := range []int{0, 1, 23, 24, 29} {
 			t.Run(fmt.Sprintf(script, place), func(t *testing.T) {
 				eachFlow(t, func(t *testing.T, x *bench) {
@@ -69,10 +72,11 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 					if !errors.Is(err, want) || !errors.As(err, &e) || e.Run != place {
 						t.Fatalf("%v, want %v in run %d", err, want, place)
 					}
-					// The runs before it are done, those after it are not.
+					// Runs before the failed one are completed, later ones are not.
 					for i, r := range runs {
 						s := must[xrt.State](t)(r.State())
-						if i < place && s != xrt.Completed || i == place && s != e.State || i > place && s != xrt.Aborted {
+						if i < place && s != xrt.Completed || i == place && s != e.State ||
+							i > place && s != xrt.Aborted {
 							t.Errorf("run %d: %v", i, s)
 						}
 					}
@@ -83,7 +87,7 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 					if err := runs[0].Start(); !errors.Is(err, xrt.ErrSpent) {
 						t.Errorf("a run of it was started: %v", err)
 					}
-					list, _, last := x.chain(30) // and again, without a fault
+					list, _, last := x.chain(30) // again, without a fault
 					ok(t, list.Execute())
 					ok(t, list.Wait(t.Context()))
 					if n := x.wrong(last, func(i int) uint32 { return uint32(i + 30*2*i) }); n != 0 {
@@ -95,11 +99,12 @@ func TestARunlistTellsWhichRunFailed(t *testing.T) {
 	}
 }
 
-// A failure is known when the first chain of the list ends, and the device still works on the others then.
-func TestAFailedRunlistIsNotDoneBeforeTheDevice(t *testing.T) {
+// The failure is reported when the first chain ends, while the device still executes the others.
+func TestFailedRunlistWaits(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		list, runs, last := x.chain(30)
-		ok(t, x.emu.Script("run 1 error; run 3 delay 150")) // the first chain ends at once, the second takes 150 ms
+		// the first chain fails at once, the second takes 150 ms
+		ok(t, x.emu.Script("run 1 error; run 3 delay 150"))
 		began := time.Now()
 		ok(t, list.Execute())
 		if err := list.Wait(t.Context()); !errors.Is(err, xrt.ErrFailed) {
@@ -112,11 +117,11 @@ func TestAFailedRunlistIsNotDoneBeforeTheDevice(t *testing.T) {
 			ok(t, r.Close())
 		}
 		ok(t, list.Close())
-		ok(t, last.Close()) // the emulator objects if the device still uses it
+		ok(t, last.Close()) // the emulator reports a violation if the device still uses it
 	})
 }
 
-func TestWhatARunlistRefuses(t *testing.T) {
+func TestRunlistErrors(t *testing.T) {
 	x := xclbinBench(t)
 	list, runs, _ := x.chain(3)
 	other := must[*xrt.Runlist](t)(x.hw.NewRunlist())
@@ -137,7 +142,7 @@ func TestWhatARunlistRefuses(t *testing.T) {
 		"a run of another context": list.Add(stranger),
 	} {
 		if err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	if list.Len() != 3 {
@@ -166,17 +171,17 @@ func TestWhatARunlistRefuses(t *testing.T) {
 	if list.Len() != 0 {
 		t.Errorf("%d runs after Reset", list.Len())
 	}
-	ok(t, runs[0].Start()) // free again
+	ok(t, runs[0].Start()) // removed from the list
 	ok(t, runs[0].Wait(t.Context()))
 	ok(t, other.Add(runs[1]))
 	ok(t, other.Execute())
 	ok(t, other.Wait(t.Context()))
 	ok(t, other.Close())
-	ok(t, runs[1].Start()) // free again after the list's Close
+	ok(t, runs[1].Start()) // removed from the list by its Close
 	ok(t, runs[1].Wait(t.Context()))
 }
 
-func TestClosingARunlistOnTheDevice(t *testing.T) {
+func TestCloseRunlistInProgress(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		list, runs, last := x.chain(30)
 		ok(t, x.emu.Script("run 1 delay 100; run 30 delay 100"))
@@ -192,10 +197,11 @@ func TestClosingARunlistOnTheDevice(t *testing.T) {
 	})
 }
 
-// The driver has 4 KiB for the commands of one submission. XRT sends 24 runs at a time whatever their size, and with 13 buffers each they are
-// aborted. How many go down together the kernel says.
-func TestRunsWithManyArgumentsFit(t *testing.T) {
-	for buffers, together := range map[int]int{12: 24, 13: 23, 30: 13} { // by hand: 4096 / (52 + 20 + 8*buffers), at most 24
+// The driver has 4 KiB for the commands of one submission. XRT submits 24 runs at a time whatever
+// their size, and with 13 buffers each they would be aborted. RunsInChain returns how many fit.
+func TestRunsInChain(t *testing.T) {
+	// by hand: 4096 / (52 + 20 + 8*buffers), at most 24
+	for buffers, together := range map[int]int{12: 24, 13: 23, 30: 13} {
 		t.Run(fmt.Sprint(buffers), func(t *testing.T) {
 			x := openBench(t)
 			bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.WideXclbin(buffers)))
@@ -223,7 +229,8 @@ func TestRunsWithManyArgumentsFit(t *testing.T) {
 			if n := x.wrong(x.c, triple); n != 0 {
 				t.Errorf("%d elements are wrong", n)
 			}
-			if n, chains := x.kernel.RunsInChain(), x.emu.Stats().Chains-before.Chains; n != together || chains != int64((50+n-1)/n) {
+			if n, chains := x.kernel.RunsInChain(),
+				x.emu.Stats().Chains-before.Chains; n != together || chains != int64((50+n-1)/n) {
 				t.Errorf("50 runs were %d chains, a chain takes %d; want %d", chains, n, together)
 			}
 		})

@@ -26,7 +26,7 @@
 #include <xrt/experimental/xrt_version.h>
 #include <xrt/experimental/xrt_xclbin.h>
 
-// A run with the buffers that it has as arguments: XRT takes their addresses when they are set and does not keep the buffers.
+// A run and its buffer arguments. XRT stores the addresses of buffers but does not keep them alive.
 struct bound_run {
   xrt::run run;
   std::map<int, xrt::bo> buffers;
@@ -37,30 +37,31 @@ struct nx_xclbin { xrt::xclbin xclbin; };
 struct nx_elf { xrt::elf elf; };
 struct nx_context { xrt::hw_context context; };
 
-// A buffer and the one that it is a part of: XRT forgets the middle one's offset when a part is made of a part.
+// A buffer and the whole that it is part of. XRT loses the offset if a sub-buffer is created from a
+// sub-buffer.
 struct nx_buffer {
   xrt::bo bo, whole;
   size_t offset;
 };
 struct nx_kernel { xrt::kernel kernel; };
 struct nx_run { std::shared_ptr<bound_run> bound; };
-// One submission of a list. XRT cuts a list after every 24 runs, whatever room their commands take in the driver's buffer, so the caller
-// says where to cut, every chain is a list to XRT, and the whole is done when all of them are: a chain that failed is reported while
-// later ones still run.
+// One submission of a list. XRT splits a list after every 24 runs even if their commands do not fit
+// into the driver's buffer, so the caller decides where to split, and each chain is an XRT list.
+// The runlist is done when all chains are: a chain may fail while later ones are still running.
 struct chain {
   xrt::runlist list;
-  std::vector<std::shared_ptr<bound_run>> runs; // keeps the buffers of runs whose own handles are gone
+  std::vector<std::shared_ptr<bound_run>> runs; // keeps buffers alive after the runs' handles are freed
   bool done;
 };
 struct nx_runlist {
   xrt::hw_context context;
   std::vector<chain> chains;
-  nx_error *failure; // the first of the last execution, until it is asked for
+  nx_error *failure; // first error of the last execution, until nx_runlist_result
 };
 
 namespace {
 
-// out_of_memory is what make_error returns when even an error cannot be allocated; nx_error_free leaves it alone.
+// Returned by make_error if the error cannot be allocated; not freed by nx_error_free.
 nx_error out_of_memory = {ENOMEM, 0, -1, nullptr};
 
 nx_error *make_error(const char *text, int code = 0, int state = 0, int run = -1)
@@ -84,7 +85,7 @@ int place(const chain *p, const xrt::run &run)
   return -1;
 }
 
-// guard calls body and turns what it throws into an error.
+// Calls body and converts exceptions to errors.
 template <class F> nx_error *guard(F body, const chain *p = nullptr)
 {
   try {
@@ -115,7 +116,7 @@ char *copy_text(const std::string &s)
 
 nx_buffer *whole(const xrt::bo &bo) { return new nx_buffer{bo, bo, 0}; }
 
-// field makes a name from a file fit for a line of tab-separated fields.
+// Replaces control characters in a name, for a line of tab-separated fields.
 std::string field(std::string s)
 {
   for (char &c : s)
@@ -217,7 +218,10 @@ void nx_device_free(nx_device *d) { delete d; }
 
 nx_error *nx_xclbin_parse(const void *data, size_t n, nx_xclbin **out)
 {
-  return guard([&] { *out = new nx_xclbin{xrt::xclbin(std::string_view(static_cast<const char *>(data), n))}; });
+  return guard([&] {
+    std::string_view text(static_cast<const char *>(data), n);
+    *out = new nx_xclbin{xrt::xclbin(text)};
+  });
 }
 
 nx_error *nx_xclbin_describe(nx_xclbin *x, char **out)
@@ -226,13 +230,13 @@ nx_error *nx_xclbin_describe(nx_xclbin *x, char **out)
     std::ostringstream s;
     s << "uuid\t" << hex(x->xclbin.get_uuid()) << '\n';
     for (const auto &m : x->xclbin.get_mems())
-      s << "mem\t" << m.get_index() << '\t' << field(m.get_tag()) << '\t' << m.get_used() << '\t' << m.get_base_address() << '\t'
-        << m.get_size_kb() << '\n';
+      s << "mem\t" << m.get_index() << '\t' << field(m.get_tag()) << '\t' << m.get_used() << '\t'
+        << m.get_base_address() << '\t' << m.get_size_kb() << '\n';
     for (const auto &k : x->xclbin.get_kernels()) {
       s << "kernel\t" << field(k.get_name()) << '\t' << k.get_num_args() << '\n';
       for (const auto &a : k.get_args())
-        s << "arg\t" << a.get_index() << '\t' << field(a.get_name()) << '\t' << field(a.get_host_type()) << '\t' << a.get_offset() << '\t'
-          << a.get_size() << '\n';
+        s << "arg\t" << a.get_index() << '\t' << field(a.get_name()) << '\t' << field(a.get_host_type()) << '\t'
+          << a.get_offset() << '\t' << a.get_size() << '\n';
     }
     *out = copy_text(s.str());
   });
@@ -250,9 +254,9 @@ nx_error *nx_elf_describe(nx_elf *e, char **out)
   return guard([&] {
     std::ostringstream s;
     bool full = e->elf.is_full_elf();
-    // Only a full ELF says which array it is for and how many columns it takes.
-    s << "elf\t" << full << '\t' << (full ? static_cast<int>(e->elf.get_platform()) : 0) << '\t' << (full ? e->elf.get_partition_size() : 0)
-      << '\n';
+    // Only a full ELF has a platform and a partition size.
+    s << "elf\t" << full << '\t' << (full ? static_cast<int>(e->elf.get_platform()) : 0) << '\t'
+      << (full ? e->elf.get_partition_size() : 0) << '\n';
     if (full) {
       s << "uuid\t" << hex(e->elf.get_cfg_uuid()) << '\n';
       for (const auto &k : e->elf.get_kernels()) {
@@ -267,7 +271,8 @@ nx_error *nx_elf_describe(nx_elf *e, char **out)
 
 void nx_elf_free(nx_elf *e) { delete e; }
 
-nx_error *nx_context_xclbin(nx_device *d, nx_xclbin *x, const char **names, const uint32_t *values, size_t n, nx_context **out)
+nx_error *nx_context_xclbin(nx_device *d, nx_xclbin *x, const char **names,
+  const uint32_t *values, size_t n, nx_context **out)
 {
   return guard([&] {
     auto id = d->device.register_xclbin(x->xclbin);
@@ -275,7 +280,8 @@ nx_error *nx_context_xclbin(nx_device *d, nx_xclbin *x, const char **names, cons
   });
 }
 
-nx_error *nx_context_elf(nx_device *d, nx_elf *e, const char **names, const uint32_t *values, size_t n, nx_context **out)
+nx_error *nx_context_elf(nx_device *d, nx_elf *e, const char **names, const uint32_t *values,
+  size_t n, nx_context **out)
 {
   return guard([&] { *out = new nx_context{xrt::hw_context(d->device, e->elf, quality(names, values, n))}; });
 }
@@ -299,7 +305,10 @@ nx_error *nx_buffer_user(nx_device *d, void *p, size_t n, nx_buffer **out)
 
 nx_error *nx_buffer_sub(nx_buffer *parent, size_t offset, size_t n, nx_buffer **out)
 {
-  return guard([&] { *out = new nx_buffer{xrt::bo(parent->whole, n, parent->offset + offset), parent->whole, parent->offset + offset}; });
+  return guard([&] {
+    size_t at = parent->offset + offset;
+    *out = new nx_buffer{xrt::bo(parent->whole, n, at), parent->whole, at};
+  });
 }
 
 nx_error *nx_buffer_map(nx_buffer *b, void **p, uint64_t *address)
@@ -312,7 +321,8 @@ nx_error *nx_buffer_map(nx_buffer *b, void **p, uint64_t *address)
 
 nx_error *nx_buffer_sync(nx_buffer *b, int from_device, size_t offset, size_t n)
 {
-  return guard([&] { b->bo.sync(from_device ? XCL_BO_SYNC_BO_FROM_DEVICE : XCL_BO_SYNC_BO_TO_DEVICE, n, offset); });
+  auto dir = from_device ? XCL_BO_SYNC_BO_FROM_DEVICE : XCL_BO_SYNC_BO_TO_DEVICE;
+  return guard([&] { b->bo.sync(dir, n, offset); });
 }
 
 void nx_buffer_free(nx_buffer *b) { delete b; }
@@ -397,13 +407,14 @@ nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_chain)
       return;
     }
     chain &p = l->chains.back();
-    p.runs.reserve(p.runs.size() + 1); // so that the run is in both lists or in none
+    p.runs.reserve(p.runs.size() + 1); // so that the run is added to both lists or neither
     p.list.add(r->bound->run);
     p.runs.push_back(r->bound);
   });
 }
 
-// A chain that cannot be submitted ends the submission; those before it run, and the list is done when they are.
+// A chain that cannot be submitted stops the submission. Earlier chains run, and the list is done
+// when they are.
 nx_error *nx_runlist_execute(nx_runlist *l, int *submitted)
 {
   *submitted = 0;
@@ -418,8 +429,8 @@ nx_error *nx_runlist_execute(nx_runlist *l, int *submitted)
   });
 }
 
-// XRT tells of a failed run once, to whoever first sees that the list is done, and by an exception that only poll and wait have; state
-// would take it away unseen. poll is marked deprecated in XRT 2.25 in favour of state.
+// XRT reports a failed run only once, to the first caller that finds the list done, and only as an
+// exception from poll or wait; state would swallow it. XRT 2.25 deprecates poll in favor of state.
 nx_error *nx_runlist_state(nx_runlist *l, int *state)
 {
   int before = 0;
@@ -427,7 +438,7 @@ nx_error *nx_runlist_state(nx_runlist *l, int *state)
   for (chain &p : l->chains) {
     nx_error *e = p.done ? nullptr : guard([&] { p.done = p.list.poll() != 0; }, &p);
     if (e && !e->state)
-      return e; // XRT could not tell
+      return e; // the state is unknown
     if (e) {
       p.done = true;
       e->run = e->run < 0 ? before : before + e->run;

@@ -1,9 +1,11 @@
-// The C face of XRT's C++ API, as package xrt uses it: opaque handles, and errors as values.
+// C API over XRT's C++ API for package xrt: opaque handles, and errors as values.
 //
-// Every function that can fail returns NULL when it did not, else an error that the caller frees with nx_error_free. No exception passes.
-// Handles are made by ..._open, ..._parse and ..._new and deleted by ..._free; a handle keeps alive what XRT needs behind it (a
-// kernel its context, a run its kernel and its buffers), so the order of deleting is free. Strings returned through char ** are
-// freed with free(3). Nothing here is called with a time limit: XRT's timed waits lose ETIME and then report running work as idle.
+// A function that can fail returns NULL on success, or an error that the caller must free with
+// nx_error_free. Exceptions never escape. Handles are created by ..._open, ..._parse and ..._new
+// and deleted by ..._free, in any order: a handle keeps alive the objects that XRT needs, e.g. a
+// kernel its context, and a run its kernel and buffers. Strings returned through char ** must be
+// freed with free(3). No function uses XRT's timed waits, which lose ETIME and then report running
+// work as idle.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -21,9 +23,9 @@ typedef struct nx_run nx_run;
 typedef struct nx_runlist nx_runlist;
 
 typedef struct nx_error {
-	int code;  // errno that XRT gave with it, 0 when it gave none
-	int state; // ERT command state when a command failed, else 0
-	int run;   // place of the failed run in its runlist, else -1
+	int code;  // errno from XRT, or 0
+	int state; // ERT state of a failed command, else 0
+	int run;   // index of the failed run in its runlist, else -1
 	char *text;
 } nx_error;
 void nx_error_free(nx_error *e);
@@ -33,11 +35,11 @@ nx_error *nx_device_count(unsigned *n);
 
 nx_error *nx_device_open(unsigned index, nx_device **out);
 nx_error *nx_device_open_bdf(const char *bdf, nx_device **out);
-nx_error *nx_device_text(nx_device *d, int what, char **out); // what: xrt::info::device, those that are strings
+nx_error *nx_device_text(nx_device *d, int what, char **out); // what: a string-valued xrt::info::device
 nx_error *nx_device_last_error(nx_device *d, int error_class, uint64_t *code, uint64_t *time_us, char **out);
 void nx_device_free(nx_device *d);
 
-// Descriptions are lines of fields between tabs; control characters inside names are replaced by '?'.
+// Descriptions are lines of tab-separated fields; control characters in names are replaced by '?'.
 //   uuid <32 hex digits>
 //   mem <index> <tag> <used 0|1> <base> <KiB>
 //   kernel <name> <number of arguments>
@@ -51,9 +53,11 @@ nx_error *nx_elf_parse(const void *data, size_t n, nx_elf **out);
 nx_error *nx_elf_describe(nx_elf *e, char **out);
 void nx_elf_free(nx_elf *e);
 
-// QoS as parallel arrays of names and values.
-nx_error *nx_context_xclbin(nx_device *d, nx_xclbin *x, const char **names, const uint32_t *values, size_t n, nx_context **out);
-nx_error *nx_context_elf(nx_device *d, nx_elf *e, const char **names, const uint32_t *values, size_t n, nx_context **out);
+// QoS is passed as parallel arrays of names and values.
+nx_error *nx_context_xclbin(nx_device *d, nx_xclbin *x, const char **names,
+	const uint32_t *values, size_t n, nx_context **out);
+nx_error *nx_context_elf(nx_device *d, nx_elf *e, const char **names, const uint32_t *values,
+	size_t n, nx_context **out);
 void nx_context_free(nx_context *c);
 
 nx_error *nx_buffer_host(nx_device *d, size_t n, nx_buffer **out);
@@ -75,14 +79,15 @@ nx_error *nx_run_set_buffer(nx_run *r, int arg, nx_buffer *b);
 nx_error *nx_run_set_scalar(nx_run *r, int arg, const void *value, size_t n);
 nx_error *nx_run_start(nx_run *r);
 nx_error *nx_run_state(nx_run *r, int *state);
-nx_error *nx_run_result(nx_run *r); // only when the state is final: the failure with XRT's text, or NULL
-void nx_run_free(nx_run *r);        // never while it runs: XRT ends the process
+nx_error *nx_run_result(nx_run *r); // valid only in a final state; the failure, or NULL
+void nx_run_free(nx_run *r);        // not while it runs: XRT aborts the process
 
 nx_error *nx_runlist_new(nx_context *c, nx_runlist **out);
-nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_chain);  // new_chain: starts another submission
-nx_error *nx_runlist_execute(nx_runlist *l, int *submitted);        // submitted: chains on the device, also when it fails
+nx_error *nx_runlist_add(nx_runlist *l, nx_run *r, int new_chain);  // new_chain: start another submission
+// submitted: chains submitted, even on failure
+nx_error *nx_runlist_execute(nx_runlist *l, int *submitted);
 nx_error *nx_runlist_state(nx_runlist *l, int *state);              // running until all chains are done
-nx_error *nx_runlist_result(nx_runlist *l);                         // as nx_run_result; only once
+nx_error *nx_runlist_result(nx_runlist *l);                         // as nx_run_result, but only once
 nx_error *nx_runlist_reset(nx_runlist *l);
 void nx_runlist_free(nx_runlist *l);
 

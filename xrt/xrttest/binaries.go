@@ -13,20 +13,23 @@ import (
 //go:embed testdata/mlir_aie.xclbin
 var xclbin []byte
 
-// Xclbin is an xclbin with one kernel, MLIR_AIE, as mlir-aie makes them: opcode, instructions, their length, and up to five data buffers. Its
-// array configuration is empty.
+// Xclbin returns an xclbin in the format of mlir-aie with one kernel, MLIR_AIE. Its arguments are
+// opcode, instructions, their length, and up to five data buffers. The array configuration is
+// empty.
 func Xclbin() []byte { return append([]byte(nil), xclbin...) }
 
 // Instance is a program of a full ELF.
 type Instance struct {
 	Name   string
-	Stream *Stream // of NewELFStream
-	Code   []byte  // instead of Stream, instructions that a compiler made
-	PDI    []byte  // configuration of the array, for all instances; nil for an empty one. The first instance's counts
+	Stream *Stream // from NewELFStream
+	Code   []byte  // compiled instructions, used instead of Stream
+	// array configuration for all instances, taken from the first instance; nil for an empty one
+	PDI []byte
 }
 
-// FullELF assembles a full ELF with one kernel, main, that has nargs buffers, and its instances. It runs aiebu-asm, AMD's own assembler, from
-// the XRT that the emulator's libraries come from, and skips the test where that is not.
+// FullELF returns a full ELF with one kernel, main, with nargs buffers, and the given instances. It
+// runs AMD's assembler, aiebu-asm, from the XRT packages that the emulator uses, and skips the test
+// if it is not available.
 func FullELF(tb testing.TB, nargs int, instances ...Instance) []byte {
 	tb.Helper()
 	type argument struct {
@@ -52,7 +55,8 @@ func FullELF(tb testing.TB, nargs int, instances ...Instance) []byte {
 	k := kernel{Name: "main", PDIs: []pdi{{1, "array.pdi"}}}
 	files := map[string][]byte{"array.pdi": make([]byte, 4096)}
 	for i := range nargs {
-		k.Arguments = append(k.Arguments, argument{fmt.Sprintf("arg_%d", i), "char *", fmt.Sprintf("0x%x", 8*i)})
+		k.Arguments = append(k.Arguments, argument{fmt.Sprintf("arg_%d", i), "char *",
+			fmt.Sprintf("0x%x", 8*i)})
 	}
 	if len(instances) > 0 && instances[0].PDI != nil {
 		files["array.pdi"] = instances[0].PDI
@@ -77,7 +81,7 @@ func FullELF(tb testing.TB, nargs int, instances ...Instance) []byte {
 	return assemble(tb, dir, "-t", "aie2_config", "-j", "config.json")
 }
 
-// ModuleELF assembles an ELF with instructions only, for xrt.HWContext.ModuleKernel.
+// ModuleELF returns an ELF with only instructions, for xrt.HWContext.ModuleKernel.
 func ModuleELF(tb testing.TB, stream []byte) []byte {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -11,7 +11,7 @@
 
 int bridge_present(void)
 {
-	// Loaded, and pointed at a device: without NPUEMU_ROOT it does nothing.
+	// The emulator is loaded and has a device; without NPUEMU_ROOT it does nothing.
 	return getenv("NPUEMU_ROOT") && FIND(npuemu_get_stats);
 }
 

@@ -19,17 +19,18 @@ import (
 	"unsafe"
 )
 
-// Emulator is the NPU of this process.
+// Emulator is the emulated NPU of this process.
 type Emulator struct {
 	handle cgo.Handle
 
 	mu      sync.Mutex
 	kernels map[uint64]Kernel
-	strict  []string // violations found on this side
+	strict  []string // violations detected in Go
 }
 
-// Open takes the emulated NPU for a test, and skips the test in a process without one. When the test ends, whatever it left open and
-// whatever the device had to object to fails it. Tests that use it do not run in parallel.
+// Open returns the emulated NPU for a test. It skips the test if the process has none. The test
+// fails if it leaves objects open or causes violations. Tests that use the emulator must not run in
+// parallel.
 func Open(tb testing.TB) *Emulator {
 	tb.Helper()
 	if C.bridge_present() == 0 {
@@ -43,7 +44,7 @@ func Open(tb testing.TB) *Emulator {
 			tb.Errorf("left open: %v", err)
 		}
 		for _, v := range e.Violations() {
-			tb.Errorf("the device objects: %s", v)
+			tb.Errorf("violation: %s", v)
 		}
 		C.bridge_execute(0)
 		C.bridge_script(nil)
@@ -53,20 +54,21 @@ func Open(tb testing.TB) *Emulator {
 	return e
 }
 
-// Main runs a package's tests and checks that nothing is left on the device when they are done: for TestMain.
+// Main runs a package's tests and returns an error code if objects are left open. Call it from
+// TestMain.
 func Main(m *testing.M) int {
 	code := m.Run()
 	if C.bridge_present() == 0 {
 		return code
 	}
 	if err := leaks(); err != nil {
-		fmt.Fprintln(os.Stderr, "xrttest: left open at the end:", err)
+		fmt.Fprintln(os.Stderr, "xrttest: left open:", err)
 		return max(code, 1)
 	}
 	return code
 }
 
-// leaks waits a little for runs that were closed on the device.
+// leaks returns an error if objects are still open after a short wait for runs in progress.
 func leaks() error {
 	var s Stats
 	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -75,13 +77,15 @@ func leaks() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d contexts, %d buffers of %d bytes, %d sync objects, %d locked bytes", s.Contexts, s.Buffers, s.BufferBytes,
+			return fmt.Errorf("%d contexts, %d buffers of %d bytes, %d sync objects, %d locked "+
+				"bytes", s.Contexts, s.Buffers, s.BufferBytes,
 				s.SyncObjects, s.LockedBytes)
 		}
 	}
 }
 
-// Register says what the program with these instructions computes. A run of a program that is not registered fails, and the test with it.
+// Register sets the function that computes the program with the given instructions. A run of a
+// program without a function fails, and so does the test.
 func (e *Emulator) Register(instructions []byte, k Kernel) {
 	id := uint64(0)
 	if len(instructions) > 0 {
@@ -95,13 +99,15 @@ func (e *Emulator) Register(instructions []byte, k Kernel) {
 	e.kernels[id] = k
 }
 
-// Script sets the faults to come and the limits of the device, and forgets earlier ones. A script is lines, or parts between semicolons:
+// Script replaces the faults to inject and the limits of the device. A script has lines, or parts
+// separated by semicolons:
 //
-//	EVENT N ACTION [VALUE]     the Nth such event from now on, counted from 1; * is every one
+//	EVENT N ACTION [VALUE]     the Nth event from now on, counted from 1; * is every one
 //	limit NAME VALUE           contexts, memlock (bytes) or heap (bytes)
 //
-// Events and actions: open, mmap, create_bo, create_hwctx, submit with the name of an errno (open 1 EACCES); run, one command on the device,
-// with timeout, error, abort, delay MS, remove (the device is gone from then on), or async CODE (an asynchronous error).
+// The events open, mmap, create_bo, create_hwctx and submit have the name of an errno as action,
+// e.g. open 1 EACCES. The event run is one command on the device; its actions are timeout, error,
+// abort, delay MS, remove (the device is gone from then on) and async CODE (an asynchronous error).
 func (e *Emulator) Script(script string) error {
 	p := C.CString(script)
 	defer C.free(unsafe.Pointer(p))
@@ -111,18 +117,21 @@ func (e *Emulator) Script(script string) error {
 	return nil
 }
 
-// Stats counts what the device holds.
+// Stats returns the resources that the device holds.
 func (e *Emulator) Stats() Stats { return stats() }
 
 func stats() Stats {
 	var s C.npuemu_stats
 	C.bridge_stats(&s)
-	return Stats{Contexts: int(s.contexts), Buffers: int(s.buffers), SyncObjects: int(s.syncobjs), BufferBytes: int64(s.buffer_bytes),
-		HeapBytes: int64(s.heap_bytes), LockedBytes: int64(s.locked_bytes), Commands: int64(s.commands), Chains: int64(s.chains), Syncs: int64(s.syncs),
+	return Stats{Contexts: int(s.contexts), Buffers: int(s.buffers), SyncObjects: int(s.syncobjs),
+		BufferBytes: int64(s.buffer_bytes),
+		HeapBytes:   int64(s.heap_bytes), LockedBytes: int64(s.locked_bytes),
+		Commands: int64(s.commands), Chains: int64(s.chains), Syncs: int64(s.syncs),
 		Ioctls: int64(s.ioctls), MallocBytes: int64(s.malloc_bytes)}
 }
 
-// QoS is what the last hardware context asked of the driver: GOPS, FPS, DMA bandwidth, latency, frame time and priority.
+// QoS returns the hints of the last hardware context: GOPS, FPS, DMA bandwidth, latency, frame time
+// and priority.
 func (e *Emulator) QoS() (q [6]uint32) {
 	var s C.npuemu_stats
 	C.bridge_stats(&s)
@@ -132,7 +141,8 @@ func (e *Emulator) QoS() (q [6]uint32) {
 	return q
 }
 
-// Violations takes what the device objected to so far, oldest first: a test that provokes it reads it here, and it does not fail the test.
+// Violations returns and clears the violations so far, oldest first. A test that expects violations
+// must call it, so that they do not fail the test.
 func (e *Emulator) Violations() []string {
 	e.mu.Lock()
 	list := e.strict
@@ -145,14 +155,14 @@ func (e *Emulator) Violations() []string {
 	return list
 }
 
-func (e *Emulator) object(format string, args ...any) C.int {
+func (e *Emulator) violation(format string, args ...any) C.int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.strict = append(e.strict, fmt.Sprintf(format, args...))
 	return C.NPUEMU_ERROR
 }
 
-// execute is the device's array.
+// xrttestExecute computes a command for the emulator.
 //
 //export xrttestExecute
 func xrttestExecute(c *C.npuemu_command, user C.uintptr_t) (state C.int) {
@@ -161,7 +171,8 @@ func xrttestExecute(c *C.npuemu_command, user C.uintptr_t) (state C.int) {
 	k := e.kernels[uint64(c.program)]
 	e.mu.Unlock()
 	if k == nil {
-		return e.object("no kernel is registered for the program %016x (%d bytes of instructions)", uint64(c.program), uint32(c.instruction_bytes))
+		return e.violation("no kernel is registered for the program %016x (%d bytes of instructions)",
+			uint64(c.program), uint32(c.instruction_bytes))
 	}
 	args := make([][]byte, c.nargs)
 	for i := range args {
@@ -171,7 +182,7 @@ func xrttestExecute(c *C.npuemu_command, user C.uintptr_t) (state C.int) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			state = e.object("kernel of program %016x: %v", uint64(c.program), p)
+			state = e.violation("kernel of program %016x: %v", uint64(c.program), p)
 		}
 	}()
 	if err := k(args); err != nil {

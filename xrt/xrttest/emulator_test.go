@@ -10,9 +10,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-func TestScriptsSayWhatIsWrong(t *testing.T) {
+func TestScript(t *testing.T) {
 	emu := Open(t)
-	for script, says := range map[string]string{
+	for script, want := range map[string]string{
 		"":                                  "",
 		"# nothing\n\n ; ;":                 "",
 		"run 1 timeout":                     "",
@@ -38,20 +38,21 @@ func TestScriptsSayWhatIsWrong(t *testing.T) {
 		strings.Repeat("run 1 error;", 257): "too many rules",
 	} {
 		err := emu.Script(script)
-		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("%.40q: %v, want %q", script, err, says)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.40q: %v, want %q", script, err, want)
 		}
 	}
 }
 
-func TestProgramsAreKnownByTheirInstructions(t *testing.T) {
+func TestRegister(t *testing.T) {
 	emu := Open(t)
 	emu.Register(NewStream(1).Bytes(), nil)
-	for name, bad := range map[string][]byte{"nothing": nil, "no header": make([]byte, 12), "zeros": make([]byte, 64), "cut off": NewStream(1).Transfer(0, 0, 4).Bytes()[:60]} {
+	for name, bad := range map[string][]byte{"nothing": nil, "no header": make([]byte, 12),
+		"zeros": make([]byte, 64), "cut off": NewStream(1).Transfer(0, 0, 4).Bytes()[:60]} {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s: taken", name)
+					t.Errorf("%s: accepted", name)
 				}
 			}()
 			emu.Register(bad, nil)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A stream's header counts its operations and bytes; a controller reads exactly as many.
-func TestStreamsAreWhole(t *testing.T) {
+// The header of a stream has its number of operations and bytes.
+func TestStreamHeader(t *testing.T) {
 	for name, s := range map[string]*Stream{
 		"empty":       NewStream(1),
 		"one":         NewStream(1).Transfer(0, 0, 4),
@@ -17,7 +17,7 @@ func TestStreamsAreWhole(t *testing.T) {
 		b := s.Bytes()
 		le := binary.LittleEndian
 		if got := le.Uint32(b[12:]); int(got) != len(b) {
-			t.Errorf("%s: the header says %d bytes, there are %d", name, got, len(b))
+			t.Errorf("%s: the header has %d bytes, want %d", name, got, len(b))
 		}
 		ops := 0
 		for at := 16; at < len(b); ops++ {
@@ -32,7 +32,7 @@ func TestStreamsAreWhole(t *testing.T) {
 			at += n
 		}
 		if int(le.Uint32(b[8:])) != ops {
-			t.Errorf("%s: the header says %d operations, there are %d", name, le.Uint32(b[8:]), ops)
+			t.Errorf("%s: the header has %d operations, want %d", name, le.Uint32(b[8:]), ops)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func many(n int) *Stream {
 	return s
 }
 
-func TestStreamsRefuseWhatNoStreamHas(t *testing.T) {
+func TestInvalidTransfers(t *testing.T) {
 	for name, f := range map[string]func(){
 		"too many transfers": func() { many(maxColumns*maxDescriptors + 1) },
 		"no bytes":           func() { NewStream(1).Transfer(0, 0, 0) },
@@ -55,7 +55,7 @@ func TestStreamsRefuseWhatNoStreamHas(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s: taken", name)
+					t.Errorf("%s: accepted", name)
 				}
 			}()
 			f()

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Kinds of section of an xclbin that say what a kernel's arguments are and which memory they are in (xrt/detail/xclbin.h).
+// xclbin sections that describe a kernel's arguments and their memories (xrt/detail/xclbin.h).
 const (
 	sectionMetadata          = 2
 	sectionConnectivity      = 7
 	sectionGroupConnectivity = 27
 )
 
-// WideXclbin is Xclbin with n data buffers, 5 to 32, instead of five.
+// WideXclbin returns Xclbin with n data buffers, 5 to 32, instead of five.
 func WideXclbin(n int) []byte {
 	if n < 5 || n > 32 {
-		panic("xrttest: WideXclbin makes kernels with 5 to 32 buffers")
+		panic("xrttest: WideXclbin: want 5 to 32 buffers")
 	}
 	le := binary.LittleEndian
 	file := Xclbin()
@@ -30,11 +30,14 @@ func WideXclbin(n int) []byte {
 		case sectionMetadata:
 			var args strings.Builder
 			for k := 5; k < n; k++ {
-				fmt.Fprintf(&args, `<arg name="bo%d" addressQualifier="1" id="%d" size="0x8" offset="0x%x" hostOffset="0x0" hostSize="0x8" type="void*"/>`,
+				fmt.Fprintf(&args,
+					`<arg name="bo%d" addressQualifier="1" id="%d" size="0x8" offset="0x%x" `+
+						`hostOffset="0x0" hostSize="0x8" type="void*"/>`,
 					k, 3+k, 0x14+8*k)
 			}
 			section = []byte(strings.Replace(string(old), "<instance ", args.String()+"<instance ", 1))
-		case sectionConnectivity, sectionGroupConnectivity: // a count, then argument, kernel and memory of each connection
+		// a count, then argument, kernel and memory of each connection
+		case sectionConnectivity, sectionGroupConnectivity:
 			section = le.AppendUint32(nil, le.Uint32(old)+uint32(n-5))
 			section = append(section, old[4:4+12*le.Uint32(old)]...)
 			for k := 5; k < n; k++ {

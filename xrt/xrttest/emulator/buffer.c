@@ -1,4 +1,5 @@
-// Buffer objects: memory in the node's file (or the user's own), an address for the device, and a second copy that only the device sees.
+// Buffer objects: memory in the node's file or of the user, a device address, and a separate copy
+// that only the device sees.
 #include "emu.h"
 
 #include <fcntl.h>
@@ -8,8 +9,9 @@
 #include <unistd.h>
 
 static buffer buffers[MAX_BUFFERS]; // by handle, from 1
-static uint32_t used_end = 1;       // no used handle at or above
-// The file: the heap's region first, so that its buffers lie side by side as they do in the device's address space.
+static uint32_t used_end = 1;       // handles at or above are unused
+// The file starts with the heap's region, so that heap buffers are contiguous as in the device's
+// address space.
 static range_space file = {.base = HEAP_ALIGN + HEAP_MAX, .size = 1ull << 46};
 static range_space heap = {.base = HEAP_BASE, .size = 0};
 static uint8_t *heap_host, *heap_device;
@@ -33,7 +35,8 @@ static void *map_file(uint64_t offset, uint64_t n)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-// Device memory of a buffer starts with bytes that are no number in any format, so that a program that reads what was never synced shows.
+// Device memory starts with bytes that are NaN in every format, so that reads of unsynced memory
+// are noticed.
 static uint8_t *device_copy(uint64_t n, bool poison)
 {
 	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -68,8 +71,8 @@ static int create_heap(buffer *b)
 
 static int create_heap_part(buffer *b)
 {
-	// The driver answers EAGAIN when the heap is full, and the xdna library then makes the heap larger.
-	b->address = range_take(&heap, (b->size + HEAP_UNIT - 1) & ~(HEAP_UNIT - 1), HEAP_UNIT);
+	// The driver returns EAGAIN if the heap is full, and the xdna library then enlarges it.
+	b->address = range_alloc(&heap, (b->size + HEAP_UNIT - 1) & ~(HEAP_UNIT - 1), HEAP_UNIT);
 	if (b->address == ~0ull)
 		return -EAGAIN;
 	b->host = heap_host + (b->address - HEAP_BASE);
@@ -82,7 +85,7 @@ static int create_heap_part(buffer *b)
 static int create_user(buffer *b, uint64_t table)
 {
 	const struct amdxdna_drm_va_tbl *t = (const void *)(uintptr_t)table;
-	if (t->num_entries != 1) // the xdna library gives one; a dmabuf has none
+	if (t->num_entries != 1) // the xdna library passes one; a dmabuf has none
 		return -EOPNOTSUPP;
 	if (t->va_entries[0].vaddr % PAGE || t->va_entries[0].len % PAGE || t->va_entries[0].len == 0)
 		return -EINVAL;
@@ -96,23 +99,23 @@ static int create_user(buffer *b, uint64_t table)
 
 static int create_own(buffer *b)
 {
-	b->file = range_take(&file, b->size, PAGE);
+	b->file = range_alloc(&file, b->size, PAGE);
 	if (b->file == ~0ull)
 		return -ENOMEM;
 	off_t end = (off_t)(b->file + b->size);
 	if (lseek(device_fd(), 0, SEEK_END) < end && ftruncate(device_fd(), end)) {
-		range_give(&file, b->file);
+		range_free(&file, b->file);
 		return -ENOMEM;
 	}
 	b->host = map_file(b->file, b->size);
-	// Commands are read by the driver, through the cache; only data has two views.
+	// The driver reads commands through the cache; only data has two views.
 	b->device = emu_shadow && b->type == AMDXDNA_BO_SHARE ? device_copy(b->size, true) : b->host;
 	b->address = IOVA_BASE + b->file;
 	if (b->host && b->device)
 		return 0;
 	if (b->host)
 		emu_unmap(b->host, b->size);
-	range_give(&file, b->file);
+	range_free(&file, b->file);
 	return -ENOMEM;
 }
 
@@ -134,7 +137,8 @@ int buffer_create(struct amdxdna_drm_create_bo *a)
 	case AMDXDNA_BO_DEV: err = create_heap_part(&b); break;
 	default: err = -EINVAL;
 	}
-	TRACE("create buffer type %u, %llu bytes: %u at 0x%llx, %d", a->type, (unsigned long long)a->size, h, (unsigned long long)b.address, err);
+	TRACE("create buffer type %u, %llu bytes: %u at 0x%llx, %d", a->type,
+		(unsigned long long)a->size, h, (unsigned long long)b.address, err);
 	if (err)
 		return err;
 	b.used = true;
@@ -156,8 +160,8 @@ int buffer_info(struct amdxdna_drm_get_bo_info *a)
 	return 0;
 }
 
-// With shared virtual addresses (SVA) the IOMMU walks the process's own page table, the driver gives data buffers no address, and the xdna
-// library takes where it mapped them.
+// With shared virtual addresses (SVA) the IOMMU uses the process's page table. The driver assigns
+// no address to data buffers, and the xdna library uses the address at which they are mapped.
 void buffer_mapped(uint64_t offset, void *at)
 {
 	for (uint32_t h = 1; emu_sva && h < used_end; h++)
@@ -173,7 +177,8 @@ int buffer_sync(struct amdxdna_drm_sync_bo *a)
 	if (a->direction > SYNC_DIRECT_FROM_DEVICE || a->offset > b->size || a->size > b->size - a->offset)
 		return -EINVAL;
 	emu_stats.syncs++;
-	TRACE("sync %u %s, %llu bytes from %llu", a->handle, a->direction ? "from device" : "to device", (unsigned long long)a->size,
+	TRACE("sync %u %s, %llu bytes from %llu", a->handle,
+		a->direction ? "from device" : "to device", (unsigned long long)a->size,
 	      (unsigned long long)a->offset);
 	if (b->device == b->host)
 		return 0;
@@ -191,25 +196,27 @@ int buffer_close(uint32_t handle)
 		return -EINVAL;
 	TRACE("close buffer %u", handle);
 	if (b->pins > 0) {
-		// The driver keeps it too. But the process let go of memory that the device still writes, and that is never meant.
+		// The driver keeps it too. But the process released memory that the device still writes,
+		// which is always a bug.
 		if (!b->closing)
-			emu_violation("buffer %u of %llu bytes was closed while a command uses it", handle, (unsigned long long)b->size);
+			emu_violation("buffer %u of %llu bytes was closed while a command uses it", handle,
+				(unsigned long long)b->size);
 		b->closing = true;
 		return 0;
 	}
 	bool own = b->file != ~0ull && b->type != AMDXDNA_BO_DEV_HEAP;
 	if (own) {
 		emu_unmap(b->host, b->size);
-		range_give(&file, b->file);
+		range_free(&file, b->file);
 	}
 	if ((own || b->user) && b->device != b->host)
 		emu_unmap(b->device, b->size);
-	if (b->file != ~0ull) // the next buffer there starts with zeros, and the memory is free at once
+	if (b->file != ~0ull) // the next buffer there starts with zeros, and the memory is freed at once
 		fallocate(device_fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)b->file, (off_t)b->size);
 	if (b->type == AMDXDNA_BO_DEV)
-		range_give(&heap, b->address);
+		range_free(&heap, b->address);
 	if (b->type == AMDXDNA_BO_DEV_HEAP)
-		heap.size -= b->size; // a device closes all of its heap, never a part
+		heap.size -= b->size; // a device closes its whole heap, never a part
 	memset(b, 0, sizeof *b);
 	while (used_end > 1 && !buffers[used_end - 1].used)
 		used_end--;

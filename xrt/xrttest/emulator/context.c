@@ -1,4 +1,4 @@
-// Hardware contexts and the sync objects that tell of their completions.
+// Hardware contexts, and the sync objects that signal their completions.
 #include "emu.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 context contexts[MAX_CONTEXTS + 1];
 static struct {
 	bool used;
-	uint32_t owner; // context, 0 when that is gone
+	uint32_t owner; // context, 0 if destroyed
 } syncobjs[MAX_SYNCOBJS]; // by handle, from 1
 
 int syncobj_create(uint32_t *handle)
@@ -40,7 +40,8 @@ int context_create(struct amdxdna_drm_create_hwctx *a)
 	int err = script_errno(ON_CREATE_HWCTX);
 	if (err)
 		return err;
-	if (a->ext || a->ext_flags || a->num_tiles == 0 || a->num_tiles % 4 || a->num_tiles > 32) // four cores a column, eight columns
+	// four cores per column, eight columns
+	if (a->ext || a->ext_flags || a->num_tiles == 0 || a->num_tiles % 4 || a->num_tiles > 32)
 		return -EINVAL;
 	uint32_t h = 1, alive = 0;
 	for (uint32_t i = 1; i <= MAX_CONTEXTS; i++)
@@ -77,7 +78,7 @@ int context_configure(struct amdxdna_drm_config_hwctx *a)
 	    a->param_val_size < sizeof *p + p->num_cus * sizeof p->cu_configs[0])
 		return -EINVAL;
 	if (c->kernels)
-		return -EINVAL; // the driver configures a context once
+		return -EINVAL; // a context can be configured only once
 	for (int i = 0; i < p->num_cus; i++)
 		if (!buffer_get(p->cu_configs[i].cu_bo))
 			return -EINVAL;
@@ -90,7 +91,7 @@ int context_destroy(uint32_t handle)
 	context *c = context_get(handle);
 	if (!c)
 		return -EINVAL;
-	while (c->completed < c->submitted) // the driver drains a context before it goes
+	while (c->completed < c->submitted) // the driver drains a context before destroying it
 		pthread_cond_wait(&emu_changed, &emu_lock);
 	TRACE("destroy context %u", handle);
 	if (syncobjs[c->syncobj].owner == handle)
@@ -99,7 +100,7 @@ int context_destroy(uint32_t handle)
 	return 0;
 }
 
-// wait_for waits until a context has completed the submission seq; deadline NULL: as long as it takes.
+// Waits until a context has completed submission seq. No time limit if deadline is NULL.
 static int wait_for(context *c, uint64_t seq, const struct timespec *deadline)
 {
 	while (c->used && c->completed <= seq && !emu_removed)

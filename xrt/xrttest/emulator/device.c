@@ -1,4 +1,4 @@
-// The device node: which descriptors are it, and its ioctls.
+// The device node: its file descriptors and ioctls.
 #include "emu.h"
 
 #include <fcntl.h>
@@ -20,10 +20,11 @@ static int own_fd = -1;
 static struct stat node;
 
 enum { MAX_VIOLATIONS = 32, VIOLATION_TEXT = 256 };
-static char violations[MAX_VIOLATIONS][VIOLATION_TEXT]; // the oldest first; what comes after the last place is only counted
+// oldest first; those beyond the last entry are only counted
+static char violations[MAX_VIOLATIONS][VIOLATION_TEXT];
 static uint32_t nviolations;
 
-void emu_say(const char *format, ...)
+void emu_log(const char *format, ...)
 {
 	char line[512] = "npuemu: ";
 	va_list args;
@@ -33,7 +34,7 @@ void emu_say(const char *format, ...)
 	va_end(args);
 	strcat(line, "\n");
 	if (write(STDERR_FILENO, line, strlen(line)) < 0)
-		return; // nobody listens
+		return; // ignore errors of the log
 }
 
 void emu_violation(const char *format, ...)
@@ -58,22 +59,23 @@ int npuemu_take_violation(char *text, uint32_t n)
 		uint32_t kept = nviolations < MAX_VIOLATIONS ? nviolations : MAX_VIOLATIONS;
 		memmove(violations[0], violations[1], (kept - 1) * sizeof violations[0]);
 		if (nviolations > MAX_VIOLATIONS)
-			snprintf(violations[kept - 1], sizeof violations[0], "(more violations than the emulator keeps)");
+			snprintf(violations[kept - 1], sizeof violations[0], "(too many violations to record)");
 		nviolations--;
 	}
 	pthread_mutex_unlock(&emu_lock);
 	return any;
 }
 
-// The emulator starts with the process. XRT's constructors have run by then, and XRT has not read its settings: it is told here to
-// hand every sync to the driver, which it would else do with cache instructions, unseen.
+// The emulator starts with the process, after XRT's constructors and before XRT reads its settings.
+// It configures XRT to pass every sync to the driver; otherwise XRT may use cache instructions,
+// which the emulator cannot see.
 __attribute__((constructor)) static void start(void)
 {
 	if (!emu_root())
 		return;
 	own_fd = open("/dev/accel/accel0", O_RDWR | O_CLOEXEC);
 	if (own_fd < 0 || fstat(own_fd, &node)) {
-		emu_say("cannot open dev/accel/accel0 under %s: %s", emu_root(), strerror(errno));
+		emu_log("cannot open dev/accel/accel0 under %s: %s", emu_root(), strerror(errno));
 		_exit(2);
 	}
 	emu_trace = getenv("NPUEMU_TRACE") != NULL;
@@ -83,7 +85,7 @@ __attribute__((constructor)) static void start(void)
 	emu_shadow = set && set("Debug.force_driver_sync", "true") == 0 && !(shadow && !strcmp(shadow, "0"));
 	const char *wrong = npuemu_script(getenv("NPUEMU_SCRIPT"));
 	if (wrong) {
-		emu_say("NPUEMU_SCRIPT: %s", wrong);
+		emu_log("NPUEMU_SCRIPT: %s", wrong);
 		_exit(2);
 	}
 }
@@ -96,13 +98,16 @@ bool is_device(int fd)
 	return own_fd >= 0 && fd != own_fd && !fstat(fd, &s) && s.st_ino == node.st_ino && s.st_dev == node.st_dev;
 }
 
-// A removed device refuses everything. What a process holds of it is freed when it closes the node; here, when it asks for it.
+// A removed device rejects every request except those that release resources. The driver frees
+// resources when the node is closed; the emulator frees them on request.
 static bool releases(unsigned nr)
 {
-	return nr == _IOC_NR(DRM_IOCTL_GEM_CLOSE) || nr == _IOC_NR(DRM_IOCTL_AMDXDNA_DESTROY_HWCTX) || nr == _IOC_NR(DRM_IOCTL_SYNCOBJ_DESTROY);
+	return nr == _IOC_NR(DRM_IOCTL_GEM_CLOSE) || nr == _IOC_NR(DRM_IOCTL_AMDXDNA_DESTROY_HWCTX) ||
+		nr == _IOC_NR(DRM_IOCTL_SYNCOBJ_DESTROY);
 }
 
-// answer dispatches on the number alone, as DRM does: the xdna library's WAIT_CMD differs from the header's in direction.
+// Dispatches by number only, as DRM does, because WAIT_CMD of the xdna library differs from the
+// header in direction.
 static int answer(unsigned long request, void *a)
 {
 	emu_stats.ioctls++;
@@ -114,7 +119,8 @@ static int answer(unsigned long request, void *a)
 	case _IOC_NR(DRM_IOCTL_AMDXDNA_SYNC_BO): return buffer_sync(a);
 	case _IOC_NR(DRM_IOCTL_GEM_CLOSE): return buffer_close(((struct drm_gem_close *)a)->handle);
 	case _IOC_NR(DRM_IOCTL_AMDXDNA_CREATE_HWCTX): return context_create(a);
-	case _IOC_NR(DRM_IOCTL_AMDXDNA_DESTROY_HWCTX): return context_destroy(((struct amdxdna_drm_destroy_hwctx *)a)->handle);
+	case _IOC_NR(DRM_IOCTL_AMDXDNA_DESTROY_HWCTX):
+		return context_destroy(((struct amdxdna_drm_destroy_hwctx *)a)->handle);
 	case _IOC_NR(DRM_IOCTL_AMDXDNA_CONFIG_HWCTX): return context_configure(a);
 	case _IOC_NR(DRM_IOCTL_AMDXDNA_EXEC_CMD): return queue_submit(a);
 	case _IOC_NR(DRM_IOCTL_AMDXDNA_WAIT_CMD): return command_wait(a);

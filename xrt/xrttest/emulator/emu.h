@@ -1,4 +1,5 @@
-// What the emulator's files share. One lock, emu_lock, protects everything but the queue's running command.
+// Declarations shared by the emulator's files. emu_lock guards everything except the running
+// command of the queue.
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -17,35 +18,35 @@
 #include "range.h"
 #include "stream.h"
 
-// Numbers of the driver and of the NPU4 family (Strix, Krackan), from amd/xdna-driver.
+// Limits of the driver and of the NPU4 family (Strix, Krackan), from amd/xdna-driver.
 enum {
-	MAX_CONTEXTS = 32,          // npu4_family.h ctx_limit; the next one is refused with ENOENT (aie2_ctx_runqueue.c)
+	MAX_CONTEXTS = 32,          // npu4_family.h ctx_limit; more are refused with ENOENT (aie2_ctx_runqueue.c)
 	MAX_CHAIN = 64,             // amdxdna_ctx.h: commands in a chain
-	CHAIN_BUFFER = 4096,        // aie2_msg_priv.h: bytes that the slots of a chain fill
+	CHAIN_BUFFER = 4096,        // aie2_msg_priv.h: bytes for the slots of a chain
 	CHAIN_SLOT = 52,            // bytes of a slot before its payload
-	MAX_PENDING = 4,            // aie2_pci.h HWCTX_MAX_CMDS: submissions in flight per context, the next one waits
-	MAX_BUFFERS = 1 << 16,      // ours
-	MAX_SYNCOBJS = 1 << 12,     // ours
+	MAX_PENDING = 4,            // aie2_pci.h HWCTX_MAX_CMDS: submissions in flight per context
+	MAX_BUFFERS = 1 << 16,      // emulator limit
+	MAX_SYNCOBJS = 1 << 12,     // emulator limit
 };
 #define HEAP_BASE 0x4000000ull      // AIE2_DEVM_BASE
-#define HEAP_ALIGN (64ull << 20)    // a heap buffer's alignment
-#define HEAP_MAX (512ull << 20)     // ours: how far the heap grows
-#define HEAP_UNIT 0x8000ull         // granularity inside the heap
-#define IOVA_BASE 0x100000000ull    // ours: where the device sees data buffers, so that no address is also a host address
+#define HEAP_ALIGN (64ull << 20)    // alignment of a heap buffer
+#define HEAP_MAX (512ull << 20)     // emulator limit: maximum heap size
+#define HEAP_UNIT 0x8000ull         // allocation granularity in the heap
+#define IOVA_BASE 0x100000000ull    // device address of data buffers; never a host address
 #define DDR_OFFSET 0x80000000ull    // AIE address of device address 0
 #define PAGE 4096ull
-#define POISON_MAX (64ull << 20)    // larger buffers start as zeros on the device side, to save the machine's memory
+#define POISON_MAX (64ull << 20)    // larger buffers start with zeros on the device side, to save memory
 
 typedef struct buffer {
-	bool used, user;      // user: memory of the process, CREATE_BO with a table of addresses
-	bool closing;         // closed by the process, kept by pins
-	uint32_t pins;        // submissions that name it and are not completed
+	bool used, user;      // user: process memory, CREATE_BO with an address table
+	bool closing;         // closed by the process but pinned
+	uint32_t pins;        // submissions in progress that use it
 	uint32_t type;        // amdxdna_bo_type
 	uint64_t size;        // rounded up to pages
-	uint64_t file;        // offset in the node's file, ~0 for user memory and for heap parts
-	uint64_t address;     // the device's
-	uint8_t *host;        // the emulator's own mapping of what the host sees, or the user's memory
-	uint8_t *device;      // what the device sees; equal to host when the views are not kept apart
+	uint64_t file;        // offset in the node's file, ~0 for user memory and heap parts
+	uint64_t address;     // device address
+	uint8_t *host;        // the emulator's mapping of the host's view, or user memory
+	uint8_t *device;      // the device's view; equal to host if the views are shared
 } buffer;
 
 typedef struct context {
@@ -53,17 +54,17 @@ typedef struct context {
 	uint32_t syncobj, kernels;
 	uint64_t submitted, completed;
 	uint64_t errors;
-	uint32_t epoch; // counts resets: commands of an earlier epoch are aborted
+	uint32_t epoch; // number of resets: commands of an earlier epoch are aborted
 } context;
 
 extern pthread_mutex_t emu_lock;
-extern pthread_cond_t emu_changed; // something completed, or a place in a queue became free
+extern pthread_cond_t emu_changed; // a command completed, or a queue has room
 extern bool emu_trace, emu_shadow, emu_sva, emu_removed;
-extern npuemu_stats emu_stats; // the counters only
+extern npuemu_stats emu_stats; // only the counters
 extern context contexts[MAX_CONTEXTS + 1]; // from 1
 
-#define TRACE(...) do { if (emu_trace) emu_say(__VA_ARGS__); } while (0)
-void emu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define TRACE(...) do { if (emu_trace) emu_log(__VA_ARGS__); } while (0)
+void emu_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void emu_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // device.c
@@ -71,21 +72,23 @@ int device_fd(void); // the emulator's own descriptor of the node, for its mappi
 bool is_device(int fd);
 // paths.c
 const char *emu_root(void);
-void *emu_symbol(const char *name); // of whatever library the process has
+void *emu_symbol(const char *name); // of any library in the process
 uint64_t locked_bytes(void);
 int emu_unmap(void *at, size_t n); // munmap for the emulator itself, which holds the lock
 
 // buffer.c
 int buffer_create(struct amdxdna_drm_create_bo *a);
 int buffer_info(struct amdxdna_drm_get_bo_info *a);
-void buffer_mapped(uint64_t offset, void *at); // the process mapped the node's file there
+// the process mapped this part of the node's file at this address
+void buffer_mapped(uint64_t offset, void *at);
 int buffer_sync(struct amdxdna_drm_sync_bo *a);
 int buffer_close(uint32_t handle);
 void buffer_pin(uint32_t handle);
 void buffer_unpin(uint32_t handle);
 void buffer_reset(void);
 buffer *buffer_get(uint32_t handle);
-// The buffer that holds [address, address+n) for the device, and where; only among the handles in only[0..count), or among all.
+// Returns the device's view of [address, address+n) if one buffer contains it. Searches the handles
+// only[0..count), or all if only is NULL.
 void *buffer_at(uint64_t address, uint64_t n, const uint32_t *only, uint32_t count, uint64_t *left);
 void buffer_usage(npuemu_stats *s);
 uint64_t buffer_heap_used(void);
@@ -108,7 +111,7 @@ int queue_submit(struct amdxdna_drm_exec_cmd *a);
 // execute.c
 typedef struct {
 	uint32_t ctx, command, nargs;
-	uint32_t *args; // handles that the submission names: pinned while it runs
+	uint32_t *args; // handles used by the submission; pinned while it is in progress
 	uint64_t seq;
 	uint32_t epoch;
 } submission;

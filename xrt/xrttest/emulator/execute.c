@@ -1,10 +1,11 @@
-// What the device does with a command: finds the instructions, checks every descriptor in them, and has the process compute the program.
+// Execution of a command: finds the instructions, checks every descriptor in them, and calls the
+// process to compute the program.
 #include "emu.h"
 
 #include <string.h>
 #include <time.h>
 
-// Operation codes of a command's header (ert.h).
+// Opcodes in a command's header (ert.h).
 enum { ERT_START = 0, ERT_CHAIN = 19, ERT_NPU = 20, ERT_NPU_PREEMPT = 21, ERT_NPU_PREEMPT_ELF = 22 };
 
 static npuemu_execute compute;
@@ -20,11 +21,11 @@ void npuemu_set_execute(npuemu_execute f, uintptr_t user)
 
 uint64_t npuemu_program(const void *instructions, uint32_t bytes) { return stream_id(instructions, bytes); }
 
-// A command's buffer: header, kernel masks, payload.
+// A parsed command buffer: header, kernel masks, payload.
 typedef struct {
 	uint32_t *header;
 	uint32_t op, payload_words;
-	int kernel; // from the masks, -1: none
+	int kernel; // from the masks, -1 if none
 	const uint32_t *payload;
 } packet;
 
@@ -59,11 +60,13 @@ static void set_state(uint32_t *header, int state)
 	__atomic_store_n(header, (*header & ~0xfu) | (uint32_t)state, __ATOMIC_RELEASE); // the process polls it
 }
 
-// spoil does what the driver does to the command that failed (amdxdna_ctx.c, amdxdna_cmd_set_error): all behind its header becomes 0xff, and
-// after a timeout the context's health comes there (ert.h, ert_ctx_health_data_v1). Whoever starts the run again must write the command again.
-static void spoil(buffer *b, int state)
+// Overwrites a failed command as the driver does (amdxdna_ctx.c, amdxdna_cmd_set_error): everything
+// after the header becomes 0xff, and after a timeout the context's health is stored there (ert.h,
+// ert_ctx_health_data_v1). The command must be rewritten before the run is started again.
+static void overwrite_failed(buffer *b, int state)
 {
-	// Version, generation, the operation that it hangs at, program counter, type of a fatal error, exception, its address, module.
+	// Version, generation, operation at which it hangs, program counter, fatal error type,
+	// exception, its address, module.
 	static const uint32_t health[] = {1, 0, 5, 0, 0, 0, 0, 0};
 	memset(b->host + 4, 0xff, b->size - 4);
 	if (state == NPUEMU_TIMEOUT)
@@ -75,19 +78,23 @@ static uint64_t load64(const uint32_t *w)
 	return w[0] | (uint64_t)w[1] << 32;
 }
 
-// Opcode 3 on an xclbin's kernel: the payload has the instructions' address and the arguments', and the firmware patches descriptors.
+// Opcode 3 for an xclbin kernel: the payload has the addresses of instructions and arguments, and
+// the firmware patches descriptors.
 static bool read_start(npuemu_command *c, const packet *p, const submission *s)
 {
 	if (p->payload_words < 5 || load64(p->payload) != 3) {
-		emu_violation("a kernel was started with opcode %llu and %u words; the controller knows opcode 3, instructions and their length",
+		emu_violation("kernel started with opcode %llu and %u words; want opcode 3, instructions "
+			"and their length",
 			      p->payload_words < 2 ? 0ull : (unsigned long long)load64(p->payload), p->payload_words);
 		return false;
 	}
 	uint64_t at = load64(p->payload + 2);
 	c->instruction_bytes = p->payload[4] * 4;
-	c->instructions = p->payload[4] > 1u << 28 ? NULL : buffer_at(at, c->instruction_bytes, s->args, s->nargs, NULL);
+	c->instructions = p->payload[4] > 1u << 28 ? NULL :
+		buffer_at(at, c->instruction_bytes, s->args, s->nargs, NULL);
 	if (!c->instructions) {
-		emu_violation("instructions at 0x%llx, %u words: not inside a buffer of the command", (unsigned long long)at, p->payload[4]);
+		emu_violation("instructions at 0x%llx, %u words: not inside a buffer of the command",
+			(unsigned long long)at, p->payload[4]);
 		return false;
 	}
 	for (uint32_t w = 5; w + 1 < p->payload_words && c->nargs < NPUEMU_MAX_ARGS; w += 2) {
@@ -96,12 +103,14 @@ static bool read_start(npuemu_command *c, const packet *p, const submission *s)
 		if (a->address)
 			a->data = buffer_at(a->address, 1, s->args, s->nargs, &a->bytes);
 		if (a->address && !a->data)
-			emu_violation("argument %u is at 0x%llx, which is in no buffer of the command", c->nargs - 1, (unsigned long long)a->address);
+			emu_violation("argument %u at 0x%llx: not inside a buffer of the command",
+				c->nargs - 1, (unsigned long long)a->address);
 	}
 	return true;
 }
 
-// ELF flows: the payload has the instructions' address and length in bytes, and XRT has patched the descriptors.
+// ELF flows: the payload has the address and length of the instructions in bytes, and XRT has
+// patched the descriptors.
 static bool read_npu(npuemu_command *c, const packet *p)
 {
 	uint32_t length_at = p->op == ERT_NPU ? 2 : 6;
@@ -109,14 +118,17 @@ static bool read_npu(npuemu_command *c, const packet *p)
 		return false;
 	uint64_t at = load64(p->payload);
 	c->instruction_bytes = p->payload[length_at];
-	c->instructions = buffer_at(at, c->instruction_bytes, NULL, 0, NULL); // XRT does not name its own buffers in a submission
+	// XRT does not list its own buffers in a submission
+	c->instructions = buffer_at(at, c->instruction_bytes, NULL, 0, NULL);
 	if (!c->instructions)
-		emu_violation("instructions at 0x%llx, %u bytes: not inside a buffer", (unsigned long long)at, c->instruction_bytes);
+		emu_violation("instructions at 0x%llx, %u bytes: not inside a buffer",
+			(unsigned long long)at, c->instruction_bytes);
 	return c->instructions;
 }
 
-// check_stream walks the instructions: every descriptor lies inside one buffer of the command. In ELF flows it finds the arguments by what
-// XRT patched: a descriptor's base less the offset that its patch adds.
+// Checks that every descriptor in the instructions is inside one buffer of the command. In ELF
+// flows it derives the arguments from XRT's patches: a descriptor's base minus the offset that its
+// patch adds.
 static bool check_stream(npuemu_command *c, const submission *s, bool patched)
 {
 	stream st;
@@ -145,7 +157,8 @@ static bool check_stream(npuemu_command *c, const submission *s, bool patched)
 			uint64_t left;
 			void *data = buffer_at(address, d.extent, s->args, s->nargs, &left);
 			if (!data) {
-				emu_violation("descriptor 0x%x of argument %u reaches %llu bytes from 0x%llx: not inside a buffer of the command", d.reg,
+				emu_violation("descriptor 0x%x of argument %u covers %llu bytes from 0x%llx: not "
+					"inside a buffer of the command", d.reg,
 					      p.arg, (unsigned long long)d.extent, (unsigned long long)address);
 				return false;
 			}
@@ -209,7 +222,7 @@ static int run_one(const packet *p, const submission *s)
 	return emu_removed ? NPUEMU_ABORT : state;
 }
 
-// A chain: count, index submitted, index of the error, three reserved words, then 64-bit command handles.
+// A chain: count, submitted index, error index, three reserved words, then 64-bit command handles.
 static int run_chain(uint32_t *payload, uint32_t words, const submission *s)
 {
 	packet p;
@@ -218,7 +231,8 @@ static int run_chain(uint32_t *payload, uint32_t words, const submission *s)
 	emu_stats.chains++;
 	if (n == 0 || n > MAX_CHAIN || words < 6 + 2 * n)
 		return NPUEMU_ABORT;
-	for (uint32_t i = 0; i < n; i++) { // the driver fills all slots first, and refuses the chain when one does not fit
+	// the driver fills all slots first and rejects the chain if one does not fit
+	for (uint32_t i = 0; i < n; i++) {
 		if (!packet_open(&p, payload[6 + 2 * i]) || p.op == ERT_CHAIN || (i > 0 && p.op != op))
 			return NPUEMU_ABORT;
 		op = p.op;
@@ -231,7 +245,7 @@ static int run_chain(uint32_t *payload, uint32_t words, const submission *s)
 	for (uint32_t i = 0; i < n; i++) {
 		if (!packet_open(&p, payload[6 + 2 * i]))
 			return NPUEMU_ABORT;
-		int state = run_one(&p, s); // the states of a chain's commands are XRT's business: the driver sets the chain's
+		int state = run_one(&p, s); // the driver sets only the chain's state; XRT sets those of its commands
 		if (state != NPUEMU_COMPLETED) {
 			payload[2] = i;
 			return state;
@@ -245,7 +259,7 @@ void execute(const submission *s)
 	packet p;
 	context *c = &contexts[s->ctx];
 	if (!packet_open(&p, s->command))
-		return; // the process closed a command that runs; XRT does not
+		return; // the process closed a running command, which XRT never does
 	int state;
 	if (emu_removed || s->epoch != c->epoch)
 		state = NPUEMU_ABORT;
@@ -254,13 +268,13 @@ void execute(const submission *s)
 	else
 		state = run_one(&p, s);
 	if (state != NPUEMU_COMPLETED) {
-		// Of a chain the first command is spoilt, whichever failed: the driver does so.
+		// The driver overwrites the first command of a chain, regardless of which failed.
 		buffer *b = buffer_get(p.op == ERT_CHAIN && p.payload_words > 6 ? p.payload[6] : s->command);
 		c->errors++;
 		if (b)
-			spoil(b, state);
+			overwrite_failed(b, state);
 	}
 	if (state == NPUEMU_TIMEOUT)
-		c->epoch++; // the driver resets the context, and what waits in its queue is aborted
+		c->epoch++; // the driver resets the context and aborts its queue
 	set_state(p.header, state);
 }

@@ -1,4 +1,5 @@
-// The calls of libc by which XRT finds and opens the device: paths of the device lead to the folder $NPUEMU_ROOT instead.
+// The libc functions with which XRT finds and opens the device. Device paths are redirected to the
+// folder $NPUEMU_ROOT.
 #include "emu.h"
 
 #include <dirent.h>
@@ -14,7 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static const char *const prefixes[] = {"/sys/bus/pci/", "/sys/devices/pci0000:00/0000:00:08.2/", "/sys/module/amdxdna", "/dev/accel"};
+static const char *const prefixes[] = {"/sys/bus/pci/", "/sys/devices/pci0000:00/0000:00:08.2/",
+	"/sys/module/amdxdna", "/dev/accel"};
 
 const char *emu_root(void)
 {
@@ -33,10 +35,15 @@ static const char *redirect(const char *path, char *buf)
 	return path;
 }
 
-// The next definition of a function of libc, behind this one.
-#define NEXT(f) ({ static __typeof__(&f) next; if (!next) next = (__typeof__(&f))dlsym(RTLD_NEXT, #f); next; })
+// The libc function that this definition overrides.
+#define NEXT(f) ({ \
+	static __typeof__(&f) next; \
+	if (!next) \
+		next = (__typeof__(&f))dlsym(RTLD_NEXT, #f); \
+	next; \
+})
 
-// refused is whether the script refuses an open of the node, with errno set.
+// Returns whether the script rejects an open of the node. Sets errno.
 static bool refused(const char *path, const char *real)
 {
 	if (real == path || strncmp(path, "/dev/accel/", 11) || device_fd() < 0)
@@ -48,7 +55,10 @@ static bool refused(const char *path, const char *real)
 	return err != 0;
 }
 
-static mode_t mode_of(int flags, va_list args) { return flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, mode_t) : 0; }
+static mode_t mode_of(int flags, va_list args)
+{
+	return flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, mode_t) : 0;
+}
 
 static int open_at(int dir, const char *path, int flags, mode_t mode)
 {
@@ -117,7 +127,7 @@ DIR *opendir(const char *path)
 	return NEXT(opendir)(redirect(path, buf));
 }
 
-// XRT takes a device's real path apart, so the folder is removed from it again.
+// XRT parses a device's real path, so the folder is removed from it.
 char *realpath(const char *restrict path, char *restrict out)
 {
 	char buf[PATH_MAX], real[PATH_MAX], root[PATH_MAX];
@@ -130,10 +140,11 @@ char *realpath(const char *restrict path, char *restrict out)
 	return out ? strcpy(out, seen) : strdup(seen);
 }
 
-// Locked mappings of the node count against the scripted limit, and are never locked really: the machine's own limit is not under test.
+// Locked mappings of the node count against the scripted limit but are not locked, so that the
+// machine's own limit does not matter.
 enum { MAX_LOCKED = 1 << 14 };
 static struct { uint64_t at, n; } locked[MAX_LOCKED];
-static int locked_end; // no mapping at or above
+static int locked_end; // entries at or above are unused
 static uint64_t locked_sum;
 
 uint64_t locked_bytes(void) { return locked_sum; }

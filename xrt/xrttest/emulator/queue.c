@@ -1,4 +1,4 @@
-// Submission: one thread plays the device and takes commands in the order in which they came.
+// Submission: one thread emulates the device and executes commands in order.
 #include "emu.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ int queue_submit(struct amdxdna_drm_exec_cmd *a)
 {
 	int err = script_errno(ON_SUBMIT);
 	context *c = context_get(a->hwctx);
-	uint32_t command = (uint32_t)a->cmd_handles; // a single handle lies in the field itself
+	uint32_t command = (uint32_t)a->cmd_handles; // a single handle is stored in the field itself
 	buffer *b = buffer_get(command);
 	if (err)
 		return err;
@@ -74,7 +74,8 @@ int queue_submit(struct amdxdna_drm_exec_cmd *a)
 		buffer_pin(copy[i]);
 	buffer_pin(command);
 	a->seq = c->submitted++;
-	j->s = (submission){.ctx = a->hwctx, .command = command, .nargs = a->arg_count, .args = copy, .seq = a->seq, .epoch = c->epoch};
+	j->s = (submission){.ctx = a->hwctx, .command = command, .nargs = a->arg_count, .args = copy,
+		.seq = a->seq, .epoch = c->epoch};
 	*last = j;
 	last = &j->next;
 	pthread_cond_signal(&arrived);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-uint64_t range_take(range_space *s, uint64_t n, uint64_t align)
+uint64_t range_alloc(range_space *s, uint64_t n, uint64_t align)
 {
 	uint64_t end = s->base + s->size, at = (s->base + align - 1) & ~(align - 1);
 	range **link = &s->used;
@@ -24,7 +24,7 @@ uint64_t range_take(range_space *s, uint64_t n, uint64_t align)
 	return at;
 }
 
-void range_give(range_space *s, uint64_t at)
+void range_free(range_space *s, uint64_t at)
 {
 	for (range **link = &s->used; *link; link = &(*link)->next)
 		if ((*link)->at == at) {
@@ -39,5 +39,5 @@ void range_give(range_space *s, uint64_t at)
 void range_clear(range_space *s)
 {
 	while (s->used)
-		range_give(s, s->used->at);
+		range_free(s, s->used->at);
 }

@@ -1,11 +1,12 @@
-// Faults from a script. A script is lines (or parts between semicolons) of
+// Scripted faults. A script has lines, or parts separated by semicolons:
 //
-//	EVENT N ACTION [VALUE]     the Nth such event from now on, counted from 1; * is every one
+//	EVENT N ACTION [VALUE]     the Nth event from now on, counted from 1; * is every one
 //	limit NAME VALUE           contexts, memlock (bytes) or heap (bytes)
 //
-// Events are open, mmap (of locked memory), create_bo, create_hwctx and submit, whose action is the name of an errno, and run, which is
-// one command on the device, inside a chain or alone, whose action is timeout, error, abort, delay MS, remove (the device is gone from
-// then on) or async CODE (the run fails and the code is the last asynchronous error). Text from # to the end of the line is a comment.
+// The events open, mmap (of locked memory), create_bo, create_hwctx and submit have the name of an
+// errno as action. The event run is one command on the device, in a chain or alone; its actions are
+// timeout, error, abort, delay MS, remove (the device is gone from then on) and async CODE (the run
+// fails, and CODE is the last asynchronous error). Text from # to the end of the line is a comment.
 #include "emu.h"
 
 #include <ctype.h>
@@ -23,11 +24,18 @@ typedef struct {
 
 static const char *const event_names[EVENTS] = {"open", "mmap", "create_bo", "create_hwctx", "submit", "run"};
 static const struct { const char *name; int value; } errnos[] = {
-	{"EPERM", EPERM}, {"ENOENT", ENOENT}, {"EIO", EIO}, {"EAGAIN", EAGAIN}, {"ENOMEM", ENOMEM}, {"EACCES", EACCES}, {"EBUSY", EBUSY},
-	{"ENODEV", ENODEV}, {"EINVAL", EINVAL}, {"ENOSPC", ENOSPC}, {"EOPNOTSUPP", EOPNOTSUPP},
+	{"EPERM", EPERM}, {"ENOENT", ENOENT}, {"EIO", EIO}, {"EAGAIN", EAGAIN},
+	{"ENOMEM", ENOMEM}, {"EACCES", EACCES}, {"EBUSY", EBUSY}, {"ENODEV", ENODEV},
+	{"EINVAL", EINVAL}, {"ENOSPC", ENOSPC}, {"EOPNOTSUPP", EOPNOTSUPP},
 };
-static const struct { const char *name; enum script_action action; uint64_t value; bool takes; } run_actions[] = {
-	{"timeout", DO_STATE, NPUEMU_TIMEOUT, false}, {"error", DO_STATE, NPUEMU_ERROR, false}, {"abort", DO_STATE, NPUEMU_ABORT, false},
+static const struct {
+	const char *name;
+	enum script_action action;
+	uint64_t value;
+	bool has_value;
+} run_actions[] = {
+	{"timeout", DO_STATE, NPUEMU_TIMEOUT, false}, {"error", DO_STATE, NPUEMU_ERROR, false},
+	{"abort", DO_STATE, NPUEMU_ABORT, false},
 	{"delay", DO_DELAY, 0, true}, {"remove", DO_REMOVE, 0, false}, {"async", DO_ASYNC, 0, true},
 };
 
@@ -76,7 +84,8 @@ static const char *parse_limit(const char *name, const char *value)
 	return NULL;
 }
 
-static const char *parse_rule(rule *r, const char *event, const char *when, const char *action, const char *value)
+static const char *parse_rule(rule *r, const char *event, const char *when, const char *action,
+	const char *value)
 {
 	int e = 0;
 	while (e < EVENTS && strcmp(event, event_names[e]))
@@ -100,7 +109,7 @@ static const char *parse_rule(rule *r, const char *event, const char *when, cons
 	for (uint32_t i = 0; i < sizeof run_actions / sizeof *run_actions; i++)
 		if (!strcmp(action, run_actions[i].name)) {
 			r->step = (script_step){run_actions[i].action, run_actions[i].value};
-			if (run_actions[i].takes)
+			if (run_actions[i].has_value)
 				return number(value, &r->step.value) ? NULL : "this action is followed by a number";
 			return value ? "there is something after the action" : NULL;
 		}
@@ -124,7 +133,8 @@ const char *npuemu_script(const char *text)
 		if (comment)
 			*p = ' ';
 	}
-	for (char *line = copy ? strtok_r(copy, "\n;", &line_end) : NULL; line && !wrong; line = strtok_r(NULL, "\n;", &line_end)) {
+	for (char *line = copy ? strtok_r(copy, "\n;", &line_end) : NULL; line && !wrong;
+	     line = strtok_r(NULL, "\n;", &line_end)) {
 		char *words[5] = {0};
 		int n = 0;
 		for (char *w = strtok_r(line, " \t", &word_end); w && n < 5; w = strtok_r(NULL, " \t", &word_end))

@@ -15,7 +15,7 @@ bool stream_open(stream *s, const void *data, uint32_t n)
 		return false;
 	}
 	if (w[3] < 16 || w[3] % 4 || w[3] > n) {
-		s->fault = "a length that does not fit";
+		s->fault = "invalid length";
 		return false;
 	}
 	s->count = w[3] / 4;
@@ -24,7 +24,8 @@ bool stream_open(stream *s, const void *data, uint32_t n)
 	return true;
 }
 
-// op_words is the length of the operation at w, of which left words are there; 0 when it cannot be told.
+// Returns the length of the operation at w in words, or 0 if unknown. left is the number of words
+// in the stream.
 static uint32_t op_words(const uint32_t *w, uint32_t left)
 {
 	uint32_t bytes = 0;
@@ -42,7 +43,7 @@ static uint32_t op_words(const uint32_t *w, uint32_t left)
 	case OP_CREATE_SCRATCHPAD: bytes = 16; break;
 	case OP_UPDATE_STATE: bytes = 8; break;
 	case OP_UPDATE_REG: bytes = 12; break;
-	default: bytes = (w[0] & 0xff) >= OP_TCT && left > 1 ? w[1] : 0; // custom operations give their own length
+	default: bytes = (w[0] & 0xff) >= OP_TCT && left > 1 ? w[1] : 0; // custom operations have their own length
 	}
 	return bytes % 4 ? 0 : bytes / 4;
 }
@@ -66,12 +67,13 @@ bool stream_next(stream *s, stream_op *op)
 	return true;
 }
 
-// bits returns bits [low, low+n) of w.
+// Returns bits [low, low+n) of w.
 static uint64_t bits(uint32_t w, int low, int n) { return (w >> low) & ((1u << n) - 1); }
 
 bool stream_is_descriptor(const stream_op *op, stream_descriptor *d)
 {
-	// Registers of a shim tile's DMA descriptors: 16 of 32 bytes from 0x1D000; the row is in bits 20 to 24, and shims are row 0.
+	// Registers of a shim tile's DMA descriptors: 16 of 32 bytes from 0x1D000. The row is in bits
+	// 20 to 24; shims are in row 0.
 	if (op->code != OP_BLOCK_WRITE || op->count != 12)
 		return false;
 	uint32_t reg = op->words[2], in_tile = reg & 0xfffff;
@@ -80,8 +82,8 @@ bool stream_is_descriptor(const stream_op *op, stream_descriptor *d)
 	const uint32_t *bd = op->words + 4;
 	d->reg = reg;
 	d->base = bits(bd[2], 0, 16) << 32 | (bd[1] & ~3u);
-	// Steps are stored less one. The innermost two dimensions have sizes, and the third has what is left of the length. A size of 0 is
-	// a dimension that takes all that is left.
+	// Steps are stored minus one. The two inner dimensions have sizes, and the third covers the
+	// rest of the length. A dimension of size 0 covers all that is left.
 	uint64_t length = bd[0], size0 = bits(bd[3], 20, 10), step0 = bits(bd[3], 0, 20) + 1;
 	uint64_t size1 = bits(bd[4], 20, 10), step1 = bits(bd[4], 0, 20) + 1, step2 = bits(bd[5], 0, 20) + 1;
 	uint64_t size2 = 1, extent = 0;
@@ -95,7 +97,7 @@ bool stream_is_descriptor(const stream_op *op, stream_descriptor *d)
 	}
 	if (length)
 		extent = (size0 - 1) * step0 + (size1 - 1) * step1 + (size2 - 1) * step2 + 1;
-	// The iteration moves the base on with every repetition.
+	// The iteration advances the base with every repetition.
 	uint64_t repeats = bits(bd[6], 20, 6), step = bits(bd[6], 0, 20) + 1;
 	d->extent = 4 * (extent + repeats * step);
 	return true;

@@ -1,4 +1,5 @@
-// The driver's side, by its ioctls: what XRT's own library never does wrong, and what it relies on. Runs under the emulator.
+// Tests of the ioctls: errors that XRT's library never causes, and behavior that it relies on. Runs
+// under the emulator.
 #include "../npuemu.h"
 #include "test.h"
 
@@ -15,7 +16,7 @@
 
 static int fd;
 
-// call returns 0 or the negative errno of an ioctl.
+// Returns 0 or the negative errno of an ioctl.
 static int call(unsigned long request, void *arg) { return ioctl(fd, request, arg) < 0 ? -errno : 0; }
 
 static int create(uint32_t type, uint64_t size, uint32_t *handle)
@@ -66,7 +67,8 @@ static void close_context(uint32_t handle, uint32_t syncobj)
 
 static int submit(uint32_t context, uint32_t command, const uint32_t *args, uint32_t n, uint64_t *seq)
 {
-	struct amdxdna_drm_exec_cmd a = {.hwctx = context, .cmd_handles = command, .cmd_count = 1, .args = (uintptr_t)args, .arg_count = n};
+	struct amdxdna_drm_exec_cmd a = {.hwctx = context, .cmd_handles = command, .cmd_count = 1,
+		.args = (uintptr_t)args, .arg_count = n};
 	int err = call(DRM_IOCTL_AMDXDNA_EXEC_CMD, &a);
 	*seq = a.seq;
 	return err;
@@ -98,15 +100,17 @@ static void buffers(void)
 	CHECK(p[0] == 0 && p[8191] == 0);
 	memset(p, 7, 8192);
 	const struct { uint64_t offset, size; uint32_t direction; int want; } syncs[] = {
-		{0, 8192, 0, 0}, {8192, 0, 0, 0}, {0, 8193, 0, -EINVAL}, {8193, 0, 0, -EINVAL}, {~0ull, 2, 1, -EINVAL}, {0, 1, 2, -EINVAL}};
+		{0, 8192, 0, 0}, {8192, 0, 0, 0}, {0, 8193, 0, -EINVAL}, {8193, 0, 0, -EINVAL},
+		{~0ull, 2, 1, -EINVAL}, {0, 1, 2, -EINVAL}};
 	for (size_t i = 0; i < sizeof syncs / sizeof *syncs; i++) {
-		struct amdxdna_drm_sync_bo a = {.handle = h, .direction = syncs[i].direction, .offset = syncs[i].offset, .size = syncs[i].size};
+		struct amdxdna_drm_sync_bo a = {.handle = h, .direction = syncs[i].direction,
+			.offset = syncs[i].offset, .size = syncs[i].size};
 		CHECK(call(DRM_IOCTL_AMDXDNA_SYNC_BO, &a) == syncs[i].want);
 	}
 	munmap(p, 8192);
 	CHECK(destroy(h) == 0);
 	uint32_t again;
-	CHECK(create(AMDXDNA_BO_SHARE, 8192, &again) == 0); // the same place in the file, and zeros again
+	CHECK(create(AMDXDNA_BO_SHARE, 8192, &again) == 0); // the same place in the file, zeroed again
 	p = map(again, 8192);
 	CHECK(p[0] == 0 && p[8191] == 0);
 	munmap(p, 8192);
@@ -116,7 +120,8 @@ static void buffers(void)
 static void contexts(void)
 {
 	uint32_t h[33], s[33];
-	CHECK(open_context(0, &h[0], &s[0]) == -EINVAL && open_context(3, &h[0], &s[0]) == -EINVAL && open_context(36, &h[0], &s[0]) == -EINVAL);
+	CHECK(open_context(0, &h[0], &s[0]) == -EINVAL && open_context(3, &h[0], &s[0]) == -EINVAL &&
+		open_context(36, &h[0], &s[0]) == -EINVAL);
 	for (int i = 0; i < 32; i++)
 		CHECK(open_context(32, &h[i], &s[i]) == 0 && h[i] != 0 && s[i] != 0);
 	CHECK(open_context(32, &h[32], &s[32]) == -ENOENT);
@@ -126,14 +131,14 @@ static void contexts(void)
 	CHECK(call(DRM_IOCTL_AMDXDNA_DESTROY_HWCTX, &gone) == -EINVAL);
 }
 
-// What a chain is made of. Its commands start opcode 3 on instructions that only wait.
+// A chain and its commands, which run opcode 3 on instructions that only wait.
 enum { MOST = 70 };
 static struct {
 	uint32_t context, syncobj, heap, instructions, chain, commands[MOST];
 	uint32_t *words, *packets[MOST];
 } rig;
 
-// make_command writes a command with a number of buffer arguments that are not set.
+// Writes a command with the given number of unset buffer arguments.
 static void make_command(uint32_t *p, uint32_t op, uint32_t args)
 {
 	uint64_t at = info(rig.instructions).xdna_addr;
@@ -147,8 +152,8 @@ static void make_command(uint32_t *p, uint32_t op, uint32_t args)
 	p[6] = 8;
 }
 
-// run_chain submits the first n commands and returns the state that the chain ends in; *failed is its error index. The driver writes over the
-// first command of a chain that fails, and so it is put back.
+// Submits the first n commands as a chain, returns its final state and stores its error index in
+// *failed. Restores the first command, which the driver overwrites if the chain fails.
 static uint32_t run_chain(uint32_t n, uint32_t *failed)
 {
 	uint32_t first[1024];
@@ -164,7 +169,8 @@ static uint32_t run_chain(uint32_t n, uint32_t *failed)
 	if (failed)
 		*failed = rig.words[3];
 	if (n > 0 && (rig.words[0] & 15) != NPUEMU_COMPLETED)
-		CHECK(rig.packets[0][1] == ((rig.words[0] & 15) == NPUEMU_TIMEOUT ? 1 : ~0u) && rig.packets[0][1023] == ~0u);
+		CHECK(rig.packets[0][1] == ((rig.words[0] & 15) == NPUEMU_TIMEOUT ? 1 : ~0u) &&
+			rig.packets[0][1023] == ~0u);
 	memcpy(rig.packets[0], first, sizeof first);
 	return rig.words[0] & 15;
 }
@@ -176,7 +182,8 @@ static void commands(void)
 	uint32_t failed;
 	uint64_t seq;
 	CHECK(open_context(32, &rig.context, &rig.syncobj) == 0);
-	CHECK(create(AMDXDNA_BO_DEV_HEAP, 64 << 20, &rig.heap) == 0 && create(AMDXDNA_BO_SHARE, 4096, &rig.instructions) == 0);
+	CHECK(create(AMDXDNA_BO_DEV_HEAP, 64 << 20, &rig.heap) == 0 &&
+		create(AMDXDNA_BO_SHARE, 4096, &rig.instructions) == 0);
 	CHECK(create(AMDXDNA_BO_CMD, 4096, &rig.chain) == 0);
 	void *code = map(rig.instructions, 4096);
 	memcpy(code, stream, sizeof stream);
@@ -186,23 +193,26 @@ static void commands(void)
 		rig.packets[i] = map(rig.commands[i], 4096);
 		make_command(rig.packets[i], 0, 0);
 	}
-	CHECK(submit(rig.context, rig.commands[0], &rig.instructions, 1, &seq) == 0 && wait_ms(rig.context, seq, 5000) == 0);
+	CHECK(submit(rig.context, rig.commands[0], &rig.instructions, 1, &seq) == 0 &&
+		wait_ms(rig.context, seq, 5000) == 0);
 	CHECK((rig.packets[0][0] & 15) == NPUEMU_COMPLETED);
 
 	CHECK(submit(99, rig.commands[0], NULL, 0, &seq) == -EINVAL);
-	CHECK(submit(rig.context, rig.instructions, NULL, 0, &seq) == -EINVAL); // not a command's buffer
+	CHECK(submit(rig.context, rig.instructions, NULL, 0, &seq) == -EINVAL); // not a command buffer
 	CHECK(submit(rig.context, 1 << 30, NULL, 0, &seq) == -EINVAL);
 	CHECK(submit(rig.context, rig.commands[0], (uint32_t[]){1 << 30}, 1, &seq) == -ENOENT);
 
-	CHECK(run_chain(1, NULL) == NPUEMU_COMPLETED && run_chain(56, NULL) == NPUEMU_COMPLETED); // 56 slots of 52 + 20 bytes fit
+	// 56 slots of 52 + 20 bytes fit
+	CHECK(run_chain(1, NULL) == NPUEMU_COMPLETED && run_chain(56, NULL) == NPUEMU_COMPLETED);
 	CHECK(run_chain(57, NULL) == NPUEMU_ABORT);
 	CHECK(run_chain(0, NULL) == NPUEMU_ABORT);
-	for (int i = 0; i < 65; i++) // two words of payload: 65 slots of 60 bytes would fit, and the first command would end in an error
+	// two words of payload: 65 slots of 60 bytes would fit, and the first command would fail
+	for (int i = 0; i < 65; i++)
 		rig.packets[i][0] = 3u << 12 | 1;
 	CHECK(run_chain(65, NULL) == NPUEMU_ABORT);
 	for (int i = 0; i < 65; i++)
 		make_command(rig.packets[i], 0, 0);
-	make_command(rig.packets[3], 20, 0); // another kind of command in between
+	make_command(rig.packets[3], 20, 0); // a different kind of command
 	CHECK(run_chain(5, NULL) == NPUEMU_ABORT);
 	for (int i = 0; i < 24; i++)
 		make_command(rig.packets[i], 0, 12);
@@ -213,19 +223,23 @@ static void commands(void)
 
 	CHECK(script("run 2 error") == NULL && run_chain(4, &failed) == NPUEMU_ERROR && failed == 1);
 	CHECK(script("run 4 timeout") == NULL && run_chain(4, &failed) == NPUEMU_TIMEOUT && failed == 3);
-	CHECK(script("run 1 delay 60") == NULL && submit(rig.context, rig.commands[0], &rig.instructions, 1, &seq) == 0);
+	CHECK(script("run 1 delay 60") == NULL && submit(rig.context, rig.commands[0],
+		&rig.instructions, 1, &seq) == 0);
 	CHECK(wait_ms(rig.context, seq, 5) == -ETIME && wait_ms(rig.context, seq, 0) == 0);
-	// After a timeout the context is reset: what waits in its queue is aborted, what comes later runs.
+	// A timeout resets the context: queued commands are aborted, later ones run.
 	uint64_t after;
 	CHECK(script("run 1 delay 30; run 2 timeout") == NULL);
 	for (int i = 0; i < 3; i++)
 		CHECK(submit(rig.context, rig.commands[i], &rig.instructions, 1, &after) == 0);
 	CHECK(wait_ms(rig.context, after, 5000) == 0);
-	CHECK((rig.packets[0][0] & 15) == NPUEMU_COMPLETED && (rig.packets[1][0] & 15) == NPUEMU_TIMEOUT && (rig.packets[2][0] & 15) == NPUEMU_ABORT);
-	// A timeout leaves the context's health in the command, another failure nothing that could be read.
-	CHECK(rig.packets[1][1] == 1 && rig.packets[1][2] == 0 && rig.packets[1][3] == 5 && rig.packets[1][9] == ~0u && rig.packets[2][1] == ~0u);
+	CHECK((rig.packets[0][0] & 15) == NPUEMU_COMPLETED &&
+		(rig.packets[1][0] & 15) == NPUEMU_TIMEOUT && (rig.packets[2][0] & 15) == NPUEMU_ABORT);
+	// A timeout stores the context's health in the command; other failures store nothing readable.
+	CHECK(rig.packets[1][1] == 1 && rig.packets[1][2] == 0 && rig.packets[1][3] == 5 &&
+		rig.packets[1][9] == ~0u && rig.packets[2][1] == ~0u);
 	make_command(rig.packets[2], 0, 0);
-	CHECK(submit(rig.context, rig.commands[2], &rig.instructions, 1, &after) == 0 && wait_ms(rig.context, after, 5000) == 0);
+	CHECK(submit(rig.context, rig.commands[2], &rig.instructions, 1, &after) == 0 &&
+		wait_ms(rig.context, after, 5000) == 0);
 	CHECK((rig.packets[2][0] & 15) == NPUEMU_COMPLETED);
 	CHECK(script(NULL) == NULL);
 
@@ -242,12 +256,14 @@ static void commands(void)
 static void queries(void)
 {
 	struct amdxdna_drm_query_aie_metadata m;
-	struct amdxdna_drm_get_info a = {.param = DRM_AMDXDNA_QUERY_AIE_METADATA, .buffer = (uintptr_t)&m, .buffer_size = sizeof m};
+	struct amdxdna_drm_get_info a = {.param = DRM_AMDXDNA_QUERY_AIE_METADATA,
+		.buffer = (uintptr_t)&m, .buffer_size = sizeof m};
 	CHECK(call(DRM_IOCTL_AMDXDNA_GET_INFO, &a) == 0 && m.cols == 8 && m.rows == 6 && m.core.row_count == 4);
 	unsigned char guard[8];
 	memset(guard, 0xee, sizeof guard);
-	a = (struct amdxdna_drm_get_info){.param = DRM_AMDXDNA_QUERY_AIE_VERSION, .buffer = (uintptr_t)guard, .buffer_size = 4};
-	CHECK(call(DRM_IOCTL_AMDXDNA_GET_INFO, &a) == 0 && guard[4] == 0xee); // no more than there is room for
+	a = (struct amdxdna_drm_get_info){.param = DRM_AMDXDNA_QUERY_AIE_VERSION,
+		.buffer = (uintptr_t)guard, .buffer_size = 4};
+	CHECK(call(DRM_IOCTL_AMDXDNA_GET_INFO, &a) == 0 && guard[4] == 0xee); // truncated to the buffer
 	a.param = 9999;
 	CHECK(call(DRM_IOCTL_AMDXDNA_GET_INFO, &a) == -EOPNOTSUPP);
 	struct amdxdna_drm_get_array array = {.param = 9999};
@@ -261,9 +277,10 @@ int main(void)
 {
 	npuemu_stats s;
 	void (*stats)(npuemu_stats *) = (void (*)(npuemu_stats *))dlsym(RTLD_DEFAULT, "npuemu_get_stats");
-	int (*violation)(char *, uint32_t) = (int (*)(char *, uint32_t))dlsym(RTLD_DEFAULT, "npuemu_take_violation");
+	int (*violation)(char *, uint32_t) = (int (*)(char *, uint32_t))dlsym(RTLD_DEFAULT,
+		"npuemu_take_violation");
 	if (!stats || !violation) {
-		fprintf(stderr, "driver_test runs under the emulator\n");
+		fprintf(stderr, "driver_test must run under the emulator\n");
 		return 2;
 	}
 	fd = open("/dev/accel/accel0", O_RDWR);

@@ -1,4 +1,4 @@
-// The reader of instruction streams: descriptors, patches, identity, and streams that are damaged everywhere.
+// Tests of the stream parser: descriptors, patches, IDs, and damaged streams.
 #include "../stream.h"
 #include "test.h"
 
@@ -13,14 +13,15 @@ static uint32_t sample[] = {
 	OP_TCT, 16, 0, 0x00010100,
 };
 
-static void reads_what_is_there(void)
+static void parses_operations(void)
 {
 	stream s;
 	stream_op op;
 	stream_descriptor d;
 	stream_patch p;
 	CHECK(stream_open(&s, sample, sizeof sample));
-	CHECK(stream_next(&s, &op) && op.code == OP_BLOCK_WRITE && stream_is_descriptor(&op, &d) && !stream_is_patch(&op, &p));
+	CHECK(stream_next(&s, &op) && op.code == OP_BLOCK_WRITE && stream_is_descriptor(&op, &d) &&
+		!stream_is_patch(&op, &p));
 	CHECK(d.reg == (1 << 25 | 0x1d040) && d.base == 0x1000 && d.extent == 4096);
 	CHECK(stream_next(&s, &op) && stream_is_patch(&op, &p) && !stream_is_descriptor(&op, &d));
 	CHECK(p.reg == d.reg + 4 && p.arg == 3 && p.plus == 0x1000);
@@ -28,7 +29,7 @@ static void reads_what_is_there(void)
 	CHECK(!stream_next(&s, &op) && !s.fault);
 }
 
-// extent_of is how far a descriptor with these words reaches.
+// Returns the extent of a descriptor with these words.
 static uint64_t extent_of(uint32_t length, uint32_t d0, uint32_t d1, uint32_t d2, uint32_t iteration)
 {
 	uint32_t w[12] = {OP_BLOCK_WRITE, 0, 0x1d000, 48, length, 0, 0, d0, d1, d2, iteration, 0};
@@ -38,10 +39,10 @@ static uint64_t extent_of(uint32_t length, uint32_t d0, uint32_t d1, uint32_t d2
 	return d.extent;
 }
 
-// Sizes are in bits 20 to 29, steps less one below; lengths and steps are in words.
+// Size in bits 20 to 29, step minus one below; lengths and steps are in words.
 static uint32_t dim(uint32_t size, uint32_t step) { return size << 20 | (step - 1); }
 
-static void knows_how_far_descriptors_reach(void)
+static void computes_extents(void)
 {
 	CHECK(extent_of(0, 0, 0, 0, 0) == 0);
 	CHECK(extent_of(1, 0, 0, 0, 0) == 4);
@@ -53,11 +54,11 @@ static void knows_how_far_descriptors_reach(void)
 	CHECK(extent_of(128, dim(16, 1), dim(4, 100), dim(0, 1000), 0) == 4 * 1316);
 	// The descriptor of mlir-air's vector_reciprocal: 32 blocks of 2 x 512 words, 2048 apart.
 	CHECK(extent_of(0x8000, 0x20000000, 0xc02001ff, 0x020007ff, 0) == 4 * (31 * 2048 + 2 * 512));
-	// The base moves on 3 times by 4096 words.
+	// The base advances 3 times by 4096 words.
 	CHECK(extent_of(16, 0, 0, 0, 3 << 20 | 4095) == 4 * (16 + 3 * 4096));
 }
 
-static void tells_programs_apart(void)
+static void computes_ids(void)
 {
 	uint32_t copy[sizeof sample / 4];
 	uint64_t id = stream_id(sample, sizeof sample);
@@ -66,7 +67,7 @@ static void tells_programs_apart(void)
 		memcpy(copy, sample, sizeof sample);
 		copy[i] ^= 0x100;
 		uint64_t other = stream_id(copy, sizeof copy);
-		// The address of the descriptor and the header's description of the array do not count; everything else does.
+		// Only the descriptor's address and the header's array description are ignored.
 		CHECK((other == id) == (i == 1 || i == 4 + 5 || i == 4 + 6));
 	}
 	memcpy(copy, sample, sizeof sample);
@@ -79,7 +80,7 @@ static void tells_programs_apart(void)
 static void survives_damage(void)
 {
 	for (uint32_t n = 0; n < sizeof sample; n++) {
-		void *cut = malloc(n + 1); // exactly as long, for the address sanitizer
+		void *cut = malloc(n + 1); // exact length, for the address sanitizer
 		memcpy(cut, sample, n);
 		CHECK(stream_id(cut, n) == 0);
 		free(cut);
@@ -97,9 +98,9 @@ static void survives_damage(void)
 
 int main(void)
 {
-	reads_what_is_there();
-	knows_how_far_descriptors_reach();
-	tells_programs_apart();
+	parses_operations();
+	computes_extents();
+	computes_ids();
 	survives_damage();
 	return failures != 0;
 }

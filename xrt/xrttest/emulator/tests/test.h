@@ -1,12 +1,12 @@
-// The smallest of test frames: CHECK counts what is not so, and main returns whether anything was counted.
+// A minimal test framework: CHECK counts failures, and main returns whether there were any.
 #pragma once
 #include <stdio.h>
 
 static int failures;
-#define CHECK(what)                                                                    \
+#define CHECK(cond)                                                                    \
 	do {                                                                           \
-		if (!(what)) {                                                         \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what); \
+		if (!(cond)) {                                                         \
+			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond); \
 			failures++;                                                    \
 		}                                                                      \
 	} while (0)
