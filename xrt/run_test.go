@@ -145,7 +145,7 @@ func TestWaitCanceled(t *testing.T) {
 	ok(t, r.Wait(t.Context()))
 }
 
-// Objects in use by the device are freed only when it is done, in whatever order they are closed.
+// Objects in use by the device are freed only when it is done, in any order of Close calls.
 func TestCloseDuringRun(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
 		ok(t, x.emu.Script("run 1 delay 300"))

@@ -108,7 +108,8 @@ func TestHostileManifests(t *testing.T) {
 			`"arguments": [` + strings.Repeat("4,", 300) + `4]}`), "301"},
 		"an unknown layout": {entry(`{"output_binary": "add.elf",` +
 			` "kernel": "main:add", "layout": "sideways"}`), "sideways"},
-		"a path as name": {`{"entries": {"../add": {"output_binary": "add.elf", "kernel": "main:add"}}}`, "invalid program name"},
+		"a path as name": {`{"entries": {"../add": {"output_binary": "add.elf", "kernel": "main:add"}}}`,
+			"invalid program name"},
 		"far too large": {`{"entries": {"add": {"kernel": "` + strings.Repeat("x",
 			maxManifest) + `"}}}`, "too large"},
 	} {
@@ -121,7 +122,8 @@ func TestHostileManifests(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	dir := folder(t,
-		map[string]string{manifestName: entry(`{"kernel": "main:add", "output_binary": "../../../../etc/add.elf"}`), "add.elf": "x"})
+		map[string]string{manifestName: entry(`{"kernel": "main:add", "output_binary": "../../../../etc/add.elf"}`),
+			"add.elf": "x"})
 	if s, err := ReadArtefacts(dir); err != nil || s.Get("add").Binary != filepath.Join(dir, "add.elf") {
 		t.Errorf("escaping path: %v, %v", s, err)
 	}
