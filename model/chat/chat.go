@@ -33,10 +33,7 @@ type parsed struct {
 	err      error
 }
 
-const (
-	defaultName = "default"
-	toolUseName = "tool_use"
-)
+const defaultName = "default"
 
 // Parse reads a template. An error is a *ParseError, which names the line.
 func Parse(source string) (*Template, error) {
@@ -78,8 +75,8 @@ func (t *Template) choose(name string, tools bool) (parsed, string, error) {
 	asked := name
 	if name == "" {
 		name = defaultName
-		if _, ok := t.named[toolUseName]; ok && tools {
-			name = toolUseName
+		if _, ok := t.named["tool_use"]; ok && tools {
+			name = "tool_use"
 		}
 	}
 	p, ok := t.named[name]

@@ -35,8 +35,8 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 		return nil, errBothEnds
 	}
 	c := &conversation{
-		template: opts.Template, vars: jinja.NewDict(), size: size(messages, opts),
-		date: opts.DateString, now: opts.Now, prefill: opts.ContinueFinal,
+		template: opts.Template, vars: jinja.NewDict(), date: opts.DateString, now: opts.Now,
+		prefill: opts.ContinueFinal,
 	}
 	turns := &jinja.List{}
 	for i, m := range messages {
@@ -45,10 +45,15 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 			return nil, &InputError{fmt.Sprintf("message %d", i), err}
 		}
 		turns.Items = append(turns.Items, normalized(v))
+		c.size += 200 + len(m.Content) + len(m.ContentJSON) + len(m.ReasoningContent)
+		for _, call := range m.ToolCalls {
+			c.size += 200 + len(call.Function.Arguments)
+		}
 	}
 	c.vars.Set("messages", turns)
 	var err error
 	decode := func(name string, raw json.RawMessage) any {
+		c.size += len(raw)
 		v, failed := jinja.DecodeJSON(raw)
 		if failed != nil && err == nil {
 			err = &InputError{name, failed}
@@ -83,24 +88,6 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 		c.vars.Set(x.Name, variable(x.Name, decode(fmt.Sprintf("variable %q", x.Name), x.Value)))
 	}
 	return c, err
-}
-
-// size is about how many bytes go into a template.
-func size(messages []Message, opts *Options) int {
-	n := 0
-	for _, m := range messages {
-		n += len(m.Content) + len(m.ContentJSON) + len(m.ReasoningContent) + 200
-		for _, c := range m.ToolCalls {
-			n += len(c.Function.Arguments) + 200
-		}
-	}
-	for _, raw := range slices.Concat(opts.Tools, opts.Documents) {
-		n += len(raw)
-	}
-	for _, x := range opts.Extra {
-		n += len(x.Value)
-	}
-	return n
 }
 
 // role is a message's role. Templates build special tokens of it, so it is not content, unless it

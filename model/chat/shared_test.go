@@ -213,6 +213,7 @@ func BenchmarkRender(b *testing.B) {
 		requests := loadCorpus(b).Requests
 		for _, request := range []string{"plain", "tools_several", "long"} {
 			b.Run(name+"/"+request, func(b *testing.B) {
+				b.ReportAllocs()
 				for b.Loop() {
 					if _, err := tmpl.RenderJSON(b.Context(), requests[request]); err != nil {
 						b.Fatal(err)

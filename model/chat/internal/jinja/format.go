@@ -12,13 +12,10 @@ var (
 	field      = regexp.MustCompile(`\{\{|\}\}|\{(\w*)\}|[{}]`)
 )
 
-// maxFormat bounds a format string, which is searched in one go.
-const maxFormat = 64 << 10
-
 // replacing writes text with the matches of re replaced by what f returns for their parts.
 func (r *run) replacing(text str, re *regexp.Regexp, f func(at str, parts []string) str) str {
 	r.failIf(text.safe, "formatting the result of the filter safe is not supported")
-	r.failIf(len(text.s) > maxFormat, "a format of more than %d bytes is not supported", maxFormat)
+	r.failIf(len(text.s) > 64<<10, "a format of more than 64 KiB is not supported")
 	r.tick(len(text.s))
 	b, done := &builder{r: r}, 0
 	for _, at := range re.FindAllStringSubmatchIndex(text.s, -1) {
@@ -53,8 +50,9 @@ func (r *run) percent(text str, values any) str {
 		args = args[1:]
 		return r.convert(v, parts)
 	})
-	_, isDict := values.(*Dict)
-	r.failIf(len(args) > 0 && !isDict, "not all arguments converted during string formatting")
+	isTuple, isString := typeName(values) == "tuple", typeName(values) == "str"
+	left := len(args) > 0 && (isTuple || isString || !isSequence(r, values)) // Python ignores the others
+	r.failIf(left, "not all arguments converted during string formatting")
 	return out
 }
 

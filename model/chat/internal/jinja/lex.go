@@ -250,7 +250,6 @@ func small(v *big.Int) any {
 
 // isSpace is Python's str.isspace for one character.
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // signAt is the sign that s begins with, or empty.
 func signAt(s string) string {

@@ -248,12 +248,6 @@ func (r *run) replace(s str, from string, to str, count int) str {
 	return b.str()
 }
 
-func (r *run) separator(a *args, v any) str {
-	sep := r.string(a, v, "")
-	r.failIf(sep.s == "", "empty separator")
-	return sep
-}
-
 // splitting splits at a separator or, without one, at runs of blanks: at most that many times
 // unless negative, from the right if asked.
 func splitting(fromRight bool) method {
@@ -261,7 +255,8 @@ func splitting(fromRight bool) method {
 		s, v := x.(str), r.take(a, 0, "sep", "maxsplit")
 		most, sep := r.integer(a, v[1], -1), ""
 		if set(v[0]) {
-			sep = r.separator(a, v[0]).s
+			sep = r.string(a, v[0], "").s
+			r.failIf(sep == "", "empty separator")
 		}
 		var parts []any
 		for ; ; most-- {
@@ -341,7 +336,8 @@ func (r *run) lines(s str, keep bool) (out []str) {
 }
 
 func partition(r *run, x any, a *args) any {
-	s, sep := x.(str), r.separator(a, r.take(a, 1, "")[0])
+	s, sep := x.(str), r.string(a, r.take(a, 1, "")[0], "")
+	r.failIf(sep.s == "", "empty separator")
 	i := r.indexOf(s.s, sep.s)
 	if i < 0 {
 		return &Tuple{[]any{s, str{}, str{}}}
@@ -437,10 +433,12 @@ func (r *run) capitalize(t str) str {
 
 // every reports whether f holds for all characters of s.
 func (r *run) every(s string, f func(rune) bool) bool {
-	for part := range r.chunks(s) {
+	for s != "" {
+		part := r.chunk(s)
 		if strings.IndexFunc(part, func(c rune) bool { return !f(c) }) >= 0 {
 			return false
 		}
+		s = s[len(part):]
 	}
 	return true
 }

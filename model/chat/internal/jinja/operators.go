@@ -247,10 +247,7 @@ func (r *run) equalItems(a, b []any) bool {
 	return slices.EqualFunc(a, b, r.equal)
 }
 
-// unordered is the result of a comparison with a NaN.
-const unordered = 2
-
-// compareNumbers returns -1, 0, 1 or unordered. ok is false unless both are numbers.
+// compareNumbers returns -1, 0, 1, or 2 for a NaN. ok is false unless both are numbers.
 func (r *run) compareNumbers(a, b any) (c int, ok bool) {
 	x, okA := asFloat(a)
 	y, okB := asFloat(b)
@@ -258,7 +255,7 @@ func (r *run) compareNumbers(a, b any) (c int, ok bool) {
 	case !okA || !okB:
 		return 0, false
 	case math.IsNaN(x) || math.IsNaN(y):
-		return unordered, true
+		return 2, true
 	case x != y || math.Abs(x) < 1<<53 || math.IsInf(x, 0):
 		return cmp.Compare(x, y), true
 	}
@@ -267,7 +264,7 @@ func (r *run) compareNumbers(a, b any) (c int, ok bool) {
 	return i.Cmp(j), true
 }
 
-// order is Python's ordering: -1, 0, 1 or unordered. op is the operator of the error message.
+// order is Python's ordering: -1, 0, 1, or 2 for a NaN. op is the operator of the error message.
 func (r *run) order(a, b any, op string) int {
 	r.tick(1)
 	if c, ok := r.compareNumbers(a, b); ok {

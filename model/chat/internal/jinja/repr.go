@@ -66,6 +66,7 @@ func (b *builder) repr(v any) {
 		b.reprDict(v.vars)
 		b.raw(">")
 	case *macro:
+		b.r.failIf(v.label == "", "printing a macro without a name is not supported")
 		b.raw("<Macro '" + v.label + "'>")
 	case *loop:
 		b.raw(fmt.Sprintf("<LoopContext %d/%d>", v.index+1, v.length(b.r)))
@@ -146,8 +147,8 @@ func (b *builder) quote(t str) {
 // escape writes t with the characters replaced for which replace returns something.
 func (b *builder) escape(t str, replace func(c rune) string) {
 	b.rewrite(t, func(s string) {
-		for part := range b.r.chunks(s) {
-			done := 0 // what is before it is written
+		for s != "" {
+			part, done := b.r.chunk(s), 0 // what is before done is written
 			for i, c := range part {
 				if out := replace(c); out != "" {
 					b.raw(part[done:i])
@@ -157,6 +158,7 @@ func (b *builder) escape(t str, replace func(c rune) string) {
 				}
 			}
 			b.raw(part[done:])
+			s = s[len(part):]
 		}
 	})
 }

@@ -30,12 +30,11 @@ const (
 	maxDepth = 4000 // nested expressions and statements of all calls
 )
 
+// Every pollSteps a rendering looks at the clock and the context. It takes no more than maxPoll from
+// one look to the next; a longer time means that the operating system ran something else.
 const (
-	// pollSteps is how many steps pass between two looks at the clock and the context.
 	pollSteps = 1000
-	// maxPoll is the most time that one stretch between two looks counts for. A longer one means
-	// that the operating system ran something else.
-	maxPoll = 20 * time.Millisecond
+	maxPoll   = 20 * time.Millisecond
 )
 
 // Environment is what a rendering takes from its caller.

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -175,8 +174,10 @@ func (r *run) transform(t str, f func(b *builder, s string)) str {
 	b := &builder{r: r, safe: t.safe}
 	b.grow(len(t.s))
 	b.rewrite(t, func(s string) {
-		for part := range r.chunks(s) {
+		for s != "" {
+			part := r.chunk(s)
 			f(b, part)
+			s = s[len(part):]
 		}
 	})
 	return b.str()
@@ -185,32 +186,23 @@ func (r *run) transform(t str, f func(b *builder, s string)) str {
 // chunkSize is how many bytes are worked on between two looks at the limits.
 const chunkSize = 16 << 10
 
-// chunks yields s in pieces that end at a character, and counts the work on each.
-func (r *run) chunks(s string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for len(s) > chunkSize {
-			n := chunkSize
-			for n > chunkSize-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-				n--
-			}
-			r.tick(n / 64)
-			if !yield(s[:n]) {
-				return
-			}
-			s = s[n:]
-		}
-		r.tick(len(s)/64 + 1)
-		if s != "" {
-			yield(s)
-		}
+// chunk is a beginning of s that ends with a character. It counts the work on it.
+func (r *run) chunk(s string) string {
+	n := min(len(s), chunkSize)
+	for n < len(s) && n > chunkSize-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
 	}
+	r.tick(n/64 + 1)
+	return s[:n]
 }
 
 // runeCount is the length of s in characters.
 func (r *run) runeCount(s string) int {
 	n := 0
-	for part := range r.chunks(s) {
+	for s != "" {
+		part := r.chunk(s)
 		n += utf8.RuneCountInString(part)
+		s = s[len(part):]
 	}
 	return n
 }
@@ -227,8 +219,8 @@ func (r *run) offset(s string, i int) int {
 	if at < len(s) || i < 0 {
 		return at
 	}
-	at = 0
-	for part := range r.chunks(s) {
+	for at = 0; at < len(s); {
+		part := r.chunk(s[at:])
 		for j := range part {
 			if i == 0 {
 				return at + j

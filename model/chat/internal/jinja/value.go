@@ -59,24 +59,24 @@ func (*function) kind() string  { return "function" }
 func (*macro) kind() string     { return "Macro" }
 func (*loop) kind() string      { return "LoopContext" }
 func (absent) kind() string     { return "nothing" }
-func (v str) kind() string {
-	if v.safe {
+func (t str) kind() string {
+	if t.safe {
 		return "Markup"
 	}
 	return "str"
 }
 
-func (v str) length(r *run) int      { return r.runeCount(v.s) }
+func (t str) length(r *run) int      { return r.runeCount(t.s) }
 func (v *List) length(*run) int      { return len(v.Items) }
 func (v *Tuple) length(*run) int     { return len(v.items) }
-func (v *Dict) length(*run) int      { return len(v.entries) }
+func (d *Dict) length(*run) int      { return len(d.entries) }
 func (v *view) length(*run) int      { return len(v.items) }
-func (v *Undefined) length(*run) int { return 0 }
+func (u *Undefined) length(*run) int { return 0 }
 func (v *List) all(*run) []any       { return v.Items }
 func (v *Tuple) all(*run) []any      { return v.items }
 func (v *view) all(*run) []any       { return v.items }
-func (v *Undefined) all(*run) []any  { return nil }
-func (v *Dict) all(r *run) []any     { return r.view(v, "dict_keys").items }
+func (u *Undefined) all(*run) []any  { return nil }
+func (d *Dict) all(r *run) []any     { return r.view(d, "dict_keys").items }
 
 func typeName(v any) string {
 	switch v := v.(type) {
