@@ -1,8 +1,6 @@
 package jinja
 
-import (
-	"slices"
-)
+import "slices"
 
 func (r *run) exec(body []stmt) flow {
 	r.deeper()

@@ -15,7 +15,7 @@ var filters map[string]filter
 
 // unsupportedFilters exist in Jinja2. A template that does not reach them can be rendered.
 var unsupportedFilters = strings.Fields(`attr batch center filesizeformat forceescape groupby pprint
-	random slice striptags truncate unique urlencode urlize wordcount wordwrap xmlattr`)
+	random slice striptags truncate urlencode urlize wordcount wordwrap xmlattr`)
 
 func init() {
 	filters = map[string]filter{
@@ -29,7 +29,7 @@ func init() {
 		"replace": replaceFilter, "reverse": reverse, "round": round, "safe": onText(markup),
 		"select": choose(true, false), "selectattr": choose(true, true), "sort": sortFilter,
 		"string": onText(func(_ *run, t str) str { return t }), "sum": sum,
-		"title": onText((*run).titled), "tojson": tojson, "trim": trim,
+		"title": onText((*run).titled), "tojson": tojson, "trim": trim, "unique": unique,
 		"upper": onText((*run).upper),
 	}
 	for _, name := range unsupportedFilters {
@@ -244,11 +244,12 @@ var tests = map[string]test{
 	"odd":         plain(func(r *run, x any) bool { return r.divides(x, int64(2), 1) }),
 	"even":        plain(func(r *run, x any) bool { return r.divides(x, int64(2), 0) }),
 	"in":          func(r *run, x any, a *args) bool { return r.contains(r.take(a, 1, "seq")[0], x) },
+	"sameas":      func(r *run, x any, a *args) bool { return r.same(x, r.take(a, 1, "other")[0]) },
 	"divisibleby": func(r *run, x any, a *args) bool { return r.divides(x, r.take(a, 1, "num")[0], 0) },
 }
 
 func init() {
-	for _, name := range []string{"filter", "lower", "sameas", "test", "upper"} {
+	for _, name := range []string{"filter", "lower", "test", "upper"} {
 		tests[name] = func(r *run, x any, a *args) bool {
 			r.fail("the test %q is not supported", name)
 			return false
@@ -296,4 +297,12 @@ func isCallable(_ *run, x any) bool {
 		return true
 	}
 	return false
+}
+
+// same is Python's is, where it does not depend on how Python stores values.
+func (r *run) same(a, b any) bool {
+	typ := typeName(a)
+	stored := typ == "str" || typ == "Markup" || typ == "int" || typ == "float" || isUndefined(a)
+	r.failIf(stored && typ == typeName(b), "sameas for a %s is not supported", typ)
+	return typ == typeName(b) && a == b
 }

@@ -10,10 +10,7 @@ import (
 )
 
 // Limits of a template's size. Published templates have some 10 kB.
-const (
-	maxSource = 1 << 20
-	maxTokens = 100_000
-)
+const maxSource, maxTokens = 1 << 20, 100_000
 
 type tokenKind uint8
 
@@ -37,15 +34,7 @@ type token struct {
 	line  int
 }
 
-func (t token) String() string {
-	switch t.kind {
-	case tEOF:
-		return "the end of the template"
-	case tString:
-		return "a string"
-	}
-	return strconv.Quote(t.text)
-}
+func (t token) String() string { return strconv.Quote(clip(t.text)) }
 
 // The expressions are Jinja2's, with trim_blocks. S stands for Python's blanks.
 func expression(re string) *regexp.Regexp {
@@ -105,7 +94,7 @@ func lex(source string) []token {
 			l.tag(tagEnd, tTagEnd, "%}")
 		}
 	}
-	l.add(tEOF, "", nil)
+	l.add(tEOF, "the end of the template", nil)
 	return l.toks
 }
 

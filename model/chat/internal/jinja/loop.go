@@ -9,8 +9,7 @@ type loop struct {
 	index      int // from 0
 	prev, item any
 	ahead      []any // items that have been taken from next already
-	buffer     [1]any
-	count      int // -1 until it is known
+	count      int   // -1 until it is known
 }
 
 func (s *forStmt) exec(r *run) flow {
@@ -77,8 +76,7 @@ func (l *loop) peek() (any, bool) {
 		if !ok {
 			return nil, false
 		}
-		l.buffer[0] = item
-		l.ahead = l.buffer[:]
+		l.ahead = []any{item}
 	}
 	return l.ahead[0], true
 }
@@ -95,6 +93,9 @@ func (l *loop) length(r *run) int {
 }
 
 func (l *loop) attr(r *run, key string) (v any, ok bool) {
+	rebuilt := l.stmt.cond != nil && l.stmt.target.name == nil // Jinja2 makes tuples of such items
+	r.failIf(key == "changed" || rebuilt && (key == "previtem" || key == "nextitem"),
+		"loop.%s is not supported here", key)
 	switch key {
 	case "index":
 		return int64(l.index + 1), true
@@ -130,8 +131,6 @@ func (l *loop) attr(r *run, key string) (v any, ok bool) {
 			r.failIf(len(a.pos) == 0, "no items for cycling given")
 			return a.pos[l.index%len(a.pos)]
 		}}, true
-	case "changed":
-		r.fail("loop.changed is not supported")
 	}
 	return nil, false
 }

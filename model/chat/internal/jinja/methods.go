@@ -65,9 +65,9 @@ var (
 	ofView = []string{"mapping", "isdisjoint"}
 	ofStr  = append(escaping, strings.Fields(`casefold center encode escape expandtabs format_map
 		isascii isdecimal isidentifier islower isnumeric isprintable istitle isupper ljust maketrans
-		rjust rpartition striptags swapcase title translate unescape zfill`)...)
+		rjust striptags swapcase translate unescape zfill`)...)
 	// The methods that escape their arguments if the string is a Markup.
-	escaping = slices.Clip(strings.Fields("format join partition replace"))
+	escaping = slices.Clip(strings.Fields("format join partition replace rpartition"))
 )
 
 // attributes are all names in unsafe and unsupported.
@@ -119,6 +119,7 @@ func init() {
 		"upper":        onText((*run).upper),
 		"lower":        onText((*run).lower),
 		"capitalize":   onText((*run).capitalize),
+		"title":        onText((*run).title),
 		"strip":        stripping(true, true),
 		"lstrip":       stripping(true, false),
 		"rstrip":       stripping(false, true),
@@ -130,7 +131,8 @@ func init() {
 		"split":        splitting(false),
 		"rsplit":       splitting(true),
 		"splitlines":   splitlines,
-		"partition":    partition,
+		"partition":    partition(strings.Index, 0),
+		"rpartition":   partition(strings.LastIndex, 2),
 		"join":         joinMethod,
 		"count":        searching(strings.Count, false, false),
 		"find":         searching(strings.Index, true, false),
@@ -335,14 +337,19 @@ func (r *run) lines(s str, keep bool) (out []str) {
 	return out
 }
 
-func partition(r *run, x any, a *args) any {
-	s, sep := x.(str), r.string(a, r.take(a, 1, "")[0], "")
-	r.failIf(sep.s == "", "empty separator")
-	i := r.indexOf(s.s, sep.s)
-	if i < 0 {
-		return &Tuple{[]any{s, str{}, str{}}}
+// partition cuts at a separator. Without one all is in the place given.
+func partition(find func(s, sep string) int, place int) method {
+	return func(r *run, x any, a *args) any {
+		s, sep := x.(str), r.string(a, r.take(a, 1, "")[0], "")
+		r.failIf(sep.s == "", "empty separator")
+		r.tick(len(s.s) / 64)
+		parts := []any{str{}, str{}, str{}}
+		parts[place] = s
+		if i := find(s.s, sep.s); i >= 0 {
+			parts = []any{s.cut(0, i), sep, s.cut(i+len(sep.s), len(s.s))}
+		}
+		return &Tuple{parts}
 	}
-	return &Tuple{[]any{s.cut(0, i), sep, s.cut(i+len(sep.s), len(s.s))}}
 }
 
 func joinMethod(r *run, x any, a *args) any {
@@ -429,6 +436,19 @@ func (r *run) capitalize(t str) str {
 	out := r.join(str{}, r.eachRune(first, titleRune), rest)
 	out.safe = t.safe
 	return out
+}
+
+// title begins a word after everything that has no case, unlike the filter of that name.
+func (r *run) title(t str) str {
+	r.failIf(strings.ContainsRune(t.s, 'Σ'), "str.title of a sigma is not supported")
+	within := false
+	return r.eachRune(t, func(c rune) string {
+		begins := !within
+		if within = unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c); begins {
+			return titleRune(c)
+		}
+		return lowerRune(c)
+	})
 }
 
 // every reports whether f holds for all characters of s.

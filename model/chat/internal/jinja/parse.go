@@ -35,13 +35,10 @@ type parser struct {
 	soft    bool    // in an {% if %}, where filters and tests that do not exist fail when reached
 	unknown []token // filters and tests that do not exist, of the expression being read
 	ids     map[string]int
-	frame   *frame    // of this place
-	frames  []*frame  // all but the template's own
-	special *mentions // of the macro around this place
+	frame   *frame   // of this place
+	frames  []*frame // all but the template's own
+	special [3]bool  // which of specials the macro around this place reads, and so takes
 }
-
-// mentions are the special arguments that a macro reads before it assigns them.
-type mentions struct{ read, stored [3]bool }
 
 var specials = []string{"caller", "varargs", "kwargs"}
 
@@ -101,15 +98,14 @@ func (p *parser) variable(text string) *name {
 // see notes that a name is read or assigned at this place.
 func (p *parser) see(text string, assigned bool) *name {
 	n := p.variable(text)
-	if assigned && !p.soft && !p.frame.seen[text] {
+	if i := slices.Index(specials, text); p.frame.seen[text] {
+		return n
+	} else if assigned && !p.soft {
 		p.frame.unset = append(p.frame.unset, n)
+	} else if !assigned && i >= 0 {
+		p.special[i] = true
 	}
 	p.frame.seen[text] = true
-	if i := slices.Index(specials, text); i >= 0 && p.special != nil {
-		m := p.special
-		m.read[i] = m.read[i] || !assigned && !m.stored[i]
-		m.stored[i] = m.stored[i] || assigned
-	}
 	return n
 }
 
@@ -230,10 +226,8 @@ func (p *parser) statement() stmt {
 			return broken
 		}
 		return continued
-	case "block", "extends", "include", "import", "from", "autoescape", "print":
-		failParse(line, "{%% %s %%} is not supported in chat templates", tag)
 	default:
-		failParse(line, "unknown tag {%% %s %%}", tag)
+		failParse(line, "{%% %s %%} does not exist or is not supported", tag)
 	}
 	return nil
 }
@@ -350,33 +344,33 @@ func (p *parser) filterChain() *filterExpr {
 	return f
 }
 
-// macro reads the parameters of a macro if it has them, then calls between, then reads the body.
+// macro reads the parameters of a macro, calls between, and reads the body.
 func (p *parser) macro(line int, label, end string, params bool, between func()) *macroDef {
 	m := &macroDef{label: label}
-	if params {
-		p.within(func() { p.parameters(m) })
-	}
+	head := p.within(func() {
+		if params {
+			p.parameters(m)
+		}
+	})
 	between()
-	outer, own, loops := p.special, &mentions{}, p.loops
-	p.special, p.loops = own, 0
+	outer, loops := p.special, p.loops
+	p.special, p.loops = [3]bool{}, 0
 	m.body.frame = p.within(func() {
-		for _, n := range m.params {
-			p.frame.seen[n.text] = true
+		for text := range head.seen {
+			p.frame.seen[text] = !slices.Contains(specials, text)
 		}
 		m.body.stmts = p.blockBody(end)
 	})
-	p.special, p.loops = outer, loops
+	own := p.special
+	p.loops = loops
 	for i, to := range []**name{&m.caller, &m.varargs, &m.kwargs} {
 		at := slices.IndexFunc(m.params, func(n *name) bool { return n.text == specials[i] })
-		if own.read[i] && at < 0 {
+		if own[i] && at < 0 {
 			*to = p.variable(specials[i])
 		}
-		p.failIf(own.read[i] && i == 0 && at >= 0 && at < len(m.params)-len(m.defaults),
+		p.failIf(own[i] && i == 0 && at >= 0 && at < len(m.params)-len(m.defaults),
 			"the parameter caller needs a default")
-		if outer != nil {
-			outer.read[i] = outer.read[i] || own.read[i] && !outer.stored[i]
-			outer.stored[i] = outer.stored[i] || own.stored[i]
-		}
+		p.special[i] = own[i] || outer[i]
 	}
 	return m
 }

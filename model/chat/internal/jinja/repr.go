@@ -61,15 +61,6 @@ func (b *builder) repr(v any) {
 		b.reprItems(v.typ+"([", v.items, "])")
 	case *Dict:
 		b.reprDict(v)
-	case *namespace:
-		b.raw("<Namespace ")
-		b.reprDict(v.vars)
-		b.raw(">")
-	case *macro:
-		b.r.failIf(v.label == "", "printing a macro without a name is not supported")
-		b.raw("<Macro '" + v.label + "'>")
-	case *loop:
-		b.raw(fmt.Sprintf("<LoopContext %d/%d>", v.index+1, v.length(b.r)))
 	default:
 		b.r.fail("printing a %s is not supported", typeName(v))
 	}

@@ -177,8 +177,7 @@ const (
 func (e *Error) Error() string { return fmt.Sprintf("template line %d: %s", e.Line, e.Msg) }
 func (e *Error) Unwrap() error { return e.Err }
 
-// maxMessage bounds an error's text, which may quote the template or the conversation.
-const maxMessage = 300
+const maxMessage = 300 // bytes of an error, which may quote the template or the conversation
 
 // failure carries an error up to Parse or Render. Only these recover it.
 type failure struct{ *Error }

@@ -254,3 +254,15 @@ func sum(r *run, x any, a *args) any {
 	}
 	return total
 }
+
+func unique(r *run, x any, a *args) any {
+	v := r.take(a, 0, "case_sensitive", "attribute")
+	get, seen := r.getter(v[1], nil), NewDict()
+	for item := range r.walk(x) {
+		if h := r.hash(r.folded(get(item), r.flag(v[0]))); seen.find(h) < 0 {
+			r.charge(entrySize)
+			seen.put(h, item, item)
+		}
+	}
+	return &generator{r.iterate(r.view(seen, "dict_keys"))}
+}

@@ -9,17 +9,15 @@ import (
 // Span is the byte range [Start, End) of a string.
 type Span struct{ Start, End int }
 
-// str is a Python string that knows which of its bytes are content. A byte is content if it was
-// derived from a string that came in as content. Bytes of template literals never are, whatever
-// they are joined with.
+// str is a Python string that knows which of its bytes are content: those derived from a string that
+// came in as content. Bytes of template literals never are, whatever they are joined with.
 type str struct {
 	s    string
 	c    *marks
 	safe bool // a Markup, which escapes what it is joined with
 }
 
-// marks are the content bytes of a string. Nil means none. Cutting a string shares the spans of
-// the original, so that it takes no time in proportion to them.
+// marks are the content bytes of a string. Nil means none. Cutting a string shares its spans.
 type marks struct {
 	spans []Span // sorted and disjoint, in the coordinates of the string they were made for
 	base  int    // where this string begins in these coordinates

@@ -336,7 +336,7 @@ func hashString(s string) string {
 func (r *run) hash(v any) string {
 	h, ok := r.hashed(v)
 	if !ok {
-		r.fail("unhashable type: '%s'", typeName(v))
+		r.fail("a %s as a key is not supported", typeName(v))
 	}
 	return h
 }
@@ -355,15 +355,6 @@ func (r *run) hashed(v any) (string, bool) {
 		}
 		i, _ := big.NewFloat(v).Int(nil)
 		return other + i.String(), true
-	case *Tuple:
-		defer r.leave(r.enter())
-		h := other + "t"
-		for _, x := range v.items {
-			k := r.hash(x)
-			r.charge(len(h) + len(k) + 8)
-			h += strconv.Itoa(len(k)) + ":" + k
-		}
-		return h, true
 	}
 	i, ok := asInt(v)
 	return other + strconv.FormatInt(i, 10), ok
