@@ -91,7 +91,7 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 		queue:   newScheduler(plan, dev.Info(), tap != nil),
 		fewRows: dev.Info().FewRows,
 	}
-	e.queue.run = e.runPass
+	e.queue.pass = e.runPass
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())

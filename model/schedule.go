@@ -13,10 +13,10 @@ import (
 
 // scheduler decides whose rows the next pass takes.
 //
-// A session submits a job, the rows of its next pass, and waits until it is done. One loop owns the
-// device: it collects the jobs of the next pass, runs it, marks them done, and repeats until no pass
-// can start. Its goroutine then ends, and the event that lets a pass start again creates another.
-// There are no timers, so a lone session sees no added latency.
+// A session submits a job, the rows of its next pass, and waits until it is done. One pass runs at a
+// time. Whenever one can start, it takes the jobs in the queue that go together. There are no timers,
+// and a job that finds nothing before it runs in the goroutine of its session, so a lone session sees
+// no added latency.
 //
 // # Holds
 //
@@ -48,18 +48,18 @@ type scheduler struct {
 	most  int  // rows of a pass of many rows at most
 	joins bool // a pass takes several sessions
 
-	// run executes a pass. The loop calls it, one call at a time.
-	run func(ctx context.Context, p *boundPass, inputs []*input) error
+	// pass executes a pass. One call runs at a time.
+	pass func(ctx context.Context, p *boundPass, inputs []*input) error
 
-	mu      sync.Mutex
-	queue   []*job // in the order of submission
-	running *batch
-	looping bool   // a goroutine executes loop
-	holds   int    // clients whose holding is set
-	last    *input // of the last pass, if it had one
-	kind    kind   // of the last pass
-	turns   int    // passes of that kind in a row
-	closed  bool
+	mu       sync.Mutex
+	queue    []*job // in the order of submission
+	running  *batch
+	starting bool   // a goroutine is about to call start
+	holds    int    // clients whose holding is set
+	last     *input // of the last pass, if it had one
+	kind     kind   // of the last pass
+	turns    int    // passes of that kind in a row
+	closed   bool
 }
 
 // With programs of fixed rows: passes of one kind in a row while jobs of another are queued.
@@ -137,8 +137,12 @@ func newScheduler(plan *Plan, info npu.Info, tapped bool) *scheduler {
 // runs under its context, and submit returns when the device has stopped.
 func (q *scheduler) submit(j *job) error {
 	j.done = make(chan struct{})
-	if err := q.enqueue(j); err != nil {
+	alone, err := q.enqueue(j)
+	if err != nil {
 		return err
+	}
+	if alone != nil {
+		q.run(alone)
 	}
 	select {
 	case <-j.done:
@@ -154,15 +158,20 @@ func (q *scheduler) submit(j *job) error {
 	return j.err
 }
 
-func (q *scheduler) enqueue(j *job) error {
+// enqueue queues a job. If a pass of this job alone can start, it returns that pass for the caller to
+// run.
+func (q *scheduler) enqueue(j *job) (alone *batch, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return ErrClosed
+		return nil, ErrClosed
 	}
 	q.queue = append(q.queue, j)
+	if !q.starting && (len(q.queue) == 1 || !q.joins) && q.ready() == j {
+		return q.collect(j), nil
+	}
 	q.wake()
-	return nil
+	return nil, nil
 }
 
 // cancel removes a job whose context has ended from the queue, or from a pass that it shares. It
@@ -203,56 +212,45 @@ func (q *scheduler) release(c *client) {
 	}
 }
 
-// wake starts the loop if it does not run and a pass can start. The caller holds mu.
+// wake has the next pass started in another goroutine, if one can start. The caller holds mu.
 func (q *scheduler) wake() {
-	if !q.looping && q.ready() != nil {
-		q.looping = true
-		go q.loop()
+	if !q.starting && q.ready() != nil {
+		q.starting = true
+		go q.start()
 	}
 }
 
-// loop runs passes until none can start.
-func (q *scheduler) loop() {
-	for q.runNext() {
-	}
-}
-
-// runNext runs the next pass. It reports whether the loop goes on.
-func (q *scheduler) runNext() (more bool) {
+// start runs the next pass, if one can still start.
+func (q *scheduler) start() {
 	q.mu.Lock()
+	q.starting = false
 	first := q.ready()
 	if first == nil {
-		q.looping = false
 		q.mu.Unlock()
-		return false
+		return
 	}
 	b := q.collect(first)
-	q.running = b
 	q.mu.Unlock()
+	q.run(b)
+}
 
+// run runs a batch. It finishes it also if a tap panics or ends the goroutine.
+func (q *scheduler) run(b *batch) {
 	err := errors.New("model: the pass was not completed")
-	returned := false
 	defer func() {
-		v := recover()
-		if v != nil {
+		if v := recover(); v != nil {
 			err = &passPanic{v, debug.Stack()}
-			more = true
 		}
 		q.finish(b, err)
-		if v == nil && !returned { // a tap has ended the goroutine, as a test that fails does
-			go q.loop()
-		}
 	}()
 	inputs := make([]*input, len(b.jobs))
 	for i, j := range b.jobs {
 		inputs[i] = j.in
 	}
-	err = q.run(b.ctx, first.pass, inputs)
-	returned = true
-	return true
+	err = q.pass(b.ctx, b.jobs[0].pass, inputs)
 }
 
-// finish marks the jobs of the running batch done and gives out their holds.
+// finish marks the jobs of the running batch done, gives out their holds, and wakes the next pass.
 func (q *scheduler) finish(b *batch, err error) {
 	b.cancel()
 	q.mu.Lock()
@@ -270,6 +268,7 @@ func (q *scheduler) finish(b *batch, err error) {
 		close(j.done)
 	}
 	close(b.ended)
+	q.wake()
 }
 
 // ready returns the job that the next pass is for, or nil if no pass can start now. The caller holds
@@ -318,7 +317,8 @@ func maxTurns(k kind) int {
 	return prefillTurns
 }
 
-// collect removes the first job and those that can share its pass from the queue.
+// collect moves the first job and those that can share its pass from the queue to the running batch.
+// The caller holds mu.
 func (q *scheduler) collect(first *job) *batch {
 	k := q.kindOf(first)
 	if k != q.kind {
@@ -361,6 +361,7 @@ func (q *scheduler) collect(first *job) *batch {
 		}
 		b.ctx, b.cancel = context.WithCancel(npu.JoinTracers(context.Background(), ctxs...))
 	}
+	q.running = b
 	return b
 }
 

@@ -76,7 +76,7 @@ func TestSchedulerAtRandom(t *testing.T) {
 				}
 				return nil
 			}}
-			q.run = log.run
+			q.pass = log.run
 			var all sync.WaitGroup
 			var done, cancelled, failed, left atomic.Int64
 			for w := range 8 {
@@ -136,7 +136,7 @@ func TestSchedulerAtRandom(t *testing.T) {
 			// Closing fails what is queued and what comes later.
 			errs := make(chan error)
 			held, free := make(chan struct{}), make(chan struct{})
-			q.run = func(context.Context, *boundPass, []*input) error {
+			q.pass = func(context.Context, *boundPass, []*input) error {
 				close(held)
 				<-free
 				return nil
@@ -184,7 +184,7 @@ func TestHolds(t *testing.T) {
 	decode := &boundPass{}
 	q := newScheduler(&Plan{Chunk: 64, Prefill: []Pass{{}}}, npu.Info{FewRows: 4}, false)
 	var passes [][]*input
-	q.run = func(_ context.Context, _ *boundPass, inputs []*input) error {
+	q.pass = func(_ context.Context, _ *boundPass, inputs []*input) error {
 		passes = append(passes, inputs)
 		return nil
 	}
@@ -234,13 +234,13 @@ func TestHolds(t *testing.T) {
 	checkSchedulerIdle(t, q)
 }
 
-// A pass that panics or ends its goroutine fails its jobs, and the loop goes on with what is queued.
+// A pass that panics or ends its goroutine fails its jobs, and what is queued runs all the same.
 func TestPassThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("tap") }, "Goexit": runtime.Goexit} {
 		q := newScheduler(&Plan{Chunk: 64, Prefill: []Pass{{Rows: 64}}}, npu.Info{}, false)
 		held, free := make(chan struct{}), make(chan struct{})
 		first := true
-		q.run = func(context.Context, *boundPass, []*input) error {
+		q.pass = func(context.Context, *boundPass, []*input) error {
 			if first {
 				first = false
 				close(held)
