@@ -250,19 +250,19 @@ func TestPassThatDoesNotReturn(t *testing.T) {
 			return nil
 		}
 		var all sync.WaitGroup
-		submit := func() (err error, panicked any) {
+		submit := func() (panicked any, err error) {
 			defer func() { panicked = recover() }()
 			j := &job{ctx: context.Background(), client: &client{}, pass: &boundPass{}, in: &input{ids: make([]int32, 1)}}
-			return q.submit(j), nil
+			return nil, q.submit(j)
 		}
 		all.Go(func() {
-			if err, panicked := submit(); err == nil && panicked == nil || (panicked != nil) != (name == "panic") {
+			if panicked, err := submit(); err == nil && panicked == nil || (panicked != nil) != (name == "panic") {
 				t.Errorf("%s: the job ended with %v, panic %v", name, err, panicked)
 			}
 		})
 		<-held
 		all.Go(func() {
-			if err, panicked := submit(); err != nil || panicked != nil {
+			if panicked, err := submit(); err != nil || panicked != nil {
 				t.Errorf("%s: the next job ended with %v, panic %v", name, err, panicked)
 			}
 		})

@@ -1,3 +1,5 @@
+// Package gokernel executes commands with kernels in pure Go. It serves builds without cgo and the
+// systems that have no C kernels, and it is a second implementation to test those against.
 package gokernel
 
 import (
@@ -79,7 +81,7 @@ var kernels = [...]kernelFunc{
 	kernel.Copy:      {copyChunks, (*worker).copy},
 }
 
-// run walks the commands with all threads at once, as the C engine does.
+// Run walks the commands with all threads at once, as the C engine does.
 func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (cancelled bool, err error) {
 	b := newBarrier(e.threads)
 	began := time.Now()
@@ -187,7 +189,7 @@ func grow(s *[]float32, n int64) []float32 {
 	return (*s)[:n]
 }
 
-// peak multiplies small matrices from the nearest cache.
+// Peak multiplies small matrices from the L1 cache.
 func (e *Engine) Peak(length time.Duration, rounds int) (float64, error) {
 	best := 0.0
 	for range rounds {
