@@ -19,7 +19,7 @@ func TestEveryOperationIsCounted(t *testing.T) {
 		"filter selectattr": "('x')", "filter rejectattr": "('x')", "filter default": "('x', true)",
 		"filter d": "('x', true)", "test in": "(s)", "method startswith": "(s)",
 		"method endswith": "(s)", "method removeprefix": "(s)", "method removesuffix": "(s)",
-		"method replace": "('b', 'c')", "method partition": "('b')", "method join": "(l)",
+		"method replace": "('b', 'c')", "method partition": "('b')", "method rpartition": "('b')", "method join": "(l)",
 		"method count": "('b')", "method find": "('b')", "method rfind": "('b')",
 		"method index": "(s)", "method rindex": "(s)", "method split": "('b')",
 		"filter dictsort": "(by='value')",
