@@ -38,7 +38,8 @@ func TestMessagesAreTheSameAsJSON(t *testing.T) {
 			{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 1.0}}},
 			{"type": "function", "function": {"name": "g", "arguments": {}}}]},
 		{"role": "tool", "content": "r", "tool_call_id": "1", "name": "f"}],
-		"tools": [{"z": 1, "a": {}}], "documents": [{"title": "t"}], "add_generation_prompt": true, "enable_thinking": false, "bos_token": "<s>", "eos_token": "</s>",
+		"tools": [{"z": 1, "a": {}}], "documents": [{"title": "t"}], "add_generation_prompt": true,
+		"enable_thinking": false, "bos_token": "<s>", "eos_token": "</s>",
 		"date_string": "today", "x": {"k": [null]}}`, got)
 	if !strings.Contains(got, "{'b': 1, 'a': 1.0}") {
 		t.Errorf("the arguments changed: %s", got)
