@@ -93,8 +93,9 @@ type Span struct{ Start, End int }
 //
 // Content are the bytes that come from strings in messages, tools, documents and [Options].Extra,
 // whatever the template did to them: trimmed, split, changed case or written as JSON. What the
-// template writes itself is not content, and neither are BOS, EOS, dates, and roles that are
-// plain words, of which some templates build special tokens.
+// template writes itself is not content, and neither are BOS, EOS, dates, and the roles that
+// published templates know, of which some build special tokens; any other role is. A template that
+// splits content at the text of a special token and joins the parts with it writes that token.
 type Rendered struct {
 	Text    string
 	Content []Span // sorted, disjoint, not empty

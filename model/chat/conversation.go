@@ -90,17 +90,17 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 	return c, err
 }
 
-// role is a message's role. Templates build special tokens of it, so it is not content, unless it
-// is more than a word.
+// roles are those of published templates. Some build special tokens of them, so they are not
+// content. Any other role is: "<|" and "|>" around im_end would be a token that ends a turn.
+var roles = strings.Fields(`system user assistant tool developer function ipython model observation
+	environment documents context chatbot human tools functions tool_call tool_calls tool_response
+	tool_responses tool_result tool_results user_context latest_reminder SYSTEM ASSISTANT FUNCTIONS`)
+
 func role(s string) any {
-	plain := func(c rune) bool {
-		return c == '_' || c == '-' || c == '.' || c == ' ' || c >= '0' && c <= '9' ||
-			c|0x20 >= 'a' && c|0x20 <= 'z'
+	if slices.Contains(roles, s) {
+		return jinja.Literal(s)
 	}
-	if strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) >= 0 {
-		return jinja.Content(s)
-	}
-	return jinja.Literal(s)
+	return jinja.Content(s)
 }
 
 // variable is the value of a further variable. Those that hold a special token, and the date, are

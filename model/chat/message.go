@@ -14,7 +14,9 @@ import (
 // empty, so that 'tool_calls' in message means what it means in Python. In JSON it has the shape
 // of the OpenAI API.
 type Message struct {
-	Role    string `json:"role"` // "system", "user", "assistant", "tool", or another of the template's
+	// Role is "system", "user", "assistant", "tool", or another that the template knows. Roles of
+	// published templates are not content (see [Rendered]), so that templates can build tokens of them.
+	Role    string `json:"role"`
 	Content string `json:"content"`
 	// ContentJSON replaces Content if it is not empty: a list of parts, or null for a message
 	// without content.

@@ -92,6 +92,7 @@ func (e *opExpr) eval(r *run) any {
 }
 
 func (r *run) concat(first any, e *opExpr) str {
+	r.charge(48 * len(e.xs))
 	parts := make([]str, len(e.xs))
 	parts[0] = r.text(first)
 	for i, part := range e.xs[1:] {
@@ -140,13 +141,15 @@ func (r *run) args(of string, in *arguments) *args {
 	a.names = slices.Clip(a.names)
 	for _, e := range d.entries {
 		k, ok := e.key.(str)
-		r.failIf(!ok || a.find(k.s) >= 0, "a keyword is not a string or is given twice")
+		r.failIf(!ok || r.find(a, k.s) >= 0, "a keyword is not a string or is given twice")
 		a.names, a.named = append(a.names, k), append(a.named, e.value)
 	}
 	return a
 }
 
-func (a *args) find(name string) int {
+// find is the index of a keyword, or -1.
+func (r *run) find(a *args, name string) int {
+	r.tick((len(a.names) + len(name)) / 16)
 	return slices.IndexFunc(a.names, func(n str) bool { return n.s == name })
 }
 
@@ -164,7 +167,7 @@ func (r *run) take(a *args, required int, params ...string) []any {
 	used := copy(out, a.pos)
 	for i := used; i < len(out); i++ {
 		out[i] = absent{}
-		if j := a.find(params[i]); j >= 0 {
+		if j := r.find(a, params[i]); j >= 0 {
 			out[i] = a.named[j]
 			used++
 		} else if i < required {
@@ -251,6 +254,7 @@ func (e *attrExpr) eval(r *run) any {
 
 // attribute is Python's getattr within the sandbox.
 func (r *run) attribute(x any, key string) (any, bool) {
+	r.tick(len(key) / 64)
 	switch v := x.(type) {
 	case *Undefined:
 		r.defined(v)
@@ -270,8 +274,10 @@ func (r *run) attribute(x any, key string) (any, bool) {
 func (r *run) item(x, key any) any {
 	r.defined(x)
 	if d, ok := x.(*Dict); ok {
-		if h, ok := r.hashed(key); ok && d.find(h) >= 0 {
-			return d.entries[d.find(h)].value
+		if h, ok := r.hashed(key); ok {
+			if i := d.find(h); i >= 0 {
+				return d.entries[i].value
+			}
 		}
 	} else if i, ok := asInt(key); ok {
 		if v, ok := r.index(x, i); ok {

@@ -110,7 +110,7 @@ func (s *callStmt) exec(r *run) flow {
 	f, a := any(&macro{s.body, r.scope}), args{}
 	if s.call != nil {
 		a = *r.args("", &s.call.args)
-		r.failIf(a.find("caller") >= 0, "the argument caller is given twice")
+		r.failIf(r.find(&a, "caller") >= 0, "the argument caller is given twice")
 		a.names, a.named = append(slices.Clip(a.names), lit("caller")), append(a.named, f)
 		f = r.eval(s.call.f)
 	}
@@ -125,7 +125,7 @@ func (m *macro) call(r *run, a *args) (text str) {
 	r.within(m.body.frame, m.home, func() {
 		m.bind(r, a)
 		for i, p := range m.params {
-			v := r.scope.find(p.id)
+			v := r.variable(p.id)
 			if _, unset := (*v).(missing); !unset {
 				continue
 			}
@@ -144,7 +144,7 @@ func (m *macro) call(r *run, a *args) (text str) {
 func (m *macro) bind(r *run, a *args) {
 	used := make([]bool, len(a.names))
 	set := func(p *name, v any) {
-		if i := a.find(p.text); i >= 0 {
+		if i := r.find(a, p.text); i >= 0 {
 			used[i], v = true, a.named[i]
 		}
 		r.scope.set(p.id, v)
@@ -202,9 +202,10 @@ func (f *frame) knows(text string) bool {
 	return f != nil && (f.seen[text] || f.parent.knows(text))
 }
 
-// find returns the variable that a name means in s, or nil.
-func (s *scope) find(id int) *any {
-	for ; s != nil; s = s.parent {
+// variable returns the variable that a name means, or nil.
+func (r *run) variable(id int) *any {
+	for s := r.scope; s != nil; s = s.parent {
+		r.tick(len(s.vars) / 64)
 		for i := range s.vars {
 			if s.vars[i].id == id {
 				return &s.vars[i].value
@@ -227,10 +228,10 @@ func (s *scope) set(id int, v any) {
 
 // within runs f in a new scope inside parent.
 func (r *run) within(in *frame, parent *scope, f func()) {
-	r.charge(128)
+	r.charge(128 + 24*len(in.unset))
 	s := &scope{parent, make([]variable, 0, 2+len(in.unset))}
 	for _, n := range in.unset {
-		s.set(n.id, missing{})
+		s.vars = append(s.vars, variable{n.id, missing{}})
 	}
 	outer := r.scope
 	r.scope = s
@@ -239,7 +240,7 @@ func (r *run) within(in *frame, parent *scope, f func()) {
 }
 
 func (e *name) eval(r *run) any {
-	v := r.scope.find(e.id)
+	v := r.variable(e.id)
 	if v == nil {
 		return r.fromCaller(e.text)
 	}
@@ -281,6 +282,7 @@ func (r *run) assign(t target, v any) {
 		ns.vars.Set(t.attr, v)
 	default:
 		r.charge(48)
+		r.tick(len(r.scope.vars) / 64)
 		r.scope.set(t.name.id, v)
 	}
 }

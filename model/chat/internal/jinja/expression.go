@@ -238,6 +238,7 @@ func (p *parser) arguments() (a arguments) {
 		case p.cur().kind == tName && p.peek().kind == tOp && p.peek().text == "=":
 			id := lit(p.next().text)
 			p.next()
+			p.failIf(len(a.names) == maxNames, "more than %d named arguments", maxNames)
 			p.failIf(slices.Contains(a.names, id), "the argument %q is given twice", id.s)
 			a.names, a.named = append(a.names, id), append(a.named, p.cond())
 		default:

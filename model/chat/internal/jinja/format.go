@@ -8,29 +8,30 @@ import (
 )
 
 var (
-	conversion = regexp.MustCompile(`%(-?)(0?)(\d{0,3})(\.\d{1,2})?([sdif%]?)`)
-	field      = regexp.MustCompile(`\{\{|\}\}|\{(\w*)\}|[{}]`)
+	conversion = regexp.MustCompile(`^%(-?)(0?)(\d{0,3})(\.\d{1,2})?([sdif%]?)`)
+	field      = regexp.MustCompile(`^(?:\{\{|\}\}|\{(\w*)\}|[{}])`)
 )
 
-// replacing writes text with the matches of re replaced by what f returns for their parts.
-func (r *run) replacing(text str, re *regexp.Regexp, f func(at str, parts []string) str) str {
+// replacing writes text with the matches of re replaced by what f returns for their parts. Each
+// matches where one of the characters begin is.
+func (r *run) replacing(text str, begin string, re *regexp.Regexp,
+	f func(at str, parts []string) str) str {
 	r.failIf(text.safe, "formatting the result of the filter safe is not supported")
 	r.failIf(len(text.s) > 64<<10, "a format of more than 64 KiB is not supported")
-	r.tick(len(text.s))
-	b, done := &builder{r: r}, 0
-	for _, at := range re.FindAllStringSubmatchIndex(text.s, -1) {
-		r.charge(16 * len(at))
-		b.write(text.cut(done, at[0]))
-		parts := make([]string, len(at)/2)
-		for i := range parts {
-			if at[2*i] >= 0 {
-				parts[i] = text.s[at[2*i]:at[2*i+1]]
-			}
+	b := &builder{r: r}
+	for {
+		i := strings.IndexAny(text.s, begin)
+		if r.tick(max(i, 0) / 16); i < 0 {
+			break
 		}
-		b.write(f(text.cut(at[0], at[1]), parts))
-		done = at[1]
+		b.write(text.cut(0, i))
+		text = text.cut(i, len(text.s))
+		parts := re.FindStringSubmatch(text.s)
+		r.charge(32*len(parts) + len(parts[0]))
+		b.write(f(text.cut(0, len(parts[0])), parts))
+		text = text.cut(len(parts[0]), len(text.s))
 	}
-	b.write(text.cut(done, len(text.s)))
+	b.write(text)
 	return b.str()
 }
 
@@ -41,7 +42,7 @@ func (r *run) percent(text str, values any) str {
 	if t, ok := values.(*Tuple); ok {
 		args = t.items
 	}
-	out := r.replacing(text, conversion, func(at str, parts []string) str {
+	out := r.replacing(text, "%", conversion, func(at str, parts []string) str {
 		if at.s == "%%" {
 			return at.cut(0, 1)
 		}
@@ -91,11 +92,11 @@ func (r *run) convert(v any, parts []string) str {
 // format is text.format(...). Fields name their arguments, or take them in turn.
 func (r *run) format(text str, a *args) str {
 	turn := 0
-	return r.replacing(text, field, func(at str, parts []string) str {
+	return r.replacing(text, "{}", field, func(at str, parts []string) str {
 		if at.s == "{{" || at.s == "}}" {
 			return at.cut(0, 1)
 		}
-		i, values := a.find(parts[1]), a.named
+		i, values := r.find(a, parts[1]), a.named
 		if at.s == "{}" {
 			i, values = turn, a.pos
 			turn++

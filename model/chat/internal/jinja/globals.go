@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// maxRange is the sandbox's limit on range.
-const maxRange = 100_000
+const (
+	maxRange  = 100_000 // the sandbox's limit on range
+	maxFormat = 1 << 10 // of strftime_now
+)
 
 // globals are the functions that a template can call.
 var globals = map[string]*function{
@@ -28,9 +30,12 @@ func raiseException(r *run, a *args) any {
 
 func strftimeNow(r *run, a *args) any {
 	format := r.string(a, r.take(a, 1, "format")[0], "")
+	if len(format.s) > maxFormat {
+		r.limit("strftime_now: the format has %d bytes; the limit is %d", len(format.s), maxFormat)
+	}
+	r.charge(32 * len(format.s))
 	s, err := r.env.Strftime(format.s)
 	r.failIf(err != nil, "strftime_now: %v", err)
-	r.charge(len(s))
 	if format.c != nil {
 		return str{s: s, c: whole}
 	}

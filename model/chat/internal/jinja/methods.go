@@ -202,11 +202,12 @@ func affix(f func(s, part string) bool) method {
 		v := r.take(a, 1, "")[0]
 		t, ok := v.(*Tuple)
 		if !ok {
-			return f(x.(str).s, r.string(a, v, "").s)
+			t = &Tuple{[]any{v}}
 		}
 		return slices.ContainsFunc(t.items, func(v any) bool {
-			r.tick(1)
-			return f(x.(str).s, r.string(a, v, "").s)
+			part := r.string(a, v, "").s
+			r.tick(1 + len(part)/64)
+			return f(x.(str).s, part)
 		})
 	}
 }
@@ -214,6 +215,7 @@ func affix(f func(s, part string) bool) method {
 func removing(has func(s, part string) bool, prefix bool) method {
 	return func(r *run, x any, a *args) any {
 		s, part := x.(str), r.string(a, r.take(a, 1, "")[0], "").s
+		r.tick(len(part) / 64)
 		switch {
 		case !has(s.s, part):
 			return s
@@ -346,7 +348,8 @@ func partition(find func(s, sep string) int, place int) method {
 		parts := []any{str{}, str{}, str{}}
 		parts[place] = s
 		if i := find(s.s, sep.s); i >= 0 {
-			parts = []any{s.cut(0, i), sep, s.cut(i+len(sep.s), len(s.s))}
+			end := i + len(sep.s)
+			parts = []any{s.cut(0, i), s.cut(i, end), s.cut(end, len(s.s))}
 		}
 		return &Tuple{parts}
 	}

@@ -228,6 +228,7 @@ func (r *run) equal(a, b any) bool {
 		y, ok := b.(*Dict)
 		defer r.leave(r.enter())
 		return ok && len(x.entries) == len(y.entries) && !slices.ContainsFunc(x.entries, func(e entry) bool {
+			r.tick(len(e.hash) / 64)
 			i := y.find(e.hash)
 			return i < 0 || !r.equal(e.value, y.entries[i].value)
 		})

@@ -5,8 +5,10 @@ import (
 	"strings"
 )
 
-// maxNesting bounds how deep tags and expressions nest in a template, and so the parser's stack.
-const maxNesting = 200
+const (
+	maxNesting = 200 // of tags and expressions, which bounds the parser's stack
+	maxNames   = 255 // of a macro's parameters, and of a call's named arguments
+)
 
 // Template is a parsed template. It is immutable and safe for concurrent use.
 type Template struct{ body block }
@@ -382,6 +384,7 @@ func (p *parser) parameters(m *macroDef) {
 			p.expect(tOp, ",")
 		}
 		n := p.see(p.assignable(), true)
+		p.failIf(len(m.params) == maxNames, "more than %d parameters", maxNames)
 		twice := slices.ContainsFunc(m.params, func(other *name) bool { return *other == *n })
 		p.failIf(twice, "the parameter %q appears twice", n.text)
 		m.params = append(m.params, n)

@@ -30,11 +30,12 @@ const (
 	maxDepth = 4000 // nested expressions and statements of all calls
 )
 
-// Every pollSteps a rendering looks at the clock and the context. It takes no more than maxPoll from
-// one look to the next; a longer time means that the operating system ran something else.
+// Every pollSteps a rendering looks at the clock and the context.
 const (
 	pollSteps = 1000
-	maxPoll   = 20 * time.Millisecond
+	// maxStep is the most time that a step counts for. None takes so long: work grows with length,
+	// and so do its steps. More means that the operating system ran something else.
+	maxStep = 20 * time.Microsecond
 )
 
 // Environment is what a rendering takes from its caller.
@@ -51,6 +52,7 @@ type run struct {
 	env                Environment
 	steps, maxSteps    int
 	poll               int // steps at which to look at the clock next
+	before             int // steps before the stretch that ended at the last look
 	bytes, maxBytes    int
 	spent              time.Duration
 	looked             time.Time // at the clock
@@ -92,7 +94,8 @@ func (r *run) tick(n int) {
 
 // look ends the rendering if it is over a limit or cancelled.
 func (r *run) look() {
-	r.poll = r.steps + pollSteps
+	done := r.steps - r.before // in two stretches: work may follow its tick
+	r.before, r.poll = max(r.before, r.poll-pollSteps), r.steps+pollSteps
 	if r.steps > r.maxSteps {
 		r.limit("the template does not end: more than %d steps", r.maxSteps)
 	}
@@ -100,7 +103,7 @@ func (r *run) look() {
 		r.failFor(err, "rendering stopped: %v", err)
 	}
 	now := time.Now()
-	r.spent += min(now.Sub(r.looked), maxPoll)
+	r.spent += min(now.Sub(r.looked), maxStep*time.Duration(done))
 	r.looked = now
 	if r.spent > maxTime {
 		r.limit("the template does not end: more than %v", maxTime)

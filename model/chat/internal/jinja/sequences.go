@@ -106,6 +106,7 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	if at, ok := attribute.(str); ok {
 		r.failIf(len(at.s) > 1000, "an attribute of more than 1000 bytes is not supported")
 		path = nil
+		r.charge(128 * (strings.Count(at.s, ".") + 1))
 		for _, part := range strings.Split(at.s, ".") {
 			if i, err := strconv.ParseUint(part, 10, 32); err == nil {
 				path = append(path, int64(i))
@@ -116,6 +117,7 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 	return func(x any) any {
 		for _, key := range path {
+			r.tick(1)
 			if x = r.item(x, key); isUndefined(x) && set(otherwise) {
 				x = otherwise
 			}

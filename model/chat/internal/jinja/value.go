@@ -344,6 +344,7 @@ func (r *run) hash(v any) string {
 func (r *run) hashed(v any) (string, bool) {
 	switch v := v.(type) {
 	case str:
+		r.tick(len(v.s) / 64)
 		return hashString(v.s), true
 	case nil, *Undefined:
 		return other + typeName(v), true
