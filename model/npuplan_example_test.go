@@ -54,7 +54,7 @@ func ExampleNewNPUPlan_refused() {
 		fmt.Println(refused.Rule, refused.What)
 	}
 	// Output:
-	// R-DIV-9 head_dim is 16, the kernels have 64, 128, 256 and 512
+	// R-DIV-9 head_dim is 16, the kernels support 64, 128, 256 and 512
 }
 
 // Knobs are turned one at a time, and plans compared.
