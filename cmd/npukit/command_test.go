@@ -247,7 +247,7 @@ func TestExitCodes(t *testing.T) {
 		{"tokenize without a tokenizer", "tokenize " + bare + " hi", "", 1, []string{"tokenizer.json"}},
 		{"template without messages", "template M", `{}`, 1, []string{"messages"}},
 		{"template of no JSON", "template M", `{"messages": [`, 1, []string{"JSON at byte 14"}},
-		{"template of something more", "template M", `{"messages": []} x`, 1, []string{"JSON at byte 17", "follows"}},
+		{"template of something more", "template M", `{"messages": []} x`, 1, []string{"JSON at byte 17", "trailing data"}},
 		{"template of a list", "template M", `[1]`, 1, []string{"object"}},
 		{"template of nothing", "template M", ``, 1, []string{"JSON"}},
 		{"template of deep JSON", "template M", strings.Repeat("[", 1<<20), 1, []string{"deep"}},
