@@ -29,10 +29,6 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := filepath.Join(dir, "plan") // nobody writes to it: reading it takes forever
-	if err := syscall.Mkfifo(plan, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	trace := filepath.Join(dir, "trace.json")
 	for _, tc := range []struct {
 		name  string
@@ -41,7 +37,6 @@ func TestInterrupt(t *testing.T) {
 		after int       // bytes of stdout to wait for; without any, a while
 	}{
 		{"reading the prompt", []string{"run", chatty, "-"}, nil, 0},
-		{"loading", []string{"run", slow, "--ids", "1", "--plan", plan}, nil, 0},
 		{"tokenizing", []string{"tokenize", chatty, "-"}, bytes.NewReader(bytes.Repeat([]byte("word "), 40<<20)), 0},
 		{"prefill", []string{"run", slow, "--ids", strings.Repeat("1,", 30000) + "2", "--json"}, nil, 0},
 		{"decode", []string{"run", slow, "--ids", "1,2,3", "--ignore-eos", "--trace", trace}, nil, 20},
