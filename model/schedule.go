@@ -167,8 +167,8 @@ func (q *scheduler) enqueue(j *job) (alone *batch, err error) {
 		return nil, ErrClosed
 	}
 	q.queue = append(q.queue, j)
-	if !q.starting && (len(q.queue) == 1 || !q.joins) && q.ready() == j {
-		return q.collect(j), nil
+	if !q.starting && q.ready() == j {
+		return q.collect(j), nil // nothing joins it: a job that could would be running or starting
 	}
 	q.wake()
 	return nil, nil
