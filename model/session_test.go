@@ -78,7 +78,7 @@ func TestPrefixReuse(t *testing.T) {
 		{slices.Concat(base[:20], text(30, 5)), 49 - few, true}, // again: the rest is a pass of many rows
 		{base[:3], 0, true}, // fewer than few are computed again
 		{base, 0, true},     // were in a pass of few rows
-		{slices.Concat(base, said, text(1, 9)), 44, false},      // the next turn: the last token said was not computed
+		{slices.Concat(base, said, text(1, 9)), 44, false},             // the next turn: the last token said was not computed
 		{slices.Concat(base, said, text(1, 9)), min(40, 45-few), true}, // with ExactReuse
 		{[]int32{77}, 0, true},
 	} {
