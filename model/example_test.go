@@ -152,19 +152,20 @@ func ExampleSession() {
 	s := m.NewSession()
 	defer s.Close()
 	ctx := context.Background()
-	first, err := s.Complete(ctx, model.Text("Paris?"), nil)
+	const prompt = "I am going to spend a week in Paris. Which sights does the city have?"
+	first, err := s.Complete(ctx, model.Text(prompt), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := s.Complete(ctx, model.Text("Paris? And Rome?"), nil)
+	second, err := s.Complete(ctx, model.Text(prompt+" And which ones does Rome have?"), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%q, %d of %d tokens known\n", first.Text, first.Stats.CachedTokens, first.Stats.PromptTokens)
-	fmt.Printf("%q, %d of %d tokens known\n", second.Text, second.Stats.CachedTokens, second.Stats.PromptTokens)
+	fmt.Printf("%q, reused %v\n", first.Text, first.Stats.CachedTokens > 0)
+	fmt.Printf("%q, reused %v\n", second.Text, second.Stats.CachedTokens > 0)
 	// Output:
-	// " It has bridges", 0 of 6 tokens known
-	// " It has bridges", 6 of 16 tokens known
+	// " It has bridges", reused false
+	// " It has bridges", reused true
 }
 
 // A server tells a caller's mistakes from its own faults.
