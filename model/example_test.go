@@ -143,8 +143,8 @@ func ExampleSession_Chat() {
 	// The capital of France is Paris.
 }
 
-// A session keeps what it has computed: the second prompt begins like the first with its answer, so
-// that only its end is read.
+// A session keeps what it has computed: the second prompt begins like the first, so
+// that only the rest of it is read.
 func ExampleSession() {
 	m, done := open()
 	defer done()
