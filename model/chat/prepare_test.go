@@ -108,6 +108,7 @@ func TestWhatIsContent(t *testing.T) {
 	}
 }
 
+// marked returns the rendered text with its content between « and ».
 func marked(r Rendered) string {
 	var b strings.Builder
 	done := 0
