@@ -71,6 +71,29 @@ func createTemp(dir string) (*os.File, error) {
 	}
 }
 
+// SyncTree makes dir durable with all files and folders in it. Call it before a rename that
+// publishes a folder which another program filled. Links and special files are left alone.
+func SyncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return SyncDir(path)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0) // Windows syncs only files that are open for writing
+		if errors.Is(err, fs.ErrPermission) {
+			f, err = os.Open(path)
+		}
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+}
+
 // MkdirAll creates a folder with its parents, as [os.MkdirAll] does, and syncs the folders that got
 // a new entry.
 func MkdirAll(dir string, perm fs.FileMode) error {

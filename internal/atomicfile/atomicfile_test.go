@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +89,31 @@ func TestMkdirAll(t *testing.T) {
 }
 
 // TestMain is also a process that dies while it writes: see TestSweep.
+// SyncTree visits every file: one that it cannot open is an error, unless it is no regular file.
+func TestSyncTree(t *testing.T) {
+	dir := t.TempDir()
+	sub := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(sub, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, perm := range map[string]os.FileMode{"read-only": 0o400, "file": 0o600} {
+		if err := os.WriteFile(filepath.Join(sub, path), []byte("x"), perm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if runtime.GOOS != "windows" { // which needs a privilege for links
+		if err := os.Symlink("missing", filepath.Join(sub, "dangling")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := SyncTree(dir); err != nil {
+		t.Error(err)
+	}
+	if err := SyncTree(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing folder: %v", err)
+	}
+}
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("ATOMICFILE_TEST_WRITE"); dir != "" {
 		if _, err := MkdirTemp(dir); err != nil {

@@ -94,6 +94,9 @@ func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, err
 		return nil, fmt.Errorf("npu/xdna: %s compiled program %s, but its output is unusable: %w",
 			c.Command[0], p.Name, err)
 	}
+	if err := atomicfile.SyncTree(work); err != nil {
+		return nil, fmt.Errorf("npu/xdna: syncing program %s: %w", p.Name, err)
+	}
 	// The cache has no usable entry, or another process just wrote the same one. Replace it in both
 	// cases.
 	err = os.RemoveAll(dir)
