@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
@@ -292,14 +291,11 @@ func withTag(d *jinja.Dict, key string) (string, *jinja.Dict) {
 // cutFinal ends a rendered text at the tag.
 func cutFinal(text, final string) (string, error) {
 	at := strings.LastIndex(text, strings.TrimSpace(finalTag))
-	if at < 0 || !strings.Contains(text, strings.TrimFunc(final, isSpace)) {
+	if at < 0 || !strings.Contains(text, strings.TrimFunc(final, jinja.IsSpace)) {
 		return "", inputf("the chat template changes the final message, so it cannot be continued")
 	}
 	if strings.HasPrefix(text[at:], finalTag) {
 		return text[:at], nil
 	}
-	return strings.TrimRightFunc(text[:at], isSpace), nil
+	return strings.TrimRightFunc(text[:at], jinja.IsSpace), nil
 }
-
-// isSpace is Python's str.isspace for one character.
-func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }

@@ -21,7 +21,8 @@ func (e *filterExpr) eval(r *run) any { return e.apply(r, r.eval(e.x)) }
 func (e *filterExpr) apply(r *run, x any) any {
 	a := r.args(e.name, &e.args)
 	r.line = e.line
-	return r.filter(e.name, e.f)(r, x, a)
+	r.failIf(e.f == nil, "unknown filter %q", e.name)
+	return e.f(r, x, a)
 }
 
 // applyTo is the result of a chain of filters for the text of a body.
@@ -32,27 +33,12 @@ func (e *filterExpr) applyTo(r *run, text any) any {
 	return e.apply(r, text)
 }
 
-// filter fails if there is no filter of that name.
-func (r *run) filter(name string, f filter) filter {
-	if f == nil {
-		r.fail("unknown filter %q", name)
-	}
-	return f
-}
-
-// test fails if there is no test of that name.
-func (r *run) test(name string, f test) test {
-	if f == nil {
-		r.fail("unknown test %q", name)
-	}
-	return f
-}
-
 func (e *testExpr) eval(r *run) any {
 	x := r.eval(e.x)
 	a := r.args(e.name, &e.args)
 	r.line = e.line
-	return r.test(e.name, e.f)(r, x, a)
+	r.failIf(e.f == nil, "unknown test %q", e.name)
+	return e.f(r, x, a)
 }
 
 func (e *opExpr) eval(r *run) any {

@@ -60,9 +60,7 @@ func absFilter(r *run, x any, a *args) any {
 func lengthFilter(r *run, x any, a *args) any {
 	r.none(a)
 	s, ok := x.(sequence)
-	if !ok {
-		r.fail("object of type '%s' has no len()", typeName(x))
-	}
+	r.failIf(!ok, "object of type '%s' has no len()", typeName(x))
 	return int64(s.length(r))
 }
 
@@ -84,17 +82,8 @@ func (r *run) escape(t str) str {
 	}
 	b := &builder{r: r, safe: true}
 	b.escape(t, func(c rune) string {
-		switch c {
-		case '&':
-			return "&amp;"
-		case '<':
-			return "&lt;"
-		case '>':
-			return "&gt;"
-		case '\'':
-			return "&#39;"
-		case '"':
-			return "&#34;"
+		if i := strings.IndexRune("&<>'\"", c); i >= 0 {
+			return [...]string{"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"}[i]
 		}
 		return ""
 	})
@@ -120,7 +109,7 @@ func (r *run) parseFloat(x any) (float64, bool) {
 	if !ok {
 		return asFloat(x)
 	}
-	text := r.strip(s, isSpace, true, true).s
+	text := r.strip(s, IsSpace, true, true).s
 	simple := !strings.ContainsFunc(text, func(c rune) bool { return c > 0x7f || c == '_' })
 	r.failIf(!simple || len(text) > maxDigits, "a number with other characters than ASCII is not supported")
 	f, err := strconv.ParseFloat(text, 64)
@@ -132,7 +121,7 @@ func intFilter(r *run, x any, a *args) any {
 	r.failIf(given(v[1]) && v[1] != any(int64(10)), "int with another base than 10 is not supported")
 	f, ok := r.parseFloat(x)
 	if s, isString := x.(str); isString {
-		text := strings.TrimPrefix(r.strip(s, isSpace, true, true).s, "+")
+		text := strings.TrimPrefix(r.strip(s, IsSpace, true, true).s, "+")
 		if i, ok := new(big.Int).SetString(text, 10); ok {
 			return small(i)
 		}
@@ -206,7 +195,7 @@ func (r *run) titled(t str) str {
 	t.safe = false
 	return r.eachRune(t, func(c rune) string {
 		begins := !within
-		within = !isSpace(c) && !strings.ContainsRune("-({[<", c)
+		within = !IsSpace(c) && !strings.ContainsRune("-({[<", c)
 		switch {
 		case !within:
 			return string(c)

@@ -209,18 +209,16 @@ func (e *encoder) dict(d *Dict, level int) {
 	e.raw("}")
 }
 
-// short are the characters with an escape of one letter.
-const short = "\"\\\n\r\t\f\b"
-
 // string writes a string. Its quotes are the template's; what becomes of content stays content.
 func (e *encoder) string(t str) {
 	e.raw(`"`)
 	e.escape(t, func(c rune) string {
+		if i := strings.IndexRune("\"\\\n\r\t\f\b", c); i >= 0 {
+			return `\` + `"\nrtfb`[i:i+1]
+		}
 		switch {
-		case c >= ' ' && c != '"' && c != '\\' && (!e.ascii || c < 0x7f):
+		case c >= ' ' && (!e.ascii || c < 0x7f):
 			return ""
-		case strings.ContainsRune(short, c):
-			return `\` + `"\nrtfb`[strings.IndexRune(short, c):][:1]
 		case c < 0x10000:
 			return fmt.Sprintf(`\u%04x`, c)
 		}

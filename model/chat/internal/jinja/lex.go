@@ -132,9 +132,9 @@ func (l *lexer) text(s, open string) {
 	start := strings.LastIndexByte(s, '\n') + 1
 	switch {
 	case len(open) > 2 && open[2] == '-':
-		s = strings.TrimRightFunc(s, isSpace)
+		s = strings.TrimRightFunc(s, IsSpace)
 	case open == "" || open[1] == '{' || len(open) > 2 && open[2] == '+':
-	case (start > 0 || l.newline) && strings.TrimLeftFunc(s[start:], isSpace) == "":
+	case (start > 0 || l.newline) && strings.TrimLeftFunc(s[start:], IsSpace) == "":
 		s = s[:start]
 	}
 	if s != "" {
@@ -237,8 +237,8 @@ func small(v *big.Int) any {
 	return v
 }
 
-// isSpace is Python's str.isspace for one character.
-func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
+// IsSpace is Python's str.isspace for one character.
+func IsSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
 
 // signAt is the sign that s begins with, or empty.
 func signAt(s string) string {

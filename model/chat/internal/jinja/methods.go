@@ -38,9 +38,7 @@ func (r *run) method(x any, name string) (any, bool) {
 		hint := "access to attribute '" + name + "' of '" + typ + "' object is unsafe."
 		return &Undefined{hint: hint}, true
 	}
-	if slices.Contains(unsupported[typ], name) {
-		r.fail("%s.%s is not supported", typ, name)
-	}
+	r.failIf(slices.Contains(unsupported[typ], name), "%s.%s is not supported", typ, name)
 	return nil, false
 }
 
@@ -143,7 +141,7 @@ func init() {
 		"isdigit":      all(func(c rune) bool { return unicode.IsDigit(c) || isSuperscript(c) }),
 		"isalpha":      all(unicode.IsLetter),
 		"isalnum":      all(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
-		"isspace":      all(isSpace),
+		"isspace":      all(IsSpace),
 	}
 }
 
@@ -167,7 +165,7 @@ func stripping(left, right bool) method {
 // cutset says which characters are stripped: those given, or blanks.
 func (r *run) cutset(a *args, chars any) func(rune) bool {
 	if !set(chars) {
-		return isSpace
+		return IsSpace
 	}
 	in := r.string(a, chars, "").s
 	r.failIf(len(in) > 1000, "stripping more than 1000 characters is not supported")
@@ -266,7 +264,7 @@ func splitting(fromRight bool) method {
 		for ; ; most-- {
 			r.charge(64)
 			if sep == "" {
-				s = r.strip(s, isSpace, !fromRight, fromRight)
+				s = r.strip(s, IsSpace, !fromRight, fromRight)
 			}
 			at, width := -1, len(sep) // of the next separator
 			switch {
@@ -305,7 +303,7 @@ func splitting(fromRight bool) method {
 	}
 }
 
-func isNotSpace(c rune) bool { return !isSpace(c) }
+func isNotSpace(c rune) bool { return !IsSpace(c) }
 
 func splitlines(r *run, x any, a *args) any {
 	var parts []any

@@ -166,7 +166,8 @@ func (r *run) mapped(a *args) func(any) any {
 		return r.getter(v[0], v[1])
 	}
 	name := r.string(a, a.pos[0], "").s
-	f, inner := r.filter(name, filters[name]), &args{name, a.pos[1:], a.names, a.named}
+	f, inner := filters[name], &args{name, a.pos[1:], a.names, a.named}
+	r.failIf(f == nil, "unknown filter %q", name)
 	return func(x any) any { return f(r, x, inner) }
 }
 
@@ -196,7 +197,8 @@ func (r *run) condition(a *args, byAttribute bool) func(any) bool {
 		return func(x any) bool { return r.truth(get(x)) }
 	}
 	name := r.string(a, rest[0], "").s
-	f, inner := r.test(name, tests[name]), &args{name, rest[1:], a.names, a.named}
+	f, inner := tests[name], &args{name, rest[1:], a.names, a.named}
+	r.failIf(f == nil, "unknown test %q", name)
 	return func(x any) bool { return f(r, get(x), inner) }
 }
 
