@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"runtime"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,89 +14,116 @@ import (
 
 const hello = `{"messages": [{"role": "user", "content": "hi"}], "s": "0123456789abcdef", "l": [1, 2, 3]}`
 
+// variables is a template that assigns n variables.
+func variables(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{%%set a%x=1%%}", i)
+	}
+	return b.String()
+}
+
+// arguments are n names.
+func arguments(n int, value string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "a%x%s,", i, value)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
 // A template is data from a stranger: whatever it does, an error comes back soon and the memory stays.
 func TestHostileTemplatesEndInAnError(t *testing.T) {
+	// These use what is not supported, and get no further.
+	refused := []string{"a big power", "a fraction of digits", "a wide batch", "a wide center", "a wide field",
+		"a wide format", "a huge attribute", "a huge format", "a path of dots", "sorted by a path of dots",
+		"a long path with a default", "braces", "percent signs", "text to format", "shared tuples as a key"}
 	nested := func(open, close string, n int) string {
 		return strings.Repeat(open, n) + "1" + strings.Repeat(close, n)
 	}
 	for name, source := range map[string]string{
-		"a huge range":               `{% for i in range(10**9) %}x{% endfor %}`,
-		"loops in loops":             `{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}`,
-		"a repeated string":          `{{ 'a' * 10**10 }}`,
-		"a repeated list":            `{{ ([0] * 10**10) | length }}`,
-		"a long product":             `{{ 'aaaaaaaa' * 9223372036854775807 }}`,
-		"doubling a string":          `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}`,
-		"doubling a list":            `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = n.l + n.l %}{% endfor %}`,
-		"doubling by replace":        `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s.replace('', 'xxxxxxxx') %}{% endfor %}`,
-		"doubling by join":           `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s | join(n.s) %}{% endfor %}`,
-		"doubling by format":         `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = '{0}{0}'.format(n.s) %}{% endfor %}`,
-		"doubling by percent":        `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = '%s%s' % (n.s, n.s) %}{% endfor %}`,
-		"doubling by capture":        `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set x %}{{ n.s }}{{ n.s }}{% endset %}{% set n.s = x %}{% endfor %}`,
-		"doubling by tojson":         `{% set n = namespace(s='"') %}{% for i in range(99) %}{% set n.s = n.s | tojson %}{% endfor %}`,
-		"shared lists printed":       `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l }}`,
-		"shared lists as JSON":       `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}`,
-		"shared lists compared":      `{% set n = namespace(l=l, m=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% set n.m = [n.m, n.m] %}{% endfor %}{{ n.l == n.m }}`,
-		"shared tuples as a key":     `{% set n = namespace(l=(1,)) %}{% for i in range(99) %}{% set n.l = (n.l, n.l) %}{% endfor %}{{ {n.l: 1} }}`,
-		"a deep list printed":        `{% set n = namespace(l=l) %}{% for i in range(99999) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}`,
-		"a macro without end":        `{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}`,
-		"macros in turn":             `{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}`,
-		"a macro that doubles":       `{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(99) }}`,
-		"a caller without end":       `{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}`,
-		"a recursive loop":           `{% for x in l recursive %}{{ loop(l) }}{% endfor %}`,
-		"a wide format":              `{{ '%999999999999d' % 1 }}`,
-		"a wide field":               `{{ '{:999999999}'.format(1) }}`,
-		"a wide center":              `{{ 'a'.center(2147483647) }}`,
-		"a wide indent":              `{{ 'a\nb' | indent(2147483647) }}`,
-		"a big power":                `{{ 9 ** 999999999 }}`,
-		"a wide batch":               `{{ l | batch(2147483647, 'x') | list }}`,
-		"searches in a long string":  `{% set x = s * 1000000 %}{% for i in range(99999) %}{% if 'zz' in x %}{% endif %}{{ x[-1] }}{{ x | length }}{% endfor %}`,
-		"a fraction of digits":       `{{ '%.9999999f' % 1 }}`,
-		"brackets":                   `{{ ` + nested("(", ")", 100_000) + ` }}`,
-		"lists":                      `{{ ` + nested("[", "]", 100_000) + ` }}`,
-		"minus signs":                `{{ ` + nested("- ", "", 100_000) + ` }}`,
-		"not":                        `{{ ` + nested("not ", "", 100_000) + ` }}`,
-		"a long sum":                 `{{ ` + strings.Repeat("1+", 200_000) + `1 }}`,
-		"a long chain of attributes": `{{ s` + strings.Repeat(".a", 200_000) + ` }}`,
-		"a long chain of filters":    `{{ s` + strings.Repeat("|trim", 100_000) + ` }}`,
-		"a long chain of if":         `{{ 1` + strings.Repeat(" if 1 else 1", 50_000) + ` }}`,
-		"nested tags":                strings.Repeat("{% if 1 %}", 50_000) + strings.Repeat("{% endif %}", 50_000),
-		"nested targets":             `{% set ` + strings.Repeat("(", 100_000) + `a = 1 %}`,
-		"a long template":            strings.Repeat("x", 2<<20),
-		"open brackets":              `{{ ` + strings.Repeat("{", 100_000),
-		"a tag that never ends":      `{% ` + strings.Repeat("if ", 100_000),
-		"a huge string, looked at":   `{% set x = 'x' * 60000000 %}{% for i in range(9999) %}{{ x | trim | length }}{% endfor %}`,
-		"a huge attribute":           `{{ l | map(attribute='.' * 60000000) | list }}`,
-		"a huge format":              `{{ ('%s' * 9000000) % 1 }}`,
-		"blanks":                     `{{ (' ' * 60000000) | trim }}`,
-		"characters":                 `{{ ('é' * 30000000) | list | length }}`,
-		"case":                       `{{ ('é' * 30000000) | upper | lower | title }}`,
-		"a huge sort":                `{{ ('ab' * 9000000) | list | sort }}`,
+		"a huge range":                  `{% for i in range(10**9) %}x{% endfor %}`,
+		"loops in loops":                `{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}`,
+		"a repeated string":             `{{ 'a' * 10**10 }}`,
+		"a repeated list":               `{{ ([0] * 10**10) | length }}`,
+		"a long product":                `{{ 'aaaaaaaa' * 9223372036854775807 }}`,
+		"doubling a string":             `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}`,
+		"doubling a list":               `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = n.l + n.l %}{% endfor %}`,
+		"doubling by replace":           `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s.replace('', 'xxxxxxxx') %}{% endfor %}`,
+		"doubling by join":              `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = n.s | join(n.s) %}{% endfor %}`,
+		"doubling by format":            `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = '{}{}'.format(n.s, n.s) %}{% endfor %}`,
+		"doubling by percent":           `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set n.s = '%s%s' % (n.s, n.s) %}{% endfor %}`,
+		"doubling by capture":           `{% set n = namespace(s=s) %}{% for i in range(99) %}{% set x %}{{ n.s }}{{ n.s }}{% endset %}{% set n.s = x %}{% endfor %}`,
+		"doubling by tojson":            `{% set n = namespace(s='"') %}{% for i in range(99) %}{% set n.s = n.s | tojson %}{% endfor %}`,
+		"shared lists printed":          `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l }}`,
+		"shared lists as JSON":          `{% set n = namespace(l=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l | tojson }}`,
+		"shared lists compared":         `{% set n = namespace(l=l, m=l) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% set n.m = [n.m, n.m] %}{% endfor %}{{ n.l == n.m }}`,
+		"shared tuples as a key":        `{% set n = namespace(l=(1,)) %}{% for i in range(99) %}{% set n.l = (n.l, n.l) %}{% endfor %}{{ {n.l: 1} }}`,
+		"a deep list printed":           `{% set n = namespace(l=l) %}{% for i in range(99999) %}{% set n.l = [n.l] %}{% endfor %}{{ n.l }}`,
+		"a macro without end":           `{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}`,
+		"macros in turn":                `{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}`,
+		"a macro that doubles":          `{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(99) }}`,
+		"a caller without end":          `{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}`,
+		"a recursive loop":              `{% for x in l recursive %}{{ loop(l) }}{% endfor %}`,
+		"a wide format":                 `{{ '%999999999999d' % 1 }}`,
+		"a wide field":                  `{{ '{:999999999}'.format(1) }}`,
+		"a wide center":                 `{{ 'a'.center(2147483647) }}`,
+		"a wide indent":                 `{{ 'a\nb' | indent(2147483647) }}`,
+		"a big power":                   `{{ 9 ** 999999999 }}`,
+		"a wide batch":                  `{{ l | batch(2147483647, 'x') | list }}`,
+		"searches in a long string":     `{% set x = s * 1000000 %}{% for i in range(99999) %}{% if 'zz' in x %}{% endif %}{{ x[-1] }}{{ x | length }}{% endfor %}`,
+		"a fraction of digits":          `{{ '%.9999999f' % 1 }}`,
+		"prefixes of a long string":     `{% set x = s * 500000 %}{% set y = x[:-1] ~ '!' %}{% for i in range(99999) %}{% for j in range(99) %}{% if x.startswith(y) %}{% endif %}{% endfor %}{% endfor %}`,
+		"suffixes of a long string":     `{% set x = s * 500000 %}{% set y = '!' ~ x[1:] %}{% for i in range(99999) %}{% for j in range(99) %}{% if x.endswith((y, y, y)) %}{% endif %}{{ x.removesuffix(y)[:0] }}{% endfor %}{% endfor %}`,
+		"prefixes removed":              `{% set x = s * 500000 %}{% set y = x[:-1] ~ '!' %}{% for i in range(99999) %}{% for j in range(99) %}{{ x.removeprefix(y)[:0] }}{% endfor %}{% endfor %}`,
+		"huge keys":                     `{% set x = s * 500000 %}{% set d = {x[:-1] ~ 'a': 1, x[:-1] ~ 'b': 1, x[:-1] ~ 'c': 1} %}{% for i in range(99999) %}{% for j in range(99) %}{% if x in d %}{% endif %}{{ d.get(x) }}{{ d[x] }}{% endfor %}{% endfor %}`,
+		"huge attributes":               `{% set x = s * 500000 %}{% for i in range(99999) %}{% for j in range(99) %}{{ s[x] }}{{ loop[x] }}{% endfor %}{% endfor %}`,
+		"dicts with huge keys compared": `{% set x = s * 500000 %}{% set d = {x: 1} %}{% set e = {x: 1} %}{% for i in range(99999) %}{% for j in range(99) %}{% if d != e %}{% endif %}{% endfor %}{% endfor %}`,
+		"many keywords":                 `{% macro m() %}{{ kwargs | length }}{% endmacro %}{% set n = namespace(l=[]) %}{% for i in range(60000) %}{% set n.l = n.l + [('k' ~ i, i)] if i < 500 else n.l %}{% endfor %}{% for i in range(9999) %}{{ m(**dict(n.l)) }}{% endfor %}`,
+		"a long date":                   `{{ strftime_now('%c' * 3000000) }}`,
+		"many dates":                    `{% for i in range(99999) %}{% for j in range(99999) %}{% set x = strftime_now('%c' * 500) %}{% endfor %}{% endfor %}`,
+		"a path of dots":                `{{ l | map(attribute='.' * 8000000) | list }}`,
+		"sorted by a path of dots":      `{{ l | sort(attribute='.' * 8000000) }}`,
+		"a long path with a default":    `{{ range(9999) | map(attribute='a.' * 100000, default='x') | list | length }}`,
+		"braces":                        `{{ ('{{' * 20000000).format() | length }}`,
+		"percent signs":                 `{{ ('%%' * 20000000) % () }}`,
+		"text to format":                `{% set x = s * 1000000 %}{% for i in range(9999) %}{% set y = x.format() %}{% endfor %}`,
+		"many variables":                `{% for i in range(99999) %}{% for j in range(99) %}{{ a1 }}{% endfor %}{% endfor %}` + variables(45_000),
+		"many named arguments":          `{{ f(` + arguments(90_000, "=1") + `) }}`,
+		"many parameters":               `{% macro m(` + arguments(120_000, "") + `) %}{% endmacro %}`,
+		"brackets":                      `{{ ` + nested("(", ")", 100_000) + ` }}`,
+		"lists":                         `{{ ` + nested("[", "]", 100_000) + ` }}`,
+		"minus signs":                   `{{ ` + nested("- ", "", 100_000) + ` }}`,
+		"not":                           `{{ ` + nested("not ", "", 100_000) + ` }}`,
+		"a long sum":                    `{{ ` + strings.Repeat("1+", 200_000) + `1 }}`,
+		"a long chain of attributes":    `{{ s` + strings.Repeat(".a", 200_000) + ` }}`,
+		"a long chain of filters":       `{{ s` + strings.Repeat("|trim", 100_000) + ` }}`,
+		"a long chain of if":            `{{ 1` + strings.Repeat(" if 1 else 1", 50_000) + ` }}`,
+		"nested tags":                   strings.Repeat("{% if 1 %}", 50_000) + strings.Repeat("{% endif %}", 50_000),
+		"nested targets":                `{% set ` + strings.Repeat("(", 100_000) + `a = 1 %}`,
+		"a long template":               strings.Repeat("x", 2<<20),
+		"open brackets":                 `{{ ` + strings.Repeat("{", 100_000),
+		"a huge string, looked at":      `{% set x = 'x' * 60000000 %}{% for i in range(9999) %}{{ x | trim | length }}{% endfor %}`,
+		"a huge attribute":              `{{ l | map(attribute='.' * 60000000) | list }}`,
+		"a huge format":                 `{{ ('%s' * 9000000) % 1 }}`,
+		"blanks":                        `{{ (' ' * 60000000) | trim }}`,
+		"characters":                    `{{ ('é' * 30000000) | list | length }}`,
+		"case":                          `{{ ('é' * 30000000) | upper | lower | title }}`,
+		"a huge sort":                   `{{ ('ab' * 9000000) | list | sort }}`,
+		"a tag that never ends":         `{% ` + strings.Repeat("if ", 100_000),
 	} {
 		t.Run(name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			start := time.Now()
-			tmpl, err := Parse(source)
+			err := endsInTime(t, source)
 			if err == nil {
-				_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
-			}
-			var parse *ParseError
-			switch {
-			case err == nil:
 				t.Fatal("it was rendered")
-			case !errors.Is(err, ErrLimit) && !errors.As(err, &parse) && !strings.Contains(err.Error(), "not support"):
-				t.Errorf("%v is no limit", err)
-			case len(err.Error()) > 500:
+			}
+			if len(err.Error()) > 500 {
 				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
-			if d := time.Since(start); d > patience {
-				t.Errorf("it took %v", d)
+			var parse *ParseError
+			if isLimit := errors.Is(err, ErrLimit); !errors.As(err, &parse) && isLimit == slices.Contains(refused, name) {
+				t.Errorf("wraps ErrLimit: %t: %v", isLimit, err)
 			}
-			runtime.ReadMemStats(&after)
-			if mb := (after.TotalAlloc - before.TotalAlloc) >> 20; mb > 256 {
-				t.Errorf("it allocated %d MiB", mb)
-			}
-			t.Logf("%v, %d MiB: %v", time.Since(start), (after.TotalAlloc-before.TotalAlloc)>>20, err)
 		})
 	}
 }
@@ -113,7 +140,7 @@ func TestLimitsAreNamed(t *testing.T) {
 }
 
 // A rendering ends with its context, wherever it is: within 100 ms on an idle machine.
-func TestRenderContext(t *testing.T) {
+func TestRenderingEndsWithItsContext(t *testing.T) {
 	for name, source := range map[string]string{
 		"loops":   `{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}`,
 		"trim":    `{% set x = ' ' * 9000000 %}{% for i in range(9999) %}{% if x | trim %}{% endif %}{% endfor %}`,
@@ -132,7 +159,7 @@ func TestRenderContext(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrLimit) || !errors.As(err, &failed) {
 			t.Errorf("%s: %v after %v", name, err, took)
 		}
-		if took > patience/10 {
+		if took > time.Second {
 			t.Errorf("%s took %v", name, took)
 		}
 		t.Logf("%s: %v", name, took)
@@ -151,16 +178,8 @@ func TestLargeTemplates(t *testing.T) {
 		"sums": "{{" + strings.Repeat("1+", 1000) + "1}}", "lists": "{{[" + strings.Repeat("1,", 4000) + "]}}", "raw": "{%raw%}{%endraw%}",
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
-			tmpl, err := Parse(strings.Repeat(unit, (1<<16)/len(unit)))
-			if err != nil {
+			if err := endsInTime(t, strings.Repeat(unit, (1<<16)/len(unit))); err != nil {
 				t.Fatal(err)
-			}
-			if _, err := tmpl.RenderJSON(t.Context(), []byte(hello)); err != nil {
-				t.Fatal(err)
-			}
-			if d := time.Since(start); d > patience {
-				t.Errorf("it took %v", d)
 			}
 		})
 	}
@@ -256,19 +275,11 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		tmpl, err := Parse(source)
-		var r Rendered
 		if err == nil {
-			r, err = tmpl.RenderJSON(t.Context(), []byte(hello))
+			_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
 		}
 		if err != nil && strings.Contains(err.Error(), "internal error") {
 			t.Fatal(err)
-		}
-		end := -1
-		for _, s := range r.Content {
-			if s.Start <= end || s.End <= s.Start || s.End > len(r.Text) {
-				t.Fatalf("spans %v in a text of %d bytes", r.Content, len(r.Text))
-			}
-			end = s.End
 		}
 	})
 }
