@@ -30,7 +30,7 @@ const firstCapacity = 256
 
 func newCache(dev npu.Device, p *Plan) *cache {
 	c := &cache{side: map[string]npu.Device{}, typ: p.Cache, heads: p.Model.KVHeads, headDim: p.Model.HeadDim, limit: p.SeqLen, buffers: map[string]npu.Buffer{}}
-	for _, pass := range p.passes() {
+	for _, pass := range p.Passes() {
 		for _, s := range pass.Steps {
 			for _, b := range s.Args {
 				if b.State != "" && c.side[b.State] == nil {

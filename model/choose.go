@@ -11,7 +11,7 @@ type choice struct {
 // before position many are to be computed in passes of many rows: see [origin].
 func (e *executor) choose(held, more, many int) choice {
 	if e.fixed() {
-		return e.plan.cheapest(held, more)
+		return cheapest(e.plan, held, more)
 	}
 	if more == 1 {
 		return choice{prefill: -1, rows: 1}
@@ -35,7 +35,7 @@ func (e *executor) passes(rows int) int { return (rows + e.plan.Chunk - 1) / e.p
 // them through a prefill pass if nothing is held yet; or put all that is held through a prefill pass
 // again, together with them. What does not fit a prefill pass is decoded afterwards. The plan's
 // predicted costs decide; without them a prompt is prefilled, and what comes later is decoded.
-func (p *Plan) cheapest(held, more int) choice {
+func cheapest(p *Plan, held, more int) choice {
 	best, least := choice{prefill: -1, rows: 1}, float64(more)*p.Decode.Cost
 	known := p.Decode.Cost > 0
 	total := held + more
@@ -109,7 +109,7 @@ func (e *executor) newOrigin(n int) origin {
 		}
 		return origin{many: n - last}
 	}
-	c := e.plan.cheapest(0, n)
+	c := cheapest(e.plan, 0, n)
 	if c.prefill < 0 {
 		return origin{decoded: n}
 	}

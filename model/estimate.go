@@ -132,7 +132,7 @@ func (p *Plan) contextUse(h xdna2.Host) ContextUse {
 func arrayPrograms(passes ...Pass) []string {
 	var list []string
 	for _, pass := range passes {
-		for _, s := range pass.steps() {
+		for _, s := range pass.AllSteps() {
 			if s.On == OnDevice && !slices.Contains(list, s.Program) {
 				list = append(list, s.Program)
 			}
@@ -147,7 +147,7 @@ func (p *Plan) CheckContexts(a *xdna2.Array) error {
 	if a == nil {
 		return &OptionError{"a", nil, "an array such as xdna2.NPU2()"}
 	}
-	for _, pass := range p.passes() {
+	for _, pass := range p.Passes() {
 		if err := xdna2.CheckContexts(len(arrayPrograms(pass)), a); err != nil {
 			name := fmt.Sprintf("prefill of %d rows", pass.Rows)
 			if pass.Rows <= 1 {
@@ -222,11 +222,16 @@ type pricing struct {
 	pass   Pass
 	*pricedPrograms
 	sides   map[string]*side
-	groups  map[loadKey]*StepEstimate
-	losses  map[loadKey]map[string]xdna2.Loss // by name, in seconds
+	groups  map[groupKey]*StepEstimate
+	losses  map[groupKey]map[string]xdna2.Loss // by name, in seconds
 	at      float64                           // end of what has been priced
 	out     *PassEstimate
 	hostRow int // rows of a host step
+}
+
+// groupKey names the steps that an estimate adds up: those of a program on one side.
+type groupKey struct {
+	on, program string
 }
 
 // side says which side has the newest bytes of a value: the executor's bookkeeping, without buffers.
@@ -238,7 +243,7 @@ type side struct {
 // estimatePass prices one pass behind those that priced has seen.
 func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pass, keys int, decode bool) (*PassEstimate, error) {
 	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows, pricedPrograms: priced,
-		sides: map[string]*side{}, groups: map[loadKey]*StepEstimate{}, losses: map[loadKey]map[string]xdna2.Loss{}, out: &PassEstimate{Rows: pass.Rows}}
+		sides: map[string]*side{}, groups: map[groupKey]*StepEstimate{}, losses: map[groupKey]map[string]xdna2.Loss{}, out: &PassEstimate{Rows: pass.Rows}}
 	for _, v := range p.Values {
 		pr.sides[v.Name] = &side{}
 		if isHostFilled(v.Name) {
@@ -251,7 +256,7 @@ func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pas
 	}
 	pr.hostWork("tokens, embedding, final norm", once)
 	pr.hostWork("the runtime's own work between dispatches", float64(p.Model.Layers)*layer)
-	for _, s := range pass.steps() {
+	for _, s := range pass.AllSteps() {
 		price := pr.device
 		if s.On == OnHost {
 			price = pr.host
@@ -278,7 +283,7 @@ func (pr *pricing) hostWork(name string, us float64) {
 
 // group is the estimate of a step's program.
 func (pr *pricing) group(s Step) *StepEstimate {
-	key := loadKey{on: s.On, what: s.Program}
+	key := groupKey{on: s.On, program: s.Program}
 	g := pr.groups[key]
 	if g == nil {
 		g = &StepEstimate{Program: s.Program, On: s.On}
@@ -361,7 +366,7 @@ func (pr *pricing) device(s Step) error {
 	g.Roofline += cost.Roofline / 1e6
 	g.Bound = string(cost.Bound)
 	for _, l := range pr.clock.Losses(cost, xdna2.Around{Call: call, Open: open, Write: write}) {
-		sum := pr.losses[loadKey{on: s.On, what: s.Program}]
+		sum := pr.losses[groupKey{on: s.On, program: s.Program}]
 		l.Time = sum[l.Name].Time + l.Time/1e6
 		sum[l.Name] = l
 	}
@@ -452,7 +457,7 @@ func (pr *pricing) hostOp(p *npu.Program, l npu.Launch, size op.Size) float64 {
 func (pr *pricing) finish() *PassEstimate {
 	out := pr.out
 	for i := range out.Steps {
-		key := loadKey{on: out.Steps[i].On, what: out.Steps[i].Program}
+		key := groupKey{on: out.Steps[i].On, program: out.Steps[i].Program}
 		g := *pr.groups[key]
 		for _, name := range slices.Sorted(maps.Keys(pr.losses[key])) {
 			if l := pr.losses[key][name]; l.Time > g.LossTime {

@@ -24,21 +24,6 @@ var (
 	ErrBusy        = errors.New("model: the session is generating already; use a session for each conversation")
 )
 
-// OptionError is an option or argument that a caller must change. A server answers it with "bad request".
-type OptionError struct {
-	Field string // such as "GenerateOptions.MaxTokens", "Sampling.TopP" or "Prompt.IDs[3]"
-	Value any
-	Want  string // what it must be
-}
-
-func (e *OptionError) Error() string {
-	value := e.Value
-	if value == nil {
-		value = "nil"
-	}
-	return fmt.Sprintf("model: %s is %v, want %s", e.Field, value, e.Want)
-}
-
 // Model is a checkpoint on a device. Its methods are safe for concurrent use.
 type Model struct {
 	ck       *checkpoint.Checkpoint
@@ -88,11 +73,6 @@ type OpenOptions struct {
 	// empty means the checkpoint's. One that cannot be parsed is an error of Open.
 	ChatTemplate string
 }
-
-// DefaultMaxContext is the most positions of a session unless [OpenOptions] says otherwise. Some
-// checkpoints declare contexts that no memory holds: at 131,072 positions the KV cache of a model of
-// Llama-3.2-1B's shape takes 4.3 GB, of Llama-3.1-8B's 17 GB.
-const DefaultMaxContext = 131072
 
 // DefaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
 const DefaultPrefixBytes = 128 << 20
@@ -186,7 +166,7 @@ func (o *OpenOptions) planOptions(c *checkpoint.Config) *PlanOptions {
 		p = *o.PlanOptions
 	}
 	if o.MaxContext > 0 && p.SeqLen == 0 {
-		p.SeqLen = min(o.MaxContext, c.Context, maxPositions)
+		p.SeqLen = min(o.MaxContext, c.Context, MaxPositions)
 	}
 	return &p
 }

@@ -132,8 +132,8 @@ func checkNPUConfig(c *checkpoint.Config) error {
 // npuLengths are the rows of the prefill passes, ascending.
 func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
 	seq := cmp.Or(o.SeqLen, defaultPositions(c))
-	if seq > maxPositions {
-		return nil, fmt.Errorf("model: a sequence length of %d was asked for, a plan has %d positions at most", seq, maxPositions)
+	if seq > MaxPositions {
+		return nil, fmt.Errorf("model: a sequence length of %d was asked for, a plan has %d positions at most", seq, MaxPositions)
 	}
 	if seq < 1 || seq > c.Context {
 		return nil, fmt.Errorf("model: a sequence length of %d was asked for, %s has a context of %d", seq, c.Name, c.Context)
@@ -206,8 +206,8 @@ func (p *Plan) CheckArray(a *xdna2.Array) error {
 		return &OptionError{"a", nil, "an array such as xdna2.NPU2()"}
 	}
 	on := map[string]bool{}
-	for _, pass := range p.passes() {
-		for _, s := range pass.steps() {
+	for _, pass := range p.Passes() {
+		for _, s := range pass.AllSteps() {
 			on[s.Program] = on[s.Program] || s.On == OnDevice
 		}
 	}

@@ -194,11 +194,11 @@ func TestNPUPlanDispatches(t *testing.T) {
 		if a, b := dispatches(pre.Steps, "layer.3"), dispatches(dec.Steps, "layer.3"); a != tc.prefill || b != tc.decode {
 			t.Errorf("%s: %d and %d dispatches a layer, want %d and %d", tc.model, a, b, tc.prefill, tc.decode)
 		}
-		if a, b := dispatches(pre.steps(), ""), dispatches(dec.steps(), ""); a != tc.prefillRuns || b != tc.tokenRuns {
+		if a, b := dispatches(pre.AllSteps(), ""), dispatches(dec.AllSteps(), ""); a != tc.prefillRuns || b != tc.tokenRuns {
 			t.Errorf("%s: %d and %d dispatches a pass, want %d and %d", tc.model, a, b, tc.prefillRuns, tc.tokenRuns)
 		}
 		var parts []string
-		for _, q := range append(onArray(p, pre.Steps), onArray(p, dec.steps())...) {
+		for _, q := range append(onArray(p, pre.Steps), onArray(p, dec.AllSteps())...) {
 			parts = append(parts, fmt.Sprintf("%s %d", q.Name, xdna2.PhysicalLaunches(q)))
 		}
 		if got := strings.Join(parts, ", "); got != tc.launches {

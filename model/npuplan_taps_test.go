@@ -41,7 +41,10 @@ func TestNPUPlanTaps(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, knobs := range []Knobs{TunedKnobs(), {MergePre: true, LMHead: OnNPUSide, LMRows: LastRow}} {
-			plan := npuPlan(t, ck.Config(), &NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs})
+			plan, err := NewNPUPlan(ck.Config(), &NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs})
+			if err != nil {
+				t.Fatal(err)
+			}
 			plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without costs a prompt is prefilled
 			dev, err := cpu.Open(nil)
 			if err != nil {

@@ -83,9 +83,9 @@ func planSummary(t *testing.T, p *Plan) string {
 			fmt.Fprintf(&b, "  launch %s %s %s(%s)\n", l.Name, mappingString(l.Mapping), opString(l.Op), strings.Join(args, ", "))
 		}
 	}
-	for _, pass := range p.passes() {
+	for _, pass := range p.Passes() {
 		fmt.Fprintf(&b, "pass of %d rows\n", pass.Rows)
-		for _, s := range pass.steps() {
+		for _, s := range pass.AllSteps() {
 			if strings.HasPrefix(s.Name, "layer.") && s.Name != "layer.0" {
 				continue
 			}

@@ -116,7 +116,7 @@ func TestMaxContext(t *testing.T) {
 		{"the default", OpenOptions{}, DefaultMaxContext},
 		{"less", OpenOptions{MaxContext: 1000}, 1000},
 		{"more", OpenOptions{MaxContext: 1_000_000}, 1_000_000},
-		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, maxPositions},
+		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, MaxPositions},
 		{"SeqLen", OpenOptions{PlanOptions: &PlanOptions{SeqLen: 200_000}}, 200_000},
 		{"both", OpenOptions{MaxContext: 10, PlanOptions: &PlanOptions{SeqLen: 20}}, 10},
 		{"a plan", OpenOptions{Plan: plan}, 100},
@@ -147,7 +147,7 @@ func TestMaxContext(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{SeqLen: maxPositions + 1}})
+	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{SeqLen: MaxPositions + 1}})
 	if err == nil || !strings.HasPrefix(err.Error(), "model: planning ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
 		t.Errorf("more than a plan has: %v", err)
 	}

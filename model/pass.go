@@ -161,7 +161,7 @@ func (e *executor) fill(inputs []*input) {
 	}
 	ids.hostWrites(4 * row)
 	for _, v := range e.values {
-		if isRoPE(v.Name) {
+		if v.IsRoPE() {
 			e.fillRoPE(v, inputs, row)
 		}
 	}
@@ -172,7 +172,7 @@ func (e *executor) fillRoPE(v *value, inputs []*input, rows int) {
 	width := 2 * len(e.freq)
 	total := v.buf.Len() / v.Type.Bytes(1)
 	per := width // elements of a row
-	if openDim(v.Shape) == 0 {
+	if v.OpenDim() == 0 {
 		per = total / max(1, v.Shape[0])
 		if len(v.Shape) == 1 {
 			per = total

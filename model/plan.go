@@ -207,8 +207,8 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("version is %d, this npukit reads %d: make the plan again", p.Version, PlanVersion)
 	case !p.Status.valid():
 		return fmt.Errorf("status is %q, want draft, accepted, failed or none", p.Status)
-	case p.SeqLen <= 0 || p.SeqLen > maxPositions || p.Chunk <= 0 || p.Chunk > maxPositions:
-		return fmt.Errorf("seq_len is %d and chunk %d, both must be 1 to %d", p.SeqLen, p.Chunk, maxPositions)
+	case p.SeqLen <= 0 || p.SeqLen > MaxPositions || p.Chunk <= 0 || p.Chunk > MaxPositions:
+		return fmt.Errorf("seq_len is %d and chunk %d, both must be 1 to %d", p.SeqLen, p.Chunk, MaxPositions)
 	case p.Activations != dtype.BF16 && p.Activations != dtype.F32:
 		return fmt.Errorf("activations are %s, want BF16 or F32", p.Activations)
 	case p.Cache != dtype.BF16 && p.Cache != dtype.F16 && p.Cache != dtype.F32:
@@ -241,7 +241,7 @@ func (p *Plan) Validate() error {
 	}
 	side := map[string]string{} // where the steps that use a state run
 	var kept map[string]bool    // states that a pass writes
-	for i, pass := range p.passes() {
+	for i, pass := range p.Passes() {
 		states, err := p.checkPass(pass, programs, values, side)
 		switch {
 		case err != nil:
@@ -256,11 +256,11 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// passes are all passes of the plan.
-func (p *Plan) passes() []Pass { return append(slices.Clone(p.Prefill), p.Decode) }
+// Passes returns all passes of the plan: those of prefill, then that of decode.
+func (p *Plan) Passes() []Pass { return append(slices.Clone(p.Prefill), p.Decode) }
 
-// steps are all steps of a pass, in the order in which they run.
-func (p Pass) steps() []Step { return slices.Concat(p.Steps, p.Head) }
+// AllSteps returns the steps of the pass in the order in which they run, the head last.
+func (p Pass) AllSteps() []Step { return slices.Concat(p.Steps, p.Head) }
 
 // checkRows checks for how many rows the passes are.
 func (p *Plan) checkRows() error {
@@ -268,7 +268,7 @@ func (p *Plan) checkRows() error {
 	if open && (len(p.Prefill) > 1 || p.Decode.Rows != 0) || !open && p.Decode.Rows != 1 {
 		return errors.New("rows: want one prefill pass and a decode pass of 0 rows (any), or prefill passes of fixed rows and a decode pass of 1")
 	}
-	for i, pass := range p.passes() {
+	for i, pass := range p.Passes() {
 		switch {
 		case len(pass.Steps) == 0 || len(pass.Head) == 0:
 			return fmt.Errorf("the pass of %d rows needs steps and a head", pass.Rows)
@@ -291,7 +291,7 @@ func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map
 	for name := range values {
 		written[name] = name != ValueLogits && isHostFilled(name)
 	}
-	for i, s := range pass.steps() {
+	for i, s := range pass.AllSteps() {
 		prog := programs[s.Program]
 		if err := p.checkStep(s, prog, pass, values); err != nil {
 			return nil, err
@@ -354,11 +354,19 @@ func isHostFilled(name string) bool {
 	return name == ValueIDs || name == ValuePicks || name == ValueLogits || isRoPE(name)
 }
 
+// IsRoPE reports whether the host fills the value with cosines and sines.
+func (v Value) IsRoPE() bool { return isRoPE(v.Name) }
+
+// OpenDim returns the dimension of the shape that a run fills in, op.Rows or op.Picks, or 0 if the
+// shape is fixed.
+func (v Value) OpenDim() int { return openDim(v.Shape) }
+
 // isRoPE reports whether the host fills a value of this name with cosines and sines.
 func isRoPE(name string) bool { return name == ValueRoPE || strings.HasPrefix(name, ValueRoPE+".") }
 
-// maxPositions bounds the positions of a plan: far more than any model has, few enough that sizes do not overflow.
-const maxPositions = 1 << 24
+// MaxPositions bounds the positions of a plan: far more than any model has, few enough that sizes do
+// not overflow.
+const MaxPositions = 1 << 24
 
 // validShape reports whether a value's shape has at most one open dimension and a size in range.
 func validShape(shape []int) bool {

@@ -3,8 +3,10 @@ package model
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"testing"
 
+	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu/cpu"
 )
@@ -12,7 +14,7 @@ import (
 // FuzzPlan reads hostile plans: an error, or a plan that is the same when it is written and read
 // again, and that can be checked against a model and a device. Nothing panics.
 func FuzzPlan(f *testing.F) {
-	ck, err := checkpoint.Open(tiny("smollm-mha"))
+	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"))
 	if err != nil {
 		f.Fatal(err)
 	}
