@@ -11,6 +11,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/oracle"
@@ -58,7 +59,7 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 				t.Fatalf("no thresholds for %s", format)
 			}
 			m, err := model.Open(ctx, dev, path,
-				&model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
+				&model.OpenOptions{PlanOptions: &plan.Options{Activations: typ, Cache: typ}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -51,7 +52,7 @@ func tinyModels(t *testing.T, dev npu.Device, typ dtype.Type) {
 				t.Fatalf("%s: no logits or no greedy tokens", dir)
 			}
 			m, err := model.Open(context.Background(), dev, dir,
-				&model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
+				&model.OpenOptions{PlanOptions: &plan.Options{Activations: typ, Cache: typ}})
 			if err != nil {
 				t.Fatal(err)
 			}

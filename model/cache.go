@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -28,7 +29,7 @@ type cache struct {
 // firstCapacity is the number of positions of a new cache: a short question and its answer.
 const firstCapacity = 256
 
-func newCache(dev npu.Device, p *Plan) *cache {
+func newCache(dev npu.Device, p *plan.Plan) *cache {
 	c := &cache{side: map[string]npu.Device{}, typ: p.Cache, heads: p.Model.KVHeads, headDim: p.Model.HeadDim, limit: p.SeqLen, buffers: map[string]npu.Buffer{}}
 	for _, pass := range p.Passes() {
 		for _, s := range pass.Steps {
@@ -36,7 +37,7 @@ func newCache(dev npu.Device, p *Plan) *cache {
 				if b.State != "" && c.side[b.State] == nil {
 					c.names = append(c.names, b.State)
 					c.side[b.State] = dev
-					if s.On == OnHost {
+					if s.On == plan.OnHost {
 						c.side[b.State] = npu.HostOf(dev)
 					} else {
 						c.padded = true

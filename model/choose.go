@@ -1,5 +1,7 @@
 package model
 
+import "github.com/npukit/npukit/model/plan"
+
 // choice is the next pass of a prompt.
 type choice struct {
 	prefill int  // index in Plan.Prefill, or -1 for the decode pass
@@ -35,7 +37,7 @@ func (e *executor) passes(rows int) int { return (rows + e.plan.Chunk - 1) / e.p
 // them through a prefill pass if nothing is held yet; or put all that is held through a prefill pass
 // again, together with them. What does not fit a prefill pass is decoded afterwards. The plan's
 // predicted costs decide; without them a prompt is prefilled, and what comes later is decoded.
-func cheapest(p *Plan, held, more int) choice {
+func cheapest(p *plan.Plan, held, more int) choice {
 	best, least := choice{prefill: -1, rows: 1}, float64(more)*p.Decode.Cost
 	known := p.Decode.Cost > 0
 	total := held + more

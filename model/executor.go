@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -16,7 +17,7 @@ import (
 // runs at a time. This file loads a plan; schedule.go says whose rows a pass takes, pass.go runs it.
 type executor struct {
 	dev, host npu.Device // host executes the steps that run there; it is dev itself where the device has none
-	plan      *Plan
+	plan      *plan.Plan
 	freq      []float32 // RoPE, radians per position
 
 	tap        Tap // nil, or what sees every launch's output
@@ -37,7 +38,7 @@ type executor struct {
 
 // value is a buffer of the plan that grows to the largest run seen.
 type value struct {
-	Value
+	plan.Value
 	on  npu.Device // the device, where one of its steps uses the value, else the host
 	buf npu.Buffer
 
@@ -50,13 +51,13 @@ type value struct {
 
 // boundPass is a pass whose steps are resolved.
 type boundPass struct {
-	Pass
+	plan.Pass
 	steps, head []boundStep
 }
 
 // boundStep is a step whose executable and constants are resolved.
 type boundStep struct {
-	Step
+	plan.Step
 	exec   npu.Executable
 	consts []npu.Buffer // one for each argument, nil where the argument is not const
 	states []string     // caches of the session, in the order of the program's State arguments
@@ -70,7 +71,7 @@ type weights struct {
 }
 
 func (w weights) Tensor(name string) (npu.Tensor, error) {
-	if name == TensorRoPE {
+	if name == plan.TensorRoPE {
 		return w.table, nil
 	}
 	t, err := w.ck.Tensor(name)
@@ -78,17 +79,17 @@ func (w weights) Tensor(name string) (npu.Tensor, error) {
 }
 
 // newExecutor loads the plan's programs and weights on the device.
-func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, plan *Plan, tap Tap) (_ *executor, err error) {
+func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, p *plan.Plan, tap Tap) (_ *executor, err error) {
 	e := &executor{
 		dev:    dev,
 		host:   npu.HostOf(dev),
-		plan:   plan,
+		plan:   p,
 		tap:    tap,
 		values: map[string]*value{},
 
 		tapBuffers: map[tapKey]npu.Buffer{},
 
-		queue:   newScheduler(plan, dev.Info(), tap != nil),
+		queue:   newScheduler(p, dev.Info(), tap != nil),
 		fewRows: dev.Info().FewRows,
 	}
 	e.queue.pass = e.runPass
@@ -100,18 +101,18 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 	for _, f := range ck.Config().RoPE.InvFreq(ck.Config().HeadDim) {
 		e.freq = append(e.freq, float32(f))
 	}
-	for _, v := range plan.Values {
+	for _, v := range p.Values {
 		e.values[v.Name] = &value{Value: v, on: e.host}
 	}
 	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{}, consts: map[loadKey]brought{}}
-	for _, p := range plan.Prefill {
-		b, err := l.pass(ctx, p)
+	for _, pass := range p.Prefill {
+		b, err := l.pass(ctx, pass)
 		if err != nil {
 			return nil, err
 		}
 		e.prefill = append(e.prefill, b)
 	}
-	e.decode, err = l.pass(ctx, plan.Decode)
+	e.decode, err = l.pass(ctx, p.Decode)
 	return e, err
 }
 
@@ -137,7 +138,7 @@ type loadKey struct {
 	lookup bool   // of a layout: only rows of it are looked up
 }
 
-func (l *loader) pass(ctx context.Context, p Pass) (b boundPass, err error) {
+func (l *loader) pass(ctx context.Context, p plan.Pass) (b boundPass, err error) {
 	b.Pass = p
 	if b.steps, err = l.steps(ctx, p.Steps); err == nil {
 		b.head, err = l.steps(ctx, p.Head)
@@ -145,7 +146,7 @@ func (l *loader) pass(ctx context.Context, p Pass) (b boundPass, err error) {
 	return b, err
 }
 
-func (l *loader) steps(ctx context.Context, steps []Step) ([]boundStep, error) {
+func (l *loader) steps(ctx context.Context, steps []plan.Step) ([]boundStep, error) {
 	var list []boundStep
 	for _, s := range steps {
 		b, err := l.step(ctx, s)
@@ -157,9 +158,9 @@ func (l *loader) steps(ctx context.Context, steps []Step) ([]boundStep, error) {
 	return list, nil
 }
 
-func (l *loader) step(ctx context.Context, s Step) (b boundStep, err error) {
+func (l *loader) step(ctx context.Context, s plan.Step) (b boundStep, err error) {
 	dev := l.e.dev
-	if s.On == OnHost {
+	if s.On == plan.OnHost {
 		dev = l.e.host
 	}
 	b = boundStep{Step: s, consts: make([]npu.Buffer, len(s.Args))}
@@ -182,7 +183,7 @@ func (l *loader) step(ctx context.Context, s Step) (b boundStep, err error) {
 		switch {
 		case bind.State != "":
 			b.states = append(b.states, bind.State)
-		case bind.Value != "" && s.On == OnDevice:
+		case bind.Value != "" && s.On == plan.OnDevice:
 			l.e.values[bind.Value].on = dev
 		case bind.Const != nil:
 			if b.consts[i], err = l.constant(ctx, dev, s.On, *bind.Const, b.exec.Program(), i); err != nil {
@@ -199,7 +200,7 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if mentions(layout, TensorRoPE) {
+	if mentions(layout, plan.TensorRoPE) {
 		if err := l.ropeTable(ctx); err != nil {
 			return nil, err
 		}

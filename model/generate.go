@@ -251,14 +251,14 @@ func (g *generation) run(p Prompt) error {
 // validate returns an [*OptionError] if an option makes no sense for a vocabulary. Sampling has a Validate of its own.
 func (o *GenerateOptions) validate(vocab int) error {
 	if o.MaxTokens < 0 {
-		return &OptionError{"GenerateOptions.MaxTokens", o.MaxTokens, "0 (no limit) or more"}
+		return badOption("GenerateOptions.MaxTokens", o.MaxTokens, "0 (no limit) or more")
 	}
 	if o.TopTokens < 0 {
-		return &OptionError{"GenerateOptions.TopTokens", o.TopTokens, "0 or more"}
+		return badOption("GenerateOptions.TopTokens", o.TopTokens, "0 or more")
 	}
 	for i, id := range o.StopIDs {
 		if id < 0 || int(id) >= vocab {
-			return &OptionError{fmt.Sprintf("GenerateOptions.StopIDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", vocab-1)}
+			return badOption(fmt.Sprintf("GenerateOptions.StopIDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", vocab-1))
 		}
 	}
 	return nil

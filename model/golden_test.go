@@ -12,12 +12,13 @@ import (
 
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
 // open opens a model on a software device of its own; both close with the test.
-func open(t testing.TB, path string, kernels string, opts *PlanOptions) *Model {
+func open(t testing.TB, path string, kernels string, opts *plan.Options) *Model {
 	t.Helper()
 	dev, err := cpu.Open(&cpu.Options{Kernels: kernels})
 	if err != nil {
@@ -90,7 +91,7 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 		}{{dtype.BF16, 0.05}, {dtype.F32, 0.01}} {
 			for _, k := range kernels {
 				t.Run(fmt.Sprintf("%s/%s/%s", name, act.t, k), func(t *testing.T) {
-					opts := &PlanOptions{Activations: act.t, Chunk: 7} // seven rows: chunks that end anywhere
+					opts := &plan.Options{Activations: act.t, Chunk: 7} // seven rows: chunks that end anywhere
 					if act.t == dtype.F32 {
 						opts.Cache = dtype.F32
 					}
@@ -145,7 +146,7 @@ func TestTinyModelsGreedy(t *testing.T) {
 	for _, name := range tinyModels {
 		t.Run(name, func(t *testing.T) {
 			g := readGolden(t, tiny(name))
-			m := open(t, tiny(name), "", &PlanOptions{Activations: dtype.F32, Cache: dtype.F32})
+			m := open(t, tiny(name), "", &plan.Options{Activations: dtype.F32, Cache: dtype.F32})
 			var got []int32
 			for tok, err := range m.Generate(context.Background(), IDs(g.IDs), &GenerateOptions{MaxTokens: len(g.Greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
 				if err != nil {
@@ -238,7 +239,7 @@ func TestStories(t *testing.T) {
 			share float64
 		}{{dtype.BF16, 0.05}, {dtype.F32, 0.01}} {
 			t.Run(fmt.Sprintf("%s/%s", filepath.Base(file), act.t), func(t *testing.T) {
-				m := open(t, testenv.Shared(t, file), "", &PlanOptions{Activations: act.t})
+				m := open(t, testenv.Shared(t, file), "", &plan.Options{Activations: act.t})
 				for _, story := range []string{"dog", "empty", "lily"} {
 					scoreStory(t, m, story, act.share)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/model/tokenizer"
 	"github.com/npukit/npukit/npu"
 )
@@ -24,11 +25,18 @@ var (
 	ErrBusy        = errors.New("model: the session is generating already; use a session for each conversation")
 )
 
+// OptionError is an option or argument that a caller must change: see [plan.OptionError].
+type OptionError = plan.OptionError
+
+func badOption(field string, value any, want string) error {
+	return &OptionError{Field: field, Value: value, Want: want}
+}
+
 // Model is a checkpoint on a device. Its methods are safe for concurrent use.
 type Model struct {
 	ck       *checkpoint.Checkpoint
 	dev      npu.Device
-	plan     *Plan
+	plan     *plan.Plan
 	exec     *executor
 	tok      tokenizer.Coder
 	tokErr   error // why there is no tokenizer
@@ -46,9 +54,9 @@ type Model struct {
 
 // OpenOptions are choices made when a model is opened. The zero value of a field means its default.
 type OpenOptions struct {
-	Plan        *Plan        // default: made by NewPlan; one that has failed its evaluation is ErrPlanFailed
-	FailedPlan  bool         // open such a plan all the same: to evaluate it again, or to find out what is wrong
-	PlanOptions *PlanOptions // for NewPlan; must be nil where there is a Plan, which has made these choices
+	Plan        *plan.Plan    // default: made by NewPlan; one that has failed its evaluation is ErrFailed
+	FailedPlan  bool          // open such a plan all the same: to evaluate it again, or to find out what is wrong
+	PlanOptions *plan.Options // for NewPlan; must be nil where there is a Plan, which has made these choices
 
 	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
 	Tap Tap
@@ -105,29 +113,29 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 			err = errors.Join(err, ck.Close())
 		}
 	}()
-	plan := opts.Plan
-	if plan == nil {
-		if plan, err = NewPlan(ck, dev.Info(), opts.planOptions(ck.Config())); err != nil {
+	p := opts.Plan
+	if p == nil {
+		if p, err = plan.New(ck, dev.Info(), opts.planOptions(ck.Config())); err != nil {
 			return nil, err
 		}
-	} else if err = plan.Check(ck.Config(), dev.Info()); err != nil {
+	} else if err = p.Check(ck.Config(), dev.Info()); err != nil {
 		return nil, err
 	}
-	if err := plan.Usable(); err != nil && !opts.FailedPlan {
+	if err := p.Usable(); err != nil && !opts.FailedPlan {
 		return nil, err
 	}
-	m = &Model{ck: ck, dev: dev, plan: plan, context: plan.SeqLen, ends: map[int32]bool{}}
+	m = &Model{ck: ck, dev: dev, plan: p, context: p.SeqLen, ends: map[int32]bool{}}
 	if opts.MaxContext > 0 {
 		m.context = min(m.context, opts.MaxContext)
 	}
-	if m.exec, err = newExecutor(ctx, dev, ck, plan, opts.Tap); err != nil {
+	if m.exec, err = newExecutor(ctx, dev, ck, p, opts.Tap); err != nil {
 		return nil, err
 	}
 	bytes := DefaultPrefixBytes
 	if opts.PrefixBytes != nil {
 		bytes = *opts.PrefixBytes
 	}
-	if opts.Tap != nil || plan.Prefill[0].Rows > 0 { // a tap sees every row being computed; for programs of fixed rows see prefixes
+	if opts.Tap != nil || p.Prefill[0].Rows > 0 { // a tap sees every row being computed; for programs of fixed rows see prefixes
 		bytes = 0
 	}
 	m.prefixes = &prefixes{limit: bytes, open: map[*sequence]bool{}}
@@ -145,28 +153,28 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 
 func (o *OpenOptions) validate(dev npu.Device) error {
 	if dev == nil {
-		return &OptionError{"dev", nil, "a device"}
+		return badOption("dev", nil, "a device")
 	}
 	if n := o.PrefixBytes; n != nil && *n < 0 {
-		return &OptionError{"OpenOptions.PrefixBytes", *n, "0 (keep no caches of closed sessions) or more"}
+		return badOption("OpenOptions.PrefixBytes", *n, "0 (keep no caches of closed sessions) or more")
 	}
 	if o.MaxContext < 0 {
-		return &OptionError{"OpenOptions.MaxContext", o.MaxContext, "0 (the default) or more"}
+		return badOption("OpenOptions.MaxContext", o.MaxContext, "0 (the default) or more")
 	}
 	if o.Plan != nil && o.PlanOptions != nil {
-		return &OptionError{"OpenOptions.PlanOptions", "set", "nil next to a Plan, which has made these choices"}
+		return badOption("OpenOptions.PlanOptions", "set", "nil next to a Plan, which has made these choices")
 	}
 	return nil
 }
 
 // planOptions are the options for NewPlan, with MaxContext in them.
-func (o *OpenOptions) planOptions(c *checkpoint.Config) *PlanOptions {
-	var p PlanOptions
+func (o *OpenOptions) planOptions(c *checkpoint.Config) *plan.Options {
+	var p plan.Options
 	if o.PlanOptions != nil {
 		p = *o.PlanOptions
 	}
 	if o.MaxContext > 0 && p.SeqLen == 0 {
-		p.SeqLen = min(o.MaxContext, c.Context, MaxPositions)
+		p.SeqLen = min(o.MaxContext, c.Context, plan.MaxPositions)
 	}
 	return &p
 }
@@ -187,7 +195,7 @@ func (m *Model) Close() error {
 func (m *Model) Checkpoint() *checkpoint.Checkpoint { return m.ck }
 
 // Plan is how the model runs on its device.
-func (m *Model) Plan() *Plan { return m.plan }
+func (m *Model) Plan() *plan.Plan { return m.plan }
 
 // Context is the largest number of positions of a session: see [OpenOptions].MaxContext.
 func (m *Model) Context() int { return m.context }

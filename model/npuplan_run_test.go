@@ -15,6 +15,7 @@ import (
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/oracle"
 )
@@ -46,44 +47,44 @@ func npuSpecs() map[string]ckptgen.Spec {
 }
 
 // npuModel opens a random checkpoint with a plan for the NPU on a software device.
-func npuModel(t *testing.T, dir string, opts *NPUOptions) *Model {
+func npuModel(t *testing.T, dir string, opts *plan.NPUOptions) *Model {
 	t.Helper()
 	return openPlan(t, dir, planFor(t, dir, opts))
 }
 
 // samePasses is npuModel without predicted costs: which passes a prompt takes then is the same whatever the knobs are.
-func samePasses(t *testing.T, dir string, opts *NPUOptions) *Model {
+func samePasses(t *testing.T, dir string, opts *plan.NPUOptions) *Model {
 	t.Helper()
-	plan := planFor(t, dir, opts)
-	plan.Decode.Cost = 0
-	for i := range plan.Prefill {
-		plan.Prefill[i].Cost = 0
+	p := planFor(t, dir, opts)
+	p.Decode.Cost = 0
+	for i := range p.Prefill {
+		p.Prefill[i].Cost = 0
 	}
-	return openPlan(t, dir, plan)
+	return openPlan(t, dir, p)
 }
 
-func planFor(t *testing.T, dir string, opts *NPUOptions) *Plan {
+func planFor(t *testing.T, dir string, opts *plan.NPUOptions) *plan.Plan {
 	t.Helper()
 	ck, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := NewNPUPlan(ck.Config(), opts)
+	p, err := plan.NewNPU(ck.Config(), opts)
 	ck.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan
+	return p
 }
 
-func openPlan(t *testing.T, dir string, plan *Plan) *Model {
+func openPlan(t *testing.T, dir string, p *plan.Plan) *Model {
 	t.Helper()
 	dev, err := cpu.Open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	m, err := Open(context.Background(), dev, dir, &OpenOptions{Plan: plan})
+	m, err := Open(context.Background(), dev, dir, &OpenOptions{Plan: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ var npuThresholds = gate.Thresholds{
 }
 
 // brokenPlan is a copy of a plan whose last layer takes the first one's FFN norm in prefill.
-func brokenPlan(t *testing.T, p *Plan) *Plan {
+func brokenPlan(t *testing.T, p *plan.Plan) *plan.Plan {
 	t.Helper()
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -132,7 +133,7 @@ func brokenPlan(t *testing.T, p *Plan) *Plan {
 	if wrong == string(data) {
 		t.Fatal("the plan does not name the norm")
 	}
-	var q Plan
+	var q plan.Plan
 	if err := json.Unmarshal([]byte(wrong), &q); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 			if err := ckptgen.Write(dir, spec, 7); err != nil {
 				t.Fatal(err)
 			}
-			m := npuModel(t, dir, &NPUOptions{Lengths: []int{npuRows}})
+			m := npuModel(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}})
 			ck, err := checkpoint.Open(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -172,8 +173,8 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 				return
 			}
 			// The same gate must not pass a plan that is wrong in a small way.
-			plan := brokenPlan(t, m.Plan())
-			b := openPlan(t, dir, plan).NewSession()
+			p := brokenPlan(t, m.Plan())
+			b := openPlan(t, dir, p).NewSession()
 			defer b.Close()
 			if r, err = gate.Teacher(context.Background(), b, reference.NewState(), npuIDs(npuRows), npuThresholds); err != nil {
 				t.Fatal(err)
@@ -191,7 +192,7 @@ func TestNPUPlanPromptLengths(t *testing.T) {
 	if err := ckptgen.Write(dir, npuSpecs()["qwen3-head-first"], 3); err != nil {
 		t.Fatal(err)
 	}
-	m := npuModel(t, dir, &NPUOptions{Lengths: []int{npuRows, 2 * npuRows}})
+	m := npuModel(t, dir, &plan.NPUOptions{Lengths: []int{npuRows, 2 * npuRows}})
 	ids := npuIDs(5*npuRows + 7)
 	s := m.NewSession()
 	defer s.Close()
@@ -237,21 +238,21 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 				t.Fatal(err)
 			}
 			ids := npuIDs(npuRows + 6)
-			tuned := TunedKnobs()
-			want := npuLogits(t, samePasses(t, dir, &NPUOptions{Lengths: []int{npuRows}, Knobs: &tuned}), ids)
+			tuned := plan.TunedKnobs()
+			want := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &tuned}), ids)
 			for _, change := range []struct {
 				name string
-				make func(*Knobs)
+				make func(*plan.Knobs)
 			}{
-				{"nothing merged", func(k *Knobs) { k.MergePre, k.MergePost = false, false }},
-				{"head-first, part of the array, nothing merged before attention, final norm on the array", func(k *Knobs) {
-					k.Layout, k.MergePre, k.FinalNorm = HeadFirst, false, OnNPUSide
-					k.Tiles, k.Herd, k.Kernels = SmallTiles, PartHerd, ScalarKernels
+				{"nothing merged", func(k *plan.Knobs) { k.MergePre, k.MergePost = false, false }},
+				{"head-first, part of the array, nothing merged before attention, final norm on the array", func(k *plan.Knobs) {
+					k.Layout, k.MergePre, k.FinalNorm = plan.HeadFirst, false, plan.OnNPUSide
+					k.Tiles, k.Herd, k.Kernels = plan.SmallTiles, plan.PartHerd, plan.ScalarKernels
 				}},
 			} {
-				knobs := TunedKnobs()
+				knobs := plan.TunedKnobs()
 				change.make(&knobs)
-				got := npuLogits(t, samePasses(t, dir, &NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs}), ids)
+				got := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs}), ids)
 				for i := range want {
 					if !slices.Equal(got[i], want[i]) {
 						t.Errorf("%s: logits of position %d are other bits: relative difference %.3g", change.name, i,
@@ -271,21 +272,21 @@ func TestNPUPlanEveryStepRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := npuIDs(npuRows + 3)
-	want := npuLogits(t, samePasses(t, dir, &NPUOptions{Lengths: []int{npuRows}}), ids)
-	knobs := NaiveKnobs()
-	variants := map[string]Knobs{"naive": knobs}
-	for _, s := range KnobSteps() {
+	want := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}}), ids)
+	knobs := plan.NaiveKnobs()
+	variants := map[string]plan.Knobs{"naive": knobs}
+	for _, s := range plan.KnobSteps() {
 		s.Take(&knobs)
 		variants[s.Name] = knobs
 	}
-	host := TunedKnobs()
-	host.LMHead = OnHostSide
+	host := plan.TunedKnobs()
+	host.LMHead = plan.OnHostSide
 	variants["LM head on the host"] = host
-	host = TunedKnobs()
-	host.Attention = HostAttention
+	host = plan.TunedKnobs()
+	host.Attention = plan.HostAttention
 	variants["attention on the host"] = host
 	for name, k := range variants {
-		got := npuLogits(t, samePasses(t, dir, &NPUOptions{Lengths: []int{npuRows}, Knobs: &k}), ids)
+		got := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &k}), ids)
 		for i := range want {
 			if d := relativeL1(got[i], want[i]); !(d < 0.01) {
 				t.Errorf("%s: logits of position %d differ by %.3g", name, i, d)
@@ -293,8 +294,8 @@ func TestNPUPlanEveryStepRuns(t *testing.T) {
 			}
 		}
 	}
-	if fmt.Sprint(knobs) != fmt.Sprint(TunedKnobs()) {
-		t.Errorf("all steps taken give %+v, want %+v", knobs, TunedKnobs())
+	if fmt.Sprint(knobs) != fmt.Sprint(plan.TunedKnobs()) {
+		t.Errorf("all steps taken give %+v, want %+v", knobs, plan.TunedKnobs())
 	}
 }
 
@@ -345,17 +346,17 @@ func TestNPUPlanEmptyParts(t *testing.T) {
 	if err := ckptgen.Write(dir, spec, 2); err != nil {
 		t.Fatal(err)
 	}
-	logits := func(side SideKnob, parts int) [][]float32 {
-		k := TunedKnobs()
+	logits := func(side plan.SideKnob, parts int) [][]float32 {
+		k := plan.TunedKnobs()
 		k.LMHead = side
-		plan := npuModel(t, dir, &NPUOptions{Lengths: []int{npuRows}, Knobs: &k}).Plan()
-		if q := plan.Program("lm_head_gemv"); parts > 0 && len(q.Launches) != parts {
+		p := npuModel(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &k}).Plan()
+		if q := p.Program("lm_head_gemv"); parts > 0 && len(q.Launches) != parts {
 			t.Fatalf("the LM head has %d parts, want %d", len(q.Launches), parts)
 		}
-		plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without costs both prefill the prompt
-		return npuLogits(t, openPlan(t, dir, plan), npuIDs(5))
+		p.Prefill[0].Cost, p.Decode.Cost = 0, 0 // without costs both prefill the prompt
+		return npuLogits(t, openPlan(t, dir, p), npuIDs(5))
 	}
-	got, want := logits(OnNPUSide, 8), logits(OnHostSide, 0)
+	got, want := logits(plan.OnNPUSide, 8), logits(plan.OnHostSide, 0)
 	for i := range want {
 		if d := relativeL1(got[i], want[i]); !(d < 0.004) { // logits of the array are rounded to BF16: half of 2^-8 at most
 			t.Errorf("logits of position %d differ by %.3g", i, d)
@@ -369,7 +370,7 @@ func TestNPUPlanSmolLM2(t *testing.T) {
 		t.Skip("runs 30 layers twice")
 	}
 	path := testenv.DemoModel(t)
-	m, plain := npuModel(t, path, &NPUOptions{Lengths: []int{npuRows}, SeqLen: 1024}), openPlan(t, path, nil)
+	m, plain := npuModel(t, path, &plan.NPUOptions{Lengths: []int{npuRows}, SeqLen: 1024}), openPlan(t, path, nil)
 	file, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
 	if err != nil {
 		t.Fatal(err)

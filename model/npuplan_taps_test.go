@@ -8,6 +8,7 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/oracle"
 )
@@ -40,12 +41,12 @@ func TestNPUPlanTaps(t *testing.T) {
 		if err := reference.Forward(context.Background(), reference.NewState(), ids, opts, nil); err != nil {
 			t.Fatal(err)
 		}
-		for _, knobs := range []Knobs{TunedKnobs(), {MergePre: true, LMHead: OnNPUSide, LMRows: LastRow}} {
-			plan, err := NewNPUPlan(ck.Config(), &NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs})
+		for _, knobs := range []plan.Knobs{plan.TunedKnobs(), {MergePre: true, LMHead: plan.OnNPUSide, LMRows: plan.LastRow}} {
+			p, err := plan.NewNPU(ck.Config(), &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs})
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without costs a prompt is prefilled
+			p.Prefill[0].Cost, p.Decode.Cost = 0, 0 // without costs a prompt is prefilled
 			dev, err := cpu.Open(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -62,7 +63,7 @@ func TestNPUPlanTaps(t *testing.T) {
 				}
 				return nil
 			}
-			m, err := Open(context.Background(), dev, dir, &OpenOptions{Plan: plan, Tap: tap})
+			m, err := Open(context.Background(), dev, dir, &OpenOptions{Plan: p, Tap: tap})
 			if err != nil {
 				t.Fatal(err)
 			}

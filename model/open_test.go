@@ -9,6 +9,7 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -79,11 +80,11 @@ func TestOpenFailedPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	plan := open(t, tiny("smollm-mha"), "", nil).Plan()
-	failed := *plan
-	failed.Status = PlanFailed
-	if m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed}); m != nil || !errors.Is(err, ErrPlanFailed) {
-		t.Errorf("%v, %v, want ErrPlanFailed", m, err)
+	p := open(t, tiny("smollm-mha"), "", nil).Plan()
+	failed := *p
+	failed.Status = plan.Failed
+	if m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed}); m != nil || !errors.Is(err, plan.ErrFailed) {
+		t.Errorf("%v, %v, want ErrFailed", m, err)
 	}
 	m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed, FailedPlan: true})
 	if err != nil {
@@ -107,21 +108,21 @@ func TestMaxContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	plan := open(t, dir, "", &PlanOptions{SeqLen: 100}).Plan()
+	p := open(t, dir, "", &plan.Options{SeqLen: 100}).Plan()
 	for _, tc := range []struct {
 		name string
 		opts OpenOptions
 		want int
 	}{
-		{"the default", OpenOptions{}, DefaultMaxContext},
+		{"the default", OpenOptions{}, plan.DefaultMaxContext},
 		{"less", OpenOptions{MaxContext: 1000}, 1000},
 		{"more", OpenOptions{MaxContext: 1_000_000}, 1_000_000},
-		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, MaxPositions},
-		{"SeqLen", OpenOptions{PlanOptions: &PlanOptions{SeqLen: 200_000}}, 200_000},
-		{"both", OpenOptions{MaxContext: 10, PlanOptions: &PlanOptions{SeqLen: 20}}, 10},
-		{"a plan", OpenOptions{Plan: plan}, 100},
-		{"a plan and less", OpenOptions{Plan: plan, MaxContext: 50}, 50},
-		{"a plan and more", OpenOptions{Plan: plan, MaxContext: 200}, 100},
+		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, plan.MaxPositions},
+		{"SeqLen", OpenOptions{PlanOptions: &plan.Options{SeqLen: 200_000}}, 200_000},
+		{"both", OpenOptions{MaxContext: 10, PlanOptions: &plan.Options{SeqLen: 20}}, 10},
+		{"a plan", OpenOptions{Plan: p}, 100},
+		{"a plan and less", OpenOptions{Plan: p, MaxContext: 50}, 50},
+		{"a plan and more", OpenOptions{Plan: p, MaxContext: 200}, 100},
 	} {
 		m, err := Open(context.Background(), dev, dir, &tc.opts)
 		if err != nil {
@@ -147,8 +148,8 @@ func TestMaxContext(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &PlanOptions{SeqLen: MaxPositions + 1}})
-	if err == nil || !strings.HasPrefix(err.Error(), "model: planning ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
+	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &plan.Options{SeqLen: plan.MaxPositions + 1}})
+	if err == nil || !strings.HasPrefix(err.Error(), "plan: ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
 		t.Errorf("more than a plan has: %v", err)
 	}
 }
@@ -159,7 +160,7 @@ func TestHugePrompt(t *testing.T) {
 	var long *ContextError
 	started := time.Now()
 	_, err := m.Complete(context.Background(), Messages(userMessage("hi"), nil), &GenerateOptions{MaxTokens: 1})
-	if !errors.As(err, &long) || long.Prompt < 1_000_000 || long.Context != DefaultMaxContext {
+	if !errors.As(err, &long) || long.Prompt < 1_000_000 || long.Context != plan.DefaultMaxContext {
 		t.Errorf("%v, want a ContextError of a million tokens", err)
 	}
 	t.Logf("refused after %v", time.Since(started))
@@ -172,12 +173,12 @@ func TestOpenRefusesOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	plan := open(t, tiny("smollm-mha"), "", nil).Plan()
+	p := open(t, tiny("smollm-mha"), "", nil).Plan()
 	for want, opts := range map[string]*OpenOptions{
-		"PlanOptions is set, want nil next to a Plan":           {Plan: plan, PlanOptions: &PlanOptions{SeqLen: 16}},
-		"PlanOptions.Activations is F16, want BF16 or F32":      {PlanOptions: &PlanOptions{Activations: dtype.F16}},
-		"PlanOptions.Cache is I64, want BF16, F16 or F32":       {PlanOptions: &PlanOptions{Cache: dtype.I64}},
-		"PlanOptions.Activations is Type(77), want BF16 or F32": {PlanOptions: &PlanOptions{Activations: 77}},
+		"PlanOptions is set, want nil next to a Plan":           {Plan: p, PlanOptions: &plan.Options{SeqLen: 16}},
+		"PlanOptions.Activations is F16, want BF16 or F32":      {PlanOptions: &plan.Options{Activations: dtype.F16}},
+		"PlanOptions.Cache is I64, want BF16, F16 or F32":       {PlanOptions: &plan.Options{Cache: dtype.I64}},
+		"PlanOptions.Activations is Type(77), want BF16 or F32": {PlanOptions: &plan.Options{Activations: 77}},
 	} {
 		m, err := Open(context.Background(), dev, tiny("smollm-mha"), opts)
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -62,12 +63,12 @@ func TestOptionErrors(t *testing.T) {
 		{"Prompt", "empty", generate(Text(""), GenerateOptions{})},
 		{"OpenOptions.MaxContext", -1, open(OpenOptions{MaxContext: -1})},
 		{"OpenOptions.PrefixBytes", -1, open(OpenOptions{PrefixBytes: &negative})},
-		{"OpenOptions.PlanOptions", "set", open(OpenOptions{Plan: m.Plan(), PlanOptions: &PlanOptions{}})},
-		{"PlanOptions.SeqLen", 4096, open(OpenOptions{PlanOptions: &PlanOptions{SeqLen: 4096}})},
-		{"PlanOptions.Cache", dtype.I32, open(OpenOptions{PlanOptions: &PlanOptions{Cache: dtype.I32}})},
-		{"PlanOptions.Activations", dtype.F16, open(OpenOptions{PlanOptions: &PlanOptions{Activations: dtype.F16}})},
+		{"OpenOptions.PlanOptions", "set", open(OpenOptions{Plan: m.Plan(), PlanOptions: &plan.Options{}})},
+		{"PlanOptions.SeqLen", 4096, open(OpenOptions{PlanOptions: &plan.Options{SeqLen: 4096}})},
+		{"PlanOptions.Cache", dtype.I32, open(OpenOptions{PlanOptions: &plan.Options{Cache: dtype.I32}})},
+		{"PlanOptions.Activations", dtype.F16, open(OpenOptions{PlanOptions: &plan.Options{Activations: dtype.F16}})},
 		{"dev", nil, func() error { _, err := Open(context.Background(), nil, "nowhere", nil); return err }},
-		{"ck", nil, func() error { _, err := NewPlan(nil, dev.Info(), nil); return err }},
+		{"ck", nil, func() error { _, err := plan.New(nil, dev.Info(), nil); return err }},
 	} {
 		err := tc.call()
 		var bad *OptionError
@@ -87,22 +88,22 @@ func TestOptionErrors(t *testing.T) {
 
 // Arguments that must not be nil give errors that name them.
 func TestNilArguments(t *testing.T) {
-	plan := open(t, tiny("smollm-mha"), "", nil).Plan()
+	p := open(t, tiny("smollm-mha"), "", nil).Plan()
 	for name, call := range map[string]func() error{
-		"NewPlan":            func() error { _, err := NewPlan(nil, npu.Info{}, nil); return err },
-		"NewNPUPlan":         func() error { _, err := NewNPUPlan(nil, nil); return err },
-		"Plan.Check":         func() error { return plan.Check(nil, npu.Info{}) },
-		"Plan.CheckModel":    func() error { return plan.CheckModel(nil) },
-		"Plan.CheckArray":    func() error { return plan.CheckArray(nil) },
-		"Plan.CheckContexts": func() error { return plan.CheckContexts(nil) },
-		"WriteTrace":         func() error { return new(Estimate).WriteTrace(nil) },
-		"Plan.Estimate":      func() error { _, err := plan.Estimate(nil); return err },
+		"NewPlan":            func() error { _, err := plan.New(nil, npu.Info{}, nil); return err },
+		"NewNPUPlan":         func() error { _, err := plan.NewNPU(nil, nil); return err },
+		"Plan.Check":         func() error { return p.Check(nil, npu.Info{}) },
+		"Plan.CheckModel":    func() error { return p.CheckModel(nil) },
+		"Plan.CheckArray":    func() error { return p.CheckArray(nil) },
+		"Plan.CheckContexts": func() error { return p.CheckContexts(nil) },
+		"WriteTrace":         func() error { return new(plan.Estimate).WriteTrace(nil) },
+		"Plan.Estimate":      func() error { _, err := p.Estimate(nil); return err },
 	} {
 		if err := call(); !errors.As(err, new(*OptionError)) || !strings.Contains(err.Error(), " is nil, want a") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if got := DiffPlans(nil, plan); len(got) == 0 || len(DiffPlans(nil, nil)) != 0 {
+	if got := plan.Diff(nil, p); len(got) == 0 || len(plan.Diff(nil, nil)) != 0 {
 		t.Errorf("a plan and none differ by %v", got)
 	}
 	if got := EndTokens(nil, nil); got != nil {

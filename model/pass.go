@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -72,12 +73,12 @@ func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) 
 	row, pick := 0, 0
 	for _, in := range inputs {
 		for _, r := range in.picks {
-			dtype.Int32s(e.values[ValuePicks].buf.Bytes())[pick] = int32(row + r)
+			dtype.Int32s(e.values[plan.ValuePicks].buf.Bytes())[pick] = int32(row + r)
 			pick++
 		}
 		row += len(in.ids)
 	}
-	e.values[ValuePicks].hostWrites(4 * picks)
+	e.values[plan.ValuePicks].hostWrites(4 * picks)
 	steps := p.steps
 	if picks > 0 {
 		steps = append(steps[:len(steps):len(steps)], p.head...)
@@ -116,7 +117,7 @@ func (e *executor) fixedPass(ctx context.Context, p *boundPass, in *input) error
 	}
 	vocab := e.plan.Model.Vocab
 	for i, row := range in.picks {
-		picks := e.values[ValuePicks]
+		picks := e.values[plan.ValuePicks]
 		dtype.Int32s(picks.buf.Bytes())[0] = int32(row)
 		picks.hostWrites(4)
 		if err := e.submit(ctx, p.head, inputs, size, p.Rows); err != nil {
@@ -153,7 +154,7 @@ func (e *executor) grow(ctx context.Context, size op.Size) error {
 
 // fill writes what the host knows: ids, and the rotations of their positions.
 func (e *executor) fill(inputs []*input) {
-	ids := e.values[ValueIDs]
+	ids := e.values[plan.ValueIDs]
 	row := 0
 	for _, in := range inputs {
 		copy(dtype.Int32s(ids.buf.Bytes())[row:], in.ids)
@@ -206,7 +207,7 @@ func (e *executor) readLogits(from, n int, dst []float32) error {
 	if n == 0 {
 		return nil
 	}
-	v, vocab := e.values[ValueLogits], e.plan.Model.Vocab
+	v, vocab := e.values[plan.ValueLogits], e.plan.Model.Vocab
 	if err := v.toHost(4 * (from + n) * vocab); err != nil {
 		return err
 	}
@@ -229,14 +230,14 @@ func (e *executor) submit(ctx context.Context, steps []boundStep, inputs []*inpu
 			runs = append(runs, r)
 		}
 		dev := e.dev
-		if on == OnHost {
+		if on == plan.OnHost {
 			dev = e.host
 		}
 		started := time.Now()
 		if err := dev.Submit(ctx, runs); err != nil {
 			return err
 		}
-		if on == OnHost && e.host != e.dev {
+		if on == plan.OnHost && e.host != e.dev {
 			spanHost(ctx, steps[i].Name, started)
 		}
 		for ; i < n; i++ {
@@ -263,16 +264,16 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 			v := e.values[b.Value]
 			n := min(a.Type.Bytes(size.Elements(a.Shape)), v.buf.Len())
 			r.Args[j] = v.buf
-			if s.On == OnHost {
+			if s.On == plan.OnHost {
 				r.Args[j] = npu.HostBuffer(v.buf)
 			}
 			var err error
 			switch {
-			case a.Kind == npu.In && s.On == OnHost:
+			case a.Kind == npu.In && s.On == plan.OnHost:
 				err = v.toHost(n)
 			case a.Kind == npu.In:
 				err = v.toDevice()
-			case s.On == OnHost:
+			case s.On == plan.OnHost:
 				v.hostWrites(n)
 				if rows > 0 {
 					v.pad(n)
@@ -291,12 +292,12 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 			r.Args[j] = buf
 		}
 	}
-	if rows > 0 && s.On == OnDevice && len(s.states) == 0 {
+	if rows > 0 && s.On == plan.OnDevice && len(s.states) == 0 {
 		return r, nil // nothing of it depends on the run
 	}
 	for _, in := range inputs {
 		seg := npu.Segment{Rows: len(in.ids), Pos: in.pos}
-		if rows > 0 && s.On == OnDevice {
+		if rows > 0 && s.On == plan.OnDevice {
 			seg.Rows = rows
 		}
 		for _, name := range s.states {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 )
@@ -82,7 +83,7 @@ func virtualSession(t *testing.T) *Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open(context.Background(), dev, virtualModel(t), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}})
+	m, err := Open(context.Background(), dev, virtualModel(t), &OpenOptions{PlanOptions: &plan.Options{Chunk: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}

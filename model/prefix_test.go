@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 )
@@ -40,7 +41,7 @@ func (a answer) equal(b answer) bool {
 // A prompt that begins like what another session has computed takes its keys and values, and has to the bit the logits that it has without.
 func TestSharedPrefix(t *testing.T) {
 	const chunk = 64
-	apart, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}, PrefixBytes: new(int)})
+	apart, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}, PrefixBytes: new(int)})
 	base := text(300, 3)
 	for _, tc := range []struct {
 		name   string
@@ -59,7 +60,7 @@ func TestSharedPrefix(t *testing.T) {
 		{"little is left", 100, 100, 3, map[int]int{16: 86, 4: 98}},
 	} {
 		for _, open := range []bool{true, false} {
-			m, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}})
+			m, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}})
 			prompt := slices.Concat(base[:tc.common], text(tc.more, 17))
 			donor := m.NewSession()
 			ask(m, donor, base[:tc.donor])
@@ -115,8 +116,8 @@ func TestNotShared(t *testing.T) {
 // Of a prompt that was cancelled only whole chunks are there for others.
 func TestCancelledPromptsAreNoPrefix(t *testing.T) {
 	const chunk = 32
-	m, p := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}})
-	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: chunk}, PrefixBytes: new(int)})
+	m, p := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}})
+	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}, PrefixBytes: new(int)})
 	ids := text(10*chunk-3, 3)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -194,8 +195,8 @@ func TestKeptPrefixes(t *testing.T) {
 
 // A session may be copied from while it computes, and be closed meanwhile.
 func TestSharingWithSessionsAtWork(t *testing.T) {
-	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 32}})
-	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 32}, PrefixBytes: new(int)})
+	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 32}})
+	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 32}, PrefixBytes: new(int)})
 	base := text(400, 3)
 	var prompts [][]int32
 	var want []answer

@@ -168,7 +168,7 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 		}
 	case ofMessages:
 		if len(p.messages) == 0 {
-			return nil, &OptionError{"Prompt.Messages", "empty", "a conversation that begins with a message of role user"}
+			return nil, badOption("Prompt.Messages", "empty", "a conversation that begins with a message of role user")
 		}
 		rendered, err := m.render(ctx, p.messages, p.options)
 		if err != nil {
@@ -185,7 +185,7 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 	c := m.ck.Config()
 	if len(ids) == 0 {
 		if len(c.BOS) == 0 {
-			return nil, &OptionError{"Prompt", "empty", "some text: the model has no BOS token to begin with"}
+			return nil, badOption("Prompt", "empty", "some text: the model has no BOS token to begin with")
 		}
 		ids = []int32{int32(c.BOS[0])}
 	}
@@ -194,7 +194,7 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 			continue
 		}
 		if p.kind == ofIDs {
-			return nil, &OptionError{fmt.Sprintf("Prompt.IDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", c.Vocab-1)}
+			return nil, badOption(fmt.Sprintf("Prompt.IDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", c.Vocab-1))
 		}
 		return nil, fmt.Errorf("model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens",
 			m.ck.Path(), id, c.Vocab)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -158,9 +159,9 @@ func randomModel(t *testing.T, fixed bool) *Model {
 		if err := ckptgen.Write(dir, spec, 2); err != nil {
 			t.Fatal(err)
 		}
-		return npuModel(t, dir, &NPUOptions{Lengths: []int{64}})
+		return npuModel(t, dir, &plan.NPUOptions{Lengths: []int{64}})
 	}
-	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}})
+	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 64}})
 	return m
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -116,7 +117,7 @@ func (c reuseCase) open(t *testing.T, prefixBytes *int) (*Model, *meter) {
 	}
 	t.Cleanup(func() { dev.Close() })
 	d := &meter{Device: dev}
-	opts := &OpenOptions{PlanOptions: &PlanOptions{Chunk: c.chunk}, PrefixBytes: prefixBytes}
+	opts := &OpenOptions{PlanOptions: &plan.Options{Chunk: c.chunk}, PrefixBytes: prefixBytes}
 	m, err := Open(context.Background(), d, c.path(t), opts)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -117,11 +118,11 @@ func (p *passPanic) Error() string {
 	return fmt.Sprintf("model: a pass panicked: %v\n\n%s", p.value, p.stack)
 }
 
-func newScheduler(plan *Plan, info npu.Info, tapped bool) *scheduler {
+func newScheduler(p *plan.Plan, info npu.Info, tapped bool) *scheduler {
 	q := &scheduler{
 		few:   info.FewRows,
-		most:  plan.Chunk,
-		joins: plan.Prefill[0].Rows == 0 && !tapped,
+		most:  p.Chunk,
+		joins: p.Prefill[0].Rows == 0 && !tapped,
 	}
 	if q.few == 0 { // the device has one kind of kernels; decode steps still go before chunks
 		q.few = 16

@@ -12,6 +12,7 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -433,7 +434,7 @@ func text(n int, seed int32) (ids []int32) {
 
 // Prompts of many chunks hold up sessions that decode by one chunk between two of their tokens, however many such prompts there are. All get on, and say what they say alone.
 func TestPromptsHoldUpOthersByOneChunk(t *testing.T) {
-	m, p := probed(t, tiny("qwen2-bias"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}, PrefixBytes: new(int)})
+	m, p := probed(t, tiny("qwen2-bias"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 64}, PrefixBytes: new(int)})
 	s := &speakers{m: m,
 		prompts: [][]int32{text(20*64, 3), text(20*64, 5), {1, 2}, {3}, {4, 5, 6}},
 		tokens:  []int{1, 1, 30, 30, 30},
@@ -474,7 +475,7 @@ func TestSessionsFinishAPhaseTogether(t *testing.T) {
 	}
 	defer dev.Close()
 	p := &probe{Device: dev}
-	m, err := Open(context.Background(), p, dir, &OpenOptions{PlanOptions: &PlanOptions{Chunk: 64}})
+	m, err := Open(context.Background(), p, dir, &OpenOptions{PlanOptions: &plan.Options{Chunk: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +548,7 @@ func TestCallersHoldUpNobody(t *testing.T) {
 
 // Many sessions that are opened, closed, cancelled and left in the middle do not disturb each other, and a model that is closed beside them ends them.
 func TestManySessions(t *testing.T) {
-	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &PlanOptions{Chunk: 32}})
+	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 32}})
 	prompts := [][]int32{text(100, 3), {1, 2, 3}, text(70, 3), text(40, 11), {9}, text(5, 4)}
 	opts := &GenerateOptions{MaxTokens: 12, IgnoreEOS: true, Sampling: &Sampling{}}
 	var want [][]int32

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -67,8 +68,8 @@ func TestSchedulerAtRandom(t *testing.T) {
 			if fixed {
 				prefill.Rows, decode.Rows = 64, 1
 			}
-			plan := &Plan{Chunk: 64, Prefill: []Pass{prefill.Pass}, Decode: decode.Pass}
-			q := newScheduler(plan, npu.Info{FewRows: 4}, false)
+			p := &plan.Plan{Chunk: 64, Prefill: []plan.Pass{prefill.Pass}, Decode: decode.Pass}
+			q := newScheduler(p, npu.Info{FewRows: 4}, false)
 			var fail atomic.Int64
 			log := &passLog{t: t, few: q.few, most: q.most, fixed: fixed, err: func() error {
 				if fail.Add(1)%50 == 0 {
@@ -182,7 +183,7 @@ func TestSchedulerAtRandom(t *testing.T) {
 // A pass waits for all clients that hold the queue, and no longer.
 func TestHolds(t *testing.T) {
 	decode := &boundPass{}
-	q := newScheduler(&Plan{Chunk: 64, Prefill: []Pass{{}}}, npu.Info{FewRows: 4}, false)
+	q := newScheduler(&plan.Plan{Chunk: 64, Prefill: []plan.Pass{{}}}, npu.Info{FewRows: 4}, false)
 	var passes [][]*input
 	q.pass = func(_ context.Context, _ *boundPass, inputs []*input) error {
 		passes = append(passes, inputs)
@@ -237,7 +238,7 @@ func TestHolds(t *testing.T) {
 // A pass that panics or ends its goroutine fails its jobs, and what is queued runs all the same.
 func TestPassThatDoesNotReturn(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("tap") }, "Goexit": runtime.Goexit} {
-		q := newScheduler(&Plan{Chunk: 64, Prefill: []Pass{{Rows: 64}}}, npu.Info{}, false)
+		q := newScheduler(&plan.Plan{Chunk: 64, Prefill: []plan.Pass{{Rows: 64}}}, npu.Info{}, false)
 		held, free := make(chan struct{}), make(chan struct{})
 		first := true
 		q.pass = func(context.Context, *boundPass, []*input) error {

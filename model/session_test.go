@@ -16,6 +16,7 @@ import (
 
 	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -45,7 +46,7 @@ func TestChunksGiveTheSameText(t *testing.T) {
 	}
 	var want []int32
 	for _, chunk := range []int{512, 1, 2, 64, 299, 300} {
-		m := open(t, tiny("qwen3-qknorm"), "", &PlanOptions{Chunk: chunk, Activations: dtype.F32, Cache: dtype.F32})
+		m := open(t, tiny("qwen3-qknorm"), "", &plan.Options{Chunk: chunk, Activations: dtype.F32, Cache: dtype.F32})
 		s := m.NewSession()
 		got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 12, IgnoreEOS: true})
 		if err := s.Close(); err != nil {
@@ -173,7 +174,7 @@ func TestStopsAndEnds(t *testing.T) {
 }
 
 func TestContextLimit(t *testing.T) {
-	m := open(t, tiny("smollm-mha"), "", &PlanOptions{SeqLen: 20})
+	m := open(t, tiny("smollm-mha"), "", &plan.Options{SeqLen: 20})
 	s := m.NewSession()
 	defer s.Close()
 	var stats Stats
@@ -235,7 +236,7 @@ func TestBadPrompts(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	m := open(t, tiny("qwen2-bias"), "", &PlanOptions{Chunk: 64})
+	m := open(t, tiny("qwen2-bias"), "", &plan.Options{Chunk: 64})
 	s := m.NewSession()
 	defer s.Close()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -319,7 +320,7 @@ func TestSessionUsedAfterClose(t *testing.T) {
 // Stepping and scoring beyond the context is an error of the same type as a prompt that is too long. Scoring without anybody who wants the logits fills the session.
 func TestStepAndScoreBeyondTheContext(t *testing.T) {
 	ctx := context.Background()
-	m := open(t, tiny("smollm-mha"), "", &PlanOptions{SeqLen: 8})
+	m := open(t, tiny("smollm-mha"), "", &plan.Options{SeqLen: 8})
 	s := m.NewSession()
 	defer s.Close()
 	var full *ContextError
@@ -381,7 +382,7 @@ func TestPlanFile(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		back, err := ReadPlan(path)
+		back, err := plan.Read(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -419,7 +420,7 @@ func TestPlanFile(t *testing.T) {
 			if err := os.WriteFile(path, bad, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), path) {
+			if _, err := plan.Read(path); err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("%s: a plan with %s gave %v, want an error that names the file", name, to, err)
 			}
 		}
@@ -448,12 +449,12 @@ func TestPlanFileThatIsNone(t *testing.T) {
 		if err := os.WriteFile(path, tc.data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.says) {
+		if _, err := plan.Read(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want an error that names the file and says %q", name, err, tc.says)
 		}
 	}
 	for _, path := range []string{t.TempDir(), os.DevNull} {
-		if _, err := ReadPlan(path); !errors.Is(err, readfile.ErrNotRegular) || !strings.Contains(err.Error(), path) {
+		if _, err := plan.Read(path); !errors.Is(err, readfile.ErrNotRegular) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want an error that names it", path, err)
 		}
 	}
@@ -532,38 +533,40 @@ func TestThreadsGiveTheSameLogits(t *testing.T) {
 func TestHostilePlans(t *testing.T) {
 	m := open(t, tiny("qwen3-qknorm"), "", nil)
 	for name, tc := range map[string]struct {
-		spoil func(p *Plan)
+		spoil func(p *plan.Plan)
 		want  string
 	}{
-		"picks without a dimension":    {func(p *Plan) { planValue(p, ValuePicks).Shape = []int{0} }, "is malformed"},
-		"picks of fixed number":        {func(p *Plan) { planValue(p, ValuePicks).Shape = []int{1} }, "must be I32 [picks]"},
-		"rope in BF16":                 {func(p *Plan) { planValue(p, ValueRoPE).Type = dtype.BF16 }, "must be F32 [rows 32]"},
-		"rope too narrow":              {func(p *Plan) { planValue(p, ValueRoPE).Shape[1] = 16 }, "must be F32 [rows 32]"},
-		"a value out of range":         {func(p *Plan) { planValue(p, "x.0").Shape[1] = 1 << 60 }, "is malformed"},
-		"two open dimensions":          {func(p *Plan) { planValue(p, "x.0").Shape = []int{op.Rows, op.Rows} }, "is malformed"},
-		"no such program":              {func(p *Plan) { p.Prefill[0].Steps[0].Program = "nothing" }, "there is no program"},
-		"a context beyond the model's": {func(p *Plan) { p.SeqLen = 1 << 20 }, "a context of 2048"},
-		"positions out of range":       {func(p *Plan) { p.Chunk = 1 << 40 }, "must be 1 to"},
-		"another weight": {func(p *Plan) {
+		"picks without a dimension":    {func(p *plan.Plan) { planValue(p, plan.ValuePicks).Shape = []int{0} }, "is malformed"},
+		"picks of fixed number":        {func(p *plan.Plan) { planValue(p, plan.ValuePicks).Shape = []int{1} }, "must be I32 [picks]"},
+		"rope in BF16":                 {func(p *plan.Plan) { planValue(p, plan.ValueRoPE).Type = dtype.BF16 }, "must be F32 [rows 32]"},
+		"rope too narrow":              {func(p *plan.Plan) { planValue(p, plan.ValueRoPE).Shape[1] = 16 }, "must be F32 [rows 32]"},
+		"a value out of range":         {func(p *plan.Plan) { planValue(p, "x.0").Shape[1] = 1 << 60 }, "is malformed"},
+		"two open dimensions":          {func(p *plan.Plan) { planValue(p, "x.0").Shape = []int{op.Rows, op.Rows} }, "is malformed"},
+		"no such program":              {func(p *plan.Plan) { p.Prefill[0].Steps[0].Program = "nothing" }, "there is no program"},
+		"a context beyond the model's": {func(p *plan.Plan) { p.SeqLen = 1 << 20 }, "a context of 2048"},
+		"positions out of range":       {func(p *plan.Plan) { p.Chunk = 1 << 40 }, "must be 1 to"},
+		"another weight": {func(p *plan.Plan) {
 			swap(p, "model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.o_proj.weight")
 		}, "the checkpoint's"},
-		"a weight turned": {func(p *Plan) {
+		"a weight turned": {func(p *plan.Plan) {
 			swap(p, "model.layers.1.mlp.up_proj.weight", "transpose(model.layers.1.mlp.up_proj.weight)")
 		}, "the checkpoint's"},
-		"a terabyte":         {func(p *Plan) { swap(p, "model.norm.weight", "transpose(pad(model.norm.weight, 1048576, 1048576))") }, "out of range"},
-		"another cache type": {func(p *Plan) { p.Cache = dtype.F32 }, "kcache"},
-		"state beside picks": {func(p *Plan) {
+		"a terabyte": {func(p *plan.Plan) {
+			swap(p, "model.norm.weight", "transpose(pad(model.norm.weight, 1048576, 1048576))")
+		}, "out of range"},
+		"another cache type": {func(p *plan.Plan) { p.Cache = dtype.F32 }, "kcache"},
+		"state beside picks": {func(p *plan.Plan) {
 			head := p.Program("head")
 			head.State("extra", p.Cache, p.Model.KVHeads, op.Capacity, p.Model.HeadDim)
 			last := &p.Prefill[0].Head[0]
-			last.Args = append(last.Args, Binding{State: "k.0"})
+			last.Args = append(last.Args, plan.Binding{State: "k.0"})
 		}, "would miss the rows"},
 	} {
 		data, err := json.Marshal(m.Plan())
 		if err != nil {
 			t.Fatal(err)
 		}
-		var p Plan
+		var p plan.Plan
 		if err := json.Unmarshal(data, &p); err != nil {
 			t.Fatal(err)
 		}
@@ -578,12 +581,12 @@ func TestHostilePlans(t *testing.T) {
 	}
 }
 
-func planValue(p *Plan, name string) *Value {
-	return &p.Values[slices.IndexFunc(p.Values, func(v Value) bool { return v.Name == name })]
+func planValue(p *plan.Plan, name string) *plan.Value {
+	return &p.Values[slices.IndexFunc(p.Values, func(v plan.Value) bool { return v.Name == name })]
 }
 
 // swap binds another layout where a weight was.
-func swap(p *Plan, from, to string) {
+func swap(p *plan.Plan, from, to string) {
 	layout, err := npu.ParseLayout(to)
 	if err != nil {
 		panic(err)

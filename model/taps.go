@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -47,7 +48,7 @@ func (e *executor) tapBuffer(ctx context.Context, s *boundStep, arg, bytes int) 
 		return buf, nil
 	}
 	dev := e.dev
-	if s.On == OnHost {
+	if s.On == plan.OnHost {
 		dev = e.host
 	}
 	grown, err := dev.Alloc(ctx, bytes)
@@ -66,7 +67,7 @@ func (e *executor) report(s *boundStep, r npu.Run, size op.Size, rows int) error
 	program := s.exec.Program()
 	for _, t := range s.taps {
 		buf := r.Args[t.View.Arg]
-		if s.On == OnDevice {
+		if s.On == plan.OnDevice {
 			if err := buf.Sync(npu.FromDevice, 0, buf.Len()); err != nil {
 				return fmt.Errorf("model: step %s: tap %s: %w", s.Name, t.Launch, err)
 			}

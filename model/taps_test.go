@@ -6,12 +6,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/oracle"
 )
 
 // f32 is a plan whose arithmetic differs from the oracle's in the order of sums alone.
-var f32 = &PlanOptions{Activations: dtype.F32, Cache: dtype.F32}
+var f32 = &plan.Options{Activations: dtype.F32, Cache: dtype.F32}
 
 // A tapped run gives the same logits as any other, and every launch's output under the name that the oracle has for it.
 func TestTaps(t *testing.T) {

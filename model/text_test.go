@@ -9,6 +9,7 @@ import (
 
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
@@ -130,7 +131,7 @@ func TestStopStrings(t *testing.T) {
 
 // Prompts of every sort end in an answer or in advice.
 func TestOddPrompts(t *testing.T) {
-	m := open(t, testenv.DemoModel(t), "", &PlanOptions{SeqLen: 256})
+	m := open(t, testenv.DemoModel(t), "", &plan.Options{SeqLen: 256})
 	s := m.NewSession()
 	defer s.Close()
 	for name, p := range map[string]Prompt{

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/testenv"
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 	"github.com/npukit/npukit/oracle"
@@ -24,15 +24,15 @@ func TestTapsMatchLaunches(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer ck.Close()
-			plan, err := model.NewPlan(ck, npu.Info{Kind: "any", AnyRows: true}, nil)
+			p, err := plan.New(ck, npu.Info{Kind: "any", AnyRows: true}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			const rows = 3
 			var names []string
 			shapes := map[string][]int{}
-			for _, s := range slices.Concat(plan.Prefill[0].Steps, plan.Prefill[0].Head) {
-				for _, l := range plan.Program(s.Program).Launches {
+			for _, s := range slices.Concat(p.Prefill[0].Steps, p.Prefill[0].Head) {
+				for _, l := range p.Program(s.Program).Launches {
 					full := s.Name + "." + l.Name
 					names = append(names, full)
 					for _, o := range l.Op.Operands() {

@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 )
@@ -123,7 +124,7 @@ func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
 	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			dev := e.d.dev
-			if s.On != model.OnDevice {
+			if s.On != plan.OnDevice {
 				dev = npu.HostOf(dev)
 			}
 			for _, b := range s.Args {

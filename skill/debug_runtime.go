@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -27,7 +27,7 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 		{"hang, once: the same run ends when it is repeated", transient, again},
 		{"attention hangs: without the fused kernel the model runs", attentionHangs, func(_ context.Context, e *Env) (bool, string, error) {
 			r := e.Recipe()
-			r.Prefill.Attention = model.HostAttention
+			r.Prefill.Attention = plan.HostAttention
 			return true, "attention of prefill runs on the host", e.SetRecipe(r, "the fused attention kernel hangs")
 		}},
 	})
@@ -91,11 +91,11 @@ func transient(ctx context.Context, e *Env) (bool, string, error) {
 }
 
 func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
-	if e.recipe.Prefill == nil || e.recipe.Prefill.Attention == model.HostAttention || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
+	if e.recipe.Prefill == nil || e.recipe.Prefill.Attention == plan.HostAttention || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
 		return false, "the plan has no fused attention, or nothing hung", nil
 	}
 	r := e.Recipe()
-	r.Prefill.Attention = model.HostAttention
+	r.Prefill.Attention = plan.HostAttention
 	err := works(ctx, e.with(r))
 	if err != nil {
 		return false, fmt.Sprintf("with attention on the host it fails too: %v", err), nil

@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"github.com/npukit/npukit/gate/golden"
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/oracle"
 )
@@ -319,7 +319,7 @@ func (d *Deployment) Close() error {
 
 // plannedRecipe is a recipe's plan.
 type plannedRecipe struct {
-	plan *model.Plan
+	plan *plan.Plan
 	hash string
 	err  error
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -95,11 +95,11 @@ func checkDeployed(t *testing.T, d *Deployment) {
 			t.Error(err)
 		}
 	}
-	p, err := model.ReadPlan(filepath.Join(dir, FilePlan))
+	p, err := plan.Read(filepath.Join(dir, FilePlan))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Status != model.PlanDraft {
+	if p.Status != plan.Draft {
 		t.Errorf("without an evaluation the plan is %q, want a draft", p.Status)
 	}
 }

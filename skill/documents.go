@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -71,20 +71,20 @@ func (d *Deployment) writePlan() error {
 	if p.hash != d.state.Plan {
 		return fmt.Errorf("%w: the plan of the journal (%.12s) is not what its recipe makes (%.12s): was it made by another npukit?", ErrJournal, d.state.Plan, p.hash)
 	}
-	plan := *p.plan
-	plan.Status = d.state.PlanStatus()
-	return d.ws.putJSON(FilePlan, &plan)
+	made := *p.plan
+	made.Status = d.state.PlanStatus()
+	return d.ws.putJSON(FilePlan, &made)
 }
 
 // PlanStatus is what the plan has come to: accepted only by an evaluation that passed after everything else had.
-func (s *State) PlanStatus() model.PlanStatus {
+func (s *State) PlanStatus() plan.Status {
 	switch p := s.Phases[Evaluation]; {
 	case p.Status == Passed:
-		return model.PlanAccepted
+		return plan.Accepted
 	case p.Status == Failed:
-		return model.PlanFailed
+		return plan.Failed
 	}
-	return model.PlanDraft
+	return plan.Draft
 }
 
 // kernelPages writes a page for each kind of op, and the rows of the array's kernels as a registry that [xdna2.Registry] reads.

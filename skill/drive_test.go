@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/defect"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 )
 
 // through runs the phases before p.
@@ -144,7 +144,7 @@ func TestPropose(t *testing.T) {
 
 // A change to a recipe can only be one: what has another form, or would be another deployment, is refused before anything is tried.
 func TestRecipeWith(t *testing.T) {
-	host, array := Recipe{SeqLen: 64, Chunk: 32}, Recipe{SeqLen: 64, Prefill: new(model.Knobs), Decode: new(model.Knobs)}
+	host, array := Recipe{SeqLen: 64, Chunk: 32}, Recipe{SeqLen: 64, Prefill: new(plan.Knobs), Decode: new(plan.Knobs)}
 	next, err := array.With([]byte(`{"prefill": {"merge_post": true, "context_reuse": true}}`))
 	if err != nil || !next.Prefill.MergePost || !next.Prefill.ContextReuse || next.Decode.MergePost || array.Prefill.MergePost {
 		t.Errorf("%+v %+v, %v", next.Prefill, array.Prefill, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/oracle"
 )
@@ -73,7 +74,7 @@ func (e *Env) Symptom() Symptom { return e.symptom }
 func (e *Env) Recipe() Recipe { return e.recipe.clone() }
 
 // Plan is the environment's plan; callers must not change it.
-func (e *Env) Plan() (*model.Plan, error) {
+func (e *Env) Plan() (*plan.Plan, error) {
 	p, err := e.planned()
 	if err != nil {
 		return nil, err
@@ -201,7 +202,7 @@ func (e *Env) tapped(ctx context.Context, tap model.Tap, work func(s *model.Sess
 	return e.tappedBy(ctx, p, tap, work)
 }
 
-func (e *Env) tappedBy(ctx context.Context, p *model.Plan, tap model.Tap, work func(s *model.Session) error) (err error) {
+func (e *Env) tappedBy(ctx context.Context, p *plan.Plan, tap model.Tap, work func(s *model.Session) error) (err error) {
 	if err := e.closeModel(); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/gate/gatetest"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -156,9 +156,9 @@ func (v *victim) consistent() {
 }
 
 // swapPlan puts another plan into plan.json, and gives its hash.
-func (v *victim) swapPlan(change func(p *model.Plan)) string {
+func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	v.t.Helper()
-	p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan))
+	p, err := plan.Read(filepath.Join(v.dir, FilePlan))
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -202,8 +202,8 @@ func claimTimes(m *Measurement, first, all float64) {
 }
 
 // wrongLayer makes a plan read a norm of layer 0 in layer 1.
-func wrongLayer(t *testing.T) func(p *model.Plan) {
-	return func(p *model.Plan) {
+func wrongLayer(t *testing.T) func(p *plan.Plan) {
+	return func(p *plan.Plan) {
 		for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
 			var first *npu.Layout
 			for _, s := range pass.Steps {
@@ -271,7 +271,7 @@ func TestAttacks(t *testing.T) {
 		}, caught: "thresholds file"},
 		"the plan is swapped behind phase 5": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "plan"},
 		"a swapped plan computes wrongly":    {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "gate paper"},
-		"the plan is another right one":      {attack: func(v *victim) { v.swapPlan(func(p *model.Plan) { p.Chunk-- }) }, caught: "plan"},
+		"the plan is another right one":      {attack: func(v *victim) { v.swapPlan(func(p *plan.Plan) { p.Chunk-- }) }, caught: "plan"},
 		"the plan is half a file":            {attack: func(v *victim) { v.write(FilePlan, v.read(FilePlan)[:100]) }, caught: "plan"},
 		"the plan is accepted by hand": {attack: func(v *victim) {
 			v.replace(FilePlan, `"draft"`, `"accepted"`)
@@ -433,7 +433,7 @@ func TestAttacks(t *testing.T) {
 			v.swapGolden(data)
 		}, caught: "gate oracle-golden"},
 		"all rewritten: accepted": {attack: func(v *victim) {
-			v.swapPlan(func(p *model.Plan) { wrongLayer(v.t)(p); p.Status = model.PlanAccepted })
+			v.swapPlan(func(p *plan.Plan) { wrongLayer(v.t)(p); p.Status = plan.Accepted })
 		}, caught: "status"},
 
 		// And so is a device that does not compute.
@@ -464,13 +464,13 @@ func TestAttacks(t *testing.T) {
 			if tc.caught != "figures" && tc.caught != "gain" && r.Measured != nil {
 				t.Error("a deployment that is refused already was measured: other work on the machine could hide the refusal")
 			}
-			if p, err := model.ReadPlan(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != model.PlanFailed {
+			if p, err := plan.Read(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != plan.Failed {
 				t.Errorf("the plan is %q", p.Status)
 			}
 			if after := v.read(FileJournal); !bytes.HasPrefix(after, before) || slices.Contains(failing(r), "journal") && len(after) > len(before) {
 				t.Error("the evidence was changed")
 			}
-			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == model.PlanAccepted {
+			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == plan.Accepted {
 				t.Error("the journal still has the plan accepted")
 			}
 			if page := string(v.read(FileEvaluation)); !strings.Contains(page, "not accepted") {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -305,7 +305,7 @@ func TestSeededFaults(t *testing.T) {
 				t.Fatalf("it ends with %v", err)
 			}
 			s := d.State()
-			if s.PlanStatus() == model.PlanAccepted {
+			if s.PlanStatus() == plan.Accepted {
 				t.Error("the plan is accepted")
 			}
 			var causes []string

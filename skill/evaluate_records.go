@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 )
 
 // This file is what an evaluator makes of what is written, before it computes anything.
@@ -144,9 +144,9 @@ func (v *evaluation) checkPlan() bool {
 	}
 	v.hold("recipe", made.hash == v.state.Plan, "the journal's recipe makes a plan of SHA-256 %.16s, the journal says %.16s", made.hash, v.state.Plan)
 	path := filepath.Join(v.dir, FilePlan)
-	var file *model.Plan
+	var file *plan.Plan
 	if _, err = v.read(FilePlan); err == nil {
-		file, err = model.ReadPlan(path)
+		file, err = plan.Read(path)
 	}
 	if err == nil {
 		err = file.Check(e.Config(), v.info)
@@ -173,15 +173,15 @@ func (v *evaluation) checkPlan() bool {
 }
 
 // checkStatus holds the plan's status to the journal's. While the evaluation runs as a phase, the file still says what held before it.
-func (v *evaluation) checkStatus(p *model.Plan) {
-	claims := []model.PlanStatus{v.state.PlanStatus()}
+func (v *evaluation) checkStatus(p *plan.Plan) {
+	claims := []plan.Status{v.state.PlanStatus()}
 	if phase := v.state.Phases[Evaluation]; phase.Status == Running {
 		if before, err := StateOf(v.records[:phase.since-1]); err == nil {
 			claims = append(claims, before.PlanStatus())
 		}
 	}
 	// A status of failed is what an evaluator itself has left, and harms nobody.
-	v.hold("status", slices.Contains(claims, p.Status) || p.Status == model.PlanFailed, "%s says %q, the journal %q", FilePlan, p.Status, claims[0])
+	v.hold("status", slices.Contains(claims, p.Status) || p.Status == plan.Failed, "%s says %q, the journal %q", FilePlan, p.Status, claims[0])
 }
 
 // checkPages compares what is derived from the journal with what lies there. The pages were written at some record since the last phase ended; what

@@ -12,7 +12,7 @@ import (
 
 	"github.com/npukit/npukit/internal/atomicfile"
 	"github.com/npukit/npukit/internal/readfile"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -131,7 +131,7 @@ func markFailed(path string) error {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return nil
 	}
-	if fields["status"], err = json.Marshal(model.PlanFailed); err != nil {
+	if fields["status"], err = json.Marshal(plan.Failed); err != nil {
 		return err
 	}
 	if data, err = json.MarshalIndent(fields, "", "  "); err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 )
 
 // agrees is an evaluator that accepts what the journal has decided, and counts how often it was asked.
@@ -39,9 +39,9 @@ func accepted(t *testing.T, path string, opts *Options) {
 	t.Chdir(t.TempDir())
 }
 
-func planStatus(t *testing.T, dir string) model.PlanStatus {
+func planStatus(t *testing.T, dir string) plan.Status {
 	t.Helper()
-	p, err := model.ReadPlan(filepath.Join(dir, FilePlan))
+	p, err := plan.Read(filepath.Join(dir, FilePlan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no verdict") || !strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v, want no verdict and %q", what, err, names)
 		}
-		if s := planStatus(t, opts.Dir); s != model.PlanAccepted || !bytes.Equal(journal, must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))) {
+		if s := planStatus(t, opts.Dir); s != plan.Accepted || !bytes.Equal(journal, must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))) {
 			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
 		}
 	}
@@ -86,7 +86,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	must(0, os.Rename(path+"-away", path))
 	must(0, os.WriteFile(filepath.Join(path, "config.json"), []byte("{"), 0o644))
 	r, err := settle(&EvaluateOptions{})
-	if err != nil || len(failing(r)) != 1 || failing(r)[0] != "model" || planStatus(t, opts.Dir) != model.PlanFailed {
+	if err != nil || len(failing(r)) != 1 || failing(r)[0] != "model" || planStatus(t, opts.Dir) != plan.Failed {
 		t.Errorf("a damaged checkpoint: %v, %q", err, failing(r))
 	}
 }
@@ -132,7 +132,7 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 		if err != nil || r.OK || !slices.Equal(failing(r), []string{"thresholds file", "evaluation"}) || !strings.Contains(r.Checks[len(r.Checks)-1].Detail, name) {
 			t.Errorf("%s: %v, %+v", name, err, r.Checks)
 		}
-		if s := must(ReadState(v.dir)); planStatus(t, v.dir) != model.PlanFailed || s.Phases[Evaluation].Status != Failed {
+		if s := must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed || s.Phases[Evaluation].Status != Failed {
 			t.Errorf("%s: the plan is %q, the evaluation %q", name, planStatus(t, v.dir), s.Phases[Evaluation].Status)
 		}
 		if mend(); !bytes.Equal(v.read(name), before) {
@@ -159,7 +159,7 @@ func TestRefusedWithoutAModel(t *testing.T) {
 	v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 	must(0, os.Rename(path, path+"-away"))
 	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, nil) }, nil)
-	if err != nil || r.OK || len(failing(r)) != 2 || failing(r)[0] != "thresholds file" || planStatus(t, opts.Dir) != model.PlanFailed {
+	if err != nil || r.OK || len(failing(r)) != 2 || failing(r)[0] != "thresholds file" || planStatus(t, opts.Dir) != plan.Failed {
 		t.Errorf("%v, %q, the plan is %s", err, failing(r), planStatus(t, opts.Dir))
 	}
 }
@@ -182,10 +182,10 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 			before, right := v.read(FileJournal), v.read(name)
 			v.write(name, change(right))
 			r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
-			if err != nil || r.OK || planStatus(t, opts.Dir) != model.PlanFailed {
+			if err != nil || r.OK || planStatus(t, opts.Dir) != plan.Failed {
 				t.Fatalf("%v, %q", err, failing(r))
 			}
-			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed || s.PlanStatus() != model.PlanFailed || !bytes.HasPrefix(v.read(FileJournal), before) {
+			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed || s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(FileJournal), before) {
 				t.Errorf("in the journal the evaluation is %s", s.Phases[Evaluation].Status)
 			}
 			if bytes.Equal(v.read(name), right) {
@@ -195,7 +195,7 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 			again := *opts
 			again.Evaluate = agrees(&asked)
 			d := deployment(t, path, dev, &again)
-			if err := d.Run(ctx); err != nil || asked != 1 || d.State().PlanStatus() != model.PlanAccepted {
+			if err := d.Run(ctx); err != nil || asked != 1 || d.State().PlanStatus() != plan.Accepted {
 				t.Errorf("deployed again: %v, evaluated %d times", err, asked)
 			}
 			must(0, d.Close())

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -70,7 +70,7 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 	if !r.OK || r.Measured == nil || r.Measured.TTFT <= 0 {
 		t.Errorf("verdict %v, own figures %+v", r.OK, r.Measured)
 	}
-	if p, err := model.ReadPlan(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != model.PlanAccepted {
+	if p, err := plan.Read(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != plan.Accepted {
 		t.Errorf("the plan: %+v, %v", p.Status, err)
 	}
 	page, err := os.ReadFile(filepath.Join(opts.Dir, FileEvaluation))
@@ -84,7 +84,7 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 	if _, err := d.Phase(Evaluation).Run(ctx); err != nil {
 		t.Error(err)
 	}
-	if d.State().PlanStatus() != model.PlanAccepted || !slices.ContainsFunc(d.State().Phases[Evaluation].Gates, func(g GateResult) bool { return g.OK }) {
+	if d.State().PlanStatus() != plan.Accepted || !slices.ContainsFunc(d.State().Phases[Evaluation].Gates, func(g GateResult) bool { return g.OK }) {
 		t.Errorf("as a phase: %+v", d.State().Phases[Evaluation])
 	}
 	if err := d.Close(); err != nil {
@@ -183,11 +183,11 @@ func TestFiguresAreMeasuredAgain(t *testing.T) {
 	}
 	d := deployment(t, path, dev, opts)
 	var failed *PhaseError
-	if err := d.Run(ctx); !errors.As(err, &failed) || d.State().PlanStatus() != model.PlanFailed {
+	if err := d.Run(ctx); !errors.As(err, &failed) || d.State().PlanStatus() != plan.Failed {
 		t.Fatalf("it ends with %v", err)
 	}
 	before := d.State().Measured
-	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != model.PlanAccepted {
+	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != plan.Accepted {
 		t.Fatalf("again: %v", err)
 	}
 	s := d.State()
@@ -270,18 +270,18 @@ func TestBusyIsNoVerdict(t *testing.T) {
 	if !errors.Is(err, ErrBusy) || errors.As(err, &failed) || !strings.Contains(err.Error(), "deploy again") {
 		t.Errorf("it ends with %v", err)
 	}
-	if s := d.State(); s.Phases[Evaluation].Status != Running || s.PlanStatus() != model.PlanDraft || len(s.Questions) != 0 {
+	if s := d.State(); s.Phases[Evaluation].Status != Running || s.PlanStatus() != plan.Draft || len(s.Questions) != 0 {
 		t.Errorf("phase 7 is %s, the plan %s, %d questions", s.Phases[Evaluation].Status, s.PlanStatus(), len(s.Questions))
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := model.ReadPlan(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != model.PlanDraft {
+	if p, err := plan.Read(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != plan.Draft {
 		t.Errorf("the plan: %v, %v", p, err)
 	}
 	opts.Evaluate = inProcess(dev)
 	d = deployment(t, path, dev, opts)
-	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != model.PlanAccepted || d.State().Phases[Evaluation].Attempts != 1 {
+	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != plan.Accepted || d.State().Phases[Evaluation].Attempts != 1 {
 		t.Errorf("once it is quiet: %v, %+v", err, d.State().Phases[Evaluation])
 	}
 }

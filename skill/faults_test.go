@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -71,18 +71,18 @@ func diagnosed(t *testing.T, d *Deployment, e *Env, check func(context.Context, 
 }
 
 // spoil puts a plan in the place of the recipe's.
-func spoil(t *testing.T, e *Env, change func(p *model.Plan)) {
+func spoil(t *testing.T, e *Env, change func(p *plan.Plan)) {
 	t.Helper()
 	planned, err := e.planned()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := *planned.plan
-	p.Prefill = append([]model.Pass(nil), p.Prefill...)
+	p.Prefill = append([]plan.Pass(nil), p.Prefill...)
 	pass := &p.Prefill[0]
-	pass.Steps = append([]model.Step(nil), pass.Steps...)
+	pass.Steps = append([]plan.Step(nil), pass.Steps...)
 	for i := range pass.Steps {
-		pass.Steps[i].Args = append([]model.Binding(nil), pass.Steps[i].Args...)
+		pass.Steps[i].Args = append([]plan.Binding(nil), pass.Steps[i].Args...)
 	}
 	change(&p)
 	planned.plan = &p
@@ -94,7 +94,7 @@ func spoil(t *testing.T, e *Env, change func(p *model.Plan)) {
 // A plan that binds one layer's weight in another is found by its keys, before any op is looked at.
 func TestWrongLayerKey(t *testing.T) {
 	d, e := ready(t)
-	spoil(t, e, func(p *model.Plan) {
+	spoil(t, e, func(p *plan.Plan) {
 		var first npu.Layout
 		for _, s := range p.Prefill[0].Steps {
 			for i, b := range s.Args {
@@ -181,14 +181,14 @@ func TestAttentionOnTheHostIsValidated(t *testing.T) {
 	t.Parallel()
 	d, e := ready(t)
 	r := e.Recipe()
-	r.Prefill.Attention = model.HostAttention
+	r.Prefill.Attention = plan.HostAttention
 	if err := e.SetRecipe(r, "the fused attention kernel hangs"); err != nil {
 		t.Fatal(err)
 	}
 	if report, err := d.Phase(KernelValidation).Run(context.Background()); err != nil || !report.Passed {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if !slices.ContainsFunc(d.State().Kernels, func(k KernelNote) bool { return k.Kind == "Attention" && k.On == model.OnHost && k.OK }) {
+	if !slices.ContainsFunc(d.State().Kernels, func(k KernelNote) bool { return k.Kind == "Attention" && k.On == plan.OnHost && k.OK }) {
 		t.Error("no attention on the host was tried")
 	}
 }

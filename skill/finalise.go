@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -30,7 +30,7 @@ type Performance struct {
 	Others       *float64         `json:"others_share,omitempty"` // of the machine, while it was measured; nil where that is not known
 	First        *Measurement     `json:"first,omitempty"`        // of the first plan that was measured, taken in the same way as these
 	Paired       *Paired          `json:"paired,omitempty"`       // how this plan compares with the first one, in turns; nil for a prediction
-	Rho          []model.Rho      `json:"rho,omitempty"`
+	Rho          []plan.Rho       `json:"rho,omitempty"`
 	HostShare    float64          `json:"host_share_prefill"` // of the time to the first token that is not the array's; 0 where that means nothing
 	HostDecode   float64          `json:"host_share_decode"`
 	Prefill      []ProgramTime    `json:"prefill,omitempty"` // program by program, of a prediction
@@ -144,7 +144,7 @@ func (r *Performance) consistent() error {
 	return nil
 }
 
-func programTimes(p *model.PassEstimate) []ProgramTime {
+func programTimes(p *plan.PassEstimate) []ProgramTime {
 	var list []ProgramTime
 	for _, s := range p.Steps {
 		list = append(list, ProgramTime{s.Program, s.On, s.Count, s.Write, s.Run, s.Read, s.Time, s.Roofline})

@@ -9,6 +9,7 @@ import (
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 )
@@ -32,7 +33,7 @@ func TestFusedKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.recipe = e.recipe.clone()
-	tuned := model.TunedKnobs()
+	tuned := plan.TunedKnobs()
 	e.recipe.Decode = &tuned
 	gates, err := e.cheapGates()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/oracle"
@@ -88,7 +89,7 @@ func (e *Env) record(ctx context.Context) (*recording, []int32, error) {
 
 // unpriced is the plan without its predicted costs: a prompt is then prefilled, and every step decoded. With them a session takes the cheapest way to the next token, and where
 // only prefill has been tuned yet that is to prefill all tokens again: steps would show nothing of the decode pass.
-func unpriced(p *model.Plan) *model.Plan {
+func unpriced(p *plan.Plan) *plan.Plan {
 	q := *p
 	q.Decode.Cost = 0
 	q.Prefill = slices.Clone(p.Prefill)
@@ -148,7 +149,7 @@ func (e *Env) judgeBlock(name string, got, in, out []float32, b PaperBounds) (Ve
 }
 
 // streamUnit is the unit in the last place of the residual stream's type, relative to a value. The first step of a plan makes the stream.
-func streamUnit(p *model.Plan) float64 {
+func streamUnit(p *plan.Plan) float64 {
 	if slices.ContainsFunc(p.Program(p.Prefill[0].Steps[0].Program).Args, func(a npu.Arg) bool { return a.Kind == npu.Out && a.Type == dtype.BF16 }) {
 		return 0x1p-7
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 )
 
 // Rows that the gate of far positions looks at: the last of a prompt that leaves room for some tokens in a session, and those tokens, decoded one by one.
@@ -80,10 +81,10 @@ func checkBlockFar(ctx context.Context, e *Env) (Verdict, error) {
 }
 
 // firstLayer is the plan without the layers behind the first; its logits mean nothing. Where the head cannot do without them it is the plan.
-func firstLayer(p *model.Plan) *model.Plan {
+func firstLayer(p *plan.Plan) *plan.Plan {
 	q := *p
-	shorten := func(pass model.Pass) model.Pass {
-		pass.Steps = slices.DeleteFunc(slices.Clone(pass.Steps), func(s model.Step) bool {
+	shorten := func(pass plan.Pass) plan.Pass {
+		pass.Steps = slices.DeleteFunc(slices.Clone(pass.Steps), func(s plan.Step) bool {
 			return strings.HasPrefix(s.Name, "layer.") && s.Name != "layer.0"
 		})
 		return pass

@@ -9,7 +9,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/gatetest"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -66,7 +66,7 @@ func countsPositions(o op.Op) bool {
 func (e *Env) kernelOptions(k *plannedKernel) (dev npu.Device, opts gatetest.Options, note string) {
 	dev, tolerances := e.d.dev, gatetest.Default(e.d.info)
 	switch {
-	case k.on == model.OnHost:
+	case k.on == plan.OnHost:
 		dev, tolerances = npu.HostOf(dev), gate.CPU
 	case e.d.info.Array != "":
 		tolerances = arrayTolerance(k.mapping)
@@ -118,7 +118,7 @@ func (e *Env) checkKernel(ctx context.Context, k *plannedKernel) (Verdict, error
 	if err := e.time(ctx, k, &opts, &note); err != nil {
 		return nil, err
 	}
-	if note.On == model.OnDevice && e.d.info.Array != "" {
+	if note.On == plan.OnDevice && e.d.info.Array != "" {
 		note.Row, note.Family = registryRow(k, worst, note, isVirtual(e.d.info))
 	}
 	return c, e.note(KindKernel, note)
@@ -212,7 +212,7 @@ const kernelRuns = 5
 func (e *Env) time(ctx context.Context, k *plannedKernel, opts *gatetest.Options, note *KernelNote) error {
 	more := func(text string) { note.Note = strings.TrimSpace(note.Note + " " + text) }
 	if e.d.info.Array != "" {
-		if k.on == model.OnHost {
+		if k.on == plan.OnHost {
 			return nil
 		}
 		if cost, err := xdna2.NewClock(xdna2.HostNpukit()).Launch(k.op, k.types, k.mapping, op.Size{}); err != nil {

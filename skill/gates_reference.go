@@ -9,7 +9,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -32,7 +32,7 @@ func checkArchitecture(_ context.Context, e *Env) (Verdict, error) {
 }
 
 // otherTypes lists weights that programs of an array cannot read as they are stored: such programs name the type, and no device converts for them.
-func (e *Env) otherTypes(p *model.Plan) []string {
+func (e *Env) otherTypes(p *plan.Plan) []string {
 	if e.d.info.Array == "" {
 		return nil
 	}

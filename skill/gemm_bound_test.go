@@ -8,8 +8,8 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -31,13 +31,13 @@ func shortGEMMs(t *testing.T, info npu.Info) []*plannedKernel {
 			t.Fatal(err)
 		}
 		defer ck.Close()
-		for _, knobs := range []model.Knobs{model.NaiveKnobs(), model.TunedKnobs()} {
+		for _, knobs := range []plan.Knobs{plan.NaiveKnobs(), plan.TunedKnobs()} {
 			p, err := Recipe{SeqLen: 96, Prefill: &knobs, Decode: &knobs}.Plan(ck, info)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, k := range must(kernelsOf(p)) {
-				if mm, ok := k.op.(op.MatMul); ok && mm.M > 1 && mm.K <= shortK && k.on == model.OnDevice && k.mapping.Fused == "" && !seen[k.hash] {
+				if mm, ok := k.op.(op.MatMul); ok && mm.M > 1 && mm.K <= shortK && k.on == plan.OnDevice && k.mapping.Fused == "" && !seen[k.hash] {
 					seen[k.hash] = true
 					list = append(list, k)
 				}

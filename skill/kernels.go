@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -24,7 +24,7 @@ type plannedKernel struct {
 }
 
 // kernelsOf lists the distinct kernels of a plan, in the order in which they first run.
-func kernelsOf(p *model.Plan) ([]*plannedKernel, error) {
+func kernelsOf(p *plan.Plan) ([]*plannedKernel, error) {
 	var list []*plannedKernel
 	byHash := map[string]*plannedKernel{}
 	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {

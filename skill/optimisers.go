@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
@@ -60,7 +60,7 @@ func (e *Env) knobSteps(names ...string) []Change {
 	if e.d.info.Array == "" || e.phase != Prefill && e.phase != Decode {
 		return nil
 	}
-	for i, s := range model.KnobSteps() {
+	for i, s := range plan.KnobSteps() {
 		if !slices.Contains(names, s.Name) {
 			continue
 		}
@@ -74,12 +74,12 @@ func (e *Env) knobSteps(names ...string) []Change {
 }
 
 // takeInDecode takes a step in the decode half. The runtime is one for both halves, and lies with prefill's knobs.
-func takeInDecode(s model.KnobStep, r *Recipe) {
+func takeInDecode(s plan.KnobStep, r *Recipe) {
 	s.Take(r.Decode)
 	mine, both := r.Decode.Runtime, &r.Prefill.Runtime
 	both.ContextReuse, both.BufferReuse = both.ContextReuse || mine.ContextReuse, both.BufferReuse || mine.BufferReuse
 	both.SkipTransfers = both.SkipTransfers || mine.SkipTransfers
-	r.Decode.Runtime = model.Runtime{}
+	r.Decode.Runtime = plan.Runtime{}
 }
 
 // hostChanges are the choices of a plan for a device that takes any rows.

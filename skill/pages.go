@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 )
 
 // page collects the lines of a document.
@@ -49,7 +49,7 @@ func planPage(s *State) []byte {
 func (s *State) naive() Recipe {
 	r := Recipe{SeqLen: s.Recipe.SeqLen, Chunk: s.Recipe.Chunk, Lengths: s.Recipe.Lengths}
 	if s.Recipe.Prefill != nil {
-		prefill, decode := model.NaiveKnobs(), model.NaiveKnobs()
+		prefill, decode := plan.NaiveKnobs(), plan.NaiveKnobs()
 		r.Prefill, r.Decode = &prefill, &decode
 	} else {
 		r.Chunk = min(naiveChunk, s.Recipe.SeqLen)
@@ -165,7 +165,7 @@ func kernelSection(b *strings.Builder, k KernelNote) {
 	}
 	fmt.Fprintf(b, "\n## %s\n\n`%s` %s.\n\n", k.Key, k.Op, verdict)
 	fmt.Fprintf(b, "- Where: %s%s, %d launches in a prefill pass and a decode pass, on %s\n", strings.Join(k.Launches, ", "), map[bool]string{true: ", ..."}[k.Count > len(k.Launches)],
-		k.Count, map[bool]string{true: "the host", false: "the device"}[k.On == model.OnHost])
+		k.Count, map[bool]string{true: "the host", false: "the device"}[k.On == plan.OnHost])
 	fmt.Fprintf(b, "- Types: %v\n", k.Types)
 	m := k.Mapping
 	if m.Variant != "" || m.Tile != nil {

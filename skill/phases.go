@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/npukit/npukit/gate"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -48,7 +48,7 @@ func (s phaseSkill) Changes(e *Env) []Change {
 	list := e.knobSteps("vectorised kernels", "tiles for the shape, fused attention", "more of the array used", "LM head of the last row only")
 	if s.p == Decode {
 		list = append(list, Change{Name: "final norm on the array", Take: func(r *Recipe) {
-			r.Decode.LMRows, r.Decode.FinalNorm = model.LastRow, model.OnNPUSide // the norm feeds a product of single rows
+			r.Decode.LMRows, r.Decode.FinalNorm = plan.LastRow, plan.OnNPUSide // the norm feeds a product of single rows
 		}})
 	}
 	return list
@@ -85,7 +85,7 @@ func checkTried(_ context.Context, e *Env) (Verdict, error) {
 // checkPlanFile reads the plan from the disk, as whoever uses it will.
 func checkPlanFile(_ context.Context, e *Env) (Verdict, error) {
 	c := Checks{Name: GatePlanFile}
-	p, err := model.ReadPlan(e.d.ws.path(FilePlan))
+	p, err := plan.Read(e.d.ws.path(FilePlan))
 	c.Hold(err == nil, "file", "plan.json: %v", orGood(err, "can be read, and is valid"))
 	if err != nil {
 		return c, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -124,7 +125,7 @@ func TestPaperBoundsOnATrainedModel(t *testing.T) {
 		{"cpu-bf16", openCPU(t), func(*Recipe) {}},
 		{"cpu-f32", openCPU(t), func(r *Recipe) { r.Activations, r.Cache = dtype.F32, dtype.F32 }},
 		{"npu", openSim(t, sim.Options{}), func(r *Recipe) {
-			tuned := model.TunedKnobs()
+			tuned := plan.TunedKnobs()
 			r.Prefill, r.Decode = &tuned, &tuned
 		}},
 	} {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -23,9 +23,9 @@ type Recipe struct {
 	Cache       dtype.Type `json:"cache,omitzero"`
 
 	// Of an array. What the runtime does between dispatches is that of Prefill.
-	Lengths []int        `json:"lengths,omitempty"` // rows of the prefill passes
-	Prefill *model.Knobs `json:"prefill,omitempty"`
-	Decode  *model.Knobs `json:"decode,omitempty"`
+	Lengths []int       `json:"lengths,omitempty"` // rows of the prefill passes
+	Prefill *plan.Knobs `json:"prefill,omitempty"`
+	Decode  *plan.Knobs `json:"decode,omitempty"`
 }
 
 // naiveRecipe is where optimisation starts: on an array one op a dispatch and nothing kept between them, elsewhere short chunks.
@@ -35,7 +35,7 @@ func naiveRecipe(info npu.Info, seqLen int) Recipe {
 		r.Chunk = min(naiveChunk, seqLen)
 		return r
 	}
-	prefill, decode := model.NaiveKnobs(), model.NaiveKnobs()
+	prefill, decode := plan.NaiveKnobs(), plan.NaiveKnobs()
 	r.Prefill, r.Decode = &prefill, &decode
 	return r
 }
@@ -46,7 +46,7 @@ const naiveChunk = 32
 // clone is a copy whose knobs can be turned.
 func (r Recipe) clone() Recipe {
 	r.Lengths = slices.Clone(r.Lengths)
-	for _, k := range []**model.Knobs{&r.Prefill, &r.Decode} {
+	for _, k := range []**plan.Knobs{&r.Prefill, &r.Decode} {
 		if *k != nil {
 			copied := **k
 			*k = &copied
@@ -56,30 +56,30 @@ func (r Recipe) clone() Recipe {
 }
 
 // Plan makes the plan. An error that holds an [*xdna2.ResourceError] says which rule of the array refuses it.
-func (r Recipe) Plan(ck *checkpoint.Checkpoint, info npu.Info) (*model.Plan, error) {
+func (r Recipe) Plan(ck *checkpoint.Checkpoint, info npu.Info) (*plan.Plan, error) {
 	p, err := r.plan(ck, info)
 	if err != nil {
 		return nil, err
 	}
-	p.Status = model.PlanDraft
+	p.Status = plan.Draft
 	return p, nil
 }
 
-func (r Recipe) plan(ck *checkpoint.Checkpoint, info npu.Info) (*model.Plan, error) {
+func (r Recipe) plan(ck *checkpoint.Checkpoint, info npu.Info) (*plan.Plan, error) {
 	if info.Array == "" {
-		return model.NewPlan(ck, info, &model.PlanOptions{SeqLen: r.SeqLen, Chunk: r.Chunk, Activations: r.Activations, Cache: r.Cache})
+		return plan.New(ck, info, &plan.Options{SeqLen: r.SeqLen, Chunk: r.Chunk, Activations: r.Activations, Cache: r.Cache})
 	}
 	return r.arrayPlan(ck.Config())
 }
 
 // arrayPlan is a plan for an array, which needs no weights.
-func (r Recipe) arrayPlan(c *checkpoint.Config) (*model.Plan, error) {
+func (r Recipe) arrayPlan(c *checkpoint.Config) (*plan.Plan, error) {
 	if r.Prefill == nil || r.Decode == nil {
 		return nil, errors.New("skill: a recipe for an array needs knobs for prefill and for decode")
 	}
-	make := func(k model.Knobs) (*model.Plan, error) {
+	make := func(k plan.Knobs) (*plan.Plan, error) {
 		k.Runtime = r.Prefill.Runtime
-		return model.NewNPUPlan(c, &model.NPUOptions{SeqLen: r.SeqLen, Lengths: r.Lengths, Knobs: &k})
+		return plan.NewNPU(c, &plan.NPUOptions{SeqLen: r.SeqLen, Lengths: r.Lengths, Knobs: &k})
 	}
 	prefill, err := make(*r.Prefill)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r Recipe) arrayPlan(c *checkpoint.Config) (*model.Plan, error) {
 
 // combine is a plan that prefills as one plan does and decodes as another one of the same model. Programs and values of decoding that are called as others of
 // prefill are, and are not the same, get another name.
-func combine(prefill, decode *model.Plan) (*model.Plan, error) {
+func combine(prefill, decode *plan.Plan) (*plan.Plan, error) {
 	p := *prefill
 	p.Values, p.Programs = slices.Clone(prefill.Values), slices.Clone(prefill.Programs)
 	programs, values := map[string]string{}, map[string]string{} // new names of decode's
@@ -126,13 +126,13 @@ func combine(prefill, decode *model.Plan) (*model.Plan, error) {
 		}
 	}
 	for _, v := range decode.Values {
-		if !slices.ContainsFunc(steps, func(s model.Step) bool {
-			return slices.ContainsFunc(s.Args, func(b model.Binding) bool { return b.Value == v.Name })
+		if !slices.ContainsFunc(steps, func(s plan.Step) bool {
+			return slices.ContainsFunc(s.Args, func(b plan.Binding) bool { return b.Value == v.Name })
 		}) {
 			continue
 		}
 		name, found, err := freeName(v.Name, v, func(name string) any {
-			if i := slices.IndexFunc(p.Values, func(w model.Value) bool { return w.Name == name }); i >= 0 {
+			if i := slices.IndexFunc(p.Values, func(w plan.Value) bool { return w.Name == name }); i >= 0 {
 				return p.Values[i]
 			}
 			return nil
@@ -146,7 +146,7 @@ func combine(prefill, decode *model.Plan) (*model.Plan, error) {
 			p.Values = append(p.Values, v)
 		}
 	}
-	rename := func(list []model.Step) []model.Step {
+	rename := func(list []plan.Step) []plan.Step {
 		list = slices.Clone(list)
 		for i := range list {
 			list[i].Program = programs[list[i].Program]
@@ -189,7 +189,7 @@ func freeName(name string, mine any, there func(string) any) (free string, found
 }
 
 // PlanHash is the SHA-256 of a plan, whatever its status.
-func PlanHash(p *model.Plan) (string, error) {
+func PlanHash(p *plan.Plan) (string, error) {
 	q := *p
 	q.Status = ""
 	return hashOf(&q)
@@ -217,7 +217,7 @@ func (r Recipe) settings() []setting {
 		return t.String()
 	}
 	list := []setting{{"chunk", fmt.Sprint(r.Chunk)}, {"activations", typed(r.Activations)}, {"cache", typed(r.Cache)}, {"lengths", fmt.Sprint(r.Lengths)}}
-	for side, k := range map[string]*model.Knobs{"prefill": r.Prefill, "decode": r.Decode} {
+	for side, k := range map[string]*plan.Knobs{"prefill": r.Prefill, "decode": r.Decode} {
 		if k == nil {
 			continue
 		}

@@ -2,7 +2,7 @@ package skill
 
 import (
 	"github.com/npukit/npukit/gate"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -10,14 +10,14 @@ import (
 
 // Subject is what a workspace is about. It cannot change: another model, device or target wants another folder.
 type Subject struct {
-	Model   string         `json:"model"` // path of the checkpoint
-	Name    string         `json:"name"`
-	Weights string         `json:"weights"` // SHA-256 over the names, types, shapes and bytes of all tensors
-	Config  model.Identity `json:"config"`
-	Device  string         `json:"device"` // its kind: "cpu", "sim", "xdna"
-	Array   string         `json:"array,omitempty"`
-	SeqLen  int            `json:"seq_len"` // positions of a session
-	Golden  string         `json:"golden,omitempty"`
+	Model   string        `json:"model"` // path of the checkpoint
+	Name    string        `json:"name"`
+	Weights string        `json:"weights"` // SHA-256 over the names, types, shapes and bytes of all tensors
+	Config  plan.Identity `json:"config"`
+	Device  string        `json:"device"` // its kind: "cpu", "sim", "xdna"
+	Array   string        `json:"array,omitempty"`
+	SeqLen  int           `json:"seq_len"` // positions of a session
+	Golden  string        `json:"golden,omitempty"`
 	// GoldenSum is the SHA-256 of the golden file.
 	GoldenSum    string `json:"golden_sha256,omitempty"`
 	GoldenSource string `json:"golden_source,omitempty"` // what computed it, as the file says
@@ -93,12 +93,12 @@ type Measurement struct {
 	// Others is the share of the machine that other processes took while it was measured; nil where that is not known, and for a prediction.
 	Others *float64 `json:"others_share,omitempty"`
 	// Paired is how the plan compares with the one before it, where both were timed in turns; TTFT and TokensPerSec are then those of the median turn.
-	Paired      *Paired         `json:"paired,omitempty"`
-	Clock       string          `json:"clock"`       // "wall", or the name of the clock's host profile
-	Repetitions int             `json:"repetitions"` // 0 for a prediction
-	Device      string          `json:"device"`      // its name, with threads and kernels
-	Note        string          `json:"note,omitempty"`
-	Estimate    *model.Estimate `json:"estimate,omitempty"` // behind a prediction
+	Paired      *Paired        `json:"paired,omitempty"`
+	Clock       string         `json:"clock"`       // "wall", or the name of the clock's host profile
+	Repetitions int            `json:"repetitions"` // 0 for a prediction
+	Device      string         `json:"device"`      // its name, with threads and kernels
+	Note        string         `json:"note,omitempty"`
+	Estimate    *plan.Estimate `json:"estimate,omitempty"` // behind a prediction
 }
 
 // Outcomes of an optimisation attempt.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/atomicfile"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/sim"
 )
 
@@ -127,7 +127,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 			t.Errorf("%s did not come back as it was (%v)", name, err)
 		}
 	}
-	if _, err := model.ReadPlan(d.ws.path(FilePlan)); err != nil {
+	if _, err := plan.Read(d.ws.path(FilePlan)); err != nil {
 		t.Error(err)
 	}
 }

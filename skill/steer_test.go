@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/internal/defect"
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -221,7 +221,7 @@ func TestSeededDefects(t *testing.T) {
 			} else {
 				t.Errorf("%s: should be placed at %s: %+v", d.Description, d.Seen, issue)
 			}
-			if p, err := model.ReadPlan(filepath.Join(opts.Dir, FilePlan)); err == nil && p.Status == model.PlanAccepted {
+			if p, err := plan.Read(filepath.Join(opts.Dir, FilePlan)); err == nil && p.Status == plan.Accepted {
 				t.Error("the plan was accepted")
 			}
 		})
@@ -288,19 +288,19 @@ func TestHang(t *testing.T) {
 func TestEvaluatorDecides(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		report func(plan string) EvaluationReport
-		want   model.PlanStatus
+		report func(made string) EvaluationReport
+		want   plan.Status
 	}{
-		"accepts": {func(plan string) EvaluationReport {
-			return EvaluationReport{OK: true, Plan: plan, Checks: []EvaluationCheck{{"gates", true, "all ran again"}}}
-		}, model.PlanAccepted},
-		"refuses": {func(plan string) EvaluationReport {
-			return EvaluationReport{Plan: plan, Checks: []EvaluationCheck{{"gates", false, "one fails"}}}
-		}, model.PlanFailed},
-		"checks nothing": {func(plan string) EvaluationReport { return EvaluationReport{OK: true, Plan: plan} }, model.PlanFailed},
+		"accepts": {func(made string) EvaluationReport {
+			return EvaluationReport{OK: true, Plan: made, Checks: []EvaluationCheck{{"gates", true, "all ran again"}}}
+		}, plan.Accepted},
+		"refuses": {func(made string) EvaluationReport {
+			return EvaluationReport{Plan: made, Checks: []EvaluationCheck{{"gates", false, "one fails"}}}
+		}, plan.Failed},
+		"checks nothing": {func(made string) EvaluationReport { return EvaluationReport{OK: true, Plan: made} }, plan.Failed},
 		"another plan": {func(string) EvaluationReport {
 			return EvaluationReport{OK: true, Plan: "0", Checks: []EvaluationCheck{{"gates", true, ""}}}
-		}, model.PlanFailed},
+		}, plan.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := small(t)
@@ -313,10 +313,10 @@ func TestEvaluatorDecides(t *testing.T) {
 			}
 			d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
 			err := d.Run(context.Background())
-			if (err == nil) != (tc.want == model.PlanAccepted) {
+			if (err == nil) != (tc.want == plan.Accepted) {
 				t.Errorf("it ends with %v", err)
 			}
-			p, err := model.ReadPlan(d.ws.path(FilePlan))
+			p, err := plan.Read(d.ws.path(FilePlan))
 			if err != nil || p.Status != tc.want {
 				t.Errorf("the plan is %q, want %q (%v)", p.Status, tc.want, err)
 			}

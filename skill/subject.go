@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 )
 
@@ -39,7 +39,7 @@ func subjectOf(ck *checkpoint.Checkpoint, info npu.Info, seqLen int) (Subject, e
 	if err != nil {
 		return Subject{}, fmt.Errorf("skill: %w", err)
 	}
-	s := Subject{Model: path, Name: strings.TrimSuffix(filepath.Base(path), ".gguf"), Weights: weights, Config: model.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
+	s := Subject{Model: path, Name: strings.TrimSuffix(filepath.Base(path), ".gguf"), Weights: weights, Config: plan.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
 		KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
 
 		Device: info.Kind, Array: info.Array, SeqLen: seqLen}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/sim"
@@ -55,7 +55,7 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs["npu"] = append(runs["npu"], run{dir, openSim(t, sim.Options{}), func(r Recipe) Recipe {
-			tuned := model.TunedKnobs()
+			tuned := plan.TunedKnobs()
 			r.Prefill, r.Decode = &tuned, &tuned
 			return r
 		}})
@@ -122,7 +122,7 @@ func TestFormatOfQuantisedWeights(t *testing.T) {
 		{dtype.BF16, dtype.BF16, openCPU(t).Info(), "cpu-bf16"},
 		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "sim", Array: "xdna2"}, "npu"},
 	} {
-		p := &model.Plan{Activations: c.activations, Cache: c.activations}
+		p := &plan.Plan{Activations: c.activations, Cache: c.activations}
 		if got := p.NumberFormat(c.info, c.weights); got != c.want {
 			t.Errorf("%v with %v on %+v: %s, want %s", c.activations, c.weights, c.info, got, c.want)
 		}

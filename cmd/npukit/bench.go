@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 )
@@ -156,19 +157,19 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	}
 	load := time.Since(began)
 	defer func() { err = errors.Join(err, m.Close()) }()
-	c, plan, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
+	c, p, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
 		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev), Threads: info.Threads,
-		DType: c.DType.String(), Activations: plan.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(),
+		DType: c.DType.String(), Activations: p.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(),
 		LoadSeconds: load.Seconds(),
 	}
 	results := []benchResult{}
 	for _, t := range tests {
 		r := base
 		r.Test, r.Tokens, r.Depth, r.Predicted = t.name(), t.tokens, t.depth, info.Kind == "sim"
-		c := prefillCost(plan, info, t.depth, t.tokens)
+		c := prefillCost(p, info, t.depth, t.tokens)
 		if t.decode {
-			c = decodeCost(plan, info, t.depth, t.tokens)
+			c = decodeCost(p, info, t.depth, t.tokens)
 		}
 		r.perToken(c, t.tokens)
 		if err = b.measure(ctx, &opened{m, dev}, t, &r); err != nil {
@@ -184,7 +185,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			}
 			r := base
 			r.Test, r.Tokens, r.Depth = fmt.Sprintf("%s x %d", t.name(), n), n*t.tokens, t.depth
-			c := togetherCost(decodeCost(plan, info, t.depth, t.tokens), n)
+			c := togetherCost(decodeCost(p, info, t.depth, t.tokens), n)
 			r.perToken(c, r.Tokens)
 			if err = b.together(ctx, &opened{m, dev}, t, n, &r); err != nil {
 				return fmt.Errorf("%s: %w", r.Test, err)
@@ -204,7 +205,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	for i := range results {
 		results[i].fill(base.PeakRSS)
 		if i < alone {
-			if err := results[i].fillRho(plan); err != nil {
+			if err := results[i].fillRho(p); err != nil {
 				return err
 			}
 		}
@@ -329,7 +330,7 @@ func (r *benchResult) fill(peakRSS int64) {
 }
 
 // fillRho works out rho: of a prompt from an empty context, or of tokens, half of which are there on average. A prompt behind others has none.
-func (r *benchResult) fillRho(plan *model.Plan) error {
+func (r *benchResult) fillRho(p *plan.Plan) error {
 	positions, ttft, speed := r.Depth+max(1, r.Tokens/2), 1.0, r.TokensPerS
 	prompt := r.Test[:2] == "pp"
 	if prompt {
@@ -338,7 +339,7 @@ func (r *benchResult) fillRho(plan *model.Plan) error {
 	if prompt && r.Depth > 0 {
 		return nil
 	}
-	list, err := plan.Rho(positions, ttft, speed)
+	list, err := p.Rho(positions, ttft, speed)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -18,7 +18,7 @@ type cost struct {
 }
 
 // add counts one pass over so many rows from a position on; with logits, its last row goes through the LM head.
-func (c *cost) add(p *model.Plan, pass model.Pass, info npu.Info, rows, pos int, logits bool) {
+func (c *cost) add(p *plan.Plan, pass plan.Pass, info npu.Info, rows, pos int, logits bool) {
 	size := op.Size{Rows: rows, Pos: pos, Capacity: pos + rows, Picks: 1}
 	steps := pass.Steps
 	if logits {
@@ -51,7 +51,7 @@ func (c *cost) add(p *model.Plan, pass model.Pass, info npu.Info, rows, pos int,
 }
 
 // prefillCost is the cost of a prompt behind so many tokens, in as many passes as the plan's chunk makes of it.
-func prefillCost(p *model.Plan, info npu.Info, depth, tokens int) (c cost) {
+func prefillCost(p *plan.Plan, info npu.Info, depth, tokens int) (c cost) {
 	for pos := 0; pos < tokens; pos += p.Chunk {
 		rows := min(p.Chunk, tokens-pos)
 		c.add(p, p.Prefill[0], info, rows, depth+pos, pos+rows == tokens)
@@ -60,7 +60,7 @@ func prefillCost(p *model.Plan, info npu.Info, depth, tokens int) (c cost) {
 }
 
 // decodeCost is the cost of so many tokens behind others, one a pass.
-func decodeCost(p *model.Plan, info npu.Info, depth, tokens int) (c cost) {
+func decodeCost(p *plan.Plan, info npu.Info, depth, tokens int) (c cost) {
 	for i := range tokens {
 		c.add(p, p.Decode, info, 1, depth+i, true)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -82,7 +83,7 @@ type deployResult struct {
 	OK          bool               `json:"ok"`        // every phase that was to run has passed
 	Reference   string             `json:"reference"` // what the oracle itself was held to, in a sentence
 	Independent bool               `json:"independent_reference"`
-	PlanStatus  model.PlanStatus   `json:"plan_status"`
+	PlanStatus  plan.Status        `json:"plan_status"`
 	Phases      []skill.PhaseState `json:"phases"`
 	Performance *skill.Performance `json:"performance,omitempty"`
 	Issues      int                `json:"issues"` // recorded so far, in issues.md
@@ -294,18 +295,18 @@ func gained(p *skill.Performance) bool {
 }
 
 // printUse writes how to use the plan. Nothing runs by one that has failed.
-func (d *deployer) printUse(status model.PlanStatus) error {
+func (d *deployer) printUse(status plan.Status) error {
 	out := d.app.out
 	evaluation := filepath.Join(d.dir, skill.FileEvaluation)
-	if status == model.PlanFailed {
+	if status == plan.Failed {
 		_, err := fmt.Fprintf(out, "\nThe plan has FAILED, and nothing runs by it: %s says why.\n", evaluation)
 		return err
 	}
 	note := fmt.Sprintf("The plan is accepted: %s says what was looked at.\n", evaluation)
-	if status == model.PlanDraft {
+	if status == plan.Draft {
 		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or npukit evaluate " + shellWord(d.dir) + ".\n"
 	}
-	plan := filepath.Join(d.dir, skill.FilePlan)
+	p := filepath.Join(d.dir, skill.FilePlan)
 	device := ""
 	if d.device.device != "cpu" {
 		device = " --device " + d.device.device
@@ -323,7 +324,7 @@ Use it:
   m, err := model.Open(ctx, dev, %q, &model.OpenOptions{Plan: plan})
   for tok, err := range m.Generate(ctx, %s, nil) { ... }
 
-%s`, shellWord(d.path), device, shellWord(plan), prompt, plan, d.path, goPrompt, note)
+%s`, shellWord(d.path), device, shellWord(p), prompt, p, d.path, goPrompt, note)
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/deploytest"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -28,31 +28,31 @@ func TestDeploy(t *testing.T) {
 	if err := json.Unmarshal([]byte(succeed(t, "", "deploy", path, "--dir", dir, "--json")), &again); err != nil {
 		t.Fatal(err)
 	}
-	if !again.OK || again.PlanStatus != model.PlanAccepted || again.Performance == nil || again.Phases[1].Attempts != 1 {
+	if !again.OK || again.PlanStatus != plan.Accepted || again.Performance == nil || again.Phases[1].Attempts != 1 {
 		t.Errorf("taken up again: %+v", again)
 	}
-	plan := filepath.Join(dir, "plan.json")
-	r := command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
+	p := filepath.Join(dir, "plan.json")
+	r := command("", "run", path, "--plan", p, "--ids", "1,2,3", "--max-tokens", "2")
 	if r.code != 0 || r.stderr != "" {
 		t.Errorf("running an accepted plan: exit code %d, stderr %q", r.code, r.stderr)
 	}
-	data, err := os.ReadFile(plan)
+	data, err := os.ReadFile(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	as := func(status string) {
 		t.Helper()
-		if err := os.WriteFile(plan, []byte(strings.Replace(string(data), `"accepted"`, `"`+status+`"`, 1)), 0o644); err != nil {
+		if err := os.WriteFile(p, []byte(strings.Replace(string(data), `"accepted"`, `"`+status+`"`, 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	as("draft")
-	r = command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
+	r = command("", "run", path, "--plan", p, "--ids", "1,2,3", "--max-tokens", "2")
 	if r.code != 0 || !strings.Contains(r.stderr, "draft") {
 		t.Errorf("running a draft: exit code %d, stderr %q", r.code, r.stderr)
 	}
 	as("failed")
-	r = command("", "run", path, "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2")
+	r = command("", "run", path, "--plan", p, "--ids", "1,2,3", "--max-tokens", "2")
 	if r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
 		t.Errorf("running a failed plan: exit code %d, stderr %q", r.code, r.stderr)
 	}
@@ -122,7 +122,7 @@ func TestDeployLastScreen(t *testing.T) {
 	path := chatty(t)
 	for name, tc := range map[string]struct {
 		ttft, speed float64 // of a plan whose first one had 2 and 10
-		status      model.PlanStatus
+		status      plan.Status
 		issues      int
 		want, not   []string
 	}{

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -55,22 +55,22 @@ The plan is the planner's, or that of --plan; --plan-out writes it. --diff sets 
 			if err != nil {
 				return err
 			}
-			plan, err := npuPlan(c, planFile, length, naive)
+			p, err := npuPlan(c, planFile, length, naive)
 			if err != nil {
 				return err
 			}
-			e, err := plan.Estimate(clock)
+			e, err := p.Estimate(clock)
 			if err != nil {
 				return err
 			}
 			out := estimated{Estimate: e}
 			if diffFile != "" {
-				if out.Diff, err = diffWith(c, plan, diffFile, clock); err != nil {
+				if out.Diff, err = diffWith(c, p, diffFile, clock); err != nil {
 					return err
 				}
 			}
 			if planOut != "" {
-				data, err := json.MarshalIndent(plan, "", " ")
+				data, err := json.MarshalIndent(p, "", " ")
 				if err == nil {
 					err = writeFile(planOut, data)
 				}
@@ -151,27 +151,27 @@ func configOf(arg string) (*checkpoint.Config, error) {
 }
 
 // npuPlan is a plan for the NPU: the one of a file, or the planner's.
-func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*model.Plan, error) {
+func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*plan.Plan, error) {
 	if file != "" {
 		if length != 0 || naive {
 			return nil, usagef("--plan has its own lengths and knobs: leave --seq and --naive out")
 		}
 		return readNPUPlan(c, file)
 	}
-	o := &model.NPUOptions{}
+	o := &plan.NPUOptions{}
 	if length != 0 {
 		o.Lengths = []int{length}
 	}
 	if naive {
-		k := model.NaiveKnobs()
+		k := plan.NaiveKnobs()
 		o.Knobs = &k
 	}
-	return model.NewNPUPlan(c, o)
+	return plan.NewNPU(c, o)
 }
 
 // readNPUPlan reads a plan for the NPU, which must be for the model and one that the array can place.
-func readNPUPlan(c *checkpoint.Config, file string) (*model.Plan, error) {
-	p, err := model.ReadPlan(file)
+func readNPUPlan(c *checkpoint.Config, file string) (*plan.Plan, error) {
+	p, err := plan.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func readNPUPlan(c *checkpoint.Config, file string) (*model.Plan, error) {
 
 // estimated is what --json prints.
 type estimated struct {
-	*model.Estimate
+	*plan.Estimate
 	Diff *planDiff `json:"diff,omitempty"`
 }
 
@@ -198,7 +198,7 @@ type planDiff struct {
 	TokensPerSec float64  `json:"tokens_per_s"`
 }
 
-func diffWith(c *checkpoint.Config, plan *model.Plan, file string, clock *xdna2.Clock) (*planDiff, error) {
+func diffWith(c *checkpoint.Config, p *plan.Plan, file string, clock *xdna2.Clock) (*planDiff, error) {
 	other, err := readNPUPlan(c, file)
 	if err != nil {
 		return nil, fmt.Errorf("--diff: %w", err)
@@ -207,7 +207,7 @@ func diffWith(c *checkpoint.Config, plan *model.Plan, file string, clock *xdna2.
 	if err != nil {
 		return nil, fmt.Errorf("--diff: %w", err)
 	}
-	return &planDiff{file, append([]string{}, model.DiffPlans(plan, other)...), e.TTFT, e.TokensPerSec}, nil
+	return &planDiff{file, append([]string{}, plan.Diff(p, other)...), e.TTFT, e.TokensPerSec}, nil
 }
 
 func printDiff(w io.Writer, name string, e estimated) error {
@@ -237,7 +237,7 @@ func printDiff(w io.Writer, name string, e estimated) error {
 	return err
 }
 
-func printEstimate(w io.Writer, name string, e *model.Estimate) error {
+func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 	head := [][]string{
 		{"model", name},
 		{"array", "XDNA 2 (8 x 4 cores), BF16, predicted from published kernel measurements: nothing here is measured"},
@@ -256,7 +256,7 @@ func printEstimate(w io.Writer, name string, e *model.Estimate) error {
 	}
 	for _, p := range []struct {
 		title string
-		*model.PassEstimate
+		*plan.PassEstimate
 	}{{"Prefill", e.Prefill}, {"One token", e.Decode}} {
 		share := func(t float64) string { return fmt.Sprintf("%s (%.0f %%)", predicted(t), 100*t/p.Time) }
 		_, err := fmt.Fprintf(w, "\n%s: %s, %s. Array %s, calls %s, transfers %s, host %s\n", p.title, count(p.Dispatches, "dispatch"), count(p.Launches, "launch"),
@@ -267,7 +267,7 @@ func printEstimate(w io.Writer, name string, e *model.Estimate) error {
 		rows := [][]string{{"PROGRAM", "ON", "RUNS", "LAUNCHES", "TIME", "SHARE", "ROOFLINE", "REACHED", "BOUND", "LARGEST LOSS"}}
 		for _, s := range p.Steps {
 			row := []string{s.Program, s.On, fmt.Sprint(s.Count), "", predicted(s.Time), fmt.Sprintf("%.1f %%", 100*s.Time/p.Time), "", "", s.Bound, ""}
-			if s.On == model.OnDevice {
+			if s.On == plan.OnDevice {
 				row[3], row[6], row[7] = fmt.Sprint(s.Launches), predicted(s.Roofline), fmt.Sprintf("%.0f %%", 100*s.Share)
 				if s.Loss != "" {
 					row[9] = fmt.Sprintf("%s, %s", s.Loss, predicted(s.LossTime))
@@ -286,7 +286,7 @@ func printEstimate(w io.Writer, name string, e *model.Estimate) error {
 }
 
 // contextsText says how programs share the hardware contexts.
-func contextsText(e *model.Estimate) string {
+func contextsText(e *plan.Estimate) string {
 	c := e.Contexts
 	s := fmt.Sprintf("%d programs in prefill, %d in a token, %d in all; the host keeps %d", c.Prefill, c.Decode, c.All, c.Kept)
 	switch {

@@ -13,7 +13,7 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -26,7 +26,7 @@ var (
 )
 
 // drawEstimate draws a picture of two halves: each program under the roofline, and the parts of a prefill and of a token as stacked bars.
-func drawEstimate(name string, e *model.Estimate) ([]byte, error) {
+func drawEstimate(name string, e *plan.Estimate) ([]byte, error) {
 	roof, err := roofline(name, e)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func drawEstimate(name string, e *model.Estimate) ([]byte, error) {
 }
 
 // roofline draws programs by their operations for each byte, with the time that their runs and calls take, on logarithmic axes.
-func roofline(name string, e *model.Estimate) (*plot.Plot, error) {
+func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("%s on XDNA 2, predicted (prompt %d, host %s)", name, e.SeqLen, e.Host)
 	p.X.Label.Text, p.Y.Label.Text = "FLOPs for each byte that must move", "GFLOP/s"
@@ -56,7 +56,7 @@ func roofline(name string, e *model.Estimate) (*plot.Plot, error) {
 		name  string
 		color color.Color
 		below vg.Length // of labels
-		*model.PassEstimate
+		*plan.PassEstimate
 	}{{"prefill", arrayColor, vg.Points(1), e.Prefill}, {"decode", callColor, vg.Points(-8), e.Decode}} {
 		var points plotter.XYs
 		var names []string
@@ -110,22 +110,22 @@ func roofline(name string, e *model.Estimate) (*plot.Plot, error) {
 func near(a, b float64) bool { return math.Abs(math.Log10(a/b)) < 0.1 }
 
 // stackedBars draws where the time of a prefill and of a token goes, in percent.
-func stackedBars(e *model.Estimate) (*plot.Plot, error) {
+func stackedBars(e *plan.Estimate) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("first token %s, then %s tokens/s", predicted(e.TTFT), digits(e.TokensPerSec))
 	p.Y.Label.Text = "% of the time"
 	p.Y.Min, p.Y.Max = 0, 100
-	passes := []*model.PassEstimate{e.Prefill, e.Decode}
+	passes := []*plan.PassEstimate{e.Prefill, e.Decode}
 	var below *plotter.BarChart
 	for _, part := range []struct {
 		name  string
 		color color.Color
-		of    func(*model.PassEstimate) float64
+		of    func(*plan.PassEstimate) float64
 	}{
-		{"programs on the array", arrayColor, func(p *model.PassEstimate) float64 { return p.Array }},
-		{"calls", callColor, func(p *model.PassEstimate) float64 { return p.Calls }},
-		{"transfers", transferColor, func(p *model.PassEstimate) float64 { return p.Transfers }},
-		{"host", hostColor, func(p *model.PassEstimate) float64 { return p.HostWork }},
+		{"programs on the array", arrayColor, func(p *plan.PassEstimate) float64 { return p.Array }},
+		{"calls", callColor, func(p *plan.PassEstimate) float64 { return p.Calls }},
+		{"transfers", transferColor, func(p *plan.PassEstimate) float64 { return p.Transfers }},
+		{"host", hostColor, func(p *plan.PassEstimate) float64 { return p.HostWork }},
 	} {
 		var values plotter.Values
 		for _, pass := range passes {

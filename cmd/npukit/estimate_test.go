@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 )
 
 // llamaConfig is a config.json of Llama-3.2-1B's shape.
@@ -34,7 +34,7 @@ func TestEstimate(t *testing.T) {
 	file := llamaConfig(t)
 	dir := t.TempDir()
 	trace, picture := filepath.Join(dir, "trace.json"), filepath.Join(dir, "estimate.png")
-	e := parse[model.Estimate](t, succeed(t, "", "estimate", file, "--host", "reference", "--json", "--trace", trace, "--plot", picture))
+	e := parse[plan.Estimate](t, succeed(t, "", "estimate", file, "--host", "reference", "--json", "--trace", trace, "--plot", picture))
 	if !e.Predicted || e.TTFT < 1 || e.TTFT > 1.5 || e.TokensPerSec < 9 || e.TokensPerSec > 14 || e.Prefill.Dispatches != 49 || e.Decode.Dispatches != 33 {
 		t.Errorf("TTFT %.2f s, %.1f tokens/s, %d and %d dispatches; published are 1.21 and 12.2, with 49 and 33", e.TTFT, e.TokensPerSec, e.Prefill.Dispatches, e.Decode.Dispatches)
 	}
@@ -55,7 +55,7 @@ func TestEstimate(t *testing.T) {
 			t.Errorf("the text does not say %q:\n%s", want, text)
 		}
 	}
-	naive := parse[model.Estimate](t, succeed(t, "", "estimate", file, "--naive", "--json"))
+	naive := parse[plan.Estimate](t, succeed(t, "", "estimate", file, "--naive", "--json"))
 	if naive.TTFT < 5*e.TTFT || naive.Prefill.Dispatches != 241 {
 		t.Errorf("the naive plan takes %.1f s with %d dispatches, want far more than %.2f s, with 15 a layer and the LM head", naive.TTFT, naive.Prefill.Dispatches, e.TTFT)
 	}
@@ -108,13 +108,13 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := model.NewNPUPlan(c, nil)
+	made, err := plan.NewNPU(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "plan.json")
 	save := func() {
-		data, err := json.Marshal(plan)
+		data, err := json.Marshal(made)
 		if err == nil {
 			err = os.WriteFile(file, data, 0o644)
 		}
@@ -124,10 +124,10 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 	}
 	config := llamaConfig(t)
 	save()
-	if e := parse[model.Estimate](t, succeed(t, "", "estimate", config, "--plan", file, "--json")); e.Prefill.Dispatches != 49 {
+	if e := parse[plan.Estimate](t, succeed(t, "", "estimate", config, "--plan", file, "--json")); e.Prefill.Dispatches != 49 {
 		t.Errorf("%d dispatches", e.Prefill.Dispatches)
 	}
-	for _, p := range plan.Programs {
+	for _, p := range made.Programs {
 		for i := range p.Launches {
 			if m := &p.Launches[i].Mapping; m.Variant == "fused-cast" && len(m.Tile) == 4 {
 				m.Tile[3] = 2048 // columns of a tile
@@ -138,7 +138,7 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "R-") || !strings.Contains(r.stderr, file) {
 		t.Errorf("an impossible tile: exit code %d, %q", r.code, r.stderr)
 	}
-	plan.Model.Hidden = 4096
+	made.Model.Hidden = 4096
 	save()
 	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "the plan is for") {
 		t.Errorf("another model: exit code %d, %q", r.code, r.stderr)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
 )
@@ -31,9 +31,9 @@ func TestEvaluate(t *testing.T) {
 	if !strings.Contains(out, ": accepted, ") || !strings.Contains(out, skill.FileEvaluation) {
 		t.Errorf("the verdict is %q", out)
 	}
-	plan := filepath.Join(dir, skill.FilePlan)
-	p, err := model.ReadPlan(plan)
-	if err != nil || p.Status != model.PlanAccepted {
+	made := filepath.Join(dir, skill.FilePlan)
+	p, err := plan.Read(made)
+	if err != nil || p.Status != plan.Accepted {
 		t.Fatalf("the plan is %v, %v", p, err)
 	}
 
@@ -53,7 +53,7 @@ func TestEvaluate(t *testing.T) {
 	if r.code != 1 || report.OK || !strings.Contains(r.stderr, "not accepted: figures file") {
 		t.Errorf("better figures: exit code %d, %v, stderr %q", r.code, report.OK, r.stderr)
 	}
-	if r := command("", "run", path, "--device", "sim", "--plan", plan, "--ids", "1,2,3", "--max-tokens", "2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
+	if r := command("", "run", path, "--device", "sim", "--plan", made, "--ids", "1,2,3", "--max-tokens", "2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
 		t.Errorf("a failed plan runs: exit code %d, stderr %q", r.code, r.stderr)
 	}
 }

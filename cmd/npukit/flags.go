@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -168,7 +169,7 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or f32, which makes the KV cache F32 too")
 	flags.Var((*positive)(&f.context), "ctx",
 		fmt.Sprintf("positions of a conversation at most, `N` (default the model's context, up to %d)",
-			model.DefaultMaxContext))
+			plan.DefaultMaxContext))
 	flags.BoolVar(&f.readWeights, "read-weights", false,
 		"read weights into memory instead of mapping their files, to survive a file that is truncated meanwhile")
 	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
@@ -178,13 +179,13 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 // options turns the flags into what package model takes.
 func (f *modelFlags) options() (*model.OpenOptions, error) {
 	if f.plan != "" {
-		plan, err := model.ReadPlan(f.plan)
+		p, err := plan.Read(f.plan)
 		if err == nil {
-			err = plan.Usable()
+			err = p.Usable()
 		}
-		return &model.OpenOptions{Plan: plan, ReadWeights: f.readWeights}, err
+		return &model.OpenOptions{Plan: p, ReadWeights: f.readWeights}, err
 	}
-	o := &model.PlanOptions{SeqLen: f.context}
+	o := &plan.Options{SeqLen: f.context}
 	switch strings.ToLower(f.activations) {
 	case "", "bf16":
 	case "f32":
@@ -228,7 +229,7 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 		options.PrefixBytes = new(int)
 	}
 	options.ChatTemplate = f.chatTemplate
-	if p := options.Plan; p != nil && p.Status == model.PlanDraft {
+	if p := options.Plan; p != nil && p.Status == plan.Draft {
 		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n", f.plan)
 	}
 	done := a.progress("loading " + modelName(path))
@@ -301,7 +302,7 @@ var optionFlags = map[string]string{
 
 // flagError returns an error about an option in the words of the flag that set it, and others as they are.
 func flagError(err error) error {
-	var bad *model.OptionError
+	var bad *plan.OptionError
 	if !errors.As(err, &bad) {
 		return err
 	}

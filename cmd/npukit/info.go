@@ -15,6 +15,7 @@ import (
 
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -56,11 +57,11 @@ of which op of which phase runs where. It does not load the weights; --check rea
 				return err
 			}
 			defer func() { err = errors.Join(err, ck.Close()) }()
-			plan, err := planFor(ck, dev.Info(), plans)
+			p, err := planFor(ck, dev.Info(), plans)
 			if err != nil {
 				return err
 			}
-			out := describe(ck, plan, dev.Info())
+			out := describe(ck, p, dev.Info())
 			if check {
 				done := a.progress("reading all weights of " + modelName(path))
 				bad, err := ck.NonFinite(ctx)
@@ -72,7 +73,7 @@ of which op of which phase runs where. It does not load the weights; --check rea
 				out.NonFinite = &bad
 			}
 			if planOut != "" {
-				data, err := json.MarshalIndent(plan, "", "  ")
+				data, err := json.MarshalIndent(p, "", "  ")
 				if err == nil {
 					err = writeFile(planOut, append(data, '\n'))
 				}
@@ -93,11 +94,11 @@ of which op of which phase runs where. It does not load the weights; --check rea
 	return cmd
 }
 
-func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*model.Plan, error) {
+func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*plan.Plan, error) {
 	if o.Plan != nil {
 		return o.Plan, o.Plan.Check(ck.Config(), dev)
 	}
-	return model.NewPlan(ck, dev, o.PlanOptions)
+	return plan.New(ck, dev, o.PlanOptions)
 }
 
 // modelInfo is what --json prints.
@@ -166,7 +167,7 @@ type planInfo struct {
 }
 
 // describe gathers everything but --check.
-func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelInfo {
+func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo {
 	c := ck.Config()
 	out := &modelInfo{
 		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
@@ -175,11 +176,11 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 		FileBytes: ck.Size(), InPlace: true, Lossless: true,
 		BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...), Templates: []string{},
 		Sampling: samplingOf(ck.Generation()), Warnings: append([]string{}, ck.Warnings()...),
-		Plan: planInfo{Device: plan.Device, Chunk: plan.Chunk, Activations: plan.Activations.String(), Programs: len(plan.Programs),
-			PrefillSteps: dispatches(plan.Prefill[len(plan.Prefill)-1]), DecodeSteps: dispatches(plan.Decode)},
-		KV: kvOf(plan),
+		Plan: planInfo{Device: p.Device, Chunk: p.Chunk, Activations: p.Activations.String(), Programs: len(p.Programs),
+			PrefillSteps: dispatches(p.Prefill[len(p.Prefill)-1]), DecodeSteps: dispatches(p.Decode)},
+		KV: kvOf(p),
 	}
-	byType, tables := map[string]*typeSize{}, tablesOf(plan)
+	byType, tables := map[string]*typeSize{}, tablesOf(p)
 	for _, t := range ck.Tensors() {
 		s := byType[t.Type.String()]
 		if s == nil {
@@ -201,23 +202,23 @@ func describe(ck *checkpoint.Checkpoint, plan *model.Plan, dev npu.Info) *modelI
 	}
 	slices.SortFunc(out.Weights, func(a, b typeSize) int { return int(b.Bytes - a.Bytes) })
 	out.describeText(ck)
-	out.Ops = append(opRows("prefill", plan, plan.Prefill[len(plan.Prefill)-1]), opRows("decode", plan, plan.Decode)...)
+	out.Ops = append(opRows("prefill", p, p.Prefill[len(p.Prefill)-1]), opRows("decode", p, p.Decode)...)
 	return out
 }
 
 // tablesOf are the tensors of which the plan looks up rows, and no more.
-func tablesOf(plan *model.Plan) map[string]bool {
+func tablesOf(p *plan.Plan) map[string]bool {
 	only := map[string]bool{}
-	for _, pass := range append(slices.Clone(plan.Prefill), plan.Decode) {
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
-			p := plan.Program(s.Program)
+			program := p.Program(s.Program)
 			for i, bind := range s.Args {
 				if bind.Const == nil {
 					continue
 				}
 				if name, ok := bind.Const.Identity(); ok {
 					before, known := only[name]
-					only[name] = p.LooksUp(i) && (before || !known)
+					only[name] = program.LooksUp(i) && (before || !known)
 				}
 			}
 		}
@@ -257,10 +258,10 @@ func reason(err, none error) string {
 }
 
 // dispatches counts a pass's steps on the device.
-func dispatches(p model.Pass) int {
+func dispatches(p plan.Pass) int {
 	n := 0
 	for _, s := range slices.Concat(p.Steps, p.Head) {
-		if s.On == model.OnDevice {
+		if s.On == plan.OnDevice {
 			n++
 		}
 	}
@@ -268,7 +269,7 @@ func dispatches(p model.Pass) int {
 }
 
 // kvOf adds up the caches that the plan's steps ask of a session.
-func kvOf(p *model.Plan) kvInfo {
+func kvOf(p *plan.Plan) kvInfo {
 	k := kvInfo{Type: p.Cache.String(), Positions: p.SeqLen}
 	seen := map[string]bool{}
 	for _, s := range p.Decode.Steps { // the caches that prefill fills are those that decoding reads

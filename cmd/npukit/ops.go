@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -22,12 +22,12 @@ type opRow struct {
 }
 
 // opRows lists the ops of a phase in the order in which they first come, and after them what the host does in every plan.
-func opRows(phase string, p *model.Plan, pass model.Pass) []opRow {
+func opRows(phase string, p *plan.Plan, pass plan.Pass) []opRow {
 	index := map[string]int{}
 	var rows []opRow
 	for _, s := range slices.Concat(pass.Steps, pass.Head) {
 		on := p.Device
-		if s.On == model.OnHost {
+		if s.On == plan.OnHost {
 			on = s.On
 		}
 		for _, l := range p.Program(s.Program).Launches {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/npukit/npukit/internal/deploytest"
 	"github.com/npukit/npukit/internal/testenv"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -26,7 +26,7 @@ func TestDeploy(t *testing.T) {
 	again := deploytest.Deploy(t, work, func() error {
 		return deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work)
 	})
-	if p, err := model.ReadPlan(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != model.PlanAccepted {
+	if p, err := plan.Read(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != plan.Accepted {
 		t.Errorf("the plan: %v, %v", p, err)
 	}
 	s, err := skill.ReadState(work)

@@ -9,8 +9,8 @@ import (
 	"log"
 	"os"
 
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -23,13 +23,13 @@ func main() {
 		log.Fatal(err)
 	}
 	clock := xdna2.NewClock(xdna2.HostNpukit()) // npukit is the program on the host
-	knobs := model.NaiveKnobs()
+	knobs := plan.NaiveKnobs()
 	print := func(what string) {
-		plan, err := model.NewNPUPlan(c, &model.NPUOptions{Knobs: &knobs})
+		p, err := plan.NewNPU(c, &plan.NPUOptions{Knobs: &knobs})
 		if err != nil {
 			log.Fatal(err)
 		}
-		e, err := plan.Estimate(clock)
+		e, err := p.Estimate(clock)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func main() {
 	}
 	say("Predicted for an XDNA 2, not measured:\n")
 	print("a dispatch for each op")
-	for _, step := range model.KnobSteps() {
+	for _, step := range plan.KnobSteps() {
 		step.Take(&knobs)
 		print("+ " + step.Name)
 	}

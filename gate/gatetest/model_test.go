@@ -12,6 +12,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/oracle"
@@ -53,7 +54,7 @@ func tiny(t testing.TB, typ dtype.Type) gatetest.Model {
 	return gatetest.Model{
 		Open: func(ctx context.Context, dev npu.Device) (gate.Scorer, func() error, error) {
 			m, err := model.Open(ctx, dev, dir,
-				&model.OpenOptions{PlanOptions: &model.PlanOptions{Activations: typ, Cache: typ}})
+				&model.OpenOptions{PlanOptions: &plan.Options{Activations: typ, Cache: typ}})
 			if err != nil {
 				return nil, nil, err
 			}

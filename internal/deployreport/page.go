@@ -13,7 +13,7 @@ import (
 
 	"github.com/npukit/npukit/internal/markdown"
 	"github.com/npukit/npukit/internal/published"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -111,7 +111,7 @@ func wallTimes(r *report, done []deployed, missing []string) {
 
 // verdict is what has come of a deployment.
 func verdict(s *skill.State) string {
-	if status := s.PlanStatus(); status != model.PlanDraft {
+	if status := s.PlanStatus(); status != plan.Draft {
 		return string(status)
 	}
 	for _, p := range s.Phases {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -32,7 +32,7 @@ func Deploy(t *testing.T, work string, deploy func() error) (measuredAgain bool)
 		if !busy {
 			t.Fatal(err)
 		}
-		if p, err := model.ReadPlan(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != model.PlanDraft {
+		if p, err := plan.Read(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != plan.Draft {
 			t.Errorf("the plan of which nothing is known: %v, %v", p, err)
 		}
 		t.Skipf("all phases but the last passed; for that one the machine was too busy: %v", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/npukit/npukit/internal/costfit"
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/validation"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -188,7 +188,7 @@ func trajectories(r *report) error {
 	r.Printf("## The ten steps\n\nFrom one dispatch an op to the tuned plan, in the paper's order; predicted with " +
 		"npukit as the host. The reference went from 18.67 s to 1.30 s for a prefill of Llama-3.2-1B, and from " +
 		"about 500 ms to 92 ms a token, with clean-ups of its Python in between.\n\n")
-	steps := append([]model.KnobStep{{Name: "naive", Take: func(*model.Knobs) {}}}, model.KnobSteps()...)
+	steps := append([]plan.KnobStep{{Name: "naive", Take: func(*plan.Knobs) {}}}, plan.KnobSteps()...)
 	head := []string{"step"}
 	table := [][]string{nil}
 	for _, s := range steps {
@@ -197,10 +197,10 @@ func trajectories(r *report) error {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, m := range published.Models() {
 		head = append(head, m.Name)
-		knobs := model.NaiveKnobs()
+		knobs := plan.NaiveKnobs()
 		for i, s := range steps {
 			s.Take(&knobs)
-			p, err := model.NewNPUPlan(&m.Config, &model.NPUOptions{Knobs: &knobs})
+			p, err := plan.NewNPU(&m.Config, &plan.NPUOptions{Knobs: &knobs})
 			if err != nil {
 				return err
 			}

@@ -9,14 +9,14 @@ import (
 
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/robustfit"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
 // Whole is a published model with its plan and its measured figures.
 type Whole struct {
 	Name         string
-	Plan         *model.Plan
+	Plan         *plan.Plan
 	TTFT         float64 // published seconds to the first token, 2048 positions
 	TokensPerSec float64 // published
 	Array        float64 // published seconds of prefill on the array, 0 if unknown
@@ -33,11 +33,11 @@ func Wholes() ([]Whole, error) {
 	}
 	var list []Whole
 	for _, m := range published.Models() {
-		knobs := model.TunedKnobs()
+		knobs := plan.TunedKnobs()
 		if m.HeadFirst {
-			knobs.Layout = model.HeadFirst
+			knobs.Layout = plan.HeadFirst
 		}
-		p, err := model.NewNPUPlan(&m.Config, &model.NPUOptions{Knobs: &knobs})
+		p, err := plan.NewNPU(&m.Config, &plan.NPUOptions{Knobs: &knobs})
 		if err != nil {
 			return nil, err
 		}

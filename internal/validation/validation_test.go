@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/published"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -122,10 +122,10 @@ func TestPrefillArrayTimeAgainstPublished(t *testing.T) {
 func TestContextsArePriced(t *testing.T) {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, m := range published.Models() {
-		knobs := model.NaiveKnobs()
-		knobs.Kernels = model.VectorKernels
-		estimate := func() *model.Estimate {
-			p, err := model.NewNPUPlan(&m.Config, &model.NPUOptions{Knobs: &knobs})
+		knobs := plan.NaiveKnobs()
+		knobs.Kernels = plan.VectorKernels
+		estimate := func() *plan.Estimate {
+			p, err := plan.NewNPU(&m.Config, &plan.NPUOptions{Knobs: &knobs})
 			if err != nil {
 				t.Fatal(err)
 			}

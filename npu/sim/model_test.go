@@ -12,6 +12,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
@@ -153,9 +154,9 @@ func TestMorePrograms(t *testing.T) {
 		}
 		return list, opened
 	}
-	generate := func(knobs model.Knobs, contexts int) (list []int32, perToken int, plan *model.Plan) {
+	generate := func(knobs plan.Knobs, contexts int) (list []int32, perToken int, p *plan.Plan) {
 		t.Helper()
-		plan, err := model.NewNPUPlan(c, &model.NPUOptions{Lengths: []int{64}, Knobs: &knobs})
+		p, err := plan.NewNPU(c, &plan.NPUOptions{Lengths: []int{64}, Knobs: &knobs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestMorePrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Close()
-		m, err := model.Open(t.Context(), d, dir, &model.OpenOptions{Plan: plan})
+		m, err := model.Open(t.Context(), d, dir, &model.OpenOptions{Plan: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,15 +173,15 @@ func TestMorePrograms(t *testing.T) {
 		_, _ = tokens(m, 2) // open the first contexts
 		_, few := tokens(m, 2)
 		list, many := tokens(m, 5)
-		return list, (many - few) / 3, plan
+		return list, (many - few) / 3, p
 	}
-	_, reopened, merged := generate(model.TunedKnobs(), 0)
+	_, reopened, merged := generate(plan.TunedKnobs(), 0)
 	if err := merged.CheckContexts(xdna2.NPU2()); err != nil || reopened != 0 {
 		t.Errorf("the merged plan opens %d contexts per token: %v", reopened, err)
 	}
-	knobs := model.TunedKnobs()
+	knobs := plan.TunedKnobs()
 	knobs.MergePre, knobs.MergePost = false, false
-	knobs.LMRows = model.AllRows
+	knobs.LMRows = plan.AllRows
 	want, _, _ := generate(knobs, 64)
 	got, reopened, naive := generate(knobs, 0)
 	if !slices.Equal(got, want) {

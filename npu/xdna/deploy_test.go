@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/skill"
 	"github.com/npukit/npukit/xrt/xrttest"
@@ -173,7 +173,7 @@ func TestDeploymentWithoutArtefacts(t *testing.T) {
 				!strings.Contains(err.Error(), "--compile") {
 				t.Errorf("stopped with %v", err)
 			}
-			if d.State().PlanStatus() == model.PlanAccepted ||
+			if d.State().PlanStatus() == plan.Accepted ||
 				slices.ContainsFunc(d.State().Attempts,
 					func(skill.Attempted) bool { return true }) {
 				t.Error("it continued")

@@ -11,6 +11,7 @@ import (
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/xrt"
@@ -36,35 +37,35 @@ func specs() map[string]ckptgen.Spec {
 }
 
 // npuPlan plans a checkpoint for the NPU with a prefill pass of the given number of rows.
-func npuPlan(t *testing.T, dir string, rows int) *model.Plan {
+func npuPlan(t *testing.T, dir string, rows int) *plan.Plan {
 	t.Helper()
 	ck, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	plan, err := model.NewNPUPlan(ck.Config(), &model.NPUOptions{Lengths: []int{rows}})
+	p, err := plan.NewNPU(ck.Config(), &plan.NPUOptions{Lengths: []int{rows}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan
+	return p
 }
 
 // onDevice returns the programs of a plan that run on the NPU.
-func onDevice(plan *model.Plan) (programs []*npu.Program) {
-	for _, pass := range append(slices.Clone(plan.Prefill), plan.Decode) {
+func onDevice(p *plan.Plan) (programs []*npu.Program) {
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
-			if p := plan.Program(s.Program); s.On == model.OnDevice && !slices.Contains(programs, p) {
-				programs = append(programs, p)
+			if program := p.Program(s.Program); s.On == plan.OnDevice && !slices.Contains(programs, program) {
+				programs = append(programs, program)
 			}
 		}
 	}
 	return programs
 }
 
-func openModel(t *testing.T, dev npu.Device, dir string, plan *model.Plan) *model.Model {
+func openModel(t *testing.T, dev npu.Device, dir string, p *plan.Plan) *model.Model {
 	t.Helper()
-	m, err := model.Open(context.Background(), dev, dir, &model.OpenOptions{Plan: plan})
+	m, err := model.Open(context.Background(), dev, dir, &model.OpenOptions{Plan: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +74,14 @@ func openModel(t *testing.T, dev npu.Device, dir string, plan *model.Plan) *mode
 }
 
 // onCPU opens a model on a software device.
-func onCPU(t *testing.T, dir string, plan *model.Plan) *model.Model {
+func onCPU(t *testing.T, dir string, p *plan.Plan) *model.Model {
 	t.Helper()
 	dev, err := cpu.Open(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeIt(t, dev) })
-	return openModel(t, dev, dir, plan)
+	return openModel(t, dev, dir, p)
 }
 
 // conversation is a session with greedy decoding, its token IDs and the logits of each step.
@@ -135,14 +136,14 @@ func TestModelsEqualCPU(t *testing.T) {
 		if err := ckptgen.Write(dir, spec, 7); err != nil {
 			t.Fatal(err)
 		}
-		plan := npuPlan(t, dir, rows)
-		want := begin(t, onCPU(t, dir, plan), prompt(rows+9, 5))
+		p := npuPlan(t, dir, rows)
+		want := begin(t, onCPU(t, dir, p), prompt(rows+9, 5))
 		want.generate(t, 12)
 		for how, open := range modelOpeners() {
 			t.Run(name+"/"+how, func(t *testing.T) {
 				// fewer than the plan has programs
-				d := open(t, each(onDevice(plan)...), Options{Contexts: 4})
-				got := begin(t, openModel(t, d, dir, plan), prompt(rows+9, 5))
+				d := open(t, each(onDevice(p)...), Options{Contexts: 4})
+				got := begin(t, openModel(t, d, dir, p), prompt(rows+9, 5))
 				got.generate(t, 12)
 				if !slices.Equal(got.ids, want.ids) {
 					t.Errorf("ids %v, on cpu %v", got.ids, want.ids)
@@ -163,10 +164,10 @@ func TestInterleavedChats(t *testing.T) {
 	if err := ckptgen.Write(dir, specs()["qwen2-wide"], 7); err != nil {
 		t.Fatal(err)
 	}
-	plan := npuPlan(t, dir, rows)
-	software := onCPU(t, dir, plan)
+	p := npuPlan(t, dir, rows)
+	software := onCPU(t, dir, p)
 	f := &fake{}
-	m := openModel(t, f.open(t, each(onDevice(plan)...), Options{Contexts: 5}), dir, plan)
+	m := openModel(t, f.open(t, each(onDevice(p)...), Options{Contexts: 5}), dir, p)
 	a, b := begin(t, m, prompt(20, 1)), begin(t, m, prompt(3, 2))
 	for range 3 {
 		a.generate(t, 2)
@@ -192,8 +193,8 @@ func TestConcurrentChats(t *testing.T) {
 	if err := ckptgen.Write(dir, specs()["qwen2-wide"], 7); err != nil {
 		t.Fatal(err)
 	}
-	plan := npuPlan(t, dir, rows)
-	plan.Prefill[0].Cost, plan.Decode.Cost = 0, 0 // without costs every prompt is prefilled
+	p := npuPlan(t, dir, rows)
+	p.Prefill[0].Cost, p.Decode.Cost = 0, 0 // without costs every prompt is prefilled
 	const turns, tokens = 3, 6
 	chat := func(m *model.Model, seed int) (ids []int32, err error) {
 		s := m.NewSession()
@@ -211,12 +212,12 @@ func TestConcurrentChats(t *testing.T) {
 		return ids, nil
 	}
 	// As many contexts as either phase has programs, but fewer than both have.
-	contexts, all := 0, len(onDevice(plan))
-	for _, steps := range [][]model.Step{plan.Prefill[0].Steps,
-		slices.Concat(plan.Decode.Steps, plan.Decode.Head)} {
+	contexts, all := 0, len(onDevice(p))
+	for _, steps := range [][]plan.Step{p.Prefill[0].Steps,
+		slices.Concat(p.Decode.Steps, p.Decode.Head)} {
 		used := map[string]bool{}
 		for _, s := range steps {
-			if s.On == model.OnDevice {
+			if s.On == plan.OnDevice {
 				used[s.Program] = true
 			}
 		}
@@ -229,7 +230,7 @@ func TestConcurrentChats(t *testing.T) {
 	var ids [2][2][]int32
 	for at, atOnce := range []bool{false, true} {
 		f := &fake{}
-		m := openModel(t, f.open(t, each(onDevice(plan)...), Options{Contexts: contexts}), dir, plan)
+		m := openModel(t, f.open(t, each(onDevice(p)...), Options{Contexts: contexts}), dir, p)
 		var wg sync.WaitGroup
 		for i := range 2 {
 			talk := func() {
@@ -266,8 +267,8 @@ func TestFailuresLoseNoTokens(t *testing.T) {
 	if err := ckptgen.Write(dir, specs()["qwen3-head-first"], 7); err != nil {
 		t.Fatal(err)
 	}
-	plan := npuPlan(t, dir, rows)
-	want := begin(t, onCPU(t, dir, plan), prompt(10, 1))
+	p := npuPlan(t, dir, rows)
+	want := begin(t, onCPU(t, dir, p), prompt(10, 1))
 	want.generate(t, 4)
 	for name, tc := range map[string]struct {
 		fail  []error
@@ -279,7 +280,7 @@ func TestFailuresLoseNoTokens(t *testing.T) {
 		"cancelled": {delay: 300 * time.Millisecond, want: context.DeadlineExceeded},
 	} {
 		f := &fake{fail: map[int]error{}, delay: map[int]time.Duration{}}
-		m := openModel(t, f.open(t, each(onDevice(plan)...), Options{}), dir, plan)
+		m := openModel(t, f.open(t, each(onDevice(p)...), Options{}), dir, p)
 		got := begin(t, m, prompt(10, 1))
 		got.generate(t, 2)
 		next := len(f.started) + 3 // in the middle of the next step

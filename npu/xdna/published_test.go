@@ -16,6 +16,7 @@ import (
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 )
@@ -48,9 +49,9 @@ func TestPublishedModels(t *testing.T) {
 				Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
 				FFN: c.FFN, Vocab: vocab, Context: rows +
 					64, Tie: true, NormEps: c.NormEps, RopeTheta: c.RoPE.Theta}, 4,
-				func(plan *model.Plan) {
+				func(p *plan.Plan) {
 					if long {
-						publishedSizes(t, m.Folder, onDevice(plan))
+						publishedSizes(t, m.Folder, onDevice(p))
 					}
 				})
 		})
@@ -69,32 +70,32 @@ func TestWholeModel(t *testing.T) {
 	lengths := []int{1, rows - 1, rows, rows + 1}
 	same(t, "SmolLM2-135M", rows, lengths, ckptgen.Spec{Family: "llama", Layers: 30, Hidden: 576,
 		Heads: 9, KVHeads: 3, HeadDim: 64, FFN: 1536, Vocab: 49152,
-		Context: rows + 64, Tie: true, NormEps: 1e-5, RopeTheta: 100000}, 4, func(*model.Plan) {})
+		Context: rows + 64, Tie: true, NormEps: 1e-5, RopeTheta: 100000}, 4, func(*plan.Plan) {})
 }
 
 // same compares the IDs that a model generates on the device and on npu/cpu.
 func same(t *testing.T, name string, rows int, lengths []int, spec ckptgen.Spec, ids int,
-	check func(*model.Plan)) {
+	check func(*plan.Plan)) {
 	began := time.Now()
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, spec, 3); err != nil {
 		t.Fatal(err)
 	}
-	plan := npuPlan(t, dir, rows)
-	check(plan)
-	want := onCPU(t, dir, plan)
+	made := npuPlan(t, dir, rows)
+	check(made)
+	want := onCPU(t, dir, made)
 	var expected [][]int32
 	for _, n := range lengths {
 		expected = append(expected, generate(t, want, prompt(n, n), ids))
 	}
-	programs, arguments := onDevice(plan), 0
+	programs, arguments := onDevice(made), 0
 	for _, p := range programs {
 		arguments += len(p.Args)
 	}
 	for how, open := range modelOpeners() {
 		t.Run(how, func(t *testing.T) {
 			d := open(t, each(programs...), Options{})
-			got := openModel(t, d, dir, plan)
+			got := openModel(t, d, dir, made)
 			for i, n := range lengths {
 				if g := generate(t, got, prompt(n, n), ids); !slices.Equal(g, expected[i]) {
 					t.Errorf("a prompt of %d ids: %v, on cpu %v", n, g, expected[i])

@@ -3,22 +3,22 @@ package mcp
 import (
 	"fmt"
 
-	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
 
 // View is where the work stands, as the tool state gives it.
 type View struct {
-	Model      string           `json:"model"`
-	Device     string           `json:"device"`
-	Workspace  string           `json:"workspace"`
-	PlanStatus model.PlanStatus `json:"plan_status"`
-	Reference  string           `json:"reference"` // what the oracle itself was held to, in a sentence
-	Recipe     skill.Recipe     `json:"recipe"`    // what the plan is made from; propose_plan_change takes parts of it
-	Due        string           `json:"due,omitempty"`
-	Skill      string           `json:"skill,omitempty"` // of the due phase; its instructions are the resource skill://NAME
-	Waiting    bool             `json:"waiting_for_approval"`
-	Phases     []PhaseView      `json:"phases"`
+	Model      string       `json:"model"`
+	Device     string       `json:"device"`
+	Workspace  string       `json:"workspace"`
+	PlanStatus plan.Status  `json:"plan_status"`
+	Reference  string       `json:"reference"` // what the oracle itself was held to, in a sentence
+	Recipe     skill.Recipe `json:"recipe"`    // what the plan is made from; propose_plan_change takes parts of it
+	Due        string       `json:"due,omitempty"`
+	Skill      string       `json:"skill,omitempty"` // of the due phase; its instructions are the resource skill://NAME
+	Waiting    bool         `json:"waiting_for_approval"`
+	Phases     []PhaseView  `json:"phases"`
 	// Gates are those of the last phase in which some spoke.
 	Gates    []skill.GateResult `json:"last_gates"`
 	Problems []string           `json:"open_problems"`

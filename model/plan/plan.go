@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ import (
 )
 
 // PlanVersion is the version of the plan format that this package writes and reads.
-const PlanVersion = 2
+const Version = 2
 
 // Plan says how one checkpoint runs on one kind of device: which programs there are, in which order a phase dispatches them, and where every
 // argument's bytes come from. It is made by [NewPlan], kept as JSON, and loaded by [Open].
 type Plan struct {
 	Version     int            `json:"version"`
-	Status      PlanStatus     `json:"status,omitempty"` // "" for a plan of no deployment
+	Status      Status         `json:"status,omitempty"` // "" for a plan of no deployment
 	Model       Identity       `json:"model"`
 	Device      string         `json:"device"`      // what it was made for: a kind of device ("cpu"), or an array ("xdna2")
 	SeqLen      int            `json:"seq_len"`     // positions that a session may use
@@ -141,7 +141,7 @@ func (b *Binding) UnmarshalText(text []byte) error {
 		}
 		b.Const = &l
 	case string(text) != "scratch":
-		return fmt.Errorf("model: binding %q is none of value:NAME, const:LAYOUT, state:NAME, scratch", text)
+		return fmt.Errorf("plan: binding %q is none of value:NAME, const:LAYOUT, state:NAME, scratch", text)
 	}
 	return nil
 }
@@ -150,14 +150,14 @@ func (b *Binding) UnmarshalText(text []byte) error {
 const maxPlan = 64 << 20
 
 // ReadPlan reads a plan from a file and validates it.
-func ReadPlan(path string) (*Plan, error) {
+func Read(path string) (*Plan, error) {
 	data, err := readfile.Regular(path, maxPlan)
 	if err != nil {
-		return nil, fmt.Errorf("model: reading the plan: %w", err)
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	p, err := parsePlan(data)
 	if err != nil {
-		return nil, fmt.Errorf("model: plan %s: %w", path, err)
+		return nil, fmt.Errorf("plan: %s: %w", path, err)
 	}
 	return p, nil
 }
@@ -203,8 +203,8 @@ func (p *Plan) Program(name string) *npu.Program {
 // weights have the type and shape of theirs shows when the plan meets a checkpoint, in [Open].
 func (p *Plan) Validate() error {
 	switch {
-	case p.Version != PlanVersion:
-		return fmt.Errorf("version is %d, this npukit reads %d: make the plan again", p.Version, PlanVersion)
+	case p.Version != Version:
+		return fmt.Errorf("version is %d, this npukit reads %d: make the plan again", p.Version, Version)
 	case !p.Status.valid():
 		return fmt.Errorf("status is %q, want draft, accepted, failed or none", p.Status)
 	case p.SeqLen <= 0 || p.SeqLen > MaxPositions || p.Chunk <= 0 || p.Chunk > MaxPositions:
@@ -462,7 +462,7 @@ func (p *Plan) Check(c *checkpoint.Config, info npu.Info) error {
 	}
 	// Programs of fixed rows are for an array; a device that takes any rows takes them too.
 	if p.Device != info.Kind && p.Device != info.Array && !(info.AnyRows && p.Prefill[0].Rows > 0) {
-		return fmt.Errorf("model: the plan is for %s, device %s executes plans for %s: make one for it", p.Device, info.Kind, cmp.Or(info.Array, info.Kind))
+		return fmt.Errorf("plan: the plan is for %s, device %s executes plans for %s: make one for it", p.Device, info.Kind, cmp.Or(info.Array, info.Kind))
 	}
 	return nil
 }
@@ -473,13 +473,13 @@ func (p *Plan) CheckModel(c *checkpoint.Config) error {
 		return &OptionError{"c", nil, "a model's configuration"}
 	}
 	if err := p.Validate(); err != nil {
-		return fmt.Errorf("model: plan: %w", err)
+		return fmt.Errorf("plan: %w", err)
 	}
 	if p.SeqLen > c.Context {
-		return fmt.Errorf("model: the plan has a sequence length of %d, the checkpoint a context of %d", p.SeqLen, c.Context)
+		return fmt.Errorf("plan: the plan has a sequence length of %d, the checkpoint a context of %d", p.SeqLen, c.Context)
 	}
 	if got := identity(c); p.Model != got {
-		return fmt.Errorf("model: the plan is for %+v, the checkpoint is %+v", p.Model, got)
+		return fmt.Errorf("plan: the plan is for %+v, the checkpoint is %+v", p.Model, got)
 	}
 	return nil
 }

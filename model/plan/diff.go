@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 // DiffPlans says, a line for each difference, what changes from plan a to plan b: settings, values, programs with their arguments and
 // mappings, and dispatches. Layers in which the same changes are told once. No lines mean that the plans do the same.
 // Both must be valid (see [Plan.Validate]) or nil, which is no plan.
-func DiffPlans(a, b *Plan) []string {
+func Diff(a, b *Plan) []string {
 	a, b = cmp.Or(a, &Plan{}), cmp.Or(b, &Plan{})
 	var d planDiff
 	d.fields("", settings(a), settings(b))

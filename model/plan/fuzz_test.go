@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ func FuzzPlan(f *testing.F) {
 	}
 	f.Cleanup(func() { dev.Close() })
 	info := dev.Info()
-	p, err := NewPlan(ck, info, &PlanOptions{SeqLen: 16, Chunk: 8})
+	p, err := New(ck, info, &Options{SeqLen: 16, Chunk: 8})
 	if err != nil {
 		f.Fatal(err)
 	}

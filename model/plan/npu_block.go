@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"cmp"
@@ -174,7 +174,7 @@ func (b *npuBlock) build(all []*npuBlock) (*npu.Program, error) {
 		for _, a := range l.args {
 			r, ok := refs[a.npuTensor]
 			if !ok {
-				return nil, fmt.Errorf("model: program %s, launch %s: %q is no argument of it", b.program, l.name, a.name)
+				return nil, fmt.Errorf("plan: program %s, launch %s: %q is no argument of it", b.program, l.name, a.name)
 			}
 			if a.view != nil {
 				r = a.view(r)

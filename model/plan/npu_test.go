@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"bytes"
@@ -173,13 +173,13 @@ func TestKnobSteps(t *testing.T) {
 		if a != want[i].prefill || b != want[i].decode {
 			t.Errorf("%s: %d and %d dispatches a layer, want %d and %d", s.Name, a, b, want[i].prefill, want[i].decode)
 		}
-		diff := strings.Join(DiffPlans(before, after), "\n")
+		diff := strings.Join(Diff(before, after), "\n")
 		if !strings.Contains(diff, want[i].change) {
 			t.Errorf("%s changes\n%s\nwant a line with %s", s.Name, diff, want[i].change)
 		}
 		before = after
 	}
-	if diff := DiffPlans(before, npuPlan(t, c, nil)); len(diff) != 0 {
+	if diff := Diff(before, npuPlan(t, c, nil)); len(diff) != 0 {
 		t.Errorf("all steps taken differ from the default: %q", diff)
 	}
 }
@@ -196,7 +196,7 @@ func TestKnobs(t *testing.T) {
 	} {
 		k := TunedKnobs()
 		change(&k)
-		if diff := strings.Join(DiffPlans(tuned, npuPlan(t, c, &NPUOptions{Knobs: &k})), "\n"); !strings.Contains(diff, want) {
+		if diff := strings.Join(Diff(tuned, npuPlan(t, c, &NPUOptions{Knobs: &k})), "\n"); !strings.Contains(diff, want) {
 			t.Errorf("the plans differ by\n%s\nwant %s", diff, want)
 		}
 	}
@@ -205,7 +205,7 @@ func TestKnobs(t *testing.T) {
 		`knob final_norm is "npu"`:        {FinalNorm: OnNPUSide},
 		`knob decode_attention is "chip"`: {DecodeAttention: "chip"},
 	} {
-		if _, err := NewNPUPlan(c, &NPUOptions{Knobs: &k}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewNPU(c, &NPUOptions{Knobs: &k}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %s", k, err, want)
 		}
 	}
@@ -235,13 +235,13 @@ func TestNPUPlanRefusals(t *testing.T) {
 		if tc.knobs != nil {
 			tc.knobs(&k)
 		}
-		p, err := NewNPUPlan(tc.c, &NPUOptions{Knobs: &k, Lengths: tc.lengths})
+		p, err := NewNPU(tc.c, &NPUOptions{Knobs: &k, Lengths: tc.lengths})
 		var resource *xdna2.ResourceError
 		if p != nil || !errors.As(err, &resource) {
 			t.Errorf("%s: %v, want a resource error", tc.name, err)
 			continue
 		}
-		if !strings.HasPrefix(resource.Rule, tc.rule) || !strings.HasPrefix(err.Error(), "model: planning qwen3 for the NPU: ") {
+		if !strings.HasPrefix(resource.Rule, tc.rule) || !strings.HasPrefix(err.Error(), "plan: qwen3 for the NPU: ") {
 			t.Errorf("%s: rule %s, want %s: %v", tc.name, resource.Rule, tc.rule, err)
 		}
 	}
@@ -251,7 +251,7 @@ func TestNPUPlanRefusals(t *testing.T) {
 		"prefill lengths [4096]: want 2 to 2048":    {SeqLen: 2048, Lengths: []int{4096}},
 		"prefill lengths [1 64]: want 2":            {Lengths: []int{64, 1}},
 	} {
-		if _, err := NewNPUPlan(c, o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewNPU(c, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %s", o, err, want)
 		}
 	}
@@ -271,14 +271,14 @@ func TestNPUPlanConfigs(t *testing.T) {
 	} {
 		c := *npuConfigs()["llama32_1b"]
 		change(&c)
-		if _, err := NewNPUPlan(&c, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewNPU(&c, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one about %q", err, want)
 		}
 	}
 	// What passes that check and is still no model is left to the array's rules, which must not be long about it.
 	c := *npuConfigs()["llama32_1b"]
 	c.FFN, c.Vocab = maxWidth, maxWidth
-	if _, err := NewNPUPlan(&c, nil); err == nil {
+	if _, err := NewNPU(&c, nil); err == nil {
 		t.Error("a model of 16 million columns is planned")
 	}
 }
@@ -321,7 +321,7 @@ func TestNPUPlanLengths(t *testing.T) {
 		t.Error("the passes do not have programs of their own")
 	}
 	same := npuPlan(t, npuConfigs()["qwen3_0_6b"], &NPUOptions{SeqLen: 4096})
-	for _, line := range DiffPlans(same, p) {
+	for _, line := range Diff(same, p) {
 		if !strings.HasPrefix(line, "+ ") {
 			t.Errorf("a second length changes more than it adds: %s", line)
 		}
@@ -342,7 +342,7 @@ func TestNPUPlanJSON(t *testing.T) {
 			if err := os.WriteFile(file, data, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			q, err := ReadPlan(file)
+			q, err := Read(file)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -350,7 +350,7 @@ func TestNPUPlanJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := DiffPlans(p, q); len(diff) != 0 || !bytes.Equal(data, again) {
+			if diff := Diff(p, q); len(diff) != 0 || !bytes.Equal(data, again) {
 				t.Errorf("%s: read back: %q", name, diff)
 			}
 		}
@@ -393,11 +393,11 @@ func TestNPUPlanEdited(t *testing.T) {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one about %q", err, want)
 		}
-		if len(DiffPlans(good, &p)) == 0 {
+		if len(Diff(good, &p)) == 0 {
 			t.Errorf("%s: the edit is no difference", want)
 		}
 	}
-	if diff := DiffPlans(good, good); len(diff) != 0 {
+	if diff := Diff(good, good); len(diff) != 0 {
 		t.Errorf("a plan differs from itself: %q", diff)
 	}
 }

@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 )
 
 // PlanOptions are the choices that a planner leaves open. The zero value of a field means its default.
-type PlanOptions struct {
+type Options struct {
 	SeqLen      int        // positions a session may use; default: the model's context, at most DefaultMaxContext
 	Chunk       int        // rows of a prompt in one pass; default 512, for the NPU 2048
 	Activations dtype.Type // BF16 (default) or F32: what enters a matrix product. Sums, norms and the residual stream are FP32 either way.
@@ -30,7 +30,7 @@ const defaultChunk = 512
 
 // NewPlan plans a checkpoint for a device. For one that takes any number of rows it makes one program a layer and everything of a pass is one submission; only
 // the rows whose logits are wanted reach the LM head. For an XDNA 2 array it is [NewNPUPlan].
-func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan, error) {
+func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error) {
 	if ck == nil {
 		return nil, &OptionError{"ck", nil, "an open checkpoint"}
 	}
@@ -38,15 +38,15 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 		return planForArray(ck.Config(), opts)
 	}
 	if !info.AnyRows {
-		return nil, fmt.Errorf("model: there is no planner for device %s: its programs have fixed shapes", info.Kind)
+		return nil, fmt.Errorf("plan: there is no planner for device %s: its programs have fixed shapes", info.Kind)
 	}
 	c := ck.Config()
-	o := PlanOptions{}
+	o := Options{}
 	if opts != nil {
 		o = *opts
 	}
 	p := &Plan{
-		Version:     PlanVersion,
+		Version:     Version,
 		Model:       identity(c),
 		Device:      info.Kind,
 		SeqLen:      cmp.Or(o.SeqLen, defaultPositions(c)),
@@ -83,7 +83,7 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 	p.Prefill = []Pass{b.pass}
 	p.Decode = b.pass // a device that takes any rows runs the same programs with one
 	if err := p.Validate(); err != nil {
-		return nil, fmt.Errorf("model: planning %s: %w", c.Name, err)
+		return nil, fmt.Errorf("plan: %s: %w", c.Name, err)
 	}
 	return p, nil
 }
@@ -92,18 +92,18 @@ func NewPlan(ck *checkpoint.Checkpoint, info npu.Info, opts *PlanOptions) (*Plan
 func defaultPositions(c *checkpoint.Config) int { return min(c.Context, DefaultMaxContext) }
 
 // planForArray plans for the NPU with the options that mean something there.
-func planForArray(c *checkpoint.Config, opts *PlanOptions) (*Plan, error) {
+func planForArray(c *checkpoint.Config, opts *Options) (*Plan, error) {
 	o := &NPUOptions{}
 	if opts != nil {
 		if opts.Activations != dtype.Invalid && opts.Activations != dtype.BF16 || opts.Cache != dtype.Invalid && opts.Cache != dtype.BF16 {
-			return nil, fmt.Errorf("model: activations of %s and a cache of %s were asked for, the NPU's programs have both in BF16", opts.Activations, opts.Cache)
+			return nil, fmt.Errorf("plan: activations of %s and a cache of %s were asked for, the NPU's programs have both in BF16", opts.Activations, opts.Cache)
 		}
 		o.SeqLen = opts.SeqLen
 		if opts.Chunk != 0 {
 			o.Lengths = []int{opts.Chunk}
 		}
 	}
-	return NewNPUPlan(c, o)
+	return NewNPU(c, o)
 }
 
 // planner builds a plan step by step.

@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"encoding/json"
@@ -54,7 +54,7 @@ func TestNPUConfigsArePublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := npuConfigs()[name]
-		if diff := DiffPlans(npuPlan(t, want, nil), npuPlan(t, got, nil)); len(diff) != 0 || got.RoPE.Theta != want.RoPE.Theta {
+		if diff := Diff(npuPlan(t, want, nil), npuPlan(t, got, nil)); len(diff) != 0 || got.RoPE.Theta != want.RoPE.Theta {
 			t.Errorf("%s: from config.json to here: %q, theta %g and %g", name, diff, want.RoPE.Theta, got.RoPE.Theta)
 		}
 	}
@@ -62,7 +62,7 @@ func TestNPUConfigsArePublished(t *testing.T) {
 
 func npuPlan(t *testing.T, c *checkpoint.Config, opts *NPUOptions) *Plan {
 	t.Helper()
-	p, err := NewNPUPlan(c, opts)
+	p, err := NewNPU(c, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

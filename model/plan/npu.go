@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"cmp"
@@ -40,7 +40,7 @@ const defaultLength = 2048
 // all norms of prefill and in the FFN norm of fused decode, also for models whose own is 1e-6.
 //
 // Source of names, argument order and layouts: Xilinx/mlir-air e972f2942, programming_examples/llms.
-func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
+func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 	if c == nil {
 		return nil, &OptionError{"c", nil, "a model's configuration"}
 	}
@@ -53,7 +53,7 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		knobs = *o.Knobs
 	}
 	if err := knobs.Validate(); err != nil {
-		return nil, fmt.Errorf("model: plan for the NPU: %w", err)
+		return nil, fmt.Errorf("plan: the NPU's plan: %w", err)
 	}
 	if o.Array == nil {
 		o.Array = xdna2.NPU2()
@@ -72,7 +72,7 @@ func NewNPUPlan(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		cfg: c, knobs: knobs, array: o.Array, registry: o.Registry, longest: slices.Max(lengths),
 		values: map[string]bool{}, mappings: map[string]npu.Mapping{},
 		plan: &Plan{
-			Version:     PlanVersion,
+			Version:     Version,
 			Model:       identity(c),
 			Device:      ArrayXDNA2,
 			SeqLen:      cmp.Or(o.SeqLen, defaultPositions(c)),
@@ -119,11 +119,11 @@ func checkNPUConfig(c *checkpoint.Config) error {
 		{"width of the heads", c.Heads * c.HeadDim, maxWidth},
 	} {
 		if d.n < 1 || d.n > d.atMost {
-			return fmt.Errorf("model: planning %s for the NPU: the configuration's %s is %d, want 1 to %d", c.Name, d.name, d.n, d.atMost)
+			return fmt.Errorf("plan: %s for the NPU: the configuration's %s is %d, want 1 to %d", c.Name, d.name, d.n, d.atMost)
 		}
 	}
 	if c.Heads%c.KVHeads != 0 || c.HeadDim%2 != 0 {
-		return fmt.Errorf("model: planning %s for the NPU: %d heads over %d key heads, of %d: want a multiple of the key heads, "+
+		return fmt.Errorf("plan: %s for the NPU: %d heads over %d key heads, of %d: want a multiple of the key heads, "+
 			"and an even head_dim", c.Name, c.Heads, c.KVHeads, c.HeadDim)
 	}
 	return nil
@@ -133,10 +133,10 @@ func checkNPUConfig(c *checkpoint.Config) error {
 func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
 	seq := cmp.Or(o.SeqLen, defaultPositions(c))
 	if seq > MaxPositions {
-		return nil, fmt.Errorf("model: a sequence length of %d was asked for, a plan has %d positions at most", seq, MaxPositions)
+		return nil, fmt.Errorf("plan: a sequence length of %d was asked for, a plan has %d positions at most", seq, MaxPositions)
 	}
 	if seq < 1 || seq > c.Context {
-		return nil, fmt.Errorf("model: a sequence length of %d was asked for, %s has a context of %d", seq, c.Name, c.Context)
+		return nil, fmt.Errorf("plan: a sequence length of %d was asked for, %s has a context of %d", seq, c.Name, c.Context)
 	}
 	lengths := slices.Clone(o.Lengths)
 	if len(lengths) == 0 {
@@ -152,11 +152,11 @@ func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
 	slices.Sort(lengths)
 	lengths = slices.Compact(lengths)
 	if lengths[0] < 2 || lengths[len(lengths)-1] > seq {
-		return nil, fmt.Errorf("model: prefill lengths %v: want 2 to %d, the sequence length", lengths, seq)
+		return nil, fmt.Errorf("plan: prefill lengths %v: want 2 to %d, the sequence length", lengths, seq)
 	}
 	widest := max(c.FFN, c.Hidden, c.Heads*c.HeadDim)
 	if most := maxElements / widest; lengths[len(lengths)-1] > most {
-		return nil, fmt.Errorf("model: a prefill of %d rows is too long for %s: launches over rows of %d take at most %d elements, which are %d rows; "+
+		return nil, fmt.Errorf("plan: a prefill of %d rows is too long for %s: launches over rows of %d take at most %d elements, which are %d rows; "+
 			"longer prompts go through decode behind such a prefill", lengths[len(lengths)-1], c.Name, widest, maxElements, most)
 	}
 	return lengths, nil
@@ -177,7 +177,7 @@ type npuPlanner struct {
 
 func (b *npuPlanner) fail(err error) {
 	if b.err == nil && err != nil {
-		b.err = fmt.Errorf("model: planning %s for the NPU: %w", b.cfg.Name, err)
+		b.err = fmt.Errorf("plan: %s for the NPU: %w", b.cfg.Name, err)
 	}
 }
 
@@ -194,7 +194,7 @@ func (b *npuPlanner) check() error {
 		return b.err
 	}
 	if err := b.plan.Validate(); err != nil {
-		return errors.Join(errors.New("model: the planner for the NPU made a plan that is not valid: this is a bug of npukit"), err)
+		return errors.Join(errors.New("plan: the planner for the NPU made a plan that is not valid: this is a bug of npukit"), err)
 	}
 	return nil
 }

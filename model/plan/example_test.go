@@ -1,11 +1,11 @@
-package model_test
+package plan_test
 
 import (
 	"errors"
 	"fmt"
 
-	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
@@ -18,13 +18,13 @@ func llama1B() *checkpoint.Config {
 }
 
 // A plan names the programs that a layer dispatches; on the NPU each is one artefact.
-func ExampleNewNPUPlan() {
-	plan, err := model.NewNPUPlan(llama1B(), nil)
+func ExampleNewNPU() {
+	p, err := plan.NewNPU(llama1B(), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, pass := range []model.Pass{plan.Prefill[0], plan.Decode} {
+	for _, pass := range []plan.Pass{p.Prefill[0], p.Decode} {
 		fmt.Println(pass.Rows, "rows:")
 		for _, s := range pass.Steps {
 			if s.Name == "layer.0" {
@@ -45,10 +45,10 @@ func ExampleNewNPUPlan() {
 }
 
 // A model that the array cannot run is refused with the rule that forbids it.
-func ExampleNewNPUPlan_refused() {
+func ExampleNewNPU_refused() {
 	c := llama1B()
 	c.HeadDim = 16
-	_, err := model.NewNPUPlan(c, nil)
+	_, err := plan.NewNPU(c, nil)
 	var refused *xdna2.ResourceError
 	if errors.As(err, &refused) {
 		fmt.Println(refused.Rule, refused.What)
@@ -58,20 +58,20 @@ func ExampleNewNPUPlan_refused() {
 }
 
 // Knobs are turned one at a time, and plans compared.
-func ExampleDiffPlans() {
-	knobs := model.TunedKnobs()
-	tuned, err := model.NewNPUPlan(llama1B(), &model.NPUOptions{Knobs: &knobs})
+func ExampleDiff() {
+	knobs := plan.TunedKnobs()
+	tuned, err := plan.NewNPU(llama1B(), &plan.NPUOptions{Knobs: &knobs})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	knobs.FinalNorm = model.OnNPUSide
-	moved, err := model.NewNPUPlan(llama1B(), &model.NPUOptions{Knobs: &knobs})
+	knobs.FinalNorm = plan.OnNPUSide
+	moved, err := plan.NewNPU(llama1B(), &plan.NPUOptions{Knobs: &knobs})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	lines := model.DiffPlans(tuned, moved)
+	lines := plan.Diff(tuned, moved)
 	fmt.Println(lines[len(lines)-1])
 	// Output:
 	// decode, head: final_norm (host), lm_head_gemv, logits (host) -> pick (host), final_rms, lm_head_gemv, logits (host)

@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (e *Estimate) WriteTrace(w io.Writer) error {
 		t.Processes = append(t.Processes, p)
 	}
 	if err := t.Write(w); err != nil {
-		return fmt.Errorf("model: writing the trace: %w", err)
+		return fmt.Errorf("plan: writing the trace: %w", err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package model
+package plan
 
 import (
 	"cmp"
@@ -104,7 +104,7 @@ func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
 	}
 	last := p.Prefill[len(p.Prefill)-1]
 	if last.Rows == 0 {
-		return nil, fmt.Errorf("model: the plan is for %s, whose programs take any number of rows: only plans for the NPU can be predicted", p.Device)
+		return nil, fmt.Errorf("plan: the plan is for %s, whose programs take any number of rows: only plans for the NPU can be predicted", p.Device)
 	}
 	e := &Estimate{Model: p.Model, Device: p.Device, Host: clock.Host.Name, HostNote: clock.Host.Note, Predicted: true, SeqLen: last.Rows, Contexts: p.contextUse(clock.Host)}
 	passes, token, err := p.turns(clock, last)
@@ -153,7 +153,7 @@ func (p *Plan) CheckContexts(a *xdna2.Array) error {
 			if pass.Rows <= 1 {
 				name = "decode"
 			}
-			return fmt.Errorf("model: %s: %w", name, err)
+			return fmt.Errorf("plan: %s: %w", name, err)
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
 	for _, form := range []xdna2.RhoForm{xdna2.RhoAsPublished, xdna2.RhoTrueWidth} {
 		prefill, decode, err := xdna2.Rho(run, xdna2.RhoReference(), form)
 		if err != nil {
-			return nil, fmt.Errorf("model: %w", err)
+			return nil, fmt.Errorf("plan: %w", err)
 		}
 		list = append(list, Rho{form.String(), prefill, decode})
 	}
@@ -224,7 +224,7 @@ type pricing struct {
 	sides   map[string]*side
 	groups  map[groupKey]*StepEstimate
 	losses  map[groupKey]map[string]xdna2.Loss // by name, in seconds
-	at      float64                           // end of what has been priced
+	at      float64                            // end of what has been priced
 	out     *PassEstimate
 	hostRow int // rows of a host step
 }
@@ -262,7 +262,7 @@ func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pas
 			price = pr.host
 		}
 		if err := price(s); err != nil {
-			return nil, fmt.Errorf("model: step %s: %w", s.Name, err)
+			return nil, fmt.Errorf("plan: step %s: %w", s.Name, err)
 		}
 	}
 	return pr.finish(), nil
