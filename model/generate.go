@@ -18,8 +18,10 @@ import (
 type GenerateOptions struct {
 	MaxTokens int       // tokens to generate at most; default: up to the end of the context
 	Sampling  *Sampling // default: Model.DefaultSampling
-	// Stop are strings that end the text. They are not part of it. A string that is the text of a special token, such as
-	// "<|im_end|>", stops at that token. A model without a tokenizer has no text: ErrNoTokenizer.
+	// Stop are strings that end the text. They are not part of it. A string that is the text of a
+	// special token, such as "<|im_end|>", with or without white space around it, stops at that
+	// token. A special token within other text is an OptionError, because answers have no text of
+	// it. A model without a tokenizer has no text at all: ErrNoTokenizer.
 	Stop      []string
 	StopIDs   []int32 // tokens that end the text, in addition to the model's own
 	IgnoreEOS bool    // go on after Model.EndTokens
@@ -272,19 +274,22 @@ func (g *generation) stops() error {
 	for _, id := range g.opts.StopIDs {
 		g.stopIDs[id] = true
 	}
-	for _, text := range g.opts.Stop {
+	for i, text := range g.opts.Stop {
 		if text == "" {
 			continue
 		}
 		if m.tokErr != nil {
 			return fmt.Errorf("model: GenerateOptions.Stop names strings, and tokens have no text: %w", m.tokErr)
 		}
-		id, ok := tokenOf(m.tok, text)
-		if ok && (m.ends[id] || !shows(m.tok, id)) {
+		if id, ok := tokenOf(m.tok, strings.TrimSpace(text)); ok && (m.ends[id] || !shows(m.tok, id)) {
 			g.stopIDs[id] = true
-		} else {
-			g.stopper.stops = append(g.stopper.stops, text)
+			continue
 		}
+		if name, ok := hiddenToken(m.tok, text); ok {
+			return badOption(fmt.Sprintf("GenerateOptions.Stop[%d]", i), text,
+				fmt.Sprintf("a text without %s, a special token that has no text in an answer; name it alone", name))
+		}
+		g.stopper.stops = append(g.stopper.stops, text)
 	}
 	return nil
 }

@@ -67,6 +67,18 @@ func TestOptionErrors(t *testing.T) {
 		{"PlanOptions.SeqLen", 4096, open(OpenOptions{PlanOptions: &plan.Options{SeqLen: 4096}})},
 		{"PlanOptions.Cache", dtype.I32, open(OpenOptions{PlanOptions: &plan.Options{Cache: dtype.I32}})},
 		{"PlanOptions.Activations", dtype.F16, open(OpenOptions{PlanOptions: &plan.Options{Activations: dtype.F16}})},
+		{"ids[0]", int32(vocab), func() error {
+			s := m.NewSession()
+			defer s.Close()
+			_, err := s.Step(context.Background(), int32(vocab))
+			return err
+		}},
+		{"ids[1]", int32(-7), func() error {
+			s := m.NewSession()
+			defer s.Close()
+			return s.Score(context.Background(), []int32{1, -7}, nil)
+		}},
+		{"GenerateOptions.Stop[1]", "h<|im_end|>i", generate(Text("x"), GenerateOptions{Stop: []string{"h", "h<|im_end|>i"}})},
 		{"dev", nil, func() error { _, err := Open(context.Background(), nil, "nowhere", nil); return err }},
 		{"ck", nil, func() error { _, err := plan.New(nil, dev.Info(), nil); return err }},
 	} {

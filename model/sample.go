@@ -21,7 +21,7 @@ type Sampling struct {
 
 // Validate returns an [*OptionError] if a setting makes no sense.
 func (s Sampling) Validate() error {
-	bad := func(name string, v any, want string) error { return badOption("Sampling." + name, v, want) }
+	bad := func(name string, v any, want string) error { return badOption("Sampling."+name, v, want) }
 	switch {
 	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 0):
 		return bad("Temperature", s.Temperature, "0 (greedy) or more")

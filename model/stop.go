@@ -93,6 +93,20 @@ func tokenOf(tok tokenizer.Coder, text string) (int32, bool) {
 	return ids[0], ok && own == text
 }
 
+// hiddenToken returns the text of the first special token within a text.
+func hiddenToken(tok tokenizer.Coder, text string) (string, bool) {
+	ids, err := tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true})
+	if err != nil {
+		return "", false
+	}
+	for _, id := range ids {
+		if name, ok := tok.Token(id); ok && strings.Contains(text, name) && !shows(tok, id) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
 // shows reports whether a token adds text to a stream. Special tokens do not.
 func shows(tok tokenizer.Coder, id int32) bool {
 	s := tok.Stream()

@@ -194,6 +194,7 @@ func TestStopAtTokens(t *testing.T) {
 	}{
 		{"nothing", GenerateOptions{}, "hi<think>j", 6, StopEOS},
 		{"a special token", GenerateOptions{Stop: []string{"<|python_tag|>"}}, "h", 2, StopString},
+		{"a special token in white space", GenerateOptions{Stop: []string{" <|python_tag|>\n"}}, "h", 2, StopString},
 		{"its id", GenerateOptions{StopIDs: c.IDs("<|python_tag|>")}, "h", 2, StopString},
 		{"an end token", GenerateOptions{Stop: []string{"<|im_end|>"}}, "hi<think>j", 6, StopString},
 		{"an end token's id", GenerateOptions{StopIDs: c.IDs("<|im_end|>")}, "hi<think>j", 6, StopString},

@@ -126,3 +126,9 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestParseNil(t *testing.T) {
+	if _, err := Parse(nil); err == nil {
+		t.Error("a nil reader was accepted")
+	}
+}

@@ -79,6 +79,9 @@ func openFile(path string, decoder []addedToken) (*Tokenizer, error) {
 
 // Parse reads the content of a tokenizer.json, gzipped or not.
 func Parse(r io.Reader) (*Tokenizer, error) {
+	if r == nil {
+		return nil, errors.New("tokenizer: the reader is nil")
+	}
 	data, err := read(r)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
