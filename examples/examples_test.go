@@ -1,4 +1,5 @@
-// Package examples tests the programs in the folders beside it: they are built, and run as a user would run them.
+// Package examples tests the programs in the folders beside it: they are built, and run as a user
+// would run them.
 package examples
 
 import (
@@ -13,7 +14,8 @@ import (
 
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "./generate", "./chat", "./estimate", "./customprogram").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "./generate", "./chat", "./estimate",
+		"./customprogram").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	example := func(name, stdin string, args ...string) (stdout, stderr string, err error) {
@@ -32,7 +34,8 @@ func TestExamples(t *testing.T) {
 	t.Run("chat", func(t *testing.T) { // the second question means nothing without the first
 		out, stderr, err := example("chat", "What is the capital of France?\nAnd of Italy?\n", testenv.DemoModel(t))
 		answers := strings.Split(out, "> ")
-		if err != nil || len(answers) != 4 || !strings.Contains(answers[1], "Paris") || !strings.Contains(answers[2], "Rome") {
+		if err != nil || len(answers) != 4 || !strings.Contains(answers[1], "Paris") || !strings.Contains(answers[2],
+			"Rome") {
 			t.Errorf("%v: stdout %q, stderr %q", err, out, stderr)
 		}
 	})
@@ -44,7 +47,8 @@ func TestExamples(t *testing.T) {
 	})
 	t.Run("customprogram", func(t *testing.T) {
 		out, stderr, err := example("customprogram", "")
-		for _, want := range []string{"R-L1-4", "what would fit: tile_m 32 instead of 64", "fits: 3 launches in one dispatch", "y[0] begins with"} {
+		for _, want := range []string{"R-L1-4", "what would fit: tile_m 32 instead of 64",
+			"fits: 3 launches in one dispatch", "y[0] begins with"} {
 			if err != nil || !strings.Contains(out, want) {
 				t.Fatalf("%v: stdout %q, stderr %q, want %q", err, out, stderr, want)
 			}

@@ -20,9 +20,9 @@ type cpuError struct {
 // larger.
 //
 // Measured by TestCPUKernelsAreWithinTheTable (run it with -v) on a Xeon with AVX-512 and AMX:
-// kernels go, generic, avx2, avx512, avx512bf16 and amx, the shapes listed there (K from 64 to 8192,
-// up to 200 positions), seeded standard normal operands, float64 reference. Add is exact apart from
-// one rounding, so its peak is one rounding, 2^-24.
+// kernels go, generic, avx2, avx512, avx512bf16 and amx, the shapes listed there (K from 64 to
+// 8192, up to 200 positions), seeded standard normal operands, float64 reference. Add is exact
+// apart from one rounding, so its peak is one rounding, 2^-24.
 //
 // Kernels that come later may add in another order. The mean error of a sum of K products is at
 // most that of adding one after the other, 2^-24 sqrt(K/6): 2.2e-6 at K = 8192, which is within

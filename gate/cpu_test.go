@@ -165,8 +165,8 @@ func runCPU(t *testing.T, d npu.Device, o op.Op, typ dtype.Type, seed uint64) (g
 	return got, in, width
 }
 
-// fill writes standard normal values (small indices for integers) and returns them as the type holds
-// them.
+// fill writes standard normal values (small indices for integers) and returns them as the type
+// holds them.
 func fill(b []byte, typ dtype.Type, n int, rng *rand.Rand) []float64 {
 	values := make([]float64, n)
 	for i := range values {

@@ -70,11 +70,11 @@ type Own struct {
 	Rows     []float64 // mean relative L1 by row, that is, by position
 	Columns  []float64 // mean absolute error by column, relative to the mean of the reference
 
-	// Steps is the first row that was computed in a pass of its own, as in decode; the number of rows
-	// if none was.
+	// Steps is the first row that was computed in a pass of its own, as in decode; the number of
+	// rows if none was.
 	Steps int
-	// With lists the ops without a tap between the device's inputs and this output: the error may be
-	// theirs.
+	// With lists the ops without a tap between the device's inputs and this output: the error may
+	// be theirs.
 	With []string
 	// Inputs reports whether the device's inputs were finite. If not, nothing else is known.
 	Inputs bool

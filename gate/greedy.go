@@ -21,15 +21,15 @@ type GreedyReport struct {
 
 	Diverged  bool
 	Got, Want int32 // the tokens at the divergence
-	// GotRank is the rank of the device's token in the reference's top K, from 1; 0 if it is not there
-	// or OneWay.
+	// GotRank is the rank of the device's token in the reference's top K, from 1; 0 if it is not
+	// there or OneWay.
 	GotRank int
 	// WantRank is the rank of the reference's token in the device's top K, from 1; 0 if it is not
 	// there.
 	WantRank int
 	OneWay   bool // the reference has tokens only, so GotRank is unknown
-	// Stepped reports whether the device went token by token, as in decode; otherwise its prefill was
-	// tested.
+	// Stepped reports whether the device went token by token, as in decode; otherwise its prefill
+	// was tested.
 	Stepped bool
 }
 

@@ -92,8 +92,9 @@ func published(key string, width int) Tolerance {
 			"published %.3g", row.kernel, row.inputs, row.l1),
 	}
 	if row.outputUlps > 0 {
-		// A GEMV is exact except for sums that round to the other neighbor: a few among thousands of
-		// outputs. With fewer outputs each weighs more, so allow for some, of 2^-8 of a value each.
+		// A GEMV is exact except for sums that round to the other neighbor: a few among thousands
+		// of outputs. With fewer outputs each weighs more, so allow for some, of 2^-8 of a value
+		// each.
 		t.MeanRelL1 += row.outputUlps * 0x1p-8 / float64(max(1, width))
 		t.Note += fmt.Sprintf(", plus %g roundings of an output", row.outputUlps)
 	}

@@ -9,10 +9,10 @@ import (
 
 // Scorer returns logits for ids: a session of a model, the oracle, or a [Recorded] output.
 type Scorer interface {
-	// Score runs ids from position 0, forgetting what came before, and calls emit with each position's
-	// logits [vocab], those for the next token: positions ascending without gaps, on the calling
-	// goroutine. The logits are valid during the call only. If emit returns an error, Score stops and
-	// returns it.
+	// Score runs ids from position 0, forgetting what came before, and calls emit with each
+	// position's logits [vocab], those for the next token: positions ascending without gaps, on the
+	// calling goroutine. The logits are valid during the call only. If emit returns an error, Score
+	// stops and returns it.
 	Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error
 }
 

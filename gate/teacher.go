@@ -33,8 +33,8 @@ type LogitsReport struct {
 	Mismatched []Disagreement
 
 	Want, Got Likelihood // of the ids
-	// NLLChange is Got.Mean/Want.Mean - 1. Its standard error is that of the differences by position,
-	// which spread far less than the likelihoods.
+	// NLLChange is Got.Mean/Want.Mean - 1. Its standard error is that of the differences by
+	// position, which spread far less than the likelihoods.
 	NLLChange, NLLChangeError float64
 	NLLDistance               float64 // mean absolute change of a token, in nats
 

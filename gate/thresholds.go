@@ -137,7 +137,8 @@ func (t Thresholds) judgeNLL(s Summary, fail func(metric, format string, args ..
 		fail(NLLShift, "mean NLL of the reference is %v, want more than 0", s.Want.Mean)
 		return
 	}
-	// Two standard errors, but no more than the number format explains: a wrong device has large ones.
+	// Two standard errors, but no more than the number format explains: a wrong device has large
+	// ones.
 	spread := nllSpread * math.Sqrt(2*t.KLMean)
 	allowed := 2 * min(s.NLLChangeError, spread/math.Sqrt(float64(n))/s.Want.Mean)
 	if limit := t.NLL + allowed; !(math.Abs(s.NLLChange) <= limit) {

@@ -21,9 +21,9 @@ type Device interface {
 	// Const returns a read-only buffer with a weight in the requested layout. It may alias the
 	// source's memory, which must then outlive it, and equal requests share one buffer.
 	Const(ctx context.Context, src Source) (Buffer, error)
-	// Submit executes the runs in order and returns when the last has finished. A run sees the writes
-	// of earlier ones without Sync. If ctx is canceled, Submit returns its error within 100 ms, and
-	// the outputs of the runs are undefined.
+	// Submit executes the runs in order and returns when the last has finished. A run sees the
+	// writes of earlier ones without Sync. If ctx is canceled, Submit returns its error within 100
+	// ms, and the outputs of the runs are undefined.
 	Submit(ctx context.Context, runs []Run) error
 	// Close releases the device after waiting for a running Submit. Further calls do nothing.
 	Close() error
@@ -33,7 +33,8 @@ type Device interface {
 type Info struct {
 	Name string `json:"name"` // for people: "cpu (2 threads, avx512)", with its options in brackets
 	Kind string `json:"kind"` // "cpu", "sim", "xdna"
-	// Array is the array whose plans the device executes, such as "xdna2"; "" if it executes any plan.
+	// Array is the array whose plans the device executes, such as "xdna2"; "" if it executes any
+	// plan.
 	Array string `json:"array"`
 
 	// AnyRows reports whether the device takes symbolic dimensions, any number of rows at any
@@ -47,13 +48,13 @@ type Info struct {
 	// as many bytes. A type in none of InPlace, Repacked and Compressed becomes BF16.
 	Repacked []dtype.Type `json:"repacked,omitempty"`
 
-	// Rounded are the Repacked types whose values are rounded to BF16 by products of more than FewRows
-	// rows with BF16 activations, which multiply BF16 with BF16.
+	// Rounded are the Repacked types whose values are rounded to BF16 by products of more than
+	// FewRows rows with BF16 activations, which multiply BF16 with BF16.
 	Rounded []dtype.Type `json:"rounded,omitempty"`
 
-	// Compressed are the weight types whose matrices the device stores losslessly in three quarters of
-	// the bytes if Compresses reports true. It reads other weights of these types, and embeddings, in
-	// place.
+	// Compressed are the weight types whose matrices the device stores losslessly in three quarters
+	// of the bytes if Compresses reports true. It reads other weights of these types, and
+	// embeddings, in place.
 	Compressed []dtype.Type `json:"compressed,omitempty"`
 
 	Threads int `json:"threads"` // compute threads; 0 if the device has none of its own
@@ -156,8 +157,8 @@ type Buffer interface {
 type Run struct {
 	Name string // prefix of its launches' tap names, such as "layer.3"
 	Exec Executable
-	// Args has one buffer per argument: nil for State, which is in Segments, and for Scratch that the
-	// device provides.
+	// Args has one buffer per argument: nil for State, which is in Segments, and for Scratch that
+	// the device provides.
 	Args []Buffer
 	// Segments divide the rows among sessions, in order. A program of fixed shape without state has
 	// none.

@@ -11,14 +11,14 @@ import (
 var (
 	// ErrClosed is returned by a device, an executable or a buffer that was used after Close.
 	ErrClosed = errors.New("npu: used after Close")
-	// ErrDeviceLost is returned if the device's context is gone and every loaded program with it: load
-	// them again. Buffers keep what they held before the run that failed.
+	// ErrDeviceLost is returned if the device's context is gone and every loaded program with it:
+	// load them again. Buffers keep what they held before the run that failed.
 	ErrDeviceLost = errors.New("npu: device context lost: load the programs again")
-	// ErrTimeout is returned if a run exceeds the driver's time limit. Its outputs are undefined; the
-	// next run may succeed.
+	// ErrTimeout is returned if a run exceeds the driver's time limit. Its outputs are undefined;
+	// the next run may succeed.
 	ErrTimeout = errors.New("npu: run timed out")
-	// ErrNoContext is returned if the device has no hardware context left for a program. Programs take
-	// turns on the contexts that a device keeps open, so other processes hold the rest.
+	// ErrNoContext is returned if the device has no hardware context left for a program. Programs
+	// take turns on the contexts that a device keeps open, so other processes hold the rest.
 	ErrNoContext = errors.New("npu: no hardware context left: stop other processes that use the " +
 		"device")
 	// ErrMemory is returned if the device cannot allocate a buffer.

@@ -9,8 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// FuzzProgram checks that reading any bytes returns an error or a valid program, whose views lie inside
-// their arguments and which is written as it was read.
+// FuzzProgram checks that reading any bytes returns an error or a valid program, whose views lie
+// inside their arguments and which is written as it was read.
 func FuzzProgram(f *testing.F) {
 	add := func(p *Program) {
 		b, err := json.Marshal(p)

@@ -50,8 +50,8 @@ type Arg struct {
 	Type  dtype.Type `json:"type"`
 	Shape []int      `json:"shape"` // dimensions, possibly symbolic (op.Rows, ...)
 
-	// ScratchRows is the number of leading rows of a Const argument that the program writes before it
-	// reads them. One real artifact has a scratch row before a norm weight; otherwise it is 0.
+	// ScratchRows is the number of leading rows of a Const argument that the program writes before
+	// it reads them. One real artifact has a scratch row before a norm weight; otherwise it is 0.
 	ScratchRows int `json:"scratch_rows,omitempty"`
 }
 

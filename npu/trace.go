@@ -7,8 +7,8 @@ import (
 
 // Span is the time that one piece of work took.
 type Span struct {
-	// Name is the tap name of a launch, such as "layer.3.attn.q_rope" ("a+b" for two that the device
-	// fuses), or the name of a run or of host work.
+	// Name is the tap name of a launch, such as "layer.3.attn.q_rope" ("a+b" for two that the
+	// device fuses), or the name of a run or of host work.
 	Name     string        `json:"name"`
 	Category string        `json:"category"` // "op", "program" or "host"
 	Start    time.Time     `json:"start"`

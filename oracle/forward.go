@@ -21,8 +21,8 @@ type Tap func(name string, shape []int, values []float32) error
 
 // ForwardOptions configure one pass. The zero value of each field is its default.
 type ForwardOptions struct {
-	// Picks are the rows whose logits are computed, in this order. Nil means all rows. If it is empty
-	// but not nil, the LM head is skipped.
+	// Picks are the rows whose logits are computed, in this order. Nil means all rows. If it is
+	// empty but not nil, the LM head is skipped.
 	Picks []int
 
 	// Tap receives every op's output. It requires the logits of all picks in memory at once.

@@ -43,7 +43,8 @@ func (s *State) Score(ctx context.Context, ids []int32, emit func(pos int, logit
 	return s.m.Forward(ctx, s, ids, nil, emit)
 }
 
-// Step appends one id and returns the logits [vocab] after it. They are valid until the state's next pass.
+// Step appends one id and returns the logits [vocab] after it. They are valid until the state's
+// next pass.
 func (s *State) Step(ctx context.Context, id int32) (logits []float32, err error) {
 	err = s.m.Forward(ctx, s, []int32{id}, nil, func(_ int, row []float32) error {
 		logits = row

@@ -197,8 +197,8 @@ func TestCloseRunlistInProgress(t *testing.T) {
 	})
 }
 
-// The driver has 4 KiB for the commands of one submission. XRT submits 24 runs at a time regardless of
-// their size, and with 13 buffers each they would be aborted. RunsInChain returns how many fit.
+// The driver has 4 KiB for the commands of one submission. XRT submits 24 runs at a time regardless
+// of their size, and with 13 buffers each they would be aborted. RunsInChain returns how many fit.
 func TestRunsInChain(t *testing.T) {
 	// by hand: 4096 / (52 + 20 + 8*buffers), at most 24
 	for buffers, together := range map[int]int{12: 24, 13: 23, 30: 13} {

@@ -74,35 +74,41 @@ const maxSessions = 256
 
 // benchResult is one test.
 type benchResult struct {
-	Model          string    `json:"model"`
-	Test           string    `json:"test"` // "pp512", "tg64", "tg64@1024"
-	Tokens         int       `json:"tokens"`
-	Depth          int       `json:"depth"` // tokens in the context before
-	TokensPerS     float64   `json:"tokens_per_s"`
-	MinTokensPerS  float64   `json:"min_tokens_per_s"`
-	MaxTokensPerS  float64   `json:"max_tokens_per_s"`
-	Predicted      bool      `json:"predicted,omitempty"` // by the virtual device: nothing of it is measured
-	Samples        []float64 `json:"samples"`             // tokens/s, in the order in which they were measured
-	Repetitions    int       `json:"repetitions"`
-	Device         string    `json:"device"`
-	Kernels        string    `json:"kernels"`
-	Threads        int       `json:"threads"`
-	DType          string    `json:"dtype"` // of the weights in the file
-	Activations    string    `json:"activations"`
-	Parameters     int64     `json:"parameters"`
-	Machine        string    `json:"machine"`
-	LoadSeconds    float64   `json:"load_s"`                     // from the path to a model that can generate, the tokenizer included
-	PeakRSS        int64     `json:"peak_rss_bytes"`             // of the process, up to the end of all tests, mapped weights included, the meter's memory not; 0 where the system does not say
-	ReadBandwidth  float64   `json:"read_bandwidth_bytes_per_s"` // the median of those beside the samples
-	PeakFLOPsPerS  float64   `json:"peak_flops_per_s"`           // of BF16 products, likewise
-	Beside         []beside  `json:"beside,omitempty"`           // what the machine could do beside each sample
-	BytesPerToken  float64   `json:"bytes_per_token"`            // weights and KV cache that must be read
-	StoredPerToken float64   `json:"stored_bytes_per_token"`     // the same for a program that compresses no weights
-	BandwidthShare float64   `json:"bandwidth_share"`            // the median of the samples' shares of what is beside them
-	Rho            float64   `json:"rho"`                        // the paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width of q
-	FLOPsPerToken  float64   `json:"flops_per_token"`
-	FLOPsPerS      float64   `json:"flops_per_s"`
-	PeakShare      float64   `json:"peak_share"`
+	Model         string    `json:"model"`
+	Test          string    `json:"test"` // "pp512", "tg64", "tg64@1024"
+	Tokens        int       `json:"tokens"`
+	Depth         int       `json:"depth"` // tokens in the context before
+	TokensPerS    float64   `json:"tokens_per_s"`
+	MinTokensPerS float64   `json:"min_tokens_per_s"`
+	MaxTokensPerS float64   `json:"max_tokens_per_s"`
+	Predicted     bool      `json:"predicted,omitempty"` // by the virtual device: nothing of it is measured
+	Samples       []float64 `json:"samples"`             // tokens/s, in the order in which they were measured
+	Repetitions   int       `json:"repetitions"`
+	Device        string    `json:"device"`
+	Kernels       string    `json:"kernels"`
+	Threads       int       `json:"threads"`
+	DType         string    `json:"dtype"` // of the weights in the file
+	Activations   string    `json:"activations"`
+	Parameters    int64     `json:"parameters"`
+	Machine       string    `json:"machine"`
+	// From the path to a model that can generate, the tokenizer included.
+	LoadSeconds float64 `json:"load_s"`
+	// Of the process, up to the end of all tests, mapped weights included, the meter's memory not;
+	// 0 where the system does not say.
+	PeakRSS        int64    `json:"peak_rss_bytes"`
+	ReadBandwidth  float64  `json:"read_bandwidth_bytes_per_s"` // the median of those beside the samples
+	PeakFLOPsPerS  float64  `json:"peak_flops_per_s"`           // of BF16 products, likewise
+	Beside         []beside `json:"beside,omitempty"`           // what the machine could do beside each sample
+	BytesPerToken  float64  `json:"bytes_per_token"`            // weights and KV cache that must be read
+	StoredPerToken float64  `json:"stored_bytes_per_token"`     // the same for a program that compresses no weights
+	// The median of the samples' shares of what is beside them.
+	BandwidthShare float64 `json:"bandwidth_share"`
+	// The paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width
+	// of q.
+	Rho           float64 `json:"rho"`
+	FLOPsPerToken float64 `json:"flops_per_token"`
+	FLOPsPerS     float64 `json:"flops_per_s"`
+	PeakShare     float64 `json:"peak_share"`
 
 	Together *togetherResult `json:"together,omitempty"` // of several sessions at once: "tg64 x 8"
 }
@@ -139,7 +145,8 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	case b.turns && (software == nil || len(b.sessions) > 0):
 		return usagef("--turns measures one session on the cpu")
 	case software != nil:
-		// Its memory is there from the beginning, so that it can be taken off the most that the process had.
+		// Its memory is there from the beginning, so that it can be taken off the most that the
+		// process had.
 		if b.meter, err = software.NewMeter(); err != nil {
 			return err
 		}
@@ -159,8 +166,10 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	c, p, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
-		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev), Threads: info.Threads,
-		DType: c.DType.String(), Activations: p.Activations.String(), Parameters: m.Checkpoint().Parameters(), Machine: processor(),
+		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev),
+		Threads: info.Threads,
+		DType:   c.DType.String(), Activations: p.Activations.String(), Parameters: m.Checkpoint().Parameters(),
+		Machine:     processor(),
 		LoadSeconds: load.Seconds(),
 	}
 	results := []benchResult{}
@@ -223,7 +232,8 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	return err
 }
 
-// benchTest is one line of the table: a prompt of so many tokens, or so many tokens one by one, behind those that the context holds.
+// benchTest is one line of the table: a prompt of so many tokens, or so many tokens one by one,
+// behind those that the context holds.
 type benchTest struct {
 	decode        bool
 	tokens, depth int
@@ -261,8 +271,9 @@ func (t benchTest) name() string {
 	return name
 }
 
-// measure generates after a prompt of random ids and adds the speeds of the repetitions to r. Every repetition has a prompt of its own behind the ids of the depth, so that the
-// session keeps those in its cache and nothing else.
+// measure generates after a prompt of random ids and adds the speeds of the repetitions to r. Every
+// repetition has a prompt of its own behind the ids of the depth, so that the session keeps those
+// in its cache and nothing else.
 func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchResult) error {
 	if t.depth+t.tokens >= m.Context() {
 		return fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
@@ -293,7 +304,8 @@ func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchR
 				}
 			}
 			var stats model.Stats
-			for _, err := range s.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: generate, IgnoreEOS: true, Sampling: &model.Sampling{}, Stats: &stats}) {
+			for _, err := range s.Generate(ctx, model.IDs(ids), &model.GenerateOptions{MaxTokens: generate,
+				IgnoreEOS: true, Sampling: &model.Sampling{}, Stats: &stats}) {
 				if err != nil {
 					return 0, err
 				}
@@ -323,13 +335,15 @@ func (r *benchResult) fill(peakRSS int64) {
 	for i, each := range r.Beside {
 		read, peak := each.mean()
 		reads, peaks = append(reads, read), append(peaks, peak)
-		readShares, peakShares = append(readShares, r.BytesPerToken*r.Samples[i]/read), append(peakShares, r.FLOPsPerToken*r.Samples[i]/peak)
+		readShares, peakShares = append(readShares, r.BytesPerToken*r.Samples[i]/read),
+			append(peakShares, r.FLOPsPerToken*r.Samples[i]/peak)
 	}
 	r.ReadBandwidth, r.PeakFLOPsPerS = median(reads), median(peaks)
 	r.BandwidthShare, r.PeakShare = median(readShares), median(peakShares)
 }
 
-// fillRho works out rho: of a prompt from an empty context, or of tokens, half of which are there on average. A prompt behind others has none.
+// fillRho works out rho: of a prompt from an empty context, or of tokens, half of which are there
+// on average. A prompt behind others has none.
 func (r *benchResult) fillRho(p *plan.Plan) error {
 	positions, ttft, speed := r.Depth+max(1, r.Tokens/2), 1.0, r.TokensPerS
 	prompt := r.Test[:2] == "pp"
@@ -361,10 +375,13 @@ func (b *bencher) print(base benchResult, results, together []benchResult) error
 	limits := ""
 	if reads, peaks := limitsBeside(slices.Concat(results, together)); len(reads) > 0 {
 		limits = fmt.Sprintf("reads %s/s to %s/s, computes %s to %s (measured beside every repetition)\n",
-			size(slices.Min(reads)), size(slices.Max(reads)), scaled(slices.Min(peaks), "FLOP/s"), scaled(slices.Max(peaks), "FLOP/s"))
+			size(slices.Min(reads)), size(slices.Max(reads)), scaled(slices.Min(peaks), "FLOP/s"),
+			scaled(slices.Max(peaks), "FLOP/s"))
 	}
-	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\n%sopened in %.2f s, at most %s of memory\n\n",
-		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels, limits, base.LoadSeconds, size(float64(base.PeakRSS)))
+	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\n%sopened in %.2f s, at most %s "+
+		"of memory\n\n",
+		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels,
+		limits, base.LoadSeconds, size(float64(base.PeakRSS)))
 	if err != nil {
 		return err
 	}
@@ -391,7 +408,8 @@ func limitsBeside(results []benchResult) (reads, peaks []float64) {
 
 // printPredicted prints a virtual device's figures.
 func (b *bencher) printPredicted(base benchResult, results []benchResult) error {
-	_, err := fmt.Fprintf(b.app.out, "%s, %s parameters, on a virtual XDNA 2: predicted, not measured (npukit estimate says where the time goes)\n\n", base.Model,
+	_, err := fmt.Fprintf(b.app.out, "%s, %s parameters, on a virtual XDNA 2: predicted, not measured (npukit "+
+		"estimate says where the time goes)\n\n", base.Model,
 		grouped(base.Parameters))
 	if err != nil {
 		return err

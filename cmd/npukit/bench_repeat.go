@@ -9,7 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// beside is what the machine could do just before a repetition and just behind it. Where it shares its host with others, that changes within seconds.
+// beside is what the machine could do just before a repetition and just behind it. Where it shares
+// its host with others, that changes within seconds.
 type beside struct {
 	Before cpu.Limits `json:"before"`
 	Behind cpu.Limits `json:"behind"`
@@ -20,8 +21,10 @@ func (b beside) mean() (read, peak float64) {
 	return (b.Before.ReadBandwidth + b.Behind.ReadBandwidth) / 2, (b.Before.PeakFLOPS + b.Behind.PeakFLOPS) / 2
 }
 
-// repeat does one repetition of r's test, in its turn and between two measurements of the machine, and adds its speed to r if it counts. What is done tells the time that it took.
-func (b *bencher) repeat(ctx context.Context, what string, r *benchResult, counts bool, do func() (time.Duration, error)) error {
+// repeat does one repetition of r's test, in its turn and between two measurements of the machine,
+// and adds its speed to r if it counts. What is done tells the time that it took.
+func (b *bencher) repeat(ctx context.Context, what string, r *benchResult, counts bool,
+	do func() (time.Duration, error)) error {
 	if err := b.await(what); err != nil {
 		return err
 	}
@@ -53,9 +56,11 @@ func (b *bencher) await(what string) error {
 	return err
 }
 
-// between does a repetition between two measurements. The other program has just had the caches and the processors, so a turn that counts goes on until it has lasted b.turn, and
-// the time is the mean of all that was done but the first, where there is more.
-func (b *bencher) between(ctx context.Context, what string, counts bool, do func() (time.Duration, error)) (mean time.Duration, now beside, err error) {
+// between does a repetition between two measurements. The other program has just had the caches and
+// the processors, so a turn that counts goes on until it has lasted b.turn, and the time is the
+// mean of all that was done but the first, where there is more.
+func (b *bencher) between(ctx context.Context, what string, counts bool,
+	do func() (time.Duration, error)) (mean time.Duration, now beside, err error) {
 	defer b.app.progress(what)()
 	if now.Before, err = b.limits(ctx); err != nil {
 		return 0, now, err

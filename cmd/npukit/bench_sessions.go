@@ -12,7 +12,8 @@ import (
 	"github.com/npukit/npukit/model"
 )
 
-// togetherResult is what a test of several sessions at once has beside its speed, which is that of all of them together.
+// togetherResult is what a test of several sessions at once has beside its speed, which is that of
+// all of them together.
 type togetherResult struct {
 	Sessions      int     `json:"sessions"`
 	OneTokensPerS float64 `json:"one_tokens_per_s"` // the median of the same sessions, one after the other
@@ -20,7 +21,8 @@ type togetherResult struct {
 	SameText      bool    `json:"same_text"` // each session's tokens were those that it gave alone
 }
 
-// together measures sessions that decode at once, each a text of its own: first one after the other, then all of them, as often as asked for. It adds the speeds of all to r.
+// together measures sessions that decode at once, each a text of its own: first one after the
+// other, then all of them, as often as asked for. It adds the speeds of all to r.
 func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r *benchResult) (err error) {
 	r.Together = &togetherResult{Sessions: n, SameText: true}
 	if t.depth+t.tokens >= m.Context() {
@@ -36,7 +38,8 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 		}
 	}
 	speak := func(i, tokens int) (text []int32, err error) {
-		for tok, err := range sessions[i].Generate(ctx, model.IDs(prompts[i]), &model.GenerateOptions{MaxTokens: tokens, IgnoreEOS: true, Sampling: &model.Sampling{}}) {
+		for tok, err := range sessions[i].Generate(ctx, model.IDs(prompts[i]),
+			&model.GenerateOptions{MaxTokens: tokens, IgnoreEOS: true, Sampling: &model.Sampling{}}) {
 			if err != nil {
 				return nil, err
 			}
@@ -59,15 +62,16 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 	}
 	texts, errs := make([][]int32, n), make([]error, n)
 	for rep := range b.reps + 1 { // the first warms up: buffers grow
-		err := b.repeat(ctx, fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps), r, rep > 0, func() (time.Duration, error) {
-			began := time.Now()
-			var all sync.WaitGroup
-			for i := range n {
-				all.Go(func() { texts[i], errs[i] = speak(i, t.tokens) })
-			}
-			all.Wait()
-			return time.Since(began), errors.Join(errs...)
-		})
+		err := b.repeat(ctx, fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps), r, rep > 0,
+			func() (time.Duration, error) {
+				began := time.Now()
+				var all sync.WaitGroup
+				for i := range n {
+					all.Go(func() { texts[i], errs[i] = speak(i, t.tokens) })
+				}
+				all.Wait()
+				return time.Since(began), errors.Join(errs...)
+			})
 		if err != nil {
 			return err
 		}
@@ -80,7 +84,8 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 	return nil
 }
 
-// togetherCost is the cost of so many tokens in each of several sessions: weights are read once for all.
+// togetherCost is the cost of so many tokens in each of several sessions: weights are read once for
+// all.
 func togetherCost(one cost, sessions int) cost {
 	n := float64(sessions)
 	others := (n - 1) * one.cache
@@ -98,8 +103,10 @@ func (b *bencher) printTogether(results []benchResult) error {
 		if !r.Together.SameText {
 			text = "DIFFERS"
 		}
-		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS), digits(r.Together.OneTokensPerS),
-			fmt.Sprintf("%.2f", r.Together.Times), size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
+		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS),
+			digits(r.Together.OneTokensPerS),
+			fmt.Sprintf("%.2f", r.Together.Times), size(r.BytesPerToken*r.TokensPerS) + "/s",
+			fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
 			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), text})
 	}
 	if _, err := fmt.Fprintln(b.app.out); err != nil {

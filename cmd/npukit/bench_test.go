@@ -11,9 +11,11 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// In turns every repetition waits for its line and answers with one; the results come behind one more.
+// In turns every repetition waits for its line and answers with one; the results come behind one
+// more.
 func TestBenchTurns(t *testing.T) {
-	args := []string{"bench", tiny("smollm-mha"), "--pp", "8", "--tg", "4@2", "--reps", "1", "--threads", "1", "--turns", "--json"}
+	args := []string{"bench", tiny("smollm-mha"), "--pp", "8", "--tg", "4@2", "--reps", "1", "--threads", "1",
+		"--turns", "--json"}
 	out := succeed(t, "\n\n\n\n\n", args...)
 	answers, list, _ := strings.Cut(out, "[")
 	if want := "pp8, 0 of 1\npp8, 1 of 1\ntg4@2, 0 of 1\ntg4@2, 1 of 1\n"; answers != want {
@@ -28,13 +30,15 @@ func TestBenchTurns(t *testing.T) {
 		t.Errorf("without the second line: exit code %d, %q", r.code, r.stderr)
 	}
 	for _, more := range [][]string{{"--sessions", "2"}, {"--device", "sim"}} {
-		if r := command("", append(args, more...)...); r.code != 2 || !strings.Contains(r.stderr, "--turns measures one session on the cpu") {
+		if r := command("", append(args, more...)...); r.code != 2 ||
+			!strings.Contains(r.stderr, "--turns measures one session on the cpu") {
 			t.Errorf("with %v: exit code %d, %q", more, r.code, r.stderr)
 		}
 	}
 }
 
-// A turn that counts goes on until it has lasted long enough, and leaves out the first repetition; one that warms up does not, and neither does one without turns.
+// A turn that counts goes on until it has lasted long enough, and leaves out the first repetition;
+// one that warms up does not, and neither does one without turns.
 func TestBenchTurnLasts(t *testing.T) {
 	for _, tc := range []struct {
 		turns, counts bool
@@ -73,7 +77,8 @@ func TestBenchTurnLasts(t *testing.T) {
 	}
 }
 
-// Every speed is held against what the machine could do on both its sides: the share is that of the middle one, not that of the middle speed and the middle limit.
+// Every speed is held against what the machine could do on both its sides: the share is that of the
+// middle one, not that of the middle speed and the middle limit.
 func TestBenchShares(t *testing.T) {
 	r := benchResult{BytesPerToken: 10, FLOPsPerToken: 20}
 	for _, sample := range []struct{ speed, before, behind float64 }{{5, 100, 100}, {10, 200, 200}, {20, 50, 150}} {
@@ -84,7 +89,8 @@ func TestBenchShares(t *testing.T) {
 		})
 	}
 	r.fill(1 << 20)
-	if math.Abs(r.BandwidthShare-0.5) > 1e-12 || math.Abs(r.PeakShare-0.25) > 1e-12 || r.ReadBandwidth != 100 || r.PeakFLOPsPerS != 400 || r.TokensPerS != 10 || r.PeakRSS != 1<<20 {
+	if math.Abs(r.BandwidthShare-0.5) > 1e-12 || math.Abs(r.PeakShare-0.25) > 1e-12 || r.ReadBandwidth != 100 ||
+		r.PeakFLOPsPerS != 400 || r.TokensPerS != 10 || r.PeakRSS != 1<<20 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -95,7 +101,8 @@ func TestBenchPrintsWithoutLimits(t *testing.T) {
 	b := &bencher{app: &app{out: &out}}
 	r := benchResult{Test: "tg4", Samples: []float64{3, 5, 4}}
 	r.fill(0)
-	if err := b.print(benchResult{Device: "xdna", Model: "M", LoadSeconds: 1}, []benchResult{r}, nil); err != nil || !strings.Contains(out.String(), "tg4") || strings.Contains(out.String(), "measured") {
+	if err := b.print(benchResult{Device: "xdna", Model: "M", LoadSeconds: 1}, []benchResult{r}, nil); err != nil ||
+		!strings.Contains(out.String(), "tg4") || strings.Contains(out.String(), "measured") {
 		t.Errorf("%v in %s", err, out.String())
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 )
 
-// cacheFolder is where models live that are called by name: $NPUKIT_CACHE/models, else npukit/models in the user's cache folder. The command
-// only ever reads it.
+// cacheFolder is where models live that are called by name: $NPUKIT_CACHE/models, else
+// npukit/models in the user's cache folder. The command only ever reads it.
 func cacheFolder() (string, error) {
 	dir := os.Getenv("NPUKIT_CACHE")
 	if dir == "" {
@@ -30,8 +30,8 @@ func cacheFolder() (string, error) {
 	return filepath.Join(dir, "models"), nil
 }
 
-// cachedModels lists the models in the cache by name: folders with a config.json or snapshots, and .gguf
-// files without their ending. A cache that is not there is empty.
+// cachedModels lists the models in the cache by name: folders with a config.json or snapshots, and
+// .gguf files without their ending. A cache that is not there is empty.
 func cachedModels(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -57,12 +57,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findModel turns the MODEL of a command line into a path: one that exists, else a name in the cache,
-// with or without .gguf. A folder of the Hugging Face cache leads to its snapshot. For anything else the
-// error suggests what could be meant.
+// findModel turns the MODEL of a command line into a path: one that exists, else a name in the
+// cache, with or without .gguf. A folder of the Hugging Face cache leads to its snapshot. For
+// anything else the error suggests what could be meant.
 func findModel(arg string) (string, error) {
 	if arg == "" {
-		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model in the cache")
+		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model " +
+			"in the cache")
 	}
 	_, pathErr := os.Stat(arg)
 	if pathErr == nil {
@@ -89,7 +90,8 @@ func findModel(arg string) (string, error) {
 	return "", &unknownModel{arg: arg, dir: dir, cached: names}
 }
 
-// isGGUF reports whether a path is a GGUF file, by its content: not all have the ending. A pipe is none, and what is read of it here would be lost.
+// isGGUF reports whether a path is a GGUF file, by its content: not all have the ending. A pipe is
+// none, and what is read of it here would be lost.
 func isGGUF(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return false
@@ -120,7 +122,8 @@ func (e *unknownModel) Error() string {
 		fmt.Fprintf(&b, "\nDid you mean %s?", strings.Join(near, " or "))
 	}
 	if len(e.cached) == 0 {
-		fmt.Fprintf(&b, "\nThe cache, %s, is empty: `make demo` in a clone of npukit fetches a small model;\nany Hugging Face folder or .gguf file put there"+
+		fmt.Fprintf(&b, "\nThe cache, %s, is empty: `make demo` in a clone of npukit fetches a small model;\nany "+
+			"Hugging Face folder or .gguf file put there"+
 			" can be called by its name.", e.dir)
 		return b.String()
 	}
@@ -158,7 +161,8 @@ func nearest(typed string, names []string) []string {
 	return list
 }
 
-// editDistance is the number of bytes to insert, delete or replace to get from a to b (Levenshtein), row by row of the usual table.
+// editDistance is the number of bytes to insert, delete or replace to get from a to b
+// (Levenshtein), row by row of the usual table.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1) // row[j] is the distance of what is seen of a from b[:j]
 	for j := range row {

@@ -98,7 +98,8 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	piped := &pipedLines{r: bufio.NewReader(c.app.in)}
 	var in lines = piped
 	if c.talking {
-		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()), m.dev.Info().Name, seconds(m.LoadTime()))
+		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()),
+			m.dev.Info().Name, seconds(m.LoadTime()))
 		if isDumb() {
 			piped.prompt = c.app.out
 		} else {
@@ -160,7 +161,8 @@ func (c *chatter) complain(err error) {
 	fmt.Fprintf(c.app.err, "%s: %s\n", c.cmd.CommandPath(), printable(c.app.err, flagError(err).Error()))
 }
 
-// turn obeys a command or answers a message. It returns an error only when the conversation is over.
+// turn obeys a command or answers a message. It returns an error only when the conversation is
+// over.
 func (c *chatter) turn(line string) error {
 	text := strings.TrimSpace(line)
 	if text == "" {
@@ -201,7 +203,8 @@ func isCommand(word string) bool {
 	return len(word) > 1 && word[0] == '/' && strings.Trim(word[1:], "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// reply answers a message. What has been said of an answer that is stopped stays in the conversation, as the person has read it.
+// reply answers a message. What has been said of an answer that is stopped stays in the
+// conversation, as the person has read it.
 func (c *chatter) reply(text string) error {
 	messages := append(slices.Clone(c.messages), chat.Message{Role: "user", Content: text})
 	var stats model.Stats
@@ -247,11 +250,13 @@ func (c *chatter) reply(text string) error {
 	case errors.As(err, &broken):
 		return broken.error
 	case errors.As(err, &long):
-		c.complain(fmt.Errorf("the conversation has become %d tokens, the context is %d: /clear begins a new one", long.Prompt, long.Context))
+		c.complain(fmt.Errorf("the conversation has become %d tokens, the context is %d: /clear begins a new one",
+			long.Prompt, long.Context))
 	case err != nil:
 		c.complain(err)
 	case stats.Reason == model.StopContext:
-		c.note("%s\nThe context of %d positions is full: /clear begins a new conversation.", c.m.figures(0, stats), c.m.Context())
+		c.note("%s\nThe context of %d positions is full: /clear begins a new conversation.", c.m.figures(0, stats),
+			c.m.Context())
 	default:
 		c.note("%s", c.m.figures(0, stats))
 	}

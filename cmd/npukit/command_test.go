@@ -17,7 +17,8 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// asCommand in the environment makes the test binary the command itself, for tests that need a process of its own.
+// asCommand in the environment makes the test binary the command itself, for tests that need a
+// process of its own.
 const asCommand = "NPUKIT_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -53,7 +54,8 @@ func command(stdin string, args ...string) result {
 	return result{code, out.String(), stderr.String()}
 }
 
-// succeed runs the command and wants exit code 0 and nothing on stderr: in a pipe a command that succeeds is quiet.
+// succeed runs the command and wants exit code 0 and nothing on stderr: in a pipe a command that
+// succeeds is quiet.
 func succeed(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	r := command(stdin, args...)
@@ -90,12 +92,14 @@ const (
 const chattyTemplate = `{{ bos_token }}{% for m in messages %}{% if 'forbidden' in m.content %}{{ raise_exception('that word is forbidden') }}{% endif %}` +
 	`<|user|>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<|user|>assistant: {% endif %}`
 
-// chatty makes a model with random weights, a tokenizer and a chat template. What it says means nothing, and is the same every time.
+// chatty makes a model with random weights, a tokenizer and a chat template. What it says means
+// nothing, and is the same every time.
 func chatty(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "chatty")
 	err := ckptgen.Write(dir, ckptgen.Spec{
-		Family: "llama", Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2, FFN: 128, Vocab: chattyVocab, Context: 4096, Tie: true,
+		Family: "llama", Layers: 2, Hidden: 64, Heads: 4, KVHeads: 2, FFN: 128, Vocab: chattyVocab, Context: 4096,
+		Tie:   true,
 		Extra: map[string]any{"bos_token_id": tokenBegin, "eos_token_id": tokenEnd},
 	}, 7)
 	if err != nil {
@@ -103,7 +107,9 @@ func chatty(t testing.TB) string {
 	}
 	vocab := map[string]int{}
 	next := 256
-	for b := range 256 { // the byte-level alphabet of GPT-2: printable bytes stand for themselves, others for letters from U+0100 on
+	// The byte-level alphabet of GPT-2: printable bytes stand for themselves, others for letters
+	// from U+0100 on.
+	for b := range 256 {
 		r := rune(b)
 		if b <= ' ' || b >= 0x7f && b <= 0xa0 || b == 0xad {
 			r = rune(next)
@@ -113,24 +119,32 @@ func chatty(t testing.TB) string {
 	}
 	added := []map[string]any{}
 	for id, text := range map[int]string{tokenBegin: "<|begin|>", tokenUser: "<|user|>", tokenEnd: "<|end|>"} {
-		added = append(added, map[string]any{"id": id, "content": text, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+		added = append(added, map[string]any{"id": id, "content": text, "special": true, "single_word": false,
+			"lstrip": false, "rstrip": false, "normalized": false})
 	}
 	write(t, filepath.Join(dir, "tokenizer.json"), map[string]any{
 		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": nil,
-		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+		"pre_tokenizer": map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+			"use_regex": true},
 		"post_processor": map[string]any{
-			"type":           "TemplateProcessing",
-			"single":         []any{map[string]any{"SpecialToken": map[string]any{"id": "<|begin|>", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}},
-			"pair":           []any{map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}, map[string]any{"Sequence": map[string]any{"id": "B", "type_id": 1}}},
-			"special_tokens": map[string]any{"<|begin|>": map[string]any{"id": "<|begin|>", "ids": []int{tokenBegin}, "tokens": []string{"<|begin|>"}}},
+			"type": "TemplateProcessing",
+			"single": []any{map[string]any{"SpecialToken": map[string]any{"id": "<|begin|>", "type_id": 0}},
+				map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}},
+			"pair": []any{map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}},
+				map[string]any{"Sequence": map[string]any{"id": "B", "type_id": 1}}},
+			"special_tokens": map[string]any{"<|begin|>": map[string]any{"id": "<|begin|>", "ids": []int{tokenBegin},
+				"tokens": []string{"<|begin|>"}}},
 		},
-		"decoder": map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+		"decoder": map[string]any{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true,
+			"use_regex": true},
 		"model": map[string]any{
-			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil, "fuse_unk": false,
+			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
+			"end_of_word_suffix": nil, "fuse_unk": false,
 			"byte_fallback": false, "vocab": vocab, "merges": []string{},
 		},
 	})
-	write(t, filepath.Join(dir, "tokenizer_config.json"), map[string]any{"bos_token": "<|begin|>", "eos_token": "<|end|>", "chat_template": chattyTemplate})
+	write(t, filepath.Join(dir, "tokenizer_config.json"), map[string]any{"bos_token": "<|begin|>",
+		"eos_token": "<|end|>", "chat_template": chattyTemplate})
 	return dir
 }
 
@@ -146,7 +160,8 @@ func write(t testing.TB, path string, v any) {
 	}
 }
 
-// cacheWith makes a model cache that holds empty files and folders of these names, for what only looks at names.
+// cacheWith makes a model cache that holds empty files and folders of these names, for what only
+// looks at names.
 func cacheWith(t *testing.T, names ...string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -165,7 +180,8 @@ func cacheWith(t *testing.T, names ...string) {
 	}
 }
 
-// Exit codes tell a wrong command line (2) from a command that failed (1), and what went wrong is said on stderr, with what to do.
+// Exit codes tell a wrong command line (2) from a command that failed (1), and what went wrong is
+// said on stderr, with what to do.
 func TestExitCodes(t *testing.T) {
 	cacheWith(t, "SmolLM2-135M-Instruct-Q4_1.gguf", "Qwen3-0.6B")
 	m := chatty(t)
@@ -183,22 +199,27 @@ func TestExitCodes(t *testing.T) {
 		{"two prompts", "run M hello world", "", 2, []string{`"world"`, "quotes"}},
 		{"empty model", "run  hello", "", 2, []string{"MODEL is empty"}},
 		{"unknown device", "run M hi --device gpu", "", 2, []string{`"gpu"`, "cpu, sim or xdna"}},
-		{"a model that the array cannot place", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9", "what would fit"}},
+		{"a model that the array cannot place", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9",
+			"what would fit"}},
 		{"negative threads", "run M hi --threads -1", "", 2, []string{"--threads"}},
 		{"unknown kernels", "run M hi --kernels fast", "", 2, []string{`"fast"`, "avx2"}},
 		{"too many threads", "run M hi --threads 100000", "", 2, []string{"--threads", "1024"}},
 		{"no threads", "run M hi --threads 0", "", 2, []string{"--threads", "positive"}},
 		{"no context", "run M hi --ctx 0", "", 2, []string{"--ctx", "positive"}},
 		{"artefacts for the cpu", "run M hi --artefacts x", "", 2, []string{"--artefacts is for xdna", "cpu"}},
-		{"a compiler for the virtual NPU", "run M hi --device sim --compile x", "", 2, []string{"--compile is for xdna", "sim"}},
+		{"a compiler for the virtual NPU", "run M hi --device sim --compile x", "", 2,
+			[]string{"--compile is for xdna", "sim"}},
 		{"no token by top-p", "run M hi --top-p 0", "", 2, []string{"--top-p is 0", "1 is all"}},
-		{"no repeat-penalty", "run M hi --repeat-penalty 0", "", 2, []string{"--repeat-penalty is 0", "1 is no change"}},
+		{"no repeat-penalty", "run M hi --repeat-penalty 0", "", 2, []string{"--repeat-penalty is 0",
+			"1 is no change"}},
 		{"no tokens", "run M hi --max-tokens 0", "", 2, []string{"--max-tokens", "positive"}},
 		{"an empty stop", "run M hi --stop ", "", 2, []string{"--stop is empty"}},
-		{"a stop that is no text", "run M hi --stop a\xe9", "", 2, []string{"--stop is not valid UTF-8", "byte 1 is 0xe9"}},
+		{"a stop that is no text", "run M hi --stop a\xe9", "", 2, []string{"--stop is not valid UTF-8",
+			"byte 1 is 0xe9"}},
 		{"a stop without text", "run " + bare + " --ids 1,2 --stop a", "", 1, []string{"--stop", "tokenizer"}},
 		{"a system message that is no text", "run M hi --system \xe9", "", 2, []string{"--system is not valid UTF-8"}},
-		{"a system message that is no text, in chat", "chat M --system \xe9", "", 2, []string{"--system is not valid UTF-8"}},
+		{"a system message that is no text, in chat", "chat M --system \xe9", "", 2,
+			[]string{"--system is not valid UTF-8"}},
 		{"a prompt that looks like a flag", "run M -5", "", 2, []string{"write -- before"}},
 		{"help on nothing", "help ops", "", 2, []string{`"ops"`}},
 		{"help on nothing below a command", "help skills ops", "", 2, []string{`"skills ops"`}},
@@ -206,20 +227,24 @@ func TestExitCodes(t *testing.T) {
 		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"--top-p is 1.5, want 0 to 1"}},
 		{"negative stop id", "run M hi --stop-id 3,-1", "", 2, []string{"--stop-id is -1, want a token id"}},
 		{"stop ids that are none", "chat M --stop-id x", "", 2, []string{`--stop-id is "x", want whole numbers`}},
-		{"a stop id beyond the vocabulary", "run M hi --stop-id 5000", "", 1, []string{"--stop-id is 5000, want an id"}},
+		{"a stop id beyond the vocabulary", "run M hi --stop-id 5000", "", 1,
+			[]string{"--stop-id is 5000, want an id"}},
 		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
 		{"text and ids", "run M hi --ids 1,2", "", 2, []string{"either"}},
 		{"an id that is none", "run M --ids 1,-2", "", 2, []string{"--ids"}},
 		{"ids that are none", "run M --ids 1,a", "", 2, []string{`--ids is "1,a", want whole numbers`}},
 		{"a seed below 0", "run M hi --seed -1", "", 2, []string{`--seed is "-1", want a whole number from 0`}},
 		{"a temperature in words", "run M hi --temp hot", "", 2, []string{`--temp is "hot", want a number`}},
-		{"a number beyond all", "run M hi --top-k 99999999999999999999", "", 2, []string{"--top-k is 99999999999999999999, which is out of range"}},
-		{"a time without a unit", "deploy M --dir W --budget 30", "", 2, []string{`--budget is "30", want a time such as 30m`}},
+		{"a number beyond all", "run M hi --top-k 99999999999999999999", "", 2,
+			[]string{"--top-k is 99999999999999999999, which is out of range"}},
+		{"a time without a unit", "deploy M --dir W --budget 30", "", 2,
+			[]string{`--budget is "30", want a time such as 30m`}},
 		{"logprobs without JSON", "run M hi --logprobs 3", "", 2, []string{"--json"}},
 		{"raw and system", "run M hi --raw --system x", "", 2, []string{"raw", "system"}},
 		{"unknown activations", "run M hi --activations f8", "", 2, []string{`"f8"`}},
 		{"plan not there", "run M hi --plan nosuch.json", "", 1, []string{"nosuch.json"}},
-		{"typo in a cached name", "run smollm2-135-instruct-q4_1 hi", "", 1, []string{"Did you mean SmolLM2-135M-Instruct-Q4_1?", "Qwen3-0.6B"}},
+		{"typo in a cached name", "run smollm2-135-instruct-q4_1 hi", "", 1,
+			[]string{"Did you mean SmolLM2-135M-Instruct-Q4_1?", "Qwen3-0.6B"}},
 		{"typo in a path", "run ./models/Qwen3-0.5B hi", "", 1, []string{"Did you mean Qwen3-0.6B?"}},
 		{"typo in info", "info Qwen3", "", 1, []string{"Did you mean Qwen3-0.6B?"}},
 		{"a file that is no model", "run " + filepath.Join(m, "tokenizer.json") + " hi", "", 1, []string{"folder"}},
@@ -227,7 +252,8 @@ func TestExitCodes(t *testing.T) {
 		{"empty stdin", "run M -", "\n", 1, []string{"the prompt is empty"}},
 		{"invalid UTF-8", "run M -", "ab\xff\xfe", 1, []string{"not valid UTF-8", "byte 2 is 0xff"}},
 		{"template refuses", "run M forbidden", "", 1, []string{"that word is forbidden"}},
-		{"prompt longer than the context", "run M " + strings.Repeat("x", 90) + " --ctx 64", "", 1, []string{"64", "110"}},
+		{"prompt longer than the context", "run M " + strings.Repeat("x", 90) + " --ctx 64", "", 1,
+			[]string{"64", "110"}},
 		{"context beyond the model's", "run M hi --ctx 5000", "", 1, []string{"5000", "4096"}},
 		{"text without a tokenizer", "run " + bare + " hi", "", 1, []string{"tokenizer.json"}},
 		{"ids outside the vocabulary", "run " + bare + " --ids 1,300", "", 1, []string{"300"}},
@@ -235,11 +261,15 @@ func TestExitCodes(t *testing.T) {
 		{"trace into a folder", "run M hi -n 1 --trace " + m, "", 1, []string{"--trace", "is a folder"}},
 		{"plan into stdout", "info M --plan-out -", "", 1, []string{"--plan-out: - is no file"}},
 		{"plan into a folder", "info M --plan-out " + m, "", 1, []string{"--plan-out", "is a folder"}},
-		{"reports into a file", "verify M --report " + filepath.Join(m, "config.json"), "", 1, []string{"--report", "config.json"}},
-		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1, []string{"trace"}},
+		{"reports into a file", "verify M --report " + filepath.Join(m, "config.json"), "", 1,
+			[]string{"--report", "config.json"}},
+		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1,
+			[]string{"trace"}},
 		{"tokenize invalid UTF-8", "tokenize M -", "\xc3", 1, []string{"not valid UTF-8"}},
-		{"tokenize what is no list", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings", "of kind object"}},
-		{"tokenize a list of numbers", "tokenize M - --json", `["a", 1]`, 1, []string{"JSON array of strings: what ends at byte 7 is of kind number"}},
+		{"tokenize what is no list", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings",
+			"of kind object"}},
+		{"tokenize a list of numbers", "tokenize M - --json", `["a", 1]`, 1,
+			[]string{"JSON array of strings: what ends at byte 7 is of kind number"}},
 		{"tokenize null", "tokenize M - --json", `null`, 1, []string{"JSON array of strings"}},
 		{"tokenize a list with null", "tokenize M - --json", `["a",null]`, 1, []string{"element 1 is null"}},
 		{"tokenize half a list", "tokenize M - --json", `["a",`, 1, []string{"JSON"}},
@@ -247,12 +277,14 @@ func TestExitCodes(t *testing.T) {
 		{"tokenize without a tokenizer", "tokenize " + bare + " hi", "", 1, []string{"tokenizer.json"}},
 		{"template without messages", "template M", `{}`, 1, []string{"messages"}},
 		{"template of no JSON", "template M", `{"messages": [`, 1, []string{"JSON at byte 14"}},
-		{"template of something more", "template M", `{"messages": []} x`, 1, []string{"JSON at byte 17", "trailing data"}},
+		{"template of something more", "template M", `{"messages": []} x`, 1,
+			[]string{"JSON at byte 17", "trailing data"}},
 		{"template of a list", "template M", `[1]`, 1, []string{"object"}},
 		{"template of nothing", "template M", ``, 1, []string{"JSON"}},
 		{"template of deep JSON", "template M", strings.Repeat("[", 1<<20), 1, []string{"deep"}},
 		{"template of invalid UTF-8", "template M", "{\"messages\": \"\xff\"}", 1, []string{"not valid UTF-8"}},
-		{"template that raises", "template M", `{"messages": [{"role": "user", "content": "forbidden"}]}`, 1, []string{"that word is forbidden"}},
+		{"template that raises", "template M", `{"messages": [{"role": "user", "content": "forbidden"}]}`, 1,
+			[]string{"that word is forbidden"}},
 		{"no template", "template " + bare, `{"messages": []}`, 1, []string{"template"}},
 		{"bench of no test", "bench M --pp 0 --tg 0", "", 2, []string{"--pp", "--tg"}},
 		{"bench of sessions without tokens", "bench M --tg 0 --sessions 2", "", 2, []string{"--sessions", "--tg"}},
@@ -310,7 +342,8 @@ func TestEndlessStdin(t *testing.T) {
 	m := chatty(t)
 	for _, args := range [][]string{{"run", m, "-"}, {"tokenize", m, "-"}, {"template", m}, {"chat", m}} {
 		var out, stderr strings.Builder
-		if code := run(args, endless{}, &out, &stderr); code != 1 || out.String() != "" || !strings.Contains(stderr.String(), "stdin has more than 256 MB") {
+		if code := run(args, endless{}, &out, &stderr); code != 1 || out.String() != "" ||
+			!strings.Contains(stderr.String(), "stdin has more than 256 MB") {
 			t.Errorf("npukit %s: exit code %d, stderr %q", args[0], code, stderr.String())
 		}
 	}
@@ -323,9 +356,11 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("the disk is f
 
 // What cannot be written is a failure, that of help and version too.
 func TestFullDisk(t *testing.T) {
-	for _, args := range []string{"--help", "help", "help run", "run --help", "--version", "version", "devices", "skills list", ""} {
+	for _, args := range []string{"--help", "help", "help run", "run --help", "--version", "version", "devices",
+		"skills list", ""} {
 		var stderr strings.Builder
-		if code := run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr); code != 1 || strings.Count(stderr.String(), "the disk is full") != 1 {
+		if code := run(strings.Fields(args), strings.NewReader(""), fullDisk{}, &stderr); code != 1 ||
+			strings.Count(stderr.String(), "the disk is full") != 1 {
 			t.Errorf("npukit %s: exit code %d, stderr %q", args, code, stderr.String())
 		}
 	}
@@ -422,9 +457,11 @@ func TestEditDistance(t *testing.T) {
 
 // Every subcommand explains itself, with an example where it takes arguments.
 func TestHelp(t *testing.T) {
-	for _, name := range []string{"run", "chat", "info", "devices", "tokenize", "template", "bench", "version", "help"} {
+	for _, name := range []string{"run", "chat", "info", "devices", "tokenize", "template", "bench", "version",
+		"help"} {
 		out := succeed(t, "", name, "--help")
-		if !strings.Contains(out, "npukit "+name) || name != "version" && name != "help" && !strings.Contains(out, "Examples:") {
+		if !strings.Contains(out, "npukit "+name) || name != "version" && name != "help" &&
+			!strings.Contains(out, "Examples:") {
 			t.Errorf("npukit %s --help:\n%s", name, out)
 		}
 	}

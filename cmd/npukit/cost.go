@@ -8,8 +8,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// cost is what passes through a model must do at least: read every weight once a pass and the visible part of the KV cache, and compute. What
-// moves between launches is left out: it stays in the processor's caches.
+// cost is what passes through a model must do at least: read every weight once a pass and the
+// visible part of the KV cache, and compute. What moves between launches is left out: it stays in
+// the processor's caches.
 type cost struct {
 	bytes  float64
 	stored float64 // the same with weights as big as a device has them that compresses none
@@ -17,7 +18,8 @@ type cost struct {
 	flops  float64
 }
 
-// add counts one pass over so many rows from a position on; with logits, its last row goes through the LM head.
+// add counts one pass over so many rows from a position on; with logits, its last row goes through
+// the LM head.
 func (c *cost) add(p *plan.Plan, pass plan.Pass, info npu.Info, rows, pos int, logits bool) {
 	size := op.Size{Rows: rows, Pos: pos, Capacity: pos + rows, Picks: 1}
 	steps := pass.Steps
@@ -50,7 +52,8 @@ func (c *cost) add(p *plan.Plan, pass plan.Pass, info npu.Info, rows, pos int, l
 	}
 }
 
-// prefillCost is the cost of a prompt behind so many tokens, in as many passes as the plan's chunk makes of it.
+// prefillCost is the cost of a prompt behind so many tokens, in as many passes as the plan's chunk
+// makes of it.
 func prefillCost(p *plan.Plan, info npu.Info, depth, tokens int) (c cost) {
 	for pos := 0; pos < tokens; pos += p.Chunk {
 		rows := min(p.Chunk, tokens-pos)

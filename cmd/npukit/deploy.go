@@ -42,18 +42,24 @@ skill knows; it says nothing before its end, but W/progress.md tells how far it 
   npukit deploy SmolLM2-135M-Instruct-Q4_1 --dir work --yes
   npukit run ./Qwen3-0.6B --device sim --plan work/plan.json "Hello"`,
 		Args: arguments("MODEL"),
-		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error { return d.run(ctx, cmd, args[0]) }),
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return d.run(ctx, cmd,
+				args[0])
+		}),
 	}
 	d.device.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&d.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
 	flags.BoolVar(&d.yes, "yes", false, "go on after each phase without asking")
-	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default golden.safetensors beside the model, or what npukit has for the demo model)")
+	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default "+
+		"golden.safetensors beside the model, or what npukit has for the demo model)")
 	flags.Var((*positive)(&d.seq), "seq", "positions of a session, `N` (default the model's context, 2048 at most)")
 	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
-	flags.StringVar(&d.agent, "agent", "", "ask a `COMMAND` outside for changes to the plan, and about failures that no skill knows: JSON in, JSON out; gates decide")
-	flags.StringVar(&d.lessons, "lessons", "", "try first what earlier deployments have learnt, from the folder `DIR` (npukit skills promote writes it)")
+	flags.StringVar(&d.agent, "agent", "", "ask a `COMMAND` outside for changes to the plan, and about failures "+
+		"that no skill knows: JSON in, JSON out; gates decide")
+	flags.StringVar(&d.lessons, "lessons", "", "try first what earlier deployments have learnt, from the folder "+
+		"`DIR` (npukit skills promote writes it)")
 	return cmd
 }
 
@@ -117,7 +123,8 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	d.live = newDeployProgress(d.app.err)
 	defer d.live.clear()
 	defer context.AfterFunc(ctx, func() { d.live.last("\nstopped; the same command goes on from here") })()
-	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event, Evaluate: evaluatedBy(d.device, d.path, d.golden)}
+	opts := &skill.Options{Dir: d.dir, SeqLen: d.seq, Budget: d.budget, Golden: d.golden, Observe: d.live.event,
+		Evaluate: evaluatedBy(d.device, d.path, d.golden)}
 	if d.lessons != "" {
 		if opts.Skills, err = skill.LoadLessons(d.lessons); err != nil {
 			return err
@@ -147,7 +154,8 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	return errors.Join(d.report(dep, runErr), runErr)
 }
 
-// agentCommand is the program that --agent names, and its arguments, nil for none. It runs in the workspace, and was named here.
+// agentCommand is the program that --agent names, and its arguments, nil for none. It runs in the
+// workspace, and was named here.
 func agentCommand(text string) ([]string, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -168,7 +176,8 @@ func agentCommand(text string) ([]string, error) {
 // report prints what has come of it.
 func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	state := dep.State()
-	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil, Reference: state.Subject.Reference(),
+	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil,
+		Reference:   state.Subject.Reference(),
 		Independent: state.Subject.Golden != "", PlanStatus: state.PlanStatus(), Phases: state.Phases,
 		Issues: len(state.Issues)}
 	if runErr != nil {
@@ -219,7 +228,8 @@ func (d *deployer) print(r deployResult) error {
 		}
 	}
 	if r.Issues > 0 {
-		if _, err := fmt.Fprintf(out, "\nRecorded: %s, in %s\n", count(r.Issues, "issue"), filepath.Join(d.dir, "issues.md")); err != nil {
+		if _, err := fmt.Fprintf(out, "\nRecorded: %s, in %s\n", count(r.Issues, "issue"),
+			filepath.Join(d.dir, "issues.md")); err != nil {
 			return err
 		}
 	}
@@ -289,9 +299,11 @@ func (d *deployer) printGain(p *skill.Performance) error {
 // Where times were measured, faster and slower are beyond the noise of their turns.
 func gained(p *skill.Performance) bool {
 	if c := p.Paired; c != nil {
-		return (c.First.Faster() || c.Token.Faster()) && c.First.Gain >= -c.First.Noise && c.Token.Gain >= -c.Token.Noise
+		return (c.First.Faster() || c.Token.Faster()) && c.First.Gain >= -c.First.Noise &&
+			c.Token.Gain >= -c.Token.Noise
 	}
-	return p.TTFT <= p.First.TTFT && p.TokensPerSec >= p.First.TokensPerSec && (p.TTFT < p.First.TTFT || p.TokensPerSec > p.First.TokensPerSec)
+	return p.TTFT <= p.First.TTFT && p.TokensPerSec >= p.First.TokensPerSec &&
+		(p.TTFT < p.First.TTFT || p.TokensPerSec > p.First.TokensPerSec)
 }
 
 // printUse writes how to use the plan. Nothing runs by one that has failed.
@@ -304,7 +316,8 @@ func (d *deployer) printUse(status plan.Status) error {
 	}
 	note := fmt.Sprintf("The plan is accepted: %s says what was looked at.\n", evaluation)
 	if status == plan.Draft {
-		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or npukit evaluate " + shellWord(d.dir) + ".\n"
+		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or " +
+			"npukit evaluate " + shellWord(d.dir) + ".\n"
 	}
 	p := filepath.Join(d.dir, skill.FilePlan)
 	device := ""

@@ -13,7 +13,8 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// deployProgress shows a deployment on a terminal: a line for each phase and each verdict that matters, and below them what it is at. In a pipe it is silent.
+// deployProgress shows a deployment on a terminal: a line for each phase and each verdict that
+// matters, and below them what it is at. In a pipe it is silent.
 type deployProgress struct {
 	w       io.Writer
 	on      bool
@@ -146,7 +147,8 @@ func (p *deployProgress) clear() {
 func (d *deployer) approve(ctx context.Context, r skill.PhaseReport) (skill.Decision, error) {
 	d.live.clear()
 	for {
-		answer, err := d.question(ctx, fmt.Sprintf("phase %s has passed. Enter goes on, a number goes back to that phase, s stops: ", r.Phase.Title()))
+		answer, err := d.question(ctx, fmt.Sprintf("phase %s has passed. Enter goes on, a number goes back to that "+
+			"phase, s stops: ", r.Phase.Title()))
 		if err != nil && err != io.EOF {
 			return skill.Decision{}, err
 		}
@@ -198,7 +200,8 @@ func (d *deployer) again(format string, args ...any) {
 	fmt.Fprintf(d.app.err, format+"\n", args...)
 }
 
-// question reads an answer. The end of ctx is an error, and io.EOF that of the answers, as by Ctrl-D: nobody is there any more.
+// question reads an answer. The end of ctx is an error, and io.EOF that of the answers, as by
+// Ctrl-D: nobody is there any more.
 func (d *deployer) question(ctx context.Context, text string) (string, error) {
 	fmt.Fprint(d.app.err, text)
 	type line struct {

@@ -14,12 +14,14 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// A tiny model is deployed by the command, taken up again at once, and its plan runs; a plan that failed does not.
+// A tiny model is deployed by the command, taken up again at once, and its plan runs; a plan that
+// failed does not.
 func TestDeploy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	path := tiny("smollm-mha")
 	out := deployed(t, dir, path, "--seq", "64", "--threads", "2")
-	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir, "plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
+	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir,
+		"plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the last screen has no %q:\n%s", want, out)
 		}
@@ -42,7 +44,8 @@ func TestDeploy(t *testing.T) {
 	}
 	as := func(status string) {
 		t.Helper()
-		if err := os.WriteFile(p, []byte(strings.Replace(string(data), `"accepted"`, `"`+status+`"`, 1)), 0o644); err != nil {
+		if err := os.WriteFile(p, []byte(strings.Replace(string(data), `"accepted"`, `"`+status+`"`, 1)),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,14 +87,18 @@ func TestDeployRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		"no folder":        {[]string{"deploy", path}, 2, "--dir is missing"},
-		"negative":         {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "-1"}, 2, "positive"},
-		"no budget":        {[]string{"deploy", path, "--dir", t.TempDir(), "--budget", "0s"}, 2, "--budget is 0s, it must be positive"},
-		"no model":         {[]string{"deploy", "nowhere", "--dir", t.TempDir()}, 1, "nowhere"},
-		"too long":         {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "1000000"}, 1, "context"},
-		"no golden":        {[]string{"deploy", path, "--dir", t.TempDir(), "--golden", "missing.safetensors"}, 1, "missing.safetensors"},
-		"no such agent":    {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "no-such-agent --fast"}, 2, "--agent: exec: \"no-such-agent\""},
-		"agent not there":  {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "./no-such-agent"}, 2, "no-such-agent"},
+		"no folder": {[]string{"deploy", path}, 2, "--dir is missing"},
+		"negative":  {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "-1"}, 2, "positive"},
+		"no budget": {[]string{"deploy", path, "--dir", t.TempDir(), "--budget", "0s"}, 2,
+			"--budget is 0s, it must be positive"},
+		"no model": {[]string{"deploy", "nowhere", "--dir", t.TempDir()}, 1, "nowhere"},
+		"too long": {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "1000000"}, 1, "context"},
+		"no golden": {[]string{"deploy", path, "--dir", t.TempDir(), "--golden", "missing.safetensors"}, 1,
+			"missing.safetensors"},
+		"no such agent": {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "no-such-agent --fast"}, 2,
+			"--agent: exec: \"no-such-agent\""},
+		"agent not there": {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "./no-such-agent"}, 2,
+			"no-such-agent"},
 		"a file as folder": {[]string{"deploy", path, "--dir", filepath.Join(path, "config.json")}, 1, "config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +124,8 @@ func TestDeployProgressEnds(t *testing.T) {
 	}
 }
 
-// The last screen claims a gain only where nothing became worse, gives commands that a shell takes as they are, none of a plan that has failed, and says what was recorded.
+// The last screen claims a gain only where nothing became worse, gives commands that a shell takes
+// as they are, none of a plan that has failed, and says what was recorded.
 func TestDeployLastScreen(t *testing.T) {
 	path := chatty(t)
 	for name, tc := range map[string]struct {
@@ -126,9 +134,11 @@ func TestDeployLastScreen(t *testing.T) {
 		issues      int
 		want, not   []string
 	}{
-		"gained":        {1, 11, "accepted", 0, []string{"Gained (", `npukit run ` + path + ` --plan 'my work/plan.json' "Hello"`, `model.Text("Hello")`, "is accepted"}, []string{"issue"}},
-		"nothing":       {2, 10, "accepted", 0, []string{"First plan and this one ("}, []string{"Gained"}},
-		"slower tokens": {1, 9, "draft", 1, []string{"First plan and this one (", "npukit evaluate 'my work'", "1 issue, in my work/issues.md"}, []string{"Gained"}},
+		"gained": {1, 11, "accepted", 0, []string{"Gained (", `npukit run ` + path +
+			` --plan 'my work/plan.json' "Hello"`, `model.Text("Hello")`, "is accepted"}, []string{"issue"}},
+		"nothing": {2, 10, "accepted", 0, []string{"First plan and this one ("}, []string{"Gained"}},
+		"slower tokens": {1, 9, "draft", 1, []string{"First plan and this one (", "npukit evaluate 'my work'",
+			"1 issue, in my work/issues.md"}, []string{"Gained"}},
 		"slower prompt": {3, 11, "draft", 2, []string{"First plan and this one (", "2 issues, in"}, []string{"Gained"}},
 		"failed":        {1, 11, "failed", 0, []string{"FAILED"}, []string{"npukit run", "Use it"}},
 	} {
@@ -136,7 +146,8 @@ func TestDeployLastScreen(t *testing.T) {
 			var out strings.Builder
 			d := &deployer{app: &app{out: &out}, dir: "my work", path: path}
 			d.device.device = "cpu"
-			p := &skill.Performance{TTFT: tc.ttft, TokensPerSec: tc.speed, First: &skill.Measurement{TTFT: 2, TokensPerSec: 10}}
+			p := &skill.Performance{TTFT: tc.ttft, TokensPerSec: tc.speed, First: &skill.Measurement{TTFT: 2,
+				TokensPerSec: 10}}
 			if err := d.print(deployResult{PlanStatus: tc.status, Performance: p, Issues: tc.issues}); err != nil {
 				t.Fatal(err)
 			}
@@ -154,14 +165,16 @@ func TestDeployLastScreen(t *testing.T) {
 	}
 }
 
-// Figures that were measured in turns are printed with their difference and the noise that it is held
-// to, and are a gain only beyond that; the spread and how busy the machine was stand below.
+// Figures that were measured in turns are printed with their difference and the noise that it is
+// held to, and are a gain only beyond that; the spread and how busy the machine was stand below.
 func TestDeployGainIsBeyondNoise(t *testing.T) {
 	others := 0.37
 	screen := func(after, noise float64) string {
 		turns := skill.Turns{Count: 9, Before: 2, After: after, Gain: 1 - after/2, Noise: noise, Others: &others}
-		p := &skill.Performance{TTFT: after, TokensPerSec: 1 / after, First: &skill.Measurement{TTFT: 2, TokensPerSec: 0.5}, Repetitions: 9,
-			TTFTRange: [2]float64{1, 20}, TokenRange: [2]float64{1, 30}, TTFTNoise: 4, Others: &others, Paired: &skill.Paired{First: turns, Token: turns}}
+		p := &skill.Performance{TTFT: after, TokensPerSec: 1 / after, First: &skill.Measurement{TTFT: 2,
+			TokensPerSec: 0.5}, Repetitions: 9,
+			TTFTRange: [2]float64{1, 20}, TokenRange: [2]float64{1, 30}, TTFTNoise: 4, Others: &others,
+			Paired: &skill.Paired{First: turns, Token: turns}}
 		var out strings.Builder
 		if err := (&deployer{app: &app{out: &out}}).printGain(p); err != nil {
 			t.Fatal(err)
@@ -178,7 +191,8 @@ func TestDeployGainIsBeyondNoise(t *testing.T) {
 		{3, 0.1, "First plan and this one (", "+50.0 %         10.0 %"},
 	} {
 		got := screen(tc.after, tc.noise)
-		for _, want := range []string{tc.title, tc.row, "400.0 %", "1 s to 20 s", "other processes took 37 % of the machine", "median of 9 turns"} {
+		for _, want := range []string{tc.title, tc.row, "400.0 %", "1 s to 20 s",
+			"other processes took 37 % of the machine", "median of 9 turns"} {
 			if !strings.Contains(strings.Join(strings.Fields(got), " "), strings.Join(strings.Fields(want), " ")) {
 				t.Errorf("after %v, noise %v: no %q in\n%s", tc.after, tc.noise, want, got)
 			}
@@ -186,9 +200,11 @@ func TestDeployGainIsBeyondNoise(t *testing.T) {
 	}
 }
 
-// A person answers a failure by a number or a name; an answer that is neither is asked again, with a reason, and who has gone stops the deployment.
+// A person answers a failure by a number or a name; an answer that is neither is asked again, with
+// a reason, and who has gone stops the deployment.
 func TestDeployAsksAboutFailures(t *testing.T) {
-	q := skill.Question{Directions: []skill.Direction{{Name: "again", What: "run the gates again"}, {Name: "stop", What: "leave the phase failed"}}}
+	q := skill.Question{Directions: []skill.Direction{{Name: "again", What: "run the gates again"},
+		{Name: "stop", What: "leave the phase failed"}}}
 	for _, tc := range []struct{ typed, want, says string }{
 		{"1\n", "again", "1  again: run the gates again"},
 		{"Again\n", "again", ""},
@@ -197,17 +213,20 @@ func TestDeployAsksAboutFailures(t *testing.T) {
 		{"", "stop", "which way? \n"},
 	} {
 		var said strings.Builder
-		d := &deployer{app: &app{err: &said}, live: newDeployProgress(&said), in: bufio.NewReader(strings.NewReader(tc.typed))}
+		d := &deployer{app: &app{err: &said}, live: newDeployProgress(&said),
+			in: bufio.NewReader(strings.NewReader(tc.typed))}
 		c, err := d.ask(t.Context(), q)
 		if err != nil || c.Direction != tc.want || !strings.Contains(said.String(), tc.says) {
-			t.Errorf("%q chooses %q, %v; want %q and %q said in\n%s", tc.typed, c.Direction, err, tc.want, tc.says, said.String())
+			t.Errorf("%q chooses %q, %v; want %q and %q said in\n%s", tc.typed, c.Direction, err, tc.want, tc.says,
+				said.String())
 		}
 	}
 }
 
 // A shell takes a path for one word and for nothing else.
 func TestShellWord(t *testing.T) {
-	for path, want := range map[string]string{"a/b-1.gguf": "a/b-1.gguf", "": "''", "my model": "'my model'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "~/x": "'~/x'", "Modèle": "Modèle"} {
+	for path, want := range map[string]string{"a/b-1.gguf": "a/b-1.gguf", "": "''", "my model": "'my model'",
+		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "~/x": "'~/x'", "Modèle": "Modèle"} {
 		if got := shellWord(path); got != want {
 			t.Errorf("%q is written %s, want %s", path, got, want)
 		}

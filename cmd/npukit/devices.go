@@ -56,7 +56,8 @@ type deviceEntry struct {
 	Kernels   string   `json:"kernels,omitempty"`
 	InPlace   []string `json:"in_place,omitempty"` // weight types that are used where they lie in the file
 
-	Compressed []string `json:"compressed,omitempty"` // weight types that are kept in three quarters of the bytes, without loss
+	// Weight types that are kept in three quarters of the bytes, without loss.
+	Compressed []string `json:"compressed,omitempty"`
 }
 
 func (d deviceEntry) describe() string {
@@ -64,12 +65,14 @@ func (d deviceEntry) describe() string {
 		return d.Reason
 	}
 	if d.Virtual {
-		return fmt.Sprintf("%s: computes with the array's numbers on %s, and predicts its times", d.Processor, count(d.Threads, "thread"))
+		return fmt.Sprintf("%s: computes with the array's numbers on %s, and predicts its times", d.Processor,
+			count(d.Threads, "thread"))
 	}
 	if d.Device == "xdna" {
 		return d.Processor
 	}
-	text := fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"), d.Kernels, strings.Join(d.InPlace, ", "))
+	text := fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"),
+		d.Kernels, strings.Join(d.InPlace, ", "))
 	if len(d.Compressed) > 0 {
 		text += fmt.Sprintf(", compresses %s without loss", strings.Join(d.Compressed, ", "))
 	}
@@ -83,7 +86,8 @@ func listDevices(f deviceFlags) (list []deviceEntry, err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	info := dev.Info()
-	d := deviceEntry{Device: info.Kind, Available: true, Processor: processor(), Threads: info.Threads, Kernels: kernelsOf(dev)}
+	d := deviceEntry{Device: info.Kind, Available: true, Processor: processor(), Threads: info.Threads,
+		Kernels: kernelsOf(dev)}
 	for _, t := range info.InPlace {
 		d.InPlace = append(d.InPlace, t.String())
 	}
@@ -92,7 +96,8 @@ func listDevices(f deviceFlags) (list []deviceEntry, err error) {
 	}
 	return []deviceEntry{
 		d,
-		{Device: "sim", Available: true, Virtual: true, Processor: "virtual XDNA 2 (8 x 4 cores)", Threads: info.Threads, Kernels: kernelsOf(dev), InPlace: []string{"BF16"}},
+		{Device: "sim", Available: true, Virtual: true, Processor: "virtual XDNA 2 (8 x 4 cores)",
+			Threads: info.Threads, Kernels: kernelsOf(dev), InPlace: []string{"BF16"}},
 		xdnaEntry(),
 	}, nil
 }

@@ -47,7 +47,8 @@ only reads files; --smoke also opens the NPU. It fails if there is a problem.`,
 	flags := cmd.Flags()
 	flags.StringVar(&artefacts, "artefacts", os.Getenv("NPUKIT_ARTEFACTS"),
 		"also look at the compiled programs in `FOLDER` (default $NPUKIT_ARTEFACTS)")
-	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, add vectors (program vadd), and run other artefacts over zeros")
+	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, add vectors (program vadd), and run "+
+		"other artefacts over zeros")
 	flags.StringVar(&root, "root", "", "examine the files of another machine, copied below `FOLDER`")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
 	cmd.MarkFlagsMutuallyExclusive("root", "smoke")
@@ -112,13 +113,15 @@ func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 		}
 		p, err := dev.ProbeArtefact(ctx, dev.Artefacts().Get(name))
 		if p.Run == 0 {
-			add(err, "program %s: opened in %s; its manifest does not say the sizes of its arguments, so it was not run", name, seconds(p.Open))
+			add(err, "program %s: opened in %s; its manifest does not say the sizes of its arguments, so it "+
+				"was not run", name, seconds(p.Open))
 			continue
 		}
 		add(err, "program %s: opened in %s, runs over zeros in %s", name, seconds(p.Open), seconds(p.Run))
 	}
 	if !summed {
-		list = append(list, doctor.Finding{Subject: subject, Status: doctor.Advice, Text: "no program vadd among the artefacts, so that no result was checked",
+		list = append(list, doctor.Finding{Subject: subject, Status: doctor.Advice,
+			Text:   "no program vadd among the artefacts, so that no result was checked",
 			Advice: "docs/hardware.md, \"A first program\", says how one is built"})
 	}
 	return list

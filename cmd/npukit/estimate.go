@@ -106,11 +106,14 @@ The plan is the planner's, or that of --plan; --plan-out writes it. --diff sets 
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&length, "seq", 0, "`TOKENS` of the prompt, for which prefill is compiled (default 2048, or the model's context)")
+	f.IntVar(&length, "seq", 0, "`TOKENS` of the prompt, for which prefill is compiled (default 2048, or the "+
+		"model's context)")
 	f.StringVar(&host, "host", "npukit", "the host beside the array: `npukit|reference`")
-	f.BoolVar(&naive, "naive", false, "the plan before any optimisation: a dispatch for each op, nothing kept between dispatches")
+	f.BoolVar(&naive, "naive", false, "the plan before any optimisation: a dispatch for each op, nothing kept "+
+		"between dispatches")
 	f.StringVar(&planFile, "plan", "", "predict the plan in `FILE`")
-	f.StringVar(&diffFile, "diff", "", "tell what changes from the plan to the one in `FILE`, instead of program by program")
+	f.StringVar(&diffFile, "diff", "", "tell what changes from the plan to the one in `FILE`, instead of "+
+		"program by program")
 	f.StringVar(&planOut, "plan-out", "", "write the plan to `FILE`")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&trace, "trace", "", "write a timeline for Perfetto to `FILE`")
@@ -169,7 +172,8 @@ func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*plan.P
 	return plan.NewNPU(c, o)
 }
 
-// readNPUPlan reads a plan for the NPU, which must be for the model and one that the array can place.
+// readNPUPlan reads a plan for the NPU, which must be for the model and one that the array can
+// place.
 func readNPUPlan(c *checkpoint.Config, file string) (*plan.Plan, error) {
 	p, err := plan.Read(file)
 	if err != nil {
@@ -224,8 +228,10 @@ func printDiff(w io.Writer, name string, e estimated) error {
 	if err := table(w, "", [][]string{
 		{"model", name},
 		{"host", e.Host + ": " + e.HostNote},
-		{"first token", fmt.Sprintf("%s -> %s (%s), predicted", predicted(e.TTFT), predicted(d.TTFT), change(e.TTFT, d.TTFT))},
-		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", digits(e.TokensPerSec), digits(d.TokensPerSec), change(e.TokensPerSec, d.TokensPerSec))},
+		{"first token", fmt.Sprintf("%s -> %s (%s), predicted", predicted(e.TTFT), predicted(d.TTFT),
+			change(e.TTFT, d.TTFT))},
+		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", digits(e.TokensPerSec), digits(d.TokensPerSec),
+			change(e.TokensPerSec, d.TokensPerSec))},
 	}); err != nil {
 		return err
 	}
@@ -233,7 +239,8 @@ func printDiff(w io.Writer, name string, e estimated) error {
 		_, err := fmt.Fprintf(w, "\nThe plan in %s does the same.\n", d.Plan)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nTo the plan in %s, %s:\n  %s\n", d.Plan, count(len(d.Changes), "change"), strings.Join(d.Changes, "\n  "))
+	_, err := fmt.Fprintf(w, "\nTo the plan in %s, %s:\n  %s\n", d.Plan, count(len(d.Changes), "change"),
+		strings.Join(d.Changes, "\n  "))
 	return err
 }
 
@@ -243,13 +250,15 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 		{"array", "XDNA 2 (8 x 4 cores), BF16, predicted from published kernel measurements: nothing here is measured"},
 		{"host", e.Host + ": " + e.HostNote},
 		{"prompt", count(e.SeqLen, "token")},
-		{"first token", fmt.Sprintf("%s after the prompt came in; %s more for the first of a process, %s more after %s without work",
+		{"first token", fmt.Sprintf("%s after the prompt came in; %s more for the first of a process, %s more "+
+			"after %s without work",
 			predicted(e.TTFT), predicted(e.FirstUse), predicted(e.WakeUp), predicted(e.IdleAfter))},
 		{"generation", fmt.Sprintf("%s tokens/s behind it", digits(e.TokensPerSec))},
 		{"contexts", contextsText(e)},
 	}
 	for _, r := range e.Rho {
-		head = append(head, []string{"rho", fmt.Sprintf("%.2f prefill, %.2f decode (%s; 1 is Llama-3.2-1B as published)", r.Prefill, r.Decode, r.Form)})
+		head = append(head, []string{"rho",
+			fmt.Sprintf("%.2f prefill, %.2f decode (%s; 1 is Llama-3.2-1B as published)", r.Prefill, r.Decode, r.Form)})
 	}
 	if err := table(w, "", head); err != nil {
 		return err
@@ -259,16 +268,20 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 		*plan.PassEstimate
 	}{{"Prefill", e.Prefill}, {"One token", e.Decode}} {
 		share := func(t float64) string { return fmt.Sprintf("%s (%.0f %%)", predicted(t), 100*t/p.Time) }
-		_, err := fmt.Fprintf(w, "\n%s: %s, %s. Array %s, calls %s, transfers %s, host %s\n", p.title, count(p.Dispatches, "dispatch"), count(p.Launches, "launch"),
+		_, err := fmt.Fprintf(w, "\n%s: %s, %s. Array %s, calls %s, transfers %s, host %s\n", p.title,
+			count(p.Dispatches, "dispatch"), count(p.Launches, "launch"),
 			share(p.Array), share(p.Calls), share(p.Transfers), share(p.HostWork))
 		if err != nil {
 			return err
 		}
-		rows := [][]string{{"PROGRAM", "ON", "RUNS", "LAUNCHES", "TIME", "SHARE", "ROOFLINE", "REACHED", "BOUND", "LARGEST LOSS"}}
+		rows := [][]string{{"PROGRAM", "ON", "RUNS", "LAUNCHES", "TIME", "SHARE", "ROOFLINE", "REACHED", "BOUND",
+			"LARGEST LOSS"}}
 		for _, s := range p.Steps {
-			row := []string{s.Program, s.On, fmt.Sprint(s.Count), "", predicted(s.Time), fmt.Sprintf("%.1f %%", 100*s.Time/p.Time), "", "", s.Bound, ""}
+			row := []string{s.Program, s.On, fmt.Sprint(s.Count), "", predicted(s.Time),
+				fmt.Sprintf("%.1f %%", 100*s.Time/p.Time), "", "", s.Bound, ""}
 			if s.On == plan.OnDevice {
-				row[3], row[6], row[7] = fmt.Sprint(s.Launches), predicted(s.Roofline), fmt.Sprintf("%.0f %%", 100*s.Share)
+				row[3], row[6], row[7] = fmt.Sprint(s.Launches), predicted(s.Roofline),
+					fmt.Sprintf("%.0f %%", 100*s.Share)
 				if s.Loss != "" {
 					row[9] = fmt.Sprintf("%s, %s", s.Loss, predicted(s.LossTime))
 					if s.Loss == xdna2.LossKernel {
@@ -288,16 +301,19 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 // contextsText says how programs share the hardware contexts.
 func contextsText(e *plan.Estimate) string {
 	c := e.Contexts
-	s := fmt.Sprintf("%d programs in prefill, %d in a token, %d in all; the host keeps %d", c.Prefill, c.Decode, c.All, c.Kept)
+	s := fmt.Sprintf("%d programs in prefill, %d in a token, %d in all; the host keeps %d", c.Prefill, c.Decode, c.All,
+		c.Kept)
 	switch {
 	case e.Prefill.Opened+e.Decode.Opened == 0:
 		return s
 	case e.Prefill.Opened == e.Prefill.Dispatches:
 		return fmt.Sprintf("%s, but by this plan none from one dispatch to the next", s)
 	case c.Prefill > c.Kept || c.Decode > c.Kept:
-		return fmt.Sprintf("%s: a prompt opens %s again, a token %d (rule R-ELF-6; merge programs)", s, count(e.Prefill.Opened, "context"), e.Decode.Opened)
+		return fmt.Sprintf("%s: a prompt opens %s again, a token %d (rule R-ELF-6; merge programs)", s,
+			count(e.Prefill.Opened, "context"), e.Decode.Opened)
 	}
-	return fmt.Sprintf("%s: a prompt opens %s again, and its first token waits %s more", s, count(e.Prefill.Opened, "context"), predicted(e.ToDecode))
+	return fmt.Sprintf("%s: a prompt opens %s again, and its first token waits %s more", s,
+		count(e.Prefill.Opened, "context"), predicted(e.ToDecode))
 }
 
 // predicted writes seconds in the unit that fits: 1.21 s, 13.5 ms, 85 us.

@@ -25,7 +25,8 @@ var (
 	hostColor     = color.RGBA{R: 0x99, G: 0x99, B: 0x99, A: 0xff}
 )
 
-// drawEstimate draws a picture of two halves: each program under the roofline, and the parts of a prefill and of a token as stacked bars.
+// drawEstimate draws a picture of two halves: each program under the roofline, and the parts of a
+// prefill and of a token as stacked bars.
 func drawEstimate(name string, e *plan.Estimate) ([]byte, error) {
 	roof, err := roofline(name, e)
 	if err != nil {
@@ -44,7 +45,8 @@ func drawEstimate(name string, e *plan.Estimate) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// roofline draws programs by their operations for each byte, with the time that their runs and calls take, on logarithmic axes.
+// roofline draws programs by their operations for each byte, with the time that their runs and
+// calls take, on logarithmic axes.
 func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("%s on XDNA 2, predicted (prompt %d, host %s)", name, e.SeqLen, e.Host)
@@ -95,7 +97,8 @@ func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 	}
 	memory, peak := xdna2.PeakBandwidth().Value, xdna2.PeakFLOPS(xdna2.GEMM).Value
 	low, high = low/4, max(high*16, 4*peak/memory)
-	roof, err := plotter.NewLine(plotter.XYs{{X: low, Y: low * memory}, {X: peak / memory, Y: peak}, {X: high, Y: peak}})
+	roof, err := plotter.NewLine(plotter.XYs{{X: low, Y: low * memory}, {X: peak / memory, Y: peak},
+		{X: high, Y: peak}})
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,10 @@ import (
 func llamaConfig(t *testing.T) string {
 	t.Helper()
 	config := map[string]any{
-		"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192,
-		"vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": true, "rope_theta": 500000.0,
+		"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+		"num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192,
+		"vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+		"tie_word_embeddings": true, "rope_theta": 500000.0,
 	}
 	data, err := json.Marshal(config)
 	if err != nil {
@@ -29,14 +31,18 @@ func llamaConfig(t *testing.T) string {
 	return file
 }
 
-// A config.json is enough for a prediction: near what was published for this shape, with all programs, a timeline and a picture.
+// A config.json is enough for a prediction: near what was published for this shape, with all
+// programs, a timeline and a picture.
 func TestEstimate(t *testing.T) {
 	file := llamaConfig(t)
 	dir := t.TempDir()
 	trace, picture := filepath.Join(dir, "trace.json"), filepath.Join(dir, "estimate.png")
-	e := parse[plan.Estimate](t, succeed(t, "", "estimate", file, "--host", "reference", "--json", "--trace", trace, "--plot", picture))
-	if !e.Predicted || e.TTFT < 1 || e.TTFT > 1.5 || e.TokensPerSec < 9 || e.TokensPerSec > 14 || e.Prefill.Dispatches != 49 || e.Decode.Dispatches != 33 {
-		t.Errorf("TTFT %.2f s, %.1f tokens/s, %d and %d dispatches; published are 1.21 and 12.2, with 49 and 33", e.TTFT, e.TokensPerSec, e.Prefill.Dispatches, e.Decode.Dispatches)
+	e := parse[plan.Estimate](t, succeed(t, "", "estimate", file, "--host", "reference", "--json", "--trace", trace,
+		"--plot", picture))
+	if !e.Predicted || e.TTFT < 1 || e.TTFT > 1.5 || e.TokensPerSec < 9 || e.TokensPerSec > 14 ||
+		e.Prefill.Dispatches != 49 || e.Decode.Dispatches != 33 {
+		t.Errorf("TTFT %.2f s, %.1f tokens/s, %d and %d dispatches; published are 1.21 and 12.2, with 49 and 33",
+			e.TTFT, e.TokensPerSec, e.Prefill.Dispatches, e.Decode.Dispatches)
 	}
 	var timeline struct {
 		Events []struct{ Ph, Name string } `json:"traceEvents"`
@@ -50,14 +56,16 @@ func TestEstimate(t *testing.T) {
 	}
 
 	text := succeed(t, "", "estimate", file)
-	for _, want := range []string{"nothing here is measured", "rms_gemms_rope", "flash_attn", "o_gemv_ffn", "LARGEST LOSS", "rho"} {
+	for _, want := range []string{"nothing here is measured", "rms_gemms_rope", "flash_attn", "o_gemv_ffn",
+		"LARGEST LOSS", "rho"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text does not say %q:\n%s", want, text)
 		}
 	}
 	naive := parse[plan.Estimate](t, succeed(t, "", "estimate", file, "--naive", "--json"))
 	if naive.TTFT < 5*e.TTFT || naive.Prefill.Dispatches != 241 {
-		t.Errorf("the naive plan takes %.1f s with %d dispatches, want far more than %.2f s, with 15 a layer and the LM head", naive.TTFT, naive.Prefill.Dispatches, e.TTFT)
+		t.Errorf("the naive plan takes %.1f s with %d dispatches, want far more than %.2f s, with 15 a layer and "+
+			"the LM head", naive.TTFT, naive.Prefill.Dispatches, e.TTFT)
 	}
 }
 
@@ -97,12 +105,14 @@ func TestEstimateRefusals(t *testing.T) {
 // A folder needs no weights either, and gives what its config.json gives.
 func TestEstimateOfAFolder(t *testing.T) {
 	file := llamaConfig(t)
-	if folder, config := succeed(t, "", "estimate", filepath.Dir(file)), succeed(t, "", "estimate", file); folder != config {
+	if folder, config := succeed(t, "", "estimate", filepath.Dir(file)),
+		succeed(t, "", "estimate", file); folder != config {
 		t.Errorf("a folder gives\n%s\nits config.json\n%s", folder, config)
 	}
 }
 
-// A plan that was edited into something the array cannot place is refused with the rule, and one for another model by name.
+// A plan that was edited into something the array cannot place is refused with the rule, and one
+// for another model by name.
 func TestEstimateOfAnEditedPlan(t *testing.T) {
 	c, err := configOf(llamaConfig(t))
 	if err != nil {
@@ -124,7 +134,8 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 	}
 	config := llamaConfig(t)
 	save()
-	if e := parse[plan.Estimate](t, succeed(t, "", "estimate", config, "--plan", file, "--json")); e.Prefill.Dispatches != 49 {
+	if e := parse[plan.Estimate](t, succeed(t, "", "estimate", config, "--plan", file,
+		"--json")); e.Prefill.Dispatches != 49 {
 		t.Errorf("%d dispatches", e.Prefill.Dispatches)
 	}
 	for _, p := range made.Programs {
@@ -135,17 +146,20 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 		}
 	}
 	save()
-	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "R-") || !strings.Contains(r.stderr, file) {
+	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "R-") ||
+		!strings.Contains(r.stderr, file) {
 		t.Errorf("an impossible tile: exit code %d, %q", r.code, r.stderr)
 	}
 	made.Model.Hidden = 4096
 	save()
-	if r := command("", "estimate", config, "--plan", file); r.code != 1 || !strings.Contains(r.stderr, "the plan is for") {
+	if r := command("", "estimate", config, "--plan", file); r.code != 1 ||
+		!strings.Contains(r.stderr, "the plan is for") {
 		t.Errorf("another model: exit code %d, %q", r.code, r.stderr)
 	}
 }
 
-// Another plan is set beside the planner's: what changes, and what it is predicted to be worth. A plan differs from itself in nothing.
+// Another plan is set beside the planner's: what changes, and what it is predicted to be worth. A
+// plan differs from itself in nothing.
 func TestEstimateDiff(t *testing.T) {
 	config := llamaConfig(t)
 	dir := t.TempDir()
@@ -160,7 +174,8 @@ func TestEstimateDiff(t *testing.T) {
 		t.Fatalf("beside the naive plan: %+v", e.Diff)
 	}
 	text := succeed(t, "", "estimate", config, "--diff", naive)
-	for _, want := range append([]string{"runtime.context_reuse: true -> false", "first token", "predicted", naive}, e.Diff.Changes...) {
+	for _, want := range append([]string{"runtime.context_reuse: true -> false", "first token", "predicted", naive},
+		e.Diff.Changes...) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -42,12 +42,16 @@ Figures of --device cpu are measured: evaluate on the machine of the deployment,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&e.model, "model", "", "the checkpoint, `MODEL` (default where it lay when it was deployed)")
-	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where they lay when it was deployed)")
+	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where "+
+		"they lay when it was deployed)")
 	flags.Var((*positive)(&e.device.threads), "threads", "compute with `N` threads (default all cores)")
-	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
-	flags.StringVar(&e.device.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
+	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; "+
+		"default $NPUKIT_ARTEFACTS)")
+	flags.StringVar(&e.device.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see "+
+		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
-	flags.BoolVar(&e.device.inPlace, "in-place", false, "read BF16 weights where they lie in the file, as the deployment did (cpu)")
+	flags.BoolVar(&e.device.inPlace, "in-place", false, "read BF16 weights where they lie in the file, as the "+
+		"deployment did (cpu)")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")
 	return cmd
 }
@@ -62,7 +66,8 @@ type evaluator struct {
 }
 
 func (e *evaluator) run(ctx context.Context, dir string) (err error) {
-	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil && slices.Contains(deviceKinds, state.Subject.Device) {
+	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil && slices.Contains(deviceKinds,
+		state.Subject.Device) {
 		e.device.device = state.Subject.Device
 	} else { // nothing to be read, or a device that there is not: the report says it
 		e.device.device, e.device.artefacts, e.device.compile = "cpu", "", ""
@@ -116,7 +121,8 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 		word = "not accepted"
 	}
 	refused := len(refusals(r))
-	if _, err := fmt.Fprintf(e.app.out, "%s: %s, %s hold, %d do not (%.1f s)\n", dir, word, count(len(r.Checks)-refused, "check"), refused, r.Seconds); err != nil {
+	if _, err := fmt.Fprintf(e.app.out, "%s: %s, %s hold, %d do not (%.1f s)\n", dir, word,
+		count(len(r.Checks)-refused, "check"), refused, r.Seconds); err != nil {
 		return err
 	}
 	if r.Reference != "" {
@@ -128,7 +134,8 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 		if c.OK {
 			continue
 		}
-		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", printable(e.app.out, c.Name), printable(e.app.out, wrapped(c.Detail, 100, "  "))); err != nil {
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", printable(e.app.out, c.Name),
+			printable(e.app.out, wrapped(c.Detail, 100, "  "))); err != nil {
 			return err
 		}
 	}
@@ -150,7 +157,8 @@ func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 func deviceText(f deviceFlags) string {
 	f.kernels = cmp.Or(f.kernels, os.Getenv(cpu.KernelsVariable))
 	if f.device == "xdna" {
-		f.artefacts, f.compile = cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")), cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE"))
+		f.artefacts, f.compile = cmp.Or(f.artefacts, os.Getenv("NPUKIT_ARTEFACTS")),
+			cmp.Or(f.compile, os.Getenv("NPUKIT_COMPILE"))
 	}
 	return fmt.Sprintf("%q %d %q %t %q %q", f.device, f.threads, f.kernels, f.inPlace, f.artefacts, f.compile)
 }
@@ -166,7 +174,8 @@ func openDeviceText(_ context.Context, text string) (npu.Device, error) {
 
 // parseDeviceText is what [deviceText] wrote.
 func parseDeviceText(text string) (f deviceFlags, err error) {
-	if _, err := fmt.Sscanf(text, "%q %d %q %t %q %q", &f.device, &f.threads, &f.kernels, &f.inPlace, &f.artefacts, &f.compile); err != nil {
+	if _, err := fmt.Sscanf(text, "%q %d %q %t %q %q", &f.device, &f.threads, &f.kernels, &f.inPlace, &f.artefacts,
+		&f.compile); err != nil {
 		return f, fmt.Errorf("a device described as %q: %w", text, err)
 	}
 	return f, nil

@@ -16,15 +16,18 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// A deployment for the virtual array, whose figures are predicted, is accepted by exit code 0; one whose plan was changed is refused by 1, and its plan runs no more.
+// A deployment for the virtual array, whose figures are predicted, is accepted by exit code 0; one
+// whose plan was changed is refused by 1, and its plan runs no more.
 func TestEvaluate(t *testing.T) {
 	path, dir := t.TempDir(), filepath.Join(t.TempDir(), "w")
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
+		Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(path, spec, 7); err != nil {
 		t.Fatal(err)
 	}
 	succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--device", "sim")
-	if r := command("", "evaluate", dir, "--artefacts", "x"); r.code != 2 || !strings.Contains(r.stderr, "--artefacts is for xdna: the device is sim") {
+	if r := command("", "evaluate", dir, "--artefacts", "x"); r.code != 2 ||
+		!strings.Contains(r.stderr, "--artefacts is for xdna: the device is sim") {
 		t.Errorf("programs for the virtual array: exit code %d, stderr %q", r.code, r.stderr)
 	}
 	out := succeed(t, "", "evaluate", dir)
@@ -42,7 +45,8 @@ func TestEvaluate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(figures, []byte(strings.Replace(string(data), `"tokens_per_s": `, `"tokens_per_s": 9`, 1)), 0o644); err != nil {
+	if err := os.WriteFile(figures, []byte(strings.Replace(string(data), `"tokens_per_s": `, `"tokens_per_s": 9`, 1)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	r := command("", "evaluate", dir, "--json")
@@ -53,7 +57,8 @@ func TestEvaluate(t *testing.T) {
 	if r.code != 1 || report.OK || !strings.Contains(r.stderr, "not accepted: figures file") {
 		t.Errorf("better figures: exit code %d, %v, stderr %q", r.code, report.OK, r.stderr)
 	}
-	if r := command("", "run", path, "--device", "sim", "--plan", made, "--ids", "1,2,3", "--max-tokens", "2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
+	if r := command("", "run", path, "--device", "sim", "--plan", made, "--ids", "1,2,3", "--max-tokens",
+		"2"); r.code != 1 || !strings.Contains(r.stderr, "failed its evaluation") {
 		t.Errorf("a failed plan runs: exit code %d, stderr %q", r.code, r.stderr)
 	}
 }
@@ -61,7 +66,8 @@ func TestEvaluate(t *testing.T) {
 // A journal that was made to name a device that there is not is refused, and its plan runs no more.
 func TestEvaluateAForgedDevice(t *testing.T) {
 	path, dir := t.TempDir(), filepath.Join(t.TempDir(), "w")
-	if err := ckptgen.Write(path, ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 64, Heads: 2, KVHeads: 1, HeadDim: 32, FFN: 128, Vocab: 64, Context: 64}, 7); err != nil {
+	if err := ckptgen.Write(path, ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 64, Heads: 2, KVHeads: 1,
+		HeadDim: 32, FFN: 128, Vocab: 64, Context: 64}, 7); err != nil {
 		t.Fatal(err)
 	}
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
@@ -94,7 +100,8 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := command("", "evaluate", dir)
-	if got.code != 1 || !strings.Contains(got.stderr, "not accepted: ") || !strings.Contains(got.stderr, "device") || !strings.Contains(got.out, "the deployment was for toaster") {
+	if got.code != 1 || !strings.Contains(got.stderr, "not accepted: ") || !strings.Contains(got.stderr, "device") ||
+		!strings.Contains(got.out, "the deployment was for toaster") {
 		t.Errorf("exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
 	}
 
@@ -106,7 +113,8 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 		t.Skip("everything can be read here")
 	}
 	got = command("", "evaluate", dir)
-	if got.code != 1 || !strings.Contains(got.out, "the deployment was for toaster") || !strings.Contains(got.stderr, "not accepted: ") || !strings.Contains(got.stderr, skill.FilePlan+": input/output error") {
+	if got.code != 1 || !strings.Contains(got.out, "the deployment was for toaster") || !strings.Contains(got.stderr,
+		"not accepted: ") || !strings.Contains(got.stderr, skill.FilePlan+": input/output error") {
 		t.Errorf("a plan that cannot be read: exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
 	}
 }
@@ -114,7 +122,8 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 // The command takes what says where programs come from, and its help what no verdict means.
 func TestEvaluateHelp(t *testing.T) {
 	out := succeed(t, "", "evaluate", "--help")
-	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is quiet", "cannot be opened", "other --kernels or --threads"} {
+	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is quiet",
+		"cannot be opened", "other --kernels or --threads"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the help has no %q:\n%s", want, out)
 		}
@@ -128,13 +137,15 @@ func TestEvaluateRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		"no folder":      {[]string{"evaluate"}, 2, "W is missing"},
-		"two folders":    {[]string{"evaluate", "a", "b"}, 2, "too many"},
-		"threads":        {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
-		"kernels":        {[]string{"evaluate", "a", "--kernels", "x"}, 2, "no kernels"},
-		"no workspace":   {[]string{"evaluate", t.TempDir()}, 1, "is no workspace, which is the folder that npukit deploy --dir names"},
-		"not a model":    {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
-		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1, "is no workspace, which is the folder that npukit deploy --dir names"},
+		"no folder":   {[]string{"evaluate"}, 2, "W is missing"},
+		"two folders": {[]string{"evaluate", "a", "b"}, 2, "too many"},
+		"threads":     {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
+		"kernels":     {[]string{"evaluate", "a", "--kernels", "x"}, 2, "no kernels"},
+		"no workspace": {[]string{"evaluate", t.TempDir()}, 1,
+			"is no workspace, which is the folder that npukit deploy --dir names"},
+		"not a model": {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
+		"not even there": {[]string{"evaluate", filepath.Join(t.TempDir(), "x")}, 1,
+			"is no workspace, which is the folder that npukit deploy --dir names"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := command("", tc.args...)
@@ -145,8 +156,8 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 }
 
-// The evaluator's process is told all flags of the deployment's device, and the kernels of a variable
-// that it does not see.
+// The evaluator's process is told all flags of the deployment's device, and the kernels of a
+// variable that it does not see.
 func TestEvaluatorOpensTheSameDevice(t *testing.T) {
 	t.Setenv(cpu.KernelsVariable, "go")
 	if got, err := parseDeviceText(deviceText(deviceFlags{device: "cpu"})); err != nil || got.kernels != "go" {

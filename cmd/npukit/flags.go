@@ -24,7 +24,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna"
 )
 
-// positive is the value of a flag that takes a number from 1 on. What it begins with stands for the default, which is had by leaving the flag out.
+// positive is the value of a flag that takes a number from 1 on. What it begins with stands for the
+// default, which is had by leaving the flag out.
 type positive int
 
 func (p *positive) Set(text string) error {
@@ -39,7 +40,8 @@ func (p *positive) Set(text string) error {
 func (p *positive) String() string { return strconv.Itoa(int(*p)) }
 func (p *positive) Type() string   { return "int" }
 
-// numberError says what a flag takes whose value is no number of its kind, which package pflag tells in the words of strconv. Other errors stay as they are.
+// numberError says what a flag takes whose value is no number of its kind, which package pflag
+// tells in the words of strconv. Other errors stay as they are.
 func numberError(err error) error {
 	var value *pflag.InvalidValueError
 	if !errors.As(err, &value) {
@@ -50,7 +52,8 @@ func numberError(err error) error {
 	case errors.Is(err, strconv.ErrRange):
 		return fmt.Errorf("--%s is %s, which is out of range", flag.Name, text)
 	case errors.Is(err, strconv.ErrSyntax), kind == "duration":
-		want := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "float64": "a number", "intSlice": "whole numbers with commas between",
+		want := map[string]string{"int": "a whole number", "uint64": "a whole number from 0", "float64": "a number",
+			"intSlice": "whole numbers with commas between",
 			"duration": "a time such as 30m"}
 		if want[kind] != "" {
 			return fmt.Errorf("--%s is %q, want %s", flag.Name, text, want[kind])
@@ -73,11 +76,15 @@ type deviceFlags struct {
 func (f *deviceFlags) add(cmd *cobra.Command) {
 	f.err = cmd.ErrOrStderr()
 	flags := cmd.Flags()
-	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what this build has)")
-	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default $NPUKIT_ARTEFACTS)")
-	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
+	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what "+
+		"this build has)")
+	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default "+
+		"$NPUKIT_ARTEFACTS)")
+	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see "+
+		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
-	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
+	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+
+		" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
 	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model "+
 		"at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with "+
 		"--read-weights")
@@ -96,7 +103,8 @@ func (f *deviceFlags) compiler() *xdna.Compiler {
 	c := &xdna.Compiler{Command: words}
 	if isTerminal(f.err) {
 		c.Progress = func(program, line string) {
-			fmt.Fprintf(f.err, "%s %s\n", styled(f.err, dim, program+":"), printable(f.err, line)) // a terminal that is gone is no reason to stop
+			// A terminal that is gone is no reason to stop.
+			fmt.Fprintf(f.err, "%s %s\n", styled(f.err, dim, program+":"), printable(f.err, line))
 		}
 	}
 	return c
@@ -116,7 +124,8 @@ func (f *deviceFlags) check() error {
 	case f.threads > maxThreads:
 		return usagef("--threads is %d, %d are the most", f.threads, maxThreads)
 	case f.kernels != "" && !slices.Contains(cpu.KernelNames(), f.kernels):
-		return usagef("there are no kernels %q: use %s, or leave --kernels out", f.kernels, strings.Join(cpu.KernelNames(), ", "))
+		return usagef("there are no kernels %q: use %s, or leave --kernels out", f.kernels,
+			strings.Join(cpu.KernelNames(), ", "))
 	case f.inPlace && f.device != "cpu":
 		return usagef("--in-place is for the cpu: the device is %s", f.device)
 	case f.artefacts != "" && f.device != "xdna":
@@ -127,8 +136,8 @@ func (f *deviceFlags) check() error {
 	return nil
 }
 
-// open opens the device. Its threads leave no P for goroutines unless there are more Ps than threads (see package cpu), so the command sees
-// to that; a library must not.
+// open opens the device. Its threads leave no P for goroutines unless there are more Ps than
+// threads (see package cpu), so the command sees to that; a library must not.
 func (f *deviceFlags) open() (dev npu.Device, err error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -139,7 +148,8 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 	case "sim":
 		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
 	case "xdna":
-		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Compile: f.compiler(), Threads: f.threads, Kernels: f.kernels})
+		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Compile: f.compiler(),
+			Threads: f.threads, Kernels: f.kernels})
 	}
 	if err != nil {
 		return nil, err
@@ -166,7 +176,8 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	f.deviceFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
-	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or f32, which makes the KV cache F32 too")
+	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or "+
+		"f32, which makes the KV cache F32 too")
 	flags.Var((*positive)(&f.context), "ctx",
 		fmt.Sprintf("positions of a conversation at most, `N` (default the model's context, up to %d)",
 			plan.DefaultMaxContext))
@@ -230,7 +241,8 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	}
 	options.ChatTemplate = f.chatTemplate
 	if p := options.Plan; p != nil && p.Status == plan.Draft {
-		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n", f.plan)
+		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n",
+			f.plan)
 	}
 	done := a.progress("loading " + modelName(path))
 	defer done()
@@ -253,13 +265,18 @@ type generateFlags struct {
 
 func (f *generateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Float64Var(&f.temp, "temp", 0, "sampling temperature `T`, 0 is greedy (default what the model's makers chose)")
+	flags.Float64Var(&f.temp, "temp", 0, "sampling temperature `T`, 0 is greedy (default what the model's "+
+		"makers chose)")
 	flags.IntVar(&f.topK, "top-k", 0, "choose among the `K` most likely tokens, 0 is all (default the model's)")
-	flags.Float64Var(&f.topP, "top-p", 0, "choose among the most likely tokens that make up probability `P`, 1 is all (default the model's)")
-	flags.Float64Var(&f.minP, "min-p", 0, "choose among tokens at least `P` times as likely as the best, 0 is all (default the model's)")
-	flags.Float64Var(&f.penalty, "repeat-penalty", 0, "make tokens seen before less likely by factor `F`, 1 is no change (default the model's)")
+	flags.Float64Var(&f.topP, "top-p", 0, "choose among the most likely tokens that make up probability `P`, 1 is "+
+		"all (default the model's)")
+	flags.Float64Var(&f.minP, "min-p", 0, "choose among tokens at least `P` times as likely as the best, 0 is all "+
+		"(default the model's)")
+	flags.Float64Var(&f.penalty, "repeat-penalty", 0, "make tokens seen before less likely by factor `F`, 1 is no "+
+		"change (default the model's)")
 	flags.Uint64Var(&f.seed, "seed", 0, "same seed `N`, same text; 0 is a new one each time")
-	flags.VarP((*positive)(&f.maxTokens), "max-tokens", "n", "generate `N` tokens at most (default until the context is full)")
+	flags.VarP((*positive)(&f.maxTokens), "max-tokens", "n",
+		"generate `N` tokens at most (default until the context is full)")
 	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after the model's end token")
 	flags.StringArrayVar(&f.stop, "stop", nil,
 		"end before `TEXT` would come, or at the special token of that text; may be given again")
@@ -300,7 +317,8 @@ var optionFlags = map[string]string{
 	"GenerateOptions.StopIDs":    "stop-id", "Prompt.IDs": "ids", "PlanOptions.SeqLen": "ctx",
 }
 
-// flagError returns an error about an option in the words of the flag that set it, and others as they are.
+// flagError returns an error about an option in the words of the flag that set it, and others as
+// they are.
 func flagError(err error) error {
 	var bad *plan.OptionError
 	if !errors.As(err, &bad) {

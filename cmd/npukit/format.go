@@ -18,8 +18,8 @@ import (
 	"github.com/npukit/npukit/internal/atomicfile"
 )
 
-// writeJSON writes one value over several lines, for something that a person looks at too. It is one Write, so that an interrupted command
-// never leaves half a value.
+// writeJSON writes one value over several lines, for something that a person looks at too. It is
+// one Write, so that an interrupted command never leaves half a value.
 func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
 
 // writeLine writes one value on one line, in one Write.
@@ -37,8 +37,8 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// writeFile puts a file in place whole: it is written beside its place and renamed. What is there and no file, such as /dev/stdout, is
-// written into.
+// writeFile puts a file in place whole: it is written beside its place and renamed. What is there
+// and no file, such as /dev/stdout, is written into.
 func writeFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -132,7 +132,8 @@ func scaled(v float64, unit string) string {
 	return digits(v) + " " + unit
 }
 
-// digits writes a positive number with three significant digits and never fewer than all digits before the point.
+// digits writes a positive number with three significant digits and never fewer than all digits
+// before the point.
 func digits(v float64) string {
 	switch {
 	case v >= 99.95:

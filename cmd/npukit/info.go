@@ -170,10 +170,13 @@ type planInfo struct {
 func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo {
 	c := ck.Config()
 	out := &modelInfo{
-		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family, Parameters: ck.Parameters(),
-		Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab, Context: c.Context,
-		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta, RoPEScaling: c.RoPE.Scaling,
-		FileBytes: ck.Size(), InPlace: true, Lossless: true,
+		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family,
+		Parameters: ck.Parameters(),
+		Layers:     c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN,
+		Vocab: c.Vocab, Context: c.Context,
+		Tied: c.TieEmbeddings, QKVBias: c.QKVBias, QKNorm: c.QKNorm, RoPETheta: c.RoPE.Theta,
+		RoPEScaling: c.RoPE.Scaling,
+		FileBytes:   ck.Size(), InPlace: true, Lossless: true,
 		BOS: append([]int{}, c.BOS...), EOS: append([]int{}, c.EOS...), Templates: []string{},
 		Sampling: samplingOf(ck.Generation()), Warnings: append([]string{}, ck.Warnings()...),
 		Plan: planInfo{Device: p.Device, Chunk: p.Chunk, Activations: p.Activations.String(), Programs: len(p.Programs),
@@ -298,16 +301,19 @@ func (o *modelInfo) print(w io.Writer) error {
 		{"architecture", o.architecture()},
 		{"", o.features()},
 		{"parameters", grouped(o.Parameters)},
-		{"vocabulary", fmt.Sprintf("%s tokens, context %s positions", grouped(int64(o.Vocab)), grouped(int64(o.Context)))},
+		{"vocabulary", fmt.Sprintf("%s tokens, context %s positions", grouped(int64(o.Vocab)),
+			grouped(int64(o.Context)))},
 		{"weights", o.stored()},
 		{"", o.memory()},
-		{"KV cache", fmt.Sprintf("%s, %s bytes a position, %s at %s positions", o.KV.Type, grouped(o.KV.BytesPerPosition), size(float64(o.KV.BytesAtFull)),
+		{"KV cache", fmt.Sprintf("%s, %s bytes a position, %s at %s positions", o.KV.Type,
+			grouped(o.KV.BytesPerPosition), size(float64(o.KV.BytesAtFull)),
 			grouped(int64(o.KV.Positions)))},
 		{"tokenizer", o.Tokenizer},
 		{"template", o.Template},
 		{"sampling", o.Sampling.String()},
 		{"end tokens", o.ends()},
-		{"plan", fmt.Sprintf("%s, %s, %s activations, prompts in chunks of %d, %s a pass", o.Plan.Device, count(o.Plan.Programs, "program"),
+		{"plan", fmt.Sprintf("%s, %s, %s activations, prompts in chunks of %d, %s a pass", o.Plan.Device,
+			count(o.Plan.Programs, "program"),
 			o.Plan.Activations, o.Plan.Chunk, count(o.Plan.DecodeSteps, "dispatch"))},
 	}
 	for i, text := range o.Warnings {
@@ -318,7 +324,8 @@ func (o *modelInfo) print(w io.Writer) error {
 	case len(*o.NonFinite) == 0:
 		rows = append(rows, []string{"check", "all weights are finite"})
 	default:
-		rows = append(rows, []string{"check", fmt.Sprintf("NaN or infinity in %s: the model computes nothing of worth", count(len(*o.NonFinite), "tensor"))})
+		rows = append(rows, []string{"check", fmt.Sprintf("NaN or infinity in %s: the model computes nothing of worth",
+			count(len(*o.NonFinite), "tensor"))})
 		for _, name := range *o.NonFinite {
 			rows = append(rows, []string{"", name})
 		}
@@ -350,7 +357,8 @@ func (o *modelInfo) architecture() string {
 	if o.KVHeads != o.Heads {
 		heads += " on " + count(o.KVHeads, "KV head")
 	}
-	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, count(o.Layers, "layer"), o.Hidden, o.FFN, heads, o.HeadDim)
+	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, count(o.Layers, "layer"), o.Hidden, o.FFN,
+		heads, o.HeadDim)
 }
 
 func (o *modelInfo) features() string {

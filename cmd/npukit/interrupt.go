@@ -24,11 +24,13 @@ func (e *interrupted) exitCode() int {
 	return 1
 }
 
-// grace is how long interrupted work may take to end by itself. What takes a context ends in less; reading files, parsing a tokenizer and
-// tokenising a long text do not look at one, and are left behind, so that the whole command ends within 100 ms.
+// grace is how long interrupted work may take to end by itself. What takes a context ends in less;
+// reading files, parsing a tokenizer and tokenising a long text do not look at one, and are left
+// behind, so that the whole command ends within 100 ms.
 const grace = 50 * time.Millisecond
 
-// interruptible does work under a context that Ctrl-C and SIGTERM cancel. It returns an *interrupted when they did.
+// interruptible does work under a context that Ctrl-C and SIGTERM cancel. It returns an
+// *interrupted when they did.
 func interruptible(work func(ctx context.Context) error) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -54,7 +56,8 @@ func interruptible(work func(ctx context.Context) error) error {
 }
 
 // action makes a function with a context into what cobra calls.
-func (a *app) action(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) action(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.started = true
 		return interruptible(func(ctx context.Context) error { return do(ctx, cmd, args) })

@@ -9,15 +9,19 @@ import (
 
 const escape = 0x1b
 
-// Package term waits at what it takes for the beginning of a key, and what comes behind that, Enter and Ctrl-C included, waits with it: at bytes that are no UTF-8, which a paste
-// from another encoding has, at U+FFFD, which it takes for such a byte, and at an Esc that begins no sequence. So keys reach it through keyReader, with a mark in the place
-// of each of those bytes: a character of Unicode's last private plane, which no keyboard has. Its low byte is the byte that it stands for, 0 for U+FFFD.
+// Package term waits at what it takes for the beginning of a key, and what comes behind that, Enter
+// and Ctrl-C included, waits with it: at bytes that are no UTF-8, which a paste from another
+// encoding has, at U+FFFD, which it takes for such a byte, and at an Esc that begins no sequence.
+// So keys reach it through keyReader, with a mark in the place of each of those bytes: a character
+// of Unicode's last private plane, which no keyboard has. Its low byte is the byte that it stands
+// for, 0 for U+FFFD.
 const (
 	firstMark = 0x10ff00
 	lastMark  = 0x10ffff
 )
 
-// keyReader reads keys for package term. It also notes what that does not tell apart: Ctrl-C from Ctrl-D, and whether something had been typed before.
+// keyReader reads keys for package term. It also notes what that does not tell apart: Ctrl-C from
+// Ctrl-D, and whether something had been typed before.
 type keyReader struct {
 	in               io.Reader
 	typed, interrupt bool
@@ -56,7 +60,8 @@ func (k *keyReader) note(keys []byte) {
 	}
 }
 
-// readable is what package term can read of the bytes that keys sent, and what remains: the beginning of a character or of a sequence.
+// readable is what package term can read of the bytes that keys sent, and what remains: the
+// beginning of a character or of a sequence.
 func readable(b []byte) (ready, rest []byte) {
 	for len(b) > 0 {
 		if b[0] == escape {
@@ -85,8 +90,9 @@ func readable(b []byte) (ready, rest []byte) {
 	return ready, b
 }
 
-// sequence is how many bytes at the beginning of b, which is an Esc, belong together, 0 where more must come, and whether package term finds their end: it does of control
-// sequences, ESC [ parameters letter (ECMA-48, 5.4). What else there is, F1 and Alt with a key, means nothing here.
+// sequence is how many bytes at the beginning of b, which is an Esc, belong together, 0 where more
+// must come, and whether package term finds their end: it does of control sequences, ESC [
+// parameters letter (ECMA-48, 5.4). What else there is, F1 and Alt with a key, means nothing here.
 func sequence(b []byte) (n int, known bool) {
 	if len(b) < 2 {
 		return 0, false

@@ -7,7 +7,8 @@ import (
 	"testing/iotest"
 )
 
-// What keys send comes out as package term can read it, however it is cut, and as the text that it was.
+// What keys send comes out as package term can read it, however it is cut, and as the text that it
+// was.
 func TestReadableKeys(t *testing.T) {
 	for _, tc := range []struct{ name, keys, text string }{
 		{"text", "naïve 東京\r", "naïve 東京\r"},
@@ -20,7 +21,8 @@ func TestReadableKeys(t *testing.T) {
 		{"F1", "\x1bOPx", "x"},
 		{"Esc before Ctrl-C", "\x1b\x03", "\x03"},
 	} {
-		for cut, r := range map[string]io.Reader{"whole": strings.NewReader(tc.keys), "byte by byte": iotest.OneByteReader(strings.NewReader(tc.keys))} {
+		for cut, r := range map[string]io.Reader{"whole": strings.NewReader(tc.keys),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(tc.keys))} {
 			got, err := io.ReadAll(&keyReader{in: r})
 			if text := typedText(string(got)); err != nil || text != tc.text {
 				t.Errorf("%s, %s: %q, %v; want %q", tc.name, cut, text, err, tc.text)
@@ -30,12 +32,14 @@ func TestReadableKeys(t *testing.T) {
 			}
 		}
 	}
-	for keys, want := range map[string]string{"\x1bbx": "x", "\x1béx": "x"} { // Alt with a key: an Esc alone is a key of its own
+	// Alt with a key: an Esc alone is a key of its own.
+	for keys, want := range map[string]string{"\x1bbx": "x", "\x1béx": "x"} {
 		if got, err := io.ReadAll(&keyReader{in: strings.NewReader(keys)}); err != nil || string(got) != want {
 			t.Errorf("%q gives %q, %v; want %q", keys, got, err, want)
 		}
 	}
-	if got, err := io.ReadAll(&keyReader{in: iotest.OneByteReader(strings.NewReader("\x1b1 + 1\r"))}); err != nil || string(got) != "1 + 1\r" {
+	if got, err := io.ReadAll(&keyReader{in: iotest.OneByteReader(strings.NewReader("\x1b1 + 1\r"))}); err != nil ||
+		string(got) != "1 + 1\r" {
 		t.Errorf("Esc before a text: %q, %v", got, err)
 	}
 }

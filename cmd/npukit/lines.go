@@ -68,8 +68,8 @@ func (p *pipedLines) Close() error { return nil }
 // bracketedPasteOff ends the mode in which a terminal marks what is pasted; package term begins it.
 const bracketedPasteOff = "\x1b[?2004l"
 
-// typedLines reads messages from a person, with editing, history and paste of several lines. The terminal is in raw mode only while it reads, so that
-// Ctrl-C is a signal while an answer comes.
+// typedLines reads messages from a person, with editing, history and paste of several lines. The
+// terminal is in raw mode only while it reads, so that Ctrl-C is a signal while an answer comes.
 type typedLines struct {
 	in, out *os.File
 	keys    *keyReader
@@ -146,7 +146,8 @@ func (t *typedLines) Next() (string, error) {
 	}
 }
 
-// Close gives the terminal back as it was. It may be called while Next waits in another goroutine, which a signal has left behind.
+// Close gives the terminal back as it was. It may be called while Next waits in another goroutine,
+// which a signal has left behind.
 func (t *typedLines) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,6 +156,7 @@ func (t *typedLines) Close() error {
 	}
 	state := t.cooked
 	t.cooked = nil
-	io.WriteString(t.out, bracketedPasteOff) // not through t.term, which Next may hold; a terminal that is gone needs none
+	// Not through t.term, which Next may hold; a terminal that is gone needs none.
+	io.WriteString(t.out, bracketedPasteOff)
 	return term.Restore(int(t.in.Fd()), state)
 }

@@ -4,8 +4,9 @@
 //	npukit chat ./Qwen3-0.6B
 //	npukit info model.gguf
 //
-// Answers go to stdout and nothing else does; what is said to a person goes to stderr, and only when a terminal is there to show it. Exit
-// codes: 0 right, 1 failed or wrong, 2 wrong usage, 130 ended by Ctrl-C.
+// Answers go to stdout and nothing else does; what is said to a person goes to stderr, and only
+// when a terminal is there to show it. Exit codes: 0 right, 1 failed or wrong, 2 wrong usage, 130
+// ended by Ctrl-C.
 package main
 
 import (
@@ -101,12 +102,15 @@ a model in npukit's cache: the folder $NPUKIT_CACHE/models, by default npukit/mo
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(), a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(),
-		a.deployCommand(), a.evaluateCommand(), a.skillsCommand(), a.mcpCommand(), a.doctorCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(),
+		a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(),
+		a.deployCommand(), a.evaluateCommand(), a.skillsCommand(), a.mcpCommand(), a.doctorCommand(),
+		a.versionCommand())
 	return root
 }
 
-// arguments checks that there is an argument for each name, of which those in brackets may be left out.
+// arguments checks that there is an argument for each name, of which those in brackets may be left
+// out.
 func arguments(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		for i, name := range names {
@@ -146,7 +150,8 @@ func (a *app) exitCode(cmd *cobra.Command, err error) int {
 	case errors.Is(err, syscall.EPIPE): // whoever read has enough, as in `npukit ... | head -1`
 		return 1
 	case !a.started, errors.As(err, &usage):
-		fmt.Fprintf(a.err, "%s: %s\nSee '%s --help'.\n", cmd.CommandPath(), printable(a.err, err.Error()), cmd.CommandPath())
+		fmt.Fprintf(a.err, "%s: %s\nSee '%s --help'.\n", cmd.CommandPath(), printable(a.err, err.Error()),
+			cmd.CommandPath())
 		return 2
 	}
 	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), printable(a.err, err.Error())) // some are in the words of a file

@@ -27,12 +27,16 @@ MODEL, --device, --seq and --golden begin a deployment. For a workspace that is 
 		Example: `  npukit mcp ./Qwen3-0.6B --dir work --device sim
   npukit mcp --dir work --http 127.0.0.1:7777`,
 		Args: arguments("[MODEL]"),
-		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error { return m.run(ctx, cmd, args) }),
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return m.run(ctx, cmd,
+				args)
+		}),
 	}
 	m.device.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&m.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
-	flags.StringVar(&m.http, "http", "", "serve streamable HTTP on the loopback address `ADDR`, such as 127.0.0.1:7777 (port 0 is any)")
+	flags.StringVar(&m.http, "http", "", "serve streamable HTTP on the loopback address `ADDR`, such as "+
+		"127.0.0.1:7777 (port 0 is any)")
 	flags.StringVar(&m.golden, "golden", "", "reference outputs of another implementation in `FILE`, as in deploy")
 	flags.Var((*positive)(&m.seq), "seq", "positions of a session, `N`, as in deploy")
 	return cmd
@@ -53,7 +57,8 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 		return usagef("--dir is missing: the folder that keeps the deployment")
 	}
 	if m.http == "" && isTerminal(m.app.in) {
-		return usagef("an agent speaks to this command over stdin and stdout, and here is a terminal: register the command with the agent, or use --http")
+		return usagef("an agent speaks to this command over stdin and stdout, and here is a terminal: register the " +
+			"command with the agent, or use --http")
 	}
 	path, err := m.model(cmd, args)
 	if err != nil {
@@ -64,7 +69,8 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	s, err := mcp.New(path, dev, &skill.Options{Dir: m.dir, SeqLen: m.seq, Golden: m.golden, Evaluate: evaluatedBy(m.device, path, m.golden)})
+	s, err := mcp.New(path, dev, &skill.Options{Dir: m.dir, SeqLen: m.seq, Golden: m.golden,
+		Evaluate: evaluatedBy(m.device, path, m.golden)})
 	if err != nil {
 		return err
 	}
@@ -82,7 +88,8 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 	return s.ServeListener(ctx, l)
 }
 
-// model is the path of the checkpoint. What the journal of a workspace says about a deployment holds where no flag says otherwise.
+// model is the path of the checkpoint. What the journal of a workspace says about a deployment
+// holds where no flag says otherwise.
 func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
 	known, err := takenUp(cmd, m.dir, &m.device.device, &m.seq, &m.golden)
 	switch {
@@ -96,7 +103,8 @@ func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
 	return known.Model, nil
 }
 
-// takenUp is what the deployment in a folder is about, nil for a new one. What it was begun with holds where no flag says otherwise.
+// takenUp is what the deployment in a folder is about, nil for a new one. What it was begun with
+// holds where no flag says otherwise.
 func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *string) (*skill.Subject, error) {
 	state, err := skill.ReadState(dir)
 	switch {

@@ -26,18 +26,21 @@ func called(t *testing.T, c *sdk.ClientSession, tool string, arguments map[strin
 	return text
 }
 
-// An agent that starts the command drives a deployment over stdin and stdout; another process over HTTP goes on with it, and needs no model named.
+// An agent that starts the command drives a deployment over stdin and stdout; another process over
+// HTTP goes on with it, and needs no model named.
 func TestMCPCommand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	dir := filepath.Join(t.TempDir(), "work")
 	client := sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil)
 
-	c, err := client.Connect(ctx, &sdk.CommandTransport{Command: process(t, "mcp", tiny("smollm-mha"), "--dir", dir, "--seq", "40")}, nil)
+	c, err := client.Connect(ctx, &sdk.CommandTransport{Command: process(t, "mcp", tiny("smollm-mha"), "--dir", dir,
+		"--seq", "40")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := called(t, c, "run_phase", map[string]any{"phase": "reference"}); !strings.Contains(text, `"passed":true`) {
+	if text := called(t, c, "run_phase", map[string]any{"phase": "reference"}); !strings.Contains(text,
+		`"passed":true`) {
 		t.Errorf("phase 0: %s", text)
 	}
 	if err := c.Close(); err != nil {

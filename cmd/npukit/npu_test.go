@@ -12,11 +12,13 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// What an owner sees of an NPU, on the emulated one, which is named so: the list of devices, and a first program that is right or wrong.
+// What an owner sees of an NPU, on the emulated one, which is named so: the list of devices, and a
+// first program that is right or wrong.
 func TestCommandsSeeTheNPU(t *testing.T) {
 	emu := xrttest.Open(t)
 	list := parse[[]deviceEntry](t, succeed(t, "", "devices", "--json", "--threads", "1"))
-	if d := list[len(list)-1]; d.Device != "xdna" || !d.Available || !d.Emulated || !strings.Contains(d.Processor, "emulated NPU Strix") {
+	if d := list[len(list)-1]; d.Device != "xdna" || !d.Available || !d.Emulated || !strings.Contains(d.Processor,
+		"emulated NPU Strix") {
 		t.Errorf("%+v", d)
 	}
 
@@ -67,7 +69,8 @@ func TestCommandsSeeTheNPU(t *testing.T) {
 	smoke("made no progress", doctor.Problem)
 }
 
-// A compile command comes from its flag, else from the environment; without either the device has none.
+// A compile command comes from its flag, else from the environment; without either the device has
+// none.
 func TestCompileCommandOfTheUser(t *testing.T) {
 	for _, tc := range []struct {
 		flag, env string
@@ -79,7 +82,8 @@ func TestCompileCommandOfTheUser(t *testing.T) {
 	} {
 		t.Setenv("NPUKIT_COMPILE", tc.env)
 		c := (&deviceFlags{compile: tc.flag}).compiler()
-		if tc.want == nil && c != nil || tc.want != nil && (c == nil || !slices.Equal(c.Command, tc.want) || c.Progress != nil) {
+		if tc.want == nil && c != nil || tc.want != nil && (c == nil || !slices.Equal(c.Command, tc.want) ||
+			c.Progress != nil) {
 			t.Errorf("flag %q, environment %q: %+v", tc.flag, tc.env, c)
 		}
 	}

@@ -21,7 +21,8 @@ type opRow struct {
 	Count    int      `json:"count"`    // launches in one pass of the phase
 }
 
-// opRows lists the ops of a phase in the order in which they first come, and after them what the host does in every plan.
+// opRows lists the ops of a phase in the order in which they first come, and after them what the
+// host does in every plan.
 func opRows(phase string, p *plan.Plan, pass plan.Pass) []opRow {
 	index := map[string]int{}
 	var rows []opRow
@@ -36,7 +37,8 @@ func opRows(phase string, p *plan.Plan, pass plan.Pass) []opRow {
 			if !ok {
 				i = len(rows)
 				index[key] = i
-				rows = append(rows, opRow{Phase: phase, Op: l.Op.Kind(), Shapes: shapes(l.Op), On: on, Program: s.Program})
+				rows = append(rows, opRow{Phase: phase, Op: l.Op.Kind(), Shapes: shapes(l.Op), On: on,
+					Program: s.Program})
 			}
 			rows[i].Count++
 			if !slices.Contains(rows[i].Launches, l.Name) {
@@ -45,8 +47,10 @@ func opRows(phase string, p *plan.Plan, pass plan.Pass) []opRow {
 		}
 	}
 	return append(rows,
-		opRow{Phase: phase, Op: "rotations", Shapes: fmt.Sprintf("-> [rows %d]", p.Model.HeadDim), On: "host", Launches: []string{"rope"}, Count: 1},
-		opRow{Phase: phase, Op: "sampling", Shapes: fmt.Sprintf("[picks %d] -> id", p.Model.Vocab), On: "host", Launches: []string{"sample"}, Count: 1})
+		opRow{Phase: phase, Op: "rotations", Shapes: fmt.Sprintf("-> [rows %d]", p.Model.HeadDim), On: "host",
+			Launches: []string{"rope"}, Count: 1},
+		opRow{Phase: phase, Op: "sampling", Shapes: fmt.Sprintf("[picks %d] -> id", p.Model.Vocab), On: "host",
+			Launches: []string{"sample"}, Count: 1})
 }
 
 // shapes writes what an op reads and writes: [rows 576] [1536 576] -> [rows 1536].
@@ -68,13 +72,15 @@ func shapes(o op.Op) string {
 func (o *modelInfo) printOps(w io.Writer) error {
 	byPhase := map[string][][]string{}
 	for _, r := range o.Ops {
-		byPhase[r.Phase] = append(byPhase[r.Phase], []string{r.Op, r.Shapes, r.On, r.Program, fmt.Sprint(r.Count), strings.Join(r.Launches, " ")})
+		byPhase[r.Phase] = append(byPhase[r.Phase], []string{r.Op, r.Shapes, r.On, r.Program, fmt.Sprint(r.Count),
+			strings.Join(r.Launches, " ")})
 	}
 	phases := []string{"prefill", "decode"}
 	titles := []string{"Prefill, a pass for each chunk of the prompt", "Decode, a pass for each token"}
 	same := func(a, b []string) bool { return slices.Equal(a, b) }
 	if slices.EqualFunc(byPhase["prefill"], byPhase["decode"], same) {
-		phases, titles = phases[:1], []string{"Prefill (a pass for each chunk of the prompt) and decode (a pass of one row for each token)"}
+		phases, titles = phases[:1], []string{"Prefill (a pass for each chunk of the prompt) and decode (a pass of " +
+			"one row for each token)"}
 	}
 	for i, phase := range phases {
 		if _, err := fmt.Fprintf(w, "\n%s\n", titles[i]); err != nil {

@@ -49,7 +49,8 @@ On a terminal a line of figures follows: time to load, time to the first token (
 	flags.StringVar(&r.system, "system", "", "system message before the prompt: `TEXT`")
 	flags.IntSliceVar(&r.ids, "ids", nil, "a prompt of token ids, `1,2,3`; a model without tokenizer answers with ids")
 	flags.BoolVar(&r.json, "json", false, "print one JSON object")
-	flags.IntVar(&r.logprobs, "logprobs", 0, "in --json, log probabilities of the tokens and of the `N` most likely ones at each place")
+	flags.IntVar(&r.logprobs, "logprobs", 0, "in --json, log probabilities of the tokens and of the `N` most "+
+		"likely ones at each place")
 	flags.StringVar(&r.trace, "trace", "", "write a Chrome/Perfetto trace to `FILE`")
 	cmd.MarkFlagsMutuallyExclusive("raw", "system")
 	cmd.MarkFlagsMutuallyExclusive("ids", "system")
@@ -158,7 +159,8 @@ func (r *runner) prompt(args []string) (string, error) {
 	return text, checkText("the prompt", text)
 }
 
-// maxStdin is what is read of stdin at most: more than any context holds, and little enough that an endless stream ends before the memory does.
+// maxStdin is what is read of stdin at most: more than any context holds, and little enough that an
+// endless stream ends before the memory does.
 const maxStdin = 256 << 20
 
 // readStdin reads stdin whole.
@@ -173,7 +175,8 @@ func readStdin(in io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// readText reads a stream whole. One newline at its end belongs to the way it was written (echo, an editor), not to the text.
+// readText reads a stream whole. One newline at its end belongs to the way it was written (echo, an
+// editor), not to the text.
 func readText(in io.Reader) (string, error) {
 	data, err := readStdin(in)
 	if err != nil {
@@ -209,13 +212,15 @@ func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 		return model.Prompt{}, err
 	}
 	if strings.TrimSpace(text) == "" {
-		return model.Prompt{}, errors.New("the prompt is empty: write something, or let the model begin by itself with --raw")
+		return model.Prompt{}, errors.New("the prompt is empty: write something, or let the model begin by " +
+			"itself with --raw")
 	}
 	r.template.warn(r.app, m)
 	return model.Messages(conversation(r.system, chat.Message{Role: "user", Content: text}), r.template.options()), nil
 }
 
-// noTemplateAtAll reports a base model, as opposed to one whose template cannot be used: that must not be left out in silence.
+// noTemplateAtAll reports a base model, as opposed to one whose template cannot be used: that must
+// not be left out in silence.
 func noTemplateAtAll(m *model.Model) bool {
 	return len(m.Checkpoint().ChatTemplates()) == 0
 }
@@ -302,12 +307,14 @@ type runResult struct {
 	TotalS       float64          `json:"total_s"`
 	TokensPerS   float64          `json:"tokens_per_s"`
 	PerTokenS    float64          `json:"time_per_token_s"`
-	Predicted    bool             `json:"predicted,omitempty"` // the times are the virtual device's predictions for an NPU; WallS is what passed here
-	WallS        float64          `json:"wall_s,omitempty"`
-	Logprobs     []tokenLogprobs  `json:"logprobs,omitempty"`
+	// The times are the virtual device's predictions for an NPU; WallS is what passed here.
+	Predicted bool            `json:"predicted,omitempty"`
+	WallS     float64         `json:"wall_s,omitempty"`
+	Logprobs  []tokenLogprobs `json:"logprobs,omitempty"`
 }
 
-// tokenLogprobs is a generated token with its log probability, and the most likely ones at its place.
+// tokenLogprobs is a generated token with its log probability, and the most likely ones at its
+// place.
 type tokenLogprobs struct {
 	ID      int32          `json:"id"`
 	Logprob float64        `json:"logprob"`
@@ -343,7 +350,8 @@ func (o *runResult) predict(dev npu.Device, s model.Stats) {
 	}
 }
 
-// predictedBy is a generation as a virtual device predicts it for an NPU, and false for a device that exists.
+// predictedBy is a generation as a virtual device predicts it for an NPU, and false for a device
+// that exists.
 func predictedBy(dev npu.Device, s model.Stats) (model.Stats, bool) {
 	if dev.Info().Kind != "sim" {
 		return s, false
@@ -351,13 +359,15 @@ func predictedBy(dev npu.Device, s model.Stats) (model.Stats, bool) {
 	return s.Predicted()
 }
 
-// figures is the line under an answer. On a virtual device it has the predicted times, marked as such.
+// figures is the line under an answer. On a virtual device it has the predicted times, marked as
+// such.
 func (o *opened) figures(load time.Duration, s model.Stats) string {
 	p, ok := predictedBy(o.dev, s)
 	if !ok {
 		return figures(load, s)
 	}
-	return fmt.Sprintf("predicted for an XDNA 2, not measured: %s · computed here in %s", figures(0, p), seconds(s.Total))
+	return fmt.Sprintf("predicted for an XDNA 2, not measured: %s · computed here in %s", figures(0, p),
+		seconds(s.Total))
 }
 
 // figures is a line of times. Loading is only mentioned where there was any.
@@ -374,7 +384,8 @@ func figures(load time.Duration, s model.Stats) string {
 		fmt.Sprintf("first token %s (%s)", seconds(s.TTFT), prompt),
 		fmt.Sprintf("%s in %s", count(s.Tokens, "token"), seconds(s.Total)))
 	if v := s.TokensPerSecond(); v > 0 {
-		parts = append(parts, fmt.Sprintf("%s tokens/s, %s each", digits(v), seconds(time.Duration(float64(time.Second)/v))))
+		parts = append(parts, fmt.Sprintf("%s tokens/s, %s each", digits(v),
+			seconds(time.Duration(float64(time.Second)/v))))
 	}
 	switch s.Reason {
 	case model.StopLength:

@@ -62,7 +62,8 @@ func TestRunGivesTheReferenceTokens(t *testing.T) {
 			return list
 		}
 		ids, want := strings.Join(numbers("input_ids"), ","), strings.Join(numbers("greedy"), ",")
-		args := []string{"run", tiny(name), "--ids", ids, "-n", "32", "--temp", "0", "--ignore-eos", "--activations", "f32"}
+		args := []string{"run", tiny(name), "--ids", ids, "-n", "32", "--temp", "0", "--ignore-eos", "--activations",
+			"f32"}
 		if got := succeed(t, "", args...); got != want+"\n" {
 			t.Errorf("%s: %swant %s", name, got, want)
 		}
@@ -76,8 +77,10 @@ func TestRunGivesTheReferenceTokens(t *testing.T) {
 
 // The figures of --json hang together as documented.
 func TestRunFigures(t *testing.T) {
-	out := parse[runOutput](t, succeed(t, "", "run", chatty(t), "Hello", "-n", "20", "--ignore-eos", "--json", "--logprobs", "2", "--seed", "5"))
-	if len(out.Tokens) != 20 || out.PromptTokens != 1+1+len("user: Hello")+1+len("assistant: ") || out.StopReason != "length" || out.Seed != 5 {
+	out := parse[runOutput](t, succeed(t, "", "run", chatty(t), "Hello", "-n", "20", "--ignore-eos", "--json",
+		"--logprobs", "2", "--seed", "5"))
+	if len(out.Tokens) != 20 || out.PromptTokens != 1+1+len("user: Hello")+1+len("assistant: ") ||
+		out.StopReason != "length" || out.Seed != 5 {
 		t.Errorf("%+v", out)
 	}
 	if want := 19 / (out.TotalS - out.TTFTS); math.Abs(out.TokensPerS/want-1) > 1e-6 {
@@ -90,7 +93,8 @@ func TestRunFigures(t *testing.T) {
 		t.Fatalf("%d log probabilities for 20 tokens", len(out.Logprobs))
 	}
 	for i, l := range out.Logprobs {
-		if l.ID != out.Tokens[i] || len(l.Top) != 2 || l.Logprob > l.Top[0].Logprob || l.Top[0].Logprob < l.Top[1].Logprob || l.Top[0].Logprob > 0 {
+		if l.ID != out.Tokens[i] || len(l.Top) != 2 || l.Logprob > l.Top[0].Logprob ||
+			l.Top[0].Logprob < l.Top[1].Logprob || l.Top[0].Logprob > 0 {
 			t.Errorf("token %d: %+v", i, l)
 		}
 	}
@@ -101,7 +105,8 @@ func TestRunPrompts(t *testing.T) {
 	m := chatty(t)
 	tokens := func(stdin string, args ...string) int {
 		t.Helper()
-		return parse[runOutput](t, succeed(t, stdin, append([]string{"run", m, "--json", "-n", "1"}, args...)...)).PromptTokens
+		return parse[runOutput](t, succeed(t, stdin, append([]string{"run", m, "--json", "-n", "1"},
+			args...)...)).PromptTokens
 	}
 	want := tokens("", "Hello\nyou")
 	for name, got := range map[string]int{
@@ -162,16 +167,20 @@ func TestRunSampling(t *testing.T) {
 // Generation ends where it is told to, and says why.
 func TestRunStops(t *testing.T) {
 	m := chatty(t)
-	whole := parse[runOutput](t, succeed(t, "", "run", m, "Hello", "-n", "40", "--ignore-eos", "--temp", "2", "--seed", "1", "--json"))
+	whole := parse[runOutput](t, succeed(t, "", "run", m, "Hello", "-n", "40", "--ignore-eos", "--temp", "2", "--seed",
+		"1", "--json"))
 	runes := []rune(*whole.Text)
 	stop := string(runes[len(runes)/2 : len(runes)/2+2])
-	cut := parse[runOutput](t, succeed(t, "", "run", m, "Hello", "-n", "40", "--ignore-eos", "--temp", "2", "--seed", "1", "--json", "--stop", stop, "--stop", "not there"))
-	if before, _, _ := strings.Cut(*whole.Text, stop); *cut.Text != before || cut.StopReason != string(model.StopString) {
+	cut := parse[runOutput](t, succeed(t, "", "run", m, "Hello", "-n", "40", "--ignore-eos", "--temp", "2", "--seed",
+		"1", "--json", "--stop", stop, "--stop", "not there"))
+	if before, _, _ := strings.Cut(*whole.Text, stop); *cut.Text != before ||
+		cut.StopReason != string(model.StopString) {
 		t.Errorf("stop %q in %q gives %q, %s", stop, *whole.Text, *cut.Text, cut.StopReason)
 	}
 	full := parse[runOutput](t, succeed(t, "", "run", m, "Hello", "--ctx", "48", "--ignore-eos", "--json"))
 	if full.StopReason != string(model.StopContext) || full.PromptTokens+len(full.Tokens) != 48 {
-		t.Errorf("context of 48: %d tokens of prompt, %d generated, %s", full.PromptTokens, len(full.Tokens), full.StopReason)
+		t.Errorf("context of 48: %d tokens of prompt, %d generated, %s", full.PromptTokens, len(full.Tokens),
+			full.StopReason)
 	}
 }
 
@@ -201,7 +210,8 @@ func TestRunTrace(t *testing.T) {
 		}
 		names[e.Cat+" "+e.Name]++
 	}
-	for name, want := range map[string]int{"host load": 1, "host sample": 4, "program layer.0": 4, "op layer.1.attn.q": 4, "op head.lm_head": 4} {
+	for name, want := range map[string]int{"host load": 1, "host sample": 4, "program layer.0": 4,
+		"op layer.1.attn.q": 4, "op head.lm_head": 4} {
 		if names[name] != want {
 			t.Errorf("%d spans %q, want %d", names[name], name, want)
 		}
@@ -231,16 +241,19 @@ func TestWriteFileThroughALink(t *testing.T) {
 	}
 }
 
-// A plan that info writes is a plan that run takes; one that is not a plan is refused with its name.
+// A plan that info writes is a plan that run takes; one that is not a plan is refused with its
+// name.
 func TestPlanOutAndIn(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "plan.json")
 	succeed(t, "", "info", tiny("qwen2-bias"), "--plan-out", path, "--activations", "f32")
 	args := []string{"run", tiny("qwen2-bias"), "--ids", "5,6,7", "-n", "8", "--ignore-eos"}
-	if got, want := succeed(t, "", append(args, "--plan", path)...), succeed(t, "", append(args, "--activations", "f32")...); got != want {
+	if got, want := succeed(t, "", append(args, "--plan", path)...),
+		succeed(t, "", append(args, "--activations", "f32")...); got != want {
 		t.Errorf("by the plan %s, without %s", got, want)
 	}
-	if r := command("", "run", tiny("qwen3-qknorm"), "--ids", "1", "--plan", path); r.code != 1 || !strings.Contains(r.stderr, "plan is for") {
+	if r := command("", "run", tiny("qwen3-qknorm"), "--ids", "1", "--plan", path); r.code != 1 ||
+		!strings.Contains(r.stderr, "plan is for") {
 		t.Errorf("a plan for another model: exit code %d, %s", r.code, r.stderr)
 	}
 	data, err := os.ReadFile(path)
@@ -300,7 +313,8 @@ func TestChatGoesOnAfterErrors(t *testing.T) {
 	if r.code != 1 || r.out != first {
 		t.Errorf("exit code %d, stdout %q, want 1 and %q", r.code, r.out, first)
 	}
-	for _, s := range []string{"no command /nosuch", "that word is forbidden", "the context is 128: /clear", "not valid UTF-8", "4 messages had no answer"} {
+	for _, s := range []string{"no command /nosuch", "that word is forbidden", "the context is 128: /clear",
+		"not valid UTF-8", "4 messages had no answer"} {
 		if !strings.Contains(r.stderr, s) {
 			t.Errorf("stderr does not say %q:\n%s", s, r.stderr)
 		}
@@ -308,7 +322,8 @@ func TestChatGoesOnAfterErrors(t *testing.T) {
 }
 
 func TestIsCommand(t *testing.T) {
-	for word, want := range map[string]bool{"/clear": true, "/nosuch": true, "/": false, "/etc/passwd": false, "clear": false, "/Übung": false} {
+	for word, want := range map[string]bool{"/clear": true, "/nosuch": true, "/": false, "/etc/passwd": false,
+		"clear": false, "/Übung": false} {
 		if isCommand(word) != want {
 			t.Errorf("isCommand(%q) = %v", word, !want)
 		}
@@ -318,33 +333,39 @@ func TestIsCommand(t *testing.T) {
 // info tells a program what a model is and where its ops run.
 func TestInfoJSON(t *testing.T) {
 	got := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json", "--in-place"))
-	if got.Family != "qwen3" || got.Parameters != 203392 || !got.QKNorm || !got.Tied || got.HasTokenizer || got.HasTemplate || !got.InPlace || got.NonFinite != nil {
+	if got.Family != "qwen3" || got.Parameters != 203392 || !got.QKNorm || !got.Tied || got.HasTokenizer ||
+		got.HasTemplate || !got.InPlace || got.NonFinite != nil {
 		t.Errorf("%+v", got)
 	}
 	// Left alone, the device may compress them, which changes nothing but their size.
-	if c := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json")); !c.Lossless || c.InPlace != (c.DeviceBytes == c.FileBytes) || c.DeviceBytes < c.FileBytes*3/4 {
+	if c := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json")); !c.Lossless ||
+		c.InPlace != (c.DeviceBytes == c.FileBytes) || c.DeviceBytes < c.FileBytes*3/4 {
 		t.Errorf("%d of %d bytes, in place %v, lossless %v", c.DeviceBytes, c.FileBytes, c.InPlace, c.Lossless)
 	}
 	// 3 layers, keys and values, 2 heads of 32, 2 bytes each
-	if got.KV.BytesPerPosition != 3*2*2*32*2 || got.KV.BytesAtFull != got.KV.BytesPerPosition*2048 || got.KV.Type != "BF16" {
+	if got.KV.BytesPerPosition != 3*2*2*32*2 || got.KV.BytesAtFull != got.KV.BytesPerPosition*2048 ||
+		got.KV.Type != "BF16" {
 		t.Errorf("KV cache: %+v", got.KV)
 	}
 	count := map[string]int{}
 	for _, r := range got.Ops {
 		count[r.Phase+" "+r.Op+" "+r.On] += r.Count
 	}
-	for key, want := range map[string]int{"prefill MatMul cpu": 3*7 + 1, "decode MatMul cpu": 3*7 + 1, "decode Attention cpu": 3, "decode sampling host": 1} {
+	for key, want := range map[string]int{"prefill MatMul cpu": 3*7 + 1, "decode MatMul cpu": 3*7 + 1,
+		"decode Attention cpu": 3, "decode sampling host": 1} {
 		if count[key] != want {
 			t.Errorf("%s: %d launches, want %d", key, count[key], want)
 		}
 	}
 	with := parse[modelInfo](t, succeed(t, "", "info", chatty(t), "--json", "--check", "--ctx", "100"))
-	if !with.HasTokenizer || !with.HasTemplate || with.NonFinite == nil || len(*with.NonFinite) != 0 || with.KV.Positions != 100 {
+	if !with.HasTokenizer || !with.HasTemplate || with.NonFinite == nil || len(*with.NonFinite) != 0 ||
+		with.KV.Positions != 100 {
 		t.Errorf("%+v", with)
 	}
 }
 
-// info says when weights are not numbers, if asked; the model opens all the same, and generating or verifying says what is wrong.
+// info says when weights are not numbers, if asked; the model opens all the same, and generating or
+// verifying says what is wrong.
 func TestInfoCheckFindsNaN(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {
@@ -374,14 +395,16 @@ func TestInfoCheckFindsNaN(t *testing.T) {
 			t.Errorf("verify: exit code %d, no %q in %s", r.code, want, r.stderr)
 		}
 	}
-	if r := command("", "verify", dir, "--golden", goldenOf("smollm-mha")); r.code != 1 || !strings.Contains(r.out, "info --check") {
+	if r := command("", "verify", dir, "--golden", goldenOf("smollm-mha")); r.code != 1 ||
+		!strings.Contains(r.out, "info --check") {
 		t.Errorf("verify --golden: exit code %d, %s", r.code, r.out)
 	}
 }
 
 func TestInfoForPeople(t *testing.T) {
 	out := succeed(t, "", "info", tiny("llama-tied-rope-scaled"), "--in-place")
-	for _, s := range []string{"llama", "scaled as llama3", "no second copy", "bytes a position", "lm_head", "PROGRAM", "sampling"} {
+	for _, s := range []string{"llama", "scaled as llama3", "no second copy", "bytes a position", "lm_head", "PROGRAM",
+		"sampling"} {
 		if !strings.Contains(out, s) {
 			t.Errorf("no %q in\n%s", s, out)
 		}
@@ -393,7 +416,8 @@ func TestInfoForPeople(t *testing.T) {
 	}
 }
 
-// Tokens come as lines for people, as an array for a text, as arrays for a list; special tokens are put around unless that is declined.
+// Tokens come as lines for people, as an array for a text, as arrays for a list; special tokens are
+// put around unless that is declined.
 func TestTokenize(t *testing.T) {
 	m := chatty(t)
 	lines := succeed(t, "", "tokenize", m, "Hé<|end|>")
@@ -421,7 +445,8 @@ func TestTokenize(t *testing.T) {
 	}
 }
 
-// A template's text is printed byte for byte. A model brings its special tokens, what stands in the conversation counts before them.
+// A template's text is printed byte for byte. A model brings its special tokens, what stands in the
+// conversation counts before them.
 func TestTemplate(t *testing.T) {
 	m := chatty(t)
 	file := filepath.Join(t.TempDir(), "template.jinja")
@@ -430,7 +455,8 @@ func TestTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ template, stdin, want string }{
-		{m, `{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}`, "<|begin|><|user|>user: Hi<|user|>assistant: "},
+		{m, `{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}`,
+			"<|begin|><|user|>user: Hi<|user|>assistant: "},
 		{m, ` { "messages": [{"role": "user", "content": "Hi"}], "bos_token": "<s>"}`, "<s><|user|>user: Hi"},
 		{m, `{"bos_token": null, "messages": [{"role": "user", "content": "Hi"}]}` + "\n", "<|user|>user: Hi"},
 		{m, `{"messages": [{"role": "user", "content": "Hi"}]}` + "\n", "<|begin|><|user|>user: Hi"},
@@ -444,7 +470,8 @@ func TestTemplate(t *testing.T) {
 
 func TestDevices(t *testing.T) {
 	list := parse[[]deviceEntry](t, succeed(t, "", "devices", "--json", "--threads", "1", "--kernels", "go"))
-	if len(list) != 3 || list[0].Device != "cpu" || !list[0].Available || list[0].Threads != 1 || list[0].Kernels != "go" || !list[1].Virtual {
+	if len(list) != 3 || list[0].Device != "cpu" || !list[0].Available || list[0].Threads != 1 ||
+		list[0].Kernels != "go" || !list[1].Virtual {
 		t.Errorf("%+v", list)
 	}
 	if out := succeed(t, "", "devices"); !strings.Contains(out, "predicts its times") {
@@ -452,7 +479,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// bench measures what it says: a test for each length, medians between their extremes, the bytes that the plan must read.
+// bench measures what it says: a test for each length, medians between their extremes, the bytes
+// that the plan must read.
 func TestBench(t *testing.T) {
 	m := tiny("smollm-mha")
 	out := succeed(t, "", "bench", m, "--pp", "8,16", "--tg", "4,0", "--reps", "3", "--threads", "1", "--json")
@@ -460,34 +488,43 @@ func TestBench(t *testing.T) {
 	var tests []string
 	for _, r := range list {
 		tests = append(tests, r.Test)
-		if r.MinTokensPerS <= 0 || r.TokensPerS < r.MinTokensPerS || r.MaxTokensPerS < r.TokensPerS || len(r.Samples) != 3 || r.Repetitions != 3 {
+		if r.MinTokensPerS <= 0 || r.TokensPerS < r.MinTokensPerS || r.MaxTokensPerS < r.TokensPerS ||
+			len(r.Samples) != 3 || r.Repetitions != 3 {
 			t.Errorf("%+v", r)
 		}
-		if r.Threads != 1 || r.Device != "cpu" || r.DType != "F32" || r.ReadBandwidth <= 0 || r.PeakFLOPsPerS <= 0 || r.PeakShare <= 0 || r.Machine == "" || r.Model == "" {
+		if r.Threads != 1 || r.Device != "cpu" || r.DType != "F32" || r.ReadBandwidth <= 0 || r.PeakFLOPsPerS <= 0 ||
+			r.PeakShare <= 0 || r.Machine == "" || r.Model == "" {
 			t.Errorf("%+v", r)
 		}
 	}
 	if !slices.Equal(tests, []string{"pp8", "pp16", "tg4"}) {
 		t.Errorf("tests %v", tests)
 	}
-	// Decoding reads all weights (F32, tied, so that the table is read as LM head and a row of it as embedding) and the cache up to the token.
+	// Decoding reads all weights (F32, tied, so that the table is read as LM head and a row of it
+	// as embedding) and the cache up to the token.
 	info := parse[modelInfo](t, succeed(t, "", "info", m, "--json"))
 	want := float64(info.FileBytes) + float64(4*info.Hidden) + float64(info.KV.BytesPerPosition)*(1+2+3+4)/4
 	if got := list[2].BytesPerToken; math.Abs(got-want) > 0.5 {
 		t.Errorf("%v bytes per token, want %v", got, want)
 	}
-	// With a context of 12 the same tokens are 12 positions further on, and a repetition does not find its prompt in the cache.
-	deep := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "8@12", "--tg", "4@12", "--reps", "2", "--threads", "1", "--json"))
-	if got := deep[1].BytesPerToken - list[2].BytesPerToken; deep[0].Test != "pp8@12" || deep[1].Test != "tg4@12" || math.Abs(got-float64(12*info.KV.BytesPerPosition)) > 0.5 {
+	// With a context of 12 the same tokens are 12 positions further on, and a repetition does not
+	// find its prompt in the cache.
+	deep := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "8@12", "--tg", "4@12", "--reps", "2",
+		"--threads", "1", "--json"))
+	if got := deep[1].BytesPerToken - list[2].BytesPerToken; deep[0].Test != "pp8@12" || deep[1].Test != "tg4@12" ||
+		math.Abs(got-float64(12*info.KV.BytesPerPosition)) > 0.5 {
 		t.Errorf("%s and %s, %v bytes per token more", deep[0].Test, deep[1].Test, got)
 	}
-	if deep[0].LoadSeconds <= 0 || runtime.GOOS == "linux" && deep[0].PeakRSS < 1<<20 || deep[0].Rho != 0 || deep[1].Rho <= 0 {
+	if deep[0].LoadSeconds <= 0 || runtime.GOOS == "linux" && deep[0].PeakRSS < 1<<20 || deep[0].Rho != 0 ||
+		deep[1].Rho <= 0 {
 		t.Errorf("%+v", deep)
 	}
 	// Sessions at once read the weights once for all, and give the texts that they give alone.
-	both := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "0", "--tg", "4", "--sessions", "3", "--reps", "1", "--threads", "1", "--json"))
+	both := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "0", "--tg", "4", "--sessions", "3", "--reps",
+		"1", "--threads", "1", "--json"))
 	kv := float64(info.KV.BytesPerPosition) * (1 + 2 + 3 + 4) / 4
-	if r := both[1]; len(both) != 2 || r.Test != "tg4 x 3" || r.Together == nil || r.Together.Sessions != 3 || !r.Together.SameText || r.Together.Times <= 0 || r.Tokens != 12 ||
+	if r := both[1]; len(both) != 2 || r.Test != "tg4 x 3" || r.Together == nil || r.Together.Sessions != 3 ||
+		!r.Together.SameText || r.Together.Times <= 0 || r.Tokens != 12 ||
 		math.Abs(r.BytesPerToken-((both[0].BytesPerToken-kv)/3+kv)) > 0.5 || both[0].Together != nil {
 		t.Errorf("%+v", both)
 	}
@@ -505,7 +542,8 @@ func TestBench(t *testing.T) {
 // A real model answers a real question.
 func TestRunDemoModel(t *testing.T) {
 	m := testenv.DemoModel(t)
-	if got := succeed(t, "", "run", m, "What is the capital of France?", "--temp", "0", "-n", "16"); got != "The capital of France is Paris.\n" {
+	if got := succeed(t, "", "run", m, "What is the capital of France?", "--temp", "0", "-n",
+		"16"); got != "The capital of France is Paris.\n" {
 		t.Errorf("it says %q", got)
 	}
 }

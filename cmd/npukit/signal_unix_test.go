@@ -19,13 +19,15 @@ import (
 // patient is how long a test waits for what should take 100 ms: machines that run tests are busy.
 const patient = 3 * time.Second
 
-// Ctrl-C in every stage ends the command with 130, quickly, with nothing half written and nothing said.
+// Ctrl-C in every stage ends the command with 130, quickly, with nothing half written and nothing
+// said.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	chatty := chatty(t)
 	// A model that is slow enough to be interrupted in each of its stages.
 	slow := filepath.Join(dir, "slow")
-	err := ckptgen.Write(slow, ckptgen.Spec{Family: "llama", Layers: 4, Hidden: 512, Heads: 8, FFN: 2048, Vocab: 512, Context: 1 << 20, Tie: true}, 1)
+	err := ckptgen.Write(slow, ckptgen.Spec{Family: "llama", Layers: 4, Hidden: 512, Heads: 8, FFN: 2048, Vocab: 512,
+		Context: 1 << 20, Tie: true}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +141,8 @@ func TestGOMAXPROCS(t *testing.T) {
 	}
 }
 
-// What is there and no file is written into, never replaced: as root, renaming over /dev/null would be remembered.
+// What is there and no file is written into, never replaced: as root, renaming over /dev/null would
+// be remembered.
 func TestWriteFileIntoAPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

@@ -126,7 +126,8 @@ made the plan faster. npukit deploy --lessons DIR tries them first; gates decide
 				return err
 			}
 			if len(list) == 0 {
-				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed finalise, and have changed its plan", args[0])
+				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed "+
+					"finalise, and have changed its plan", args[0])
 			}
 			names, err := skill.WriteLessons(args[1], list)
 			if err != nil {

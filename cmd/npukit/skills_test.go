@@ -29,7 +29,8 @@ func TestSkillsCommand(t *testing.T) {
 		if data, err := os.ReadFile(filepath.Join(dir, m.Name, skill.ManualFile)); err != nil || string(data) != shown {
 			t.Errorf("%s: show and export differ: %v", m.Name, err)
 		}
-		if one := parse[skill.Manual](t, succeed(t, "", "skills", "show", m.Name, "--json")); one.Body == "" || one.Description != m.Description {
+		if one := parse[skill.Manual](t, succeed(t, "", "skills", "show", m.Name, "--json")); one.Body == "" ||
+			one.Description != m.Description {
 			t.Errorf("%s as JSON: %+v", m.Name, one)
 		}
 	}
@@ -44,7 +45,8 @@ func TestSkillsCommand(t *testing.T) {
 		{[]string{"skills", "show", "no-such"}, 1, "full-model"},
 		{[]string{"skills", "export", "/dev/null/x"}, 1, "/dev/null"},
 		{[]string{"skills", "promote", dir}, 2, "DIR is missing"},
-		{[]string{"skills", "promote", dir, dir}, 1, dir + " is no workspace, which is the folder that npukit deploy --dir names"},
+		{[]string{"skills", "promote", dir, dir}, 1,
+			dir + " is no workspace, which is the folder that npukit deploy --dir names"},
 	} {
 		if r := command("", tc.args...); r.code != tc.code || !strings.Contains(r.stderr, tc.want) {
 			t.Errorf("%v: code %d, stderr %q", tc.args, r.code, r.stderr)

@@ -22,7 +22,8 @@ func stale(t *testing.T) (path string, c ckptgen.Chain) {
 		Generation: `{"top_k": -2, "temperature": "0.7"}`,
 		TokenizerConfig: map[string]any{
 			"eos_token": "<|im_end|>",
-			"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+			"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content " +
+				"}}<|im_end|>\n{% endfor %}" +
 				"<|im_start|>assistant{{ '\n' }}",
 		},
 	}
@@ -60,7 +61,8 @@ func TestStops(t *testing.T) {
 		"": "hi\n", fmt.Sprintf("--stop-id %d", c.ID("i")): "h\n", "--stop i": "h\n",
 		"--ignore-eos --stop er": "hius\n",
 	} {
-		if got := succeed(t, "hello\n", append([]string{"chat", m, "--temp", "0"}, strings.Fields(args)...)...); got != want {
+		if got := succeed(t, "hello\n", append([]string{"chat", m, "--temp", "0"},
+			strings.Fields(args)...)...); got != want {
 			t.Errorf("chat %s: %q, want %q", args, got, want)
 		}
 	}

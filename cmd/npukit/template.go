@@ -81,7 +81,8 @@ func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]
 	return rendered.Text, err
 }
 
-// openTemplate opens a template file, or a template of a model together with the model's special tokens.
+// openTemplate opens a template file, or a template of a model together with the model's special
+// tokens.
 func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, special map[string]string, err error) {
 	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !isGGUF(arg) {
 		if name != "" || flags.file != "" {
@@ -147,9 +148,9 @@ func readTemplate(path string) (string, error) {
 	return string(source), checkText(path, string(source))
 }
 
-// withFields adds fields to a JSON object, at its end, so that errors name the bytes that a person wrote.
-// The object may have the defaults itself, and must not have the variables. What is no object stays as it
-// is, for the template to refuse.
+// withFields adds fields to a JSON object, at its end, so that errors name the bytes that a person
+// wrote. The object may have the defaults itself, and must not have the variables. What is no
+// object stays as it is, for the template to refuse.
 func withFields(object []byte, defaults map[string]string, variables []chat.Variable) ([]byte, error) {
 	var has map[string]json.RawMessage
 	if err := json.Unmarshal(object, &has); err != nil || len(has) == 0 {

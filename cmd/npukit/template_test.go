@@ -30,7 +30,8 @@ func promptTokens(t *testing.T, args ...string) int {
 	return parse[runResult](t, out).PromptTokens
 }
 
-// The flags of the chat template reach it, and messages forge no special tokens unless that is asked for.
+// The flags of the chat template reach it, and messages forge no special tokens unless that is
+// asked for.
 func TestRunTemplateFlags(t *testing.T) {
 	dir := chatty(t)
 	file := put(t, filepath.Join(t.TempDir(), "t.jinja"),
@@ -56,7 +57,8 @@ func TestRunTemplateFlags(t *testing.T) {
 	}
 }
 
-// What is wrong with a flag of the chat template is said before a model is opened, with exit code 2.
+// What is wrong with a flag of the chat template is said before a model is opened, with exit code
+// 2.
 func TestTemplateFlagErrors(t *testing.T) {
 	dir := chatty(t)
 	broken := put(t, filepath.Join(t.TempDir(), "broken.jinja"), "a\n{% if %}")

@@ -28,7 +28,8 @@ const (
 	plain = "\x1b[0m"
 )
 
-// styled wraps text in a style, on a terminal that has some, unless NO_COLOR asks for none (no-color.org).
+// styled wraps text in a style, on a terminal that has some, unless NO_COLOR asks for none
+// (no-color.org).
 func styled(w io.Writer, style, text string) string {
 	if !isTerminal(w) || isDumb() || os.Getenv("NO_COLOR") != "" {
 		return text
@@ -36,8 +37,8 @@ func styled(w io.Writer, style, text string) string {
 	return style + text + plain
 }
 
-// printable makes control characters of a model's text visible, so that no text can steer the terminal that shows it. Into a pipe or a file text
-// goes as it is.
+// printable makes control characters of a model's text visible, so that no text can steer the
+// terminal that shows it. Into a pipe or a file text goes as it is.
 func printable(w io.Writer, text string) string {
 	if !isTerminal(w) {
 		return text
@@ -53,8 +54,9 @@ func printable(w io.Writer, text string) string {
 	}, text)
 }
 
-// showStatus writes what is being done, and for how long, into the line of the cursor, in place of what stood there. It is cut to the terminal's width: of a text that
-// takes more than a line, only the last can be wiped.
+// showStatus writes what is being done, and for how long, into the line of the cursor, in place of
+// what stood there. It is cut to the terminal's width: of a text that takes more than a line, only
+// the last can be wiped.
 func showStatus(w io.Writer, text string, took time.Duration) {
 	width := 80
 	if f, ok := w.(*os.File); ok {
@@ -63,7 +65,8 @@ func showStatus(w io.Writer, text string, took time.Duration) {
 		}
 	}
 	text = printable(w, strings.ReplaceAll(text, "\n", " "))
-	fmt.Fprint(w, "\r\x1b[K"+styled(w, dim, statusLine(text, took, width-1))) // the last column stays free: some terminals wrap when it is filled
+	// The last column stays free: some terminals wrap when it is filled.
+	fmt.Fprint(w, "\r\x1b[K"+styled(w, dim, statusLine(text, took, width-1)))
 }
 
 // statusLine is as much of a text as there is room for, and the seconds behind it.
@@ -83,7 +86,8 @@ func cut(text string, width int) string {
 	return text
 }
 
-// columns is how wide a text is at most: characters from the CJK radicals on, where the wide ones begin, count twice.
+// columns is how wide a text is at most: characters from the CJK radicals on, where the wide ones
+// begin, count twice.
 func columns(text string) int {
 	n := 0
 	for _, r := range text {
@@ -100,8 +104,8 @@ func wipeStatus(w io.Writer) { fmt.Fprint(w, "\r\x1b[K") }
 // patience is how long work goes on before a terminal is told what takes so long.
 const patience = 700 * time.Millisecond
 
-// progress shows on a terminal that something takes long, with the seconds that it takes. The function that it returns ends that and wipes the
-// line; calling it again does nothing.
+// progress shows on a terminal that something takes long, with the seconds that it takes. The
+// function that it returns ends that and wipes the line; calling it again does nothing.
 func (a *app) progress(what string) (done func()) {
 	if !isTerminal(a.err) || isDumb() {
 		return func() {}

@@ -78,7 +78,8 @@ func onTerminalOf(t *testing.T, columns uint16, args ...string) *session {
 	return s
 }
 
-// see waits until the terminal shows something that matches, after what has been seen, and returns what was shown up to its end.
+// see waits until the terminal shows something that matches, after what has been seen, and returns
+// what was shown up to its end.
 func (s *session) see(pattern string) string {
 	s.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -126,7 +127,8 @@ const (
 	ctrlD = "\x04"
 )
 
-// A conversation on a terminal: prompt, answer and figures; Ctrl-C stops the answer and not the program; the conversation goes on.
+// A conversation on a terminal: prompt, answer and figures; Ctrl-C stops the answer and not the
+// program; the conversation goes on.
 func TestChatOnATerminal(t *testing.T) {
 	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "--ctx", "2000")
 	s.see(`chatty on cpu .* /help`)
@@ -170,13 +172,15 @@ func TestChatHistoryAndCtrlD(t *testing.T) {
 	s.ended(0)
 }
 
-// What is no text is refused as it is from a pipe, and what comes behind it is read: bytes of another encoding, an Esc, half a character. Ctrl-C works behind all of them.
+// What is no text is refused as it is from a pipe, and what comes behind it is read: bytes of
+// another encoding, an Esc, half a character. Ctrl-C works behind all of them.
 func TestChatTakesAllKeys(t *testing.T) {
 	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "2")
 	for _, tc := range []struct{ name, keys, echo, says string }{
 		{"Latin-1", "caf\xe9 au lait\r", "caf\ufffd au lait", `the message is not valid UTF-8: byte 3 is 0xe9`},
 		{"Latin-1 at the end", "caf\xe9\r", "caf\ufffd", `the message is not valid UTF-8: byte 3 is 0xe9`},
-		{"Latin-1, pasted", "\x1b[200~na\xefve\x1b[201~\r", "na\ufffdve", `the message is not valid UTF-8: byte 2 is 0xef`},
+		{"Latin-1, pasted", "\x1b[200~na\xefve\x1b[201~\r", "na\ufffdve",
+			`the message is not valid UTF-8: byte 2 is 0xef`},
 		{"a replacement character", "a\ufffdb\r", "a\ufffdb", `first token`},
 		{"Esc and digits", "\x1b\r1 + 1\r", `1 \+ 1`, `first token`},
 	} {
@@ -203,7 +207,8 @@ func TestChatTakesAllKeys(t *testing.T) {
 	s.ended(0)
 }
 
-// A question of a deployment comes again with a reason, goes back to a phase, and Ctrl-D at it is a stop, behind which the same command goes on.
+// A question of a deployment comes again with a reason, goes back to a phase, and Ctrl-D at it is a
+// stop, behind which the same command goes on.
 func TestDeployAsks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	s := onTerminal(t, "deploy", tiny("smollm-mha"), "--dir", dir, "--seq", "64")
@@ -235,7 +240,8 @@ func TestVerifyOnATerminal(t *testing.T) {
 func TestErrorsSteerNoTerminal(t *testing.T) {
 	m := chatty(t)
 	template := "{{ raise_exception('\x1b]0;owned\x07') }}"
-	write(t, filepath.Join(m, "tokenizer_config.json"), map[string]any{"bos_token": "<|begin|>", "eos_token": "<|end|>", "chat_template": template})
+	write(t, filepath.Join(m, "tokenizer_config.json"), map[string]any{"bos_token": "<|begin|>",
+		"eos_token": "<|end|>", "chat_template": template})
 	s := onTerminal(t, "run", m, "Hello")
 	if text := s.see(`owned.*\r\n`); strings.ContainsAny(text, "\x1b\x07") {
 		t.Errorf("the terminal gets %q", text)
@@ -243,14 +249,16 @@ func TestErrorsSteerNoTerminal(t *testing.T) {
 	s.ended(1)
 }
 
-// A terminal that takes no escapes gets none, and no line of progress; one that is narrow gets lines that fit.
+// A terminal that takes no escapes gets none, and no line of progress; one that is narrow gets
+// lines that fit.
 func TestSmallTerminals(t *testing.T) {
 	escapes := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 	for _, dumb := range []bool{true, false} {
 		if t.Setenv("TERM", "xterm"); dumb {
 			t.Setenv("TERM", "dumb")
 		}
-		s := onTerminalOf(t, 20, "deploy", tiny("smollm-mha"), "--dir", filepath.Join(t.TempDir(), "w"), "--seq", "64", "--yes")
+		s := onTerminalOf(t, 20, "deploy", tiny("smollm-mha"), "--dir", filepath.Join(t.TempDir(), "w"), "--seq", "64",
+			"--yes")
 		text := s.see(`(?s)0 reference.*2 single block.*pass`)
 		s.press(ctrlC)
 		s.ended(130)
@@ -280,7 +288,8 @@ func TestSmallTerminals(t *testing.T) {
 	}
 }
 
-// run shows its figures under the answer on a terminal, and control characters of a text do not reach it.
+// run shows its figures under the answer on a terminal, and control characters of a text do not
+// reach it.
 func TestRunOnATerminal(t *testing.T) {
 	m := chatty(t)
 	s := onTerminal(t, "run", m, "Hello", "-n", "60", "--ignore-eos", "--temp", "5", "--seed", "2")

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// What is being done fits a terminal's width, with the seconds to the last; wide characters take two columns.
+// What is being done fits a terminal's width, with the seconds to the last; wide characters take
+// two columns.
 func TestStatusFitsTheTerminal(t *testing.T) {
 	for _, tc := range []struct {
 		text  string

@@ -59,7 +59,8 @@ compressed (.gz). Tokens that only tokenizer_config.json has are those of the fo
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print ids as JSON; with -, read a JSON array of strings")
-	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "add no special tokens around the text (those written in it are recognised)")
+	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "add no special tokens around the text (those written in "+
+		"it are recognised)")
 	return cmd
 }
 
@@ -129,7 +130,8 @@ func (e *encoder) list(w io.Writer, data []byte) error {
 	var texts []*string
 	err := json.Unmarshal(data, &texts)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("stdin must be a JSON array of strings: what ends at byte %d is of kind %s", wrong.Offset, wrong.Value)
+		return fmt.Errorf("stdin must be a JSON array of strings: what ends at byte %d is of kind %s", wrong.Offset,
+			wrong.Value)
 	}
 	if err != nil || texts == nil {
 		return fmt.Errorf("stdin must be a JSON array of strings: %w", orNull(err))

@@ -11,7 +11,8 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// tracer collects what ran when, for a timeline. Each category of span has a track of its own: host work, programs, ops.
+// tracer collects what ran when, for a timeline. Each category of span has a track of its own: host
+// work, programs, ops.
 type tracer struct {
 	started time.Time
 
@@ -35,7 +36,8 @@ func (t *tracer) write(path string) error {
 	slices.SortStableFunc(t.spans, func(a, b npu.Span) int { return a.Start.Compare(b.Start) })
 	p := timeline.Process{Name: "npukit", Tracks: []string{"host", "program", "op"}}
 	for _, s := range t.spans {
-		p.Spans = append(p.Spans, timeline.Span{Name: s.Name, Track: s.Category, Start: s.Start.Sub(t.started), Duration: s.Duration})
+		p.Spans = append(p.Spans, timeline.Span{Name: s.Name, Track: s.Category, Start: s.Start.Sub(t.started),
+			Duration: s.Duration})
 	}
 	var data bytes.Buffer
 	err := timeline.Timeline{Processes: []timeline.Process{p}}.Write(&data)

@@ -46,7 +46,8 @@ causes that. --report keeps it all as text, JSON and pictures.`,
 	}
 	v.model.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&v.golden, "golden", "", "hold device and oracle to the reference outputs in `FILE` (safetensors or JSON)")
+	flags.StringVar(&v.golden, "golden", "", "hold device and oracle to the reference outputs in `FILE` "+
+		"(safetensors or JSON)")
 	flags.IntVar(&v.positions, "positions", 256, "score `N` ids at most of each text")
 	flags.BoolVar(&v.diagnose, "diagnose", false, "find the first op that is wrong")
 	flags.StringVar(&v.report, "report", "", "write reports and pictures into the folder `DIR`")
@@ -90,12 +91,13 @@ type verifyResult struct {
 	OK        bool   `json:"ok"`
 	Verdict   string `json:"verdict"` // "pass" or "fail"
 	// HuggingFace is "agrees" or "differs" with a golden file, and "unproven" without one.
-	HuggingFace string          `json:"hugging_face"`
-	Gates       []verifyGate    `json:"gates"`
-	NotRun      []string        `json:"not_run"` // gates that the material would have allowed, and why they were not run
-	Reasons     []string        `json:"reasons"` // of all gates that failed
-	Diagnosis   *gate.Diagnosis `json:"diagnosis,omitempty"`
-	Seconds     float64         `json:"seconds"`
+	HuggingFace string       `json:"hugging_face"`
+	Gates       []verifyGate `json:"gates"`
+	// Gates that the material would have allowed, and why they were not run.
+	NotRun    []string        `json:"not_run"`
+	Reasons   []string        `json:"reasons"` // of all gates that failed
+	Diagnosis *gate.Diagnosis `json:"diagnosis,omitempty"`
+	Seconds   float64         `json:"seconds"`
 }
 
 // verifyGate is a gate that was run.
@@ -148,7 +150,8 @@ func (v *verifier) run(ctx context.Context, arg string) (err error) {
 func (v *verifier) on(ctx context.Context, dev npu.Device) (err error) {
 	started := time.Now()
 	v.dev = dev
-	ck, err := checkpoint.Open(v.path) // the oracle's own: it outlives the device's, which --diagnose opens a second time
+	// The oracle's own: it outlives the device's, which --diagnose opens a second time.
+	ck, err := checkpoint.Open(v.path)
 	if err != nil {
 		return err
 	}

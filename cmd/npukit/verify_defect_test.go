@@ -14,7 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// Every bug of the catalogue, put into the CPU device one at a time, fails the gates, and the diagnosis names the op that it sits in.
+// Every bug of the catalogue, put into the CPU device one at a time, fails the gates, and the
+// diagnosis names the op that it sits in.
 func TestVerifySeededDefects(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {
@@ -42,7 +43,8 @@ func TestVerifySeededDefects(t *testing.T) {
 					t.Fatal(err)
 				}
 				var out bytes.Buffer
-				v := &verifier{app: &app{out: &out, err: io.Discard}, path: tiny(d.Model), positions: 256, file: file, diagnose: true}
+				v := &verifier{app: &app{out: &out, err: io.Discard}, path: tiny(d.Model), positions: 256, file: file,
+					diagnose: true}
 				v.model.activations = activations
 				err = v.on(defect.With(context.Background(), d), dev)
 				if !errors.Is(err, errVerify) || v.result.OK {

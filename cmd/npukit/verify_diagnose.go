@@ -10,8 +10,9 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// A diagnosis takes so many positions in one pass and then so many one by one: enough for patterns along positions, few enough that every output of a
-// model of three billion parameters fits in 400 MB. The pass ends at no multiple of any tile, so that its end is not mistaken for one.
+// A diagnosis takes so many positions in one pass and then so many one by one: enough for patterns
+// along positions, few enough that every output of a model of three billion parameters fits in 400
+// MB. The pass ends at no multiple of any tile, so that its end is not mistaken for one.
 const (
 	diagnosedPass  = 39
 	diagnosedSteps = 9
@@ -63,8 +64,10 @@ func (v *verifier) find(ctx context.Context) (err error) {
 func (v *verifier) diagnosis() string {
 	text := v.result.Diagnosis.String()
 	if v.result.Diagnosis.OK() && !v.result.OK {
-		text += "  the gates fail all the same, so that the fault is in what showing every output changes: programs are then dispatched one by one and no\n" +
-			"  buffer is used again within one. Usual causes: a missing sync, a buffer that two programs share, a race; or positions beyond the " +
+		text += "  the gates fail all the same, so that the fault is in what showing every output changes: " +
+			"programs are then dispatched one by one and no\n" +
+			"  buffer is used again within one. Usual causes: a missing sync, a buffer that two programs share, a " +
+			"race; or positions beyond the " +
 			fmt.Sprint(diagnosedPass+diagnosedSteps) + " that were looked at\n"
 	}
 	return text

@@ -14,7 +14,8 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// verifyTokens is how many tokens the greedy gate generates. Source: the verification of the paper's published code.
+// verifyTokens is how many tokens the greedy gate generates. Source: the verification of the
+// paper's published code.
 const verifyTokens = 32
 
 // verifyPrompt is something to continue.
@@ -26,24 +27,29 @@ type verifyPrompt struct {
 
 // add notes a gate's report.
 func (v *verifier) add(name, of, against string, r verifyReport) {
-	v.result.Gates = append(v.result.Gates, verifyGate{Name: name, Of: of, Against: against, OK: r.OK(), Report: r, line: figuresOf(r)})
+	v.result.Gates = append(v.result.Gates, verifyGate{Name: name, Of: of, Against: against, OK: r.OK(), Report: r,
+		line: figuresOf(r)})
 }
 
-// baseFormat is a number format without what products do to quantised weights or for them: "cpu-bf16" of "cpu-bf16-expanded".
+// baseFormat is a number format without what products do to quantised weights or for them:
+// "cpu-bf16" of "cpu-bf16-expanded".
 func baseFormat(format string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(format, "-expanded"), "-blocks")
 }
 
-// oracleThresholds hold the oracle to a golden file. Both compute in FP32 or better; what is left is how the file stores it.
+// oracleThresholds hold the oracle to a golden file. Both compute in FP32 or better; what is left
+// is how the file stores it.
 func oracleThresholds(q golden.Sequence) gate.Thresholds {
 	t := gate.Thresholds{
 		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
-		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within 1e-8; wider because a golden file may be made in float32, " +
+		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within " +
+			"1e-8; wider because a golden file may be made in float32, " +
 			"and of a deeper model",
 	}
 	if q.Logits == nil {
 		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
-		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone make a KL of some 1e-6: KL mean at most 3e-7, " +
+		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone " +
+			"make a KL of some 1e-6: KL mean at most 3e-7, " +
 			"NLL within 1e-5; wider because other models are deeper"
 	}
 	return t
@@ -89,8 +95,8 @@ func (v *verifier) teacher(ctx context.Context, name string, s gate.Scorer, ref 
 	return nil
 }
 
-// determinism takes two prompts out of ids. The second is shorter and another from its first id on, so that what the first leaves behind lies where
-// the second reads.
+// determinism takes two prompts out of ids. The second is shorter and another from its first id on,
+// so that what the first leaves behind lies where the second reads.
 func (v *verifier) determinism(ctx context.Context, s *model.Session, ids []int32) error {
 	a := ids[:min(len(ids), 70)]
 	b := slices.Clone(a[:(len(a)+1)/2])
@@ -136,8 +142,8 @@ func (v *verifier) material(ctx context.Context, m *model.Model) ([]int32, []ver
 	return ids[:min(len(ids), room)], prompts, nil
 }
 
-// seeded are ids for a model without a tokenizer: a few random ones, which the oracle continues by drawing from its own distribution, so that the
-// text is one that the model finds likely.
+// seeded are ids for a model without a tokenizer: a few random ones, which the oracle continues by
+// drawing from its own distribution, so that the text is one that the model finds likely.
 func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, error) {
 	const begin = 16
 	v.result.IDs = fmt.Sprintf("%d random ones that the oracle continues (the model has no tokenizer)", min(begin, n))
@@ -167,7 +173,8 @@ func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, 
 	return ids, prompts, nil
 }
 
-// draw samples from softmax(logits), by the Gumbel trick: the largest of logits with noise has that distribution.
+// draw samples from softmax(logits), by the Gumbel trick: the largest of logits with noise has that
+// distribution.
 func draw(rng *rand.Rand, logits []float32) int32 {
 	best, at := 0.0, -1
 	for i, v := range logits {
@@ -183,16 +190,19 @@ func (v *verifier) fits(m *model.Model) error {
 	vocab := m.Checkpoint().Config().Vocab
 	for _, q := range v.file.Sequences {
 		if n := q.Vocab(); n != 0 && n != vocab {
-			return fmt.Errorf("%s has logits of a vocabulary of %d, the model's is %d: it was made for another model", v.golden, n, vocab)
+			return fmt.Errorf("%s has logits of a vocabulary of %d, the model's is %d: it was made for another model",
+				v.golden, n, vocab)
 		}
 		if n := slices.Max(q.IDs); int(n) >= vocab {
-			return fmt.Errorf("%s has id %d, the model's vocabulary is %d: it was made for another model", v.golden, n, vocab)
+			return fmt.Errorf("%s has id %d, the model's vocabulary is %d: it was made for another model", v.golden, n,
+				vocab)
 		}
 	}
 	return nil
 }
 
-// againstGolden runs the gates with a golden file, over each of its sequences: the device against it, and the oracle against it.
+// againstGolden runs the gates with a golden file, over each of its sequences: the device against
+// it, and the oracle against it.
 func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.Session) error {
 	var longest tail
 	for _, q := range v.file.Sequences {
@@ -216,7 +226,9 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 		}
 		n := min(len(whole.Greedy), verifyTokens, m.Context()-len(whole.IDs))
 		if n < 1 {
-			v.result.NotRun = append(v.result.NotRun, fmt.Sprintf("greedy: %s: its %d ids leave no room in a context of %d", q.Name, len(whole.IDs), m.Context()))
+			v.result.NotRun = append(v.result.NotRun,
+				fmt.Sprintf("greedy: %s: its %d ids leave no room in a context of %d", q.Name, len(whole.IDs),
+					m.Context()))
 			continue
 		}
 		done := v.app.progress("greedy: " + q.Name)
@@ -229,8 +241,10 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 		v.add("greedy: "+q.Name, "device", "golden", r)
 		v.shown = append(v.shown, verifyPrompt{q.Name, whole.IDs, whole.Greedy})
 	}
-	if !slices.ContainsFunc(v.file.Sequences, func(q golden.Sequence) bool { return q.Logits != nil }) && len(v.ids) > 1 {
-		// Stored likelihoods see little of a distribution; the oracle, just held to them, sees all of it.
+	if !slices.ContainsFunc(v.file.Sequences, func(q golden.Sequence) bool { return q.Logits != nil }) &&
+		len(v.ids) > 1 {
+		// Stored likelihoods see little of a distribution; the oracle, just held to them, sees all
+		// of it.
 		if err := v.teacher(ctx, "the same ids", s, v.ref.NewState(), v.ids); err != nil {
 			return err
 		}
@@ -241,14 +255,16 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 	return v.determinism(ctx, s, v.ids)
 }
 
-// damaged adds to an error of the gates what usually causes it: weights that nothing can be computed with.
+// damaged adds to an error of the gates what usually causes it: weights that nothing can be
+// computed with.
 func (v *verifier) damaged(ctx context.Context, ck *checkpoint.Checkpoint, err error) error {
 	defer v.app.progress("reading all weights of " + modelName(v.path))()
 	bad, checkErr := ck.NonFinite(ctx)
 	if checkErr != nil || len(bad) == 0 {
 		return err
 	}
-	return fmt.Errorf("%s has NaN or infinity in %s, the first is %s: fetch it again (npukit info --check names them all): %w", v.path, count(len(bad), "tensor"), bad[0], err)
+	return fmt.Errorf("%s has NaN or infinity in %s, the first is %s: fetch it again (npukit info --check names "+
+		"them all): %w", v.path, count(len(bad), "tensor"), bad[0], err)
 }
 
 // stored holds a scorer to what is stored of a sequence's logits.

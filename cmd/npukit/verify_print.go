@@ -14,11 +14,13 @@ import (
 	"github.com/npukit/npukit/model"
 )
 
-// print writes the verdict for a person: a line for each gate, the whole report of those that failed.
+// print writes the verdict for a person: a line for each gate, the whole report of those that
+// failed.
 func (v *verifier) print() error {
 	r := &v.result
 	out := v.app.out
-	if _, err := fmt.Fprintf(out, "%s on %s, number format %s\nreference: %s\nids: %s\n\n", r.Model, r.Device, r.Format, r.Reference, r.IDs); err != nil {
+	if _, err := fmt.Fprintf(out, "%s on %s, number format %s\nreference: %s\nids: %s\n\n", r.Model, r.Device,
+		r.Format, r.Reference, r.IDs); err != nil {
 		return err
 	}
 	var rows [][]string
@@ -61,14 +63,19 @@ func (v *verifier) conclusion() string {
 	}
 	switch {
 	case r.OK:
-		fmt.Fprintf(&b, "%s: the device computes this model within its number format (%.1f s)\n", styled(v.app.out, bold, "PASS"), r.Seconds)
+		fmt.Fprintf(&b, "%s: the device computes this model within its number format (%.1f s)\n",
+			styled(v.app.out, bold, "PASS"), r.Seconds)
 	case oracleFailed && deviceFailed:
-		fmt.Fprintf(&b, "%s: neither oracle nor device agrees with the golden file: it was made from other weights, the weights are damaged (npukit info --check looks), or the checkpoint is read wrongly (%.1f s)\n",
+		fmt.Fprintf(&b, "%s: neither oracle nor device agrees with the golden file: it was made from other "+
+			"weights, the weights are damaged (npukit info --check looks), or the checkpoint is read "+
+			"wrongly (%.1f s)\n",
 			styled(v.app.out, bold, "FAIL"), r.Seconds)
 	case oracleFailed:
-		fmt.Fprintf(&b, "%s: the oracle does not agree with the golden file (%.1f s)\n", styled(v.app.out, bold, "FAIL"), r.Seconds)
+		fmt.Fprintf(&b, "%s: the oracle does not agree with the golden file (%.1f s)\n",
+			styled(v.app.out, bold, "FAIL"), r.Seconds)
 	default:
-		fmt.Fprintf(&b, "%s: the device does not compute this model (%.1f s)\n", styled(v.app.out, bold, "FAIL"), r.Seconds)
+		fmt.Fprintf(&b, "%s: the device does not compute this model (%.1f s)\n", styled(v.app.out, bold, "FAIL"),
+			r.Seconds)
 		if r.Diagnosis == nil {
 			b.WriteString("--diagnose finds the first op that is wrong\n")
 		}
@@ -77,7 +84,8 @@ func (v *verifier) conclusion() string {
 		fmt.Fprintf(&b, "not run: %s\n", printable(v.app.out, what))
 	}
 	if r.HuggingFace == "unproven" {
-		b.WriteString("Agreement with Hugging Face's implementation is unproven: make a golden file with scripts/golden.py and give it with --golden\n")
+		b.WriteString("Agreement with Hugging Face's implementation is unproven: make a golden file with " +
+			"scripts/golden.py and give it with --golden\n")
 	}
 	return b.String()
 }
@@ -109,10 +117,12 @@ func figuresOf(r verifyReport) string {
 	case golden.Report:
 		var parts []string
 		if r.Compared > 0 {
-			parts = append(parts, fmt.Sprintf("KL mean %.2g (at most %.2g), first choices %d of %d", r.KLMean, r.Thresholds.KLMean, r.Agreed, r.Decided))
+			parts = append(parts, fmt.Sprintf("KL mean %.2g (at most %.2g), first choices %d of %d", r.KLMean,
+				r.Thresholds.KLMean, r.Agreed, r.Decided))
 		}
 		if r.Want.Tokens > 0 {
-			parts = append(parts, fmt.Sprintf("NLL %.5f, reference %.5f, %+.3f %%", r.Got.Mean, r.Want.Mean, 100*r.NLLChange))
+			parts = append(parts, fmt.Sprintf("NLL %.5f, reference %.5f, %+.3f %%", r.Got.Mean, r.Want.Mean,
+				100*r.NLLChange))
 		}
 		return strings.Join(parts, ", ")
 	case gate.GreedyReport:
@@ -182,7 +192,8 @@ func (v *verifier) continuations(ctx context.Context, m *model.Model, s *model.S
 			return err
 		}
 		want = want[:min(len(want), k)]
-		_, err = fmt.Fprintf(v.app.out, "%s\n  device     %s\n  reference  %s\n\n", printable(v.app.out, shorten(p.name)), printable(v.app.out, text(got)),
+		_, err = fmt.Fprintf(v.app.out, "%s\n  device     %s\n  reference  %s\n\n",
+			printable(v.app.out, shorten(p.name)), printable(v.app.out, text(got)),
 			printable(v.app.out, text(want)))
 		if err != nil {
 			return err

@@ -8,10 +8,13 @@ import (
 	"github.com/npukit/npukit/model"
 )
 
-// The gate of prompts reads a text as generation does, the ids but the last promptSteps at once, and holds the logits of those to the oracle's. The gate of logits wants those of
-// all ids, which a device makes of some at a time, so that kernels for many rows would be tested by neither it nor the short prompts that are continued.
+// The gate of prompts reads a text as generation does, the ids but the last promptSteps at once,
+// and holds the logits of those to the oracle's. The gate of logits wants those of all ids, which a
+// device makes of some at a time, so that kernels for many rows would be tested by neither it nor
+// the short prompts that are continued.
 
-// promptSteps is how many ids follow the prompt one by one: enough that the mean of their divergence is as far from its bound as that of a text.
+// promptSteps is how many ids follow the prompt one by one: enough that the mean of their
+// divergence is as far from its bound as that of a text.
 const promptSteps = 32
 
 // tail is the oracle, and keeps what it gave for the last promptSteps ids.

@@ -40,12 +40,16 @@ type verifyOutput struct {
 
 func goldenOf(name string) string { return filepath.Join(tiny(name), "golden.safetensors") }
 
-// One model of each family is right, against Hugging Face's outputs and against the oracle alone, in both number formats.
+// One model of each family is right, against Hugging Face's outputs and against the oracle alone,
+// in both number formats.
 func TestVerifyTinyModels(t *testing.T) {
-	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias", "qwen3-qknorm"} {
+	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias",
+		"qwen3-qknorm"} {
 		for _, activations := range []string{"bf16", "f32"} {
-			out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--golden", goldenOf(name), "--activations", activations, "--diagnose", "--json"))
-			if out.OK == nil || !*out.OK || out.Verdict != "pass" || out.HuggingFace != "agrees" || len(out.Reasons) != 0 || out.Format != "cpu-"+activations {
+			out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--golden", goldenOf(name),
+				"--activations", activations, "--diagnose", "--json"))
+			if out.OK == nil || !*out.OK || out.Verdict != "pass" || out.HuggingFace != "agrees" ||
+				len(out.Reasons) != 0 || out.Format != "cpu-"+activations {
 				t.Errorf("%s %s: %+v", name, activations, out)
 			}
 			if d := out.Diagnosis; d == nil || !d.OK || d.First != "" {
@@ -58,7 +62,8 @@ func TestVerifyTinyModels(t *testing.T) {
 					t.Errorf("%s: %+v", name, g)
 				}
 			}
-			want := []string{"oracle logits: input_ids golden", "device logits: input_ids golden", "device greedy: input_ids golden", "device determinism itself"}
+			want := []string{"oracle logits: input_ids golden", "device logits: input_ids golden",
+				"device greedy: input_ids golden", "device determinism itself"}
 			if name == "llama-tied-rope-scaled" { // the one whose golden file has ids enough
 				want = slices.Insert(want, 3, "device prompt: 64 ids at once oracle")
 			}
@@ -67,18 +72,21 @@ func TestVerifyTinyModels(t *testing.T) {
 			}
 		}
 		out := parse[verifyOutput](t, succeed(t, "", "verify", tiny(name), "--positions", "48", "--json"))
-		if !*out.OK || out.HuggingFace != "unproven" || out.Reference != "oracle" || !strings.Contains(out.IDs, "random") || len(out.Gates) != 5 {
+		if !*out.OK || out.HuggingFace != "unproven" || out.Reference != "oracle" ||
+			!strings.Contains(out.IDs, "random") || len(out.Gates) != 5 {
 			t.Errorf("%s without a golden file: %+v", name, out)
 		}
 	}
 }
 
-// A model with a tokenizer is verified on a text, and the report says so. For a person there is a line for each gate, the verdict, and what it does not
-// say.
+// A model with a tokenizer is verified on a text, and the report says so. For a person there is a
+// line for each gate, the verdict, and what it does not say.
 func TestVerifyForPeople(t *testing.T) {
 	out := succeed(t, "", "verify", chatty(t), "--positions", "64", "--show", "--diagnose")
-	for _, want := range []string{"chatty on ", "number format cpu-bf16", "ids: a text", "PASS  logits: text", "PASS  prompt: 32 ids at once", "PASS  greedy: \"The capital of France is\"",
-		"PASS  determinism", "no op is wrong", "\nPASS: ", "unproven", "scripts/golden.py", "  device     ", "  reference  "} {
+	for _, want := range []string{"chatty on ", "number format cpu-bf16", "ids: a text", "PASS  logits: text",
+		"PASS  prompt: 32 ids at once", "PASS  greedy: \"The capital of France is\"",
+		"PASS  determinism", "no op is wrong", "\nPASS: ", "unproven", "scripts/golden.py", "  device     ",
+		"  reference  "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
@@ -89,7 +97,8 @@ func TestVerifyForPeople(t *testing.T) {
 		t.Errorf("in a context of 64: %+v", short)
 	}
 	out = succeed(t, "", "verify", tiny("smollm-mha"), "--golden", goldenOf("smollm-mha"))
-	if strings.Contains(out, "unproven") || !strings.Contains(out, "reference: transformers") || !strings.Contains(out, "oracle against golden") {
+	if strings.Contains(out, "unproven") || !strings.Contains(out, "reference: transformers") ||
+		!strings.Contains(out, "oracle against golden") {
 		t.Errorf("with a golden file:\n%s", out)
 	}
 }
@@ -148,11 +157,13 @@ func TestVerifyLongPrompts(t *testing.T) {
 
 // Outputs of another model fail, whoever is right, with exit code 1 and the reasons.
 func TestVerifyAgainstAnotherModelsOutputs(t *testing.T) {
-	text := map[string]any{"source": "a test", "text": map[string]any{"file": "t.txt", "input_ids": []int{1, 2, 3, 4, 5, 6}, "nll": []float64{1, 1, 1, 1, 1}}}
+	text := map[string]any{"source": "a test", "text": map[string]any{"file": "t.txt", "input_ids": []int{1, 2, 3, 4,
+		5, 6}, "nll": []float64{1, 1, 1, 1, 1}}}
 	path := filepath.Join(t.TempDir(), "golden.json")
 	write(t, path, text)
 	r := command("", "verify", tiny("smollm-mha"), "--golden", path)
-	if r.code != 1 || !strings.Contains(r.out, "FAIL  logits: t.txt") || !strings.Contains(r.out, "made from other weights") ||
+	if r.code != 1 || !strings.Contains(r.out, "FAIL  logits: t.txt") ||
+		!strings.Contains(r.out, "made from other weights") ||
 		!strings.Contains(r.out, "mean NLL") || r.stderr != "npukit verify: verification failed\n" {
 		t.Errorf("exit code %d, stderr %q\n%s", r.code, r.stderr, r.out)
 	}
@@ -167,7 +178,8 @@ func TestVerifyAgainstAnotherModelsOutputs(t *testing.T) {
 func TestVerifyReports(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	succeed(t, "", "verify", tiny("qwen3-qknorm"), "--golden", goldenOf("qwen3-qknorm"), "--report", dir, "--diagnose")
-	for _, name := range []string{"01-logits-oracle.png", "02-logits-device.png", "02-logits-device.txt", "03-greedy-device.json", "04-determinism-device.txt",
+	for _, name := range []string{"01-logits-oracle.png", "02-logits-device.png", "02-logits-device.txt",
+		"03-greedy-device.json", "04-determinism-device.txt",
 		"trace.png", "trace.json", "diagnosis.txt", "diagnosis.json"} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || len(data) == 0 {
@@ -182,7 +194,8 @@ func TestVerifyReports(t *testing.T) {
 	}
 }
 
-// What is wrong with the command line is exit code 2, what is wrong with files 1, both with the reason.
+// What is wrong with the command line is exit code 2, what is wrong with files 1, both with the
+// reason.
 func TestVerifyMistakes(t *testing.T) {
 	damaged := filepath.Join(t.TempDir(), "damaged")
 	if err := os.WriteFile(damaged, []byte("no golden file"), 0o600); err != nil {
@@ -206,7 +219,8 @@ func TestVerifyMistakes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := command("", append([]string{"verify"}, tc.args...)...)
 			if r.code != tc.code || !strings.Contains(r.stderr, tc.says) || r.out != "" {
-				t.Errorf("exit code %d, stdout %q, stderr %q, want %d and %q", r.code, r.out, r.stderr, tc.code, tc.says)
+				t.Errorf("exit code %d, stdout %q, stderr %q, want %d and %q", r.code, r.out, r.stderr, tc.code,
+					tc.says)
 			}
 		})
 	}
@@ -219,13 +233,15 @@ func TestVerifySmolLM2(t *testing.T) {
 		t.Skip("takes about 10 seconds on two cores")
 	}
 	file := filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json")
-	out := parse[verifyOutput](t, succeed(t, "", "verify", path, "--golden", file, "--positions", "96", "--diagnose", "--json"))
+	out := parse[verifyOutput](t, succeed(t, "", "verify", path, "--golden", file, "--positions", "96", "--diagnose",
+		"--json"))
 	if !*out.OK || !out.Diagnosis.OK || out.HuggingFace != "agrees" || len(out.Gates) != 4*3+2+1+1+1 {
 		t.Errorf("%+v", out)
 	}
 }
 
-// The script that makes golden files explains itself, and refuses wrong arguments, without the packages that it computes with.
+// The script that makes golden files explains itself, and refuses wrong arguments, without the
+// packages that it computes with.
 func TestGoldenScriptExplainsItself(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -239,8 +255,10 @@ func TestGoldenScriptExplainsItself(t *testing.T) {
 		{"--help", "Makes a golden file", 0},
 		{tiny("smollm-mha") + " --greedy -1", "from 0 on", 2},
 	} {
-		cmd := exec.Command(python, append([]string{"-I", "-S", script}, strings.Fields(tc.args)...)...) // -S: without what is installed beside Python
-		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != tc.code || !strings.Contains(string(out), tc.want) {
+		// -S: without what is installed beside Python.
+		cmd := exec.Command(python, append([]string{"-I", "-S", script}, strings.Fields(tc.args)...)...)
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != tc.code || !strings.Contains(string(out),
+			tc.want) {
 			t.Errorf("golden.py %s: exit code %d\n%s", tc.args, cmd.ProcessState.ExitCode(), out)
 		}
 	}

@@ -1,7 +1,8 @@
 package main
 
-// verifyText is what a model reads while it is verified: plain English of some hundred tokens, written for this purpose, with names, figures,
-// speech and code in it, so that both easy and surprising tokens come.
+// verifyText is what a model reads while it is verified: plain English of some hundred tokens,
+// written for this purpose, with names, figures, speech and code in it, so that both easy and
+// surprising tokens come.
 const verifyText = `The harbour master kept two clocks. One stood on his desk and showed the time of the town; the other hung above the window and showed the
 time of the tide, which was never the same two days running. Visitors thought that the second clock was broken. "It is the only one that is right,"
 he used to say, and went on writing in his book: 6 boats in, 4 boats out, wind from the north-west, 17 degrees.
@@ -24,7 +25,8 @@ was right and what came out was not. That is where the mistake lives, and it is 
 that stands for something else.
 `
 
-// verifyPrompts are what a model continues; short ones, so that little lies in the cache, of different lengths.
+// verifyPrompts are what a model continues; short ones, so that little lies in the cache, of
+// different lengths.
 var verifyPrompts = [...]string{
 	"The capital of France is",
 	"Once upon a time there was a lighthouse keeper who",

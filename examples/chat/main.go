@@ -1,8 +1,10 @@
-// Command chat holds a conversation: a line from stdin, an answer to stdout, and so on. Ctrl-C stops an answer; Ctrl-D leaves.
+// Command chat holds a conversation: a line from stdin, an answer to stdout, and so on. Ctrl-C
+// stops an answer; Ctrl-D leaves.
 //
 //	go run ./examples/chat ~/.cache/npukit/models/SmolLM2-135M-Instruct-Q4_1.gguf
 //
-// A session keeps what it has computed: each turn passes the whole conversation, and only its new part costs time.
+// A session keeps what it has computed: each turn passes the whole conversation, and only its new
+// part costs time.
 package main
 
 import (
@@ -30,7 +32,8 @@ func main() {
 		log.Fatal(err)
 	}
 	defer dev.Close()
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), dev.Info().Threads+1)) // the device keeps its threads busy; leave a P for the rest
+	// The device keeps its threads busy; leave a P for the rest.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), dev.Info().Threads+1))
 	m, err := model.Open(context.Background(), dev, os.Args[1], nil)
 	if err != nil {
 		log.Fatal(err)
@@ -47,7 +50,8 @@ func main() {
 			log.Print(err) // the conversation goes on without this turn
 			continue
 		}
-		messages = append(messages, chat.Message{Role: "user", Content: in.Text()}, chat.Message{Role: "assistant", Content: answer})
+		messages = append(messages, chat.Message{Role: "user", Content: in.Text()}, chat.Message{Role: "assistant",
+			Content: answer})
 	}
 	if err := in.Err(); err != nil {
 		log.Fatal(err)
@@ -55,7 +59,8 @@ func main() {
 	say("\n")
 }
 
-// reply streams the answer to a conversation and returns it, or what there was of it when Ctrl-C came.
+// reply streams the answer to a conversation and returns it, or what there was of it when Ctrl-C
+// came.
 func reply(s *model.Session, messages []chat.Message) (string, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -70,7 +75,8 @@ func reply(s *model.Session, messages []chat.Message) (string, error) {
 	return answer.String(), nil
 }
 
-// say prints, and ends the program where that fails: an answer that is lost on a full disk is no success.
+// say prints, and ends the program where that fails: an answer that is lost on a full disk is no
+// success.
 func say(format string, args ...any) {
 	if _, err := fmt.Printf(format, args...); err != nil {
 		log.Fatal(err)

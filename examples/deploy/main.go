@@ -1,10 +1,12 @@
-// Command deploy is a deployment with rules of its own: it turns a checkpoint into a verified and tuned plan, as `npukit deploy` does, and adds what a team might want beside that.
+// Command deploy is a deployment with rules of its own: it turns a checkpoint into a verified and
+// tuned plan, as `npukit deploy` does, and adds what a team might want beside that.
 //
 //   - Its own approval behind each phase: a deployment that has taken too long stops at the checkpoint, where a later run goes on.
 //   - Its own gate: the model must not become worse at a text that matters here. A gate computes what it judges, on the device and by the oracle; nothing else can pass it.
 //   - Its own skill: one more change to the plan in prefill optimisation. It is kept only if every gate passes with it and it is faster beyond noise, like the built-in ones.
 //
-// The last phase starts this very program again, as an evaluator that believes nothing of what was written; that is what skill.Main is for, and why the gate is given to it too.
+// The last phase starts this very program again, as an evaluator that believes nothing of what was
+// written; that is what skill.Main is for, and why the gate is given to it too.
 //
 //	go run ./examples/deploy MODEL WORKSPACE
 //	npukit run MODEL --plan WORKSPACE/plan.json "Hello"
@@ -83,7 +85,8 @@ func deploy(ctx context.Context, out io.Writer, model, workspace string) (err er
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "the plan is %s: first token in %.3g s, %.4g tokens/s\n", d.State().PlanStatus(), p.TTFT, p.TokensPerSec)
+	_, err = fmt.Fprintf(out, "the plan is %s: first token in %.3g s, %.4g tokens/s\n", d.State().PlanStatus(), p.TTFT,
+		p.TokensPerSec)
 	return err
 }
 
@@ -92,7 +95,8 @@ func gates() []skill.Gate {
 	return []skill.Gate{{Name: "our-text", Phases: []skill.Phase{skill.FullModel, skill.Finalise}, Check: likelihood}}
 }
 
-// ourIDs stand for a text that matters here: the ids of a contract, a form, a piece of code. They must lie in the model's vocabulary.
+// ourIDs stand for a text that matters here: the ids of a contract, a form, a piece of code. They
+// must lie in the model's vocabulary.
 func ourIDs(vocab int) []int32 {
 	ids := make([]int32, 12)
 	for i := range ids {
@@ -101,7 +105,8 @@ func ourIDs(vocab int) []int32 {
 	return ids
 }
 
-// worse is by how much the mean likelihood of a token may fall, in nats. A device in BF16 stays within a tenth of it.
+// worse is by how much the mean likelihood of a token may fall, in nats. A device in BF16 stays
+// within a tenth of it.
 const worse = 0.05
 
 // likelihood asks the device and the oracle how likely each next id of the text is.
@@ -115,11 +120,15 @@ func likelihood(ctx context.Context, e *skill.Env) (skill.Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	want, err := meanNLL(ids, func(row func(int, []float32) error) error { return e.Oracle().NewState().Score(ctx, ids, row) })
+	want, err := meanNLL(ids, func(row func(int, []float32) error) error {
+		return e.Oracle().NewState().Score(ctx, ids,
+			row)
+	})
 	if err != nil {
 		return nil, err
 	}
-	c := skill.Checks{Name: "our-text", Figures: map[string]float64{"nll": got, "nll_oracle": want}, Bounds: fmt.Sprintf("at most %g nats a token worse than the oracle", worse)}
+	c := skill.Checks{Name: "our-text", Figures: map[string]float64{"nll": got, "nll_oracle": want},
+		Bounds: fmt.Sprintf("at most %g nats a token worse than the oracle", worse)}
 	c.Hold(got <= want+worse, "nll", "a token of our text costs %.4f nats, by the oracle %.4f", got, want)
 	return c, nil
 }
@@ -144,7 +153,8 @@ func meanNLL(ids []int32, score func(row func(pos int, logits []float32) error) 
 	return sum / float64(len(ids)-1), err
 }
 
-// longChunks proposes to read a prompt in pieces of 1024 rows. It knows no failures, and Run proposes what Changes names.
+// longChunks proposes to read a prompt in pieces of 1024 rows. It knows no failures, and Run
+// proposes what Changes names.
 type longChunks struct{}
 
 func (longChunks) Name() string               { return "our-long-chunks" }

@@ -19,12 +19,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The script ends with an accepted plan, its gate was asked by the phases and by the evaluator, its skill was heard, and its approval is in the journal.
+// The script ends with an accepted plan, its gate was asked by the phases and by the evaluator, its
+// skill was heard, and its approval is in the journal.
 func TestDeploy(t *testing.T) {
 	work := filepath.Join(t.TempDir(), "w")
 	var out strings.Builder
 	again := deploytest.Deploy(t, work, func() error {
-		return deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), work)
+		return deploy(context.Background(), &out, filepath.Join(testenv.Root(), "testdata", "tiny-models",
+			"smollm-mha"), work)
 	})
 	if p, err := plan.Read(filepath.Join(work, skill.FilePlan)); err != nil || p.Status != plan.Accepted {
 		t.Errorf("the plan: %v, %v", p, err)
@@ -34,17 +36,22 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []skill.Phase{skill.FullModel, skill.Finalise} {
-		if !slices.ContainsFunc(s.Phases[p].Gates, func(g skill.GateResult) bool { return g.Name == "our-text" && g.OK }) {
+		if !slices.ContainsFunc(s.Phases[p].Gates, func(g skill.GateResult) bool {
+			return g.Name == "our-text" &&
+				g.OK
+		}) {
 			t.Errorf("phase %s was not asked about our text", p)
 		}
 	}
-	if !slices.ContainsFunc(s.Evaluation.Checks, func(c skill.EvaluationCheck) bool { return c.Name == "gate our-text" && c.OK }) {
+	if !slices.ContainsFunc(s.Evaluation.Checks,
+		func(c skill.EvaluationCheck) bool { return c.Name == "gate our-text" && c.OK }) {
 		t.Error("the evaluator was not asked about our text")
 	}
 	if !slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Step == "chunks of 1024 rows" }) {
 		t.Error("the skill's change was not tried")
 	}
-	if n := len(s.Decisions); n < int(skill.Evaluation) || n > int(skill.Evaluation) && !again || s.Decisions[0].Value.Note != "by the script" {
+	if n := len(s.Decisions); n < int(skill.Evaluation) || n > int(skill.Evaluation) && !again ||
+		s.Decisions[0].Value.Note != "by the script" {
 		t.Errorf("decisions: %+v", s.Decisions)
 	}
 	if !strings.Contains(out.String(), "the plan is accepted") {

@@ -1,5 +1,6 @@
-// Command estimate asks how fast a model would be on an XDNA 2 NPU, before there is one, or any weights: a config.json is enough. It compares the plan that one would write
-// first with the tuned one, step by step.
+// Command estimate asks how fast a model would be on an XDNA 2 NPU, before there is one, or any
+// weights: a config.json is enough. It compares the plan that one would write first with the tuned
+// one, step by step.
 //
 //	go run ./examples/estimate path/to/config.json
 package main
@@ -33,7 +34,8 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		say("%-50s %7.2f s to the first token of %d, %6.2f tokens/s, %3d dispatches a prefill\n", what, e.TTFT, e.SeqLen, e.TokensPerSec, e.Prefill.Dispatches)
+		say("%-50s %7.2f s to the first token of %d, %6.2f tokens/s, %3d dispatches a prefill\n", what, e.TTFT,
+			e.SeqLen, e.TokensPerSec, e.Prefill.Dispatches)
 	}
 	say("Predicted for an XDNA 2, not measured:\n")
 	print("a dispatch for each op")
@@ -43,7 +45,8 @@ func main() {
 	}
 }
 
-// say prints, and ends the program where that fails: a table that is lost on a full disk is no success.
+// say prints, and ends the program where that fails: a table that is lost on a full disk is no
+// success.
 func say(format string, args ...any) {
 	if _, err := fmt.Printf(format, args...); err != nil {
 		log.Fatal(err)

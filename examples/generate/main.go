@@ -1,8 +1,10 @@
-// Command generate continues a prompt and prints the text as it comes. It is the smallest useful program with npukit.
+// Command generate continues a prompt and prints the text as it comes. It is the smallest useful
+// program with npukit.
 //
 //	go run ./examples/generate ~/.cache/npukit/models/SmolLM2-135M-Instruct-Q4_1.gguf "Once upon a time"
 //
-// The model is a Hugging Face folder or a .gguf file. For a model that follows instructions, see examples/chat.
+// The model is a Hugging Face folder or a .gguf file. For a model that follows instructions, see
+// examples/chat.
 package main
 
 import (
@@ -39,7 +41,8 @@ func main() {
 	say("\n")
 }
 
-// say prints, and ends the program where that fails: an answer that is lost on a full disk is no success.
+// say prints, and ends the program where that fails: an answer that is lost on a full disk is no
+// success.
 func say(format string, args ...any) {
 	if _, err := fmt.Printf(format, args...); err != nil {
 		log.Fatal(err)

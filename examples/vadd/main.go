@@ -1,5 +1,5 @@
-// Command vadd adds two vectors on an NPU, a thousand times, through XRT and nothing else: what a program of package xrt looks like, from the
-// device to the result.
+// Command vadd adds two vectors on an NPU, a thousand times, through XRT and nothing else: what a
+// program of package xrt looks like, from the device to the result.
 //
 //	go run -tags xrt ./examples/vadd vadd.elf main:vadd
 //
@@ -13,8 +13,9 @@
 //     started often; runs in a list go to the driver together.
 //   - Wait takes a context, and can be given up: the device goes on all the same, and the runs are given back when it is done.
 //
-// What is opened is closed, in any order. The ELF is a full one, of a kernel with three buffers of 1024 32-bit integers, c = a + b;
-// docs/hardware.md says how a kernel is compiled. On a machine without an NPU, make test-xrt runs this program on an emulated one.
+// What is opened is closed, in any order. The ELF is a full one, of a kernel with three buffers of
+// 1024 32-bit integers, c = a + b; docs/hardware.md says how a kernel is compiled. On a machine
+// without an NPU, make test-xrt runs this program on an emulated one.
 package main
 
 import (
@@ -91,7 +92,8 @@ func vadd(ctx context.Context, out io.Writer, path, instance string) error {
 		return err
 	}
 	defer list.Close()
-	// A run of an ELF has instructions of its own in the device's heap, so the list has a hundred runs and is executed ten times.
+	// A run of an ELF has instructions of its own in the device's heap, so the list has a hundred
+	// runs and is executed ten times.
 	const listed = 100
 	for range listed {
 		run, err := kernel.NewRun()
@@ -136,6 +138,7 @@ func vadd(ctx context.Context, out io.Writer, path, instance string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s: %d runs, %d elements right, %v a run\n", name, runs, n, (took / runs).Round(100*time.Nanosecond))
+	_, err = fmt.Fprintf(out, "%s: %d runs, %d elements right, %v a run\n", name, runs, n,
+		(took / runs).Round(100*time.Nanosecond))
 	return err
 }

@@ -28,7 +28,8 @@ type Adversary struct {
 
 	// Meant maps each gate that must catch it to the metric that must be among the reasons.
 	Meant map[string]string `json:"meant"`
-	// Probes are the kernels on which [GateKernel] must catch it; none if only whole models show it.
+	// Probes are the kernels on which [GateKernel] must catch it; none if only whole models show
+	// it.
 	Probes []Probe `json:"-"`
 
 	faults func(info npu.Info, find Tolerances) func(*step) fault

@@ -90,8 +90,8 @@ const (
 
 // types returns a mode's types, with weights of the given type unless it is Invalid.
 func (m mode) types(o op.Op, weights dtype.Type) []dtype.Type {
-	// Products and plain attention read BF16 from a norm or RoPE and write FP32 sums; other ops do the
-	// reverse.
+	// Products and plain attention read BF16 from a norm or RoPE and write FP32 sums; other ops do
+	// the reverse.
 	in, out := dtype.F32, dtype.BF16
 	if a, ok := o.(op.Attention); ok && !a.Cached || o.Kind() == "MatMul" {
 		in, out = out, in

@@ -12,9 +12,9 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// FuzzKernels runs one op of any shape that fits 2^14 multiply-adds on one of the sets of kernels that
-// this machine can execute, with one thread or two, and compares it with the oracle. CheckKernel fills
-// what must not be read with NaN and guards the bytes after the result.
+// FuzzKernels runs one op of any shape that fits 2^14 multiply-adds on one of the sets of kernels
+// that this machine can execute, with one thread or two, and compares it with the oracle.
+// CheckKernel fills what must not be read with NaN and guards the bytes after the result.
 func FuzzKernels(f *testing.F) {
 	for kind := range uint8(len(fuzzOps)) {
 		for kernels := range uint8(2 * len(cpu.KernelNames())) {
@@ -68,8 +68,8 @@ func FuzzKernels(f *testing.F) {
 	})
 }
 
-// wrong reports whether a result is outside its bounds. That zeros would be inside them too is no fault
-// here: the few outputs of a small shape can all be almost zero by chance.
+// wrong reports whether a result is outside its bounds. That zeros would be inside them too is no
+// fault here: the few outputs of a small shape can all be almost zero by chance.
 func wrong(r gate.Report) bool {
 	return slices.ContainsFunc(r.Reasons, func(reason gate.Reason) bool { return reason.Metric != gate.Blind })
 }
@@ -86,7 +86,8 @@ type shape struct {
 // multiplyAdds bounds the work of one execution.
 const multiplyAdds = 1 << 14
 
-// below returns a dimension from 1 to most that leaves the product with others at most multiplyAdds.
+// below returns a dimension from 1 to most that leaves the product with others at most
+// multiplyAdds.
 func below(x, most, others int) int { return 1 + x%max(1, min(most, multiplyAdds/others)) }
 
 func (s *shape) flag(bit int) bool { return s.flags>>bit&1 == 1 }
@@ -217,8 +218,8 @@ var fuzzOps = []func(s *shape) op.Op{
 	},
 }
 
-// The bounds of FuzzKernels catch every wrong device that the kernel gate is to catch, but for one that
-// adds noise of the size of a mean error: these bounds are for every element.
+// The bounds of FuzzKernels catch every wrong device that the kernel gate is to catch, but for one
+// that adds noise of the size of a mean error: these bounds are for every element.
 func TestFuzzKernelsCatchesAdversaries(t *testing.T) {
 	for _, a := range gatetest.Adversaries() {
 		if a.Meant[gatetest.GateKernel] == "" || a.Name == "noise" {
@@ -248,13 +249,14 @@ func TestFuzzKernelsCatchesAdversaries(t *testing.T) {
 	}
 }
 
-// fuzzTolerance bounds every element. Operands are those of CheckKernel: normal numbers, of which one in
-// 10^9 exceeds largest standard deviations. The oracle computes in FP32 too.
+// fuzzTolerance bounds every element. Operands are those of CheckKernel: normal numbers, of which
+// one in 10^9 exceeds largest standard deviations. The oracle computes in FP32 too.
 //
-// A sum of n products with standard deviation σ has an FP32 error of at most λ² u sqrt(n Σx²) in any
-// order, with λ = 8 but for a probability of 2n exp(-λ²/2) = n 2.5e-14 (partial sums and rounding
-// errors have random signs, Hoeffding's inequality for both; u = 2^-24). Of normal numbers Σx² is
-// at most n + 12 sqrt(n) + 72, of products of two at most largest² times that, or n + 24 sqrt(n) + 1296.
+// A sum of n products with standard deviation σ has an FP32 error of at most λ² u sqrt(n Σx²) in
+// any order, with λ = 8 but for a probability of 2n exp(-λ²/2) = n 2.5e-14 (partial sums and
+// rounding errors have random signs, Hoeffding's inequality for both; u = 2^-24). Of normal numbers
+// Σx² is at most n + 12 sqrt(n) + 72, of products of two at most largest² times that, or n + 24
+// sqrt(n) + 1296.
 func fuzzTolerance(o op.Op, types []dtype.Type, past int, out dtype.Type) gate.Tolerance {
 	const u, lambda, largest = 0x1p-24, 8.0, 6.0
 	squares := func(n int) float64 {
@@ -310,8 +312,8 @@ func fuzzTolerance(o op.Op, types []dtype.Type, past int, out dtype.Type) gate.T
 	case op.SiLUMul, op.GELU, op.Add:
 		tol.Atol = 16 * u * largest * largest
 	case op.Attention:
-		// A score is off by e, so a weight of the average is by a share of 2e, and the average by 2e of
-		// the largest value.
+		// A score is off by e, so a weight of the average is by a share of 2e, and the average by
+		// 2e of the largest value.
 		e := 2 * sum(o.HeadDim, 1) / math.Sqrt(float64(o.HeadDim))
 		if slices.Contains(types, dtype.BF16) { // matrix units take queries and weights as two BF16 numbers
 			e += share(o.HeadDim, 1, 0x1p-17)/math.Sqrt(float64(o.HeadDim)) + 0x1p-17

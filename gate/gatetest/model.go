@@ -12,8 +12,8 @@ import (
 
 // Model is a model for the model gates and for adversaries under them.
 type Model struct {
-	// Open opens the model on a device and returns a scorer with an empty cache, and a function that
-	// closes both; nil if there is nothing to close. Sessions of package model are scorers.
+	// Open opens the model on a device and returns a scorer with an empty cache, and a function
+	// that closes both; nil if there is nothing to close. Sessions of package model are scorers.
 	Open func(ctx context.Context, dev npu.Device) (s gate.Scorer, close func() error, err error)
 
 	Reference  gate.Scorer     // the oracle

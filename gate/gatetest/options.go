@@ -17,8 +17,8 @@ type Segment struct {
 // Options configures the test of a kernel. The zero value and nil mean the defaults.
 type Options struct {
 	Activations dtype.Type // F32 or BF16 (default)
-	// Weights is the type of matrices and embeddings; default BF16. A weight that cannot be quantized
-	// is FP32 then.
+	// Weights is the type of matrices and embeddings; default BF16. A weight that cannot be
+	// quantized is FP32 then.
 	Weights dtype.Type
 	Cache   dtype.Type // of keys and values: F32, F16 or BF16 (default)
 
@@ -26,8 +26,8 @@ type Options struct {
 	// above.
 	Types []dtype.Type
 
-	// Segments are the rows of the run and their positions. By default all rows are one session's at
-	// position 0; an op with [op.Rows] gets three.
+	// Segments are the rows of the run and their positions. By default all rows are one session's
+	// at position 0; an op with [op.Rows] gets three.
 	Segments []Segment
 	Picks    int // for [op.Picks]; default 2, or the number of rows if that is less
 

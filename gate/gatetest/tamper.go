@@ -64,8 +64,8 @@ type single struct {
 // dissected is a program loaded launch by launch.
 type dissected struct {
 	p *npu.Program
-	// the program's, plus one for the scratch rows of each weight that has them, which no launch alone
-	// may write
+	// the program's, plus one for the scratch rows of each weight that has them, which no launch
+	// alone may write
 	args    []npu.Arg
 	views   [][]int // per launch, the argument of each view
 	singles []single

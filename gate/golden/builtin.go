@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// BuiltInPrefix begins the paths of golden files that this package carries, in the place of files on
-// the disk: [Read] takes them.
+// BuiltInPrefix begins the paths of golden files that this package carries, in the place of files
+// on the disk: [Read] takes them.
 const BuiltInPrefix = "builtin:"
 
-// builtIn is a golden file in this package. It is for the checkpoint of one SHA-256, over the names,
-// types, shapes and bytes of all tensors in their order.
+// builtIn is a golden file in this package. It is for the checkpoint of one SHA-256, over the
+// names, types, shapes and bytes of all tensors in their order.
 type builtIn struct {
 	name    string
 	weights string
@@ -31,8 +31,8 @@ func builtIns() []builtIn {
 	}}
 }
 
-// BuiltIn returns the path of the golden file for a checkpoint whose tensors have this SHA-256, or ""
-// if the package carries none.
+// BuiltIn returns the path of the golden file for a checkpoint whose tensors have this SHA-256, or
+// "" if the package carries none.
 func BuiltIn(weights string) string {
 	for _, b := range builtIns() {
 		if b.weights == weights {

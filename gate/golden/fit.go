@@ -18,8 +18,8 @@ func (s *Sequence) Fits(n int) bool {
 }
 
 // Check returns an error that names the field if the file cannot be of the model, or if none of its
-// sequences fits in a session. That the weights are those that the reference had shows only in what is
-// computed from them.
+// sequences fits in a session. That the weights are those that the reference had shows only in what
+// is computed from them.
 func (f *File) Check(m Model) error {
 	shortest, fits := len(f.Sequences[0].IDs), false
 	for i := range f.Sequences {
@@ -31,7 +31,8 @@ func (f *File) Check(m Model) error {
 		fits = fits || s.Fits(m.SeqLen)
 	}
 	if !fits {
-		return fmt.Errorf("golden: %s: input_ids has %d ids or more, and a session has %d positions: want a longer session, "+
+		return fmt.Errorf("golden: %s: input_ids has %d ids or more, and a session has %d positions: want a "+
+			"longer session, "+
 			"or a shorter text in the golden file (scripts/golden.py makes one)", f.Path, shortest, m.SeqLen)
 	}
 	return nil
@@ -52,7 +53,8 @@ func (s *Sequence) checkModel(m Model) error {
 	for pos, top := range s.Top {
 		for _, id := range top.IDs {
 			if int(id) >= m.Vocab {
-				return fmt.Errorf("%s[%d]: id %d, and the model has a vocabulary of %d", s.field("top_ids"), pos, id, m.Vocab)
+				return fmt.Errorf("%s[%d]: id %d, and the model has a vocabulary of %d", s.field("top_ids"), pos, id,
+					m.Vocab)
 			}
 		}
 	}

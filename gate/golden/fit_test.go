@@ -11,12 +11,13 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 )
 
-// A file of another model is refused by the field that shows it, and one of which nothing fits by its
-// length.
+// A file of another model is refused by the field that shows it, and one of which nothing fits by
+// its length.
 func TestCheck(t *testing.T) {
 	tinyModel := golden.Model{Vocab: 512, Hidden: 64, Layers: 3, SeqLen: 96}
 	smolModel := golden.Model{Vocab: 49152, Hidden: 576, Layers: 30, SeqLen: 256}
-	safe, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha", "golden.safetensors"))
+	safe, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha",
+		"golden.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,11 +34,13 @@ func TestCheck(t *testing.T) {
 		"one position shorter": {safe, tinyModel, func(m *golden.Model) { m.SeqLen = len(s.IDs) - 1 }, "input_ids has"},
 		"another vocabulary":   {safe, tinyModel, func(m *golden.Model) { m.Vocab++ }, "logits: rows of"},
 		"another hidden size":  {safe, tinyModel, func(m *golden.Model) { m.Hidden++ }, "hidden."},
-		"fewer layers":         {safe, tinyModel, func(m *golden.Model) { m.Layers = 0 }, "hidden.0: the model has 0 layers"},
-		"JSON":                 {smol(t), smolModel, nil, ""},
-		"JSON, only prompts":   {smol(t), smolModel, func(m *golden.Model) { m.SeqLen = 40 }, ""},
-		"JSON, nothing fits":   {smol(t), smolModel, func(m *golden.Model) { m.SeqLen = 20 }, "a session has 20 positions"},
-		"JSON, smaller vocab":  {smol(t), smolModel, func(m *golden.Model) { m.Vocab = 40000 }, "]: id "},
+		"fewer layers": {safe, tinyModel, func(m *golden.Model) { m.Layers = 0 },
+			"hidden.0: the model has 0 layers"},
+		"JSON":               {smol(t), smolModel, nil, ""},
+		"JSON, only prompts": {smol(t), smolModel, func(m *golden.Model) { m.SeqLen = 40 }, ""},
+		"JSON, nothing fits": {smol(t), smolModel, func(m *golden.Model) { m.SeqLen = 20 },
+			"a session has 20 positions"},
+		"JSON, smaller vocab": {smol(t), smolModel, func(m *golden.Model) { m.Vocab = 40000 }, "]: id "},
 	} {
 		if tc.change != nil {
 			tc.change(&tc.model)

@@ -57,8 +57,8 @@ type Sequence struct {
 	Greedy []int32   // the reference's greedy continuation of IDs
 	Gaps   []float64 // [len(Greedy)] between the top two logits, if stored
 
-	// Hidden is the residual stream by tap name: "embed.embed", "layer.3.ffn.residual", "head.norm",
-	// each [len(IDs), D].
+	// Hidden is the residual stream by tap name: "embed.embed", "layer.3.ffn.residual",
+	// "head.norm", each [len(IDs), D].
 	Hidden map[string][]float32
 }
 

@@ -134,7 +134,8 @@ func floats(rows int, list ...float32) array {
 // Logits do not depend on the float type of the file.
 func TestFloatTypes(t *testing.T) {
 	f64 := array{safetensors.F64, []uint64{2, 3}, dtype.AsBytes([]int64{
-		0, int64(math.Float64bits(1)), int64(math.Float64bits(-2)), int64(math.Float64bits(0.5)), 0, int64(math.Float64bits(3))})}
+		0, int64(math.Float64bits(1)), int64(math.Float64bits(-2)), int64(math.Float64bits(0.5)), 0,
+		int64(math.Float64bits(3))})}
 	half := array{safetensors.BF16, []uint64{2, 3},
 		dtype.AsBytes([]dtype.BFloat16{0, dtype.FromFloat32(1), dtype.FromFloat32(-2),
 			dtype.FromFloat32(0.5), 0,
@@ -200,11 +201,14 @@ func TestHostileFiles(t *testing.T) {
 			"nll 0"},
 		"JSON: id below zero": {file(t, []byte(`{"text": {"input_ids": [1, -2], "nll": [1]}}`)), "-2"},
 		"JSON: top too short": {file(t,
-			[]byte(`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [], "logsumexp": [1]}]}`)), "prompt 0"},
+			[]byte(`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [], "logsumexp": [1]}]}`)),
+			"prompt 0"},
 		"JSON: top not sorted": {file(t, []byte(
-			`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[1, 2]], "logsumexp": [3]}]}`)), "descending"},
+			`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[1, 2]], "logsumexp": [3]}]}`)),
+			"descending"},
 		"JSON: impossible sum": {file(t, []byte(
-			`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[2, 1]], "logsumexp": [0]}]}`)), "logsumexp"},
+			`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[2, 1]], "logsumexp": [0]}]}`)),
+			"logsumexp"},
 		"JSON: gaps of others": {file(t,
 			[]byte(`{"prompts": [{"input_ids": [1], "greedy": [1, 2], "greedy_top2_gap": [1]}]}`)), "gap"},
 	} {

@@ -115,7 +115,8 @@ func MkdirAll(dir string, perm fs.FileMode) error {
 	return nil
 }
 
-// TempDir is a temporary folder that [Sweep] leaves alone until it is closed or its process has ended.
+// TempDir is a temporary folder that [Sweep] leaves alone until it is closed or its process has
+// ended.
 type TempDir struct {
 	Path string
 	f    *os.File // locked; nil where folders cannot be opened

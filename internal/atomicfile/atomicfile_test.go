@@ -179,7 +179,8 @@ func TestSweep(t *testing.T) {
 	if err := mine.Close(); err != nil {
 		t.Error(err)
 	}
-	// A process with the id of this one has left it, as in a container where every run is process 1.
+	// A process with the id of this one has left it, as in a container where every run is process
+	// 1.
 	name := filepath.Join(dir, tempName())
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -30,8 +30,9 @@ func parseName(name string) (pid int, ok bool) {
 	return pid, err == nil
 }
 
-// inUse reports whether a temporary file may belong to a process that lives. The lock decides across
-// containers, where process ids mean nothing; the id covers the moment before a new file is locked.
+// inUse reports whether a temporary file may belong to a process that lives. The lock decides
+// across containers, where process ids mean nothing; the id covers the moment before a new file is
+// locked.
 func inUse(path string, pid int) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !owned(info) || locked(path) {

@@ -2,9 +2,9 @@
 // included, ends them too, with everything that they have started.
 //
 // Commands of others get a process group of their own and, on Unix, a watcher: a shell that reads
-// from a pipe whose other end only this process holds, and kills the group when the pipe breaks.
-// On Linux the command itself also gets a parent-death signal, and on Windows a job object takes
-// the place of all of these. A program that starts itself again needs no watcher: see [ExitWithParent].
+// from a pipe whose other end only this process holds, and kills the group when the pipe breaks. On
+// Linux the command itself also gets a parent-death signal, and on Windows a job object takes the
+// place of all of these. A program that starts itself again needs no watcher: see [ExitWithParent].
 package childproc
 
 import (
@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Run runs a command made by [exec.CommandContext] and waits for it, as [exec.Cmd.Run] does. When the
-// context ends it kills the command with everything that it has started, as far as that has not left
-// the process group. Processes that a command leaves behind are killed when it has ended, so that one
-// that holds its output open is no error. Run sets SysProcAttr and Cancel.
+// Run runs a command made by [exec.CommandContext] and waits for it, as [exec.Cmd.Run] does. When
+// the context ends it kills the command with everything that it has started, as far as that has not
+// left the process group. Processes that a command leaves behind are killed when it has ended, so
+// that one that holds its output open is no error. Run sets SysProcAttr and Cancel.
 func Run(cmd *exec.Cmd) error {
 	g, err := newGroup(cmd)
 	if err != nil {
@@ -48,6 +48,6 @@ func ExitWithParent(in io.Reader, stop func(), grace time.Duration) {
 	}()
 }
 
-// exitOrphaned is the exit code of a process that ended because its parent did. Nobody is left to see
-// it but a supervisor's log.
+// exitOrphaned is the exit code of a process that ended because its parent did. Nobody is left to
+// see it but a supervisor's log.
 const exitOrphaned = 3

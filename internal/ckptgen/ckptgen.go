@@ -1,7 +1,9 @@
-// Package ckptgen writes checkpoints of random weights, for tests and benchmarks that need a model of a given family and shape but not a
-// trained one. What it writes is read by model/checkpoint, and shares no code with it, so that each can be tested with the other.
+// Package ckptgen writes checkpoints of random weights, for tests and benchmarks that need a model
+// of a given family and shape but not a trained one. What it writes is read by model/checkpoint,
+// and shares no code with it, so that each can be tested with the other.
 //
-// Tensors are made while they are written: a checkpoint of any size takes a few hundred kilobytes of memory.
+// Tensors are made while they are written: a checkpoint of any size takes a few hundred kilobytes
+// of memory.
 package ckptgen
 
 import (
@@ -40,9 +42,11 @@ type Spec struct {
 // Llama1B is the shape of Llama-3.2-1B: 2.5 GB in BF16.
 func Llama1B() Spec {
 	return Spec{
-		Family: "llama", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256, Context: 131072,
-		Tie: true, RopeTheta: 500000,
-		Rope: map[string]any{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+		Family: "llama", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256,
+		Context: 131072,
+		Tie:     true, RopeTheta: 500000,
+		Rope: map[string]any{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+			"original_max_position_embeddings": 8192},
 	}
 }
 
@@ -68,9 +72,10 @@ func positive(n, otherwise int) int {
 	return otherwise
 }
 
-// Write makes a Hugging Face folder: config.json and model.safetensors, or shards with an index. Equal specs and seeds give equal files,
-// and a tensor's values depend on seed, name and shape only, not on type or sharding. Weights are normal with standard deviation
-// 1/sqrt(inputs), norms lie around 1, so that activations keep their size through any number of layers.
+// Write makes a Hugging Face folder: config.json and model.safetensors, or shards with an index.
+// Equal specs and seeds give equal files, and a tensor's values depend on seed, name and shape
+// only, not on type or sharding. Weights are normal with standard deviation 1/sqrt(inputs), norms
+// lie around 1, so that activations keep their size through any number of layers.
 func Write(dir string, s Spec, seed uint64) error {
 	s.defaults()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -115,7 +120,8 @@ func (s *Spec) config() map[string]any {
 	for k, v := range s.Rope {
 		rope[k] = v
 	}
-	architecture := map[string]string{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}[s.Family]
+	architecture := map[string]string{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM",
+		"qwen3": "Qwen3ForCausalLM"}[s.Family]
 	c := map[string]any{
 		"architectures":           []string{architecture},
 		"model_type":              s.Family,
@@ -131,9 +137,10 @@ func (s *Spec) config() map[string]any {
 		"rope_parameters":         rope,
 		"tie_word_embeddings":     s.Tie,
 		"hidden_act":              "silu",
-		"dtype":                   map[dtype.Type]string{dtype.BF16: "bfloat16", dtype.F16: "float16", dtype.F32: "float32"}[s.Type],
-		"bos_token_id":            min(1, s.Vocab-1),
-		"eos_token_id":            min(2, s.Vocab-1),
+		"dtype": map[dtype.Type]string{dtype.BF16: "bfloat16", dtype.F16: "float16",
+			dtype.F32: "float32"}[s.Type],
+		"bos_token_id": min(1, s.Vocab-1),
+		"eos_token_id": min(2, s.Vocab-1),
 	}
 	for k, v := range s.Extra {
 		c[k] = v
@@ -148,7 +155,8 @@ func (s Spec) Tensors(seed uint64) []Tensor {
 	add := func(name string, mean, std float64, shape ...int) {
 		h := fnv.New64a()
 		_, _ = io.WriteString(h, name)
-		all = append(all, Tensor{Name: name, Type: s.Type, Shape: shape, Fill: random(s.Type, mean, std, seed, h.Sum64())})
+		all = append(all, Tensor{Name: name, Type: s.Type, Shape: shape, Fill: random(s.Type, mean, std, seed,
+			h.Sum64())})
 	}
 	weight := func(name string, out, in int) { add(name, 0, 1/math.Sqrt(float64(in)), out, in) }
 	norm := func(name string, n int) { add(name, 1, 0.1, n) }

@@ -33,7 +33,8 @@ func TestEveryFamilyAndTypeOpens(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer c.Close()
-					if got := c.Config(); got.Family != family || got.DType != typ || got.TieEmbeddings != s.Tie || got.HeadDim != 32 {
+					if got := c.Config(); got.Family != family || got.DType != typ || got.TieEmbeddings != s.Tie ||
+						got.HeadDim != 32 {
 						t.Errorf("config is %+v", got)
 					}
 				})
@@ -65,7 +66,8 @@ func TestWeightsAreNormal(t *testing.T) {
 		squares += float64(v) * float64(v)
 	}
 	n := float64(w.Elements())
-	// 64000 samples: the mean's own deviation is std/253, the deviation's half of that, so the bounds are at 5 sigma.
+	// 64000 samples: the mean's own deviation is std/253, the deviation's half of that, so the
+	// bounds are at 5 sigma.
 	if mean, std := sum/n, math.Sqrt(squares/n); math.Abs(mean) > 0.02*std || math.Abs(std*8-1) > 0.015 {
 		t.Errorf("mean %v, standard deviation %v, want 0 and 1/8", mean, std)
 	}

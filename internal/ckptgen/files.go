@@ -74,7 +74,8 @@ func WriteSafetensors(file string, tensors []Tensor) error {
 	})
 }
 
-// KV is a metadata entry of a GGUF file. Value is a bool, int32, uint32, uint64, float32, string, []string, []int32 or []float32.
+// KV is a metadata entry of a GGUF file. Value is a bool, int32, uint32, uint64, float32, string,
+// []string, []int32 or []float32.
 type KV struct {
 	Key   string
 	Value any

@@ -12,8 +12,9 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// quantiles are 65536 values that cut the standard normal distribution into equal parts: a 16-bit random number picks one. Benchmarks
-// need gigabytes of weights, and a table makes an element cost a few nanoseconds.
+// quantiles are 65536 values that cut the standard normal distribution into equal parts: a 16-bit
+// random number picks one. Benchmarks need gigabytes of weights, and a table makes an element cost
+// a few nanoseconds.
 var quantiles = sync.OnceValue(func() []float32 {
 	q := make([]float32, 1<<16)
 	for i := range q {

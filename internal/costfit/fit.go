@@ -81,7 +81,8 @@ func priors() *xdna2.Model {
 		SiLUMul:   xdna2.StreamParams{Rate: 3},
 		GELU:      xdna2.StreamParams{Rate: 1.8},
 		RMSNorm:   xdna2.StreamParams{Rate: 3, Row: 0.1},
-		// LayerNorm is published in one shape, which cannot separate Rate from Row: the prior decides.
+		// LayerNorm is published in one shape, which cannot separate Rate from Row: the prior
+		// decides.
 		LayerNorm: xdna2.StreamParams{Rate: 1.9, Row: 0.2},
 		RoPE:      xdna2.StreamParams{Rate: 11, Row: 0.027},
 	}
@@ -123,9 +124,9 @@ func families(m *xdna2.Model) []family {
 	return []family{gemm, attention, small}
 }
 
-// Fit returns the model that fits rows best (see [Rows]). Residuals are logarithms of predicted over
-// measured time under a soft L1 norm. All rows of one shape together weigh as much as the only row
-// of another; otherwise a sweep of tiles would outvote the registry.
+// Fit returns the model that fits rows best (see [Rows]). Residuals are logarithms of predicted
+// over measured time under a soft L1 norm. All rows of one shape together weigh as much as the only
+// row of another; otherwise a sweep of tiles would outvote the registry.
 func Fit(rows []xdna2.Row) *xdna2.Model {
 	m := priors()
 	for _, f := range families(m) {

@@ -117,8 +117,8 @@ func TestModelPredictsUnderOtherSplits(t *testing.T) {
 			t.Errorf("salt %d: median %.1f %%, p90 %.1f %%, want at most 8 and 25", i, 100*median[i], 100*p90[i])
 		}
 	}
-	// RMSNorm of width 2048 is four of eleven rows and a quarter slower than the rest at every herd,
-	// so neither half predicts the other.
+	// RMSNorm of width 2048 is four of eleven rows and a quarter slower than the rest at every
+	// herd, so neither half predicts the other.
 	t.Logf("24 splits: median %.1f to %.1f %%, p90 %.1f to %.1f %%; RMSNorm alone, p90 %.1f to %.1f %%",
 		100*slices.Min(median), 100*slices.Max(median), 100*slices.Min(p90), 100*slices.Max(p90),
 		100*slices.Min(rmsnorm), 100*slices.Max(rmsnorm))

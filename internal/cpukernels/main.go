@@ -1,5 +1,6 @@
-// Command cpukernels prints the names of the kernels that this machine and binary can execute, one a
-// line, and why the others cannot be executed on standard error. Scripts set NPUKIT_KERNELS to each.
+// Command cpukernels prints the names of the kernels that this machine and binary can execute, one
+// a line, and why the others cannot be executed on standard error. Scripts set NPUKIT_KERNELS to
+// each.
 package main
 
 import (

@@ -10,11 +10,13 @@ import (
 func attentions() []*Defect {
 	core := []string{"layer.*.attn.core"}
 	attention := func(name, model, description string, a wrongAttention) *Defect {
-		return &Defect{Name: name, Op: "Attention", Model: model, Description: description, Launches: core, First: "layer.0.attn.core", replace: a.attend}
+		return &Defect{Name: name, Op: "Attention", Model: model, Description: description, Launches: core,
+			First: "layer.0.attn.core", replace: a.attend}
 	}
-	modulo := attention("attention-head-modulo", sharer, "query head h reads key-value head h % kvHeads instead of h / group", wrongAttention{
-		kv: func(h int, o op.Attention) int { return h % o.KVHeads },
-	})
+	modulo := attention("attention-head-modulo", sharer,
+		"query head h reads key-value head h % kvHeads instead of h / group", wrongAttention{
+			kv: func(h int, o op.Attention) int { return h % o.KVHeads },
+		})
 	modulo.Applies = grouped
 	return []*Defect{
 		modulo,
@@ -28,13 +30,16 @@ func attentions() []*Defect {
 				l.Op = o
 			},
 		},
-		attention("attention-sees-next", smol, "the mask is off by one, and each row sees the row after it", wrongAttention{
-			sees: func(pos, held int) (from, to int) { return 0, min(pos+2, held) },
-		}),
-		attention("attention-misses-itself", qwen2, "the mask is off by one, and no row but the first sees itself", wrongAttention{
-			sees: func(pos, held int) (from, to int) { return 0, max(1, pos) },
-		}),
-		attention("attention-whole-blocks", llama, "positions beyond the last whole block of 16 are left out where there is a whole block", wrongAttention{
+		attention("attention-sees-next", smol, "the mask is off by one, and each row sees the row after it",
+			wrongAttention{
+				sees: func(pos, held int) (from, to int) { return 0, min(pos+2, held) },
+			}),
+		attention("attention-misses-itself", qwen2, "the mask is off by one, and no row but the first sees itself",
+			wrongAttention{
+				sees: func(pos, held int) (from, to int) { return 0, max(1, pos) },
+			}),
+		attention("attention-whole-blocks", llama, "positions beyond the last whole block of 16 are left out where "+
+			"there is a whole block", wrongAttention{
 			sees: func(pos, held int) (from, to int) {
 				if pos+1 < 16 {
 					return 0, pos + 1
@@ -42,9 +47,10 @@ func attentions() []*Defect {
 				return 0, (pos + 1) / 16 * 16
 			},
 		}),
-		attention("attention-last-block", sharer, "the sums of the softmax begin anew with every block of 32 positions", wrongAttention{
-			sees: func(pos, held int) (from, to int) { return pos / 32 * 32, pos + 1 },
-		}),
+		attention("attention-last-block", sharer,
+			"the sums of the softmax begin anew with every block of 32 positions", wrongAttention{
+				sees: func(pos, held int) (from, to int) { return pos / 32 * 32, pos + 1 },
+			}),
 	}
 }
 
@@ -103,7 +109,8 @@ func weighted(q []float32, keys, values [][]float32, scale float64) []float32 {
 	return y
 }
 
-// positions are the vectors of an operand that a segment's rows can see, [kvHead][position][headDim].
+// positions are the vectors of an operand that a segment's rows can see,
+// [kvHead][position][headDim].
 func positions(k *Kernel, s Segment, o op.Attention, operand, split int) [][][]float32 {
 	list := make([][][]float32, o.KVHeads)
 	for h := range list {

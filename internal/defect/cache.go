@@ -30,7 +30,8 @@ func caches() []*Defect {
 	}
 }
 
-// write stores rows in the head and so many positions behind those that are right; what has no room is lost.
+// write stores rows in the head and so many positions behind those that are right; what has no room
+// is lost.
 func write(to func(o op.KVWrite, head int) int, behind int) func(*Kernel) {
 	return func(k *Kernel) {
 		o := k.Op.(op.KVWrite)

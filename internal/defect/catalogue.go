@@ -11,7 +11,8 @@ const (
 	qwen3  = "qwen3-qknorm"           // 4 heads over 2, q and k normalised
 )
 
-// All is the catalogue, in the order in which a forward pass comes to the ops. The defects are the caller's own.
+// All is the catalogue, in the order in which a forward pass comes to the ops. The defects are the
+// caller's own.
 func All() []*Defect {
 	list := slices.Concat(gathers(), norms(), products(), rotations(), caches(), attentions(), pointwise())
 	for _, d := range list {
@@ -28,7 +29,8 @@ func All() []*Defect {
 // deep reports whether a model has a second layer.
 func deep(m Model) bool { return m.Layers > 1 }
 
-// grouped reports whether several query heads share a key-value head, and there are several of these.
+// grouped reports whether several query heads share a key-value head, and there are several of
+// these.
 func grouped(m Model) bool { return m.KVHeads > 1 && m.Heads > m.KVHeads }
 
 // square reports whether the output projection is as high as it is wide.

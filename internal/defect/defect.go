@@ -12,15 +12,17 @@ type Defect struct {
 	Description string   // the mistake, as its author would confess it
 	Launches    []string // tap names of the launches that it sits in; * stands for any layer: "layer.*.attn.q_rope"
 
-	// First is the tap that is the first to be wrong, as the oracle names it. A cache is written before it can be read back: where First is
-	// such a write, the first wrong tap among those that a debug load can read is Seen, otherwise that is First itself.
+	// First is the tap that is the first to be wrong, as the oracle names it. A cache is written
+	// before it can be read back: where First is such a write, the first wrong tap among those that
+	// a debug load can read is Seen, otherwise that is First itself.
 	First, Seen string
 
 	// Model is the name of a tiny test model on which the bug shows; Applies tells of any other.
 	Model   string
 	Applies func(Model) bool
 
-	// Precise means that the bug disappears in the rounding of BF16: it is seen where activations are FP32.
+	// Precise means that the bug disappears in the rounding of BF16: it is seen where activations
+	// are FP32.
 	Precise bool
 
 	// One of these is set.
@@ -59,8 +61,8 @@ func (d *Defect) Replaces() bool { return d.replace != nil }
 // Computes reports whether Compute has something to do.
 func (d *Defect) Computes() bool { return d.replace != nil || d.damage != nil }
 
-// Compute does the wrong work of a launch, or spoils the right one, when everything before the launch is complete, and with [Defect.Replaces]
-// false the launch as well.
+// Compute does the wrong work of a launch, or spoils the right one, when everything before the
+// launch is complete, and with [Defect.Replaces] false the launch as well.
 func (d *Defect) Compute(k *Kernel) {
 	if d.replace != nil {
 		d.replace(k)

@@ -43,7 +43,8 @@ func TestCatalogueIsConsistent(t *testing.T) {
 			t.Errorf("%s: it is to show on %q, where it does not apply", d.Name, d.Model)
 		}
 	}
-	for _, kind := range []string{"MatMul", "Embed", "Pick", "RMSNorm", "RoPE", "KVWrite", "Attention", "SiLUMul", "Add"} {
+	for _, kind := range []string{"MatMul", "Embed", "Pick", "RMSNorm", "RoPE", "KVWrite", "Attention", "SiLUMul",
+		"Add"} {
 		if !kinds[kind] {
 			t.Errorf("no defect sits in %s", kind)
 		}
@@ -59,7 +60,8 @@ func TestCatalogueIsConsistent(t *testing.T) {
 
 func TestDefectsDoNotApplyEverywhere(t *testing.T) {
 	for name, models := range map[string][]string{
-		"attention-head-modulo": {"smollm-mha", "qwen2-bias"}, // one query head to each, one key-value head for all: both mappings are the same
+		// One query head to each, one key-value head for all: both mappings are the same.
+		"attention-head-modulo": {"smollm-mha", "qwen2-bias"},
 		"bias-skipped":          {"smollm-mha", "qwen3-qknorm"},
 		"q-norm-skipped":        {"qwen2-bias"},
 	} {
@@ -87,7 +89,8 @@ func TestLaunchesAreFoundByTapName(t *testing.T) {
 	d := &defect.Defect{Launches: []string{"layer.*.attn.q_rope", "layer.1.ffn.norm"}}
 	for tap, want := range map[string]bool{
 		"layer.0.attn.q_rope": true, "layer.17.attn.q_rope": true, "layer.1.ffn.norm": true,
-		"layer.0.attn.k_rope": false, "layer.0.attn.q": false, "layer.0.ffn.norm": false, "layer.11.ffn.norm": false, "head.norm": false,
+		"layer.0.attn.k_rope": false, "layer.0.attn.q": false, "layer.0.ffn.norm": false, "layer.11.ffn.norm": false,
+		"head.norm": false,
 	} {
 		if d.In(tap) != want {
 			t.Errorf("%s: %v, want %v", tap, !want, want)

@@ -17,14 +17,16 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Shape of the layer in these tests: every family's launches at once, and no dimension that is a multiple of a tile.
+// Shape of the layer in these tests: every family's launches at once, and no dimension that is a
+// multiple of a tile.
 const (
 	hidden, ffn, vocab      = 64, 168, 200
 	heads, kvHeads, headDim = 4, 2, 16
 	width, kvWidth          = heads * headDim, kvHeads * headDim
 )
 
-// bench is programs whose launches share nothing: each has inputs of its own, so that a wrong one does not make others wrong.
+// bench is programs whose launches share nothing: each has inputs of its own, so that a wrong one
+// does not make others wrong.
 type bench struct {
 	t    *testing.T
 	dev  npu.Device
@@ -53,7 +55,8 @@ func (t tensor) Tensor(string) (npu.Tensor, error) { return npu.Tensor(t), nil }
 
 // constant makes a weight of what lies in a buffer.
 func (b *bench) constant(buf npu.Buffer, typ dtype.Type, shape []int) npu.Buffer {
-	w, err := b.dev.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: tensor{Type: typ, Shape: shape, Data: buf.Bytes()}})
+	w, err := b.dev.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: tensor{Type: typ, Shape: shape,
+		Data: buf.Bytes()}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -159,16 +162,21 @@ func layer() []launch {
 	return []launch{
 		{"attn.norm", norm},
 		{"attn.q", project(width)}, {"attn.k", project(kvWidth)}, {"attn.v", project(kvWidth)},
-		{"attn.q_bias", op.Add{Rows: op.Rows, Width: width, Broadcast: true}}, {"attn.k_bias", op.Add{Rows: op.Rows, Width: kvWidth, Broadcast: true}},
+		{"attn.q_bias", op.Add{Rows: op.Rows, Width: width, Broadcast: true}},
+		{"attn.k_bias", op.Add{Rows: op.Rows, Width: kvWidth, Broadcast: true}},
 		{"attn.v_bias", op.Add{Rows: op.Rows, Width: kvWidth, Broadcast: true}},
 		{"attn.q_norm", op.RMSNorm{Rows: op.Rows, Width: headDim, Heads: heads, Eps: 1e-2}},
 		{"attn.k_norm", op.RMSNorm{Rows: op.Rows, Width: headDim, Heads: kvHeads, Eps: 1e-2}},
-		{"attn.q_rope", op.RoPE{Rows: op.Rows, Heads: heads, HeadDim: headDim}}, {"attn.k_rope", op.RoPE{Rows: op.Rows, Heads: kvHeads, HeadDim: headDim}},
+		{"attn.q_rope", op.RoPE{Rows: op.Rows, Heads: heads, HeadDim: headDim}},
+		{"attn.k_rope", op.RoPE{Rows: op.Rows, Heads: kvHeads, HeadDim: headDim}},
 		{"attn.k_write", write}, {"attn.v_write", write},
 		{"attn.core", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: headDim, Cached: true}},
-		{"attn.o", op.MatMul{M: op.Rows, K: width, N: hidden, TransB: true}}, {"attn.residual", op.Add{Rows: op.Rows, Width: hidden}},
-		{"ffn.norm", norm}, {"ffn.gate", project(ffn)}, {"ffn.up", project(ffn)}, {"ffn.act", op.SiLUMul{Rows: op.Rows, Width: ffn}},
-		{"ffn.down", op.MatMul{M: op.Rows, K: ffn, N: hidden, TransB: true}}, {"ffn.residual", op.Add{Rows: op.Rows, Width: hidden}},
+		{"attn.o", op.MatMul{M: op.Rows, K: width, N: hidden, TransB: true}},
+		{"attn.residual", op.Add{Rows: op.Rows, Width: hidden}},
+		{"ffn.norm", norm}, {"ffn.gate", project(ffn)}, {"ffn.up", project(ffn)},
+		{"ffn.act", op.SiLUMul{Rows: op.Rows, Width: ffn}},
+		{"ffn.down", op.MatMul{M: op.Rows, K: ffn, N: hidden, TransB: true}},
+		{"ffn.residual", op.Add{Rows: op.Rows, Width: hidden}},
 	}
 }
 
@@ -180,13 +188,15 @@ func fixed(headFirst bool, split int) []launch {
 		{"attn.v", op.MatMul{M: rows, K: hidden, N: kvWidth}},
 		{"attn.q_rope", op.RoPE{Rows: rows, Heads: heads, HeadDim: headDim, TableHeads: heads}},
 		{"attn.k_rope", op.RoPE{Rows: rows, Heads: kvHeads, HeadDim: headDim, TableHeads: kvHeads}},
-		{"attn.core", op.Attention{Rows: rows, Heads: heads, KVHeads: kvHeads, HeadDim: headDim, HeadFirst: headFirst, Split: split}},
+		{"attn.core", op.Attention{Rows: rows, Heads: heads, KVHeads: kvHeads, HeadDim: headDim, HeadFirst: headFirst,
+			Split: split}},
 		{"attn.o", op.MatMul{M: rows, K: width, N: hidden}},
 		{"ffn.down", op.MatMul{M: rows, K: ffn, N: hidden}},
 	}
 }
 
-// outputs runs a forward pass whose launches share nothing, all of it at once or run by run, and gives what each launch has written, by tap name.
+// outputs runs a forward pass whose launches share nothing, all of it at once or run by run, and
+// gives what each launch has written, by tap name.
 func outputs(t *testing.T, dev npu.Device, ctx context.Context, typ dtype.Type, apart bool) map[string][]byte {
 	b := &bench{t: t, dev: dev, outs: map[string][]npu.Buffer{}, rng: rand.New(rand.NewPCG(1, 2))}
 	sessions := []npu.Segment{{Rows: 37}, {Rows: 3, Pos: 33}, {Rows: 1, Pos: 47}}
@@ -271,7 +281,10 @@ func TestDefectsChangeWhatTheyName(t *testing.T) {
 }
 
 func finite(t *testing.T, b []byte, typ dtype.Type) bool {
-	return !slices.ContainsFunc(values(t, b, typ), func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) })
+	return !slices.ContainsFunc(values(t, b, typ), func(v float32) bool {
+		return math.IsNaN(float64(v)) ||
+			math.IsInf(float64(v), 0)
+	})
 }
 
 func values(t *testing.T, b []byte, typ dtype.Type) []float32 {
@@ -319,7 +332,8 @@ func TestReplacedKernelsAreRightButForTheDefect(t *testing.T) {
 
 // The kinds of ops that defects name are those of the launches that they sit in.
 func TestDefectsSitInTheOpThatTheyName(t *testing.T) {
-	kinds := map[string]string{"embed.embed": "Embed", "head.pick": "Pick", "head.norm": "RMSNorm", "head.lm_head": "MatMul"}
+	kinds := map[string]string{"embed.embed": "Embed", "head.pick": "Pick", "head.norm": "RMSNorm",
+		"head.lm_head": "MatMul"}
 	for l := range 2 {
 		for _, x := range layer() {
 			kinds[fmt.Sprintf("layer.%d.%s", l, x.name)] = x.op.Kind()
@@ -341,7 +355,8 @@ func TestDefectsSitInTheOpThatTheyName(t *testing.T) {
 	}
 }
 
-// What a defect does depends on its launches' operands alone: not on what else is in the dispatch, for a debug load has one run in each.
+// What a defect does depends on its launches' operands alone: not on what else is in the dispatch,
+// for a debug load has one run in each.
 func TestDefectsRepeatToTheBit(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {

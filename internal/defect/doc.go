@@ -1,7 +1,9 @@
-// Package defect holds the bugs that authors of kernels really make, one at a time, and puts them into a device on purpose.
+// Package defect holds the bugs that authors of kernels really make, one at a time, and puts them
+// into a device on purpose.
 //
-// A gate that nothing fails proves nothing, and a diagnosis is worth what it finds. So tests load a model under a context that carries one
-// [Defect], and hold that the gates refuse the result and that the diagnosis names the op in which the bug sits:
+// A gate that nothing fails proves nothing, and a diagnosis is worth what it finds. So tests load a
+// model under a context that carries one [Defect], and hold that the gates refuse the result and
+// that the diagnosis names the op in which the bug sits:
 //
 //	for _, d := range defect.All() {
 //		ctx := defect.With(ctx, d)
@@ -9,8 +11,8 @@
 //		...
 //	}
 //
-// The package is internal: nobody outside the module can make such a context. A device asks [From] once per program, when it loads it, and
-// the answer is nil for everybody but those tests.
+// The package is internal: nobody outside the module can make such a context. A device asks [From]
+// once per program, when it loads it, and the answer is nil for everybody but those tests.
 //
 // # How a bug is expressed
 //
@@ -20,5 +22,6 @@
 //   - a replaced kernel: a plain one in Go, wrong in one line, computes the launch instead;
 //   - a damaged result: the right kernel runs, and then a part of what it wrote is spoiled, as by a wrong edge of a tile.
 //
-// None spoils the numbers as such: all stay finite and of about the right size, so that only a comparison sees anything.
+// None spoils the numbers as such: all stay finite and of about the right size, so that only a
+// comparison sees anything.
 package defect

@@ -7,7 +7,8 @@ func Right() []*Defect {
 	own := func(o op.KVWrite, head int) int { return head }
 	return []*Defect{
 		{Name: "norm", Op: "RMSNorm", Launches: []string{"*norm"}, replace: rmsNorm(sum, true)},
-		{Name: "rope", Op: "RoPE", Launches: []string{"*_rope"}, replace: rotate(func(i, half int) (a, b int) { return i, i + half }, 1)},
+		{Name: "rope", Op: "RoPE", Launches: []string{"*_rope"},
+			replace: rotate(func(i, half int) (a, b int) { return i, i + half }, 1)},
 		{Name: "write", Op: "KVWrite", Launches: []string{"*_write"}, replace: write(own, 0)},
 		{Name: "attention", Op: "Attention", Launches: []string{"*.core"}, replace: wrongAttention{}.attend},
 	}

@@ -5,8 +5,9 @@ func gathers() []*Defect {
 	return []*Defect{
 		{
 			Name: "embed-row-before", Op: "Embed", Model: llama,
-			Description: "ids from 128 on fetch the row before theirs: the offset is rounded down where it no longer fits seven bits",
-			Launches:    []string{"embed.embed"}, First: "embed.embed",
+			Description: "ids from 128 on fetch the row before theirs: the offset is rounded down where it no " +
+				"longer fits seven bits",
+			Launches: []string{"embed.embed"}, First: "embed.embed",
 			replace: func(k *Kernel) {
 				k.rows(func(r int) []float32 {
 					id := k.Operands[0].Index(r)

@@ -16,12 +16,15 @@ type Kernel struct {
 
 // Segment is one session's rows.
 type Segment struct {
-	Row, Rows int      // first row, and how many
-	Pos       int      // position of the first
-	Caches    []Matrix // by operand; empty where the operand is no cache. The rows of one head follow those of the other.
+	Row, Rows int // first row, and how many
+	Pos       int // position of the first
+	// By operand; empty where the operand is no cache. The rows of one head follow those of the
+	// other.
+	Caches []Matrix
 }
 
-// Matrix is an operand's memory: rows of Width elements. A shape of three dimensions has the rows of the first two.
+// Matrix is an operand's memory: rows of Width elements. A shape of three dimensions has the rows
+// of the first two.
 type Matrix struct {
 	Type                dtype.Type
 	Data                []byte

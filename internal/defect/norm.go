@@ -27,8 +27,9 @@ func norms() []*Defect {
 		},
 		{
 			Name: "norm-half-the-sum", Op: "RMSNorm", Model: qwen2,
-			Description: "two cores sum the squares of half a row each, and the sums are never added: everything is too large by about the root of two",
-			Launches:    []string{"layer.*.ffn.norm"}, First: "layer.0.ffn.norm",
+			Description: "two cores sum the squares of half a row each, and the sums are never added: everything " +
+				"is too large by about the root of two",
+			Launches: []string{"layer.*.ffn.norm"}, First: "layer.0.ffn.norm",
 			replace: rmsNorm(func(squares []float64) float64 { return sum(squares[:(len(squares)+1)/2]) }, true),
 		},
 		{
@@ -48,7 +49,8 @@ func norms() []*Defect {
 			replace: func(k *Kernel) { k.rows(func(r int) []float32 { return k.in(0, r) }) },
 		},
 		{
-			Name: "k-norm-over-all-heads", Op: "RMSNorm", Model: qwen3, Applies: func(m Model) bool { return m.QKNorm && m.KVHeads > 1 },
+			Name: "k-norm-over-all-heads", Op: "RMSNorm", Model: qwen3,
+			Applies:     func(m Model) bool { return m.QKNorm && m.KVHeads > 1 },
 			Description: "keys are normalised over the whole row instead of head by head",
 			Launches:    []string{"layer.*.attn.k_norm"}, First: "layer.0.attn.k_norm",
 			replace: func(k *Kernel) {

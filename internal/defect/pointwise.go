@@ -6,15 +6,16 @@ import "math"
 func pointwise() []*Defect {
 	act := []string{"layer.*.ffn.act"}
 	gate := func(name, model, description string, f func(x float64) float64) *Defect {
-		return &Defect{Name: name, Op: "SiLUMul", Model: model, Description: description, Launches: act, First: "layer.0.ffn.act", replace: func(k *Kernel) {
-			k.rows(func(r int) []float32 {
-				x, up := k.in(0, r), k.in(1, r)
-				for i, v := range x {
-					x[i] = float32(f(float64(v)) * float64(up[i]))
-				}
-				return x
-			})
-		}}
+		return &Defect{Name: name, Op: "SiLUMul", Model: model, Description: description, Launches: act,
+			First: "layer.0.ffn.act", replace: func(k *Kernel) {
+				k.rows(func(r int) []float32 {
+					x, up := k.in(0, r), k.in(1, r)
+					for i, v := range x {
+						x[i] = float32(f(float64(v)) * float64(up[i]))
+					}
+					return x
+				})
+			}}
 	}
 	skip := func(k *Kernel) { k.rows(func(r int) []float32 { return k.in(0, r) }) }
 	return []*Defect{
@@ -24,9 +25,11 @@ func pointwise() []*Defect {
 			Launches:    act, First: "layer.0.ffn.act",
 			rewrite: func(l *Launch) { l.Views[0], l.Views[1] = l.Views[1], l.Views[0] },
 		},
-		gate("act-gelu", qwen3, "GELU is computed instead of SiLU", func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) }),
+		gate("act-gelu", qwen3, "GELU is computed instead of SiLU",
+			func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) }),
 		gate("act-relu", sharer, "ReLU is computed instead of SiLU", func(x float64) float64 { return max(0, x) }),
-		gate("act-sigmoid", qwen2, "the sigmoid is not multiplied by the gate", func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
+		gate("act-sigmoid", qwen2, "the sigmoid is not multiplied by the gate",
+			func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }),
 		{
 			Name: "bias-skipped", Op: "Add", Model: qwen2, Applies: biased,
 			Description: "the bias of the queries is not added",

@@ -59,7 +59,10 @@ func products() []*Defect {
 			},
 		},
 		{
-			Name: "product-not-transposed", Op: "MatMul", Model: llama, Applies: func(m Model) bool { return deep(m) && square(m) },
+			Name: "product-not-transposed", Op: "MatMul", Model: llama, Applies: func(m Model) bool {
+				return deep(m) &&
+					square(m)
+			},
 			Description: "a square weight is read by columns instead of rows",
 			Launches:    []string{"layer.1.attn.o"}, First: "layer.1.attn.o",
 			rewrite: func(l *Launch) {

@@ -1,7 +1,8 @@
-// Command deployreport deploys models and writes how it went: docs/deployments.md. It is `make deploy-report`.
+// Command deployreport deploys models and writes how it went: docs/deployments.md. It is `make
+// deploy-report`.
 //
-// Deployments lie in the folder -work, one each, with the checkpoints of random weights that some of them need. They go on where they were, so that hours of work can be done in
-// pieces:
+// Deployments lie in the folder -work, one each, with the checkpoints of random weights that some
+// of them need. They go on where they were, so that hours of work can be done in pieces:
 //
 //	go run ./internal/deployreport -work DIR -only smollm2-cpu -budget 8m
 //	go run ./internal/deployreport -work DIR -only none        # writes the page from what is there
@@ -30,8 +31,10 @@ func main() {
 	skill.Main(openDevice, nil) // evaluations start this program again
 	work := flag.String("work", filepath.Join(os.TempDir(), "npukit-deployments"), "`folder` of the deployments")
 	out := flag.String("out", "docs", "`folder` for the page")
-	only := flag.String("only", "", "deploy these `subjects`, with commas between; none only writes the page (default all)")
-	budget := flag.Duration("budget", 0, "for each deployment; what does not fit is left for the next time (default no limit)")
+	only := flag.String("only", "", "deploy these `subjects`, with commas between; none only writes the page "+
+		"(default all)")
+	budget := flag.Duration("budget", 0, "for each deployment; what does not fit is left for the next time "+
+		"(default no limit)")
 	load := flag.String("load", "with other work beside them", "`what` the machine did meanwhile, in the page's words")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -97,11 +100,13 @@ func (s subject) deploy(ctx context.Context, work string, budget time.Duration) 
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	opts := &skill.Options{Dir: s.folder(work), SeqLen: s.seqLen, Budget: budget, Evaluate: skill.InNewProcess(s.device, &skill.EvaluateOptions{Positions: s.positions}), Positions: s.positions, Observe: func(e skill.Event) {
-		if e.What != skill.EventStep {
-			fmt.Printf("%s %s %s: %s\n", time.Now().Format("15:04:05"), e.Phase, e.What, e.Text)
-		}
-	}}
+	opts := &skill.Options{Dir: s.folder(work), SeqLen: s.seqLen, Budget: budget,
+		Evaluate: skill.InNewProcess(s.device, &skill.EvaluateOptions{Positions: s.positions}), Positions: s.positions,
+		Observe: func(e skill.Event) {
+			if e.What != skill.EventStep {
+				fmt.Printf("%s %s %s: %s\n", time.Now().Format("15:04:05"), e.Phase, e.What, e.Text)
+			}
+		}}
 	d, err := skill.NewDeployment(path, dev, opts)
 	if err != nil {
 		return err

@@ -26,10 +26,13 @@ type deployed struct {
 	state *skill.State
 }
 
-func page(ctx context.Context, work, load string, all []subject, models []published.Model, now time.Time) ([]byte, error) {
+func page(ctx context.Context, work, load string, all []subject, models []published.Model, now time.Time) ([]byte,
+	error) {
 	r := &report{}
-	r.Printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, %s, and say how long a deployment takes on such a machine. "+
-		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine(), load)
+	r.Printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, %s, and say "+
+		"how long a deployment takes on such a machine. "+
+		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU "+
+		"was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine(), load)
 	var done []deployed
 	var missing []string
 	for _, s := range all {
@@ -67,9 +70,11 @@ func machine() string {
 	return fmt.Sprintf("%d cores of %s", runtime.NumCPU(), name)
 }
 
-// paperHours are the hours that a deployment took in the paper, by an agent and a person; estimated ones are marked. Source: Li et al., arXiv 2606.07586, table II.
+// paperHours are the hours that a deployment took in the paper, by an agent and a person; estimated
+// ones are marked. Source: Li et al., arXiv 2606.07586, table II.
 func paperHours(name string) string {
-	hours := map[string]string{"Llama-3.2-3B": "0.5 (estimated)", "SmolLM2-1.7B": "0.5 (estimated)", "Qwen2.5-0.5B": "4.0 (estimated)", "Qwen2.5-1.5B": "2.5 (estimated)",
+	hours := map[string]string{"Llama-3.2-3B": "0.5 (estimated)", "SmolLM2-1.7B": "0.5 (estimated)",
+		"Qwen2.5-0.5B": "4.0 (estimated)", "Qwen2.5-1.5B": "2.5 (estimated)",
 		"Qwen2.5-3B": "1.8", "Qwen3-0.6B": "1.5 (estimated)", "Qwen3-1.7B": "1.5 (estimated)", "Qwen3-4B": "2.1"}[name]
 	if hours == "" {
 		return "-"
@@ -79,8 +84,10 @@ func paperHours(name string) string {
 
 // wallTimes says how long each phase of each deployment took.
 func wallTimes(r *report, done []deployed, missing []string) {
-	r.Printf("## Wall times\n\nSeconds of each phase, over all its attempts. The paper's hours are those of a whole model, of all layers, on an NPU, with an agent that writes code and a person who " +
-		"steers it; here a program walks known steps, of fewer layers where that is said. The two are not of the same work.\n\n")
+	r.Printf("## Wall times\n\nSeconds of each phase, over all its attempts. The paper's hours are those of a " +
+		"whole model, of all layers, on an NPU, with an agent that writes code and a person who " +
+		"steers it; here a program walks known steps, of fewer layers where that is said. The two are not of the " +
+		"same work.\n\n")
 	head := []string{"model", "device", "positions"}
 	for _, p := range skill.Phases() {
 		head = append(head, p.Title())
@@ -141,11 +148,15 @@ func (d deployed) trajectory(r *report) {
 	if !first.Predicted {
 		how = "measured"
 		if inTurns(d.state) {
-			how += ", each change in turns with the plan before it, so that load and a clock that drifts strike both alike"
+			how += ", each change in turns with the plan before it, so that load and a clock that drifts " +
+				"strike both alike"
 		}
 	}
-	r.Printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note), first.Positions, how)
-	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "time of the phase"}, {"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
+	r.Printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond "+
+		"noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note),
+		first.Positions, how)
+	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "time of the phase"},
+		{"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
 	for _, a := range d.state.Attempts {
 		row := []string{a.Phase.Title(), a.Value.Step, a.Value.Outcome, "-", "-", cell(a.Value.Why)}
 		if before, after := a.Value.Before, a.Value.After; before != nil && after != nil {
@@ -156,7 +167,8 @@ func (d deployed) trajectory(r *report) {
 			}
 			if t := a.Value.Turns; t != nil {
 				change, noise := t.Percents()
-				row[5] = fmt.Sprintf("%s -> %s, %s %%, %d turns, noise %s %%", duration(t.Before), duration(t.After), change, t.Count, noise)
+				row[5] = fmt.Sprintf("%s -> %s, %s %%, %d turns, noise %s %%", duration(t.Before), duration(t.After),
+					change, t.Count, noise)
 			}
 		}
 		rows = append(rows, row)
@@ -164,10 +176,12 @@ func (d deployed) trajectory(r *report) {
 	r.Table(rows)
 	var figures []string
 	if m, ok := reported(d.state); ok {
-		figures = append(figures, fmt.Sprintf("Reported: first token %s, %.4g tokens/s.", duration(m.TTFT), m.TokensPerSec))
+		figures = append(figures, fmt.Sprintf("Reported: first token %s, %.4g tokens/s.", duration(m.TTFT),
+			m.TokensPerSec))
 	}
 	if e := d.state.Evaluation; e != nil && e.Measured != nil {
-		figures = append(figures, fmt.Sprintf("The evaluator's own figures: first token %s, %.4g tokens/s.", duration(e.Measured.TTFT), e.Measured.TokensPerSec))
+		figures = append(figures, fmt.Sprintf("The evaluator's own figures: first token %s, %.4g tokens/s.",
+			duration(e.Measured.TTFT), e.Measured.TokensPerSec))
 	}
 	if len(figures) > 0 {
 		r.Printf("%s\n\n", strings.Join(figures, " "))
@@ -179,7 +193,8 @@ func inTurns(s *skill.State) bool {
 	return slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Turns != nil })
 }
 
-// reported is the last measurement of the plan that was decided: others, behind it too, are of changes that were not kept.
+// reported is the last measurement of the plan that was decided: others, behind it too, are of
+// changes that were not kept.
 func reported(s *skill.State) (skill.Measurement, bool) {
 	if s.Phases[skill.Finalise].Status != skill.Passed {
 		return skill.Measurement{}, false
@@ -227,7 +242,8 @@ func (w walked) find(p skill.Phase, name string) (before, after skill.Foreseen, 
 	return before, skill.Foreseen{}, false
 }
 
-// afterwards is the time to the first token at the end of decode optimisation, against that at the end of prefill optimisation.
+// afterwards is the time to the first token at the end of decode optimisation, against that at the
+// end of prefill optimisation.
 func (w walked) afterwards() string {
 	before, _, _ := w.find(skill.Decode, firstStep(w, skill.Decode))
 	last := w.last()
@@ -248,7 +264,8 @@ func (w walked) last() skill.Foreseen {
 	return last
 }
 
-// foreseen writes what the configs of models let expect of their deployments, and sets it beside what was published of the reference.
+// foreseen writes what the configs of models let expect of their deployments, and sets it beside
+// what was published of the reference.
 func foreseen(ctx context.Context, r *report, models []published.Model) error {
 	started := time.Now()
 	var all []walked
@@ -259,8 +276,10 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 		}
 		all = append(all, walked{m.Name, steps})
 	}
-	r.Printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+
-		"the clock says that it is faster. All times are predicted; walking the %d took %.1f s. A cell has the time with the step and what it gains; brackets mean that the step is not kept.\n\n",
+	r.Printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would "+
+		"decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+
+		"the clock says that it is faster. All times are predicted; walking the %d took %.1f s. A cell has the "+
+		"time with the step and what it gains; brackets mean that the step is not kept.\n\n",
 		len(all), time.Since(started).Seconds())
 	for _, p := range []skill.Phase{skill.Prefill, skill.Decode} {
 		time := func(f skill.Foreseen) float64 { return f.TTFT }
@@ -309,7 +328,9 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 		}
 		r.Table(rows)
 		if p == skill.Prefill {
-			r.Printf("The last row is behind the changes of the next table. Programs of prefill and of decode share the hardware contexts that are kept alive; once decode has so few programs that all fit, a prompt behind a " +
+			r.Printf("The last row is behind the changes of the next table. Programs of prefill and of decode " +
+				"share the hardware contexts that are kept alive; once decode has so few programs that all fit, a " +
+				"prompt behind a " +
 				"generation need not open its contexts again, and the first token comes sooner.\n\n")
 		}
 	}

@@ -23,10 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What is reported is the last measurement of the plan that was decided, and a heading follows an empty line whatever is missing.
+// What is reported is the last measurement of the plan that was decided, and a heading follows an
+// empty line whatever is missing.
 func TestReportedFigures(t *testing.T) {
 	s := &skill.State{Plan: "kept", Phases: make([]skill.PhaseState, len(skill.Phases()))}
-	for _, m := range []skill.Measurement{{Plan: "first", TTFT: 3, TokensPerSec: 1}, {Plan: "kept", TTFT: 2, TokensPerSec: 1}, {Plan: "rejected", TTFT: 7, TokensPerSec: 1}} {
+	for _, m := range []skill.Measurement{{Plan: "first", TTFT: 3, TokensPerSec: 1},
+		{Plan: "kept", TTFT: 2, TokensPerSec: 1}, {Plan: "rejected", TTFT: 7, TokensPerSec: 1}} {
 		s.Measured = append(s.Measured, skill.Measured{Value: m})
 	}
 	if _, ok := reported(s); ok {
@@ -40,10 +42,12 @@ func TestReportedFigures(t *testing.T) {
 	}
 }
 
-// A deployment that was cut short goes on where it was, ends accepted, and stands in the page beside those that were not run, and beside what the nine configs let expect.
+// A deployment that was cut short goes on where it was, ends accepted, and stands in the page
+// beside those that were not run, and beside what the nine configs let expect.
 func TestReport(t *testing.T) {
 	ctx, work := context.Background(), t.TempDir()
-	s := subject{name: "tiny-cpu", model: "tiny", device: "cpu", seqLen: 64, note: "a model of the tests", gguf: filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha")}
+	s := subject{name: "tiny-cpu", model: "tiny", device: "cpu", seqLen: 64, note: "a model of the tests",
+		gguf: filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha")}
 	if err := s.deploy(ctx, work, 1); err == nil {
 		t.Error("a budget of a nanosecond was enough")
 	}
@@ -52,12 +56,16 @@ func TestReport(t *testing.T) {
 	if err != nil || !strings.Contains(string(data), `"accepted"`) {
 		t.Fatalf("the plan is %.200s, %v", data, err)
 	}
-	text, err := page(ctx, work, "on a quiet machine", append([]subject{s}, subjects()[0]), published.Models()[:2], time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC))
+	text, err := page(ctx, work, "on a quiet machine", append([]subject{s}, subjects()[0]), published.Models()[:2],
+		time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| tiny, a model of the tests | cpu | 64 |", "| accepted |", "Not run: smollm2-cpu", "chunks of 128 rows", "14 times as fast", "LM head of the last row only",
-		"Llama-3.2-3B", "5 January 2026", "measured there, on a quiet machine, and", "in turns with the plan before it", "turns, noise", "| once decode is tuned too | 1.02 s, -12.0 %", "37.12 s to 1.02 s"} {
+	for _, want := range []string{"| tiny, a model of the tests | cpu | 64 |", "| accepted |", "Not run: smollm2-cpu",
+		"chunks of 128 rows", "14 times as fast", "LM head of the last row only",
+		"Llama-3.2-3B", "5 January 2026", "measured there, on a quiet machine, and",
+		"in turns with the plan before it", "turns, noise", "| once decode is tuned too | 1.02 s, -12.0 %",
+		"37.12 s to 1.02 s"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -90,7 +98,8 @@ func TestWidenedTokenizer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"The lighthouse has 214 steps, and \"nobody\" counts them.", "  if x != nil {\n\treturn 1987\n}", "<|im_start|>user\nÄpfel, 苹果<|im_end|>"} {
+	for _, text := range []string{"The lighthouse has 214 steps, and \"nobody\" counts them.",
+		"  if x != nil {\n\treturn 1987\n}", "<|im_start|>user\nÄpfel, 苹果<|im_end|>"} {
 		a, err1 := got.Encode(text, nil)
 		b, err2 := want.Encode(text, nil)
 		if err1 != nil || err2 != nil || !slices.Equal(a, b) {

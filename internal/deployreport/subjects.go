@@ -19,42 +19,52 @@ type subject struct {
 	model  string // as tables call it
 	device string
 	seqLen int
-	// positions is how many ids the gates score; 0 is a deployment's default. A model without a tokenizer is scored on what the oracle writes, id by id, which takes its time.
+	// positions is how many ids the gates score; 0 is a deployment's default. A model without a
+	// tokenizer is scored on what the oracle writes, id by id, which takes its time.
 	positions int
 	note      string // what of the model is not whole
 	make      func(folder string) error
 	gguf      string // the checkpoint itself, where it is not made
 }
 
-// Of deployments with random weights: so many layers as make a model, and fewer than would take days.
+// Of deployments with random weights: so many layers as make a model, and fewer than would take
+// days.
 const randomLayers = 1
 
-// sequence is the published length. On the virtual array prompts are shorter, so that a deployment takes minutes: every program there has a row for each position, in
-// every pass, and the oracle computes its products once more. Widths, heads and vocabularies are whole.
+// sequence is the published length. On the virtual array prompts are shorter, so that a deployment
+// takes minutes: every program there has a row for each position, in every pass, and the oracle
+// computes its products once more. Widths, heads and vocabularies are whole.
 const sequence, shortSequence, randomSequence = 2048, 256, 128
 
 // fewPositions is enough for gates of models that have no text of their own.
 const fewPositions = 64
 
-// subjects are a trained model on both devices, and the nine published shapes with random weights on the virtual array.
+// subjects are a trained model on both devices, and the nine published shapes with random weights
+// on the virtual array.
 func subjects() []subject {
 	gguf := demoModel()
 	list := []subject{
-		{name: "smollm2-cpu", model: "SmolLM2-135M-Instruct", device: "cpu", seqLen: sequence, gguf: gguf, note: "weights of Q4_1"},
-		{name: "smollm2-sim", model: "SmolLM2-135M-Instruct", device: "sim", seqLen: shortSequence, note: "weights of Q4_1, widened to BF16", make: func(folder string) error {
-			return widen(gguf, folder)
-		}},
+		{name: "smollm2-cpu", model: "SmolLM2-135M-Instruct", device: "cpu", seqLen: sequence, gguf: gguf,
+			note: "weights of Q4_1"},
+		{name: "smollm2-sim", model: "SmolLM2-135M-Instruct", device: "sim", seqLen: shortSequence,
+			note: "weights of Q4_1, widened to BF16", make: func(folder string) error {
+				return widen(gguf, folder)
+			}},
 	}
 	for _, m := range published.Models() {
 		c := m.Config
-		spec := ckptgen.Spec{Family: c.Family, Layers: randomLayers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab,
+		spec := ckptgen.Spec{Family: c.Family, Layers: randomLayers, Hidden: c.Hidden, Heads: c.Heads,
+			KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab,
 			Context: c.Context, Tie: true, NormEps: c.NormEps, RopeTheta: c.RoPE.Theta}
 		if r := c.RoPE; r.Scaling != "" {
-			spec.Rope = map[string]any{"rope_type": r.Scaling, "factor": r.Factor, "low_freq_factor": r.LowFreqFactor, "high_freq_factor": r.HighFreqFactor,
+			spec.Rope = map[string]any{"rope_type": r.Scaling, "factor": r.Factor, "low_freq_factor": r.LowFreqFactor,
+				"high_freq_factor":                 r.HighFreqFactor,
 				"original_max_position_embeddings": r.OriginalContext}
 		}
-		list = append(list, subject{name: strings.ToLower(m.Name) + "-sim", model: m.Name, device: "sim", seqLen: randomSequence, positions: fewPositions,
-			note: fmt.Sprintf("random weights, %d of %d layers", randomLayers, c.Layers), make: func(folder string) error { return ckptgen.Write(folder, spec, 7) }})
+		list = append(list, subject{name: strings.ToLower(m.Name) + "-sim", model: m.Name, device: "sim",
+			seqLen: randomSequence, positions: fewPositions,
+			note: fmt.Sprintf("random weights, %d of %d layers", randomLayers, c.Layers),
+			make: func(folder string) error { return ckptgen.Write(folder, spec, 7) }})
 	}
 	return list
 }
@@ -99,7 +109,8 @@ func widen(path, folder string) (err error) {
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
 	c := ck.Config()
-	spec := ckptgen.Spec{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab,
+	spec := ckptgen.Spec{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads,
+		HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab,
 		Context: c.Context, Tie: c.TieEmbeddings, NormEps: c.NormEps, RopeTheta: c.RoPE.Theta}
 	if err := ckptgen.Write(folder, spec, 1); err != nil { // for its config.json; the weights follow
 		return err

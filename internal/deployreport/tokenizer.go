@@ -8,7 +8,8 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 )
 
-// writeTokenizer gives a folder the tokenizer of a GGUF file of SmolLM2, as Hugging Face's tokenizer.json has it: byte-level BPE, digits one by one. With it a trained model reads English
+// writeTokenizer gives a folder the tokenizer of a GGUF file of SmolLM2, as Hugging Face's
+// tokenizer.json has it: byte-level BPE, digits one by one. With it a trained model reads English
 // when it is judged; what an oracle makes of random ids is no text that bounds were measured on.
 func writeTokenizer(folder string, v checkpoint.Vocab) error {
 	type object = map[string]any
@@ -16,7 +17,8 @@ func writeTokenizer(folder string, v checkpoint.Vocab) error {
 	for id, token := range v.Tokens {
 		vocab[token] = id
 		if id < len(v.Types) && v.Types[id] == controlToken {
-			added = append(added, object{"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})
+			added = append(added, object{"id": id, "content": token, "single_word": false, "lstrip": false,
+				"rstrip": false, "normalized": false, "special": true})
 		}
 	}
 	data, err := json.Marshal(object{

@@ -1,4 +1,5 @@
-// Package deploytest lets tests deploy models on machines that do other work as well: other packages' tests run beside them.
+// Package deploytest lets tests deploy models on machines that do other work as well: other
+// packages' tests run beside them.
 package deploytest
 
 import (
@@ -15,8 +16,10 @@ import (
 // untilQuiet is how long a test waits for a machine on which times can be judged.
 const untilQuiet = 3 * time.Minute
 
-// Deploy calls deploy, which deploys a model in the folder work, until the evaluator has judged its times: a folder goes on where it was, so only the evaluation is made
-// again, or with it the measurement before it, which is reported (and asks for approval again). A test on a machine that stays too busy is skipped.
+// Deploy calls deploy, which deploys a model in the folder work, until the evaluator has judged its
+// times: a folder goes on where it was, so only the evaluation is made again, or with it the
+// measurement before it, which is reported (and asks for approval again). A test on a machine that
+// stays too busy is skipped.
 func Deploy(t *testing.T, work string, deploy func() error) (measuredAgain bool) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(5 * time.Second) {
@@ -39,11 +42,13 @@ func Deploy(t *testing.T, work string, deploy func() error) (measuredAgain bool)
 	}
 }
 
-// foundOtherFigures reports whether a deployment failed only because the evaluator measured other figures than it. Where it was busy then and is quiet now, that is right, and deploying
-// again measures again.
+// foundOtherFigures reports whether a deployment failed only because the evaluator measured other
+// figures than it. Where it was busy then and is quiet now, that is right, and deploying again
+// measures again.
 func foundOtherFigures(work string) bool {
 	s, err := skill.ReadState(work)
-	return err == nil && s.Evaluation != nil && !s.Evaluation.OK && !slices.ContainsFunc(s.Evaluation.Checks, func(c skill.EvaluationCheck) bool {
-		return !c.OK && c.Name != "figures" && c.Name != "gain"
-	})
+	return err == nil && s.Evaluation != nil && !s.Evaluation.OK && !slices.ContainsFunc(s.Evaluation.Checks,
+		func(c skill.EvaluationCheck) bool {
+			return !c.OK && c.Name != "figures" && c.Name != "gain"
+		})
 }

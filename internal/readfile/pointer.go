@@ -6,9 +6,11 @@ import (
 )
 
 // ErrPointer is the error of [CheckPointer].
-var ErrPointer = errors.New("a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or download it again")
+var ErrPointer = errors.New("a Git LFS pointer, not the file itself: fetch it with `git lfs pull`, or " +
+	"download it again")
 
-// CheckPointer returns ErrPointer if content is what Git stores in place of a file that Git LFS holds.
+// CheckPointer returns ErrPointer if content is what Git stores in place of a file that Git LFS
+// holds.
 func CheckPointer(content []byte) error {
 	if bytes.HasPrefix(content, []byte("version https://git-lfs")) {
 		return ErrPointer

@@ -1,4 +1,5 @@
-// Command simreport writes what the virtual XDNA 2 predicts beside what was published: docs/sim-report.md, with pictures. It is `make sim-report`.
+// Command simreport writes what the virtual XDNA 2 predicts beside what was published:
+// docs/sim-report.md, with pictures. It is `make sim-report`.
 package main
 
 import (

@@ -14,7 +14,8 @@ import (
 // errorLine is what the accuracy tests of npu/sim log of each published row.
 var errorLine = regexp.MustCompile(`(\S+)\s+mean relative L1 (\S+), published (\S+);`)
 
-// numbers holds the virtual device's arithmetic to the published errors: it runs the tests that do, and takes their figures.
+// numbers holds the virtual device's arithmetic to the published errors: it runs the tests that do,
+// and takes their figures.
 func numbers(r *report) error {
 	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "Published", "./npu/sim")
 	cmd.Stderr = os.Stderr
@@ -55,8 +56,10 @@ func numbers(r *report) error {
 	if len(kernels) == 0 {
 		return fmt.Errorf("the accuracy tests of npu/sim logged no figures")
 	}
-	r.Printf("## Numbers\n\nMean relative L1 against FP32 on the inputs of the publishers' harness, computed with the virtual device's number formats; large shapes by a sample of their rows. The bound is 10 %% of " +
-		"each row's published figure. The tables behind the array's tanh and exp2 are not published: approximations were fitted to some rows and are tested on the others.\n\n")
+	r.Printf("## Numbers\n\nMean relative L1 against FP32 on the inputs of the publishers' harness, computed with " +
+		"the virtual device's number formats; large shapes by a sample of their rows. The bound is 10 %% of " +
+		"each row's published figure. The tables behind the array's tanh and exp2 are not published: " +
+		"approximations were fitted to some rows and are tested on the others.\n\n")
 	table := [][]string{{"kernel", "rows", "computed", "published", "largest difference"}}
 	for _, name := range sortedKeys(kernels) {
 		k := kernels[name]
@@ -64,12 +67,15 @@ func numbers(r *report) error {
 		if len(k.off) > 0 {
 			worst = percent(validation.Quantile(k.off, 1))
 		}
-		table = append(table, []string{name, fmt.Sprint(k.rows), between(k.low, k.high), between(k.lowPublished, k.highPublished), worst})
+		table = append(table, []string{name, fmt.Sprint(k.rows), between(k.low, k.high),
+			between(k.lowPublished, k.highPublished), worst})
 	}
 	r.Table(table)
-	r.Printf("GEMMs here are 32 rows by 256 columns over the whole K. Once, on 2026-11-21, 256 rows of each with every column were computed, on two cores in 65 s (`NPUKIT_LONG=1 go test -v -run PublishedGEMM ./npu/sim`): " +
+	r.Printf("GEMMs here are 32 rows by 256 columns over the whole K. Once, on 2026-11-21, 256 rows of each with " +
+		"every column were computed, on two cores in 65 s (`NPUKIT_LONG=1 go test -v -run PublishedGEMM ./npu/sim`): " +
 		"all 122 rows hold the bound, the largest difference is 5.9 %% (64x720x32, drain).\n\n")
-	r.Printf("GEMV sums in FP32 and rounds once: its error, of rows that are published as 0 to 2.2e-6, is held to at most 5e-6.\n\n")
+	r.Printf("GEMV sums in FP32 and rounds once: its error, of rows that are published as 0 to 2.2e-6, is held to " +
+		"at most 5e-6.\n\n")
 	return nil
 }
 

@@ -1,7 +1,8 @@
 // Package testenv finds test data that is not part of the repository.
 //
-// The project's own data lives in testdata folders. Some tests use more: published tokenizers and vectors, real checkpoints. They look for
-// it in the folder that NPUKIT_TESTDATA names, else in ../shared/testdata beside the repository, and skip with the reason when it is absent.
+// The project's own data lives in testdata folders. Some tests use more: published tokenizers and
+// vectors, real checkpoints. They look for it in the folder that NPUKIT_TESTDATA names, else in
+// ../shared/testdata beside the repository, and skip with the reason when it is absent.
 package testenv
 
 import (
@@ -13,9 +14,9 @@ import (
 // started is the working directory in which the process began: in a test the package's own folder.
 var started, startedErr = os.Getwd()
 
-// Root returns the repository's root folder: the nearest folder with a go.mod at or above the working
-// directory in which the test began, whatever it has changed to since. The source path that the
-// compiler records would not do, because -trimpath removes it.
+// Root returns the repository's root folder: the nearest folder with a go.mod at or above the
+// working directory in which the test began, whatever it has changed to since. The source path that
+// the compiler records would not do, because -trimpath removes it.
 func Root() string {
 	if startedErr != nil {
 		panic("testenv: " + startedErr.Error())
@@ -30,7 +31,8 @@ func Root() string {
 	}
 }
 
-// Shared returns the path of a file or folder of the shared test data, and skips the test when it is absent.
+// Shared returns the path of a file or folder of the shared test data, and skips the test when it
+// is absent.
 func Shared(tb testing.TB, name string) string {
 	tb.Helper()
 	dir := os.Getenv("NPUKIT_TESTDATA")
@@ -44,8 +46,8 @@ func Shared(tb testing.TB, name string) string {
 	return path
 }
 
-// DemoModel returns the path of the model that `make demo` fetches, SmolLM2-135M-Instruct as a Q4_1 GGUF, and skips the test when it is
-// not in the cache.
+// DemoModel returns the path of the model that `make demo` fetches, SmolLM2-135M-Instruct as a Q4_1
+// GGUF, and skips the test when it is not in the cache.
 func DemoModel(tb testing.TB) string {
 	tb.Helper()
 	dir := os.Getenv("NPUKIT_CACHE")

@@ -1,4 +1,5 @@
-// Package timeline writes files in Chrome's Trace Event Format, which ui.perfetto.dev and chrome://tracing show: processes with tracks, and spans on them.
+// Package timeline writes files in Chrome's Trace Event Format, which ui.perfetto.dev and
+// chrome://tracing show: processes with tracks, and spans on them.
 package timeline
 
 import (
@@ -28,7 +29,8 @@ type Span struct {
 	Start, Duration time.Duration
 }
 
-// event is an entry of the format: a complete event (ph X, times in microseconds) or metadata (ph M).
+// event is an entry of the format: a complete event (ph X, times in microseconds) or metadata (ph
+// M).
 type event struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`
@@ -45,15 +47,18 @@ func (t Timeline) Write(w io.Writer) error {
 	events := []event{}
 	for i, p := range t.Processes {
 		pid := i + 1
-		events = append(events, event{Name: "process_name", Phase: "M", Process: pid, Args: map[string]any{"name": p.Name}})
+		events = append(events, event{Name: "process_name", Phase: "M", Process: pid,
+			Args: map[string]any{"name": p.Name}})
 		for j, name := range p.Tracks {
 			events = append(events,
 				event{Name: "thread_name", Phase: "M", Process: pid, Thread: j + 1, Args: map[string]any{"name": name}},
-				event{Name: "thread_sort_index", Phase: "M", Process: pid, Thread: j + 1, Args: map[string]any{"sort_index": j + 1}})
+				event{Name: "thread_sort_index", Phase: "M", Process: pid, Thread: j + 1,
+					Args: map[string]any{"sort_index": j + 1}})
 		}
 		for _, s := range p.Spans {
-			events = append(events, event{Name: s.Name, Category: s.Track, Phase: "X", Process: pid, Thread: max(0, slices.Index(p.Tracks, s.Track)) + 1,
-				Start: microseconds(s.Start), Duration: microseconds(s.Duration)})
+			events = append(events, event{Name: s.Name, Category: s.Track, Phase: "X", Process: pid,
+				Thread: max(0, slices.Index(p.Tracks, s.Track)) + 1,
+				Start:  microseconds(s.Start), Duration: microseconds(s.Duration)})
 		}
 	}
 	return json.NewEncoder(w).Encode(struct {

@@ -12,7 +12,8 @@ func TestWrite(t *testing.T) {
 	var b strings.Builder
 	line := Timeline{Processes: []Process{
 		{Name: "first", Tracks: []string{"host", "op"}},
-		{Name: "second", Tracks: []string{"host", "op"}, Spans: []Span{{"gemm", "op", 1500 * time.Nanosecond, time.Millisecond}, {"other", "elsewhere", 0, 0}}},
+		{Name: "second", Tracks: []string{"host", "op"},
+			Spans: []Span{{"gemm", "op", 1500 * time.Nanosecond, time.Millisecond}, {"other", "elsewhere", 0, 0}}},
 	}}
 	if err := line.Write(&b); err != nil {
 		t.Fatal(err)
@@ -30,7 +31,8 @@ func TestWrite(t *testing.T) {
 			spans[e.Name] = e
 		}
 	}
-	if e := spans["gemm"]; e.Process != 2 || e.Thread != 2 || e.Start != 1.5 || e.Duration != 1000 || e.Category != "op" {
+	if e := spans["gemm"]; e.Process != 2 || e.Thread != 2 || e.Start != 1.5 || e.Duration != 1000 ||
+		e.Category != "op" {
 		t.Errorf("%+v", e)
 	}
 	if e := spans["other"]; e.Process != 2 || e.Thread != 1 {

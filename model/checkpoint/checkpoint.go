@@ -1,5 +1,5 @@
-// Package checkpoint opens trained models: a Hugging Face folder or a GGUF file becomes a [Config] and typed tensors under Hugging Face's
-// names, and nothing is left to chance.
+// Package checkpoint opens trained models: a Hugging Face folder or a GGUF file becomes a [Config]
+// and typed tensors under Hugging Face's names, and nothing is left to chance.
 //
 //	c, err := checkpoint.Open("SmolLM2-135M-Instruct")     // or "model.gguf"
 //	if err != nil { ... }                                   // names the file, the tensor or field, and what to do
@@ -11,35 +11,42 @@
 //
 // # What is read
 //
-// Families: Llama (RoPE scaling none, linear, llama3), SmolLM2, Qwen2 and Qwen2.5 (biases on q, k, v), Qwen3 (norms on q and k).
+// Families: Llama (RoPE scaling none, linear, llama3), SmolLM2, Qwen2 and Qwen2.5 (biases on q, k,
+// v), Qwen3 (norms on q and k).
 //
-// A Hugging Face folder has config.json in the old style (rope_theta, rope_scaling, torch_dtype) or the new (rope_parameters, dtype),
-// model.safetensors or shards with model.safetensors.index.json, in F32, F16 or BF16, and optionally generation_config.json,
-// tokenizer.json, tokenizer_config.json, chat_template.jinja, additional_chat_templates.
+// A Hugging Face folder has config.json in the old style (rope_theta, rope_scaling, torch_dtype) or
+// the new (rope_parameters, dtype), model.safetensors or shards with model.safetensors.index.json,
+// in F32, F16 or BF16, and optionally generation_config.json, tokenizer.json,
+// tokenizer_config.json, chat_template.jinja, additional_chat_templates.
 //
-// A GGUF file (version 3, little-endian) has everything in one: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
+// A GGUF file (version 3, little-endian) has everything in one: F32, F16, BF16, Q8_0, Q4_0, Q4_1,
+// Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
 //
 // # What is checked
 //
-// Open reads the headers and checks that every tensor the family needs is there with the right shape and a type that can be computed
-// with. A tensor that the family does not know is an error, because computing without it would be wrong in silence; only rotary_emb.inv_freq
-// buffers and an lm_head.weight beside tied embeddings are left out. Models that would compute something else (mixture of experts, sliding
-// windows, other activations or RoPE kinds, ...) are refused by name with an [UnsupportedError]. Weights themselves are not looked at:
-// [Checkpoint.NonFinite] finds NaN and infinities when asked.
+// Open reads the headers and checks that every tensor the family needs is there with the right
+// shape and a type that can be computed with. A tensor that the family does not know is an error,
+// because computing without it would be wrong in silence; only rotary_emb.inv_freq buffers and an
+// lm_head.weight beside tied embeddings are left out. Models that would compute something else
+// (mixture of experts, sliding windows, other activations or RoPE kinds, ...) are refused by name
+// with an [UnsupportedError]. Weights themselves are not looked at: [Checkpoint.NonFinite] finds
+// NaN and infinities when asked.
 //
-// Settings that only are defaults, such as those of generation_config.json, never keep a model from opening:
-// [Checkpoint.Warnings] lists what was ignored or read in another way.
+// Settings that only are defaults, such as those of generation_config.json, never keep a model from
+// opening: [Checkpoint.Warnings] lists what was ignored or read in another way.
 //
-// Files may be hostile: every length, offset and count is checked before it is used. One thing a mapping cannot
-// survive: if another process truncates the file, the next access to a lost page ends the program with SIGBUS. Replace
-// checkpoints by renaming a new file over the old one, never by writing into it, or set [OpenOptions].ReadWeights.
+// Files may be hostile: every length, offset and count is checked before it is used. One thing a
+// mapping cannot survive: if another process truncates the file, the next access to a lost page
+// ends the program with SIGBUS. Replace checkpoints by renaming a new file over the old one, never
+// by writing into it, or set [OpenOptions].ReadWeights.
 //
 // # Memory
 //
-// Tensors lie in the file's mapping and are neither read nor copied by Open: a checkpoint of any size opens in milliseconds, pages come
-// in when weights are first used, and the kernel may drop them again. Tensors that must be rearranged are copied once, when first asked
-// for, into memory outside the Go heap. Either way no garbage collector moves or frees them, so that C code may keep pointers to their
-// data until Close. Release is for those who have made a copy of their own.
+// Tensors lie in the file's mapping and are neither read nor copied by Open: a checkpoint of any
+// size opens in milliseconds, pages come in when weights are first used, and the kernel may drop
+// them again. Tensors that must be rearranged are copied once, when first asked for, into memory
+// outside the Go heap. Either way no garbage collector moves or frees them, so that C code may keep
+// pointers to their data until Close. Release is for those who have made a copy of their own.
 package checkpoint
 
 import (
@@ -82,8 +89,8 @@ type Tensor struct {
 	Type  dtype.Type
 	Shape []int // row-major, outermost first: [out, in] for projections
 
-	// Data is the elements, row after row, little-endian, aligned for Type. It is valid until Close, must not be written to, and lies
-	// outside the Go heap.
+	// Data is the elements, row after row, little-endian, aligned for Type. It is valid until
+	// Close, must not be written to, and lies outside the Go heap.
 	Data   []byte
 	Mapped bool // Data is the file's own bytes, mapped or read; else it is a rearranged copy
 }
@@ -100,7 +107,8 @@ func (t Tensor) Elements() int {
 // Bytes is the size of the elements as stored.
 func (t Tensor) Bytes() int { return t.Type.Bytes(t.Elements()) }
 
-// Row is the i-th row, where a row is all elements that share the first index: what [dtype.Dequantize] takes.
+// Row is the i-th row, where a row is all elements that share the first index: what
+// [dtype.Dequantize] takes.
 func (t Tensor) Row(i int) []byte {
 	size := t.Bytes() / t.Shape[0]
 	return t.Data[i*size:][:size]
@@ -116,15 +124,17 @@ type entry struct {
 
 // OpenOptions are choices made when a checkpoint is opened.
 type OpenOptions struct {
-	// ReadWeights reads the weights into memory instead of mapping their files, so that a program survives a file that
-	// is truncated or overwritten while the checkpoint is open. Opening then takes as long as reading the files, and
-	// costs their size in memory until Close, beside the copies that a device makes: Release frees nothing.
+	// ReadWeights reads the weights into memory instead of mapping their files, so that a program
+	// survives a file that is truncated or overwritten while the checkpoint is open. Opening then
+	// takes as long as reading the files, and costs their size in memory until Close, beside the
+	// copies that a device makes: Release frees nothing.
 	ReadWeights bool
 }
 
-// Open opens a Hugging Face folder or a GGUF file, recognised by its content. A folder of the Hugging
-// Face cache opens as [Resolve] says. An error about a path that is not there wraps fs.ErrNotExist, one
-// about a model of another kind wraps [ErrUnsupported]; others are a [*TensorError] or a [*FileError].
+// Open opens a Hugging Face folder or a GGUF file, recognised by its content. A folder of the
+// Hugging Face cache opens as [Resolve] says. An error about a path that is not there wraps
+// fs.ErrNotExist, one about a model of another kind wraps [ErrUnsupported]; others are a
+// [*TensorError] or a [*FileError].
 func Open(path string) (*Checkpoint, error) { return OpenWith(path, nil) }
 
 // OpenWith is Open with options, which may be nil.
@@ -164,7 +174,8 @@ func (c *Checkpoint) openFile() error {
 	if name := filepath.Base(c.path); strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".json") {
 		return fileErrorf(c.path, "is part of a Hugging Face checkpoint: give its folder, %s", filepath.Dir(c.path))
 	}
-	return fileErrorf(c.path, "is no GGUF file (it does not begin with \"GGUF\"); a checkpoint is a GGUF file or a Hugging Face folder")
+	return fileErrorf(c.path, "is no GGUF file (it does not begin with \"GGUF\"); a checkpoint is a GGUF file or a "+
+		"Hugging Face folder")
 }
 
 // mapFile maps a file, or reads it, until Close.
@@ -181,8 +192,8 @@ func (c *Checkpoint) mapFile(file string) (mmap.MMap, error) {
 	return m, nil
 }
 
-// adopt takes the tensors that match found, and settles what the config leaves open. heads tells how many heads of a tensor are to be put
-// in order, 0 for most.
+// adopt takes the tensors that match found, and settles what the config leaves open. heads tells
+// how many heads of a tensor are to be put in order, 0 for most.
 func (c *Checkpoint) adopt(tensors []stored, heads func(name string) int) {
 	count := map[dtype.Type]int{}
 	for _, s := range tensors {
@@ -204,9 +215,10 @@ func (c *Checkpoint) adopt(tensors []stored, heads func(name string) int) {
 	}
 }
 
-// Tensor finds a weight by its Hugging Face name, such as "model.layers.0.self_attn.q_proj.weight", whatever the file calls it. Where
-// embeddings are tied there is no lm_head.weight: see [Config].TieEmbeddings. The first call for a tensor that has to be rearranged copies
-// it; later ones give the same memory, until it is released.
+// Tensor finds a weight by its Hugging Face name, such as "model.layers.0.self_attn.q_proj.weight",
+// whatever the file calls it. Where embeddings are tied there is no lm_head.weight: see
+// [Config].TieEmbeddings. The first call for a tensor that has to be rearranged copies it; later
+// ones give the same memory, until it is released.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	e, err := c.entry(name)
 	if err != nil {
@@ -225,7 +237,8 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	return e.Tensor, nil
 }
 
-// Stat describes a weight as Tensor gives it, and copies nothing: Data is nil in those that are rearranged when Tensor is asked for them.
+// Stat describes a weight as Tensor gives it, and copies nothing: Data is nil in those that are
+// rearranged when Tensor is asked for them.
 func (c *Checkpoint) Stat(name string) (Tensor, error) {
 	e, err := c.entry(name)
 	if err != nil {
@@ -253,10 +266,11 @@ func (e *entry) described() Tensor {
 	return t
 }
 
-// Release lets the system take back the memory of a tensor, so that a model of which somebody has made a copy in another form does not count twice. A mapped
-// tensor reads as before, from the file. The data of a rearranged one must not be read any more until Tensor is asked for it, which copies it again to
-// the same address: only those release it who know of every reader.
-// With [OpenOptions].ReadWeights Release does nothing.
+// Release lets the system take back the memory of a tensor, so that a model of which somebody has
+// made a copy in another form does not count twice. A mapped tensor reads as before, from the file.
+// The data of a rearranged one must not be read any more until Tensor is asked for it, which copies
+// it again to the same address: only those release it who know of every reader. With
+// [OpenOptions].ReadWeights Release does nothing.
 func (c *Checkpoint) Release(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,7 +317,8 @@ func (c *Checkpoint) Parameters() (n int64) {
 	return n
 }
 
-// Close unmaps the files. Tensors must not be used after it: touching their data would end the program. A second Close does nothing.
+// Close unmaps the files. Tensors must not be used after it: touching their data would end the
+// program. A second Close does nothing.
 func (c *Checkpoint) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,8 +28,9 @@ func open(tb testing.TB, path string) *Checkpoint {
 	return c
 }
 
-// The same trained model in both formats: the safetensors file was made from the original weights by a converter that is not ours, so
-// equal tensors prove the names, the shapes and the order of q and k rows.
+// The same trained model in both formats: the safetensors file was made from the original weights
+// by a converter that is not ours, so equal tensors prove the names, the shapes and the order of q
+// and k rows.
 func TestBothFormatsHoldTheSameModel(t *testing.T) {
 	hf := open(t, testenv.Shared(t, "stories260k"))
 	gguf := open(t, testenv.Shared(t, "stories260k/stories260K.gguf"))
@@ -55,7 +56,8 @@ func TestBothFormatsHoldTheSameModel(t *testing.T) {
 		t.Errorf("%d tensors were rearranged, want q and k of 5 layers", rearranged)
 	}
 	a, b := *hf.Config(), *gguf.Config()
-	// The GGUF file stores the embedding a second time as LM head, has another context length, and another name.
+	// The GGUF file stores the embedding a second time as LM head, has another context length, and
+	// another name.
 	a.TieEmbeddings, a.Context, a.Name = b.TieEmbeddings, b.Context, b.Name
 	if !equalConfig(a, b) {
 		t.Errorf("configs differ:\n%+v\n%+v", a, b)

@@ -7,8 +7,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Config is the architecture of a model, from config.json or from GGUF metadata, defaults filled in. All dimensions are positive and have
-// been checked against the tensors.
+// Config is the architecture of a model, from config.json or from GGUF metadata, defaults filled
+// in. All dimensions are positive and have been checked against the tensors.
 type Config struct {
 	Family string // "llama" (SmolLM2 too), "qwen2" (Qwen2 and 2.5), "qwen3"
 	Name   string // for display: the folder's name, or general.name of a GGUF file
@@ -34,7 +34,8 @@ type Config struct {
 	EOS   []int      // union of the end tokens that files name by id, see [Checkpoint.EndIDs]
 }
 
-// RoPE says how rotary embeddings turn. Element pair i of a head (i and i+HeadDim/2) turns by position * inverse frequency i; see InvFreq.
+// RoPE says how rotary embeddings turn. Element pair i of a head (i and i+HeadDim/2) turns by
+// position * inverse frequency i; see InvFreq.
 type RoPE struct {
 	Theta   float64
 	Scaling string // "" (none), "linear", "llama3" or "factors"
@@ -44,16 +45,18 @@ type RoPE struct {
 	HighFreqFactor  float64 // llama3
 	OriginalContext int     // llama3
 
-	// FreqFactors [HeadDim/2] divide the inverse frequencies under "factors". GGUF files store Llama 3 scaling this way; Open finds the
-	// parameters that give the factors and says "llama3", so "factors" is left for factors of another origin.
+	// FreqFactors [HeadDim/2] divide the inverse frequencies under "factors". GGUF files store
+	// Llama 3 scaling this way; Open finds the parameters that give the factors and says "llama3",
+	// so "factors" is left for factors of another origin.
 	FreqFactors []float32
 }
 
 // InvFreq gives the inverse frequencies [headDim/2], in radians per position, with scaling applied.
 //
-// Unscaled, number i is Theta^(-2i/headDim) (RoFormer, arXiv 2104.09864). Linear scaling divides all by Factor. Llama 3 scaling divides
-// those whose wavelength exceeds OriginalContext/LowFreqFactor by Factor, leaves those below OriginalContext/HighFreqFactor, and goes
-// smoothly from one to the other between.
+// Unscaled, number i is Theta^(-2i/headDim) (RoFormer, arXiv 2104.09864). Linear scaling divides
+// all by Factor. Llama 3 scaling divides those whose wavelength exceeds
+// OriginalContext/LowFreqFactor by Factor, leaves those below OriginalContext/HighFreqFactor, and
+// goes smoothly from one to the other between.
 func (r RoPE) InvFreq(headDim int) []float64 {
 	freq := make([]float64, headDim/2)
 	for i := range freq {
@@ -83,8 +86,9 @@ func (r RoPE) llama3Divisor(freq float64) float64 {
 	return 1 / ((1-keep)/r.Factor + keep)
 }
 
-// limits keeps numbers from a file within what any model uses, so that their products cannot overflow an int64 and lists made from them
-// stay small. The largest published decoders have 126 layers, 16384 hidden, 53248 FFN, 262144 tokens.
+// limits keeps numbers from a file within what any model uses, so that their products cannot
+// overflow an int64 and lists made from them stay small. The largest published decoders have 126
+// layers, 16384 hidden, 53248 FFN, 262144 tokens.
 var limits = []struct {
 	name string
 	max  int
@@ -108,13 +112,15 @@ func (c *Config) check(file string) error {
 		}
 	}
 	if c.Heads%c.KVHeads != 0 {
-		return fileErrorf(file, "%d attention heads cannot share %d key/value heads: the first must be a multiple of the second", c.Heads, c.KVHeads)
+		return fileErrorf(file, "%d attention heads cannot share %d key/value heads: the first must be a multiple "+
+			"of the second", c.Heads, c.KVHeads)
 	}
 	if c.HeadDim%2 != 0 {
 		return fileErrorf(file, "the head dimension is %d; RoPE turns pairs, so it must be even", c.HeadDim)
 	}
 	if !(c.NormEps > 0 && c.NormEps < 1) {
-		return fileErrorf(file, "the RMS norm epsilon is %v; it must be a small positive number such as 1e-5", c.NormEps)
+		return fileErrorf(file, "the RMS norm epsilon is %v; it must be a small positive number such as 1e-5",
+			c.NormEps)
 	}
 	if err := c.RoPE.check(c.HeadDim); err != nil {
 		return &FileError{File: file, Problem: "RoPE", Err: err}
@@ -132,12 +138,14 @@ func (r RoPE) check(headDim int) error {
 	}
 	ordered := positive(r.LowFreqFactor) && positive(r.HighFreqFactor) && r.LowFreqFactor < r.HighFreqFactor
 	if r.Scaling == "llama3" && !(ordered && r.OriginalContext > 0) {
-		return fmt.Errorf("llama3 scaling needs 0 < low_freq_factor < high_freq_factor and a positive original_max_position_embeddings, not %v, %v and %d",
+		return fmt.Errorf("llama3 scaling needs 0 < low_freq_factor < high_freq_factor and a positive "+
+			"original_max_position_embeddings, not %v, %v and %d",
 			r.LowFreqFactor, r.HighFreqFactor, r.OriginalContext)
 	}
 	if r.Scaling == "factors" {
 		if len(r.FreqFactors) != headDim/2 {
-			return fmt.Errorf("%d frequency factors for a head dimension of %d, which needs %d", len(r.FreqFactors), headDim, headDim/2)
+			return fmt.Errorf("%d frequency factors for a head dimension of %d, which needs %d", len(r.FreqFactors),
+				headDim, headDim/2)
 		}
 		for i, f := range r.FreqFactors {
 			if !positive(float64(f)) {

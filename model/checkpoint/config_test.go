@@ -21,10 +21,13 @@ type fields map[string]any
 // oldStyle is a config as transformers 4 writes it.
 func oldStyle() fields {
 	return fields{
-		"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
-		"vocab_size": 32, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": true,
-		"torch_dtype": "bfloat16", "rope_theta": 500000.0, "bos_token_id": 1, "eos_token_id": []int{2, 3},
-		"rope_scaling": fields{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+		"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+		"num_key_value_heads": 2, "intermediate_size": 24,
+		"vocab_size": 32, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+		"tie_word_embeddings": true,
+		"torch_dtype":         "bfloat16", "rope_theta": 500000.0, "bos_token_id": 1, "eos_token_id": []int{2, 3},
+		"rope_scaling": fields{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+			"original_max_position_embeddings": 64},
 	}
 }
 
@@ -64,8 +67,10 @@ func TestOldAndNewStyleMeanTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Config{
-		Family: "llama", Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 4, FFN: 24, Vocab: 32, Context: 256, NormEps: 1e-5,
-		RoPE:          RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 64},
+		Family: "llama", Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 4, FFN: 24, Vocab: 32, Context: 256,
+		NormEps: 1e-5,
+		RoPE: RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4,
+			OriginalContext: 64},
 		TieEmbeddings: true, DType: dtype.BF16, BOS: []int{1}, EOS: []int{2, 3},
 	}
 	if !reflect.DeepEqual(old, want) {
@@ -73,7 +78,8 @@ func TestOldAndNewStyleMeanTheSame(t *testing.T) {
 	}
 	rope := fields{"rope_theta": 500000.0}
 	maps.Copy(rope, oldStyle()["rope_scaling"].(fields))
-	renewed, err := oldStyle().with(fields{"torch_dtype": nil, "dtype": "bfloat16", "rope_theta": nil, "rope_scaling": nil, "rope_parameters": rope}).read(t)
+	renewed, err := oldStyle().with(fields{"torch_dtype": nil, "dtype": "bfloat16", "rope_theta": nil,
+		"rope_scaling": nil, "rope_parameters": rope}).read(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,22 +89,31 @@ func TestOldAndNewStyleMeanTheSame(t *testing.T) {
 }
 
 func TestDefaultsAreThoseOfTransformers(t *testing.T) {
-	bare := fields{"model_type": "llama", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 32, "rms_norm_eps": 1e-6}
+	bare := fields{"model_type": "llama", "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+		"intermediate_size": 24, "vocab_size": 32, "rms_norm_eps": 1e-6}
 	for _, tc := range []struct {
 		change fields
 		want   func(c *Config) bool
 	}{
 		{fields{}, func(c *Config) bool {
-			return c.KVHeads == 4 && c.HeadDim == 24 && c.Context == 2048 && c.RoPE.Theta == 10000 && !c.TieEmbeddings && c.DType == dtype.Invalid && c.EOS == nil
+			return c.KVHeads == 4 && c.HeadDim == 24 && c.Context == 2048 && c.RoPE.Theta == 10000 &&
+				!c.TieEmbeddings && c.DType == dtype.Invalid && c.EOS == nil
 		}},
-		{fields{"model_type": "qwen2"}, func(c *Config) bool { return c.Context == 32768 && c.QKVBias && !c.QKNorm && c.HeadDim == 24 }},
+		{fields{"model_type": "qwen2"}, func(c *Config) bool {
+			return c.Context == 32768 && c.QKVBias && !c.QKNorm &&
+				c.HeadDim == 24
+		}},
 		{fields{"model_type": "qwen3"}, func(c *Config) bool { return c.HeadDim == 128 && c.QKNorm && !c.QKVBias }},
-		{fields{"rope_scaling": fields{"type": "linear", "factor": 2}}, func(c *Config) bool { return c.RoPE.Scaling == "linear" && c.RoPE.Factor == 2 }},
+		{fields{"rope_scaling": fields{"type": "linear", "factor": 2}},
+			func(c *Config) bool { return c.RoPE.Scaling == "linear" && c.RoPE.Factor == 2 }},
 		{fields{"rope_scaling": fields{"rope_type": "default"}}, func(c *Config) bool { return c.RoPE.Scaling == "" }},
-		{fields{"eos_token_id": 5, "bos_token_id": json.RawMessage("null")}, func(c *Config) bool { return c.EOS[0] == 5 && c.BOS == nil }},
-		{fields{"use_sliding_window": false, "sliding_window": 32, "model_type": "qwen2"}, func(c *Config) bool { return true }},
+		{fields{"eos_token_id": 5, "bos_token_id": json.RawMessage("null")},
+			func(c *Config) bool { return c.EOS[0] == 5 && c.BOS == nil }},
+		{fields{"use_sliding_window": false, "sliding_window": 32, "model_type": "qwen2"},
+			func(c *Config) bool { return true }},
 		// transformers gives the window to layers from max_window_layers on: none here
-		{fields{"use_sliding_window": true, "sliding_window": 32, "max_window_layers": 2, "model_type": "qwen2"}, func(c *Config) bool { return true }},
+		{fields{"use_sliding_window": true, "sliding_window": 32, "max_window_layers": 2, "model_type": "qwen2"},
+			func(c *Config) bool { return true }},
 		{fields{"layer_types": []string{"full_attention", "full_attention"}}, func(c *Config) bool { return true }},
 		{fields{"torch_dtype": "torch.float16"}, func(c *Config) bool { return c.DType == dtype.F16 }},
 	} {
@@ -118,13 +133,16 @@ func TestOtherModelsAreRefusedByName(t *testing.T) {
 		{fields{"model_type": "mistral"}, `model_type "mistral"`},
 		{fields{"model_type": "qwen3_moe", "num_experts": 128}, "mixture of experts"},
 		{fields{"model_type": "mixtral", "num_local_experts": 8}, "mixture of experts"},
-		{fields{"model_type": "deepseek_v3", "kv_lora_rank": 512, "n_routed_experts": 256}, "multi-head latent attention"},
+		{fields{"model_type": "deepseek_v3", "kv_lora_rank": 512, "n_routed_experts": 256},
+			"multi-head latent attention"},
 		{fields{"model_type": "t5", "is_encoder_decoder": true}, "encoder-decoder"},
 		{fields{"hidden_act": "gelu"}, `hidden_act "gelu" is not supported (supported is silu)`},
 		{fields{"attention_bias": true}, "attention_bias"},
 		{fields{"mlp_bias": true}, "mlp_bias"},
-		{fields{"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 1}, "sliding attention window"},
-		{fields{"model_type": "qwen2", "layer_types": []string{"full_attention", "sliding_attention"}}, `"sliding_attention" attention in layer 1`},
+		{fields{"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 1},
+			"sliding attention window"},
+		{fields{"model_type": "qwen2", "layer_types": []string{"full_attention", "sliding_attention"}},
+			`"sliding_attention" attention in layer 1`},
 		{fields{"rope_scaling": fields{"rope_type": "yarn", "factor": 4, "beta_fast": 32}}, `RoPE scaling "yarn"`},
 		{fields{"rope_scaling": fields{"type": "dynamic", "factor": 4}}, `RoPE scaling "dynamic"`},
 		{fields{"rope_scaling": fields{"rope_type": "longrope", "long_factor": []int{1}}}, `RoPE scaling "longrope"`},
@@ -135,7 +153,8 @@ func TestOtherModelsAreRefusedByName(t *testing.T) {
 	} {
 		_, err := oldStyle().with(tc.change).read(t)
 		var unsupported *UnsupportedError
-		if !errors.Is(err, ErrUnsupported) || !errors.As(err, &unsupported) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "config.json") {
+		if !errors.Is(err, ErrUnsupported) || !errors.As(err, &unsupported) || !strings.Contains(err.Error(),
+			tc.says) || !strings.Contains(err.Error(), "config.json") {
 			t.Errorf("%v: %v, want an UnsupportedError saying %s", tc.change, err, tc.says)
 		}
 	}
@@ -165,19 +184,23 @@ func TestBadConfigs(t *testing.T) {
 		{fields{"rms_norm_eps": -1}, "epsilon is -1"},
 		{fields{"rope_theta": 0}, "theta is 0"},
 		{fields{"rope_scaling": fields{"rope_type": "linear"}}, "positive factor"},
-		{fields{"rope_scaling": fields{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4, "original_max_position_embeddings": 8}}, "low_freq_factor < high_freq_factor"},
-		{fields{"rope_scaling": fields{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}}, "original_max_position_embeddings"},
+		{fields{"rope_scaling": fields{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
+			"original_max_position_embeddings": 8}}, "low_freq_factor < high_freq_factor"},
+		{fields{"rope_scaling": fields{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+			"high_freq_factor": 4}}, "original_max_position_embeddings"},
 		{fields{"rope_scaling": "llama3"}, `field "rope_scaling" is a JSON string, where an object`},
 		{fields{"layer_types": []string{"full_attention"}}, "layer_types lists 1 layers"},
 	} {
 		_, err := oldStyle().with(tc.change).read(t)
 		var file *FileError
-		if !errors.As(err, &file) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "config.json") {
+		if !errors.As(err, &file) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(),
+			"config.json") {
 			t.Errorf("%v: %v, want a FileError saying %s", tc.change, err, tc.says)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "config.json")
-	for text, says := range map[string]string{"": "line 1", "{\n\"a\": 1,\n}": "line 3", "[1]": "the whole is a JSON array, where an object is needed"} {
+	for text, says := range map[string]string{"": "line 1", "{\n\"a\": 1,\n}": "line 3",
+		"[1]": "the whole is a JSON array, where an object is needed"} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -189,17 +212,32 @@ func TestBadConfigs(t *testing.T) {
 
 func TestPublishedConfigs(t *testing.T) {
 	dir := testenv.Shared(t, "configs")
-	llama3 := RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
+	llama3 := RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4,
+		OriginalContext: 8192}
 	llamaEnd := []int{128001, 128008, 128009}
 	for name, want := range map[string]Config{
-		"Llama-3.2-1B-Instruct": {Family: "llama", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256, Context: 131072, NormEps: 1e-5, RoPE: llama3, BOS: []int{128000}, EOS: llamaEnd},
-		"Llama-3.2-3B-Instruct": {Family: "llama", Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, Context: 131072, NormEps: 1e-5, RoPE: llama3, BOS: []int{128000}, EOS: llamaEnd},
-		"Llama-3.2-3B":          {Family: "llama", Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128, FFN: 8192, Vocab: 128256, Context: 131072, NormEps: 1e-5, RoPE: llama3, BOS: []int{128000}, EOS: []int{128001}},
-		"SmolLM2-1.7B-Instruct": {Family: "llama", Layers: 24, Hidden: 2048, Heads: 32, KVHeads: 32, HeadDim: 64, FFN: 8192, Vocab: 49152, Context: 8192, NormEps: 1e-5, RoPE: RoPE{Theta: 130000}, BOS: []int{1}, EOS: []int{2}},
-		"Qwen2.5-0.5B-Instruct": {Family: "qwen2", Layers: 24, Hidden: 896, Heads: 14, KVHeads: 2, HeadDim: 64, FFN: 4864, Vocab: 151936, Context: 32768, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKVBias: true, BOS: []int{151643}, EOS: []int{151645}},
-		"Qwen2.5-3B-Instruct":   {Family: "qwen2", Layers: 36, Hidden: 2048, Heads: 16, KVHeads: 2, HeadDim: 128, FFN: 11008, Vocab: 151936, Context: 32768, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKVBias: true, BOS: []int{151643}, EOS: []int{151645}},
-		"Qwen3-0.6B":            {Family: "qwen3", Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128, FFN: 3072, Vocab: 151936, Context: 40960, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKNorm: true, BOS: []int{151643}, EOS: []int{151645}},
-		"Qwen3-4B":              {Family: "qwen3", Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 9728, Vocab: 151936, Context: 40960, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKNorm: true, BOS: []int{151643}, EOS: []int{151645}},
+		"Llama-3.2-1B-Instruct": {Family: "llama", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64,
+			FFN: 8192, Vocab: 128256, Context: 131072, NormEps: 1e-5, RoPE: llama3, BOS: []int{128000}, EOS: llamaEnd},
+		"Llama-3.2-3B-Instruct": {Family: "llama", Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128,
+			FFN: 8192, Vocab: 128256, Context: 131072, NormEps: 1e-5, RoPE: llama3, BOS: []int{128000}, EOS: llamaEnd},
+		"Llama-3.2-3B": {Family: "llama", Layers: 28, Hidden: 3072, Heads: 24, KVHeads: 8, HeadDim: 128,
+			FFN: 8192, Vocab: 128256, Context: 131072, NormEps: 1e-5, RoPE: llama3, BOS: []int{128000},
+			EOS: []int{128001}},
+		"SmolLM2-1.7B-Instruct": {Family: "llama", Layers: 24, Hidden: 2048, Heads: 32, KVHeads: 32, HeadDim: 64,
+			FFN: 8192, Vocab: 49152, Context: 8192, NormEps: 1e-5, RoPE: RoPE{Theta: 130000}, BOS: []int{1},
+			EOS: []int{2}},
+		"Qwen2.5-0.5B-Instruct": {Family: "qwen2", Layers: 24, Hidden: 896, Heads: 14, KVHeads: 2, HeadDim: 64,
+			FFN: 4864, Vocab: 151936, Context: 32768, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKVBias: true,
+			BOS: []int{151643}, EOS: []int{151645}},
+		"Qwen2.5-3B-Instruct": {Family: "qwen2", Layers: 36, Hidden: 2048, Heads: 16, KVHeads: 2, HeadDim: 128,
+			FFN: 11008, Vocab: 151936, Context: 32768, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKVBias: true,
+			BOS: []int{151643}, EOS: []int{151645}},
+		"Qwen3-0.6B": {Family: "qwen3", Layers: 28, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 128,
+			FFN: 3072, Vocab: 151936, Context: 40960, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKNorm: true,
+			BOS: []int{151643}, EOS: []int{151645}},
+		"Qwen3-4B": {Family: "qwen3", Layers: 36, Hidden: 2560, Heads: 32, KVHeads: 8, HeadDim: 128,
+			FFN: 9728, Vocab: 151936, Context: 40960, NormEps: 1e-6, RoPE: RoPE{Theta: 1e6}, QKNorm: true,
+			BOS: []int{151643}, EOS: []int{151645}},
 	} {
 		want.TieEmbeddings, want.DType = true, dtype.BF16
 		got, err := readConfig(filepath.Join(dir, name+".config.json"), new(warnings))
@@ -220,8 +258,9 @@ func TestPublishedConfigs(t *testing.T) {
 	}
 }
 
-// The numbers are those of the formula in transformers (_compute_llama3_parameters) for Llama-3.2-1B, in float64. Indices 0 to 14 are
-// left alone, 15 to 17 lie between, the rest is divided by 32.
+// The numbers are those of the formula in transformers (_compute_llama3_parameters) for
+// Llama-3.2-1B, in float64. Indices 0 to 14 are left alone, 15 to 17 lie between, the rest is
+// divided by 32.
 func TestInvFreqLlama3(t *testing.T) {
 	r := RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
 	got := r.InvFreq(64)
@@ -271,7 +310,8 @@ func TestReadConfigAlone(t *testing.T) {
 	if _, err := ReadConfig(filepath.Join(dir, "nothing.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
-	if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(), "some-model: is a folder, where a file should be: give the path of its config.json") {
+	if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(),
+		"some-model: is a folder, where a file should be: give the path of its config.json") {
 		t.Errorf("a folder gives %v", err)
 	}
 	model := filepath.Join(dir, "model.gguf")

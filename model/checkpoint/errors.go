@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// ErrUnsupported is what every error about a model that is well formed, but of a kind this package does not handle, wraps. The error
-// itself is an [*UnsupportedError].
+// ErrUnsupported is what every error about a model that is well formed, but of a kind this package
+// does not handle, wraps. The error itself is an [*UnsupportedError].
 var ErrUnsupported = errors.New("not supported")
 
 // ErrClosed is the error of a tensor asked for after Close.
@@ -49,7 +49,8 @@ func fileErrorf(file, format string, args ...any) error {
 	return &FileError{File: file, Problem: fmt.Sprintf(format, args...)}
 }
 
-// A TensorError is a tensor that is missing, of the wrong shape or type, unknown to the family, or out of its file's bounds.
+// A TensorError is a tensor that is missing, of the wrong shape or type, unknown to the family, or
+// out of its file's bounds.
 type TensorError struct {
 	File    string // path of the file that holds it, or should
 	Tensor  string // the tensor's Hugging Face name, or its name in the file if it has none

@@ -15,7 +15,8 @@ type want struct {
 	why   string // the fields that the shape follows from, with their values
 }
 
-// wants lists the tensors of a model, in the order of the forward pass. Weights of projections are [out, in].
+// wants lists the tensors of a model, in the order of the forward pass. Weights of projections are
+// [out, in].
 func (c *Config) wants() []want {
 	hidden := fmt.Sprintf("hidden size %d", c.Hidden)
 	vocab := fmt.Sprintf("vocabulary size %d, %s", c.Vocab, hidden)
@@ -56,15 +57,16 @@ func (c *Config) wants() []want {
 	return all
 }
 
-// harmless reports whether a tensor that the model does not need may be left out in silence: buffers of rotary embeddings, which follow
-// from the config, and the copy of the embedding that some writers store as LM head of a tied model (transformers ignores it too).
+// harmless reports whether a tensor that the model does not need may be left out in silence:
+// buffers of rotary embeddings, which follow from the config, and the copy of the embedding that
+// some writers store as LM head of a tied model (transformers ignores it too).
 func (c *Config) harmless(name string) bool {
 	return strings.HasSuffix(name, "rotary_emb.inv_freq") || c.TieEmbeddings && name == "lm_head.weight"
 }
 
-// match pairs what a model needs with what its files have, and gives an error that names the first tensor that is missing, wrong or not
-// understood. source is where the architecture came from, for messages: "config.json" or "the metadata". Missing tensors are reported
-// under the path file.
+// match pairs what a model needs with what its files have, and gives an error that names the first
+// tensor that is missing, wrong or not understood. source is where the architecture came from, for
+// messages: "config.json" or "the metadata". Missing tensors are reported under the path file.
 func match(c *Config, found []stored, file, source string) ([]stored, error) {
 	byName := make(map[string]*stored, len(found))
 	for i := range found {
@@ -97,7 +99,8 @@ func match(c *Config, found []stored, file, source string) ([]stored, error) {
 		if missing[0] == "lm_head.weight" {
 			problem += fmt.Sprintf(", and %s does not tie it to the embedding (tie_word_embeddings)", source)
 		}
-		return nil, &TensorError{File: file, Tensor: missing[0], Problem: fmt.Sprintf("%s; a %s model of %d layers needs it", problem, c.Family, c.Layers)}
+		return nil, &TensorError{File: file, Tensor: missing[0],
+			Problem: fmt.Sprintf("%s; a %s model of %d layers needs it", problem, c.Family, c.Layers)}
 	}
 	var unknown []*stored
 	for name, s := range byName {
@@ -111,7 +114,8 @@ func match(c *Config, found []stored, file, source string) ([]stored, error) {
 		if len(unknown) > 1 {
 			more = fmt.Sprintf(" (nor are %d others)", len(unknown)-1)
 		}
-		return nil, s.errorf("is not part of a %s model of %d layers%s: computing without it would give wrong results; is %s from another model?",
+		return nil, s.errorf("is not part of a %s model of %d layers%s: computing without it would give wrong "+
+			"results; is %s from another model?",
 			c.Family, c.Layers, more, source)
 	}
 	return used, nil

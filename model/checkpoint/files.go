@@ -16,7 +16,8 @@ import (
 	"github.com/edsrzf/mmap-go"
 )
 
-// maxJSON bounds the JSON files read into memory. The largest real one is tokenizer_config.json, up to a few MB.
+// maxJSON bounds the JSON files read into memory. The largest real one is tokenizer_config.json, up
+// to a few MB.
 const maxJSON = 64 << 20
 
 // readJSON decodes a JSON file of a checkpoint folder.
@@ -68,7 +69,8 @@ func decodeJSON(file string, b []byte, v any) error {
 		return fileErrorf(file, "%s is a JSON %s, where %s is needed", what, wrong.Value, kindName(wrong.Type))
 	case errors.As(err, &syntax):
 		before := b[:min(int(syntax.Offset), len(b))]
-		return &FileError{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d", bytes.Count(before, []byte("\n"))+1), Err: err}
+		return &FileError{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d",
+			bytes.Count(before, []byte("\n"))+1), Err: err}
 	}
 	return &FileError{File: file, Problem: "is not valid JSON", Err: err}
 }
@@ -89,7 +91,8 @@ func kindName(t reflect.Type) string {
 	return "a " + t.String()
 }
 
-// openRegular opens a regular file: a pipe or device under a checkpoint's name could block for ever.
+// openRegular opens a regular file: a pipe or device under a checkpoint's name could block for
+// ever.
 func openRegular(file string) (*os.File, int64, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -183,7 +186,8 @@ func allocate(n int) (mmap.MMap, error) {
 	return m, nil
 }
 
-// explainFolder says why a folder is no Hugging Face checkpoint, and how to make it one. missing is the file that was looked for.
+// explainFolder says why a folder is no Hugging Face checkpoint, and how to make it one. missing is
+// the file that was looked for.
 func explainFolder(dir, missing string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -200,28 +204,35 @@ func explainFolder(dir, missing string) error {
 			gguf = append(gguf, name)
 		case strings.HasSuffix(name, ".pth") || name == "params.json" || name == "original":
 			meta = true
-		case strings.HasPrefix(name, "pytorch_model") && (strings.HasSuffix(name, ".bin") || strings.HasSuffix(name, ".json")):
+		case strings.HasPrefix(name, "pytorch_model") && (strings.HasSuffix(name, ".bin") ||
+			strings.HasSuffix(name, ".json")):
 			torch = true
 		case strings.HasSuffix(name, ".safetensors"):
 			tensors = append(tensors, name)
 		}
 	}
-	layout := "a Hugging Face folder has config.json, model.safetensors (or shards with model.safetensors.index.json) and tokenizer.json"
+	layout := "a Hugging Face folder has config.json, model.safetensors (or shards with " +
+		"model.safetensors.index.json) and tokenizer.json"
 	why := layout
 	switch {
 	case torch:
-		why = fmt.Sprintf("the weights are PyTorch pickles (pytorch_model*.bin), which can run code when read and are not supported. Convert them with "+
+		why = fmt.Sprintf("the weights are PyTorch pickles (pytorch_model*.bin), which can run code when read and "+
+			"are not supported. Convert them with "+
 			"transformers: AutoModelForCausalLM.from_pretrained(%q).save_pretrained(...) writes safetensors", dir)
 	case meta:
-		why = "the folder has Meta's own layout (consolidated.*.pth, params.json, original/tokenizer.model), but " + layout + ". They come from the " +
-			"model's page on huggingface.co, outside its folder original/, or from transformers' convert_llama_weights_to_hf.py"
+		why = "the folder has Meta's own layout (consolidated.*.pth, params.json, original/tokenizer.model), but " +
+			layout + ". They come from the " +
+			"model's page on huggingface.co, outside its folder original/, or from transformers' " +
+			"convert_llama_weights_to_hf.py"
 	case len(gguf) > 0:
-		why = fmt.Sprintf("the folder has GGUF files (%d): name the one you want, such as %s", len(gguf), filepath.Join(dir, gguf[0]))
+		why = fmt.Sprintf("the folder has GGUF files (%d): name the one you want, such as %s", len(gguf),
+			filepath.Join(dir, gguf[0]))
 	case len(cached) > 0:
 		why = fmt.Sprintf("this is a Hugging Face cache (%d models): name the one you want, such as %s",
 			len(cached), filepath.Join(dir, cached[0]))
 	case len(tensors) > 0:
 		why = fmt.Sprintf("the folder has %s, but %s", strings.Join(tensors[:min(3, len(tensors))], ", "), layout)
 	}
-	return &FileError{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("there is none in %s: %s", dir, why), Err: os.ErrNotExist}
+	return &FileError{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("there is none in %s: %s", dir, why),
+		Err: os.ErrNotExist}
 }

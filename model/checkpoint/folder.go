@@ -64,8 +64,9 @@ func (c *Checkpoint) readFile(file string) ([]stored, error) {
 	return readSafetensors(file, m)
 }
 
-// readShards reads the files that the index names. Index and shards must agree on every tensor: a difference means that files of two
-// models or two revisions were mixed. It also gives the index's path.
+// readShards reads the files that the index names. Index and shards must agree on every tensor: a
+// difference means that files of two models or two revisions were mixed. It also gives the index's
+// path.
 func (c *Checkpoint) readShards() ([]stored, string, error) {
 	index := filepath.Join(c.path, "model.safetensors.index.json")
 	text, err := readText(index)
@@ -107,7 +108,8 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 		}
 	}
 	if len(absent) > 0 {
-		problem := fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download interrupted?",
+		problem := fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download "+
+			"interrupted?",
 			len(absent), len(shards), absent[0])
 		return nil, "", &FileError{File: index, Problem: problem, Err: os.ErrNotExist}
 	}

@@ -21,7 +21,8 @@ import (
 
 // tiny is a model that takes a few kilobytes.
 func tiny(family string) ckptgen.Spec {
-	return ckptgen.Spec{Family: family, Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 24, Vocab: 32, Type: dtype.F32, Tie: true}
+	return ckptgen.Spec{Family: family, Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 24, Vocab: 32,
+		Type: dtype.F32, Tie: true}
 }
 
 func writeTiny(tb testing.TB, s ckptgen.Spec) (dir string) {
@@ -71,7 +72,8 @@ func replace(old, by string) func(t testing.TB, dir string) {
 // tensors rewrites the whole file with other tensors.
 func tensors(change func([]ckptgen.Tensor) []ckptgen.Tensor) func(t testing.TB, dir string) {
 	return func(t testing.TB, dir string) {
-		if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"), change(tiny("llama").Tensors(1))); err != nil {
+		if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"),
+			change(tiny("llama").Tensors(1))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,24 +140,33 @@ func TestBadFolders(t *testing.T) {
 		says   []string
 		as     any // a pointer to the type of error it must be, or an error it must wrap
 	}{
-		{"no config", remove("config.json"), []string{"config.json: there is none in", "model.safetensors"}, fs.ErrNotExist},
-		{"no weights", remove("model.safetensors"), []string{"model.safetensors: there is none in", "index.json"}, fs.ErrNotExist},
+		{"no config", remove("config.json"), []string{"config.json: there is none in", "model.safetensors"},
+			fs.ErrNotExist},
+		{"no weights", remove("model.safetensors"), []string{"model.safetensors: there is none in", "index.json"},
+			fs.ErrNotExist},
 		{"Meta's layout", instead("config.json", "original/tokenizer.model", "consolidated.00.pth", "params.json"),
-			[]string{"config.json: there is none in", "Meta's own layout", "tokenizer.json", "convert_llama_weights_to_hf"}, fs.ErrNotExist},
-		{"only original/", instead("config.json", "original/tokenizer.model"), []string{"Meta's own layout"}, fs.ErrNotExist},
-		{"only pickles", instead("model.safetensors", "pytorch_model.bin"), []string{"pytorch_model", "save_pretrained"}, fs.ErrNotExist},
-		{"weights of another name", instead("model.safetensors", "weights.safetensors"), []string{"weights.safetensors"}, fs.ErrNotExist},
+			[]string{"config.json: there is none in", "Meta's own layout", "tokenizer.json",
+				"convert_llama_weights_to_hf"}, fs.ErrNotExist},
+		{"only original/", instead("config.json", "original/tokenizer.model"), []string{"Meta's own layout"},
+			fs.ErrNotExist},
+		{"only pickles", instead("model.safetensors", "pytorch_model.bin"),
+			[]string{"pytorch_model", "save_pretrained"}, fs.ErrNotExist},
+		{"weights of another name", instead("model.safetensors", "weights.safetensors"),
+			[]string{"weights.safetensors"}, fs.ErrNotExist},
 		{"a GGUF file in a folder", instead("config.json", "tiny.gguf"), []string{"tiny.gguf"}, fs.ErrNotExist},
 		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, new(*FileError)},
 		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, new(*FileError)},
-		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated", "Fetch it again"}, new(*FileError)},
-		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes", "has only 5992", "truncated", "Fetch it again"}, new(*TensorError)},
+		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated", "Fetch it again"},
+			new(*FileError)},
+		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes",
+			"has only 5992", "truncated", "Fetch it again"}, new(*TensorError)},
 		{"trailing bytes", func(t testing.TB, dir string) {
 			file := filepath.Join(dir, "model.safetensors")
 			put(t, file, append(get(t, file), 0))
 		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, new(*FileError)},
 		{"Git LFS pointer", func(t testing.TB, dir string) {
-			put(t, filepath.Join(dir, "model.safetensors"), []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
+			put(t, filepath.Join(dir, "model.safetensors"),
+				[]byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
 		}, []string{"Git LFS pointer", "git lfs pull"}, new(*FileError)},
 		{"a folder as weights", func(t testing.TB, dir string) {
 			remove("model.safetensors")(t, dir)
@@ -164,48 +175,68 @@ func TestBadFolders(t *testing.T) {
 			}
 		}, []string{"is a folder, where a file should be"}, new(*FileError)},
 		{"header longer than the file", func(t testing.TB, dir string) {
-			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
+			put(t, filepath.Join(dir, "model.safetensors"),
+				append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
 		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, new(*FileError)},
 		{"huge header", func(t testing.TB, dir string) {
-			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1), make([]byte, maxHeader+1)...))
+			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1),
+				make([]byte, maxHeader+1)...))
 		}, []string{"more than the"}, new(*FileError)},
-		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"}, new(*FileError)},
-		{"header is a list", header(func(string) string { return "[[]]" }), []string{"model.safetensors"}, new(*FileError)},
+		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"},
+			new(*FileError)},
+		{"header is a list", header(func(string) string { return "[[]]" }), []string{"model.safetensors"},
+			new(*FileError)},
 		{"header is a number", header(func(string) string { return "1" }), []string{"not an object"}, new(*FileError)},
-		{"header is nested", header(func(string) string { return `{"a":` + strings.Repeat("[", 100) }), []string{"nested"}, new(*FileError)},
+		{"header is nested", header(func(string) string { return `{"a":` + strings.Repeat("[", 100) }),
+			[]string{"nested"}, new(*FileError)},
 		{"overlapping tensors", header(func(s string) string {
 			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2044,`, 1)
-		}), []string{`"model.layers.0.input_layernorm.weight" overlaps "model.embed_tokens.weight"`}, new(*TensorError)},
+		}), []string{`"model.layers.0.input_layernorm.weight" overlaps "model.embed_tokens.weight"`},
+			new(*TensorError)},
 		{"hole between tensors", header(func(s string) string {
 			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2052,`, 1)
 		}), []string{`"model.layers.0.input_layernorm.weight" leaves 4 bytes unused`}, new(*TensorError)},
-		{"offsets of another size", replace(`"shape":[32,16]`, `"shape":[31,16]`), []string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, new(*TensorError)},
-		{"offsets backwards", replace(`"data_offsets":[0,2048]`, `"data_offsets":[2048,0]`), []string{"embed_tokens", "bytes 2048 to 0"}, new(*TensorError)},
+		{"offsets of another size", replace(`"shape":[32,16]`, `"shape":[31,16]`),
+			[]string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, new(*TensorError)},
+		{"offsets backwards", replace(`"data_offsets":[0,2048]`, `"data_offsets":[2048,0]`),
+			[]string{"embed_tokens", "bytes 2048 to 0"}, new(*TensorError)},
 		{"tensor beyond the file", header(func(s string) string {
 			return `{"huge":{"dtype":"U8","shape":[9007199254740992],"data_offsets":[0,9007199254740992]},` + s[1:]
 		}), []string{"model.safetensors", `"huge" takes bytes 0 to 9007199254740992`, "truncated"}, new(*TensorError)},
-		{"shape that overflows", replace(`"shape":[32,16]`, `"shape":[4294967296,4294967296,16]`), []string{"embed_tokens", "[4294967296 4294967296 16]"}, new(*TensorError)},
-		{"shape that overflows to the right size", replace(`"shape":[32,16]`, `"shape":[4611686018427388032,16]`), []string{"embed_tokens", "[4611686018427388032 16]"}, new(*TensorError)},
+		{"shape that overflows", replace(`"shape":[32,16]`, `"shape":[4294967296,4294967296,16]`),
+			[]string{"embed_tokens", "[4294967296 4294967296 16]"}, new(*TensorError)},
+		{"shape that overflows to the right size", replace(`"shape":[32,16]`, `"shape":[4611686018427388032,16]`),
+			[]string{"embed_tokens", "[4611686018427388032 16]"}, new(*TensorError)},
 		{"negative shape", replace(`"shape":[32,16]`, `"shape":[-32,-16]`), []string{"shape"}, new(*FileError)},
-		{"dimension beyond an int", replace(`"shape":[32,16]`, `"shape":[18446744073709551615,0]`), []string{"embed_tokens"}, new(*TensorError)},
-		{"empty tensor", replace(`"shape":[32,16],"data_offsets":[0,2048]`, `"shape":[0,16],"data_offsets":[0,0]`), []string{"embed_tokens"}, new(*TensorError)},
+		{"dimension beyond an int", replace(`"shape":[32,16]`, `"shape":[18446744073709551615,0]`),
+			[]string{"embed_tokens"}, new(*TensorError)},
+		{"empty tensor", replace(`"shape":[32,16],"data_offsets":[0,2048]`, `"shape":[0,16],"data_offsets":[0,0]`),
+			[]string{"embed_tokens"}, new(*TensorError)},
 		{"unknown type", replace(`"F32"`, `"F8_E4M3"`), []string{"F8_E4M3"}, new(*FileError)},
-		{"type that is no weight", replace(`"dtype":"F32","shape":[32,16]`, `"dtype":"U32","shape":[32,16]`), []string{"embed_tokens", "is U32", "BF16"}, new(*TensorError)},
+		{"type that is no weight", replace(`"dtype":"F32","shape":[32,16]`, `"dtype":"U32","shape":[32,16]`),
+			[]string{"embed_tokens", "is U32", "BF16"}, new(*TensorError)},
 		{"a tensor twice in the header", header(func(s string) string {
 			return `{"model.norm.weight":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},` + s[1:]
 		}), []string{"model.norm.weight", "twice"}, new(*TensorError)},
-		{"wrong shape", replace(`"shape":[32,16]`, `"shape":[16,32]`), []string{"model.safetensors", `"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, new(*TensorError)},
+		{"wrong shape", replace(`"shape":[32,16]`, `"shape":[16,32]`), []string{"model.safetensors",
+			`"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, new(*TensorError)},
 		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, new(*TensorError)},
 		{"config of another width", config(fields{"num_attention_heads": 2, "num_key_value_heads": 2}),
-			[]string{"q_proj.weight", "is [32 16], config.json asks for [16 16]", "2 attention heads x head dimension 8"}, new(*TensorError)},
+			[]string{"q_proj.weight", "is [32 16], config.json asks for [16 16]",
+				"2 attention heads x head dimension 8"}, new(*TensorError)},
 		{"missing tensor", tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
 			return slices.DeleteFunc(all, func(t ckptgen.Tensor) bool { return `"`+t.Name+`"` == q })
 		}), []string{q, "is missing"}, new(*TensorError)},
-		{"fewer layers than config.json says", config(fields{"num_hidden_layers": 3}), []string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, new(*TensorError)},
-		{"more layers than config.json says", config(fields{"num_hidden_layers": 1}), []string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, new(*TensorError)},
-		{"untied without LM head", config(fields{"tie_word_embeddings": false}), []string{"lm_head.weight", "is missing", "tie_word_embeddings"}, new(*TensorError)},
-		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"), []string{"q_proj.bias", "is not part of a llama model"}, new(*TensorError)},
-		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"}, new(*TensorError)},
+		{"fewer layers than config.json says", config(fields{"num_hidden_layers": 3}),
+			[]string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, new(*TensorError)},
+		{"more layers than config.json says", config(fields{"num_hidden_layers": 1}),
+			[]string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, new(*TensorError)},
+		{"untied without LM head", config(fields{"tie_word_embeddings": false}),
+			[]string{"lm_head.weight", "is missing", "tie_word_embeddings"}, new(*TensorError)},
+		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"),
+			[]string{"q_proj.bias", "is not part of a llama model"}, new(*TensorError)},
+		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"},
+			new(*TensorError)},
 		{"unknown family", config(fields{"model_type": "mamba"}), []string{`"mamba"`, "qwen3"}, ErrUnsupported},
 		{"broken tokenizer_config.json", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(`{"chat_template": 3}`))
@@ -244,7 +275,8 @@ func TestBadIndexes(t *testing.T) {
 		says   []string
 	}{
 		{"missing shard", remove(first), []string{indexName, first, "1 of the 3"}},
-		{"shard that was never there", name("model-00009-of-00003.safetensors"), []string{"model-00009-of-00003.safetensors"}},
+		{"shard that was never there", name("model-00009-of-00003.safetensors"),
+			[]string{"model-00009-of-00003.safetensors"}},
 		{"truncated shard", func(t testing.TB, dir string) {
 			if err := os.Truncate(filepath.Join(dir, first), 3000); err != nil {
 				t.Fatal(err)
@@ -256,10 +288,16 @@ func TestBadIndexes(t *testing.T) {
 		{"no safetensors file", name("config.json"), []string{indexName, "config.json"}},
 		{"empty file name", name(""), []string{indexName, `""`}},
 		{"tensor in another shard", name(first), []string{"model.norm.weight", "should be in", first}},
-		{"tensor that the index has not", weightMap(func(m map[string]string) { delete(m, "model.norm.weight") }), []string{"model.norm.weight", "is not named by"}},
-		{"tensor that no shard has", weightMap(func(m map[string]string) { m["more"] = first }), []string{`"more"`, "is missing"}},
-		{"nothing in the index", func(t testing.TB, dir string) { put(t, filepath.Join(dir, indexName), []byte("{}")) }, []string{indexName, "no weight_map"}},
-		{"index is no JSON", func(t testing.TB, dir string) { put(t, filepath.Join(dir, indexName), []byte("{")) }, []string{indexName, "JSON"}},
+		{"tensor that the index has not", weightMap(func(m map[string]string) { delete(m, "model.norm.weight") }),
+			[]string{"model.norm.weight", "is not named by"}},
+		{"tensor that no shard has", weightMap(func(m map[string]string) { m["more"] = first }),
+			[]string{`"more"`, "is missing"}},
+		{"nothing in the index", func(t testing.TB, dir string) {
+			put(t, filepath.Join(dir, indexName),
+				[]byte("{}"))
+		}, []string{indexName, "no weight_map"}},
+		{"index is no JSON", func(t testing.TB, dir string) { put(t, filepath.Join(dir, indexName), []byte("{")) },
+			[]string{indexName, "JSON"}},
 		{"index with a tensor twice", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, indexName), []byte(`{"weight_map":{"a":"x.safetensors","a":"y.safetensors"}}`))
 		}, []string{indexName, `"a" twice`}},
@@ -326,7 +364,8 @@ func TestTensorsAreThoseWritten(t *testing.T) {
 					continue
 				}
 				data := contents(t, want)
-				if !slices.Equal(got.Data, data) || got.Type != dtype.BF16 || !slices.Equal(got.Shape, want.Shape) || !got.Mapped || got.Name != want.Name {
+				if !slices.Equal(got.Data, data) || got.Type != dtype.BF16 || !slices.Equal(got.Shape, want.Shape) ||
+					!got.Mapped || got.Name != want.Name {
 					t.Errorf("%s, %d shards: %s differs", family, shards, want.Name)
 				}
 				if last := got.Row(got.Shape[0] - 1); !slices.Equal(last, data[len(data)-len(last):]) {
@@ -336,7 +375,8 @@ func TestTensorsAreThoseWritten(t *testing.T) {
 				elements += int64(got.Elements())
 			}
 			all := c.Tensors()
-			if len(all) != len(s.Tensors(1)) || !slices.IsSortedFunc(all, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) }) {
+			if len(all) != len(s.Tensors(1)) ||
+				!slices.IsSortedFunc(all, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) }) {
 				t.Errorf("Tensors lists %d, in order: no", len(all))
 			}
 			if c.Size() != size || c.Parameters() != elements {
@@ -346,7 +386,8 @@ func TestTensorsAreThoseWritten(t *testing.T) {
 	}
 }
 
-// Old writers did not pad the header, and so misalign all tensors. Such a tensor is copied to where it can be used.
+// Old writers did not pad the header, and so misalign all tensors. Such a tensor is copied to where
+// it can be used.
 func TestMisalignedTensorsAreCopied(t *testing.T) {
 	dir := writeTiny(t, tiny("llama"))
 	want := slices.Clone(must(open(t, dir).Tensor("model.norm.weight")).Data)
@@ -465,8 +506,10 @@ func TestTextOfFolders(t *testing.T) {
 			jinja: map[string]string{"chat_template.jinja": "J", "additional_chat_templates/tool_use.jinja": "U"},
 			want:  map[string]string{"default": "J", "tool_use": "U"}},
 		{name: "additional templates alone",
-			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U"}, want: map[string]string{"tool_use": "U"}},
-		{name: "objects and null", config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<e>"}}`, eos: "<e>"},
+			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U"},
+			want:  map[string]string{"tool_use": "U"}},
+		{name: "objects and null",
+			config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<e>"}}`, eos: "<e>"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := writeTiny(t, tiny("llama"))
@@ -516,7 +559,8 @@ func TestPointers(t *testing.T) {
 	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, new(*FileError))
 }
 
-// BOS is generation_config.json's before config.json's. End tokens are the union, and each knows which files name it.
+// BOS is generation_config.json's before config.json's. End tokens are the union, and each knows
+// which files name it.
 func TestSpecialTokensOfBothConfigs(t *testing.T) {
 	dir := writeTiny(t, tiny("llama")) // config.json: BOS 1, EOS 2
 	generation := fields{"eos_token_id": []int{7, 2}, "bos_token_id": 4, "temperature": 0.5}

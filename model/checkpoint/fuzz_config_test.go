@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzConfig checks that reading any bytes as config.json returns an error that names the file, or an
-// architecture within the limits whose RoPE frequencies are finite.
+// FuzzConfig checks that reading any bytes as config.json returns an error that names the file, or
+// an architecture within the limits whose RoPE frequencies are finite.
 func FuzzConfig(f *testing.F) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "tiny-models", "*", "config.json"))
 	if err != nil || len(files) == 0 {

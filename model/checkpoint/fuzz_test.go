@@ -10,8 +10,9 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The fuzzers hold both containers to this: bytes of any kind give an error or a checkpoint whose every tensor lies inside the file and
-// can be read to its last byte. Seeds are good files; what fuzzing found worth keeping is in testdata/fuzz.
+// The fuzzers hold both containers to this: bytes of any kind give an error or a checkpoint whose
+// every tensor lies inside the file and can be read to its last byte. Seeds are good files; what
+// fuzzing found worth keeping is in testdata/fuzz.
 
 func FuzzSafetensors(f *testing.F) {
 	dir := f.TempDir()
@@ -60,11 +61,15 @@ func FuzzGGUF(f *testing.F) {
 		if typ.Quantized() {
 			n = 32
 		}
-		s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: n, Heads: 1, KVHeads: 1, HeadDim: n, FFN: n, Vocab: 4, Type: dtype.F32, Tie: true}
+		s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: n, Heads: 1, KVHeads: 1, HeadDim: n, FFN: n, Vocab: 4,
+			Type: dtype.F32, Tie: true}
 		m, _ := newGGUFModel(f, s, typ)
-		m = m.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.tokens", []string{"a", "b", "c"}).set("tokenizer.ggml.merges", []string{"a b"}).
-			set("tokenizer.ggml.token_type", []int32{1, 1, 1}).set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.chat_template", "{{ x }}")
-		m = m.add(ckptgen.Tensor{Name: "rope_freqs.weight", Type: dtype.F32, Shape: []int{n / 2}, Data: dtype.AsBytes(slices.Repeat([]float32{1}, n/2))})
+		m = m.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.tokens",
+			[]string{"a", "b", "c"}).set("tokenizer.ggml.merges", []string{"a b"}).
+			set("tokenizer.ggml.token_type", []int32{1, 1, 1}).set("tokenizer.ggml.bos_token_id",
+			uint32(1)).set("tokenizer.chat_template", "{{ x }}")
+		m = m.add(ckptgen.Tensor{Name: "rope_freqs.weight", Type: dtype.F32, Shape: []int{n / 2},
+			Data: dtype.AsBytes(slices.Repeat([]float32{1}, n/2))})
 		b, err := os.ReadFile(m.write(f))
 		if err != nil {
 			f.Fatal(err)

@@ -19,10 +19,10 @@ type Generation struct {
 	BOS, EOS          []int
 }
 
-// readGeneration reads generation_config.json. A missing file sets nothing. The file holds defaults,
-// so none of its values keeps a model from opening: they are read as transformers and vLLM read
-// them, and a value that neither can use is ignored with a warning. A file that cannot be read, such
-// as a Git LFS pointer, is an error, because its end tokens would be missing.
+// readGeneration reads generation_config.json. A missing file sets nothing. The file holds
+// defaults, so none of its values keeps a model from opening: they are read as transformers and
+// vLLM read them, and a value that neither can use is ignored with a warning. A file that cannot be
+// read, such as a Git LFS pointer, is an error, because its end tokens would be missing.
 func readGeneration(file string, vocab int, w *warnings) (*Generation, error) {
 	s, err := readSettings(file, w)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,8 +11,9 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// A GGUF file is, little-endian throughout: "GGUF", version, number of tensors, number of metadata entries; the entries (key, kind,
-// value); a description of each tensor (name, dimensions innermost first, type, offset); padding; the tensors' data.
+// A GGUF file is, little-endian throughout: "GGUF", version, number of tensors, number of metadata
+// entries; the entries (key, kind, value); a description of each tensor (name, dimensions innermost
+// first, type, offset); padding; the tensors' data.
 //
 // Source: the GGUF specification in the ggml repository (docs/gguf.md), version 3.
 type gguf struct {
@@ -40,7 +41,8 @@ const (
 	ggufF64
 )
 
-// ggufKinds has each kind's name and the least number of bytes that a value takes: for strings their length, for arrays kind and count.
+// ggufKinds has each kind's name and the least number of bytes that a value takes: for strings
+// their length, for arrays kind and count.
 var ggufKinds = [...]struct {
 	name string
 	size int
@@ -56,7 +58,8 @@ func (k ggufKind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// ggufValue is a metadata value as bytes in the mapping: of a string its characters, of an array its elements.
+// ggufValue is a metadata value as bytes in the mapping: of a string its characters, of an array
+// its elements.
 type ggufValue struct {
 	kind  ggufKind
 	bytes []byte
@@ -64,7 +67,8 @@ type ggufValue struct {
 	count int
 }
 
-// Limits of what is believed before anything is allocated for it. Real files have some 50 entries and at most a few thousand tensors.
+// Limits of what is believed before anything is allocated for it. Real files have some 50 entries
+// and at most a few thousand tensors.
 const (
 	maxGGUFEntries = 1 << 16
 	maxGGUFTensors = 1 << 16
@@ -75,17 +79,21 @@ const (
 	maxGGUFDims    = 4 // the specification's
 )
 
-// ggmlTypes are the tensor types by the numbers that files use. Those without a dtype are only known by name.
+// ggmlTypes are the tensor types by the numbers that files use. Those without a dtype are only
+// known by name.
 var ggmlTypes = map[uint32]struct {
 	name string
 	typ  dtype.Type
 }{
 	0: {"F32", dtype.F32}, 1: {"F16", dtype.F16}, 30: {"BF16", dtype.BF16}, 28: {"F64", dtype.F64},
 	24: {"I8", dtype.I8}, 25: {"I16", dtype.I16}, 26: {"I32", dtype.I32}, 27: {"I64", dtype.I64},
-	2: {"Q4_0", dtype.Q4_0}, 3: {"Q4_1", dtype.Q4_1}, 6: {"Q5_0", dtype.Q5_0}, 7: {"Q5_1", dtype.Q5_1}, 8: {"Q8_0", dtype.Q8_0},
+	2: {"Q4_0", dtype.Q4_0}, 3: {"Q4_1", dtype.Q4_1}, 6: {"Q5_0", dtype.Q5_0}, 7: {"Q5_1", dtype.Q5_1},
+	8:  {"Q8_0", dtype.Q8_0},
 	12: {"Q4_K", dtype.Q4_K}, 13: {"Q5_K", dtype.Q5_K}, 14: {"Q6_K", dtype.Q6_K},
-	9: {name: "Q8_1"}, 10: {name: "Q2_K"}, 11: {name: "Q3_K"}, 15: {name: "Q8_K"}, 16: {name: "IQ2_XXS"}, 17: {name: "IQ2_XS"},
-	18: {name: "IQ3_XXS"}, 19: {name: "IQ1_S"}, 20: {name: "IQ4_NL"}, 21: {name: "IQ3_S"}, 22: {name: "IQ2_S"}, 23: {name: "IQ4_XS"},
+	9: {name: "Q8_1"}, 10: {name: "Q2_K"}, 11: {name: "Q3_K"}, 15: {name: "Q8_K"}, 16: {name: "IQ2_XXS"},
+	17: {name: "IQ2_XS"},
+	18: {name: "IQ3_XXS"}, 19: {name: "IQ1_S"}, 20: {name: "IQ4_NL"}, 21: {name: "IQ3_S"}, 22: {name: "IQ2_S"},
+	23: {name: "IQ4_XS"},
 	29: {name: "IQ1_M"}, 34: {name: "TQ1_0"}, 35: {name: "TQ2_0"}, 39: {name: "MXFP4"}, 40: {name: "NVFP4"},
 }
 
@@ -135,7 +143,8 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 	for i := range g.tensors {
 		s, offset, err := g.readTensor(r)
 		if r.err != nil {
-			return &FileError{File: g.file, Problem: fmt.Sprintf("the description of tensor %d of %d is damaged", i+1, n), Err: r.err}
+			return &FileError{File: g.file, Problem: fmt.Sprintf("the description of tensor %d of %d is damaged", i+1,
+				n), Err: r.err}
 		}
 		if err != nil {
 			return err
@@ -158,7 +167,8 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 		elems, size := s.typ.Block()
 		bytes := uint64(Tensor{Shape: s.shape}.Elements() / elems * size)
 		if offset > uint64(len(data)) || bytes > uint64(len(data))-offset {
-			return s.errorf("takes bytes %d to %d of the data, which has only %d: is the file truncated? Fetch it again", offset, offset+bytes, len(data))
+			return s.errorf("takes bytes %d to %d of the data, which has only %d: is the file truncated? "+
+				"Fetch it again", offset, offset+bytes, len(data))
 		}
 		s.data = data[offset:][:bytes:bytes]
 	}
@@ -172,7 +182,8 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 	return nil
 }
 
-// readTensor reads one description. Its result is complete and its size known to fit an int when both r.err and the error are nil.
+// readTensor reads one description. Its result is complete and its size known to fit an int when
+// both r.err and the error are nil.
 func (g *gguf) readTensor(r *ggufReader) (s stored, offset uint64, err error) {
 	s = stored{file: g.file, name: r.str("a tensor name", maxGGUFName)}
 	dims := int(min(r.u32(), maxGGUFDims+1))
@@ -219,7 +230,8 @@ type ggufReader struct {
 // take gives the next n bytes.
 func (r *ggufReader) take(n int) []byte {
 	if r.err == nil && (n < 0 || n > len(r.b)-r.off) {
-		r.err = fmt.Errorf("the file ends at byte %d, in the middle of something of %d bytes at byte %d: is it truncated? Fetch it again", len(r.b), n, r.off)
+		r.err = fmt.Errorf("the file ends at byte %d, in the middle of something of %d bytes at byte %d: is it "+
+			"truncated? Fetch it again", len(r.b), n, r.off)
 	}
 	if r.err != nil {
 		return nil
@@ -249,7 +261,8 @@ func (r *ggufReader) count(what string, most, size int) int {
 	switch {
 	case r.err != nil:
 	case n > uint64(fit):
-		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes: is it truncated? Fetch it again", n, what, min(most, fit), len(r.b))
+		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes: is it truncated? "+
+			"Fetch it again", n, what, min(most, fit), len(r.b))
 	case n > uint64(most):
 		r.err = fmt.Errorf("it claims %d %s; at most %d are read", n, what, most)
 	}

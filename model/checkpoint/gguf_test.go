@@ -20,13 +20,15 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// ggufModel is a model as the GGUF converter of llama.cpp would write it, with tensors in a different memory order where it does so.
+// ggufModel is a model as the GGUF converter of llama.cpp would write it, with tensors in a
+// different memory order where it does so.
 type ggufModel struct {
 	meta    []ckptgen.KV
 	tensors []ckptgen.Tensor
 }
 
-// plain holds the tensors under their Hugging Face names and in Hugging Face's order, for comparison.
+// plain holds the tensors under their Hugging Face names and in Hugging Face's order, for
+// comparison.
 func newGGUFModel(tb testing.TB, s ckptgen.Spec, typ dtype.Type) (m ggufModel, plain []ckptgen.Tensor) {
 	tb.Helper()
 	m.meta = []ckptgen.KV{
@@ -70,7 +72,8 @@ func newGGUFModel(tb testing.TB, s ckptgen.Spec, typ dtype.Type) (m ggufModel, p
 	return m, plain
 }
 
-// interleave does what the converter does: of [heads, 2, headDim/2, row] it swaps the two in the middle.
+// interleave does what the converter does: of [heads, 2, headDim/2, row] it swaps the two in the
+// middle.
 func interleave(data []byte, rows, heads int) []byte {
 	half, size := rows/heads/2, len(data)/rows
 	out := make([]byte, 0, len(data))
@@ -124,14 +127,17 @@ func (m ggufModel) add(t ...ckptgen.Tensor) ggufModel {
 
 func TestGGUFTensorsAreThoseOfHuggingFace(t *testing.T) {
 	for _, family := range []string{"llama", "qwen2", "qwen3"} {
-		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K} {
-			s := ckptgen.Spec{Family: family, Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 256, Vocab: 32, Type: dtype.F32, Tie: typ == dtype.Q8_0}
+		for _, typ := range []dtype.Type{dtype.F32, dtype.F16, dtype.BF16, dtype.Q8_0, dtype.Q4_0, dtype.Q4_1,
+			dtype.Q5_0, dtype.Q5_1, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K} {
+			s := ckptgen.Spec{Family: family, Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 256,
+				Vocab: 32, Type: dtype.F32, Tie: typ == dtype.Q8_0}
 			if !typ.Quantized() {
 				s.Type = typ
 			}
 			m, plain := newGGUFModel(t, s, typ)
 			c := open(t, m.write(t))
-			if got := c.Config(); got.DType != typ || got.TieEmbeddings != s.Tie || got.Family != family || c.Format() != "gguf" {
+			if got := c.Config(); got.DType != typ || got.TieEmbeddings != s.Tie || got.Family != family ||
+				c.Format() != "gguf" {
 				t.Errorf("%s %v: %+v", family, typ, got)
 			}
 			if len(c.Tensors()) != len(plain) {
@@ -139,10 +145,12 @@ func TestGGUFTensorsAreThoseOfHuggingFace(t *testing.T) {
 			}
 			for _, want := range plain {
 				got, err := c.Tensor(want.Name)
-				if err != nil || got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) || !slices.Equal(got.Data, want.Data) {
+				if err != nil || got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) ||
+					!slices.Equal(got.Data, want.Data) {
 					t.Errorf("%s %v: %s differs: %v", family, typ, want.Name, err)
 				}
-				moved := family == "llama" && (strings.HasSuffix(want.Name, "q_proj.weight") || strings.HasSuffix(want.Name, "k_proj.weight"))
+				moved := family == "llama" && (strings.HasSuffix(want.Name, "q_proj.weight") ||
+					strings.HasSuffix(want.Name, "k_proj.weight"))
 				if got.Mapped == moved {
 					t.Errorf("%s %v: %s: mapped %v", family, typ, want.Name, got.Mapped)
 				}
@@ -157,10 +165,12 @@ func TestGGUFTensorsAreThoseOfHuggingFace(t *testing.T) {
 func TestGGUFConfig(t *testing.T) {
 	base, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	want := Config{
-		Family: "llama", Name: "Tiny", Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 24, Vocab: 32, Context: 512, NormEps: 1e-5,
+		Family: "llama", Name: "Tiny", Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 24, Vocab: 32,
+		Context: 512, NormEps: 1e-5,
 		RoPE: RoPE{Theta: 500000}, TieEmbeddings: true, DType: dtype.F32,
 	}
-	llama3 := RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
+	llama3 := RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4,
+		OriginalContext: 8192}
 	freqs := func(f ...float32) ckptgen.Tensor {
 		return ckptgen.Tensor{Name: "rope_freqs.weight", Type: dtype.F32, Shape: []int{len(f)}, Data: dtype.AsBytes(f)}
 	}
@@ -174,17 +184,27 @@ func TestGGUFConfig(t *testing.T) {
 		want  func(c *Config)
 	}{
 		{"as it is", base, func(c *Config) {}},
-		{"linear", base.set("llama.rope.scaling.type", "linear").set("llama.rope.scaling.factor", float32(4)), func(c *Config) { c.RoPE.Scaling, c.RoPE.Factor = "linear", 4 }},
-		{"a factor without a type is linear", base.set("llama.rope.scaling.factor", float32(4)), func(c *Config) { c.RoPE.Scaling, c.RoPE.Factor = "linear", 4 }},
-		{"type none", base.set("llama.rope.scaling.type", "none").set("llama.rope.scaling.factor", float32(4)), func(c *Config) {}},
-		{"Llama 3 factors give Llama 3's parameters", base.add(freqs(llamaFreqs...)), func(c *Config) { c.RoPE = llama3 }},
+		{"linear", base.set("llama.rope.scaling.type", "linear").set("llama.rope.scaling.factor", float32(4)),
+			func(c *Config) { c.RoPE.Scaling, c.RoPE.Factor = "linear", 4 }},
+		{"a factor without a type is linear", base.set("llama.rope.scaling.factor", float32(4)),
+			func(c *Config) { c.RoPE.Scaling, c.RoPE.Factor = "linear", 4 }},
+		{"type none", base.set("llama.rope.scaling.type", "none").set("llama.rope.scaling.factor", float32(4)),
+			func(c *Config) {}},
+		{"Llama 3 factors give Llama 3's parameters", base.add(freqs(llamaFreqs...)),
+			func(c *Config) { c.RoPE = llama3 }},
 		{"factors of one are none", base.add(freqs(1, 1, 1, 1)), func(c *Config) {}},
-		{"other factors stay", base.add(freqs(1, 2, 3, 4)), func(c *Config) { c.RoPE.Scaling, c.RoPE.FreqFactors = "factors", []float32{1, 2, 3, 4} }},
+		{"other factors stay", base.add(freqs(1, 2, 3, 4)), func(c *Config) {
+			c.RoPE.Scaling,
+				c.RoPE.FreqFactors = "factors", []float32{1, 2, 3, 4}
+		}},
 		{"name from the file", base.set("general.name", nil), func(c *Config) { c.Name = "tiny" }},
-		{"numbers of other widths", base.set("llama.block_count", uint64(2)).set("llama.context_length", int32(512)), func(c *Config) {}},
+		{"numbers of other widths", base.set("llama.block_count", uint64(2)).set("llama.context_length", int32(512)),
+			func(c *Config) {}},
 		{"vocabulary size", base.set("llama.vocab_size", uint32(32)), func(c *Config) {}},
-		{"defaults", base.set("llama.rope.freq_base", nil).set("llama.context_length", nil), func(c *Config) { c.RoPE.Theta, c.Context = 10000, 2048 }},
-		{"special tokens", base.set("tokenizer.ggml.bos_token_id", uint32(3)).set("tokenizer.ggml.eos_token_id", uint32(4)).set("tokenizer.ggml.eot_token_id", uint32(5)).
+		{"defaults", base.set("llama.rope.freq_base", nil).set("llama.context_length", nil),
+			func(c *Config) { c.RoPE.Theta, c.Context = 10000, 2048 }},
+		{"special tokens", base.set("tokenizer.ggml.bos_token_id", uint32(3)).set("tokenizer.ggml.eos_token_id",
+			uint32(4)).set("tokenizer.ggml.eot_token_id", uint32(5)).
 			set("tokenizer.ggml.eom_token_id", uint32(4)), func(c *Config) { c.BOS, c.EOS = []int{3}, []int{4, 5} }},
 		{"absent special tokens", base.set("tokenizer.ggml.bos_token_id", uint32(math.MaxUint32)), func(c *Config) {}},
 	} {
@@ -229,14 +249,16 @@ func TestGGUFText(t *testing.T) {
 	}
 	tokens[7] = "" // may be empty, or no UTF-8
 	tokens[8] = "\xff"
-	m := base.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "llama-bpe").set("tokenizer.ggml.tokens", tokens).
+	m := base.set("tokenizer.ggml.model", "gpt2").set("tokenizer.ggml.pre", "llama-bpe").set("tokenizer.ggml.tokens",
+		tokens).
 		set("tokenizer.ggml.merges", []string{"a b", "ab c"}).set("tokenizer.ggml.token_type", types).
 		set("tokenizer.ggml.bos_token_id", uint32(1)).set("tokenizer.ggml.eos_token_id",
 		uint32(2)).set("tokenizer.chat_template", "{{ x }}").
 		set("tokenizer.chat_templates", []string{"tool_use"}).set("tokenizer.chat_template.tool_use", "{{ y }}")
 	c := open(t, m.write(t))
 	got, ok := c.Vocab()
-	want := Vocab{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b", "ab c"}, Types: types, BOS: 1, EOS: 2, AddBOS: true}
+	want := Vocab{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b", "ab c"}, Types: types,
+		BOS: 1, EOS: 2, AddBOS: true}
 	if err := c.Close(); err != nil { // what follows must not lie in the mapping
 		t.Error(err)
 	}
@@ -287,7 +309,8 @@ func TestBadGGUF(t *testing.T) {
 		m.tensors = slices.DeleteFunc(m.tensors, func(t ckptgen.Tensor) bool { return !change(&t) })
 		return m
 	}
-	wide, _ := newGGUFModel(t, ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 32, Heads: 1, KVHeads: 1, HeadDim: 32, FFN: 32, Vocab: 32, Type: dtype.F32, Tie: true}, dtype.F32)
+	wide, _ := newGGUFModel(t, ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 32, Heads: 1, KVHeads: 1, HeadDim: 32,
+		FFN: 32, Vocab: 32, Type: dtype.F32, Tie: true}, dtype.F32)
 	wide.tensors[1].Type, wide.tensors[1].Data = dtype.Q8_0, make([]byte, 34)
 	for _, tc := range []struct {
 		name  string
@@ -295,47 +318,83 @@ func TestBadGGUF(t *testing.T) {
 		says  []string
 		as    any
 	}{
-		{"no architecture", base.set("general.architecture", nil), []string{`"general.architecture" is missing`}, new(*FileError)},
-		{"unknown architecture", base.set("general.architecture", "mamba"), []string{`architecture "mamba"`}, ErrUnsupported},
-		{"mixture of experts", base.set("llama.expert_count", uint32(8)), []string{"mixture of experts", "8"}, ErrUnsupported},
-		{"mixture of experts by name", base.set("general.architecture", "qwen3moe"), []string{"mixture of experts"}, ErrUnsupported},
+		{"no architecture", base.set("general.architecture", nil), []string{`"general.architecture" is missing`},
+			new(*FileError)},
+		{"unknown architecture", base.set("general.architecture", "mamba"), []string{`architecture "mamba"`},
+			ErrUnsupported},
+		{"mixture of experts", base.set("llama.expert_count", uint32(8)), []string{"mixture of experts", "8"},
+			ErrUnsupported},
+		{"mixture of experts by name", base.set("general.architecture", "qwen3moe"), []string{"mixture of experts"},
+			ErrUnsupported},
 		{"split model", base.set("split.count", int32(3)), []string{"split into 3", "--merge"}, ErrUnsupported},
 		{"yarn", base.set("llama.rope.scaling.type", "yarn"), []string{`RoPE scaling "yarn"`}, ErrUnsupported},
-		{"sliding window", base.set("llama.attention.sliding_window", uint32(64)), []string{"sliding_window 64"}, ErrUnsupported},
-		{"soft-capped logits", base.set("llama.final_logit_softcapping", float32(30)), []string{"softcapping 30"}, ErrUnsupported},
+		{"sliding window", base.set("llama.attention.sliding_window", uint32(64)), []string{"sliding_window 64"},
+			ErrUnsupported},
+		{"soft-capped logits", base.set("llama.final_logit_softcapping", float32(30)), []string{"softcapping 30"},
+			ErrUnsupported},
 		{"not causal", base.set("llama.attention.causal", false), []string{"not causal"}, ErrUnsupported},
-		{"values of another width", base.set("llama.attention.value_length", uint32(4)), []string{"values of 4"}, ErrUnsupported},
-		{"partial RoPE", base.set("llama.rope.dimension_count", uint32(4)), []string{"RoPE over 4 of 8"}, ErrUnsupported},
-		{"no number of layers", base.set("llama.block_count", nil), []string{`"llama.block_count" is missing`}, new(*FileError)},
-		{"a string as number", base.set("llama.block_count", "2"), []string{`"llama.block_count" is of kind string`}, new(*FileError)},
-		{"heads per layer", base.set("llama.attention.head_count", []int32{4, 2}), []string{"is of kind array, where an integer"}, new(*FileError)},
-		{"a number as string", base.set("general.architecture", uint32(1)), []string{"is of kind uint32, where a string"}, new(*FileError)},
-		{"a string as epsilon", base.set("llama.attention.layer_norm_rms_epsilon", "x"), []string{"where a number"}, new(*FileError)},
-		{"no epsilon", base.set("llama.attention.layer_norm_rms_epsilon", nil), []string{"epsilon is NaN"}, new(*FileError)},
+		{"values of another width", base.set("llama.attention.value_length", uint32(4)), []string{"values of 4"},
+			ErrUnsupported},
+		{"partial RoPE", base.set("llama.rope.dimension_count", uint32(4)), []string{"RoPE over 4 of 8"},
+			ErrUnsupported},
+		{"no number of layers", base.set("llama.block_count", nil), []string{`"llama.block_count" is missing`},
+			new(*FileError)},
+		{"a string as number", base.set("llama.block_count", "2"), []string{`"llama.block_count" is of kind string`},
+			new(*FileError)},
+		{"heads per layer", base.set("llama.attention.head_count", []int32{4, 2}),
+			[]string{"is of kind array, where an integer"}, new(*FileError)},
+		{"a number as string", base.set("general.architecture", uint32(1)),
+			[]string{"is of kind uint32, where a string"}, new(*FileError)},
+		{"a string as epsilon", base.set("llama.attention.layer_norm_rms_epsilon", "x"), []string{"where a number"},
+			new(*FileError)},
+		{"no epsilon", base.set("llama.attention.layer_norm_rms_epsilon", nil), []string{"epsilon is NaN"},
+			new(*FileError)},
 		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"where a bool"}, new(*FileError)},
-		{"huge layers", base.set("llama.block_count", uint64(math.MaxUint64)), []string{"number of layers"}, new(*FileError)},
+		{"huge layers", base.set("llama.block_count", uint64(math.MaxUint64)), []string{"number of layers"},
+			new(*FileError)},
 		{"no heads", base.set("llama.attention.head_count", uint32(0)), []string{"heads is 0"}, new(*FileError)},
-		{"another vocabulary size", base.set("llama.vocab_size", uint32(33)), []string{"vocab_size is 33", "32 rows"}, new(*FileError)},
-		{"more tokens than rows", base.set("tokenizer.ggml.tokens", make([]string, 33)), []string{"33 tokens", "32 rows"}, new(*FileError)},
-		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"no array of strings"}, new(*FileError)},
-		{"types of other tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.token_type", []int32{1}), []string{"3 tokens, but 1"}, new(*FileError)},
-		{"metadata twice", ggufModel{append(slices.Clone(base.meta), base.meta[0]), base.tensors}, []string{`"general.architecture" twice`}, new(*FileError)},
-		{"tensor twice", base.add(tensor("output_norm.weight", dtype.F32, 16)), []string{"output_norm.weight", "twice"}, new(*TensorError)},
-		{"alignment of zero", base.set("general.alignment", uint32(0)), []string{"general.alignment is 0"}, new(*FileError)},
-		{"alignment that is no power of two", base.set("general.alignment", uint32(48)), []string{"general.alignment is 48"}, new(*FileError)},
-		{"huge alignment", base.set("general.alignment", uint32(1<<31)), []string{"general.alignment"}, new(*FileError)},
-		{"tensors off the alignment", base.set("general.alignment", uint32(4096)), []string{"no multiple of the alignment 4096"}, new(*TensorError)},
-		{"unknown tensor", base.add(tensor("blk.0.attn_q.bias", dtype.F32, 32)), []string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, new(*TensorError)},
-		{"tensor of no known name", base.add(tensor("blk.0.ffn_gate_inp.weight", dtype.F32, 8)), []string{`"blk.0.ffn_gate_inp.weight"`, "not part of"}, new(*TensorError)},
-		{"no embedding", edit(func(t *ckptgen.Tensor) bool { return t.Name != "token_embd.weight" }), []string{"token_embd.weight", "is missing"}, new(*TensorError)},
-		{"missing tensor", edit(func(t *ckptgen.Tensor) bool { return t.Name != "blk.1.ffn_up.weight" }), []string{"model.layers.1.mlp.up_proj.weight", "is missing"}, new(*TensorError)},
-		{"integers as weights", base.add(tensor("output.weight", dtype.I32, 32, 16)), []string{"output.weight", "is I32"}, new(*TensorError)},
+		{"another vocabulary size", base.set("llama.vocab_size", uint32(33)), []string{"vocab_size is 33", "32 rows"},
+			new(*FileError)},
+		{"more tokens than rows", base.set("tokenizer.ggml.tokens", make([]string, 33)),
+			[]string{"33 tokens", "32 rows"}, new(*FileError)},
+		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"no array of strings"},
+			new(*FileError)},
+		{"types of other tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.token_type",
+			[]int32{1}), []string{"3 tokens, but 1"}, new(*FileError)},
+		{"metadata twice", ggufModel{append(slices.Clone(base.meta), base.meta[0]), base.tensors},
+			[]string{`"general.architecture" twice`}, new(*FileError)},
+		{"tensor twice", base.add(tensor("output_norm.weight", dtype.F32, 16)), []string{"output_norm.weight",
+			"twice"}, new(*TensorError)},
+		{"alignment of zero", base.set("general.alignment", uint32(0)), []string{"general.alignment is 0"},
+			new(*FileError)},
+		{"alignment that is no power of two", base.set("general.alignment", uint32(48)),
+			[]string{"general.alignment is 48"}, new(*FileError)},
+		{"huge alignment", base.set("general.alignment", uint32(1<<31)), []string{"general.alignment"},
+			new(*FileError)},
+		{"tensors off the alignment", base.set("general.alignment", uint32(4096)),
+			[]string{"no multiple of the alignment 4096"}, new(*TensorError)},
+		{"unknown tensor", base.add(tensor("blk.0.attn_q.bias", dtype.F32, 32)),
+			[]string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, new(*TensorError)},
+		{"tensor of no known name", base.add(tensor("blk.0.ffn_gate_inp.weight", dtype.F32, 8)),
+			[]string{`"blk.0.ffn_gate_inp.weight"`, "not part of"}, new(*TensorError)},
+		{"no embedding", edit(func(t *ckptgen.Tensor) bool { return t.Name != "token_embd.weight" }),
+			[]string{"token_embd.weight", "is missing"}, new(*TensorError)},
+		{"missing tensor", edit(func(t *ckptgen.Tensor) bool { return t.Name != "blk.1.ffn_up.weight" }),
+			[]string{"model.layers.1.mlp.up_proj.weight", "is missing"}, new(*TensorError)},
+		{"integers as weights", base.add(tensor("output.weight", dtype.I32, 32, 16)),
+			[]string{"output.weight", "is I32"}, new(*TensorError)},
 		{"quantized norm", wide, []string{"is Q8_0", "norms and biases"}, new(*TensorError)},
-		{"rows that are no whole blocks", base.add(tensor("output.weight", dtype.Q4_K, 32, 16)), []string{"output.weight", "multiple of 256"}, new(*TensorError)},
-		{"wrong shape", base.set("llama.feed_forward_length", uint32(25)), []string{"blk.0.ffn_gate.weight", "is [24 16], the metadata asks for [25 16]"}, new(*TensorError)},
-		{"RoPE factors of another length", base.add(tensor("rope_freqs.weight", dtype.F32, 5)), []string{"rope_freqs.weight", "[5]", "[4]"}, new(*TensorError)},
-		{"RoPE factors of zero", base.add(tensor("rope_freqs.weight", dtype.F32, 4)), []string{"frequency factor 0 is 0"}, new(*FileError)},
-		{"RoPE factors and linear scaling", base.set("llama.rope.scaling.factor", float32(2)).add(tensor("rope_freqs.weight", dtype.F32, 4)), []string{"rope_freqs.weight", "linear"}, new(*TensorError)},
+		{"rows that are no whole blocks", base.add(tensor("output.weight", dtype.Q4_K, 32, 16)),
+			[]string{"output.weight", "multiple of 256"}, new(*TensorError)},
+		{"wrong shape", base.set("llama.feed_forward_length", uint32(25)), []string{"blk.0.ffn_gate.weight",
+			"is [24 16], the metadata asks for [25 16]"}, new(*TensorError)},
+		{"RoPE factors of another length", base.add(tensor("rope_freqs.weight", dtype.F32, 5)),
+			[]string{"rope_freqs.weight", "[5]", "[4]"}, new(*TensorError)},
+		{"RoPE factors of zero", base.add(tensor("rope_freqs.weight", dtype.F32, 4)),
+			[]string{"frequency factor 0 is 0"}, new(*FileError)},
+		{"RoPE factors and linear scaling", base.set("llama.rope.scaling.factor",
+			float32(2)).add(tensor("rope_freqs.weight", dtype.F32, 4)), []string{"rope_freqs.weight", "linear"},
+			new(*TensorError)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Open(tc.model.write(t))
@@ -371,7 +430,8 @@ func checkError(t *testing.T, err error, says []string, as any) {
 	}
 }
 
-// ggufBytes writes a GGUF head by hand: numbers little-endian (int 64 bits, uint32 32), strings with their length.
+// ggufBytes writes a GGUF head by hand: numbers little-endian (int 64 bits, uint32 32), strings
+// with their length.
 func ggufBytes(parts ...any) []byte {
 	b := []byte("GGUF")
 	for _, p := range parts {
@@ -407,18 +467,27 @@ func TestHostileGGUF(t *testing.T) {
 		{"version 2", ggufBytes(uint32(2), 0, 0), []string{"version 2"}, ErrUnsupported},
 		{"big-endian", ggufBytes(uint32(3<<24), 0, 0), []string{"big-endian"}, ErrUnsupported},
 		{"no tensors", ggufBytes(v3, 0, 0), []string{"general.architecture"}, new(*FileError)},
-		{"2^60 entries", ggufBytes(v3, 0, 1<<60), []string{"claims 1152921504606846976 metadata entries"}, new(*FileError)},
+		{"2^60 entries", ggufBytes(v3, 0, 1<<60), []string{"claims 1152921504606846976 metadata entries"},
+			new(*FileError)},
 		{"2^60 tensors", ggufBytes(v3, 1<<60, 0), []string{"claims 1152921504606846976 tensors"}, new(*FileError)},
 		{"more entries than bytes", ggufBytes(v3, 0, 1000), []string{"claims 1000"}, new(*FileError)},
-		{"key of 2^60 bytes", append(ggufBytes(v3, 0, 1, 1<<60), make([]byte, 64)...), []string{"a metadata key"}, new(*FileError)},
-		{"key of all bits", append(ggufBytes(v3, 0, 1, -1), make([]byte, 64)...), []string{"18446744073709551615"}, new(*FileError)},
-		{"string of 2^63 bytes", ggufBytes(v3, 0, 1, "k", str, math.MinInt), []string{"bytes of a string"}, new(*FileError)},
-		{"string past the end", ggufBytes(v3, 0, 1, "k", str, 1), []string{"claims 1 bytes of a string"}, new(*FileError)},
+		{"key of 2^60 bytes", append(ggufBytes(v3, 0, 1, 1<<60), make([]byte, 64)...), []string{"a metadata key"},
+			new(*FileError)},
+		{"key of all bits", append(ggufBytes(v3, 0, 1, -1), make([]byte, 64)...), []string{"18446744073709551615"},
+			new(*FileError)},
+		{"string of 2^63 bytes", ggufBytes(v3, 0, 1, "k", str, math.MinInt), []string{"bytes of a string"},
+			new(*FileError)},
+		{"string past the end", ggufBytes(v3, 0, 1, "k", str, 1), []string{"claims 1 bytes of a string"},
+			new(*FileError)},
 		{"unknown kind", ggufBytes(v3, 0, 1, "k", uint32(13), 0), []string{"no value kind 13"}, new(*FileError)},
-		{"array of unknown kind", ggufBytes(v3, 0, 1, "k", arr, uint32(99), 1), []string{"no value kind 99"}, new(*FileError)},
-		{"array of 2^61 numbers", ggufBytes(v3, 0, 1, "k", arr, u32, 1<<62), []string{"array elements"}, new(*FileError)},
-		{"array past the end", ggufBytes(v3, 0, 1, "k", arr, u8, 9, uint32(0)), []string{"claims 9 array elements"}, new(*FileError)},
-		{"array of strings past the end", ggufBytes(v3, 0, 1, "k", arr, str, 2, "a", 100), []string{"damaged"}, new(*FileError)},
+		{"array of unknown kind", ggufBytes(v3, 0, 1, "k", arr, uint32(99), 1), []string{"no value kind 99"},
+			new(*FileError)},
+		{"array of 2^61 numbers", ggufBytes(v3, 0, 1, "k", arr, u32, 1<<62), []string{"array elements"},
+			new(*FileError)},
+		{"array past the end", ggufBytes(v3, 0, 1, "k", arr, u8, 9, uint32(0)), []string{"claims 9 array elements"},
+			new(*FileError)},
+		{"array of strings past the end", ggufBytes(v3, 0, 1, "k", arr, str, 2, "a", 100), []string{"damaged"},
+			new(*FileError)},
 		{"nested arrays", ggufBytes(nested...), []string{"nested more than 4"}, new(*FileError)},
 		{"no dimensions", desc(), []string{"no dimensions"}, new(*TensorError)},
 		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"more than 4"}, new(*TensorError)},
@@ -427,11 +496,16 @@ func TestHostileGGUF(t *testing.T) {
 		{"dimensions that overflow", desc(1<<32, 1<<32), []string{"4294967296"}, new(*TensorError)},
 		{"dimensions that overflow to little", desc(1<<33, 1<<31+1), []string{"no file can hold"}, new(*TensorError)},
 		{"data past the end", desc(64), []string{"truncated"}, new(*TensorError)},
-		{"offset past the end", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), 1<<62), []string{"takes bytes 4611686018427387904"}, new(*TensorError)},
-		{"offset of all bits but few", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), -32), []string{"takes bytes"}, new(*TensorError)},
-		{"unsupported type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(10), 0), []string{`"t" of type Q2_K`, "Q6_K"}, ErrUnsupported},
-		{"unknown type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(4), 0), []string{"of type number 4 is not"}, ErrUnsupported},
-		{"overlapping tensors", append(ggufBytes(v3, 2, 0, "a", uint32(1), 64, uint32(0), 0, "b", uint32(1), 1, uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, new(*TensorError)},
+		{"offset past the end", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), 1<<62),
+			[]string{"takes bytes 4611686018427387904"}, new(*TensorError)},
+		{"offset of all bits but few", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), -32), []string{"takes bytes"},
+			new(*TensorError)},
+		{"unsupported type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(10), 0), []string{`"t" of type Q2_K`,
+			"Q6_K"}, ErrUnsupported},
+		{"unknown type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(4), 0), []string{"of type number 4 is not"},
+			ErrUnsupported},
+		{"overlapping tensors", append(ggufBytes(v3, 2, 0, "a", uint32(1), 64, uint32(0), 0, "b", uint32(1), 1,
+			uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, new(*TensorError)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "hostile.gguf")
@@ -442,7 +516,8 @@ func TestHostileGGUF(t *testing.T) {
 	}
 }
 
-// A file cut anywhere must give an error, which says what to do; the last tensor's padding is all that may be missing.
+// A file cut anywhere must give an error, which says what to do; the last tensor's padding is all
+// that may be missing.
 func TestGGUFTruncatedAnywhere(t *testing.T) {
 	m, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	m = m.set("tokenizer.ggml.tokens", make([]string, 32))

@@ -11,7 +11,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// metadata looks values up, and keeps the first error: a value of the wrong kind, or one that is needed and not there.
+// metadata looks values up, and keeps the first error: a value of the wrong kind, or one that is
+// needed and not there.
 type metadata struct {
 	g   *gguf
 	err error
@@ -65,7 +66,8 @@ func (m *metadata) int(key string, absent int) int {
 // needed stands for a value that must be there.
 const needed = math.MinInt
 
-// float reads a number. A float32 becomes the float64 with the same shortest decimals, so that 1e-5 is 1e-5 in every format.
+// float reads a number. A float32 becomes the float64 with the same shortest decimals, so that 1e-5
+// is 1e-5 in every format.
 func (m *metadata) float(key string, absent float64) float64 {
 	v, ok := m.g.meta[key]
 	if !ok {
@@ -122,7 +124,8 @@ func (m *metadata) array(key, of string, kinds ...ggufKind) ggufValue {
 	return v
 }
 
-// strings reads an array of strings. They share one copy of the array: a vocabulary has hundreds of thousands.
+// strings reads an array of strings. They share one copy of the array: a vocabulary has hundreds of
+// thousands.
 func (m *metadata) strings(key string) []string {
 	v := m.array(key, "strings", ggufString)
 	if v.bytes == nil {

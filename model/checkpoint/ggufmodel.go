@@ -79,8 +79,9 @@ var ggufNames = map[string]string{
 	"ffn_down":    "mlp.down_proj",
 }
 
-// hfName translates a tensor name, "blk.3.attn_q.weight" to "model.layers.3.self_attn.q_proj.weight". Names without a translation stay
-// as they are, for match to complain about.
+// hfName translates a tensor name, "blk.3.attn_q.weight" to
+// "model.layers.3.self_attn.q_proj.weight". Names without a translation stay as they are, for match
+// to complain about.
 func hfName(name string) string {
 	part := strings.Split(name, ".")
 	switch {
@@ -92,7 +93,8 @@ func hfName(name string) string {
 	return name
 }
 
-// neutral has metadata of an architecture that changes what a model computes, with the value that changes nothing.
+// neutral has metadata of an architecture that changes what a model computes, with the value that
+// changes nothing.
 var neutral = []struct {
 	key   string
 	value float64
@@ -115,7 +117,8 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 	m := g.metadata()
 	arch := m.string("general.architecture")
 	no := func(feature string, args ...any) (*Config, error) {
-		return nil, &UnsupportedError{File: g.file, Feature: fmt.Sprintf(feature, args...), Supported: supportedFamilies}
+		return nil, &UnsupportedError{File: g.file, Feature: fmt.Sprintf(feature, args...),
+			Supported: supportedFamilies}
 	}
 	if !m.has("general.architecture") {
 		m.fail("general.architecture", "is missing")
@@ -209,12 +212,14 @@ func (g *gguf) rope(m *metadata, arch string, c *Config) error {
 	return nil
 }
 
-// setFactors takes the tensor rope_freqs.weight [headDim/2], which divides the inverse frequencies. It is how Llama 3 scaling is written;
-// the published parameters (low 1, high 4, an original context that is a power of two) are found again by trying, so that the model is
-// the same in both formats. Other factors are kept as they are.
+// setFactors takes the tensor rope_freqs.weight [headDim/2], which divides the inverse frequencies.
+// It is how Llama 3 scaling is written; the published parameters (low 1, high 4, an original
+// context that is a power of two) are found again by trying, so that the model is the same in both
+// formats. Other factors are kept as they are.
 func (r *RoPE) setFactors(s *stored, headDim int) error {
 	if s.typ != dtype.F32 || !slices.Equal(s.shape, []int{headDim / 2}) {
-		return s.errorf("is %v of %s, a head dimension of %d asks for %v of F32", s.shape, s.typeName, headDim, []int{headDim / 2})
+		return s.errorf("is %v of %s, a head dimension of %d asks for %v of F32", s.shape, s.typeName, headDim,
+			[]int{headDim / 2})
 	}
 	if r.Scaling != "" {
 		return s.errorf("comes with %s RoPE scaling; only one of them can be meant", r.Scaling)
@@ -224,7 +229,8 @@ func (r *RoPE) setFactors(s *stored, headDim int) error {
 	if unscaled.explains(factors, headDim) {
 		return nil
 	}
-	llama3 := RoPE{Theta: r.Theta, Scaling: "llama3", Factor: float64(slices.Max(factors)), LowFreqFactor: 1, HighFreqFactor: 4}
+	llama3 := RoPE{Theta: r.Theta, Scaling: "llama3", Factor: float64(slices.Max(factors)), LowFreqFactor: 1,
+		HighFreqFactor: 4}
 	for llama3.OriginalContext = 64; llama3.OriginalContext <= 1<<24; llama3.OriginalContext *= 2 {
 		if llama3.explains(factors, headDim) {
 			*r = llama3
@@ -235,7 +241,8 @@ func (r *RoPE) setFactors(s *stored, headDim int) error {
 	return nil
 }
 
-// explains reports whether the scaling divides frequencies by the factors, to within the FP32 arithmetic that converters make them with.
+// explains reports whether the scaling divides frequencies by the factors, to within the FP32
+// arithmetic that converters make them with.
 func (r RoPE) explains(factors []float32, headDim int) bool {
 	plain := RoPE{Theta: r.Theta}.InvFreq(headDim)
 	for i, f := range r.InvFreq(headDim) {
@@ -246,7 +253,8 @@ func (r RoPE) explains(factors []float32, headDim int) bool {
 	return true
 }
 
-// text reads the tokenizer and the chat templates, and adds the special ids to the checkpoint's config.
+// text reads the tokenizer and the chat templates, and adds the special ids to the checkpoint's
+// config.
 func (g *gguf) text(c *Checkpoint) (text, error) {
 	m := g.metadata()
 	const ggml = "tokenizer.ggml."
@@ -260,8 +268,10 @@ func (g *gguf) text(c *Checkpoint) (text, error) {
 		EOS:    m.id(ggml + "eos_token_id"),
 		AddEOS: m.bool(ggml+"add_eos_token", false),
 	}
-	// Where the file is silent, llama.cpp adds BOS for SentencePiece models and for Llama 3's vocabulary.
-	v.AddBOS = m.bool(ggml+"add_bos_token", v.Model == "llama" || slices.Contains([]string{"llama3", "llama-v3", "llama-bpe"}, v.Pre))
+	// Where the file is silent, llama.cpp adds BOS for SentencePiece models and for Llama 3's
+	// vocabulary.
+	v.AddBOS = m.bool(ggml+"add_bos_token", v.Model == "llama" ||
+		slices.Contains([]string{"llama3", "llama-v3", "llama-bpe"}, v.Pre))
 	t := text{templates: m.templates()}
 	vocab := c.config.Vocab
 	if len(v.Tokens) > 0 {
@@ -274,7 +284,8 @@ func (g *gguf) text(c *Checkpoint) (text, error) {
 		return inVocabulary([]int{id}, vocab, g.file, ggml+key, &c.warnings)
 	}
 	c.config.BOS = special("bos_token_id", v.BOS)
-	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} { // end of sequence, of turn, of message
+	// End of sequence, of turn, of message.
+	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} {
 		c.addEnds(ggml+key, special(key, m.id(ggml+key)))
 	}
 	for _, id := range []*int{&v.BOS, &v.EOS} {

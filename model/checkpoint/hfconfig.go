@@ -12,7 +12,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// families are the model types this package knows, with what transformers takes where config.json is silent.
+// families are the model types this package knows, with what transformers takes where config.json
+// is silent.
 var families = map[string]struct {
 	context         int
 	headDim         int // 0: hidden_size / num_attention_heads
@@ -25,8 +26,8 @@ var families = map[string]struct {
 
 const supportedFamilies = `supported are the families llama, qwen2 and qwen3: Llama, SmolLM2, Qwen2, Qwen2.5, Qwen3`
 
-// hfConfig is the part of config.json that says what the model computes, in the old and in the new spelling. Pointers are fields whose
-// absence differs from zero.
+// hfConfig is the part of config.json that says what the model computes, in the old and in the new
+// spelling. Pointers are fields whose absence differs from zero.
 type hfConfig struct {
 	ModelType     string  `json:"model_type"`
 	Hidden        int     `json:"hidden_size"`
@@ -67,8 +68,8 @@ type hfConfig struct {
 	QuantizationConfig json.RawMessage `json:"quantization_config"`
 }
 
-// ReadConfig reads an architecture from a config.json alone, for what needs no weights: planning and predicting. The name is that of the file without ".config.json", or of its
-// folder.
+// ReadConfig reads an architecture from a config.json alone, for what needs no weights: planning
+// and predicting. The name is that of the file without ".config.json", or of its folder.
 func ReadConfig(file string) (*Config, error) {
 	if err := noConfig(file); err != nil {
 		return nil, err
@@ -96,7 +97,8 @@ func noConfig(file string) error {
 	}
 	defer f.Close()
 	var magic [4]byte
-	if n, _ := f.Read(magic[:]); string(magic[:n]) == "GGUF" { // what else is wrong with it shows when all of it is read
+	// What else is wrong with it shows when all of it is read.
+	if n, _ := f.Read(magic[:]); string(magic[:n]) == "GGUF" {
 		return fileErrorf(file, "is a GGUF file, which has no config.json: open it with Open, which gives its Config")
 	}
 	return nil
@@ -139,7 +141,8 @@ func readConfig(file string, w *warnings) (*Config, error) {
 	case h.Heads > 0 && h.Hidden%h.Heads == 0:
 		c.HeadDim = h.Hidden / h.Heads
 	default:
-		return nil, fileErrorf(file, "there is no head_dim, and hidden_size %d is no multiple of num_attention_heads %d", h.Hidden, h.Heads)
+		return nil, fileErrorf(file, "there is no head_dim, and hidden_size %d is no multiple of "+
+			"num_attention_heads %d", h.Hidden, h.Heads)
 	}
 	fields := map[string]json.RawMessage{"bos_token_id": h.BOS, "eos_token_id": h.EOS}
 	tokens := settings{file: file, warn: w, fields: fields}
@@ -171,7 +174,8 @@ func (h *hfConfig) missing() string {
 	return ""
 }
 
-// unsupported refuses by name what would compute something else than this package's users do. The most telling reason comes first.
+// unsupported refuses by name what would compute something else than this package's users do. The
+// most telling reason comes first.
 func (h *hfConfig) unsupported(file string) error {
 	no := func(format string, args ...any) error {
 		return &UnsupportedError{File: file, Feature: fmt.Sprintf(format, args...), Supported: supportedFamilies}
@@ -182,7 +186,8 @@ func (h *hfConfig) unsupported(file string) error {
 		}
 		_ = json.Unmarshal(q, &method) // only to name it
 		return &UnsupportedError{File: file,
-			Feature:   fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)", method.Name),
+			Feature: fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)",
+				method.Name),
 			Supported: "supported are F32, F16 and BF16 weights in safetensors, and quantized ones in GGUF"}
 	}
 	_, known := families[h.ModelType]
@@ -194,11 +199,13 @@ func (h *hfConfig) unsupported(file string) error {
 	case h.KVLoraRank > 0:
 		return no("multi-head latent attention (kv_lora_rank %d, model_type %q)", h.KVLoraRank, h.ModelType)
 	case max(h.Experts, h.LocalExperts, h.RoutedExperts) > 0 || strings.Contains(h.ModelType, "moe"):
-		return no("a mixture of experts (model_type %q, %d experts)", h.ModelType, max(h.Experts, h.LocalExperts, h.RoutedExperts))
+		return no("a mixture of experts (model_type %q, %d experts)", h.ModelType, max(h.Experts, h.LocalExperts,
+			h.RoutedExperts))
 	case !known:
 		return no("model_type %q", h.ModelType)
 	case h.HiddenAct != "" && h.HiddenAct != "silu":
-		return &UnsupportedError{File: file, Feature: fmt.Sprintf("hidden_act %q", h.HiddenAct), Supported: "supported is silu"}
+		return &UnsupportedError{File: file, Feature: fmt.Sprintf("hidden_act %q", h.HiddenAct),
+			Supported: "supported is silu"}
 	case h.AttentionBias:
 		return no("attention_bias true (biases on q, k, v and o) in model_type %q", h.ModelType)
 	case h.MLPBias:
@@ -214,7 +221,8 @@ func (h *hfConfig) unsupported(file string) error {
 	if h.LayerTypes != nil && len(h.LayerTypes) != h.Layers {
 		return fileErrorf(file, "layer_types lists %d layers, num_hidden_layers is %d", len(h.LayerTypes), h.Layers)
 	}
-	// Without layer_types, layers from max_window_layers on have the window; transformers takes 28 when that is absent.
+	// Without layer_types, layers from max_window_layers on have the window; transformers takes 28
+	// when that is absent.
 	if h.LayerTypes == nil && h.UseSlidingWindow && h.SlidingWindow != nil && or(h.MaxWindowLayers, 28) < h.Layers {
 		return no("a sliding attention window (use_sliding_window, sliding_window %d)", *h.SlidingWindow)
 	}
@@ -227,12 +235,14 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 	if params == nil {
 		field, params = "rope_scaling", h.RopeScaling
 	}
-	// Unknown parameters (mrope_section, a map per layer type, ...) change the angles, and must not pass unseen.
+	// Unknown parameters (mrope_section, a map per layer type, ...) change the angles, and must not
+	// pass unseen.
 	known := []string{"rope_type", "type", "rope_theta", "partial_rotary_factor",
 		"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if !slices.Contains(known, name) && isRopeKind(params) {
-			return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("%s with %q", field, name), Supported: supportedRope}
+			return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("%s with %q", field, name),
+				Supported: supportedRope}
 		}
 	}
 	var p struct {
@@ -253,7 +263,8 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 		return RoPE{}, err
 	}
 	if p.PartialRotary != nil && *p.PartialRotary != 1 {
-		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("partial_rotary_factor %v", *p.PartialRotary), Supported: "heads turn as a whole"}
+		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("partial_rotary_factor %v",
+			*p.PartialRotary), Supported: "heads turn as a whole"}
 	}
 	r := RoPE{Theta: or(p.Theta, or(h.RopeTheta, 10000))}
 	kind := p.RopeType
@@ -265,16 +276,19 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 	case "linear":
 		r.Scaling, r.Factor = kind, p.Factor
 	case "llama3":
-		r.Scaling, r.Factor, r.LowFreqFactor, r.HighFreqFactor, r.OriginalContext = kind, p.Factor, p.Low, p.High, p.Original
+		r.Scaling, r.Factor, r.LowFreqFactor, r.HighFreqFactor, r.OriginalContext = kind, p.Factor, p.Low, p.High,
+			p.Original
 	default:
-		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("RoPE scaling %q (%s)", kind, field), Supported: supportedRope}
+		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("RoPE scaling %q (%s)", kind, field),
+			Supported: supportedRope}
 	}
 	return r, nil
 }
 
 const supportedRope = "supported are none, linear and llama3"
 
-// isRopeKind reports whether the parameters claim a kind that this package handles: for others the kind is the better reason to refuse.
+// isRopeKind reports whether the parameters claim a kind that this package handles: for others the
+// kind is the better reason to refuse.
 func isRopeKind(params map[string]json.RawMessage) bool {
 	for _, key := range []string{"rope_type", "type"} {
 		if v, ok := params[key]; ok {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Resolve returns the path of the checkpoint that path leads to. A folder of the Hugging Face cache,
-// models--org--name, leads to its snapshot: the one that refs/main names, else the only one. Every
-// other path leads to itself, whether it exists or not.
+// Resolve returns the path of the checkpoint that path leads to. A folder of the Hugging Face
+// cache, models--org--name, leads to its snapshot: the one that refs/main names, else the only one.
+// Every other path leads to itself, whether it exists or not.
 func Resolve(path string) (string, error) {
 	snapshots := filepath.Join(path, "snapshots")
 	if info, err := os.Stat(snapshots); err != nil || !info.IsDir() || isFile(filepath.Join(path, "config.json")) {

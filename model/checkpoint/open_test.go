@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// sparse makes a checkpoint of the shape of Llama-3.2-1B whose 2.5 GB of weights are a hole in the file: it takes no disk, and reads
-// as zeros.
+// sparse makes a checkpoint of the shape of Llama-3.2-1B whose 2.5 GB of weights are a hole in the
+// file: it takes no disk, and reads as zeros.
 func sparse(tb testing.TB) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -26,7 +26,8 @@ func sparse(tb testing.TB) (dir string) {
 	if err := ckptgen.Write(dir, small, 1); err != nil {
 		tb.Fatal(err)
 	}
-	config(fields{"vocab_size": spec.Vocab, "hidden_size": spec.Hidden, "intermediate_size": spec.FFN, "num_attention_heads": spec.Heads,
+	config(fields{"vocab_size": spec.Vocab, "hidden_size": spec.Hidden, "intermediate_size": spec.FFN,
+		"num_attention_heads": spec.Heads,
 		"num_key_value_heads": spec.KVHeads, "head_dim": spec.HeadDim})(tb, dir)
 	all, size := spec.Tensors(1), int64(0)
 	for i := range all {
@@ -61,7 +62,8 @@ func resident(tb testing.TB) int {
 	return pages * os.Getpagesize()
 }
 
-// Opening must neither read nor copy weights: 2.5 GB of them are opened and looked through in a few megabytes.
+// Opening must neither read nor copy weights: 2.5 GB of them are opened and looked through in a few
+// megabytes.
 func TestOpenTouchesNoWeights(t *testing.T) {
 	dir := sparse(t)
 	runtime.GC()
@@ -86,7 +88,8 @@ func TestRelease(t *testing.T) {
 		t.Skip("other systems take pages back by themselves")
 	}
 	c := open(t, sparse(t))
-	up, down := must(c.Tensor("model.layers.3.mlp.up_proj.weight")), must(c.Tensor("model.layers.3.mlp.down_proj.weight"))
+	up, down := must(c.Tensor("model.layers.3.mlp.up_proj.weight")),
+		must(c.Tensor("model.layers.3.mlp.down_proj.weight"))
 	read := func(w Tensor) (sum int) {
 		for i := 0; i < len(w.Data); i += 512 {
 			sum += int(w.Data[i])
@@ -108,10 +111,12 @@ func TestRelease(t *testing.T) {
 	release(up.Data[1:100]) // less than a page
 }
 
-// A rearranged tensor that was released is out of memory too; who asks for it again finds it at its address, as it was.
+// A rearranged tensor that was released is out of memory too; who asks for it again finds it at its
+// address, as it was.
 func TestReleaseOfRearrangedTensor(t *testing.T) {
 	const name = "model.layers.0.self_attn.q_proj.weight"
-	s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 16, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 32, Type: dtype.F32}
+	s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 16, KVHeads: 4, HeadDim: 64, FFN: 256,
+		Vocab: 32, Type: dtype.F32}
 	m, _ := newGGUFModel(t, s, dtype.Q8_0)
 	c := open(t, m.write(t))
 	w := must(c.Tensor(name))
@@ -150,7 +155,8 @@ func BenchmarkOpenLlama1B(b *testing.B) {
 func TestDemoModel(t *testing.T) {
 	c := open(t, testenv.DemoModel(t))
 	want := Config{
-		Family: "llama", Name: c.Config().Name, Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3, HeadDim: 64, FFN: 1536, Vocab: 49152, Context: 8192,
+		Family: "llama", Name: c.Config().Name, Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3, HeadDim: 64, FFN: 1536,
+		Vocab: 49152, Context: 8192,
 		NormEps: 1e-5, RoPE: RoPE{Theta: 100000}, TieEmbeddings: true, DType: dtype.Q4_1, BOS: []int{1}, EOS: []int{2},
 	}
 	if got := *c.Config(); !equalConfig(got, want) {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// release gives back the memory of whole pages of a mapping: those of a file are read again when they are touched, others become zeros.
+// release gives back the memory of whole pages of a mapping: those of a file are read again when
+// they are touched, others become zeros.
 func release(data []byte) {
 	if len(data) == 0 {
 		return

@@ -31,24 +31,29 @@ func (s *stored) errorf(format string, args ...any) error {
 	return &TensorError{File: s.file, Tensor: s.name, InFile: s.inFile, Problem: fmt.Sprintf(format, args...)}
 }
 
-// maxHeader bounds a safetensors header. A tensor takes some 120 bytes of it and a shard has at most a few thousand; the format's own
-// limit of 100 MB would let a hostile file take gigabytes of memory when decoded.
+// maxHeader bounds a safetensors header. A tensor takes some 120 bytes of it and a shard has at
+// most a few thousand; the format's own limit of 100 MB would let a hostile file take gigabytes of
+// memory when decoded.
 const maxHeader = 8 << 20
 
 // readSafetensors lists the tensors of a mapped file without reading their data.
 //
-// The library refuses files whose header is inconsistent, but says little of what is wrong, and does not see everything: the header's
-// size before it is decoded, and names that occur twice (decoding keeps the last), are only checked here.
+// The library refuses files whose header is inconsistent, but says little of what is wrong, and
+// does not see everything: the header's size before it is decoded, and names that occur twice
+// (decoding keeps the last), are only checked here.
 func readSafetensors(file string, buf []byte) ([]stored, error) {
 	if len(buf) < 8 {
-		return nil, fileErrorf(file, "has %d bytes, too few for a safetensors header: was the download interrupted? Fetch it again", len(buf))
+		return nil, fileErrorf(file, "has %d bytes, too few for a safetensors header: was the download "+
+			"interrupted? Fetch it again", len(buf))
 	}
 	n := binary.LittleEndian.Uint64(buf)
 	switch {
 	case n > uint64(len(buf)-8):
-		return nil, fileErrorf(file, "says that its header has %d bytes, but only %d follow: is it truncated, or no safetensors file? Fetch it again", n, len(buf)-8)
+		return nil, fileErrorf(file, "says that its header has %d bytes, but only %d follow: is it truncated, or "+
+			"no safetensors file? Fetch it again", n, len(buf)-8)
 	case n > maxHeader:
-		return nil, fileErrorf(file, "says that its header has %d bytes, more than the %d that any model needs", n, maxHeader)
+		return nil, fileErrorf(file, "says that its header has %d bytes, more than the %d that any model needs", n,
+			maxHeader)
 	}
 	header, data := buf[8:8+n], buf[8+n:]
 	if name, err := duplicateKey(header); err != nil {
@@ -80,8 +85,8 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	return all, nil
 }
 
-// checkRanges checks that the tensors, in the order of their offsets, fill the data without holes or overlaps, and that each takes as
-// many bytes as its shape says.
+// checkRanges checks that the tensors, in the order of their offsets, fill the data without holes
+// or overlaps, and that each takes as many bytes as its shape says.
 func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size uint64) error {
 	names := slices.SortedFunc(maps.Keys(tensors), func(a, b string) int {
 		x, y := tensors[a].DataOffsets, tensors[b].DataOffsets
@@ -97,7 +102,8 @@ func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size u
 		from, to := t.DataOffsets[0], t.DataOffsets[1]
 		switch {
 		case to < from || to > size:
-			return no("takes bytes %d to %d of the data, which has only %d: is the file truncated? Fetch it again", from, to, size)
+			return no("takes bytes %d to %d of the data, which has only %d: is the file truncated? Fetch it again",
+				from, to, size)
 		case from < end:
 			return no("overlaps %q", before)
 		case from > end:
@@ -122,7 +128,8 @@ func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size u
 	return nil
 }
 
-// duplicateKey gives a key that occurs twice in a JSON object, or in one of the objects directly inside it; "" if none does.
+// duplicateKey gives a key that occurs twice in a JSON object, or in one of the objects directly
+// inside it; "" if none does.
 func duplicateKey(text []byte) (string, error) {
 	const maxDepth = 8 // headers and indexes are objects in an object
 	type level struct {

@@ -50,7 +50,8 @@ func TestGenerationConfig(t *testing.T) {
 		{"a negative top_k", `{"top_k": -3}`, "k 0", "top_k is -3: read as 0, which keeps every token"},
 		{"greedy settings", `{"do_sample": true, "temperature": 0.0, "top_k": 1, "top_p": 0.001, "repetition_penalty": 1.05}`,
 			"sample true, temperature 0, k 1, p 0.001, penalty 1.05", ""},
-		{"nulls", `{"temperature": null, "top_k": null, "top_p": null, "eos_token_id": null, "do_sample": null}`, "", ""},
+		{"nulls", `{"temperature": null, "top_k": null, "top_p": null, "eos_token_id": null, "do_sample": null}`, "",
+			""},
 		{"top_p over 1", `{"top_p": 1.01}`, "p 1", "top_p is 1.01: read as 1"},
 		{"top_p 0 keeps one token", `{"top_p": 0.0}`, "p 0", ""},
 		{"negative top_p", `{"top_p": -0.5}`, "", "top_p is -0.5: ignored, since it must be 0 to 1"},
@@ -64,7 +65,8 @@ func TestGenerationConfig(t *testing.T) {
 		{"Python's Infinity", `{"temperature": -Infinity, "top_p": Infinity}`, "p 1",
 			`temperature is "-Infinity": ignored` + "\ntop_p is \"Infinity\": read as 1"},
 		{"NaN in a string stays", `{"_from": "a \" NaN \\", "top_k": 5}`, "k 5", ""},
-		{"a number as string", `{"temperature": "0.7"}`, "temperature 0.7", `temperature is "0.7": read as the number 0.7`},
+		{"a number as string", `{"temperature": "0.7"}`, "temperature 0.7",
+			`temperature is "0.7": read as the number 0.7`},
 		{"another string", `{"temperature": "warm"}`, "", `temperature is "warm": ignored, since it must be a number`},
 		{"a list", `{"top_p": [0.9]}`, "", "top_p is [0.9]: ignored, since it must be a number"},
 		{"a truth value as number", `{"top_k": true}`, "", "top_k is true: ignored"},
@@ -75,11 +77,15 @@ func TestGenerationConfig(t *testing.T) {
 		{"comments", "{\"temperature\": 0.7, // warm\n \"top_p\": 0.8}", "", "is not valid JSON, line 1"},
 		{"an empty file", "", "", "is empty: ignored"},
 		{"null", "null", "", "is null"},
-		{"a list of settings", `[{"top_k": 1}]`, "", "is a JSON array, where an object is needed: the whole file is ignored"},
-		{"ids of other kinds", `{"eos_token_id": ["2", 3.0, "</s>", 99, -1, null, true], "bos_token_id": {}}`, "eos [2 3]",
+		{"a list of settings", `[{"top_k": 1}]`, "", "is a JSON array, where an object is needed: the whole " +
+			"file is ignored"},
+		{"ids of other kinds", `{"eos_token_id": ["2", 3.0, "</s>", 99, -1, null, true], "bos_token_id": {}}`,
+			"eos [2 3]",
 			`bos_token_id is {}: ignored, since it must be a token id` + "\n" +
-				`eos_token_id is "</s>": ignored` + "\n" + "eos_token_id is null: ignored\n" + "eos_token_id is true: ignored\n" +
-				"eos_token_id is 99: ignored, since it is outside the vocabulary of 32 tokens\n" + "eos_token_id is -1: ignored"},
+				`eos_token_id is "</s>": ignored` + "\n" + "eos_token_id is null: ignored\n" +
+				"eos_token_id is true: ignored\n" +
+				"eos_token_id is 99: ignored, since it is outside the vocabulary of 32 tokens\n" +
+				"eos_token_id is -1: ignored"},
 		{"too many ids", `{"eos_token_id": [1` + strings.Repeat(", 1", maxIDs) + `]}`, "", "eos_token_id is [1, 1"},
 		{"settings that are not there", `{"num_beams": 1, "no_repeat_ngram_size": 3, "typical_p": null}`, "",
 			"no_repeat_ngram_size is 3: ignored, since npukit has no no_repeat_ngram_size"},

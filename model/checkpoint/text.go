@@ -17,23 +17,25 @@ type text struct {
 	vocab     *Vocab
 }
 
-// Vocab is the tokenizer of a GGUF file: the metadata as they are. tokenizer.Vocab has the same fields, and one converts to the other, so that neither package
-// needs the other.
+// Vocab is the tokenizer of a GGUF file: the metadata as they are. tokenizer.Vocab has the same
+// fields, and one converts to the other, so that neither package needs the other.
 type Vocab struct {
-	Model          string   // "gpt2" is byte-level BPE, "llama" SentencePiece
-	Pre            string   // name of the pre-tokeniser, such as "llama-bpe" or "qwen2"
-	Tokens         []string // by id
-	Merges         []string // "left right", in order of rank
-	Types          []int32  // by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; nil if the file has none
-	BOS, EOS       int      // ids, -1 if absent
+	Model  string   // "gpt2" is byte-level BPE, "llama" SentencePiece
+	Pre    string   // name of the pre-tokeniser, such as "llama-bpe" or "qwen2"
+	Tokens []string // by id
+	Merges []string // "left right", in order of rank
+	// By id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; nil if the file has
+	// none.
+	Types          []int32
+	BOS, EOS       int // ids, -1 if absent
 	AddBOS, AddEOS bool
 }
 
 // DefaultTemplate is the name of the chat template that is used where no other is asked for.
 const DefaultTemplate = "default"
 
-// ChatTemplates returns the Jinja templates that turn a conversation into a prompt, by name. A single
-// one is named [DefaultTemplate]. It may be empty.
+// ChatTemplates returns the Jinja templates that turn a conversation into a prompt, by name. A
+// single one is named [DefaultTemplate]. It may be empty.
 //
 // A folder has them in chat_template.jinja and additional_chat_templates/NAME.jinja. Those of
 // tokenizer_config.json (chat_template: a text, or a list with names) count where there is no
@@ -51,7 +53,8 @@ func (c *Checkpoint) Vocab() (Vocab, bool) {
 	return *c.text.vocab, true
 }
 
-// SpecialTokens are the texts of the BOS and EOS tokens, which templates refer to; "" for what the checkpoint does not have.
+// SpecialTokens are the texts of the BOS and EOS tokens, which templates refer to; "" for what the
+// checkpoint does not have.
 func (c *Checkpoint) SpecialTokens() (bos, eos string) { return c.text.bos, c.text.eos }
 
 // folderText reads what a Hugging Face folder has of a tokenizer. All of it is optional.

@@ -18,8 +18,9 @@ type added struct {
 	blank bool
 }
 
-// matcher finds added tokens: at each position the longest, from left to right. It is a tree of their bytes, so that a step costs no more
-// than the text has in common with any token, however many there are.
+// matcher finds added tokens: at each position the longest, from left to right. It is a tree of
+// their bytes, so that a step costs no more than the text has in common with any token, however
+// many there are.
 type matcher struct {
 	tokens []added
 	nodes  []matchNode // the root is the first
@@ -33,7 +34,8 @@ type matchNode struct {
 	b           byte
 }
 
-// Bounds on the added tokens, whose tree takes 16 bytes for each of theirs: the published ones are up to 60 bytes long, and 100 KB together.
+// Bounds on the added tokens, whose tree takes 16 bytes for each of theirs: the published ones are
+// up to 60 bytes long, and 100 KB together.
 const (
 	maxAddedLength = 1 << 10
 	maxAddedBytes  = 4 << 20
@@ -46,7 +48,8 @@ func newMatcher(tokens []added) (*matcher, error) {
 	for i, a := range tokens {
 		total += len(a.content)
 		if len(a.content) > maxAddedLength || total > maxAddedBytes {
-			return nil, &UnsupportedError{fmt.Sprintf("an added token of more than %d KB, or %d MB of them,", maxAddedLength>>10, maxAddedBytes>>20)}
+			return nil, &UnsupportedError{fmt.Sprintf("an added token of more than %d KB, or %d MB of them,",
+				maxAddedLength>>10, maxAddedBytes>>20)}
 		}
 		at := int32(0)
 		for j := range len(a.content) {
@@ -106,7 +109,8 @@ func (m *matcher) cut(text string, plain []Span, emit func(piece string, at int,
 		}
 		from, to := i, i+len(a.content)
 		i = to
-		// Of several that match the longest counts, even where it then turns out not to be a word of its own.
+		// Of several that match the longest counts, even where it then turns out not to be a word
+		// of its own.
 		if a.singleWord && (wordBefore(text[:from]) || wordAfter(text[to:])) {
 			continue
 		}
@@ -131,7 +135,8 @@ func (m *matcher) cut(text string, plain []Span, emit func(piece string, at int,
 	}
 }
 
-// at returns the longest token that text begins with: one within the first free bytes, or a blank one.
+// at returns the longest token that text begins with: one within the first free bytes, or a blank
+// one.
 func (m *matcher) at(text string, free int) (*added, bool) {
 	found, at := int32(none), int32(0)
 	for i := range len(text) {

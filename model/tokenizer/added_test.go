@@ -51,7 +51,8 @@ func TestMatcherFindsTheLongest(t *testing.T) {
 	}
 }
 
-// Finding added tokens takes time in proportion to the text, however many there are and whatever white space they take.
+// Finding added tokens takes time in proportion to the text, however many there are and whatever
+// white space they take.
 func TestMatcherTime(t *testing.T) {
 	var many []added
 	for i := range int32(20_000) {
@@ -65,7 +66,8 @@ func TestMatcherTime(t *testing.T) {
 		"many tokens":      {many, strings.Repeat("a", n)},
 		"space to the end": {[]added{{content: " ", id: 1, rstrip: true}}, strings.Repeat(" ", n)},
 		"space before":     {[]added{{content: " ", id: 1, lstrip: true}}, strings.Repeat(" ", n)},
-		"space between":    {[]added{{content: "x", id: 1, lstrip: true, rstrip: true}}, strings.Repeat(" ", n) + strings.Repeat("x", n)},
+		"space between": {[]added{{content: "x", id: 1, lstrip: true, rstrip: true}},
+			strings.Repeat(" ", n) + strings.Repeat("x", n)},
 	} {
 		m, err := newMatcher(tc.tokens)
 		if err != nil {

@@ -2,19 +2,23 @@ package tokenizer
 
 import "fmt"
 
-// bpe merges bytes into tokens (Sennrich et al., arXiv 1508.07909): of all pairs of neighbours the one whose merge was learned first is
-// joined, the leftmost of equals, until no pair has a merge.
+// bpe merges bytes into tokens (Sennrich et al., arXiv 1508.07909): of all pairs of neighbours the
+// one whose merge was learned first is joined, the leftmost of equals, until no pair has a merge.
 type bpe struct {
-	words  map[string]int32 // token's bytes to id: where a word that is a token is that token, whatever the merges say; else nil
-	bytes  [256]int32       // id of a single byte, or none
+	// Token's bytes to id: where a word that is a token is that token, whatever the merges say;
+	// else nil.
+	words  map[string]int32
+	bytes  [256]int32 // id of a single byte, or none
 	merges *mergeTable
 }
 
-// none stands for a byte that the vocabulary has no token for: SmolLM2's lacks some that no valid text has. Such bytes are left out, as
-// Hugging Face's library leaves them out when there is no token for the unknown.
+// none stands for a byte that the vocabulary has no token for: SmolLM2's lacks some that no valid
+// text has. Such bytes are left out, as Hugging Face's library leaves them out when there is no
+// token for the unknown.
 const none = -1
 
-// newBPE builds the tables, from ids by the tokens' bytes and merges in the byte-level alphabet. It keeps the map.
+// newBPE builds the tables, from ids by the tokens' bytes and merges in the byte-level alphabet. It
+// keeps the map.
 func newBPE(words map[string]int32, merges [][2]string, ignoreMerges bool) (*bpe, error) {
 	b := &bpe{merges: newMergeTable(len(merges))}
 	for i := range b.bytes {
@@ -34,7 +38,8 @@ func newBPE(words map[string]int32, merges [][2]string, ignoreMerges bool) (*bpe
 		right, ok[3] = words[string(buf[cut:])]
 		joined, ok[4] = words[string(buf)]
 		if ok != [5]bool{true, true, true, true, true} {
-			return nil, fmt.Errorf("merge %d joins %q and %q to %q, of which the vocabulary does not have all three", rank, m[0], m[1], m[0]+m[1])
+			return nil, fmt.Errorf("merge %d joins %q and %q to %q, of which the vocabulary does not have all three",
+				rank, m[0], m[1], m[0]+m[1])
 		}
 		b.merges.add(left, right, int32(rank), joined)
 	}
@@ -44,7 +49,8 @@ func newBPE(words map[string]int32, merges [][2]string, ignoreMerges bool) (*bpe
 	return b, nil
 }
 
-// shortWord is the length in bytes up to which all pairs are looked at for every merge: a few hundred steps for most words, and no heap to keep.
+// shortWord is the length in bytes up to which all pairs are looked at for every merge: a few
+// hundred steps for most words, and no heap to keep.
 const shortWord = 64
 
 // encode appends the ids of a word.
@@ -60,7 +66,8 @@ func (b *bpe) encode(ids []int32, word string) []int32 {
 	return b.encodeLong(ids, word)
 }
 
-// encodeShort keeps the tokens of the word in an array, and beside each what merging it with the next would give.
+// encodeShort keeps the tokens of the word in an array, and beside each what merging it with the
+// next would give.
 func (b *bpe) encodeShort(ids []int32, word string) []int32 {
 	var tokens, ranks, joined [shortWord]int32
 	n := 0

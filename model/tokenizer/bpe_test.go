@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// slowly merges by the definition: look at all pairs, join the leftmost of those with the best rank, begin again.
+// slowly merges by the definition: look at all pairs, join the leftmost of those with the best
+// rank, begin again.
 func (b *bpe) slowly(word string) (ids []int32) {
 	for _, c := range []byte(word) {
 		if id := b.bytes[c]; id != none {
@@ -62,7 +63,8 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 			}
 		}
 	})
-	// Merges in a random order, as no training would give them: a token may be joined before its parts can be.
+	// Merges in a random order, as no training would give them: a token may be joined before its
+	// parts can be.
 	t.Run("random", func(t *testing.T) {
 		for range 200 {
 			ids := map[string]int32{"a": 0, "b": 1, "c": 2}

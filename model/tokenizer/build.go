@@ -25,11 +25,13 @@ type entry struct {
 	id    int32
 }
 
-// maxGap bounds how many ids may be without a token, so that a hostile id does not make a huge table.
+// maxGap bounds how many ids may be without a token, so that a hostile id does not make a huge
+// table.
 const maxGap = 1 << 16
 
 func (p *parts) build() (*Tokenizer, error) {
-	t := &Tokenizer{nfc: p.nfc, split: chain(p.splits), prefix: p.prefix, suffix: p.suffix, added: map[string]int32{}, cache: newWordCache()}
+	t := &Tokenizer{nfc: p.nfc, split: chain(p.splits), prefix: p.prefix, suffix: p.suffix, added: map[string]int32{},
+		cache: newWordCache()}
 	size, err := p.size()
 	if err != nil {
 		return nil, err
@@ -76,7 +78,8 @@ func (p *parts) size() (int, error) {
 	size := 0
 	check := func(token string, id int32) error {
 		if id < 0 || int(id) >= limit {
-			return fmt.Errorf("token %q has the id %d, which is out of range: there are only %d tokens", token, id, len(p.vocab)+len(p.added))
+			return fmt.Errorf("token %q has the id %d, which is out of range: there are only %d tokens", token, id,
+				len(p.vocab)+len(p.added))
 		}
 		size = max(size, int(id)+1)
 		return nil

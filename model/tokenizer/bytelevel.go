@@ -2,8 +2,9 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Byte-level vocabularies write each byte as a printable character: the printable ones of Latin-1 as themselves, the other 68 as the
-// characters from U+0100 on, in order. A space is written U+0120. Source: GPT-2's encoder.
+// Byte-level vocabularies write each byte as a printable character: the printable ones of Latin-1
+// as themselves, the other 68 as the characters from U+0100 on, in order. A space is written
+// U+0120. Source: GPT-2's encoder.
 
 // runeBytes gives each character its byte, or -1 if it is no byte's.
 var runeBytes = alphabet()
@@ -25,8 +26,9 @@ func alphabet() (from [256 + 68]int16) {
 	return from
 }
 
-// decodeBytes gives the bytes that a token of the vocabulary stands for. If one of its characters is outside the alphabet, as only those of
-// added tokens are, it stands for itself as a whole, and ok is false.
+// decodeBytes gives the bytes that a token of the vocabulary stands for. If one of its characters
+// is outside the alphabet, as only those of added tokens are, it stands for itself as a whole, and
+// ok is false.
 func decodeBytes(token string) (text string, ok bool) {
 	var room [64]byte
 	bytes, ok := appendBytes(room[:0], token)

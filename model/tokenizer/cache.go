@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// wordCache remembers the ids of words, since natural text repeats its words. Each word has one slot that it may be in, and a new one takes
-// the place of the old: so the cache needs no lock, never grows, and a text of words that never come again does no more harm
-// than to empty it.
+// wordCache remembers the ids of words, since natural text repeats its words. Each word has one
+// slot that it may be in, and a new one takes the place of the old: so the cache needs no lock,
+// never grows, and a text of words that never come again does no more harm than to empty it.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []atomic.Pointer[cachedWord]

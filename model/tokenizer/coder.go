@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Coder is what running a model takes of a tokenizer. A [*Tokenizer] is one; under the build tag hftokenizers, HF is another, for the kinds that
-// Tokenizer is not.
+// Coder is what running a model takes of a tokenizer. A [*Tokenizer] is one; under the build tag
+// hftokenizers, HF is another, for the kinds that Tokenizer is not.
 type Coder interface {
 	Encode(text string, opts *EncodeOptions) ([]int32, error)
 	EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error)

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// manyMarks is the length of a run of marks from which on compose does the work of golang.org/x/text/unicode/norm, which keeps to the
-// Stream-Safe Text Format (UAX 15, section 13) and so puts a U+034F behind every 30 marks. A mark decomposes into two at most, and a
-// character before it into three beside itself.
+// manyMarks is the length of a run of marks from which on compose does the work of
+// golang.org/x/text/unicode/norm, which keeps to the Stream-Safe Text Format (UAX 15, section 13)
+// and so puts a U+034F behind every 30 marks. A mark decomposes into two at most, and a character
+// before it into three beside itself.
 const manyMarks = 10
 
 // normalize is NFC, also of long runs of marks.
@@ -28,8 +29,8 @@ func normalize(s string) string {
 	}
 }
 
-// markRun finds the first run of many marks, from the boundary before it to the one behind it, which nothing composes across; start is -1 where
-// there is none.
+// markRun finds the first run of many marks, from the boundary before it to the one behind it,
+// which nothing composes across; start is -1 where there is none.
 func markRun(s string) (start, end int) {
 	marks, from := 0, 0
 	for i := 0; i < len(s); {

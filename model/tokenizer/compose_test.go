@@ -8,7 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Where the other implementation leaves the text alone, both give the same: with every character, and with random ones of those that compose.
+// Where the other implementation leaves the text alone, both give the same: with every character,
+// and with random ones of those that compose.
 func TestComposeAgreesWithNorm(t *testing.T) {
 	check := func(s string) {
 		t.Helper()
@@ -18,7 +19,8 @@ func TestComposeAgreesWithNorm(t *testing.T) {
 	}
 	var combining []rune
 	for r := rune(0xa0); r <= 0x323af; r++ {
-		if r >= 0xd800 && r <= 0xf8ff || norm.NFC.PropertiesString(string(r)).BoundaryBefore() && norm.NFC.PropertiesString(string(r)).Decomposition() == nil {
+		if r >= 0xd800 && r <= 0xf8ff || norm.NFC.PropertiesString(string(r)).BoundaryBefore() &&
+			norm.NFC.PropertiesString(string(r)).Decomposition() == nil {
 			continue
 		}
 		combining = append(combining, r)
@@ -49,13 +51,14 @@ func TestComposeAgreesWithNorm(t *testing.T) {
 func TestManyMarks(t *testing.T) {
 	below, above := strings.Repeat("\u0316", 40), strings.Repeat("\u0301", 40)
 	for in, want := range map[string]string{
-		"Z" + below + "algo":                       "Z" + below + "algo",
-		"a" + below + "\u0301":                     "á" + below,
-		"xa" + above + below + "b":                 "xá" + below + above[len("\u0301"):] + "b",
-		above + "a":                                above + "a",
-		"가" + above + "\u11a8":                     "가" + above + "\u11a8",
-		"e\u0301 " + "a" + above + " e\u0301":      "é á" + above[len("\u0301"):] + " é",
-		"e" + below + "\u0898" + below + "\u0301e": "e" + below + "\u0898" + below + "\u0301e", // a young mark, see unicode.go
+		"Z" + below + "algo":                  "Z" + below + "algo",
+		"a" + below + "\u0301":                "á" + below,
+		"xa" + above + below + "b":            "xá" + below + above[len("\u0301"):] + "b",
+		above + "a":                           above + "a",
+		"가" + above + "\u11a8":                "가" + above + "\u11a8",
+		"e\u0301 " + "a" + above + " e\u0301": "é á" + above[len("\u0301"):] + " é",
+		// A young mark, see unicode.go.
+		"e" + below + "\u0898" + below + "\u0301e": "e" + below + "\u0898" + below + "\u0301e",
 	} {
 		if got := nfc(in); got != want {
 			t.Errorf("nfc(%+q) = %+q, want %+q", in, got, want)

@@ -44,8 +44,8 @@ func Example() {
 	// What is gravity?
 }
 
-// Special tokens written in a text are recognised in any case; those around it are put there unless told otherwise, as for a chat template,
-// which writes them itself.
+// Special tokens written in a text are recognised in any case; those around it are put there unless
+// told otherwise, as for a chat template, which writes them itself.
 func ExampleTokenizer_Encode() {
 	t := open()
 	for _, opts := range []*tokenizer.EncodeOptions{nil, {NoSpecial: true}} {

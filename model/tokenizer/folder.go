@@ -15,10 +15,11 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// OpenFolder opens the tokenizer of a Hugging Face folder as [OpenCoder] does: its tokenizer.json (or
-// tokenizer.json.gz), with the added_tokens_decoder of tokenizer_config.json. As in transformers, a
-// token that both files have keeps the id of tokenizer.json and takes the settings of
-// tokenizer_config.json. One that only tokenizer_config.json has is added under the id given there.
+// OpenFolder opens the tokenizer of a Hugging Face folder as [OpenCoder] does: its tokenizer.json
+// (or tokenizer.json.gz), with the added_tokens_decoder of tokenizer_config.json. As in
+// transformers, a token that both files have keeps the id of tokenizer.json and takes the settings
+// of tokenizer_config.json. One that only tokenizer_config.json has is added under the id given
+// there.
 func OpenFolder(dir string) (Coder, error) {
 	path := filepath.Join(dir, "tokenizer.json")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -37,8 +38,8 @@ func OpenFolder(dir string) (Coder, error) {
 // maxConfig bounds a tokenizer_config.json; the largest published ones have 1 MB.
 const maxConfig = 16 << 20
 
-// readDecoder reads the added_tokens_decoder of a tokenizer_config.json, in the order of ids. It returns
-// none if there is no file.
+// readDecoder reads the added_tokens_decoder of a tokenizer_config.json, in the order of ids. It
+// returns none if there is no file.
 func readDecoder(path string) ([]addedToken, error) {
 	data, err := readfile.Regular(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,8 +138,8 @@ func (p *parts) merge(decoder []addedToken) error {
 	return err
 }
 
-// mergeAdded merges added tokens with those of added_tokens_decoder. Vocab goes through the tokens of
-// the vocabulary, as tokenizer.json writes them.
+// mergeAdded merges added tokens with those of added_tokens_decoder. Vocab goes through the tokens
+// of the vocabulary, as tokenizer.json writes them.
 func mergeAdded(added, decoder []addedToken, vocab func(yield func(token string, id int32))) ([]addedToken, error) {
 	index := map[string]int{} // of added, by content
 	wanted := map[int32]string{}

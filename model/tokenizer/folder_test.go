@@ -113,7 +113,8 @@ func TestOpenFolderErrors(t *testing.T) {
 	}
 }
 
-// The published tokenizer_config.json change nothing of their tokenizers, which have all their tokens.
+// The published tokenizer_config.json change nothing of their tokenizers, which have all their
+// tokens.
 func TestOpenFolderPublished(t *testing.T) {
 	for _, family := range families {
 		want, _ := openPublished(t, family.dir)

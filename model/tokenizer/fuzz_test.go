@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream gives
-// what decoding at once gives, and never half a character. With spans, the ids are those of the
-// definition. Cuts are the distances between the ends of spans.
+// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream
+// gives what decoding at once gives, and never half a character. With spans, the ids are those of
+// the definition. Cuts are the distances between the ends of spans.
 func FuzzEncode(f *testing.F) {
 	for b := range 256 {
 		f.Add(string([]byte{byte(b)}), []byte{0, 1})
@@ -120,7 +120,8 @@ func FuzzParse(f *testing.F) {
 		tok.Decode(ids)
 		for id := int32(-1); int(id) <= tok.Size(); id++ {
 			token, ok := tok.Token(id)
-			if again, found := tok.ID(token); ok && !found && !strings.ContainsFunc(token, func(r rune) bool { return r < '!' || r > '~' }) {
+			if again, found := tok.ID(token); ok && !found && !strings.ContainsFunc(token,
+				func(r rune) bool { return r < '!' || r > '~' }) {
 				t.Fatalf("token %q of id %d has the id %d, %t", token, id, again, found)
 			}
 		}

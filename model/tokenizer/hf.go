@@ -17,16 +17,19 @@ import (
 	"github.com/daulet/tokenizers"
 )
 
-// HF is Hugging Face's own library (through github.com/daulet/tokenizers), which this package has under the build tag hftokenizers:
+// HF is Hugging Face's own library (through github.com/daulet/tokenizers), which this package has
+// under the build tag hftokenizers:
 //
 //	CGO_LDFLAGS=$(sh model/tokenizer/hftokenizers.sh) go build -tags hftokenizers ./...
 //
-// Use it for what [Open] refuses with an [UnsupportedError]: SentencePiece, WordPiece, Unigram and whatever else a tokenizer.json can say.
-// For byte-level BPE use [Open]: it gives the same ids (a test under the tag holds the two together), needs neither cgo nor
-// a library of 50 MB, streams text token by token, tells why it fails, and takes any text.
+// Use it for what [Open] refuses with an [UnsupportedError]: SentencePiece, WordPiece, Unigram and
+// whatever else a tokenizer.json can say. For byte-level BPE use [Open]: it gives the same ids (a
+// test under the tag holds the two together), needs neither cgo nor a library of 50 MB, streams
+// text token by token, tells why it fails, and takes any text.
 //
-// The library is given and gives text as C strings, so no text with a NUL character passes. Some malformed files make it end the
-// process instead of giving an error: open only files that you trust. An HF is safe for concurrent use.
+// The library is given and gives text as C strings, so no text with a NUL character passes. Some
+// malformed files make it end the process instead of giving an error: open only files that you
+// trust. An HF is safe for concurrent use.
 type HF struct {
 	mu    sync.RWMutex // held for writing by Close only
 	lib   *tokenizers.Tokenizer
@@ -34,7 +37,8 @@ type HF struct {
 	added map[uint32]addedToken // without those that are found in plain text too
 }
 
-// OpenHF reads a tokenizer.json of any kind, gzipped or not. Its truncation and padding are ignored, as [Open] ignores them. Close the result.
+// OpenHF reads a tokenizer.json of any kind, gzipped or not. Its truncation and padding are
+// ignored, as [Open] ignores them. Close the result.
 func OpenHF(path string) (*HF, error) { return openLibrary(path, nil) }
 
 func openLibrary(path string, decoder []addedToken) (*HF, error) {
@@ -75,8 +79,8 @@ func openLibrary(path string, decoder []addedToken) (*HF, error) {
 	return h, nil
 }
 
-// prepared is a tokenizer.json with the tokens of an added_tokens_decoder, and without truncation and
-// padding, which the library would apply to every text. It also returns the added tokens.
+// prepared is a tokenizer.json with the tokens of an added_tokens_decoder, and without truncation
+// and padding, which the library would apply to every text. It also returns the added tokens.
 func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 	s := &scanner{text: string(data)}
 	var added []addedToken
@@ -132,8 +136,8 @@ func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 	return []byte(out.String()), added, nil
 }
 
-// modelVocab goes through the vocabulary of a model: an object of ids, or a list of pairs of a token
-// and its score.
+// modelVocab goes through the vocabulary of a model: an object of ids, or a list of pairs of a
+// token and its score.
 func modelVocab(model string) func(yield func(string, int32)) {
 	return func(yield func(string, int32)) {
 		var m struct{ Vocab json.RawMessage }
@@ -163,26 +167,30 @@ func modelVocab(model string) func(yield func(string, int32)) {
 
 var errClosed = errors.New("tokenizer: the tokenizer is closed")
 
-// Encode gives the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an error, since the library would encode what
-// stands before it only. Where the library itself fails it says nothing and gives no ids.
+// Encode gives the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an
+// error, since the library would encode what stands before it only. Where the library itself fails
+// it says nothing and gives no ids.
 //
-// The library cannot be kept from finding an added token in a part of a text, so one that overlaps a
-// span of Plain is an error.
+// The library cannot be kept from finding an added token in a part of a text, so one that overlaps
+// a span of Plain is an error.
 func (h *HF) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return h.EncodeContext(context.Background(), text, opts)
 }
 
-// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The library goes on to the end of the text meanwhile.
+// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The library goes on to
+// the end of the text meanwhile.
 func (h *HF) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	return within(ctx, func() ([]int32, error) { return h.encode(text, opts) })
 }
 
 func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 	if i := strings.IndexByte(text, 0); i >= 0 {
-		return nil, fmt.Errorf("tokenizer: the text has a NUL character, at byte %d, which Hugging Face's library cannot be given", i)
+		return nil, fmt.Errorf("tokenizer: the text has a NUL character, at byte %d, which Hugging Face's library "+
+			"cannot be given", i)
 	}
 	if len(text) > maxText {
-		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
+		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text),
+			maxText)
 	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -217,8 +225,8 @@ func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return ids, nil
 }
 
-// checkPlain returns an error if an added token was found in plain text. The white space that a token
-// takes with it may be there.
+// checkPlain returns an error if an added token was found in plain text. The white space that a
+// token takes with it may be there.
 func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error {
 	if len(e.Offsets) != len(e.IDs) {
 		return errors.New("tokenizer: Hugging Face's library does not tell where tokens are, so that content " +
@@ -236,7 +244,8 @@ func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error
 			from = to - len(own)
 			own = strings.TrimRightFunc(own, unicode.IsSpace)
 		}
-		// What the model itself has no token for becomes its unknown token, which is often an added one.
+		// What the model itself has no token for becomes its unknown token, which is often an added
+		// one.
 		if !a.Normalized && strings.TrimSpace(own) != strings.TrimSpace(a.Content) {
 			continue
 		}
@@ -249,8 +258,9 @@ func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error
 	return nil
 }
 
-// Decode gives the text of ids, special tokens included, by the tokenizer's own decoder: one of SentencePiece takes the first space away. Ids
-// without a token come out as nothing. A text with a NUL character is an error, since the library gives no part of it.
+// Decode gives the text of ids, special tokens included, by the tokenizer's own decoder: one of
+// SentencePiece takes the first space away. Ids without a token come out as nothing. A text with a
+// NUL character is an error, since the library gives no part of it.
 func (h *HF) Decode(ids []int32) (string, error) { return h.decode(ids, false) }
 
 // Text gives the text of ids without special tokens, otherwise as Decode does.
@@ -270,7 +280,8 @@ func (h *HF) decode(ids []int32, skipSpecial bool) (string, error) {
 	}
 	text := h.lib.Decode(list, skipSpecial)
 	// A text that is empty and one with a NUL look alike. With some text behind them they do not.
-	if text == "" && len(list) > 0 && h.lib.Decode(append(list, h.probe...), skipSpecial) == "" && h.lib.Decode(h.probe, skipSpecial) != "" {
+	if text == "" && len(list) > 0 && h.lib.Decode(append(list, h.probe...), skipSpecial) == "" &&
+		h.lib.Decode(h.probe, skipSpecial) != "" {
 		return "", errors.New("tokenizer: the text has a NUL character, which Hugging Face's library cannot give")
 	}
 	return text, nil
@@ -285,8 +296,9 @@ func (h *HF) Token(id int32) (string, bool) {
 // String describes the tokenizer in a few words.
 func (h *HF) String() string { return "Hugging Face's library" }
 
-// Stream starts decoding a text. What a token adds is the difference that it makes to the text of the tokens before it, of which the last
-// few are looked at; text that ends inside a character is held back. Where the library fails nothing is added.
+// Stream starts decoding a text. What a token adds is the difference that it makes to the text of
+// the tokens before it, of which the last few are looked at; text that ends inside a character is
+// held back. Where the library fails nothing is added.
 func (h *HF) Stream() *Stream {
 	var before []int32 // tokens whose text has been given, then those whose text is held back
 	given := 0         // how many of the first sort
@@ -302,7 +314,8 @@ func (h *HF) Stream() *Stream {
 			if !ok || strings.HasSuffix(all, "\uFFFD") && len(before)-given < 4 {
 				return ""
 			}
-			// Four tokens are context enough for every decoder, which look at their neighbours only.
+			// Four tokens are context enough for every decoder, which look at their neighbours
+			// only.
 			before = slices.Clone(before[max(0, len(before)-4):])
 			given = len(before)
 			return added
@@ -315,7 +328,8 @@ func (h *HF) Stream() *Stream {
 	}
 }
 
-// Close frees the library's memory. It may be called twice; Encode and Decode give an error after it.
+// Close frees the library's memory. It may be called twice; Encode and Decode give an error after
+// it.
 func (h *HF) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

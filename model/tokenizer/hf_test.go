@@ -28,7 +28,8 @@ func openHF(t *testing.T, path string) *HF {
 	return h
 }
 
-// Our ids and texts are those of Hugging Face's library, on text of which every piece may cause trouble.
+// Our ids and texts are those of Hugging Face's library, on text of which every piece may cause
+// trouble.
 func TestHFAgrees(t *testing.T) {
 	agree := func(t *testing.T, name, path string, texts int, ours ...*Tokenizer) {
 		theirs := openHF(t, path)
@@ -52,7 +53,8 @@ func TestHFAgrees(t *testing.T) {
 			if n%4 == 0 {
 				ids = nil
 				for range 1 + rng.IntN(12) {
-					if id := rng.Int32N(int32(ours[0].Size()) + 2); !strings.Contains(ours[0].Decode([]int32{id}), "\x00") {
+					if id := rng.Int32N(int32(ours[0].Size()) + 2); !strings.Contains(ours[0].Decode([]int32{id}),
+						"\x00") {
 						ids = append(ids, id)
 					}
 				}
@@ -86,7 +88,8 @@ func oldUnicode(r rune) rune {
 	return r
 }
 
-// randomText is of several scripts, young Unicode, emoji, white space, digits, control characters, contractions, and the added tokens.
+// randomText is of several scripts, young Unicode, emoji, white space, digits, control characters,
+// contractions, and the added tokens.
 func randomText(rng *rand.Rand, tok *Tokenizer) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(14) {
@@ -119,13 +122,19 @@ func (t *Tokenizer) addedTokens() (list []string) {
 	return list
 }
 
-var troubles = []string{"don't", "I'LL", "we'Ve", "'ſ", "\r\n", "\n\n", "  \n", "    ", "\t\t", "hello", " world", "12345", "½", "naïve",
-	"日本語", "€", "👩‍👩‍👧", "👍🏽", "e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301", "\u00a0",
-	"a" + strings.Repeat("\u0316", 40) + "\u0301", strings.Repeat("\u0301\u0323", 9), "\u1100" + strings.Repeat("\u0301", 33) + "\u1161", "\u3000", "\u2028", "\u0085"}
+var troubles = []string{"don't", "I'LL", "we'Ve", "'ſ", "\r\n", "\n\n", "  \n", "    ", "\t\t", "hello", " world",
+	"12345", "½", "naïve",
+	"日本語", "€", "👩‍👩‍👧", "👍🏽", "e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301",
+	"\u00a0",
+	"a" + strings.Repeat("\u0316", 40) + "\u0301", strings.Repeat("\u0301\u0323", 9),
+	"\u1100" + strings.Repeat("\u0301", 33) + "\u1161", "\u3000", "\u2028", "\u0085"}
 
-var scripts = [][2]rune{{' ', '~'}, {' ', '~'}, {'a', 'z'}, {'0', '9'}, {0x01, 0x1f}, {0x7f, 0xa0}, {0xa1, 0x24f}, {0x300, 0x36f},
-	{0x370, 0x52f}, {0x590, 0x6ff}, {0x900, 0xd7f}, {0xe00, 0xeff}, {0x1100, 0x11ff}, {0x1ab0, 0x1ace}, {0x1e00, 0x206f}, {0x2150, 0x218f}, {0x2460, 0x24ff}, {0x3040, 0x30ff},
-	{0x4e00, 0x9fff}, {0xac00, 0xd7a3}, {0xfe00, 0xfe0f}, {0x10d40, 0x10d85}, {0x11930, 0x1193f}, {0x1ccf0, 0x1ccf9}, {0x1d7ce, 0x1d7ff}, {0x1f300, 0x1faff},
+var scripts = [][2]rune{{' ', '~'}, {' ', '~'}, {'a', 'z'}, {'0', '9'}, {0x01, 0x1f}, {0x7f, 0xa0}, {0xa1, 0x24f},
+	{0x300, 0x36f},
+	{0x370, 0x52f}, {0x590, 0x6ff}, {0x900, 0xd7f}, {0xe00, 0xeff}, {0x1100, 0x11ff}, {0x1ab0, 0x1ace},
+	{0x1e00, 0x206f}, {0x2150, 0x218f}, {0x2460, 0x24ff}, {0x3040, 0x30ff},
+	{0x4e00, 0x9fff}, {0xac00, 0xd7a3}, {0xfe00, 0xfe0f}, {0x10d40, 0x10d85}, {0x11930, 0x1193f}, {0x1ccf0, 0x1ccf9},
+	{0x1d7ce, 0x1d7ff}, {0x1f300, 0x1faff},
 	{0x2ebf0, 0x2ee5d}}
 
 // The whole alphabet one by one, where Unicode's versions show.
@@ -152,7 +161,8 @@ func TestHFEveryCharacter(t *testing.T) {
 func TestHFTruncationIsIgnored(t *testing.T) {
 	j := base(t, "gpt2")
 	j["truncation"] = object{"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
-	j["padding"] = object{"strategy": object{"Fixed": 500}, "direction": "Right", "pad_to_multiple_of": nil, "pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
+	j["padding"] = object{"strategy": object{"Fixed": 500}, "direction": "Right", "pad_to_multiple_of": nil,
+		"pad_id": 0, "pad_type_id": 0, "pad_token": "!"}
 	path := filepath.Join(t.TempDir(), "tokenizer.json")
 	if err := os.WriteFile(path, encodeJSON(t, j), 0o600); err != nil {
 		t.Fatal(err)
@@ -170,7 +180,8 @@ func TestHFTruncationIsIgnored(t *testing.T) {
 // What the library cannot be given or give is an error and not another text.
 func TestHFNul(t *testing.T) {
 	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))
-	if ids, err := theirs.Encode("a\x00b", nil); err == nil || !strings.Contains(err.Error(), "NUL character, at byte 1") {
+	if ids, err := theirs.Encode("a\x00b", nil); err == nil || !strings.Contains(err.Error(),
+		"NUL character, at byte 1") {
 		t.Errorf("a text with NUL: %v, %v", ids, err)
 	}
 	ids, err := ours.Encode("a\x00b", nil)
@@ -224,7 +235,8 @@ func TestHFOtherKind(t *testing.T) {
 	}
 }
 
-// A stream gives with Flush what it held back: texts that end in U+FFFD or inside a character are as long as decoded at once.
+// A stream gives with Flush what it held back: texts that end in U+FFFD or inside a character are
+// as long as decoded at once.
 func TestHFStream(t *testing.T) {
 	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))
 	for _, text := range []string{"abc", "abc \ufffd", "ok \ufffd\ufffd", "ok 🦙", "🦙🦙", "日本語"} {
@@ -259,7 +271,8 @@ func TestHFClose(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 200 {
-				if ids, err := h.Encode("What is gravity?", nil); err == nil && len(ids) == 0 || err != nil && err != errClosed {
+				if ids, err := h.Encode("What is gravity?", nil); err == nil && len(ids) == 0 || err != nil &&
+					err != errClosed {
 					t.Errorf("%v, %v", ids, err)
 				}
 			}

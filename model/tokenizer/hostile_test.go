@@ -48,7 +48,8 @@ func encodeJSON(t testing.TB, value any) []byte {
 	return data
 }
 
-// refused holds Parse and Open to an error with all of the words, which names the package, and the file where there is one.
+// refused holds Parse and Open to an error with all of the words, which names the package, and the
+// file where there is one.
 func refused(t *testing.T, what string, data []byte, words ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "some.json")
@@ -79,9 +80,11 @@ func TestUnsupported(t *testing.T) {
 	splitStep := func(change object) object {
 		split := object{"type": "Split", "pattern": object{"Regex": "x"}, "behavior": "Isolated", "invert": false}
 		maps.Copy(split, change)
-		return object{"type": "Sequence", "pretokenizers": []any{split, object{"type": "ByteLevel", "use_regex": false}}}
+		return object{"type": "Sequence", "pretokenizers": []any{split,
+			object{"type": "ByteLevel", "use_regex": false}}}
 	}
-	bos := object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "x"}}, object{"Sequence": object{"id": "A"}}},
+	bos := object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "x"}},
+		object{"Sequence": object{"id": "A"}}},
 		"special_tokens": object{"x": object{"id": "x", "ids": []any{0}, "tokens": []any{"!"}}}}
 	for _, tc := range []struct {
 		key   string // at the top, or after a dot in the model
@@ -101,24 +104,32 @@ func TestUnsupported(t *testing.T) {
 		{"surplus", strings.Repeat("x", 1<<20), "more than 1024 KB beside vocabulary"},
 		{"model.surplus", strings.Repeat("x", 1<<20), "more than 1024 KB beside vocabulary"},
 		{"normalizer", object{"type": "NFKC"}, `normalizer "NFKC"`},
-		{"normalizer", object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}, object{"type": "Lowercase"}}}, `normalizer "Lowercase"`},
+		{"normalizer", object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"},
+			object{"type": "Lowercase"}}}, `normalizer "Lowercase"`},
 		{"normalizer", object{"type": "Prepend", "prepend": "▁"}, `the field "prepend"`},
 		{"pre_tokenizer", nil, "without a pre-tokenizer"},
 		{"pre_tokenizer", object{"type": "Metaspace"}, `pre-tokenizer "Metaspace"`},
 		{"pre_tokenizer", object{"type": "Digits"}, "does not end with ByteLevel"},
 		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{}}, "does not end with ByteLevel"},
-		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{object{"type": "ByteLevel"}, object{"type": "Digits"}}}, `"Digits" after ByteLevel`},
-		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{object{"type": "Sequence"}}}, `pre-tokenizer "Sequence"`},
+		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{object{"type": "ByteLevel"},
+			object{"type": "Digits"}}}, `"Digits" after ByteLevel`},
+		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": []any{object{"type": "Sequence"}}},
+			`pre-tokenizer "Sequence"`},
 		{"pre_tokenizer", splitStep(object{"pattern": object{"String": " "}}), "Split by a fixed string"},
 		{"pre_tokenizer", splitStep(object{"pattern": nil}), "Split by a fixed string"},
 		{"pre_tokenizer", splitStep(object{"behavior": "Removed"}), `behavior "Removed"`},
 		{"pre_tokenizer", splitStep(object{"invert": true}), "invert true"},
-		{"pre_tokenizer", splitStep(object{"pattern": object{"Regex": strings.Repeat("a", 9000)}}), "a pattern of more than 8192 bytes"},
-		{"normalizer", object{"type": "Sequence", "normalizers": slices.Repeat([]any{object{"type": "NFC"}}, 17)}, "more than 16 normalizers"},
-		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": slices.Repeat([]any{object{"type": "Digits"}}, 17)}, "more than 16 pretokenizers"},
-		{"post_processor", object{"type": "Sequence", "processors": slices.Repeat([]any{object{"type": "ByteLevel"}}, 17)}, "more than 16 processors"},
+		{"pre_tokenizer", splitStep(object{"pattern": object{"Regex": strings.Repeat("a", 9000)}}),
+			"a pattern of more than 8192 bytes"},
+		{"normalizer", object{"type": "Sequence", "normalizers": slices.Repeat([]any{object{"type": "NFC"}}, 17)},
+			"more than 16 normalizers"},
+		{"pre_tokenizer", object{"type": "Sequence", "pretokenizers": slices.Repeat([]any{object{"type": "Digits"}},
+			17)}, "more than 16 pretokenizers"},
+		{"post_processor", object{"type": "Sequence", "processors": slices.Repeat([]any{object{"type": "ByteLevel"}},
+			17)}, "more than 16 processors"},
 		{"post_processor", object{"type": "BertProcessing"}, `post-processor "BertProcessing"`},
-		{"post_processor", object{"type": "Sequence", "processors": []any{object{"type": "RobertaProcessing"}}}, `"RobertaProcessing"`},
+		{"post_processor", object{"type": "Sequence", "processors": []any{object{"type": "RobertaProcessing"}}},
+			`"RobertaProcessing"`},
 		{"post_processor", object{"type": "TemplateProcessing", "single": []any{
 			object{"Sequence": object{"id": "A"}}, object{"Sequence": object{"id": "A"}}}}, "the text twice"},
 		{"post_processor", object{"type": "Sequence", "processors": []any{bos, bos}}, "one template after another"},
@@ -146,7 +157,8 @@ func TestUnsupported(t *testing.T) {
 	refused(t, "unk_token", encodeJSON(t, j), "an unk_token with a vocabulary that lacks some bytes")
 	j = base(t, "gpt2")
 	j["added_tokens"] = append(j["added_tokens"].([]any), object{"id": 800, "content": strings.Repeat("x", 1025)})
-	refused(t, "a long added token", encodeJSON(t, j), "an added token of more than 1 KB, or 4 MB of them, is not supported")
+	refused(t, "a long added token", encodeJSON(t, j),
+		"an added token of more than 1 KB, or 4 MB of them, is not supported")
 	j = base(t, "gpt2")
 	j["model"].(object)["unk_token"] = "<bos>"
 	if _, err := Parse(bytes.NewReader(encodeJSON(t, j))); err != nil {
@@ -166,30 +178,48 @@ func TestContradictions(t *testing.T) {
 		{"two tokens with one id", func(j object) { vocab(j)["zebra"] = 5 }, []string{`"zebra"`, "the same id 5"}},
 		{"negative id", func(j object) { vocab(j)["zebra"] = -1 }, []string{"byte ", "an id, a whole number from 0"}},
 		{"huge id", func(j object) { vocab(j)["zebra"] = 1 << 30 }, []string{`"zebra"`, "1073741824", "out of range"}},
-		{"id beyond 32 bits", func(j object) { vocab(j)["zebra"] = 1 << 40 }, []string{"byte ", "an id, a whole number from 0"}},
+		{"id beyond 32 bits", func(j object) { vocab(j)["zebra"] = 1 << 40 },
+			[]string{"byte ", "an id, a whole number from 0"}},
 		{"fractional id", func(j object) { vocab(j)["zebra"] = 700.5 }, []string{"byte ", "700.5", "a whole number"}},
 		{"id as text", func(j object) { vocab(j)["zebra"] = "700" }, []string{"byte ", "a whole number"}},
-		{"merge of an absent token", func(j object) { j["model"].(object)["merges"] = []any{"Q zzz"} }, []string{"merge 0", `"Q"`, `"zzz"`}},
-		{"merge to an absent token", func(j object) { j["model"].(object)["merges"] = []any{"Q Q"} }, []string{"merge 0", `"QQ"`}},
-		{"merge of one", func(j object) { j["model"].(object)["merges"] = []any{"Q"} }, []string{`merge "Q"`, "two tokens"}},
-		{"merge of three", func(j object) { j["model"].(object)["merges"] = []any{"a b c"} }, []string{`merge "a b c"`, "two tokens"}},
-		{"merge of a list of three", func(j object) { j["model"].(object)["merges"] = []any{[]any{"a", "b", "c"}} }, []string{"a merge of 3 tokens"}},
-		{"merge of an empty list", func(j object) { j["model"].(object)["merges"] = []any{[]any{}} }, []string{"a merge of 0 tokens"}},
-		{"merge of a number", func(j object) { j["model"].(object)["merges"] = []any{5} }, []string{"an array should be"}},
-		{"merge outside the alphabet", func(j object) { j["model"].(object)["merges"] = []any{[]any{"日", "本"}} }, []string{"merge 0", `"日"`}},
-		{"empty added token", func(j object) { addToken(j, object{"id": 800, "content": ""}) }, []string{"the added token 800 is empty"}},
-		{"added token without content", func(j object) { addToken(j, object{"id": 800}) }, []string{"the added token 800 is empty"}},
-		{"added token with a used id", func(j object) { addToken(j, object{"id": 40, "content": "<new>"}) }, []string{`"<new>"`, "id 40"}},
-		{"added token twice", func(j object) { addToken(j, object{"id": 800, "content": "<bos>"}) }, []string{`"<bos>"`, "two ids", "800"}},
-		{"added token with another id than in the vocabulary", func(j object) { addToken(j, object{"id": 800, "content": "a"}) }, []string{`"a"`, "800"}},
-		{"added token with a huge id", func(j object) { addToken(j, object{"id": 1 << 30, "content": "<new>"}) }, []string{`"<new>"`, "out of range"}},
-		{"added token with a negative id", func(j object) { addToken(j, object{"id": -7, "content": "<new>"}) }, []string{`"<new>"`, "-7", "out of range"}},
-		{"added token beyond 32 bits", func(j object) { addToken(j, object{"id": 1 << 40, "content": "<new>"}) }, []string{"added_tokens", "1099511627776"}},
+		{"merge of an absent token", func(j object) { j["model"].(object)["merges"] = []any{"Q zzz"} },
+			[]string{"merge 0", `"Q"`, `"zzz"`}},
+		{"merge to an absent token", func(j object) { j["model"].(object)["merges"] = []any{"Q Q"} },
+			[]string{"merge 0", `"QQ"`}},
+		{"merge of one", func(j object) { j["model"].(object)["merges"] = []any{"Q"} },
+			[]string{`merge "Q"`, "two tokens"}},
+		{"merge of three", func(j object) { j["model"].(object)["merges"] = []any{"a b c"} },
+			[]string{`merge "a b c"`, "two tokens"}},
+		{"merge of a list of three", func(j object) { j["model"].(object)["merges"] = []any{[]any{"a", "b", "c"}} },
+			[]string{"a merge of 3 tokens"}},
+		{"merge of an empty list", func(j object) { j["model"].(object)["merges"] = []any{[]any{}} },
+			[]string{"a merge of 0 tokens"}},
+		{"merge of a number", func(j object) { j["model"].(object)["merges"] = []any{5} },
+			[]string{"an array should be"}},
+		{"merge outside the alphabet", func(j object) { j["model"].(object)["merges"] = []any{[]any{"日", "本"}} },
+			[]string{"merge 0", `"日"`}},
+		{"empty added token", func(j object) { addToken(j, object{"id": 800, "content": ""}) },
+			[]string{"the added token 800 is empty"}},
+		{"added token without content", func(j object) { addToken(j, object{"id": 800}) },
+			[]string{"the added token 800 is empty"}},
+		{"added token with a used id", func(j object) { addToken(j, object{"id": 40, "content": "<new>"}) },
+			[]string{`"<new>"`, "id 40"}},
+		{"added token twice", func(j object) { addToken(j, object{"id": 800, "content": "<bos>"}) },
+			[]string{`"<bos>"`, "two ids", "800"}},
+		{"added token with another id than in the vocabulary",
+			func(j object) { addToken(j, object{"id": 800, "content": "a"}) }, []string{`"a"`, "800"}},
+		{"added token with a huge id", func(j object) { addToken(j, object{"id": 1 << 30, "content": "<new>"}) },
+			[]string{`"<new>"`, "out of range"}},
+		{"added token with a negative id", func(j object) { addToken(j, object{"id": -7, "content": "<new>"}) },
+			[]string{`"<new>"`, "-7", "out of range"}},
+		{"added token beyond 32 bits", func(j object) { addToken(j, object{"id": 1 << 40, "content": "<new>"}) },
+			[]string{"added_tokens", "1099511627776"}},
 		{"template without the text", func(j object) {
 			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{}}
 		}, []string{"no place for the text"}},
 		{"template with a token that it does not explain", func(j object) {
-			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{object{"SpecialToken": object{"id": "<x>"}}}}
+			j["post_processor"] = object{"type": "TemplateProcessing",
+				"single": []any{object{"SpecialToken": object{"id": "<x>"}}}}
 		}, []string{`"<x>"`, "special_tokens"}},
 		{"template with an absent id", func(j object) {
 			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{
@@ -230,7 +260,8 @@ func TestWrongTypes(t *testing.T) {
 		switch value := value.(type) {
 		case object:
 			for i, k := range slices.Sorted(maps.Keys(value)) {
-				// Nothing is said of: the template for two texts; truncation and padding; the names of parts of a vocabulary beyond the first two.
+				// Nothing is said of: the template for two texts; truncation and padding; the names
+				// of parts of a vocabulary beyond the first two.
 				if k == "pair" || key == "vocab" && i > 1 {
 					continue
 				}
@@ -329,16 +360,19 @@ func TestTruncated(t *testing.T) {
 		}
 		data = bytes.TrimSpace(data)
 		for n := 0; n < len(data); n += 1 + n/500 { // closely where the small things are
-			if _, err := Parse(bytes.NewReader(data[:n])); err == nil || !strings.HasPrefix(err.Error(), "tokenizer: this is no tokenizer.json: ") {
+			if _, err := Parse(bytes.NewReader(data[:n])); err == nil || !strings.HasPrefix(err.Error(),
+				"tokenizer: this is no tokenizer.json: ") {
 				t.Fatalf("%s: %d of %d bytes: %v", name, n, len(data), err)
 			}
 		}
 		for n := range 300 {
-			if _, err := Parse(bytes.NewReader(data[:len(data)-n-1])); err == nil || !strings.Contains(err.Error(), "this is no tokenizer.json: ") {
+			if _, err := Parse(bytes.NewReader(data[:len(data)-n-1])); err == nil || !strings.Contains(err.Error(),
+				"this is no tokenizer.json: ") {
 				t.Fatalf("%s: all but %d bytes: %v", name, n+1, err)
 			}
 		}
-		if _, err := Parse(bytes.NewReader(append(data, '}'))); err == nil || !strings.Contains(err.Error(), "where the end should be") {
+		if _, err := Parse(bytes.NewReader(append(data, '}'))); err == nil || !strings.Contains(err.Error(),
+			"where the end should be") {
 			t.Errorf("%s: something behind the end: %v", name, err)
 		}
 		zipped := gzipped(t, data)
@@ -381,7 +415,8 @@ func TestNoTokenizer(t *testing.T) {
 		{"two models", `{"model":{"type":"BPE"},"model":{"type":"BPE"}}`, `"model" is there twice`},
 		{"a token twice", `{"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]},
 			"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel"}}`, `"a" has two ids, 0 and 1`},
-		{"deep nesting", `{"normalizer":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`, "levels of nesting"},
+		{"deep nesting", `{"normalizer":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`,
+			"levels of nesting"},
 		{"deep nesting without end", `{"x":` + strings.Repeat(`{"a":`, 100000), "levels of nesting"},
 		{"a bracket too many", `{"x":]}`, "a value should be"},
 		{"no colon", `{"x" 1}`, "a colon should be"},
@@ -389,12 +424,15 @@ func TestNoTokenizer(t *testing.T) {
 		{"a comma too many", `{"model":{"vocab":{"a":0,}}}`, "a string should be"},
 		{"a bad escape", `{"model":{"vocab":{"\x":0}}}`, "invalid character 'x'"},
 		{"a line break in a string", "{\"a\nb\":1}", "a character of a string should be"},
-		{"no word of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"version":tru}`, `this is no tokenizer.json: "version": invalid character`},
-		{"no object of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"decoder":{("type":"ByteLevel"}}`, `this is no tokenizer.json: "decoder": invalid character '('`},
+		{"no word of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"version":tru}`,
+			`this is no tokenizer.json: "version": invalid character`},
+		{"no object of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"decoder":{("type":"ByteLevel"}}`,
+			`this is no tokenizer.json: "decoder": invalid character '('`},
 	} {
 		refused(t, tc.name, []byte(tc.data), tc.says)
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "absent.json")); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "tokenizer: open ") {
+	if _, err := Open(filepath.Join(t.TempDir(), "absent.json")); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.HasPrefix(err.Error(), "tokenizer: open ") {
 		t.Errorf("an absent file: %v", err)
 	}
 	if _, err := Open(t.TempDir()); err == nil {
@@ -427,7 +465,8 @@ func TestUnzipLimit(t *testing.T) {
 	}
 }
 
-// Of two merges of the same tokens the later gives the rank, as in Hugging Face's library: ids by tokenizers 0.22.1.
+// Of two merges of the same tokens the later gives the rank, as in Hugging Face's library: ids by
+// tokenizers 0.22.1.
 func TestDuplicateMerges(t *testing.T) {
 	for _, tc := range []struct {
 		merges []any
@@ -471,7 +510,8 @@ func TestHostileVocab(t *testing.T) {
 		{"WordPiece", func(v *Vocab) { v.Model = "bert" }, []string{`"bert" (WordPiece)`}},
 		{"no model", func(v *Vocab) { v.Model = "" }, []string{`the GGUF tokenizer ""`}},
 		{"unknown pre-tokenizer", func(v *Vocab) { v.Pre = "tekken" }, []string{`the GGUF pre-tokenizer "tekken"`}},
-		{"no tokens", func(v *Vocab) { *v = Vocab{Model: "gpt2", Pre: "gpt-2", Merges: []string{"a b"}} }, []string{"merge 0", "vocabulary"}},
+		{"no tokens", func(v *Vocab) { *v = Vocab{Model: "gpt2", Pre: "gpt-2", Merges: []string{"a b"}} },
+			[]string{"merge 0", "vocabulary"}},
 		{"too few types", func(v *Vocab) { v.Types = v.Types[1:] }, []string{"712 tokens and 711 token types"}},
 		{"a token twice", func(v *Vocab) { v.Tokens[300] = v.Tokens[301] }, []string{"two ids, 300 and 301"}},
 		{"a special token twice", func(v *Vocab) { v.Tokens[703] = v.Tokens[702] }, []string{`"<bos>" has two ids`}},
@@ -479,7 +519,8 @@ func TestHostileVocab(t *testing.T) {
 		{"merge of one", func(v *Vocab) { v.Merges[7] = "ab" }, []string{"merge 7", `"ab" is not two tokens`}},
 		{"merge of nothing", func(v *Vocab) { v.Merges[7] = "" }, []string{"merge 7", "is not two tokens"}},
 		{"merge with two spaces", func(v *Vocab) { v.Merges[7] = "a  b" }, []string{"merge 7", "is not two tokens"}},
-		{"merge of an absent token", func(v *Vocab) { v.Merges[7] = "Q zzz" }, []string{"merge 7", `"zzz"`, "vocabulary"}},
+		{"merge of an absent token", func(v *Vocab) { v.Merges[7] = "Q zzz" }, []string{"merge 7", `"zzz"`,
+			"vocabulary"}},
 		{"BOS out of range", func(v *Vocab) { v.BOS, v.AddBOS = 712, true }, []string{"BOS is 712", "712 tokens"}},
 		{"BOS beyond 32 bits", func(v *Vocab) { v.BOS, v.AddBOS = 1<<32+702, true }, []string{"BOS is 4294967998"}},
 		{"EOS out of range", func(v *Vocab) { v.EOS, v.AddEOS = 1<<40, true }, []string{"EOS is 1099511627776"}},

@@ -53,8 +53,9 @@ type bpeModel struct {
 // maxFile bounds a tokenizer.json, also when it is unzipped; the largest published ones have 35 MB.
 const maxFile = 128 << 20
 
-// maxSettings bounds what a tokenizer.json holds beside vocabulary, merges and added tokens, in bytes: 2 to 12 KB in those published. A
-// character of JSON can become a hundred bytes of memory there, as it cannot in the lists.
+// maxSettings bounds what a tokenizer.json holds beside vocabulary, merges and added tokens, in
+// bytes: 2 to 12 KB in those published. A character of JSON can become a hundred bytes of memory
+// there, as it cannot in the lists.
 const maxSettings = 1 << 20
 
 // Open reads a tokenizer.json, gzipped or not. It looks at no other file: see [OpenFolder].
@@ -136,8 +137,8 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// parse makes a tokenizer of a tokenizer.json and the tokens of an added_tokens_decoder. Its errors do
-// not name the package.
+// parse makes a tokenizer of a tokenizer.json and the tokens of an added_tokens_decoder. Its errors
+// do not name the package.
 func parse(data []byte, decoder []addedToken) (*Tokenizer, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("this is no tokenizer.json: it is not UTF-8")
@@ -207,7 +208,8 @@ func (o once) check(key string) error {
 	return nil
 }
 
-// maxMembers bounds the members of an object that has a fixed set of them; the model of a SentencePiece tokenizer has the most, some ten.
+// maxMembers bounds the members of an object that has a fixed set of them; the model of a
+// SentencePiece tokenizer has the most, some ten.
 const maxMembers = 100
 
 // strictMembers decodes members into a struct, strictly.
@@ -217,7 +219,8 @@ func strictMembers(members map[string]json.RawMessage, into any) error {
 		size += len(value)
 	}
 	if size > maxSettings {
-		return &UnsupportedError{fmt.Sprintf("a tokenizer.json with more than %d KB beside vocabulary, merges and added tokens", maxSettings>>10)}
+		return &UnsupportedError{fmt.Sprintf("a tokenizer.json with more than %d KB beside vocabulary, merges and "+
+			"added tokens", maxSettings>>10)}
 	}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		var value json.RawMessage
@@ -232,8 +235,8 @@ func strictMembers(members map[string]json.RawMessage, into any) error {
 	return strict("", data, into)
 }
 
-// strict decodes an object that stands at some place into a struct. A member that the struct does not have is unsupported, as who wrote it
-// meant something by it.
+// strict decodes an object that stands at some place into a struct. A member that the struct does
+// not have is unsupported, as who wrote it meant something by it.
 func strict(place string, data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -248,7 +251,8 @@ func strict(place string, data []byte, into any) error {
 			return &UnsupportedError{"the field " + field}
 		}
 		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			return fmt.Errorf("this is no tokenizer.json: %q is of the wrong type: %s", strings.Trim(place+"."+wrong.Field, "."), wrong.Value)
+			return fmt.Errorf("this is no tokenizer.json: %q is of the wrong type: %s",
+				strings.Trim(place+"."+wrong.Field, "."), wrong.Value)
 		}
 		return fmt.Errorf("this is no tokenizer.json: %w", err)
 	}
@@ -335,7 +339,8 @@ func scanMerge(s *scanner) (m [2]string, err error) {
 	return m, err
 }
 
-// cutMerge parts "a b". A space cannot be in either, since the byte-level alphabet writes it otherwise.
+// cutMerge parts "a b". A space cannot be in either, since the byte-level alphabet writes it
+// otherwise.
 func cutMerge(s string) (left, right string, err error) {
 	left, right, ok := strings.Cut(s, " ")
 	if !ok || left == "" || right == "" || strings.Contains(right, " ") {

@@ -6,13 +6,13 @@ import (
 	"math/rand/v2"
 )
 
-// mergeTable finds the merge of two ids. It is a hash table with open addressing, 16 bytes a slot, made
-// for one thing: nearly all time of an encoding is spent in find.
+// mergeTable finds the merge of two ids. It is a hash table with open addressing, 16 bytes a slot,
+// made for one thing: nearly all time of an encoding is spent in find.
 type mergeTable struct {
 	slots []mergeSlot
 	shift int
-	// multiplier spreads the keys (multiply-shift, Dietzfelbinger et al. 1997). It is drawn at random, so that no file can be made
-	// whose merges all meet in one slot.
+	// multiplier spreads the keys (multiply-shift, Dietzfelbinger et al. 1997). It is drawn at
+	// random, so that no file can be made whose merges all meet in one slot.
 	multiplier uint64
 }
 
@@ -41,7 +41,8 @@ func (t *mergeTable) slot(left, right int32) *mergeSlot {
 	}
 }
 
-// add enters a merge. Of two with the same parts the later counts, as in Hugging Face's library, whose map is overwritten.
+// add enters a merge. Of two with the same parts the later counts, as in Hugging Face's library,
+// whose map is overwritten.
 func (t *mergeTable) add(left, right, rank, id int32) {
 	*t.slot(left, right) = mergeSlot{left, right, id, rank + 1}
 }
@@ -55,8 +56,8 @@ func (t *mergeTable) find(left, right int32) (rank, id int32) {
 	return s.place - 1, s.id
 }
 
-// mergeHeap is a priority queue of merges that are possible: rank in the upper half, position in the lower, the least first.
-// (container/heap would box each into an interface.)
+// mergeHeap is a priority queue of merges that are possible: rank in the upper half, position in
+// the lower, the least first. (container/heap would box each into an interface.)
 type mergeHeap []uint64
 
 func candidate(rank, at int32) uint64 { return uint64(rank)<<32 | uint64(uint32(at)) }

@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// own are the tokenizers of testdata, all with the same small vocabulary, and the name under which a GGUF file would ask for what
-// they do; those without one ask for more than a GGUF file can say.
+// own are the tokenizers of testdata, all with the same small vocabulary, and the name under which
+// a GGUF file would ask for what they do; those without one ask for more than a GGUF file can say.
 var own = []struct{ name, pre string }{
-	{"llama3", "llama-bpe"}, {"qwen2", "qwen2"}, {"gpt2", "gpt-2"}, {"smollm2", "smollm"}, {"options", ""}, {"o200k", ""},
+	{"llama3", "llama-bpe"}, {"qwen2", "qwen2"}, {"gpt2", "gpt-2"}, {"smollm2", "smollm"}, {"options", ""},
+	{"o200k", ""},
 }
 
 func ownPath(name string) string { return filepath.Join("testdata", name+".json") }
@@ -55,7 +56,8 @@ func readOwnVectors(t *testing.T, name string) (v ownVectors) {
 	return v
 }
 
-// Ids and decoded text are those of Hugging Face's library, from tokenizer.json and from GGUF metadata.
+// Ids and decoded text are those of Hugging Face's library, from tokenizer.json and from GGUF
+// metadata.
 func TestOwnVectors(t *testing.T) {
 	for _, o := range own {
 		t.Run(o.name, func(t *testing.T) {
@@ -98,7 +100,8 @@ func TestOwnVectors(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := digest(ids); len(ids) != c.Count || got != c.SHA256 {
-					t.Errorf("%d times %q: %d ids with the digest %s, want %d with %s", c.Times, c.Unit, len(ids), got, c.Count, c.SHA256)
+					t.Errorf("%d times %q: %d ids with the digest %s, want %d with %s", c.Times, c.Unit, len(ids), got,
+						c.Count, c.SHA256)
 				}
 			}
 		})

@@ -53,7 +53,8 @@ func (c *spanCursor) overlaps(from, to int) bool {
 	return len(*c) > 0 && (*c)[0].Start < to
 }
 
-// free returns how many bytes from at on lie before the next span; a text without one has size bytes.
+// free returns how many bytes from at on lie before the next span; a text without one has size
+// bytes.
 func (c *spanCursor) free(at, size int) int {
 	if c.pass(at); len(*c) > 0 {
 		return max(0, (*c)[0].Start-at)

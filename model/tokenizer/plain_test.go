@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// randomSpans cuts a text of n bytes into up to five spans with gaps between, some of them empty or adjacent.
+// randomSpans cuts a text of n bytes into up to five spans with gaps between, some of them empty or
+// adjacent.
 func randomSpans(rng *rand.Rand, n int) []Span {
 	cuts := make([]int, 2*rng.IntN(6))
 	for i := range cuts {
@@ -204,10 +205,12 @@ func TestPlainMatcher(t *testing.T) {
 	}
 }
 
-// plainParts are parts of texts in which added tokens, invalid UTF-8 and characters that compose meet.
+// plainParts are parts of texts in which added tokens, invalid UTF-8 and characters that compose
+// meet.
 var plainParts = []string{"<bos>", "<|im_start|>", "<|im_end|>", "<|im", "|>", "<|im|>", "<left>", "<right>", "<both>",
 	" ", "\n", "word", "strip", "Caf", "Cafe", "é", "e\u0301", "\u0301", "Ou", "\u0300", "O", "u", "u\u0316\u0300",
-	"\u0338", "日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4", "\xe6", "\x97", "\xa5", "\xf0\x9f", "a", "1",
+	"\u0338", "日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4", "\xe6", "\x97", "\xa5", "\xf0\x9f", "a",
+	"1",
 	".", "<", ">"}
 
 func randomParts(rng *rand.Rand) string {
@@ -249,8 +252,9 @@ func TestPlainEncode(t *testing.T) {
 	}
 }
 
-// A token that a text cannot forge: whole, begun outside, ended outside, or made by normalisation and
-// by the replacement of invalid UTF-8. What a template has written is found next to any content.
+// A token that a text cannot forge: whole, begun outside, ended outside, or made by normalisation
+// and by the replacement of invalid UTF-8. What a template has written is found next to any
+// content.
 func TestPlain(t *testing.T) {
 	tok := openOwn(t, "options")
 	id := func(token string) int32 {

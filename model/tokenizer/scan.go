@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// scanner walks through JSON. A tokenizer.json is some 10 MB of vocabulary and merges and 2 KB of everything else: the scanner reads
-// the former without making a value of each, and hands the latter to encoding/json.
+// scanner walks through JSON. A tokenizer.json is some 10 MB of vocabulary and merges and 2 KB of
+// everything else: the scanner reads the former without making a value of each, and hands the
+// latter to encoding/json.
 type scanner struct {
 	text string
 	at   int

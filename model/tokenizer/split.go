@@ -13,12 +13,13 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// A splitter cuts text into the words that merges stay within. It calls emit for each, in order; together they are the text. Only a
-// pattern that takes too long gives an error: in is how long it may.
+// A splitter cuts text into the words that merges stay within. It calls emit for each, in order;
+// together they are the text. Only a pattern that takes too long gives an error: in is how long it
+// may.
 type splitter func(in *budget, text string, emit func(word string)) error
 
-// Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own, which spares the general
-// engine with its lookahead; tests hold these to the engine.
+// Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own,
+// which spares the general engine with its lookahead; tests hold these to the engine.
 const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -38,7 +39,8 @@ func splitterFor(pattern string) (splitter, error) {
 	return regexSplitter(pattern)
 }
 
-// maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting; GPT-4o's has some 300.
+// maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting;
+// GPT-4o's has some 300.
 const maxPattern = 8 << 10
 
 // budget is the time that one Encode may take.
@@ -47,8 +49,9 @@ type budget struct {
 	end time.Time // for unknown patterns
 }
 
-// An unknown pattern may take time exponential in the length of the text. It has patternTime for a whole text, and patternByte more for each
-// byte of it: twenty times as long as GPT-4o's pattern takes (half a microsecond on a machine of 2019).
+// An unknown pattern may take time exponential in the length of the text. It has patternTime for a
+// whole text, and patternByte more for each byte of it: twenty times as long as GPT-4o's pattern
+// takes (half a microsecond on a machine of 2019).
 const (
 	patternTime = 10 * time.Second
 	patternByte = 10 * time.Microsecond
@@ -73,8 +76,8 @@ func (s *budget) left() (time.Duration, error) {
 	return d, nil
 }
 
-// regexSplitter isolates the matches of a pattern; what lies between them are words too. Its classes (\p{L}) are those of Go's Unicode
-// tables, see unicode.go.
+// regexSplitter isolates the matches of a pattern; what lies between them are words too. Its
+// classes (\p{L}) are those of Go's Unicode tables, see unicode.go.
 func regexSplitter(pattern string) (splitter, error) {
 	if len(pattern) > maxPattern {
 		return nil, &UnsupportedError{fmt.Sprintf("a Split by a pattern of more than %d bytes", maxPattern)}
@@ -92,7 +95,8 @@ func regexSplitter(pattern string) (splitter, error) {
 		runes := []rune(text)
 		end := 0
 		m, err := match(in, re, func() (*regexp2.Match, error) { return re.FindRunesMatch(runes) })
-		for ; m != nil && err == nil; m, err = match(in, re, func() (*regexp2.Match, error) { return re.FindNextMatch(m) }) {
+		for ; m != nil && err == nil; m, err = match(in, re,
+			func() (*regexp2.Match, error) { return re.FindNextMatch(m) }) {
 			if m.Length == 0 {
 				continue
 			}
@@ -187,7 +191,8 @@ func run(text string, i int, c class) int {
 	}
 }
 
-// contraction is the length of 's, 't, 're, 've, 'm, 'll or 'd at i, or 0. fold ignores case, as Unicode folds it: the long s (U+017F) is an s.
+// contraction is the length of 's, 't, 're, 've, 'm, 'll or 'd at i, or 0. fold ignores case, as
+// Unicode folds it: the long s (U+017F) is an s.
 func contraction(text string, i int, fold bool) int {
 	if text[i] != '\'' {
 		return 0
@@ -217,8 +222,8 @@ func contraction(text string, i int, fold bool) int {
 	return 0
 }
 
-// spaces is the end of a run of white space at i by \s+(?!\S)|\s+: the last one is left to the word that follows, if there is one and the run is
-// longer than it.
+// spaces is the end of a run of white space at i by \s+(?!\S)|\s+: the last one is left to the word
+// that follows, if there is one and the run is longer than it.
 func spaces(text string, i int) int {
 	end := run(text, i, space)
 	if end == len(text) {

@@ -23,13 +23,15 @@ func words(t testing.TB, split splitter, text string) (list []string) {
 	return list
 }
 
-// Our splitters cut as the patterns do that they stand for, by an engine that knows nothing of them. Left out is what regexp2 does not do as
-// Hugging Face's library does, and the vectors have: letters younger than Go's Unicode tables, and 'ſ for 's where case is ignored.
+// Our splitters cut as the patterns do that they stand for, by an engine that knows nothing of
+// them. Left out is what regexp2 does not do as Hugging Face's library does, and the vectors have:
+// letters younger than Go's Unicode tables, and 'ſ for 's where case is ignored.
 func TestSplittersAgreeWithPatterns(t *testing.T) {
 	pieces := []string{" ", " ", "  ", "\n", "\r", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\v",
 		"'", "'s", "'S", "'T", "'re", "'Re", "'lL", "'ve", "'V", "'m",
 		"'D", "’s", "a", "É", "ſ", "K", "ab", "日本", "й", "ا", "\u0301",
-		"1", "12", "1234", "½", "Ⅷ", "٣", "𝟙", ".", "...", "-", "_", "(", "🙂", "👩\u200d👧", "\x00", "\x1b", "\ufeff", "\ufffd", "\U0010ffff"}
+		"1", "12", "1234", "½", "Ⅷ", "٣", "𝟙", ".", "...", "-", "_", "(", "🙂", "👩\u200d👧", "\x00", "\x1b", "\ufeff",
+		"\ufffd", "\U0010ffff"}
 	for _, tc := range []struct {
 		name, pattern string
 	}{{"GPT-2", patternGPT2}, {"Llama 3", patternLlama3}, {"Qwen2", patternQwen2}} {
@@ -71,7 +73,8 @@ func randomRune(rng *rand.Rand) rune {
 	}
 }
 
-// Every character has the class that the pattern's classes give it, those of Unicode 15.1 and 16 too.
+// Every character has the class that the pattern's classes give it, those of Unicode 15.1 and 16
+// too.
 func TestClasses(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		want := other
@@ -144,7 +147,8 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// A pattern without a splitter of our own goes to regexp2: matches and what lies between them are words.
+// A pattern without a splitter of our own goes to regexp2: matches and what lies between them are
+// words.
 func TestOtherPatterns(t *testing.T) {
 	for _, tc := range []struct{ pattern, text, want string }{
 		{`\s+`, "a  b c", "a|  |b| |c"},
@@ -175,7 +179,8 @@ func TestOtherPatterns(t *testing.T) {
 
 // A chain cuts the words of the splitter before, and an error of either ends it.
 func TestChain(t *testing.T) {
-	if got := words(t, chain([]splitter{splitDigits, splitGPT2}), "a b12 'sx"); strings.Join(got, "|") != "a| b|1|2| '|sx" {
+	if got := words(t, chain([]splitter{splitDigits, splitGPT2}), "a b12 'sx"); strings.Join(got,
+		"|") != "a| b|1|2| '|sx" {
 		t.Errorf("%q", got)
 	}
 	if got := words(t, chain(nil), "a b"); !slices.Equal(got, []string{"a b"}) {
@@ -192,7 +197,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// A pattern that backtracks without end gives an error instead of a program that hangs: also one that is only slow at every match of many.
+// A pattern that backtracks without end gives an error instead of a program that hangs: also one
+// that is only slow at every match of many.
 func TestSlowPattern(t *testing.T) {
 	for pattern, text := range map[string]string{
 		`(?:a|aa)+!`:             strings.Repeat("a", 60) + "?!",
@@ -207,7 +213,8 @@ func TestSlowPattern(t *testing.T) {
 			began := time.Now()
 			in := &budget{context.Background(), began.Add(50 * time.Millisecond)}
 			err = split(in, text, func(string) {})
-			if !errors.Is(err, errTooLong) || !strings.HasPrefix(err.Error(), fmt.Sprintf("tokenizer: the pattern %q: takes too long", pattern)) {
+			if !errors.Is(err, errTooLong) || !strings.HasPrefix(err.Error(),
+				fmt.Sprintf("tokenizer: the pattern %q: takes too long", pattern)) {
 				t.Errorf("%s after %v: %.500v", pattern, time.Since(began), err)
 			}
 			if took := time.Since(began); took > 2*time.Second {

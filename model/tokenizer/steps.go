@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are supported.
+// step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are
+// supported.
 type step struct {
 	Type           string                   `json:"type"`
 	Normalizers    stepList                 `json:"normalizers"`
@@ -27,7 +28,8 @@ type step struct {
 // stepList is the steps of a Sequence, not decoded yet.
 type stepList []json.RawMessage
 
-// maxSequence bounds the steps of a Sequence; those published have up to four. Every pre-tokeniser is a pass over the text.
+// maxSequence bounds the steps of a Sequence; those published have up to four. Every pre-tokeniser
+// is a pass over the text.
 const maxSequence = 16
 
 // each decodes the steps of a Sequence, whose name is the list's, and calls f with them.
@@ -68,8 +70,9 @@ type templateID struct {
 	TypeID int    `json:"type_id"` // marks the first and second text, for models that we do not have
 }
 
-// steps reads what happens around the model. Truncation and padding are not a tokenizer's own: they are the last that its maker used, and
-// Hugging Face's transformers ignores them too, where the caller asks for neither. A prompt that is silently shortened would be another one.
+// steps reads what happens around the model. Truncation and padding are not a tokenizer's own: they
+// are the last that its maker used, and Hugging Face's transformers ignores them too, where the
+// caller asks for neither. A prompt that is silently shortened would be another one.
 func (p *parts) steps(f *file) error {
 	if f.Version != "" && f.Version != "1.0" {
 		return &UnsupportedError{fmt.Sprintf("version %q of the format", f.Version)}
@@ -124,7 +127,8 @@ func (p *parts) preTokenizer(s *step) error {
 				return &UnsupportedError{"pre-tokenizer Split by a fixed string"}
 			}
 			if s.Behavior != "Isolated" || s.Invert {
-				return &UnsupportedError{fmt.Sprintf("pre-tokenizer Split with behavior %q, invert %t", s.Behavior, s.Invert)}
+				return &UnsupportedError{fmt.Sprintf("pre-tokenizer Split with behavior %q, invert %t", s.Behavior,
+					s.Invert)}
 			}
 			split, err := splitterFor(*s.Pattern.Regex)
 			if err != nil {
@@ -171,7 +175,8 @@ func (p *parts) postProcessor(s *step) error {
 
 func (p *parts) template(s *step) error {
 	if p.prefix != nil || p.suffix != nil {
-		// Hugging Face's library takes what the first one made for two texts, and puts the second one's template for a pair around it.
+		// Hugging Face's library takes what the first one made for two texts, and puts the second
+		// one's template for a pair around it.
 		return &UnsupportedError{"one template after another"}
 	}
 	var before, after []int32

@@ -5,13 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// Stream decodes token by token. A character whose bytes are spread over several tokens comes with the last of them. It is for one goroutine.
+// Stream decodes token by token. A character whose bytes are spread over several tokens comes with
+// the last of them. It is for one goroutine.
 type Stream struct {
 	Special bool // special tokens come out as text; otherwise as nothing
 
 	adds func(id int32, special bool) string // the bytes that a token adds to the text so far
-	rest func(special bool) string           // what adds has kept back, at the end of the text; nil where it keeps nothing
-	held []byte                              // beginning of a character
+	// What adds has kept back, at the end of the text; nil where it keeps nothing.
+	rest func(special bool) string
+	held []byte // beginning of a character
 }
 
 // Stream starts decoding a text.
@@ -29,7 +31,8 @@ func (t *Tokenizer) Stream() *Stream {
 func (s *Stream) Next(id int32) string {
 	s.held = append(s.held, s.adds(id, s.Special)...)
 	end := len(s.held)
-	// A character has at most four bytes: look for a beginning among the last three that waits for more.
+	// A character has at most four bytes: look for a beginning among the last three that waits for
+	// more.
 	for i := 1; i <= 3 && i <= len(s.held); i++ {
 		if b := s.held[len(s.held)-i]; utf8.RuneStart(b) {
 			if !utf8.FullRune(s.held[len(s.held)-i:]) {
@@ -43,7 +46,8 @@ func (s *Stream) Next(id int32) string {
 	return text
 }
 
-// Flush gives what was held back, at the end of the text: a character that was never completed becomes U+FFFD. What comes next is another text.
+// Flush gives what was held back, at the end of the text: a character that was never completed
+// becomes U+FFFD. What comes next is another text.
 func (s *Stream) Flush() string {
 	if s.rest != nil {
 		s.held = append(s.held, s.rest(s.Special)...)
@@ -53,8 +57,9 @@ func (s *Stream) Flush() string {
 	return text
 }
 
-// lossy decodes UTF-8 and puts U+FFFD for each part that is not, where a part is as much as could have begun a character (the practice
-// that the Unicode Standard recommends in chapter 3.9, and Rust follows).
+// lossy decodes UTF-8 and puts U+FFFD for each part that is not, where a part is as much as could
+// have begun a character (the practice that the Unicode Standard recommends in chapter 3.9, and
+// Rust follows).
 func lossy(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -71,7 +76,8 @@ func lossy(b []byte) string {
 	return out.String()
 }
 
-// badPart is the length of the malformed beginning of b: the longest that some continuation would make a character, at least one byte.
+// badPart is the length of the malformed beginning of b: the longest that some continuation would
+// make a character, at least one byte.
 func badPart(b []byte) int {
 	n := 1
 	for n < len(b) && n < 4 && !utf8.FullRune(b[:n]) {

@@ -1,5 +1,6 @@
-// Package tokenizer turns text into token ids and back, exactly as Hugging Face's tokenizers library does for byte-level BPE: the
-// tokenizers of Llama 3, Qwen2, Qwen2.5, Qwen3, SmolLM2 and of other models built the same way.
+// Package tokenizer turns text into token ids and back, exactly as Hugging Face's tokenizers
+// library does for byte-level BPE: the tokenizers of Llama 3, Qwen2, Qwen2.5, Qwen3, SmolLM2 and of
+// other models built the same way.
 //
 //	t, err := tokenizer.Open("SmolLM2-135M-Instruct/tokenizer.json")
 //	if err != nil { ... }
@@ -8,24 +9,27 @@
 //
 // # From text to ids
 //
-// The steps are those of a tokenizer.json, in files of their own: special and other added tokens are found in the text (added.go), what
-// lies between is normalised (NFC, for Qwen: unicode.go, compose.go) and cut into words by a pattern (split.go), each byte of a word becomes
-// a character of the byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as Llama's BOS are put around the
-// result.
+// The steps are those of a tokenizer.json, in files of their own: special and other added tokens
+// are found in the text (added.go), what lies between is normalised (NFC, for Qwen: unicode.go,
+// compose.go) and cut into words by a pattern (split.go), each byte of a word becomes a character
+// of the byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as
+// Llama's BOS are put around the result.
 //
-// In a text of which a part was written by users, [EncodeOptions].Plain says where: there no added token is
-// found, so that what users write cannot forge one (plain.go).
+// In a text of which a part was written by users, [EncodeOptions].Plain says where: there no added
+// token is found, so that what users write cannot forge one (plain.go).
 //
-// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each part that is malformed: a character cut short is one part.
+// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each part that is malformed: a
+// character cut short is one part.
 //
 // # Where a tokenizer comes from
 //
 // [Open] and [Parse] read tokenizer.json; [OpenFolder] reads it with the tokens that only
-// tokenizer_config.json has. [FromVocab] takes the metadata of a GGUF file, where the name of the pre-tokeniser stands for
-// its pattern. Whatever a tokenizer.json asks for and this package does not do is an [UnsupportedError] that names it. Only truncation
-// and padding are ignored: they are settings that its maker last used, and not what a text's ids are.
-// For other kinds of tokenizers (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging Face's
-// library; [OpenCoder] takes whichever of the two reads a file.
+// tokenizer_config.json has. [FromVocab] takes the metadata of a GGUF file, where the name of the
+// pre-tokeniser stands for its pattern. Whatever a tokenizer.json asks for and this package does
+// not do is an [UnsupportedError] that names it. Only truncation and padding are ignored: they are
+// settings that its maker last used, and not what a text's ids are. For other kinds of tokenizers
+// (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging
+// Face's library; [OpenCoder] takes whichever of the two reads a file.
 package tokenizer
 
 import (
@@ -59,10 +63,10 @@ type EncodeOptions struct {
 	NoSpecial bool // put no tokens around the text; special tokens written in it are recognised all the same
 
 	// Plain are parts of the text in which no added token is recognised, special or not: what users
-	// have written, as opposed to what a chat template has. They must be sorted, disjoint and within
-	// the text. A token is recognised only if none of its own bytes lie in a span; in a text without
-	// such tokens the ids are the same as without spans. Tokens of white space alone that are not
-	// special are ordinary text and recognised everywhere.
+	// have written, as opposed to what a chat template has. They must be sorted, disjoint and
+	// within the text. A token is recognised only if none of its own bytes lie in a span; in a text
+	// without such tokens the ids are the same as without spans. Tokens of white space alone that
+	// are not special are ordinary text and recognised everywhere.
 	Plain []Span
 }
 
@@ -76,14 +80,16 @@ func (e *UnsupportedError) Error() string {
 		"(build with -tags hftokenizers for any tokenizer.json)", e.What)
 }
 
-// Encode gives the ids of a text. It takes time in proportion to the text's length, at most some microseconds a byte. Only a tokenizer.json
-// with a pattern that no family has may take more: its error comes after ten seconds.
+// Encode gives the ids of a text. It takes time in proportion to the text's length, at most some
+// microseconds a byte. Only a tokenizer.json with a pattern that no family has may take more: its
+// error comes after ten seconds.
 func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return t.EncodeContext(context.Background(), text, opts)
 }
 
-// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The work is done by another goroutine, and where ctx ends before it
-// does, that one ends a little later: with its text's next thousand words, or with a pattern's next match.
+// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The work is done by
+// another goroutine, and where ctx ends before it does, that one ends a little later: with its
+// text's next thousand words, or with a pattern's next match.
 func (t *Tokenizer) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	return within(ctx, func() ([]int32, error) { return t.encode(ctx, text, opts) })
 }
@@ -115,7 +121,8 @@ func within(ctx context.Context, f func() ([]int32, error)) ([]int32, error) {
 
 func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	if len(text) > maxText {
-		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text), maxText)
+		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text),
+			maxText)
 	}
 	if opts == nil {
 		opts = &EncodeOptions{}
@@ -182,8 +189,8 @@ func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions
 // maxText keeps positions within an int32, with room for normalisation to lengthen the text.
 const maxText = 1 << 29
 
-// Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as U+FFFD; ids without a token come out
-// as nothing.
+// Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as
+// U+FFFD; ids without a token come out as nothing.
 func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
 
 // Text gives the text of ids without special tokens.
@@ -208,7 +215,8 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	return t.tokens[id], true
 }
 
-// ID gives the id of a token, written as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for " gravity".
+// ID gives the id of a token, written as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for
+// " gravity".
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	if id, ok := t.added[token]; ok {
 		return id, true

@@ -15,7 +15,8 @@ func TestTokens(t *testing.T) {
 		written, text string // as the vocabulary writes it, and its bytes
 		special       bool
 	}{
-		{"a", "a", false}, {"Ġthe", " the", false}, {"Ċ", "\n", false}, {"<bos>", "<bos>", true}, {"<left>", "<left>", true},
+		{"a", "a", false}, {"Ġthe", " the", false}, {"Ċ", "\n", false}, {"<bos>", "<bos>", true},
+		{"<left>", "<left>", true},
 		{"<think>", "<think>", false}, {"日本", "日本", false},
 	} {
 		id, ok := tok.ID(tc.written)
@@ -24,7 +25,8 @@ func TestTokens(t *testing.T) {
 			continue
 		}
 		if text, ok := tok.Token(id); !ok || text != tc.text || tok.IsSpecial(id) != tc.special {
-			t.Errorf("%q, id %d, is %q, %t, special %t; want %q, special %t", tc.written, id, text, ok, tok.IsSpecial(id), tc.text, tc.special)
+			t.Errorf("%q, id %d, is %q, %t, special %t; want %q, special %t", tc.written, id, text, ok,
+				tok.IsSpecial(id), tc.text, tc.special)
 		}
 	}
 	for _, absent := range []string{"", "zzz", " the", "日", "<none>", "ć"} {
@@ -69,7 +71,8 @@ func TestVocabAround(t *testing.T) {
 	}
 }
 
-// NFC may stand in a sequence, and composes up to a mark that is younger than Hugging Face's Unicode data.
+// NFC may stand in a sequence, and composes up to a mark that is younger than Hugging Face's
+// Unicode data.
 func TestNormalizerSequence(t *testing.T) {
 	j := base(t, "gpt2")
 	j["normalizer"] = object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}}}
@@ -92,7 +95,8 @@ func TestNormalizerSequence(t *testing.T) {
 	}
 }
 
-// Where ByteLevel does not say whether it cuts words, it does: GPT-2's own file is older than the option.
+// Where ByteLevel does not say whether it cuts words, it does: GPT-2's own file is older than the
+// option.
 func TestByteLevelCutsByDefault(t *testing.T) {
 	j := base(t, "gpt2")
 	delete(j["pre_tokenizer"].(object), "use_regex")

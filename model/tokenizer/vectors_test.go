@@ -30,7 +30,8 @@ func publishedPath(t testing.TB, dir string) string {
 	return filepath.Join(testenv.Shared(t, "tokenizers/"+dir), "tokenizer.json.gz")
 }
 
-// openPublished opens a published tokenizer twice: from its tokenizer.json, and as the GGUF metadata made of it would describe it.
+// openPublished opens a published tokenizer twice: from its tokenizer.json, and as the GGUF
+// metadata made of it would describe it.
 func openPublished(t testing.TB, dir string) (fromJSON, fromVocab *Tokenizer) {
 	t.Helper()
 	path := publishedPath(t, dir)
@@ -41,7 +42,8 @@ func openPublished(t testing.TB, dir string) (fromJSON, fromVocab *Tokenizer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fromVocab, err = FromVocab(vocabOf(t, path, map[string]string{"llama-3": "llama-bpe", "qwen2.5": "qwen2", "qwen3": "qwen2", "smollm2": "smollm"}[dir]))
+	fromVocab, err = FromVocab(vocabOf(t, path, map[string]string{"llama-3": "llama-bpe", "qwen2.5": "qwen2",
+		"qwen3": "qwen2", "smollm2": "smollm"}[dir]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,8 @@ func compare(t *testing.T, a, b *Tokenizer, text string, opts *EncodeOptions, wa
 			for i < len(got) && i < len(want) && got[i] == want[i] {
 				i++
 			}
-			t.Errorf("%s: %.80q: ids differ from number %d on: %v, want %v", source, text, i, got[i:min(len(got), i+8)], want[i:min(len(want), i+8)])
+			t.Errorf("%s: %.80q: ids differ from number %d on: %v, want %v", source, text, i,
+				got[i:min(len(got), i+8)], want[i:min(len(want), i+8)])
 		}
 	}
 }

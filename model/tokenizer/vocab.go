@@ -19,7 +19,8 @@ const (
 	typeUserDefined = 4
 )
 
-// preTokenizers gives the names of pre-tokenisers, as llama.cpp's converter writes them, their meaning in Hugging Face's terms.
+// preTokenizers gives the names of pre-tokenisers, as llama.cpp's converter writes them, their
+// meaning in Hugging Face's terms.
 var preTokenizers = map[string]struct {
 	pattern      string
 	digits       bool
@@ -40,7 +41,8 @@ var preTokenizers = map[string]struct {
 func FromVocab(v Vocab) (*Tokenizer, error) {
 	if v.Model != "gpt2" {
 		kind := map[string]string{"llama": " (SentencePiece)", "bert": " (WordPiece)", "t5": " (Unigram)"}[v.Model]
-		return nil, fmt.Errorf("tokenizer: %w", &UnsupportedError{fmt.Sprintf("the GGUF tokenizer %q%s", v.Model, kind)})
+		return nil, fmt.Errorf("tokenizer: %w", &UnsupportedError{fmt.Sprintf("the GGUF tokenizer %q%s", v.Model,
+			kind)})
 	}
 	pre, ok := preTokenizers[v.Pre]
 	if !ok {
@@ -84,7 +86,8 @@ func FromVocab(v Vocab) (*Tokenizer, error) {
 			continue
 		}
 		if around.id >= len(v.Tokens) {
-			return nil, fmt.Errorf("tokenizer: the GGUF metadata: %s is %d, but there are only %d tokens", around.name, around.id, len(v.Tokens))
+			return nil, fmt.Errorf("tokenizer: the GGUF metadata: %s is %d, but there are only %d tokens", around.name,
+				around.id, len(v.Tokens))
 		}
 		*around.ids = []int32{int32(around.id)}
 	}

@@ -238,7 +238,8 @@ func TestPublishedErrors(t *testing.T) {
 			for pos := range rows { // one head per row, as in the harness
 				for i := range n / 2 {
 					sin, cos := math.Sincos(float64(pos) * math.Pow(500000, -2*float64(i)/float64(n)))
-					table.bf[pos*n+i], table.bf[pos*n+n/2+i] = dtype.FromFloat32(float32(cos)), dtype.FromFloat32(float32(sin))
+					table.bf[pos*n+i], table.bf[pos*n+n/2+i] = dtype.FromFloat32(float32(cos)),
+						dtype.FromFloat32(float32(sin))
 				}
 			}
 			testCompute.rope(&x, &table, &y, n)

@@ -63,9 +63,9 @@ func TestPublishedAttention(t *testing.T) {
 		key := sample{s, row.Mapping.Tile[1], every}
 		dev, ok := known[key]
 		if !ok {
-			// Errors scatter with the keys and values, which all rows share: from head to head by 4 to 5 %,
-			// as those published do. Behind a mask rows see fewer or more of them, and 2048 keys with two
-			// heads scatter by 1 %.
+			// Errors scatter with the keys and values, which all rows share: from head to head by 4
+			// to 5 %, as those published do. Behind a mask rows see fewer or more of them, and 2048
+			// keys with two heads scatter by 1 %.
 			heads := s.KVHeads
 			switch {
 			case !s.Causal:

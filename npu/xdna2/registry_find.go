@@ -12,8 +12,8 @@ import (
 )
 
 // Find returns the rows that measured exactly this op under exactly this mapping (variant, tile,
-// herd and layout), including failed and corrupt ones: failures matter most to a planner. A deployment's own
-// rows come first.
+// herd and layout), including failed and corrupt ones: failures matter most to a planner. A
+// deployment's own rows come first.
 func (r *Registry) Find(o op.Op, out dtype.Type, m npu.Mapping, size op.Size) ([]Row, error) {
 	k, shape, err := ShapeOf(o, size)
 	if err != nil {

@@ -2,8 +2,8 @@ package xdna2
 
 import "math"
 
-// Roofline is the least time that the array needs for an amount of work, whichever kernel does it: all
-// operations at the cores' peak, or all bytes through DRAM once.
+// Roofline is the least time that the array needs for an amount of work, whichever kernel does it:
+// all operations at the cores' peak, or all bytes through DRAM once.
 //
 // Source: Williams, Waterman, Patterson, Roofline (CACM 52, 2009).
 type Roofline struct {

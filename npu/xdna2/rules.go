@@ -13,9 +13,9 @@ import (
 // and R-KER are npukit's.
 type Rule struct {
 	ID string `json:"id"`
-	// Kind is the evidence: "HW" a limit of the silicon, "CC" current compiler behavior, "API" a check in the
-	// kernel's builder, "RT" a limit of driver or runtime, "MEAS" an observed boundary with an unknown
-	// mechanism, "INF" an inference of npukit from published data.
+	// Kind is the evidence: "HW" a limit of the silicon, "CC" current compiler behavior, "API" a
+	// check in the kernel's builder, "RT" a limit of driver or runtime, "MEAS" an observed boundary
+	// with an unknown mechanism, "INF" an inference of npukit from published data.
 	Kind string `json:"kind"`
 	// "A": several independent data points, "B": one, "C": contradicted or partial
 	Confidence string `json:"confidence"`

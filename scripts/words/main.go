@@ -1,12 +1,12 @@
-// Command words prints how often the repository's comments use the words that tell plain engineering
-// English from a translation, beside the range that well-known Go projects have.
+// Command words prints how often the repository's comments use the words that tell plain
+// engineering English from a translation, beside the range that well-known Go projects have.
 //
 //	go run ./scripts/words              the table for the whole tree
 //	go run ./scripts/words npu model    for some folders
 //	go run ./scripts/words -check       exit 1 if a word is outside twice its range
 //
-// The ranges were measured on 350,000 words of comments in the Go standard library, Pebble, gonum and
-// the MCP go-sdk. The table finds habits; it does not judge a sentence.
+// The ranges were measured on 350,000 words of comments in the Go standard library, Pebble, gonum
+// and the MCP go-sdk. The table finds habits; it does not judge a sentence.
 package main
 
 import (
@@ -76,7 +76,8 @@ func comments(roots []string) (string, error) {
 				}
 				return nil
 			}
-			extract := map[string]func([]byte) string{".go": goComments, ".c": cComments, ".h": cComments, ".cpp": cComments}
+			extract := map[string]func([]byte) string{".go": goComments, ".c": cComments, ".h": cComments,
+				".cpp": cComments}
 			f := extract[filepath.Ext(path)]
 			if f == nil {
 				return nil
