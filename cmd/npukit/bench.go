@@ -23,19 +23,25 @@ func (a *app) benchCommand() *cobra.Command {
 	b := &bencher{app: a, model: modelFlags{apart: true}, turn: time.Second}
 	cmd := &cobra.Command{
 		Use:   "bench MODEL",
-		Short: "Measure how fast a model runs",
-		Long: `Bench measures tokens per second as llama-bench does: ppN is a prompt of N tokens from an empty context to the logits of its last one, tgN is N tokens
-one after the other from an empty context. N@D is the same behind D tokens that the context holds before. Each test runs once to warm up and then --reps
-times; figures are medians, with the slowest and the fastest. Token ids are random, tokenizing and text do not count.
+		Short: "Measure prompt and decode speed",
+		Long: `Bench measures tokens per second, with the tests of llama-bench. ppN reads a prompt of N
+tokens from an empty context; tgN decodes N tokens one by one. N@D does the same after D
+tokens of context. Each test runs once to warm up and then --reps times; the figures are
+medians, with the slowest and the fastest run. Token ids are random. Tokenizing and text
+do not count.
 
-With --sessions the tests of tokens one by one are made with so many sessions at once, too, each with a text of its own: tokens per second of all together, beside what one has
-alone. Their texts must be those that they give alone.
+With --sessions, tg tests also run in that many concurrent sessions, each with its own
+text, and the table compares their total speed with one session's. Every text must equal
+the one that its session generates alone.
 
-Beside the speed stands what a test must read and compute in a second at least, as a share of what this machine can, which is measured before
-and behind every repetition. Decoding reads every weight for every token, so that memory is its limit; a long prompt's limit is arithmetic.
+The table also shows which share of this machine's memory bandwidth and arithmetic peak a
+test needs at least; both are measured before and after every repetition. Decode reads
+every weight for every token, so it is memory-bound. Long prompts are compute-bound.
 
-With --turns every repetition waits for a line on stdin, those that warm up too, and prints a line when it is done; another line ends the command. So two programs
-can be measured in turns. A turn lasts a second at least: short repetitions are done again, and the mean of all but the first counts.`,
+With --turns, every repetition, warm-up included, waits for a line on stdin and prints a
+line when it is done; one more line ends the command. That lets two programs take turns.
+A turn lasts at least a second: short repetitions repeat, and the mean of all but the
+first counts.`,
 		Example: `  npukit bench SmolLM2-135M-Instruct-Q4_1
   npukit bench model.gguf --pp 128,512 --tg 64,64@1024 --reps 10 --json
   npukit bench Llama-3.2-1B --pp 0 --tg 32 --sessions 2,4,8`,
@@ -46,11 +52,11 @@ can be measured in turns. A turn lasts a second at least: short repetitions are 
 	flags := cmd.Flags()
 	flags.StringSliceVar(&b.pp, "pp", []string{"512"}, "prompt lengths `N[@D],...`; 0 for none")
 	flags.StringSliceVar(&b.tg, "tg", []string{"64"}, "numbers of tokens to generate `N[@D],...`; 0 for none")
-	flags.IntSliceVar(&b.sessions, "sessions", nil, "sessions at once `N,...` that generate the tokens of --tg, too")
+	flags.IntSliceVar(&b.sessions, "sessions", nil, "also run the tg tests in `N,...` concurrent sessions")
 	b.reps = 5
 	flags.Var((*positive)(&b.reps), "reps", "repetitions `N`")
 	flags.BoolVar(&b.json, "json", false, "print a JSON list")
-	flags.BoolVar(&b.turns, "turns", false, "measure in turns with another program, which lines on stdin give")
+	flags.BoolVar(&b.turns, "turns", false, "take turns with another program, one line on stdin for each")
 	return cmd
 }
 

@@ -20,12 +20,13 @@ func (a *app) chatCommand() *cobra.Command {
 	c := &chatter{app: a}
 	cmd := &cobra.Command{
 		Use:   "chat MODEL",
-		Short: "Hold a conversation",
+		Short: "Have a conversation",
 		Long: `Chat holds a conversation with a model that has a chat template.
 
 ` + chatHelp + `
-Ctrl-C stops an answer; what was said of it stays in the conversation. At the prompt Ctrl-C drops the line, and leaves when there is none.
-From a pipe each line is a turn, and only the answers are printed.`,
+Ctrl-C stops an answer; the part that was printed stays in the conversation. At the
+prompt, Ctrl-C clears the line, or quits if it is empty. In a pipe each line is a
+message, and only the answers are printed.`,
 		Example: `  npukit chat SmolLM2-135M-Instruct-Q4_1
   npukit chat ./Qwen3-0.6B --system "You answer in one sentence." --temp 0.7
   printf 'Hello\nAnd in French?\n' | npukit chat ./Qwen3-0.6B --temp 0`,
@@ -39,7 +40,7 @@ From a pipe each line is a turn, and only the answers are printed.`,
 	c.generate.add(cmd)
 	c.template.add(cmd)
 	c.template.addSpecial(cmd)
-	cmd.Flags().StringVar(&c.system, "system", "", "system message before the conversation: `TEXT`")
+	cmd.Flags().StringVar(&c.system, "system", "", "system message `TEXT`")
 	return cmd
 }
 

@@ -24,20 +24,28 @@ func (a *app) deployCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deploy MODEL --dir W",
 		Short: "Verify and tune a model for a device, phase by phase",
-		Long: `Deploy turns a checkpoint into a plan that is verified and tuned for a device, in eight phases that gates end: reference, kernel validation, single block, full
-model, prefill and decode optimisation, finalise, and an independent evaluation. The folder W keeps a journal, the plan, reports of all gates, the trajectory of the
-optimisation with its picture, and figures.
+		Long: `Deploy turns a checkpoint into a verified and tuned plan for a device. It has eight phases,
+each ended by gates: reference, kernel validation, single block, full model, prefill
+optimisation, decode optimisation, finalise, and an independent evaluation. The folder W
+keeps a journal, the plan, gate reports, the trajectory of the optimisation with a
+picture, and performance figures.
 
-A deployment that was killed goes on where it was when it is deployed into the same folder again, its evaluation too; --device, --seq and --golden are then those that
-it was begun with. Ctrl-C is safe at any time.
+To resume a deployment that was interrupted, deploy into the same folder again. --device,
+--seq and --golden then default to the values it was started with. Ctrl-C is safe at any
+time.
 
-Without reference outputs of another implementation the device is held to npukit's own oracle alone, and the reports say so. Those of the demo model are in npukit.
+Without reference outputs of another implementation, npukit's own oracle is the only
+reference, and the reports say so. npukit has those of the demo model.
 
-With --agent a command outside, such as a script around a language model, proposes changes to the plan and is asked about failures; it gets and gives JSON (see package
-skill, Agent), and nothing that it says passes a gate.
+With --agent, an external command, such as a script around a language model, proposes
+changes to the plan and is asked about failures. It reads and writes JSON (see Agent in
+package skill). Gates still decide.
 
-On a terminal you are asked at the end of each phase whether to go on, to go back, or to stop; --yes goes on. In a pipe it runs unattended, and stops at a failure that no
-skill knows; it says nothing before its end, but W/progress.md tells how far it is. On --device sim times are predicted by the clock of the virtual array, and marked so; on cpu they are measured.`,
+On a terminal, deploy asks after each phase whether to go on, go back or stop; --yes goes
+on. In a pipe it runs unattended, stops at a failure that no skill can handle, and prints
+only the result; W/progress.md shows how far it is. With --device sim, times are
+predicted by the clock of the virtual array and marked as predictions. With --device cpu
+they are measured.`,
 		Example: `  npukit deploy ./Qwen3-0.6B --dir work --device sim --seq 2048
   npukit deploy SmolLM2-135M-Instruct-Q4_1 --dir work --yes
   npukit run ./Qwen3-0.6B --device sim --plan work/plan.json "Hello"`,
@@ -49,12 +57,12 @@ skill knows; it says nothing before its end, but W/progress.md tells how far it 
 	}
 	d.device.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&d.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
+	flags.StringVar(&d.dir, "dir", "", "workspace folder `W`; created if needed")
 	flags.BoolVar(&d.yes, "yes", false, "go on after each phase without asking")
 	flags.StringVar(&d.golden, "golden", "", "reference outputs of another implementation in `FILE` (default "+
 		"golden.safetensors beside the model, or what npukit has for the demo model)")
-	flags.Var((*positive)(&d.seq), "seq", "positions of a session, `N` (default the model's context, 2048 at most)")
-	flags.DurationVar(&d.budget, "budget", 0, "stop after so much `TIME`, such as 30m; deploy again to go on")
+	flags.Var((*positive)(&d.seq), "seq", "positions of a session, `N` (default the model's context, at most 2048)")
+	flags.DurationVar(&d.budget, "budget", 0, "stop after this `TIME`, such as 30m; deploy again to resume")
 	flags.BoolVar(&d.json, "json", false, "print one JSON object")
 	flags.StringVar(&d.agent, "agent", "", "ask a `COMMAND` outside for changes to the plan, and about failures "+
 		"that no skill knows: JSON in, JSON out; gates decide")

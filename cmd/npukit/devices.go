@@ -18,7 +18,7 @@ func (a *app) devicesCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List what can run a model here",
+		Short: "List the devices of this machine",
 		Example: `  npukit devices
   npukit devices --json`,
 		Args: arguments(),
@@ -37,8 +37,8 @@ func (a *app) devicesCommand() *cobra.Command {
 			return table(a.out, "", rows)
 		}),
 	}
-	cmd.Flags().Var((*positive)(&flags.threads), "threads", "as in run: `N` threads (default all cores)")
-	cmd.Flags().StringVar(&flags.kernels, "kernels", "", "as in run: kernels of the cpu, `NAME`")
+	cmd.Flags().Var((*positive)(&flags.threads), "threads", "use `N` threads (default all cores)")
+	cmd.Flags().StringVar(&flags.kernels, "kernels", "", "kernels of the cpu, `NAME`, as in run")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON list")
 	flags.device = "cpu"
 	return cmd

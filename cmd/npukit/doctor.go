@@ -17,9 +17,10 @@ func (a *app) doctorCommand() *cobra.Command {
 	var smoke, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine lacks to run models on its NPU",
-		Long: `doctor looks at what an owner of a Ryzen AI machine needs before the first run on the NPU, in the order in which it is mended. It
-only reads files; --smoke also opens the NPU. It fails if there is a problem.`,
+		Short: "Check what this machine lacks to run models on its NPU",
+		Long: `Doctor checks what the owner of a Ryzen AI machine needs before the first run on the NPU,
+in the order in which problems are best fixed. It only reads files; --smoke also opens
+the NPU. It exits with 1 if it finds a problem.`,
 		Example: `  npukit doctor
   npukit doctor --artefacts mlir-air/programming_examples/llms/llama32_1b/build_peano --smoke`,
 		Args: arguments(),
@@ -49,7 +50,7 @@ only reads files; --smoke also opens the NPU. It fails if there is a problem.`,
 		"also look at the compiled programs in `FOLDER` (default $NPUKIT_ARTEFACTS)")
 	flags.BoolVar(&smoke, "smoke", false, "open the NPU, copy to it and back, add vectors (program vadd), and run "+
 		"other artefacts over zeros")
-	flags.StringVar(&root, "root", "", "examine the files of another machine, copied below `FOLDER`")
+	flags.StringVar(&root, "root", "", "check the files of another machine, copied below `FOLDER`")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
 	cmd.MarkFlagsMutuallyExclusive("root", "smoke")
 	return cmd

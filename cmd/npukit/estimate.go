@@ -24,13 +24,17 @@ func (a *app) estimateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate MODEL|config.json",
 		Short: "Predict a model's speed on an XDNA 2 NPU, program by program",
-		Long: `Estimate plans a model for an XDNA 2 NPU and predicts what each program costs there. No NPU and no weights are needed: a config.json is enough. Every time is a prediction, by a
-cost model fitted to published measurements of single kernels (Ryzen AI 9 HX 370, turbo, warm); nothing is measured.
+		Long: `Estimate plans a model for an XDNA 2 NPU and predicts the time of each program. It needs
+neither an NPU nor weights: a config.json is enough. Every time is a prediction by a cost
+model that was fitted to published measurements of single kernels (Ryzen AI 9 HX 370,
+turbo, warm). Nothing is measured.
 
-The host beside the array counts too. --host npukit is this program as the host; --host reference is the Python host of the published figures, fitted to the nine published models, and is
-there to compare with them.
+The host counts too. --host npukit is this program as the host; --host reference is the
+Python host of the published figures, fitted to the nine published models, for
+comparison with them.
 
-The plan is the planner's, or that of --plan; --plan-out writes it. --diff sets another plan beside it: what changes from the one to the other, and what that is predicted to be worth.`,
+The plan comes from the planner or from --plan; --plan-out writes it. --diff compares it
+with a second plan: the changes, and their predicted effect.`,
 		Example: `  npukit estimate ./Qwen3-0.6B
   npukit estimate config.json --seq 1024 --json
   npukit estimate config.json --trace trace.json --plot estimate.png
@@ -108,7 +112,7 @@ The plan is the planner's, or that of --plan; --plan-out writes it. --diff sets 
 	f := cmd.Flags()
 	f.IntVar(&length, "seq", 0, "`TOKENS` of the prompt, for which prefill is compiled (default 2048, or the "+
 		"model's context)")
-	f.StringVar(&host, "host", "npukit", "the host beside the array: `npukit|reference`")
+	f.StringVar(&host, "host", "npukit", "the host's cost model, `npukit|reference`")
 	f.BoolVar(&naive, "naive", false, "the plan before any optimisation: a dispatch for each op, nothing kept "+
 		"between dispatches")
 	f.StringVar(&planFile, "plan", "", "predict the plan in `FILE`")
@@ -117,7 +121,7 @@ The plan is the planner's, or that of --plan; --plan-out writes it. --diff sets 
 	f.StringVar(&planOut, "plan-out", "", "write the plan to `FILE`")
 	f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	f.StringVar(&trace, "trace", "", "write a timeline for Perfetto to `FILE`")
-	f.StringVar(&picture, "plot", "", "draw roofline and shares as PNG into `FILE`")
+	f.StringVar(&picture, "plot", "", "draw roofline and time shares as PNG to `FILE`")
 	return cmd
 }
 

@@ -21,35 +21,42 @@ func (a *app) evaluateCommand() *cobra.Command {
 	e := &evaluator{app: a}
 	cmd := &cobra.Command{
 		Use:   "evaluate W",
-		Short: "Judge a deployment again, believing nothing that it has written",
-		Long: `Evaluate judges the deployment in the folder W in a process of its own. The journal, the plan, thresholds, weights and reference outputs are held to their sums; the
-reference is computed again, and every gate runs again on the plan as it lies there; the gates must fail on wrong devices; figures are taken again, and must be
-those of performance.json within a bound that the report states. What counts are the thresholds, the gates and the oracle in this program. Of npukit's variables
-the evaluator sees none but NPUKIT_ARTEFACTS and NPUKIT_COMPILE, which say where programs for the NPU come from (every program is judged by what it computes),
-and NPUKIT_KERNELS, which limits the kernels of the cpu.
+		Short: "Re-check a deployment from scratch",
+		Long: `Evaluate re-checks the deployment in the folder W from scratch, in a new process. It
+compares the journal, plan, thresholds, weights and reference outputs with their hashes,
+computes the reference again, and runs every gate again on the plan in W. The gates must
+fail on defective devices. Performance is measured again and must match performance.json
+within a bound that the report states. Thresholds, gates and oracle are those of this
+program. The evaluator sees only three of npukit's environment variables:
+NPUKIT_ARTEFACTS and NPUKIT_COMPILE, which locate NPU programs (each is judged by its
+results), and NPUKIT_KERNELS, which limits the kernels of the cpu.
 
-The plan becomes accepted, and exit code 0, or failed, and exit code 1. W/evaluation_report.md says why. Exit code 1 without a verdict leaves the plan as it was:
-"other processes work on this machine" means to evaluate again when it is quiet, "another process works on this workspace" to wait for it. A model or a golden file
-that cannot be opened gives no verdict either, nor do figures with other --kernels or --threads than those of the deployment: give what it was made with.
+The plan becomes accepted (exit code 0) or failed (exit code 1); W/evaluation_report.md
+has the reasons. Exit code 1 without a verdict leaves the plan unchanged: if other
+processes use the machine, evaluate again when it is idle; if another process works on
+the workspace, wait for it. There is no verdict either if the model or the golden file
+cannot be opened, or if --kernels or --threads differ from those of the deployment.
 
-Every evaluation by this command begins anew. The one that ends a deployment goes on where it was killed, with notes in npukit's cache folder that nobody else can write.
+This command always starts a new evaluation. The one that ends a deployment resumes after
+a kill, from notes in npukit's cache folder that only npukit can write.
 
-Figures of --device cpu are measured: evaluate on the machine of the deployment, with the same --threads and --in-place, while nothing else runs.`,
+Figures of --device cpu are measured: evaluate on the machine of the deployment, with the
+same --threads and --in-place, and with nothing else running.`,
 		Example: `  npukit evaluate work
   npukit evaluate work --model ./Qwen3-0.6B --json`,
 		Args: arguments("W"),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error { return e.run(ctx, args[0]) }),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&e.model, "model", "", "the checkpoint, `MODEL` (default where it lay when it was deployed)")
+	flags.StringVar(&e.model, "model", "", "the checkpoint, `MODEL` (default its place at the deployment)")
 	flags.StringVar(&e.golden, "golden", "", "reference outputs of another implementation in `FILE` (default where "+
 		"they lay when it was deployed)")
-	flags.Var((*positive)(&e.device.threads), "threads", "compute with `N` threads (default all cores)")
+	flags.Var((*positive)(&e.device.threads), "threads", "use `N` threads (default all cores)")
 	flags.StringVar(&e.device.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; "+
 		"default $NPUKIT_ARTEFACTS)")
 	flags.StringVar(&e.device.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see "+
 		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
-	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as npukit run has them")
+	flags.StringVar(&e.device.kernels, "kernels", "", "kernels of the cpu, `NAME`, as in run")
 	flags.BoolVar(&e.device.inPlace, "in-place", false, "read BF16 weights where they lie in the file, as the "+
 		"deployment did (cpu)")
 	flags.BoolVar(&e.json, "json", false, "print one JSON object")

@@ -76,18 +76,17 @@ type deviceFlags struct {
 func (f *deviceFlags) add(cmd *cobra.Command) {
 	f.err = cmd.ErrOrStderr()
 	flags := cmd.Flags()
-	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists what "+
-		"this build has)")
+	flags.StringVar(&f.device, "device", "cpu", "run on `DEVICE`: cpu, sim or xdna (npukit devices lists those of "+
+		"this build)")
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default "+
 		"$NPUKIT_ARTEFACTS)")
-	flags.StringVar(&f.compile, "compile", "", "compile programs that the folder lacks with `COMMAND`, see "+
+	flags.StringVar(&f.compile, "compile", "", "`COMMAND` that compiles programs missing in the folder; see "+
 		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
-	flags.Var((*positive)(&f.threads), "threads", "compute with `N` threads (default all cores)")
+	flags.Var((*positive)(&f.threads), "threads", "use `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+
 		" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
-	flags.BoolVar(&f.inPlace, "in-place", false, "read BF16 weights where they lie in the file: the cpu opens a model "+
-		"at once and decodes slower; cut the file short meanwhile, and the process ends with a bus error, unless with "+
-		"--read-weights")
+	flags.BoolVar(&f.inPlace, "in-place", false, "use BF16 weights in the mapped file: opens at once, decodes "+
+		"slower; a truncated file is a bus error unless --read-weights")
 }
 
 // compiler is what --compile names, or nil. Its progress is shown on a terminal.
@@ -175,14 +174,14 @@ type modelFlags struct {
 func (f *modelFlags) add(cmd *cobra.Command) {
 	f.deviceFlags.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.plan, "plan", "", "run by the plan in `FILE` (npukit info --plan-out writes one)")
-	flags.StringVar(&f.activations, "activations", "", "`TYPE` of what enters a matrix product: bf16 (default), or "+
-		"f32, which makes the KV cache F32 too")
+	flags.StringVar(&f.plan, "plan", "", "run the plan in `FILE` (npukit info --plan-out writes one)")
+	flags.StringVar(&f.activations, "activations", "", "`TYPE` of the inputs of matrix products: bf16 (default), "+
+		"or f32, which also makes the KV cache F32")
 	flags.Var((*positive)(&f.context), "ctx",
 		fmt.Sprintf("positions of a conversation at most, `N` (default the model's context, up to %d)",
 			plan.DefaultMaxContext))
-	flags.BoolVar(&f.readWeights, "read-weights", false,
-		"read weights into memory instead of mapping their files, to survive a file that is truncated meanwhile")
+	flags.BoolVar(&f.readWeights, "read-weights", false, "read weights into memory instead of mapping their files; "+
+		"survives a file that is truncated later")
 	cmd.MarkFlagsMutuallyExclusive("plan", "activations")
 	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
 }
@@ -265,22 +264,20 @@ type generateFlags struct {
 
 func (f *generateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Float64Var(&f.temp, "temp", 0, "sampling temperature `T`, 0 is greedy (default what the model's "+
-		"makers chose)")
-	flags.IntVar(&f.topK, "top-k", 0, "choose among the `K` most likely tokens, 0 is all (default the model's)")
-	flags.Float64Var(&f.topP, "top-p", 0, "choose among the most likely tokens that make up probability `P`, 1 is "+
-		"all (default the model's)")
-	flags.Float64Var(&f.minP, "min-p", 0, "choose among tokens at least `P` times as likely as the best, 0 is all "+
+	flags.Float64Var(&f.temp, "temp", 0, "sampling temperature `T`; 0 is greedy (default the model's)")
+	flags.IntVar(&f.topK, "top-k", 0, "sample from the `K` most likely tokens; 0 is all (default the model's)")
+	flags.Float64Var(&f.topP, "top-p", 0, "sample from the most likely tokens with total probability `P`; 1 is all "+
 		"(default the model's)")
-	flags.Float64Var(&f.penalty, "repeat-penalty", 0, "make tokens seen before less likely by factor `F`, 1 is no "+
+	flags.Float64Var(&f.minP, "min-p", 0, "sample from tokens at least `P` times as likely as the best; 0 is all "+
+		"(default the model's)")
+	flags.Float64Var(&f.penalty, "repeat-penalty", 0, "make earlier tokens less likely by the factor `F`; 1 is no "+
 		"change (default the model's)")
-	flags.Uint64Var(&f.seed, "seed", 0, "same seed `N`, same text; 0 is a new one each time")
+	flags.Uint64Var(&f.seed, "seed", 0, "random seed `N`; the same seed gives the same text, 0 is a new seed each time")
 	flags.VarP((*positive)(&f.maxTokens), "max-tokens", "n",
-		"generate `N` tokens at most (default until the context is full)")
-	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on after the model's end token")
-	flags.StringArrayVar(&f.stop, "stop", nil,
-		"end before `TEXT` would come, or at the special token of that text; may be given again")
-	flags.IntSliceVar(&f.stopIDs, "stop-id", nil, "end at the token `ID`, or 1,2,3; may be given again")
+		"generate at most `N` tokens (default until the context is full)")
+	flags.BoolVar(&f.ignoreEOS, "ignore-eos", false, "continue after the model's end tokens")
+	flags.StringArrayVar(&f.stop, "stop", nil, "end before `TEXT`, or at the special token with that text; repeatable")
+	flags.IntSliceVar(&f.stopIDs, "stop-id", nil, "end at the token `ID`, or 1,2,3; repeatable")
 }
 
 // check reports values that no model could take, before one is loaded.

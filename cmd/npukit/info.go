@@ -26,9 +26,11 @@ func (a *app) infoCommand() *cobra.Command {
 	var planOut string
 	cmd := &cobra.Command{
 		Use:   "info MODEL",
-		Short: "Show what a model is, what it needs, and which op runs where",
-		Long: `Info shows a model's architecture, its memory, tokenizer, template and sampling defaults, and the plan by which a device runs it, with a table
-of which op of which phase runs where. It does not load the weights; --check reads them all and names those with NaN or infinite values.`,
+		Short: "Show a model, its memory, and which op runs where",
+		Long: `Info shows a model's architecture, memory, tokenizer, chat template, end tokens and
+sampling defaults, and the plan by which a device runs it: which op of which phase runs
+where. It does not load the weights. --check reads all of them and names tensors with NaN
+or infinite values.`,
 		Example: `  npukit info SmolLM2-135M-Instruct-Q4_1
   npukit info ./Qwen3-0.6B --check
   npukit info model.gguf --plan-out plan.json && npukit run model.gguf --plan plan.json "Hello"`,
@@ -89,7 +91,7 @@ of which op of which phase runs where. It does not load the weights; --check rea
 	}
 	flags.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&check, "check", false, "read all weights and look for NaN and infinity")
+	cmd.Flags().BoolVar(&check, "check", false, "read all weights and report NaN and infinite values")
 	cmd.Flags().StringVar(&planOut, "plan-out", "", "write the plan to `FILE`")
 	return cmd
 }

@@ -66,12 +66,13 @@ type app struct {
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "npukit",
-		Short: "Run language models on this machine, and see how they run",
+		Short: "Run language models on this machine",
 		Long: `npukit runs language models on this machine.
 
-MODEL is a Hugging Face folder, a folder of the Hugging Face cache (models--org--name), a .gguf file, or the name of
-a model in npukit's cache: the folder $NPUKIT_CACHE/models, by default npukit/models in the user's cache folder
-(~/.cache on Linux). A wrong name lists what is there.`,
+MODEL is a Hugging Face folder, a folder of the Hugging Face cache (models--org--name), a
+.gguf file, or the name of a model in npukit's cache: the folder $NPUKIT_CACHE/models, by
+default npukit/models in the user's cache folder (~/.cache on Linux). A wrong name lists
+the models in the cache.`,
 		Example: `  npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
   npukit chat ./Qwen3-0.6B
   npukit bench model.gguf --pp 512 --tg 64`,

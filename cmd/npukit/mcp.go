@@ -18,12 +18,15 @@ func (a *app) mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp [MODEL] --dir W",
 		Short: "Let an agent drive a deployment, over the Model Context Protocol",
-		Long: `Mcp serves a deployment to agents: tools to see where it stands, to run the phase that is due, to look at gates, to diagnose, to propose changes to the plan, to read
-reports, and to decide behind a phase. None of them sets a verdict: gates do.
+		Long: `Mcp serves a deployment to agents. Its tools report the state, run the phase that is due,
+show gates, diagnose, propose changes to the plan, read reports, and decide after a
+phase. No tool sets a verdict: gates do.
 
-Over stdin and stdout there is one client, which starts this command. With --http several clients use one server at a time, on this machine only; the address is printed.
+Over stdin and stdout there is one client, which starts this command. With --http several
+clients use one server on this machine, one at a time; the address is printed.
 
-MODEL, --device, --seq and --golden begin a deployment. For a workspace that is there already they are known, and what is given must be the same.`,
+MODEL, --device, --seq and --golden start a deployment. For an existing workspace they
+are known; values that are given must be the same.`,
 		Example: `  npukit mcp ./Qwen3-0.6B --dir work --device sim
   npukit mcp --dir work --http 127.0.0.1:7777`,
 		Args: arguments("[MODEL]"),
@@ -34,7 +37,7 @@ MODEL, --device, --seq and --golden begin a deployment. For a workspace that is 
 	}
 	m.device.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&m.dir, "dir", "", "the workspace, a folder `W`; it is made if need be")
+	flags.StringVar(&m.dir, "dir", "", "workspace folder `W`; created if needed")
 	flags.StringVar(&m.http, "http", "", "serve streamable HTTP on the loopback address `ADDR`, such as "+
 		"127.0.0.1:7777 (port 0 is any)")
 	flags.StringVar(&m.golden, "golden", "", "reference outputs of another implementation in `FILE`, as in deploy")

@@ -23,14 +23,16 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run MODEL [PROMPT]",
 		Short: "Answer one prompt",
-		Long: `Run answers one prompt and streams the answer to stdout, with a newline at its end.
+		Long: `Run answers one prompt and streams the answer to stdout, with a newline at the end.
 
-The prompt is the argument, or stdin when it is - or left out in a pipe; one newline at the end of stdin does not count. For a model with a
-chat template the prompt becomes a user message, in which special tokens are text unless --allow-special is given;
---raw continues it as it is.
+The prompt is the argument, or stdin if the argument is - or is left out in a pipe; one
+newline at the end of stdin is ignored. If the model has a chat template, the prompt
+becomes a user message, and special tokens in it are plain text unless --allow-special is
+given. --raw continues the prompt as it is.
 
-On a terminal a line of figures follows: time to load, time to the first token (TTFT), tokens, total time, and the speed of decoding,
-(tokens-1)/(total-TTFT), with its reciprocal. --json gives the same and more as one object, after the answer is complete.`,
+On a terminal a line of figures follows: load time, time to first token (TTFT), tokens,
+total time, and decode speed, (tokens-1)/(total-TTFT), with its reciprocal. --json prints
+the same and more as one object when the answer is complete.`,
 		Example: `  npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
   npukit run ./Llama-3.2-1B --raw --temp 0.8 --max-tokens 100 "Once upon a time"
   git diff | npukit run Qwen3-0.6B --system "Summarise this diff in a sentence."
@@ -46,8 +48,9 @@ On a terminal a line of figures follows: time to load, time to the first token (
 	r.template.addSpecial(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&r.raw, "raw", false, "continue the prompt as it is, without the chat template")
-	flags.StringVar(&r.system, "system", "", "system message before the prompt: `TEXT`")
-	flags.IntSliceVar(&r.ids, "ids", nil, "a prompt of token ids, `1,2,3`; a model without tokenizer answers with ids")
+	flags.StringVar(&r.system, "system", "", "system message `TEXT`")
+	flags.IntSliceVar(&r.ids, "ids", nil, "token ids as the prompt, `1,2,3`; a model without a tokenizer "+
+		"answers with ids")
 	flags.BoolVar(&r.json, "json", false, "print one JSON object")
 	flags.IntVar(&r.logprobs, "logprobs", 0, "in --json, log probabilities of the tokens and of the `N` most "+
 		"likely ones at each place")

@@ -15,8 +15,9 @@ func (a *app) skillsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skills",
 		Short: "The skills of a deployment, written for agents and for people",
-		Long: `Skills are what npukit knows of bringing a model up: the whole, eight phases, three optimisations, three kinds of failure. Each has a SKILL.md in the open Agent Skills
-format (agentskills.io), which agents load when a task needs it, and which reads well without one.`,
+		Long: `Skills are npukit's knowledge of bringing up a model: an overview, eight phases, three
+optimisations, and three kinds of failure. Each has a SKILL.md in the open Agent Skills
+format (agentskills.io), which agents load on demand and people can read.`,
 		Example: `  npukit skills list
   npukit skills show debug-bo-corruption
   npukit skills export .agents/skills
@@ -99,8 +100,8 @@ func (a *app) skillsExportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "export DIR",
 		Short: "Write all skills into folders of DIR, where an agent finds them",
-		Long: `Export writes NAME/SKILL.md for every skill into DIR, which is made if need be. A file that is there and says something else is left alone, and nothing behind it is
-written.`,
+		Long: `Export writes NAME/SKILL.md for every skill into DIR, which is created if needed. It
+stops at a file with other content and leaves that file unchanged.`,
 		Args: arguments("DIR"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
 			list := skill.Manuals()
@@ -117,8 +118,10 @@ func (a *app) skillsPromoteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "promote W DIR",
 		Short: "Make lessons of what the deployment in folder W has learnt",
-		Long: `Promote writes the lessons of a deployment that has passed all phases up to finalise into folders of DIR, each with a SKILL.md: remedies of failures, and the changes that
-made the plan faster. npukit deploy --lessons DIR tries them first; gates decide there as they do without them. Lessons that DIR has already are left alone.`,
+		Long: `Promote writes the lessons of a deployment that has passed all phases up to finalise into
+folders of DIR, each with a SKILL.md: remedies for failures, and the changes that made
+the plan faster. npukit deploy --lessons DIR tries these first; gates still decide.
+Lessons that DIR has already are left unchanged.`,
 		Args: arguments("W", "DIR"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
 			list, err := skill.LessonsOf(args[0])

@@ -28,15 +28,18 @@ func (a *app) templateCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "template MODEL|template.jinja",
-		Short: "Turn a conversation into the text that the model reads",
-		Long: `Template reads a conversation as JSON on stdin and prints what the chat template makes of it, byte for byte and without a newline of its own.
+		Short: "Render a conversation with the model's chat template",
+		Long: `Template reads a conversation as JSON on stdin and prints the text that the chat template
+renders, byte for byte and without a newline of its own.
 
-  {"messages": [{"role": "user", "content": "Hello"}], "tools": [...], "add_generation_prompt": true, "enable_thinking": false,
+  {"messages": [{"role": "user", "content": "Hello"}], "tools": [...],
+   "add_generation_prompt": true, "enable_thinking": false,
    "bos_token": "...", "eos_token": "...", "date_string": "26 Jul 2024"}
 
-Only messages is needed. Fields of other names are passed to the template as variables; date_string also fixes what strftime_now returns.
-With MODEL, bos_token and eos_token are the model's unless given. Of a model's named templates a conversation with
-tools gets tool_use, others default, unless --name asks for one (npukit info lists them).`,
+Only messages is required. Other fields become variables of the template; date_string
+also fixes the result of strftime_now. With MODEL, bos_token and eos_token default to the
+model's. Of a model's named templates, a conversation with tools gets tool_use and any
+other one gets default, unless --name chooses (npukit info lists the names).`,
 		Example: `  echo '{"messages": [{"role": "user", "content": "Hello"}]}' | npukit template ./Qwen3-0.6B
   npukit template ./Qwen3-0.6B --no-think --template-var 'today="Monday"' < conversation.json`,
 		Args: arguments("MODEL"),
@@ -57,7 +60,7 @@ tools gets tool_use, others default, unless --name asks for one (npukit info lis
 		}),
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVar(&name, "name", "", "use the model's template of that `NAME`")
+	cmd.Flags().StringVar(&name, "name", "", "use the template called `NAME`")
 	cmd.MarkFlagsMutuallyExclusive("name", "chat-template")
 	return cmd
 }
@@ -191,10 +194,10 @@ type templateFlags struct {
 
 func (f *templateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.file, "chat-template", "", "use the chat template in `FILE` in place of the model's")
+	flags.StringVar(&f.file, "chat-template", "", "use the chat template in `FILE` instead of the model's")
 	flags.BoolVar(&f.think, "think", false, "have a model that can choose think before it answers "+
 		"(enable_thinking is true)")
-	flags.BoolVar(&f.noThink, "no-think", false, "have it answer at once (enable_thinking is false)")
+	flags.BoolVar(&f.noThink, "no-think", false, "answer without thinking first (sets enable_thinking to false)")
 	flags.StringArrayVar(&f.vars, "template-var", nil, "define a variable of the chat template, `NAME=JSON`; may "+
 		"be given again")
 	cmd.MarkFlagsMutuallyExclusive("think", "no-think")

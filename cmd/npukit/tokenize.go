@@ -24,13 +24,15 @@ func (a *app) tokenizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokenize MODEL|tokenizer.json [TEXT|-]",
 		Short: "Show the tokens of a text",
-		Long: `Tokenize prints the ids of a text's tokens, a line each, and what each stands for.
+		Long: `Tokenize prints the token ids of a text, one per line, each with its token.
 
-The text is the argument, or stdin when it is - or left out in a pipe: then it is taken as it is, with a newline at its end if there is one.
-With --json a text gives an array of ids; - reads a JSON array of strings from stdin and gives an array of arrays of ids.
+The text is the argument, or stdin if the argument is - or is left out in a pipe; stdin
+is taken as it is, including a newline at the end. With --json a text gives an array of
+ids; with -, stdin is a JSON array of strings and the result an array of arrays of ids.
 
-A tokenizer may be given as a model, as a folder that holds tokenizer.json, or as that file itself, which may be
-compressed (.gz). Tokens that only tokenizer_config.json has are those of the folder, not of the file alone.`,
+The tokenizer is that of a model, a folder that has tokenizer.json, or the file itself,
+which may be compressed (.gz). Tokens that only tokenizer_config.json lists belong to the
+folder, not to the file.`,
 		Example: `  npukit tokenize ./Qwen3-0.6B "Hello, world"
   npukit tokenize tokenizer.json --json "Hello"
   echo '["Hello", "world"]' | npukit tokenize model.gguf - --json --no-special`,

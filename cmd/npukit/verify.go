@@ -21,22 +21,30 @@ func (a *app) verifyCommand() *cobra.Command {
 	v := &verifier{app: a}
 	cmd := &cobra.Command{
 		Use:   "verify MODEL",
-		Short: "Prove that a device computes the model, or find where it does not",
-		Long: `Verify holds what a device computes to a reference, and exits with 0 when it is right and with 1 when it is not.
+		Short: "Compare a device with the reference, and find the first wrong op",
+		Long: `Verify compares a device with a reference. It exits with 0 if the device is right and
+with 1 if it is not.
 
-The reference is the oracle, an FP32 implementation in Go that shares no arithmetic with any device, or with --golden the stored outputs of another
-implementation, Hugging Face's as a rule; then the oracle is held to them too. scripts/golden.py makes golden files. Gates:
+The reference is the oracle, an FP32 implementation in Go that shares no arithmetic with
+any device. With --golden it is the stored outputs of another implementation, usually
+Hugging Face transformers, and the oracle is compared with them too. scripts/golden.py
+writes golden files. The gates:
 
-  logits       both read the same ids; KL divergence of the next token, agreement of first choices, likelihood of the ids
-  prompt       the ids but the last 32 at once, as generation reads a prompt, and those one by one; judged as logits are
-  greedy       32 tokens, decoded step by step; at the first difference each side's token must be among the other's best five
-  determinism  two prompts in turn must give bitwise the same logits again
+  logits       both read the same ids: KL divergence of the next token, agreement of
+               the top-1 token, likelihood of the ids
+  prompt       all ids but the last 32 in one prefill, the rest one by one; judged as
+               logits are
+  greedy       32 tokens, decoded step by step; at the first difference each side's
+               token must be among the other's top five
+  determinism  two prompts in turn must give the same logits again, bit for bit
 
-Bounds are those of the device's number format, measured ones with a note of how. The ids come from the golden file, else from a text through the
-model's tokenizer, else from the oracle, which continues random ones.
+The bounds are those of the device's number format; measured ones name their source. The
+ids come from the golden file, else from a text and the model's tokenizer, else from the
+oracle, which continues random ids.
 
---diagnose compares every op's output in the order of execution, from the device's own inputs, names the first op that is wrong and says what usually
-causes that. --report keeps it all as text, JSON and pictures.`,
+--diagnose compares the output of every op in execution order, computed from the device's
+own inputs, and names the first wrong op and its usual causes. --report writes everything
+as text, JSON and pictures.`,
 		Example: `  npukit verify SmolLM2-135M-Instruct-Q4_1
   npukit verify ./Qwen3-0.6B --golden ./Qwen3-0.6B/golden.safetensors
   npukit verify model.gguf --diagnose --report out/
@@ -48,10 +56,10 @@ causes that. --report keeps it all as text, JSON and pictures.`,
 	flags := cmd.Flags()
 	flags.StringVar(&v.golden, "golden", "", "hold device and oracle to the reference outputs in `FILE` "+
 		"(safetensors or JSON)")
-	flags.IntVar(&v.positions, "positions", 256, "score `N` ids at most of each text")
-	flags.BoolVar(&v.diagnose, "diagnose", false, "find the first op that is wrong")
-	flags.StringVar(&v.report, "report", "", "write reports and pictures into the folder `DIR`")
-	flags.BoolVar(&v.show, "show", false, "show continuations of device and reference side by side, for the eye only")
+	flags.IntVar(&v.positions, "positions", 256, "score at most `N` ids of each text")
+	flags.BoolVar(&v.diagnose, "diagnose", false, "find the first wrong op")
+	flags.StringVar(&v.report, "report", "", "write reports and pictures to the folder `DIR`")
+	flags.BoolVar(&v.show, "show", false, "print continuations of device and reference side by side")
 	flags.BoolVar(&v.json, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("show", "json")
 	return cmd

@@ -11,7 +11,7 @@ import (
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which npukit this is",
+		Short: "Print the version",
 		Args:  arguments(),
 		RunE: func(*cobra.Command, []string) error {
 			a.started = true
