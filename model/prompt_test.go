@@ -195,8 +195,8 @@ func TestContentWithoutSpecialTokens(t *testing.T) {
 			hold(f, about.Case, r)
 		}
 	}
-	if equal < len(goldens)*9/10 {
-		t.Errorf("%d of %d conversations are the same", equal, len(goldens))
+	if equal != 48 || forged != 0 {
+		t.Errorf("%d conversations with the same ids, %d forged; want 48 and 0", equal, forged)
 	}
 	var published struct {
 		Templates []struct{ Name, Text string }
@@ -216,8 +216,10 @@ func TestContentWithoutSpecialTokens(t *testing.T) {
 		}
 	}
 	t.Logf("%d conversations with the same ids, %d with special tokens in their content", equal, forged)
-	if equal < 2000 {
-		t.Errorf("only %d conversations", equal)
+	// These are the 48 above and the 4,329 that the published templates render. The 37 are of requests
+	// that hold "</s>" or "<think>".
+	if equal != 4340 || forged != 37 {
+		t.Errorf("%d conversations with the same ids, %d forged; want 4340 and 37", equal, forged)
 	}
 }
 

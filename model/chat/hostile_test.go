@@ -275,11 +275,19 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source string) {
 		tmpl, err := Parse(source)
+		var r Rendered
 		if err == nil {
-			_, err = tmpl.RenderJSON(t.Context(), []byte(hello))
+			r, err = tmpl.RenderJSON(t.Context(), []byte(hello))
 		}
 		if err != nil && strings.Contains(err.Error(), "internal error") {
 			t.Fatal(err)
+		}
+		end := -1
+		for _, s := range r.Content {
+			if s.Start <= end || s.End <= s.Start || s.End > len(r.Text) {
+				t.Fatalf("spans %v in a text of %d bytes", r.Content, len(r.Text))
+			}
+			end = s.End
 		}
 	})
 }

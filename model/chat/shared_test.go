@@ -61,6 +61,9 @@ func TestRealTemplates(t *testing.T) {
 	for _, tmpl := range c.Templates {
 		templates[tmpl.ID], _ = Parse(tmpl.Text) // nil where the reference raises, too
 	}
+	if len(c.Templates) != 193 || len(c.Cases) != 5018 {
+		t.Fatalf("%d templates and %d cases, want 193 and 5018", len(c.Templates), len(c.Cases))
+	}
 	checked := 0
 	for _, k := range c.Cases {
 		want := "raises"
