@@ -79,7 +79,7 @@ func (r *run) convert(v any, parts []string) str {
 		r.fail("the format %q of a %s is not supported", parts[0], typeName(v))
 	}
 	pad := max(0, width-r.runeCount(text.s))
-	sign := len(signAt(text.s))
+	sign := len(text.s) - len(strings.TrimLeft(text.s, "-")) // of a number
 	switch {
 	case left:
 		return r.join(str{}, text, lit(strings.Repeat(" ", pad)))

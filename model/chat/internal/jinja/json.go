@@ -157,8 +157,7 @@ func (e *encoder) scalar(v any) (string, bool) {
 	case *big.Int:
 		return v.String(), true
 	case float64:
-		text := floatRepr(v)
-		return strings.NewReplacer("nan", "NaN", "inf", "Infinity").Replace(text), true
+		return strings.NewReplacer("nan", "NaN", "inf", "Infinity").Replace(floatRepr(v)), true
 	}
 	return "", false
 }

@@ -239,11 +239,3 @@ func small(v *big.Int) any {
 
 // IsSpace is Python's str.isspace for one character.
 func IsSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
-
-// signAt is the sign that s begins with, or empty.
-func signAt(s string) string {
-	if s != "" && (s[0] == '-' || s[0] == '+') {
-		return s[:1]
-	}
-	return ""
-}

@@ -174,22 +174,17 @@ func (r *run) cutset(a *args, chars any) func(rune) bool {
 
 // strip removes characters of a set from the ends.
 func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
-	from, to := 0, len(t.s)
-	for left && from < to {
-		c, width := utf8.DecodeRuneInString(t.s[from:to])
-		if !set(c) {
-			break
-		}
-		from += width
-		r.tick(from & 1)
+	from, to, n := 0, len(t.s), 0
+	counted := func(c rune) bool {
+		n++
+		r.tick(n & 1)
+		return set(c)
 	}
-	for right && from < to {
-		c, width := utf8.DecodeLastRuneInString(t.s[from:to])
-		if !set(c) {
-			break
-		}
-		to -= width
-		r.tick(to & 1)
+	if left {
+		from = to - len(strings.TrimLeftFunc(t.s, counted))
+	}
+	if right {
+		to = from + len(strings.TrimRightFunc(t.s[from:], counted))
 	}
 	return t.cut(from, to)
 }

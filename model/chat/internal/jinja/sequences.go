@@ -253,9 +253,14 @@ func sum(r *run, x any, a *args) any {
 		total = int64(0)
 	}
 	r.failIf(typeName(total) == "str", "sum() can't sum strings [use ''.join(seq) instead]")
+	n := 0 // additions to a float, which Python compensates from 3.12 on
 	for item := range r.walk(x) {
+		if typeName(total) == "float" {
+			n++
+		}
 		total = r.binary("+", total, get(item))
 	}
+	r.failIf(n > 1, "the sum of more than two floats is not supported")
 	return total
 }
 
