@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is the CPU time of this process. ok is false where it cannot be measured.
+// cpuTime returns the CPU time of this process. ok is false if it cannot be measured.
 func cpuTime() (d time.Duration, ok bool) {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {

@@ -372,9 +372,10 @@ func (r *run) pick(items []any, from, to, step int) []any {
 	if step == 1 {
 		return items[from:max(from, to):max(from, to)]
 	}
-	var out []any
+	out := make([]any, 0, max(0, (to-from)/step+1))
+	r.charge(16 * cap(out))
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-		r.charge(32)
+		r.tick(1)
 		out = append(out, items[i])
 	}
 	return out

@@ -25,7 +25,7 @@ var globals = map[string]*function{
 
 func raiseException(r *run, a *args) any {
 	message := r.text(r.take(a, 1, "message")[0])
-	panic(failure{&Error{RaisedError, r.line, message.s, nil}})
+	panic(failure{&Error{RaisedError, r.line, clip(message.s), nil}})
 }
 
 func strftimeNow(r *run, a *args) any {

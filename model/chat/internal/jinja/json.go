@@ -16,8 +16,9 @@ import (
 // maxJSONDepth bounds the nesting of what comes in.
 const maxJSONDepth = 150
 
-// maxDigits bounds an integer, as Python does.
-const maxDigits = 4300
+// maxDigits bounds an integer. It is below the 309 digits at which a float overflows, so that every
+// integer has a float64 near it.
+const maxDigits = 300
 
 // DecodeJSON reads one JSON value as Python's json.loads does: the order of keys is kept, of equal
 // keys the last one counts, 1 is an int and 1.0 a float. All strings, those of keys too, are
@@ -86,7 +87,7 @@ func number(s string) (any, error) {
 		return v, nil
 	}
 	if len(s) > maxDigits {
-		return nil, fmt.Errorf("an integer of %d digits; the limit is %d", len(s), maxDigits)
+		return nil, fmt.Errorf("an integer of %d digits is not supported; the limit is %d", len(s), maxDigits)
 	}
 	v, ok := new(big.Int).SetString(s, 10)
 	if !ok {

@@ -174,10 +174,9 @@ func (r *run) cutset(a *args, chars any) func(rune) bool {
 
 // strip removes characters of a set from the ends.
 func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
-	from, to, n := 0, len(t.s), 0
+	from, to := 0, len(t.s)
 	counted := func(c rune) bool {
-		n++
-		r.tick(n & 1)
+		r.tick(1)
 		return set(c)
 	}
 	if left {
@@ -313,7 +312,7 @@ func (r *run) lines(s str, keep bool) (out []str) {
 	for s.s != "" {
 		at, end := len(s.s), len(s.s)
 		for i, c := range s.s {
-			r.tick(i & 1)
+			r.tick(1)
 			if (c < ' ' || c > 0x7f) && strings.ContainsRune("\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029", c) {
 				at, end = i, i+utf8.RuneLen(c)
 				break

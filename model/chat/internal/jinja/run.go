@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -187,7 +188,7 @@ type failure struct{ *Error }
 
 func clip(msg string) string {
 	if len(msg) > maxMessage {
-		msg = msg[:maxMessage] + "..."
+		msg = strings.ToValidUTF8(msg[:maxMessage], "") + "..."
 	}
 	return msg
 }

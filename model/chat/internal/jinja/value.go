@@ -161,8 +161,14 @@ func (r *run) items(v any) (out []any) {
 	if c, ok := v.(collection); ok {
 		return c.all(r)
 	}
+	size := 32 // of an item in a slice that grows
+	if s, ok := v.(str); ok {
+		n := r.runeCount(s.s)
+		r.charge(16 * n)
+		size, out = 0, make([]any, 0, n)
+	}
 	for x := range r.walk(v) {
-		r.charge(32)
+		r.charge(size)
 		out = append(out, x)
 	}
 	return out
