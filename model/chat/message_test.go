@@ -136,3 +136,14 @@ func ExampleTemplateError() {
 	fmt.Println(errors.As(err, &refused), refused.Message)
 	// Output: true Roles must alternate
 }
+
+// An integer has at most 300 digits, so that two of them can be compared.
+func TestDigitsOfIntegers(t *testing.T) {
+	tmpl := parse(t, "{{ a }}|{{ a == b }}|{{ a < b }}|{{ a < 1e308 }}")
+	nines := strings.Repeat("9", 299)
+	equal(t, tmpl, `{"messages": [], "a": `+nines+`8, "b": `+nines+`9}`, nines+"8|False|True|True")
+	_, err := tmpl.RenderJSON(t.Context(), []byte(`{"messages": [], "a": `+nines+`99, "b": 1}`))
+	if !errors.As(err, new(*InputError)) || !strings.Contains(err.Error(), "301 digits") {
+		t.Errorf("got %v, want an InputError that counts 301 digits", err)
+	}
+}
