@@ -122,8 +122,8 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 // The command takes what says where programs come from, and its help what no verdict means.
 func TestEvaluateHelp(t *testing.T) {
 	out := succeed(t, "", "evaluate", "--help")
-	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is quiet",
-		"cannot be opened", "other --kernels or --threads"} {
+	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is idle",
+		"cannot be opened", "--kernels or --threads differ"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the help has no %q:\n%s", want, out)
 		}
