@@ -16,7 +16,7 @@ type hypothesis struct {
 // walk tests hypotheses in their order and stops at the first that is confirmed. A test that cannot be run is no evidence, and is noted as such.
 func walk(ctx context.Context, e *Env, list []hypothesis) (Outcome, error) {
 	for _, h := range list {
-		e.step("hypothesis: %s", h.cause)
+		e.Step("hypothesis: %s", h.cause)
 		confirmed, evidence, err := h.test(ctx, e)
 		if ctx.Err() != nil {
 			return Outcome{}, ctx.Err()

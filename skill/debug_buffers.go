@@ -13,6 +13,8 @@ import (
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // bufferCorruption knows kernels that pass alone and are wrong when chained: what differs then is the memory that they read. Source of the hypotheses: Xilinx/mlir-air
@@ -24,7 +26,7 @@ func (bufferCorruption) Name() string { return "debug-bo-corruption" }
 // Trigger is on model gates: kernels alone have passed before these are asked.
 func (bufferCorruption) Trigger(s Symptom) bool {
 	switch s.Gate {
-	case GateBlock, GateBlockOps, GateLogits, GatePaper, GateGreedy, GateDeterminism, GateGolden:
+	case journal.GateBlock, journal.GateBlockOps, journal.GateLogits, journal.GatePaper, journal.GateGreedy, journal.GateDeterminism, journal.GateGolden:
 		return true
 	}
 	return isCoherency(s.Err)
@@ -60,7 +62,7 @@ func (bufferCorruption) Run(ctx context.Context, e *Env) (Outcome, error) {
 		},
 	})
 	if err == nil && o.Cause == "" {
-		o.Directions = []Direction{{"kernel-validation", "validate the kernels again, on this plan"}}
+		o.Directions = []Direction{{Name: "kernel-validation", What: "validate the kernels again, on this plan"}}
 	}
 	return o, err
 }
@@ -98,12 +100,12 @@ func planKeys(_ context.Context, e *Env) (bool, string, error) {
 // zeroConstants reads back, through the device, what ops with a wrong output made of their weights: zeros where the reference has none.
 func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
 	d := e.symptom.Diagnosis
-	if d == nil || e.d.recorded == nil {
+	if d == nil || e.bench.Recorded() == nil {
 		return false, "no diagnosis was made", nil
 	}
 	// Only where it begins: behind a wrong op an output can be zeros because what came in is too large.
 	for _, f := range d.Findings[:min(len(d.Findings), 1)] {
-		for _, tap := range e.d.recorded.trace.Taps {
+		for _, tap := range e.bench.Recorded().Trace.Taps {
 			// An output of zeros misses the whole reference: its mean relative error is exactly 1, and so is the error of every row.
 			if tap.Name == f.Tap && tap.Own != nil && tap.Own.Metrics.MeanRelL1 > 0.999 && tap.Own.Metrics.MeanRelL1 < 1.001 && tap.Own.Scale < 1e-3 {
 				return true, fmt.Sprintf("%s is zero although its inputs are not", f.Tap), nil
@@ -123,7 +125,7 @@ func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
 	seen, same := map[string]bool{}, 0
 	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
-			dev := e.d.dev
+			dev := e.bench.Models.Device
 			if s.On != plan.OnDevice {
 				dev = npu.HostOf(dev)
 			}
@@ -133,7 +135,7 @@ func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
 					continue
 				}
 				seen[key] = true
-				at, known, err := readBack(ctx, dev, npu.Source{Layout: *b.Const, From: ownTensors{e.d.ck}})
+				at, known, err := readBack(ctx, dev, npu.Source{Layout: *b.Const, From: ownTensors{e.bench.Models.Checkpoint}})
 				switch {
 				case err != nil:
 					return false, "", err
@@ -193,18 +195,18 @@ func readBack(ctx context.Context, dev npu.Device, src npu.Source) (at int, know
 
 // staleBuffer scores a prompt with a fresh session, then after another prompt.
 func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
-	ids, err := e.ids(ctx)
+	ids, err := e.bench.IDs(ctx)
 	if err != nil {
 		return false, "", err
 	}
-	if err := e.closeModel(); err != nil {
+	if err := e.bench.Models.Close(); err != nil {
 		return false, "", err
 	}
 	s, err := e.Session(ctx)
 	if err != nil {
 		return false, "", err
 	}
-	a, b := e.pair(ids)
+	a, b := e.bench.Pair(ids)
 	r, err := gate.Determinism(ctx, s, a, b)
 	if err != nil {
 		return false, "", err
@@ -224,22 +226,22 @@ func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 	if d == nil || !d.OK() {
 		return false, "an op is wrong even when outputs are read back", nil
 	}
-	ids, err := e.ids(ctx)
+	ids, err := e.bench.IDs(ctx)
 	if err != nil {
 		return false, "", err
 	}
-	ids = ids[:min(len(ids), paperPass)]
+	ids = ids[:min(len(ids), gates.PaperPass)]
 	s, err := e.Session(ctx)
 	if err != nil {
 		return false, "", err
 	}
-	plain, err := logitsOf(ctx, s, ids)
+	plain, err := gates.LogitsOf(ctx, s, ids)
 	if err != nil {
 		return false, "", err
 	}
 	var seen []float32
-	err = e.tapped(ctx, func(string, []int, []float32) error { return nil }, func(s *model.Session) (err error) {
-		seen, err = logitsOf(ctx, s, ids)
+	err = e.bench.Tapped(ctx, func(string, []int, []float32) error { return nil }, func(s *model.Session) (err error) {
+		seen, err = gates.LogitsOf(ctx, s, ids)
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // runtimeFailure knows runs that do not end, and devices that go away. Attention is one branch of it: on the array it is the kernel that hangs most.
@@ -17,7 +19,7 @@ func (runtimeFailure) Trigger(s Symptom) bool { return isDeviceFailure(s.Err) }
 
 func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 	again := func(ctx context.Context, e *Env) (bool, string, error) {
-		return true, "the model is loaded again", e.closeModel()
+		return true, "the model is loaded again", e.bench.Models.Close()
 	}
 	o, err := walk(ctx, e, []hypothesis{
 		{"no memory: the device cannot hold the plan's buffers", isError(npu.ErrMemory), advice("take fewer positions (Options.SeqLen), or close what else uses the device")},
@@ -33,8 +35,8 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 	})
 	if err == nil && o.Cause == "" {
 		o.Directions = []Direction{
-			{routingCongestion{}.Name(), "take merged programs apart, one after the other"},
-			{"kernel-validation", "run the kernels alone, to find the one that hangs"},
+			{Name: routingCongestion{}.Name(), What: "take merged programs apart, one after the other"},
+			{Name: "kernel-validation", What: "run the kernels alone, to find the one that hangs"},
 		}
 	}
 	return o, err
@@ -52,10 +54,10 @@ func isError(want error) func(context.Context, *Env) (bool, string, error) {
 
 // works runs the plan once from loading to logits, prompt and step.
 func works(ctx context.Context, e *Env) error {
-	if err := e.closeModel(); err != nil {
+	if err := e.bench.Models.Close(); err != nil {
 		return err
 	}
-	ids, err := e.ids(ctx)
+	ids, err := e.bench.IDs(ctx)
 	if err != nil {
 		return err
 	}
@@ -63,7 +65,7 @@ func works(ctx context.Context, e *Env) error {
 	if err != nil {
 		return err
 	}
-	if _, err := logitsOf(ctx, s, ids[:min(len(ids), paperPass)]); err != nil {
+	if _, err := gates.LogitsOf(ctx, s, ids[:min(len(ids), gates.PaperPass)]); err != nil {
 		return err
 	}
 	_, err = s.Step(ctx, ids[0])
@@ -91,7 +93,7 @@ func transient(ctx context.Context, e *Env) (bool, string, error) {
 }
 
 func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
-	if e.recipe.Prefill == nil || e.recipe.Prefill.Attention == plan.HostAttention || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
+	if e.bench.Recipe.Prefill == nil || e.bench.Recipe.Prefill.Attention == plan.HostAttention || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
 		return false, "the plan has no fused attention, or nothing hung", nil
 	}
 	r := e.Recipe()
@@ -119,18 +121,18 @@ func (routingCongestion) Trigger(s Symptom) bool {
 func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 	var list []hypothesis
 	for _, u := range unmerges() {
-		apart := e.symptom.Recipe.clone()
+		apart := e.symptom.Recipe.Clone()
 		if apart.Prefill == nil || !u.take(&apart) {
 			continue
 		}
 		list = append(list, hypothesis{
 			"routing congestion: " + u.what + " is more than the array takes in one dispatch",
 			func(ctx context.Context, e *Env) (bool, string, error) {
-				if isKernelGate(e.symptom.Gate) && isRefusal(e.symptom.Err) {
+				if journal.IsKernelGate(e.symptom.Gate) && isRefusal(e.symptom.Err) {
 					return false, "a kernel is refused that shares its dispatch with no other", nil
 				}
 				trial := e.with(apart)
-				if _, err := trial.planned(); err != nil {
+				if _, err := trial.Plan(); err != nil {
 					return false, fmt.Sprintf("taken apart, it is refused too: %v", err), nil
 				}
 				if isDeviceFailure(e.symptom.Err) {

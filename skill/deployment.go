@@ -6,22 +6,25 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/model/checkpoint"
-	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/oracle"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/models"
+	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/subject"
+	"github.com/npukit/npukit/skill/internal/timing"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
-// Errors to be tested for with [errors.Is].
+// Errors for [errors.Is].
 var (
-	ErrLocked      = errors.New("skill: another process works on this workspace")
+	ErrLocked      = workspace.ErrLocked
 	ErrOtherModel  = errors.New("skill: the workspace is about something else")
 	ErrOrder       = errors.New("skill: the phase before has not passed")
-	ErrStopped     = errors.New("skill: stopped at the checkpoint behind a phase; run again to go on")
+	ErrStopped     = errors.New("skill: stopped at the checkpoint after a phase; run again to go on")
 	ErrBudget      = errors.New("skill: Options.Budget is used up: deploy into this folder again to go on")
-	ErrBusy        = errors.New("skill: other processes work on this machine, and measured figures cannot be judged")
-	ErrClosed      = errors.New("skill: the deployment is used after Close: open the folder again with NewDeployment")
+	ErrClosed      = journal.ErrClosed
 	ErrNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
 )
 
@@ -32,137 +35,100 @@ func (e *PhaseError) Error() string {
 	return fmt.Sprintf("skill: phase %s did not pass: %s", e.Report.Phase.Title(), e.Report.Reason)
 }
 
-// Deployment turns a checkpoint into a plan that is verified and tuned, phase by phase. Its methods must not be called at the same time.
+// Deployment turns a checkpoint into a verified and tuned plan, phase by phase. Its methods must not
+// be called concurrently.
 type Deployment struct {
 	opts   Options
-	dev    npu.Device
-	info   npu.Info
-	ws     *workspace
-	state  *State
 	skills []Skill
+	ws     *workspace.Workspace
 
-	foreseen *checkpoint.Config // of a forecast, which has no checkpoint
+	log       *journal.Log
+	models    *models.Models
+	reference *gates.Reference
+	timer     *timing.Timer
 
 	ck     *checkpoint.Checkpoint
-	ref    *oracle.Model
-	known  *remembered  // of ref
-	golden *golden.File // nil without one
-
-	plans    map[string]*plannedRecipe // by hash of the recipe
-	live     *liveModel                // the last model that was opened
-	beside   *liveModel                // another one, while both are timed
-	texts    *material
-	recorded *recording // of the present round
-	closed   bool
+	place  place // of events
+	closed bool
 }
 
-// NewDeployment opens a workspace for a checkpoint on a device, and takes up what is there of it. The device must outlive the deployment, which must be closed.
+// place is where a deployment is, for its events.
+type place struct {
+	phase       Phase
+	done, total int
+}
+
+// NewDeployment opens a workspace for a checkpoint on a device, and resumes the deployment in it if
+// there is one. The device must outlive the deployment, which must be closed.
 //
-// A checkpoint that is not supported is refused with the reason, before anything is written. A workspace of another model, device or target is refused
-// ([ErrOtherModel]), and so is one that another process works on ([ErrLocked]). A folder that is no workspace and has files where a deployment writes its own is left alone.
+// NewDeployment returns an error with the reason if the checkpoint is not supported, and writes
+// nothing then. It returns [ErrOtherModel] if the workspace is about another model, device or
+// number of positions, and [ErrLocked] if another process works on it. It does not touch a folder
+// that has other files.
 func NewDeployment(path string, dev npu.Device, opts *Options) (*Deployment, error) {
 	if dev == nil {
 		return nil, errors.New("skill: NewDeployment needs a device")
 	}
-	d := &Deployment{dev: dev, info: dev.Info(), plans: map[string]*plannedRecipe{}}
+	d := &Deployment{}
 	if opts != nil {
 		d.opts = *opts
 	}
-	if err := d.open(path); err != nil {
+	if err := d.open(path, dev); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-func (d *Deployment) open(path string) (err error) {
+func (d *Deployment) open(path string, dev npu.Device) (err error) {
 	if err := d.opts.fill(); err != nil {
 		return err
 	}
 	if d.skills, err = skills(d.opts.Skills); err != nil {
 		return err
 	}
-	if d.ck, err = checkpoint.Open(path); err != nil {
-		return subjectError{err: fmt.Errorf("skill: phase %s, gate %s: %w", Reference.Title(), GateArchitecture, err)}
-	}
-	if d.ref, err = oracle.Open(d.ck); err != nil {
-		return subjectError{err: err}
-	}
-	d.known = &remembered{ref: d.ref}
-	subject, err := subjectOf(d.ck, d.info, d.opts.SeqLen)
-	if err != nil {
-		return subjectError{err: err}
-	}
-	file, err := goldenOf(d.ck.Path(), d.opts.Golden, subject.Weights)
+	o, err := subject.Open(path, dev.Info(), d.opts.SeqLen, d.opts.Golden)
+	d.ck = o.Checkpoint
 	if err != nil {
 		return err
 	}
-	if d.golden, err = subject.addGolden(d.ck.Config(), file); err != nil {
-		return subjectError{golden: true, err: err}
-	}
-	var records []Record
-	if d.ws, records, err = openWorkspace(d.opts.Dir, d.opts.held); err != nil {
+	if d.ws, err = workspace.Open(d.opts.Dir, d.opts.held); err != nil {
 		return err
 	}
-	if d.state, err = StateOf(records); err != nil {
-		return err
+	d.log = d.ws.Log
+	d.models = models.New(o.Checkpoint, dev, d.step)
+	d.reference = gates.NewReference(o.Oracle, o.Golden, d.opts.Positions)
+	d.timer = &timing.Timer{
+		Models: d.models, Log: d.log, Step: d.step, Repetitions: d.opts.Repetitions, NoteEvery: d.opts.noteEvery(),
+		IDs: func(ctx context.Context) ([]int32, error) { return d.newEnv(d.place.phase).bench.IDs(ctx) },
 	}
-	return d.begin(subject)
+	return d.begin(o.Subject)
 }
 
-// begin writes the first record, or holds the deployment to it.
-func (d *Deployment) begin(subject Subject) error {
-	if d.state.Subject == nil {
-		if err := d.note(KindDeployment, Reference, subject); err != nil {
+// begin writes the first record. If there is one, begin returns an error if the deployment is about
+// something else.
+func (d *Deployment) begin(subject journal.Subject) error {
+	if d.log.State.Subject == nil {
+		if err := d.log.Append(journal.KindDeployment, Reference, subject); err != nil {
 			return err
 		}
-		return d.ws.putJSON(FileThresholds, Thresholds())
+		return d.ws.PutJSON(journal.FileThresholds, gates.Thresholds())
 	}
-	if err := subject.same(*d.state.Subject); err != nil {
+	if err := subject.Same(*d.log.State.Subject); err != nil {
 		return fmt.Errorf("%w: %s: %w; use another folder", ErrOtherModel, d.opts.Dir, err)
 	}
-	p, more := d.state.Next()
+	p, more := d.log.State.Next()
 	if !more {
 		p = Evaluation
 	}
-	if err := d.note(KindResume, p, Resume{PID: os.Getpid(), Device: d.info.Name}); err != nil {
+	resume := journal.Resume{PID: os.Getpid(), Device: d.models.Info.Name}
+	if err := d.log.Append(journal.KindResume, p, resume); err != nil {
 		return err
 	}
-	return d.documents() // a process that was killed may have left them behind the journal
+	return d.writeFiles() // a process that was killed may have left them behind the journal
 }
 
-// State is what the journal says. Callers must not change it.
-func (d *Deployment) State() *State { return d.state }
-
-// Config is the model's architecture.
-func (d *Deployment) Config() *checkpoint.Config {
-	if d.foreseen != nil {
-		return d.foreseen
-	}
-	return d.ck.Config()
-}
-
-// errForeseen is for what a forecast cannot do.
-var errForeseen = errors.New("skill: a forecast has no checkpoint and no device, and writes nothing")
-
-// note writes a record and takes it into the state.
-func (d *Deployment) note(kind Kind, p Phase, data any) error {
-	if d.foreseen != nil {
-		return errForeseen
-	}
-	if d.closed {
-		return ErrClosed
-	}
-	r, err := d.ws.journal.append(d.ws.now(), kind, p, data)
-	if err != nil {
-		return storageError{err}
-	}
-	return d.state.add(r)
-}
-
-// storageError is an error of the workspace: no skill can mend it.
-type storageError struct{ error }
-
-func (e storageError) Unwrap() error { return e.error }
+// State returns what the journal adds up to. Callers must not change it.
+func (d *Deployment) State() *State { return d.log.State }
 
 func (d *Deployment) observe(e Event) {
 	if d.opts.Observe != nil {
@@ -170,8 +136,17 @@ func (d *Deployment) observe(e Event) {
 	}
 }
 
-// Run runs all phases that have not passed. It returns nil when all have, or when only the evaluation is left and there is no evaluator; a [*PhaseError] when one
-// failed; [ErrStopped] when the user stopped; [ErrBudget] when the time was used up, with the phase left running; what kept the evaluator from a verdict, such as [ErrBusy], which leaves the plan as it was.
+// step reports what is done next.
+func (d *Deployment) step(format string, args ...any) {
+	p := d.place
+	d.observe(Event{Phase: p.phase, What: EventStep, Text: fmt.Sprintf(format, args...), Done: p.done, Total: p.total})
+}
+
+// Run runs all phases that have not passed. It returns nil if all have passed, or if only the
+// evaluation is left and there is no evaluator. Otherwise it returns a [*PhaseError] if a phase
+// failed, [ErrStopped] if the user stopped it, [ErrBudget] if Options.Budget was used up, which
+// leaves the phase running, or what kept the evaluator from a verdict, such as [ErrBusy], which
+// leaves the plan as it was.
 func (d *Deployment) Run(ctx context.Context) error {
 	if d.opts.Budget > 0 {
 		var cancel context.CancelFunc
@@ -182,28 +157,28 @@ func (d *Deployment) Run(ctx context.Context) error {
 	var failed *PhaseError
 	switch {
 	case err == nil, !errors.Is(context.Cause(ctx), ErrBudget):
-	case errors.As(err, &failed), errors.Is(err, ErrStopped), isStorage(err): // which would have come anyway
-	default: // whatever was in progress says that it was cancelled
+	case errors.As(err, &failed), errors.Is(err, ErrStopped), journal.IsStorage(err):
+		// These would have come without a budget too.
+	default: // what was in progress was cancelled
 		err = fmt.Errorf("%w (%w)", ErrBudget, context.DeadlineExceeded)
 	}
 	return err
 }
 
-// runAll runs what is left.
 func (d *Deployment) runAll(ctx context.Context) error {
 	if d.closed {
 		return ErrClosed
 	}
-	if err := d.measureFirst(); err != nil {
+	if err := d.measureAgain(); err != nil {
 		return err
 	}
 	for {
 		if err := d.checkpoint(ctx); err != nil {
 			return err
 		}
-		p, more := d.state.Next()
+		p, more := d.log.State.Next()
 		if !more || p == Evaluation && d.opts.Evaluate == nil {
-			return d.documents()
+			return d.writeFiles()
 		}
 		r, err := d.runPhase(ctx, p)
 		if err != nil {
@@ -215,10 +190,12 @@ func (d *Deployment) runAll(ctx context.Context) error {
 	}
 }
 
-// measureFirst goes back to where figures are taken, when they are all that an evaluator has refused: it would refuse the same ones again.
-func (d *Deployment) measureFirst() error {
-	r := d.state.Evaluation
-	if d.state.Phases[Evaluation].Status != Failed || r == nil || r.Plan != d.state.Plan {
+// measureAgain goes back to the phase that takes the figures if they are all that an evaluator has
+// refused: it would refuse the same figures again.
+func (d *Deployment) measureAgain() error {
+	s := d.log.State
+	r := s.Evaluation
+	if s.Phases[Evaluation].Status != Failed || r == nil || r.Plan != s.Plan {
 		return nil
 	}
 	figures := false
@@ -231,13 +208,15 @@ func (d *Deployment) measureFirst() error {
 	if !figures {
 		return nil
 	}
-	return d.decide(Evaluation, Decision{Action: Redirect, Phase: Finalise, Note: "the evaluator did not find the figures again: measure again"})
+	note := "the evaluator did not find the figures again: measure again"
+	return d.decide(Evaluation, Decision{Action: Redirect, Phase: Finalise, Note: note})
 }
 
 // checkpoint asks the user about the last phase that has passed, once.
 func (d *Deployment) checkpoint(ctx context.Context) error {
-	p, more := d.state.Next()
-	if !more || p == Reference || d.state.Phases[p-1].approved || d.state.Phases[p].Status == Running {
+	s := d.log.State
+	p, more := s.Next()
+	if !more || p == Reference || s.Phases[p-1].Approved || s.Phases[p].Status == Running {
 		return nil
 	}
 	decision := Decision{Action: Approve, Phase: p - 1, Note: "unattended"}
@@ -251,46 +230,39 @@ func (d *Deployment) checkpoint(ctx context.Context) error {
 		return err
 	}
 	if decision.Action == Stop {
-		return errors.Join(ErrStopped, d.documents())
+		return errors.Join(ErrStopped, d.writeFiles())
 	}
 	return nil
 }
 
-// PhaseRun is one phase of a deployment.
-type PhaseRun struct {
-	d *Deployment
-	p Phase
-}
-
-// Phase is a phase, to be run by itself.
-func (d *Deployment) Phase(p Phase) PhaseRun { return PhaseRun{d, p} }
-
-// Run runs the phase, again if it has passed before; every phase behind it then counts no more. The phase before must have passed ([ErrOrder]). A phase that does not pass
-// is a [*PhaseError] beside its report.
-func (r PhaseRun) Run(ctx context.Context) (PhaseReport, error) {
-	if !r.p.valid() {
-		return PhaseReport{}, fmt.Errorf("skill: there is no phase %d", int(r.p))
+// RunPhase runs one phase, even if it has passed before; all later phases are then pending. It
+// returns [ErrOrder] if the phase before has not passed, and a [*PhaseError] with the report if the
+// phase does not pass.
+func (d *Deployment) RunPhase(ctx context.Context, p Phase) (PhaseReport, error) {
+	if !p.Valid() {
+		return PhaseReport{}, fmt.Errorf("skill: there is no phase %d", int(p))
 	}
-	report, err := r.d.runPhase(ctx, r.p)
+	report, err := d.runPhase(ctx, p)
 	if err == nil && !report.Passed {
 		err = &PhaseError{report}
 	}
 	return report, err
 }
 
-// report sums up a phase. Its notes are the issues of the present attempt, such as an agent that could not be started.
+// report sums up a phase. Its notes are the issues of the last attempt, such as an agent that could
+// not be started.
 func (d *Deployment) report(p Phase) PhaseReport {
-	s := d.state.Phases[p]
+	s := d.log.State.Phases[p]
 	r := PhaseReport{Phase: p, Passed: s.Status == Passed, Reason: s.Reason, Gates: s.Gates, Seconds: s.Seconds}
-	for _, i := range d.state.Issues {
-		if i.Phase == p && i.Seq > s.since {
+	for _, i := range d.log.State.Issues {
+		if i.Phase == p && i.Seq > s.Since {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: %s (%s)", i.Value.Cause, i.Value.Symptom, i.Value.Status))
 		}
 	}
 	return r
 }
 
-// skill finds a skill by name, or is nil.
+// skill returns the skill of a name, or nil.
 func (d *Deployment) skill(name string) Skill {
 	for _, s := range d.skills {
 		if s.Name() == name {
@@ -300,26 +272,53 @@ func (d *Deployment) skill(name string) Skill {
 	return nil
 }
 
-// Close gives up the workspace: what is asked to run or to be noted from then on gives [ErrClosed]. Closing again does nothing.
+// writeFiles writes all files of the workspace that are derived from the journal.
+func (d *Deployment) writeFiles() error {
+	s := d.log.State
+	if s.Subject == nil {
+		return nil
+	}
+	return report.First(d.writePlan(), report.Write(d.ws, s, d.models.Info.Array != "", d.opts.plain))
+}
+
+// writePlan writes the plan with its status.
+func (d *Deployment) writePlan() error {
+	s := d.log.State
+	if s.Plan == "" {
+		return nil
+	}
+	p, err := d.models.Plan(s.Recipe)
+	if err != nil {
+		return err
+	}
+	if p.Hash != s.Plan {
+		return fmt.Errorf("%w: the plan of the journal (%.12s) is not what its recipe makes (%.12s): was it made by another npukit?",
+			journal.ErrJournal, s.Plan, p.Hash)
+	}
+	plan := *p.Plan
+	plan.Status = s.PlanStatus()
+	return d.ws.PutJSON(FilePlan, &plan)
+}
+
+// Performance returns the report of the last measurement of the plan.
+func (d *Deployment) Performance() (*Performance, error) { return report.PerformanceOf(d.log.State) }
+
+// Close closes the model and the workspace. Later calls that run or record something return
+// [ErrClosed]. Close can be called again.
 func (d *Deployment) Close() error {
 	if d.closed {
 		return nil
 	}
 	d.closed = true
 	var errs []error
-	errs = append(errs, (&Env{d: d}).closeModel())
+	if d.models != nil {
+		errs = append(errs, d.models.Close())
+	}
 	if d.ws != nil {
-		errs = append(errs, d.ws.close())
+		errs = append(errs, d.ws.Close())
 	}
 	if d.ck != nil {
 		errs = append(errs, d.ck.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// plannedRecipe is a recipe's plan.
-type plannedRecipe struct {
-	plan *plan.Plan
-	hash string
-	err  error
 }

@@ -2,8 +2,10 @@ package skill
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/manual"
 )
 
 // tiny is the path of one of the repository's random models.
@@ -80,15 +84,15 @@ func checkDeployed(t *testing.T, d *Deployment) {
 		}
 		for _, g := range p.Gates {
 			name := g.Name
-			if isKernelGate(name) {
-				name = GateKernel + "/..."
+			if journal.IsKernelGate(name) {
+				name = journal.GateKernel + "/..."
 			}
-			if !slices.ContainsFunc(p.Phase.Info().Gates, func(i GateInfo) bool { return i.Name == name }) {
+			if !slices.ContainsFunc(p.Phase.Info().Gates, func(i journal.GateInfo) bool { return i.Name == name }) {
 				t.Errorf("gate %s of phase %s is not in its description", g.Name, p.Phase)
 			}
 		}
 	}
-	dir := d.ws.dir
+	dir := d.ws.Dir
 	for _, name := range []string{"plan.json", "plan.md", "progress.md", "issues.md", "lessons.md", "perf_opt_traj.md", "phase_timing.json", "thresholds.json",
 		"performance.json", "performance.md", "journal.jsonl", "kernels/matmul.md"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -117,8 +121,8 @@ func TestDeployCPU(t *testing.T) {
 	if d.State().Subject.Golden == "" {
 		t.Error("the golden file beside the model was not found")
 	}
-	for _, pattern := range []string{"perf_opt_traj.png", FolderReports + "/*.png"} {
-		if list, err := filepath.Glob(d.ws.path(pattern)); err != nil || len(list) == 0 {
+	for _, pattern := range []string{"perf_opt_traj.png", journal.FolderReports + "/*.png"} {
+		if list, err := filepath.Glob(d.ws.Path(pattern)); err != nil || len(list) == 0 {
 			t.Errorf("no picture %s, %v", pattern, err)
 		}
 	}
@@ -150,11 +154,94 @@ func TestDeploySim(t *testing.T) {
 	if kept < 3 {
 		t.Errorf("%d changes were kept", kept)
 	}
-	page, err := os.ReadFile(filepath.Join(d.ws.dir, "perf_opt_traj.md"))
+	page, err := os.ReadFile(filepath.Join(d.ws.Dir, "perf_opt_traj.md"))
 	if err != nil || !strings.Contains(string(page), "predicted") {
 		t.Errorf("the trajectory does not say that it is predicted: %v", err)
 	}
 	checkAccepted(t, d, path, dev, opts)
 	t.Run("gain", func(t *testing.T) { gainAttack(t, opts.Dir, path, dev) })
 	t.Run("lessons", func(t *testing.T) { planLessonsSaveWork(t, opts.Dir) })
+}
+
+// The trajectory says how it was measured, and the journal keeps what decided.
+func TestTurnsAreWrittenDown(t *testing.T) {
+	opts := small(t)
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for _, a := range d.State().Attempts {
+		if a.Value.After == nil {
+			continue
+		}
+		measured++
+		if turns := a.Value.Turns; turns == nil || turns.Count < 2*opts.Repetitions-1 || !strings.Contains(a.Value.Why, "turns, noise") {
+			t.Errorf("%s: %+v, %q", a.Value.Step, turns, a.Value.Why)
+		}
+		var again Attempt
+		if err := json.Unmarshal(must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns, a.Value.Turns) {
+			t.Errorf("read again: %+v, %v", again.Turns, err)
+		}
+	}
+	page := string(must(os.ReadFile(d.ws.Path("perf_opt_traj.md"))))
+	if measured == 0 || !strings.Contains(page, "timed in turns") {
+		t.Errorf("%d attempts were measured; the trajectory:\n%s", measured, page)
+	}
+}
+
+// real is an array that is not virtual, as its kind says.
+type real struct{ npu.Device }
+
+func (r real) Host() npu.Device { return npu.HostOf(r.Device) }
+func (r real) Info() npu.Info {
+	i := r.Device.Info()
+	i.Kind = "xdna"
+	return i
+}
+
+// Kernels of a real array are timed, and their rows in the registry say so; those of a virtual one never have a time.
+func TestRowsOfARealArray(t *testing.T) {
+	t.Parallel()
+	path := npuTiny(t)
+	for _, virtual := range []bool{true, false} {
+		dev := openSim(t, sim.Options{})
+		if !virtual {
+			dev = real{dev}
+		}
+		opts := quick(t)
+		opts.plain, opts.Observe = true, nil
+		d := deployment(t, path, dev, opts)
+		for _, p := range []Phase{Reference, KernelValidation} {
+			if _, err := d.RunPhase(context.Background(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows := 0
+		for _, k := range d.State().Kernels {
+			if k.Row == nil {
+				continue
+			}
+			rows++
+			if k.Predicted == 0 || k.Measured > 0 == virtual || k.Row.Latency > 0 == virtual || strings.Contains(k.Row.Note, "virtual array") != virtual {
+				t.Errorf("virtual: %v: %s is predicted at %g us, measured at %g, its row has %g: %s", virtual, k.Key, k.Predicted, k.Measured, k.Row.Latency, k.Row.Note)
+			}
+		}
+		if rows == 0 {
+			t.Errorf("virtual: %v: no rows", virtual)
+		}
+	}
+}
+
+// Each built-in skill has a manual of its name, in the same order.
+func TestBuiltInSkillsHaveManuals(t *testing.T) {
+	list := manual.All()
+	if len(list) != len(BuiltIn()) {
+		t.Fatalf("%d manuals, %d skills", len(list), len(BuiltIn()))
+	}
+	for i, s := range BuiltIn() {
+		if list[i].Name != s.Name() {
+			t.Errorf("manual %d is %s, the skill is %s", i, list[i].Name, s.Name())
+		}
+	}
 }

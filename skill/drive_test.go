@@ -9,13 +9,14 @@ import (
 
 	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/model/plan"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // through runs the phases before p.
 func through(t *testing.T, d *Deployment, p Phase) {
 	t.Helper()
 	for _, q := range Phases()[:p] {
-		if _, err := d.Phase(q).Run(context.Background()); err != nil {
+		if _, err := d.RunPhase(context.Background(), q); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,10 +80,10 @@ func TestLookPassesNothing(t *testing.T) {
 	if after := must(json.Marshal(d.State().Phases[SingleBlock:])); string(after) != string(before) {
 		t.Errorf("the state of phases was\n%s\nand is\n%s", before, after)
 	}
-	if _, err := d.Look(context.Background(), SingleBlock, "no-such"); err == nil || !strings.Contains(err.Error(), GateBlockOps) {
+	if _, err := d.Look(context.Background(), SingleBlock, "no-such"); err == nil || !strings.Contains(err.Error(), journal.GateBlockOps) {
 		t.Errorf("an error that lists the gates was due: %v", err)
 	}
-	if _, err := d.Look(context.Background(), 99, GateBlock); err == nil {
+	if _, err := d.Look(context.Background(), 99, journal.GateBlock); err == nil {
 		t.Error("there is no phase 99")
 	}
 }
@@ -91,7 +92,7 @@ func TestLookPassesNothing(t *testing.T) {
 func TestDiagnose(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	through(t, d, SingleBlock)
-	found, err := d.Diagnose(context.Background(), SingleBlock, GateBlockOps)
+	found, err := d.Diagnose(context.Background(), SingleBlock, journal.GateBlockOps)
 	if err != nil || found.Symptom != nil || !found.Gate.OK {
 		t.Errorf("a right device: %+v, %v", found, err)
 	}
@@ -100,10 +101,10 @@ func TestDiagnose(t *testing.T) {
 		t.Fatal("the catalogue has no defect for the model")
 	}
 	bug := defect.All()[i]
-	if err := (&Env{d: d}).closeModel(); err != nil {
+	if err := d.models.Close(); err != nil {
 		t.Fatal(err)
 	}
-	found, err = d.Diagnose(defect.With(context.Background(), bug), FullModel, GatePaper)
+	found, err = d.Diagnose(defect.With(context.Background(), bug), FullModel, journal.GatePaper)
 	if err != nil || found.Symptom == nil || found.Gate.OK || !slices.Contains(found.Skills, (bufferCorruption{}).Name()) {
 		t.Fatalf("%s: %+v, %v", bug.Description, found, err)
 	}
@@ -130,11 +131,11 @@ func TestPropose(t *testing.T) {
 	if p := d.State().Phases[Prefill]; p.Status != Running {
 		t.Errorf("the phase is %s, want begun", p.Status)
 	}
-	if _, err := d.Phase(Prefill).Run(ctx); err != nil {
+	if _, err := d.RunPhase(ctx, Prefill); err != nil {
 		t.Fatal(err)
 	}
 	var steps []string
-	for _, a := range d.State().attempted(Prefill) {
+	for _, a := range d.State().Attempted(Prefill) {
 		steps = append(steps, a.Step)
 	}
 	if !slices.Contains(steps, "chunks of 128 rows") {
@@ -165,7 +166,7 @@ func TestRecipeWith(t *testing.T) {
 		{array, `{"prefill": null}`, "array"},
 		{array, `{"chunk": 16}`, "chunk"},
 		{array, `{"prefill": {"merge_everything": true}}`, "merge_everything"},
-		{host, `{"chunk": ` + strings.Repeat("1", maxPatch) + `}`, "at most"},
+		{host, `{"chunk": ` + strings.Repeat("1", journal.MaxPatch) + `}`, "at most"},
 	} {
 		if got, err := tc.recipe.With([]byte(tc.patch)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%.60s: %+v, %v; want an error about %q", tc.patch, got, err, tc.want)

@@ -1,294 +1,166 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
+	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
-	"time"
 
-	goldenfile "github.com/npukit/npukit/gate/golden"
-	"github.com/npukit/npukit/internal/atomicfile"
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill/internal/evaluate"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// EvaluateOptions are the choices of an evaluation. The zero value of a field means its default.
-type EvaluateOptions struct {
-	Model   string      // path of the checkpoint; default the one that the journal names
-	Golden  string      // reference outputs of another implementation; default those that the journal names, or where these have moved golden.safetensors beside the model
-	Gates   []Gate      // more gates, those of the deployment
-	Observe func(Event) // sees progress, on the goroutine that runs; default nobody
+// ErrBusy is wrapped by errors about measured figures that cannot be judged because other processes
+// work on the machine.
+var ErrBusy = evaluate.ErrBusy
 
-	// Notes is a folder of the user's, outside every workspace, where the evaluator keeps authenticated notes of what held so far, so that an evaluation that was killed goes on where it
-	// was. Default none: the evaluation begins anew.
+// EvaluateOptions are the options of an evaluation. The zero value of a field means its default.
+type EvaluateOptions struct {
+	Model   string      // path of the checkpoint; default the one in the journal
+	Golden  string      // path of the reference outputs; default those in the journal, or golden.safetensors beside the model
+	Gates   []Gate      // more gates, those of the deployment
+	Observe func(Event) // receives progress, on the goroutine that runs
+
+	// Notes is a folder of the user's, outside every workspace. The evaluator keeps authenticated notes
+	// there of what has passed so far, so that an evaluation that was killed can be resumed. By
+	// default, an evaluation begins anew.
 	Notes string
 
 	// Positions and Repetitions are those of the deployment. Defaults: as in [Options].
 	Positions   int
 	Repetitions int
 
-	tolerance float64 // of measured figures; 0 means the bounds of evaluate_figures.go
-	written   bool    // look only at what is written, for tests of that: the report is then never an acceptance
+	tolerance float64 // of measured figures, for tests
+	written   bool    // for tests: check only what is written
+	figures   bool    // for tests: check only what is written, and figures
 }
 
-// Evaluate judges the deployment in a folder as somebody who has never seen it: it believes nothing that is written there. Bounds, oracle and gates are those of this
-// program, which is the root of trust.
+// Evaluator evaluates a workspace, in a process of its own. It reads the workspace, which stays
+// locked, and writes its report there.
+type Evaluator func(ctx context.Context, dir string) (EvaluationReport, error)
+
+// Evaluate re-checks the deployment in dir from scratch. It trusts nothing in the workspace: bounds,
+// oracle and gates are those of this program, which is the root of trust.
 //
-//   - What is written must hold together: the chain of the journal, the gates behind every phase, the plan and its status, thresholds, weights and reference outputs by
-//     their sums, figures by the measurement that they come from.
-//   - The checkpoint is read again, the oracle computes its references again, and every gate runs again on the plan as it lies in plan.json.
-//   - Every gate must fail on wrong devices ([gatetest.Adversaries]), or its word is worth nothing.
-//   - Figures are taken again, and must be those of performance.json within a bound that the report states.
+//   - What is written must be consistent: the chain of the journal, the gates of every phase, the
+//     plan and its status, thresholds, weights and reference outputs by their sums, and figures by
+//     the measurement that they come from.
+//   - The checkpoint is read again, the oracle computes its references again, and every gate runs
+//     again on the plan in plan.json.
+//   - Every gate must fail on wrong devices, see [gatetest.Adversaries].
+//   - Figures are taken again, and must be those of performance.json within a bound that the report
+//     states.
 //
-// The report is written into the folder, as evaluation_report.md and .json. What is wrong with the deployment is in the report; an error is that of something else,
-// such as a folder that has no journal, a model that is not where it was, or a file that cannot be read: there is no verdict then, unless something else is found
-// wrong, which decides. Nothing else in the folder is changed: see [Settle].
+// Evaluate writes the report into the workspace, as evaluation_report.md and .json, and changes
+// nothing else there; see [Settle]. What is wrong with the deployment is in the report. Evaluate
+// returns an error if there is no verdict, for example because the model or a file cannot be read,
+// and nothing else was found to be wrong.
 //
-// No variable of the environment changes a verdict; see [InNewProcess] for a process that sees only those that say where files are.
+// The environment's variables do not change a verdict; see [InNewProcess].
 func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOptions) (EvaluationReport, error) {
-	v := &evaluation{dir: dir, dev: dev, info: dev.Info(), started: time.Now()}
+	var o EvaluateOptions
 	if opts != nil {
-		v.opts = *opts
+		o = *opts
 	}
-	if _, err := os.Stat(filepath.Join(dir, FileJournal)); err != nil {
-		return EvaluationReport{}, noWorkspace(dir, err)
+	filled := Options{Gates: o.Gates, Positions: o.Positions, Repetitions: o.Repetitions}
+	if err := filled.fill(); err != nil {
+		return EvaluationReport{}, err
 	}
-	err := v.run(ctx)
-	if ctx.Err() != nil {
-		return EvaluationReport{}, ctx.Err()
+	e := evaluate.Options{
+		Model: o.Model, Golden: o.Golden, Notes: o.Notes, Positions: filled.Positions, Repetitions: filled.Repetitions,
+		Tolerance: o.tolerance, Written: o.written, Figures: o.figures,
 	}
-	if err == nil && v.unread != nil {
-		err = fmt.Errorf(undecided+"%w", v.unread)
-	}
-	if err != nil {
-		if !v.refused() {
-			return EvaluationReport{}, err
+	if o.Observe != nil {
+		e.Observe = func(text string, done, total int) {
+			o.Observe(Event{Phase: Evaluation, What: EventStep, Text: text, Done: done, Total: total})
 		}
-		// What has been found wrong stays so, whatever kept the evaluator from looking at the rest.
-		v.hold("evaluation", false, "not everything could be looked at: %s", strings.TrimPrefix(err.Error(), undecided))
 	}
-	v.report.Seconds = time.Since(v.started).Seconds()
-	v.report.OK = len(v.report.Checks) > 0 && !v.refused()
-	return v.report, v.write()
+	for _, g := range o.Gates {
+		e.Gates = append(e.Gates, evaluate.Gate{Gate: g.on(evaluationEnv(&filled)), Phases: g.Phases})
+	}
+	return evaluate.Run(ctx, dir, dev, e)
 }
 
-// undecided begins the errors of an evaluation that leave it without a verdict.
-const undecided = "skill: evaluation: no verdict: "
-
-// evaluation is one execution of Evaluate.
-type evaluation struct {
-	dir     string
-	dev     npu.Device
-	info    npu.Info
-	opts    EvaluateOptions
-	started time.Time
-	report  EvaluationReport
-
-	records []Record
-	unread  error            // of the first file that is there and could not be read
-	state   *State           // what the journal claims
-	notes   *evaluationNotes // nil where none are kept
-	d       *Deployment
-	env     *Env // on the plan as it lies in the workspace
-}
-
-// hold notes what a check found. Only the first words of a long story are kept.
-func (v *evaluation) hold(name string, ok bool, format string, args ...any) {
-	detail := fmt.Sprintf(format, args...)
-	if r := []rune(detail); len(r) > longestDetail {
-		detail = string(r[:longestDetail]) + " ..."
-	}
-	v.report.Checks = append(v.report.Checks, EvaluationCheck{name, ok, detail})
-	word := "holds: "
-	if !ok {
-		word = "does not hold: "
-	}
-	v.step("%s %s%s", name, word, detail)
-}
-
-// refused reports whether a check does not hold.
-func (v *evaluation) refused() bool {
-	return slices.ContainsFunc(v.report.Checks, func(c EvaluationCheck) bool { return !c.OK })
-}
-
-// longestDetail is enough for the reasons of a gate, and too little for every op of a model.
-const longestDetail = 1200
-
-func (v *evaluation) step(format string, args ...any) {
-	if v.opts.Observe != nil {
-		v.opts.Observe(Event{Phase: Evaluation, What: EventStep, Text: fmt.Sprintf(format, args...)})
-	}
-}
-
-// run goes from what is cheap to what takes time. Without a journal that can be read there is nothing to compare with.
-func (v *evaluation) run(ctx context.Context) (err error) {
-	if !v.readJournal() {
-		return nil
-	}
-	v.report.Plan = v.state.Plan
-	v.checkPhases()
-	v.checkThresholds()
-	v.checkPages()
-	v.checkPerformance()
-	// The evaluator works in a folder of its own, so that nothing that lies in the workspace can come into its way.
-	if err := atomicfile.Sweep(os.TempDir()); err != nil {
-		return fmt.Errorf("skill: evaluation: %w", err)
-	}
-	tmp, err := atomicfile.MkdirTemp("")
-	if err != nil {
-		return fmt.Errorf("skill: evaluation: %w", err)
-	}
-	defer func() { err = errors.Join(err, tmp.Close()) }()
-	if opened, err := v.openModel(tmp.Path); !opened || err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, v.d.Close()) }()
-	if !v.checkPlan() {
-		return nil
-	}
-	if v.opts.written {
-		if v.unread == nil {
-			v.hold("computed", false, "nothing was computed")
-		}
-		return nil
-	}
-	v.startNotes()
-	defer func() {
-		if v.notes != nil {
-			err = errors.Join(err, v.notes.close(err == nil && ctx.Err() == nil))
-		}
-	}()
-	if err := v.runGates(ctx); err != nil {
-		return err
-	}
-	if v.refused() || v.unread != nil { // neither controls nor figures change that, and a machine that is busy must not hide a refusal
-		return nil
-	}
-	if err := v.runControls(ctx); err != nil {
-		return err
-	}
-	if v.refused() {
-		return nil
-	}
-	return v.measureAgain(ctx)
-}
-
-// openModel opens the checkpoint as a deployment of its own, and compares what is deployed with what the journal is about. A checkpoint that cannot be read where the journal has it
-// is one that was changed; one that is not there, or that somebody named wrongly, says nothing of the deployment, and is an error.
-func (v *evaluation) openModel(tmp string) (bool, error) {
-	was := v.state.Subject
-	path, golden := was.paths(v.opts.Model, v.opts.Golden)
-	v.step("reading %s", path)
-	d, err := NewDeployment(path, v.dev, &Options{Dir: tmp, SeqLen: was.SeqLen, Golden: golden, Gates: v.opts.Gates, Positions: v.opts.Positions,
-		Repetitions: v.opts.Repetitions, Observe: v.opts.Observe})
-	if err != nil {
-		var bad subjectError
-		named := v.opts.Model
-		if errors.As(err, &bad) && bad.golden {
-			path, named = golden, v.opts.Golden
-		}
-		if bad.golden {
-			if g, unread := goldenfile.Read(golden); unread == nil { // it is a golden file, and not this model's
-				v.hold("golden", false, "%v; its SHA-256 is %.16s, the journal's of %q %.16s", err, g.Sum, was.Golden, was.GoldenSum)
-				return false, nil
-			}
-		}
-		switch {
-		case bad.err == nil:
-			return false, fmt.Errorf(undecided+"%w", err)
-		case named != "" || cannotWork(err):
-			return false, fmt.Errorf(undecided+"%w; name the model and its golden file where they are now", err)
-		}
-		v.hold("model", false, "%s cannot be read: %v", path, err)
-		return false, nil
-	}
-	v.d = d
-	s := d.state.Subject
-	v.report.Reference = s.Reference()
-	if s.Config != was.Config && v.opts.Model != "" {
-		return false, errors.Join(fmt.Errorf(undecided+"%s is %s, and the deployment is about %s: name that model", path, s.shape(),
-			was.shape()), d.Close())
-	}
-	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path, was.Config)
-	v.hold("weights", s.Weights == was.Weights, "SHA-256 of all tensors is %.16s, the journal's %.16s", s.Weights, was.Weights)
-	v.hold("device", s.Device == was.Device && s.Array == was.Array, "it runs on %s, the deployment was for %s", s.Device, was.Device)
-	switch {
-	case s.Golden == "" && was.Golden == "":
-		v.hold("golden", true, "%s", s.Reference())
-	default:
-		v.hold("golden", s.GoldenSum == was.GoldenSum, "SHA-256 of %q is %.16s, the journal's of %q %.16s", s.Golden, s.GoldenSum, was.Golden, was.GoldenSum)
-	}
-	return true, nil
-}
-
-// cannotWork reports an error of the evaluator's own work, which says nothing of what is judged: files that cannot be reached, a workspace that cannot be written, a device that other
-// processes have taken.
-func cannotWork(err error) bool {
-	var path *fs.PathError
-	var link *os.LinkError
-	var errno syscall.Errno
-	return errors.As(err, &path) || errors.As(err, &link) || errors.As(err, &errno) || isStorage(err) || errors.Is(err, npu.ErrMemory) || errors.Is(err, npu.ErrNoContext)
-}
-
-// cannot notes that something could not be done, or is the error where that says nothing of the deployment.
-func (v *evaluation) cannot(err error, name, format string, args ...any) error {
-	if cannotWork(err) {
-		return fmt.Errorf(undecided+"%s: %w", name, err)
-	}
-	v.hold(name, false, format+": %v", append(args, err)...)
-	return nil
-}
-
-// runGates asks every gate again: those of the model and of the reference, those of the kernels that the plan has now, and those of the plan.
-func (v *evaluation) runGates(ctx context.Context) error {
-	var list []Gate
-	for _, p := range []Phase{Reference, SingleBlock, KernelValidation, Finalise} {
-		gates, err := v.env.with(v.env.recipe).gatesOf(p)
+// evaluationEnv returns the environments of the user's gates in an evaluation. They belong to no
+// deployment and record nothing.
+func evaluationEnv(opts *Options) func(*gates.Bench) *Env {
+	return func(bench *gates.Bench) *Env {
+		state, err := journal.Fold(nil)
 		if err != nil {
-			v.hold("gates", false, "those of phase %s cannot be made: %v", p, err)
-			return nil
+			panic(err) // of no records
 		}
-		for _, g := range slices.Concat(gates, v.opts.Gates) {
-			again := slices.ContainsFunc(list, func(old Gate) bool { return old.Name == g.Name && old.subject == g.subject })
-			if !again && g.Name != GatePlanFile { // that is of the workspace, which is looked at elsewhere
-				list = append(list, g)
-			}
-		}
+		d := &Deployment{opts: *opts, log: journal.Unwritten(state, nil), models: bench.Models, reference: bench.Reference, ck: bench.Models.Checkpoint}
+		d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: opts.Repetitions, IDs: bench.IDs}
+		return &Env{d: d, phase: Evaluation, bench: bench}
 	}
-	for i, g := range list {
-		if _, err := v.once("gate "+g.Name+" "+g.subject, func() (int, error) { return 0, v.runGate(ctx, g, i, len(list)) }); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// runGate asks a gate, the i-th of n.
-func (v *evaluation) runGate(ctx context.Context, g Gate, i, n int) error {
-	e := v.env.with(v.env.recipe)
-	e.phase, e.done, e.total = Evaluation, i, n
-	v.step("gate %s", g.Name)
-	verdict, err := g.check(ctx, e)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return v.cannot(err, "gate "+g.Name, "it cannot be run")
+// Main makes a program one that can evaluate its own deployments. It must be the first call in main.
+// In a process that [InNewProcess] has started, Main evaluates a workspace with the program's own
+// devices and gates, and exits; in any other process it returns at once.
+//
+//	func main() {
+//		skill.Main(openDevice, &skill.EvaluateOptions{Gates: gates})
+//		...
+//	}
+//
+// Open opens a device by the text that was passed to InNewProcess, such as "sim" or "cpu threads=2".
+// Model, Golden and Notes of the options are those of InNewProcess.
+func Main(open func(ctx context.Context, device string) (npu.Device, error), opts *EvaluateOptions) {
+	if !slices.Equal(os.Args[1:], []string{evaluate.Argument}) {
+		return
 	}
-	r := GateResult{Name: g.Name}
-	r.judged(verdict)
-	text := r.Summary
-	for _, why := range r.Reasons {
-		text += "; " + why.Text
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(ctx)
+	err := evaluate.Serve(os.Stdin, os.Stdout, func(q evaluate.Request) (EvaluationReport, error) {
+		return evaluateRequest(ctx, q, open, opts)
+	}, cancel)
+	cancel()
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	v.hold("gate "+g.Name, r.OK, "%s", text)
-	if !isKernelGate(g.Name) {
-		v.compareResult(r)
+	os.Exit(0)
+}
+
+func evaluateRequest(ctx context.Context, q evaluate.Request, open func(context.Context, string) (npu.Device, error),
+	opts *EvaluateOptions) (r EvaluationReport, err error) {
+	var o EvaluateOptions
+	if opts != nil {
+		o = *opts
 	}
-	return nil
+	o.Model, o.Golden, o.Notes = q.Model, q.Golden, q.Notes
+	o.Positions, o.Repetitions = cmp.Or(q.Positions, o.Positions), cmp.Or(q.Repetitions, o.Repetitions)
+	dev, err := open(ctx, q.Device)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	return Evaluate(ctx, q.Dir, dev, &o)
+}
+
+// InNewProcess returns an evaluator that starts this program again; its main must begin with [Main].
+// The process has nothing of this one's memory, and of its environment only variables that name
+// files. Variables that change how the program computes, such as LD_PRELOAD, GODEBUG or GOMAXPROCS,
+// are left out.
+//
+// The device is passed to the function that Main opens devices with. The options may set Model,
+// Golden, Notes, Positions and Repetitions; the others are those of Main.
+func InNewProcess(device string, opts *EvaluateOptions) Evaluator {
+	return func(ctx context.Context, dir string) (EvaluationReport, error) {
+		q := evaluate.Request{Dir: dir, Device: device}
+		if opts != nil {
+			q.Model, q.Golden, q.Notes = opts.Model, opts.Golden, opts.Notes
+			q.Positions, q.Repetitions = opts.Positions, opts.Repetitions
+		}
+		return evaluate.InNewProcess(ctx, q)
+	}
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/npukit/npukit/gate/gatetest"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/report"
 )
 
 // victim is a finished deployment with a copy of its model, for an attack to change.
@@ -86,13 +89,13 @@ func (v *victim) replace(name, old, new string) {
 
 // lines are those of the journal.
 func (v *victim) lines() [][]byte {
-	return bytes.SplitAfter(bytes.TrimSuffix(v.read(FileJournal), []byte("\n")), []byte("\n"))
+	return bytes.SplitAfter(bytes.TrimSuffix(v.read(journal.FileJournal), []byte("\n")), []byte("\n"))
 }
 
 // forge rewrites records and seals the whole journal anew, as somebody does who knows the format.
-func (v *victim) forge(change func(r *Record) (keep bool)) {
+func (v *victim) forge(change func(r *journal.Record) (keep bool)) {
 	v.t.Helper()
-	records, _, err := ReadJournal(filepath.Join(v.dir, FileJournal))
+	records, _, err := journal.Read(filepath.Join(v.dir, journal.FileJournal))
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -104,20 +107,20 @@ func (v *victim) forge(change func(r *Record) (keep bool)) {
 		}
 		seq++
 		r.Seq = seq
-		line, err := r.seal(sum)
+		line, err := r.Seal(sum)
 		if err != nil {
 			v.t.Fatal(err)
 		}
 		sum = r.Sum
 		out = append(append(out, line...), '\n')
 	}
-	v.write(FileJournal, out)
+	v.write(journal.FileJournal, out)
 }
 
 // rewrite changes the data of all records of a kind, and writes the pages anew that follow from them.
-func rewrite[T any](v *victim, kind Kind, change func(x *T)) {
+func rewrite[T any](v *victim, kind journal.Kind, change func(x *T)) {
 	v.t.Helper()
-	v.forge(func(r *Record) bool {
+	v.forge(func(r *journal.Record) bool {
 		if r.Kind != kind {
 			return true
 		}
@@ -143,8 +146,8 @@ func (v *victim) consistent() {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.write("progress.md", progressPage(s))
-	p, err := (&Deployment{state: s}).Performance()
+	v.write("progress.md", report.Progress(s))
+	p, err := report.PerformanceOf(s)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -152,7 +155,7 @@ func (v *victim) consistent() {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.write(FilePerformance, append(data, '\n'))
+	v.write(journal.FilePerformance, append(data, '\n'))
 }
 
 // swapPlan puts another plan into plan.json, and gives its hash.
@@ -168,7 +171,7 @@ func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 		v.t.Fatal(err)
 	}
 	v.write(FilePlan, append(data, '\n'))
-	hash, err := PlanHash(p)
+	hash, err := planHash(p)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -182,7 +185,7 @@ func (v *victim) swapGolden(data []byte) {
 		v.t.Fatal(err)
 	}
 	sum := sha256.Sum256(data)
-	rewrite(v, KindDeployment, func(s *Subject) { s.GoldenSum = hex.EncodeToString(sum[:]) })
+	rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.GoldenSum = hex.EncodeToString(sum[:]) })
 }
 
 // claimTimes multiplies the time to the first token of the plan before by first, and all times by all,
@@ -257,17 +260,17 @@ func TestAttacks(t *testing.T) {
 		caught string // a check that must not hold
 	}{
 		"a threshold is loosened": {attack: func(v *victim) {
-			v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+			v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 		}, caught: "thresholds file"},
 		"thresholds have a gain before the right one": {attack: func(v *victim) {
-			v.replace(FileThresholds, `{`, `{"gain": 0.5,`)
+			v.replace(journal.FileThresholds, `{`, `{"gain": 0.5,`)
 		}, caught: "thresholds file"},
 		"thresholds have something behind them": {attack: func(v *victim) {
-			v.write(FileThresholds, append(v.read(FileThresholds), "} more"...))
+			v.write(journal.FileThresholds, append(v.read(journal.FileThresholds), "} more"...))
 		}, caught: "thresholds file"},
-		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, FileThresholds)) }, caught: "thresholds file"},
+		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FileThresholds)) }, caught: "thresholds file"},
 		"thresholds have a field more": {attack: func(v *victim) {
-			v.replace(FileThresholds, `"gain"`, `"ignore": true, "gain"`)
+			v.replace(journal.FileThresholds, `"gain"`, `"ignore": true, "gain"`)
 		}, caught: "thresholds file"},
 		"the plan is swapped behind phase 5": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "plan"},
 		"a swapped plan computes wrongly":    {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "gate paper"},
@@ -277,30 +280,30 @@ func TestAttacks(t *testing.T) {
 			v.replace(FilePlan, `"draft"`, `"accepted"`)
 		}, caught: "status"},
 		"a record is changed": {attack: func(v *victim) {
-			v.replace(FileJournal, `"kind":"measure"`, `"kind":"measurE"`)
+			v.replace(journal.FileJournal, `"kind":"measure"`, `"kind":"measurE"`)
 		}, caught: "journal"},
-		"a gate's result is changed": {attack: func(v *victim) { v.replace(FileJournal, `"ok":true`, `"ok":false`) }, caught: "journal"},
+		"a gate's result is changed": {attack: func(v *victim) { v.replace(journal.FileJournal, `"ok":true`, `"ok":false`) }, caught: "journal"},
 		"the journal is cut in a line": {attack: func(v *victim) {
-			data := v.read(FileJournal)
-			v.write(FileJournal, data[:len(data)-10])
+			data := v.read(journal.FileJournal)
+			v.write(journal.FileJournal, data[:len(data)-10])
 		}, caught: "journal"},
 		"the journal is cut behind a phase": {attack: func(v *victim) {
-			v.write(FileJournal, bytes.Join(v.lines()[:len(v.lines())/2], nil))
+			v.write(journal.FileJournal, bytes.Join(v.lines()[:len(v.lines())/2], nil))
 		}, caught: "phases"},
 		"the last record is cut": {attack: func(v *victim) {
 			lines := v.lines()
-			v.write(FileJournal, bytes.Join(lines[:len(lines)-1], nil))
+			v.write(journal.FileJournal, bytes.Join(lines[:len(lines)-1], nil))
 		}, caught: "pages"},
 		"records are reordered": {attack: func(v *victim) {
 			lines := v.lines()
 			lines[4], lines[5] = lines[5], lines[4]
-			v.write(FileJournal, bytes.Join(lines, nil))
+			v.write(journal.FileJournal, bytes.Join(lines, nil))
 		}, caught: "journal"},
-		"the journal is empty": {attack: func(v *victim) { v.write(FileJournal, nil) }, caught: "journal"},
+		"the journal is empty": {attack: func(v *victim) { v.write(journal.FileJournal, nil) }, caught: "journal"},
 		"figures are better": {attack: func(v *victim) {
-			v.replace(FilePerformance, `"tokens_per_s": `, `"tokens_per_s": 9`)
+			v.replace(journal.FilePerformance, `"tokens_per_s": `, `"tokens_per_s": 9`)
 		}, caught: "figures file"},
-		"figures are gone":     {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, FilePerformance)) }, caught: "figures file"},
+		"figures are gone":     {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FilePerformance)) }, caught: "figures file"},
 		"weights are replaced": {attack: func(v *victim) { spoilFile(v.t, weights(v), 64, 16) }, caught: "weights"},
 		"the golden file is replaced": {attack: func(v *victim) {
 			spoilFile(v.t, filepath.Join(v.model, "golden.safetensors"), 64, 1)
@@ -311,33 +314,33 @@ func TestAttacks(t *testing.T) {
 		"all rewritten: a plan that computes wrongly": {attack: func(v *victim) {
 			hash := v.swapPlan(wrongLayer(v.t))
 			was := must(ReadState(v.dir)).Plan
-			v.forge(func(r *Record) bool {
+			v.forge(func(r *journal.Record) bool {
 				r.Data = json.RawMessage(strings.ReplaceAll(string(r.Data), was, hash))
 				return true
 			})
 			v.consistent()
 		}, caught: "gate logits"},
 		"all rewritten: looser thresholds": {attack: func(v *victim) {
-			set := Thresholds()
+			set := gates.Thresholds()
 			b := set.Formats["cpu-bf16"]
 			b.Logits.Rtol *= 10
 			set.Formats["cpu-bf16"] = b
 			data := must(json.MarshalIndent(set, "", "  "))
-			v.write(FileThresholds, append(data, '\n'))
-			rewrite(v, KindDeployment, func(s *Subject) { s.Thresholds = must(hashOf(set)) })
+			v.write(journal.FileThresholds, append(data, '\n'))
+			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Thresholds = must(journal.Hash(set)) })
 		}, caught: "thresholds"},
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
+			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
 		}, caught: "figures"},
 		"all rewritten: figures that nobody can have, of a device that is none": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3); m.Device = "toaster (2 slots)" })
+			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3); m.Device = "toaster (2 slots)" })
 		}, caught: "figures"},
 		"all rewritten: a device that is none": {attack: func(v *victim) {
-			rewrite(v, KindDeployment, func(s *Subject) { s.Device = "toaster" })
+			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Device = "toaster" })
 		}, caught: "device"},
 		"all rewritten: a gain by a slow first figure": {attack: func(v *victim) {
 			first := must(ReadState(v.dir)).Measured[0].Value.Plan
-			rewrite(v, KindMeasure, func(m *Measurement) {
+			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.TTFT *= 1e4
 				} else {
@@ -346,10 +349,10 @@ func TestAttacks(t *testing.T) {
 			})
 		}, caught: "gain"},
 		"all rewritten: figures that do not agree with their comparison": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) { m.TTFT *= 0.9 })
+			rewrite(v, journal.KindMeasure, func(m *Measurement) { m.TTFT *= 0.9 })
 		}, caught: "figures file"},
 		"all rewritten: a gain that does not follow from its times": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) {
+			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Paired != nil {
 					m.Paired.Token.Gain = 0.9
 				}
@@ -357,14 +360,14 @@ func TestAttacks(t *testing.T) {
 		}, caught: "figures file"},
 		"all rewritten: a first plan that nobody can make": {attack: func(v *victim) {
 			first := must(ReadState(v.dir)).Measured[0].Value.Plan
-			rewrite(v, KindMeasure, func(m *Measurement) {
+			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.Plan = strings.Repeat("0", len(first))
 				}
 			})
 		}, caught: "gain"},
 		"all rewritten: a first plan of another recipe": {attack: func(v *victim) {
-			rewrite(v, KindPlan, func(n *PlanNote) {
+			rewrite(v, journal.KindPlan, func(n *journal.PlanNote) {
 				if n.Hash == must(ReadState(v.dir)).Measured[0].Value.Plan {
 					n.Recipe.Chunk = 1
 				}
@@ -372,31 +375,31 @@ func TestAttacks(t *testing.T) {
 		}, caught: "gain"},
 		"all rewritten: a first figure for other prompts": {attack: func(v *victim) {
 			first := must(ReadState(v.dir)).Measured[0].Value.Plan
-			rewrite(v, KindMeasure, func(m *Measurement) {
+			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.Positions++
 				}
 			})
 		}, caught: "gain"},
 		"all rewritten: predicted figures on a device that is measured": {attack: func(v *victim) {
-			rewrite(v, KindMeasure, func(m *Measurement) { m.Predicted, m.Clock = true, "npukit" })
+			rewrite(v, journal.KindMeasure, func(m *Measurement) { m.Predicted, m.Clock = true, "npukit" })
 		}, caught: "figures"},
 		"all rewritten: a gate's error is smaller": {attack: func(v *victim) {
-			rewrite(v, KindGate, func(g *GateResult) {
-				if g.Name == GateLogits {
+			rewrite(v, journal.KindGate, func(g *GateResult) {
+				if g.Name == journal.GateLogits {
 					g.Figures["kl_mean"] /= 10
 				}
 			})
 		}, caught: "result logits"},
 		"all rewritten: a phase without its gates": {attack: func(v *victim) {
-			v.forge(func(r *Record) bool {
+			v.forge(func(r *journal.Record) bool {
 				var g GateResult
-				if r.Kind == KindGate && json.Unmarshal(r.Data, &g) == nil && g.Name == GateGreedy {
+				if r.Kind == journal.KindGate && json.Unmarshal(r.Data, &g) == nil && g.Name == journal.GateGreedy {
 					return false
 				}
-				var f Finish
-				if r.Kind == KindFinish && json.Unmarshal(r.Data, &f) == nil {
-					f.Gates = slices.DeleteFunc(f.Gates, func(key string) bool { return strings.HasPrefix(key, GateGreedy+"@") })
+				var f journal.Finish
+				if r.Kind == journal.KindFinish && json.Unmarshal(r.Data, &f) == nil {
+					f.Gates = slices.DeleteFunc(f.Gates, func(key string) bool { return strings.HasPrefix(key, journal.GateGreedy+"@") })
 					r.Data = must(json.Marshal(f))
 				}
 				return true
@@ -411,7 +414,7 @@ func TestAttacks(t *testing.T) {
 			}
 			defer d.Close()
 			sum := d.State().Subject.Weights
-			rewrite(v, KindDeployment, func(s *Subject) { s.Weights = sum })
+			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Weights = sum })
 		}, caught: "gate oracle-golden"},
 		"all rewritten: the golden file of another model": {attack: func(v *victim) {
 			v.swapGolden(must(os.ReadFile(filepath.Join(tiny("llama-tied-rope-scaled"), "golden.safetensors"))))
@@ -450,11 +453,13 @@ func TestAttacks(t *testing.T) {
 			if tc.device != nil {
 				dev = tc.device(dev)
 			}
-			before := v.read(FileJournal)
+			before := v.read(journal.FileJournal)
 			opts := loose()
 			opts.written = isWritten(tc.caught) && tc.device == nil // what is computed is not what is tried here
 			opts.Model, opts.Golden = v.model, filepath.Join(v.model, "golden.safetensors")
-			r, err := Settle(context.Background(), v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, opts) }, opts)
+			r, err := Settle(context.Background(), v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
+				return Evaluate(ctx, dir, dev, opts)
+			}, opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,7 +472,7 @@ func TestAttacks(t *testing.T) {
 			if p, err := plan.Read(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != plan.Failed {
 				t.Errorf("the plan is %q", p.Status)
 			}
-			if after := v.read(FileJournal); !bytes.HasPrefix(after, before) || slices.Contains(failing(r), "journal") && len(after) > len(before) {
+			if after := v.read(journal.FileJournal); !bytes.HasPrefix(after, before) || slices.Contains(failing(r), "journal") && len(after) > len(before) {
 				t.Error("the evidence was changed")
 			}
 			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == plan.Accepted {
@@ -500,11 +505,11 @@ func TestSettleLocked(t *testing.T) {
 		t.Error("evaluated")
 		return EvaluationReport{}, nil
 	}
-	before := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
+	before := must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))
 	if _, err := Settle(ctx, opts.Dir, lend(dev), asked, nil); !errors.Is(err, ErrLocked) {
 		t.Errorf("while a deployment has it: %v", err)
 	}
-	if after := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal))); !bytes.Equal(before, after) {
+	if after := must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal))); !bytes.Equal(before, after) {
 		t.Error("the journal has changed")
 	}
 	if r, err := Evaluate(ctx, opts.Dir, dev, loose()); err != nil || r.OK {

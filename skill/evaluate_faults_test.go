@@ -265,7 +265,7 @@ func TestSeededFaults(t *testing.T) {
 			}
 			d := deployment(t, path, openSim(t, sim.Options{}), opts)
 			for p, _ := d.State().Next(); p < from; p, _ = d.State().Next() {
-				if _, err := d.Phase(p).Run(context.Background()); err != nil {
+				if _, err := d.RunPhase(context.Background(), p); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -296,7 +296,7 @@ func TestSeededFaults(t *testing.T) {
 			d := deployment(t, path, dev, opts)
 			var err error
 			for _, p := range Phases()[from : max(tc.from, FullModel)+1] {
-				if _, err = d.Phase(p).Run(context.Background()); err != nil {
+				if _, err = d.RunPhase(context.Background(), p); err != nil {
 					break
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/model/plan"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // agrees is an evaluator that accepts what the journal has decided, and counts how often it was asked.
@@ -21,7 +22,7 @@ func agrees(asked *int) Evaluator {
 		if err != nil {
 			return EvaluationReport{}, err
 		}
-		return EvaluationReport{OK: true, Plan: s.Plan, Checks: []EvaluationCheck{{"a test", true, ""}}}, nil
+		return EvaluationReport{OK: true, Plan: s.Plan, Checks: []EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
 	}
 }
 
@@ -57,20 +58,22 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	accepted(t, path, opts)
 	settle := func(o *EvaluateOptions) (EvaluationReport, error) {
 		o.Positions, o.Repetitions, o.written = 32, 3, true
-		return Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
+		return Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
+			return Evaluate(ctx, dir, dev, o)
+		}, o)
 	}
-	journal := must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))
+	was := must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))
 	silent := func(what string, o *EvaluateOptions, names string) {
 		t.Helper()
 		_, err := settle(o)
 		if err == nil || !strings.Contains(err.Error(), "no verdict") || !strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v, want no verdict and %q", what, err, names)
 		}
-		if s := planStatus(t, opts.Dir); s != plan.Accepted || !bytes.Equal(journal, must(os.ReadFile(filepath.Join(opts.Dir, FileJournal)))) {
+		if s := planStatus(t, opts.Dir); s != plan.Accepted || !bytes.Equal(was, must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))) {
 			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
 		}
 	}
-	for _, name := range []string{FilePerformance, FileThresholds, "progress.md"} {
+	for _, name := range []string{journal.FilePerformance, journal.FileThresholds, "progress.md"} {
 		mend := unreadable(t, filepath.Join(opts.Dir, name))
 		silent("a file that cannot be read", &EvaluateOptions{}, name)
 		mend()
@@ -121,11 +124,13 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 	}
 	settle := func(v *victim) (EvaluationReport, error) {
 		o := &EvaluateOptions{Positions: 32, Repetitions: 3, written: true}
-		return Settle(ctx, v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
+		return Settle(ctx, v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
+			return Evaluate(ctx, dir, dev, o)
+		}, o)
 	}
-	for _, name := range []string{FilePerformance, "progress.md"} {
+	for _, name := range []string{journal.FilePerformance, "progress.md"} {
 		v := fresh()
-		v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+		v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 		before := v.read(name)
 		mend := unreadable(t, filepath.Join(v.dir, name))
 		r, err := settle(v)
@@ -156,9 +161,11 @@ func TestRefusedWithoutAModel(t *testing.T) {
 	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	v := &victim{t: t, dir: opts.Dir}
-	v.replace(FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+	v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 	must(0, os.Rename(path, path+"-away"))
-	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, nil) }, nil)
+	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
+		return Evaluate(ctx, dir, dev, nil)
+	}, nil)
 	if err != nil || r.OK || len(failing(r)) != 2 || failing(r)[0] != "thresholds file" || planStatus(t, opts.Dir) != plan.Failed {
 		t.Errorf("%v, %q, the plan is %s", err, failing(r), planStatus(t, opts.Dir))
 	}
@@ -170,22 +177,24 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 	opts := small(t)
 	accepted(t, path, opts)
 	for name, change := range map[string]func(data []byte) []byte{
-		FilePerformance: func(data []byte) []byte {
+		journal.FilePerformance: func(data []byte) []byte {
 			return bytes.Replace(data, []byte(`"tokens_per_s": `), []byte(`"tokens_per_s": 9`), 1)
 		},
-		FileThresholds: func(data []byte) []byte { return append([]byte(`{"gain": 0.5,`), data[1:]...) }, // which a reader of the last of two would not see
-		"progress.md":  func(data []byte) []byte { return bytes.Replace(data, []byte("passed"), []byte("Passed"), 1) },
+		journal.FileThresholds: func(data []byte) []byte { return append([]byte(`{"gain": 0.5,`), data[1:]...) }, // which a reader of the last of two would not see
+		"progress.md":          func(data []byte) []byte { return bytes.Replace(data, []byte("passed"), []byte("Passed"), 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &EvaluateOptions{Positions: 32, Repetitions: 3, written: true}
 			v := &victim{t: t, dir: opts.Dir}
-			before, right := v.read(FileJournal), v.read(name)
+			before, right := v.read(journal.FileJournal), v.read(name)
 			v.write(name, change(right))
-			r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) { return Evaluate(ctx, dir, dev, o) }, o)
+			r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
+				return Evaluate(ctx, dir, dev, o)
+			}, o)
 			if err != nil || r.OK || planStatus(t, opts.Dir) != plan.Failed {
 				t.Fatalf("%v, %q", err, failing(r))
 			}
-			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed || s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(FileJournal), before) {
+			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed || s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(journal.FileJournal), before) {
 				t.Errorf("in the journal the evaluation is %s", s.Phases[Evaluation].Status)
 			}
 			if bytes.Equal(v.read(name), right) {
@@ -203,30 +212,17 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 	}
 }
 
-// JSON is read to its end.
-func TestStrict(t *testing.T) {
-	var s ThresholdSet
-	for _, text := range []string{"{}\n} more", "{} {}", "{}]", `{"other": 1}`} {
-		if strict([]byte(text), &s) == nil {
-			t.Errorf("%q is read", text)
-		}
-	}
-	if err := strict([]byte("{}\n"), &s); err != nil {
-		t.Error(err)
-	}
-}
-
 // An empty journal says nothing, and reading it says so.
 func TestEmptyJournal(t *testing.T) {
 	dir := t.TempDir()
-	must(0, os.WriteFile(filepath.Join(dir, FileJournal), nil, 0o644))
-	if s, err := ReadState(dir); s != nil || !errors.Is(err, ErrJournal) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), FileJournal) {
+	must(0, os.WriteFile(filepath.Join(dir, journal.FileJournal), nil, 0o644))
+	if s, err := ReadState(dir); s != nil || !errors.Is(err, journal.ErrJournal) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), journal.FileJournal) {
 		t.Errorf("%v, %v", s, err)
 	}
 	empty := func(context.Context, string) (EvaluationReport, error) {
-		return EvaluationReport{Checks: []EvaluationCheck{{"a test", true, ""}}}, nil
+		return EvaluationReport{Checks: []EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
 	}
-	if _, err := Settle(context.Background(), dir, lend(nil), empty, nil); !errors.Is(err, ErrJournal) {
+	if _, err := Settle(context.Background(), dir, lend(nil), empty, nil); !errors.Is(err, journal.ErrJournal) {
 		t.Errorf("settled: %v", err)
 	}
 }

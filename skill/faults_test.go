@@ -11,6 +11,8 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/npu/xdna2"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // Weights that the array's programs cannot read are refused in phase 0, by name.
@@ -30,7 +32,7 @@ func ready(t *testing.T) (*Deployment, *Env) {
 	opts := quick(t)
 	opts.Observe = nil
 	d := deployment(t, npuTiny(t), openSim(t, sim.Options{}), opts)
-	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
 	e, err := d.env(FullModel)
@@ -41,17 +43,17 @@ func ready(t *testing.T) (*Deployment, *Env) {
 }
 
 // diagnosed asks the skills about a gate that fails on a plan, and gives the first that has a cause.
-func diagnosed(t *testing.T, d *Deployment, e *Env, check func(context.Context, *Env) (Verdict, error)) (skill string, o Outcome) {
+func diagnosed(t *testing.T, d *Deployment, e *Env, g gates.Gate) (skill string, o Outcome) {
 	t.Helper()
 	ctx := context.Background()
-	v, err := check(ctx, e)
+	v, err := g.Check(ctx, e.bench)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v.OK() {
 		t.Fatalf("the gate passes:\n%v", v)
 	}
-	s, err := e.symptomOf(ctx, GateResult{Name: GatePaper, Reasons: reasonsOf(v)})
+	s, err := e.symptomOf(ctx, GateResult{Name: journal.GatePaper, Reasons: gates.Reasons(v)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func diagnosed(t *testing.T, d *Deployment, e *Env, check func(context.Context, 
 		if !sk.Trigger(*s) {
 			continue
 		}
-		if o, err = d.ask(ctx, e, sk, *s); err != nil {
+		if o, err = e.ask(ctx, sk, *s); err != nil {
 			t.Fatal(err)
 		}
 		if o.Cause != "" {
@@ -73,11 +75,11 @@ func diagnosed(t *testing.T, d *Deployment, e *Env, check func(context.Context, 
 // spoil puts a plan in the place of the recipe's.
 func spoil(t *testing.T, e *Env, change func(p *plan.Plan)) {
 	t.Helper()
-	planned, err := e.planned()
+	planned, err := e.bench.Models.Plan(e.bench.Recipe)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := *planned.plan
+	p := *planned.Plan
 	p.Prefill = append([]plan.Pass(nil), p.Prefill...)
 	pass := &p.Prefill[0]
 	pass.Steps = append([]plan.Step(nil), pass.Steps...)
@@ -85,8 +87,8 @@ func spoil(t *testing.T, e *Env, change func(p *plan.Plan)) {
 		pass.Steps[i].Args = append([]plan.Binding(nil), pass.Steps[i].Args...)
 	}
 	change(&p)
-	planned.plan = &p
-	if planned.hash, err = PlanHash(&p); err != nil {
+	planned.Plan = &p
+	if planned.Hash, err = planHash(&p); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,7 +111,7 @@ func TestWrongLayerKey(t *testing.T) {
 			}
 		}
 	})
-	name, o := diagnosed(t, d, e, checkPaper)
+	name, o := diagnosed(t, d, e, gates.Named(journal.GatePaper))
 	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "wrong layer key") || !strings.Contains(o.Evidence, "layers.0.mlp.down_proj") {
 		t.Errorf("%s: %+v", name, o)
 	}
@@ -162,7 +164,7 @@ func TestStaleBuffer(t *testing.T) {
 	opts := quick(t)
 	opts.Observe = nil
 	d := deployment(t, npuTiny(t), deaf{openSim(t, sim.Options{}), &on}, opts)
-	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
 	e, err := d.env(FullModel)
@@ -170,7 +172,7 @@ func TestStaleBuffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	on = true
-	name, o := diagnosed(t, d, e, checkDeterminism)
+	name, o := diagnosed(t, d, e, gates.Named(journal.GateDeterminism))
 	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "stale buffer") {
 		t.Errorf("%s: %+v", name, o)
 	}
@@ -185,22 +187,22 @@ func TestAttentionOnTheHostIsValidated(t *testing.T) {
 	if err := e.SetRecipe(r, "the fused attention kernel hangs"); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := d.Phase(KernelValidation).Run(context.Background()); err != nil || !report.Passed {
+	if report, err := d.RunPhase(context.Background(), KernelValidation); err != nil || !report.Passed {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if !slices.ContainsFunc(d.State().Kernels, func(k KernelNote) bool { return k.Kind == "Attention" && k.On == plan.OnHost && k.OK }) {
+	if !slices.ContainsFunc(d.State().Kernels, func(k journal.KernelNote) bool { return k.Kind == "Attention" && k.On == plan.OnHost && k.OK }) {
 		t.Error("no attention on the host was tried")
 	}
 }
 
 // A virtual array that watches names the sync that is missing, and the skill takes its word.
 func TestNamedSync(t *testing.T) {
-	d, e := ready(t)
-	s := Symptom{Phase: FullModel, Err: &sim.CoherencyError{Run: "layer.0", Program: "q", Arg: "x"}, Recipe: e.recipe}
+	_, e := ready(t)
+	s := Symptom{Phase: FullModel, Err: &sim.CoherencyError{Run: "layer.0", Program: "q", Arg: "x"}, Recipe: e.bench.Recipe}
 	if !(bufferCorruption{}).Trigger(s) {
 		t.Fatal("not triggered")
 	}
-	o, err := d.ask(context.Background(), e, bufferCorruption{}, s)
+	o, err := e.ask(context.Background(), bufferCorruption{}, s)
 	if err != nil || !strings.HasPrefix(o.Cause, "missing sync") || !strings.Contains(o.Evidence, `"x"`) {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -208,19 +210,19 @@ func TestNamedSync(t *testing.T) {
 
 // A merge that the array refuses is told from one that is refused taken apart too.
 func TestRoutingCongestion(t *testing.T) {
-	d, e := ready(t)
+	_, e := ready(t)
 	merged := e.Recipe()
 	merged.Prefill.MergePost = true
 	s := Symptom{Phase: Prefill, Err: &xdna2.ResourceError{Rule: "R-BD-1"}, Error: "R-BD-1", Recipe: merged}
 	if !(routingCongestion{}).Trigger(s) {
 		t.Fatal("not triggered by a refusal")
 	}
-	o, err := d.ask(context.Background(), e, routingCongestion{}, s)
+	o, err := e.ask(context.Background(), routingCongestion{}, s)
 	if err != nil || !strings.Contains(o.Cause, "prefill behind attention") || !o.Fixed {
 		t.Errorf("merged: %+v, %v", o, err)
 	}
 	s.Recipe = e.Recipe()
-	if o, err = d.ask(context.Background(), e, routingCongestion{}, s); err != nil || !strings.HasPrefix(o.Cause, "placement") {
+	if o, err = e.ask(context.Background(), routingCongestion{}, s); err != nil || !strings.HasPrefix(o.Cause, "placement") {
 		t.Errorf("apart: %+v, %v", o, err)
 	}
 }
@@ -241,7 +243,7 @@ func TestSimFaults(t *testing.T) {
 			d := deployment(t, path, openSim(t, sim.Options{Faults: &f}), opts)
 			var err error
 			for _, p := range Phases()[:Prefill] {
-				if _, err = d.Phase(p).Run(context.Background()); err != nil {
+				if _, err = d.RunPhase(context.Background(), p); err != nil {
 					break
 				}
 			}
@@ -275,11 +277,11 @@ func TestMoreProgramsThanContexts(t *testing.T) {
 	if over == nil {
 		t.Fatal("the first plan has few programs")
 	}
-	v, err := checkPlanFile(context.Background(), e)
+	v, err := checkPlanFile(e)
 	if err != nil || !v.OK() {
 		t.Fatalf("%v, %v", v, err)
 	}
-	if line, _, _ := describe(v); !strings.Contains(line, "note: ") || !strings.Contains(line, over.Error()) {
+	if line, _, _ := gates.Describe(v); !strings.Contains(line, "note: ") || !strings.Contains(line, over.Error()) {
 		t.Errorf("it does not say %q: %s", over, line)
 	}
 }

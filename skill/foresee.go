@@ -7,6 +7,11 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/xdna2"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/models"
+	"github.com/npukit/npukit/skill/internal/subject"
+	"github.com/npukit/npukit/skill/internal/timing"
 )
 
 // Foreseen is a change to the plan as the clock of the virtual array sees it.
@@ -31,25 +36,28 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 		o = *opts
 	}
 	if o.SeqLen == 0 {
-		o.SeqLen = min(c.Context, defaultSeqLen)
+		o.SeqLen = min(c.Context, subject.DefaultSeqLen)
 	}
-	d := &Deployment{opts: o, info: npu.Info{Kind: "sim", Array: "xdna2"}, foreseen: c, plans: map[string]*plannedRecipe{}}
-	var err error
-	if d.state, err = StateOf(nil); err != nil {
+	info := npu.Info{Kind: "sim", Array: "xdna2"}
+	state, err := journal.Fold(nil)
+	if err != nil {
 		return Recipe{}, nil, err
 	}
-	d.state.Subject = &Subject{Name: c.Name, Device: d.info.Kind, Array: d.info.Array, SeqLen: o.SeqLen}
+	state.Subject = &journal.Subject{Name: c.Name, Device: info.Kind, Array: info.Array, SeqLen: o.SeqLen}
+	d := &Deployment{opts: o, log: journal.Unwritten(state, journal.ErrForecast), models: models.Forecast(c, info)}
+	d.reference = gates.NewReference(nil, nil, o.Positions)
+	d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: o.Repetitions}
 	if d.skills, err = skills(o.Skills); err != nil {
 		return Recipe{}, nil, err
 	}
-	recipe := naiveRecipe(d.info, o.SeqLen)
+	recipe := journal.Naive(info, o.SeqLen)
 	now, err := foretold(recipe, c)
 	if err != nil {
 		return recipe, nil, err
 	}
 	list := []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT, Token: 1 / now.TokensPerSec}}
 	for _, p := range []Phase{Prefill, Decode} {
-		for _, change := range (&Env{d: d, phase: p, recipe: recipe}).changes() {
+		for _, change := range d.newEnv(p).with(recipe).changes() {
 			if ctx.Err() != nil {
 				return recipe, list, ctx.Err()
 			}
@@ -73,7 +81,7 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 				f.Outcome, f.Why, f.TTFT, f.Token = Skipped, "the plan is the same with it", then.TTFT, 1/then.TokensPerSec
 			default:
 				f.TTFT, f.Token = then.TTFT, 1/then.TokensPerSec
-				better, why := faster(p, now, then)
+				better, why := timing.PredictedFaster(p, now, then)
 				if f.Why = why; better {
 					f.Outcome, recipe, now = Kept, next, then
 				}
@@ -86,11 +94,11 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 
 // foretold is what the clock says of a recipe's plan.
 func foretold(r Recipe, c *checkpoint.Config) (Measurement, error) {
-	p, err := r.arrayPlan(c)
+	p, err := models.ArrayPlan(r, c)
 	if err != nil {
 		return Measurement{}, err
 	}
-	hash, err := PlanHash(p)
+	hash, err := planHash(p)
 	if err != nil {
 		return Measurement{}, err
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // What lies in a journal's place and is none is refused by whoever reads it, at once: a pipe, of which nothing would ever come, and more than fits into memory.
@@ -20,14 +23,14 @@ func TestNoJournal(t *testing.T) {
 		},
 	} {
 		dir := t.TempDir()
-		path := filepath.Join(dir, FileJournal)
+		path := filepath.Join(dir, journal.FileJournal)
 		if err := put(path); err != nil {
 			t.Skip(err)
 		}
-		if _, err := ReadState(dir); !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), name) {
+		if _, err := ReadState(dir); !errors.Is(err, journal.ErrJournal) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := openJournal(path); !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), name) {
+		if _, _, err := journal.Open(path); !errors.Is(err, journal.ErrJournal) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s, to write to: %v", name, err)
 		}
 	}
@@ -35,19 +38,19 @@ func TestNoJournal(t *testing.T) {
 
 // A pipe in the place of a file that is written again is replaced, and one in the place of the plan is no plan that could be run: neither is waited for.
 func TestPipesAreNotRead(t *testing.T) {
-	w, _, err := openWorkspace(t.TempDir(), nil)
+	w, err := workspace.Open(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
-	path := w.path(FilePlan)
+	defer w.Close()
+	path := w.Path(FilePlan)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Skip(err)
 	}
 	if err := markFailed(path); err != nil {
 		t.Error(err)
 	}
-	if err := w.put(FilePlan, []byte("{}\n")); err != nil || string(must(os.ReadFile(path))) != "{}\n" {
+	if err := w.Put(FilePlan, []byte("{}\n")); err != nil || string(must(os.ReadFile(path))) != "{}\n" {
 		t.Error(err)
 	}
 }

@@ -12,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/internal/childproc/orphantest"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/timing"
 )
 
 // deployUntilKilled deploys the model beside a workspace on the virtual array, whose decisions are the
@@ -77,7 +80,7 @@ func TestKilledAtRandom(t *testing.T) {
 	if kills == 0 {
 		t.Error("it was never killed")
 	}
-	records, _, err := ReadJournal(filepath.Join(work, FileJournal))
+	records, _, err := journal.Read(filepath.Join(work, journal.FileJournal))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +88,15 @@ func TestKilledAtRandom(t *testing.T) {
 	for _, r := range records {
 		what := ""
 		switch r.Kind {
-		case KindGate:
+		case journal.KindGate:
 			what = must(dataOf[GateResult](r)).Key()
-		case KindPart:
-			n := must(dataOf[PartNote](r))
+		case journal.KindPart:
+			n := must(dataOf[journal.PartNote](r))
 			what = n.Gate + " " + n.Part
 			parts++
-		case KindAttempt:
+		case journal.KindAttempt:
 			what = must(dataOf[Attempt](r)).Step
-		case KindMeasure:
+		case journal.KindMeasure:
 			what = must(dataOf[Measurement](r)).Plan
 			r.Phase = 0 // a prediction holds in every phase
 		default:
@@ -114,7 +117,7 @@ func TestKilledAtRandom(t *testing.T) {
 	}
 }
 
-func dataOf[T any](r Record) (v T, err error) { return v, json.Unmarshal(r.Data, &v) }
+func dataOf[T any](r journal.Record) (v T, err error) { return v, json.Unmarshal(r.Data, &v) }
 
 // A comparison that ends in the middle is taken up by the next process: turns that were noted are not
 // taken again.
@@ -130,7 +133,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 		return nil
 	}}
 	turns := func(d *Deployment) (n int) {
-		for _, x := range d.state.turnsOf(Prefill) {
+		for _, x := range d.log.State.TurnsOf(Prefill) {
 			n += len(x.Turns)
 		}
 		return n
@@ -139,7 +142,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 		e := must(d.env(Prefill))
 		changed := e.Recipe()
 		changed.Chunk = 8
-		_, after, err := e.compare(ctx, e.with(changed))
+		_, after, err := d.timer.Compare(ctx, Prefill, e.bench.Recipe, changed)
 		return after, err
 	}
 	d := deployment(t, path, dev, opts)
@@ -165,7 +168,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 	if err != nil || had == 0 || after.Paired.First.Count != turns(d) || after.Paired.Plan == after.Plan {
 		t.Errorf("%v; %d turns before, %d in all, %+v", err, had, turns(d), after.Paired)
 	}
-	if more := turns(d) - had; more > max(1, disturbedTimes*(2*opts.Repetitions-1)-had) {
+	if more := turns(d) - had; more > max(1, timing.DisturbedTimes*(2*opts.Repetitions-1)-had) {
 		t.Errorf("%d turns were there, and %d more were taken", had, more)
 	}
 	// Turns of other kernels or threads are no part of it.
@@ -176,5 +179,22 @@ func TestComparisonIsTakenUp(t *testing.T) {
 	before := turns(d)
 	if after, err := compare(d); err != nil || after.Paired.First.Count != turns(d)-before {
 		t.Errorf("on another device: %v, %d turns of %d", err, after.Paired.First.Count, turns(d)-before)
+	}
+}
+
+// kill -9 of a deployment ends its evaluator, even one that hangs.
+func TestChildrenEndWithTheirParent(t *testing.T) {
+	for what, processes := range map[string]int{"evaluator": 1} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pids")
+			parent := exec.Command(must(os.Executable()))
+			parent.Env = append(os.Environ(), orphanMode+"="+what+" "+file)
+			must(0, parent.Start())
+			pids := orphantest.PIDs(t, file, processes)
+			must(0, parent.Process.Kill())
+			_ = parent.Wait() // killed
+			orphantest.Gone(t, pids...)
+		})
 	}
 }

@@ -14,6 +14,10 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/lesson"
+	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/manual"
 )
 
 // effort is what a deployment took.
@@ -26,16 +30,16 @@ func toTheEnd(t *testing.T, path string, dev npu.Device, opts *Options) (*State,
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	records, _, err := ReadJournal(filepath.Join(opts.Dir, FileJournal))
+	records, _, err := journal.Read(filepath.Join(opts.Dir, journal.FileJournal))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var took effort
 	for _, r := range records {
 		switch r.Kind {
-		case KindGate:
+		case journal.KindGate:
 			took.gates++
-		case KindMeasure:
+		case journal.KindMeasure:
 			took.measured++
 		}
 	}
@@ -48,20 +52,22 @@ func toTheEnd(t *testing.T, path string, dev npu.Device, opts *Options) (*State,
 // promote writes what a workspace has learnt, and reads it as skills.
 func promote(t *testing.T, work string, want int) []Skill {
 	t.Helper()
-	learnt, err := LessonsOf(work)
+	learnt, err := lesson.Learn(work)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	names, err := WriteLessons(dir, learnt)
+	names, err := lesson.Write(dir, learnt)
 	if err != nil || len(names) != want {
 		t.Fatalf("lessons %q, %v: want %d", names, err, want)
 	}
-	if again, err := WriteLessons(dir, learnt); err != nil || len(again) != 0 {
+	if again, err := lesson.Write(dir, learnt); err != nil || len(again) != 0 {
 		t.Errorf("promoted again: %q, %v", again, err)
 	}
-	if manuals, err := ReadManuals(dir); err != nil || len(manuals) != want {
-		t.Errorf("%d manuals, %v", len(manuals), err)
+	for _, name := range names {
+		if _, err := manual.Parse(name, must(os.ReadFile(filepath.Join(dir, name, manual.FileName)))); err != nil {
+			t.Error(err)
+		}
 	}
 	lessons, err := LoadLessons(dir)
 	if err != nil {
@@ -100,8 +106,8 @@ func planLessonsSaveWork(t *testing.T, work string) {
 	if after.gates >= before.gates || after.measured >= before.measured {
 		t.Errorf("with lessons it took %+v, without %+v", after, before)
 	}
-	a, _ := without.lastMeasured(without.Plan)
-	b, _ := with.lastMeasured(with.Plan)
+	a, _ := without.LastMeasured(without.Plan)
+	b, _ := with.LastMeasured(with.Plan)
 	if b.TTFT > a.TTFT*1.001 || b.TokensPerSec < a.TokensPerSec*0.999 {
 		t.Errorf("with lessons the plan needs %v and %v tokens/s, without %v and %v", b.TTFT, b.TokensPerSec, a.TTFT, a.TokensPerSec)
 	}
@@ -131,12 +137,12 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 		return opts.Dir, s, took
 	}
 	work, _, before := run("smollm-mha", nil)
-	learnt, err := LessonsOf(work)
+	learnt, err := lesson.Learn(work)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What a machine under load keeps in the optimisation phases is not always the same: only the remedy is wanted here.
-	learnt = slices.DeleteFunc(learnt, func(l Lesson) bool { return l.Trigger.Gate == "" })
+	learnt = slices.DeleteFunc(learnt, func(l lesson.Lesson) bool { return l.Trigger.Gate == "" })
 	if len(learnt) != 1 || !strings.Contains(string(learnt[0].Change), "F32") {
 		t.Fatalf("learnt: %+v", learnt)
 	}
@@ -151,7 +157,7 @@ func TestLessonsNeedAFinishedDeployment(t *testing.T) {
 	opts := small(t)
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
 	through(t, d, SingleBlock)
-	if l, err := LessonsOf(opts.Dir); err != nil || len(l) != 0 {
+	if l, err := lesson.Learn(opts.Dir); err != nil || len(l) != 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -160,10 +166,10 @@ func TestLessonsNeedAFinishedDeployment(t *testing.T) {
 func TestLessonThatDoesNotFit(t *testing.T) {
 	opts := small(t)
 	p := Prefill
-	for i, l := range []Lesson{
-		{Device: "cpu", Trigger: LessonTrigger{Phase: &p}, Change: json.RawMessage(`{"chunk":-1}`)},
-		{Device: "cpu", Trigger: LessonTrigger{Phase: &p}, Change: json.RawMessage(`{"prefill":{"merge_post":true}}`)},
-		{Device: "sim", Trigger: LessonTrigger{Phase: &p}, Change: json.RawMessage(`{"chunk":16}`)},
+	for i, l := range []lesson.Lesson{
+		{Device: "cpu", Trigger: lesson.Trigger{Phase: &p}, Change: json.RawMessage(`{"chunk":-1}`)},
+		{Device: "cpu", Trigger: lesson.Trigger{Phase: &p}, Change: json.RawMessage(`{"prefill":{"merge_post":true}}`)},
+		{Device: "sim", Trigger: lesson.Trigger{Phase: &p}, Change: json.RawMessage(`{"chunk":16}`)},
 	} {
 		l.Name = fmt.Sprintf("lesson-%d", i)
 		opts.Skills = append(opts.Skills, lessonSkill{l})
@@ -171,7 +177,7 @@ func TestLessonThatDoesNotFit(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
 	through(t, d, Decode)
 	got := map[string]string{}
-	for _, a := range d.State().attempted(Prefill) {
+	for _, a := range d.State().Attempted(Prefill) {
 		got[a.Step] = a.Outcome
 	}
 	if got["lesson-0"] != Rejected || got["lesson-1"] != "" || got["lesson-2"] != "" || got["chunks of 128 rows"] == "" {
@@ -179,73 +185,100 @@ func TestLessonThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// Files of lessons are held to their form before anything is made of them.
-func TestLoadLessons(t *testing.T) {
-	const good = `{"name":"lesson-a","device":"cpu","trigger":{"error":"timeout"},"cause":"c","change":{"chunk":16},"remedy":"r","evidence":"e"}`
-	for _, tc := range []struct{ name, old, new, want string }{
-		{"good", "", "", ""},
-		{"a verdict", `"cause"`, `"verdict":"pass","cause"`, "verdict"},
-		{"another name", "lesson-a", "lesson-b", "folder"},
-		{"the name of a built-in skill", "lesson-a", "full-model", "begins with"},
-		{"a path", "lesson-a", "lesson-../x", "lower-case"},
-		{"no device", `"cpu"`, `""`, "device"},
-		{"no trigger", `{"error":"timeout"}`, `{}`, "trigger"},
-		{"two triggers", `"error":"timeout"`, `"error":"timeout","gate":"paper"`, "trigger"},
-		{"an error that nobody knows", "timeout", "fire", "trigger"},
-		{"a phase that tries no plans", `"error":"timeout"`, `"phase":"evaluation"`, "trigger"},
-		{"no change", `{"chunk":16}`, `{}`, "proposes nothing"},
-		{"a change that is no object", `{"chunk":16}`, `[]`, "no object"},
-		{"no JSON", `{"name"`, `"name"`, "lesson.json"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.Mkdir(filepath.Join(dir, "lesson-a"), 0o755); err != nil {
-				t.Fatal(err)
+// After a redirect the changes of the first attempt are in the plan already and are skipped: the
+// lessons are those of the plan that was accepted, as without the redirect.
+func TestLessonsBehindARedirect(t *testing.T) {
+	t.Parallel()
+	lessons := func(redirects map[Phase]Phase) map[string]string {
+		opts := small(t)
+		opts.SeqLen, opts.plain = 64, true
+		opts.Approve = func(_ context.Context, r PhaseReport) (Decision, error) {
+			to, ok := redirects[r.Phase]
+			if !ok {
+				return Decision{Action: Approve}, nil
 			}
-			if err := os.WriteFile(filepath.Join(dir, "lesson-a", FileLesson), []byte(strings.Replace(good, tc.old, tc.new, 1)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			list, err := LoadLessons(dir)
-			if tc.want == "" && (err != nil || len(list) != 1) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-				t.Errorf("%d lessons, %v; want an error about %q", len(list), err, tc.want)
-			}
-		})
+			delete(redirects, r.Phase)
+			return Decision{Action: Redirect, Phase: to, Note: "look again"}, nil
+		}
+		d := deployment(t, arrayModel(t, 256), openSim(t, sim.Options{}), opts)
+		if err := d.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if len(redirects) > 0 {
+			t.Fatalf("not redirected: %v", redirects)
+		}
+		list, err := lesson.Learn(opts.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes := map[string]string{}
+		for _, l := range list {
+			changes[lesson.PhaseText(l.Trigger.Phase)] = string(l.Change)
+		}
+		return changes
 	}
-	if _, err := LoadLessons("/no/such/folder"); err == nil {
-		t.Error("a folder that is not there is no error")
+	want := lessons(nil)
+	if len(want) != 2 || !strings.Contains(want[Prefill.String()], "merge_post") {
+		t.Fatalf("without a redirect: %q", want)
 	}
-}
-
-// Of a remedy only what the final plan still has was verified.
-func TestLastingChange(t *testing.T) {
-	before := Recipe{SeqLen: 40, Chunk: 16, Activations: dtype.BF16, Cache: dtype.BF16}
-	remedy := before
-	remedy.Activations, remedy.Cache = dtype.F32, dtype.F32
-	tuned := remedy
-	tuned.Cache, tuned.Chunk = dtype.F16, 32
-	for _, tc := range []struct {
-		name  string
-		final Recipe
-		want  string
-	}{
-		{"all of it", remedy, `{"activations":"F32","cache":"F32"}`},
-		{"half of it", tuned, `{"activations":"F32"}`},
-		{"given up", before, ""},
-	} {
-		if got, err := lastingChange(before, remedy, tc.final); err != nil || string(got) != tc.want {
-			t.Errorf("%s: %s, %v; want %s", tc.name, got, err, tc.want)
+	for from, to := range map[Phase]Phase{Decode: Prefill, Prefill: Prefill} {
+		got := lessons(map[Phase]Phase{from: to})
+		for p, change := range want {
+			if got[p] != change {
+				t.Errorf("%s to %s, lesson of %s:\n%s, want\n%s", from, to, p, got[p], change)
+			}
 		}
 	}
 }
 
-// A lesson that is too long for a manual is an error, and nothing is written.
-func TestLessonTooLong(t *testing.T) {
-	p, dir := Prefill, t.TempDir()
-	l := Lesson{Name: "lesson-long", Device: "cpu", Trigger: LessonTrigger{Phase: &p}, Cause: "c", Change: []byte("{\"chunk\":" + strings.Repeat("\n", 600) + "512}"), Remedy: "r", Evidence: "e"}
-	if written, err := WriteLessons(dir, []Lesson{l}); err == nil || len(written) > 0 || !strings.Contains(err.Error(), "lesson-long") {
-		t.Errorf("%v, %v", written, err)
+// A change that a later attempt takes back is no lesson, and one of an earlier attempt is.
+func TestLessonsOverAttempts(t *testing.T) {
+	opts := small(t)
+	opts.plain = true
+	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	if err := d.Run(context.Background()); err != nil {
+		t.Fatal(err)
 	}
-	if list := must(os.ReadDir(dir)); len(list) > 0 {
-		t.Errorf("there is %v", list)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
 	}
+	records, _, err := journal.Read(filepath.Join(opts.Dir, journal.FileJournal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The attempts of this machine give way to some that are known: kept, with the gates of the phase.
+	var forged []journal.Record
+	for _, r := range records {
+		switch {
+		case r.Kind == journal.KindAttempt:
+			continue
+		case r.Kind == journal.KindFinish && r.Phase == Prefill:
+			forged = append(forged, keptAttempts(t, records, d.State())...)
+		}
+		forged = append(forged, r)
+	}
+	list, err := lesson.LearnFrom(forged)
+	if err != nil || len(list) != 1 || string(list[0].Change) != `{"cache":"F32"}` {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// keptAttempts are records of two attempts: one that changes chunk and cache, and one that takes the
+// chunk back.
+func keptAttempts(t *testing.T, records []journal.Record, s *State) []journal.Record {
+	t.Helper()
+	gate := s.Phases[Prefill].Gates[0]
+	both, back := report.NaiveOf(s), report.NaiveOf(s)
+	both.Chunk = 8
+	if err := both.Cache.UnmarshalText([]byte("F32")); err != nil {
+		t.Fatal(err)
+	}
+	back.Cache = both.Cache
+	var list []journal.Record
+	for _, r := range []Recipe{both, back} {
+		a := Attempt{Step: "a test", Outcome: Kept, Recipe: r, Plan: s.Plan, Gates: []string{gate.Key()}}
+		data := must(json.Marshal(a))
+		list = append(list, journal.Record{Seq: records[len(records)-1].Seq, Kind: journal.KindAttempt, Phase: Prefill, Data: data})
+	}
+	return list
 }

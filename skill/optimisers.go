@@ -25,23 +25,29 @@ func (alignLayouts) Trigger(Symptom) bool { return false }
 
 // Changes are the two merges: launches that share a dispatch pay for one.
 func (mergeKernels) Changes(e *Env) []Change {
-	return e.knobSteps("kernels behind attention merged", "kernels before attention merged")
+	return knobSteps(e, "kernels behind attention merged", "kernels before attention merged")
 }
 
 // Changes keep contexts, buffers and what they hold from call to call.
 func (reuseBuffers) Changes(e *Env) []Change {
-	return e.knobSteps("context reused across calls", "buffer objects of each layer, zero copy", "transfers of weights and intermediates skipped")
+	return knobSteps(e, "context reused across calls", "buffer objects of each layer, zero copy", "transfers of weights and intermediates skipped")
 }
 
 // Changes let a kernel write as the next one reads, without the host in between.
-func (alignLayouts) Changes(e *Env) []Change { return e.knobSteps("layouts without host transposes") }
+func (alignLayouts) Changes(e *Env) []Change { return knobSteps(e, "layouts without host transposes") }
 
-func (s mergeKernels) Run(ctx context.Context, e *Env) (Outcome, error) { return e.proposeAll(ctx, s) }
-func (s reuseBuffers) Run(ctx context.Context, e *Env) (Outcome, error) { return e.proposeAll(ctx, s) }
-func (s alignLayouts) Run(ctx context.Context, e *Env) (Outcome, error) { return e.proposeAll(ctx, s) }
+func (s mergeKernels) Run(ctx context.Context, e *Env) (Outcome, error) {
+	return proposeAll(ctx, e, s)
+}
+func (s reuseBuffers) Run(ctx context.Context, e *Env) (Outcome, error) {
+	return proposeAll(ctx, e, s)
+}
+func (s alignLayouts) Run(ctx context.Context, e *Env) (Outcome, error) {
+	return proposeAll(ctx, e, s)
+}
 
 // proposeAll proposes an optimiser's changes.
-func (e *Env) proposeAll(ctx context.Context, o Optimiser) (Outcome, error) {
+func proposeAll(ctx context.Context, e *Env, o Optimiser) (Outcome, error) {
 	var out Outcome
 	for _, c := range o.Changes(e) {
 		a, err := e.Propose(ctx, c)
@@ -55,9 +61,9 @@ func (e *Env) proposeAll(ctx context.Context, o Optimiser) (Outcome, error) {
 
 // knobSteps are steps of the paper's trajectory by name, for the phase's half of the plan; none outside the optimisation phases, and none for a device without an
 // array.
-func (e *Env) knobSteps(names ...string) []Change {
+func knobSteps(e *Env, names ...string) []Change {
 	var list []Change
-	if e.d.info.Array == "" || e.phase != Prefill && e.phase != Decode {
+	if e.bench.Models.Info.Array == "" || e.phase != Prefill && e.phase != Decode {
 		return nil
 	}
 	for i, s := range plan.KnobSteps() {

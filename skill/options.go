@@ -2,70 +2,82 @@ package skill
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
 	"time"
+
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// Options are the choices of a deployment. The zero value of a field means its default.
+// Options are the options of a deployment. The zero value of a field means its default.
 type Options struct {
 	Dir    string        // the workspace; must be set
-	SeqLen int           // positions of a session; default the model's context, and 2048 at most
-	Budget time.Duration // for each Run; what does not fit is left for the next; default no limit
-	Golden string        // reference outputs of another implementation; default golden.safetensors beside the model, else those that package golden carries for its weights, if there are any
+	SeqLen int           // positions of a session; default the model's context, and at most 2048
+	Budget time.Duration // for each Run; the next Run resumes; default no limit
 
-	Approve  ApproveFunc // at the end of each phase; default everything is approved
-	Ask      AskFunc     // about a failure that no skill knows; default the deployment stops there
-	Observe  func(Event) // sees progress, on the goroutine that runs; default nobody
-	Skills   []Skill     // more skills, or others in the place of built-in ones
-	Gates    []Gate      // more gates; none can be taken away
-	Evaluate Evaluator   // of phase 7; default there is none, and the plan stays a draft
+	// Golden is the path of reference outputs of another implementation. The default is
+	// golden.safetensors beside the model, or those that package golden has for its weights, or none.
+	Golden string
 
-	// Positions is how many ids the gates score at most, 32 or more, and Repetitions how often speed is measured, 3 times or more. Defaults: 256, and 5.
+	// Approve is called with the report of every phase that has passed. By default, all phases are
+	// approved.
+	Approve func(ctx context.Context, r PhaseReport) (Decision, error)
+	// Ask is called with a failure that no skill knows. By default, the deployment stops.
+	Ask func(ctx context.Context, q Question) (Choice, error)
+	// Observe receives progress, on the goroutine that runs.
+	Observe func(Event)
+
+	Skills   []Skill   // more skills; one with the name of a built-in skill replaces it
+	Gates    []Gate    // more gates; the built-in ones always run
+	Evaluate Evaluator // the last phase; without it the plan stays a draft
+
+	// Positions is how many ids the gates score, at most; it must be at least 32, and the default is
+	// 256. Repetitions is how often speed is measured; it must be at least 3, and the default is 5.
 	Positions   int
 	Repetitions int
 
-	held  io.Closer     // the workspace's lock, of a caller that has it
-	notes time.Duration // how much work is worth a record, for tests; 0 means partsFrom and noteEvery
-	plain bool          // no pictures, for tests that look at none: drawing them is most of what such a test does
+	held  io.Closer     // the workspace's lock, if the caller has it
+	notes time.Duration // how much work is worth a record, for tests; 0 for the defaults
+	plain bool          // no plots, for tests: drawing them takes most of a test's time
 }
 
-// Defaults of Options.
-const (
-	defaultSeqLen      = 2048
-	defaultPositions   = 256
-	defaultRepetitions = 5
-)
+// defaultPositions is how many ids the gates score.
+const defaultPositions = 256
 
-// Of fewer positions the two standard errors by which likelihoods may change are themselves too uncertain. Measured on npu/cpu in BF16 over every number of the first ids of five tiny models
-// from 16 on: the right device was refused once in 181, at less than 24, and never in 136 from 24 on.
-const leastPositions, leastRepetitions = 32, 3
+// With fewer positions, the bound of the likelihood, which is two standard errors, is not reliable.
+// Source: every number of ids from 16 on, of five tiny models on npu/cpu in BF16. The right device
+// failed once in 181 runs below 24 ids, and never in 136 runs from 24 on.
+const minPositions, minRepetitions = 32, 3
 
-// partsFrom is how long a part of a gate must take to be noted.
-func (o *Options) partsFrom() time.Duration { return cmp.Or(o.notes, partsFrom) }
+// partsFrom returns how long a part of a gate must take to be recorded.
+func (o *Options) partsFrom() time.Duration { return cmp.Or(o.notes, gates.PartsFrom) }
 
-// noteEvery is how much time turns must have taken to be noted.
-func (o *Options) noteEvery() time.Duration { return cmp.Or(o.notes, noteEvery) }
+// noteEvery returns how long turns must take to be recorded.
+func (o *Options) noteEvery() time.Duration { return cmp.Or(o.notes, timing.NoteEvery) }
 
+// fill sets defaults and returns an error if an option is not valid.
 func (o *Options) fill() error {
 	if o.Positions == 0 {
 		o.Positions = defaultPositions
 	}
 	if o.Repetitions == 0 {
-		o.Repetitions = defaultRepetitions
+		o.Repetitions = timing.DefaultRepetitions
 	}
 	switch {
 	case o.SeqLen < 0 || o.Budget < 0:
 		return fmt.Errorf("skill: Options.SeqLen is %d and Budget %v: want 0 for the default, or more", o.SeqLen, o.Budget)
-	case o.Positions < leastPositions || o.Repetitions < leastRepetitions:
-		return fmt.Errorf("skill: Options.Positions is %d and Repetitions %d: want at least %d and %d, or gates and figures say nothing", o.Positions, o.Repetitions, leastPositions,
-			leastRepetitions)
+	case o.Positions < minPositions || o.Repetitions < minRepetitions:
+		return fmt.Errorf("skill: Options.Positions is %d and Repetitions %d: want at least %d and %d for reliable gates and figures",
+			o.Positions, o.Repetitions, minPositions, minRepetitions)
 	}
-	names := gateNames()
+	names := journal.GateNames()
 	for _, g := range o.Gates {
-		if g.Name == "" || g.Check == nil || len(g.Phases) == 0 || slices.Contains(names, g.Name) || isKernelGate(g.Name) ||
-			slices.ContainsFunc(g.Phases, func(p Phase) bool { return !p.valid() || p == Evaluation }) {
+		if g.Name == "" || g.Check == nil || len(g.Phases) == 0 || slices.Contains(names, g.Name) || journal.IsKernelGate(g.Name) ||
+			slices.ContainsFunc(g.Phases, func(p Phase) bool { return !p.Valid() || p == Evaluation }) {
 			return fmt.Errorf("skill: Options.Gates: gate %q needs a name of its own, a Check, and phases from reference to finalise", g.Name)
 		}
 		names = append(names, g.Name)

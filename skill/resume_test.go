@@ -12,6 +12,7 @@ import (
 	"github.com/npukit/npukit/internal/atomicfile"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // small are options for a deployment that takes less than a second.
@@ -30,7 +31,7 @@ func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(opts.Dir, FileJournal))
+	data, err := os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +51,9 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 	for n := range len(lines) {
 		opts := small(t)
-		journal := bytes.Join(lines[:n], nil)
-		journal = append(journal, lines[n][:len(lines[n])/2]...) // and half of the next one
-		if err := os.WriteFile(filepath.Join(opts.Dir, FileJournal), journal, 0o644); err != nil {
+		data := bytes.Join(lines[:n], nil)
+		data = append(data, lines[n][:len(lines[n])/2]...) // and half of the next one
+		if err := os.WriteFile(filepath.Join(opts.Dir, journal.FileJournal), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		d, err := NewDeployment(path, dev, opts)
@@ -69,7 +70,7 @@ func TestKilledAnywhere(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		records, _, err := ReadJournal(filepath.Join(opts.Dir, FileJournal))
+		records, _, err := journal.Read(filepath.Join(opts.Dir, journal.FileJournal))
 		if err != nil {
 			t.Fatalf("killed behind record %d: %v", n, err)
 		}
@@ -79,7 +80,7 @@ func TestKilledAnywhere(t *testing.T) {
 		checkDeployed(t, d)
 		passed := map[string]bool{}
 		for _, r := range records {
-			if r.Kind != KindGate {
+			if r.Kind != journal.KindGate {
 				continue
 			}
 			var g GateResult
@@ -100,7 +101,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 	t.Parallel()
 	path, dev := tiny("smollm-mha"), openCPU(t)
 	opts, _ := finished(t, path)
-	names := []string{FilePlan, FileThresholds, FilePerformance, "plan.md", "progress.md", "lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
+	names := []string{FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md", "lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
 	want := map[string][]byte{}
 	for i, name := range names {
 		file := filepath.Join(opts.Dir, name)
@@ -127,7 +128,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 			t.Errorf("%s did not come back as it was (%v)", name, err)
 		}
 	}
-	if _, err := plan.Read(d.ws.path(FilePlan)); err != nil {
+	if _, err := plan.Read(d.ws.Path(FilePlan)); err != nil {
 		t.Error(err)
 	}
 }
@@ -138,7 +139,7 @@ func TestWorkspaceRefuses(t *testing.T) {
 	opts := small(t)
 	first := deployment(t, tiny("smollm-mha"), dev, opts)
 	_, err := NewDeployment(tiny("smollm-mha"), dev, opts)
-	if pid := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(opts.Dir, fileLock))))); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+	if pid := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(opts.Dir, journal.FileLock))))); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("a second one: %v, want process %s", err, pid)
 	}
 	if err := first.Close(); err != nil {
@@ -205,15 +206,15 @@ func TestDiskFull(t *testing.T) {
 	d := deployment(t, path, dev, opts)
 	for _, p := range []Phase{Reference, Finalise} { // those that write the plan
 		for due, _ := d.State().Next(); due < p; due, _ = d.State().Next() {
-			if _, err := d.Phase(due).Run(context.Background()); err != nil {
+			if _, err := d.RunPhase(context.Background(), due); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := os.RemoveAll(d.ws.path(FilePlan)); err != nil {
+		if err := os.RemoveAll(d.ws.Path(FilePlan)); err != nil {
 			t.Fatal(err)
 		}
-		d.ws.write = func(string, []byte) error { return errors.New("no space left on device") }
-		_, err := d.Phase(p).Run(context.Background())
+		d.ws.Write = func(string, []byte) error { return errors.New("no space left on device") }
+		_, err := d.RunPhase(context.Background(), p)
 		var failed *PhaseError
 		if err == nil || !strings.Contains(err.Error(), "no space left") || errors.As(err, &failed) {
 			t.Fatalf("a full disk in %s: %v", p, err)
@@ -221,7 +222,7 @@ func TestDiskFull(t *testing.T) {
 		if s := d.State().Phases[p].Status; s != Running {
 			t.Errorf("%s is %s, and can go on when there is room", p, s)
 		}
-		d.ws.write = atomicfile.Write
+		d.ws.Write = atomicfile.Write
 	}
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -233,11 +234,11 @@ func TestDiskFull(t *testing.T) {
 func TestReportsCannotBeWritten(t *testing.T) {
 	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
 	d := deployment(t, path, dev, opts)
-	reports := d.ws.path(FolderReports)
+	reports := d.ws.Path(journal.FolderReports)
 	if err := os.WriteFile(reports, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := d.Phase(Reference).Run(context.Background())
+	_, err := d.RunPhase(context.Background(), Reference)
 	var failed *PhaseError
 	if err == nil || errors.As(err, &failed) || d.State().Phases[Reference].Status != Running {
 		t.Errorf("%v; the phase is %s", err, d.State().Phases[Reference].Status)
@@ -245,7 +246,7 @@ func TestReportsCannotBeWritten(t *testing.T) {
 	if err := os.Remove(reports); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 }

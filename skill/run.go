@@ -6,17 +6,25 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/xdna2"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// maxRounds is how often a phase is tried again after a skill has changed something.
-const maxRounds = 3
+// attempt is an attempt at a phase, in progress.
+type attempt struct {
+	d   *Deployment
+	env *Env
+}
 
-// runPhase is a phase from its start to its verdict: its skill does the work, its gates decide, and where one fails the skills that know such a failure are asked.
-// A process that was killed in it goes on where it was. The error is that of something else than the phase: the disk, ctx, or an evaluator that could not judge.
+// runPhase runs a phase from its start to its verdict: its skill does the work, its gates decide,
+// and if one fails the skills that know such a failure are asked. It resumes a phase in which a
+// process was killed. Its error has another cause than the phase: the disk, ctx, or an evaluator
+// that could not judge.
 func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error) {
-	if p > Reference && d.state.Phases[p-1].Status != Passed {
+	s := d.log.State
+	if p > Reference && s.Phases[p-1].Status != Passed {
 		return PhaseReport{}, fmt.Errorf("%w: %s, before %s", ErrOrder, p-1, p)
 	}
 	if p == Evaluation && d.opts.Evaluate == nil {
@@ -25,75 +33,79 @@ func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error)
 	if d.closed {
 		return PhaseReport{}, ErrClosed
 	}
-	first := d.state.redirect
-	if d.state.Phases[p].Status != Running {
-		if err := d.note(KindStart, p, Start{Why: d.why(p)}); err != nil {
+	first := s.Redirected()
+	if s.Phases[p].Status != Running {
+		if err := d.log.Append(journal.KindStart, p, journal.Start{Why: reasonToStart(s, p)}); err != nil {
 			return PhaseReport{}, err
 		}
 	}
 	d.observe(Event{Phase: p, What: EventPhase, Text: p.Info().Purpose})
 	if p == Reference {
-		d.observe(Event{Phase: p, What: EventNote, Text: d.state.Subject.Reference()})
+		d.observe(Event{Phase: p, What: EventNote, Text: s.Subject.Reference()})
 	}
 	env, err := d.env(p)
 	if err != nil {
 		return PhaseReport{}, err
 	}
+	a := &attempt{d, env}
 	if first != nil && first.Skill != "" && first.Phase == p {
-		if _, err := d.ask(ctx, env, d.skill(first.Skill), Symptom{Phase: p, Recipe: env.recipe, Error: first.Note}); err != nil {
+		symptom := Symptom{Phase: p, Recipe: env.bench.Recipe, Error: first.Note}
+		if _, err := env.ask(ctx, d.skill(first.Skill), symptom); err != nil {
 			return PhaseReport{}, err
 		}
 	}
 	for round := 1; ; round++ {
-		symptom, keys, err := d.work(ctx, env)
+		symptom, keys, err := a.work(ctx)
 		switch {
 		case err != nil:
 			return PhaseReport{}, err
 		case symptom == nil:
-			return d.finish(p, Finish{Passed: true, Gates: keys})
+			return a.finish(journal.Finish{Passed: true, Gates: keys})
 		}
-		solved, reason, err := d.debug(ctx, env, *symptom)
+		solved, reason, err := a.debug(ctx, *symptom)
 		if err != nil {
 			return PhaseReport{}, err
 		}
-		if !solved || round == maxRounds {
+		if !solved || round == journal.MaxRounds {
 			if solved {
-				reason += fmt.Sprintf(" (tried %d times)", maxRounds)
+				reason += fmt.Sprintf(" (tried %d times)", journal.MaxRounds)
 			}
-			return d.finish(p, Finish{Gates: keys, Reason: reason})
+			return a.finish(journal.Finish{Gates: keys, Reason: reason})
 		}
 	}
 }
 
-// why says why a phase begins again.
-func (d *Deployment) why(p Phase) string {
-	switch s := d.state.Phases[p]; {
-	case d.state.redirect != nil && d.state.redirect.Phase == p:
-		return strings.TrimSpace("redirected: " + d.state.redirect.Note)
-	case s.Attempts > 0:
+// reasonToStart returns why a phase starts again, or "" if it starts for the first time.
+func reasonToStart(s *State, p Phase) string {
+	switch redirect := s.Redirected(); {
+	case redirect != nil && redirect.Phase == p:
+		return strings.TrimSpace("redirected: " + redirect.Note)
+	case s.Phases[p].Attempts > 0:
 		return "again"
 	}
 	return ""
 }
 
-// work lets the phase's skill work and then asks every gate. The symptom is nil when all hold; keys name the gates.
-func (d *Deployment) work(ctx context.Context, env *Env) (*Symptom, []string, error) {
-	d.recorded = nil
-	if s := d.skill(env.phase.Info().Skill); s != nil {
+// work runs the phase's skill and then every gate. It returns nil for the symptom if all gates pass,
+// and the keys of the gates.
+func (a *attempt) work(ctx context.Context) (*Symptom, []string, error) {
+	env := a.env
+	env.bench.Forget()
+	if s := a.d.skill(env.phase.Info().Skill); s != nil {
 		if _, err := s.Run(ctx, env); err != nil {
-			return d.symptom(ctx, env, "", err)
+			return a.symptom(ctx, "", err)
 		}
 	}
-	gates, err := env.gatesOf(env.phase)
+	list, err := env.gates(env.phase)
 	if err != nil {
-		return d.symptom(ctx, env, "", err)
+		return a.symptom(ctx, "", err)
 	}
 	var keys []string
-	for i, g := range gates {
-		env.done, env.total = i, len(gates)
-		r, err := env.run(ctx, g)
+	for i, g := range list {
+		a.d.place.done, a.d.place.total = i, len(list)
+		r, err := env.runGate(ctx, g)
 		if err != nil {
-			return d.symptom(ctx, env, g.Name, err)
+			return a.symptom(ctx, g.Name, err)
 		}
 		keys = append(keys, r.Key())
 		if !r.OK {
@@ -104,17 +116,17 @@ func (d *Deployment) work(ctx context.Context, env *Env) (*Symptom, []string, er
 	return nil, keys, nil
 }
 
-// symptom makes a symptom of an error of the device or of a plan. Other errors end the run: no skill can help there.
-func (d *Deployment) symptom(ctx context.Context, env *Env, gate string, err error) (*Symptom, []string, error) {
-	var storage storageError
+// symptom makes a symptom of an error of the device or of a plan. No skill can help with other
+// errors, and symptom returns them.
+func (a *attempt) symptom(ctx context.Context, gate string, err error) (*Symptom, []string, error) {
 	var silent noVerdict
-	if ctx.Err() != nil || errors.As(err, &storage) || errors.As(err, &silent) {
+	if ctx.Err() != nil || journal.IsStorage(err) || errors.As(err, &silent) {
 		return nil, nil, err
 	}
-	return &Symptom{Phase: env.phase, Gate: gate, Err: err, Error: err.Error(), Recipe: env.recipe}, nil, nil
+	return &Symptom{Phase: a.env.phase, Gate: gate, Err: err, Error: err.Error(), Recipe: a.env.bench.Recipe}, nil, nil
 }
 
-// isDeviceFailure reports an error that comes from running, and not from what is run.
+// isDeviceFailure reports whether err comes from running, and not from what is run.
 func isDeviceFailure(err error) bool {
 	for _, e := range []error{npu.ErrTimeout, npu.ErrDeviceLost, npu.ErrNoContext, npu.ErrMemory} {
 		if errors.Is(err, e) {
@@ -124,35 +136,37 @@ func isDeviceFailure(err error) bool {
 	return false
 }
 
-// isRefusal reports an error of a rule of the array.
+// isRefusal reports whether err comes from a rule of the array.
 func isRefusal(err error) bool {
 	var e *xdna2.ResourceError
 	return errors.As(err, &e)
 }
 
-// finish ends a phase and writes what the journal says now.
-func (d *Deployment) finish(p Phase, f Finish) (PhaseReport, error) {
-	if err := d.note(KindFinish, p, f); err != nil {
+// finish ends the phase and writes the workspace's files.
+func (a *attempt) finish(f journal.Finish) (PhaseReport, error) {
+	p := a.env.phase
+	if err := a.env.note(journal.KindFinish, f); err != nil {
 		return PhaseReport{}, err
 	}
-	r := d.report(p)
+	r := a.d.report(p)
 	text := "passed"
 	if !r.Passed {
 		text = "did not pass: " + r.Reason
 	}
-	d.observe(Event{Phase: p, What: EventFinish, Text: text})
-	return r, d.documents()
+	a.d.observe(Event{Phase: p, What: EventFinish, Text: text})
+	return r, a.d.writeFiles()
 }
 
-// debug asks the skills that know such a failure, and then the user. It reports whether something was changed, so that the gates are to be asked again.
-func (d *Deployment) debug(ctx context.Context, env *Env, s Symptom) (solved bool, reason string, err error) {
+// debug asks the skills that know such a failure, and then the user. It reports whether something
+// was changed, so that the gates must run again.
+func (a *attempt) debug(ctx context.Context, s Symptom) (solved bool, reason string, err error) {
 	reason = s.String()
 	var directions []Direction
-	for _, sk := range d.skills {
+	for _, sk := range a.d.skills {
 		if !sk.Trigger(s) {
 			continue
 		}
-		o, err := d.ask(ctx, env, sk, s)
+		o, err := a.env.ask(ctx, sk, s)
 		if err != nil {
 			return false, reason, err
 		}
@@ -163,7 +177,7 @@ func (d *Deployment) debug(ctx context.Context, env *Env, s Symptom) (solved boo
 				status = "worked around"
 			}
 			issue := Issue{Symptom: s.String(), Cause: o.Cause, Workaround: o.Remedy, Evidence: o.Evidence, Status: status}
-			if err := d.note(KindIssue, env.phase, issue); err != nil {
+			if err := a.env.Issue(issue); err != nil {
 				return false, reason, err
 			}
 		}
@@ -175,44 +189,47 @@ func (d *Deployment) debug(ctx context.Context, env *Env, s Symptom) (solved boo
 			break
 		}
 	}
-	return d.question(ctx, env, s, reason, directions)
+	return a.question(ctx, s, reason, directions)
 }
 
-// ask runs a skill on a symptom and notes what it said.
-func (d *Deployment) ask(ctx context.Context, env *Env, s Skill, symptom Symptom) (Outcome, error) {
-	env.checked, env.symptom = nil, symptom
-	o, err := s.Run(ctx, env)
+// ask runs a skill on a symptom and records its outcome.
+func (e *Env) ask(ctx context.Context, s Skill, symptom Symptom) (Outcome, error) {
+	e.checked, e.symptom = nil, symptom
+	o, err := s.Run(ctx, e)
 	if err != nil {
 		return o, err
 	}
-	if err := d.note(KindSkill, env.phase, SkillNote{Skill: s.Name(), Symptom: symptom, Checked: env.checked, Outcome: o}); err != nil {
+	note := journal.SkillNote{Skill: s.Name(), Symptom: symptom, Checked: e.checked, Outcome: o}
+	if err := e.note(journal.KindSkill, note); err != nil {
 		return o, err
 	}
 	text := s.Name() + ": " + o.Cause
 	if o.Cause == "" {
 		text = s.Name() + " knows no cause"
 	}
-	d.observe(Event{Phase: env.phase, What: EventSkill, Text: text})
+	e.d.observe(Event{Phase: e.phase, What: EventSkill, Text: text})
 	return o, nil
 }
 
-// question puts a failure to the user, with two to four ways on. Nobody to ask means to stop.
-func (d *Deployment) question(ctx context.Context, env *Env, s Symptom, reason string, directions []Direction) (bool, string, error) {
-	q := Question{Phase: env.phase, Symptom: s, Diagnosis: strings.Join(s.Pattern, "; ")}
+// question asks the user about a failure, with two to four directions. Without Options.Ask the phase
+// fails.
+func (a *attempt) question(ctx context.Context, s Symptom, reason string, directions []Direction) (bool, string, error) {
+	q := Question{Phase: a.env.phase, Symptom: s, Diagnosis: strings.Join(s.Pattern, "; ")}
 	q.Directions = append(q.Directions, directions[:min(len(directions), 2)]...)
-	q.Directions = append(q.Directions, Direction{"again", "run the gates again, after something outside has been changed"},
-		Direction{"stop", "leave the phase failed; it can be run again later"})
-	if err := d.note(KindQuestion, env.phase, q); err != nil {
+	q.Directions = append(q.Directions,
+		Direction{Name: "again", What: "run the gates again, after something outside has been changed"},
+		Direction{Name: "stop", What: "leave the phase failed; it can be run again later"})
+	if err := a.env.note(journal.KindQuestion, q); err != nil {
 		return false, reason, err
 	}
-	if d.opts.Ask == nil {
+	if a.d.opts.Ask == nil {
 		return false, reason, nil
 	}
-	c, err := d.opts.Ask(ctx, q)
+	c, err := a.d.opts.Ask(ctx, q)
 	if err != nil {
 		return false, reason, err
 	}
-	if err := d.note(KindChoice, env.phase, c); err != nil {
+	if err := a.env.note(journal.KindChoice, c); err != nil {
 		return false, reason, err
 	}
 	switch c.Direction {
@@ -221,10 +238,40 @@ func (d *Deployment) question(ctx context.Context, env *Env, s Symptom, reason s
 	case "again":
 		return true, reason, nil
 	}
-	sk := d.skill(c.Direction)
+	sk := a.d.skill(c.Direction)
 	if sk == nil {
 		return false, reason, fmt.Errorf("skill: the choice %q is none of the directions", c.Direction)
 	}
-	_, err = d.ask(ctx, env, sk, s)
+	_, err = a.env.ask(ctx, sk, s)
 	return err == nil, reason, err
+}
+
+// symptomOf returns the symptom of a gate that failed. Gates of the model get a diagnosis, op by op.
+func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
+	s := &Symptom{Phase: e.phase, Gate: g.Name, Reasons: g.Reasons, Recipe: e.bench.Recipe}
+	switch g.Name {
+	case journal.GateBlock, journal.GateBlockOps, journal.GateBlockFar, journal.GateLogits, journal.GatePaper, journal.GateGreedy,
+		journal.GateDeterminism, journal.GateGolden:
+	default:
+		return s, nil
+	}
+	e.Step("looking for the first op that is wrong")
+	rec, _, err := e.bench.Record(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		s.Pattern = append(s.Pattern, fmt.Sprintf("a diagnosis fails too: %v", err))
+		return s, nil
+	}
+	d := gate.Diagnose(rec.Trace)
+	s.Diagnosis = &d
+	if d.OK() {
+		s.Pattern = append(s.Pattern, fmt.Sprintf("every op is right when its output is looked at, for the first %d tokens", len(rec.IDs)))
+	}
+	for _, f := range d.Findings[:min(len(d.Findings), 3)] {
+		s.Pattern = append(s.Pattern, f.Tap+": "+f.Cause)
+		s.Pattern = append(s.Pattern, f.Where...)
+	}
+	return s, nil
 }

@@ -16,26 +16,27 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-func jsonOf(r Record, v any) error { return json.Unmarshal(r.Data, v) }
+func jsonOf(r journal.Record, v any) error { return json.Unmarshal(r.Data, v) }
 
 // A phase cannot begin before the one before it has passed, and running one again makes those behind it pending.
 func TestOrder(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	ctx := context.Background()
-	if _, err := d.Phase(SingleBlock).Run(ctx); !errors.Is(err, ErrOrder) {
+	if _, err := d.RunPhase(ctx, SingleBlock); !errors.Is(err, ErrOrder) {
 		t.Errorf("single block first: %v", err)
 	}
 	for _, p := range []Phase{Reference, KernelValidation, Reference} {
-		if r, err := d.Phase(p).Run(ctx); err != nil || !r.Passed {
+		if r, err := d.RunPhase(ctx, p); err != nil || !r.Passed {
 			t.Fatalf("%s: %v", p, err)
 		}
 	}
-	if s := d.State().Phases[KernelValidation].Status; s != Pending {
+	if s := d.State().Phases[KernelValidation].Status; s != journal.Pending {
 		t.Errorf("kernel validation is %s after reference ran again", s)
 	}
-	if _, err := d.Phase(Evaluation).Run(ctx); !errors.Is(err, ErrOrder) {
+	if _, err := d.RunPhase(ctx, Evaluation); !errors.Is(err, ErrOrder) {
 		t.Errorf("evaluation: %v", err)
 	}
 }
@@ -71,12 +72,12 @@ func TestDecisions(t *testing.T) {
 		t.Errorf("kernel validation was begun %d times, want 2", n)
 	}
 	ran := 0
-	records, _, err := ReadJournal(filepath.Join(opts.Dir, FileJournal))
+	records, _, err := journal.Read(filepath.Join(opts.Dir, journal.FileJournal))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		if r.Kind == KindGate && r.Phase == KernelValidation {
+		if r.Kind == journal.KindGate && r.Phase == KernelValidation {
 			ran++
 		}
 	}
@@ -115,7 +116,9 @@ func (s ownSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 // A skill of the user in the place of a phase's does no work and claims what it likes: the gates run all the same.
 func TestSkillsCannotPass(t *testing.T) {
 	opts := small(t)
-	lazy := ownSkill{name: FullModel.Info().Skill, run: func(context.Context, *Env) (Outcome, error) { return Outcome{Cause: "all is well", Fixed: true}, nil }}
+	lazy := ownSkill{name: FullModel.Info().Skill, run: func(context.Context, *Env) (Outcome, error) {
+		return Outcome{Cause: "all is well", Fixed: true}, nil
+	}}
 	opts.Skills = []Skill{lazy}
 	failing := Gate{Name: "my-gate", Phases: []Phase{FullModel}, Check: func(context.Context, *Env) (Verdict, error) {
 		c := Checks{Name: "my-gate"}
@@ -153,14 +156,14 @@ func TestOwnDebugSkill(t *testing.T) {
 		}}}
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
 	for _, p := range Phases()[:FullModel] {
-		if _, err := d.Phase(p).Run(context.Background()); err != nil {
+		if _, err := d.RunPhase(context.Background(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if s := d.State(); len(s.Issues) != 1 || s.Issues[0].Value.Cause != "the lamp was off" || len(s.Skills) != 1 {
 		t.Errorf("noted: %+v, %+v", s.Issues, s.Skills)
 	}
-	page := string(must(os.ReadFile(d.ws.path("issues.md"))))
+	page := string(must(os.ReadFile(d.ws.Path("issues.md"))))
 	if !strings.Contains(page, "the lamp was off") {
 		t.Errorf("issues.md:\n%s", page)
 	}
@@ -176,7 +179,7 @@ func TestRejectedChange(t *testing.T) {
 	}}}
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
 	for _, p := range Phases()[:Decode] {
-		if _, err := d.Phase(p).Run(context.Background()); err != nil {
+		if _, err := d.RunPhase(context.Background(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -187,7 +190,7 @@ func TestRejectedChange(t *testing.T) {
 	if got["nothing at all"] != Skipped || got["no such chunk"] != Rejected {
 		t.Errorf("attempts: %v", got)
 	}
-	page := string(must(os.ReadFile(d.ws.path("perf_opt_traj.md"))))
+	page := string(must(os.ReadFile(d.ws.Path("perf_opt_traj.md"))))
 	if !strings.Contains(page, "no such chunk") || !strings.Contains(page, Rejected) {
 		t.Errorf("the trajectory does not have it:\n%s", page)
 	}
@@ -288,18 +291,18 @@ func TestHang(t *testing.T) {
 func TestEvaluatorDecides(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		report func(made string) EvaluationReport
+		report func(plan string) EvaluationReport
 		want   plan.Status
 	}{
-		"accepts": {func(made string) EvaluationReport {
-			return EvaluationReport{OK: true, Plan: made, Checks: []EvaluationCheck{{"gates", true, "all ran again"}}}
+		"accepts": {func(plan string) EvaluationReport {
+			return EvaluationReport{OK: true, Plan: plan, Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: "all ran again"}}}
 		}, plan.Accepted},
-		"refuses": {func(made string) EvaluationReport {
-			return EvaluationReport{Plan: made, Checks: []EvaluationCheck{{"gates", false, "one fails"}}}
+		"refuses": {func(plan string) EvaluationReport {
+			return EvaluationReport{Plan: plan, Checks: []EvaluationCheck{{Name: "gates", OK: false, Detail: "one fails"}}}
 		}, plan.Failed},
-		"checks nothing": {func(made string) EvaluationReport { return EvaluationReport{OK: true, Plan: made} }, plan.Failed},
+		"checks nothing": {func(plan string) EvaluationReport { return EvaluationReport{OK: true, Plan: plan} }, plan.Failed},
 		"another plan": {func(string) EvaluationReport {
-			return EvaluationReport{OK: true, Plan: "0", Checks: []EvaluationCheck{{"gates", true, ""}}}
+			return EvaluationReport{OK: true, Plan: "0", Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: ""}}}
 		}, plan.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,7 +319,7 @@ func TestEvaluatorDecides(t *testing.T) {
 			if (err == nil) != (tc.want == plan.Accepted) {
 				t.Errorf("it ends with %v", err)
 			}
-			p, err := plan.Read(d.ws.path(FilePlan))
+			p, err := plan.Read(d.ws.Path(FilePlan))
 			if err != nil || p.Status != tc.want {
 				t.Errorf("the plan is %q, want %q (%v)", p.Status, tc.want, err)
 			}
@@ -353,7 +356,7 @@ func TestBudgetHidesNothing(t *testing.T) {
 		return Decision{Action: action}, nil
 	}
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
-	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
 	d.opts.Budget = time.Nanosecond
@@ -361,7 +364,7 @@ func TestBudgetHidesNothing(t *testing.T) {
 		t.Errorf("the user stops: %v", err)
 	}
 	action = Approve
-	d.ws.journal.f = &fullDisk{d.ws.journal.f.(*os.File), 0}
+	d.log.File.Disk = noSpace{d.log.File.Disk.(*os.File)}
 	if err := d.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("a full disk: %v", err)
 	}
@@ -392,8 +395,8 @@ func TestDeploymentUsedAfterClose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, phase := d.Phase(Reference).Run(ctx)
-	_, look := d.Look(ctx, Reference, GateWeights)
+	_, phase := d.RunPhase(ctx, Reference)
+	_, look := d.Look(ctx, Reference, journal.GateWeights)
 	_, gates := d.GatesOf(Reference)
 	_, propose := d.Propose(ctx, "chunks", []byte(`{"chunk": 16}`))
 	for what, err := range map[string]error{"Run": d.Run(ctx), "Phase.Run": phase, "Look": look, "GatesOf": gates, "Decide": d.Decide(Decision{Action: Stop})} {
@@ -499,3 +502,8 @@ func TestSkillsNeedNames(t *testing.T) {
 		}
 	}
 }
+
+// noSpace is a file on a full disk.
+type noSpace struct{ *os.File }
+
+func (noSpace) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }

@@ -12,6 +12,9 @@ import (
 
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/subject"
 )
 
 // A golden file that no gate could use is refused before anything is written, with the file and the
@@ -66,14 +69,14 @@ func TestDemoModelHasAReference(t *testing.T) {
 	for range 2 {
 		d := deployment(t, path, dev, opts)
 		s := d.State().Subject
-		if !golden.IsBuiltIn(s.Golden) || len(d.golden.Sequences) != 5 || s.GoldenSum != d.golden.Sum {
+		if !golden.IsBuiltIn(s.Golden) || len(d.reference.Golden.Sequences) != 5 || s.GoldenSum != d.reference.Golden.Sum {
 			t.Fatalf("the reference is %q", s.Golden)
 		}
 		if text := s.Reference(); !strings.HasPrefix(text, "Independent reference") ||
 			!strings.Contains(text, "transformers") {
 			t.Errorf("it says %q", text)
 		}
-		if _, g := s.paths("", ""); g != s.Golden {
+		if _, g := subject.Paths(*s, "", ""); g != s.Golden {
 			t.Errorf("an evaluator takes %q", g)
 		}
 		if err := d.Close(); err != nil {
@@ -98,7 +101,7 @@ func TestNoIndependentReference(t *testing.T) {
 		}
 	}
 	d := deployment(t, path, openCPU(t), opts)
-	if _, err := d.Phase(Reference).Run(context.Background()); err != nil {
+	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
 	const says = "No independent reference"
@@ -106,15 +109,15 @@ func TestNoIndependentReference(t *testing.T) {
 		t.Errorf("progress: %q", notes)
 	}
 	for _, name := range []string{"plan.md", "progress.md"} {
-		if page := string(must(os.ReadFile(d.ws.path(name)))); !strings.Contains(page, says) {
+		if page := string(must(os.ReadFile(d.ws.Path(name)))); !strings.Contains(page, says) {
 			t.Errorf("%s:\n%s", name, page)
 		}
 	}
-	report := &EvaluationReport{Reference: d.State().Subject.Reference()}
-	if page := string(evaluationPage(report, d.State(), "cpu")); !strings.Contains(page, says) {
+	evaluated := &EvaluationReport{Reference: d.State().Subject.Reference()}
+	if page := string(report.Evaluation(evaluated, d.State(), "cpu")); !strings.Contains(page, says) {
 		t.Errorf("the evaluation:\n%s", page)
 	}
-	if list := must(d.GatesOf(Reference)); slices.Contains(list, GateOracleGolden) {
+	if list := must(d.GatesOf(Reference)); slices.Contains(list, journal.GateOracleGolden) {
 		t.Errorf("gates without a reference: %q", list)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/agent"
 )
 
 func (a *app) deployCommand() *cobra.Command {
@@ -111,7 +112,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	case cmd.Flags().Changed("budget") && d.budget <= 0:
 		return usagef("--budget is %v, it must be positive; without it there is no limit", d.budget)
 	}
-	agent, err := agentCommand(d.agent)
+	command, err := agentCommand(d.agent)
 	if err != nil {
 		return err
 	}
@@ -138,8 +139,8 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 			return err
 		}
 	}
-	if agent != nil {
-		(&skill.Agent{Command: agent}).Use(opts)
+	if command != nil {
+		(&agent.Agent{Command: command}).Use(opts)
 	}
 	if !d.yes && isTerminal(d.app.in) && isTerminal(d.app.err) {
 		d.in = bufio.NewReader(d.app.in)

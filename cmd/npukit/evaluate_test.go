@@ -40,7 +40,7 @@ func TestEvaluate(t *testing.T) {
 		t.Fatalf("the plan is %v, %v", p, err)
 	}
 
-	figures := filepath.Join(dir, skill.FilePerformance)
+	figures := filepath.Join(dir, "performance.json")
 	data, err := os.ReadFile(figures)
 	if err != nil {
 		t.Fatal(err)
@@ -81,19 +81,26 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 	if err := errors.Join(d.Close(), dev.Close()); err != nil {
 		t.Fatal(err)
 	}
-	journal := filepath.Join(dir, skill.FileJournal)
-	records, _, err := skill.ReadJournal(journal)
-	if err != nil || len(records) != 1 {
-		t.Fatalf("%d records, %v", len(records), err)
+	journal := filepath.Join(dir, "journal.jsonl")
+	type record struct { // a line of the journal
+		Seq   int             `json:"seq"`
+		Time  string          `json:"time"`
+		Kind  string          `json:"kind"`
+		Phase string          `json:"phase"`
+		Data  json.RawMessage `json:"data"`
+		Sum   string          `json:"sum"`
 	}
-	seal := func(r skill.Record) []byte {
+	var r record
+	if data, err := os.ReadFile(journal); err != nil || json.Unmarshal(data, &r) != nil {
+		t.Fatalf("no single record: %v", err)
+	}
+	seal := func(r record) []byte {
 		line, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return line
 	}
-	r := records[0]
 	r.Data, r.Sum = json.RawMessage(strings.Replace(string(r.Data), `"device":"cpu"`, `"device":"toaster"`, 1)), ""
 	r.Sum = fmt.Sprintf("%x", sha256.Sum256(seal(r)))
 	if err := os.WriteFile(journal, append(seal(r), '\n'), 0o644); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/manual"
 )
 
 func (a *app) skillsCommand() *cobra.Command {
@@ -41,7 +42,7 @@ func (a *app) skillsListCommand() *cobra.Command {
 		Short: "List all skills and when to use them",
 		Args:  arguments(),
 		RunE: a.action(func(context.Context, *cobra.Command, []string) error {
-			list := skill.Manuals()
+			list := manual.All()
 			for i := range list {
 				list[i].Body = "" // show has it
 			}
@@ -81,7 +82,7 @@ func (a *app) skillsShowCommand() *cobra.Command {
 		Short: "Print the SKILL.md of a skill",
 		Args:  arguments("NAME"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
-			m, err := skill.BuiltInManual(args[0])
+			m, err := manual.Find(args[0])
 			if err != nil {
 				return err
 			}
@@ -104,8 +105,8 @@ func (a *app) skillsExportCommand() *cobra.Command {
 stops at a file with other content and leaves that file unchanged.`,
 		Args: arguments("DIR"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
-			list := skill.Manuals()
-			if err := skill.ExportManuals(args[0], list); err != nil {
+			list := manual.All()
+			if err := manual.Export(args[0], list); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(a.out, "%s in %s\n", count(len(list), "skill"), args[0])
@@ -124,19 +125,15 @@ the plan faster. npukit deploy --lessons DIR tries these first; gates still deci
 Lessons that DIR has already are left unchanged.`,
 		Args: arguments("W", "DIR"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
-			list, err := skill.LessonsOf(args[0])
+			learned, written, err := skill.PromoteLessons(args[0], args[1])
 			if err != nil {
 				return err
 			}
-			if len(list) == 0 {
+			if len(learned) == 0 {
 				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed "+
 					"finalise, and have changed its plan", args[0])
 			}
-			names, err := skill.WriteLessons(args[1], list)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n", count(len(list), "lesson"), len(names), args[1])
+			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n", count(len(learned), "lesson"), len(written), args[1])
 			return err
 		}),
 	}

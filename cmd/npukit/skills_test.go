@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/manual"
 )
 
 // list, show and export give the same fifteen skills.
 func TestSkillsCommand(t *testing.T) {
-	list := parse[[]skill.Manual](t, succeed(t, "", "skills", "list", "--json"))
+	list := parse[[]manual.Manual](t, succeed(t, "", "skills", "list", "--json"))
 	if len(list) != 15 || list[0].Body != "" {
 		t.Fatalf("%d skills, the first with %d bytes of text", len(list), len(list[0].Body))
 	}
@@ -26,10 +26,10 @@ func TestSkillsCommand(t *testing.T) {
 			t.Errorf("the list for people lacks %s", m.Name)
 		}
 		shown := succeed(t, "", "skills", "show", m.Name)
-		if data, err := os.ReadFile(filepath.Join(dir, m.Name, skill.ManualFile)); err != nil || string(data) != shown {
+		if data, err := os.ReadFile(filepath.Join(dir, m.Name, manual.FileName)); err != nil || string(data) != shown {
 			t.Errorf("%s: show and export differ: %v", m.Name, err)
 		}
-		if one := parse[skill.Manual](t, succeed(t, "", "skills", "show", m.Name, "--json")); one.Body == "" ||
+		if one := parse[manual.Manual](t, succeed(t, "", "skills", "show", m.Name, "--json")); one.Body == "" ||
 			one.Description != m.Description {
 			t.Errorf("%s as JSON: %+v", m.Name, one)
 		}
@@ -58,7 +58,7 @@ func TestSkillsCommand(t *testing.T) {
 func TestSkillsNameCommandsThatExist(t *testing.T) {
 	calls := regexp.MustCompile("(?:`|\n    )npukit ([a-z]+)([^`\n]*)")
 	flags := regexp.MustCompile(`--[a-z-]+`)
-	for _, m := range skill.Manuals() {
+	for _, m := range manual.All() {
 		for _, call := range calls.FindAllStringSubmatch(m.Text, -1) {
 			help := command("", call[1], "--help")
 			if call[1] == "skills" {

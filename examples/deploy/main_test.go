@@ -47,7 +47,11 @@ func TestDeploy(t *testing.T) {
 		func(c skill.EvaluationCheck) bool { return c.Name == "gate our-text" && c.OK }) {
 		t.Error("the evaluator was not asked about our text")
 	}
-	if !slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Step == "chunks of 1024 rows" }) {
+	tried := false
+	for _, a := range s.Attempts {
+		tried = tried || a.Value.Step == "chunks of 1024 rows"
+	}
+	if !tried {
 		t.Error("the skill's change was not tried")
 	}
 	if n := len(s.Decisions); n < int(skill.Evaluation) || n > int(skill.Evaluation) && !again ||

@@ -190,7 +190,12 @@ func (d deployed) trajectory(r *report) {
 
 // inTurns reports whether a deployment has timed changes in turns.
 func inTurns(s *skill.State) bool {
-	return slices.ContainsFunc(s.Attempts, func(a skill.Attempted) bool { return a.Value.Turns != nil })
+	for _, a := range s.Attempts {
+		if a.Value.Turns != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // reported is the last measurement of the plan that was decided: others, behind it too, are of

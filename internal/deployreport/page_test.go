@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,9 +28,11 @@ func TestMain(m *testing.M) {
 // empty line whatever is missing.
 func TestReportedFigures(t *testing.T) {
 	s := &skill.State{Plan: "kept", Phases: make([]skill.PhaseState, len(skill.Phases()))}
-	for _, m := range []skill.Measurement{{Plan: "first", TTFT: 3, TokensPerSec: 1},
-		{Plan: "kept", TTFT: 2, TokensPerSec: 1}, {Plan: "rejected", TTFT: 7, TokensPerSec: 1}} {
-		s.Measured = append(s.Measured, skill.Measured{Value: m})
+	measured := `[{"value":{"plan_sha256":"first","ttft_s":3,"tokens_per_s":1}},
+		{"value":{"plan_sha256":"kept","ttft_s":2,"tokens_per_s":1}},
+		{"value":{"plan_sha256":"rejected","ttft_s":7,"tokens_per_s":1}}]`
+	if err := json.Unmarshal([]byte(measured), &s.Measured); err != nil {
+		t.Fatal(err)
 	}
 	if _, ok := reported(s); ok {
 		t.Error("figures are reported before phase 6 has passed")

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,8 +173,7 @@ func TestDeploymentWithoutArtefacts(t *testing.T) {
 				t.Errorf("stopped with %v", err)
 			}
 			if d.State().PlanStatus() == plan.Accepted ||
-				slices.ContainsFunc(d.State().Attempts,
-					func(skill.Attempted) bool { return true }) {
+				len(d.State().Attempts) > 0 {
 				t.Error("it continued")
 			}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // start opens a server over a fresh deployment of a tiny model.
@@ -50,7 +51,7 @@ func join(t *testing.T, s *Server, opts *sdk.ClientOptions) *sdk.ClientSession {
 	here, there := sdk.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Connect(ctx, there) }()
+	go func() { done <- s.connect(ctx, there) }()
 	c, err := sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, opts).Connect(ctx, here, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ type object = map[string]any
 func TestAgentFollowsState(t *testing.T) {
 	c := join(t, start(t, nil), nil)
 	for step := 0; ; step++ {
-		v := call[View](t, c, "state", object{})
+		v := call[deploymentView](t, c, "state", object{})
 		if step > 40 || len(v.Next) == 0 {
 			t.Fatalf("after %d calls: %+v", step, v)
 		}
@@ -120,7 +121,7 @@ func TestAgentFollowsState(t *testing.T) {
 			if v.Due != "evaluation" {
 				t.Errorf("%s is due at the end", v.Due)
 			}
-			if r := call[Report](t, c, "read_report", next.Arguments); !strings.Contains(r.Text, "tokens/s") {
+			if r := call[reportText](t, c, "read_report", next.Arguments); !strings.Contains(r.Text, "tokens/s") {
 				t.Errorf("performance.md:\n%s", r.Text)
 			}
 			break
@@ -129,7 +130,7 @@ func TestAgentFollowsState(t *testing.T) {
 			t.Fatalf("%s %v: %v %s", next.Tool, next.Arguments, err, text(r))
 		}
 	}
-	v := call[View](t, c, "state", nil)
+	v := call[deploymentView](t, c, "state", nil)
 	for _, p := range v.Phases[:7] {
 		if p.Status != skill.Passed {
 			t.Errorf("%s is %s", p.Phase, p.Status)
@@ -138,7 +139,7 @@ func TestAgentFollowsState(t *testing.T) {
 	if v.PlanStatus != "draft" || len(v.Gates) == 0 {
 		t.Errorf("without an evaluation: %+v", v)
 	}
-	journal := call[Report](t, c, "read_report", object{"name": "progress.md"})
+	journal := call[reportText](t, c, "read_report", object{"name": "progress.md"})
 	if !strings.Contains(journal.Text, `over MCP, by "tester"`) {
 		t.Errorf("who approved is not in the record:\n%s", journal.Text)
 	}
@@ -148,7 +149,7 @@ func TestAgentFollowsState(t *testing.T) {
 func TestWrongCalls(t *testing.T) {
 	s := start(t, nil)
 	c := join(t, s, nil)
-	before := call[View](t, c, "state", nil)
+	before := call[deploymentView](t, c, "state", nil)
 	for _, tc := range []struct {
 		tool      string
 		arguments any
@@ -190,7 +191,7 @@ func TestWrongCalls(t *testing.T) {
 		}
 		refuse(t, c, tc.tool, tc.arguments, tc.want)
 	}
-	after := call[View](t, c, "state", nil)
+	after := call[deploymentView](t, c, "state", nil)
 	if fmt.Sprint(after.Phases, after.Due) != fmt.Sprint(before.Phases, before.Due) {
 		t.Errorf("the state was %+v and is %+v", before, after)
 	}
@@ -256,7 +257,7 @@ func TestCancel(t *testing.T) {
 		ended <- err
 	}()
 	<-began
-	if v := call[View](t, c, "state", nil); !strings.Contains(v.Working, "run_phase reference") || len(v.Next) != 0 {
+	if v := call[deploymentView](t, c, "state", nil); !strings.Contains(v.Working, "run_phase reference") || len(v.Next) != 0 {
 		t.Errorf("while it works: %q, next %v", v.Working, v.Next)
 	}
 	cancel()
@@ -265,10 +266,10 @@ func TestCancel(t *testing.T) {
 	}
 	hold.Store(false)
 	idle(t, c)
-	if v := call[View](t, c, "state", nil); v.Phases[0].Status != skill.Running {
+	if v := call[deploymentView](t, c, "state", nil); v.Phases[0].Status != skill.Running {
 		t.Errorf("after cancelling the phase is %s", v.Phases[0].Status)
 	}
-	if r := call[PhaseResult](t, c, "run_phase", object{"phase": "reference"}); !r.Report.Passed {
+	if r := call[phaseResult](t, c, "run_phase", object{"phase": "reference"}); !r.Report.Passed {
 		t.Errorf("run again: %+v", r.Report)
 	}
 }
@@ -276,7 +277,7 @@ func TestCancel(t *testing.T) {
 // idle waits until nothing works.
 func idle(t *testing.T, c *sdk.ClientSession) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); call[View](t, c, "state", nil).Working != ""; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); call[deploymentView](t, c, "state", nil).Working != ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the call that was cancelled still works")
 		}
@@ -320,17 +321,17 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 		{"propose_plan_change", object{"name": "x", "change": object{}}}, {"diagnose", object{}}} {
 		refuse(t, b, tool.name, tool.arguments, "busy: run_phase reference")
 	}
-	if v := call[View](t, b, "state", nil); v.Working == "" {
+	if v := call[deploymentView](t, b, "state", nil); v.Working == "" {
 		t.Error("the other client does not see that somebody works")
 	}
 	cancel()
 	<-ended
 	hold.Store(false)
 	idle(t, b)
-	if r := call[PhaseResult](t, b, "run_phase", object{"phase": "reference"}); !r.Report.Passed {
+	if r := call[phaseResult](t, b, "run_phase", object{"phase": "reference"}); !r.Report.Passed {
 		t.Errorf("the other client goes on: %+v", r.Report)
 	}
-	if v := call[View](t, a, "state", nil); !v.Waiting {
+	if v := call[deploymentView](t, a, "state", nil); !v.Waiting {
 		t.Errorf("the first client sees %+v", v)
 	}
 	for header, value := range map[string]string{"Origin": "https://example.com", "Host": "example.com", "Sec-Fetch-Site": "cross-site"} {
@@ -385,7 +386,7 @@ func TestQuestion(t *testing.T) {
 	if err != nil || raw.IsError {
 		t.Fatalf("%v %s", err, text(raw))
 	}
-	var r PhaseResult
+	var r phaseResult
 	if err := json.Unmarshal([]byte(text(raw)), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -400,11 +401,11 @@ func TestQuestion(t *testing.T) {
 	}
 	refuse(t, c, "approve", object{"action": "approve"}, "nothing waits")
 	refuse(t, c, "run_phase", object{"phase": "reference", "answer": "no-such-direction"}, "none of the directions")
-	if r := call[PhaseResult](t, c, "run_phase", object{"phase": "reference", "answer": "again"}); r.Report.Passed {
+	if r := call[phaseResult](t, c, "run_phase", object{"phase": "reference", "answer": "again"}); r.Report.Passed {
 		t.Error("it passed although nothing has changed")
 	}
 	broken = false
-	if r := call[PhaseResult](t, c, "run_phase", object{"phase": "reference"}); !r.Report.Passed || !r.State.Waiting {
+	if r := call[phaseResult](t, c, "run_phase", object{"phase": "reference"}); !r.Report.Passed || !r.State.Waiting {
 		t.Errorf("mended: %+v", r.Report)
 	}
 }
@@ -432,7 +433,7 @@ func TestReadReportInPieces(t *testing.T) {
 	}
 	var got strings.Builder
 	for offset := int64(0); ; {
-		r := call[Report](t, c, "read_report", object{"name": "long.md", "offset": offset})
+		r := call[reportText](t, c, "read_report", object{"name": "long.md", "offset": offset})
 		got.WriteString(r.Text)
 		if offset = r.Next; offset == 0 {
 			break
@@ -441,8 +442,8 @@ func TestReadReportInPieces(t *testing.T) {
 	if got.String() != want {
 		t.Errorf("%d bytes came, want %d", got.Len(), len(want))
 	}
-	list := call[Report](t, c, "read_report", nil)
-	if !slices.ContainsFunc(list.Files, func(f ReportFile) bool { return f.Name == "journal.jsonl" }) {
+	list := call[reportText](t, c, "read_report", nil)
+	if !slices.ContainsFunc(list.Files, func(f reportFile) bool { return f.Name == "journal.jsonl" }) {
 		t.Errorf("files: %v", list.Files)
 	}
 }
@@ -468,7 +469,7 @@ func TestClose(t *testing.T) {
 	}
 	<-ended
 	again := start(t, &skill.Options{Gates: opts.Gates, Dir: opts.Dir}) // the lock is free
-	if v := call[View](t, join(t, again, nil), "state", nil); v.Phases[0].Status != skill.Running {
+	if v := call[deploymentView](t, join(t, again, nil), "state", nil); v.Phases[0].Status != skill.Running {
 		t.Errorf("the next server finds phase 0 %s", v.Phases[0].Status)
 	}
 }
@@ -476,7 +477,7 @@ func TestClose(t *testing.T) {
 // A journal that somebody has emptied is a refusal, and no crash of the server.
 func TestStateWithoutAJournal(t *testing.T) {
 	s := start(t, nil)
-	if err := os.Truncate(filepath.Join(s.dir, skill.FileJournal), 0); err != nil {
+	if err := os.Truncate(filepath.Join(s.dir, journal.FileJournal), 0); err != nil {
 		t.Fatal(err)
 	}
 	refuse(t, join(t, s, nil), "state", nil, "is empty")

@@ -13,7 +13,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/manual"
 )
 
 // Limits of what read_report gives at once.
@@ -22,17 +22,17 @@ const (
 	maxFiles = 2000
 )
 
-// Report is a piece of a file of the workspace.
-type Report struct {
+// reportText is a piece of a file of the workspace.
+type reportText struct {
 	Name  string       `json:"name,omitempty"`
 	Text  string       `json:"text,omitempty"`
 	Size  int64        `json:"size"`
 	Next  int64        `json:"next,omitempty"`  // offset of what follows; 0 at the end
-	Files []ReportFile `json:"files,omitempty"` // of a list
+	Files []reportFile `json:"files,omitempty"` // of a list
 }
 
-// ReportFile is a file that can be read.
-type ReportFile struct {
+// reportFile is a file that can be read.
+type reportFile struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"`
 }
@@ -80,7 +80,7 @@ func (s *Server) readReport(_ context.Context, _ *sdk.CallToolRequest, in report
 		return nil, fmt.Errorf("mcp: %w", err)
 	}
 	data = whole(data[:n], in.Offset+int64(n) < info.Size())
-	r := Report{Name: in.Name, Text: strings.ToValidUTF8(string(data), "?"), Size: info.Size()}
+	r := reportText{Name: in.Name, Text: strings.ToValidUTF8(string(data), "?"), Size: info.Size()}
 	if end := in.Offset + int64(len(data)); end < info.Size() {
 		r.Next = end
 	}
@@ -101,7 +101,7 @@ func whole(data []byte, more bool) []byte {
 }
 
 func listReports(root *os.Root) (any, error) {
-	list := Report{Files: []ReportFile{}}
+	list := reportText{Files: []reportFile{}}
 	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -118,7 +118,7 @@ func listReports(root *os.Root) (any, error) {
 		if err != nil {
 			return err
 		}
-		list.Files = append(list.Files, ReportFile{name, info.Size()})
+		list.Files = append(list.Files, reportFile{name, info.Size()})
 		return nil
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func listReports(root *os.Root) (any, error) {
 
 // addSkills makes the manuals of all skills resources.
 func (s *Server) addSkills() {
-	for _, m := range skill.Manuals() {
+	for _, m := range manual.All() {
 		uri := "skill://" + m.Name
 		s.mcp.AddResource(&sdk.Resource{URI: uri, Name: m.Name, Description: m.Description, MIMEType: "text/markdown"},
 			func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {

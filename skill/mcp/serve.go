@@ -14,15 +14,15 @@ import (
 
 // Serve talks to one client over a pair of streams, such as stdin and stdout, until r ends or ctx does. Nothing else may be written to w.
 func (s *Server) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
-	return s.Connect(ctx, &sdk.IOTransport{Reader: io.NopCloser(r), Writer: nopCloser{w}})
+	return s.connect(ctx, &sdk.IOTransport{Reader: io.NopCloser(r), Writer: nopCloser{w}})
 }
 
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// Connect talks to one client over any transport of the SDK, until the client leaves or ctx ends.
-func (s *Server) Connect(ctx context.Context, t sdk.Transport) error {
+// connect talks to one client over any transport of the SDK, until the client leaves or ctx ends.
+func (s *Server) connect(ctx context.Context, t sdk.Transport) error {
 	err := s.mcp.Run(ctx, t)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -44,15 +44,6 @@ func (s *Server) Handler() http.Handler {
 
 // idleSession is when a session is forgotten whose client says nothing, and no call of which works.
 const idleSession = time.Hour
-
-// ListenAndServe serves HTTP on a loopback address, such as 127.0.0.1:7777, until ctx ends. Another address is refused: whoever reaches the server can use the device.
-func (s *Server) ListenAndServe(ctx context.Context, addr string) error {
-	l, err := Listen(addr)
-	if err != nil {
-		return err
-	}
-	return s.ServeListener(ctx, l)
-}
 
 // Listen opens a loopback address. Port 0 is any that is free.
 func Listen(addr string) (net.Listener, error) {

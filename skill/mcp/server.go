@@ -20,8 +20,7 @@ type Server struct {
 	ctx    context.Context // ends when the server is closed
 	cancel context.CancelFunc
 
-	// turn holds a value while nobody works on the deployment. Who has taken it may use the fields below it.
-	turn     chan struct{}
+	work     sync.Mutex // held by the call that works on the deployment; it guards the fields below
 	d        *skill.Deployment
 	watch    func(skill.Event) // of the call that works
 	answer   string            // to the next question, "" for none
@@ -39,7 +38,7 @@ func New(path string, dev npu.Device, opts *skill.Options) (*Server, error) {
 	if opts != nil {
 		o = *opts
 	}
-	s := &Server{dir: o.Dir, turn: make(chan struct{}, 1), evaluate: o.Evaluate != nil}
+	s := &Server{dir: o.Dir, evaluate: o.Evaluate != nil}
 	o.Approve = nil
 	o.Ask = s.ask
 	o.Observe = func(e skill.Event) {
@@ -58,12 +57,11 @@ func New(path string, dev npu.Device, opts *skill.Options) (*Server, error) {
 	})
 	s.addTools()
 	s.addSkills()
-	s.turn <- struct{}{}
 	return s, nil
 }
 
 // instructions are what a client's model reads first.
-const instructions = `This server brings a language model onto an NPU, in eight phases that numeric gates end. Call state first: it says which phase is due and which calls are possible
+const instructions = `This server brings a language model onto an NPU, in eight phases that numeric gates end. nextCall state first: it says which phase is due and which calls are possible
 next. Nothing you say passes a phase; its gates do, on real data. When a phase fails, call diagnose and read the reports before you change anything. The resources named skill://
 are instructions for each phase and each kind of failure: read the one that state names before you run its phase.`
 
@@ -73,8 +71,8 @@ func (s *Server) Close() error {
 	for session := range s.mcp.Sessions() {
 		session.Close() // an error says that it was closed already
 	}
-	<-s.turn
-	defer func() { s.turn <- struct{}{} }()
+	s.work.Lock()
+	defer s.work.Unlock()
 	return s.d.Close()
 }
 
@@ -92,16 +90,14 @@ func (s *Server) ask(context.Context, skill.Question) (skill.Choice, error) {
 var errClosed = errors.New("mcp: the server is being closed")
 
 // work does something to the deployment, when nobody else does.
-func (s *Server) work(ctx context.Context, call string, watch func(skill.Event), do func(ctx context.Context) error) error {
-	select {
-	case <-s.turn:
-	default:
+func (s *Server) do(ctx context.Context, call string, watch func(skill.Event), run func(ctx context.Context) error) error {
+	if !s.work.TryLock() {
 		if call, seconds := s.busy(); call != "" {
 			return fmt.Errorf("mcp: busy: %s has been working for %.0f s; call state to see how far it is, and try again later", call, seconds)
 		}
 		return errors.New("mcp: busy: try again")
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer s.work.Unlock()
 	if s.ctx.Err() != nil {
 		return errClosed
 	}
@@ -112,7 +108,7 @@ func (s *Server) work(ctx context.Context, call string, watch func(skill.Event),
 	defer s.setWorking("")
 	s.watch = watch
 	defer func() { s.watch, s.answer = nil, "" }()
-	return do(ctx)
+	return run(ctx)
 }
 
 func (s *Server) setWorking(call string) {

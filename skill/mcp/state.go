@@ -5,10 +5,11 @@ import (
 
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// View is where the work stands, as the tool state gives it.
-type View struct {
+// deploymentView is where the work stands, as the tool state gives it.
+type deploymentView struct {
 	Model      string       `json:"model"`
 	Device     string       `json:"device"`
 	Workspace  string       `json:"workspace"`
@@ -18,41 +19,41 @@ type View struct {
 	Due        string       `json:"due,omitempty"`
 	Skill      string       `json:"skill,omitempty"` // of the due phase; its instructions are the resource skill://NAME
 	Waiting    bool         `json:"waiting_for_approval"`
-	Phases     []PhaseView  `json:"phases"`
+	Phases     []phaseView  `json:"phases"`
 	// Gates are those of the last phase in which some spoke.
 	Gates    []skill.GateResult `json:"last_gates"`
 	Problems []string           `json:"open_problems"`
 	Question *skill.Question    `json:"question,omitempty"` // that nobody has answered
 	Working  string             `json:"working,omitempty"`  // the call that works at the moment
-	Next     []Call             `json:"next"`
+	Next     []nextCall         `json:"next"`
 }
 
-// PhaseView is a phase in a line.
-type PhaseView struct {
-	Phase    string       `json:"phase"`
-	Status   skill.Status `json:"status"`
-	Attempts int          `json:"attempts"`
-	Seconds  float64      `json:"seconds"`
-	Reason   string       `json:"reason,omitempty"`
+// phaseView is a phase in a line.
+type phaseView struct {
+	Phase    string         `json:"phase"`
+	Status   journal.Status `json:"status"`
+	Attempts int            `json:"attempts"`
+	Seconds  float64        `json:"seconds"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
-// Call is something that may be done next.
-type Call struct {
+// nextCall is something that may be done next.
+type nextCall struct {
 	Tool      string         `json:"tool"`
 	Arguments map[string]any `json:"arguments"`
 	Why       string         `json:"why"`
 }
 
 // view reads the journal, which is possible while a call works.
-func (s *Server) view() (*View, error) {
+func (s *Server) view() (*deploymentView, error) {
 	st, err := skill.ReadState(s.dir)
 	if err != nil {
 		return nil, err
 	}
-	v := &View{Model: st.Subject.Name, Device: st.Subject.Device, Workspace: s.dir, PlanStatus: st.PlanStatus(), Reference: st.Subject.Reference(), Recipe: st.Recipe, Gates: []skill.GateResult{},
-		Problems: []string{}, Next: []Call{}}
+	v := &deploymentView{Model: st.Subject.Name, Device: st.Subject.Device, Workspace: s.dir, PlanStatus: st.PlanStatus(), Reference: st.Subject.Reference(), Recipe: st.Recipe, Gates: []skill.GateResult{},
+		Problems: []string{}, Next: []nextCall{}}
 	for _, p := range st.Phases {
-		v.Phases = append(v.Phases, PhaseView{p.Phase.String(), p.Status, p.Attempts, p.Seconds, p.Reason})
+		v.Phases = append(v.Phases, phaseView{p.Phase.String(), p.Status, p.Attempts, p.Seconds, p.Reason})
 		if len(p.Gates) > 0 {
 			v.Gates = p.Gates
 		}
@@ -71,7 +72,7 @@ func (s *Server) view() (*View, error) {
 }
 
 // problems are what stands between here and the due phase's passing.
-func (v *View) problems(st *skill.State, due skill.Phase) {
+func (v *deploymentView) problems(st *skill.State, due skill.Phase) {
 	p := st.Phases[due]
 	if p.Status == skill.Failed {
 		v.Problems = append(v.Problems, fmt.Sprintf("%s did not pass: %s", due, p.Reason))
@@ -87,8 +88,10 @@ func (v *View) problems(st *skill.State, due skill.Phase) {
 }
 
 // next lists the calls that are possible.
-func (v *View) next(st *skill.State, due skill.Phase, more, evaluator bool) {
-	add := func(tool, why string, arguments map[string]any) { v.Next = append(v.Next, Call{tool, arguments, why}) }
+func (v *deploymentView) next(st *skill.State, due skill.Phase, more, evaluator bool) {
+	add := func(tool, why string, arguments map[string]any) {
+		v.Next = append(v.Next, nextCall{tool, arguments, why})
+	}
 	switch {
 	case !more:
 		add("read_report", "all phases have passed", map[string]any{"name": "performance.md"})

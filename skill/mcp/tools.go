@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/npukit/npukit/skill"
+	"github.com/npukit/npukit/skill/internal/journal"
 )
 
 // Arguments of the tools. A field that is none of these is refused by the schema: there is no place for a verdict.
@@ -52,7 +53,7 @@ func (s *Server) addTools() {
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
 	works := &sdk.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}
 	decides := &sdk.ToolAnnotations{OpenWorldHint: &no} // destructive: what was passed may have to pass again
-	add(s, "state", "Where the deployment stands: phases, last gates, open problems, the question that waits, and the calls that are possible next. Call it first.", reads, s.state)
+	add(s, "state", "Where the deployment stands: phases, last gates, open problems, the question that waits, and the calls that are possible next. nextCall it first.", reads, s.state)
 	add(s, "run_phase", "Run the phase that is due, to its verdict: its skill works, its gates decide, and debug skills are asked where one fails. Takes seconds to hours; "+
 		"sends progress; a cancelled run goes on when it is run again.", works, s.runPhase)
 	add(s, "run_gate", "Look at what a gate says to the plan as it is. Nothing follows from it: only gates that a phase runs itself count for it.", works, s.runGate)
@@ -129,16 +130,16 @@ func (s *Server) state(context.Context, *sdk.CallToolRequest, stateArgs) (any, e
 	return s.view()
 }
 
-// PhaseResult is what run_phase gives.
-type PhaseResult struct {
-	Report   skill.PhaseReport `json:"report"`
-	Attempts []AttemptView     `json:"attempts,omitempty"` // changes that were tried in it
-	Skills   []skill.SkillNote `json:"skills,omitempty"`   // debug skills that were asked, with their hypotheses
-	State    *View             `json:"state"`
+// phaseResult is what run_phase gives.
+type phaseResult struct {
+	Report   skill.PhaseReport   `json:"report"`
+	Attempts []attemptView       `json:"attempts,omitempty"` // changes that were tried in it
+	Skills   []journal.SkillNote `json:"skills,omitempty"`   // debug skills that were asked, with their hypotheses
+	State    *deploymentView     `json:"state"`
 }
 
-// AttemptView is a change in a line.
-type AttemptView struct {
+// attemptView is a change in a line.
+type attemptView struct {
 	Step    string `json:"step"`
 	Outcome string `json:"outcome"`
 	Why     string `json:"why"`
@@ -147,8 +148,8 @@ type AttemptView struct {
 func (s *Server) runPhase(ctx context.Context, req *sdk.CallToolRequest, in phaseArgs) (any, error) {
 	watch, stop := progress(ctx, req)
 	defer stop()
-	var result PhaseResult
-	err := s.work(ctx, "run_phase "+in.Phase.String(), watch, func(ctx context.Context) error {
+	var result phaseResult
+	err := s.do(ctx, "run_phase "+in.Phase.String(), watch, func(ctx context.Context) error {
 		due, waiting, more := s.d.State().Due()
 		switch {
 		case !more:
@@ -161,10 +162,10 @@ func (s *Server) runPhase(ctx context.Context, req *sdk.CallToolRequest, in phas
 		s.answer = in.Answer
 		before := s.d.State().Records
 		var err error
-		result.Report, err = s.d.Phase(due).Run(ctx)
+		result.Report, err = s.d.RunPhase(ctx, due)
 		for _, a := range s.d.State().Attempts {
 			if a.Seq > before {
-				result.Attempts = append(result.Attempts, AttemptView{a.Value.Step, a.Value.Outcome, a.Value.Why})
+				result.Attempts = append(result.Attempts, attemptView{a.Value.Step, a.Value.Outcome, a.Value.Why})
 			}
 		}
 		for _, n := range s.d.State().Skills {
@@ -201,7 +202,7 @@ func (s *Server) runGate(ctx context.Context, req *sdk.CallToolRequest, in gateA
 	watch, stop := progress(ctx, req)
 	defer stop()
 	var result skill.GateResult
-	err := s.work(ctx, "run_gate "+in.Gate, watch, func(ctx context.Context) (err error) {
+	err := s.do(ctx, "run_gate "+in.Gate, watch, func(ctx context.Context) (err error) {
 		result, err = s.d.Look(ctx, s.phaseOr(in.Phase), in.Gate)
 		return err
 	})
@@ -212,7 +213,7 @@ func (s *Server) diagnose(ctx context.Context, req *sdk.CallToolRequest, in diag
 	watch, stop := progress(ctx, req)
 	defer stop()
 	var result skill.Diagnosis
-	err := s.work(ctx, "diagnose", watch, func(ctx context.Context) (err error) {
+	err := s.do(ctx, "diagnose", watch, func(ctx context.Context) (err error) {
 		p := s.phaseOr(in.Phase)
 		gate := in.Gate
 		if gate == "" {
@@ -251,7 +252,7 @@ func (s *Server) propose(ctx context.Context, req *sdk.CallToolRequest, in chang
 	watch, stop := progress(ctx, req)
 	defer stop()
 	var result skill.Attempt
-	err = s.work(ctx, "propose_plan_change "+in.Name, watch, func(ctx context.Context) (err error) {
+	err = s.do(ctx, "propose_plan_change "+in.Name, watch, func(ctx context.Context) (err error) {
 		if due, waiting, _ := s.d.State().Due(); waiting {
 			return fmt.Errorf("mcp: %s waits for approval: call approve first", due-1)
 		}
@@ -272,7 +273,7 @@ func (s *Server) approve(ctx context.Context, req *sdk.CallToolRequest, in appro
 	if in.Phase != nil {
 		decision.Phase = *in.Phase
 	}
-	err := s.work(ctx, "approve", nil, func(context.Context) error { return s.d.Decide(decision) })
+	err := s.do(ctx, "approve", nil, func(context.Context) error { return s.d.Decide(decision) })
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,211 @@
+package gates
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/model/plan"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill/internal/journal"
+)
+
+// checkArchitecture makes the first plan. The checkpoint was refused before, if it is of a family that nobody here computes.
+func checkArchitecture(_ context.Context, bench *Bench) (Verdict, error) {
+	c := Checks{Name: journal.GateArchitecture}
+	cfg := bench.Models.Config
+	c.Hold(true, "family", "%s of family %s is supported: %d layers, hidden %d, %d heads over %d, head dim %d", cfg.Name, cfg.Family, cfg.Layers, cfg.Hidden, cfg.Heads,
+		cfg.KVHeads, cfg.HeadDim)
+	p, err := bench.Plan()
+	c.Hold(err == nil, "plan", "a plan for %s: %v", bench.Models.Info.Kind, orGood(err, "can be made"))
+	if err == nil {
+		err = p.Check(cfg, bench.Models.Info)
+		c.Hold(err == nil, "plan", "the device takes it: %v", orGood(err, "yes"))
+		if wrong := bench.otherTypes(p); len(wrong) > 0 {
+			c.Hold(false, "types", "%d weights are not of the type that the plan's programs read: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 3)], "; "))
+		}
+	}
+	return c, nil
+}
+
+// otherTypes lists weights that programs of an array cannot read as they are stored: such programs name the type, and no device converts for them.
+func (bench *Bench) otherTypes(p *plan.Plan) []string {
+	if bench.Models.Info.Array == "" {
+		return nil
+	}
+	var list []string
+	seen := map[string]bool{}
+	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
+			for i, b := range s.Args {
+				if b.Const == nil {
+					continue
+				}
+				want := p.Program(s.Program).Args[i].Type
+				for _, name := range tensorsOf(*b.Const) {
+					if t, err := bench.Models.Checkpoint.Tensor(name); err == nil && t.Type != want && !seen[name] {
+						seen[name] = true
+						list = append(list, fmt.Sprintf("%s is %s and not %s, convert the checkpoint", name, t.Type, want))
+					}
+				}
+			}
+		}
+	}
+	return list
+}
+
+// tensorsOf are the tensors that a layout is made of.
+func tensorsOf(l npu.Layout) []string {
+	if l.Op == "" {
+		return []string{l.Name}
+	}
+	var list []string
+	for _, a := range l.Args {
+		list = append(list, tensorsOf(a)...)
+	}
+	return list
+}
+
+func orGood(err error, good string) any {
+	if err != nil {
+		return err
+	}
+	return good
+}
+
+// checkWeights looks at every weight.
+func checkWeights(ctx context.Context, bench *Bench) (Verdict, error) {
+	c := Checks{Name: journal.GateWeights}
+	list := bench.Models.Checkpoint.Tensors()
+	c.Hold(len(list) > 0, "tensors", "%d tensors with %d parameters are there, with the shapes that the config asks for", len(list), bench.Models.Checkpoint.Parameters())
+	bad, err := bench.Models.Checkpoint.NonFinite(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(bad) > 0 {
+		c.Hold(false, gate.NonFinite, "%d tensors have values that are NaN or infinite: %v", len(bad), bad[:min(len(bad), 8)])
+	} else {
+		c.Hold(true, gate.NonFinite, "none of them has a value that is NaN or infinite")
+	}
+	return c, nil
+}
+
+// oraclePositions is how many positions the oracle is held to itself over: it computes them twice, once one by one.
+const oraclePositions = 24
+
+// checkOracle holds the oracle's steps to its single pass: the cache, the positions and the mask are in one and not in the other.
+func checkOracle(ctx context.Context, bench *Bench) (Verdict, error) {
+	ids, err := bench.IDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids = ids[:min(len(ids), oraclePositions)]
+	pass, err := LogitsOf(ctx, bench.Oracle.NewState(), ids)
+	if err != nil {
+		return nil, err
+	}
+	st := bench.Oracle.NewState()
+	var steps []float32
+	for _, id := range ids {
+		row, err := st.Step(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, row...)
+	}
+	return Paper(bench, journal.GateOracle, steps, pass, Thresholds().Formats["oracle"].Logits)
+}
+
+// checkOracleGolden holds the oracle to what another implementation has computed.
+func checkOracleGolden(ctx context.Context, bench *Bench) (Verdict, error) {
+	c := Checks{Name: journal.GateOracleGolden}
+	for _, q := range bench.Golden.Sequences {
+		if len(q.IDs) > bench.Models.Config.Context {
+			continue // another sequence fits in a session, or the file would have been refused
+		}
+		t := oracleThresholds(q)
+		if record, ok := q.Record(); ok {
+			if err := bench.take(&c, q.Name+" logits", func() (Verdict, error) {
+				return gate.Teacher(ctx, bench.Oracle.NewState(), record, q.IDs, t)
+			}); err != nil {
+				return nil, err
+			}
+			if err := bench.take(&c, q.Name+" paper", func() (Verdict, error) {
+				got, err := LogitsOf(ctx, bench.Oracle.NewState(), q.IDs)
+				if err != nil {
+					return nil, err
+				}
+				return Paper(bench, q.Name, got, q.Logits, Thresholds().Formats["oracle"].Logits)
+			}); err != nil {
+				return nil, err
+			}
+		} else if q.NLL != nil || q.Top != nil {
+			if err := bench.take(&c, q.Name, func() (Verdict, error) {
+				return golden.Judge(ctx, bench.Oracle.NewState(), q, t)
+			}); err != nil {
+				return nil, err
+			}
+		}
+		if room := bench.Models.Config.Context - len(q.IDs); len(q.Greedy) > 0 && room > 0 {
+			if err := bench.take(&c, q.Name+" greedy", func() (Verdict, error) {
+				return gate.GreedyTokens(ctx, bench.Oracle.NewState(), q.IDs, q.Greedy[:min(len(q.Greedy), room)], 0)
+			}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, nil
+}
+
+// oracleThresholds hold the oracle to a golden sequence. Both compute in FP32 or better; what is left is how the file stores it.
+func oracleThresholds(q golden.Sequence) gate.Thresholds {
+	t := gate.Thresholds{
+		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
+		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within 1e-8; wider for files made in float32 and deeper models",
+	}
+	if q.Logits == nil {
+		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
+		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone make a KL of some 1e-6: KL mean at most 3e-7"
+	}
+	return t
+}
+
+// LogitsOf are the logits of all positions, [len(ids), vocab].
+func LogitsOf(ctx context.Context, s gate.Scorer, ids []int32) ([]float32, error) {
+	var all []float32
+	err := s.Score(ctx, ids, func(_ int, row []float32) error {
+		if all == nil {
+			all = make([]float32, 0, len(row)*len(ids))
+		}
+		all = append(all, row...)
+		return nil
+	})
+	return slices.Clip(all), err
+}
+
+// paper judges an output by the paper's three conditions.
+func Paper(bench *Bench, name string, got, want []float32, b PaperBounds) (Verdict, error) {
+	return paperRows(name, got, want, bench.Models.Config.Vocab, b)
+}
+
+func paperRows(name string, got, want []float32, width int, b PaperBounds) (Verdict, error) {
+	squares := 0.0
+	for _, v := range want {
+		squares += float64(v) * float64(v)
+	}
+	rms := math.Sqrt(squares / float64(max(1, len(want))))
+	if rms == 0 {
+		return nil, fmt.Errorf("the reference of %s is zero everywhere: nothing can be compared with that", name)
+	}
+	tol, err := b.tolerance(rms)
+	if err != nil {
+		return nil, err
+	}
+	r, err := gate.CheckRows(got, want, width, tol)
+	r.Name = name
+	return r, err
+}

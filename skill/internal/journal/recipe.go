@@ -1,0 +1,140 @@
+package journal
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/npukit/npukit/model/plan"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+)
+
+// Recipe is what a plan is made from. The journal keeps recipes and the hashes of their plans: a plan is always made again, and never believed.
+type Recipe struct {
+	SeqLen int `json:"seq_len"` // positions of a session
+
+	// Of a device that takes any number of rows.
+	Chunk       int        `json:"chunk,omitempty"` // rows of a prompt in one pass
+	Activations dtype.Type `json:"activations,omitzero"`
+	Cache       dtype.Type `json:"cache,omitzero"`
+
+	// Of an array. What the runtime does between dispatches is that of Prefill.
+	Lengths []int       `json:"lengths,omitempty"` // rows of the prefill passes
+	Prefill *plan.Knobs `json:"prefill,omitempty"`
+	Decode  *plan.Knobs `json:"decode,omitempty"`
+}
+
+// naiveRecipe is where optimisation starts: on an array one op a dispatch and nothing kept between them, elsewhere short chunks.
+func Naive(info npu.Info, seqLen int) Recipe {
+	r := Recipe{SeqLen: seqLen}
+	if info.Array == "" {
+		r.Chunk = min(NaiveChunk, seqLen)
+		return r
+	}
+	prefill, decode := plan.NaiveKnobs(), plan.NaiveKnobs()
+	r.Prefill, r.Decode = &prefill, &decode
+	return r
+}
+
+// naiveChunk is so short that weights are read from memory many times for a prompt of some length, as a first program does that takes rows in small groups.
+const NaiveChunk = 32
+
+// clone is a copy whose knobs can be turned.
+func (r Recipe) Clone() Recipe {
+	r.Lengths = slices.Clone(r.Lengths)
+	for _, k := range []**plan.Knobs{&r.Prefill, &r.Decode} {
+		if *k != nil {
+			copied := **k
+			*k = &copied
+		}
+	}
+	return r
+}
+
+// Describe says in words how two recipes differ.
+func (r Recipe) Describe(before Recipe) string {
+	was, is := before.settings(), r.settings()
+	var list []string
+	for i, s := range is {
+		if i < len(was) && was[i] != s {
+			list = append(list, fmt.Sprintf("%s %s -> %s", s.name, cmp.Or(was[i].value, "default"), cmp.Or(s.value, "default")))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+type setting struct{ name, value string }
+
+func (r Recipe) settings() []setting {
+	typed := func(t dtype.Type) string {
+		if t == 0 {
+			return ""
+		}
+		return t.String()
+	}
+	list := []setting{{"chunk", fmt.Sprint(r.Chunk)}, {"activations", typed(r.Activations)}, {"cache", typed(r.Cache)}, {"lengths", fmt.Sprint(r.Lengths)}}
+	for side, k := range map[string]*plan.Knobs{"prefill": r.Prefill, "decode": r.Decode} {
+		if k == nil {
+			continue
+		}
+		list = append(list,
+			setting{side + " kernels", string(k.Kernels)}, setting{side + " tiles", string(k.Tiles)}, setting{side + " herd", string(k.Herd)},
+			setting{side + " attention", string(k.Attention)}, setting{side + " layout", string(k.Layout)},
+			setting{side + " merge behind attention", fmt.Sprint(k.MergePost)}, setting{side + " merge before attention", fmt.Sprint(k.MergePre)},
+			setting{side + " LM head", string(k.LMHead)}, setting{side + " rows of the LM head", string(k.LMRows)},
+			setting{side + " final norm", string(k.FinalNorm)})
+		if side == "prefill" {
+			list = append(list, setting{"context reuse", fmt.Sprint(k.ContextReuse)}, setting{"buffer reuse", fmt.Sprint(k.BufferReuse)},
+				setting{"transfers skipped", fmt.Sprint(k.SkipTransfers)})
+		}
+	}
+	slices.SortFunc(list, func(a, b setting) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// maxPatch bounds the text of a patch: a recipe has some five hundred bytes.
+const MaxPatch = 64 << 10
+
+// With is the recipe with the fields that a JSON object names, such as {"prefill": {"merge_post": true}}. The number of positions and the sort of device cannot
+// be changed.
+func (r Recipe) With(patch []byte) (Recipe, error) {
+	if len(patch) > MaxPatch {
+		return r, fmt.Errorf("skill: a change to a recipe of %d bytes, %d at most are read", len(patch), MaxPatch)
+	}
+	next := r.Clone()
+	d := json.NewDecoder(bytes.NewReader(patch))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&next); err != nil {
+		return r, fmt.Errorf("skill: a change to a recipe: %w; want an object such as {\"prefill\": {\"merge_post\": true}} or {\"chunk\": 512}", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return r, errors.New("skill: a change to a recipe: there is something behind the object")
+	}
+	if err := r.Allows(next); err != nil {
+		return r, err
+	}
+	return next, nil
+}
+
+// allows reports what no change may change, whoever proposes it: what the deployment is about.
+func (r Recipe) Allows(next Recipe) error {
+	switch {
+	case next.SeqLen != r.SeqLen:
+		return fmt.Errorf("skill: a change to a recipe: seq_len is %d in this deployment, another one needs another folder", r.SeqLen)
+	case (next.Prefill == nil) != (r.Prefill == nil) || (next.Decode == nil) != (r.Decode == nil):
+		return errors.New("skill: a change to a recipe: prefill and decode are knobs of an array; they are there on such a device and nowhere else")
+	case next.Prefill != nil && next.Chunk != r.Chunk:
+		return errors.New("skill: a change to a recipe: chunk is of a device that takes any number of rows; on an array there are lengths")
+	}
+	return nil
+}
+
+// ProposalPrefix begins the names of proposed changes. It keeps them apart from the built-in steps,
+// which are not tried if an attempt of their name exists.
+const ProposalPrefix = "proposed: "

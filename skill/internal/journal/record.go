@@ -1,0 +1,149 @@
+package journal
+
+import (
+	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/model/plan"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/xdna2"
+)
+
+// Subject is what a workspace is about. It cannot change: another model, device or target wants another folder.
+type Subject struct {
+	Model   string        `json:"model"` // path of the checkpoint
+	Name    string        `json:"name"`
+	Weights string        `json:"weights"` // SHA-256 over the names, types, shapes and bytes of all tensors
+	Config  plan.Identity `json:"config"`
+	Device  string        `json:"device"` // its kind: "cpu", "sim", "xdna"
+	Array   string        `json:"array,omitempty"`
+	SeqLen  int           `json:"seq_len"` // positions of a session
+	Golden  string        `json:"golden,omitempty"`
+	// GoldenSum is the SHA-256 of the golden file.
+	GoldenSum    string `json:"golden_sha256,omitempty"`
+	GoldenSource string `json:"golden_source,omitempty"` // what computed it, as the file says
+	Thresholds   string `json:"thresholds"`              // SHA-256 of thresholds.json
+}
+
+// Start begins an attempt at a phase.
+type Start struct {
+	Why string `json:"why,omitempty"` // "" the first time
+}
+
+// Resume says which process goes on.
+type Resume struct {
+	PID    int    `json:"pid"`
+	Device string `json:"device"` // for people: with threads and kernels
+}
+
+// GateResult is what a gate said, of which plan or kernel.
+type GateResult struct {
+	Name    string             `json:"name"`
+	Subject string             `json:"subject"` // hash of the plan, or of the kernel
+	OK      bool               `json:"ok"`
+	Summary string             `json:"summary"`           // the figures in a line
+	Reasons []gate.Reason      `json:"reasons,omitempty"` // why it failed
+	Figures map[string]float64 `json:"figures,omitempty"`
+	Bounds  string             `json:"bounds,omitempty"` // where the thresholds came from
+	Report  string             `json:"report,omitempty"` // in the workspace, without its extension
+	Seconds float64            `json:"seconds"`
+}
+
+// KernelNote is what was learnt of a kernel of the plan.
+type KernelNote struct {
+	Key       string             `json:"key"` // "MatMul-1f3a...": of its gate and its file
+	Op        string             `json:"op"`  // "MatMul{M:64 K:2048 N:512 TransB:true}"
+	Kind      string             `json:"kind"`
+	Types     []dtype.Type       `json:"types"` // of its operands
+	Mapping   npu.Mapping        `json:"mapping"`
+	On        string             `json:"on"`       // "npu" or "host"
+	Launches  []string           `json:"launches"` // where the plan has it, the first few
+	Count     int                `json:"count"`
+	OK        bool               `json:"ok"`
+	Figures   map[string]float64 `json:"figures,omitempty"`
+	Predicted float64            `json:"predicted_us,omitempty"` // by the clock, alone: never a measurement
+	Measured  float64            `json:"measured_us,omitempty"`  // median
+	Runs      int                `json:"runs,omitempty"`         // behind Measured
+	Bound     string             `json:"bound,omitempty"`        // what the prediction says limits it
+	Note      string             `json:"note,omitempty"`
+	// Row is the kernel's row for the registry, of the family Family; nil for a kernel that is not the array's.
+	Row    *xdna2.Row   `json:"row,omitempty"`
+	Family xdna2.Kernel `json:"family,omitempty"`
+}
+
+// PlanNote is the plan from here on.
+type PlanNote struct {
+	Recipe Recipe `json:"recipe"`
+	Hash   string `json:"plan_sha256"` // of the plan that the recipe makes, without its status
+	Why    string `json:"why"`
+}
+
+// Measurement is how fast a plan is. Predicted figures come from a clock and are never measurements; the two must not stand in one ratio.
+type Measurement struct {
+	Plan         string  `json:"plan_sha256"`
+	Positions    int     `json:"positions"` // of the prompt
+	TTFT         float64 `json:"ttft_s"`    // to the first token's logits
+	TokensPerSec float64 `json:"tokens_per_s"`
+	// TTFTNoise and DecodeNoise are the relative spread of all repetitions: half the distance of their quartiles over the median; 0 for a prediction.
+	TTFTNoise   float64 `json:"ttft_noise"`
+	DecodeNoise float64 `json:"decode_noise"`
+	// TTFTRange and TokenRange are the fastest and the slowest repetition, in seconds; 0 for a prediction.
+	TTFTRange  [2]float64 `json:"ttft_range_s,omitzero"`
+	TokenRange [2]float64 `json:"token_range_s,omitzero"`
+	Predicted  bool       `json:"predicted"`
+	// Others is the share of the machine that other processes took while it was measured; nil where that is not known, and for a prediction.
+	Others *float64 `json:"others_share,omitempty"`
+	// Paired is how the plan compares with the one before it, where both were timed in turns; TTFT and TokensPerSec are then those of the median turn.
+	Paired      *Paired        `json:"paired,omitempty"`
+	Clock       string         `json:"clock"`       // "wall", or the name of the clock's host profile
+	Repetitions int            `json:"repetitions"` // 0 for a prediction
+	Device      string         `json:"device"`      // its name, with threads and kernels
+	Note        string         `json:"note,omitempty"`
+	Estimate    *plan.Estimate `json:"estimate,omitempty"` // behind a prediction
+}
+
+// Outcomes of an optimisation attempt.
+const (
+	Kept     = "kept"
+	Rejected = "rejected" // a gate failed, the device refused, or it is not faster beyond noise
+	Skipped  = "skipped"  // the plan is the same with it
+)
+
+// Attempt is one change to the plan that was tried.
+type Attempt struct {
+	Step    string       `json:"step"`
+	Outcome string       `json:"outcome"` // Kept, Rejected or Skipped
+	Why     string       `json:"why"`
+	Recipe  Recipe       `json:"recipe"`
+	Plan    string       `json:"plan_sha256,omitempty"`
+	Before  *Measurement `json:"before,omitempty"`
+	After   *Measurement `json:"after,omitempty"` // nil where it did not come to measuring
+	Turns   *Turns       `json:"turns,omitempty"` // in which both were measured; nil for predictions
+	Gates   []string     `json:"gates,omitempty"` // that were asked
+}
+
+// SkillNote says that a skill was asked about a symptom, and what came of it.
+type SkillNote struct {
+	Skill   string       `json:"skill"`
+	Symptom Symptom      `json:"symptom"`
+	Checked []Hypothesis `json:"checked,omitempty"`
+	Outcome Outcome      `json:"outcome"`
+}
+
+// Issue is a bug that somebody should know of, for issues.md.
+type Issue struct {
+	Symptom    string `json:"symptom"`
+	Cause      string `json:"cause"`
+	Workaround string `json:"workaround,omitempty"`
+	Evidence   string `json:"evidence,omitempty"`
+	Status     string `json:"status"` // "open", "worked around", "resolved"
+}
+
+// Finish ends an attempt at a phase. That it passed is not said by anybody: it follows from the gates, which are named.
+type Finish struct {
+	Passed bool     `json:"passed"`
+	Gates  []string `json:"gates"` // keys of those that the phase needed, see GateResult
+	Reason string   `json:"reason,omitempty"`
+}
+
+// Key tells gates of different plans and kernels apart.
+func (r GateResult) Key() string { return r.Name + "@" + r.Subject }

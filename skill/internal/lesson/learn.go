@@ -1,0 +1,267 @@
+package lesson
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/npukit/npukit/skill/internal/journal"
+)
+
+// LessonsOf are the lessons of a workspace that were verified: the remedies of failures, and the tuned plan, as far as they are part of the plan that passed all gates up to
+// finalise. Of a deployment that has not come so far there are none.
+func Learn(dir string) ([]Lesson, error) {
+	records, _, err := journal.Read(filepath.Join(dir, journal.FileJournal))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, journal.NoWorkspace(dir, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return LearnFrom(records)
+}
+
+// lessonsOf is [LessonsOf] of a journal's records.
+func LearnFrom(records []journal.Record) ([]Lesson, error) {
+	final, err := journal.Fold(records)
+	if err != nil {
+		return nil, err
+	}
+	if final.Subject == nil || final.Phases[journal.Finalise].Status != journal.Passed {
+		return nil, nil
+	}
+	var list []Lesson
+	learn := func(l Lesson, before, after journal.Recipe) error {
+		change, err := lastingChange(before, after, final.Recipe)
+		if err != nil || len(change) == 0 {
+			return err
+		}
+		with, err := before.With(change)
+		if err != nil {
+			return err
+		}
+		l.Change, l.Remedy = change, with.Describe(before)
+		l.Device, l.Array = final.Subject.Device, final.Subject.Array
+		l.Evidence = fmt.Sprintf("%s on %s, %d positions: the plan %.12s with it has passed all gates up to %s", final.Subject.Name, final.Subject.Device,
+			final.Subject.SeqLen, final.Plan, journal.Finalise)
+		if err := l.name(); err != nil {
+			return err
+		}
+		for _, known := range list {
+			if known.Name == l.Name {
+				return nil
+			}
+		}
+		list = append(list, l)
+		return nil
+	}
+	// Remedies: the recipe that failed is in the symptom, and the one that was put in its place has been noted before the skill's own record.
+	// What the optimisation phases have kept counts over all their attempts: behind a redirect a change
+	// that is in the plan already is skipped, and the plan rests on it all the same.
+	seen := &journal.State{}
+	var first *journal.Recipe // that the deployment began with
+	tuned := map[journal.Phase]map[string]any{journal.Prefill: {}, journal.Decode: {}}
+	for _, r := range records {
+		before := seen.Recipe
+		kept, err := recipeOf(seen, r)
+		if err != nil {
+			return nil, err
+		}
+		if first == nil && r.Kind == journal.KindPlan {
+			recipe := seen.Recipe
+			first = &recipe
+		}
+		if into := tuned[r.Phase]; kept && into != nil {
+			change, err := changedFields(before, seen.Recipe)
+			if err != nil {
+				return nil, err
+			}
+			overlay(into, change)
+		}
+		if r.Kind != journal.KindSkill {
+			continue
+		}
+		var n journal.SkillNote
+		if err := json.Unmarshal(r.Data, &n); err != nil {
+			return nil, err
+		}
+		if !n.Outcome.Fixed || n.Outcome.Cause == "" {
+			continue
+		}
+		l := Lesson{Trigger: Trigger{Error: ErrorKind(n.Symptom)}, Cause: n.Outcome.Cause}
+		if l.Trigger.Error == "" {
+			if l.Trigger.Gate = n.Symptom.Gate; l.Trigger.Gate == "" || journal.IsKernelGate(l.Trigger.Gate) {
+				continue // nothing by which another deployment would know it again
+			}
+		}
+		if err := learn(l, n.Symptom.Recipe, seen.Recipe); err != nil {
+			return nil, err
+		}
+	}
+	if first == nil {
+		return nil, fmt.Errorf("%w: phases have passed without a plan", journal.ErrJournal)
+	}
+	for _, p := range []journal.Phase{journal.Prefill, journal.Decode} {
+		// In the first recipe, so that what a phase has taken back itself is no change.
+		data, err := json.Marshal(tuned[p])
+		if err != nil {
+			return nil, err
+		}
+		after, err := first.With(data)
+		if err != nil {
+			return nil, fmt.Errorf("skill: lessons of %s: %w", p, err)
+		}
+		l := Lesson{Trigger: Trigger{Phase: &p}, Cause: fmt.Sprintf("what %s has kept, at once", p)}
+		if err := learn(l, *first, after); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// recipeOf takes the recipe out of a record that changes it, and reports whether that is an attempt
+// that was kept.
+func recipeOf(s *journal.State, r journal.Record) (kept bool, err error) {
+	switch r.Kind {
+	case journal.KindPlan:
+		var n journal.PlanNote
+		if err := json.Unmarshal(r.Data, &n); err != nil {
+			return false, err
+		}
+		s.Recipe = n.Recipe
+	case journal.KindAttempt:
+		var a journal.Attempt
+		if err := json.Unmarshal(r.Data, &a); err != nil {
+			return false, err
+		}
+		if a.Outcome == journal.Kept {
+			s.Recipe = a.Recipe
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// changedFields are the fields of a recipe that differ from those of the one before it.
+func changedFields(before, after journal.Recipe) (map[string]any, error) {
+	was, err := fieldsOf(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := fieldsOf(after)
+	if err != nil {
+		return nil, err
+	}
+	return difference(was, is), nil
+}
+
+// overlay puts fields into others of the same names, object by object.
+func overlay(into, fields map[string]any) {
+	for name, v := range fields {
+		inner, nested := v.(map[string]any)
+		if old, ok := into[name].(map[string]any); nested && ok {
+			overlay(old, inner)
+			continue
+		}
+		into[name] = v
+	}
+}
+
+// lastingChange is what after differs in from before, as [Recipe.With] takes it, as far as the final recipe still has it: a remedy may set more than it takes, and what the
+// optimisation has changed again since was not verified. Empty when nothing is left.
+func lastingChange(before, after, final journal.Recipe) (json.RawMessage, error) {
+	var fields [3]map[string]any
+	for i, r := range []journal.Recipe{before, after, final} {
+		var err error
+		if fields[i], err = fieldsOf(r); err != nil {
+			return nil, err
+		}
+	}
+	change := lasting(difference(fields[0], fields[1]), difference(fields[0], fields[2]))
+	if len(change) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(change)
+}
+
+// lasting is the part of a change that is in the other one too.
+func lasting(change, final map[string]any) map[string]any {
+	kept := map[string]any{}
+	for name, v := range change {
+		other, there := final[name]
+		inner, nested := v.(map[string]any)
+		if o, ok := other.(map[string]any); nested && ok {
+			if l := lasting(inner, o); len(l) > 0 {
+				kept[name] = l
+			}
+		} else if there && fmt.Sprint(v) == fmt.Sprint(other) {
+			kept[name] = v
+		}
+	}
+	return kept
+}
+
+func fieldsOf(r journal.Recipe) (fields map[string]any, err error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	return fields, json.Unmarshal(data, &fields)
+}
+
+// difference are the fields that are others. One that is left out in JSON because it is zero is spelt out.
+func difference(was, is map[string]any) map[string]any {
+	change := map[string]any{}
+	for name, v := range is {
+		inner, nested := v.(map[string]any)
+		if old, ok := was[name].(map[string]any); nested && ok {
+			if d := difference(old, inner); len(d) > 0 {
+				change[name] = d
+			}
+		} else if fmt.Sprint(was[name]) != fmt.Sprint(v) {
+			change[name] = v
+		}
+	}
+	for name, v := range was {
+		if _, there := is[name]; there {
+			continue
+		}
+		switch v.(type) {
+		case bool:
+			change[name] = false
+		case string:
+			change[name] = ""
+		case float64:
+			change[name] = 0
+		default:
+			change[name] = nil
+		}
+	}
+	return change
+}
+
+// name gives the lesson a name by what it is about, the same for the same lesson of another deployment.
+func (l *Lesson) name() error {
+	data, err := json.Marshal([]any{l.Device, l.Array, l.Trigger, l.Change})
+	if err != nil {
+		return err
+	}
+	about := l.Trigger.Gate + l.Trigger.Error + PhaseText(l.Trigger.Phase)
+	about = strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(about)), "-")
+	for strings.Contains(about, "--") {
+		about = strings.ReplaceAll(about, "--", "-")
+	}
+	sum := sha256.Sum256(data)
+	l.Name = lessonPrefix + strings.Trim(about[:min(len(about), 40)], "-") + "-" + hex.EncodeToString(sum[:4])
+	return nil
+}

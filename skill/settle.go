@@ -1,0 +1,148 @@
+package skill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/npukit/npukit/internal/atomicfile"
+	"github.com/npukit/npukit/internal/readfile"
+	"github.com/npukit/npukit/model/plan"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/skill/internal/gates"
+	"github.com/npukit/npukit/skill/internal/journal"
+	pages "github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/subject"
+	"github.com/npukit/npukit/skill/internal/workspace"
+)
+
+// Settle evaluates a finished workspace and gives its plan the status that follows: accepted, or failed. The evaluation is recorded as phase 7 of the deployment, by the
+// same path as [Deployment.Run] takes, when what is written holds together. Where it does not, the plan is marked as failed where it lies, the refusal is put behind the records of
+// a journal that is sound, so that the next deployment is evaluated again, and everything else is left as it was found, for people to look at.
+//
+// The report tells how it went; the error is that of something else. The workspace is locked meanwhile: one that another process works on is
+// refused ([ErrLocked]). Open opens the device of the deployment, once the evaluator has given it back.
+func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator, opts *EvaluateOptions) (report EvaluationReport, err error) {
+	if _, err := os.Stat(filepath.Join(dir, journal.FileJournal)); err != nil {
+		return report, journal.NoWorkspace(dir, err)
+	}
+	lock, err := workspace.Lock(dir)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	report, err = evaluate(ctx, dir)
+	if err != nil {
+		return report, err
+	}
+	if slices.ContainsFunc(report.Checks, func(c EvaluationCheck) bool { return !c.OK && isWritten(c.Name) }) {
+		return report, errors.Join(recordRefusal(dir, lock, report), markFailed(filepath.Join(dir, FilePlan)))
+	}
+	state, err := ReadState(dir)
+	if err != nil {
+		return report, err
+	}
+	var o EvaluateOptions
+	if opts != nil {
+		o = *opts
+	}
+	path, golden := subject.Paths(*state.Subject, o.Model, o.Golden)
+	dev, err := open(ctx)
+	if err != nil {
+		return report, err
+	}
+	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates, Observe: o.Observe,
+		Positions: o.Positions, Repetitions: o.Repetitions, held: lock,
+		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil }})
+	if err != nil {
+		return report, errors.Join(err, dev.Close())
+	}
+	_, err = d.RunPhase(ctx, Evaluation)
+	var refused *PhaseError
+	if errors.As(err, &refused) {
+		if report.OK { // what was judged is no more what the journal has: somebody wrote in between
+			report.OK = false
+			report.Checks = append(report.Checks, EvaluationCheck{Name: "recording", Detail: refused.Report.Reason})
+		}
+		err = nil
+	}
+	return report, errors.Join(err, d.Close(), dev.Close())
+}
+
+// isWritten reports a check of what is written, as against what is computed.
+func isWritten(name string) bool {
+	return slices.Contains([]string{"journal", "phases", "thresholds", "thresholds file", "model", "weights", "device", "golden", "recipe", "plan", "status", "pages",
+		"figures file"}, name)
+}
+
+// recordRefusal notes an evaluation that what is written has failed as phase 7. Where the journal itself is not sound there is nothing to put it behind, and where a phase before has
+// not passed the evaluation is due anyway. Of the pages only progress.md is written again, where it was right: whatever was changed stays for people to look at.
+func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err error) {
+	held := func(name string) bool {
+		i := slices.IndexFunc(report.Checks, func(c EvaluationCheck) bool { return c.Name == name })
+		return i >= 0 && report.Checks[i].OK
+	}
+	if !held("journal") {
+		return nil
+	}
+	ws, err := workspace.Open(dir, lock)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ws.Close()) }()
+	state := ws.Log.State
+	if state.Phases[Finalise].Status != Passed {
+		return nil
+	}
+	note := func(kind journal.Kind, data any) {
+		if err == nil {
+			err = ws.Log.Append(kind, Evaluation, data)
+		}
+	}
+	if state.Phases[Evaluation].Status != Running {
+		note(journal.KindStart, journal.Start{Why: "evaluated alone"})
+	}
+	note(journal.KindEvaluation, report)
+	if err != nil {
+		return err
+	}
+	verdict, err := checkEvaluation(state)
+	if err != nil {
+		return err
+	}
+	gate := GateResult{Name: journal.GateEvaluation, Subject: state.Plan}
+	gates.Judge(&gate, verdict)
+	note(journal.KindGate, gate)
+	note(journal.KindFinish, journal.Finish{Gates: []string{gate.Key()}, Reason: gate.Summary})
+	if err != nil || !held("pages") {
+		return err
+	}
+	return ws.Put("progress.md", pages.Progress(state))
+}
+
+// markFailed makes a plan one that nothing runs by. One that cannot be read cannot be run either, and is left alone.
+func markFailed(path string) error {
+	data, err := journal.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, readfile.ErrNotRegular) || errors.Is(err, readfile.ErrTooLarge) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("skill: %w", err)
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil
+	}
+	if fields["status"], err = json.Marshal(plan.Failed); err != nil {
+		return err
+	}
+	if data, err = json.MarshalIndent(fields, "", "  "); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(data, '\n'))
+}
