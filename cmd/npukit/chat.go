@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/chat"
 )
@@ -79,7 +79,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 		return err
 	}
 	c.model.chatTemplate = c.template.source
-	c.talking = isTerminal(c.app.in) && isTerminal(c.app.out)
+	c.talking = terminal.Is(c.app.in) && terminal.Is(c.app.out)
 	m, err := await(func(ctx context.Context) (*opened, error) { return c.model.open(ctx, c.app, arg) })
 	if err != nil {
 		return err
@@ -96,16 +96,18 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	c.session = m.NewSession()
 	defer func() { err = errors.Join(err, c.session.Close()) }()
 
-	piped := &pipedLines{r: bufio.NewReader(c.app.in)}
-	var in lines = piped
+	var in terminal.Lines
+	switch {
+	case !c.talking:
+		in = terminal.ReadPiped(c.app.in, nil)
+	case terminal.IsDumb():
+		in = terminal.ReadPiped(c.app.in, c.app.out)
+	default:
+		in = terminal.ReadTyped(c.app.in.(*os.File), c.app.out.(*os.File))
+	}
 	if c.talking {
 		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()),
 			m.dev.Info().Name, seconds(m.LoadTime()))
-		if isDumb() {
-			piped.prompt = c.app.out
-		} else {
-			in = newTypedLines(c.app.in.(*os.File), c.app.out.(*os.File))
-		}
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	for {
@@ -152,14 +154,14 @@ func await[T any](work func(ctx context.Context) (T, error)) (T, error) {
 // note says something to a person.
 func (c *chatter) note(format string, args ...any) {
 	if c.talking {
-		fmt.Fprintln(c.app.err, styled(c.app.err, dim, fmt.Sprintf(format, args...)))
+		fmt.Fprintln(c.app.err, terminal.Styled(c.app.err, terminal.Dim, fmt.Sprintf(format, args...)))
 	}
 }
 
 // complain says what went wrong in a turn; the conversation goes on without it.
 func (c *chatter) complain(err error) {
 	c.failed++
-	fmt.Fprintf(c.app.err, "%s: %s\n", c.cmd.CommandPath(), printable(c.app.err, flagError(err).Error()))
+	fmt.Fprintf(c.app.err, "%s: %s\n", c.cmd.CommandPath(), terminal.Printable(c.app.err, flagError(err).Error()))
 }
 
 // turn obeys a command or answers a message. It returns an error only when the conversation is
@@ -222,7 +224,7 @@ func (c *chatter) reply(text string) error {
 				return err
 			}
 			answer.WriteString(tok.Text)
-			if _, err := io.WriteString(c.app.out, printable(c.app.out, tok.Text)); err != nil {
+			if _, err := io.WriteString(c.app.out, terminal.Printable(c.app.out, tok.Text)); err != nil {
 				return &writeError{err}
 			}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
@@ -142,7 +143,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	if command != nil {
 		(&agent.Agent{Command: command}).Use(opts)
 	}
-	if !d.yes && isTerminal(d.app.in) && isTerminal(d.app.err) {
+	if !d.yes && terminal.Is(d.app.in) && terminal.Is(d.app.err) {
 		d.in = bufio.NewReader(d.app.in)
 		opts.Approve = d.approve
 		if opts.Ask == nil { // an agent is asked first

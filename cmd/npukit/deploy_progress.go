@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -31,7 +32,7 @@ type deployProgress struct {
 }
 
 func newDeployProgress(w io.Writer) *deployProgress {
-	return &deployProgress{w: w, on: isTerminal(w), started: time.Now()}
+	return &deployProgress{w: w, on: terminal.Is(w), started: time.Now()}
 }
 
 // event takes an event of the deployment.
@@ -47,7 +48,7 @@ func (p *deployProgress) event(e skill.Event) {
 	}
 	switch e.What {
 	case skill.EventPhase:
-		p.line("", styled(p.w, bold, e.Phase.Title())+"  ", e.Text)
+		p.line("", terminal.Styled(p.w, terminal.Bold, e.Phase.Title())+"  ", e.Text)
 	case skill.EventNote:
 		p.line("  "+e.Text, "", "")
 	case skill.EventStep:
@@ -68,10 +69,10 @@ func (p *deployProgress) event(e skill.Event) {
 // line writes a line that stays: what matters, what is styled already, and what is less important.
 func (p *deployProgress) line(text, ready, less string) {
 	p.clear()
-	if less = printable(p.w, less); less != "" {
-		less = styled(p.w, dim, less)
+	if less = terminal.Printable(p.w, less); less != "" {
+		less = terminal.Styled(p.w, terminal.Dim, less)
 	}
-	fmt.Fprintln(p.w, printable(p.w, text)+ready+less)
+	fmt.Fprintln(p.w, terminal.Printable(p.w, text)+ready+less)
 }
 
 // longestLine is how much of a gate's figures is shown; its report has the rest.
@@ -86,7 +87,7 @@ func shortened(text string) string {
 
 // step shows what is being done, with the seconds that it takes.
 func (p *deployProgress) step(text string) {
-	if !p.on || isDumb() {
+	if !p.on || terminal.IsDumb() {
 		return
 	}
 	p.mu.Lock()
@@ -109,13 +110,13 @@ func (p *deployProgress) tick(stop, ended chan struct{}) {
 	for {
 		select {
 		case <-stop:
-			wipeStatus(p.w)
+			terminal.WipeStatus(p.w)
 			return
 		case <-tick.C:
 			p.mu.Lock()
 			text, took := p.doing, time.Since(p.since)
 			p.mu.Unlock()
-			showStatus(p.w, "  "+text, took)
+			terminal.ShowStatus(p.w, "  "+text, took)
 		}
 	}
 }
@@ -171,7 +172,7 @@ func (d *deployer) approve(ctx context.Context, r skill.PhaseReport) (skill.Deci
 func (d *deployer) ask(ctx context.Context, q skill.Question) (skill.Choice, error) {
 	d.live.clear()
 	w := d.app.err
-	fmt.Fprintf(w, "\n%s\n", printable(w, q.Symptom.String()))
+	fmt.Fprintf(w, "\n%s\n", terminal.Printable(w, q.Symptom.String()))
 	for i, dir := range q.Directions {
 		fmt.Fprintf(w, "  %d  %s: %s\n", i+1, dir.Name, dir.What)
 	}

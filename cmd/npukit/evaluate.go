@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
@@ -133,7 +134,7 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 		return err
 	}
 	if r.Reference != "" {
-		if _, err := fmt.Fprintf(e.app.out, "\n%s\n", printable(e.app.out, wrapped(r.Reference, 100, ""))); err != nil {
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n", terminal.Printable(e.app.out, wrapped(r.Reference, 100, ""))); err != nil {
 			return err
 		}
 	}
@@ -141,8 +142,8 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 		if c.OK {
 			continue
 		}
-		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", printable(e.app.out, c.Name),
-			printable(e.app.out, wrapped(c.Detail, 100, "  "))); err != nil {
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n%s\n", terminal.Printable(e.app.out, c.Name),
+			terminal.Printable(e.app.out, wrapped(c.Detail, 100, "  "))); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
@@ -100,10 +101,10 @@ func (f *deviceFlags) compiler() *xdna.Compiler {
 		return nil
 	}
 	c := &xdna.Compiler{Command: words}
-	if isTerminal(f.err) {
+	if terminal.Is(f.err) {
 		c.Progress = func(program, line string) {
 			// A terminal that is gone is no reason to stop.
-			fmt.Fprintf(f.err, "%s %s\n", styled(f.err, dim, program+":"), printable(f.err, line))
+			fmt.Fprintf(f.err, "%s %s\n", terminal.Styled(f.err, terminal.Dim, program+":"), terminal.Printable(f.err, line))
 		}
 	}
 	return c

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
@@ -319,7 +320,7 @@ func (o *modelInfo) print(w io.Writer) error {
 			o.Plan.Activations, o.Plan.Chunk, count(o.Plan.DecodeSteps, "dispatch"))},
 	}
 	for i, text := range o.Warnings {
-		rows = append(rows, []string{map[bool]string{true: "warnings"}[i == 0], printable(w, text)})
+		rows = append(rows, []string{map[bool]string{true: "warnings"}[i == 0], terminal.Printable(w, text)})
 	}
 	switch {
 	case o.NonFinite == nil: // not asked for

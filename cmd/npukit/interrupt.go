@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -54,6 +55,9 @@ func interruptible(work func(ctx context.Context) error) error {
 		return &interrupted{s}
 	}
 }
+
+// progress shows on stderr that something takes long: see [terminal.ShowProgress].
+func (a *app) progress(what string) (done func()) { return terminal.ShowProgress(a.err, what) }
 
 // action makes a function with a context into what cobra calls.
 func (a *app) action(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command,

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/skill"
 )
 
@@ -151,10 +152,10 @@ func (a *app) exitCode(cmd *cobra.Command, err error) int {
 	case errors.Is(err, syscall.EPIPE): // whoever read has enough, as in `npukit ... | head -1`
 		return 1
 	case !a.started, errors.As(err, &usage):
-		fmt.Fprintf(a.err, "%s: %s\nSee '%s --help'.\n", cmd.CommandPath(), printable(a.err, err.Error()),
+		fmt.Fprintf(a.err, "%s: %s\nSee '%s --help'.\n", cmd.CommandPath(), terminal.Printable(a.err, err.Error()),
 			cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), printable(a.err, err.Error())) // some are in the words of a file
+	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), terminal.Printable(a.err, err.Error())) // some are in the words of a file
 	return 1
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/skill"
 	"github.com/npukit/npukit/skill/mcp"
 )
@@ -59,7 +60,7 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 	if m.dir == "" {
 		return usagef("--dir is missing: the folder that keeps the deployment")
 	}
-	if m.http == "" && isTerminal(m.app.in) {
+	if m.http == "" && terminal.Is(m.app.in) {
 		return usagef("an agent speaks to this command over stdin and stdout, and here is a terminal: register the " +
 			"command with the agent, or use --http")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/npu"
@@ -151,7 +152,7 @@ func (r *runner) prompt(args []string) (string, error) {
 	switch {
 	case len(args) == 1 && args[0] != "-":
 		text = args[0]
-	case len(args) == 0 && isTerminal(r.app.in):
+	case len(args) == 0 && terminal.Is(r.app.in):
 		return "", usagef("a PROMPT is missing; - reads it from stdin, and npukit chat holds a conversation")
 	default:
 		var err error
@@ -273,7 +274,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 		if r.json {
 			continue
 		}
-		if _, err := io.WriteString(r.app.out, printable(r.app.out, piece)); err != nil {
+		if _, err := io.WriteString(r.app.out, terminal.Printable(r.app.out, piece)); err != nil {
 			return err
 		}
 	}
@@ -286,12 +287,12 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	if _, err := fmt.Fprintln(r.app.out); err != nil {
 		return err
 	}
-	if isTerminal(r.app.out) && isTerminal(r.app.err) {
+	if terminal.Is(r.app.out) && terminal.Is(r.app.err) {
 		line := m.figures(m.LoadTime(), stats)
 		if opts.Sampling.Temperature > 0 {
 			line += fmt.Sprintf(" · seed %d", stats.Seed)
 		}
-		fmt.Fprintf(r.app.err, "\n%s\n", styled(r.app.err, dim, line))
+		fmt.Fprintf(r.app.err, "\n%s\n", terminal.Styled(r.app.err, terminal.Dim, line))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/npukit/npukit/internal/readfile"
+	"github.com/npukit/npukit/internal/terminal"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +68,7 @@ other one gets default, unless --name chooses (npukit info lists the names).`,
 
 func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]string,
 	flags *templateFlags) (string, error) {
-	if isTerminal(a.in) {
+	if terminal.Is(a.in) {
 		return "", usagef("the conversation is read from stdin as JSON; see --help")
 	}
 	conversation, err := readStdin(a.in)
@@ -281,7 +282,7 @@ func (f *templateFlags) options() *chat.Options {
 
 // warn tells a person of variables that the chat template of an open model does not mention.
 func (f *templateFlags) warn(a *app, m *model.Model) {
-	if !isTerminal(a.err) {
+	if !terminal.Is(a.err) {
 		return
 	}
 	sources := m.Checkpoint().ChatTemplates()

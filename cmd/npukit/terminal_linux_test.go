@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"golang.org/x/sys/unix"
 )
 
@@ -270,7 +271,7 @@ func TestSmallTerminals(t *testing.T) {
 			t.Errorf("no progress in %q", text)
 		}
 		for _, line := range lines[1:] {
-			if line, _, more := strings.Cut(line, "\n"); !more && columns(escapes.ReplaceAllString(line, "")) >= 20 {
+			if line, _, more := strings.Cut(line, "\n"); !more && terminal.Columns(escapes.ReplaceAllString(line, "")) >= 20 {
 				t.Errorf("%q takes more than a line of 20", line)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/tokenizer"
@@ -38,7 +39,7 @@ folder, not to the file.`,
   echo '["Hello", "world"]' | npukit tokenize model.gguf - --json --no-special`,
 		Args: arguments("MODEL", "[TEXT]"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
-			if len(args) == 1 && isTerminal(a.in) {
+			if len(args) == 1 && terminal.Is(a.in) {
 				return usagef("a TEXT is missing; - reads it from stdin")
 			}
 			stdin := len(args) == 1 || args[1] == "-"

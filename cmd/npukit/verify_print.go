@@ -11,6 +11,7 @@ import (
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/gate/plot"
+	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 )
 
@@ -33,7 +34,7 @@ func (v *verifier) print() error {
 		if g.Against == "itself" {
 			who = g.Of
 		}
-		rows = append(rows, []string{word, printable(out, shorten(g.Name)), who, g.line})
+		rows = append(rows, []string{word, terminal.Printable(out, shorten(g.Name)), who, g.line})
 	}
 	if err := table(out, "", rows); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (v *verifier) print() error {
 	if r.Diagnosis != nil {
 		fmt.Fprintf(&b, "\n%s", v.diagnosis())
 	}
-	_, err := fmt.Fprintf(out, "%s\n%s", printable(out, b.String()), v.conclusion()) // which is styled
+	_, err := fmt.Fprintf(out, "%s\n%s", terminal.Printable(out, b.String()), v.conclusion()) // which is styled
 	return err
 }
 
@@ -64,24 +65,24 @@ func (v *verifier) conclusion() string {
 	switch {
 	case r.OK:
 		fmt.Fprintf(&b, "%s: the device computes this model within its number format (%.1f s)\n",
-			styled(v.app.out, bold, "PASS"), r.Seconds)
+			terminal.Styled(v.app.out, terminal.Bold, "PASS"), r.Seconds)
 	case oracleFailed && deviceFailed:
 		fmt.Fprintf(&b, "%s: neither oracle nor device agrees with the golden file: it was made from other "+
 			"weights, the weights are damaged (npukit info --check looks), or the checkpoint is read "+
 			"wrongly (%.1f s)\n",
-			styled(v.app.out, bold, "FAIL"), r.Seconds)
+			terminal.Styled(v.app.out, terminal.Bold, "FAIL"), r.Seconds)
 	case oracleFailed:
 		fmt.Fprintf(&b, "%s: the oracle does not agree with the golden file (%.1f s)\n",
-			styled(v.app.out, bold, "FAIL"), r.Seconds)
+			terminal.Styled(v.app.out, terminal.Bold, "FAIL"), r.Seconds)
 	default:
-		fmt.Fprintf(&b, "%s: the device does not compute this model (%.1f s)\n", styled(v.app.out, bold, "FAIL"),
+		fmt.Fprintf(&b, "%s: the device does not compute this model (%.1f s)\n", terminal.Styled(v.app.out, terminal.Bold, "FAIL"),
 			r.Seconds)
 		if r.Diagnosis == nil {
 			b.WriteString("--diagnose finds the first op that is wrong\n")
 		}
 	}
 	for _, what := range r.NotRun {
-		fmt.Fprintf(&b, "not run: %s\n", printable(v.app.out, what))
+		fmt.Fprintf(&b, "not run: %s\n", terminal.Printable(v.app.out, what))
 	}
 	if r.HuggingFace == "unproven" {
 		b.WriteString("Agreement with Hugging Face's implementation is unproven: make a golden file with " +
@@ -193,8 +194,8 @@ func (v *verifier) continuations(ctx context.Context, m *model.Model, s *model.S
 		}
 		want = want[:min(len(want), k)]
 		_, err = fmt.Fprintf(v.app.out, "%s\n  device     %s\n  reference  %s\n\n",
-			printable(v.app.out, shorten(p.name)), printable(v.app.out, text(got)),
-			printable(v.app.out, text(want)))
+			terminal.Printable(v.app.out, shorten(p.name)), terminal.Printable(v.app.out, text(got)),
+			terminal.Printable(v.app.out, text(want)))
 		if err != nil {
 			return err
 		}

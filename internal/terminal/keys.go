@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bytes"
@@ -9,24 +9,23 @@ import (
 
 const escape = 0x1b
 
-// Package term waits at what it takes for the beginning of a key, and what comes behind that, Enter
-// and Ctrl-C included, waits with it: at bytes that are no UTF-8, which a paste from another
-// encoding has, at U+FFFD, which it takes for such a byte, and at an Esc that begins no sequence.
-// So keys reach it through keyReader, with a mark in the place of each of those bytes: a character
-// of Unicode's last private plane, which no keyboard has. Its low byte is the byte that it stands
-// for, 0 for U+FFFD.
+// Package term blocks at input that it takes for an incomplete key, and everything after it, Enter
+// and Ctrl-C included, waits: at bytes that are not UTF-8, as in a paste from another encoding, at
+// U+FFFD, and at an Esc that starts no sequence. keyReader therefore replaces each of these bytes by a
+// mark, a character of Unicode's last private plane, which no keyboard has. The mark's low byte is the
+// original byte, 0 for U+FFFD.
 const (
 	firstMark = 0x10ff00
 	lastMark  = 0x10ffff
 )
 
-// keyReader reads keys for package term. It also notes what that does not tell apart: Ctrl-C from
-// Ctrl-D, and whether something had been typed before.
+// keyReader reads keys for package term. It also records what term does not report: whether EOF was
+// Ctrl-C or Ctrl-D, and whether anything had been typed before.
 type keyReader struct {
 	in               io.Reader
 	typed, interrupt bool
 
-	held  []byte // the beginning of a character or of a sequence, whose end has not come
+	held  []byte // an incomplete character or sequence
 	ready []byte // for package term
 }
 
@@ -35,7 +34,7 @@ func (k *keyReader) Read(p []byte) (int, error) {
 		b := make([]byte, 256)
 		n, err := k.in.Read(b)
 		if b = b[:n]; n > 0 && bytes.Equal(k.held, []byte{escape}) && b[0] != '[' && b[0] != 'O' {
-			k.held = nil // the Esc key, which a key of its own has followed
+			k.held = nil // the Esc key, followed by another key
 		}
 		k.note(b)
 		k.ready, k.held = readable(append(k.held, b...))
@@ -60,8 +59,8 @@ func (k *keyReader) note(keys []byte) {
 	}
 }
 
-// readable is what package term can read of the bytes that keys sent, and what remains: the
-// beginning of a character or of a sequence.
+// readable returns the part of b that package term can read, and the rest, which is an incomplete
+// character or sequence.
 func readable(b []byte) (ready, rest []byte) {
 	for len(b) > 0 {
 		if b[0] == escape {
@@ -90,9 +89,9 @@ func readable(b []byte) (ready, rest []byte) {
 	return ready, b
 }
 
-// sequence is how many bytes at the beginning of b, which is an Esc, belong together, 0 where more
-// must come, and whether package term finds their end: it does of control sequences, ESC [
-// parameters letter (ECMA-48, 5.4). What else there is, F1 and Alt with a key, means nothing here.
+// sequence returns the length of the escape sequence at the start of b, 0 if it is incomplete, and
+// whether package term can parse it. It parses control sequences: ESC [ parameters letter (ECMA-48,
+// 5.4). Others, such as F1 and Alt with a key, have no meaning here.
 func sequence(b []byte) (n int, known bool) {
 	if len(b) < 2 {
 		return 0, false

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"strings"
@@ -22,11 +22,11 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 		{"reading", 0, ""},
 	} {
 		got := statusLine(tc.text, 1500*time.Millisecond, tc.width)
-		if columns(got) > tc.width || got != tc.want {
-			t.Errorf("%q in %d columns is %q, of %d; want %q", tc.text, tc.width, got, columns(got), tc.want)
+		if Columns(got) > tc.width || got != tc.want {
+			t.Errorf("%q in %d columns is %q, of %d; want %q", tc.text, tc.width, got, Columns(got), tc.want)
 		}
 	}
-	if n := columns(strings.Repeat("…", 3) + "é"); n != 4 {
+	if n := Columns(strings.Repeat("…", 3) + "é"); n != 4 {
 		t.Errorf("%d columns", n)
 	}
 }

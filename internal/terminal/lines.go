@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"bufio"
@@ -12,19 +12,28 @@ import (
 	"golang.org/x/term"
 )
 
-// lines gives one message of a conversation after the other, and io.EOF when there are no more.
-type lines interface {
+// Lines reads the messages of a conversation. Next returns io.EOF at the end.
+type Lines interface {
 	Next() (string, error)
 	Close() error
 }
 
-// pipedLines reads a message a line.
-type pipedLines struct {
+// maxLine bounds a line of a pipe: more than any context holds.
+const maxLine = 256 << 20
+
+// Piped reads messages from a pipe or a terminal without escape sequences.
+type Piped struct {
 	r      *bufio.Reader
-	prompt io.Writer // shows that a message is waited for, on a terminal that can do no more; nil in a pipe
+	prompt io.Writer // nil in a pipe
 }
 
-func (p *pipedLines) Next() (string, error) {
+// ReadPiped returns the lines of r. On a terminal without escape sequences, prompt is where a
+// prompt is written before each message; in a pipe it is nil.
+func ReadPiped(r io.Reader, prompt io.Writer) *Piped {
+	return &Piped{bufio.NewReader(r), prompt}
+}
+
+func (p *Piped) Next() (string, error) {
 	if p.prompt == nil {
 		return p.line()
 	}
@@ -35,7 +44,7 @@ func (p *pipedLines) Next() (string, error) {
 		}
 		line, err := p.line()
 		if err != nil {
-			io.WriteString(p.prompt, "\n") // where it fails the terminal is gone, and nothing is left to say
+			io.WriteString(p.prompt, "\n") // if this fails, the terminal is gone
 			return "", err
 		}
 		more, continued := strings.CutSuffix(line, `\`)
@@ -46,12 +55,12 @@ func (p *pipedLines) Next() (string, error) {
 	}
 }
 
-func (p *pipedLines) line() (string, error) {
+func (p *Piped) line() (string, error) {
 	var line []byte
 	for {
 		part, err := p.r.ReadSlice('\n')
-		if line = append(line, part...); len(line) > maxStdin {
-			return "", fmt.Errorf("a line of stdin has more than %d MB: a line is a message", maxStdin>>20)
+		if line = append(line, part...); len(line) > maxLine {
+			return "", fmt.Errorf("a line of stdin has more than %d MB: a line is a message", maxLine>>20)
 		}
 		if err == bufio.ErrBufferFull {
 			continue
@@ -63,30 +72,31 @@ func (p *pipedLines) line() (string, error) {
 	}
 }
 
-func (p *pipedLines) Close() error { return nil }
+func (p *Piped) Close() error { return nil }
 
-// bracketedPasteOff ends the mode in which a terminal marks what is pasted; package term begins it.
+// bracketedPasteOff ends the mode in which a terminal marks pasted text. Package term starts it.
 const bracketedPasteOff = "\x1b[?2004l"
 
-// typedLines reads messages from a person, with editing, history and paste of several lines. The
-// terminal is in raw mode only while it reads, so that Ctrl-C is a signal while an answer comes.
-type typedLines struct {
+// Typed reads messages from a terminal, with line editing, history and multi-line paste. The terminal
+// is in raw mode only during Next, so Ctrl-C is a signal while an answer is printed.
+type Typed struct {
 	in, out *os.File
 	keys    *keyReader
 	term    *term.Terminal
 
 	mu     sync.Mutex
-	cooked *term.State // to go back to, while the terminal is raw
+	cooked *term.State // the state to restore; nil unless the terminal is raw
 }
 
-func newTypedLines(in, out *os.File) *typedLines {
-	t := &typedLines{in: in, out: out, keys: &keyReader{in: in}}
+// ReadTyped returns the lines that are typed at in and echoed to out, which must be terminals.
+func ReadTyped(in, out *os.File) *Typed {
+	t := &Typed{in: in, out: out, keys: &keyReader{in: in}}
 	t.reset(nil)
 	return t
 }
 
-// reset begins with an empty line, which package term offers no other way to do.
-func (t *typedLines) reset(history term.History) {
+// reset starts with an empty line. Package term has no other way to clear one.
+func (t *Typed) reset(history term.History) {
 	t.term = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
@@ -96,7 +106,7 @@ func (t *typedLines) reset(history term.History) {
 	}
 }
 
-func (t *typedLines) Next() (string, error) {
+func (t *Typed) Next() (string, error) {
 	state, err := term.MakeRaw(int(t.in.Fd()))
 	if err != nil {
 		return "", err
@@ -130,14 +140,14 @@ func (t *typedLines) Next() (string, error) {
 		}
 		if err != nil && !pasted {
 			if err == io.EOF {
-				io.WriteString(t.out, "\r\n") // where it fails the terminal is gone, and nothing is left to say
+				io.WriteString(t.out, "\r\n") // if this fails, the terminal is gone
 			}
 			return "", err
 		}
 		line = typedText(line)
 		more, continued := strings.CutSuffix(line, `\`)
 		if pasted {
-			more, continued = line, true // what follows may be typed: Enter ends the message
+			more, continued = line, true // Enter after the paste ends the message
 		}
 		message = append(message, more)
 		if !continued {
@@ -146,9 +156,9 @@ func (t *typedLines) Next() (string, error) {
 	}
 }
 
-// Close gives the terminal back as it was. It may be called while Next waits in another goroutine,
-// which a signal has left behind.
-func (t *typedLines) Close() error {
+// Close restores the terminal. It may be called while Next waits in another goroutine, as after a
+// signal.
+func (t *Typed) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.cooked == nil {
@@ -156,7 +166,7 @@ func (t *typedLines) Close() error {
 	}
 	state := t.cooked
 	t.cooked = nil
-	// Not through t.term, which Next may hold; a terminal that is gone needs none.
+	// Not through t.term, whose lock Next may hold. A terminal that is gone needs no restoring.
 	io.WriteString(t.out, bracketedPasteOff)
 	return term.Restore(int(t.in.Fd()), state)
 }
