@@ -13,13 +13,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
+	"github.com/npukit/npukit/internal/passcost"
+	"github.com/npukit/npukit/internal/peakrss"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-func (a *app) benchCommand() *cobra.Command {
+func benchCommand(a *app) *cobra.Command {
 	b := &bencher{app: a, model: modelFlags{apart: true}, turn: time.Second}
 	cmd := &cobra.Command{
 		Use:   "bench MODEL",
@@ -120,9 +124,9 @@ type benchResult struct {
 }
 
 // perToken fills in what each of so many tokens costs.
-func (r *benchResult) perToken(c cost, tokens int) {
+func (r *benchResult) perToken(c passcost.Cost, tokens int) {
 	n := float64(tokens)
-	r.BytesPerToken, r.StoredPerToken, r.FLOPsPerToken = c.bytes/n, c.stored/n, c.flops/n
+	r.BytesPerToken, r.StoredPerToken, r.FLOPsPerToken = c.Bytes/n, c.Stored/n, c.FLOPs/n
 }
 
 func (b *bencher) run(ctx context.Context, arg string) (err error) {
@@ -172,7 +176,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	c, p, info := m.Checkpoint().Config(), m.Plan(), dev.Info()
 	base := benchResult{
-		Model: modelName(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev),
+		Model: localmodel.Name(m.Checkpoint().Path()), Repetitions: b.reps, Device: info.Kind, Kernels: kernelsOf(dev),
 		Threads: info.Threads,
 		DType:   c.DType.String(), Activations: p.Activations.String(), Parameters: m.Checkpoint().Parameters(),
 		Machine:     processor(),
@@ -182,9 +186,9 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	for _, t := range tests {
 		r := base
 		r.Test, r.Tokens, r.Depth, r.Predicted = t.name(), t.tokens, t.depth, info.Kind == "sim"
-		c := prefillCost(p, info, t.depth, t.tokens)
+		c := passcost.Prefill(p, info, t.depth, t.tokens)
 		if t.decode {
-			c = decodeCost(p, info, t.depth, t.tokens)
+			c = passcost.Decode(p, info, t.depth, t.tokens)
 		}
 		r.perToken(c, t.tokens)
 		if err = b.measure(ctx, &opened{m, dev}, t, &r); err != nil {
@@ -200,7 +204,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			}
 			r := base
 			r.Test, r.Tokens, r.Depth = fmt.Sprintf("%s x %d", t.name(), n), n*t.tokens, t.depth
-			c := togetherCost(decodeCost(p, info, t.depth, t.tokens), n)
+			c := togetherCost(passcost.Decode(p, info, t.depth, t.tokens), n)
 			r.perToken(c, r.Tokens)
 			if err = b.together(ctx, &opened{m, dev}, t, n, &r); err != nil {
 				return fmt.Errorf("%s: %w", r.Test, err)
@@ -211,7 +215,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	if err := b.await("the end"); err != nil {
 		return err
 	}
-	if most := peakRSS(); most > 0 {
+	if most := peakrss.Bytes(); most > 0 {
 		base.PeakRSS = most
 		if b.meter != nil {
 			base.PeakRSS = max(0, most-b.meter.Bytes())
@@ -226,7 +230,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 		}
 	}
 	if b.json {
-		err = writeJSON(b.app.out, results)
+		err = output.JSON(b.app.out, results)
 	} else if err = b.print(base, results[:alone], results[alone:]); err == nil {
 		err = b.printTogether(results[alone:])
 	}
@@ -381,23 +385,23 @@ func (b *bencher) print(base benchResult, results, together []benchResult) error
 	limits := ""
 	if reads, peaks := limitsBeside(slices.Concat(results, together)); len(reads) > 0 {
 		limits = fmt.Sprintf("reads %s/s to %s/s, computes %s to %s (measured beside every repetition)\n",
-			size(slices.Min(reads)), size(slices.Max(reads)), scaled(slices.Min(peaks), "FLOP/s"),
-			scaled(slices.Max(peaks), "FLOP/s"))
+			output.Size(slices.Min(reads)), output.Size(slices.Max(reads)), output.Scaled(slices.Min(peaks), "FLOP/s"),
+			output.Scaled(slices.Max(peaks), "FLOP/s"))
 	}
 	_, err := fmt.Fprintf(b.app.out, "%s, %s, %s parameters\n%s, %s, kernels %s\n%sopened in %.2f s, at most %s "+
 		"of memory\n\n",
-		base.Model, base.DType, grouped(base.Parameters), base.Machine, count(base.Threads, "thread"), base.Kernels,
-		limits, base.LoadSeconds, size(float64(base.PeakRSS)))
+		base.Model, base.DType, output.Grouped(base.Parameters), base.Machine, output.Count(base.Threads, "thread"), base.Kernels,
+		limits, base.LoadSeconds, output.Size(float64(base.PeakRSS)))
 	if err != nil {
 		return err
 	}
 	rows := [][]string{{"TEST", "TOKENS/S", "MIN", "MAX", "READS", "", "COMPUTES", "", "RHO"}}
 	for _, r := range results {
-		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS),
-			size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
-			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), fmt.Sprintf("%.3f", r.Rho)})
+		rows = append(rows, []string{r.Test, output.Digits(r.TokensPerS), output.Digits(r.MinTokensPerS), output.Digits(r.MaxTokensPerS),
+			output.Size(r.BytesPerToken*r.TokensPerS) + "/s", fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
+			output.Scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), fmt.Sprintf("%.3f", r.Rho)})
 	}
-	return table(b.app.out, "", rows)
+	return output.Table(b.app.out, "", rows)
 }
 
 // limitsBeside are all measurements of the machine.
@@ -416,15 +420,15 @@ func limitsBeside(results []benchResult) (reads, peaks []float64) {
 func (b *bencher) printPredicted(base benchResult, results []benchResult) error {
 	_, err := fmt.Fprintf(b.app.out, "%s, %s parameters, on a virtual XDNA 2: predicted, not measured (npukit "+
 		"estimate says where the time goes)\n\n", base.Model,
-		grouped(base.Parameters))
+		output.Grouped(base.Parameters))
 	if err != nil {
 		return err
 	}
 	rows := [][]string{{"TEST", "TOKENS/S", "RHO"}}
 	for _, r := range results {
-		rows = append(rows, []string{r.Test, digits(r.TokensPerS), fmt.Sprintf("%.3f", r.Rho)})
+		rows = append(rows, []string{r.Test, output.Digits(r.TokensPerS), fmt.Sprintf("%.3f", r.Rho)})
 	}
-	return table(b.app.out, "", rows)
+	return output.Table(b.app.out, "", rows)
 }
 
 // kernelsOf names the kernels of a software device.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/npukit/npukit/internal/output"
+	"github.com/npukit/npukit/internal/passcost"
 	"github.com/npukit/npukit/model"
 )
 
@@ -86,10 +88,10 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 
 // togetherCost is the cost of so many tokens in each of several sessions: weights are read once for
 // all.
-func togetherCost(one cost, sessions int) cost {
+func togetherCost(one passcost.Cost, sessions int) passcost.Cost {
 	n := float64(sessions)
-	others := (n - 1) * one.cache
-	return cost{bytes: one.bytes + others, stored: one.stored + others, cache: n * one.cache, flops: n * one.flops}
+	others := (n - 1) * one.Cache
+	return passcost.Cost{Bytes: one.Bytes + others, Stored: one.Stored + others, Cache: n * one.Cache, FLOPs: n * one.FLOPs}
 }
 
 // printTogether prints the tests of several sessions.
@@ -103,14 +105,14 @@ func (b *bencher) printTogether(results []benchResult) error {
 		if !r.Together.SameText {
 			text = "DIFFERS"
 		}
-		rows = append(rows, []string{r.Test, digits(r.TokensPerS), digits(r.MinTokensPerS), digits(r.MaxTokensPerS),
-			digits(r.Together.OneTokensPerS),
-			fmt.Sprintf("%.2f", r.Together.Times), size(r.BytesPerToken*r.TokensPerS) + "/s",
+		rows = append(rows, []string{r.Test, output.Digits(r.TokensPerS), output.Digits(r.MinTokensPerS), output.Digits(r.MaxTokensPerS),
+			output.Digits(r.Together.OneTokensPerS),
+			fmt.Sprintf("%.2f", r.Together.Times), output.Size(r.BytesPerToken*r.TokensPerS) + "/s",
 			fmt.Sprintf("%.0f %%", 100*r.BandwidthShare),
-			scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), text})
+			output.Scaled(r.FLOPsPerS, "FLOP/s"), fmt.Sprintf("%.0f %%", 100*r.PeakShare), text})
 	}
 	if _, err := fmt.Fprintln(b.app.out); err != nil {
 		return err
 	}
-	return table(b.app.out, "", rows)
+	return output.Table(b.app.out, "", rows)
 }

@@ -11,12 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/chat"
 )
 
-func (a *app) chatCommand() *cobra.Command {
+func chatCommand(a *app) *cobra.Command {
 	c := &chatter{app: a}
 	cmd := &cobra.Command{
 		Use:   "chat MODEL",
@@ -106,8 +108,8 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 		in = terminal.ReadTyped(c.app.in.(*os.File), c.app.out.(*os.File))
 	}
 	if c.talking {
-		c.note("%s on %s, loaded in %s. /help lists the commands.", modelName(m.Checkpoint().Path()),
-			m.dev.Info().Name, seconds(m.LoadTime()))
+		c.note("%s on %s, loaded in %s. /help lists the commands.", localmodel.Name(m.Checkpoint().Path()),
+			m.dev.Info().Name, output.Seconds(m.LoadTime()))
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	for {
@@ -126,7 +128,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 		}
 	}
 	if c.failed > 0 && !c.talking {
-		return fmt.Errorf("%s had no answer", count(c.failed, "message"))
+		return fmt.Errorf("%s had no answer", output.Count(c.failed, "message"))
 	}
 	return nil
 }

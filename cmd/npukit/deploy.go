@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
@@ -21,7 +23,7 @@ import (
 	"github.com/npukit/npukit/skill/agent"
 )
 
-func (a *app) deployCommand() *cobra.Command {
+func deployCommand(a *app) *cobra.Command {
 	d := &deployer{app: a}
 	cmd := &cobra.Command{
 		Use:   "deploy MODEL --dir W",
@@ -150,7 +152,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 			opts.Ask = d.ask
 		}
 	}
-	d.live.step("reading " + modelName(d.path))
+	d.live.step("reading " + localmodel.Name(d.path))
 	dep, err := skill.NewDeployment(d.path, dev, opts)
 	if err != nil {
 		return err
@@ -186,7 +188,7 @@ func agentCommand(text string) ([]string, error) {
 // report prints what has come of it.
 func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	state := dep.State()
-	r := deployResult{Model: modelName(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil,
+	r := deployResult{Model: localmodel.Name(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil,
 		Reference:   state.Subject.Reference(),
 		Independent: state.Subject.Golden != "", PlanStatus: state.PlanStatus(), Phases: state.Phases,
 		Issues: len(state.Issues)}
@@ -200,7 +202,7 @@ func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 		}
 	}
 	if d.json {
-		return writeJSON(d.app.out, r)
+		return output.JSON(d.app.out, r)
 	}
 	return d.print(r)
 }
@@ -221,7 +223,7 @@ func (d *deployer) print(r deployResult) error {
 		}
 		gates := ""
 		if len(p.Gates) > 0 {
-			gates = fmt.Sprintf("%d of %s passed", passed, count(len(p.Gates), "gate"))
+			gates = fmt.Sprintf("%d of %s passed", passed, output.Count(len(p.Gates), "gate"))
 		}
 		status := string(p.Status)
 		if p.Status == skill.Running {
@@ -229,7 +231,7 @@ func (d *deployer) print(r deployResult) error {
 		}
 		rows = append(rows, []string{p.Phase.Title(), status, fmt.Sprintf("%.1f s", p.Seconds), gates})
 	}
-	if err := table(out, "  ", rows); err != nil {
+	if err := output.Table(out, "  ", rows); err != nil {
 		return err
 	}
 	if r.Reference != "" {
@@ -238,7 +240,7 @@ func (d *deployer) print(r deployResult) error {
 		}
 	}
 	if r.Issues > 0 {
-		if _, err := fmt.Fprintf(out, "\nRecorded: %s, in %s\n", count(r.Issues, "issue"),
+		if _, err := fmt.Fprintf(out, "\nRecorded: %s, in %s\n", output.Count(r.Issues, "issue"),
 			filepath.Join(d.dir, "issues.md")); err != nil {
 			return err
 		}
@@ -266,7 +268,7 @@ func (d *deployer) printGain(p *skill.Performance) error {
 		how = "predicted for XDNA 2, not measured"
 	}
 	out := d.app.out
-	if _, err := fmt.Fprintf(out, "\n%s (%s; prompt of %s):\n\n", title, how, count(p.Positions, "token")); err != nil {
+	if _, err := fmt.Fprintf(out, "\n%s (%s; prompt of %s):\n\n", title, how, output.Count(p.Positions, "token")); err != nil {
 		return err
 	}
 	rows := [][]string{{"", "FIRST PLAN", "THIS PLAN"}}
@@ -282,9 +284,9 @@ func (d *deployer) printGain(p *skill.Performance) error {
 		text func(skill.Measurement) string
 		turn func(p *skill.Paired) *skill.Turns
 	}{
-		{"first token", func(m skill.Measurement) string { return seconds(time.Duration(m.TTFT * float64(time.Second))) },
+		{"first token", func(m skill.Measurement) string { return output.Seconds(time.Duration(m.TTFT * float64(time.Second))) },
 			func(p *skill.Paired) *skill.Turns { return &p.First }},
-		{"tokens/s", func(m skill.Measurement) string { return digits(m.TokensPerSec) },
+		{"tokens/s", func(m skill.Measurement) string { return output.Digits(m.TokensPerSec) },
 			func(p *skill.Paired) *skill.Turns { return &p.Token }},
 	} {
 		row := []string{line.name}
@@ -298,7 +300,7 @@ func (d *deployer) printGain(p *skill.Performance) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := table(out, "  ", rows); err != nil || p.Predicted {
+	if err := output.Table(out, "  ", rows); err != nil || p.Predicted {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\n%s\n", wrapped(p.Spread(), 100, "  "))
@@ -327,7 +329,7 @@ func (d *deployer) printUse(status plan.Status) error {
 	note := fmt.Sprintf("The plan is accepted: %s says what was looked at.\n", evaluation)
 	if status == plan.Draft {
 		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or " +
-			"npukit evaluate " + shellWord(d.dir) + ".\n"
+			"npukit evaluate " + output.ShellWord(d.dir) + ".\n"
 	}
 	p := filepath.Join(d.dir, skill.FilePlan)
 	device := ""
@@ -347,7 +349,7 @@ Use it:
   m, err := model.Open(ctx, dev, %q, &model.OpenOptions{Plan: plan})
   for tok, err := range m.Generate(ctx, %s, nil) { ... }
 
-%s`, shellWord(d.path), device, shellWord(p), prompt, p, d.path, goPrompt, note)
+%s`, output.ShellWord(d.path), device, output.ShellWord(p), prompt, p, d.path, goPrompt, note)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/skill"
 )
@@ -62,7 +63,7 @@ func (p *deployProgress) event(e skill.Event) {
 	case skill.EventAttempt, skill.EventSkill:
 		p.line("  "+e.Text, "", "")
 	case skill.EventFinish:
-		p.line("  "+e.Text, "", "  "+seconds(time.Since(p.started))+" so far")
+		p.line("  "+e.Text, "", "  "+output.Seconds(time.Since(p.started))+" so far")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/deploytest"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill"
 )
@@ -227,7 +228,7 @@ func TestDeployAsksAboutFailures(t *testing.T) {
 func TestShellWord(t *testing.T) {
 	for path, want := range map[string]string{"a/b-1.gguf": "a/b-1.gguf", "": "''", "my model": "'my model'",
 		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "~/x": "'~/x'", "Modèle": "Modèle"} {
-		if got := shellWord(path); got != want {
+		if got := output.ShellWord(path); got != want {
 			t.Errorf("%q is written %s, want %s", path, got, want)
 		}
 	}

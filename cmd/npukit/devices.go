@@ -10,10 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/npu/xdna"
 )
 
-func (a *app) devicesCommand() *cobra.Command {
+func devicesCommand(a *app) *cobra.Command {
 	var flags deviceFlags
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -28,13 +29,13 @@ func (a *app) devicesCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return writeJSON(a.out, list)
+				return output.JSON(a.out, list)
 			}
 			rows := [][]string{}
 			for _, d := range list {
 				rows = append(rows, []string{d.Device, d.describe()})
 			}
-			return table(a.out, "", rows)
+			return output.Table(a.out, "", rows)
 		}),
 	}
 	cmd.Flags().Var((*positive)(&flags.threads), "threads", "use `N` threads (default all cores)")
@@ -66,12 +67,12 @@ func (d deviceEntry) describe() string {
 	}
 	if d.Virtual {
 		return fmt.Sprintf("%s: computes with the array's numbers on %s, and predicts its times", d.Processor,
-			count(d.Threads, "thread"))
+			output.Count(d.Threads, "thread"))
 	}
 	if d.Device == "xdna" {
 		return d.Processor
 	}
-	text := fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, count(d.Threads, "thread"),
+	text := fmt.Sprintf("%s, %s, kernels %s; reads %s weights in place", d.Processor, output.Count(d.Threads, "thread"),
 		d.Kernels, strings.Join(d.InPlace, ", "))
 	if len(d.Compressed) > 0 {
 		text += fmt.Sprintf(", compresses %s without loss", strings.Join(d.Compressed, ", "))

@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/npu/xdna"
 	"github.com/npukit/npukit/npu/xdna/doctor"
 )
 
-func (a *app) doctorCommand() *cobra.Command {
+func doctorCommand(a *app) *cobra.Command {
 	var artefacts, root string
 	var smoke, asJSON bool
 	cmd := &cobra.Command{
@@ -40,7 +41,7 @@ the NPU. It exits with 1 if it finds a problem.`,
 				return err
 			}
 			if n := r.Problems(); n > 0 {
-				return errors.New(count(n, "problem"))
+				return errors.New(output.Count(n, "problem"))
 			}
 			return ctx.Err()
 		}),
@@ -59,7 +60,7 @@ the NPU. It exits with 1 if it finds a problem.`,
 // printDiagnosis writes a line for each finding, and below it what to do.
 func (a *app) printDiagnosis(r *doctor.Report, asJSON bool) error {
 	if asJSON {
-		return writeJSON(a.out, r)
+		return output.JSON(a.out, r)
 	}
 	width := 0
 	for _, f := range r.Findings {
@@ -103,22 +104,22 @@ func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 	}()
 	add(nil, "opened %s", dev.Info().Name)
 	to, from, err := dev.CopyBandwidth(ctx, smokeBytes)
-	add(err, "%s copied to the device at %s and back at %s", size(smokeBytes), scaled(to, "B/s"), scaled(from, "B/s"))
+	add(err, "%s copied to the device at %s and back at %s", output.Size(smokeBytes), output.Scaled(to, "B/s"), output.Scaled(from, "B/s"))
 	summed := false
 	for _, name := range dev.Artefacts().Names() {
 		if name == "vadd" || name == "eltwise_add" {
 			summed = true
 			s, err := dev.ProbeSum(ctx, dev.Artefacts().Get(name))
-			add(err, "program %s: adds %d elements of %s rightly in %s", name, s.Elements, s.Type, seconds(s.Run))
+			add(err, "program %s: adds %d elements of %s rightly in %s", name, s.Elements, s.Type, output.Seconds(s.Run))
 			continue
 		}
 		p, err := dev.ProbeArtefact(ctx, dev.Artefacts().Get(name))
 		if p.Run == 0 {
 			add(err, "program %s: opened in %s; its manifest does not say the sizes of its arguments, so it "+
-				"was not run", name, seconds(p.Open))
+				"was not run", name, output.Seconds(p.Open))
 			continue
 		}
-		add(err, "program %s: opened in %s, runs over zeros in %s", name, seconds(p.Open), seconds(p.Run))
+		add(err, "program %s: opened in %s, runs over zeros in %s", name, output.Seconds(p.Open), output.Seconds(p.Run))
 	}
 	if !summed {
 		list = append(list, doctor.Finding{Subject: subject, Status: doctor.Advice,

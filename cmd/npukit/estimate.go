@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -12,12 +11,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/estimateplot"
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-func (a *app) estimateCommand() *cobra.Command {
+func estimateCommand(a *app) *cobra.Command {
 	var asJSON, naive bool
 	var length int
 	var host, trace, picture, planFile, diffFile, planOut string
@@ -47,7 +49,7 @@ with a second plan: the changes, and their predicted effect.`,
 			}
 			for _, out := range [][2]string{{"trace", trace}, {"plot", picture}, {"plan-out", planOut}} {
 				if out[1] != "" {
-					if err := canWrite(out[1]); err != nil {
+					if err := output.CanWrite(out[1]); err != nil {
 						return fmt.Errorf("--%s: %w", out[0], err)
 					}
 				}
@@ -76,7 +78,7 @@ with a second plan: the changes, and their predicted effect.`,
 			if planOut != "" {
 				data, err := json.MarshalIndent(p, "", " ")
 				if err == nil {
-					err = writeFile(planOut, data)
+					err = output.File(planOut, data)
 				}
 				if err != nil {
 					return fmt.Errorf("writing the plan: %w", err)
@@ -87,21 +89,21 @@ with a second plan: the changes, and their predicted effect.`,
 				if err := e.WriteTrace(&b); err != nil {
 					return err
 				}
-				if err := writeFile(trace, b.Bytes()); err != nil {
+				if err := output.File(trace, b.Bytes()); err != nil {
 					return fmt.Errorf("writing the trace: %w", err)
 				}
 			}
 			if picture != "" {
-				data, err := drawEstimate(c.Name, e)
+				data, err := estimateplot.Draw(c.Name, e)
 				if err == nil {
-					err = writeFile(picture, data)
+					err = output.File(picture, data)
 				}
 				if err != nil {
 					return fmt.Errorf("writing the picture: %w", err)
 				}
 			}
 			if asJSON {
-				return writeJSON(a.out, out)
+				return output.JSON(a.out, out)
 			}
 			if out.Diff != nil {
 				return printDiff(a.out, c.Name, out)
@@ -146,7 +148,7 @@ func configOf(arg string) (*checkpoint.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config := filepath.Join(path, "config.json"); exists(config) { // the weights need not be there
+	if config := filepath.Join(path, "config.json"); localmodel.Exists(config) { // the weights need not be there
 		return checkpoint.ReadConfig(config)
 	}
 	ck, err := checkpoint.Open(path)
@@ -223,18 +225,18 @@ func printDiff(w io.Writer, name string, e estimated) error {
 	change := func(from, to float64) string {
 		switch {
 		case to >= 2*from:
-			return digits(to/from) + " times as much"
+			return output.Digits(to/from) + " times as much"
 		case from >= 2*to:
-			return digits(from/to) + " times less"
+			return output.Digits(from/to) + " times less"
 		}
 		return fmt.Sprintf("%+.1f %%", 100*(to/from-1))
 	}
-	if err := table(w, "", [][]string{
+	if err := output.Table(w, "", [][]string{
 		{"model", name},
 		{"host", e.Host + ": " + e.HostNote},
-		{"first token", fmt.Sprintf("%s -> %s (%s), predicted", predicted(e.TTFT), predicted(d.TTFT),
+		{"first token", fmt.Sprintf("%s -> %s (%s), predicted", output.Time(e.TTFT), output.Time(d.TTFT),
 			change(e.TTFT, d.TTFT))},
-		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", digits(e.TokensPerSec), digits(d.TokensPerSec),
+		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", output.Digits(e.TokensPerSec), output.Digits(d.TokensPerSec),
 			change(e.TokensPerSec, d.TokensPerSec))},
 	}); err != nil {
 		return err
@@ -243,7 +245,7 @@ func printDiff(w io.Writer, name string, e estimated) error {
 		_, err := fmt.Fprintf(w, "\nThe plan in %s does the same.\n", d.Plan)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nTo the plan in %s, %s:\n  %s\n", d.Plan, count(len(d.Changes), "change"),
+	_, err := fmt.Fprintf(w, "\nTo the plan in %s, %s:\n  %s\n", d.Plan, output.Count(len(d.Changes), "change"),
 		strings.Join(d.Changes, "\n  "))
 	return err
 }
@@ -253,27 +255,27 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 		{"model", name},
 		{"array", "XDNA 2 (8 x 4 cores), BF16, predicted from published kernel measurements: nothing here is measured"},
 		{"host", e.Host + ": " + e.HostNote},
-		{"prompt", count(e.SeqLen, "token")},
+		{"prompt", output.Count(e.SeqLen, "token")},
 		{"first token", fmt.Sprintf("%s after the prompt came in; %s more for the first of a process, %s more "+
 			"after %s without work",
-			predicted(e.TTFT), predicted(e.FirstUse), predicted(e.WakeUp), predicted(e.IdleAfter))},
-		{"generation", fmt.Sprintf("%s tokens/s behind it", digits(e.TokensPerSec))},
+			output.Time(e.TTFT), output.Time(e.FirstUse), output.Time(e.WakeUp), output.Time(e.IdleAfter))},
+		{"generation", fmt.Sprintf("%s tokens/s behind it", output.Digits(e.TokensPerSec))},
 		{"contexts", contextsText(e)},
 	}
 	for _, r := range e.Rho {
 		head = append(head, []string{"rho",
 			fmt.Sprintf("%.2f prefill, %.2f decode (%s; 1 is Llama-3.2-1B as published)", r.Prefill, r.Decode, r.Form)})
 	}
-	if err := table(w, "", head); err != nil {
+	if err := output.Table(w, "", head); err != nil {
 		return err
 	}
 	for _, p := range []struct {
 		title string
 		*plan.PassEstimate
 	}{{"Prefill", e.Prefill}, {"One token", e.Decode}} {
-		share := func(t float64) string { return fmt.Sprintf("%s (%.0f %%)", predicted(t), 100*t/p.Time) }
+		share := func(t float64) string { return fmt.Sprintf("%s (%.0f %%)", output.Time(t), 100*t/p.Time) }
 		_, err := fmt.Fprintf(w, "\n%s: %s, %s. Array %s, calls %s, transfers %s, host %s\n", p.title,
-			count(p.Dispatches, "dispatch"), count(p.Launches, "launch"),
+			output.Count(p.Dispatches, "dispatch"), output.Count(p.Launches, "launch"),
 			share(p.Array), share(p.Calls), share(p.Transfers), share(p.HostWork))
 		if err != nil {
 			return err
@@ -281,13 +283,13 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 		rows := [][]string{{"PROGRAM", "ON", "RUNS", "LAUNCHES", "TIME", "SHARE", "ROOFLINE", "REACHED", "BOUND",
 			"LARGEST LOSS"}}
 		for _, s := range p.Steps {
-			row := []string{s.Program, s.On, fmt.Sprint(s.Count), "", predicted(s.Time),
+			row := []string{s.Program, s.On, fmt.Sprint(s.Count), "", output.Time(s.Time),
 				fmt.Sprintf("%.1f %%", 100*s.Time/p.Time), "", "", s.Bound, ""}
 			if s.On == plan.OnDevice {
-				row[3], row[6], row[7] = fmt.Sprint(s.Launches), predicted(s.Roofline),
+				row[3], row[6], row[7] = fmt.Sprint(s.Launches), output.Time(s.Roofline),
 					fmt.Sprintf("%.0f %%", 100*s.Share)
 				if s.Loss != "" {
-					row[9] = fmt.Sprintf("%s, %s", s.Loss, predicted(s.LossTime))
+					row[9] = fmt.Sprintf("%s, %s", s.Loss, output.Time(s.LossTime))
 					if s.Loss == xdna2.LossKernel {
 						row[9] += " (" + s.LossWhat + ")"
 					}
@@ -295,7 +297,7 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 			}
 			rows = append(rows, row)
 		}
-		if err := table(w, "  ", rows); err != nil {
+		if err := output.Table(w, "  ", rows); err != nil {
 			return err
 		}
 	}
@@ -314,23 +316,8 @@ func contextsText(e *plan.Estimate) string {
 		return fmt.Sprintf("%s, but by this plan none from one dispatch to the next", s)
 	case c.Prefill > c.Kept || c.Decode > c.Kept:
 		return fmt.Sprintf("%s: a prompt opens %s again, a token %d (rule R-ELF-6; merge programs)", s,
-			count(e.Prefill.Opened, "context"), e.Decode.Opened)
+			output.Count(e.Prefill.Opened, "context"), e.Decode.Opened)
 	}
 	return fmt.Sprintf("%s: a prompt opens %s again, and its first token waits %s more", s,
-		count(e.Prefill.Opened, "context"), predicted(e.ToDecode))
+		output.Count(e.Prefill.Opened, "context"), output.Time(e.ToDecode))
 }
-
-// predicted writes seconds in the unit that fits: 1.21 s, 13.5 ms, 85 us.
-func predicted(s float64) string {
-	switch {
-	case s == 0:
-		return "0"
-	case s < 1e-3:
-		return digits(1e6*s) + " us"
-	case s < 0.1:
-		return digits(1e3*s) + " ms"
-	}
-	return digits(s) + " s"
-}
-
-var errNothingToDraw = errors.New("the estimate has no programs on the array")

@@ -12,13 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
 )
 
-func (a *app) evaluateCommand() *cobra.Command {
+func evaluateCommand(a *app) *cobra.Command {
 	e := &evaluator{app: a}
 	cmd := &cobra.Command{
 		Use:   "evaluate W",
@@ -122,7 +124,7 @@ func refusals(r skill.EvaluationReport) []string {
 // print writes the verdict: what does not hold in words, the rest as a number.
 func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 	if e.json {
-		return writeJSON(e.app.out, r)
+		return output.JSON(e.app.out, r)
 	}
 	word := "accepted"
 	if !r.OK {
@@ -130,7 +132,7 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 	}
 	refused := len(refusals(r))
 	if _, err := fmt.Fprintf(e.app.out, "%s: %s, %s hold, %d do not (%.1f s)\n", dir, word,
-		count(len(r.Checks)-refused, "check"), refused, r.Seconds); err != nil {
+		output.Count(len(r.Checks)-refused, "check"), refused, r.Seconds); err != nil {
 		return err
 	}
 	if r.Reference != "" {
@@ -154,7 +156,7 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 // evaluatedBy is the evaluator of a deployment: this command again, in a process of its own.
 func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 	opts := &skill.EvaluateOptions{Model: model, Golden: golden}
-	if cache, err := cacheFolder(); err == nil { // without one, an evaluation that is killed begins anew
+	if cache, err := localmodel.CacheFolder(); err == nil { // without one, an evaluation that is killed begins anew
 		opts.Notes = filepath.Join(filepath.Dir(cache), "evaluations")
 	}
 	return skill.InNewProcess(deviceText(device), opts)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/plan"
@@ -244,7 +245,7 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n",
 			f.plan)
 	}
-	done := a.progress("loading " + modelName(path))
+	done := a.progress("loading " + localmodel.Name(path))
 	defer done()
 	return model.Open(ctx, dev, path, options)
 }
@@ -357,4 +358,13 @@ func (f *generateFlags) options(cmd *cobra.Command, m *model.Model, stats *model
 		o.StopIDs = append(o.StopIDs, int32(id)) // checked
 	}
 	return o
+}
+
+// findModel returns the path of the MODEL of a command line: see [localmodel.Find].
+func findModel(arg string) (string, error) {
+	if arg == "" {
+		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model " +
+			"in the cache")
+	}
+	return localmodel.Find(arg)
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
@@ -21,7 +23,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-func (a *app) infoCommand() *cobra.Command {
+func infoCommand(a *app) *cobra.Command {
 	var flags modelFlags
 	var asJSON, check bool
 	var planOut string
@@ -38,7 +40,7 @@ or infinite values.`,
 		Args: arguments("MODEL"),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) (err error) {
 			if planOut != "" {
-				if err := canWrite(planOut); err != nil {
+				if err := output.CanWrite(planOut); err != nil {
 					return fmt.Errorf("--plan-out: %w", err)
 				}
 			}
@@ -66,7 +68,7 @@ or infinite values.`,
 			}
 			out := describe(ck, p, dev.Info())
 			if check {
-				done := a.progress("reading all weights of " + modelName(path))
+				done := a.progress("reading all weights of " + localmodel.Name(path))
 				bad, err := ck.NonFinite(ctx)
 				done()
 				if err != nil {
@@ -78,14 +80,14 @@ or infinite values.`,
 			if planOut != "" {
 				data, err := json.MarshalIndent(p, "", "  ")
 				if err == nil {
-					err = writeFile(planOut, append(data, '\n'))
+					err = output.File(planOut, append(data, '\n'))
 				}
 				if err != nil {
 					return fmt.Errorf("writing the plan: %w", err)
 				}
 			}
 			if asJSON {
-				return writeJSON(a.out, out)
+				return output.JSON(a.out, out)
 			}
 			return out.print(a.out)
 		}),
@@ -173,7 +175,7 @@ type planInfo struct {
 func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo {
 	c := ck.Config()
 	out := &modelInfo{
-		Name: modelName(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family,
+		Name: localmodel.Name(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family,
 		Parameters: ck.Parameters(),
 		Layers:     c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN,
 		Vocab: c.Vocab, Context: c.Context,
@@ -248,7 +250,7 @@ func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
 		o.Templates = slices.Sorted(maps.Keys(sources))
 		var parts []string
 		for _, name := range o.Templates {
-			lines := count(strings.Count(strings.TrimSpace(sources[name]), "\n")+1, "line") + " of Jinja"
+			lines := output.Count(strings.Count(strings.TrimSpace(sources[name]), "\n")+1, "line") + " of Jinja"
 			if len(sources) > 1 {
 				lines = name + ", " + lines
 			}
@@ -303,21 +305,21 @@ func (o *modelInfo) print(w io.Writer) error {
 		{"file", fmt.Sprintf("%s (%s)", o.Path, o.Format)},
 		{"architecture", o.architecture()},
 		{"", o.features()},
-		{"parameters", grouped(o.Parameters)},
-		{"vocabulary", fmt.Sprintf("%s tokens, context %s positions", grouped(int64(o.Vocab)),
-			grouped(int64(o.Context)))},
+		{"parameters", output.Grouped(o.Parameters)},
+		{"vocabulary", fmt.Sprintf("%s tokens, context %s positions", output.Grouped(int64(o.Vocab)),
+			output.Grouped(int64(o.Context)))},
 		{"weights", o.stored()},
 		{"", o.memory()},
 		{"KV cache", fmt.Sprintf("%s, %s bytes a position, %s at %s positions", o.KV.Type,
-			grouped(o.KV.BytesPerPosition), size(float64(o.KV.BytesAtFull)),
-			grouped(int64(o.KV.Positions)))},
+			output.Grouped(o.KV.BytesPerPosition), output.Size(float64(o.KV.BytesAtFull)),
+			output.Grouped(int64(o.KV.Positions)))},
 		{"tokenizer", o.Tokenizer},
 		{"template", o.Template},
 		{"sampling", o.Sampling.String()},
 		{"end tokens", o.ends()},
 		{"plan", fmt.Sprintf("%s, %s, %s activations, prompts in chunks of %d, %s a pass", o.Plan.Device,
-			count(o.Plan.Programs, "program"),
-			o.Plan.Activations, o.Plan.Chunk, count(o.Plan.DecodeSteps, "dispatch"))},
+			output.Count(o.Plan.Programs, "program"),
+			o.Plan.Activations, o.Plan.Chunk, output.Count(o.Plan.DecodeSteps, "dispatch"))},
 	}
 	for i, text := range o.Warnings {
 		rows = append(rows, []string{map[bool]string{true: "warnings"}[i == 0], terminal.Printable(w, text)})
@@ -328,12 +330,12 @@ func (o *modelInfo) print(w io.Writer) error {
 		rows = append(rows, []string{"check", "all weights are finite"})
 	default:
 		rows = append(rows, []string{"check", fmt.Sprintf("NaN or infinity in %s: the model computes nothing of worth",
-			count(len(*o.NonFinite), "tensor"))})
+			output.Count(len(*o.NonFinite), "tensor"))})
 		for _, name := range *o.NonFinite {
 			rows = append(rows, []string{"", name})
 		}
 	}
-	if err := table(w, "", rows); err != nil {
+	if err := output.Table(w, "", rows); err != nil {
 		return err
 	}
 	return o.printOps(w)
@@ -356,11 +358,11 @@ func (o *modelInfo) ends() string {
 }
 
 func (o *modelInfo) architecture() string {
-	heads := count(o.Heads, "head")
+	heads := output.Count(o.Heads, "head")
 	if o.KVHeads != o.Heads {
-		heads += " on " + count(o.KVHeads, "KV head")
+		heads += " on " + output.Count(o.KVHeads, "KV head")
 	}
-	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, count(o.Layers, "layer"), o.Hidden, o.FFN,
+	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, output.Count(o.Layers, "layer"), o.Hidden, o.FFN,
 		heads, o.HeadDim)
 }
 
@@ -384,7 +386,7 @@ func (o *modelInfo) features() string {
 func (o *modelInfo) stored() string {
 	var types []string
 	for _, t := range o.Weights {
-		types = append(types, fmt.Sprintf("%s %s (%s)", t.Type, size(float64(t.Bytes)), count(t.Tensors, "tensor")))
+		types = append(types, fmt.Sprintf("%s %s (%s)", t.Type, output.Size(float64(t.Bytes)), output.Count(t.Tensors, "tensor")))
 	}
 	return strings.Join(types, ", ")
 }
@@ -394,9 +396,9 @@ func (o *modelInfo) memory() string {
 		return "used where they lie in the file, no second copy"
 	}
 	if o.Lossless {
-		return fmt.Sprintf("%s in memory, compressed or put in order once, without loss", size(float64(o.DeviceBytes)))
+		return fmt.Sprintf("%s in memory, compressed or put in order once, without loss", output.Size(float64(o.DeviceBytes)))
 	}
-	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16", size(float64(o.DeviceBytes)))
+	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16", output.Size(float64(o.DeviceBytes)))
 }
 
 // samplingInfo is what the model's makers say of sampling; what they leave out is left out.

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -104,10 +106,10 @@ the models in the cache.`,
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(a.runCommand(), a.chatCommand(), a.infoCommand(), a.devicesCommand(), a.tokenizeCommand(),
-		a.templateCommand(), a.verifyCommand(), a.benchCommand(), a.estimateCommand(),
-		a.deployCommand(), a.evaluateCommand(), a.skillsCommand(), a.mcpCommand(), a.doctorCommand(),
-		a.versionCommand())
+	root.AddCommand(runCommand(a), chatCommand(a), infoCommand(a), devicesCommand(a), tokenizeCommand(a),
+		templateCommand(a), verifyCommand(a), benchCommand(a), estimateCommand(a),
+		deployCommand(a), evaluateCommand(a), skillsCommand(a), mcpCommand(a), doctorCommand(a),
+		versionCommand(a))
 	return root
 }
 
@@ -158,4 +160,33 @@ func (a *app) exitCode(cmd *cobra.Command, err error) int {
 	}
 	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), terminal.Printable(a.err, err.Error())) // some are in the words of a file
 	return 1
+}
+
+func versionCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  arguments(),
+		RunE: func(*cobra.Command, []string) error {
+			a.started = true
+			_, err := fmt.Fprintln(a.out, version())
+			return err
+		},
+	}
+}
+
+// version describes the build from what the Go toolchain has put into it.
+func version() string {
+	v, cgo := "devel", "without cgo"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" && info.Main.Version != "(devel)" {
+			v = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "CGO_ENABLED" && s.Value == "1" {
+				cgo = "with cgo"
+			}
+		}
+	}
+	return fmt.Sprintf("npukit %s (%s, %s/%s, %s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH, cgo)
 }

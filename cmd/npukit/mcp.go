@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/skill/mcp"
 )
 
-func (a *app) mcpCommand() *cobra.Command {
+func mcpCommand(a *app) *cobra.Command {
 	m := &mcpServer{app: a}
 	cmd := &cobra.Command{
 		Use:   "mcp [MODEL] --dir W",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -87,7 +88,7 @@ func (o *modelInfo) printOps(w io.Writer) error {
 			return err
 		}
 		rows := append([][]string{{"OP", "READS -> WRITES", "ON", "PROGRAM", "COUNT", "LAUNCHES"}}, byPhase[phase]...)
-		if err := table(w, "  ", rows); err != nil {
+		if err := output.Table(w, "  ", rows); err != nil {
 			return err
 		}
 	}

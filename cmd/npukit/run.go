@@ -13,13 +13,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
+	"github.com/npukit/npukit/internal/trace"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/npu"
 )
 
-func (a *app) runCommand() *cobra.Command {
+func runCommand(a *app) *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{
 		Use:   "run MODEL [PROMPT]",
@@ -83,13 +86,13 @@ func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (er
 	if err := r.check(cmd, args); err != nil {
 		return err
 	}
-	var trace *tracer
+	var tracer *trace.Tracer
 	if r.trace != "" {
-		if err := canWrite(r.trace); err != nil {
+		if err := output.CanWrite(r.trace); err != nil {
 			return fmt.Errorf("--trace: %w", err)
 		}
-		trace = newTracer()
-		ctx = npu.WithTracer(ctx, trace.add)
+		tracer = trace.New()
+		ctx = npu.WithTracer(ctx, tracer.Add)
 	}
 	text := ""
 	if !cmd.Flags().Changed("ids") {
@@ -103,8 +106,8 @@ func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if trace != nil {
-		trace.add(npu.Span{Name: "load", Category: "host", Start: started, Duration: time.Since(started)})
+	if tracer != nil {
+		tracer.Add(npu.Span{Name: "load", Category: "host", Start: started, Duration: time.Since(started)})
 	}
 	var p model.Prompt
 	if cmd.Flags().Changed("ids") {
@@ -119,8 +122,8 @@ func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (er
 	if err := r.answer(ctx, cmd, m, p); err != nil {
 		return err
 	}
-	if trace != nil {
-		return trace.write(r.trace)
+	if tracer != nil {
+		return tracer.Write(r.trace)
 	}
 	return nil
 }
@@ -248,7 +251,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	if noTokenizer != nil && len(opts.Stop) > 0 {
 		return fmt.Errorf("--stop looks for text, and this model has none: %w", noTokenizer)
 	}
-	out := runResult{Model: modelName(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
+	out := runResult{Model: localmodel.Name(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
 	var text strings.Builder
 	reading := r.app.progress("reading the prompt")
 	defer reading()
@@ -282,7 +285,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 		out.Text = text.String()
 		out.fill(m.LoadTime(), stats)
 		out.predict(m.dev, stats)
-		return writeLine(r.app.out, out)
+		return output.Line(r.app.out, out)
 	}
 	if _, err := fmt.Fprintln(r.app.out); err != nil {
 		return err
@@ -371,25 +374,25 @@ func (o *opened) figures(load time.Duration, s model.Stats) string {
 		return figures(load, s)
 	}
 	return fmt.Sprintf("predicted for an XDNA 2, not measured: %s · computed here in %s", figures(0, p),
-		seconds(s.Total))
+		output.Seconds(s.Total))
 }
 
 // figures is a line of times. Loading is only mentioned where there was any.
 func figures(load time.Duration, s model.Stats) string {
 	var parts []string
 	if load > 0 {
-		parts = append(parts, "load "+seconds(load))
+		parts = append(parts, "load "+output.Seconds(load))
 	}
-	prompt := count(s.PromptTokens, "prompt token")
+	prompt := output.Count(s.PromptTokens, "prompt token")
 	if s.CachedTokens > 0 {
 		prompt += fmt.Sprintf(", %d known", s.CachedTokens)
 	}
 	parts = append(parts,
-		fmt.Sprintf("first token %s (%s)", seconds(s.TTFT), prompt),
-		fmt.Sprintf("%s in %s", count(s.Tokens, "token"), seconds(s.Total)))
+		fmt.Sprintf("first token %s (%s)", output.Seconds(s.TTFT), prompt),
+		fmt.Sprintf("%s in %s", output.Count(s.Tokens, "token"), output.Seconds(s.Total)))
 	if v := s.TokensPerSecond(); v > 0 {
-		parts = append(parts, fmt.Sprintf("%s tokens/s, %s each", digits(v),
-			seconds(time.Duration(float64(time.Second)/v))))
+		parts = append(parts, fmt.Sprintf("%s tokens/s, %s each", output.Digits(v),
+			output.Seconds(time.Duration(float64(time.Second)/v))))
 	}
 	switch s.Reason {
 	case model.StopLength:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nlpodyssey/safetensors"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 )
@@ -229,7 +230,7 @@ func TestWriteFileThroughALink(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, path := range []string{file, link} {
-		if err := writeFile(path, []byte(path)); err != nil {
+		if err := output.File(path, []byte(path)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/output"
 )
 
 // patient is how long a test waits for what should take 100 ms: machines that run tests are busy.
@@ -153,7 +154,7 @@ func TestWriteFileIntoAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := writeFile(pipe, []byte("text")); err != nil {
+	if err := output.File(pipe, []byte("text")); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(pipe); err != nil || info.Mode().Type() != os.ModeNamedPipe {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/skill"
 	"github.com/npukit/npukit/skill/manual"
 )
 
-func (a *app) skillsCommand() *cobra.Command {
+func skillsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skills",
 		Short: "The skills of a deployment, written for agents and for people",
@@ -31,11 +32,11 @@ format (agentskills.io), which agents load on demand and people can read.`,
 		},
 		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses everything
 	}
-	cmd.AddCommand(a.skillsListCommand(), a.skillsShowCommand(), a.skillsExportCommand(), a.skillsPromoteCommand())
+	cmd.AddCommand(skillsListCommand(a), skillsShowCommand(a), skillsExportCommand(a), skillsPromoteCommand(a))
 	return cmd
 }
 
-func (a *app) skillsListCommand() *cobra.Command {
+func skillsListCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -47,7 +48,7 @@ func (a *app) skillsListCommand() *cobra.Command {
 				list[i].Body = "" // show has it
 			}
 			if asJSON {
-				return writeJSON(a.out, list)
+				return output.JSON(a.out, list)
 			}
 			for _, m := range list {
 				if _, err := fmt.Fprintf(a.out, "%s\n%s\n\n", m.Name, wrapped(m.Description, 100, "  ")); err != nil {
@@ -75,7 +76,7 @@ func wrapped(text string, width int, indent string) string {
 	return strings.Join(append(lines, indent+line), "\n")
 }
 
-func (a *app) skillsShowCommand() *cobra.Command {
+func skillsShowCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show NAME",
@@ -87,7 +88,7 @@ func (a *app) skillsShowCommand() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return writeJSON(a.out, m)
+				return output.JSON(a.out, m)
 			}
 			_, err = io.WriteString(a.out, m.Text)
 			return err
@@ -97,7 +98,7 @@ func (a *app) skillsShowCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) skillsExportCommand() *cobra.Command {
+func skillsExportCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export DIR",
 		Short: "Write all skills into folders of DIR, where an agent finds them",
@@ -109,13 +110,13 @@ stops at a file with other content and leaves that file unchanged.`,
 			if err := manual.Export(args[0], list); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(a.out, "%s in %s\n", count(len(list), "skill"), args[0])
+			_, err := fmt.Fprintf(a.out, "%s in %s\n", output.Count(len(list), "skill"), args[0])
 			return err
 		}),
 	}
 }
 
-func (a *app) skillsPromoteCommand() *cobra.Command {
+func skillsPromoteCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "promote W DIR",
 		Short: "Make lessons of what the deployment in folder W has learnt",
@@ -133,7 +134,7 @@ Lessons that DIR has already are left unchanged.`,
 				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed "+
 					"finalise, and have changed its plan", args[0])
 			}
-			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n", count(len(learned), "lesson"), len(written), args[1])
+			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n", output.Count(len(learned), "lesson"), len(written), args[1])
 			return err
 		}),
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/internal/terminal"
 
@@ -24,7 +25,7 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 )
 
-func (a *app) templateCommand() *cobra.Command {
+func templateCommand(a *app) *cobra.Command {
 	var flags templateFlags
 	var name string
 	cmd := &cobra.Command{
@@ -88,7 +89,7 @@ func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]
 // openTemplate opens a template file, or a template of a model together with the model's special
 // tokens.
 func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, special map[string]string, err error) {
-	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !isGGUF(arg) {
+	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !localmodel.IsGGUF(arg) {
 		if name != "" || flags.file != "" {
 			return nil, nil, usagef("%s is a template itself: --name and --chat-template need a MODEL", arg)
 		}

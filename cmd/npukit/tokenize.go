@@ -14,13 +14,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-func (a *app) tokenizeCommand() *cobra.Command {
+func tokenizeCommand(a *app) *cobra.Command {
 	var asJSON, noSpecial bool
 	cmd := &cobra.Command{
 		Use:   "tokenize MODEL|tokenizer.json [TEXT|-]",
@@ -74,12 +76,12 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		if !exists(filepath.Join(path, "tokenizer.json")) && !exists(filepath.Join(path, "tokenizer.json.gz")) {
+		if !localmodel.Exists(filepath.Join(path, "tokenizer.json")) && !localmodel.Exists(filepath.Join(path, "tokenizer.json.gz")) {
 			return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
 		}
 		return tokenizer.OpenFolder(path)
 	}
-	if !isGGUF(path) {
+	if !localmodel.IsGGUF(path) {
 		return tokenizer.OpenCoder(path)
 	}
 	ck, err := checkpoint.Open(path)
@@ -114,7 +116,7 @@ func (e *encoder) text(w io.Writer, text string, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return writeLine(w, ids)
+		return output.Line(w, ids)
 	}
 	var b strings.Builder
 	for _, id := range ids {
@@ -149,7 +151,7 @@ func (e *encoder) list(w io.Writer, data []byte) error {
 			return fmt.Errorf("element %d: %w", i, err)
 		}
 	}
-	return writeLine(w, all)
+	return output.Line(w, all)
 }
 
 func orNull(err error) error {

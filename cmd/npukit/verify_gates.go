@@ -9,6 +9,9 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
+	"github.com/npukit/npukit/internal/localmodel"
+	"github.com/npukit/npukit/internal/output"
+	"github.com/npukit/npukit/internal/verifytext"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/oracle"
@@ -84,7 +87,7 @@ func (v *verifier) againstOracle(ctx context.Context, m *model.Model, s *model.S
 
 // teacher holds the device's logits over ids to the oracle's.
 func (v *verifier) teacher(ctx context.Context, name string, s gate.Scorer, ref gate.Scorer, ids []int32) error {
-	done := v.app.progress(fmt.Sprintf("logits of %s, device and oracle", count(len(ids), "position")))
+	done := v.app.progress(fmt.Sprintf("logits of %s, device and oracle", output.Count(len(ids), "position")))
 	r, err := gate.Teacher(ctx, s, ref, ids, v.tol)
 	done()
 	if err != nil {
@@ -125,12 +128,12 @@ func (v *verifier) material(ctx context.Context, m *model.Model) ([]int32, []ver
 		return v.seeded(ctx, min(room, 96))
 	}
 	v.result.IDs = "a text that the command holds, through the model's tokenizer"
-	ids, err := tok.Encode(verifyText, nil) // may be longer than the context: only its beginning is taken
+	ids, err := tok.Encode(verifytext.Text, nil) // may be longer than the context: only its beginning is taken
 	if err != nil {
 		return nil, nil, err
 	}
 	var prompts []verifyPrompt
-	for _, text := range verifyPrompts {
+	for _, text := range verifytext.Prompts {
 		p, err := tok.Encode(text, nil)
 		if err != nil {
 			return nil, nil, err
@@ -152,7 +155,7 @@ func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, 
 	for i := range ids {
 		ids[i] = rng.Int32N(int32(v.ref.Config().Vocab))
 	}
-	done := v.app.progress(fmt.Sprintf("the oracle writes %s", count(n, "token")))
+	done := v.app.progress(fmt.Sprintf("the oracle writes %s", output.Count(n, "token")))
 	defer done()
 	st := v.ref.NewState()
 	var logits []float32
@@ -167,7 +170,7 @@ func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, 
 	var prompts []verifyPrompt
 	for _, k := range []int{begin / 2, begin, n / 2} {
 		if k = min(k, n); k > 0 {
-			prompts = append(prompts, verifyPrompt{name: fmt.Sprintf("the first %s", count(k, "id")), ids: ids[:k]})
+			prompts = append(prompts, verifyPrompt{name: fmt.Sprintf("the first %s", output.Count(k, "id")), ids: ids[:k]})
 		}
 	}
 	return ids, prompts, nil
@@ -258,19 +261,19 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 // damaged adds to an error of the gates what usually causes it: weights that nothing can be
 // computed with.
 func (v *verifier) damaged(ctx context.Context, ck *checkpoint.Checkpoint, err error) error {
-	defer v.app.progress("reading all weights of " + modelName(v.path))()
+	defer v.app.progress("reading all weights of " + localmodel.Name(v.path))()
 	bad, checkErr := ck.NonFinite(ctx)
 	if checkErr != nil || len(bad) == 0 {
 		return err
 	}
 	return fmt.Errorf("%s has NaN or infinity in %s, the first is %s: fetch it again (npukit info --check names "+
-		"them all): %w", v.path, count(len(bad), "tensor"), bad[0], err)
+		"them all): %w", v.path, output.Count(len(bad), "tensor"), bad[0], err)
 }
 
 // stored holds a scorer to what is stored of a sequence's logits.
 func (v *verifier) stored(ctx context.Context, of string, s gate.Scorer, q golden.Sequence, tol gate.Thresholds) error {
 	var r verifyReport
-	defer v.app.progress(fmt.Sprintf("logits of %s, %s", count(len(q.IDs), "position"), of))()
+	defer v.app.progress(fmt.Sprintf("logits of %s, %s", output.Count(len(q.IDs), "position"), of))()
 	if record, ok := q.Record(); ok && len(q.IDs) > 1 {
 		t, err := gate.Teacher(ctx, s, record, q.IDs, tol)
 		if err != nil {
@@ -295,3 +298,51 @@ var (
 	_ gate.Stepper = (*model.Session)(nil)
 	_ gate.Stepper = (*oracle.State)(nil)
 )
+
+// The gate of prompts reads a text as generation does, the ids but the last promptSteps at once,
+// and holds the logits of those to the oracle's. The gate of logits wants those of all ids, which a
+// device makes of some at a time, so that kernels for many rows would be tested by neither it nor
+// the short prompts that are continued.
+
+// promptSteps is how many ids follow the prompt one by one: enough that the mean of their
+// divergence is as far from its bound as that of a text.
+const promptSteps = 32
+
+// tail is the oracle, and keeps what it gave for the last promptSteps ids.
+type tail struct {
+	gate.Scorer
+	prompt []int32 // the ids before those; empty if there are too few for this gate
+	last   gate.Recorded
+}
+
+// Score is the oracle's.
+func (t *tail) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
+	from := len(ids) - promptSteps
+	if from < promptSteps {
+		return t.Scorer.Score(ctx, ids, emit)
+	}
+	t.prompt, t.last = ids[:from], gate.Recorded{IDs: ids[from:]}
+	return t.Scorer.Score(ctx, ids, func(pos int, logits []float32) error {
+		if pos >= from {
+			t.last.Logits = append(t.last.Logits, logits...)
+		}
+		return emit(pos, logits)
+	})
+}
+
+// prompt holds the device's logits behind a prompt to the oracle's.
+func (v *verifier) prompt(ctx context.Context, s *model.Session, ref *tail) error {
+	if len(ref.prompt) == 0 {
+		v.result.NotRun = append(v.result.NotRun, fmt.Sprintf("prompt: it needs a text of %d ids", 2*promptSteps))
+		return nil
+	}
+	done := v.app.progress(fmt.Sprintf("a prompt of %s", output.Count(len(ref.prompt), "id")))
+	r, err := gate.Teacher(ctx, gate.AfterPrompt{Stepper: s, Prompt: ref.prompt}, ref.last, ref.last.IDs, v.tol)
+	done()
+	if err != nil {
+		return err
+	}
+	r.Name = fmt.Sprintf("%d ids behind a prompt of %d", len(ref.last.IDs), len(ref.prompt))
+	v.add(fmt.Sprintf("prompt: %d ids at once", len(ref.prompt)), "device", "oracle", r)
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
 	"github.com/npukit/npukit/gate/plot"
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
 )
@@ -36,7 +37,7 @@ func (v *verifier) print() error {
 		}
 		rows = append(rows, []string{word, terminal.Printable(out, shorten(g.Name)), who, g.line})
 	}
-	if err := table(out, "", rows); err != nil {
+	if err := output.Table(out, "", rows); err != nil {
 		return err
 	}
 	var b strings.Builder
@@ -132,7 +133,7 @@ func figuresOf(r verifyReport) string {
 		}
 		return fmt.Sprintf("the first %d of %d tokens equal", len(r.Tokens), r.Wanted)
 	case gate.DeterminismReport:
-		return count(r.Positions, "position") + " again"
+		return output.Count(r.Positions, "position") + " again"
 	}
 	return ""
 }

@@ -1,14 +1,15 @@
 //go:build unix
 
-package main
+// Package peakrss reports the largest resident memory of the process.
+package peakrss
 
 import (
 	"runtime"
 	"syscall"
 )
 
-// peakRSS is the most memory that the process has had resident, in bytes.
-func peakRSS() int64 {
+// Bytes returns the largest resident set that the process has had, in bytes, or 0 if it is unknown.
+func Bytes() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0

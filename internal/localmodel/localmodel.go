@@ -1,4 +1,5 @@
-package main
+// Package localmodel finds the models of this machine by path or by name, and suggests names for a typo.
+package localmodel
 
 import (
 	"errors"
@@ -13,9 +14,9 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 )
 
-// cacheFolder is where models live that are called by name: $NPUKIT_CACHE/models, else
+// CacheFolder is where models live that are called by name: $NPUKIT_CACHE/models, else
 // npukit/models in the user's cache folder. The command only ever reads it.
-func cacheFolder() (string, error) {
+func CacheFolder() (string, error) {
 	dir := os.Getenv("NPUKIT_CACHE")
 	if dir == "" {
 		base, err := os.UserCacheDir()
@@ -30,9 +31,9 @@ func cacheFolder() (string, error) {
 	return filepath.Join(dir, "models"), nil
 }
 
-// cachedModels lists the models in the cache by name: folders with a config.json or snapshots, and
+// Cached lists the models in the cache by name: folders with a config.json or snapshots, and
 // .gguf files without their ending. A cache that is not there is empty.
-func cachedModels(dir string) ([]string, error) {
+func Cached(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +44,8 @@ func cachedModels(dir string) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		name, gguf := strings.CutSuffix(e.Name(), ".gguf")
-		if folder := filepath.Join(dir, name); !gguf && !exists(filepath.Join(folder, "config.json")) &&
-			!exists(filepath.Join(folder, "snapshots")) {
+		if folder := filepath.Join(dir, name); !gguf && !Exists(filepath.Join(folder, "config.json")) &&
+			!Exists(filepath.Join(folder, "snapshots")) {
 			continue
 		}
 		names = append(names, name)
@@ -52,19 +53,15 @@ func cachedModels(dir string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-func exists(path string) bool {
+func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// findModel turns the MODEL of a command line into a path: one that exists, else a name in the
+// Find turns the MODEL of a command line into a path: one that exists, else a name in the
 // cache, with or without .gguf. A folder of the Hugging Face cache leads to its snapshot. For
 // anything else the error suggests what could be meant.
-func findModel(arg string) (string, error) {
-	if arg == "" {
-		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model " +
-			"in the cache")
-	}
+func Find(arg string) (string, error) {
 	_, pathErr := os.Stat(arg)
 	if pathErr == nil {
 		return checkpoint.Resolve(arg)
@@ -72,27 +69,27 @@ func findModel(arg string) (string, error) {
 	if !errors.Is(pathErr, fs.ErrNotExist) {
 		return "", pathErr
 	}
-	dir, err := cacheFolder()
+	dir, err := CacheFolder()
 	if err != nil {
 		return "", err
 	}
 	if filepath.IsLocal(arg) {
 		for _, name := range []string{arg, arg + ".gguf"} {
-			if path := filepath.Join(dir, name); exists(path) {
+			if path := filepath.Join(dir, name); Exists(path) {
 				return checkpoint.Resolve(path)
 			}
 		}
 	}
-	names, err := cachedModels(dir)
+	names, err := Cached(dir)
 	if err != nil {
 		return "", fmt.Errorf("there is no model %q here, and %w", arg, err)
 	}
-	return "", &unknownModel{arg: arg, dir: dir, cached: names}
+	return "", &UnknownError{arg: arg, dir: dir, cached: names}
 }
 
-// isGGUF reports whether a path is a GGUF file, by its content: not all have the ending. A pipe is
+// IsGGUF reports whether a path is a GGUF file, by its content: not all have the ending. A pipe is
 // none, and what is read of it here would be lost.
-func isGGUF(path string) bool {
+func IsGGUF(path string) bool {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
@@ -106,19 +103,19 @@ func isGGUF(path string) bool {
 	return err == nil && string(magic) == "GGUF"
 }
 
-// modelName is what a person calls a model. What a GGUF file calls itself is often another thing.
-func modelName(path string) string { return checkpoint.Name(path) }
+// Name is what a person calls a model. What a GGUF file calls itself is often another thing.
+func Name(path string) string { return checkpoint.Name(path) }
 
-// unknownModel is a MODEL that is neither a path nor in the cache.
-type unknownModel struct {
+// UnknownError is a MODEL that is neither a path nor in the cache.
+type UnknownError struct {
 	arg, dir string
 	cached   []string
 }
 
-func (e *unknownModel) Error() string {
+func (e *UnknownError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "there is no model %q, neither as a path nor in the cache", e.arg)
-	if near := nearest(e.arg, e.cached); len(near) > 0 {
+	if near := Nearest(e.arg, e.cached); len(near) > 0 {
 		fmt.Fprintf(&b, "\nDid you mean %s?", strings.Join(near, " or "))
 	}
 	if len(e.cached) == 0 {
@@ -134,8 +131,8 @@ func (e *unknownModel) Error() string {
 	return b.String()
 }
 
-// nearest gives the names that a mistyped one could mean, the nearest first, three at most.
-func nearest(typed string, names []string) []string {
+// Nearest gives the names that a mistyped one could mean, the nearest first, three at most.
+func Nearest(typed string, names []string) []string {
 	typed = strings.ToLower(strings.TrimSuffix(filepath.Base(typed), ".gguf"))
 	type near struct {
 		name     string

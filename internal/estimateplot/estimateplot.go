@@ -1,7 +1,9 @@
-package main
+// Package estimateplot draws an estimate: programs under the roofline, and the parts of a pass.
+package estimateplot
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
@@ -13,6 +15,7 @@ import (
 	vgdraw "gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
@@ -25,9 +28,9 @@ var (
 	hostColor     = color.RGBA{R: 0x99, G: 0x99, B: 0x99, A: 0xff}
 )
 
-// drawEstimate draws a picture of two halves: each program under the roofline, and the parts of a
+// Draw draws a picture of two halves: each program under the roofline, and the parts of a
 // prefill and of a token as stacked bars.
-func drawEstimate(name string, e *plan.Estimate) ([]byte, error) {
+func Draw(name string, e *plan.Estimate) ([]byte, error) {
 	roof, err := roofline(name, e)
 	if err != nil {
 		return nil, err
@@ -77,7 +80,7 @@ func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 			}
 		}
 		if len(points) == 0 {
-			return nil, errNothingToDraw
+			return nil, ErrNothing
 		}
 		scatter, err := plotter.NewScatter(points)
 		if err != nil {
@@ -115,7 +118,7 @@ func near(a, b float64) bool { return math.Abs(math.Log10(a/b)) < 0.1 }
 // stackedBars draws where the time of a prefill and of a token goes, in percent.
 func stackedBars(e *plan.Estimate) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("first token %s, then %s tokens/s", predicted(e.TTFT), digits(e.TokensPerSec))
+	p.Title.Text = fmt.Sprintf("first token %s, then %s tokens/s", output.Time(e.TTFT), output.Digits(e.TokensPerSec))
 	p.Y.Label.Text = "% of the time"
 	p.Y.Min, p.Y.Max = 0, 100
 	passes := []*plan.PassEstimate{e.Prefill, e.Decode}
@@ -151,3 +154,5 @@ func stackedBars(e *plan.Estimate) (*plot.Plot, error) {
 	p.X.Min, p.X.Max = -0.6, 3.2 // room for the legend
 	return p, nil
 }
+
+var ErrNothing = errors.New("the estimate has no programs on the array")

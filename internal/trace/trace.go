@@ -1,4 +1,5 @@
-package main
+// Package trace collects spans of a run and writes them as a timeline for Perfetto.
+package trace
 
 import (
 	"bytes"
@@ -7,30 +8,31 @@ import (
 	"sync"
 	"time"
 
+	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/timeline"
 	"github.com/npukit/npukit/npu"
 )
 
-// tracer collects what ran when, for a timeline. Each category of span has a track of its own: host
+// Tracer collects what ran when, for a timeline. Each category of span has a track of its own: host
 // work, programs, ops.
-type tracer struct {
+type Tracer struct {
 	started time.Time
 
 	mu    sync.Mutex
 	spans []npu.Span
 }
 
-func newTracer() *tracer { return &tracer{started: time.Now()} }
+func New() *Tracer { return &Tracer{started: time.Now()} }
 
-// add takes a span; it is safe for concurrent use.
-func (t *tracer) add(s npu.Span) {
+// Add records a span; it is safe for concurrent use.
+func (t *Tracer) Add(s npu.Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spans = append(t.spans, s)
 }
 
-// write puts the trace into a file, whole or not at all.
-func (t *tracer) write(path string) error {
+// Write writes the trace to a file, whole or not at all.
+func (t *Tracer) Write(path string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	slices.SortStableFunc(t.spans, func(a, b npu.Span) int { return a.Start.Compare(b.Start) })
@@ -42,7 +44,7 @@ func (t *tracer) write(path string) error {
 	var data bytes.Buffer
 	err := timeline.Timeline{Processes: []timeline.Process{p}}.Write(&data)
 	if err == nil {
-		err = writeFile(path, data.Bytes())
+		err = output.File(path, data.Bytes())
 	}
 	if err != nil {
 		return fmt.Errorf("writing the trace: %w", err)

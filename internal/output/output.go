@@ -1,4 +1,5 @@
-package main
+// Package output writes what the command prints: JSON, tables, files, and numbers with units.
+package output
 
 import (
 	"bytes"
@@ -18,12 +19,12 @@ import (
 	"github.com/npukit/npukit/internal/atomicfile"
 )
 
-// writeJSON writes one value over several lines, for something that a person looks at too. It is
+// JSON writes one value over several lines, for something that a person looks at too. It is
 // one Write, so that an interrupted command never leaves half a value.
-func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
+func JSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
 
-// writeLine writes one value on one line, in one Write.
-func writeLine(w io.Writer, v any) error { return encodeJSON(w, v, "") }
+// Line writes one value on one line, in one Write.
+func Line(w io.Writer, v any) error { return encodeJSON(w, v, "") }
 
 func encodeJSON(w io.Writer, v any, indent string) error {
 	var b bytes.Buffer
@@ -37,9 +38,9 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// writeFile puts a file in place whole: it is written beside its place and renamed. What is there
+// File puts a file in place whole: it is written beside its place and renamed. What is there
 // and no file, such as /dev/stdout, is written into.
-func writeFile(path string, data []byte) error {
+func File(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -54,8 +55,8 @@ func writeFile(path string, data []byte) error {
 	return atomicfile.Write(path, data)
 }
 
-// canWrite reports early that a file cannot be written, before the work whose result it is to hold.
-func canWrite(path string) error {
+// CanWrite reports early that a file cannot be written, before the work whose result it is to hold.
+func CanWrite(path string) error {
 	if path == "-" { // stdout holds what the command prints
 		return errors.New("- is no file: name one (a file of that name is ./-)")
 	}
@@ -87,8 +88,8 @@ func canWrite(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// shellWord writes a path so that a shell takes it for one word.
-func shellWord(path string) string {
+// ShellWord writes a path so that a shell takes it for one word.
+func ShellWord(path string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("/._-+=:,@%", r)
 	}
@@ -98,8 +99,8 @@ func shellWord(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// table writes rows of cells in aligned columns, two spaces apart, with an indent before each row.
-func table(w io.Writer, indent string, rows [][]string) error {
+// Table writes rows of cells in aligned columns, two spaces apart, with an indent before each row.
+func Table(w io.Writer, indent string, rows [][]string) error {
 	var b bytes.Buffer
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -116,28 +117,28 @@ func table(w io.Writer, indent string, rows [][]string) error {
 	return nil
 }
 
-// size writes a number of bytes in decimal units, as files and bandwidths are given: 98.4 MB.
-func size(bytes float64) string { return scaled(bytes, "B") }
+// Size writes a number of bytes in decimal units, as files and bandwidths are given: 98.4 MB.
+func Size(bytes float64) string { return Scaled(bytes, "B") }
 
-// scaled writes a number with three digits and the decimal prefix that fits.
-func scaled(v float64, unit string) string {
+// Scaled writes a number with three digits and the decimal prefix that fits.
+func Scaled(v float64, unit string) string {
 	for _, p := range []struct {
 		factor float64
 		prefix string
 	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if v >= p.factor {
-			return digits(v/p.factor) + " " + p.prefix + unit
+			return Digits(v/p.factor) + " " + p.prefix + unit
 		}
 	}
-	return digits(v) + " " + unit
+	return Digits(v) + " " + unit
 }
 
-// digits writes a positive number with three significant digits and never fewer than all digits
+// Digits writes a positive number with three significant digits and never fewer than all digits
 // before the point.
-func digits(v float64) string {
+func Digits(v float64) string {
 	switch {
 	case v >= 99.95:
-		return grouped(int64(v + 0.5))
+		return Grouped(int64(v + 0.5))
 	case v == float64(int64(v)):
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case v >= 9.995:
@@ -146,16 +147,16 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// seconds writes a duration: 0.42 s, 10.6 ms.
-func seconds(d time.Duration) string {
+// Seconds writes a duration: 0.42 s, 10.6 ms.
+func Seconds(d time.Duration) string {
 	if d < 100*time.Millisecond {
-		return digits(float64(d)/float64(time.Millisecond)) + " ms"
+		return Digits(float64(d)/float64(time.Millisecond)) + " ms"
 	}
-	return digits(d.Seconds()) + " s"
+	return Digits(d.Seconds()) + " s"
 }
 
-// grouped writes a whole number with commas: 134,515,008.
-func grouped(n int64) string {
+// Grouped writes a whole number with commas: 134,515,008.
+func Grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -163,8 +164,8 @@ func grouped(n int64) string {
 	return s
 }
 
-// count writes a number with its noun: 1 token, 2 tokens, 3 dispatches.
-func count(n int, noun string) string {
+// Count writes a number with its noun: 1 token, 2 tokens, 3 dispatches.
+func Count(n int, noun string) string {
 	switch {
 	case n == 1:
 	case strings.HasSuffix(noun, "ch"):
@@ -172,5 +173,18 @@ func count(n int, noun string) string {
 	default:
 		noun += "s"
 	}
-	return grouped(int64(n)) + " " + noun
+	return Grouped(int64(n)) + " " + noun
+}
+
+// Time writes seconds in the unit that fits: 1.21 s, 13.5 ms, 85 us.
+func Time(s float64) string {
+	switch {
+	case s == 0:
+		return "0"
+	case s < 1e-3:
+		return Digits(1e6*s) + " us"
+	case s < 0.1:
+		return Digits(1e3*s) + " ms"
+	}
+	return Digits(s) + " s"
 }
