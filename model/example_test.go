@@ -62,7 +62,11 @@ func ExampleOpen() {
 	defer m.Close()
 
 	fmt.Println(m.Checkpoint().Config().Family, m.Context())
-	for _, end := range m.EndTokens() {
+	tok, err := m.Tokenizer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, end := range model.EndTokens(m.Checkpoint(), tok) {
 		fmt.Println(end.ID, end.Text, end.Origins)
 	}
 	// Output:

@@ -102,9 +102,9 @@ func (m *Model) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (
 }
 
 // Complete is [Session.Generate] for callers that want the whole answer at once. The Completion is never nil: if there
-// is an error, a cancelled context among them, it holds what was generated before, and Stats.Reason is [StopError].
+// is an error, a cancelled context among them, it holds what was generated before, and Stats.Reason is [stopError].
 func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
-	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: StopError}} // errors before the generation set no Stats
+	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: stopError}} // errors before the generation set no Stats
 	var o GenerateOptions
 	if opts != nil {
 		o = *opts
@@ -159,7 +159,7 @@ func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions)
 		}
 		err := g.run(p)
 		if err != nil && !errors.Is(err, errBreak) {
-			g.stats.Reason = StopError
+			g.stats.Reason = stopError
 		}
 		if g.opts.Stats != nil {
 			*g.opts.Stats = g.stats
@@ -360,7 +360,7 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 	done = g.stats.Reason != ""
 	if !g.yield(tok, nil) {
 		if !done {
-			g.stats.Reason = StopBreak
+			g.stats.Reason = stopBreak
 		}
 		return true, errBreak
 	}

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/npukit/npukit/model/chat"
 	"github.com/npukit/npukit/model/checkpoint"
@@ -45,7 +43,6 @@ type Model struct {
 	endList  []EndToken
 	ends     map[int32]bool // their ids
 	context  int            // positions of a session
-	load     time.Duration
 	prefixes *prefixes
 
 	closing  sync.Once
@@ -61,7 +58,7 @@ type OpenOptions struct {
 	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
 	Tap Tap
 
-	// PrefixBytes bounds the memory of closed sessions' caches that the model keeps for sessions that begin alike; nil means [DefaultPrefixBytes]. A new session whose
+	// PrefixBytes bounds the memory of closed sessions' caches that the model keeps for sessions that begin alike; nil means 128 MiB. A new session whose
 	// prompt begins like what another one has computed, be it open or kept, takes a copy of these keys and values in place of computing them. 0 keeps nothing and takes
 	// nothing from open sessions either.
 	PrefixBytes *int
@@ -82,8 +79,8 @@ type OpenOptions struct {
 	ChatTemplate string
 }
 
-// DefaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
-const DefaultPrefixBytes = 128 << 20
+// defaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
+const defaultPrefixBytes = 128 << 20
 
 // Open opens a checkpoint and loads it on the device: a Hugging Face folder, a folder of the Hugging Face
 // cache or a GGUF file, see [checkpoint.Open]. The device must outlive the model.
@@ -91,7 +88,6 @@ const DefaultPrefixBytes = 128 << 20
 // A checkpoint without a tokenizer or without a chat template opens: it takes and gives ids; what needs text returns [ErrNoTokenizer] or
 // [ErrNoTemplate] with the reason. Opening obeys ctx while weights are brought to the device, not while files are read and checked.
 func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (m *Model, err error) {
-	started := time.Now()
 	if opts == nil {
 		opts = &OpenOptions{}
 	}
@@ -121,8 +117,8 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	} else if err = p.Check(ck.Config(), dev.Info()); err != nil {
 		return nil, err
 	}
-	if err := p.Usable(); err != nil && !opts.FailedPlan {
-		return nil, err
+	if p.Status == plan.Failed && !opts.FailedPlan {
+		return nil, plan.ErrFailed
 	}
 	m = &Model{ck: ck, dev: dev, plan: p, context: p.SeqLen, ends: map[int32]bool{}}
 	if opts.MaxContext > 0 {
@@ -131,7 +127,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if m.exec, err = newExecutor(ctx, dev, ck, p, opts.Tap); err != nil {
 		return nil, err
 	}
-	bytes := DefaultPrefixBytes
+	bytes := defaultPrefixBytes
 	if opts.PrefixBytes != nil {
 		bytes = *opts.PrefixBytes
 	}
@@ -147,7 +143,6 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	for _, e := range m.endList {
 		m.ends[e.ID] = true
 	}
-	m.load = time.Since(started)
 	return m, nil
 }
 
@@ -174,7 +169,7 @@ func (o *OpenOptions) planOptions(c *checkpoint.Config) *plan.Options {
 		p = *o.PlanOptions
 	}
 	if o.MaxContext > 0 && p.SeqLen == 0 {
-		p.SeqLen = min(o.MaxContext, c.Context, plan.MaxPositions)
+		p.MaxSeqLen = o.MaxContext
 	}
 	return &p
 }
@@ -199,17 +194,6 @@ func (m *Model) Plan() *plan.Plan { return m.plan }
 
 // Context is the largest number of positions of a session: see [OpenOptions].MaxContext.
 func (m *Model) Context() int { return m.context }
-
-// EndTokens returns the tokens that end an answer, unless GenerateOptions.IgnoreEOS is set. See the
-// function [EndTokens].
-func (m *Model) EndTokens() []EndToken { return slices.Clone(m.endList) }
-
-// Warnings lists settings of the checkpoint that were not taken as they are written. See
-// [checkpoint.Checkpoint.Warnings].
-func (m *Model) Warnings() []string { return m.ck.Warnings() }
-
-// LoadTime is how long Open took.
-func (m *Model) LoadTime() time.Duration { return m.load }
 
 // Tokenizer is the checkpoint's tokenizer, or the reason why there is none.
 func (m *Model) Tokenizer() (tokenizer.Coder, error) { return m.tok, m.tokErr }

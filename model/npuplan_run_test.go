@@ -246,8 +246,8 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 			}{
 				{"nothing merged", func(k *plan.Knobs) { k.MergePre, k.MergePost = false, false }},
 				{"head-first, part of the array, nothing merged before attention, final norm on the array", func(k *plan.Knobs) {
-					k.Layout, k.MergePre, k.FinalNorm = plan.HeadFirst, false, plan.OnNPUSide
-					k.Tiles, k.Herd, k.Kernels = plan.SmallTiles, plan.PartHerd, plan.ScalarKernels
+					k.Layout, k.MergePre, k.FinalNorm = "", false, plan.OnDevice
+					k.Tiles, k.Herd, k.Kernels = "", "", ""
 				}},
 			} {
 				knobs := plan.TunedKnobs()
@@ -280,10 +280,10 @@ func TestNPUPlanEveryStepRuns(t *testing.T) {
 		variants[s.Name] = knobs
 	}
 	host := plan.TunedKnobs()
-	host.LMHead = plan.OnHostSide
+	host.LMHead = ""
 	variants["LM head on the host"] = host
 	host = plan.TunedKnobs()
-	host.Attention = plan.HostAttention
+	host.Attention = plan.OnHost
 	variants["attention on the host"] = host
 	for name, k := range variants {
 		got := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &k}), ids)
@@ -346,7 +346,7 @@ func TestNPUPlanEmptyParts(t *testing.T) {
 	if err := ckptgen.Write(dir, spec, 2); err != nil {
 		t.Fatal(err)
 	}
-	logits := func(side plan.SideKnob, parts int) [][]float32 {
+	logits := func(side string, parts int) [][]float32 {
 		k := plan.TunedKnobs()
 		k.LMHead = side
 		p := npuModel(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &k}).Plan()
@@ -356,7 +356,7 @@ func TestNPUPlanEmptyParts(t *testing.T) {
 		p.Prefill[0].Cost, p.Decode.Cost = 0, 0 // without costs both prefill the prompt
 		return npuLogits(t, openPlan(t, dir, p), npuIDs(5))
 	}
-	got, want := logits(plan.OnNPUSide, 8), logits(plan.OnHostSide, 0)
+	got, want := logits(plan.OnDevice, 8), logits("", 0)
 	for i := range want {
 		if d := relativeL1(got[i], want[i]); !(d < 0.004) { // logits of the array are rounded to BF16: half of 2^-8 at most
 			t.Errorf("logits of position %d differ by %.3g", i, d)

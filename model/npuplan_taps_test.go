@@ -41,7 +41,7 @@ func TestNPUPlanTaps(t *testing.T) {
 		if err := reference.Forward(context.Background(), reference.NewState(), ids, opts, nil); err != nil {
 			t.Fatal(err)
 		}
-		for _, knobs := range []plan.Knobs{plan.TunedKnobs(), {MergePre: true, LMHead: plan.OnNPUSide, LMRows: plan.LastRow}} {
+		for _, knobs := range []plan.Knobs{plan.TunedKnobs(), {MergePre: true, LMHead: plan.OnDevice, LMRows: "last"}} {
 			p, err := plan.NewNPU(ck.Config(), &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs})
 			if err != nil {
 				t.Fatal(err)

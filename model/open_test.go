@@ -117,7 +117,7 @@ func TestMaxContext(t *testing.T) {
 		{"the default", OpenOptions{}, plan.DefaultMaxContext},
 		{"less", OpenOptions{MaxContext: 1000}, 1000},
 		{"more", OpenOptions{MaxContext: 1_000_000}, 1_000_000},
-		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, plan.MaxPositions},
+		{"more than a plan has", OpenOptions{MaxContext: 1 << 40}, 1 << 24},
 		{"SeqLen", OpenOptions{PlanOptions: &plan.Options{SeqLen: 200_000}}, 200_000},
 		{"both", OpenOptions{MaxContext: 10, PlanOptions: &plan.Options{SeqLen: 20}}, 10},
 		{"a plan", OpenOptions{Plan: p}, 100},
@@ -148,7 +148,7 @@ func TestMaxContext(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &plan.Options{SeqLen: plan.MaxPositions + 1}})
+	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &plan.Options{SeqLen: 1<<24 + 1}})
 	if err == nil || !strings.HasPrefix(err.Error(), "plan: ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
 		t.Errorf("more than a plan has: %v", err)
 	}

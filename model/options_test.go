@@ -15,6 +15,7 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/xdna2"
 )
 
 // A server tells its caller's mistakes from its own faults by their types. Each of these is an
@@ -100,16 +101,17 @@ func TestOptionErrors(t *testing.T) {
 
 // Arguments that must not be nil give errors that name them.
 func TestNilArguments(t *testing.T) {
-	p := open(t, tiny("smollm-mha"), "", nil).Plan()
+	m := open(t, tiny("smollm-mha"), "", nil)
+	p := m.Plan()
 	for name, call := range map[string]func() error{
-		"NewPlan":            func() error { _, err := plan.New(nil, npu.Info{}, nil); return err },
-		"NewNPUPlan":         func() error { _, err := plan.NewNPU(nil, nil); return err },
-		"Plan.Check":         func() error { return p.Check(nil, npu.Info{}) },
-		"Plan.CheckModel":    func() error { return p.CheckModel(nil) },
-		"Plan.CheckArray":    func() error { return p.CheckArray(nil) },
-		"Plan.CheckContexts": func() error { return p.CheckContexts(nil) },
-		"WriteTrace":         func() error { return new(plan.Estimate).WriteTrace(nil) },
-		"Plan.Estimate":      func() error { _, err := p.Estimate(nil); return err },
+		"NewPlan":                   func() error { _, err := plan.New(nil, npu.Info{}, nil); return err },
+		"NewNPUPlan":                func() error { _, err := plan.NewNPU(nil, nil); return err },
+		"Plan.Check":                func() error { return p.Check(nil, npu.Info{}) },
+		"Plan.CheckNPU of no model": func() error { return p.CheckNPU(nil, xdna2.NPU2()) },
+		"Plan.CheckNPU on no array": func() error { return p.CheckNPU(m.Checkpoint().Config(), nil) },
+		"Plan.CheckContexts":        func() error { return p.CheckContexts(nil) },
+		"WriteTrace":                func() error { return new(plan.Estimate).WriteTrace(nil) },
+		"Plan.Estimate":             func() error { _, err := p.Estimate(nil); return err },
 	} {
 		if err := call(); !errors.As(err, new(*OptionError)) || !strings.Contains(err.Error(), " is nil, want a") {
 			t.Errorf("%s: %v", name, err)
@@ -189,7 +191,7 @@ func TestCompleteCancelled(t *testing.T) {
 	}
 	t.Cleanup(func() { m.Close() })
 	got, err := m.Complete(ctx, Text("a"), &GenerateOptions{Sampling: &Sampling{}})
-	if !errors.Is(err, context.Canceled) || got.Stats.Reason != StopError || got.Stats.Tokens != len(got.Tokens) ||
+	if !errors.Is(err, context.Canceled) || got.Stats.Reason != stopError || got.Stats.Tokens != len(got.Tokens) ||
 		got.Text != "babab" && got.Text != "bababa" {
 		t.Errorf("%+v, %v, want 5 or 6 tokens and the context's error", got, err)
 	}
@@ -211,7 +213,7 @@ func TestComplete(t *testing.T) {
 	}
 	for range s.Generate(t.Context(), Text("x"), nil) {
 		got, err := s.Complete(t.Context(), Text("x"), nil)
-		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != StopError || got.Tokens == nil {
+		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != stopError || got.Tokens == nil {
 			t.Errorf("a busy session: %+v, %v", got, err)
 		}
 		break

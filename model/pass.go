@@ -162,7 +162,7 @@ func (e *executor) fill(inputs []*input) {
 	}
 	ids.hostWrites(4 * row)
 	for _, v := range e.values {
-		if v.IsRoPE() {
+		if v.RoPEWidth() > 0 {
 			e.fillRoPE(v, inputs, row)
 		}
 	}
@@ -172,15 +172,7 @@ func (e *executor) fill(inputs []*input) {
 func (e *executor) fillRoPE(v *value, inputs []*input, rows int) {
 	width := 2 * len(e.freq)
 	total := v.buf.Len() / v.Type.Bytes(1)
-	per := width // elements of a row
-	if v.OpenDim() == 0 {
-		per = total / max(1, v.Shape[0])
-		if len(v.Shape) == 1 {
-			per = total
-		}
-	} else {
-		per = (op.Size{Rows: 1}).Elements(v.Shape)
-	}
+	per := v.RoPEWidth()
 	line := make([]float32, width)
 	row := 0
 	for _, in := range inputs {

@@ -313,6 +313,6 @@ func TestPrefixesMakeWay(t *testing.T) {
 		}
 		m.prefixes.limit = 0 // s leaves nothing
 		s.Close()
-		m.prefixes.limit = DefaultPrefixBytes
+		m.prefixes.limit = defaultPrefixBytes
 	}
 }

@@ -78,15 +78,8 @@ func (m *Model) tooLong(tokens int) error {
 	return e
 }
 
-// Render returns the text that a conversation becomes as a prompt, as [Messages] would make it: with
-// the words that begin an answer and the model's BOS and EOS, whatever the options say of these. Encoding
-// that text is not the same as the prompt, since it does not tell content from the template's own tokens:
-// see [Model.Tokens].
-func (m *Model) Render(messages []chat.Message, opts *chat.Options) (string, error) {
-	rendered, err := m.render(context.Background(), messages, opts)
-	return rendered.Text, err
-}
-
+// render returns the text of a conversation, with the prompt for an answer and the BOS and EOS of the
+// model, which opts cannot change.
 func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.Options) (chat.Rendered, error) {
 	if m.tmplErr != nil {
 		return chat.Rendered{}, m.tmplErr

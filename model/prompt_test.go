@@ -466,13 +466,13 @@ func TestOpenTemplates(t *testing.T) {
 			want string
 		}{{nil, "PLAIN"}, {&chat.Options{Tools: tool}, "TOOLS1"}, {&chat.Options{Tools: tool, Template: "default"},
 			"PLAIN"}} {
-			if got, err := m.Render(userMessage("x"), tc.opts); err != nil || got != tc.want {
+			if got, err := textOf(m, tc.opts); err != nil || got != tc.want {
 				t.Errorf("%s: %+v: %q, %v; want %q", name, tc.opts, got, err, tc.want)
 			}
 		}
 	}
 	m := open(t, textModel(t, false, nil), "", nil)
-	if _, err := m.Render(userMessage("x"), nil); !errors.Is(err, ErrNoTemplate) {
+	if _, err := textOf(m, nil); !errors.Is(err, ErrNoTemplate) {
 		t.Errorf("without a template: %v", err)
 	}
 	for _, files := range []map[string]string{nil, {"tokenizer_config.json": list}} {
@@ -482,7 +482,7 @@ func TestOpenTemplates(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		if got, err := m.Render(userMessage("x"), &chat.Options{Tools: tool}); err != nil || got != "GIVEN" {
+		if got, err := textOf(m, &chat.Options{Tools: tool}); err != nil || got != "GIVEN" {
 			t.Errorf("%q, %v", got, err)
 		}
 		_, err = Open(context.Background(), m.dev, dir, &OpenOptions{ChatTemplate: "a\n{% if %}"})
@@ -510,4 +510,10 @@ func TestAddedDecoder(t *testing.T) {
 		"gives id 258, the model's vocabulary has 256") {
 		t.Errorf("a prompt with it: %v", err)
 	}
+}
+
+// textOf returns the prompt of a conversation of one message, "x".
+func textOf(m *Model, opts *chat.Options) (string, error) {
+	r, err := m.render(context.Background(), userMessage("x"), opts)
+	return r.Text, err
 }

@@ -159,7 +159,7 @@ func TestStopsAndEnds(t *testing.T) {
 			break
 		}
 	}
-	if stats.Reason != StopBreak || stats.Tokens != 2 {
+	if stats.Reason != stopBreak || stats.Tokens != 2 {
 		t.Errorf("after leaving the loop: %+v", stats)
 	}
 	if got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true}); !slices.Equal(got, free) {
@@ -347,7 +347,7 @@ func TestStopStringsNeedText(t *testing.T) {
 			t.Errorf("a stop string: %v, want ErrNoTokenizer", err)
 		}
 	}
-	if stats.Reason != StopError {
+	if stats.Reason != stopError {
 		t.Errorf("it ended by %q", stats.Reason)
 	}
 }
@@ -438,10 +438,10 @@ func TestPlanFileThatIsNone(t *testing.T) {
 		data []byte
 		says string
 	}{
-		"empty":            {nil, "it ends after 0 bytes"},
-		"cut":              {data[:len(data)/2], "was it cut?"},
+		"empty":            {nil, "ends after 0 bytes"},
+		"cut":              {data[:len(data)/2], "within the JSON object"},
 		"no colon":         {bytes.Replace(data, []byte("\n \"model\":"), []byte("\n \"model\""), 1), "line 3 is not valid JSON"},
-		"two plans":        {append(slices.Clone(data), data...), "something stands behind the plan"},
+		"two plans":        {append(slices.Clone(data), data...), "trailing data after the JSON object"},
 		"open rows":        {bytes.Replace(data, []byte("value:rope"), []byte("value:ropf"), 1), "[rows "},
 		"larger than any":  {make([]byte, 64<<20+2), "file too large"},
 		"no plan but JSON": {[]byte("[]"), "array"},
@@ -538,11 +538,11 @@ func TestHostilePlans(t *testing.T) {
 	}{
 		"picks without a dimension":    {func(p *plan.Plan) { planValue(p, plan.ValuePicks).Shape = []int{0} }, "is malformed"},
 		"picks of fixed number":        {func(p *plan.Plan) { planValue(p, plan.ValuePicks).Shape = []int{1} }, "must be I32 [picks]"},
-		"rope in BF16":                 {func(p *plan.Plan) { planValue(p, plan.ValueRoPE).Type = dtype.BF16 }, "must be F32 [rows 32]"},
-		"rope too narrow":              {func(p *plan.Plan) { planValue(p, plan.ValueRoPE).Shape[1] = 16 }, "must be F32 [rows 32]"},
+		"rope in BF16":                 {func(p *plan.Plan) { planValue(p, "rope").Type = dtype.BF16 }, "must be F32 [rows 32]"},
+		"rope too narrow":              {func(p *plan.Plan) { planValue(p, "rope").Shape[1] = 16 }, "must be F32 [rows 32]"},
 		"a value out of range":         {func(p *plan.Plan) { planValue(p, "x.0").Shape[1] = 1 << 60 }, "is malformed"},
 		"two open dimensions":          {func(p *plan.Plan) { planValue(p, "x.0").Shape = []int{op.Rows, op.Rows} }, "is malformed"},
-		"no such program":              {func(p *plan.Plan) { p.Prefill[0].Steps[0].Program = "nothing" }, "there is no program"},
+		"no such program":              {func(p *plan.Plan) { p.Prefill[0].Steps[0].Program = "nothing" }, "unknown program"},
 		"a context beyond the model's": {func(p *plan.Plan) { p.SeqLen = 1 << 20 }, "a context of 2048"},
 		"positions out of range":       {func(p *plan.Plan) { p.Chunk = 1 << 40 }, "must be 1 to"},
 		"another weight": {func(p *plan.Plan) {
@@ -560,7 +560,7 @@ func TestHostilePlans(t *testing.T) {
 			head.State("extra", p.Cache, p.Model.KVHeads, op.Capacity, p.Model.HeadDim)
 			last := &p.Prefill[0].Head[0]
 			last.Args = append(last.Args, plan.Binding{State: "k.0"})
-		}, "would miss the rows"},
+		}, "only steps before the head"},
 	} {
 		data, err := json.Marshal(m.Plan())
 		if err != nil {
@@ -592,7 +592,7 @@ func swap(p *plan.Plan, from, to string) {
 		panic(err)
 	}
 	for _, pass := range p.Passes() {
-		for _, s := range pass.AllSteps() {
+		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			for j, b := range s.Args {
 				if b.Const != nil && b.Const.String() == from {
 					s.Args[j].Const = &layout

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// StopReason says why a generation ended.
+// StopReason is the reason why a generation ended: one of the constants below, "break" if the caller
+// left the loop, or "error".
 type StopReason string
 
 const (
@@ -13,8 +14,9 @@ const (
 	StopString  StopReason = "stop"    // GenerateOptions.Stop or StopIDs
 	StopLength  StopReason = "length"  // MaxTokens
 	StopContext StopReason = "context" // no position left
-	StopBreak   StopReason = "break"   // the caller left the loop
-	StopError   StopReason = "error"   // an error, a cancelled context among them
+
+	stopBreak StopReason = "break" // the caller left the loop
+	stopError StopReason = "error" // an error, such as that of a cancelled context
 )
 
 // Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is

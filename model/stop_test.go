@@ -122,7 +122,7 @@ func TestEndTokens(t *testing.T) {
 			if err != nil || got.Text != "hi" || got.Stats.Reason != StopEOS || !slices.Equal(got.Tokens, want) {
 				t.Errorf("%q (%s, %v, %v), want \"hi\", which ends at %s", got.Text, got.Stats.Reason, got.Tokens, err, end)
 			}
-			if ends := m.EndTokens(); tc.ends != nil && !reflect.DeepEqual(ends, tc.ends) {
+			if ends := m.endList; tc.ends != nil && !reflect.DeepEqual(ends, tc.ends) {
 				t.Errorf("end tokens %v, want %v", ends, tc.ends)
 			}
 			past := &GenerateOptions{MaxTokens: 7, IgnoreEOS: true, Sampling: &Sampling{}}
@@ -215,7 +215,7 @@ func TestStopAtTokens(t *testing.T) {
 // Without a tokenizer the ids that files name still end a text.
 func TestEndTokensWithoutTokenizer(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
-	ends := m.EndTokens()
+	ends := m.endList
 	want := []EndToken{{ID: int32(m.Checkpoint().Config().EOS[0]), Origins: []string{"config.json"}}}
 	if !reflect.DeepEqual(ends, want) {
 		t.Errorf("end tokens %v, want %v", ends, want)

@@ -29,7 +29,7 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 		{"hang, once: the same run ends when it is repeated", transient, again},
 		{"attention hangs: without the fused kernel the model runs", attentionHangs, func(_ context.Context, e *Env) (bool, string, error) {
 			r := e.Recipe()
-			r.Prefill.Attention = plan.HostAttention
+			r.Prefill.Attention = plan.OnHost
 			return true, "attention of prefill runs on the host", e.SetRecipe(r, "the fused attention kernel hangs")
 		}},
 	})
@@ -93,11 +93,11 @@ func transient(ctx context.Context, e *Env) (bool, string, error) {
 }
 
 func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
-	if e.bench.Recipe.Prefill == nil || e.bench.Recipe.Prefill.Attention == plan.HostAttention || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
+	if e.bench.Recipe.Prefill == nil || e.bench.Recipe.Prefill.Attention == plan.OnHost || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
 		return false, "the plan has no fused attention, or nothing hung", nil
 	}
 	r := e.Recipe()
-	r.Prefill.Attention = plan.HostAttention
+	r.Prefill.Attention = plan.OnHost
 	err := works(ctx, e.with(r))
 	if err != nil {
 		return false, fmt.Sprintf("with attention on the host it fails too: %v", err), nil

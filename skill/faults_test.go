@@ -183,7 +183,7 @@ func TestAttentionOnTheHostIsValidated(t *testing.T) {
 	t.Parallel()
 	d, e := ready(t)
 	r := e.Recipe()
-	r.Prefill.Attention = plan.HostAttention
+	r.Prefill.Attention = plan.OnHost
 	if err := e.SetRecipe(r, "the fused attention kernel hangs"); err != nil {
 		t.Fatal(err)
 	}

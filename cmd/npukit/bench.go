@@ -191,7 +191,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			c = passcost.Decode(p, info, t.depth, t.tokens)
 		}
 		r.perToken(c, t.tokens)
-		if err = b.measure(ctx, &opened{m, dev}, t, &r); err != nil {
+		if err = b.measure(ctx, &opened{Model: m, dev: dev}, t, &r); err != nil {
 			return fmt.Errorf("%s: %w", r.Test, err)
 		}
 		results = append(results, r)
@@ -206,7 +206,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 			r.Test, r.Tokens, r.Depth = fmt.Sprintf("%s x %d", t.name(), n), n*t.tokens, t.depth
 			c := togetherCost(passcost.Decode(p, info, t.depth, t.tokens), n)
 			r.perToken(c, r.Tokens)
-			if err = b.together(ctx, &opened{m, dev}, t, n, &r); err != nil {
+			if err = b.together(ctx, &opened{Model: m, dev: dev}, t, n, &r); err != nil {
 				return fmt.Errorf("%s: %w", r.Test, err)
 			}
 			results = append(results, r)

@@ -109,7 +109,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	}
 	if c.talking {
 		c.note("%s on %s, loaded in %s. /help lists the commands.", localmodel.Name(m.Checkpoint().Path()),
-			m.dev.Info().Name, output.Seconds(m.LoadTime()))
+			m.dev.Info().Name, output.Seconds(m.load))
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	for {

@@ -185,11 +185,8 @@ func readNPUPlan(c *checkpoint.Config, file string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.CheckModel(c); err != nil {
+	if err := p.CheckNPU(c, xdna2.NPU2()); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if err := p.CheckArray(xdna2.NPU2()); err != nil {
-		return nil, fmt.Errorf("plan %s: %w", file, err)
 	}
 	return p, nil
 }

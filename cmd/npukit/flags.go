@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -192,8 +193,8 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 func (f *modelFlags) options() (*model.OpenOptions, error) {
 	if f.plan != "" {
 		p, err := plan.Read(f.plan)
-		if err == nil {
-			err = p.Usable()
+		if err == nil && p.Status == plan.Failed {
+			err = plan.ErrFailed
 		}
 		return &model.OpenOptions{Plan: p, ReadWeights: f.readWeights}, err
 	}
@@ -211,7 +212,8 @@ func (f *modelFlags) options() (*model.OpenOptions, error) {
 // opened is a model on a device of its own.
 type opened struct {
 	*model.Model
-	dev npu.Device
+	dev  npu.Device
+	load time.Duration
 }
 
 // open finds and loads a model.
@@ -220,11 +222,12 @@ func (f *modelFlags) open(ctx context.Context, a *app, arg string) (*opened, err
 	if err != nil {
 		return nil, err
 	}
+	started := time.Now()
 	m, err := f.openOn(ctx, a, dev, arg)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	return &opened{m, dev}, nil
+	return &opened{m, dev, time.Since(started)}, nil
 }
 
 // openOn finds a model and loads it on a device. On a terminal it says so when that takes long.

@@ -283,7 +283,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	}
 	if r.json {
 		out.Text = text.String()
-		out.fill(m.LoadTime(), stats)
+		out.fill(m.load, stats)
 		out.predict(m.dev, stats)
 		return output.Line(r.app.out, out)
 	}
@@ -291,7 +291,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 		return err
 	}
 	if terminal.Is(r.app.out) && terminal.Is(r.app.err) {
-		line := m.figures(m.LoadTime(), stats)
+		line := m.figures(m.load, stats)
 		if opts.Sampling.Temperature > 0 {
 			line += fmt.Sprintf(" · seed %d", stats.Seed)
 		}

@@ -35,7 +35,7 @@ func Wholes() ([]Whole, error) {
 	for _, m := range published.Models() {
 		knobs := plan.TunedKnobs()
 		if m.HeadFirst {
-			knobs.Layout = plan.HeadFirst
+			knobs.Layout = ""
 		}
 		p, err := plan.NewNPU(&m.Config, &plan.NPUOptions{Knobs: &knobs})
 		if err != nil {

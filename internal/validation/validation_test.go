@@ -123,7 +123,7 @@ func TestContextsArePriced(t *testing.T) {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, m := range published.Models() {
 		knobs := plan.NaiveKnobs()
-		knobs.Kernels = plan.VectorKernels
+		knobs.Kernels = "vector"
 		estimate := func() *plan.Estimate {
 			p, err := plan.NewNPU(&m.Config, &plan.NPUOptions{Knobs: &knobs})
 			if err != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// DiffPlans says, a line for each difference, what changes from plan a to plan b: settings, values, programs with their arguments and
-// mappings, and dispatches. Layers in which the same changes are told once. No lines mean that the plans do the same.
-// Both must be valid (see [Plan.Validate]) or nil, which is no plan.
+// Diff returns the changes from plan a to plan b, one line each: settings, values, programs with
+// their arguments and mappings, and dispatches. Layers with equal changes are listed once. If there
+// are no lines, the plans do the same. Each plan must be valid (see [Plan.Validate]) or nil, which
+// is an empty plan.
 func Diff(a, b *Plan) []string {
 	a, b = cmp.Or(a, &Plan{}), cmp.Or(b, &Plan{})
-	var d planDiff
+	var d differ
 	d.fields("", settings(a), settings(b))
 	d.values(a.Values, b.Values)
 	d.programs(a.Programs, b.Programs)
@@ -25,21 +26,22 @@ func Diff(a, b *Plan) []string {
 	return d.lines
 }
 
-// planDiff collects lines.
-type planDiff struct{ lines []string }
+// differ collects the lines of Diff.
+type differ struct{ lines []string }
 
-func (d *planDiff) add(format string, args ...any) {
+func (d *differ) add(format string, args ...any) {
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
 }
 
-// setting is a named number or word of a plan.
+// setting is a scalar field of a plan.
 type setting struct{ name, value string }
 
 func settings(p *Plan) []setting {
 	m, r := p.Model, p.Runtime
 	return []setting{
 		{"version", fmt.Sprint(p.Version)},
-		{"model", fmt.Sprintf("%s %d layers, %d wide, %d/%d heads of %d, ffn %d, vocab %d", m.Family, m.Layers, m.Hidden, m.Heads, m.KVHeads,
+		{"model", fmt.Sprintf("%s %d layers, %d wide, %d/%d heads of %d, ffn %d, vocab %d",
+			m.Family, m.Layers, m.Hidden, m.Heads, m.KVHeads,
 			m.HeadDim, m.FFN, m.Vocab)},
 		{"device", p.Device},
 		{"seq_len", fmt.Sprint(p.SeqLen)},
@@ -52,7 +54,7 @@ func settings(p *Plan) []setting {
 	}
 }
 
-func (d *planDiff) fields(prefix string, a, b []setting) {
+func (d *differ) fields(prefix string, a, b []setting) {
 	for i := range a {
 		if a[i] != b[i] {
 			d.add("%s%s: %s -> %s", prefix, a[i].name, a[i].value, b[i].value)
@@ -60,7 +62,8 @@ func (d *planDiff) fields(prefix string, a, b []setting) {
 	}
 }
 
-// sortedBy lists the names that two lists have, those of the first in its order, then the rest.
+// sortedBy returns the names in two lists, those of the first in its order and then the rest, and a
+// map from name to element for each list.
 func sortedBy[T any](a, b []T, name func(T) string) (names []string, in [2]map[string]T) {
 	for i, list := range [][]T{a, b} {
 		in[i] = map[string]T{}
@@ -75,7 +78,7 @@ func sortedBy[T any](a, b []T, name func(T) string) (names []string, in [2]map[s
 	return names, in
 }
 
-func (d *planDiff) values(a, b []Value) {
+func (d *differ) values(a, b []Value) {
 	names, in := sortedBy(a, b, func(v Value) string { return v.Name })
 	for _, n := range names {
 		x, inA := in[0][n]
@@ -86,12 +89,13 @@ func (d *planDiff) values(a, b []Value) {
 		case !inA:
 			d.add("+ value %s %s %s", n, y.Type, op.ShapeString(y.Shape))
 		case x.Type != y.Type || !slices.Equal(x.Shape, y.Shape):
-			d.add("value %s: %s %s -> %s %s", n, x.Type, op.ShapeString(x.Shape), y.Type, op.ShapeString(y.Shape))
+			d.add("value %s: %s %s -> %s %s",
+				n, x.Type, op.ShapeString(x.Shape), y.Type, op.ShapeString(y.Shape))
 		}
 	}
 }
 
-func (d *planDiff) programs(a, b []*npu.Program) {
+func (d *differ) programs(a, b []*npu.Program) {
 	names, in := sortedBy(a, b, func(p *npu.Program) string { return p.Name })
 	for _, n := range names {
 		x, y := in[0][n], in[1][n]
@@ -114,7 +118,7 @@ func launchNames(p *npu.Program) string {
 	return strings.Join(names, ", ")
 }
 
-func (d *planDiff) program(name string, a, b *npu.Program) {
+func (d *differ) program(name string, a, b *npu.Program) {
 	prefix := "program " + name
 	if a.Instance != b.Instance {
 		d.add("%s: instance %q -> %q", prefix, a.Instance, b.Instance)
@@ -143,7 +147,7 @@ func (d *planDiff) program(name string, a, b *npu.Program) {
 				d.add("%s, launch %s: %s -> %s", prefix, n, opString(x.Op), opString(y.Op))
 			}
 			if !reflect.DeepEqual(x.Args, y.Args) {
-				d.add("%s, launch %s: it sees its arguments otherwise", prefix, n)
+				d.add("%s, launch %s: other views of its arguments", prefix, n)
 			}
 			if u, v := mappingString(x.Mapping), mappingString(y.Mapping); u != v {
 				d.add("%s, launch %s: %s -> %s", prefix, n, u, v)
@@ -161,7 +165,7 @@ func (d *planDiff) program(name string, a, b *npu.Program) {
 		return list
 	}
 	if !slices.Equal(order(a), order(b)) {
-		d.add("%s: the launches are in another order", prefix)
+		d.add("%s: launches reordered", prefix)
 	}
 }
 
@@ -181,7 +185,7 @@ func opString(o op.Op) string {
 	return string(data)
 }
 
-// mappingString writes what a mapping states.
+// mappingString returns a mapping as JSON.
 func mappingString(m npu.Mapping) string {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -190,9 +194,10 @@ func mappingString(m npu.Mapping) string {
 	return string(data)
 }
 
-// passes compares the dispatches of passes of the same rows.
-func (d *planDiff) passes(a, b *Plan) {
-	prefill, in := sortedBy(a.Prefill, b.Prefill, func(p Pass) string { return fmt.Sprintf("prefill %d", p.Rows) })
+// passes compares the dispatches of passes with the same rows.
+func (d *differ) passes(a, b *Plan) {
+	prefill, in := sortedBy(a.Prefill, b.Prefill,
+		func(p Pass) string { return fmt.Sprintf("prefill %d", p.Rows) })
 	for _, name := range prefill {
 		x, inA := in[0][name]
 		y, inB := in[1][name]
@@ -208,7 +213,7 @@ func (d *planDiff) passes(a, b *Plan) {
 	d.pass("decode", a.Decode, b.Decode)
 }
 
-func (d *planDiff) pass(name string, a, b Pass) {
+func (d *differ) pass(name string, a, b Pass) {
 	if a.Rows != b.Rows {
 		d.add("%s: rows %d -> %d", name, a.Rows, b.Rows)
 	}
@@ -234,7 +239,7 @@ func (d *planDiff) pass(name string, a, b Pass) {
 	}
 }
 
-// byName groups steps by their name, in the order of the first.
+// byName groups steps by their name, in order of first appearance.
 func byName(steps []Step) (groups [][]Step) {
 	at := map[string]int{}
 	for _, s := range steps {
@@ -249,7 +254,8 @@ func byName(steps []Step) (groups [][]Step) {
 	return groups
 }
 
-// stepsDiff says what changes between the dispatches of one name: which programs there are, or else which bindings.
+// stepsDiff compares the dispatches of one name: their programs and, if those are equal, their
+// bindings. It returns "" if there is no change.
 func stepsDiff(a, b []Step) string {
 	list := func(steps []Step) string {
 		var names []string

@@ -12,57 +12,58 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// Estimate is what a plan for the NPU will cost, predicted by a clock: never a measurement. Times are seconds.
+// Estimate is the predicted cost of a plan for the NPU. It is never a measurement. Times are in
+// seconds.
 type Estimate struct {
 	Model        Identity      `json:"model"`
 	Device       string        `json:"device"`
 	Host         string        `json:"host"` // name of the clock's host profile
 	HostNote     string        `json:"host_note"`
-	Predicted    bool          `json:"predicted"` // always true: so that nobody takes the figures for measured ones
-	SeqLen       int           `json:"seq_len"`   // positions of the prompt, and those that the first generated token attends to
+	Predicted    bool          `json:"predicted"` // always true
+	SeqLen       int           `json:"seq_len"`   // positions of the prompt, and keys of the first decoded token
 	TTFT         float64       `json:"ttft_s"`    // of a prompt that follows another generation
 	TokensPerSec float64       `json:"tokens_per_s"`
-	FirstUse     float64       `json:"first_use_s"` // more than TTFT: the first prompt of a process, whose contexts are opened and which wakes the array
-	WakeUp       float64       `json:"wake_up_s"`   // more than TTFT: a prompt after the array has been idle for IdleAfter
+	FirstUse     float64       `json:"first_use_s"` // added to TTFT for the first prompt of a process
+	WakeUp       float64       `json:"wake_up_s"`   // added to TTFT after the array has been idle for IdleAfter
 	IdleAfter    float64       `json:"idle_after_s"`
-	ToDecode     float64       `json:"to_decode_s"` // more than another token: the first token behind a prompt, which opens contexts for decode
-	Contexts     ContextUse    `json:"contexts"`
+	ToDecode     float64       `json:"to_decode_s"` // added to the first token after a prompt
 	Rho          []Rho         `json:"rho"`
 	Prefill      *PassEstimate `json:"prefill"`
 	Decode       *PassEstimate `json:"decode"`
+
+	// Contexts counts hardware contexts. A program whose context the host has dropped is loaded again.
+	Contexts struct {
+		Kept    int `json:"kept"`    // that the host keeps alive
+		Prefill int `json:"prefill"` // programs that a prefill runs on the array
+		Decode  int `json:"decode"`  // programs that a decoded token runs on the array
+		All     int `json:"all"`     // distinct programs of both
+	} `json:"contexts"`
 }
 
-// ContextUse is how the programs of a plan share the hardware contexts that a host keeps alive. A program whose context is gone is loaded again.
-type ContextUse struct {
-	Kept    int `json:"kept"`    // by the host's profile
-	Prefill int `json:"prefill"` // programs of the array in a prefill
-	Decode  int `json:"decode"`  // in a token
-	All     int `json:"all"`     // in both: some are the same
-}
-
-// Rho is the paper's measure of how well a model uses the array, beside the published Llama-3.2-1B.
+// Rho is the paper's measure of how well a model uses the array, relative to the published
+// Llama-3.2-1B.
 type Rho struct {
 	Form    string  `json:"form"`
 	Prefill float64 `json:"prefill"`
 	Decode  float64 `json:"decode"`
 }
 
-// PassEstimate is one pass by where its time goes.
+// PassEstimate is the cost of one pass, split by where the time goes.
 type PassEstimate struct {
 	Rows       int            `json:"rows"`
 	Time       float64        `json:"time_s"`
-	Array      float64        `json:"array_s"`     // programs running
-	Calls      float64        `json:"calls_s"`     // dispatching them, and making what is not kept between dispatches
-	Transfers  float64        `json:"transfers_s"` // buffers written to and read from the device
-	HostWork   float64        `json:"host_s"`      // everything else that the host does
+	Array      float64        `json:"array_s"`     // running programs
+	Calls      float64        `json:"calls_s"`     // dispatching, and opening contexts and buffers
+	Transfers  float64        `json:"transfers_s"` // syncing buffers
+	HostWork   float64        `json:"host_s"`      // all other host work
 	Dispatches int            `json:"dispatches"`
 	Launches   int            `json:"launches"`
-	Opened     int            `json:"contexts_opened"` // hardware contexts, each of them in Calls
-	Steps      []StepEstimate `json:"steps"`           // steps of the same program added up, in the order in which programs first come
-	Spans      []Span         `json:"-"`               // what comes when
+	Opened     int            `json:"contexts_opened"` // hardware contexts; their time is in Calls
+	Steps      []StepEstimate `json:"steps"`           // by program, in order of first dispatch
+	Spans      []Span         `json:"-"`               // timeline
 }
 
-// StepEstimate is what all dispatches of one program in a pass cost.
+// StepEstimate is the cost of all dispatches of one program in a pass.
 type StepEstimate struct {
 	Program   string  `json:"program"`
 	On        string  `json:"on"`
@@ -76,16 +77,16 @@ type StepEstimate struct {
 	Read      int     `json:"bytes_read"`
 	Transfers float64 `json:"transfers_s"`
 	FLOPs     float64 `json:"flops"`
-	Bytes     float64 `json:"bytes"`      // that the launches must move at least
-	Roofline  float64 `json:"roofline_s"` // the least that the array needs for the same work
-	Share     float64 `json:"share"`      // of the roofline that Time reaches, 0 to 1
+	Bytes     float64 `json:"bytes"`      // least memory traffic of the launches
+	Roofline  float64 `json:"roofline_s"` // least time of the array for the same work
+	Share     float64 `json:"share"`      // Roofline / Time, 0 to 1
 	Bound     string  `json:"bound"`      // "start", "memory", "compute", or "host"
 	Loss      string  `json:"loss,omitempty"`
-	LossTime  float64 `json:"loss_s,omitempty"` // of Loss, the largest one
+	LossTime  float64 `json:"loss_s,omitempty"` // of Loss, the largest loss
 	LossWhat  string  `json:"loss_what,omitempty"`
 }
 
-// Span is a predicted stretch of time. Times are seconds from the start of the pass.
+// Span is a predicted interval. Times are seconds from the start of the pass.
 type Span struct {
 	Name     string // "layer.3.o_ffn", or a launch of it
 	Category string // "dispatch", "launch", "transfer" or "host"
@@ -93,21 +94,28 @@ type Span struct {
 	Duration float64
 }
 
-// Estimate predicts a plan for the NPU: the time to the first token of a prompt of as many tokens as its largest prefill pass has rows, and the tokens a second behind
-// it. Runtime knobs of the plan are priced as they are set.
+// Estimate predicts the time to first token for a prompt that fills the plan's largest prefill
+// pass, and the decoding speed after it. Runtime knobs of the plan are priced as they are set.
 //
-// Both are those of a process that has prompts and generations in turn: where prefill and decode have more programs than the host keeps hardware contexts, a prompt opens
-// those of prefill again. What comes only once is told beside: the first prompt of all, the first token behind a prompt, and a prompt after a pause.
+// Both are for a process that alternates between prompts and generations: if prefill and decode
+// have more programs than the host keeps hardware contexts, each prompt opens those of prefill
+// again. Separate fields have the costs that occur once: for the first prompt of the process, the
+// first token after a prompt, and a prompt after a pause.
 func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
 	if clock == nil {
 		return nil, &OptionError{"clock", nil, "a clock of package xdna2"}
 	}
 	last := p.Prefill[len(p.Prefill)-1]
 	if last.Rows == 0 {
-		return nil, fmt.Errorf("plan: the plan is for %s, whose programs take any number of rows: only plans for the NPU can be predicted", p.Device)
+		return nil, fmt.Errorf("plan: the plan is for %s, whose programs take any number of rows: "+
+			"only plans for the NPU can be estimated", p.Device)
 	}
-	e := &Estimate{Model: p.Model, Device: p.Device, Host: clock.Host.Name, HostNote: clock.Host.Note, Predicted: true, SeqLen: last.Rows, Contexts: p.contextUse(clock.Host)}
-	passes, token, err := p.turns(clock, last)
+	e := &Estimate{Model: p.Model, Device: p.Device, Host: clock.Host.Name, HostNote: clock.Host.Note,
+		Predicted: true, SeqLen: last.Rows}
+	e.Contexts.Kept = clock.Host.Contexts
+	e.Contexts.Prefill, e.Contexts.Decode = len(arrayPrograms(last)), len(arrayPrograms(p.Decode))
+	e.Contexts.All = len(arrayPrograms(last, p.Decode))
+	passes, token, err := p.alternate(clock, last)
 	if err != nil {
 		return nil, err
 	}
@@ -122,17 +130,11 @@ func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
 	return e, err
 }
 
-// contextUse counts the programs of the longest prefill and of decode.
-func (p *Plan) contextUse(h xdna2.Host) ContextUse {
-	last := p.Prefill[len(p.Prefill)-1]
-	return ContextUse{h.Contexts, len(arrayPrograms(last)), len(arrayPrograms(p.Decode)), len(arrayPrograms(last, p.Decode))}
-}
-
-// arrayPrograms are the programs of passes that run on the array, each once.
+// arrayPrograms returns the distinct programs of the passes that run on the array.
 func arrayPrograms(passes ...Pass) []string {
 	var list []string
 	for _, pass := range passes {
-		for _, s := range pass.AllSteps() {
+		for _, s := range pass.allSteps() {
 			if s.On == OnDevice && !slices.Contains(list, s.Program) {
 				list = append(list, s.Program)
 			}
@@ -141,8 +143,10 @@ func arrayPrograms(passes ...Pass) []string {
 	return list
 }
 
-// CheckContexts reports a pass with more programs than hardware contexts are kept alive: it runs, but opens contexts again and again. The error is an
-// [*xdna2.ResourceError] of rule R-ELF-6. That prefill and decode together have more is no fault: contexts are opened again between them.
+// CheckContexts returns an error if a pass has more programs than the array keeps hardware
+// contexts: such a pass runs, but opens contexts again and again. The error is an
+// [*xdna2.ResourceError] of rule R-ELF-6. It is not an error if only prefill and decode together
+// have more, because contexts are opened again just between them.
 func (p *Plan) CheckContexts(a *xdna2.Array) error {
 	if a == nil {
 		return &OptionError{"a", nil, "an array such as xdna2.NPU2()"}
@@ -159,22 +163,29 @@ func (p *Plan) CheckContexts(a *xdna2.Array) error {
 	return nil
 }
 
-// price sets the passes' costs, by which a session chooses between them. A prefill's has what it costs to go there from decode and back.
+// price sets the costs of the passes, by which a session chooses between them. The cost of a
+// prefill includes the switch from decode and back.
 func (p *Plan) price(clock *xdna2.Clock) error {
 	for i := range p.Prefill {
-		passes, token, err := p.turns(clock, p.Prefill[i])
+		passes, token, err := p.alternate(clock, p.Prefill[i])
 		if err != nil {
 			return err
 		}
 		p.Prefill[i].Cost = passes[2].Time + passes[3].Time - token.Time
-		p.Decode.Cost = token.Time // behind the longest, which is the last
+		p.Decode.Cost = token.Time // of the longest prefill, which is the last
 	}
 	return nil
 }
 
-// turns prices two prompts in turn with the first token behind each, from a process without contexts on, and then another token.
-func (p *Plan) turns(clock *xdna2.Clock, prefill Pass) (passes [4]*PassEstimate, token *PassEstimate, err error) {
-	priced := &pricedPrograms{map[string]xdna2.ProgramCost{}, xdna2.NewContexts[string](clock.Host.Contexts)}
+// alternate prices two prompts, each with the first token after it, starting from a process without
+// open contexts, and then another token.
+func (p *Plan) alternate(clock *xdna2.Clock, prefill Pass) (
+	passes [4]*PassEstimate, token *PassEstimate, err error,
+) {
+	priced := &pricedPrograms{
+		map[string]xdna2.ProgramCost{},
+		xdna2.NewContexts[string](clock.Host.Contexts),
+	}
 	for i := range passes {
 		pass, decode := prefill, i%2 == 1
 		if decode {
@@ -188,13 +199,15 @@ func (p *Plan) turns(clock *xdna2.Clock, prefill Pass) (passes [4]*PassEstimate,
 	return passes, token, err
 }
 
-// Rho is the paper's measure of a run of the model, measured or predicted: seconds to the first token of so many positions, and tokens a second behind them. It comes in the form
-// of the paper's table and in the one that counts the true width of q.
+// Rho returns the paper's measure for a run of the model, measured or predicted, from the time to
+// first token after a number of positions and the decoding speed after them. It comes in two forms:
+// that of the paper's table and the one with the true width of q.
 func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
 	m := p.Model
 	run := xdna2.RhoRun{
-		Dims: xdna2.RhoDims{Layers: m.Layers, Emb: m.Hidden, Query: m.Heads * m.HeadDim, KV: m.KVHeads * m.HeadDim, FFN: m.FFN},
-		Seq:  positions, TTFT: ttft, TokensPerSec: tokensPerSec,
+		Dims: xdna2.RhoDims{Layers: m.Layers, Emb: m.Hidden,
+			Query: m.Heads * m.HeadDim, KV: m.KVHeads * m.HeadDim, FFN: m.FFN},
+		Seq: positions, TTFT: ttft, TokensPerSec: tokensPerSec,
 	}
 	var list []Rho
 	for _, form := range []xdna2.RhoForm{xdna2.RhoAsPublished, xdna2.RhoTrueWidth} {
@@ -207,13 +220,14 @@ func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
 	return list, nil
 }
 
-// pricedPrograms is what passes behind each other share: what a run of a program costs, and which have a hardware context.
+// pricedPrograms is the state that consecutive passes share: the cost of each program, and the open
+// hardware contexts.
 type pricedPrograms struct {
 	costs map[string]xdna2.ProgramCost
 	alive *xdna2.Contexts[string]
 }
 
-// pricing adds up one pass. Times inside are microseconds, as the clock's.
+// pricing adds up the cost of one pass. Times are in microseconds, as in the clock.
 type pricing struct {
 	plan   *Plan
 	clock  *xdna2.Clock
@@ -224,30 +238,34 @@ type pricing struct {
 	sides   map[string]*side
 	groups  map[groupKey]*StepEstimate
 	losses  map[groupKey]map[string]xdna2.Loss // by name, in seconds
-	at      float64                            // end of what has been priced
+	at      float64                            // end of the last span
 	out     *PassEstimate
 	hostRow int // rows of a host step
 }
 
-// groupKey names the steps that an estimate adds up: those of a program on one side.
+// groupKey identifies the steps that an estimate adds up: those of one program on one side.
 type groupKey struct {
 	on, program string
 }
 
-// side says which side has the newest bytes of a value: the executor's bookkeeping, without buffers.
+// side tracks which side has the newest bytes of a value, as the executor does.
 type side struct {
 	hostWrote, hostHas int
 	deviceWrote        bool
 }
 
-// estimatePass prices one pass behind those that priced has seen.
-func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pass, keys int, decode bool) (*PassEstimate, error) {
-	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows, pricedPrograms: priced,
-		sides: map[string]*side{}, groups: map[groupKey]*StepEstimate{}, losses: map[groupKey]map[string]xdna2.Loss{}, out: &PassEstimate{Rows: pass.Rows}}
+// estimatePass prices a pass that runs after those in priced.
+func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pass, keys int, decode bool) (
+	*PassEstimate, error,
+) {
+	pr := &pricing{plan: p, clock: clock, decode: decode, keys: keys, pass: pass, hostRow: pass.Rows,
+		pricedPrograms: priced, sides: map[string]*side{}, groups: map[groupKey]*StepEstimate{},
+		losses: map[groupKey]map[string]xdna2.Loss{}, out: &PassEstimate{Rows: pass.Rows}}
 	for _, v := range p.Values {
 		pr.sides[v.Name] = &side{}
 		if isHostFilled(v.Name) {
-			pr.sides[v.Name].hostWrote = v.Type.Bytes((op.Size{Rows: pass.Rows, Picks: 1}).Elements(v.Shape))
+			pr.sides[v.Name].hostWrote = v.Type.Bytes(
+				(op.Size{Rows: pass.Rows, Picks: 1}).Elements(v.Shape))
 		}
 	}
 	once, layer := clock.Host.PrefillOnce, clock.Host.PrefillLayer
@@ -256,7 +274,7 @@ func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pas
 	}
 	pr.hostWork("tokens, embedding, final norm", once)
 	pr.hostWork("the runtime's own work between dispatches", float64(p.Model.Layers)*layer)
-	for _, s := range pass.AllSteps() {
+	for _, s := range pass.allSteps() {
 		price := pr.device
 		if s.On == OnHost {
 			price = pr.host
@@ -268,7 +286,7 @@ func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pas
 	return pr.finish(), nil
 }
 
-// span notes a stretch of so many microseconds and moves on.
+// span records an interval of us microseconds and advances the time.
 func (pr *pricing) span(name, category string, us float64) {
 	if us > 0 {
 		pr.out.Spans = append(pr.out.Spans, Span{name, category, pr.at / 1e6, us / 1e6})
@@ -281,20 +299,21 @@ func (pr *pricing) hostWork(name string, us float64) {
 	pr.span(name, "host", us)
 }
 
-// group is the estimate of a step's program.
+// group returns the estimate of a step's program, which it creates for the first step.
 func (pr *pricing) group(s Step) *StepEstimate {
 	key := groupKey{on: s.On, program: s.Program}
 	g := pr.groups[key]
 	if g == nil {
 		g = &StepEstimate{Program: s.Program, On: s.On}
 		pr.groups[key], pr.losses[key] = g, map[string]xdna2.Loss{}
-		pr.out.Steps = append(pr.out.Steps, StepEstimate{Program: s.Program, On: s.On}) // keeps the order; filled in by finish
+		pr.out.Steps = append(pr.out.Steps,
+			StepEstimate{Program: s.Program, On: s.On}) // finish fills it in
 	}
 	g.Count++
 	return g
 }
 
-// device prices a dispatch: what has to be written before it, the call, the run.
+// device prices a dispatch: the transfers before it, the call and the run.
 func (pr *pricing) device(s Step) error {
 	host, runtime := pr.clock.Host, pr.plan.Runtime
 	program := pr.plan.Program(s.Program)
@@ -327,7 +346,7 @@ func (pr *pricing) device(s Step) error {
 		case npu.Out:
 			*pr.sides[s.Args[i].Value] = side{deviceWrote: true}
 			if host.WritesInputs && hasAttention(program) || !runtime.SkipTransfers {
-				write, syncs = write+bytes, syncs+1 // the reference writes zeros there
+				write, syncs = write+bytes, syncs+1 // the reference runtime writes zeros there
 			}
 		case npu.Const, npu.Scratch:
 			if !runtime.SkipTransfers {
@@ -376,7 +395,8 @@ func (pr *pricing) device(s Step) error {
 	started := pr.at
 	pr.span(s.Name+" "+s.Program, "dispatch", cost.Run)
 	for _, l := range cost.Launches {
-		pr.out.Spans = append(pr.out.Spans, Span{s.Name + "." + cmp.Or(l.Fused, l.Name), "launch", started / 1e6, l.Time / 1e6})
+		pr.out.Spans = append(pr.out.Spans,
+			Span{s.Name + "." + cmp.Or(l.Fused, l.Name), "launch", started / 1e6, l.Time / 1e6})
 		started += l.Time
 	}
 	pr.out.Dispatches++
@@ -388,7 +408,8 @@ func hasAttention(p *npu.Program) bool {
 	return slices.ContainsFunc(p.Launches, func(l npu.Launch) bool { return l.Op.Kind() == "Attention" })
 }
 
-// host prices a step on the host: what it reads from the device, and those of its ops that are not part of the profile's lump sums.
+// host prices a host step: the transfers from the device, and the ops that the profile's lump sums
+// do not cover.
 func (pr *pricing) host(s Step) error {
 	host := pr.clock.Host
 	program := pr.plan.Program(s.Program)
@@ -425,7 +446,8 @@ func (pr *pricing) host(s Step) error {
 	return nil
 }
 
-// hostOp prices one op on the host. What a profile has as a lump sum for each layer or pass (embedding, norms, picking, the logits) costs nothing here.
+// hostOp returns the cost of one op on the host. It is 0 for the ops that a profile covers with a
+// lump sum for each layer or pass: embedding, norms, picking, logits.
 func (pr *pricing) hostOp(p *npu.Program, l npu.Launch, size op.Size) float64 {
 	host := pr.clock.Host
 	moved := func(i int) int {

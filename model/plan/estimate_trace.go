@@ -8,20 +8,24 @@ import (
 	"github.com/npukit/npukit/internal/timeline"
 )
 
-// WriteTrace writes a prefill and a token behind it as a timeline for Perfetto (ui.perfetto.dev): one process each, with tracks for the host, transfers, dispatches and
-// launches. All of it is predicted.
+// WriteTrace writes a predicted prefill and decoded token as a timeline for Perfetto
+// (ui.perfetto.dev): one process each, with tracks for the host, transfers, dispatches and
+// launches.
 func (e *Estimate) WriteTrace(w io.Writer) error {
 	if w == nil {
 		return &OptionError{"w", nil, "a writer"}
 	}
-	t := timeline.Timeline{Notes: map[string]string{"host": e.Host, "note": "predicted, not measured. " + e.HostNote}}
+	t := timeline.Timeline{
+		Notes: map[string]string{"host": e.Host, "note": "predicted, not measured. " + e.HostNote},
+	}
 	for _, pass := range []struct {
 		name string
 		*PassEstimate
 	}{{"prefill, predicted", e.Prefill}, {"one token, predicted", e.Decode}} {
 		p := timeline.Process{Name: pass.name, Tracks: []string{"host", "transfer", "dispatch", "launch"}}
 		for _, s := range pass.Spans {
-			p.Spans = append(p.Spans, timeline.Span{Name: s.Name, Track: s.Category, Start: seconds(s.Start), Duration: seconds(s.Duration)})
+			p.Spans = append(p.Spans, timeline.Span{Name: s.Name, Track: s.Category,
+				Start: seconds(s.Start), Duration: seconds(s.Duration)})
 		}
 		t.Processes = append(t.Processes, p)
 	}

@@ -3,21 +3,24 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// llama1B is the configuration of Llama-3.2-1B. Where there is a checkpoint, checkpoint.Open(path).Config() reads it.
+// llama1B is the configuration of Llama-3.2-1B. With a checkpoint, checkpoint.Open(path).Config()
+// reads it.
 func llama1B() *checkpoint.Config {
 	return &checkpoint.Config{
-		Family: "llama", Name: "Llama-3.2-1B", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192, Vocab: 128256,
+		Family: "llama", Name: "Llama-3.2-1B", Layers: 16, Hidden: 2048, Heads: 32, KVHeads: 8, HeadDim: 64, FFN: 8192,
+		Vocab:   128256,
 		Context: 131072, NormEps: 1e-5, TieEmbeddings: true, RoPE: checkpoint.RoPE{Theta: 500000},
 	}
 }
 
-// A plan names the programs that a layer dispatches; on the NPU each is one artefact.
+// A plan names the programs that a layer dispatches. On the NPU each is an artifact.
 func ExampleNewNPU() {
 	p, err := plan.NewNPU(llama1B(), nil)
 	if err != nil {
@@ -44,7 +47,7 @@ func ExampleNewNPU() {
 	//   o_gemv_ffn on the npu
 }
 
-// A model that the array cannot run is refused with the rule that forbids it.
+// A model that the array cannot run is refused with the rule that it violates.
 func ExampleNewNPU_refused() {
 	c := llama1B()
 	c.HeadDim = 16
@@ -57,7 +60,7 @@ func ExampleNewNPU_refused() {
 	// R-DIV-9 head_dim is 16, the kernels support 64, 128, 256 and 512
 }
 
-// Knobs are turned one at a time, and plans compared.
+// Diff shows the effect of a knob.
 func ExampleDiff() {
 	knobs := plan.TunedKnobs()
 	tuned, err := plan.NewNPU(llama1B(), &plan.NPUOptions{Knobs: &knobs})
@@ -65,14 +68,17 @@ func ExampleDiff() {
 		fmt.Println(err)
 		return
 	}
-	knobs.FinalNorm = plan.OnNPUSide
+	knobs.FinalNorm = plan.OnDevice
 	moved, err := plan.NewNPU(llama1B(), &plan.NPUOptions{Knobs: &knobs})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	lines := plan.Diff(tuned, moved)
-	fmt.Println(lines[len(lines)-1])
+	for _, side := range strings.Split(lines[len(lines)-1], " -> ") {
+		fmt.Println(side)
+	}
 	// Output:
-	// decode, head: final_norm (host), lm_head_gemv, logits (host) -> pick (host), final_rms, lm_head_gemv, logits (host)
+	// decode, head: final_norm (host), lm_head_gemv, logits (host)
+	// pick (host), final_rms, lm_head_gemv, logits (host)
 }

@@ -7,9 +7,13 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// NumberFormat names the format of the numbers that a plan runs in on a device, for a checkpoint whose weights are of a type: "npu", "cpu-bf16" or "cpu-f32". The last two have
-// "-expanded" behind them where products round quantised weights to BF16 ([npu.Info.Held], [npu.Info.Rounded]), and "-blocks" where they do not and activations are BF16: those may be
-// brought to whole numbers then, a block at a time. Package gate knows the noise of each, and thresholds where the suffix makes a difference to a model.
+// NumberFormat returns the name of the number format in which the plan runs on a device, for a
+// checkpoint with weights of the given type: "npu", "cpu-bf16" or "cpu-f32".
+//
+// The CPU formats end in "-expanded" if products round quantized weights to BF16 (see
+// [npu.Info.Held] and [npu.Info.Rounded]), and in "-blocks" if they do not and activations are
+// BF16, which may then be quantized to integers block by block. Package gate has the noise of each
+// format, and thresholds where the suffix makes a difference.
 func (p *Plan) NumberFormat(info npu.Info, weights dtype.Type) string {
 	if info.Array != "" {
 		return "npu"

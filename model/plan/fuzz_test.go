@@ -11,8 +11,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// FuzzPlan reads hostile plans: an error, or a plan that is the same when it is written and read
-// again, and that can be checked against a model and a device. Nothing panics.
+// FuzzPlan parses hostile plans. Each is refused, or survives a round trip through JSON and can be
+// checked against a model and a device. Nothing panics.
 func FuzzPlan(f *testing.F) {
 	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"))
 	if err != nil {
@@ -45,7 +45,7 @@ func FuzzPlan(f *testing.F) {
 		`"prefill": [{}], "programs": [null]}`))
 	config := ck.Config()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := parsePlan(data)
+		p, err := parse(data)
 		if err != nil {
 			return
 		}
@@ -53,7 +53,7 @@ func FuzzPlan(f *testing.F) {
 		if err != nil {
 			t.Fatalf("a plan that was read cannot be written: %v", err)
 		}
-		q, err := parsePlan(first)
+		q, err := parse(first)
 		if err != nil {
 			t.Fatalf("a plan that was written cannot be read: %v", err)
 		}

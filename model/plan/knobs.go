@@ -1,109 +1,102 @@
 package plan
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
-// Knobs are the choices that a plan for the NPU leaves open. Each of them changes what the programs are, how they lie on the array, which
-// side computes a step, or what the runtime does between dispatches; the last sort is kept in [Plan.Runtime], for the clock to price.
-// Results do not depend on the merges: merged and unmerged forms round at the same places.
+// Knobs are the choices that the NPU planner leaves open. Each one changes the programs, how they map
+// to the array, which side runs a step, or how the runtime works between dispatches; the last kind
+// is kept in [Plan.Runtime], for the clock to price. Merging launches does not change results: merged
+// and unmerged forms round at the same places.
 //
-// The zero value is the plan that one would write first; see [NaiveKnobs], [TunedKnobs] and [KnobSteps] for the way between the two.
+// A string field is empty or has one of the values in its comment, which JSON uses as well. The zero
+// value of Knobs is the simplest plan with the LM head on the host; see [NaiveKnobs], [TunedKnobs]
+// and [KnobSteps] for the way from the simplest plan to the published one.
 type Knobs struct {
-	Kernels   KernelKnob    `json:"kernels,omitempty"`   // of element-wise ops and norms
-	Tiles     TileKnob      `json:"tiles,omitempty"`     // of every kernel that has some
-	Herd      HerdKnob      `json:"herd,omitempty"`      // how much of the array a kernel spans
-	Attention AttentionKnob `json:"attention,omitempty"` // of prefill
-	Layout    LayoutKnob    `json:"layout,omitempty"`    // of what attention reads and writes
+	// Kernels selects the kernels of element-wise ops and norms: scalar, or "vector".
+	Kernels string `json:"kernels,omitempty"`
+	// Tiles selects the tile sizes of all kernels: sizes that are legal for most shapes, or "shape",
+	// chosen for the shape.
+	Tiles string `json:"tiles,omitempty"`
+	// Herd selects how much of the array a kernel spans: one column for element-wise ops, four for
+	// matrix products and one head at a time for attention, or "full", as many columns as the kernel
+	// can feed.
+	Herd string `json:"herd,omitempty"`
+	// Attention selects the attention of prefill: fused, one dispatch that keeps scores and sums in
+	// the cores, or [OnHost]. The array has no softmax kernel for attention that is not fused.
+	Attention string `json:"attention,omitempty"`
+	// Layout is the layout of q, k, v and the attention output: [heads, rows, headDim], which the
+	// host transposes before and after, or "seq-first", as the neighbouring programs have it. The
+	// latter applies where a kernel for it exists.
+	Layout string `json:"layout,omitempty"`
 
-	MergePost bool `json:"merge_post,omitempty"` // the launches behind attention share dispatches, as far as the compiler's limits allow
-	MergePre  bool `json:"merge_pre,omitempty"`  // the launches before attention share one dispatch
+	// MergePost merges the launches after attention into as few dispatches as the compiler's limits
+	// allow.
+	MergePost bool `json:"merge_post,omitempty"`
+	// MergePre merges the launches before attention into one dispatch.
+	MergePre bool `json:"merge_pre,omitempty"`
 
-	LMHead    SideKnob `json:"lm_head,omitempty"`    // where the LM head runs
-	LMRows    RowsKnob `json:"lm_rows,omitempty"`    // whose logits a prefill computes; the host's LM head always has single rows
-	FinalNorm SideKnob `json:"final_norm,omitempty"` // where the last norm runs; "npu" wants the LM head there too
+	// LMHead is where the LM head runs: the host, or [OnDevice].
+	LMHead string `json:"lm_head,omitempty"`
+	// LMRows selects the rows whose logits a prefill computes: all of the prompt, in a matrix product,
+	// or "last", in a GEMV for each row that is asked for. On the host it is always the latter.
+	LMRows string `json:"lm_rows,omitempty"`
+	// FinalNorm is where the last norm runs: the host, or [OnDevice], which requires LMHead on the
+	// device and LMRows "last".
+	FinalNorm string `json:"final_norm,omitempty"`
 
-	// DecodeAttention "npu" asks for decode without host steps in the layers. The array has no kernel for attention over a cache, so that
-	// it is refused; see [NewNPUPlan].
-	DecodeAttention SideKnob `json:"decode_attention,omitempty"`
+	// DecodeAttention [OnDevice] asks for decode without host steps in the layers. The array has no
+	// kernel for attention over a cache, so [NewNPU] refuses it.
+	DecodeAttention string `json:"decode_attention,omitempty"`
 
 	Runtime
 }
 
-// Runtime is what the runtime does between dispatches. Nothing of it changes a program or a result.
+// Runtime has the knobs of the runtime between dispatches. It changes no program and no result.
 type Runtime struct {
-	ContextReuse  bool `json:"context_reuse,omitempty"`  // a program's hardware context stays open from call to call
-	BufferReuse   bool `json:"buffer_reuse,omitempty"`   // every layer has its own buffer objects, written where they lie
-	SkipTransfers bool `json:"skip_transfers,omitempty"` // weights and intermediates are brought to the device once, not at every dispatch
+	// ContextReuse keeps a program's hardware context open from call to call.
+	ContextReuse bool `json:"context_reuse,omitempty"`
+	// BufferReuse gives each layer its own buffer objects, which are written in place.
+	BufferReuse bool `json:"buffer_reuse,omitempty"`
+	// SkipTransfers copies weights and intermediates to the device once, not for each dispatch.
+	SkipTransfers bool `json:"skip_transfers,omitempty"`
 }
 
-// Values of the knobs. The first of each sort is the zero value.
-type (
-	KernelKnob    string
-	TileKnob      string
-	HerdKnob      string
-	AttentionKnob string
-	LayoutKnob    string
-	SideKnob      string
-	RowsKnob      string
-)
-
+// Values of the string fields of [Knobs], next to "", OnHost and OnDevice.
 const (
-	ScalarKernels KernelKnob = ""
-	VectorKernels KernelKnob = "vector"
-
-	SmallTiles TileKnob = ""      // one that is legal for most shapes
-	ShapeTiles TileKnob = "shape" // chosen for the shape
-
-	PartHerd HerdKnob = ""     // one column for element-wise ops, four for matrix products, one head at a time for attention
-	FullHerd HerdKnob = "full" // as many columns as the kernel can feed
-
-	// FusedAttention is one dispatch that keeps scores and sums in the cores. The array has no softmax of its own: attention that is not
-	// fused runs on the host.
-	FusedAttention AttentionKnob = ""
-	HostAttention  AttentionKnob = "host"
-
-	HeadFirst    LayoutKnob = ""          // q, k, v and the result are [heads, rows, headDim]: the host transposes before and after
-	ProgramOrder LayoutKnob = "seq-first" // as the neighbouring programs have it, where a kernel for that exists
-
-	OnHostSide SideKnob = ""
-	OnNPUSide  SideKnob = "npu"
-
-	AllRows RowsKnob = ""     // a matrix product over the whole prompt
-	LastRow RowsKnob = "last" // a vector-matrix product for each row that somebody wants
+	vectorKernels = "vector"
+	shapeTiles    = "shape"
+	fullHerd      = "full"
+	seqFirst      = "seq-first"
+	lastRow       = "last"
 )
 
-// Validate reports a value that is none of the knob's, and knobs that exclude each other.
-func (k *Knobs) Validate() error {
-	for _, c := range []struct {
-		name, value string
-		want        []string
-	}{
-		{"kernels", string(k.Kernels), []string{string(ScalarKernels), string(VectorKernels)}},
-		{"tiles", string(k.Tiles), []string{string(SmallTiles), string(ShapeTiles)}},
-		{"herd", string(k.Herd), []string{string(PartHerd), string(FullHerd)}},
-		{"attention", string(k.Attention), []string{string(FusedAttention), string(HostAttention)}},
-		{"layout", string(k.Layout), []string{string(HeadFirst), string(ProgramOrder)}},
-		{"lm_head", string(k.LMHead), []string{string(OnHostSide), string(OnNPUSide)}},
-		{"lm_rows", string(k.LMRows), []string{string(AllRows), string(LastRow)}},
-		{"final_norm", string(k.FinalNorm), []string{string(OnHostSide), string(OnNPUSide)}},
-		{"decode_attention", string(k.DecodeAttention), []string{string(OnHostSide), string(OnNPUSide)}},
+// validate returns an error if a field has a value that it cannot have, or if knobs exclude each other.
+func (k *Knobs) validate() error {
+	for _, c := range []struct{ name, value, want string }{
+		{"kernels", k.Kernels, vectorKernels},
+		{"tiles", k.Tiles, shapeTiles},
+		{"herd", k.Herd, fullHerd},
+		{"attention", k.Attention, OnHost},
+		{"layout", k.Layout, seqFirst},
+		{"lm_head", k.LMHead, OnDevice},
+		{"lm_rows", k.LMRows, lastRow},
+		{"final_norm", k.FinalNorm, OnDevice},
+		{"decode_attention", k.DecodeAttention, OnDevice},
 	} {
-		if !slices.Contains(c.want, c.value) {
-			return fmt.Errorf("knob %s is %q, want one of %q", c.name, c.value, c.want)
+		if c.value != "" && c.value != c.want {
+			return fmt.Errorf("knob %s is %q, want %q or %q", c.name, c.value, "", c.want)
 		}
 	}
-	if k.FinalNorm == OnNPUSide && (k.LMHead != OnNPUSide || k.LMRows != LastRow) {
-		return fmt.Errorf("knob final_norm is %q: it feeds an LM head for single rows on the NPU only", k.FinalNorm)
+	if k.FinalNorm == OnDevice && (k.LMHead != OnDevice || k.LMRows != lastRow) {
+		return fmt.Errorf("knob final_norm is %q: it requires lm_head %q and lm_rows %q",
+			k.FinalNorm, OnDevice, lastRow)
 	}
 	return nil
 }
 
-// NaiveKnobs are those of a plan that dispatches every op by itself.
-func NaiveKnobs() Knobs { return Knobs{LMHead: OnNPUSide} }
+// NaiveKnobs returns the knobs of a plan that dispatches every op by itself.
+func NaiveKnobs() Knobs { return Knobs{LMHead: OnDevice} }
 
-// TunedKnobs are those of the published artefacts: all ten steps taken.
+// TunedKnobs returns the knobs of the published artifacts: NaiveKnobs after all of KnobSteps.
 func TunedKnobs() Knobs {
 	k := NaiveKnobs()
 	for _, s := range KnobSteps() {
@@ -112,28 +105,29 @@ func TunedKnobs() Knobs {
 	return k
 }
 
-// KnobStep is a step of an optimisation trajectory.
+// KnobStep is one step of an optimization trajectory.
 type KnobStep struct {
 	Name string
 	Take func(*Knobs)
 }
 
-// KnobSteps are the ten steps on which Llama-3.2-1B was brought from one op a dispatch to its published speed, in their order. Attention
-// is one dispatch on the array from the start, so that a naive layer has as many dispatches as it has ops; the fourth step gives its
-// kernel the tiles of the shape, and [HostAttention] is there to see what fusing it is worth.
+// KnobSteps returns the ten steps, in order, that took Llama-3.2-1B from one op per dispatch to its
+// published speed. Attention is one dispatch on the array from the start, so a naive layer has as
+// many dispatches as ops. The fourth step tiles its kernel for the shape; to measure the gain of
+// fused attention, set Attention to [OnHost].
 //
 // Source: Li et al., arXiv 2606.07586.
 func KnobSteps() []KnobStep {
 	return []KnobStep{
-		{"vectorised kernels", func(k *Knobs) { k.Kernels = VectorKernels }},
+		{"vectorised kernels", func(k *Knobs) { k.Kernels = vectorKernels }},
 		{"context reused across calls", func(k *Knobs) { k.ContextReuse = true }},
 		{"buffer objects of each layer, zero copy", func(k *Knobs) { k.BufferReuse = true }},
-		{"tiles for the shape, fused attention", func(k *Knobs) { k.Tiles, k.Attention = ShapeTiles, FusedAttention }},
+		{"tiles for the shape, fused attention", func(k *Knobs) { k.Tiles, k.Attention = shapeTiles, "" }},
 		{"kernels behind attention merged", func(k *Knobs) { k.MergePost = true }},
 		{"kernels before attention merged", func(k *Knobs) { k.MergePre = true }},
 		{"transfers of weights and intermediates skipped", func(k *Knobs) { k.SkipTransfers = true }},
-		{"more of the array used", func(k *Knobs) { k.Herd = FullHerd }},
-		{"layouts without host transposes", func(k *Knobs) { k.Layout = ProgramOrder }},
-		{"LM head of the last row only", func(k *Knobs) { k.LMRows = LastRow }},
+		{"more of the array used", func(k *Knobs) { k.Herd = fullHerd }},
+		{"layouts without host transposes", func(k *Knobs) { k.Layout = seqFirst }},
+		{"LM head of the last row only", func(k *Knobs) { k.LMRows = lastRow }},
 	}
 }

@@ -14,32 +14,36 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// NPUOptions are the choices that a planner for the NPU leaves open. The zero value of a field means its default.
+// NPUOptions are the choices that the NPU planner leaves open. The zero value of a field is its
+// default.
 type NPUOptions struct {
-	SeqLen  int   // positions a session may use; default: the model's context, at most DefaultMaxContext
-	Lengths []int // rows of the prefill passes; default 2048, or the most that the context has room for
+	SeqLen  int   // positions of a session; default: the model's context, at most DefaultMaxContext
+	Lengths []int // rows of the prefill passes; default 2048, or less if the context is shorter
 
 	Knobs    *Knobs          // default TunedKnobs
 	Array    *xdna2.Array    // default xdna2.NPU2
-	Registry *xdna2.Registry // measured tiles; default the published ones
+	Registry *xdna2.Registry // measured tiles; default xdna2.PublishedRegistry
 }
 
-// defaultLength is the sequence length for which the published artefacts were compiled.
+// defaultLength is the sequence length of the published artifacts.
 const defaultLength = 2048
 
-// NewNPUPlan plans a model of the given configuration for an XDNA 2 array. No weights are needed: programs take them in BF16, in layouts
-// that the plan states.
+// NewNPU plans a model of the given configuration for an XDNA 2 array. It needs no weights: the
+// plan states the layouts in which the programs take them, in BF16.
 //
-// A prefill pass of S rows runs three to seven programs a layer, a decode pass two or five. What the published programs merge, how their
-// arguments stand, which matrix products have an FP32 scratch argument and what is padded is decided by rules over the configuration that
-// give, for the nine published models, the published argument lists. The host embeds, keeps the cache, attends over it in decode,
-// normalises the last row and puts the pieces of the logits together.
+// A prefill pass of S rows runs three to seven programs per layer, a decode pass two or five. Rules
+// over the configuration decide which launches share a program, the order of its arguments, which
+// matrix products have an FP32 scratch argument, and what is padded. For the nine published models
+// they produce the published argument lists. The host looks up embeddings, holds the KV cache,
+// computes attention over it in decode, normalizes the last row and joins the parts of the logits.
 //
-// The plan has been checked with [xdna2.Check]. A model that the array cannot run is refused with an error that holds an
-// [*xdna2.ResourceError], which names the rule. Norms have the configuration's epsilon everywhere; the published artefacts have 1e-5 in
-// all norms of prefill and in the FFN norm of fused decode, also for models whose own is 1e-6.
+// The plan passes [xdna2.Check]. If the array cannot run the model, the error wraps an
+// [*xdna2.ResourceError], which names the rule. All norms use the configuration's epsilon. The
+// published artifacts use 1e-5 in all norms of prefill and in the FFN norm of fused decode, even
+// for models with 1e-6.
 //
-// Source of names, argument order and layouts: Xilinx/mlir-air e972f2942, programming_examples/llms.
+// Source of names, argument order and layouts: Xilinx/mlir-air e972f2942,
+// programming_examples/llms.
 func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 	if c == nil {
 		return nil, &OptionError{"c", nil, "a model's configuration"}
@@ -52,7 +56,7 @@ func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 	if o.Knobs != nil {
 		knobs = *o.Knobs
 	}
-	if err := knobs.Validate(); err != nil {
+	if err := knobs.validate(); err != nil {
 		return nil, fmt.Errorf("plan: the NPU's plan: %w", err)
 	}
 	if o.Array == nil {
@@ -72,10 +76,10 @@ func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		cfg: c, knobs: knobs, array: o.Array, registry: o.Registry, longest: slices.Max(lengths),
 		values: map[string]bool{}, mappings: map[string]npu.Mapping{},
 		plan: &Plan{
-			Version:     Version,
+			Version:     version,
 			Model:       identity(c),
-			Device:      ArrayXDNA2,
-			SeqLen:      cmp.Or(o.SeqLen, defaultPositions(c)),
+			Device:      arrayXDNA2,
+			SeqLen:      cmp.Or(o.SeqLen, defaultSeqLen(c, 0)),
 			Chunk:       slices.Max(lengths),
 			Activations: dtype.BF16,
 			Cache:       dtype.BF16,
@@ -83,7 +87,7 @@ func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		},
 	}
 	b.hostValue(ValueIDs, dtype.I32, op.Rows)
-	b.hostValue(ValueRoPE, dtype.F32, op.Rows, c.HeadDim)
+	b.hostValue(valueRoPE, dtype.F32, op.Rows, c.HeadDim)
 	b.hostValue(ValuePicks, dtype.I32, op.Picks)
 	b.hostValue(ValueLogits, dtype.F32, op.Picks, c.Vocab)
 	for _, s := range lengths {
@@ -99,44 +103,50 @@ func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 	return b.plan, b.plan.price(xdna2.NewClock(xdna2.HostNpukit()))
 }
 
-// Bounds on a configuration, far above any model's, so that sums and products of its numbers stay in range.
+// Bounds on a configuration, far above those of any model, so that sums and products do not
+// overflow.
 const (
 	maxLayers = 1 << 12
 	maxWidth  = 1 << 24
 
-	maxElements = 1 << 28 // of an activation: what ops allow
+	maxElements = 1 << 28 // of an activation: the limit of the ops
 )
 
-// checkNPUConfig refuses a configuration of which no plan could be made. Those that come from a checkpoint have been checked.
+// checkNPUConfig returns an error if no plan can be made for the configuration. A checkpoint has
+// already checked its own.
 func checkNPUConfig(c *checkpoint.Config) error {
 	for _, d := range []struct {
 		name      string
 		n, atMost int
 	}{
 		{"layers", c.Layers, maxLayers}, {"context", c.Context, math.MaxInt},
-		{"hidden size", c.Hidden, maxWidth}, {"feed-forward width", c.FFN, maxWidth}, {"vocabulary", c.Vocab, maxWidth},
+		{"hidden size", c.Hidden, maxWidth}, {"feed-forward width", c.FFN, maxWidth},
+		{"vocabulary", c.Vocab, maxWidth},
 		{"heads", c.Heads, maxWidth}, {"key heads", c.KVHeads, maxWidth}, {"head_dim", c.HeadDim, maxWidth},
 		{"width of the heads", c.Heads * c.HeadDim, maxWidth},
 	} {
 		if d.n < 1 || d.n > d.atMost {
-			return fmt.Errorf("plan: %s for the NPU: the configuration's %s is %d, want 1 to %d", c.Name, d.name, d.n, d.atMost)
+			return fmt.Errorf("plan: %s for the NPU: the configuration's %s is %d, want 1 to %d",
+				c.Name, d.name, d.n, d.atMost)
 		}
 	}
 	if c.Heads%c.KVHeads != 0 || c.HeadDim%2 != 0 {
-		return fmt.Errorf("plan: %s for the NPU: %d heads over %d key heads, of %d: want a multiple of the key heads, "+
-			"and an even head_dim", c.Name, c.Heads, c.KVHeads, c.HeadDim)
+		return fmt.Errorf("plan: %s for the NPU: %d heads, %d key heads, head_dim %d: "+
+			"want a multiple of the key heads, and an even head_dim", c.Name, c.Heads, c.KVHeads, c.HeadDim)
 	}
 	return nil
 }
 
-// npuLengths are the rows of the prefill passes, ascending.
+// npuLengths returns the rows of the prefill passes, ascending.
 func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
-	seq := cmp.Or(o.SeqLen, defaultPositions(c))
-	if seq > MaxPositions {
-		return nil, fmt.Errorf("plan: a sequence length of %d was asked for, a plan has %d positions at most", seq, MaxPositions)
+	seq := cmp.Or(o.SeqLen, defaultSeqLen(c, 0))
+	if seq > maxPositions {
+		return nil, fmt.Errorf("plan: the sequence length is %d, a plan has at most %d positions",
+			seq, maxPositions)
 	}
 	if seq < 1 || seq > c.Context {
-		return nil, fmt.Errorf("plan: a sequence length of %d was asked for, %s has a context of %d", seq, c.Name, c.Context)
+		return nil, fmt.Errorf("plan: the sequence length is %d, %s has a context of %d", seq,
+			c.Name, c.Context)
 	}
 	lengths := slices.Clone(o.Lengths)
 	if len(lengths) == 0 {
@@ -156,8 +166,10 @@ func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
 	}
 	widest := max(c.FFN, c.Hidden, c.Heads*c.HeadDim)
 	if most := maxElements / widest; lengths[len(lengths)-1] > most {
-		return nil, fmt.Errorf("plan: a prefill of %d rows is too long for %s: launches over rows of %d take at most %d elements, which are %d rows; "+
-			"longer prompts go through decode behind such a prefill", lengths[len(lengths)-1], c.Name, widest, maxElements, most)
+		return nil, fmt.Errorf("plan: a prefill of %d rows is too long for %s: "+
+			"with %d columns and at most %d elements per launch, it can have %d rows: "+
+			"make it shorter, and decode the rest of a prompt",
+			lengths[len(lengths)-1], c.Name, widest, maxElements, most)
 	}
 	return lengths, nil
 }
@@ -187,27 +199,38 @@ func (b *npuPlanner) hostValue(name string, t dtype.Type, shape ...int) {
 	b.plan.Values = append(b.plan.Values, Value{name, t, shape})
 }
 
-// check holds every program that runs on the array to its rules, and the plan to its own.
+// check checks the finished plan, and every program that runs on the array.
 func (b *npuPlanner) check() error {
-	if err := b.plan.CheckArray(b.array); err != nil {
+	if err := b.plan.checkArray(b.array); err != nil {
 		b.fail(err)
 		return b.err
 	}
 	if err := b.plan.Validate(); err != nil {
-		return errors.Join(errors.New("plan: the planner for the NPU made a plan that is not valid: this is a bug of npukit"), err)
+		return errors.Join(
+			errors.New("plan: the NPU planner made an invalid plan: please report this bug"), err)
 	}
 	return nil
 }
 
-// CheckArray holds every program of the plan that runs on the array to the rules of placement. The error holds an [*xdna2.ResourceError]: what is too large, and what would
-// fit. Plans that were edited by hand are checked with it; the planner's own have been.
-func (p *Plan) CheckArray(a *xdna2.Array) error {
+// CheckNPU validates the plan and returns an error if it is for another model than c, or if the array
+// cannot run a program that the plan runs on it. The latter wraps an [*xdna2.ResourceError], which
+// names the resource and a size that fits. Check plans that were edited by hand with it; the
+// planner checks its own.
+func (p *Plan) CheckNPU(c *checkpoint.Config, a *xdna2.Array) error {
+	if err := p.checkModel(c); err != nil {
+		return err
+	}
 	if a == nil {
 		return &OptionError{"a", nil, "an array such as xdna2.NPU2()"}
 	}
+	return p.checkArray(a)
+}
+
+// checkArray checks every program that runs on the array against the array's rules.
+func (p *Plan) checkArray(a *xdna2.Array) error {
 	on := map[string]bool{}
 	for _, pass := range p.Passes() {
-		for _, s := range pass.AllSteps() {
+		for _, s := range pass.allSteps() {
 			on[s.Program] = on[s.Program] || s.On == OnDevice
 		}
 	}
@@ -221,17 +244,18 @@ func (p *Plan) CheckArray(a *xdna2.Array) error {
 	return nil
 }
 
-// npuWeight is a tensor of the checkpoint in some layout.
+// npuWeight returns a tensor of the checkpoint in a layout.
 func npuWeight(name string, l npu.Layout, shape ...int) *npuTensor {
 	return &npuTensor{name: name, typ: dtype.BF16, shape: shape, layout: &l}
 }
 
-// npuValue is an activation in BF16. Host programs see it as rows of the last dimension.
+// npuValue returns an activation in BF16. Host programs see it as rows of the last dimension.
 func npuValue(name, value string, shape ...int) *npuTensor {
-	return &npuTensor{name: name, typ: dtype.BF16, shape: shape, host: []int{op.Rows, shape[len(shape)-1]}, value: value}
+	return &npuTensor{name: name, typ: dtype.BF16, shape: shape,
+		host: []int{op.Rows, shape[len(shape)-1]}, value: value}
 }
 
-// Layouts of weights.
+// The layouts of weights.
 func layoutTranspose(l npu.Layout) npu.Layout {
 	return npu.Layout{Op: "transpose", Args: []npu.Layout{l}}
 }

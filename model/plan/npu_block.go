@@ -11,36 +11,38 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// A layer for the NPU is first a list of launches over tensors, in which nothing says where a program ends. It is then cut into blocks,
-// one for each dispatch, and what a tensor is in a program follows from the cut: written and read inside one block it is scratch, written
-// for another block an output.
+// The planner first lists the launches of a layer over tensors, without program boundaries. It then
+// cuts the list into blocks, one for each dispatch. The kind of a tensor in a program follows from
+// the cuts: if it is written and read within one block it is scratch, and if another block reads
+// it, an output.
 
-// npuTensor is something that launches read or write.
+// npuTensor is an operand of launches: a weight, an activation or a cache.
 type npuTensor struct {
 	name  string // of the argument
 	typ   dtype.Type
-	shape []int // of the argument of a program on the NPU
-	host  []int // of the argument of a program on the host; nil for the same
+	shape []int // of the argument of an NPU program
+	host  []int // of the argument of a host program; nil if it is shape
 
-	layout *npu.Layout // what a weight or a table is made of
-	value  string      // the plan's value that an activation lies in when it is not scratch
-	state  string      // the session's cache
+	layout *npu.Layout // source of a weight or a table
+	value  string      // value of the plan, for an activation that is not scratch
+	state  string      // cache of the session
 
 	scratchRows int  // of a weight
-	late        bool // behind all other arguments: FP32 results of matrix products before their cast
-	leaves      bool // read by another layer
+	trailing    bool // after all other arguments: FP32 results of matrix products before their cast
+	output      bool // another layer reads it
 }
 
 // npuOperand is a launch's view of a tensor.
 type npuOperand struct {
 	*npuTensor
-	view func(npu.Ref) npu.Ref // nil for all of it
+	view func(npu.Ref) npu.Ref // nil for the whole tensor
 }
 
-// whole is a tensor seen as it is.
+// whole returns a view of the whole tensor.
 func (t *npuTensor) whole() npuOperand { return npuOperand{t, nil} }
 
-// cols is the first n columns of every row; all of them where the tensor is no wider.
+// cols returns a view of the first n columns of every row, or of all columns if the tensor has no
+// more.
 func (t *npuTensor) cols(n int) npuOperand {
 	if shape := t.shape; len(shape) < 2 || shape[len(shape)-1] == n {
 		return t.whole()
@@ -48,13 +50,13 @@ func (t *npuTensor) cols(n int) npuOperand {
 	return npuOperand{t, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }}
 }
 
-// as is the tensor under another shape.
+// as returns a view of the tensor in another shape.
 func (t *npuTensor) as(shape ...int) npuOperand {
 	return npuOperand{t, func(r npu.Ref) npu.Ref { return r.As(shape...) }}
 }
 
-// npuLaunch is one op over tensors. Neighbours with the same stage are alike, as the rotations of q and of k: a program lists what all of
-// them read before what they write.
+// npuLaunch is one op over tensors. Consecutive launches of the same stage, such as the rotations
+// of q and of k, are alike: the program lists their inputs before their outputs.
 type npuLaunch struct {
 	name    string
 	op      op.Op
@@ -69,7 +71,7 @@ type npuCut struct {
 	from              int // index of the first unit
 }
 
-// npuUnit is the launches that no cut separates: a matrix product with its cast.
+// npuUnit is a sequence of launches that no cut separates, such as a matrix product and its cast.
 type npuUnit struct {
 	name     string
 	launches []npuLaunch
@@ -80,24 +82,24 @@ type npuBlock struct {
 	program, instance string
 	on                string
 	launches          []npuLaunch
-	args              []*npuTensor // in this order; nil for the order of use
-	weightFirst       bool         // in the order of use, a launch's weight stands before its input: single GEMV artefacts have it so
-	allRows           bool         // a program on the host that moves all rows of the pass, true or not
+	args              []*npuTensor // arguments in this order; nil for order of use
+	weightFirst       bool         // a GEMV's weight precedes its input in order of use, as in single GEMV artifacts
+	allRows           bool         // a host program that moves all rows of the pass, padding included
 }
 
-// order lists the arguments of the block's program. Published artefacts have them in the order of use, what is read by a launch before
-// what it writes, with FP32 scratch at the end.
+// order returns the arguments of the block's program in order. Published artifacts have them in
+// order of use, the inputs of a launch before its outputs, and FP32 scratch at the end.
 func (b *npuBlock) order() []*npuTensor {
 	if b.args != nil {
 		return b.args
 	}
-	var list, late []*npuTensor
+	var list, trailing []*npuTensor
 	add := func(t *npuTensor) {
-		if slices.Contains(list, t) || slices.Contains(late, t) {
+		if slices.Contains(list, t) || slices.Contains(trailing, t) {
 			return
 		}
-		if t.late {
-			late = append(late, t)
+		if t.trailing {
+			trailing = append(trailing, t)
 		} else {
 			list = append(list, t)
 		}
@@ -121,11 +123,11 @@ func (b *npuBlock) order() []*npuTensor {
 		}
 		i = n
 	}
-	return append(list, late...)
+	return append(list, trailing...)
 }
 
-// touches reports whether the block's launches read or write a tensor.
-func (b *npuBlock) touches(t *npuTensor, write bool) bool {
+// accesses reports whether the block's launches write t, or read it if write is false.
+func (b *npuBlock) accesses(t *npuTensor, write bool) bool {
 	for _, l := range b.launches {
 		for j, o := range l.op.Operands() {
 			if l.args[j].npuTensor == t && (o.Write && write || o.Read && !write) {
@@ -136,16 +138,16 @@ func (b *npuBlock) touches(t *npuTensor, write bool) bool {
 	return false
 }
 
-// kind is what a tensor is to a block, among all blocks of a layer.
+// kind returns the kind of argument t in the block's program. all has the blocks of the layer.
 func (b *npuBlock) kind(t *npuTensor, all []*npuBlock) npu.Kind {
 	switch {
 	case t.layout != nil:
 		return npu.Const
 	case t.state != "":
 		return npu.State
-	case !b.touches(t, true) && b.touches(t, false):
+	case !b.accesses(t, true) && b.accesses(t, false):
 		return npu.In
-	case t.leaves || slices.ContainsFunc(all, func(c *npuBlock) bool { return c != b && c.touches(t, false) }):
+	case t.output || slices.ContainsFunc(all, func(c *npuBlock) bool { return c != b && c.accesses(t, false) }):
 		return npu.Out
 	}
 	return npu.Scratch
@@ -174,7 +176,8 @@ func (b *npuBlock) build(all []*npuBlock) (*npu.Program, error) {
 		for _, a := range l.args {
 			r, ok := refs[a.npuTensor]
 			if !ok {
-				return nil, fmt.Errorf("plan: program %s, launch %s: %q is no argument of it", b.program, l.name, a.name)
+				return nil, fmt.Errorf("plan: program %s, launch %s: %q is not an argument",
+					b.program, l.name, a.name)
 			}
 			if a.view != nil {
 				r = a.view(r)
@@ -189,7 +192,7 @@ func (b *npuBlock) build(all []*npuBlock) (*npu.Program, error) {
 	return p, p.Err()
 }
 
-// bindings are where the bytes of the block's arguments come from.
+// bindings returns the bindings of the block's arguments.
 func (b *npuBlock) bindings(all []*npuBlock) []Binding {
 	var list []Binding
 	for _, t := range b.order() {
@@ -207,7 +210,8 @@ func (b *npuBlock) bindings(all []*npuBlock) []Binding {
 	return list
 }
 
-// steps adds blocks to a plan as steps of one name. Layers after the first find their programs there.
+// steps adds blocks to the plan as steps of the given name. Layers after the first reuse the
+// programs of the first.
 func (b *npuPlanner) steps(to *[]Step, name string, blocks []*npuBlock) {
 	for _, block := range blocks {
 		if b.err != nil {
@@ -232,17 +236,19 @@ func (b *npuPlanner) steps(to *[]Step, name string, blocks []*npuBlock) {
 	}
 }
 
-// group cuts units into blocks: as the cuts say, or one for each unit.
+// group splits units into blocks: at the cuts if merged is set, and else one block for each unit.
 func (b *npuPlanner) group(units []npuUnit, merged bool, cuts []npuCut, suffix string) []*npuBlock {
 	var blocks []*npuBlock
 	for i, u := range units {
 		n := slices.IndexFunc(cuts, func(c npuCut) bool { return c.from == i })
 		switch {
 		case !merged:
-			blocks = append(blocks, &npuBlock{program: strings.ReplaceAll(u.name, ".", "_") + suffix, on: OnDevice})
+			program := strings.ReplaceAll(u.name, ".", "_") + suffix
+			blocks = append(blocks, &npuBlock{program: program, on: OnDevice})
 		case n >= 0:
 			c := cuts[n]
-			blocks = append(blocks, &npuBlock{program: c.program + suffix, instance: cmp.Or(c.instance, c.program), on: OnDevice})
+			blocks = append(blocks, &npuBlock{program: c.program + suffix,
+				instance: cmp.Or(c.instance, c.program), on: OnDevice})
 		}
 		last := blocks[len(blocks)-1]
 		last.launches = append(last.launches, u.launches...)
@@ -250,7 +256,8 @@ func (b *npuPlanner) group(units []npuUnit, merged bool, cuts []npuCut, suffix s
 	return blocks
 }
 
-// npuCache is one of the session's caches.
+// npuCache returns a cache of the session.
 func npuCache(kvHeads, headDim int, state string) *npuTensor {
-	return &npuTensor{name: state[:1] + "cache", typ: dtype.BF16, shape: []int{kvHeads, op.Capacity, headDim}, state: state}
+	return &npuTensor{name: state[:1] + "cache", typ: dtype.BF16,
+		shape: []int{kvHeads, op.Capacity, headDim}, state: state}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// embed looks the ids up, on the host.
+// embed adds the embedding lookup, on the host.
 func (b *npuPlanner) embed(to *[]Step, x *npuTensor) {
 	c := b.cfg
-	x.leaves = true
+	x.output = true
 	ids := &npuTensor{name: "ids", typ: dtype.I32, shape: []int{op.Rows}, value: ValueIDs}
 	table := npuWeight("table", npu.T("model.embed_tokens.weight"), c.Vocab, c.Hidden)
 	b.steps(to, "embed", []*npuBlock{{program: "embed", on: OnHost, launches: []npuLaunch{
@@ -20,7 +20,7 @@ func (b *npuPlanner) embed(to *[]Step, x *npuTensor) {
 	}}})
 }
 
-// npuLMHead says how the rows of the LM head are shared between launches.
+// npuLMHead is the division of the LM head's rows among launches.
 type npuLMHead struct {
 	parts, rows int
 	layout      npu.Layout // of the whole weight
@@ -28,8 +28,9 @@ type npuLMHead struct {
 	hidden      int
 }
 
-// Parts of the published LM heads. A launch sends its vector at most 256 times (rule R-DMA-5), which bounds its rows: 16384 in 8 launches
-// serve vocabularies up to 131072, among them SmolLM2's, of whose 8 parts 5 are zeros; larger ones are cut into parts of 8192.
+// Parts of the published LM heads. A launch sends its vector at most 256 times (rule R-DMA-5),
+// which bounds its rows. 8 launches of 16384 rows serve vocabularies up to 131072, such as
+// SmolLM2's, of whose 8 parts 5 are zeros. Larger vocabularies are cut into parts of 8192.
 const (
 	lmRows, lmParts = 16384, 8
 	lmRowsLarge     = 8192
@@ -37,7 +38,8 @@ const (
 
 func (b *npuPlanner) lmHead() npuLMHead {
 	c := b.cfg
-	h := npuLMHead{parts: lmParts, rows: lmRows, layout: npu.T("lm_head.weight"), vocab: c.Vocab, hidden: c.Hidden}
+	h := npuLMHead{parts: lmParts, rows: lmRows, layout: npu.T("lm_head.weight"),
+		vocab: c.Vocab, hidden: c.Hidden}
 	if c.TieEmbeddings {
 		h.layout = npu.T("model.embed_tokens.weight")
 	}
@@ -46,7 +48,7 @@ func (b *npuPlanner) lmHead() npuLMHead {
 		h.rows = lmRowsLarge
 		h.parts = (c.Vocab + h.rows - 1) / h.rows
 	case c.Hidden%paddedWidth != 0 || c.Vocab <= lmRowsLarge:
-		// No published program has this width: none of its parts need be zeros.
+		// No published program has this width, so there is no need for parts of zeros.
 		for h.rows > 1024 && h.rows/2 >= c.Vocab {
 			h.rows /= 2
 		}
@@ -55,11 +57,11 @@ func (b *npuPlanner) lmHead() npuLMHead {
 	return h
 }
 
-// held is how many rows of a part the vocabulary has.
+// held returns how many rows of a part belong to the vocabulary.
 func (h npuLMHead) held(part int) int { return max(0, min(h.rows, h.vocab-part*h.rows)) }
 
-// weight is the layout of a part. Zeros take their type from what they stand beside, so that a part of nothing else is cut out of a
-// stack.
+// weight returns the layout of a part. Zeros take their type from the layout that they are stacked
+// with, so a part of zeros is a slice of a stack.
 func (h npuLMHead) weight(part int) npu.Layout {
 	from := part * h.rows
 	switch n := h.held(part); {
@@ -71,13 +73,20 @@ func (h npuLMHead) weight(part int) npu.Layout {
 	return layoutRows(h.layout, from, from+h.rows)
 }
 
-// head adds what comes behind the last layer: pick a row, normalise it, multiply it by the LM head, put the parts of the logits together.
-// With all rows asked for, norm and product belong to the pass itself, and its head only picks.
+// head adds the steps after the last layer: pick a row, normalize it, multiply it by the LM head,
+// join the parts of the logits. If the logits of all rows are wanted, norm and product belong to
+// the steps of the pass, and its head only picks.
 func (b *npuPlanner) head(pass *Pass, x *npuTensor, prefix, suffix string) {
 	c := b.cfg
 	rows := pass.Rows
 	picks := &npuTensor{name: "picks", typ: dtype.I32, shape: []int{op.Picks}, value: ValuePicks}
-	logits := &npuTensor{name: "logits", typ: dtype.F32, shape: []int{op.Picks, c.Vocab}, value: ValueLogits, leaves: true}
+	logits := &npuTensor{
+		name:   "logits",
+		typ:    dtype.F32,
+		shape:  []int{op.Picks, c.Vocab},
+		value:  ValueLogits,
+		output: true,
+	}
 	norm := npuWeight("norm.weight", npu.T("model.norm.weight"), c.Hidden)
 	pick := op.Pick{Picks: op.Picks, Rows: op.Rows, Width: c.Hidden}
 	picked := func(name, value string) *npuTensor {
@@ -90,7 +99,7 @@ func (b *npuPlanner) head(pass *Pass, x *npuTensor, prefix, suffix string) {
 	lm := b.lmHead()
 
 	switch {
-	case b.knobs.LMHead == OnHostSide:
+	case b.knobs.LMHead != OnDevice:
 		table := npuWeight("lm_head.weight", lm.layout, c.Vocab, c.Hidden)
 		b.steps(&pass.Head, "head", []*npuBlock{{program: "host_head", on: OnHost, launches: []npuLaunch{
 			{name: "pick", op: pick, args: []npuOperand{picks.whole(), x.whole(), last.whole()}},
@@ -98,25 +107,28 @@ func (b *npuPlanner) head(pass *Pass, x *npuTensor, prefix, suffix string) {
 			{name: "lm_head", op: op.MatMul{M: op.Picks, K: c.Hidden, N: c.Vocab, TransB: true},
 				args: []npuOperand{h.whole(), table.whole(), logits.whole()}},
 		}}})
-	case b.knobs.LMRows == AllRows && rows > 1:
+	case b.knobs.LMRows != lastRow && rows > 1:
 		b.headOfAll(pass, lm, x, norm, picks, logits, prefix, suffix)
 	default:
 		var blocks []*npuBlock
-		before := []npuLaunch{{name: "pick", op: pick, args: []npuOperand{picks.whole(), x.whole(), last.whole()}}}
-		normalise := npuLaunch{name: "norm", op: rms, args: []npuOperand{last.whole(), norm.whole(), h.whole()}}
-		if b.knobs.FinalNorm == OnNPUSide {
+		before := []npuLaunch{{name: "pick", op: pick,
+			args: []npuOperand{picks.whole(), x.whole(), last.whole()}}}
+		normalize := npuLaunch{name: "norm", op: rms,
+			args: []npuOperand{last.whole(), norm.whole(), h.whole()}}
+		if b.knobs.FinalNorm == OnDevice {
 			one := op.RMSNorm{Rows: 1, Width: c.Hidden, Eps: c.NormEps}
 			blocks = []*npuBlock{{program: "pick", on: OnHost, launches: before},
-				{program: "final_rms", on: OnDevice, launches: b.simple("norm", "", one, last.whole(), norm.whole(), h.whole()).launches}}
+				{program: "final_rms", on: OnDevice,
+					launches: b.simple("norm", "", one, last.whole(), norm.whole(), h.whole()).launches}}
 		} else {
-			blocks = []*npuBlock{{program: "final_norm", on: OnHost, launches: append(before, normalise)}}
+			blocks = []*npuBlock{{program: "final_norm", on: OnHost, launches: append(before, normalize)}}
 		}
 		b.steps(&pass.Head, "head", append(blocks, b.gemvHead(lm, h, logits)...))
 	}
 }
 
-// gemvHead is the LM head of one row: a launch for each part, in as few programs as may be (rule R-ELF-1), and what puts their results
-// together on the host.
+// gemvHead returns the LM head of one row: a launch for each part, in as few programs as possible
+// (rule R-ELF-1), and a host program that joins the results.
 func (b *npuPlanner) gemvHead(lm npuLMHead, h, logits *npuTensor) (blocks []*npuBlock) {
 	o := op.MatMul{M: 1, K: lm.hidden, N: lm.rows, TransB: true}
 	m := b.mapping("lm_head", o, "gemv", dtype.BF16, dtype.BF16, dtype.BF16)
@@ -134,22 +146,29 @@ func (b *npuPlanner) gemvHead(lm npuLMHead, h, logits *npuTensor) (blocks []*npu
 		}
 		w := npuWeight(fmt.Sprintf("lm_head.%d.weight", i), lm.weight(i), lm.rows, lm.hidden)
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("head.logits.%d", i), lm.rows)
-		y.host, y.leaves = []int{op.Picks, lm.rows}, true
+		y.host, y.output = []int{op.Picks, lm.rows}, true
 		last := blocks[len(blocks)-1]
-		last.launches = append(last.launches, npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
-			args: []npuOperand{h.whole(), w.whole(), y.whole()}})
+		last.launches = append(
+			last.launches,
+			npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
+				args: []npuOperand{h.whole(), w.whole(), y.whole()}},
+		)
 		if n := lm.held(i); n > 0 {
 			widths = append(widths, n)
-			concat.args = append(concat.args, npuOperand{y, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }})
+			concat.args = append(concat.args,
+				npuOperand{y, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }})
 		}
 	}
-	concat.name, concat.op, concat.args = "lm_head", op.Concat{Rows: op.Picks, Widths: widths}, append(concat.args, logits.whole())
+	concat.name, concat.op = "lm_head", op.Concat{Rows: op.Picks, Widths: widths}
+	concat.args = append(concat.args, logits.whole())
 	return append(blocks, &npuBlock{program: "logits", on: OnHost, launches: []npuLaunch{concat}})
 }
 
-// headOfAll is the LM head of every row of the pass, a product on the whole array for each part. Programs with more than three products
-// want widths that are multiples of 1024 (rule R-BD-4).
-func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits *npuTensor, prefix, suffix string) {
+// headOfAll adds the LM head of every row of the pass: a product on the whole array for each part.
+// Programs of more than three products need widths in multiples of 1024 (rule R-BD-4).
+func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits *npuTensor,
+	prefix, suffix string,
+) {
 	rows := pass.Rows
 	h := npuValue("h", prefix+"h", rows, lm.hidden)
 	blocks := []*npuBlock{{program: "final_norm_all", on: OnHost, launches: []npuLaunch{
@@ -172,25 +191,36 @@ func (b *npuPlanner) headOfAll(pass *Pass, lm npuLMHead, x, norm, picks, logits 
 			}
 			blocks = append(blocks, &npuBlock{program: name, on: OnDevice})
 		}
-		w := npuWeight(fmt.Sprintf("lm_head.%d.weight", i), layoutTranspose(lm.weight(i)), lm.hidden, lm.rows)
+		w := npuWeight(fmt.Sprintf("lm_head.%d.weight", i), layoutTranspose(lm.weight(i)),
+			lm.hidden, lm.rows)
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("%slogits.%d", prefix, i), rows, lm.rows)
-		y.leaves = true
+		y.output = true
 		last := blocks[len(blocks)-1]
 		variant := "drain"
 		if i%together == 0 && i == lm.parts-1 {
-			variant = productVariant(o.M, o.K, o.N, seat{true, true})
+			variant = productVariant(o.M, o.K, o.N, position{true, true})
 		}
 		u := b.product(fmt.Sprintf("lm_head.%d", i), h.whole(), w, y, o, variant)
 		last.launches = append(last.launches, u.launches...)
 		if n := lm.held(i); n > 0 {
-			part := &npuTensor{name: fmt.Sprintf("picked.%d", i), typ: dtype.BF16, shape: []int{op.Picks, n}}
-			joined = append(joined, npuLaunch{name: fmt.Sprintf("pick.%d", i), op: op.Pick{Picks: op.Picks, Rows: op.Rows, Width: n},
-				args: []npuOperand{picks.whole(), {y, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }}, part.whole()}})
+			part := &npuTensor{
+				name:  fmt.Sprintf("picked.%d", i),
+				typ:   dtype.BF16,
+				shape: []int{op.Picks, n},
+			}
+			joined = append(joined, npuLaunch{name: fmt.Sprintf("pick.%d", i),
+				op: op.Pick{Picks: op.Picks, Rows: op.Rows, Width: n},
+				args: []npuOperand{
+					picks.whole(),
+					{y, func(r npu.Ref) npu.Ref { return r.Cols(0, n) }},
+					part.whole(),
+				}})
 			widths = append(widths, n)
 			concat.args = append(concat.args, part.whole())
 		}
 	}
 	concat.op, concat.args = op.Concat{Rows: op.Picks, Widths: widths}, append(concat.args, logits.whole())
 	b.steps(&pass.Steps, "head", blocks)
-	b.steps(&pass.Head, "head", []*npuBlock{{program: "logits_of_all" + suffix, on: OnHost, launches: append(joined, concat)}})
+	b.steps(&pass.Head, "head", []*npuBlock{{program: "logits_of_all" + suffix, on: OnHost,
+		launches: append(joined, concat)}})
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// npuLayers makes the launches of a decoder layer for so many rows: what prefill and decode have in common.
+// npuLayers builds the launches of decoder layers for a number of rows. Prefill and decode share
+// it.
 type npuLayers struct {
 	*npuPlanner
 	npuWidths
@@ -19,7 +20,8 @@ type npuLayers struct {
 	suffix string // of programs
 }
 
-// suffixOf is what distinguishes a pass's programs from those of other passes: programs of one op always have their number of rows.
+// suffixOf returns the suffix that keeps a pass's program names distinct from those of other
+// passes. Programs of one op always have their number of rows.
 func (p *npuLayers) suffixOf(merged bool) string {
 	if merged {
 		return p.suffix
@@ -27,7 +29,7 @@ func (p *npuLayers) suffixOf(merged bool) string {
 	return fmt.Sprintf(".%d", p.rows)
 }
 
-// value is an activation: a matrix of all rows, or in decode a vector.
+// value returns an activation: a matrix with all rows, or a vector in decode.
 func (p *npuLayers) value(name, value string, width int) *npuTensor {
 	if p.rows == 1 {
 		return npuValue(name, p.prefix+value, width)
@@ -35,23 +37,23 @@ func (p *npuLayers) value(name, value string, width int) *npuTensor {
 	return npuValue(name, p.prefix+value, p.rows, width)
 }
 
-// stream is the residual stream, which lies in two buffers that layers take in turn.
+// stream returns the residual stream. Layers alternate between two buffers.
 func (p *npuLayers) stream(name string, l int) *npuTensor {
 	return p.value(name, fmt.Sprintf("x.%d", l%2), p.cfg.Hidden)
 }
 
-// tensor names a tensor of a layer.
+// tensor returns a tensor of a layer.
 func (p *npuLayers) tensor(l int, name string) npu.Layout {
 	return npu.T(fmt.Sprintf("model.layers.%d.%s", l, name))
 }
 
-// vector is a norm's weight or a bias.
+// vector returns a norm weight or a bias.
 func (p *npuLayers) vector(l int, name, tensor string, width int) npuOperand {
 	return npuWeight(name, p.tensor(l, tensor), width).whole()
 }
 
-// matrix is the weight of a projection, which the checkpoint has as [stored out, stored in]. A vector-matrix product reads it as it lies,
-// a matrix product as [in, out], with zeros where that is wider.
+// matrix returns the weight of a projection, which the checkpoint stores as [stored out, stored
+// in]. A GEMV reads it as stored, a matrix product as [in, out], padded with zeros.
 func (p *npuLayers) matrix(l int, name, tensor string, stored [2]int, out, in int) *npuTensor {
 	layout := p.tensor(l, tensor)
 	if p.rows == 1 {
@@ -64,24 +66,26 @@ func (p *npuLayers) matrix(l int, name, tensor string, stored [2]int, out, in in
 	return npuWeight(name, layout, in, out)
 }
 
-// fewProducts is the size M*K*N below which a product that drains BF16 from the cores is the faster one, above it one that writes FP32
-// and casts it in a second launch; the rule of the published artefacts.
-const fewProducts = 4_000_000_000
+// smallProduct is the size M*K*N below which a product that drains BF16 from the cores is faster;
+// above it, one that writes FP32 and casts it in a second launch is. Source: the published
+// artifacts.
+const smallProduct = 4_000_000_000
 
-// seat is where a product stands in its program.
-type seat struct{ first, alone bool }
+// position is the position of a product in its program.
+type position struct{ first, alone bool }
 
-// productVariant chooses among the kinds of matrix products.
+// productVariant returns the kind of matrix product to use.
 //
-// A drain alone in its program writes stale blocks from the second run on (rule S-3), so that there one of the others takes its place.
-// The fused cast needs columns in multiples of 512, tiles of 128 on four rows of cores: with narrower tiles it overflows a core's memory
-// in deployed shapes. Behind other launches it also needs K in multiples of 512 (rule S-8). What is left is the direct product, which
-// keeps its sums in BF16 and is less exact.
-func productVariant(m, k, n int, at seat) string {
+// A drain that is alone in its program writes stale blocks from its second run on (rule S-3), so
+// another kind takes its place. The fused cast needs columns in multiples of 512, tiles of 128 on
+// four rows of cores: with narrower tiles it overflows a core's memory in deployed shapes. After
+// other launches it also needs K in multiples of 512 (rule S-8). In the remaining cases it is the
+// direct product, which keeps its sums in BF16 and is less exact.
+func productVariant(m, k, n int, at position) string {
 	switch {
 	case m == 1:
 		return "gemv"
-	case !at.alone && (m*k*n < fewProducts || n%512 == 0 && k%512 != 0 && !at.first):
+	case !at.alone && (m*k*n < smallProduct || n%512 == 0 && k%512 != 0 && !at.first):
 		return "drain"
 	case n%512 == 0:
 		return "fused-cast"
@@ -89,36 +93,42 @@ func productVariant(m, k, n int, at seat) string {
 	return "direct"
 }
 
-// product is a matrix product with its cast, if it has one.
-func (b *npuPlanner) product(name string, x npuOperand, w, y *npuTensor, o op.MatMul, variant string) npuUnit {
+// product returns a matrix product and, for the fused-cast variant, its cast.
+func (b *npuPlanner) product(name string, x npuOperand, w, y *npuTensor, o op.MatMul, variant string,
+) npuUnit {
 	bf16 := dtype.BF16
 	if variant != "fused-cast" {
 		mapping := b.mapping(name, o, variant, bf16, bf16, bf16)
-		return npuUnit{name, []npuLaunch{{name: name, op: o, args: []npuOperand{x, w.whole(), y.whole()}, mapping: mapping}}}
+		args := []npuOperand{x, w.whole(), y.whole()}
+		return npuUnit{name, []npuLaunch{{name: name, op: o, args: args, mapping: mapping}}}
 	}
-	sums := &npuTensor{name: y.name + ".f32", typ: dtype.F32, shape: y.shape, late: true, value: y.value + ".f32"}
+	sums := &npuTensor{name: y.name + ".f32", typ: dtype.F32, shape: y.shape, trailing: true,
+		value: y.value + ".f32"}
 	mapping := b.mapping(name, o, variant, bf16, bf16, dtype.F32)
 	return npuUnit{name, []npuLaunch{
 		{name: name + ".f32", op: o, args: []npuOperand{x, w.whole(), sums.whole()}, mapping: mapping},
-		{name: name, op: op.Cast{Rows: o.M, Width: o.N}, args: []npuOperand{sums.whole(), y.whole()}, mapping: castMapping(mapping)},
+		{name: name, op: op.Cast{Rows: o.M, Width: o.N}, args: []npuOperand{sums.whole(), y.whole()},
+			mapping: castMapping(mapping)},
 	}}
 }
 
-// project is a product of all rows with a weight of the layer.
-func (p *npuLayers) project(name string, x npuOperand, w, y *npuTensor, k, n int, at seat) npuUnit {
-	return p.product(name, x, w, y, op.MatMul{M: p.rows, K: k, N: n, TransB: p.rows == 1}, productVariant(p.rows, k, n, at))
+// project returns the product of all rows with a weight of the layer.
+func (p *npuLayers) project(name string, x npuOperand, w, y *npuTensor, k, n int, at position) npuUnit {
+	return p.product(name, x, w, y, op.MatMul{M: p.rows, K: k, N: n, TransB: p.rows == 1},
+		productVariant(p.rows, k, n, at))
 }
 
-// simple is a unit of one launch.
+// simple returns a unit of one launch.
 func (b *npuPlanner) simple(name, stage string, o op.Op, args ...npuOperand) npuUnit {
 	types := make([]dtype.Type, len(args))
 	for i, a := range args {
 		types[i] = a.typ
 	}
-	return npuUnit{name, []npuLaunch{{name: name, op: o, args: args, stage: stage, mapping: b.mapping(name, o, "", types...)}}}
+	return npuUnit{name, []npuLaunch{{name: name, op: o, args: args, stage: stage,
+		mapping: b.mapping(name, o, "", types...)}}}
 }
 
-// norm is RMSNorm over heads of so many columns.
+// norm returns an RMSNorm over heads of the given width.
 func (p *npuLayers) norm(width, heads int) op.RMSNorm {
 	return op.RMSNorm{Rows: p.rows, Width: width, Heads: heads, Eps: p.cfg.NormEps}
 }
@@ -129,12 +139,14 @@ type attentionInput struct{ q, k, v *npuTensor }
 func (p *npuLayers) attentionInput() attentionInput {
 	v := "v"
 	if p.cfg.QKVBias {
-		v = "v_bias" // the last launch that computes it names it
+		v = "v_bias" // named after the last launch that computes it
 	}
-	return attentionInput{p.value("q_rope", "q_rope", p.q), p.value("k_rope", "k_rope", p.kv), p.value(v, v, p.kv)}
+	return attentionInput{p.value("q_rope", "q_rope", p.q), p.value("k_rope", "k_rope", p.kv),
+		p.value(v, v, p.kv)}
 }
 
-// input is the units before attention: norm, products, and what turns them into rotated queries and keys.
+// input returns the units before attention: norm, projections, and the ops from those to rotated
+// queries and keys.
 func (p *npuLayers) input(l int, x *npuTensor, to attentionInput) []npuUnit {
 	c := p.cfg
 	h := p.value("attn_norm", "attn_norm", c.Hidden)
@@ -143,22 +155,24 @@ func (p *npuLayers) input(l int, x *npuTensor, to attentionInput) []npuUnit {
 
 	heads := []struct {
 		name          string
-		heads, stored int // of attention, of the checkpoint
-		width, out    int // of the heads side by side, of the product
+		heads, stored int // in attention, in the checkpoint
+		width, out    int // of all heads, of the product
 		result        *npuTensor
 	}{
 		{"q", p.heads, c.Heads, p.q, p.qOut, to.q},
 		{"k", p.kvHeads, c.KVHeads, p.kv, p.kvOut, to.k},
 		{"v", p.kvHeads, c.KVHeads, p.kv, p.kvOut, to.v},
 	}
-	y := make([]npuOperand, len(heads)) // the latest of each
+	y := make([]npuOperand, len(heads)) // the latest result of each
 	for i, a := range heads {
 		z := p.value(a.name, a.name, a.out)
 		if a.name == to.v.name {
 			z = to.v
 		}
-		w := p.matrix(l, a.name+".weight", "self_attn."+a.name+"_proj.weight", [2]int{a.stored * c.HeadDim, c.Hidden}, a.out, c.Hidden)
-		units = append(units, p.project("attn."+a.name, h.whole(), w, z, c.Hidden, a.out, seat{!p.knobs.MergePre, !p.knobs.MergePre}))
+		w := p.matrix(l, a.name+".weight", "self_attn."+a.name+"_proj.weight",
+			[2]int{a.stored * c.HeadDim, c.Hidden}, a.out, c.Hidden)
+		at := position{!p.knobs.MergePre, !p.knobs.MergePre}
+		units = append(units, p.project("attn."+a.name, h.whole(), w, z, c.Hidden, a.out, at))
 		y[i] = z.cols(a.width)
 	}
 	for i, a := range heads {
@@ -169,7 +183,8 @@ func (p *npuLayers) input(l int, x *npuTensor, to attentionInput) []npuUnit {
 		if z.name == to.v.name {
 			z = to.v
 		}
-		units = append(units, p.simple("attn."+a.name+"_bias", "bias", op.Add{Rows: p.rows, Width: a.width, Broadcast: true},
+		units = append(units, p.simple("attn."+a.name+"_bias", "bias",
+			op.Add{Rows: p.rows, Width: a.width, Broadcast: true},
 			y[i], p.vector(l, a.name+".bias", "self_attn."+a.name+"_proj.bias", a.width), z.whole()))
 		y[i] = z.whole()
 	}
@@ -179,27 +194,32 @@ func (p *npuLayers) input(l int, x *npuTensor, to attentionInput) []npuUnit {
 		}
 		z := p.value(a.name+"_norm", a.name+"_norm", a.width)
 		units = append(units, p.simple("attn."+a.name+"_norm", "norm", p.norm(c.HeadDim, a.heads),
-			y[i], p.vector(l, a.name+"_norm.weight", "self_attn."+a.name+"_norm.weight", c.HeadDim), z.whole()))
+			y[i], p.vector(l, a.name+"_norm.weight", "self_attn."+a.name+"_norm.weight", c.HeadDim),
+			z.whole()))
 		y[i] = z.whole()
 	}
 	for i, a := range heads[:2] {
 		o := op.RoPE{Rows: p.rows, Heads: a.heads, HeadDim: c.HeadDim, TableHeads: a.heads}
-		units = append(units, p.simple("attn."+a.name+"_rope", "rope", o, y[i], p.rope(a.name, a.heads), a.result.whole()))
+		units = append(units, p.simple("attn."+a.name+"_rope", "rope", o,
+			y[i], p.rope(a.name, a.heads), a.result.whole()))
 	}
 	return units
 }
 
-// rope is the cosines and sines of the rows' positions, repeated for each head: in prefill a constant, for the rows start at position 0,
-// in decode a row that the host writes for every token. Both are flat in the artefacts.
+// rope returns the cosines and sines of the rows' positions, repeated for each head. In prefill
+// they are a constant, because the rows start at position 0; in decode the host writes a row for
+// every token. Both are flat, as in the artifacts.
 func (p *npuLayers) rope(name string, heads int) npuOperand {
 	width := heads * p.cfg.HeadDim
 	if p.rows == 1 {
-		return (&npuTensor{name: "rope_" + name, typ: dtype.BF16, shape: []int{width}, value: ValueRoPE + "." + name}).whole()
+		return (&npuTensor{name: "rope_" + name, typ: dtype.BF16, shape: []int{width},
+			value: valueRoPE + "." + name}).whole()
 	}
-	return npuWeight("rope_"+name, layoutRepeat(layoutRows(npu.T(TensorRoPE), 0, p.rows), heads), p.rows*width).as(p.rows, width)
+	table := layoutRepeat(layoutRows(npu.T(TensorRoPE), 0, p.rows), heads)
+	return npuWeight("rope_"+name, table, p.rows*width).as(p.rows, width)
 }
 
-// npuInputName is the name of the published program with the launches before attention.
+// npuInputName returns the name of the published program with the launches before attention.
 func npuInputName(c *checkpoint.Config, decode bool) string {
 	name := "rms_qkv"
 	if c.QKVBias {
@@ -219,7 +239,7 @@ func npuInputName(c *checkpoint.Config, decode bool) string {
 	return name + "_rope"
 }
 
-// npuOutput are the tensors behind attention: weights, and results in the order of their launches.
+// npuOutput is the tensors after attention: weights, and results in launch order.
 type npuOutput struct {
 	wo, norm, wgate, wup, wdown         *npuTensor
 	o, sum, normed, gate, up, act, down *npuTensor
@@ -231,7 +251,8 @@ func (p *npuLayers) outputTensors(l int) npuOutput {
 		return p.matrix(l, name+".weight", "mlp."+name+"_proj.weight", [2]int{storedOut, storedIn}, out, in)
 	}
 	return npuOutput{
-		wo:    p.matrix(l, "o.weight", "self_attn.o_proj.weight", [2]int{c.Hidden, c.Heads * c.HeadDim}, p.hidden, p.q),
+		wo: p.matrix(l, "o.weight", "self_attn.o_proj.weight",
+			[2]int{c.Hidden, c.Heads * c.HeadDim}, p.hidden, p.q),
 		norm:  npuWeight("ffn_norm.weight", p.tensor(l, "post_attention_layernorm.weight"), c.Hidden),
 		wgate: mlp("gate", p.ffn, c.Hidden, c.FFN, c.Hidden),
 		wup:   mlp("up", p.ffn, c.Hidden, c.FFN, c.Hidden),
@@ -247,14 +268,14 @@ func (p *npuLayers) outputTensors(l int) npuOutput {
 	}
 }
 
-// output is the eight units behind attention: projection and residual, norm, the gated feed-forward block, residual. Cuts say which of
-// them begin a program.
+// output returns the eight units after attention: projection and residual, norm, the gated
+// feed-forward block, residual. cuts tell which units begin a program.
 func (p *npuLayers) output(l int, attn, x, y *npuTensor, cuts []npuCut) []npuUnit {
 	c, t := p.cfg, p.outputTensors(l)
-	at := func(unit int) seat {
+	at := func(unit int) position {
 		begins := func(i int) bool { return slices.ContainsFunc(cuts, func(a npuCut) bool { return a.from == i }) }
 		first := !p.knobs.MergePost || begins(unit)
-		return seat{first, !p.knobs.MergePost || first && begins(unit+1)}
+		return position{first, !p.knobs.MergePost || first && begins(unit+1)}
 	}
 	add := op.Add{Rows: p.rows, Width: c.Hidden}
 	return []npuUnit{
@@ -263,16 +284,18 @@ func (p *npuLayers) output(l int, attn, x, y *npuTensor, cuts []npuCut) []npuUni
 		p.simple("ffn.norm", "", p.norm(c.Hidden, 0), t.sum.whole(), t.norm.whole(), t.normed.whole()),
 		p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, c.Hidden, p.ffn, at(3)),
 		p.project("ffn.up", t.normed.whole(), t.wup, t.up, c.Hidden, p.ffn, at(4)),
-		p.simple("ffn.act", "", op.SiLUMul{Rows: p.rows, Width: p.ffn}, t.gate.whole(), t.up.whole(), t.act.whole()),
+		p.simple("ffn.act", "", op.SiLUMul{Rows: p.rows, Width: p.ffn},
+			t.gate.whole(), t.up.whole(), t.act.whole()),
 		p.project("ffn.down", t.act.whole(), t.wdown, t.down, p.ffn, p.hidden, at(6)),
 		p.simple("ffn.residual", "", add, t.down.cols(c.Hidden), t.sum.whole(), y.as(p.rows, c.Hidden)),
 	}
 }
 
-// cacheWrite is the two launches that keep keys and values, on the host.
+// cacheWrite returns the two host launches that append keys and values to the cache.
 func (p *npuLayers) cacheWrite(l int, to attentionInput) (launches []npuLaunch, kcache, vcache *npuTensor) {
 	c := p.cfg
-	kcache, vcache = npuCache(c.KVHeads, c.HeadDim, fmt.Sprintf("k.%d", l)), npuCache(c.KVHeads, c.HeadDim, fmt.Sprintf("v.%d", l))
+	kcache = npuCache(c.KVHeads, c.HeadDim, fmt.Sprintf("k.%d", l))
+	vcache = npuCache(c.KVHeads, c.HeadDim, fmt.Sprintf("v.%d", l))
 	write, width := op.KVWrite{Rows: op.Rows, KVHeads: c.KVHeads, HeadDim: c.HeadDim}, c.KVHeads*c.HeadDim
 	return []npuLaunch{
 		{name: "attn.k_write", op: write, args: []npuOperand{to.k.cols(width), kcache.whole()}},

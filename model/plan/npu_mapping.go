@@ -11,8 +11,9 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// mapping says how an op lies on the array: as a measured row of that very shape has it, else the first of a list of candidates, best
-// first, that the array's rules allow. Types are those of the op's operands.
+// mapping returns the mapping of an op onto the array: that of a measured row of the same shape, or
+// else the first candidate, best first, that the array's rules allow. types are those of the op's
+// operands.
 func (b *npuPlanner) mapping(name string, o op.Op, variant string, types ...dtype.Type) npu.Mapping {
 	if b.err != nil {
 		return npu.Mapping{}
@@ -34,7 +35,7 @@ func (b *npuPlanner) mapping(name string, o op.Op, variant string, types ...dtyp
 	return m
 }
 
-// ofLaunch names the launch that refusals are about.
+// ofLaunch names the launch in the ResourceErrors of err.
 func ofLaunch(name string, err error) error {
 	var list interface{ Unwrap() []error }
 	if !errors.As(err, &list) {
@@ -49,10 +50,11 @@ func ofLaunch(name string, err error) error {
 	return err
 }
 
-// findMapping is mapping without memory. An error is the first candidate's, with advice.
+// findMapping returns a mapping without caching it. If no candidate fits, the error is the first
+// candidate's, with advice.
 func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (npu.Mapping, error) {
 	candidates := b.candidates(o, variant)
-	if b.knobs.Tiles == ShapeTiles && b.knobs.Herd == FullHerd {
+	if b.knobs.Tiles == shapeTiles && b.knobs.Herd == fullHerd {
 		if m, ok := b.measured(o, variant); ok && xdna2.Fits(o, types, m, b.array) {
 			return b.kernelOf(o, m), nil
 		}
@@ -65,8 +67,8 @@ func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (n
 	return npu.Mapping{}, xdna2.CheckLaunch(o, types, candidates[0], b.array)
 }
 
-// measured is the mapping that the registry has for this shape: the fastest that a deployment has measured, else what is published for
-// deployment, else the fastest of a sweep.
+// measured returns the registry's mapping for this shape: the fastest that a deployment measured,
+// or else the one published for deployment, or else the fastest of a sweep.
 func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
 	list, err := b.registry.Candidates(o, dtype.BF16, op.Size{})
 	if err != nil {
@@ -81,14 +83,19 @@ func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
 	for _, record := range []xdna2.Record{xdna2.Own, xdna2.Published, xdna2.Sweep} {
 		for _, r := range same {
 			if m := r.Mapping; r.Record == record {
-				return npu.Mapping{Variant: m.Variant, Tile: slices.Clone(m.Tile), Herd: slices.Clone(m.Herd), Layout: m.Layout}, true
+				return npu.Mapping{
+					Variant: m.Variant,
+					Tile:    slices.Clone(m.Tile),
+					Herd:    slices.Clone(m.Herd),
+					Layout:  m.Layout,
+				}, true
 			}
 		}
 	}
 	return npu.Mapping{}, false
 }
 
-// attentionLayout is the layout of an attention, "" of other ops.
+// attentionLayout returns the layout of an attention op, and "" for other ops.
 func attentionLayout(o op.Op) string {
 	a, ok := o.(op.Attention)
 	switch {
@@ -100,19 +107,19 @@ func attentionLayout(o op.Op) string {
 	return "seq-first"
 }
 
-// kernelOf sets the variant of kernels that exist in a scalar and a vector form.
+// kernelOf sets the variant of kernels that have a scalar and a vector form.
 func (b *npuPlanner) kernelOf(o op.Op, m npu.Mapping) npu.Mapping {
 	switch o.(type) {
 	case op.MatMul, op.Attention, op.Cast:
 	default:
-		if b.knobs.Kernels == ScalarKernels {
+		if b.knobs.Kernels != vectorKernels {
 			m.Variant = "scalar"
 		}
 	}
 	return m
 }
 
-// candidates lists the mappings to try for an op, at least one.
+// candidates returns the mappings to try for an op, best first. There is at least one.
 func (b *npuPlanner) candidates(o op.Op, variant string) []npu.Mapping {
 	switch o := o.(type) {
 	case op.MatMul:
@@ -124,7 +131,7 @@ func (b *npuPlanner) candidates(o op.Op, variant string) []npu.Mapping {
 		return b.attentionCandidates(o, variant)
 	case op.Add:
 		if o.Broadcast {
-			return b.vectorCandidates(o, nil) // a bias is added row by row and has no tile
+			return b.vectorCandidates(o, nil) // a bias is added row by row, without tiles
 		}
 		return b.tileCandidates(o, o.Rows*o.Width, 2048)
 	case op.SiLUMul:
@@ -135,17 +142,19 @@ func (b *npuPlanner) candidates(o op.Op, variant string) []npu.Mapping {
 	return b.vectorCandidates(o, nil)
 }
 
-// gemmCandidates: large blocks of C first, for every operand is read once for each block of the other; then long panels along K, which
-// DMA streams best. Panels of 512 are left to measured rows: some shapes run out of buffer descriptors with them.
+// gemmCandidates puts large blocks of C first, because every operand is read once for each block of
+// the other. Next come long panels along K, which DMA streams best. Panels of 512 are left to
+// measured rows: with them some shapes run out of buffer descriptors.
 func (b *npuPlanner) gemmCandidates(variant string) (list []npu.Mapping) {
-	herds, tileM, tileN, panels := [][]int{{8, 4}, {4, 4}}, []int{64, 32, 16}, []int{128, 64, 32, 16}, []int{256, 192, 128, 96, 64, 32}
-	if b.knobs.Herd == PartHerd {
+	herds, tileM, tileN := [][]int{{8, 4}, {4, 4}}, []int{64, 32, 16}, []int{128, 64, 32, 16}
+	panels := []int{256, 192, 128, 96, 64, 32}
+	if b.knobs.Herd != fullHerd {
 		herds = [][]int{{4, 4}}
 	}
 	if variant == "drain" {
-		tileM = tileM[1:] // the drained block lies in the core beside the sums
+		tileM = tileM[1:] // the core holds the drained block next to the sums
 	}
-	if b.knobs.Tiles == SmallTiles {
+	if b.knobs.Tiles != shapeTiles {
 		tileM, tileN, panels = []int{32, 16}, []int{64, 32, 16}, []int{64, 32}
 	}
 	for _, herd := range herds {
@@ -160,13 +169,13 @@ func (b *npuPlanner) gemmCandidates(variant string) (list []npu.Mapping) {
 	return list
 }
 
-// gemvCandidates: the more rows of the weight a core takes at once the better, as far as memory goes.
+// gemvCandidates puts tiles with many weight rows first.
 func (b *npuPlanner) gemvCandidates(o op.MatMul) (list []npu.Mapping) {
 	herds, tiles := []int{8, 4, 2, 1}, []int{16, 8, 4, 2}
-	if b.knobs.Herd == PartHerd {
+	if b.knobs.Herd != fullHerd {
 		herds = []int{4, 8, 2, 1}
 	}
-	if b.knobs.Tiles == SmallTiles {
+	if b.knobs.Tiles != shapeTiles {
 		tiles = []int{2, 4, 8, 16}
 	}
 	for _, h := range herds {
@@ -179,7 +188,8 @@ func (b *npuPlanner) gemvCandidates(o op.MatMul) (list []npu.Mapping) {
 	return list
 }
 
-// attentionCandidates: the columns of the array take query tiles, those of two heads at once where the number of heads is even.
+// attentionCandidates spreads query tiles over the columns of the array, those of two heads at once
+// if the number of heads is even.
 func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list []npu.Mapping) {
 	layout, group := attentionLayout(o), o.Heads/o.KVHeads
 	if variant == "temporal" {
@@ -190,14 +200,14 @@ func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list [
 		return list
 	}
 	heads, tiles := []int{2, 1}, []int{8, 4, 2, 1}
-	if b.knobs.Herd == PartHerd {
+	if b.knobs.Herd != fullHerd {
 		heads = []int{1}
 		tiles = []int{4, 2, 1}
 	}
-	if b.knobs.Tiles == SmallTiles {
+	if b.knobs.Tiles != shapeTiles {
 		tiles = []int{1}
 	}
-	keys := 64 // rows of a chunk of keys, and of a query tile
+	keys := 64 // rows of a block of keys, and of a query tile
 	if o.HeadDim > 128 {
 		keys = 32
 	}
@@ -215,9 +225,10 @@ func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list [
 	return list
 }
 
-// tileCandidates are those of an element-wise kernel over so many elements, with tiles up to a size.
+// tileCandidates returns those of an element-wise kernel over a number of elements, with tiles of
+// at most the given size.
 func (b *npuPlanner) tileCandidates(o op.Op, elements, largest int) (list []npu.Mapping) {
-	if b.knobs.Tiles == SmallTiles {
+	if b.knobs.Tiles != shapeTiles {
 		largest = 256
 	}
 	for _, cores := range b.columns() {
@@ -237,15 +248,16 @@ func (b *npuPlanner) vectorCandidates(o op.Op, tile []int) (list []npu.Mapping) 
 	return list
 }
 
-// columns are the numbers of columns to try for kernels that use one core of each.
+// columns returns the numbers of columns to try for kernels that use one core per column.
 func (b *npuPlanner) columns() []int {
-	if b.knobs.Herd == PartHerd {
+	if b.knobs.Herd != fullHerd {
 		return []int{1}
 	}
 	return []int{8, 4, 2, 1}
 }
 
-// castMapping is how the second launch of a fused-cast GEMM lies: on the GEMM's cores.
+// castMapping returns the mapping of the second launch of a fused-cast GEMM, which runs on the
+// GEMM's cores.
 func castMapping(gemm npu.Mapping) npu.Mapping {
 	return npu.Mapping{Variant: "fused-cast", Herd: gemm.Herd}
 }

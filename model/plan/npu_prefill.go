@@ -8,22 +8,25 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// npuWidths are the widths of a layer's activations, with what is added so that tiles divide. Decode adds nothing.
+// npuWidths are the widths of a layer's activations, padded so that tiles divide them. Decode pads
+// nothing.
 //
-// A matrix product on the whole array writes columns in multiples of 4 rows of cores times a tile of at least 64: 256. Where a launch
-// behind it can leave columns out again, as a bias or a residual addition does, a width is rounded up to the next 1024. Queries, keys and
-// values of models without a bias go to attention as they are: for them whole heads are added, as many key heads as are needed, each with
-// its group of query heads, so that the true heads keep their partners. The feed-forward block is zero where it is wider than the
-// checkpoint's: there 256 are enough. Added weights are zeros; so is what added heads attend to.
+// A matrix product on the whole array writes columns in multiples of 256: 4 rows of cores times a
+// tile of at least 64. If the next launch can drop columns, as a bias or a residual addition does,
+// a width is rounded up to the next 1024. Without a bias, queries, keys and values go to attention
+// unchanged. For them whole heads are added: as many key heads as needed, each with its group of
+// query heads, so that the real heads keep their groups. The feed-forward block is padded to a
+// multiple of 256. Added weights are zeros, and so are the keys and values of added heads.
 type npuWidths struct {
-	heads, kvHeads int // of attention
-	q, kv          int // heads side by side
-	qOut, kvOut    int // of the products
+	heads, kvHeads int // in attention
+	q, kv          int // all heads
+	qOut, kvOut    int // of the q, k and v products
 	hidden         int // of the products that write the residual stream
 	ffn            int
 }
 
-// tileWidth is the number of columns that products write in multiples of, paddedWidth what others are rounded up to.
+// tileWidth divides the number of columns that a product writes. Widths that it does not divide are
+// rounded up to a multiple of paddedWidth.
 const (
 	tileWidth   = 256
 	paddedWidth = 1024
@@ -36,11 +39,12 @@ func roundWidth(n int) int {
 	return (n + paddedWidth - 1) / paddedWidth * paddedWidth
 }
 
-// exactWidths are those of the checkpoint.
+// exactWidths returns the checkpoint's widths.
 func (b *npuPlanner) exactWidths() npuWidths {
 	c := b.cfg
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	return npuWidths{heads: c.Heads, kvHeads: c.KVHeads, q: q, kv: kv, qOut: q, kvOut: kv, hidden: c.Hidden, ffn: c.FFN}
+	return npuWidths{heads: c.Heads, kvHeads: c.KVHeads, q: q, kv: kv, qOut: q, kvOut: kv,
+		hidden: c.Hidden, ffn: c.FFN}
 }
 
 func (b *npuPlanner) paddedWidths() npuWidths {
@@ -59,16 +63,17 @@ func (b *npuPlanner) paddedWidths() npuWidths {
 	return w
 }
 
-// npuPrefill makes the layers of a prefill pass.
+// npuPrefill plans the layers of a prefill pass.
 type npuPrefill struct {
 	npuLayers
 	core    op.Attention
 	onArray npu.Mapping
 }
 
-// prefill adds the pass of so many rows.
+// prefill adds the pass of a number of rows.
 func (b *npuPlanner) prefill(rows int) {
-	p := npuPrefill{npuLayers: npuLayers{npuPlanner: b, npuWidths: b.paddedWidths(), rows: rows, prefix: fmt.Sprintf("p%d.", rows)}}
+	p := npuPrefill{npuLayers: npuLayers{npuPlanner: b, npuWidths: b.paddedWidths(), rows: rows,
+		prefix: fmt.Sprintf("p%d.", rows)}}
 	if rows != b.longest {
 		p.suffix = fmt.Sprintf(".%d", rows)
 	}
@@ -85,18 +90,19 @@ func (b *npuPlanner) prefill(rows int) {
 	b.plan.Prefill = append(b.plan.Prefill, pass)
 }
 
-// chooseAttention chooses the kernel: one that reads and writes what the neighbouring programs do where there is one, which is for heads
-// of 64, and for heads of 128 in groups that the temporal kernel can map; else one that wants head after head, with values and result in
-// parts of 64 columns.
+// chooseAttention chooses the attention kernel. It prefers one with the layout of the neighboring
+// programs; such kernels exist for heads of 64, and for heads of 128 in groups that the temporal
+// kernel can map. Otherwise it takes the head-first kernel, with values and results in parts of 64
+// columns.
 func (p *npuPrefill) chooseAttention() {
 	c := p.cfg
 	o := op.Attention{Rows: p.rows, Heads: p.heads, KVHeads: p.kvHeads, HeadDim: c.HeadDim}
 	bf16 := []dtype.Type{dtype.BF16, dtype.BF16, dtype.BF16, dtype.BF16}
 	p.core = o
-	if p.knobs.Attention == HostAttention {
+	if p.knobs.Attention == OnHost {
 		return
 	}
-	if p.knobs.Layout == ProgramOrder {
+	if p.knobs.Layout == seqFirst {
 		for _, variant := range []string{"flash", "temporal"} {
 			if m, err := p.findMapping(o, variant, bf16); err == nil {
 				p.onArray = m
@@ -111,16 +117,17 @@ func (p *npuPrefill) chooseAttention() {
 	p.core, p.onArray = o, p.mapping("attn.core", o, "flash", bf16...)
 }
 
-// layer is the blocks of one layer, in the order of their dispatch.
+// layer returns the blocks of one layer in dispatch order.
 func (p *npuPrefill) layer(l int) []*npuBlock {
 	x, y := p.stream("x", l), p.stream("y", l+1)
-	y.shape, y.leaves = []int{p.rows * p.cfg.Hidden}, true // flat, as artefacts have it
+	y.shape, y.output = []int{p.rows * p.cfg.Hidden}, true // flat, as in the artifacts
 	in, attn := p.attentionInput(), p.value("attn", "attn", p.q)
 
-	blocks := p.group(p.input(l, x, in), p.knobs.MergePre, []npuCut{{npuInputName(p.cfg, false), "", 0}}, p.suffixOf(p.knobs.MergePre))
+	blocks := p.group(p.input(l, x, in), p.knobs.MergePre, []npuCut{{npuInputName(p.cfg, false), "", 0}},
+		p.suffixOf(p.knobs.MergePre))
 	args := []npuOperand{in.q.whole(), in.k.whole(), in.v.whole(), attn.whole()}
 	switch {
-	case p.knobs.Attention == HostAttention:
+	case p.knobs.Attention == OnHost:
 		core := p.core
 		core.Rows = op.Rows
 		blocks = append(blocks, &npuBlock{program: "host_attention" + p.suffix, on: OnHost,
@@ -131,12 +138,13 @@ func (p *npuPrefill) layer(l int) []*npuBlock {
 		blocks = append(blocks, p.flash(args))
 	}
 	cuts := p.outputCuts()
-	blocks = append(blocks, p.group(p.output(l, attn, x, y, cuts), p.knobs.MergePost, cuts, p.suffixOf(p.knobs.MergePost))...)
+	output := p.output(l, attn, x, y, cuts)
+	blocks = append(blocks, p.group(output, p.knobs.MergePost, cuts, p.suffixOf(p.knobs.MergePost))...)
 	write, _, _ := p.cacheWrite(l, in)
 	return append(blocks, &npuBlock{program: "kv_write" + p.suffix, on: OnHost, launches: write})
 }
 
-// flash is the dispatch of attention on the array.
+// flash returns the dispatch of attention on the array.
 func (p *npuPrefill) flash(args []npuOperand) *npuBlock {
 	name := "attn.core"
 	if p.core.HeadFirst {
@@ -146,8 +154,8 @@ func (p *npuPrefill) flash(args []npuOperand) *npuBlock {
 		launches: []npuLaunch{{name: name, op: p.core, args: args, mapping: p.onArray}}}
 }
 
-// headFirst is attention between permutations on the host. They move all rows, true or not, for the kernel's layout depends on their
-// number.
+// headFirst returns attention between two permutations on the host. They move all rows, padding
+// included, because the kernel's layout depends on the number of rows.
 func (p *npuPrefill) headFirst(in attentionInput, attn *npuTensor) []*npuBlock {
 	hd, split := p.cfg.HeadDim, max(1, p.core.Split)
 	var before []npuLaunch
@@ -156,10 +164,15 @@ func (p *npuPrefill) headFirst(in attentionInput, attn *npuTensor) []*npuBlock {
 		name         string
 		x            *npuTensor
 		heads, width int
-	}{{"q_heads", in.q, p.heads, hd}, {"k_heads", in.k, p.kvHeads, hd}, {"v_heads", in.v, p.kvHeads * split, hd / split}} {
+	}{
+		{"q_heads", in.q, p.heads, hd},
+		{"k_heads", in.k, p.kvHeads, hd},
+		{"v_heads", in.v, p.kvHeads * split, hd / split},
+	} {
 		y := npuValue(t.name, p.prefix+t.name, t.heads, p.rows, t.width)
 		o := op.Permute{Shape: []int{p.rows, t.heads, t.width}, Perm: []int{1, 0, 2}}
-		before = append(before, npuLaunch{name: "attn." + t.name, op: o, args: []npuOperand{t.x.as(o.Shape...), y.whole()}, stage: "heads"})
+		before = append(before, npuLaunch{name: "attn." + t.name, op: o, stage: "heads",
+			args: []npuOperand{t.x.as(o.Shape...), y.whole()}})
 		args = append(args, y.whole())
 	}
 	y := npuValue("attn_heads", p.prefix+"attn_heads", p.heads*split, p.rows, hd/split)
@@ -172,21 +185,24 @@ func (p *npuPrefill) headFirst(in attentionInput, attn *npuTensor) []*npuBlock {
 	}
 }
 
-// Limits of what is merged behind attention.
+// Limits on merging after attention.
 const (
-	wholeWidth     = 1024 // four products share a program when all widths are multiples of it (rule R-BD-4)
-	activationTile = 5120 // widest row that the gate's kernel takes as one tile (rule R-L1-3)
+	wholeWidth     = 1024 // four products share a program if it divides all widths (rule R-BD-4)
+	activationTile = 5120 // widest row that the gate's kernel can take as one tile (rule R-L1-3)
 
-	// panelsTogether bounds the panels of weights that gate and up read in one program. It is ours, drawn between the published programs:
-	// with 840 the two are one program (Qwen2.5-1.5B), with 1376 and 1520 two (Qwen2.5-3B, Qwen3-4B). Each panel takes a buffer
-	// descriptor.
+	// panelsTogether bounds the panels of weights that gate and up read in one program. Each panel
+	// takes a buffer descriptor. The value lies between those of published programs: with 840
+	// panels the two share a program (Qwen2.5-1.5B), with 1376 and 1520 they do not (Qwen2.5-3B,
+	// Qwen3-4B).
 	panelsTogether = 1024
 )
 
-// outputCuts says which of the eight units behind attention (o, residual, norm, gate, up, act, down, residual) begin a program.
+// outputCuts returns the cuts of the eight units after attention: o, residual, norm, gate, up, act,
+// down, residual.
 //
-// Widths that are multiples of 1024 let all of them be one. Others are cut into more buffer descriptors: the down product, whose K then
-// is odd too, must be the first launch of its program (rule S-8), and more than three products do not fit one; wide ones are cut further.
+// If all widths are multiples of 1024 they share one program. Other widths take more buffer
+// descriptors: the down product, whose K is then odd too, must be the first launch of its program
+// (rule S-8), and one program has room for three products. Wide models are cut further.
 func (p *npuPrefill) outputCuts() []npuCut {
 	c := p.cfg
 	switch {
@@ -206,10 +222,11 @@ func (p *npuPrefill) outputCuts() []npuCut {
 	return append(cuts, npuCut{"swiglu", "silu_and_mul_2d", 5}, npuCut{"down_add", "", 6})
 }
 
-// gatePanels is the number of panels of the weights that gate and up read together.
+// gatePanels returns the number of weight panels that gate and up read together.
 func (p *npuPrefill) gatePanels() int {
 	t := p.outputTensors(0)
-	u := p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, p.cfg.Hidden, p.ffn, seat{first: true})
+	u := p.project("ffn.gate", t.normed.whole(), t.wgate, t.gate, p.cfg.Hidden, p.ffn,
+		position{first: true})
 	if p.err != nil {
 		return 0
 	}

@@ -2,11 +2,12 @@ package plan
 
 import "fmt"
 
-// OptionError is an option or argument that a caller must change. A server answers it with "bad request".
+// OptionError reports an option or argument that the caller must change. A server answers it with
+// status 400. Package model has it under the same name.
 type OptionError struct {
 	Field string // such as "GenerateOptions.MaxTokens", "Sampling.TopP" or "Prompt.IDs[3]"
 	Value any
-	Want  string // what it must be
+	Want  string // the values that are valid
 }
 
 func (e *OptionError) Error() string {

@@ -11,34 +11,38 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// PlanOptions are the choices that a planner leaves open. The zero value of a field means its default.
+// Options are the choices that a planner leaves open. The zero value of a field is its default.
 type Options struct {
-	SeqLen      int        // positions a session may use; default: the model's context, at most DefaultMaxContext
-	Chunk       int        // rows of a prompt in one pass; default 512, for the NPU 2048
-	Activations dtype.Type // BF16 (default) or F32: what enters a matrix product. Sums, norms and the residual stream are FP32 either way.
+	SeqLen      int        // positions of a session; default: the model's context, at most MaxSeqLen
+	MaxSeqLen   int        // bound on the default of SeqLen; default DefaultMaxContext
+	Chunk       int        // most rows of a prompt in one pass; default 512, for the NPU 2048
+	Activations dtype.Type // BF16 (default) or F32, of the left operand of matrix products
 	Cache       dtype.Type // BF16 (default), F16 or F32
 }
 
-// DefaultMaxContext is the most positions of a session unless [OpenOptions] says otherwise. Some
-// checkpoints declare contexts that no memory holds: at 131,072 positions the KV cache of a model of
-// Llama-3.2-1B's shape takes 4.3 GB, of Llama-3.1-8B's 17 GB.
+// DefaultMaxContext is the default of [Options].MaxSeqLen. Some checkpoints declare contexts that
+// fit into no memory: at 131,072 positions the KV cache of a model of Llama-3.2-1B's shape takes
+// 4.3 GB, and that of Llama-3.1-8B's shape 17 GB.
 const DefaultMaxContext = 131072
 
-// defaultChunk is large enough that reading a weight matrix disappears beside its product, and small enough that activations stay in the
-// caches.
+// defaultChunk is large enough that matrix products are compute-bound, and small enough that the
+// activations of a chunk stay in cache.
 const defaultChunk = 512
 
-// NewPlan plans a checkpoint for a device. For one that takes any number of rows it makes one program a layer and everything of a pass is one submission; only
-// the rows whose logits are wanted reach the LM head. For an XDNA 2 array it is [NewNPUPlan].
+// New plans a checkpoint for a device.
+//
+// For a device that takes any number of rows, the plan has one program for each layer and submits a
+// whole pass at once; only the rows whose logits are asked for reach the LM head. For an XDNA 2
+// array, New calls [NewNPU].
 func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error) {
 	if ck == nil {
 		return nil, &OptionError{"ck", nil, "an open checkpoint"}
 	}
-	if info.Array == ArrayXDNA2 {
+	if info.Array == arrayXDNA2 {
 		return planForArray(ck.Config(), opts)
 	}
 	if !info.AnyRows {
-		return nil, fmt.Errorf("plan: there is no planner for device %s: its programs have fixed shapes", info.Kind)
+		return nil, fmt.Errorf("plan: no planner for device %s: its programs have fixed shapes", info.Kind)
 	}
 	c := ck.Config()
 	o := Options{}
@@ -46,10 +50,10 @@ func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error)
 		o = *opts
 	}
 	p := &Plan{
-		Version:     Version,
+		Version:     version,
 		Model:       identity(c),
 		Device:      info.Kind,
-		SeqLen:      cmp.Or(o.SeqLen, defaultPositions(c)),
+		SeqLen:      cmp.Or(o.SeqLen, defaultSeqLen(c, o.MaxSeqLen)),
 		Chunk:       cmp.Or(o.Chunk, defaultChunk),
 		Activations: cmp.Or(o.Activations, dtype.BF16),
 		Cache:       cmp.Or(o.Cache, dtype.BF16),
@@ -66,10 +70,11 @@ func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error)
 	}
 	b := &planner{ck: ck, cfg: c, plan: p, seen: map[string]string{}}
 	b.value(ValueIDs, dtype.I32, op.Rows)
-	b.value(ValueRoPE, dtype.F32, op.Rows, c.HeadDim)
+	b.value(valueRoPE, dtype.F32, op.Rows, c.HeadDim)
 	b.value(ValuePicks, dtype.I32, op.Picks)
 	b.value(ValueLogits, dtype.F32, op.Picks, c.Vocab)
-	b.value("x.0", dtype.F32, op.Rows, c.Hidden) // the residual stream, in two buffers that layers take in turn
+	b.value("x.0", dtype.F32, op.Rows,
+		c.Hidden) // the residual stream: layers alternate between two buffers
 	b.value("x.1", dtype.F32, op.Rows, c.Hidden)
 
 	b.embed("x.0")
@@ -81,24 +86,30 @@ func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error)
 		return nil, b.err
 	}
 	p.Prefill = []Pass{b.pass}
-	p.Decode = b.pass // a device that takes any rows runs the same programs with one
+	p.Decode = b.pass
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("plan: %s: %w", c.Name, err)
 	}
 	return p, nil
 }
 
-// defaultPositions is the number of positions of a plan whose options leave it open.
-func defaultPositions(c *checkpoint.Config) int { return min(c.Context, DefaultMaxContext) }
+// defaultSeqLen returns the positions of a plan whose options do not set them. If most is 0,
+// DefaultMaxContext bounds them.
+func defaultSeqLen(c *checkpoint.Config, most int) int {
+	return min(c.Context, cmp.Or(most, DefaultMaxContext), maxPositions)
+}
 
-// planForArray plans for the NPU with the options that mean something there.
+// planForArray plans for the NPU with the options that apply there.
 func planForArray(c *checkpoint.Config, opts *Options) (*Plan, error) {
 	o := &NPUOptions{}
 	if opts != nil {
-		if opts.Activations != dtype.Invalid && opts.Activations != dtype.BF16 || opts.Cache != dtype.Invalid && opts.Cache != dtype.BF16 {
-			return nil, fmt.Errorf("plan: activations of %s and a cache of %s were asked for, the NPU's programs have both in BF16", opts.Activations, opts.Cache)
+		if opts.Activations != dtype.Invalid && opts.Activations != dtype.BF16 ||
+			opts.Cache != dtype.Invalid && opts.Cache != dtype.BF16 {
+			return nil, fmt.Errorf(
+				"plan: activations are %s and the cache is %s, want BF16 for the NPU's programs",
+				opts.Activations, opts.Cache)
 		}
-		o.SeqLen = opts.SeqLen
+		o.SeqLen = cmp.Or(opts.SeqLen, defaultSeqLen(c, opts.MaxSeqLen))
 		if opts.Chunk != 0 {
 			o.Lengths = []int{opts.Chunk}
 		}
@@ -112,7 +123,7 @@ type planner struct {
 	cfg  *checkpoint.Config
 	plan *Plan
 	pass Pass
-	seen map[string]string // a program's JSON, to the name that it got: equal layers share a program
+	seen map[string]string // name of the program with this JSON
 	err  error
 }
 
@@ -120,7 +131,7 @@ func (b *planner) value(name string, t dtype.Type, shape ...int) {
 	b.plan.Values = append(b.plan.Values, Value{name, t, shape})
 }
 
-// step is a program under construction together with the bindings of its arguments.
+// step is a program under construction and the bindings of its arguments.
 type step struct {
 	*npu.Program
 	b    *planner
@@ -152,7 +163,7 @@ func (s *step) scratch(name string, t dtype.Type, shape ...int) npu.Ref {
 	return s.Scratch(name, t, shape...)
 }
 
-// weight is a tensor of the checkpoint as it lies.
+// weight binds a tensor of the checkpoint in its stored layout.
 func (s *step) weight(name, tensor string) npu.Ref {
 	t, err := s.b.ck.Stat(tensor)
 	if err != nil {
@@ -169,8 +180,8 @@ func (b *planner) fail(err error) {
 	}
 }
 
-// add finishes a step. A program equal to an earlier one is not repeated: the layers of a checkpoint share theirs, unless their weights
-// have different types, as in some quantised files.
+// add finishes a step. Equal programs are added once: the layers of a checkpoint share theirs,
+// unless their weights have different types, as in some quantized files.
 func (b *planner) add(to *[]Step, s *step) {
 	if err := s.Err(); err != nil {
 		b.fail(err)
@@ -205,7 +216,7 @@ func (b *planner) embed(x string) {
 	b.add(&b.pass.Steps, s)
 }
 
-// layer is one decoder layer: x + attention(norm(x)), then the same with the feed-forward block.
+// layer adds one decoder layer: x + attention(norm(x)), then the same with the feed-forward block.
 func (b *planner) layer(l int, from, to string) {
 	c, act := b.cfg, b.plan.Activations
 	prefix := fmt.Sprintf("model.layers.%d.", l)
@@ -213,21 +224,23 @@ func (b *planner) layer(l int, from, to string) {
 	width := c.Heads * c.HeadDim
 
 	x := s.in("x", from, dtype.F32, op.Rows, c.Hidden)
-	table := s.in("rope", ValueRoPE, dtype.F32, op.Rows, c.HeadDim)
+	table := s.in("rope", valueRoPE, dtype.F32, op.Rows, c.HeadDim)
 	kcache := s.state("kcache", fmt.Sprintf("k.%d", l), b.plan.Cache, c.KVHeads, op.Capacity, c.HeadDim)
 	vcache := s.state("vcache", fmt.Sprintf("v.%d", l), b.plan.Cache, c.KVHeads, op.Capacity, c.HeadDim)
 
 	h := s.norm("attn.norm", x, prefix+"input_layernorm.weight", act)
 
-	// Each projection goes through the same steps as far as the family has them: product, bias, norm per head, rotation.
+	// Each projection takes the steps that the family has: product, bias, norm per head, rotation.
 	project := func(name, tensor string, heads int) npu.Ref {
 		y := s.scratch(name, dtype.F32, op.Rows, heads*c.HeadDim)
 		w := s.weight(name+".weight", prefix+"self_attn."+tensor+".weight")
-		s.Launch("attn."+name, op.MatMul{M: op.Rows, K: c.Hidden, N: heads * c.HeadDim, TransB: true}, h, w, y)
+		s.Launch("attn."+name, op.MatMul{M: op.Rows, K: c.Hidden, N: heads * c.HeadDim, TransB: true},
+			h, w, y)
 		if c.QKVBias {
 			bias := s.weight(name+".bias", prefix+"self_attn."+tensor+".bias")
 			z := s.scratch(name+"_bias", dtype.F32, op.Rows, heads*c.HeadDim)
-			s.Launch("attn."+name+"_bias", op.Add{Rows: op.Rows, Width: heads * c.HeadDim, Broadcast: true}, y, bias, z)
+			s.Launch("attn."+name+"_bias", op.Add{Rows: op.Rows, Width: heads * c.HeadDim, Broadcast: true},
+				y, bias, z)
 			y = z
 		}
 		return y
@@ -237,11 +250,13 @@ func (b *planner) layer(l int, from, to string) {
 		if c.QKNorm {
 			w := s.weight(name+"_norm.weight", prefix+"self_attn."+tensor+"_norm.weight")
 			z := s.scratch(name+"_norm", dtype.F32, op.Rows, heads*c.HeadDim)
-			s.Launch("attn."+name+"_norm", op.RMSNorm{Rows: op.Rows, Width: c.HeadDim, Heads: heads, Eps: c.NormEps}, y, w, z)
+			s.Launch("attn."+name+"_norm",
+				op.RMSNorm{Rows: op.Rows, Width: c.HeadDim, Heads: heads, Eps: c.NormEps}, y, w, z)
 			y = z
 		}
 		z := s.scratch(name+"_rope", dtype.F32, op.Rows, heads*c.HeadDim)
-		s.Launch("attn."+name+"_rope", op.RoPE{Rows: op.Rows, Heads: heads, HeadDim: c.HeadDim}, y, table, z)
+		s.Launch("attn."+name+"_rope", op.RoPE{Rows: op.Rows, Heads: heads, HeadDim: c.HeadDim}, y,
+			table, z)
 		return z
 	}
 	q := rotate("q", "q", c.Heads)
@@ -252,7 +267,9 @@ func (b *planner) layer(l int, from, to string) {
 	s.Launch("attn.v_write", write, v, vcache)
 
 	attn := s.scratch("attn", act, op.Rows, width)
-	s.Launch("attn.core", op.Attention{Rows: op.Rows, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Cached: true}, q, kcache, vcache, attn)
+	s.Launch("attn.core",
+		op.Attention{Rows: op.Rows, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Cached: true},
+		q, kcache, vcache, attn)
 	o := s.linear("attn.o", attn, prefix+"self_attn.o_proj.weight", width, c.Hidden)
 	x1 := s.scratch("x1", dtype.F32, op.Rows, c.Hidden)
 	s.Launch("attn.residual", op.Add{Rows: op.Rows, Width: c.Hidden}, o, x, x1)
@@ -269,7 +286,7 @@ func (b *planner) layer(l int, from, to string) {
 	b.add(&b.pass.Steps, s)
 }
 
-// norm adds a launch of RMSNorm over whole rows of the residual stream.
+// norm adds an RMSNorm over whole rows of the residual stream.
 func (s *step) norm(name string, x npu.Ref, tensor string, t dtype.Type) npu.Ref {
 	c := s.b.cfg
 	w := s.weight(name+".weight", tensor)
@@ -286,7 +303,8 @@ func (s *step) linear(name string, x npu.Ref, tensor string, k, n int) npu.Ref {
 	return y
 }
 
-// head normalises the picked rows and multiplies them by the LM head, which is the embedding table where the two are tied.
+// head normalizes the picked rows and multiplies them by the LM head, or by the embedding table if
+// the two are tied.
 func (b *planner) head(x string) {
 	c, act := b.cfg, b.plan.Activations
 	s := b.step("head", "head")
@@ -307,7 +325,7 @@ func (b *planner) head(x string) {
 	b.add(&b.pass.Head, s)
 }
 
-// sizeOf is the size in bytes of a shape whose symbols count as one.
+// sizeOf returns the size in bytes of a shape whose open dimensions count as one.
 func sizeOf(t dtype.Type, shape []int) int {
 	return t.Bytes((op.Size{Rows: 1, Picks: 1, Capacity: 1}).Elements(shape))
 }

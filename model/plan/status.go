@@ -2,17 +2,17 @@ package plan
 
 import "errors"
 
-// PlanStatus is how far a deployment has come to trust its plan.
+// Status is the state of a plan in its deployment.
 type Status string
 
-// The statuses of a deployment's plan. Only an independent evaluation makes it accepted.
+// The statuses of a deployment's plan. Only an independent evaluation accepts one.
 const (
 	Draft    Status = "draft"
 	Accepted Status = "accepted"
 	Failed   Status = "failed"
 )
 
-// ErrFailed is the error of a plan that an evaluation has found wrong, and that must not be used.
+// ErrFailed is the error of opening a plan that failed its evaluation.
 var ErrFailed = errors.New("plan: the plan has failed its evaluation: deploy again, or run without it")
 
 func (s Status) valid() bool {
@@ -21,12 +21,4 @@ func (s Status) valid() bool {
 		return true
 	}
 	return false
-}
-
-// Usable reports a plan that must not be used.
-func (p *Plan) Usable() error {
-	if p.Status == Failed {
-		return ErrFailed
-	}
-	return nil
 }

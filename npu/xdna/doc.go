@@ -3,8 +3,8 @@
 //	dev, err := xdna.Open(ctx, &xdna.Options{Artefacts: "llama32_1b/build_peano"})
 //	if err != nil { ... }                            // run `npukit doctor` to find the cause
 //	defer dev.Close()
-//	plan, err := model.NewNPUPlan(config, nil)
-//	m, err := model.Open(ctx, dev, path, &model.OpenOptions{Plan: plan})
+//	p, err := plan.NewNPU(config, nil)
+//	m, err := model.Open(ctx, dev, path, &model.OpenOptions{Plan: p})
 //
 // It needs Linux and a build with cgo and -tags xrt (see package xrt). The package compiles without
 // them, and Open then returns an error that names the missing part.

@@ -84,11 +84,11 @@ func (r Recipe) settings() []setting {
 			continue
 		}
 		list = append(list,
-			setting{side + " kernels", string(k.Kernels)}, setting{side + " tiles", string(k.Tiles)}, setting{side + " herd", string(k.Herd)},
-			setting{side + " attention", string(k.Attention)}, setting{side + " layout", string(k.Layout)},
+			setting{side + " kernels", k.Kernels}, setting{side + " tiles", k.Tiles}, setting{side + " herd", k.Herd},
+			setting{side + " attention", k.Attention}, setting{side + " layout", k.Layout},
 			setting{side + " merge behind attention", fmt.Sprint(k.MergePost)}, setting{side + " merge before attention", fmt.Sprint(k.MergePre)},
-			setting{side + " LM head", string(k.LMHead)}, setting{side + " rows of the LM head", string(k.LMRows)},
-			setting{side + " final norm", string(k.FinalNorm)})
+			setting{side + " LM head", k.LMHead}, setting{side + " rows of the LM head", k.LMRows},
+			setting{side + " final norm", k.FinalNorm})
 		if side == "prefill" {
 			list = append(list, setting{"context reuse", fmt.Sprint(k.ContextReuse)}, setting{"buffer reuse", fmt.Sprint(k.BufferReuse)},
 				setting{"transfers skipped", fmt.Sprint(k.SkipTransfers)})
