@@ -1,17 +1,17 @@
 // Package chat turns a conversation into the text that a model was trained on, with the chat
 // template of its checkpoint.
 //
-// A chat template is a program in Jinja2. [Parse] reads it once and [Template.Render] runs it over
-// messages. The result is byte for byte that of transformers' apply_chat_template: the same
-// variables, whitespace rules and JSON. What is not supported is an error that names the line, and
-// so is a template that does not end; nothing is guessed.
+// A chat template is a program in Jinja2. [Parse] parses it once and [Template.Render] executes it
+// for a conversation. The result is equal to that of transformers' apply_chat_template byte for
+// byte: it uses the same variables, whitespace rules and JSON. If a template uses a construct that
+// is not supported, or exceeds a limit, the error has the line; there is no approximation.
 //
 //	t, err := chat.Parse(source) // chat_template.jinja, or GGUF's tokenizer.chat_template
 //	r, err := t.Render(ctx, []chat.Message{{Role: "user", Content: "Hello"}},
 //		&chat.Options{AddGenerationPrompt: true})
 //
-// [Rendered] also says which bytes came from message content, so that a tokenizer can encode
-// special tokens that a user writes as plain text.
+// [Rendered] also has the spans that come from message content, so that a tokenizer can encode a
+// special token written by a user as plain text.
 package chat
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// Template is a parsed chat template, or several with names. It is immutable and safe for
-// concurrent use.
+// Template is a chat template, or a set of named templates. It is immutable and safe for concurrent
+// use.
 type Template struct{ named map[string]parsed }
 
 type parsed struct {
@@ -35,17 +35,17 @@ type parsed struct {
 
 const defaultName = "default"
 
-// Parse reads a template. An error is a *ParseError, which names the line.
+// Parse parses a template. It returns a *ParseError if the template is invalid or not supported.
 func Parse(source string) (*Template, error) {
 	return ParseNamed(map[string]string{defaultName: source})
 }
 
-// ParseNamed reads a set of templates by name: "default", "tool_use", "rag" and so on. As in
-// transformers, a conversation with tools is rendered by "tool_use" if there is one, and other
-// conversations by "default". Without a default, [Options].Template must name one.
+// ParseNamed parses a set of templates by name, for example "default", "tool_use" and "rag". As in
+// transformers, "tool_use" renders conversations with tools if it exists, and "default" renders all
+// others. If there is no default, [Options].Template must name a template.
 //
-// A template that is not valid fails ParseNamed if it is the default or the only one. Otherwise it
-// fails the renderings that choose it.
+// ParseNamed returns an error if the default or the only template is invalid. Another invalid
+// template returns its error when a conversation uses it.
 func ParseNamed(sources map[string]string) (*Template, error) {
 	if len(sources) == 0 {
 		return nil, &InputError{Msg: "no chat template to parse"}
@@ -67,10 +67,10 @@ func ParseNamed(sources map[string]string) (*Template, error) {
 	return t, nil
 }
 
-// Names returns the names of the templates, sorted. [Parse] names its template "default".
+// Names returns the sorted names of the templates. A template from [Parse] is named "default".
 func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.named)) }
 
-// choose returns the template for a conversation and its name.
+// choose returns the template to use and its name.
 func (t *Template) choose(name string, tools bool) (parsed, string, error) {
 	asked := name
 	if name == "" {
@@ -89,23 +89,24 @@ func (t *Template) choose(name string, tools bool) (parsed, string, error) {
 // Span is the byte range [Start, End) of a rendered text.
 type Span struct{ Start, End int }
 
-// Rendered is the text of a conversation, and which of its bytes came from message content.
+// Rendered is the text of a conversation with the spans that come from message content.
 //
-// Content are the bytes that come from strings in messages, tools, documents and [Options].Extra,
-// whatever the template did to them: trimmed, split, changed case or written as JSON. What the
-// template writes itself is not content, and neither are BOS, EOS, dates, and the roles that
-// published templates know, of which some build special tokens; any other role is. A template that
-// splits content at the text of a special token and joins the parts with it writes that token.
+// Content covers the bytes that come from strings in messages, tools, documents and
+// [Options].Extra, even if the template trims, splits or joins them, changes their case or encodes
+// them as JSON. Text of the template is not content, and neither are BOS, EOS, dates, and the roles
+// of published templates, because some templates build special tokens from roles. Any other role is
+// content. If a template splits content at a special token and joins the parts with the token's
+// text, that token is the template's.
 type Rendered struct {
 	Text    string
 	Content []Span // sorted, disjoint, not empty
 }
 
-// conversation is what a rendering needs, in the engine's terms.
+// conversation is the input of a rendering as values of the engine.
 type conversation struct {
-	template string // its name, or empty
+	template string // name, or empty to choose by tools
 	vars     *jinja.Dict
-	size     int // of the variables in bytes, about
+	size     int // approximate size of vars in bytes
 	date     string
 	now      func() time.Time
 	prefill  bool // continue the final message

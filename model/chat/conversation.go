@@ -10,14 +10,14 @@ import (
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// Render returns the text of a conversation. It ends soon after ctx is cancelled, with an error
-// that wraps ctx.Err().
+// Render renders a conversation. If ctx is cancelled, it returns an error that wraps ctx.Err().
 //
-// Errors are *TemplateError if the template itself refuses the conversation, *RenderError if it
-// fails, *InputError if the conversation or an option is not valid, and *NameError if no template
-// has the name in the options. A template that does not end, or takes too much memory, fails with
-// an error that wraps [ErrLimit].
-func (t *Template) Render(ctx context.Context, messages []Message, opts *Options) (Rendered, error) {
+// Errors are *TemplateError if the template refuses the conversation, *RenderError if it fails,
+// *InputError if the conversation or an option is invalid, and *NameError if there is no template
+// with the name in opts. The error wraps [ErrLimit] if rendering needs more than 2 s of CPU time,
+// or more memory than 64 MiB plus 8 times the size of the conversation. opts may be nil.
+func (t *Template) Render(ctx context.Context, messages []Message, opts *Options) (
+	Rendered, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
@@ -28,7 +28,7 @@ func (t *Template) Render(ctx context.Context, messages []Message, opts *Options
 	return t.render(ctx, c)
 }
 
-// newConversation has the variables of transformers, in its order.
+// newConversation sets the same variables as transformers, in the same order.
 func newConversation(messages []Message, opts *Options) (*conversation, error) {
 	if opts.ContinueFinal && opts.AddGenerationPrompt {
 		return nil, errBothEnds
@@ -89,8 +89,9 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 	return c, err
 }
 
-// roles are those of published templates. Some build special tokens of them, so they are not
-// content. Any other role is: "<|" and "|>" around im_end would be a token that ends a turn.
+// roles are the roles of published templates. They are not content, because some templates build
+// special tokens from them. Any other role is content: "<|" and "|>" around the role im_end would be
+// a token that ends a turn.
 var roles = strings.Fields(`system user assistant tool developer function ipython model observation
 	environment documents context chatbot human tools functions tool_call tool_calls tool_response
 	tool_responses tool_result tool_results user_context latest_reminder SYSTEM ASSISTANT FUNCTIONS`)
@@ -102,8 +103,8 @@ func role(s string) any {
 	return jinja.Content(s)
 }
 
-// variable is the value of a further variable. Those that hold a special token, and the date, are
-// the caller's own words and not content.
+// variable returns the value of an additional variable. Special tokens and the date come from the
+// caller, not from a user, so they are not content.
 func variable(name string, v any) any {
 	if s, ok := jinja.String(v); ok && (strings.HasSuffix(name, "_token") || name == "date_string") {
 		return jinja.Literal(s)
@@ -111,11 +112,11 @@ func variable(name string, v any) any {
 	return v
 }
 
-// reasoningFields are the names of a message's reasoning, the standard one first.
+// reasoningFields are the keys for a message's reasoning, in the order of precedence.
 var reasoningFields = []string{"reasoning_content", "thinking", "reasoning"}
 
-// normalized does to a message what transformers does before it renders: keys that are null go,
-// and reasoning is put under the two names that templates read.
+// normalized prepares a message like transformers: it drops keys that are null, and sets both names
+// that templates use for reasoning.
 func normalized(m *jinja.Dict) *jinja.Dict {
 	m = jinja.NewDict().Merge(m, func(v any) bool { return v != nil })
 	if r, ok := m.Get("role"); ok {
@@ -135,18 +136,17 @@ func normalized(m *jinja.Dict) *jinja.Dict {
 	return m
 }
 
-// RenderJSON renders a conversation that is written as a JSON object:
+// RenderJSON renders a conversation in the form of a JSON object:
 //
 //	{"messages": [...], "tools": [...], "documents": [...], "add_generation_prompt": true,
 //	 "continue_final_message": false, "chat_template": "tool_use", "enable_thinking": false,
 //	 "bos_token": "...", "eos_token": "...", "date_string": "26 Jul 2024"}
 //
-// Only messages is needed. Messages and tools reach the template with every key in order, after
-// transformers' own preparation: keys of messages that are null are dropped, and reasoning_content
-// and thinking both hold a message's reasoning, which may also be called reasoning. Fields of
-// other names become variables. Null for a field means that it is not given. chat_template names
-// one of several templates; date_string also fixes what strftime_now returns. Errors are those of
-// [Template.Render].
+// Only messages is required. The template sees all keys of messages and tools in order, after the
+// preparation that transformers does: keys of a message that are null are dropped, and its reasoning
+// (reasoning_content, thinking or reasoning) is set as both reasoning_content and thinking. Other
+// fields become variables. A null field counts as missing. chat_template names one of several
+// templates. date_string is also the result of strftime_now. Errors are those of [Template.Render].
 func (t *Template) RenderJSON(ctx context.Context, data []byte) (Rendered, error) {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
@@ -175,8 +175,8 @@ func (t *Template) RenderJSON(ctx context.Context, data []byte) (Rendered, error
 	return t.render(ctx, c)
 }
 
-// field takes a field of the conversation. Known ones must have their type: a template would fail
-// on another one far from the cause, or not at all.
+// field sets a field of the conversation. It checks the type of the known fields, because a template
+// might fail on a wrong type far from the cause, or not at all.
 func (c *conversation) field(key string, v any) error {
 	ok, want := true, ""
 	switch key {
@@ -223,7 +223,7 @@ func (c *conversation) field(key string, v any) error {
 	return nil
 }
 
-// optional are the fields whose null means absent.
+// optional are the fields that are not defined if they are null.
 var optional = map[string]bool{
 	"enable_thinking": true, "bos_token": true, "eos_token": true, "date_string": true,
 }
@@ -231,11 +231,11 @@ var optional = map[string]bool{
 var errBothEnds = inputf(
 	"a conversation cannot both continue its final message and add a generation prompt")
 
-// finalTag is put behind the final message to find its end in the rendered text, as transformers
-// does. Its blank at the end tells whether the template trims messages.
+// finalTag marks the end of the final message in the rendered text, as in transformers. Its trailing
+// space is missing if the template trims messages.
 const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
-// openFinal puts the tag behind the content of the last message. It returns that content.
+// openFinal appends the tag to the content of the last message, and returns that content.
 func (c *conversation) openFinal(source string) (string, error) {
 	v, _ := c.vars.Get("messages")
 	turns := slices.Clone(v.(*jinja.List).Items)
@@ -256,8 +256,8 @@ func (c *conversation) openFinal(source string) (string, error) {
 	return text, nil
 }
 
-// withTag returns the text under a key of d, and d with the tag behind that text. Of several parts
-// it is that of the last one with a text. Without a text withTag returns nil.
+// withTag returns the text of a key of d, and a copy of d with the tag appended to it. If the value
+// is a list of parts, it uses the last part with a text. If there is no text, the copy is nil.
 func withTag(d *jinja.Dict, key string) (string, *jinja.Dict) {
 	tagged := jinja.NewDict().Merge(d, nil)
 	v, _ := d.Get(key)
@@ -288,7 +288,7 @@ func withTag(d *jinja.Dict, key string) (string, *jinja.Dict) {
 	return "", nil
 }
 
-// cutFinal ends a rendered text at the tag.
+// cutFinal returns a rendered text up to the tag.
 func cutFinal(text, final string) (string, error) {
 	at := strings.LastIndex(text, strings.TrimSpace(finalTag))
 	if at < 0 || !strings.Contains(text, strings.TrimFunc(final, jinja.IsSpace)) {

@@ -8,22 +8,22 @@ import (
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// ErrLimit is wrapped by the error of a template that exceeds a limit on steps, time, memory or
-// depth.
+// ErrLimit is wrapped by the error of a rendering that exceeds a limit on steps, CPU time, memory or
+// depth. See [Template.Render].
 var ErrLimit = jinja.ErrLimit
 
-// ParseError is a template that is not valid or uses something that is not supported.
+// ParseError is returned if a template is invalid or uses a construct that is not supported.
 type ParseError struct {
-	Template string // its name; "default" if it has none
-	Line     int    // the first is 1
+	Template string // name; "default" if it has none
+	Line     int    // from 1
 	Msg      string
 }
 
 func (e *ParseError) Error() string { return place(e.Template, e.Line) + e.Msg }
 
-// RenderError is a template that failed on this conversation.
+// RenderError is returned if a template fails on a conversation.
 type RenderError struct {
-	Template string // its name; "default" if it has none
+	Template string // name; "default" if it has none
 	Line     int
 	Msg      string
 	Err      error // ErrLimit, a context's error, or nil
@@ -41,18 +41,18 @@ func place(template string, line int) string {
 	return fmt.Sprintf("chat: template %q line %d: ", template, line)
 }
 
-// TemplateError is a template's own refusal, by raise_exception: roles that do not alternate, two
-// tool calls at once.
+// TemplateError is returned if a template calls raise_exception, for example because roles do not
+// alternate.
 type TemplateError struct {
 	Line    int
-	Message string // the template's words
+	Message string // from the template; at most 300 bytes
 }
 
 func (e *TemplateError) Error() string {
 	return fmt.Sprintf("chat: the template refuses this conversation: %s (line %d)", e.Message, e.Line)
 }
 
-// InputError is a conversation or an option that is not valid, whatever the template.
+// InputError is returned if a conversation or an option is invalid for every template.
 type InputError struct {
 	Msg string
 	Err error // the cause, or nil
@@ -72,10 +72,10 @@ func inputf(format string, args ...any) error {
 	return &InputError{Msg: fmt.Sprintf(format, args...)}
 }
 
-// NameError is a choice of a template that does not exist.
+// NameError is returned if no template has the name, or if there is no default.
 type NameError struct {
-	Name  string   // empty if none was chosen and there is no default
-	Names []string // of the templates that exist
+	Name  string   // empty if the options name none and there is no default
+	Names []string // existing templates
 }
 
 func (e *NameError) Error() string {
@@ -86,7 +86,7 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("chat: no chat template is named %q: choose one of %s", e.Name, names)
 }
 
-// wrap gives the engine's errors this package's types.
+// wrap converts the engine's errors to the types of this package.
 func wrap(err error, name string) error {
 	var e *jinja.Error
 	if !errors.As(err, &e) {

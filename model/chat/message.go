@@ -10,21 +10,21 @@ import (
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// Message is one turn. A template sees role and content always, and the other keys unless they are
-// empty, so that 'tool_calls' in message means what it means in Python. In JSON it has the shape
-// of the OpenAI API.
+// Message is one turn. A template always sees role and content, and the other keys unless they are
+// empty, so that a test such as 'tool_calls' in message works. The JSON form is that of the OpenAI
+// API.
 type Message struct {
-	// Role is "system", "user", "assistant", "tool", or another that the template knows. Roles of
-	// published templates are not content (see [Rendered]), so that templates can build tokens of them.
+	// Role is "system", "user", "assistant", "tool", or another role that the template supports.
+	// Templates may build special tokens from the roles of published templates: see [Rendered].
 	Role    string `json:"role"`
 	Content string `json:"content"`
-	// ContentJSON replaces Content if it is not empty: a list of parts, or null for a message
-	// without content.
+	// ContentJSON replaces Content if it is not empty. It is a list of parts, or null for a
+	// message without content.
 	ContentJSON json.RawMessage `json:"-"`
-	// ReasoningContent is what the model thought before it answered.
+	// ReasoningContent is the model's reasoning before its answer.
 	ReasoningContent string     `json:"reasoning_content,omitempty"`
-	ToolCalls        []ToolCall `json:"tool_calls,omitempty"`   // what an assistant asks for
-	ToolCallID       string     `json:"tool_call_id,omitempty"` // which call a tool's result answers
+	ToolCalls        []ToolCall `json:"tool_calls,omitempty"`   // the assistant's calls
+	ToolCallID       string     `json:"tool_call_id,omitempty"` // the call that a tool's result is for
 	Name             string     `json:"name,omitempty"`         // of the tool, or of the speaker
 }
 
@@ -38,11 +38,11 @@ type ToolCall struct {
 // FunctionCall names a function and its arguments.
 type FunctionCall struct {
 	Name string `json:"name"`
-	// Arguments is JSON. A template sees it as it stands: an object as a dict in the order of its
-	// keys, a string as a string. Most templates want an object. Empty means {}.
+	// Arguments is JSON. A template sees an object as a dict in the order of its keys, and a
+	// string as a string. Most templates need an object. Empty means {}.
 	//
-	// The OpenAI API writes the object into a string. Unmarshalling takes it out of there, and
-	// marshalling puts it back.
+	// In the OpenAI API it is a string with the encoded object. Unmarshalling decodes the
+	// string, and marshalling encodes it.
 	Arguments json.RawMessage `json:"arguments"`
 }
 
@@ -50,39 +50,38 @@ type FunctionCall struct {
 // {...}}. The order of its keys is kept.
 type Tool = json.RawMessage
 
-// Variable is a further variable for a template.
+// Variable is an additional variable for a template.
 type Variable struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// Options control a rendering. Nil means none of them.
+// Options are the options of a rendering.
 type Options struct {
-	// Template names one of several templates. Empty chooses as transformers does: see
+	// Template is the name of a template. If it is empty, the choice is that of transformers: see
 	// [ParseNamed].
 	Template string
-	Tools    []Tool // none: the template sees None
-	// Documents are for templates of retrieval augmented generation: objects with title and text.
+	Tools    []Tool // None in the template if empty
+	// Documents are objects with title and text, for retrieval-augmented generation.
 	Documents           []json.RawMessage
-	AddGenerationPrompt bool // end with the words that begin an answer
-	// ContinueFinal ends the text right after the content of the last message, which must be an
-	// assistant's, so that the model continues it. It excludes AddGenerationPrompt.
+	AddGenerationPrompt bool // end with the header of an answer
+	// ContinueFinal ends the text after the content of the last message, so that the model
+	// continues it. The role must be assistant, and AddGenerationPrompt must not be set.
 	ContinueFinal bool
-	// EnableThinking is defined in the template only if it is set.
+	// EnableThinking is the variable enable_thinking. It is not defined if nil.
 	EnableThinking *bool
-	BOS, EOS       string // bos_token and eos_token, defined unless empty
-	// DateString fixes the date, both as the variable date_string and as what strftime_now
-	// returns. Empty means the date of Now.
+	BOS, EOS       string // bos_token and eos_token; not defined if empty
+	// DateString is the variable date_string and the result of strftime_now. If it is empty,
+	// strftime_now uses Now.
 	DateString string
 	Now        func() time.Time // nil means time.Now
-	Extra      []Variable       // defined last, so they replace variables of the same name
-	// AllowSpecial makes a model encode special tokens inside [Rendered].Content as such. Then
-	// whoever writes a message can end it and begin another one, of any role. Rendering ignores
-	// it.
+	Extra      []Variable       // set last; they replace variables of the same name
+	// AllowSpecial makes a model encode special tokens inside [Rendered].Content as such. Then a
+	// user can end a message and begin another one with any role. Rendering ignores it.
 	AllowSpecial bool
 }
 
-// value is the dict that a template sees.
+// value returns the message as the dict that a template sees.
 func (m *Message) value() (*jinja.Dict, error) {
 	d := object("role", role(m.Role), "content", jinja.Content(m.Content))
 	if len(m.ContentJSON) > 0 {
@@ -131,7 +130,7 @@ func (c *ToolCall) value() (*jinja.Dict, error) {
 	return d, nil
 }
 
-// object makes a dict of names and values.
+// object returns a dict of alternating names and values.
 func object(items ...any) *jinja.Dict {
 	d := jinja.NewDict()
 	for i := 0; i < len(items); i += 2 {
@@ -140,10 +139,10 @@ func object(items ...any) *jinja.Dict {
 	return d
 }
 
-// plainMessage is a Message in JSON, but for its content.
+// plainMessage is a Message without its methods, for encoding all fields except the content.
 type plainMessage Message
 
-// MarshalJSON writes the message in the shape of the OpenAI API.
+// MarshalJSON encodes the message in the form of the OpenAI API.
 func (m Message) MarshalJSON() ([]byte, error) {
 	var content any = m.Content
 	if len(m.ContentJSON) > 0 {
@@ -155,8 +154,8 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	}{plainMessage(m), content})
 }
 
-// UnmarshalJSON reads a message of the OpenAI API. Its content is a string, null or a list of
-// parts. Reasoning may also be called thinking or reasoning. Other keys are ignored.
+// UnmarshalJSON decodes a message of the OpenAI API. The content is a string, null or a list of
+// parts. The reasoning is reasoning_content, thinking or reasoning. Other keys are ignored.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	var w struct {
 		plainMessage
@@ -185,17 +184,17 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the call in the shape of the OpenAI API.
+// MarshalJSON encodes the call in the form of the OpenAI API.
 func (c ToolCall) MarshalJSON() ([]byte, error) {
 	type plain ToolCall
 	c.Type = cmp.Or(c.Type, "function")
 	return json.Marshal(plain(c))
 }
 
-// plainCall is a FunctionCall in JSON as it stands.
+// plainCall is a FunctionCall without its methods.
 type plainCall FunctionCall
 
-// MarshalJSON writes the call in the shape of the OpenAI API, with its arguments in a string.
+// MarshalJSON encodes the call in the form of the OpenAI API, with the arguments in a string.
 func (f FunctionCall) MarshalJSON() ([]byte, error) {
 	if len(f.Arguments) == 0 {
 		f.Arguments = json.RawMessage("{}")
@@ -209,8 +208,8 @@ func (f FunctionCall) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plainCall(f))
 }
 
-// UnmarshalJSON reads a call of the OpenAI API. Arguments that are a string with a JSON object
-// become that object.
+// UnmarshalJSON decodes a call of the OpenAI API. If the arguments are a string with a JSON object,
+// they become that object.
 func (f *FunctionCall) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, (*plainCall)(f)); err != nil {
 		return err

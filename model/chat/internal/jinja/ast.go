@@ -1,12 +1,12 @@
 package jinja
 
-// expr is an expression and stmt a statement. Those that can fail on their own carry a line.
+// expr is an expression and stmt a statement. Nodes whose own evaluation can fail carry a line.
 type (
 	expr interface{ eval(r *run) any }
 	stmt interface{ exec(r *run) flow }
 )
 
-// flow is how a statement ended. {% break %} and {% continue %} are statements that end so.
+// flow is the control flow after a statement. {% break %} and {% continue %} are values of it.
 type flow uint8
 
 const (
@@ -28,7 +28,7 @@ type (
 	}
 	sliceExpr struct {
 		line              int
-		x, from, to, step expr // nil where left out
+		x, from, to, step expr // nil if omitted
 	}
 	callExpr struct {
 		line int
@@ -37,7 +37,7 @@ type (
 	}
 	filterExpr struct {
 		line int
-		x    expr // nil in {% filter %} and {% set %}, whose text goes in
+		x    expr // nil in {% filter %} and {% set %}, which filter the text of a body
 		name string
 		f    filter // nil if there is no filter of that name
 		args arguments
@@ -49,14 +49,14 @@ type (
 		f    test
 		args arguments
 	}
-	// compareExpr is a chain: a < b <= c holds if each pair does, and b is evaluated once.
+	// compareExpr is a chain: a < b <= c is true if every pair is, and b is evaluated once.
 	compareExpr struct {
 		line int
 		ops  []string
 		xs   []expr
 	}
-	// opExpr is an operator: or, and, not, if, + - * / // % ** ~, and - + before an operand as neg
-	// and pos; and what brackets make: [] () and x[key], which is item.
+	// opExpr is an operator: or, and, not, if, + - * / // % ** ~; the signs neg and pos; the list
+	// [] and the tuple (); or item, which is x[key].
 	opExpr struct {
 		line int
 		op   string
@@ -68,7 +68,7 @@ type (
 	}
 )
 
-// arguments are those of a call, a filter or a test.
+// arguments are the arguments of a call, a filter or a test.
 type arguments struct {
 	pos          []expr
 	names        []str
@@ -84,12 +84,12 @@ type (
 	}
 	ifStmt struct {
 		tests  []expr
-		bodies [][]stmt // one more than tests if there is an else
+		bodies [][]stmt // one more than tests if the statement has an else
 	}
 	forStmt struct {
-		line, loop  int // loop is the variable loop
+		line, loop  int // loop is the id of the variable loop
 		target      target
-		iter, cond  expr // cond may be nil
+		iter, cond  expr // cond is nil if there is none
 		condFrame   *frame
 		recursive   bool
 		body, other block
@@ -99,7 +99,7 @@ type (
 		target target
 		x      expr
 	}
-	// setBlockStmt assigns what its body prints, or prints it for {% filter %}.
+	// setBlockStmt assigns the output of its body. For {% filter %} it prints the output.
 	setBlockStmt struct {
 		line    int
 		target  target
@@ -111,7 +111,7 @@ type (
 		name *name
 		def  *macroDef
 	}
-	// callStmt is {% call %}, or {% generation %}, which calls its body itself.
+	// callStmt is {% call %}, or {% generation %}, which calls its own body.
 	callStmt struct {
 		line int
 		call *callExpr // or nil
@@ -125,25 +125,25 @@ type (
 	}
 )
 
-// block is statements with a scope of their own.
+// block is a list of statements with a scope of its own.
 type block struct {
 	frame *frame
 	stmts []stmt
 }
 
-// target is what is assigned to: a name, an attribute of a namespace, or several targets.
+// target is the left side of an assignment: a name, a namespace attribute, or several targets.
 type target struct {
 	name  *name
-	attr  string // of the namespace in name, or empty
+	attr  string // attribute of the namespace name, or empty
 	tuple []target
 }
 
-// macroDef is a macro's parameters and body. A macro takes the special arguments that it reads.
+// macroDef is a macro's parameters and body. A macro accepts the special arguments that it reads.
 type macroDef struct {
 	label    string // empty for the body of {% call %}
 	params   []*name
 	defaults []expr // of the last len(defaults) parameters
 	body     block
-	// The variables of the special arguments, or nil.
+	// The variables of the special arguments; nil if the body does not use them.
 	caller, varargs, kwargs *name
 }

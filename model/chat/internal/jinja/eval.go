@@ -17,7 +17,7 @@ func (e *callExpr) eval(r *run) any {
 
 func (e *filterExpr) eval(r *run) any { return e.apply(r, r.eval(e.x)) }
 
-// apply is the filter's result for x.
+// apply returns the filter's result for x.
 func (e *filterExpr) apply(r *run, x any) any {
 	a := r.args(e.name, &e.args)
 	r.line = e.line
@@ -25,7 +25,7 @@ func (e *filterExpr) apply(r *run, x any) any {
 	return e.f(r, x, a)
 }
 
-// applyTo is the result of a chain of filters for the text of a body.
+// applyTo applies a chain of filters to the text of a body.
 func (e *filterExpr) applyTo(r *run, text any) any {
 	if before, ok := e.x.(*filterExpr); ok {
 		text = before.applyTo(r, text)
@@ -101,7 +101,7 @@ func (e *dictExpr) eval(r *run) any {
 
 // args are the evaluated arguments of a call.
 type args struct {
-	of    string // what is called, for errors
+	of    string // name of the callee, for errors
 	pos   []any
 	names []str
 	named []any
@@ -127,27 +127,27 @@ func (r *run) args(of string, in *arguments) *args {
 	a.names = slices.Clip(a.names)
 	for _, e := range d.entries {
 		k, ok := e.key.(str)
-		r.failIf(!ok || r.find(a, k.s) >= 0, "a keyword is not a string or is given twice")
+		r.failIf(!ok || r.find(a, k.s) >= 0, "a keyword argument is not a string or is given twice")
 		a.names, a.named = append(a.names, k), append(a.named, e.value)
 	}
 	return a
 }
 
-// find is the index of a keyword, or -1.
+// find returns the index of a keyword, or -1 if it is not given.
 func (r *run) find(a *args, name string) int {
 	r.tick((len(a.names) + len(name)) / 16)
 	return slices.IndexFunc(a.names, func(n str) bool { return n.s == name })
 }
 
-// none fails if there are arguments.
+// none fails if a has arguments.
 func (r *run) none(a *args) {
 	if len(a.pos) > 0 || len(a.names) > 0 {
 		r.fail("%s takes no arguments", a.of)
 	}
 }
 
-// take sorts arguments by parameter. The first required ones must be there. Parameters without a
-// name take no keywords.
+// take returns the arguments in the order of params, and absent for those not given. It fails if
+// one of the first required is missing. Parameters with an empty name are positional only.
 func (r *run) take(a *args, required int, params ...string) []any {
 	out := make([]any, len(params))
 	used := copy(out, a.pos)
@@ -157,11 +157,11 @@ func (r *run) take(a *args, required int, params ...string) []any {
 			out[i] = a.named[j]
 			used++
 		} else if i < required {
-			r.fail("%s misses an argument", a.of)
+			r.fail("%s: missing argument", a.of)
 		}
 	}
 	if used < len(a.pos)+len(a.names) {
-		r.fail("%s got too many arguments, or one that does not exist or is not supported", a.of)
+		r.fail("%s: too many arguments, or a keyword that is unknown or not supported", a.of)
 	}
 	return out
 }
@@ -171,13 +171,13 @@ func given(v any) bool {
 	return !not
 }
 
-// set reports whether an argument whose default is None was given another value.
+// set reports whether an argument whose default is None has another value.
 func set(v any) bool { return v != nil && given(v) }
 
-// maxNumber bounds widths and counts.
+// maxNumber clamps widths, counts and indices.
 const maxNumber = 1 << 30
 
-// integer reads an argument that is an integer.
+// integer returns an integer argument, or otherwise if it is not given.
 func (r *run) integer(a *args, v any, otherwise int) int {
 	if !given(v) {
 		return otherwise
@@ -190,7 +190,7 @@ func (r *run) integer(a *args, v any, otherwise int) int {
 	return int(max(min(i, maxNumber-1), -maxNumber))
 }
 
-// string reads an argument that is a string.
+// string returns a string argument, or otherwise if it is not given.
 func (r *run) string(a *args, v any, otherwise string) str {
 	if !given(v) {
 		return lit(otherwise)
@@ -238,7 +238,7 @@ func (e *attrExpr) eval(r *run) any {
 	return lacks(x, e.name)
 }
 
-// attribute is Python's getattr within the sandbox.
+// attribute is Python's getattr, restricted to what the sandbox allows.
 func (r *run) attribute(x any, key string) (any, bool) {
 	r.tick(len(key) / 64)
 	switch v := x.(type) {
@@ -256,7 +256,7 @@ func (r *run) attribute(x any, key string) (any, bool) {
 	return r.method(x, key)
 }
 
-// item is x[key]: an item first, then an attribute.
+// item returns x[key], or the attribute of that name if x has no such item.
 func (r *run) item(x, key any) any {
 	r.defined(x)
 	if d, ok := x.(*Dict); ok {
@@ -278,7 +278,7 @@ func (r *run) item(x, key any) any {
 	return lacks(x, key)
 }
 
-// index is item i of a sequence, from the end if it is negative.
+// index returns item i of a sequence. A negative i counts from the end.
 func (r *run) index(x any, i int64) (any, bool) {
 	if s, ok := x.(str); ok {
 		from := r.offset(s.s, int(max(min(i, maxNumber), -maxNumber)))
@@ -331,14 +331,14 @@ func (e *sliceExpr) eval(r *run) any {
 		return &Tuple{r.pick(v.items, from, to, step)}
 	}
 	r.defined(x)
-	r.fail("slices of a %s do not exist or are not supported", typeName(x))
+	r.fail("slicing a %s is invalid or not supported", typeName(x))
 	return nil
 }
 
-// absentBound stands for a bound of a slice that is left out.
+// absentBound is the value of an omitted slice bound.
 const absentBound = -maxNumber - 1
 
-// substring is the characters [from, to) of s. Negative bounds count from the end.
+// substring returns the characters [from, to) of s. Negative bounds count from the end.
 func (r *run) substring(s str, from, to int) str {
 	start, end := 0, len(s.s)
 	if from != absentBound {
@@ -350,7 +350,7 @@ func (r *run) substring(s str, from, to int) str {
 	return s.cut(start, max(start, end))
 }
 
-// pick is a slice of items. As in Python, bounds are clipped to what a walk with this step reaches.
+// pick returns the items of a slice. As in Python, bounds are clipped to the range of the step.
 func (r *run) pick(items []any, from, to, step int) []any {
 	n := len(items)
 	low, high := 0, n

@@ -15,7 +15,7 @@ func (r *run) exec(body []stmt) flow {
 	return f
 }
 
-// capture returns what f prints.
+// capture returns the output of f.
 func (r *run) capture(f func()) str {
 	outer := r.out
 	r.out = &builder{r: r}
@@ -72,7 +72,7 @@ func (s *setBlockStmt) exec(r *run) (how flow) {
 	return how
 }
 
-// print prints what must be a string already.
+// print prints v, which must be a string.
 func (r *run) print(v any) {
 	text, ok := v.(str)
 	r.failIf(!ok, "expected str instance, %s found", typeName(v))
@@ -93,7 +93,7 @@ func (s *withStmt) exec(r *run) (how flow) {
 
 func (f flow) exec(*run) flow { return f }
 
-// macro is a macro with the scope in which it was defined.
+// macro is a macro and the scope that defines it.
 type macro struct {
 	*macroDef
 	home *scope
@@ -120,7 +120,7 @@ func (s *callStmt) exec(r *run) flow {
 	return onward
 }
 
-// call binds arguments as Jinja2's Macro does, which differs from Python's functions.
+// call binds arguments by the rules of Jinja2's Macro, which differ from those of a Python call.
 func (m *macro) call(r *run, a *args) (text str) {
 	r.within(m.body.frame, m.home, func() {
 		m.bind(r, a)
@@ -140,7 +140,7 @@ func (m *macro) call(r *run, a *args) (text str) {
 	return text
 }
 
-// bind sets the parameters of a macro. Those without an argument are missing.
+// bind sets a macro's parameters. Parameters without an argument are missing.
 func (m *macro) bind(r *run, a *args) {
 	used := make([]bool, len(a.names))
 	set := func(p *name, v any) {
@@ -173,11 +173,11 @@ func (m *macro) bind(r *run, a *args) {
 	if m.varargs != nil {
 		r.scope.set(m.varargs.id, &Tuple{more})
 	} else if len(more) > 0 {
-		r.fail("macro %q takes not more than %d argument(s)", m.label, len(m.params))
+		r.fail("macro %q takes at most %d argument(s)", m.label, len(m.params))
 	}
 }
 
-// scope holds the variables of a template, a turn of a loop, a call of a macro and so on.
+// scope holds the variables of a template, a loop iteration, a macro call and so on.
 type scope struct {
 	parent *scope
 	vars   []variable
@@ -188,21 +188,21 @@ type variable struct {
 	value any
 }
 
-// frame is what the parser knows of a scope. In Jinja2 a name that a scope assigns is its variable
-// from the beginning, and undefined until then, even if the caller has a variable of that name.
-// Names that are read first, or assigned within {% if %}, are not.
+// frame is the parser's record of a scope. In Jinja2, a name that a scope assigns is local to the
+// whole scope and undefined until the assignment, even if an outer variable has the same name. A
+// name that is read first, or assigned within {% if %}, is not local.
 type frame struct {
 	parent *frame
-	seen   map[string]bool // read or assigned
-	unset  []*name         // undefined at the beginning
+	seen   map[string]bool // names that are read or assigned
+	unset  []*name         // local names, undefined at entry
 }
 
-// knows reports whether f or a frame around it has a variable of that name.
+// knows reports whether f or an enclosing frame has a variable of that name.
 func (f *frame) knows(text string) bool {
 	return f != nil && (f.seen[text] || f.parent.knows(text))
 }
 
-// variable returns the variable that a name means, or nil.
+// variable returns the innermost variable with an id, or nil.
 func (r *run) variable(id int) *any {
 	for s := r.scope; s != nil; s = s.parent {
 		r.tick(len(s.vars) / 64)
@@ -215,7 +215,7 @@ func (r *run) variable(id int) *any {
 	return nil
 }
 
-// set assigns a variable of s itself.
+// set assigns a variable in s, not in a parent.
 func (s *scope) set(id int, v any) {
 	for i := range s.vars {
 		if s.vars[i].id == id {
@@ -226,7 +226,7 @@ func (s *scope) set(id int, v any) {
 	s.vars = append(s.vars, variable{id, v})
 }
 
-// within runs f in a new scope inside parent.
+// within runs f in a new scope whose parent is parent.
 func (r *run) within(in *frame, parent *scope, f func()) {
 	r.charge(128 + 24*len(in.unset))
 	s := &scope{parent, make([]variable, 0, 2+len(in.unset))}
@@ -250,7 +250,7 @@ func (e *name) eval(r *run) any {
 	return *v
 }
 
-// fromCaller is the caller's variable of a name, or a builtin.
+// fromCaller returns the caller's variable of a name, or else the builtin.
 func (r *run) fromCaller(text string) any {
 	if v, ok := r.vars.Get(text); ok {
 		return v
@@ -287,7 +287,7 @@ func (r *run) assign(t target, v any) {
 	}
 }
 
-// nameable fails for the names that transformers keeps out of a namespace.
+// nameable fails if transformers does not allow attr in a namespace.
 func (r *run) nameable(attr string) {
 	hidden := attr != "" && attr[0] == '_'
 	r.failIf(hidden, "a namespace attribute cannot begin with an underscore: %q", attr)

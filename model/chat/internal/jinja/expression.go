@@ -6,12 +6,12 @@ var constants = map[string]any{
 	"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil,
 }
 
-// reserved words are operators, or Jinja2's own. Jinja2 takes some of them for names; no template
-// relies on it.
+// reserved words cannot be names. Jinja2 allows some of them in some places; no published template
+// uses that.
 var reserved = []string{"and", "else", "if", "in", "is", "not", "or", "self", "super"}
 
-// tuple reads an item, or several with commas that make a tuple. They end at the end of the tag or
-// at a closing parenthesis.
+// tuple parses one item, or a tuple of items separated by commas. A tuple ends at the end of the
+// tag or at a closing parenthesis.
 func (p *parser) tuple(item func() expr) expr {
 	items := []expr{item()}
 	for p.skip(tOp, ",") {
@@ -26,7 +26,7 @@ func (p *parser) tuple(item func() expr) expr {
 	return &opExpr{op: "()", xs: items}
 }
 
-// cond reads an expression: x if test else y, and all that binds tighter.
+// cond parses an expression. The operator with the lowest precedence is x if test else y.
 func (p *parser) cond() expr {
 	defer p.leave(p.enter())
 	unknown := len(p.unknown)
@@ -47,7 +47,7 @@ func (p *parser) sum() expr     { return p.binary(tOp, p.concat, "+", "-") }
 func (p *parser) product() expr { return p.binary(tOp, p.power, "*", "/", "//", "%") }
 func (p *parser) power() expr   { return p.binary(tOp, p.filtered, "**") }
 
-// binary reads operands joined by left-associative operators.
+// binary parses a chain of left-associative operators.
 func (p *parser) binary(kind tokenKind, operand func() expr, ops ...string) expr {
 	x := operand()
 	for p.cur().kind == kind && slices.Contains(ops, p.cur().text) {
@@ -93,8 +93,8 @@ func (p *parser) concat() expr {
 	return c
 }
 
-// filtered reads an operand with its filters and tests, which bind tighter than every operator
-// but a sign.
+// filtered parses an operand with its filters and tests, which bind tighter than every operator
+// except a sign.
 func (p *parser) filtered() expr {
 	x := p.unary()
 	for {
@@ -156,11 +156,11 @@ func (p *parser) primary() expr {
 		})
 		return d
 	}
-	failParse(t.line, "expected a value, found %s, which is not supported there", t)
+	failParse(t.line, "%s is invalid or not supported here", t)
 	return nil
 }
 
-// sequence reads items between commas up to the closing bracket. One comma may trail.
+// sequence parses items separated by commas up to the closing bracket. It allows a trailing comma.
 func (p *parser) sequence(closing string, item func()) {
 	for !p.skip(tOp, closing) {
 		item()
@@ -195,7 +195,7 @@ func (p *parser) postfix(x expr) expr {
 	}
 }
 
-// subscript reads x[key], x[from:to:step], or x[a, b] with a tuple for key.
+// subscript parses x[key], x[from:to:step], or x[a, b], whose key is a tuple.
 func (p *parser) subscript(line int, x expr) expr {
 	var keys []expr
 	for !p.skip(tOp, "]") {
@@ -216,7 +216,7 @@ func (p *parser) subscript(line int, x expr) expr {
 		if p.skip(tOp, ":") && !p.is(tOp, "]") {
 			s.step = p.cond()
 		}
-		p.failIf(len(keys) > 0 || !p.skip(tOp, "]"), "a slice among several keys is not supported")
+		p.failIf(len(keys) > 0 || !p.skip(tOp, "]"), "a slice in a tuple of keys is not supported")
 		return s
 	}
 	if len(keys) != 1 {
@@ -245,7 +245,7 @@ func (p *parser) arguments() (a arguments) {
 			ordered = ordered && a.star == nil && a.names == nil
 			a.pos = append(a.pos, p.cond())
 		}
-		p.failIf(!ordered, "an argument is in a place where it may not be")
+		p.failIf(!ordered, "the order of arguments must be positional, *args, keywords, **kwargs")
 	})
 	return a
 }
@@ -261,7 +261,7 @@ func (p *parser) filter(x expr) *filterExpr {
 	return f
 }
 
-// test reads what follows "is". One argument may stand without brackets: x is divisibleby 3.
+// test parses a test after "is". A single argument needs no parentheses: x is divisibleby 3.
 func (p *parser) test(x expr) expr {
 	negate := p.skip(tName, "not")
 	t := &testExpr{line: p.cur().line, x: x, name: p.ident()}

@@ -9,11 +9,11 @@ import (
 
 type filter = func(r *run, x any, a *args) any
 
-// filters are those of Jinja2. It is filled once by init, because the filters that apply others
-// refer to it.
+// filters are the supported filters of Jinja2 by name. init fills the map, because filters such as
+// map refer to it.
 var filters map[string]filter
 
-// unsupportedFilters exist in Jinja2. A template that does not reach them can be rendered.
+// unsupportedFilters are valid in Jinja2. They fail when a template applies them.
 var unsupportedFilters = strings.Fields(`attr batch center filesizeformat forceescape groupby pprint
 	random slice striptags truncate urlencode urlize wordcount wordwrap xmlattr`)
 
@@ -75,7 +75,7 @@ func defaultFilter(r *run, x any, a *args) any {
 	return v[0]
 }
 
-// escape makes a Markup of t. One that is a Markup already stays as it is.
+// escape returns t as a Markup. It returns t itself if it is one.
 func (r *run) escape(t str) str {
 	if t.safe {
 		return t
@@ -102,7 +102,7 @@ func floatFilter(r *run, x any, a *args) any {
 	return 0.0
 }
 
-// parseFloat is Python's float.
+// parseFloat is Python's float(x).
 func (r *run) parseFloat(x any) (float64, bool) {
 	r.defined(x)
 	s, ok := x.(str)
@@ -111,14 +111,14 @@ func (r *run) parseFloat(x any) (float64, bool) {
 	}
 	text := r.strip(s, IsSpace, true, true).s
 	simple := !strings.ContainsFunc(text, func(c rune) bool { return c > 0x7f || c == '_' })
-	r.failIf(!simple || len(text) > maxDigits, "a number with other characters than ASCII is not supported")
+	r.failIf(!simple || len(text) > maxDigits, "numbers with _, non-ASCII or over 300 digits are not supported")
 	f, err := strconv.ParseFloat(text, 64)
 	return f, (err == nil || math.IsInf(f, 0)) && !strings.ContainsAny(text, "xXpP")
 }
 
 func intFilter(r *run, x any, a *args) any {
 	v := r.take(a, 0, "default", "base")
-	r.failIf(given(v[1]) && v[1] != any(int64(10)), "int with another base than 10 is not supported")
+	r.failIf(given(v[1]) && v[1] != any(int64(10)), "int with a base other than 10 is not supported")
 	f, ok := r.parseFloat(x)
 	if s, isString := x.(str); isString {
 		text := strings.TrimPrefix(r.strip(s, IsSpace, true, true).s, "+")
@@ -143,7 +143,7 @@ func intFilter(r *run, x any, a *args) any {
 }
 
 func formatFilter(r *run, x any, a *args) any {
-	r.failIf(len(a.names) > 0, "format by keywords is not supported")
+	r.failIf(len(a.names) > 0, "format with keyword arguments is not supported")
 	return r.percent(r.soft(x), &Tuple{a.pos})
 }
 
@@ -181,15 +181,15 @@ func round(r *run, x any, a *args) any {
 	f, isFloat := x.(float64)
 	wrong := !isFloat && typeName(x) != "int"
 	r.failIf(wrong || method != "common" || precision < 0 || precision > 22,
-		"round of a %s to %d digits, or by the method %s, is not supported", typeName(x), precision, method)
+		"rounding a %s to %d digits with the method %s is not supported", typeName(x), precision, method)
 	if !isFloat {
 		return x
 	}
-	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64) // it reads its own text
+	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64) // the text is valid
 	return f
 }
 
-// titled is Jinja2's own: words begin after blanks, hyphens and opening brackets only.
+// titled is the filter title: a word begins after white space, a hyphen or an opening bracket.
 func (r *run) titled(t str) str {
 	within := false
 	t.safe = false
@@ -213,7 +213,7 @@ func trim(r *run, x any, a *args) any {
 
 type test = func(r *run, x any, a *args) bool
 
-// tests are the names after "is".
+// tests are the supported tests of Jinja2, which follow "is".
 var tests = map[string]test{
 	"defined":     plain(func(_ *run, x any) bool { return !isUndefined(x) }),
 	"undefined":   plain(func(_ *run, x any) bool { return isUndefined(x) }),
@@ -272,7 +272,7 @@ func isIterable(_ *run, x any) bool {
 	return ok || isSequence
 }
 
-// isSequence is true for what has a length and can be asked for an item: a dict too.
+// isSequence reports whether x has a length and items by key, which is true for a dict too.
 func isSequence(_ *run, x any) bool {
 	_, isLoop := x.(*loop)
 	v, isView := x.(*view)
@@ -288,10 +288,10 @@ func isCallable(_ *run, x any) bool {
 	return false
 }
 
-// same is Python's is, where it does not depend on how Python stores values.
+// same is Python's is operator. It fails if the result depends on how Python stores values.
 func (r *run) same(a, b any) bool {
 	typ := typeName(a)
 	stored := typ == "str" || typ == "Markup" || typ == "int" || typ == "float" || isUndefined(a)
-	r.failIf(stored && typ == typeName(b), "sameas for a %s is not supported", typ)
+	r.failIf(stored && typ == typeName(b), "comparing a %s with sameas is not supported", typ)
 	return typ == typeName(b) && a == b
 }

@@ -12,11 +12,11 @@ var (
 	field      = regexp.MustCompile(`^(?:\{\{|\}\}|\{(\w*)\}|[{}])`)
 )
 
-// replacing writes text with the matches of re replaced by what f returns for their parts. Each
-// matches where one of the characters begin is.
+// replacing returns text with every match of re replaced by the result of f for its submatches. re
+// must match wherever text has one of the characters in begin.
 func (r *run) replacing(text str, begin string, re *regexp.Regexp,
 	f func(at str, parts []string) str) str {
-	r.failIf(text.safe, "formatting the result of the filter safe is not supported")
+	r.failIf(text.safe, "a format that is a Markup is not supported")
 	r.failIf(len(text.s) > 64<<10, "a format of more than 64 KiB is not supported")
 	b := &builder{r: r}
 	for {
@@ -35,8 +35,8 @@ func (r *run) replacing(text str, begin string, re *regexp.Regexp,
 	return b.str()
 }
 
-// percent is text % values. Of printf it has what templates use: %s, %d, %i, %f and %%, with the
-// flags - and 0, a width and a precision.
+// percent is text % values. It supports %s, %d, %i, %f and %%, with the flags - and 0, a width and
+// a precision, which is all that templates use.
 func (r *run) percent(text str, values any) str {
 	args := []any{values}
 	if t, ok := values.(*Tuple); ok {
@@ -52,15 +52,15 @@ func (r *run) percent(text str, values any) str {
 		return r.convert(v, parts)
 	})
 	isTuple, isString := typeName(values) == "tuple", typeName(values) == "str"
-	left := len(args) > 0 && (isTuple || isString || !isSequence(r, values)) // Python ignores the others
+	left := len(args) > 0 && (isTuple || isString || !isSequence(r, values)) // a dict may be left
 	r.failIf(left, "not all arguments converted during string formatting")
 	return out
 }
 
-// convert writes v. The parts are those of conversion.
+// convert formats v. parts are the submatches of conversion.
 func (r *run) convert(v any, parts []string) str {
 	left, zero, typ := parts[1] != "", parts[2] != "" && parts[1] == "" && parts[5] != "s", parts[5]
-	width, _ := strconv.Atoi(parts[3]) // the expression takes digits only
+	width, _ := strconv.Atoi(parts[3]) // the regular expression matches digits only
 	precision, hasPrecision := 6, parts[4] != ""
 	if hasPrecision {
 		precision, _ = strconv.Atoi(parts[4][1:])
@@ -79,7 +79,7 @@ func (r *run) convert(v any, parts []string) str {
 		r.fail("the format %q of a %s is not supported", parts[0], typeName(v))
 	}
 	pad := max(0, width-r.runeCount(text.s))
-	sign := len(text.s) - len(strings.TrimLeft(text.s, "-")) // of a number
+	sign := len(text.s) - len(strings.TrimLeft(text.s, "-")) // only numbers are padded with zeros
 	switch {
 	case left:
 		return r.join(str{}, text, lit(strings.Repeat(" ", pad)))
@@ -89,7 +89,7 @@ func (r *run) convert(v any, parts []string) str {
 	return r.join(str{}, lit(strings.Repeat(" ", pad)), text)
 }
 
-// format is text.format(...). Fields name their arguments, or take them in turn.
+// format is text.format(...). It supports the fields {} and {name}.
 func (r *run) format(text str, a *args) str {
 	turn := 0
 	return r.replacing(text, "{}", field, func(at str, parts []string) str {
@@ -101,7 +101,7 @@ func (r *run) format(text str, a *args) str {
 			i, values = turn, a.pos
 			turn++
 		}
-		r.failIf(i < 0 || i >= len(values), "the format field %q has no argument, or is not supported", at.s)
+		r.failIf(i < 0 || i >= len(values), "the format field %q has no argument or is not supported", at.s)
 		return r.text(values[i])
 	})
 }

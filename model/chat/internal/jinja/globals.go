@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	maxRange  = 100_000 // the sandbox's limit on range
-	maxFormat = 1 << 10 // of strftime_now
+	maxRange  = 100_000 // items; the sandbox's limit
+	maxFormat = 1 << 10 // bytes of a format of strftime_now
 )
 
-// globals are the functions that a template can call.
+// globals are the builtin functions.
 var globals = map[string]*function{
 	"raise_exception": {"raise_exception", raiseException}, "strftime_now": {"strftime_now", strftimeNow},
 	"range": {"range", newRange},
@@ -42,10 +42,10 @@ func strftimeNow(r *run, a *args) any {
 	return lit(s)
 }
 
-// dict takes what Python's dict does: a mapping or pairs, then keywords.
+// dict is Python's dict: it accepts a mapping or pairs, and keyword arguments.
 func (r *run) dict(a *args) *Dict {
 	d := NewDict()
-	r.failIf(len(a.pos) > 1, "%s takes at most one argument without a name", a.of)
+	r.failIf(len(a.pos) > 1, "%s takes at most one positional argument", a.of)
 	for _, from := range a.pos {
 		r.defined(from)
 		if m, ok := from.(*Dict); ok {
@@ -67,7 +67,7 @@ func newRange(r *run, a *args) any {
 	v := r.take(a, 1, "", "", "")
 	for i := range v {
 		if n, ok := asInt(v[i]); given(v[i]) && (!ok || n < -maxNumber || n >= maxNumber) {
-			r.fail("range of a %s, or of more than 32 bits, is not supported", typeName(v[i]))
+			r.fail("range of a %s or of more than 30 bits is not supported", typeName(v[i]))
 		}
 	}
 	start, stop, step := 0, r.integer(a, v[0], 0), r.integer(a, v[2], 1)
@@ -86,7 +86,7 @@ func newRange(r *run, a *args) any {
 	return out
 }
 
-// Strftime formats a time as C's strftime does in the C locale.
+// Strftime formats a time like C's strftime in the C locale.
 func Strftime(t time.Time, format string) (string, error) {
 	var b strings.Builder
 	for {
@@ -114,7 +114,7 @@ func Strftime(t time.Time, format string) (string, error) {
 	}
 }
 
-// layouts are the directives of strftime in the words of package time.
+// layouts are the layouts of package time for the directives of strftime.
 var layouts = map[byte]string{
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'd': "02", 'm': "01", 'y': "06",
 	'Y': "2006", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'j': "002", 'e': "_2",

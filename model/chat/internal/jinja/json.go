@@ -13,16 +13,15 @@ import (
 	"unicode/utf16"
 )
 
-// maxJSONDepth bounds the nesting of what comes in.
+// maxJSONDepth limits the nesting of decoded values.
 const maxJSONDepth = 150
 
-// maxDigits bounds an integer. It is below the 309 digits at which a float overflows, so that every
-// integer has a float64 near it.
+// maxDigits limits the length of an integer. Longer ones than 308 digits overflow a float64, which
+// comparisons use.
 const maxDigits = 300
 
-// DecodeJSON reads one JSON value as Python's json.loads does: the order of keys is kept, of equal
-// keys the last one counts, 1 is an int and 1.0 a float. All strings, those of keys too, are
-// content.
+// DecodeJSON decodes one JSON value like Python's json.loads: it keeps the order of keys, the last
+// of several equal keys wins, 1 is an int and 1.0 a float. All strings are content, including keys.
 func DecodeJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -58,7 +57,7 @@ func decode(d *json.Decoder, depth int) (any, error) {
 				if err != nil {
 					return nil, err
 				}
-				key = k.(str) // the decoder gives no other keys
+				key = k.(str) // the decoder returns no other keys
 			}
 			v, err := decode(d, depth)
 			if err != nil {
@@ -81,7 +80,7 @@ func decode(d *json.Decoder, depth int) (any, error) {
 func number(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		v, err := strconv.ParseFloat(s, 64)
-		if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is inf, as in Python
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // inf if out of range, as in Python
 			return nil, err
 		}
 		return v, nil
@@ -96,14 +95,14 @@ func number(s string) (any, error) {
 	return small(v), nil
 }
 
-// encoder writes JSON as Python's json.dumps.
+// encoder encodes JSON like Python's json.dumps.
 type encoder struct {
 	*builder
 	ascii, sorted, indented bool
-	indent, item, key       str // item and key are the separators
+	indent, item, key       str // item and key are the separators after them
 }
 
-// tojson is the filter as transformers redefines it.
+// tojson is the filter that transformers puts in place of Jinja2's.
 func tojson(r *run, x any, a *args) any {
 	e := &encoder{builder: &builder{r: r}, item: lit(", "), key: lit(": ")}
 	v := r.take(a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
@@ -209,7 +208,7 @@ func (e *encoder) dict(d *Dict, level int) {
 	e.raw("}")
 }
 
-// string writes a string. Its quotes are the template's; what becomes of content stays content.
+// string writes a string. The quotes are not content; escaped content is.
 func (e *encoder) string(t str) {
 	e.raw(`"`)
 	e.escape(t, func(c rune) string {

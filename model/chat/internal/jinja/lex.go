@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a template's size. Published templates have some 10 kB.
+// Limits on a template's size. Published templates have about 10 kB.
 const maxSource, maxTokens = 1 << 20, 100_000
 
 type tokenKind uint8
@@ -21,7 +21,7 @@ const (
 	tOutEnd
 	tTagBegin // {%
 	tTagEnd
-	tName // keywords too
+	tName // or a keyword
 	tString
 	tNumber
 	tOp
@@ -29,14 +29,14 @@ const (
 
 type token struct {
 	kind  tokenKind
-	text  string // of strings: what they stand for
-	value any    // of numbers
+	text  string // of a string: its value
+	value any    // of a number
 	line  int
 }
 
 func (t token) String() string { return strconv.Quote(clip(t.text)) }
 
-// The expressions are Jinja2's, with trim_blocks. S stands for Python's blanks.
+// The regular expressions are Jinja2's, with trim_blocks. S is a white space character of Python.
 func expression(re string) *regexp.Regexp {
 	return regexp.MustCompile(`(?s)` + strings.ReplaceAll(re, "S", `[\s\v\x1c-\x1f\x{85}\p{Z}]`))
 }
@@ -55,12 +55,12 @@ var (
 	operators  = expression(`^(//|\*\*|[=!<>]=|[-+/*%~\[\](){}<>=.:|,])`)
 )
 
-// lexer splits a template into text and the tokens of tags, with Jinja2's whitespace control.
+// lexer splits a template into text and the tokens of tags. It applies the whitespace control.
 type lexer struct {
 	src     string
 	pos     int
 	line    int  // of pos
-	newline bool // what was read last ended a line
+	newline bool // pos is at the start of a line
 	toks    []token
 }
 
@@ -109,7 +109,7 @@ func (l *lexer) add(kind tokenKind, text string, value any) {
 	l.toks = append(l.toks, token{kind, text, value, l.line})
 }
 
-// advance moves over n bytes.
+// advance consumes n bytes.
 func (l *lexer) advance(n int) {
 	text := l.src[l.pos : l.pos+n]
 	l.line += strings.Count(text, "\n")
@@ -117,7 +117,7 @@ func (l *lexer) advance(n int) {
 	l.newline = strings.HasSuffix(text, "\n")
 }
 
-// skipTo moves behind the next match of re, and returns what it moved over.
+// skipTo consumes and returns the text up to the end of the next match of re.
 func (l *lexer) skipTo(re *regexp.Regexp, missing string) string {
 	at := re.FindStringIndex(l.src[l.pos:])
 	l.failIf(at == nil, "%s", missing)
@@ -126,8 +126,8 @@ func (l *lexer) skipTo(re *regexp.Regexp, missing string) string {
 	return text
 }
 
-// text adds text before a tag that begins with open, without the blanks that the tag removes: all
-// for {%-, and the indentation of a {% or {# that is first on its line, which is lstrip_blocks.
+// text adds the text before a tag that begins with open. It removes the trailing white space before
+// {%-, and by lstrip_blocks the indentation of a {% or {# that is first on its line.
 func (l *lexer) text(s, open string) {
 	start := strings.LastIndexByte(s, '\n') + 1
 	switch {
@@ -144,9 +144,9 @@ func (l *lexer) text(s, open string) {
 
 var closers = map[string]string{"(": ")", "[": "]", "{": "}"}
 
-// tag reads the tokens of a tag and its end.
+// tag adds the tokens of a tag, including its end.
 func (l *lexer) tag(end *regexp.Regexp, kind tokenKind, closing string) {
-	var open []string // the brackets that close the open ones
+	var open []string // the closing brackets still needed
 	for {
 		if n := len(spaces.FindString(l.src[l.pos:])); n > 0 {
 			l.advance(n)
@@ -187,9 +187,9 @@ func (l *lexer) tag(end *regexp.Regexp, kind tokenKind, closing string) {
 	}
 }
 
-// number adds the number that rest begins with, and returns its text.
+// number adds the number at the start of rest and returns its text.
 func (l *lexer) number(rest string) string {
-	if text := floats.FindString(rest); text != "" && l.src[l.pos-1] != '.' { // after a dot it is an index
+	if text := floats.FindString(rest); text != "" && l.src[l.pos-1] != '.' { // x.1 has an index
 		f, err := strconv.ParseFloat(strings.ReplaceAll(text, "_", ""), 64)
 		l.failIf(err != nil, "%q is not a number", text)
 		l.add(tNumber, text, f)
@@ -197,18 +197,18 @@ func (l *lexer) number(rest string) string {
 	}
 	text := integers.FindString(rest)
 	i, err := strconv.ParseInt(strings.ToLower(text), 0, 64)
-	l.failIf(err != nil && strings.Trim(text, "0_") != "", "%q is not a number of 64 bits: not supported", clip(text))
+	l.failIf(err != nil && strings.Trim(text, "0_") != "", "integers of over 64 bits are not supported")
 	l.add(tNumber, text, i)
 	return text
 }
 
-// escapes are one character after a backslash.
+// escapes are the escapes of one character.
 var escapes = strings.NewReplacer("\\\n", "", `\\`, `\`, `\'`, `'`, `\"`, `"`, `\a`, "\a", `\b`, "\b",
 	`\f`, "\f", `\n`, "\n", `\r`, "\r", `\t`, "\t", `\v`, "\v")
 
 var escaped = regexp.MustCompile(`(?s)\\(x[[:xdigit:]]{2}|u[[:xdigit:]]{4}|U[[:xdigit:]]{8}|[0-7]{1,3}|.)`)
 
-// unquote reads a string literal. Its escapes are Python's; one that Python does not know keeps its
+// unquote returns the value of a string literal with Python's escapes. An unknown escape keeps its
 // backslash.
 func (l *lexer) unquote(s string) string {
 	return escaped.ReplaceAllStringFunc(s, func(e string) string {
@@ -216,11 +216,11 @@ func (l *lexer) unquote(s string) string {
 		var v uint64
 		switch {
 		case len(e) > 3 && strings.ContainsRune("xuU", c):
-			v, _ = strconv.ParseUint(e[2:], 16, 32) // the expression takes digits only
+			v, _ = strconv.ParseUint(e[2:], 16, 32) // the regular expression matches digits only
 		case c >= '0' && c <= '7':
 			v, _ = strconv.ParseUint(e[1:], 8, 32)
 		case strings.ContainsRune("xuUN", c) || c >= utf8.RuneSelf:
-			l.failIf(true, "the escape %s is not complete, or is not supported", e)
+			l.failIf(true, "the escape %s is incomplete or not supported", e)
 		default:
 			return escapes.Replace(e)
 		}
@@ -229,7 +229,7 @@ func (l *lexer) unquote(s string) string {
 	})
 }
 
-// small is v as an int64 if it fits.
+// small returns v as an int64 if it fits, and v otherwise.
 func small(v *big.Int) any {
 	if v.IsInt64() {
 		return v.Int64()
@@ -237,5 +237,5 @@ func small(v *big.Int) any {
 	return v
 }
 
-// IsSpace is Python's str.isspace for one character.
+// IsSpace reports whether Python's str.isspace is true for c.
 func IsSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }

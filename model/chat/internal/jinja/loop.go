@@ -8,8 +8,8 @@ type loop struct {
 	depth      int
 	index      int // from 0
 	prev, item any
-	ahead      []any // items that have been taken from next already
-	count      int   // -1 until it is known
+	ahead      []any // items already read from next
+	count      int   // of items; -1 if not known yet
 }
 
 func (s *forStmt) exec(r *run) flow {
@@ -25,7 +25,7 @@ func (r *run) loop(s *forStmt, home *scope, over any, depth int) (how flow) {
 	} else if ok {
 		l.count = q.length(r)
 	}
-	finished := false // some turn reached the end of the body
+	finished := false // an iteration reached the end of the body
 	for how != broken {
 		r.tick(1)
 		item, ok := l.peek()
@@ -50,7 +50,7 @@ func (r *run) loop(s *forStmt, home *scope, over any, depth int) (how flow) {
 	return how
 }
 
-// chosen filters items by the condition of a loop.
+// chosen returns the items for which the condition of a loop is true.
 func (r *run) chosen(s *forStmt, home *scope, next func() (any, bool)) func() (any, bool) {
 	return func() (any, bool) {
 		for {
@@ -69,7 +69,7 @@ func (r *run) chosen(s *forStmt, home *scope, next func() (any, bool)) func() (a
 	}
 }
 
-// peek returns the item after this one.
+// peek returns the next item without consuming it.
 func (l *loop) peek() (any, bool) {
 	if len(l.ahead) == 0 {
 		item, ok := l.next()
@@ -93,9 +93,9 @@ func (l *loop) length(r *run) int {
 }
 
 func (l *loop) attr(r *run, key string) (v any, ok bool) {
-	rebuilt := l.stmt.cond != nil && l.stmt.target.name == nil // Jinja2 makes tuples of such items
+	rebuilt := l.stmt.cond != nil && l.stmt.target.name == nil // Jinja2 turns these items into tuples
 	r.failIf(key == "changed" || rebuilt && (key == "previtem" || key == "nextitem"),
-		"loop.%s is not supported here", key)
+		"loop.%s is not supported in this loop", key)
 	switch key {
 	case "index":
 		return int64(l.index + 1), true
@@ -135,7 +135,7 @@ func (l *loop) attr(r *run, key string) (v any, ok bool) {
 	return nil, false
 }
 
-// recurse is loop(items) in a recursive loop: the body again, over other items.
+// recurse is loop(items): it runs the body of a recursive loop over other items.
 func (l *loop) recurse(r *run, a *args) any {
 	r.failIf(!l.stmt.recursive, "the loop is not recursive: write {%% for ... recursive %%}")
 	over := r.take(a, 1, "iterable")[0]

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/language"
 )
 
-// method binds a Python method to its value. One that the sandbox refuses is undefined.
+// method returns a Python method bound to x. It returns Undefined if the sandbox forbids it.
 func (r *run) method(x any, name string) (any, bool) {
 	var f func(r *run, x any, a *args) any
 	switch x := x.(type) {
@@ -42,8 +42,8 @@ func (r *run) method(x any, name string) (any, bool) {
 	return nil, false
 }
 
-// unsafe are the methods that the sandbox refuses, unsupported the attributes that Python's types
-// have besides.
+// unsafe are the methods that the sandbox forbids. unsupported are the other attributes of Python's
+// types.
 var (
 	unsafe = map[string][]string{
 		"list": strings.Fields("append clear extend insert pop remove reverse sort"),
@@ -64,11 +64,11 @@ var (
 	ofStr  = append(escaping, strings.Fields(`casefold center encode escape expandtabs format_map
 		isascii isdecimal isidentifier islower isnumeric isprintable istitle isupper ljust maketrans
 		rjust striptags swapcase translate unescape zfill`)...)
-	// The methods that escape their arguments if the string is a Markup.
+	// The methods of a Markup that escape their arguments.
 	escaping = slices.Clip(strings.Fields("format join partition replace rpartition"))
 )
 
-// attributes are all names in unsafe and unsupported.
+// attributes is the set of all names in unsafe and unsupported.
 var attributes = map[string]bool{}
 
 func init() {
@@ -87,7 +87,7 @@ var dictMethods = map[string]method{
 	"items":  func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_items") },
 	"keys":   func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_keys") },
 	"values": func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_values") },
-	"copy":   func(r *run, x any, a *args) any { r.none(a); return x }, // nothing can change it
+	"copy":   func(r *run, x any, a *args) any { r.none(a); return x }, // dicts are immutable
 	"get": func(r *run, x any, a *args) any {
 		v, d := r.take(a, 1, "", ""), x.(*Dict)
 		if i := d.find(r.hash(v[0])); i >= 0 {
@@ -103,13 +103,13 @@ var listMethods = map[string]method{
 	"index": func(r *run, x any, a *args) any {
 		v := r.take(a, 1, "")[0]
 		i := slices.IndexFunc(x.(*List).Items, func(y any) bool { return r.equal(v, y) })
-		r.failIf(i < 0, "the value is not in the list")
+		r.failIf(i < 0, "list.index: the value is not in the list")
 		return int64(i)
 	},
 }
 
-// stringMethods are Python's, by code points. Positions at which a search begins or ends are not
-// supported. It is filled once by init, because format refers to it.
+// stringMethods are the methods of str. They count code points. Searches do not support a start or
+// an end. init fills the map, because format refers to it.
 var stringMethods map[string]method
 
 func init() {
@@ -162,7 +162,7 @@ func stripping(left, right bool) method {
 	}
 }
 
-// cutset says which characters are stripped: those given, or blanks.
+// cutset returns the set of characters to strip: those in chars, or white space if it is not set.
 func (r *run) cutset(a *args, chars any) func(rune) bool {
 	if !set(chars) {
 		return IsSpace
@@ -172,7 +172,7 @@ func (r *run) cutset(a *args, chars any) func(rune) bool {
 	return func(c rune) bool { return strings.ContainsRune(in, c) }
 }
 
-// strip removes characters of a set from the ends.
+// strip removes the characters of a set from the left end, the right end or both.
 func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
 	from, to := 0, len(t.s)
 	counted := func(c rune) bool {
@@ -188,7 +188,7 @@ func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
 	return t.cut(from, to)
 }
 
-// affix is startswith and endswith, of one string or any of a tuple.
+// affix is startswith or endswith. The argument is a string, or a tuple of which any may match.
 func affix(f func(s, part string) bool) method {
 	return func(r *run, x any, a *args) any {
 		v := r.take(a, 1, "")[0]
@@ -235,7 +235,7 @@ func (r *run) replace(s str, from string, to str, count int) str {
 		}
 		b.write(s.cut(done, at+i), to)
 		done = at + i + len(from)
-		if at = done; from == "" { // between all characters, and at the end
+		if at = done; from == "" { // it matches between all characters and at the end
 			_, width := utf8.DecodeRuneInString(s.s[at:])
 			at += max(width, 1)
 		}
@@ -244,8 +244,8 @@ func (r *run) replace(s str, from string, to str, count int) str {
 	return b.str()
 }
 
-// splitting splits at a separator or, without one, at runs of blanks: at most that many times
-// unless negative, from the right if asked.
+// splitting is split or rsplit. Without a separator it splits at runs of white space. It splits at
+// most maxsplit times unless that is negative.
 func splitting(fromRight bool) method {
 	return func(r *run, x any, a *args) any {
 		s, v := x.(str), r.take(a, 0, "sep", "maxsplit")
@@ -307,7 +307,7 @@ func splitlines(r *run, x any, a *args) any {
 	return r.list(parts)
 }
 
-// lines splits s at everything that ends a line in Python.
+// lines splits s at the line ends of Python's splitlines.
 func (r *run) lines(s str, keep bool) (out []str) {
 	for s.s != "" {
 		at, end := len(s.s), len(s.s)
@@ -331,7 +331,7 @@ func (r *run) lines(s str, keep bool) (out []str) {
 	return out
 }
 
-// partition cuts at a separator. Without one all is in the place given.
+// partition splits s at a separator into three parts. If there is none, part place is all of s.
 func partition(find func(s, sep string) int, place int) method {
 	return func(r *run, x any, a *args) any {
 		s, sep := x.(str), r.string(a, r.take(a, 1, "")[0], "")
@@ -358,7 +358,7 @@ func joinMethod(r *run, x any, a *args) any {
 	return r.join(x.(str), parts...)
 }
 
-// searching counts, or finds a position. If there is none it returns -1, or fails if it must.
+// searching returns the result of f, in characters if it is a position. If must is set, -1 fails.
 func searching(f func(s, sub string) int, position, must bool) method {
 	return func(r *run, x any, a *args) any {
 		s, sub := x.(str).s, r.string(a, r.take(a, 1, "")[0], "").s
@@ -372,15 +372,15 @@ func searching(f func(s, sub string) int, position, must bool) method {
 	}
 }
 
-// Upper and lower case are Python's: ß becomes SS, and a sigma at the end of a word another one.
+// Case mappings are Python's: the upper case of ß is SS, and a final Σ becomes ς.
 
-// eachRune rewrites t character by character.
+// eachRune returns t with each character replaced by the result of f.
 func (r *run) eachRune(t str, f func(c rune) string) str {
 	return r.transform(t, func(b *builder, part string) {
 		for i, c := range part {
 			if c == utf8.RuneError {
 				_, width := utf8.DecodeRuneInString(part[i:])
-				b.raw(part[i : i+width]) // a byte that is no character stays as it is
+				b.raw(part[i : i+width]) // an invalid byte stays
 			} else {
 				b.raw(f(c))
 			}
@@ -390,7 +390,7 @@ func (r *run) eachRune(t str, f func(c rune) string) str {
 
 func (r *run) upper(t str) str { return r.eachRune(t, upperRune) }
 
-// upperRune is the upper case of c, which may be several characters.
+// upperRune returns the upper case of c, which may be several characters.
 func upperRune(c rune) string {
 	if u := unicode.ToUpper(c); !expands(c, u) {
 		return string(u)
@@ -398,7 +398,7 @@ func upperRune(c rune) string {
 	return cases.Upper(language.Und).String(string(c))
 }
 
-// titleRune is the title case of c: ﬁ gives Fi.
+// titleRune returns the title case of c, such as Fi for ﬁ.
 func titleRune(c rune) string {
 	if u := unicode.ToTitle(c); !expands(c, u) {
 		return string(u)
@@ -406,8 +406,8 @@ func titleRune(c rune) string {
 	return cases.Title(language.Und, cases.NoLower).String(string(c))
 }
 
-// expands reports whether c may become more than u, its mapping to one character. These are the
-// lower case letters without such a mapping, and Greek letters with an iota.
+// expands reports whether the mapping of c may have more characters than u, its simple mapping: c is
+// a lower case letter without a simple mapping, or a Greek letter with an iota.
 func expands(c, u rune) bool { return u == c && unicode.IsLower(c) || c >= 0x1f80 && c < 0x2000 }
 
 func lowerRune(c rune) string {
@@ -433,7 +433,7 @@ func (r *run) capitalize(t str) str {
 	return out
 }
 
-// title begins a word after everything that has no case, unlike the filter of that name.
+// title is str.title: a word begins after any character without case, unlike in the filter title.
 func (r *run) title(t str) str {
 	r.failIf(strings.ContainsRune(t.s, 'Σ'), "str.title of a sigma is not supported")
 	within := false
@@ -446,7 +446,7 @@ func (r *run) title(t str) str {
 	})
 }
 
-// every reports whether f holds for all characters of s.
+// every reports whether f is true for all characters of s.
 func (r *run) every(s string, f func(rune) bool) bool {
 	for s != "" {
 		part := r.chunk(s)

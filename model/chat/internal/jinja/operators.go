@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// signed is -x or +x.
+// signed returns -x or +x.
 func (r *run) signed(op string, x any) any {
 	if f, ok := x.(float64); ok && op == "neg" {
 		return -f
@@ -55,7 +55,7 @@ func (r *run) binary(op string, a, b any) any {
 	return v
 }
 
-// add is x + y. A Markup escapes the other operand.
+// add returns x + y. If one operand is a Markup, the other is escaped.
 func (r *run) add(x, y str) str {
 	safe := x.safe || y.safe
 	if x.safe != y.safe {
@@ -66,7 +66,7 @@ func (r *run) add(x, y str) str {
 	return out
 }
 
-// repeat is v * n, or nil if v is not a sequence.
+// repeat returns v * n, or nil if v is not a sequence.
 func (r *run) repeat(v any, n int64) any {
 	n = max(n, 0)
 	charge := func(size int) {
@@ -102,7 +102,7 @@ func (r *run) repeat(v any, n int64) any {
 	return nil
 }
 
-// integers is arithmetic in 64 bits. A result that does not fit is an error; Python would go on.
+// integers is arithmetic in 64 bits. It fails if the result does not fit.
 func (r *run) integers(op string, a, b int64) any {
 	if c := a + b; op == "+" && (c > a) == (b > 0) {
 		return c
@@ -149,7 +149,7 @@ func (r *run) floats(op string, x, y float64, a, b any) any {
 	r.failIf(bigA || bigB, "arithmetic on integers of more than 64 bits is not supported")
 	r.failIf(y == 0 && strings.Contains("//%", op), "float division by zero")
 	m := math.Mod(x, y)
-	switch { // the sign of Python's modulus is that of y
+	switch { // Python's modulus has the sign of y
 	case m == 0:
 		m = math.Copysign(0, y)
 	case (m < 0) != (y < 0):
@@ -169,7 +169,7 @@ func (r *run) floats(op string, x, y float64, a, b any) any {
 	case "//":
 		return math.Round((x - m) / y)
 	}
-	// Go's and Python's powers can differ in the last bit unless every step is exact.
+	// math.Pow and Python's pow may differ in the last bit unless every step is exact.
 	v, whole := math.Pow(x, y), math.Pow(x, math.Abs(y))
 	fraction, _ := math.Frexp(whole)
 	exact := y == 0.5 || x == math.Trunc(x) && y == math.Trunc(y) && math.Abs(whole) <= 1<<53 &&
@@ -191,7 +191,7 @@ func (e *compareExpr) eval(r *run) any {
 	return true
 }
 
-// holds is a comparison by op.
+// holds returns the result of the comparison op.
 func (r *run) holds(op string, a, b any) bool {
 	switch op {
 	case "==":
@@ -207,7 +207,7 @@ func (r *run) holds(op string, a, b any) bool {
 	return c == 0 && len(op) == 2 || c == -1 && op[0] == '<' || c == 1 && op[0] == '>'
 }
 
-// equal is Python's ==.
+// equal is Python's == operator.
 func (r *run) equal(a, b any) bool {
 	r.tick(1)
 	switch x := a.(type) {
@@ -243,7 +243,7 @@ func (r *run) equal(a, b any) bool {
 		return c == 0
 	}
 	_, isString := b.(str)
-	return !isString && a == b // functions, macros, namespaces, generators: the same one
+	return !isString && a == b // functions, macros, namespaces and generators: identity
 }
 
 func (r *run) equalItems(a, b []any) bool {
@@ -251,7 +251,7 @@ func (r *run) equalItems(a, b []any) bool {
 	return slices.EqualFunc(a, b, r.equal)
 }
 
-// compareNumbers returns -1, 0, 1, or 2 for a NaN. ok is false unless both are numbers.
+// compareNumbers returns -1, 0, 1, or 2 if a or b is NaN. ok is false unless both are numbers.
 func (r *run) compareNumbers(a, b any) (c int, ok bool) {
 	x, okA := asFloat(a)
 	y, okB := asFloat(b)
@@ -263,12 +263,12 @@ func (r *run) compareNumbers(a, b any) (c int, ok bool) {
 	case x != y || math.Abs(x) < 1<<53 || math.IsInf(x, 0):
 		return cmp.Compare(x, y), true
 	}
-	i, _ := new(big.Int).SetString(r.hash(a)[len(other):], 10) // they are whole, and so are their hashes
+	i, _ := new(big.Int).SetString(r.hash(a)[len(other):], 10) // a and b are integers: so are their hashes
 	j, _ := new(big.Int).SetString(r.hash(b)[len(other):], 10)
 	return i.Cmp(j), true
 }
 
-// order is Python's ordering: -1, 0, 1, or 2 for a NaN. op is the operator of the error message.
+// order compares a and b: it returns -1, 0, 1, or 2 for NaN. op is the operator for the error.
 func (r *run) order(a, b any, op string) int {
 	r.tick(1)
 	if c, ok := r.compareNumbers(a, b); ok {
@@ -278,7 +278,7 @@ func (r *run) order(a, b any, op string) int {
 	t, okB := b.(str)
 	if okA && okB {
 		r.tick(min(len(s.s), len(t.s)) / 64)
-		return strings.Compare(s.s, t.s) // UTF-8 sorts as its code points do
+		return strings.Compare(s.s, t.s) // the order of UTF-8 is that of its code points
 	}
 	if typ := typeName(a); typ == typeName(b) && (typ == "list" || typ == "tuple") {
 		return r.orderItems(r.items(a), r.items(b), op)
@@ -318,8 +318,8 @@ func (r *run) contains(in, x any) bool {
 	return false
 }
 
-// indexOf is strings.Index. It counts what it has passed, so that a walk over all places where sub
-// is costs as much as one look at all of s.
+// indexOf is strings.Index. It counts only the bytes up to the match, so that finding all matches
+// costs as much as one scan of s.
 func (r *run) indexOf(s, sub string) int {
 	i := strings.Index(s, sub)
 	if i < 0 {

@@ -6,14 +6,14 @@ import (
 )
 
 const (
-	maxNesting = 200 // of tags and expressions, which bounds the parser's stack
-	maxNames   = 255 // of a macro's parameters, and of a call's named arguments
+	maxNesting = 200 // of tags and expressions; limits the stack
+	maxNames   = 255 // of macro parameters or keyword arguments
 )
 
 // Template is a parsed template. It is immutable and safe for concurrent use.
 type Template struct{ body block }
 
-// Parse reads a template. Its errors are *Error.
+// Parse parses a template. Errors are *Error.
 func Parse(source string) (t *Template, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -22,7 +22,7 @@ func Parse(source string) (t *Template, err error) {
 	}()
 	p := &parser{toks: lex(source), ids: map[string]int{}, frame: &frame{seen: map[string]bool{}}}
 	t = &Template{block{p.frame, p.body()}}
-	p.failIf(p.cur().kind != tEOF, "{%% %s %%} has no beginning", p.peek().text)
+	p.failIf(p.cur().kind != tEOF, "{%% %s %%} without a block to end", p.peek().text)
 	for _, f := range p.frames {
 		f.unset = slices.DeleteFunc(f.unset, func(n *name) bool { return f.parent.knows(n.text) })
 	}
@@ -33,13 +33,13 @@ type parser struct {
 	toks    []token
 	pos     int
 	depth   int
-	loops   int     // around this place, in the same macro
-	soft    bool    // in an {% if %}, where filters and tests that do not exist fail when reached
-	unknown []token // filters and tests that do not exist, of the expression being read
+	loops   int     // enclosing loops in the same macro
+	soft    bool    // in {% if %}, where an unknown filter or test fails only if it is used
+	unknown []token // unknown filters and tests of the current expression
 	ids     map[string]int
-	frame   *frame   // of this place
-	frames  []*frame // all but the template's own
-	special [3]bool  // which of specials the macro around this place reads, and so takes
+	frame   *frame   // the current one
+	frames  []*frame // all except the outermost
+	special [3]bool  // specials that the enclosing macro reads
 }
 
 var specials = []string{"caller", "varargs", "kwargs"}
@@ -78,7 +78,7 @@ func (p *parser) ident() string {
 	return p.next().text
 }
 
-// enter and leave count nesting: defer p.leave(p.enter()).
+// enter and leave count nesting. Use them as defer p.leave(p.enter()).
 func (p *parser) enter() int {
 	p.depth++
 	p.failIf(p.depth > maxNesting, "tags or expressions nest more than %d deep", maxNesting)
@@ -87,7 +87,7 @@ func (p *parser) enter() int {
 
 func (p *parser) leave(depth int) { p.depth = depth }
 
-// variable is the variable that a name means.
+// variable returns the name node of a variable.
 func (p *parser) variable(text string) *name {
 	id, ok := p.ids[text]
 	if !ok {
@@ -97,7 +97,7 @@ func (p *parser) variable(text string) *name {
 	return &name{text, id}
 }
 
-// see notes that a name is read or assigned at this place.
+// see records that a name is read or assigned in the current frame.
 func (p *parser) see(text string, assigned bool) *name {
 	n := p.variable(text)
 	if i := slices.Index(specials, text); p.frame.seen[text] {
@@ -111,7 +111,7 @@ func (p *parser) see(text string, assigned bool) *name {
 	return n
 }
 
-// assigned notes that the names of t are assigned at this place.
+// assigned records that the names of t are assigned in the current frame.
 func (p *parser) assigned(t target) {
 	if t.name != nil {
 		p.see(t.name.text, t.attr == "")
@@ -121,7 +121,7 @@ func (p *parser) assigned(t target) {
 	}
 }
 
-// within reads something in a frame of its own, which has parameters.
+// within runs f in a new frame with parameters.
 func (p *parser) within(f func(), params ...target) *frame {
 	in := &frame{parent: p.frame, seen: map[string]bool{}}
 	p.frames = append(p.frames, in)
@@ -130,13 +130,13 @@ func (p *parser) within(f func(), params ...target) *frame {
 	for _, t := range params {
 		p.assigned(t)
 	}
-	in.unset = nil // whoever enters the frame sets them
+	in.unset = nil // parameters are set at entry
 	f()
 	p.frame, p.soft = outer, soft
 	return in
 }
 
-// checked fails for filters and tests that do not exist, unless this place is soft.
+// checked fails if the expression has unknown filters or tests, unless p.soft is set.
 func (p *parser) checked() {
 	for _, t := range p.unknown {
 		if !p.soft {
@@ -146,7 +146,7 @@ func (p *parser) checked() {
 	p.unknown = nil
 }
 
-// body reads up to a tag in ends, which it leaves, or to the end of the template.
+// body parses statements up to a tag in ends, which it does not consume, or to the end.
 func (p *parser) body(ends ...string) []stmt {
 	defer p.leave(p.enter())
 	var out []stmt
@@ -172,14 +172,14 @@ func (p *parser) body(ends ...string) []stmt {
 	}
 }
 
-// blockBegin ends a tag that has a body. A colon is allowed there.
+// blockBegin parses the end of a tag that has a body. It allows a colon before it.
 func (p *parser) blockBegin() {
 	p.skip(tOp, ":")
 	p.expect(tTagEnd, "%}")
 	p.checked()
 }
 
-// blockBody reads the body of a tag up to its end tag.
+// blockBody parses the body of a tag and its end tag.
 func (p *parser) blockBody(end string) []stmt {
 	p.blockBegin()
 	body := p.body(end)
@@ -188,7 +188,7 @@ func (p *parser) blockBody(end string) []stmt {
 	return body
 }
 
-// block reads a body with a frame of its own, which has parameters.
+// block parses a body in a new frame with parameters.
 func (p *parser) block(end string, params ...target) (b block) {
 	b.frame = p.within(func() { b.stmts = p.blockBody(end) }, params...)
 	return b
@@ -215,7 +215,7 @@ func (p *parser) statement() stmt {
 		s.body = p.macro(line, "", "endcall", p.is(tOp, "("), func() {
 			var ok bool
 			s.call, ok = p.cond().(*callExpr)
-			p.failIf(!ok, "{%% call %%} needs a call of a macro")
+			p.failIf(!ok, "{%% call %%} must call a macro")
 			p.checked()
 		})
 		return s
@@ -229,7 +229,7 @@ func (p *parser) statement() stmt {
 		}
 		return continued
 	default:
-		failParse(line, "{%% %s %%} does not exist or is not supported", tag)
+		failParse(line, "the tag {%% %s %%} is unknown or not supported", tag)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (p *parser) forTag(line int) stmt {
 	s.loop = loop.id
 	s.body.frame = p.within(func() { s.body.stmts = p.body("else", "endfor") }, s.target, target{name: loop})
 	if p.loops = outer; s.recursive {
-		p.loops = 0 // a recursive loop is a function of its own
+		p.loops = 0 // the else of a recursive loop is in a function
 	}
 	p.next()
 	if p.ident() == "else" {
@@ -283,7 +283,7 @@ func (p *parser) forTag(line int) stmt {
 	return s
 }
 
-// targets reads what is assigned to: a, or a, b, or (a, b), or ns.a if attributes are allowed.
+// targets parses the left side of an assignment: a, (a, b), or ns.a if attributes is set.
 func (p *parser) targets(attributes bool) target {
 	t := p.target(attributes)
 	if !p.is(tOp, ",") {
@@ -310,7 +310,7 @@ func (p *parser) target(attributes bool) target {
 	return t
 }
 
-// assignable reads a name that is assigned to.
+// assignable parses a name that can be assigned.
 func (p *parser) assignable() string {
 	t := p.cur()
 	_, isConstant := constants[t.text]
@@ -331,13 +331,13 @@ func (p *parser) setTag(line int) stmt {
 	if p.skip(tOp, "|") {
 		before := len(p.frame.seen)
 		s.filters = p.filterChain()
-		p.failIf(len(p.frame.seen) > before, "a new name in the filters of {%% set %%} is not supported")
+		p.failIf(len(p.frame.seen) > before, "a new variable in the filters of {%% set %%} is not supported")
 	}
 	s.body = p.block("endset")
 	return s
 }
 
-// filterChain reads filters that are applied to the text of a body.
+// filterChain parses the filters that apply to the text of a body.
 func (p *parser) filterChain() *filterExpr {
 	f := p.filter(nil)
 	for p.skip(tOp, "|") {
@@ -346,7 +346,7 @@ func (p *parser) filterChain() *filterExpr {
 	return f
 }
 
-// macro reads the parameters of a macro, calls between, and reads the body.
+// macro parses the parameters of a macro, calls between, and parses the body.
 func (p *parser) macro(line int, label, end string, params bool, between func()) *macroDef {
 	m := &macroDef{label: label}
 	head := p.within(func() {
@@ -386,10 +386,10 @@ func (p *parser) parameters(m *macroDef) {
 		n := p.see(p.assignable(), true)
 		p.failIf(len(m.params) == maxNames, "more than %d parameters", maxNames)
 		twice := slices.ContainsFunc(m.params, func(other *name) bool { return *other == *n })
-		p.failIf(twice, "the parameter %q appears twice", n.text)
+		p.failIf(twice, "duplicate parameter %q", n.text)
 		m.params = append(m.params, n)
 		hasDefault := p.skip(tOp, "=")
-		p.failIf(!hasDefault && len(m.defaults) > 0, "a parameter after one with a default needs one")
+		p.failIf(!hasDefault && len(m.defaults) > 0, "a parameter without a default follows one with a default")
 		if hasDefault {
 			m.defaults = append(m.defaults, p.cond())
 		}

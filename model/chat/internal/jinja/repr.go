@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// text is Python's str.
+// text is Python's str(v).
 func (r *run) text(v any) str {
 	t := r.soft(v)
 	t.safe = false
 	return t
 }
 
-// soft is what filters on text do with their value: a Markup stays one.
+// soft is text, except that a Markup stays a Markup, as in Jinja2's filters on text.
 func (r *run) soft(v any) str {
 	switch v := v.(type) {
 	case str:
@@ -30,7 +30,7 @@ func (r *run) soft(v any) str {
 	return b.str()
 }
 
-// repr writes Python's repr.
+// repr writes Python's repr(v).
 func (b *builder) repr(v any) {
 	b.r.tick(1)
 	switch v := v.(type) {
@@ -94,7 +94,7 @@ func (b *builder) reprDict(d *Dict) {
 	b.raw("}")
 }
 
-// floatRepr is the shortest text that reads back as v, in Python's form: 1.0, 1e+20, 1e-05.
+// floatRepr returns the shortest text that parses as v, in Python's form: 1.0, 1e+20, 1e-05.
 func floatRepr(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(v, 'f', -1, 64)), "+")
@@ -109,7 +109,7 @@ func floatRepr(v float64) string {
 	return s
 }
 
-// quote writes a string literal, with ' unless the text contains that and no ".
+// quote writes a string literal. It uses " if t contains ' and no ", and ' otherwise.
 func (b *builder) quote(t str) {
 	quote := '\''
 	if strings.Contains(t.s, "'") && !strings.Contains(t.s, `"`) {
@@ -135,11 +135,11 @@ func (b *builder) quote(t str) {
 	b.raw(string(quote))
 }
 
-// escape writes t with the characters replaced for which replace returns something.
+// escape writes t. A character for which replace returns a text is replaced with it.
 func (b *builder) escape(t str, replace func(c rune) string) {
 	b.rewrite(t, func(s string) {
 		for s != "" {
-			part, done := b.r.chunk(s), 0 // what is before done is written
+			part, done := b.r.chunk(s), 0 // part[:done] is written
 			for i, c := range part {
 				if out := replace(c); out != "" {
 					b.raw(part[done:i])

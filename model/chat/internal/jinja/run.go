@@ -1,16 +1,16 @@
-// Package jinja renders Jinja2 chat templates as Jinja2 3.1.6 does in the environment of
-// transformers: trim_blocks, lstrip_blocks, loop controls, {% generation %}, the immutable
-// sandbox, and a tojson that neither escapes HTML nor sorts keys.
+// Package jinja renders chat templates like Jinja2 3.1.6 in the environment of transformers:
+// trim_blocks, lstrip_blocks, loop controls, {% generation %}, the immutable sandbox, and a tojson
+// that neither escapes HTML nor sorts keys.
 //
-// Values keep Python's types and order, because a prompt that is almost right makes a model answer
-// almost right. A construct that is not supported is an error that names its line.
+// The output is equal to Jinja2's byte for byte. A construct that is not supported returns an error
+// with its line; an approximate prompt would degrade a model's answers unnoticed.
 //
-// Every string knows which of its bytes are message content, through all filters, methods and
+// Strings track which of their bytes are message content, through all filters, methods and
 // operators.
 //
-// Templates are untrusted input. Parsing bounds size and nesting; rendering bounds steps, time,
-// memory and depth. Errors inside one rendering travel as panics of a private type and leave the
-// package as errors.
+// Templates are untrusted input. Parsing limits size and nesting; rendering limits steps, time,
+// memory and depth. Within the package, errors are panics of the type failure, which Parse and
+// Render return as errors.
 package jinja
 
 import (
@@ -21,29 +21,29 @@ import (
 	"time"
 )
 
-// Limits of one rendering. They grow with the conversation, of which a template may make several
-// copies. 4,000 messages of 2,500 bytes take most published templates 2 million steps.
+// Limits of one rendering. maxSteps and maxBytes grow with the conversation, which a template may
+// copy several times. Most published templates use 2 million steps for 4,000 messages of 2.5 kB.
 const (
-	maxSteps = 4 << 20  // evaluated nodes, items walked, and blocks of 64 bytes looked at
-	maxBytes = 64 << 20 // of all values made, garbage included
+	maxSteps = 4 << 20  // nodes evaluated, items visited, and blocks of 64 bytes read
+	maxBytes = 64 << 20 // allocated for values, including garbage
 	maxTime  = 2 * time.Second
-	maxCalls = 200  // nested calls, loops that call themselves, and nested values
-	maxDepth = 4000 // nested expressions and statements of all calls
+	maxCalls = 200  // nested calls, recursive loops and nested values
+	maxDepth = 4000 // nested expressions and statements, over all calls
 )
 
-// Every pollSteps a rendering looks at the clock and the context.
+// A rendering checks the clock and the context every pollSteps.
 const (
 	pollSteps = 1000
-	// maxStep is the most time that a step counts for. None takes so long: work grows with length,
-	// and so do its steps. More means that the operating system ran something else.
+	// maxStep caps the time that a step counts for, so that time in which the operating system runs
+	// other threads does not count. No step takes so long: longer work has more steps.
 	maxStep = 20 * time.Microsecond
 )
 
-// Environment is what a rendering takes from its caller.
+// Environment is the input of a rendering other than variables.
 type Environment struct {
-	// Strftime returns the current time in a format of strftime.
+	// Strftime returns the current time in a strftime format.
 	Strftime func(format string) (string, error)
-	// Size is about how many bytes the variables have.
+	// Size is the approximate size of the variables in bytes.
 	Size int
 }
 
@@ -52,20 +52,20 @@ type run struct {
 	ctx                context.Context
 	env                Environment
 	steps, maxSteps    int
-	poll               int // steps at which to look at the clock next
-	before             int // steps before the stretch that ended at the last look
+	poll               int // steps at the next check of the clock
+	before             int // steps one period before the last check
 	bytes, maxBytes    int
 	spent              time.Duration
-	looked             time.Time // at the clock
+	looked             time.Time // time of the last check
 	calls, depth, line int
-	vars               *Dict // of the caller
+	vars               *Dict // the caller's variables
 	scope              *scope
 	out                *builder
-	noArgs             args // shared by calls without arguments; only its of is written
+	noArgs             args // shared by calls without arguments; only of changes
 }
 
-// Render runs the template over the variables. content are the bytes of the text that came from
-// content; its spans are sorted, disjoint and not empty. Errors are *Error.
+// Render executes the template. content are the spans of text that come from content strings,
+// sorted, disjoint and not empty. Errors are *Error.
 func (t *Template) Render(ctx context.Context, vars *Dict, env Environment) (
 	text string, content []Span, err error) {
 	return t.render(&run{
@@ -86,19 +86,19 @@ func (t *Template) render(r *run) (text string, content []Span, err error) {
 	return r.out.b.String(), r.out.spans, nil
 }
 
-// tick counts work.
+// tick counts n steps.
 func (r *run) tick(n int) {
 	if r.steps += n; r.steps >= r.poll {
 		r.look()
 	}
 }
 
-// look ends the rendering if it is over a limit or cancelled.
+// look fails if the rendering exceeds a limit or is cancelled.
 func (r *run) look() {
-	done := r.steps - r.before // in two stretches: work may follow its tick
+	done := r.steps - r.before // two periods, because work may follow its tick
 	r.before, r.poll = max(r.before, r.poll-pollSteps), r.steps+pollSteps
 	if r.steps > r.maxSteps {
-		r.limit("the template does not end: more than %d steps", r.maxSteps)
+		r.limit("the template runs too long: more than %d steps", r.maxSteps)
 	}
 	if err := r.ctx.Err(); err != nil {
 		r.failFor(err, "rendering stopped: %v", err)
@@ -107,20 +107,20 @@ func (r *run) look() {
 	r.spent += min(now.Sub(r.looked), maxStep*time.Duration(done))
 	r.looked = now
 	if r.spent > maxTime {
-		r.limit("the template does not end: more than %v", maxTime)
+		r.limit("the template runs too long: more than %v", maxTime)
 	}
 }
 
-// charge counts memory before it is allocated.
+// charge counts n bytes of memory. Call it before allocating.
 func (r *run) charge(n int) {
 	if n < 0 || n > r.maxBytes-r.bytes {
-		r.limit("the template makes more than %d MiB of text and values", r.maxBytes>>20)
+		r.limit("the template uses too much memory: more than %d MiB", r.maxBytes>>20)
 	}
 	r.bytes += n
 	r.tick(n/64 + 1)
 }
 
-// enter and leave count nested calls and values: defer r.leave(r.enter()).
+// enter and leave count nested calls and values. Use them as defer r.leave(r.enter()).
 func (r *run) enter() int {
 	if r.calls++; r.calls > maxCalls {
 		r.limit("calls or values nest more than %d deep", maxCalls)
@@ -137,7 +137,7 @@ func (r *run) eval(e expr) any {
 	return v
 }
 
-// deeper counts nested evaluation, which bounds the stack.
+// deeper counts nested evaluations, which limits the stack.
 func (r *run) deeper() {
 	if r.depth++; r.depth > maxDepth {
 		r.limit("expressions and statements nest more than %d deep", maxDepth)
@@ -157,33 +157,33 @@ func (r *run) evalAll(es []expr) []any {
 	return out
 }
 
-// ErrLimit is wrapped by the error of a template that exceeds a limit on steps, time, memory or
+// ErrLimit is wrapped by the error of a rendering that exceeds a limit on steps, time, memory or
 // depth.
 var ErrLimit = errors.New("template limit exceeded")
 
-// Error is a template that cannot be parsed, or that fails on a conversation.
+// Error is returned if a template cannot be parsed or fails to render.
 type Error struct {
 	Kind ErrorKind
-	Line int // the first is 1
+	Line int // from 1
 	Msg  string
 	Err  error // ErrLimit, a context's error, or nil
 }
 
-// ErrorKind says what an error is.
+// ErrorKind is the kind of an Error.
 type ErrorKind uint8
 
 const (
-	ParseError  ErrorKind = iota // the template is not valid or uses what is not supported
-	RenderError                  // it failed while it ran, as Python would have raised
-	RaisedError                  // it called raise_exception with Msg
+	ParseError  ErrorKind = iota // the template is invalid or not supported
+	RenderError                  // rendering failed
+	RaisedError                  // the template called raise_exception with Msg
 )
 
 func (e *Error) Error() string { return fmt.Sprintf("template line %d: %s", e.Line, e.Msg) }
 func (e *Error) Unwrap() error { return e.Err }
 
-const maxMessage = 300 // bytes of an error, which may quote the template or the conversation
+const maxMessage = 300 // bytes of an error message, which may quote untrusted text
 
-// failure carries an error up to Parse or Render. Only these recover it.
+// failure is a panic that Parse or Render recovers and returns as an error.
 type failure struct{ *Error }
 
 func clip(msg string) string {
@@ -211,8 +211,8 @@ func (r *run) failFor(cause error, format string, args ...any) {
 	panic(failure{&Error{RenderError, r.line, clip(fmt.Sprintf(format, args...)), cause}})
 }
 
-// recovered turns what a panic carried into an error. A panic that is not a failure is a bug of
-// this package. It must not take down the program that opened an untrusted template.
+// recovered returns the error of a panic. A panic that is not a failure is a bug in this package,
+// and an error too, because an untrusted template must not crash the program.
 func recovered(p any) error {
 	if f, ok := p.(failure); ok {
 		return f.Error

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// folded is a sort key: text without case unless asked.
+// folded returns the sort key of v: lower case text unless caseSensitive is set.
 func (r *run) folded(v any, caseSensitive bool) any {
 	if s, ok := v.(str); ok && !caseSensitive {
 		return r.lower(s)
@@ -15,7 +15,7 @@ func (r *run) folded(v any, caseSensitive bool) any {
 	return v
 }
 
-// sorted orders items by their keys, equal ones as they came.
+// sorted returns items in the order of their keys. The sort is stable.
 func (r *run) sorted(items, keys []any, reverse bool) *List {
 	r.charge(40 * len(items))
 	at := make([]int, len(items))
@@ -96,8 +96,8 @@ func (r *run) each(items []any, f func(any) any) []any {
 	return out
 }
 
-// getter follows an attribute: "a.b.0", or an index. What does not exist becomes otherwise unless
-// that is nil. Without an attribute the value is its own.
+// getter returns a function that gets an attribute, such as "a.b.0", or an index of a value. If it
+// is missing and otherwise is set, the result is otherwise. A nil attribute is the value itself.
 func (r *run) getter(attribute, otherwise any) func(any) any {
 	if !set(attribute) {
 		return func(x any) any { return x }
@@ -126,8 +126,8 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 }
 
-// lazily makes an iterator that begins its work when it is walked, as Python's generators do. It is
-// empty for a value that is false.
+// lazily returns a generator that calls work on its first use, like Python's. It is empty if x is
+// false.
 func lazily(r *run, x any, work func(items []any) []any) *generator {
 	var next func() (any, bool)
 	return &generator{func() (any, bool) {
@@ -154,7 +154,7 @@ func itemsFilter(r *run, x any, a *args) any {
 	})
 }
 
-// mapFilter is map(attribute="a") and map("filter", arguments of the filter).
+// mapFilter is map(attribute="a") and map("filter", arguments...).
 func mapFilter(r *run, x any, a *args) any {
 	own := *a
 	return lazily(r, x, func(items []any) []any { return r.each(items, r.mapped(&own)) })
@@ -171,8 +171,8 @@ func (r *run) mapped(a *args) func(any) any {
 	return func(x any) any { return f(r, x, inner) }
 }
 
-// choose is select and reject and, by an attribute, selectattr and rejectattr. Without a test the
-// value itself decides.
+// choose is select or reject, and if byAttribute is set, selectattr or rejectattr. Without a test
+// it uses the truth of the value.
 func choose(keep, byAttribute bool) filter {
 	return func(r *run, x any, a *args) any {
 		own := *a
@@ -240,7 +240,7 @@ func sortFilter(r *run, x any, a *args) any {
 	at, _ := v[2].(str)
 	r.failIf(strings.Contains(at.s, ","), "sort by several attributes is not supported")
 	get, items := r.getter(v[2], nil), r.items(x)
-	// Jinja2 compares lists of keys, so equal keys that have no order are no error.
+	// Jinja2 compares lists of keys, so equal keys of types without an order do not fail.
 	keys := r.each(items, func(x any) any { return r.list([]any{r.folded(get(x), r.flag(v[1]))}) })
 	return r.sorted(items, keys, r.flag(v[0]))
 }
@@ -253,7 +253,7 @@ func sum(r *run, x any, a *args) any {
 		total = int64(0)
 	}
 	r.failIf(typeName(total) == "str", "sum() can't sum strings [use ''.join(seq) instead]")
-	n := 0 // additions to a float, which Python compensates from 3.12 on
+	n := 0 // additions to a float; Python 3.12 and later compensate their rounding
 	for item := range r.walk(x) {
 		if typeName(total) == "float" {
 			n++

@@ -9,30 +9,30 @@ import (
 // Span is the byte range [Start, End) of a string.
 type Span struct{ Start, End int }
 
-// str is a Python string that knows which of its bytes are content: those derived from a string that
-// came in as content. Bytes of template literals never are, whatever they are joined with.
+// str is a Python string that tracks which of its bytes are content: those that come from a content
+// string. Bytes of template literals are never content.
 type str struct {
 	s    string
 	c    *marks
-	safe bool // a Markup, which escapes what it is joined with
+	safe bool // a Markup, which escapes a str that is added to it
 }
 
-// marks are the content bytes of a string. Nil means none. Cutting a string shares its spans.
+// marks are the content spans of a string. Nil means none. A substring shares the spans.
 type marks struct {
-	spans []Span // sorted and disjoint, in the coordinates of the string they were made for
-	base  int    // where this string begins in these coordinates
+	spans []Span // sorted and disjoint, in offsets of the original string
+	base  int    // offset of this string in the original one
 }
 
-// whole marks every byte of a string of any length.
+// whole marks all bytes of a string of any length.
 var whole = &marks{}
 
-// lit is a string without content.
+// lit returns a string without content.
 func lit(s string) str { return str{s: s} }
 
-// Literal returns a string that is not content.
+// Literal returns a string without content.
 func Literal(s string) any { return lit(s) }
 
-// Content returns a string that is content.
+// Content returns a string whose bytes are all content.
 func Content(s string) any { return str{s: s, c: whole} }
 
 // AppendContent returns the string v with text appended as content. v must come from Literal,
@@ -50,7 +50,7 @@ func String(v any) (string, bool) {
 	return s.s, ok
 }
 
-// cut is the bytes [from, to) of t.
+// cut returns the bytes [from, to) of t.
 func (t str) cut(from, to int) str { return str{t.s[from:to], t.c.cut(from, to), t.safe} }
 
 func (m *marks) cut(from, to int) *marks {
@@ -68,7 +68,7 @@ func (m *marks) cut(from, to int) *marks {
 	return &marks{m.spans[i:], from}
 }
 
-// builder makes a str. With a run it charges the run for its memory.
+// builder builds a str. It charges its memory to r if r is not nil.
 type builder struct {
 	r     *run
 	b     strings.Builder
@@ -76,7 +76,7 @@ type builder struct {
 	safe  bool // of the result
 }
 
-// grow makes room for n more bytes.
+// grow allocates space for n more bytes.
 func (b *builder) grow(n int) {
 	if free := b.b.Cap() - b.b.Len(); n > free && b.r != nil {
 		b.r.charge(2*b.b.Cap() + n)
@@ -84,13 +84,13 @@ func (b *builder) grow(n int) {
 	}
 }
 
-// raw writes text that is not content.
+// raw appends text without content.
 func (b *builder) raw(s string) {
 	b.grow(len(s))
 	b.b.WriteString(s)
 }
 
-// mark makes the bytes from start on content.
+// mark marks the bytes from start to the end as content.
 func (b *builder) mark(start int) {
 	end := b.b.Len()
 	if start == end {
@@ -106,15 +106,15 @@ func (b *builder) mark(start int) {
 	b.spans = append(b.spans, Span{start, end})
 }
 
-// write writes texts with their marks.
+// write appends texts with their marks.
 func (b *builder) write(texts ...str) {
 	for _, t := range texts {
 		b.rewrite(t, b.raw)
 	}
 }
 
-// rewrite writes what f writes of each part of t. f may look at nothing but its part, so that what
-// it writes of content is content.
+// rewrite calls f, which appends to b, for every span of t and for the text between spans. The
+// output of f for a span is content, so it must depend on that span only.
 func (b *builder) rewrite(t str, f func(s string)) {
 	if t.c == nil || t.c == whole {
 		start := b.b.Len()
@@ -150,7 +150,7 @@ func (b *builder) str() str {
 	return t
 }
 
-// join is strings.Join with marks.
+// join is strings.Join for str.
 func (r *run) join(sep str, parts ...str) str {
 	n := 0
 	for _, p := range parts {
@@ -167,7 +167,7 @@ func (r *run) join(sep str, parts ...str) str {
 	return b.str()
 }
 
-// transform rewrites t. f writes to b what becomes of s and may look at nothing else.
+// transform returns t rewritten by f, which is called as in rewrite, but for chunks.
 func (r *run) transform(t str, f func(b *builder, s string)) str {
 	b := &builder{r: r, safe: t.safe}
 	b.grow(len(t.s))
@@ -181,10 +181,10 @@ func (r *run) transform(t str, f func(b *builder, s string)) str {
 	return b.str()
 }
 
-// chunkSize is how many bytes are worked on between two looks at the limits.
+// chunkSize is the number of bytes that are processed between two checks of the limits.
 const chunkSize = 16 << 10
 
-// chunk is a beginning of s that ends with a character. It counts the work on it.
+// chunk returns the first part of s, up to a character boundary, and counts it as work.
 func (r *run) chunk(s string) string {
 	n := min(len(s), chunkSize)
 	for n < len(s) && n > chunkSize-utf8.UTFMax && !utf8.RuneStart(s[n]) {
@@ -194,7 +194,7 @@ func (r *run) chunk(s string) string {
 	return s[:n]
 }
 
-// runeCount is the length of s in characters.
+// runeCount returns the length of s in characters.
 func (r *run) runeCount(s string) int {
 	n := 0
 	for s != "" {
@@ -205,7 +205,7 @@ func (r *run) runeCount(s string) int {
 	return n
 }
 
-// offset is the byte at which character i of s begins, or len(s) if s is shorter. A negative i
+// offset returns the byte offset of character i of s, or len(s) if s is shorter. A negative i
 // counts from the end; then the offset is 0 if s is shorter.
 func (r *run) offset(s string, i int) int {
 	at := len(s)

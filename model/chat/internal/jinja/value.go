@@ -8,40 +8,40 @@ import (
 	"unicode/utf8"
 )
 
-// Values are Python's: nil is None, then bool, int64, *big.Int (from JSON; passed on, printed and
-// compared), float64, str, and the types here. Lists, tuples and dicts never change once made,
-// because the sandbox forbids it.
+// Values have Python's types: nil is None; bool, int64, *big.Int, float64 and str; and the types
+// below. A *big.Int can only be printed and compared. Lists, tuples and dicts are immutable in the
+// sandbox.
 type (
 	// List is a Python list.
 	List struct{ Items []any }
 	// Tuple is a Python tuple.
 	Tuple struct{ items []any }
-	// Undefined is the value of a name, key or attribute that does not exist. It prints as nothing,
-	// is false and empty, and everything else done with it fails.
+	// Undefined is the value of a name, key or attribute that does not exist. It prints as an empty
+	// string, is false and has no items. All other operations fail.
 	Undefined struct {
-		hint     string // replaces the message
-		of, name any    // what lacks it, or absent
+		hint     string // error message, or empty
+		of, name any    // object without it, or absent for a variable
 	}
-	// namespace is the one value that a template can change.
+	// namespace is the only value that a template can change.
 	namespace struct{ vars *Dict }
-	// view is what range and dict.items(), keys() and values() return.
+	// view is a range, or the result of dict.items(), keys() or values().
 	view struct {
 		typ   string
 		items []any
 	}
-	// generator is an iterator, always true, not countable, and good for one walk.
+	// generator is an iterator. It is true, has no length, and can be used once.
 	generator struct{ next func() (any, bool) }
 	// function is a builtin function or a bound method.
 	function struct {
 		name string
 		call func(r *run, a *args) any
 	}
-	// missing is the value of a variable that is not set, absent that of an argument.
+	// missing is the value of a variable that is not set, and absent of an argument.
 	missing struct{}
 	absent  struct{}
 )
 
-// kinds have a type of their own in Python, sequences a length, and collections their items.
+// kind is a value with a type of its own, sequence one with a length, collection one with items.
 type (
 	kind       interface{ kind() string }
 	sequence   interface{ length(r *run) int }
@@ -92,7 +92,7 @@ func typeName(v any) string {
 	return "int"
 }
 
-// lacks is the value of an item or attribute that x does not have.
+// lacks returns the value of an item or attribute that x does not have.
 func lacks(x, name any) *Undefined { return &Undefined{of: x, name: name} }
 
 func (u *Undefined) message() string {
@@ -106,7 +106,7 @@ func (u *Undefined) message() string {
 	return "a " + typeName(u.of) + " has no attribute or item '" + clip(name.s) + "'"
 }
 
-// defined fails if v is undefined.
+// defined fails if v is Undefined.
 func (r *run) defined(v any) {
 	if u, ok := v.(*Undefined); ok {
 		r.fail("%s", u.message())
@@ -118,7 +118,7 @@ func isUndefined(v any) bool {
 	return ok
 }
 
-// asInt takes Python's integers, of which bool is one, if they fit.
+// asInt returns the value of an int64 or a bool, which Python's integers include.
 func asInt(v any) (int64, bool) {
 	if v == any(true) {
 		return 1, true
@@ -127,7 +127,7 @@ func asInt(v any) (int64, bool) {
 	return i, ok || v == any(false)
 }
 
-// asFloat takes every number.
+// asFloat returns the value of any number.
 func asFloat(v any) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -156,12 +156,12 @@ func (r *run) truth(v any) bool {
 	return v != nil
 }
 
-// items lists what iterating over v gives. The caller must not change it.
+// items returns the items of v. The caller must not change the slice.
 func (r *run) items(v any) (out []any) {
 	if c, ok := v.(collection); ok {
 		return c.all(r)
 	}
-	size := 32 // of an item in a slice that grows
+	size := 32 // bytes for an item while append grows the slice
 	if s, ok := v.(str); ok {
 		n := r.runeCount(s.s)
 		r.charge(16 * n)
@@ -174,7 +174,7 @@ func (r *run) items(v any) (out []any) {
 	return out
 }
 
-// walk yields what iterating over v gives.
+// walk yields the items of v.
 func (r *run) walk(v any) iter.Seq[any] {
 	next := r.iterate(v)
 	return func(yield func(any) bool) {
@@ -183,7 +183,7 @@ func (r *run) walk(v any) iter.Seq[any] {
 	}
 }
 
-// iterate returns a function that returns the items of v one by one.
+// iterate returns a function that returns the next item of v.
 func (r *run) iterate(v any) func() (any, bool) {
 	at := 0
 	switch v := v.(type) {
@@ -214,17 +214,17 @@ func (r *run) iterate(v any) func() (any, bool) {
 	return nil
 }
 
-// list makes a list of items, which nobody else may change.
+// list returns a list of items, which the caller must not change afterwards.
 func (r *run) list(items []any) *List {
 	r.charge(40)
 	return &List{items}
 }
 
-// Dict is a Python dict: it keeps the order in which its keys came. It does not change once a
-// template can see it.
+// Dict is a Python dict. It keeps the order of insertion. It must not change once a template can
+// use it.
 type Dict struct {
 	entries []entry
-	index   map[string]int // by hash, if there are more than smallDict entries
+	index   map[string]int // by hash; nil up to smallDict entries
 }
 
 type entry struct {
@@ -234,16 +234,16 @@ type entry struct {
 
 const (
 	smallDict = 8
-	entrySize = 80 // about what an entry takes, index included
+	entrySize = 80 // approximate bytes for an entry and its index
 )
 
 // NewDict returns an empty dict.
 func NewDict() *Dict { return &Dict{} }
 
-// Set puts a value under a string key that is not content, in the place of an earlier one.
+// Set sets the value of a string key, which is not content.
 func (d *Dict) Set(key string, v any) { d.put(hashString(key), lit(key), v) }
 
-// Get returns the value under a string key.
+// Get returns the value of a string key.
 func (d *Dict) Get(key string) (any, bool) {
 	i := d.find(hashString(key))
 	if i < 0 {
@@ -252,7 +252,7 @@ func (d *Dict) Get(key string) (any, bool) {
 	return d.entries[i].value, true
 }
 
-// All calls f for the keys that are strings, and their values, in order.
+// All calls f for every string key and its value, in order.
 func (d *Dict) All(f func(key string, value any)) {
 	for _, e := range d.entries {
 		if k, ok := e.key.(str); ok {
@@ -261,8 +261,8 @@ func (d *Dict) All(f func(key string, value any)) {
 	}
 }
 
-// Merge puts the entries of other for which keep is true behind those of d, in the place of earlier
-// ones. Nil keeps all.
+// Merge sets the entries of other in d, and returns d. If keep is not nil, only values for which it
+// returns true.
 func (d *Dict) Merge(other *Dict, keep func(value any) bool) *Dict {
 	for _, e := range other.entries {
 		if keep == nil || keep(e.value) {
@@ -303,13 +303,13 @@ func (d *Dict) put(hash string, key, v any) {
 	}
 }
 
-// set is d[key] = v.
+// set sets d[key] to v.
 func (r *run) set(d *Dict, key, v any) {
 	r.charge(entrySize)
 	d.put(r.hash(key), key, v)
 }
 
-// view is what a dict's items, keys and values return.
+// view returns the items, keys or values of a dict.
 func (r *run) view(d *Dict, typ string) *view {
 	r.charge(32 * len(d.entries))
 	v := &view{typ, make([]any, len(d.entries))}
@@ -327,7 +327,7 @@ func (r *run) view(d *Dict, typ string) *view {
 	return v
 }
 
-// other begins the hash of a key that is not a string. No UTF-8 text begins with it.
+// other is the first byte of the hash of a key that is not a string. Valid UTF-8 does not use it.
 const other = "\xff"
 
 func hashString(s string) string {
@@ -337,8 +337,8 @@ func hashString(s string) string {
 	return s
 }
 
-// hash is equal for keys that are equal in Python: 1, 1.0 and True are. It fails for what cannot be
-// a key.
+// hash returns the same string for keys that are equal in Python, such as 1, 1.0 and True. It fails
+// if v cannot be a key.
 func (r *run) hash(v any) string {
 	h, ok := r.hashed(v)
 	if !ok {
