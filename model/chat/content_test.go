@@ -69,10 +69,10 @@ func TestContent(t *testing.T) {
 		"{% for c in s[:2] %}{{ c }},{{ loop.index }}{% endfor %}":                "«a»,1«B»,2",
 		"{% for c in l %}{{ loop.previtem }}{{ loop.cycle('-', c) }}{% endfor %}": "-«xy»",
 		// Changed.
-		"{{ s | upper }}{{ s.upper() }}{{ ('-a' ~ s) | upper }}":        "«ABC DEFABC DEF»-A«ABC DEF»",
-		"{{ s | lower }}{{ ('A' ~ s).lower() }}":                        "«abc def»a«abc def»",
-		"{{ ('Σ' ~ s) | lower }}":                                       "σ«abc def»",
-		"{{ s | capitalize }}{{ ('a' ~ s).capitalize() }}":              "«Abc def»A«abc def»",
+		"{{ s | upper }}{{ s.upper() }}{{ ('-a' ~ s) | upper }}": "«ABC DEFABC DEF»-A«ABC DEF»",
+		"{{ s | lower }}{{ ('A' ~ s).lower() }}":                 "«abc def»a«abc def»",
+		"{{ 'Σ' | lower ~ s | lower }}":                          "σ«abc def»",
+		"{{ s | capitalize }}{{ ('a' ~ s).capitalize() }}":       "«Abc def»A«abc def»",
 		"{{ s | title }}":                                               "«Abc Def»",
 		"{{ s | replace('B', '-') }}":                                   "«a»-«c dEf»",
 		"{{ s.replace('c', l[0]) }}":                                    "«aBx dEf»",
@@ -89,6 +89,15 @@ func TestContent(t *testing.T) {
 		"{{ l | join(', ') }}{{ (l + ['-']) | list | join }}":                                       "«x», «yxy»-",
 		"{{ z | default(s) }}{{ s | default('-') }}{{ z | d('-') }}":                                "«aBc dEfaBc dEf»-",
 		"{{ s if n else '-' }}{{ s and '-' }}{{ '' or s }}":                                         "«aBc dEf»-«aBc dEf»",
+		"{{ ('a' ~ l[0] ~ 'b').replace('', '.') }}":                                                 ".a.«x».b.",
+		"{{ (s ~ 'Z') | lower }}":                                                                   "«abc def»z",
+		// Mixed texts, keys and separators.
+		"{{ ('ab' ~ w ~ 'cd')[1:5] }}|{{ ('ab' ~ w ~ 'cd')[4:] }}":      "b«one»|«e\ntwo»cd",
+		"{{ [\"it's\" ~ s ~ '\n'] }}":                                   `["it's«aBc dEf»\n"]`,
+		"{{ d | tojson(indent=l[0]) }}":                                 "{\n«x»\"«k»\": \"«v»\"\n}",
+		"{{ {'x': '<|user|>'}[l[0]] }}":                                 "<|user|>",
+		"{{ dict(**d).keys() | first }}":                                "«k»",
+		"{% macro m() %}{{ kwargs | first }}{% endmacro %}{{ m(**d) }}": "«k»",
 		// Numbers of content are not content.
 		"{{ s | length }}{{ s.find('c') }}{{ s.count('a') }}{{ '7' | int }}": "7217",
 		// Statements.

@@ -266,6 +266,8 @@ func TestUnsupportedIsAnError(t *testing.T) {
 		"{{ '{0.a}'.format(l) }}", "{{ '{:{}}'.format(1, 2) }}", "{{ '%b' % 1 }}", "{{ f(*l) }}", "{{ f(**l) }}", "{{ s.upper }}", "{{ range }}",
 		"{{ self.x() }}", "{{ joiner() }}", "{{ l | select }}", `{{ "\N{DASH}" }}`, "{{ strftime_now('%Q') }}",
 		"{{ l is string if s }}", "{{ 1.5 | round(-1) }}", "{{ '{:08,}'.format(1) }}",
+		"{{ (s ~ messages[0].content ~ 'Σ') | lower }}", "{{ ('Σ' * 600000).lower() | length }}",
+		"{{ 'ΑΣ' | title }}", "{{ 'ΑΣ'.title() }}",
 		"{{ 7 ** 3.5 }}", "{{ 49 ** -1 }}", "{{ 1.1 ** 2 }}", "{{ [0.1, 0.1, 0.1] | sum(start=0.0) }}",
 	} {
 		tmpl, err := Parse(source)

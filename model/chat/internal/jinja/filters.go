@@ -81,7 +81,7 @@ func (r *run) escape(t str) str {
 		return t
 	}
 	b := &builder{r: r, safe: true}
-	b.escape(t, func(c rune) string {
+	b.mapRunes(t, func(c rune) string {
 		if i := strings.IndexRune("&<>'\"", c); i >= 0 {
 			return [...]string{"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"}[i]
 		}
@@ -191,6 +191,7 @@ func round(r *run, x any, a *args) any {
 
 // titled is the filter title: a word begins after white space, a hyphen or an opening bracket.
 func (r *run) titled(t str) str {
+	r.failIf(strings.ContainsRune(t.s, 'Σ'), "the filter title of Σ is not supported")
 	within := false
 	t.safe = false
 	return r.eachRune(t, func(c rune) string {

@@ -211,7 +211,7 @@ func (e *encoder) dict(d *Dict, level int) {
 // string writes a string. The quotes are not content; escaped content is.
 func (e *encoder) string(t str) {
 	e.raw(`"`)
-	e.escape(t, func(c rune) string {
+	e.mapRunes(t, func(c rune) string {
 		if i := strings.IndexRune("\"\\\n\r\t\f\b", c); i >= 0 {
 			return `\` + `"\nrtfb`[i:i+1]
 		}

@@ -374,18 +374,17 @@ func searching(f func(s, sub string) int, position, must bool) method {
 
 // Case mappings are Python's: the upper case of ß is SS, and a final Σ becomes ς.
 
-// eachRune returns t with each character replaced by the result of f.
+// eachRune returns t with each character replaced by the result of f. Invalid bytes stay.
 func (r *run) eachRune(t str, f func(c rune) string) str {
-	return r.transform(t, func(b *builder, part string) {
-		for i, c := range part {
-			if c == utf8.RuneError {
-				_, width := utf8.DecodeRuneInString(part[i:])
-				b.raw(part[i : i+width]) // an invalid byte stays
-			} else {
-				b.raw(f(c))
-			}
+	b := &builder{r: r, safe: t.safe}
+	b.grow(len(t.s))
+	b.mapRunes(t, func(c rune) string {
+		if c == utf8.RuneError {
+			return ""
 		}
+		return f(c)
 	})
+	return b.str()
 }
 
 func (r *run) upper(t str) str { return r.eachRune(t, upperRune) }
@@ -418,10 +417,13 @@ func lowerRune(c rune) string {
 }
 
 func (r *run) lower(t str) str {
-	if strings.ContainsRune(t.s, 'Σ') {
-		return r.transform(t, func(b *builder, s string) { b.raw(cases.Lower(language.Und).String(s)) })
+	if !strings.ContainsRune(t.s, 'Σ') {
+		return r.eachRune(t, lowerRune)
 	}
-	return r.eachRune(t, lowerRune)
+	// The lower case of Σ depends on the letters around it, across the borders of spans.
+	r.failIf(t.c != nil && t.c != whole || len(t.s) > 1<<20, "lower case of Σ in long or mixed text is not supported")
+	r.charge(8 * len(t.s))
+	return str{cases.Lower(language.Und).String(t.s), t.c, t.safe}
 }
 
 func (r *run) capitalize(t str) str {
@@ -433,13 +435,18 @@ func (r *run) capitalize(t str) str {
 	return out
 }
 
+// cased are the characters with case.
+var cased = []*unicode.RangeTable{
+	unicode.Lu, unicode.Ll, unicode.Lt, unicode.Other_Lowercase, unicode.Other_Uppercase,
+}
+
 // title is str.title: a word begins after any character without case, unlike in the filter title.
 func (r *run) title(t str) str {
-	r.failIf(strings.ContainsRune(t.s, 'Σ'), "str.title of a sigma is not supported")
+	r.failIf(strings.ContainsRune(t.s, 'Σ'), "str.title of Σ is not supported")
 	within := false
 	return r.eachRune(t, func(c rune) string {
 		begins := !within
-		if within = unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c); begins {
+		if within = unicode.In(c, cased...); begins {
 			return titleRune(c)
 		}
 		return lowerRune(c)

@@ -117,7 +117,7 @@ func (b *builder) quote(t str) {
 	}
 	b.r.failIf(t.safe, "printing a Markup within another value is not supported")
 	b.raw(string(quote))
-	b.escape(t, func(c rune) string {
+	b.mapRunes(t, func(c rune) string {
 		switch {
 		case c == quote || c == '\\':
 			return `\` + string(c)
@@ -135,8 +135,8 @@ func (b *builder) quote(t str) {
 	b.raw(string(quote))
 }
 
-// escape writes t. A character for which replace returns a text is replaced with it.
-func (b *builder) escape(t str, replace func(c rune) string) {
+// mapRunes writes t. A character for which replace returns a text is replaced with it.
+func (b *builder) mapRunes(t str, replace func(c rune) string) {
 	b.rewrite(t, func(s string) {
 		for s != "" {
 			part, done := b.r.chunk(s), 0 // part[:done] is written

@@ -167,20 +167,6 @@ func (r *run) join(sep str, parts ...str) str {
 	return b.str()
 }
 
-// transform returns t rewritten by f, which is called as in rewrite, but for chunks.
-func (r *run) transform(t str, f func(b *builder, s string)) str {
-	b := &builder{r: r, safe: t.safe}
-	b.grow(len(t.s))
-	b.rewrite(t, func(s string) {
-		for s != "" {
-			part := r.chunk(s)
-			f(b, part)
-			s = s[len(part):]
-		}
-	})
-	return b.str()
-}
-
 // chunkSize is the number of bytes that are processed between two checks of the limits.
 const chunkSize = 16 << 10
 
