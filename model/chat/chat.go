@@ -113,6 +113,9 @@ type conversation struct {
 }
 
 func (t *Template) render(ctx context.Context, c *conversation) (Rendered, error) {
+	if t == nil || ctx == nil {
+		return Rendered{}, inputf("the template or the context is nil")
+	}
 	tools, _ := c.vars.Get("tools")
 	p, name, err := t.choose(c.template, tools != nil)
 	if err != nil {

@@ -137,6 +137,20 @@ func ExampleTemplateError() {
 	// Output: true Roles must alternate
 }
 
+func TestNilArguments(t *testing.T) {
+	var none *Template
+	var ctx context.Context
+	for name, render := range map[string]func() (Rendered, error){
+		"template": func() (Rendered, error) { return none.Render(t.Context(), nil, nil) },
+		"JSON":     func() (Rendered, error) { return none.RenderJSON(t.Context(), []byte(hello)) },
+		"context":  func() (Rendered, error) { return parse(t, "x").Render(ctx, nil, nil) },
+	} {
+		if _, err := render(); !errors.As(err, new(*InputError)) {
+			t.Errorf("nil %s: got %v, want an InputError", name, err)
+		}
+	}
+}
+
 // An integer has at most 300 digits, so that two of them can be compared.
 func TestDigitsOfIntegers(t *testing.T) {
 	tmpl := parse(t, "{{ a }}|{{ a == b }}|{{ a < b }}|{{ a < 1e308 }}")

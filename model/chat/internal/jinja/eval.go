@@ -10,7 +10,7 @@ func (e *literal) eval(*run) any { return e.value }
 
 func (e *callExpr) eval(r *run) any {
 	f := r.eval(e.f)
-	a := r.args("", &e.args)
+	a := evalArgs(r, "", &e.args)
 	r.line = e.line
 	return r.invoke(f, a)
 }
@@ -19,7 +19,7 @@ func (e *filterExpr) eval(r *run) any { return e.apply(r, r.eval(e.x)) }
 
 // apply returns the filter's result for x.
 func (e *filterExpr) apply(r *run, x any) any {
-	a := r.args(e.name, &e.args)
+	a := evalArgs(r, e.name, &e.args)
 	r.line = e.line
 	r.failIf(e.f == nil, "unknown filter %q", e.name)
 	return e.f(r, x, a)
@@ -35,7 +35,7 @@ func (e *filterExpr) applyTo(r *run, text any) any {
 
 func (e *testExpr) eval(r *run) any {
 	x := r.eval(e.x)
-	a := r.args(e.name, &e.args)
+	a := evalArgs(r, e.name, &e.args)
 	r.line = e.line
 	r.failIf(e.f == nil, "unknown test %q", e.name)
 	return e.f(r, x, a)
@@ -44,49 +44,49 @@ func (e *testExpr) eval(r *run) any {
 func (e *opExpr) eval(r *run) any {
 	switch e.op {
 	case "[]":
-		return r.list(r.evalAll(e.xs))
+		return newList(r, r.evalAll(e.xs))
 	case "()":
 		return &Tuple{r.evalAll(e.xs)}
 	}
 	x := r.eval(e.xs[0])
 	switch e.op {
 	case "not":
-		return !r.truth(x)
+		return !truth(r, x)
 	case "or", "and":
-		if r.truth(x) == (e.op == "and") {
+		if truth(r, x) == (e.op == "and") {
 			return r.eval(e.xs[1])
 		}
 		return x
 	case "if":
-		if r.truth(x) {
+		if truth(r, x) {
 			return r.eval(e.xs[1])
 		} else if len(e.xs) > 2 {
 			return r.eval(e.xs[2])
 		}
 		return &Undefined{hint: "the inline if has no else and its condition is false"}
 	case "~":
-		return r.concat(x, e)
+		return concatAll(r, x, e)
 	case "neg", "pos":
 		r.line = e.line
-		return r.signed(e.op, x)
+		return signed(r, e.op, x)
 	}
 	y := r.eval(e.xs[1])
 	if r.line = e.line; e.op == "item" {
-		return r.item(x, y)
+		return getItem(r, x, y)
 	}
-	return r.binary(e.op, x, y)
+	return binaryOp(r, e.op, x, y)
 }
 
-func (r *run) concat(first any, e *opExpr) str {
+func concatAll(r *run, first any, e *opExpr) str {
 	r.charge(48 * len(e.xs))
 	parts := make([]str, len(e.xs))
-	parts[0] = r.text(first)
+	parts[0] = textOf(r, first)
 	for i, part := range e.xs[1:] {
 		v := r.eval(part)
 		r.line = e.line
-		parts[i+1] = r.text(v)
+		parts[i+1] = textOf(r, v)
 	}
-	return r.join(str{}, parts...)
+	return joinStr(r, str{}, parts...)
 }
 
 func (e *dictExpr) eval(r *run) any {
@@ -94,7 +94,7 @@ func (e *dictExpr) eval(r *run) any {
 	for i, k := range e.keys {
 		key, v := r.eval(k), r.eval(e.values[i])
 		r.line = e.line
-		r.set(d, key, v)
+		setItem(r, d, key, v)
 	}
 	return d
 }
@@ -107,14 +107,14 @@ type args struct {
 	named []any
 }
 
-func (r *run) args(of string, in *arguments) *args {
+func evalArgs(r *run, of string, in *arguments) *args {
 	if len(in.pos) == 0 && len(in.names) == 0 && in.star == nil && in.double == nil {
 		r.noArgs.of = of
 		return &r.noArgs
 	}
 	a := &args{of, r.evalAll(in.pos), in.names, r.evalAll(in.named)}
 	if in.star != nil {
-		more := r.items(r.eval(in.star))
+		more := itemsOf(r, r.eval(in.star))
 		r.charge(16 * len(more))
 		a.pos = append(a.pos, more...)
 	}
@@ -127,33 +127,33 @@ func (r *run) args(of string, in *arguments) *args {
 	a.names = slices.Clip(a.names)
 	for _, e := range d.entries {
 		k, ok := e.key.(str)
-		r.failIf(!ok || r.find(a, k.s) >= 0, "a keyword argument is not a string or is given twice")
+		r.failIf(!ok || findKeyword(r, a, k.s) >= 0, "a keyword argument is not a string or is given twice")
 		a.names, a.named = append(a.names, k), append(a.named, e.value)
 	}
 	return a
 }
 
-// find returns the index of a keyword, or -1 if it is not given.
-func (r *run) find(a *args, name string) int {
+// findKeyword returns the index of a keyword, or -1 if it is not given.
+func findKeyword(r *run, a *args, name string) int {
 	r.tick((len(a.names) + len(name)) / 16)
 	return slices.IndexFunc(a.names, func(n str) bool { return n.s == name })
 }
 
-// none fails if a has arguments.
-func (r *run) none(a *args) {
+// noArgs fails if a has arguments.
+func noArgs(r *run, a *args) {
 	if len(a.pos) > 0 || len(a.names) > 0 {
 		r.fail("%s takes no arguments", a.of)
 	}
 }
 
-// take returns the arguments in the order of params, and absent for those not given. It fails if
-// one of the first required is missing. Parameters with an empty name are positional only.
-func (r *run) take(a *args, required int, params ...string) []any {
+// takeArgs returns the arguments in the order of params, and absent for those not given. It fails
+// if one of the first required is missing. Parameters with an empty name are positional only.
+func takeArgs(r *run, a *args, required int, params ...string) []any {
 	out := make([]any, len(params))
 	used := copy(out, a.pos)
 	for i := used; i < len(out); i++ {
 		out[i] = absent{}
-		if j := r.find(a, params[i]); j >= 0 {
+		if j := findKeyword(r, a, params[i]); j >= 0 {
 			out[i] = a.named[j]
 			used++
 		} else if i < required {
@@ -177,8 +177,8 @@ func set(v any) bool { return v != nil && given(v) }
 // maxNumber clamps widths, counts and indices.
 const maxNumber = 1 << 30
 
-// integer returns an integer argument, or otherwise if it is not given.
-func (r *run) integer(a *args, v any, otherwise int) int {
+// integerArg returns an integer argument, or otherwise if it is not given.
+func integerArg(r *run, a *args, v any, otherwise int) int {
 	if !given(v) {
 		return otherwise
 	}
@@ -190,8 +190,8 @@ func (r *run) integer(a *args, v any, otherwise int) int {
 	return int(max(min(i, maxNumber-1), -maxNumber))
 }
 
-// string returns a string argument, or otherwise if it is not given.
-func (r *run) string(a *args, v any, otherwise string) str {
+// stringArg returns a string argument, or otherwise if it is not given.
+func stringArg(r *run, a *args, v any, otherwise string) str {
 	if !given(v) {
 		return lit(otherwise)
 	}
@@ -203,7 +203,7 @@ func (r *run) string(a *args, v any, otherwise string) str {
 	return s
 }
 
-func (r *run) flag(v any) bool { return given(v) && r.truth(v) }
+func flagArg(r *run, v any) bool { return given(v) && truth(r, v) }
 
 func (r *run) invoke(f any, a *args) any {
 	defer r.leave(r.enter())
@@ -224,7 +224,7 @@ func (r *run) invoke(f any, a *args) any {
 func (e *attrExpr) eval(r *run) any {
 	x := r.eval(e.x)
 	r.line = e.line
-	if v, ok := r.attribute(x, e.name.s); ok {
+	if v, ok := getAttr(r, x, e.name.s); ok {
 		return v
 	}
 	if d, ok := x.(*Dict); ok {
@@ -238,8 +238,8 @@ func (e *attrExpr) eval(r *run) any {
 	return lacks(x, e.name)
 }
 
-// attribute is Python's getattr, restricted to what the sandbox allows.
-func (r *run) attribute(x any, key string) (any, bool) {
+// getAttr is Python's getattr, restricted to what the sandbox allows.
+func getAttr(r *run, x any, key string) (any, bool) {
 	r.tick(len(key) / 64)
 	switch v := x.(type) {
 	case *Undefined:
@@ -253,36 +253,36 @@ func (r *run) attribute(x any, key string) (any, bool) {
 			return lit(v.label), true
 		}
 	}
-	return r.method(x, key)
+	return getMethod(r, x, key)
 }
 
-// item returns x[key], or the attribute of that name if x has no such item.
-func (r *run) item(x, key any) any {
+// getItem returns x[key], or the attribute of that name if x has no such item.
+func getItem(r *run, x, key any) any {
 	r.defined(x)
 	if d, ok := x.(*Dict); ok {
-		if h, ok := r.hashed(key); ok {
+		if h, ok := tryHash(r, key); ok {
 			if i := d.find(h); i >= 0 {
 				return d.entries[i].value
 			}
 		}
 	} else if i, ok := asInt(key); ok {
-		if v, ok := r.index(x, i); ok {
+		if v, ok := getIndex(r, x, i); ok {
 			return v
 		}
 	}
 	if name, ok := key.(str); ok {
-		if v, ok := r.attribute(x, name.s); ok {
+		if v, ok := getAttr(r, x, name.s); ok {
 			return v
 		}
 	}
 	return lacks(x, key)
 }
 
-// index returns item i of a sequence. A negative i counts from the end.
-func (r *run) index(x any, i int64) (any, bool) {
+// getIndex returns item i of a sequence. A negative i counts from the end.
+func getIndex(r *run, x any, i int64) (any, bool) {
 	if s, ok := x.(str); ok {
-		from := r.offset(s.s, int(max(min(i, maxNumber), -maxNumber)))
-		if from == len(s.s) || i < 0 && from == 0 && int64(r.runeCount(s.s)) < -i {
+		from := runeOffset(r, s.s, int(max(min(i, maxNumber), -maxNumber)))
+		if from == len(s.s) || i < 0 && from == 0 && int64(runeCount(r, s.s)) < -i {
 			return nil, false
 		}
 		_, width := utf8.DecodeRuneInString(s.s[from:])
@@ -291,7 +291,7 @@ func (r *run) index(x any, i int64) (any, bool) {
 	if typ := typeName(x); typ != "list" && typ != "tuple" && typ != "range" {
 		return nil, false
 	}
-	items := r.items(x)
+	items := itemsOf(r, x)
 	if i < 0 {
 		i += int64(len(items))
 	}
@@ -311,24 +311,24 @@ func (e *sliceExpr) eval(r *run) any {
 		if r.line = e.line; v == nil {
 			return otherwise
 		}
-		return r.integer(&args{of: "slice"}, v, 0)
+		return integerArg(r, &args{of: "slice"}, v, 0)
 	}
 	from, to, step := bound(e.from, absentBound), bound(e.to, absentBound), bound(e.step, 1)
 	r.failIf(step == 0, "slice step cannot be zero")
 	switch v := x.(type) {
 	case str:
 		if step == 1 {
-			return r.substring(v, from, to)
+			return substring(r, v, from, to)
 		}
 		b := &builder{r: r, safe: v.safe}
-		for _, c := range r.pick(r.items(v), from, to, step) {
+		for _, c := range pickItems(r, itemsOf(r, v), from, to, step) {
 			b.write(c.(str))
 		}
 		return b.str()
 	case *List:
-		return r.list(r.pick(v.Items, from, to, step))
+		return newList(r, pickItems(r, v.Items, from, to, step))
 	case *Tuple:
-		return &Tuple{r.pick(v.items, from, to, step)}
+		return &Tuple{pickItems(r, v.items, from, to, step)}
 	}
 	r.defined(x)
 	r.fail("slicing a %s is invalid or not supported", typeName(x))
@@ -339,19 +339,20 @@ func (e *sliceExpr) eval(r *run) any {
 const absentBound = -maxNumber - 1
 
 // substring returns the characters [from, to) of s. Negative bounds count from the end.
-func (r *run) substring(s str, from, to int) str {
+func substring(r *run, s str, from, to int) str {
 	start, end := 0, len(s.s)
 	if from != absentBound {
-		start = r.offset(s.s, from)
+		start = runeOffset(r, s.s, from)
 	}
 	if to != absentBound {
-		end = r.offset(s.s, to)
+		end = runeOffset(r, s.s, to)
 	}
 	return s.cut(start, max(start, end))
 }
 
-// pick returns the items of a slice. As in Python, bounds are clipped to the range of the step.
-func (r *run) pick(items []any, from, to, step int) []any {
+// pickItems returns the items of a slice. As in Python, bounds are clipped to the range of the
+// step.
+func pickItems(r *run, items []any, from, to, step int) []any {
 	n := len(items)
 	low, high := 0, n
 	first, last := low, high

@@ -34,13 +34,13 @@ func (s *outStmt) exec(r *run) flow {
 	r.line = s.line
 	v := r.eval(s.x)
 	r.line = s.line
-	r.out.write(r.soft(v))
+	r.out.write(softText(r, v))
 	return onward
 }
 
 func (s *ifStmt) exec(r *run) flow {
 	for i, body := range s.bodies {
-		if i == len(s.tests) || r.truth(r.eval(s.tests[i])) {
+		if i == len(s.tests) || truth(r, r.eval(s.tests[i])) {
 			return r.exec(body)
 		}
 	}
@@ -65,15 +65,15 @@ func (s *setBlockStmt) exec(r *run) (how flow) {
 	switch r.line = s.line; {
 	case how != onward:
 	case s.prints:
-		r.print(v)
+		printText(r, v)
 	default:
 		r.assign(s.target, v)
 	}
 	return how
 }
 
-// print prints v, which must be a string.
-func (r *run) print(v any) {
+// printText prints v, which must be a string.
+func printText(r *run, v any) {
 	text, ok := v.(str)
 	r.failIf(!ok, "expected str instance, %s found", typeName(v))
 	r.out.write(text)
@@ -109,14 +109,14 @@ func (s *callStmt) exec(r *run) flow {
 	r.line = s.line
 	f, a := any(&macro{s.body, r.scope}), args{}
 	if s.call != nil {
-		a = *r.args("", &s.call.args)
-		r.failIf(r.find(&a, "caller") >= 0, "the argument caller is given twice")
+		a = *evalArgs(r, "", &s.call.args)
+		r.failIf(findKeyword(r, &a, "caller") >= 0, "the argument caller is given twice")
 		a.names, a.named = append(slices.Clip(a.names), lit("caller")), append(a.named, f)
 		f = r.eval(s.call.f)
 	}
 	v := r.invoke(f, &a)
 	r.line = s.line
-	r.print(v)
+	printText(r, v)
 	return onward
 }
 
@@ -144,7 +144,7 @@ func (m *macro) call(r *run, a *args) (text str) {
 func (m *macro) bind(r *run, a *args) {
 	used := make([]bool, len(a.names))
 	set := func(p *name, v any) {
-		if i := r.find(a, p.text); i >= 0 {
+		if i := findKeyword(r, a, p.text); i >= 0 {
 			used[i], v = true, a.named[i]
 		}
 		r.scope.set(p.id, v)
@@ -163,7 +163,7 @@ func (m *macro) bind(r *run, a *args) {
 	for i, n := range a.names {
 		if !used[i] {
 			r.failIf(m.kwargs == nil, "macro %q takes no keyword argument %q", m.label, n.s)
-			r.set(rest, n, a.named[i])
+			setItem(r, rest, n, a.named[i])
 		}
 	}
 	if m.kwargs != nil {
@@ -242,7 +242,7 @@ func (r *run) within(in *frame, parent *scope, f func()) {
 func (e *name) eval(r *run) any {
 	v := r.variable(e.id)
 	if v == nil {
-		return r.fromCaller(e.text)
+		return callerVariable(r, e.text)
 	}
 	if _, unset := (*v).(missing); unset {
 		return lacks(absent{}, lit(e.text))
@@ -250,8 +250,8 @@ func (e *name) eval(r *run) any {
 	return *v
 }
 
-// fromCaller returns the caller's variable of a name, or else the builtin.
-func (r *run) fromCaller(text string) any {
+// callerVariable returns the caller's variable of a name, or else the builtin.
+func callerVariable(r *run, text string) any {
 	if v, ok := r.vars.Get(text); ok {
 		return v
 	}
@@ -267,17 +267,16 @@ func (r *run) assign(t target, v any) {
 	switch {
 	case t.name == nil:
 		r.defined(v)
-		items := r.items(v)
-		if len(items) != len(t.tuple) {
-			r.fail("cannot unpack %d values into %d names", len(items), len(t.tuple))
-		}
+		items := itemsOf(r, v)
+		n := len(t.tuple)
+		r.failIf(len(items) != n, "cannot unpack %d values into %d names", len(items), n)
 		for i, x := range t.tuple {
 			r.assign(x, items[i])
 		}
 	case t.attr != "":
 		ns, ok := t.name.eval(r).(*namespace)
 		r.failIf(!ok, "cannot assign attribute on non-namespace object")
-		r.nameable(t.attr)
+		checkName(r, t.attr)
 		r.charge(entrySize)
 		ns.vars.Set(t.attr, v)
 	default:
@@ -287,8 +286,8 @@ func (r *run) assign(t target, v any) {
 	}
 }
 
-// nameable fails if transformers does not allow attr in a namespace.
-func (r *run) nameable(attr string) {
+// checkName fails if transformers does not allow attr in a namespace.
+func checkName(r *run, attr string) {
 	hidden := attr != "" && attr[0] == '_'
 	r.failIf(hidden, "a namespace attribute cannot begin with an underscore: %q", attr)
 }

@@ -10,15 +10,15 @@ var constants = map[string]any{
 // uses that.
 var reserved = []string{"and", "else", "if", "in", "is", "not", "or", "self", "super"}
 
-// tuple parses one item, or a tuple of items separated by commas. A tuple ends at the end of the
-// tag or at a closing parenthesis.
-func (p *parser) tuple(item func() expr) expr {
-	items := []expr{item()}
+// parseTuple parses one item, or a tuple of items separated by commas. A tuple ends at the end of
+// the tag or at a closing parenthesis.
+func parseTuple(p *parser, item func(*parser) expr) expr {
+	items := []expr{item(p)}
 	for p.skip(tOp, ",") {
 		if c := p.cur(); c.kind == tTagEnd || c.kind == tOutEnd || p.is(tOp, ")") {
 			return &opExpr{op: "()", xs: items}
 		}
-		items = append(items, item())
+		items = append(items, item(p))
 	}
 	if len(items) == 1 {
 		return items[0]
@@ -26,43 +26,43 @@ func (p *parser) tuple(item func() expr) expr {
 	return &opExpr{op: "()", xs: items}
 }
 
-// cond parses an expression. The operator with the lowest precedence is x if test else y.
-func (p *parser) cond() expr {
+// parseCond parses an expression. The operator with the lowest precedence is x if test else y.
+func parseCond(p *parser) expr {
 	defer p.leave(p.enter())
 	unknown := len(p.unknown)
-	x := p.or()
+	x := parseOr(p)
 	for p.skip(tName, "if") {
-		c := &opExpr{op: "if", xs: []expr{p.or(), x}}
+		c := &opExpr{op: "if", xs: []expr{parseOr(p), x}}
 		if p.skip(tName, "else") {
-			c.xs = append(c.xs, p.cond())
+			c.xs = append(c.xs, parseCond(p))
 		}
 		x, p.unknown = c, p.unknown[:unknown]
 	}
 	return x
 }
 
-func (p *parser) or() expr      { return p.binary(tName, p.and, "or") }
-func (p *parser) and() expr     { return p.binary(tName, p.not, "and") }
-func (p *parser) sum() expr     { return p.binary(tOp, p.concat, "+", "-") }
-func (p *parser) product() expr { return p.binary(tOp, p.power, "*", "/", "//", "%") }
-func (p *parser) power() expr   { return p.binary(tOp, p.filtered, "**") }
+func parseOr(p *parser) expr      { return parseBinary(p, tName, parseAnd, "or") }
+func parseAnd(p *parser) expr     { return parseBinary(p, tName, parseNot, "and") }
+func parseSum(p *parser) expr     { return parseBinary(p, tOp, parseConcat, "+", "-") }
+func parseProduct(p *parser) expr { return parseBinary(p, tOp, parsePower, "*", "/", "//", "%") }
+func parsePower(p *parser) expr   { return parseBinary(p, tOp, parseFiltered, "**") }
 
-// binary parses a chain of left-associative operators.
-func (p *parser) binary(kind tokenKind, operand func() expr, ops ...string) expr {
-	x := operand()
+// parseBinary parses a chain of left-associative operators.
+func parseBinary(p *parser, kind tokenKind, operand func(*parser) expr, ops ...string) expr {
+	x := operand(p)
 	for p.cur().kind == kind && slices.Contains(ops, p.cur().text) {
 		t := p.next()
-		x = &opExpr{t.line, t.text, []expr{x, operand()}}
+		x = &opExpr{t.line, t.text, []expr{x, operand(p)}}
 	}
 	return x
 }
 
-func (p *parser) not() expr {
+func parseNot(p *parser) expr {
 	if p.skip(tName, "not") {
 		defer p.leave(p.enter())
-		return &opExpr{op: "not", xs: []expr{p.not()}}
+		return &opExpr{op: "not", xs: []expr{parseNot(p)}}
 	}
-	c := &compareExpr{line: p.cur().line, xs: []expr{p.sum()}}
+	c := &compareExpr{line: p.cur().line, xs: []expr{parseSum(p)}}
 	for {
 		op := p.cur().text
 		switch {
@@ -76,16 +76,16 @@ func (p *parser) not() expr {
 		default:
 			return c
 		}
-		c.ops, c.xs = append(c.ops, op), append(c.xs, p.sum())
+		c.ops, c.xs = append(c.ops, op), append(c.xs, parseSum(p))
 	}
 }
 
 var comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
 
-func (p *parser) concat() expr {
-	c := &opExpr{p.cur().line, "~", []expr{p.product()}}
+func parseConcat(p *parser) expr {
+	c := &opExpr{p.cur().line, "~", []expr{parseProduct(p)}}
 	for p.skip(tOp, "~") {
-		c.xs = append(c.xs, p.product())
+		c.xs = append(c.xs, parseProduct(p))
 	}
 	if len(c.xs) == 1 {
 		return c.xs[0]
@@ -93,35 +93,35 @@ func (p *parser) concat() expr {
 	return c
 }
 
-// filtered parses an operand with its filters and tests, which bind tighter than every operator
-// except a sign.
-func (p *parser) filtered() expr {
-	x := p.unary()
+// parseFiltered parses an operand with its filters and tests, which bind tighter than every
+// operator except a sign.
+func parseFiltered(p *parser) expr {
+	x := parseUnary(p)
 	for {
 		switch {
 		case p.skip(tOp, "|"):
-			x = p.filter(x)
+			x = parseFilter(p, x)
 		case p.skip(tName, "is"):
-			x = p.test(x)
+			x = parseTest(p, x)
 		case p.is(tOp, "("):
-			x = &callExpr{p.cur().line, x, p.arguments()}
+			x = &callExpr{p.cur().line, x, parseArguments(p)}
 		default:
 			return x
 		}
 	}
 }
 
-func (p *parser) unary() expr {
+func parseUnary(p *parser) expr {
 	defer p.leave(p.enter())
 	if p.is(tOp, "-") || p.is(tOp, "+") {
 		t := p.next()
 		op := map[string]string{"-": "neg", "+": "pos"}[t.text]
-		return p.postfix(&opExpr{t.line, op, []expr{p.unary()}})
+		return parsePostfix(p, &opExpr{t.line, op, []expr{parseUnary(p)}})
 	}
-	return p.postfix(p.primary())
+	return parsePostfix(p, parsePrimary(p))
 }
 
-func (p *parser) primary() expr {
+func parsePrimary(p *parser) expr {
 	t := p.next()
 	v, isConstant := constants[t.text]
 	switch {
@@ -139,20 +139,20 @@ func (p *parser) primary() expr {
 	case t.kind == tOp && t.text == "(":
 		x := expr(&opExpr{op: "()"})
 		if !p.is(tOp, ")") {
-			x = p.tuple(p.cond)
+			x = parseTuple(p, parseCond)
 		}
 		p.expect(tOp, ")")
 		return x
 	case t.kind == tOp && t.text == "[":
 		l := &opExpr{op: "[]"}
-		p.sequence("]", func() { l.xs = append(l.xs, p.cond()) })
+		parseSequence(p, "]", func() { l.xs = append(l.xs, parseCond(p)) })
 		return l
 	case t.kind == tOp && t.text == "{":
 		d := &dictExpr{line: t.line}
-		p.sequence("}", func() {
-			d.keys = append(d.keys, p.cond())
+		parseSequence(p, "}", func() {
+			d.keys = append(d.keys, parseCond(p))
 			p.expect(tOp, ":")
-			d.values = append(d.values, p.cond())
+			d.values = append(d.values, parseCond(p))
 		})
 		return d
 	}
@@ -160,8 +160,9 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-// sequence parses items separated by commas up to the closing bracket. It allows a trailing comma.
-func (p *parser) sequence(closing string, item func()) {
+// parseSequence parses items separated by commas up to the closing bracket. It allows a trailing
+// comma.
+func parseSequence(p *parser, closing string, item func()) {
 	for !p.skip(tOp, closing) {
 		item()
 		if !p.skip(tOp, ",") {
@@ -171,13 +172,13 @@ func (p *parser) sequence(closing string, item func()) {
 	}
 }
 
-func (p *parser) postfix(x expr) expr {
+func parsePostfix(p *parser, x expr) expr {
 	for {
 		switch line := p.cur().line; {
 		case p.is(tOp, "("):
-			x = &callExpr{line, x, p.arguments()}
+			x = &callExpr{line, x, parseArguments(p)}
 		case p.skip(tOp, "["):
-			x = p.subscript(line, x)
+			x = parseSubscript(p, line, x)
 		case p.skip(tOp, "."):
 			t := p.next()
 			i, isIndex := t.value.(int64)
@@ -195,8 +196,8 @@ func (p *parser) postfix(x expr) expr {
 	}
 }
 
-// subscript parses x[key], x[from:to:step], or x[a, b], whose key is a tuple.
-func (p *parser) subscript(line int, x expr) expr {
+// parseSubscript parses x[key], x[from:to:step], or x[a, b], whose key is a tuple.
+func parseSubscript(p *parser, line int, x expr) expr {
 	var keys []expr
 	for !p.skip(tOp, "]") {
 		if len(keys) > 0 {
@@ -204,17 +205,17 @@ func (p *parser) subscript(line int, x expr) expr {
 		}
 		s := &sliceExpr{line: line, x: x}
 		if !p.is(tOp, ":") {
-			s.from = p.cond()
+			s.from = parseCond(p)
 		}
 		if !p.skip(tOp, ":") {
 			keys = append(keys, s.from)
 			continue
 		}
 		if !p.is(tOp, ":") && !p.is(tOp, "]") {
-			s.to = p.cond()
+			s.to = parseCond(p)
 		}
 		if p.skip(tOp, ":") && !p.is(tOp, "]") {
-			s.step = p.cond()
+			s.step = parseCond(p)
 		}
 		p.failIf(len(keys) > 0 || !p.skip(tOp, "]"), "a slice in a tuple of keys is not supported")
 		return s
@@ -225,44 +226,44 @@ func (p *parser) subscript(line int, x expr) expr {
 	return &opExpr{line, "item", []expr{x, keys[0]}}
 }
 
-func (p *parser) arguments() (a arguments) {
+func parseArguments(p *parser) (a arguments) {
 	p.expect(tOp, "(")
-	p.sequence(")", func() {
+	parseSequence(p, ")", func() {
 		ordered := a.double == nil
 		switch {
 		case p.skip(tOp, "*"):
 			ordered = ordered && a.star == nil
-			a.star = p.cond()
+			a.star = parseCond(p)
 		case p.skip(tOp, "**"):
-			a.double = p.cond()
+			a.double = parseCond(p)
 		case p.cur().kind == tName && p.peek().kind == tOp && p.peek().text == "=":
 			id := lit(p.next().text)
 			p.next()
 			p.failIf(len(a.names) == maxNames, "more than %d named arguments", maxNames)
 			p.failIf(slices.Contains(a.names, id), "the argument %q is given twice", id.s)
-			a.names, a.named = append(a.names, id), append(a.named, p.cond())
+			a.names, a.named = append(a.names, id), append(a.named, parseCond(p))
 		default:
 			ordered = ordered && a.star == nil && a.names == nil
-			a.pos = append(a.pos, p.cond())
+			a.pos = append(a.pos, parseCond(p))
 		}
 		p.failIf(!ordered, "the order of arguments must be positional, *args, keywords, **kwargs")
 	})
 	return a
 }
 
-func (p *parser) filter(x expr) *filterExpr {
+func parseFilter(p *parser, x expr) *filterExpr {
 	f := &filterExpr{line: p.cur().line, x: x, name: p.ident()}
 	if f.f = filters[f.name]; f.f == nil {
 		p.unknown = append(p.unknown, token{text: f.name, line: f.line})
 	}
 	if p.is(tOp, "(") {
-		f.args = p.arguments()
+		f.args = parseArguments(p)
 	}
 	return f
 }
 
-// test parses a test after "is". A single argument needs no parentheses: x is divisibleby 3.
-func (p *parser) test(x expr) expr {
+// parseTest parses a test after "is". A single argument needs no parentheses: x is divisibleby 3.
+func parseTest(p *parser, x expr) expr {
 	negate := p.skip(tName, "not")
 	t := &testExpr{line: p.cur().line, x: x, name: p.ident()}
 	if t.f = tests[t.name]; t.f == nil {
@@ -271,10 +272,10 @@ func (p *parser) test(x expr) expr {
 	c := p.cur()
 	switch {
 	case p.is(tOp, "("):
-		t.args = p.arguments()
+		t.args = parseArguments(p)
 	case c.kind == tName && !slices.Contains([]string{"else", "or", "and"}, c.text),
 		c.kind == tString, c.kind == tNumber, p.is(tOp, "["), p.is(tOp, "{"):
-		t.args.pos = []expr{p.postfix(p.primary())}
+		t.args.pos = []expr{parsePostfix(p, parsePrimary(p))}
 	}
 	if negate {
 		return &opExpr{op: "not", xs: []expr{t}}

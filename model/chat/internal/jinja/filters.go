@@ -19,18 +19,18 @@ var unsupportedFilters = strings.Fields(`attr batch center filesizeformat forcee
 
 func init() {
 	filters = map[string]filter{
-		"abs": absFilter, "capitalize": onText((*run).capitalize),
+		"abs": absFilter, "capitalize": onText(capitalize),
 		"count": lengthFilter, "d": defaultFilter, "default": defaultFilter, "dictsort": dictsort,
-		"e": onText((*run).escape), "escape": onText((*run).escape), "first": first,
+		"e": onText(escapeHTML), "escape": onText(escapeHTML), "first": first,
 		"float": floatFilter, "format": formatFilter, "indent": indent, "int": intFilter,
 		"items": itemsFilter, "join": joinFilter, "last": last, "length": lengthFilter,
-		"list": listFilter, "lower": onText((*run).lower), "map": mapFilter, "max": extreme(1),
+		"list": listFilter, "lower": onText(lower), "map": mapFilter, "max": extreme(1),
 		"min": extreme(-1), "reject": choose(false, false), "rejectattr": choose(false, true),
 		"replace": replaceFilter, "reverse": reverse, "round": round, "safe": onText(markup),
 		"select": choose(true, false), "selectattr": choose(true, true), "sort": sortFilter,
 		"string": onText(func(_ *run, t str) str { return t }), "sum": sum,
-		"title": onText((*run).titled), "tojson": tojson, "trim": trim, "unique": unique,
-		"upper": onText((*run).upper),
+		"title": onText(titleFilter), "tojson": tojson, "trim": trim, "unique": unique,
+		"upper": onText(upper),
 	}
 	for _, name := range unsupportedFilters {
 		filters[name] = func(r *run, x any, a *args) any {
@@ -42,32 +42,32 @@ func init() {
 
 func onText(f func(r *run, t str) str) filter {
 	return func(r *run, x any, a *args) any {
-		r.none(a)
-		return f(r, r.soft(x))
+		noArgs(r, a)
+		return f(r, softText(r, x))
 	}
 }
 
 func markup(_ *run, t str) str { return str{t.s, t.c, true} }
 
 func absFilter(r *run, x any, a *args) any {
-	r.none(a)
-	if r.order(x, int64(0), "abs") == -1 {
-		return r.signed("neg", x)
+	noArgs(r, a)
+	if compare(r, x, int64(0), "abs") == -1 {
+		return signed(r, "neg", x)
 	}
-	return r.signed("pos", x)
+	return signed(r, "pos", x)
 }
 
 func lengthFilter(r *run, x any, a *args) any {
-	r.none(a)
+	noArgs(r, a)
 	s, ok := x.(sequence)
 	r.failIf(!ok, "object of type '%s' has no len()", typeName(x))
 	return int64(s.length(r))
 }
 
 func defaultFilter(r *run, x any, a *args) any {
-	v := r.take(a, 0, "default_value", "boolean")
+	v := takeArgs(r, a, 0, "default_value", "boolean")
 	switch {
-	case !isUndefined(x) && (!r.flag(v[1]) || r.truth(x)):
+	case !isUndefined(x) && (!flagArg(r, v[1]) || truth(r, x)):
 		return x
 	case !given(v[0]):
 		return str{}
@@ -75,8 +75,8 @@ func defaultFilter(r *run, x any, a *args) any {
 	return v[0]
 }
 
-// escape returns t as a Markup. It returns t itself if it is one.
-func (r *run) escape(t str) str {
+// escapeHTML returns t as a Markup. It returns t itself if it is one.
+func escapeHTML(r *run, t str) str {
 	if t.safe {
 		return t
 	}
@@ -91,8 +91,8 @@ func (r *run) escape(t str) str {
 }
 
 func floatFilter(r *run, x any, a *args) any {
-	v := r.take(a, 0, "default")
-	f, ok := r.parseFloat(x)
+	v := takeArgs(r, a, 0, "default")
+	f, ok := parseFloat(r, x)
 	switch {
 	case ok:
 		return f
@@ -103,13 +103,13 @@ func floatFilter(r *run, x any, a *args) any {
 }
 
 // parseFloat is Python's float(x).
-func (r *run) parseFloat(x any) (float64, bool) {
+func parseFloat(r *run, x any) (float64, bool) {
 	r.defined(x)
 	s, ok := x.(str)
 	if !ok {
 		return asFloat(x)
 	}
-	text := r.strip(s, IsSpace, true, true).s
+	text := strip(r, s, IsSpace, true, true).s
 	simple := !strings.ContainsFunc(text, func(c rune) bool { return c > 0x7f || c == '_' })
 	r.failIf(!simple || len(text) > maxDigits, "numbers with _, non-ASCII or over 300 digits are not supported")
 	f, err := strconv.ParseFloat(text, 64)
@@ -117,11 +117,11 @@ func (r *run) parseFloat(x any) (float64, bool) {
 }
 
 func intFilter(r *run, x any, a *args) any {
-	v := r.take(a, 0, "default", "base")
+	v := takeArgs(r, a, 0, "default", "base")
 	r.failIf(given(v[1]) && v[1] != any(int64(10)), "int with a base other than 10 is not supported")
-	f, ok := r.parseFloat(x)
+	f, ok := parseFloat(r, x)
 	if s, isString := x.(str); isString {
-		text := strings.TrimPrefix(r.strip(s, IsSpace, true, true).s, "+")
+		text := strings.TrimPrefix(strip(r, s, IsSpace, true, true).s, "+")
 		if i, ok := new(big.Int).SetString(text, 10); ok {
 			return small(i)
 		}
@@ -144,22 +144,22 @@ func intFilter(r *run, x any, a *args) any {
 
 func formatFilter(r *run, x any, a *args) any {
 	r.failIf(len(a.names) > 0, "format with keyword arguments is not supported")
-	return r.percent(r.soft(x), &Tuple{a.pos})
+	return percent(r, softText(r, x), &Tuple{a.pos})
 }
 
 func indent(r *run, x any, a *args) any {
-	v := r.take(a, 0, "width", "first", "blank")
+	v := takeArgs(r, a, 0, "width", "first", "blank")
 	pad, ok := v[0].(str)
 	if !ok {
-		pad = r.repeat(lit(" "), int64(r.integer(a, v[0], 4))).(str)
+		pad = repeat(r, lit(" "), int64(integerArg(r, a, v[0], 4))).(str)
 	}
-	text := r.string(a, x, "")
+	text := stringArg(r, a, x, "")
 	b := &builder{r: r, safe: text.safe}
-	for i, line := range r.lines(r.join(str{}, text, lit("\n")), false) {
+	for i, line := range splitLines(r, joinStr(r, str{}, text, lit("\n")), false) {
 		if i > 0 {
 			b.raw("\n")
 		}
-		if i == 0 && r.flag(v[1]) || i > 0 && (line.s != "" || r.flag(v[2])) {
+		if i == 0 && flagArg(r, v[1]) || i > 0 && (line.s != "" || flagArg(r, v[2])) {
 			b.write(pad)
 		}
 		b.write(line)
@@ -168,16 +168,16 @@ func indent(r *run, x any, a *args) any {
 }
 
 func replaceFilter(r *run, x any, a *args) any {
-	v := r.take(a, 2, "old", "new", "count")
+	v := takeArgs(r, a, 2, "old", "new", "count")
 	if v[2] == nil {
 		v[2] = absent{}
 	}
-	return r.replace(r.text(x), r.text(v[0]).s, r.text(v[1]), r.integer(a, v[2], -1))
+	return replaceAll(r, textOf(r, x), textOf(r, v[0]).s, textOf(r, v[1]), integerArg(r, a, v[2], -1))
 }
 
 func round(r *run, x any, a *args) any {
-	v := r.take(a, 0, "precision", "method")
-	precision, method := r.integer(a, v[0], 0), r.string(a, v[1], "common").s
+	v := takeArgs(r, a, 0, "precision", "method")
+	precision, method := integerArg(r, a, v[0], 0), stringArg(r, a, v[1], "common").s
 	f, isFloat := x.(float64)
 	wrong := !isFloat && typeName(x) != "int"
 	r.failIf(wrong || method != "common" || precision < 0 || precision > 22,
@@ -189,12 +189,12 @@ func round(r *run, x any, a *args) any {
 	return f
 }
 
-// titled is the filter title: a word begins after white space, a hyphen or an opening bracket.
-func (r *run) titled(t str) str {
+// titleFilter is the filter title: a word begins after white space, a hyphen or an opening bracket.
+func titleFilter(r *run, t str) str {
 	r.failIf(strings.ContainsRune(t.s, 'Σ'), "the filter title of Σ is not supported")
 	within := false
 	t.safe = false
-	return r.eachRune(t, func(c rune) string {
+	return eachRune(r, t, func(c rune) string {
 		begins := !within
 		within = !IsSpace(c) && !strings.ContainsRune("-({[<", c)
 		switch {
@@ -208,8 +208,8 @@ func (r *run) titled(t str) str {
 }
 
 func trim(r *run, x any, a *args) any {
-	v := r.take(a, 0, "chars")
-	return r.strip(r.soft(x), r.cutset(a, v[0]), true, true)
+	v := takeArgs(r, a, 0, "chars")
+	return strip(r, softText(r, x), cutset(r, a, v[0]), true, true)
 }
 
 type test = func(r *run, x any, a *args) bool
@@ -231,11 +231,11 @@ var tests = map[string]test{
 	"iterable":    plain(isIterable),
 	"sequence":    plain(isSequence),
 	"callable":    plain(isCallable),
-	"odd":         plain(func(r *run, x any) bool { return r.divides(x, int64(2), 1) }),
-	"even":        plain(func(r *run, x any) bool { return r.divides(x, int64(2), 0) }),
-	"in":          func(r *run, x any, a *args) bool { return r.contains(r.take(a, 1, "seq")[0], x) },
-	"sameas":      func(r *run, x any, a *args) bool { return r.same(x, r.take(a, 1, "other")[0]) },
-	"divisibleby": func(r *run, x any, a *args) bool { return r.divides(x, r.take(a, 1, "num")[0], 0) },
+	"odd":         plain(func(r *run, x any) bool { return divides(r, x, int64(2), 1) }),
+	"even":        plain(func(r *run, x any) bool { return divides(r, x, int64(2), 0) }),
+	"in":          func(r *run, x any, a *args) bool { return contains(r, takeArgs(r, a, 1, "seq")[0], x) },
+	"sameas":      func(r *run, x any, a *args) bool { return same(r, x, takeArgs(r, a, 1, "other")[0]) },
+	"divisibleby": func(r *run, x any, a *args) bool { return divides(r, x, takeArgs(r, a, 1, "num")[0], 0) },
 }
 
 func init() {
@@ -251,7 +251,7 @@ func init() {
 	} {
 		for _, n := range names {
 			tests[n] = func(r *run, x any, a *args) bool {
-				return r.holds(op, x, r.take(a, 1, "")[0])
+				return holds(r, op, x, takeArgs(r, a, 1, "")[0])
 			}
 		}
 	}
@@ -259,13 +259,13 @@ func init() {
 
 func plain(f func(r *run, x any) bool) test {
 	return func(r *run, x any, a *args) bool {
-		r.none(a)
+		noArgs(r, a)
 		return f(r, x)
 	}
 }
 
 // divides reports whether x % n is rest.
-func (r *run) divides(x, n any, rest int64) bool { return r.equal(r.binary("%", x, n), rest) }
+func divides(r *run, x, n any, rest int64) bool { return equal(r, binaryOp(r, "%", x, n), rest) }
 
 func isIterable(_ *run, x any) bool {
 	_, ok := x.(*generator)
@@ -290,7 +290,7 @@ func isCallable(_ *run, x any) bool {
 }
 
 // same is Python's is operator. It fails if the result depends on how Python stores values.
-func (r *run) same(a, b any) bool {
+func same(r *run, a, b any) bool {
 	typ := typeName(a)
 	stored := typ == "str" || typ == "Markup" || typ == "int" || typ == "float" || isUndefined(a)
 	r.failIf(stored && typ == typeName(b), "comparing a %s with sameas is not supported", typ)

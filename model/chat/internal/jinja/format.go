@@ -12,9 +12,9 @@ var (
 	field      = regexp.MustCompile(`^(?:\{\{|\}\}|\{(\w*)\}|[{}])`)
 )
 
-// replacing returns text with every match of re replaced by the result of f for its submatches. re
-// must match wherever text has one of the characters in begin.
-func (r *run) replacing(text str, begin string, re *regexp.Regexp,
+// replaceMatches returns text with every match of re replaced by the result of f for its
+// submatches. re must match wherever text has one of the characters in begin.
+func replaceMatches(r *run, text str, begin string, re *regexp.Regexp,
 	f func(at str, parts []string) str) str {
 	r.failIf(text.safe, "a format that is a Markup is not supported")
 	r.failIf(len(text.s) > 64<<10, "a format of more than 64 KiB is not supported")
@@ -37,19 +37,19 @@ func (r *run) replacing(text str, begin string, re *regexp.Regexp,
 
 // percent is text % values. It supports %s, %d, %i, %f and %%, with the flags - and 0, a width and
 // a precision, which is all that templates use.
-func (r *run) percent(text str, values any) str {
+func percent(r *run, text str, values any) str {
 	args := []any{values}
 	if t, ok := values.(*Tuple); ok {
 		args = t.items
 	}
-	out := r.replacing(text, "%", conversion, func(at str, parts []string) str {
+	out := replaceMatches(r, text, "%", conversion, func(at str, parts []string) str {
 		if at.s == "%%" {
 			return at.cut(0, 1)
 		}
 		r.failIf(len(args) == 0, "not enough arguments for format string")
 		v := args[0]
 		args = args[1:]
-		return r.convert(v, parts)
+		return convertValue(r, v, parts)
 	})
 	isTuple, isString := typeName(values) == "tuple", typeName(values) == "str"
 	left := len(args) > 0 && (isTuple || isString || !isSequence(r, values)) // a dict may be left
@@ -57,19 +57,19 @@ func (r *run) percent(text str, values any) str {
 	return out
 }
 
-// convert formats v. parts are the submatches of conversion.
-func (r *run) convert(v any, parts []string) str {
+// convertValue formats v. parts are the submatches of conversion.
+func convertValue(r *run, v any, parts []string) str {
 	left, zero, typ := parts[1] != "", parts[2] != "" && parts[1] == "" && parts[5] != "s", parts[5]
 	width, _ := strconv.Atoi(parts[3]) // the regular expression matches digits only
 	precision, hasPrecision := 6, parts[4] != ""
 	if hasPrecision {
 		precision, _ = strconv.Atoi(parts[4][1:])
 	}
-	text := r.text(v)
+	text := textOf(r, v)
 	f, isNumber := asFloat(v)
 	switch {
 	case typ == "s" && hasPrecision:
-		text = text.cut(0, r.offset(text.s, precision))
+		text = text.cut(0, runeOffset(r, text.s, precision))
 	case typ == "s":
 	case (typ == "d" || typ == "i") && isNumber && !hasPrecision && math.Abs(f) < 1<<53:
 		text = lit(strconv.FormatInt(int64(f), 10))
@@ -78,30 +78,30 @@ func (r *run) convert(v any, parts []string) str {
 	default:
 		r.fail("the format %q of a %s is not supported", parts[0], typeName(v))
 	}
-	pad := max(0, width-r.runeCount(text.s))
+	pad := max(0, width-runeCount(r, text.s))
 	sign := len(text.s) - len(strings.TrimLeft(text.s, "-")) // only numbers are padded with zeros
 	switch {
 	case left:
-		return r.join(str{}, text, lit(strings.Repeat(" ", pad)))
+		return joinStr(r, str{}, text, lit(strings.Repeat(" ", pad)))
 	case zero:
-		return r.join(str{}, text.cut(0, sign), lit(strings.Repeat("0", pad)), text.cut(sign, len(text.s)))
+		return joinStr(r, str{}, text.cut(0, sign), lit(strings.Repeat("0", pad)), text.cut(sign, len(text.s)))
 	}
-	return r.join(str{}, lit(strings.Repeat(" ", pad)), text)
+	return joinStr(r, str{}, lit(strings.Repeat(" ", pad)), text)
 }
 
-// format is text.format(...). It supports the fields {} and {name}.
-func (r *run) format(text str, a *args) str {
+// formatStr is text.format(...). It supports the fields {} and {name}.
+func formatStr(r *run, text str, a *args) str {
 	turn := 0
-	return r.replacing(text, "{}", field, func(at str, parts []string) str {
+	return replaceMatches(r, text, "{}", field, func(at str, parts []string) str {
 		if at.s == "{{" || at.s == "}}" {
 			return at.cut(0, 1)
 		}
-		i, values := r.find(a, parts[1]), a.named
+		i, values := findKeyword(r, a, parts[1]), a.named
 		if at.s == "{}" {
 			i, values = turn, a.pos
 			turn++
 		}
 		r.failIf(i < 0 || i >= len(values), "the format field %q has no argument or is not supported", at.s)
-		return r.text(values[i])
+		return textOf(r, values[i])
 	})
 }

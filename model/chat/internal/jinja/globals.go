@@ -15,21 +15,21 @@ const (
 var globals = map[string]*function{
 	"raise_exception": {"raise_exception", raiseException}, "strftime_now": {"strftime_now", strftimeNow},
 	"range": {"range", newRange},
-	"dict":  {"dict", func(r *run, a *args) any { return r.dict(a) }},
+	"dict":  {"dict", func(r *run, a *args) any { return makeDict(r, a) }},
 	"namespace": {"namespace", func(r *run, a *args) any {
-		d := r.dict(a)
-		d.All(func(name string, _ any) { r.nameable(name) })
+		d := makeDict(r, a)
+		d.All(func(name string, _ any) { checkName(r, name) })
 		return &namespace{d}
 	}},
 }
 
 func raiseException(r *run, a *args) any {
-	message := r.text(r.take(a, 1, "message")[0])
+	message := textOf(r, takeArgs(r, a, 1, "message")[0])
 	panic(failure{&Error{RaisedError, r.line, clip(message.s), nil}})
 }
 
 func strftimeNow(r *run, a *args) any {
-	format := r.string(a, r.take(a, 1, "format")[0], "")
+	format := stringArg(r, a, takeArgs(r, a, 1, "format")[0], "")
 	if len(format.s) > maxFormat {
 		r.limit("strftime_now: the format has %d bytes; the limit is %d", len(format.s), maxFormat)
 	}
@@ -42,37 +42,37 @@ func strftimeNow(r *run, a *args) any {
 	return lit(s)
 }
 
-// dict is Python's dict: it accepts a mapping or pairs, and keyword arguments.
-func (r *run) dict(a *args) *Dict {
+// makeDict is Python's dict: it accepts a mapping or pairs, and keyword arguments.
+func makeDict(r *run, a *args) *Dict {
 	d := NewDict()
 	r.failIf(len(a.pos) > 1, "%s takes at most one positional argument", a.of)
 	for _, from := range a.pos {
 		r.defined(from)
 		if m, ok := from.(*Dict); ok {
-			from = r.view(m, "dict_items")
+			from = newView(r, m, "dict_items")
 		}
-		for _, pair := range r.items(from) {
-			kv := r.items(pair)
+		for _, pair := range itemsOf(r, from) {
+			kv := itemsOf(r, pair)
 			r.failIf(len(kv) != 2, "%s needs pairs of a key and a value", a.of)
-			r.set(d, kv[0], kv[1])
+			setItem(r, d, kv[0], kv[1])
 		}
 	}
 	for i, n := range a.names {
-		r.set(d, n, a.named[i])
+		setItem(r, d, n, a.named[i])
 	}
 	return d
 }
 
 func newRange(r *run, a *args) any {
-	v := r.take(a, 1, "", "", "")
+	v := takeArgs(r, a, 1, "", "", "")
 	for i := range v {
 		if n, ok := asInt(v[i]); given(v[i]) && (!ok || n < -maxNumber || n >= maxNumber) {
 			r.fail("range of a %s or of more than 30 bits is not supported", typeName(v[i]))
 		}
 	}
-	start, stop, step := 0, r.integer(a, v[0], 0), r.integer(a, v[2], 1)
+	start, stop, step := 0, integerArg(r, a, v[0], 0), integerArg(r, a, v[2], 1)
 	if given(v[1]) {
-		start, stop = stop, r.integer(a, v[1], 0)
+		start, stop = stop, integerArg(r, a, v[1], 0)
 	}
 	r.failIf(step == 0, "range() arg 3 must not be zero")
 	out := &view{typ: "range"}

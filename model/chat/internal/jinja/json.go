@@ -105,19 +105,19 @@ type encoder struct {
 // tojson is the filter that transformers puts in place of Jinja2's.
 func tojson(r *run, x any, a *args) any {
 	e := &encoder{builder: &builder{r: r}, item: lit(", "), key: lit(": ")}
-	v := r.take(a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
-	e.ascii, e.sorted = r.flag(v[0]), r.flag(v[3])
+	v := takeArgs(r, a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
+	e.ascii, e.sorted = flagArg(r, v[0]), flagArg(r, v[3])
 	if set(v[1]) {
 		e.indented, e.item = true, lit(",")
 		var ok bool
 		if e.indent, ok = v[1].(str); !ok {
-			e.indent = r.repeat(lit(" "), int64(r.integer(a, v[1], 0))).(str)
+			e.indent = repeat(r, lit(" "), int64(integerArg(r, a, v[1], 0))).(str)
 		}
 	}
 	if set(v[2]) {
-		sep := r.items(v[2])
+		sep := itemsOf(r, v[2])
 		r.failIf(len(sep) != 2, "tojson: separators must be a pair of strings")
-		e.item, e.key = r.string(a, sep[0], ""), r.string(a, sep[1], "")
+		e.item, e.key = stringArg(r, a, sep[0], ""), stringArg(r, a, sep[1], "")
 	}
 	e.value(x, 0)
 	return e.str()
@@ -125,7 +125,7 @@ func tojson(r *run, x any, a *args) any {
 
 func (e *encoder) newline(level int) {
 	if e.indented {
-		e.write(lit("\n"), e.r.repeat(e.indent, int64(level)).(str))
+		e.write(lit("\n"), repeat(e.r, e.indent, int64(level)).(str))
 	}
 }
 
@@ -136,7 +136,7 @@ func (e *encoder) value(v any, level int) {
 	case str:
 		e.string(v)
 	case *List, *Tuple:
-		e.list(e.r.items(v), level)
+		e.list(itemsOf(e.r, v), level)
 	case *Dict:
 		e.dict(v, level)
 	default:
@@ -184,7 +184,7 @@ func (e *encoder) dict(d *Dict, level int) {
 	if e.sorted {
 		e.r.charge(entrySize * len(entries))
 		entries = slices.Clone(entries)
-		slices.SortStableFunc(entries, func(a, b entry) int { return e.r.order(a.key, b.key, "<") })
+		slices.SortStableFunc(entries, func(a, b entry) int { return compare(e.r, a.key, b.key, "<") })
 	}
 	e.raw("{")
 	for i, entry := range entries {

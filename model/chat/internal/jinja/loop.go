@@ -15,13 +15,13 @@ type loop struct {
 func (s *forStmt) exec(r *run) flow {
 	over := r.eval(s.iter)
 	r.line = s.line
-	return r.loop(s, r.scope, over, 0)
+	return runLoop(r, s, r.scope, over, 0)
 }
 
-func (r *run) loop(s *forStmt, home *scope, over any, depth int) (how flow) {
-	l := &loop{stmt: s, home: home, next: r.iterate(over), depth: depth, index: -1, count: -1}
+func runLoop(r *run, s *forStmt, home *scope, over any, depth int) (how flow) {
+	l := &loop{stmt: s, home: home, next: iterate(r, over), depth: depth, index: -1, count: -1}
 	if q, ok := over.(sequence); s.cond != nil {
-		l.next = r.chosen(s, home, l.next)
+		l.next = chosen(r, s, home, l.next)
 	} else if ok {
 		l.count = q.length(r)
 	}
@@ -51,7 +51,7 @@ func (r *run) loop(s *forStmt, home *scope, over any, depth int) (how flow) {
 }
 
 // chosen returns the items for which the condition of a loop is true.
-func (r *run) chosen(s *forStmt, home *scope, next func() (any, bool)) func() (any, bool) {
+func chosen(r *run, s *forStmt, home *scope, next func() (any, bool)) func() (any, bool) {
 	return func() (any, bool) {
 		for {
 			item, ok := next()
@@ -60,7 +60,7 @@ func (r *run) chosen(s *forStmt, home *scope, next func() (any, bool)) func() (a
 			}
 			r.within(s.condFrame, home, func() {
 				r.assign(s.target, item)
-				ok = r.truth(r.eval(s.cond))
+				ok = truth(r, r.eval(s.cond))
 			})
 			if ok {
 				return item, true
@@ -138,6 +138,6 @@ func (l *loop) attr(r *run, key string) (v any, ok bool) {
 // recurse is loop(items): it runs the body of a recursive loop over other items.
 func (l *loop) recurse(r *run, a *args) any {
 	r.failIf(!l.stmt.recursive, "the loop is not recursive: write {%% for ... recursive %%}")
-	over := r.take(a, 1, "iterable")[0]
-	return r.capture(func() { r.loop(l.stmt, l.home, over, l.depth+1) })
+	over := takeArgs(r, a, 1, "iterable")[0]
+	return r.capture(func() { runLoop(r, l.stmt, l.home, over, l.depth+1) })
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/text/language"
 )
 
-// method returns a Python method bound to x. It returns Undefined if the sandbox forbids it.
-func (r *run) method(x any, name string) (any, bool) {
+// getMethod returns a Python method bound to x. It returns Undefined if the sandbox forbids it.
+func getMethod(r *run, x any, name string) (any, bool) {
 	var f func(r *run, x any, a *args) any
 	switch x := x.(type) {
 	case str:
@@ -24,7 +24,7 @@ func (r *run) method(x any, name string) (any, bool) {
 		f = listMethods[name]
 	case *Tuple:
 		if listMethods[name] != nil {
-			return r.method(&List{x.items}, name)
+			return getMethod(r, &List{x.items}, name)
 		}
 	}
 	if f != nil {
@@ -84,13 +84,13 @@ func init() {
 type method = func(r *run, x any, a *args) any
 
 var dictMethods = map[string]method{
-	"items":  func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_items") },
-	"keys":   func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_keys") },
-	"values": func(r *run, x any, a *args) any { r.none(a); return r.view(x.(*Dict), "dict_values") },
-	"copy":   func(r *run, x any, a *args) any { r.none(a); return x }, // dicts are immutable
+	"items":  func(r *run, x any, a *args) any { noArgs(r, a); return newView(r, x.(*Dict), "dict_items") },
+	"keys":   func(r *run, x any, a *args) any { noArgs(r, a); return newView(r, x.(*Dict), "dict_keys") },
+	"values": func(r *run, x any, a *args) any { noArgs(r, a); return newView(r, x.(*Dict), "dict_values") },
+	"copy":   func(r *run, x any, a *args) any { noArgs(r, a); return x }, // dicts are immutable
 	"get": func(r *run, x any, a *args) any {
-		v, d := r.take(a, 1, "", ""), x.(*Dict)
-		if i := d.find(r.hash(v[0])); i >= 0 {
+		v, d := takeArgs(r, a, 1, "", ""), x.(*Dict)
+		if i := d.find(keyHash(r, v[0])); i >= 0 {
 			return d.entries[i].value
 		} else if given(v[1]) {
 			return v[1]
@@ -101,8 +101,8 @@ var dictMethods = map[string]method{
 
 var listMethods = map[string]method{
 	"index": func(r *run, x any, a *args) any {
-		v := r.take(a, 1, "")[0]
-		i := slices.IndexFunc(x.(*List).Items, func(y any) bool { return r.equal(v, y) })
+		v := takeArgs(r, a, 1, "")[0]
+		i := slices.IndexFunc(x.(*List).Items, func(y any) bool { return equal(r, v, y) })
 		r.failIf(i < 0, "list.index: the value is not in the list")
 		return int64(i)
 	},
@@ -114,10 +114,10 @@ var stringMethods map[string]method
 
 func init() {
 	stringMethods = map[string]method{
-		"upper":        onText((*run).upper),
-		"lower":        onText((*run).lower),
-		"capitalize":   onText((*run).capitalize),
-		"title":        onText((*run).title),
+		"upper":        onText(upper),
+		"lower":        onText(lower),
+		"capitalize":   onText(capitalize),
+		"title":        onText(title),
 		"strip":        stripping(true, true),
 		"lstrip":       stripping(true, false),
 		"rstrip":       stripping(false, true),
@@ -137,7 +137,7 @@ func init() {
 		"rfind":        searching(strings.LastIndex, true, false),
 		"index":        searching(strings.Index, true, true),
 		"rindex":       searching(strings.LastIndex, true, true),
-		"format":       func(r *run, x any, a *args) any { return r.format(x.(str), a) },
+		"format":       func(r *run, x any, a *args) any { return formatStr(r, x.(str), a) },
 		"isdigit":      all(func(c rune) bool { return unicode.IsDigit(c) || isSuperscript(c) }),
 		"isalpha":      all(unicode.IsLetter),
 		"isalnum":      all(func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
@@ -151,29 +151,29 @@ func isSuperscript(c rune) bool {
 
 func all(f func(rune) bool) method {
 	return func(r *run, x any, a *args) any {
-		r.none(a)
-		return r.truth(x) && r.every(x.(str).s, f)
+		noArgs(r, a)
+		return truth(r, x) && everyRune(r, x.(str).s, f)
 	}
 }
 
 func stripping(left, right bool) method {
 	return func(r *run, x any, a *args) any {
-		return r.strip(x.(str), r.cutset(a, r.take(a, 0, "")[0]), left, right)
+		return strip(r, x.(str), cutset(r, a, takeArgs(r, a, 0, "")[0]), left, right)
 	}
 }
 
 // cutset returns the set of characters to strip: those in chars, or white space if it is not set.
-func (r *run) cutset(a *args, chars any) func(rune) bool {
+func cutset(r *run, a *args, chars any) func(rune) bool {
 	if !set(chars) {
 		return IsSpace
 	}
-	in := r.string(a, chars, "").s
+	in := stringArg(r, a, chars, "").s
 	r.failIf(len(in) > 1000, "stripping more than 1000 characters is not supported")
 	return func(c rune) bool { return strings.ContainsRune(in, c) }
 }
 
 // strip removes the characters of a set from the left end, the right end or both.
-func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
+func strip(r *run, t str, set func(rune) bool, left, right bool) str {
 	from, to := 0, len(t.s)
 	counted := func(c rune) bool {
 		r.tick(1)
@@ -191,13 +191,13 @@ func (r *run) strip(t str, set func(rune) bool, left, right bool) str {
 // affix is startswith or endswith. The argument is a string, or a tuple of which any may match.
 func affix(f func(s, part string) bool) method {
 	return func(r *run, x any, a *args) any {
-		v := r.take(a, 1, "")[0]
+		v := takeArgs(r, a, 1, "")[0]
 		t, ok := v.(*Tuple)
 		if !ok {
 			t = &Tuple{[]any{v}}
 		}
 		return slices.ContainsFunc(t.items, func(v any) bool {
-			part := r.string(a, v, "").s
+			part := stringArg(r, a, v, "").s
 			r.tick(1 + len(part)/64)
 			return f(x.(str).s, part)
 		})
@@ -206,7 +206,7 @@ func affix(f func(s, part string) bool) method {
 
 func removing(has func(s, part string) bool, prefix bool) method {
 	return func(r *run, x any, a *args) any {
-		s, part := x.(str), r.string(a, r.take(a, 1, "")[0], "").s
+		s, part := x.(str), stringArg(r, a, takeArgs(r, a, 1, "")[0], "").s
 		r.tick(len(part) / 64)
 		switch {
 		case !has(s.s, part):
@@ -219,17 +219,18 @@ func removing(has func(s, part string) bool, prefix bool) method {
 }
 
 func replaceMethod(r *run, x any, a *args) any {
-	v := r.take(a, 2, "", "", "")
-	return r.replace(x.(str), r.string(a, v[0], "").s, r.string(a, v[1], ""), r.integer(a, v[2], -1))
+	v := takeArgs(r, a, 2, "", "", "")
+	from, to := stringArg(r, a, v[0], "").s, stringArg(r, a, v[1], "")
+	return replaceAll(r, x.(str), from, to, integerArg(r, a, v[2], -1))
 }
 
-func (r *run) replace(s str, from string, to str, count int) str {
+func replaceAll(r *run, s str, from string, to str, count int) str {
 	b := &builder{r: r, safe: s.safe}
 	b.grow(len(s.s))
 	done, at := 0, 0
 	for ; count != 0 && at <= len(s.s); count-- {
 		r.tick(1)
-		i := r.indexOf(s.s[at:], from)
+		i := indexOf(r, s.s[at:], from)
 		if i < 0 {
 			break
 		}
@@ -248,33 +249,33 @@ func (r *run) replace(s str, from string, to str, count int) str {
 // most maxsplit times unless that is negative.
 func splitting(fromRight bool) method {
 	return func(r *run, x any, a *args) any {
-		s, v := x.(str), r.take(a, 0, "sep", "maxsplit")
-		most, sep := r.integer(a, v[1], -1), ""
+		s, v := x.(str), takeArgs(r, a, 0, "sep", "maxsplit")
+		most, sep := integerArg(r, a, v[1], -1), ""
 		if set(v[0]) {
-			sep = r.string(a, v[0], "").s
+			sep = stringArg(r, a, v[0], "").s
 			r.failIf(sep == "", "empty separator")
 		}
 		var parts []any
 		for ; ; most-- {
 			r.charge(64)
 			if sep == "" {
-				s = r.strip(s, IsSpace, !fromRight, fromRight)
+				s = strip(r, s, IsSpace, !fromRight, fromRight)
 			}
 			at, width := -1, len(sep) // of the next separator
 			switch {
 			case most == 0:
 			case sep == "" && fromRight:
-				at, width = len(r.strip(s, isNotSpace, false, true).s), 0
+				at, width = len(strip(r, s, isNotSpace, false, true).s), 0
 				if at == 0 {
 					at = -1
 				}
 			case sep == "":
-				at, width = len(s.s)-len(r.strip(s, isNotSpace, true, false).s), 0
+				at, width = len(s.s)-len(strip(r, s, isNotSpace, true, false).s), 0
 			case fromRight:
 				at = strings.LastIndex(s.s, sep)
 				r.tick((len(s.s) - max(at, 0)) / 64)
 			default:
-				at = r.indexOf(s.s, sep)
+				at = indexOf(r, s.s, sep)
 			}
 			if at < 0 || at == len(s.s) && sep == "" {
 				break
@@ -293,7 +294,7 @@ func splitting(fromRight bool) method {
 		if fromRight {
 			slices.Reverse(parts)
 		}
-		return r.list(parts)
+		return newList(r, parts)
 	}
 }
 
@@ -301,14 +302,14 @@ func isNotSpace(c rune) bool { return !IsSpace(c) }
 
 func splitlines(r *run, x any, a *args) any {
 	var parts []any
-	for _, line := range r.lines(x.(str), r.flag(r.take(a, 0, "keepends")[0])) {
+	for _, line := range splitLines(r, x.(str), flagArg(r, takeArgs(r, a, 0, "keepends")[0])) {
 		parts = append(parts, line)
 	}
-	return r.list(parts)
+	return newList(r, parts)
 }
 
-// lines splits s at the line ends of Python's splitlines.
-func (r *run) lines(s str, keep bool) (out []str) {
+// splitLines splits s at the line ends of Python's splitlines.
+func splitLines(r *run, s str, keep bool) (out []str) {
 	for s.s != "" {
 		at, end := len(s.s), len(s.s)
 		for i, c := range s.s {
@@ -334,7 +335,7 @@ func (r *run) lines(s str, keep bool) (out []str) {
 // partition splits s at a separator into three parts. If there is none, part place is all of s.
 func partition(find func(s, sep string) int, place int) method {
 	return func(r *run, x any, a *args) any {
-		s, sep := x.(str), r.string(a, r.take(a, 1, "")[0], "")
+		s, sep := x.(str), stringArg(r, a, takeArgs(r, a, 1, "")[0], "")
 		r.failIf(sep.s == "", "empty separator")
 		r.tick(len(s.s) / 64)
 		parts := []any{str{}, str{}, str{}}
@@ -349,24 +350,24 @@ func partition(find func(s, sep string) int, place int) method {
 
 func joinMethod(r *run, x any, a *args) any {
 	var parts []str
-	for x := range r.walk(r.take(a, 1, "")[0]) {
+	for x := range walk(r, takeArgs(r, a, 1, "")[0]) {
 		part, ok := x.(str)
 		r.failIf(!ok, "sequence item %d: expected str instance", len(parts))
 		r.charge(32)
 		parts = append(parts, part)
 	}
-	return r.join(x.(str), parts...)
+	return joinStr(r, x.(str), parts...)
 }
 
 // searching returns the result of f, in characters if it is a position. If must is set, -1 fails.
 func searching(f func(s, sub string) int, position, must bool) method {
 	return func(r *run, x any, a *args) any {
-		s, sub := x.(str).s, r.string(a, r.take(a, 1, "")[0], "").s
+		s, sub := x.(str).s, stringArg(r, a, takeArgs(r, a, 1, "")[0], "").s
 		r.tick(len(s) / 32)
 		i := f(s, sub)
 		r.failIf(i < 0 && must, "substring not found")
 		if i > 0 && position {
-			i = r.runeCount(s[:i])
+			i = runeCount(r, s[:i])
 		}
 		return int64(i)
 	}
@@ -375,7 +376,7 @@ func searching(f func(s, sub string) int, position, must bool) method {
 // Case mappings are Python's: the upper case of ß is SS, and a final Σ becomes ς.
 
 // eachRune returns t with each character replaced by the result of f. Invalid bytes stay.
-func (r *run) eachRune(t str, f func(c rune) string) str {
+func eachRune(r *run, t str, f func(c rune) string) str {
 	b := &builder{r: r, safe: t.safe}
 	b.grow(len(t.s))
 	b.mapRunes(t, func(c rune) string {
@@ -387,7 +388,7 @@ func (r *run) eachRune(t str, f func(c rune) string) str {
 	return b.str()
 }
 
-func (r *run) upper(t str) str { return r.eachRune(t, upperRune) }
+func upper(r *run, t str) str { return eachRune(r, t, upperRune) }
 
 // upperRune returns the upper case of c, which may be several characters.
 func upperRune(c rune) string {
@@ -405,8 +406,8 @@ func titleRune(c rune) string {
 	return cases.Title(language.Und, cases.NoLower).String(string(c))
 }
 
-// expands reports whether the mapping of c may have more characters than u, its simple mapping: c is
-// a lower case letter without a simple mapping, or a Greek letter with an iota.
+// expands reports whether the mapping of c may have more characters than u, its simple mapping: c
+// is a lower case letter without a simple mapping, or a Greek letter with an iota.
 func expands(c, u rune) bool { return u == c && unicode.IsLower(c) || c >= 0x1f80 && c < 0x2000 }
 
 func lowerRune(c rune) string {
@@ -416,21 +417,22 @@ func lowerRune(c rune) string {
 	return string(unicode.ToLower(c))
 }
 
-func (r *run) lower(t str) str {
+func lower(r *run, t str) str {
 	if !strings.ContainsRune(t.s, 'Σ') {
-		return r.eachRune(t, lowerRune)
+		return eachRune(r, t, lowerRune)
 	}
 	// The lower case of Σ depends on the letters around it, across the borders of spans.
-	r.failIf(t.c != nil && t.c != whole || len(t.s) > 1<<20, "lower case of Σ in long or mixed text is not supported")
+	mixed := t.c != nil && t.c != whole
+	r.failIf(mixed || len(t.s) > 1<<20, "lower case of Σ in mixed or long text is not supported")
 	r.charge(8 * len(t.s))
 	return str{cases.Lower(language.Und).String(t.s), t.c, t.safe}
 }
 
-func (r *run) capitalize(t str) str {
+func capitalize(r *run, t str) str {
 	_, n := utf8.DecodeRuneInString(t.s)
-	first, rest := t.cut(0, n), r.lower(t)
-	rest = rest.cut(len(r.lower(first).s), len(rest.s))
-	out := r.join(str{}, r.eachRune(first, titleRune), rest)
+	first, rest := t.cut(0, n), lower(r, t)
+	rest = rest.cut(len(lower(r, first).s), len(rest.s))
+	out := joinStr(r, str{}, eachRune(r, first, titleRune), rest)
 	out.safe = t.safe
 	return out
 }
@@ -441,10 +443,10 @@ var cased = []*unicode.RangeTable{
 }
 
 // title is str.title: a word begins after any character without case, unlike in the filter title.
-func (r *run) title(t str) str {
+func title(r *run, t str) str {
 	r.failIf(strings.ContainsRune(t.s, 'Σ'), "str.title of Σ is not supported")
 	within := false
-	return r.eachRune(t, func(c rune) string {
+	return eachRune(r, t, func(c rune) string {
 		begins := !within
 		if within = unicode.In(c, cased...); begins {
 			return titleRune(c)
@@ -453,10 +455,10 @@ func (r *run) title(t str) str {
 	})
 }
 
-// every reports whether f is true for all characters of s.
-func (r *run) every(s string, f func(rune) bool) bool {
+// everyRune reports whether f is true for all characters of s.
+func everyRune(r *run, s string, f func(rune) bool) bool {
 	for s != "" {
-		part := r.chunk(s)
+		part := nextChunk(r, s)
 		if strings.IndexFunc(part, func(c rune) bool { return !f(c) }) >= 0 {
 			return false
 		}

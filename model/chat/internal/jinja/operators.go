@@ -9,45 +9,45 @@ import (
 )
 
 // signed returns -x or +x.
-func (r *run) signed(op string, x any) any {
+func signed(r *run, op string, x any) any {
 	if f, ok := x.(float64); ok && op == "neg" {
 		return -f
 	}
-	return r.binary(map[string]string{"neg": "-", "pos": "+"}[op], int64(0), x)
+	return binaryOp(r, map[string]string{"neg": "-", "pos": "+"}[op], int64(0), x)
 }
 
-func (r *run) binary(op string, a, b any) any {
+func binaryOp(r *run, op string, a, b any) any {
 	i, okA := asInt(a)
 	j, okB := asInt(b)
 	if okA && okB {
-		return r.integers(op, i, j)
+		return integerOp(r, op, i, j)
 	}
 	s, isString := a.(str)
 	if isString && op == "%" {
-		return r.percent(s, b)
+		return percent(r, s, b)
 	}
 	r.defined(a)
 	r.defined(b)
 	x, isNumber := asFloat(a)
 	if y, ok := asFloat(b); ok && isNumber {
-		return r.floats(op, x, y, a, b)
+		return floatOp(r, op, x, y, a, b)
 	}
 	var v any
 	switch {
 	case op == "+" && typeName(a) == "list" && typeName(b) == "list":
 		r.charge(16 * (a.(sequence).length(r) + b.(sequence).length(r)))
-		v = r.list(slices.Concat(r.items(a), r.items(b)))
+		v = newList(r, slices.Concat(itemsOf(r, a), itemsOf(r, b)))
 	case op == "+" && typeName(a) == "tuple" && typeName(b) == "tuple":
 		r.charge(16 * (a.(sequence).length(r) + b.(sequence).length(r)))
-		v = &Tuple{slices.Concat(r.items(a), r.items(b))}
+		v = &Tuple{slices.Concat(itemsOf(r, a), itemsOf(r, b))}
 	case op == "+" && isString:
 		if t, ok := b.(str); ok {
-			return r.add(s, t)
+			return addStr(r, s, t)
 		}
 	case op == "*" && okB:
-		v = r.repeat(a, j)
+		v = repeat(r, a, j)
 	case op == "*" && okA:
-		v = r.repeat(b, i)
+		v = repeat(r, b, i)
 	}
 	if v == nil {
 		r.fail("unsupported operand type(s) for %s: '%s' and '%s'", op, typeName(a), typeName(b))
@@ -55,19 +55,19 @@ func (r *run) binary(op string, a, b any) any {
 	return v
 }
 
-// add returns x + y. If one operand is a Markup, the other is escaped.
-func (r *run) add(x, y str) str {
+// addStr returns x + y. If one operand is a Markup, the other is escaped.
+func addStr(r *run, x, y str) str {
 	safe := x.safe || y.safe
 	if x.safe != y.safe {
-		x, y = r.escape(x), r.escape(y)
+		x, y = escapeHTML(r, x), escapeHTML(r, y)
 	}
-	out := r.join(str{}, x, y)
+	out := joinStr(r, str{}, x, y)
 	out.safe = safe
 	return out
 }
 
 // repeat returns v * n, or nil if v is not a sequence.
-func (r *run) repeat(v any, n int64) any {
+func repeat(r *run, v any, n int64) any {
 	n = max(n, 0)
 	charge := func(size int) {
 		if size > 0 && n > int64(r.maxBytes/size) {
@@ -95,15 +95,15 @@ func (r *run) repeat(v any, n int64) any {
 		}
 		return b.str()
 	case *List:
-		return r.list(items(v.Items))
+		return newList(r, items(v.Items))
 	case *Tuple:
 		return &Tuple{items(v.items)}
 	}
 	return nil
 }
 
-// integers is arithmetic in 64 bits. It fails if the result does not fit.
-func (r *run) integers(op string, a, b int64) any {
+// integerOp is arithmetic in 64 bits. It fails if the result does not fit.
+func integerOp(r *run, op string, a, b int64) any {
 	if c := a + b; op == "+" && (c > a) == (b > 0) {
 		return c
 	}
@@ -120,7 +120,7 @@ func (r *run) integers(op string, a, b int64) any {
 		}
 	case "**":
 		if b < 0 {
-			return r.floats(op, float64(a), float64(b), a, b)
+			return floatOp(r, op, float64(a), float64(b), a, b)
 		}
 		if z.Exp(x, y.SetInt64(min(b, 64+b%2)), nil); z.IsInt64() && (b <= 64 || a >= -1 && a <= 1) {
 			return z.Int64()
@@ -143,7 +143,7 @@ func (r *run) integers(op string, a, b int64) any {
 	return nil
 }
 
-func (r *run) floats(op string, x, y float64, a, b any) any {
+func floatOp(r *run, op string, x, y float64, a, b any) any {
 	_, bigA := a.(*big.Int)
 	_, bigB := b.(*big.Int)
 	r.failIf(bigA || bigB, "arithmetic on integers of more than 64 bits is not supported")
@@ -183,7 +183,7 @@ func (e *compareExpr) eval(r *run) any {
 	for i, op := range e.ops {
 		x := r.eval(e.xs[i+1])
 		r.line = e.line
-		if !r.holds(op, l, x) {
+		if !holds(r, op, l, x) {
 			return false
 		}
 		l = x
@@ -192,23 +192,23 @@ func (e *compareExpr) eval(r *run) any {
 }
 
 // holds returns the result of the comparison op.
-func (r *run) holds(op string, a, b any) bool {
+func holds(r *run, op string, a, b any) bool {
 	switch op {
 	case "==":
-		return r.equal(a, b)
+		return equal(r, a, b)
 	case "!=":
-		return !r.equal(a, b)
+		return !equal(r, a, b)
 	case "in":
-		return r.contains(b, a)
+		return contains(r, b, a)
 	case "not in":
-		return !r.contains(b, a)
+		return !contains(r, b, a)
 	}
-	c := r.order(a, b, op)
+	c := compare(r, a, b, op)
 	return c == 0 && len(op) == 2 || c == -1 && op[0] == '<' || c == 1 && op[0] == '>'
 }
 
 // equal is Python's == operator.
-func (r *run) equal(a, b any) bool {
+func equal(r *run, a, b any) bool {
 	r.tick(1)
 	switch x := a.(type) {
 	case nil:
@@ -223,36 +223,36 @@ func (r *run) equal(a, b any) bool {
 		return isUndefined(b)
 	case *List:
 		y, ok := b.(*List)
-		return ok && r.equalItems(x.Items, y.Items)
+		return ok && equalItems(r, x.Items, y.Items)
 	case *Tuple:
 		y, ok := b.(*Tuple)
-		return ok && r.equalItems(x.items, y.items)
+		return ok && equalItems(r, x.items, y.items)
 	case *Dict:
 		y, ok := b.(*Dict)
 		defer r.leave(r.enter())
 		return ok && len(x.entries) == len(y.entries) && !slices.ContainsFunc(x.entries, func(e entry) bool {
 			r.tick(len(e.hash) / 64)
 			i := y.find(e.hash)
-			return i < 0 || !r.equal(e.value, y.entries[i].value)
+			return i < 0 || !equal(r, e.value, y.entries[i].value)
 		})
 	case *view:
 		r.failIf(typeName(a) == typeName(b) && a != b, "comparing a %s is not supported", typeName(a))
 		return a == b
 	}
-	if c, ok := r.compareNumbers(a, b); ok {
+	if c, ok := compareNumbers(r, a, b); ok {
 		return c == 0
 	}
 	_, isString := b.(str)
 	return !isString && a == b // functions, macros, namespaces and generators: identity
 }
 
-func (r *run) equalItems(a, b []any) bool {
+func equalItems(r *run, a, b []any) bool {
 	defer r.leave(r.enter())
-	return slices.EqualFunc(a, b, r.equal)
+	return slices.EqualFunc(a, b, func(x, y any) bool { return equal(r, x, y) })
 }
 
 // compareNumbers returns -1, 0, 1, or 2 if a or b is NaN. ok is false unless both are numbers.
-func (r *run) compareNumbers(a, b any) (c int, ok bool) {
+func compareNumbers(r *run, a, b any) (c int, ok bool) {
 	x, okA := asFloat(a)
 	y, okB := asFloat(b)
 	switch {
@@ -263,15 +263,15 @@ func (r *run) compareNumbers(a, b any) (c int, ok bool) {
 	case x != y || math.Abs(x) < 1<<53 || math.IsInf(x, 0):
 		return cmp.Compare(x, y), true
 	}
-	i, _ := new(big.Int).SetString(r.hash(a)[len(other):], 10) // a and b are integers: so are their hashes
-	j, _ := new(big.Int).SetString(r.hash(b)[len(other):], 10)
+	i, _ := new(big.Int).SetString(keyHash(r, a)[len(other):], 10) // a and b are integers: so are their hashes
+	j, _ := new(big.Int).SetString(keyHash(r, b)[len(other):], 10)
 	return i.Cmp(j), true
 }
 
-// order compares a and b: it returns -1, 0, 1, or 2 for NaN. op is the operator for the error.
-func (r *run) order(a, b any, op string) int {
+// compare compares a and b: it returns -1, 0, 1, or 2 for NaN. op is the operator for the error.
+func compare(r *run, a, b any, op string) int {
 	r.tick(1)
-	if c, ok := r.compareNumbers(a, b); ok {
+	if c, ok := compareNumbers(r, a, b); ok {
 		return c
 	}
 	s, okA := a.(str)
@@ -281,7 +281,7 @@ func (r *run) order(a, b any, op string) int {
 		return strings.Compare(s.s, t.s) // the order of UTF-8 is that of its code points
 	}
 	if typ := typeName(a); typ == typeName(b) && (typ == "list" || typ == "tuple") {
-		return r.orderItems(r.items(a), r.items(b), op)
+		return compareItems(r, itemsOf(r, a), itemsOf(r, b), op)
 	}
 	r.defined(a)
 	r.defined(b)
@@ -289,29 +289,29 @@ func (r *run) order(a, b any, op string) int {
 	return 0
 }
 
-func (r *run) orderItems(a, b []any, op string) int {
+func compareItems(r *run, a, b []any, op string) int {
 	defer r.leave(r.enter())
 	return slices.CompareFunc(a, b, func(x, y any) int {
-		if r.equal(x, y) {
+		if equal(r, x, y) {
 			return 0
 		}
-		return r.order(x, y, op)
+		return compare(r, x, y, op)
 	})
 }
 
-func (r *run) contains(in, x any) bool {
+func contains(r *run, in, x any) bool {
 	switch in := in.(type) {
 	case str:
 		s, ok := x.(str)
 		if !ok {
 			r.fail("'in <string>' requires string as left operand, not %s", typeName(x))
 		}
-		return r.indexOf(in.s, s.s) >= 0
+		return indexOf(r, in.s, s.s) >= 0
 	case *Dict:
-		return in.find(r.hash(x)) >= 0
+		return in.find(keyHash(r, x)) >= 0
 	}
-	for y := range r.walk(in) {
-		if r.equal(x, y) {
+	for y := range walk(r, in) {
+		if equal(r, x, y) {
 			return true
 		}
 	}
@@ -320,7 +320,7 @@ func (r *run) contains(in, x any) bool {
 
 // indexOf is strings.Index. It counts only the bytes up to the match, so that finding all matches
 // costs as much as one scan of s.
-func (r *run) indexOf(s, sub string) int {
+func indexOf(r *run, s, sub string) int {
 	i := strings.Index(s, sub)
 	if i < 0 {
 		r.tick(len(s) / 64)

@@ -156,7 +156,7 @@ func (p *parser) body(ends ...string) []stmt {
 		case t.kind == tText:
 			out = append(out, &textStmt{t.text})
 		case t.kind == tOutBegin:
-			out = append(out, &outStmt{t.line, p.tuple(p.cond)})
+			out = append(out, &outStmt{t.line, parseTuple(p, parseCond)})
 			p.expect(tOutEnd, "}}")
 		case t.kind == tEOF && len(ends) > 0:
 			failParse(t.line, "the template ends without {%% %s %%}", ends[len(ends)-1])
@@ -198,29 +198,29 @@ func (p *parser) statement() stmt {
 	line := p.cur().line
 	switch tag := p.ident(); tag {
 	case "if":
-		return p.ifTag()
+		return parseIf(p)
 	case "for":
-		return p.forTag(line)
+		return parseFor(p, line)
 	case "set":
-		return p.setTag(line)
+		return parseSet(p, line)
 	case "with":
-		return p.withTag(line)
+		return parseWith(p, line)
 	case "macro":
-		n := p.see(p.assignable(), true)
-		return &macroStmt{n, p.macro(line, n.text, "endmacro", true, func() {})}
+		n := p.see(parseAssignable(p), true)
+		return &macroStmt{n, parseMacro(p, line, n.text, "endmacro", true, func() {})}
 	case "generation":
-		return &callStmt{line: line, body: p.macro(line, "", "endgeneration", false, func() {})}
+		return &callStmt{line: line, body: parseMacro(p, line, "", "endgeneration", false, func() {})}
 	case "call":
 		s := &callStmt{line: line}
-		s.body = p.macro(line, "", "endcall", p.is(tOp, "("), func() {
+		s.body = parseMacro(p, line, "", "endcall", p.is(tOp, "("), func() {
 			var ok bool
-			s.call, ok = p.cond().(*callExpr)
+			s.call, ok = parseCond(p).(*callExpr)
 			p.failIf(!ok, "{%% call %%} must call a macro")
 			p.checked()
 		})
 		return s
 	case "filter":
-		return &setBlockStmt{line: line, prints: true, filters: p.filterChain(), body: p.block("endfilter")}
+		return &setBlockStmt{line: line, prints: true, filters: parseFilterChain(p), body: p.block("endfilter")}
 	case "break", "continue":
 		p.failIf(p.loops == 0, "{%% %s %%} outside a loop", tag)
 		p.expect(tTagEnd, "%}")
@@ -234,12 +234,12 @@ func (p *parser) statement() stmt {
 	return nil
 }
 
-func (p *parser) ifTag() stmt {
+func parseIf(p *parser) stmt {
 	s := &ifStmt{}
 	defer func(soft bool) { p.soft = soft }(p.soft)
 	p.soft = true
 	for tag := "elif"; tag == "elif"; tag = p.ident() {
-		s.tests = append(s.tests, p.tuple(p.or))
+		s.tests = append(s.tests, parseTuple(p, parseOr))
 		p.blockBegin()
 		s.bodies = append(s.bodies, p.body("elif", "else", "endif"))
 		p.next()
@@ -252,14 +252,14 @@ func (p *parser) ifTag() stmt {
 	return s
 }
 
-func (p *parser) forTag(line int) stmt {
-	s := &forStmt{line: line, target: p.targets(false)}
+func parseFor(p *parser, line int) stmt {
+	s := &forStmt{line: line, target: parseTargets(p, false)}
 	p.expect(tName, "in")
-	s.iter = p.tuple(p.or)
+	s.iter = parseTuple(p, parseOr)
 	p.checked()
 	if p.skip(tName, "if") {
 		s.condFrame = p.within(func() {
-			s.cond = p.cond()
+			s.cond = parseCond(p)
 			p.checked()
 		}, s.target)
 	}
@@ -283,45 +283,45 @@ func (p *parser) forTag(line int) stmt {
 	return s
 }
 
-// targets parses the left side of an assignment: a, (a, b), or ns.a if attributes is set.
-func (p *parser) targets(attributes bool) target {
-	t := p.target(attributes)
+// parseTargets parses the left side of an assignment: a, (a, b), or ns.a if attributes is set.
+func parseTargets(p *parser, attributes bool) target {
+	t := parseTarget(p, attributes)
 	if !p.is(tOp, ",") {
 		return t
 	}
 	t = target{tuple: []target{t}}
 	for p.skip(tOp, ",") && p.cur().kind != tTagEnd && !p.is(tOp, ")") {
-		t.tuple = append(t.tuple, p.target(attributes))
+		t.tuple = append(t.tuple, parseTarget(p, attributes))
 	}
 	return t
 }
 
-func (p *parser) target(attributes bool) target {
+func parseTarget(p *parser, attributes bool) target {
 	if p.skip(tOp, "(") {
 		defer p.leave(p.enter())
-		t := p.targets(false)
+		t := parseTargets(p, false)
 		p.expect(tOp, ")")
 		return t
 	}
-	t := target{name: p.variable(p.assignable())}
+	t := target{name: p.variable(parseAssignable(p))}
 	if attributes && p.skip(tOp, ".") {
 		t.attr = p.ident()
 	}
 	return t
 }
 
-// assignable parses a name that can be assigned.
-func (p *parser) assignable() string {
+// parseAssignable parses a name that can be assigned.
+func parseAssignable(p *parser) string {
 	t := p.cur()
 	_, isConstant := constants[t.text]
 	p.failIf(isConstant || t.text == "loop" || slices.Contains(reserved, t.text), "cannot assign to %s", t)
 	return p.ident()
 }
 
-func (p *parser) setTag(line int) stmt {
-	t := p.targets(true)
+func parseSet(p *parser, line int) stmt {
+	t := parseTargets(p, true)
 	if p.skip(tOp, "=") {
-		s := &setStmt{line, t, p.tuple(p.cond)}
+		s := &setStmt{line, t, parseTuple(p, parseCond)}
 		p.assigned(t)
 		p.expect(tTagEnd, "%}")
 		return s
@@ -330,28 +330,28 @@ func (p *parser) setTag(line int) stmt {
 	s := &setBlockStmt{line: line, target: t}
 	if p.skip(tOp, "|") {
 		before := len(p.frame.seen)
-		s.filters = p.filterChain()
+		s.filters = parseFilterChain(p)
 		p.failIf(len(p.frame.seen) > before, "a new variable in the filters of {%% set %%} is not supported")
 	}
 	s.body = p.block("endset")
 	return s
 }
 
-// filterChain parses the filters that apply to the text of a body.
-func (p *parser) filterChain() *filterExpr {
-	f := p.filter(nil)
+// parseFilterChain parses the filters that apply to the text of a body.
+func parseFilterChain(p *parser) *filterExpr {
+	f := parseFilter(p, nil)
 	for p.skip(tOp, "|") {
-		f = p.filter(f)
+		f = parseFilter(p, f)
 	}
 	return f
 }
 
-// macro parses the parameters of a macro, calls between, and parses the body.
-func (p *parser) macro(line int, label, end string, params bool, between func()) *macroDef {
+// parseMacro parses the parameters of a macro, calls between, and parses the body.
+func parseMacro(p *parser, line int, label, end string, params bool, between func()) *macroDef {
 	m := &macroDef{label: label}
 	head := p.within(func() {
 		if params {
-			p.parameters(m)
+			parseParameters(p, m)
 		}
 	})
 	between()
@@ -377,13 +377,13 @@ func (p *parser) macro(line int, label, end string, params bool, between func())
 	return m
 }
 
-func (p *parser) parameters(m *macroDef) {
+func parseParameters(p *parser, m *macroDef) {
 	p.expect(tOp, "(")
 	for !p.skip(tOp, ")") {
 		if len(m.params) > 0 {
 			p.expect(tOp, ",")
 		}
-		n := p.see(p.assignable(), true)
+		n := p.see(parseAssignable(p), true)
 		p.failIf(len(m.params) == maxNames, "more than %d parameters", maxNames)
 		twice := slices.ContainsFunc(m.params, func(other *name) bool { return *other == *n })
 		p.failIf(twice, "duplicate parameter %q", n.text)
@@ -391,21 +391,21 @@ func (p *parser) parameters(m *macroDef) {
 		hasDefault := p.skip(tOp, "=")
 		p.failIf(!hasDefault && len(m.defaults) > 0, "a parameter without a default follows one with a default")
 		if hasDefault {
-			m.defaults = append(m.defaults, p.cond())
+			m.defaults = append(m.defaults, parseCond(p))
 		}
 	}
 	p.checked()
 }
 
-func (p *parser) withTag(line int) stmt {
+func parseWith(p *parser, line int) stmt {
 	s := &withStmt{line: line}
 	for p.cur().kind != tTagEnd && !p.is(tOp, ":") {
 		if len(s.targets) > 0 {
 			p.expect(tOp, ",")
 		}
-		s.targets = append(s.targets, p.targets(false))
+		s.targets = append(s.targets, parseTargets(p, false))
 		p.expect(tOp, "=")
-		s.values = append(s.values, p.cond())
+		s.values = append(s.values, parseCond(p))
 	}
 	p.checked()
 	s.body = p.block("endwith", s.targets...)

@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// text is Python's str(v).
-func (r *run) text(v any) str {
-	t := r.soft(v)
+// textOf is Python's str(v).
+func textOf(r *run, v any) str {
+	t := softText(r, v)
 	t.safe = false
 	return t
 }
 
-// soft is text, except that a Markup stays a Markup, as in Jinja2's filters on text.
-func (r *run) soft(v any) str {
+// softText is textOf, except that a Markup stays a Markup, as in Jinja2's filters on text.
+func softText(r *run, v any) str {
 	switch v := v.(type) {
 	case str:
 		return v
@@ -139,7 +139,7 @@ func (b *builder) quote(t str) {
 func (b *builder) mapRunes(t str, replace func(c rune) string) {
 	b.rewrite(t, func(s string) {
 		for s != "" {
-			part, done := b.r.chunk(s), 0 // part[:done] is written
+			part, done := nextChunk(b.r, s), 0 // part[:done] is written
 			for i, c := range part {
 				if out := replace(c); out != "" {
 					b.raw(part[done:i])

@@ -150,8 +150,8 @@ func (b *builder) str() str {
 	return t
 }
 
-// join is strings.Join for str.
-func (r *run) join(sep str, parts ...str) str {
+// joinStr is strings.Join for str.
+func joinStr(r *run, sep str, parts ...str) str {
 	n := 0
 	for _, p := range parts {
 		n += len(p.s) + len(sep.s)
@@ -170,8 +170,8 @@ func (r *run) join(sep str, parts ...str) str {
 // chunkSize is the number of bytes that are processed between two checks of the limits.
 const chunkSize = 16 << 10
 
-// chunk returns the first part of s, up to a character boundary, and counts it as work.
-func (r *run) chunk(s string) string {
+// nextChunk returns the first part of s, up to a character boundary, and counts it as work.
+func nextChunk(r *run, s string) string {
 	n := min(len(s), chunkSize)
 	for n < len(s) && n > chunkSize-utf8.UTFMax && !utf8.RuneStart(s[n]) {
 		n--
@@ -181,19 +181,19 @@ func (r *run) chunk(s string) string {
 }
 
 // runeCount returns the length of s in characters.
-func (r *run) runeCount(s string) int {
+func runeCount(r *run, s string) int {
 	n := 0
 	for s != "" {
-		part := r.chunk(s)
+		part := nextChunk(r, s)
 		n += utf8.RuneCountInString(part)
 		s = s[len(part):]
 	}
 	return n
 }
 
-// offset returns the byte offset of character i of s, or len(s) if s is shorter. A negative i
+// runeOffset returns the byte offset of character i of s, or len(s) if s is shorter. A negative i
 // counts from the end; then the offset is 0 if s is shorter.
-func (r *run) offset(s string, i int) int {
+func runeOffset(r *run, s string, i int) int {
 	at := len(s)
 	for ; i < 0 && at > 0; i++ {
 		r.tick(1)
@@ -204,7 +204,7 @@ func (r *run) offset(s string, i int) int {
 		return at
 	}
 	for at = 0; at < len(s); {
-		part := r.chunk(s[at:])
+		part := nextChunk(r, s[at:])
 		for j := range part {
 			if i == 0 {
 				return at + j

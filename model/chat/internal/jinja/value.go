@@ -66,7 +66,7 @@ func (t str) kind() string {
 	return "str"
 }
 
-func (t str) length(r *run) int      { return r.runeCount(t.s) }
+func (t str) length(r *run) int      { return runeCount(r, t.s) }
 func (v *List) length(*run) int      { return len(v.Items) }
 func (v *Tuple) length(*run) int     { return len(v.items) }
 func (d *Dict) length(*run) int      { return len(d.entries) }
@@ -76,7 +76,7 @@ func (v *List) all(*run) []any       { return v.Items }
 func (v *Tuple) all(*run) []any      { return v.items }
 func (v *view) all(*run) []any       { return v.items }
 func (u *Undefined) all(*run) []any  { return nil }
-func (d *Dict) all(r *run) []any     { return r.view(d, "dict_keys").items }
+func (d *Dict) all(r *run) []any     { return newView(r, d, "dict_keys").items }
 
 func typeName(v any) string {
 	switch v := v.(type) {
@@ -140,7 +140,7 @@ func asFloat(v any) (float64, bool) {
 	return float64(i), ok
 }
 
-func (r *run) truth(v any) bool {
+func truth(r *run, v any) bool {
 	switch v := v.(type) {
 	case bool:
 		return v
@@ -156,18 +156,18 @@ func (r *run) truth(v any) bool {
 	return v != nil
 }
 
-// items returns the items of v. The caller must not change the slice.
-func (r *run) items(v any) (out []any) {
+// itemsOf returns the items of v. The caller must not change the slice.
+func itemsOf(r *run, v any) (out []any) {
 	if c, ok := v.(collection); ok {
 		return c.all(r)
 	}
 	size := 32 // bytes for an item while append grows the slice
 	if s, ok := v.(str); ok {
-		n := r.runeCount(s.s)
+		n := runeCount(r, s.s)
 		r.charge(16 * n)
 		size, out = 0, make([]any, 0, n)
 	}
-	for x := range r.walk(v) {
+	for x := range walk(r, v) {
 		r.charge(size)
 		out = append(out, x)
 	}
@@ -175,8 +175,8 @@ func (r *run) items(v any) (out []any) {
 }
 
 // walk yields the items of v.
-func (r *run) walk(v any) iter.Seq[any] {
-	next := r.iterate(v)
+func walk(r *run, v any) iter.Seq[any] {
+	next := iterate(r, v)
 	return func(yield func(any) bool) {
 		for x, ok := next(); ok && yield(x); x, ok = next() {
 		}
@@ -184,7 +184,7 @@ func (r *run) walk(v any) iter.Seq[any] {
 }
 
 // iterate returns a function that returns the next item of v.
-func (r *run) iterate(v any) func() (any, bool) {
+func iterate(r *run, v any) func() (any, bool) {
 	at := 0
 	switch v := v.(type) {
 	case *generator:
@@ -214,8 +214,8 @@ func (r *run) iterate(v any) func() (any, bool) {
 	return nil
 }
 
-// list returns a list of items, which the caller must not change afterwards.
-func (r *run) list(items []any) *List {
+// newList returns a list of items, which the caller must not change afterwards.
+func newList(r *run, items []any) *List {
 	r.charge(40)
 	return &List{items}
 }
@@ -303,14 +303,14 @@ func (d *Dict) put(hash string, key, v any) {
 	}
 }
 
-// set sets d[key] to v.
-func (r *run) set(d *Dict, key, v any) {
+// setItem sets d[key] to v.
+func setItem(r *run, d *Dict, key, v any) {
 	r.charge(entrySize)
-	d.put(r.hash(key), key, v)
+	d.put(keyHash(r, key), key, v)
 }
 
-// view returns the items, keys or values of a dict.
-func (r *run) view(d *Dict, typ string) *view {
+// newView returns the items, keys or values of a dict.
+func newView(r *run, d *Dict, typ string) *view {
 	r.charge(32 * len(d.entries))
 	v := &view{typ, make([]any, len(d.entries))}
 	for i, e := range d.entries {
@@ -337,17 +337,17 @@ func hashString(s string) string {
 	return s
 }
 
-// hash returns the same string for keys that are equal in Python, such as 1, 1.0 and True. It fails
-// if v cannot be a key.
-func (r *run) hash(v any) string {
-	h, ok := r.hashed(v)
+// keyHash returns the same string for keys that are equal in Python, such as 1, 1.0 and True. It
+// fails if v cannot be a key.
+func keyHash(r *run, v any) string {
+	h, ok := tryHash(r, v)
 	if !ok {
 		r.fail("a %s as a key is not supported", typeName(v))
 	}
 	return h
 }
 
-func (r *run) hashed(v any) (string, bool) {
+func tryHash(r *run, v any) (string, bool) {
 	switch v := v.(type) {
 	case str:
 		r.tick(len(v.s) / 64)
