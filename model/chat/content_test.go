@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What filters, methods, operators and tags make of content is content, and nothing else is.
+// The results of filters, methods, operators and tags on content are content. No other text is.
 func TestContent(t *testing.T) {
 	const request = `{"messages": [], "s": "aBc dEf", "p": " x\ty ", "l": ["x", "y"], "d": {"k": "v"},
 		"q": "a\"<é", "n": 7, "w": "one\ntwo", "bos_token": "<s>", "date_string": "now"}`
@@ -83,14 +83,16 @@ func TestContent(t *testing.T) {
 		"{{ l | reverse | join('-') }}{{ s | reverse }}":                "«y»-«xfEd cBa»",
 		"{{ l | sort(reverse=true) | join }}{{ l | min }}{{ l | max }}": "«yxxy»",
 		"{{ l | map('upper') | join('-') }}":                            "«X»-«Y»",
-		"{{ [d] | map(attribute='k') | join }}{{ [d] | map(attribute='z', default='-') | join }}":   "«v»-",
-		"{{ l | select('eq', 'x') | join }}{{ [d] | selectattr('k') | map(attribute='k') | join }}": "«xv»",
-		"{{ '-'.join(l) }}{{ l[0].join(['-', '+']) }}":                                              "«x»-«y»-«x»+",
-		"{{ l | join(', ') }}{{ (l + ['-']) | list | join }}":                                       "«x», «yxy»-",
-		"{{ z | default(s) }}{{ s | default('-') }}{{ z | d('-') }}":                                "«aBc dEfaBc dEf»-",
-		"{{ s if n else '-' }}{{ s and '-' }}{{ '' or s }}":                                         "«aBc dEf»-«aBc dEf»",
-		"{{ ('a' ~ l[0] ~ 'b').replace('', '.') }}":                                                 ".a.«x».b.",
-		"{{ (s ~ 'Z') | lower }}":                                                                   "«abc def»z",
+		"{{ [d] | map(attribute='k') | join }}":                         "«v»",
+		"{{ [d] | map(attribute='z', default='-') | join }}":            "-",
+		"{{ l | select('eq', 'x') | join }}":                            "«x»",
+		"{{ [d] | selectattr('k') | map(attribute='k') | join }}":       "«v»",
+		"{{ '-'.join(l) }}{{ l[0].join(['-', '+']) }}":                  "«x»-«y»-«x»+",
+		"{{ l | join(', ') }}{{ (l + ['-']) | list | join }}":           "«x», «yxy»-",
+		"{{ z | default(s) }}{{ s | default('-') }}{{ z | d('-') }}":    "«aBc dEfaBc dEf»-",
+		"{{ s if n else '-' }}{{ s and '-' }}{{ '' or s }}":             "«aBc dEf»-«aBc dEf»",
+		"{{ ('a' ~ l[0] ~ 'b').replace('', '.') }}":                     ".a.«x».b.",
+		"{{ (s ~ 'Z') | lower }}":                                       "«abc def»z",
 		// Mixed texts, keys and separators.
 		"{{ ('ab' ~ w ~ 'cd')[1:5] }}|{{ ('ab' ~ w ~ 'cd')[4:] }}":      "b«one»|«e\ntwo»cd",
 		"{{ [\"it's\" ~ s ~ '\n'] }}":                                   `["it's«aBc dEf»\n"]`,
@@ -101,17 +103,21 @@ func TestContent(t *testing.T) {
 		// Numbers of content are not content.
 		"{{ s | length }}{{ s.find('c') }}{{ s.count('a') }}{{ '7' | int }}": "7217",
 		// Statements.
-		"{% set x %}-{{ s }}-{% endset %}{{ x }}":                                                              "-«aBc dEf»-",
-		"{% set x | upper %}-{{ s }}-{% endset %}{{ x }}":                                                      "-«ABC DEF»-",
-		"{% filter upper %}a{{ s }}{% endfilter %}":                                                            "A«ABC DEF»",
-		"{% macro m(a, b='-') %}<{{ a }}{{ b }}>{% endmacro %}{{ m(s) }}":                                      "<«aBc dEf»->",
-		"{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}{{ s }}{% endcall %}":                      "<«aBc dEf»>",
-		"{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(s, a='-') }}":                              "('«aBc dEf»',){'a': '-'}",
-		"{% set n = namespace(x='-') %}{% for c in l %}{% set n.x = n.x ~ c %}{% endfor %}{{ n.x }}":           "-«xy»",
+		"{% set x %}-{{ s }}-{% endset %}{{ x }}":                                 "-«aBc dEf»-",
+		"{% set x | upper %}-{{ s }}-{% endset %}{{ x }}":                         "-«ABC DEF»-",
+		"{% filter upper %}a{{ s }}{% endfilter %}":                               "A«ABC DEF»",
+		"{% macro m(a, b='-') %}<{{ a }}{{ b }}>{% endmacro %}{{ m(s) }}":         "<«aBc dEf»->",
+		"{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(s, a='-') }}": "('«aBc dEf»',){'a': '-'}",
+		"{% generation %}-{{ s }}{% endgeneration %}":                             "-«aBc dEf»",
+		"{% with x = s %}{{ x }}-{% endwith %}":                                   "«aBc dEf»-",
+		"{{ dict(a=s) | tojson }}":                                                `{"a": "«aBc dEf»"}`,
+		"{{ dict([(s, '-')]) }}":                                                  "{'«aBc dEf»': '-'}",
+
+		"{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}{{ s }}{% endcall %}": "<«aBc dEf»>",
+
+		"{% set n = namespace(x='-') %}{% for c in l %}{% set n.x = n.x ~ c %}{% endfor %}{{ n.x }}": "-«xy»",
+
 		"{% for x in [[l]] recursive %}{{ loop(x) if x is not string and loop.depth < 3 else x }}{% endfor %}": "«xy»",
-		"{% generation %}-{{ s }}{% endgeneration %}":                                                          "-«aBc dEf»",
-		"{% with x = s %}{{ x }}-{% endwith %}":                                                                "«aBc dEf»-",
-		"{{ dict(a=s) | tojson }}{{ dict([(s, '-')]) }}":                                                       `{"a": "«aBc dEf»"}{'«aBc dEf»': '-'}`,
 	} {
 		r, err := parse(t, source).RenderJSON(t.Context(), []byte(request))
 		if got := marked(r); err != nil || got != want {
@@ -120,26 +126,27 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// A role of published templates can be part of a token. Any other one is content.
+// A role of published templates may be part of a token. Any other role is content.
 func TestRoleCompletesNoToken(t *testing.T) {
 	tmpl := parse(t, "{% for m in messages %}<|{{ m.role }}|>{% endfor %}")
 	for role, want := range map[string]string{
 		"user": "<|user|>", "system": "<|system|>", "observation": "<|observation|>",
-		"im_end": "<|«im_end»|>", "endoftext": "<|«endoftext»|>", "User": "<|«User»|>", "user ": "<|«user »|>",
+		"im_end": "<|«im_end»|>", "endoftext": "<|«endoftext»|>",
+		"User": "<|«User»|>", "user ": "<|«user »|>",
 	} {
 		r, err := tmpl.Render(t.Context(), []Message{{Role: role}}, nil)
 		if got := marked(r); err != nil || got != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
-		if r, err = tmpl.RenderJSON(t.Context(), fmt.Appendf(nil, `{"messages": [{"role": %q}]}`, role)); err != nil ||
-			marked(r) != want {
+		conversation := fmt.Appendf(nil, `{"messages": [{"role": %q}]}`, role)
+		if r, err = tmpl.RenderJSON(t.Context(), conversation); err != nil || marked(r) != want {
 			t.Errorf("JSON: got %q, %v, want %q", marked(r), err, want)
 		}
 	}
 }
 
-// replaced is v with the letters of its strings replaced, but for those that templates look at. words
-// takes these, and all keys, in lower case.
+// replaced returns v with all letters of its strings replaced by letter, except in the values that
+// templates compare. It adds these, and all keys, to words in lower case.
 func replaced(v any, key, letter string, words map[string]bool) any {
 	switch v := v.(type) {
 	case string:
@@ -161,7 +168,8 @@ func replaced(v any, key, letter string, words map[string]bool) any {
 	return v
 }
 
-// In real templates, every byte of what a conversation brings is content, and no byte of the template is.
+// In the output of published templates, every byte from the conversation is content, and no byte
+// from the template is.
 func TestContentOfRealTemplates(t *testing.T) {
 	c := loadCorpus(t)
 	type request struct {
@@ -227,7 +235,7 @@ func TestContentOfRealTemplates(t *testing.T) {
 						rest = strings.ReplaceAll(rest, w, "")
 					}
 					if rest != "" {
-						t.Errorf("%s, %s: content %q has %q, which is the template's", source.Name, name, span, rest)
+						t.Errorf("%s, %s: content %q has %q from the template", source.Name, name, span, rest)
 					}
 				}
 				outside[i] += r.Text[done:]
@@ -236,8 +244,8 @@ func TestContentOfRealTemplates(t *testing.T) {
 				}
 			}
 			if outside[0] != outside[1] || failed[0] != failed[1] {
-				t.Errorf("%s, %s: other content gives other text outside of it:\n%q\n%q", source.Name, name,
-					outside[0], outside[1])
+				t.Errorf("%s, %s: the text outside of content depends on content:\n%q\n%q", source.Name,
+					name, outside[0], outside[1])
 			}
 		}
 	}

@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// The structs give a template what the same conversation as JSON gives.
+// Render and RenderJSON of the same conversation set the same variables.
 func TestMessagesAreTheSameAsJSON(t *testing.T) {
-	tmpl := parse(t, "{{ messages }}\n{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ enable_thinking }}{{ bos_token }}{{ eos_token }}{{ date_string }}{{ x }}")
+	tmpl := parse(t, "{{ messages }}\n{{ tools }}{{ documents }}{{ add_generation_prompt }}"+
+		"{{ enable_thinking }}{{ bos_token }}{{ eos_token }}{{ date_string }}{{ x }}")
 	thinking := false
 	r, err := tmpl.Render(t.Context(), []Message{
 		{Role: "user", Content: "q"},
@@ -23,8 +24,9 @@ func TestMessagesAreTheSameAsJSON(t *testing.T) {
 		}},
 		{Role: "tool", Content: "r", ToolCallID: "1", Name: "f"},
 	}, &Options{
-		Tools: []Tool{json.RawMessage(`{"z": 1, "a": {}}`)}, AddGenerationPrompt: true, EnableThinking: &thinking, BOS: "<s>", EOS: "</s>",
-		DateString: "today", Extra: []Variable{{"x", json.RawMessage(`{"k": [null]}`)}},
+		Tools: []Tool{json.RawMessage(`{"z": 1, "a": {}}`)}, AddGenerationPrompt: true,
+		EnableThinking: &thinking, BOS: "<s>", EOS: "</s>", DateString: "today",
+		Extra:     []Variable{{"x", json.RawMessage(`{"k": [null]}`)}},
 		Documents: []json.RawMessage{json.RawMessage(`{"title": "t"}`)},
 	})
 	if err != nil {
@@ -46,14 +48,17 @@ func TestMessagesAreTheSameAsJSON(t *testing.T) {
 	}
 }
 
-func TestOnlyGivenKeysAreThere(t *testing.T) {
-	tmpl := parse(t, "{% for m in messages %}{{ m.keys() | list }}{% endfor %}{{ enable_thinking is defined }}{{ bos_token is defined }}{{ date_string is defined }}{{ tools is none }}")
+func TestEmptyFieldsAreNotSet(t *testing.T) {
+	tmpl := parse(t, "{% for m in messages %}{{ m.keys() | list }}{% endfor %}"+
+		"{{ enable_thinking is defined }}{{ bos_token is defined }}"+
+		"{{ date_string is defined }}{{ tools is none }}")
 	want := "['role', 'content']FalseFalseFalseTrue"
 	r, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "x"}}, nil)
 	if got := r.Text; err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
-	equal(t, tmpl, `{"messages": [{"role": "user", "content": "x"}], "enable_thinking": null, "bos_token": null, "date_string": null}`, want)
+	equal(t, tmpl, `{"messages": [{"role": "user", "content": "x"}],
+		"enable_thinking": null, "bos_token": null, "date_string": null}`, want)
 	equal(t, tmpl, `{"messages": [{}]}`, "[]FalseFalseFalseTrue")
 }
 
@@ -61,15 +66,17 @@ func TestDates(t *testing.T) {
 	now := func() time.Time { return time.Date(2024, 7, 6, 15, 4, 5, 678_900_000, time.UTC) }
 	tmpl := parse(t, `{{ strftime_now("%d %b %Y|%A %B %a|%H:%M:%S.%f|%I %p|%j %y %m|%-d %e|%F %T|%w %u|%%") }}`)
 	r, err := tmpl.Render(t.Context(), nil, &Options{Now: now})
-	if want := "06 Jul 2024|Saturday July Sat|15:04:05.678900|03 PM|188 24 07|6  6|2024-07-06 15:04:05|6 6|%"; err != nil || r.Text != want {
+	want := "06 Jul 2024|Saturday July Sat|15:04:05.678900|03 PM|188 24 07|6  6|2024-07-06 15:04:05|6 6|%"
+	if err != nil || r.Text != want {
 		t.Errorf("got %q, %v, want %q", r.Text, err, want)
 	}
-	if r, err := tmpl.Render(t.Context(), nil, &Options{Now: now, DateString: "26 Jul 2024"}); err != nil || r.Text != "26 Jul 2024" {
+	fixed := &Options{Now: now, DateString: "26 Jul 2024"}
+	if r, err := tmpl.Render(t.Context(), nil, fixed); err != nil || r.Text != "26 Jul 2024" {
 		t.Errorf("got %q, %v, want the fixed date", r.Text, err)
 	}
 }
 
-func TestBadConversationsSayWhatIsWrong(t *testing.T) {
+func TestInvalidConversations(t *testing.T) {
 	tmpl := parse(t, "{{ messages }}")
 	for conversation, want := range map[string]string{
 		``:                                 "JSON",
@@ -90,19 +97,21 @@ func TestBadConversationsSayWhatIsWrong(t *testing.T) {
 			t.Errorf("%.60s: got %v, want %q", conversation, err, want)
 		}
 	}
-	if _, err := tmpl.Render(t.Context(), []Message{{Role: "a", ToolCalls: []ToolCall{{Function: FunctionCall{Name: "f", Arguments: json.RawMessage("{")}}}}}, nil); err == nil ||
-		!strings.Contains(err.Error(), `message 0: tool call 0: arguments of "f"`) {
-		t.Errorf("got %v", err)
+	call := ToolCall{Function: FunctionCall{Name: "f", Arguments: json.RawMessage("{")}}
+	_, err := tmpl.Render(t.Context(), []Message{{Role: "a", ToolCalls: []ToolCall{call}}}, nil)
+	if want := `message 0: tool call 0: arguments of "f"`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
 
-// Bytes that are no UTF-8 go through as they are where a template only prints them, and never fail it.
+// Invalid UTF-8 in content is printed unchanged, and does not fail a template.
 func TestInvalidUTF8(t *testing.T) {
 	tmpl := parse(t, "{{ messages[0].content }}")
-	if r, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "a\xffb"}}, nil); err != nil || r.Text != "a\xffb" {
-		t.Errorf("got %q, %v", r.Text, err)
+	r, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "a\xffb"}}, nil)
+	if want := "a\xffb"; err != nil || r.Text != want {
+		t.Errorf("got %q, %v, want %q", r.Text, err, want)
 	}
-	tmpl = parse(t, "{{ messages[0].content | tojson(ensure_ascii=true) }}{{ messages[0].content[::-1] }}{{ [messages[0].content] }}")
+	tmpl = parse(t, "{% set c = messages[0].content %}{{ c | tojson(ensure_ascii=true) }}{{ c[::-1] }}{{ [c] }}")
 	if _, err := tmpl.Render(t.Context(), []Message{{Role: "user", Content: "a\xff\n"}}, nil); err != nil {
 		t.Error(err)
 	}
@@ -117,7 +126,9 @@ func ExampleTemplate_Render() {
 		fmt.Println(err)
 		return
 	}
-	r, err := t.Render(context.Background(), []Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: " Hello! "}}, &Options{AddGenerationPrompt: true})
+	r, err := t.Render(context.Background(), []Message{
+		{Role: "system", Content: "Be brief."}, {Role: "user", Content: " Hello! "},
+	}, &Options{AddGenerationPrompt: true})
 	fmt.Println(r.Text, err)
 	// Output:
 	// <|system|>Be brief.

@@ -7,21 +7,24 @@ import (
 	"testing"
 )
 
-// Null keys are dropped and reasoning has both names, in transformers' order of keys.
+// Null keys are dropped and reasoning is set under both names, in the order of transformers.
 func TestMessagesArePrepared(t *testing.T) {
 	tmpl := parse(t, "{{ messages[0] | tojson }}")
-	for message, want := range map[string]string{
-		`{"role": "a", "content": null, "name": null}`:                    `{"role": "a"}`,
-		`{"role": "a", "content": ""}`:                                    `{"role": "a", "content": ""}`,
-		`{"role": "a", "tool_calls": [{"id": null}]}`:                     `{"role": "a", "tool_calls": [{"id": null}]}`,
-		`{"role": "a", "reasoning_content": "r"}`:                         `{"thinking": "r", "role": "a", "reasoning_content": "r"}`,
-		`{"role": "a", "thinking": "t"}`:                                  `{"thinking": "t", "role": "a", "reasoning_content": "t"}`,
-		`{"role": "a", "reasoning": "s", "content": "c"}`:                 `{"thinking": "s", "role": "a", "reasoning": "s", "content": "c", "reasoning_content": "s"}`,
-		`{"reasoning_content": "r", "thinking": "t", "reasoning": "s"}`:   `{"thinking": "t", "reasoning_content": "r", "reasoning": "s"}`,
-		`{"reasoning_content": null, "thinking": null, "reasoning": "s"}`: `{"thinking": "s", "reasoning": "s", "reasoning_content": "s"}`,
-		`{"reasoning_content": "", "thinking": "t"}`:                      `{"thinking": "t", "reasoning_content": ""}`,
+	for _, tc := range []struct{ message, want string }{
+		{`"role": "a", "content": null, "name": null`, `"role": "a"`},
+		{`"role": "a", "content": ""`, `"role": "a", "content": ""`},
+		{`"role": "a", "tool_calls": [{"id": null}]`, `"role": "a", "tool_calls": [{"id": null}]`},
+		{`"role": "a", "reasoning_content": "r"`, `"thinking": "r", "role": "a", "reasoning_content": "r"`},
+		{`"role": "a", "thinking": "t"`, `"thinking": "t", "role": "a", "reasoning_content": "t"`},
+		{`"role": "a", "reasoning": "s", "content": "c"`,
+			`"thinking": "s", "role": "a", "reasoning": "s", "content": "c", "reasoning_content": "s"`},
+		{`"reasoning_content": "r", "thinking": "t", "reasoning": "s"`,
+			`"thinking": "t", "reasoning_content": "r", "reasoning": "s"`},
+		{`"reasoning_content": null, "thinking": null, "reasoning": "s"`,
+			`"thinking": "s", "reasoning": "s", "reasoning_content": "s"`},
+		{`"reasoning_content": "", "thinking": "t"`, `"thinking": "t", "reasoning_content": ""`},
 	} {
-		equal(t, tmpl, `{"messages": [`+message+`]}`, want)
+		equal(t, tmpl, `{"messages": [{`+tc.message+`}]}`, "{"+tc.want+"}")
 	}
 	r, err := tmpl.Render(t.Context(), []Message{{
 		Role: "assistant", ContentJSON: json.RawMessage("null"), ReasoningContent: "r",
@@ -31,20 +34,26 @@ func TestMessagesArePrepared(t *testing.T) {
 	}
 }
 
-// A message of the OpenAI API is decoded and encoded as it is.
+// A message of the OpenAI API is the same after decoding and encoding.
 func TestMessageJSON(t *testing.T) {
 	for data, want := range map[string]Message{
 		`{"role":"user","content":"hi"}`: {Role: "user", Content: "hi"},
 		`{"role":"user","content":[{"type":"text","text":"hi"}]}`: {
 			Role: "user", ContentJSON: json.RawMessage(`[{"type":"text","text":"hi"}]`),
 		},
-		`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"b\": 1, \"a\": 2}"}}]}`: {
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",` +
+			`"function":{"name":"f","arguments":"{\"b\": 1, \"a\": 2}"}}]}`: {
 			Role: "assistant", ContentJSON: json.RawMessage("null"), ToolCalls: []ToolCall{{
-				ID: "1", Type: "function", Function: FunctionCall{Name: "f", Arguments: json.RawMessage(`{"b": 1, "a": 2}`)},
+				ID: "1", Type: "function",
+				Function: FunctionCall{Name: "f", Arguments: json.RawMessage(`{"b": 1, "a": 2}`)},
 			}},
 		},
-		`{"role":"tool","content":"42","tool_call_id":"1","name":"f"}`: {Role: "tool", Content: "42", ToolCallID: "1", Name: "f"},
-		`{"role":"assistant","content":"a","reasoning_content":"r"}`:   {Role: "assistant", Content: "a", ReasoningContent: "r"},
+		`{"role":"tool","content":"42","tool_call_id":"1","name":"f"}`: {
+			Role: "tool", Content: "42", ToolCallID: "1", Name: "f",
+		},
+		`{"role":"assistant","content":"a","reasoning_content":"r"}`: {
+			Role: "assistant", Content: "a", ReasoningContent: "r",
+		},
 	} {
 		var m Message
 		if err := json.Unmarshal([]byte(data), &m); err != nil || !reflect.DeepEqual(m, want) {
@@ -64,7 +73,9 @@ func TestMessageJSON(t *testing.T) {
 		`{"role":"assistant","content":"a","thinking":"t","reasoning":"r","refusal":null}`: {
 			Role: "assistant", Content: "a", ReasoningContent: "t",
 		},
-		`{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":""}},{"function":{"name":"g","arguments":{"a":1}}},{"function":{"name":"h","arguments":"no JSON"}},{"function":{"name":"i","arguments":null}}]}`: {
+		`{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":""}},` +
+			`{"function":{"name":"g","arguments":{"a":1}}},{"function":{"name":"h","arguments":"no JSON"}},` +
+			`{"function":{"name":"i","arguments":null}}]}`: {
 			Role: "assistant", ToolCalls: []ToolCall{
 				{Function: FunctionCall{Name: "f"}},
 				{Function: FunctionCall{Name: "g", Arguments: json.RawMessage(`{"a":1}`)}},
@@ -89,9 +100,8 @@ func TestMessageJSON(t *testing.T) {
 	}
 }
 
-// Roles build special tokens, so they are not content, unless they are more than a word. Neither
-// are the tokens and the date that the caller gives.
-func TestWhatIsContent(t *testing.T) {
+// The roles of published templates, and the caller's tokens and date, are not content.
+func TestContentOfOptions(t *testing.T) {
 	tmpl := parse(t, "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"+
 		"{{ date_string }}{{ image_token }}{{ effort }}{{ strftime_now('%Y') }}{{ documents[0].text }}")
 	opts := &Options{

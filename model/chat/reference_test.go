@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// reference is what Jinja2 made of a template: see testdata/make_references.py.
+// reference is the result of Jinja2 for a template: see testdata/make_references.py.
 type reference struct {
 	Text    string `json:"text"`
 	Fails   string `json:"fails"` // "parse", "render", "raised", or empty
@@ -54,7 +54,7 @@ func render(t *testing.T, source, conversation string) (string, error) {
 	return r.Text, err
 }
 
-// matches holds a rendering to the reference, failures too: where Jinja2 fails, a text would be a wrong one.
+// matches compares a rendering with the reference. If Jinja2 fails, any text is wrong.
 func matches(t *testing.T, source, conversation string, want reference) {
 	t.Helper()
 	got, err := render(t, source, conversation)
@@ -114,7 +114,7 @@ func TestExpressionsAsJinja2(t *testing.T) {
 	}
 }
 
-// refuses holds a template that Jinja2 renders and this package does not to an error that says so, and where.
+// refuses checks that a template that only Jinja2 supports returns an error with the line.
 func refuses(t *testing.T, source, conversation string) {
 	t.Helper()
 	text, err := render(t, source, conversation)
@@ -122,8 +122,8 @@ func refuses(t *testing.T, source, conversation string) {
 		t.Fatalf("rendered %q: move it out of the refused ones if that is right", text)
 	}
 	msg := err.Error()
-	if !strings.HasPrefix(msg, "chat: template line 1: ") || !strings.Contains(msg, "not supported") && !strings.Contains(msg, "brackets") {
-		t.Errorf("%v does not say what is not supported", err)
+	if !strings.HasPrefix(msg, "chat: template line 1: ") || !strings.Contains(msg, "not supported") {
+		t.Errorf("%v does not name the unsupported construct", err)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestOwnTemplatesAsJinja2(t *testing.T) {
 	}
 }
 
-// Tools, tool calls and their results, thinking, parts: with the templates as they are published.
+// Published templates with tools, tool calls and their results, reasoning, and parts.
 func TestPublishedTemplatesWithTools(t *testing.T) {
 	refs, conversations := load(t)
 	tokens := map[string]string{

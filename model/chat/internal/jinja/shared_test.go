@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 )
 
-// corpus is what Jinja2 makes of real chat templates: see the README of the shared test data.
+// corpus has the results of Jinja2 for published templates: see the README of the shared test data.
 type corpus struct {
 	Templates []struct {
 		ID   int    `json:"id"`
@@ -64,7 +64,7 @@ func (c *corpus) variables(t testing.TB, request string) (*Dict, Environment) {
 	}
 }
 
-// Real templates render to the same bytes as in Jinja2, and fail if they fail there.
+// Published templates render to the same bytes as in Jinja2, and fail if they fail there.
 func TestRealTemplates(t *testing.T) {
 	c := loadCorpus(t)
 	templates := map[int]*Template{}
