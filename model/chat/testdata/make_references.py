@@ -3,8 +3,8 @@
     python3 -m venv venv && venv/bin/pip install jinja2==3.1.6
     venv/bin/python make_references.py [folder with published templates]
 
-Reads templates/*.jinja, conversations.json, variables.json and expressions.txt beside it. The folder
-has the published templates and templates.json.gz; without it their renderings are kept as they are.
+Reads templates/*.jinja, conversations.json, variables.json and expressions.txt in its folder. The argument
+has the published templates and templates.json.gz; without it their renderings do not change.
 """
 
 import gzip
