@@ -60,7 +60,7 @@ INLINE void ISA(block4_read)(const ISA(block4) *q, int64_t p, vf w[NPK_BLOCK4_RO
 }
 
 // Decodes the parts of a unit that has escapes.
-TARGET static __attribute__((noinline)) void ISA(block4_patch)(ISA(block4) *q, int64_t unit,
+TARGET static NOINLINE void ISA(block4_patch)(ISA(block4) *q, int64_t unit,
                                                                vf w[ISA(PARTS)][NPK_BLOCK4_ROWS]) {
     uint16_t values[NPK_BLOCK4_ROWS][NPK_BLOCK4_COLUMNS];
     for (int p = 0; p < ISA(PARTS); p++) {

@@ -60,7 +60,7 @@ INLINE void ISA(tile_of_strip)(char *tile, ISA(strip) *q, int64_t step, const in
     }
 }
 
-TARGET static __attribute__((noinline)) void ISA(tile_with_zeros)(char *tile, ISA(strip) *q, int64_t step) { ISA(tile_of_strip)(tile, q, step, 1); }
+TARGET static NOINLINE void ISA(tile_with_zeros)(char *tile, ISA(strip) *q, int64_t step) { ISA(tile_of_strip)(tile, q, step, 1); }
 
 INLINE void ISA(right_of_strip)(char *tile, ISA(strip) *q, int64_t step) {
     if (q->zeros) ISA(tile_with_zeros)(tile, q, step);
@@ -98,10 +98,10 @@ INLINE vf ISA(strip_times)(ISA(strip) q, const float *x, int64_t steps, const in
     return sum;
 }
 
-TARGET static __attribute__((noinline)) vf ISA(strip_with_zeros)(const ISA(strip) *q, const float *x, int64_t steps) { return ISA(strip_times)(*q, x, steps, 1); }
+TARGET static NOINLINE vf ISA(strip_with_zeros)(const ISA(strip) *q, const float *x, int64_t steps) { return ISA(strip_times)(*q, x, steps, 1); }
 
 // The sums of strips s to s + n - 1 times a row x.
-TARGET static __attribute__((noinline)) void ISA(strip_sums)(float *sums, const npk_cmd *c, int64_t s, int64_t n, const float *x) {
+TARGET static NOINLINE void ISA(strip_sums)(float *sums, const npk_cmd *c, int64_t s, int64_t n, const float *x) {
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | _MM_FLUSH_ZERO_ON | 0x40); // the last: inputs count as zero
     WRITTEN();

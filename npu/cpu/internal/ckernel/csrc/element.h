@@ -33,10 +33,18 @@ INLINE void v_putn(void *p, int type, int64_t i, vf x, int n) {
     }
 }
 
+// The same as calls, for the ends of rows.
+TARGET static NOINLINE vf v_get_end(const void *p, int type, int64_t i, int n) {
+    return v_getn(p, type, i, n);
+}
+TARGET static NOINLINE void v_put_end(void *p, int type, int64_t i, vf x, int n) {
+    v_putn(p, type, i, x, n);
+}
+
 // Loops over a row. BODY reads i and n and uses GET and PUT, which are whole vectors except at the
 // end.
-#define GET(p, type, at) (n == VL ? v_get(p, type, (at) + i) : v_getn(p, type, (at) + i, n))
-#define PUT(p, type, at, x) (n == VL ? v_put(p, type, (at) + i, x) : v_putn(p, type, (at) + i, x, n))
+#define GET(p, type, at) (n == VL ? v_get(p, type, (at) + i) : v_get_end(p, type, (at) + i, n))
+#define PUT(p, type, at, x) (n == VL ? v_put(p, type, (at) + i, x) : v_put_end(p, type, (at) + i, x, n))
 #define ROW(width, BODY)                                                                           \
     do {                                                                                           \
         int64_t i = 0;                                                                             \
@@ -108,7 +116,7 @@ INLINE void ISA(put_rows)(const npk_cmd *c, const int flags, const int ct, const
 
 // Stores a block of results [rows, columns], fused or not, from rows ld apart. Columns are padded to
 // whole vectors. What models need has loops of its own.
-TARGET static __attribute__((noinline)) void ISA(put_block)(const npk_cmd *c, int64_t row,
+TARGET static NOINLINE void ISA(put_block)(const npk_cmd *c, int64_t row,
                                                             int64_t rows, int64_t column,
                                                             int64_t columns, const float *sums,
                                                             int64_t ld) {
@@ -123,7 +131,7 @@ TARGET static __attribute__((noinline)) void ISA(put_block)(const npk_cmd *c, in
 
 // Stores the results of a GEMV [rows, columns], at most a vector wide, from rows ld apart. It is a
 // call, because GEMV has a kernel for each number of rows.
-TARGET static __attribute__((noinline)) void ISA(put_few)(const npk_cmd *c, int64_t row, int64_t rows,
+TARGET static NOINLINE void ISA(put_few)(const npk_cmd *c, int64_t row, int64_t rows,
                                                           int64_t column, int columns,
                                                           const float *sums, int64_t ld) {
     if (c->flags & NPK_FUSED) {

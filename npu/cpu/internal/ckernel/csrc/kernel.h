@@ -14,6 +14,13 @@
 #define NPK_WITH_ARMBF16
 #endif
 
+// A function that is called, and is not copied for some of its arguments.
+#ifdef __clang__
+#define NOINLINE __attribute__((noinline))
+#else
+#define NOINLINE __attribute__((noinline, noclone))
+#endif
+
 // A thread's view of a run.
 typedef struct npk_thread {
     char *scratch; // as many bytes as the kernels' scratch functions ask for, 64-byte aligned
