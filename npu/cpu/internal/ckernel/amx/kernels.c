@@ -74,7 +74,7 @@ TARGET static int multiplies(void) {
     if (!permitted()) return 0;
     for (int i = 0; i < ISA(TILE) / 2; i++) a[i] = 0x3f80, b[i] = 0x4000;
     ISA(tiles_begin)();
-    WRITTEN();
+    COMPILER_BARRIER();
     _tile_zero(0);
     _tile_loadd(4, a, 64);
     _tile_loadd(6, b, 64);

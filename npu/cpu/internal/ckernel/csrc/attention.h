@@ -26,7 +26,7 @@ INLINE int64_t ISA(block_rows)(const npk_cmd *c) { return npk_max(1, ISA(BM) / (
 INLINE int64_t ISA(queries)(const npk_cmd *c) { return npk_max(ISA(BM), c->n / c->kv_heads); }
 
 // Row and head of a query of a chunk, as offsets into a and y.
-INLINE int64_t ISA(place)(const npk_cmd *c, int64_t row, int64_t head, int64_t ld, int64_t step, int64_t query) {
+INLINE int64_t ISA(query_at)(const npk_cmd *c, int64_t row, int64_t head, int64_t ld, int64_t step, int64_t query) {
     int64_t group = c->n / c->kv_heads;
     return (row + query / group) * ld + (head * group + query % group) * step;
 }
@@ -67,7 +67,7 @@ INLINE void ISA(put_queries)(const npk_cmd *c, int64_t row, int64_t head, int64_
     const int64_t hd = c->k;
     const vf scale = v_div(v_set1(1.0f), v_load(sum));
     int64_t to[VL];
-    for (int j = 0; j < some; j++) to[j] = ISA(place)(c, row, head, c->ldy, c->y_head, q + j);
+    for (int j = 0; j < some; j++) to[j] = ISA(query_at)(c, row, head, c->ldy, c->y_head, q + j);
     for (int64_t i = 0; i < hd; i += VL) {
         const int n = (int)npk_min(VL, hd - i);
         vf r[VL];
@@ -89,7 +89,7 @@ INLINE void ISA(put_queries)(const npk_cmd *c, int64_t row, int64_t head, int64_
 INLINE int64_t ISA(spans)(const npk_seg *s) { return (s->pos + s->rows + NPK_SPAN - 1) / NPK_SPAN; }
 
 // Chunks of a segment for one key-value head.
-INLINE int64_t ISA(pieces)(const npk_cmd *c, const npk_seg *s) {
+INLINE int64_t ISA(chunks_of)(const npk_cmd *c, const npk_seg *s) {
     return npk_by_spans(c, s) ? ISA(spans)(s) : (s->rows + ISA(block_rows)(c) - 1) / ISA(block_rows)(c);
 }
 
@@ -102,7 +102,7 @@ TARGET static int ISA(attention_phases)(const npk_cmd *c) {
 TARGET static int64_t ISA(attention_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)threads;
     int64_t n = 0;
-    for (int64_t i = 0; i < c->nsegs; i++) n += phase == 0 ? ISA(pieces)(c, &c->segs[i]) : 1;
+    for (int64_t i = 0; i < c->nsegs; i++) n += phase == 0 ? ISA(chunks_of)(c, &c->segs[i]) : 1;
     return n * c->kv_heads;
 }
 
@@ -149,7 +149,7 @@ INLINE void ISA(scores)(float *dst, const float *q, const float *keys, int64_t l
 }
 
 // acc[hd] of Q queries += their weights times n rows of values, BF16 or FP32 and ld elements apart, for D vectors of a row.
-INLINE void ISA(weigh)(const int Q, const int D, const int type, float *acc, int64_t ldacc, const float *p, const void *values, int64_t ld, int64_t n) {
+INLINE void ISA(accumulate)(const int Q, const int D, const int type, float *acc, int64_t ldacc, const float *p, const void *values, int64_t ld, int64_t n) {
     vf s[4][4];
     for (int q = 0; q < Q; q++)
         for (int d = 0; d < D; d++) s[q][d] = v_load(acc + q * ldacc + d * VL);
@@ -166,17 +166,17 @@ INLINE void ISA(weigh)(const int Q, const int D, const int type, float *acc, int
 }
 
 // The same for any number of queries, up to four at a time, and width values of a row. Type is a constant wherever this is inlined.
-INLINE void ISA(weigh_all)(const int type, int64_t queries, int64_t width, float *acc, int64_t ldacc, const float *p, const void *values, int64_t ld, int64_t n) {
+INLINE void ISA(accumulate_all)(const int type, int64_t queries, int64_t width, float *acc, int64_t ldacc, const float *p, const void *values, int64_t ld, int64_t n) {
     for (; queries > 0; queries -= 4, acc += 4 * ldacc, p += 4 * ISA(BK))
         for (int64_t d = 0; d < width; d += 4 * VL) {
             const void *v = npk_at(values, type, d);
             const int vectors = (int)npk_min(4, (width - d) / VL);
-#define WEIGH(Q, D) if ((queries < 4 ? queries : 4) == (Q) && vectors == (D)) ISA(weigh)(Q, D, type, acc + d, ldacc, p, v, ld, n)
-            WEIGH(1, 4); else WEIGH(2, 4); else WEIGH(3, 4); else WEIGH(4, 4);
-            else WEIGH(1, 3); else WEIGH(2, 3); else WEIGH(3, 3); else WEIGH(4, 3);
-            else WEIGH(1, 2); else WEIGH(2, 2); else WEIGH(3, 2); else WEIGH(4, 2);
-            else WEIGH(1, 1); else WEIGH(2, 1); else WEIGH(3, 1); else WEIGH(4, 1);
-#undef WEIGH
+#define ACCUMULATE(Q, D) if ((queries < 4 ? queries : 4) == (Q) && vectors == (D)) ISA(accumulate)(Q, D, type, acc + d, ldacc, p, v, ld, n)
+            ACCUMULATE(1, 4); else ACCUMULATE(2, 4); else ACCUMULATE(3, 4); else ACCUMULATE(4, 4);
+            else ACCUMULATE(1, 3); else ACCUMULATE(2, 3); else ACCUMULATE(3, 3); else ACCUMULATE(4, 3);
+            else ACCUMULATE(1, 2); else ACCUMULATE(2, 2); else ACCUMULATE(3, 2); else ACCUMULATE(4, 2);
+            else ACCUMULATE(1, 1); else ACCUMULATE(2, 1); else ACCUMULATE(3, 1); else ACCUMULATE(4, 1);
+#undef ACCUMULATE
         }
 }
 
@@ -188,7 +188,7 @@ TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_s
     t->prepared = NULL;
     memset(q, 0, (size_t)(2 * all * ld) * 4);
     for (int64_t i = 0; i < queries; i++) {
-        int64_t at = ISA(place)(c, s->row, head, c->lda, c->a_head, i);
+        int64_t at = ISA(query_at)(c, s->row, head, c->lda, c->a_head, i);
         float *to = q + i * ld;
         ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->scale))); });
     }
@@ -215,18 +215,18 @@ TARGET static void ISA(attend_span)(npk_thread *t, const npk_cmd *c, const npk_s
         float *sums = acc + first * ld;
         const float *weights = p + first * ISA(BK);
         if (c->ct == NPK_BF16 && hd == ld) {
-            ISA(weigh_all)(NPK_BF16, count, hd, sums, ld, weights, npk_at(s->v, c->ct, head * s->vhead + from * c->ldc), c->ldc, n);
+            ISA(accumulate_all)(NPK_BF16, count, hd, sums, ld, weights, npk_at(s->v, c->ct, head * s->vhead + from * c->ldc), c->ldc, n);
         } else {
             for (int64_t j = 0; j < n; j += ISA(BN)) {
                 int64_t some = npk_min(ISA(BN), n - j);
                 ISA(widen)(block, ld, s->v, c->ct, head * s->vhead + (from + j) * c->ldc, c->ldc, some, hd);
-                ISA(weigh_all)(NPK_F32, count, ld, sums, ld, weights + j, block, ld, some);
+                ISA(accumulate_all)(NPK_F32, count, ld, sums, ld, weights + j, block, ld, some);
             }
         }
         for (int64_t i = 0; i < count; i++) {
             const float *a = acc + (first + i) * ld;
             if (spans == 1) {
-                int64_t to = ISA(place)(c, s->row, head, c->ldy, c->y_head, first + i);
+                int64_t to = ISA(query_at)(c, s->row, head, c->ldy, c->y_head, first + i);
                 vf scale = v_set1(1.0f / sum[i]);
                 ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(a, NPK_F32, 0), scale)); });
                 continue;
@@ -256,7 +256,7 @@ TARGET static void ISA(join_spans)(npk_thread *t, const npk_cmd *c, const npk_se
             vf w = v_set1(scale);
             ROW(hd, { PUT(acc, NPK_F32, 0, v_fma(w, GET(p, NPK_F32, 2), GET(acc, NPK_F32, 0))); });
         }
-        int64_t to = ISA(place)(c, s->row, head, c->ldy, c->y_head, q);
+        int64_t to = ISA(query_at)(c, s->row, head, c->ldy, c->y_head, q);
         vf scale = v_set1(1.0f / sum);
         ROW(hd, { PUT(c->y, c->yt, to, v_mul(GET(acc, NPK_F32, 0), scale)); });
     }
@@ -265,7 +265,7 @@ TARGET static void ISA(join_spans)(npk_thread *t, const npk_cmd *c, const npk_se
 TARGET static void ISA(attention)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     int64_t heads = c->kv_heads, head = chunk % heads, piece = chunk / heads;
     for (const npk_seg *s = c->segs; s < c->segs + c->nsegs; s++) {
-        int64_t pieces = phase == 0 ? ISA(pieces)(c, s) : 1;
+        int64_t pieces = phase == 0 ? ISA(chunks_of)(c, s) : 1;
         if (piece >= pieces) {
             piece -= pieces;
             continue;

@@ -8,7 +8,7 @@
 enum { ISA(QUERIES_AHEAD) = 16 }; // as many queries later is what memory is asked for
 
 // Scratch of a chunk. Its queries are worked on NR at a time.
-typedef struct ISA(desk) {
+typedef struct ISA(scratch_of) {
     float *queries; // panels [most / NR][hd][NR]
     float *sums;    // [most / NR][hd][NR]
     float *keys;    // panels of a block [BK / MR][hd][MR]
@@ -18,12 +18,12 @@ typedef struct ISA(desk) {
     float *sum;
     float *last;    // position of each query [most]
     uintptr_t end;
-} ISA(desk);
+} ISA(scratch_of);
 
 // A desk from an address on. It is a number, so that a desk from 0 on tells the size.
-INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
+INLINE ISA(scratch_of) ISA(scratch_at)(const npk_cmd *c, uintptr_t at) {
     const int64_t most = npk_up(ISA(queries)(c), ISA(NR)), hd = c->k;
-    ISA(desk) d;
+    ISA(scratch_of) d;
 #define TAKE(what, floats) (d.what = (float *)at, at += (uintptr_t)npk_up((floats) * 4, 64))
     TAKE(queries, most * hd);
     TAKE(sums, most * hd);
@@ -38,7 +38,7 @@ INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
     return d;
 }
 
-INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(desk_at)(c, 0).end; }
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(scratch_at)(c, 0).end; }
 
 // Panels [hd / MR][n][MR] of n rows of values. Whole vectors are written where the next one overwrites their ends.
 INLINE void ISA(pack_values)(float *dst, const void *v, int type, int64_t ld, int64_t n, int64_t hd) {
@@ -78,13 +78,13 @@ INLINE vf ISA(weights_of)(float *scores, int64_t ld, int64_t positions, int64_t 
 TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_seg *s, int64_t head, int64_t row) {
     const int64_t hd = c->k, group = c->n / c->kv_heads, rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, limit = s->pos + row + rows;
     const void *k = npk_at(s->k, c->bt, head * s->khead), *v = npk_at(s->v, c->ct, head * s->vhead);
-    const ISA(desk) d = ISA(desk_at)(c, (uintptr_t)t->scratch);
+    const ISA(scratch_of) d = ISA(scratch_at)(c, (uintptr_t)t->scratch);
     t->prepared = NULL;
 
     // Queries, scaled, as rows where the sums will be, and from there as panels. What another thread has just written is asked for some rows ahead.
     for (int64_t i = 0; i < m; i++) {
-        const int64_t at = ISA(place)(c, s->row + row, head, c->lda, c->a_head, i);
-        const char *ahead = npk_at(c->a, c->at, ISA(place)(c, s->row + row, head, c->lda, c->a_head, npk_min(m - 1, i + ISA(QUERIES_AHEAD))));
+        const int64_t at = ISA(query_at)(c, s->row + row, head, c->lda, c->a_head, i);
+        const char *ahead = npk_at(c->a, c->at, ISA(query_at)(c, s->row + row, head, c->lda, c->a_head, npk_min(m - 1, i + ISA(QUERIES_AHEAD))));
         float *to = d.sums + i * hd;
         for (int64_t j = 0; j < hd * npk_size(c->at); j += 64) __builtin_prefetch(ahead + j);
         ROW(hd, { PUT(to, NPK_F32, 0, v_mul(GET(c->a, c->at, at), v_set1(c->scale))); });

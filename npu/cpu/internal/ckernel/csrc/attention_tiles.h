@@ -14,7 +14,7 @@ enum {
 };
 
 // Scratch of a chunk. Its queries are worked on sixteen at a time.
-typedef struct ISA(desk) {
+typedef struct ISA(scratch_of) {
     char *queries; // right tiles [most / 16][hd / 32][two numbers]
     char *sums;    // tiles [most / 16][hd / 16]
     char *values;  // left tiles of a block [BT / 32][hd / 16]
@@ -26,12 +26,12 @@ typedef struct ISA(desk) {
     float *sum;
     float *last;   // position of each query [most]
     uintptr_t end;
-} ISA(desk);
+} ISA(scratch_of);
 
 // A desk from an address on. It is a number, so that a desk from 0 on tells the size.
-INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
+INLINE ISA(scratch_of) ISA(scratch_at)(const npk_cmd *c, uintptr_t at) {
     const int64_t most = npk_up(ISA(queries)(c), ISA(SIDE)), hd = c->k;
-    ISA(desk) d;
+    ISA(scratch_of) d;
 #define TAKE(what, bytes) (d.what = (void *)at, at += (uintptr_t)(bytes))
     TAKE(queries, most * hd * 4);
     TAKE(sums, most * hd * 4);
@@ -48,12 +48,12 @@ INLINE ISA(desk) ISA(desk_at)(const npk_cmd *c, uintptr_t at) {
     return d;
 }
 
-INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(desk_at)(c, 0).end; }
+INLINE int64_t ISA(block_bytes)(const npk_cmd *c) { return (int64_t)ISA(scratch_at)(c, 0).end; }
 
 // Up to four tiles of sums, one behind the other, over a number of steps: of as many left tiles, next bytes apart, and a right tile of two numbers. Left tiles have stride bytes from
 // row to row and step bytes to the next step. Sums begin at zero, or where they were. N is a constant wherever this is inlined.
-INLINE void ISA(levels)(const int n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
-#define EACH_LEVEL(X) X(0) X(1) X(2) X(3)
+INLINE void ISA(multiply_terms)(const int n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
+#define EACH_TILE(X) X(0) X(1) X(2) X(3)
 #define ZERO(i) if (n > i) _tile_zero(i);
 #define LOAD(i) if (n > i) _tile_loadd(i, sums + i * ISA(TILE), 64);
 #define STORE(i) if (n > i) _tile_stored(i, sums + i * ISA(TILE), 64);
@@ -65,40 +65,40 @@ INLINE void ISA(levels)(const int n, int64_t steps, const char *left, int64_t ne
     if (n > j) _tile_dpbf16ps(j, 5, 6);                                                                                                   \
     if (n > i) _tile_dpbf16ps(i, 4, 7);                                                                                                   \
     if (n > j) _tile_dpbf16ps(j, 5, 7);
-    WRITTEN();
-    if (first) { EACH_LEVEL(ZERO) } else { EACH_LEVEL(LOAD) }
+    COMPILER_BARRIER();
+    if (first) { EACH_TILE(ZERO) } else { EACH_TILE(LOAD) }
     for (int64_t s = 0; s < steps; s++, left += step, right += 2 * ISA(TILE)) {
         _tile_loadd(6, right, 64);
         _tile_loadd(7, right + ISA(TILE), 64);
         ADD(0, 1)
         ADD(2, 3)
     }
-    EACH_LEVEL(STORE)
-    WRITTEN();
-#undef EACH_LEVEL
+    EACH_TILE(STORE)
+    COMPILER_BARRIER();
+#undef EACH_TILE
 #undef ZERO
 #undef LOAD
 #undef ADD
 #undef STORE
 }
 
-enum { ISA(LEVELS) = 4 };
+enum { ISA(LEFT_TILES) = 4 };
 
-TARGET static void ISA(levels_any)(int64_t n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
+TARGET static void ISA(multiply_terms_any)(int64_t n, int64_t steps, const char *left, int64_t next, int64_t step, int64_t stride, const char *right, char *sums, int first) {
     switch (n) {
-    case 1: ISA(levels)(1, steps, left, next, step, stride, right, sums, first); break;
-    case 2: ISA(levels)(2, steps, left, next, step, stride, right, sums, first); break;
-    case 3: ISA(levels)(3, steps, left, next, step, stride, right, sums, first); break;
-    default: ISA(levels)(ISA(LEVELS), steps, left, next, step, stride, right, sums, first);
+    case 1: ISA(multiply_terms)(1, steps, left, next, step, stride, right, sums, first); break;
+    case 2: ISA(multiply_terms)(2, steps, left, next, step, stride, right, sums, first); break;
+    case 3: ISA(multiply_terms)(3, steps, left, next, step, stride, right, sums, first); break;
+    default: ISA(multiply_terms)(ISA(LEFT_TILES), steps, left, next, step, stride, right, sums, first);
     }
 }
 
 // Sixteen queries from first on as right tiles [hd / 32][two numbers], scaled; what is beyond m is zeros.
-INLINE void ISA(turn_queries)(char *dst, float *rows, const npk_cmd *c, int64_t at, int64_t head, int64_t first, int64_t m) {
+INLINE void ISA(transpose_queries)(char *dst, float *rows, const npk_cmd *c, int64_t at, int64_t head, int64_t first, int64_t m) {
     const int64_t hd = c->k;
     for (int64_t i = 0; i < ISA(SIDE); i++) {
         float *to = rows + i * hd;
-        const int64_t from = ISA(place)(c, at, head, c->lda, c->a_head, first + i);
+        const int64_t from = ISA(query_at)(c, at, head, c->lda, c->a_head, first + i);
         for (int64_t d = 0; d < hd; d += VL) v_store(to + d, first + i < m ? v_mul(v_get(c->a, c->at, from + d), v_set1(c->scale)) : v_zero());
     }
     for (int64_t d = 0; d < hd; d += VL) { // half a tile
@@ -106,12 +106,12 @@ INLINE void ISA(turn_queries)(char *dst, float *rows, const npk_cmd *c, int64_t 
         char *to = dst + d / ISA(STEP) * 2 * ISA(TILE) + d % ISA(STEP) / 2 * 64;
         for (int i = 0; i < VL; i++) r[i] = v_load(rows + i * hd + d);
         v_transpose(r);
-        for (int i = 0; i < VL; i += 2, to += 64) v_cut((float *)to, (float *)(to + ISA(TILE)), r[i], r[i + 1]);
+        for (int i = 0; i < VL; i += 2, to += 64) v_terms((float *)to, (float *)(to + ISA(TILE)), r[i], r[i + 1]);
     }
 }
 
 // Numbers of two rows as pairs; without the second row, its numbers are zeros.
-INLINE vf v_beside(const uint16_t *even, const uint16_t *odd) {
+INLINE vf v_interleave(const uint16_t *even, const uint16_t *odd) {
     const __m512i e = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)even));
     if (!odd) return _mm512_castsi512_ps(e);
     return _mm512_castsi512_ps(_mm512_or_si512(e, _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)odd)), 16)));
@@ -124,7 +124,7 @@ INLINE void ISA(turn_values)(char *dst, const npk_cmd *c, const uint16_t *v, int
             vf r[VL];
             for (int i = 0; i < VL; i++) {
                 const uint16_t *even = v + (from + j + 2 * i) * c->ldc + d;
-                r[i] = j + 2 * i >= n ? v_zero() : v_beside(even, j + 2 * i + 1 < n ? even + c->ldc : NULL);
+                r[i] = j + 2 * i >= n ? v_zero() : v_interleave(even, j + 2 * i + 1 < n ? even + c->ldc : NULL);
             }
             v_transpose(r);
             for (int i = 0; i < VL; i++) v_store((float *)(dst + i * 64), r[i]);
@@ -179,11 +179,11 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     const int64_t hd = c->k, group = c->n / c->kv_heads, rows = npk_min(ISA(block_rows)(c), s->rows - row), m = rows * group, limit = s->pos + row + rows;
     const uint16_t *k = (const uint16_t *)s->k + head * s->khead, *v = (const uint16_t *)s->v + head * s->vhead;
     const int64_t stride = c->ldb * 2, each = hd * ISA(SIDE) * 4; // bytes from key to key, and of the queries or the sums of sixteen queries
-    const ISA(desk) d = ISA(desk_at)(c, (uintptr_t)t->scratch);
+    const ISA(scratch_of) d = ISA(scratch_at)(c, (uintptr_t)t->scratch);
     t->prepared = NULL;
     ISA(tiles_begin)();
     for (int64_t q = 0; q < m; q += ISA(SIDE)) {
-        ISA(turn_queries)(d.queries + q / ISA(SIDE) * each, d.rows, c, s->row + row, head, q, m);
+        ISA(transpose_queries)(d.queries + q / ISA(SIDE) * each, d.rows, c, s->row + row, head, q, m);
         v_store(d.best + q, v_set1(-INFINITY));
         v_store(d.sum + q, v_zero());
         for (int i = 0; i < VL; i++) d.last[q + i] = (float)(s->pos + row + (q + i) / group);
@@ -204,16 +204,16 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
             const int64_t first = s->pos + row + q / group - from, seen = npk_min(n, s->pos + row + npk_min(m - 1, q + ISA(SIDE) - 1) / group + 1 - from);
             if (seen <= 0) continue;
             const int64_t tiles = (seen + ISA(SIDE) - 1) / ISA(SIDE);
-            for (int64_t j = 0; j < npk_min(tiles, whole); j += ISA(LEVELS))
-                ISA(levels_any)(npk_min(ISA(LEVELS), npk_min(tiles, whole) - j), hd / ISA(STEP), keys + j * ISA(SIDE) * stride, ISA(SIDE) * stride, 64, stride, queries, d.scores + j * ISA(TILE), 1);
-            if (tiles > whole) ISA(levels_any)(1, hd / ISA(STEP), d.keys, 0, ISA(TILE), 64, queries, d.scores + whole * ISA(TILE), 1);
+            for (int64_t j = 0; j < npk_min(tiles, whole); j += ISA(LEFT_TILES))
+                ISA(multiply_terms_any)(npk_min(ISA(LEFT_TILES), npk_min(tiles, whole) - j), hd / ISA(STEP), keys + j * ISA(SIDE) * stride, ISA(SIDE) * stride, 64, stride, queries, d.scores + j * ISA(TILE), 1);
+            if (tiles > whole) ISA(multiply_terms_any)(1, hd / ISA(STEP), d.keys, 0, ISA(TILE), 64, queries, d.scores + whole * ISA(TILE), 1);
 
             const vf last = v_sub(v_load(d.last + q), v_set1((float)from)); // exact below 2^24, which is as long as a plan's context may be
             const vf scale = ISA(weights_of)(d.weights, (const float *)d.scores, seen, first + 1, last, d.best + q, d.sum + q);
             if (from > 0 && !v_all_one(scale))
                 for (int64_t i = 0; i < hd; i++) v_store((float *)(sums + i * 64), v_mul(v_load((const float *)(sums + i * 64)), scale));
-            for (int64_t i = 0; i < hd; i += ISA(LEVELS) * ISA(SIDE))
-                ISA(levels_any)(npk_min(ISA(LEVELS), (hd - i) / ISA(SIDE)), (seen + ISA(STEP) - 1) / ISA(STEP), d.values + i * 64, ISA(TILE), hd * 64, 64, d.weights, sums + i * 64, 0);
+            for (int64_t i = 0; i < hd; i += ISA(LEFT_TILES) * ISA(SIDE))
+                ISA(multiply_terms_any)(npk_min(ISA(LEFT_TILES), (hd - i) / ISA(SIDE)), (seen + ISA(STEP) - 1) / ISA(STEP), d.values + i * 64, ISA(TILE), hd * 64, 64, d.weights, sums + i * 64, 0);
         }
     }
     _tile_release();

@@ -5,35 +5,35 @@
 // Subnormal numbers count as zero. Source: Intel's manual, volume 2, TDPBF16PS.
 
 // A strip while it is read, from front to back.
-typedef struct ISA(strip) {
+typedef struct ISA(block16) {
     const char *codes;
     const uint32_t *escape, *end; // that have not been met
     int64_t until;                // the next part with an escape
     vi bases;
     int zeros;
-} ISA(strip);
+} ISA(block16);
 
 // Parts of a step, and the bits of an escape below its part.
 enum { ISA(STEP_PARTS) = ISA(STEP) / NPK_BLOCK16_COLUMNS, ISA(ESCAPE_PART) = 8 + 4 + 3 };
 
-INLINE void ISA(strip_until)(ISA(strip) *q) { q->until = q->escape < q->end ? *q->escape >> ISA(ESCAPE_PART) : INT64_MAX; }
+INLINE void ISA(block16_until)(ISA(block16) *q) { q->until = q->escape < q->end ? *q->escape >> ISA(ESCAPE_PART) : INT64_MAX; }
 
 // Strip s of a matrix, from a step on.
-INLINE ISA(strip) ISA(strip_at)(const npk_bf12 *w, int64_t s, int64_t k, int64_t step) {
+INLINE ISA(block16) ISA(block16_at)(const npk_bf12 *w, int64_t s, int64_t k, int64_t step) {
     const npk_block16 *head = (const npk_block16 *)(w->codes + s * npk_block16_bytes(k));
     const uint32_t *escapes = npk_block16_has_room(head->count, k) ? head->here : w->escapes + head->escapes;
-    ISA(strip) q = {(const char *)head + npk_block16_header(k), escapes, escapes + head->count, 0, vi_none(), w->zeros != 0};
+    ISA(block16) q = {(const char *)head + npk_block16_header(k), escapes, escapes + head->count, 0, vi_none(), w->zeros != 0};
     const vi bases = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)head->bases)), 7);
     q.bases = vi_or(bases, vi_move(bases, 16));
     while (q.escape < q.end && *q.escape >> ISA(ESCAPE_PART) < step * ISA(STEP_PARTS)) q.escape++;
-    ISA(strip_until)(&q);
+    ISA(block16_until)(&q);
     return q;
 }
 
 // Gives a part's escapes their exponents.
-INLINE void ISA(strip_mend)(ISA(strip) *q, vf w[4]) {
+INLINE void ISA(block16_patch)(ISA(block16) *q, vf w[4]) {
     const int64_t part = q->until;
-    for (; q->until == part; q->escape++, ISA(strip_until)(q)) {
+    for (; q->until == part; q->escape++, ISA(block16_until)(q)) {
         const uint32_t e = *q->escape, half = (e >> 12 & 1) * 16;
         const vi exponent = vi_set1((int32_t)((e & 255) << 7 << half)), mask = vi_set1(0x7f80 << half);
 #pragma GCC unroll 4
@@ -43,28 +43,28 @@ INLINE void ISA(strip_mend)(ISA(strip) *q, vf w[4]) {
 }
 
 // The columns of a part, as pairs of sixteen rows.
-INLINE void ISA(strip_read)(ISA(strip) *q, int64_t part, int zeros, vf w[4]) {
+INLINE void ISA(block16_read)(ISA(block16) *q, int64_t part, int zeros, vf w[4]) {
     const vi bases[4] = {q->bases, q->bases, q->bases, q->bases};
     ISA(bf12_read)(q->codes + part * NPK_BF12_UNIT, bases, zeros, w);
-    if (__builtin_expect(part == q->until, 0)) ISA(strip_mend)(q, w);
+    if (__builtin_expect(part == q->until, 0)) ISA(block16_patch)(q, w);
 }
 
 // A step as a right tile. Zeros is a constant wherever this is inlined.
-INLINE void ISA(tile_of_strip)(char *tile, ISA(strip) *q, int64_t step, const int zeros) {
+INLINE void ISA(tile_of_block16)(char *tile, ISA(block16) *q, int64_t step, const int zeros) {
 #pragma GCC unroll 4
     for (int p = 0; p < ISA(STEP_PARTS); p++) {
         vf w[4];
-        ISA(strip_read)(q, step * ISA(STEP_PARTS) + p, zeros, w);
+        ISA(block16_read)(q, step * ISA(STEP_PARTS) + p, zeros, w);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) v_store((float *)(tile + (p * 4 + i) * 64), w[i]);
     }
 }
 
-TARGET static NOINLINE void ISA(tile_with_zeros)(char *tile, ISA(strip) *q, int64_t step) { ISA(tile_of_strip)(tile, q, step, 1); }
+TARGET static NOINLINE void ISA(tile_with_zeros)(char *tile, ISA(block16) *q, int64_t step) { ISA(tile_of_block16)(tile, q, step, 1); }
 
-INLINE void ISA(right_of_strip)(char *tile, ISA(strip) *q, int64_t step) {
+INLINE void ISA(right_of_block16)(char *tile, ISA(block16) *q, int64_t step) {
     if (q->zeros) ISA(tile_with_zeros)(tile, q, step);
-    else ISA(tile_of_strip)(tile, q, step, 0);
+    else ISA(tile_of_block16)(tile, q, step, 0);
 }
 
 enum { ISA(SOME) = 16 }; // strips whose sums are put together
@@ -73,7 +73,7 @@ enum { ISA(SOME) = 16 }; // strips whose sums are put together
 INLINE int64_t ISA(far_ahead)(int64_t k) { return k < 2048 ? 8192 : 3072; }
 
 // The sums of a strip times a row x. Zeros is a constant wherever this is inlined.
-INLINE vf ISA(strip_times)(ISA(strip) q, const float *x, int64_t steps, const int zeros) {
+INLINE vf ISA(block16_times)(ISA(block16) q, const float *x, int64_t steps, const int zeros) {
     const char *ahead = q.codes + ISA(far_ahead)(steps * ISA(STEP));
     vf sum = v_zero();
     for (int64_t step = 0; step < steps; step++) {
@@ -84,7 +84,7 @@ INLINE vf ISA(strip_times)(ISA(strip) q, const float *x, int64_t steps, const in
             const int64_t part = step * ISA(STEP_PARTS) + p;
             vf w[4];
             for (int i = 0; i < 3; i++) __builtin_prefetch(ahead + part * NPK_BF12_UNIT + i * 64, 0, 2);
-            ISA(strip_read)(&q, part, zeros, w);
+            ISA(block16_read)(&q, part, zeros, w);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++, a += 2) {
                 vf first, second;
@@ -98,20 +98,20 @@ INLINE vf ISA(strip_times)(ISA(strip) q, const float *x, int64_t steps, const in
     return sum;
 }
 
-TARGET static NOINLINE vf ISA(strip_with_zeros)(const ISA(strip) *q, const float *x, int64_t steps) { return ISA(strip_times)(*q, x, steps, 1); }
+TARGET static NOINLINE vf ISA(block16_with_zeros)(const ISA(block16) *q, const float *x, int64_t steps) { return ISA(block16_times)(*q, x, steps, 1); }
 
 // The sums of strips s to s + n - 1 times a row x.
-TARGET static NOINLINE void ISA(strip_sums)(float *sums, const npk_cmd *c, int64_t s, int64_t n, const float *x) {
+TARGET static NOINLINE void ISA(block16_sums)(float *sums, const npk_cmd *c, int64_t s, int64_t n, const float *x) {
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(mode | _MM_FLUSH_ZERO_ON | 0x40); // the last: inputs count as zero
-    WRITTEN();
+    COMPILER_BARRIER();
     const int64_t steps = c->k / ISA(STEP);
     for (; n > 0; n--, s++, sums += VL) {
-        const ISA(strip) q = ISA(strip_at)(c->b, c->block + s, c->k, 0);
+        const ISA(block16) q = ISA(block16_at)(c->b, c->block + s, c->k, 0);
         for (int64_t i = npk_block16_header(c->k); i > 0; i -= 64) __builtin_prefetch(q.codes + ISA(far_ahead)(c->k) - i, 0, 2); // what the strip before has not asked for
-        v_store(sums, q.zeros ? ISA(strip_with_zeros)(&q, x, steps) : ISA(strip_times)(q, x, steps, 0));
+        v_store(sums, q.zeros ? ISA(block16_with_zeros)(&q, x, steps) : ISA(block16_times)(q, x, steps, 0));
     }
-    WRITTEN();
+    COMPILER_BARRIER();
     _mm_setcsr(mode);
 }
 
@@ -134,7 +134,7 @@ TARGET static void ISA(gemv_block16)(npk_thread *t, const npk_cmd *c, int phase,
     const int64_t step = npk_step_rows(c, t->threads, VL), end = npk_min(c->n, (chunk + 1) * step);
     for (int64_t row = chunk * step; row < end; row += ISA(SOME) * VL) {
         const int64_t rows = npk_min(ISA(SOME) * VL, end - row);
-        ISA(strip_sums)(sums, c, row / VL, (rows + VL - 1) / VL, x);
+        ISA(block16_sums)(sums, c, row / VL, (rows + VL - 1) / VL, x);
         ISA(put_block)(c, 0, 1, row, rows, sums, 0);
     }
 }

@@ -7,13 +7,13 @@ enum { ISA(FEWER) = MR < 8 ? MR : 8 };
 INLINE int64_t ISA(inplace_group)(const npk_cmd *c) { return c->bt == NPK_BF12X4 || c->ldb % 2048 ? MR : ISA(FEWER); }
 
 // Weights as they are multiplied: from w on, stride bytes from row to row. Meanwhile what lies ahead is asked for, so many bytes a step of every panel.
-typedef struct ISA(strip) {
+typedef struct ISA(source) {
     const char *w, *ahead;
     int64_t stride, each;
-} ISA(strip);
+} ISA(source);
 
 // R rows of weights times V vectors of rows of activations; R and V are constants wherever this is inlined, and acc lives in registers.
-INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, const ISA(strip) *from, int64_t row, int64_t panel) {
+INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, const ISA(source) *from, int64_t row, int64_t panel) {
     const int64_t steps = c->k / 2, stride = from->stride, each = from->each;
     const char *w = from->w, *ahead = from->ahead + panel * steps * each;
     const float *x = (const float *)c->a + panel * steps * ISA(NR);
@@ -52,7 +52,7 @@ INLINE void ISA(inplace_tile)(const int R, const int V, const npk_cmd *c, const 
 
 INLINE int64_t ISA(panels)(const npk_cmd *c) { return (c->m + ISA(NR) - 1) / ISA(NR); }
 
-INLINE void ISA(inplace_panels)(const int R, const npk_cmd *c, const ISA(strip) *from, int64_t row) {
+INLINE void ISA(inplace_panels)(const int R, const npk_cmd *c, const ISA(source) *from, int64_t row) {
     const int64_t panels = ISA(panels)(c);
     for (int64_t p = 0; p < panels; p++) {
         if (c->m - p * ISA(NR) > VL) ISA(inplace_tile)(R, NV, c, from, row, p);
@@ -63,22 +63,22 @@ INLINE void ISA(inplace_panels)(const int R, const npk_cmd *c, const ISA(strip) 
 // Weights in BF16 are read where they lie.
 INLINE void ISA(inplace_rows)(const int R, const npk_cmd *c, int64_t row) {
     const char *w = (const char *)c->b + row * c->ldb * 2;
-    const ISA(strip) from = {w, w + R * c->ldb * 2, c->ldb * 2, (R * 4 + ISA(panels)(c) - 1) / ISA(panels)(c)};
+    const ISA(source) from = {w, w + R * c->ldb * 2, c->ldb * 2, (R * 4 + ISA(panels)(c) - 1) / ISA(panels)(c)};
     ISA(inplace_panels)(R, c, &from, row);
 }
 
 // Weights in BF12 become rows of BF16 in scratch first.
-enum { ISA(QUADS) = MR / NPK_BLOCK4_ROWS };
+enum { ISA(BLOCKS4) = MR / NPK_BLOCK4_ROWS };
 _Static_assert(MR % NPK_BLOCK4_ROWS == 0, "a strip is whole quads");
 
 TARGET static int64_t ISA(inplace_scratch)(const npk_cmd *c) { return c->bt == NPK_BF12X4 ? MR * ISA(block4_ld)(c) * 2 : 0; }
 
-INLINE void ISA(inplace_quads)(npk_thread *t, const npk_cmd *c, int64_t row) {
+INLINE void ISA(inplace_blocks4)(npk_thread *t, const npk_cmd *c, int64_t row) {
     const int64_t ld = ISA(block4_ld)(c), bytes = npk_block4_bytes(c->k), quad = row / NPK_BLOCK4_ROWS, panels = ISA(panels)(c);
     const npk_bf12 *b = c->b;
-    const ISA(strip) from = {t->scratch, (const char *)b->codes + (c->block + quad + ISA(QUADS)) * bytes, ld * 2, (ISA(QUADS) * bytes / (c->k / 2) + panels - 1) / panels};
+    const ISA(source) from = {t->scratch, (const char *)b->codes + (c->block + quad + ISA(BLOCKS4)) * bytes, ld * 2, (ISA(BLOCKS4) * bytes / (c->k / 2) + panels - 1) / panels};
     // A last strip of fewer rows is multiplied whole; what is of no row is not put.
-    for (int i = 0; i < ISA(QUADS) && (quad + i) * NPK_BLOCK4_ROWS < c->n; i++) ISA(block4_to_rows)((uint16_t *)t->scratch + i * NPK_BLOCK4_ROWS * ld, ld, c, quad + i);
+    for (int i = 0; i < ISA(BLOCKS4) && (quad + i) * NPK_BLOCK4_ROWS < c->n; i++) ISA(block4_to_rows)((uint16_t *)t->scratch + i * NPK_BLOCK4_ROWS * ld, ld, c, quad + i);
     ISA(inplace_panels)(MR, c, &from, row);
 }
 
@@ -95,7 +95,7 @@ TARGET static void ISA(inplace)(npk_thread *t, const npk_cmd *c, int phase, int6
     int64_t step = ISA(inplace_step)(c, t->threads), row = chunk * step, end = npk_min(c->n, row + step);
     t->prepared = NULL;
     if (c->bt == NPK_BF12X4) {
-        for (; row < end; row += MR) ISA(inplace_quads)(t, c, row);
+        for (; row < end; row += MR) ISA(inplace_blocks4)(t, c, row);
         return;
     }
     if (ISA(inplace_group)(c) == MR)

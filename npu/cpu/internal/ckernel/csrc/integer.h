@@ -13,24 +13,24 @@
 // A block with an activation that is not finite makes NaN of the row; one whose largest is below 2^-100 counts as zero.
 
 // What a thread keeps of 32 activations. Within each four the first and the third come first, as quants come out of words.
-typedef struct ISA(fixed) {
+typedef struct ISA(integers) {
     int16_t x[32];
     float scale;
     float sum;      // scale times the sum of x
     int32_t less[2]; // minus bias times the sum of x[0..15] and of x[16..31]; [0] has both where scales do not change between
-} ISA(fixed);
+} ISA(integers);
 
 // Numbers that an activation becomes, each of them a row to the kernels. They are taken one, two or four at a time.
-INLINE int ISA(limbs)(const npk_cmd *c) { return npk_makes_floats(c) ? 2 : 1; }
-INLINE int64_t ISA(fixed_rows_of)(const npk_cmd *c) { return c->m * ISA(limbs)(c); }
-INLINE int64_t ISA(fixed_up)(int64_t rows) { return rows <= 2 ? rows : npk_up(rows, 4); }
+INLINE int ISA(terms)(const npk_cmd *c) { return npk_makes_floats(c) ? 2 : 1; }
+INLINE int64_t ISA(integer_rows)(const npk_cmd *c) { return c->m * ISA(terms)(c); }
+INLINE int64_t ISA(integer_up)(int64_t rows) { return rows <= 2 ? rows : npk_up(rows, 4); }
 
-TARGET static int64_t ISA(fixed_bytes)(const npk_cmd *c) {
-    return ISA(fixed_up)(ISA(fixed_rows_of)(c)) * (c->k / 32) * (int64_t)sizeof(ISA(fixed));
+TARGET static int64_t ISA(integer_scratch)(const npk_cmd *c) {
+    return ISA(integer_up)(ISA(integer_rows)(c)) * (c->k / 32) * (int64_t)sizeof(ISA(integers));
 }
 
-// Activations of 32 elements from a on, in as many numbers as limbs says, each_limb blocks apart. Plain loops over 32 numbers, which compilers make vectors of.
-INLINE void ISA(fix)(ISA(fixed) *to, int limbs, int64_t each_limb, const uint16_t *a, ISA(form) f) {
+// Activations of 32 elements from a on, in as many numbers as terms says, each_limb blocks apart. Plain loops over 32 numbers, which compilers make vectors of.
+INLINE void ISA(to_integers)(ISA(integers) *to, int terms, int64_t each_limb, const uint16_t *a, ISA(form) f) {
     int16_t top = 0;
     for (int i = 0; i < 32; i++) {
         const int16_t size = (int16_t)(a[i] & 0x7fff); // BF16 without its sign is in the order of whole numbers
@@ -41,23 +41,23 @@ INLINE void ISA(fix)(ISA(fixed) *to, int limbs, int64_t each_limb, const uint16_
     float largest;
     memcpy(&largest, &bits, sizeof largest);
     if (!finite || largest < 0x1p-100f) {
-        for (int l = 0; l < limbs; l++) {
+        for (int l = 0; l < terms; l++) {
             memset(to + l * each_limb, 0, sizeof *to);
             if (!finite) to[l * each_limb].scale = to[l * each_limb].sum = NAN;
         }
         return;
     }
-    const float whole = limbs == 2 ? 0x7fffp15f : 0x7fffp0f;
+    const float whole = terms == 2 ? 0x7fffp15f : 0x7fffp0f;
     const vf inverse = v_set1(whole / largest);
     float exact[32];
     for (int i = 0; i < 32; i += VL) {
         const vf v = v_mul(v_bf16(a + i), inverse);
-        v_store(exact + i, limbs == 2 ? v : v_round(v)); // with two, what is cut off is beyond FP32
+        v_store(exact + i, terms == 2 ? v : v_round(v)); // with two, what is cut off is beyond FP32
     }
     int32_t all[32], q[32];
     for (int i = 0; i < 32; i++) all[i] = (int32_t)exact[i];
-    for (int l = 0; l < limbs; l++, to += each_limb) {
-        const int down = limbs == 2 && l == 0 ? 15 : 0, mask = limbs == 2 && l == 1 ? 0x7fff : -1;
+    for (int l = 0; l < terms; l++, to += each_limb) {
+        const int down = terms == 2 && l == 0 ? 15 : 0, mask = terms == 2 && l == 1 ? 0x7fff : -1;
         for (int i = 0; i < 32; i++) q[i] = all[i] >> down & mask;
         int32_t sum[2] = {0, 0};
         for (int i = 0; i < 16; i++) sum[0] += q[i];
@@ -67,7 +67,7 @@ INLINE void ISA(fix)(ISA(fixed) *to, int limbs, int64_t each_limb, const uint16_
             to->x[i + 2] = (int16_t)q[i + 1], to->x[i + 3] = (int16_t)q[i + 3];
         }
         to->scale = largest / whole;
-        if (limbs == 2 && l == 0) to->scale *= 0x1p15f;
+        if (terms == 2 && l == 0) to->scale *= 0x1p15f;
         to->sum = to->scale * (float)(sum[0] + sum[1]);
         if (f.scales != ISA(HALVED)) {
             sum[0] += sum[1];
@@ -78,27 +78,27 @@ INLINE void ISA(fix)(ISA(fixed) *to, int limbs, int64_t each_limb, const uint16_
 }
 
 // Every thread for itself, as with other weights.
-TARGET static void ISA(fixed_prepare)(npk_thread *t, const npk_cmd *c) {
+TARGET static void ISA(integer_prepare)(npk_thread *t, const npk_cmd *c) {
     const npk_cmd *p = t->prepared;
     const ISA(form) f = ISA(form_of)(c->bt);
     if (p == c) return;
     if (p && p->kind == NPK_GEMV && p->table == c->table && p->a == c->a && p->m == c->m && p->k == c->k && p->lda == c->lda &&
-        ISA(limbs)(p) == ISA(limbs)(c)) {
+        ISA(terms)(p) == ISA(terms)(c)) {
         const ISA(form) g = ISA(form_of)(p->bt);
         if (f.bias == g.bias && (f.scales == ISA(HALVED)) == (g.scales == ISA(HALVED))) return;
     }
-    const int64_t units = c->k / 32, rows = ISA(fixed_rows_of)(c);
-    const int limbs = ISA(limbs)(c);
-    ISA(fixed) *x = (ISA(fixed) *)t->scratch;
+    const int64_t units = c->k / 32, rows = ISA(integer_rows)(c);
+    const int terms = ISA(terms)(c);
+    ISA(integers) *x = (ISA(integers) *)t->scratch;
     for (int64_t m = 0; m < c->m; m++)
         for (int64_t u = 0; u < units; u++)
-            ISA(fix)(x + m * limbs * units + u, limbs, units, (const uint16_t *)c->a + m * c->lda + u * 32, f);
-    memset(x + rows * units, 0, (size_t)((ISA(fixed_up)(rows) - rows) * units) * sizeof *x);
+            ISA(to_integers)(x + m * terms * units + u, terms, units, (const uint16_t *)c->a + m * c->lda + u * 32, f);
+    memset(x + rows * units, 0, (size_t)((ISA(integer_up)(rows) - rows) * units) * sizeof *x);
     t->prepared = c;
 }
 
 // V vectors of a group, from lane on, times M rows of activations from m0 on. Type, M and V are constants wherever this is inlined.
-INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_cmd *c, const ISA(fixed) *x, int64_t group, int lane, int64_t m0) {
+INLINE void ISA(integer_tile)(const int type, const int M, const int V, const npk_cmd *c, const ISA(integers) *x, int64_t group, int lane, int64_t m0) {
     const ISA(form) f = ISA(form_of)(type);
     const int halves = f.scales == ISA(HALVED) ? 2 : 1, steps = f.high < 0 ? 2 : 4, words = f.high < 0 ? 8 : 4;
     const int64_t units = c->k / 32;
@@ -140,14 +140,14 @@ INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_
                 ISA(factors)(f, g, 2 * u + h, lane + v * VL, &scale, &minimum);
 #pragma GCC unroll 4
                 for (int m = 0; m < M; m++) {
-                    const ISA(fixed) *a = &x[m * units];
+                    const ISA(integers) *a = &x[m * units];
                     acc[m][v] = v_fma(vi_float(sum[m][v][h]), v_mul(scale, v_set1(a->scale)), acc[m][v]);
                     if (f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)) acc[m][v] = v_fma(minimum, v_set1(a->sum), acc[m][v]);
                 }
             }
     }
     // With two integers for an activation, their sums belong together.
-    const int parts = ISA(limbs)(c);
+    const int parts = ISA(terms)(c);
     float sums[4][2 * VL];
 #pragma GCC unroll 4
     for (int v = 0; v < V; v++) {
@@ -169,43 +169,43 @@ INLINE void ISA(fixed_tile)(const int type, const int M, const int V, const npk_
     }
 }
 
-INLINE void ISA(fixed_rows)(const int type, const int M, const npk_cmd *c, const ISA(fixed) *x, int64_t group) {
+INLINE void ISA(integer_tiles)(const int type, const int M, const npk_cmd *c, const ISA(integers) *x, int64_t group) {
     const int V = M == 1 && VL < ISA(LANES) ? 2 : 1;
-    for (int64_t m = 0; m < ISA(fixed_rows_of)(c); m += M)
-        for (int lane = 0; lane < ISA(LANES); lane += V * VL) ISA(fixed_tile)(type, M, V, c, x, group, lane, m);
+    for (int64_t m = 0; m < ISA(integer_rows)(c); m += M)
+        for (int lane = 0; lane < ISA(LANES); lane += V * VL) ISA(integer_tile)(type, M, V, c, x, group, lane, m);
 }
 
-#define FIXED(type)                                                                                                                       \
-    TARGET static void ISA(fixed_##type)(const npk_cmd *c, const ISA(fixed) *x, int64_t group) {                                           \
-        int64_t rows = ISA(fixed_rows_of)(c);                                                                                              \
-        if (rows == 1) ISA(fixed_rows)(type, 1, c, x, group);                                                                              \
-        else if (rows == 2) ISA(fixed_rows)(type, 2, c, x, group);                                                                         \
-        else ISA(fixed_rows)(type, 4, c, x, group);                                                                                        \
+#define INTEGER(type)                                                                                                                       \
+    TARGET static void ISA(integer_##type)(const npk_cmd *c, const ISA(integers) *x, int64_t group) {                                           \
+        int64_t rows = ISA(integer_rows)(c);                                                                                              \
+        if (rows == 1) ISA(integer_tiles)(type, 1, c, x, group);                                                                              \
+        else if (rows == 2) ISA(integer_tiles)(type, 2, c, x, group);                                                                         \
+        else ISA(integer_tiles)(type, 4, c, x, group);                                                                                        \
     }
-EACH_GROUPED(FIXED)
-#undef FIXED
+EACH_GROUPED(INTEGER)
+#undef INTEGER
 
-TARGET static void ISA(gemv_fixed)(npk_thread *t, const npk_cmd *c, int64_t chunk) {
+TARGET static void ISA(gemv_integer_chunk)(npk_thread *t, const npk_cmd *c, int64_t chunk) {
     int64_t groups = (c->n + ISA(LANES) - 1) / ISA(LANES), step = ISA(group_step)(c, t->threads);
-    ISA(fixed_prepare)(t, c);
-    const ISA(fixed) *x = (const ISA(fixed) *)t->scratch;
+    ISA(integer_prepare)(t, c);
+    const ISA(integers) *x = (const ISA(integers) *)t->scratch;
     for (int64_t g = chunk * step, end = npk_min(groups, g + step); g < end; g++) {
         switch (c->bt) {
-#define FIXED(type) case type: ISA(fixed_##type)(c, x, g); break;
-            EACH_GROUPED(FIXED)
-#undef FIXED
+#define INTEGER(type) case type: ISA(integer_##type)(c, x, g); break;
+            EACH_GROUPED(INTEGER)
+#undef INTEGER
         }
     }
 }
 
 TARGET static void ISA(gemv_integer)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
-    ISA(gemv_fixed)(t, c, chunk);
+    ISA(gemv_integer_chunk)(t, c, chunk);
 }
 
 #define INTEGER_TABLE                                                                              \
     {                                                                                              \
         .of = {                                                                                    \
-            [NPK_GEMV] = {NULL, ISA(group_chunks), ISA(gemv_integer), ISA(fixed_bytes)},         \
+            [NPK_GEMV] = {NULL, ISA(group_chunks), ISA(gemv_integer), ISA(integer_scratch)},         \
         },                                                                                         \
     }

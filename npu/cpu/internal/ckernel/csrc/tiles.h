@@ -25,7 +25,7 @@ typedef struct ISA(config) {
 } ISA(config);
 
 // What has been written is in memory, and what comes next is written later. Compilers need telling: to GCC 12, reading a tile or its configuration touches no memory.
-#define WRITTEN() __asm__ volatile("" ::: "memory")
+#define COMPILER_BARRIER() __asm__ volatile("" ::: "memory")
 
 // All tiles are as large as they can be. A thread's tiles are its own, and given back after every chunk.
 INLINE void ISA(tiles_begin)(void) {
@@ -34,12 +34,12 @@ INLINE void ISA(tiles_begin)(void) {
         c.rows[i] = ISA(SIDE);
         c.bytes[i] = 64;
     }
-    WRITTEN();
+    COMPILER_BARRIER();
     _tile_loadconfig(&c);
 }
 
 // Two pairs of BF16 numbers each that add up to even and odd, but for 2^-17 of them.
-INLINE void v_cut(float *upper, float *rest, vf even, vf odd) {
+INLINE void v_terms(float *upper, float *rest, vf even, vf odd) {
     vf e, o, pair = v_pair(even, odd);
     v_store(upper, pair);
     v_split(pair, &e, &o);
@@ -78,7 +78,7 @@ TARGET static void ISA(copy_rows)(char *dst, const char *src, int64_t stride, in
 }
 
 // Sixteen rows as right tiles: in each, pair after pair of all rows.
-TARGET static void ISA(turn_rows)(char *dst, const char *src, int64_t stride, int64_t rows, int64_t steps, int64_t bytes) {
+TARGET static void ISA(transpose_rows)(char *dst, const char *src, int64_t stride, int64_t rows, int64_t steps, int64_t bytes) {
     for (int64_t s = 0; s < steps; s++, dst += ISA(TILE)) {
         vf r[VL];
         for (int i = 0; i < ISA(SIDE); i++) {
@@ -109,13 +109,13 @@ TARGET static void ISA(pack_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
         const int64_t n = npk_min(kb, steps - from), bytes = (c->k - from * ISA(STEP)) * 2;
         char *dst = (char *)c->y + ISA(packed_at)(steps, blocks, chunk, from);
         const char *src = (const char *)c->a + row * c->lda * 2 + from * 64;
-        if (c->flags & NPK_RIGHT) ISA(turn_rows)(dst, src, c->lda * 2, c->m - row, n, bytes);
+        if (c->flags & NPK_RIGHT) ISA(transpose_rows)(dst, src, c->lda * 2, c->m - row, n, bytes);
         else ISA(copy_rows)(dst, src, c->lda * 2, c->m - row, n, bytes);
     }
 }
 
 // A tile of sums goes to rows ld apart; turned, its rows are their columns.
-INLINE void ISA(turn_tile)(float *to, int64_t ld, const char *sums, int turned) {
+INLINE void ISA(store_tile)(float *to, int64_t ld, const char *sums, int turned) {
     vf r[VL];
     for (int i = 0; i < VL; i++) r[i] = v_load((const float *)(sums + i * 64));
     if (turned) v_transpose(r);

@@ -16,7 +16,7 @@ enum {
 };
 
 // How the operands of a product lie: the weights left of the activations; or right of them, as one or two numbers whose tiles follow each other.
-enum { ISA(WEIGHTS_LEFT), ISA(WEIGHTS_RIGHT), ISA(WEIGHTS_CUT) };
+enum { ISA(WEIGHTS_LEFT), ISA(WEIGHTS_RIGHT), ISA(WEIGHTS_TERMS) };
 
 // One operand of a product: what lies from strip to strip, or from sixteen rows to the next, and from step to step.
 typedef struct ISA(operand) {
@@ -26,17 +26,17 @@ typedef struct ISA(operand) {
 } ISA(operand);
 
 // What is done beside a product: two pieces that become tiles, the one that is multiplied and the next, and what memory is asked for. All may be missing.
-typedef struct ISA(beside) {
-    ISA(piece) *own, *then;
+typedef struct ISA(overlap) {
+    ISA(panel) *own, *then;
     ISA(ahead) ahead;
-} ISA(beside);
+} ISA(overlap);
 
 // Tiles of sums, one strip by up to four sixteens of rows, or two by two, over a number of steps. Those of a strip lie one behind the other, those of the
 // second strip next bytes further. Weights come from a near cache and stay there; activations and sums are loaded as what is not needed again soon. The numbers and how are
 // constants wherever this is inlined.
 INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first,
-                          ISA(beside) *side) {
-    const int limbs = how == ISA(WEIGHTS_CUT) ? 2 : 1;
+                          ISA(overlap) *side) {
+    const int terms = how == ISA(WEIGHTS_TERMS) ? 2 : 1;
 #define SUM(i) (sums + (strips == 1 ? (i) * ISA(TILE) : (i) / 2 * next + (i) % 2 * ISA(TILE)))
 #define HAS(i) (strips == 1 ? rows > (i) : rows > (i) % 2)
 #define EACH_SUM(X) X(0) X(1) X(2) X(3)
@@ -49,16 +49,16 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
         if (how == ISA(WEIGHTS_LEFT)) _tile_dpbf16ps(sum, weights, activations);                                                          \
         else _tile_dpbf16ps(sum, activations, weights);                                                                                   \
     }
-    WRITTEN();
+    COMPILER_BARRIER();
     if (first) { EACH_SUM(ZERO) } else { EACH_SUM(LOAD) }
     for (int64_t s = 0; s < steps; s++) {
         if (side->own) // two at a time until they are so far ahead
             for (int i = 0; i < 2 && side->own->made < npk_min(steps, s + 1 + ISA(LAG)); i++) ISA(make_step)(side->own);
         if (side->then && s + ISA(LAG) >= steps) ISA(make_step)(side->then);
-        ISA(ask)(&side->ahead);
-        WRITTEN();
+        ISA(prefetch_step)(&side->ahead);
+        COMPILER_BARRIER();
 #pragma GCC unroll 2
-        for (int i = 0; i < limbs; i++) {
+        for (int i = 0; i < terms; i++) {
             _tile_loadd(4, w.at + (s & w.mask) * w.step + i * ISA(TILE), 64);
             if (strips > 1) _tile_loadd(5, w.at + w.next + (s & w.mask) * w.step + i * ISA(TILE), 64);
             ROWS(6, 0)
@@ -75,7 +75,7 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
         }
     }
     EACH_SUM(STORE)
-    WRITTEN();
+    COMPILER_BARRIER();
 #undef SUM
 #undef HAS
 #undef EACH_SUM
@@ -87,14 +87,14 @@ INLINE void ISA(multiply)(const int how, const int strips, const int rows, int64
 }
 
 TARGET static void ISA(multiply_any)(int how, int64_t strips, int64_t rows, int64_t steps, ISA(operand) w, ISA(operand) x, char *sums, int64_t next, int first,
-                                     ISA(beside) *side) {
+                                     ISA(overlap) *side) {
     switch (how * 8 + (strips - 1) * 4 + rows - 1) {
 #define MULTIPLY(HOW, STRIPS, ROWS)                                                                                                       \
     case ISA(HOW) * 8 + (STRIPS - 1) * 4 + ROWS - 1: ISA(multiply)(ISA(HOW), STRIPS, ROWS, steps, w, x, sums, next, first, side); break;
 #define EACH_MULTIPLY(HOW) MULTIPLY(HOW, 1, 1) MULTIPLY(HOW, 1, 2) MULTIPLY(HOW, 1, 3) MULTIPLY(HOW, 1, 4) MULTIPLY(HOW, 2, 1) MULTIPLY(HOW, 2, 2)
         EACH_MULTIPLY(WEIGHTS_LEFT)
         EACH_MULTIPLY(WEIGHTS_RIGHT)
-        EACH_MULTIPLY(WEIGHTS_CUT)
+        EACH_MULTIPLY(WEIGHTS_TERMS)
 #undef EACH_MULTIPLY
 #undef MULTIPLY
     }
@@ -107,7 +107,7 @@ typedef struct ISA(cut) {
     int64_t abreast, rows;  // strips and sixteens of rows of a call
 } ISA(cut);
 
-INLINE ISA(cut) ISA(cut_of)(const npk_cmd *c, int threads) {
+INLINE ISA(cut) ISA(split_of)(const npk_cmd *c, int threads) {
     int64_t strips = (c->n + ISA(SIDE) - 1) / ISA(SIDE), blocks = (c->m + ISA(SIDE) - 1) / ISA(SIDE), want = 4 * threads;
     ISA(cut) p = {ISA(STRIPS), 0, ISA(BLOCKS), (blocks + ISA(BLOCKS) - 1) / ISA(BLOCKS), blocks <= ISA(FEW) ? 1 : 2, blocks <= ISA(FEW) ? 4 : 2};
     if (threads == 1) want = 1;
@@ -122,17 +122,17 @@ INLINE ISA(cut) ISA(cut_of)(const npk_cmd *c, int threads) {
 
 TARGET static int64_t ISA(gemm_tiles_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;
-    ISA(cut) p = ISA(cut_of)(c, threads);
+    ISA(cut) p = ISA(split_of)(c, threads);
     return p.groups * p.parts;
 }
 
-INLINE int ISA(tile_limbs)(const npk_cmd *c) { return c->bt >= NPK_Q8_0 && (npk_makes_floats(c) || c->yt != NPK_BF16) ? 2 : 1; }
+INLINE int ISA(tile_terms)(const npk_cmd *c) { return c->bt >= NPK_Q8_0 && (npk_makes_floats(c) || c->yt != NPK_BF16) ? 2 : 1; }
 
-INLINE int64_t ISA(piece_bytes)(const npk_cmd *c) {
-    return 2 * ISA(tile_limbs)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE);
+INLINE int64_t ISA(panel_bytes)(const npk_cmd *c) {
+    return 2 * ISA(tile_terms)(c) * ISA(block_steps)(ISA(tile_steps)(c->k), (c->m + ISA(SIDE) - 1) / ISA(SIDE)) * (int64_t)ISA(TILE);
 }
 
-TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) { return 2 * ISA(piece_bytes)(c) + ISA(STRIPS) * (ISA(BLOCKS) + 1) * (int64_t)ISA(TILE); }
+TARGET static int64_t ISA(gemm_tiles_scratch)(const npk_cmd *c) { return 2 * ISA(panel_bytes)(c) + ISA(STRIPS) * (ISA(BLOCKS) + 1) * (int64_t)ISA(TILE); }
 
 // Puts the sums of a chunk: sixteen rows of y after the other, all that the chunk has of them, for rows may lie so far apart that they share cache sets. Those that go on to be something
 // else become rows first: what they are joined with is read along its own.
@@ -145,37 +145,37 @@ INLINE void ISA(put_sums)(const npk_cmd *c, const char *sums, int64_t next, int6
             continue;
         }
         if (b + 1 < blocks) ISA(fuse_ahead)(c, row + ISA(SIDE), npk_min(ISA(SIDE), c->m - row - ISA(SIDE)), column, columns);
-        for (int64_t s = 0; s < strips; s++) ISA(turn_tile)(rows + s * ISA(SIDE), ld, sums + s * next, left);
+        for (int64_t s = 0; s < strips; s++) ISA(store_tile)(rows + s * ISA(SIDE), ld, sums + s * next, left);
         ISA(put_block)(c, row, npk_min(ISA(SIDE), c->m - row), column, columns, rows, ld);
     }
 }
 
 TARGET static void ISA(gemm_tiles)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     (void)phase;
-    const ISA(cut) cut = ISA(cut_of)(c, t->threads);
+    const ISA(cut) cut = ISA(split_of)(c, t->threads);
     const int64_t steps = ISA(tile_steps)(c->k), strips = (c->n + ISA(SIDE) - 1) / ISA(SIDE), blocks = (c->m + ISA(SIDE) - 1) / ISA(SIDE), kb = ISA(block_steps)(steps, blocks);
     const int64_t strip0 = chunk / cut.parts * cut.strips, end = npk_min(strips, strip0 + cut.strips), across = (end - strip0 + cut.abreast - 1) / cut.abreast;
     const int64_t block0 = chunk % cut.parts * cut.blocks, nblocks = npk_min(cut.blocks, blocks - block0), calls = (nblocks + cut.rows - 1) / cut.rows;
     const int64_t ranges = (steps + kb - 1) / kb, pieces = ranges * across, next = nblocks * ISA(TILE);
-    const int once = calls == 1, limbs = ISA(tile_limbs)(c), left = c->bt == NPK_BF16, how = left ? ISA(WEIGHTS_LEFT) : limbs == 1 ? ISA(WEIGHTS_RIGHT) : ISA(WEIGHTS_CUT);
-    char *weights = t->scratch, *sums = weights + 2 * ISA(piece_bytes)(c);
+    const int once = calls == 1, terms = ISA(tile_terms)(c), left = c->bt == NPK_BF16, how = left ? ISA(WEIGHTS_LEFT) : terms == 1 ? ISA(WEIGHTS_RIGHT) : ISA(WEIGHTS_TERMS);
+    char *weights = t->scratch, *sums = weights + 2 * ISA(panel_bytes)(c);
     t->prepared = NULL;
     ISA(tiles_begin)();
-    ISA(piece) piece[2];
+    ISA(panel) piece[2];
     for (int64_t i = -1; i < pieces && !npk_cancelled(t); i++) { // each piece begins while the one before is multiplied, the first before all
-        ISA(piece) *own = &piece[i & 1], *then = &piece[(i + 1) & 1];
+        ISA(panel) *own = &piece[i & 1], *then = &piece[(i + 1) & 1];
         const int64_t strip = strip0 + (once ? (i + 1) / ranges : (i + 1) % across) * cut.abreast, from = (once ? (i + 1) % ranges : (i + 1) / across) * kb, more = i + 1 < pieces;
-        if (more) ISA(piece_begin)(then, c, strip, npk_min(cut.abreast, end - strip), from, npk_min(kb, steps - from), limbs, once, weights + ((i + 1) & 1) * ISA(piece_bytes)(c));
+        if (more) ISA(panel_begin)(then, c, strip, npk_min(cut.abreast, end - strip), from, npk_min(kb, steps - from), terms, once, weights + ((i + 1) & 1) * ISA(panel_bytes)(c));
         if (i < 0) continue;
-        const ISA(operand) w = {own->tiles, own->room * limbs * ISA(TILE), limbs * ISA(TILE), own->mask};
+        const ISA(operand) w = {own->tiles, own->room * terms * ISA(TILE), terms * ISA(TILE), own->mask};
         char *to = sums + (own->strip - strip0) * next;
         for (int64_t b = 0, call = 0; b < nblocks; b += cut.rows, call++) {
             const ISA(operand) x = {(const char *)c->a + ISA(packed_at)(steps, blocks, block0 + b, own->from), own->steps * ISA(TILE), ISA(TILE), 0};
-            ISA(beside) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
+            ISA(overlap) side = {call == 0 ? own : NULL, more && call == calls - 1 ? then : NULL, {0}};
             if (once && c->bt == NPK_BF12X16) { // one stream, which runs on into the next strip
-                side.ahead = ISA(ahead_of)(own, 0, 1, own->steps);
+                side.ahead = ISA(prefetch_of)(own, 0, 1, own->steps);
                 side.ahead.at += ISA(FEW_AHEAD);
-            } else if (more) side.ahead = ISA(ahead_of)(then, call, calls, own->steps);
+            } else if (more) side.ahead = ISA(prefetch_of)(then, call, calls, own->steps);
             ISA(multiply_any)(how, own->strips, npk_min(cut.rows, nblocks - b), own->steps, w, x, to + b * ISA(TILE), next, own->from == 0, &side);
         }
     }
@@ -203,7 +203,7 @@ TARGET static void ISA(peak_tiles)(npk_thread *t, const npk_cmd *c, int phase, i
     if (t->prepared != c) memset(a, 0, (size_t)ISA(peak_tiles_scratch)(c));
     t->prepared = c;
     const ISA(operand) w = {a, ISA(TILE), 0, 0}, x = {b, ISA(TILE), 0, 0}; // the same tiles in every step
-    ISA(beside) nothing = {0};
+    ISA(overlap) nothing = {0};
     ISA(tiles_begin)();
     ISA(multiply)(ISA(WEIGHTS_LEFT), 2, 2, ISA(PEAK_STEPS), w, x, y, 2 * ISA(TILE), 1, &nothing);
     _tile_release();

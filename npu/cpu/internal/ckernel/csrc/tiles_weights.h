@@ -7,25 +7,25 @@
 // Of a piece that is multiplied once, so many steps have tiles at a time, which stay in the nearest cache: more than are made ahead, and a power of two.
 enum { ISA(RING) = 8 };
 
-typedef struct ISA(piece) {
+typedef struct ISA(panel) {
     const npk_cmd *c;
     int64_t strip, strips; // the first, and one or two
     int64_t from, steps;   // of K
     int64_t made;          // steps that are tiles
-    int limbs;             // numbers that make a weight
-    char *tiles;           // [strips][room][limbs]
+    int terms;             // numbers that make a weight
+    char *tiles;           // [strips][room][terms]
     int64_t room, mask;    // steps that have room, and what of a step's number says where
-    ISA(strip) bf12[2];    // the strips, in BF12
-} ISA(piece);
+    ISA(block16) bf12[2];    // the strips, in BF12
+} ISA(panel);
 
 // Where a tile of a strip lies.
-INLINE char *ISA(piece_tile)(const ISA(piece) *p, int64_t strip, int64_t step) { return p->tiles + (strip * p->room + (step & p->mask)) * p->limbs * ISA(TILE); }
+INLINE char *ISA(panel_tile)(const ISA(panel) *p, int64_t strip, int64_t step) { return p->tiles + (strip * p->room + (step & p->mask)) * p->terms * ISA(TILE); }
 
-INLINE void ISA(piece_begin)(ISA(piece) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int limbs, int once, char *tiles) {
-    p->c = c, p->strip = strip, p->strips = strips, p->from = from, p->steps = steps, p->made = 0, p->limbs = limbs, p->tiles = tiles;
+INLINE void ISA(panel_begin)(ISA(panel) *p, const npk_cmd *c, int64_t strip, int64_t strips, int64_t from, int64_t steps, int terms, int once, char *tiles) {
+    p->c = c, p->strip = strip, p->strips = strips, p->from = from, p->steps = steps, p->made = 0, p->terms = terms, p->tiles = tiles;
     const int ring = once && steps > ISA(RING);
     p->room = ring ? ISA(RING) : steps, p->mask = ring ? ISA(RING) - 1 : -1;
-    for (int64_t i = 0; c->bt == NPK_BF12X16 && i < strips; i++) p->bf12[i] = ISA(strip_at)(c->b, c->block + strip + i, c->k, from);
+    for (int64_t i = 0; c->bt == NPK_BF12X16 && i < strips; i++) p->bf12[i] = ISA(block16_at)(c->b, c->block + strip + i, c->k, from);
 }
 
 // A step of sixteen rows from row on as a left tile; what b does not have is zeros.
@@ -38,7 +38,7 @@ INLINE void ISA(left_of_rows)(char *dst, const npk_cmd *c, int64_t row, int64_t 
 }
 
 // A step of a group of quantised weights as a right tile, or two of them.
-INLINE void ISA(right_of)(const int type, const int limbs, char *dst, const npk_cmd *c, int64_t group, int64_t step) {
+INLINE void ISA(right_of)(const int type, const int terms, char *dst, const npk_cmd *c, int64_t group, int64_t step) {
     const ISA(form) f = ISA(form_of)(type);
     const char *g = (const char *)c->b + group * ISA(group_bytes)(f, c->k), *unit = g + ISA(scale_bytes)(f, c->k) + step * f.words * 64;
     vf scale[2], minimum[2];
@@ -53,17 +53,17 @@ INLINE void ISA(right_of)(const int type, const int limbs, char *dst, const npk_
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) { // a pair
             char *to = dst + (2 * j + i) * 64;
-            if (limbs == 1) v_store((float *)to, v_pair(x[2 * i], x[2 * i + 1]));
-            else v_cut((float *)to, (float *)(to + ISA(TILE)), x[2 * i], x[2 * i + 1]);
+            if (terms == 1) v_store((float *)to, v_pair(x[2 * i], x[2 * i + 1]));
+            else v_terms((float *)to, (float *)(to + ISA(TILE)), x[2 * i], x[2 * i + 1]);
         }
     }
 }
 
-TARGET static void ISA(right_of_group)(char *dst, const npk_cmd *c, int64_t group, int64_t step, int limbs) {
+TARGET static void ISA(right_of_group)(char *dst, const npk_cmd *c, int64_t group, int64_t step, int terms) {
     switch (c->bt) {
 #define RIGHT(type)                                                                                                                       \
     case type:                                                                                                                            \
-        if (limbs == 1) ISA(right_of)(type, 1, dst, c, group, step);                                                                       \
+        if (terms == 1) ISA(right_of)(type, 1, dst, c, group, step);                                                                       \
         else ISA(right_of)(type, 2, dst, c, group, step);                                                                                  \
         break;
         EACH_GROUPED(RIGHT)
@@ -72,13 +72,13 @@ TARGET static void ISA(right_of_group)(char *dst, const npk_cmd *c, int64_t grou
 }
 
 // Makes the next step of a piece, if there is one.
-TARGET static void ISA(make_step)(ISA(piece) *p) {
+TARGET static void ISA(make_step)(ISA(panel) *p) {
     if (p->made == p->steps) return;
     const int64_t s = p->made++;
     for (int64_t i = 0; i < p->strips; i++) {
-        char *dst = ISA(piece_tile)(p, i, s);
-        if (p->c->bt == NPK_BF12X16) ISA(right_of_strip)(dst, &p->bf12[i], p->from + s);
-        else if (p->c->bt >= NPK_Q8_0) ISA(right_of_group)(dst, p->c, p->strip + i, p->from + s, p->limbs);
+        char *dst = ISA(panel_tile)(p, i, s);
+        if (p->c->bt == NPK_BF12X16) ISA(right_of_block16)(dst, &p->bf12[i], p->from + s);
+        else if (p->c->bt >= NPK_Q8_0) ISA(right_of_group)(dst, p->c, p->strip + i, p->from + s, p->terms);
         else ISA(left_of_rows)(dst, p->c, (p->strip + i) * ISA(SIDE), p->from + s);
     }
 }
@@ -92,7 +92,7 @@ typedef struct ISA(ahead) {
 } ISA(ahead);
 
 // Share part of parts of what a piece reads, but for the scales of quants, to be asked for in so many steps.
-INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts, int64_t steps) {
+INLINE ISA(ahead) ISA(prefetch_of)(const ISA(panel) *p, int64_t part, int64_t parts, int64_t steps) {
     const npk_cmd *c = p->c;
     const char *at = c->b;
     int64_t stretches = p->strips, distance, lines = 1; // from stretch to stretch; in a step
@@ -112,7 +112,7 @@ INLINE ISA(ahead) ISA(ahead_of)(const ISA(piece) *p, int64_t part, int64_t parts
     return (ISA(ahead)){at, left, (left + steps - 1) / steps, first % length, length, distance - length * 64};
 }
 
-INLINE void ISA(ask)(ISA(ahead) *a) {
+INLINE void ISA(prefetch_step)(ISA(ahead) *a) {
     const int64_t n = npk_min(a->each, a->left);
     for (int64_t i = 0; i < n; i++, a->at += 64) {
         __builtin_prefetch(a->at, 0, 2);
