@@ -31,14 +31,15 @@ func (e *Engine) UseBF12() bool {
 	return e.blocks16 || e.set.base == C.NPK_AVX2 || e.set.base == C.NPK_AVX512
 }
 
-// ToBF12 fills blocks first to last-1 of w from the matrix in the order of its file. It returns their
-// escapes, which the headers index, and false if there are too many. Calls may overlap.
+// ToBF12 fills blocks first to last-1 of w from the matrix in the order of its file. It returns
+// their escapes, which the headers index, and false if there are too many. Calls may overlap.
 func (e *Engine) ToBF12(w *kernel.BF12, data []byte, first, last int) ([]uint32, bool) {
 	rows := min(last*w.Group, int(w.Rows)) - first*w.Group
 	data = data[first*w.Group*int(w.Cols)*2:][:rows*int(w.Cols)*2] // C checks no lengths
 	list := make([]uint32, rows*int(w.Cols)/escapeRate+fewEscapes)
 	codes := (*C.uint8_t)(unsafe.Add(w.Head.Codes, first*w.BlockBytes()))
-	escapes, from := (*C.uint32_t)(unsafe.Pointer(&list[0])), (*C.uint16_t)(unsafe.Pointer(unsafe.SliceData(data)))
+	escapes := (*C.uint32_t)(unsafe.Pointer(&list[0]))
+	from := (*C.uint16_t)(unsafe.Pointer(unsafe.SliceData(data)))
 	room, n, k, zeros := C.int64_t(len(list)), C.int64_t(rows), C.int64_t(w.Cols), C.int(w.Head.Zeros)
 	var count C.int64_t
 	if w.Code == kernel.BF12x16 {

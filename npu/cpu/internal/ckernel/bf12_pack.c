@@ -1,27 +1,31 @@
 //go:build cgo && !windows && (amd64 || arm64)
 
-// BF16 weights into BF12. Loops over 32 columns are written so that compilers make vectors of them.
+// Compression of BF16 weights to BF12. Loops over 32 columns are written so that compilers
+// vectorize them.
 
 #include "bf12_pack.h"
 
 #include <string.h>
 
 enum { EXPONENTS = 256, CODES = 16, RARE = 1024, COLUMNS = NPK_BLOCK4_COLUMNS };
-_Static_assert(2 * NPK_BLOCK16_ROWS == COLUMNS, "a pair of every row of a strip is as much as the columns of a row");
+_Static_assert(2 * NPK_BLOCK16_ROWS == COLUMNS,
+               "a pair of every row of a strip is as much as the columns of a row");
 
 static inline uint16_t exponent(uint16_t x) { return x >> 7 & (EXPONENTS - 1); }
 
-// Whether an exponent has no code: 1 or 0. With zeros, which is 1 or 0 too, the exponent 0 has the code 0.
+// Returns 1 if an exponent has no code, and 0 otherwise. If zeros is 1, exponent 0 has code 0.
 static inline uint16_t escapes(uint16_t e, uint16_t base, uint16_t zeros) {
     const uint16_t above = (uint16_t)(e - base - zeros), last = (uint16_t)(CODES - 1 - zeros);
     return (uint16_t)(above > last) & (uint16_t)(e >= zeros);
 }
 
-// A base with few escapes: that with which the largest exponent has the last code, or, where a few large values would so cost many small ones, the best of all.
+// Returns a base with few escapes: the one that gives the largest exponent the last code, or the
+// best of all if a few large values would make many small ones escapes.
 static int base_of(const uint16_t *row, int64_t k, uint16_t zeros) {
     uint16_t most[COLUMNS] = {0}, outside[COLUMNS] = {0};
     for (int64_t i = 0; i < k; i += COLUMNS)
-        for (int j = 0; j < COLUMNS; j++) most[j] = exponent(row[i + j]) > most[j] ? exponent(row[i + j]) : most[j];
+        for (int j = 0; j < COLUMNS; j++)
+            most[j] = exponent(row[i + j]) > most[j] ? exponent(row[i + j]) : most[j];
     uint16_t top = 0;
     for (int j = 0; j < COLUMNS; j++) top = most[j] > top ? most[j] : top;
     const uint16_t base = top < CODES ? 0 : (uint16_t)(top - CODES + 1);
@@ -43,7 +47,7 @@ static int base_of(const uint16_t *row, int64_t k, uint16_t zeros) {
     return at;
 }
 
-// The codes of 32 columns of a row; whether one of them is an escape.
+// Encodes 32 columns of a row. Returns whether one of them is an escape.
 static inline int encode(uint16_t *x, const uint16_t *from, uint16_t base, uint16_t zeros) {
     uint16_t some = 0;
     for (int j = 0; j < COLUMNS; j++) {
@@ -54,7 +58,7 @@ static inline int encode(uint16_t *x, const uint16_t *from, uint16_t base, uint1
     return some;
 }
 
-// Four times 32 codes as three times 32 words.
+// Folds four times 32 codes into three times 32 words.
 static inline void fold(uint16_t *to, uint16_t (*x)[COLUMNS]) {
     const uint16_t *last = x[3];
     for (int j = 0; j < COLUMNS; j++) {
@@ -64,29 +68,33 @@ static inline void fold(uint16_t *to, uint16_t (*x)[COLUMNS]) {
     }
 }
 
-// The bases of a group of rows, of which n are there; the others are zeros.
-static void bases_of(uint8_t *bases, int group, const uint16_t *rows, int64_t n, int64_t k, uint16_t zeros) {
+// Computes the bases of a block of rows of which the matrix has n; the others are zeros.
+static void bases_of(uint8_t *bases, int group, const uint16_t *rows, int64_t n, int64_t k,
+                     uint16_t zeros) {
     for (int r = 0; r < group; r++) bases[r] = r < n ? (uint8_t)base_of(rows + r * k, k, zeros) : 0;
 }
 
 static const uint16_t none[COLUMNS];
 
-int64_t npk_to_blocks4(uint8_t *codes, npk_block4 *quads, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
+int64_t npk_to_blocks4(uint8_t *codes, npk_block4 *heads, uint32_t *list, int64_t room,
+                       const uint16_t *rows, int64_t n, int64_t k, int zeros) {
     const uint16_t has = zeros != 0;
     uint16_t *to = (uint16_t *)codes;
     int64_t count = 0;
-    for (int64_t first = 0; first < n; first += NPK_BLOCK4_ROWS, quads++) {
-        quads->escapes = (uint32_t)count;
-        bases_of(quads->bases, NPK_BLOCK4_ROWS, rows + first * k, n - first, k, has);
+    for (int64_t first = 0; first < n; first += NPK_BLOCK4_ROWS, heads++) {
+        heads->escapes = (uint32_t)count;
+        bases_of(heads->bases, NPK_BLOCK4_ROWS, rows + first * k, n - first, k, has);
         for (int64_t i = 0; i < k; i += COLUMNS, to += 3 * COLUMNS) {
             uint16_t x[NPK_BLOCK4_ROWS][COLUMNS];
             for (int r = 0; r < NPK_BLOCK4_ROWS; r++) {
-                const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none, base = quads->bases[r];
+                const uint16_t *from = first + r < n ? rows + (first + r) * k + i : none,
+                               base = heads->bases[r];
                 if (!encode(x[r], from, base, has)) continue;
                 for (int j = 0; j < COLUMNS; j++) {
                     if (!escapes(exponent(from[j]), base, has)) continue;
                     if (count == room) return -1;
-                    list[count++] = (uint32_t)((i * NPK_BLOCK4_ROWS + r * COLUMNS + j) << 16) | from[j];
+                    list[count++] =
+                        (uint32_t)((i * NPK_BLOCK4_ROWS + r * COLUMNS + j) << 16) | from[j];
                 }
             }
             fold(to, x);
@@ -95,7 +103,8 @@ int64_t npk_to_blocks4(uint8_t *codes, npk_block4 *quads, uint32_t *list, int64_
     return count;
 }
 
-int64_t npk_to_blocks16(uint8_t *strips, uint32_t *list, int64_t room, const uint16_t *rows, int64_t n, int64_t k, int zeros) {
+int64_t npk_to_blocks16(uint8_t *strips, uint32_t *list, int64_t room, const uint16_t *rows,
+                        int64_t n, int64_t k, int zeros) {
     const uint16_t has = zeros != 0;
     int64_t count = 0;
     for (int64_t first = 0; first < n; first += NPK_BLOCK16_ROWS, strips += npk_block16_bytes(k)) {
@@ -107,7 +116,8 @@ int64_t npk_to_blocks16(uint8_t *strips, uint32_t *list, int64_t room, const uin
             uint16_t x[COLUMNS], pairs[COLUMNS / 2][2 * NPK_BLOCK16_ROWS];
             int some = 0;
             for (int r = 0; r < NPK_BLOCK16_ROWS; r++) {
-                some |= encode(x, first + r < n ? rows + (first + r) * k + i : none, strip->bases[r], has);
+                some |= encode(x, first + r < n ? rows + (first + r) * k + i : none,
+                               strip->bases[r], has);
                 for (int p = 0; p < COLUMNS / 2; p++) memcpy(&pairs[p][2 * r], x + 2 * p, 4);
             }
             for (int64_t at = i; some && at < i + COLUMNS; at++) // in the order of columns
@@ -120,7 +130,8 @@ int64_t npk_to_blocks16(uint8_t *strips, uint32_t *list, int64_t room, const uin
             for (int p = 0; p < COLUMNS / 2; p += 4, to += 3 * COLUMNS) fold(to, pairs + p);
         }
         strip->count = (uint32_t)(count - strip->escapes);
-        if (npk_block16_has_room(strip->count, k)) memcpy(strip->here, list + strip->escapes, strip->count * sizeof *list);
+        if (npk_block16_has_room(strip->count, k))
+            memcpy(strip->here, list + strip->escapes, strip->count * sizeof *list);
     }
     return count;
 }

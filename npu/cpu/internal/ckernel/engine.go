@@ -11,7 +11,6 @@ import "C"
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,17 +34,19 @@ func Open(name string, threads int) (*Engine, error) {
 	if name == "" {
 		e.set = sets[fastest()]
 	} else {
-		i := slices.IndexFunc(sets, func(s set) bool { return s.name == name })
-		if !usable(sets[i]) {
-			return nil, fmt.Errorf("npu/cpu: this machine cannot execute kernels %q; it can execute %q", name, append([]string{"go"}, Usable()...))
+		s := setOf(name)
+		if s == nil || !usable(*s) {
+			return nil, fmt.Errorf("npu/cpu: this machine cannot execute kernels %q; it can execute %q",
+				name, append([]string{"go"}, Usable()...))
 		}
-		e.set = sets[i]
+		e.set = *s
 	}
 	if e.set.tiles != 0 && cpuHas(C.NPK_AVX512VNNI_INTEGER) {
 		e.set.integer = C.NPK_AVX512VNNI_INTEGER
 	}
 	if e.pool = C.npk_open(C.int(threads), C.int(e.set.base)); e.pool == nil {
-		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads: ask for fewer in Options.Threads, or raise its limits of threads and memory", threads)
+		return nil, fmt.Errorf("npu/cpu: the system refuses %d threads: ask for fewer in "+
+			"Options.Threads, or raise its limits of threads and memory", threads)
 	}
 	return e, nil
 }
@@ -67,14 +68,14 @@ func Usable() (names []string) {
 	return names
 }
 
-// fastest returns the index of the fastest set. It times the product of BF16 with BF16, which is most
-// of the work, because what a CPU advertises need not be fast on it: on Zen 4 vdpbf16ps does twice as
-// much as FP32 multiply-adds, on some Xeons half as much. The sets take turns of a tenth of a
-// millisecond, so that all see the same clock. Only what usable allows is executed: timing finds slow
-// instructions, not faulting ones.
+// fastest returns the index of the fastest set. It times the product of BF16 with BF16, which is
+// most of the work, because what a CPU advertises need not be fast on it: on Zen 4 vdpbf16ps does
+// twice as much as FP32 multiply-adds, on some Xeons half as much. The sets take turns of a tenth
+// of a millisecond, so that all see the same clock. Only what usable allows is executed: timing
+// finds slow instructions, not faulting ones.
 //
-// It runs once: other load could reverse the order of two sets, and the devices of one process should
-// agree bit for bit.
+// It runs once: other load could reverse the order of two sets, and the devices of one process
+// should agree bit for bit.
 var fastest = sync.OnceValue(func() int {
 	rates := make(map[int32]float64) // by table
 	for range 20 {
@@ -107,7 +108,7 @@ func (e *Engine) AttentionBytes(c *kernel.Command) int64 {
 }
 
 // Run executes commands and reports whether *cancel became non-zero before the end.
-func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (cancelled bool, err error) {
+func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (bool, error) {
 	traced := C.int(0)
 	if trace {
 		traced = 1
@@ -119,7 +120,8 @@ func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (cancell
 	case 1:
 		return true, nil
 	}
-	return false, fmt.Errorf("npu/cpu: no memory for the scratch of %d threads: fewer of them (Options.Threads) need less", e.threads)
+	return false, fmt.Errorf("npu/cpu: no memory for the scratch of %d threads: "+
+		"fewer of them (Options.Threads) need less", e.threads)
 }
 
 // Close stops the threads.
@@ -135,8 +137,8 @@ func (e *Engine) time(c kernel.Command, cancel *uint32) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// Peak returns the floating-point operations per second of all threads in products of BF16 with BF16
-// from the L1 cache, the best of several rounds of at least that length.
+// Peak returns the floating-point operations per second of all threads in products of BF16 with
+// BF16 from the L1 cache, the best of several rounds of at least that length.
 func (e *Engine) Peak(length time.Duration, rounds int) (float64, error) {
 	c := kernel.Command{Kind: kernel.Peak, Table: e.set.peak(), N: int64(e.threads)}
 	flops := float64(C.npk_peak_flops(C.int(c.Table)))
@@ -156,8 +158,8 @@ func (e *Engine) Peak(length time.Duration, rounds int) (float64, error) {
 	return best, nil
 }
 
-// ReadBandwidth returns the bytes per second at which all threads read mem, whose size is a multiple
-// of 1 MiB. Results has room for a float32 per MiB. Both are outside the Go heap.
+// ReadBandwidth returns the bytes per second at which all threads read mem, whose size is a
+// multiple of 1 MiB. Results has room for a float32 per MiB. Both are outside the Go heap.
 func (e *Engine) ReadBandwidth(mem, results []byte, cancel *uint32) (float64, error) {
 	c := kernel.Command{Kind: kernel.Read, N: int64(len(mem)),
 		A: unsafe.Pointer(unsafe.SliceData(mem)), Y: unsafe.Pointer(unsafe.SliceData(results))}
@@ -173,8 +175,8 @@ func (e *Engine) ReadBandwidth(mem, results []byte, cancel *uint32) (float64, er
 	return best, nil
 }
 
-// Regroup fills groups first to last-1 of a weight from the matrix in the order of its file. Calls may
-// overlap.
+// Regroup fills groups first to last-1 of a weight from the matrix in the order of its file. Calls
+// may overlap.
 func (e *Engine) Regroup(w *kernel.Grouped, data []byte, first, last int) {
 	_ = data[w.Bytes()-1] // C checks no lengths
 	regroup(w, data, first, last)

@@ -23,6 +23,10 @@ func layout() []field {
 	var c C.npk_cmd
 	var gs kernel.Segment
 	var cs C.npk_seg
+	var gb kernel.BF12Head
+	var cb C.npk_bf12
+	var h4 C.npk_block4
+	var h16 C.npk_block16
 	block16 := func(cols int64) uintptr {
 		w := kernel.BF12{Code: kernel.BF12x16, Group: kernel.Block16Rows, Cols: cols}
 		return uintptr(w.BlockBytes())
@@ -80,17 +84,17 @@ func layout() []field {
 		{"Q8_0", uintptr(kernel.Q8_0), C.NPK_Q8_0},
 		{"Q6_K", uintptr(kernel.Q6_K), C.NPK_Q6_K},
 
-		{"size of a matrix in BF12", unsafe.Sizeof(kernel.BF12Head{}), unsafe.Sizeof(C.npk_bf12{})},
-		{"its escapes", unsafe.Offsetof(kernel.BF12Head{}.Escapes), unsafe.Offsetof(C.npk_bf12{}.escapes)},
-		{"its heads", unsafe.Offsetof(kernel.BF12Head{}.Heads), unsafe.Offsetof(C.npk_bf12{}.heads)},
-		{"header of a 4-row block", kernel.Block4Bases + kernel.Block4Rows, unsafe.Sizeof(C.npk_block4{})},
-		{"bases of a 4-row block", kernel.Block4Bases, unsafe.Offsetof(C.npk_block4{}.bases)},
+		{"size of a matrix in BF12", unsafe.Sizeof(gb), unsafe.Sizeof(cb)},
+		{"its escapes", unsafe.Offsetof(gb.Escapes), unsafe.Offsetof(cb.escapes)},
+		{"its heads", unsafe.Offsetof(gb.Heads), unsafe.Offsetof(cb.heads)},
+		{"header of a 4-row block", kernel.Block4Bases + kernel.Block4Rows, unsafe.Sizeof(h4)},
+		{"bases of a 4-row block", kernel.Block4Bases, unsafe.Offsetof(h4.bases)},
 		{"rows of a 4-row block", kernel.Block4Rows, C.NPK_BLOCK4_ROWS},
 		{"its columns in a unit", kernel.Block4Columns, C.NPK_BLOCK4_COLUMNS},
-		{"header of a 16-row block", kernel.Block16Bases + kernel.Block16Rows, unsafe.Sizeof(C.npk_block16{})},
+		{"header of a 16-row block", kernel.Block16Bases + kernel.Block16Rows, unsafe.Sizeof(h16)},
 		{"a 16-row block of 4064 columns", block16(4064), uintptr(C.npk_block16_bytes(4064))},
 		{"a 16-row block of 8192 columns", block16(8192), uintptr(C.npk_block16_bytes(8192))},
-		{"bases of a 16-row block", kernel.Block16Bases, unsafe.Offsetof(C.npk_block16{}.bases)},
+		{"bases of a 16-row block", kernel.Block16Bases, unsafe.Offsetof(h16.bases)},
 		{"rows of a 16-row block", kernel.Block16Rows, C.NPK_BLOCK16_ROWS},
 		{"its columns in a unit", kernel.Block16Columns, C.NPK_BLOCK16_COLUMNS},
 		{"bytes of a unit", kernel.BF12Unit, C.NPK_BF12_UNIT},

@@ -4,7 +4,7 @@ package ckernel
 
 import "testing"
 
-// Commands are written by Go and read by C: both must mean the same bytes.
+// Go writes commands and C reads them: both must mean the same bytes.
 func TestCommandLayout(t *testing.T) {
 	for _, f := range layout() {
 		if f.inGo != f.inC {

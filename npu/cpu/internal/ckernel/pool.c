@@ -1,12 +1,14 @@
 //go:build cgo && !windows && (amd64 || arm64)
 
-// The thread pool: a few threads that walk command lists together.
+// The thread pool: threads that walk command lists together.
 //
-// A worker that has nothing to do watches a counter for a millisecond and then sleeps. Waking a thread takes tens of microseconds, a spinning one
-// sees the counter in a tenth of one; so calls that follow each other within the millisecond find the workers awake, and later ones pay for waking.
+// An idle worker spins on a counter for a millisecond, then sleeps. Waking a thread takes tens of
+// microseconds, while a spinning one sees the counter in a tenth of one: calls less than a
+// millisecond apart find the workers awake.
 //
-// Threads that wait for each other at a barrier look, too, offer their cores after a while, and then sleep: where other programs are at work, the one that is waited for may have no
-// core, and the time that the others spend looking is taken from what they get when there is work again.
+// Threads that wait at a barrier also spin, then yield their cores, then sleep: on a machine with
+// other load the thread that is waited for may have no core, and the scheduler charges the others
+// for the time they spin.
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -27,7 +29,7 @@
 
 enum {
     IDLE_NS = 1000000,   // before a worker sleeps
-    BUSY_SPINS = 500,    // before a thread that waits for others offers its core: 10 to 20 us
+    BUSY_SPINS = 500,    // before a waiting thread yields its core: 10 to 20 us
     BARRIER_NS = 300000, // from then on before it sleeps
     SCRATCH_ALIGN = 4096
 };
@@ -39,26 +41,29 @@ struct npk_pool {
     npk_thread *state; // of each thread, the caller's first
     char *scratch;
     int64_t scratch_each;
-    uint32_t *taken; // of each command, how many chunks are taken of each thread's range
+    uint32_t *taken; // by command, chunks taken of each thread's range
     int64_t taken_size;
     pthread_mutex_t mutex;
-    pthread_cond_t wake, passed; // there is another list; another barrier has been passed
+    pthread_cond_t wake, passed; // a new list; a barrier was passed
 
-    // The list at hand, written before job.
+    // The current list, written before job.
     npk_cmd *cmds;
     int64_t n;
     int trace;
     int64_t began;
 
-    _Alignas(64) uint32_t job;     // number of the list; workers watch it
-    uint32_t parked;               // workers that sleep or are about to
+    _Alignas(64) uint32_t job; // number of the list, which workers watch
+    uint32_t parked;           // workers that sleep or are about to
     uint32_t stop;
     _Alignas(64) uint32_t arrived; // threads at the barrier
     _Alignas(64) uint32_t round;   // barriers passed
     uint32_t asleep;               // threads that sleep at the barrier, or are about to
 };
 
-typedef struct start { npk_pool *pool; int id; } start;
+typedef struct start {
+    npk_pool *pool;
+    int id;
+} start;
 
 static int64_t now(void) {
     struct timespec t;
@@ -79,7 +84,8 @@ static void barrier(npk_pool *p) {
     uint32_t round = __atomic_load_n(&p->round, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(&p->arrived, 1, __ATOMIC_ACQ_REL) == (uint32_t)p->threads) {
         __atomic_store_n(&p->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&p->round, round + 1, __ATOMIC_SEQ_CST); // before asleep is looked at: one of the two sees the other
+        // before asleep is read: one of the two sees the other
+        __atomic_store_n(&p->round, round + 1, __ATOMIC_SEQ_CST);
         if (__atomic_load_n(&p->asleep, __ATOMIC_SEQ_CST) > 0) {
             pthread_mutex_lock(&p->mutex);
             pthread_cond_broadcast(&p->passed);
@@ -96,12 +102,13 @@ static void barrier(npk_pool *p) {
         int64_t t = now();
         if (until == 0) until = t + BARRIER_NS;
         if (t < until) {
-            sched_yield(); // more threads than cores: the one that we wait for may need ours
+            sched_yield(); // with more threads than cores, the one we wait for may need ours
             continue;
         }
         pthread_mutex_lock(&p->mutex);
         __atomic_add_fetch(&p->asleep, 1, __ATOMIC_SEQ_CST);
-        while (__atomic_load_n(&p->round, __ATOMIC_SEQ_CST) == round) pthread_cond_wait(&p->passed, &p->mutex);
+        while (__atomic_load_n(&p->round, __ATOMIC_SEQ_CST) == round)
+            pthread_cond_wait(&p->passed, &p->mutex);
         __atomic_sub_fetch(&p->asleep, 1, __ATOMIC_SEQ_CST);
         pthread_mutex_unlock(&p->mutex);
         return;
@@ -130,12 +137,14 @@ static int in_ranges(const npk_cmd *c) {
            (c->kind == NPK_GEMM && c->bt == NPK_BF12X16 && c->m <= MEMORY_BOUND_ROWS);
 }
 
-// Take chunks of such a command: first those of this thread's own range, from front to back, then what is left of the others' ranges.
+// Takes chunks of such a command: first those of this thread's own range, from front to back, then
+// the rest of the others' ranges.
 static void drain_ranges(npk_pool *p, npk_thread *t, const npk_cmd *c, const npk_kernel *k) {
     int64_t n = k->chunks(c, 0, p->threads), own = t - p->state;
     uint32_t *taken = p->taken + (c - p->cmds) * p->threads;
     for (int64_t i = 0; i < p->threads; i++) {
-        int64_t range = (own + i) % p->threads, first = range * n / p->threads, end = (range + 1) * n / p->threads;
+        int64_t range = (own + i) % p->threads, first = range * n / p->threads,
+                end = (range + 1) * n / p->threads;
         while (!npk_cancelled(t)) {
             int64_t chunk = first + __atomic_fetch_add(&taken[range], 1, __ATOMIC_RELAXED);
             if (chunk >= end) break;
@@ -144,7 +153,7 @@ static void drain_ranges(npk_pool *p, npk_thread *t, const npk_cmd *c, const npk
     }
 }
 
-// Take chunks of one phase until there are none.
+// Takes chunks of one phase until there are none.
 static void drain(npk_pool *p, npk_thread *t, npk_cmd *c, const npk_kernel *k, int phase) {
     if (in_ranges(c)) {
         drain_ranges(p, t, c, k);
@@ -166,7 +175,7 @@ static void walk(npk_pool *p, int id) {
         npk_cmd *c = &p->cmds[i];
         const npk_kernel *k = kernel_of(p, c);
         if (c->barrier) {
-            t->prepared = NULL; // what it was made from may change from here on
+            t->prepared = NULL; // what it was converted from may change from here on
             if (!p->trace) barrier(p);
         }
         if (timed) c->start = now() - p->began;
@@ -175,14 +184,14 @@ static void walk(npk_pool *p, int id) {
             if (phase > 0) barrier(p);
             drain(p, t, c, k, phase);
         }
-        // Traced, every command is waited for, so that its end is its own.
+        // If traced, threads wait after every command, so that its end is its own.
         if (p->trace) barrier(p);
         if (timed) c->end = now() - p->began;
     }
     barrier(p);
 }
 
-// Wait for a list other than the one seen last.
+// Waits for a list other than the one seen last and returns its number.
 static uint32_t await(npk_pool *p, uint32_t seen) {
     int64_t until = 0;
     for (int spins = 0;; spins++) {
@@ -197,13 +206,15 @@ static uint32_t await(npk_pool *p, uint32_t seen) {
     }
     pthread_mutex_lock(&p->mutex);
     __atomic_add_fetch(&p->parked, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&p->job, __ATOMIC_SEQ_CST) == seen) pthread_cond_wait(&p->wake, &p->mutex);
+    while (__atomic_load_n(&p->job, __ATOMIC_SEQ_CST) == seen)
+        pthread_cond_wait(&p->wake, &p->mutex);
     __atomic_sub_fetch(&p->parked, 1, __ATOMIC_SEQ_CST);
     pthread_mutex_unlock(&p->mutex);
     return __atomic_load_n(&p->job, __ATOMIC_SEQ_CST);
 }
 
-// Make a new list visible. A worker counts itself as parked before it looks at job for the last time, so one of the two sees the other.
+// Publishes a new list. A worker counts itself as parked before it reads job for the last time, so
+// that one of the two sees the other.
 static void announce(npk_pool *p) {
     __atomic_add_fetch(&p->job, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->parked, __ATOMIC_SEQ_CST) > 0) {
@@ -224,7 +235,8 @@ static void *worker(void *arg) {
     }
 }
 
-// Workers take no signals but those that they cause themselves: the rest is for the Go runtime's own threads.
+// Starts a worker. It blocks all signals but those it causes itself: the others are for the Go
+// runtime's threads.
 static int launch(npk_pool *p, int id) {
     sigset_t all, old;
     start *s = malloc(sizeof *s);
@@ -298,7 +310,7 @@ void npk_close(npk_pool *p) {
     free(p);
 }
 
-// Give every command counters at zero, and every thread scratch memory for the greediest command.
+// Zeroes the counters of every command and gives every thread enough scratch for any of them.
 static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
     int64_t need = 0, counters = n * p->threads;
     if (counters > p->taken_size) {
@@ -313,7 +325,8 @@ static int reserve(npk_pool *p, const npk_cmd *cmds, int64_t n) {
         if (k->scratch) need = npk_max(need, k->scratch(&cmds[i]));
     }
     if (need <= p->scratch_each) return 0;
-    // Whole pages, and one more between threads, so that no two write to one page or to addresses that differ in the high bits only.
+    // Whole pages, and one more between threads, so that no two write to one page or to addresses
+    // that differ in their high bits only.
     need = npk_up(need, SCRATCH_ALIGN) + SCRATCH_ALIGN;
     free(p->scratch);
     p->scratch_each = 0;
@@ -342,7 +355,7 @@ int npk_run(npk_pool *p, npk_cmd *cmds, int64_t n, const uint32_t *cancel, int t
 }
 
 #ifdef NPK_WITH_ARMBF16
-// What the operating system says of the CPU.
+// Asks the operating system about the CPU.
 static int has_armbf16(void) {
 #if defined(__linux__)
     enum { BF16 = 1 << 14 }; // HWCAP2_BF16
@@ -381,7 +394,9 @@ int npk_cpu_has(int table) {
     }
 }
 
-int64_t npk_pack_bytes(const npk_pool *p, const npk_cmd *c) { return table_of(p, c)->pack_bytes(c); }
+int64_t npk_pack_bytes(const npk_pool *p, const npk_cmd *c) {
+    return table_of(p, c)->pack_bytes(c);
+}
 
 int64_t npk_peak_flops(int table) { return tables[table]->peak_flops; }
 

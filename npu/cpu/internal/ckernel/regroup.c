@@ -1,10 +1,11 @@
 //go:build cgo && !windows && (amd64 || arm64)
 
-// Quantised weights from the order of a file into groups.
+// Repacks quantized weights from the order of a file into groups.
 //
-// What lies together in a file is a row; what lies together in a group is one word of 32 bits of sixteen rows. So a block is read from all rows at once and
-// turned, and what else changes is the same for every row: shifts and masks of vectors of rows. Vectors have 128 bits, which every machine
-// with these kernels has, so that one variant does for all: wider ones would wait for memory.
+// A file stores row after row, a group one word of 16 rows after another. So a block of all rows is
+// read at once and transposed; everything else is the same for every row: shifts and masks of
+// vectors of rows. Vectors of 128 bits, which every machine with these kernels has, are as fast as
+// memory.
 
 #include "regroup.h"
 
@@ -25,14 +26,14 @@ static inline quad load(const void *p) {
 
 static inline void store(uint32_t *p, quad q) { memcpy(p, &q, sizeof q); }
 
-// PICK makes a vector of four words of two, counted through.
+// PICK makes a vector of four words of two vectors.
 #ifdef __clang__
 #define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
 #define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (quad){i, j, k, l})
 #endif
 
-// turn gives n words of every row, a multiple of four, from a byte of the rows' blocks on.
+// turn transposes n words of every row, a multiple of four, from a byte of the rows' blocks on.
 static inline void turn(lanes *to, const uint8_t *const *block, int at, int n) {
     for (int w = 0; w < n; w += 4) {
         for (int r = 0; r < LANES; r += 4) {
@@ -48,17 +49,17 @@ static inline void turn(lanes *to, const uint8_t *const *block, int at, int n) {
     }
 }
 
-// word gives one word of every row.
+// word reads one word of every row.
 static inline void word(uint32_t *to, const uint8_t *const *block, int at) {
     for (int r = 0; r < LANES; r++) memcpy(to + r, block[r] + at, 4);
 }
 
-// half gives 16 bits of every row.
+// half reads 16 bits of every row.
 static inline void half(uint8_t *to, const uint8_t *const *block, int at) {
     for (int r = 0; r < LANES; r++) memcpy(to + 2 * r, block[r] + at, 2);
 }
 
-// bytes gives each byte of a word of every row, the second `apart` bytes after the first.
+// bytes stores each byte of a word of every row, the second `apart` bytes after the first.
 static inline void bytes(uint8_t *to, int apart, const uint32_t *from) {
     for (int b = 0; b < 4; b++) {
         for (int r = 0; r < LANES; r++) to[b * apart + r] = (uint8_t)(from[r] >> 8 * b);
@@ -67,9 +68,10 @@ static inline void bytes(uint8_t *to, int apart, const uint32_t *from) {
 
 // exchange swaps the bits of a under mask << shift with those of b under mask.
 //
-// Write the place of a bit as a number, with bits that say where in its word it is and bits that say in which word: this exchanges one of the former,
-// the one worth shift, with one of the latter, the one in which a and b differ. What is an element's number in a file becomes its place in a group in a
-// few such steps, for all bits of a word at once.
+// Write the position of a bit as a number, whose bits are those of its position in a word and those
+// of the word's index: this swaps one of the former, worth shift, with one of the latter, the one
+// in which a and b differ. A few such steps turn the number of an element in a file into its
+// position in a group, for all bits of a word at once.
 static inline void exchange(uint32_t *a, uint32_t *b, int shift, uint32_t mask) {
     for (int r = 0; r < LANES; r += 4) {
         quad x = load(a + r), y = load(b + r), t = ((x >> shift) ^ y) & mask;
@@ -78,7 +80,7 @@ static inline void exchange(uint32_t *a, uint32_t *b, int shift, uint32_t mask) 
     }
 }
 
-// within exchanges two bits of the place in one word, of which shift is the difference.
+// within swaps two bits of the position in one word, whose difference is shift.
 static inline void within(uint32_t *a, int shift, uint32_t mask) {
     for (int r = 0; r < LANES; r += 4) {
         quad x = load(a + r), t = ((x >> shift) ^ x) & mask;
@@ -86,14 +88,16 @@ static inline void within(uint32_t *a, int shift, uint32_t mask) {
     }
 }
 
-// nibbles gives two times 32 quants of 4 bits, whose halves of bytes are 32 elements apart in a file and 16 in a group.
+// nibbles reads two times 32 quants of 4 bits, whose halves of bytes are 32 elements apart in a
+// file and 16 in a group.
 static inline void nibbles(lanes *low, lanes *high, const uint8_t *const *block, int at) {
     turn(low, block, at, 4);
     turn(high, block, at + 16, 4);
     for (int j = 0; j < 4; j++) exchange(low[j], high[j], 4, 0x0f0f0f0f);
 }
 
-// fifths brings fifth bits, bit e that of element e, to their places: e's bits 4 3 2 1 0 become 1 3 2 0 4.
+// fifths moves fifth bits, bit e that of element e, to their positions: e's bits 4 3 2 1 0 become 1
+// 3 2 0 4.
 static inline void fifths(uint32_t *to, const uint8_t *const *block, int at) {
     word(to, block, at);
     within(to, 16 - 1, 0x0000aaaa);
@@ -132,7 +136,8 @@ static void put_q5_1(const uint8_t *const *block, uint8_t *scales, lanes *q) {
     turn(q, block, 8, 4);
 }
 
-// Scales and minima of eight times 32 elements: 6 bits each, of the last four the upper two beside those of the first four.
+// Scales and minimums of eight times 32 elements: 6 bits each, of the last four the upper two next
+// to those of the first four.
 static inline void put_nested(const uint8_t *const *block, uint8_t *scales) {
     half(scales, block, 0);
     half(scales + 32, block, 2);
@@ -159,8 +164,8 @@ static void put_q4_k(const uint8_t *const *block, uint8_t *scales, lanes *q) {
 static void put_q5_k(const uint8_t *const *block, uint8_t *scales, lanes *q) {
     put_nested(block, scales);
     for (int g = 0; g < 8; g += 2) nibbles(q + 5 * g, q + 5 * g + 5, block, 48 + 16 * g);
-    // Bit g of byte e is that of element e of the 32 in turn g. With the bits of which word first, these steps take
-    // e4 e3 e2, e1 e0 g2 g1 g0 to g0 g1 g2, e1 e3 e2 e0 e4.
+    // Bit g of byte e is that of element e of the g-th 32. With the bits of the word's index first,
+    // these steps take e4 e3 e2, e1 e0 g2 g1 g0 to g0 g1 g2, e1 e3 e2 e0 e4.
     lanes f[8];
     turn(f, block, 16, 8);
     for (int w = 0; w < 8; w += 2) exchange(f[w], f[w + 1], 4, 0x0f0f0f0f); // e2 and g2
@@ -170,7 +175,8 @@ static void put_q5_k(const uint8_t *const *block, uint8_t *scales, lanes *q) {
         exchange(f[w], f[w + 2], 8, 0x00ff00ff); // e3 and e0
         exchange(f[w], f[w + 2], 2, 0x33333333); // e0 and g1
     }
-    for (int g = 0; g < 8; g++) memcpy(q[5 * g + 4], f[(g & 1) * 4 + (g & 2) + g / 4], sizeof(lanes));
+    for (int g = 0; g < 8; g++)
+        memcpy(q[5 * g + 4], f[(g & 1) * 4 + (g & 2) + g / 4], sizeof(lanes));
 }
 
 static void put_q6_k(const uint8_t *const *block, uint8_t *scales, lanes *q) {
@@ -180,8 +186,8 @@ static void put_q6_k(const uint8_t *const *block, uint8_t *scales, lanes *q) {
     for (int w = 0; w < 4; w++) bytes(scales + 32 + 64 * w, 16, s[w]);
     for (int h = 0; h < 2; h++, q += 4 * 6) {
         for (int g = 0; g < 2; g++) nibbles(q + 6 * g, q + 6 * (g + 2), block, 64 * h + 32 * g);
-        // Bits 2g and 2g+1 of byte e are those of element e of the 32 in turn g. These steps take
-        // e4 e3 e2, e1 e0 g1 g0 b to g0 e3 g1, e1 e2 e0 e4 b.
+        // Bits 2g and 2g+1 of byte e are those of element e of the g-th 32. These steps take e4 e3
+        // e2, e1 e0 g1 g0 b to g0 e3 g1, e1 e2 e0 e4 b.
         turn(f, block, 128 + 32 * h, 8);
         for (int w = 0; w < 4; w++) exchange(f[w], f[w + 4], 2, 0x33333333); // e4 and g0
         for (int w = 0; w < 8; w += 2) {
@@ -189,27 +195,32 @@ static void put_q6_k(const uint8_t *const *block, uint8_t *scales, lanes *q) {
             exchange(f[w], f[w + 1], 4, 0x0f0f0f0f); // e0 and g1
         }
         for (int g = 0; g < 4; g++) {
-            for (int i = 0; i < 2; i++) memcpy(q[6 * g + 4 + i], f[(g & 1) * 4 + 2 * i + g / 2], sizeof(lanes));
+            for (int i = 0; i < 2; i++)
+                memcpy(q[6 * g + 4 + i], f[(g & 1) * 4 + 2 * i + g / 2], sizeof(lanes));
         }
     }
 }
 
 // How a block of a type becomes its part of a group.
 typedef struct rule {
-    int elements, bytes, scales, words; // of a block; of its part of a group: bytes of scales, words of quants
+    // of a block; of its part of a group: bytes of scales, words of quants
+    int elements, bytes, scales, words;
     void (*put)(const uint8_t *const *block, uint8_t *scales, lanes *q);
 } rule;
 
 static const rule rules[] = {
-    [NPK_Q8_0] = {32, 34, 32, 8, put_q8_0},    [NPK_Q4_0] = {32, 18, 32, 4, put_q4_0},     [NPK_Q5_0] = {32, 22, 32, 5, put_q5_0},
-    [NPK_Q4_1] = {32, 20, 64, 4, put_q4_1},    [NPK_Q5_1] = {32, 24, 64, 5, put_q5_1},     [NPK_Q4_K] = {256, 144, 320, 32, put_q4_k},
+    [NPK_Q8_0] = {32, 34, 32, 8, put_q8_0},     [NPK_Q4_0] = {32, 18, 32, 4, put_q4_0},
+    [NPK_Q5_0] = {32, 22, 32, 5, put_q5_0},     [NPK_Q4_1] = {32, 20, 64, 4, put_q4_1},
+    [NPK_Q5_1] = {32, 24, 64, 5, put_q5_1},     [NPK_Q4_K] = {256, 144, 320, 32, put_q4_k},
     [NPK_Q5_K] = {256, 176, 320, 40, put_q5_k}, [NPK_Q6_K] = {256, 210, 288, 48, put_q6_k},
 };
 
-void npk_regroup(int type, void *dst, const void *src, int64_t rows, int64_t k, int64_t first, int64_t last) {
+void npk_regroup(int type, void *dst, const void *src, int64_t rows, int64_t k, int64_t first,
+                 int64_t last) {
     const rule *f = &rules[type];
-    const int64_t n = k / f->elements, scale_bytes = (n * f->scales + 63) / 64 * 64, group_bytes = scale_bytes + n * f->words * (int64_t)sizeof(lanes);
-    // Stands for rows that are not there: its scales and, in a group, its quants are zeros.
+    const int64_t n = k / f->elements, scale_bytes = (n * f->scales + 63) / 64 * 64,
+                  group_bytes = scale_bytes + n * f->words * (int64_t)sizeof(lanes);
+    // Stands in for missing rows: its scales and, in a group, its quants are zeros.
     uint8_t none[BLOCK_BYTES];
     memset(none, type == NPK_Q8_0 ? 0x80 : 0, sizeof none);
     memset(none, 0, 2);

@@ -25,13 +25,24 @@ type set struct {
 // sets lists the sets in ascending order: each needs the instructions of those before it.
 var sets = []set{
 	{name: "generic", base: C.NPK_GENERIC, integer: C.NPK_GENERIC_INTEGER},
-	{name: "armbf16", base: C.NPK_ARMBF16, integer: C.NPK_GENERIC_INTEGER, pairs: C.NPK_ARMBF16_PAIRS, arm: true},
+	{name: "armbf16", base: C.NPK_ARMBF16, integer: C.NPK_GENERIC_INTEGER,
+		pairs: C.NPK_ARMBF16_PAIRS, arm: true},
 	{name: "avx2", base: C.NPK_AVX2, integer: C.NPK_AVX2_INTEGER},
 	{name: "avx512", base: C.NPK_AVX512, integer: C.NPK_AVX512_INTEGER},
 	{name: "vnni", base: C.NPK_AVX512, integer: C.NPK_AVX512VNNI_INTEGER},
 	{name: "avx512bf16", base: C.NPK_AVX512, integer: C.NPK_AVX512_INTEGER,
 		pairs: C.NPK_AVX512BF16_PAIRS, quants: C.NPK_AVX512BF16_QUANTS},
 	{name: "amx", base: C.NPK_AVX512, integer: C.NPK_AVX512_INTEGER, tiles: C.NPK_AMX},
+}
+
+// setOf returns the set of that name, or nil.
+func setOf(name string) *set {
+	for i := range sets {
+		if sets[i].name == name {
+			return &sets[i]
+		}
+	}
+	return nil
 }
 
 // peak is the table that multiplies BF16 with BF16 fastest.
@@ -94,34 +105,45 @@ func pairs(s *set) int32   { return s.pairs }
 func quants(s *set) int32  { return s.quants }
 func tiles(s *set) int32   { return s.tiles }
 
+var (
+	gemv      = kernel.Choice{Kind: kernel.GEMV}
+	gemvInt   = kernel.Choice{Kind: kernel.GEMV, Rounding: kernel.RoundsActivations}
+	inPlace   = kernel.Choice{Kind: kernel.InPlace, PackFlags: kernel.FlagWide}
+	gemm      = kernel.Choice{Kind: kernel.GEMM}
+	gemmBF16  = kernel.Choice{Kind: kernel.GEMM, Rounding: kernel.RoundsWeights}
+	gemmTerms = kernel.Choice{Kind: kernel.GEMM, Rounding: kernel.SplitsWeights}
+	gemmRight = kernel.Choice{Kind: kernel.GEMM, PackFlags: kernel.FlagRight}
+)
+
 // rules lists the kernels of products. The first rule that applies wins.
 //
-// Quantized weights and activations that are not BF16 meet in the base table alone: 16 bits would be
-// fewer than the activations have.
+// Quantized weights and activations that are not BF16 meet in the base table alone: 16 bits would
+// be fewer than the activations have.
 var rules = []rule{
-	{tiles, bf12x16, 1, true, true, kernel.Choice{Kind: kernel.GEMV}, nil},
-	{tiles, bf12x16, unlimited, true, true, kernel.Choice{Kind: kernel.GEMM}, nil},
-	// Where weights are kept as BF12x16, those that are not have sums in the same order.
-	{tiles, bf16, unlimited, true, true, right, func(e *Engine, _ *kernel.Product) bool { return e.blocks16 }},
+	// table, weights, rows, bf16, transposed, choice, when
+	{tiles, bf12x16, 1, true, true, gemv, nil},
+	{tiles, bf12x16, unlimited, true, true, gemm, nil},
+	{tiles, bf16, unlimited, true, true, gemmRight, keepsBlocks16},
 
-	{quants, grouped, few, true, true, kernel.Choice{Kind: kernel.GEMV}, nil},
-	{integer, grouped, few, true, true, kernel.Choice{Kind: kernel.GEMV, Rounding: kernel.RoundsActivations}, nil},
-	{tiles, grouped, unlimited, true, true, kernel.Choice{Kind: kernel.GEMM, Rounding: kernel.SplitsWeights}, nil},
-	{pairs, grouped, unlimited, true, true, kernel.Choice{Kind: kernel.GEMM, Rounding: kernel.RoundsWeights}, nil},
+	{quants, grouped, few, true, true, gemv, nil},
+	{integer, grouped, few, true, true, gemvInt, nil},
+	{tiles, grouped, unlimited, true, true, gemmTerms, nil},
+	{pairs, grouped, unlimited, true, true, gemmBF16, nil},
 
-	{pairs, bf16 | bf12x4, few, true, true, kernel.Choice{Kind: kernel.GEMV}, nil},
-	{pairs, bf16 | bf12x4, some, true, true, wide, func(_ *Engine, p *kernel.Product) bool { return p.K%2 == 0 }},
-	{pairs, bf16 | bf12x4, unlimited, true, false, kernel.Choice{Kind: kernel.GEMM}, nil},
+	{pairs, bf16 | bf12x4, few, true, true, gemv, nil},
+	{pairs, bf16 | bf12x4, some, true, true, inPlace, evenK},
+	{pairs, bf16 | bf12x4, unlimited, true, false, gemm, nil},
 
-	{base, ungrouped, few, false, true, kernel.Choice{Kind: kernel.GEMV}, nil},
-	{tiles, bf16, unlimited, true, true, right, nil},
-	{base, ungrouped | grouped, unlimited, false, false, kernel.Choice{Kind: kernel.GEMM}, nil},
+	{base, ungrouped, few, false, true, gemv, nil},
+	{tiles, bf16, unlimited, true, true, gemmRight, nil},
+	{base, ungrouped | grouped, unlimited, false, false, gemm, nil},
 }
 
-var (
-	right = kernel.Choice{Kind: kernel.GEMM, PackFlags: kernel.FlagRight}
-	wide  = kernel.Choice{Kind: kernel.InPlace, PackFlags: kernel.FlagWide}
-)
+// keepsBlocks16 reports whether the device keeps weights as BF12x16. Those that it cannot compress
+// then have sums in the same order.
+func keepsBlocks16(e *Engine, _ *kernel.Product) bool { return e.blocks16 }
+
+func evenK(_ *Engine, p *kernel.Product) bool { return p.K%2 == 0 }
 
 // Select returns the kernel that computes a product.
 func (e *Engine) Select(p kernel.Product) kernel.Choice {

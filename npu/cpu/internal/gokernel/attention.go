@@ -6,16 +6,18 @@ import (
 	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 )
 
-// Attention in Go, streaming: keys and values are taken a block of positions at a time, and each query keeps the largest score so far, the
-// sum of the exponentials relative to it, and the weighted sum of the values. When a larger score appears, both sums are scaled down.
-// Source: Milakov and Gimelshein, Online normalizer calculation for softmax (arXiv 1805.02867).
+// Streaming attention in Go: keys and values are read a block of positions at a time, and each
+// query keeps the largest score so far, the sum of the exponentials relative to it, and the
+// weighted sum of the values. A larger score scales both sums down. Source: Milakov and Gimelshein,
+// Online normalizer calculation for softmax (arXiv 1805.02867).
 
 const (
-	attentionRows      = 16 // rows of queries to a chunk
-	attentionPositions = 64 // positions to a block
+	attentionRows      = 16 // rows of queries per chunk
+	attentionPositions = 64 // positions per block
 )
 
-// attentionChunks counts pieces of at most attentionRows rows of one segment and one key-value head.
+// attentionChunks returns the number of chunks: at most attentionRows rows of one segment and one
+// key-value head each.
 func attentionChunks(c *kernel.Command) int64 {
 	var n int64
 	for _, s := range c.Segments() {
@@ -103,7 +105,7 @@ func (w *worker) attend(c *kernel.Command, s *kernel.Segment, kvHead, from, to i
 	}
 }
 
-// dot is the product of two vectors, in four independent sums.
+// dot returns the dot product of two vectors, from four independent sums.
 func dot(a, b []float32) float32 {
 	var s0, s1, s2, s3 float32
 	b = b[:len(a)]

@@ -20,7 +20,7 @@ type Engine struct {
 
 // worker is one thread's scratch memory.
 type worker struct {
-	weights  []float32 // rows of weights, keys or values as FP32
+	weights  []float32 // rows of weights, keys or values in FP32
 	rows     [3][]float32
 	scores   []float32
 	fixed    []fixedBlock // activations of the command fixedFor, row after row
@@ -28,7 +28,7 @@ type worker struct {
 	cancel   *uint32
 }
 
-// cancelled is looked at inside chunks that take long.
+// cancelled reports whether the run was cancelled. Long chunks check it.
 func (w *worker) cancelled() bool { return atomic.LoadUint32(w.cancel) != 0 }
 
 // New returns an engine that computes with so many goroutines.
@@ -39,7 +39,8 @@ func New(threads int) *Engine {
 // Name returns "go".
 func (e *Engine) Name() string { return "go" }
 
-// Select returns GEMV for a few rows of BF16 activations times quantized weights, and GEMM otherwise.
+// Select returns GEMV for a few rows of BF16 activations times quantized weights, and GEMM
+// otherwise.
 func (e *Engine) Select(p kernel.Product) kernel.Choice {
 	if p.Transposed && p.A == kernel.BF16 && kernel.IsGrouped(p.W) && p.M <= gemvRows {
 		return kernel.Choice{Kind: kernel.GEMV, Rounding: kernel.RoundsActivations}
@@ -59,7 +60,8 @@ func (e *Engine) AttentionBytes(*kernel.Command) int64 { return 0 }
 // Close does nothing.
 func (e *Engine) Close() {}
 
-// kernelFunc is one kind of command in Go: how many chunks it has, and what a chunk does. Chunks are independent of each other.
+// kernelFunc is the kernel of one kind of command: its number of chunks, and the function that runs
+// one. Chunks are independent of each other.
 type kernelFunc struct {
 	chunks func(c *kernel.Command) int64
 	do     func(w *worker, c *kernel.Command, chunk int64)
@@ -81,8 +83,9 @@ var kernels = [...]kernelFunc{
 	kernel.Copy:      {copyChunks, (*worker).copy},
 }
 
-// Run walks the commands with all threads at once, as the C engine does.
-func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (cancelled bool, err error) {
+// Run executes commands with all threads at once and reports whether *cancel became non-zero before
+// the end.
+func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (bool, error) {
 	b := newBarrier(e.threads)
 	began := time.Now()
 	walk := func(id int) {
@@ -123,17 +126,18 @@ func (e *Engine) Run(cmds []kernel.Command, cancel *uint32, trace bool) (cancell
 	return atomic.LoadUint32(cancel) != 0, nil
 }
 
-// barrier lets a number of goroutines wait for each other, again and again. Who waits looks a few times, since the others are mostly almost there, and then sleeps: on a machine
-// with other work the one that is waited for may have no processor.
+// barrier lets goroutines wait for each other repeatedly. A waiting goroutine polls a few times,
+// since the others mostly arrive soon, and then sleeps: on a machine with other load the one it
+// waits for may have no processor.
 type barrier struct {
 	threads int64
 	arrived atomic.Int64
 	round   atomic.Int64
 	mu      sync.Mutex
-	next    *sync.Cond // the round has changed
+	next    *sync.Cond // signaled when a round ends
 }
 
-// barrierLooks is how often a goroutine looks before it sleeps: for a few tenths of a millisecond.
+// barrierLooks is how often a goroutine polls before it sleeps: a few tenths of a millisecond.
 const barrierLooks = 2000
 
 func newBarrier(threads int) *barrier {
@@ -171,7 +175,7 @@ func (b *barrier) wait() {
 // chunkElements is about how many elements a chunk of a row-wise kernel has.
 const chunkElements = 1 << 14
 
-// rowsOf is the range of rows of a chunk of a row-wise command.
+// rowsOf returns the range of rows of a chunk of a row-wise command.
 func rowsOf(c *kernel.Command, chunk int64) (from, to int64) {
 	step := rowStep(c)
 	return chunk * step, min(c.M, (chunk+1)*step)
@@ -181,7 +185,7 @@ func rowStep(c *kernel.Command) int64 { return max(1, chunkElements/(max(1, c.N)
 
 func rowChunks(c *kernel.Command) int64 { return (c.M + rowStep(c) - 1) / rowStep(c) }
 
-// grow gives n elements of undefined content.
+// grow returns n elements of undefined content.
 func grow(s *[]float32, n int64) []float32 {
 	if int64(len(*s)) < n {
 		*s = make([]float32, n)
@@ -226,7 +230,8 @@ func (e *Engine) ReadBandwidth(mem, _ []byte, cancel *uint32) (float64, error) {
 		for id := range e.threads {
 			wg.Go(func() {
 				var a, b, c, d uint64
-				for w := words[id*part : (id+1)*part]; len(w) >= 8 && atomic.LoadUint32(cancel) == 0; w = w[8:] {
+				w := words[id*part : (id+1)*part]
+				for ; len(w) >= 8 && atomic.LoadUint32(cancel) == 0; w = w[8:] {
 					a, b, c, d = a+w[0]+w[4], b+w[1]+w[5], c+w[2]+w[6], d+w[3]+w[7]
 				}
 				sink.Add(a + b + c + d)

@@ -9,7 +9,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 )
 
-// Nobody passes a barrier before all are there, whether those who wait still look or already sleep; and who sleeps is woken.
+// No goroutine passes a barrier before all have arrived, whether the waiting ones still poll or
+// sleep, and all sleeping ones are woken.
 func TestBarrier(t *testing.T) {
 	const rounds = 300
 	for _, threads := range []int{1, 2, 3, 8} {
@@ -19,7 +20,7 @@ func TestBarrier(t *testing.T) {
 		for id := range threads {
 			wg.Go(func() {
 				for r := range rounds {
-					if r%30 == id { // the others have looked often enough by then
+					if r%30 == id { // the others sleep by then
 						time.Sleep(2 * time.Millisecond)
 					}
 					arrived.Add(1)
@@ -41,7 +42,8 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// The Go engine packs the activations of many rows with all threads: one chunk of them would be one thread's, and no place to stop at.
+// All threads pack the activations of many rows: a single chunk would run on one thread and could
+// not be cancelled.
 func TestPackingIsSharedOut(t *testing.T) {
 	for _, k := range []int64{1, 576, 2048, 1 << 20} {
 		c := kernel.Command{Kind: kernel.Pack, M: 512, K: k}

@@ -6,21 +6,22 @@ import (
 	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 )
 
-// Products of a few rows with grouped weights: the number format of fixed.h, in Go.
+// GEMV with quantized weights as sums of integers: the number format of integer.h, in Go.
 
-// gemvRows is the most rows for which the sums of integers below are faster than bringing the weights to FP32 first. It is what the engine has for few rows: see
-// npu.Info.FewRows.
+// gemvRows is the most rows for which integer sums are faster than dequantizing the weights to FP32
+// first.
 const gemvRows = 4
 
-// fixedBlock is 32 activations as whole multiples of a scale.
+// fixedBlock is 32 activations as integer multiples of a scale.
 type fixedBlock struct {
-	q     [32]int32 // within 16 bits
+	q     [32]int32 // 16 bits
 	scale float32
-	sum   [2]int32 // of the first sixteen and of the others
+	sum   [2]int32 // of the first 16 elements and of the others
 }
 
-// fixBlock brings 32 values to 16 bits, the largest to 32767, and what that leaves to another 15 bits where low is not nil. A block with a value that
-// is not finite is NaN, one of tiny values zero.
+// fixBlock converts 32 values to integers of 16 bits, the largest to 32767, and the remainder to
+// another 15 bits if low is not nil. A block with a value that is not finite becomes NaN, one of
+// tiny values zero.
 func fixBlock(dst, low *fixedBlock, x []float32) {
 	largest := uint32(0)
 	for _, v := range x {
@@ -59,24 +60,24 @@ func fixBlock(dst, low *fixedBlock, x []float32) {
 	}
 }
 
-// gemvGroups is how many groups of rows a chunk has.
+// gemvGroups is the number of groups of a chunk.
 const gemvGroups = 4
 
 func gemvChunks(c *kernel.Command) int64 {
 	return (c.N + gemvGroups*kernel.GroupRows - 1) / (gemvGroups * kernel.GroupRows)
 }
 
-// gemv multiplies rows of BF16 activations by grouped weights.
+// gemv multiplies rows of BF16 activations by quantized weights.
 func (w *worker) gemv(c *kernel.Command, chunk int64) {
-	limbs := w.fix(c)
+	terms := w.fix(c)
 	blocks := int(c.K / 32)
 	end := min(c.N, (chunk+1)*gemvGroups*kernel.GroupRows)
 	for n := chunk * gemvGroups * kernel.GroupRows; n < end && !w.cancelled(); n += kernel.GroupRows {
 		g := viewGroup(c.B, c.BT, c.K, n/kernel.GroupRows)
 		for m := range c.M {
 			var y [kernel.GroupRows]float32
-			for l := range limbs {
-				x := w.fixed[(int(m)*limbs+l)*blocks:][:blocks]
+			for l := range terms {
+				x := w.fixed[(int(m)*terms+l)*blocks:][:blocks]
 				for b := range x {
 					g.product(&y, &x[b], b)
 				}
@@ -86,37 +87,38 @@ func (w *worker) gemv(c *kernel.Command, chunk int64) {
 	}
 }
 
-// fix brings the activations of a command to 16 bits, or twice as many numbers where results are FP32, unless this thread has done so.
-func (w *worker) fix(c *kernel.Command) (limbs int) {
-	limbs = 1
+// fix converts the activations of a command to integers, one or two terms each, unless this thread
+// has done so. It returns the number of terms.
+func (w *worker) fix(c *kernel.Command) (terms int) {
+	terms = 1
 	if c.YT == kernel.F32 || c.Flags&(kernel.FlagsFused) != 0 {
-		limbs = 2
+		terms = 2
 	}
 	if w.fixedFor == c {
-		return limbs
+		return terms
 	}
 	w.fixedFor = c
 	blocks := int(c.K / 32)
-	if n := int(c.M) * limbs * blocks; len(w.fixed) < n {
+	if n := int(c.M) * terms * blocks; len(w.fixed) < n {
 		w.fixed = make([]fixedBlock, n)
 	}
 	for m := range c.M {
 		x := load(&w.rows[0], c.A, c.AT, m*c.LDA, c.K)
 		for b := range blocks {
-			at := int(m)*limbs*blocks + b
+			at := int(m)*terms*blocks + b
 			var low *fixedBlock
-			if limbs == 2 {
+			if terms == 2 {
 				low = &w.fixed[at+blocks]
 			}
 			fixBlock(&w.fixed[at], low, x[32*b:][:32])
 		}
 	}
-	return limbs
+	return terms
 }
 
 // product adds the products of 32 activations with block b of all rows of the group.
 func (g *groupView) product(y *[kernel.GroupRows]float32, x *fixedBlock, b int) {
-	var first, second [kernel.GroupRows]int32 // sums over sixteen elements each
+	var first, second [kernel.GroupRows]int32 // sums over 16 elements each
 	at := b * g.Words * kernel.GroupRows
 	switch {
 	case g.High < 0:
@@ -147,7 +149,8 @@ func (g *groupView) product(y *[kernel.GroupRows]float32, x *fixedBlock, b int) 
 		s, minimum := g.factors(2*b, lane)
 		if g.Form.Scales == kernel.HalvedScales {
 			s2, _ := g.factors(2*b+1, lane)
-			y[lane] += x.scale * (s*float32(first[lane]-g.Bias*x.sum[0]) + s2*float32(second[lane]-g.Bias*x.sum[1]))
+			a, b := first[lane]-g.Bias*x.sum[0], second[lane]-g.Bias*x.sum[1]
+			y[lane] += x.scale * (s*float32(a) + s2*float32(b))
 			continue
 		}
 		sum := x.sum[0] + x.sum[1]
@@ -155,7 +158,8 @@ func (g *groupView) product(y *[kernel.GroupRows]float32, x *fixedBlock, b int) 
 	}
 }
 
-// addNibbles adds products of four elements, those of the low halves of bytes at shift 0, of the high halves at 4.
+// addNibbles adds products of four elements: those of the low halves of bytes if shift is 0, of the
+// high halves if it is 4.
 func addNibbles(sum *[kernel.GroupRows]int32, quants []uint32, x []int32, shift uint) {
 	x0, x1, x2, x3 := x[0], x[1], x[2], x[3]
 	q := (*[kernel.GroupRows]uint32)(quants)

@@ -6,7 +6,7 @@ import (
 	"github.com/npukit/npukit/npu/cpu/internal/kernel"
 )
 
-// pack brings rows of activations to FP32, one after the other.
+// pack converts rows of activations to FP32, one after the other.
 func (w *worker) pack(c *kernel.Command, chunk int64) {
 	panels := unsafe.Slice((*float32)(c.Y), c.M*c.K)
 	for r, to := rowsOf(c, chunk); r < to; r++ {
@@ -14,7 +14,7 @@ func (w *worker) pack(c *kernel.Command, chunk int64) {
 	}
 }
 
-// gemmColumns is how many outputs of every row a chunk of a product computes.
+// gemmColumns is the number of columns of a chunk.
 const gemmColumns = 32
 
 func gemmChunks(c *kernel.Command) int64 { return (c.N + gemmColumns - 1) / gemmColumns }
@@ -27,7 +27,8 @@ func (w *worker) gemm(c *kernel.Command, chunk int64) {
 	var y [4]float32
 	for n, end := chunk*gemmColumns, min(c.N, (chunk+1)*gemmColumns); n < end; n += 4 {
 		cols := min(4, end-n)
-		if c.M <= gemvRows && c.BT == kernel.BF16 && c.Flags&kernel.FlagKN == 0 { // each row by itself: a row's sum must not depend on how many there are
+		// row by row: a row's sum must not depend on their number
+		if c.M <= gemvRows && c.BT == kernel.BF16 && c.Flags&kernel.FlagKN == 0 {
 			for m := range c.M {
 				for j := range cols {
 					y[j] = dotBF16(a[m*k:][:k], unsafe.Slice((*uint16)(kernel.Element(c.B, c.BT, (n+j)*c.LDB)), k))
@@ -56,7 +57,7 @@ func (w *worker) gemm(c *kernel.Command, chunk int64) {
 	}
 }
 
-// put stores results of a product, or what they go on to be, at a row and from a column on.
+// put stores results of a product, fused or not, at a row and from a column on.
 func put(c *kernel.Command, row, column int64, y []float32) {
 	var other [kernel.GroupRows]float32
 	if c.Flags&(kernel.FlagsFused) != 0 {
@@ -73,7 +74,7 @@ func put(c *kernel.Command, row, column int64, y []float32) {
 	store(c.Y, c.YT, row*c.LDY+column, y)
 }
 
-// weightRow brings the weights of output n to FP32.
+// weightRow converts the weights of output n to FP32.
 func (w *worker) weightRow(dst []float32, c *kernel.Command, n int64) {
 	switch {
 	case kernel.IsGrouped(c.BT):
@@ -88,8 +89,8 @@ func (w *worker) weightRow(dst []float32, c *kernel.Command, n int64) {
 	}
 }
 
-// dot2x4 is the products of two rows of activations with four rows of weights that follow each other. The eight sums are independent, so that the
-// processor need not wait for one addition before the next.
+// dot2x4 computes the dot products of two rows of activations with four adjacent rows of weights.
+// The eight sums are independent, which hides the latency of additions.
 func dot2x4(y, z *[4]float32, a, b, weights []float32) {
 	k := len(a)
 	b = b[:k]
@@ -114,7 +115,7 @@ func dot2x4(y, z *[4]float32, a, b, weights []float32) {
 	*z = [4]float32{z0, z1, z2, z3}
 }
 
-// dotBF16 is the product of a row of activations with a row of weights as they lie in the checkpoint.
+// dotBF16 returns the dot product of a row of activations with a row of BF16 weights.
 func dotBF16(a []float32, w []uint16) float32 {
 	var s [8]float32
 	w = w[:len(a)]

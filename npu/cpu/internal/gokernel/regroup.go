@@ -14,7 +14,7 @@ func (e *Engine) Regroup(w *kernel.Grouped, data []byte, first, last int) {
 	}
 }
 
-// fill fills group g from the matrix as it lies in a file.
+// fill fills group g from the matrix in the order of its file.
 func fill(w *kernel.Grouped, g int, data []byte) {
 	f := kernel.FormOf(w.Code)
 	k := int(w.Cols)
@@ -31,7 +31,7 @@ func fill(w *kernel.Grouped, g int, data []byte) {
 	}
 }
 
-// fillBlock puts the b-th block of a row in its lane.
+// fillBlock stores block b of a row in its lane.
 func fillBlock(f *kernel.Form, scales []byte, quants []uint32, block []byte, b, lane int) {
 	le := binary.LittleEndian
 	quants = quants[lane:]
@@ -56,7 +56,7 @@ func fillBlock(f *kernel.Form, scales []byte, quants []uint32, block []byte, b, 
 	}
 }
 
-// highBit is the bit of the word of fifth bits where that of element e lies.
+// highBit is the bit of the word of fifth bits that belongs to element e.
 var highBit = func() (list [32]uint8) {
 	for e := range list {
 		j, h, i := kernel.Place(e)
@@ -65,7 +65,8 @@ var highBit = func() (list [32]uint8) {
 	return list
 }()
 
-// fillNibbles fills in 32 elements of a type whose halves lie as in a group, and their fifth bits, which come first.
+// fillNibbles stores 32 elements of a type whose halves are in the order of a group, and their
+// fifth bits, which come first.
 func fillNibbles(f *kernel.Form, q []uint32, from []byte) {
 	le := binary.LittleEndian
 	if f.High == 1 {
@@ -81,7 +82,8 @@ func fillNibbles(f *kernel.Form, q []uint32, from []byte) {
 	}
 }
 
-// fillNested fills in a Q4_K or Q5_K block: in its file two groups of 32 share bytes, one in the low halves, one in the high.
+// fillNested stores a Q4_K or Q5_K block. In its file two groups of 32 elements share bytes, one in
+// the low halves, one in the high ones.
 func fillNested(f *kernel.Form, scales []byte, q []uint32, block []byte, lane int) {
 	le := binary.LittleEndian
 	copy(scales[2*lane:][:2], block)
@@ -116,7 +118,8 @@ func fillNested(f *kernel.Form, scales []byte, q []uint32, block []byte, lane in
 	}
 }
 
-// fillHalved fills in a Q6_K block: in its file each half is four rows of 32, rows 0 and 1 in low halves of bytes, 2 and 3 in high ones.
+// fillHalved stores a Q6_K block. In its file each half is four rows of 32 elements, rows 0 and 1
+// in low halves of bytes, 2 and 3 in high ones.
 func fillHalved(scales []byte, q []uint32, block []byte, lane int) {
 	le := binary.LittleEndian
 	copy(scales[2*lane:][:2], block[208:])
@@ -137,7 +140,8 @@ func fillHalved(scales []byte, q []uint32, block []byte, lane int) {
 		}
 		var to [2]uint32
 		for e, at := range highBit {
-			// Two bits for each of eight nibbles of two words: half of highBit's places, twice as wide.
+			// Two bits for each of eight nibbles of two words: half of highBit's positions, twice
+			// as wide.
 			w := at % 16 / 8
 			to[w] |= uint32(high[e]>>(2*row)&3) << (at/16*16 + at%8*2)
 		}

@@ -9,9 +9,10 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Row-wise kernels in Go. Whatever the element types, a row is brought to FP32, worked on, and stored.
+// Row-wise kernels in Go. Whatever the element types, a row is converted to FP32, processed, and
+// stored.
 
-// load brings n elements from row r of a matrix to FP32. FP32 rows are not copied.
+// load returns n elements as FP32. FP32 is not copied.
 func load(dst *[]float32, p unsafe.Pointer, t int32, first, n int64) []float32 {
 	p = kernel.Element(p, t, first)
 	if t == kernel.F32 {
@@ -34,7 +35,7 @@ func convert(dst []float32, p unsafe.Pointer, t int32) {
 	}
 }
 
-// store puts src where elements of a type lie.
+// store writes src as elements of a type.
 func store(p unsafe.Pointer, t int32, first int64, src []float32) {
 	p = kernel.Element(p, t, first)
 	switch t {
@@ -50,7 +51,8 @@ func store(p unsafe.Pointer, t int32, first int64, src []float32) {
 func (w *worker) embed(c *kernel.Command, chunk int64) {
 	ids := unsafe.Slice((*int32)(c.A), c.M)
 	for r, to := rowsOf(c, chunk); r < to; r++ {
-		if id := int64(ids[r]); id >= 0 && id < c.K { // checked before the run; the host may have written since
+		// checked before the run, but the host may have written since
+		if id := int64(ids[r]); id >= 0 && id < c.K {
 			if kernel.IsGrouped(c.BT) {
 				row := grow(&w.rows[0], c.N)
 				UngroupRow(row, c.B, c.BT, id)
@@ -174,7 +176,7 @@ func (w *worker) add(c *kernel.Command, chunk int64) {
 	}
 }
 
-// copyRows is how many innermost rows of a strided copy a chunk has.
+// copyRows returns the number of innermost rows of a chunk of a strided copy.
 func copyRows(c *kernel.Command) int64 { return max(1, chunkElements/max(1, c.Extents[3])) }
 
 func copyChunks(c *kernel.Command) int64 {

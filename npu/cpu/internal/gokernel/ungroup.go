@@ -9,14 +9,14 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// groupView is one group of a weight, as Go kernels see it.
+// groupView is one group of a weight.
 type groupView struct {
 	*kernel.Form
 	scales []byte
 	quants []uint32
 }
 
-// viewGroup is group g of the weight at p, whose rows have k elements.
+// viewGroup returns group g of the weight at p, whose rows have k elements.
 func viewGroup(p unsafe.Pointer, code int32, k, g int64) groupView {
 	f := kernel.FormOf(code)
 	each, scales := f.GroupBytes(k), f.ScaleBytes(k)
@@ -26,7 +26,8 @@ func viewGroup(p unsafe.Pointer, code int32, k, g int64) groupView {
 
 func halfAt(b []byte) float32 { return dtype.Float16(binary.LittleEndian.Uint16(b)).Float32() }
 
-// factors are the scale and the minimum of part (of 16 elements) of a lane: a value is scale*(q-bias) - min.
+// factors returns the scale and the minimum of part (of 16 elements) of a lane: a value is
+// scale*(q-bias) - min.
 func (g *groupView) factors(part, lane int) (scale, minimum float32) {
 	s := g.scales
 	switch g.Form.Scales {
@@ -45,7 +46,7 @@ func (g *groupView) factors(part, lane int) (scale, minimum float32) {
 	}
 }
 
-// quantsOf gives the 32 quants of block b (of 32 elements) of a lane.
+// quantsOf fills dst with the 32 quants of block b of a lane.
 func (g *groupView) quantsOf(dst *[32]uint8, b, lane int) {
 	q := g.quants[b*g.Words*kernel.GroupRows+lane:]
 	if g.High < 0 {

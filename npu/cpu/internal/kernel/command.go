@@ -9,8 +9,8 @@ import (
 )
 
 // Command is one unit of work for the kernels. Arrays of commands live outside the Go heap and are
-// passed to C as they are: npk_cmd in npk.h has the same layout and documents which fields each kind
-// of command reads.
+// passed to C as they are: npk_cmd in npk.h has the same layout and documents which fields each
+// kind of command reads.
 type Command struct {
 	Kind       int32
 	Barrier    int32 // 1 to wait until every earlier command is complete

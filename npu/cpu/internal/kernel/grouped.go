@@ -6,13 +6,13 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Quantized weights keep their quants and scales bit for bit but are repacked: 16 rows form a group,
-// and the values at one place of all 16 rows are adjacent. A vector then holds one place of 16 (or
-// 8, or 4) rows, so that kernels need no horizontal sums and no broadcasts of scales, and read a
-// group from its first byte to its last.
+// Quantized weights keep their quants and scales bit for bit but are repacked: 16 rows form a
+// group, and the values at one place of all 16 rows are adjacent. A vector then holds one place of
+// 16 (or 8, or 4) rows, so that kernels need no horizontal sums and no broadcasts of scales, and
+// read a group from its first byte to its last.
 //
-// A group holds the scales of its blocks, then, from a multiple of 64 bytes on, the quants. A lane is
-// a row; [16] is over lanes.
+// A group holds the scales of its blocks, then, from a multiple of 64 bytes on, the quants. A lane
+// is a row; [16] is over lanes.
 //
 // Every 32 elements take several words of 32 bits, [16] each:
 //
@@ -21,15 +21,15 @@ import (
 //	5 bits  as 4 bits, and a fifth word with the fifth bits
 //	6 bits  as 4 bits, and two words with bits 4 and 5, the first for words 0 and 1
 //
-// The high bits of the element in nibble i of half h of word j (see Place) start at bit 16h + n(4j+i)
-// of their word, where n is the number of high bits and j counts from the first word that this word
-// serves: one shift moves the high bits of eight or sixteen elements to their nibbles.
+// The high bits of the element in nibble i of half h of word j (see Place) start at bit
+// 16h + n(4j+i) of their word, where n is the number of high bits and j counts from the first word
+// that this word serves: one shift moves the high bits of eight or sixteen elements to their nibbles.
 //
 // There are four kinds of scales:
 //
 //	plain    per 32 elements   d f16[16]                              Q8_0 Q4_0 Q5_0  d*(q-bias)
 //	affine   per 32 elements   d f16[16], m f16[16]                   Q4_1 Q5_1       d*q + m
-//	nested   per 256 elements  d f16[16], dmin f16[16], and for each  Q4_K Q5_K       (d*s)*q - dmin*m
+//	nested   per 256 elements  d f16[16], dmin f16[16], and for each Q4_K Q5_K      (d*s)*q - dmin*m
 //	                           32 of them s u8[16], m u8[16]
 //	halved   per 256 elements  d f16[16], and for each 16 of them     Q6_K            (d*s)*(q-bias)
 //	                           s i8[16]

@@ -1,6 +1,7 @@
 //go:build cgo && !windows && amd64
 
-// Products and attention in the matrix unit of CPUs that have AMX. Nothing here may be called before npk_usable says so.
+// Products and attention in the matrix unit of CPUs with AMX. Nothing here may be called before
+// npk_amx_works has returned true.
 
 #include "../csrc/kernel.h"
 
@@ -42,13 +43,16 @@
 const npk_kernels npk_amx = {
     .pack_bytes = ISA(pack_tiles_bytes),
     .peak_flops = (int64_t)2 * ISA(SIDE) * 2 * ISA(SIDE) * ISA(PEAK_STEPS) * NPK_TILE_K * 2,
-    .of = {
-        [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
-        [NPK_GEMV] = {NULL, ISA(gemv_block16_chunks), ISA(gemv_block16), ISA(gemv_block16_scratch)},
-        [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
-        [NPK_ATTENTION] = {ISA(attention_phases), ISA(attention_chunks), ISA(attention), ISA(attention_scratch)},
-        [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},
-    },
+    .of =
+        {
+            [NPK_PACK] = {NULL, ISA(pack_tiles_chunks), ISA(pack_tiles), NULL},
+            [NPK_GEMV] = {NULL, ISA(gemv_block16_chunks), ISA(gemv_block16),
+                          ISA(gemv_block16_scratch)},
+            [NPK_GEMM] = {NULL, ISA(gemm_tiles_chunks), ISA(gemm_tiles), ISA(gemm_tiles_scratch)},
+            [NPK_ATTENTION] = {ISA(attention_phases), ISA(attention_chunks), ISA(attention),
+                               ISA(attention_scratch)},
+            [NPK_PEAK] = {NULL, ISA(peak_tiles_chunks), ISA(peak_tiles), ISA(peak_tiles_scratch)},
+        },
 };
 
 #ifdef NPK_EMULATED_TILES
@@ -57,7 +61,8 @@ int npk_amx_works(void) { return 1; }
 
 #else
 
-// Linux gives a process the state of tiles when it asks for it (arch_prctl, since 5.16): signal frames grow by 8 KB.
+// Requests the tile state from Linux (arch_prctl, since 5.16), which makes signal frames 8 KB
+// larger.
 static int permitted(void) {
 #ifdef __linux__
     enum { REQUEST = 0x1023, TILE_DATA = 18 };
@@ -67,7 +72,7 @@ static int permitted(void) {
 #endif
 }
 
-// One product whose result is known: every sum is that of 32 products of 1 and 2.
+// Computes one product whose result is known: every sum is that of 32 products of 1 and 2.
 TARGET static int multiplies(void) {
     uint16_t a[ISA(TILE) / 2], b[ISA(TILE) / 2];
     float sums[ISA(SIDE) * ISA(SIDE)] = {0};
@@ -88,8 +93,9 @@ TARGET static int multiplies(void) {
 
 enum { PATIENCE_S = 5 }; // for what takes microseconds
 
-// Virtual machines may announce AMX and fault at it, so a child process tries first; permission is asked for only when it came back. What came out holds from
-// then on; a child that could not be made says nothing, and the next call tries again.
+// Virtual machines may advertise AMX and fault at it, so a child process tries first; permission is
+// requested only if it succeeds. The result is kept. If no child can be created, the answer is no,
+// and the next call tries again.
 int npk_amx_works(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static int known, works;

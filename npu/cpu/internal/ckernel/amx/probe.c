@@ -1,7 +1,7 @@
 //go:build cgo && !windows && amd64
 
-// Whether instructions work, found out by a child process that executes them: there are machines, virtual ones above all, that advertise what they
-// then fault at.
+// Tests instructions in a child process: there are machines, most of them virtual, that advertise
+// what they fault at.
 
 #include "probe.h"
 
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The end of a body that faults or hangs. Dying of the signal would leave a memory dump of the whole program.
+// Ends a body that faults or hangs. Dying of the signal would dump the memory of the whole program.
 static void leave(int sig) {
     (void)sig;
     _exit(1);
@@ -21,11 +21,12 @@ static void leave(int sig) {
 int npk_survives(int (*body)(void), unsigned seconds) {
     int ends[2];
     if (pipe(ends)) return -1;
-    // Programs started meanwhile must not keep the pipe open: the parent waits for its end. Against the moment between the calls the caller holds Go's lock of forks.
+    // Programs started meanwhile must not keep the pipe open, because the parent waits for its end.
+    // The caller holds Go's fork lock, which covers the moment between the two calls.
     for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFD, FD_CLOEXEC);
     pid_t child = fork();
     if (child == 0) {
-        // The handlers of the parent, Go's among them, are not for this process.
+        // The parent's handlers, Go's among them, are not for this process.
         const int fatal[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGTRAP, SIGSYS, SIGALRM};
         sigset_t all;
         sigfillset(&all);
@@ -41,7 +42,7 @@ int npk_survives(int (*body)(void), unsigned seconds) {
     close(ends[1]);
     char good = 0;
     if (child > 0) {
-        // The child says what came out; if it dies instead, the pipe ends.
+        // The child writes the result. If it dies instead, the pipe ends.
         while (read(ends[0], &good, 1) < 0 && errno == EINTR) {}
         while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
     }

@@ -14,7 +14,7 @@ package amx
 // }
 import "C"
 
-// The ways that an instruction tried in a child process can end, for a test: tests cannot use cgo themselves.
+// The ways in which a body can end, for a test: tests cannot use cgo themselves.
 const (
 	probeGood = iota
 	probeWrong

@@ -4,7 +4,8 @@ package amx
 
 import "testing"
 
-// An instruction that gives wrong sums, faults or never ends is found out by a child process, and this one lives on.
+// A child process detects an instruction that returns wrong sums, faults or never ends, and this
+// process survives.
 func TestFaultsOfAProbeCostTheChildAlone(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -2,7 +2,6 @@
 
 // Quantized GEMV as sums of integers.
 
-
 #include "../csrc/vec_avx2.h"
 
 #include "../csrc/kernel.h"

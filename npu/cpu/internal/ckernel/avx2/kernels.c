@@ -2,7 +2,6 @@
 
 // Kernels with AVX2.
 
-
 #include "../csrc/vec_avx2.h"
 
 #include "../csrc/kernels.h"

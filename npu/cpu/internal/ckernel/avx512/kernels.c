@@ -2,7 +2,6 @@
 
 // Kernels with AVX-512.
 
-
 #include "../csrc/vec_avx512.h"
 
 #include "../csrc/kernels.h"

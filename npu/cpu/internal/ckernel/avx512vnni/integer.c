@@ -1,8 +1,7 @@
 //go:build cgo && !windows && amd64
 
-// Quantized GEMV as sums of integers, with AVX-512 VNNI, whose multiply-add of 16-bit integers is one
-// instruction.
-
+// Quantized GEMV as sums of integers, with AVX-512 VNNI, whose multiply-add of 16-bit integers is
+// one instruction.
 
 #define NPK_HAVE_VNNI
 

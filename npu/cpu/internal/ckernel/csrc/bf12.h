@@ -1,5 +1,5 @@
-// Weights in BF12 (npk.h): how kernels read them. The result is the BF16 that was compressed, bit for
-// bit, from three quarters of the bytes.
+// Weights in BF12 (npk.h): how kernels read them. The result is the BF16 that was compressed, bit
+// for bit, from three quarters of the bytes.
 
 // Columns are read a vector of pairs at a time.
 enum { ISA(PART) = 2 * VL, ISA(PARTS) = NPK_BLOCK4_COLUMNS / ISA(PART) };
@@ -15,7 +15,8 @@ typedef struct ISA(block4) {
 // Starts reading block q of a matrix at one of its units.
 INLINE ISA(block4) ISA(block4_at)(const npk_bf12 *w, int64_t q, int64_t k, int64_t unit) {
     const npk_block4 *head = w->heads + q;
-    ISA(block4) at = {
+    ISA(block4)
+    at = {
         (const char *)w->codes + q * npk_block4_bytes(k),
         w->escapes + head[0].escapes,
         w->escapes + head[1].escapes,
@@ -41,7 +42,8 @@ INLINE void ISA(bf12_read)(const char *from, const vi bases[4], int zeros, vf w[
         x[i] = vi_load(from + i * (NPK_BF12_UNIT / 3));
         y[i] = vi_and(x[i], 0x87ff87ff);
     }
-    const vi high = vi_or(vi_and(vi_move(x[0], 1), 0x80008000), vi_and(vi_shr(x[1], 4), 0x07800780));
+    const vi high =
+        vi_or(vi_and(vi_move(x[0], 1), 0x80008000), vi_and(vi_shr(x[1], 4), 0x07800780));
     const vi low = vi_or(vi_and(vi_shr(x[2], 8), 0x00780078), vi_and(vi_shr(x[0], 11), 0x00070007));
     y[3] = vi_or(high, low);
     if (zeros) {
@@ -61,7 +63,7 @@ INLINE void ISA(block4_read)(const ISA(block4) *q, int64_t p, vf w[NPK_BLOCK4_RO
 
 // Decodes the parts of a unit that has escapes.
 TARGET static NOINLINE void ISA(block4_patch)(ISA(block4) *q, int64_t unit,
-                                                               vf w[ISA(PARTS)][NPK_BLOCK4_ROWS]) {
+                                              vf w[ISA(PARTS)][NPK_BLOCK4_ROWS]) {
     uint16_t values[NPK_BLOCK4_ROWS][NPK_BLOCK4_COLUMNS];
     for (int p = 0; p < ISA(PARTS); p++) {
         ISA(block4_read)(q, unit * ISA(PARTS) + p, w[p]);

@@ -44,12 +44,19 @@ TARGET static NOINLINE void v_put_end(void *p, int type, int64_t i, vf x, int n)
 // Loops over a row. BODY reads i and n and uses GET and PUT, which are whole vectors except at the
 // end.
 #define GET(p, type, at) (n == VL ? v_get(p, type, (at) + i) : v_get_end(p, type, (at) + i, n))
-#define PUT(p, type, at, x) (n == VL ? v_put(p, type, (at) + i, x) : v_put_end(p, type, (at) + i, x, n))
+#define PUT(p, type, at, x)                                                                        \
+    (n == VL ? v_put(p, type, (at) + i, x) : v_put_end(p, type, (at) + i, x, n))
 #define ROW(width, BODY)                                                                           \
     do {                                                                                           \
         int64_t i = 0;                                                                             \
-        for (; i + VL <= (width); i += VL) { const int n = VL; BODY }                              \
-        if (i < (width)) { const int n = (int)((width) - i); BODY }                                \
+        for (; i + VL <= (width); i += VL) {                                                       \
+            const int n = VL;                                                                      \
+            BODY                                                                                   \
+        }                                                                                          \
+        if (i < (width)) {                                                                         \
+            const int n = (int)((width) - i);                                                      \
+            BODY                                                                                   \
+        }                                                                                          \
     } while (0)
 
 // Adds one step of a product: a times b, or the two products of pairs.
@@ -61,9 +68,10 @@ INLINE vf v_mac(vf acc, vf a, vf b) {
 #endif
 }
 
-// Returns e^x to about one unit in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is
-// in two parts of which the first times n is exact; a minimax polynomial for e^r (2^-28 relative,
-// before its coefficients are rounded); times 2^n. Beyond the clamp the result is zero or infinity.
+// Returns e^x to about one unit in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2
+// is in two parts of which the first times n is exact; a minimax polynomial for e^r (2^-28
+// relative, before its coefficients are rounded); times 2^n. Beyond the clamp the result is zero or
+// infinity.
 INLINE vf v_exp(vf x) {
     vf c = v_clamp(x, -104.0f, 89.0f);
     vf n = v_round(v_mul(c, v_set1(1.44269504088896341f)));
@@ -107,19 +115,17 @@ INLINE void ISA(put_rows)(const npk_cmd *c, const int flags, const int ct, const
         for (int64_t j = 0; j < columns; j += VL) {
             const int64_t n = npk_min(VL, columns - j), to = (row + i) * c->ldy + column + j;
             vf sum = v_load(sums + i * ld + j);
-            if (flags & NPK_FUSED)
-                sum = ISA(fuse)(c, flags, ct, row + i, column + j, sum, (int)n);
+            if (flags & NPK_FUSED) sum = ISA(fuse)(c, flags, ct, row + i, column + j, sum, (int)n);
             if (n == VL) v_put(c->y, yt, to, sum);
             else v_putn(c->y, yt, to, sum, (int)n);
         }
 }
 
-// Stores a block of results [rows, columns], fused or not, from rows ld apart. Columns are padded to
-// whole vectors. What models need has loops of its own.
-TARGET static NOINLINE void ISA(put_block)(const npk_cmd *c, int64_t row,
-                                                            int64_t rows, int64_t column,
-                                                            int64_t columns, const float *sums,
-                                                            int64_t ld) {
+// Stores a block of results [rows, columns], fused or not, from rows ld apart. Columns are padded
+// to whole vectors. What models need has loops of its own.
+TARGET static NOINLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows,
+                                           int64_t column, int64_t columns, const float *sums,
+                                           int64_t ld) {
     const int fused = c->flags & NPK_FUSED;
     if (fused == NPK_GATED && c->ct == NPK_F32 && c->yt == NPK_BF16)
         ISA(put_rows)(c, NPK_GATED, NPK_F32, NPK_BF16, row, rows, column, columns, sums, ld);
@@ -132,8 +138,8 @@ TARGET static NOINLINE void ISA(put_block)(const npk_cmd *c, int64_t row,
 // Stores the results of a GEMV [rows, columns], at most a vector wide, from rows ld apart. It is a
 // call, because GEMV has a kernel for each number of rows.
 TARGET static NOINLINE void ISA(put_few)(const npk_cmd *c, int64_t row, int64_t rows,
-                                                          int64_t column, int columns,
-                                                          const float *sums, int64_t ld) {
+                                         int64_t column, int columns, const float *sums,
+                                         int64_t ld) {
     if (c->flags & NPK_FUSED) {
         for (; rows > 0; rows--, row++, sums += ld) {
             const int64_t to = row * c->ldy + column;

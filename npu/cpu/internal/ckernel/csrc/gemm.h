@@ -1,6 +1,6 @@
-// GEMM: products of many rows. Activations come as panels of MR rows, made once by NPK_PACK and shared
-// by the products that read them. Each chunk packs its own weights, a block of K at a time, and
-// multiplies tiles of MR x NR that stay in registers.
+// GEMM: products of many rows. Activations come as panels of MR rows, made once by NPK_PACK and
+// shared by the products that read them. Each chunk packs its own weights, a block of K at a time,
+// and multiplies tiles of MR x NR that stay in registers.
 //
 // A panel has, step after step, the MR (or NR) values of one k. In tables of pairs a step is two k,
 // in the 32 bits of a float. K is cut into blocks of a fixed size, so sums do not depend on how the
@@ -31,11 +31,11 @@ INLINE vf ISA(rawn)(const void *p, int64_t i, int64_t n) {
     return v_load((const float *)tmp);
 }
 
-// Loads VL steps from step s of a row, zeros beyond k. Pairs is a constant wherever this is inlined.
+// Loads VL steps from step s of a row, zeros beyond k. Pairs is a constant wherever this is
+// inlined.
 INLINE vf ISA(along)(const void *p, int type, int64_t at, int64_t s, int64_t k, const int pairs) {
     int64_t left = pairs ? k - 2 * s : k - s;
-    if (pairs)
-        return left >= 2 * VL ? ISA(raw)(p, at + 2 * s) : ISA(rawn)(p, at + 2 * s, left);
+    if (pairs) return left >= 2 * VL ? ISA(raw)(p, at + 2 * s) : ISA(rawn)(p, at + 2 * s, left);
     return left >= VL ? v_get(p, type, at + s) : v_getn(p, type, at + s, (int)left);
 }
 
@@ -62,8 +62,8 @@ INLINE void ISA(pack_panel)(const npk_cmd *c, int64_t panel) {
 // Packs one panel of weights [steps][NR] from rows row.. of b [n, k], steps from.. of it.
 INLINE void ISA(pack_nk)(float *dst, const void *b, int type, int64_t ldb, int64_t row, int64_t n,
                          int64_t k, int64_t from, int64_t steps) {
-    // BF16 is transposed as pairs even if floats are wanted: that takes half the shuffles, and whole
-    // cache lines of rows that may all map to the same cache set.
+    // BF16 is transposed as pairs even if floats are wanted: that takes half the shuffles, and
+    // whole cache lines of rows that may all map to the same cache set.
     const int split = !PAIRED && type == NPK_BF16;
     const int64_t each = split ? 2 * VL : VL;
     for (int v = 0; v < NV; v++)
@@ -92,8 +92,8 @@ INLINE void ISA(pack_nk)(float *dst, const void *b, int type, int64_t ldb, int64
 }
 
 // The same from columns column.. of b [k, n].
-INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64_t column, int64_t n,
-                         int64_t k, int64_t from, int64_t steps) {
+INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64_t column,
+                         int64_t n, int64_t k, int64_t from, int64_t steps) {
     int64_t width = npk_min(NV * VL, n - column);
     for (int64_t s = 0; s < steps; s++, dst += NV * VL) {
         if (PAIRED) {
@@ -107,14 +107,15 @@ INLINE void ISA(pack_kn)(float *dst, const void *b, int type, int64_t ldb, int64
         }
         for (int v = 0; v < NV; v++) {
             int64_t left = width - v * VL, at = (from + s) * ldb + column + v * VL;
-            v_store(dst + v * VL, left >= VL  ? v_get(b, type, at)
+            v_store(dst + v * VL, left >= VL ? v_get(b, type, at)
                                   : left > 0 ? v_getn(b, type, at, (int)left)
                                              : v_zero());
         }
     }
 }
 
-// The same from weights in BF12: a part of as many rows as a vector has lanes is transposed at once.
+// The same from weights in BF12: a part of as many rows as a vector has lanes is transposed at
+// once.
 INLINE void ISA(pack_blocks4)(float *dst, const npk_cmd *c, int64_t row, int64_t from,
                               int64_t steps) {
     enum { ABREAST = VL / NPK_BLOCK4_ROWS };
@@ -165,8 +166,8 @@ INLINE void ISA(pack_blocks4)(float *dst, const npk_cmd *c, int64_t row, int64_t
     }
 }
 
-// Packs one panel of weights from groups, columns column.., 32 elements of them at a time. Pairs are
-// rounded to BF16. Type is a constant wherever this is inlined.
+// Packs one panel of weights from groups, columns column.., 32 elements of them at a time. Pairs
+// are rounded to BF16. Type is a constant wherever this is inlined.
 INLINE void ISA(pack_group)(const int type, float *dst, const npk_cmd *c, int64_t column,
                             int64_t from, int64_t steps) {
     const ISA(form) f = ISA(form_of)(type);
@@ -210,7 +211,8 @@ INLINE void ISA(pack_group)(const int type, float *dst, const npk_cmd *c, int64_
 TARGET static void ISA(pack_weights)(float *dst, const npk_cmd *c, int64_t column, int64_t from,
                                      int64_t steps) {
     switch (c->bt) {
-#define GROUP(type) case type: ISA(pack_group)(type, dst, c, column, from, steps); break;
+#define GROUP(type)                                                                                \
+    case type: ISA(pack_group)(type, dst, c, column, from, steps); break;
         EACH_GROUPED(GROUP)
 #undef GROUP
     case NPK_BF12X4: ISA(pack_blocks4)(dst, c, column, from, steps); break;
@@ -249,18 +251,21 @@ INLINE void ISA(tile_rows)(const int mr, int64_t steps, const float *a, const fl
         for (int v = 0; v < NV; v++) v_store(o->part + i * o->ld + v * VL, acc[i][v]);
 }
 
-#define TILE_ROWS(n) case n: ISA(tile_rows)(n < MR ? n : MR, steps, a, b, o); break;
+#define TILE_ROWS(n)                                                                               \
+    case n: ISA(tile_rows)(n < MR ? n : MR, steps, a, b, o); break;
 TARGET static void ISA(tile_any)(int64_t rows, int64_t steps, const float *a, const float *b,
                                  const ISA(tile) *o) {
     switch (rows) {
-        TILE_ROWS(1) TILE_ROWS(2) TILE_ROWS(3)
+        TILE_ROWS(1)
+        TILE_ROWS(2)
+        TILE_ROWS(3)
 #if MR > 4
-        TILE_ROWS(4) TILE_ROWS(5)
+            TILE_ROWS(4) TILE_ROWS(5)
 #endif
 #if MR > 6
-        TILE_ROWS(6) TILE_ROWS(7) TILE_ROWS(8) TILE_ROWS(9) TILE_ROWS(10) TILE_ROWS(11)
+                TILE_ROWS(6) TILE_ROWS(7) TILE_ROWS(8) TILE_ROWS(9) TILE_ROWS(10) TILE_ROWS(11)
 #endif
-    default: ISA(tile_rows)(MR, steps, a, b, o);
+                    default : ISA(tile_rows)(MR, steps, a, b, o);
     }
 }
 #undef TILE_ROWS
@@ -285,9 +290,11 @@ TARGET static void ISA(pack)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     else ISA(pack_panel)(c, chunk);
 }
 
-// How a product is cut into chunks: columns in groups of nb panels, rows in groups of mb. The sums do
-// not depend on it.
-typedef struct ISA(plan) { int64_t nb, groups, mb, parts; } ISA(plan);
+// How a product is cut into chunks: columns in groups of nb panels, rows in groups of mb. The sums
+// do not depend on it.
+typedef struct ISA(plan) {
+    int64_t nb, groups, mb, parts;
+} ISA(plan);
 
 INLINE ISA(plan) ISA(gemm_plan)(const npk_cmd *c, int threads) {
     int64_t panels = (c->n + ISA(NR) - 1) / ISA(NR), want = threads == 1 ? 1 : 6 * threads;
@@ -335,8 +342,7 @@ TARGET static void ISA(gemm)(npk_thread *t, const npk_cmd *c, int phase, int64_t
             // Sums that no other block of K adds to stay in the L1 cache until they are stored.
             float *sums = part + (o.first && done ? 0 : r * o.ld);
             if (npk_cancelled(t)) return;
-            if (done && c->flags & NPK_FUSED)
-                ISA(fuse_ahead)(c, row + r, height, column, columns);
+            if (done && c->flags & NPK_FUSED) ISA(fuse_ahead)(c, row + r, height, column, columns);
             for (int64_t j = 0; j < count; j++) {
                 o.part = sums + j * ISA(NR);
                 ISA(tile_any)(height, n, a, weights + j * n * ISA(NR), &o);

@@ -110,8 +110,8 @@ INLINE vf ISA(gemv_step)(vf acc, const float *x, vf w0, vf w1, const int mode) {
 }
 
 // Prefetch distance in bytes for weights that a thread reads from front to back. Most CPUs do not
-// read far enough ahead by themselves. One that does is held up by requests that go further, as long
-// as the loop is short and its activations leave room in the L1 cache.
+// read far enough ahead by themselves. One that does is held up by requests that go further, as
+// long as the loop is short and its activations leave room in the L1 cache.
 INLINE int64_t ISA(reach)(const npk_thread *t, const npk_cmd *c, const int mode) {
     const int64_t fits = c->m == 1 ? 8192 : c->m == 2 ? 2048 : 0;
     return t->machine->reads_ahead && mode == ISA(PAIRS) && c->k <= fits ? 768 : 8192;
@@ -180,8 +180,7 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int n
 
 #define GEMV_ROWS(M, MODE, R, NEAR)                                                                \
     for (; row + (R) <= end; row += (R))                                                           \
-        for (int64_t m = 0; m < c->m; m += M)                                                      \
-            ISA(gemv_tile)(R, M, MODE, NEAR, c, x, row, m, reach)
+        for (int64_t m = 0; m < c->m; m += M) ISA(gemv_tile)(R, M, MODE, NEAR, c, x, row, m, reach)
 
 #define GEMV_ANY(M, MODE)                                                                          \
     do {                                                                                           \
@@ -218,9 +217,9 @@ TARGET static void ISA(block4_to_rows)(uint16_t *to, int64_t ld, const npk_cmd *
     })
 }
 
-// A 4-row block of weights in BF12 times M rows of activations from row m0 on. M, mode and zeros are
-// constants wherever this is inlined. Sums are in the order of gemv_tile's. Every pass prefetches
-// its share of what is ahead.
+// A 4-row block of weights in BF12 times M rows of activations from row m0 on. M, mode and zeros
+// are constants wherever this is inlined. Sums are in the order of gemv_tile's. Every pass
+// prefetches its share of what is ahead.
 INLINE void ISA(gemv_block4_of)(const int M, const int mode, const int zeros, const npk_cmd *c,
                                 const float *x, int64_t row, int64_t m0, int64_t reach) {
     const int64_t ld = ISA(gemv_ld)(c), passes = (c->m + M - 1) / M;
@@ -244,8 +243,8 @@ INLINE void ISA(gemv_block4_of)(const int M, const int mode, const int zeros, co
             if (mode != ISA(PAIRS)) v_split(w[r], &w[r], &odd[r]);
         }
         _Pragma("GCC unroll 4") for (int m = 0; m < M; m++)
-            _Pragma("GCC unroll 4") for (int r = 0; r < NPK_BLOCK4_ROWS; r++)
-                acc[m][r] = ISA(gemv_step)(acc[m][r], at + m * ld, w[r], odd[r], mode);
+            _Pragma("GCC unroll 4") for (int r = 0; r < NPK_BLOCK4_ROWS; r++) acc[m][r] =
+                ISA(gemv_step)(acc[m][r], at + m * ld, w[r], odd[r], mode);
     })
     float sums[4][VL];
 #pragma GCC unroll 4

@@ -1,17 +1,18 @@
-// Quantised weights in groups of sixteen rows (the layout is described in grouped.go): where things lie, and how values come out of it.
+// Quantized weights in groups of 16 rows (see grouped.go in package kernel for the layout):
+// addresses, and how values are decoded.
 //
-// Lanes of a vector are rows, here as in a panel of weights, so that a value costs a shift, a mask, a conversion and a multiply-add, and nothing
-// is turned on its side.
+// The lanes of a vector are rows, as in a panel of weights, so that a value takes a shift, a mask,
+// a conversion and a multiply-add, and nothing is transposed.
 
-enum { ISA(LANES) = 16, ISA(UNIT) = 32 }; // rows of a group; elements of a row that belong together
+enum { ISA(LANES) = 16, ISA(UNIT) = 32 }; // rows of a group; elements of a unit
 
 typedef struct ISA(form) {
-    int words, high; // words of quants for 32 elements; bits beyond four, -4 for bytes
+    int words, high; // words of quants per unit; bits above the low four, -4 for bytes
     enum { ISA(PLAIN), ISA(AFFINE), ISA(NESTED), ISA(HALVED) } scales;
     int bias;
 } ISA(form);
 
-// A constant wherever type is one.
+// Type is a constant wherever this is inlined.
 INLINE ISA(form) ISA(form_of)(int type) {
     switch (type) {
     case NPK_Q8_0: return (ISA(form)){8, -4, ISA(PLAIN), 128};
@@ -25,7 +26,7 @@ INLINE ISA(form) ISA(form_of)(int type) {
     }
 }
 
-// Bytes of the scales of a group, and of all of it.
+// Return the bytes of the scales of a group, and of a whole group.
 INLINE int64_t ISA(scale_bytes)(ISA(form) f, int64_t k) {
     switch (f.scales) {
     case ISA(PLAIN): return npk_up(k / 32 * 32, 64);
@@ -34,17 +35,22 @@ INLINE int64_t ISA(scale_bytes)(ISA(form) f, int64_t k) {
     default: return npk_up(k / 256 * 288, 64);
     }
 }
-INLINE int64_t ISA(group_bytes)(ISA(form) f, int64_t k) { return ISA(scale_bytes)(f, k) + k / 32 * f.words * 64; }
+INLINE int64_t ISA(group_bytes)(ISA(form) f, int64_t k) {
+    return ISA(scale_bytes)(f, k) + k / 32 * f.words * 64;
+}
 
-// What the scales and minimums of 256 elements, those around part (of 16 elements), have in common, for VL rows from lane on; nothing where these have none.
+// Loads what the scales and minimums of 256 elements, those around part (of 16 elements), have in
+// common, for VL rows from lane on. Forms without such a factor set nothing.
 INLINE void ISA(common)(ISA(form) f, const char *scales, int64_t part, int lane, vf common[2]) {
-    const uint16_t *s = (const uint16_t *)(scales + part / 16 * (f.scales == ISA(NESTED) ? 320 : 288)) + lane;
+    const uint16_t *s =
+        (const uint16_t *)(scales + part / 16 * (f.scales == ISA(NESTED) ? 320 : 288)) + lane;
     common[0] = f.scales == ISA(NESTED) || f.scales == ISA(HALVED) ? v_f16(s) : v_zero();
     common[1] = f.scales == ISA(NESTED) ? v_sub(v_zero(), v_f16(s + 16)) : v_zero();
 }
 
-// The scale and the minimum of a part with that in common: a value is scale * (q - bias) + minimum.
-INLINE void ISA(factors_of)(ISA(form) f, const char *scales, int64_t part, int lane, const vf common[2], vf *scale, vf *minimum) {
+// Returns the scale and the minimum of a part: a value is scale * (q - bias) + minimum.
+INLINE void ISA(factors_of)(ISA(form) f, const char *scales, int64_t part, int lane,
+                            const vf common[2], vf *scale, vf *minimum) {
     const char *s = scales;
     switch (f.scales) {
     case ISA(PLAIN):
@@ -68,15 +74,17 @@ INLINE void ISA(factors_of)(ISA(form) f, const char *scales, int64_t part, int l
     }
 }
 
-// The same of any part.
-INLINE void ISA(factors)(ISA(form) f, const char *scales, int64_t part, int lane, vf *scale, vf *minimum) {
+// The same without the common factors at hand.
+INLINE void ISA(factors)(ISA(form) f, const char *scales, int64_t part, int lane, vf *scale,
+                         vf *minimum) {
     vf common[2];
     ISA(common)(f, scales, part, lane, common);
     ISA(factors_of)(f, scales, part, lane, common, scale, minimum);
 }
 
-// Quants of VL rows as pairs of 16 bits: nibble i of each half of word j, with the bits beyond four. For bytes i is 0 or 1, and words are eight. The low
-// half has element e, the high half element e+2: see place in grouped.go.
+// Loads quants of VL rows as pairs of 16 bits: nibble i of each half of word j, with its high bits.
+// For bytes i is 0 or 1, and there are eight words. The low half has element e, the high half
+// element e+2: see kernel.Place.
 INLINE vi ISA(quants)(ISA(form) f, const char *unit, int lane, int j, int i) {
     vi q = vi_load(unit + (j * 16 + lane) * 4);
     if (f.high < 0) return i ? vi_and(vi_shr(q, 8), 0x00ff00ff) : vi_and(q, 0x00ff00ff);
@@ -91,21 +99,24 @@ INLINE vi ISA(quants)(ISA(form) f, const char *unit, int lane, int j, int i) {
     return q;
 }
 
-// The first element of a pair of quants; the second is two further on.
+// Returns the first element of a pair of quants. The second is two further on.
 INLINE int ISA(element)(ISA(form) f, int j, int i) {
     return f.high < 0 ? 4 * j + i : 4 * j + i / 2 + i % 2 * 16;
 }
 
-// The four elements from 4j on of a unit, where minimum has the bias in it.
-INLINE void ISA(four)(ISA(form) f, const char *unit, int lane, int j, vf scale, vf minimum, vf x[4]) {
+// Dequantizes the four elements from 4j on of a unit. The minimum includes the bias.
+INLINE void ISA(four)(ISA(form) f, const char *unit, int lane, int j, vf scale, vf minimum,
+                      vf x[4]) {
     for (int r = 0; r < 2; r++) { // first 0 and 2, then 1 and 3
-        vi q = f.high < 0 ? ISA(quants)(f, unit, lane, j, r) : ISA(quants)(f, unit, lane, j % 4, 2 * r + j / 4);
+        vi q = f.high < 0 ? ISA(quants)(f, unit, lane, j, r)
+                          : ISA(quants)(f, unit, lane, j % 4, 2 * r + j / 4);
         x[r] = v_fma(vi_float(vi_and(q, 0xffff)), scale, minimum);
         x[r + 2] = v_fma(vi_float(vi_shr(q, 16)), scale, minimum);
     }
 }
 
-#define EACH_GROUPED(X) X(NPK_Q8_0) X(NPK_Q4_0) X(NPK_Q5_0) X(NPK_Q4_1) X(NPK_Q5_1) X(NPK_Q4_K) X(NPK_Q5_K) X(NPK_Q6_K)
+#define EACH_GROUPED(X)                                                                            \
+    X(NPK_Q8_0) X(NPK_Q4_0) X(NPK_Q5_0) X(NPK_Q4_1) X(NPK_Q5_1) X(NPK_Q4_K) X(NPK_Q5_K) X(NPK_Q6_K)
 
 // Groups of a chunk of a GEMV: a megabyte, or less so that every thread gets several chunks.
 INLINE int64_t ISA(group_step)(const npk_cmd *c, int threads) {

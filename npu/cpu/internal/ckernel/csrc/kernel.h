@@ -73,9 +73,9 @@ static inline int64_t npk_up(int64_t a, int64_t b) { return (a + b - 1) / b * b;
 // Steps of the inner loop in one product of NPK_PEAK: both panels fit the L1 cache.
 enum { NPK_PEAK_STEPS = 128 };
 
-// Rows of weights of a chunk, in whole groups: a megabyte, or less so that every thread gets several
-// chunks. That is large enough to hide the cost of the chunk counter and small enough that a slow
-// core delays the others little.
+// Rows of weights of a chunk, in whole groups: a megabyte, or less so that every thread gets
+// several chunks. That is large enough to hide the cost of the chunk counter and small enough that
+// a slow core delays the others little.
 static inline int64_t npk_step_rows(const npk_cmd *c, int threads, int64_t group) {
     int64_t rows = npk_max(1, (1 << 20) / (c->k * npk_size(c->bt)));
     return npk_up(npk_min(rows, npk_max(1, c->n / (8 * threads))), group);

@@ -1,5 +1,6 @@
 // The base table of an instruction set: all kinds of commands but NPK_INPLACE, and products of any
-// types but with weights in groups for few rows. A kernels.c file includes a vec_*.h file, then this.
+// types but with weights in groups for few rows. A kernels.c file includes a vec_*.h file, then
+// this.
 
 #include "kernel.h"
 

@@ -28,10 +28,10 @@ enum {
     NPK_Q6_K
 };
 
-// Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a, b,
-// c and y; lda to ldy their row strides in elements. A product (GEMM, GEMV, INPLACE) may be fused
-// with the op that reads its result, which then is FP32: with PLUS y = c + product, with GATED
-// y = silu(c) * product, c [m, n].
+// Kinds of commands, and which fields of npk_cmd they read. at, bt, ct and yt are the types of a,
+// b, c and y; lda to ldy their row strides in elements. A product (GEMM, GEMV, INPLACE) may be
+// fused with the op that reads its result, which then is FP32: with PLUS y = c + product, with
+// GATED y = silu(c) * product, c [m, n].
 enum {
     NPK_PACK = 1,  // y = panels of a [m, k]; flags: WIDE, RIGHT
     NPK_GEMM,      // y [m, n] = a (panels of [m, k]) * b [n, k] transposed; flags: KN
@@ -42,8 +42,8 @@ enum {
     NPK_LAYERNORM, // y [m, n] = a [m, n] normalized, times b [n], plus c [n]; epsilon
     NPK_ROPE,      // y [m, n, k] = a [m, n heads, k] rotated by b [m, k] (cosines, sines); b_head
     NPK_KVWRITE,   // k of segs [n heads, capacity, k], rows pos.. = a [m, n, k]; bt is its type
-    NPK_ATTENTION, // y [m, n heads, k] from q = a and k (bt, ldb) and v (ct, ldc) of segs; kv_heads,
-                   // a_head, y_head, scale, scratch
+    NPK_ATTENTION, // y [m, n heads, k] from q = a and k (bt, ldb) and v (ct, ldc) of segs;
+                   // kv_heads, a_head, y_head, scale, scratch
     NPK_SILUMUL,   // y [m, n] = silu(a) * b
     NPK_GELU,      // y [m, n] = gelu(a); flags: TANH
     NPK_ADD,       // y [m, n] = a + b
@@ -143,8 +143,8 @@ static inline int npk_block16_has_room(uint32_t escapes, int64_t k) {
     return escapes <= (npk_block16_header(k) - sizeof(npk_block16)) / sizeof(uint32_t);
 }
 
-// A matrix in BF12. An escape of a 4-row block has (column / 32 * 4 + row) * 32 + column % 32 in its
-// upper half and the number in its lower half; the number's words mean nothing. An escape of a
+// A matrix in BF12. An escape of a 4-row block has (column / 32 * 4 + row) * 32 + column % 32 in
+// its upper half and the number in its lower half; the number's words mean nothing. An escape of a
 // 16-row block is (column * 16 + row) * 256 + exponent; its words have the other bits. Escapes of
 // 4-row blocks are in order of their units, those of 16-row blocks of their columns.
 typedef struct npk_bf12 {

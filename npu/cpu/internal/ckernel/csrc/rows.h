@@ -1,27 +1,30 @@
-// Row-wise kernels, in terms of the vectors of the file that includes this one. Whatever the element types, the arithmetic is FP32.
+// Row-wise kernels. Arithmetic is FP32 whatever the element types are.
 
-enum { ISA(CHUNK) = 1 << 14 }; // elements that a thread takes at a time: some microseconds of work
+enum { ISA(CHUNK) = 1 << 14 }; // elements of a chunk: some microseconds of work
 
-INLINE int64_t ISA(row_step)(const npk_cmd *c) { return npk_max(1, ISA(CHUNK) / npk_max(1, c->n * npk_max(1, c->k))); }
+INLINE int64_t ISA(row_step)(const npk_cmd *c) {
+    return npk_max(1, ISA(CHUNK) / npk_max(1, c->n * npk_max(1, c->k)));
+}
 
 TARGET static int64_t ISA(row_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase;
-    // Few rows are spread over all threads rather than given to one.
+    // A few rows are spread over all threads.
     int64_t step = npk_min(ISA(row_step)(c), npk_max(1, c->m / (2 * threads)));
     return (c->m + step - 1) / step;
 }
 
-// The rows of a chunk.
-#define EACH_ROW                                                                                                                          \
-    int64_t step = npk_min(ISA(row_step)(c), npk_max(1, c->m / (2 * t->threads)));                                                        \
-    (void)phase;                                                                                                                          \
+// Loops over the rows of a chunk.
+#define EACH_ROW                                                                                   \
+    int64_t step = npk_min(ISA(row_step)(c), npk_max(1, c->m / (2 * t->threads)));                 \
+    (void)phase;                                                                                   \
     for (int64_t r = chunk * step, end = npk_min(c->m, r + step); r < end; r++)
 
-// Row r of a weight with rows of n elements, as FP32: bit for bit what its file's blocks stand for, so that products are rounded before anything is
-// added. Stores them as y's type.
+// Dequantizes row r of a weight with rows of n elements, bit for bit as dtype.Dequantize does:
+// products are rounded before anything is added. Stores it as y's type.
 TARGET static void ISA(embed_grouped)(const npk_cmd *c, int64_t r, int64_t to) {
     const ISA(form) f = ISA(form_of)(c->bt);
-    const char *g = (const char *)c->b + r / ISA(LANES) * ISA(group_bytes)(f, c->n), *quants = g + ISA(scale_bytes)(f, c->n);
+    const char *g = (const char *)c->b + r / ISA(LANES) * ISA(group_bytes)(f, c->n),
+               *quants = g + ISA(scale_bytes)(f, c->n);
     const int lane = (int)(r % ISA(LANES)), part_lane = lane / VL * VL, at = lane % VL;
     for (int64_t e = 0; e < c->n; e += ISA(UNIT)) {
         float x[ISA(UNIT)];
@@ -32,10 +35,15 @@ TARGET static void ISA(embed_grouped)(const npk_cmd *c, int64_t r, int64_t to) {
             v_store(s, scale);
             v_store(m, minimum);
             for (int p = 0; p < 8; p++) { // pairs of elements
-                int j = f.high < 0 ? 4 * h + p / 2 : p / 2, i = f.high < 0 ? p % 2 : 2 * (p % 2) + h;
+                int j = f.high < 0 ? 4 * h + p / 2 : p / 2,
+                    i = f.high < 0 ? p % 2 : 2 * (p % 2) + h;
                 vi pair = vi_none();
                 switch (c->bt) {
-#define QUANTS(type) case type: pair = ISA(quants)(ISA(form_of)(type), quants + e / ISA(UNIT) * f.words * 64, part_lane, j, i); break;
+#define QUANTS(type)                                                                               \
+    case type:                                                                                     \
+        pair = ISA(quants)(ISA(form_of)(type), quants + e / ISA(UNIT) * f.words * 64, part_lane,   \
+                           j, i);                                                                  \
+        break;
                     EACH_GROUPED(QUANTS)
 #undef QUANTS
                 }
@@ -43,8 +51,11 @@ TARGET static void ISA(embed_grouped)(const npk_cmd *c, int64_t r, int64_t to) {
                 for (int second = 0; second < 2; second++) {
                     v_store(q, vi_float(second ? vi_shr(pair, 16) : vi_and(pair, 0xffff)));
                     float product = s[at] * (q[at] - (float)f.bias);
-                    __asm__ volatile("" : "+m"(product)); // not fused with the addition
-                    x[first + 2 * second] = f.scales == ISA(AFFINE) || f.scales == ISA(NESTED) ? product + m[at] : product;
+                    // keeps the compiler from fusing it with the addition
+                    __asm__ volatile("" : "+m"(product));
+                    x[first + 2 * second] = f.scales == ISA(AFFINE) || f.scales == ISA(NESTED)
+                                                ? product + m[at]
+                                                : product;
                 }
             }
         }
@@ -55,7 +66,8 @@ TARGET static void ISA(embed_grouped)(const npk_cmd *c, int64_t r, int64_t to) {
 TARGET static void ISA(embed)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     EACH_ROW {
         int64_t id = ((const int32_t *)c->a)[r];
-        if (id < 0 || id >= c->k) continue; // checked before the run; the host may have written since
+        // checked before the run, but the host may have written since
+        if (id < 0 || id >= c->k) continue;
         if (c->bt >= NPK_Q8_0) ISA(embed_grouped)(c, id, r * c->ldy);
         else ROW(c->n, { PUT(c->y, c->yt, r * c->ldy, GET(c->b, c->bt, id * c->ldb)); });
     }
@@ -66,9 +78,15 @@ TARGET static void ISA(rmsnorm)(npk_thread *t, const npk_cmd *c, int phase, int6
         for (int64_t h = 0; h < c->k; h++) {
             int64_t from = r * c->lda + h * c->n, to = r * c->ldy + h * c->n;
             vf squares = v_zero();
-            ROW(c->n, { vf x = GET(c->a, c->at, from); squares = v_fma(x, x, squares); });
+            ROW(c->n, {
+                vf x = GET(c->a, c->at, from);
+                squares = v_fma(x, x, squares);
+            });
             vf scale = v_set1(1.0f / sqrtf(v_sum(squares) / (float)c->n + c->epsilon));
-            ROW(c->n, { PUT(c->y, c->yt, to, v_mul(v_mul(GET(c->a, c->at, from), scale), GET(c->b, c->bt, 0))); });
+            ROW(c->n, {
+                PUT(c->y, c->yt, to,
+                    v_mul(v_mul(GET(c->a, c->at, from), scale), GET(c->b, c->bt, 0)));
+            });
         }
     }
 }
@@ -102,7 +120,8 @@ TARGET static void ISA(rope)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     int64_t half = c->k / 2;
     EACH_ROW {
         for (int64_t h = 0; h < c->n; h++) {
-            int64_t from = r * c->lda + h * c->k, to = r * c->ldy + h * c->k, angle = r * c->ldb + h * c->b_head;
+            int64_t from = r * c->lda + h * c->k, to = r * c->ldy + h * c->k,
+                    angle = r * c->ldb + h * c->b_head;
             ROW(half, {
                 vf x = GET(c->a, c->at, from);
                 vf y = GET(c->a, c->at, from + half);
@@ -118,19 +137,22 @@ TARGET static void ISA(rope)(npk_thread *t, const npk_cmd *c, int phase, int64_t
 TARGET static void ISA(silumul)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     EACH_ROW {
         ROW(c->n, {
-            PUT(c->y, c->yt, r * c->ldy, v_mul(v_silu(GET(c->a, c->at, r * c->lda)), GET(c->b, c->bt, r * c->ldb)));
+            PUT(c->y, c->yt, r * c->ldy,
+                v_mul(v_silu(GET(c->a, c->at, r * c->lda)), GET(c->b, c->bt, r * c->ldb)));
         });
     }
 }
 
-// No supported model needs GELU to be fast, and erf has no vector form here.
+// No supported model needs a fast GELU, and there is no vector erf here.
 TARGET static void ISA(gelu)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     EACH_ROW {
         ROW(c->n, {
             float x[VL];
             v_store(x, GET(c->a, c->at, r * c->lda));
             for (int j = 0; j < VL; j++) {
-                if (c->flags & NPK_TANH) x[j] *= 0.5f * (1 + tanhf(0.7978845608f * (x[j] + 0.044715f * x[j] * x[j] * x[j])));
+                if (c->flags & NPK_TANH)
+                    x[j] *=
+                        0.5f * (1 + tanhf(0.7978845608f * (x[j] + 0.044715f * x[j] * x[j] * x[j])));
                 else x[j] *= 0.5f * (1 + erff(x[j] * 0.7071067812f));
             }
             PUT(c->y, c->yt, r * c->ldy, v_load(x));
@@ -140,11 +162,14 @@ TARGET static void ISA(gelu)(npk_thread *t, const npk_cmd *c, int phase, int64_t
 
 TARGET static void ISA(add)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
     EACH_ROW {
-        ROW(c->n, { PUT(c->y, c->yt, r * c->ldy, v_add(GET(c->a, c->at, r * c->lda), GET(c->b, c->bt, r * c->ldb))); });
+        ROW(c->n, {
+            PUT(c->y, c->yt, r * c->ldy,
+                v_add(GET(c->a, c->at, r * c->lda), GET(c->b, c->bt, r * c->ldb)));
+        });
     }
 }
 
-// One chunk for each segment and head.
+// A chunk is one segment and head.
 TARGET static int64_t ISA(kvwrite_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase, (void)threads;
     return c->nsegs * c->n;
@@ -160,11 +185,14 @@ TARGET static void ISA(kvwrite)(npk_thread *t, const npk_cmd *c, int phase, int6
     }
 }
 
-INLINE int64_t ISA(copy_step)(const npk_cmd *c) { return npk_max(1, ISA(CHUNK) / npk_max(1, c->extents[3])); }
+INLINE int64_t ISA(copy_step)(const npk_cmd *c) {
+    return npk_max(1, ISA(CHUNK) / npk_max(1, c->extents[3]));
+}
 
 TARGET static int64_t ISA(copy_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase, (void)threads;
-    return (c->extents[0] * c->extents[1] * c->extents[2] + ISA(copy_step)(c) - 1) / ISA(copy_step)(c);
+    return (c->extents[0] * c->extents[1] * c->extents[2] + ISA(copy_step)(c) - 1) /
+           ISA(copy_step)(c);
 }
 
 TARGET static void ISA(copy)(npk_thread *t, const npk_cmd *c, int phase, int64_t chunk) {
@@ -173,7 +201,8 @@ TARGET static void ISA(copy)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     int64_t step = ISA(copy_step)(c);
     for (int64_t r = chunk * step, end = npk_min(e[0] * e[1] * e[2], r + step); r < end; r++) {
         int64_t x = r / (e[1] * e[2]), y = r / e[2] % e[1], z = r % e[2];
-        int64_t src = x * from[0] + y * from[1] + z * from[2], dst = x * to[0] + y * to[1] + z * to[2];
+        int64_t src = x * from[0] + y * from[1] + z * from[2],
+                dst = x * to[0] + y * to[1] + z * to[2];
         if (from[3] == 1 && to[3] == 1) {
             ROW(e[3], { PUT(c->y, c->yt, dst, GET(c->a, c->at, src)); });
         } else {
@@ -183,7 +212,8 @@ TARGET static void ISA(copy)(npk_thread *t, const npk_cmd *c, int phase, int64_t
     }
 }
 
-// Reading bandwidth: a megabyte at a time, with or without asking for what lies ahead. The sum is stored so that the reads are not optimised away.
+// Measures read bandwidth, a megabyte at a time, with or without software prefetch. The maximum is
+// stored so that the reads are not optimized away.
 TARGET static int64_t ISA(read_chunks)(const npk_cmd *c, int phase, int threads) {
     (void)phase, (void)threads;
     return c->n >> 20;

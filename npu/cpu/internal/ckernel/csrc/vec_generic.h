@@ -1,8 +1,8 @@
-// Vectors of four floats in portable C (GCC and Clang vector extensions): SSE2 on any x86-64, NEON on arm64, and with Arm's BF16 instructions when NPK_HAVE_PAIRS is
-// defined.
+// Vectors of four floats in portable C (GCC and Clang vector extensions): SSE2 on x86-64, NEON on
+// arm64, and Arm's BF16 instructions if NPK_HAVE_PAIRS is defined.
 //
-// A vec_*.h file defines VL, the type vf and the v_* functions for one instruction set; the kernels are written once in terms of these
-// and are compiled once per set. Tails are read as zeros.
+// A vec_*.h file defines VL, the type vf and the v_* functions for one instruction set. Kernels are
+// written once in terms of these and compiled once per set. Partial loads are padded with zeros.
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -38,7 +38,7 @@
 #define PAIRED 0
 #endif
 #define VL 4
-#define MR 4  // rows of a panel of activations
+#define MR 4 // rows of a panel of activations
 
 typedef float vf __attribute__((vector_size(16)));
 typedef uint32_t vu __attribute__((vector_size(16)));
@@ -46,9 +46,17 @@ typedef int32_t vi __attribute__((vector_size(16)));
 
 INLINE vf v_set1(float x) { return (vf){x, x, x, x}; }
 INLINE vf v_zero(void) { return v_set1(0); }
-INLINE vf v_load(const float *p) { vf r; memcpy(&r, p, sizeof r); return r; }
+INLINE vf v_load(const float *p) {
+    vf r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
 INLINE void v_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
-INLINE vf v_loadn(const float *p, int n) { vf r = v_zero(); memcpy(&r, p, (size_t)n * 4); return r; }
+INLINE vf v_loadn(const float *p, int n) {
+    vf r = v_zero();
+    memcpy(&r, p, (size_t)n * 4);
+    return r;
+}
 INLINE void v_storen(float *p, vf x, int n) { memcpy(p, &x, (size_t)n * 4); }
 INLINE vf v_add(vf a, vf b) { return a + b; }
 INLINE vf v_sub(vf a, vf b) { return a - b; }
@@ -57,20 +65,26 @@ INLINE vf v_div(vf a, vf b) { return a / b; }
 INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 INLINE vf v_select(vi mask, vf a, vf b) { return (vf)(((vu)a & (vu)mask) | ((vu)b & ~(vu)mask)); }
 INLINE vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
-INLINE vf v_until(float x, vf last, vf y, vf z) { return v_select(v_set1(x) <= last, y, z); } // lane by lane y where x is no more than last, z elsewhere
-INLINE vf v_over(vf x, vf bound, vf y, vf z) { return v_select(x > bound, y, z); }            // y where x is more than the bound, z elsewhere
+// by lane: y if x <= last, otherwise z
+INLINE vf v_until(float x, vf last, vf y, vf z) { return v_select(v_set1(x) <= last, y, z); }
+// y if x > bound, otherwise z
+INLINE vf v_over(vf x, vf bound, vf y, vf z) { return v_select(x > bound, y, z); }
 INLINE int v_all_one(vf x) { return x[0] == 1 && x[1] == 1 && x[2] == 1 && x[3] == 1; }
 INLINE float v_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
-// The sums of up to four vectors as the first elements of one, each in the order of v_sum.
-INLINE vf v_sums(const vf *x, int n) { return (vf){v_sum(x[0]), n > 1 ? v_sum(x[1]) : 0, n > 2 ? v_sum(x[2]) : 0, n > 3 ? v_sum(x[3]) : 0}; }
-// The sums of VL vectors.
+// Returns the sums of up to four vectors as the first elements of one, each in the order of v_sum.
+INLINE vf v_sums(const vf *x, int n) {
+    return (vf){v_sum(x[0]), n > 1 ? v_sum(x[1]) : 0, n > 2 ? v_sum(x[2]) : 0,
+                n > 3 ? v_sum(x[3]) : 0};
+}
+// Returns the sums of VL vectors.
 INLINE vf v_sums_all(const vf r[VL]) { return v_sums(r, VL); }
 INLINE float v_hmax(vf x) { return fmaxf(fmaxf(x[0], x[2]), fmaxf(x[1], x[3])); }
 
 INLINE vu v_u16(const uint16_t *p) { return (vu){p[0], p[1], p[2], p[3]}; }
 INLINE vf v_bf16(const uint16_t *p) { return (vf)(v_u16(p) << 16); }
 
-// Half to float without tables: the exponent is rebiased by a multiplication, which also makes subnormals right.
+// Half to float without tables: a multiplication rebiases the exponent, which is also right for
+// subnormals.
 INLINE vf v_f16(const uint16_t *p) {
     vu h = v_u16(p), u = (h & 0x7fff) << 13;
     vf f = (vf)u * v_set1(0x1p112f);
@@ -78,12 +92,14 @@ INLINE vf v_f16(const uint16_t *p) {
     return (vf)((vu)f | inf | (h & 0x8000) << 16);
 }
 
-// Two vectors from 2*VL consecutive bfloat16: the elements at even places, then those at odd places. Little-endian.
+// Splits 2*VL adjacent bfloat16 into the even and the odd elements. Little-endian.
 INLINE void v_split(vf pairs, vf *even, vf *odd) {
     *even = (vf)((vu)pairs << 16);
     *odd = (vf)((vu)pairs & 0xffff0000);
 }
-INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) { v_split(v_load((const float *)p), even, odd); }
+INLINE void v_pairs(const uint16_t *p, vf *even, vf *odd) {
+    v_split(v_load((const float *)p), even, odd);
+}
 
 INLINE vu v_round_bf16(vf x) {
     vu u = (vu)x, r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
@@ -112,40 +128,68 @@ INLINE uint16_t v_half(float x) {
     }
     return (uint16_t)(sign | (u - 0x38000000 + 0xfff + (u >> 13 & 1)) >> 13);
 }
-INLINE void v_store_f16n(uint16_t *p, vf x, int n) { for (int i = 0; i < n; i++) p[i] = v_half(x[i]); }
+INLINE void v_store_f16n(uint16_t *p, vf x, int n) {
+    for (int i = 0; i < n; i++) p[i] = v_half(x[i]);
+}
 INLINE void v_store_f16(uint16_t *p, vf x) { v_store_f16n(p, x, VL); }
-INLINE vf v_bf16n(const uint16_t *p, int n) { uint16_t t[VL] = {0}; memcpy(t, p, (size_t)n * 2); return v_bf16(t); }
-INLINE vf v_f16n(const uint16_t *p, int n) { uint16_t t[VL] = {0}; memcpy(t, p, (size_t)n * 2); return v_f16(t); }
-INLINE void v_store_bf16n(uint16_t *p, vf x, int n) { uint16_t t[VL]; v_store_bf16(t, x); memcpy(p, t, (size_t)n * 2); }
+INLINE vf v_bf16n(const uint16_t *p, int n) {
+    uint16_t t[VL] = {0};
+    memcpy(t, p, (size_t)n * 2);
+    return v_bf16(t);
+}
+INLINE vf v_f16n(const uint16_t *p, int n) {
+    uint16_t t[VL] = {0};
+    memcpy(t, p, (size_t)n * 2);
+    return v_f16(t);
+}
+INLINE void v_store_bf16n(uint16_t *p, vf x, int n) {
+    uint16_t t[VL];
+    v_store_bf16(t, x);
+    memcpy(p, t, (size_t)n * 2);
+}
 
-// x times 2^n for whole n in [-150, 128], in two factors so that the ends do not overflow the exponent field.
+// x times 2^n for integers n in [-150, 128], in two factors so that the exponent field does not
+// overflow.
 INLINE vf v_scale2(vf x, vf n) {
     vi i = __builtin_convertvector(n, vi), h = i >> 1;
     return x * (vf)((h + 127) << 23) * (vf)((i - h + 127) << 23);
 }
-INLINE vf v_round(vf x) { return (x + v_set1(12582912.0f)) - v_set1(12582912.0f); } // 1.5 * 2^23: nearest whole, |x| < 2^22
-INLINE vf v_clamp(vf x, float lo, float hi) { // NaN stays
+// adding 1.5 * 2^23 rounds to nearest if |x| < 2^22
+INLINE vf v_round(vf x) { return (x + v_set1(12582912.0f)) - v_set1(12582912.0f); }
+INLINE vf v_clamp(vf x, float lo, float hi) { // keeps NaN
     x = v_select(x < v_set1(lo), v_set1(lo), x);
     return v_select(x > v_set1(hi), v_set1(hi), x);
 }
 
 INLINE vi vi_none(void) { return (vi){0, 0, 0, 0}; }
-INLINE vi vi_load(const void *p) { vi r; memcpy(&r, p, sizeof r); return r; }
+INLINE vi vi_load(const void *p) {
+    vi r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
 INLINE vi vi_set1(int32_t x) { return (vi){x, x, x, x}; }
-INLINE vi vi_pair(const int16_t *p) { int32_t x; memcpy(&x, p, 4); return vi_set1(x); } // two numbers of 16 bits in every lane
+// two integers of 16 bits in every lane
+INLINE vi vi_pair(const int16_t *p) {
+    int32_t x;
+    memcpy(&x, p, 4);
+    return vi_set1(x);
+}
 INLINE vi vi_and(vi a, uint32_t mask) { return (vi)((vu)a & mask); }
 INLINE vi vi_or(vi a, vi b) { return a | b; }
 INLINE vi vi_add(vi a, vi b) { return a + b; }
-INLINE vi vi_based(vi a, vi base) { // BF12's base (npk.h), for each of two numbers of 16 bits whose code is not 0
+// adds BF12's base (npk.h) to each of two 16-bit numbers whose code is not 0
+INLINE vi vi_based(vi a, vi base) {
     typedef uint16_t vh __attribute__((vector_size(16)));
     return (vi)((vh)a + ((vh)base & (vh)(((vh)a & 0x0780) != 0)));
 }
 INLINE vi vi_shr(vi a, int n) { return (vi)((vu)a >> (uint32_t)n); }
-INLINE vi vi_move(vi a, int n) { return n < 0 ? vi_shr(a, -n) : (vi)((vu)a << (uint32_t)n); } // up, down if n is negative
-// acc + products of the two numbers of 16 bits in each lane.
+// left, or right if n is negative
+INLINE vi vi_move(vi a, int n) { return n < 0 ? vi_shr(a, -n) : (vi)((vu)a << (uint32_t)n); }
+// Adds the products of the two 16-bit integers in each lane.
 INLINE vi vi_dot(vi acc, vi a, vi b) {
 #ifdef __SSE2__
-    return acc + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b); // every x86-64 has it, and no product of 32 bits
+    // every x86-64 has it, but no 32-bit product
+    return acc + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
 #else
     return acc + ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16) + (a >> 16) * (b >> 16);
 #endif
@@ -163,8 +207,10 @@ INLINE void v_transpose(vf r[VL]) {
 }
 
 #ifdef NPK_HAVE_PAIRS
-// acc + a.even * b.even + a.odd * b.odd, where a and b are vectors of pairs of bfloat16 (bfdot).
-INLINE vf v_dp(vf acc, vf a, vf b) { return (vf)vbfdotq_f32((float32x4_t)acc, (bfloat16x8_t)a, (bfloat16x8_t)b); }
-// Even and odd numbers as pairs of bfloat16, rounded to nearest.
+// acc + a.even * b.even + a.odd * b.odd, where a and b are vectors of bfloat16 pairs (bfdot).
+INLINE vf v_dp(vf acc, vf a, vf b) {
+    return (vf)vbfdotq_f32((float32x4_t)acc, (bfloat16x8_t)a, (bfloat16x8_t)b);
+}
+// Rounds even and odd numbers to pairs of bfloat16, to nearest.
 INLINE vf v_pair(vf even, vf odd) { return (vf)(v_round_bf16(even) | v_round_bf16(odd) << 16); }
 #endif

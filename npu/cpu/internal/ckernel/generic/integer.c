@@ -2,12 +2,11 @@
 
 // Quantized GEMV as sums of integers.
 
-// GCC 12's global common subexpression elimination moves loads out of loops that have no registers for
-// them, which costs up to 15 %.
+// GCC 12's global common subexpression elimination moves loads out of loops that have no registers
+// for them, which costs up to 15 %.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-gcse")
 #endif
-
 
 #include "../csrc/vec_generic.h"
 

@@ -2,7 +2,6 @@
 
 // Kernels for any machine.
 
-
 #include "../csrc/vec_generic.h"
 
 #include "../csrc/kernels.h"
