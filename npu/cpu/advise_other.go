@@ -5,5 +5,5 @@ package cpu
 // adviseHuge does nothing: the system decides.
 func adviseHuge([]byte) {}
 
-// discard does nothing: memory is given back with its mapping.
+// discard does nothing: memory is returned with its mapping.
 func discard([]byte) {}

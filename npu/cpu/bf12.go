@@ -42,7 +42,8 @@ type bf12Weight struct {
 
 // newBF12 allocates a matrix without its escapes.
 func newBF12(from *weightStore, code int32, rows, cols int) (*bf12Weight, error) {
-	w := &bf12Weight{BF12: kernel.BF12{Code: code, Group: kernel.Block4Rows, Rows: int64(rows), Cols: int64(cols)}}
+	w := &bf12Weight{BF12: kernel.BF12{Code: code, Rows: int64(rows), Cols: int64(cols)}}
+	w.Group = kernel.Block4Rows
 	if code == kernel.BF12x16 {
 		w.Group = kernel.Block16Rows
 	}
@@ -67,8 +68,10 @@ func (w *bf12Weight) free() {
 	w.list.free()
 }
 
-// toBF12 makes BF12 of a matrix of BF16, in parallel; nil when it has too many escapes with and without a code for zeros.
-func toBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, data []byte, rows, cols int) (w *bf12Weight, err error) {
+// toBF12 compresses a matrix of BF16, in parallel. It returns nil if there are too many escapes
+// with and without a code for zeros.
+func toBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, data []byte,
+	rows, cols int) (w *bf12Weight, err error) {
 	for zeros := range int64(2) {
 		if w, err = tryBF12(ctx, threads, from, e, data, rows, cols, zeros); w != nil || err != nil {
 			break
@@ -77,7 +80,8 @@ func toBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, d
 	return w, err
 }
 
-func tryBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, data []byte, rows, cols int, zeros int64) (*bf12Weight, error) {
+func tryBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, data []byte,
+	rows, cols int, zeros int64) (*bf12Weight, error) {
 	w, err := newBF12(from, e.BF12Code(), rows, cols)
 	if err != nil {
 		return nil, err
@@ -109,7 +113,7 @@ func tryBF12(ctx context.Context, threads int, from *weightStore, e bf12Engine, 
 	return w, nil
 }
 
-// join makes the numbers in heads refer to one list of escapes instead of to that of their step.
+// join makes the headers index one list of escapes instead of that of their step.
 func (w *bf12Weight) join(found [][]uint32, step int) {
 	total := 0
 	for i, list := range found {

@@ -10,27 +10,29 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// buffer is memory that programs read and write. Host and device share it, so that Sync has nothing to do.
+// buffer is memory that programs read and write. Host and device share it, so Sync has nothing to
+// do.
 type buffer struct {
 	d    *Device
 	data []byte
 	size int     // of data, also when closed
 	mem  memory  // its own memory, if any
-	from *shared // a materialised weight, if it is one
+	from *shared // the weight it was made from, if it is one
 
-	grouped *groupedWeight // quantised blocks in groups
+	grouped *groupedWeight // quantized blocks in groups
 	bf12    *bf12Weight    // the weight in BF12
-	late    bool           // data is asked of from when it is needed
+	late    bool           // data is not set: from.expanded returns it
 
-	typ    dtype.Type  // of a Const's elements; Invalid when programs decide
+	typ    dtype.Type  // of a Const's elements; Invalid if programs decide
 	fixed  bool        // read-only
 	closed atomic.Bool // set in d.turn
 }
 
-// maxAlloc bounds a buffer: what a hostile size cannot exceed.
+// maxAlloc bounds the size of a buffer.
 const maxAlloc = 1 << 46
 
-// Alloc makes a zeroed buffer, page-aligned and outside the Go heap. Its Close waits for a running Submit.
+// Alloc returns a zeroed buffer, page-aligned and outside the Go heap. Its Close waits for a
+// running Submit.
 func (d *Device) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/cpu: %w", err)
@@ -55,7 +57,7 @@ func (b *buffer) Bytes() []byte {
 		return b.data
 	}
 	data, err := b.from.expanded(context.Background(), b.d)
-	if err != nil { // no memory
+	if err != nil { // out of memory
 		return nil
 	}
 	return data[:b.size]

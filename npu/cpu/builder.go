@@ -12,37 +12,39 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// builder turns runs into an array of commands. It is used for one Submit after the other and keeps its memory.
+// builder turns runs into an array of commands. It serves one Submit after another and keeps its
+// memory.
 type builder struct {
 	engine engine
-	ctx    context.Context // of the Submit at hand
+	ctx    context.Context // of the current Submit
 	lists  arena           // commands and segments: alive until the Submit ends
-	work   arena           // scratch arguments and panels of the current run; the next run overwrites them
+	work   arena           // scratch arguments and panels of the current run, which the next one overwrites
 
 	cmds []kernel.Command // outside the Go heap
 	tags []tag            // where each command comes from
 
-	// What has been read and written since the last barrier, and what the command at hand reads and writes.
+	// What has been read and written since the last barrier, and what the current command reads and
+	// writes.
 	reads, writes       []extent
 	newReads, newWrites []extent
 
-	// The run at hand.
+	// The current run.
 	exec  *executable
 	run   *npu.Run
 	size  op.Size
 	bound []bound
 
-	failed error // what went wrong where an operand was resolved
+	failed error // the first error of resolving an operand
 
-	// Memory for values between the commands of a launch, used in turn: what lies in the oldest is given up. The hazards are the same as for
-	// any other memory, and so are the barriers.
+	// Memory for values between the commands of a launch, used round-robin. It has the hazards, and
+	// gets the barriers, of any other memory.
 	slots [3]struct {
 		p    unsafe.Pointer
 		size int64
 	}
 	slot int
 
-	// The activations that were packed last, so that q, k and v share them. Valid while panels is not nil.
+	// The activations packed last, so that q, k and v share them. Valid while panels is not nil.
 	packed struct {
 		source extent
 		key    kernel.Command
@@ -52,16 +54,17 @@ type builder struct {
 	calls []hostCall // of programs with a defect
 }
 
-// tag says which launches of which run a command belongs to: one, or a product and the launch that goes on with it.
+// tag tells which launches of which run a command belongs to: one, or a product and the launch that
+// is fused with it.
 type tag struct{ run, first, last int32 }
 
-// extent is memory that a command touches: from start on, width bytes every stride bytes, up to end.
+// extent is memory that a command accesses: from start to end, width bytes every stride bytes.
 type extent struct {
 	start, end    uintptr
 	width, stride uintptr
 }
 
-// overlaps reports whether two extents share a byte. Column ranges of one matrix are told apart.
+// overlaps reports whether two extents share a byte. It tells column ranges of one matrix apart.
 func (a extent) overlaps(b extent) bool {
 	if a.start >= b.end || b.start >= a.end {
 		return false
@@ -69,7 +72,8 @@ func (a extent) overlaps(b extent) bool {
 	if a.stride != b.stride || a.stride == 0 {
 		return true
 	}
-	d := (b.start + a.stride - a.start%a.stride) % a.stride // how far b's columns start after a's, around the row
+	// how far b's columns start after a's, modulo the stride
+	d := (b.start + a.stride - a.start%a.stride) % a.stride
 	return d < a.width || a.stride-d < b.width
 }
 
@@ -162,13 +166,15 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	return nil
 }
 
-// sizeOf is the bytes of a shape in a run of the given size. A shape that is empty in it, or larger than any memory, is an error.
+// sizeOf returns the bytes of a shape in a run of the given size. It returns an error if the shape
+// is empty or too large.
 func sizeOf(t dtype.Type, shape []int, size op.Size) (int, error) {
 	n := 1
 	for _, d := range shape {
 		d = size.Resolve(d)
 		if d < 1 || n > maxAlloc/d {
-			return 0, fmt.Errorf("it is %s, and a run of %d rows and %d picks makes a dimension of it empty or all of it larger than any memory",
+			return 0, fmt.Errorf("it is %s, and a run of %d rows and %d picks makes a dimension of it "+
+				"empty or all of it larger than any memory",
 				op.ShapeString(shape), size.Rows, size.Picks)
 		}
 		n *= d
@@ -215,7 +221,8 @@ func (b *builder) bind() error {
 				return bad(i, fmt.Errorf("it is written, and its buffer is a read-only weight"))
 			}
 			if buf.typ != dtype.Invalid {
-				// Blocks are expanded to BF16 when a weight is made; otherwise a weight has its own type, and read as another it is noise.
+				// Const expands blocks to BF16. Any other weight must have the type of its
+				// argument.
 				if buf.typ != a.Type && (a.Kind != npu.Const || buf.typ != dtype.BF16 || !a.Type.Quantized()) {
 					return bad(i, fmt.Errorf("it is %s, and its buffer holds a weight of %s", a.Type, buf.typ))
 				}
@@ -226,7 +233,8 @@ func (b *builder) bind() error {
 				return bad(i, err)
 			}
 			if buf.Len() < need {
-				return bad(i, fmt.Errorf("it is %s %s and needs %d bytes as %s, the buffer has %d", a.Type, op.ShapeString(a.Shape), need, x.typ, buf.Len()))
+				return bad(i, fmt.Errorf("it is %s %s and needs %d bytes as %s, the buffer has %d",
+					a.Type, op.ShapeString(a.Shape), need, x.typ, buf.Len()))
 			}
 			x.mem = unsafe.SliceData(buf.data)
 			if buf.late {
@@ -238,7 +246,8 @@ func (b *builder) bind() error {
 		}
 		code, ok := kernel.Types[x.typ]
 		if !ok && b.exec.uses(i) {
-			return bad(i, fmt.Errorf("no kernel reads %s from a plain buffer: make it with Device.Const, which expands it", x.typ))
+			return bad(i, fmt.Errorf("no kernel reads %s from a plain buffer: make it with "+
+				"Device.Const, which expands it", x.typ))
 		}
 		x.code = code
 		b.bound = append(b.bound, x)
@@ -266,7 +275,7 @@ func (e *executable) uses(arg int) bool {
 	return false
 }
 
-// own is the device's own buffer behind b.
+// own returns the device's own buffer behind b.
 func (d *Device) own(b npu.Buffer) (*buffer, error) {
 	own, ok := b.(*buffer)
 	switch {
@@ -278,7 +287,7 @@ func (d *Device) own(b npu.Buffer) (*buffer, error) {
 	return own, nil
 }
 
-// ref is an operand with its memory: what a command says of it.
+// ref is an operand with its memory.
 type ref struct {
 	p      unsafe.Pointer
 	code   int32
@@ -287,7 +296,7 @@ type ref struct {
 	extent extent // zero for a constant, which nothing writes
 }
 
-// appendTo adds what r touches to a list of extents.
+// appendTo appends what r accesses to a list of extents.
 func (r ref) appendTo(list []extent) []extent {
 	if r.extent == (extent{}) {
 		return list
@@ -295,12 +304,14 @@ func (r ref) appendTo(list []extent) []extent {
 	return append(list, r.extent)
 }
 
-// same reports whether two operands of one shape, neither of them constant, are the same elements of the same type.
+// same reports whether two operands of one shape, neither of them constant, are the same elements
+// of the same type.
 func (r ref) same(s ref) bool {
 	return r.p == s.p && r.code == s.code && r.extent.end == s.extent.end && r.extent.width == s.extent.width
 }
 
-// widen makes sure that an argument has memory: a late weight's BF16. What goes wrong is kept in b.failed, which lower's callers look at.
+// widen makes sure that an argument has memory: a late weight is expanded to BF16. An error is kept
+// in b.failed, which the callers of lower check.
 func (b *builder) widen(x *bound) {
 	if x.mem != nil || x.weight == nil || b.failed != nil {
 		return
@@ -313,27 +324,32 @@ func (b *builder) widen(x *bound) {
 	x.mem = unsafe.SliceData(data)
 }
 
-// weight resolves an operand whose kernel reads quantised weights in groups, in rows of k elements. Views other than of whole rows from the first of
-// a group on are BF16, as for ops that have no such kernel.
+// weight resolves an operand whose kernel reads quantized weights in groups, in rows of k elements.
+// Views other than of whole rows from the start of a group are BF16, as for ops without such a
+// kernel.
 func (b *builder) weight(o *operand, k int64) ref {
 	g := b.bound[o.arg].grouped
 	if g == nil || k != g.Cols || o.stride != k || o.offset%(k*kernel.GroupRows) != 0 {
 		return b.at(o)
 	}
 	group := o.offset / k / kernel.GroupRows
-	return ref{p: unsafe.Add(g.Ptr(), group*kernel.FormOf(g.Code).GroupBytes(k)), code: g.Code, stride: k}
+	p := unsafe.Add(g.Ptr(), group*kernel.FormOf(g.Code).GroupBytes(k))
+	return ref{p: p, code: g.Code, stride: k}
 }
 
-// factor resolves a transposed weight of a product, in rows of k elements, for activations of a type. Views of BF12 begin with a block, and BF12x16 is for BF16.
+// factor resolves a transposed weight of a product, in rows of k elements, for activations of type
+// a. Views of BF12 start at a block, and BF12x16 needs BF16 activations.
 func (b *builder) factor(o *operand, k int64, a int32) ref {
 	w := b.bound[o.arg].bf12
-	if w == nil || k != w.Cols || o.stride != k || o.offset%(k*int64(w.Group)) != 0 || w.Code == kernel.BF12x16 && a != kernel.BF16 {
+	if w == nil || k != w.Cols || o.stride != k || o.offset%(k*int64(w.Group)) != 0 ||
+		w.Code == kernel.BF12x16 && a != kernel.BF16 {
 		return b.weight(o, k)
 	}
-	return ref{p: unsafe.Pointer(w.Head), code: w.Code, stride: k, block: o.offset / k / int64(w.Group)}
+	block := o.offset / k / int64(w.Group)
+	return ref{p: unsafe.Pointer(w.Head), code: w.Code, stride: k, block: block}
 }
 
-// factors resolves the operands of a product that are multiplied.
+// factors resolves the operands that a product multiplies.
 func (b *builder) factors(m op.MatMul, l *launch) (a, w ref) {
 	a = b.at(&l.operands[0])
 	if m.TransB {
@@ -342,7 +358,7 @@ func (b *builder) factors(m op.MatMul, l *launch) (a, w ref) {
 	return a, b.at(&l.operands[1])
 }
 
-// at resolves an operand and notes what the command at hand does with it.
+// at resolves an operand and records what the current command does with it.
 func (b *builder) at(o *operand) ref {
 	x := &b.bound[o.arg]
 	b.widen(x)
@@ -365,7 +381,7 @@ func (b *builder) at(o *operand) ref {
 	return r
 }
 
-// extent is the memory of rows of width elements that lie stride elements apart.
+// extent returns the memory of rows of width elements that are stride elements apart.
 func (b *builder) extent(p unsafe.Pointer, rows, width, stride, size int64) extent {
 	start := uintptr(p)
 	return extent{start, start + uintptr(((rows-1)*stride+width)*size), uintptr(width * size), uintptr(stride * size)}
@@ -379,7 +395,7 @@ func (b *builder) writing(p unsafe.Pointer, bytes int64) {
 	b.newWrites = append(b.newWrites, extent{start: uintptr(p), end: uintptr(p) + uintptr(bytes)})
 }
 
-// between gives n bytes for values between commands, valid until it has been called three times more.
+// between returns n bytes for values between commands, valid until the third call after this one.
 func (b *builder) between(n int64) (unsafe.Pointer, error) {
 	b.slot = (b.slot + 1) % len(b.slots)
 	s := &b.slots[b.slot]
@@ -396,11 +412,13 @@ func (b *builder) between(n int64) (unsafe.Pointer, error) {
 	return s.p, nil
 }
 
-// maxPending bounds the extents that are remembered between barriers; a barrier more costs less than comparing more.
+// maxPending bounds the extents that are remembered between barriers: another barrier costs less
+// than more comparisons.
 const maxPending = 48
 
-// push appends a command whose operands have been resolved with at, and puts a barrier before it if it needs what has been written since the
-// last one, or overwrites what has been touched.
+// push appends a command whose operands have been resolved with at. It puts a barrier before it if
+// the command reads what has been written since the last barrier, or overwrites what has been
+// accessed.
 func (b *builder) push(c kernel.Command) {
 	barrier := len(b.reads)+len(b.writes) > maxPending
 	for _, r := range b.newReads {
@@ -422,7 +440,8 @@ func (b *builder) push(c kernel.Command) {
 	b.cmds = append(b.cmds, c)
 }
 
-// apart reports an output that overlaps an input: what is read might be overwritten first.
+// apart returns an error if an output overlaps an input, which might be overwritten before it is
+// read.
 func (b *builder) apart() error {
 	for _, w := range b.newWrites {
 		if overlapAny(b.newReads, w) {
@@ -432,11 +451,13 @@ func (b *builder) apart() error {
 	return nil
 }
 
-// inPlace is apart for an op whose output y may be written over some inputs, element for element.
+// inPlace is apart for an op whose output y may alias the inputs in over exactly.
 func (b *builder) inPlace(y ref, over ...ref) error {
 	for _, r := range b.newReads {
-		if r.overlaps(y.extent) && !slices.ContainsFunc(over, func(x ref) bool { return x.extent == r && x.same(y) }) {
-			return fmt.Errorf("its output overlaps an input, and is not the same elements of the same type: bind the very same, or memory of its own")
+		aliases := func(x ref) bool { return x.extent == r && x.same(y) }
+		if r.overlaps(y.extent) && !slices.ContainsFunc(over, aliases) {
+			return fmt.Errorf("its output overlaps an input, and is not the same elements of the " +
+				"same type: bind the very same, or memory of its own")
 		}
 	}
 	return nil

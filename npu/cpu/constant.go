@@ -16,39 +16,42 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// shared is a weight that had to be made, in another layout or type than the checkpoint's, or whose tensor is asked for again whenever it is read. All buffers
-// that ask for the same share it.
+// shared is a weight that had to be made, in another layout or type than the checkpoint's, or whose
+// tensor is requested again whenever it is read. All buffers of the same weight share it.
 type shared struct {
 	key   string
 	users int // guarded by Device.mu
 
-	made chan struct{} // closed when what follows is there
+	made chan struct{} // closed when the fields below are set
 	mem  memory
 	typ  dtype.Type
 	err  error
 
-	// Of quantised weights: the blocks in groups, and how to make BF16 of them for those who cannot read groups. Mem is that BF16, made when it is
-	// first asked for.
+	// Of quantized weights: the blocks in groups, and the lock under which mem, their BF16, is made
+	// when it is first needed.
 	grouped *groupedWeight
 	src     npu.Source
 	shape   []int
-	wide    sync.Mutex // guards mem where there is grouped
+	wide    sync.Mutex // guards mem if grouped is set
 
-	// Of a tensor as it is, of a type that the device compresses: its name, and BF12 of it for those who can read that.
+	// Of a tensor of a type that the device compresses: its name, and its BF12.
 	tensor string
-	bf12   *bf12Weight // nil of vectors, of tables that are only looked up, and where it would have too many escapes
+	// nil for vectors, tables that are only looked up, and matrices with too many escapes
+	bf12 *bf12Weight
 }
 
-// Const makes a buffer with a weight. A tensor as it is, of a type that the kernels read, is not copied: the buffer is the tensor's memory. Anything
-// else is made once for all buffers that ask for the same, where the same means tensors at the same addresses. So the memory of the source's tensors
-// must outlive every buffer made of it, until the buffer is closed.
+// Const returns a buffer with a weight. A tensor in its own layout and of a type that the kernels
+// read is not copied: the buffer is the tensor's memory. Any other weight is made once for all
+// buffers that request it, where equal means tensors at equal addresses. The memory of the source's
+// tensors must therefore outlive every buffer, until the buffer is closed.
 //
-// Where the kernels read BF12 (Info.Compressed), matrices in BF16 are compressed to it. What does not read that reads the tensor, which is asked for each time: its
-// memory may have been given up since.
+// If the kernels read BF12 (Info.Compressed), matrices in BF16 are compressed. Ops that do not read
+// BF12 read the tensor, which is requested each time, since its memory may have been released.
 //
-// Quantised blocks keep what they say, in another order and about as many bytes, and products and embeddings read them so. To everything else
-// the buffer is one of BF16: a program that names that type, an op that has no kernel for blocks, whoever calls Len or Bytes. The BF16 is made when it is
-// first needed, and Bytes is nil when there is no memory for it.
+// Quantized blocks are repacked and keep their values and about their size; products and embeddings
+// read them so. For everything else the buffer is BF16: programs that name that type, ops without a
+// kernel for blocks, Len and Bytes. The BF16 is made when it is first needed; Bytes returns nil if
+// there is no memory for it.
 func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/cpu: %w", err)
@@ -60,13 +63,13 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	tensor := "" // whose memory is not kept, because it may be given up
+	tensor := "" // whose memory is not kept, because it may be released
 	if name, ok := src.Layout.Identity(); ok {
 		t, err := src.From.Tensor(name)
 		if err != nil {
 			return nil, err
 		}
-		if code, ok := kernel.Types[typ]; ok && uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(kernel.TypeBytes[code]) == 0 {
+		if code, ok := kernel.Types[typ]; ok && aligned(t.Data, kernel.TypeBytes[code]) {
 			if !slices.Contains(d.info.Compressed, typ) {
 				return &buffer{d: d, data: t.Data, size: len(t.Data), typ: typ, fixed: true}, nil
 			}
@@ -95,7 +98,8 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		}
 		if s.err == nil {
 			b := &buffer{d: d, typ: s.typ, fixed: true, from: s, grouped: s.grouped, bf12: s.bf12}
-			if b.late = s.grouped != nil || s.tensor != ""; b.late { // somebody else may be making what data would be
+			// another goroutine may be making data
+			if b.late = s.grouped != nil || s.tensor != ""; b.late {
 				b.size = s.typ.Bytes(elementsOf(shape))
 			} else {
 				b.data, b.size = s.mem.m, len(s.mem.m)
@@ -105,13 +109,15 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 		err := fmt.Errorf("npu/cpu: weight %s: %w", src.Layout, s.err)
 		s.release(d)
 		// Another caller who was first gave up, which is no reason for this one to.
-		if ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded); mine || !ended || ctx.Err() != nil {
+		ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+		if mine || !ended || ctx.Err() != nil {
 			return nil, err
 		}
 	}
 }
 
-// share is the weight of a key with one use more. Mine means that the caller is the first, who makes it.
+// share returns the weight of a key and adds a use. Mine reports that the caller is the first and
+// must make it.
 func (d *Device) share(key string) (s *shared, mine bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +130,8 @@ func (d *Device) share(key string) (s *shared, mine bool) {
 	return s, mine
 }
 
-// release gives up one use; the last frees the memory. A failure is forgotten at once, so that it can be tried again.
+// release removes a use; the last one frees the memory. A failure is forgotten at once, so that it
+// can be retried.
 func (s *shared) release(d *Device) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,20 +163,27 @@ func (s *shared) free() {
 	}
 }
 
-// elementsOf is the number of elements of a shape that make has checked.
+// aligned reports whether data starts at a multiple of size.
+func aligned(data []byte, size int64) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(size) == 0
+}
+
+// elementsOf returns the number of elements of a shape that make has checked.
 func elementsOf(shape []int) int { return op.Size{}.Elements(shape) }
 
-// make fills s with the weight, and tells those who wait for it.
-func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string, narrow bool) {
+// make fills s with the weight and wakes those that wait for it.
+func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int,
+	tensor string, narrow bool) {
 	defer close(s.made)
-	s.err = errors.New("its source has panicked") // what others are told if it does
+	s.err = errors.New("its source has panicked") // what others get if it does
 	if s.err = s.fill(ctx, d, src, typ, shape, tensor, narrow); s.err != nil {
 		s.free()
 	}
 }
 
-// fill makes the weight. It is the tensor that is named, if one is, and if it is narrow there is BF12 of it.
-func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int, tensor string, narrow bool) (err error) {
+// fill makes the weight. If a tensor is named, it is that tensor, and compressed if narrow is set.
+func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int,
+	tensor string, narrow bool) (err error) {
 	elements := 1
 	for _, n := range shape {
 		if n <= 0 || elements > maxAlloc/n {
@@ -198,12 +212,14 @@ func (s *shared) fill(ctx context.Context, d *Device, src npu.Source, typ dtype.
 	return err
 }
 
-// sourceBlocks gives the elements of a source as they lie in a file, and how to give up their memory.
+// sourceBlocks returns the elements of a source in the order of a file, and a function that
+// releases their memory.
 func sourceBlocks(src npu.Source, typ dtype.Type, elements int) (data []byte, done func(), err error) {
 	if name, ok := src.Layout.Identity(); ok {
 		t, err := src.From.Tensor(name)
 		if err == nil && len(t.Data) != typ.Bytes(elements) {
-			err = fmt.Errorf("%d elements of %s take %d bytes, the tensor has %d", elements, typ, typ.Bytes(elements), len(t.Data))
+			err = fmt.Errorf("%d elements of %s take %d bytes, the tensor has %d",
+				elements, typ, typ.Bytes(elements), len(t.Data))
 		}
 		return t.Data, func() {}, err
 	}
@@ -218,7 +234,7 @@ func sourceBlocks(src npu.Source, typ dtype.Type, elements int) (data []byte, do
 	return m.m[:typ.Bytes(elements)], m.free, nil
 }
 
-// group puts quantised rows in groups, in parallel.
+// group repacks quantized rows into groups, in parallel.
 func (s *shared) group(ctx context.Context, d *Device, typ dtype.Type, elements int) error {
 	data, done, err := sourceBlocks(s.src, typ, elements)
 	if err != nil {
@@ -244,19 +260,24 @@ func (s *shared) compress(ctx context.Context, d *Device) error {
 		return err
 	}
 	if len(t.Data) != t.Type.Bytes(elementsOf(s.shape)) {
-		return fmt.Errorf("BF16 %v takes %d bytes, the tensor has %d", s.shape, t.Type.Bytes(elementsOf(s.shape)), len(t.Data))
+		return fmt.Errorf("BF16 %v takes %d bytes, the tensor has %d",
+			s.shape, t.Type.Bytes(elementsOf(s.shape)), len(t.Data))
 	}
 	s.bf12, err = toBF12(ctx, d.info.Threads, &d.weights, d.engine.(bf12Engine), t.Data, s.shape[0], s.shape[1])
 	return err
 }
 
-// expanded is a late weight as BF16, where it lies or made if this is the first time. The caller has a use of it.
+// expanded returns a late weight as BF16, which it makes on first use. The caller must hold a use
+// of it.
 func (s *shared) expanded(ctx context.Context, d *Device) ([]byte, error) {
-	if s.tensor != "" { // asked for again each time: who made a copy of a rearranged tensor lets its memory go
+	// requested each time: the memory of a rearranged tensor may have been released
+	if s.tensor != "" {
 		t, err := s.src.From.Tensor(s.tensor)
-		size := int(kernel.TypeBytes[kernel.Types[s.typ]])
-		if err == nil && (len(t.Data) != size*elementsOf(s.shape) || uintptr(unsafe.Pointer(unsafe.SliceData(t.Data)))%uintptr(size) != 0) {
-			err = fmt.Errorf("tensor %s is not as it was: it has %d bytes, and had %d", s.tensor, len(t.Data), size*elementsOf(s.shape))
+		size := kernel.TypeBytes[kernel.Types[s.typ]]
+		want := int(size) * elementsOf(s.shape)
+		if err == nil && (len(t.Data) != want || !aligned(t.Data, size)) {
+			err = fmt.Errorf("tensor %s is not as it was: it has %d bytes, and had %d",
+				s.tensor, len(t.Data), want)
 		}
 		return t.Data, err
 	}
@@ -292,10 +313,11 @@ func expand(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shap
 	return m, nil
 }
 
-// stretch is about how many elements are worked on between looks at the context, and so the size of the FP32 values in between.
+// stretch is about how many elements are processed between checks of the context, which bounds the
+// FP32 values in between.
 const stretch = 1 << 16
 
-// expandRows dequantises rows of cols elements to BF16, in parallel.
+// expandRows dequantizes rows of cols elements to BF16, in parallel.
 func expandRows(ctx context.Context, threads int, dst []dtype.BFloat16, typ dtype.Type, data []byte, cols int) error {
 	rowBytes := typ.Bytes(cols)
 	return inParallel(ctx, threads, len(dst)/cols, max(1, stretch/cols), func(from, to int) error {
@@ -310,7 +332,7 @@ func expandRows(ctx context.Context, threads int, dst []dtype.BFloat16, typ dtyp
 
 // inParallel calls f for all of n in steps, until there is an error or ctx is done.
 func inParallel(ctx context.Context, threads, n, step int, f func(from, to int) error) error {
-	var next atomic.Int64 // steps that somebody took
+	var next atomic.Int64 // steps that were taken
 	var failed atomic.Bool
 	errs := make([]error, min(threads, runtime.GOMAXPROCS(0)))
 	var wg sync.WaitGroup

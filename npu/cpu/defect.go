@@ -10,12 +10,13 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// A program that was loaded under a context with a defect is executed with it: tests of gates and diagnoses need a device that is wrong in one place.
-// Contexts of that sort cannot be made outside the module. Programs of users have none, which Load finds out once.
+// A program that was loaded under a context with a defect runs with it: tests of gates and
+// diagnoses need a device that is wrong in one place. Such contexts cannot be created outside the
+// module. Load checks once whether there is one.
 
 // hostCall is work on the host between commands: the kernel of a defect.
 type hostCall struct {
-	before int // index of the command that it comes before
+	before int // index of the command that it precedes
 	run    func()
 }
 
@@ -34,12 +35,12 @@ func (b *builder) lowerDefect(l *launch) error {
 	if d.Computes() {
 		k := b.kernel(&wrong)
 		b.calls = append(b.calls, hostCall{len(b.cmds), func() { d.Compute(k) }})
-		b.packed.panels = nil // may have been packed from what the host is about to write
+		b.packed.panels = nil // the host may be about to write what they were packed from
 	}
 	return nil
 }
 
-// rewrite is the launch as the defect wants it.
+// rewrite returns the launch with the defect.
 func (b *builder) rewrite(l *launch) launch {
 	views := func(l *launch) []defect.View {
 		var list []defect.View
@@ -60,17 +61,19 @@ func (b *builder) rewrite(l *launch) launch {
 	out := launch{name: l.name, op: w.Op}
 	for i, want := range w.Op.Operands() {
 		v := w.Views[i]
-		if e := b.exec; v.Before && v.Arg < len(e.before) && e.before[v.Arg].constant { // weights lie where they lay
+		// weights stay in place
+		if e := b.exec; v.Before && v.Arg < len(e.before) && e.before[v.Arg].constant {
 			b.bound = append(b.bound, e.before[v.Arg])
 			v.Arg = len(b.bound) - 1
 		}
-		out.operands = append(out.operands, operand{arg: v.Arg, offset: int64(v.Offset), shape: want.Shape, stride: int64(v.Stride),
+		out.operands = append(out.operands, operand{
+			arg: v.Arg, offset: int64(v.Offset), shape: want.Shape, stride: int64(v.Stride),
 			read: want.Read, write: want.Write})
 	}
 	return out
 }
 
-// kernel is a launch with its memory, as a defect sees it.
+// kernel returns a launch with its memory, in the form that a defect takes.
 func (b *builder) kernel(l *launch) *defect.Kernel {
 	k := &defect.Kernel{Op: l.op, Operands: make([]defect.Matrix, len(l.operands))}
 	for i := range l.operands {
@@ -78,7 +81,8 @@ func (b *builder) kernel(l *launch) *defect.Kernel {
 			k.Operands[i] = b.matrix(&l.operands[i])
 		}
 	}
-	if o, ok := l.op.(op.Attention); ok && !o.Cached && len(b.run.Segments) < 2 { // padding after the true rows counts as rows
+	// padding rows count
+	if o, ok := l.op.(op.Attention); ok && !o.Cached && len(b.run.Segments) < 2 {
 		k.Segments = []defect.Segment{{Rows: b.size.Resolve(o.Rows)}}
 		return k
 	}
@@ -99,7 +103,7 @@ func (b *builder) kernel(l *launch) *defect.Kernel {
 	return k
 }
 
-// matrix is the memory of an operand.
+// matrix returns the memory of an operand.
 func (b *builder) matrix(o *operand) defect.Matrix {
 	x := &b.bound[o.arg]
 	b.widen(x)
@@ -114,11 +118,12 @@ func (b *builder) matrix(o *operand) defect.Matrix {
 		m.Stride = m.Width
 	}
 	size := kernel.TypeBytes[x.code]
-	m.Data = unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(x.mem), o.offset*size)), ((m.Rows-1)*m.Stride+m.Width)*int(size))
+	first := (*byte)(unsafe.Add(unsafe.Pointer(x.mem), o.offset*size))
+	m.Data = unsafe.Slice(first, ((m.Rows-1)*m.Stride+m.Width)*int(size))
 	return m
 }
 
-// execute runs the commands, and between them what a defect does on the host.
+// execute runs the commands and, between them, the defect's host calls.
 func (b *builder) execute(cancel *uint32, trace bool) (cancelled bool, err error) {
 	if len(b.calls) == 0 {
 		return b.engine.Run(b.cmds, cancel, trace)

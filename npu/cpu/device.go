@@ -13,34 +13,38 @@ import (
 
 // Options configures Open. The zero value, and nil, mean the defaults.
 type Options struct {
-	Threads int    // threads that compute; 0 means all cores that the process may use: see the package's documentation
+	// threads that compute; 0 means all cores that the process may use: see the package comment
+	Threads int
 	Kernels string // a name of KernelNames; "" means $NPUKIT_KERNELS, else the fastest, found by timing
-	InPlace bool   // read BF16 weights where they lie in a file and make no compressed copy: opens at once, and decodes slower
+	// read BF16 weights in place instead of compressing them: opens at once, decodes slower
+	InPlace bool
 }
 
-// defaultThreads is what Options.Threads means by 0. GOMAXPROCS has the quota of a container in it, which runtime.NumCPU does not. It is looked at before
-// main can raise it to make room for goroutines beside the device: the next device would count that as a core.
+// defaultThreads is the meaning of Options.Threads 0. GOMAXPROCS includes a container's quota,
+// which runtime.NumCPU does not. It is read before main can raise it to leave room for goroutines,
+// which the next device would count as a core.
 var defaultThreads = min(runtime.NumCPU(), runtime.GOMAXPROCS(0), maxThreads)
 
-// maxThreads bounds Options.Threads: more than all but a few machines have, few enough to start.
+// maxThreads bounds Options.Threads.
 const maxThreads = 1024
 
-// Device is the software device. Its methods are safe for concurrent use; Submits are executed one after the other.
+// Device is the software device. Its methods are safe for concurrent use; Submits run one after the
+// other.
 type Device struct {
 	info   npu.Info
 	engine engine
 
-	// turn holds a token while a Submit, a measurement or the closing of a buffer or the device is at work. A channel, because waiting
-	// for it must obey a context.
+	// turn holds a token while a Submit or a measurement runs or a buffer or the device is closed.
+	// It is a channel because waiting for it must obey a context.
 	turn   chan struct{}
 	closed atomic.Bool
 	build  builder // used by the holder of turn
 	cancel memory  // one uint32 that engines watch
 
 	mu     sync.Mutex
-	consts map[string]*shared // materialised weights by layout and tensors
+	consts map[string]*shared // weights by layout and tensors
 
-	weights weightStore // where kernels read them in an order of their own
+	weights weightStore // memory of repacked and compressed weights
 }
 
 var _ npu.Device = (*Device)(nil)
@@ -100,10 +104,10 @@ func Open(opts *Options) (*Device, error) {
 // Info describes the device.
 func (d *Device) Info() npu.Info { return d.info }
 
-// Kernels is the name of the kernels in use, a value of Options.Kernels.
+// Kernels returns the name of the kernels in use, a value of Options.Kernels.
 func (d *Device) Kernels() string { return d.engine.Name() }
 
-// lock takes the device's turn, or gives up when ctx is done or the device is closed.
+// lock acquires the device's turn. It returns an error if ctx is done or the device is closed.
 func (d *Device) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("npu/cpu: %w", err)
@@ -122,7 +126,8 @@ func (d *Device) lock(ctx context.Context) error {
 
 func (d *Device) unlock() { <-d.turn }
 
-// watch makes the end of ctx visible to the engine. The function that it returns ends that, and must be called before the turn is given back.
+// watch returns a flag that becomes 1 when ctx is done. The caller must call stop before it
+// releases the turn.
 func (d *Device) watch(ctx context.Context) (flag *uint32, stop func()) {
 	flag = (*uint32)(d.cancel.ptr())
 	atomic.StoreUint32(flag, 0)
@@ -136,12 +141,12 @@ func (d *Device) watch(ctx context.Context) (flag *uint32, stop func()) {
 	})
 	return flag, func() {
 		if !cancel() {
-			<-stored // else it might cancel the next Submit
+			<-stored // otherwise it might cancel the next Submit
 		}
 	}
 }
 
-// Close waits for a running Submit and stops the threads. Buffers stay as they are until they are closed themselves.
+// Close waits for a running Submit and stops the threads. Buffers stay valid until they are closed.
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil

@@ -95,18 +95,21 @@ func KernelNames() []string {
 }
 
 func errUnknownKernels(kernels string) error {
-	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing", kernels, strings.Join(KernelNames(), ", "))
+	return fmt.Errorf("npu/cpu: unknown kernels %q, want one of %s, or nothing to choose by timing",
+		kernels, strings.Join(KernelNames(), ", "))
 }
 
 // roundsQuantized reports whether products of many rows of BF16 round quantized weights to BF16.
 func roundsQuantized(e engine) bool {
-	return e.Select(kernel.Product{A: kernel.BF16, W: kernel.Q8_0, M: 1 << 20, K: 256, Transposed: true}).Rounding == kernel.RoundsWeights
+	p := kernel.Product{A: kernel.BF16, W: kernel.Q8_0, M: 1 << 20, K: 256, Transposed: true}
+	return e.Select(p).Rounding == kernel.RoundsWeights
 }
 
 // fewRows returns the most rows for which products of BF16 with some type of weights are GEMVs.
 func fewRows(e engine) (rows int) {
 	gemv := func(m int, w int32) bool {
-		return e.Select(kernel.Product{A: kernel.BF16, W: w, M: int64(m), K: 256, Transposed: true}).Kind == kernel.GEMV
+		p := kernel.Product{A: kernel.BF16, W: w, M: int64(m), K: 256, Transposed: true}
+		return e.Select(p).Kind == kernel.GEMV
 	}
 	for gemv(rows+1, kernel.BF16) || gemv(rows+1, kernel.Q8_0) {
 		rows++

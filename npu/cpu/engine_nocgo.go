@@ -17,5 +17,6 @@ func openNative(kernels string, threads int) (engine, error) {
 	case !slices.Contains(KernelNames(), kernels):
 		return nil, errUnknownKernels(kernels)
 	}
-	return nil, fmt.Errorf("npu/cpu: this binary has no kernels %q: they are written in C for POSIX systems and need CGO_ENABLED=1 when it is built, on amd64 or arm64", kernels)
+	return nil, fmt.Errorf("npu/cpu: this binary has no kernels %q: they are written in C for POSIX "+
+		"systems and need CGO_ENABLED=1 when it is built, on amd64 or arm64", kernels)
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Where the next launch alone reads the result of a product, and adds it to something or gates it, both are one command: what the product makes in
-// registers goes on at once, and is neither written nor read. The result is the same to the bit.
+// If only the next launch reads the result of a product, and adds it to something or gates it, both
+// are fused into one command: the product's result goes on in registers and is neither written nor
+// read. Results are the same bit for bit.
 
-// join is what becomes of a product's result: the launch behind it.
+// join is the launch that a product is fused with.
 type join struct {
 	flag     int32
 	other, y operand // the launch's other input, and its output
 }
 
-// joinOf is how the launch behind launch i goes on with its result, nil if it cannot.
+// joinOf returns how launch i is fused with the next one, or nil if it cannot be.
 func joinOf(p *npu.Program, launches []launch, i int) *join {
 	product, next := &launches[i], &launches[i+1]
 	m, ok := product.op.(op.MatMul)
@@ -72,8 +73,9 @@ func whole(p *npu.Program, o operand) bool {
 	return o.offset == 0 && len(shape) == 2 && slices.Equal(shape, o.shape) && o.stride == int64(shape[1])
 }
 
-// joined lowers a product and the launch behind it as one command, and reports whether it could: somebody may look at the product's own result, or the
-// output may lie where the product still reads.
+// joined lowers a product and the launch after it as one command. It reports false if they cannot
+// be fused in this run: the product's own result may be bound to a buffer, or the output may
+// overlap what the product reads.
 func (b *builder) joined(l *launch) (bool, error) {
 	if b.run.Args[l.operands[2].arg] != nil {
 		return false, nil

@@ -11,21 +11,22 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// executable is a program prepared for its runs: operands are resolved to arguments and offsets, and what cannot be known before a run (rows,
-// addresses) is filled in by the builder.
+// executable is a program prepared for its runs: operands are resolved to arguments and offsets.
+// The builder fills in what is only known in a run, such as rows and addresses.
 type executable struct {
 	d        *Device
 	p        *npu.Program
 	launches []launch
-	written  []bool // by argument: some launch writes it
+	written  []bool // by argument: whether a launch writes it
 
-	// States numbers the State arguments in order; -1 for others.
+	// The index of each argument among the State arguments, -1 for others.
 	states []int
-	// Rows of a Const that the program itself writes live in memory of the device; extra has the size of each such argument's rows in elements,
-	// and comes after the arguments where operands name them.
+	// Rows of a Const that the program writes are in memory of the device. Extra has the size of
+	// these rows in elements; operands refer to them by indices after those of the arguments.
 	extra []extraArg
 
-	// Nil but in tests of gates: what is wrong, and what the arguments were bound to in the run before.
+	// Nil except in tests of gates: the defect, and what the arguments were bound to in the
+	// previous run.
 	defect *defect.Defect
 	before []bound
 
@@ -42,14 +43,14 @@ type launch struct {
 	name     string
 	op       op.Op
 	operands []operand
-	join     *join // of a product, with the launch behind it; nil if there is none
+	join     *join // of a product; nil if it is not fused
 }
 
 // operand is one operand of a launch.
 type operand struct {
-	arg    int // of the program, or beyond them: of executable.extra
+	arg    int // of the program, or after those, of executable.extra
 	offset int64
-	shape  []int // as the op sees it, possibly symbolic
+	shape  []int // in the op's terms, possibly symbolic
 	stride int64 // elements from row to row
 	read   bool
 	write  bool
@@ -57,17 +58,17 @@ type operand struct {
 
 func (e *executable) Program() *npu.Program { return e.p }
 
-// Close frees nothing, since an executable holds no memory of its own: runs of it are refused from then on, as on every device.
+// Close frees nothing, since an executable owns no memory. Runs of it are refused from then on.
 func (e *executable) Close() error {
 	e.closed.Store(true)
 	return nil
 }
 
-// maxCommands is the most commands that one launch becomes: a product is packed and multiplied, an attention over halves is copied there
-// and back.
+// maxCommands is the most commands of a launch: a product is packed and multiplied, an attention
+// over halves is copied there and back.
 const maxCommands = 3
 
-// Load prepares a program. All ops of package op are executed, with any shape.
+// Load prepares a program. It accepts all ops of package op, with any shape.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("npu/cpu: %w", err)
@@ -78,7 +79,10 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	e := &executable{d: d, p: p, written: make([]bool, len(p.Args)), states: make([]int, len(p.Args)), defect: defect.From(ctx)}
+	e := &executable{
+		d: d, p: p, defect: defect.From(ctx),
+		written: make([]bool, len(p.Args)), states: make([]int, len(p.Args)),
+	}
 	n := 0
 	extra := make([]int, len(p.Args))
 	for i, a := range p.Args {
@@ -102,17 +106,23 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		out := launch{name: l.Name, op: l.Op}
 		for i, want := range l.Op.Operands() {
 			v := l.Args[i]
-			o := operand{arg: v.Arg, offset: int64(v.Offset), shape: want.Shape, stride: int64(v.Stride), read: want.Read, write: want.Write}
+			o := operand{
+				arg: v.Arg, offset: int64(v.Offset), shape: want.Shape, stride: int64(v.Stride),
+				read: want.Read, write: want.Write,
+			}
 			if o.stride == 0 && len(want.Shape) > 1 {
-				// Without gaps: a symbol among the inner dimensions makes it negative, and then nobody asks for it.
+				// No gaps. A symbol among the inner dimensions makes it negative, and then it is
+				// not used.
 				o.stride = int64((op.Size{Rows: -1, Picks: -1, Capacity: -1}).Elements(want.Shape[1:]))
 			}
 			a := p.Args[v.Arg]
 			if cache := isCache(l.Op, i); cache != (a.Kind == npu.State) {
-				return nil, bad(i, fmt.Sprintf("npu/cpu takes state arguments as the caches of KVWrite and Attention, and nothing else there; it is %v", a.Kind))
+				return nil, bad(i, fmt.Sprintf("npu/cpu takes state arguments as the caches of KVWrite "+
+					"and Attention, and nothing else there; it is %v", a.Kind))
 			}
 			if x := extra[v.Arg]; x != 0 {
-				// The scratch rows are memory of their own; validation refuses views of both them and the weight.
+				// The scratch rows have their own memory; validation rejects views of both them and
+				// the weight.
 				if v.Offset < e.extra[x-len(p.Args)].elements {
 					o.arg = x
 				}
@@ -125,7 +135,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		e.launches = append(e.launches, out)
 	}
 	for i := range len(e.launches) - 1 {
-		if e.defect == nil { // which is made between launches
+		if e.defect == nil { // a defect acts between launches
 			e.launches[i].join = joinOf(p, e.launches, i)
 		}
 	}
@@ -135,7 +145,8 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 // computes reports whether an op is one of package op's, all of which have kernels.
 func computes(o op.Op) bool {
 	switch o.(type) {
-	case op.MatMul, op.Embed, op.Pick, op.RMSNorm, op.LayerNorm, op.RoPE, op.KVWrite, op.Attention, op.SiLUMul, op.GELU, op.Add, op.Cast, op.Slice, op.Concat, op.Permute:
+	case op.MatMul, op.Embed, op.Pick, op.RMSNorm, op.LayerNorm, op.RoPE, op.KVWrite, op.Attention,
+		op.SiLUMul, op.GELU, op.Add, op.Cast, op.Slice, op.Concat, op.Permute:
 		return true
 	}
 	return false
@@ -154,12 +165,13 @@ func isCache(o op.Op, i int) bool {
 
 // bound is an argument with its memory for one run.
 type bound struct {
-	mem      *byte // nil for a late weight until its BF16 is wanted
+	mem      *byte // nil for a late weight until its BF16 is needed
 	typ      dtype.Type
 	code     int32
 	constant bool
 
-	weight  *shared        // a late weight, which is asked for its memory
-	grouped *groupedWeight // the same, where the program names a quantised type and so leaves the number format to the device
-	bf12    *bf12Weight    // the weight in BF12
+	weight *shared // a late weight, which provides its memory on request
+	// the same, if the program names a quantized type and so leaves the format to the device
+	grouped *groupedWeight
+	bf12    *bf12Weight // the weight in BF12
 }

@@ -30,8 +30,10 @@ func (b *builder) lower(l *launch) error {
 		if err := b.apart(); err != nil {
 			return err
 		}
-		b.push(kernel.Command{Kind: kernel.Embed, M: dim(o.Rows), N: int64(o.Width), K: int64(o.Vocab),
-			A: ids.p, AT: ids.code, B: table.p, BT: table.code, LDB: table.stride, Y: y.p, YT: y.code, LDY: y.stride})
+		b.push(kernel.Command{Kind: kernel.Embed, M: dim(o.Rows), N: int64(o.Width),
+			K: int64(o.Vocab),
+			A: ids.p, AT: ids.code, B: table.p, BT: table.code, LDB: table.stride,
+			Y: y.p, YT: y.code, LDY: y.stride})
 	case op.Pick:
 		index, x, y := arg(0), arg(1), arg(2)
 		if err := checkIndex("index", index, dim(o.Picks), dim(o.Rows)); err != nil {
@@ -41,22 +43,28 @@ func (b *builder) lower(l *launch) error {
 			return err
 		}
 		// A pick is an embedding whose table is the rows.
-		b.push(kernel.Command{Kind: kernel.Embed, M: dim(o.Picks), N: int64(o.Width), K: dim(o.Rows),
-			A: index.p, AT: index.code, B: x.p, BT: x.code, LDB: x.stride, Y: y.p, YT: y.code, LDY: y.stride})
+		b.push(kernel.Command{Kind: kernel.Embed, M: dim(o.Picks), N: int64(o.Width),
+			K: dim(o.Rows),
+			A: index.p, AT: index.code, B: x.p, BT: x.code, LDB: x.stride,
+			Y: y.p, YT: y.code, LDY: y.stride})
 	case op.RMSNorm:
 		x, w, y := arg(0), arg(1), arg(2)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		b.push(kernel.Command{Kind: kernel.RMSNorm, M: dim(o.Rows), N: int64(o.Width), K: int64(max(1, o.Heads)), Epsilon: float32(o.Eps),
-			A: x.p, AT: x.code, LDA: x.stride, B: w.p, BT: w.code, Y: y.p, YT: y.code, LDY: y.stride})
+		b.push(kernel.Command{Kind: kernel.RMSNorm, M: dim(o.Rows), N: int64(o.Width),
+			K: int64(max(1, o.Heads)), Epsilon: float32(o.Eps),
+			A: x.p, AT: x.code, LDA: x.stride, B: w.p, BT: w.code,
+			Y: y.p, YT: y.code, LDY: y.stride})
 	case op.LayerNorm:
 		x, w, shift, y := arg(0), arg(1), arg(2), arg(3)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		b.push(kernel.Command{Kind: kernel.LayerNorm, M: dim(o.Rows), N: int64(o.Width), Epsilon: float32(o.Eps),
-			A: x.p, AT: x.code, LDA: x.stride, B: w.p, BT: w.code, C: shift.p, CT: shift.code, Y: y.p, YT: y.code, LDY: y.stride})
+		b.push(kernel.Command{Kind: kernel.LayerNorm, M: dim(o.Rows), N: int64(o.Width),
+			Epsilon: float32(o.Eps),
+			A:       x.p, AT: x.code, LDA: x.stride, B: w.p, BT: w.code, C: shift.p, CT: shift.code,
+			Y: y.p, YT: y.code, LDY: y.stride})
 	case op.RoPE:
 		x, table, y := arg(0), arg(1), arg(2)
 		if err := b.inPlace(y, x); err != nil {
@@ -66,8 +74,10 @@ func (b *builder) lower(l *launch) error {
 		if o.TableHeads > 1 {
 			step = int64(o.HeadDim)
 		}
-		b.push(kernel.Command{Kind: kernel.RoPE, M: dim(o.Rows), N: int64(o.Heads), K: int64(o.HeadDim), BHead: step,
-			A: x.p, AT: x.code, LDA: x.stride, B: table.p, BT: table.code, LDB: table.stride, Y: y.p, YT: y.code, LDY: y.stride})
+		b.push(kernel.Command{Kind: kernel.RoPE, M: dim(o.Rows), N: int64(o.Heads),
+			K: int64(o.HeadDim), BHead: step,
+			A: x.p, AT: x.code, LDA: x.stride, B: table.p, BT: table.code, LDB: table.stride,
+			Y: y.p, YT: y.code, LDY: y.stride})
 	case op.KVWrite:
 		return b.kvWrite(o, dim(o.Rows), arg(0), &l.operands[1])
 	case op.Attention:
@@ -77,14 +87,16 @@ func (b *builder) lower(l *launch) error {
 		if err := b.inPlace(y, x, up); err != nil {
 			return err
 		}
-		b.push(kernel.Command{Kind: kernel.SiLUMul, M: dim(o.Rows), N: int64(o.Width), A: x.p, AT: x.code, LDA: x.stride,
+		b.push(kernel.Command{Kind: kernel.SiLUMul, M: dim(o.Rows), N: int64(o.Width),
+			A: x.p, AT: x.code, LDA: x.stride,
 			B: up.p, BT: up.code, LDB: up.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.GELU:
 		x, y := arg(0), arg(1)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		c := kernel.Command{Kind: kernel.GELU, M: dim(o.Rows), N: int64(o.Width), A: x.p, AT: x.code, LDA: x.stride, Y: y.p, YT: y.code, LDY: y.stride}
+		c := kernel.Command{Kind: kernel.GELU, M: dim(o.Rows), N: int64(o.Width),
+			A: x.p, AT: x.code, LDA: x.stride, Y: y.p, YT: y.code, LDY: y.stride}
 		if o.Tanh {
 			c.Flags = kernel.FlagTanh
 		}
@@ -97,21 +109,24 @@ func (b *builder) lower(l *launch) error {
 		if o.Broadcast {
 			z.stride = 0
 		}
-		b.push(kernel.Command{Kind: kernel.Add, M: dim(o.Rows), N: int64(o.Width), A: x.p, AT: x.code, LDA: x.stride,
+		b.push(kernel.Command{Kind: kernel.Add, M: dim(o.Rows), N: int64(o.Width),
+			A: x.p, AT: x.code, LDA: x.stride,
 			B: z.p, BT: z.code, LDB: z.stride, Y: y.p, YT: y.code, LDY: y.stride})
 	case op.Cast:
 		x, y := arg(0), arg(1)
 		if err := b.inPlace(y, x); err != nil {
 			return err
 		}
-		b.copy(x, y, [4]int64{1, 1, dim(o.Rows), int64(o.Width)}, [4]int64{0, 0, x.stride, 1}, [4]int64{0, 0, y.stride, 1})
+		b.copy(x, y, [4]int64{1, 1, dim(o.Rows), int64(o.Width)}, [4]int64{0, 0, x.stride, 1},
+			[4]int64{0, 0, y.stride, 1})
 	case op.Slice:
 		x, y := arg(0), arg(1)
 		if err := b.apart(); err != nil {
 			return err
 		}
 		x.p = kernel.Element(x.p, x.code, int64(o.From))
-		b.copy(x, y, [4]int64{1, 1, dim(o.Rows), int64(o.N)}, [4]int64{0, 0, x.stride, 1}, [4]int64{0, 0, y.stride, 1})
+		b.copy(x, y, [4]int64{1, 1, dim(o.Rows), int64(o.N)}, [4]int64{0, 0, x.stride, 1},
+			[4]int64{0, 0, y.stride, 1})
 	case op.Concat:
 		return b.concat(o, dim(o.Rows), l)
 	case op.Permute:
@@ -122,7 +137,7 @@ func (b *builder) lower(l *launch) error {
 	return nil
 }
 
-// checkIndex reports an index outside [0, n): the rows to gather come from outside.
+// checkIndex returns an error if an index is outside [0, n): indices come from the host.
 func checkIndex(what string, r ref, rows, n int64) error {
 	for i, v := range unsafe.Slice((*int32)(r.p), rows) {
 		if int64(v) < 0 || int64(v) >= n {
@@ -143,15 +158,18 @@ type product struct {
 // with the same activations share.
 func (b *builder) matMul(o op.MatMul, x product) error {
 	m, a, w, y := int64(b.size.Resolve(o.M)), x.a, x.w, x.y
-	choice := b.engine.Select(kernel.Product{A: a.code, W: w.code, M: m, K: int64(o.K), Transposed: o.TransB})
-	c := kernel.Command{Kind: choice.Kind, Table: choice.Table, Flags: x.fused, M: m, N: int64(o.N), K: int64(o.K),
-		A: a.p, AT: a.code, LDA: a.stride, B: w.p, BT: w.code, LDB: w.stride, Block: w.block,
+	choice := b.engine.Select(kernel.Product{
+		A: a.code, W: w.code, M: m, K: int64(o.K), Transposed: o.TransB,
+	})
+	c := kernel.Command{Kind: choice.Kind, Table: choice.Table, Flags: x.fused,
+		M: m, N: int64(o.N), K: int64(o.K), A: a.p, AT: a.code, LDA: a.stride, B: w.p, BT: w.code, LDB: w.stride, Block: w.block,
 		C: x.other.p, CT: x.other.code, LDC: x.other.stride, Y: y.p, YT: y.code, LDY: y.stride}
 	if choice.Kind == kernel.GEMV {
 		b.push(c)
 		return nil
 	}
-	key := kernel.Command{Kind: kernel.Pack, Table: choice.Table, Flags: choice.PackFlags, M: m, K: c.K,
+	key := kernel.Command{Kind: kernel.Pack, Table: choice.Table, Flags: choice.PackFlags,
+		M: m, K: c.K,
 		A: a.p, AT: a.code, LDA: a.stride}
 	bytes := b.engine.PackBytes(&key)
 	if b.packed.panels == nil || b.packed.key != key {
@@ -178,7 +196,7 @@ func (b *builder) matMul(o op.MatMul, x product) error {
 	return nil
 }
 
-// list makes the segments of a command, in memory that C may read.
+// list allocates the segments of a command, in memory that C may read.
 func (b *builder) list(n int) ([]kernel.Segment, error) {
 	p, err := b.lists.alloc(n * int(unsafe.Sizeof(kernel.Segment{})))
 	if err != nil {
@@ -187,7 +205,7 @@ func (b *builder) list(n int) ([]kernel.Segment, error) {
 	return unsafe.Slice((*kernel.Segment)(p), n), nil
 }
 
-// state is a segment's memory for an operand, and its capacity in positions.
+// state returns a segment's memory for an operand, and its capacity in positions.
 func (b *builder) state(s *npu.Segment, o *operand) (ref, int64) {
 	arg := &b.exec.p.Args[o.arg]
 	buf := s.State[b.exec.states[o.arg]].(*buffer)
@@ -205,12 +223,14 @@ func (b *builder) kvWrite(o op.KVWrite, rows int64, x ref, cache *operand) error
 	if err != nil {
 		return err
 	}
-	c := kernel.Command{Kind: kernel.KVWrite, M: rows, N: int64(o.KVHeads), K: int64(o.HeadDim), A: x.p, AT: x.code, LDA: x.stride}
+	c := kernel.Command{Kind: kernel.KVWrite, M: rows, N: int64(o.KVHeads), K: int64(o.HeadDim),
+		A: x.p, AT: x.code, LDA: x.stride}
 	row := int64(0)
 	for i := range b.run.Segments {
 		s := &b.run.Segments[i]
 		k, capacity := b.state(s, cache)
-		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), Pos: int64(s.Pos), K: k.p, KHead: capacity * c.K}
+		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), Pos: int64(s.Pos),
+			K: k.p, KHead: capacity * c.K}
 		c.BT = k.code
 		row += int64(s.Rows)
 	}
@@ -223,7 +243,8 @@ func (b *builder) kvWrite(o op.KVWrite, rows int64, x ref, cache *operand) error
 // pushSegments completes a command that works by segments.
 func (b *builder) pushSegments(c kernel.Command, segs []kernel.Segment, rows int64) error {
 	if len(segs) == 0 || rows > c.M {
-		return fmt.Errorf("the run's %d segments have %d rows, the op has %d: it needs segments with no more rows than its own", len(segs), rows, c.M)
+		return fmt.Errorf("the run's %d segments have %d rows, the op has %d: it needs segments with "+
+			"no more rows than its own", len(segs), rows, c.M)
 	}
 	c.Segs, c.NSegs = &segs[0], int64(len(segs))
 	if c.Kind == kernel.Attention {
@@ -241,10 +262,11 @@ func (b *builder) pushSegments(c kernel.Command, segs []kernel.Segment, rows int
 	return nil
 }
 
-// attention works on q [Rows, Heads, HeadDim] and on keys and values wherever their rows and heads lie.
+// attention lowers q [Rows, Heads, HeadDim] with keys and values in any layout.
 func (b *builder) attention(o op.Attention, rows int64, l *launch) error {
 	hd := int64(o.HeadDim)
-	c := kernel.Command{Kind: kernel.Attention, M: rows, N: int64(o.Heads), K: hd, Scale: float32(o.Softmax())}
+	c := kernel.Command{Kind: kernel.Attention, M: rows, N: int64(o.Heads),
+		K: hd, Scale: float32(o.Softmax())}
 	c.KVHeads = int64(o.KVHeads)
 	if o.Cached {
 		return b.cachedAttention(c, l)
@@ -277,7 +299,8 @@ func (b *builder) cachedAttention(c kernel.Command, l *launch) error {
 		s := &b.run.Segments[i]
 		k, kcap := b.state(s, &l.operands[1])
 		v, vcap := b.state(s, &l.operands[2])
-		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), Pos: int64(s.Pos), K: k.p, V: v.p, KHead: kcap * c.K, VHead: vcap * c.K}
+		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), Pos: int64(s.Pos),
+			K: k.p, V: v.p, KHead: kcap * c.K, VHead: vcap * c.K}
 		c.BT, c.CT = k.code, v.code
 		row += int64(s.Rows)
 	}
@@ -287,13 +310,14 @@ func (b *builder) cachedAttention(c kernel.Command, l *launch) error {
 	return b.pushSegments(c, segs, row)
 }
 
-// plainAttention has its keys and values in rows of this run, head elements from head to head. Each segment is a sequence of its own.
+// plainAttention reads keys and values from rows of this run, head elements from head to head. Each
+// segment is a sequence of its own.
 func (b *builder) plainAttention(c kernel.Command, q, k, v, y ref, head int64) error {
 	c.A, c.AT, c.LDA, c.AHead = q.p, q.code, q.stride, head
 	c.Y, c.YT, c.LDY, c.YHead = y.p, y.code, y.stride, head
 	c.BT, c.LDB, c.CT, c.LDC = k.code, k.stride, v.code, v.stride
 	runs := b.run.Segments
-	if len(runs) < 2 { // padding after the true rows sees them and is not seen by them
+	if len(runs) < 2 { // padding comes after the true rows: it sees them, and they do not see it
 		pos := 0
 		if len(runs) == 1 {
 			pos = runs[0].Pos
@@ -309,14 +333,16 @@ func (b *builder) plainAttention(c kernel.Command, q, k, v, y ref, head int64) e
 		if s.Pos != 0 {
 			return fmt.Errorf("segment %d starts at position %d: attention without a cache starts at 0", i, s.Pos)
 		}
-		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows), K: kernel.Element(k.p, k.code, row*k.stride), V: kernel.Element(v.p, v.code, row*v.stride),
+		segs[i] = kernel.Segment{Row: row, Rows: int64(s.Rows),
+			K:     kernel.Element(k.p, k.code, row*k.stride),
+			V:     kernel.Element(v.p, v.code, row*v.stride),
 			KHead: head, VHead: head}
 		row += int64(s.Rows)
 	}
 	return b.pushSegments(c, segs, row)
 }
 
-// splitAttention puts the parts of v side by side, and takes dst apart again.
+// splitAttention copies the parts of v side by side, and takes dst apart again.
 func (b *builder) splitAttention(o op.Attention, c kernel.Command, l *launch) error {
 	rows, hd, split := c.M, c.K, int64(o.Split)
 	part := hd / split
@@ -369,7 +395,8 @@ func (b *builder) concat(o op.Concat, rows int64, l *launch) error {
 		}
 		y.p = kernel.Element(y.p, y.code, column)
 		b.newWrites = append(b.newWrites[:0], b.extent(y.p, rows, int64(w), y.stride, kernel.TypeBytes[y.code]))
-		b.copy(x, y, [4]int64{1, 1, rows, int64(w)}, [4]int64{0, 0, x.stride, 1}, [4]int64{0, 0, y.stride, 1})
+		b.copy(x, y, [4]int64{1, 1, rows, int64(w)}, [4]int64{0, 0, x.stride, 1},
+			[4]int64{0, 0, y.stride, 1})
 		column += int64(w)
 	}
 	return nil

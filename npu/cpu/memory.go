@@ -10,14 +10,16 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// memory is zeroed, page-aligned and outside the Go heap, so that C may keep its address and the collector never looks at it.
+// memory is zeroed, page-aligned and outside the Go heap, so that C may keep its address and the
+// collector ignores it.
 type memory struct {
 	m  mmap.MMap
-	of *weightBlock // that it is a piece of, nil where it is a mapping of its own
+	of *weightBlock // the block it is a piece of; nil if it is a mapping of its own
 }
 
 func newMemory(bytes int) (memory, error) {
-	// COPY, because Linux clears private pages faster than those that processes could share, which RDWR asks for. Windows has no such pages without a file.
+	// COPY, because Linux clears private pages faster than the shared ones of RDWR. Windows has
+	// none without a file.
 	prot := mmap.COPY
 	if runtime.GOOS == "windows" {
 		prot = mmap.RDWR
@@ -29,9 +31,8 @@ func newMemory(bytes int) (memory, error) {
 	return memory{m: m}, nil
 }
 
-// inHugePages asks for large pages, of which a processor finds the addresses sooner: a virtual Xeon of the fourth generation or later reads 36 GB/s from them and 28 from small ones, and decodes
-// quantised models of a billion parameters 14 to 25 % faster. A virtual EPYC of the fifth generation decodes 3 to 10 % faster and takes seconds more to get some gigabytes
-// of them from the host. It is for memory all of which will be used.
+// inHugePages requests huge pages, which take fewer TLB misses: decode gets up to 25 % faster, but
+// some hosts take seconds to provide gigabytes of them. It is for memory all of which will be used.
 func (m memory) inHugePages() { adviseHuge(m.m) }
 
 func (m memory) ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(m.m)) }
@@ -46,21 +47,21 @@ func (m memory) free() {
 	}
 }
 
-// arena hands out pieces of memory that are all given back at once. Pieces stay where they are while it grows; once everything has been given
-// back, what was needed in several blocks is joined into one.
+// arena allocates memory that is released all at once. Allocations stay in place while it grows;
+// after a release, memory that took several blocks is joined into one.
 type arena struct {
 	blocks []memory
-	block  int // the one being cut
+	block  int // the current one
 	used   int // bytes of it
 }
 
-// alignment of pieces: a cache line.
+// alignment of allocations: a cache line.
 const alignment = 64
 
 // arenaBlock is the least that an arena grows by.
 const arenaBlock = 1 << 20
 
-// alloc gives n bytes of undefined content.
+// alloc returns n bytes of undefined content.
 func (a *arena) alloc(n int) (unsafe.Pointer, error) {
 	if n < 0 || n > maxAlloc {
 		return nil, fmt.Errorf("npu/cpu: %d bytes of memory, want 0 to %d", n, maxAlloc)
@@ -82,10 +83,10 @@ func (a *arena) alloc(n int) (unsafe.Pointer, error) {
 	return m.ptr(), nil
 }
 
-// rewind gives all pieces back without moving memory: addresses handed out stay readable.
+// rewind releases all allocations without moving memory: their addresses stay readable.
 func (a *arena) rewind() { a.block, a.used = 0, 0 }
 
-// reset gives all pieces back; no address handed out may be used any more.
+// reset releases all allocations; their addresses become invalid.
 func (a *arena) reset() error {
 	a.rewind()
 	if len(a.blocks) < 2 {

@@ -19,7 +19,8 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	for i := range runs {
 		if e, ok := runs[i].Exec.(*executable); ok {
 			for j := range e.launches {
-				launches += max(1, len(e.launches[j].operands)-2) // a Concat is a command for each of its pieces
+				// a Concat is a command for each of its pieces
+				launches += max(1, len(e.launches[j].operands)-2)
 			}
 		}
 	}
@@ -50,10 +51,12 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	return nil
 }
 
-// report turns the times that the engine took down into spans: one for each run, and one for each launch, or for two that were one command, with both names.
+// report turns the recorded times into spans: one per run, and one per launch, or per fused pair,
+// with both names.
 func report(trace func(npu.Span), began time.Time, runs []npu.Run, cmds []kernel.Command, tags []tag) {
 	span := func(name, category string, from, to int64) {
-		trace(npu.Span{Name: name, Category: category, Start: began.Add(time.Duration(from)), Duration: time.Duration(to - from)})
+		trace(npu.Span{Name: name, Category: category,
+			Start: began.Add(time.Duration(from)), Duration: time.Duration(to - from)})
 	}
 	for i := 0; i < len(cmds); {
 		run, first := tags[i].run, i

@@ -2,8 +2,10 @@ package cpu
 
 import "sync"
 
-// weightStore is memory for the weights of a device, in pieces of large blocks. Large pages lie on multiples of their size, so a matrix with a mapping of its own has small ones at
-// both ends: a tenth of the weights of Llama-3.2-1B. In a block it shares them with its neighbours. No piece is used twice, so all are zeros. The zero value is ready.
+// weightStore allocates the memory of a device's weights as pieces of large blocks. Huge pages are
+// aligned to their size, so a matrix with a mapping of its own has small pages at both ends, and in
+// a block it shares them with its neighbors. No piece is used twice, so all are zeros. The zero
+// value is ready.
 type weightStore struct {
 	mu   sync.Mutex
 	open *weightBlock // from which pieces are cut
@@ -14,13 +16,14 @@ type weightBlock struct {
 	store  *weightStore
 	mem    memory
 	cut    int // bytes given to pieces
-	pieces int // that have not been given back
+	pieces int // that are in use
 }
 
-// weightBlockBytes is the size of a block: address space, of which nothing is taken before it is written. What does not fit in the rest of one begins another.
+// weightBlockBytes is the size of a block: address space, which takes no memory before it is
+// written. A piece that does not fit in the rest of a block starts another.
 const weightBlockBytes = 256 << 20
 
-// alloc gives zeroed memory in large pages, all of which the caller will use.
+// alloc returns zeroed memory in huge pages, all of which the caller will use.
 func (s *weightStore) alloc(bytes int) (memory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +50,7 @@ func (s *weightStore) alloc(bytes int) (memory, error) {
 	return memory{m: piece, of: b}, nil
 }
 
-// release gives a piece back, and the addresses with the block's last.
+// release returns a piece, and the addresses with the last piece of the block.
 func (b *weightBlock) release(piece []byte) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()

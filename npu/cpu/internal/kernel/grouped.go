@@ -23,7 +23,8 @@ import (
 //
 // The high bits of the element in nibble i of half h of word j (see Place) start at bit
 // 16h + n(4j+i) of their word, where n is the number of high bits and j counts from the first word
-// that this word serves: one shift moves the high bits of eight or sixteen elements to their nibbles.
+// that this word serves: one shift moves the high bits of eight or sixteen elements to their
+// nibbles.
 //
 // There are four kinds of scales:
 //
