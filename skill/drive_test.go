@@ -90,7 +90,7 @@ func TestLookPassesNothing(t *testing.T) {
 
 // A diagnosis of a device with a bug names the op and the skills that the phase would ask; that of a right one names nothing.
 func TestDiagnose(t *testing.T) {
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	d := deployment(t, tiny("smollm-mha"), defect.Wrap(openCPU(t)), small(t))
 	through(t, d, SingleBlock)
 	found, err := d.Diagnose(context.Background(), SingleBlock, journal.GateBlockOps)
 	if err != nil || found.Symptom != nil || !found.Gate.OK {

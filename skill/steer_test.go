@@ -199,7 +199,7 @@ func TestRejectedChange(t *testing.T) {
 // Every bug of the catalogue, put into the device from the beginning, ends the deployment before it is done, and a skill names where it sits.
 func TestSeededDefects(t *testing.T) {
 	t.Parallel()
-	dev := openCPU(t)
+	dev := defect.Wrap(openCPU(t))
 	named, tried := 0, 0
 	for _, d := range defect.All() {
 		if d.Precise {

@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// Every bug of the catalogue, put into the CPU device one at a time, fails the gates, and the
+// Every bug of the catalogue, put on the CPU device one at a time, fails the gates, and the
 // diagnosis names the op that it sits in.
 func TestVerifySeededDefects(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
@@ -46,7 +46,7 @@ func TestVerifySeededDefects(t *testing.T) {
 				v := &verifier{app: &app{out: &out, err: io.Discard}, path: tiny(d.Model), positions: 256, file: file,
 					diagnose: true}
 				v.model.activations = activations
-				err = v.on(defect.With(context.Background(), d), dev)
+				err = v.on(defect.With(context.Background(), d), defect.Wrap(dev))
 				if !errors.Is(err, errVerify) || v.result.OK {
 					t.Errorf("%s passes the gates (%v):\n%s", d.Description, err, out.String())
 				}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/internal/fault"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 )
@@ -32,7 +33,7 @@ type Adversary struct {
 	// it.
 	Probes []Probe `json:"-"`
 
-	faults func(info npu.Info, find Tolerances) func(*step) fault
+	faults func(info npu.Info, find Tolerances) fault.Find
 }
 
 // Probe is a kernel on which an adversary is tested.
@@ -59,7 +60,7 @@ func (a Adversary) Wrap(dev npu.Device, find Tolerances) npu.Device {
 	if find == nil {
 		find = Default(info)
 	}
-	return tamper(dev, a.faults(info, find))
+	return fault.Wrap(dev, fault.Always(a.faults(info, find)))
 }
 
 // Adversaries returns the table. In a whole model, faults in a result apply to the logits, the
@@ -122,7 +123,7 @@ func Adversaries() []Adversary {
 		{
 			Name: "RoPE interleaved", Does: "RoPE pairs element 2i with 2i+1, not i with " +
 				"i+headDim/2", Probes: rotation, Meant: both(gate.MeanRelL1, gate.MeanKL),
-			faults: only(func(s *step) bool { return s.op.Kind() == "RoPE" }, interleaved),
+			faults: only(isRoPE, interleaved),
 		},
 		{
 			Name: "positions off by one", Does: "queries are rotated by the previous " +
@@ -133,7 +134,7 @@ func Adversaries() []Adversary {
 			Name: "no bias", Does: "biases are not added", Probes: []Probe{{Op: op.Add{Rows: rows, Width: 96,
 				Broadcast: true}}},
 			Meant:  both(gate.MeanRelL1, gate.MeanKL),
-			faults: only(func(s *step) bool { o, ok := s.op.(op.Add); return ok && o.Broadcast }, noBias),
+			faults: only(isBias, noBias),
 		},
 		{
 			Name: "a layer dropped", Does: "layer 1 returns its " +
@@ -144,9 +145,8 @@ func Adversaries() []Adversary {
 				"only, not its own",
 			Probes: []Probe{{past, []Segment{{1, 7}}}, {past, []Segment{{5, 0}}},
 				{past, []Segment{{1, 3}, {2, 9}}}},
-			Meant: both(gate.MeanRelL1, gate.MeanKL),
-			faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached },
-				previous),
+			Meant:  both(gate.MeanRelL1, gate.MeanKL),
+			faults: only(readsCache, previous),
 		},
 		{
 			Name: "noise", Does: "every result has noise of three times the " +
@@ -165,12 +165,12 @@ func Forgetful(from int) Adversary {
 			"and its own only", from),
 		Meant: map[string]string{GateKernel: gate.MeanRelL1}, Probes: []Probe{{past,
 			[]Segment{{1, from}}}, {past, []Segment{{3, from + 100}}}},
-		faults: only(func(s *step) bool { o, ok := s.op.(op.Attention); return ok && o.Cached },
-			func(s *step, run func() error) error {
-				s.segments = slices.Clone(s.segments)
-				for i := range s.segments {
-					if s.segments[i].Pos >= from {
-						s.segments[i].Pos = 0
+		faults: only(readsCache,
+			func(s *fault.Step, run func() error) error {
+				s.Segments = slices.Clone(s.Segments)
+				for i := range s.Segments {
+					if s.Segments[i].Pos >= from {
+						s.Segments[i].Pos = 0
 					}
 				}
 				return run()
@@ -180,19 +180,32 @@ func Forgetful(from int) Adversary {
 
 // isResult reports whether a launch computes the final result: the only launch of a program or, in
 // a model, the logits.
-func isResult(s *step) bool {
+func isResult(s *fault.Step) bool {
 	for _, part := range []string{"embed.", "layer.", "head."} {
-		if strings.HasPrefix(s.name, part) {
-			return s.name == "head.lm_head"
+		if strings.HasPrefix(s.Name, part) {
+			return s.Name == "head.lm_head"
 		}
 	}
-	return s.alone && s.out().rows > 0
+	return s.Alone && s.Out().Rows > 0
+}
+
+func isRoPE(s *fault.Step) bool { return s.Launch.Op.Kind() == "RoPE" }
+
+func isBias(s *fault.Step) bool {
+	o, ok := s.Launch.Op.(op.Add)
+	return ok && o.Broadcast
+}
+
+// readsCache reports whether a launch is attention to a KV cache.
+func readsCache(s *fault.Step) bool {
+	o, ok := s.Launch.Op.(op.Attention)
+	return ok && o.Cached
 }
 
 // only applies a stateless fault to some launches.
-func only(where func(*step) bool, f fault) func(npu.Info, Tolerances) func(*step) fault {
-	return func(npu.Info, Tolerances) func(*step) fault {
-		return func(s *step) fault {
+func only(where func(*fault.Step) bool, f fault.Fault) func(npu.Info, Tolerances) fault.Find {
+	return func(npu.Info, Tolerances) fault.Find {
+		return func(s *fault.Step) fault.Fault {
 			if where(s) {
 				return f
 			}
@@ -202,41 +215,41 @@ func only(where func(*step) bool, f fault) func(npu.Info, Tolerances) func(*step
 }
 
 // results changes the final result.
-func results(change func(y []float32, width int)) func(npu.Info, Tolerances) func(*step) fault {
-	return only(isResult, edit(change))
+func results(change func(y []float32, width int)) func(npu.Info, Tolerances) fault.Find {
+	return only(isResult, fault.Edit(change))
 }
 
 // stale returns the result of the previous call; the first call is right.
-func stale(npu.Info, Tolerances) func(*step) fault {
+func stale(npu.Info, Tolerances) fault.Find {
 	last := map[string][]float32{}
-	return func(s *step) fault {
+	return func(s *fault.Step) fault.Fault {
 		if !isResult(s) {
 			return nil
 		}
-		return edit(func(y []float32, _ int) {
-			now, before := slices.Clone(y), last[s.name]
+		return fault.Edit(func(y []float32, _ int) {
+			now, before := slices.Clone(y), last[s.Name]
 			for i := range y {
 				if len(before) > 0 {
 					y[i] = before[i%len(before)]
 				}
 			}
-			last[s.name] = now
+			last[s.Name] = now
 		})
 	}
 }
 
 // interleaved permutes the input so that the kernel rotates pairs of neighbors, and permutes the
 // result back.
-func interleaved(s *step, run func() error) error {
-	o := s.op.(op.RoPE)
+func interleaved(s *fault.Step, run func() error) error {
+	o := s.Launch.Op.(op.RoPE)
 	half := o.HeadDim / 2
 	// Element i of the half-split order is element order[i] of the interleaved order.
 	order := make([]int, o.HeadDim)
 	for i := range half {
 		order[i], order[half+i] = 2*i, 2*i+1
 	}
-	x, y := s.operands[0], s.out()
-	values, err := x.get()
+	x, y := s.Operand(0), s.Out()
+	values, err := x.Values()
 	if err != nil {
 		return err
 	}
@@ -246,18 +259,18 @@ func interleaved(s *step, run func() error) error {
 			apart[at+i] = values[at+from]
 		}
 	}
-	if err := x.put(apart); err != nil {
+	if err := x.SetValues(apart); err != nil {
 		return err
 	}
 	if err := run(); err != nil {
 		return err
 	}
-	turned, err := y.get()
+	turned, err := y.Values()
 	if err != nil {
 		return err
 	}
-	if !x.same(y) {
-		if err := x.put(values); err != nil {
+	if !x.Same(y) {
+		if err := x.SetValues(values); err != nil {
 			return err
 		}
 	}
@@ -266,67 +279,67 @@ func interleaved(s *step, run func() error) error {
 			apart[at+to] = turned[at+i]
 		}
 	}
-	return y.put(apart)
+	return y.SetValues(apart)
 }
 
 // positionsLate gives every row the angles of the previous row. The first row gets those of the
 // last row of the previous call, which in decode is the previous position too. It applies to
 // queries only, because only distances between queries and keys matter in a model.
-func positionsLate(npu.Info, Tolerances) func(*step) fault {
+func positionsLate(npu.Info, Tolerances) fault.Find {
 	last := map[string][]float32{}
-	return func(s *step) fault {
-		if s.op.Kind() != "RoPE" || !s.alone && !strings.HasSuffix(s.name, "q_rope") {
+	return func(s *fault.Step) fault.Fault {
+		if s.Launch.Op.Kind() != "RoPE" || !s.Alone && !strings.HasSuffix(s.Name, "q_rope") {
 			return nil
 		}
-		return func(s *step, run func() error) error {
-			table := s.operands[1]
-			angles, err := table.get()
+		return func(s *fault.Step, run func() error) error {
+			table := s.Operand(1)
+			angles, err := table.Values()
 			if err != nil {
 				return err
 			}
-			w := table.width
+			w := table.Width
 			late := slices.Concat(angles[:w], angles[:len(angles)-w])
-			if before := last[s.name]; len(before) == w {
+			if before := last[s.Name]; len(before) == w {
 				copy(late, before)
 			}
-			last[s.name] = angles[len(angles)-w:]
-			if err := table.put(late); err != nil {
+			last[s.Name] = angles[len(angles)-w:]
+			if err := table.SetValues(late); err != nil {
 				return err
 			}
 			if err := run(); err != nil {
 				return err
 			}
-			return table.put(angles)
+			return table.SetValues(angles)
 		}
 	}
 }
 
 // noBias returns the input without the bias.
-func noBias(s *step, run func() error) error {
-	x, err := s.operands[0].get()
+func noBias(s *fault.Step, run func() error) error {
+	x, err := s.Operand(0).Values()
 	if err != nil {
 		return err
 	}
 	if err := run(); err != nil {
 		return err
 	}
-	return s.out().put(x)
+	return s.Out().SetValues(x)
 }
 
 // layerDropped stores the input of layer 1 and returns it as the layer's output.
-func layerDropped(npu.Info, Tolerances) func(*step) fault {
+func layerDropped(npu.Info, Tolerances) fault.Find {
 	var given []float32
-	return func(s *step) fault {
-		switch s.name {
+	return func(s *fault.Step) fault.Fault {
+		switch s.Name {
 		case "layer.1.attn.norm":
-			return func(s *step, run func() error) (err error) {
-				if given, err = s.operands[0].get(); err != nil {
+			return func(s *fault.Step, run func() error) (err error) {
+				if given, err = s.Operand(0).Values(); err != nil {
 					return err
 				}
 				return run()
 			}
 		case "layer.1.ffn.residual":
-			return edit(func(y []float32, _ int) { copy(y, given) })
+			return fault.Edit(func(y []float32, _ int) { copy(y, given) })
 		}
 		return nil
 	}
@@ -334,9 +347,9 @@ func layerDropped(npu.Info, Tolerances) func(*step) fault {
 
 // previous shifts every row one position back, so that it sees one key less. A row at position 0
 // keeps its own key.
-func previous(s *step, run func() error) error {
+func previous(s *fault.Step, run func() error) error {
 	var early []npu.Segment
-	for _, seg := range s.segments {
+	for _, seg := range s.Segments {
 		if seg.Pos > 0 {
 			seg.Pos--
 			early = append(early, seg)
@@ -349,24 +362,24 @@ func previous(s *step, run func() error) error {
 			early = append(early, seg)
 		}
 	}
-	s.segments = early
+	s.Segments = early
 	return run()
 }
 
 // noise adds normal noise to every result, of three times the mean relative L1 that the tolerance
 // allows.
-func noise(_ npu.Info, find Tolerances) func(*step) fault {
+func noise(_ npu.Info, find Tolerances) fault.Find {
 	rng := rand.New(rand.NewPCG(1, 1))
-	return func(s *step) fault {
-		out := s.out()
-		if out.rows == 0 {
+	return func(s *fault.Step) fault.Fault {
+		out := s.Out()
+		if out.Rows == 0 {
 			return nil
 		}
-		tol, ok := find(s.op, out.typ)
+		tol, ok := find(s.Launch.Op, out.Type)
 		if !ok || tol.MeanRelL1 == 0 {
 			return nil
 		}
-		return edit(func(y []float32, _ int) {
+		return fault.Edit(func(y []float32, _ int) {
 			sum := 0.0
 			for _, v := range y {
 				sum += math.Abs(float64(v))

@@ -3,6 +3,7 @@ package defect
 import (
 	"math"
 
+	"github.com/npukit/npukit/internal/fault"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -24,10 +25,10 @@ func attentions() []*Defect {
 			Name: "attention-no-scale", Op: "Attention", Model: qwen3,
 			Description: "scores are not divided by the root of headDim",
 			Launches:    core, First: "layer.0.attn.core",
-			rewrite: func(l *Launch) {
-				o := l.Op.(op.Attention)
+			rewrite: func(s *fault.Step) {
+				o := s.Launch.Op.(op.Attention)
 				o.Scale = 1
-				l.Op = o
+				s.Launch.Op = o
 			},
 		},
 		attention("attention-sees-next", smol, "the mask is off by one, and each row sees the row after it",
@@ -127,7 +128,7 @@ func positions(k *Kernel, s Segment, o op.Attention, operand, split int) [][][]f
 }
 
 // vector is one head's part of a row, in either layout.
-func vector(m Matrix, o op.Attention, heads, h, r, split int) []float32 {
+func vector(m fault.Matrix, o op.Attention, heads, h, r, split int) []float32 {
 	if !o.HeadFirst {
 		return m.Row(r)[h*o.HeadDim:][:o.HeadDim]
 	}
@@ -140,7 +141,7 @@ func vector(m Matrix, o op.Attention, heads, h, r, split int) []float32 {
 }
 
 // setVector is the inverse of vector.
-func setVector(m Matrix, o op.Attention, heads, h, r, split int, x []float32) {
+func setVector(m fault.Matrix, o op.Attention, heads, h, r, split int, x []float32) {
 	if !o.HeadFirst {
 		y := m.Row(r)
 		copy(y[h*o.HeadDim:], x)

@@ -1,6 +1,9 @@
 package defect
 
-import "github.com/npukit/npukit/npu/op"
+import (
+	"github.com/npukit/npukit/internal/fault"
+	"github.com/npukit/npukit/npu/op"
+)
 
 // caches are the bugs of KVWrite.
 func caches() []*Defect {
@@ -21,9 +24,9 @@ func caches() []*Defect {
 			Name: "v-cache-gets-k", Op: "KVWrite", Model: qwen2,
 			Description: "the cache of the values is filled with the keys",
 			Launches:    []string{"layer.*.attn.v_write"}, First: "layer.0.attn.v_write", Seen: "layer.0.attn.core",
-			rewrite: func(l *Launch) {
-				if k := l.Other("attn.k_write"); k != nil {
-					l.Views[0] = k[0]
+			rewrite: func(s *fault.Step) {
+				if k := s.Other("attn.k_write"); k != nil {
+					s.Launch.Args[0] = k[0]
 				}
 			},
 		},

@@ -3,6 +3,9 @@ package defect
 import (
 	"context"
 	"path"
+
+	"github.com/npukit/npukit/internal/fault"
+	"github.com/npukit/npukit/npu"
 )
 
 // Defect is one bug in one kernel. Its fields are for tests that judge what was found.
@@ -26,9 +29,9 @@ type Defect struct {
 	Precise bool
 
 	// One of these is set.
-	rewrite func(l *Launch) // lowers another launch than the program's
-	replace func(k *Kernel) // computes the launch in the kernel's stead
-	damage  func(k *Kernel) // spoils what the kernel has written
+	rewrite func(s *fault.Step) // runs another launch than the program's
+	replace func(k *Kernel)     // computes the launch instead of the device
+	damage  func(k *Kernel)     // changes what the device has written
 }
 
 // Model is what decides whether a bug shows in a model.
@@ -48,33 +51,52 @@ func (d *Defect) In(tap string) bool {
 	return false
 }
 
-// Rewrite turns a launch into the wrong one, where the defect is of that sort.
-func (d *Defect) Rewrite(l *Launch) {
-	if d.rewrite != nil {
-		d.rewrite(l)
-	}
+// Wrap returns a device that computes with dev and loads programs with the defect of the context,
+// if [With] has put one into it.
+func Wrap(dev npu.Device) npu.Device {
+	return fault.Wrap(dev, func(ctx context.Context) fault.Find {
+		if d := From(ctx); d != nil {
+			return d.find
+		}
+		return nil
+	})
 }
 
-// Replaces reports whether Compute does the launch's work, so that the device must not.
-func (d *Defect) Replaces() bool { return d.replace != nil }
-
-// Computes reports whether Compute has something to do.
-func (d *Defect) Computes() bool { return d.replace != nil || d.damage != nil }
-
-// Compute does the wrong work of a launch, or spoils the right one, when everything before the
-// launch is complete, and with [Defect.Replaces] false the launch as well.
-func (d *Defect) Compute(k *Kernel) {
-	if d.replace != nil {
-		d.replace(k)
+// find returns the defect as the fault of a launch in which it sits.
+func (d *Defect) find(s *fault.Step) fault.Fault {
+	if s.Launch.Op.Kind() == d.Op && d.In(s.Name) {
+		return d.inject
 	}
-	if d.damage != nil {
-		d.damage(k)
+	return nil
+}
+
+// inject runs a launch with the defect.
+func (d *Defect) inject(s *fault.Step, run func() error) error {
+	if d.rewrite != nil {
+		d.rewrite(s)
+		s.Reshape()
 	}
+	compute := d.replace
+	if compute == nil {
+		if err := run(); err != nil {
+			return err
+		}
+		compute = d.damage
+	}
+	if compute == nil {
+		return nil
+	}
+	k := newKernel(s)
+	if err := k.sync(npu.FromDevice); err != nil {
+		return err
+	}
+	compute(k)
+	return k.sync(npu.ToDevice)
 }
 
 type key struct{}
 
-// With returns a context under which devices load programs with the defect in them.
+// With returns a context under which a device of [Wrap] loads programs with the defect in them.
 func With(ctx context.Context, d *Defect) context.Context { return context.WithValue(ctx, key{}, d) }
 
 // From is the defect that With put into ctx, or nil.

@@ -245,7 +245,7 @@ func engines(t *testing.T, f func(t *testing.T, dev npu.Device)) {
 				t.Skip(err)
 			}
 			defer dev.Close()
-			f(t, dev)
+			f(t, defect.Wrap(dev))
 		})
 	}
 }
@@ -303,9 +303,9 @@ func TestReplacedKernelsAreRightButForTheDefect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	want := outputs(t, dev, context.Background(), dtype.F32, false)
+	want := outputs(t, defect.Wrap(dev), context.Background(), dtype.F32, false)
 	for _, d := range defect.Right() {
-		got := outputs(t, dev, defect.With(context.Background(), d), dtype.F32, false)
+		got := outputs(t, defect.Wrap(dev), defect.With(context.Background(), d), dtype.F32, false)
 		sits := 0
 		for tap := range want {
 			if d.In(tap) {
@@ -365,8 +365,8 @@ func TestDefectsRepeatToTheBit(t *testing.T) {
 	defer dev.Close()
 	for _, d := range defect.All() {
 		ctx := defect.With(context.Background(), d)
-		first := outputs(t, dev, ctx, dtype.F32, false)
-		for tap, b := range outputs(t, dev, ctx, dtype.F32, true) {
+		first := outputs(t, defect.Wrap(dev), ctx, dtype.F32, false)
+		for tap, b := range outputs(t, defect.Wrap(dev), ctx, dtype.F32, true) {
 			if !bytes.Equal(first[tap], b) {
 				t.Errorf("%s: %s differs when runs are submitted one by one", d.Name, tap)
 			}

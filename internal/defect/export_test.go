@@ -8,7 +8,7 @@ func Right() []*Defect {
 	return []*Defect{
 		{Name: "norm", Op: "RMSNorm", Launches: []string{"*norm"}, replace: rmsNorm(sum, true)},
 		{Name: "rope", Op: "RoPE", Launches: []string{"*_rope"},
-			replace: rotate(func(i, half int) (a, b int) { return i, i + half }, 1)},
+			replace: rotate(halves, 1)},
 		{Name: "write", Op: "KVWrite", Launches: []string{"*_write"}, replace: write(own, 0)},
 		{Name: "attention", Op: "Attention", Launches: []string{"*.core"}, replace: wrongAttention{}.attend},
 	}

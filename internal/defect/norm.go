@@ -3,6 +3,7 @@ package defect
 import (
 	"math"
 
+	"github.com/npukit/npukit/internal/fault"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -13,10 +14,10 @@ func norms() []*Defect {
 			Name: "norm-no-eps", Op: "RMSNorm", Model: smol, Precise: true,
 			Description: "epsilon is not added to the mean square",
 			Launches:    []string{"layer.*.attn.norm", "layer.*.ffn.norm", "head.norm"}, First: "layer.0.attn.norm",
-			rewrite: func(l *Launch) {
-				o := l.Op.(op.RMSNorm)
+			rewrite: func(s *fault.Step) {
+				o := s.Launch.Op.(op.RMSNorm)
 				o.Eps = 0
-				l.Op = o
+				s.Launch.Op = o
 			},
 		},
 		{

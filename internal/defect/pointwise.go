@@ -1,6 +1,10 @@
 package defect
 
-import "math"
+import (
+	"math"
+
+	"github.com/npukit/npukit/internal/fault"
+)
 
 // pointwise are the bugs of SiLUMul and Add.
 func pointwise() []*Defect {
@@ -23,7 +27,7 @@ func pointwise() []*Defect {
 			Name: "act-swapped", Op: "SiLUMul", Model: llama,
 			Description: "gate and up are exchanged",
 			Launches:    act, First: "layer.0.ffn.act",
-			rewrite: func(l *Launch) { l.Views[0], l.Views[1] = l.Views[1], l.Views[0] },
+			rewrite: func(s *fault.Step) { s.Launch.Args[0], s.Launch.Args[1] = s.Launch.Args[1], s.Launch.Args[0] },
 		},
 		gate("act-gelu", qwen3, "GELU is computed instead of SiLU",
 			func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) }),
@@ -46,9 +50,9 @@ func pointwise() []*Defect {
 			Name: "residual-normed", Op: "Add", Model: smol,
 			Description: "attention's output is added to the normed rows instead of the residual stream",
 			Launches:    []string{"layer.*.attn.residual"}, First: "layer.0.attn.residual",
-			rewrite: func(l *Launch) {
-				if n := l.Other("attn.norm"); n != nil {
-					l.Views[1] = n[2]
+			rewrite: func(s *fault.Step) {
+				if n := s.Other("attn.norm"); n != nil {
+					s.Launch.Args[1] = n[2]
 				}
 			},
 		},

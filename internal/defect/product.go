@@ -3,6 +3,7 @@ package defect
 import (
 	"math"
 
+	"github.com/npukit/npukit/internal/fault"
 	"github.com/npukit/npukit/npu/op"
 )
 
@@ -25,10 +26,10 @@ func products() []*Defect {
 			Name: "product-last-terms", Op: "MatMul", Model: qwen2,
 			Description: "the last 16 terms of the sum, which fill no block, are left out",
 			Launches:    []string{"layer.*.ffn.down"}, First: "layer.0.ffn.down",
-			rewrite: func(l *Launch) {
-				o := l.Op.(op.MatMul)
+			rewrite: func(s *fault.Step) {
+				o := s.Launch.Op.(op.MatMul)
 				o.K = max(1, o.K-16)
-				l.Op = o
+				s.Launch.Op = o
 			},
 		},
 		{
@@ -65,19 +66,19 @@ func products() []*Defect {
 			},
 			Description: "a square weight is read by columns instead of rows",
 			Launches:    []string{"layer.1.attn.o"}, First: "layer.1.attn.o",
-			rewrite: func(l *Launch) {
-				o := l.Op.(op.MatMul)
+			rewrite: func(s *fault.Step) {
+				o := s.Launch.Op.(op.MatMul)
 				o.TransB = !o.TransB
-				l.Op = o
+				s.Launch.Op = o
 			},
 		},
 		{
 			Name: "product-other-weight", Op: "MatMul", Model: qwen3, Applies: deep,
 			Description: "the buffer with the weights of k is passed for those of v",
 			Launches:    []string{"layer.1.attn.v"}, First: "layer.1.attn.v",
-			rewrite: func(l *Launch) {
-				if k := l.Other("attn.k"); k != nil {
-					l.Views[1] = k[1]
+			rewrite: func(s *fault.Step) {
+				if k := s.Other("attn.k"); k != nil {
+					s.Launch.Args[1] = k[1]
 				}
 			},
 		},
@@ -85,7 +86,11 @@ func products() []*Defect {
 			Name: "product-layer-before", Op: "MatMul", Model: sharer, Applies: deep,
 			Description: "the buffer with the weights was not exchanged, and still has those of the layer before",
 			Launches:    []string{"layer.1.ffn.gate"}, First: "layer.1.ffn.gate",
-			rewrite: func(l *Launch) { l.Views[1].Before = true },
+			rewrite: func(s *fault.Step) {
+				if w := s.Launch.Args[1].Arg; s.Previous != nil {
+					s.Buffers[w] = s.Previous[w]
+				}
+			},
 		},
 		{
 			Name: "product-short-sums", Op: "MatMul", Model: smol,
@@ -123,7 +128,7 @@ func products() []*Defect {
 }
 
 // weightRows are the weights of each output.
-func weightRows(w Matrix, o op.MatMul) [][]float32 {
+func weightRows(w fault.Matrix, o op.MatMul) [][]float32 {
 	rows := make([][]float32, o.N)
 	for n := range rows {
 		rows[n] = make([]float32, o.K)

@@ -1,6 +1,8 @@
 package defect
 
-import "github.com/npukit/npukit/npu/op"
+import (
+	"github.com/npukit/npukit/npu/op"
+)
 
 // rotations are the bugs of RoPE.
 func rotations() []*Defect {
@@ -16,17 +18,13 @@ func rotations() []*Defect {
 			Name: "rope-backwards", Op: "RoPE", Model: qwen2,
 			Description: "the sine has the wrong sign",
 			Launches:    both, First: "layer.0.attn.q_rope",
-			replace: rotate(func(i, half int) (a, b int) { return i, i + half }, -1),
+			replace: rotate(halves, -1),
 		},
 		{
 			Name: "rope-position-before", Op: "RoPE", Model: sharer,
 			Description: "from the second row on queries take the angles of the row before",
 			Launches:    []string{"layer.*.attn.q_rope"}, First: "layer.0.attn.q_rope",
-			replace: func(k *Kernel) {
-				right := *k
-				right.Operands = []Matrix{k.Operands[0], late(k.Operands[1]), k.Operands[2]}
-				rotate(func(i, half int) (a, b int) { return i, i + half }, 1)(&right)
-			},
+			replace: rotateAt(halves, 1, func(r int) int { return max(0, r-1) }),
 		},
 		{
 			Name: "rope-not-on-k", Op: "RoPE", Model: smol,
@@ -37,13 +35,21 @@ func rotations() []*Defect {
 	}
 }
 
-// rotate is a rotation with pairs of one's own choice, and a sign of the sine.
+// halves pairs element i of a head with element i + headDim/2.
+func halves(i, half int) (a, b int) { return i, i + half }
+
+// rotate returns a rotation with other pairs, or another sign of the sine.
 func rotate(pair func(i, half int) (a, b int), sign float32) func(*Kernel) {
+	return rotateAt(pair, sign, func(r int) int { return r })
+}
+
+// rotateAt is rotate with the angles of row at(r) for row r.
+func rotateAt(pair func(i, half int) (a, b int), sign float32, at func(r int) int) func(*Kernel) {
 	return func(k *Kernel) {
 		o := k.Op.(op.RoPE)
 		half := o.HeadDim / 2
 		k.rows(func(r int) []float32 {
-			x, table := k.in(0, r), k.in(1, r)
+			x, table := k.in(0, r), k.in(1, at(r))
 			for h := range o.Heads {
 				angles := table[:o.HeadDim]
 				if o.TableHeads > 1 {
@@ -59,15 +65,4 @@ func rotate(pair func(i, half int) (a, b int), sign float32) func(*Kernel) {
 			return x
 		})
 	}
-}
-
-// late is a copy of a matrix whose rows come one later; the first is there twice.
-func late(m Matrix) Matrix {
-	n := m
-	n.Data = make([]byte, len(m.Data))
-	copy(n.Data, m.Data)
-	for r := 1; r < m.Rows; r++ {
-		n.SetRow(r, m.Row(r-1))
-	}
-	return n
 }

@@ -50,8 +50,6 @@ type builder struct {
 		key    kernel.Command
 		panels unsafe.Pointer
 	}
-
-	calls []hostCall // of programs with a defect
 }
 
 // tag tells which launches of which run a command belongs to: one, or a product and the launch that
@@ -108,7 +106,6 @@ func (b *builder) start(launches int) error {
 	b.tags = b.tags[:0]
 	b.reads, b.writes = b.reads[:0], b.writes[:0]
 	b.packed.panels = nil
-	b.calls = b.calls[:0]
 	b.failed = nil
 	return nil
 }
@@ -132,10 +129,6 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 	if err := b.bind(); err != nil {
 		return err
 	}
-	lower := b.lower
-	if e.defect != nil {
-		lower = b.lowerDefect
-	}
 	for i := 0; i < len(e.launches); i++ {
 		l, last := &e.launches[i], i
 		from := len(b.cmds)
@@ -147,7 +140,7 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 		if joined {
 			last++
 		} else if err == nil {
-			err = lower(l)
+			err = b.lower(l)
 		}
 		if err == nil {
 			err = b.failed
@@ -159,9 +152,6 @@ func (b *builder) add(index int, r *npu.Run, d *Device) error {
 			b.tags = append(b.tags, tag{int32(index), int32(i), int32(last)})
 		}
 		i = last
-	}
-	if e.defect != nil {
-		e.before = append(e.before[:0], b.bound[:len(e.p.Args)]...)
 	}
 	return nil
 }

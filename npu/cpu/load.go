@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -24,11 +23,6 @@ type executable struct {
 	// Rows of a Const that the program writes are in memory of the device. Extra has the size of
 	// these rows in elements; operands refer to them by indices after those of the arguments.
 	extra []extraArg
-
-	// Nil except in tests of gates: the defect, and what the arguments were bound to in the
-	// previous run.
-	defect *defect.Defect
-	before []bound
 
 	closed atomic.Bool
 }
@@ -80,7 +74,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		return nil, err
 	}
 	e := &executable{
-		d: d, p: p, defect: defect.From(ctx),
+		d: d, p: p,
 		written: make([]bool, len(p.Args)), states: make([]int, len(p.Args)),
 	}
 	n := 0
@@ -135,9 +129,7 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		e.launches = append(e.launches, out)
 	}
 	for i := range len(e.launches) - 1 {
-		if e.defect == nil { // a defect acts between launches
-			e.launches[i].join = joinOf(p, e.launches, i)
-		}
+		e.launches[i].join = joinOf(p, e.launches, i)
 	}
 	return e, nil
 }

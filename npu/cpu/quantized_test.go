@@ -386,15 +386,16 @@ func TestDefectsOfQuantizedWeights(t *testing.T) {
 				layers[l] = append(layers[l], w, alloc(t, d, 4*rows*n))
 			}
 		}
+		dev := defect.Wrap(d)
 		run := func(ctx context.Context) (outputs map[string][]byte) {
-			e, err := d.Load(ctx, p)
+			e, err := dev.Load(ctx, p)
 			if err != nil {
 				t.Fatal(err)
 			}
 			outputs = map[string][]byte{}
 			for l, args := range layers {
 				name := fmt.Sprintf("layer.%d", l)
-				if err := d.Submit(ctx, []npu.Run{{Name: name, Exec: e, Args: args}}); err != nil {
+				if err := dev.Submit(ctx, []npu.Run{{Name: name, Exec: e, Args: args}}); err != nil {
 					t.Fatal(err)
 				}
 				for i, tap := range taps {

@@ -38,7 +38,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 	defer stop()
 	trace := npu.Tracer(ctx)
 	began := time.Now()
-	cancelled, err := b.execute(flag, trace != nil)
+	cancelled, err := b.engine.Run(b.cmds, flag, trace != nil)
 	if err != nil {
 		return err
 	}
