@@ -35,39 +35,71 @@ const (
 	inTwo            // weights are sums of two BF16 numbers
 )
 
-// allowed is how far a product may be from its reference.
-func allowed(x, w []float64, out dtype.Type, want float64, c coarseness) float64 {
-	sum, size := 0.0, 0.0
-	for b := 0; b < len(x); b += 32 {
-		largest := 0.0
-		for _, v := range x[b:][:32] {
-			largest = max(largest, math.Abs(v))
+// exactProduct is x w transposed in float64, with the sizes of its terms.
+type exactProduct struct {
+	want  []float64
+	terms []float64 // sums of |x w|
+	peaks []float64 // sums of |w| times the largest |x| of 32
+}
+
+func newExactProduct(o op.MatMul, x, w []float64) exactProduct {
+	e := exactProduct{reference(o, [][]float64{x, w}), make([]float64, o.M*o.N), make([]float64, o.M*o.N)}
+	largest := make([]float64, o.K/32)
+	for m := range o.M {
+		row := x[m*o.K:][:o.K]
+		clear(largest)
+		for i, v := range row {
+			largest[i/32] = max(largest[i/32], math.Abs(v))
 		}
-		for i, v := range w[b:][:32] {
-			size += math.Abs(v * x[b+i])
-			switch c {
-			case fixed:
-				sum += math.Abs(v) * largest / 65534
-			case inTwo:
-				sum += math.Abs(v*x[b+i]) * 0x1p-18
+		for n := range o.N {
+			terms, peaks := 0.0, 0.0
+			for i, v := range w[n*o.K:][:o.K] {
+				terms += math.Abs(v * row[i])
+				peaks += math.Abs(v) * largest[i/32]
 			}
+			e.terms[m*o.N+n], e.peaks[m*o.N+n] = terms, peaks
 		}
 	}
-	return sum + size*0x1p-20 + (rounding(out)+0x1p-22)*math.Abs(want)
+	return e
+}
+
+// allowed returns how far element i of a product may be from its reference.
+func (e *exactProduct) allowed(i int, out dtype.Type, c coarseness) float64 {
+	limit := e.terms[i]*0x1p-20 + (rounding(out)+0x1p-22)*math.Abs(e.want[i])
+	switch c {
+	case fixed:
+		limit += e.peaks[i] / 65534
+	case inTwo:
+		limit += e.terms[i] * 0x1p-18
+	}
+	return limit
 }
 
 func TestProductsWithQuantizedWeights(t *testing.T) {
-	shapes := []struct{ m, k, n int }{{1, 256, 16}, {1, 2304, 37}, {2, 512, 192}, {3, 256, 5}, {4, 768, 48}, {7, 256, 33}, {16, 512, 64}, {17, 256, 70}, {40, 2560, 130}, {70, 2816, 40}, {150, 768, 50}, {270, 2304, 40}}
+	type shape struct{ m, k, n int }
+	shapes := []shape{
+		{1, 256, 16}, {1, 2304, 37}, {2, 512, 192}, {3, 256, 5}, {4, 768, 48}, {7, 256, 33},
+		{16, 512, 64}, {17, 256, 70}, {40, 2560, 130}, {70, 2816, 40}, {150, 768, 50}, {270, 2304, 40},
+	}
+	// References are the same for all kernels, since the seed decides the values.
+	type key struct {
+		shape
+		weights, activations dtype.Type
+		rounded              bool
+	}
+	exacts := map[key]exactProduct{}
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		for _, f := range kernel.Forms {
 			for _, s := range shapes {
 				for _, types := range [][2]dtype.Type{{bf, f32}, {bf, bf}, {f32, f32}} {
-					t.Run(fmt.Sprintf("%v/%dx%dx%d/%v-%v", f.Type, s.m, s.k, s.n, types[0], types[1]), func(t *testing.T) {
+					name := fmt.Sprintf("%v/%dx%dx%d/%v-%v", f.Type, s.m, s.k, s.n, types[0], types[1])
+					t.Run(name, func(t *testing.T) {
 						rng := rand.New(rand.NewPCG(uint64(s.m), uint64(s.n)))
 						w, values := quantizedWeight(t, d, rng, f.Type, s.n, s.k)
 						p := npu.NewProgram("product")
 						o := op.MatMul{M: s.m, K: s.k, N: s.n, TransB: true}
-						p.Launch("y", o, p.In("x", types[0], s.m, s.k), p.Const("w", f.Type, s.n, s.k), p.Out("y", types[1], s.m, s.n))
+						p.Launch("y", o, p.In("x", types[0], s.m, s.k), p.Const("w", f.Type, s.n, s.k),
+							p.Out("y", types[1], s.m, s.n))
 						x := random(rng, s.m*s.k)
 						in, out := alloc(t, d, types[0].Bytes(len(x))), alloc(t, d, types[1].Bytes(s.m*s.n))
 						encode(in.Bytes(), types[0], x)
@@ -75,23 +107,29 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 						if w.(*buffer).from.mem.m != nil {
 							t.Error("the weights were expanded")
 						}
-						coarse := exact
-						a := kernel.Types[types[0]]
-						choice := d.engine.Select(kernel.Product{A: a, W: kernel.Q8_0, M: int64(s.m), K: int64(s.k), Transposed: true})
+						coarse, k := exact, key{s, f.Type, types[0], false}
+						choice := d.engine.Select(kernel.Product{A: kernel.Types[types[0]], W: kernel.Q8_0,
+							M: int64(s.m), K: int64(s.k), Transposed: true})
 						switch {
 						case choice.Rounding == kernel.RoundsActivations && types[1] == bf:
 							coarse = fixed
-						case choice.Rounding == kernel.RoundsWeights, choice.Rounding == kernel.SplitsWeights && types[1] == bf:
-							encode(make([]byte, bf.Bytes(len(values))), bf, values) // rounds them
+						case choice.Rounding == kernel.RoundsWeights,
+							choice.Rounding == kernel.SplitsWeights && types[1] == bf:
+							k.rounded = true
 						case choice.Rounding == kernel.SplitsWeights:
 							coarse = inTwo
 						}
-						got, want := decode(t, out.Bytes(), types[1], s.m*s.n), reference(o, [][]float64{x, values})
-						for i := range got {
-							row, column := i/s.n, i%s.n
-							limit := allowed(x[row*s.k:][:s.k], values[column*s.k:][:s.k], types[1], want[i], coarse)
-							if !(math.Abs(got[i]-want[i]) <= limit) {
-								t.Fatalf("row %d, column %d is %g, want %g within %g", row, column, got[i], want[i], limit)
+						e, ok := exacts[k]
+						if !ok {
+							if k.rounded {
+								encode(make([]byte, bf.Bytes(len(values))), bf, values) // rounds them
+							}
+							e = newExactProduct(o, x, values)
+							exacts[k] = e
+						}
+						for i, got := range decode(t, out.Bytes(), types[1], s.m*s.n) {
+							if limit := e.allowed(i, types[1], coarse); !(math.Abs(got-e.want[i]) <= limit) {
+								t.Fatalf("row %d, column %d is %g, want %g within %g", i/s.n, i%s.n, got, e.want[i], limit)
 							}
 						}
 					})
