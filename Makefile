@@ -10,7 +10,8 @@ PROMPT ?= What is gravity?
 # Which benchmarks, and how often: make bench BENCH=GEMM COUNT=6
 BENCH ?= .
 COUNT ?= 1
-# Rounds of bench-peer, turns of each test in a round, models, which scripts/peer/run.sh lists, and npukit's kernels there, the fastest unless told.
+# Rounds of bench-peer, turns of each test in a round, models, which scripts/peer/run.sh lists, and
+# npukit's kernels there, the fastest unless told.
 ROUNDS ?= 5
 REPS ?= 1
 PEER ?=
@@ -24,7 +25,8 @@ DEPLOYMENTS ?= $(or $(TMPDIR),/tmp)/npukit-deployments
 export MODEL PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test test-kernels test-xrt test-sanitize test-arm64 test-long lint bench bench-peer sim-report deploy-report xrt-report clean
+.PHONY: help demo build test test-kernels test-xrt test-sanitize test-arm64 test-long lint bench bench-peer
+.PHONY: sim-report deploy-report xrt-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,16 +49,16 @@ test: ## run the tests (a few minutes); the demo model is fetched for those that
 test-xrt: ## run the tests of the XRT binding on an emulated NPU, with Debian sid's XRT in the cache (15 MB, once)
 	@sh scripts/xrt/test.sh
 
-test-kernels: ## run the short tests of numbers with each set of the CPU's kernels that this machine can execute (NPUKIT_KERNELS=avx2 make test: all tests with one)
+test-kernels: ## run numeric tests with each set of CPU kernels that this machine can execute
 	@sh scripts/kernels.sh
 
-test-sanitize: ## run the short tests of the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer, with those of AMX on a matrix unit in C
+test-sanitize: ## run the C kernels under AddressSanitizer and UndefinedBehaviorSanitizer, AMX emulated
 	@sh scripts/sanitize.sh
 
 test-arm64: ## run the short tests of the kernels' numbers for arm64 on qemu-user (minutes)
 	@sh scripts/arm64.sh
 
-test-long: ## run all tests in full, under the race detector, every fuzz test for FUZZTIME, then deploy-report (hours; goes on where it was unless DEPLOYMENTS names a new folder)
+test-long: ## run all tests under the race detector, fuzz tests for FUZZTIME, deploy-report (hours)
 	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make test-long: without the demo model, the tests that use it skip"
 	NPUKIT_LONG=1 $(GO) test -race -count=1 -timeout 60m ./...
 	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m sh scripts/xrt/test.sh -count=1
@@ -74,18 +76,20 @@ lint: ## check formatting, go vet and staticcheck
 bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m ./npu/...
 
-bench-peer: build ## measure npukit beside llama.cpp, in turns (ROUNDS=5, REPS=1, PEER="135m-bf16 135m-q4_1 1b-bf16"); builds llama.cpp once
+bench-peer: build ## measure npukit beside llama.cpp (ROUNDS=5 REPS=1 PEER="135m-bf16"); builds llama.cpp once
 	@KERNELS='$(KERNELS)' REPS='$(REPS)' sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
 
 sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs
 
-deploy-report: ## deploy SmolLM2-135M and the nine published shapes, and write docs/deployments.md; hours, and goes on where it was (DEPLOYMENTS=folder takes another)
-	@sh scripts/fetch-smollm2.sh >/dev/null || echo "make deploy-report: without the demo model, its deployments are left out"
+deploy-report: ## deploy SmolLM2 and the nine published shapes, write docs/deployments.md (hours, resumes)
+	@sh scripts/fetch-smollm2.sh >/dev/null || \
+		echo "make deploy-report: without the demo model, its deployments are left out"
 	$(GO) run ./internal/deployreport -work "$(DEPLOYMENTS)" -out docs
 
 xrt-report: ## run whole models through XRT on the emulated NPU, and write down which passed: docs/xrt-report.md
-	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m NPUKIT_REPORT="$$PWD/docs/xrt-report.md" sh scripts/xrt/test.sh -count=1 -v -run OnTheDevice
+	NPUKIT_LONG=1 NPUKIT_TIMEOUT=60m NPUKIT_REPORT="$$PWD/docs/xrt-report.md" \
+		sh scripts/xrt/test.sh -count=1 -v -run OnTheDevice
 
 clean: ## delete what the build made; the fetched models stay in the cache
 	rm -rf bin

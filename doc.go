@@ -35,16 +35,21 @@
 //
 // # Map of the packages
 //
-//   - model opens checkpoints, plans them for a device and generates text. Start here.
-//   - model/checkpoint, model/tokenizer and model/chat read what a model consists of: weights, vocabulary, chat template.
-//   - npu is the language in which devices are told what to do: ops merged into programs, buffers, runs.
-//   - npu/op and npu/dtype are its vocabulary: every kernel's mathematics as a shape, every element type.
-//   - npu/cpu is the software device: SIMD kernels in C, or pure Go where cgo is off.
-//   - npu/xdna2 is what is known of the NPU, npu/sim a virtual one with its numbers, limits and clock, npu/xdna the real one through package xrt.
-//   - oracle computes the same in plain FP32, sharing nothing with devices; gate compares the two and gives a verdict.
-//   - gate/gatetest tests a kernel for an op, or a whole device, with one line; gate/golden keeps what other implementations computed.
-//   - skill takes a checkpoint through gated phases to a verified and tuned plan; skill/mcp lets agents drive that.
-//   - cmd/npukit is the command, and examples holds programs to copy.
+//   - model opens checkpoints and generates text. Start here.
+//   - model/plan turns a checkpoint's configuration into programs for a device, and estimates them.
+//   - model/checkpoint, model/tokenizer and model/chat read weights, vocabulary and chat template.
+//   - npu is what devices execute: ops merged into programs, buffers, runs.
+//   - npu/op and npu/dtype define each op's mathematics and shapes, and the element types.
+//   - npu/cpu is the software device: SIMD kernels in C, or pure Go without cgo.
+//   - npu/xdna2 describes the NPU, npu/sim is a virtual one with its numbers, limits and clock, and
+//     npu/xdna is the real one through package xrt.
+//   - oracle computes the same in plain FP32 and shares no code with devices; gate compares the two
+//     and returns a verdict.
+//   - gate/gatetest tests a kernel or a whole device in one line; gate/golden reads stored outputs of
+//     other implementations.
+//   - skill takes a checkpoint through gated phases to a verified and tuned plan; skill/mcp lets
+//     agents drive that.
+//   - cmd/npukit is the command, and examples has programs to copy.
 //
 // ARCHITECTURE.md draws the arrows between them.
 package npukit

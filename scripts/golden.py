@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
-"""Makes a golden file: what Hugging Face's implementation computes for a model, to hold npukit and its devices to.
+"""Makes a golden file: what Hugging Face's implementation computes for a model, to hold npukit and
+its devices to.
 
     python3 -m venv venv
     venv/bin/pip install transformers==5.23.0 torch==2.15.0 safetensors==0.8.0
-    venv/bin/python scripts/golden.py ./Qwen3-0.6B --text "The quick brown fox ..."     # writes ./Qwen3-0.6B/golden.safetensors
+    # writes ./Qwen3-0.6B/golden.safetensors
+    venv/bin/python scripts/golden.py ./Qwen3-0.6B --text "The quick brown fox ..."
     npukit verify ./Qwen3-0.6B --golden ./Qwen3-0.6B/golden.safetensors
 
-MODEL is a Hugging Face folder, the name of a model on the hub, or a folder with a GGUF file (--gguf names it). Ids come from --ids, or from --text
-or --text-file through the model's tokenizer; without any of them they are random, from --seed, which needs no tokenizer.
+MODEL is a Hugging Face folder, the name of a model on the hub, or a folder with a GGUF file
+(--gguf names it). Ids come from --ids, or from --text or --text-file through the model's
+tokenizer; without any of them they are random, from --seed, which needs no tokenizer.
 
-What is written (safetensors): input_ids [T] I64; logits [T, vocab] F32; greedy [N] I64, the best continuation; the residual stream
-hidden.embed, hidden.0, ... (after each layer but the last, whose own output transformers does not give) and hidden.norm (after the final
-norm), each [T, hidden] F32. Metadata: source, dtype, and min_top1_gap, the smallest gap between the best two logits along the greedy
-continuation: one near 0 says that the choice there is a tie. A vocabulary of 150,000 takes 0.6 MB of logits for each id.
+What is written (safetensors): input_ids [T] I64; logits [T, vocab] F32; greedy [N] I64, the best
+continuation; the residual stream hidden.embed, hidden.0, ... (after each layer but the last,
+whose own output transformers does not give) and hidden.norm (after the final norm), each [T,
+hidden] F32. Metadata: source, dtype, and min_top1_gap, the smallest gap between the best two
+logits along the greedy continuation: one near 0 says that the choice there is a tie. A vocabulary
+of 150,000 takes 0.6 MB of logits for each id.
 
-Everything runs on the CPU. float64, the default, costs 8 bytes a parameter and leaves no doubt about who rounded; float32 costs half.
+Everything runs on the CPU. float64, the default, costs 8 bytes a parameter and leaves no doubt
+about who rounded; float32 costs half.
 """
 
 import argparse
@@ -31,7 +37,10 @@ def import_torch():
         import torch
         import transformers
     except ImportError as missing:
-        sys.exit(f"golden.py: {missing}\nInstall what it needs: pip install transformers==5.23.0 torch==2.15.0 safetensors==0.8.0")
+        sys.exit(
+            f"golden.py: {missing}\nInstall what it needs: "
+            "pip install transformers==5.23.0 torch==2.15.0 safetensors==0.8.0"
+        )
 
 
 def arguments():
@@ -42,9 +51,21 @@ def arguments():
     what.add_argument("--ids", metavar="1,2,3", help="the ids themselves")
     what.add_argument("--text", help="a text, through the model's tokenizer")
     what.add_argument("--text-file", metavar="FILE", help="the same from a file")
-    p.add_argument("--positions", metavar="N", type=int, help="keep the first N ids of a text (default 256), or take N random ids (default 96)")
-    p.add_argument("--greedy", metavar="N", type=int, default=32, help="continue by N tokens (default 32, 0 for none)")
-    p.add_argument("--dtype", choices=["float32", "float64"], default="float64", help="compute in this type (default float64)")
+    p.add_argument(
+        "--positions",
+        metavar="N",
+        type=int,
+        help="keep the first N ids of a text (default 256), or take N random ids (default 96)",
+    )
+    p.add_argument(
+        "--greedy", metavar="N", type=int, default=32, help="continue by N tokens (default 32, 0 for none)"
+    )
+    p.add_argument(
+        "--dtype",
+        choices=["float32", "float64"],
+        default="float64",
+        help="compute in this type (default float64)",
+    )
     p.add_argument("--no-hidden", action="store_true", help="leave the residual stream out")
     p.add_argument("--seed", type=int, default=0, help="of random ids (default 0)")
     p.add_argument("--out", metavar="FILE", help="default golden.safetensors in the folder MODEL")
@@ -61,7 +82,7 @@ def arguments():
 
 
 def load(a):
-    """The model, in the dtype asked for. Eager attention is the plain formula; the others compute it in another order."""
+    """The model in the given dtype. Eager attention is the plain formula; others sum in another order."""
     options = {"dtype": getattr(torch, a.dtype), "attn_implementation": "eager"}
     if a.gguf:
         options["gguf_file"] = a.gguf
@@ -81,9 +102,13 @@ def input_ids(a, config):
     elif a.text is not None or a.text_file is not None:
         text = a.text if a.text is not None else Path(a.text_file).read_text(encoding="utf-8")
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(a.model, **({"gguf_file": a.gguf} if a.gguf else {}))
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                a.model, **({"gguf_file": a.gguf} if a.gguf else {})
+            )
         except (OSError, ValueError) as e:
-            sys.exit(f"golden.py: {a.model} has no tokenizer for --text ({e}): give --ids, or neither for random ones")
+            sys.exit(
+                f"golden.py: {a.model} has no tokenizer for --text ({e}): give --ids, or neither for random ones"
+            )
         ids = tokenizer(text)["input_ids"][: a.positions or 256]
     else:
         generator = torch.Generator().manual_seed(a.seed)
@@ -94,12 +119,15 @@ def input_ids(a, config):
         sys.exit(f"golden.py: ids must be from 0 to {config.vocab_size - 1}, the model's vocabulary")
     room = config.max_position_embeddings - a.greedy
     if len(ids) > room:
-        sys.exit(f"golden.py: {len(ids)} ids and {a.greedy} tokens are more than the model's {config.max_position_embeddings} positions")
+        sys.exit(
+            f"golden.py: {len(ids)} ids and {a.greedy} tokens are more than the model's "
+            f"{config.max_position_embeddings} positions"
+        )
     return ids
 
 
 def continuation(model, ids, n):
-    """The n best tokens after ids, each chosen from a pass over everything before it, and the smallest gap between the best two logits."""
+    """The n greedy tokens after ids, each from a full pass, and the smallest gap of the best two logits."""
     tokens, gap, past = [], float("inf"), None
     step = torch.tensor([ids])
     for _ in range(n):
@@ -137,7 +165,8 @@ def write(a):
         for layer, h in enumerate(between):
             arrays[f"hidden.{layer}"] = h
     metadata = {
-        "source": f"transformers {transformers.__version__}, torch {torch.__version__}, {a.dtype} on the stored weights "
+        "source": f"transformers {transformers.__version__}, torch {torch.__version__}, "
+        f"{a.dtype} on the stored weights "
         "(RMSNorm and RoPE angles in float32, as transformers does)",
         "dtype": a.dtype,
     }
@@ -145,7 +174,9 @@ def write(a):
         tokens, gap = continuation(model, ids, a.greedy)
         arrays["greedy"] = torch.tensor(tokens, dtype=torch.int64)
         metadata["min_top1_gap"] = f"{gap:.4g}"
-    safetensors.torch.save_file({name: t.contiguous() for name, t in arrays.items()}, a.out, metadata=metadata)
+    safetensors.torch.save_file(
+        {name: t.contiguous() for name, t in arrays.items()}, a.out, metadata=metadata
+    )
     print(f"{a.out}: {len(ids)} ids, {a.greedy} greedy tokens, {len(arrays)} arrays, {metadata['source']}")
 
 

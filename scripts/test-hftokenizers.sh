@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs the tokenizer's tests with the Rust library of Hugging Face beside our own (build tag hftokenizers): both must give the same
-# ids. The library is compiled by cargo, so the tests run only where cargo, cgo and the crates are; elsewhere this says why not.
+# Runs the tokenizer's tests with the Rust library of Hugging Face beside our own (build tag
+# hftokenizers): both must give the same ids. The library is compiled by cargo, so the tests run
+# only where cargo, cgo and the crates are; elsewhere this says why not.
 set -eu
 
 skip() {

@@ -1,12 +1,15 @@
-// Command deploy is a deployment with rules of its own: it turns a checkpoint into a verified and
-// tuned plan, as `npukit deploy` does, and adds what a team might want beside that.
+// Command deploy turns a checkpoint into a verified and tuned plan, as `npukit deploy` does, and adds
+// rules of its own.
 //
-//   - Its own approval behind each phase: a deployment that has taken too long stops at the checkpoint, where a later run goes on.
-//   - Its own gate: the model must not become worse at a text that matters here. A gate computes what it judges, on the device and by the oracle; nothing else can pass it.
-//   - Its own skill: one more change to the plan in prefill optimisation. It is kept only if every gate passes with it and it is faster beyond noise, like the built-in ones.
+//   - Its own approval after each phase: a deployment that takes too long stops at the checkpoint, and
+//     a later run resumes it.
+//   - Its own gate: the model must not become worse on a text that matters here. A gate computes what
+//     it judges, on the device and with the oracle; nothing else can pass it.
+//   - Its own skill: one more change to the plan in prefill optimisation. Like the built-in ones, it is
+//     kept only if every gate passes and it is faster beyond noise.
 //
-// The last phase starts this very program again, as an evaluator that believes nothing of what was
-// written; that is what skill.Main is for, and why the gate is given to it too.
+// The last phase starts this program again as an evaluator that trusts nothing in the workspace. That is
+// what skill.Main is for, and why it gets the gate too.
 //
 //	go run ./examples/deploy MODEL WORKSPACE
 //	npukit run MODEL --plan WORKSPACE/plan.json "Hello"

@@ -1,21 +1,24 @@
-// Command vadd adds two vectors on an NPU, a thousand times, through XRT and nothing else: what a
-// program of package xrt looks like, from the device to the result.
+// Command vadd adds two vectors on an NPU a thousand times, with package xrt alone.
 //
 //	go run -tags xrt ./examples/vadd vadd.elf main:vadd
 //
-// The steps are those of every such program, and each needs the one before:
+// Every such program has these steps, in this order:
 //
-//   - The ELF has what a compiler made: the array's configuration, and the instructions of one or more kernels.
-//   - The device is opened once. A hardware context gives the program a share of the array and configures it with the ELF.
-//   - A kernel is found in the context, by its name and that of its instance.
-//   - Buffers are memory that host and device both reach, and that each of them sees as of the last Sync.
-//   - A run is a kernel with its arguments. Making one copies its instructions to the device, and starting it does not, so it is made once and
-//     started often; runs in a list go to the driver together.
-//   - Wait takes a context, and can be given up: the device goes on all the same, and the runs are given back when it is done.
+//   - The ELF holds the compiler's output: the array's configuration, and the instructions of one or
+//     more kernels.
+//   - The device is opened once. A hardware context assigns a part of the array to the program and
+//     configures it with the ELF.
+//   - A kernel is looked up in the context by its name and its instance.
+//   - Buffers are memory that host and device share. Each sees the other's writes after a Sync.
+//   - A run is a kernel with its arguments. Creating one copies its instructions to the device and
+//     starting it does not, so create it once and start it often. Runs in a list are submitted
+//     together.
+//   - Wait returns early if its context ends. The device still completes the runs, which can be used
+//     again after that.
 //
-// What is opened is closed, in any order. The ELF is a full one, of a kernel with three buffers of
-// 1024 32-bit integers, c = a + b; docs/hardware.md says how a kernel is compiled. On a machine
-// without an NPU, make test-xrt runs this program on an emulated one.
+// Everything that was opened is closed, in any order. The ELF here is a full one: a kernel with three
+// buffers of 1024 32-bit integers, c = a + b. docs/hardware.md explains how to compile a kernel. On a
+// machine without an NPU, make test-xrt runs this program on an emulated one.
 package main
 
 import (

@@ -3,11 +3,13 @@
 
     bench.py MODEL.gguf [--threads 2] [--reps 5] [--pp 512] [--tg 64,64@1024] [--turns]
 
-As llama-bench defines them: ppN is one pass over N random tokens from an empty context, of which only the last row's logits are
-computed; tgN is N passes of one token each, from an empty context. N@D is the same behind D tokens that the context holds before. Each is run
-once to warm up and then repeated. Prints a JSON list with the median, the best and every repetition, in tokens per second. With --turns, as with `npukit bench --turns`,
-every repetition waits for a line on stdin and prints one when it is done, and another line ends the program; short repetitions are done again until a second has passed, and
-the mean of all but the first counts.
+As llama-bench defines them: ppN is one pass over N random tokens from an empty context, of which
+only the last row's logits are computed; tgN is N passes of one token each, from an empty context.
+N@D is the same behind D tokens that the context holds before. Each is run once to warm up and
+then repeated. Prints a JSON list with the median, the best and every repetition, in tokens per
+second. With --turns, as with `npukit bench --turns`, every repetition waits for a line on stdin
+and prints one when it is done, and another line ends the program; short repetitions are done
+again until a second has passed, and the mean of all but the first counts.
 """
 
 import argparse
@@ -26,15 +28,25 @@ TURN_S = 1  # how long a turn lasts at least: the other program has just had the
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--reps", type=int, default=5)
     parser.add_argument("--pp", default="512", help="tokens of the prompts, N[@D],...; 0 leaves the test out")
     parser.add_argument("--tg", default="64", help="tokens generated, N[@D],...; 0 leaves the test out")
-    parser.add_argument("--turns", action="store_true", help="begin every repetition at a line on stdin, and print one behind it")
+    parser.add_argument(
+        "--turns",
+        action="store_true",
+        help="begin every repetition at a line on stdin, and print one behind it",
+    )
     args = parser.parse_args()
-    tests = [(kind, *numbers(text)) for kind, texts in (("pp", args.pp), ("tg", args.tg)) for text in texts.split(",")]
+    tests = [
+        (kind, *numbers(text))
+        for kind, texts in (("pp", args.pp), ("tg", args.tg))
+        for text in texts.split(",")
+    ]
     tests = [t for t in tests if t[1] > 0]
 
     silent = ll.llama_log_callback(lambda level, text, data: None)  # must outlive its use
@@ -137,7 +149,7 @@ class Peer:
         return time.perf_counter() - began
 
     def decode(self, n):
-        """One pass over n random tokens after those of the passes before; llama.cpp keeps the position and gives the last row's logits."""
+        """One pass over n random tokens after the earlier ones; llama.cpp returns the last row's logits."""
         tokens = (ctypes.c_int32 * n)(*(self.random.randrange(self.vocab) for _ in range(n)))
         status = ll.llama_decode(self.context, ll.llama_batch_get_one(tokens, n))
         if status != 0:

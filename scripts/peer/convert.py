@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes a GGUF model of the llama architecture in BF16 twice, so that two programs can be compared on the same weights.
+"""Writes a GGUF model of the llama architecture in BF16 twice, so that two programs can be compared
+on the same weights.
 
     convert.py MODEL.gguf OUT
 
-makes OUT/hf, a Hugging Face folder, and OUT/bf16.gguf. Every matrix is dequantised to float32 and rounded once to BF16 (to nearest,
-ties to even); both files hold those same values. Norm weights are float32 in the GGUF, as llama.cpp wants them, and BF16 in the folder, as
-published; they must be exact in BF16, or this stops.
+makes OUT/hf, a Hugging Face folder, and OUT/bf16.gguf. Every matrix is dequantised to float32 and
+rounded once to BF16 (to nearest, ties to even); both files hold those same values. Norm weights
+are float32 in the GGUF, as llama.cpp wants them, and BF16 in the folder, as published; they must
+be exact in BF16, or this stops.
 
-Rows of q and k are ordered differently: a GGUF of this architecture pairs element 2i with 2i+1 for RoPE, Hugging Face pairs i with
-i + headDim/2. The folder gets the second order.
+Rows of q and k are ordered differently: a GGUF of this architecture pairs element 2i with 2i+1
+for RoPE, Hugging Face pairs i with i + headDim/2. The folder gets the second order.
 """
 
 import json
@@ -46,7 +48,9 @@ def main():
     reader = gguf.GGUFReader(source)
     meta = {name: field.contents() for name, field in reader.fields.items()}
     if meta["general.architecture"] != "llama":
-        sys.exit(f"convert: {source} is of architecture {meta['general.architecture']}; only llama is converted")
+        sys.exit(
+            f"convert: {source} is of architecture {meta['general.architecture']}; only llama is converted"
+        )
     weights = {t.name: to_bf16(t) for t in reader.tensors}
     folder = os.path.join(out, "hf")
     os.makedirs(folder, exist_ok=True)
@@ -57,7 +61,10 @@ def main():
         write_json(folder, "tokenizer.json", tokenizer(meta))
         write_json(folder, "tokenizer_config.json", tokenizer_config(meta))
     else:
-        print(f"convert: no tokenizer.json: the pre-tokeniser {meta.get('tokenizer.ggml.pre')} is not known here", file=sys.stderr)
+        print(
+            f"convert: no tokenizer.json: the pre-tokeniser {meta.get('tokenizer.ggml.pre')} is not known here",
+            file=sys.stderr,
+        )
     write_gguf(os.path.join(out, "bf16.gguf"), reader, weights)
     print(out)
 
@@ -83,7 +90,7 @@ def half_split(rows, heads):
 
 
 def write_safetensors(path, weights, meta):
-    """The container is 8 bytes of header length, a JSON header of types, shapes and offsets, and the data, here in order."""
+    """The container: 8 bytes of header length, a JSON header of types, shapes and offsets, the data."""
     heads = meta["llama.attention.head_count"]
     kv_heads = meta.get("llama.attention.head_count_kv", heads)
     header = {"__metadata__": {"format": "pt"}}
@@ -94,7 +101,11 @@ def write_safetensors(path, weights, meta):
             w = half_split(w, heads)
         elif name.endswith("attn_k.weight"):
             w = half_split(w, kv_heads)
-        header[hf_name(name)] = {"dtype": "BF16", "shape": list(w.shape), "data_offsets": [end, end + w.nbytes]}
+        header[hf_name(name)] = {
+            "dtype": "BF16",
+            "shape": list(w.shape),
+            "data_offsets": [end, end + w.nbytes],
+        }
         data.append(w.tobytes())
         end += w.nbytes
     text = json.dumps(header).encode()
@@ -141,14 +152,26 @@ def config(meta, weights):
 
 def special_ids(meta):
     names = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
-    return {hf: meta[f"tokenizer.ggml.{key}_token_id"] for key, hf in names.items() if f"tokenizer.ggml.{key}_token_id" in meta}
+    return {
+        hf: meta[f"tokenizer.ggml.{key}_token_id"]
+        for key, hf in names.items()
+        if f"tokenizer.ggml.{key}_token_id" in meta
+    }
 
 
 def tokenizer(meta):
     """A byte-level BPE that takes every digit alone, as SmolLM2 does."""
     tokens = meta["tokenizer.ggml.tokens"]
     added = [
-        {"id": i, "content": tokens[i], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": kind == CONTROL}
+        {
+            "id": i,
+            "content": tokens[i],
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": kind == CONTROL,
+        }
         for i, kind in enumerate(meta["tokenizer.ggml.token_type"])
         if kind in (CONTROL, USER_DEFINED)
     ]
@@ -159,7 +182,10 @@ def tokenizer(meta):
         "padding": None,
         "added_tokens": added,
         "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level]},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
+        },
         "post_processor": None,
         "decoder": {**byte_level, "add_prefix_space": True},
         "model": {
@@ -179,8 +205,16 @@ def tokenizer(meta):
 def tokenizer_config(meta):
     tokens = meta["tokenizer.ggml.tokens"]
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    out = {hf: tokens[meta[f"tokenizer.ggml.{key}_token_id"]] for key, hf in names.items() if f"tokenizer.ggml.{key}_token_id" in meta}
-    out |= {"tokenizer_class": "GPT2Tokenizer", "clean_up_tokenization_spaces": False, "add_prefix_space": False}
+    out = {
+        hf: tokens[meta[f"tokenizer.ggml.{key}_token_id"]]
+        for key, hf in names.items()
+        if f"tokenizer.ggml.{key}_token_id" in meta
+    }
+    out |= {
+        "tokenizer_class": "GPT2Tokenizer",
+        "clean_up_tokenization_spaces": False,
+        "add_prefix_space": False,
+    }
     if "tokenizer.chat_template" in meta:
         out["chat_template"] = meta["tokenizer.chat_template"]
     return out
@@ -197,9 +231,15 @@ def write_gguf(path, reader, weights):
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
     for name, field in reader.fields.items():
         # What the writer writes itself, and what was true of the quantised file only.
-        if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type", "general.quantization_version"):
+        if name.startswith("GGUF.") or name in (
+            "general.architecture",
+            "general.file_type",
+            "general.quantization_version",
+        ):
             continue
-        writer.add_key_value(name, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+        writer.add_key_value(
+            name, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None
+        )
     finish_gguf(writer, weights)
 
 

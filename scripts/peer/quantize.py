@@ -3,7 +3,8 @@
 
     quantize.py MODEL.gguf OUT.gguf Q4_K_M
 
-Types are llama.cpp's: Q8_0, Q4_0, Q4_1, Q4_K_M, Q6_K and others. Matrices whose width does not fit a type get another one, as llama.cpp chooses.
+Types are llama.cpp's: Q8_0, Q4_0, Q4_1, Q4_K_M, Q6_K and others. Matrices whose width does not
+fit a type get another one, as llama.cpp chooses.
 """
 
 import os

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a model with the shape of Llama-3.2-1B and random BF16 weights twice: OUT/hf, a Hugging Face folder, and OUT/bf16.gguf.
+"""Writes a model with the shape of Llama-3.2-1B and random BF16 weights twice: OUT/hf, a Hugging
+Face folder, and OUT/bf16.gguf.
 
     random_llama.py OUT
 
-Speed depends on shapes and types, not on what the weights say: 2.5 GB of random numbers are as slow as trained ones, and are there without
-asking anybody. There is no tokenizer. RoPE is unscaled, since a scaled one would be a tensor in one file and settings in the other.
+Speed depends on shapes and types, not on what the weights say: 2.5 GB of random numbers are as
+slow as trained ones, and are there without asking anybody. There is no tokenizer. RoPE is
+unscaled, since a scaled one would be a tensor in one file and settings in the other.
 """
 
 import os

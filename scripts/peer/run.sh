@@ -1,5 +1,6 @@
 #!/bin/sh
-# Measures npukit beside llama.cpp on this machine: what `make bench-peer` runs. Makes what it needs once, in npukit's cache (7 GB).
+# Measures npukit beside llama.cpp on this machine: what `make bench-peer` runs. Makes what it needs
+# once, in npukit's cache (7 GB).
 #
 #   [KERNELS=NAME] [REPS=1] sh scripts/peer/run.sh bin/npukit [ROUNDS] [MODEL...]       models: 135m-bf16 135m-q4_1 1b-bf16 1b-q8_0 1b-q4_0 1b-q4_k_m 1b-q6_k; the first three unless told
 set -eu

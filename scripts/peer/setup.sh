@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes a Python environment with llama.cpp (through llama-cpp-python) in npukit's cache, to measure against, and prints its folder.
-# llama.cpp is compiled here, for this CPU: about 4 minutes on 2 cores. Done once: repeated, it only prints.
+# Makes a Python environment with llama.cpp (through llama-cpp-python) in npukit's cache, to measure
+# against, and prints its folder. llama.cpp is compiled here, for this CPU: about 4 minutes on 2
+# cores. Done once: repeated, it only prints.
 set -eu
 
 version=0.3.36
@@ -16,9 +17,11 @@ python3 -m venv "$venv" || {
 	exit 1
 }
 
-# Compiled for "this" CPU, llama.cpp uses AMX where the CPU announces it, for quantised products alone. Compiled so with GCC 12.2, on a Xeon whose AMX works, this version
-# ends with a segmentation fault at the first of them (Q4_1, Q4_K and Q8_0 were tried), and its BF16 products are as fast as without. So there the instruction sets are
-# named one by one, without AMX. Every CPU with AMX has these. Wheels that pip has kept may have been compiled for others.
+# Compiled for "this" CPU, llama.cpp uses AMX where the CPU announces it, for quantised products
+# alone. Compiled so with GCC 12.2, on a Xeon whose AMX works, this version ends with a segmentation
+# fault at the first of them (Q4_1, Q4_K and Q8_0 were tried), and its BF16 products are as fast as
+# without. So there the instruction sets are named one by one, without AMX. Every CPU with AMX has
+# these. Wheels that pip has kept may have been compiled for others.
 if grep -qw amx_tile /proc/cpuinfo 2>/dev/null; then
 	CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON"
 	CMAKE_ARGS="$CMAKE_ARGS -DGGML_AVX512=ON -DGGML_AVX512_BF16=ON -DGGML_AVX512_VNNI=ON"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the emulated driver and prints the path of its library: emulator.sh SYSROOT. It is built again when its source changed.
+# Builds the emulated driver and prints the path of its library: emulator.sh SYSROOT. It is built
+# again when its source changed.
 set -eu
 src=$(cd "$(dirname "$0")/../../xrt/xrttest/emulator" && pwd)
 root=$1/tree

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs a program on the emulated NPU: exec.sh SYSROOT EMULATOR PROGRAM [ARGUMENT...], as go test's -exec wants it.
 #
-# The program runs under the sysroot's own ld.so with its libraries, so that neither XRT nor a newer libc is installed. Device node and
-# sysfs entries are a folder of the run's own, which is gone afterwards.
+# The program runs under the sysroot's own ld.so with its libraries, so that neither XRT nor a newer
+# libc is installed. Device node and sysfs entries are a folder of the run's own, which is gone
+# afterwards.
 set -eu
 sysroot=$1/tree
 emulator=$2
@@ -11,7 +12,8 @@ lib=$sysroot/usr/lib/x86_64-linux-gnu
 
 dir=${TMPDIR:-/tmp}
 [ ! -w /dev/shm ] || dir=/dev/shm # the node's file holds the buffers
-# The names say machine and process: a run that was killed leaves its folder, which the next run of the same user removes.
+# The names say machine and process: a run that was killed leaves its folder, which the next run of
+# the same user removes.
 host=$(uname -n | tr -c 'A-Za-z0-9.\n' '_')
 for stale in "$dir/npuemu-$host-"*; do
 	pid=${stale#"$dir/npuemu-$host-"}

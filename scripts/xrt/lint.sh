@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks what is built with the tag xrt: lint.sh STATICCHECK. It needs XRT's headers, which the tests' sysroot has, or the machine; without them
-# it says that this was not checked, and passes.
+# Checks what is built with the tag xrt: lint.sh STATICCHECK. It needs XRT's headers, which the
+# tests' sysroot has, or the machine; without them it says that this was not checked, and passes.
 set -eu
 cd "$(dirname "$0")/../.."
 staticcheck=$1

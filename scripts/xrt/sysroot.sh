@@ -1,10 +1,12 @@
 #!/bin/sh
-# Prints the folder of an XRT user space (libraries, headers, aiebu-asm) for the tests of package xrt, and makes it first when the cache has
-# none: Debian sid's packages are downloaded (15 MB) and unpacked into npukit's cache. Nothing is installed, the machine's own
-# package lists stay as they are, and no root is needed.
+# Prints the folder of an XRT user space (libraries, headers, aiebu-asm) for the tests of package
+# xrt, and makes it first when the cache has none: Debian sid's packages are downloaded (15 MB) and
+# unpacked into npukit's cache. Nothing is installed, the machine's own package lists stay as they
+# are, and no root is needed.
 #
-# The packages come from the mirror that the machine's apt uses, and apt checks them with Debian's keys. sid moves: the versions that
-# the suite is known to pass with are below, and other ones are refused with what to do about it. A sysroot once made stays.
+# The packages come from the mirror that the machine's apt uses, and apt checks them with Debian's
+# keys. sid moves: the versions that the suite is known to pass with are below, and other ones are
+# refused with what to do about it. A sysroot once made stays.
 #
 # Exit: 0 and the folder on standard output, or 3 and the reason on standard error where it cannot be had here.
 set -eu

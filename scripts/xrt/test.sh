@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs the tests of the XRT binding on the emulated NPU, under the race detector, against the unmodified XRT libraries of Debian sid:
-# test.sh [ARGUMENT OF GO TEST...]. Where that cannot be, it says why and passes.
+# Runs the tests of the XRT binding on the emulated NPU, under the race detector, against the
+# unmodified XRT libraries of Debian sid: test.sh [ARGUMENT OF GO TEST...]. Where that cannot be, it
+# says why and passes.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -20,8 +21,8 @@ emulator=$(sh scripts/xrt/emulator.sh "$sysroot")
 
 sh scripts/xrt/test-emulator.sh "$sysroot" "$emulator"
 
-# Paths in the environment, and no CGO_ variables, which would be part of every cgo package's identity: npu/cpu is then compiled once for
-# this and for go test -race.
+# Paths in the environment, and no CGO_ variables, which would be part of every cgo package's
+# identity: npu/cpu is then compiled once for this and for go test -race.
 . scripts/xrt/environment.sh
 limit=10m
 [ -z "${NPUKIT_LONG:-}" ] || limit=60m # a whole deployment is among the tests then
