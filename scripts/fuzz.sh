@@ -23,7 +23,8 @@ for package in $(go list $folders); do
 		echo "fuzz: $package $name for $time"
 		status=0
 		# shellcheck disable=SC2086 # the flags are words
-		go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 20x ${FUZZFLAGS:-} "$package" >"$log" 2>&1 || status=$?
+		go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 20x ${FUZZFLAGS:-} "$package" \
+			>"$log" 2>&1 || status=$?
 		# The last of: fuzz: elapsed: 30s, execs: 34860 (1320/sec), new interesting: 488 (total: 1068)
 		line=$(grep '^fuzz: elapsed: .* execs: ' "$log" | tail -n 1)
 		runs=$(echo "$line" | sed -n 's/.* execs: \([0-9]*\) .*/\1/p')
@@ -36,7 +37,8 @@ for package in $(go list $folders); do
 			result="FAILED: fewer than $least executions"
 		fi
 		[ "$result" = passed ] || failed="$failed $name"
-		row=$(printf '%-50s %10s executions %6s new inputs  %s' "${package#*/*/*/} $name" "${runs:-0}" "${new:-0}" "$result")
+		row=$(printf '%-50s %10s executions %6s new inputs  %s' "${package#*/*/*/} $name" "${runs:-0}" \
+			"${new:-0}" "$result")
 		echo "$row"
 		table="$table$row
 "

@@ -29,7 +29,8 @@ compile="$checks -fno-sanitize-recover=undefined"
 # The sanitizers' libraries are packages of their own on some systems.
 echo 'int main(void) { return 0; }' >"$tools/probe.c"
 # shellcheck disable=SC2086 # the flags are words
-"$tools/cc" $compile -o "$tools/probe" "$tools/probe.c" 2>"$tools/errors" && "$tools/probe" >>"$tools/errors" 2>&1 || {
+"$tools/cc" $compile -o "$tools/probe" "$tools/probe.c" 2>"$tools/errors" && "$tools/probe" >>"$tools/errors" \
+	2>&1 || {
 	head -n 3 "$tools/errors" | cut -c1-300 | sed 's/^/  | /'
 	skip "$cc makes no program that runs with $checks"
 }

@@ -2,7 +2,9 @@
 # Measures npukit beside llama.cpp on this machine: what `make bench-peer` runs. Makes what it needs
 # once, in npukit's cache (7 GB).
 #
-#   [KERNELS=NAME] [REPS=1] sh scripts/peer/run.sh bin/npukit [ROUNDS] [MODEL...]       models: 135m-bf16 135m-q4_1 1b-bf16 1b-q8_0 1b-q4_0 1b-q4_k_m 1b-q6_k; the first three unless told
+#   [KERNELS=NAME] [REPS=1] sh scripts/peer/run.sh bin/npukit [ROUNDS] [MODEL...]
+#
+# Models: 135m-bf16 135m-q4_1 1b-bf16 (the default), 1b-q8_0 1b-q4_0 1b-q4_k_m 1b-q6_k.
 set -eu
 
 npukit=$1
@@ -14,7 +16,7 @@ here=$(dirname "$0")
 cache=$(sh "$here/../cache-dir.sh")/peer
 case $cache in
 *[[:space:],]*)
-	echo "peer: the cache folder's name has a space or a comma, which pairs of models cannot hold: $cache (set NPUKIT_CACHE to another)" >&2
+	echo "peer: the cache folder's name has a space or a comma: $cache (set NPUKIT_CACHE to another)" >&2
 	exit 2
 	;;
 esac
@@ -54,4 +56,5 @@ for model in "$@"; do
 done
 mkdir -p bin
 # shellcheck disable=SC2086 # python and pairs are words
-exec $python "$here/compare.py" --npukit "$npukit" --rounds "$rounds" --reps "${REPS:-1}" ${KERNELS:+--kernels "$KERNELS"} --json bin/bench-peer.json $pairs
+exec $python "$here/compare.py" --npukit "$npukit" --rounds "$rounds" --reps "${REPS:-1}" \
+	${KERNELS:+--kernels "$KERNELS"} --json bin/bench-peer.json $pairs

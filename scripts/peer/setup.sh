@@ -13,7 +13,7 @@ if [ "$("$python" -c 'import llama_cpp, gguf; print(llama_cpp.__version__)' 2>/d
 	exit 0
 fi
 python3 -m venv "$venv" || {
-	echo "peer: cannot make a Python environment in $venv: is python3 with venv installed (Debian and Ubuntu: python3-venv)?" >&2
+	echo "peer: cannot make a Python environment in $venv: is python3-venv installed?" >&2
 	exit 1
 }
 

@@ -30,7 +30,8 @@ export NPUEMU_ROOT
 # What XRT reads of a Strix NPU's PCI function: XRT 2.25, core/pcie/linux.
 bdf=0000:c5:00.1
 device=$NPUEMU_ROOT/sys/devices/pci0000:00/0000:00:08.2/$bdf
-mkdir -p "$device/accel/accel0" "$NPUEMU_ROOT/sys/bus/pci/drivers/amdxdna" "$NPUEMU_ROOT/sys/bus/pci/devices" "$NPUEMU_ROOT/sys/module/amdxdna" \
+mkdir -p "$device/accel/accel0" "$NPUEMU_ROOT/sys/bus/pci/drivers/amdxdna" "$NPUEMU_ROOT/sys/bus/pci/devices" \
+	"$NPUEMU_ROOT/sys/module/amdxdna" \
 	"$NPUEMU_ROOT/dev/accel"
 ln -s "../../../../devices/pci0000:00/0000:00:08.2/$bdf" "$NPUEMU_ROOT/sys/bus/pci/drivers/amdxdna/$bdf"
 ln -s "../../../devices/pci0000:00/0000:00:08.2/$bdf" "$NPUEMU_ROOT/sys/bus/pci/devices/$bdf"

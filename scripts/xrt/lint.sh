@@ -15,7 +15,8 @@ skip() {
 [ "$(go env CGO_ENABLED)" = 1 ] || skip "cgo is off, or there is no C compiler"
 command -v "$(go env CXX)" >/dev/null 2>&1 || skip "there is no C++ compiler, $(go env CXX)"
 if ! echo '#include <xrt/xrt_device.h>' | "$(go env CXX)" -std=c++17 -fsyntax-only -x c++ - 2>/dev/null; then
-	sysroot=$(sh scripts/xrt/sysroot.sh) || skip "XRT's headers are not here, and its packages are not to be had (the reason is above)"
+	sysroot=$(sh scripts/xrt/sysroot.sh) || skip \
+		"XRT's headers are not here, and its packages are not to be had (the reason is above)"
 	. scripts/xrt/environment.sh
 fi
 # shellcheck disable=SC2086 # packages are words

@@ -30,10 +30,12 @@ if [ -e "$target/tree/complete" ]; then
 	exit 0
 fi
 
-[ "$(uname -s)" = Linux ] && [ "$(uname -m)" = x86_64 ] || cannot "XRT's NPU packages are for Linux on amd64, this is $(uname -s) on $(uname -m)"
+[ "$(uname -s)" = Linux ] && [ "$(uname -m)" = x86_64 ] || cannot \
+	"XRT's NPU packages are for Linux on amd64, this is $(uname -s) on $(uname -m)"
 command -v apt-get >/dev/null 2>&1 || cannot "there is no apt-get here, which fetches the packages from Debian sid"
 command -v dpkg-deb >/dev/null 2>&1 || cannot "there is no dpkg-deb here, which unpacks the packages"
-[ -r "$keys" ] || cannot "$keys is missing: apt cannot check Debian's signatures" "Install the package debian-archive-keyring."
+[ -r "$keys" ] || cannot "$keys is missing: apt cannot check Debian's signatures" \
+	"Install the package debian-archive-keyring."
 
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/.unpack-XXXXXX")
@@ -42,7 +44,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 mirror=$(sed -n 's,^URIs: *\([^ ]*/debian/\{0\,1\}\)$,\1,p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -n 1)
-[ -n "$mirror" ] || mirror=$(sed -n 's,^deb .*\(http[^ ]*/debian/\{0\,1\}\) .*,\1,p' /etc/apt/sources.list 2>/dev/null | head -n 1)
+[ -n "$mirror" ] || mirror=$(sed -n 's,^deb .*\(http[^ ]*/debian/\{0\,1\}\) .*,\1,p' /etc/apt/sources.list \
+	2>/dev/null | head -n 1)
 mirror=${mirror:-http://deb.debian.org/debian}
 
 # apt with lists, cache and status of its own. As root it would fetch as the user _apt, who may not write here.
@@ -51,14 +54,18 @@ echo "deb [arch=amd64 signed-by=$keys] $mirror sid main" >"$work/apt/sources.lis
 sid() {
 	command=$1
 	shift
-	apt-get -qq -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$work/apt/lists" \
-		-o Dir::Cache="$work/apt/cache" -o Dir::State::status=/dev/null -o APT::Architecture=amd64 -o APT::Sandbox::User= \
+	apt-get -qq -o Dir::Etc::sourcelist="$work/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+		-o Dir::State::lists="$work/apt/lists" \
+		-o Dir::Cache="$work/apt/cache" -o Dir::State::status=/dev/null -o APT::Architecture=amd64 \
+		-o APT::Sandbox::User= \
 		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
 		-o APT::Update::Error-Mode=any -o Acquire::Retries=2 -o Acquire::http::Timeout=20 "$command" "$@" >&2
 }
-sid update || cannot "the package lists of sid could not be fetched from $mirror" "Is there a network? Run it again when there is."
+sid update || cannot "the package lists of sid could not be fetched from $mirror" \
+	"Is there a network? Run it again when there is."
 # shellcheck disable=SC2086 # packages are words
-(cd "$work/deb" && sid download $packages) || cannot "the packages could not be fetched from $mirror" "Run it again later: sid may be changing just now."
+(cd "$work/deb" && sid download $packages) || cannot "the packages could not be fetched from $mirror" \
+	"Run it again later: sid may be changing just now."
 
 for deb in "$work"/deb/*.deb; do
 	name=$(dpkg-deb -f "$deb" Package)
@@ -69,8 +76,8 @@ for deb in "$work"/deb/*.deb; do
 		upstream=${upstream%%-*}
 		[ "$upstream" = "$wanted" ] ||
 			cannot "sid has $name $upstream now, the suite is known to pass with $wanted" \
-				"To try it: NPUKIT_XRT_VERSION=$upstream make test-xrt. If that passes, set xrt=$upstream in scripts/xrt/sysroot.sh." \
-				"To stay with $wanted: unpack its packages from snapshot.debian.org in $target/tree, and touch $target/tree/complete."
+				"Try NPUKIT_XRT_VERSION=$upstream make test-xrt; if it passes, set xrt=$upstream in sysroot.sh." \
+				"To keep $wanted: unpack its packages from snapshot.debian.org in $target/tree, touch its file complete."
 		;;
 	esac
 	echo "$name $version" >>"$work/versions"

@@ -17,6 +17,7 @@ for part in range stream; do
 	$cc $sanitize -o "$tmp/$part" "$src/tests/${part}_test.c" "$src/$part.c"
 	"$tmp/$part"
 done
-$cc '-D__counted_by(x)=' -D_GNU_SOURCE -idirafter "$sysroot/tree/usr/include" -o "$tmp/driver" "$src/tests/driver_test.c" -ldl
+$cc '-D__counted_by(x)=' -D_GNU_SOURCE -idirafter "$sysroot/tree/usr/include" -o "$tmp/driver" \
+	"$src/tests/driver_test.c" -ldl
 sh "$scripts/exec.sh" "$sysroot" "$emulator" "$tmp/driver"
 echo "ok  	the emulated driver (C)"
