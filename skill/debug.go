@@ -5,15 +5,17 @@ import (
 	"fmt"
 )
 
-// hypothesis is a cause that a debug skill knows, and a test that confirms or rejects it. The evidence says what the test saw, either way.
+// hypothesis is a possible cause, with a test that confirms or rejects it. The evidence is the
+// observation in either case.
 type hypothesis struct {
 	cause string
 	test  func(ctx context.Context, e *Env) (confirmed bool, evidence string, err error)
-	// remedy changes something, where it can, and says what; or says what to do.
+	// remedy fixes the cause and describes the fix, or returns advice.
 	remedy func(ctx context.Context, e *Env) (fixed bool, done string, err error)
 }
 
-// walk tests hypotheses in their order and stops at the first that is confirmed. A test that cannot be run is no evidence, and is noted as such.
+// walk tests hypotheses in order and stops at the first that is confirmed. A test that cannot run
+// confirms nothing.
 func walk(ctx context.Context, e *Env, list []hypothesis) (Outcome, error) {
 	for _, h := range list {
 		e.Step("hypothesis: %s", h.cause)
@@ -37,7 +39,7 @@ func walk(ctx context.Context, e *Env, list []hypothesis) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// advice is a remedy that only a person can take.
+// advice is a remedy that a person must carry out.
 func advice(text string) func(context.Context, *Env) (bool, string, error) {
 	return func(context.Context, *Env) (bool, string, error) { return false, text, nil }
 }

@@ -17,16 +17,18 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// bufferCorruption knows kernels that pass alone and are wrong when chained: what differs then is the memory that they read. Source of the hypotheses: Xilinx/mlir-air
-// e972f2942, skill debug-bo-corruption.
+// bufferCorruption knows kernels that are right alone and wrong in the model: the difference is the
+// memory that they read. Source of the hypotheses: Xilinx/mlir-air e972f2942, skill
+// debug-bo-corruption.
 type bufferCorruption struct{}
 
 func (bufferCorruption) Name() string { return "debug-bo-corruption" }
 
-// Trigger is on model gates: kernels alone have passed before these are asked.
+// Trigger is on gates of the model: the kernels alone have passed before.
 func (bufferCorruption) Trigger(s Symptom) bool {
 	switch s.Gate {
-	case journal.GateBlock, journal.GateBlockOps, journal.GateLogits, journal.GatePaper, journal.GateGreedy, journal.GateDeterminism, journal.GateGolden:
+	case journal.GateBlock, journal.GateBlockOps, journal.GateLogits, journal.GatePaper, journal.GateGreedy,
+		journal.GateDeterminism, journal.GateGolden:
 		return true
 	}
 	return isCoherency(s.Err)
@@ -34,31 +36,38 @@ func (bufferCorruption) Trigger(s Symptom) bool {
 
 func (bufferCorruption) Run(ctx context.Context, e *Env) (Outcome, error) {
 	o, err := walk(ctx, e, []hypothesis{
-		{"missing sync: host and device disagree about a buffer", namedSync, advice("sync the argument that the evidence names, in the direction that it names")},
+		{"missing sync: host and device disagree about a buffer", namedSync,
+			advice("sync the argument that the evidence names, in the direction that it names")},
 		{
 			"wrong layer key: the plan binds one layer's weights or cache in another layer", planKeys,
-			advice("make the plan again from its recipe; if it was edited, give each layer's step its own layer's tensors"),
+			advice("make the plan again from its recipe; if it was edited, give each layer's step its own " +
+				"layer's tensors"),
 		},
 		{
 			"weights not written: an op reads a constant that is zeros on the device", zeroConstants,
-			advice("write constants once before the first dispatch, and sync them; a device that makes Const lazily must do so before Submit"),
+			advice("write constants once before the first dispatch, and sync them; a device that makes Const " +
+				"lazily must do so before Submit"),
 		},
 		{
 			"other weights: the device does not hold what the checkpoint has", otherWeights,
-			advice("look at how the device makes the constant that the evidence names: its layout, its transfer, its memory"),
+			advice("look at how the device makes the constant that the evidence names: its layout, its " +
+				"transfer, its memory"),
 		},
 		{
 			"stale buffer: a run sees what the run before has left", staleBuffer,
-			advice("sync inputs to the device before every dispatch that reads them, and do not mark as static what changes between calls"),
+			advice("sync inputs to the device before every dispatch that reads them, and do not mark as static " +
+				"what changes between calls"),
 		},
 		{
 			"missing sync or shared buffer: every op is right once its output is read back", hiddenByTaps,
-			advice("find the buffer that two launches share: the op by op run syncs after each, and the merged run does not; on the virtual array open it with Debug, which " +
+			advice("find the buffer that two launches share: the op by op run syncs after each, and the merged run " +
+				"does not; on the virtual array open it with Debug, which " +
 				"names the argument"),
 		},
 		{
 			"kernel: an op is wrong on its own although it passed on random data", wrongOp,
-			advice("look at the op's own page under kernels/, and at the layout of what it reads: head-first and seq-first have the same size"),
+			advice("look at the op's own page under kernels/, and at the layout of what it reads: head-first and " +
+				"seq-first have the same size"),
 		},
 	})
 	if err == nil && o.Cause == "" {
@@ -97,17 +106,19 @@ func planKeys(_ context.Context, e *Env) (bool, string, error) {
 	return false, "every layer's steps name their own layer's tensors and caches", nil
 }
 
-// zeroConstants reads back, through the device, what ops with a wrong output made of their weights: zeros where the reference has none.
+// zeroConstants looks for an op with a wrong output that is zero where the reference is not, as if
+// its weights were zero.
 func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
 	d := e.symptom.Diagnosis
 	if d == nil || e.bench.Recorded() == nil {
 		return false, "no diagnosis was made", nil
 	}
-	// Only where it begins: behind a wrong op an output can be zeros because what came in is too large.
+	// Only the first finding counts: later outputs can be zero because their inputs are too large.
 	for _, f := range d.Findings[:min(len(d.Findings), 1)] {
 		for _, tap := range e.bench.Recorded().Trace.Taps {
-			// An output of zeros misses the whole reference: its mean relative error is exactly 1, and so is the error of every row.
-			if tap.Name == f.Tap && tap.Own != nil && tap.Own.Metrics.MeanRelL1 > 0.999 && tap.Own.Metrics.MeanRelL1 < 1.001 && tap.Own.Scale < 1e-3 {
+			// An output of zeros has a mean relative error of exactly 1 in every row.
+			if tap.Name == f.Tap && tap.Own != nil && tap.Own.Metrics.MeanRelL1 > 0.999 &&
+				tap.Own.Metrics.MeanRelL1 < 1.001 && tap.Own.Scale < 1e-3 {
 				return true, fmt.Sprintf("%s is zero although its inputs are not", f.Tap), nil
 			}
 		}
@@ -115,8 +126,8 @@ func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
 	return false, "the first wrong op has an output that is not zeros", nil
 }
 
-// otherWeights brings every constant of the plan to the device once more, reads it back, and holds it to the checkpoint byte by byte. A device that keeps weights in a form of its own
-// shows nothing here.
+// otherWeights copies every constant of the plan to the device again, reads it back and compares it
+// with the checkpoint. Constants that the device stores in another form cannot be compared.
 func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
 	p, err := e.Plan()
 	if err != nil {
@@ -135,22 +146,25 @@ func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
 					continue
 				}
 				seen[key] = true
-				at, known, err := readBack(ctx, dev, npu.Source{Layout: *b.Const, From: ownTensors{e.bench.Models.Checkpoint}})
+				at, known, err := readBack(ctx, dev, npu.Source{Layout: *b.Const,
+					From: ownTensors{e.bench.Models.Checkpoint}})
 				switch {
 				case err != nil:
 					return false, "", err
 				case at >= 0:
-					return true, fmt.Sprintf("step %s reads %s, which on the device is not the checkpoint's: the first byte that differs is %d", s.Name, b.Const, at), nil
+					return true, fmt.Sprintf("step %s reads %s, which on the device is not the checkpoint's: the "+
+						"first byte that differs is %d", s.Name, b.Const, at), nil
 				case known:
 					same++
 				}
 			}
 		}
 	}
-	return false, fmt.Sprintf("%d constants, of %d, are on the device as the checkpoint has them; the others cannot be compared", same, len(seen)), nil
+	return false, fmt.Sprintf("%d constants, of %d, are on the device as the checkpoint has them; the others "+
+		"cannot be compared", same, len(seen)), nil
 }
 
-// ownTensors are a checkpoint's tensors as devices take them.
+// ownTensors passes the tensors of a checkpoint to a device.
 type ownTensors struct{ ck *checkpoint.Checkpoint }
 
 func (o ownTensors) Tensor(name string) (npu.Tensor, error) {
@@ -158,8 +172,9 @@ func (o ownTensors) Tensor(name string) (npu.Tensor, error) {
 	return npu.Tensor{Type: t.Type, Shape: t.Shape, Data: t.Data}, err
 }
 
-// readBack gives the first byte in which a constant on the device differs, or -1. It is not known where the device keeps it in another form, and of tables that are no tensors of the
-// checkpoint, such as that of RoPE.
+// readBack returns the first byte in which a constant on the device differs, or -1. It returns
+// false for known if the device stores the constant in another form, or if it is no tensor of the
+// checkpoint, such as the table of RoPE.
 func readBack(ctx context.Context, dev npu.Device, src npu.Source) (at int, known bool, err error) {
 	typ, shape, err := src.Stat()
 	if err != nil || dev.Info().Compresses(typ, shape) {
@@ -193,7 +208,7 @@ func readBack(ctx context.Context, dev npu.Device, src npu.Source) (at int, know
 	return -1, true, nil
 }
 
-// staleBuffer scores a prompt with a fresh session, then after another prompt.
+// staleBuffer scores a prompt in a new session, and again after another prompt.
 func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 	ids, err := e.bench.IDs(ctx)
 	if err != nil {
@@ -211,7 +226,7 @@ func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	// Equal logits for different prompts are no proof where a device answers NaN: those are equal too.
+	// A device that returns NaN has equal logits for different prompts, which proves nothing.
 	nan := slices.ContainsFunc(e.symptom.Reasons, func(why gate.Reason) bool { return why.Metric == gate.NonFinite })
 	i := slices.IndexFunc(r.Reasons, func(why gate.Reason) bool { return why.Metric == gate.Repeats || !nan })
 	if i < 0 {
@@ -220,7 +235,7 @@ func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 	return true, r.Reasons[i].Text, nil
 }
 
-// hiddenByTaps compares the run whose outputs are all read back with the plain one.
+// hiddenByTaps compares the run whose outputs are all read back with the plain run.
 func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 	d := e.symptom.Diagnosis
 	if d == nil || !d.OK() {
@@ -249,13 +264,14 @@ func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 	}
 	for i, v := range plain {
 		if v != seen[i] {
-			return true, fmt.Sprintf("logit %d of position %d is %g, and %g when outputs are read back", i%e.Config().Vocab, i/e.Config().Vocab, v, seen[i]), nil
+			return true, fmt.Sprintf("logit %d of position %d is %g, and %g when outputs are read back",
+				i%e.Config().Vocab, i/e.Config().Vocab, v, seen[i]), nil
 		}
 	}
 	return false, "the logits are the same when outputs are read back", nil
 }
 
-// wrongOp takes the diagnosis as it is.
+// wrongOp returns the first finding of the diagnosis.
 func wrongOp(_ context.Context, e *Env) (bool, string, error) {
 	d := e.symptom.Diagnosis
 	if d == nil || d.OK() {
@@ -265,13 +281,13 @@ func wrongOp(_ context.Context, e *Env) (bool, string, error) {
 	return true, fmt.Sprintf("%s: %s; usual cause: %s", f.Tap, strings.Join(f.Where, "; "), f.Cause), nil
 }
 
-// isCoherency reports an error of a device that watches for missing syncs.
+// isCoherency reports whether err is from a device that checks syncs.
 func isCoherency(err error) bool {
 	var c *sim.CoherencyError
 	return errors.As(err, &c)
 }
 
-// namedSync is a missing sync that the device itself has named.
+// namedSync tests whether the device itself has named a missing sync.
 func namedSync(_ context.Context, e *Env) (bool, string, error) {
 	if err := e.symptom.Err; isCoherency(err) {
 		return true, err.Error(), nil

@@ -11,7 +11,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// runtimeFailure knows runs that do not end, and devices that go away. Attention is one branch of it: on the array it is the kernel that hangs most.
+// runtimeFailure knows hangs and lost devices. Attention has its own hypothesis, since on the array
+// it is the kernel that hangs most.
 type runtimeFailure struct{}
 
 func (runtimeFailure) Name() string           { return "debug-runtime-failure" }
@@ -22,16 +23,19 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 		return true, "the model is loaded again", e.bench.Models.Close()
 	}
 	o, err := walk(ctx, e, []hypothesis{
-		{"no memory: the device cannot hold the plan's buffers", isError(npu.ErrMemory), advice("take fewer positions (Options.SeqLen), or close what else uses the device")},
-		{"no context: the driver has no hardware context left, not even for one program: other processes have them", isError(npu.ErrNoContext),
+		{"no memory: the device cannot hold the plan's buffers", isError(npu.ErrMemory),
+			advice("take fewer positions (Options.SeqLen), or close what else uses the device")},
+		{"no context: the driver has no hardware context left, not even for one program: other processes have them",
+			isError(npu.ErrNoContext),
 			advice("stop other processes that use the NPU; programs of the plan take turns, however many they are")},
 		{"context lost: the device has dropped its programs, and works again once they are loaded", lost, again},
 		{"hang, once: the same run ends when it is repeated", transient, again},
-		{"attention hangs: without the fused kernel the model runs", attentionHangs, func(_ context.Context, e *Env) (bool, string, error) {
-			r := e.Recipe()
-			r.Prefill.Attention = plan.OnHost
-			return true, "attention of prefill runs on the host", e.SetRecipe(r, "the fused attention kernel hangs")
-		}},
+		{"attention hangs: without the fused kernel the model runs", attentionHangs,
+			func(_ context.Context, e *Env) (bool, string, error) {
+				r := e.Recipe()
+				r.Prefill.Attention = plan.OnHost
+				return true, "attention of prefill runs on the host", e.SetRecipe(r, "the fused attention kernel hangs")
+			}},
 	})
 	if err == nil && o.Cause == "" {
 		o.Directions = []Direction{
@@ -42,7 +46,7 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 	return o, err
 }
 
-// isError tests the symptom's error itself.
+// isError tests the symptom's error.
 func isError(want error) func(context.Context, *Env) (bool, string, error) {
 	return func(_ context.Context, e *Env) (bool, string, error) {
 		if err := e.symptom.Err; errors.Is(err, want) {
@@ -52,7 +56,7 @@ func isError(want error) func(context.Context, *Env) (bool, string, error) {
 	}
 }
 
-// works runs the plan once from loading to logits, prompt and step.
+// works loads the model and runs a prompt and a step.
 func works(ctx context.Context, e *Env) error {
 	if err := e.bench.Models.Close(); err != nil {
 		return err
@@ -93,7 +97,8 @@ func transient(ctx context.Context, e *Env) (bool, string, error) {
 }
 
 func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
-	if e.bench.Recipe.Prefill == nil || e.bench.Recipe.Prefill.Attention == plan.OnHost || !errors.Is(e.symptom.Err, npu.ErrTimeout) {
+	if e.bench.Recipe.Prefill == nil || e.bench.Recipe.Prefill.Attention == plan.OnHost ||
+		!errors.Is(e.symptom.Err, npu.ErrTimeout) {
 		return false, "the plan has no fused attention, or nothing hung", nil
 	}
 	r := e.Recipe()
@@ -108,13 +113,15 @@ func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
 	return true, "with attention on the host the model runs, and with the fused kernel it fails again", nil
 }
 
-// routingCongestion knows programs that the array refuses, or that hang, because too much was merged into one.
+// routingCongestion knows programs that the array refuses, or that hang, because too many launches
+// were merged.
 type routingCongestion struct{}
 
 func (routingCongestion) Name() string { return "debug-multi-launch-merge" }
 
 func (routingCongestion) Trigger(s Symptom) bool {
-	merged := s.Recipe.Prefill != nil && (s.Recipe.Prefill.MergePre || s.Recipe.Prefill.MergePost || s.Recipe.Decode.MergePre || s.Recipe.Decode.MergePost)
+	merged := s.Recipe.Prefill != nil && (s.Recipe.Prefill.MergePre || s.Recipe.Prefill.MergePost ||
+		s.Recipe.Decode.MergePre || s.Recipe.Decode.MergePost)
 	return isRefusal(s.Err) || merged && errors.Is(s.Err, npu.ErrTimeout)
 }
 
@@ -146,7 +153,8 @@ func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 				if e.tried {
 					return false, "the merge is left out", nil
 				}
-				return true, u.what + " is dispatched in parts", e.SetRecipe(apart, u.what+" does not run in one dispatch")
+				return true, u.what + " is dispatched in parts",
+					e.SetRecipe(apart, u.what+" does not run in one dispatch")
 			},
 		})
 	}
@@ -160,10 +168,10 @@ func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 	return walk(ctx, e, list)
 }
 
-// unmerge takes a merge back.
+// unmerge undoes a merge.
 type unmerge struct {
 	what string
-	take func(r *Recipe) bool // false where there is nothing to take back
+	take func(r *Recipe) bool // returns false if there is no merge
 }
 
 func unmerges() []unmerge {

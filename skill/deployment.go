@@ -35,8 +35,8 @@ func (e *PhaseError) Error() string {
 	return fmt.Sprintf("skill: phase %s did not pass: %s", e.Report.Phase.Title(), e.Report.Reason)
 }
 
-// Deployment turns a checkpoint into a verified and tuned plan, phase by phase. Its methods must not
-// be called concurrently.
+// Deployment turns a checkpoint into a verified and tuned plan, phase by phase. Its methods must
+// not be called concurrently.
 type Deployment struct {
 	opts   Options
 	skills []Skill
@@ -124,10 +124,10 @@ func (d *Deployment) begin(subject journal.Subject) error {
 	if err := d.log.Append(journal.KindResume, p, resume); err != nil {
 		return err
 	}
-	return d.writeFiles() // a process that was killed may have left them behind the journal
+	return d.writeFiles() // a process that was killed may not have written them
 }
 
-// State returns what the journal adds up to. Callers must not change it.
+// State returns the state of the deployment. Callers must not change it.
 func (d *Deployment) State() *State { return d.log.State }
 
 func (d *Deployment) observe(e Event) {
@@ -136,7 +136,7 @@ func (d *Deployment) observe(e Event) {
 	}
 }
 
-// step reports what is done next.
+// step reports the next step.
 func (d *Deployment) step(format string, args ...any) {
 	p := d.place
 	d.observe(Event{Phase: p.phase, What: EventStep, Text: fmt.Sprintf(format, args...), Done: p.done, Total: p.total})
@@ -145,7 +145,7 @@ func (d *Deployment) step(format string, args ...any) {
 // Run runs all phases that have not passed. It returns nil if all have passed, or if only the
 // evaluation is left and there is no evaluator. Otherwise it returns a [*PhaseError] if a phase
 // failed, [ErrStopped] if the user stopped it, [ErrBudget] if Options.Budget was used up, which
-// leaves the phase running, or what kept the evaluator from a verdict, such as [ErrBusy], which
+// leaves the phase running, or the reason why there is no verdict, such as [ErrBusy], which
 // leaves the plan as it was.
 func (d *Deployment) Run(ctx context.Context) error {
 	if d.opts.Budget > 0 {
@@ -159,7 +159,7 @@ func (d *Deployment) Run(ctx context.Context) error {
 	case err == nil, !errors.Is(context.Cause(ctx), ErrBudget):
 	case errors.As(err, &failed), errors.Is(err, ErrStopped), journal.IsStorage(err):
 		// These would have come without a budget too.
-	default: // what was in progress was cancelled
+	default: // the step in progress was cancelled
 		err = fmt.Errorf("%w (%w)", ErrBudget, context.DeadlineExceeded)
 	}
 	return err
@@ -292,7 +292,8 @@ func (d *Deployment) writePlan() error {
 		return err
 	}
 	if p.Hash != s.Plan {
-		return fmt.Errorf("%w: the plan of the journal (%.12s) is not what its recipe makes (%.12s): was it made by another npukit?",
+		return fmt.Errorf("%w: the plan of the journal (%.12s) is not what its recipe makes (%.12s): was it made "+
+			"by another npukit?",
 			journal.ErrJournal, s.Plan, p.Hash)
 	}
 	plan := *p.Plan

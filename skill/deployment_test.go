@@ -20,7 +20,7 @@ import (
 	"github.com/npukit/npukit/skill/manual"
 )
 
-// tiny is the path of one of the repository's random models.
+// tiny returns the path of one of the repository's random models.
 func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
 
 func openCPU(t testing.TB) npu.Device {
@@ -43,9 +43,10 @@ func openSim(t testing.TB, opts sim.Options) npu.Device {
 	return dev
 }
 
-// quick are options for a deployment that takes seconds.
+// quick returns options for a deployment that takes seconds.
 func quick(t testing.TB) *Options {
-	return &Options{Dir: t.TempDir(), SeqLen: 96, Positions: 48, Repetitions: 3, plain: testing.Short(), Observe: func(e Event) { t.Logf("%s %s: %s", e.Phase, e.What, e.Text) }}
+	return &Options{Dir: t.TempDir(), SeqLen: 96, Positions: 48, Repetitions: 3, plain: testing.Short(),
+		Observe: func(e Event) { t.Logf("%s %s: %s", e.Phase, e.What, e.Text) }}
 }
 
 func deployment(t testing.TB, path string, dev npu.Device, opts *Options) *Deployment {
@@ -62,7 +63,8 @@ func deployment(t testing.TB, path string, dev npu.Device, opts *Options) *Deplo
 func npuTiny(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
+		Vocab: 512, Context: 512, Tie: true}
 	if testing.Short() {
 		spec.Hidden, spec.Heads, spec.KVHeads, spec.FFN, spec.Vocab = 128, 2, 1, 256, 256
 	}
@@ -72,7 +74,7 @@ func npuTiny(t testing.TB) string {
 	return dir
 }
 
-// checkDeployed holds a finished deployment to what everyone expects of one.
+// checkDeployed checks a finished deployment.
 func checkDeployed(t *testing.T, d *Deployment) {
 	t.Helper()
 	for _, p := range d.State().Phases[:Evaluation] {
@@ -93,7 +95,8 @@ func checkDeployed(t *testing.T, d *Deployment) {
 		}
 	}
 	dir := d.ws.Dir
-	for _, name := range []string{"plan.json", "plan.md", "progress.md", "issues.md", "lessons.md", "perf_opt_traj.md", "phase_timing.json", "thresholds.json",
+	for _, name := range []string{"plan.json", "plan.md", "progress.md", "issues.md", "lessons.md", "perf_opt_traj.md",
+		"phase_timing.json", "thresholds.json",
 		"performance.json", "performance.md", "journal.jsonl", "kernels/matmul.md"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
@@ -108,7 +111,7 @@ func checkDeployed(t *testing.T, d *Deployment) {
 	}
 }
 
-// A tiny model is deployed on the software device, end to end, and accepted.
+// A tiny model is deployed on the CPU device, end to end, and accepted.
 func TestDeployCPU(t *testing.T) {
 	t.Parallel()
 	path, dev, opts := tiny("qwen3-qknorm"), openCPU(t), small(t)
@@ -129,7 +132,8 @@ func TestDeployCPU(t *testing.T) {
 	checkAccepted(t, d, path, dev, opts)
 }
 
-// A tiny model is deployed on the virtual array, end to end, with predicted times, and accepted; what was learnt saves the next deployment work.
+// A tiny model is deployed on the virtual array, end to end, with predicted times, and accepted.
+// Its lessons save work in the next deployment.
 func TestDeploySim(t *testing.T) {
 	t.Parallel()
 	path, dev, opts := npuTiny(t), openSim(t, sim.Options{}), small(t)
@@ -163,7 +167,7 @@ func TestDeploySim(t *testing.T) {
 	t.Run("lessons", func(t *testing.T) { planLessonsSaveWork(t, opts.Dir) })
 }
 
-// The trajectory says how it was measured, and the journal keeps what decided.
+// The trajectory describes the measurement, and the journal keeps the turns.
 func TestTurnsAreWrittenDown(t *testing.T) {
 	opts := small(t)
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
@@ -176,11 +180,13 @@ func TestTurnsAreWrittenDown(t *testing.T) {
 			continue
 		}
 		measured++
-		if turns := a.Value.Turns; turns == nil || turns.Count < 2*opts.Repetitions-1 || !strings.Contains(a.Value.Why, "turns, noise") {
+		if turns := a.Value.Turns; turns == nil || turns.Count < 2*opts.Repetitions-1 || !strings.Contains(a.Value.Why,
+			"turns, noise") {
 			t.Errorf("%s: %+v, %q", a.Value.Step, turns, a.Value.Why)
 		}
 		var again Attempt
-		if err := json.Unmarshal(must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns, a.Value.Turns) {
+		if err := json.Unmarshal(must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns,
+			a.Value.Turns) {
 			t.Errorf("read again: %+v, %v", again.Turns, err)
 		}
 	}
@@ -190,7 +196,7 @@ func TestTurnsAreWrittenDown(t *testing.T) {
 	}
 }
 
-// real is an array that is not virtual, as its kind says.
+// real is the virtual array under the name of a real one.
 type real struct{ npu.Device }
 
 func (r real) Host() npu.Device { return npu.HostOf(r.Device) }
@@ -200,7 +206,8 @@ func (r real) Info() npu.Info {
 	return i
 }
 
-// Kernels of a real array are timed, and their rows in the registry say so; those of a virtual one never have a time.
+// Kernels of a real array are timed, and their rows in the registry have the time. Those of a
+// virtual one never do.
 func TestRowsOfARealArray(t *testing.T) {
 	t.Parallel()
 	path := npuTiny(t)
@@ -223,8 +230,10 @@ func TestRowsOfARealArray(t *testing.T) {
 				continue
 			}
 			rows++
-			if k.Predicted == 0 || k.Measured > 0 == virtual || k.Row.Latency > 0 == virtual || strings.Contains(k.Row.Note, "virtual array") != virtual {
-				t.Errorf("virtual: %v: %s is predicted at %g us, measured at %g, its row has %g: %s", virtual, k.Key, k.Predicted, k.Measured, k.Row.Latency, k.Row.Note)
+			if k.Predicted == 0 || k.Measured > 0 == virtual || k.Row.Latency > 0 == virtual ||
+				strings.Contains(k.Row.Note, "virtual array") != virtual {
+				t.Errorf("virtual: %v: %s is predicted at %g us, measured at %g, its row has %g: %s", virtual, k.Key,
+					k.Predicted, k.Measured, k.Row.Latency, k.Row.Note)
 			}
 		}
 		if rows == 0 {

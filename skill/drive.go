@@ -11,11 +11,12 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// This file is for whoever drives a deployment step by step from outside: an agent over a protocol, a user interface. Phases run with [Deployment.Phase]; what is here
-// looks, proposes and decides between them.
+// These methods are for programs that drive a deployment step by step, such as an agent over a
+// protocol. They look, propose and decide between phases; [Deployment.RunPhase] runs a phase.
 
-// Decide answers the checkpoint behind the last phase that has ended, as Options.Approve would, and runs nothing. Only a phase that has passed and waits can be approved; a
-// redirect goes to any phase up to the last one that has ended, at any time.
+// Decide answers the report of the last phase, as Options.Approve does, and runs nothing. It can
+// approve only a phase that has passed and waits for approval. It can redirect to any phase up to
+// the last one that has ended, at any time.
 func (d *Deployment) Decide(decision Decision) error {
 	due, waiting, more := d.log.State.Due()
 	reported := Evaluation
@@ -24,7 +25,7 @@ func (d *Deployment) Decide(decision Decision) error {
 	}
 	switch {
 	case decision.Action == Approve && !waiting:
-		return fmt.Errorf("skill: nothing waits for approval: %s is due", dueText(due, more))
+		return fmt.Errorf("skill: no phase waits for approval; next is %s", dueText(due, more))
 	case decision.Action == Redirect && more && (due == Reference || d.log.State.Phases[due].Status == Failed):
 		reported = due
 	}
@@ -34,26 +35,27 @@ func (d *Deployment) Decide(decision Decision) error {
 	return d.writeFiles()
 }
 
-// decide notes a decision about a phase that was reported.
+// decide records a decision about a phase that was reported.
 func (d *Deployment) decide(reported Phase, decision Decision) error {
 	switch decision.Action {
 	case Approve:
 		decision.Phase = reported
 	case Redirect:
 		if !decision.Phase.Valid() || decision.Phase > reported {
-			return fmt.Errorf("skill: a redirect from %s to %s: want one up to it", reported, decision.Phase)
+			return fmt.Errorf("skill: cannot redirect from %s to %s, which is later", reported, decision.Phase)
 		}
 		if decision.Skill != "" && d.skill(decision.Skill) == nil {
-			return fmt.Errorf("skill: a redirect to skill %q: there is none of that name", decision.Skill)
+			return fmt.Errorf("skill: cannot redirect to skill %q: there is no such skill", decision.Skill)
 		}
 	case Stop:
 	default:
-		return fmt.Errorf("skill: the decision behind %s is %q: want approve, redirect or stop", reported, decision.Action)
+		return fmt.Errorf("skill: the decision after %s is %q, want approve, redirect or stop", reported,
+			decision.Action)
 	}
 	return d.log.Append(journal.KindDecision, reported, decision)
 }
 
-// Look runs a gate of a phase on the plan and returns what it found. It records nothing: a phase
+// Look runs a gate of a phase on the plan and returns its result. It records nothing: a phase
 // counts only the gates that it has run itself.
 func (d *Deployment) Look(ctx context.Context, p Phase, name string) (GateResult, error) {
 	_, r, err := d.look(ctx, p, name)
@@ -74,7 +76,8 @@ func (d *Deployment) look(ctx context.Context, p Phase, name string) (*Env, Gate
 	}
 	i := slices.IndexFunc(list, func(g gates.Gate) bool { return g.Name == name })
 	if i < 0 {
-		return nil, GateResult{}, fmt.Errorf("skill: phase %s has no gate %q; it has %s", p, name, strings.Join(gateNames(list), ", "))
+		return nil, GateResult{}, fmt.Errorf("skill: phase %s has no gate %q; it has %s", p, name,
+			strings.Join(gateNames(list), ", "))
 	}
 	d.reference.Forget()
 	r, err := list[i].Key(e.bench)
@@ -110,11 +113,11 @@ func (d *Deployment) GatesOf(p Phase) ([]string, error) {
 	return gateNames(list), err
 }
 
-// Diagnosis is what a look at a gate that fails has found.
+// Diagnosis is the result of Diagnose.
 type Diagnosis struct {
 	Gate    GateResult `json:"gate"`
 	Symptom *Symptom   `json:"symptom,omitempty"` // nil if the gate passes
-	Skills  []string   `json:"skills,omitempty"`  // that know such a symptom, in the order in which the phase asks them
+	Skills  []string   `json:"skills,omitempty"`  // the skills that know the symptom, in order
 }
 
 // Diagnose runs a gate. If the gate fails and is one of the model, Diagnose finds the first op that
@@ -144,12 +147,14 @@ func (d *Deployment) Diagnose(ctx context.Context, p Phase, name string) (Diagno
 	return found, nil
 }
 
-// Propose tries a change to the plan in the optimisation phase that is due, which begins with it if it has not: the gates are asked, the time is taken, and it is
-// kept or not. The phase ends when it is run.
+// Propose tries a change to the plan in the optimisation phase that is next, and starts the phase
+// if it has not started: it runs the gates, takes the time, and keeps the change or not. [RunPhase]
+// ends the phase. The patch is a JSON object for Recipe.With.
 func (d *Deployment) Propose(ctx context.Context, name string, patch []byte) (Attempt, error) {
 	p, _, more := d.log.State.Due()
 	if !more || p != Prefill && p != Decode {
-		return Attempt{}, fmt.Errorf("skill: changes can be proposed in %s and %s, and %s is due: run it, or redirect to one of them", Prefill, Decode, dueText(p, more))
+		return Attempt{}, fmt.Errorf("skill: changes can be proposed in %s and %s, but next is %s: run it, or "+
+			"redirect to one of them", Prefill, Decode, dueText(p, more))
 	}
 	e, err := d.env(p)
 	if err != nil {

@@ -22,7 +22,7 @@ func through(t *testing.T, d *Deployment, p Phase) {
 	}
 }
 
-// Between phases somebody decides: only what has passed can be approved, once, and a redirect makes everything from there on pending.
+// Only a phase that has passed can be approved, once. A redirect makes all later phases pending.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
@@ -36,15 +36,15 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%s left something in the journal", what)
 		}
 	}
-	refused("approving nothing", Decision{Action: Approve}, "reference is due")
+	refused("approving nothing", Decision{Action: Approve}, "next is reference")
 	through(t, d, SingleBlock)
 	if p, waiting, ok := d.State().Due(); p != SingleBlock || !waiting || !ok {
 		t.Fatalf("due: %v %v %v", p, waiting, ok)
 	}
 	refused("no action", Decision{}, "want approve")
 	refused("a pass", Decision{Action: "pass"}, "want approve")
-	refused("forward", Decision{Action: Redirect, Phase: FullModel}, "up to it")
-	refused("below", Decision{Action: Redirect, Phase: -1}, "up to it")
+	refused("forward", Decision{Action: Redirect, Phase: FullModel}, "cannot redirect")
+	refused("below", Decision{Action: Redirect, Phase: -1}, "cannot redirect")
 	refused("to nobody", Decision{Action: Redirect, Phase: Reference, Skill: "no-such"}, "no-such")
 	if err := d.Decide(Decision{Action: Approve, Note: "looks right"}); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestDecide(t *testing.T) {
 	if _, waiting, _ := d.State().Due(); waiting {
 		t.Error("it still waits")
 	}
-	refused("approving twice", Decision{Action: Approve}, "nothing waits")
+	refused("approving twice", Decision{Action: Approve}, "no phase waits")
 	if err := d.Decide(Decision{Action: Redirect, Phase: KernelValidation}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A look at a gate says what it says, and no phase passes by it.
+// Look returns the result of a gate, and no phase passes by it.
 func TestLookPassesNothing(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	through(t, d, SingleBlock)
@@ -80,7 +80,8 @@ func TestLookPassesNothing(t *testing.T) {
 	if after := must(json.Marshal(d.State().Phases[SingleBlock:])); string(after) != string(before) {
 		t.Errorf("the state of phases was\n%s\nand is\n%s", before, after)
 	}
-	if _, err := d.Look(context.Background(), SingleBlock, "no-such"); err == nil || !strings.Contains(err.Error(), journal.GateBlockOps) {
+	if _, err := d.Look(context.Background(), SingleBlock, "no-such"); err == nil || !strings.Contains(err.Error(),
+		journal.GateBlockOps) {
 		t.Errorf("an error that lists the gates was due: %v", err)
 	}
 	if _, err := d.Look(context.Background(), 99, journal.GateBlock); err == nil {
@@ -88,7 +89,8 @@ func TestLookPassesNothing(t *testing.T) {
 	}
 }
 
-// A diagnosis of a device with a bug names the op and the skills that the phase would ask; that of a right one names nothing.
+// A diagnosis of a device with a bug names the op and the skills that the phase would ask. A
+// diagnosis of a right device names nothing.
 func TestDiagnose(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), defect.Wrap(openCPU(t)), small(t))
 	through(t, d, SingleBlock)
@@ -105,7 +107,8 @@ func TestDiagnose(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err = d.Diagnose(defect.With(context.Background(), bug), FullModel, journal.GatePaper)
-	if err != nil || found.Symptom == nil || found.Gate.OK || !slices.Contains(found.Skills, (bufferCorruption{}).Name()) {
+	if err != nil || found.Symptom == nil || found.Gate.OK || !slices.Contains(found.Skills,
+		(bufferCorruption{}).Name()) {
 		t.Fatalf("%s: %+v, %v", bug.Description, found, err)
 	}
 	if text := found.Symptom.String(); !strings.Contains(text, bug.Seen) {
@@ -113,16 +116,19 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// A proposal is an attempt like any other: it begins the phase, is kept or not by gates and time, and takes no built-in step away.
+// A proposal is an attempt like any other: it starts the phase, gates and time decide, and the
+// built-in steps are still tried.
 func TestPropose(t *testing.T) {
 	t.Parallel()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	ctx := context.Background()
-	if _, err := d.Propose(ctx, "early", []byte(`{"chunk":16}`)); err == nil || !strings.Contains(err.Error(), "reference is due") {
+	if _, err := d.Propose(ctx, "early", []byte(`{"chunk":16}`)); err == nil || !strings.Contains(err.Error(),
+		"next is reference") {
 		t.Errorf("before its phase: %v", err)
 	}
 	through(t, d, Prefill)
-	for name, want := range map[string]string{`{"chunk":-5}`: Rejected, `{"chunk":1073741824}`: Rejected, `{}`: Skipped, `{"activations":"F32"}`: ""} {
+	for name, want := range map[string]string{`{"chunk":-5}`: Rejected, `{"chunk":1073741824}`: Rejected,
+		`{}`: Skipped, `{"activations":"F32"}`: ""} {
 		a, err := d.Propose(ctx, "chunks of 128 rows", []byte(name))
 		if err != nil || want != "" && a.Outcome != want || a.Why == "" {
 			t.Errorf("%s: %+v, %v", name, a, err)
@@ -143,11 +149,13 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// A change to a recipe can only be one: what has another form, or would be another deployment, is refused before anything is tried.
+// A change to a recipe that has another form, or that changes the subject of the deployment, is
+// refused before anything is tried.
 func TestRecipeWith(t *testing.T) {
 	host, array := Recipe{SeqLen: 64, Chunk: 32}, Recipe{SeqLen: 64, Prefill: new(plan.Knobs), Decode: new(plan.Knobs)}
 	next, err := array.With([]byte(`{"prefill": {"merge_post": true, "context_reuse": true}}`))
-	if err != nil || !next.Prefill.MergePost || !next.Prefill.ContextReuse || next.Decode.MergePost || array.Prefill.MergePost {
+	if err != nil || !next.Prefill.MergePost || !next.Prefill.ContextReuse || next.Decode.MergePost ||
+		array.Prefill.MergePost {
 		t.Errorf("%+v %+v, %v", next.Prefill, array.Prefill, err)
 	}
 	for _, tc := range []struct {
@@ -160,7 +168,7 @@ func TestRecipeWith(t *testing.T) {
 		{host, `{"verdict": "pass"}`, "verdict"},
 		{host, `{"chunk": 1.5}`, "chunk"},
 		{host, `{"chunk": 1e99}`, "chunk"},
-		{host, `{"chunk": 16} {"chunk": 32}`, "behind"},
+		{host, `{"chunk": 16} {"chunk": 32}`, "trailing data"},
 		{host, `{"seq_len": 128}`, "another folder"},
 		{host, `{"prefill": {}}`, "array"},
 		{array, `{"prefill": null}`, "array"},

@@ -14,8 +14,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Env is what a skill or a gate works with: a model, a device, an oracle and a plan, in one phase.
-// It must be used by one goroutine.
+// Env is the environment of a skill or a gate: a model, a device, an oracle and a plan, in one
+// phase. It must be used by one goroutine.
 type Env struct {
 	d     *Deployment
 	phase Phase
@@ -41,7 +41,8 @@ func (d *Deployment) newEnv(p Phase) *Env {
 		recipe = journal.Naive(d.models.Info, d.log.State.Subject.SeqLen)
 	}
 	note := func(n journal.KernelNote) error { return d.log.Append(journal.KindKernel, p, n) }
-	return &Env{d: d, phase: p, bench: &gates.Bench{Reference: d.reference, Models: d.models, Recipe: recipe, Kernel: note}}
+	return &Env{d: d, phase: p, bench: &gates.Bench{Reference: d.reference, Models: d.models, Recipe: recipe,
+		Kernel: note}}
 }
 
 // with returns the environment with another plan.
@@ -66,16 +67,16 @@ func (e *Env) Device() npu.Device { return e.bench.Models.Device }
 // Oracle returns the reference implementation of the model.
 func (e *Env) Oracle() *oracle.Model { return e.bench.Oracle }
 
-// Golden returns what another implementation computed, or nil.
+// Golden returns the reference outputs of another implementation, or nil.
 func (e *Env) Golden() *golden.File { return e.bench.Golden }
 
-// State returns what the journal adds up to. Callers must not change it.
+// State returns the state of the deployment. Callers must not change it.
 func (e *Env) State() *State { return e.d.log.State }
 
 // Symptom returns the failure that a debug skill is asked about.
 func (e *Env) Symptom() Symptom { return e.symptom }
 
-// Recipe returns what the environment's plan is made from.
+// Recipe returns the recipe of the environment's plan.
 func (e *Env) Recipe() Recipe { return e.bench.Recipe.Clone() }
 
 // Plan returns the environment's plan. Callers must not change it.
@@ -129,7 +130,7 @@ func (e *Env) SetRecipe(r Recipe, why string) error {
 	return e.d.writePlan()
 }
 
-// Step reports what is done next, as an event.
+// Step reports the next step, as an event.
 func (e *Env) Step(format string, args ...any) { e.d.step(format, args...) }
 
 // Issue records a bug for people to know of.

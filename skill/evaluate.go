@@ -24,13 +24,13 @@ var ErrBusy = evaluate.ErrBusy
 // EvaluateOptions are the options of an evaluation. The zero value of a field means its default.
 type EvaluateOptions struct {
 	Model   string      // path of the checkpoint; default the one in the journal
-	Golden  string      // path of the reference outputs; default those in the journal, or golden.safetensors beside the model
+	Golden  string      // path of the reference outputs; default as in the journal
 	Gates   []Gate      // more gates, those of the deployment
 	Observe func(Event) // receives progress, on the goroutine that runs
 
-	// Notes is a folder of the user's, outside every workspace. The evaluator keeps authenticated notes
-	// there of what has passed so far, so that an evaluation that was killed can be resumed. By
-	// default, an evaluation begins anew.
+	// Notes is a folder of the user's, outside every workspace. The evaluator keeps authenticated
+	// notes there of the steps that have passed, so that an evaluation that was killed can be
+	// resumed. By default, an evaluation begins anew.
 	Notes string
 
 	// Positions and Repetitions are those of the deployment. Defaults: as in [Options].
@@ -38,18 +38,18 @@ type EvaluateOptions struct {
 	Repetitions int
 
 	tolerance float64 // of measured figures, for tests
-	written   bool    // for tests: check only what is written
-	figures   bool    // for tests: check only what is written, and figures
+	written   bool    // for tests: check only the files
+	figures   bool    // for tests: check only the files, and figures
 }
 
 // Evaluator evaluates a workspace, in a process of its own. It reads the workspace, which stays
 // locked, and writes its report there.
 type Evaluator func(ctx context.Context, dir string) (EvaluationReport, error)
 
-// Evaluate re-checks the deployment in dir from scratch. It trusts nothing in the workspace: bounds,
-// oracle and gates are those of this program, which is the root of trust.
+// Evaluate re-checks the deployment in dir from scratch. It trusts nothing in the workspace:
+// bounds, oracle and gates are those of this program, which is the root of trust.
 //
-//   - What is written must be consistent: the chain of the journal, the gates of every phase, the
+//   - The files must be consistent: the chain of the journal, the gates of every phase, the
 //     plan and its status, thresholds, weights and reference outputs by their sums, and figures by
 //     the measurement that they come from.
 //   - The checkpoint is read again, the oracle computes its references again, and every gate runs
@@ -59,7 +59,7 @@ type Evaluator func(ctx context.Context, dir string) (EvaluationReport, error)
 //     states.
 //
 // Evaluate writes the report into the workspace, as evaluation_report.md and .json, and changes
-// nothing else there; see [Settle]. What is wrong with the deployment is in the report. Evaluate
+// nothing else there; see [Settle]. The report has the findings. Evaluate
 // returns an error if there is no verdict, for example because the model or a file cannot be read,
 // and nothing else was found to be wrong.
 //
@@ -96,23 +96,25 @@ func evaluationEnv(opts *Options) func(*gates.Bench) *Env {
 		if err != nil {
 			panic(err) // of no records
 		}
-		d := &Deployment{opts: *opts, log: journal.Unwritten(state, nil), models: bench.Models, reference: bench.Reference, ck: bench.Models.Checkpoint}
-		d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: opts.Repetitions, IDs: bench.IDs}
+		d := &Deployment{opts: *opts, log: journal.Unwritten(state, nil), models: bench.Models,
+			reference: bench.Reference, ck: bench.Models.Checkpoint}
+		d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: opts.Repetitions,
+			IDs: bench.IDs}
 		return &Env{d: d, phase: Evaluation, bench: bench}
 	}
 }
 
-// Main makes a program one that can evaluate its own deployments. It must be the first call in main.
-// In a process that [InNewProcess] has started, Main evaluates a workspace with the program's own
-// devices and gates, and exits; in any other process it returns at once.
+// Main makes a program one that can evaluate its own deployments. It must be the first call in
+// main. In a process that [InNewProcess] has started, Main evaluates a workspace with the program's
+// own devices and gates, and exits; in any other process it returns at once.
 //
 //	func main() {
 //		skill.Main(openDevice, &skill.EvaluateOptions{Gates: gates})
 //		...
 //	}
 //
-// Open opens a device by the text that was passed to InNewProcess, such as "sim" or "cpu threads=2".
-// Model, Golden and Notes of the options are those of InNewProcess.
+// Open opens a device by the text that was passed to InNewProcess, such as "sim" or "cpu
+// threads=2". Model, Golden and Notes of the options are those of InNewProcess.
 func Main(open func(ctx context.Context, device string) (npu.Device, error), opts *EvaluateOptions) {
 	if !slices.Equal(os.Args[1:], []string{evaluate.Argument}) {
 		return
@@ -147,10 +149,10 @@ func evaluateRequest(ctx context.Context, q evaluate.Request, open func(context.
 	return Evaluate(ctx, q.Dir, dev, &o)
 }
 
-// InNewProcess returns an evaluator that starts this program again; its main must begin with [Main].
-// The process has nothing of this one's memory, and of its environment only variables that name
-// files. Variables that change how the program computes, such as LD_PRELOAD, GODEBUG or GOMAXPROCS,
-// are left out.
+// InNewProcess returns an evaluator that starts this program again; its main must begin with
+// [Main]. The process has nothing of this one's memory, and of its environment only variables that
+// name files. Variables that change how the program computes, such as LD_PRELOAD, GODEBUG or
+// GOMAXPROCS, are left out.
 //
 // The device is passed to the function that Main opens devices with. The options may set Model,
 // Golden, Notes, Positions and Repetitions; the others are those of Main.

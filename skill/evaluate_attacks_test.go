@@ -24,13 +24,14 @@ import (
 	"github.com/npukit/npukit/skill/internal/report"
 )
 
-// victim is a finished deployment with a copy of its model, for an attack to change.
+// victim is a finished deployment with a copy of its model, for an attack.
 type victim struct {
 	t          *testing.T
 	dir, model string
 }
 
-// deployed deploys a model with a golden file once for all attacks, and ends with another plan than the first.
+// deployed deploys a model with a golden file once for all attacks. Its final plan is not the
+// first.
 func deployed(t *testing.T) func(t *testing.T) *victim {
 	t.Helper()
 	base := t.TempDir()
@@ -77,7 +78,7 @@ func (v *victim) write(name string, data []byte) {
 	}
 }
 
-// replace changes the first place of a text in a file of the workspace.
+// replace changes the first occurrence of a text in a file of the workspace.
 func (v *victim) replace(name, old, new string) {
 	v.t.Helper()
 	data := v.read(name)
@@ -87,12 +88,12 @@ func (v *victim) replace(name, old, new string) {
 	v.write(name, bytes.Replace(data, []byte(old), []byte(new), 1))
 }
 
-// lines are those of the journal.
+// lines returns the lines of the journal.
 func (v *victim) lines() [][]byte {
 	return bytes.SplitAfter(bytes.TrimSuffix(v.read(journal.FileJournal), []byte("\n")), []byte("\n"))
 }
 
-// forge rewrites records and seals the whole journal anew, as somebody does who knows the format.
+// forge rewrites records and seals the whole journal again, as an attacker could.
 func (v *victim) forge(change func(r *journal.Record) (keep bool)) {
 	v.t.Helper()
 	records, _, err := journal.Read(filepath.Join(v.dir, journal.FileJournal))
@@ -117,7 +118,7 @@ func (v *victim) forge(change func(r *journal.Record) (keep bool)) {
 	v.write(journal.FileJournal, out)
 }
 
-// rewrite changes the data of all records of a kind, and writes the pages anew that follow from them.
+// rewrite changes the data of all records of a kind, and writes the pages that follow from them.
 func rewrite[T any](v *victim, kind journal.Kind, change func(x *T)) {
 	v.t.Helper()
 	v.forge(func(r *journal.Record) bool {
@@ -139,7 +140,8 @@ func rewrite[T any](v *victim, kind journal.Kind, change func(x *T)) {
 	v.consistent()
 }
 
-// consistent writes what is derived from the journal, as a deployment would, so that only the lie itself is wrong.
+// consistent writes the files that are derived from the journal, so that only the lie itself is
+// wrong.
 func (v *victim) consistent() {
 	v.t.Helper()
 	s, err := ReadState(v.dir)
@@ -158,7 +160,7 @@ func (v *victim) consistent() {
 	v.write(journal.FilePerformance, append(data, '\n'))
 }
 
-// swapPlan puts another plan into plan.json, and gives its hash.
+// swapPlan writes another plan to plan.json, and returns its hash.
 func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	v.t.Helper()
 	p, err := plan.Read(filepath.Join(v.dir, FilePlan))
@@ -178,7 +180,7 @@ func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	return hash
 }
 
-// swapGolden puts another golden file beside the model, and its sum into the journal.
+// swapGolden replaces the golden file in the model's folder, and its hash in the journal.
 func (v *victim) swapGolden(data []byte) {
 	v.t.Helper()
 	if err := os.WriteFile(filepath.Join(v.model, "golden.safetensors"), data, 0o644); err != nil {
@@ -188,8 +190,8 @@ func (v *victim) swapGolden(data []byte) {
 	rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.GoldenSum = hex.EncodeToString(sum[:]) })
 }
 
-// claimTimes multiplies the time to the first token of the plan before by first, and all times by all,
-// in figures that agree with their comparison.
+// claimTimes multiplies the first token's time of the plan before by first, and all times by all.
+// The figures agree with their comparison.
 func claimTimes(m *Measurement, first, all float64) {
 	if all != 1 {
 		m.TTFT, m.TokensPerSec = m.TTFT*all, m.TokensPerSec/all
@@ -228,7 +230,7 @@ func wrongLayer(t *testing.T) func(p *plan.Plan) {
 	}
 }
 
-// spoilFile turns bits of a file near its end, where weights and logits lie.
+// spoilFile flips bits near the end of a file, in weights or logits.
 func spoilFile(t *testing.T, path string, from, n int) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -243,7 +245,8 @@ func spoilFile(t *testing.T, path string, from, n int) {
 	}
 }
 
-// Whoever changes a workspace, in one place or in all, gets no accepted plan, and the report names what is wrong.
+// An attack on the workspace, in one place or in all, does not get an accepted plan, and the report
+// names the damage.
 func TestAttacks(t *testing.T) {
 	t.Parallel()
 	fresh := deployed(t)
@@ -268,21 +271,28 @@ func TestAttacks(t *testing.T) {
 		"thresholds have something behind them": {attack: func(v *victim) {
 			v.write(journal.FileThresholds, append(v.read(journal.FileThresholds), "} more"...))
 		}, caught: "thresholds file"},
-		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FileThresholds)) }, caught: "thresholds file"},
+		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FileThresholds)) },
+			caught: "thresholds file"},
 		"thresholds have a field more": {attack: func(v *victim) {
 			v.replace(journal.FileThresholds, `"gain"`, `"ignore": true, "gain"`)
 		}, caught: "thresholds file"},
 		"the plan is swapped behind phase 5": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "plan"},
-		"a swapped plan computes wrongly":    {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "gate paper"},
-		"the plan is another right one":      {attack: func(v *victim) { v.swapPlan(func(p *plan.Plan) { p.Chunk-- }) }, caught: "plan"},
-		"the plan is half a file":            {attack: func(v *victim) { v.write(FilePlan, v.read(FilePlan)[:100]) }, caught: "plan"},
+		"a swapped plan computes wrongly": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) },
+			caught: "gate paper"},
+		"the plan is another right one": {attack: func(v *victim) { v.swapPlan(func(p *plan.Plan) { p.Chunk-- }) },
+			caught: "plan"},
+		"the plan is half a file": {attack: func(v *victim) { v.write(FilePlan, v.read(FilePlan)[:100]) },
+			caught: "plan"},
 		"the plan is accepted by hand": {attack: func(v *victim) {
 			v.replace(FilePlan, `"draft"`, `"accepted"`)
 		}, caught: "status"},
 		"a record is changed": {attack: func(v *victim) {
 			v.replace(journal.FileJournal, `"kind":"measure"`, `"kind":"measurE"`)
 		}, caught: "journal"},
-		"a gate's result is changed": {attack: func(v *victim) { v.replace(journal.FileJournal, `"ok":true`, `"ok":false`) }, caught: "journal"},
+		"a gate's result is changed": {attack: func(v *victim) {
+			v.replace(journal.FileJournal, `"ok":true`,
+				`"ok":false`)
+		}, caught: "journal"},
 		"the journal is cut in a line": {attack: func(v *victim) {
 			data := v.read(journal.FileJournal)
 			v.write(journal.FileJournal, data[:len(data)-10])
@@ -303,14 +313,16 @@ func TestAttacks(t *testing.T) {
 		"figures are better": {attack: func(v *victim) {
 			v.replace(journal.FilePerformance, `"tokens_per_s": `, `"tokens_per_s": 9`)
 		}, caught: "figures file"},
-		"figures are gone":     {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FilePerformance)) }, caught: "figures file"},
+		"figures are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FilePerformance)) },
+			caught: "figures file"},
 		"weights are replaced": {attack: func(v *victim) { spoilFile(v.t, weights(v), 64, 16) }, caught: "weights"},
 		"the golden file is replaced": {attack: func(v *victim) {
 			spoilFile(v.t, filepath.Join(v.model, "golden.safetensors"), 64, 1)
 		}, caught: "golden"},
-		"the progress page is made": {attack: func(v *victim) { v.replace("progress.md", "passed", "Passed") }, caught: "pages"},
+		"the progress page is made": {attack: func(v *victim) { v.replace("progress.md", "passed", "Passed") },
+			caught: "pages"},
 
-		// Who rewrites everything, so that it holds together, is caught by what is computed.
+		// Attacks that rewrite everything consistently fail the checks that compute.
 		"all rewritten: a plan that computes wrongly": {attack: func(v *victim) {
 			hash := v.swapPlan(wrongLayer(v.t))
 			was := must(ReadState(v.dir)).Plan
@@ -333,7 +345,8 @@ func TestAttacks(t *testing.T) {
 			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
 		}, caught: "figures"},
 		"all rewritten: figures that nobody can have, of a device that is none": {attack: func(v *victim) {
-			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3); m.Device = "toaster (2 slots)" })
+			rewrite(v, journal.KindMeasure,
+				func(m *Measurement) { claimTimes(m, 1e-3, 1e-3); m.Device = "toaster (2 slots)" })
 		}, caught: "figures"},
 		"all rewritten: a device that is none": {attack: func(v *victim) {
 			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Device = "toaster" })
@@ -399,7 +412,8 @@ func TestAttacks(t *testing.T) {
 				}
 				var f journal.Finish
 				if r.Kind == journal.KindFinish && json.Unmarshal(r.Data, &f) == nil {
-					f.Gates = slices.DeleteFunc(f.Gates, func(key string) bool { return strings.HasPrefix(key, journal.GateGreedy+"@") })
+					f.Gates = slices.DeleteFunc(f.Gates,
+						func(key string) bool { return strings.HasPrefix(key, journal.GateGreedy+"@") })
 					r.Data = must(json.Marshal(f))
 				}
 				return true
@@ -439,7 +453,7 @@ func TestAttacks(t *testing.T) {
 			v.swapPlan(func(p *plan.Plan) { wrongLayer(v.t)(p); p.Status = plan.Accepted })
 		}, caught: "status"},
 
-		// And so is a device that does not compute.
+		// A device that does not compute fails too.
 		"a device that answers zeros":           {device: adversary("zeros"), caught: "gate logits"},
 		"a device that drops a layer":           {device: adversary("a layer dropped"), caught: "gate logits"},
 		"a device that repeats its last answer": {device: adversary("stale"), caught: "gate determinism"},
@@ -457,9 +471,10 @@ func TestAttacks(t *testing.T) {
 			opts := loose()
 			opts.written = isWritten(tc.caught) && tc.device == nil // what is computed is not what is tried here
 			opts.Model, opts.Golden = v.model, filepath.Join(v.model, "golden.safetensors")
-			r, err := Settle(context.Background(), v.dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
-				return Evaluate(ctx, dir, dev, opts)
-			}, opts)
+			r, err := Settle(context.Background(), v.dir, lend(dev),
+				func(ctx context.Context, dir string) (EvaluationReport, error) {
+					return Evaluate(ctx, dir, dev, opts)
+				}, opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,12 +482,14 @@ func TestAttacks(t *testing.T) {
 				t.Errorf("accepted: %v; what does not hold is %q, want %q among it", r.OK, failing(r), tc.caught)
 			}
 			if tc.caught != "figures" && tc.caught != "gain" && r.Measured != nil {
-				t.Error("a deployment that is refused already was measured: other work on the machine could hide the refusal")
+				t.Error("a deployment that is refused already was measured: other work on the machine could hide " +
+					"the refusal")
 			}
 			if p, err := plan.Read(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != plan.Failed {
 				t.Errorf("the plan is %q", p.Status)
 			}
-			if after := v.read(journal.FileJournal); !bytes.HasPrefix(after, before) || slices.Contains(failing(r), "journal") && len(after) > len(before) {
+			if after := v.read(journal.FileJournal); !bytes.HasPrefix(after, before) ||
+				slices.Contains(failing(r), "journal") && len(after) > len(before) {
 				t.Error("the evidence was changed")
 			}
 			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == plan.Accepted {
@@ -485,7 +502,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// adversary finds a wrong device.
+// adversary returns a wrong device.
 func adversary(name string) func(dev npu.Device) npu.Device {
 	return func(dev npu.Device) npu.Device {
 		for _, a := range gatetest.Adversaries() {
@@ -497,7 +514,8 @@ func adversary(name string) func(dev npu.Device) npu.Device {
 	}
 }
 
-// A workspace that somebody works on is not settled, and nothing in it changes; the evaluator alone, which a deployment asks while it works, judges it.
+// Settle refuses a workspace that another process works on, and changes nothing. Evaluate alone,
+// which a running deployment calls, judges it.
 func TestSettleLocked(t *testing.T) {
 	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
 	d := deployment(t, path, dev, opts)
@@ -529,7 +547,7 @@ func TestSettleLocked(t *testing.T) {
 	}
 }
 
-// A folder that is no workspace is an error and no verdict.
+// A folder without a workspace is an error and no verdict.
 func TestEvaluateNothing(t *testing.T) {
 	if _, err := Evaluate(context.Background(), t.TempDir(), openCPU(t), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("want that there is no journal, got %v", err)

@@ -16,15 +16,15 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// seeded is the virtual array with one fault in it, which begins with a phase: kernels alone have passed on the same device, as they do where a fault is in what lies
-// around them.
+// seeded is the virtual array with one fault, which starts with a phase: the kernels alone have
+// passed on the same device, as with faults in the code around them.
 type seeded struct {
 	npu.Device
 	f    *fault
 	host bool
 }
 
-// fault is where a seeded device does something else.
+// fault is the difference between a seeded device and the virtual array.
 type fault struct {
 	on     bool
 	weight func(name string, from npu.Tensors) (npu.Tensor, error) // what is written for a weight
@@ -78,7 +78,7 @@ func (s seeded) Submit(ctx context.Context, runs []npu.Run) error {
 	return nil
 }
 
-// turncoat is a right device until its fault begins, and then another one on the same memory.
+// turncoat is a right device until its fault starts, and then another device on the same memory.
 type turncoat struct {
 	npu.Device
 	wrong npu.Device
@@ -98,13 +98,13 @@ func (d turncoat) Load(ctx context.Context, p *npu.Program) (npu.Executable, err
 	return d.now().Load(ctx, p)
 }
 
-// does reports whether a run is of a program with one op of a kind.
+// does reports whether the program of a run has one op, of that kind.
 func does(r *npu.Run, kind string) bool {
 	list := r.Exec.Program().Launches
 	return len(list) == 1 && list[0].Op.Kind() == kind
 }
 
-// result changes the bytes of a run's first output, where the one who reads it next looks.
+// result changes the bytes of a run's first output, on the side that reads it next.
 func result(r *npu.Run, host bool, change func(y []byte, inputs [][]byte)) {
 	var inputs [][]byte
 	for i, a := range r.Exec.Program().Args {
@@ -126,7 +126,7 @@ func result(r *npu.Run, host bool, change func(y []byte, inputs [][]byte)) {
 	}
 }
 
-// instead writes for one weight what change makes of it.
+// instead replaces the data of one weight.
 func instead(weight string, change func(data []byte, from npu.Tensors)) func(string, npu.Tensors) (npu.Tensor, error) {
 	var kept [][]byte // devices read weights where they lie
 	return func(name string, from npu.Tensors) (npu.Tensor, error) {
@@ -140,7 +140,7 @@ func instead(weight string, change func(data []byte, from npu.Tensors)) func(str
 	}
 }
 
-// once is an error of the first run of an op on the array.
+// once fails the first run of an op on the array.
 func once(kind string, fails error) func(*npu.Run, bool) error {
 	done := false
 	return func(r *npu.Run, host bool) error {
@@ -152,7 +152,8 @@ func once(kind string, fails error) func(*npu.Run, bool) error {
 	}
 }
 
-// seededFaults are the faults with the skill that must know them, what it must call the cause, and what its evidence must name.
+// seededFaults returns the faults with the skill that must find them, the cause, and a part of its
+// evidence.
 func seededFaults() map[string]struct {
 	fault                  fault
 	bias                   bool
@@ -177,17 +178,21 @@ func seededFaults() map[string]struct {
 	var last []byte // of a scratch
 	calls := 0
 	return map[string]row{
-		"weights not written": {fault: fault{weight: instead(layer(0, "mlp.down_proj"), func(data []byte, _ npu.Tensors) { clear(data) })},
+		"weights not written": {fault: fault{weight: instead(layer(0, "mlp.down_proj"),
+			func(data []byte, _ npu.Tensors) { clear(data) })},
 			skill: corruption, cause: "weights not written", evidence: "layer.0.ffn.down"},
-		"another layer's weights": {fault: fault{weight: instead(layer(1, "mlp.gate_proj"), copyOf(layer(0, "mlp.gate_proj")))},
+		"another layer's weights": {fault: fault{weight: instead(layer(1, "mlp.gate_proj"),
+			copyOf(layer(0, "mlp.gate_proj")))},
 			skill: corruption, cause: "other weights", evidence: "layers.1.mlp.gate_proj"},
 		"gate and up swapped": {fault: fault{weight: func(name string, from npu.Tensors) (npu.Tensor, error) {
 			swap := strings.NewReplacer("gate_proj", "up_proj", "up_proj", "gate_proj")
 			return from.Tensor(swap.Replace(name))
 		}}, skill: corruption, cause: "other weights", evidence: "layers.0.mlp"},
-		"a wrong bit in a weight": {fault: fault{weight: instead(layer(0, "self_attn.o_proj"), func(data []byte, _ npu.Tensors) { data[1] ^= 0x40 })},
+		"a wrong bit in a weight": {fault: fault{weight: instead(layer(0, "self_attn.o_proj"),
+			func(data []byte, _ npu.Tensors) { data[1] ^= 0x40 })},
 			skill: corruption, cause: "other weights", evidence: "layers.0.self_attn.o_proj"},
-		"a bias dropped": {bias: true, fault: fault{weight: instead("model.layers.0.self_attn.q_proj.bias", func(data []byte, _ npu.Tensors) { clear(data) })},
+		"a bias dropped": {bias: true, fault: fault{weight: instead("model.layers.0.self_attn.q_proj.bias",
+			func(data []byte, _ npu.Tensors) { clear(data) })},
 			skill: corruption, cause: "other weights", evidence: "layers.0.self_attn.q_proj.bias"},
 		"attention gives a NaN": {fault: fault{after: func(r *npu.Run, host bool) {
 			if does(r, "Attention") {
@@ -216,16 +221,21 @@ func seededFaults() map[string]struct {
 			}
 		}}, skill: corruption, cause: "stale buffer", evidence: "other logits"},
 		"RoPE pairs neighbours": {wrap: "RoPE interleaved", skill: corruption, cause: "kernel", evidence: "rope"},
-		"a hang, once":          {fault: fault{before: once("MatMul", npu.ErrTimeout)}, from: FullModel, skill: failure, cause: "hang, once"},
+		"a hang, once": {fault: fault{before: once("MatMul", npu.ErrTimeout)}, from: FullModel,
+			skill: failure, cause: "hang, once"},
 		"attention always hangs": {fault: fault{before: func(r *npu.Run, host bool) error {
 			if !host && does(r, "Attention") {
 				return fmt.Errorf("seeded: %w", npu.ErrTimeout)
 			}
 			return nil
 		}}, from: FullModel, skill: failure, cause: "attention hangs"},
-		"a context lost": {fault: fault{before: once("MatMul", npu.ErrDeviceLost)}, from: FullModel, skill: failure, cause: "context lost"},
-		"no contexts":    {fault: fault{load: func(*npu.Program) error { return fmt.Errorf("seeded: %w", npu.ErrNoContext) }}, skill: failure, cause: "no context"},
-		"no memory":      {options: sim.Options{Faults: &sim.Faults{Refuse: 1}}, skill: failure, cause: "no memory"},
+		"a context lost": {fault: fault{before: once("MatMul", npu.ErrDeviceLost)}, from: FullModel, skill: failure,
+			cause: "context lost"},
+		"no contexts": {fault: fault{load: func(*npu.Program) error {
+			return fmt.Errorf("seeded: %w",
+				npu.ErrNoContext)
+		}}, skill: failure, cause: "no context"},
+		"no memory": {options: sim.Options{Faults: &sim.Faults{Refuse: 1}}, skill: failure, cause: "no memory"},
 		"a merge that is refused": {fault: fault{load: func(p *npu.Program) error {
 			if len(p.Launches) > 3 {
 				return &xdna2.ResourceError{Rule: "R-SEEDED"}
@@ -235,7 +245,7 @@ func seededFaults() map[string]struct {
 	}
 }
 
-// copyTo copies a workspace that nobody works in into an empty folder.
+// copyTo copies a workspace that no process works on into an empty folder.
 func copyTo(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
@@ -243,17 +253,19 @@ func copyTo(t *testing.T, from, to string) {
 	}
 }
 
-// Faults seeded into a deployment on the virtual array: none ends in an accepted deployment, and all but at most two are known by the right skill under the right cause.
+// No fault that is seeded into a deployment on the virtual array ends in an accepted deployment,
+// and the right skill finds the right cause of all but at most two.
 func TestSeededFaults(t *testing.T) {
 	t.Parallel()
 	plain, biased := npuTiny(t), t.TempDir()
-	spec := ckptgen.Spec{Family: "qwen2", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "qwen2", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
+		Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(biased, spec, 7); err != nil {
 		t.Fatal(err)
 	}
 	all := seededFaults()
 	known, ran := 0, 0
-	// Faults begin with a phase: what comes before it is deployed once, on a device that is right.
+	// Faults start with a phase: the phases before it are deployed once, on a right device.
 	workspaces := map[string]string{}
 	begun := func(path string, from Phase) string {
 		key := fmt.Sprint(path, from)
@@ -313,7 +325,8 @@ func TestSeededFaults(t *testing.T) {
 			for _, n := range s.Skills {
 				o := n.Value.Outcome
 				causes = append(causes, fmt.Sprintf("%s: %s: %s", n.Value.Skill, o.Cause, o.Evidence))
-				found = found || n.Value.Skill == tc.skill && o.Cause != "" && strings.HasPrefix(o.Cause, tc.cause) && strings.Contains(o.Evidence, tc.evidence)
+				found = found || n.Value.Skill == tc.skill && o.Cause != "" && strings.HasPrefix(o.Cause, tc.cause) &&
+					strings.Contains(o.Evidence, tc.evidence)
 			}
 			if found {
 				known++

@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// agrees is an evaluator that accepts what the journal has decided, and counts how often it was asked.
+// agrees returns an evaluator that accepts the plan of the journal, and counts its calls.
 func agrees(asked *int) Evaluator {
 	return func(_ context.Context, dir string) (EvaluationReport, error) {
 		*asked++
@@ -22,11 +22,12 @@ func agrees(asked *int) Evaluator {
 		if err != nil {
 			return EvaluationReport{}, err
 		}
-		return EvaluationReport{OK: true, Plan: s.Plan, Checks: []EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
+		return EvaluationReport{OK: true, Plan: s.Plan,
+			Checks: []EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
 	}
 }
 
-// accepted deploys a model, named from its own folder, and has it accepted.
+// accepted deploys a model, and evaluates it with success.
 func accepted(t *testing.T, path string, opts *Options) {
 	t.Helper()
 	t.Chdir(filepath.Dir(path))
@@ -49,8 +50,9 @@ func planStatus(t *testing.T, dir string) plan.Status {
 	return p.Status
 }
 
-// What an evaluator cannot read is no verdict: a model that has moved, a wrong path, a file without rights. The plan stays accepted, and the journal as it was. A checkpoint that is
-// damaged where the journal has it is one.
+// There is no verdict if the evaluator cannot read something: a model that has moved, a wrong path,
+// a file without permissions. The plan stays accepted, and the journal does not change. A damaged
+// checkpoint fails, if the journal has its path.
 func TestUnreadIsNoVerdict(t *testing.T) {
 	ctx, dev, opts := context.Background(), openCPU(t), small(t)
 	path, other := filepath.Join(t.TempDir(), "m"), tiny("qwen2-bias") // found from here; the test goes elsewhere
@@ -69,7 +71,8 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no verdict") || !strings.Contains(err.Error(), names) {
 			t.Errorf("%s: %v, want no verdict and %q", what, err, names)
 		}
-		if s := planStatus(t, opts.Dir); s != plan.Accepted || !bytes.Equal(was, must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))) {
+		if s := planStatus(t, opts.Dir); s != plan.Accepted ||
+			!bytes.Equal(was, must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))) {
 			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
 		}
 	}
@@ -83,7 +86,8 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	silent("a path that is none", &EvaluateOptions{Model: path + "-nowhere"}, "nowhere")
 	silent("a golden file that is none", &EvaluateOptions{Model: path + "-away", Golden: path}, path)
 	silent("another model", &EvaluateOptions{Model: other}, "qwen2")
-	if r, err := settle(&EvaluateOptions{Model: path + "-away"}); err != nil || failing(r)[0] != "computed" { // all but what was not computed; its golden file has moved with it
+	if r, err := settle(&EvaluateOptions{Model: path + "-away"}); err != nil ||
+		failing(r)[0] != "computed" { // all but what was not computed; its golden file has moved with it
 		t.Errorf("the model's new place: %v, %q", err, failing(r))
 	}
 	must(0, os.Rename(path+"-away", path))
@@ -94,7 +98,8 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 	}
 }
 
-// unreadable makes a file one that is there and cannot be read. Rights do not keep root from reading, but this process's memory has nothing where it begins.
+// unreadable makes a file one that exists and cannot be read. Permissions do not keep root from
+// reading, but /proc/self/mem cannot be read at its start.
 func unreadable(t *testing.T, file string) (mend func()) {
 	t.Helper()
 	readable := func() bool {
@@ -113,7 +118,8 @@ func unreadable(t *testing.T, file string) (mend func()) {
 	return func() { must(0, os.Rename(file+"-away", file)) }
 }
 
-// What is found wrong is a verdict, although there is a file that the evaluator cannot read: it says so beside, and leaves the file as it lies.
+// A check that fails is a verdict, although the evaluator cannot read another file. The report
+// names that file, which is not touched.
 func TestRefusedBesideAnUnreadFile(t *testing.T) {
 	ctx, dev, opts := context.Background(), openCPU(t), small(t)
 	accepted(t, tiny("smollm-mha"), opts)
@@ -134,7 +140,8 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 		before := v.read(name)
 		mend := unreadable(t, filepath.Join(v.dir, name))
 		r, err := settle(v)
-		if err != nil || r.OK || !slices.Equal(failing(r), []string{"thresholds file", "evaluation"}) || !strings.Contains(r.Checks[len(r.Checks)-1].Detail, name) {
+		if err != nil || r.OK || !slices.Equal(failing(r), []string{"thresholds file", "evaluation"}) ||
+			!strings.Contains(r.Checks[len(r.Checks)-1].Detail, name) {
 			t.Errorf("%s: %v, %+v", name, err, r.Checks)
 		}
 		if s := must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed || s.Phases[Evaluation].Status != Failed {
@@ -144,17 +151,18 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 			t.Errorf("%s was written again", name)
 		}
 	}
-	// A page that was changed stays for people to look at, also where there is no plan to judge.
+	// A page that was changed is not touched, even if there is no plan to judge.
 	v := fresh()
 	must(0, os.Remove(filepath.Join(v.dir, FilePlan)))
 	v.replace("progress.md", "passed", "Passed")
 	before := v.read("progress.md")
-	if r, err := settle(v); err != nil || !slices.Equal(failing(r), []string{"pages", "plan"}) || !bytes.Equal(v.read("progress.md"), before) {
+	if r, err := settle(v); err != nil || !slices.Equal(failing(r), []string{"pages", "plan"}) ||
+		!bytes.Equal(v.read("progress.md"), before) {
 		t.Errorf("%v, %q; the page is %.100q", err, failing(r), v.read("progress.md"))
 	}
 }
 
-// What is found wrong is a verdict, although the evaluator could not go on from there.
+// A check that fails is a verdict, although the evaluator could not go on.
 func TestRefusedWithoutAModel(t *testing.T) {
 	ctx, dev, opts := context.Background(), openCPU(t), small(t)
 	path := filepath.Join(t.TempDir(), "m")
@@ -166,12 +174,14 @@ func TestRefusedWithoutAModel(t *testing.T) {
 	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
 		return Evaluate(ctx, dir, dev, nil)
 	}, nil)
-	if err != nil || r.OK || len(failing(r)) != 2 || failing(r)[0] != "thresholds file" || planStatus(t, opts.Dir) != plan.Failed {
+	if err != nil || r.OK || len(failing(r)) != 2 || failing(r)[0] != "thresholds file" ||
+		planStatus(t, opts.Dir) != plan.Failed {
 		t.Errorf("%v, %q, the plan is %s", err, failing(r), planStatus(t, opts.Dir))
 	}
 }
 
-// A deployment whose evaluation has failed by what is written is evaluated again before its plan is accepted, whatever a new run mends first.
+// After an evaluation that failed because of the files, the next deployment is evaluated again,
+// even if it repairs them first.
 func TestRefusedIsEvaluatedAgain(t *testing.T) {
 	ctx, dev, path := context.Background(), openCPU(t), tiny("smollm-mha")
 	opts := small(t)
@@ -180,8 +190,14 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 		journal.FilePerformance: func(data []byte) []byte {
 			return bytes.Replace(data, []byte(`"tokens_per_s": `), []byte(`"tokens_per_s": 9`), 1)
 		},
-		journal.FileThresholds: func(data []byte) []byte { return append([]byte(`{"gain": 0.5,`), data[1:]...) }, // which a reader of the last of two would not see
-		"progress.md":          func(data []byte) []byte { return bytes.Replace(data, []byte("passed"), []byte("Passed"), 1) },
+		journal.FileThresholds: func(data []byte) []byte {
+			return append([]byte(`{"gain": 0.5,`),
+				data[1:]...)
+		}, // which a reader of the last of two would not see
+		"progress.md": func(data []byte) []byte {
+			return bytes.Replace(data, []byte("passed"),
+				[]byte("Passed"), 1)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &EvaluateOptions{Positions: 32, Repetitions: 3, written: true}
@@ -194,7 +210,8 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 			if err != nil || r.OK || planStatus(t, opts.Dir) != plan.Failed {
 				t.Fatalf("%v, %q", err, failing(r))
 			}
-			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed || s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(journal.FileJournal), before) {
+			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed ||
+				s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(journal.FileJournal), before) {
 				t.Errorf("in the journal the evaluation is %s", s.Phases[Evaluation].Status)
 			}
 			if bytes.Equal(v.read(name), right) {
@@ -212,11 +229,12 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 	}
 }
 
-// An empty journal says nothing, and reading it says so.
+// Reading an empty journal is an error.
 func TestEmptyJournal(t *testing.T) {
 	dir := t.TempDir()
 	must(0, os.WriteFile(filepath.Join(dir, journal.FileJournal), nil, 0o644))
-	if s, err := ReadState(dir); s != nil || !errors.Is(err, journal.ErrJournal) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), journal.FileJournal) {
+	if s, err := ReadState(dir); s != nil || !errors.Is(err, journal.ErrJournal) || !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), journal.FileJournal) {
 		t.Errorf("%v, %v", s, err)
 	}
 	empty := func(context.Context, string) (EvaluationReport, error) {

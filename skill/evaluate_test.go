@@ -18,12 +18,13 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// loose are options for an evaluation of what [small] has deployed. Machines that run tests are busy, so that measured times say nothing there.
+// loose returns options for an evaluation of a [small] deployment. Machines that run tests are
+// busy, so measured times must not count.
 func loose() *EvaluateOptions {
 	return &EvaluateOptions{Positions: 32, Repetitions: 3, tolerance: 100}
 }
 
-// failing are the names of the checks that do not hold.
+// failing returns the names of the checks that fail.
 func failing(r EvaluationReport) []string {
 	var list []string
 	for _, c := range r.Checks {
@@ -34,14 +35,14 @@ func failing(r EvaluationReport) []string {
 	return list
 }
 
-// inProcess is an evaluator on a device that is open already.
+// inProcess returns an evaluator on a device that is open.
 func inProcess(dev npu.Device) Evaluator {
 	return func(ctx context.Context, dir string) (EvaluationReport, error) {
 		return Evaluate(ctx, dir, dev, loose())
 	}
 }
 
-// lend is a device that stays open whoever closes it.
+// lend returns a device that Close does not close.
 func lend(dev npu.Device) func(context.Context) (npu.Device, error) {
 	return func(context.Context) (npu.Device, error) { return lent{dev}, nil }
 }
@@ -51,7 +52,8 @@ type lent struct{ npu.Device }
 func (lent) Close() error       { return nil }
 func (l lent) Host() npu.Device { return npu.HostOf(l.Device) }
 
-// checkAccepted holds an evaluation of an honest deployment to acceptance, alone and as the last phase; the evaluator leaves its own figures. It closes the deployment.
+// checkAccepted closes the deployment, and checks that evaluations accept it, alone and as the last
+// phase.
 func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opts *Options) {
 	t.Helper()
 	ctx := context.Background()
@@ -75,17 +77,19 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 		t.Errorf("the plan: %+v, %v", p.Status, err)
 	}
 	page, err := os.ReadFile(filepath.Join(opts.Dir, FileEvaluation))
-	if err != nil || !strings.Contains(string(page), ": accepted") || !strings.Contains(string(page), "control kernel") {
+	if err != nil || !strings.Contains(string(page), ": accepted") || !strings.Contains(string(page),
+		"control kernel") {
 		t.Errorf("the report: %s, %v", page, err)
 	}
-	// Again, as the last phase of a deployment that goes on. What an evaluation finds was looked at above.
+	// Again, as the last phase of a deployment that resumes.
 	again := *opts
 	again.Evaluate = func(context.Context, string) (EvaluationReport, error) { return r, nil }
 	d = deployment(t, path, dev, &again)
 	if _, err := d.RunPhase(ctx, Evaluation); err != nil {
 		t.Error(err)
 	}
-	if d.State().PlanStatus() != plan.Accepted || !slices.ContainsFunc(d.State().Phases[Evaluation].Gates, func(g GateResult) bool { return g.OK }) {
+	if d.State().PlanStatus() != plan.Accepted || !slices.ContainsFunc(d.State().Phases[Evaluation].Gates,
+		func(g GateResult) bool { return g.OK }) {
 		t.Errorf("as a phase: %+v", d.State().Phases[Evaluation])
 	}
 	if err := d.Close(); err != nil {
@@ -114,10 +118,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// orphanMode says, in the environment, which process a test's process is to run until it is killed.
+// orphanMode is the variable that makes a test's process run something until it is killed.
 const orphanMode = "NPUKIT_TEST_ORPHAN"
 
-// leaveOrphan runs an evaluator that hangs, and that writes its process id into a file.
+// leaveOrphan runs an evaluator that hangs, and that writes its process id to a file.
 func leaveOrphan(what, file string) error {
 	if what == "deployment" {
 		return deployUntilKilled(file)
@@ -129,10 +133,11 @@ func leaveOrphan(what, file string) error {
 	return errors.New("no such process: " + what)
 }
 
-// A process of its own comes to the same verdicts, whatever the environment says: nothing in it reaches the evaluator.
+// An evaluation in a new process has the same verdicts with any environment.
 func TestInNewProcess(t *testing.T) {
 	fresh := deployed(t)
-	for name, value := range map[string]string{"NPUKIT_THRESHOLDS": "loose", "NPUKIT_ORACLE": "/elsewhere/oracle", "NPUKIT_CACHE": "/nowhere", "NPUKIT_TESTDATA": "/nowhere",
+	for name, value := range map[string]string{"NPUKIT_THRESHOLDS": "loose", "NPUKIT_ORACLE": "/elsewhere/oracle",
+		"NPUKIT_CACHE": "/nowhere", "NPUKIT_TESTDATA": "/nowhere",
 		"GODEBUG": "invalid=1", "GOMAXPROCS": "1", "LD_PRELOAD": "", "LANG": "tlh"} {
 		t.Setenv(name, value)
 	}
@@ -156,7 +161,8 @@ func TestInNewProcess(t *testing.T) {
 			}
 		})
 	}
-	if _, err := InNewProcess("cpu", nil)(context.Background(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no workspace") {
+	if _, err := InNewProcess("cpu", nil)(context.Background(), t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "no workspace") {
 		t.Errorf("no workspace: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -166,7 +172,7 @@ func TestInNewProcess(t *testing.T) {
 	}
 }
 
-// Figures that an evaluator did not find again are taken again by the next run, and nothing else is.
+// Figures that an evaluator did not reproduce are taken again by the next run, and nothing else is.
 func TestFiguresAreMeasuredAgain(t *testing.T) {
 	t.Parallel()
 	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
@@ -189,12 +195,13 @@ func TestFiguresAreMeasuredAgain(t *testing.T) {
 		t.Fatalf("again: %v", err)
 	}
 	s := d.State()
-	if n := len(s.Measured); n == len(before) || s.Measured[n-1].Phase != Finalise || s.Phases[Finalise].Attempts != 2 || s.Phases[Decode].Attempts != 1 {
+	if n := len(s.Measured); n == len(before) || s.Measured[n-1].Phase != Finalise ||
+		s.Phases[Finalise].Attempts != 2 || s.Phases[Decode].Attempts != 1 {
 		t.Errorf("%d measurements, then %d; finalise ran %d times", len(before), n, s.Phases[Finalise].Attempts)
 	}
 }
 
-// The first plan is measured again beside the one that is reported, in the same way.
+// The first plan is measured again in turns with the final one.
 func TestFirstPlanBesideTheLast(t *testing.T) {
 	t.Parallel()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
@@ -205,12 +212,14 @@ func TestFirstPlanBesideTheLast(t *testing.T) {
 	endElsewhere(t, d)
 	list := d.State().Measured
 	beside := list[len(list)-2]
-	if p, err := d.Performance(); err != nil || beside.Phase != Finalise || beside.Value.Plan != first || p.First == nil || p.First.TTFT != beside.Value.TTFT || p.Plan == first {
+	if p, err := d.Performance(); err != nil || beside.Phase != Finalise || beside.Value.Plan != first ||
+		p.First == nil || p.First.TTFT != beside.Value.TTFT || p.Plan == first {
 		t.Errorf("the first plan is not measured beside the last: %+v, %v", p, err)
 	}
 }
 
-// endElsewhere gives a deployment on the software device another plan than its first one, if it ends with that, and takes the figures of both.
+// endElsewhere changes the plan of a deployment on the CPU device if it is the first one, and takes
+// the figures of both.
 func endElsewhere(t *testing.T, d *Deployment) {
 	t.Helper()
 	e, err := d.env(Finalise)
@@ -232,7 +241,7 @@ func endElsewhere(t *testing.T, d *Deployment) {
 	}
 }
 
-// An evaluator that does not end when it is interrupted is killed, and does not hold the deployment.
+// An evaluator that does not end when it is interrupted is killed.
 func TestStuckEvaluator(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -244,7 +253,8 @@ func TestStuckEvaluator(t *testing.T) {
 	}
 }
 
-// An evaluator that cannot judge gives no verdict: the phase goes on when it is run again, the plan stays a draft, and nobody is asked what is wrong with it.
+// If an evaluator has no verdict, the phase resumes when it is run again, the plan stays a draft,
+// and the user is not asked.
 func TestBusyIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
@@ -263,7 +273,8 @@ func TestBusyIsNoVerdict(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 	if s := d.State(); s.Phases[Evaluation].Status != Running || s.PlanStatus() != plan.Draft || len(s.Questions) != 0 {
-		t.Errorf("phase 7 is %s, the plan %s, %d questions", s.Phases[Evaluation].Status, s.PlanStatus(), len(s.Questions))
+		t.Errorf("phase 7 is %s, the plan %s, %d questions", s.Phases[Evaluation].Status, s.PlanStatus(),
+			len(s.Questions))
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -273,13 +284,14 @@ func TestBusyIsNoVerdict(t *testing.T) {
 	}
 	opts.Evaluate = inProcess(dev)
 	d = deployment(t, path, dev, opts)
-	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != plan.Accepted || d.State().Phases[Evaluation].Attempts != 1 {
+	if err := d.Run(ctx); err != nil || d.State().PlanStatus() != plan.Accepted ||
+		d.State().Phases[Evaluation].Attempts != 1 {
 		t.Errorf("once it is quiet: %v, %+v", err, d.State().Phases[Evaluation])
 	}
 }
 
-// An evaluation that was interrupted goes on where it was, comes to the same verdict, and takes nothing
-// from its notes when the plan has changed since.
+// An evaluation that was interrupted resumes with the same verdict. It does not use its notes if
+// the plan has changed since.
 func TestEvaluationGoesOn(t *testing.T) {
 	fresh := deployed(t)
 	v, dev := fresh(t), openCPU(t)
@@ -342,7 +354,7 @@ func TestEvaluationGoesOn(t *testing.T) {
 	}
 }
 
-// gainOf takes the figures of a workspace again, and says what becomes of its gain.
+// gainOf takes the figures of a workspace again, and returns the last check.
 func gainOf(t *testing.T, dir string, dev npu.Device) EvaluationCheck {
 	t.Helper()
 	opts := loose()
@@ -360,7 +372,8 @@ func gainOf(t *testing.T, dir string, dev npu.Device) EvaluationCheck {
 	return last
 }
 
-// gainAttack makes the first figure of a workspace on the virtual array slower, in everything that is written: predictions are held to the last digits.
+// gainAttack makes the first figure of a workspace on the virtual array slower, in all files:
+// predictions must agree to the last digits.
 func gainAttack(t *testing.T, dir, model string, dev npu.Device) {
 	t.Helper()
 	fresh := func() *victim {
@@ -369,7 +382,8 @@ func gainAttack(t *testing.T, dir, model string, dev npu.Device) {
 		return v
 	}
 	v := fresh()
-	if c := gainOf(t, v.dir, dev); c.Name != "gain" || !c.OK || !strings.Contains(c.Detail, "predicted again") || !strings.Contains(c.Detail, "every deployment begins") {
+	if c := gainOf(t, v.dir, dev); c.Name != "gain" || !c.OK || !strings.Contains(c.Detail, "predicted again") ||
+		!strings.Contains(c.Detail, "every deployment begins") {
 		t.Errorf("as it is: %+v", c)
 	}
 	first := must(ReadState(v.dir)).Measured[0].Value.Plan
@@ -389,7 +403,8 @@ func gainAttack(t *testing.T, dir, model string, dev npu.Device) {
 	}
 }
 
-// Figures that were measured with other kernels or threads, and are not found again, are no verdict: the error says what is needed.
+// Figures from other kernels or threads that are not reproduced are no verdict: the error names the
+// device that is needed.
 func TestFiguresOfAnotherDevice(t *testing.T) {
 	t.Parallel()
 	v, dev := deployed(t)(t), openCPU(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Weights that the array's programs cannot read are refused in phase 0, by name.
+// Weights that the array's programs cannot read fail phase 0, by name.
 func TestOtherWeightTypes(t *testing.T) {
 	opts := small(t)
 	d := deployment(t, tiny("smollm-mha"), openSim(t, sim.Options{}), opts) // FP32
@@ -26,7 +26,8 @@ func TestOtherWeightTypes(t *testing.T) {
 	}
 }
 
-// ready is a deployment on the virtual array whose plan is right, at the phase of the full model.
+// ready returns a deployment on the virtual array with a right plan, in the phase of the full
+// model.
 func ready(t *testing.T) (*Deployment, *Env) {
 	t.Helper()
 	opts := quick(t)
@@ -42,7 +43,7 @@ func ready(t *testing.T) (*Deployment, *Env) {
 	return d, e
 }
 
-// diagnosed asks the skills about a gate that fails on a plan, and gives the first that has a cause.
+// diagnosed asks the skills about a gate that fails, and returns the first that finds a cause.
 func diagnosed(t *testing.T, d *Deployment, e *Env, g gates.Gate) (skill string, o Outcome) {
 	t.Helper()
 	ctx := context.Background()
@@ -72,7 +73,7 @@ func diagnosed(t *testing.T, d *Deployment, e *Env, g gates.Gate) (skill string,
 	return "", o
 }
 
-// spoil puts a plan in the place of the recipe's.
+// spoil replaces the plan of the recipe.
 func spoil(t *testing.T, e *Env, change func(p *plan.Plan)) {
 	t.Helper()
 	planned, err := e.bench.Models.Plan(e.bench.Recipe)
@@ -93,7 +94,7 @@ func spoil(t *testing.T, e *Env, change func(p *plan.Plan)) {
 	}
 }
 
-// A plan that binds one layer's weight in another is found by its keys, before any op is looked at.
+// A plan that binds one layer's weight in another layer is found by its names.
 func TestWrongLayerKey(t *testing.T) {
 	d, e := ready(t)
 	spoil(t, e, func(p *plan.Plan) {
@@ -112,12 +113,14 @@ func TestWrongLayerKey(t *testing.T) {
 		}
 	})
 	name, o := diagnosed(t, d, e, gates.Named(journal.GatePaper))
-	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "wrong layer key") || !strings.Contains(o.Evidence, "layers.0.mlp.down_proj") {
+	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "wrong layer key") ||
+		!strings.Contains(o.Evidence, "layers.0.mlp.down_proj") {
 		t.Errorf("%s: %+v", name, o)
 	}
 }
 
-// deaf is a device that hears no sync to it after the first so many of a buffer: what it computes from is stale.
+// deaf is a device that ignores syncs to it after the first ones of a buffer: it computes from
+// stale data.
 type deaf struct {
 	npu.Device
 	on *bool
@@ -158,7 +161,7 @@ func (b *deafBuffer) Sync(dir npu.Direction, offset, n int) error {
 	return b.Buffer.Sync(dir, offset, n)
 }
 
-// Inputs that are synced once and never again are found to be stale.
+// Inputs that are synced only once are found to be stale.
 func TestStaleBuffer(t *testing.T) {
 	on := false
 	opts := quick(t)
@@ -178,7 +181,8 @@ func TestStaleBuffer(t *testing.T) {
 	}
 }
 
-// The remedy for attention that hangs is attention on the host, whose kernel sees no cache: validating the kernels of such a plan passes.
+// The remedy for attention that hangs is attention on the host, whose kernel reads no cache: the
+// kernels of such a plan pass.
 func TestAttentionOnTheHostIsValidated(t *testing.T) {
 	t.Parallel()
 	d, e := ready(t)
@@ -190,15 +194,19 @@ func TestAttentionOnTheHostIsValidated(t *testing.T) {
 	if report, err := d.RunPhase(context.Background(), KernelValidation); err != nil || !report.Passed {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if !slices.ContainsFunc(d.State().Kernels, func(k journal.KernelNote) bool { return k.Kind == "Attention" && k.On == plan.OnHost && k.OK }) {
+	if !slices.ContainsFunc(d.State().Kernels, func(k journal.KernelNote) bool {
+		return k.Kind == "Attention" &&
+			k.On == plan.OnHost && k.OK
+	}) {
 		t.Error("no attention on the host was tried")
 	}
 }
 
-// A virtual array that watches names the sync that is missing, and the skill takes its word.
+// A virtual array that checks syncs names the one that is missing, and the skill reports it.
 func TestNamedSync(t *testing.T) {
 	_, e := ready(t)
-	s := Symptom{Phase: FullModel, Err: &sim.CoherencyError{Run: "layer.0", Program: "q", Arg: "x"}, Recipe: e.bench.Recipe}
+	s := Symptom{Phase: FullModel, Err: &sim.CoherencyError{Run: "layer.0", Program: "q", Arg: "x"},
+		Recipe: e.bench.Recipe}
 	if !(bufferCorruption{}).Trigger(s) {
 		t.Fatal("not triggered")
 	}
@@ -208,7 +216,7 @@ func TestNamedSync(t *testing.T) {
 	}
 }
 
-// A merge that the array refuses is told from one that is refused taken apart too.
+// A merge that the array refuses is distinguished from a kernel that it refuses alone.
 func TestRoutingCongestion(t *testing.T) {
 	_, e := ready(t)
 	merged := e.Recipe()
@@ -222,12 +230,14 @@ func TestRoutingCongestion(t *testing.T) {
 		t.Errorf("merged: %+v, %v", o, err)
 	}
 	s.Recipe = e.Recipe()
-	if o, err = e.ask(context.Background(), routingCongestion{}, s); err != nil || !strings.HasPrefix(o.Cause, "placement") {
+	if o, err = e.ask(context.Background(), routingCongestion{}, s); err != nil ||
+		!strings.HasPrefix(o.Cause, "placement") {
 		t.Errorf("apart: %+v, %v", o, err)
 	}
 }
 
-// Mishaps of the virtual array end in a deployment that is right, or in one that did not pass: never in a wrong one.
+// Faults of the virtual array end in a right deployment, or in one that did not pass: never in a
+// wrong one.
 func TestSimFaults(t *testing.T) {
 	t.Parallel()
 	path := npuTiny(t)
@@ -266,7 +276,8 @@ func TestSimFaults(t *testing.T) {
 	}
 }
 
-// A plan with more programs than hardware contexts are kept open runs by turns: that is a note, and no reason to refuse it.
+// The programs of a plan take turns if there are more of them than hardware contexts. That is a
+// note, and no failure.
 func TestMoreProgramsThanContexts(t *testing.T) {
 	_, e := ready(t)
 	p, err := e.Plan()

@@ -14,22 +14,24 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// Foreseen is a change to the plan as the clock of the virtual array sees it.
+// Foreseen is the clock's prediction for a change to the plan.
 type Foreseen struct {
 	Phase   Phase   `json:"phase"`
 	Step    string  `json:"step"`
 	Outcome string  `json:"outcome"` // Kept, Rejected or Skipped
 	Why     string  `json:"why"`
-	TTFT    float64 `json:"ttft_s"` // with it, kept or not; 0 where there is no plan
+	TTFT    float64 `json:"ttft_s"` // with the change; 0 if there is no plan
 	Token   float64 `json:"token_s"`
 }
 
-// Foresee walks the optimisation of a plan for the XDNA 2 from a config alone: the changes of prefill optimisation and of decode optimisation in the order in which a deployment
-// tries them, each kept when the clock says that it is faster. Nothing is computed and no gate is asked, so that what comes of it is a forecast of a deployment and not one:
-// there, a change may also fail a gate. The first entry is the naive plan.
+// Foresee predicts the optimisation of a plan for the XDNA 2 from a config: it tries the changes of
+// both optimisation phases in a deployment's order, and keeps each one that the clock predicts to
+// be faster. It computes nothing and runs no gates, so a deployment may differ: there a change can
+// also fail a gate. The first entry is the naive plan.
 //
-// Options are those that concern the plan: SeqLen and Skills. An [Optimiser] is asked for its changes in an environment that has a config, a recipe and a plan; there is no checkpoint, no
-// device and no oracle in it, and what would compute or write is an error.
+// It uses only SeqLen and Skills of the options. An [Optimiser] gets an environment that has a
+// config, a recipe and a plan, but no checkpoint, device or oracle; to compute or record something
+// in it is an error.
 func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, []Foreseen, error) {
 	var o Options
 	if opts != nil {
@@ -55,7 +57,8 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 	if err != nil {
 		return recipe, nil, err
 	}
-	list := []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT, Token: 1 / now.TokensPerSec}}
+	list := []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT,
+		Token: 1 / now.TokensPerSec}}
 	for _, p := range []Phase{Prefill, Decode} {
 		for _, change := range d.newEnv(p).with(recipe).changes() {
 			if ctx.Err() != nil {
@@ -78,7 +81,8 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 			case err != nil:
 				return recipe, list, err
 			case then.Plan == now.Plan:
-				f.Outcome, f.Why, f.TTFT, f.Token = Skipped, "the plan is the same with it", then.TTFT, 1/then.TokensPerSec
+				f.Outcome, f.Why, f.TTFT, f.Token = Skipped, "the plan is the same with it", then.TTFT,
+					1/then.TokensPerSec
 			default:
 				f.TTFT, f.Token = then.TTFT, 1/then.TokensPerSec
 				better, why := timing.PredictedFaster(p, now, then)
@@ -92,7 +96,7 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 	return recipe, list, nil
 }
 
-// foretold is what the clock says of a recipe's plan.
+// foretold returns the clock's prediction for a recipe's plan.
 func foretold(r Recipe, c *checkpoint.Config) (Measurement, error) {
 	p, err := models.ArrayPlan(r, c)
 	if err != nil {
@@ -106,5 +110,6 @@ func foretold(r Recipe, c *checkpoint.Config) (Measurement, error) {
 	if err != nil {
 		return Measurement{}, fmt.Errorf("skill: %w", err)
 	}
-	return Measurement{Plan: hash, Positions: est.SeqLen, TTFT: est.TTFT, TokensPerSec: est.TokensPerSec, Predicted: true, Clock: est.Host}, nil
+	return Measurement{Plan: hash, Positions: est.SeqLen, TTFT: est.TTFT, TokensPerSec: est.TokensPerSec,
+		Predicted: true, Clock: est.Host}, nil
 }

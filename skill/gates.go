@@ -13,16 +13,16 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// Gate is a condition at the end of phases. It must compute what it judges.
+// Gate is a condition at the end of phases. It must compute its own evidence.
 type Gate struct {
 	Name   string
 	Phases []Phase // from Reference to Finalise
-	// Check runs the gate on the environment's plan. Its error means that the gate could not be run;
-	// what it found is in the verdict.
+	// Check runs the gate on the environment's plan. Its error means that the gate could not be
+	// run; the findings are in the verdict.
 	Check func(ctx context.Context, env *Env) (Verdict, error)
 }
 
-// Verdict is a gate's report: whether it passed, and what it found. The reports of package gate are
+// Verdict is a gate's report: whether it passed, and its findings. The reports of package gate are
 // verdicts, and [Checks] is one.
 type Verdict = gates.Verdict
 
@@ -76,7 +76,8 @@ func (e *Env) builtInGates(p Phase) ([]gates.Gate, error) {
 		kernels, err := gates.OfKernels(e.bench)
 		return slices.Concat([]gates.Gate{own(journal.GateTried, checkTried)}, kernels, gates.OfModel(e.bench)), err
 	case Finalise:
-		return append([]gates.Gate{own(journal.GatePlanFile, checkPlanFile), gates.BlockFar()}, gates.OfModel(e.bench)...), nil
+		return append([]gates.Gate{own(journal.GatePlanFile, checkPlanFile), gates.BlockFar()},
+			gates.OfModel(e.bench)...), nil
 	case Evaluation:
 		return []gates.Gate{own(journal.GateEvaluation, func(e *Env) (Verdict, error) {
 			return checkEvaluation(e.d.log.State)
@@ -102,7 +103,8 @@ func (e *Env) runGate(ctx context.Context, g gates.Gate) (GateResult, error) {
 	return r.Run(ctx, e.phase, g, e.bench)
 }
 
-// checkTried checks that an optimisation phase has tried something, and that what it kept is faster.
+// checkTried checks that an optimisation phase has tried something, and that the changes kept are
+// faster.
 func checkTried(e *Env) (Verdict, error) {
 	c := Checks{Name: journal.GateTried}
 	kept, measured := 0, 0
@@ -140,9 +142,10 @@ func checkPlanFile(e *Env) (Verdict, error) {
 	err = p.Check(e.Config(), info)
 	c.Hold(err == nil, "device", "the device takes it: %v", errorOr(err, "yes"))
 	if info.Array != "" {
-		// More programs than contexts take turns. The clock has priced that; a note says so.
+		// More programs than contexts take turns. The clock has priced that; a note tells it.
 		err = p.CheckContexts(xdna2.NPU2())
-		c.Done = append(c.Done, fmt.Sprintf("note: each pass has a hardware context for every program: %v", errorOr(err, "yes")))
+		c.Done = append(c.Done, fmt.Sprintf("note: each pass has a hardware context for every program: %v",
+			errorOr(err, "yes")))
 	}
 	return c, nil
 }
@@ -170,7 +173,8 @@ func checkEvaluation(s *State) (Verdict, error) {
 		c.Hold(false, x.Name, "%s: %s", x.Name, x.Detail)
 	}
 	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks), FileEvaluation)
-	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s", map[bool]string{true: "accepts", false: "does not accept"}[r.OK])
+	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s", map[bool]string{true: "accepts",
+		false: "does not accept"}[r.OK])
 	c.Hold(r.Plan == s.Plan, "plan", "it judged the plan that was decided: %.12s, %.12s", r.Plan, s.Plan)
 	return c, nil
 }

@@ -14,11 +14,12 @@ import (
 	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
-// What lies in a journal's place and is none is refused by whoever reads it, at once: a pipe, of which nothing would ever come, and more than fits into memory.
+// A file that cannot be a journal is refused at once: a pipe, from which a read would not return,
+// and a file that does not fit into memory.
 func TestNoJournal(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
-		"is no regular file": func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"at most are written": func(path string) error {
+		"is not a regular file": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"has at most": func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
 		},
 	} {
@@ -30,13 +31,15 @@ func TestNoJournal(t *testing.T) {
 		if _, err := ReadState(dir); !errors.Is(err, journal.ErrJournal) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := journal.Open(path); !errors.Is(err, journal.ErrJournal) || !strings.Contains(err.Error(), name) {
+		if _, _, err := journal.Open(path); !errors.Is(err, journal.ErrJournal) || !strings.Contains(err.Error(),
+			name) {
 			t.Errorf("%s, to write to: %v", name, err)
 		}
 	}
 }
 
-// A pipe in the place of a file that is written again is replaced, and one in the place of the plan is no plan that could be run: neither is waited for.
+// A pipe in place of a derived file is replaced, and one in place of the plan is not a plan.
+// Neither is read.
 func TestPipesAreNotRead(t *testing.T) {
 	w, err := workspace.Open(t.TempDir(), nil)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// deployUntilKilled deploys the model beside a workspace on the virtual array, whose decisions are the
-// same every time, and notes every part of its work.
+// deployUntilKilled deploys the model in the workspace's parent folder on the virtual array, whose
+// decisions are always the same, and records every part of its work.
 func deployUntilKilled(work string) (err error) {
 	dev, err := sim.Open(nil)
 	if err != nil {
@@ -38,8 +38,8 @@ func killedOptions(work string) *Options {
 	return &Options{Dir: work, SeqLen: 64, Positions: 32, Repetitions: 3, plain: true, notes: time.Nanosecond}
 }
 
-// A deployment that is killed with kill -9 again and again, at any time, ends with the plan of one that
-// was not, and repeats nothing that it had noted: no gate, no part of one, no attempt, no measurement.
+// A deployment that is killed with kill -9 again and again ends with the plan of one that was not,
+// and repeats nothing that it has recorded: no gate, no part of one, no attempt, no measurement.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	model := arrayModel(t, 256)
@@ -60,7 +60,7 @@ func TestKilledAtRandom(t *testing.T) {
 		must(0, child.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- child.Wait() }()
-		// Longer and longer, so that it ends on a machine that becomes busier.
+		// Longer and longer, so that it ends even if the machine becomes busier.
 		limit := time.Duration((0.05 + 0.3*rng.Float64()) * (1 + float64(kills)/4) * float64(took))
 		select {
 		case <-ended:
@@ -119,8 +119,7 @@ func TestKilledAtRandom(t *testing.T) {
 
 func dataOf[T any](r journal.Record) (v T, err error) { return v, json.Unmarshal(r.Data, &v) }
 
-// A comparison that ends in the middle is taken up by the next process: turns that were noted are not
-// taken again.
+// The next process resumes a comparison that was interrupted: recorded turns are not taken again.
 func TestComparisonIsTakenUp(t *testing.T) {
 	path, opts, ctx := tiny("smollm-mha"), small(t), context.Background()
 	opts.notes = time.Nanosecond
@@ -171,7 +170,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 	if more := turns(d) - had; more > max(1, timing.DisturbedTimes*(2*opts.Repetitions-1)-had) {
 		t.Errorf("%d turns were there, and %d more were taken", had, more)
 	}
-	// Turns of other kernels or threads are no part of it.
+	// Turns of other kernels or threads do not count.
 	other := must(cpu.Open(&cpu.Options{Threads: 1}))
 	defer other.Close()
 	must(0, d.Close())

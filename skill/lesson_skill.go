@@ -8,7 +8,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/lesson"
 )
 
-// PromoteLessons writes what the deployment in workspace has learned into folders of dir, where
+// PromoteLessons writes the lessons of the deployment in workspace into folders of dir, where
 // [LoadLessons] and agents find it. It returns the names of all lessons, and of those that were
 // written; lessons that exist already are not touched. A deployment that has not passed all phases
 // up to [Finalise] has learned nothing.
@@ -24,7 +24,8 @@ func PromoteLessons(workspace, dir string) (learned, written []string, err error
 	return learned, written, err
 }
 
-// LoadLessons reads the lessons in the folders of dir as skills for [Options]. Folders without one are left out.
+// LoadLessons reads the lessons in the folders of dir as skills for [Options]. It ignores folders
+// without a lesson.
 func LoadLessons(dir string) ([]Skill, error) {
 	lessons, err := lesson.Read(dir)
 	if err != nil {
@@ -42,33 +43,35 @@ type lessonSkill struct{ lesson lesson.Lesson }
 
 func (s lessonSkill) Name() string { return s.lesson.Name }
 
-// holds reports whether the environment is one for which the lesson was learnt.
+// holds reports whether the lesson was learned on such a device.
 func (s lessonSkill) holds(e *Env) bool {
 	return e.bench.Models.Info.Kind == s.lesson.Device && e.bench.Models.Info.Array == s.lesson.Array
 }
 
-// Trigger is on the failure that the lesson is about.
+// Trigger is on the failure of the lesson.
 func (s lessonSkill) Trigger(x Symptom) bool {
 	t := s.lesson.Trigger
-	return t.Error != "" && t.Error == lesson.ErrorKind(x) || t.Gate != "" && t.Gate == x.Gate && lesson.ErrorKind(x) == ""
+	return t.Error != "" && t.Error == lesson.ErrorKind(x) || t.Gate != "" && t.Gate == x.Gate &&
+		lesson.ErrorKind(x) == ""
 }
 
-// firstOfAll is in front of the built-in steps, which are left out as far as the plan is the same with them.
+// firstOfAll orders lessons before the built-in changes, which are then skipped if they do not
+// change the plan.
 const firstOfAll = -1
 
-// Changes proposes the lesson in its phase.
+// Changes returns the lesson's change in its phase.
 func (s lessonSkill) Changes(e *Env) []Change {
 	if p := s.lesson.Trigger.Phase; p == nil || *p != e.phase || !s.holds(e) {
 		return nil
 	}
 	next, err := e.bench.Recipe.With(s.lesson.Change)
 	if err != nil {
-		return nil // it is about knobs that this plan has not
+		return nil // the plan does not have the knobs
 	}
 	return []Change{{Name: s.lesson.Name, Order: firstOfAll, Take: func(r *Recipe) { *r = next }}}
 }
 
-// Run tests the lesson's change on what has failed, and takes it when that does not fail with it.
+// Run tries the change on the failure, and keeps it if it helps.
 func (s lessonSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 	next, err := e.bench.Recipe.With(s.lesson.Change)
 	if !s.holds(e) || err != nil || e.phase >= Finalise {
@@ -83,7 +86,7 @@ func (s lessonSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 	}})
 }
 
-// mends tries what has failed with the changed plan.
+// mends repeats the failed gate or run on the changed plan.
 func (s lessonSkill) mends(ctx context.Context, trial *Env) (bool, string, error) {
 	name := trial.symptom.Gate
 	if s.lesson.Trigger.Error != "" {

@@ -20,10 +20,10 @@ import (
 	"github.com/npukit/npukit/skill/manual"
 )
 
-// effort is what a deployment took.
+// effort is the work of a deployment.
 type effort struct{ gates, hypotheses, measured int }
 
-// toTheEnd deploys a model to its end.
+// toTheEnd runs a deployment to its end.
 func toTheEnd(t *testing.T, path string, dev npu.Device, opts *Options) (*State, effort) {
 	t.Helper()
 	d := deployment(t, path, dev, opts)
@@ -49,7 +49,7 @@ func toTheEnd(t *testing.T, path string, dev npu.Device, opts *Options) (*State,
 	return d.State(), took
 }
 
-// promote writes what a workspace has learnt, and reads it as skills.
+// promote writes the lessons of a workspace, and reads them as skills.
 func promote(t *testing.T, work string, want int) []Skill {
 	t.Helper()
 	learnt, err := lesson.Learn(work)
@@ -80,15 +80,16 @@ func promote(t *testing.T, work string, want int) []Skill {
 func arrayModel(t *testing.T, hidden int) string {
 	t.Helper()
 	path := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: hidden, Heads: hidden / 64, KVHeads: 2, HeadDim: 64, FFN: 2 * hidden, Vocab: 512, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: hidden, Heads: hidden / 64, KVHeads: 2, HeadDim: 64,
+		FFN: 2 * hidden, Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(path, spec, 7); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// A tuned plan, that of the workspace, is promoted, and the deployment of another model tries it first: it comes to a plan that is as fast, with fewer gates asked and fewer
-// plans measured.
+// A tuned plan is promoted, and the deployment of another model tries it first: it reaches a plan
+// that is as fast, with fewer gates and fewer measurements.
 func planLessonsSaveWork(t *testing.T, work string) {
 	t.Helper()
 	if testing.Short() {
@@ -109,16 +110,19 @@ func planLessonsSaveWork(t *testing.T, work string) {
 	a, _ := without.LastMeasured(without.Plan)
 	b, _ := with.LastMeasured(with.Plan)
 	if b.TTFT > a.TTFT*1.001 || b.TokensPerSec < a.TokensPerSec*0.999 {
-		t.Errorf("with lessons the plan needs %v and %v tokens/s, without %v and %v", b.TTFT, b.TokensPerSec, a.TTFT, a.TokensPerSec)
+		t.Errorf("with lessons the plan needs %v and %v tokens/s, without %v and %v", b.TTFT, b.TokensPerSec, a.TTFT,
+			a.TokensPerSec)
 	}
 }
 
-// A remedy that a skill has found by trying is promoted, and the next deployment tries it first and tests one hypothesis in the place of several.
+// A remedy that a skill has found is promoted, and the next deployment tests it first, in place of
+// several hypotheses.
 func TestRemedyLessonsSaveWork(t *testing.T) {
 	t.Parallel()
 	run := func(model string, lessons []Skill) (string, *State, effort) {
 		opts := small(t)
-		opts.Gates = []Gate{{Name: "precise", Phases: []Phase{SingleBlock}, Check: func(_ context.Context, e *Env) (Verdict, error) {
+		opts.Gates = []Gate{{Name: "precise", Phases: []Phase{SingleBlock}, Check: func(_ context.Context,
+			e *Env) (Verdict, error) {
 			c := Checks{Name: "precise"}
 			c.Hold(e.Recipe().Activations == dtype.F32, "precise", "activations are F32")
 			return c, nil
@@ -141,7 +145,7 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a machine under load keeps in the optimisation phases is not always the same: only the remedy is wanted here.
+	// A machine under load does not always keep the same changes; only the remedy is wanted.
 	learnt = slices.DeleteFunc(learnt, func(l lesson.Lesson) bool { return l.Trigger.Gate == "" })
 	if len(learnt) != 1 || !strings.Contains(string(learnt[0].Change), "F32") {
 		t.Fatalf("learnt: %+v", learnt)
@@ -152,7 +156,7 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 	}
 }
 
-// A deployment that has not come to its end has verified nothing, and teaches nothing.
+// A deployment that has not reached its end has no lessons.
 func TestLessonsNeedAFinishedDeployment(t *testing.T) {
 	opts := small(t)
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
@@ -162,7 +166,7 @@ func TestLessonsNeedAFinishedDeployment(t *testing.T) {
 	}
 }
 
-// A lesson that does not fit is left out where it is tried, and the deployment goes its usual way.
+// A lesson that does not fit is skipped, and the deployment takes its usual course.
 func TestLessonThatDoesNotFit(t *testing.T) {
 	opts := small(t)
 	p := Prefill
@@ -180,13 +184,14 @@ func TestLessonThatDoesNotFit(t *testing.T) {
 	for _, a := range d.State().Attempted(Prefill) {
 		got[a.Step] = a.Outcome
 	}
-	if got["lesson-0"] != Rejected || got["lesson-1"] != "" || got["lesson-2"] != "" || got["chunks of 128 rows"] == "" {
+	if got["lesson-0"] != Rejected || got["lesson-1"] != "" || got["lesson-2"] != "" ||
+		got["chunks of 128 rows"] == "" {
 		t.Errorf("attempts: %v", got)
 	}
 }
 
-// After a redirect the changes of the first attempt are in the plan already and are skipped: the
-// lessons are those of the plan that was accepted, as without the redirect.
+// After a redirect the changes of the first attempt are in the plan already and are skipped. The
+// lessons are those of the accepted plan, as without the redirect.
 func TestLessonsBehindARedirect(t *testing.T) {
 	t.Parallel()
 	lessons := func(redirects map[Phase]Phase) map[string]string {
@@ -231,7 +236,7 @@ func TestLessonsBehindARedirect(t *testing.T) {
 	}
 }
 
-// A change that a later attempt takes back is no lesson, and one of an earlier attempt is.
+// A change that a later attempt undoes is no lesson, and one of an earlier attempt is.
 func TestLessonsOverAttempts(t *testing.T) {
 	opts := small(t)
 	opts.plain = true
@@ -246,7 +251,7 @@ func TestLessonsOverAttempts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The attempts of this machine give way to some that are known: kept, with the gates of the phase.
+	// Known attempts replace those of this machine: kept, with the gates of the phase.
 	var forged []journal.Record
 	for _, r := range records {
 		switch {
@@ -263,8 +268,8 @@ func TestLessonsOverAttempts(t *testing.T) {
 	}
 }
 
-// keptAttempts are records of two attempts: one that changes chunk and cache, and one that takes the
-// chunk back.
+// keptAttempts returns the records of two attempts: one that changes chunk and cache, and one that
+// undoes the chunk.
 func keptAttempts(t *testing.T, records []journal.Record, s *State) []journal.Record {
 	t.Helper()
 	gate := s.Phases[Prefill].Gates[0]
@@ -278,7 +283,8 @@ func keptAttempts(t *testing.T, records []journal.Record, s *State) []journal.Re
 	for _, r := range []Recipe{both, back} {
 		a := Attempt{Step: "a test", Outcome: Kept, Recipe: r, Plan: s.Plan, Gates: []string{gate.Key()}}
 		data := must(json.Marshal(a))
-		list = append(list, journal.Record{Seq: records[len(records)-1].Seq, Kind: journal.KindAttempt, Phase: Prefill, Data: data})
+		list = append(list, journal.Record{Seq: records[len(records)-1].Seq, Kind: journal.KindAttempt, Phase: Prefill,
+			Data: data})
 	}
 	return list
 }

@@ -27,9 +27,9 @@ const (
 // Phases returns all phases in order.
 func Phases() []Phase { return journal.Phases() }
 
-// State is what a journal adds up to: Subject, Phases, Recipe, Plan (the hash of the plan),
-// Kernels, Attempts, Measured, Issues, Skills, Questions, Decisions and Evaluation. Elements of the
-// lists have Seq, Phase, Time and Value. Its methods:
+// State is the state of a deployment, folded from its journal: Subject, Phases, Recipe, Plan (the
+// hash of the plan), Kernels, Attempts, Measured, Issues, Skills, Questions, Decisions and
+// Evaluation. Elements of the lists have Seq, Phase, Time and Value. Its methods:
 //
 //   - Next returns the first phase that has not passed.
 //   - Due returns the phase to run next, and whether the phase before waits for approval.
@@ -41,14 +41,14 @@ type State = journal.State
 // [io/fs.ErrNotExist] if nothing has been deployed there.
 func ReadState(dir string) (*State, error) { return journal.ReadState(dir) }
 
-// Subject is what a workspace is about: Model (the path of the checkpoint), Name, Weights (their
+// Subject is the subject of a workspace: Model (the path of the checkpoint), Name, Weights (their
 // SHA-256), Config, Device (its kind), Array, SeqLen, and Golden (the path of the reference
 // outputs).
 type Subject = journal.Subject
 
 // PhaseState is the state of a phase: Phase, Status, Attempts, Started, Ended, Seconds, Gates (the
-// last result of each), and Reason, if it failed. Status is one of [Running], [Passed] and [Failed],
-// or "pending".
+// last result of each), and Reason, if it failed. Status is one of [Running], [Passed] and
+// [Failed], or "pending".
 type PhaseState = journal.PhaseState
 
 // Statuses of a phase.
@@ -62,17 +62,17 @@ const (
 // Summary, Reasons (why it failed), Figures, Bounds, Report and Seconds.
 type GateResult = journal.GateResult
 
-// Recipe is what a plan is made from: SeqLen; Chunk, Activations and Cache for devices that take any
-// number of rows; Lengths, Prefill and Decode for arrays. Method With returns it with the fields of
-// a JSON object, and Describe returns how two recipes differ.
+// Recipe has the options of a plan: SeqLen; Chunk, Activations and Cache for devices that take
+// any number of rows; Lengths, Prefill and Decode for arrays. Method With returns it with the
+// fields of a JSON object, and Describe returns how two recipes differ.
 type Recipe = journal.Recipe
 
 // Measurement is the speed of a plan: TTFT and TokensPerSec, with their spread and range. Predicted
 // reports whether it comes from a clock; predictions and measurements must not be compared.
 type Measurement = journal.Measurement
 
-// Turns is a comparison of two plans that were timed in turns: Count, Before, After, Gain and Noise.
-// Method Faster reports whether the second plan is faster beyond noise.
+// Turns is a comparison of two plans that were timed in turns: Count, Before, After, Gain and
+// Noise. Method Faster reports whether the second plan is faster beyond noise.
 type Turns = journal.Turns
 
 // Paired is how a plan compares with the plan before it: First is of the time to the first token,
@@ -97,8 +97,8 @@ const (
 // nil), Pattern, Err and Recipe.
 type Symptom = journal.Symptom
 
-// Outcome is what a skill found: Cause ("" for none), Evidence, Remedy, Fixed (whether the gates must
-// run again, since the skill has changed something), and Directions.
+// Outcome is the result of a skill: Cause ("" for none), Evidence, Remedy, Fixed (whether the gates
+// must run again, since the skill has changed something), and Directions.
 type Outcome = journal.Outcome
 
 // Hypothesis is a possible cause of a symptom: Cause, Confirmed, and Evidence of its test.

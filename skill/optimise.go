@@ -42,8 +42,8 @@ type Optimiser interface {
 }
 
 // changes returns the changes of all optimisers for the phase, in their order. On an array they are
-// the ten of the paper, for prefill and for decode; what the runtime does between dispatches applies
-// to both and is decided first. Elsewhere they are what the plan offers.
+// the ten of the paper, for prefill and for decode; the knobs of the runtime
+// apply to both and are decided first. Elsewhere they are the options of the plan.
 func (e *Env) changes() []Change {
 	var list []Change
 	for _, s := range e.d.skills {
@@ -155,8 +155,8 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 	return a, nil
 }
 
-// timeAttempt takes the speed of the plan and of the changed one. It leaves out the estimates, which
-// the measurements' own records have.
+// timeAttempt takes the speed of the plan and of the changed one. It leaves out the estimates,
+// which the measurements' own records have.
 func timeAttempt(ctx context.Context, e, trial *Env, a *Attempt) error {
 	before, after, err := e.d.timer.Compare(ctx, e.phase, e.bench.Recipe, trial.bench.Recipe)
 	before.Estimate, after.Estimate = nil, nil
@@ -167,8 +167,8 @@ func timeAttempt(ctx context.Context, e, trial *Env, a *Attempt) error {
 	return err
 }
 
-// refused finishes an attempt whose plan the array or the device does not take. The skills that know
-// such a failure are asked about the changed plan, for the reason.
+// refused finishes an attempt whose plan the array or the device does not take. The skills that
+// know such a failure are asked about the changed plan, for the reason.
 func (e *Env) refused(ctx context.Context, c Change, a Attempt, gate string, cause error) (Attempt, error) {
 	if ctx.Err() != nil {
 		return a, cause

@@ -12,7 +12,8 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
-// A change whose merged programs hang is diagnosed on its own plan, and not on the one before it, which runs. The deployment keeps that one.
+// A change whose merged programs hang is diagnosed on its own plan, and not on the plan before,
+// which runs. The deployment keeps the plan before.
 func TestMergeThatHangs(t *testing.T) {
 	ctx, f, most := context.Background(), &fault{}, 0
 	f.before = func(r *npu.Run, host bool) error {
@@ -41,7 +42,8 @@ func TestMergeThatHangs(t *testing.T) {
 		}
 		if a.Outcome == Rejected && strings.Contains(a.Why, npu.ErrTimeout.Error()) {
 			hung++
-			if !strings.Contains(a.Why, "debug-multi-launch-merge: routing congestion") || strings.Contains(a.Why, "once") {
+			if !strings.Contains(a.Why, "debug-multi-launch-merge: routing congestion") ||
+				strings.Contains(a.Why, "once") {
 				t.Errorf("%s: %s", c.Name, a.Why)
 			}
 		}
@@ -51,7 +53,7 @@ func TestMergeThatHangs(t *testing.T) {
 	}
 }
 
-// asks is a skill that looks at all that an environment has before it proposes nothing.
+// asks is a skill that uses everything in an environment, and proposes nothing.
 type asks struct{ name string }
 
 func (s asks) Name() string                             { return s.name }
@@ -65,14 +67,16 @@ func (asks) Changes(e *Env) []Change {
 	_, measure := e.Measure(ctx)
 	set := e.SetRecipe(e.Recipe(), "no reason")
 	issue := e.Issue(Issue{})
-	if err != nil || p.SeqLen != e.State().Subject.SeqLen || e.Config().Layers != p.Model.Layers || session == nil || propose == nil || measure == nil || set == nil || issue == nil ||
+	if err != nil || p.SeqLen != e.State().Subject.SeqLen || e.Config().Layers != p.Model.Layers || session == nil ||
+		propose == nil || measure == nil || set == nil || issue == nil ||
 		e.Checkpoint() != nil || e.Device() != nil {
 		panic(errors.Join(errors.New("the environment of a forecast"), err, session, propose, measure, set, issue))
 	}
 	return nil
 }
 
-// A user's skill is asked for its changes in a forecast too, where it finds a config and a plan, and no way to compute.
+// A user's skill is asked for changes in a forecast too. It gets a config and a plan, and cannot
+// compute.
 func TestForeseeWithASkill(t *testing.T) {
 	ck := must(checkpoint.Open(npuTiny(t)))
 	defer ck.Close()
@@ -82,7 +86,7 @@ func TestForeseeWithASkill(t *testing.T) {
 	}
 }
 
-// What a recipe leaves to the device has no name, and is no type.
+// A recipe that leaves a type to the device describes it as the default.
 func TestDescribeDefaults(t *testing.T) {
 	was := Recipe{SeqLen: 96, Chunk: 32}
 	for _, c := range hostChanges(Decode, 96) {

@@ -8,7 +8,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The three optimisation skills of the paper. Each knows some of the ten steps; run by itself, it proposes those.
+// The three optimisation skills of the paper. Each proposes some of the ten steps.
 type (
 	mergeKernels struct{}
 	reuseBuffers struct{}
@@ -23,17 +23,19 @@ func (mergeKernels) Trigger(Symptom) bool { return false }
 func (reuseBuffers) Trigger(Symptom) bool { return false }
 func (alignLayouts) Trigger(Symptom) bool { return false }
 
-// Changes are the two merges: launches that share a dispatch pay for one.
+// Changes returns the two merges: launches that share a dispatch pay for one.
 func (mergeKernels) Changes(e *Env) []Change {
 	return knobSteps(e, "kernels behind attention merged", "kernels before attention merged")
 }
 
-// Changes keep contexts, buffers and what they hold from call to call.
+// Changes returns the steps that keep contexts, buffers and their content between calls.
 func (reuseBuffers) Changes(e *Env) []Change {
-	return knobSteps(e, "context reused across calls", "buffer objects of each layer, zero copy", "transfers of weights and intermediates skipped")
+	return knobSteps(e, "context reused across calls", "buffer objects of each layer, zero copy",
+		"transfers of weights and intermediates skipped")
 }
 
-// Changes let a kernel write as the next one reads, without the host in between.
+// Changes returns the step in which kernels write the layout that the next one reads, without the
+// host.
 func (alignLayouts) Changes(e *Env) []Change { return knobSteps(e, "layouts without host transposes") }
 
 func (s mergeKernels) Run(ctx context.Context, e *Env) (Outcome, error) {
@@ -46,7 +48,7 @@ func (s alignLayouts) Run(ctx context.Context, e *Env) (Outcome, error) {
 	return proposeAll(ctx, e, s)
 }
 
-// proposeAll proposes an optimiser's changes.
+// proposeAll proposes the changes of an optimiser.
 func proposeAll(ctx context.Context, e *Env, o Optimiser) (Outcome, error) {
 	var out Outcome
 	for _, c := range o.Changes(e) {
@@ -59,8 +61,8 @@ func proposeAll(ctx context.Context, e *Env, o Optimiser) (Outcome, error) {
 	return out, nil
 }
 
-// knobSteps are steps of the paper's trajectory by name, for the phase's half of the plan; none outside the optimisation phases, and none for a device without an
-// array.
+// knobSteps returns steps of the paper's trajectory by name, for the phase's half of the plan. It
+// returns none outside the optimisation phases, and none for a device without an array.
 func knobSteps(e *Env, names ...string) []Change {
 	var list []Change
 	if e.bench.Models.Info.Array == "" || e.phase != Prefill && e.phase != Decode {
@@ -79,7 +81,8 @@ func knobSteps(e *Env, names ...string) []Change {
 	return list
 }
 
-// takeInDecode takes a step in the decode half. The runtime is one for both halves, and lies with prefill's knobs.
+// takeInDecode takes a step in the decode half. Both halves share the runtime's knobs, which are
+// those of prefill.
 func takeInDecode(s plan.KnobStep, r *Recipe) {
 	s.Take(r.Decode)
 	mine, both := r.Decode.Runtime, &r.Prefill.Runtime
@@ -88,7 +91,7 @@ func takeInDecode(s plan.KnobStep, r *Recipe) {
 	r.Decode.Runtime = plan.Runtime{}
 }
 
-// hostChanges are the choices of a plan for a device that takes any rows.
+// hostChanges returns the changes of a plan for a device that takes any number of rows.
 func hostChanges(p Phase, seqLen int) []Change {
 	if p == Decode {
 		return []Change{
@@ -101,8 +104,9 @@ func hostChanges(p Phase, seqLen int) []Change {
 		rows int
 		name string
 	}{{128, "chunks of 128 rows"}, {512, "chunks of 512 rows"}, {2048, "chunks of 2048 rows"}} {
-		if c.rows/4 < seqLen { // a longer chunk than any prompt changes nothing
-			list = append(list, Change{Name: c.name, Take: func(r *Recipe) { r.Chunk = min(c.rows, seqLen) }, Order: i + 1})
+		if c.rows/4 < seqLen { // chunks that are longer than any prompt change nothing
+			list = append(list, Change{Name: c.name, Take: func(r *Recipe) { r.Chunk = min(c.rows, seqLen) },
+				Order: i + 1})
 		}
 	}
 	return list

@@ -20,7 +20,8 @@ type Options struct {
 	Budget time.Duration // for each Run; the next Run resumes; default no limit
 
 	// Golden is the path of reference outputs of another implementation. The default is
-	// golden.safetensors beside the model, or those that package golden has for its weights, or none.
+	// golden.safetensors in the model's folder, or those that package golden has for its weights,
+	// or none.
 	Golden string
 
 	// Approve is called with the report of every phase that has passed. By default, all phases are
@@ -35,8 +36,9 @@ type Options struct {
 	Gates    []Gate    // more gates; the built-in ones always run
 	Evaluate Evaluator // the last phase; without it the plan stays a draft
 
-	// Positions is how many ids the gates score, at most; it must be at least 32, and the default is
-	// 256. Repetitions is how often speed is measured; it must be at least 3, and the default is 5.
+	// Positions is how many ids the gates score, at most; it must be at least 32, and the default
+	// is 256. Repetitions is how often speed is measured; it must be at least 3, and the default is
+	// 5.
 	Positions   int
 	Repetitions int
 
@@ -69,16 +71,20 @@ func (o *Options) fill() error {
 	}
 	switch {
 	case o.SeqLen < 0 || o.Budget < 0:
-		return fmt.Errorf("skill: Options.SeqLen is %d and Budget %v: want 0 for the default, or more", o.SeqLen, o.Budget)
+		return fmt.Errorf("skill: Options.SeqLen is %d and Budget %v: want 0 for the default, or more", o.SeqLen,
+			o.Budget)
 	case o.Positions < minPositions || o.Repetitions < minRepetitions:
-		return fmt.Errorf("skill: Options.Positions is %d and Repetitions %d: want at least %d and %d for reliable gates and figures",
+		return fmt.Errorf("skill: Options.Positions is %d and Repetitions %d: want at least %d and %d for reliable "+
+			"gates and figures",
 			o.Positions, o.Repetitions, minPositions, minRepetitions)
 	}
 	names := journal.GateNames()
 	for _, g := range o.Gates {
-		if g.Name == "" || g.Check == nil || len(g.Phases) == 0 || slices.Contains(names, g.Name) || journal.IsKernelGate(g.Name) ||
+		if g.Name == "" || g.Check == nil || len(g.Phases) == 0 || slices.Contains(names, g.Name) ||
+			journal.IsKernelGate(g.Name) ||
 			slices.ContainsFunc(g.Phases, func(p Phase) bool { return !p.Valid() || p == Evaluation }) {
-			return fmt.Errorf("skill: Options.Gates: gate %q needs a name of its own, a Check, and phases from reference to finalise", g.Name)
+			return fmt.Errorf("skill: Options.Gates: gate %q needs a name of its own, a Check, and phases from "+
+				"reference to finalise", g.Name)
 		}
 		names = append(names, g.Name)
 	}

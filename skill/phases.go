@@ -9,7 +9,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/models"
 )
 
-// orchestrator stands for what [Deployment.Run] does, so that the list of skills is complete.
+// orchestrator stands for [Deployment.Run], so that the list of skills is complete.
 type orchestrator struct{}
 
 func (orchestrator) Name() string                               { return "deploy-new-llm" }
@@ -92,8 +92,8 @@ func callEvaluator(ctx context.Context, e *Env) error {
 	return e.note(journal.KindEvaluation, r)
 }
 
-// noVerdict is why an evaluator has no verdict: the machine was busy, its process was killed, a disk
-// was full. The plan stays as it was.
+// noVerdict is why an evaluator has no verdict: the machine was busy, its process was killed, a
+// disk was full. The plan stays as it was.
 type noVerdict struct{ error }
 
 func (e noVerdict) Error() string {

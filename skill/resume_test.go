@@ -15,12 +15,12 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// small are options for a deployment that takes less than a second.
+// small returns options for a deployment that takes less than a second.
 func small(t testing.TB) *Options {
 	return &Options{Dir: t.TempDir(), SeqLen: 40, Positions: 32, Repetitions: 3, plain: testing.Short()}
 }
 
-// finished deploys a tiny model and gives the lines of its journal.
+// finished deploys a tiny model and returns the lines of its journal.
 func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
 	t.Helper()
 	opts = small(t)
@@ -38,8 +38,8 @@ func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
 	return opts, bytes.SplitAfter(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
 }
 
-// A deployment that was killed behind any record, and in the middle of writing one, is taken up again, ends as one that was not killed does, and runs no gate again that
-// had passed.
+// A deployment that was killed after any record, or while it wrote one, is resumed, ends like one
+// that was not killed, and runs no gate again that had passed.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	path, dev := tiny("smollm-mha"), openCPU(t)
@@ -96,12 +96,13 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// Derived files that are lost, half written or edited are written again from the journal, the plan among them.
+// Derived files that are lost, incomplete or edited are written again from the journal.
 func TestDerivedFilesComeBack(t *testing.T) {
 	t.Parallel()
 	path, dev := tiny("smollm-mha"), openCPU(t)
 	opts, _ := finished(t, path)
-	names := []string{FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md", "lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
+	names := []string{FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md",
+		"lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
 	want := map[string][]byte{}
 	for i, name := range names {
 		file := filepath.Join(opts.Dir, name)
@@ -133,13 +134,15 @@ func TestDerivedFilesComeBack(t *testing.T) {
 	}
 }
 
-// A second process is refused with the first one's pid; another model, device or length with the difference.
+// A second process is refused with the pid of the first; another model, device or length is refused
+// with the difference.
 func TestWorkspaceRefuses(t *testing.T) {
 	dev := openCPU(t)
 	opts := small(t)
 	first := deployment(t, tiny("smollm-mha"), dev, opts)
 	_, err := NewDeployment(tiny("smollm-mha"), dev, opts)
-	if pid := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(opts.Dir, journal.FileLock))))); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
+	if pid := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(opts.Dir, journal.FileLock))))); !errors.Is(err,
+		ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("a second one: %v, want process %s", err, pid)
 	}
 	if err := first.Close(); err != nil {
@@ -150,7 +153,10 @@ func TestWorkspaceRefuses(t *testing.T) {
 	for name, open := range map[string]func() (*Deployment, error){
 		"another model":  func() (*Deployment, error) { return NewDeployment(tiny("qwen2-bias"), dev, opts) },
 		"another length": func() (*Deployment, error) { return NewDeployment(tiny("smollm-mha"), dev, &longer) },
-		"another device": func() (*Deployment, error) { return NewDeployment(tiny("smollm-mha"), openSim(t, sim.Options{}), opts) },
+		"another device": func() (*Deployment, error) {
+			return NewDeployment(tiny("smollm-mha"),
+				openSim(t, sim.Options{}), opts)
+		},
 	} {
 		if _, err := open(); !errors.Is(err, ErrOtherModel) {
 			t.Errorf("%s: %v", name, err)
@@ -165,7 +171,8 @@ func TestWorkspaceRefuses(t *testing.T) {
 	}
 }
 
-// A folder that cannot be written to is refused at once, and an unsupported architecture before anything is written.
+// A folder that cannot be written is refused at once, and an unsupported architecture before
+// anything is written.
 func TestWorkspaceOfNoUse(t *testing.T) {
 	dev := openCPU(t)
 	opts := small(t)
@@ -186,7 +193,8 @@ func TestWorkspaceOfNoUse(t *testing.T) {
 	}
 
 	strange := t.TempDir()
-	if err := os.WriteFile(filepath.Join(strange, "config.json"), []byte(`{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(strange, "config.json"),
+		[]byte(`{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	opts.Dir = filepath.Join(t.TempDir(), "w")
@@ -199,7 +207,8 @@ func TestWorkspaceOfNoUse(t *testing.T) {
 	}
 }
 
-// A disk that is full while a derived file is written ends the run with an error; with room again it goes on and ends well.
+// If the disk is full while a derived file is written, the run ends with an error; with free space
+// it resumes.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
@@ -230,7 +239,7 @@ func TestDiskFull(t *testing.T) {
 	checkDeployed(t, d)
 }
 
-// Where a gate's report cannot be written, the run ends with an error, and no phase has failed by it.
+// If a gate's report cannot be written, the run ends with an error, and the phase has not failed.
 func TestReportsCannotBeWritten(t *testing.T) {
 	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
 	d := deployment(t, path, dev, opts)

@@ -86,8 +86,8 @@ func reasonToStart(s *State, p Phase) string {
 	return ""
 }
 
-// work runs the phase's skill and then every gate. It returns nil for the symptom if all gates pass,
-// and the keys of the gates.
+// work runs the phase's skill and then every gate. It returns nil for the symptom if all gates
+// pass, and the keys of the gates.
 func (a *attempt) work(ctx context.Context) (*Symptom, []string, error) {
 	env := a.env
 	env.bench.Forget()
@@ -126,7 +126,7 @@ func (a *attempt) symptom(ctx context.Context, gate string, err error) (*Symptom
 	return &Symptom{Phase: a.env.phase, Gate: gate, Err: err, Error: err.Error(), Recipe: a.env.bench.Recipe}, nil, nil
 }
 
-// isDeviceFailure reports whether err comes from running, and not from what is run.
+// isDeviceFailure reports whether err comes from the device, and not from the plan.
 func isDeviceFailure(err error) bool {
 	for _, e := range []error{npu.ErrTimeout, npu.ErrDeviceLost, npu.ErrNoContext, npu.ErrMemory} {
 		if errors.Is(err, e) {
@@ -176,7 +176,8 @@ func (a *attempt) debug(ctx context.Context, s Symptom) (solved bool, reason str
 			if o.Fixed {
 				status = "worked around"
 			}
-			issue := Issue{Symptom: s.String(), Cause: o.Cause, Workaround: o.Remedy, Evidence: o.Evidence, Status: status}
+			issue := Issue{Symptom: s.String(), Cause: o.Cause, Workaround: o.Remedy, Evidence: o.Evidence,
+				Status: status}
 			if err := a.env.Issue(issue); err != nil {
 				return false, reason, err
 			}
@@ -211,9 +212,10 @@ func (e *Env) ask(ctx context.Context, s Skill, symptom Symptom) (Outcome, error
 	return o, nil
 }
 
-// question asks the user about a failure, with two to four directions. Without Options.Ask the phase
-// fails.
-func (a *attempt) question(ctx context.Context, s Symptom, reason string, directions []Direction) (bool, string, error) {
+// question asks the user about a failure, with two to four directions. Without Options.Ask the
+// phase fails.
+func (a *attempt) question(ctx context.Context, s Symptom, reason string, directions []Direction) (bool, string,
+	error) {
 	q := Question{Phase: a.env.phase, Symptom: s, Diagnosis: strings.Join(s.Pattern, "; ")}
 	q.Directions = append(q.Directions, directions[:min(len(directions), 2)]...)
 	q.Directions = append(q.Directions,
@@ -246,11 +248,13 @@ func (a *attempt) question(ctx context.Context, s Symptom, reason string, direct
 	return err == nil, reason, err
 }
 
-// symptomOf returns the symptom of a gate that failed. Gates of the model get a diagnosis, op by op.
+// symptomOf returns the symptom of a gate that failed. Gates of the model get a diagnosis, op by
+// op.
 func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
 	s := &Symptom{Phase: e.phase, Gate: g.Name, Reasons: g.Reasons, Recipe: e.bench.Recipe}
 	switch g.Name {
-	case journal.GateBlock, journal.GateBlockOps, journal.GateBlockFar, journal.GateLogits, journal.GatePaper, journal.GateGreedy,
+	case journal.GateBlock, journal.GateBlockOps, journal.GateBlockFar, journal.GateLogits, journal.GatePaper,
+		journal.GateGreedy,
 		journal.GateDeterminism, journal.GateGolden:
 	default:
 		return s, nil
@@ -267,7 +271,8 @@ func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
 	d := gate.Diagnose(rec.Trace)
 	s.Diagnosis = &d
 	if d.OK() {
-		s.Pattern = append(s.Pattern, fmt.Sprintf("every op is right when its output is looked at, for the first %d tokens", len(rec.IDs)))
+		s.Pattern = append(s.Pattern, fmt.Sprintf("every op is right when its output is looked at, for the "+
+			"first %d tokens", len(rec.IDs)))
 	}
 	for _, f := range d.Findings[:min(len(d.Findings), 3)] {
 		s.Pattern = append(s.Pattern, f.Tap+": "+f.Cause)

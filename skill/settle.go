@@ -21,13 +21,16 @@ import (
 	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
-// Settle evaluates a finished workspace and gives its plan the status that follows: accepted, or failed. The evaluation is recorded as phase 7 of the deployment, by the
-// same path as [Deployment.Run] takes, when what is written holds together. Where it does not, the plan is marked as failed where it lies, the refusal is put behind the records of
-// a journal that is sound, so that the next deployment is evaluated again, and everything else is left as it was found, for people to look at.
+// Settle evaluates a finished workspace and sets the status of its plan to accepted or failed. If
+// the files are consistent, the evaluation is recorded as phase 7, as by [Deployment.Run]. If not,
+// Settle marks the plan as failed; it records the refusal only if the journal is sound, so that the
+// next deployment is evaluated again, and changes nothing else.
 //
-// The report tells how it went; the error is that of something else. The workspace is locked meanwhile: one that another process works on is
-// refused ([ErrLocked]). Open opens the device of the deployment, once the evaluator has given it back.
-func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator, opts *EvaluateOptions) (report EvaluationReport, err error) {
+// The verdict is in the report; the error has another cause. Settle locks the workspace and returns
+// [ErrLocked] if another process works on it. It calls open for the deployment's device after the
+// evaluator has closed its own.
+func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator,
+	opts *EvaluateOptions) (report EvaluationReport, err error) {
 	if _, err := os.Stat(filepath.Join(dir, journal.FileJournal)); err != nil {
 		return report, journal.NoWorkspace(dir, err)
 	}
@@ -56,7 +59,8 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	if err != nil {
 		return report, err
 	}
-	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates, Observe: o.Observe,
+	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates,
+		Observe:   o.Observe,
 		Positions: o.Positions, Repetitions: o.Repetitions, held: lock,
 		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil }})
 	if err != nil {
@@ -65,7 +69,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	_, err = d.RunPhase(ctx, Evaluation)
 	var refused *PhaseError
 	if errors.As(err, &refused) {
-		if report.OK { // what was judged is no more what the journal has: somebody wrote in between
+		if report.OK { // the journal has changed since the evaluation
 			report.OK = false
 			report.Checks = append(report.Checks, EvaluationCheck{Name: "recording", Detail: refused.Report.Reason})
 		}
@@ -74,14 +78,16 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	return report, errors.Join(err, d.Close(), dev.Close())
 }
 
-// isWritten reports a check of what is written, as against what is computed.
+// isWritten reports whether a check is about the workspace's files, and not about results.
 func isWritten(name string) bool {
-	return slices.Contains([]string{"journal", "phases", "thresholds", "thresholds file", "model", "weights", "device", "golden", "recipe", "plan", "status", "pages",
+	return slices.Contains([]string{"journal", "phases", "thresholds", "thresholds file", "model", "weights", "device",
+		"golden", "recipe", "plan", "status", "pages",
 		"figures file"}, name)
 }
 
-// recordRefusal notes an evaluation that what is written has failed as phase 7. Where the journal itself is not sound there is nothing to put it behind, and where a phase before has
-// not passed the evaluation is due anyway. Of the pages only progress.md is written again, where it was right: whatever was changed stays for people to look at.
+// recordRefusal records as phase 7 an evaluation that failed because of the workspace's files. It
+// records nothing if the journal is not sound, or if an earlier phase has not passed, since the
+// evaluation is still to come then. Of the pages it writes only progress.md, if that was right.
 func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err error) {
 	held := func(name string) bool {
 		i := slices.IndexFunc(report.Checks, func(c EvaluationCheck) bool { return c.Name == name })
@@ -125,10 +131,12 @@ func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err err
 	return ws.Put("progress.md", pages.Progress(state))
 }
 
-// markFailed makes a plan one that nothing runs by. One that cannot be read cannot be run either, and is left alone.
+// markFailed sets the status of a plan to failed. A plan that cannot be read cannot be run, and is
+// not changed.
 func markFailed(path string) error {
 	data, err := journal.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, readfile.ErrNotRegular) || errors.Is(err, readfile.ErrTooLarge) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, readfile.ErrNotRegular) ||
+		errors.Is(err, readfile.ErrTooLarge) {
 		return nil
 	}
 	if err != nil {

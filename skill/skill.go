@@ -6,17 +6,20 @@ import (
 	"slices"
 )
 
-// Skill is a recipe for a piece of work in a deployment: a phase, an optimisation, or a failure that is known. What it reports is a claim; gates decide.
+// Skill does a piece of work in a deployment: a phase, an optimisation, or the cause of a failure.
+// Its outcome is a claim; the gates decide.
 type Skill interface {
-	// Name is unique; a skill of the user with the name of another one replaces it.
+	// Name returns a unique name. A user's skill replaces the built-in skill of its name.
 	Name() string
-	// Trigger reports whether the skill may know the cause of a failure. Skills for phases and optimisations are called by name, and have none.
+	// Trigger reports whether the skill may know the cause of a failure. It returns false for
+	// skills of phases and optimisations, which are called by name.
 	Trigger(s Symptom) bool
-	// Run does the work. An error ends the phase; a failure that was not solved is an Outcome.
+	// Run does the work. An error ends the phase; a failure without a solution is an Outcome.
 	Run(ctx context.Context, env *Env) (Outcome, error)
 }
 
-// skills are the skills of a deployment: those of the user first, in their order, then the built-in ones that none of them replaces.
+// skills returns the skills of a deployment: the user's, in their order, and the built-in ones that
+// they do not replace.
 func skills(own []Skill) ([]Skill, error) {
 	names := map[string]bool{}
 	for i, s := range own {
@@ -26,7 +29,7 @@ func skills(own []Skill) ([]Skill, error) {
 		case s.Name() == "":
 			return nil, fmt.Errorf("skill: Options.Skills: number %d, a %T, has no name", i, s)
 		case names[s.Name()]:
-			return nil, fmt.Errorf("skill: Options.Skills: number %d: another skill is named %q too", i, s.Name())
+			return nil, fmt.Errorf("skill: Options.Skills: number %d: another skill has the name %q", i, s.Name())
 		}
 		names[s.Name()] = true
 	}
@@ -39,7 +42,8 @@ func skills(own []Skill) ([]Skill, error) {
 	return list, nil
 }
 
-// BuiltIn are the fifteen skills of the paper: the orchestrator, eight phases, three optimisations and three for failures.
+// BuiltIn returns the fifteen skills of the paper: the orchestrator, eight phases, three
+// optimisations and three kinds of failure.
 //
 // Source: Li et al., arXiv 2606.07586, table I.
 func BuiltIn() []Skill {
@@ -47,5 +51,6 @@ func BuiltIn() []Skill {
 	for _, p := range Phases() {
 		list = append(list, phaseSkill{p})
 	}
-	return append(list, mergeKernels{}, reuseBuffers{}, alignLayouts{}, runtimeFailure{}, bufferCorruption{}, routingCongestion{})
+	return append(list, mergeKernels{}, reuseBuffers{}, alignLayouts{}, runtimeFailure{}, bufferCorruption{},
+		routingCongestion{})
 }

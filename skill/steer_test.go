@@ -21,7 +21,8 @@ import (
 
 func jsonOf(r journal.Record, v any) error { return json.Unmarshal(r.Data, v) }
 
-// A phase cannot begin before the one before it has passed, and running one again makes those behind it pending.
+// A phase cannot start before the one before it has passed. If it runs again, all later phases are
+// pending.
 func TestOrder(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
 	ctx := context.Background()
@@ -41,7 +42,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The user's redirect goes back and runs the gates again; a stop stops, and the next run goes on.
+// A redirect goes back and runs the gates again. A stop stops, and the next run resumes.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	opts := small(t)
@@ -65,7 +66,8 @@ func TestDecisions(t *testing.T) {
 	if err := d.Run(context.Background()); !errors.Is(err, ErrStopped) {
 		t.Fatalf("stopped: %v", err)
 	}
-	if got := fmt.Sprint(asked); got != fmt.Sprint([]Phase{Reference, KernelValidation, SingleBlock, KernelValidation, SingleBlock, FullModel}) {
+	if got := fmt.Sprint(asked); got != fmt.Sprint([]Phase{Reference, KernelValidation, SingleBlock, KernelValidation,
+		SingleBlock, FullModel}) {
 		t.Errorf("asked behind %s", got)
 	}
 	if n := d.State().Phases[KernelValidation].Attempts; n != 2 {
@@ -113,7 +115,8 @@ func (s ownSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 	return s.run(ctx, e)
 }
 
-// A skill of the user in the place of a phase's does no work and claims what it likes: the gates run all the same.
+// A user's skill in place of a phase's does no work and claims anything: the gates run all the
+// same.
 func TestSkillsCannotPass(t *testing.T) {
 	opts := small(t)
 	lazy := ownSkill{name: FullModel.Info().Skill, run: func(context.Context, *Env) (Outcome, error) {
@@ -129,7 +132,8 @@ func TestSkillsCannotPass(t *testing.T) {
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
 	err := d.Run(context.Background())
 	var phase *PhaseError
-	if !errors.As(err, &phase) || phase.Report.Phase != FullModel || !strings.Contains(err.Error(), "never good enough") {
+	if !errors.As(err, &phase) || phase.Report.Phase != FullModel || !strings.Contains(err.Error(),
+		"never good enough") {
 		t.Fatalf("the user's gate fails: %v", err)
 	}
 	if n := len(phase.Report.Gates); n < 5 {
@@ -140,11 +144,13 @@ func TestSkillsCannotPass(t *testing.T) {
 	}
 }
 
-// A failure that only the user's skill knows is solved by it, and the phase passes after its gates have run again.
+// A failure that only the user's skill knows is solved by it, and the phase passes after its gates
+// have run again.
 func TestOwnDebugSkill(t *testing.T) {
 	opts := small(t)
 	broken := true
-	opts.Gates = []Gate{{Name: "my-gate", Phases: []Phase{SingleBlock}, Check: func(context.Context, *Env) (Verdict, error) {
+	opts.Gates = []Gate{{Name: "my-gate", Phases: []Phase{SingleBlock}, Check: func(context.Context, *Env) (Verdict,
+		error) {
 		c := Checks{Name: "my-gate"}
 		c.Hold(!broken, "mine", "the lamp is on")
 		return c, nil
@@ -169,7 +175,8 @@ func TestOwnDebugSkill(t *testing.T) {
 	}
 }
 
-// A change whose plan computes wrongly is rejected by the gates, however fast it is, and one that changes nothing is skipped; both are in the trajectory.
+// A change whose plan is wrong is rejected by the gates, even if it is fast. One that changes
+// nothing is skipped. Both are in the trajectory.
 func TestRejectedChange(t *testing.T) {
 	t.Parallel()
 	opts := small(t)
@@ -196,7 +203,8 @@ func TestRejectedChange(t *testing.T) {
 	}
 }
 
-// Every bug of the catalogue, put into the device from the beginning, ends the deployment before it is done, and a skill names where it sits.
+// Every bug of the catalogue, on the device from the start, fails the deployment, and a skill finds
+// it.
 func TestSeededDefects(t *testing.T) {
 	t.Parallel()
 	dev := defect.Wrap(openCPU(t))
@@ -219,7 +227,8 @@ func TestSeededDefects(t *testing.T) {
 			if len(s.Issues) == 0 {
 				t.Fatalf("%s: no skill has a cause; asked: %+v", d.Description, s.Questions)
 			}
-			if issue := s.Issues[0].Value; strings.Contains(issue.Evidence, d.Seen) || strings.Contains(issue.Symptom, d.Seen) {
+			if issue := s.Issues[0].Value; strings.Contains(issue.Evidence, d.Seen) || strings.Contains(issue.Symptom,
+				d.Seen) {
 				named++
 			} else {
 				t.Errorf("%s: should be placed at %s: %+v", d.Description, d.Seen, issue)
@@ -232,7 +241,7 @@ func TestSeededDefects(t *testing.T) {
 	t.Logf("%d of %d defects are placed by a skill", named, tried)
 }
 
-// flaky is a device on which a Submit fails now and then.
+// flaky is a device on which some Submits fail.
 type flaky struct {
 	npu.Device
 	fail func() error
@@ -245,7 +254,8 @@ func (f *flaky) Submit(ctx context.Context, runs []npu.Run) error {
 	return f.Device.Submit(ctx, runs)
 }
 
-// A run that hangs once is found to be that, and the deployment goes on; one that always hangs ends it, with directions.
+// A run that hangs once is recognised, and the deployment goes on. One that always hangs ends it,
+// with directions.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -287,7 +297,8 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// An evaluator's word decides the plan's status, and only when it judged this plan and checked something.
+// The plan's status follows the evaluator's verdict only if the verdict is on this plan and has
+// checks.
 func TestEvaluatorDecides(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -295,14 +306,18 @@ func TestEvaluatorDecides(t *testing.T) {
 		want   plan.Status
 	}{
 		"accepts": {func(plan string) EvaluationReport {
-			return EvaluationReport{OK: true, Plan: plan, Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: "all ran again"}}}
+			return EvaluationReport{OK: true, Plan: plan,
+				Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: "all ran again"}}}
 		}, plan.Accepted},
 		"refuses": {func(plan string) EvaluationReport {
-			return EvaluationReport{Plan: plan, Checks: []EvaluationCheck{{Name: "gates", OK: false, Detail: "one fails"}}}
+			return EvaluationReport{Plan: plan,
+				Checks: []EvaluationCheck{{Name: "gates", OK: false, Detail: "one fails"}}}
 		}, plan.Failed},
-		"checks nothing": {func(plan string) EvaluationReport { return EvaluationReport{OK: true, Plan: plan} }, plan.Failed},
+		"checks nothing": {func(plan string) EvaluationReport { return EvaluationReport{OK: true, Plan: plan} },
+			plan.Failed},
 		"another plan": {func(string) EvaluationReport {
-			return EvaluationReport{OK: true, Plan: "0", Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: ""}}}
+			return EvaluationReport{OK: true, Plan: "0",
+				Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: ""}}}
 		}, plan.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -327,13 +342,14 @@ func TestEvaluatorDecides(t *testing.T) {
 	}
 }
 
-// A budget that is used up is said to be that, whatever it interrupted, and the next run goes on.
+// A budget that is used up is reported as such, and the next run resumes.
 func TestBudget(t *testing.T) {
 	opts := small(t)
 	opts.plain, opts.Budget = true, time.Nanosecond
 	path, dev := tiny("smollm-mha"), openCPU(t)
 	d := deployment(t, path, dev, opts)
-	if err := d.Run(context.Background()); !errors.Is(err, ErrBudget) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deploy into this folder again") {
+	if err := d.Run(context.Background()); !errors.Is(err, ErrBudget) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "deploy into this folder again") {
 		t.Errorf("%v", err)
 	}
 	if s := d.State().Phases[Reference]; s.Status != Running || len(d.State().Questions) > 0 {
@@ -346,7 +362,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// What has nothing to do with the time is said, although that is used up: a user who stops, and a disk that is full.
+// Other errors are reported although the budget is used up: a user who stops, and a full disk.
 func TestBudgetHidesNothing(t *testing.T) {
 	opts := small(t)
 	opts.plain = true
@@ -370,7 +386,7 @@ func TestBudgetHidesNothing(t *testing.T) {
 	}
 }
 
-// A session that a gate or a skill has closed is another one for the next.
+// A session that a gate or a skill has closed is replaced.
 func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
 	ctx := context.Background()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
@@ -386,7 +402,7 @@ func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
 	}
 }
 
-// A deployment that was closed says so, whatever it is asked.
+// All methods of a closed deployment return ErrClosed.
 func TestDeploymentUsedAfterClose(t *testing.T) {
 	ctx := context.Background()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
@@ -399,7 +415,8 @@ func TestDeploymentUsedAfterClose(t *testing.T) {
 	_, look := d.Look(ctx, Reference, journal.GateWeights)
 	_, gates := d.GatesOf(Reference)
 	_, propose := d.Propose(ctx, "chunks", []byte(`{"chunk": 16}`))
-	for what, err := range map[string]error{"Run": d.Run(ctx), "Phase.Run": phase, "Look": look, "GatesOf": gates, "Decide": d.Decide(Decision{Action: Stop})} {
+	for what, err := range map[string]error{"Run": d.Run(ctx), "Phase.Run": phase, "Look": look, "GatesOf": gates,
+		"Decide": d.Decide(Decision{Action: Stop})} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v, want ErrClosed", what, err)
 		}
@@ -410,12 +427,13 @@ func TestDeploymentUsedAfterClose(t *testing.T) {
 }
 
 func TestDeploymentNeedsADevice(t *testing.T) {
-	if _, err := NewDeployment(tiny("smollm-mha"), nil, quick(t)); err == nil || !strings.Contains(err.Error(), "needs a device") {
+	if _, err := NewDeployment(tiny("smollm-mha"), nil, quick(t)); err == nil || !strings.Contains(err.Error(),
+		"needs a device") {
 		t.Errorf("no device: %v", err)
 	}
 }
 
-// A folder that somebody else has written into is left as it is. Hidden files do not make it another's.
+// A folder with other files is not touched. Hidden files do not count.
 func TestFolderOfOthers(t *testing.T) {
 	write := func(name string) *Options {
 		opts := quick(t)
@@ -426,17 +444,19 @@ func TestFolderOfOthers(t *testing.T) {
 	}
 	for _, name := range []string{"plan.md", "holiday.jpg", "passwd"} {
 		opts := write(name)
-		if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); err == nil || !strings.Contains(err.Error(),
+			name) {
 			t.Errorf("a folder with %s: %v", name, err)
 		}
-		if list := must(os.ReadDir(opts.Dir)); len(list) != 1 || string(must(os.ReadFile(filepath.Join(opts.Dir, name)))) != "buy milk" {
+		if list := must(os.ReadDir(opts.Dir)); len(list) != 1 ||
+			string(must(os.ReadFile(filepath.Join(opts.Dir, name)))) != "buy milk" {
 			t.Errorf("the folder with %s was written into: %v", name, list)
 		}
 	}
 	deployment(t, tiny("smollm-mha"), openCPU(t), write(".gitkeep"))
 }
 
-// proposes is a user's skill with changes for prefill optimisation.
+// proposes is a skill of the user with changes for prefill optimisation.
 type proposes struct{ changes []Change }
 
 func (proposes) Name() string                               { return "proposes" }
@@ -444,7 +464,8 @@ func (proposes) Trigger(Symptom) bool                       { return false }
 func (proposes) Run(context.Context, *Env) (Outcome, error) { return Outcome{}, nil }
 func (p proposes) Changes(*Env) []Change                    { return p.changes }
 
-// A change of a user's skill may change what Recipe.With may: positions stay those of the deployment. One that lacks what it needs is an error that names it.
+// A change of a user's skill can change the same fields as Recipe.With. A change without Name or
+// Take is an error that names it.
 func TestChangesOfUsers(t *testing.T) {
 	ctx := context.Background()
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
@@ -471,7 +492,8 @@ func TestChangesOfUsers(t *testing.T) {
 		return list, err
 	}
 	list, err := foresee(shorter)
-	if i := slices.IndexFunc(list, func(f Foreseen) bool { return f.Step == "shorter" }); err != nil || i < 0 || list[i].Outcome != Rejected {
+	if i := slices.IndexFunc(list, func(f Foreseen) bool { return f.Step == "shorter" }); err != nil || i < 0 ||
+		list[i].Outcome != Rejected {
 		t.Errorf("fewer positions are foreseen: %+v, %v", list, err)
 	}
 	if _, err := foresee(Change{Name: "nothing"}); err == nil || !strings.Contains(err.Error(), "Name or a Take") {
@@ -479,23 +501,27 @@ func TestChangesOfUsers(t *testing.T) {
 	}
 }
 
-// A user's gate that says nothing has not passed.
+// A user's gate that returns nothing has not passed.
 func TestGateWithoutAVerdict(t *testing.T) {
 	opts := quick(t)
-	opts.Gates = []Gate{{Name: "silent", Phases: []Phase{Reference}, Check: func(context.Context, *Env) (Verdict, error) { return nil, nil }}}
+	opts.Gates = []Gate{{Name: "silent", Phases: []Phase{Reference}, Check: func(context.Context, *Env) (Verdict,
+		error) {
+		return nil, nil
+	}}}
 	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
-	if _, err := d.Look(context.Background(), Reference, "silent"); err == nil || !strings.Contains(err.Error(), "neither a verdict") {
+	if _, err := d.Look(context.Background(), Reference, "silent"); err == nil || !strings.Contains(err.Error(),
+		"neither a verdict") {
 		t.Errorf("no verdict: %v", err)
 	}
 }
 
-// Skills that cannot be told apart are refused by their places.
+// Skills without a unique name are refused, by their index.
 func TestSkillsNeedNames(t *testing.T) {
 	named, nameless := asks{"one"}, asks{}
 	for want, list := range map[string][]Skill{
 		"number 1 is nil":                            {named, nil},
 		"number 1, a skill.asks, has no name":        {named, nameless},
-		`number 1: another skill is named "one" too`: {named, named},
+		`number 1: another skill has the name "one"`: {named, named},
 	} {
 		if _, err := skills(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one about %q", err, want)

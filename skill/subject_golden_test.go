@@ -18,7 +18,7 @@ import (
 )
 
 // A golden file that no gate could use is refused before anything is written, with the file and the
-// field; it would fail phase 3 otherwise.
+// field. Otherwise it would fail phase 3.
 func TestGoldenIsRefusedFirst(t *testing.T) {
 	dev := openCPU(t)
 	path := tiny("smollm-mha")
@@ -57,8 +57,8 @@ func TestGoldenIsRefusedFirst(t *testing.T) {
 	}
 }
 
-// The demo model is held to the reference outputs that npukit carries, without being told to, under
-// any name and again when the deployment goes on.
+// The demo model is compared with the reference outputs that npukit has for it, under any name and
+// again when the deployment resumes.
 func TestDemoModelHasAReference(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "any.gguf")
 	if err := os.Symlink(testenv.DemoModel(t), path); err != nil {
@@ -69,7 +69,8 @@ func TestDemoModelHasAReference(t *testing.T) {
 	for range 2 {
 		d := deployment(t, path, dev, opts)
 		s := d.State().Subject
-		if !golden.IsBuiltIn(s.Golden) || len(d.reference.Golden.Sequences) != 5 || s.GoldenSum != d.reference.Golden.Sum {
+		if !golden.IsBuiltIn(s.Golden) || len(d.reference.Golden.Sequences) != 5 ||
+			s.GoldenSum != d.reference.Golden.Sum {
 			t.Fatalf("the reference is %q", s.Golden)
 		}
 		if text := s.Reference(); !strings.HasPrefix(text, "Independent reference") ||
@@ -85,7 +86,7 @@ func TestDemoModelHasAReference(t *testing.T) {
 	}
 }
 
-// Without an independent reference progress, pages and the evaluator say so.
+// Without an independent reference, progress, pages and the evaluator tell it.
 func TestNoIndependentReference(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {

@@ -134,7 +134,8 @@ Lessons that DIR has already are left unchanged.`,
 				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed "+
 					"finalise, and have changed its plan", args[0])
 			}
-			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n", output.Count(len(learned), "lesson"), len(written), args[1])
+			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n",
+				output.Count(len(learned), "lesson"), len(written), args[1])
 			return err
 		}),
 	}

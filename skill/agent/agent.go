@@ -1,6 +1,6 @@
 // Package agent lets a command outside of the program work on the steps of a deployment: a language
-// model behind a script, as a rule. [github.com/npukit/npukit/skill/mcp] is the other way around: an
-// agent that drives a deployment.
+// model with a script, as a rule. [github.com/npukit/npukit/skill/mcp] is the other way around:
+// an agent that drives a deployment.
 //
 // # Protocol
 //
@@ -9,10 +9,10 @@
 //
 //	protocol   "npukit-agent/1"
 //	task       "propose", "choose" or "approve"
-//	workspace  the deployment's folder, to read in; what is written there is overwritten or refused
+//	workspace  the deployment's folder, to read in; files written there are overwritten or refused
 //	phase      the phase, by its name
 //	manual     the SKILL.md of the phase
-//	recipe     what the plan is made from; changes apply to it
+//	recipe     the recipe of the plan; changes apply to it
 //	attempts   propose: the changes so far, each with name, outcome and why
 //	question   choose: the failure, with directions
 //	report     approve: the phase's report
@@ -40,10 +40,10 @@ import (
 	"github.com/npukit/npukit/skill/manual"
 )
 
-// Agent is a command that works on steps of a deployment. What it replies is a proposal: its changes
-// are tried like any other, gates run on the device, and no claim in a reply is believed. An agent
-// that hangs, fails or writes no valid reply is skipped, and the journal says so; a deployment never
-// fails because of it.
+// Agent is a command that works on steps of a deployment. Its replies are proposals: its
+// changes are tried like any other, gates run on the device, and no claim in a reply is believed.
+// An agent that hangs, fails or writes no valid reply is skipped, which the journal records; a
+// deployment never fails because of it.
 //
 //	opts := &skill.Options{Dir: "work"}
 //	a := &agent.Agent{Command: []string{"./my-agent"}}
@@ -71,7 +71,7 @@ const (
 	taskApprove = "approve"
 )
 
-// task is what the command reads. The package comment describes the fields.
+// task is the input of the command. The package comment describes the fields.
 type task struct {
 	Protocol  string             `json:"protocol"`
 	Task      string             `json:"task"`
@@ -91,7 +91,7 @@ type tried struct {
 	Why     string `json:"why"`
 }
 
-// reply is what the command writes.
+// reply is the output of the command.
 type reply struct {
 	Changes   []change        `json:"changes"`
 	Direction string          `json:"direction"`
@@ -109,7 +109,7 @@ const (
 	defaultTimeout = 5 * time.Minute
 	defaultRounds  = 3
 
-	// Bounds of what one reply can do and write.
+	// Bounds of one reply.
 	maxChanges = 8
 	maxText    = 2000 // bytes of a note
 	maxName    = 100  // bytes of a change's name
@@ -171,13 +171,14 @@ func (a *Agent) Ask(ctx context.Context, q skill.Question) (skill.Choice, error)
 	case slices.ContainsFunc(q.Directions, func(d skill.Direction) bool { return d.Name == r.Direction }):
 		return skill.Choice{Direction: r.Direction, Note: note}, nil
 	}
-	return stop(fmt.Sprintf("the agent's reply is neither one of the directions nor one change: direction %q, %d changes",
+	return stop(fmt.Sprintf("the agent's reply is neither one of the directions nor one change: direction "+
+		"%q, %d changes",
 		journal.Clip(r.Direction, maxName), len(r.Changes)))
 }
 
-// Approve decides after a phase. It is for Options.Approve, if no person approves the phases. If the
-// reply is not valid, Approve returns the decision to stop, with the reason; the deployment can be
-// resumed.
+// Approve decides after a phase. It is for Options.Approve, if no person approves the phases. If
+// the reply is not valid, Approve returns the decision to stop, with the reason; the deployment can
+// be resumed.
 func (a *Agent) Approve(ctx context.Context, report skill.PhaseReport) (skill.Decision, error) {
 	r, err := a.ask(ctx, taskApprove, report.Phase, task{Report: &report})
 	stop := func(why string) (skill.Decision, error) {

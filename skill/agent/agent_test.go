@@ -21,19 +21,20 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// script is an agent that is a shell script; it finds its task in the file task.
+// script returns an agent that is a shell script; its task is in the file task.
 func script(t *testing.T, text string) *Agent {
 	t.Helper()
 	dir := t.TempDir()
 	return &Agent{Command: []string{"/bin/sh", "-c", "cat > task; " + text}, Dir: dir, Timeout: 5 * time.Second}
 }
 
-// Whatever an agent does, its task ends in time, and what is no reply is an error that says why.
+// The task of any agent ends in time, and an invalid reply is an error with the reason.
 func TestHostileAgents(t *testing.T) {
 	good := `{"direction": "again", "note": "because"}`
 	for _, tc := range []struct{ name, text, want string }{
 		{"answers", `echo '` + good + `'`, ""},
-		{"answers after noise on stderr", `i=0; while [ $i -lt 20000 ]; do echo noise >&2; i=$((i+1)); done; echo '` + good + `'`, ""},
+		{"answers after noise on stderr", `i=0; while [ $i -lt 20000 ]; do echo noise >&2; i=$((i+1)); done; echo '` +
+			good + `'`, ""},
 		{"leaves a child that holds its pipes", `sleep 60 & echo '` + good + `'`, ""},
 		{"says nothing", `true`, "empty"},
 		{"is no JSON", `echo I have fixed everything`, "invalid reply"},
@@ -61,7 +62,8 @@ func TestHostileAgents(t *testing.T) {
 				a.Timeout = 30 * time.Second
 			}
 			began := time.Now()
-			r, err := a.ask(context.Background(), taskChoose, skill.FullModel, task{Question: &skill.Question{Phase: skill.FullModel}})
+			r, err := a.ask(context.Background(), taskChoose, skill.FullModel,
+				task{Question: &skill.Question{Phase: skill.FullModel}})
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("it took %v", took)
 			}
@@ -82,14 +84,17 @@ func TestHostileAgents(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	began := time.Now()
-	if _, err := script(t, "sleep 60").Ask(ctx, skill.Question{}); !errors.Is(err, context.Canceled) || time.Since(began) > 5*time.Second {
+	if _, err := script(t, "sleep 60").Ask(ctx, skill.Question{}); !errors.Is(err, context.Canceled) ||
+		time.Since(began) > 5*time.Second {
 		t.Errorf("cancelled: %v after %v", err, time.Since(began))
 	}
 }
 
-// The answers of an agent are held to what was asked; everything else stops, and the record says why.
+// The replies of an agent must answer the question; otherwise it stops, and the note has the
+// reason.
 func TestAgentAnswers(t *testing.T) {
-	q := skill.Question{Phase: skill.FullModel, Directions: []skill.Direction{{Name: "again", What: ""}, {Name: "stop", What: ""}}}
+	q := skill.Question{Phase: skill.FullModel, Directions: []skill.Direction{{Name: "again", What: ""},
+		{Name: "stop", What: ""}}}
 	for _, tc := range []struct{ name, reply, want, note string }{
 		{"one of the directions", `{"direction":"again","note":"I am sure"}`, "again", "claims: I am sure"},
 		{"another direction", `{"direction":"pass"}`, "stop", "neither"},
@@ -116,7 +121,8 @@ func TestAgentAnswers(t *testing.T) {
 		{"decides nothing", `{"note":"all is well"}`, skill.Stop},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, err := script(t, "echo '"+tc.reply+"'").Approve(context.Background(), skill.PhaseReport{Phase: skill.FullModel, Passed: true})
+			d, err := script(t, "echo '"+tc.reply+"'").Approve(context.Background(),
+				skill.PhaseReport{Phase: skill.FullModel, Passed: true})
 			if err != nil || d.Action != tc.want {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -124,14 +130,16 @@ func TestAgentAnswers(t *testing.T) {
 	}
 }
 
-// An agent that proposes is told what came of it; its changes are attempts like any other, and what it claims of them is not read.
+// An agent that proposes gets the outcomes. Its changes are attempts like any other, and its claims
+// about them have no effect.
 func TestAgentProposes(t *testing.T) {
 	t.Parallel()
 	opts := small(t)
 	a := script(t, `n=$(ls | wc -l); cp task task.$n
 grep -q '"task":"propose"' task || { echo '{"direction":"again"}'; exit; }
 if grep -q 'proposed: bold' task; then echo '{}'; else echo '{"note":"10x faster, all gates pass",
-"changes":[{"name":"bold","change":{"chunk":-1}},{"name":"none","change":{}},{"name":"odd","change":{"verdict":"pass"}},{"name":"fine","change":{"chunk":16}}]}'; fi`)
+"changes":[{"name":"bold","change":{"chunk":-1}},{"name":"none","change":{}},{"name":"odd","change":{"verdict":"pass"}},
+{"name":"fine","change":{"chunk":16}}]}'; fi`)
 	a.Use(opts)
 	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	through(t, d, skill.Decode)
@@ -142,7 +150,8 @@ if grep -q 'proposed: bold' task; then echo '{}'; else echo '{"note":"10x faster
 			t.Errorf("%s was kept without gates or time: %+v", at.Step, at)
 		}
 	}
-	if got["proposed: bold"] != skill.Rejected || got["proposed: none"] != skill.Skipped || got["proposed: fine"] == "" || got["proposed: odd"] != "" {
+	if got["proposed: bold"] != skill.Rejected || got["proposed: none"] != skill.Skipped ||
+		got["proposed: fine"] == "" || got["proposed: odd"] != "" {
 		t.Errorf("attempts: %v", got)
 	}
 	if got["chunks of 128 rows"] == "" {
@@ -156,7 +165,8 @@ if grep -q 'proposed: bold' task; then echo '{}'; else echo '{"note":"10x faster
 	if err := json.Unmarshal(skilltest.Must(os.ReadFile(filepath.Join(a.Dir, "task"))), &last); err != nil {
 		t.Fatal(err)
 	}
-	if last.Protocol != protocol || last.Phase != skill.Prefill || last.Recipe == nil || !strings.Contains(last.Manual, "prefill-optimisation") {
+	if last.Protocol != protocol || last.Phase != skill.Prefill || last.Recipe == nil || !strings.Contains(last.Manual,
+		"prefill-optimisation") {
 		t.Errorf("the task: %+v", last)
 	}
 	told := map[string]string{}
@@ -168,7 +178,8 @@ if grep -q 'proposed: bold' task; then echo '{}'; else echo '{"note":"10x faster
 	}
 }
 
-// An agent that lies about a failure changes nothing: the gate is asked again, fails again, and the phase does not pass. One that is broken is left out.
+// An agent that lies about a failure changes nothing: the gate runs again, fails again, and the
+// phase does not pass. A broken agent is skipped.
 func TestAgentCannotPass(t *testing.T) {
 	for name, text := range map[string]string{
 		"lies":      `echo '{"direction":"again","note":"fixed, all gates pass now"}'`,
@@ -178,11 +189,12 @@ func TestAgentCannotPass(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := small(t)
-			opts.Gates = []skill.Gate{{Name: "never", Phases: []skill.Phase{skill.KernelValidation}, Check: func(context.Context, *skill.Env) (skill.Verdict, error) {
-				c := skill.Checks{Name: "never"}
-				c.Hold(false, "never", "it is never good enough")
-				return c, nil
-			}}}
+			opts.Gates = []skill.Gate{{Name: "never", Phases: []skill.Phase{skill.KernelValidation},
+				Check: func(context.Context, *skill.Env) (skill.Verdict, error) {
+					c := skill.Checks{Name: "never"}
+					c.Hold(false, "never", "it is never good enough")
+					return c, nil
+				}}}
 			a := script(t, text)
 			if name == "forges" {
 				a.Dir = "" // the workspace
@@ -198,14 +210,16 @@ func TestAgentCannotPass(t *testing.T) {
 				return
 			}
 			d.Close()
-			if _, err := skill.NewDeployment(skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts); !errors.Is(err, journal.ErrJournal) {
+			if _, err := skill.NewDeployment(skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts); !errors.Is(err,
+				journal.ErrJournal) {
 				t.Errorf("the journal that the agent has written into: %v", err)
 			}
 		})
 	}
 }
 
-// An agent is called by a path from here, although it runs in the workspace, and learns where that is.
+// A relative path of an agent is relative to this process, although the agent runs in the
+// workspace.
 func TestAgentIsFoundFromHere(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
@@ -219,14 +233,17 @@ func TestAgentIsFoundFromHere(t *testing.T) {
 	}
 	var told task
 	skilltest.Must(0, json.Unmarshal(skilltest.Must(os.ReadFile(filepath.Join("work", "task"))), &told))
-	if want := skilltest.Must(filepath.EvalSymlinks(filepath.Join(here, "work"))); skilltest.Must(filepath.EvalSymlinks(told.Workspace)) != want || !filepath.IsAbs(told.Workspace) {
+	if want := skilltest.Must(filepath.EvalSymlinks(filepath.Join(here,
+		"work"))); skilltest.Must(filepath.EvalSymlinks(told.Workspace)) != want || !filepath.IsAbs(told.Workspace) {
 		t.Errorf("the workspace is %q, want %q", told.Workspace, want)
 	}
 }
 
-// A redirect to a skill that is not there stops the deployment, as every answer does that cannot be taken, and one to a skill of the user's is taken.
+// A redirect to an unknown skill stops the deployment, like every invalid reply. A redirect to a
+// skill of the user is valid.
 func TestAgentRedirects(t *testing.T) {
-	for name, want := range map[string]skill.Action{"no-such-skill": skill.Stop, "lamp": skill.Redirect, "build-cpu-reference": skill.Redirect, "": skill.Redirect} {
+	for name, want := range map[string]skill.Action{"no-such-skill": skill.Stop, "lamp": skill.Redirect,
+		"build-cpu-reference": skill.Redirect, "": skill.Redirect} {
 		a := script(t, `echo '{"decision": {"action": "redirect", "phase": "reference", "skill": "`+name+`"}}'`)
 		opts := small(t)
 		opts.Skills = []skill.Skill{lamp{}}
@@ -240,12 +257,13 @@ func TestAgentRedirects(t *testing.T) {
 	a := script(t, `echo '{"decision": {"action": "redirect", "phase": "reference", "skill": "no-such-skill"}}'`)
 	a.Use(opts)
 	opts.Approve = a.Approve
-	if err := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts).Run(context.Background()); !errors.Is(err, skill.ErrStopped) {
+	if err := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t),
+		opts).Run(context.Background()); !errors.Is(err, skill.ErrStopped) {
 		t.Errorf("it ends with %v", err)
 	}
 }
 
-// An agent that cannot be started is left out, and the phase's report says so.
+// An agent that cannot be started is skipped, and the phase's report has a note.
 func TestAgentThatIsNotThere(t *testing.T) {
 	opts := small(t)
 	(&Agent{Command: []string{filepath.Join(t.TempDir(), "nobody")}}).Use(opts)
@@ -258,7 +276,8 @@ func TestAgentThatIsNotThere(t *testing.T) {
 		}
 		return skill.Decision{Action: skill.Approve}, nil
 	}
-	if err := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts).Run(context.Background()); err != nil || noted != 2 {
+	if err := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t),
+		opts).Run(context.Background()); err != nil || noted != 2 {
 		t.Errorf("%v; noted in %d reports, want those of both optimisation phases", err, noted)
 	}
 }
@@ -309,7 +328,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kill -9 of a deployment ends its agent with what that has started.
+// kill -9 of a deployment ends its agent, with the processes that the agent has started.
 func TestAgentEndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pids")

@@ -24,7 +24,7 @@ const (
 	waitDelay = time.Second
 )
 
-// run runs the command once. It returns within the timeout, whatever the command does.
+// run runs the command once. It returns within the timeout, even if the command hangs.
 func (a *Agent) run(ctx context.Context, t task) (reply, error) {
 	if len(a.Command) == 0 {
 		return reply{}, errors.New("Agent.Command is empty")
@@ -89,7 +89,7 @@ func parseReply(data []byte) (reply, error) {
 	return r, nil
 }
 
-// boundedOutput keeps what a process writes, and calls full if that is more than max bytes.
+// boundedOutput keeps the output of a process, and calls full if that is more than max bytes.
 type boundedOutput struct {
 	data       bytes.Buffer
 	max        int
@@ -106,7 +106,7 @@ func (b *boundedOutput) Write(p []byte) (int, error) {
 	return b.data.Write(p)
 }
 
-// tailOutput keeps the last max bytes of what a process writes.
+// tailOutput keeps the last max bytes of the output of a process.
 type tailOutput struct {
 	data []byte
 	max  int

@@ -39,7 +39,8 @@ func (s optimiser) Run(ctx context.Context, e *skill.Env) (skill.Outcome, error)
 		}
 		if err != nil {
 			return o, e.Issue(skill.Issue{Symptom: journal.Clip(err.Error(), maxText),
-				Cause: "the external agent gave no answer that can be used", Workaround: "it is left out", Status: "worked around"})
+				Cause: "the external agent gave no answer that can be used", Workaround: "it is left out",
+				Status: "worked around"})
 		}
 		if len(r.Changes) == 0 {
 			break

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Every skill has a manual, every manual is one of a skill, and each obeys the rules of the format.
+// Every skill has a manual, every manual has a skill, and each is valid.
 func TestManualsAreThoseOfTheSkills(t *testing.T) {
 	var names []string
 	for _, s := range builtInNames() {
@@ -19,7 +19,8 @@ func TestManualsAreThoseOfTheSkills(t *testing.T) {
 			continue
 		}
 		if m.Name != s || !strings.Contains(m.Description, "Use it ") || len(m.Body) < 1000 {
-			t.Errorf("%s: name %q, description %q and a body of %d bytes do not teach anybody when to take it", s, m.Name, m.Description, len(m.Body))
+			t.Errorf("%s: name %q, description %q and a body of %d bytes do not teach anybody when to take it", s,
+				m.Name, m.Description, len(m.Body))
 		}
 	}
 	if len(names) != 15 {
@@ -39,7 +40,7 @@ func TestManualsAreThoseOfTheSkills(t *testing.T) {
 	}
 }
 
-// What the format does not allow is refused, and the error says which rule.
+// Manuals that are not valid are refused, and the error names the rule.
 func TestManualRules(t *testing.T) {
 	const good = "---\nname: a-skill\ndescription: Does a thing. Use it when the thing is wanted.\n---\n\n# Text\n"
 	if m, err := Parse("a-skill", []byte(good)); err != nil || m.Body != "# Text" {
@@ -58,9 +59,11 @@ func TestManualRules(t *testing.T) {
 		{"name too long", strings.Repeat("a", 65), "a-skill", strings.Repeat("a", 65), "65 characters"},
 		{"no name", "a-skill", "name: a-skill\n", "", "0 characters"},
 		{"another folder", "b-skill", "", "", "folder"},
-		{"no description", "a-skill", "description: Does a thing. Use it when the thing is wanted.\n", "", "description is empty"},
+		{"no description", "a-skill", "description: Does a thing. Use it when the thing is wanted.\n", "",
+			"description is empty"},
 		{"description too long", "a-skill", "Does", strings.Repeat("x", 1024), "description has"},
-		{"compatibility too long", "a-skill", "name:", "compatibility: " + strings.Repeat("x", 501) + "\nname:", "compatibility has"},
+		{"compatibility too long", "a-skill", "name:", "compatibility: " + strings.Repeat("x", 501) + "\nname:",
+			"compatibility has"},
 		{"a field that the format has not", "a-skill", "name:", "verdict: pass\nname:", "verdict"},
 		{"a field of another type", "a-skill", "name:", "metadata: [1]\nname:", "front matter"},
 		{"no text", "a-skill", "# Text", "", "no text"},
@@ -69,14 +72,15 @@ func TestManualRules(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Parse(tc.folder, []byte(strings.Replace(good, tc.old, tc.new, 1)))
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), tc.folder+"/SKILL.md") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(),
+				tc.folder+"/SKILL.md") {
 				t.Errorf("error %v, want one about %q that names the file", err, tc.want)
 			}
 		})
 	}
 }
 
-// An export is what the binary has; files of the same name that say something else are kept.
+// An export has the files of the binary; files with other content are not touched.
 func TestExportManuals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "skills")
 	for range 2 {
@@ -93,7 +97,7 @@ func TestExportManuals(t *testing.T) {
 	if err := os.WriteFile(mine, []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Export(dir, All()); err == nil || !strings.Contains(err.Error(), "another text") {
+	if err := Export(dir, All()); err == nil || !strings.Contains(err.Error(), "other content") {
 		t.Errorf("a changed file was not refused: %v", err)
 	}
 	if data, _ := os.ReadFile(mine); string(data) != "mine" {
@@ -101,10 +105,11 @@ func TestExportManuals(t *testing.T) {
 	}
 }
 
-// The manuals name only files and knobs that there are.
+// The manuals name only skills that exist.
 func TestManualsNameWhatThereIs(t *testing.T) {
 	for _, m := range All() {
-		for _, other := range strings.FieldsFunc(m.Body, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz-", r) }) {
+		for _, other := range strings.FieldsFunc(m.Body,
+			func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz-", r) }) {
 			if strings.HasPrefix(other, "debug-") || strings.HasPrefix(other, "opt-") {
 				if _, err := Find(other); err != nil {
 					t.Errorf("%s sends to %s: %v", m.Name, other, err)

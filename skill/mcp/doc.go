@@ -1,31 +1,36 @@
-// Package mcp lets agents drive a deployment: a server of the Model Context Protocol over a workspace of package skill.
+// Package mcp lets agents drive a deployment: it is a server of the Model Context Protocol over a
+// workspace of package skill.
 //
 //	s, err := mcp.New("Qwen3-0.6B", dev, &skill.Options{Dir: "work"})
 //	defer s.Close()
-//	err = s.Serve(ctx, os.Stdin, os.Stdout)        // one client that started this process, or
-//	err = s.ListenAndServe(ctx, "127.0.0.1:7777")  // several, over streamable HTTP
+//	err = s.Serve(ctx, os.Stdin, os.Stdout) // one client, which started this process
+//
+//	l, err := mcp.Listen("127.0.0.1:7777")
+//	err = s.ServeListener(ctx, l) // several clients, over streamable HTTP
 //
 // # Tools
 //
-//	state                where the work stands: phases, last gates, open problems, and what may be done next, as calls
-//	run_phase            the phase that is due: its skill works, its gates decide, debug skills are asked
-//	run_gate             a look at one gate, from which nothing follows
-//	diagnose             the first op that is wrong from right inputs, and which skills know such a symptom
-//	propose_plan_change  an attempt in an optimisation phase: kept if the gates pass and it is faster beyond noise
-//	read_report          a page, a gate's report, the journal
-//	approve              the checkpoint behind a phase: approve, redirect, stop
+//	state                phases, last gates, open problems, and the calls that are possible next
+//	run_phase            runs the next phase to its verdict
+//	run_gate             runs one gate and records nothing
+//	diagnose             finds the first wrong op with right inputs, and the skills that know it
+//	propose_plan_change  tries a change in an optimisation phase
+//	read_report          reads a page, a gate's report, or the journal
+//	approve              approves a phase, redirects to an earlier one, or stops
 //
 // The fifteen SKILL.md files are resources of the server.
 //
-// No tool takes a verdict, a figure or a file. A phase passes when its own gates have, which this process runs on the device; a client that claims something is not heard,
-// because there is nowhere to say it. What a client may do by approving is to go on from a phase that has passed. Programs that host an agent ask their user before
-// calls of tools that are marked as destructive, approve among them; the journal keeps which client it was.
+// No tool has an argument for a verdict, a figure or a file. A phase passes if its own gates pass,
+// which this process runs on the device. With approve, a client can only go on from a phase that
+// has passed. Hosts of agents should ask their users before calls of tools that are marked as
+// destructive, such as approve; the journal has the name of the client.
 //
 // # Several clients
 //
-// One call works on the deployment at a time, whoever made it. While it does, another one that wants to work is refused at once and told what is going on; state and
-// read_report always answer. A call that is cancelled ends within 100 ms of the device, and the phase goes on from its journal when it is run again.
+// One call works on the deployment at a time. Other calls that need the deployment return an error
+// that names the call; state and read_report always work. A call that is cancelled ends
+// within 100 ms of the device, and the phase resumes when it runs again.
 //
-// Over HTTP the server listens on loopback only, and refuses requests whose Host or Origin is another one, which web pages could otherwise send. Everybody with an account
-// on the machine can reach it there.
+// Over HTTP the server listens on loopback only, and refuses requests with another Host or Origin,
+// which web pages could send. Every user of the machine can reach it there.
 package mcp

@@ -22,7 +22,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// start opens a server over a fresh deployment of a tiny model.
+// start opens a server for a new deployment of a tiny model.
 func start(t *testing.T, opts *skill.Options) *Server {
 	t.Helper()
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
@@ -60,7 +60,7 @@ func join(t *testing.T, s *Server, opts *sdk.ClientOptions) *sdk.ClientSession {
 	return c
 }
 
-// call calls a tool and reads what it gives.
+// call calls a tool and parses its result.
 func call[T any](t *testing.T, c *sdk.ClientSession, tool string, arguments any) T {
 	t.Helper()
 	r, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
@@ -87,7 +87,7 @@ func text(r *sdk.CallToolResult) string {
 	return b.String()
 }
 
-// refuse calls a tool that must not do it, as a tool's error or as one of the protocol.
+// refuse calls a tool that must return an error, of its own or of the protocol.
 func refuse(t *testing.T, c *sdk.ClientSession, tool string, arguments any, want string) {
 	t.Helper()
 	r, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
@@ -105,7 +105,7 @@ func refuse(t *testing.T, c *sdk.ClientSession, tool string, arguments any, want
 
 type object = map[string]any
 
-// An agent that follows what state says comes from nothing to a finalised plan, and cannot leave an approval out.
+// An agent that follows the calls of state finalises a plan, and cannot skip an approval.
 func TestAgentFollowsState(t *testing.T) {
 	c := join(t, start(t, nil), nil)
 	for step := 0; ; step++ {
@@ -126,7 +126,8 @@ func TestAgentFollowsState(t *testing.T) {
 			}
 			break
 		}
-		if r, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: next.Tool, Arguments: next.Arguments}); err != nil || r.IsError {
+		if r, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: next.Tool,
+			Arguments: next.Arguments}); err != nil || r.IsError {
 			t.Fatalf("%s %v: %v %s", next.Tool, next.Arguments, err, text(r))
 		}
 	}
@@ -145,7 +146,7 @@ func TestAgentFollowsState(t *testing.T) {
 	}
 }
 
-// Wrong calls are refused with a reason, and leave nothing behind.
+// Wrong calls are refused with a reason, and change nothing.
 func TestWrongCalls(t *testing.T) {
 	s := start(t, nil)
 	c := join(t, s, nil)
@@ -158,26 +159,26 @@ func TestWrongCalls(t *testing.T) {
 		{"run_phase", object{}, "phase"},
 		{"run_phase", object{"phase": 3}, "phase"},
 		{"run_phase", object{"phase": "victory"}, "phase"},
-		{"run_phase", object{"phase": "full-model"}, "reference is due"},
+		{"run_phase", object{"phase": "full-model"}, "reference"},
 		{"run_phase", object{"phase": "reference", "verdict": "pass"}, "verdict"},
 		{"run_phase", object{"phase": "reference", "passed": true}, "passed"},
 		{"run_phase", []int{1}, ""},
 		{"run_gate", object{"gate": "no-such"}, "architecture"},
 		{"run_gate", object{"gate": "logits", "ok": true}, "ok"},
 		{"diagnose", object{"gate": "no-such"}, "no-such"},
-		{"approve", object{"action": "approve"}, "nothing waits"},
+		{"approve", object{"action": "approve"}, "no phase waits"},
 		{"approve", object{"action": "pass"}, "action"},
 		{"approve", object{"action": "redirect"}, "needs a phase"},
-		{"approve", object{"action": "redirect", "phase": "finalise"}, "up to it"},
+		{"approve", object{"action": "redirect", "phase": "finalise"}, "cannot redirect"},
 		{"approve", object{"action": "approve", "note": strings.Repeat("x", 5000)}, "at most"},
 		{"propose_plan_change", object{"name": "x"}, "change"},
 		{"propose_plan_change", object{"name": "", "change": object{}}, "name"},
-		{"propose_plan_change", object{"name": "x", "change": object{"chunk": 16}}, "reference is due"},
+		{"propose_plan_change", object{"name": "x", "change": object{"chunk": 16}}, "reference"},
 		{"read_report", object{"name": "../../etc/passwd"}, "read_report without a name"},
 		{"read_report", object{"name": "../x.md"}, "escapes"},
 		{"read_report", object{"name": "/etc/x.md"}, "escapes"},
 		{"read_report", object{"name": "link.md"}, "escapes"},
-		{"read_report", object{"name": "folder.md"}, "no file"},
+		{"read_report", object{"name": "folder.md"}, "not a regular file"},
 		{"read_report", object{"name": "lock"}, "without a name"},
 		{"read_report", object{"name": "journal.jsonl", "offset": -1}, "offset"},
 		{"read_report", object{"name": "journal.jsonl", "offset": 1 << 40}, "offset"},
@@ -186,7 +187,7 @@ func TestWrongCalls(t *testing.T) {
 		if tc.arguments != nil && tc.want == "escapes" {
 			os.Symlink("/etc/hostname", filepath.Join(s.dir, "link.md"))
 		}
-		if tc.want == "no file" {
+		if tc.want == "not a regular file" {
 			os.Mkdir(filepath.Join(s.dir, "folder.md"), 0o755)
 		}
 		refuse(t, c, tc.tool, tc.arguments, tc.want)
@@ -197,12 +198,13 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// No tool takes a verdict: what every tool accepts is listed here, and a new field has to be thought about.
+// No tool takes a verdict: this list has the arguments of every tool.
 func TestNoToolSetsAVerdict(t *testing.T) {
 	c := join(t, start(t, nil), nil)
 	want := map[string][]string{
-		"state": {}, "run_phase": {"answer", "phase"}, "run_gate": {"gate", "phase"}, "diagnose": {"gate", "phase"}, "propose_plan_change": {"change", "name"},
-		"read_report": {"name", "offset"}, "approve": {"action", "note", "phase", "skill"},
+		"state": {}, "run_phase": {"answer", "phase"}, "run_gate": {"gate", "phase"}, "diagnose": {"gate", "phase"},
+		"propose_plan_change": {"change", "name"},
+		"read_report":         {"name", "offset"}, "approve": {"action", "note", "phase", "skill"},
 	}
 	list, err := c.ListTools(context.Background(), nil)
 	if err != nil {
@@ -232,7 +234,8 @@ func TestNoToolSetsAVerdict(t *testing.T) {
 
 // blocking is a gate that waits for its context while hold is set.
 func blocking(hold *atomic.Bool, began chan<- struct{}) skill.Gate {
-	return skill.Gate{Name: "slow", Phases: []skill.Phase{skill.Reference}, Check: func(ctx context.Context, e *skill.Env) (skill.Verdict, error) {
+	return skill.Gate{Name: "slow", Phases: []skill.Phase{skill.Reference}, Check: func(ctx context.Context,
+		e *skill.Env) (skill.Verdict, error) {
 		if hold.Load() {
 			began <- struct{}{}
 			<-ctx.Done()
@@ -244,7 +247,8 @@ func blocking(hold *atomic.Bool, began chan<- struct{}) skill.Gate {
 	}}
 }
 
-// A call that its client cancels ends at once; the phase is not passed by it, and goes on when it is run again.
+// A call that its client cancels ends at once. The phase does not pass, and resumes when it is run
+// again.
 func TestCancel(t *testing.T) {
 	var hold atomic.Bool
 	hold.Store(true)
@@ -257,7 +261,8 @@ func TestCancel(t *testing.T) {
 		ended <- err
 	}()
 	<-began
-	if v := call[deploymentView](t, c, "state", nil); !strings.Contains(v.Working, "run_phase reference") || len(v.Next) != 0 {
+	if v := call[deploymentView](t, c, "state", nil); !strings.Contains(v.Working, "run_phase reference") ||
+		len(v.Next) != 0 {
 		t.Errorf("while it works: %q, next %v", v.Working, v.Next)
 	}
 	cancel()
@@ -274,17 +279,19 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// idle waits until nothing works.
+// idle waits until no call works.
 func idle(t *testing.T, c *sdk.ClientSession) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); call[deploymentView](t, c, "state", nil).Working != ""; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); call[deploymentView](t, c, "state",
+		nil).Working != ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the call that was cancelled still works")
 		}
 	}
 }
 
-// Two clients over HTTP see one state; while one works the other is told so, and neither can end the other's call.
+// Two clients over HTTP see one state. While one works, the other gets an error, and neither can
+// end the other's call.
 func TestTwoClientsOverHTTP(t *testing.T) {
 	var hold atomic.Bool
 	hold.Store(true)
@@ -299,7 +306,8 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 	go func() { served <- s.ServeListener(ctx, l) }()
 	url := "http://" + l.Addr().String()
 	dial := func() *sdk.ClientSession {
-		c, err := sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil).Connect(context.Background(), &sdk.StreamableClientTransport{Endpoint: url}, nil)
+		c, err := sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil).Connect(context.Background(),
+			&sdk.StreamableClientTransport{Endpoint: url}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +325,8 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 	for _, tool := range []struct {
 		name      string
 		arguments object
-	}{{"run_phase", object{"phase": "reference"}}, {"run_gate", object{"gate": "weights"}}, {"approve", object{"action": "stop"}},
+	}{{"run_phase", object{"phase": "reference"}}, {"run_gate", object{"gate": "weights"}},
+		{"approve", object{"action": "stop"}},
 		{"propose_plan_change", object{"name": "x", "change": object{}}}, {"diagnose", object{}}} {
 		refuse(t, b, tool.name, tool.arguments, "busy: run_phase reference")
 	}
@@ -334,7 +343,8 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 	if v := call[deploymentView](t, a, "state", nil); !v.Waiting {
 		t.Errorf("the first client sees %+v", v)
 	}
-	for header, value := range map[string]string{"Origin": "https://example.com", "Host": "example.com", "Sec-Fetch-Site": "cross-site"} {
+	for header, value := range map[string]string{"Origin": "https://example.com", "Host": "example.com",
+		"Sec-Fetch-Site": "cross-site"} {
 		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		if err != nil {
 			t.Fatal(err)
@@ -360,7 +370,7 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 	}
 }
 
-// Only this machine is listened to.
+// The server listens on this machine only.
 func TestListenOnLoopbackOnly(t *testing.T) {
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.com:0", "7777", ""} {
 		if l, err := Listen(addr); err == nil {
@@ -370,16 +380,21 @@ func TestListenOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-// A phase that fails is a result, with the question and what can be done; an answer that was brought along is used once, and a direction that is none is an error.
+// A phase that fails is a result, with the question and the possible calls. An answer is used once,
+// and an unknown direction is an error.
 func TestQuestion(t *testing.T) {
 	broken := true
-	opts := &skill.Options{Gates: []skill.Gate{{Name: "lamp", Phases: []skill.Phase{skill.Reference}, Check: func(context.Context, *skill.Env) (skill.Verdict, error) {
-		c := skill.Checks{Name: "lamp"}
-		c.Hold(!broken, "lamp", "the lamp is on")
-		return c, nil
-	}}}}
+	opts := &skill.Options{Gates: []skill.Gate{{Name: "lamp", Phases: []skill.Phase{skill.Reference},
+		Check: func(context.Context, *skill.Env) (skill.Verdict, error) {
+			c := skill.Checks{Name: "lamp"}
+			c.Hold(!broken, "lamp", "the lamp is on")
+			return c, nil
+		}}}}
 	var events atomic.Int32
-	c := join(t, start(t, opts), &sdk.ClientOptions{ProgressNotificationHandler: func(context.Context, *sdk.ProgressNotificationClientRequest) { events.Add(1) }})
+	c := join(t, start(t, opts), &sdk.ClientOptions{ProgressNotificationHandler: func(context.Context,
+		*sdk.ProgressNotificationClientRequest) {
+		events.Add(1)
+	}})
 	params := &sdk.CallToolParams{Name: "run_phase", Arguments: object{"phase": "reference"}}
 	params.SetProgressToken("p")
 	raw, err := c.CallTool(context.Background(), params)
@@ -399,7 +414,7 @@ func TestQuestion(t *testing.T) {
 	if d := call[skill.Diagnosis](t, c, "diagnose", nil); d.Symptom == nil || d.Gate.Name != "lamp" {
 		t.Errorf("diagnosis: %+v", d)
 	}
-	refuse(t, c, "approve", object{"action": "approve"}, "nothing waits")
+	refuse(t, c, "approve", object{"action": "approve"}, "no phase waits")
 	refuse(t, c, "run_phase", object{"phase": "reference", "answer": "no-such-direction"}, "none of the directions")
 	if r := call[phaseResult](t, c, "run_phase", object{"phase": "reference", "answer": "again"}); r.Report.Passed {
 		t.Error("it passed although nothing has changed")
@@ -410,7 +425,7 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// The manuals are there to be read.
+// The manuals are resources.
 func TestSkillsAreResources(t *testing.T) {
 	c := join(t, start(t, nil), nil)
 	list, err := c.ListResources(context.Background(), nil)
@@ -423,7 +438,7 @@ func TestSkillsAreResources(t *testing.T) {
 	}
 }
 
-// Long files come in pieces that end between characters and make the whole.
+// Long files come in parts that end between characters and make up the whole.
 func TestReadReportInPieces(t *testing.T) {
 	s := start(t, nil)
 	c := join(t, s, nil)
@@ -448,7 +463,7 @@ func TestReadReportInPieces(t *testing.T) {
 	}
 }
 
-// A server that is closed while a call works ends that call, gives the workspace back, and refuses what comes later.
+// Close ends a call that works and closes the workspace; later calls are refused.
 func TestClose(t *testing.T) {
 	var hold atomic.Bool
 	hold.Store(true)
@@ -458,7 +473,8 @@ func TestClose(t *testing.T) {
 	c := join(t, s, nil)
 	ended := make(chan struct{})
 	go func() {
-		c.CallTool(context.Background(), &sdk.CallToolParams{Name: "run_phase", Arguments: object{"phase": "reference"}})
+		c.CallTool(context.Background(), &sdk.CallToolParams{Name: "run_phase",
+			Arguments: object{"phase": "reference"}})
 		close(ended)
 	}()
 	<-began
@@ -474,7 +490,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A journal that somebody has emptied is a refusal, and no crash of the server.
+// An empty journal is an error, and no crash of the server.
 func TestStateWithoutAJournal(t *testing.T) {
 	s := start(t, nil)
 	if err := os.Truncate(filepath.Join(s.dir, journal.FileJournal), 0); err != nil {

@@ -16,19 +16,19 @@ import (
 	"github.com/npukit/npukit/skill/manual"
 )
 
-// Limits of what read_report gives at once.
+// Limits of one call of read_report.
 const (
 	maxRead  = 64 << 10 // bytes of a file
 	maxFiles = 2000
 )
 
-// reportText is a piece of a file of the workspace.
+// reportText is a part of a file in the workspace, or the list of files.
 type reportText struct {
 	Name  string       `json:"name,omitempty"`
 	Text  string       `json:"text,omitempty"`
 	Size  int64        `json:"size"`
-	Next  int64        `json:"next,omitempty"`  // offset of what follows; 0 at the end
-	Files []reportFile `json:"files,omitempty"` // of a list
+	Next  int64        `json:"next,omitempty"` // offset of the next part; 0 at the end
+	Files []reportFile `json:"files,omitempty"`
 }
 
 // reportFile is a file that can be read.
@@ -37,16 +37,16 @@ type reportFile struct {
 	Size int64  `json:"size"`
 }
 
-// readable are the sorts of files in a workspace that are text.
+// readable reports whether a file is text that can be read.
 func readable(name string) bool {
 	switch path.Ext(name) {
 	case ".md", ".json", ".jsonl", ".txt":
-		return !strings.HasPrefix(path.Base(name), ".") // those are being written
+		return !strings.HasPrefix(path.Base(name), ".") // incomplete files
 	}
 	return false
 }
 
-// readReport reads inside the workspace and nowhere else: [os.Root] does not follow a path or a link out of it.
+// readReport reads a file of the workspace. [os.Root] does not follow paths or links out of it.
 func (s *Server) readReport(_ context.Context, _ *sdk.CallToolRequest, in reportArgs) (any, error) {
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
@@ -57,7 +57,8 @@ func (s *Server) readReport(_ context.Context, _ *sdk.CallToolRequest, in report
 		return listReports(root)
 	}
 	if !readable(in.Name) {
-		return nil, fmt.Errorf("mcp: %q is none of the files that can be read: call read_report without a name for a list", in.Name)
+		return nil, fmt.Errorf("mcp: %q cannot be read: call read_report without a name for a list of files",
+			in.Name)
 	}
 	info, err := root.Stat(in.Name)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *Server) readReport(_ context.Context, _ *sdk.CallToolRequest, in report
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("mcp: %s is no file", in.Name)
+		return nil, fmt.Errorf("mcp: %s is not a regular file", in.Name)
 	case in.Offset < 0 || in.Offset > info.Size():
 		return nil, fmt.Errorf("mcp: offset is %d, %s has %d bytes", in.Offset, in.Name, info.Size())
 	}
@@ -87,7 +88,7 @@ func (s *Server) readReport(_ context.Context, _ *sdk.CallToolRequest, in report
 	return r, nil
 }
 
-// whole leaves out a character that is cut off at the end, when more follows.
+// whole removes an incomplete character at the end, if more follows.
 func whole(data []byte, more bool) []byte {
 	for back := 1; more && back < utf8.UTFMax && back < len(data); back++ {
 		if tail := data[len(data)-back:]; utf8.RuneStart(tail[0]) {
@@ -113,7 +114,7 @@ func listReports(root *os.Root) (any, error) {
 		}
 		info, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was being written
+			return nil // it was temporary
 		}
 		if err != nil {
 			return err
@@ -127,13 +128,14 @@ func listReports(root *os.Root) (any, error) {
 	return list, nil
 }
 
-// addSkills makes the manuals of all skills resources.
+// addSkills adds the manuals of all skills as resources.
 func (s *Server) addSkills() {
 	for _, m := range manual.All() {
 		uri := "skill://" + m.Name
 		s.mcp.AddResource(&sdk.Resource{URI: uri, Name: m.Name, Description: m.Description, MIMEType: "text/markdown"},
 			func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
-				return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: uri, MIMEType: "text/markdown", Text: m.Text}}}, nil
+				return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: uri, MIMEType: "text/markdown",
+					Text: m.Text}}}, nil
 			})
 	}
 }

@@ -12,7 +12,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Serve talks to one client over a pair of streams, such as stdin and stdout, until r ends or ctx does. Nothing else may be written to w.
+// Serve serves one client over a pair of streams, such as stdin and stdout, until r or ctx ends.
+// Nothing else may be written to w.
 func (s *Server) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
 	return s.connect(ctx, &sdk.IOTransport{Reader: io.NopCloser(r), Writer: nopCloser{w}})
 }
@@ -21,7 +22,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// connect talks to one client over any transport of the SDK, until the client leaves or ctx ends.
+// connect serves one client over a transport of the SDK, until the client leaves or ctx ends.
 func (s *Server) connect(ctx context.Context, t sdk.Transport) error {
 	err := s.mcp.Run(ctx, t)
 	if ctx.Err() != nil {
@@ -33,29 +34,31 @@ func (s *Server) connect(ctx context.Context, t sdk.Transport) error {
 	return nil
 }
 
-// Handler speaks the protocol's streamable HTTP. It refuses requests that a web page of another origin makes a browser send.
+// Handler returns the handler for streamable HTTP. It refuses requests from web pages of another
+// origin.
 func (s *Server) Handler() http.Handler {
 	h := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp }, &sdk.StreamableHTTPOptions{
-		PropagateRequestCancellation: true, // a client that is gone waits for nothing
+		PropagateRequestCancellation: true, // a client has left
 		SessionTimeout:               idleSession,
 	})
 	return http.NewCrossOriginProtection().Handler(h)
 }
 
-// idleSession is when a session is forgotten whose client says nothing, and no call of which works.
+// idleSession is how long a session without calls is kept.
 const idleSession = time.Hour
 
-// Listen opens a loopback address. Port 0 is any that is free.
+// Listen listens on a loopback address. Port 0 is any free port.
 func Listen(addr string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("mcp: %w; want an address such as 127.0.0.1:7777", err)
 	}
 	if host == "localhost" {
-		host = "127.0.0.1" // what the name resolves to is not ours to know
+		host = "127.0.0.1" // the name may resolve to another address
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("mcp: %q is no loopback address, and the server is for this machine only: use 127.0.0.1:%s", host, port)
+		return nil, fmt.Errorf("mcp: %q is not a loopback address, and the server is for this machine only: use "+
+			"127.0.0.1:%s", host, port)
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if err != nil {
@@ -64,7 +67,7 @@ func Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// ServeListener serves HTTP on a listener, which it closes, until ctx ends.
+// ServeListener serves HTTP on a listener until ctx ends, and closes the listener.
 func (s *Server) ServeListener(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()

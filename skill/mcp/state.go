@@ -8,27 +8,27 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// deploymentView is where the work stands, as the tool state gives it.
+// deploymentView is the result of the tool state.
 type deploymentView struct {
 	Model      string       `json:"model"`
 	Device     string       `json:"device"`
 	Workspace  string       `json:"workspace"`
 	PlanStatus plan.Status  `json:"plan_status"`
-	Reference  string       `json:"reference"` // what the oracle itself was held to, in a sentence
-	Recipe     skill.Recipe `json:"recipe"`    // what the plan is made from; propose_plan_change takes parts of it
+	Reference  string       `json:"reference"` // of the oracle, in a sentence
+	Recipe     skill.Recipe `json:"recipe"`    // for propose_plan_change
 	Due        string       `json:"due,omitempty"`
-	Skill      string       `json:"skill,omitempty"` // of the due phase; its instructions are the resource skill://NAME
+	Skill      string       `json:"skill,omitempty"` // of the next phase; a resource skill://NAME
 	Waiting    bool         `json:"waiting_for_approval"`
 	Phases     []phaseView  `json:"phases"`
-	// Gates are those of the last phase in which some spoke.
+	// Gates are those of the last phase in which gates have run.
 	Gates    []skill.GateResult `json:"last_gates"`
 	Problems []string           `json:"open_problems"`
-	Question *skill.Question    `json:"question,omitempty"` // that nobody has answered
-	Working  string             `json:"working,omitempty"`  // the call that works at the moment
+	Question *skill.Question    `json:"question,omitempty"` // without an answer
+	Working  string             `json:"working,omitempty"`  // the call that works
 	Next     []nextCall         `json:"next"`
 }
 
-// phaseView is a phase in a line.
+// phaseView is the state of a phase.
 type phaseView struct {
 	Phase    string         `json:"phase"`
 	Status   journal.Status `json:"status"`
@@ -37,7 +37,7 @@ type phaseView struct {
 	Reason   string         `json:"reason,omitempty"`
 }
 
-// nextCall is something that may be done next.
+// nextCall is a call that is possible.
 type nextCall struct {
 	Tool      string         `json:"tool"`
 	Arguments map[string]any `json:"arguments"`
@@ -50,7 +50,8 @@ func (s *Server) view() (*deploymentView, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &deploymentView{Model: st.Subject.Name, Device: st.Subject.Device, Workspace: s.dir, PlanStatus: st.PlanStatus(), Reference: st.Subject.Reference(), Recipe: st.Recipe, Gates: []skill.GateResult{},
+	v := &deploymentView{Model: st.Subject.Name, Device: st.Subject.Device, Workspace: s.dir,
+		PlanStatus: st.PlanStatus(), Reference: st.Subject.Reference(), Recipe: st.Recipe, Gates: []skill.GateResult{},
 		Problems: []string{}, Next: []nextCall{}}
 	for _, p := range st.Phases {
 		v.Phases = append(v.Phases, phaseView{p.Phase.String(), p.Status, p.Attempts, p.Seconds, p.Reason})
@@ -65,13 +66,13 @@ func (s *Server) view() (*deploymentView, error) {
 	}
 	if call, seconds := s.busy(); call != "" {
 		v.Working = fmt.Sprintf("%s, for %.0f s", call, seconds)
-		return v, nil // nothing else may be done now
+		return v, nil // no other call is possible now
 	}
 	v.next(st, due, more, s.evaluate)
 	return v, nil
 }
 
-// problems are what stands between here and the due phase's passing.
+// problems adds the open problems of the next phase.
 func (v *deploymentView) problems(st *skill.State, due skill.Phase) {
 	p := st.Phases[due]
 	if p.Status == skill.Failed {
@@ -87,7 +88,7 @@ func (v *deploymentView) problems(st *skill.State, due skill.Phase) {
 	}
 }
 
-// next lists the calls that are possible.
+// next adds the calls that are possible.
 func (v *deploymentView) next(st *skill.State, due skill.Phase, more, evaluator bool) {
 	add := func(tool, why string, arguments map[string]any) {
 		v.Next = append(v.Next, nextCall{tool, arguments, why})
@@ -97,11 +98,14 @@ func (v *deploymentView) next(st *skill.State, due skill.Phase, more, evaluator 
 		add("read_report", "all phases have passed", map[string]any{"name": "performance.md"})
 		return
 	case v.Waiting:
-		add("approve", fmt.Sprintf("%s has passed; look at its gates, then go on to %s", due-1, due), map[string]any{"action": skill.Approve})
-		add("approve", "go back, if something is not as it should be", map[string]any{"action": skill.Redirect, "phase": due - 1})
+		add("approve", fmt.Sprintf("%s has passed; look at its gates, then go on to %s", due-1, due),
+			map[string]any{"action": skill.Approve})
+		add("approve", "go back, if something is not as it should be", map[string]any{"action": skill.Redirect,
+			"phase": due - 1})
 		return
 	case due == skill.Evaluation && !evaluator:
-		add("read_report", "what is left is an evaluation by another process: npukit evaluate, with the folder of the workspace", map[string]any{"name": "performance.md"})
+		add("read_report", "what is left is an evaluation by another process: npukit evaluate, with the folder of "+
+			"the workspace", map[string]any{"name": "performance.md"})
 		return
 	}
 	if failed := st.Phases[due].Status == skill.Failed; failed {
@@ -114,11 +118,13 @@ func (v *deploymentView) next(st *skill.State, due skill.Phase, more, evaluator 
 			}
 		}
 		if due > skill.Reference {
-			add("approve", "go back, if the cause lies there", map[string]any{"action": skill.Redirect, "phase": due - 1})
+			add("approve", "go back, if the cause lies there", map[string]any{"action": skill.Redirect,
+				"phase": due - 1})
 		}
 	}
 	add("run_phase", due.Info().Purpose, map[string]any{"phase": due})
 	if due == skill.Prefill || due == skill.Decode {
-		add("propose_plan_change", "try a change of your own; it begins the phase, which run_phase ends", map[string]any{"name": "...", "change": map[string]any{}})
+		add("propose_plan_change", "try a change of your own; it begins the phase, which run_phase ends",
+			map[string]any{"name": "...", "change": map[string]any{}})
 	}
 }

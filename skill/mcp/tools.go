@@ -14,68 +14,83 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Arguments of the tools. A field that is none of these is refused by the schema: there is no place for a verdict.
+// Arguments of the tools. The schema refuses other fields, so there is no place for a verdict.
 type (
 	stateArgs struct{}
 	phaseArgs struct {
-		Phase  skill.Phase `json:"phase" jsonschema:"the phase that is due"`
-		Answer string      `json:"answer,omitempty" jsonschema:"the direction to take if the phase puts a question, by its name; it stops there otherwise"`
+		Phase  skill.Phase `json:"phase" jsonschema:"the next phase"`
+		Answer string      `json:"answer,omitempty" jsonschema:"direction to take if the phase asks; else it stops"`
 	}
 	gateArgs struct {
-		Phase *skill.Phase `json:"phase,omitempty" jsonschema:"the phase that the gate belongs to; the one that is due if left out"`
-		Gate  string       `json:"gate" jsonschema:"name of the gate; a wrong one is answered with those that there are"`
+		Phase *skill.Phase `json:"phase,omitempty" jsonschema:"the gate's phase; default the next phase"`
+		Gate  string       `json:"gate" jsonschema:"name of the gate; an unknown name returns the list of gates"`
 	}
 	diagnoseArgs struct {
-		Phase *skill.Phase `json:"phase,omitempty" jsonschema:"the phase to look at; the one that is due if left out"`
-		Gate  string       `json:"gate,omitempty" jsonschema:"name of the gate; the one that has failed if left out"`
+		Phase *skill.Phase `json:"phase,omitempty" jsonschema:"the phase to look at; default the next phase"`
+		Gate  string       `json:"gate,omitempty" jsonschema:"name of the gate; default the one that has failed"`
 	}
 	changeArgs struct {
-		Name   string         `json:"name" jsonschema:"what the change is, in a few words, for the trajectory"`
-		Change map[string]any `json:"change" jsonschema:"the fields of the recipe that become others, as in {\"prefill\": {\"merge_post\": true}}; state shows the recipe"`
+		Name   string         `json:"name" jsonschema:"a short name of the change, for the trajectory"`
+		Change map[string]any `json:"change" jsonschema:"fields of the recipe: {\"prefill\": {\"lm_rows\": \"last\"}}"`
 	}
 	reportArgs struct {
-		Name   string `json:"name,omitempty" jsonschema:"file in the workspace; the list of files if left out"`
-		Offset int64  `json:"offset,omitempty" jsonschema:"bytes to skip, as the answer before says in next"`
+		Name   string `json:"name,omitempty" jsonschema:"file in the workspace; default the list of files"`
+		Offset int64  `json:"offset,omitempty" jsonschema:"bytes to skip: next of the previous result"`
 	}
 	approveArgs struct {
-		Action skill.Action `json:"action" jsonschema:"approve goes on behind a phase that has passed; redirect goes back to a phase, whose gates then run again; stop leaves it"`
-		Phase  *skill.Phase `json:"phase,omitempty" jsonschema:"of a redirect: where to go on"`
-		Skill  string       `json:"skill,omitempty" jsonschema:"of a redirect: a skill that runs first there"`
+		Action skill.Action `json:"action" jsonschema:"approve the phase, redirect to an earlier phase, or stop"`
+		Phase  *skill.Phase `json:"phase,omitempty" jsonschema:"the phase of a redirect"`
+		Skill  string       `json:"skill,omitempty" jsonschema:"a skill that a redirect runs first"`
 		Note   string       `json:"note,omitempty" jsonschema:"why, for the journal"`
 	}
 )
 
-// maxNote bounds what a client may leave in the journal with one call.
+// maxNote bounds the text that a call can add to the journal.
 const maxNote = 2000
 
 func (s *Server) addTools() {
 	no := false
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no}
 	works := &sdk.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no}
-	decides := &sdk.ToolAnnotations{OpenWorldHint: &no} // destructive: what was passed may have to pass again
-	add(s, "state", "Where the deployment stands: phases, last gates, open problems, the question that waits, and the calls that are possible next. nextCall it first.", reads, s.state)
-	add(s, "run_phase", "Run the phase that is due, to its verdict: its skill works, its gates decide, and debug skills are asked where one fails. Takes seconds to hours; "+
-		"sends progress; a cancelled run goes on when it is run again.", works, s.runPhase)
-	add(s, "run_gate", "Look at what a gate says to the plan as it is. Nothing follows from it: only gates that a phase runs itself count for it.", works, s.runGate)
-	add(s, "diagnose", "Run a gate and, where it fails, find the first op that is wrong from right inputs, what usually causes that, and which skills know it. Changes nothing.",
-		works, s.diagnose)
-	add(s, "propose_plan_change", "Try a change to the plan in the optimisation phase that is due: the gates are asked, its speed is taken, and it is kept if they pass and it is "+
-		"faster beyond noise. Otherwise it is forgotten, and noted as rejected.", works, s.propose)
-	add(s, "read_report", "Read a file of the workspace: pages (progress.md, issues.md, ...), reports of gates, figures, the journal. Without a name it lists them.", reads, s.readReport)
-	add(s, "approve", "Decide behind a phase: approve, to go on from one that has passed; redirect, to go back; stop. Ask your user before you call it.", decides, s.approve)
+	decides := &sdk.ToolAnnotations{OpenWorldHint: &no} // destructive: phases may have to pass again
+	add(s, "state", "Return the state of the deployment: phases, last gates, open problems, an open question, and the "+
+		"calls that are possible next. Call it first.", reads, s.state)
+	add(s, "run_phase", "Run the next phase to its verdict: its skill works, its gates decide, and debug "+
+		"skills look for "+
+		"the cause if one fails. Takes seconds to hours and sends progress; if cancelled, the phase resumes "+
+		"when it is "+
+		"run again.", works, s.runPhase)
+	add(s, "run_gate", "Run a gate on the current plan. Nothing is recorded: a phase counts only the gates "+
+		"that it runs "+
+		"itself.", works, s.runGate)
+	add(s, "diagnose", "Run a gate. If it fails, find the first op that is wrong although its inputs are "+
+		"right, the usual "+
+		"cause, and the skills that know it. Changes nothing.", works, s.diagnose)
+	add(s, "propose_plan_change", "Try a change to the plan in the next phase, if it is an optimisation phase. "+
+		"The change "+
+		"is kept if the gates pass and the plan is faster beyond noise; otherwise it is recorded as rejected.", works,
+		s.propose)
+	add(s, "read_report", "Read a file of the workspace: pages (progress.md, issues.md, ...), reports of "+
+		"gates, figures, "+
+		"the journal. Without a name, list the files.", reads, s.readReport)
+	add(s, "approve", "Answer the report of a phase: approve it if it has passed, redirect to an earlier "+
+		"phase, or stop. "+
+		"Ask your user before you call it.", decides, s.approve)
 }
 
-// add adds a tool whose arguments are a struct. Phases and actions are names from a list.
-func add[In any](s *Server, name, what string, hints *sdk.ToolAnnotations, do func(context.Context, *sdk.CallToolRequest, In) (any, error)) {
+// add adds a tool whose arguments are a struct. Phases and actions are enumerations.
+func add[In any](s *Server, name, what string, hints *sdk.ToolAnnotations,
+	do func(context.Context, *sdk.CallToolRequest, In) (any, error)) {
 	schema, err := jsonschema.For[In](nil)
 	if err != nil {
-		panic(err) // of a type of this file
+		panic(err) // the types are in this file
 	}
 	var phases []any
 	for _, p := range skill.Phases() {
 		phases = append(phases, p.String())
 	}
-	for field, values := range map[string][]any{"phase": phases, "action": {string(skill.Approve), string(skill.Redirect), string(skill.Stop)}} {
+	for field, values := range map[string][]any{"phase": phases, "action": {string(skill.Approve),
+		string(skill.Redirect), string(skill.Stop)}} {
 		if p := schema.Properties[field]; p != nil {
 			*p = jsonschema.Schema{Type: "string", Enum: values, Description: p.Description}
 		}
@@ -87,13 +102,13 @@ func add[In any](s *Server, name, what string, hints *sdk.ToolAnnotations, do fu
 		})
 }
 
-// Bounds of what is kept for a client that reads slowly: it misses events then, and the work goes on.
+// Bounds for clients that read progress slowly. They miss events.
 const (
 	progressQueue = 64
-	progressFlush = 100 * time.Millisecond // for the last events, when the work has ended
+	progressFlush = 100 * time.Millisecond // for the last events
 )
 
-// progress sends events to the client of a call that wants them, until stop.
+// progress returns a function that sends events to a client that asked for progress, until stop.
 func progress(ctx context.Context, req *sdk.CallToolRequest) (watch func(skill.Event), stop func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
@@ -105,7 +120,8 @@ func progress(ctx context.Context, req *sdk.CallToolRequest) (watch func(skill.E
 		sent := 0.0
 		for e := range events {
 			sent++
-			params := &sdk.ProgressNotificationParams{ProgressToken: token, Progress: sent, Message: fmt.Sprintf("%s: %s", e.Phase, e.Text)}
+			params := &sdk.ProgressNotificationParams{ProgressToken: token, Progress: sent,
+				Message: fmt.Sprintf("%s: %s", e.Phase, e.Text)}
 			if req.Session.NotifyProgress(ctx, params) != nil {
 				return // the client is gone, or has cancelled
 			}
@@ -130,15 +146,15 @@ func (s *Server) state(context.Context, *sdk.CallToolRequest, stateArgs) (any, e
 	return s.view()
 }
 
-// phaseResult is what run_phase gives.
+// phaseResult is the result of run_phase.
 type phaseResult struct {
 	Report   skill.PhaseReport   `json:"report"`
 	Attempts []attemptView       `json:"attempts,omitempty"` // changes that were tried in it
-	Skills   []journal.SkillNote `json:"skills,omitempty"`   // debug skills that were asked, with their hypotheses
+	Skills   []journal.SkillNote `json:"skills,omitempty"`   // outcomes of debug skills
 	State    *deploymentView     `json:"state"`
 }
 
-// attemptView is a change in a line.
+// attemptView is a change that was tried.
 type attemptView struct {
 	Step    string `json:"step"`
 	Outcome string `json:"outcome"`
@@ -155,7 +171,8 @@ func (s *Server) runPhase(ctx context.Context, req *sdk.CallToolRequest, in phas
 		case !more:
 			return errors.New("mcp: all phases have passed; redirect to one to run it again")
 		case in.Phase != due:
-			return fmt.Errorf("mcp: %s is due, and not %s: phases run in order; go back with approve, action redirect", due, in.Phase)
+			return fmt.Errorf("mcp: the next phase is %s, not %s: to go back, call approve with action redirect",
+				due, in.Phase)
 		case waiting:
 			return fmt.Errorf("mcp: %s waits for approval: call approve first", due-1)
 		}
@@ -175,7 +192,7 @@ func (s *Server) runPhase(ctx context.Context, req *sdk.CallToolRequest, in phas
 		}
 		var failed *skill.PhaseError
 		if errors.As(err, &failed) {
-			return nil // a verdict is a result
+			return nil // the verdict is in the result
 		}
 		return err
 	})
@@ -186,14 +203,14 @@ func (s *Server) runPhase(ctx context.Context, req *sdk.CallToolRequest, in phas
 	return result, err
 }
 
-// phaseOr is the phase that was asked for, or the one that is due.
+// phaseOr returns the phase that was asked for, or the next one.
 func (s *Server) phaseOr(p *skill.Phase) skill.Phase {
 	if p != nil {
 		return *p
 	}
 	due, _, more := s.d.State().Due()
 	if !more {
-		return skill.Finalise // the last one whose gates look at the model
+		return skill.Finalise // the last phase with gates of the model
 	}
 	return due
 }
@@ -227,7 +244,7 @@ func (s *Server) diagnose(ctx context.Context, req *sdk.CallToolRequest, in diag
 	return result, err
 }
 
-// failing is the gate of a phase that has failed, or else its last one.
+// failing returns the gate of a phase that has failed, or its last gate.
 func (s *Server) failing(p skill.Phase) (string, error) {
 	for _, g := range s.d.State().Phases[p].Gates {
 		if !g.OK {
@@ -264,7 +281,7 @@ func (s *Server) propose(ctx context.Context, req *sdk.CallToolRequest, in chang
 
 func (s *Server) approve(ctx context.Context, req *sdk.CallToolRequest, in approveArgs) (any, error) {
 	if len(in.Note) > maxNote {
-		return nil, fmt.Errorf("mcp: note has %d bytes, %d at most are kept", len(in.Note), maxNote)
+		return nil, fmt.Errorf("mcp: note has %d bytes, at most %d are allowed", len(in.Note), maxNote)
 	}
 	if in.Action == skill.Redirect && in.Phase == nil {
 		return nil, errors.New("mcp: a redirect needs a phase")
@@ -280,7 +297,7 @@ func (s *Server) approve(ctx context.Context, req *sdk.CallToolRequest, in appro
 	return s.view()
 }
 
-// by says which client decided.
+// by returns the name of the client that decided.
 func by(req *sdk.CallToolRequest) string {
 	name := "a client"
 	if c := req.ClientInfo(); c != nil && c.Name != "" {

@@ -12,20 +12,21 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// controlPositions is how many ids a gate reads on a wrong device: what it must find there is large.
+// controlPositions is how many ids a gate reads on a wrong device, whose errors are large.
 const controlPositions = 24
 
-// controls shows that gates refuse wrong devices.
+// controls checks that the gates fail on wrong devices.
 type controls struct{ *evaluation }
 
-// control says on which wrong devices a gate of the model is tried. The first that it refuses shows that it can refuse; the others are for plans in which the first does not show, because
-// they have no launch of that name.
+// control is a gate of the model with wrong devices. The gate must fail on one of them; some
+// devices have no effect in plans without the launch that they change.
 type control struct {
 	gate        gates.Gate
 	adversaries []gatetest.Adversary
 }
 
-// controlsOf are those of a plan's gates. The gate of far positions is tried on a device that is right in the first half of a session.
+// controlsOf returns the controls of a plan's gates. The gate of far positions is tried on a device
+// that is right in the first half of a session.
 func controlsOf(golden bool, seqLen int) []control {
 	named := func(names ...string) (list []gatetest.Adversary) {
 		all := gatetest.Adversaries()
@@ -49,12 +50,16 @@ func controlsOf(golden bool, seqLen int) []control {
 	return list
 }
 
-// runControls shows that gates refuse wrong answers here and now: a gate that passes everything would have passed this deployment too.
+// run checks that the gates fail on wrong answers. Gates that pass everything would have passed
+// this deployment too.
 func (v *controls) run(ctx context.Context) error {
 	if err := v.controlKernels(ctx); err != nil {
 		return err
 	}
-	if _, err := v.once("control "+journal.GateOracle, func() (int, error) { return 0, v.controlOracle(ctx) }); err != nil {
+	if _, err := v.once("control "+journal.GateOracle, func() (int, error) {
+		return 0,
+			v.controlOracle(ctx)
+	}); err != nil {
 		return err
 	}
 	if err := v.bench.Models.Close(); err != nil {
@@ -68,7 +73,7 @@ func (v *controls) run(ctx context.Context) error {
 	return nil
 }
 
-// control tries a gate of the model.
+// control tries a gate of the model on its wrong devices.
 func (v *controls) control(ctx context.Context, c control) error {
 	caught, err := v.controlModel(ctx, c)
 	if err != nil || caught {
@@ -78,11 +83,13 @@ func (v *controls) control(ctx context.Context, c control) error {
 	for _, a := range c.adversaries {
 		names = append(names, a.Name)
 	}
-	v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is worth anything", strings.Join(names, ", "))
+	v.hold("control "+c.gate.Name, false, "the gate passes devices that are wrong: %s; nothing that it passes is "+
+		"worth anything", strings.Join(names, ", "))
 	return nil
 }
 
-// controlKernels tries the gate of kernels: one kernel of each kind that the plan has, with every adversary that such a kernel can show.
+// controlKernels tries the gate of kernels on one kernel of each kind in the plan, with every
+// adversary that has an effect on such a kernel.
 func (v *controls) controlKernels(ctx context.Context) error {
 	p, err := v.bench.Plan()
 	if err != nil {
@@ -99,18 +106,21 @@ func (v *controls) controlKernels(ctx context.Context) error {
 			continue
 		}
 		done[kind] = true
-		n, err := v.once("control "+journal.GateKernel+" "+kind, func() (int, error) { return v.controlKernel(ctx, k, kept) })
+		n, err := v.once("control "+journal.GateKernel+" "+kind,
+			func() (int, error) { return v.controlKernel(ctx, k, kept) })
 		if err != nil || v.refused() {
 			return err
 		}
 		tried += n
 	}
-	v.hold("control "+journal.GateKernel, tried > 0, "%d wrong kernels, of every kind that the plan has, are refused", tried)
+	v.hold("control "+journal.GateKernel, tried > 0, "%d wrong kernels, of every kind that the plan has, are refused",
+		tried)
 	return nil
 }
 
-// controlKernel tries the gate of kernels on one kernel, and returns how many wrong ones were refused.
-func (v *controls) controlKernel(ctx context.Context, k *gates.Kernel, kept *gatetest.References) (tried int, err error) {
+// controlKernel tries the gate of kernels on one kernel, and returns how many wrong kernels failed.
+func (v *controls) controlKernel(ctx context.Context, k *gates.Kernel, kept *gatetest.References) (tried int,
+	err error) {
 	dev, opts, _ := v.bench.Options(k)
 	opts.References = kept
 	places := gates.Places(k, v.bench.Recipe.SeqLen)
@@ -125,7 +135,8 @@ func (v *controls) controlKernel(ctx context.Context, k *gates.Kernel, kept *gat
 		case ctx.Err() != nil:
 			return tried, ctx.Err()
 		case err != nil:
-			return tried, v.cannot(err, "control "+journal.GateKernel, "it cannot be tried on %s where %s", k.Text(), a.Does)
+			return tried, v.cannot(err, "control "+journal.GateKernel, "it cannot be tried on %s where %s", k.Text(),
+				a.Does)
 		case r.OK():
 			v.hold("control "+journal.GateKernel, false, "it passes %s where %s", k.Text(), a.Does)
 			return tried, nil
@@ -135,8 +146,8 @@ func (v *controls) controlKernel(ctx context.Context, k *gates.Kernel, kept *gat
 	return tried, nil
 }
 
-// showsOn reports whether an adversary makes a kernel of some kind wrong enough, whatever its shape: with one row no two can change places, and noise is bounded by
-// tolerances that not all kinds have.
+// showsOn reports whether an adversary makes every kernel of a kind wrong, in any shape. With
+// one row, no two can be swapped, and noise is within the tolerances of some kinds.
 func showsOn(a gatetest.Adversary, kind string) bool {
 	switch a.Name {
 	case "zeros", "twice", "stale", "a NaN":
@@ -148,7 +159,8 @@ func showsOn(a gatetest.Adversary, kind string) bool {
 	return slices.ContainsFunc(a.Probes, func(p gatetest.Probe) bool { return p.Op.Kind() == kind })
 }
 
-// controlOracle gives the gate of the oracle logits of the text without its first id: right numbers at the wrong positions.
+// controlOracle tries the gate of the oracle on the logits of the text without its first id: right
+// numbers at the wrong positions.
 func (v *controls) controlOracle(ctx context.Context) error {
 	verdict, err := v.oracleLate(ctx)
 	switch {
@@ -157,7 +169,8 @@ func (v *controls) controlOracle(ctx context.Context) error {
 	case err != nil:
 		return v.cannot(err, "control "+journal.GateOracle, "it cannot be tried")
 	default:
-		v.hold("control "+journal.GateOracle, !verdict.OK(), "logits of positions that are off by one are refused: %v", !verdict.OK())
+		v.hold("control "+journal.GateOracle, !verdict.OK(), "logits of positions that are off by one are refused: %v",
+			!verdict.OK())
 	}
 	return nil
 }
@@ -179,7 +192,7 @@ func (v *controls) oracleLate(ctx context.Context) (gates.Verdict, error) {
 	return gates.Paper(v.bench, journal.GateOracle, got, want[:len(got)], gates.Thresholds().Formats["oracle"].Logits)
 }
 
-// controlModel tries a gate on wrong devices, until it refuses one.
+// controlModel tries a gate on wrong devices until it fails on one.
 func (v *controls) controlModel(ctx context.Context, c control) (caught bool, err error) {
 	for _, a := range c.adversaries {
 		v.step("control %s: %s", c.gate.Name, a.Does)
@@ -190,14 +203,15 @@ func (v *controls) controlModel(ctx context.Context, c control) (caught bool, er
 		case err != nil:
 			return true, v.cannot(err, "control "+c.gate.Name, "it cannot be tried on a device where %s", a.Does)
 		case !verdict.OK():
-			v.hold("control "+c.gate.Name, true, "a device where %s is refused: %s", a.Does, gates.Reasons(verdict)[0].Text)
+			v.hold("control "+c.gate.Name, true, "a device where %s is refused: %s", a.Does,
+				gates.Reasons(verdict)[0].Text)
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-// askOn asks a gate about the plan on another device.
+// askOn runs a gate on the plan on another device.
 func (v *controls) askOn(ctx context.Context, dev npu.Device, g gates.Gate) (verdict gates.Verdict, err error) {
 	ids, err := v.bench.IDs(ctx)
 	if err != nil {
@@ -211,8 +225,8 @@ func (v *controls) askOn(ctx context.Context, dev npu.Device, g gates.Gate) (ver
 	return g.Check(ctx, &bench)
 }
 
-// apart is a device for wrong devices, which take programs apart to change what one op gives: a part of a fused kernel is no program of the array, and gets a mapping with which it is
-// one, as when kernels are tried alone.
+// apart is a device for adversaries, which run ops one by one. A part of a fused kernel is not a
+// program of the array; apart maps it as when kernels are tried alone.
 type apart struct{ npu.Device }
 
 func (d apart) Host() npu.Device { return npu.HostOf(d.Device) }

@@ -14,11 +14,13 @@ import (
 	"github.com/npukit/npukit/skill/internal/subject"
 )
 
-// Decode behind attention is one fused kernel where the model's shape allows it. Its parts pass alone, in mappings of their own, and the block judges the whole.
+// In decode, the launches after attention are one fused kernel if the model's shape allows it. Its
+// parts pass alone, in mappings of their own, and the gate of the block covers the kernel.
 func TestFusedKernels(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 64, FFN: 2048, Vocab: 512, Context: 512, Tie: true}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 16, KVHeads: 8, HeadDim: 64, FFN: 2048,
+		Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(dir, spec, 7); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,8 @@ func TestFusedKernels(t *testing.T) {
 	defer o.Checkpoint.Close()
 	m := models.New(o.Checkpoint, dev, t.Logf)
 	defer m.Close()
-	e := &gates.Bench{Reference: gates.NewReference(o.Oracle, nil, 32), Models: m, Recipe: journal.Naive(dev.Info(), 64)}
+	e := &gates.Bench{Reference: gates.NewReference(o.Oracle, nil, 32), Models: m, Recipe: journal.Naive(dev.Info(),
+		64)}
 	tuned := plan.TunedKnobs()
 	e.Recipe.Decode = &tuned
 	cheap, err := gates.Cheap(e)
@@ -64,7 +67,7 @@ func TestFusedKernels(t *testing.T) {
 		t.Errorf("%d parts of fused kernels, and the block is asked: %v", len(fused), block)
 	}
 
-	// An evaluator shows on such a plan too that its gates fail wrong devices, which compute op by op.
+	// The controls of an evaluation work on such a plan too, with wrong devices that run op by op.
 	v := &controls{&evaluation{bench: e, dev: dev, info: dev.Info()}}
 	for _, c := range controlsOf(false, e.Recipe.SeqLen) {
 		refused := false

@@ -34,8 +34,8 @@ type Options struct {
 	Observe     func(text string, done, total int) // receives progress; may be nil
 
 	Tolerance float64 // of measured figures, for tests; 0 for the bounds of this package
-	Written   bool    // for tests: check only what is written; the report then does not accept
-	Figures   bool    // for tests: check only what is written, and figures
+	Written   bool    // for tests: check only the files; the report then does not accept
+	Figures   bool    // for tests: check only the files, and figures
 }
 
 // Gate is a gate of the user.
@@ -56,7 +56,7 @@ type evaluation struct {
 	opts Options
 
 	records []journal.Record
-	state   *journal.State // what the journal claims
+	state   *journal.State // claimed by the journal
 
 	// Of the checkpoint, which is opened anew.
 	opened subject.Opened
@@ -94,13 +94,14 @@ func Run(ctx context.Context, dir string, dev npu.Device, opts Options) (journal
 // FileData is the evaluator's report for programs.
 const FileData = "evaluation_report.json"
 
-// write writes the report into the workspace, whatever is in its place.
+// write writes the report into the workspace, and replaces an older one.
 func (v *evaluation) write() error {
 	w := workspace.Files(v.dir)
-	return errors.Join(w.Put(journal.FileEvaluation, report.Evaluation(&v.report, v.state, v.info.Name)), w.PutJSON(FileData, v.report))
+	return errors.Join(w.Put(journal.FileEvaluation, report.Evaluation(&v.report, v.state, v.info.Name)),
+		w.PutJSON(FileData, v.report))
 }
 
-// run checks what is cheap first. Without a journal that can be read there is nothing to check.
+// run starts with the cheap checks. Without a journal that can be read there is nothing to check.
 func (v *evaluation) run(ctx context.Context) (err error) {
 	w := &written{evaluation: v}
 	if !w.readJournal() {
@@ -157,7 +158,7 @@ func (v *evaluation) close() error {
 	return errors.Join(append(errs, v.opened.Checkpoint.Close())...)
 }
 
-// openModel opens the checkpoint and compares it with what the journal is about. A checkpoint that
+// openModel opens the checkpoint and compares it with the journal's subject. A checkpoint that
 // cannot be read where the journal has it was changed. One that does not exist, or that was named
 // wrongly, is an error, since it is no evidence about the deployment.
 func (v *evaluation) openModel() (bool, error) {
@@ -175,12 +176,16 @@ func (v *evaluation) openModel() (bool, error) {
 	s := o.Subject
 	v.report.Reference = s.Reference()
 	if s.Config != was.Config && v.opts.Model != "" {
-		err := fmt.Errorf(undecided+"%s is %s, and the deployment is about %s: name that model", path, s.Shape(), was.Shape())
+		err := fmt.Errorf(undecided+"%s is %s, and the deployment is about %s: name that model", path, s.Shape(),
+			was.Shape())
 		return false, errors.Join(err, v.close())
 	}
-	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path, was.Config)
-	v.hold("weights", s.Weights == was.Weights, "SHA-256 of all tensors is %.16s, the journal's %.16s", s.Weights, was.Weights)
-	v.hold("device", s.Device == was.Device && s.Array == was.Array, "it runs on %s, the deployment was for %s", s.Device, was.Device)
+	v.hold("model", s.Config == was.Config && s.SeqLen == was.SeqLen, "%s is what the journal is about: %+v", path,
+		was.Config)
+	v.hold("weights", s.Weights == was.Weights, "SHA-256 of all tensors is %.16s, the journal's %.16s", s.Weights,
+		was.Weights)
+	v.hold("device", s.Device == was.Device && s.Array == was.Array, "it runs on %s, the deployment was for %s",
+		s.Device, was.Device)
 	if s.Golden == "" && was.Golden == "" {
 		v.hold("golden", true, "%s", s.Reference())
 	} else {
@@ -188,14 +193,16 @@ func (v *evaluation) openModel() (bool, error) {
 			s.Golden, s.GoldenSum, was.Golden, was.GoldenSum)
 	}
 	m := models.New(o.Checkpoint, v.dev, v.step)
-	v.bench = &gates.Bench{Reference: gates.NewReference(o.Oracle, o.Golden, v.opts.Positions), Models: m, Recipe: v.state.Recipe.Clone()}
+	v.bench = &gates.Bench{Reference: gates.NewReference(o.Oracle, o.Golden, v.opts.Positions), Models: m,
+		Recipe: v.state.Recipe.Clone()}
 	nothing, err := journal.Fold(nil)
 	if err != nil {
 		return false, err
 	}
 	v.timer = &timing.Timer{
-		Models: m, Log: journal.Unwritten(nothing, nil), Step: v.step, Repetitions: v.opts.Repetitions, NoteEvery: timing.NoteEvery,
-		IDs: func(ctx context.Context) ([]int32, error) { return v.bench.IDs(ctx) },
+		Models: m, Log: journal.Unwritten(nothing, nil), Step: v.step, Repetitions: v.opts.Repetitions,
+		NoteEvery: timing.NoteEvery,
+		IDs:       func(ctx context.Context) ([]int32, error) { return v.bench.IDs(ctx) },
 	}
 	return true, nil
 }
@@ -209,7 +216,8 @@ func (v *evaluation) cannotOpen(err error, path, golden string) error {
 	if errors.As(err, &bad) && bad.Golden {
 		path, named = golden, v.opts.Golden
 		if g, unread := goldenfile.Read(golden); unread == nil { // a golden file, and not of this model
-			v.hold("golden", false, "%v; its SHA-256 is %.16s, the journal's of %q %.16s", err, g.Sum, was.Golden, was.GoldenSum)
+			v.hold("golden", false, "%v; its SHA-256 is %.16s, the journal's of %q %.16s", err, g.Sum, was.Golden,
+				was.GoldenSum)
 			return nil
 		}
 	}
@@ -237,7 +245,10 @@ func (v *evaluation) runGates(ctx context.Context) error {
 	}
 	list = slices.Concat(list, gates.OfBlock(), kernels, gates.OfModel(v.bench))
 	for i, g := range list {
-		_, err := v.once("gate "+g.Name+" "+g.Subject, func() (int, error) { return 0, v.runGate(ctx, g, i, len(list)) })
+		_, err := v.once("gate "+g.Name+" "+g.Subject, func() (int, error) {
+			return 0,
+				v.runGate(ctx, g, i, len(list))
+		})
 		if err != nil {
 			return err
 		}
@@ -270,8 +281,8 @@ func (v *evaluation) runGate(ctx context.Context, g gates.Gate, i, n int) error 
 	return nil
 }
 
-// resultFactor is by which factor two runs of the same gate may differ in how far the device is off.
-// Kernels that sum in another order change that by some percent, another machine by more.
+// resultFactor is by which factor two runs of the same gate may differ in how far the device is
+// off. Kernels that sum in another order change that by some percent, another machine by more.
 const resultFactor = 2
 
 // compareResult compares a gate's result with the one that the journal has of it.

@@ -8,8 +8,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// A claim is held to the fastest repetition that was seen, which other load disturbs least: a machine that was busy does not make an honest claim false, and nothing makes
-// one true that is faster than the machine ever was.
+// A claim is compared with the fastest repetition, which load disturbs least. A busy machine does
+// not make an honest claim fail, and no claim passes that is faster than the machine.
 func TestFigureBounds(t *testing.T) {
 	type seen struct{ least, median float64 }
 	quiet, bursts, loaded := []seen{{1.00, 1.02}}, []seen{{1.9, 2.4}, {1.05, 1.6}}, []seen{{2.1, 2.6}, {2.0, 2.2}}
@@ -37,12 +37,14 @@ func TestFigureBounds(t *testing.T) {
 			f.add(s.least, s.median, tc.claimed, fasterMost, math.Inf(1))
 		}
 		if f.same() != tc.same || f.explained() != tc.busy {
-			t.Errorf("%s: same %v, within what load explains %v; %s, %s", name, f.same(), f.explained(), f, f.distance())
+			t.Errorf("%s: same %v, within what load explains %v; %s, %s", name, f.same(), f.explained(), f,
+				f.distance())
 		}
 	}
 }
 
-// Where no verdict can be given the error names what was not found again, and nothing else; and a claim that was measured beside other work says so.
+// Without a verdict, the error names the claims that were not reproduced, and no others. It also
+// tells if a claim was measured on a busy machine.
 func TestNotFound(t *testing.T) {
 	seen := func(least, most, claimed float64) (f figure) {
 		f.add(least, most, claimed, fasterMost, math.Inf(1))
@@ -50,15 +52,18 @@ func TestNotFound(t *testing.T) {
 	}
 	was := journal.Measurement{TTFT: 1e-3, TokensPerSec: 1e4}
 	right, wrong := seen(1e-3, 1.1e-3, 1e-3), seen(2e-3, 3e-3, 1e-3)
-	gain := &start{claim: journal.Measurement{TTFT: 1e-2, TokensPerSec: 1e4}, first: seen(0.2, 0.5, 0.1), token: seen(1, 1, 1)}
+	gain := &start{claim: journal.Measurement{TTFT: 1e-2, TokensPerSec: 1e4}, first: seen(0.2, 0.5, 0.1),
+		token: seen(1, 1, 1)}
 	for name, tc := range map[string]struct {
 		first, token figure
 		began        *start
 		want         string
 	}{
 		"first token": {wrong, right, nil, "first token 2 ms to 3 ms, and performance.json has 1 ms"},
-		"both":        {wrong, wrong, nil, "first token 2 ms to 3 ms, and performance.json has 1 ms; a token 2 ms to 3 ms, and performance.json has 100 us"},
-		"the gain": {right, right, gain, "20 to 50 % of the first plan's time to the first token are left, and 100 % of its time of a token; " +
+		"both": {wrong, wrong, nil, "first token 2 ms to 3 ms, and performance.json has 1 ms; a token 2 ms " +
+			"to 3 ms, and performance.json has 100 us"},
+		"the gain": {right, right, gain, "20 to 50 % of the first plan's time to the first token are left, and 100 " +
+			"% of its time of a token; " +
 			"performance.json claims 10 % and 100 %"},
 	} {
 		if got := notFound(tc.first, tc.token, tc.began, was); got != tc.want {
@@ -75,8 +80,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// The gain that is claimed is the share of the first plan's time that is left. Who claims a slower start is caught, whatever the machine; an honest deployment on a machine that was
-// busy, or is now, is not.
+// The claimed gain is the share of the first plan's time that is left. A first plan that is claimed
+// slower than it is fails on any machine; an honest deployment on a busy machine passes.
 func TestGainBounds(t *testing.T) {
 	type times struct{ first, last float64 }
 	for name, tc := range map[string]struct {
@@ -98,7 +103,8 @@ func TestGainBounds(t *testing.T) {
 		s := &start{claim: at(tc.claimed.first), took: &began}
 		s.add(at(tc.seen.last), at(tc.claimed.last), fasterMost, math.Inf(1))
 		if s.first.same() != tc.same || s.token.same() != tc.same || s.same() != tc.same {
-			t.Errorf("%s: first token %v, %s; a token %v, %s", name, s.first.same(), s.first.distance(), s.token.same(), s.token.distance())
+			t.Errorf("%s: first token %v, %s; a token %v, %s", name, s.first.same(), s.first.distance(),
+				s.token.same(), s.token.distance())
 		}
 	}
 	if nothing := (*start)(nil); !nothing.same() || !nothing.explained() {

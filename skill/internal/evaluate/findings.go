@@ -13,7 +13,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// findings are what an evaluation has found so far.
+// findings are the results of an evaluation so far.
 type findings struct {
 	report journal.EvaluationReport
 	notes  *notes // nil if none are kept
@@ -61,8 +61,8 @@ func (f *findings) cannot(err error, name, format string, args ...any) error {
 	return nil
 }
 
-// cannotWork reports whether an error is about the evaluator's own work and not about what it
-// judges: files that cannot be reached, a folder that cannot be written, a device that other
+// cannotWork reports whether an error is about the evaluator's own work and not about the
+// deployment: files that cannot be reached, a folder that cannot be written, a device that other
 // processes have taken.
 func cannotWork(err error) bool {
 	var path *fs.PathError
@@ -73,14 +73,15 @@ func cannotWork(err error) bool {
 }
 
 // once runs a step of the evaluation, and notes its checks if all of them pass. It does not run a
-// step that is noted already: it adds the noted checks. Count is what run returns.
+// step that is noted already: it adds the noted checks. Count is the result of run.
 func (f *findings) once(step string, run func() (count int, err error)) (int, error) {
 	if f.notes == nil {
 		return run()
 	}
 	if n, ok := f.notes.kept[step]; ok {
 		for _, c := range n.Checks {
-			f.hold(c.Name, c.OK, "%s (found at %s, before this evaluation was interrupted)", c.Detail, n.Time.Format(time.RFC3339))
+			f.hold(c.Name, c.OK, "%s (found at %s, before this evaluation was interrupted)", c.Detail,
+				n.Time.Format(time.RFC3339))
 		}
 		return n.Count, nil
 	}

@@ -9,19 +9,21 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// start is the plan with which a trajectory begins. What a deployment has gained is said against it, so that a start that is claimed slower than it is makes a gain out of nothing. A
-// prediction is held to what the clock says. Of measured figures it is the share of the start's time that is left with the plan that is reported: both plans are timed in turns here as
-// they were there, so that a machine that is slower, or busy, changes neither share.
+// start is the first plan of the trajectory, which a deployment's gain refers to: a first plan that
+// is claimed slower than it is would invent a gain. Predictions are compared with the clock.
+// Measurements are compared by the share of the first plan's time that is left with the final plan.
+// Both plans are timed in turns, so a slower or busy machine does not change the share.
 type start struct {
 	recipe         journal.Recipe
-	claim          journal.Measurement // the start's, of performance.json
+	claim          journal.Measurement // of the first plan, in performance.json
 	took           *journal.Measurement
 	first, token   figure
 	beginsAsAlways bool
 }
 
-// start finds the first plan that the journal has measured, and makes it again from its recipe. Where the plan that is reported is that one, nothing is claimed, and start is nil. Claims
-// that cannot be held to anything are refused: ok is false.
+// start makes the first plan that was measured again, from its recipe. It returns nil if that is
+// the final plan, since no gain is claimed then. It returns false for ok if the claim cannot be
+// checked.
 func (v *figures) start(claim *journal.Measurement) (s *start, ok bool) {
 	if v.state.Measured[0].Value.Plan == v.state.Plan {
 		return nil, true
@@ -36,10 +38,12 @@ func (v *figures) start(claim *journal.Measurement) (s *start, ok bool) {
 		v.hold("gain", false, "the plan with which the trajectory begins cannot be made: %v", err)
 		return nil, false
 	case hash != v.state.Measured[0].Value.Plan:
-		v.hold("gain", false, "the recipe of the first plan makes one of SHA-256 %.16s, the journal has measured %.16s", hash, v.state.Measured[0].Value.Plan)
+		v.hold("gain", false, "the recipe of the first plan makes one of SHA-256 %.16s, the journal has "+
+			"measured %.16s", hash, v.state.Measured[0].Value.Plan)
 		return nil, false
 	case claim == nil:
-		v.hold("gain", false, "the trajectory begins with figures of another kind, or for other prompts, than those that are reported")
+		v.hold("gain", false, "the trajectory begins with figures of another kind, or for other prompts, than "+
+			"those that are reported")
 		return nil, false
 	}
 	usual, err := journal.Hash(journal.Naive(v.info, v.state.Subject.SeqLen))
@@ -47,7 +51,7 @@ func (v *figures) start(claim *journal.Measurement) (s *start, ok bool) {
 	return &start{recipe: recipe, claim: *claim, beginsAsAlways: err == nil && err2 == nil && usual == mine}, true
 }
 
-// take takes the figures of the plan, and those of the start beside it.
+// take measures the plan, and the first plan in turns with it.
 func (s *start) take(ctx context.Context, t *timing.Timer, plan journal.Recipe) (journal.Measurement, error) {
 	if s == nil {
 		return t.Measure(ctx, journal.Evaluation, plan)
@@ -61,7 +65,7 @@ func (s *start) take(ctx context.Context, t *timing.Timer, plan journal.Recipe) 
 	return m, nil
 }
 
-// add holds the claim to what was just taken, where the plan itself is said to have been.
+// add compares the claim with a measurement.
 func (s *start) add(m, was journal.Measurement, faster, slower float64) {
 	if s == nil {
 		return
@@ -79,7 +83,7 @@ func (s *start) add(m, was journal.Measurement, faster, slower float64) {
 func (s *start) same() bool      { return s == nil || s.first.same() && s.token.same() }
 func (s *start) explained() bool { return s == nil || s.first.explained() && s.token.explained() }
 
-// judge says in the report what was found.
+// judge adds the check of the gain to the report.
 func (v *figures) judge(s *start, was journal.Measurement) {
 	if s == nil {
 		return
@@ -90,7 +94,8 @@ func (v *figures) judge(s *start, was journal.Measurement) {
 		which = "another plan than the one with which deployments begin: what was changed before it is in the journal"
 	}
 	if s.took.Predicted {
-		v.hold("gain", s.same(), "predicted again, the trajectory's start (%s): first token %s, a token %s; %s has %s and %s", which, s.first, s.token, journal.FilePerformance, journal.Seconds(s.claim.TTFT),
+		v.hold("gain", s.same(), "predicted again, the trajectory's start (%s): first token %s, a token %s; %s "+
+			"has %s and %s", which, s.first, s.token, journal.FilePerformance, journal.Seconds(s.claim.TTFT),
 			journal.Seconds(1/s.claim.TokensPerSec))
 		return
 	}
@@ -98,12 +103,14 @@ func (v *figures) judge(s *start, was journal.Measurement) {
 	if !s.same() {
 		again = disturbed(was) + measureAgainAdvice
 	}
-	v.hold("gain", s.same(), "measured again in turns with the trajectory's start (%s), %d times: %s of its time to the first token are left, and %s of its time of a token; %s claims %.3g %% and "+
-		"%.3g %%, and may claim %.3g %% less than the least%s", which, s.first.tries, s.first.shares(), s.token.shares(), journal.FilePerformance, 100*was.TTFT/s.claim.TTFT,
+	v.hold("gain", s.same(), "measured again in turns with the trajectory's start (%s), %d times: %s of its time "+
+		"to the first token are left, and %s of its time of a token; %s claims %.3g %% and "+
+		"%.3g %%, and may claim %.3g %% less than the least%s", which, s.first.tries, s.first.shares(),
+		s.token.shares(), journal.FilePerformance, 100*was.TTFT/s.claim.TTFT,
 		100*s.claim.TokensPerSec/was.TokensPerSec, 100*(1-1/(1+s.first.fasterMost)), again)
 }
 
-// shares is what was seen where a figure is the share of a time.
+// shares returns the range of a figure that is a share.
 func (f figure) shares() string {
 	if f.least == f.most {
 		return fmt.Sprintf("%.3g %%", 100*f.least)

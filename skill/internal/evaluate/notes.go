@@ -20,11 +20,10 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Notes let an evaluation that was killed go on where it was. An evaluator trusts nothing in a
-// workspace, and its notes are not there: they lie in a folder of the user's, each line authenticated
-// with a key that only this user can read, and they are about one plan, one journal, one checkpoint, one
-// device and one program. Whatever of these changes, the evaluation begins anew. Refusals are never
-// noted, and neither are figures.
+// notes let an evaluation resume that was killed. They are in a folder of the user's, not in the
+// workspace, which is not trusted. Each line is authenticated with a key that only the user can
+// read. They are about one plan, journal, checkpoint, device and program; if one of these changes,
+// the evaluation begins anew. Neither refusals nor figures are noted.
 type notes struct {
 	file *os.File
 	key  []byte
@@ -32,7 +31,7 @@ type notes struct {
 	kept map[string]note
 }
 
-// note is a step of an evaluation in which everything held.
+// note is a step of an evaluation whose checks have all passed.
 type note struct {
 	Step   string                    `json:"step"`
 	Time   time.Time                 `json:"time"`
@@ -43,7 +42,7 @@ type note struct {
 // sealedNote is a line of the notes.
 type sealedNote struct {
 	Note json.RawMessage `json:"note"`
-	MAC  string          `json:"mac"` // over the MAC of the line before, or the subject of the notes, and the note
+	MAC  string          `json:"mac"` // over the previous MAC, or the subject, and the note
 }
 
 const (
@@ -54,8 +53,8 @@ const (
 	maxNotes     = 16 << 20
 )
 
-// openNotes opens the notes about a subject. Lines that this user's evaluator has not written, and what
-// follows them, are dropped.
+// openNotes opens the notes about a subject. It drops lines that this user's evaluator has not
+// written, with all lines after them.
 func openNotes(dir string, subject [sha256.Size]byte) (*notes, error) {
 	if err := atomicfile.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -99,7 +98,7 @@ func openNotes(dir string, subject [sha256.Size]byte) (*notes, error) {
 	return n, nil
 }
 
-// dropOldNotes removes notes that nobody has gone on with for notesFor.
+// dropOldNotes removes notes that have not changed for notesFor.
 func dropOldNotes(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -118,7 +117,7 @@ func dropOldNotes(dir string) error {
 	return nil
 }
 
-// notesKey reads the key, or makes one.
+// notesKey reads the key, or creates it.
 func notesKey(path string) ([]byte, error) {
 	key, err := readfile.Regular(path, notesKeySize)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +137,7 @@ func notesKey(path string) ([]byte, error) {
 	return key, err
 }
 
-// mac seals a note behind the line before.
+// mac returns the MAC of a note after the previous line.
 func (n *notes) mac(note []byte) []byte {
 	h := hmac.New(sha256.New, n.key)
 	h.Write(n.last)
@@ -146,7 +145,7 @@ func (n *notes) mac(note []byte) []byte {
 	return h.Sum(nil)
 }
 
-// take reads a line, and reports whether this user's evaluator wrote it, behind those before.
+// take reads a line, and reports whether this user's evaluator wrote it after the lines before.
 func (n *notes) take(line []byte) bool {
 	var s sealedNote
 	if !bytes.HasSuffix(line, []byte("\n")) || strict(line, &s) != nil {
@@ -182,7 +181,7 @@ func (n *notes) add(note note) error {
 	return err
 }
 
-// close keeps the notes, or removes them when there is a verdict.
+// close keeps the notes, or removes them if there is a verdict.
 func (n *notes) close(verdict bool) error {
 	err := n.file.Close()
 	if verdict {
@@ -191,8 +190,8 @@ func (n *notes) close(verdict bool) error {
 	return err
 }
 
-// startNotes opens the notes of this evaluation, if its options name a folder for them. Notes that
-// cannot be kept are no reason not to evaluate.
+// startNotes opens the notes, if the options name a folder. The evaluation goes on without notes if
+// they cannot be opened.
 func (v *evaluation) startNotes() {
 	if v.opts.Notes == "" {
 		return
@@ -206,7 +205,7 @@ func (v *evaluation) startNotes() {
 	}
 }
 
-// notesSubject is all that a step's result depends on, as this evaluator has read it.
+// notesSubject hashes everything that the result of a step depends on.
 func (v *evaluation) notesSubject() (sum [sha256.Size]byte, err error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -229,7 +228,7 @@ func (v *evaluation) notesSubject() (sum [sha256.Size]byte, err error) {
 	for _, g := range v.opts.Gates {
 		gates = append(gates, g.Name)
 	}
-	// The journal without the evaluations: those that were interrupted have left records too.
+	// The records of evaluations that were interrupted do not count.
 	var records []journal.Record
 	for _, r := range v.records {
 		if r.Phase != journal.Evaluation {
@@ -238,7 +237,8 @@ func (v *evaluation) notesSubject() (sum [sha256.Size]byte, err error) {
 		}
 	}
 	s := v.opened.Subject
-	err = json.NewEncoder(h).Encode([]any{s.Weights, s.Config, s.GoldenSum, s.SeqLen, s.Thresholds, v.info, plan, records,
+	err = json.NewEncoder(h).Encode([]any{s.Weights, s.Config, s.GoldenSum, s.SeqLen, s.Thresholds, v.info, plan,
+		records,
 		v.opts.Positions, v.opts.Repetitions, gates})
 	return [sha256.Size]byte(h.Sum(nil)), err
 }

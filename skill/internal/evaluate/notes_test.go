@@ -10,14 +10,15 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// Notes are those of this user's evaluator about one subject, in their order: whatever else is there
-// counts as not written, with all behind it.
+// Notes are those of this user's evaluator about one subject, in order. Other lines, and all lines
+// after them, are dropped.
 func TestEvaluationNotes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "notes")
 	steps := []string{"one", "two", "three"}
 	n := skilltest.Must(openNotes(dir, [32]byte{1}))
 	for _, s := range steps {
-		skilltest.Must(0, n.add(note{Step: s, Checks: []journal.EvaluationCheck{{Name: "check " + s, OK: true, Detail: "well"}}}))
+		skilltest.Must(0, n.add(note{Step: s, Checks: []journal.EvaluationCheck{{Name: "check " + s, OK: true,
+			Detail: "well"}}}))
 	}
 	skilltest.Must(0, n.close(false))
 	path := n.file.Name()
@@ -45,7 +46,7 @@ func TestEvaluationNotes(t *testing.T) {
 		if len(n.kept) != tc.want {
 			t.Errorf("%s: %d notes are taken, want %d", name, len(n.kept), tc.want)
 		}
-		// What is added now is read again behind what was taken.
+		// New notes are read again after the notes that were kept.
 		skilltest.Must(0, n.add(note{Step: "more"}))
 		skilltest.Must(0, n.close(false))
 		n = skilltest.Must(openNotes(dir, [32]byte{1}))

@@ -24,7 +24,7 @@ const Argument = "npukit-evaluate-workspace"
 // processes.
 var ErrBusy = errors.New("skill: other processes work on this machine, and measured figures cannot be judged")
 
-// Request is what an evaluating process reads from its standard input.
+// Request is the input of an evaluating process.
 type Request struct {
 	Dir    string `json:"dir"`
 	Device string `json:"device"`
@@ -36,7 +36,7 @@ type Request struct {
 	Repetitions int `json:"repetitions,omitempty"`
 }
 
-// reply is what it writes to its standard output.
+// reply is its output.
 type reply struct {
 	Report journal.EvaluationReport `json:"report"`
 	Error  string                   `json:"error,omitempty"`
@@ -60,7 +60,7 @@ func Serve(in io.Reader, out io.Writer, evaluate func(Request) (journal.Evaluati
 }
 
 // InNewProcess starts this program again, to evaluate as q asks. The process has nothing of this
-// one's memory, and of its environment only what names files.
+// one's memory, and of its environment only variables that name files.
 func InNewProcess(ctx context.Context, q Request) (journal.EvaluationReport, error) {
 	var none journal.EvaluationReport
 	request, err := json.Marshal(q)
@@ -101,7 +101,8 @@ func InNewProcess(ctx context.Context, q Request) (journal.EvaluationReport, err
 	}
 	switch {
 	case err != nil:
-		return none, fmt.Errorf("skill: evaluation: %s gave no answer: %w: %.500s (its main must begin with skill.Main)",
+		return none, fmt.Errorf("skill: evaluation: %s gave no answer: %w: %.500s (its main must begin with "+
+			"skill.Main)",
 			program, err, strings.TrimSpace(stderr.String()))
 	case a.Busy:
 		return a.Report, fmt.Errorf("%w%s", ErrBusy, strings.TrimPrefix(a.Error, ErrBusy.Error()))
@@ -112,8 +113,8 @@ func InNewProcess(ctx context.Context, q Request) (journal.EvaluationReport, err
 	return a.Report, nil
 }
 
-// cancelledFor is how long an evaluator that was interrupted may take to end before it is killed. It
-// checks its context between launches, and its device closes in less than a second.
+// cancelledFor is how long an evaluator that was interrupted may take to end before it is killed.
+// It checks its context between launches, and its device closes in less than a second.
 const cancelledFor = 5 * time.Second
 
 // keptEnvironment returns the variables that an evaluator gets: those that name files. Variables

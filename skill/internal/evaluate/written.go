@@ -19,7 +19,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/report"
 )
 
-// written checks what is written in the workspace, before anything is computed.
+// written checks the files of the workspace, before anything is computed.
 type written struct{ *evaluation }
 
 // read reads a file of the workspace.
@@ -27,8 +27,9 @@ func (v *evaluation) read(name string) (data []byte, err error) {
 	return journal.ReadFile(filepath.Join(v.dir, filepath.FromSlash(name)))
 }
 
-// lacks notes that a file is not as it must be for a check. One that is not there, or is no file, fails the check. One that this process may not read, or that the system cannot, says
-// nothing: there is no verdict then, unless another check fails.
+// lacks adds a check that fails because a file is missing or not regular. If this process may not
+// read the file, or the system cannot, there is no check: the evaluation has no verdict then,
+// unless another check fails.
 func (v *written) lacks(check, name string, err error) {
 	for _, e := range []error{os.ErrPermission, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, e) {
@@ -40,8 +41,8 @@ func (v *written) lacks(check, name string, err error) {
 	v.hold(check, false, "%s: %v", name, err)
 }
 
-// readJournal holds the journal to its chain and to its sense. A line without an end is what is left of a record that was cut: a deployment that is being written
-// to is no finished one.
+// readJournal checks the chain of the journal and folds its records. A line without newline is a
+// record that was cut off: such a deployment is not finished.
 func (v *written) readJournal() bool {
 	data, err := v.read(journal.FileJournal)
 	if err != nil {
@@ -63,27 +64,32 @@ func (v *written) readJournal() bool {
 	}
 	behind := ""
 	if whole != int64(len(data)) {
-		behind = ": what is behind them was never completed; deploy into the folder again, which cuts it off and goes on"
+		behind = ": what is behind them was never completed; deploy into the folder again, which cuts it off " +
+			"and goes on"
 	}
-	v.hold("journal", behind == "", "%d records, each sealed with the one before, of %d bytes; the file has %d%s", len(v.records), whole, len(data), behind)
+	v.hold("journal", behind == "", "%d records, each sealed with the one before, of %d bytes; the file has %d%s",
+		len(v.records), whole, len(data), behind)
 	return true
 }
 
-// checkPhases holds the journal to what this program asks of each phase: it must have passed, with every gate that belongs to it.
+// checkPhases checks that every phase has passed, with every gate that this program has for it.
 func (v *written) checkPhases() {
 	for _, p := range v.state.Phases[:journal.Evaluation] {
 		if p.Status != journal.Passed {
-			v.hold("phases", false, "phase %s is %s: there is nothing to evaluate before all of them have passed", p.Phase, p.Status)
+			v.hold("phases", false, "phase %s is %s: there is nothing to evaluate before all of them have passed",
+				p.Phase, p.Status)
 			return
 		}
 		names := []string{}
 		for _, info := range p.Phase.Info().Gates {
 			switch {
 			case strings.HasPrefix(info.Name, journal.GateKernel+"/"):
-				if p.Phase == journal.KernelValidation && !slices.ContainsFunc(p.Gates, func(g journal.GateResult) bool { return journal.IsKernelGate(g.Name) }) {
+				if p.Phase == journal.KernelValidation && !slices.ContainsFunc(p.Gates,
+					func(g journal.GateResult) bool { return journal.IsKernelGate(g.Name) }) {
 					names = append(names, info.Name)
 				}
-			case (info.Name == journal.GateGolden || info.Name == journal.GateOracleGolden) && v.state.Subject.Golden == "":
+			case (info.Name == journal.GateGolden || info.Name == journal.GateOracleGolden) &&
+				v.state.Subject.Golden == "":
 			default:
 				names = append(names, info.Name)
 			}
@@ -103,14 +109,15 @@ func (v *written) checkPhases() {
 	v.hold("phases", true, "all phases before this one have passed, each with the gates that belong to it")
 }
 
-// checkThresholds holds both copies of the thresholds to this program's own.
+// checkThresholds compares both copies of the thresholds with this program's.
 func (v *written) checkThresholds() {
 	want, err := journal.Hash(gates.Thresholds())
 	if err != nil {
 		v.hold("thresholds", false, "%v", err)
 		return
 	}
-	v.hold("thresholds", v.state.Subject.Thresholds == want, "the deployment was judged by thresholds of SHA-256 %.16s, those of this program have %.16s",
+	v.hold("thresholds", v.state.Subject.Thresholds == want,
+		"the deployment was judged by thresholds of SHA-256 %.16s, those of this program have %.16s",
 		v.state.Subject.Thresholds, want)
 	data, err := v.read(journal.FileThresholds)
 	if err != nil {
@@ -118,10 +125,11 @@ func (v *written) checkThresholds() {
 		return
 	}
 	text, err := json.MarshalIndent(gates.Thresholds(), "", "  ")
-	v.hold("thresholds file", err == nil && bytes.Equal(append(text, '\n'), data), "%s has the thresholds of this program, byte by byte", journal.FileThresholds)
+	v.hold("thresholds file", err == nil && bytes.Equal(append(text, '\n'), data),
+		"%s has the thresholds of this program, byte by byte", journal.FileThresholds)
 }
 
-// strict reads JSON that has the fields of a value and no others.
+// strict parses JSON without unknown fields or trailing data.
 func strict(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -129,19 +137,21 @@ func strict(data []byte, v any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands behind its end")
+		return errors.New("trailing data after the JSON value")
 	}
 	return nil
 }
 
-// checkPlan reads the plan that a user would run, and makes it the one that everything after this is asked of. That of the journal is made again from its recipe.
+// checkPlan reads plan.json and makes it the plan of all later checks. It also makes the journal's
+// plan again from its recipe.
 func (v *written) checkPlan() bool {
 	made, err := v.bench.Models.Plan(v.bench.Recipe)
 	if err != nil {
 		v.hold("plan", false, "the journal's recipe makes no plan: %v", err)
 		return false
 	}
-	v.hold("recipe", made.Hash == v.state.Plan, "the journal's recipe makes a plan of SHA-256 %.16s, the journal says %.16s", made.Hash, v.state.Plan)
+	v.hold("recipe", made.Hash == v.state.Plan, "the journal's recipe makes a plan of SHA-256 %.16s, the "+
+		"journal says %.16s", made.Hash, v.state.Plan)
 	path := filepath.Join(v.dir, journal.FilePlan)
 	var file *plan.Plan
 	if _, err = v.read(journal.FilePlan); err == nil {
@@ -158,9 +168,10 @@ func (v *written) checkPlan() bool {
 		v.lacks("plan", journal.FilePlan, err)
 		return false
 	}
-	v.hold("plan", hash == v.state.Plan, "%s has SHA-256 %.16s, the plan that was decided %.16s", journal.FilePlan, hash, v.state.Plan)
+	v.hold("plan", hash == v.state.Plan, "%s has SHA-256 %.16s, the plan that was decided %.16s", journal.FilePlan,
+		hash, v.state.Plan)
 	v.checkStatus(file)
-	// A plan that was swapped is judged as it lies there, so that the report says what is wrong with it.
+	// A swapped plan is judged too, so that the report has its failures.
 	if err := v.bench.Models.SetPlan(v.bench.Recipe, file, hash); err != nil {
 		v.hold("plan", false, "%v", err)
 		return false
@@ -168,7 +179,8 @@ func (v *written) checkPlan() bool {
 	return true
 }
 
-// checkStatus holds the plan's status to the journal's. While the evaluation runs as a phase, the file still says what held before it.
+// checkStatus compares the plan's status with the journal's. While the evaluation runs as a phase,
+// the file has the status from before it.
 func (v *written) checkStatus(p *plan.Plan) {
 	claims := []plan.Status{v.state.PlanStatus()}
 	if phase := v.state.Phases[journal.Evaluation]; phase.Status == journal.Running {
@@ -176,12 +188,13 @@ func (v *written) checkStatus(p *plan.Plan) {
 			claims = append(claims, before.PlanStatus())
 		}
 	}
-	// A status of failed is what an evaluator itself has left, and harms nobody.
-	v.hold("status", slices.Contains(claims, p.Status) || p.Status == plan.Failed, "%s says %q, the journal %q", journal.FilePlan, p.Status, claims[0])
+	// An evaluator itself writes the status failed, and it does no harm.
+	v.hold("status", slices.Contains(claims, p.Status) || p.Status == plan.Failed, "%s says %q, the journal %q",
+		journal.FilePlan, p.Status, claims[0])
 }
 
-// checkPages compares what is derived from the journal with what lies there. The pages were written at some record since the last phase ended; what
-// came after it may be missing, and nothing else.
+// checkPages compares progress.md with the journal. It may have been written at any record since
+// the last phase ended.
 func (v *written) checkPages() {
 	last := 0
 	for i, r := range v.records {
@@ -207,7 +220,7 @@ func (v *written) checkPages() {
 	v.hold("pages", false, "progress.md is not what the journal makes of it: one of them was changed, or cut")
 }
 
-// checkPerformance holds the figures to the measurement in the journal that they come from.
+// checkPerformance compares the figures with the journal's measurement.
 func (v *written) checkPerformance() {
 	var got report.Performance
 	data, err := v.read(journal.FilePerformance)
@@ -228,6 +241,7 @@ func (v *written) checkPerformance() {
 		return
 	}
 	text, err := json.MarshalIndent(want, "", "  ")
-	v.hold("figures file", err == nil && bytes.Equal(append(text, '\n'), data), "%s is what the journal's last measurement of the plan makes of it: first token %s, %.4g tokens/s",
+	v.hold("figures file", err == nil && bytes.Equal(append(text, '\n'), data),
+		"%s is what the journal's last measurement of the plan makes of it: first token %s, %.4g tokens/s",
 		journal.FilePerformance, journal.Seconds(want.TTFT), want.TokensPerSec)
 }

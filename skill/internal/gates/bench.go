@@ -11,24 +11,24 @@ import (
 	"github.com/npukit/npukit/skill/internal/models"
 )
 
-// Bench is what a gate works on: a model by one plan on one device, and what it is compared with.
+// Bench is the test bench of a gate: a model by one plan on one device, and its references.
 type Bench struct {
 	*Reference
 	Models *models.Models
 	Recipe journal.Recipe // of the plan
 
-	// Kernel receives what the gates of kernels have learned. If it is nil, that is dropped.
+	// Kernel receives the findings of the gates of kernels. If it is nil, they are dropped.
 	Kernel func(journal.KernelNote) error
 
 	parts *parts // of the gate that runs; nil if parts are not recorded
 }
 
-// Reference is what the outputs of a model are compared with. It is shared by all benches of a
+// Reference has the references of a model: oracle and golden file. It is shared by all benches of a
 // deployment.
 type Reference struct {
 	Oracle    *oracle.Model
 	Known     *Memo        // the oracle's logits
-	Golden    *golden.File // what another implementation computed, or nil
+	Golden    *golden.File // reference outputs of another implementation, or nil
 	Positions int          // the ids that gates score, at most
 
 	text     *Text      // that gates score, once it has been made

@@ -45,8 +45,8 @@ func newBench(t *testing.T, path string, dev npu.Device, seqLen, positions int) 
 	return &Bench{Reference: NewReference(ref, file, positions), Models: m, Recipe: journal.Naive(dev.Info(), seqLen)}
 }
 
-// A session takes the cheapest way to the next token, and that can be to prefill all tokens again. The block is looked at step by step all the same, or the decode pass of a plan of
-// which only prefill has been tuned would be judged by nobody.
+// A session chooses the cheapest pass for the next token, which can be to prefill all tokens again.
+// The recording of the block decodes its steps all the same, so that the decode pass is tested.
 func TestStepsOfTheBlockAreDecoded(t *testing.T) {
 	e := newBench(t, skilltest.ArrayModel(t), skilltest.OpenSim(t, sim.Options{}), 96, 48)
 	p := skilltest.Must(e.Plan())

@@ -16,7 +16,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Positions that a block is looked at over: so many in one pass, as a prompt, and so many one by one, as in decoding. The first number is no multiple of any tile.
+// The positions of a block that are compared: blockPass in one pass, as a prompt, and blockSteps
+// one by one, as in decoding. blockPass is no multiple of a tile.
 const (
 	blockPass  = 40
 	blockSteps = 8
@@ -25,7 +26,7 @@ const (
 // blockOutput is the tap of layer 0's output, for the oracle and for every plan.
 const blockOutput = "layer.0.ffn.residual"
 
-// recording is what a tapped run of the plan has shown.
+// Recording is the result of a tapped run of a plan.
 type Recording struct {
 	plan   string // its hash
 	IDs    []int32
@@ -33,7 +34,8 @@ type Recording struct {
 	output []float32 // of layer 0 [positions, hidden]
 }
 
-// record runs a few ids with all outputs seen, and compares op by op.
+// Record runs a few ids with all outputs tapped, and compares them op by op. It returns the last
+// recording if that is of the same plan.
 func (bench *Bench) Record(ctx context.Context) (*Recording, []int32, error) {
 	hash, err := bench.PlanHash()
 	if err != nil {
@@ -54,7 +56,7 @@ func (bench *Bench) Record(ctx context.Context) (*Recording, []int32, error) {
 	format := p.NumberFormat(bench.Models.Info, bench.Models.Config.DType)
 	noise, ok := gate.FormatNoise(format)
 	if !ok {
-		return nil, nil, fmt.Errorf("skill: it is not known how much error the number format %s explains", format)
+		return nil, nil, fmt.Errorf("skill: the error of number format %s is not known", format)
 	}
 	rec := &gate.Recording{Noise: noise}
 	out := &Recording{plan: hash, IDs: ids}
@@ -88,8 +90,9 @@ func (bench *Bench) Record(ctx context.Context) (*Recording, []int32, error) {
 	return out, ids, err
 }
 
-// unpriced is the plan without its predicted costs: a prompt is then prefilled, and every step decoded. With them a session takes the cheapest way to the next token, and where
-// only prefill has been tuned yet that is to prefill all tokens again: steps would show nothing of the decode pass.
+// unpriced returns the plan without its predicted costs: prompts are then prefilled, and every step
+// is decoded. With costs, a session chooses the cheapest pass for the next token. If only prefill
+// has been tuned, it would prefill all tokens again, and steps would not test the decode pass.
 func unpriced(p *plan.Plan) *plan.Plan {
 	q := *p
 	q.Decode.Cost = 0
@@ -100,7 +103,7 @@ func unpriced(p *plan.Plan) *plan.Plan {
 	return &q
 }
 
-// appendRows appends the rows of an output; what a device has beyond their width is the padding of its tiles.
+// appendRows appends the rows of an output. Columns beyond width are padding.
 func appendRows(rows []float32, shape []int, values []float32, width int) []float32 {
 	if len(shape) != 2 || shape[1] <= width {
 		return append(rows, values...)
@@ -111,7 +114,7 @@ func appendRows(rows []float32, shape []int, values []float32, width int) []floa
 	return rows
 }
 
-// checkBlock judges what layer 0 adds to the residual stream.
+// checkBlock compares the contribution of layer 0 to the residual stream.
 func checkBlock(ctx context.Context, bench *Bench) (Verdict, error) {
 	rec, ids, err := bench.Record(ctx)
 	if err != nil {
@@ -128,11 +131,13 @@ func checkBlock(ctx context.Context, bench *Bench) (Verdict, error) {
 	return judgeBlock(bench, "layer 0", rec.output, in, out, b.Block)
 }
 
-// judgeBlock holds rows of a device's layer 0 to the oracle's, without what entered the layer: of a stream with large embeddings the layer itself would be the smallest part, and one that
-// does nothing nearly right.
+// judgeBlock compares rows of a device's layer 0 with the oracle's. It subtracts the layer's input:
+// if the embeddings are large, the layer's own part is small, and a layer that does nothing would
+// be nearly right.
 func judgeBlock(bench *Bench, name string, got, in, out []float32, b PaperBounds) (Verdict, error) {
 	if len(got) != len(out) {
-		return nil, fmt.Errorf("skill: the plan shows %d values of output %s, %d were due", len(got), blockOutput, len(out))
+		return nil, fmt.Errorf("skill: output %s of the plan has %d values, want %d", blockOutput, len(got),
+			len(out))
 	}
 	p, err := bench.Plan()
 	if err != nil {
@@ -149,17 +154,20 @@ func judgeBlock(bench *Bench, name string, got, in, out []float32, b PaperBounds
 	return paperRows(name, without(got), want, bench.Models.Config.Hidden, b.stored(streamUnit(p), out, want))
 }
 
-// streamUnit is the unit in the last place of the residual stream's type, relative to a value. The first step of a plan makes the stream.
+// streamUnit returns the unit in the last place of the residual stream's type, relative to a value.
+// The first step of a plan writes the stream.
 func streamUnit(p *plan.Plan) float64 {
-	if slices.ContainsFunc(p.Program(p.Prefill[0].Steps[0].Program).Args, func(a npu.Arg) bool { return a.Kind == npu.Out && a.Type == dtype.BF16 }) {
+	if slices.ContainsFunc(p.Program(p.Prefill[0].Steps[0].Program).Args,
+		func(a npu.Arg) bool { return a.Kind == npu.Out && a.Type == dtype.BF16 }) {
 		return 0x1p-7
 	}
 	return 0x1p-23
 }
 
-// stored are the bounds for what a layer adds to a residual stream, as one sees it when both have been stored in one value, after attention and again behind the feed-forward block: where
-// the stream is larger than what is added, as those were not that the bounds were measured on, its last place is a part of that. Each time a device that rounds down loses a whole unit at
-// most, and half of one on average.
+// stored returns the bounds for a layer's contribution to a residual stream. The sum is stored
+// after attention and after the feed-forward block. If the stream is larger than the contribution,
+// unlike in the measurements of the bounds, its last place is a part of that. Each store loses at
+// most one unit if the device rounds down, and half a unit on average.
 func (b PaperBounds) stored(unit float64, stream, added []float32) PaperBounds {
 	var largest, size, sizeAdded, squares float64
 	for i, v := range stream {
@@ -169,16 +177,17 @@ func (b PaperBounds) stored(unit float64, stream, added []float32) PaperBounds {
 	if sizeAdded == 0 || size <= sizeAdded {
 		return b
 	}
-	before := 1 - sizeAdded/size // the part of the stream that is not the layer's
+	before := 1 - sizeAdded/size // the share of the stream that comes from before the layer
 	share := before * unit * size / sizeAdded
 	b.Atol += 2 * before * unit * largest / math.Sqrt(squares/float64(len(added)))
 	b.Rtol += share
 	b.Pearson -= share * share
-	b.Note += fmt.Sprintf("; and what storing a residual stream %.3g times as large costs, whose last place is %.2g of it: relative %.3g", size/sizeAdded, unit, share)
+	b.Note += fmt.Sprintf("; and what storing a residual stream %.3g times as large costs, whose last place is "+
+		"%.2g of it: relative %.3g", size/sizeAdded, unit, share)
 	return b
 }
 
-// checkBlockOps judges each op of layer 0 on its own.
+// checkBlockOps compares each op of layer 0 on its own.
 func checkBlockOps(ctx context.Context, bench *Bench) (Verdict, error) {
 	rec, _, err := bench.Record(ctx)
 	if err != nil {
@@ -186,11 +195,16 @@ func checkBlockOps(ctx context.Context, bench *Bench) (Verdict, error) {
 	}
 	c := Checks{Name: journal.GateBlockOps}
 	t := rec.Trace
-	t.Taps = slices.DeleteFunc(slices.Clone(t.Taps), func(tap gate.Tap) bool { return tap.Layer > 0 || strings.HasPrefix(tap.Name, "head.") })
+	t.Taps = slices.DeleteFunc(slices.Clone(t.Taps), func(tap gate.Tap) bool {
+		return tap.Layer > 0 ||
+			strings.HasPrefix(tap.Name, "head.")
+	})
 	d := gate.Diagnose(t)
-	c.Hold(d.Taps > 0 && d.Checked, "taps", "%d outputs were seen, each held to what the oracle makes of the device's own inputs", d.Taps)
+	c.Hold(d.Taps > 0 && d.Checked, "taps", "%d outputs were seen, each held to what the oracle makes of the "+
+		"device's own inputs", d.Taps)
 	for _, f := range d.Findings {
-		c.Hold(false, gate.MeanRelL1, "%s: error %.3g where the format explains %.2g; %s; usual cause: %s", f.Tap, f.Error, f.Explains, strings.Join(f.Where, "; "), f.Cause)
+		c.Hold(false, gate.MeanRelL1, "%s: error %.3g where the format explains %.2g; %s; usual cause: %s", f.Tap,
+			f.Error, f.Explains, strings.Join(f.Where, "; "), f.Cause)
 	}
 	return c, nil
 }

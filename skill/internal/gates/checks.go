@@ -9,26 +9,28 @@ import (
 	"github.com/npukit/npukit/gate"
 )
 
-// Checks is the verdict of a gate that looks at several things. The zero value has looked at nothing and is not OK.
+// Checks is the verdict of a gate that checks several things. The zero value has checked nothing
+// and is not OK.
 type Checks struct {
 	Name    string
-	Done    []string // what held, in words
+	Done    []string // the checks that passed, for people
 	Reasons []gate.Reason
 	Figures map[string]float64
-	Bounds  string // where thresholds came from, if there are some
+	Bounds  string // source of the thresholds
 }
 
-// Hold notes what a check found: that it holds, or the reason why not.
-func (c *Checks) Hold(ok bool, what, format string, args ...any) {
+// Hold adds a check: that it passed, or the reason why not. The metric is that of the
+// reason.
+func (c *Checks) Hold(ok bool, metric, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if ok {
 		c.Done = append(c.Done, text)
 		return
 	}
-	c.Reasons = append(c.Reasons, gate.Reason{Metric: what, Text: text})
+	c.Reasons = append(c.Reasons, gate.Reason{Metric: metric, Text: text})
 }
 
-// take adds another verdict's findings under a name. Of figures of the same name the worst is kept.
+// take adds the findings of another verdict under a name. It keeps the worst of equal figures.
 func (c *Checks) take(name string, v Verdict) {
 	line, figures, bounds := Describe(v)
 	if v.OK() {
@@ -50,7 +52,7 @@ func (c *Checks) take(name string, v Verdict) {
 	}
 }
 
-// worse reports whether a figure of some name says something worse than another one.
+// worse reports whether x is a worse figure than old.
 func worse(name string, x, old float64) bool {
 	switch name {
 	case "pearson", "top1", "equal_tokens":
@@ -61,10 +63,10 @@ func worse(name string, x, old float64) bool {
 	return x > old
 }
 
-// OK reports whether something was looked at and all of it holds.
+// OK reports whether something was checked and all checks passed.
 func (c Checks) OK() bool { return len(c.Reasons) == 0 && len(c.Done) > 0 }
 
-// Err is nil when c is OK, and otherwise an error with the reasons that wraps [gate.ErrFailed].
+// Err returns nil if c is OK, and otherwise an error with the reasons that wraps [gate.ErrFailed].
 func (c Checks) Err() error {
 	if c.OK() {
 		return nil
@@ -86,7 +88,7 @@ func (c Checks) line() string {
 	return strings.Join(c.Done, "; ")
 }
 
-// String is the verdict for people.
+// String returns the verdict for people.
 func (c Checks) String() string {
 	var b strings.Builder
 	word := "PASS"
@@ -103,7 +105,7 @@ func (c Checks) String() string {
 	return b.String()
 }
 
-// MarshalJSON writes the verdict for programs.
+// MarshalJSON returns the verdict for programs.
 func (c Checks) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name    string             `json:"name"`

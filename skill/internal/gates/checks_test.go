@@ -6,7 +6,7 @@ import (
 	"github.com/npukit/npukit/gate"
 )
 
-// Of several findings the worst of each figure is kept, whichever way it is worse.
+// The worst of each figure is kept.
 func TestChecksKeepTheWorst(t *testing.T) {
 	for _, reversed := range []bool{false, true} {
 		list := []Verdict{
@@ -24,7 +24,8 @@ func TestChecksKeepTheWorst(t *testing.T) {
 			}
 			c.take("one", list[i])
 		}
-		for name, want := range map[string]float64{"pearson": 0.5, "mean_rel_l1": 0.2, "top1": 0.3, "nll_change": -0.4, "equal_tokens": 7} {
+		for name, want := range map[string]float64{"pearson": 0.5, "mean_rel_l1": 0.2, "top1": 0.3, "nll_change": -0.4,
+			"equal_tokens": 7} {
 			if got := c.Figures[name]; got != want {
 				t.Errorf("%s is %v, the worst is %v", name, got, want)
 			}

@@ -34,13 +34,17 @@ func Reasons(v Verdict) []gate.Reason {
 func Describe(v Verdict) (line string, figures map[string]float64, bounds string) {
 	switch r := v.(type) {
 	case gate.Report:
-		figures = map[string]float64{"max_abs": r.Metrics.MaxAbs, "mean_rel_l1": r.Metrics.MeanRelL1, "pearson": r.Metrics.Pearson, "peak": r.Metrics.Peak}
-		line = fmt.Sprintf("mean relative error %.3g, largest absolute %.3g, Pearson %.7g over %d elements", r.Metrics.MeanRelL1, r.Metrics.MaxAbs, r.Metrics.Pearson,
+		figures = map[string]float64{"max_abs": r.Metrics.MaxAbs, "mean_rel_l1": r.Metrics.MeanRelL1,
+			"pearson": r.Metrics.Pearson, "peak": r.Metrics.Peak}
+		line = fmt.Sprintf("mean relative error %.3g, largest absolute %.3g, Pearson %.7g over %d elements",
+			r.Metrics.MeanRelL1, r.Metrics.MaxAbs, r.Metrics.Pearson,
 			r.Metrics.Count)
 		bounds = r.Tolerance.Note
 	case gate.LogitsReport:
-		figures = map[string]float64{"kl_mean": r.KLMean, "kl_p90": r.KLP90, "top1": r.Top1(), "nll_change": r.NLLChange}
-		line = fmt.Sprintf("KL mean %.3g, first choices agree at %.2f %%, NLL %+.3f %% over %d positions", r.KLMean, 100*r.Top1(), 100*r.NLLChange, r.Positions)
+		figures = map[string]float64{"kl_mean": r.KLMean, "kl_p90": r.KLP90, "top1": r.Top1(),
+			"nll_change": r.NLLChange}
+		line = fmt.Sprintf("KL mean %.3g, first choices agree at %.2f %%, NLL %+.3f %% over %d positions", r.KLMean,
+			100*r.Top1(), 100*r.NLLChange, r.Positions)
 		if r.Text != "" {
 			line += ", ids: " + r.Text
 		}
@@ -65,7 +69,7 @@ func Describe(v Verdict) (line string, figures map[string]float64, bounds string
 		line, _, _ = strings.Cut(v.String(), "\n")
 	}
 	for name, x := range figures {
-		if x != x || x > 1e300 || x < -1e300 { // what JSON does not have
+		if x != x || x > 1e300 || x < -1e300 { // not in JSON
 			delete(figures, name)
 		}
 	}

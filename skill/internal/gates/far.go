@@ -11,19 +11,21 @@ import (
 	"github.com/npukit/npukit/model/plan"
 )
 
-// Rows that the gate of far positions looks at: the last of a prompt that leaves room for some tokens in a session, and those tokens, decoded one by one.
+// The rows that the gate of far positions compares: the last rows of a prompt, and the tokens after
+// it at the end of the session, which are decoded one by one.
 const (
 	farRows  = 8
 	farSteps = 8
 )
 
-// farIDs fill a session with the deployment's ids, drawn in any order: a text that is repeated would show the same past at many distances.
+// farIDs fills a session with the deployment's ids in random order: a repeated text would have the
+// same past at many distances.
 func (bench *Bench) farIDs(ctx context.Context) ([]int32, error) {
 	some, err := bench.IDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rng := rand.New(rand.NewPCG(3, 4)) // any, but the same every time
+	rng := rand.New(rand.NewPCG(3, 4)) // any fixed seed
 	ids := make([]int32, bench.Recipe.SeqLen)
 	for i := range ids {
 		ids[i] = some[rng.IntN(len(some))]
@@ -31,8 +33,10 @@ func (bench *Bench) farIDs(ctx context.Context) ([]int32, error) {
 	return ids, nil
 }
 
-// checkBlockFar judges what layer 0 adds at the end of a session, behind a cache that is full: the other gates look at the first few hundred positions. It runs the plan's embedding, layer 0
-// and head without the layers between, and the oracle that one layer, so that it costs as much for a deep model as for a shallow one.
+// checkBlockFar compares the contribution of layer 0 at the end of a session, with a full cache;
+// the other gates compare the first few hundred positions. It runs the plan's embedding, layer 0
+// and head without the layers between, and one layer of the oracle, so its cost does not grow with
+// the depth of the model.
 func checkBlockFar(ctx context.Context, bench *Bench) (Verdict, error) {
 	ids, err := bench.farIDs(ctx)
 	if err != nil {
@@ -45,7 +49,7 @@ func checkBlockFar(ctx context.Context, bench *Bench) (Verdict, error) {
 	pass := max(1, len(ids)-farSteps)
 	from := max(0, pass-farRows)
 	width := bench.Models.Config.Hidden
-	var rows []float32 // of the last passes, as many as are looked at
+	var rows []float32 // the last rows, as many as are compared
 	tap := func(name string, shape []int, values []float32) error {
 		if name == blockOutput {
 			rows = appendRows(rows, shape, values, width)
@@ -54,7 +58,8 @@ func checkBlockFar(ctx context.Context, bench *Bench) (Verdict, error) {
 		return nil
 	}
 	err = bench.Models.Tapped(ctx, firstLayer(unpriced(p)), tap, func(s *model.Session) error {
-		for _, err := range s.Generate(ctx, model.IDs(ids[:pass]), &model.GenerateOptions{MaxTokens: 1, Sampling: &model.Sampling{}, IgnoreEOS: true}) {
+		for _, err := range s.Generate(ctx, model.IDs(ids[:pass]), &model.GenerateOptions{MaxTokens: 1,
+			Sampling: &model.Sampling{}, IgnoreEOS: true}) {
 			if err != nil {
 				return err
 			}
@@ -77,10 +82,12 @@ func checkBlockFar(ctx context.Context, bench *Bench) (Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	return judgeBlock(bench, fmt.Sprintf("layer 0, positions %d to %d", from, len(ids)-1), rows, in, out, b.farAt(len(ids)))
+	return judgeBlock(bench, fmt.Sprintf("layer 0, positions %d to %d", from, len(ids)-1), rows, in, out,
+		b.farAt(len(ids)))
 }
 
-// firstLayer is the plan without the layers behind the first; its logits mean nothing. Where the head cannot do without them it is the plan.
+// firstLayer returns the plan without the layers after the first; its logits mean nothing. If the
+// head needs them, firstLayer returns the plan.
 func firstLayer(p *plan.Plan) *plan.Plan {
 	q := *p
 	shorten := func(pass plan.Pass) plan.Pass {

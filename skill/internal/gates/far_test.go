@@ -20,7 +20,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// forgetful is a device that takes every row from a position on for the first of a session: what it writes to the cache, too.
+// forgetful is a device that takes every row from a position on for the first of a session, also
+// when it writes the cache.
 type forgetful struct {
 	npu.Device
 	from int
@@ -39,7 +40,8 @@ func (d forgetful) Submit(ctx context.Context, runs []npu.Run) error {
 	return d.Device.Submit(ctx, runs)
 }
 
-// far is an environment on a device with a session of 512 positions, and what its gate of far positions says.
+// far returns a bench with a session of 512 positions, and the verdict of its gate of far
+// positions.
 func far(t *testing.T, path string, dev npu.Device) (*Bench, Verdict) {
 	t.Helper()
 	e := newBench(t, path, dev, 512, 256)
@@ -50,21 +52,25 @@ func far(t *testing.T, path string, dev npu.Device) (*Bench, Verdict) {
 	return e, v
 }
 
-// A device that is right as far as texts are scored, and forgets its past behind them, passes the gates of the model. The gate of far positions refuses it, and so do kernels alone.
+// A device that is right in the positions that are scored, and forgets its past after them, passes
+// the gates of the model. The gate of far positions fails, and so do the kernels alone.
 func TestFarPositions(t *testing.T) {
 	t.Parallel()
 	ctx, path, dev := context.Background(), skilltest.Tiny("llama-untied-sharded"), skilltest.OpenCPU(t)
 	if _, v := far(t, path, dev); !v.OK() {
 		t.Errorf("the device itself: %v", v)
 	}
-	for name, wrong := range map[string]npu.Device{"all of it": forgetful{dev, 300}, "its attention": gatetest.Forgetful(300).Wrap(dev, nil)} {
+	for name, wrong := range map[string]npu.Device{"all of it": forgetful{dev, 300},
+		"its attention": gatetest.Forgetful(300).Wrap(dev, nil)} {
 		e, v := far(t, path, wrong)
 		if v.OK() {
 			t.Errorf("%s forgets: %v", name, v)
 		}
-		for _, g := range []Gate{{Name: journal.GateLogits, Run: checkLogits}, {Name: journal.GateBlock, Run: checkBlock}} {
+		for _, g := range []Gate{{Name: journal.GateLogits, Run: checkLogits},
+			{Name: journal.GateBlock, Run: checkBlock}} {
 			if v, err := g.Check(ctx, e); err != nil || !v.OK() {
-				t.Errorf("%s forgets, and gate %s sees it: then the wrong device is too wrong for this test: %v, %v", name, g.Name, err, v)
+				t.Errorf("%s forgets, and gate %s sees it: then the wrong device is too wrong for this test: %v, %v",
+					name, g.Name, err, v)
 			}
 		}
 		refused := false
@@ -86,7 +92,7 @@ func TestFarPositions(t *testing.T) {
 	}
 }
 
-// The gate looks at one layer: a plan without the others is one, whatever is merged in it.
+// A plan without the layers after the first is valid, with any merges.
 func TestFirstLayer(t *testing.T) {
 	for name, e := range map[string]*Bench{
 		"cpu":   newBench(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), 40, 32),
@@ -100,22 +106,25 @@ func TestFirstLayer(t *testing.T) {
 	}
 }
 
-// What is scored is the text through the model's tokenizer, where it has one, and the golden file's ids only where not; gates say which.
+// The gates score the text through the model's tokenizer if it has one, and the golden file's ids
+// otherwise. The report names the source.
 func TestMaterialSaysWhatItIs(t *testing.T) {
 	e := newBench(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), 40, 32)
 	v, err := checkLogits(context.Background(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line, _, _ := Describe(v); e.Golden == nil || !strings.HasSuffix(line, "over 32 positions, ids: "+e.text.Source) || !strings.Contains(v.String(), e.text.Source) {
+	if line, _, _ := Describe(v); e.Golden == nil || !strings.HasSuffix(line, "over 32 positions, ids: "+
+		e.text.Source) || !strings.Contains(v.String(), e.text.Source) {
 		t.Errorf("%q, source %q", line, e.text.Source)
 	}
 }
 
-// Layer 0 of a model with large embeddings is not passed when it is left out: what is judged is what it adds.
+// Layer 0 of a model with large embeddings fails if it does nothing: its contribution is judged.
 func TestBlockLeftOut(t *testing.T) {
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 128, Heads: 4, KVHeads: 2, HeadDim: 32, FFN: 256, Vocab: 256, Context: 128}
+	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 128, Heads: 4, KVHeads: 2, HeadDim: 32, FFN: 256,
+		Vocab: 256, Context: 128}
 	if err := ckptgen.Write(dir, spec, 7); err != nil {
 		t.Fatal(err)
 	}

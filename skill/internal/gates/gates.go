@@ -1,5 +1,5 @@
 // Package gates has the conditions that end the phases of a deployment: kernels alone, one block,
-// the whole model. Each gate computes what it judges.
+// the whole model. Each gate computes its own evidence.
 package gates
 
 import (
@@ -17,7 +17,7 @@ import (
 type Gate struct {
 	Name    string
 	Subject string // the hash of a kernel; "" for a gate of the whole plan
-	// Run runs the gate. Its error means that the gate could not be run; what it found is in the
+	// Run runs the gate. Its error means that the gate could not be run; the findings are in the
 	// verdict.
 	Run func(ctx context.Context, bench *Bench) (Verdict, error)
 }
@@ -55,7 +55,7 @@ func OfReference(bench *Bench) []Gate {
 // OfBlock returns the gates of one decoder layer.
 func OfBlock() []Gate { return []Gate{Block(), BlockOps(), BlockFar()} }
 
-// Block is the gate of what layer 0 adds to the residual stream.
+// Block is the gate of the contribution of layer 0 to the residual stream.
 func Block() Gate { return Gate{Name: journal.GateBlock, Run: checkBlock} }
 
 // BlockOps is the gate of each op of layer 0 on its own.

@@ -19,7 +19,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// shortGEMMs are the products of many rows and short K in the plans of [arraySpecs], naive and tuned, each with the mapping that it has there.
+// shortGEMMs returns the products of many rows and short K in the plans of [arraySpecs], naive and
+// tuned, with their mappings.
 func shortGEMMs(t *testing.T, info npu.Info) []*Kernel {
 	t.Helper()
 	var list []*Kernel
@@ -40,7 +41,8 @@ func shortGEMMs(t *testing.T, info npu.Info) []*Kernel {
 				t.Fatal(err)
 			}
 			for _, k := range skilltest.Must(KernelsOf(p)) {
-				if mm, ok := k.Op.(op.MatMul); ok && mm.M > 1 && mm.K <= shortK && k.on == plan.OnDevice && k.Mapping.Fused == "" && !seen[k.hash] {
+				if mm, ok := k.Op.(op.MatMul); ok && mm.M > 1 && mm.K <= shortK && k.on == plan.OnDevice &&
+					k.Mapping.Fused == "" && !seen[k.hash] {
 					seen[k.hash] = true
 					list = append(list, k)
 				}
@@ -50,8 +52,9 @@ func shortGEMMs(t *testing.T, info npu.Info) []*Kernel {
 	return list
 }
 
-// The bound of products of short K is what the virtual array is measured at, over seeds: no more of any product is outside it than the table says. What would be outside without the
-// root of 1024/K is in the log, and says why it is there.
+// The bound of products of short K is measured on the virtual array, over seeds: the share of
+// elements outside it is at most that of the table. The log has the share without the root of
+// 1024/K.
 func TestShortGEMMsAreMeasured(t *testing.T) {
 	t.Parallel()
 	seeds, dev := uint64(2), skilltest.OpenSim(t, sim.Options{})
@@ -101,7 +104,8 @@ func TestShortGEMMsAreMeasured(t *testing.T) {
 	}
 	all := 0.0
 	for k, w := range found {
-		t.Logf("K %4d: %d runs, outside the bound at most %.3g of a run and %.3g of all; without the root at most %.3g", k, w.runs, w.most, w.summed/float64(w.runs), w.plain)
+		t.Logf("K %4d: %d runs, outside the bound at most %.3g of a run and %.3g of all; without the root "+
+			"at most %.3g", k, w.runs, w.most, w.summed/float64(w.runs), w.plain)
 		all = max(all, w.most)
 	}
 	if all > shortOutside {

@@ -18,7 +18,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// OfKernels is one gate for each distinct kernel of the plan.
+// OfKernels returns a gate for each distinct kernel of the plan.
 func OfKernels(bench *Bench) ([]Gate, error) {
 	p, err := bench.Plan()
 	if err != nil {
@@ -36,12 +36,13 @@ func OfKernels(bench *Bench) ([]Gate, error) {
 	return list, nil
 }
 
-// Places are the rows that a kernel of open shape is tried with: one behind others, as in decoding, one at the end of a session where the position counts, and more than a tile of
-// them at once, as in a prompt. A kernel of fixed shape has one place, which is its own.
+// Places returns the rows that a kernel of open shape is tried with: one row after others, as in
+// decoding; one at the end of a session if the op depends on the position; and more rows than a
+// tile, as in a prompt. A kernel of fixed shape has one place.
 func Places(k *Kernel, seqLen int) [][]gatetest.Segment {
 	one, many := gatetest.Segment{Rows: 1, Pos: 7}, gatetest.Segment{Rows: 37}
 	if a, ok := k.Op.(op.Attention); ok && !a.Cached {
-		one.Pos = 0 // it sees the rows of its own run and no cache, so that nothing can lie before them
+		one.Pos = 0 // it reads the rows of its own run and no cache
 	}
 	if !k.symbolic() {
 		return [][]gatetest.Segment{nil}
@@ -53,7 +54,7 @@ func Places(k *Kernel, seqLen int) [][]gatetest.Segment {
 	return append(places, []gatetest.Segment{many})
 }
 
-// countsPositions reports an op that does another thing at another position.
+// countsPositions reports whether an op depends on the position.
 func countsPositions(o op.Op) bool {
 	switch o := o.(type) {
 	case op.RoPE, op.KVWrite:
@@ -64,7 +65,8 @@ func countsPositions(o op.Op) bool {
 	return false
 }
 
-// Options are the device that a kernel runs on and how it is tried there. The note says what is tried in place of what, "" if nothing.
+// Options returns the device of a kernel and how the kernel is tried there. The note is not empty
+// if something is tried in place of the kernel.
 func (bench *Bench) Options(k *Kernel) (dev npu.Device, opts gatetest.Options, note string) {
 	dev, tolerances := bench.Models.Device, gatetest.Default(bench.Models.Info)
 	switch {
@@ -76,7 +78,8 @@ func (bench *Bench) Options(k *Kernel) (dev npu.Device, opts gatetest.Options, n
 	opts = gatetest.Options{Mapping: k.Mapping, Tolerances: tolerances, Types: append([]dtype.Type(nil), k.Types...)}
 	for i, t := range opts.Types {
 		if t.Quantized() {
-			// The device expands such weights to BF16, and the kernel sees those; the rounding itself is judged with the block.
+			// The device expands such weights to BF16 for the kernel. The gate of the block
+			// covers the rounding.
 			opts.Types[i] = dtype.BF16
 			note = fmt.Sprintf("weights of type %s are tried as the BF16 that the device makes of them", t)
 		}
@@ -84,14 +87,17 @@ func (bench *Bench) Options(k *Kernel) (dev npu.Device, opts gatetest.Options, n
 	return dev, opts, note
 }
 
-// checkKernel holds a kernel to the oracle and notes what was learnt of it.
+// checkKernel compares a kernel with the oracle and records the findings.
 func (bench *Bench) checkKernel(ctx context.Context, k *Kernel) (Verdict, error) {
 	dev, opts, what := bench.Options(k)
-	note := journal.KernelNote{Key: k.Name, Op: k.Text(), Kind: k.Op.Kind(), Types: k.Types, Mapping: k.Mapping, On: k.on, Launches: k.launches, Count: k.count, Note: what}
+	note := journal.KernelNote{Key: k.Name, Op: k.Text(), Kind: k.Op.Kind(), Types: k.Types, Mapping: k.Mapping,
+		On: k.on, Launches: k.launches, Count: k.count, Note: what}
 	if f := k.Mapping.Fused; f != "" {
-		// A part of a fused kernel is no program by itself. The op is tried in this shape without the others; the kernel as a whole is judged with the block.
+		// A part of a fused kernel is not a program. The op is tried alone, in this shape; the
+		// gate of the block covers the fused kernel.
 		opts.Mapping = MappingAlone(k)
-		note.Note = strings.TrimSpace(note.Note + fmt.Sprintf(" part of the fused kernel %s, which is judged with the block", f))
+		part := fmt.Sprintf(" part of the fused kernel %s, which is judged with the block", f)
+		note.Note = strings.TrimSpace(note.Note + part)
 	}
 	c := Checks{Name: k.Text()}
 	var worst gate.Report
@@ -102,7 +108,8 @@ func (bench *Bench) checkKernel(ctx context.Context, k *Kernel) (Verdict, error)
 			return nil, err
 		}
 		if rows > 0 {
-			note.Note = strings.TrimSpace(fmt.Sprintf("%s tried %d rows at a time: with more, the kernel may not be a program's only launch (rule %s), and in the plan it is not",
+			note.Note = strings.TrimSpace(fmt.Sprintf("%s tried %d rows at a time: with more, the kernel may not "+
+				"be a program's only launch (rule %s), and in the plan it is not",
 				note.Note, rows, ruleAlone))
 		}
 		name := "1 row"
@@ -126,11 +133,14 @@ func (bench *Bench) checkKernel(ctx context.Context, k *Kernel) (Verdict, error)
 	return c, bench.noteKernel(note)
 }
 
-// ruleAlone refuses GEMMs of some mappings that are a program's only launch, because they then write garbage without an error. Merged with another launch they are right.
+// ruleAlone refuses GEMMs of some mappings that are a program's only launch, since they write
+// garbage without an error. Merged with another launch they are right.
 const ruleAlone = "S-3"
 
-// checkAlone is [gatetest.CheckKernel]. A product that must not be alone with so many rows is tried with as many as it may have; rows is their number then, else 0.
-func checkAlone(ctx context.Context, dev npu.Device, o op.Op, opts *gatetest.Options) (r gate.Report, rows int, err error) {
+// checkAlone is [gatetest.CheckKernel]. If a product must not be alone with its number of rows, it
+// is tried with as many as are allowed; rows is then their number, and 0 otherwise.
+func checkAlone(ctx context.Context, dev npu.Device, o op.Op, opts *gatetest.Options) (r gate.Report, rows int,
+	err error) {
 	r, err = gatetest.CheckKernel(ctx, dev, o, opts)
 	mm, ok := o.(op.MatMul)
 	for ok && mm.M > 1 && mm.M%2 == 0 {
@@ -145,16 +155,21 @@ func checkAlone(ctx context.Context, dev npu.Device, o op.Op, opts *gatetest.Opt
 	return r, rows, err
 }
 
-// shortK is the K up to which upstream's own tests of GEMM have elements near zero outside their bound.
+// shortK is the largest K for which upstream's own tests of GEMM have elements near zero outside
+// their bound.
 const shortK = 1024
 
-// Of such products: the largest share of elements outside the bound that any was measured to have, and the share that is allowed, about five times that.
+// The largest measured share of elements outside the bound, and the share that is allowed, which is
+// about five times that.
 //
-// Measured by TestShortGEMMsAreMeasured on npu/sim with 32 seeds: 26 products of K 192 to 1024 in the mappings of their plans, 832 runs.
+// Measured by TestShortGEMMsAreMeasured on npu/sim with 32 seeds: 26 products of K 192 to 1024 in
+// the mappings of their plans, 832 runs.
 const shortOutside, shortAllowed = 2.1e-5, 1e-4
 
-// arrayTolerance is the published tolerance of an op under a mapping. Products whose sum is rounded on the way are of the low tier. The absolute bound of a GEMM was
-// set for results of the size that K of 1024 and more gives to its inputs of randn/sqrt(K); shorter sums give larger results, and the bound grows with them.
+// arrayTolerance returns the published tolerance of an op under a mapping. Products that round
+// their sum on the way have the low tier. The absolute bound of a GEMM was set for the results of
+// inputs randn/sqrt(K) with K of at least 1024. Shorter sums have larger results, and the bound
+// grows with them.
 func arrayTolerance(m npu.Mapping) gatetest.Tolerances {
 	return func(o op.Op, out dtype.Type) (gate.Tolerance, bool) {
 		mm, ok := o.(op.MatMul)
@@ -168,8 +183,10 @@ func arrayTolerance(m npu.Mapping) gatetest.Tolerances {
 		if mm.K <= shortK {
 			t.Atol *= math.Sqrt(shortK / float64(mm.K))
 			t.Mismatches = shortAllowed
-			t.Note += fmt.Sprintf("; K is %d: the absolute bound times sqrt(%d/K), and %g of the elements may be outside it, as some near zero are upstream; measured on npu/sim, 832 runs of "+
-				"26 products of K 192 to 1024: at most %g of a product outside, and without the root 0.006 at K 192, 0.0024 at 256, 0.00018 at 512", mm.K, shortK, shortAllowed, shortOutside)
+			t.Note += fmt.Sprintf("; K is %d: the absolute bound times sqrt(%d/K), and %g of the elements may be "+
+				"outside it, as some near zero are upstream; measured on npu/sim, 832 runs of "+
+				"26 products of K 192 to 1024: at most %g of a product outside, and without the root 0.006 at K "+
+				"192, 0.0024 at 256, 0.00018 at 512", mm.K, shortK, shortAllowed, shortOutside)
 		}
 		return t, ok
 	}
@@ -186,7 +203,8 @@ func rowsOf(segments []gatetest.Segment, k *Kernel) int {
 	return segments[0].Rows
 }
 
-// MappingAlone is a mapping under which a part of a fused kernel can be a program: the nearest one of the published registry that the array takes, or one of one column.
+// MappingAlone returns a mapping with which a part of a fused kernel can be a program: the nearest
+// one of the published registry that the array accepts, or one with one column.
 func MappingAlone(k *Kernel) npu.Mapping {
 	var list []npu.Mapping
 	if rows, err := xdna2.PublishedRegistry().Candidates(k.Op, k.stored(), op.Size{}); err == nil {
@@ -204,13 +222,14 @@ func MappingAlone(k *Kernel) npu.Mapping {
 	}
 	m := k.Mapping
 	m.Fused = ""
-	return m // which the array refuses, and says why
+	return m // the array refuses it with a reason
 }
 
-// kernelRuns is how often a kernel is timed on a device that this machine is.
+// kernelRuns is how often a kernel is timed on a device whose time is real.
 const kernelRuns = 5
 
-// time predicts a kernel of the array, and measures one of a device whose time is real. Of a plan for an array, steps on the host are not timed.
+// time predicts the time of a kernel of the array, and measures a kernel of a device whose time is
+// real. It does not time the host's steps of a plan for an array.
 func (bench *Bench) time(ctx context.Context, k *Kernel, opts *gatetest.Options, note *journal.KernelNote) error {
 	more := func(text string) { note.Note = strings.TrimSpace(note.Note + " " + text) }
 	if bench.Models.Info.Array != "" {
@@ -229,7 +248,7 @@ func (bench *Bench) time(ctx context.Context, k *Kernel, opts *gatetest.Options,
 	}
 	t, err := gatetest.TimeKernel(ctx, bench.Models.Device, k.Op, opts, kernelRuns)
 	var alone *gatetest.RefusedError
-	if errors.As(err, &alone) { // it was tried with fewer rows, and has no time alone
+	if errors.As(err, &alone) { // it was tried with fewer rows
 		more("not timed: " + err.Error())
 		return nil
 	}
@@ -240,8 +259,9 @@ func (bench *Bench) time(ctx context.Context, k *Kernel, opts *gatetest.Options,
 	return nil
 }
 
-// registryRow is a row for the registry. A virtual array has no time of its own: the row then has none, and its note has the prediction. That of a real one is the time of a run that is
-// dispatched alone; a part of a fused kernel has none.
+// registryRow returns a row for the registry. A virtual array has no time of its own, and the row's
+// note has the prediction. For a real one, the time is that of a run that is dispatched alone; a
+// part of a fused kernel has none.
 func registryRow(k *Kernel, r gate.Report, n journal.KernelNote, virtual bool) (*xdna2.Row, xdna2.Kernel) {
 	family, shape, err := xdna2.ShapeOf(k.Op, op.Size{})
 	if err != nil {
@@ -249,29 +269,32 @@ func registryRow(k *Kernel, r gate.Report, n journal.KernelNote, virtual bool) (
 	}
 	m := r.Metrics
 	row := &xdna2.Row{
-		ID: "own/" + k.Name, Kernel: family, Shape: shape, Out: k.stored(), Mapping: k.Mapping, Record: xdna2.Own, Status: xdna2.OK,
-		MeanRelL1: finite(m.MeanRelL1), MaxAbs: finite(m.MaxAbs), MaxRel: finite(m.MaxRel), Pearson: max(0, finite(m.Pearson)),
-		ATol: r.Tolerance.Atol, RTol: r.Tolerance.Rtol, UsedBy: n.Launches,
+		ID: "own/" + k.Name, Kernel: family, Shape: shape, Out: k.stored(), Mapping: k.Mapping, Record: xdna2.Own,
+		Status:    xdna2.OK,
+		MeanRelL1: finite(m.MeanRelL1), MaxAbs: finite(m.MaxAbs), MaxRel: finite(m.MaxRel),
+		Pearson: max(0, finite(m.Pearson)),
+		ATol:    r.Tolerance.Atol, RTol: r.Tolerance.Rtol, UsedBy: n.Launches,
 	}
 	switch {
 	case virtual:
 		row.Note = fmt.Sprintf("numbers by a virtual array; predicted %.4g us, not measured", n.Predicted)
 	case n.Measured > 0 && k.Mapping.Fused == "":
 		row.Latency = n.Measured
-		row.Note = fmt.Sprintf("median of %d runs by a deployment, with their dispatch; predicted %.4g us", n.Runs, n.Predicted)
+		row.Note = fmt.Sprintf("median of %d runs by a deployment, with their dispatch; predicted %.4g us", n.Runs,
+			n.Predicted)
 	default:
 		row.Note = fmt.Sprintf("numbers by a deployment; predicted %.4g us, not measured alone", n.Predicted)
 	}
 	if !n.OK {
 		row.Status, row.Failure = xdna2.Corrupt, "deployment_gate"
 	}
-	if row.Validate() != nil { // a shape that no registry has: the note alone says what was found
+	if row.Validate() != nil { // a shape that no registry has
 		return nil, ""
 	}
 	return row, family
 }
 
-// finite is x, or 0 where JSON has no number for it.
+// finite returns x, or 0 if JSON has no number for it.
 func finite(x float64) float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return 0

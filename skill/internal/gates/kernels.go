@@ -12,19 +12,20 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Kernel is a kernel that a plan wants: an op in a shape, with the types of its operands, under a mapping, on the device or on its host.
+// Kernel is a kernel of a plan: an op in a shape, with the types of its operands, under a mapping,
+// on the device or on its host.
 type Kernel struct {
 	Op       op.Op
 	Types    []dtype.Type
 	Mapping  npu.Mapping
 	on       string
-	launches []string // the first few, as taps name them
+	launches []string // the names of the first few, as in taps
 	count    int      // in one prefill pass and one decode pass
 	Name     string   // "MatMul-1f3a90c2"
 	hash     string
 }
 
-// KernelsOf lists the distinct kernels of a plan, in the order in which they first run.
+// KernelsOf returns the distinct kernels of a plan, in the order in which they first run.
 func KernelsOf(p *plan.Plan) ([]*Kernel, error) {
 	var list []*Kernel
 	byHash := map[string]*Kernel{}
@@ -56,13 +57,16 @@ func KernelsOf(p *plan.Plan) ([]*Kernel, error) {
 	return list, nil
 }
 
-// shownLaunches is how many places of a kernel are named: enough for two layers of a norm that comes twice in each.
+// shownLaunches is how many launches of a kernel are named: enough for a norm that comes twice in
+// each of two layers.
 const shownLaunches = 4
 
-// text is the op for people: "MatMul{M:64 K:2048 N:512 TransB:true}", and "M:rows" where the run says how many.
+// Text returns the op for people: "MatMul{M:64 K:2048 N:512 TransB:true}", and "M:rows" if the run
+// sets the number of rows.
 func (k *Kernel) Text() string {
 	return fmt.Sprintf("%s%s", k.Op.Kind(), strings.NewReplacer(
-		fmt.Sprintf(":%d", op.Rows), ":rows", fmt.Sprintf(":%d", op.Picks), ":picks", fmt.Sprintf(":%d", op.Capacity), ":capacity").Replace(fmt.Sprintf("%+v", k.Op)))
+		fmt.Sprintf(":%d", op.Rows), ":rows", fmt.Sprintf(":%d", op.Picks), ":picks", fmt.Sprintf(":%d", op.Capacity),
+		":capacity").Replace(fmt.Sprintf("%+v", k.Op)))
 }
 
 // symbolic reports whether the op's shape is open: it then runs with one row and with many.
@@ -75,7 +79,7 @@ func (k *Kernel) symbolic() bool {
 	return false
 }
 
-// stored is the type of what the op writes.
+// stored returns the type of the op's output.
 func (k *Kernel) stored() dtype.Type {
 	for i, o := range k.Op.Operands() {
 		if o.Write {

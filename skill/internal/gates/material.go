@@ -12,32 +12,40 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// material is what a model reads while it is judged. The ids are those of a text through the model's own tokenizer, else the golden file's, which a gate of its own looks at anyway, else
-// random ones that the oracle continues by drawing from its own distribution. Which of them is in the gates' reports.
+// Text is the ids that gates score. They are those of a text through the model's own tokenizer. If
+// there is none, they are the golden file's, or random ids that the oracle continues by sampling.
+// The gates' reports name the source.
 type Text struct {
 	IDs    []int32
 	Source string
 }
 
-// materialText is plain English, written for this purpose, with names, figures, speech and code, so that both easy and surprising tokens come.
-const materialText = `The lighthouse at Port Anselm has 214 steps, and Ines Okafor climbed them every evening for thirty-one years. "You count them so that
-your legs have something to think about," she told the boy who was to take over from her. He counted 213. They went down and counted again, together,
-and argued on the way, and the lamp was lit four minutes late that night, which is in the book.
+// materialText is plain English that was written for this purpose, with names, figures, speech and
+// code, so that it has both easy and surprising tokens.
+const materialText = "The lighthouse at Port Anselm has 214 steps, and Ines Okafor climbed them every evening for " +
+	"thirty-one years. \"You count them so that\n" +
+	"your legs have something to think about,\" she told the boy who was to take over from her. He" +
+	" counted 213. They went down and counted again, together,\n" +
+	"and argued on the way, and the lamp was lit four minutes late that night, which is in the " +
+	"book.\n" +
+	"\n" +
+	"The book is a list of small numbers: wind 6, sea 4, one ship inbound, oil 11 litres. Nobody " +
+	"reads it unless something has gone wrong. Then it is read\n" +
+	"from the last good day on, line by line, until somebody says: here. Before this line " +
+	"everything follows from what came before; after it nothing does.\n" +
+	"\n" +
+	"    for step := range steps {\n" +
+	"        if got[step] != want[step] {\n" +
+	"            return step // everything after this is only a consequence\n" +
+	"        }\n" +
+	"    }\n" +
+	"\n" +
+	"In 1987 the council bought an automatic lamp. It was cheaper, it was never late, and in its " +
+	"second winter it shone for nine nights with a lens turned\n" +
+	"the wrong way round, because nobody was there who would have looked at the wall and " +
+	"wondered.\n"
 
-The book is a list of small numbers: wind 6, sea 4, one ship inbound, oil 11 litres. Nobody reads it unless something has gone wrong. Then it is read
-from the last good day on, line by line, until somebody says: here. Before this line everything follows from what came before; after it nothing does.
-
-    for step := range steps {
-        if got[step] != want[step] {
-            return step // everything after this is only a consequence
-        }
-    }
-
-In 1987 the council bought an automatic lamp. It was cheaper, it was never late, and in its second winter it shone for nine nights with a lens turned
-the wrong way round, because nobody was there who would have looked at the wall and wondered.
-`
-
-// ids are the deployment's ids, at most so many.
+// IDs returns the ids that the gates score, at most Positions.
 func (bench *Bench) IDs(ctx context.Context) ([]int32, error) {
 	if bench.text == nil {
 		m, err := bench.material(ctx)
@@ -53,7 +61,7 @@ func (bench *Bench) material(ctx context.Context) (*Text, error) {
 	if bench.Models.Checkpoint == nil {
 		return nil, journal.ErrForecast
 	}
-	// One position is left for a token behind.
+	// One position is left for the next token.
 	n := min(bench.Positions, bench.Recipe.SeqLen-1)
 	if n < 8 {
 		return nil, fmt.Errorf("skill: %d positions leave no room to judge anything", bench.Recipe.SeqLen)
@@ -75,12 +83,13 @@ func (bench *Bench) material(ctx context.Context) (*Text, error) {
 	return &Text{ids, "random ids that the oracle continues"}, err
 }
 
-// randomIDs are as few as make texts differ: what follows is then text that the model itself finds likely, as what it was trained on is.
+// randomIDs is how many random ids a text begins with. They are few, so that most of the text is
+// likely to the model, as its training data is.
 const randomIDs = 4
 
-// continued are a few random ids and what the oracle makes of them.
+// continued returns a few random ids and the oracle's continuation.
 func (bench *Bench) continued(ctx context.Context, n int) ([]int32, error) {
-	rng := rand.New(rand.NewPCG(1, 2)) // any, but the same every time
+	rng := rand.New(rand.NewPCG(1, 2)) // any fixed seed
 	ids := make([]int32, min(n, randomIDs))
 	for i := range ids {
 		ids[i] = rng.Int32N(int32(bench.Models.Config.Vocab))
@@ -95,7 +104,7 @@ func (bench *Bench) continued(ctx context.Context, n int) ([]int32, error) {
 	return ids, err
 }
 
-// sample draws from the distribution that logits stand for.
+// sample draws from the distribution of logits.
 func sample(rng *rand.Rand, logits []float32) int32 {
 	highest := slices.Max(logits)
 	sum := 0.0

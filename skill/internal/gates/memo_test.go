@@ -8,7 +8,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// What is remembered is what the oracle says, behind the ids that were asked for and no others, and whoever has changed a row has changed nothing.
+// The memo returns the oracle's logits for exactly the ids that were asked for, and changing a row
+// does not change the memo.
 func TestRemembered(t *testing.T) {
 	ctx := context.Background()
 	e := newBench(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), 40, 32)

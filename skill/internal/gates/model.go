@@ -22,7 +22,7 @@ func checkLogits(ctx context.Context, bench *Bench) (Verdict, error) {
 	return r, err
 }
 
-// scored is what gates of the whole model begin with.
+// scored returns the inputs of the gates of the whole model.
 func (bench *Bench) scored(ctx context.Context) (gate.Stepper, []int32, FormatBounds, error) {
 	ids, err := bench.IDs(ctx)
 	if err != nil {
@@ -36,13 +36,14 @@ func (bench *Bench) scored(ctx context.Context) (gate.Stepper, []int32, FormatBo
 	return s, ids, b, err
 }
 
-// Of the paper's gate: the ids of one pass, and those decoded one by one behind it. Their logits lie in memory, 20 MB for a large vocabulary.
+// The ids of the paper's gate: one pass, and steps that are decoded after it. Their logits take
+// 20 MB for a large vocabulary.
 const (
 	PaperPass  = 24
 	paperSteps = 8
 )
 
-// checkPaper holds logits to the paper's three conditions, over a prompt and over tokens decoded behind it.
+// checkPaper compares logits by the paper's three conditions, over a prompt and decoded tokens.
 func checkPaper(ctx context.Context, bench *Bench) (Verdict, error) {
 	s, ids, b, err := bench.scored(ctx)
 	if err != nil {
@@ -68,7 +69,8 @@ func checkPaper(ctx context.Context, bench *Bench) (Verdict, error) {
 	return Paper(bench, journal.GatePaper, got, want, b.Logits)
 }
 
-// greedyTokens is how many tokens the greedy gate generates. Source: the verification of the paper's published code.
+// greedyTokens is how many tokens the greedy gate generates. Source: the verification in the
+// paper's published code.
 const greedyTokens = 32
 
 // checkGreedy continues three prompts.
@@ -92,7 +94,8 @@ func checkGreedy(ctx context.Context, bench *Bench) (Verdict, error) {
 	return c, nil
 }
 
-// checkDeterminism scores two prompts in turn. The second is shorter and another from its first id on, so that what the first leaves behind lies where the second reads.
+// checkDeterminism scores two prompts in turn. The second is shorter and differs from its first id
+// on, so that it reads where the first has written.
 func checkDeterminism(ctx context.Context, bench *Bench) (Verdict, error) {
 	s, ids, _, err := bench.scored(ctx)
 	if err != nil {
@@ -104,7 +107,7 @@ func checkDeterminism(ctx context.Context, bench *Bench) (Verdict, error) {
 	return r, err
 }
 
-// pair are two prompts of which neither begins the other.
+// Pair returns two prompts of which neither is a prefix of the other.
 func (bench *Bench) Pair(ids []int32) (a, b []int32) {
 	a = ids[:min(len(ids), 70)]
 	b = slices.Clone(a[:(len(a)+1)/2])
@@ -115,7 +118,7 @@ func (bench *Bench) Pair(ids []int32) (a, b []int32) {
 	return a, b
 }
 
-// checkGolden holds the device to another implementation's outputs.
+// checkGolden compares the device with another implementation's outputs.
 func checkGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 	s, _, b, err := bench.scored(ctx)
 	if err != nil {
@@ -135,7 +138,10 @@ func checkGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 				return nil, err
 			}
 		} else if q.NLL != nil || q.Top != nil {
-			if err := bench.take(&c, q.Name, func() (Verdict, error) { return golden.Judge(ctx, s, q, b.Model) }); err != nil {
+			if err := bench.take(&c, q.Name, func() (Verdict, error) {
+				return golden.Judge(ctx, s, q,
+					b.Model)
+			}); err != nil {
 				return nil, err
 			}
 		}
@@ -148,7 +154,8 @@ func checkGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 		}
 	}
 	if len(skipped) > 0 && len(c.Done) > 0 {
-		c.Done = append(c.Done, fmt.Sprintf("not compared, since %d positions are too few: %s", bench.Recipe.SeqLen, strings.Join(skipped, "; ")))
+		c.Done = append(c.Done, fmt.Sprintf("not compared, since %d positions are too few: %s", bench.Recipe.SeqLen,
+			strings.Join(skipped, "; ")))
 	}
 	return c, nil
 }

@@ -14,11 +14,13 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// checkArchitecture makes the first plan. The checkpoint was refused before, if it is of a family that nobody here computes.
+// checkArchitecture makes the first plan. A checkpoint of an unknown family has been refused
+// before.
 func checkArchitecture(_ context.Context, bench *Bench) (Verdict, error) {
 	c := Checks{Name: journal.GateArchitecture}
 	cfg := bench.Models.Config
-	c.Hold(true, "family", "%s of family %s is supported: %d layers, hidden %d, %d heads over %d, head dim %d", cfg.Name, cfg.Family, cfg.Layers, cfg.Hidden, cfg.Heads,
+	c.Hold(true, "family", "%s of family %s is supported: %d layers, hidden %d, %d heads over %d, head dim %d",
+		cfg.Name, cfg.Family, cfg.Layers, cfg.Hidden, cfg.Heads,
 		cfg.KVHeads, cfg.HeadDim)
 	p, err := bench.Plan()
 	c.Hold(err == nil, "plan", "a plan for %s: %v", bench.Models.Info.Kind, orGood(err, "can be made"))
@@ -26,13 +28,15 @@ func checkArchitecture(_ context.Context, bench *Bench) (Verdict, error) {
 		err = p.Check(cfg, bench.Models.Info)
 		c.Hold(err == nil, "plan", "the device takes it: %v", orGood(err, "yes"))
 		if wrong := bench.otherTypes(p); len(wrong) > 0 {
-			c.Hold(false, "types", "%d weights are not of the type that the plan's programs read: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 3)], "; "))
+			c.Hold(false, "types", "%d weights are not of the type that the plan's programs read: %s", len(wrong),
+				strings.Join(wrong[:min(len(wrong), 3)], "; "))
 		}
 	}
 	return c, nil
 }
 
-// otherTypes lists weights that programs of an array cannot read as they are stored: such programs name the type, and no device converts for them.
+// otherTypes returns the weights whose type is not the one that the programs of an array read. No
+// device converts them.
 func (bench *Bench) otherTypes(p *plan.Plan) []string {
 	if bench.Models.Info.Array == "" {
 		return nil
@@ -49,7 +53,8 @@ func (bench *Bench) otherTypes(p *plan.Plan) []string {
 				for _, name := range tensorsOf(*b.Const) {
 					if t, err := bench.Models.Checkpoint.Tensor(name); err == nil && t.Type != want && !seen[name] {
 						seen[name] = true
-						list = append(list, fmt.Sprintf("%s is %s and not %s, convert the checkpoint", name, t.Type, want))
+						list = append(list, fmt.Sprintf("%s is %s and not %s, convert the checkpoint", name, t.Type,
+							want))
 					}
 				}
 			}
@@ -58,7 +63,7 @@ func (bench *Bench) otherTypes(p *plan.Plan) []string {
 	return list
 }
 
-// tensorsOf are the tensors that a layout is made of.
+// tensorsOf returns the names of the tensors of a layout.
 func tensorsOf(l npu.Layout) []string {
 	if l.Op == "" {
 		return []string{l.Name}
@@ -77,27 +82,30 @@ func orGood(err error, good string) any {
 	return good
 }
 
-// checkWeights looks at every weight.
+// checkWeights checks every weight.
 func checkWeights(ctx context.Context, bench *Bench) (Verdict, error) {
 	c := Checks{Name: journal.GateWeights}
 	list := bench.Models.Checkpoint.Tensors()
-	c.Hold(len(list) > 0, "tensors", "%d tensors with %d parameters are there, with the shapes that the config asks for", len(list), bench.Models.Checkpoint.Parameters())
+	c.Hold(len(list) > 0, "tensors", "%d tensors with %d parameters are there, with the shapes that the "+
+		"config asks for", len(list), bench.Models.Checkpoint.Parameters())
 	bad, err := bench.Models.Checkpoint.NonFinite(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if len(bad) > 0 {
-		c.Hold(false, gate.NonFinite, "%d tensors have values that are NaN or infinite: %v", len(bad), bad[:min(len(bad), 8)])
+		c.Hold(false, gate.NonFinite, "%d tensors have values that are NaN or infinite: %v", len(bad),
+			bad[:min(len(bad), 8)])
 	} else {
 		c.Hold(true, gate.NonFinite, "none of them has a value that is NaN or infinite")
 	}
 	return c, nil
 }
 
-// oraclePositions is how many positions the oracle is held to itself over: it computes them twice, once one by one.
+// oraclePositions is how many positions the oracle computes twice, once in a pass and once in
+// steps.
 const oraclePositions = 24
 
-// checkOracle holds the oracle's steps to its single pass: the cache, the positions and the mask are in one and not in the other.
+// checkOracle compares the oracle's steps with its single pass. Only steps use the cache.
 func checkOracle(ctx context.Context, bench *Bench) (Verdict, error) {
 	ids, err := bench.IDs(ctx)
 	if err != nil {
@@ -120,12 +128,12 @@ func checkOracle(ctx context.Context, bench *Bench) (Verdict, error) {
 	return Paper(bench, journal.GateOracle, steps, pass, Thresholds().Formats["oracle"].Logits)
 }
 
-// checkOracleGolden holds the oracle to what another implementation has computed.
+// checkOracleGolden compares the oracle with another implementation's outputs.
 func checkOracleGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 	c := Checks{Name: journal.GateOracleGolden}
 	for _, q := range bench.Golden.Sequences {
 		if len(q.IDs) > bench.Models.Config.Context {
-			continue // another sequence fits in a session, or the file would have been refused
+			continue // another sequence fits, or the file would have been refused
 		}
 		t := oracleThresholds(q)
 		if record, ok := q.Record(); ok {
@@ -161,20 +169,23 @@ func checkOracleGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 	return c, nil
 }
 
-// oracleThresholds hold the oracle to a golden sequence. Both compute in FP32 or better; what is left is how the file stores it.
+// oracleThresholds returns the bounds of the oracle for a golden sequence. Both compute in FP32 or
+// better; the difference comes from how the file stores its values.
 func oracleThresholds(q golden.Sequence) gate.Thresholds {
 	t := gate.Thresholds{
 		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
-		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within 1e-8; wider for files made in float32 and deeper models",
+		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within " +
+			"1e-8; wider for files made in float32 and deeper models",
 	}
 	if q.Logits == nil {
 		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
-		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone make a KL of some 1e-6: KL mean at most 3e-7"
+		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone " +
+			"make a KL of some 1e-6: KL mean at most 3e-7"
 	}
 	return t
 }
 
-// LogitsOf are the logits of all positions, [len(ids), vocab].
+// LogitsOf returns the logits of all positions, [len(ids), vocab].
 func LogitsOf(ctx context.Context, s gate.Scorer, ids []int32) ([]float32, error) {
 	var all []float32
 	err := s.Score(ctx, ids, func(_ int, row []float32) error {
@@ -187,7 +198,7 @@ func LogitsOf(ctx context.Context, s gate.Scorer, ids []int32) ([]float32, error
 	return slices.Clip(all), err
 }
 
-// paper judges an output by the paper's three conditions.
+// Paper compares logits by the paper's three conditions.
 func Paper(bench *Bench, name string, got, want []float32, b PaperBounds) (Verdict, error) {
 	return paperRows(name, got, want, bench.Models.Config.Vocab, b)
 }
@@ -199,7 +210,7 @@ func paperRows(name string, got, want []float32, width int, b PaperBounds) (Verd
 	}
 	rms := math.Sqrt(squares / float64(max(1, len(want))))
 	if rms == 0 {
-		return nil, fmt.Errorf("the reference of %s is zero everywhere: nothing can be compared with that", name)
+		return nil, fmt.Errorf("the reference of %s is zero everywhere, and nothing can be compared with it", name)
 	}
 	tol, err := b.tolerance(rms)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Runner runs gates and records what they found.
+// Runner runs gates and records their results.
 type Runner struct {
 	Log       *journal.Log
 	Reports   string                           // the folder of the gates' reports; "" writes none
 	Plain     bool                             // reports have no plots
 	PartsFrom time.Duration                    // how long a part of a gate takes to be recorded
-	Step      func(format string, args ...any) // reports what is done next
+	Step      func(format string, args ...any) // reports the next step
 	Done      func(journal.GateResult)         // receives every new result
 }
 

@@ -8,19 +8,21 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// PaperBounds are the paper's three conditions for an output: the largest absolute error in units of the reference's root mean square, so that it holds for outputs of any
-// size; the mean relative error; and the correlation.
+// PaperBounds are the paper's three conditions for an output: the largest absolute error, the mean
+// relative error, and the correlation. The absolute error is in units of the reference's root mean
+// square, so that it holds for outputs of any size.
 type PaperBounds struct {
 	Atol    float64 `json:"atol"`    // times the root mean square of the reference
 	Rtol    float64 `json:"rtol"`    // mean |got-want| over mean |want|
 	Pearson float64 `json:"pearson"` // at least
-	Note    string  `json:"note"`    // what was measured, and where
+	Note    string  `json:"note"`    // the measurements
 }
 
-// ThresholdSet is all that a deployment is judged by, by number format. The copy in a workspace is for reading: what counts is in the program.
+// ThresholdSet is all bounds of a deployment, by number format. The copy in a workspace is for
+// people; the program's own bounds count.
 type ThresholdSet struct {
 	Formats map[string]FormatBounds `json:"formats"`
-	Gain    float64                 `json:"gain"` // the least by which a change must be faster to be kept, beyond noise
+	Gain    float64                 `json:"gain"` // a predicted change must be faster by more than this
 	Spread  float64                 `json:"spread"`
 }
 
@@ -32,7 +34,7 @@ type FormatBounds struct {
 	Model  gate.Thresholds `json:"model"`
 }
 
-// Thresholds are the bounds of this program, with where they came from.
+// Thresholds returns the bounds of this program, with their sources.
 func Thresholds() ThresholdSet {
 	set := ThresholdSet{Formats: map[string]FormatBounds{}, Gain: timing.LeastGain, Spread: journal.LeastSpread}
 	for name, b := range paperBounds() {
@@ -43,31 +45,42 @@ func Thresholds() ThresholdSet {
 	return set
 }
 
-// errorOf is how far a right device is from the oracle: its largest absolute error over the root mean square of the reference, its mean relative error, and how far its
-// correlation is from 1.
+// errorOf is the distance of a right device from the oracle: its largest absolute error over the
+// root mean square of the reference, its mean relative error, and 1 minus its correlation.
 type errorOf struct{ abs, rel, distance float64 }
 
-// paperMeasured is what was measured: on tiny models of every family, and on a trained one of 30 layers, whose residual stream has a few very large values.
+// paperMeasured returns measurements on tiny models of every family, and on a trained model of
+// 30 layers, whose residual stream has a few very large values.
 //
-// Measured by TestPaperBoundsAreMeasured (five tiny models of the repository on npu/cpu; four random ones that the array can run, on npu/sim, all knobs tuned) and
-// TestPaperBoundsOnATrainedModel (SmolLM2-135M-Instruct in BF16), 40 positions in a pass and 8 in steps for a block, 24 and 8 for logits, and the last 16 of 2048 for a block at the end of
-// a session. Of a block it is what the layer adds to the residual stream.
-func paperMeasured() map[string]struct{ tinyBlock, tinyLogits, trainedBlock, trainedLogits, tinyFar, trainedFar errorOf } {
+// Measured by TestPaperBoundsAreMeasured (five tiny models of the repository on npu/cpu; four
+// random ones that the array can run, on npu/sim, all knobs tuned) and
+// TestPaperBoundsOnATrainedModel (SmolLM2-135M-Instruct in BF16), 40 positions in a pass and 8 in
+// steps for a block, 24 and 8 for logits, and the last 16 of 2048 for a block at the end of a
+// session. The errors of a block are those of the layer's contribution to the residual stream.
+func paperMeasured() map[string]struct {
+	tinyBlock, tinyLogits, trainedBlock, trainedLogits, tinyFar,
+	trainedFar errorOf
+} {
 	return map[string]struct{ tinyBlock, tinyLogits, trainedBlock, trainedLogits, tinyFar, trainedFar errorOf }{
-		"cpu-f32": {errorOf{3.2e-6, 6.1e-7, 2.0e-13}, errorOf{7.3e-6, 1.3e-6, 8.6e-13}, errorOf{1.9e-5, 7.0e-7, 3.0e-13}, errorOf{1.8e-5, 2.6e-6, 4.9e-12},
+		"cpu-f32": {errorOf{3.2e-6, 6.1e-7, 2.0e-13}, errorOf{7.3e-6, 1.3e-6, 8.6e-13},
+			errorOf{1.9e-5, 7.0e-7, 3.0e-13}, errorOf{1.8e-5, 2.6e-6, 4.9e-12},
 			errorOf{6.6e-6, 1.7e-6, 1.6e-12}, errorOf{9.1e-6, 5.7e-7, 1.6e-13}},
-		"cpu-bf16": {errorOf{0.0264, 5.36e-3, 1.47e-5}, errorOf{0.0668, 1.25e-2, 8.4e-5}, errorOf{0.0458, 2.2e-3, 1.9e-6}, errorOf{0.0774, 5.9e-3, 5.3e-5},
+		"cpu-bf16": {errorOf{0.0264, 5.36e-3, 1.47e-5}, errorOf{0.0668, 1.25e-2, 8.4e-5},
+			errorOf{0.0458, 2.2e-3, 1.9e-6}, errorOf{0.0774, 5.9e-3, 5.3e-5},
 			errorOf{0.0275, 5.2e-3, 1.35e-5}, errorOf{0.0216, 2.1e-3, 1.75e-6}},
-		"npu": {errorOf{0.247, 0.0503, 1.25e-3}, errorOf{0.278, 0.0578, 1.75e-3}, errorOf{0.231, 0.0173, 1.2e-4}, errorOf{1.43, 0.142, 0.0159},
+		"npu": {errorOf{0.247, 0.0503, 1.25e-3}, errorOf{0.278, 0.0578, 1.75e-3}, errorOf{0.231, 0.0173, 1.2e-4},
+			errorOf{1.43, 0.142, 0.0159},
 			errorOf{0.234, 0.0535, 1.42e-3}, errorOf{0.183, 0.0121, 6.5e-5}},
 	}
 }
 
-// FarMeasured is the session at whose end the block was measured. In FP32 its error grows with the positions, in proportion (relative 7e-7 at 96, 9.5e-7 at 512, 1.7e-6 at 2048); in BF16
-// rounding hides that.
+// FarMeasured is the length of the session at whose end the block was measured. In FP32 the error
+// grows in proportion to the positions (relative 7e-7 at 96, 9.5e-7 at 512, 1.7e-6 at 2048); in
+// BF16 rounding hides that.
 const FarMeasured = 2048
 
-// farAt are the bounds of a block at the end of a session of n positions: what was more at FarMeasured than at the beginning is allowed in proportion.
+// farAt returns the bounds of a block at the end of a session of n positions. They grow in
+// proportion to the measurement at FarMeasured.
 func (b FormatBounds) farAt(n int) PaperBounds {
 	times := max(1, float64(n)/FarMeasured)
 	t := b.Far
@@ -76,31 +89,36 @@ func (b FormatBounds) farAt(n int) PaperBounds {
 	return t
 }
 
-// paperBounds by number format: twice the larger of what was measured.
+// paperBounds returns the bounds by number format: twice the larger measurement.
 func paperBounds() map[string]FormatBounds {
-	oracle := PaperBounds{2e-4, 1e-4, 1 - 1e-7, "FP32 sums in another order; twenty times the mean relative error of 5e-6 that the oracle keeps against Hugging Face"}
+	oracle := PaperBounds{2e-4, 1e-4, 1 - 1e-7, "FP32 sums in another order; twenty times the mean relative error " +
+		"of 5e-6 that the oracle keeps against Hugging Face"}
 	set := map[string]FormatBounds{"oracle": {Block: oracle, Far: oracle, Logits: oracle}}
 	for format, m := range paperMeasured() {
 		twice := func(tiny, trained errorOf) PaperBounds {
-			return PaperBounds{2 * max(tiny.abs, trained.abs), 2 * max(tiny.rel, trained.rel), 1 - 2*max(tiny.distance, trained.distance),
-				fmt.Sprintf("against the oracle, tiny models: absolute %.3g rms, relative %.3g, Pearson 1-%.2g; SmolLM2-135M: %.3g, %.3g, 1-%.2g; twice the larger",
+			return PaperBounds{2 * max(tiny.abs, trained.abs), 2 * max(tiny.rel, trained.rel),
+				1 - 2*max(tiny.distance, trained.distance),
+				fmt.Sprintf("against the oracle, tiny models: absolute %.3g rms, relative %.3g, Pearson 1-%.2g; "+
+					"SmolLM2-135M: %.3g, %.3g, 1-%.2g; twice the larger",
 					tiny.abs, tiny.rel, tiny.distance, trained.abs, trained.rel, trained.distance)}
 		}
 		larger := func(a, b errorOf) errorOf {
 			return errorOf{max(a.abs, b.abs), max(a.rel, b.rel), max(a.distance, b.distance)}
 		}
-		set[format] = FormatBounds{Block: twice(m.tinyBlock, m.trainedBlock), Logits: twice(m.tinyLogits, m.trainedLogits),
-			Far: twice(larger(m.tinyBlock, m.tinyFar), larger(m.trainedBlock, m.trainedFar))}
+		set[format] = FormatBounds{Block: twice(m.tinyBlock, m.trainedBlock),
+			Logits: twice(m.tinyLogits, m.trainedLogits),
+			Far:    twice(larger(m.tinyBlock, m.tinyFar), larger(m.trainedBlock, m.trainedFar))}
 	}
 	return set
 }
 
-// tolerance is the paper's gate for outputs of the root mean square that a reference has.
+// tolerance returns the paper's gate for outputs with the root mean square rms.
 func (b PaperBounds) tolerance(rms float64) (gate.Tolerance, error) {
-	return gate.Paper(b.Atol*rms, b.Rtol, b.Pearson, fmt.Sprintf("%s; absolute bound %g times the reference's root mean square of %.3g", b.Note, b.Atol, rms))
+	return gate.Paper(b.Atol*rms, b.Rtol, b.Pearson,
+		fmt.Sprintf("%s; absolute bound %g times the reference's root mean square of %.3g", b.Note, b.Atol, rms))
 }
 
-// bounds are those of the environment's plan.
+// bounds returns the bounds for the bench's plan.
 func (bench *Bench) bounds() (FormatBounds, error) {
 	p, err := bench.Plan()
 	if err != nil {
@@ -111,7 +129,8 @@ func (bench *Bench) bounds() (FormatBounds, error) {
 	if b, ok := set.Formats[format]; ok {
 		return b, nil
 	}
-	base := "cpu-bf16" // weights or activations are rounded, and a model shows no more of that than of BF16
+	// Weights or activations are rounded, and a model has no larger error from that than in BF16.
+	base := "cpu-bf16"
 	b, ok := set.Formats[base]
 	if !ok {
 		return b, fmt.Errorf("skill: there are no thresholds for the number format %s", format)

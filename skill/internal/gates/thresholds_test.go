@@ -14,10 +14,12 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// arraySpecs are small models that differ in what their plans for the array do: merges, padding, biases, norms, heads of 64 and of 128.
+// arraySpecs returns small models whose plans for the array differ: merges, padding, biases, norms,
+// heads of 64 and of 128.
 func arraySpecs() map[string]ckptgen.Spec {
 	spec := func(family string, hidden, heads, kv, hd, ffn int) ckptgen.Spec {
-		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600, Context: FarMeasured, Tie: true}
+		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd,
+			FFN: ffn, Vocab: 600, Context: FarMeasured, Tie: true}
 	}
 	return map[string]ckptgen.Spec{
 		"llama":        spec("llama", 512, 8, 4, 64, 1024),
@@ -27,7 +29,7 @@ func arraySpecs() map[string]ckptgen.Spec {
 	}
 }
 
-// measuredPaper is how far a right device is from the oracle in the paper's three conditions.
+// measuredPaper is the distance of a right device from the oracle in the paper's three conditions.
 type measuredPaper struct{ atol, rtol, distance float64 } // distance of Pearson from 1
 
 func (m *measuredPaper) add(v Verdict) {
@@ -36,7 +38,7 @@ func (m *measuredPaper) add(v Verdict) {
 	m.distance = max(m.distance, 1-r.Metrics.Pearson)
 }
 
-// The table behind the bounds is what right devices are measured at: one that nobody has measured fails here.
+// The table of the bounds agrees with right devices.
 func TestPaperBoundsAreMeasured(t *testing.T) {
 	t.Parallel()
 	type run struct {
@@ -46,21 +48,24 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 	}
 	runs := map[string][]run{}
 	cpu := skilltest.OpenCPU(t)
-	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias", "qwen3-qknorm", "smollm-mha"} {
+	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "qwen2-bias", "qwen3-qknorm",
+		"smollm-mha"} {
 		same := func(r journal.Recipe) journal.Recipe { return r }
 		runs["cpu-bf16"] = append(runs["cpu-bf16"], run{skilltest.Tiny(name), cpu, same})
-		runs["cpu-f32"] = append(runs["cpu-f32"], run{skilltest.Tiny(name), cpu, func(r journal.Recipe) journal.Recipe { r.Activations, r.Cache = dtype.F32, dtype.F32; return r }})
+		runs["cpu-f32"] = append(runs["cpu-f32"], run{skilltest.Tiny(name), cpu,
+			func(r journal.Recipe) journal.Recipe { r.Activations, r.Cache = dtype.F32, dtype.F32; return r }})
 	}
 	for _, spec := range arraySpecs() {
 		dir := t.TempDir()
 		if err := ckptgen.Write(dir, spec, 7); err != nil {
 			t.Fatal(err)
 		}
-		runs["npu"] = append(runs["npu"], run{dir, skilltest.OpenSim(t, sim.Options{}), func(r journal.Recipe) journal.Recipe {
-			tuned := plan.TunedKnobs()
-			r.Prefill, r.Decode = &tuned, &tuned
-			return r
-		}})
+		runs["npu"] = append(runs["npu"], run{dir, skilltest.OpenSim(t, sim.Options{}),
+			func(r journal.Recipe) journal.Recipe {
+				tuned := plan.TunedKnobs()
+				r.Prefill, r.Decode = &tuned, &tuned
+				return r
+			}})
 	}
 	for format, list := range runs {
 		var block, far, logits measuredPaper
@@ -88,7 +93,8 @@ func TestPaperBoundsAreMeasured(t *testing.T) {
 	}
 }
 
-// matches holds a table to what is measured now: kernels chosen on another machine sum in another order.
+// matches compares a table with measurements on this machine, whose kernels may sum in another
+// order.
 func (m measuredPaper) matches(t *testing.T, name string, want errorOf) {
 	t.Helper()
 	t.Logf("%s: largest absolute error %.3g rms, mean relative %.3g, Pearson 1-%.3g", name, m.atol, m.rtol, m.distance)
@@ -102,8 +108,9 @@ func (m measuredPaper) matches(t *testing.T, name string, want errorOf) {
 	}
 }
 
-// Where activations are FP32, a device that keeps quantised weights as precise as they are is held to the bounds of these, and one that makes them BF16 to wider ones. BF16
-// activations are multiplied with weights that are rounded where the device says so, or are brought to whole numbers themselves.
+// The number format follows the activations, the weights and the device: FP32 activations with
+// quantised weights that the device keeps, or expands to BF16; BF16 activations with weights that
+// are rounded, or multiplied as integers.
 func TestFormatOfQuantisedWeights(t *testing.T) {
 	for _, c := range []struct {
 		activations, weights dtype.Type
@@ -115,8 +122,10 @@ func TestFormatOfQuantisedWeights(t *testing.T) {
 		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q8_0}}, "cpu-f32-expanded"},
 		{dtype.F32, dtype.Q4_1, skilltest.OpenCPU(t).Info(), "cpu-f32"},
 		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}}, "cpu-bf16-blocks"},
-		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}, Rounded: []dtype.Type{dtype.Q4_1}}, "cpu-bf16-expanded"},
-		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1}, Rounded: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
+		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1},
+			Rounded: []dtype.Type{dtype.Q4_1}}, "cpu-bf16-expanded"},
+		{dtype.F32, dtype.Q4_1, npu.Info{Kind: "cpu", Repacked: []dtype.Type{dtype.Q4_1},
+			Rounded: []dtype.Type{dtype.Q4_1}}, "cpu-f32"},
 		{dtype.BF16, dtype.BF16, skilltest.OpenCPU(t).Info(), "cpu-bf16"},
 		{dtype.BF16, dtype.Q4_1, npu.Info{Kind: "sim", Array: "xdna2"}, "npu"},
 	} {

@@ -30,9 +30,12 @@ func inBF16(t *testing.T) string {
 	defer ck.Close()
 	c := ck.Config()
 	config := map[string]any{
-		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "num_hidden_layers": c.Layers, "hidden_size": c.Hidden, "num_attention_heads": c.Heads,
-		"num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim, "intermediate_size": c.FFN, "vocab_size": c.Vocab, "max_position_embeddings": c.Context,
-		"rms_norm_eps": c.NormEps, "rope_theta": c.RoPE.Theta, "tie_word_embeddings": c.TieEmbeddings, "torch_dtype": "bfloat16", "hidden_act": "silu",
+		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "num_hidden_layers": c.Layers,
+		"hidden_size": c.Hidden, "num_attention_heads": c.Heads,
+		"num_key_value_heads": c.KVHeads, "head_dim": c.HeadDim, "intermediate_size": c.FFN, "vocab_size": c.Vocab,
+		"max_position_embeddings": c.Context,
+		"rms_norm_eps":            c.NormEps, "rope_theta": c.RoPE.Theta, "tie_word_embeddings": c.TieEmbeddings,
+		"torch_dtype": "bfloat16", "hidden_act": "silu",
 	}
 	data, err := json.Marshal(config)
 	if err != nil {
@@ -62,7 +65,7 @@ func inBF16(t *testing.T) string {
 	return dir
 }
 
-// demoText is the gates' text through the demonstration model's tokenizer.
+// demoText returns the gates' text through the demonstration model's tokenizer.
 func demoText(t *testing.T, n int) *Text {
 	t.Helper()
 	ck, err := checkpoint.Open(testenv.DemoModel(t))
@@ -81,7 +84,8 @@ func demoText(t *testing.T, n int) *Text {
 	return &Text{ids[:n], "text"}
 }
 
-// The ops of a model with quantised weights are right in every kernel variant that this machine can run: variants round these weights, or activations, or neither.
+// The ops of a model with quantised weights are right in every kernel variant that this machine can
+// run: variants round these weights, or activations, or neither.
 func TestOpsOfAQuantisedModel(t *testing.T) {
 	path := testenv.DemoModel(t)
 	if testing.Short() {
@@ -108,12 +112,15 @@ func TestOpsOfAQuantisedModel(t *testing.T) {
 	}
 }
 
-// The bounds hold for a trained model of 30 layers too, on the software device and on the virtual array, and the table behind them is what is measured.
+// The bounds hold for a trained model of 30 layers too, on the CPU device and on the virtual array,
+// and their table agrees.
 func TestPaperBoundsOnATrainedModel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	const ids, seqLen = 256, 320 // as many as the thresholds of the model gates were measured on: the first positions are the worst
+	// As many ids as the thresholds of the model gates were measured on: the first positions are the
+	// worst.
+	const ids, seqLen = 256, 320
 	text, bf16 := demoText(t, ids), inBF16(t)
 	for _, tc := range []struct {
 		format string
@@ -133,7 +140,8 @@ func TestPaperBoundsOnATrainedModel(t *testing.T) {
 			tc.recipe(&e.Recipe)
 			e.text = text
 			var block, far, logits measuredPaper
-			for _, g := range []Gate{{Name: journal.GateBlock, Run: checkBlock}, {Name: journal.GateBlockOps, Run: checkBlockOps}, {Name: journal.GatePaper, Run: checkPaper},
+			for _, g := range []Gate{{Name: journal.GateBlock, Run: checkBlock}, {Name: journal.GateBlockOps,
+				Run: checkBlockOps}, {Name: journal.GatePaper, Run: checkPaper},
 				{Name: journal.GateLogits, Run: checkLogits}, {Name: journal.GateBlockFar, Run: checkBlockFar}} {
 				if g.Name == journal.GateBlockFar {
 					e.Recipe.SeqLen = FarMeasured

@@ -17,64 +17,68 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// Record is one line of the journal: something that happened in a deployment, and cannot be unsaid. Everything else in a workspace is derived from records.
+// Record is one line of the journal: something that happened in a deployment. Records are never
+// changed, and everything else in a workspace is derived from them.
 type Record struct {
 	Seq   int             `json:"seq"` // from 1, without gaps
 	Time  time.Time       `json:"time"`
 	Kind  Kind            `json:"kind"`
-	Phase Phase           `json:"phase"`          // in which it happened
+	Phase Phase           `json:"phase"`          // the phase in which it happened
 	Data  json.RawMessage `json:"data,omitempty"` // a value of the kind's type
-	Sum   string          `json:"sum"`            // SHA-256 over the sum of the line before and this line without its own sum
+	Sum   string          `json:"sum"`            // SHA-256 of the previous sum and this line without Sum
 }
 
-// Kind says what a record is about.
+// Kind is the kind of a record.
 type Kind string
 
-// The kinds of records, with the type of their data.
+// The kinds of records, with the type of Data.
 const (
-	KindDeployment Kind = "deployment" // Subject: what is deployed; always the first record, and only there
+	KindDeployment Kind = "deployment" // Subject: the first record, and only that
 	KindStart      Kind = "start"      // Start: an attempt at a phase begins
-	KindResume     Kind = "resume"     // Resume: a process has taken the deployment up again
+	KindResume     Kind = "resume"     // Resume: a process resumes the deployment
 	KindGate       Kind = "gate"       // GateResult
-	KindPart       Kind = "part"       // PartNote: a part of a gate that has not spoken yet
-	KindKernel     Kind = "kernel"     // KernelNote: what phase 1 learnt of a kernel
+	KindPart       Kind = "part"       // PartNote: a part of a gate that has no result yet
+	KindKernel     Kind = "kernel"     // KernelNote: the findings about a kernel
 	KindPlan       Kind = "plan"       // PlanNote: the plan from here on
 	KindMeasure    Kind = "measure"    // Measurement
-	KindTurns      Kind = "turns"      // TurnsNote: a part of a comparison that was not complete
+	KindTurns      Kind = "turns"      // TurnsNote: turns of a comparison that is not complete
 	KindAttempt    Kind = "attempt"    // Attempt: an optimisation step, kept or not
-	KindSkill      Kind = "skill"      // SkillNote: a skill was asked about a symptom
+	KindSkill      Kind = "skill"      // SkillNote: the outcome of a skill for a symptom
 	KindIssue      Kind = "issue"      // Issue
-	KindQuestion   Kind = "question"   // Question: put to the user
-	KindChoice     Kind = "choice"     // Choice: the answer
+	KindQuestion   Kind = "question"   // Question: to the user
+	KindChoice     Kind = "choice"     // Choice: the user's answer
 	KindFinish     Kind = "finish"     // Finish: the attempt at a phase has ended
-	KindDecision   Kind = "decision"   // Decision: what the user said to a phase's report
+	KindDecision   Kind = "decision"   // Decision: the user's answer to a phase's report
 	KindEvaluation Kind = "evaluation" // EvaluationReport
 )
 
-// ErrJournal is wrapped by the errors about a journal that is not what this program wrote: a line changed, left out or put in. There is no way to go on from
-// such a file; start again in another folder. Of an empty one see [ReadState].
+// ErrJournal is wrapped by errors about a journal that was changed after it was written. Such a
+// journal cannot be resumed: deploy into another folder. For an empty journal, see [ReadState].
 var ErrJournal = errors.New("skill: the journal is not as it was written")
 
 // maxLine bounds a line of the journal.
 const maxLine = 16 << 20
 
-// checkJournal refuses what is there in a journal's place and none: reading from a pipe would never end, and a link in a foreign workspace must not name the file that is cut.
+// checkJournal returns an error if the journal cannot be read safely. Reading from a pipe would not
+// return, and a link in a foreign workspace must not make Open truncate another file.
 func checkJournal(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case err != nil:
 		return fmt.Errorf("skill: journal: %w", err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: %s is no regular file (%v); use another folder", ErrJournal, path, info.Mode())
+		return fmt.Errorf("%w: %s is not a regular file (%v); use another folder", ErrJournal, path, info.Mode())
 	case info.Size() > MaxFile:
-		return fmt.Errorf("%w: %s has %d bytes, %d at most are written; use another folder", ErrJournal, path, info.Size(), MaxFile)
+		return fmt.Errorf("%w: %s has %d bytes, a journal has at most %d; use another folder", ErrJournal, path,
+			info.Size(), MaxFile)
 	}
 	return nil
 }
 
-// ReadJournal reads and checks a journal. A last line without its end is what a process leaves that was killed while it wrote, and one with NUL bytes, which no record has, what some file
-// systems leave of it when the power fails. It counts as not written, and whole is the length in bytes of what comes before it. Everything else that is wrong is an error that wraps
-// [ErrJournal] and names the line.
+// Read reads and checks a journal. It drops a last line without newline, which a process leaves
+// that was killed while it wrote, and a last line with NUL bytes, which some file systems leave if
+// the power fails. Whole is the length in bytes of the complete lines. Any other damage is an error
+// that wraps [ErrJournal] and names the line.
 func Read(path string) (records []Record, whole int64, err error) {
 	if err := checkJournal(path); err != nil {
 		return nil, 0, err
@@ -86,7 +90,7 @@ func Read(path string) (records []Record, whole int64, err error) {
 	return Parse(path, data)
 }
 
-// parseJournal is [ReadJournal] of a file's content.
+// Parse is [Read] of a file's content.
 func Parse(path string, data []byte) (records []Record, whole int64, err error) {
 	sum := ""
 	for len(data) > 0 {
@@ -94,28 +98,31 @@ func Parse(path string, data []byte) (records []Record, whole int64, err error) 
 		if lost := bytes.IndexByte(line, 0) >= 0; !complete || lost && len(rest) == 0 {
 			begin, text := fmt.Appendf(nil, `{"seq":%d,`, len(records)+1), bytes.TrimRight(line, "\x00")
 			switch {
-			case lost && len(records) > 0: // behind records whose sums hold: the file is ours
+			case lost && len(records) > 0: // the sums before it are right, so the file is ours
 			case lost && len(text) == 0:
-				return nil, 0, fmt.Errorf("%w: %s has nothing but zeros, as when the power fails before the first record is on the disk: remove the file if that is so, or use another folder", ErrJournal, path)
+				return nil, 0, fmt.Errorf("%w: %s contains only zeros, as after a power failure before the first "+
+					"record was written: remove the file if that is so, or use another folder", ErrJournal, path)
 			case !bytes.HasPrefix(text, begin) && !bytes.HasPrefix(begin, text):
-				return nil, 0, fmt.Errorf("%w: %s, line %d: it does not begin as a record does: is this another program's file? use another folder", ErrJournal, path, len(records)+1)
+				return nil, 0, fmt.Errorf("%w: %s, line %d: not the start of a record; is this another program's "+
+					"file? use another folder", ErrJournal, path, len(records)+1)
 			}
 			break
 		}
 		r, err := readRecord(line, sum, len(records)+1)
 		if err != nil {
-			return nil, 0, fmt.Errorf("%w: %s, line %d: %w; start again in another folder", ErrJournal, path, len(records)+1, err)
+			return nil, 0, fmt.Errorf("%w: %s, line %d: %w; start again in another folder", ErrJournal, path,
+				len(records)+1, err)
 		}
 		records, sum, data, whole = append(records, r), r.Sum, rest, whole+int64(len(line))+1
 	}
 	return records, whole, nil
 }
 
-// readRecord parses a line and holds it to its checksum, its number and its form.
+// readRecord parses a line and checks its form, its number and its sum.
 func readRecord(line []byte, before string, seq int) (Record, error) {
 	var r Record
 	if len(line) > maxLine {
-		return r, fmt.Errorf("it has %d bytes, %d at most are written", len(line), maxLine)
+		return r, fmt.Errorf("it has %d bytes, a record has at most %d", len(line), maxLine)
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -123,22 +130,22 @@ func readRecord(line []byte, before string, seq int) (Record, error) {
 		return r, err
 	}
 	if r.Seq != seq {
-		return r, fmt.Errorf("it is number %d, number %d was due: a line was left out or put in", r.Seq, seq)
+		return r, fmt.Errorf("its number is %d, want %d: a line was removed or inserted", r.Seq, seq)
 	}
 	want, err := r.Seal(before)
 	if err != nil {
 		return r, err
 	}
 	if !bytes.Equal(want, line) {
-		return r, errors.New("its checksum does not hold: it, or a line before it, was changed")
+		return r, errors.New("its checksum is wrong: it, or a line before it, was changed")
 	}
 	if (r.Kind == KindDeployment) != (seq == 1) {
-		return r, fmt.Errorf("kind %q: the deployment is named in the first line and nowhere else", r.Kind)
+		return r, fmt.Errorf("kind %q: only the first line names the deployment", r.Kind)
 	}
 	return r, nil
 }
 
-// seal fills in the sum and gives the line without its end.
+// Seal fills in the sum and returns the line without its newline.
 func (r *Record) Seal(before string) ([]byte, error) {
 	r.Sum = ""
 	plain, err := json.Marshal(r)
@@ -152,7 +159,7 @@ func (r *Record) Seal(before string) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// journalFile is what a journal is written to: an *os.File, or in tests one whose disk is full.
+// Disk is the file of a journal. Tests replace it by one whose disk is full.
 type Disk interface {
 	io.Writer
 	Sync() error
@@ -160,17 +167,18 @@ type Disk interface {
 	Close() error
 }
 
-// journal appends records to a file. A record is there when append has returned: it has been synced to the disk.
+// File is a journal that is open for appending. When Append returns, the record has been synced to
+// the disk.
 type File struct {
 	path string
 	Disk Disk
 	size int64
 	seq  int
 	sum  string
-	bad  error // an append that failed and could not be taken back
+	bad  error // of an append that failed and could not be undone
 }
 
-// openJournal opens a journal for appending, and cuts off a line that was not completed.
+// Open opens a journal for appending, and removes an incomplete last line.
 func Open(path string) (*File, []Record, error) {
 	if err := checkJournal(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -196,7 +204,8 @@ func Open(path string) (*File, []Record, error) {
 	return j, records, nil
 }
 
-// append writes a record and gives it as it was written. When the disk is full what was written of it is taken back, so that the journal stays whole.
+// Append writes a record and returns it as it was written. If the disk is full, Append removes
+// the incomplete record, so that the journal stays valid.
 func (j *File) Append(at time.Time, kind Kind, phase Phase, data any) (Record, error) {
 	if j.bad != nil {
 		return Record{}, j.bad
@@ -211,13 +220,14 @@ func (j *File) Append(at time.Time, kind Kind, phase Phase, data any) (Record, e
 		return Record{}, fmt.Errorf("skill: journal: a record of kind %s: %w", kind, err)
 	}
 	if len(line) > maxLine {
-		return Record{}, fmt.Errorf("skill: journal: a record of kind %s has %d bytes, %d at most can be written", kind, len(line), maxLine)
+		return Record{}, fmt.Errorf("skill: journal: a record of kind %s has %d bytes, at most %d are allowed",
+			kind, len(line), maxLine)
 	}
 	if _, err = j.Disk.Write(append(line, '\n')); err == nil {
 		err = j.Disk.Sync()
 	}
 	if err != nil {
-		err = fmt.Errorf("skill: journal %s: %w; nothing is lost: make room, and run this again", j.path, err)
+		err = fmt.Errorf("skill: journal %s: %w; nothing is lost: free some space and run this again", j.path, err)
 		if cut := j.Disk.Truncate(j.size); cut != nil {
 			j.bad = errors.Join(err, cut)
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// written makes a journal of a few records.
+// written writes a journal of a few records.
 func written(t *testing.T, n int) (path string, data []byte) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), FileJournal)
@@ -38,7 +38,7 @@ func written(t *testing.T, n int) (path string, data []byte) {
 	return path, data
 }
 
-// A journal cut at any byte loses at most the line that was being written, and goes on from there.
+// A journal cut at any byte loses at most the line that was being written, and can be resumed.
 func TestJournalTornAnywhere(t *testing.T) {
 	t.Parallel()
 	path, data := written(t, 5)
@@ -69,8 +69,9 @@ func TestJournalTornAnywhere(t *testing.T) {
 	}
 }
 
-// When the power fails some file systems keep the length of what was written and lose what it was: a last record of which any part has become zeros counts as not written. In other places
-// zeros are refused, and where they are all that there is the error says what to do.
+// When the power fails, some file systems keep the length of a write and lose its data: a last
+// record with zeros is dropped. Zeros in other places are refused. If there is nothing else, the
+// error tells the remedy.
 func TestJournalZeros(t *testing.T) {
 	t.Parallel()
 	path, data := written(t, 3)
@@ -96,7 +97,8 @@ func TestJournalZeros(t *testing.T) {
 			t.Error(err)
 		}
 		must(0, j.Close())
-		if records, whole, err := Read(path); err != nil || len(records) != 3 || whole != int64(len(must(os.ReadFile(path)))) {
+		if records, whole, err := Read(path); err != nil || len(records) != 3 ||
+			whole != int64(len(must(os.ReadFile(path)))) {
 			t.Errorf("%s, and gone on: %d records, %v", name, len(records), err)
 		}
 	}
@@ -104,9 +106,10 @@ func TestJournalZeros(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"nothing but zeros":   {zeros(4096), "remove the file"},
-		"a record in between": {bytes.Join([][]byte{lines[0], zeros(len(lines[1]) - 1), []byte("\n"), lines[2]}, nil), "line 2"},
-		"another program's":   {append([]byte("words"), zeros(100)...), "another program"},
+		"nothing but zeros": {zeros(4096), "remove the file"},
+		"a record in between": {bytes.Join([][]byte{lines[0], zeros(len(lines[1]) - 1), []byte("\n"), lines[2]}, nil),
+			"line 2"},
+		"another program's": {append([]byte("words"), zeros(100)...), "another program"},
 	} {
 		must(0, os.WriteFile(path, tc.data, 0o644))
 		if _, _, err := Open(path); !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), tc.want) {
@@ -124,7 +127,7 @@ func TestJournalZeros(t *testing.T) {
 	must(0, j.Close())
 }
 
-// A journal in which a line was changed, left out, put in twice or swapped is refused, with the line.
+// A journal in which a line was changed, removed, repeated or moved is refused, with the line.
 func TestJournalForged(t *testing.T) {
 	path, data := written(t, 5)
 	lines := bytes.SplitAfter(data, []byte("\n"))[:5]
@@ -142,7 +145,8 @@ func TestJournalForged(t *testing.T) {
 		data []byte
 		line string
 	}{
-		"a character changed":     {join(lines[0], bytes.Replace(lines[1], []byte("u003c"), []byte("u003d"), 1), lines[2]), "line 2"},
+		"a character changed": {join(lines[0], bytes.Replace(lines[1], []byte("u003c"), []byte("u003d"), 1),
+			lines[2]), "line 2"},
 		"a line left out":         {join(lines[0], lines[1], lines[3], lines[4]), "line 3"},
 		"the first line left out": {join(lines[1:]...), "line 1"},
 		"a line twice":            {join(lines[0], lines[1], lines[1]), "line 3"},
@@ -168,7 +172,7 @@ func TestJournalForged(t *testing.T) {
 	}
 }
 
-// fullDisk takes so many bytes and then no more.
+// fullDisk has room for so many bytes.
 type fullDisk struct {
 	*os.File
 	left int
@@ -186,7 +190,8 @@ func (f *fullDisk) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// A full disk is an error that says so, what was half written is taken back, and the journal goes on when there is room again.
+// A full disk is an error that names it, an incomplete record is removed, and the journal can be
+// resumed.
 func TestJournalDiskFull(t *testing.T) {
 	path, data := written(t, 3)
 	j, _, err := Open(path)
@@ -196,7 +201,8 @@ func TestJournalDiskFull(t *testing.T) {
 	disk := &fullDisk{j.Disk.(*os.File), 30}
 	j.Disk = disk
 	_, err = j.Append(time.Now(), KindIssue, Reference, Issue{})
-	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "make room") {
+	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(),
+		"free some space") {
 		t.Errorf("a full disk gives %v", err)
 	}
 	if now, _ := os.ReadFile(path); !bytes.Equal(now, data) {
@@ -214,7 +220,7 @@ func TestJournalDiskFull(t *testing.T) {
 	}
 }
 
-// A phase cannot be said to have passed by a record alone: its gates must be there, and must have passed since it began.
+// A record alone cannot make a phase pass: its gates must have passed since it started.
 func TestStateBelievesGatesOnly(t *testing.T) {
 	gate := func(ok bool) any { return GateResult{Name: "g", Subject: "s", OK: ok} }
 	passed := Finish{Passed: true, Gates: []string{"g@s"}}
@@ -229,15 +235,21 @@ func TestStateBelievesGatesOnly(t *testing.T) {
 		steps []step
 		wrong string
 	}{
-		"right":                    {[]step{begin, start, {KindGate, Reference, gate(true)}, {KindFinish, Reference, passed}}, ""},
-		"without a gate":           {[]step{begin, start, {KindFinish, Reference, Finish{Passed: true}}}, "without a gate"},
-		"a gate that never ran":    {[]step{begin, start, {KindFinish, Reference, passed}}, "did not pass in it"},
-		"a gate that failed":       {[]step{begin, start, {KindGate, Reference, gate(false)}, {KindFinish, Reference, passed}}, "did not pass in it"},
-		"a gate of the try before": {[]step{begin, start, {KindGate, Reference, gate(true)}, start, {KindFinish, Reference, passed}}, "did not pass in it"},
-		"the phase before":         {[]step{begin, {KindStart, SingleBlock, Start{}}}, "before kernel-validation had passed"},
-		"never begun":              {[]step{begin, {KindFinish, Reference, passed}}, "without having begun"},
-		"kept without a gate":      {[]step{begin, {KindAttempt, Prefill, Attempt{Outcome: Kept}}}, "without a gate"},
-		"kept against a gate": {[]step{begin, {KindGate, Prefill, gate(false)}, {KindAttempt, Prefill, Attempt{Outcome: Kept, Gates: []string{"g@s"}}}},
+		"right": {[]step{begin, start, {KindGate, Reference, gate(true)},
+			{KindFinish, Reference, passed}}, ""},
+		"without a gate": {[]step{begin, start, {KindFinish, Reference, Finish{Passed: true}}},
+			"without a gate"},
+		"a gate that never ran": {[]step{begin, start, {KindFinish, Reference, passed}}, "did not pass in it"},
+		"a gate that failed": {[]step{begin, start, {KindGate, Reference, gate(false)},
+			{KindFinish, Reference, passed}}, "did not pass in it"},
+		"a gate of the try before": {[]step{begin, start, {KindGate, Reference, gate(true)}, start,
+			{KindFinish, Reference, passed}}, "did not pass in it"},
+		"the phase before": {[]step{begin, {KindStart, SingleBlock, Start{}}},
+			"before kernel-validation had passed"},
+		"never begun":         {[]step{begin, {KindFinish, Reference, passed}}, "before it began"},
+		"kept without a gate": {[]step{begin, {KindAttempt, Prefill, Attempt{Outcome: Kept}}}, "without a gate"},
+		"kept against a gate": {[]step{begin, {KindGate, Prefill, gate(false)},
+			{KindAttempt, Prefill, Attempt{Outcome: Kept, Gates: []string{"g@s"}}}},
 			"did not pass"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +275,7 @@ func TestStateBelievesGatesOnly(t *testing.T) {
 	}
 }
 
-// A file that is not ours is left as it is, whether it lies in the journal's place or behind a link there.
+// A file that is not a journal is not touched, neither itself nor through a link.
 func TestForeignJournal(t *testing.T) {
 	for _, text := range []string{"a secret without a line's end", "{\"seq\": 1", "x"} {
 		for _, link := range []bool{false, true} {
@@ -278,7 +290,8 @@ func TestForeignJournal(t *testing.T) {
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if j, _, err := Open(path); j != nil || !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(), path) {
+			if j, _, err := Open(path); j != nil || !errors.Is(err, ErrJournal) || !strings.Contains(err.Error(),
+				path) {
 				t.Errorf("%q, a link: %v: %v", text, link, err)
 			}
 			if data, err := os.ReadFile(file); string(data) != text {
@@ -286,7 +299,7 @@ func TestForeignJournal(t *testing.T) {
 			}
 		}
 	}
-	// A link to a journal of our own is one that somebody else has put there.
+	// A link to a journal of our own is refused too.
 	path, data := written(t, 2)
 	link := filepath.Join(t.TempDir(), FileJournal)
 	if err := os.Symlink(path, link); err != nil {

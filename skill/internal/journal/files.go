@@ -8,13 +8,14 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// maxWritten bounds the files of a workspace that are read again: the plan of a model of 36 layers takes less than a tenth, and journals less than a megabyte.
+// MaxFile bounds the files of a workspace that are read. The plan of a model of 36 layers has less
+// than a tenth of that, and a journal has less than a megabyte.
 const MaxFile = 64 << 20
 
-// readWritten reads a file of a workspace, where anybody may have put anything.
+// ReadFile reads a regular file of a workspace, whose content is not trusted.
 func ReadFile(path string) ([]byte, error) { return readfile.Regular(path, MaxFile) }
 
-// hashOf is the SHA-256 of a value's JSON.
+// Hash returns the SHA-256 of a value's JSON.
 func Hash(v any) (string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -24,7 +25,7 @@ func Hash(v any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Names of files in a workspace. Everything but the journal is derived from it, and is written again when it is lost.
+// Names of files in a workspace. All files but the journal are derived from it.
 const (
 	FileJournal     = "journal.jsonl"
 	FilePlan        = "plan.json"
@@ -33,7 +34,7 @@ const (
 	FilePerformance = "performance.json"
 	FileKernels     = "kernels.json"
 	FileEvaluation  = "evaluation_report.md"
-	FolderReports   = "reports" // of gates: text, JSON and a picture each
-	FolderKernels   = "kernels" // pages of what was learnt of each kind
+	FolderReports   = "reports" // of gates: text, JSON and a plot each
+	FolderKernels   = "kernels" // a page for each kind of kernel
 	FileLock        = "lock"
 )

@@ -25,7 +25,8 @@ const (
 )
 
 func GateNames() []string {
-	return []string{GateArchitecture, GateWeights, GateOracle, GateOracleGolden, GateKernel, GateBlock, GateBlockOps, GateBlockFar, GateLogits, GatePaper, GateGreedy,
+	return []string{GateArchitecture, GateWeights, GateOracle, GateOracleGolden, GateKernel, GateBlock, GateBlockOps,
+		GateBlockFar, GateLogits, GatePaper, GateGreedy,
 		GateDeterminism, GateGolden, GateTried, GatePlanFile, GateEvaluation}
 }
 

@@ -4,5 +4,5 @@ package journal
 
 import "golang.org/x/sys/unix"
 
-// noFollow opens no link: one in a foreign workspace must not name the file that is written.
+// NoFollow makes opening a link an error: a link in a foreign workspace must not name another file.
 const NoFollow = unix.O_NOFOLLOW

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// PartNote is a part of a gate that held before the whole gate had spoken: a process that goes on need
-// not compute it again. A gate's result does not follow from the notes of its parts: the gate takes
-// them, under its own key and in the same attempt, as a phase takes the results of gates.
+// PartNote is a part of a gate that passed before the gate had a result. A process that resumes
+// need not compute it again. The gate's result does not follow from its parts' notes: the gate
+// itself uses them, in the same attempt at the phase.
 type PartNote struct {
 	Gate    string             `json:"gate"` // key of the gate, see [GateResult.Key]
 	Part    string             `json:"part"`
@@ -18,7 +18,7 @@ type PartNote struct {
 	Seconds float64            `json:"seconds"`
 }
 
-// addPart takes a part into the state, and refuses one that no gate can have asked for.
+// addPart adds a part to the state. It returns an error if no gate can have recorded it.
 func (s *State) addPart(r Record) error {
 	var n Noted[PartNote]
 	n.Seq, n.Phase, n.Time = r.Seq, r.Phase, r.Time
@@ -35,7 +35,7 @@ func (s *State) addPart(r Record) error {
 	return nil
 }
 
-// part is a part of a gate that held in the present attempt at a phase.
+// Part returns a part of a gate that passed in this attempt at a phase.
 func (s *State) Part(p Phase, gate, name string) (PartNote, bool) {
 	for _, n := range s.parts[gate] {
 		if n.Phase == p && n.Value.Part == name && n.Seq > s.Phases[p].Since {

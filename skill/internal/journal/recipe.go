@@ -15,22 +15,24 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Recipe is what a plan is made from. The journal keeps recipes and the hashes of their plans: a plan is always made again, and never believed.
+// Recipe has the options of a plan. The journal keeps recipes and the hashes of their plans, so
+// that every plan is made again from its recipe.
 type Recipe struct {
 	SeqLen int `json:"seq_len"` // positions of a session
 
-	// Of a device that takes any number of rows.
+	// For devices that take any number of rows.
 	Chunk       int        `json:"chunk,omitempty"` // rows of a prompt in one pass
 	Activations dtype.Type `json:"activations,omitzero"`
 	Cache       dtype.Type `json:"cache,omitzero"`
 
-	// Of an array. What the runtime does between dispatches is that of Prefill.
+	// For arrays. The runtime's knobs are those of Prefill.
 	Lengths []int       `json:"lengths,omitempty"` // rows of the prefill passes
 	Prefill *plan.Knobs `json:"prefill,omitempty"`
 	Decode  *plan.Knobs `json:"decode,omitempty"`
 }
 
-// naiveRecipe is where optimisation starts: on an array one op a dispatch and nothing kept between them, elsewhere short chunks.
+// Naive returns the recipe that optimisation starts from: on an array, one op per dispatch and
+// nothing kept between dispatches; elsewhere, short chunks.
 func Naive(info npu.Info, seqLen int) Recipe {
 	r := Recipe{SeqLen: seqLen}
 	if info.Array == "" {
@@ -42,10 +44,10 @@ func Naive(info npu.Info, seqLen int) Recipe {
 	return r
 }
 
-// naiveChunk is so short that weights are read from memory many times for a prompt of some length, as a first program does that takes rows in small groups.
+// NaiveChunk is so short that the weights are read from memory many times for one prompt.
 const NaiveChunk = 32
 
-// clone is a copy whose knobs can be turned.
+// Clone returns a copy that shares no knobs with r.
 func (r Recipe) Clone() Recipe {
 	r.Lengths = slices.Clone(r.Lengths)
 	for _, k := range []**plan.Knobs{&r.Prefill, &r.Decode} {
@@ -57,13 +59,14 @@ func (r Recipe) Clone() Recipe {
 	return r
 }
 
-// Describe says in words how two recipes differ.
+// Describe returns how r differs from the recipe before, for people.
 func (r Recipe) Describe(before Recipe) string {
 	was, is := before.settings(), r.settings()
 	var list []string
 	for i, s := range is {
 		if i < len(was) && was[i] != s {
-			list = append(list, fmt.Sprintf("%s %s -> %s", s.name, cmp.Or(was[i].value, "default"), cmp.Or(s.value, "default")))
+			list = append(list, fmt.Sprintf("%s %s -> %s", s.name, cmp.Or(was[i].value, "default"),
+				cmp.Or(s.value, "default")))
 		}
 	}
 	return strings.Join(list, ", ")
@@ -78,19 +81,23 @@ func (r Recipe) settings() []setting {
 		}
 		return t.String()
 	}
-	list := []setting{{"chunk", fmt.Sprint(r.Chunk)}, {"activations", typed(r.Activations)}, {"cache", typed(r.Cache)}, {"lengths", fmt.Sprint(r.Lengths)}}
+	list := []setting{{"chunk", fmt.Sprint(r.Chunk)}, {"activations", typed(r.Activations)}, {"cache", typed(r.Cache)},
+		{"lengths", fmt.Sprint(r.Lengths)}}
 	for side, k := range map[string]*plan.Knobs{"prefill": r.Prefill, "decode": r.Decode} {
 		if k == nil {
 			continue
 		}
 		list = append(list,
-			setting{side + " kernels", k.Kernels}, setting{side + " tiles", k.Tiles}, setting{side + " herd", k.Herd},
+			setting{side + " kernels", k.Kernels}, setting{side + " tiles", k.Tiles},
+			setting{side + " herd", k.Herd},
 			setting{side + " attention", k.Attention}, setting{side + " layout", k.Layout},
-			setting{side + " merge behind attention", fmt.Sprint(k.MergePost)}, setting{side + " merge before attention", fmt.Sprint(k.MergePre)},
+			setting{side + " merge behind attention", fmt.Sprint(k.MergePost)},
+			setting{side + " merge before attention", fmt.Sprint(k.MergePre)},
 			setting{side + " LM head", k.LMHead}, setting{side + " rows of the LM head", k.LMRows},
 			setting{side + " final norm", k.FinalNorm})
 		if side == "prefill" {
-			list = append(list, setting{"context reuse", fmt.Sprint(k.ContextReuse)}, setting{"buffer reuse", fmt.Sprint(k.BufferReuse)},
+			list = append(list, setting{"context reuse", fmt.Sprint(k.ContextReuse)},
+				setting{"buffer reuse", fmt.Sprint(k.BufferReuse)},
 				setting{"transfers skipped", fmt.Sprint(k.SkipTransfers)})
 		}
 	}
@@ -98,23 +105,25 @@ func (r Recipe) settings() []setting {
 	return list
 }
 
-// maxPatch bounds the text of a patch: a recipe has some five hundred bytes.
+// MaxPatch bounds the text of a patch. A recipe has about 500 bytes.
 const MaxPatch = 64 << 10
 
-// With is the recipe with the fields that a JSON object names, such as {"prefill": {"merge_post": true}}. The number of positions and the sort of device cannot
-// be changed.
+// With returns the recipe with the fields of a JSON object, such as
+// {"prefill": {"merge_post": true}}. It returns an error if the patch changes the number of
+// positions or the kind of device.
 func (r Recipe) With(patch []byte) (Recipe, error) {
 	if len(patch) > MaxPatch {
-		return r, fmt.Errorf("skill: a change to a recipe of %d bytes, %d at most are read", len(patch), MaxPatch)
+		return r, fmt.Errorf("skill: a change to a recipe has %d bytes, at most %d are allowed", len(patch), MaxPatch)
 	}
 	next := r.Clone()
 	d := json.NewDecoder(bytes.NewReader(patch))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&next); err != nil {
-		return r, fmt.Errorf("skill: a change to a recipe: %w; want an object such as {\"prefill\": {\"merge_post\": true}} or {\"chunk\": 512}", err)
+		return r, fmt.Errorf("skill: a change to a recipe: %w; want an object such as {\"prefill\": "+
+			"{\"merge_post\": true}} or {\"chunk\": 512}", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r, errors.New("skill: a change to a recipe: there is something behind the object")
+		return r, errors.New("skill: a change to a recipe: trailing data after the JSON object")
 	}
 	if err := r.Allows(next); err != nil {
 		return r, err
@@ -122,15 +131,20 @@ func (r Recipe) With(patch []byte) (Recipe, error) {
 	return next, nil
 }
 
-// allows reports what no change may change, whoever proposes it: what the deployment is about.
+// Allows returns an error if next changes the subject of the deployment.
 func (r Recipe) Allows(next Recipe) error {
 	switch {
 	case next.SeqLen != r.SeqLen:
-		return fmt.Errorf("skill: a change to a recipe: seq_len is %d in this deployment, another one needs another folder", r.SeqLen)
+		return fmt.Errorf("skill: a change to a recipe: seq_len is %d in this deployment; another one needs "+
+			"another folder", r.SeqLen)
 	case (next.Prefill == nil) != (r.Prefill == nil) || (next.Decode == nil) != (r.Decode == nil):
-		return errors.New("skill: a change to a recipe: prefill and decode are knobs of an array; they are there on such a device and nowhere else")
+		return errors.New("skill: a change to a recipe: prefill and decode are the knobs of an array, and only " +
+			"an array has " +
+			"them")
 	case next.Prefill != nil && next.Chunk != r.Chunk:
-		return errors.New("skill: a change to a recipe: chunk is of a device that takes any number of rows; on an array there are lengths")
+		return errors.New("skill: a change to a recipe: chunk is for devices that take any number of rows; " +
+			"an array has " +
+			"lengths")
 	}
 	return nil
 }

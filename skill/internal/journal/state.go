@@ -11,37 +11,37 @@ import (
 	"github.com/npukit/npukit/model/plan"
 )
 
-// Status of a phase.
+// Status is the status of a phase.
 type Status string
 
 // The statuses.
 const (
 	Pending Status = "pending"
-	Running Status = "running" // begun, and not ended: by a process that works on it, or that was killed
+	Running Status = "running" // started and not ended, also if the process was killed
 	Passed  Status = "passed"
 	Failed  Status = "failed"
 )
 
-// PhaseState is where a phase stands.
+// PhaseState is the state of a phase.
 type PhaseState struct {
 	Phase    Phase        `json:"phase"`
 	Status   Status       `json:"status"`
 	Attempts int          `json:"attempts"`
 	Started  time.Time    `json:"started,omitzero"`
 	Ended    time.Time    `json:"ended,omitzero"`
-	Seconds  float64      `json:"seconds"` // worked, over all attempts and processes
-	Gates    []GateResult `json:"gates"`   // of the present attempt, the last of each
+	Seconds  float64      `json:"seconds"` // of work, over all attempts and processes
+	Gates    []GateResult `json:"gates"`   // the last result of each gate in this attempt
 	Reason   string       `json:"reason,omitempty"`
-	Since    int          `json:"-"` // Seq of the present attempt's start
-	Approved bool         `json:"-"` // by the user, since it passed
+	Since    int          `json:"-"` // Seq of the start of this attempt
+	Approved bool         `json:"-"` // by the user, after it passed
 }
 
-// State is what a journal says.
+// State is the state of a deployment, folded from the records of its journal.
 type State struct {
 	Subject    *Subject           `json:"subject"` // nil for an empty journal
 	Phases     []PhaseState       `json:"phases"`
 	Recipe     Recipe             `json:"recipe"`
-	Plan       string             `json:"plan_sha256"` // "" before there is one
+	Plan       string             `json:"plan_sha256"` // "" if there is none yet
 	Kernels    []KernelNote       `json:"kernels"`
 	Attempts   []Attempted        `json:"attempts"`
 	Measured   []Measured         `json:"measured"`
@@ -53,14 +53,14 @@ type State struct {
 	Records    int                `json:"records"`
 
 	gates    map[string]keyed  // the last result by key
-	recipes  map[string]Recipe // of plans by hash, as far as plans were decided
+	recipes  map[string]Recipe // by the hash of the plan
 	turns    []Noted[TurnsNote]
-	parts    map[string][]Noted[PartNote] // of gates that have not spoken, by key
-	redirect *Decision                    // that has not been followed yet
+	parts    map[string][]Noted[PartNote] // of gates without a result, by key
+	redirect *Decision                    // not followed yet
 	last     time.Time                    // of the last record
 }
 
-// Noted is something with the phase in which, and the time at which, it was noted.
+// Noted is a value with the number, the phase and the time of its record.
 type Noted[T any] struct {
 	Seq   int       `json:"seq"`
 	Phase Phase     `json:"phase"`
@@ -68,20 +68,21 @@ type Noted[T any] struct {
 	Value T         `json:"value"`
 }
 
-// Attempted and Measured are attempts and measurements as they were noted.
+// Attempted and Measured are attempts and measurements with their records.
 type (
 	Attempted = Noted[Attempt]
 	Measured  = Noted[Measurement]
 )
 
-// keyed is a gate's result with the number of its record.
+// keyed is the result of a gate with the number of its record.
 type keyed struct {
 	seq    int
 	result GateResult
 }
 
-// ReadState reads the journal of a workspace, without locking it. One that is empty, as a process leaves it that was killed before its first record, is an [ErrJournal] and, since
-// nothing has been deployed there, an [fs.ErrNotExist].
+// ReadState reads the journal of a workspace without locking it. For an empty journal, which a
+// process leaves that was killed before its first record, the error wraps [ErrJournal] and
+// [fs.ErrNotExist].
 func ReadState(dir string) (*State, error) {
 	records, _, err := Read(filepath.Join(dir, FileJournal))
 	if err != nil {
@@ -93,7 +94,7 @@ func ReadState(dir string) (*State, error) {
 	return Fold(records)
 }
 
-// emptyJournal is the path of a journal without a record.
+// emptyJournal is the error for an empty journal; its value is the path.
 type emptyJournal string
 
 func (e emptyJournal) Error() string {
@@ -101,7 +102,8 @@ func (e emptyJournal) Error() string {
 }
 func (emptyJournal) Is(target error) bool { return target == ErrJournal || target == fs.ErrNotExist }
 
-// StateOf folds records into what they say. A journal that says what cannot be, such as a phase that passed without its gates, wraps [ErrJournal].
+// Fold adds up records. It returns an error that wraps [ErrJournal] if they are contradictory, for
+// example if a phase passed without its gates.
 func Fold(records []Record) (*State, error) {
 	s := &State{gates: map[string]keyed{}, recipes: map[string]Recipe{}, parts: map[string][]Noted[PartNote]{}}
 	for _, p := range Phases() {
@@ -115,10 +117,11 @@ func Fold(records []Record) (*State, error) {
 	return s, nil
 }
 
-// add takes one record more.
+// Add adds one record.
 func (s *State) Add(r Record) (err error) {
 	p := &s.Phases[r.Phase]
-	if !s.last.IsZero() && r.Kind != KindResume && r.Kind != KindDecision { // nobody worked while nobody ran, or while a person thought
+	if !s.last.IsZero() && r.Kind != KindResume &&
+		r.Kind != KindDecision { // nothing ran before these
 		p.Seconds += max(0, r.Time.Sub(s.last).Seconds())
 	}
 	s.Records, s.last = r.Seq, r.Time
@@ -161,7 +164,7 @@ func (s *State) Add(r Record) (err error) {
 			s.Kernels = append(s.Kernels, k)
 		}
 	case KindAttempt:
-		s.turns = nil // they were that attempt's
+		s.turns = nil // they belong to the attempt
 		if err = note(&s.Attempts, r); err == nil {
 			err = s.keep(s.Attempts[len(s.Attempts)-1].Value)
 		}
@@ -192,7 +195,8 @@ func (s *State) Add(r Record) (err error) {
 	return err
 }
 
-// keep makes the plan of an attempt that was kept the deployment's. Its gates must have passed.
+// keep makes the plan of an attempt that was kept the deployment's. It returns an error if the
+// attempt's gates have not passed.
 func (s *State) keep(a Attempt) error {
 	if a.Outcome != Kept {
 		return nil
@@ -209,7 +213,7 @@ func (s *State) keep(a Attempt) error {
 	return nil
 }
 
-// reset makes a phase pending, and with it all that come after.
+// reset makes a phase and all later phases pending.
 func (s *State) reset(p Phase) {
 	for i := int(p); i < len(s.Phases); i++ {
 		later := &s.Phases[i]
@@ -217,7 +221,7 @@ func (s *State) reset(p Phase) {
 	}
 }
 
-// decide takes a decision of the user.
+// decide adds a decision of the user.
 func (s *State) decide(d Decision) {
 	switch d.Action {
 	case Approve:
@@ -228,7 +232,7 @@ func (s *State) decide(d Decision) {
 	}
 }
 
-// note appends a record's data to a list.
+// note appends the data of a record to a list.
 func note[T any](list *[]Noted[T], r Record) error {
 	n := Noted[T]{Seq: r.Seq, Phase: r.Phase, Time: r.Time}
 	err := json.Unmarshal(r.Data, &n.Value)
@@ -236,10 +240,10 @@ func note[T any](list *[]Noted[T], r Record) error {
 	return err
 }
 
-// finish ends a phase. Passing needs every gate that it names to have passed.
+// finish ends a phase. It returns an error if the phase passed and one of its gates has not.
 func (s *State) finish(p *PhaseState, f Finish, at time.Time) error {
 	if p.Status != Running {
-		return fmt.Errorf("phase %s ended without having begun", p.Phase)
+		return fmt.Errorf("phase %s ended before it began", p.Phase)
 	}
 	p.Ended, p.Reason, p.Status = at, f.Reason, Failed
 	if !f.Passed {
@@ -257,8 +261,9 @@ func (s *State) finish(p *PhaseState, f Finish, at time.Time) error {
 	return nil
 }
 
-// validFrom is the record from which on a gate's result counts in a phase: the start of its present attempt. What kernels do alone does not depend on the
-// plan around them, so that they are tried once since kernel validation began.
+// validFrom returns the record after which a gate's result counts in a phase: the start of the
+// attempt. Kernels alone do not depend on the plan around them, so their results count from the
+// start of kernel validation.
 func (s *State) validFrom(p Phase, g GateResult) int {
 	if p > KernelValidation && IsKernelGate(g.Name) {
 		return s.Phases[KernelValidation].Since
@@ -266,13 +271,13 @@ func (s *State) validFrom(p Phase, g GateResult) int {
 	return s.Phases[p].Since
 }
 
-// passed finds a gate's result that still counts in a phase.
+// Passed returns the result of a gate that has passed and still counts in a phase.
 func (s *State) Passed(p Phase, name, subject string) (GateResult, bool) {
 	g, ok := s.gates[GateResult{Name: name, Subject: subject}.Key()]
 	return g.result, ok && g.result.OK && g.seq > s.validFrom(p, g.result)
 }
 
-// Next is the first phase that has not passed, and false when all have.
+// Next returns the first phase that has not passed, or false if all have.
 func (s *State) Next() (Phase, bool) {
 	for _, p := range s.Phases {
 		if p.Status != Passed {
@@ -282,7 +287,7 @@ func (s *State) Next() (Phase, bool) {
 	return 0, false
 }
 
-// attempted lists the attempts of the present attempt at a phase.
+// Attempted returns the changes that were tried in this attempt at a phase.
 func (s *State) Attempted(p Phase) []Attempt {
 	var list []Attempt
 	for _, a := range s.Attempts {
@@ -293,7 +298,7 @@ func (s *State) Attempted(p Phase) []Attempt {
 	return list
 }
 
-// turnsOf are the turns of comparisons that were not complete in the present attempt at a phase.
+// TurnsOf returns turns of comparisons that are not complete, in this attempt at a phase.
 func (s *State) TurnsOf(p Phase) []TurnsNote {
 	var list []TurnsNote
 	for _, n := range s.turns {
@@ -304,7 +309,7 @@ func (s *State) TurnsOf(p Phase) []TurnsNote {
 	return list
 }
 
-// lastMeasured is the last measurement of a plan.
+// LastMeasured returns the last measurement of a plan.
 func (s *State) LastMeasured(plan string) (Measurement, bool) {
 	for _, m := range slices.Backward(s.Measured) {
 		if m.Value.Plan == plan {
@@ -314,15 +319,17 @@ func (s *State) LastMeasured(plan string) (Measurement, bool) {
 	return Measurement{}, false
 }
 
-// Due is the phase that comes next, and Waiting whether the one before it has passed and nobody has decided yet to go on. When all phases have passed, ok is false.
+// Due returns the phase to run next, and whether it waits for the approval of the phase before. It
+// returns false for ok if all phases have passed.
 func (s *State) Due() (p Phase, waiting, ok bool) {
 	p, ok = s.Next()
 	waiting = ok && p > Reference && !s.Phases[p-1].Approved && s.Phases[p].Status != Running
 	return p, waiting, ok
 }
 
-// FirstMeasured is the measurement with which the trajectory begins: the first plan's, and where phase 6 has timed that plan beside the one that is reported, what was found there. It
-// is what an evaluator holds gains to. Before anything has been measured, ok is false.
+// FirstMeasured returns the measurement with which the trajectory begins: that of the first plan,
+// or the later one that was taken in turns with the final plan. Evaluators check gains against it.
+// It returns false if nothing has been measured.
 func (s *State) FirstMeasured() (m Measurement, ok bool) {
 	if len(s.Measured) == 0 {
 		return m, false
@@ -336,7 +343,7 @@ func (s *State) FirstMeasured() (m Measurement, ok bool) {
 	return first, true
 }
 
-// PlanStatus is what the plan has come to: accepted only by an evaluation that passed after everything else had.
+// PlanStatus returns the status of the plan. It is accepted only after an evaluation has passed.
 func (s *State) PlanStatus() plan.Status {
 	switch p := s.Phases[Evaluation]; {
 	case p.Status == Passed:

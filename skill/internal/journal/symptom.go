@@ -6,19 +6,19 @@ import (
 	"github.com/npukit/npukit/gate"
 )
 
-// Symptom is a failure as it shows: which gate, on what grounds, in which pattern.
+// Symptom is a failure: which gate failed, why, and in which pattern.
 type Symptom struct {
 	Phase     Phase           `json:"phase"`
-	Gate      string          `json:"gate,omitempty"` // that failed; "" when something else did
+	Gate      string          `json:"gate,omitempty"` // the gate that failed, or ""
 	Reasons   []gate.Reason   `json:"reasons,omitempty"`
-	Diagnosis *gate.Diagnosis `json:"-"`                 // op by op, where there is one
-	Pattern   []string        `json:"pattern,omitempty"` // of the diagnosis, in words
+	Diagnosis *gate.Diagnosis `json:"-"`                 // op by op, or nil
+	Pattern   []string        `json:"pattern,omitempty"` // of the diagnosis
 	Err       error           `json:"-"`
 	Error     string          `json:"error,omitempty"` // the text of Err
 	Recipe    Recipe          `json:"recipe"`          // of the plan that failed
 }
 
-// String is the symptom in a line.
+// String returns the symptom in one line.
 func (s Symptom) String() string {
 	var parts []string
 	if s.Gate != "" {
@@ -33,19 +33,19 @@ func (s Symptom) String() string {
 	return strings.Join(append(parts, s.Pattern...), "; ")
 }
 
-// Outcome is what a skill came to.
+// Outcome is the result of a skill.
 type Outcome struct {
-	// Cause is what a debug skill found, "" when it knows of nothing.
+	// Cause is the cause that a debug skill found, or "".
 	Cause    string `json:"cause,omitempty"`
 	Evidence string `json:"evidence,omitempty"`
-	Remedy   string `json:"remedy,omitempty"` // what was done, or what to do
-	// Fixed asks for the gates to run again: the skill has changed something.
+	Remedy   string `json:"remedy,omitempty"` // done, or to be done
+	// Fixed means that the skill has changed something, and that the gates must run again.
 	Fixed bool `json:"fixed,omitempty"`
-	// Directions are ways on where the skill itself knows none.
+	// Directions are ways to go on, if the skill found no cause.
 	Directions []Direction `json:"directions,omitempty"`
 }
 
-// Hypothesis is a cause that would explain a symptom, and what its test found.
+// Hypothesis is a possible cause of a symptom, and the result of its test.
 type Hypothesis struct {
 	Cause     string `json:"cause"`
 	Confirmed bool   `json:"confirmed"`

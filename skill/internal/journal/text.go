@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// clip bounds a text of the agent's by bytes, between characters.
+// Clip cuts a text to at most so many bytes, between characters, and marks the cut.
 func Clip(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= most {

@@ -2,7 +2,7 @@ package journal
 
 import "testing"
 
-// Rounded percentages still compare as the numbers do.
+// Rounded percentages compare like the numbers.
 func TestPercents(t *testing.T) {
 	for _, tc := range []struct {
 		gain, noise  float64

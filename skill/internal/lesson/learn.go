@@ -13,8 +13,9 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// LessonsOf are the lessons of a workspace that were verified: the remedies of failures, and the tuned plan, as far as they are part of the plan that passed all gates up to
-// finalise. Of a deployment that has not come so far there are none.
+// Learn returns the verified lessons of a workspace: the remedies of failures and the tuned plan,
+// as far as they are part of the plan that has passed all gates up to finalise. A deployment that
+// has not passed finalise has no lessons.
 func Learn(dir string) ([]Lesson, error) {
 	records, _, err := journal.Read(filepath.Join(dir, journal.FileJournal))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -26,7 +27,7 @@ func Learn(dir string) ([]Lesson, error) {
 	return LearnFrom(records)
 }
 
-// lessonsOf is [LessonsOf] of a journal's records.
+// LearnFrom returns the lessons of a journal's records.
 func LearnFrom(records []journal.Record) ([]Lesson, error) {
 	final, err := journal.Fold(records)
 	if err != nil {
@@ -47,7 +48,8 @@ func LearnFrom(records []journal.Record) ([]Lesson, error) {
 		}
 		l.Change, l.Remedy = change, with.Describe(before)
 		l.Device, l.Array = final.Subject.Device, final.Subject.Array
-		l.Evidence = fmt.Sprintf("%s on %s, %d positions: the plan %.12s with it has passed all gates up to %s", final.Subject.Name, final.Subject.Device,
+		l.Evidence = fmt.Sprintf("%s on %s, %d positions: the plan %.12s with it has passed all gates up to %s",
+			final.Subject.Name, final.Subject.Device,
 			final.Subject.SeqLen, final.Plan, journal.Finalise)
 		if err := l.name(); err != nil {
 			return err
@@ -60,11 +62,11 @@ func LearnFrom(records []journal.Record) ([]Lesson, error) {
 		list = append(list, l)
 		return nil
 	}
-	// Remedies: the recipe that failed is in the symptom, and the one that was put in its place has been noted before the skill's own record.
-	// What the optimisation phases have kept counts over all their attempts: behind a redirect a change
-	// that is in the plan already is skipped, and the plan rests on it all the same.
+	// Remedies: the symptom has the recipe that failed, and the record of the recipe that replaced
+	// it comes before the record of the skill. Changes that were kept count over all attempts at a
+	// phase: after a redirect, a change that is in the plan already is skipped.
 	seen := &journal.State{}
-	var first *journal.Recipe // that the deployment began with
+	var first *journal.Recipe
 	tuned := map[journal.Phase]map[string]any{journal.Prefill: {}, journal.Decode: {}}
 	for _, r := range records {
 		before := seen.Recipe
@@ -96,7 +98,7 @@ func LearnFrom(records []journal.Record) ([]Lesson, error) {
 		l := Lesson{Trigger: Trigger{Error: ErrorKind(n.Symptom)}, Cause: n.Outcome.Cause}
 		if l.Trigger.Error == "" {
 			if l.Trigger.Gate = n.Symptom.Gate; l.Trigger.Gate == "" || journal.IsKernelGate(l.Trigger.Gate) {
-				continue // nothing by which another deployment would know it again
+				continue // another deployment could not recognise the failure
 			}
 		}
 		if err := learn(l, n.Symptom.Recipe, seen.Recipe); err != nil {
@@ -107,7 +109,7 @@ func LearnFrom(records []journal.Record) ([]Lesson, error) {
 		return nil, fmt.Errorf("%w: phases have passed without a plan", journal.ErrJournal)
 	}
 	for _, p := range []journal.Phase{journal.Prefill, journal.Decode} {
-		// In the first recipe, so that what a phase has taken back itself is no change.
+		// On the first recipe, so that a change that the phase has undone is left out.
 		data, err := json.Marshal(tuned[p])
 		if err != nil {
 			return nil, err
@@ -124,8 +126,7 @@ func LearnFrom(records []journal.Record) ([]Lesson, error) {
 	return list, nil
 }
 
-// recipeOf takes the recipe out of a record that changes it, and reports whether that is an attempt
-// that was kept.
+// recipeOf sets the recipe of s if r changes it. It reports whether r is an attempt that was kept.
 func recipeOf(s *journal.State, r journal.Record) (kept bool, err error) {
 	switch r.Kind {
 	case journal.KindPlan:
@@ -147,7 +148,7 @@ func recipeOf(s *journal.State, r journal.Record) (kept bool, err error) {
 	return false, nil
 }
 
-// changedFields are the fields of a recipe that differ from those of the one before it.
+// changedFields returns the fields of a recipe that differ from those of the recipe before.
 func changedFields(before, after journal.Recipe) (map[string]any, error) {
 	was, err := fieldsOf(before)
 	if err != nil {
@@ -160,7 +161,7 @@ func changedFields(before, after journal.Recipe) (map[string]any, error) {
 	return difference(was, is), nil
 }
 
-// overlay puts fields into others of the same names, object by object.
+// overlay copies fields into other fields, recursively.
 func overlay(into, fields map[string]any) {
 	for name, v := range fields {
 		inner, nested := v.(map[string]any)
@@ -172,8 +173,9 @@ func overlay(into, fields map[string]any) {
 	}
 }
 
-// lastingChange is what after differs in from before, as [Recipe.With] takes it, as far as the final recipe still has it: a remedy may set more than it takes, and what the
-// optimisation has changed again since was not verified. Empty when nothing is left.
+// lastingChange returns the difference of after from before, for [journal.Recipe.With], as far as
+// the final recipe has it. A remedy may set more than is needed, and changes that the optimisation
+// has changed again was not verified. The result is empty if nothing is left.
 func lastingChange(before, after, final journal.Recipe) (json.RawMessage, error) {
 	var fields [3]map[string]any
 	for i, r := range []journal.Recipe{before, after, final} {
@@ -189,7 +191,7 @@ func lastingChange(before, after, final journal.Recipe) (json.RawMessage, error)
 	return json.Marshal(change)
 }
 
-// lasting is the part of a change that is in the other one too.
+// lasting returns the part of a change that the final change has too.
 func lasting(change, final map[string]any) map[string]any {
 	kept := map[string]any{}
 	for name, v := range change {
@@ -214,7 +216,8 @@ func fieldsOf(r journal.Recipe) (fields map[string]any, err error) {
 	return fields, json.Unmarshal(data, &fields)
 }
 
-// difference are the fields that are others. One that is left out in JSON because it is zero is spelt out.
+// difference returns the fields that differ. A field that JSON omits because it is zero is written
+// out.
 func difference(was, is map[string]any) map[string]any {
 	change := map[string]any{}
 	for name, v := range is {
@@ -245,7 +248,7 @@ func difference(was, is map[string]any) map[string]any {
 	return change
 }
 
-// name gives the lesson a name by what it is about, the same for the same lesson of another deployment.
+// name sets the lesson's name. Equal lessons of different deployments have the same name.
 func (l *Lesson) name() error {
 	data, err := json.Marshal([]any{l.Device, l.Array, l.Trigger, l.Change})
 	if err != nil {

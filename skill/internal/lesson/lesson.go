@@ -1,3 +1,5 @@
+// Package lesson has the lessons of deployments: changes to plans that were verified. A lesson is a
+// file next to a SKILL.md; later deployments try it first.
 package lesson
 
 import (
@@ -17,41 +19,47 @@ import (
 	"github.com/npukit/npukit/skill/manual"
 )
 
-// FileLesson holds a [Lesson] beside its SKILL.md.
+// FileName is the name of a [Lesson]'s file, in the folder of its SKILL.md.
 const FileName = "lesson.json"
 
-// maxDescription bounds the text in a manual's description, in bytes: the format allows 1024 characters.
+// maxDescription bounds the text in a manual's description, in bytes. The format allows 1024
+// characters.
 const maxDescription = 924
 
-// lessonPrefix begins the names of lessons, so that none of them can take the place of a built-in skill.
+// lessonPrefix begins the names of lessons, so that no lesson replaces a built-in skill.
 const lessonPrefix = "lesson-"
 
-// Lesson is something that a deployment has learnt and verified: a change to the plan, and when to try it. It is a proposal where it is used: in an optimisation phase it is an
-// attempt before all others, and behind a failure it is a hypothesis before all others, with its own test. Gates decide there as they do without it.
+// Lesson is something that a deployment has learned and verified: a change to the plan, and when to
+// try it. In other deployments it is a proposal: in an optimisation phase the change is tried
+// before all others, and after a failure it is tested before all other hypotheses. The gates
+// decide.
 type Lesson struct {
 	Name     string          `json:"name"`
-	Device   string          `json:"device"` // kind of device on which it holds
+	Device   string          `json:"device"` // the kind of device
 	Array    string          `json:"array,omitempty"`
 	Trigger  Trigger         `json:"trigger"`
 	Cause    string          `json:"cause"`
-	Change   json.RawMessage `json:"change"` // as Recipe.With takes it
-	Remedy   string          `json:"remedy"` // the change in words
+	Change   json.RawMessage `json:"change"` // for Recipe.With
+	Remedy   string          `json:"remedy"` // the change for people
 	Evidence string          `json:"evidence"`
 }
 
-// LessonTrigger says when a lesson is tried: in an optimisation phase, or on a failure of a gate or of the device.
+// Trigger is when a lesson is tried: in an optimisation phase, or after a failure of a gate or of
+// the device. Exactly one field is set.
 type Trigger struct {
-	Phase *journal.Phase `json:"phase,omitempty"` // Prefill or Decode: as a change
-	Gate  string         `json:"gate,omitempty"`  // that fails
-	Error string         `json:"error,omitempty"` // that the device gives, see errorKinds
+	Phase *journal.Phase `json:"phase,omitempty"` // Prefill or Decode
+	Gate  string         `json:"gate,omitempty"`  // the gate that fails
+	Error string         `json:"error,omitempty"` // the device's error, see errorKinds
 }
 
-// errorKinds are the failures of devices that lessons tell apart.
+// errorKinds returns the errors of devices that lessons distinguish.
 func errorKinds() map[string]error {
-	return map[string]error{"timeout": npu.ErrTimeout, "device-lost": npu.ErrDeviceLost, "no-context": npu.ErrNoContext, "memory": npu.ErrMemory}
+	return map[string]error{"timeout": npu.ErrTimeout, "device-lost": npu.ErrDeviceLost,
+		"no-context": npu.ErrNoContext, "memory": npu.ErrMemory}
 }
 
-// errorKind names the failure in a symptom, whose error the journal keeps as a text.
+// ErrorKind returns the kind of a symptom's error, or "". It looks at the text, which is all that
+// the journal keeps.
 func ErrorKind(s journal.Symptom) string {
 	for name, err := range errorKinds() {
 		if strings.Contains(s.Error, err.Error()) {
@@ -61,7 +69,7 @@ func ErrorKind(s journal.Symptom) string {
 	return ""
 }
 
-// validate holds a lesson to its form.
+// validate returns an error if the lesson is not valid.
 func (l *Lesson) validate() error {
 	kind := errorKinds()[l.Trigger.Error]
 	n := 0
@@ -75,20 +83,22 @@ func (l *Lesson) validate() error {
 	case !strings.HasPrefix(l.Name, lessonPrefix):
 		return fmt.Errorf("name is %q, want one that begins with %q", l.Name, lessonPrefix)
 	case l.Device == "":
-		return errors.New("device is empty: a lesson holds on one kind of device")
-	case n != 1 || l.Trigger.Phase != nil && *l.Trigger.Phase != journal.Prefill && *l.Trigger.Phase != journal.Decode || l.Trigger.Error != "" && kind == nil:
+		return errors.New("device is empty: a lesson is about one kind of device")
+	case n != 1 || l.Trigger.Phase != nil && *l.Trigger.Phase != journal.Prefill &&
+		*l.Trigger.Phase != journal.Decode || l.Trigger.Error != "" && kind == nil:
 		return errors.New("trigger: want one of an optimisation phase, a gate, and a known kind of error")
 	case len(l.Change) > journal.MaxPatch:
-		return fmt.Errorf("change has %d bytes, %d at most are read", len(l.Change), journal.MaxPatch)
+		return fmt.Errorf("change has %d bytes, at most %d are allowed", len(l.Change), journal.MaxPatch)
 	}
 	if err := json.Unmarshal(l.Change, &fields); err != nil || len(fields) == 0 {
-		return fmt.Errorf("change is no object with something in it: %w", errors.Join(err, errors.New("it proposes nothing")))
+		return fmt.Errorf("change is no object with fields: %w",
+			errors.Join(err, errors.New("it proposes nothing")))
 	}
 	_, err := l.Manual() // which checks the name
 	return err
 }
 
-// Manual is the lesson's SKILL.md. One that is too long for a manual is an error.
+// Manual returns the lesson's SKILL.md, or an error if it is too long for one.
 func (l *Lesson) Manual() (manual.Manual, error) {
 	when := fmt.Sprintf("in phase %s", PhaseText(l.Trigger.Phase))
 	switch {
@@ -101,13 +111,16 @@ func (l *Lesson) Manual() (manual.Manual, error) {
 	if l.Array != "" {
 		where += ", array " + l.Array
 	}
-	text := fmt.Sprintf("---\nname: %s\ndescription: %q\nmetadata:\n  sdk: github.com/npukit/npukit\n  kind: lesson\n---\n\n# %s\n\n", l.Name,
-		journal.Clip(fmt.Sprintf("A lesson from an npukit deployment on %s: %s. Use it %s.", l.Device, l.Remedy, when), maxDescription), l.Cause)
-	text += fmt.Sprintf("- Trigger: %s, on device %s\n- Check: the plan with the change is made and run; gates decide\n- Remedy: %s\n- Verified: %s\n\n", when, where, l.Remedy, l.Evidence)
+	text := fmt.Sprintf("---\nname: %s\ndescription: %q\nmetadata:\n  sdk: github.com/npukit/npukit\n  kind: "+
+		"lesson\n---\n\n# %s\n\n", l.Name,
+		journal.Clip(fmt.Sprintf("A lesson from an npukit deployment on %s: %s. Use it %s.", l.Device, l.Remedy, when),
+			maxDescription), l.Cause)
+	text += fmt.Sprintf("- Trigger: %s, on device %s\n- Check: the plan with the change is made and run; gates "+
+		"decide\n- Remedy: %s\n- Verified: %s\n\n", when, where, l.Remedy, l.Evidence)
 	text += "The change, for `propose_plan_change`:\n\n    " + string(l.Change) + "\n"
 	m, err := manual.Parse(l.Name, []byte(text))
 	if err != nil {
-		return m, fmt.Errorf("skill: lesson %s makes no manual: %w", l.Name, err)
+		return m, fmt.Errorf("skill: lesson %s is not valid as a manual: %w", l.Name, err)
 	}
 	return m, nil
 }
@@ -119,7 +132,8 @@ func PhaseText(p *journal.Phase) string {
 	return p.String()
 }
 
-// WriteLessons puts lessons into folders of dir, where [LoadLessons] and agents find them. Those that are there already are left as they are; it gives the names of new ones.
+// Write writes lessons into folders of dir, where [Read] and agents find them. It does not touch
+// lessons that exist, and returns the names of those that it wrote.
 func Write(dir string, list []Lesson) ([]string, error) {
 	var written []string
 	for _, l := range list {
@@ -149,10 +163,10 @@ func Write(dir string, list []Lesson) ([]string, error) {
 	return written, nil
 }
 
-// maxLesson bounds a lesson's file.
+// maxLesson bounds the size of a lesson's file.
 const maxLesson = 1 << 20
 
-// readLessons reads the lessons in the folders of dir. Folders without one are left out.
+// Read reads the lessons in the folders of dir. It ignores folders without a lesson.
 func Read(dir string) ([]Lesson, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -175,7 +189,7 @@ func Read(dir string) ([]Lesson, error) {
 			err = l.validate()
 		}
 		if err == nil && l.Name != e.Name() {
-			err = fmt.Errorf("name is %q, and its folder is called %q", l.Name, e.Name())
+			err = fmt.Errorf("name is %q, but its folder is %q", l.Name, e.Name())
 		}
 		if err != nil {
 			return nil, fmt.Errorf("skill: %s: %w", path, err)

@@ -10,9 +10,10 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Files of lessons are held to their form before anything is made of them.
+// Lessons that are not valid are refused.
 func TestReadLessons(t *testing.T) {
-	const good = `{"name":"lesson-a","device":"cpu","trigger":{"error":"timeout"},"cause":"c","change":{"chunk":16},"remedy":"r","evidence":"e"}`
+	const good = `{"name":"lesson-a","device":"cpu","trigger":{"error":"timeout"},"cause":"c",` +
+		`"change":{"chunk":16},"remedy":"r","evidence":"e"}`
 	for _, tc := range []struct{ name, old, new, want string }{
 		{"good", "", "", ""},
 		{"a verdict", `"cause"`, `"verdict":"pass","cause"`, "verdict"},
@@ -33,11 +34,13 @@ func TestReadLessons(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "lesson-a"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, "lesson-a", FileName), []byte(strings.Replace(good, tc.old, tc.new, 1)), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "lesson-a", FileName),
+				[]byte(strings.Replace(good, tc.old, tc.new, 1)), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			list, err := Read(dir)
-			if tc.want == "" && (err != nil || len(list) != 1) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			if tc.want == "" && (err != nil || len(list) != 1) || tc.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("%d lessons, %v; want an error about %q", len(list), err, tc.want)
 			}
 		})
@@ -47,7 +50,7 @@ func TestReadLessons(t *testing.T) {
 	}
 }
 
-// Of a remedy only what the final plan still has was verified.
+// Only the part of a remedy that the final plan still has was verified.
 func TestLastingChange(t *testing.T) {
 	before := journal.Recipe{SeqLen: 40, Chunk: 16, Activations: dtype.BF16, Cache: dtype.BF16}
 	remedy := before
@@ -72,8 +75,10 @@ func TestLastingChange(t *testing.T) {
 // A lesson that is too long for a manual is an error, and nothing is written.
 func TestLessonTooLong(t *testing.T) {
 	p, dir := journal.Prefill, t.TempDir()
-	l := Lesson{Name: "lesson-long", Device: "cpu", Trigger: Trigger{Phase: &p}, Cause: "c", Change: []byte("{\"chunk\":" + strings.Repeat("\n", 600) + "512}"), Remedy: "r", Evidence: "e"}
-	if written, err := Write(dir, []Lesson{l}); err == nil || len(written) > 0 || !strings.Contains(err.Error(), "lesson-long") {
+	l := Lesson{Name: "lesson-long", Device: "cpu", Trigger: Trigger{Phase: &p}, Cause: "c",
+		Change: []byte("{\"chunk\":" + strings.Repeat("\n", 600) + "512}"), Remedy: "r", Evidence: "e"}
+	if written, err := Write(dir, []Lesson{l}); err == nil || len(written) > 0 || !strings.Contains(err.Error(),
+		"lesson-long") {
 		t.Errorf("%v, %v", written, err)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {

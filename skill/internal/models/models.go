@@ -21,7 +21,7 @@ type Models struct {
 	Checkpoint *checkpoint.Checkpoint // nil in a forecast
 	Config     *checkpoint.Config
 
-	// Step reports what is done next. It must not be nil.
+	// Step reports the next step. It must not be nil.
 	Step func(format string, args ...any)
 
 	plans  map[string]*Planned // by the hash of the recipe
@@ -87,7 +87,7 @@ func (m *Models) Hash(r journal.Recipe) (string, error) {
 	return p.Hash, nil
 }
 
-// SetPlan makes p the plan of a recipe, whatever the recipe itself makes.
+// SetPlan makes p the plan of a recipe, instead of its own.
 func (m *Models) SetPlan(r journal.Recipe, p *plan.Plan, hash string) error {
 	key, err := journal.Hash(r)
 	if err != nil {
@@ -189,11 +189,13 @@ func (m *Models) Close() error {
 }
 
 // Tapped runs work in a session of a model of its own, whose outputs of launches tap receives.
-func (m *Models) Tapped(ctx context.Context, p *plan.Plan, tap model.Tap, work func(s *model.Session) error) (err error) {
+func (m *Models) Tapped(ctx context.Context, p *plan.Plan, tap model.Tap,
+	work func(s *model.Session) error) (err error) {
 	if err := m.Close(); err != nil {
 		return err
 	}
-	opened, err := model.Open(ctx, m.Device, m.Checkpoint.Path(), &model.OpenOptions{Plan: p, FailedPlan: true, Tap: tap})
+	opened, err := model.Open(ctx, m.Device, m.Checkpoint.Path(), &model.OpenOptions{Plan: p, FailedPlan: true,
+		Tap: tap})
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Plan makes the plan. An error that holds an [*xdna2.ResourceError] says which rule of the array refuses it.
+// Plan makes the plan of a recipe. If a rule of the array refuses the plan, the error wraps an
+// [*xdna2.ResourceError].
 func Plan(r journal.Recipe, ck *checkpoint.Checkpoint, info npu.Info) (*plan.Plan, error) {
 	p, err := draftPlan(r, ck, info)
 	if err != nil {
@@ -24,12 +25,13 @@ func Plan(r journal.Recipe, ck *checkpoint.Checkpoint, info npu.Info) (*plan.Pla
 
 func draftPlan(r journal.Recipe, ck *checkpoint.Checkpoint, info npu.Info) (*plan.Plan, error) {
 	if info.Array == "" {
-		return plan.New(ck, info, &plan.Options{SeqLen: r.SeqLen, Chunk: r.Chunk, Activations: r.Activations, Cache: r.Cache})
+		return plan.New(ck, info, &plan.Options{SeqLen: r.SeqLen, Chunk: r.Chunk, Activations: r.Activations,
+			Cache: r.Cache})
 	}
 	return ArrayPlan(r, ck.Config())
 }
 
-// ArrayPlan is a plan for an array, which needs no weights.
+// ArrayPlan makes a plan for an array, which needs no weights.
 func ArrayPlan(r journal.Recipe, c *checkpoint.Config) (*plan.Plan, error) {
 	if r.Prefill == nil || r.Decode == nil {
 		return nil, errors.New("skill: a recipe for an array needs knobs for prefill and for decode")
@@ -54,8 +56,8 @@ func ArrayPlan(r journal.Recipe, c *checkpoint.Config) (*plan.Plan, error) {
 	return combine(prefill, decode)
 }
 
-// combine is a plan that prefills as one plan does and decodes as another one of the same model. Programs and values of decoding that are called as others of
-// prefill are, and are not the same, get another name.
+// combine returns a plan that prefills as one plan and decodes as another plan of the same model.
+// Programs and values of decode that have the name of another one of prefill get a new name.
 func combine(prefill, decode *plan.Plan) (*plan.Plan, error) {
 	p := *prefill
 	p.Values, p.Programs = slices.Clone(prefill.Values), slices.Clone(prefill.Programs)
@@ -119,12 +121,14 @@ func combine(prefill, decode *plan.Plan) (*plan.Plan, error) {
 	p.Decode = decode.Decode
 	p.Decode.Steps, p.Decode.Head = rename(decode.Decode.Steps), rename(decode.Decode.Head)
 	if err := p.Validate(); err != nil {
-		return nil, fmt.Errorf("skill: prefill and decode of different knobs in one plan: %w: this is a bug of npukit", err)
+		return nil, fmt.Errorf("skill: prefill and decode of different knobs in one plan: %w: this is a bug of npukit",
+			err)
 	}
 	return &p, nil
 }
 
-// freeName is the name under which something of decode's goes into a plan: its own where nothing, or the very same, is there already.
+// freeName returns the name for an object of decode in the combined plan: its own, if no object or
+// an equal one has it.
 func freeName(name string, mine any, there func(string) any) (free string, found bool, err error) {
 	want, err := json.Marshal(mine)
 	if err != nil {
@@ -145,7 +149,7 @@ func freeName(name string, mine any, there func(string) any) (free string, found
 	}
 }
 
-// PlanHash is the SHA-256 of a plan, whatever its status.
+// PlanHash returns the SHA-256 of a plan without its status.
 func PlanHash(p *plan.Plan) (string, error) {
 	q := *p
 	q.Status = ""

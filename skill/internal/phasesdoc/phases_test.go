@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/phases.md again")
 
-// The document is what the code says.
+// The document agrees with the code.
 func TestPhasesDocument(t *testing.T) {
 	path := filepath.Join(testenv.Root(), "docs", "phases.md")
 	want := Markdown()
@@ -24,11 +24,12 @@ func TestPhasesDocument(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != want {
-		t.Errorf("docs/phases.md is not what the code says (%v): go test ./skill/internal/phasesdoc -run TestPhasesDocument -update", err)
+		t.Errorf("docs/phases.md is not what the code says (%v): go test ./skill/internal/phasesdoc -run "+
+			"TestPhasesDocument -update", err)
 	}
 }
 
-// Every phase names a built-in skill, gates and what comes before it, and its name is found again.
+// Every phase names a built-in skill, gates, and the phase before it, and its name parses.
 func TestPhases(t *testing.T) {
 	names := map[string]bool{}
 	for _, s := range manual.All() {
@@ -42,7 +43,8 @@ func TestPhases(t *testing.T) {
 	}
 	for _, p := range journal.Phases() {
 		info := p.Info()
-		if !names[info.Skill] || len(info.Gates) == 0 || info.Purpose == "" || (p > journal.Reference) != (len(info.Needs) == 1) {
+		if !names[info.Skill] || len(info.Gates) == 0 || info.Purpose == "" ||
+			(p > journal.Reference) != (len(info.Needs) == 1) {
 			t.Errorf("%s: %+v", p, info)
 		}
 		if q, err := journal.ParsePhase(p.String()); q != p || err != nil {

@@ -1,3 +1,5 @@
+// Package report writes the pages, plots and figures of a workspace. All are derived from the
+// journal.
 package report
 
 import (
@@ -109,7 +111,8 @@ func Timing(s *journal.State) []PhaseTiming {
 	const layout = "2006-01-02T15:04:05Z"
 	list := []PhaseTiming{}
 	for _, p := range s.Phases {
-		t := PhaseTiming{Phase: p.Phase, Status: p.Status, Attempts: p.Attempts, WallMin: math.Round(p.Seconds/60*1e4) / 1e4}
+		t := PhaseTiming{Phase: p.Phase, Status: p.Status, Attempts: p.Attempts,
+			WallMin: math.Round(p.Seconds/60*1e4) / 1e4}
 		if !p.Started.IsZero() {
 			t.Start = p.Started.Format(layout)
 		}

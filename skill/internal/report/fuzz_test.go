@@ -11,9 +11,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/lesson"
 )
 
-// FuzzJournal reads hostile journals, once as they are and once with every line sealed anew, as
-// somebody does who knows the format: reading, folding and the pages must not panic, and what is read
-// must be the same when it is read again.
+// FuzzJournal reads hostile journals, as they are and with every line sealed again. Reading,
+// folding and the pages must not panic, and reading again must return the same.
 func FuzzJournal(f *testing.F) {
 	data := everyKind(f)
 	lines := bytes.SplitAfter(data, []byte("\n"))
@@ -63,7 +62,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// sealAnew makes a journal of the lines that are records, whatever their numbers and sums.
+// sealAnew returns a journal of the lines that are records, with new numbers and sums.
 func sealAnew(data []byte) []byte {
 	var out []byte
 	sum, seq := "", 0
@@ -83,11 +82,12 @@ func sealAnew(data []byte) []byte {
 	return out
 }
 
-// everyKind is a journal with records of every kind.
+// everyKind returns a journal with records of every kind.
 func everyKind(tb testing.TB) []byte {
 	tb.Helper()
 	recipe := journal.Recipe{SeqLen: 40, Chunk: 32}
-	gate := journal.GateResult{Name: journal.GatePaper, Subject: "p", OK: true, Figures: map[string]float64{"pearson": 1}}
+	gate := journal.GateResult{Name: journal.GatePaper, Subject: "p", OK: true,
+		Figures: map[string]float64{"pearson": 1}}
 	m := journal.Measurement{Plan: "p", Positions: 24, TTFT: 0.1, TokensPerSec: 10, Clock: "wall", Repetitions: 5}
 	symptom := journal.Symptom{Phase: journal.Prefill, Gate: journal.GatePaper, Recipe: recipe}
 	finish := journal.Finish{Passed: true, Gates: []string{gate.Key()}}
@@ -98,20 +98,25 @@ func everyKind(tb testing.TB) []byte {
 	}
 	list := []entry{{journal.KindDeployment, journal.Reference, journal.Subject{Name: "m", Device: "cpu", SeqLen: 40}}}
 	for _, p := range journal.Phases() {
-		list = append(list, entry{journal.KindStart, p, journal.Start{}}, entry{journal.KindGate, p, gate}, entry{journal.KindFinish, p, finish})
+		list = append(list, entry{journal.KindStart, p, journal.Start{}}, entry{journal.KindGate, p, gate},
+			entry{journal.KindFinish, p, finish})
 		if p == journal.Reference {
 			list = append(list, entry{journal.KindPlan, p, journal.PlanNote{Recipe: recipe, Hash: "p"}})
 		}
 	}
 	list = append(list,
-		entry{journal.KindResume, journal.Evaluation, journal.Resume{PID: 1}}, entry{journal.KindKernel, journal.Prefill, journal.KernelNote{Key: "Add-1", Kind: "Add"}},
+		entry{journal.KindResume, journal.Evaluation, journal.Resume{PID: 1}},
+		entry{journal.KindKernel, journal.Prefill, journal.KernelNote{Key: "Add-1", Kind: "Add"}},
 		entry{journal.KindMeasure, journal.Prefill, m}, entry{journal.KindMeasure, journal.Finalise, m},
-		entry{journal.KindAttempt, journal.Prefill, journal.Attempt{Step: "a", Outcome: journal.Kept, Recipe: recipe, Plan: "q", Before: &m, After: &m,
+		entry{journal.KindAttempt, journal.Prefill, journal.Attempt{Step: "a", Outcome: journal.Kept, Recipe: recipe,
+			Plan: "q", Before: &m, After: &m,
 			Turns: &journal.Turns{Count: 5, Gain: 0.5}, Gates: []string{gate.Key()}}},
 		entry{journal.KindStart, journal.Prefill, journal.Start{Why: "again"}},
 		entry{journal.KindPart, journal.Prefill, journal.PartNote{Gate: gate.Key(), Part: "after 8 ids"}},
-		entry{journal.KindTurns, journal.Prefill, journal.TurnsNote{Before: "p", After: "q", Turns: []journal.Turn{{}}}},
-		entry{journal.KindIssue, journal.Prefill, journal.Issue{Symptom: "s"}}, entry{journal.KindSkill, journal.Prefill, journal.SkillNote{Skill: "s", Symptom: symptom}},
+		entry{journal.KindTurns, journal.Prefill, journal.TurnsNote{Before: "p", After: "q",
+			Turns: []journal.Turn{{}}}},
+		entry{journal.KindIssue, journal.Prefill, journal.Issue{Symptom: "s"}},
+		entry{journal.KindSkill, journal.Prefill, journal.SkillNote{Skill: "s", Symptom: symptom}},
 		entry{journal.KindQuestion, journal.Prefill, journal.Question{Phase: journal.Prefill, Symptom: symptom}},
 		entry{journal.KindChoice, journal.Prefill, journal.Choice{Direction: "stop"}},
 		entry{journal.KindDecision, journal.Decode, journal.Decision{Action: journal.Redirect, Phase: journal.Prefill}},
@@ -134,14 +139,15 @@ func everyKind(tb testing.TB) []byte {
 	return out
 }
 
-// The seed of the fuzz test is a journal that is right, so that what is made of it comes far.
+// The seed of the fuzz test is a valid journal.
 func TestEveryKindIsAJournal(t *testing.T) {
 	records, _, err := journal.Parse("j", everyKind(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := journal.Fold(records)
-	if err != nil || s.Phases[journal.Decode].Status != journal.Pending || len(s.TurnsOf(journal.Prefill)) != 1 || s.Plan != "q" {
+	if err != nil || s.Phases[journal.Decode].Status != journal.Pending || len(s.TurnsOf(journal.Prefill)) != 1 ||
+		s.Plan != "q" {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -11,14 +11,16 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Plan is the strategy: what is deployed, on what, by which phases.
+// Plan returns plan.md: the model, the device, and the phases.
 func Plan(s *journal.State) []byte {
 	p := &markdown.Page{}
 	u := s.Subject
 	p.Linef("# Plan: %s on %s\n", u.Name, u.Device)
-	p.Linef("%d layers, hidden %d, %d heads over %d of %d, FFN %d, vocabulary %d; %d positions.\n", u.Config.Layers, u.Config.Hidden, u.Config.Heads, u.Config.KVHeads,
+	p.Linef("%d layers, hidden %d, %d heads over %d of %d, FFN %d, vocabulary %d; %d positions.\n", u.Config.Layers,
+		u.Config.Hidden, u.Config.Heads, u.Config.KVHeads,
 		u.Config.HeadDim, u.Config.FFN, u.Config.Vocab, u.SeqLen)
-	p.Linef("- Weights: SHA-256 %.16s\n- %s\n- Plan: %s, SHA-256 %.16s\n", u.Weights, u.Reference(), s.PlanStatus(), s.Plan)
+	p.Linef("- Weights: SHA-256 %.16s\n- %s\n- Plan: %s, SHA-256 %.16s\n", u.Weights, u.Reference(), s.PlanStatus(),
+		s.Plan)
 	p.Linef("| phase | what for | gates |\n|---|---|---|")
 	for _, ph := range journal.Phases() {
 		info := ph.Info()
@@ -32,7 +34,7 @@ func Plan(s *journal.State) []byte {
 	return p.Bytes()
 }
 
-// naive is the recipe that the deployment began with.
+// NaiveOf returns the recipe that the deployment began with.
 func NaiveOf(s *journal.State) journal.Recipe {
 	r := journal.Recipe{SeqLen: s.Recipe.SeqLen, Chunk: s.Recipe.Chunk, Lengths: s.Recipe.Lengths}
 	if s.Recipe.Prefill != nil {
@@ -44,7 +46,7 @@ func NaiveOf(s *journal.State) journal.Recipe {
 	return r
 }
 
-// Progress says where the deployment stands.
+// Progress returns progress.md: the state of every phase.
 func Progress(s *journal.State) []byte {
 	p := &markdown.Page{}
 	p.Linef("# Progress: %s on %s\n\n%s\n", s.Subject.Name, s.Subject.Device, s.Subject.Reference())
@@ -56,7 +58,8 @@ func Progress(s *journal.State) []byte {
 				passed++
 			}
 		}
-		p.Linef("| %s | %s | %d | %.1f s | %d of %d passed |", ph.Phase.Title(), ph.Status, ph.Attempts, ph.Seconds, passed, len(ph.Gates))
+		p.Linef("| %s | %s | %d | %.1f s | %d of %d passed |", ph.Phase.Title(), ph.Status, ph.Attempts, ph.Seconds,
+			passed, len(ph.Gates))
 	}
 	for _, ph := range s.Phases {
 		if len(ph.Gates) == 0 && ph.Reason == "" {
@@ -91,7 +94,7 @@ func verdictWord(ok bool) string {
 	return "FAIL"
 }
 
-// Issues lists what went wrong, and what was found.
+// Issues returns issues.md.
 func Issues(s *journal.State) []byte {
 	p := &markdown.Page{}
 	p.Linef("# Issues\n")
@@ -100,7 +103,8 @@ func Issues(s *journal.State) []byte {
 	}
 	for i, n := range s.Issues {
 		p.Linef("## %d. %s\n", i+1, n.Value.Cause)
-		p.Linef("- Phase: %s\n- Symptom: %s\n- Evidence: %s\n- Workaround: %s\n- Status: %s\n", n.Phase.Title(), n.Value.Symptom, n.Value.Evidence, n.Value.Workaround,
+		p.Linef("- Phase: %s\n- Symptom: %s\n- Evidence: %s\n- Workaround: %s\n- Status: %s\n", n.Phase.Title(),
+			n.Value.Symptom, n.Value.Evidence, n.Value.Workaround,
 			n.Value.Status)
 	}
 	for _, q := range s.Questions {
@@ -113,7 +117,7 @@ func Issues(s *journal.State) []byte {
 	return p.Bytes()
 }
 
-// Lessons is what the next deployment should know.
+// Lessons returns lessons.md, for other deployments.
 func Lessons(s *journal.State) []byte {
 	p := &markdown.Page{}
 	p.Linef("# Lessons: %s on %s\n", s.Subject.Name, s.Subject.Device)
@@ -144,19 +148,21 @@ func Lessons(s *journal.State) []byte {
 	return p.Bytes()
 }
 
-// kernelSection is a kernel's part of its page.
+// kernelSection writes a kernel's section of its page.
 func kernelSection(b *strings.Builder, k journal.KernelNote) {
 	verdict := "computes what it should"
 	if !k.OK {
 		verdict = "FAILS its gate"
 	}
 	fmt.Fprintf(b, "\n## %s\n\n`%s` %s.\n\n", k.Key, k.Op, verdict)
-	fmt.Fprintf(b, "- Where: %s%s, %d launches in a prefill pass and a decode pass, on %s\n", strings.Join(k.Launches, ", "), map[bool]string{true: ", ..."}[k.Count > len(k.Launches)],
+	fmt.Fprintf(b, "- Where: %s%s, %d launches in a prefill pass and a decode pass, on %s\n",
+		strings.Join(k.Launches, ", "), map[bool]string{true: ", ..."}[k.Count > len(k.Launches)],
 		k.Count, map[bool]string{true: "the host", false: "the device"}[k.On == plan.OnHost])
 	fmt.Fprintf(b, "- Types: %v\n", k.Types)
 	m := k.Mapping
 	if m.Variant != "" || m.Tile != nil {
-		fmt.Fprintf(b, "- Mapping: variant %s, tile %v, herd %v, layout %s\n", cmp.Or(m.Variant, "default"), m.Tile, m.Herd, cmp.Or(m.Layout, "default"))
+		fmt.Fprintf(b, "- Mapping: variant %s, tile %v, herd %v, layout %s\n", cmp.Or(m.Variant, "default"), m.Tile,
+			m.Herd, cmp.Or(m.Layout, "default"))
 	}
 	keys := []string{}
 	for name := range k.Figures {
@@ -177,17 +183,23 @@ func kernelSection(b *strings.Builder, k journal.KernelNote) {
 	}
 }
 
-// kernelRationale is what to know of a kind of kernel of the array before turning its knobs.
+// kernelRationale returns hints for tuning a kind of kernel of the array.
 func kernelRationale(kind string) string {
 	text, ok := map[string]string{
-		"MatMul": "GEMM with many rows, GEMV with one. A GEMM waits for tiles: the largest that fits a core's 64 KB, twice, reads each operand least often. A GEMV streams its " +
-			"weights once, and nothing but their bytes counts. Pitfalls: N not a multiple of tile and herd computes the rest as zeros; a K of more passes than a descriptor " +
+		"MatMul": "GEMM with many rows, GEMV with one. A GEMM waits for tiles: the largest that fits a core's 64 " +
+			"KB, twice, reads each operand least often. A GEMV streams its " +
+			"weights once, and nothing but their bytes counts. Pitfalls: N not a multiple of tile and herd " +
+			"computes the rest as zeros; a K of more passes than a descriptor " +
 			"counts is split.",
-		"Attention": "Scores and sums stay in the cores. With a head dimension above 64 the kernel wants its operands head by head. Pitfalls: a mask that is off by one, the wrong " +
+		"Attention": "Scores and sums stay in the cores. With a head dimension above 64 the kernel wants its " +
+			"operands head by head. Pitfalls: a mask that is off by one, the wrong " +
 			"KV head under grouped queries, and sequence-first data read as head-first, which has the same size.",
-		"RMSNorm": "One row at a time; the sum of squares is what is sensitive. Pitfalls: eps, and the width: a norm of heads has the head dimension and not the row.",
-		"RoPE":    "Half-split pairs. Pitfalls: interleaved pairs give fluent garbage; the table's rows are positions, so that an offset of one shifts them all.",
-		"SiLUMul": "Element-wise; gate and up have the same shape, so that swapping them gives no error but wrong numbers.",
+		"RMSNorm": "One row at a time; the sum of squares is what is sensitive. Pitfalls: eps, and the width: a " +
+			"norm of heads has the head dimension and not the row.",
+		"RoPE": "Half-split pairs. Pitfalls: interleaved pairs give fluent garbage; the table's rows are " +
+			"positions, so that an offset of one shifts them all.",
+		"SiLUMul": "Element-wise; gate and up have the same shape, so that swapping them gives no error but " +
+			"wrong numbers.",
 		"Add":     "Element-wise, or a bias for each column. It is as fast as memory.",
 		"KVWrite": "Moves keys and values to their positions in the cache: exact, or wrong.",
 		"Embed":   "Reads rows of a table: exact, or wrong.",
@@ -199,34 +211,38 @@ func kernelRationale(kind string) string {
 	return text
 }
 
-// How says where the figures come from.
+// How returns where the figures come from.
 func (r *Performance) How() string {
 	switch {
 	case r.Predicted:
 		return "predicted by the clock of the virtual array (host profile " + r.Clock + "), not measured"
 	case r.Paired != nil:
-		return fmt.Sprintf("measured in turns with the first plan, times of the median of %d turns", r.Paired.First.Count)
+		return fmt.Sprintf("measured in turns with the first plan, times of the median of %d turns",
+			r.Paired.First.Count)
 	}
 	return fmt.Sprintf("measured, median of %d repetitions, after one that does not count", r.Repetitions)
 }
 
-// Spread says how far the repetitions were apart, and how busy the machine was; "" for a prediction.
+// Spread returns the spread of the repetitions and how busy the machine was, or "" for a
+// prediction.
 func (r *Performance) Spread() string {
 	if r.Predicted {
 		return ""
 	}
-	return fmt.Sprintf("Spread of all %d repetitions: %.1f %% of the time to the first token (%s to %s), %.1f %% of the time of a token (%s to %s). While it was measured, %s.",
-		r.Repetitions, 100*r.TTFTNoise, journal.Seconds(r.TTFTRange[0]), journal.Seconds(r.TTFTRange[1]), 100*r.DecodeNoise, journal.Seconds(r.TokenRange[0]),
+	return fmt.Sprintf("Spread of all %d repetitions: %.1f %% of the time to the first token (%s to %s), %.1f %% "+
+		"of the time of a token (%s to %s). While it was measured, %s.",
+		r.Repetitions, 100*r.TTFTNoise, journal.Seconds(r.TTFTRange[0]), journal.Seconds(r.TTFTRange[1]),
+		100*r.DecodeNoise, journal.Seconds(r.TokenRange[0]),
 		journal.Seconds(r.TokenRange[1]), journal.Busy(r.Others))
 }
 
-// pairedCells are the cells of a change in a table.
+// pairedCells returns the cells of a comparison in a table.
 func pairedCells(t *journal.Turns) string {
 	change, noise := t.Percents()
 	return fmt.Sprintf(" %s %% | %s %% |", change, noise)
 }
 
-// PerformancePage is the report of phase 6.
+// PerformancePage returns performance.md.
 func PerformancePage(r *Performance) []byte {
 	p := &markdown.Page{}
 	p.Linef("# Performance: %s\n\nOn %s; %s. Prompt of %d tokens.\n", r.Model, r.Device, r.How(), r.Positions)
@@ -243,9 +259,13 @@ func PerformancePage(r *Performance) []byte {
 		}
 		return f(*r.First)
 	}
-	p.Linef("| time to the first token | %s | %s |%s", was(func(m journal.Measurement) string { return journal.Seconds(m.TTFT) }), journal.Seconds(r.TTFT), first)
-	p.Linef("| time of a token | %s | %s |%s", was(func(m journal.Measurement) string { return journal.Seconds(1 / m.TokensPerSec) }), journal.Seconds(1/r.TokensPerSec), token)
-	p.Linef("| tokens/s | %s | %.4g |%s", was(func(m journal.Measurement) string { return fmt.Sprintf("%.4g", m.TokensPerSec) }), r.TokensPerSec,
+	p.Linef("| time to the first token | %s | %s |%s",
+		was(func(m journal.Measurement) string { return journal.Seconds(m.TTFT) }), journal.Seconds(r.TTFT), first)
+	p.Linef("| time of a token | %s | %s |%s",
+		was(func(m journal.Measurement) string { return journal.Seconds(1 / m.TokensPerSec) }),
+		journal.Seconds(1/r.TokensPerSec), token)
+	p.Linef("| tokens/s | %s | %.4g |%s",
+		was(func(m journal.Measurement) string { return fmt.Sprintf("%.4g", m.TokensPerSec) }), r.TokensPerSec,
 		strings.Repeat(" |", strings.Count(token, "|")))
 	if spread := r.Spread(); spread != "" {
 		p.Linef("\n%s", spread)
@@ -258,7 +278,8 @@ func PerformancePage(r *Performance) []byte {
 		for _, x := range r.Rho {
 			p.Linef("| %s | %.3f | %.3f |", x.Form, x.Prefill, x.Decode)
 		}
-		p.Linef("\nThe host has %.0f %% of the time to the first token and %.0f %% of a token's.", 100*r.HostShare, 100*r.HostDecode)
+		p.Linef("\nThe host has %.0f %% of the time to the first token and %.0f %% of a token's.", 100*r.HostShare,
+			100*r.HostDecode)
 	}
 	for _, part := range []struct {
 		name string
@@ -267,15 +288,19 @@ func PerformancePage(r *Performance) []byte {
 		if len(part.list) == 0 {
 			continue
 		}
-		p.Linef("\n## %s, program by program\n\n| program | on | dispatches | written | run | read | together | roofline |\n|---|---|--:|--:|--:|--:|--:|--:|", part.name)
+		p.Linef("\n## %s, program by program\n\n| program | on | dispatches | written | run | read | together | "+
+			"roofline |\n|---|---|--:|--:|--:|--:|--:|--:|", part.name)
 		for _, t := range part.list {
-			p.Linef("| %s | %s | %d | %d B | %s | %d B | %s | %s |", t.Program, t.On, t.Count, t.Write, journal.Seconds(t.Run), t.Read, journal.Seconds(t.Time), journal.Seconds(t.Roofline))
+			p.Linef("| %s | %s | %d | %d B | %s | %d B | %s | %s |", t.Program, t.On, t.Count, t.Write,
+				journal.Seconds(t.Run), t.Read, journal.Seconds(t.Time), journal.Seconds(t.Roofline))
 		}
 	}
 	if len(r.Baselines) > 0 {
-		p.Linef("\n## Published for this model, under conditions of their own\n\n| source | time to the first token | tokens/s | conditions |\n|---|--:|--:|---|")
+		p.Linef("\n## Published for this model, under conditions of their own\n\n| source | time to the first " +
+			"token | tokens/s | conditions |\n|---|--:|--:|---|")
 		for _, b := range r.Baselines {
-			p.Linef("| %s | %s | %.3g | %s |", b.Baseline, journal.Seconds(b.Row.TTFT), b.Row.TokensPerSec, markdown.Cell(b.Conditions))
+			p.Linef("| %s | %s | %.3g | %s |", b.Baseline, journal.Seconds(b.Row.TTFT), b.Row.TokensPerSec,
+				markdown.Cell(b.Conditions))
 		}
 	}
 	return p.Bytes()

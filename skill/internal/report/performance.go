@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Performance is what phase 6 reports: how fast the plan is, and where its time goes.
+// Performance is the report of phase 6: the speed of the plan, and where its time goes.
 type Performance struct {
 	Model        string               `json:"model"`
 	Device       string               `json:"device"`
@@ -26,18 +26,18 @@ type Performance struct {
 	TTFTRange    [2]float64           `json:"ttft_range_s,omitzero"`
 	TokenRange   [2]float64           `json:"token_range_s,omitzero"`
 	Repetitions  int                  `json:"repetitions"`
-	Others       *float64             `json:"others_share,omitempty"` // of the machine, while it was measured; nil where that is not known
-	First        *journal.Measurement `json:"first,omitempty"`        // of the first plan that was measured, taken in the same way as these
-	Paired       *journal.Paired      `json:"paired,omitempty"`       // how this plan compares with the first one, in turns; nil for a prediction
+	Others       *float64             `json:"others_share,omitempty"` // see journal.Measurement
+	First        *journal.Measurement `json:"first,omitempty"`        // of the first plan, taken in the same way
+	Paired       *journal.Paired      `json:"paired,omitempty"`       // with the first plan; nil for a prediction
 	Rho          []plan.Rho           `json:"rho,omitempty"`
-	HostShare    float64              `json:"host_share_prefill"` // of the time to the first token that is not the array's; 0 where that means nothing
+	HostShare    float64              `json:"host_share_prefill"` // share of the host in TTFT; 0 if not known
 	HostDecode   float64              `json:"host_share_decode"`
 	Prefill      []ProgramTime        `json:"prefill,omitempty"` // program by program, of a prediction
 	Decode       []ProgramTime        `json:"decode,omitempty"`
-	Baselines    []BaselineFigure     `json:"baselines"` // published for the same model, under their own conditions
+	Baselines    []BaselineFigure     `json:"baselines"` // published for the same model
 }
 
-// ProgramTime is where the time of a pass goes.
+// ProgramTime is the time of a program in a pass.
 type ProgramTime struct {
 	Program  string  `json:"program"`
 	On       string  `json:"on"`
@@ -49,23 +49,26 @@ type ProgramTime struct {
 	Roofline float64 `json:"roofline_s"`
 }
 
-// BaselineFigure is a published figure with what it holds for.
+// BaselineFigure is a published figure with its conditions.
 type BaselineFigure struct {
 	Baseline   string            `json:"baseline"`
 	Conditions string            `json:"conditions"`
 	Row        xdna2.BaselineRow `json:"row"`
 }
 
-// PerformanceOf is the report of phase 6, derived from the last measurement of the plan.
+// PerformanceOf returns the report of the last measurement of the plan.
 func PerformanceOf(s *journal.State) (*Performance, error) {
 	m, ok := s.LastMeasured(s.Plan)
 	if !ok {
 		return nil, errors.New("skill: the plan has not been measured")
 	}
-	r := &Performance{Model: s.Subject.Name, Device: m.Device, Plan: m.Plan, Predicted: m.Predicted, Clock: m.Clock, Note: m.Note, Positions: m.Positions, TTFT: m.TTFT,
-		TokensPerSec: m.TokensPerSec, TTFTNoise: m.TTFTNoise, DecodeNoise: m.DecodeNoise, Repetitions: m.Repetitions, TTFTRange: m.TTFTRange, TokenRange: m.TokenRange,
+	r := &Performance{Model: s.Subject.Name, Device: m.Device, Plan: m.Plan, Predicted: m.Predicted, Clock: m.Clock,
+		Note: m.Note, Positions: m.Positions, TTFT: m.TTFT,
+		TokensPerSec: m.TokensPerSec, TTFTNoise: m.TTFTNoise, DecodeNoise: m.DecodeNoise, Repetitions: m.Repetitions,
+		TTFTRange: m.TTFTRange, TokenRange: m.TokenRange,
 		Others: m.Others, Baselines: baselines(s.Subject.Name)}
-	if first, _ := s.FirstMeasured(); first.Plan != m.Plan && first.Predicted == m.Predicted && first.Positions == m.Positions {
+	if first, _ := s.FirstMeasured(); first.Plan != m.Plan && first.Predicted == m.Predicted &&
+		first.Positions == m.Positions {
 		first.Estimate, first.Paired = nil, nil
 		r.First = &first
 		if m.Paired != nil && m.Paired.Plan == first.Plan {
@@ -79,13 +82,13 @@ func PerformanceOf(s *journal.State) (*Performance, error) {
 	return r, nil
 }
 
-// Check returns an error if the figures and the comparison that they come from do not agree.
+// Check returns an error if the figures and their comparison do not agree.
 func (r *Performance) Check() error {
 	if r.Paired == nil {
 		return nil
 	}
 	if r.First == nil {
-		return errors.New("there is a comparison and no first plan")
+		return errors.New("there is a comparison, but no first plan")
 	}
 	for name, x := range map[string]struct {
 		t             *journal.Turns
@@ -94,8 +97,9 @@ func (r *Performance) Check() error {
 		"first_token": {&r.Paired.First, r.First.TTFT, r.TTFT},
 		"token":       {&r.Paired.Token, 1 / r.First.TokensPerSec, 1 / r.TokensPerSec},
 	} {
-		for field, pair := range map[string][2]float64{"before_s": {x.t.Before, x.before}, "after_s": {x.t.After, x.after},
-			"gain": {1 - x.t.Gain, x.after / x.before}} {
+		for field, pair := range map[string][2]float64{"before_s": {x.t.Before, x.before},
+			"after_s": {x.t.After, x.after},
+			"gain":    {1 - x.t.Gain, x.after / x.before}} {
 			if !(math.Abs(pair[0]/pair[1]-1) < 1e-9) {
 				return fmt.Errorf("paired.%s.%s does not agree with the figures: %g, %g", name, field, pair[0], pair[1])
 			}
@@ -112,12 +116,13 @@ func programTimes(p *plan.PassEstimate) []ProgramTime {
 	return list
 }
 
-// baselines are the published figures of a model of that name.
+// baselines returns the published figures of the model of that name.
 func baselines(name string) []BaselineFigure {
 	list := []BaselineFigure{}
 	for _, b := range xdna2.Baselines() {
 		if row, ok := b.Row(name); ok {
-			list = append(list, BaselineFigure{b.Name, b.Machine + "; " + b.Software + "; " + b.Type + "; " + b.Conditions, row})
+			list = append(list, BaselineFigure{b.Name, b.Machine + "; " + b.Software + "; " + b.Type + "; " +
+				b.Conditions, row})
 		}
 	}
 	return list

@@ -18,7 +18,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// trajectoryPoint is an attempt that came to be measured.
+// trajectoryPoint is an attempt that was measured.
 type trajectoryPoint struct {
 	name  string
 	phase journal.Phase
@@ -26,7 +26,7 @@ type trajectoryPoint struct {
 	at    journal.Measurement
 }
 
-// trajectory is the first plan and those of all attempts, in their order.
+// trajectory returns the first plan and all attempts that were measured, in order.
 func trajectory(s *journal.State) []trajectoryPoint {
 	first, ok := s.FirstMeasured()
 	if !ok {
@@ -41,7 +41,7 @@ func trajectory(s *journal.State) []trajectoryPoint {
 	return list
 }
 
-// Trajectory lists every attempt, and published figures beside them.
+// Trajectory returns perf_opt_traj.md: every attempt, and published figures.
 func Trajectory(s *journal.State) []byte {
 	p := &markdown.Page{}
 	p.Linef("# Trajectory: %s on %s\n", s.Subject.Name, s.Subject.Device)
@@ -52,26 +52,32 @@ func Trajectory(s *journal.State) []byte {
 	}
 	how := "Times are measured on " + points[0].at.Device + "."
 	if points[0].at.Predicted {
-		how = "Times are predicted by the clock of the virtual array (host profile " + points[0].at.Clock + "), and not measured."
+		how = "Times are predicted by the clock of the virtual array (host profile " + points[0].at.Clock +
+			"), and not measured."
 	}
-	p.Linef("%s Prompt of %d tokens. A change is kept when the gates pass and it is faster beyond noise, each on top of those kept before.\n", how, points[0].at.Positions)
+	p.Linef("%s Prompt of %d tokens. A change is kept when the gates pass and it is faster beyond noise, each on "+
+		"top of those kept before.\n", how, points[0].at.Positions)
 	if !points[0].at.Predicted {
-		p.Linef("%s Times of different attempts were taken at different times, and are not to be compared; those of the first plan and of the one that is reported are, once phase 6 has "+
+		p.Linef("%s Times of different attempts were taken at different times, and are not to be compared; those "+
+			"of the first plan and of the one that is reported are, once phase 6 has "+
 			"timed the two in turns.\n", TurnsMarkdown(journal.LeastSpread))
 	}
 	p.Linef("| phase | change | outcome | first token | a token | why |\n|---|---|---|--:|--:|---|")
-	p.Linef("| - | first plan | - | %s | %s | |", journal.Seconds(points[0].at.TTFT), journal.Seconds(1/points[0].at.TokensPerSec))
+	p.Linef("| - | first plan | - | %s | %s | |", journal.Seconds(points[0].at.TTFT),
+		journal.Seconds(1/points[0].at.TokensPerSec))
 	for _, a := range s.Attempts {
 		first, token := "-", "-"
 		if m := a.Value.After; m != nil {
 			first, token = journal.Seconds(m.TTFT), journal.Seconds(1/m.TokensPerSec)
 		}
-		p.Linef("| %s | %s | %s | %s | %s | %s |", a.Phase, markdown.Cell(a.Value.Step), a.Value.Outcome, first, token, markdown.Cell(a.Value.Why))
+		p.Linef("| %s | %s | %s | %s | %s | %s |", a.Phase, markdown.Cell(a.Value.Step), a.Value.Outcome, first, token,
+			markdown.Cell(a.Value.Why))
 	}
 	if len(points) > 1 {
 		p.Linef("\n![trajectory](perf_opt_traj.png)")
 	}
-	p.Linef("\n## Published figures, each under its own conditions\n\n| source | model | first token | tokens/s | conditions |\n|---|---|--:|--:|---|")
+	p.Linef("\n## Published figures, each under its own conditions\n\n| source | model | first token | tokens/s | " +
+		"conditions |\n|---|---|--:|--:|---|")
 	for _, b := range xdna2.Baselines() {
 		for _, row := range b.Rows {
 			first, tokens := "-", "-"
@@ -81,13 +87,14 @@ func Trajectory(s *journal.State) []byte {
 			if row.TokensPerSec > 0 {
 				tokens = fmt.Sprintf("%.3g", row.TokensPerSec)
 			}
-			p.Linef("| %s | %s | %s | %s | %s |", b.Name, row.Model, first, tokens, markdown.Cell(b.Machine+"; "+b.Conditions))
+			p.Linef("| %s | %s | %s | %s | %s |", b.Name, row.Model, first, tokens,
+				markdown.Cell(b.Machine+"; "+b.Conditions))
 		}
 	}
 	return p.Bytes()
 }
 
-// drawTrajectory is the trajectory as a picture: time to the first token and time of a token over the attempts, kept ones joined by a line, rejected ones beside it.
+// drawTrajectory plots the time to the first token and the time of a token over the attempts.
 func drawTrajectory(s *journal.State, points []trajectoryPoint) ([]byte, error) {
 	blue, grey := color.RGBA{0x1f, 0x5f, 0xa8, 0xff}, color.RGBA{0x99, 0x99, 0x99, 0xff}
 	plots := []*plot.Plot{}
@@ -142,7 +149,8 @@ func drawTrajectory(s *journal.State, points []trajectoryPoint) ([]byte, error) 
 	if points[0].at.Predicted {
 		how = "predicted, not measured"
 	}
-	plots[0].Title.Text = fmt.Sprintf("%s on %s: %s, prompt of %d tokens", s.Subject.Name, s.Subject.Device, how, points[0].at.Positions)
+	plots[0].Title.Text = fmt.Sprintf("%s on %s: %s, prompt of %d tokens", s.Subject.Name, s.Subject.Device, how,
+		points[0].at.Positions)
 	canvas := vgimg.New(9*vg.Inch, 9*vg.Inch)
 	whole := draw.New(canvas)
 	half := whole.Size().Y / 2
@@ -155,10 +163,13 @@ func drawTrajectory(s *journal.State, points []trajectoryPoint) ([]byte, error) 
 	return b.Bytes(), nil
 }
 
-// TurnsMarkdown says how changes are measured.
+// TurnsMarkdown describes how changes are measured.
 func TurnsMarkdown(spread float64) string {
-	return fmt.Sprintf(`Where times are measured, the plan before a change and the plan with it are timed in turns: before, after,
-before, after, and so on to a last before. Each repetition of the changed plan is held to the two beside it, so that load and a clock that drifts strike both alike. A change is kept when
-the median of the turns is faster by more than %.2g %%, and when nearly all turns are faster: as many as a coin would show in one of 30 trials at most (8 of 9, %d of %d). There are %d turns,
-and up to %d times as many where other processes work. The times that are given are those of the median turn, so that they are what the verdict rests on.`, 100*spread, timing.MostOf(27), 27, 2*timing.DefaultRepetitions-1, timing.DisturbedTimes)
+	return fmt.Sprintf(`Where times are measured, the plan before a change and the plan with it are timed in turns:
+before, after, before, after, and so on to a last before. Each repetition of the changed plan is compared
+with the two around it, so that load and clock drift affect both plans alike. A change is kept if the
+median of the turns is faster by more than %.2g %%, and if nearly all turns are faster: a coin would
+fall so often on one side in at most one of 30 trials (8 of 9, %d of %d). There are %d turns, and up
+to %d times as many if other processes are busy. The times shown are those of the median turn.`,
+		100*spread, timing.MostOf(27), 27, 2*timing.DefaultRepetitions-1, timing.DisturbedTimes)
 }

@@ -1,4 +1,4 @@
-// Package skilltest has what tests of deployments share: small models and devices.
+// Package skilltest has helpers for tests of deployments: small models and devices.
 package skilltest
 
 import (
@@ -41,7 +41,8 @@ func OpenSim(t testing.TB, opts sim.Options) npu.Device {
 func ArrayModel(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512,
+	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
+		Vocab:   512,
 		Context: 512, Tie: true}
 	if testing.Short() {
 		spec.Hidden, spec.Heads, spec.KVHeads, spec.FFN, spec.Vocab = 128, 2, 1, 256, 256

@@ -12,11 +12,12 @@ import (
 )
 
 // goldenOf returns the path of the reference outputs for a checkpoint: the one asked for, or
-// golden.safetensors beside the model, or those that package golden carries for these weights, or "".
+// golden.safetensors in the model's folder, or those that package golden has for these weights, or
+// "".
 func goldenOf(path, asked, weights string) (string, error) {
 	known := golden.BuiltIn(weights)
 	if golden.IsBuiltIn(asked) && asked != known {
-		return "", fmt.Errorf("skill: the reference outputs %s are those of another model", asked)
+		return "", fmt.Errorf("skill: the reference outputs %s are of another model", asked)
 	}
 	if asked != "" {
 		return asked, nil
@@ -28,7 +29,7 @@ func goldenOf(path, asked, weights string) (string, error) {
 	return known, nil
 }
 
-// goldenBeside returns the path of the golden file beside a model, or "" if there is none.
+// goldenBeside returns the path of the golden file in a model's folder, or "" if there is none.
 func goldenBeside(path string) (string, error) {
 	dir := path
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
@@ -43,7 +44,8 @@ func goldenBeside(path string) (string, error) {
 	return file, nil
 }
 
-// addGolden reads the subject's golden file, if there is one, and refuses one that gates could not use.
+// addGolden reads the subject's golden file, if there is one. It returns an error if the gates
+// cannot use it.
 func addGolden(s *journal.Subject, c *checkpoint.Config, file string) (*golden.File, error) {
 	if file == "" {
 		return nil, nil
@@ -53,7 +55,7 @@ func addGolden(s *journal.Subject, c *checkpoint.Config, file string) (*golden.F
 		err = g.Check(golden.Model{Vocab: c.Vocab, Hidden: c.Hidden, Layers: c.Layers, SeqLen: s.SeqLen})
 	}
 	if err == nil && !golden.IsBuiltIn(file) {
-		file, err = filepath.Abs(file) // whoever evaluates may do it from another folder
+		file, err = filepath.Abs(file) // an evaluator may run in another folder
 	}
 	if err != nil {
 		return nil, fmt.Errorf("skill: %w", err)
@@ -62,8 +64,8 @@ func addGolden(s *journal.Subject, c *checkpoint.Config, file string) (*golden.F
 	return g, nil
 }
 
-// paths are where an evaluator finds the model and its golden file: where it was told, else where the
-// journal has them. A golden file that has moved lies beside the model.
+// Paths returns the paths of the model and its golden file for an evaluator: those it was given, or
+// those in the journal. If the golden file has moved, Paths looks in the model's folder.
 func Paths(s journal.Subject, model, asked string) (string, string) {
 	if model == "" {
 		model = s.Model

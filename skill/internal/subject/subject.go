@@ -1,3 +1,5 @@
+// Package subject opens the subject of a deployment: a checkpoint, its oracle and its reference
+// outputs.
 package subject
 
 import (
@@ -16,7 +18,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Error is an error of what is deployed, the checkpoint or the golden file, as against one of the deployment's own work.
+// Error is an error of the checkpoint or of the golden file, and not of the deployment's own work.
 type Error struct {
 	Golden bool
 	Err    error
@@ -25,14 +27,16 @@ type Error struct {
 func (e Error) Error() string { return e.Err.Error() }
 func (e Error) Unwrap() error { return e.Err }
 
-// of says what is deployed. Paths are absolute: whoever evaluates may do it from another folder.
+// of returns the subject of a checkpoint on a device. Its paths are absolute, since an evaluator
+// may run in another folder.
 func of(ck *checkpoint.Checkpoint, info npu.Info, seqLen int) (journal.Subject, error) {
 	c := ck.Config()
 	if seqLen == 0 {
 		seqLen = min(c.Context, DefaultSeqLen)
 	}
 	if seqLen > c.Context {
-		return journal.Subject{}, fmt.Errorf("skill: Options.SeqLen is %d, %s has a context of %d", seqLen, c.Name, c.Context)
+		return journal.Subject{}, fmt.Errorf("skill: Options.SeqLen is %d, %s has a context of %d", seqLen, c.Name,
+			c.Context)
 	}
 	weights, err := weightsHash(ck)
 	if err != nil {
@@ -42,15 +46,16 @@ func of(ck *checkpoint.Checkpoint, info npu.Info, seqLen int) (journal.Subject, 
 	if err != nil {
 		return journal.Subject{}, fmt.Errorf("skill: %w", err)
 	}
-	s := journal.Subject{Model: path, Name: strings.TrimSuffix(filepath.Base(path), ".gguf"), Weights: weights, Config: plan.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
-		KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
+	s := journal.Subject{Model: path, Name: strings.TrimSuffix(filepath.Base(path), ".gguf"), Weights: weights,
+		Config: plan.Identity{Family: c.Family, Layers: c.Layers, Hidden: c.Hidden, Heads: c.Heads,
+			KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN, Vocab: c.Vocab},
 
 		Device: info.Kind, Array: info.Array, SeqLen: seqLen}
 	s.Thresholds, err = journal.Hash(gates.Thresholds())
 	return s, err
 }
 
-// weightsHash goes through all tensors: about two seconds for a model of a billion BF16 parameters.
+// weightsHash hashes all tensors. That takes about two seconds for a billion BF16 parameters.
 func weightsHash(ck *checkpoint.Checkpoint) (string, error) {
 	h := sha256.New()
 	for _, listed := range ck.Tensors() {
@@ -67,7 +72,7 @@ func weightsHash(ck *checkpoint.Checkpoint) (string, error) {
 // DefaultSeqLen is the number of positions of a session, if the model's context is not shorter.
 const DefaultSeqLen = 2048
 
-// Opened is a checkpoint that is open, with what its outputs are compared with.
+// Opened is a checkpoint that is open, with its references.
 type Opened struct {
 	Checkpoint *checkpoint.Checkpoint
 	Oracle     *oracle.Model
@@ -75,9 +80,9 @@ type Opened struct {
 	Subject    journal.Subject
 }
 
-// Open opens the checkpoint at path for a device, and its reference outputs: those in the file
-// asked, or those that are found for it if asked is "". An error about the checkpoint or about the
-// golden file is an [Error]. Checkpoint may be open although Open fails.
+// Open opens the checkpoint at path for a device, and its reference outputs: the file asked, or
+// those that are found for the checkpoint if asked is "". An error about the checkpoint or the
+// golden file is an [Error]. If Open fails, Checkpoint may be open.
 func Open(path string, info npu.Info, seqLen int, asked string) (o Opened, err error) {
 	if o.Checkpoint, err = checkpoint.Open(path); err != nil {
 		err = fmt.Errorf("skill: phase %s, gate %s: %w", journal.Reference.Title(), journal.GateArchitecture, err)

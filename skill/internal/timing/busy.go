@@ -22,7 +22,7 @@ type Watch struct {
 // cpuTimes are seconds of processor time.
 type cpuTimes struct {
 	all  float64 // of every core, busy or idle
-	busy float64 // of every core, including what a hypervisor took
+	busy float64 // of every core, including steal time
 	own  float64 // of this process
 }
 

@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// tick is the unit of /proc/stat, USER_HZ, which is 100 on every architecture that Go runs on but alpha.
+// tick is the unit of /proc/stat, USER_HZ, which is 100 on every architecture that Go runs on but
+// alpha.
 const tick = 0.01
 
-// readTimes reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, each in ticks, summed over all cores. See proc_stat(5).
+// readTimes reads the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
+// steal, each in ticks, summed over all cores. See proc_stat(5).
 func readTimes() (t cpuTimes, ok bool) {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -28,7 +30,7 @@ func readTimes() (t cpuTimes, ok bool) {
 			return t, false
 		}
 		t.all += n * tick
-		if i != 3 && i != 4 { // idle, and idle while a disk works
+		if i != 3 && i != 4 { // idle and iowait
 			t.busy += n * tick
 		}
 	}

@@ -2,5 +2,5 @@
 
 package timing
 
-// readTimes knows of no way to see other processes here.
+// readTimes returns false: there is no implementation for this system.
 func readTimes() (cpuTimes, bool) { return cpuTimes{}, false }

@@ -2,7 +2,7 @@ package timing
 
 import "testing"
 
-// What others take is a share, and is not known at once.
+// The share of other processes is not known at once.
 func TestOthersShare(t *testing.T) {
 	w := NewWatch()
 	if _, ok := w.Share(); ok {

@@ -141,7 +141,7 @@ func (c *comparison) others() *float64 {
 	return &share
 }
 
-// figures records what the turns have come to, for both plans.
+// figures records the result of the turns, for both plans.
 func (c *comparison) figures(list turnList, one, other *stopwatch) (before, after journal.Measurement, err error) {
 	pair := &journal.Paired{Plan: c.note.Before, First: list.sum(firstOf), Token: list.sum(tokenOf)}
 	pair.First.Others = c.others()

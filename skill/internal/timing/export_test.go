@@ -2,11 +2,13 @@ package timing
 
 import "github.com/npukit/npukit/skill/internal/journal"
 
-// For tests that read the pages that turns are printed in.
+// For tests of the pages that print turns.
 
 // Turns takes n turns and returns how the plans compare, with the measurements of both.
-func Turns(n int, before, after func() (journal.Repetition, error)) (list []journal.Turn, pair journal.Paired, err error) {
-	turns, err := takeTurns(nil, before, after, func(have int) bool { return have < n }, func(journal.Turn) error { return nil })
+func Turns(n int, before, after func() (journal.Repetition, error)) (list []journal.Turn, pair journal.Paired,
+	err error) {
+	turns, err := takeTurns(nil, before, after, func(have int) bool { return have < n },
+		func(journal.Turn) error { return nil })
 	return turns, journal.Paired{Plan: "a", First: turns.sum(firstOf), Token: turns.sum(tokenOf)}, err
 }
 

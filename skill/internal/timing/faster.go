@@ -28,7 +28,7 @@ func Gain(p journal.Phase, before, after journal.Measurement) float64 {
 	return 1 - after.TTFT/before.TTFT
 }
 
-// Faster reports whether an attempt is faster beyond noise, and says so in words.
+// Faster reports whether an attempt is faster beyond noise, and returns the reason.
 func Faster(a *journal.Attempt, p journal.Phase) (bool, string) {
 	switch {
 	case a.Before == nil || a.After == nil:
@@ -39,8 +39,8 @@ func Faster(a *journal.Attempt, p journal.Phase) (bool, string) {
 	return PredictedFaster(p, *a.Before, *a.After)
 }
 
-// PredictedFaster compares two predictions: it reports whether a change is kept, and says so in
-// words. Measurements are compared by their turns.
+// PredictedFaster compares two predictions: it reports whether a change is kept, and returns the
+// reason. Measurements are compared by their turns.
 func PredictedFaster(p journal.Phase, before, after journal.Measurement) (bool, string) {
 	if !before.Predicted || !after.Predicted || before.Positions != after.Positions {
 		return false, "one figure is not predicted, or they are of prompts of different lengths: nothing can be said"

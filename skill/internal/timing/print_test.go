@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
-// What is printed of a comparison implies its verdict, in text, Markdown and JSON, on machines that
-// drift and on busy ones, where repetitions of the same plan differ by ten times.
+// The printed figures of a comparison imply its verdict, in text, Markdown and JSON, on machines
+// that drift and on busy ones, whose repetitions of the same plan differ by ten times.
 func TestPrintedFiguresImplyTheVerdict(t *testing.T) {
 	machines := timing.Drifts()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -42,7 +42,8 @@ func TestPrintedFiguresImplyTheVerdict(t *testing.T) {
 				pair.First.Others, pair.Token.Others = &others, &others
 				timing.CheckPrinted(t, &pair.First)
 				timing.CheckPrinted(t, &pair.Token)
-				a := journal.Attempt{Step: "change", Outcome: journal.Rejected, Turns: pair.Of(p), Recipe: journal.Recipe{SeqLen: 40, Chunk: 16}}
+				a := journal.Attempt{Step: "change", Outcome: journal.Rejected, Turns: pair.Of(p),
+					Recipe: journal.Recipe{SeqLen: 40, Chunk: 16}}
 				a.Before, a.After = measuredPair(list, &pair)
 				better, why := timing.Faster(&a, p)
 				if a.Why = why; better {
@@ -58,7 +59,7 @@ func TestPrintedFiguresImplyTheVerdict(t *testing.T) {
 	}
 }
 
-// measuredPair are the measurements of turns, as a deployment has them.
+// measuredPair returns the measurements of turns, as a deployment has them.
 func measuredPair(list []journal.Turn, pair *journal.Paired) (before, after *journal.Measurement) {
 	was, is := timing.Repetitions(list)
 	of := func(list []journal.Repetition, first, token float64) *journal.Measurement {
@@ -76,7 +77,7 @@ func measuredPair(list []journal.Turn, pair *journal.Paired) (before, after *jou
 	return of(was, pair.First.Before, pair.Token.Before), of(is, pair.First.After, pair.Token.After)
 }
 
-// checkPages holds the pages and the JSON of an attempt to its verdict.
+// checkPages compares the pages and the JSON of an attempt with its verdict.
 func checkPages(t *testing.T, machine string, p journal.Phase, a journal.Attempt, pair *journal.Paired) {
 	t.Helper()
 	s := skilltest.Must(journal.Fold(nil))
@@ -84,7 +85,8 @@ func checkPages(t *testing.T, machine string, p journal.Phase, a journal.Attempt
 	after := *a.After
 	after.Plan, after.Paired = "b", pair
 	s.Plan = "b"
-	s.Measured = []journal.Measured{{Phase: journal.Prefill, Value: *a.Before}, {Phase: journal.Finalise, Value: *a.Before},
+	s.Measured = []journal.Measured{{Phase: journal.Prefill, Value: *a.Before},
+		{Phase: journal.Finalise, Value: *a.Before},
 		{Phase: journal.Finalise, Value: after}}
 	s.Attempts = []journal.Attempted{{Phase: p, Value: a}}
 	if page := string(report.Trajectory(s)); !strings.Contains(page, markdown.Cell(a.Why)) ||
@@ -102,9 +104,11 @@ func checkPages(t *testing.T, machine string, p journal.Phase, a journal.Attempt
 			t.Errorf("%s: no %q in\n%s", machine, want, page)
 		}
 	}
-	for what, turns := range map[string]*journal.Turns{"time to the first token": &pair.First, "time of a token": &pair.Token} {
+	for what, turns := range map[string]*journal.Turns{"time to the first token": &pair.First,
+		"time of a token": &pair.Token} {
 		change, noise := turns.Percents()
-		row := fmt.Sprintf("| %s | %s | %s | %s %% | %s %% |", what, journal.Seconds(turns.Before), journal.Seconds(turns.After),
+		row := fmt.Sprintf("| %s | %s | %s | %s %% | %s %% |", what, journal.Seconds(turns.Before),
+			journal.Seconds(turns.After),
 			change, noise)
 		if !strings.Contains(page, row) {
 			t.Errorf("%s: no %q in\n%s", machine, row, page)

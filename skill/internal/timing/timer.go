@@ -26,8 +26,8 @@ const (
 	measuredPrompt = 256
 
 	// MinMeasured is how long repetitions of a reported figure go on, at least. A model whose
-	// tokens take microseconds is repeated more often, since a moment in which a thread does not run
-	// is as long as all of its repetitions. maxRepetitions bounds that.
+	// tokens take microseconds is repeated more often, since a moment in which a thread does not
+	// run is as long as all of its repetitions. maxRepetitions bounds that.
 	MinMeasured    = 300 * time.Millisecond
 	maxRepetitions = 500
 
@@ -49,7 +49,7 @@ type Timer struct {
 	Models      *models.Models
 	Log         *journal.Log
 	IDs         func(ctx context.Context) ([]int32, error) // the prompt, repeated as needed
-	Step        func(format string, args ...any)           // reports what is done next
+	Step        func(format string, args ...any)           // reports the next step
 	Repetitions int
 	NoteEvery   time.Duration // how much of a comparison may be lost
 }

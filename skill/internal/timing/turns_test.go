@@ -20,7 +20,8 @@ import (
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
-// Drifts are machines that become slower or faster while they are measured: how much of a time is needed at the n-th repetition.
+// Drifts returns machines that become slower or faster: the factor of a time at the n-th
+// repetition.
 func Drifts() map[string]func(n int) float64 {
 	return map[string]func(n int) float64{
 		"steady":                  func(int) float64 { return 1 },
@@ -38,8 +39,8 @@ func Drifts() map[string]func(n int) float64 {
 	}
 }
 
-// What drifts decides nothing: of two plans that are alike none is faster, and one that is 10 % faster is, whatever the machine does meanwhile. Measured one after the other, the
-// same machines say otherwise.
+// Drift decides nothing: equal plans are never faster, and a plan that is 10 % faster always is.
+// Measured one after the other, the same machines have other results.
 func TestDriftDecidesNothing(t *testing.T) {
 	const turns = 2*DefaultRepetitions - 1
 	fooled := 0
@@ -89,7 +90,7 @@ func TestDriftDecidesNothing(t *testing.T) {
 	}
 }
 
-// Of few turns all must be faster, of many nearly all: less than one of thirty coins does as well.
+// Of few turns all must be faster, and of many nearly all.
 func TestMostOf(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 3: 3, 5: 5, 7: 7, 9: 8, 15: 12, 27: 19} {
 		if got := MostOf(n); got != want {
@@ -99,7 +100,8 @@ func TestMostOf(t *testing.T) {
 	one := func(list ...float64) *journal.Turns {
 		var x turnList
 		for _, s := range list {
-			x = append(x, journal.Turn{Before: [2]journal.Repetition{{First: 1, Token: 1}, {First: 1, Token: 1}}, After: journal.Repetition{First: s, Token: s}})
+			x = append(x, journal.Turn{Before: [2]journal.Repetition{{First: 1, Token: 1}, {First: 1, Token: 1}},
+				After: journal.Repetition{First: s, Token: s}})
 		}
 		sum := x.sum(tokenOf)
 		return &sum
@@ -121,7 +123,7 @@ func TestMostOf(t *testing.T) {
 	}
 }
 
-// drifting is a device whose runs take time by the clock, more of it or less the later it is. It computes nothing else than the device in it.
+// drifting is a device whose runs take time by a clock, more or less of it the later they are.
 type drifting struct {
 	npu.Device
 	start time.Time
@@ -135,8 +137,8 @@ func (d drifting) Submit(ctx context.Context, runs []npu.Run) error {
 	return d.Device.Submit(ctx, runs)
 }
 
-// A deployment on a machine that drifts, by a clock that nothing else moves: a change that does nothing is not kept where everything becomes faster, and one that saves passes is kept
-// where everything becomes slower.
+// On a machine whose clock drifts, a change without effect is not kept if everything becomes
+// faster, and one that saves passes is kept if everything becomes slower.
 func TestDriftingDevice(t *testing.T) {
 	for name, pace := range map[string]func(since time.Duration) float64{
 		"faster and faster": func(d time.Duration) float64 { return 1 / (1 + d.Seconds()) },
@@ -159,9 +161,11 @@ func TestDriftingDevice(t *testing.T) {
 					before, after func(r *journal.Recipe)
 					kept          bool
 				}{
-					{"FP16 keys and values", func(*journal.Recipe) {}, func(r *journal.Recipe) { r.Cache = dtype.F16 }, false}, // as many runs
+					{"FP16 keys and values", func(*journal.Recipe) {}, func(r *journal.Recipe) { r.Cache = dtype.F16 },
+						false}, // as many runs
 					{"short chunks", func(*journal.Recipe) {}, func(r *journal.Recipe) { r.Chunk = 4 }, false},
-					{"long chunks", func(r *journal.Recipe) { r.Chunk = 4 }, func(r *journal.Recipe) { r.Chunk = 40 }, true},
+					{"long chunks", func(r *journal.Recipe) { r.Chunk = 4 }, func(r *journal.Recipe) { r.Chunk = 40 },
+						true},
 				} {
 					before, a := first, journal.Attempt{Recipe: first}
 					tc.before(&before)
@@ -183,7 +187,7 @@ func TestDriftingDevice(t *testing.T) {
 	}
 }
 
-// Turns that a process before has taken are not taken again, and count as what they are.
+// Turns that an earlier process has taken are not taken again, and count.
 func TestTurnsAreTakenUp(t *testing.T) {
 	repeat := func(s float64) func() (journal.Repetition, error) {
 		return func() (journal.Repetition, error) { return journal.Repetition{First: s, Token: s}, nil }
@@ -200,12 +204,13 @@ func TestTurnsAreTakenUp(t *testing.T) {
 	if was, is := all.repetitions(); len(was) != 11 || len(is) != 9 {
 		t.Errorf("%d and %d repetitions", len(was), len(is))
 	}
-	if again := skilltest.Must(takeTurns(all, repeat(2), repeat(1), want, each)); taken != 9 || !slices.Equal(again, all) {
+	if again := skilltest.Must(takeTurns(all, repeat(2), repeat(1), want, each)); taken != 9 ||
+		!slices.Equal(again, all) {
 		t.Errorf("%d turns taken of a comparison that is complete", taken)
 	}
 }
 
-// The spread is that of all repetitions, and not of those that look alike.
+// The spread is that of all repetitions.
 func TestSpreadOfAllRepetitions(t *testing.T) {
 	dev := skilltest.OpenCPU(t)
 	s := &stopwatch{Timer: newTimer(t, skilltest.Tiny("smollm-mha"), dev), recipe: journal.Naive(dev.Info(), 40)}
@@ -228,8 +233,7 @@ func TestSpreadOfAllRepetitions(t *testing.T) {
 var printed = regexp.MustCompile(`([0-9.e+-]+) (s|ms|us) -> ([0-9.e+-]+) (s|ms|us) measured ` +
 	`\(([+-][0-9.]+) % in the median of [0-9]+ turns, noise ([0-9.]+) %`)
 
-// CheckPrinted holds the text of a comparison to its verdict: who reads nothing but the numbers comes
-// to the same one.
+// CheckPrinted checks that the printed numbers of a comparison imply its verdict.
 func CheckPrinted(t *testing.T, turns *journal.Turns) {
 	t.Helper()
 	m := printed.FindStringSubmatch(turns.String())
@@ -258,7 +262,8 @@ func newTimer(t *testing.T, path string, dev npu.Device) *Timer {
 	t.Cleanup(func() { ck.Close() })
 	ids := func(context.Context) ([]int32, error) { return []int32{1, 2, 3, 4, 5, 6, 7, 8}, nil }
 	return &Timer{
-		Models: models.New(ck, dev, t.Logf), Log: journal.Unwritten(skilltest.Must(journal.Fold(nil)), nil), IDs: ids, Step: t.Logf,
+		Models: models.New(ck, dev, t.Logf), Log: journal.Unwritten(skilltest.Must(journal.Fold(nil)), nil), IDs: ids,
+		Step:        t.Logf,
 		Repetitions: 3, NoteEvery: NoteEvery,
 	}
 }

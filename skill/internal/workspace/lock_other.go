@@ -9,12 +9,14 @@ import (
 	"os"
 )
 
-// lockFile takes a lock by making a file. A process that is killed leaves it behind: the error says so.
+// lockFile takes a lock by creating a file. A process that is killed does not remove it; the error
+// says how to.
 func lockFile(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
 	if errors.Is(err, os.ErrExist) {
 		pid, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("%w: process %s; wait for it, use another folder, or delete %s when that process is gone", ErrLocked, pid, path)
+		return nil, fmt.Errorf("%w: process %s; wait for it, use another folder, or delete %s when that "+
+			"process is gone", ErrLocked, pid, path)
 	}
 	if err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes a lock that the kernel gives up when the process ends, however it ends. The file says which process has it.
+// lockFile takes a lock that the kernel releases when the process ends. The file has the process id
+// of its holder.
 func lockFile(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|journal.NoFollow, 0o644)
 	if err != nil {
@@ -27,7 +28,8 @@ func lockFile(path string) (io.Closer, error) {
 			if readErr != nil || pid == "" {
 				pid = "unknown"
 			}
-			return nil, errors.Join(fmt.Errorf("%w: process %s; wait for it, or use another folder", ErrLocked, pid), closeErr)
+			return nil, errors.Join(fmt.Errorf("%w: process %s; wait for it, or use another folder", ErrLocked, pid),
+				closeErr)
 		}
 		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), closeErr)
 	}

@@ -83,7 +83,8 @@ func checkOwn(dir string) error {
 	}
 	for _, f := range files {
 		if name := f.Name(); name != journal.FileJournal && name != journal.FileLock && !strings.HasPrefix(name, ".") {
-			return fmt.Errorf("skill: %s contains %s and no %s, so it is not a deployment's workspace: use a new or an empty folder",
+			return fmt.Errorf("skill: %s contains %s and no %s, so it is not a deployment's workspace: use a new "+
+				"or an empty folder",
 				dir, name, journal.FileJournal)
 		}
 	}

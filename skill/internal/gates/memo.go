@@ -8,18 +8,20 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// Memo is the oracle for the gates of the whole model, which ask it for the same ids in every phase and of every change: the logits behind some ids are computed once. A process
-// remembers what it has computed itself, and nothing else: an evaluator begins with nothing.
+// Memo is the oracle with a cache of its logits. The gates ask for the logits of the same ids in
+// every phase and for every change. The cache is of one process: an evaluator starts with none.
 type Memo struct {
 	ref  *oracle.Model
 	rows map[string][]float32 // by the ids up to the position
 	size int                  // bytes of rows
 }
 
-// rememberMost bounds the memory: 850 positions of a vocabulary of 152,000. The gates of a deployment ask for about 300.
+// rememberMost bounds the cache: 850 positions of a vocabulary of 152,000. The gates of a
+// deployment ask for about 300.
 const rememberMost = 512 << 20
 
-// Score gives logits as [oracle.State.Score] does. Where one is missing, all are computed.
+// Score scores ids as [oracle.State.Score] does. If a row is not in the cache, it computes all
+// rows.
 func (r *Memo) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	var key []byte
 	var rows [][]float32
@@ -41,7 +43,7 @@ func (r *Memo) Score(ctx context.Context, ids []int32, emit func(pos int, logits
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := emit(pos, slices.Clone(row)); err != nil { // who is asked may do with it what it likes
+		if err := emit(pos, slices.Clone(row)); err != nil { // emit may change the row
 			return err
 		}
 	}
