@@ -10,27 +10,35 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// cache is one session's keys and values, a buffer for each State argument of the plan's programs. It starts small and doubles, so that a
-// session costs what it uses and not what the model's context would allow.
+// cache is the KV cache of a session, with a buffer for each State argument of the plan's programs.
+// It starts small and doubles, so its size follows the session's length and not the model's
+// context.
 //
 //	k.N, v.N [kvHeads, capacity, headDim]
 type cache struct {
-	side     map[string]npu.Device // of each buffer: the device, or its host
+	side     map[string]npu.Device // of each buffer: the device or its host
 	typ      dtype.Type
 	heads    int
 	headDim  int
-	limit    int  // positions at most
-	padded   bool // programs on the device write the padding of a pass too
+	limit    int  // most positions
+	padded   bool // programs on the device also write the padding of a pass
 	capacity int  // positions that the buffers hold
 	names    []string
 	buffers  map[string]npu.Buffer
 }
 
-// firstCapacity is the number of positions of a new cache: a short question and its answer.
+// firstCapacity is the capacity of a new cache: enough for a short question and its answer.
 const firstCapacity = 256
 
 func newCache(dev npu.Device, p *plan.Plan) *cache {
-	c := &cache{side: map[string]npu.Device{}, typ: p.Cache, heads: p.Model.KVHeads, headDim: p.Model.HeadDim, limit: p.SeqLen, buffers: map[string]npu.Buffer{}}
+	c := &cache{
+		side:    map[string]npu.Device{},
+		typ:     p.Cache,
+		heads:   p.Model.KVHeads,
+		headDim: p.Model.HeadDim,
+		limit:   p.SeqLen,
+		buffers: map[string]npu.Buffer{},
+	}
 	for _, pass := range p.Passes() {
 		for _, s := range pass.Steps {
 			for _, b := range s.Args {
@@ -49,8 +57,9 @@ func newCache(dev npu.Device, p *plan.Plan) *cache {
 	return c
 }
 
-// reserve makes room for so many positions and keeps the first used ones. It returns the buffers that are not needed any more, with an error as well, for the caller to close
-// where nobody waits for it.
+// reserve grows the cache to the given positions and preserves the first used ones. It returns the
+// buffers that are no longer needed, even with an error. The caller closes them without holding
+// locks.
 func (c *cache) reserve(ctx context.Context, positions, used int) (out map[string]npu.Buffer, err error) {
 	if positions <= c.capacity {
 		return nil, nil
@@ -89,7 +98,7 @@ func (c *cache) reserve(ctx context.Context, positions, used int) (out map[strin
 	return out, nil
 }
 
-// copy takes n positions from first on from another session's cache.
+// copy copies n positions, starting at first, from another session's cache.
 func (c *cache) copy(ctx context.Context, from *cache, first, n int) error {
 	row := c.typ.Bytes(c.headDim)
 	for _, name := range c.names {
@@ -111,7 +120,7 @@ func (c *cache) copy(ctx context.Context, from *cache, first, n int) error {
 	return nil
 }
 
-// bytes is the memory of the buffers.
+// bytes returns the size of the buffers.
 func (c *cache) bytes() int {
 	n := 0
 	for _, b := range c.buffers {
@@ -120,14 +129,14 @@ func (c *cache) bytes() int {
 	return n
 }
 
-// take leaves the cache without buffers, which the caller closes.
+// take removes the buffers from the cache. The caller closes them.
 func (c *cache) take() map[string]npu.Buffer {
 	out := c.buffers
 	c.buffers, c.capacity = map[string]npu.Buffer{}, 0
 	return out
 }
 
-// closeAll closes buffers, each after a pass that runs.
+// closeAll closes buffers. A device may delay each until the running pass ends.
 func closeAll(buffers map[string]npu.Buffer) error {
 	var errs []error
 	for _, b := range buffers {

@@ -2,7 +2,8 @@
 //
 //	dev, err := cpu.Open(nil)
 //	m, err := model.Open(ctx, dev, "SmolLM2-135M-Instruct", nil)
-//	for tok, err := range m.Generate(ctx, model.Text("Once upon a time"), &model.GenerateOptions{MaxTokens: 64}) {
+//	opts := &model.GenerateOptions{MaxTokens: 64}
+//	for tok, err := range m.Generate(ctx, model.Text("Once upon a time"), opts) {
 //		if err != nil { ... }
 //		fmt.Print(tok.Text)
 //	}
@@ -11,43 +12,43 @@
 //
 // # From prompt to token
 //
-// Read the files in this order. prompt.go turns text or a conversation into ids. prefix.go keeps
-// the longest prefix that the KV cache holds, or copies it from another session, and session.go
-// computes the rest in chunks. schedule.go decides whose rows the next pass takes. pass.go fills the inputs that the host knows, binds buffers to
-// the steps of the plan and submits them all at once. sample.go chooses the next id from the last
-// row's logits. stop.go and the tokenizer's stream turn it into text that can be shown, and
-// generate.go starts over.
+// Read the files in this order. prompt.go turns text or a conversation into ids. prefix.go finds
+// the longest prefix in the KV cache, or copies one from another session, and session.go computes
+// the rest in chunks. schedule.go selects the rows of the next pass. pass.go fills the host's
+// inputs, binds buffers to the steps of the plan and submits them all at once. sample.go samples
+// the next id from the logits of the last row. stop.go and the tokenizer's stream turn ids into
+// text, and generate.go loops.
 //
 // # Concurrent sessions
 //
-// A session is one conversation and generates one thing at a time. Any number of sessions may run,
-// each in a goroutine of its own. On a device that takes rows of several sessions they share
-// passes: decoding reads every weight for every token, and then reads it once for all of them. The
-// sessions that share a pass affect each other's latency and nothing else: logits are equal to the
-// bit to those of a session alone, if the device keeps the promise of [npu.Info.FewRows]. See
-// [Session] for what a prompt reuses of earlier work.
+// A session is one conversation, which generates one answer at a time. Any number of sessions may
+// run, each in its own goroutine. On a device that takes rows of several sessions they share
+// passes: a decode pass reads every weight once for all of them. Sessions that share a pass affect
+// each other's latency, but not their logits, which are bit-identical to those of a session that
+// runs alone if the device meets the contract of [npu.Info.FewRows]. See [Session] for prefix
+// reuse.
 //
 // # Errors
 //
-// These are the caller's, which a server answers with 400 and the error's text:
-//   - [*OptionError]: an option, a token id or an empty prompt, with field and value
+// These are the caller's, and a server answers them with status 400:
+//   - [*OptionError]: an invalid option, token id or empty prompt; it has the field and the value
 //   - [*ContextError]: more tokens than [Model.Context]
 //   - [ErrNoTokenizer] and [ErrNoTemplate]: text or a conversation for a model that takes neither
 //   - errors of package chat: a conversation that the template refuses
 //
-// [ErrBusy] is a second call while a session generates (409). An error that wraps ctx.Err() is the
-// caller's deadline or cancellation. All others are faults of the server, its files or its device
-// (500), such as [ErrClosed], [npu.ErrMemory] and [npu.ErrDeviceLost].
+// [ErrBusy] is returned for a second call while a session generates (status 409). If an error wraps
+// ctx.Err(), the caller's deadline passed or the caller cancelled. All others are faults of the
+// server, its files or its device (status 500), for example [ErrClosed], [npu.ErrMemory] and
+// [npu.ErrDeviceLost].
 //
 // # JSON
 //
-// [Token], [Alternative], [Stats], [StopReason], [Completion] and [EndToken] are what a server
-// sends. They have fixed JSON names, those of npukit run --json where both have the value; times
-// are seconds, in names that end in _s.
+// Servers send [Token], [Alternative], [Stats], [StopReason], [Completion] and [EndToken] as JSON.
+// Their field names are fixed, and those of npukit run --json if both have the value. Times are in
+// seconds and their names end in _s.
 //
 // # Plans
 //
-// The steps are decided when the model is opened: a [Plan] maps the checkpoint onto programs.
-// planner.go makes it from the configuration and the device's [npu.Info], and it can be written,
-// read and changed as JSON.
+// A [plan.Plan] maps the checkpoint onto programs. Open makes one with [plan.New] from the
+// configuration and the device's [npu.Info], or uses the one in [OpenOptions].
 package model

@@ -15,7 +15,7 @@ import (
 )
 
 // guide writes a tiny model that has learned three sentences, in the layout of a Hugging Face
-// folder, and returns its path. The examples run on it, since no real model fits into a repository.
+// folder, and returns its path. The examples use it, because no real model fits into a repository.
 func guide() (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "npukit")
 	if err != nil {
@@ -35,7 +35,8 @@ func guide() (path string, remove func()) {
 		},
 		TokenizerConfig: map[string]any{
 			"eos_token": "<|im_end|>",
-			"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" +
+			"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" +
+				"<|im_end|>\n{% endfor %}" +
 				"{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
 		},
 	}.Write(path)
@@ -75,7 +76,7 @@ func ExampleOpen() {
 	// 0 <|endoftext|> [token text]
 }
 
-// open opens the examples' model.
+// open opens the model of the examples.
 func open() (*model.Model, func()) {
 	path, remove := guide()
 	dev, err := cpu.Open(nil)
@@ -93,7 +94,7 @@ func open() (*model.Model, func()) {
 	}
 }
 
-// Tokens come as they are generated.
+// Tokens are yielded as they are generated.
 func ExampleModel_Generate() {
 	m, done := open()
 	defer done()
@@ -112,7 +113,7 @@ func ExampleModel_Generate() {
 	// 6 tokens, ended by eos
 }
 
-// A whole answer, with a string that ends it.
+// Complete returns a whole answer, here with a stop string.
 func ExampleModel_Complete() {
 	m, done := open()
 	defer done()
@@ -127,8 +128,8 @@ func ExampleModel_Complete() {
 	// ", there was a", ended by stop
 }
 
-// A session answers a conversation. It is given the whole conversation each time, and computes only
-// what is new.
+// A session answers a conversation. Pass the whole conversation each time; only its new part is
+// computed.
 func ExampleSession_Chat() {
 	m, done := open()
 	defer done()
@@ -147,8 +148,8 @@ func ExampleSession_Chat() {
 	// The capital of France is Paris.
 }
 
-// A session keeps what it has computed: the second prompt begins like the first, so
-// that only the rest of it is read.
+// A session reuses its KV cache: the second prompt starts like the first, so only the rest of it is
+// computed.
 func ExampleSession() {
 	m, done := open()
 	defer done()
@@ -172,7 +173,7 @@ func ExampleSession() {
 	// " It has bridges", reused true
 }
 
-// A server tells a caller's mistakes from its own faults.
+// A server distinguishes a caller's mistakes from its own faults.
 func ExampleOptionError() {
 	m, done := open()
 	defer done()

@@ -13,14 +13,15 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// executor runs a plan on a device: it owns the loaded programs, the weights and the buffers between programs, which all sessions of a model share. One pass
-// runs at a time. This file loads a plan; schedule.go says whose rows a pass takes, pass.go runs it.
+// executor runs a plan on a device. It owns the loaded programs, the weights and the buffers
+// between programs, which all sessions of a model share. One pass runs at a time. This file loads a
+// plan, schedule.go selects the rows of a pass, and pass.go runs it.
 type executor struct {
-	dev, host npu.Device // host executes the steps that run there; it is dev itself where the device has none
+	dev, host npu.Device // host runs host steps; it is dev itself if the device has no host
 	plan      *plan.Plan
 	freq      []float32 // RoPE, radians per position
 
-	tap        Tap // nil, or what sees every launch's output
+	tap        Tap // may be nil
 	tapBuffers map[tapKey]npu.Buffer
 
 	prefill []boundPass
@@ -29,42 +30,42 @@ type executor struct {
 	frees   []func() error // of programs and weights
 
 	queue   *scheduler
-	fewRows int // npu.Info.FewRows: passes of more rows may sum in another order
+	fewRows int // npu.Info.FewRows: larger passes may sum in another order
 
 	// done is the input whose rows the values hold, up to the head. It is nil after a pass of any
-	// number of rows and after a failed one. It and the values belong to the running pass.
+	// number of rows and after a failed pass. The running pass owns it and the values.
 	done *input
 }
 
-// value is a buffer of the plan that grows to the largest run seen.
+// value is a buffer of the plan. It grows to the largest run.
 type value struct {
 	plan.Value
-	on  npu.Device // the device, where one of its steps uses the value, else the host
+	on  npu.Device // the device if one of its steps uses the value, else the host
 	buf npu.Buffer
 
-	// Which side wrote it last, and how far the other side has it. The zero values are those of a buffer that nobody has written.
-	hostWrote   int // bytes from the start on that the host has written and the device has not got
+	// The newer side, and how much of it the other side has. In a new buffer all are zero.
+	hostWrote   int // bytes from the start that the host wrote and the device does not have
 	deviceWrote bool
-	hostHas     int // bytes from the start on of what the device wrote that the host has got
-	padded      int // bytes from which on the host's side holds zeros, as the device has them too; 0 for none
+	hostHas     int // bytes from the start of the device's that the host has
+	padded      int // if not 0, both sides have zeros from this byte on
 }
 
-// boundPass is a pass whose steps are resolved.
+// boundPass is a pass with resolved steps.
 type boundPass struct {
 	plan.Pass
 	steps, head []boundStep
 }
 
-// boundStep is a step whose executable and constants are resolved.
+// boundStep is a step with its executable and constants.
 type boundStep struct {
 	plan.Step
 	exec   npu.Executable
-	consts []npu.Buffer // one for each argument, nil where the argument is not const
-	states []string     // caches of the session, in the order of the program's State arguments
-	taps   []tapped     // of a debug load
+	consts []npu.Buffer // per argument; nil if it is not a constant
+	states []string     // caches of the session, in order of the program's State arguments
+	taps   []tapped     // of the debug form
 }
 
-// weights looks up a checkpoint's tensors for a device, and the tables that are computed beside them.
+// weights provides the checkpoint's tensors and computed tables to a device.
 type weights struct {
 	ck    *checkpoint.Checkpoint
 	table npu.Tensor // TensorRoPE
@@ -79,7 +80,9 @@ func (w weights) Tensor(name string) (npu.Tensor, error) {
 }
 
 // newExecutor loads the plan's programs and weights on the device.
-func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, p *plan.Plan, tap Tap) (_ *executor, err error) {
+func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint, p *plan.Plan, tap Tap) (
+	_ *executor, err error,
+) {
 	e := &executor{
 		dev:    dev,
 		host:   npu.HostOf(dev),
@@ -104,7 +107,8 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 	for _, v := range p.Values {
 		e.values[v.Name] = &value{Value: v, on: e.host}
 	}
-	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{}, consts: map[loadKey]brought{}}
+	l := loader{e: e, from: weights{ck: ck}, programs: map[loadKey]npu.Executable{},
+		consts: map[loadKey]loadedWeight{}}
 	for _, pass := range p.Prefill {
 		b, err := l.pass(ctx, pass)
 		if err != nil {
@@ -116,17 +120,17 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 	return e, err
 }
 
-// loader resolves steps: every program is loaded once on each side that uses it, every weight brought there once.
+// loader resolves steps. It loads each program and each weight once for each side that uses it.
 type loader struct {
 	e        *executor
 	from     weights
 	table    npu.Buffer // memory of from.table
 	programs map[loadKey]npu.Executable
-	consts   map[loadKey]brought
+	consts   map[loadKey]loadedWeight
 }
 
-// brought is a weight that is on a device, and what it was before.
-type brought struct {
+// loadedWeight is a weight on a device, with its type and shape in the checkpoint.
+type loadedWeight struct {
 	npu.Buffer
 	typ   dtype.Type
 	shape []int
@@ -135,7 +139,7 @@ type brought struct {
 type loadKey struct {
 	on     string // OnDevice or OnHost
 	what   string // name of a program, or a layout
-	lookup bool   // of a layout: only rows of it are looked up
+	lookup bool   // the program only looks up rows of the weight
 }
 
 func (l *loader) pass(ctx context.Context, p plan.Pass) (b boundPass, err error) {
@@ -194,8 +198,10 @@ func (l *loader) step(ctx context.Context, s plan.Step) (b boundStep, err error)
 	return b, nil
 }
 
-// constant brings a weight to a device, after holding it to the argument that it is bound to.
-func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout npu.Layout, p *npu.Program, arg int) (npu.Buffer, error) {
+// constant loads a weight on a device, after checking it against the argument that it is bound to.
+func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout npu.Layout,
+	p *npu.Program, arg int,
+) (npu.Buffer, error) {
 	a := p.Args[arg]
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -221,7 +227,8 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 		}
 	}
 	if b.typ != a.Type || !sameWeight(b.shape, a.Shape) {
-		return nil, fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v", a.Name, a.Type, a.Shape, layout, b.typ, b.shape)
+		return nil, fmt.Errorf("argument %q is %s %v, the checkpoint's %s is %s %v",
+			a.Name, a.Type, a.Shape, layout, b.typ, b.shape)
 	}
 	if !ok {
 		var err error
@@ -235,8 +242,9 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 	return b.Buffer, nil
 }
 
-// release gives back the memory of tensors that the device has made a copy of: a model's weights count once. Pages of a file come back when somebody
-// reads them. What the checkpoint has rearranged does not, so it stays where a side reads weights of its type in place.
+// release frees the memory of tensors that the device has copied, so that a model's weights are in
+// memory once. The pages of a mapped file are read again on demand, but tensors that the checkpoint
+// has rearranged are not, so those stay if a side uses weights of their type in place.
 func (l *loader) release(layout npu.Layout, inPlace []dtype.Type) {
 	name, ok := layout.Identity()
 	if !ok {
@@ -249,12 +257,14 @@ func (l *loader) release(layout npu.Layout, inPlace []dtype.Type) {
 	if err != nil || slices.Contains(inPlace, t.Type) {
 		return
 	}
-	if t.Mapped || !slices.Contains(l.e.dev.Info().InPlace, t.Type) && !slices.Contains(l.e.host.Info().InPlace, t.Type) {
+	used := slices.Contains(l.e.dev.Info().InPlace, t.Type) ||
+		slices.Contains(l.e.host.Info().InPlace, t.Type)
+	if t.Mapped || !used {
 		l.from.ck.Release(name)
 	}
 }
 
-// bf16 is a layout whose tensors of other types are brought to BF16: what programs for the NPU want, whatever the checkpoint holds.
+// bf16 returns the layout with its tensors of other types converted to BF16, for NPU programs.
 func (l *loader) bf16(layout npu.Layout) (npu.Layout, error) {
 	if name, ok := layout.Identity(); ok {
 		t, err := l.from.Tensor(name)
@@ -274,7 +284,8 @@ func (l *loader) bf16(layout npu.Layout) (npu.Layout, error) {
 	return layout, nil
 }
 
-// sameWeight reports whether a weight of one shape is what an argument of another asks for. An argument may be flat: artefacts have their tables so.
+// sameWeight reports whether a weight of one shape fits an argument of another. An argument may be
+// flat, like the tables of artifacts.
 func sameWeight(shape, arg []int) bool {
 	one := op.Size{}
 	if len(arg) == 1 {
@@ -289,13 +300,14 @@ func sameWeight(shape, arg []int) bool {
 	return slices.Equal(shape, arg)
 }
 
-// mentions reports whether a layout is made of a tensor.
+// mentions reports whether a layout reads the tensor.
 func mentions(l npu.Layout, tensor string) bool {
 	name, ok := l.Identity()
-	return ok && name == tensor || slices.ContainsFunc(l.Args, func(a npu.Layout) bool { return mentions(a, tensor) })
+	return ok && name == tensor ||
+		slices.ContainsFunc(l.Args, func(a npu.Layout) bool { return mentions(a, tensor) })
 }
 
-// ropeTable makes the table that TensorRoPE names, once.
+// ropeTable computes the table TensorRoPE, once.
 func (l *loader) ropeTable(ctx context.Context) error {
 	if l.table != nil {
 		return nil
@@ -306,7 +318,7 @@ func (l *loader) ropeTable(ctx context.Context) error {
 		return fmt.Errorf("RoPE table of %d positions: %w", l.e.plan.SeqLen, err)
 	}
 	l.table = buf
-	l.e.frees = append(l.e.frees, buf.Close) // after the constants that are made of it: they are freed in the opposite order
+	l.e.frees = append(l.e.frees, buf.Close) // in reverse order: after the constants made from it
 	dst, row := dtype.BFloat16s(buf.Bytes()), make([]float32, width)
 	for pos := range l.e.plan.SeqLen {
 		ropeRow(row, l.e.freq, pos)
@@ -316,7 +328,8 @@ func (l *loader) ropeTable(ctx context.Context) error {
 	return nil
 }
 
-// Close frees programs, weights and buffers, in the opposite order of their making, after a running pass has ended. It is called once.
+// Close waits for a running pass, and then frees programs, weights and buffers in reverse order of
+// creation. It must be called once.
 func (e *executor) Close() error {
 	e.queue.close()
 	var errs []error

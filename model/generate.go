@@ -14,42 +14,45 @@ import (
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-// GenerateOptions say how to continue a prompt. A nil pointer and the zero value of a field mean the default.
+// GenerateOptions are the options of a generation. Nil and the zero value of a field mean the
+// default.
 type GenerateOptions struct {
-	MaxTokens int       // tokens to generate at most; default: up to the end of the context
+	MaxTokens int       // most tokens to generate; default: up to the end of the context
 	Sampling  *Sampling // default: Model.DefaultSampling
-	// Stop are strings that end the text. They are not part of it. A string that is the text of a
-	// special token, such as "<|im_end|>", with or without white space around it, stops at that
-	// token. A special token within other text is an OptionError, because answers have no text of
-	// it. A model without a tokenizer has no text at all: ErrNoTokenizer.
+	// Stop are strings that end the text, which does not include them. A string that is the text of
+	// a special token, such as "<|im_end|>", with or without surrounding white space, stops at that
+	// token. A special token within other text is an OptionError, because answers have no text for
+	// it. If the model has no tokenizer, Stop is ErrNoTokenizer.
 	Stop      []string
 	StopIDs   []int32 // tokens that end the text, in addition to the model's own
-	IgnoreEOS bool    // go on after Model.EndTokens
+	IgnoreEOS bool    // do not stop at EndTokens
 	Logprobs  bool    // fill Token.Logprob
-	TopTokens int     // fill Token.Top with so many alternatives, at most the whole vocabulary
-	Stats     *Stats  // filled when the generation ends
+	TopTokens int     // number of alternatives in Token.Top, at most the vocabulary
+	Stats     *Stats  // set when the generation ends, if not nil
 
-	// ExactReuse computes again what the session holds of the prompt if a new session would compute
-	// it to other bits, such as its own earlier answers: see [Session].
+	// ExactReuse recomputes the cached part of the prompt that differs in bits from the results of
+	// a new session, for example the session's own answers: see [Session].
 	ExactReuse bool
 }
 
 // Token is one generated token.
 type Token struct {
 	ID int32 `json:"id"`
-	// Text is what this token adds to the text. It may be empty, when the token ends inside a character or what it adds could be the
-	// beginning of a stop string, and it may be more than the token, when what was held back comes with it. The texts of all tokens
-	// are the answer. It is always empty for a model without a tokenizer.
+	// Text is the text that this token adds to the answer; the answer is the concatenation of the
+	// texts of all tokens. It may be empty if the token ends within a character, or if the text
+	// could be the start of a stop string. It may be longer than the token if earlier text was held
+	// back. It is always empty if the model has no tokenizer.
 	Text string `json:"text"`
-	// Logprob is the log of the model's probability, before sampling's settings; only with GenerateOptions.Logprobs. JSON
-	// leaves out 0, the log of certainty.
+	// Logprob is the log probability under the model, before sampling settings apply. It is set
+	// only with GenerateOptions.Logprobs or TopTokens. JSON omits 0, the log of certainty.
 	Logprob float64       `json:"logprob,omitempty"`
-	Top     []Alternative `json:"top,omitempty"` // most likely tokens, best first; only with GenerateOptions.TopTokens
+	Top     []Alternative `json:"top,omitempty"` // most likely first; only with GenerateOptions.TopTokens
 }
 
-// DefaultSampling is the sampling that generation_config.json asks for, or greedy where there is none or do_sample is not set. Top-k, top-p and the rest are kept
-// for callers who set a temperature. Where the file asks for sampling and leaves things open, transformers' defaults hold: a temperature of 1 and
-// the 50 most likely tokens.
+// DefaultSampling returns the sampling of generation_config.json. It is greedy if there is no such
+// file or do_sample is not set; top-k, top-p and the rest are still set, for callers that set a
+// temperature. If the file asks for sampling and leaves fields open, the defaults of transformers
+// apply: temperature 1 and the 50 most likely tokens.
 func (m *Model) DefaultSampling() Sampling {
 	g := m.ck.Generation()
 	var s Sampling
@@ -66,7 +69,7 @@ func (m *Model) DefaultSampling() Sampling {
 		s.TopK = *g.TopK
 	}
 	if g.TopP != nil {
-		s.TopP = max(*g.TopP, math.SmallestNonzeroFloat64) // transformers takes 0 as the most likely token alone
+		s.TopP = max(*g.TopP, math.SmallestNonzeroFloat64) // 0 is greedy in transformers
 	}
 	if g.MinP != nil {
 		s.MinP = *g.MinP
@@ -77,7 +80,7 @@ func (m *Model) DefaultSampling() Sampling {
 	return s
 }
 
-// Generate continues a prompt in a session of its own. See [Session.Generate].
+// Generate continues a prompt in a new session. See [Session.Generate].
 func (m *Model) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		s := m.NewSession()
@@ -90,21 +93,22 @@ func (m *Model) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) i
 type Completion struct {
 	Text     string  `json:"text"`
 	Tokens   []int32 `json:"tokens"`             // ids, the end token included
-	Logprobs []Token `json:"logprobs,omitempty"` // the same tokens; only with GenerateOptions.Logprobs or TopTokens
+	Logprobs []Token `json:"logprobs,omitempty"` // the same tokens; only with Logprobs or TopTokens
 	Stats    Stats   `json:"stats"`
 }
 
-// Complete continues a prompt in a session of its own. See [Session.Complete].
+// Complete continues a prompt in a new session. See [Session.Complete].
 func (m *Model) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
 	s := m.NewSession()
 	c, err := s.Complete(ctx, p, opts)
 	return c, errors.Join(err, s.Close())
 }
 
-// Complete is [Session.Generate] for callers that want the whole answer at once. The Completion is never nil: if there
-// is an error, a cancelled context among them, it holds what was generated before, and Stats.Reason is [stopError].
+// Complete runs [Session.Generate] and returns the whole answer. The Completion is never nil. If
+// there is an error, for example because ctx is cancelled, it has the tokens before the error, and
+// Stats.Reason is "error".
 func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
-	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: stopError}} // errors before the generation set no Stats
+	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: stopError}} // an early error sets no Stats
 	var o GenerateOptions
 	if opts != nil {
 		o = *opts
@@ -131,18 +135,22 @@ func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions)
 	return c, failed
 }
 
-// Chat answers a conversation: Generate with the model's chat template around the messages, as
-// [Messages] describes. Both options may be nil. Pass the whole conversation each time; what the session
-// has computed of it is not computed again.
+// Chat answers a conversation: it is Generate with the model's chat template around the messages,
+// as described at [Messages]. Both options may be nil. Pass the whole conversation each time; the
+// session reuses the part that it has computed.
 func (s *Session) Chat(ctx context.Context, messages []chat.Message, chatOpts *chat.Options,
 	opts *GenerateOptions) iter.Seq2[Token, error] {
 	return s.Generate(ctx, Messages(messages, chatOpts), opts)
 }
 
-// Generate continues a prompt and yields token after token. A token that ends the text, such as EOS, is the last one yielded. After an error
-// nothing more is yielded; when ctx is cancelled that is an error which wraps ctx.Err(), within 100 ms of any work on the device, in the tokeniser or in the
-// template (a template's single operation on a text of many megabytes can take longer). The caller's loop has that error at once, also where a pass goes on because other sessions' rows are
-// in it: what is asked of this session next waits for the end of that pass, under its own context, and [Session.Close] does. Leaving the loop stops the generation.
+// Generate continues a prompt and yields one token after another. The last one is the token that
+// ends the text, such as EOS. Leaving the loop stops the generation.
+//
+// After an error nothing more is yielded. If ctx is cancelled, the error wraps ctx.Err() and comes
+// within 100 ms, during device work, tokenization and template rendering alike; only a single
+// template operation on many megabytes of text can take longer. The error does not wait for a pass
+// that goes on because it has rows of other sessions. The session's next call, and [Session.Close],
+// wait for the end of that pass, each under its own context.
 func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if err := s.acquire(); err != nil {
@@ -170,10 +178,10 @@ func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions)
 	}
 }
 
-// errBreak ends a generation whose caller has left the loop.
+// errBreak is the error of a generation whose caller left the loop.
 var errBreak = errors.New("break")
 
-// generation is one call of Generate.
+// generation is the state of a call of Generate.
 type generation struct {
 	s       *Session
 	ctx     context.Context
@@ -185,7 +193,8 @@ type generation struct {
 	stream  *tokenizer.Stream
 	stopper stopper
 	stopIDs map[int32]bool // GenerateOptions.StopIDs, and the special tokens among Stop
-	// raw are the logits of the last token as the model gave them: the session's own until its next pass, or a copy.
+	// raw is the logits of the last token before sampling settings apply: the session's own until
+	// its next pass, or a copy.
 	raw   []float32
 	stats Stats
 }
@@ -219,7 +228,7 @@ func (g *generation) run(p Prompt) error {
 	if err := g.stops(); err != nil {
 		return err
 	}
-	g.sampler.see(ids...)
+	g.sampler.record(ids...)
 	g.stats.PromptTokens = len(ids)
 	reused, err := g.s.startPrompt(g.ctx, ids, g.opts.ExactReuse, g.opts.MaxTokens)
 	if err != nil {
@@ -227,7 +236,7 @@ func (g *generation) run(p Prompt) error {
 	}
 	g.stats.CachedTokens, g.stats.SharedTokens = reused.cached, reused.shared
 	g.s.predicted = 0
-	next := request{ids: ids[reused.cached+reused.shared:], many: reused.many}
+	next := request{ids: ids[reused.cached+reused.shared:], large: reused.large}
 	for {
 		var tok Token
 		next.hold = true
@@ -241,7 +250,7 @@ func (g *generation) run(p Prompt) error {
 		if g.opts.TopTokens > quickTokens {
 			g.s.releaseHold()
 		}
-		g.look(&tok)
+		g.addLogprobs(&tok)
 		done, err := g.emit(tok)
 		if err != nil || done {
 			return err
@@ -250,7 +259,7 @@ func (g *generation) run(p Prompt) error {
 	}
 }
 
-// validate returns an [*OptionError] if an option makes no sense for a vocabulary. Sampling has a Validate of its own.
+// validate returns an [*OptionError] if an option is invalid. Sampling has its own Validate.
 func (o *GenerateOptions) validate(vocab int) error {
 	if o.MaxTokens < 0 {
 		return badOption("GenerateOptions.MaxTokens", o.MaxTokens, "0 (no limit) or more")
@@ -260,14 +269,16 @@ func (o *GenerateOptions) validate(vocab int) error {
 	}
 	for i, id := range o.StopIDs {
 		if id < 0 || int(id) >= vocab {
-			return badOption(fmt.Sprintf("GenerateOptions.StopIDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", vocab-1))
+			return badOption(fmt.Sprintf("GenerateOptions.StopIDs[%d]", i), id,
+				fmt.Sprintf("an id from 0 to %d", vocab-1))
 		}
 	}
 	return nil
 }
 
-// stops sorts what ends the text into ids and strings. The stream has no text of special tokens, so that a string that
-// is one becomes its id, as does the text of an end token, whose text is never shown.
+// stops splits the stop conditions into ids and strings. The stream has no text for special tokens,
+// so a string that is one becomes its id, and so does the text of an end token, which is never
+// shown.
 func (g *generation) stops() error {
 	m := g.s.m
 	g.stopIDs = map[int32]bool{}
@@ -279,15 +290,16 @@ func (g *generation) stops() error {
 			continue
 		}
 		if m.tokErr != nil {
-			return fmt.Errorf("model: GenerateOptions.Stop names strings, and tokens have no text: %w", m.tokErr)
+			return fmt.Errorf("model: GenerateOptions.Stop needs text: %w", m.tokErr)
 		}
 		if id, ok := tokenOf(m.tok, strings.TrimSpace(text)); ok && (m.ends[id] || !shows(m.tok, id)) {
 			g.stopIDs[id] = true
 			continue
 		}
 		if name, ok := hiddenToken(m.tok, text); ok {
-			return badOption(fmt.Sprintf("GenerateOptions.Stop[%d]", i), text,
-				fmt.Sprintf("a text without %s, a special token that has no text in an answer; name it alone", name))
+			want := fmt.Sprintf("a text without %s, a special token without text in answers; or that token alone",
+				name)
+			return badOption(fmt.Sprintf("GenerateOptions.Stop[%d]", i), text, want)
 		}
 		g.stopper.stops = append(g.stopper.stops, text)
 	}
@@ -299,7 +311,7 @@ func (g *generation) choose(logits []float32) (Token, error) {
 	defer spanHost(g.ctx, "sample", time.Now())
 	raw := logits
 	if (g.opts.Logprobs || g.opts.TopTokens > 0) && g.sampler.RepetitionPenalty != 0 {
-		raw = slices.Clone(logits) // the penalty changes them
+		raw = slices.Clone(logits) // the penalty changes logits in place
 	}
 	g.raw = raw
 	id, err := g.sampler.next(logits)
@@ -309,21 +321,22 @@ func (g *generation) choose(logits []float32) (Token, error) {
 	return Token{ID: id}, nil
 }
 
-// quickTokens is how many alternatives are found while sessions of the same pass wait for this one, to go on together: so many take no longer than the probability
-// itself, some milliseconds. More are found while others go on.
+// quickTokens bounds the number of alternatives that are found while the session holds the queue:
+// up to this number they take no longer than the log probability itself, some milliseconds. More
+// are found after the queue is released.
 const quickTokens = 100
 
-// look fills in what was asked for beside the token.
-func (g *generation) look(tok *Token) {
+// addLogprobs sets the log probabilities that the options ask for.
+func (g *generation) addLogprobs(tok *Token) {
 	if g.opts.Logprobs || g.opts.TopTokens > 0 {
 		tok.Logprob, tok.Top = logprobs(g.raw, tok.ID, g.opts.TopTokens)
 	}
 }
 
-// emit adds the token's text and yields it. It reports whether the generation is over.
+// emit adds the token's text and yields it. It reports whether the generation has ended.
 func (g *generation) emit(tok Token) (done bool, err error) {
 	m := g.s.m
-	g.sampler.see(tok.ID)
+	g.sampler.record(tok.ID)
 	g.stats.Tokens++
 	g.stats.Total = time.Since(g.started)
 	g.stats.predictedTotal = time.Duration(g.s.predicted * float64(time.Second))

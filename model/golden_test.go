@@ -17,7 +17,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// open opens a model on a software device of its own; both close with the test.
+// open opens a model on its own software device. Both are closed at the end of the test.
 func open(t testing.TB, path string, kernels string, opts *plan.Options) *Model {
 	t.Helper()
 	dev, err := cpu.Open(&cpu.Options{Kernels: kernels})
@@ -35,9 +35,16 @@ func open(t testing.TB, path string, kernels string, opts *plan.Options) *Model 
 
 func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
 
-var tinyModels = []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias", "qwen3-qknorm"}
+var tinyModels = []string{
+	"llama-tied-rope-scaled",
+	"llama-untied-sharded",
+	"smollm-mha",
+	"qwen2-bias",
+	"qwen3-qknorm",
+}
 
-// readGolden is what Hugging Face's implementation computes for a model (see testdata/README.md).
+// readGolden returns the results of Hugging Face's implementation for a model (see
+// testdata/README.md).
 func readGolden(t *testing.T, dir string) golden.Sequence {
 	t.Helper()
 	f, err := golden.Read(filepath.Join(dir, "golden.safetensors"))
@@ -51,7 +58,7 @@ func readGolden(t *testing.T, dir string) golden.Sequence {
 	return g
 }
 
-// deviation is the standard deviation of a row of logits: the scale that gaps are held against.
+// deviation returns the standard deviation of a row of logits, which scales the bounds on gaps.
 func deviation(row []float32) float64 {
 	var sum, squares float64
 	for _, v := range row {
@@ -62,7 +69,7 @@ func deviation(row []float32) float64 {
 	return math.Sqrt(squares/n - sum/n*sum/n)
 }
 
-// top2 gives the best token and its lead over the second.
+// top2 returns the best token and its lead over the second.
 func top2(row []float32) (best int, gap float64) {
 	first, second := math.Inf(-1), math.Inf(-1)
 	for i, v := range row {
@@ -76,8 +83,9 @@ func top2(row []float32) (best int, gap float64) {
 	return best, first - second
 }
 
-// A model agrees with Hugging Face where its choice is not a tie: the first choice is equal wherever the reference's gap to the second exceeds a
-// share of the logits' standard deviation, 5 % with BF16 operands and 1 % with FP32.
+// A model agrees with Hugging Face except for ties: the first choice is equal if the reference's
+// gap to the second exceeds a share of the logits' standard deviation, 5 % with BF16 operands and 1
+// % with FP32.
 func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 	kernels := []string{""}
 	if !testing.Short() {
@@ -91,7 +99,10 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 		}{{dtype.BF16, 0.05}, {dtype.F32, 0.01}} {
 			for _, k := range kernels {
 				t.Run(fmt.Sprintf("%s/%s/%s", name, act.t, k), func(t *testing.T) {
-					opts := &plan.Options{Activations: act.t, Chunk: 7} // seven rows: chunks that end anywhere
+					opts := &plan.Options{
+						Activations: act.t,
+						Chunk:       7,
+					} // seven rows: chunks that end anywhere
 					if act.t == dtype.F32 {
 						opts.Cache = dtype.F32
 					}
@@ -111,7 +122,8 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 						}
 						decided++
 						if got, _ := top2(logits); got != best {
-							t.Errorf("position %d: first choice %d, want %d (gap %.3g)", pos, got, best, gap)
+							t.Errorf("position %d: first choice %d, want %d (gap %.3g)", pos, got,
+								best, gap)
 						}
 						return nil
 					})
@@ -119,7 +131,8 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 						t.Fatal(err)
 					}
 					if decided < len(g.IDs)/2 {
-						t.Errorf("only %d of %d positions are decided: the test proves little", decided, len(g.IDs))
+						t.Errorf("only %d of %d positions are decided: the test proves little",
+							decided, len(g.IDs))
 					}
 					// BF16 operands: twice the worst of the five models, 1.26e-2 with every set of kernels,
 					// for it comes from storing activations and not from sums.
@@ -141,14 +154,15 @@ func TestTinyModelsAgreeWithHuggingFace(t *testing.T) {
 	}
 }
 
-// Greedy text equals the reference's as long as no choice is a tie.
+// Greedy text equals the reference's up to the first tie.
 func TestTinyModelsGreedy(t *testing.T) {
 	for _, name := range tinyModels {
 		t.Run(name, func(t *testing.T) {
 			g := readGolden(t, tiny(name))
 			m := open(t, tiny(name), "", &plan.Options{Activations: dtype.F32, Cache: dtype.F32})
 			var got []int32
-			for tok, err := range m.Generate(context.Background(), IDs(g.IDs), &GenerateOptions{MaxTokens: len(g.Greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
+			for tok, err := range m.Generate(context.Background(), IDs(g.IDs),
+				&GenerateOptions{MaxTokens: len(g.Greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -161,7 +175,7 @@ func TestTinyModelsGreedy(t *testing.T) {
 	}
 }
 
-// smolGolden is what the reference computed for a real model: prompts, and a text.
+// smolGolden returns the reference results of a real model: prompts, and a text.
 func smolGolden(t *testing.T) (prompts []golden.Sequence, text golden.Sequence) {
 	t.Helper()
 	f, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
@@ -172,7 +186,7 @@ func smolGolden(t *testing.T) (prompts []golden.Sequence, text golden.Sequence) 
 	return f.Sequences[:last], f.Sequences[last]
 }
 
-// The likelihood that a real model gives a real text is the reference's within 0.05 %.
+// The likelihood of a real text under a real model is within 0.05 % of the reference's.
 func TestSmolLM2Likelihood(t *testing.T) {
 	_, g := smolGolden(t)
 	m := open(t, testenv.DemoModel(t), "", nil)
@@ -195,11 +209,13 @@ func TestSmolLM2Likelihood(t *testing.T) {
 	off := mean/want - 1
 	t.Logf("mean NLL %.6f, reference %.6f: %+.4f %% (worst token %.3f)", mean, want, 100*off, worst)
 	if math.Abs(off) > 0.0005 {
-		t.Errorf("mean NLL %.6f is %+.3f %% off the reference's %.6f, want within 0.05 %%", mean, 100*off, want)
+		t.Errorf("mean NLL %.6f is %+.3f %% off the reference's %.6f, want within 0.05 %%", mean,
+			100*off, want)
 	}
 }
 
-// Chat template, tokenizer and greedy decoding of a real instruct model agree with Hugging Face up to the first near tie.
+// Chat template, tokenizer and greedy decoding of a real instruct model agree with Hugging Face up
+// to the first near tie.
 func TestSmolLM2Greedy(t *testing.T) {
 	prompts, _ := smolGolden(t)
 	m := open(t, testenv.DemoModel(t), "", nil)
@@ -213,7 +229,8 @@ func TestSmolLM2Greedy(t *testing.T) {
 				t.Fatalf("prompt ids\n  %v, want\n  %v", ids, p.IDs)
 			}
 			var got []int32
-			for tok, err := range m.Generate(context.Background(), IDs(ids), &GenerateOptions{MaxTokens: len(p.Greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
+			for tok, err := range m.Generate(context.Background(), IDs(ids),
+				&GenerateOptions{MaxTokens: len(p.Greedy), IgnoreEOS: true, Sampling: &Sampling{}}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -224,14 +241,16 @@ func TestSmolLM2Greedy(t *testing.T) {
 				sure = len(p.Greedy)
 			}
 			if !slices.Equal(got[:sure], p.Greedy[:sure]) {
-				t.Errorf("the first %d tokens are not ties, yet\n  %v, want\n  %v", sure, got[:sure], p.Greedy[:sure])
+				t.Errorf("the first %d tokens are not ties, yet\n  %v, want\n  %v", sure,
+					got[:sure], p.Greedy[:sure])
 			}
 			t.Logf("%d tokens without a near tie", sure)
 		})
 	}
 }
 
-// stories260K is a real model whose reference was made by an independent C program: ids in, ids and logits out.
+// stories260K is a real model with a reference from an independent C program: ids, and the logits
+// for them.
 func TestStories(t *testing.T) {
 	for _, file := range []string{"stories260k", "stories260k/stories260K.gguf"} {
 		for _, act := range []struct {
@@ -244,14 +263,16 @@ func TestStories(t *testing.T) {
 					scoreStory(t, m, story, act.share)
 				}
 				if _, err := m.Tokens(Text("Once")); !errors.Is(err, ErrNoTokenizer) {
-					t.Errorf("text into a model without a supported tokenizer: %v, want ErrNoTokenizer", err)
+					t.Errorf(
+						"text into a model without a supported tokenizer: %v, want ErrNoTokenizer",
+						err)
 				}
 			})
 		}
 	}
 }
 
-// scoreStory holds first choices to a dump: for each step an int32 token and its 512 logits.
+// scoreStory compares first choices with a dump: an int32 token and its 512 logits for each step.
 func scoreStory(t *testing.T, m *Model, story string, share float64) {
 	data, err := os.ReadFile(testenv.Shared(t, "stories260k/ref/"+story+".dump"))
 	if err != nil {
@@ -286,6 +307,7 @@ func scoreStory(t *testing.T, m *Model, story string, share float64) {
 		t.Fatal(err)
 	}
 	if decided < len(ids)/2 {
-		t.Errorf("%s: only %d of %d positions are decided: the test proves little", story, decided, len(ids))
+		t.Errorf("%s: only %d of %d positions are decided: the test proves little", story, decided,
+			len(ids))
 	}
 }

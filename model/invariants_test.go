@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Whenever a session gives control to its caller, in any test of the package, the scheduler's
-// invariants are checked. A violation ends the tests: those that wait for a pass would hang.
+// The scheduler's invariants are checked whenever a session returns control to its caller, in any
+// test of the package. A violation exits, because tests that wait for a pass would hang.
 func TestMain(m *testing.M) {
 	testHookReleased = func(s *Session) {
 		if err := s.invariants(); err != nil {
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 // invariantChecks counts the checks.
 var invariantChecks atomic.Int64
 
-// invariants returns an error if the scheduler waits for the session, which has given control to its
-// caller, or has a job of it, or is in a state of its own that must not be.
+// invariants returns an error if the scheduler waits for the session, which has returned control to
+// its caller, or has a job of it, or is in an invalid state.
 func (s *Session) invariants() error {
 	q := s.m.exec.queue
 	q.mu.Lock()
@@ -40,14 +40,14 @@ func (s *Session) invariants() error {
 		jobs = append(jobs[:len(jobs):len(jobs)], q.running.jobs...)
 	}
 	for _, j := range jobs {
-		if j.client == &s.client && !j.left {
+		if j.client == &s.client && !j.abandoned {
 			return errors.New("a session waits for a job and has returned to its caller")
 		}
 	}
 	return q.invariants()
 }
 
-// invariants returns an error if the scheduler is in a state that must not be. The caller holds mu.
+// invariants returns an error if the scheduler is in an invalid state. The caller holds mu.
 func (q *scheduler) invariants() error {
 	switch {
 	case q.holds < 0:
@@ -70,7 +70,7 @@ func (q *scheduler) invariants() error {
 	if b := q.running; b != nil {
 		live := 0
 		for _, j := range b.jobs {
-			if !j.left {
+			if !j.abandoned {
 				live++
 			}
 			if j.batch != b || j.client.holding {
@@ -84,7 +84,7 @@ func (q *scheduler) invariants() error {
 	return nil
 }
 
-// checkIdle checks that nothing is left of sessions of which no method is in progress.
+// checkIdle checks that the scheduler is idle when no method of a session runs.
 func checkIdle(t *testing.T, m *Model) {
 	t.Helper()
 	checkSchedulerIdle(t, m.exec.queue)
@@ -100,6 +100,7 @@ func checkSchedulerIdle(t *testing.T, q *scheduler) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.invariants(); err != nil || q.holds != 0 || q.running != nil || len(q.queue) != 0 {
-		t.Errorf("no method is in progress: %d holds, %d jobs queued, running %v, %v", q.holds, len(q.queue), q.running != nil, err)
+		t.Errorf("no method is in progress: %d holds, %d jobs queued, running %v, %v", q.holds,
+			len(q.queue), q.running != nil, err)
 	}
 }

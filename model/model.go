@@ -15,15 +15,15 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Errors that a program may want to tell apart, for errors.Is.
+// Errors to test for with errors.Is.
 var (
 	ErrNoTokenizer = errors.New("model: the checkpoint has no usable tokenizer")
 	ErrNoTemplate  = errors.New("model: the checkpoint has no usable chat template")
 	ErrClosed      = errors.New("model: used after Close")
-	ErrBusy        = errors.New("model: the session is generating already; use a session for each conversation")
+	ErrBusy        = errors.New("model: the session is busy: use one session per conversation")
 )
 
-// OptionError is an option or argument that a caller must change: see [plan.OptionError].
+// OptionError reports an option or argument that the caller must change.
 type OptionError = plan.OptionError
 
 func badOption(field string, value any, want string) error {
@@ -42,51 +42,56 @@ type Model struct {
 	tmplErr  error // why there is no template
 	endList  []EndToken
 	ends     map[int32]bool // their ids
-	context  int            // positions of a session
+	context  int            // most positions of a session
 	prefixes *prefixes
 
 	closing  sync.Once
 	closeErr error
 }
 
-// OpenOptions are choices made when a model is opened. The zero value of a field means its default.
+// OpenOptions are the options of [Open]. The zero value of a field is its default.
 type OpenOptions struct {
-	Plan        *plan.Plan    // default: made by NewPlan; one that has failed its evaluation is ErrFailed
-	FailedPlan  bool          // open such a plan all the same: to evaluate it again, or to find out what is wrong
-	PlanOptions *plan.Options // for NewPlan; must be nil where there is a Plan, which has made these choices
+	Plan        *plan.Plan    // default: made by plan.New; a failed plan is plan.ErrFailed
+	FailedPlan  bool          // open a failed plan, for example to evaluate it again
+	PlanOptions *plan.Options // for plan.New; must be nil if Plan is set
 
-	// Tap sees the output of every launch, after each dispatch. Programs are then loaded in their debug form and dispatched one at a time; the logits are the same.
+	// Tap, if not nil, receives the output of every launch after each dispatch. Programs are then
+	// loaded in their debug form and dispatched one at a time. The logits do not change.
 	Tap Tap
 
-	// PrefixBytes bounds the memory of closed sessions' caches that the model keeps for sessions that begin alike; nil means 128 MiB. A new session whose
-	// prompt begins like what another one has computed, be it open or kept, takes a copy of these keys and values in place of computing them. 0 keeps nothing and takes
-	// nothing from open sessions either.
+	// PrefixBytes bounds the memory of the prefix cache, which has the KV caches of closed
+	// sessions; nil means 128 MiB. If a prompt starts like one of another session, open or cached,
+	// a new session copies the keys and values of the common prefix instead of computing them. If
+	// PrefixBytes is 0, nothing is cached and nothing is copied from open sessions either.
 	PrefixBytes *int
 
-	// MaxContext bounds the positions of a session. By default it is the context that the checkpoint
-	// declares, at most [DefaultMaxContext], or what a Plan or PlanOptions.SeqLen says.
+	// MaxContext bounds the positions of a session. The default is the context that the checkpoint
+	// declares, at most [plan.DefaultMaxContext], or that of Plan or PlanOptions.SeqLen if set.
 	MaxContext int
 
-	// ReadWeights reads the checkpoint's weights into memory instead of mapping their files, for
-	// programs that must survive a file that is truncated while the model is open: with a mapping
-	// that ends the process with SIGBUS. Opening takes as long as reading the files, and they stay
-	// in memory until Close, in addition to the copies that the device makes of weights that it
-	// does not read in place (see cpu.Options.InPlace).
+	// ReadWeights reads the checkpoint's weights into memory instead of mapping their files. Use it
+	// if the process must survive a file that is truncated while the model is open: with a mapping,
+	// that ends the process with SIGBUS. Open then takes as long as reading the files. The weights
+	// stay in memory until Close, in addition to the device's copies of weights that it does not
+	// use in place (see cpu.Options.InPlace).
 	ReadWeights bool
 
-	// ChatTemplate is the source of a chat template that takes the place of those of the checkpoint;
-	// empty means the checkpoint's. One that cannot be parsed is an error of Open.
+	// ChatTemplate is the source of a chat template to use instead of the checkpoint's. If it is
+	// empty, the checkpoint's is used. If it cannot be parsed, Open returns an error.
 	ChatTemplate string
 }
 
-// defaultPrefixBytes is 128 MiB: 4096 positions of a model of Llama-3.2-1B's shape, 5800 of SmolLM2-135M.
+// defaultPrefixBytes holds 4096 positions of a model of Llama-3.2-1B's shape, or 5800 of
+// SmolLM2-135M.
 const defaultPrefixBytes = 128 << 20
 
-// Open opens a checkpoint and loads it on the device: a Hugging Face folder, a folder of the Hugging Face
-// cache or a GGUF file, see [checkpoint.Open]. The device must outlive the model.
+// Open opens a checkpoint and loads it on the device. The path is a Hugging Face folder, a folder
+// of the Hugging Face cache or a GGUF file: see [checkpoint.Open]. The device must outlive the
+// model.
 //
-// A checkpoint without a tokenizer or without a chat template opens: it takes and gives ids; what needs text returns [ErrNoTokenizer] or
-// [ErrNoTemplate] with the reason. Opening obeys ctx while weights are brought to the device, not while files are read and checked.
+// A checkpoint without a tokenizer or chat template can be opened. Calls that need text then return
+// [ErrNoTokenizer] or [ErrNoTemplate] with the reason. If ctx is cancelled, Open stops while it
+// copies weights to the device, but not while it reads and checks files.
 func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (m *Model, err error) {
 	if opts == nil {
 		opts = &OpenOptions{}
@@ -131,14 +136,16 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	if opts.PrefixBytes != nil {
 		bytes = *opts.PrefixBytes
 	}
-	if opts.Tap != nil || p.Prefill[0].Rows > 0 { // a tap sees every row being computed; for programs of fixed rows see prefixes
+	// A tap must see every row computed. With fixed rows there is no reuse: see prefixes.
+	if opts.Tap != nil || p.Prefill[0].Rows > 0 {
 		bytes = 0
 	}
 	m.prefixes = &prefixes{limit: bytes, open: map[*sequence]bool{}}
 	if m.template = template; template == nil {
 		m.template, m.tmplErr = OpenTemplate(ck)
 	}
-	m.tok, m.tokErr = OpenTokenizer(ck) // last: one of Hugging Face's library has memory to be freed, and from here on Close does
+	// The tokenizer comes last: only Close frees the memory of one of Hugging Face's library.
+	m.tok, m.tokErr = OpenTokenizer(ck)
 	m.endList = EndTokens(ck, m.tok)
 	for _, e := range m.endList {
 		m.ends[e.ID] = true
@@ -157,12 +164,13 @@ func (o *OpenOptions) validate(dev npu.Device) error {
 		return badOption("OpenOptions.MaxContext", o.MaxContext, "0 (the default) or more")
 	}
 	if o.Plan != nil && o.PlanOptions != nil {
-		return badOption("OpenOptions.PlanOptions", "set", "nil next to a Plan, which has made these choices")
+		return badOption("OpenOptions.PlanOptions", "set",
+			"nil next to a Plan, which has made these choices")
 	}
 	return nil
 }
 
-// planOptions are the options for NewPlan, with MaxContext in them.
+// planOptions returns the options of plan.New, with MaxContext.
 func (o *OpenOptions) planOptions(c *checkpoint.Config) *plan.Options {
 	var p plan.Options
 	if o.PlanOptions != nil {
@@ -174,8 +182,8 @@ func (o *OpenOptions) planOptions(c *checkpoint.Config) *plan.Options {
 	return &p
 }
 
-// Close frees the model, after a running pass has ended. Sessions that are still open return an error from then on,
-// [ErrClosed] as long as the device is open. Closing again does nothing.
+// Close waits for a running pass and frees the model. Open sessions return an error from then on:
+// [ErrClosed], unless the device is closed as well. Closing again does nothing.
 func (m *Model) Close() error {
 	m.closing.Do(func() {
 		m.closeErr = errors.Join(m.exec.Close(), m.prefixes.close(), m.ck.Close())
@@ -186,31 +194,31 @@ func (m *Model) Close() error {
 	return m.closeErr
 }
 
-// Checkpoint is the opened checkpoint.
+// Checkpoint returns the opened checkpoint.
 func (m *Model) Checkpoint() *checkpoint.Checkpoint { return m.ck }
 
-// Plan is how the model runs on its device.
+// Plan returns the plan that the model runs.
 func (m *Model) Plan() *plan.Plan { return m.plan }
 
-// Context is the largest number of positions of a session: see [OpenOptions].MaxContext.
+// Context returns the largest number of positions of a session: see [OpenOptions].MaxContext.
 func (m *Model) Context() int { return m.context }
 
-// Tokenizer is the checkpoint's tokenizer, or the reason why there is none.
+// Tokenizer returns the checkpoint's tokenizer, or an error that wraps [ErrNoTokenizer].
 func (m *Model) Tokenizer() (tokenizer.Coder, error) { return m.tok, m.tokErr }
 
-// Template is the chat template, that of [OpenOptions] or the checkpoint's, or the reason why there is
-// none.
+// Template returns the chat template of [OpenOptions] or of the checkpoint, or an error that wraps
+// [ErrNoTemplate].
 func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplErr }
 
-// OpenTokenizer opens the tokenizer beside or inside a checkpoint, for programs that need no more of a model. The error is [ErrNoTokenizer] with
-// the reason.
+// OpenTokenizer opens the tokenizer of a checkpoint, for programs that need no more of a model. If
+// there is none, the error wraps [ErrNoTokenizer].
 func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 	if path, ok := ck.TokenizerFile(); ok {
 		t, err = tokenizer.OpenFolder(filepath.Dir(path))
 	} else if v, ok := ck.Vocab(); ok {
 		t, err = tokenizer.FromVocab(tokenizer.Vocab(v))
 	} else {
-		err = fmt.Errorf("there is no tokenizer.json beside %s; give token ids, or put the file there", ck.Path())
+		err = fmt.Errorf("no tokenizer.json next to %s: give token ids, or add the file", ck.Path())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTokenizer, err)
@@ -218,12 +226,12 @@ func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 	return t, nil
 }
 
-// OpenTemplate parses a checkpoint's chat templates. The error is [ErrNoTemplate] with the reason.
+// OpenTemplate parses a checkpoint's chat templates. If there is none, the error wraps
+// [ErrNoTemplate].
 func OpenTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
 	sources := ck.ChatTemplates()
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("%w: %s holds none; use a plain prompt (in the command: run --raw), or give one "+
-			"(--chat-template)",
+		return nil, fmt.Errorf("%w: %s has none: use a plain prompt (npukit run --raw), or give one (--chat-template)",
 			ErrNoTemplate, ck.Path())
 	}
 	t, err := chat.ParseNamed(sources)

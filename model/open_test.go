@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -9,13 +10,14 @@ import (
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// cancelling is a device on which a context ends after so many weights.
+// cancelling is a device that cancels a context after a number of weights.
 type cancelling struct {
 	npu.Device
 	weights int
@@ -29,7 +31,8 @@ func (d *cancelling) Const(ctx context.Context, src npu.Source) (npu.Buffer, err
 	return d.Device.Const(ctx, src)
 }
 
-// Opening can be cancelled anywhere: it gives the context's error and frees what it had, so that the model opens afterwards.
+// Open can be cancelled at any weight. It then returns the context's error and frees all memory, so
+// the model can be opened afterwards.
 func TestOpenCancelled(t *testing.T) {
 	dev, err := cpu.Open(nil)
 	if err != nil {
@@ -53,7 +56,7 @@ func TestOpenCancelled(t *testing.T) {
 	}
 }
 
-// What nobody can have meant is refused before anything is opened, with what would be right.
+// Invalid options are refused before anything is opened, with the valid values.
 func TestOpenRefuses(t *testing.T) {
 	dev, err := cpu.Open(nil)
 	if err != nil {
@@ -62,7 +65,9 @@ func TestOpenRefuses(t *testing.T) {
 	defer dev.Close()
 	negative := -1
 	for want, open := range map[string]func() (*Model, error){
-		"dev is nil, want a device": func() (*Model, error) { return Open(context.Background(), nil, "nowhere", nil) },
+		"dev is nil, want a device": func() (*Model, error) {
+			return Open(context.Background(), nil, "nowhere", nil)
+		},
 		"PrefixBytes is -1, want 0 (keep no": func() (*Model, error) {
 			return Open(context.Background(), dev, "nowhere", &OpenOptions{PrefixBytes: &negative})
 		},
@@ -73,7 +78,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A plan that has failed its evaluation is opened only by who says that he knows.
+// A plan that failed its evaluation is opened only with FailedPlan.
 func TestOpenFailedPlan(t *testing.T) {
 	dev, err := cpu.Open(nil)
 	if err != nil {
@@ -83,10 +88,12 @@ func TestOpenFailedPlan(t *testing.T) {
 	p := open(t, tiny("smollm-mha"), "", nil).Plan()
 	failed := *p
 	failed.Status = plan.Failed
-	if m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed}); m != nil || !errors.Is(err, plan.ErrFailed) {
+	if m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed}); m != nil ||
+		!errors.Is(err, plan.ErrFailed) {
 		t.Errorf("%v, %v, want ErrFailed", m, err)
 	}
-	m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Plan: &failed, FailedPlan: true})
+	m, err := Open(context.Background(), dev, tiny("smollm-mha"),
+		&OpenOptions{Plan: &failed, FailedPlan: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +102,9 @@ func TestOpenFailedPlan(t *testing.T) {
 	}
 }
 
-// A checkpoint may declare a context that no memory holds. It opens with the default limit, and takes a longer one only
-// if asked; a prompt beyond the limit is refused before anything is computed.
+// A checkpoint may declare a context that fits into no memory. It opens with the default limit, and
+// with a longer one only if asked. A prompt beyond the limit is refused before anything is
+// computed.
 func TestMaxContext(t *testing.T) {
 	dir := t.TempDir()
 	c := ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", "."), Context: 484_000_000}
@@ -134,22 +142,28 @@ func TestMaxContext(t *testing.T) {
 		}
 		var long *ContextError
 		got, err := m.Complete(context.Background(), IDs(make([]int32, tc.want)), nil)
-		if !errors.As(err, &long) || long.Prompt != tc.want || long.Context != tc.want || len(got.Tokens) > 0 ||
-			!strings.Contains(err.Error(), "OpenOptions.MaxContext, --ctx): the model declares 484000000 positions") {
+		if !errors.As(err, &long) || long.Prompt != tc.want || long.Context != tc.want ||
+			len(got.Tokens) > 0 ||
+			!strings.Contains(err.Error(),
+				"OpenOptions.MaxContext, --ctx): the model declares 484000000 positions") {
 			t.Errorf("%s: a prompt that fills the context: %v", tc.name, err)
 		}
 		if tc.want <= 100 {
-			got, err = m.Complete(context.Background(), IDs(make([]int32, tc.want-2)), &GenerateOptions{IgnoreEOS: true})
+			got, err = m.Complete(context.Background(), IDs(make([]int32, tc.want-2)),
+				&GenerateOptions{IgnoreEOS: true})
 			if err != nil || len(got.Tokens) != 2 || got.Stats.Reason != StopContext {
-				t.Errorf("%s: %d tokens (%s, %v), want 2 up to the context's end", tc.name, len(got.Tokens), got.Stats.Reason, err)
+				t.Errorf("%s: %d tokens (%s, %v), want 2 up to the context's end", tc.name,
+					len(got.Tokens), got.Stats.Reason, err)
 			}
 		}
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	_, err = Open(context.Background(), dev, dir, &OpenOptions{PlanOptions: &plan.Options{SeqLen: 1<<24 + 1}})
-	if err == nil || !strings.HasPrefix(err.Error(), "plan: ") || !strings.Contains(err.Error(), "seq_len is 16777217") {
+	_, err = Open(context.Background(), dev, dir,
+		&OpenOptions{PlanOptions: &plan.Options{SeqLen: 1<<24 + 1}})
+	if err == nil || !strings.HasPrefix(err.Error(), "plan: ") ||
+		!strings.Contains(err.Error(), "seq_len is 16777217") {
 		t.Errorf("more than a plan has: %v", err)
 	}
 }
@@ -159,14 +173,16 @@ func TestHugePrompt(t *testing.T) {
 	m := open(t, testenv.Shared(t, "reports/slow-context484M-template-1Mtokens.gguf"), "", nil)
 	var long *ContextError
 	started := time.Now()
-	_, err := m.Complete(context.Background(), Messages(userMessage("hi"), nil), &GenerateOptions{MaxTokens: 1})
+	_, err := m.Complete(context.Background(), Messages(userMessage("hi"), nil),
+		&GenerateOptions{MaxTokens: 1})
 	if !errors.As(err, &long) || long.Prompt < 1_000_000 || long.Context != plan.DefaultMaxContext {
 		t.Errorf("%v, want a ContextError of a million tokens", err)
 	}
 	t.Logf("refused after %v", time.Since(started))
 }
 
-// Choices that a plan has made already, and types that no plan has, are refused by the names of their fields.
+// Options that conflict with a plan, and types that no plan supports, are refused with the names of
+// their fields.
 func TestOpenRefusesOptions(t *testing.T) {
 	dev, err := cpu.Open(nil)
 	if err != nil {
@@ -187,5 +203,38 @@ func TestOpenRefusesOptions(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one about %q", err, want)
 		}
+	}
+}
+
+// Open releases the memory of tensors that the device has copied. The checkpoint still returns
+// those tensors as stored, rearranged ones too. TestStories covers floats that the device uses in
+// place.
+func TestOpenKeepsTensors(t *testing.T) {
+	path := testenv.DemoModel(t)
+	m := open(t, path, "", nil)
+	fresh, err := checkpoint.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	rearranged := 0
+	for _, listed := range fresh.Tensors() {
+		want, err := fresh.Tensor(listed.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.Checkpoint().Tensor(listed.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Data, want.Data) {
+			t.Errorf("%s differs from the file's", listed.Name)
+		}
+		if !got.Mapped {
+			rearranged++
+		}
+	}
+	if rearranged == 0 {
+		t.Error("no tensor is rearranged, so this proves little")
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// A server tells its caller's mistakes from its own faults by their types. Each of these is an
-// OptionError that names the field and the value.
+// A server distinguishes its caller's mistakes from its own faults by type. Each of these is an
+// OptionError with the field and the value.
 func TestOptionErrors(t *testing.T) {
 	m := openChain(t, ckptgen.Chain{Control: chatML, Says: saysHi("<|im_end|>", ".")})
 	dev, err := cpu.Open(nil)
@@ -52,7 +52,8 @@ func TestOptionErrors(t *testing.T) {
 	}{
 		{"GenerateOptions.MaxTokens", -1, generate(Text("x"), GenerateOptions{MaxTokens: -1})},
 		{"GenerateOptions.TopTokens", -2, generate(Text("x"), GenerateOptions{TopTokens: -2})},
-		{"GenerateOptions.StopIDs[1]", int32(vocab), generate(Text("x"), GenerateOptions{StopIDs: []int32{0, int32(vocab)}})},
+		{"GenerateOptions.StopIDs[1]", int32(vocab),
+			generate(Text("x"), GenerateOptions{StopIDs: []int32{0, int32(vocab)}})},
 		{"Sampling.Temperature", -0.5, generate(Text("x"), GenerateOptions{Sampling: &Sampling{Temperature: -0.5}})},
 		{"Sampling.TopK", -1, generate(Text("x"), GenerateOptions{Sampling: &Sampling{TopK: -1}})},
 		{"Sampling.TopP", 1.01, generate(Text("x"), GenerateOptions{Sampling: &Sampling{TopP: 1.01}})},
@@ -79,13 +80,15 @@ func TestOptionErrors(t *testing.T) {
 			defer s.Close()
 			return s.Score(context.Background(), []int32{1, -7}, nil)
 		}},
-		{"GenerateOptions.Stop[1]", "h<|im_end|>i", generate(Text("x"), GenerateOptions{Stop: []string{"h", "h<|im_end|>i"}})},
+		{"GenerateOptions.Stop[1]", "h<|im_end|>i",
+			generate(Text("x"), GenerateOptions{Stop: []string{"h", "h<|im_end|>i"}})},
 		{"dev", nil, func() error { _, err := Open(context.Background(), nil, "nowhere", nil); return err }},
 		{"ck", nil, func() error { _, err := plan.New(nil, dev.Info(), nil); return err }},
 	} {
 		err := tc.call()
 		var bad *OptionError
-		if !errors.As(err, &bad) || bad.Field != tc.field || !reflect.DeepEqual(bad.Value, tc.value) || bad.Want == "" {
+		if !errors.As(err, &bad) || bad.Field != tc.field || !reflect.DeepEqual(bad.Value, tc.value) ||
+			bad.Want == "" {
 			t.Errorf("%s of %v: %v", tc.field, tc.value, err)
 			continue
 		}
@@ -93,13 +96,14 @@ func TestOptionErrors(t *testing.T) {
 		if tc.value == nil {
 			value = "nil"
 		}
-		if want := "model: " + tc.field + " is " + value + ", want "; !strings.HasPrefix(err.Error(), want) {
+		want := "model: " + tc.field + " is " + value + ", want "
+		if !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want a text that begins with %q", err, want)
 		}
 	}
 }
 
-// Arguments that must not be nil give errors that name them.
+// Arguments that must not be nil cause errors that name them.
 func TestNilArguments(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	p := m.Plan()
@@ -113,7 +117,8 @@ func TestNilArguments(t *testing.T) {
 		"WriteTrace":                func() error { return new(plan.Estimate).WriteTrace(nil) },
 		"Plan.Estimate":             func() error { _, err := p.Estimate(nil); return err },
 	} {
-		if err := call(); !errors.As(err, new(*OptionError)) || !strings.Contains(err.Error(), " is nil, want a") {
+		if err := call(); !errors.As(err, new(*OptionError)) ||
+			!strings.Contains(err.Error(), " is nil, want a") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -128,14 +133,25 @@ func TestNilArguments(t *testing.T) {
 	}
 }
 
-// What a server sends: times are seconds, names are those of the command, and it reads back as it
-// was.
+// The JSON that a server sends has times in seconds and the command's names, and survives a round
+// trip.
 func TestJSON(t *testing.T) {
 	c := Completion{
 		Text: "hi", Tokens: []int32{5, 6, 2},
-		Logprobs: []Token{{ID: 5, Text: "h", Logprob: -0.5, Top: []Alternative{{ID: 5, Logprob: -0.5}}}, {ID: 6, Text: "i"}},
-		Stats: Stats{PromptTokens: 9, CachedTokens: 4, SharedTokens: 2, Tokens: 3, Reason: StopEOS, Seed: 1<<53 - 1,
-			TTFT: 1500 * time.Millisecond, Total: 2 * time.Second},
+		Logprobs: []Token{
+			{ID: 5, Text: "h", Logprob: -0.5, Top: []Alternative{{ID: 5, Logprob: -0.5}}},
+			{ID: 6, Text: "i"},
+		},
+		Stats: Stats{
+			PromptTokens: 9,
+			CachedTokens: 4,
+			SharedTokens: 2,
+			Tokens:       3,
+			Reason:       StopEOS,
+			Seed:         1<<53 - 1,
+			TTFT:         1500 * time.Millisecond,
+			Total:        2 * time.Second,
+		},
 	}
 	got, err := json.Marshal(c)
 	const want = `{"text":"hi","tokens":[5,6,2],` +
@@ -159,7 +175,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// cancelsAt is a device that cancels a context at its n-th pass.
+// cancelsAt is a device that cancels a context in its n-th pass.
 type cancelsAt struct {
 	npu.Device
 	n      int
@@ -173,7 +189,7 @@ func (d *cancelsAt) Submit(ctx context.Context, runs []npu.Run) error {
 	return d.Device.Submit(ctx, runs)
 }
 
-// A cancelled answer is what there was of it.
+// A cancelled answer has the tokens generated before.
 func TestCompleteCancelled(t *testing.T) {
 	dir := t.TempDir()
 	if err := (ckptgen.Chain{Says: [][]string{{"a", "b", "a"}}}).Write(dir); err != nil {
@@ -191,24 +207,29 @@ func TestCompleteCancelled(t *testing.T) {
 	}
 	t.Cleanup(func() { m.Close() })
 	got, err := m.Complete(ctx, Text("a"), &GenerateOptions{Sampling: &Sampling{}})
-	if !errors.Is(err, context.Canceled) || got.Stats.Reason != stopError || got.Stats.Tokens != len(got.Tokens) ||
+	if !errors.Is(err, context.Canceled) || got.Stats.Reason != stopError ||
+		got.Stats.Tokens != len(got.Tokens) ||
 		got.Text != "babab" && got.Text != "bababa" {
 		t.Errorf("%+v, %v, want 5 or 6 tokens and the context's error", got, err)
 	}
 }
 
-// A whole answer is what the iterator yields.
+// Complete returns the tokens that the iterator yields.
 func TestComplete(t *testing.T) {
 	m := openChain(t, ckptgen.Chain{Control: chatML, Says: [][]string{{"x", "h", "i", "<|im_end|>"}}})
 	s := m.NewSession()
 	t.Cleanup(func() { s.Close() })
 	var stats Stats
-	got, err := s.Complete(t.Context(), Text("x"), &GenerateOptions{Sampling: &Sampling{}, TopTokens: 1, Stats: &stats})
-	if err != nil || got.Text != "hi" || len(got.Tokens) != 3 || len(got.Logprobs) != 3 || got.Logprobs[1].Text != "i" ||
-		got.Logprobs[1].Top[0].ID != got.Tokens[1] || stats != got.Stats || stats.Reason != StopEOS || stats.Tokens != 3 {
+	got, err := s.Complete(t.Context(), Text("x"),
+		&GenerateOptions{Sampling: &Sampling{}, TopTokens: 1, Stats: &stats})
+	if err != nil || got.Text != "hi" || len(got.Tokens) != 3 || len(got.Logprobs) != 3 ||
+		got.Logprobs[1].Text != "i" ||
+		got.Logprobs[1].Top[0].ID != got.Tokens[1] || stats != got.Stats || stats.Reason != StopEOS ||
+		stats.Tokens != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err = s.Complete(t.Context(), Text("x"), nil); err != nil || got.Text != "hi" || got.Logprobs != nil {
+	if got, err = s.Complete(t.Context(), Text("x"), nil); err != nil || got.Text != "hi" ||
+		got.Logprobs != nil {
 		t.Errorf("without options: %+v, %v", got, err)
 	}
 	for range s.Generate(t.Context(), Text("x"), nil) {

@@ -15,11 +15,11 @@ import (
 // input is one session's part of a pass.
 type input struct {
 	ids   []int32
-	pos   int // position of the first id
+	pos   int // of the first id
 	cache *cache
 	picks []int // rows of ids whose logits are wanted
 
-	logits []float32 // [picks, vocab], where to put them
+	logits []float32 // [picks, vocab], the destination
 }
 
 // execute checks a job and runs it in a pass, with jobs of other sessions if they go together: see
@@ -41,13 +41,14 @@ func (e *executor) check(j *job) error {
 	}
 	for i, id := range j.in.ids {
 		if id < 0 || int(id) >= e.plan.Model.Vocab {
-			return fmt.Errorf("model: token %d is id %d, want 0 to %d", j.in.pos+i, id, e.plan.Model.Vocab-1)
+			return fmt.Errorf("model: token %d is id %d, want 0 to %d", j.in.pos+i, id,
+				e.plan.Model.Vocab-1)
 		}
 	}
 	return nil
 }
 
-// runPass runs the inputs through a pass and copies out the logits that they want.
+// runPass runs the inputs through a pass and copies out the logits of their picked rows.
 func (e *executor) runPass(ctx context.Context, p *boundPass, inputs []*input) error {
 	if p.Rows == 0 {
 		return e.openPass(ctx, p, inputs)
@@ -55,8 +56,8 @@ func (e *executor) runPass(ctx context.Context, p *boundPass, inputs []*input) e
 	return e.fixedPass(ctx, p, inputs[0])
 }
 
-// openPass runs steps and head of any number of rows in one submission, and copies the logits of all picked rows out, so that others may pass while they are
-// looked at.
+// openPass runs steps and head of any number of rows in one submission. It copies out the logits of
+// all picked rows, so that the next pass can start while they are used.
 func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) error {
 	e.done = nil
 	rows, picks := 0, 0
@@ -97,8 +98,9 @@ func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) 
 	return nil
 }
 
-// fixedPass runs one input through programs of fixed rows, then the head for each picked row. When the last pass was over the same input, only the head runs: this is how
-// the logits of a long text are had in pieces.
+// fixedPass runs one input through programs of fixed rows, then the head for each picked row. If
+// the last pass had the same input, only the head runs: long texts are scored in several such
+// calls.
 func (e *executor) fixedPass(ctx context.Context, p *boundPass, in *input) error {
 	inputs := []*input{in}
 	size := op.Size{Rows: len(in.ids), Picks: 1}
@@ -131,7 +133,7 @@ func (e *executor) fixedPass(ctx context.Context, p *boundPass, in *input) error
 	return nil
 }
 
-// grow makes every value large enough for the run. Values of fixed shape are made once.
+// grow grows all values to the size of the run. Values of fixed shape are allocated once.
 func (e *executor) grow(ctx context.Context, size op.Size) error {
 	for _, v := range e.values {
 		need := v.Type.Bytes(size.Elements(v.Shape))
@@ -152,7 +154,7 @@ func (e *executor) grow(ctx context.Context, size op.Size) error {
 	return nil
 }
 
-// fill writes what the host knows: ids, and the rotations of their positions.
+// fill writes the host's inputs: ids, and the cosines and sines of their positions.
 func (e *executor) fill(inputs []*input) {
 	ids := e.values[plan.ValueIDs]
 	row := 0
@@ -168,33 +170,7 @@ func (e *executor) fill(inputs []*input) {
 	}
 }
 
-// fillRoPE writes the cosines and sines of the inputs' positions, one row after the other, each repeated as often as the value's rows have room for.
-func (e *executor) fillRoPE(v *value, inputs []*input, rows int) {
-	width := 2 * len(e.freq)
-	total := v.buf.Len() / v.Type.Bytes(1)
-	per := v.RoPEWidth()
-	line := make([]float32, width)
-	row := 0
-	for _, in := range inputs {
-		for r := range in.ids {
-			if (row+1)*per > total {
-				break // a value for one row, in a pass of many: it is for another pass
-			}
-			ropeRow(line, e.freq, in.pos+r)
-			for from := row * per; from < (row+1)*per; from += width {
-				if v.Type == dtype.BF16 {
-					dtype.F32ToBF16(dtype.BFloat16s(v.buf.Bytes())[from:from+width], line)
-				} else {
-					copy(dtype.Float32s(v.buf.Bytes())[from:from+width], line)
-				}
-			}
-			row++
-		}
-	}
-	v.hostWrites(v.Type.Bytes(min(rows*per, total)))
-}
-
-// readLogits copies n rows of logits out.
+// readLogits copies out n rows of logits.
 func (e *executor) readLogits(from, n int, dst []float32) error {
 	if n == 0 {
 		return nil
@@ -207,9 +183,11 @@ func (e *executor) readLogits(from, n int, dst []float32) error {
 	return nil
 }
 
-// submit dispatches steps in order: neighbours on the same side go down together. What one side wrote and the other reads is synced between them; kinds and
-// bindings say what that is. Rows is what the programs are compiled for, 0 for any number.
-func (e *executor) submit(ctx context.Context, steps []boundStep, inputs []*input, size op.Size, rows int) error {
+// submit dispatches steps in order; adjacent steps on the same side are submitted together. It
+// syncs the values that one side wrote and the other reads. rows is the number of rows that the
+// programs are compiled for, or 0 for any number.
+func (e *executor) submit(ctx context.Context, steps []boundStep, inputs []*input, size op.Size, rows int,
+) error {
 	for i := 0; i < len(steps); {
 		on := steps[i].On
 		var runs []npu.Run
@@ -243,8 +221,9 @@ func (e *executor) submit(ctx context.Context, steps []boundStep, inputs []*inpu
 	return nil
 }
 
-// run binds buffers to a step's arguments and brings what it reads to its side.
-func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size op.Size, rows int) (npu.Run, error) {
+// run binds buffers to a step's arguments and syncs its inputs to its side.
+func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size op.Size, rows int,
+) (npu.Run, error) {
 	r := npu.Run{Name: s.Name, Exec: s.exec, Args: make([]npu.Buffer, len(s.Args)), Picks: size.Picks}
 	program := s.exec.Program()
 	for j, b := range s.Args {
@@ -276,7 +255,7 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 			if err != nil {
 				return r, err
 			}
-		case a.Kind == npu.Out: // scratch of a debug load
+		case a.Kind == npu.Out: // scratch that the debug form exposes
 			buf, err := e.tapBuffer(ctx, s, j, a.Type.Bytes(size.Elements(a.Shape)))
 			if err != nil {
 				return r, err
@@ -285,7 +264,7 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 		}
 	}
 	if rows > 0 && s.On == plan.OnDevice && len(s.states) == 0 {
-		return r, nil // nothing of it depends on the run
+		return r, nil // independent of the input
 	}
 	for _, in := range inputs {
 		seg := npu.Segment{Rows: len(in.ids), Pos: in.pos}
@@ -300,14 +279,16 @@ func (e *executor) run(ctx context.Context, s *boundStep, inputs []*input, size 
 	return r, nil
 }
 
-// hostWrites notes that the host writes the first n bytes. What it wrote before and the device has not got, because a pass was cancelled, stays to be brought there.
+// hostWrites records that the host writes the first n bytes. Earlier bytes that the device does not
+// have, because a pass was cancelled, are still to be synced.
 func (v *value) hostWrites(n int) { v.hostWrote, v.deviceWrote = max(v.hostWrote, n), false }
 
-// deviceWrites notes that the device writes the value.
+// deviceWrites records that the device writes the value.
 func (v *value) deviceWrites() { v.hostWrote, v.deviceWrote, v.hostHas, v.padded = 0, true, 0, 0 }
 
-// pad clears what lies behind the first n bytes, which the host writes, unless they are known to be zeros: the padding of a pass. No row sees the rows behind it, but
-// the array's block floating point shares an exponent between neighbouring rows of V, so that the rubbish of another prompt would show in the last bits.
+// pad clears the padding, which follows the first n bytes that the host writes, unless it is zero
+// already. No row attends to the rows after it, but in the array's block floating point neighboring
+// rows of V share an exponent, so stale padding would change the last bits.
 func (v *value) pad(n int) {
 	b := v.buf.Bytes()
 	if v.padded == 0 || v.padded > n {
@@ -317,7 +298,7 @@ func (v *value) pad(n int) {
 	v.padded = n
 }
 
-// toDevice brings what the host wrote to the device.
+// toDevice syncs the host's bytes to the device.
 func (v *value) toDevice() error {
 	if v.hostWrote == 0 {
 		return nil
@@ -329,7 +310,7 @@ func (v *value) toDevice() error {
 	return nil
 }
 
-// toHost brings the first n bytes of what the device wrote to the host.
+// toHost syncs the first n bytes of the device to the host.
 func (v *value) toHost(n int) error {
 	if !v.deviceWrote || n <= v.hostHas {
 		return nil
@@ -341,7 +322,7 @@ func (v *value) toHost(n int) error {
 	return nil
 }
 
-// spanHost reports a piece of host work to the context's tracer.
+// spanHost reports a span of host work to the context's tracer.
 func spanHost(ctx context.Context, name string, started time.Time) {
 	if trace := npu.Tracer(ctx); trace != nil {
 		trace(npu.Span{Name: name, Category: "host", Start: started, Duration: time.Since(started)})

@@ -13,8 +13,8 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
-// A prompt has the same logits whatever was in the buffers before it. On the array neighbouring rows of V share an exponent, so that this holds only if the padding of a
-// pass is always the same.
+// The logits of a prompt do not depend on earlier contents of the buffers. On the array neighboring
+// rows of V share an exponent, so this requires that the padding of a pass is always the same.
 func TestPaddingDoesNotDependOnThePromptBefore(t *testing.T) {
 	s := virtualSession(t)
 	var a, b []int32
@@ -30,7 +30,8 @@ func TestPaddingDoesNotDependOnThePromptBefore(t *testing.T) {
 	}
 }
 
-// The same after a pass that was cancelled between what the host wrote for it and the device's first program.
+// The same holds after a pass that was cancelled between the host's writes and the device's first
+// program.
 func TestPaddingAfterACancelledPass(t *testing.T) {
 	var long, short []int32
 	for i := range int32(60) {
@@ -76,14 +77,16 @@ func TestPaddingAfterACancelledPass(t *testing.T) {
 	}
 }
 
-// virtualSession is a session of a small random model on the virtual NPU, with prefill programs of 64 rows.
+// virtualSession returns a session of a small random model on the virtual NPU, with prefill
+// programs of 64 rows.
 func virtualSession(t *testing.T) *Session {
 	t.Helper()
 	dev, err := sim.Open(&sim.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open(context.Background(), dev, virtualModel(t), &OpenOptions{PlanOptions: &plan.Options{Chunk: 64}})
+	m, err := Open(context.Background(), dev, virtualModel(t),
+		&OpenOptions{PlanOptions: &plan.Options{Chunk: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,11 +99,22 @@ func virtualSession(t *testing.T) *Session {
 	return s
 }
 
-// virtualModel writes a small random model that the NPU's programs can take.
+// virtualModel writes a small random model that NPU programs can run.
 func virtualModel(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 600, Context: 512, Tie: true}
+	spec := ckptgen.Spec{
+		Family:  "llama",
+		Layers:  2,
+		Hidden:  256,
+		Heads:   4,
+		KVHeads: 2,
+		HeadDim: 64,
+		FFN:     512,
+		Vocab:   600,
+		Context: 512,
+		Tie:     true,
+	}
 	if err := ckptgen.Write(dir, spec, 1); err != nil {
 		t.Fatal(err)
 	}

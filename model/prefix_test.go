@@ -14,7 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// answer is what a session says to a prompt, with the log-probabilities of the whole vocabulary at each token.
+// answer is a session's answer to a prompt, with the log probabilities of the whole vocabulary at
+// each token.
 type answer struct {
 	top    [][]Alternative
 	ids    []int32
@@ -23,7 +24,13 @@ type answer struct {
 }
 
 func ask(m *Model, s *Session, ids []int32) (a answer) {
-	opts := &GenerateOptions{MaxTokens: 3, IgnoreEOS: true, Sampling: &Sampling{}, TopTokens: m.Plan().Model.Vocab, Stats: &a.stats}
+	opts := &GenerateOptions{
+		MaxTokens: 3,
+		IgnoreEOS: true,
+		Sampling:  &Sampling{},
+		TopTokens: m.Plan().Model.Vocab,
+		Stats:     &a.stats,
+	}
 	for tok, err := range s.Generate(context.Background(), IDs(ids), opts) {
 		if err != nil {
 			a.failed = err
@@ -35,26 +42,31 @@ func ask(m *Model, s *Session, ids []int32) (a answer) {
 }
 
 func (a answer) equal(b answer) bool {
-	return a.failed == nil && b.failed == nil && slices.Equal(a.ids, b.ids) && slices.EqualFunc(a.top, b.top, slices.Equal)
+	return a.failed == nil && b.failed == nil && slices.Equal(a.ids, b.ids) &&
+		slices.EqualFunc(a.top, b.top, slices.Equal)
 }
 
-// A prompt that begins like what another session has computed takes its keys and values, and has to the bit the logits that it has without.
+// A prompt that starts like one of another session copies its keys and values, and has
+// bit-identical logits to those without the copy.
 func TestSharedPrefix(t *testing.T) {
 	const chunk = 64
-	apart, _ := probed(t, tiny("qwen3-qknorm"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}, PrefixBytes: new(int)})
+	apart, _ := probed(t, tiny("qwen3-qknorm"),
+		&OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}, PrefixBytes: new(int)})
 	base := text(300, 3)
 	for _, tc := range []struct {
 		name   string
 		donor  int         // ids of base that the other session has computed
 		common int         // ids of base that the prompt begins with
-		more   int         // ids behind them
+		more   int         // ids after them
 		shared map[int]int // by the rows that are few to the device: 16 with C, 4 without
 	}{
 		{"all of the other's", 100, 100, 60, map[int]int{16: 100, 4: 100}},
-		{"a last chunk of 12 rows", 100, 100, 40, map[int]int{16: 100, 4: 100}}, // after 2 chunks, the second of which is cut at 100
+		// after 2 chunks, the second of which is cut at 100
+		{"a last chunk of 12 rows", 100, 100, 40, map[int]int{16: 100, 4: 100}},
 		{"a part of the other's", 200, 150, 60, map[int]int{16: 150, 4: 150}},
 		{"the same prompt, whose last chunk has few rows", 260, 260, 0, map[int]int{16: 256, 4: 256}},
-		{"the same prompt, whose last chunk has many", 220, 220, 0, map[int]int{16: 203, 4: 215}}, // one row more than few is left
+		// one row more than few is left
+		{"the same prompt, whose last chunk has many", 220, 220, 0, map[int]int{16: 203, 4: 215}},
 		{"another prompt", 100, 0, 80, map[int]int{16: 0, 4: 0}},
 		{"hardly anything in common", 100, 12, 80, map[int]int{16: 0, 4: 0}},
 		{"little is left", 100, 100, 3, map[int]int{16: 86, 4: 98}},
@@ -76,15 +88,18 @@ func TestSharedPrefix(t *testing.T) {
 			if !known {
 				t.Fatalf("%d rows are few to the device: the table does not know", m.dev.Info().FewRows)
 			}
-			if got.stats.SharedTokens != shared || got.stats.CachedTokens != 0 || want.stats.SharedTokens != 0 {
+			if got.stats.SharedTokens != shared || got.stats.CachedTokens != 0 ||
+				want.stats.SharedTokens != 0 {
 				t.Errorf("%s: %d tokens were shared, want %d", tc.name, got.stats.SharedTokens, shared)
 			}
-			// A second turn finds the first in its own cache, and takes nothing from others behind what it has decoded, though there is one who was given all of it.
+			// The next prompt of a conversation finds the first in its own cache. It copies nothing
+			// after the decoded ids, although another session has computed all of it as a prompt.
 			next := slices.Concat(prompt, got.ids, text(60, 9))
 			other := m.NewSession()
 			ask(m, other, slices.Concat(next, text(30, 41)))
 			got, want = ask(m, s, next), ask(apart, plain, next)
-			if !got.equal(want) || got.stats.CachedTokens != want.stats.CachedTokens || got.stats.SharedTokens != 0 {
+			if !got.equal(want) || got.stats.CachedTokens != want.stats.CachedTokens ||
+				got.stats.SharedTokens != 0 {
 				t.Errorf("%s: the second turn differs: %+v and %+v", tc.name, got.stats, want.stats)
 			}
 			if err := errors.Join(other.Close(), s.Close(), plain.Close(), donor.Close()); err != nil {
@@ -94,7 +109,8 @@ func TestSharedPrefix(t *testing.T) {
 	}
 }
 
-// What decoding has computed is in other bits than a prompt has, and is not shared; nor is anything with a session that has been told to forget.
+// Decoded positions differ in bits from those of a prompt and are not shared. A session shares
+// nothing after Forget.
 func TestNotShared(t *testing.T) {
 	m, _ := probed(t, tiny("qwen3-qknorm"), nil)
 	donor, s := m.NewSession(), m.NewSession()
@@ -113,11 +129,13 @@ func TestNotShared(t *testing.T) {
 	}
 }
 
-// Of a prompt that was cancelled only whole chunks are there for others.
+// A cancelled prompt shares only its complete chunks.
 func TestCancelledPromptsAreNoPrefix(t *testing.T) {
 	const chunk = 32
-	m, p := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}})
-	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}, PrefixBytes: new(int)})
+	m, p := probed(t, tiny("llama-tied-rope-scaled"),
+		&OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}})
+	apart, _ := probed(t, tiny("llama-tied-rope-scaled"),
+		&OpenOptions{PlanOptions: &plan.Options{Chunk: chunk}, PrefixBytes: new(int)})
 	ids := text(10*chunk-3, 3)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -139,12 +157,14 @@ func TestCancelledPromptsAreNoPrefix(t *testing.T) {
 	}
 	got, want := ask(m, s, ids), ask(apart, plain, ids)
 	if got.stats.SharedTokens != 3*chunk || !got.equal(want) {
-		t.Errorf("%d tokens of three chunks and a cancelled one were shared, or the logits differ", got.stats.SharedTokens)
+		t.Errorf("%d tokens of three chunks and a cancelled one were shared, or the logits differ",
+			got.stats.SharedTokens)
 	}
 }
 
-// What is kept of closed sessions stays within the limit: those closed first go, and those that have no more than another.
-func TestKeptPrefixes(t *testing.T) {
+// The prefix cache stays within its limit: the sequences closed first are evicted, and those that
+// another contains.
+func TestPrefixCacheLimit(t *testing.T) {
 	m, _ := probed(t, tiny("smollm-mha"), nil)
 	closed := func(ids []int32) {
 		s := m.NewSession()
@@ -163,15 +183,17 @@ func TestKeptPrefixes(t *testing.T) {
 	m.prefixes.limit = 2*one + one/2 // two caches
 	closed(text(60, 3))              // the same again: one is enough
 	closed(text(90, 3))
-	if len(m.prefixes.kept) != 1 || m.prefixes.bytes != one {
-		t.Errorf("%d caches of %d bytes are kept for texts that begin each other, want one of %d", len(m.prefixes.kept), m.prefixes.bytes, one)
+	if len(m.prefixes.cached) != 1 || m.prefixes.bytes != one {
+		t.Errorf("%d caches of %d bytes are kept for texts that begin each other, want one of %d",
+			len(m.prefixes.cached), m.prefixes.bytes, one)
 	}
 	closed(text(60, 5))
 	closed(text(60, 7))
-	if len(m.prefixes.kept) != 2 || m.prefixes.bytes != 2*one {
-		t.Errorf("%d caches of %d bytes are kept, want 2 of %d", len(m.prefixes.kept), m.prefixes.bytes, one)
+	if len(m.prefixes.cached) != 2 || m.prefixes.bytes != 2*one {
+		t.Errorf("%d caches of %d bytes are kept, want 2 of %d", len(m.prefixes.cached),
+			m.prefixes.bytes, one)
 	}
-	// Asking leaves caches too, of the same beginnings: the limit is for a moment one that lets none in.
+	// The check itself must not cache sequences with the same prefix, so the limit is 1 meanwhile.
 	limit := m.prefixes.limit
 	for seed, want := range map[int32]int{3: 0, 5: 60, 7: 60} {
 		s := m.NewSession()
@@ -193,10 +215,11 @@ func TestKeptPrefixes(t *testing.T) {
 	}
 }
 
-// A session may be copied from while it computes, and be closed meanwhile.
+// Sessions may copy from a session while it computes, and while it is closed.
 func TestSharingWithSessionsAtWork(t *testing.T) {
 	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 32}})
-	apart, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 32}, PrefixBytes: new(int)})
+	apart, _ := probed(t, tiny("llama-tied-rope-scaled"),
+		&OpenOptions{PlanOptions: &plan.Options{Chunk: 32}, PrefixBytes: new(int)})
 	base := text(400, 3)
 	var prompts [][]int32
 	var want []answer
@@ -213,7 +236,8 @@ func TestSharingWithSessionsAtWork(t *testing.T) {
 				k := (i + round) % len(prompts)
 				s := m.NewSession()
 				if got := ask(m, s, prompts[k]); !got.equal(want[k]) {
-					t.Errorf("prompt %d has other logits beside others (%v), %d tokens were shared", k, got.failed, got.stats.SharedTokens)
+					t.Errorf("prompt %d has other logits beside others (%v), %d tokens were shared",
+						k, got.failed, got.stats.SharedTokens)
 				}
 				if err := s.Close(); err != nil {
 					t.Error(err)
@@ -224,7 +248,7 @@ func TestSharingWithSessionsAtWork(t *testing.T) {
 	all.Wait()
 }
 
-// slow is a buffer whose Close waits, as that of a device does while a pass runs.
+// slow is a buffer whose Close blocks, as a device's does during a pass.
 type slow struct {
 	npu.Buffer
 	closing chan<- struct{}
@@ -239,11 +263,16 @@ func (b slow) Close() error {
 	return nil
 }
 
-// While buffers of closed sessions wait to be closed, other sessions find prefixes, are listed and leave.
-func TestClosingHoldsUpNobody(t *testing.T) {
+// While buffers of closed sessions wait to be closed, other sessions find prefixes, register and
+// close.
+func TestClosingDoesNotBlockOthers(t *testing.T) {
 	closing, free := make(chan struct{}), make(chan struct{})
 	held := func(ids []int32) *sequence {
-		return &sequence{ids: ids, origin: origin{many: len(ids)}, cache: &cache{buffers: map[string]npu.Buffer{"k": slow{closing: closing, free: free}}}}
+		return &sequence{
+			ids:    ids,
+			origin: origin{large: len(ids)},
+			cache:  &cache{buffers: map[string]npu.Buffer{"k": slow{closing: closing, free: free}}},
+		}
 	}
 	for name, end := range map[string]func(p *prefixes) error{
 		"release": func(p *prefixes) error { return p.release(held(text(30, 7))) }, // there is room for one
@@ -258,7 +287,7 @@ func TestClosingHoldsUpNobody(t *testing.T) {
 		go func() { done <- end(p) }()
 		<-closing
 		at := held(text(40, 3))
-		p.list(at)
+		p.register(at)
 		length := func(s *sequence) int { return common(s.ids, text(40, 3)) }
 		if c, n := p.longest(length, nil); c != at || n != 40 {
 			t.Errorf("%s: %d tokens of an open session were found, want 40", name, n)
@@ -270,7 +299,7 @@ func TestClosingHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// refusing is a device that refuses memory once, for a reason.
+// refusing is a device that refuses an allocation once, with a given error.
 type refusing struct {
 	npu.Device
 	reason error
@@ -284,8 +313,8 @@ func (d *refusing) Alloc(ctx context.Context, bytes int) (npu.Buffer, error) {
 	return d.Device.Alloc(ctx, bytes)
 }
 
-// What is kept of closed sessions makes way where a device has no memory left, and for no other reason.
-func TestPrefixesMakeWay(t *testing.T) {
+// The prefix cache is evicted if a device is out of memory, and for no other error.
+func TestPrefixEviction(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -308,8 +337,10 @@ func TestPrefixesMakeWay(t *testing.T) {
 		}
 		d.reason = fmt.Errorf("no buffer: %w", tc.reason)
 		got := ask(m, s, text(20, 5))
-		if kept := len(m.prefixes.kept); kept != tc.kept || (got.failed == nil) != (kept == 0) || got.failed != nil && !errors.Is(got.failed, tc.reason) {
-			t.Errorf("%v: %d caches are kept, want %d; the session got %v", tc.reason, kept, tc.kept, got.failed)
+		if kept := len(m.prefixes.cached); kept != tc.kept || (got.failed == nil) != (kept == 0) ||
+			got.failed != nil && !errors.Is(got.failed, tc.reason) {
+			t.Errorf("%v: %d caches are kept, want %d; the session got %v", tc.reason, kept,
+				tc.kept, got.failed)
 		}
 		m.prefixes.limit = 0 // s leaves nothing
 		s.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// processorTime is what the process has used of all cores.
+// processorTime returns the CPU time of the process.
 func processorTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
@@ -25,14 +25,16 @@ func processorTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// afterward lets some sessions generate and gives the processor time that the process uses in the time after the last token.
+// afterward runs some generating sessions and returns the CPU time that the process uses after the
+// last token, within wait.
 func afterward(tb testing.TB, m *Model, sessions int, wait time.Duration) time.Duration {
 	tb.Helper()
 	done := make(chan error)
 	for i := range sessions {
 		go func() {
 			var failed error
-			for _, err := range m.Generate(context.Background(), IDs([]int32{int32(i + 1)}), &GenerateOptions{MaxTokens: 20, IgnoreEOS: true}) {
+			for _, err := range m.Generate(context.Background(), IDs([]int32{int32(i + 1)}),
+				&GenerateOptions{MaxTokens: 20, IgnoreEOS: true}) {
 				failed = err
 			}
 			done <- failed
@@ -48,7 +50,7 @@ func afterward(tb testing.TB, m *Model, sessions int, wait time.Duration) time.D
 	return processorTime(tb) - began
 }
 
-// No core is busy when nobody generates: threads look for work for a millisecond or so, and then sleep.
+// Idle threads spin for about a millisecond and then sleep.
 func TestThreadsSleep(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	for _, sessions := range []int{1, 4} {
@@ -62,7 +64,7 @@ func TestThreadsSleep(t *testing.T) {
 	}
 }
 
-// BenchmarkAfterLastToken gives the processor time, of all cores together, that is used up in the 50 ms after the last token:
+// BenchmarkAfterLastToken measures the CPU time of all cores in the 50 ms after the last token:
 //
 //	go test -run '^$' -bench AfterLastToken -benchtime 20x ./model
 func BenchmarkAfterLastToken(b *testing.B) {
@@ -76,7 +78,7 @@ func BenchmarkAfterLastToken(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// peak is the most memory that the process has had resident since it was last asked to begin anew.
+// peak returns the peak resident memory of the process since the last call, and resets it.
 func peak(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
@@ -91,15 +93,27 @@ func peak(t *testing.T) int {
 	return n << 10
 }
 
-// A prompt almost as long as the context, and an answer, take the weights, its keys and values, and little more: there is no buffer of the prompt's length squared, and none of its length beside the
-// KV cache.
+// A prompt almost as long as the context, and an answer, need memory for the weights and the KV
+// cache and little more: no buffer grows with the square of the prompt's length, and only the KV
+// cache grows with its length.
 func TestLongPromptMemory(t *testing.T) {
 	if os.Getenv("NPUKIT_LONG") == "" {
 		t.Skip("reads a prompt of 8184 tokens: set NPUKIT_LONG=1")
 	}
 	path := t.TempDir()
 	// SmolLM2-135M's shape.
-	spec := ckptgen.Spec{Family: "llama", Layers: 30, Hidden: 576, Heads: 9, KVHeads: 3, FFN: 1536, Vocab: 49152, Context: 8192, Tie: true, RopeTheta: 100000}
+	spec := ckptgen.Spec{
+		Family:    "llama",
+		Layers:    30,
+		Hidden:    576,
+		Heads:     9,
+		KVHeads:   3,
+		FFN:       1536,
+		Vocab:     49152,
+		Context:   8192,
+		Tie:       true,
+		RopeTheta: 100000,
+	}
 	if err := ckptgen.Write(path, spec, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +141,8 @@ func TestLongPromptMemory(t *testing.T) {
 		ids[i] = int32(i * 7919 % m.Plan().Model.Vocab)
 	}
 	var stats Stats
-	for _, err := range s.Generate(context.Background(), IDs(ids), &GenerateOptions{MaxTokens: answer, IgnoreEOS: true, Stats: &stats}) {
+	for _, err := range s.Generate(context.Background(), IDs(ids),
+		&GenerateOptions{MaxTokens: answer, IgnoreEOS: true, Stats: &stats}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,8 +155,12 @@ func TestLongPromptMemory(t *testing.T) {
 		}
 	}
 	mb := func(n int) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
-	t.Logf("a prompt of %d tokens in %v (%.0f tokens/s): peak %s, before the model was opened %s, with it open %s; weights %s, KV cache %s, values between programs %s",
-		len(ids), stats.TTFT.Round(time.Millisecond), float64(len(ids))/stats.TTFT.Seconds(), mb(used), mb(before), mb(opened), mb(weights), mb(kv), mb(values))
+	t.Logf(
+		"a prompt of %d tokens in %v (%.0f tokens/s): "+
+			"peak %s, before the model was opened %s, with it open %s; "+
+			"weights %s, KV cache %s, values between programs %s",
+		len(ids), stats.TTFT.Round(time.Millisecond), float64(len(ids))/stats.TTFT.Seconds(),
+		mb(used), mb(before), mb(opened), mb(weights), mb(kv), mb(values))
 	if most := weights*12/10 + kv; used > most {
 		t.Errorf("the peak is %s, 1.2 x weights + KV cache is %s", mb(used), mb(most))
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-// Prompt is what a generation continues: plain text, token ids or a conversation. Text and ids that
-// are empty, and so the zero value, stand for the model's BOS alone; without one they are an error.
+// Prompt is the start of a text to continue: plain text, token ids or a conversation. An empty text
+// or list of ids, like the zero value, stands for the model's BOS token; if the model has none, it
+// is an error.
 type Prompt struct {
 	kind     promptKind
 	text     string
@@ -29,58 +30,62 @@ const (
 	ofMessages
 )
 
-// Text is a prompt of plain text. The tokenizer's special tokens are put around it (a BOS for Llama),
-// and those written in it are recognised. A text that begins with BOS itself gets no second one.
+// Text returns a prompt of plain text. The tokenizer adds its special tokens, such as BOS for
+// Llama, and recognizes those in the text. If the text starts with BOS, no second one is added.
 func Text(s string) Prompt { return Prompt{kind: ofText, text: s} }
 
-// IDs is a prompt of token ids, used as they are.
+// IDs returns a prompt of token ids, which are used unchanged.
 func IDs(ids []int32) Prompt { return Prompt{kind: ofIDs, ids: ids} }
 
-// Messages is a conversation, put into words by the model's chat template. The prompt for the
-// assistant's answer follows, or with chat.Options.ContinueFinal the last message is continued. The
-// options may be nil; AddGenerationPrompt, BOS and EOS are set by the model.
+// Messages returns the prompt of a conversation, rendered with the model's chat template. It ends
+// with the prompt for the assistant's answer or, with chat.Options.ContinueFinal, with the last
+// message, which the answer continues. opts may be nil. The model sets AddGenerationPrompt, BOS and
+// EOS.
 //
-// The content of messages, tools and further variables is text and nothing else: where it holds the text
-// of a special token, such as <|im_end|>, it becomes the ids of that text, so that it cannot end a turn or
-// begin another. The ids of all other conversations are those of transformers. With
-// chat.Options.AllowSpecial special tokens in content are recognised, as transformers does: then whoever
-// writes a message controls the conversation.
+// The content of messages, tools and other variables is plain text: if it contains the text of a
+// special token, such as <|im_end|>, that is encoded as ordinary text, so content cannot end a
+// message or start another. All other conversations have the same ids as in transformers. With
+// chat.Options.AllowSpecial special tokens in content are recognized, as in transformers; the
+// author of a message then controls the conversation.
 //
-// That holds for what a model has answered, too. Hand over its reasoning and its tool calls in the
-// fields that [chat.Message] has for them, for the template to write their tokens.
+// The same holds for answers of the model. Pass reasoning and tool calls in the fields of
+// [chat.Message], so that the template writes their tokens.
 func Messages(messages []chat.Message, opts *chat.Options) Prompt {
 	return Prompt{kind: ofMessages, messages: messages, options: opts}
 }
 
-// ContextError is a prompt, or what is stepped or scored, that does not fit.
+// ContextError reports a prompt, or ids to append or score, that do not fit into the context.
 type ContextError struct {
-	Prompt  int // tokens of the prompt; all that are to be in the session
-	Context int // positions of the model, or of the plan
+	Prompt  int // tokens of the prompt, or that the session would have
+	Context int // most positions of a session
 
-	text string // where it is no prompt
+	text string // the error's text, if the tokens are not a prompt
 }
 
 func (e *ContextError) Error() string {
 	if e.text != "" {
 		return e.text
 	}
-	return fmt.Sprintf("model: the prompt has %d tokens, the context is %d and one of them must be left for the answer: shorten the prompt",
-		e.Prompt, e.Context)
+	return fmt.Sprintf("model: the prompt has %d tokens, the context is %d and must have room for an answer: "+
+		"shorten the prompt", e.Prompt, e.Context)
 }
 
-// tooLong is the error of a prompt that does not fit.
+// tooLong returns the error of a prompt with too many tokens.
 func (m *Model) tooLong(tokens int) error {
 	e := &ContextError{Prompt: tokens, Context: m.Context()}
 	if declared := m.ck.Config().Context; declared > e.Context {
-		e.text = fmt.Sprintf("%v, or raise the limit (OpenOptions.MaxContext, --ctx): the model declares %d positions",
+		e.text = fmt.Sprintf("%v, or raise the limit (OpenOptions.MaxContext, --ctx): "+
+			"the model declares %d positions",
 			e, declared)
 	}
 	return e
 }
 
-// render returns the text of a conversation, with the prompt for an answer and the BOS and EOS of the
-// model, which opts cannot change.
-func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.Options) (chat.Rendered, error) {
+// render returns the text of a conversation, including the prompt for an answer. opts cannot change
+// the model's BOS and EOS.
+func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.Options) (
+	chat.Rendered, error,
+) {
 	if m.tmplErr != nil {
 		return chat.Rendered{}, m.tmplErr
 	}
@@ -93,8 +98,8 @@ func (m *Model) render(ctx context.Context, messages []chat.Message, opts *chat.
 	return m.template.Render(ctx, messages, &o)
 }
 
-// encodeText encodes plain text. Where the tokenizer puts before it what it begins with itself, a BOS,
-// one of the two is left out.
+// encodeText encodes plain text. If the text starts with the BOS that the tokenizer adds, BOS
+// appears once.
 func (m *Model) encodeText(ctx context.Context, text string) ([]int32, error) {
 	ids, err := m.tok.EncodeContext(ctx, text, nil)
 	if err != nil {
@@ -114,9 +119,11 @@ func (m *Model) encodeText(ctx context.Context, text string) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeRendered encodes a rendered conversation. Templates write BOS themselves, so that nothing is put
-// around the text. In content no token is recognised unless special is set.
-func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, special bool) ([]int32, error) {
+// encodeRendered encodes a rendered conversation. Templates write BOS themselves, so nothing is
+// added. Special tokens in content are recognized only if special is set.
+func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, special bool) (
+	[]int32, error,
+) {
 	opts := &tokenizer.EncodeOptions{NoSpecial: true}
 	if !special {
 		for _, s := range r.Content {
@@ -126,8 +133,8 @@ func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, s
 	return tok.EncodeContext(ctx, r.Text, opts)
 }
 
-// SpecialTexts are the texts of BOS and EOS that templates may ask for: as tokenizer_config.json says, else those of the configuration's ids. The tokenizer may
-// be nil.
+// SpecialTexts returns the texts of BOS and EOS for templates: those of tokenizer_config.json, or
+// else of the configuration's ids. tok may be nil.
 func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos string) {
 	if ck == nil {
 		return "", ""
@@ -145,7 +152,8 @@ func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos stri
 	return bos, eos
 }
 
-// Tokens gives the ids of a prompt, checked against vocabulary and context.
+// Tokens returns the ids of a prompt. It returns an error if they do not fit the vocabulary or the
+// context.
 func (m *Model) Tokens(p Prompt) ([]int32, error) { return m.tokens(context.Background(), p) }
 
 func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
@@ -161,7 +169,8 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 		}
 	case ofMessages:
 		if len(p.messages) == 0 {
-			return nil, badOption("Prompt.Messages", "empty", "a conversation that begins with a message of role user")
+			return nil, badOption("Prompt.Messages", "empty",
+				"a conversation that starts with a message of role user")
 		}
 		rendered, err := m.render(ctx, p.messages, p.options)
 		if err != nil {
@@ -187,9 +196,11 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 			continue
 		}
 		if p.kind == ofIDs {
-			return nil, badOption(fmt.Sprintf("Prompt.IDs[%d]", i), id, fmt.Sprintf("an id from 0 to %d", c.Vocab-1))
+			return nil, badOption(fmt.Sprintf("Prompt.IDs[%d]", i), id,
+				fmt.Sprintf("an id from 0 to %d", c.Vocab-1))
 		}
-		return nil, fmt.Errorf("model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens",
+		return nil, fmt.Errorf(
+			"model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens",
 			m.ck.Path(), id, c.Vocab)
 	}
 	if len(ids) >= m.Context() {

@@ -23,7 +23,7 @@ import (
 var longTests = os.Getenv("NPUKIT_LONG") != ""
 
 // Every method that computes lets other sessions run when it returns, and when it calls its caller.
-func TestNoMethodHoldsUpOthers(t *testing.T) {
+func TestMethodsDoNotBlockOthers(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -35,7 +35,9 @@ func TestNoMethodHoldsUpOthers(t *testing.T) {
 	failing := errors.New("emit")
 	for name, use := range map[string]func(s *Session) error{
 		"Score without emit": func(s *Session) error { return s.Score(ctx, []int32{1, 2, 3}, nil) },
-		"Score":              func(s *Session) error { return s.Score(ctx, text(100, 3), func(int, []float32) error { return nil }) },
+		"Score": func(s *Session) error {
+			return s.Score(ctx, text(100, 3), func(int, []float32) error { return nil })
+		},
 		"Score that others interrupt": func(s *Session) error {
 			return s.Score(ctx, []int32{1, 2, 3}, func(int, []float32) error { return other() })
 		},
@@ -66,7 +68,8 @@ func TestNoMethodHoldsUpOthers(t *testing.T) {
 			return nil
 		},
 		"Generate": func(s *Session) error {
-			for _, err := range s.Generate(ctx, IDs([]int32{1, 2}), &GenerateOptions{MaxTokens: 3, IgnoreEOS: true}) {
+			for _, err := range s.Generate(ctx, IDs([]int32{1, 2}),
+				&GenerateOptions{MaxTokens: 3, IgnoreEOS: true}) {
 				if err := errors.Join(err, other()); err != nil {
 					return err
 				}
@@ -95,21 +98,26 @@ func TestNoMethodHoldsUpOthers(t *testing.T) {
 	}
 }
 
-// A panic in a caller's callback, or in a tap, which runs within a pass, reaches the caller of the
-// method and holds up nobody.
-func TestPanicsHoldUpNobody(t *testing.T) {
+// A panic in a caller's callback, or in a tap during a pass, reaches the caller of the method and
+// does not block other sessions.
+func TestPanicsDoNotBlockOthers(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
 	var broken atomic.Bool
-	m, err := Open(context.Background(), dev, tiny("smollm-mha"), &OpenOptions{Tap: func(string, []int, []float32) error {
-		if broken.Load() {
-			panic("tap")
-		}
-		return nil
-	}})
+	m, err := Open(
+		context.Background(),
+		dev,
+		tiny("smollm-mha"),
+		&OpenOptions{Tap: func(string, []int, []float32) error {
+			if broken.Load() {
+				panic("tap")
+			}
+			return nil
+		}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +156,8 @@ func TestPanicsHoldUpNobody(t *testing.T) {
 	}
 }
 
-// randomModel opens a small model for sessions that do anything. Fixed are the programs of an NPU,
-// which the software device executes as well.
+// randomModel opens a small model for random calls. If fixed is set, the plan has NPU programs,
+// which the software device runs as well.
 func randomModel(t *testing.T, fixed bool) *Model {
 	t.Helper()
 	if fixed {
@@ -165,9 +173,9 @@ func randomModel(t *testing.T, fixed bool) *Model {
 	return m
 }
 
-// Sessions that do anything at random, at once, and are cancelled and closed in the middle of it,
-// leave nothing behind, and what they say is right: to the bit what a new session says. The
-// scheduler's invariants are checked at every return (TestMain).
+// Concurrent sessions that make random calls, and are cancelled and closed at random, leave nothing
+// behind, and their results are bit-identical to those of a new session. The scheduler's invariants
+// are checked at every return (TestMain).
 func TestRandomSessions(t *testing.T) {
 	for name, fixed := range map[string]bool{"any rows": false, "fixed rows": true} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +211,13 @@ func TestRandomSessions(t *testing.T) {
 			var done, cancelled, closed, wrong atomic.Int64
 			for w := range 8 {
 				all.Go(func() {
-					c := chaos{m: m, prompts: prompts, want: want, tokens: tokens, rng: rand.New(rand.NewPCG(uint64(w), 7))}
+					c := chaos{
+						m:       m,
+						prompts: prompts,
+						want:    want,
+						tokens:  tokens,
+						rng:     rand.New(rand.NewPCG(uint64(w), 7)),
+					}
 					c.s = m.NewSession()
 					for range steps {
 						if wrong.Load() > 0 {
@@ -235,7 +249,8 @@ func TestRandomSessions(t *testing.T) {
 			}
 			waitFor(t, &all)
 			checkIdle(t, m)
-			t.Logf("%d calls done, %d cancelled, %d sessions closed, %d checks", done.Load(), cancelled.Load(), closed.Load(), invariantChecks.Load()-before)
+			t.Logf("%d calls done, %d cancelled, %d sessions closed, %d checks", done.Load(),
+				cancelled.Load(), closed.Load(), invariantChecks.Load()-before)
 			if done.Load() == 0 || cancelled.Load() == 0 || closed.Load() == 0 {
 				t.Error("not everything was tried")
 			}
@@ -243,8 +258,8 @@ func TestRandomSessions(t *testing.T) {
 	}
 }
 
-// waitFor fails, with all stacks, if goroutines do not end: one of them waits for a pass that does
-// not come.
+// waitFor fails, with all stacks, if goroutines do not end, for example because one waits for a
+// pass that does not start.
 func waitFor(t *testing.T, all *sync.WaitGroup) {
 	t.Helper()
 	done := make(chan struct{})
@@ -264,7 +279,7 @@ func waitFor(t *testing.T, all *sync.WaitGroup) {
 	}
 }
 
-// chaos is a session of which something is asked at random.
+// chaos is a session with random calls.
 type chaos struct {
 	m       *Model
 	s       *Session
@@ -274,7 +289,7 @@ type chaos struct {
 	rng     *rand.Rand
 }
 
-// step does one thing. It reports whether what the session said is right.
+// step makes one call. It reports whether the result is right.
 func (c *chaos) step() (ok bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -296,7 +311,8 @@ func (c *chaos) step() (ok bool, err error) {
 		return true, c.s.Forget()
 	case 3: // an answer of which some is read
 		n, most := 0, c.rng.IntN(c.tokens)
-		for _, err := range c.s.Generate(ctx, IDs(c.prompts[k]), &GenerateOptions{MaxTokens: c.tokens, IgnoreEOS: true}) {
+		for _, err := range c.s.Generate(ctx, IDs(c.prompts[k]),
+			&GenerateOptions{MaxTokens: c.tokens, IgnoreEOS: true}) {
 			if err != nil {
 				return true, err
 			}
@@ -312,8 +328,8 @@ func (c *chaos) step() (ok bool, err error) {
 	return got.equal(part) && (err != nil || n == c.tokens), err
 }
 
-// Generations end with an error, and without a hang, when the model and the device are closed in the
-// middle of them, in any order.
+// Generations end with an error, and do not hang, if the model and the device are closed during
+// them, in any order.
 func TestCloseMidway(t *testing.T) {
 	rounds := 60
 	if longTests {
@@ -342,7 +358,8 @@ func TestCloseMidway(t *testing.T) {
 			all.Go(func() {
 				s := m.NewSession()
 				var last error
-				for _, err := range s.Generate(context.Background(), IDs(text(20*w+1, 3)), &GenerateOptions{MaxTokens: 400, IgnoreEOS: true}) {
+				for _, err := range s.Generate(context.Background(), IDs(text(20*w+1, 3)),
+					&GenerateOptions{MaxTokens: 400, IgnoreEOS: true}) {
 					last = err
 				}
 				if last != nil && !errors.Is(last, ErrClosed) && !errors.Is(last, npu.ErrClosed) {
@@ -386,7 +403,8 @@ func TestNoGoroutinesAreLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			for _, err := range m.Generate(context.Background(), IDs(text(10*i+1, 3)), &GenerateOptions{MaxTokens: 4, IgnoreEOS: true}) {
+			for _, err := range m.Generate(context.Background(), IDs(text(10*i+1, 3)),
+				&GenerateOptions{MaxTokens: 4, IgnoreEOS: true}) {
 				if err != nil {
 					t.Fatal(err)
 				}

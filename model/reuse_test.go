@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
-// spoken is what a generation yields, with the logits that each token was chosen from.
+// spoken is the result of a generation, with the logits that each token was sampled from.
 type spoken struct {
 	ids    []int32
 	logits [][]float32
@@ -26,8 +26,9 @@ func (a spoken) equal(b spoken) bool {
 	return slices.Equal(a.ids, b.ids) && slices.EqualFunc(a.logits, b.logits, slices.Equal)
 }
 
-// speak generates some tokens, greedily, and calls first at the first of them.
-func speak(ctx context.Context, s *Session, ids []int32, tokens int, exact bool, first func()) (a spoken, err error) {
+// speak generates some tokens greedily, and calls first at the first of them.
+func speak(ctx context.Context, s *Session, ids []int32, tokens int, exact bool, first func(),
+) (a spoken, err error) {
 	opts := &GenerateOptions{
 		MaxTokens: tokens, IgnoreEOS: true, Sampling: &Sampling{}, ExactReuse: exact, Stats: &a.stats,
 	}
@@ -44,7 +45,7 @@ func speak(ctx context.Context, s *Session, ids []int32, tokens int, exact bool,
 	return a, nil
 }
 
-// meter counts the rows that a device computes, and cancels a context before a submission.
+// meter counts the rows that a device computes, and cancels a context before a given submission.
 type meter struct {
 	npu.Device
 	rows        int
@@ -69,7 +70,7 @@ func (d *meter) Submit(ctx context.Context, runs []npu.Run) error {
 	return d.Device.Submit(ctx, runs)
 }
 
-// reuseCase is a model on a device for the random tests of reuse.
+// reuseCase is a model on a device for the random tests of prefix reuse.
 type reuseCase struct {
 	path     func(t *testing.T) string
 	sim      bool
@@ -93,13 +94,61 @@ func reuseCases() map[string]reuseCase {
 		return testenv.DemoModel(t)
 	}
 	return map[string]reuseCase{
-		"F32 in chunks of 64":     {path: path("qwen3-qknorm"), chunk: 64, most: 300, vocab: 250, tokens: 6, rounds: 60, expected: true},
-		"F32 in chunks of 20":     {path: path("llama-tied-rope-scaled"), chunk: 20, most: 200, vocab: 250, tokens: 6, rounds: 60},
-		"F32 in chunks of 8":      {path: path("qwen2-bias"), chunk: 8, most: 100, vocab: 250, tokens: 6, rounds: 30},
-		"BF16":                    {path: virtualModel, chunk: 64, most: 200, vocab: 600, tokens: 6, rounds: 60, expected: true},
-		"Q4_1":                    {path: demo, most: 150, vocab: 40000, tokens: 8, rounds: 15},
-		"fixed rows":              {path: virtualModel, sim: true, chunk: 64, most: 100, vocab: 600, tokens: 4, rounds: 40},
-		"fixed rows without cost": {path: virtualModel, sim: true, chunk: 64, most: 100, vocab: 600, tokens: 4, rounds: 40, free: true, expected: true},
+		"F32 in chunks of 64": {
+			path:     path("qwen3-qknorm"),
+			chunk:    64,
+			most:     300,
+			vocab:    250,
+			tokens:   6,
+			rounds:   60,
+			expected: true,
+		},
+		"F32 in chunks of 20": {
+			path:   path("llama-tied-rope-scaled"),
+			chunk:  20,
+			most:   200,
+			vocab:  250,
+			tokens: 6,
+			rounds: 60,
+		},
+		"F32 in chunks of 8": {
+			path:   path("qwen2-bias"),
+			chunk:  8,
+			most:   100,
+			vocab:  250,
+			tokens: 6,
+			rounds: 30,
+		},
+		"BF16": {
+			path:     virtualModel,
+			chunk:    64,
+			most:     200,
+			vocab:    600,
+			tokens:   6,
+			rounds:   60,
+			expected: true,
+		},
+		"Q4_1": {path: demo, most: 150, vocab: 40000, tokens: 8, rounds: 15},
+		"fixed rows": {
+			path:   virtualModel,
+			sim:    true,
+			chunk:  64,
+			most:   100,
+			vocab:  600,
+			tokens: 4,
+			rounds: 40,
+		},
+		"fixed rows without cost": {
+			path:     virtualModel,
+			sim:      true,
+			chunk:    64,
+			most:     100,
+			vocab:    600,
+			tokens:   4,
+			rounds:   40,
+			free:     true,
+			expected: true,
+		},
 	}
 }
 
@@ -129,7 +178,7 @@ func (c reuseCase) open(t *testing.T, prefixBytes *int) (*Model, *meter) {
 	return m, d
 }
 
-// holds is what a session must hold, by what it was asked.
+// holds is the expected cache of a session after its calls.
 type holds struct {
 	ids       []int32
 	generated []bool // the position is not of a prompt
@@ -143,13 +192,14 @@ func (h *holds) add(ids []int32, generated bool) {
 	}
 }
 
-// Random prompts that go on from what a session holds, turn off inside it or repeat it, with other
-// sessions beside it and with calls that are cancelled between two passes, keep what Session
-// promises:
-//   - with ExactReuse, ids and logits are to the bit those of a new session;
-//   - without it, so they are where nothing generated is reused, on a device that takes any rows;
-//   - in any case they are those of a session that does the same on a model without other sessions;
-//   - the rows that are computed are those that Stats does not count as cached or shared.
+// Random prompts that continue the cached ids, diverge from them or repeat them, next to other
+// sessions and with calls that are cancelled between two passes, meet the contract of Session:
+//   - with ExactReuse, ids and logits are bit-identical to those of a new session;
+//   - without it, they are as well if no generated position is reused, on a device that takes any
+//     number of rows;
+//   - they always equal those of a session that makes the same calls on a model without other
+//     sessions;
+//   - the computed rows are those that Stats counts neither as cached nor as shared.
 func TestRandomReuse(t *testing.T) {
 	seeds := uint64(2)
 	if longTests {
@@ -166,14 +216,16 @@ func TestRandomReuse(t *testing.T) {
 					differ += c.random(t, exact, seed)
 				}
 				if !exact && c.expected && differ == 0 {
-					t.Error("no reuse of generated tokens has other logits than a new session, so this proves little")
+					t.Error(
+						"no reuse of generated tokens has other logits than a new session, so this proves little")
 				}
 			})
 		}
 	}
 }
 
-// random returns how many answers differ from those of new sessions, without being promised.
+// random returns the number of answers that differ from those of new sessions where the contract
+// allows it.
 func (c reuseCase) random(t *testing.T, exact bool, seed uint64) (differ int) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 3))
@@ -200,15 +252,15 @@ func (c reuseCase) random(t *testing.T, exact bool, seed uint64) (differ int) {
 	for round := range c.rounds {
 		var ids []int32
 		switch rng.IntN(8) {
-		case 0, 1: // the next turn
+		case 0, 1: // the next message
 			ids = slices.Concat(h.ids, random(1+rng.IntN(40)))
-		case 2, 3: // turns off inside what is held
+		case 2, 3: // diverges within the cached ids
 			if len(h.ids) > 2 {
 				ids = slices.Concat(h.ids[:1+rng.IntN(len(h.ids)-1)], random(1+rng.IntN(60)))
 			}
 		case 4: // the same again
 			ids = slices.Clone(asked)
-		case 5: // a beginning of what is held
+		case 5: // a prefix of the cached ids
 			if len(h.ids) > 2 {
 				ids = slices.Clone(h.ids[:1+rng.IntN(len(h.ids)-1)])
 			}
@@ -235,7 +287,7 @@ func (c reuseCase) random(t *testing.T, exact bool, seed uint64) (differ int) {
 				}
 			}
 			h.add(step, true)
-		case 2: // another session beside it
+		case 2: // another session
 			other := m.NewSession()
 			beside := slices.Concat(base[:1+rng.IntN(len(base)-1)], random(1))
 			if _, err := speak(context.Background(), other, beside, 2, exact, nil); err != nil {
@@ -257,7 +309,9 @@ func (c reuseCase) random(t *testing.T, exact bool, seed uint64) (differ int) {
 			all := slices.Concat(ids, cut.ids)
 			n := len(s.seq.ids)
 			if !slices.Equal(s.seq.ids, all[:min(n, len(all))]) {
-				t.Fatalf("seed %d, round %d: after a cancelled call the session holds %d ids that are none of the prompt", seed, round, n)
+				t.Fatalf(
+					"seed %d, round %d: after a cancelled call the session holds %d ids that are none of the prompt",
+					seed, round, n)
 			}
 			h.cut(cut.stats.CachedTokens)
 			for i := len(h.ids); i < n; i++ {
@@ -286,7 +340,8 @@ func (c reuseCase) random(t *testing.T, exact bool, seed uint64) (differ int) {
 			t.Fatal(err)
 		}
 		stats := got.stats
-		at := fmt.Sprintf("seed %d, round %d: prompt of %d, %d in common, cached %d, shared %d", seed, round, len(ids), common, stats.CachedTokens, stats.SharedTokens)
+		at := fmt.Sprintf("seed %d, round %d: prompt of %d, %d in common, cached %d, shared %d",
+			seed, round, len(ids), common, stats.CachedTokens, stats.SharedTokens)
 		promised := exact || open && !slices.Contains(h.generated[:common], true)
 		switch equal := got.equal(want); {
 		case !equal && promised:
@@ -297,7 +352,9 @@ func (c reuseCase) random(t *testing.T, exact bool, seed uint64) (differ int) {
 		if inStep && !got.equal(same) {
 			t.Fatalf("%s: %v with other logits than without other sessions %v", at, got.ids, same.ids)
 		}
-		if stats.PromptTokens != len(ids) || stats.CachedTokens > common || stats.CachedTokens+stats.SharedTokens >= len(ids) || want.stats.CachedTokens != 0 {
+		if stats.PromptTokens != len(ids) || stats.CachedTokens > common ||
+			stats.CachedTokens+stats.SharedTokens >= len(ids) ||
+			want.stats.CachedTokens != 0 {
 			t.Fatalf("%s: stats %+v, of a new session %+v", at, stats, want.stats)
 		}
 		if reused := stats.CachedTokens + stats.SharedTokens; open && rows != len(ids)-reused {

@@ -7,19 +7,25 @@ import (
 	"slices"
 )
 
-// Sampling says how the next token is chosen. The zero value is greedy: the most likely token, the lowest id of equals.
+// Sampling is how the next token is sampled from the logits. The zero value is greedy: the most
+// likely token, and among equals the one with the lowest id.
 //
-// The steps come in the order of Hugging Face's generate: repetition penalty, temperature, top-k, top-p, min-p.
+// The settings apply in the order of Hugging Face's generate: repetition penalty, temperature,
+// top-k, top-p, min-p.
 type Sampling struct {
-	Temperature       float64 // divides the logits; 0 is greedy
-	TopK              int     // only the k most likely; 0 means all
-	TopP              float64 // only the most likely whose probabilities add up to p; 0, the zero value, and 1 mean all
-	MinP              float64 // only those at least min-p times as likely as the most likely; 0 means all
-	RepetitionPenalty float64 // 0.01 to 100: divides positive logits and multiplies negative ones of tokens seen; 0 and 1 mean none (Keskar et al., arXiv 1909.05858)
-	Seed              uint64  // same seed, same text; 0 means a new seed every time, of 53 bits, which every reader of JSON keeps
+	Temperature float64 // divides the logits; 0 is greedy
+	TopK        int     // only the k most likely tokens; 0 means all
+	TopP        float64 // only the most likely tokens whose probabilities add up to p; 0 and 1 mean all
+	MinP        float64 // only tokens with at least MinP times the probability of the most likely one
+	// RepetitionPenalty divides positive logits of tokens in the prompt and the answer, and multiplies
+	// negative ones (Keskar et al., arXiv 1909.05858). It is 0.01 to 100; 0 and 1 mean none.
+	RepetitionPenalty float64
+	// Seed makes the text reproducible. If it is 0, each generation has a new seed of 53 bits, which
+	// every JSON reader can represent.
+	Seed uint64
 }
 
-// Validate returns an [*OptionError] if a setting makes no sense.
+// Validate returns an [*OptionError] if a setting is invalid.
 func (s Sampling) Validate() error {
 	bad := func(name string, v any, want string) error { return badOption("Sampling."+name, v, want) }
 	switch {
@@ -31,25 +37,27 @@ func (s Sampling) Validate() error {
 		return bad("TopP", s.TopP, "0 to 1")
 	case !(s.MinP >= 0 && s.MinP <= 1):
 		return bad("MinP", s.MinP, "0 to 1")
-	case s.RepetitionPenalty != 0 && !(s.RepetitionPenalty >= minPenalty && s.RepetitionPenalty <= maxPenalty):
+	case s.RepetitionPenalty != 0 &&
+		!(s.RepetitionPenalty >= minPenalty && s.RepetitionPenalty <= maxPenalty):
 		want := fmt.Sprintf("0 or 1 (none), or %v to %v", minPenalty, maxPenalty)
 		return bad("RepetitionPenalty", s.RepetitionPenalty, want)
 	}
 	return nil
 }
 
-// Bounds of the repetition penalty, as for generation_config.json. Those in use are 1 to 2; logits stay far from overflowing.
+// Bounds of the repetition penalty, in generation_config.json as well. Usual values are 1 to 2;
+// within the bounds logits cannot overflow.
 const (
 	minPenalty = 0.01
 	maxPenalty = 100
 )
 
-// sampler chooses tokens by a Sampling.
+// sampler samples tokens.
 type sampler struct {
 	Sampling
 	rng  *rand.Rand
-	heap []candidate        // kept between tokens
-	seen map[int32]struct{} // tokens that the repetition penalty is for
+	heap []candidate        // reused from token to token
+	seen map[int32]struct{} // tokens that the repetition penalty applies to
 }
 
 type candidate struct {
@@ -61,12 +69,12 @@ func newSampler(s Sampling) *sampler {
 	if s.Seed == 0 {
 		s.Seed = 1 + rand.Uint64N(1<<53-1)
 	}
-	const stream = 0x6e70756b6974 // any constant will do: it only has to stay the same for seeds to keep their meaning
+	const stream = 0x6e70756b6974 // arbitrary, but fixed: it determines the text of a seed
 	return &sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream)), seen: map[int32]struct{}{}}
 }
 
-// next chooses a token. Logits that are not finite are an error: they come from broken weights or a broken device, and every choice would be
-// meaningless. The penalty for tokens seen changes logits in place.
+// next returns the next token. Logits that are not finite are an error, because they come from
+// broken weights or a broken device. The repetition penalty changes logits in place.
 func (s *sampler) next(logits []float32) (int32, error) {
 	best, err := argmax(logits)
 	if err != nil {
@@ -84,11 +92,11 @@ func (s *sampler) next(logits []float32) (int32, error) {
 	return s.draw(logits, float64(logits[best])), nil
 }
 
-// draw samples from the softmax of logits/Temperature, cut by top-k, top-p and min-p. Candidates come off a heap, most likely first, so that a
-// vocabulary of 150,000 is never sorted.
+// draw samples from the softmax of logits/Temperature after top-k, top-p and min-p. Candidates come
+// off a heap, most likely first, so a vocabulary of 150,000 is never sorted.
 func (s *sampler) draw(logits []float32, top float64) int32 {
 	weight := func(l float32) float64 { return math.Exp((float64(l) - top) / s.Temperature) }
-	floor := top - s.Temperature*80 // exp(-80) of the most likely is far below the resolution of a float64 sum
+	floor := top - s.Temperature*80 // exp(-80) is far below the resolution of a float64 sum
 	s.heap = s.heap[:0]
 	for id, l := range logits {
 		if float64(l) >= floor {
@@ -99,7 +107,7 @@ func (s *sampler) draw(logits []float32, top float64) int32 {
 	if s.TopK > 0 && s.TopK < len(kept) || s.TopP > 0 && s.TopP < 1 {
 		kept = s.cut(weight)
 	}
-	if s.MinP > 0 { // the most likely has weight 1
+	if s.MinP > 0 { // the most likely candidate has weight 1
 		kept = slices.DeleteFunc(kept, func(c candidate) bool { return weight(c.logit) < s.MinP })
 	}
 	sum := 0.0
@@ -112,11 +120,11 @@ func (s *sampler) draw(logits []float32, top float64) int32 {
 			return c.id
 		}
 	}
-	return kept[len(kept)-1].id // rounding left a crumb
+	return kept[len(kept)-1].id // after rounding
 }
 
-// cut keeps the k most likely candidates and of those the most likely whose probability, among the k, adds up to p. It moves them to the end of
-// the heap's memory, least likely first, and returns them.
+// cut returns the k most likely candidates, and of those the most likely ones whose probabilities
+// among the k add up to p. It moves them to the end of the heap, least likely first.
 func (s *sampler) cut(weight func(float32) float64) []candidate {
 	h := s.heap
 	heapify(h)
@@ -142,7 +150,7 @@ func (s *sampler) cut(weight func(float32) float64) []candidate {
 		}
 	}
 	kept := h[n:]
-	if s.TopP > 0 && s.TopP < 1 && total == 0 { // with top-k, probabilities are those among the k
+	if s.TopP > 0 && s.TopP < 1 && total == 0 { // with top-k, probabilities are relative to the k
 		total, sum = sum, 0
 		for i := len(kept) - 1; i >= 0; i-- {
 			if sum += weight(kept[i].logit); sum >= s.TopP*total {
@@ -159,7 +167,8 @@ func heapify(h []candidate) {
 	}
 }
 
-// sift restores the heap below i: a parent is more likely than its children, the lower id first among equals.
+// sift restores the heap below i: a parent is more likely than its children or, among equals, has a
+// lower id.
 func sift(h []candidate, i int) {
 	before := func(a, b candidate) bool { return a.logit > b.logit || a.logit == b.logit && a.id < b.id }
 	for {
@@ -182,7 +191,8 @@ func argmax(logits []float32) (int32, error) {
 	best := 0
 	for i, l := range logits {
 		if l-l != 0 { // NaN or infinite
-			return 0, fmt.Errorf("model: the logit of token %d is %v: weights that are not finite, or a broken device (npukit info --check looks at the weights)", i, l)
+			return 0, fmt.Errorf("model: the logit of token %d is %v: the weights or the device are broken "+
+				"(npukit info --check checks the weights)", i, l)
 		}
 		if l > logits[best] {
 			best = i
@@ -191,8 +201,8 @@ func argmax(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
-// see adds tokens to those that the repetition penalty is for.
-func (s *sampler) see(ids ...int32) {
+// record adds tokens to those that the repetition penalty applies to.
+func (s *sampler) record(ids ...int32) {
 	for _, id := range ids {
 		s.seen[id] = struct{}{}
 	}
@@ -208,14 +218,14 @@ func (s *sampler) penalize(logits []float32, penalty float32) {
 	}
 }
 
-// Alternative is a token that could have come next.
+// Alternative is a candidate for the next token.
 type Alternative struct {
 	ID      int32   `json:"id"`
 	Logprob float64 `json:"logprob"`
 }
 
-// logprobs gives the log of the softmax of the logits for one token, and for the n most likely ones, the lowest id first of equals. It takes
-// time in proportion to the vocabulary, and to n times its logarithm.
+// logprobs returns the log softmax of the logits for one token, and for the n most likely tokens,
+// the lowest id first among equals. It takes O(vocab + n log vocab).
 func logprobs(logits []float32, id int32, n int) (float64, []Alternative) {
 	top := math.Inf(-1)
 	for _, l := range logits {

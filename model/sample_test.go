@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// reference is what Hugging Face's logits processors do, written plainly: sort everything, cut, normalise.
+// reference is a direct implementation of Hugging Face's logits processors: sort everything, cut,
+// normalize.
 func reference(logits []float32, s Sampling) map[int32]float64 {
 	type entry struct {
 		id int32
@@ -63,7 +64,8 @@ func reference(logits []float32, s Sampling) map[int32]float64 {
 	return out
 }
 
-// Drawn frequencies follow the distribution that the settings define, and nothing outside it is ever drawn.
+// The frequencies of samples follow the distribution that the settings define, and no token outside
+// it is ever drawn.
 func TestSamplingDistribution(t *testing.T) {
 	logits := []float32{2.1, -1, 0.3, 2.0, 1.2, -3, 0.9, 1.21, 0.2, -0.4}
 	for _, s := range []Sampling{
@@ -128,8 +130,8 @@ func TestGreedy(t *testing.T) {
 		t.Errorf("of equal logits token %d was chosen, want the lower id 1", id)
 	}
 	s = newSampler(Sampling{RepetitionPenalty: 2})
-	s.see(1, 1)
-	s.see(1)
+	s.record(1, 1)
+	s.record(1)
 	if id, _ := s.next([]float32{1, 3, 2, -1}); id != 2 {
 		t.Errorf("token %d, want 2: a penalty of 2 brings 3 to 1.5, once and not three times", id)
 	}
@@ -137,7 +139,8 @@ func TestGreedy(t *testing.T) {
 		t.Errorf("token %d, want 2: negative logits are multiplied", id)
 	}
 	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
-		if _, err := s.next([]float32{0, bad}); err == nil || !strings.Contains(err.Error(), "logit of token 1") {
+		if _, err := s.next([]float32{0, bad}); err == nil ||
+			!strings.Contains(err.Error(), "logit of token 1") {
 			t.Errorf("a logit of %v: error %v, want one naming the token", bad, err)
 		}
 	}
@@ -155,16 +158,21 @@ func TestSamplingValidate(t *testing.T) {
 			t.Errorf("%+v: error %v, want one about %s", s, err, want)
 		}
 	}
-	// A penalty must not make a logit that is not finite: in float32 1e-40 is almost nothing and 1e39 infinite.
-	for penalty, ok := range map[float64]bool{0: true, 1: true, 0.01: true, 100: true, 1e-40: false, 1e39: false, 101: false, -1: false, math.NaN(): false} {
+	// A penalty must not make a logit infinite or NaN: in float32 1e-40 is almost 0 and 1e39 is
+	// infinite.
+	for penalty, ok := range map[float64]bool{
+		0: true, 1: true, 0.01: true, 100: true,
+		1e-40: false, 1e39: false, 101: false, -1: false, math.NaN(): false,
+	} {
 		err := Sampling{RepetitionPenalty: penalty}.Validate()
-		if ok != (err == nil) || err != nil && !strings.Contains(err.Error(), "want 0 or 1 (none), or 0.01 to 100") {
+		if ok != (err == nil) ||
+			err != nil && !strings.Contains(err.Error(), "want 0 or 1 (none), or 0.01 to 100") {
 			t.Errorf("repetition penalty %v: %v", penalty, err)
 		}
 	}
 }
 
-// A random seed passes through a float64, which is what many readers of JSON have for a number.
+// A random seed is exact as a float64, the number type of many JSON readers.
 func TestRandomSeed(t *testing.T) {
 	seen, bits := map[uint64]bool{}, uint64(1<<53-1) // bits that are always set
 	for range 100 {
@@ -187,12 +195,14 @@ func TestLogprobs(t *testing.T) {
 	if want := 2 - math.Log(sum); math.Abs(got-want) > 1e-12 {
 		t.Errorf("logprob %v, want %v", got, want)
 	}
-	if len(top) != 2 || top[0].ID != 3 || top[1].ID != 1 || math.Abs(top[0].Logprob-(3-math.Log(sum))) > 1e-12 {
+	if len(top) != 2 || top[0].ID != 3 || top[1].ID != 1 ||
+		math.Abs(top[0].Logprob-(3-math.Log(sum))) > 1e-12 {
 		t.Errorf("top %v, want tokens 3 and 1", top)
 	}
 }
 
-// The alternatives are those of a full sort, and take little time however many are asked for, in whatever order the logits come.
+// The alternatives are those of a full sort. They take little time, however many there are and in
+// whichever order the logits come.
 func TestAlternatives(t *testing.T) {
 	const vocab = 150_000
 	rising := make([]float32, vocab)
@@ -216,7 +226,8 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
-// Stop strings are found wherever the pieces are cut, and what only looks like the beginning of one is shown in the end.
+// Stop strings are found however the text is split, and text that only looks like the start of one
+// is shown in the end.
 func TestStopper(t *testing.T) {
 	for _, tc := range []struct {
 		stops   []string
@@ -243,16 +254,18 @@ func TestStopper(t *testing.T) {
 			if !stopped {
 				shown += s.rest()
 			}
-			// Pieces as long as a whole stop string may decide for a later one that ends earlier.
-			if shown != tc.want && !(size > 1 && strings.HasPrefix(tc.want, shown)) || stopped != tc.stopped {
-				t.Errorf("%q in pieces of %d, stops %q: %q %v, want %q %v", tc.text, size, tc.stops, shown, stopped, tc.want, tc.stopped)
+			// Pieces as long as a whole stop string may match a later one that ends earlier.
+			if shown != tc.want && !(size > 1 && strings.HasPrefix(tc.want, shown)) ||
+				stopped != tc.stopped {
+				t.Errorf("%q in pieces of %d, stops %q: %q %v, want %q %v", tc.text, size, tc.stops,
+					shown, stopped, tc.want, tc.stopped)
 			}
 		}
 	}
 }
 
-// Whatever generation_config.json asks for becomes a Sampling that is valid and means what transformers and vLLM make
-// of it.
+// Each generation_config.json becomes a valid Sampling with the meaning that transformers and vLLM
+// give it.
 func TestDefaultSampling(t *testing.T) {
 	for file, want := range map[string]Sampling{
 		`{}`:                                     {},
@@ -281,7 +294,7 @@ func TestDefaultSampling(t *testing.T) {
 	}
 }
 
-// The smallest top-p keeps one token: what top_p 0 means to transformers.
+// The smallest top-p leaves one token, as top_p 0 does in transformers.
 func TestSmallestTopP(t *testing.T) {
 	for _, k := range []int{0, 3} {
 		s := newSampler(Sampling{Temperature: 2, TopK: k, TopP: math.SmallestNonzeroFloat64, Seed: 1})

@@ -12,76 +12,78 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// scheduler decides whose rows the next pass takes.
+// scheduler selects the rows of each pass.
 //
-// A session submits a job, the rows of its next pass, and waits until it is done. One pass runs at a
-// time. Whenever one can start, it takes the jobs in the queue that go together. There are no timers,
-// and a job that finds nothing before it runs in the goroutine of its session, so a lone session sees
-// no added latency.
+// A session submits a job, which has the rows of its next pass, and waits for its result. One pass
+// runs at a time. As soon as a pass can start, it takes the queued jobs that can share it. There
+// are no timers, and if a job can start at once it runs in its session's goroutine, so a lone
+// session sees no added latency.
 //
 // # Holds
 //
-// After a decode pass each of its sessions chooses a token and submits the next row, all within a
-// fraction of a millisecond. If a pass started with the first of them, that session would run alone.
-// A job can therefore ask for a hold: when its pass has ended, its client holds the queue, and no
-// pass starts until all holds are released. A hold covers the package's own work only, never that of
-// a caller: Session.release, which ends every call, releases it, and so does everything that runs a
-// caller's code. A caller that is quick to ask for the next token usually submits before the next
-// pass collects its jobs, because release leaves that to another goroutine.
+// After a decode pass each of its sessions samples a token and submits the next row, within a
+// fraction of a millisecond. If a pass started with the first of them, that session would run
+// alone. A job can therefore ask for a hold: when its pass ends, its client holds the queue, and no
+// pass starts until all holds are released. A hold covers only the package's own work, never that
+// of a caller: Session.release, which ends every call, releases it, and so does all code that calls
+// a caller's. If a caller asks for the next token at once, it usually submits before the next pass
+// collects its jobs, because release starts that pass in another goroutine.
 //
 // # Which jobs share a pass
 //
-// On a device that takes any number of rows a pass has a segment for each of several sessions, and
-// all its jobs are of one kind: few rows (decode steps and short prompts) or many (chunks of a
-// prompt). The kinds are kept apart because a device may have other kernels for few rows, which sum
-// in another order ([npu.Info.FewRows]). So a session's logits are the same bits whatever shares its
-// passes. Programs of fixed rows take one session at a time; their kinds are the passes of the plan.
+// On a device that takes any number of rows, a pass has a segment for each of several sessions, and
+// all its jobs are of one kind: small (decode steps and short prompts) or large (chunks of a
+// prompt). The kinds do not mix, because a device may use other kernels for at most
+// [npu.Info.FewRows] rows, which sum in another order. So a session's logits do not depend on the
+// other jobs in its passes. Programs of fixed rows take one session at a time; their kinds are the
+// passes of the plan.
 //
 // # Order
 //
-// The job that has waited longest goes first, except that after a pass of one kind comes one of
-// another if any is queued. Any number of long prompts thus delays the others by one chunk between
-// two of their tokens, and the others delay a prompt by one pass of few rows between two chunks. With
-// programs of fixed rows a change of kind can make the device load other programs, so up to
-// prefillTurns prefills or decodeTurns steps follow each other before the other kind has its turn.
+// The oldest job goes first, except that after a pass of one kind comes one of another kind if any
+// is queued. So any number of long prompts delays other sessions by one chunk between two of their
+// tokens, and these delay a prompt by one small pass between two chunks. With programs of fixed
+// rows, a change of kind can make the device load other programs. Up to maxPrefills prefills or
+// maxDecodes decode steps then run in a row.
 type scheduler struct {
-	few   int  // rows of a pass of few rows at most
-	most  int  // rows of a pass of many rows at most
-	joins bool // a pass takes several sessions
+	small int  // most rows of a small pass
+	most  int  // most rows of a large pass
+	joins bool // passes can have several sessions
 
 	// pass executes a pass. One call runs at a time.
 	pass func(ctx context.Context, p *boundPass, inputs []*input) error
 
 	mu       sync.Mutex
-	queue    []*job // in the order of submission
+	queue    []*job // oldest first
 	running  *batch
 	starting bool   // a goroutine is about to call start
 	holds    int    // clients whose holding is set
-	last     *input // of the last pass, if it had one
+	last     *input // the input of the last pass, if it had one
 	kind     kind   // of the last pass
-	turns    int    // passes of that kind in a row
+	streak   int    // passes of that kind in a row
 	closed   bool
 }
 
-// With programs of fixed rows: passes of one kind in a row while jobs of another are queued.
+// With programs of fixed rows, the most passes of one kind in a row while jobs of another are
+// queued.
 const (
-	prefillTurns = 4
-	decodeTurns  = 16
+	maxPrefills = 4
+	maxDecodes  = 16
 )
 
-// kind is a class of jobs that a pass may take together, or that need no other programs loaded.
+// kind is a class of jobs that can share a pass, or that use the same programs.
 type kind struct {
-	pass *boundPass
-	many bool
+	pass  *boundPass
+	large bool
 }
 
 // client is a session as the scheduler sees it.
 type client struct {
 	holding bool // guarded by scheduler.mu
 
-	// left is closed when a pass that the client has left no longer uses the input of its job. It is
-	// nil if there is no such pass. The client owns the field.
-	left <-chan struct{}
+	// abandoned is closed when a pass that the client has abandoned no longer uses the input of its
+	// job. It is nil if there is no such pass. The client owns the field.
+	abandoned <-chan struct{}
 }
 
 // job is one client's part of a pass.
@@ -92,23 +94,23 @@ type job struct {
 	in     *input
 	hold   bool // the client holds the queue after the pass
 
-	batch *batch        // nil while the job is queued
-	left  bool          // the client has gone; its batch runs for others
-	done  chan struct{} // closed when err is set
-	err   error
+	batch     *batch        // nil while the job is queued
+	abandoned bool          // the client has gone; the batch runs for others
+	done      chan struct{} // closed when err is set
+	err       error
 }
 
 // batch is a pass with its jobs.
 type batch struct {
 	ctx    context.Context
-	cancel context.CancelFunc // called when all clients have left
+	cancel context.CancelFunc // called when all clients have gone
 	jobs   []*job
-	live   int           // jobs whose client has not left
-	ended  chan struct{} // closed when the device no longer works on the pass
+	live   int           // jobs that are not abandoned
+	ended  chan struct{} // closed when the device has stopped
 }
 
-// passPanic is the error of a pass that panicked, in a tap for example. submit panics with it in the
-// goroutine of each client.
+// passPanic is the error of a pass that panicked, for example in a tap. submit panics with it in
+// the goroutine of each client.
 type passPanic struct {
 	value any
 	stack []byte
@@ -120,22 +122,22 @@ func (p *passPanic) Error() string {
 
 func newScheduler(p *plan.Plan, info npu.Info, tapped bool) *scheduler {
 	q := &scheduler{
-		few:   info.FewRows,
+		small: info.FewRows,
 		most:  p.Chunk,
 		joins: p.Prefill[0].Rows == 0 && !tapped,
 	}
-	if q.few == 0 { // the device has one kind of kernels; decode steps still go before chunks
-		q.few = 16
+	if q.small == 0 { // one kind of kernels; decode steps still precede chunks
+		q.small = 16
 	}
-	q.few = max(1, min(q.few, q.most))
+	q.small = max(1, min(q.small, q.most))
 	return q
 }
 
-// submit queues a job and waits until its pass has ended. The client must not hold the queue.
+// submit queues a job and waits for the end of its pass. The client must not hold the queue.
 //
-// When the job's context is cancelled, submit returns its error at once if the pass has not started
-// or goes on for other clients. In the latter case it sets client.left. A pass of this job alone
-// runs under its context, and submit returns when the device has stopped.
+// If the job's context is cancelled, submit returns the context's error at once if the pass has not
+// started or goes on for other clients. In the latter case it sets client.abandoned. A pass of this
+// job alone runs under its context, and submit returns when the device has stopped.
 func (q *scheduler) submit(j *job) error {
 	j.done = make(chan struct{})
 	alone, err := q.enqueue(j)
@@ -159,8 +161,8 @@ func (q *scheduler) submit(j *job) error {
 	return j.err
 }
 
-// enqueue queues a job. If a pass of this job alone can start, it returns that pass for the caller to
-// run.
+// enqueue queues a job. If a pass of this job alone can start, enqueue returns that pass for the
+// caller to run.
 func (q *scheduler) enqueue(j *job) (alone *batch, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -169,14 +171,14 @@ func (q *scheduler) enqueue(j *job) (alone *batch, err error) {
 	}
 	q.queue = append(q.queue, j)
 	if !q.starting && q.ready() == j {
-		return q.collect(j), nil // nothing joins it: a job that could would be running or starting
+		return q.collect(j), nil // no other job is queued that could share the pass
 	}
 	q.wake()
 	return nil, nil
 }
 
 // cancel removes a job whose context has ended from the queue, or from a pass that it shares. It
-// returns false if the job is done or has its pass to itself.
+// returns false if the job is done or alone in its pass.
 func (q *scheduler) cancel(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -188,14 +190,14 @@ func (q *scheduler) cancel(j *job) bool {
 	b := j.batch
 	if b == nil {
 		q.queue = slices.DeleteFunc(q.queue, func(o *job) bool { return o == j })
-		q.wake() // the job may have been the first, of a kind that had to wait
+		q.wake() // a job of another kind may have waited for this one
 		return true
 	}
 	if len(b.jobs) == 1 {
 		return false
 	}
-	j.left = true
-	j.client.left = b.ended
+	j.abandoned = true
+	j.client.abandoned = b.ended
 	if b.live--; b.live == 0 {
 		b.cancel()
 	}
@@ -213,7 +215,7 @@ func (q *scheduler) release(c *client) {
 	}
 }
 
-// wake has the next pass started in another goroutine, if one can start. The caller holds mu.
+// wake starts the next pass in another goroutine, if one can start. The caller holds mu.
 func (q *scheduler) wake() {
 	if !q.starting && q.ready() != nil {
 		q.starting = true
@@ -235,7 +237,7 @@ func (q *scheduler) start() {
 	q.run(b)
 }
 
-// run runs a batch. It finishes it also if a tap panics or ends the goroutine.
+// run runs a batch. It finishes the batch even if a tap panics or ends the goroutine.
 func (q *scheduler) run(b *batch) {
 	err := errors.New("model: the pass was not completed")
 	defer func() {
@@ -251,7 +253,7 @@ func (q *scheduler) run(b *batch) {
 	err = q.pass(b.ctx, b.jobs[0].pass, inputs)
 }
 
-// finish marks the jobs of the running batch done, gives out their holds, and wakes the next pass.
+// finish marks the jobs of the running batch done, grants their holds, and wakes the next pass.
 func (q *scheduler) finish(b *batch, err error) {
 	b.cancel()
 	q.mu.Lock()
@@ -262,7 +264,7 @@ func (q *scheduler) finish(b *batch, err error) {
 	}
 	for _, j := range b.jobs {
 		j.err = err
-		if err == nil && j.hold && !j.left {
+		if err == nil && j.hold && !j.abandoned {
 			j.client.holding = true
 			q.holds++
 		}
@@ -272,8 +274,8 @@ func (q *scheduler) finish(b *batch, err error) {
 	q.wake()
 }
 
-// ready returns the job that the next pass is for, or nil if no pass can start now. The caller holds
-// mu.
+// ready returns the job that the next pass is for, or nil if no pass can start now. The caller
+// holds mu.
 func (q *scheduler) ready() *job {
 	if q.closed || q.running != nil || len(q.queue) == 0 {
 		return nil
@@ -285,8 +287,8 @@ func (q *scheduler) ready() *job {
 	return first
 }
 
-// first returns the job that has waited longest, of the kind whose turn it is. A job whose rows were
-// in the last pass goes before others of its kind, because only the head is left to compute.
+// first returns the oldest job of the kind that is next. A job whose rows were in the last pass
+// precedes others of its kind, because only the head is left to compute.
 func (q *scheduler) first() *job {
 	var same, other *job
 	for _, j := range q.queue {
@@ -297,35 +299,35 @@ func (q *scheduler) first() *job {
 			same = j
 		}
 	}
-	if same == nil || other != nil && q.turns >= maxTurns(q.kind) {
+	if same == nil || other != nil && q.streak >= maxStreak(q.kind) {
 		return other
 	}
 	return same
 }
 
 func (q *scheduler) kindOf(j *job) kind {
-	return kind{pass: j.pass, many: j.pass.Rows == 0 && len(j.in.ids) > q.few}
+	return kind{pass: j.pass, large: j.pass.Rows == 0 && len(j.in.ids) > q.small}
 }
 
-// maxTurns is how many passes of a kind may follow each other while jobs of another are queued.
-func maxTurns(k kind) int {
+// maxStreak returns how many passes of a kind may run in a row while jobs of another are queued.
+func maxStreak(k kind) int {
 	switch k.pass.Rows {
 	case 0:
 		return 1
 	case 1:
-		return decodeTurns
+		return maxDecodes
 	}
-	return prefillTurns
+	return maxPrefills
 }
 
-// collect moves the first job and those that can share its pass from the queue to the running batch.
-// The caller holds mu.
+// collect moves the first job, and those that can share its pass, from the queue to the running
+// batch. The caller holds mu.
 func (q *scheduler) collect(first *job) *batch {
 	k := q.kindOf(first)
 	if k != q.kind {
-		q.kind, q.turns = k, 0
+		q.kind, q.streak = k, 0
 	}
-	q.turns++
+	q.streak++
 	b := &batch{ctx: first.ctx, cancel: func() {}, ended: make(chan struct{})}
 	rows, picks := 0, 0
 	take := func(j *job) {
@@ -335,11 +337,11 @@ func (q *scheduler) collect(first *job) *batch {
 		picks += len(j.in.picks)
 	}
 	take(first)
-	most, heads := q.few, q.few
-	if k.many {
+	most, heads := q.small, q.small
+	if k.large {
 		most = q.most
 	}
-	if picks > q.few { // picked rows are of two kinds as well
+	if picks > q.small { // heads are small or large, too
 		heads = logitRows
 	}
 	q.queue = slices.DeleteFunc(q.queue, func(j *job) bool {
@@ -347,7 +349,7 @@ func (q *scheduler) collect(first *job) *batch {
 			return true
 		}
 		n := len(j.in.picks)
-		mixed := n > 0 && picks > 0 && (n > q.few) != (picks > q.few)
+		mixed := n > 0 && picks > 0 && (n > q.small) != (picks > q.small)
 		if !q.joins || q.kindOf(j) != k || rows+len(j.in.ids) > most || n > 0 && picks+n > heads || mixed {
 			return false
 		}
@@ -356,7 +358,7 @@ func (q *scheduler) collect(first *job) *batch {
 	})
 	b.live = len(b.jobs)
 	if b.live > 1 {
-		ctxs := make([]context.Context, len(b.jobs)) // each tracer sees the passes of its session
+		ctxs := make([]context.Context, len(b.jobs)) // each tracer gets the passes of its session
 		for i, j := range b.jobs {
 			ctxs[i] = j.ctx
 		}
@@ -366,7 +368,7 @@ func (q *scheduler) collect(first *job) *batch {
 	return b
 }
 
-// close fails the queued jobs and all later ones with ErrClosed, and waits for the running pass.
+// close fails all queued and later jobs with ErrClosed, and waits for the running pass.
 func (q *scheduler) close() {
 	q.mu.Lock()
 	q.closed = true

@@ -18,7 +18,7 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 )
 
-// probe is a device that shows its submissions to a function before it executes them.
+// probe is a device that passes its submissions to a function before it runs them.
 type probe struct {
 	npu.Device
 	before func(ctx context.Context, runs []npu.Run) error
@@ -33,7 +33,7 @@ func (p *probe) Submit(ctx context.Context, runs []npu.Run) error {
 	return p.Device.Submit(ctx, runs)
 }
 
-// Host is the host of a virtual device, and the device itself where there is none.
+// Host returns the host of a virtual device, or the device itself if it has none.
 func (p *probe) Host() npu.Device {
 	if host := npu.HostOf(p.Device); host != p.Device {
 		return host
@@ -41,13 +41,13 @@ func (p *probe) Host() npu.Device {
 	return p
 }
 
-// probed is a model behind a probe on the software device.
+// probed opens a model on a probe around the software device.
 func probed(t *testing.T, path string, opts *OpenOptions) (*Model, *probe) {
 	t.Helper()
 	return probedOn(t, path, "", opts)
 }
 
-// probedOn is the same with kernels of the device's.
+// probedOn is probed with the given kernels.
 func probedOn(t *testing.T, path, kernels string, opts *OpenOptions) (*Model, *probe) {
 	t.Helper()
 	dev, err := cpu.Open(&cpu.Options{Threads: 2, Kernels: kernels})
@@ -66,14 +66,14 @@ func probedOn(t *testing.T, path, kernels string, opts *OpenOptions) (*Model, *p
 	return m, p
 }
 
-// queued is how many jobs wait.
+// queued returns the number of queued jobs.
 func queued(m *Model) int {
 	m.exec.queue.mu.Lock()
 	defer m.exec.queue.mu.Unlock()
 	return len(m.exec.queue.queue)
 }
 
-// until waits for something that another goroutine brings about.
+// until waits for a condition that another goroutine makes true.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Microsecond) {
@@ -84,7 +84,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// segments are the rows of each session in a submission.
+// segments returns the rows of each session in a submission.
 func segments(runs []npu.Run) (rows []int) {
 	for _, r := range runs {
 		if len(r.Segments) > 0 && len(r.Segments[0].State) > 0 {
@@ -97,7 +97,8 @@ func segments(runs []npu.Run) (rows []int) {
 	return nil
 }
 
-// crowd is some sessions behind a probe whose first submission is held until all the others wait.
+// crowd is some sessions behind a probe, which blocks the first submission until all other sessions
+// have submitted.
 type crowd struct {
 	m        *Model
 	sessions []*Session
@@ -117,7 +118,7 @@ func newCrowdOn(t *testing.T, path, kernels string, n int) *crowd {
 	c.m, p = probedOn(t, path, kernels, nil)
 	for i := range n {
 		c.sessions = append(c.sessions, c.m.NewSession())
-		// A past of another length for each.
+		// Each sequence has another length.
 		if _, err := c.sessions[i].Step(context.Background(), int32(i)); err != nil {
 			t.Fatal(err)
 		}
@@ -147,8 +148,10 @@ func (c *crowd) close(t *testing.T) {
 	}
 }
 
-// stepAll hands in a step of each session, the first of which is held on the device while the others come, and gives what each got.
-func (c *crowd) stepAll(t *testing.T, ctx func(i int) context.Context, id func(i int) int32) (logits [][]float32, errs []error) {
+// stepAll steps every session, with the first on the device while the others submit, and returns
+// the results.
+func (c *crowd) stepAll(t *testing.T, ctx func(i int) context.Context, id func(i int) int32,
+) (logits [][]float32, errs []error) {
 	t.Helper()
 	logits, errs = make([][]float32, len(c.sessions)), make([]error, len(c.sessions))
 	var all sync.WaitGroup
@@ -171,7 +174,7 @@ func background(int) context.Context { return context.Background() }
 
 func seven(i int) int32 { return int32(7 + i) }
 
-// alone is what the i-th session of a crowd computes with nobody beside it.
+// alone returns the result of the i-th session of a crowd without other sessions.
 func alone(t *testing.T, i int) []float32 {
 	t.Helper()
 	return aloneOn(t, tiny("llama-tied-rope-scaled"), "", i)
@@ -189,11 +192,22 @@ func aloneOn(t *testing.T, path, kernels string, i int) []float32 {
 	return slices.Clone(row)
 }
 
-// Steps that wait become one pass, as far as the device takes rows for few, and each session's logits are to the bit what they are alone: with all kernels, for weights in F32,
-// BF16 and blocks.
+// Queued steps share a pass, up to the device's limit for small passes, and each session's logits
+// are bit-identical to those of a session alone: with all kernels, for weights in F32, BF16 and
+// blocks.
 func TestStepsGoTogether(t *testing.T) {
 	bf16 := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 192, Heads: 6, KVHeads: 2, HeadDim: 32, FFN: 500, Vocab: 701, Context: 512}
+	spec := ckptgen.Spec{
+		Family:  "llama",
+		Layers:  2,
+		Hidden:  192,
+		Heads:   6,
+		KVHeads: 2,
+		HeadDim: 32,
+		FFN:     500,
+		Vocab:   701,
+		Context: 512,
+	}
 	if err := ckptgen.Write(bf16, spec, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +220,7 @@ func TestStepsGoTogether(t *testing.T) {
 			if err := errors.Join(errs...); err != nil {
 				t.Fatal(err)
 			}
-			few := c.m.exec.queue.few
+			few := c.m.exec.queue.small
 			if want := 1 + (n-1+few-1)/few; len(c.passes) != want || len(c.passes[1]) != min(few, n-1) {
 				t.Errorf("passes with segments %v, want one of 1 and %d of %d", c.passes, want-1, n-1)
 			}
@@ -229,7 +243,7 @@ func TestStepsGoTogether(t *testing.T) {
 	}, "", 4))
 }
 
-// A token that is none is the error of its session alone, and so is the end of a context.
+// An invalid token, or the end of the context, is an error only for its own session.
 func TestOneOfABatch(t *testing.T) {
 	const n, bad, gone = 5, 2, 3
 	c := newCrowd(t, n)
@@ -261,7 +275,7 @@ func TestOneOfABatch(t *testing.T) {
 			return context.Background()
 		}
 		context.AfterFunc(ctx, func() {
-			// Its Step returns while the pass still runs: a second one finds the session free.
+			// Its Step returns while the pass still runs: a second Step can start.
 			until(t, "the session that leaves", func() bool {
 				free := c.sessions[gone].busy.TryLock()
 				if free {
@@ -282,13 +296,14 @@ func TestOneOfABatch(t *testing.T) {
 			t.Errorf("session %d beside one that left: %v, or other logits", i, err)
 		}
 	}
-	// It goes on as if it had not tried.
-	if row, err := c.sessions[gone].Step(context.Background(), seven(gone)); err != nil || !slices.Equal(row, alone(t, gone)) {
+	// It continues as if it had not tried.
+	if row, err := c.sessions[gone].Step(context.Background(), seven(gone)); err != nil ||
+		!slices.Equal(row, alone(t, gone)) {
 		t.Errorf("after leaving: %v, or other logits", err)
 	}
 }
 
-// Sessions that share a tracer see a pass that they make together once.
+// Sessions with a common tracer report a shared pass once.
 func TestTraceOfABatch(t *testing.T) {
 	c := newCrowd(t, 4)
 	defer c.close(t)
@@ -307,8 +322,8 @@ func TestTraceOfABatch(t *testing.T) {
 	}
 }
 
-// When all have left a pass it is cancelled.
-func TestAllLeaveABatch(t *testing.T) {
+// A pass is cancelled when all its clients have abandoned it.
+func TestAbandonedBatch(t *testing.T) {
 	const n = 4
 	c := newCrowd(t, n)
 	defer c.close(t)
@@ -341,7 +356,8 @@ func TestAllLeaveABatch(t *testing.T) {
 	}
 }
 
-// A device that fails fails the sessions of the pass, and no others; they go on when it is well again.
+// A device error fails the sessions of the pass, and no others. They continue when the device has
+// recovered.
 func TestDeviceErrorOfABatch(t *testing.T) {
 	const n = 4
 	c := newCrowd(t, n)
@@ -361,14 +377,15 @@ func TestDeviceErrorOfABatch(t *testing.T) {
 		}
 	}
 	for i := 1; i < n; i++ {
-		if row, err := c.sessions[i].Step(context.Background(), seven(i)); err != nil || !slices.Equal(row, alone(t, i)) {
+		if row, err := c.sessions[i].Step(context.Background(), seven(i)); err != nil ||
+			!slices.Equal(row, alone(t, i)) {
 			t.Errorf("session %d after the failure: %v, or other logits", i, err)
 		}
 	}
 }
 
-// crowded does work, each in a goroutine of its own, with every pass held until all whose work is not done wait for the next, but those in the pass. Each pass is shown to
-// note first.
+// crowded runs work, each in its own goroutine. Every pass is blocked until all unfinished work
+// outside it waits for the next pass. note gets each pass first.
 func crowded(t *testing.T, m *Model, p *probe, note func(b *batch, runs []npu.Run), work ...func()) {
 	t.Helper()
 	var live atomic.Int64
@@ -398,7 +415,7 @@ func crowded(t *testing.T, m *Model, p *probe, note func(b *batch, runs []npu.Ru
 	p.before = nil
 }
 
-// speakers are sessions with prompts, each of which is to say beside others what it says alone.
+// speakers are sessions with prompts, whose answers must not depend on the other sessions.
 type speakers struct {
 	m       *Model
 	prompts [][]int32
@@ -411,7 +428,8 @@ func (s *speakers) work(t *testing.T) (list []func()) {
 	speak := func(i int) []int32 {
 		session := s.m.NewSession()
 		defer session.Close()
-		return generate(t, session, s.prompts[i], &GenerateOptions{MaxTokens: s.tokens[i], IgnoreEOS: true, Sampling: &Sampling{}})
+		return generate(t, session, s.prompts[i],
+			&GenerateOptions{MaxTokens: s.tokens[i], IgnoreEOS: true, Sampling: &Sampling{}})
 	}
 	for i := range s.prompts {
 		s.want = append(s.want, speak(i))
@@ -424,7 +442,7 @@ func (s *speakers) work(t *testing.T) (list []func()) {
 	return list
 }
 
-// text is some ids, the same for a seed.
+// text returns some ids, the same ones for a seed.
 func text(n int, seed int32) (ids []int32) {
 	for i := range int32(n) {
 		ids = append(ids, (i*i*seed+7*i+seed)%250)
@@ -432,9 +450,11 @@ func text(n int, seed int32) (ids []int32) {
 	return ids
 }
 
-// Prompts of many chunks hold up sessions that decode by one chunk between two of their tokens, however many such prompts there are. All get on, and say what they say alone.
-func TestPromptsHoldUpOthersByOneChunk(t *testing.T) {
-	m, p := probed(t, tiny("qwen2-bias"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 64}, PrefixBytes: new(int)})
+// Prompts of many chunks delay decoding sessions by one chunk between two of their tokens, however
+// many such prompts there are. All make progress, and their answers are those of sessions alone.
+func TestPromptsDelayOthersByOneChunk(t *testing.T) {
+	m, p := probed(t, tiny("qwen2-bias"),
+		&OpenOptions{PlanOptions: &plan.Options{Chunk: 64}, PrefixBytes: new(int)})
 	s := &speakers{m: m,
 		prompts: [][]int32{text(20*64, 3), text(20*64, 5), {1, 2}, {3}, {4, 5, 6}},
 		tokens:  []int{1, 1, 30, 30, 30},
@@ -442,7 +462,7 @@ func TestPromptsHoldUpOthersByOneChunk(t *testing.T) {
 	work := s.work(t)
 	var passes [][]int
 	crowded(t, m, p, func(_ *batch, runs []npu.Run) { passes = append(passes, segments(runs)) }, work...)
-	chunk := func(rows []int) bool { return rows[0] > m.exec.queue.few }
+	chunk := func(rows []int) bool { return rows[0] > m.exec.queue.small }
 	first := slices.IndexFunc(passes, func(rows []int) bool { return !chunk(rows) })
 	last := len(passes) - 1
 	for chunk(passes[last]) {
@@ -462,10 +482,22 @@ func TestPromptsHoldUpOthersByOneChunk(t *testing.T) {
 	}
 }
 
-// On programs of fixed rows waiting sessions finish a phase together, so that its programs stay loaded, and for no longer than others may be asked to wait.
+// With programs of fixed rows, waiting sessions finish a phase together, so that its programs stay
+// loaded, but for a bounded number of passes.
 func TestSessionsFinishAPhaseTogether(t *testing.T) {
 	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 600, Context: 512, Tie: true}
+	spec := ckptgen.Spec{
+		Family:  "llama",
+		Layers:  1,
+		Hidden:  256,
+		Heads:   4,
+		KVHeads: 2,
+		HeadDim: 64,
+		FFN:     512,
+		Vocab:   600,
+		Context: 512,
+		Tie:     true,
+	}
 	if err := ckptgen.Write(dir, spec, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +512,8 @@ func TestSessionsFinishAPhaseTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	m.plan.Decode.Cost = 0 // a plan without costs prefills every prompt, whatever the clock says of a model as small as this
+	// a plan without costs prefills every prompt, also of a model as small as this
+	m.plan.Decode.Cost = 0
 	const prompts, tokens = 8, 50
 	s := &speakers{m: m, prompts: [][]int32{{1}, {2}, {3}}, tokens: []int{tokens, tokens, tokens}}
 	work := s.work(t)
@@ -502,7 +535,8 @@ func TestSessionsFinishAPhaseTogether(t *testing.T) {
 		}
 	}
 	if prefills != 3*prompts || len(phases) != 3*(prompts+tokens) {
-		t.Fatalf("%d passes, of them %d prefills; want %d and %d", len(phases), prefills, 3*(prompts+tokens), 3*prompts)
+		t.Fatalf("%d passes, of them %d prefills; want %d and %d", len(phases), prefills,
+			3*(prompts+tokens), 3*prompts)
 	}
 	switches, row := 0, 0
 	done := map[bool]int{}
@@ -514,28 +548,32 @@ func TestSessionsFinishAPhaseTogether(t *testing.T) {
 		row++
 		prefill := rows > 1
 		done[prefill]++
-		limit, others := decodeTurns, prefills-done[true]
+		limit, others := maxDecodes, prefills-done[true]
 		if prefill {
-			limit, others = prefillTurns, len(phases)-prefills-done[false]
+			limit, others = maxPrefills, len(phases)-prefills-done[false]
 		}
-		if row > limit && others >= 3 { // when fewer are left the last ones may not be there yet, or not any more
+		if row > limit &&
+			others >= 3 { // when fewer are left the last ones may not be there yet, or not any more
 			t.Errorf("pass %d is the %dth of %d rows in a row, and others wait", i, row, rows)
 		}
 	}
-	// Taking turns one by one would switch some 2*24 times: each prefill is beside decoding sessions.
-	if most := 2 * (prefills/prefillTurns + 2); switches > most {
+	// Strict alternation would switch about 2*24 times, because each prefill runs next to decoding
+	// sessions.
+	if most := 2 * (prefills/maxPrefills + 2); switches > most {
 		t.Errorf("%d changes between prefill and decoding, want at most %d: %v", switches, most, phases)
 	}
 }
 
-// A caller who looks at a token for long, or uses another session meanwhile, holds up nobody.
-func TestCallersHoldUpNobody(t *testing.T) {
+// A caller that looks at a token for long, or uses another session meanwhile, does not block
+// others.
+func TestCallersDoNotBlockOthers(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	a, b := m.NewSession(), m.NewSession()
 	defer a.Close()
 	defer b.Close()
 	n := 0
-	for _, err := range a.Generate(context.Background(), IDs([]int32{1, 2, 3}), &GenerateOptions{MaxTokens: 3, IgnoreEOS: true}) {
+	for _, err := range a.Generate(context.Background(), IDs([]int32{1, 2, 3}),
+		&GenerateOptions{MaxTokens: 3, IgnoreEOS: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -546,7 +584,8 @@ func TestCallersHoldUpNobody(t *testing.T) {
 	}
 }
 
-// Many sessions that are opened, closed, cancelled and left in the middle do not disturb each other, and a model that is closed beside them ends them.
+// Many sessions that are opened, closed, cancelled and abandoned do not affect each other. Closing
+// the model ends them.
 func TestManySessions(t *testing.T) {
 	m, _ := probed(t, tiny("llama-tied-rope-scaled"), &OpenOptions{PlanOptions: &plan.Options{Chunk: 32}})
 	prompts := [][]int32{text(100, 3), {1, 2, 3}, text(70, 3), text(40, 11), {9}, text(5, 4)}
@@ -609,7 +648,8 @@ func TestManySessions(t *testing.T) {
 			s := m.NewSession()
 			defer s.Close()
 			n := 0
-			for _, err := range s.Generate(context.Background(), IDs(prompts[i%len(prompts)]), &GenerateOptions{IgnoreEOS: true}) {
+			for _, err := range s.Generate(context.Background(), IDs(prompts[i%len(prompts)]),
+				&GenerateOptions{IgnoreEOS: true}) {
 				if n++; n == 2 {
 					begun <- struct{}{}
 				}

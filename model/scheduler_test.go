@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// passLog is a scheduler's device: it checks the passes that it is given, and takes hardly any time.
+// passLog is a device for the scheduler. It checks its passes and takes hardly any time.
 type passLog struct {
 	t      *testing.T
 	few    int
@@ -46,7 +46,8 @@ func (l *passLog) run(ctx context.Context, p *boundPass, inputs []*input) error 
 	for _, in := range inputs {
 		in.pos++ // the race detector sees who else uses it
 	}
-	if limit := map[bool]int{false: l.few, true: l.most}[many]; len(inputs) > 1 && (rows > limit || l.fixed) {
+	if limit := map[bool]int{false: l.few, true: l.most}[many]; len(inputs) > 1 &&
+		(rows > limit || l.fixed) {
 		l.t.Errorf("a pass has %d rows of %d sessions", rows, len(inputs))
 	}
 	if err := ctx.Err(); err != nil {
@@ -55,8 +56,8 @@ func (l *passLog) run(ctx context.Context, p *boundPass, inputs []*input) error 
 	return l.err()
 }
 
-// Clients that submit, hold the queue, are cancelled and fail at random all get on, on a scheduler
-// whose passes take hardly any time, so that it is in all states that there are.
+// Clients that submit, hold the queue, are cancelled and fail at random all make progress, on a
+// scheduler with very short passes, so that it reaches all its states.
 func TestSchedulerAtRandom(t *testing.T) {
 	steps := 1000
 	if longTests {
@@ -71,7 +72,7 @@ func TestSchedulerAtRandom(t *testing.T) {
 			p := &plan.Plan{Chunk: 64, Prefill: []plan.Pass{prefill.Pass}, Decode: decode.Pass}
 			q := newScheduler(p, npu.Info{FewRows: 4}, false)
 			var fail atomic.Int64
-			log := &passLog{t: t, few: q.few, most: q.most, fixed: fixed, err: func() error {
+			log := &passLog{t: t, few: q.small, most: q.most, fixed: fixed, err: func() error {
 				if fail.Add(1)%50 == 0 {
 					return errPass
 				}
@@ -114,11 +115,11 @@ func TestSchedulerAtRandom(t *testing.T) {
 							time.Sleep(time.Duration(rng.IntN(20)) * time.Microsecond)
 						}
 						q.release(c)
-						if c.left != nil {
+						if c.abandoned != nil {
 							left.Add(1)
-							<-c.left
+							<-c.abandoned
 							in.pos++
-							c.left = nil
+							c.abandoned = nil
 						}
 						q.mu.Lock()
 						if err := q.invariants(); err != nil {
@@ -130,11 +131,13 @@ func TestSchedulerAtRandom(t *testing.T) {
 			}
 			waitFor(t, &all)
 			checkSchedulerIdle(t, q)
-			t.Logf("%d jobs done, %d failed, %d cancelled, %d of them left a pass to others", done.Load(), failed.Load(), cancelled.Load(), left.Load())
-			if done.Load() == 0 || failed.Load() == 0 || cancelled.Load() == 0 || !fixed && left.Load() == 0 {
+			t.Logf("%d jobs done, %d failed, %d cancelled, %d of them left a pass to others",
+				done.Load(), failed.Load(), cancelled.Load(), left.Load())
+			if done.Load() == 0 || failed.Load() == 0 || cancelled.Load() == 0 ||
+				!fixed && left.Load() == 0 {
 				t.Error("not everything was tried")
 			}
-			// Closing fails what is queued and what comes later.
+			// close fails queued and later jobs.
 			errs := make(chan error)
 			held, free := make(chan struct{}), make(chan struct{})
 			q.pass = func(context.Context, *boundPass, []*input) error {
@@ -143,7 +146,8 @@ func TestSchedulerAtRandom(t *testing.T) {
 				return nil
 			}
 			submit := func() {
-				errs <- q.submit(&job{ctx: context.Background(), client: &client{}, pass: decode, in: &input{ids: make([]int32, 1)}})
+				errs <- q.submit(&job{ctx: context.Background(), client: &client{}, pass: decode,
+					in: &input{ids: make([]int32, 1)}})
 			}
 			go submit()
 			<-held
@@ -180,7 +184,7 @@ func TestSchedulerAtRandom(t *testing.T) {
 	}
 }
 
-// A pass waits for all clients that hold the queue, and no longer.
+// A pass waits for all clients that hold the queue, and for no others.
 func TestHolds(t *testing.T) {
 	decode := &boundPass{}
 	q := newScheduler(&plan.Plan{Chunk: 64, Prefill: []plan.Pass{{}}}, npu.Info{FewRows: 4}, false)
@@ -190,7 +194,13 @@ func TestHolds(t *testing.T) {
 		return nil
 	}
 	newJob := func(c *client) *job {
-		return &job{ctx: context.Background(), client: c, pass: decode, in: &input{ids: make([]int32, 1)}, hold: true}
+		return &job{
+			ctx:    context.Background(),
+			client: c,
+			pass:   decode,
+			in:     &input{ids: make([]int32, 1)},
+			hold:   true,
+		}
 	}
 	a, b, c := &client{}, &client{}, &client{}
 	for _, cl := range []*client{a, b} { // each has a pass of its own, and lets the other have its
@@ -235,8 +245,8 @@ func TestHolds(t *testing.T) {
 	checkSchedulerIdle(t, q)
 }
 
-// A pass that panics or ends its goroutine fails its jobs, and what is queued runs all the same.
-func TestPassThatDoesNotReturn(t *testing.T) {
+// A pass that panics or ends its goroutine fails its jobs, and queued jobs run nevertheless.
+func TestPassThatPanics(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("tap") }, "Goexit": runtime.Goexit} {
 		q := newScheduler(&plan.Plan{Chunk: 64, Prefill: []plan.Pass{{Rows: 64}}}, npu.Info{}, false)
 		held, free := make(chan struct{}), make(chan struct{})
@@ -253,11 +263,17 @@ func TestPassThatDoesNotReturn(t *testing.T) {
 		var all sync.WaitGroup
 		submit := func() (panicked any, err error) {
 			defer func() { panicked = recover() }()
-			j := &job{ctx: context.Background(), client: &client{}, pass: &boundPass{}, in: &input{ids: make([]int32, 1)}}
+			j := &job{
+				ctx:    context.Background(),
+				client: &client{},
+				pass:   &boundPass{},
+				in:     &input{ids: make([]int32, 1)},
+			}
 			return nil, q.submit(j)
 		}
 		all.Go(func() {
-			if panicked, err := submit(); err == nil && panicked == nil || (panicked != nil) != (name == "panic") {
+			if panicked, err := submit(); err == nil && panicked == nil ||
+				(panicked != nil) != (name == "panic") {
 				t.Errorf("%s: the job ended with %v, panic %v", name, err, panicked)
 			}
 		})

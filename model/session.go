@@ -11,55 +11,54 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Session is one conversation. It owns a KV cache and keeps what it has computed, so that a prompt
-// that begins like the last one costs only its new part. Close frees the cache.
+// Session is one conversation. It owns a KV cache, so a prompt that starts like the last one costs
+// only its new part. Close frees the cache.
 //
 // # Concurrency
 //
-// A session does one thing at a time: a call of any of its methods while another is in progress, or
-// while the loop over Generate or Chat has not ended, returns [ErrBusy]. After Close, calls return
-// [ErrClosed]. Different sessions of a model work at the same time, each in a goroutine of its own,
-// and share passes of the device. None of them waits for code of another's caller: loops over
-// tokens and callbacks of Score may take any time, and may use other sessions.
+// A session does one thing at a time: if a method is called while another one runs, or while the
+// loop over Generate or Chat has not ended, it returns [ErrBusy]. After Close, calls return
+// [ErrClosed]. Different sessions of a model run concurrently, each in its own goroutine, and share
+// passes of the device. None of them waits for code of another session's caller: loops over tokens
+// and callbacks of Score may take any time, and may use other sessions.
 //
-// A method whose context is cancelled returns within 100 ms. If other sessions have rows in the same
-// pass, that pass goes on; the session's next call, and Close, wait for its end. The session then
-// holds exactly the positions whose passes ended before.
+// A method whose context is cancelled returns within 100 ms. If the pass also has rows of other
+// sessions, it goes on; the session's next call, and Close, wait for its end. The session then
+// holds exactly the positions of the passes that ended before.
 //
-// # Reuse
+// # Prefix reuse
 //
-// A prompt reuses the keys and values of its longest prefix that the session holds; if all of it is
-// held, the last id is computed again for its logits. A session also copies keys and values that
-// other sessions of the model hold: see [OpenOptions.PrefixBytes]. [Stats] counts both.
+// A prompt reuses the keys and values of its longest prefix in the session's cache. If the whole
+// prompt is cached, the last id is computed again for its logits. A session also copies keys and
+// values from other sessions of the model: see [OpenOptions.PrefixBytes]. [Stats] counts both.
 //
 // On a device that takes any number of rows, reuse is exact by default if the reused positions were
-// computed as parts of prompts: logits are bit for bit those of a new session. This covers the same
-// prompt again, one that turns off in the middle, and one that starts like another session's. For
-// this the session computes some positions again, at most about twice [npu.Info.FewRows], so that
-// no pass is of another kind than a new session's.
+// computed as parts of prompts: the logits are bit-identical to those of a new session. This covers
+// the same prompt again, a prompt that differs from some position on, and one that starts like
+// another session's. To be exact, the session computes some positions again, at most about twice
+// [npu.Info.FewRows], because small and large passes may sum in another order.
 //
-// The exception is ids that the session generated itself or that Step appended. Their positions were
-// computed one by one, by kernels that can sum in another order than those that read prompts. A
-// prompt that continues them, such as the next turn of a conversation, reuses them all the same,
-// because computing an answer again delays the first token of the next turn by 27 to 537 % (see
-// docs/speed.md). Its logits can differ from a new session's in the last bits, and so can a greedy
-// text where two tokens are almost equally likely. They still do not depend on what other sessions
-// do.
+// The exception is ids that the session generated, or that Step appended. Their positions were
+// computed one by one, in small passes. A prompt that continues them, such as the next message of a
+// conversation, reuses them nevertheless: computing the answer again would delay the first token of
+// the next one by 27 to 537 % (see docs/speed.md). The logits can differ from a new session's in
+// the last bits, and greedy text can differ where two tokens are almost equally likely. They still
+// do not depend on other sessions.
 //
-// [GenerateOptions.ExactReuse] reuses only what a new session would compute to the bit, and computes
-// the rest again. With it every prompt is exact, on every device.
+// With [GenerateOptions.ExactReuse] a session reuses only positions that are bit-identical to a new
+// session's, and computes the others again. Then every prompt is exact, on every device.
 //
-// With programs of fixed rows, as on an NPU, a session without ExactReuse takes the passes of the
-// least predicted cost, and no reuse is promised to be exact.
+// With programs of fixed rows, as on an NPU, a session without ExactReuse takes the passes with the
+// least predicted cost, and reuse need not be exact.
 type Session struct {
 	m      *Model
 	busy   sync.Mutex
 	closed bool      // guarded by busy
-	seq    *sequence // what it has computed
+	seq    *sequence // computed positions
 	client client
 	logits []float32 // [picks, vocab] of the last pass
 
-	predicted float64 // seconds by the plan's costs, of all passes of a generation
+	predicted float64 // seconds of all passes of a generation, by the plan's costs
 }
 
 // NewSession returns an empty session, which the caller must close. It is safe for concurrent use.
@@ -67,7 +66,7 @@ func (m *Model) NewSession() *Session {
 	return &Session{m: m, seq: &sequence{cache: newCache(m.dev, m.plan)}}
 }
 
-// acquire starts a call of an exported method. If it succeeds, release must end the call.
+// acquire starts a call of an exported method. If it returns nil, the call must end with release.
 func (s *Session) acquire() error {
 	if !s.busy.TryLock() {
 		return ErrBusy
@@ -85,8 +84,7 @@ func (s *Session) release() {
 	s.busy.Unlock()
 }
 
-// releaseHold lets other sessions run while this one does not come back at once. It must be called
-// before a caller's code runs.
+// releaseHold lets passes of other sessions start. It must be called before a caller's code runs.
 func (s *Session) releaseHold() {
 	s.m.exec.queue.release(&s.client)
 	if testHookReleased != nil {
@@ -94,13 +92,13 @@ func (s *Session) releaseHold() {
 	}
 }
 
-// testHookReleased, if not nil, is called whenever a session gives control to its caller.
+// testHookReleased, if not nil, is called whenever a session returns control to its caller.
 var testHookReleased func(*Session)
 
-// Close frees the session's cache, or hands it to the model for other sessions: see
-// [OpenOptions.PrefixBytes]. It returns [ErrBusy] while another method is in progress. Closing again
-// does nothing. Close waits for the end of a pass that a cancelled call has left to other sessions,
-// and of any running pass if the device frees memory only between passes.
+// Close frees the session's cache, or adds it to the model's prefix cache: see
+// [OpenOptions.PrefixBytes]. It returns [ErrBusy] if another method is in progress. Closing again
+// does nothing. Close waits for the end of a pass that a cancelled call has abandoned, and for any
+// running pass if the device frees memory only between passes.
 func (s *Session) Close() error {
 	if err := s.acquire(); err != nil {
 		if errors.Is(err, ErrClosed) {
@@ -109,16 +107,16 @@ func (s *Session) Close() error {
 		return err
 	}
 	defer s.release()
-	if err := s.waitLeft(context.Background()); err != nil {
+	if err := s.waitAbandoned(context.Background()); err != nil {
 		return err
 	}
 	s.closed = true
 	return s.m.prefixes.release(s.seq)
 }
 
-// Forget drops what the session has computed and keeps its memory. The next prompt is computed from
-// its first position: nothing of it is copied from other sessions either. Forget returns [ErrBusy]
-// while another method is in progress.
+// Forget drops the cached positions, but not the memory of the cache. The next prompt is computed
+// from its first position, without copying from other sessions either. Forget returns [ErrBusy] if
+// another method is in progress.
 func (s *Session) Forget() error {
 	if err := s.acquire(); err != nil {
 		return err
@@ -129,43 +127,44 @@ func (s *Session) Forget() error {
 	return nil
 }
 
-// waitLeft waits for the end of a pass that a cancelled call has left, and that uses the cache.
-func (s *Session) waitLeft(ctx context.Context) error {
-	if s.client.left == nil {
+// waitAbandoned waits for the end of a pass that a cancelled call has abandoned, because the pass
+// uses the cache.
+func (s *Session) waitAbandoned(ctx context.Context) error {
+	if s.client.abandoned == nil {
 		return nil
 	}
 	select {
-	case <-s.client.left:
-		s.client.left = nil
+	case <-s.client.abandoned:
+		s.client.abandoned = nil
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// request is what [Session.compute] computes.
+// request is the work for [Session.compute].
 type request struct {
 	ids     []int32
-	decoded bool // the ids are not of a prompt
-	many    int  // positions before this one are computed in passes of many rows: see [origin]
-	hold    bool // the queue is held afterwards, until releaseHold: see [scheduler]
+	decoded bool // the ids are not part of a prompt
+	large   int  // positions below this one are computed in large passes: see [origin]
+	hold    bool // hold the queue afterwards, until releaseHold: see [scheduler]
 
-	every bool // logits of all ids are wanted, not only those of the last
+	every bool // pass the logits of all ids to emit, not only those of the last
 	emit  func(pos int, logits []float32) error
 }
 
-// compute runs ids through the model, after those that the session holds, in as many passes as it
-// takes. The logits that emit gets are valid during its call only.
+// compute runs ids through the model, after those in the cache, in one or more passes. The logits
+// are valid only during the call of emit.
 func (s *Session) compute(ctx context.Context, r request) error {
-	if err := s.waitLeft(ctx); err != nil {
+	if err := s.waitAbandoned(ctx); err != nil {
 		return err
 	}
 	ids := r.ids
-	from := len(s.seq.ids) // the first position whose logits may be wanted
+	from := len(s.seq.ids) // the first position with wanted logits, if all are
 	last := from + len(ids) - 1
 	for len(ids) > 0 {
-		c := s.m.exec.choose(len(s.seq.ids), len(ids), r.many)
-		if c.fresh { // what the cache holds is computed again, in one pass with the rest
+		c := s.m.exec.choose(len(s.seq.ids), len(ids), r.large)
+		if c.restart { // compute the cached positions again, in one pass with the rest
 			ids = slices.Concat(s.seq.ids, ids)
 			s.seq.cut(0)
 		}
@@ -185,7 +184,7 @@ func (s *Session) compute(ctx context.Context, r request) error {
 		if err := s.reserve(ctx, room); err != nil {
 			return err
 		}
-		var wanted []int // rows
+		var wanted []int // row numbers
 		for row := range n {
 			if pos := in.pos + row; pos == last || r.every && pos >= from {
 				wanted = append(wanted, row)
@@ -194,7 +193,7 @@ func (s *Session) compute(ctx context.Context, r request) error {
 		ids = ids[n:]
 		computed := func() {
 			s.seq.add(in.ids, s.m.exec.after(s.seq.origin, in.pos, n, c.prefill), !r.decoded)
-			s.m.prefixes.list(s.seq)
+			s.m.prefixes.register(s.seq)
 			s.predicted += p.Cost
 		}
 		job := job{ctx: ctx, client: &s.client, pass: p, in: in, hold: r.hold && len(ids) == 0}
@@ -205,9 +204,10 @@ func (s *Session) compute(ctx context.Context, r request) error {
 	return nil
 }
 
-// run runs a job, calls computed, and gives the logits of the wanted rows to emit. If they are many,
-// it takes further jobs for the head alone.
-func (s *Session) run(j job, wanted []int, computed func(), emit func(pos int, logits []float32) error) error {
+// run runs a job, calls computed, and passes the logits of the wanted rows to emit. If there are
+// many, it submits more jobs for the head alone.
+func (s *Session) run(j job, wanted []int, computed func(), emit func(pos int, logits []float32) error,
+) error {
 	vocab := s.m.plan.Model.Vocab
 	in := j.in
 	for first := true; first || len(wanted) > 0; first = false {
@@ -231,13 +231,13 @@ func (s *Session) run(j job, wanted []int, computed func(), emit func(pos int, l
 	return nil
 }
 
-// logitRows bounds how many rows of logits are in memory at once: 64 rows of a vocabulary of 152,000
-// are 39 MB.
+// logitRows bounds the rows of logits in memory at once. 64 rows of a vocabulary of 152,000 take 39
+// MB.
 const logitRows = 64
 
-// reservePrompt makes room for a prompt and some of its answer, at most most tokens if that is not
-// 0, so that the cache of a long prompt does not grow, which copies it, with the first tokens. It
-// succeeds if a device has no memory for so much, because the prompt may still fit.
+// reservePrompt makes room for a prompt and part of its answer, of at most most tokens if that is
+// not 0. Otherwise the first tokens of the answer would grow, and so copy, the cache of a long
+// prompt. It returns nil if the device is out of memory, because the prompt may still fit.
 func (s *Session) reservePrompt(ctx context.Context, prompt, most int) error {
 	answer := max(firstCapacity, prompt/4)
 	if most > 0 {
@@ -249,14 +249,14 @@ func (s *Session) reservePrompt(ctx context.Context, prompt, most int) error {
 	return nil
 }
 
-// reserve makes room in the cache. If the device has none, it evicts what the model keeps of closed
-// sessions and tries again.
+// reserve makes room in the cache. If the device is out of memory, it evicts the model's prefix
+// cache and tries again.
 func (s *Session) reserve(ctx context.Context, positions int) error {
 	if positions <= s.seq.cache.capacity {
 		return nil
 	}
 	grow := func() error {
-		s.seq.rows.Lock() // after those who copy from the buffers
+		s.seq.rows.Lock() // waits for sessions that copy from the buffers
 		old, err := s.seq.cache.reserve(ctx, positions, len(s.seq.ids))
 		s.seq.rows.Unlock()
 		return errors.Join(err, closeAll(old))
@@ -268,14 +268,14 @@ func (s *Session) reserve(ctx context.Context, positions int) error {
 	return err
 }
 
-// outOfMemory reports whether a device, or the machine that it is part of, has no memory left.
+// outOfMemory reports whether the device or its host is out of memory.
 func outOfMemory(err error) bool {
 	return errors.Is(err, npu.ErrMemory) || errors.Is(err, syscall.ENOMEM)
 }
 
-// Step appends an id to what the session holds and returns the logits [vocab] after it, computed as
-// in generation. They are valid until the session's next call. If the context is full, it returns a
-// [*ContextError]; if another method is in progress, [ErrBusy].
+// Step appends an id and returns the logits [vocab] after it, computed as in generation. They are
+// valid until the session's next call. If the context is full, Step returns a [*ContextError]. If
+// another method is in progress, it returns [ErrBusy].
 func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 	if err := s.acquire(); err != nil {
 		return nil, err
@@ -297,7 +297,7 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 	return logits, err
 }
 
-// checkIDs returns an OptionError if an id is outside of the vocabulary.
+// checkIDs returns an OptionError if an id is outside the vocabulary.
 func (m *Model) checkIDs(ids []int32) error {
 	vocab := m.ck.Config().Vocab
 	for i, id := range ids {
@@ -308,14 +308,14 @@ func (m *Model) checkIDs(ids []int32) error {
 	return nil
 }
 
-// Score computes ids from position 0 on and calls emit with each position's logits, which are those
-// for the token after it: for teacher-forced comparisons and the likelihood of a text. The logits are
-// valid during the call only. An error of emit ends Score, which returns it.
+// Score computes ids from position 0 and calls emit with the logits at each position, which are
+// those of the token after it: for teacher-forced comparisons and the likelihood of a text. The
+// logits are valid only during the call. If emit returns an error, Score stops and returns it.
 //
-// If emit is nil, Score only fills the session, for [Session.Step]. The ids are then read like a
-// prompt of Generate, and otherwise in passes of at most 64 rows, so that their logits fit into
-// memory. If there are more ids than [Model.Context], Score returns a [*ContextError]; if another
-// method is in progress, [ErrBusy].
+// If emit is nil, Score only fills the session, for [Session.Step]. The ids are then computed like
+// a prompt of Generate. Otherwise passes have at most 64 rows, so that their logits fit into
+// memory. If there are more ids than [Model.Context], Score returns a [*ContextError]. If another
+// method is in progress, it returns [ErrBusy].
 func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	if err := s.acquire(); err != nil {
 		return err
@@ -328,7 +328,7 @@ func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, log
 		return &ContextError{len(ids), s.m.Context(),
 			fmt.Sprintf("model: %d tokens cannot be scored, the context is %d", len(ids), s.m.Context())}
 	}
-	if err := s.waitLeft(ctx); err != nil {
+	if err := s.waitAbandoned(ctx); err != nil {
 		return err
 	}
 	s.seq.cut(0)

@@ -25,7 +25,7 @@ import (
 
 func userMessage(text string) []chat.Message { return []chat.Message{{Role: "user", Content: text}} }
 
-// generate collects the ids of a whole generation.
+// generate returns the ids of a whole generation.
 func generate(t *testing.T, s *Session, ids []int32, opts *GenerateOptions) (got []int32) {
 	t.Helper()
 	for tok, err := range s.Generate(context.Background(), IDs(ids), opts) {
@@ -38,7 +38,7 @@ func generate(t *testing.T, s *Session, ids []int32, opts *GenerateOptions) (got
 	return got
 }
 
-// A prompt may be cut into chunks of any size: the text does not change.
+// The size of chunks does not change the text.
 func TestChunksGiveTheSameText(t *testing.T) {
 	prompt := make([]int32, 300)
 	for i := range prompt {
@@ -46,7 +46,8 @@ func TestChunksGiveTheSameText(t *testing.T) {
 	}
 	var want []int32
 	for _, chunk := range []int{512, 1, 2, 64, 299, 300} {
-		m := open(t, tiny("qwen3-qknorm"), "", &plan.Options{Chunk: chunk, Activations: dtype.F32, Cache: dtype.F32})
+		m := open(t, tiny("qwen3-qknorm"), "",
+			&plan.Options{Chunk: chunk, Activations: dtype.F32, Cache: dtype.F32})
 		s := m.NewSession()
 		got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 12, IgnoreEOS: true})
 		if err := s.Close(); err != nil {
@@ -61,7 +62,7 @@ func TestChunksGiveTheSameText(t *testing.T) {
 	}
 }
 
-// A session reuses what it has computed, and says the same as a new one. Answers are reused too.
+// A session reuses its cache and agrees with a new session. Answers are reused too.
 func TestPrefixReuse(t *testing.T) {
 	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
 	s := m.NewSession()
@@ -75,11 +76,12 @@ func TestPrefixReuse(t *testing.T) {
 		exact  bool
 	}{
 		{slices.Concat(base, text(30, 7)), 40, true},            // goes on
-		{slices.Concat(base[:20], text(30, 5)), 20, true},       // turns off
-		{slices.Concat(base[:20], text(30, 5)), 49 - few, true}, // again: the rest is a pass of many rows
+		{slices.Concat(base[:20], text(30, 5)), 20, true},       // diverges
+		{slices.Concat(base[:20], text(30, 5)), 49 - few, true}, // again: the rest is a large pass
 		{base[:3], 0, true}, // fewer than few are computed again
-		{base, 0, true},     // were in a pass of few rows
-		{slices.Concat(base, said, text(1, 9)), 44, false},             // the next turn: the last token said was not computed
+		{base, 0, true},     // they were in a small pass
+		// the next message: the last generated token was not computed
+		{slices.Concat(base, said, text(1, 9)), 44, false},
 		{slices.Concat(base, said, text(1, 9)), min(40, 45-few), true}, // with ExactReuse
 		{[]int32{77}, 0, true},
 	} {
@@ -93,15 +95,18 @@ func TestPrefixReuse(t *testing.T) {
 			t.Errorf("prompt %d: %v after others, %v in a fresh session", i, got, want)
 		}
 		if stats.CachedTokens != tc.cached {
-			t.Errorf("prompt %d: %d tokens were taken from the cache, want %d", i, stats.CachedTokens, tc.cached)
+			t.Errorf("prompt %d: %d tokens were taken from the cache, want %d", i,
+				stats.CachedTokens, tc.cached)
 		}
-		if stats.PromptTokens != len(tc.ids) || stats.Tokens != 5 || stats.Reason != StopLength || stats.Total < stats.TTFT || stats.TTFT <= 0 {
+		if stats.PromptTokens != len(tc.ids) || stats.Tokens != 5 || stats.Reason != StopLength ||
+			stats.Total < stats.TTFT ||
+			stats.TTFT <= 0 {
 			t.Errorf("prompt %d: stats %+v", i, stats)
 		}
 	}
 }
 
-// Sessions at work at once do not disturb each other.
+// Concurrent sessions do not affect each other.
 func TestSessionsAtOnce(t *testing.T) {
 	m := open(t, tiny("qwen2-bias"), "", nil)
 	prompts := [][]int32{{1, 2, 3}, {200, 100, 50, 25, 12, 6, 3}, {7}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0}}
@@ -148,13 +153,15 @@ func TestStopsAndEnds(t *testing.T) {
 	prompt := []int32{1, 2, 3}
 	free := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true})
 	var stats Stats
-	got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true, StopIDs: []int32{free[3]}, Stats: &stats})
+	got := generate(t, s, prompt,
+		&GenerateOptions{MaxTokens: 8, IgnoreEOS: true, StopIDs: []int32{free[3]}, Stats: &stats})
 	if end := slices.Index(free, free[3]); !slices.Equal(got, free[:end+1]) || stats.Reason != StopString {
 		t.Errorf("stop id %d: %v (%s), want %v", free[3], got, stats.Reason, free[:end+1])
 	}
 	// Leaving the loop ends the generation, and the session can be used again.
 	n := 0
-	for range s.Generate(context.Background(), IDs(prompt), &GenerateOptions{MaxTokens: 8, IgnoreEOS: true, Stats: &stats}) {
+	for range s.Generate(context.Background(), IDs(prompt),
+		&GenerateOptions{MaxTokens: 8, IgnoreEOS: true, Stats: &stats}) {
 		if n++; n == 2 {
 			break
 		}
@@ -162,12 +169,16 @@ func TestStopsAndEnds(t *testing.T) {
 	if stats.Reason != stopBreak || stats.Tokens != 2 {
 		t.Errorf("after leaving the loop: %+v", stats)
 	}
-	if got := generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true}); !slices.Equal(got, free) {
+	got = generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true})
+	if !slices.Equal(got, free) {
 		t.Errorf("after leaving a loop: %v, want %v", got, free)
 	}
-	// Logprobs belong to the tokens that come.
-	for tok, err := range s.Generate(context.Background(), IDs(prompt), &GenerateOptions{MaxTokens: 4, IgnoreEOS: true, TopTokens: 3}) {
-		if err != nil || len(tok.Top) != 3 || tok.Top[0].ID != tok.ID || tok.Top[0].Logprob != tok.Logprob || tok.Logprob >= 0 {
+	// Logprobs are those of the generated tokens.
+	for tok, err := range s.Generate(context.Background(), IDs(prompt),
+		&GenerateOptions{MaxTokens: 4, IgnoreEOS: true, TopTokens: 3}) {
+		if err != nil || len(tok.Top) != 3 || tok.Top[0].ID != tok.ID ||
+			tok.Top[0].Logprob != tok.Logprob ||
+			tok.Logprob >= 0 {
 			t.Errorf("greedy token %+v %v: want it first of three alternatives", tok, err)
 		}
 	}
@@ -180,11 +191,13 @@ func TestContextLimit(t *testing.T) {
 	var stats Stats
 	got := generate(t, s, make([]int32, 15), &GenerateOptions{IgnoreEOS: true, Stats: &stats})
 	if len(got) != 5 || stats.Reason != StopContext {
-		t.Errorf("15 tokens in a context of 20: %d more, reason %q; want 5, %q", len(got), stats.Reason, StopContext)
+		t.Errorf("15 tokens in a context of 20: %d more, reason %q; want 5, %q", len(got),
+			stats.Reason, StopContext)
 	}
 	for _, err := range s.Generate(context.Background(), IDs(make([]int32, 20)), nil) {
 		var c *ContextError
-		if !errors.As(err, &c) || c.Prompt != 20 || c.Context != 20 || !strings.Contains(err.Error(), "20 tokens, the context is 20") {
+		if !errors.As(err, &c) || c.Prompt != 20 || c.Context != 20 ||
+			!strings.Contains(err.Error(), "20 tokens, the context is 20") {
 			t.Errorf("a prompt that fills the context: %v", err)
 		}
 	}
@@ -223,12 +236,14 @@ func TestBadPrompts(t *testing.T) {
 			}
 		}
 	}
-	for tok, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{MaxTokens: 1, TopTokens: 1 << 40}) {
+	for tok, err := range m.Generate(context.Background(), IDs([]int32{1}),
+		&GenerateOptions{MaxTokens: 1, TopTokens: 1 << 40}) {
 		if err != nil || len(tok.Top) != m.Checkpoint().Config().Vocab {
 			t.Errorf("more alternatives than tokens: %d, %v", len(tok.Top), err)
 		}
 	}
-	for _, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{Sampling: &Sampling{TopP: 2}}) {
+	for _, err := range m.Generate(context.Background(), IDs([]int32{1}),
+		&GenerateOptions{Sampling: &Sampling{TopP: 2}}) {
 		if err == nil || !strings.Contains(err.Error(), "Sampling.TopP is 2") {
 			t.Errorf("error %v, want one about top-p", err)
 		}
@@ -258,13 +273,16 @@ func TestCancel(t *testing.T) {
 			t.Errorf("cancelled on the way: %v", err)
 		}
 	}
-	if late := time.Since(at); late > 2*time.Second { // the promise is 100 ms; a loaded test machine may be far behind it
+	// the contract is 100 ms; a loaded test machine may take longer
+	if late := time.Since(at); late > 2*time.Second {
 		t.Errorf("cancelled after %v", late)
 	}
 	fresh := m.NewSession()
 	defer fresh.Close()
 	opts := &GenerateOptions{MaxTokens: 5, IgnoreEOS: true}
-	if got, want := generate(t, s, []int32{4, 5, 6}, opts), generate(t, fresh, []int32{4, 5, 6}, opts); !slices.Equal(got, want) {
+	ids := []int32{4, 5, 6}
+	got, want := generate(t, s, ids, opts), generate(t, fresh, ids, opts)
+	if !slices.Equal(got, want) {
 		t.Errorf("after a cancelled generation: %v, want %v", got, want)
 	}
 }
@@ -290,7 +308,7 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
-// A session that has been closed says so. It has given its cache up, and one that it took anew nobody would close.
+// A closed session returns ErrClosed. It must not allocate a new cache, which nothing would close.
 func TestSessionUsedAfterClose(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	ctx := context.Background()
@@ -304,7 +322,8 @@ func TestSessionUsedAfterClose(t *testing.T) {
 	if _, err := s.Step(ctx, 1); !errors.Is(err, ErrClosed) {
 		t.Errorf("Step: %v, want ErrClosed", err)
 	}
-	if err := s.Score(ctx, []int32{1}, func(int, []float32) error { return nil }); !errors.Is(err, ErrClosed) {
+	if err := s.Score(ctx, []int32{1}, func(int, []float32) error { return nil }); !errors.Is(err,
+		ErrClosed) {
 		t.Errorf("Score: %v, want ErrClosed", err)
 	}
 	if err := s.Forget(); !errors.Is(err, ErrClosed) {
@@ -317,14 +336,16 @@ func TestSessionUsedAfterClose(t *testing.T) {
 	}
 }
 
-// Stepping and scoring beyond the context is an error of the same type as a prompt that is too long. Scoring without anybody who wants the logits fills the session.
+// Step and Score beyond the context return the same type of error as a prompt that is too long.
+// Score without emit fills the session.
 func TestStepAndScoreBeyondTheContext(t *testing.T) {
 	ctx := context.Background()
 	m := open(t, tiny("smollm-mha"), "", &plan.Options{SeqLen: 8})
 	s := m.NewSession()
 	defer s.Close()
 	var full *ContextError
-	if err := s.Score(ctx, make([]int32, 9), nil); !errors.As(err, &full) || full.Prompt != 9 || full.Context != 8 {
+	if err := s.Score(ctx, make([]int32, 9), nil); !errors.As(err, &full) || full.Prompt != 9 ||
+		full.Context != 8 {
 		t.Errorf("9 ids: %v, want a ContextError", err)
 	}
 	if err := s.Score(ctx, make([]int32, 7), nil); err != nil {
@@ -338,11 +359,12 @@ func TestStepAndScoreBeyondTheContext(t *testing.T) {
 	}
 }
 
-// Without a tokenizer tokens have no text in which a stop string could be found.
+// Stop strings are an error without a tokenizer, because tokens then have no text.
 func TestStopStringsNeedText(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	stats := Stats{}
-	for _, err := range m.Generate(context.Background(), IDs([]int32{1}), &GenerateOptions{MaxTokens: 2, Stop: []string{"end"}, Stats: &stats}) {
+	for _, err := range m.Generate(context.Background(), IDs([]int32{1}),
+		&GenerateOptions{MaxTokens: 2, Stop: []string{"end"}, Stats: &stats}) {
 		if !errors.Is(err, ErrNoTokenizer) {
 			t.Errorf("a stop string: %v, want ErrNoTokenizer", err)
 		}
@@ -370,7 +392,7 @@ func TestSessionIsBusy(t *testing.T) {
 	}
 }
 
-// A plan survives being written down, and a plan that is not for the model is refused.
+// A plan survives a round trip through a file, and is refused for another model.
 func TestPlanFile(t *testing.T) {
 	for _, name := range tinyModels {
 		m := open(t, tiny(name), "", nil)
@@ -390,17 +412,20 @@ func TestPlanFile(t *testing.T) {
 			t.Errorf("%s: the plan read back is another", name)
 		}
 		if len(back.Programs) != 3 {
-			t.Errorf("%s: %d programs, want embed, layer and head: equal layers share one", name, len(back.Programs))
+			t.Errorf("%s: %d programs, want embed, layer and head: equal layers share one", name,
+				len(back.Programs))
 		}
 		other := tiny(tinyModels[0])
 		if name == tinyModels[0] {
 			other = tiny(tinyModels[1])
 		}
-		if _, err := Open(context.Background(), m.dev, other, &OpenOptions{Plan: back}); err == nil || !strings.Contains(err.Error(), "the plan is for") {
+		if _, err := Open(context.Background(), m.dev, other, &OpenOptions{Plan: back}); err == nil ||
+			!strings.Contains(err.Error(), "the plan is for") {
 			t.Errorf("%s: a plan of another model gave %v", name, err)
 		}
 		back.Device = "xdna"
-		if _, err := Open(context.Background(), m.dev, tiny(name), &OpenOptions{Plan: back}); err == nil || !strings.Contains(err.Error(), "the plan is for xdna, device cpu") {
+		if _, err := Open(context.Background(), m.dev, tiny(name), &OpenOptions{Plan: back}); err == nil ||
+			!strings.Contains(err.Error(), "the plan is for xdna, device cpu") {
 			t.Errorf("%s: a plan for another device gave %v", name, err)
 		}
 
@@ -427,8 +452,9 @@ func TestPlanFile(t *testing.T) {
 	}
 }
 
-// A plan that was edited by hand and is no JSON is told by line, one that was cut as that, and a file that no plan fills is not read to its end.
-func TestPlanFileThatIsNone(t *testing.T) {
+// For a plan file with a syntax error the error has the line. A truncated file is reported as such,
+// and an oversized one is not read to its end.
+func TestInvalidPlanFile(t *testing.T) {
 	data, err := json.MarshalIndent(open(t, tiny("smollm-mha"), "", nil).Plan(), "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -438,9 +464,10 @@ func TestPlanFileThatIsNone(t *testing.T) {
 		data []byte
 		says string
 	}{
-		"empty":            {nil, "ends after 0 bytes"},
-		"cut":              {data[:len(data)/2], "within the JSON object"},
-		"no colon":         {bytes.Replace(data, []byte("\n \"model\":"), []byte("\n \"model\""), 1), "line 3 is not valid JSON"},
+		"empty": {nil, "ends after 0 bytes"},
+		"cut":   {data[:len(data)/2], "within the JSON object"},
+		"no colon": {bytes.Replace(data, []byte("\n \"model\":"), []byte("\n \"model\""), 1),
+			"line 3 is not valid JSON"},
 		"two plans":        {append(slices.Clone(data), data...), "trailing data after the JSON object"},
 		"open rows":        {bytes.Replace(data, []byte("value:rope"), []byte("value:ropf"), 1), "[rows "},
 		"larger than any":  {make([]byte, 64<<20+2), "file too large"},
@@ -449,18 +476,20 @@ func TestPlanFileThatIsNone(t *testing.T) {
 		if err := os.WriteFile(path, tc.data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plan.Read(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tc.says) {
+		if _, err := plan.Read(path); err == nil || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v, want an error that names the file and says %q", name, err, tc.says)
 		}
 	}
 	for _, path := range []string{t.TempDir(), os.DevNull} {
-		if _, err := plan.Read(path); !errors.Is(err, readfile.ErrNotRegular) || !strings.Contains(err.Error(), path) {
+		if _, err := plan.Read(path); !errors.Is(err, readfile.ErrNotRegular) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want an error that names it", path, err)
 		}
 	}
 }
 
-// Every launch, run and piece of host work of a pass is reported to a tracer.
+// A tracer gets every launch, run and host span of a pass.
 func TestTrace(t *testing.T) {
 	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
 	var mu sync.Mutex
@@ -494,7 +523,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Logits do not depend on how many threads compute them, with the same kernels.
+// Logits do not depend on the number of threads, for given kernels.
 func TestThreadsGiveTheSameLogits(t *testing.T) {
 	var want []float32
 	kernels := ""
@@ -510,10 +539,14 @@ func TestThreadsGiveTheSameLogits(t *testing.T) {
 		}
 		s := m.NewSession()
 		var got []float32
-		err = s.Score(context.Background(), []int32{1, 5, 9, 200, 3, 77, 8}, func(_ int, logits []float32) error {
-			got = append(got, logits...)
-			return nil
-		})
+		err = s.Score(
+			context.Background(),
+			[]int32{1, 5, 9, 200, 3, 77, 8},
+			func(_ int, logits []float32) error {
+				got = append(got, logits...)
+				return nil
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -529,20 +562,34 @@ func TestThreadsGiveTheSameLogits(t *testing.T) {
 	}
 }
 
-// A plan is data from outside: whatever is wrong with it is an error before anything runs.
+// A plan is untrusted input: an invalid one is an error before anything runs.
 func TestHostilePlans(t *testing.T) {
 	m := open(t, tiny("qwen3-qknorm"), "", nil)
 	for name, tc := range map[string]struct {
 		spoil func(p *plan.Plan)
 		want  string
 	}{
-		"picks without a dimension":    {func(p *plan.Plan) { planValue(p, plan.ValuePicks).Shape = []int{0} }, "is malformed"},
-		"picks of fixed number":        {func(p *plan.Plan) { planValue(p, plan.ValuePicks).Shape = []int{1} }, "must be I32 [picks]"},
-		"rope in BF16":                 {func(p *plan.Plan) { planValue(p, "rope").Type = dtype.BF16 }, "must be F32 [rows 32]"},
-		"rope too narrow":              {func(p *plan.Plan) { planValue(p, "rope").Shape[1] = 16 }, "must be F32 [rows 32]"},
-		"a value out of range":         {func(p *plan.Plan) { planValue(p, "x.0").Shape[1] = 1 << 60 }, "is malformed"},
-		"two open dimensions":          {func(p *plan.Plan) { planValue(p, "x.0").Shape = []int{op.Rows, op.Rows} }, "is malformed"},
-		"no such program":              {func(p *plan.Plan) { p.Prefill[0].Steps[0].Program = "nothing" }, "unknown program"},
+		"picks without a dimension": {func(p *plan.Plan) {
+			planValue(p, plan.ValuePicks).Shape = []int{0}
+		}, "is malformed"},
+		"picks of fixed number": {func(p *plan.Plan) {
+			planValue(p, plan.ValuePicks).Shape = []int{1}
+		}, "must be I32 [picks]"},
+		"rope in BF16": {func(p *plan.Plan) {
+			planValue(p, "rope").Type = dtype.BF16
+		}, "must be F32 [rows 32]"},
+		"rope too narrow": {func(p *plan.Plan) {
+			planValue(p, "rope").Shape[1] = 16
+		}, "must be F32 [rows 32]"},
+		"a value out of range": {func(p *plan.Plan) {
+			planValue(p, "x.0").Shape[1] = 1 << 60
+		}, "is malformed"},
+		"two open dimensions": {func(p *plan.Plan) {
+			planValue(p, "x.0").Shape = []int{op.Rows, op.Rows}
+		}, "is malformed"},
+		"no such program": {func(p *plan.Plan) {
+			p.Prefill[0].Steps[0].Program = "nothing"
+		}, "unknown program"},
 		"a context beyond the model's": {func(p *plan.Plan) { p.SeqLen = 1 << 20 }, "a context of 2048"},
 		"positions out of range":       {func(p *plan.Plan) { p.Chunk = 1 << 40 }, "must be 1 to"},
 		"another weight": {func(p *plan.Plan) {
@@ -585,7 +632,7 @@ func planValue(p *plan.Plan, name string) *plan.Value {
 	return &p.Values[slices.IndexFunc(p.Values, func(v plan.Value) bool { return v.Name == name })]
 }
 
-// swap binds another layout where a weight was.
+// swap replaces the layout of a weight.
 func swap(p *plan.Plan, from, to string) {
 	layout, err := npu.ParseLayout(to)
 	if err != nil {
@@ -602,7 +649,7 @@ func swap(p *plan.Plan, from, to string) {
 	}
 }
 
-// Others may pass while logits are looked at: a callback of Score may use other sessions.
+// A callback of Score may use other sessions.
 func TestScoreLetsOthersPass(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	a, b := m.NewSession(), m.NewSession()
@@ -618,7 +665,8 @@ func TestScoreLetsOthersPass(t *testing.T) {
 	}
 }
 
-// The cache of a session that has read a prompt does not grow, which would copy it, with the first tokens of the answer.
+// After a prompt the cache has room for the first tokens of the answer, which would otherwise copy
+// it.
 func TestCacheHasRoomForAnAnswer(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	for _, tc := range []struct{ prompt, most, room int }{
@@ -631,7 +679,8 @@ func TestCacheHasRoomForAnAnswer(t *testing.T) {
 	} {
 		s := m.NewSession()
 		ids, first, tokens := make([]int32, tc.prompt), 0, 0
-		for _, err := range s.Generate(context.Background(), IDs(ids), &GenerateOptions{MaxTokens: tc.most, IgnoreEOS: true}) {
+		for _, err := range s.Generate(context.Background(), IDs(ids),
+			&GenerateOptions{MaxTokens: tc.most, IgnoreEOS: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -643,7 +692,10 @@ func TestCacheHasRoomForAnAnswer(t *testing.T) {
 			}
 		}
 		if s.seq.cache.capacity != first || first != tc.room {
-			t.Errorf("a prompt of %d and %d tokens at most: room for %d positions at the first token and %d at the last, want %d", tc.prompt, tc.most, first, s.seq.cache.capacity, tc.room)
+			t.Errorf(
+				"a prompt of %d and %d tokens at most: room for %d positions "+
+					"at the first token and %d at the last, want %d",
+				tc.prompt, tc.most, first, s.seq.cache.capacity, tc.room)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

@@ -10,10 +10,10 @@ import (
 type StopReason string
 
 const (
-	StopEOS     StopReason = "eos"     // one of Model.EndTokens
+	StopEOS     StopReason = "eos"     // a token of EndTokens
 	StopString  StopReason = "stop"    // GenerateOptions.Stop or StopIDs
 	StopLength  StopReason = "length"  // MaxTokens
-	StopContext StopReason = "context" // no position left
+	StopContext StopReason = "context" // the end of the context
 
 	stopBreak StopReason = "break" // the caller left the loop
 	stopError StopReason = "error" // an error, such as that of a cancelled context
@@ -23,15 +23,15 @@ const (
 // [Stats.TokensPerSecond].
 type Stats struct {
 	PromptTokens int           // prompt_tokens: tokens of the prompt
-	CachedTokens int           // cached_tokens: of those, how many were in the session's cache and not computed again
-	SharedTokens int           // shared_tokens: of those, how many were copied from other sessions
+	CachedTokens int           // cached_tokens: of those, tokens in the session's own cache
+	SharedTokens int           // shared_tokens: of those, tokens copied from other sessions
 	Tokens       int           // generated_tokens: tokens generated, the end token included
 	Reason       StopReason    // stop_reason
-	Seed         uint64        // seed: of the sampling, to generate the same again
+	Seed         uint64        // seed: reproduces the text
 	TTFT         time.Duration // ttft_s: from the call to the first token
 	Total        time.Duration // total_s: from the call to the last token
 
-	predictedTTFT, predictedTotal time.Duration // by the plan's costs
+	predictedTTFT, predictedTotal time.Duration // from the plan's costs
 }
 
 // statsJSON is the JSON form of Stats.
@@ -60,7 +60,8 @@ func (s *Stats) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	duration := func(seconds float64) time.Duration { return time.Duration(seconds*float64(time.Second) + 0.5) }
-	*s = Stats{PromptTokens: j.PromptTokens, CachedTokens: j.CachedTokens, SharedTokens: j.SharedTokens, Tokens: j.Tokens,
+	*s = Stats{PromptTokens: j.PromptTokens, CachedTokens: j.CachedTokens,
+		SharedTokens: j.SharedTokens, Tokens: j.Tokens,
 		Reason: j.Reason, Seed: j.Seed, TTFT: duration(j.TTFT), Total: duration(j.Total)}
 	return nil
 }

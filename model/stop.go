@@ -11,9 +11,9 @@ import (
 // EndToken is a token that ends an answer.
 type EndToken struct {
 	ID   int32  `json:"id"`
-	Text string `json:"text"` // as the tokenizer writes it; empty without a tokenizer
-	// Origins are the files or GGUF metadata keys that name it, such as "generation_config.json",
-	// and "token text" if its text alone says what it is.
+	Text string `json:"text"` // empty without a tokenizer
+	// Origins are the files or GGUF metadata keys that name the token, such as
+	// "generation_config.json", or "token text" if it is known by its text.
 	Origins []string `json:"origins"`
 }
 
@@ -21,8 +21,8 @@ type EndToken struct {
 const originText = "token text"
 
 // endTexts are control tokens that end an answer in every model whose tokenizer has them.
-// Conversions and fine-tunes often name another end token, or none, while the model goes on to
-// write these.
+// Conversions and fine-tunes often name another end token, or none, although the model still
+// generates these.
 var endTexts = []string{
 	"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", // Llama 3; the last Granite too
 	"<|eot|>", "<|eom|>", // Llama 4
@@ -38,10 +38,9 @@ var endTexts = []string{
 	"<end_of_utterance>", // SmolVLM
 }
 
-// EndTokens returns the tokens that end an answer of a checkpoint: the union of those that
-// generation_config.json, config.json and GGUF metadata name by id, of tokenizer_config.json's
-// eos_token, and of well-known control tokens that the tokenizer has, such as <|eot_id|>. The
-// tokenizer may be nil.
+// EndTokens returns the tokens that end an answer of a checkpoint: the ids in
+// generation_config.json, config.json and GGUF metadata, the eos_token of tokenizer_config.json,
+// and well-known control tokens of the tokenizer, such as <|eot_id|>. tok may be nil.
 func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 	var ends []EndToken
 	add := func(id int32, origins ...string) {
@@ -72,7 +71,7 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 	_, harmony := tokenOf(tok, "<|return|>")
 	for _, text := range endTexts {
 		if harmony && text == "<|end|>" {
-			continue // in gpt-oss's format it ends a message, and the answer's next one follows
+			continue // in gpt-oss's format it ends a message, after which the answer goes on
 		}
 		find(text, originText)
 	}
@@ -82,8 +81,8 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 	return ends
 }
 
-// tokenOf returns the token that stands for text as a whole: an added token, since pre-tokenization
-// would cut such a text before a vocabulary could have it.
+// tokenOf returns the added token whose text is text, if there is one. Pre-tokenization splits the
+// text before it could match another entry of the vocabulary.
 func tokenOf(tok tokenizer.Coder, text string) (int32, bool) {
 	ids, err := tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil || len(ids) != 1 {
@@ -113,15 +112,14 @@ func shows(tok tokenizer.Coder, id int32) bool {
 	return s.Next(id)+s.Flush() != ""
 }
 
-// stopper finds stop strings in streamed text. Text that could be the beginning of one is held back
-// until it is known not to be.
+// stopper finds stop strings in streamed text. It holds back text that could be the start of one.
 type stopper struct {
 	stops []string
 	held  string
 }
 
-// add takes the next piece of text and returns what may be shown, and whether a stop string has
-// come; it and what follows are dropped.
+// add appends the next piece of text. It returns the text that can be shown, and whether a stop
+// string was found; the stop string and all text after it are dropped.
 func (s *stopper) add(text string) (show string, stopped bool) {
 	s.held += text
 	first := -1
@@ -134,7 +132,7 @@ func (s *stopper) add(text string) (show string, stopped bool) {
 		show, s.held = s.held[:first], ""
 		return show, true
 	}
-	keep := 0 // length of the longest suffix that begins a stop string
+	keep := 0 // length of the longest suffix that starts a stop string
 	for _, stop := range s.stops {
 		for n := min(len(stop)-1, len(s.held)); n > keep; n-- {
 			if strings.HasSuffix(s.held, stop[:n]) {
@@ -147,7 +145,7 @@ func (s *stopper) add(text string) (show string, stopped bool) {
 	return show, false
 }
 
-// rest returns what was held back at the end of the text.
+// rest returns the text held back at the end.
 func (s *stopper) rest() string {
 	text := s.held
 	s.held = ""

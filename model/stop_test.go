@@ -22,7 +22,7 @@ var chatML = []string{"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
 // llama3 are those of Llama 3.
 var llama3 = []string{"<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"}
 
-// saysHi is a chain that says "hi", a token that should end it, "user", and the token after that.
+// saysHi is a chain of "hi", a token that should end the answer, "user", and the token after that.
 func saysHi(end, after string) [][]string {
 	return [][]string{{"x", "h", "i", end, "u", "s", "e", "r", after}}
 }
@@ -42,8 +42,8 @@ func openChain(t testing.TB, c ckptgen.Chain) *Model {
 	return open(t, path, "", nil)
 }
 
-// Answers end at the union of what the files name and of the control tokens that are known by their
-// text. Each case was a public bug report about a model whose files disagree, or are stale.
+// Answers end at the tokens that the files name, and at control tokens with well-known texts. Each
+// case was a public bug report about a model with contradictory or outdated files.
 func TestEndTokens(t *testing.T) {
 	const (
 		bos = "tokenizer.ggml.bos_token_id"
@@ -73,7 +73,8 @@ func TestEndTokens(t *testing.T) {
 		{"GGUF, eom", ckptgen.Chain{Control: llama3, Says: toEOM, Meta: gguf("llama-bpe", eos, 2)}, nil},
 		{"GGUF, eos missing", ckptgen.Chain{Control: llama3, Says: toEOT, Meta: gguf("llama-bpe", bos, 0)}, nil},
 		{"GGUF, Qwen stale", ckptgen.Chain{Control: chatML, Says: toEnd, Meta: gguf("qwen2", eos, 0)}, nil},
-		{"GGUF, Qwen ends as a base model", ckptgen.Chain{Control: chatML, Says: toText, Meta: gguf("qwen2", eos, 2)}, nil},
+		{"GGUF, Qwen ends as a base model",
+			ckptgen.Chain{Control: chatML, Says: toText, Meta: gguf("qwen2", eos, 2)}, nil},
 		{
 			"GGUF, a key of its own",
 			ckptgen.Chain{Control: []string{"<stop>"}, Says: saysHi("<stop>", "."), Meta: gguf("gpt-2", eot, 0)},
@@ -110,39 +111,46 @@ func TestEndTokens(t *testing.T) {
 			[]EndToken{{0, "<stop>", []string{"tokenizer_config.json"}}},
 		},
 		{
-			"an added token that is text", ckptgen.Chain{Added: []string{"<|im_end|>"}, Says: saysHi("<|im_end|>", ".")},
+			"an added token that is text",
+			ckptgen.Chain{Added: []string{"<|im_end|>"}, Says: saysHi("<|im_end|>", ".")},
 			[]EndToken{{0, "<|im_end|>", []string{originText}}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := openChain(t, tc.chain)
-			got, err := m.Complete(t.Context(), Text("x"), &GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}})
+			got, err := m.Complete(t.Context(), Text("x"),
+				&GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}})
 			end := tc.chain.Says[0][3]
 			want := tc.chain.IDs("h", "i", end)
-			if err != nil || got.Text != "hi" || got.Stats.Reason != StopEOS || !slices.Equal(got.Tokens, want) {
-				t.Errorf("%q (%s, %v, %v), want \"hi\", which ends at %s", got.Text, got.Stats.Reason, got.Tokens, err, end)
+			if err != nil || got.Text != "hi" || got.Stats.Reason != StopEOS ||
+				!slices.Equal(got.Tokens, want) {
+				t.Errorf("%q (%s, %v, %v), want \"hi\", which ends at %s", got.Text,
+					got.Stats.Reason, got.Tokens, err, end)
 			}
 			if ends := m.endList; tc.ends != nil && !reflect.DeepEqual(ends, tc.ends) {
 				t.Errorf("end tokens %v, want %v", ends, tc.ends)
 			}
 			past := &GenerateOptions{MaxTokens: 7, IgnoreEOS: true, Sampling: &Sampling{}}
 			got, err = m.Complete(t.Context(), Text("x"), past)
-			if text := strings.ReplaceAll(got.Text, end, ""); err != nil || text != "hiuser" || got.Stats.Reason != StopLength {
+			if text := strings.ReplaceAll(got.Text, end, ""); err != nil || text != "hiuser" ||
+				got.Stats.Reason != StopLength {
 				t.Errorf("past the end: %q (%s, %v), want \"hiuser\"", got.Text, got.Stats.Reason, err)
 			}
 		})
 	}
 }
 
-// What only looks like an end token is text.
+// Text that only looks like an end token is text.
 func TestNotEndTokens(t *testing.T) {
 	for name, c := range map[string]ckptgen.Chain{
-		"a word of the vocabulary":   {Words: []string{"<|im_end|>"}, Says: saysHi("<|im_end|>", ".")},
-		"gpt-oss's end of a message": {Control: []string{"<|end|>", "<|return|>"}, Says: saysHi("<|end|>", "<|return|>")},
-		"another control token":      {Control: []string{"<|python_tag|>"}, Says: saysHi("<|python_tag|>", ".")},
+		"a word of the vocabulary": {Words: []string{"<|im_end|>"}, Says: saysHi("<|im_end|>", ".")},
+		"gpt-oss's end of a message": {Control: []string{"<|end|>", "<|return|>"},
+			Says: saysHi("<|end|>", "<|return|>")},
+		"another control token": {Control: []string{"<|python_tag|>"}, Says: saysHi("<|python_tag|>", ".")},
 	} {
 		m := openChain(t, c)
-		got, err := m.Complete(t.Context(), Text("x"), &GenerateOptions{MaxTokens: 7, Sampling: &Sampling{}})
+		got, err := m.Complete(t.Context(), Text("x"),
+			&GenerateOptions{MaxTokens: 7, Sampling: &Sampling{}})
 		want := "hiuser"
 		if c.Words != nil {
 			want = "hi<|im_end|>user"
@@ -154,7 +162,7 @@ func TestNotEndTokens(t *testing.T) {
 }
 
 // Early conversions of instruct models name the base model's end token. The demo model with such a
-// file still ends its answer where it does with its own.
+// file ends its answer at the same token as with its own.
 func TestStaleEndOfDemoModel(t *testing.T) {
 	data, err := os.ReadFile(testenv.DemoModel(t))
 	if err != nil {
@@ -174,16 +182,19 @@ func TestStaleEndOfDemoModel(t *testing.T) {
 	messages := []chat.Message{{Role: "user", Content: "What is the capital of France?"}}
 	opts := &GenerateOptions{MaxTokens: 200, Sampling: &Sampling{}}
 	got, err := m.Complete(t.Context(), Messages(messages, nil), opts)
-	if err != nil || len(got.Tokens) != 8 || got.Stats.Reason != StopEOS || !strings.Contains(got.Text, "Paris") {
+	if err != nil || len(got.Tokens) != 8 || got.Stats.Reason != StopEOS ||
+		!strings.Contains(got.Text, "Paris") {
 		t.Errorf("%+v, %v, want 8 tokens and the end", got, err)
 	}
 }
 
-// A stop string that is a special token stops at the token, since the stream has no text of it. So
-// does one that is an end token, and the reason is that the caller asked for it.
+// A stop string that is a special token stops at the token, because the stream has no text for it.
+// So does one that is an end token, and the reason is StopString.
 func TestStopAtTokens(t *testing.T) {
 	c := ckptgen.Chain{Control: append([]string{"<|python_tag|>"}, chatML...), Added: []string{"<think>"},
-		Says: [][]string{{"x", "h", "<|python_tag|>", "i", "<think>", "j", "<|im_end|>", "u", "<|endoftext|>"}}}
+		Says: [][]string{
+			{"x", "h", "<|python_tag|>", "i", "<think>", "j", "<|im_end|>", "u", "<|endoftext|>"},
+		}}
 	m := openChain(t, c)
 	for _, tc := range []struct {
 		name   string
@@ -196,9 +207,11 @@ func TestStopAtTokens(t *testing.T) {
 		{"a special token", GenerateOptions{Stop: []string{"<|python_tag|>"}}, "h", 2, StopString},
 		{"a special token in white space", GenerateOptions{Stop: []string{" <|python_tag|>\n"}}, "h", 2, StopString},
 		{"its id", GenerateOptions{StopIDs: c.IDs("<|python_tag|>")}, "h", 2, StopString},
-		{"an end token", GenerateOptions{Stop: []string{"<|im_end|>"}}, "hi<think>j", 6, StopString},
+		{"an end token", GenerateOptions{Stop: []string{"<|im_end|>"}},
+			"hi<think>j", 6, StopString},
 		{"an end token's id", GenerateOptions{StopIDs: c.IDs("<|im_end|>")}, "hi<think>j", 6, StopString},
-		{"an ignored end token", GenerateOptions{IgnoreEOS: true, Stop: []string{"<|im_end|>"}}, "hi<think>j", 6, StopString},
+		{"an ignored end token", GenerateOptions{IgnoreEOS: true, Stop: []string{"<|im_end|>"}},
+			"hi<think>j", 6, StopString},
 		{"an added token that is text", GenerateOptions{Stop: []string{"<think>"}}, "hi", 4, StopString},
 		{"text in an added token", GenerateOptions{Stop: []string{"ink"}}, "hi<th", 4, StopString},
 		{"the first of several", GenerateOptions{Stop: []string{"j", "", "<|python_tag|>"}}, "h", 2, StopString},
@@ -206,13 +219,15 @@ func TestStopAtTokens(t *testing.T) {
 	} {
 		tc.opts.MaxTokens, tc.opts.Sampling = 20, &Sampling{}
 		got, err := m.Complete(context.Background(), Text("x"), &tc.opts)
-		if err != nil || got.Text != tc.text || len(got.Tokens) != tc.tokens || got.Stats.Reason != tc.reason {
-			t.Errorf("%s: %+v, %v; want %q, %d tokens, %s", tc.name, got, err, tc.text, tc.tokens, tc.reason)
+		if err != nil || got.Text != tc.text || len(got.Tokens) != tc.tokens ||
+			got.Stats.Reason != tc.reason {
+			t.Errorf("%s: %+v, %v; want %q, %d tokens, %s", tc.name, got, err, tc.text, tc.tokens,
+				tc.reason)
 		}
 	}
 }
 
-// Without a tokenizer the ids that files name still end a text.
+// Without a tokenizer the ids in the files still end a text.
 func TestEndTokensWithoutTokenizer(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	ends := m.endList
@@ -222,7 +237,7 @@ func TestEndTokensWithoutTokenizer(t *testing.T) {
 	}
 }
 
-// A model whose weights are read goes on when its file shrinks. With a mapping the process would
+// With ReadWeights a model survives the truncation of its file. With a mapping the process would
 // end.
 func TestReadWeights(t *testing.T) {
 	sharded := filepath.Join(t.TempDir(), "sharded")
@@ -277,7 +292,8 @@ func TestReadWeights(t *testing.T) {
 			}
 			got, err := m.Complete(context.Background(), prompt, opts)
 			if err != nil || !slices.Equal(got.Tokens, want.Tokens) {
-				t.Errorf("%s, in place %v: %v, %v, want %v", filepath.Base(path), inPlace, got.Tokens, err, want.Tokens)
+				t.Errorf("%s, in place %v: %v, %v, want %v", filepath.Base(path), inPlace,
+					got.Tokens, err, want.Tokens)
 			}
 		}
 	}

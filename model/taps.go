@@ -10,22 +10,24 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Tap sees what a launch has computed, brought to FP32. The name is that of the step with the launch's behind it, "layer.3.attn.q_rope": the oracle's taps have the
-// same names. In a pass of fixed rows the padding is left out. The values are valid during the call only; an error ends the pass.
+// Tap receives the output of a launch as FP32. The name is that of the step and the launch, such as
+// "layer.3.attn.q_rope"; the oracle uses the same names. The values are valid only during the call.
+// An error ends the pass.
 //
-// Shape is that of the launch's output, outermost first, as a rule [rows, width]: the rows are those of the pass, a chunk of a prompt or one token, and in the head
-// those whose logits are wanted. What goes into a cache is not shown. Each pass has the rows of one session, and its calls come in the order of its launches, on the
-// goroutine that uses the session; those of another session's pass come before or behind them. A tap that uses a session of the same model, or closes
-// it, waits for itself.
+// The shape is that of the launch's output, outermost dimension first, usually [rows, width]. Rows
+// are those of the pass, without padding: a chunk of a prompt or one token, and in the head the
+// rows whose logits are wanted. Writes to the KV cache are not reported. A pass has the rows of one
+// session, and its calls come in launch order, on the goroutine that uses the session. A tap must
+// not use or close a session of the same model, which would deadlock.
 type Tap func(name string, shape []int, values []float32) error
 
-// tapped is a launch whose output a debug load makes readable.
+// tapped is a launch whose output the debug form exposes.
 type tapped struct {
 	npu.Tap
 	arg npu.Arg
 }
 
-// tapsOf lists what can be read of a debug form.
+// tapsOf returns the launches that a debug form exposes.
 func tapsOf(p *npu.Program) []tapped {
 	var list []tapped
 	for _, t := range p.Taps() {
@@ -34,13 +36,14 @@ func tapsOf(p *npu.Program) []tapped {
 	return list
 }
 
-// tapKey is an argument that only the debug form of a program has as an output.
+// tapKey identifies an argument that is an output only in the debug form of a program.
 type tapKey struct {
 	exec npu.Executable
 	arg  int
 }
 
-// tapBuffer is the buffer for such an argument. All steps of a program share it: they run one at a time.
+// tapBuffer returns the buffer for such an argument. All steps of a program share it, because they
+// run one at a time.
 func (e *executor) tapBuffer(ctx context.Context, s *boundStep, arg, bytes int) (npu.Buffer, error) {
 	key := tapKey{s.exec, arg}
 	buf := e.tapBuffers[key]
@@ -62,7 +65,7 @@ func (e *executor) tapBuffer(ctx context.Context, s *boundStep, arg, bytes int) 
 	return grown, nil
 }
 
-// report gives the outputs of a step's launches to the tap.
+// report passes the outputs of a step's launches to the tap.
 func (e *executor) report(s *boundStep, r npu.Run, size op.Size, rows int) error {
 	program := s.exec.Program()
 	for _, t := range s.taps {
@@ -91,7 +94,7 @@ func (e *executor) report(s *boundStep, r npu.Run, size op.Size, rows int) error
 	return nil
 }
 
-// elementsOf reads a view of a buffer as FP32.
+// elementsOf returns a view of a buffer as FP32.
 func elementsOf(t dtype.Type, data []byte, offset int, shape []int, stride int) ([]float32, error) {
 	width, rows := 1, 1
 	if len(shape) > 1 {

@@ -13,14 +13,14 @@ import (
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-// say collects the text of a generation.
+// say returns the text of a generation.
 func say(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (text string, stats Stats) {
 	t.Helper()
 	_, text, stats = sayTokens(t, s, p, opts)
 	return text, stats
 }
 
-// sayTokens is say, with the tokens.
+// sayTokens is say with the tokens.
 func sayTokens(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (ids []int32, text string, stats Stats) {
 	t.Helper()
 	opts.Stats = &stats
@@ -34,7 +34,7 @@ func sayTokens(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (ids []
 	return ids, text, stats
 }
 
-// stalled is a tokenizer that takes for ever.
+// stalled is a tokenizer that never returns.
 type stalled struct{ tokenizer.Coder }
 
 func (stalled) EncodeContext(ctx context.Context, _ string, _ *tokenizer.EncodeOptions) ([]int32, error) {
@@ -48,7 +48,8 @@ func (stalled) Token(int32) (string, bool) { return "", false }
 func TestCancelText(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
 	m.tok, m.tokErr = stalled{}, nil
-	endless, err := chat.Parse("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+	endless, err := chat.Parse(
+		"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,16 +65,23 @@ func TestCancelText(t *testing.T) {
 	}
 }
 
-// The second turn of a conversation costs only what is new, and says what a session that has to read it all says.
+// The next message of a conversation costs only its new part, and the answer equals that of a
+// session that computes the whole conversation.
 //
-// That session reads in one piece what the other generated token by token. Sums are added up in another order there, and the cache holds BF16: where the two likeliest tokens are as good
-// as equally likely, either may win. The gate of greedy decoding calls less than this a tie, too.
+// The latter computes in one pass the positions that the former generated one by one. Sums are in
+// another order there, and the cache has BF16, so between almost equally likely tokens either may
+// win. The gate of greedy decoding calls a smaller gap a tie, too.
 func TestConversation(t *testing.T) {
 	const tie = 0.15 // nats
 	m := open(t, testenv.DemoModel(t), "", nil)
 	same := 0 // tokens of second answers
-	for _, turns := range [][2]string{{"Name a colour.", "Why that one?"}, {"What is gravity?", "Who found it?"}, {"What is the capital of France?", "And of Italy?"},
-		{"Count from one to ten.", "Go on to fifteen."}, {"Say hello in French.", "And in Spanish?"}} {
+	for _, turns := range [][2]string{
+		{"Name a colour.", "Why that one?"},
+		{"What is gravity?", "Who found it?"},
+		{"What is the capital of France?", "And of Italy?"},
+		{"Count from one to ten.", "Go on to fifteen."},
+		{"Say hello in French.", "And in Spanish?"},
+	} {
 		greedy := GenerateOptions{MaxTokens: 24, Sampling: &Sampling{}}
 		s, fresh := m.NewSession(), m.NewSession()
 		defer s.Close()
@@ -83,10 +91,12 @@ func TestConversation(t *testing.T) {
 		if first == "" || stats.CachedTokens != 0 {
 			t.Fatalf("first answer %q, %+v", first, stats)
 		}
-		messages = append(messages, chat.Message{Role: "assistant", Content: first}, chat.Message{Role: "user", Content: turns[1]})
+		messages = append(messages, chat.Message{Role: "assistant", Content: first},
+			chat.Message{Role: "user", Content: turns[1]})
 		second, text, again := sayTokens(t, s, Messages(messages, nil), greedy)
 		if again.CachedTokens < stats.PromptTokens {
-			t.Errorf("the second turn took %d tokens from the cache, the first had %d", again.CachedTokens, stats.PromptTokens)
+			t.Errorf("the second turn took %d tokens from the cache, the first had %d",
+				again.CachedTokens, stats.PromptTokens)
 		}
 		greedy.TopTokens = 2
 		said, parted := 0, false
@@ -97,7 +107,9 @@ func TestConversation(t *testing.T) {
 			if said == len(second) || second[said] != tok.ID {
 				gap := tok.Top[0].Logprob - tok.Top[1].Logprob
 				if t.Logf("the answers part behind %d tokens, by %.3f nats", said, gap); gap > tie {
-					t.Errorf("second answer %q; a fresh session goes on behind %d tokens of it with %q", text, said, tok.Text)
+					t.Errorf(
+						"second answer %q; a fresh session goes on behind %d tokens of it with %q",
+						text, said, tok.Text)
 				}
 				parted = true
 				break
@@ -114,7 +126,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// An answer ends before a stop string, wherever its tokens are cut.
+// An answer ends before a stop string, wherever the tokens split it.
 func TestStopStrings(t *testing.T) {
 	m := open(t, testenv.DemoModel(t), "", nil)
 	s := m.NewSession()
@@ -122,20 +134,29 @@ func TestStopStrings(t *testing.T) {
 	prompt := Messages(userMessage("What is gravity?"), nil)
 	all, _ := say(t, s, prompt, GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}})
 	for _, stop := range []string{" fundamental", "ndament", "y", all[10:17]} {
-		text, stats := say(t, s, prompt, GenerateOptions{MaxTokens: 40, Sampling: &Sampling{}, Stop: []string{"never to be found", stop}})
+		text, stats := say(
+			t,
+			s,
+			prompt,
+			GenerateOptions{
+				MaxTokens: 40,
+				Sampling:  &Sampling{},
+				Stop:      []string{"never to be found", stop},
+			},
+		)
 		if want, _, _ := strings.Cut(all, stop); text != want || stats.Reason != StopString {
 			t.Errorf("stop %q: %q (%s), want %q", stop, text, stats.Reason, want)
 		}
 	}
 }
 
-// Prompts of every sort end in an answer or in advice.
+// All kinds of prompts cause an answer, or an error with advice.
 func TestOddPrompts(t *testing.T) {
 	m := open(t, testenv.DemoModel(t), "", &plan.Options{SeqLen: 256})
 	s := m.NewSession()
 	defer s.Close()
 	for name, p := range map[string]Prompt{
-		"empty text":         Text(""), // SmolLM2 begins with BOS, whose id the file gives
+		"empty text":         Text(""), // SmolLM2 starts with BOS, whose id is in the file
 		"invalid UTF-8":      Text("\xff\xfe broken"),
 		"NUL":                Text("a\x00b"),
 		"empty user message": Messages(userMessage(""), nil),

@@ -101,7 +101,7 @@ func TestTemplateFlagErrors(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "tokenizer_config.json")); err != nil {
 		t.Fatal(err)
 	}
-	if r := command("", "run", dir, "x", "--think"); r.code != 1 || !strings.Contains(r.stderr, "holds none") {
+	if r := command("", "run", dir, "x", "--think"); r.code != 1 || !strings.Contains(r.stderr, "has none") {
 		t.Errorf("--think without a template: exit code %d, %q", r.code, r.stderr)
 	}
 }

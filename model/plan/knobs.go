@@ -24,7 +24,7 @@ type Knobs struct {
 	// the cores, or [OnHost]. The array has no softmax kernel for attention that is not fused.
 	Attention string `json:"attention,omitempty"`
 	// Layout is the layout of q, k, v and the attention output: [heads, rows, headDim], which the
-	// host transposes before and after, or "seq-first", as the neighbouring programs have it. The
+	// host transposes before and after, or "seq-first", as the neighboring programs have it. The
 	// latter applies where a kernel for it exists.
 	Layout string `json:"layout,omitempty"`
 

@@ -33,7 +33,7 @@ const defaultLength = 2048
 //
 // A prefill pass of S rows runs three to seven programs per layer, a decode pass two or five. Rules
 // over the configuration decide which launches share a program, the order of its arguments, which
-// matrix products have an FP32 scratch argument, and what is padded. For the nine published models
+// matrix products have an FP32 scratch argument, and which dimensions are padded. For the nine published models
 // they produce the published argument lists. The host looks up embeddings, holds the KV cache,
 // computes attention over it in decode, normalizes the last row and joins the parts of the logits.
 //

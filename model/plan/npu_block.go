@@ -83,8 +83,9 @@ type npuBlock struct {
 	on                string
 	launches          []npuLaunch
 	args              []*npuTensor // arguments in this order; nil for order of use
-	weightFirst       bool         // a GEMV's weight precedes its input in order of use, as in single GEMV artifacts
-	allRows           bool         // a host program that moves all rows of the pass, padding included
+	// a GEMV's weight precedes its input in order of use, as in single GEMV artifacts
+	weightFirst bool
+	allRows     bool // a host program that moves all rows of the pass, padding included
 }
 
 // order returns the arguments of the block's program in order. Published artifacts have them in

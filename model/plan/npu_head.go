@@ -148,11 +148,8 @@ func (b *npuPlanner) gemvHead(lm npuLMHead, h, logits *npuTensor) (blocks []*npu
 		y := npuValue(fmt.Sprintf("logits.%d", i), fmt.Sprintf("head.logits.%d", i), lm.rows)
 		y.host, y.output = []int{op.Picks, lm.rows}, true
 		last := blocks[len(blocks)-1]
-		last.launches = append(
-			last.launches,
-			npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
-				args: []npuOperand{h.whole(), w.whole(), y.whole()}},
-		)
+		last.launches = append(last.launches, npuLaunch{name: fmt.Sprintf("lm_head.%d", i), op: o, mapping: m,
+			args: []npuOperand{h.whole(), w.whole(), y.whole()}})
 		if n := lm.held(i); n > 0 {
 			widths = append(widths, n)
 			concat.args = append(concat.args,

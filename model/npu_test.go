@@ -20,16 +20,32 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// npuRows is the sequence length of the plans that these tests run: the shortest that tiles divide.
+// npuRows is the sequence length of the plans in these tests: the shortest that tiles divide.
 const npuRows = 64
 
-// npuSpecs are small models, one for each way in which plans differ: layouts of attention, merges, padding, biases and norms.
+// npuSpecs returns small models, one for each way in which plans differ: layouts of attention,
+// merging, padding, biases and norms.
 func npuSpecs() map[string]ckptgen.Spec {
-	llama3 := map[string]any{"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-		"original_max_position_embeddings": 256}
+	llama3 := map[string]any{
+		"rope_type":                        "llama3",
+		"factor":                           32.0,
+		"low_freq_factor":                  1.0,
+		"high_freq_factor":                 4.0,
+		"original_max_position_embeddings": 256,
+	}
 	spec := func(family string, hidden, heads, kv, hd, ffn int) ckptgen.Spec {
-		return ckptgen.Spec{Family: family, Layers: 2, Hidden: hidden, Heads: heads, KVHeads: kv, HeadDim: hd, FFN: ffn, Vocab: 600,
-			Context: 512, Tie: true}
+		return ckptgen.Spec{
+			Family:  family,
+			Layers:  2,
+			Hidden:  hidden,
+			Heads:   heads,
+			KVHeads: kv,
+			HeadDim: hd,
+			FFN:     ffn,
+			Vocab:   600,
+			Context: 512,
+			Tie:     true,
+		}
 	}
 	merged := spec("llama", 1024, 16, 8, 64, 1024) // o_ffn and o_gemv_ffn
 	merged.Rope = llama3
@@ -46,13 +62,14 @@ func npuSpecs() map[string]ckptgen.Spec {
 	}
 }
 
-// npuModel opens a random checkpoint with a plan for the NPU on a software device.
+// npuModel opens a random checkpoint with an NPU plan on the software device.
 func npuModel(t *testing.T, dir string, opts *plan.NPUOptions) *Model {
 	t.Helper()
 	return openPlan(t, dir, planFor(t, dir, opts))
 }
 
-// samePasses is npuModel without predicted costs: which passes a prompt takes then is the same whatever the knobs are.
+// samePasses is npuModel without predicted costs: a prompt then takes the same passes with all
+// knobs.
 func samePasses(t *testing.T, dir string, opts *plan.NPUOptions) *Model {
 	t.Helper()
 	p := planFor(t, dir, opts)
@@ -100,7 +117,7 @@ func npuIDs(n int) []int32 {
 	return ids
 }
 
-// npuLogits are the logits of all positions.
+// npuLogits returns the logits of all positions.
 func npuLogits(t *testing.T, m *Model, ids []int32) [][]float32 {
 	t.Helper()
 	s := m.NewSession()
@@ -115,13 +132,16 @@ func npuLogits(t *testing.T, m *Model, ids []int32) [][]float32 {
 	return rows
 }
 
-// npuThresholds are for plans whose activations are BF16 between all ops, on random models of two layers.
+// npuThresholds are for plans with BF16 activations between all ops, on random models of two
+// layers.
 var npuThresholds = gate.Thresholds{
 	Format: "cpu-npu-plan", KLMean: 1.2e-4, KLP90: 1.6e-4, KLMax: 2.6e-4, Top1: 0.99, Tie: 0.05, NLL: 1e-3,
-	Note: "npuSpecs against the oracle over 160 ids: KL mean at most 5.9e-5, p90 7.9e-5, max 1.3e-4, no first choice differs; twice that",
+	Note: "npuSpecs against the oracle over 160 ids: KL mean at most 5.9e-5, p90 7.9e-5, " +
+		"max 1.3e-4, no first choice differs; twice that",
 }
 
-// brokenPlan is a copy of a plan whose last layer takes the first one's FFN norm in prefill.
+// brokenPlan returns a copy of a plan in which the last layer uses the first layer's FFN norm in
+// prefill.
 func brokenPlan(t *testing.T, p *plan.Plan) *plan.Plan {
 	t.Helper()
 	data, err := json.Marshal(p)
@@ -140,7 +160,7 @@ func brokenPlan(t *testing.T, p *plan.Plan) *plan.Plan {
 	return &q
 }
 
-// A plan for the NPU, executed in software, says what the oracle says, through prefill, padding and decode.
+// An NPU plan on the software device agrees with the oracle in prefill, padding and decode.
 func TestNPUPlanAgainstOracle(t *testing.T) {
 	for name, spec := range npuSpecs() {
 		t.Run(name, func(t *testing.T) {
@@ -160,11 +180,13 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 			}
 			s := m.NewSession()
 			defer s.Close()
-			r, err := gate.Teacher(context.Background(), s, reference.NewState(), npuIDs(npuRows*5/2), npuThresholds)
+			r, err := gate.Teacher(context.Background(), s, reference.NewState(),
+				npuIDs(npuRows*5/2), npuThresholds)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("KL mean %.2g, p90 %.2g, max %.2g; first choices %d of %d", r.KLMean, r.KLP90, r.KLMax, r.Agreed, r.Decided)
+			t.Logf("KL mean %.2g, p90 %.2g, max %.2g; first choices %d of %d", r.KLMean, r.KLP90,
+				r.KLMax, r.Agreed, r.Decided)
 			if len(r.Reasons) > 0 {
 				t.Errorf("%v", r.Reasons)
 			}
@@ -172,11 +194,12 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 			if name != "llama-hd128" {
 				return
 			}
-			// The same gate must not pass a plan that is wrong in a small way.
+			// The same gate must fail for a plan with a small error.
 			p := brokenPlan(t, m.Plan())
 			b := openPlan(t, dir, p).NewSession()
 			defer b.Close()
-			if r, err = gate.Teacher(context.Background(), b, reference.NewState(), npuIDs(npuRows), npuThresholds); err != nil {
+			r, err = gate.Teacher(context.Background(), b, reference.NewState(), npuIDs(npuRows), npuThresholds)
+			if err != nil {
 				t.Fatal(err)
 			}
 			if len(r.Reasons) == 0 {
@@ -186,7 +209,7 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 	}
 }
 
-// Prompts of every sort of length give, whatever their passes, the logits of one that is decoded id by id.
+// Prompts of all lengths have the logits of decoding id by id in all passes.
 func TestNPUPlanPromptLengths(t *testing.T) {
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, npuSpecs()["qwen3-head-first"], 3); err != nil {
@@ -204,10 +227,13 @@ func TestNPUPlanPromptLengths(t *testing.T) {
 		}
 		want = append(want, slices.Clone(logits))
 	}
-	for _, n := range []int{1, npuRows - 1, npuRows, npuRows + 1, 2*npuRows - 1, 2 * npuRows, 2*npuRows + 1, 5 * npuRows} {
+	for _, n := range []int{
+		1, npuRows - 1, npuRows, npuRows + 1, 2*npuRows - 1, 2 * npuRows, 2*npuRows + 1, 5 * npuRows,
+	} {
 		got := npuLogits(t, m, ids[:n])
 		for i, row := range got {
-			// The largest seen is 0.0094: sums of prefill and decode are rounded to BF16 at other places.
+			// The largest deviation measured is 0.0094: prefill and decode round sums to BF16 at
+			// other places.
 			if d := relativeL1(row, want[i]); !(d < 0.019) {
 				t.Errorf("%d ids: logits of position %d differ by %.3g", n, i, d)
 				break
@@ -216,7 +242,7 @@ func TestNPUPlanPromptLengths(t *testing.T) {
 	}
 }
 
-// relativeL1 is mean|a-e| / mean|e|.
+// relativeL1 returns mean|a-e| / mean|e|.
 func relativeL1(got, want []float32) float64 {
 	var d, e float64
 	for i := range want {
@@ -226,8 +252,8 @@ func relativeL1(got, want []float32) float64 {
 	return d / e
 }
 
-// Merging changes no bit, nor does anything else that only moves the same roundings: one op a dispatch, heads before rows, other tiles,
-// the norm on the other side.
+// Merging changes no bit, and neither does any knob that only moves the same roundings: one op per
+// dispatch, head-first layout, other tiles, the norm on the other side.
 func TestNPUPlanMergesKeepBits(t *testing.T) {
 	specs := npuSpecs()
 	for _, name := range []string{"llama", "llama-hd128", "qwen2-padded", "qwen2-hd128-wide", "qwen3-head-first"} {
@@ -239,24 +265,28 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 			}
 			ids := npuIDs(npuRows + 6)
 			tuned := plan.TunedKnobs()
-			want := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &tuned}), ids)
+			want := npuLogits(t,
+				samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &tuned}), ids)
 			for _, change := range []struct {
 				name string
 				make func(*plan.Knobs)
 			}{
 				{"nothing merged", func(k *plan.Knobs) { k.MergePre, k.MergePost = false, false }},
-				{"head-first, part of the array, nothing merged before attention, final norm on the array", func(k *plan.Knobs) {
+				{"head-first, part of the array, MergePre off, final norm on the array", func(k *plan.Knobs) {
 					k.Layout, k.MergePre, k.FinalNorm = "", false, plan.OnDevice
 					k.Tiles, k.Herd, k.Kernels = "", "", ""
 				}},
 			} {
 				knobs := plan.TunedKnobs()
 				change.make(&knobs)
-				got := npuLogits(t, samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs}), ids)
+				got := npuLogits(t,
+					samePasses(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs}),
+					ids)
 				for i := range want {
 					if !slices.Equal(got[i], want[i]) {
-						t.Errorf("%s: logits of position %d are other bits: relative difference %.3g", change.name, i,
-							relativeL1(got[i], want[i]))
+						t.Errorf(
+							"%s: logits of position %d are other bits: relative difference %.3g",
+							change.name, i, relativeL1(got[i], want[i]))
 						break
 					}
 				}
@@ -265,7 +295,7 @@ func TestNPUPlanMergesKeepBits(t *testing.T) {
 	}
 }
 
-// Every step of the trajectory is a plan that runs and says the same up to rounding.
+// The plan after each step of the trajectory runs and agrees with the others up to rounding.
 func TestNPUPlanEveryStepRuns(t *testing.T) {
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, npuSpecs()["llama-padded"], 5); err != nil {
@@ -299,20 +329,32 @@ func TestNPUPlanEveryStepRuns(t *testing.T) {
 	}
 }
 
-// Prompts of 1, 2047, 2048, 2049 and 5000 ids work on a plan for 2048: their last logits are those of the plan for any number of rows.
+// Prompts of 1, 2047, 2048, 2049 and 5000 ids run on a plan for 2048 rows. Their last logits agree
+// with the plan for any number of rows.
 func TestNPUPlanLongPrompts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some three thousand ids")
 	}
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 128, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 600,
-		Context: 8192, Tie: true}
+	spec := ckptgen.Spec{
+		Family:  "llama",
+		Layers:  1,
+		Hidden:  128,
+		Heads:   4,
+		KVHeads: 4,
+		HeadDim: 64,
+		FFN:     256,
+		Vocab:   600,
+		Context: 8192,
+		Tie:     true,
+	}
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, spec, 2); err != nil {
 		t.Fatal(err)
 	}
 	m := npuModel(t, dir, nil)
 	if p := m.Plan(); len(p.Prefill) != 1 || p.Prefill[0].Rows != 2048 || p.SeqLen != 8192 {
-		t.Fatalf("the plan is for %d rows and %d positions, want 2048 and 8192", p.Prefill[0].Rows, p.SeqLen)
+		t.Fatalf("the plan is for %d rows and %d positions, want 2048 and 8192", p.Prefill[0].Rows,
+			p.SeqLen)
 	}
 	plain := openPlan(t, dir, nil)
 	last := func(m *Model, ids []int32) (logits []float32) {
@@ -337,11 +379,21 @@ func TestNPUPlanLongPrompts(t *testing.T) {
 	}
 }
 
-// An LM head with the published parts, most of which hold no row of a small vocabulary, gives the logits of the one that stays on the
-// host.
+// An LM head with the published parts, most of which are empty for a small vocabulary, has the
+// logits of the LM head on the host.
 func TestNPUPlanEmptyParts(t *testing.T) {
-	spec := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 4, KVHeads: 4, HeadDim: 64, FFN: 256, Vocab: 9000,
-		Context: 512, Tie: true}
+	spec := ckptgen.Spec{
+		Family:  "llama",
+		Layers:  1,
+		Hidden:  1024,
+		Heads:   4,
+		KVHeads: 4,
+		HeadDim: 64,
+		FFN:     256,
+		Vocab:   9000,
+		Context: 512,
+		Tie:     true,
+	}
 	dir := t.TempDir()
 	if err := ckptgen.Write(dir, spec, 2); err != nil {
 		t.Fatal(err)
@@ -358,19 +410,22 @@ func TestNPUPlanEmptyParts(t *testing.T) {
 	}
 	got, want := logits(plan.OnDevice, 8), logits("", 0)
 	for i := range want {
-		if d := relativeL1(got[i], want[i]); !(d < 0.004) { // logits of the array are rounded to BF16: half of 2^-8 at most
+		// logits of the array are rounded to BF16: half of 2^-8 at most
+		if d := relativeL1(got[i], want[i]); !(d < 0.004) {
 			t.Errorf("logits of position %d differ by %.3g", i, d)
 		}
 	}
 }
 
-// A real model of 30 layers, padded for the array, says on a text what the plan for the software device says.
+// A real model of 30 layers, padded for the array, agrees with the software device's own plan on a
+// text.
 func TestNPUPlanSmolLM2(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs 30 layers twice")
 	}
 	path := testenv.DemoModel(t)
-	m, plain := npuModel(t, path, &plan.NPUOptions{Lengths: []int{npuRows}, SeqLen: 1024}), openPlan(t, path, nil)
+	m := npuModel(t, path, &plan.NPUOptions{Lengths: []int{npuRows}, SeqLen: 1024})
+	plain := openPlan(t, path, nil)
 	file, err := golden.Read(filepath.Join(testenv.Root(), "testdata", "smollm2-135m", "golden.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +436,8 @@ func TestNPUPlanSmolLM2(t *testing.T) {
 	defer reference.Close()
 	limits := gate.Thresholds{
 		Format: "cpu-npu-plan", KLMean: 2.4e-3, KLP90: 4.8e-3, KLMax: 1.6e-2, Top1: 0.99, Tie: 0.05, NLL: 1e-3,
-		Note: "SmolLM2-135M-Instruct Q4_1 over 300 ids with 256 in one prefill: KL mean 1.2e-3, p90 2.4e-3, max 8e-3, NLL -0.06 %, " +
+		Note: "SmolLM2-135M-Instruct Q4_1 over 300 ids with 256 in one prefill: KL mean 1.2e-3, p90 2.4e-3, " +
+			"max 8e-3, NLL -0.06 %, " +
 			"no first choice differs; twice that",
 	}
 	r, err := gate.Teacher(context.Background(), s, reference, ids, limits)
