@@ -34,7 +34,11 @@ help: ## list the targets
 demo: ## ask SmolLM2-135M-Instruct a question (fetched once); MODEL=path takes yours, PROMPT="..." asks something else
 	@set -e; model=$$MODEL; \
 	if [ -z "$$model" ]; then model=$$(sh scripts/fetch-smollm2.sh); fi; \
+	[ -x bin/npukit ] || echo "building npukit; the first build compiles the C kernels" >&2; \
+	began=$$(date +%s); \
 	$(MAKE) --no-print-directory build; \
+	took=$$(($$(date +%s) - began)); \
+	[ $$took -lt 3 ] || echo "built in $$took s" >&2; \
 	exec bin/npukit run "$$model" "$$PROMPT"
 
 build: ## build the command, bin/npukit
