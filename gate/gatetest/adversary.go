@@ -33,7 +33,7 @@ type Adversary struct {
 	// it.
 	Probes []Probe `json:"-"`
 
-	faults func(info npu.Info, find Tolerances) fault.Find
+	faults func(info npu.Info, find Tolerances) func(*fault.Step) fault.Fault
 }
 
 // Probe is a kernel on which an adversary is tested.
@@ -203,8 +203,10 @@ func readsCache(s *fault.Step) bool {
 }
 
 // only applies a stateless fault to some launches.
-func only(where func(*fault.Step) bool, f fault.Fault) func(npu.Info, Tolerances) fault.Find {
-	return func(npu.Info, Tolerances) fault.Find {
+func only(
+	where func(*fault.Step) bool, f fault.Fault,
+) func(npu.Info, Tolerances) func(*fault.Step) fault.Fault {
+	return func(npu.Info, Tolerances) func(*fault.Step) fault.Fault {
 		return func(s *fault.Step) fault.Fault {
 			if where(s) {
 				return f
@@ -215,12 +217,14 @@ func only(where func(*fault.Step) bool, f fault.Fault) func(npu.Info, Tolerances
 }
 
 // results changes the final result.
-func results(change func(y []float32, width int)) func(npu.Info, Tolerances) fault.Find {
+func results(
+	change func(y []float32, width int),
+) func(npu.Info, Tolerances) func(*fault.Step) fault.Fault {
 	return only(isResult, fault.Edit(change))
 }
 
 // stale returns the result of the previous call; the first call is right.
-func stale(npu.Info, Tolerances) fault.Find {
+func stale(npu.Info, Tolerances) func(*fault.Step) fault.Fault {
 	last := map[string][]float32{}
 	return func(s *fault.Step) fault.Fault {
 		if !isResult(s) {
@@ -285,7 +289,7 @@ func interleaved(s *fault.Step, run func() error) error {
 // positionsLate gives every row the angles of the previous row. The first row gets those of the
 // last row of the previous call, which in decode is the previous position too. It applies to
 // queries only, because only distances between queries and keys matter in a model.
-func positionsLate(npu.Info, Tolerances) fault.Find {
+func positionsLate(npu.Info, Tolerances) func(*fault.Step) fault.Fault {
 	last := map[string][]float32{}
 	return func(s *fault.Step) fault.Fault {
 		if s.Launch.Op.Kind() != "RoPE" || !s.Alone && !strings.HasSuffix(s.Name, "q_rope") {
@@ -327,7 +331,7 @@ func noBias(s *fault.Step, run func() error) error {
 }
 
 // layerDropped stores the input of layer 1 and returns it as the layer's output.
-func layerDropped(npu.Info, Tolerances) fault.Find {
+func layerDropped(npu.Info, Tolerances) func(*fault.Step) fault.Fault {
 	var given []float32
 	return func(s *fault.Step) fault.Fault {
 		switch s.Name {
@@ -368,7 +372,7 @@ func previous(s *fault.Step, run func() error) error {
 
 // noise adds normal noise to every result, of three times the mean relative L1 that the tolerance
 // allows.
-func noise(_ npu.Info, find Tolerances) fault.Find {
+func noise(_ npu.Info, find Tolerances) func(*fault.Step) fault.Fault {
 	rng := rand.New(rand.NewPCG(1, 1))
 	return func(s *fault.Step) fault.Fault {
 		out := s.Out()

@@ -3,6 +3,8 @@ package defect
 import (
 	"context"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/npukit/npukit/internal/fault"
 	"github.com/npukit/npukit/npu"
@@ -54,11 +56,19 @@ func (d *Defect) In(tap string) bool {
 // Wrap returns a device that computes with dev and loads programs with the defect of the context,
 // if [With] has put one into it.
 func Wrap(dev npu.Device) npu.Device {
-	return fault.Wrap(dev, func(ctx context.Context) fault.Find {
+	return fault.Wrap(dev, func(ctx context.Context) *fault.Faults {
 		if d := From(ctx); d != nil {
-			return d.find
+			return &fault.Faults{Find: d.find, May: d.may}
 		}
 		return nil
+	})
+}
+
+// may reports whether the defect sits in a launch of some run.
+func (d *Defect) may(l npu.Launch) bool {
+	return l.Op.Kind() == d.Op && slices.ContainsFunc(d.Launches, func(pattern string) bool {
+		end := pattern[strings.LastIndexByte(pattern, '*')+1:]
+		return strings.HasSuffix("."+l.Name, end) || strings.HasSuffix(end, "."+l.Name)
 	})
 }
 

@@ -1,8 +1,8 @@
 // Package fault wraps a device so that single launches compute something wrong, on purpose: gates
 // and diagnoses are tested with devices that are wrong in one place.
 //
-// The wrapped device executes programs launch by launch on the real one, and hands each launch to a
-// [Fault], which may change the launch, its operands before it runs, or its result.
+// The wrapped device executes the launches of a program one after the other on the real one, and
+// hands those with a [Fault] to it, which may change the launch, its operands, or its result.
 package fault
 
 import (
@@ -18,12 +18,18 @@ import (
 // fault has made to it.
 type Fault func(s *Step, run func() error) error
 
-// Find returns the fault of a launch, or nil if it has none.
-type Find func(*Step) Fault
+// Faults is the faults of a program.
+type Faults struct {
+	// Find returns the fault of a launch, or nil if it has none.
+	Find func(*Step) Fault
+	// May reports whether Find can return a fault for a launch in some run. The launches between
+	// two of these execute together. Nil means that every launch can have one.
+	May func(npu.Launch) bool
+}
 
 // Always returns the argument of Wrap for faults in every program.
-func Always(find Find) func(context.Context) Find {
-	return func(context.Context) Find { return find }
+func Always(find func(*Step) Fault) func(context.Context) *Faults {
+	return func(context.Context) *Faults { return &Faults{Find: find} }
 }
 
 // Wrap returns a device that computes with dev and adds faults. Inject returns the faults of a
@@ -31,8 +37,9 @@ func Always(find Find) func(context.Context) Find {
 // dev is hosted, so is the result, with the same faults in the host's programs.
 //
 // Dev must be able to load any launch by itself, which a device with artifacts of merged programs
-// is not.
-func Wrap(dev npu.Device, inject func(ctx context.Context) Find) npu.Device {
+// is not. It must order launches by the memory that they use: in a part of a program, what is read
+// and what is written are different arguments with the same buffer.
+func Wrap(dev npu.Device, inject func(ctx context.Context) *Faults) npu.Device {
 	d := &device{Device: dev, inject: inject, mu: &sync.Mutex{}}
 	if h, ok := dev.(npu.Hosted); ok {
 		return &hosted{d, &device{Device: h.Host(), inject: inject, mu: d.mu}}
@@ -42,7 +49,7 @@ func Wrap(dev npu.Device, inject func(ctx context.Context) Find) npu.Device {
 
 type device struct {
 	npu.Device
-	inject func(ctx context.Context) Find
+	inject func(ctx context.Context) *Faults
 
 	mu *sync.Mutex // one Submit at a time: faults have state
 }
@@ -55,22 +62,24 @@ type hosted struct {
 // Host returns the host's device, with the same faults.
 func (h *hosted) Host() npu.Device { return h.host }
 
-// Load loads every launch by itself if the program has faults.
+// Load loads the program in parts if it has faults.
 func (d *device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
-	find := d.inject(ctx)
-	if find == nil {
+	faults := d.inject(ctx)
+	if faults == nil {
 		return d.Device.Load(ctx, p)
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	e := newExecutable(p, find)
-	for i, l := range p.Launches {
-		one, err := e.load(ctx, d.Device, i, l)
+	e := newExecutable(p, faults)
+	for from := 0; from < len(p.Launches); {
+		to := e.end(from)
+		one, err := e.load(ctx, d.Device, p.Launches[from:to])
 		if err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
-		e.right = append(e.right, one)
+		e.parts = append(e.parts, one)
+		from = to
 	}
 	return e, nil
 }
@@ -110,10 +119,15 @@ func (d *device) submit(ctx context.Context, e *executable, r *npu.Run) error {
 	if err != nil {
 		return err
 	}
-	for i, l := range e.p.Launches {
-		s := newStep(e, l, r, bufs)
-		run := func() error { return d.run(ctx, e, i, s, r) }
-		if f := e.find(s); f != nil {
+	for i := range e.parts {
+		one := &e.parts[i]
+		s := newStep(e, one.launches[0], r, bufs)
+		run := func() error { return d.run(ctx, e, one, s, r) }
+		f := Fault(nil)
+		if e.may(one.launches[0]) {
+			f = e.faults.Find(s)
+		}
+		if f != nil {
 			err = f(s, run)
 		} else {
 			err = run()
@@ -126,14 +140,14 @@ func (d *device) submit(ctx context.Context, e *executable, r *npu.Run) error {
 	return nil
 }
 
-// run executes launch i as the step has it now.
-func (d *device) run(ctx context.Context, e *executable, i int, s *Step, r *npu.Run) error {
-	one := e.right[i]
+// run executes a part, or the launch that the step has been changed to.
+func (d *device) run(ctx context.Context, e *executable, one *part, s *Step, r *npu.Run) error {
 	if s.changed() {
-		var err error
-		if one, err = e.wrong(ctx, d.Device, i, s.Launch); err != nil {
+		wrong, err := e.wrong(ctx, d.Device, s.Launch)
+		if err != nil {
 			return err
 		}
+		one = &wrong
 	}
 	sub := npu.Run{Name: r.Name, Exec: one.exec, Picks: r.Picks}
 	for _, a := range one.args {

@@ -24,7 +24,7 @@ func chain() *npu.Program {
 }
 
 // results runs chain on x = 1, a = 10, b = 100 with faults, twice, and returns an element of each y.
-func results(t *testing.T, inject func(context.Context) fault.Find) []float32 {
+func results(t *testing.T, inject func(context.Context) *fault.Faults) []float32 {
 	t.Helper()
 	ctx := context.Background()
 	real, err := cpu.Open(&cpu.Options{Threads: 1, Kernels: "go"})
@@ -62,7 +62,7 @@ func results(t *testing.T, inject func(context.Context) fault.Find) []float32 {
 
 // A fault changes the launches that it is found for, and no others.
 func TestFaults(t *testing.T) {
-	at := func(name string, f fault.Fault) func(context.Context) fault.Find {
+	at := func(name string, f fault.Fault) func(context.Context) *fault.Faults {
 		return fault.Always(func(s *fault.Step) fault.Fault {
 			if s.Name == name {
 				return f
@@ -72,11 +72,22 @@ func TestFaults(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		inject func(context.Context) fault.Find
+		inject func(context.Context) *fault.Faults
 		want   []float32
 	}{
-		{"no faults", func(context.Context) fault.Find { return nil }, []float32{111, 222}},
+		{"no faults", func(context.Context) *fault.Faults { return nil }, []float32{111, 222}},
 		{"no launch", at("run.third", nil), []float32{111, 222}},
+		{"launches together", func(context.Context) *fault.Faults {
+			return &fault.Faults{May: func(npu.Launch) bool { return false }}
+		}, []float32{111, 222}},
+		{"one by itself", func(context.Context) *fault.Faults {
+			return &fault.Faults{
+				Find: func(*fault.Step) fault.Fault {
+					return fault.Edit(func(y []float32, _ int) { y[5]++ })
+				},
+				May: func(l npu.Launch) bool { return l.Name == "second" },
+			}
+		}, []float32{112, 223}},
 		{"result", at("run.first", fault.Edit(func(y []float32, _ int) { y[5] = 0 })), []float32{100, 200}},
 		{"not executed", at("run.second", func(*fault.Step, func() error) error { return nil }),
 			[]float32{11, 22}},

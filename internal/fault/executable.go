@@ -10,31 +10,33 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// single is a launch that is loaded by itself.
-type single struct {
-	exec   npu.Executable
-	args   []int // its arguments as indices of executable.args
-	states []int // its State arguments as indices among the program's
+// part is adjacent launches that are loaded together: one that may have a fault, or several
+// without.
+type part struct {
+	launches []npu.Launch
+	exec     npu.Executable
+	args     []int // its arguments as indices of executable.args
+	states   []int // its State arguments as indices among the program's
 }
 
-// executable is a program that is loaded launch by launch.
+// executable is a program that is loaded in parts.
 type executable struct {
-	p    *npu.Program
-	find Find
+	p      *npu.Program
+	faults *Faults
 	// the program's arguments, plus one for the scratch rows of each weight that has them, which no
 	// launch alone may write
 	args     []npu.Arg
 	rows     map[int]int // from weights with scratch rows to their arguments
-	right    []single    // the launches as they are
-	changed  map[string]single
-	scratch  []npu.Buffer // per argument, for runs without a buffer for it
-	previous []npu.Buffer // per argument, in the previous run; nil before the first
+	parts    []part
+	changed  map[string]part // launches that faults have changed
+	scratch  []npu.Buffer    // per argument, for runs without a buffer for it
+	previous []npu.Buffer    // per argument, in the previous run; nil before the first
 }
 
 // newExecutable turns the scratch rows of weights into arguments.
-func newExecutable(p *npu.Program, find Find) *executable {
-	e := &executable{p: p, find: find, args: slices.Clone(p.Args), rows: map[int]int{},
-		changed: map[string]single{}}
+func newExecutable(p *npu.Program, faults *Faults) *executable {
+	e := &executable{p: p, faults: faults, args: slices.Clone(p.Args), rows: map[int]int{},
+		changed: map[string]part{}}
 	for i, a := range p.Args {
 		if a.ScratchRows > 0 {
 			e.rows[i] = len(e.args)
@@ -53,7 +55,7 @@ func (e *executable) Program() *npu.Program { return e.p }
 // Close closes the launches and the scratch buffers.
 func (e *executable) Close() error {
 	var list []error
-	for _, s := range e.right {
+	for _, s := range e.parts {
 		list = append(list, s.exec.Close())
 	}
 	for _, s := range e.changed {
@@ -101,79 +103,95 @@ func (e *executable) buffers(
 	return bufs, nil
 }
 
-// wrong returns launch i with other parameters or operands, which it loads once.
-func (e *executable) wrong(
-	ctx context.Context, dev npu.Device, i int, l npu.Launch,
-) (single, error) {
-	key := fmt.Sprintf("%d %s%+v %v", i, l.Op.Kind(), l.Op, l.Args)
-	if s, ok := e.changed[key]; ok {
-		return s, nil
+// may reports whether a launch can have a fault.
+func (e *executable) may(l npu.Launch) bool { return e.faults.May == nil || e.faults.May(l) }
+
+// end returns the end of the part that begins with launch from.
+func (e *executable) end(from int) int {
+	to := from + 1
+	if e.may(e.p.Launches[from]) {
+		return to
 	}
-	s, err := e.load(ctx, dev, i, l)
-	if err == nil {
-		e.changed[key] = s
+	for to < len(e.p.Launches) && !e.may(e.p.Launches[to]) {
+		to++
 	}
-	return s, err
+	return to
 }
 
-// load loads l in place of launch i.
+// wrong returns a launch that a fault has changed, and loads it the first time.
+func (e *executable) wrong(ctx context.Context, dev npu.Device, l npu.Launch) (part, error) {
+	key := fmt.Sprintf("%s %s%+v %v", l.Name, l.Op.Kind(), l.Op, l.Args)
+	if one, ok := e.changed[key]; ok {
+		return one, nil
+	}
+	one, err := e.load(ctx, dev, []npu.Launch{l})
+	if err == nil {
+		e.changed[key] = one
+	}
+	return one, err
+}
+
+// load loads launches as a program.
 func (e *executable) load(
-	ctx context.Context, dev npu.Device, i int, l npu.Launch,
-) (s single, err error) {
+	ctx context.Context, dev npu.Device, launches []npu.Launch,
+) (one part, err error) {
 	p := e.p
-	if len(p.Launches) == 1 && sameLaunch(l, p.Launches[i]) {
+	if len(p.Launches) == len(launches) && sameLaunch(launches[0], p.Launches[0]) {
+		one.launches = launches
 		for a, arg := range p.Args { // a device may look up the program's artifact
-			s.args = append(s.args, a)
+			one.args = append(one.args, a)
 			if arg.Kind == npu.State {
-				s.states = append(s.states, len(s.states))
+				one.states = append(one.states, len(one.states))
 			}
 		}
 	} else {
-		s, p = e.alone(l)
+		one, p = e.alone(launches)
 	}
-	s.exec, err = dev.Load(ctx, p)
-	return s, err
+	one.exec, err = dev.Load(ctx, p)
+	return one, err
 }
 
-// alone returns a program with one launch. What the launch reads becomes an input unless it is a
-// weight or a cache; what it writes becomes scratch, for which a run may pass a buffer. An argument
-// that is both appears twice with the same buffer.
-func (e *executable) alone(l npu.Launch) (single, *npu.Program) {
-	sub := npu.NewProgram(e.p.Name + "." + l.Name)
+// alone returns a program with some launches. What they read becomes an input unless it is a weight
+// or a cache; what they write becomes scratch, for which a run may pass a buffer. An argument that
+// is both appears twice with the same buffer.
+func (e *executable) alone(launches []npu.Launch) (part, *npu.Program) {
+	sub := npu.NewProgram(e.p.Name + "." + launches[0].Name)
 	type use struct {
 		arg   int
 		write bool
 	}
-	var s single
+	one := part{launches: launches}
 	index := map[use]int{}
-	launch := npu.Launch{Name: l.Name, Op: l.Op, Mapping: l.Mapping}
-	for j, operand := range l.Op.Operands() {
-		v := l.Args[j]
-		from := e.arg(v)
-		a := e.args[from]
-		u := use{from, operand.Write && a.Kind != npu.State}
-		at, ok := index[u]
-		if !ok {
-			kind, name := a.Kind, a.Name
-			switch {
-			case u.write:
-				kind, name = npu.Scratch, a.Name+".written"
-			case a.Kind == npu.Out || a.Kind == npu.Scratch:
-				kind = npu.In
+	for _, l := range launches {
+		launch := npu.Launch{Name: l.Name, Op: l.Op, Mapping: l.Mapping}
+		for j, operand := range l.Op.Operands() {
+			v := l.Args[j]
+			from := e.arg(v)
+			a := e.args[from]
+			u := use{from, operand.Write && a.Kind != npu.State}
+			at, ok := index[u]
+			if !ok {
+				kind, name := a.Kind, a.Name
+				switch {
+				case u.write:
+					kind, name = npu.Scratch, a.Name+".written"
+				case a.Kind == npu.Out || a.Kind == npu.Scratch:
+					kind = npu.In
+				}
+				at = len(one.args)
+				index[u] = at
+				one.args = append(one.args, from)
+				sub.Arg(kind, name, a.Type, a.Shape...)
+				if kind == npu.State {
+					one.states = append(one.states, e.state(v.Arg))
+				}
 			}
-			at = len(s.args)
-			index[u] = at
-			s.args = append(s.args, from)
-			sub.Arg(kind, name, a.Type, a.Shape...)
-			if kind == npu.State {
-				s.states = append(s.states, e.state(v.Arg))
-			}
+			v.Arg = at
+			launch.Args = append(launch.Args, v)
 		}
-		v.Arg = at
-		launch.Args = append(launch.Args, v)
+		sub.Launches = append(sub.Launches, launch)
 	}
-	sub.Launches = append(sub.Launches, launch)
-	return s, sub
+	return one, sub
 }
 
 // state returns the index of a State argument among the program's.
