@@ -1,5 +1,6 @@
-// Command simreport writes what the virtual XDNA 2 predicts beside what was published:
-// docs/sim-report.md, with pictures. It is `make sim-report`.
+// Command simreport compares predictions of the virtual XDNA 2 with published measurements. It
+// writes docs/sim-report.md with its figure, and the table of rules, docs/placement-rules.md. It is
+// `make sim-report`.
 package main
 
 import (
@@ -21,10 +22,10 @@ func main() {
 	}
 }
 
-// section writes one part of the report. Its files lie in the same folder.
+// section writes one part of the report.
 type section func(r *report) error
 
-// report is the text and the pictures of a report in the making.
+// report is the text of the page and the other files, by name, that it links to.
 type report struct {
 	markdown.Page
 	files map[string][]byte
@@ -32,17 +33,20 @@ type report struct {
 
 func write(folder string) error {
 	r := &report{files: map[string][]byte{}}
-	r.Printf(`# The virtual XDNA 2 against published measurements
+	r.Text(`# Predictions against published measurements
 
-Written by %s. Nothing here was measured on an NPU by us: what is published comes from Xilinx/mlir-air e972f2942 (kernel registry and READMEs, Ryzen AI 9 HX 370, turbo) and from arXiv
-2606.07586; everything else is a prediction. A test holds each of the bounds that are named.
+The virtual XDNA 2 predicts times and reproduces number formats. This page compares both with what
+others measured on hardware. Nothing here was measured on an NPU by npukit. Published figures are
+those of Xilinx/mlir-air e972f2942 (kernel registry and READMEs, Ryzen AI 9 HX 370, turbo) and of
+arXiv 2606.07586; all others are predictions. Tests hold every bound that is named. Written by
+%s; [npu.md](npu.md) explains the array and the cost model.
 
 `, "`make sim-report`")
 	wholes, err := validation.Wholes()
 	if err != nil {
 		return err
 	}
-	for _, s := range []section{kernelTimes, wholeModels(wholes), rhoTable, trajectories, numbers, rules} {
+	for _, s := range []section{wholeModels(wholes), kernelTimes, trajectories, numbers, rhoTable, rules} {
 		if err := s(r); err != nil {
 			return err
 		}

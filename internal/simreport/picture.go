@@ -20,8 +20,8 @@ var (
 	gray = color.RGBA{R: 0x99, G: 0x99, B: 0x99, A: 0xff}
 )
 
-// drawModels draws predicted against published times, of prefill and of a token, on logarithmic
-// axes: the diagonal is what was published, the lines beside it are 15 % off.
+// drawModels draws predicted against published times of prefill and decode on logarithmic axes. The
+// diagonal is a perfect prediction, the dashed lines are 15 % off.
 func drawModels(wholes []validation.Whole, apriori, held []validation.Prediction) ([]byte, error) {
 	img := vgimg.New(30*vg.Centimeter, 14*vg.Centimeter)
 	dc := draw.New(img)
@@ -30,10 +30,16 @@ func drawModels(wholes []validation.Whole, apriori, held []validation.Prediction
 		published func(validation.Whole) float64
 		predicted func(validation.Prediction) float64
 	}{
-		{"first token of 2048, s", func(w validation.Whole) float64 { return w.TTFT },
-			func(p validation.Prediction) float64 { return p.TTFT }},
-		{"one token, ms", func(w validation.Whole) float64 { return 1e3 / w.TokensPerSec },
-			func(p validation.Prediction) float64 { return 1e3 / p.TokensPerSec }},
+		{
+			"time to the first token, prompt of 2048, s",
+			func(w validation.Whole) float64 { return w.TTFT },
+			func(p validation.Prediction) float64 { return p.TTFT },
+		},
+		{
+			"time per token, ms",
+			func(w validation.Whole) float64 { return 1e3 / w.TokensPerSec },
+			func(p validation.Prediction) float64 { return 1e3 / p.TokensPerSec },
+		},
 	} {
 		p := plot.New()
 		p.Title.Text = half.title
@@ -46,8 +52,8 @@ func drawModels(wholes []validation.Whole, apriori, held []validation.Prediction
 		for j, w := range wholes {
 			x := half.published(w)
 			low, high = min(low, x), max(high, x)
-			a, h = append(a, plotter.XY{X: x, Y: half.predicted(apriori[j])}),
-				append(h, plotter.XY{X: x, Y: half.predicted(held[j])})
+			a = append(a, plotter.XY{X: x, Y: half.predicted(apriori[j])})
+			h = append(h, plotter.XY{X: x, Y: half.predicted(held[j])})
 			names = append(names, w.Name)
 		}
 		low, high = low/1.5, high*2

@@ -1,11 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/npukit/npukit/internal/costfit"
+	"github.com/npukit/npukit/internal/markdown"
 	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/validation"
 	"github.com/npukit/npukit/model/plan"
@@ -15,13 +16,25 @@ import (
 func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 func signed(v float64) string  { return fmt.Sprintf("%+.1f %%", 100*v) }
 
-// kernelTimes holds the cost model to kernels whose shapes its fit has not seen.
+// kernelTimes compares the cost model with kernels whose shapes its fit has not seen.
 func kernelTimes(r *report) error {
 	rows := costfit.Rows(xdna2.PublishedRegistry().Rows())
 	h := costfit.HoldOut(rows, "")
-	r.Printf("## Times of single kernels\n\nThe cost model is fitted to half of the shapes (split by a hash of the "+
-		"shape, so that rows with other tiles of one shape stay together) and predicts the other half: "+
-		"%d rows fitted, %d predicted.\n\n", h.Fitted, len(h.Rows))
+	var medians, tails []float64
+	for salt := range 20 {
+		other := costfit.HoldOut(rows, fmt.Sprint("other ", salt))
+		medians, tails = append(medians, other.Quantile(0.5)), append(tails, other.Quantile(0.9))
+	}
+	r.Text(`## Times of single kernels
+
+The median error on kernels that the fit has not seen is %s, the 90th percentile %s (bounds: 8 and
+25 %%). The cost model was fitted to half of the shapes, %d rows, and predicts the other half, %d
+rows; all rows of a shape are in one half. Over 20 other splits the median is %s to %s and the 90th
+percentile %s to %s.
+
+`, percent(h.Quantile(0.5)), percent(h.Quantile(0.9)), h.Fitted, len(h.Rows),
+		percent(slices.Min(medians)), percent(slices.Max(medians)),
+		percent(slices.Min(tails)), percent(slices.Max(tails)))
 	table := [][]string{{"kernel", "rows", "median error", "90th percentile", "worst"}}
 	line := func(name string, kernels ...xdna2.Kernel) {
 		n := 0
@@ -41,19 +54,12 @@ func kernelTimes(r *report) error {
 		line(string(k), k)
 	}
 	r.Table(table)
-	var medians, tails []float64
-	for salt := range 20 {
-		other := costfit.HoldOut(rows, fmt.Sprint("other ", salt))
-		medians, tails = append(medians, other.Quantile(0.5)), append(tails, other.Quantile(0.9))
-	}
-	r.Printf("Over 20 other splits the median is %s to %s, the 90th percentile %s to %s (bounds: 8 and 25 %%).\n\n",
-		percent(slices.Min(medians)), percent(slices.Max(medians)),
-		percent(slices.Min(tails)), percent(slices.Max(tails)))
-	r.Printf("How far to trust it: the form of the formulas was chosen with held-out rows in view, so these errors " +
-		"are somewhat too good; only the constants are truly held out. Left out of fit and " +
-		"report, and no others:\n\n")
+	r.Text(`The form of the formulas was chosen with the held-out rows in view, so these errors are somewhat too
+good; only the constants are held out. Fit and report leave out these rows and no others:
+
+`)
 	for _, id := range sortedKeys(costfit.Excluded()) {
-		r.Printf("- `%s`: %s\n", id, costfit.Excluded()[id])
+		r.Text("- `%s`: %s\n", id, costfit.Excluded()[id])
 	}
 	r.Printf("\n")
 	return nil
@@ -68,7 +74,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// wholeModels holds predictions of whole models to the published table.
+// wholeModels compares predictions of whole models with the published table.
 func wholeModels(wholes []validation.Whole) section {
 	return func(r *report) error {
 		apriori, err := validation.Predict(wholes, xdna2.APriori())
@@ -83,16 +89,27 @@ func wholeModels(wholes []validation.Whole) section {
 		if err != nil {
 			return err
 		}
-		r.Printf("## Whole models\n\nTime to the first token of 2048 and tokens a second behind them, from the plans " +
-			"that the planner makes, against the 2026-06 table. A priori: nothing fitted to that table. " +
-			"Left out: three globals (a factor on kernels in programs, host time a layer, time of a decode call) " +
-			"fitted to the other eight models. There is no factor for a single model. " +
-			"Two terms of the a priori clock (attention on the host by head dimension, the factor on attention by " +
-			"layout) were added from published single-program figures with this table in view; " +
-			"without them the medians are 6.7 and 4.6 %%.\n\n")
+		a, l := validation.Errors(wholes, apriori), validation.Errors(wholes, held)
+		picture, err := drawModels(wholes, apriori, held)
+		if err != nil {
+			return err
+		}
+		r.files["sim-models.png"] = picture
+		r.Text(`## Whole models
+
+![Predicted against published times of nine models](sim-models.png)
+
+A priori, the clock is off by %s in the median and by %s at worst, over the two times of nine models.
+"A priori" has nothing fitted to this table.
+"Left out" fits three global constants (a factor on kernels in programs, host time per layer, time of
+a decode call) to the other eight models; no constant belongs to one model. Fitted to all nine
+(%s), the median is %s, which tests nothing.
+
+`, percent(validation.Quantile(a, 0.5)), percent(validation.Quantile(a, 1)),
+			"`estimate --host reference`",
+			percent(validation.Quantile(validation.Errors(wholes, fitted), 0.5)))
 		table := [][]string{{"model", "TTFT s, published", "a priori", "left out", "paper's Table II",
 			"tokens/s, published", "a priori", "left out", "paper's Table II"}}
-		a, l := validation.Errors(wholes, apriori), validation.Errors(wholes, held)
 		for i, w := range wholes {
 			table = append(table, []string{w.Name, fmt.Sprintf("%.2f", w.TTFT),
 				fmt.Sprintf("%.2f (%s)", apriori[i].TTFT, signed(a[2*i])),
@@ -103,34 +120,41 @@ func wholeModels(wholes []validation.Whole) section {
 				fmt.Sprintf("%.1f", w.PaperTokens)})
 		}
 		r.Table(table)
+		summary := [][]string{{"error", "median", "90th percentile", "worst"}}
 		for _, line := range []struct {
 			name   string
 			errors []float64
-		}{{"A priori", a}, {"Each model left out of the fit", l},
-			{"Fitted to all nine (`estimate --host reference`; no test of anything)",
-				validation.Errors(wholes, fitted)}} {
-			r.Printf("- %s: median %s, 90th percentile %s, worst %s\n", line.name,
-				percent(validation.Quantile(line.errors, 0.5)), percent(validation.Quantile(line.errors, 0.9)),
-				percent(validation.Quantile(line.errors, 1)))
+		}{{"a priori", a}, {"left out", l}} {
+			row := []string{line.name}
+			for _, q := range []float64{0.5, 0.9, 1} {
+				row = append(row, percent(validation.Quantile(line.errors, q)))
+			}
+			summary = append(summary, row)
 		}
-		if err := withNpukit(r, wholes); err != nil {
-			return err
-		}
-		picture, err := drawModels(wholes, apriori, held)
-		r.files["sim-models.png"] = picture
-		r.Printf("![predicted against published](sim-models.png)\n\n")
-		return err
+		r.Table(summary)
+		r.Text(`Two terms of the a priori clock, attention on the host by head dimension and the factor on attention
+by layout, were added from published single-program figures with this table in view. Without them the
+medians of the two rows are 6.7 and 4.6 %%.
+
+`)
+		return withNpukit(r, wholes)
 	}
 }
 
-// withNpukit predicts what our users will see.
+// withNpukit predicts whole models with npukit as the host.
 func withNpukit(r *report, wholes []validation.Whole) error {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	h := clock.Host
-	r.Printf("\nThe published figures contain a Python host. With npukit as the host (`estimate --host npukit`; "+
-		"%s):\n\n", h.Note)
+	r.Text(`## With npukit as the host
+
+The published figures contain a Python host. These are predictions with npukit's own host
+(%s). npukit keeps %d hardware contexts open. If prefill and decode together have
+more programs, a prompt reopens some, and so does its second token, at %.0f ms each. The reference
+keeps up to 13 contexts. After %.0f s without work a prompt waits another %.2f s for the array to wake.
+
+`, "`estimate --host npukit`", h.Contexts, h.ContextLoad/1e3, h.IdleAfter/1e6, h.Wake/1e6)
 	table := [][]string{{"model", "TTFT s", "tokens/s", "programs of prefill, decode, both",
-		"contexts that a prompt opens", "first prompt of a process, s more", "second token, ms more"}}
+		"contexts reopened by a prompt", "first prompt of a process, s more", "second token, ms more"}}
 	for _, w := range wholes {
 		e, err := w.Plan.Estimate(clock)
 		if err != nil {
@@ -142,22 +166,23 @@ func withNpukit(r *report, wholes []validation.Whole) error {
 			fmt.Sprint(e.Prefill.Opened), fmt.Sprintf("%.2f", e.FirstUse), fmt.Sprintf("%.0f", 1e3*e.ToDecode)})
 	}
 	r.Table(table)
-	r.Printf("npukit keeps %d hardware contexts: where prefill and decode have more programs, a prompt opens some "+
-		"again, %.0f ms each, and so does the first token behind it. The reference keeps all of them "+
-		"(up to 13). After %.0f s without work a prompt waits %.2f s more, for the array to wake.\n\n", h.Contexts,
-		h.ContextLoad/1e3, h.IdleAfter/1e6, h.Wake/1e6)
+	r.Text("Source of the host's constants: %s.\n\n", h.Note)
 	return nil
 }
 
-// rhoTable gives the paper's measure in both forms.
+// rhoTable prints the paper's measure of efficiency in both forms.
 func rhoTable(r *report) error {
 	paper, ok := xdna2.BaselineNamed("paper")
 	if !ok {
 		return fmt.Errorf("no table of the paper")
 	}
-	r.Printf("## rho\n\nThe paper's measure of use, from its own times: work for each second over that of " +
-		"Llama-3.2-1B. The published form takes the width of q for the model's, which is wrong for Qwen3-0.6B and " +
-		"4B.\n\n")
+	r.Text(`## rho
+
+rho is the paper's measure of efficiency: work per second relative to Llama-3.2-1B, from the paper's
+own times. The published form takes the hidden width for the width of q, which is wrong for
+Qwen3-0.6B and Qwen3-4B; "true width" corrects that.
+
+`)
 	table := [][]string{{"model", "prefill, published", "as published", "true width", "decode, published",
 		"as published", "true width"}}
 	for _, m := range published.Models() {
@@ -183,16 +208,26 @@ func rhoTable(r *report) error {
 	return nil
 }
 
-// trajectories prices the paper's ten steps for all models.
+// trajectories predicts the paper's ten optimisation steps for all models.
 func trajectories(r *report) error {
-	r.Printf("## The ten steps\n\nFrom one dispatch an op to the tuned plan, in the paper's order; predicted with " +
-		"npukit as the host. The reference went from 18.67 s to 1.30 s for a prefill of Llama-3.2-1B, and from " +
-		"about 500 ms to 92 ms a token, with clean-ups of its Python in between.\n\n")
+	r.Text(`## The ten optimisation steps
+
+Merging kernels into few programs gains most, because more programs than open hardware contexts
+evict each other. Not every step gains everywhere: for Llama-3.2-3B, attention in the programs' own
+layout is predicted to cost more than the transposes that it saves. A deployment keeps a step only if
+it gains; [deploy.md](deploy.md) shows that as a trajectory.
+
+Both tables follow the paper's order, from one dispatch per op to the tuned plan, with npukit as the
+host. For comparison, the reference was measured to go from 18.67 s to 1.30 s for a prefill of
+Llama-3.2-1B and from about 500 ms to 92 ms per token. Its first plan is not
+this one: it keeps a context for every program.
+
+`)
 	steps := append([]plan.KnobStep{{Name: "naive", Take: func(*plan.Knobs) {}}}, plan.KnobSteps()...)
 	head := []string{"step"}
-	table := [][]string{nil}
+	first, token := [][]string{nil}, [][]string{nil}
 	for _, s := range steps {
-		table = append(table, []string{s.Name})
+		first, token = append(first, []string{s.Name}), append(token, []string{s.Name})
 	}
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, m := range published.Models() {
@@ -208,43 +243,66 @@ func trajectories(r *report) error {
 			if err != nil {
 				return err
 			}
-			table[i+1] = append(table[i+1], fmt.Sprintf("%.2f s, %.1f ms", e.TTFT, 1e3*e.Decode.Time))
+			first[i+1] = append(first[i+1], fmt.Sprintf("%.2f", e.TTFT))
+			token[i+1] = append(token[i+1], fmt.Sprintf("%.0f", 1e3*e.Decode.Time))
 		}
 	}
-	table[0] = head
-	r.Printf("Time to the first token, time a token:\n\n")
-	r.Table(table)
-	r.Printf("npukit keeps 8 hardware contexts. A plan with a program for each op has 15 or more in a layer, which " +
-		"take turns: as long as kernels are not merged, keeping contexts saves little more than " +
-		"opening the device, and merging saves most. The reference kept a context for every program.\n\n")
-	r.Printf("Not every step is a gain everywhere: for Llama-3.2-3B attention in the programs' own order is " +
-		"predicted to cost more than the transposes that it saves. A deployment keeps a step only when it gains.\n\n")
+	first[0], token[0] = head, head
+	r.Printf("Time to the first token of a prompt of 2048, s, predicted:\n\n")
+	r.Table(first)
+	r.Printf("Time per token, ms, predicted:\n\n")
+	r.Table(token)
 	return nil
 }
 
-// rules writes the table of placement rules.
+// rules writes the table of placement rules as a page of its own, and a summary into the report.
 func rules(r *report) error {
-	table := [][]string{{"rule", "kind", "what must hold", "else", "decided"}}
+	decided := 0
+	yes := [][]string{{"rule", "kind", "requirement", "if violated", "note"}}
+	no := [][]string{{"rule", "kind", "requirement", "if violated", "why it is not checked"}}
 	for _, x := range xdna2.Rules() {
-		decided := "yes"
-		if !x.Decided {
-			decided = "no"
-		}
-		if x.Note != "" {
-			decided += ": " + x.Note
-		}
-		row := []string{x.ID, x.Kind + "/" + x.Confidence, x.Text, x.Symptom, decided}
+		row := []string{x.ID, x.Kind + "/" + x.Confidence, x.Text, x.Symptom, x.Note}
 		for i, s := range row {
-			row[i] = strings.ReplaceAll(s, "|", "\\|")
+			row[i] = markdown.Cell(s)
 		}
-		table = append(table, row)
+		if x.Decided {
+			decided++
+			yes = append(yes, row)
+		} else {
+			no = append(no, row)
+		}
 	}
-	r.Printf("## Rules of placement\n\n")
-	r.Table(table)
-	r.Printf("Source: Xilinx/mlir-air e972f2942 (kernel registry, builders, model notes), read and re-derived. " +
-		"Kinds: HW a limit of the silicon, CC current compiler behavior, API a check in the builder of the kernel, " +
-		"RT a limit of driver or runtime, MEAS an observed boundary whose mechanism is unknown, " +
-		"INF our inference from published data. " +
-		"A: several independent data points, B: one, C: contradicted or partial.\n\n")
+	var p markdown.Page
+	p.Text(`# Placement rules of the XDNA 2
+
+A program runs on the array only if every launch in it fits. npukit checks a program against %d rules
+before it compiles or loads it, and an error names the rule. Another %d rules are known that a
+program's text does not decide. Written by %s from package npu/xdna2; [npu.md](npu.md) explains the
+array.
+
+The source is Xilinx/mlir-air e972f2942 (kernel registry, builders, model notes), read and derived
+again. A kind is a cause and a confidence:
+
+| kind | cause | | confidence | evidence |
+|---|---|---|---|---|
+| HW | a limit of the silicon | | A | several independent data points |
+| CC | current compiler behavior | | B | one data point |
+| API | a check in the kernel's builder | | C | contradicted or partial |
+| RT | a limit of driver or runtime | | | |
+| MEAS | an observed boundary of unknown cause | | | |
+| INF | our inference from published data | | | |
+
+## Checked rules
+
+`, decided, len(no)-1, "`make sim-report`")
+	p.Table(yes)
+	p.Printf("## Known rules that are not checked\n\n")
+	p.Table(no)
+	r.files["placement-rules.md"] = bytes.TrimSuffix(p.Bytes(), []byte("\n"))
+	r.Text(`## Placement rules
+
+Whether a program fits the array is decided by %d rules, which a test checks against every published
+kernel: [placement-rules.md](placement-rules.md).
+`, decided)
 	return nil
 }
