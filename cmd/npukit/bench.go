@@ -74,25 +74,25 @@ type bencher struct {
 
 	sessions []int
 	turns    bool
-	turn     time.Duration // how long a turn lasts at least
-	next     *bufio.Reader // where turns are given, nil where nobody gives any
-	meter    *cpu.Meter    // of the software device, nil with others
+	turn     time.Duration // minimum length of a turn
+	next     *bufio.Reader // stdin with --turns, else nil
+	meter    *cpu.Meter    // nil unless the device is a cpu.Device
 }
 
-// maxSessions bounds --sessions: each has a cache of its own, and is measured alone before.
+// maxSessions limits --sessions. Each session has a KV cache of its own and also runs alone.
 const maxSessions = 256
 
-// benchResult is one test.
+// benchResult is the result of one test, as --json prints it.
 type benchResult struct {
 	Model         string    `json:"model"`
 	Test          string    `json:"test"` // "pp512", "tg64", "tg64@1024"
 	Tokens        int       `json:"tokens"`
-	Depth         int       `json:"depth"` // tokens in the context before
+	Depth         int       `json:"depth"` // tokens in the context before the test
 	TokensPerS    float64   `json:"tokens_per_s"`
 	MinTokensPerS float64   `json:"min_tokens_per_s"`
 	MaxTokensPerS float64   `json:"max_tokens_per_s"`
-	Predicted     bool      `json:"predicted,omitempty"` // by the virtual device: nothing of it is measured
-	Samples       []float64 `json:"samples"`             // tokens/s, in the order in which they were measured
+	Predicted     bool      `json:"predicted,omitempty"` // by the virtual device, not measured
+	Samples       []float64 `json:"samples"`             // tokens/s, in the order of the repetitions
 	Repetitions   int       `json:"repetitions"`
 	Device        string    `json:"device"`
 	Kernels       string    `json:"kernels"`
@@ -101,29 +101,29 @@ type benchResult struct {
 	Activations   string    `json:"activations"`
 	Parameters    int64     `json:"parameters"`
 	Machine       string    `json:"machine"`
-	// From the path to a model that can generate, the tokenizer included.
+	// The time to open the model and its tokenizer.
 	LoadSeconds float64 `json:"load_s"`
-	// Of the process, up to the end of all tests, mapped weights included, the meter's memory not;
-	// 0 where the system does not say.
+	// The peak RSS of the process over all tests, with mapped weights and without the meter's
+	// buffers; 0 if the system does not report it.
 	PeakRSS        int64    `json:"peak_rss_bytes"`
-	ReadBandwidth  float64  `json:"read_bandwidth_bytes_per_s"` // the median of those beside the samples
-	PeakFLOPsPerS  float64  `json:"peak_flops_per_s"`           // of BF16 products, likewise
-	Beside         []beside `json:"beside,omitempty"`           // what the machine could do beside each sample
+	ReadBandwidth  float64  `json:"read_bandwidth_bytes_per_s"` // median of Limits
+	PeakFLOPsPerS  float64  `json:"peak_flops_per_s"`           // median of Limits, for BF16 products
+	Beside         []beside `json:"beside,omitempty"`           // measured around each sample
 	BytesPerToken  float64  `json:"bytes_per_token"`            // weights and KV cache that must be read
-	StoredPerToken float64  `json:"stored_bytes_per_token"`     // the same for a program that compresses no weights
-	// The median of the samples' shares of what is beside them.
+	StoredPerToken float64  `json:"stored_bytes_per_token"`     // the same without weight compression
+	// The median over the samples of speed divided by the limits around the sample.
 	BandwidthShare float64 `json:"bandwidth_share"`
-	// The paper's measure of use, beside the published Llama-3.2-1B on an NPU, with the true width
-	// of q.
+	// Rho is the paper's measure of utilization. 1 is the published Llama-3.2-1B on an NPU, with
+	// the true width of q.
 	Rho           float64 `json:"rho"`
 	FLOPsPerToken float64 `json:"flops_per_token"`
 	FLOPsPerS     float64 `json:"flops_per_s"`
 	PeakShare     float64 `json:"peak_share"`
 
-	Together *togetherResult `json:"together,omitempty"` // of several sessions at once: "tg64 x 8"
+	Together *togetherResult `json:"together,omitempty"` // only for concurrent sessions ("tg64 x 8")
 }
 
-// perToken fills in what each of so many tokens costs.
+// perToken sets the cost per token, if n tokens cost c.
 func (r *benchResult) perToken(c passcost.Cost, tokens int) {
 	n := float64(tokens)
 	r.BytesPerToken, r.StoredPerToken, r.FLOPsPerToken = c.Bytes/n, c.Stored/n, c.FLOPs/n
@@ -136,14 +136,14 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	}
 	for _, n := range b.sessions {
 		if n < 1 || n > maxSessions {
-			return usagef("--sessions takes numbers of sessions, 1 to %d, not %d", maxSessions, n)
+			return usagef("--sessions is %d, want 1 to %d", maxSessions, n)
 		}
 	}
 	switch {
 	case len(tests) == 0:
-		return usagef("there is nothing to measure: --pp and --tg are both 0")
+		return usagef("nothing to measure: --pp and --tg are both 0")
 	case len(b.sessions) > 0 && !slices.ContainsFunc(tests, func(t benchTest) bool { return t.decode }):
-		return usagef("--sessions are measured while they generate the tokens of --tg, which is 0")
+		return usagef("--sessions needs a --tg test: --tg is 0")
 	}
 	dev, err := b.model.deviceFlags.open()
 	if err != nil {
@@ -153,16 +153,17 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	software, _ := dev.(*cpu.Device)
 	switch {
 	case b.turns && (software == nil || len(b.sessions) > 0):
-		return usagef("--turns measures one session on the cpu")
+		return usagef("--turns needs --device cpu and no --sessions")
 	case software != nil:
-		// Its memory is there from the beginning, so that it can be taken off the most that the
-		// process had.
+		// The meter's buffers are allocated before anything else, so that they can be subtracted
+		// from the peak RSS.
 		if b.meter, err = software.NewMeter(); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, b.meter.Close()) }()
 	case len(b.sessions) > 0:
-		return usagef("--sessions measures, and the times of a virtual device are predictions of one session")
+		return usagef("--sessions needs a device that is measured: a virtual device predicts the speed of " +
+			"one session")
 	}
 	if b.turns {
 		b.next = bufio.NewReader(b.app.in)
@@ -236,20 +237,20 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	}
 	for _, r := range results[alone:] {
 		if err == nil && !r.Together.SameText {
-			err = fmt.Errorf("%s: the sessions do not give the texts that they give alone", r.Test)
+			err = fmt.Errorf("%s: concurrent sessions generate other texts than each session alone", r.Test)
 		}
 	}
 	return err
 }
 
-// benchTest is one line of the table: a prompt of so many tokens, or so many tokens one by one,
-// behind those that the context holds.
+// benchTest is one row of the table: a prefill of that many tokens, or that many decode steps,
+// after depth tokens of context.
 type benchTest struct {
 	decode        bool
 	tokens, depth int
 }
 
-// tests are the tests that the flags ask for, prompts first.
+// tests parses --pp and --tg. Prefill tests come first.
 func (b *bencher) tests() (list []benchTest, err error) {
 	for i, texts := range [][]string{b.pp, b.tg} {
 		for _, text := range texts {
@@ -259,7 +260,7 @@ func (b *bencher) tests() (list []benchTest, err error) {
 				t.depth, err = strconv.Atoi(depth)
 			}
 			if err != nil || t.tokens < 0 || t.depth < 0 {
-				return nil, usagef("--pp and --tg take numbers of tokens, 512 or 512@1024, not %q", text)
+				return nil, usagef("--pp and --tg take token counts such as 512 or 512@1024, not %q", text)
 			}
 			if t.tokens > 0 {
 				list = append(list, t)
@@ -281,19 +282,19 @@ func (t benchTest) name() string {
 	return name
 }
 
-// measure generates after a prompt of random ids and adds the speeds of the repetitions to r. Every
-// repetition has a prompt of its own behind the ids of the depth, so that the session keeps those
-// in its cache and nothing else.
+// measure runs test t and adds the speed of each repetition to r. The prompt is random ids. Each
+// repetition changes the ids after the first t.depth, so the session reuses exactly t.depth tokens
+// of its KV cache.
 func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchResult) error {
 	if t.depth+t.tokens >= m.Context() {
-		return fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
+		return fmt.Errorf("the test needs %d positions, the context has %d", t.depth+t.tokens+1, m.Context())
 	}
 	prompt, generate := t.tokens, 1
-	if t.decode { // after a prompt of one token there are n passes of one row: the last gives the n-th token
+	if t.decode { // a one-token prompt and n decode steps; the last step yields token n
 		prompt, generate = 1, t.tokens
 	}
 	ids := make([]int32, t.depth+prompt)
-	rng := rand.New(rand.NewPCG(1, 2)) // any numbers, but the same every time
+	rng := rand.New(rand.NewPCG(1, 2)) // fixed seed, so that runs are comparable
 	vocab := int32(m.Checkpoint().Config().Vocab)
 	fill := func(ids []int32) {
 		for i := range ids {
@@ -303,9 +304,9 @@ func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchR
 	fill(ids[:t.depth])
 	s := m.NewSession()
 	defer s.Close()
-	for i := range b.reps + 1 { // the first warms up: buffers grow, pages come in, the context is filled
+	for i := range b.reps + 1 { // repetition 0 is the warm-up and fills the context
 		err := b.repeat(ctx, fmt.Sprintf("%s, %d of %d", t.name(), i, b.reps), r, i > 0, func() (time.Duration, error) {
-			next := (ids[t.depth] + 1) % vocab // another one than in the repetition before
+			next := (ids[t.depth] + 1) % vocab // differs from the previous repetition
 			fill(ids[t.depth:])
 			ids[t.depth] = next
 			if t.depth == 0 {
@@ -332,14 +333,14 @@ func (b *bencher) measure(ctx context.Context, m *opened, t benchTest, r *benchR
 	return nil
 }
 
-// fill works out the figures of a measured test.
+// fill computes the figures that follow from the samples.
 func (r *benchResult) fill(peakRSS int64) {
 	r.PeakRSS = peakRSS
 	r.TokensPerS = median(r.Samples)
 	r.MinTokensPerS, r.MaxTokensPerS = slices.Min(r.Samples), slices.Max(r.Samples)
 	r.FLOPsPerS = r.FLOPsPerToken * r.TokensPerS
 	if len(r.Beside) == 0 {
-		return // npukit estimate has the rooflines of NPUs
+		return // NPU rooflines are in npukit estimate
 	}
 	var reads, peaks, readShares, peakShares []float64
 	for i, each := range r.Beside {
@@ -352,8 +353,8 @@ func (r *benchResult) fill(peakRSS int64) {
 	r.BandwidthShare, r.PeakShare = median(readShares), median(peakShares)
 }
 
-// fillRho works out rho: of a prompt from an empty context, or of tokens, half of which are there
-// on average. A prompt behind others has none.
+// fillRho computes rho for a prompt in an empty context, or for decode at half of the generated
+// tokens. A prompt at a depth has no rho.
 func (r *benchResult) fillRho(p *plan.Plan) error {
 	positions, ttft, speed := r.Depth+max(1, r.Tokens/2), 1.0, r.TokensPerS
 	prompt := r.Test[:2] == "pp"
@@ -404,7 +405,7 @@ func (b *bencher) print(base benchResult, results, together []benchResult) error
 	return output.Table(b.app.out, "", rows)
 }
 
-// limitsBeside are all measurements of the machine.
+// allLimits returns every measured bandwidth and arithmetic peak.
 func limitsBeside(results []benchResult) (reads, peaks []float64) {
 	for _, r := range results {
 		for _, each := range r.Beside {
@@ -416,7 +417,7 @@ func limitsBeside(results []benchResult) (reads, peaks []float64) {
 	return reads, peaks
 }
 
-// printPredicted prints a virtual device's figures.
+// printPredicted prints the predictions of a virtual device.
 func (b *bencher) printPredicted(base benchResult, results []benchResult) error {
 	_, err := fmt.Fprintf(b.app.out, "%s, %s parameters, on a virtual XDNA 2: predicted, not measured (npukit "+
 		"estimate says where the time goes)\n\n", base.Model,
@@ -431,7 +432,7 @@ func (b *bencher) printPredicted(base benchResult, results []benchResult) error 
 	return output.Table(b.app.out, "", rows)
 }
 
-// kernelsOf names the kernels of a software device.
+// kernelsOf returns the name of a software device's kernels, or "" for other devices.
 func kernelsOf(dev npu.Device) string {
 	if d, ok := dev.(*cpu.Device); ok {
 		return d.Kernels()

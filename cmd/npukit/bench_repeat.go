@@ -9,20 +9,20 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// beside is what the machine could do just before a repetition and just behind it. Where it shares
-// its host with others, that changes within seconds.
+// limits is the machine's bandwidth and arithmetic peak just before and after a repetition. On a
+// shared host they change within seconds.
 type beside struct {
 	Before cpu.Limits `json:"before"`
 	Behind cpu.Limits `json:"behind"`
 }
 
-// mean is what the repetition is held against.
+// mean returns the limits that the repetition is compared with.
 func (b beside) mean() (read, peak float64) {
 	return (b.Before.ReadBandwidth + b.Behind.ReadBandwidth) / 2, (b.Before.PeakFLOPS + b.Behind.PeakFLOPS) / 2
 }
 
-// repeat does one repetition of r's test, in its turn and between two measurements of the machine,
-// and adds its speed to r if it counts. What is done tells the time that it took.
+// repeat runs one repetition of r's test between two measurements of the machine. If counts is
+// true, it adds the speed to r. do returns the time that it measured.
 func (b *bencher) repeat(ctx context.Context, what string, r *benchResult, counts bool,
 	do func() (time.Duration, error)) error {
 	if err := b.await(what); err != nil {
@@ -44,7 +44,7 @@ func (b *bencher) repeat(ctx context.Context, what string, r *benchResult, count
 	return err
 }
 
-// await waits for the line that gives the turn, where turns are given.
+// await waits for the line that starts a turn. Without --turns it returns at once.
 func (b *bencher) await(what string) error {
 	if b.next == nil {
 		return nil
@@ -56,9 +56,9 @@ func (b *bencher) await(what string) error {
 	return err
 }
 
-// between does a repetition between two measurements. The other program has just had the caches and
-// the processors, so a turn that counts goes on until it has lasted b.turn, and the time is the
-// mean of all that was done but the first, where there is more.
+// between runs a repetition between two measurements. With --turns the other program has just used
+// the caches and the cores, so do is repeated until the turn has lasted b.turn, and mean is the
+// mean of all calls but the first if there is more than one.
 func (b *bencher) between(ctx context.Context, what string, counts bool,
 	do func() (time.Duration, error)) (mean time.Duration, now beside, err error) {
 	defer b.app.progress(what)()
@@ -81,7 +81,7 @@ func (b *bencher) between(ctx context.Context, what string, counts bool,
 	return mean, now, err
 }
 
-// limits measures what the machine can do; nothing where there is no meter.
+// limits measures the machine. It returns zero limits if there is no meter.
 func (b *bencher) limits(ctx context.Context) (cpu.Limits, error) {
 	if b.meter == nil {
 		return cpu.Limits{}, nil

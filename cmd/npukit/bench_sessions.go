@@ -14,21 +14,20 @@ import (
 	"github.com/npukit/npukit/model"
 )
 
-// togetherResult is what a test of several sessions at once has beside its speed, which is that of
-// all of them together.
+// togetherResult is the comparison of concurrent sessions with the same sessions run one by one.
 type togetherResult struct {
 	Sessions      int     `json:"sessions"`
-	OneTokensPerS float64 `json:"one_tokens_per_s"` // the median of the same sessions, one after the other
+	OneTokensPerS float64 `json:"one_tokens_per_s"` // median over the sessions, each alone
 	Times         float64 `json:"times_one_session"`
-	SameText      bool    `json:"same_text"` // each session's tokens were those that it gave alone
+	SameText      bool    `json:"same_text"` // every session generated the same tokens as alone
 }
 
-// together measures sessions that decode at once, each a text of its own: first one after the
-// other, then all of them, as often as asked for. It adds the speeds of all to r.
+// together measures n sessions that decode concurrently, each with its own text: first one by one,
+// then all at once, b.reps times. It adds their total speed to r.
 func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r *benchResult) (err error) {
 	r.Together = &togetherResult{Sessions: n, SameText: true}
 	if t.depth+t.tokens >= m.Context() {
-		return fmt.Errorf("it needs %d positions, the context is %d", t.depth+t.tokens+1, m.Context())
+		return fmt.Errorf("the test needs %d positions, the context has %d", t.depth+t.tokens+1, m.Context())
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
 	prompts, sessions := make([][]int32, n), make([]*model.Session, n)
@@ -52,7 +51,7 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 	alone, rates := make([][]int32, n), make([]float64, n)
 	for i := range n {
 		done := b.app.progress(fmt.Sprintf("%s, session %d of %d alone", t.name(), i+1, n))
-		if _, err = speak(i, min(2, t.tokens)); err == nil { // fills the context, and warms up
+		if _, err = speak(i, min(2, t.tokens)); err == nil { // fills the context and warms up
 			began := time.Now()
 			alone[i], err = speak(i, t.tokens)
 			rates[i] = float64(t.tokens) / time.Since(began).Seconds()
@@ -63,7 +62,7 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 		}
 	}
 	texts, errs := make([][]int32, n), make([]error, n)
-	for rep := range b.reps + 1 { // the first warms up: buffers grow
+	for rep := range b.reps + 1 { // repetition 0 is the warm-up
 		err := b.repeat(ctx, fmt.Sprintf("%s x %d, %d of %d", t.name(), n, rep, b.reps), r, rep > 0,
 			func() (time.Duration, error) {
 				began := time.Now()
@@ -86,15 +85,15 @@ func (b *bencher) together(ctx context.Context, m *opened, t benchTest, n int, r
 	return nil
 }
 
-// togetherCost is the cost of so many tokens in each of several sessions: weights are read once for
-// all.
+// togetherCost returns the cost of the same tokens in several sessions that share one read of the
+// weights.
 func togetherCost(one passcost.Cost, sessions int) passcost.Cost {
 	n := float64(sessions)
 	others := (n - 1) * one.Cache
 	return passcost.Cost{Bytes: one.Bytes + others, Stored: one.Stored + others, Cache: n * one.Cache, FLOPs: n * one.FLOPs}
 }
 
-// printTogether prints the tests of several sessions.
+// printTogether prints the results of concurrent sessions.
 func (b *bencher) printTogether(results []benchResult) error {
 	if len(results) == 0 {
 		return nil

@@ -31,7 +31,7 @@ func TestBenchTurns(t *testing.T) {
 	}
 	for _, more := range [][]string{{"--sessions", "2"}, {"--device", "sim"}} {
 		if r := command("", append(args, more...)...); r.code != 2 ||
-			!strings.Contains(r.stderr, "--turns measures one session on the cpu") {
+			!strings.Contains(r.stderr, "--turns needs --device cpu") {
 			t.Errorf("with %v: exit code %d, %q", more, r.code, r.stderr)
 		}
 	}

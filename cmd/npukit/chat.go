@@ -65,8 +65,8 @@ type chatter struct {
 	m        *opened
 	session  *model.Session
 	messages []chat.Message // without the system message
-	failed   int            // turns without an answer
-	talking  bool           // to a person: both ends are terminals
+	failed   int            // messages without an answer
+	talking  bool           // stdin and stdout are terminals
 }
 
 func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
@@ -133,10 +133,10 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 	return nil
 }
 
-// errLeave ends a conversation.
+// errLeave is the result of /exit.
 var errLeave = errors.New("leave")
 
-// await is interruptible for work that has a result.
+// await runs work that returns a value under interruptible.
 func await[T any](work func(ctx context.Context) (T, error)) (T, error) {
 	results := make(chan T, 1)
 	err := interruptible(func(ctx context.Context) error {
@@ -153,21 +153,21 @@ func await[T any](work func(ctx context.Context) (T, error)) (T, error) {
 	return <-results, nil
 }
 
-// note says something to a person.
+// note prints a line for the user if there is a terminal.
 func (c *chatter) note(format string, args ...any) {
 	if c.talking {
 		fmt.Fprintln(c.app.err, terminal.Styled(c.app.err, terminal.Dim, fmt.Sprintf(format, args...)))
 	}
 }
 
-// complain says what went wrong in a turn; the conversation goes on without it.
+// complain prints the error of a message. The conversation continues without it.
 func (c *chatter) complain(err error) {
 	c.failed++
 	fmt.Fprintf(c.app.err, "%s: %s\n", c.cmd.CommandPath(), terminal.Printable(c.app.err, flagError(err).Error()))
 }
 
-// turn obeys a command or answers a message. It returns an error only when the conversation is
-// over.
+// turn executes a command or answers a message. It returns an error only if the conversation must
+// end.
 func (c *chatter) turn(line string) error {
 	text := strings.TrimSpace(line)
 	if text == "" {
@@ -196,20 +196,21 @@ func (c *chatter) turn(line string) error {
 			c.note("system message set")
 		}
 	case isCommand(word):
-		c.complain(fmt.Errorf("there is no command %s; /help lists them", word))
+		c.complain(fmt.Errorf("unknown command %s; /help lists the commands", word))
 	default:
 		return c.reply(line)
 	}
 	return nil
 }
 
-// isCommand tells a mistyped command from a message that begins with a slash, such as a path.
+// isCommand reports whether word looks like a command, perhaps a mistyped one, and not like a
+// message that starts with a slash, such as a path.
 func isCommand(word string) bool {
 	return len(word) > 1 && word[0] == '/' && strings.Trim(word[1:], "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// reply answers a message. What has been said of an answer that is stopped stays in the
-// conversation, as the person has read it.
+// reply answers a message. If the answer is interrupted, the conversation keeps the part that was
+// printed.
 func (c *chatter) reply(text string) error {
 	messages := append(slices.Clone(c.messages), chat.Message{Role: "user", Content: text})
 	var stats model.Stats
@@ -237,7 +238,7 @@ func (c *chatter) reply(text string) error {
 		if stop.signal != os.Interrupt {
 			return err
 		}
-		<-ended // the session is busy until then; a second Ctrl-C here ends the program
+		<-ended // wait until the session is idle; a second Ctrl-C here ends the program
 	}
 	if answer.Len() > 0 || err == nil {
 		if _, err := fmt.Fprintln(c.app.out); err != nil {
@@ -249,18 +250,19 @@ func (c *chatter) reply(text string) error {
 	var long *model.ContextError
 	switch {
 	case stop != nil && !c.talking:
-		return err // nobody is there to say the next thing
+		return err // with stdin not a terminal, nobody can continue
 	case stop != nil:
 		c.note("stopped")
 	case errors.As(err, &broken):
 		return broken.error
 	case errors.As(err, &long):
-		c.complain(fmt.Errorf("the conversation has become %d tokens, the context is %d: /clear begins a new one",
+		c.complain(fmt.Errorf("the conversation has %d tokens, the context %d: /clear starts a new "+
+			"conversation",
 			long.Prompt, long.Context))
 	case err != nil:
 		c.complain(err)
 	case stats.Reason == model.StopContext:
-		c.note("%s\nThe context of %d positions is full: /clear begins a new conversation.", c.m.figures(0, stats),
+		c.note("%s\nThe context of %d positions is full: /clear starts a new conversation.", c.m.figures(0, stats),
 			c.m.Context())
 	default:
 		c.note("%s", c.m.figures(0, stats))
@@ -268,5 +270,5 @@ func (c *chatter) reply(text string) error {
 	return nil
 }
 
-// writeError is a failure of stdout, as opposed to one of the model.
+// writeError is an error of stdout, as opposed to one of the model.
 type writeError struct{ error }

@@ -90,7 +90,7 @@ type deployer struct {
 
 	path string // of the model
 	live *deployProgress
-	in   *bufio.Reader // answers of a person
+	in   *bufio.Reader // the user's answers
 }
 
 // deployResult is what --json prints.
@@ -98,22 +98,22 @@ type deployResult struct {
 	Model       string             `json:"model"`
 	Device      string             `json:"device"`
 	Dir         string             `json:"dir"`
-	OK          bool               `json:"ok"`        // every phase that was to run has passed
-	Reference   string             `json:"reference"` // what the oracle itself was held to, in a sentence
+	OK          bool               `json:"ok"`        // every requested phase has passed
+	Reference   string             `json:"reference"` // the reference that the oracle was compared with
 	Independent bool               `json:"independent_reference"`
 	PlanStatus  plan.Status        `json:"plan_status"`
 	Phases      []skill.PhaseState `json:"phases"`
 	Performance *skill.Performance `json:"performance,omitempty"`
-	Issues      int                `json:"issues"` // recorded so far, in issues.md
+	Issues      int                `json:"issues"` // number of issues recorded in issues.md
 	Reason      string             `json:"reason,omitempty"`
 }
 
 func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err error) {
 	switch {
 	case d.dir == "":
-		return usagef("--dir is missing: the folder that keeps the deployment")
+		return usagef("--dir is missing: name the workspace folder")
 	case cmd.Flags().Changed("budget") && d.budget <= 0:
-		return usagef("--budget is %v, it must be positive; without it there is no limit", d.budget)
+		return usagef("--budget is %v, want a positive time, or no --budget for no limit", d.budget)
 	}
 	command, err := agentCommand(d.agent)
 	if err != nil {
@@ -148,7 +148,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	if !d.yes && terminal.Is(d.app.in) && terminal.Is(d.app.err) {
 		d.in = bufio.NewReader(d.app.in)
 		opts.Approve = d.approve
-		if opts.Ask == nil { // an agent is asked first
+		if opts.Ask == nil { // an agent, if there is one, answers first
 			opts.Ask = d.ask
 		}
 	}
@@ -160,14 +160,14 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 	defer func() { err = errors.Join(err, dep.Close()) }()
 	runErr := dep.Run(ctx)
 	d.live.clear()
-	if ctx.Err() != nil { // Ctrl-C leaves no time for a report; a budget that has run out is not this context
+	if ctx.Err() != nil { // after Ctrl-C there is no time for a report; the budget has its own context
 		return runErr
 	}
 	return errors.Join(d.report(dep, runErr), runErr)
 }
 
-// agentCommand is the program that --agent names, and its arguments, nil for none. It runs in the
-// workspace, and was named here.
+// agentCommand parses the value of --agent into a program and its arguments. It returns nil if text
+// is empty. The program runs in the workspace, so a relative path is resolved here.
 func agentCommand(text string) ([]string, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -185,7 +185,7 @@ func agentCommand(text string) ([]string, error) {
 	return words, nil
 }
 
-// report prints what has come of it.
+// report prints the result of the deployment.
 func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	state := dep.State()
 	r := deployResult{Model: localmodel.Name(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil,
@@ -207,7 +207,7 @@ func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	return d.print(r)
 }
 
-// print writes the last screen: the phases, what was gained, and how to use it.
+// print writes the summary: the phases, the gain, and how to use the plan.
 func (d *deployer) print(r deployResult) error {
 	out := d.app.out
 	if _, err := fmt.Fprintf(out, "%s on %s, workspace %s\n\n", r.Model, r.Device, r.Dir); err != nil {
@@ -227,7 +227,7 @@ func (d *deployer) print(r deployResult) error {
 		}
 		status := string(p.Status)
 		if p.Status == skill.Running {
-			status = "not finished" // this process is about to end
+			status = "not finished" // no more events follow
 		}
 		rows = append(rows, []string{p.Phase.Title(), status, fmt.Sprintf("%.1f s", p.Seconds), gates})
 	}
@@ -254,7 +254,7 @@ func (d *deployer) print(r deployResult) error {
 	return d.printUse(r.PlanStatus)
 }
 
-// printGain writes the figures beside those of the first plan.
+// printGain compares the plan's speed with that of the first plan.
 func (d *deployer) printGain(p *skill.Performance) error {
 	title := "First plan and this one"
 	switch {
@@ -273,7 +273,7 @@ func (d *deployer) printGain(p *skill.Performance) error {
 	}
 	rows := [][]string{{"", "FIRST PLAN", "THIS PLAN"}}
 	if p.First == nil {
-		rows[0] = []string{"", "THIS PLAN"} // no change was faster: it is the first
+		rows[0] = []string{"", "THIS PLAN"} // the plan is the first plan
 	}
 	if p.Paired != nil {
 		rows[0] = append(rows[0], "CHANGE OF TIME", "NOISE")
@@ -307,8 +307,8 @@ func (d *deployer) printGain(p *skill.Performance) error {
 	return err
 }
 
-// gained reports whether the plan is faster than the first one in something, and slower in nothing.
-// Where times were measured, faster and slower are beyond the noise of their turns.
+// gained reports whether the plan is faster than the first one in at least one figure and slower in
+// none. Measured times must differ by more than the noise of their runs.
 func gained(p *skill.Performance) bool {
 	if c := p.Paired; c != nil {
 		return (c.First.Faster() || c.Token.Faster()) && c.First.Gain >= -c.First.Noise &&
@@ -318,7 +318,7 @@ func gained(p *skill.Performance) bool {
 		(p.TTFT < p.First.TTFT || p.TokensPerSec > p.First.TokensPerSec)
 }
 
-// printUse writes how to use the plan. Nothing runs by one that has failed.
+// printUse prints how to use the plan. A failed plan cannot be used.
 func (d *deployer) printUse(status plan.Status) error {
 	out := d.app.out
 	evaluation := filepath.Join(d.dir, skill.FileEvaluation)
@@ -353,7 +353,7 @@ Use it:
 	return err
 }
 
-// hasTokenizer reports whether a model can be given text.
+// hasTokenizer reports whether the model in path has a tokenizer.
 func hasTokenizer(path string) bool {
 	ck, err := checkpoint.Open(path)
 	if err != nil {

@@ -15,20 +15,20 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// deployProgress shows a deployment on a terminal: a line for each phase and each verdict that
-// matters, and below them what it is at. In a pipe it is silent.
+// deployProgress shows a deployment on a terminal: a line for each phase and each gate that
+// matters, and below them the current step. If stderr is not a terminal, it prints nothing.
 type deployProgress struct {
 	w       io.Writer
 	on      bool
 	started time.Time
 
-	lines sync.Mutex  // one event at a time, and none behind the last line
-	over  atomic.Bool // that has been written
+	lines sync.Mutex  // serializes events; none is printed after the last line
+	over  atomic.Bool // the last line has been printed
 
 	mu    sync.Mutex
 	doing string
 	since time.Time
-	stop  chan struct{} // closed when the ticking line is to end; nil while there is none
+	stop  chan struct{} // closed to end the status line; nil if there is none
 	ended chan struct{}
 }
 
@@ -36,7 +36,7 @@ func newDeployProgress(w io.Writer) *deployProgress {
 	return &deployProgress{w: w, on: terminal.Is(w), started: time.Now()}
 }
 
-// event takes an event of the deployment.
+// event handles an event of the deployment.
 func (p *deployProgress) event(e skill.Event) {
 	p.lines.Lock()
 	defer p.lines.Unlock()
@@ -57,7 +57,7 @@ func (p *deployProgress) event(e skill.Event) {
 	case skill.EventGate:
 		if !e.Gate.OK {
 			p.line("  FAIL "+e.Gate.Name+": "+e.Text, "", "")
-		} else if !strings.HasPrefix(e.Gate.Name, "kernel/") { // there are dozens of them
+		} else if !strings.HasPrefix(e.Gate.Name, "kernel/") { // kernel gates come by the dozen
 			p.line("  pass "+e.Gate.Name, "", "  "+shortened(e.Text))
 		}
 	case skill.EventAttempt, skill.EventSkill:
@@ -67,7 +67,7 @@ func (p *deployProgress) event(e skill.Event) {
 	}
 }
 
-// line writes a line that stays: what matters, what is styled already, and what is less important.
+// line prints a permanent line: plain text, styled text, and dimmed details.
 func (p *deployProgress) line(text, ready, less string) {
 	p.clear()
 	if less = terminal.Printable(p.w, less); less != "" {
@@ -76,7 +76,7 @@ func (p *deployProgress) line(text, ready, less string) {
 	fmt.Fprintln(p.w, terminal.Printable(p.w, text)+ready+less)
 }
 
-// longestLine is how much of a gate's figures is shown; its report has the rest.
+// longestLine is the maximum width of a gate's figures. The report has the full text.
 const longestLine = 160
 
 func shortened(text string) string {
@@ -86,7 +86,7 @@ func shortened(text string) string {
 	return text
 }
 
-// step shows what is being done, with the seconds that it takes.
+// step shows the current step with its elapsed seconds.
 func (p *deployProgress) step(text string) {
 	if !p.on || terminal.IsDumb() {
 		return
@@ -122,7 +122,7 @@ func (p *deployProgress) tick(stop, ended chan struct{}) {
 	}
 }
 
-// last writes a line behind which nothing is shown any more.
+// last prints a line after which nothing else is shown.
 func (p *deployProgress) last(text string) {
 	p.lines.Lock()
 	defer p.lines.Unlock()
@@ -133,7 +133,7 @@ func (p *deployProgress) last(text string) {
 	}
 }
 
-// clear ends the ticking line and wipes it; calling it again does nothing.
+// clear ends the status line and erases it. Calling it again does nothing.
 func (p *deployProgress) clear() {
 	p.mu.Lock()
 	stop, ended := p.stop, p.ended
@@ -145,7 +145,7 @@ func (p *deployProgress) clear() {
 	}
 }
 
-// approve asks a person at the end of a phase. Where nobody answers any more, that is a stop.
+// approve asks the user at the end of a phase. The end of the input stops the deployment.
 func (d *deployer) approve(ctx context.Context, r skill.PhaseReport) (skill.Decision, error) {
 	d.live.clear()
 	for {
@@ -162,14 +162,14 @@ func (d *deployer) approve(ctx context.Context, r skill.PhaseReport) (skill.Deci
 		case notNumber == nil && n >= 0 && n <= int(r.Phase):
 			return skill.Decision{Action: skill.Redirect, Phase: skill.Phase(n)}, nil
 		case r.Phase == 0:
-			d.again("%q is none of these: Enter, 0 or s", answer)
+			d.again("%q is not one of Enter, 0 and s", answer)
 		default:
-			d.again("%q is none of these: Enter, a number from 0 to %d, or s", answer, int(r.Phase))
+			d.again("%q is not Enter, a number from 0 to %d, or s", answer, int(r.Phase))
 		}
 	}
 }
 
-// ask puts a failure to a person.
+// ask asks the user to choose how to handle a failure.
 func (d *deployer) ask(ctx context.Context, q skill.Question) (skill.Choice, error) {
 	d.live.clear()
 	w := d.app.err
@@ -193,17 +193,17 @@ func (d *deployer) ask(ctx context.Context, q skill.Question) (skill.Choice, err
 				return skill.Choice{Direction: dir.Name}, nil
 			}
 		}
-		d.again("%q is none of these: a number from 1 to %d", answer, len(q.Directions))
+		d.again("%q is not a number from 1 to %d", answer, len(q.Directions))
 	}
 }
 
-// again says why a question comes again.
+// again prints why a question is repeated.
 func (d *deployer) again(format string, args ...any) {
 	fmt.Fprintf(d.app.err, format+"\n", args...)
 }
 
-// question reads an answer. The end of ctx is an error, and io.EOF that of the answers, as by
-// Ctrl-D: nobody is there any more.
+// question reads one answer. It returns an error if ctx ends, and io.EOF at the end of the input
+// (Ctrl-D).
 func (d *deployer) question(ctx context.Context, text string) (string, error) {
 	fmt.Fprint(d.app.err, text)
 	type line struct {

@@ -91,7 +91,7 @@ func TestDeployRefuses(t *testing.T) {
 		"no folder": {[]string{"deploy", path}, 2, "--dir is missing"},
 		"negative":  {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "-1"}, 2, "positive"},
 		"no budget": {[]string{"deploy", path, "--dir", t.TempDir(), "--budget", "0s"}, 2,
-			"--budget is 0s, it must be positive"},
+			"--budget is 0s, want a positive time"},
 		"no model": {[]string{"deploy", "nowhere", "--dir", t.TempDir()}, 1, "nowhere"},
 		"too long": {[]string{"deploy", path, "--dir", t.TempDir(), "--seq", "1000000"}, 1, "context"},
 		"no golden": {[]string{"deploy", path, "--dir", t.TempDir(), "--golden", "missing.safetensors"}, 1,
@@ -209,8 +209,8 @@ func TestDeployAsksAboutFailures(t *testing.T) {
 	for _, tc := range []struct{ typed, want, says string }{
 		{"1\n", "again", "1  again: run the gates again"},
 		{"Again\n", "again", ""},
-		{"3\n2\n", "stop", `"3" is none of these: a number from 1 to 2`},
-		{"\n1\n", "again", `"" is none of these`},
+		{"3\n2\n", "stop", `"3" is not a number from 1 to 2`},
+		{"\n1\n", "again", `"" is not a number`},
 		{"", "stop", "which way? \n"},
 	} {
 		var said strings.Builder

@@ -45,19 +45,19 @@ func devicesCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// deviceEntry is a kind of device and whether it can be used here.
+// deviceEntry is a kind of device and whether it is available.
 type deviceEntry struct {
 	Device    string   `json:"device"`
 	Available bool     `json:"available"`
 	Virtual   bool     `json:"virtual,omitempty"`
-	Emulated  bool     `json:"emulated,omitempty"` // the NPU of npukit's tests
+	Emulated  bool     `json:"emulated,omitempty"` // the emulated NPU of npukit's tests
 	Reason    string   `json:"reason,omitempty"`   // why it is not available
 	Processor string   `json:"processor,omitempty"`
 	Threads   int      `json:"threads,omitempty"`
 	Kernels   string   `json:"kernels,omitempty"`
-	InPlace   []string `json:"in_place,omitempty"` // weight types that are used where they lie in the file
+	InPlace   []string `json:"in_place,omitempty"` // weight types that are used in the mapped file
 
-	// Weight types that are kept in three quarters of the bytes, without loss.
+	// Weight types that are compressed losslessly to three quarters of their size.
 	Compressed []string `json:"compressed,omitempty"`
 }
 
@@ -103,7 +103,7 @@ func listDevices(f deviceFlags) (list []deviceEntry, err error) {
 	}, nil
 }
 
-// xdnaEntry says whether there is an NPU, and if not, why.
+// xdnaEntry returns the NPU's entry, with the reason if it is not available.
 func xdnaEntry() deviceEntry {
 	d := deviceEntry{Device: "xdna"}
 	dev, err := xdna.Open(context.Background(), nil)
@@ -113,14 +113,15 @@ func xdnaEntry() deviceEntry {
 	}
 	info := dev.Info()
 	d.Available, d.Processor, d.Threads, d.InPlace = true, info.Name, info.Threads, []string{"BF16"}
-	d.Emulated = os.Getenv("NPUEMU_ROOT") != "" // where the emulated driver of package xrt/xrttest finds its device
+	d.Emulated = os.Getenv("NPUEMU_ROOT") != "" // where the emulated driver of xrt/xrttest finds its device
 	if err := dev.Close(); err != nil {
 		d.Reason = err.Error()
 	}
 	return d
 }
 
-// processor is the name of the processor, as far as the system tells.
+// processor returns the name of the processor, or the architecture if the system does not report
+// it.
 func processor() string {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {

@@ -26,11 +26,11 @@ the NPU. It exits with 1 if it finds a problem.`,
   npukit doctor --artefacts mlir-air/programming_examples/llms/llama32_1b/build_peano --smoke`,
 		Args: arguments(),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			if root != "" { // nothing in it would look like a machine that has nothing
+			if root != "" { // an empty root would look like a machine without an NPU
 				if info, err := os.Stat(root); err != nil {
 					return fmt.Errorf("--root: %w", err)
 				} else if !info.IsDir() {
-					return fmt.Errorf("--root: %s is no folder", root)
+					return fmt.Errorf("--root: %s is not a folder", root)
 				}
 			}
 			r := doctor.Examine(&doctor.Options{Artefacts: artefacts, Root: root})
@@ -57,7 +57,7 @@ the NPU. It exits with 1 if it finds a problem.`,
 	return cmd
 }
 
-// printDiagnosis writes a line for each finding, and below it what to do.
+// printDiagnosis prints a line for each finding, and below it the advice.
 func (a *app) printDiagnosis(r *doctor.Report, asJSON bool) error {
 	if asJSON {
 		return output.JSON(a.out, r)
@@ -79,10 +79,10 @@ func (a *app) printDiagnosis(r *doctor.Report, asJSON bool) error {
 	return nil
 }
 
-// smokeBytes is the size of the buffer that is copied: more than any cache of the processor holds.
+// smokeBytes is the size of the copied buffer. It is larger than any cache of the processor.
 const smokeBytes = 64 << 20
 
-// smokeTest opens the NPU and tries what models do with it.
+// smokeTest opens the NPU and performs the operations that models need.
 func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 	const subject = "smoke test"
 	add := func(err error, format string, args ...any) {
@@ -110,21 +110,21 @@ func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 		if name == "vadd" || name == "eltwise_add" {
 			summed = true
 			s, err := dev.ProbeSum(ctx, dev.Artefacts().Get(name))
-			add(err, "program %s: adds %d elements of %s rightly in %s", name, s.Elements, s.Type, output.Seconds(s.Run))
+			add(err, "program %s: added %d elements of %s correctly in %s", name, s.Elements, s.Type, output.Seconds(s.Run))
 			continue
 		}
 		p, err := dev.ProbeArtefact(ctx, dev.Artefacts().Get(name))
 		if p.Run == 0 {
-			add(err, "program %s: opened in %s; its manifest does not say the sizes of its arguments, so it "+
-				"was not run", name, output.Seconds(p.Open))
+			add(err, "program %s: opened in %s; not run, because its manifest does not list the sizes of "+
+				"its arguments", name, output.Seconds(p.Open))
 			continue
 		}
-		add(err, "program %s: opened in %s, runs over zeros in %s", name, output.Seconds(p.Open), output.Seconds(p.Run))
+		add(err, "program %s: opened in %s, ran on zeros in %s", name, output.Seconds(p.Open), output.Seconds(p.Run))
 	}
 	if !summed {
 		list = append(list, doctor.Finding{Subject: subject, Status: doctor.Advice,
-			Text:   "no program vadd among the artefacts, so that no result was checked",
-			Advice: "docs/hardware.md, \"A first program\", says how one is built"})
+			Text:   "there is no vadd program in the artefacts, so no result was checked",
+			Advice: "docs/hardware.md, \"A first program\", explains how to build one"})
 	}
 	return list
 }

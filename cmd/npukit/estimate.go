@@ -127,7 +127,7 @@ with a second plan: the changes, and their predicted effect.`,
 	return cmd
 }
 
-// clockFor is the clock for a host profile.
+// clockFor returns the cost model with the named host profile.
 func clockFor(host string) (*xdna2.Clock, error) {
 	if host != "npukit" && host != "reference" {
 		return nil, usagef("--host is %q, want npukit or reference", host)
@@ -139,7 +139,7 @@ func clockFor(host string) (*xdna2.Clock, error) {
 	return xdna2.NewClock(h), nil
 }
 
-// configOf reads an architecture from a config.json, or from a model's files.
+// configOf reads the architecture from a config.json, or from a model's files.
 func configOf(arg string) (*checkpoint.Config, error) {
 	if strings.HasSuffix(arg, ".json") {
 		return checkpoint.ReadConfig(arg)
@@ -148,7 +148,7 @@ func configOf(arg string) (*checkpoint.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config := filepath.Join(path, "config.json"); localmodel.Exists(config) { // the weights need not be there
+	if config := filepath.Join(path, "config.json"); localmodel.Exists(config) { // works without weights
 		return checkpoint.ReadConfig(config)
 	}
 	ck, err := checkpoint.Open(path)
@@ -159,11 +159,11 @@ func configOf(arg string) (*checkpoint.Config, error) {
 	return &c, ck.Close()
 }
 
-// npuPlan is a plan for the NPU: the one of a file, or the planner's.
+// npuPlan returns the NPU plan in file, or the planner's if file is empty.
 func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*plan.Plan, error) {
 	if file != "" {
 		if length != 0 || naive {
-			return nil, usagef("--plan has its own lengths and knobs: leave --seq and --naive out")
+			return nil, usagef("--plan has its own lengths and knobs: omit --seq and --naive")
 		}
 		return readNPUPlan(c, file)
 	}
@@ -178,8 +178,7 @@ func npuPlan(c *checkpoint.Config, file string, length int, naive bool) (*plan.P
 	return plan.NewNPU(c, o)
 }
 
-// readNPUPlan reads a plan for the NPU, which must be for the model and one that the array can
-// place.
+// readNPUPlan reads an NPU plan and checks that it fits the model and the array.
 func readNPUPlan(c *checkpoint.Config, file string) (*plan.Plan, error) {
 	p, err := plan.Read(file)
 	if err != nil {
@@ -191,15 +190,15 @@ func readNPUPlan(c *checkpoint.Config, file string) (*plan.Plan, error) {
 	return p, nil
 }
 
-// estimated is what --json prints.
+// estimated is the object that --json prints.
 type estimated struct {
 	*plan.Estimate
 	Diff *planDiff `json:"diff,omitempty"`
 }
 
-// planDiff is another plan beside the one that is predicted.
+// planDiff compares the plan with another one.
 type planDiff struct {
-	Plan         string   `json:"plan"` // its file
+	Plan         string   `json:"plan"` // file of the other plan
 	Changes      []string `json:"changes"`
 	TTFT         float64  `json:"ttft_s"` // of the other plan
 	TokensPerSec float64  `json:"tokens_per_s"`
@@ -301,7 +300,7 @@ func printEstimate(w io.Writer, name string, e *plan.Estimate) error {
 	return nil
 }
 
-// contextsText says how programs share the hardware contexts.
+// contextsText returns how the programs share the hardware contexts.
 func contextsText(e *plan.Estimate) string {
 	c := e.Contexts
 	s := fmt.Sprintf("%d programs in prefill, %d in a token, %d in all; the host keeps %d", c.Prefill, c.Decode, c.All,

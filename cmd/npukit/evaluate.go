@@ -79,7 +79,7 @@ func (e *evaluator) run(ctx context.Context, dir string) (err error) {
 	if state, err := skill.ReadState(dir); err == nil && state.Subject != nil && slices.Contains(deviceKinds,
 		state.Subject.Device) {
 		e.device.device = state.Subject.Device
-	} else { // nothing to be read, or a device that there is not: the report says it
+	} else { // no journal, or no such device: the report has the reason
 		e.device.device, e.device.artefacts, e.device.compile = "cpu", "", ""
 	}
 	if err := e.device.check(); err != nil {
@@ -104,13 +104,13 @@ func (e *evaluator) run(ctx context.Context, dir string) (err error) {
 	if failed := e.print(dir, report); failed != nil {
 		return errors.Join(err, failed)
 	}
-	if !report.OK { // err is then of what could not be written about it
+	if !report.OK { // err is then the error of writing the report
 		return errors.Join(fmt.Errorf("the deployment is not accepted: %s", strings.Join(list, ", ")), err)
 	}
 	return nil
 }
 
-// refusals are the names of the checks that do not hold.
+// refusals returns the names of the checks that failed.
 func refusals(r skill.EvaluationReport) []string {
 	var list []string
 	for _, c := range r.Checks {
@@ -121,7 +121,7 @@ func refusals(r skill.EvaluationReport) []string {
 	return list
 }
 
-// print writes the verdict: what does not hold in words, the rest as a number.
+// print writes the verdict: failed checks in full, the number of the others.
 func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 	if e.json {
 		return output.JSON(e.app.out, r)
@@ -153,17 +153,17 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 	return err
 }
 
-// evaluatedBy is the evaluator of a deployment: this command again, in a process of its own.
+// evaluatedBy returns the evaluator of a deployment. It runs this command in a new process.
 func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 	opts := &skill.EvaluateOptions{Model: model, Golden: golden}
-	if cache, err := localmodel.CacheFolder(); err == nil { // without one, an evaluation that is killed begins anew
+	if cache, err := localmodel.CacheFolder(); err == nil { // without a cache folder, an interrupted evaluation starts over
 		opts.Notes = filepath.Join(filepath.Dir(cache), "evaluations")
 	}
 	return skill.InNewProcess(deviceText(device), opts)
 }
 
-// deviceText is a device for [openDeviceText] in another process, which does not see this one's
-// environment: the defaults that come from variables become part of the text.
+// deviceText encodes flags for [openDeviceText] in another process. That process does not see this
+// one's environment, so defaults from variables become part of the text.
 func deviceText(f deviceFlags) string {
 	f.kernels = cmp.Or(f.kernels, os.Getenv(cpu.KernelsVariable))
 	if f.device == "xdna" {
@@ -173,7 +173,7 @@ func deviceText(f deviceFlags) string {
 	return fmt.Sprintf("%q %d %q %t %q %q", f.device, f.threads, f.kernels, f.inPlace, f.artefacts, f.compile)
 }
 
-// openDeviceText opens a device in the evaluator's process.
+// openDeviceText opens the device of deviceText in the evaluator's process.
 func openDeviceText(_ context.Context, text string) (npu.Device, error) {
 	f, err := parseDeviceText(text)
 	if err != nil {
@@ -182,11 +182,11 @@ func openDeviceText(_ context.Context, text string) (npu.Device, error) {
 	return f.open()
 }
 
-// parseDeviceText is what [deviceText] wrote.
+// parseDeviceText decodes the text that [deviceText] returns.
 func parseDeviceText(text string) (f deviceFlags, err error) {
 	if _, err := fmt.Sscanf(text, "%q %d %q %t %q %q", &f.device, &f.threads, &f.kernels, &f.inPlace, &f.artefacts,
 		&f.compile); err != nil {
-		return f, fmt.Errorf("a device described as %q: %w", text, err)
+		return f, fmt.Errorf("parsing the device %q: %w", text, err)
 	}
 	return f, nil
 }

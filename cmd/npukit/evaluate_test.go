@@ -27,7 +27,7 @@ func TestEvaluate(t *testing.T) {
 	}
 	succeed(t, "", "deploy", path, "--dir", dir, "--seq", "64", "--device", "sim")
 	if r := command("", "evaluate", dir, "--artefacts", "x"); r.code != 2 ||
-		!strings.Contains(r.stderr, "--artefacts is for xdna: the device is sim") {
+		!strings.Contains(r.stderr, "--artefacts needs --device xdna, not sim") {
 		t.Errorf("programs for the virtual array: exit code %d, stderr %q", r.code, r.stderr)
 	}
 	out := succeed(t, "", "evaluate", dir)

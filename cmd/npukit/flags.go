@@ -27,8 +27,8 @@ import (
 	"github.com/npukit/npukit/npu/xdna"
 )
 
-// positive is the value of a flag that takes a number from 1 on. What it begins with stands for the
-// default, which is had by leaving the flag out.
+// positive is the value of a flag that must be at least 1. Its zero value is the default and cannot
+// be set.
 type positive int
 
 func (p *positive) Set(text string) error {
@@ -43,8 +43,8 @@ func (p *positive) Set(text string) error {
 func (p *positive) String() string { return strconv.Itoa(int(*p)) }
 func (p *positive) Type() string   { return "int" }
 
-// numberError says what a flag takes whose value is no number of its kind, which package pflag
-// tells in the words of strconv. Other errors stay as they are.
+// numberError returns an error that states which values a numeric flag takes, in place of strconv's
+// text. It returns other errors unchanged.
 func numberError(err error) error {
 	var value *pflag.InvalidValueError
 	if !errors.As(err, &value) {
@@ -65,7 +65,7 @@ func numberError(err error) error {
 	return err
 }
 
-// deviceFlags say which device runs.
+// deviceFlags select the device.
 type deviceFlags struct {
 	device    string
 	threads   int
@@ -73,7 +73,7 @@ type deviceFlags struct {
 	inPlace   bool
 	artefacts string
 	compile   string
-	err       io.Writer // for what a compile command prints; nil for nowhere
+	err       io.Writer // for the output of the compile command; nil discards it
 }
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
@@ -92,7 +92,7 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 		"slower; a truncated file is a bus error unless --read-weights")
 }
 
-// compiler is what --compile names, or nil. Its progress is shown on a terminal.
+// compiler returns the compiler of --compile, or nil. On a terminal its progress is shown.
 func (f *deviceFlags) compiler() *xdna.Compiler {
 	command := f.compile
 	if command == "" {
@@ -105,41 +105,41 @@ func (f *deviceFlags) compiler() *xdna.Compiler {
 	c := &xdna.Compiler{Command: words}
 	if terminal.Is(f.err) {
 		c.Progress = func(program, line string) {
-			// A terminal that is gone is no reason to stop.
+			// A write error means that the terminal is gone. The compilation continues.
 			fmt.Fprintf(f.err, "%s %s\n", terminal.Styled(f.err, terminal.Dim, program+":"), terminal.Printable(f.err, line))
 		}
 	}
 	return c
 }
 
-// maxThreads is what package cpu takes at most.
+// maxThreads is the limit of package cpu.
 const maxThreads = 1024
 
-// deviceKinds are what --device takes.
+// deviceKinds are the values of --device.
 var deviceKinds = []string{"cpu", "sim", "xdna"}
 
-// check reports flags that no machine could take.
+// check returns an error if the flags are invalid on every machine.
 func (f *deviceFlags) check() error {
 	switch {
 	case !slices.Contains(deviceKinds, f.device):
-		return usagef("there is no device %q: use cpu, sim or xdna", f.device)
+		return usagef("unknown device %q: use cpu, sim or xdna", f.device)
 	case f.threads > maxThreads:
-		return usagef("--threads is %d, %d are the most", f.threads, maxThreads)
+		return usagef("--threads is %d, want at most %d", f.threads, maxThreads)
 	case f.kernels != "" && !slices.Contains(cpu.KernelNames(), f.kernels):
-		return usagef("there are no kernels %q: use %s, or leave --kernels out", f.kernels,
+		return usagef("unknown kernels %q: use %s, or omit --kernels", f.kernels,
 			strings.Join(cpu.KernelNames(), ", "))
 	case f.inPlace && f.device != "cpu":
-		return usagef("--in-place is for the cpu: the device is %s", f.device)
+		return usagef("--in-place needs --device cpu, not %s", f.device)
 	case f.artefacts != "" && f.device != "xdna":
-		return usagef("--artefacts is for xdna: the device is %s", f.device)
+		return usagef("--artefacts needs --device xdna, not %s", f.device)
 	case f.compile != "" && f.device != "xdna":
-		return usagef("--compile is for xdna: the device is %s", f.device)
+		return usagef("--compile needs --device xdna, not %s", f.device)
 	}
 	return nil
 }
 
-// open opens the device. Its threads leave no P for goroutines unless there are more Ps than
-// threads (see package cpu), so the command sees to that; a library must not.
+// open opens the device. The device's threads occupy Ps, so open raises GOMAXPROCS until one P is
+// left for other goroutines (see package cpu). A library must not do that.
 func (f *deviceFlags) open() (dev npu.Device, err error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -162,16 +162,16 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 	return dev, nil
 }
 
-// modelFlags say how a model is opened.
+// modelFlags select how a model is opened.
 type modelFlags struct {
 	deviceFlags
 	plan        string
 	activations string
 	context     int
 	readWeights bool
-	apart       bool // sessions take nothing from each other: what is measured is computed
+	apart       bool // sessions share no KV prefix, so that all work is measured
 
-	chatTemplate string // source of a template in place of the model's
+	chatTemplate string // source of a template that replaces the model's
 }
 
 func (f *modelFlags) add(cmd *cobra.Command) {
@@ -189,7 +189,7 @@ func (f *modelFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("plan", "ctx")
 }
 
-// options turns the flags into what package model takes.
+// options converts the flags to the options of package model.
 func (f *modelFlags) options() (*model.OpenOptions, error) {
 	if f.plan != "" {
 		p, err := plan.Read(f.plan)
@@ -209,7 +209,7 @@ func (f *modelFlags) options() (*model.OpenOptions, error) {
 	return &model.OpenOptions{PlanOptions: o, ReadWeights: f.readWeights}, nil
 }
 
-// opened is a model on a device of its own.
+// opened is a model and the device that only it uses.
 type opened struct {
 	*model.Model
 	dev  npu.Device
@@ -230,7 +230,7 @@ func (f *modelFlags) open(ctx context.Context, a *app, arg string) (*opened, err
 	return &opened{m, dev, time.Since(started)}, nil
 }
 
-// openOn finds a model and loads it on a device. On a terminal it says so when that takes long.
+// openOn finds a model and loads it on dev. On a terminal it shows progress if loading takes long.
 func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg string) (*model.Model, error) {
 	options, err := f.options()
 	if err != nil {
@@ -245,7 +245,8 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	}
 	options.ChatTemplate = f.chatTemplate
 	if p := options.Plan; p != nil && p.Status == plan.Draft {
-		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy says how far it is)\n",
+		fmt.Fprintf(a.err, "%s is a draft: no evaluation has accepted it yet (npukit deploy shows its "+
+			"progress)\n",
 			f.plan)
 	}
 	done := a.progress("loading " + localmodel.Name(path))
@@ -253,10 +254,10 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 	return model.Open(ctx, dev, path, options)
 }
 
-// Close closes the model, then its device.
+// Close closes the model and then its device.
 func (o *opened) Close() error { return errors.Join(o.Model.Close(), o.dev.Close()) }
 
-// generateFlags say how text is generated.
+// generateFlags select how text is generated.
 type generateFlags struct {
 	temp, topP, minP, penalty float64
 	topK                      int
@@ -285,11 +286,11 @@ func (f *generateFlags) add(cmd *cobra.Command) {
 	flags.IntSliceVar(&f.stopIDs, "stop-id", nil, "end at the token `ID`, or 1,2,3; repeatable")
 }
 
-// check reports values that no model could take, before one is loaded.
+// check returns an error if no model could accept the values, before one is loaded.
 func (f *generateFlags) check(cmd *cobra.Command) error {
 	for _, text := range f.stop {
 		if text == "" {
-			return usagef("--stop is empty: that would come before everything")
+			return usagef("--stop is empty: want a text")
 		}
 		if err := checkText("--stop", text); err != nil {
 			return usageError{err}
@@ -300,11 +301,12 @@ func (f *generateFlags) check(cmd *cobra.Command) error {
 			return usagef("--stop-id is %d, want a token id", id)
 		}
 	}
-	if cmd.Flags().Changed("top-p") && f.topP == 0 { // 0 in a model.Sampling is what nobody has asked for
-		return usagef("--top-p is 0, which no token is in: 1 is all of them, and --temp 0 takes the best")
+	if cmd.Flags().Changed("top-p") && f.topP == 0 { // in model.Sampling 0 means not set
+		return usagef("--top-p is 0, which excludes every token: use 1 for all tokens, or --temp 0 for the " +
+			"most likely one")
 	}
 	if cmd.Flags().Changed("repeat-penalty") && f.penalty == 0 {
-		return usagef("--repeat-penalty is 0, by which nothing can be divided: 1 is no change")
+		return usagef("--repeat-penalty is 0, want a positive factor (1 is no change)")
 	}
 	if err := f.sampling(cmd, model.Sampling{}).Validate(); err != nil {
 		return usageError{flagError(err)}
@@ -312,15 +314,14 @@ func (f *generateFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// optionFlags are the flags that set fields of package model's options.
+// optionFlags maps fields of package model's options to the flags that set them.
 var optionFlags = map[string]string{
 	"Sampling.Temperature": "temp", "Sampling.TopK": "top-k", "Sampling.TopP": "top-p", "Sampling.MinP": "min-p",
 	"Sampling.RepetitionPenalty": "repeat-penalty",
 	"GenerateOptions.StopIDs":    "stop-id", "Prompt.IDs": "ids", "PlanOptions.SeqLen": "ctx",
 }
 
-// flagError returns an error about an option in the words of the flag that set it, and others as
-// they are.
+// flagError names the flag in an error about an option. It returns other errors unchanged.
 func flagError(err error) error {
 	var bad *plan.OptionError
 	if !errors.As(err, &bad) {
@@ -333,7 +334,7 @@ func flagError(err error) error {
 	return err
 }
 
-// sampling is the model's own with the flags that were given in place of its fields.
+// sampling returns s with the fields that flags set.
 func (f *generateFlags) sampling(cmd *cobra.Command, s model.Sampling) model.Sampling {
 	set := func(name string, dst *float64, v float64) {
 		if cmd.Flags().Changed(name) {
@@ -351,23 +352,23 @@ func (f *generateFlags) sampling(cmd *cobra.Command, s model.Sampling) model.Sam
 	return s
 }
 
-// options are the options of one generation.
+// options returns the options of one generation.
 func (f *generateFlags) options(cmd *cobra.Command, m *model.Model, stats *model.Stats) *model.GenerateOptions {
 	sampling := f.sampling(cmd, m.DefaultSampling())
 	o := &model.GenerateOptions{
 		MaxTokens: f.maxTokens, Sampling: &sampling, Stop: f.stop, IgnoreEOS: f.ignoreEOS, Stats: stats,
 	}
 	for _, id := range f.stopIDs {
-		o.StopIDs = append(o.StopIDs, int32(id)) // checked
+		o.StopIDs = append(o.StopIDs, int32(id)) // in range, see check
 	}
 	return o
 }
 
-// findModel returns the path of the MODEL of a command line: see [localmodel.Find].
+// findModel returns the path of the MODEL argument: see [localmodel.Find].
 func findModel(arg string) (string, error) {
 	if arg == "" {
-		return "", usagef("MODEL is empty: give a Hugging Face folder, a .gguf file or the name of a model " +
-			"in the cache")
+		return "", usagef("MODEL is empty: want a Hugging Face folder, a .gguf file, or the name of a " +
+			"model in the cache")
 	}
 	return localmodel.Find(arg)
 }

@@ -106,10 +106,10 @@ func planFor(ck *checkpoint.Checkpoint, dev npu.Info, o *model.OpenOptions) (*pl
 	return plan.New(ck, dev, o.PlanOptions)
 }
 
-// modelInfo is what --json prints.
+// modelInfo is the object that --json prints.
 type modelInfo struct {
 	Name         string           `json:"name"`
-	OwnName      string           `json:"own_name"` // what a GGUF file calls itself
+	OwnName      string           `json:"own_name"` // the name in a GGUF file
 	Path         string           `json:"path"`
 	Format       string           `json:"format"`
 	Family       string           `json:"family"`
@@ -129,26 +129,26 @@ type modelInfo struct {
 	RoPEScaling  string           `json:"rope_scaling"`
 	Weights      []typeSize       `json:"weights"`
 	FileBytes    int64            `json:"weight_bytes"`        // as stored
-	DeviceBytes  int64            `json:"device_weight_bytes"` // as the device holds them
-	InPlace      bool             `json:"weights_in_place"`    // all weights are used where they lie in the file
-	Lossless     bool             `json:"weights_lossless"`    // the device computes with the very numbers of the file
+	DeviceBytes  int64            `json:"device_weight_bytes"` // as held by the device
+	InPlace      bool             `json:"weights_in_place"`    // all weights are used in the mapped file
+	Lossless     bool             `json:"weights_lossless"`    // the device computes with exactly the stored values
 	KV           kvInfo           `json:"kv_cache"`
 	BOS          []int            `json:"bos"`
-	EOS          []int            `json:"eos"` // that files name by id; EndTokens has all
+	EOS          []int            `json:"eos"` // stop ids in the files; EndTokens has all
 	EndTokens    []model.EndToken `json:"end_tokens"`
 	Warnings     []string         `json:"warnings"`
-	Tokenizer    string           `json:"tokenizer"` // what it is, or why there is none
+	Tokenizer    string           `json:"tokenizer"` // its kind, or why there is none
 	HasTokenizer bool             `json:"has_tokenizer"`
 	Template     string           `json:"template"`
 	HasTemplate  bool             `json:"has_template"`
-	Templates    []string         `json:"templates"` // their names
+	Templates    []string         `json:"templates"` // names
 	Sampling     samplingInfo     `json:"sampling"`
 	Plan         planInfo         `json:"plan"`
 	Ops          []opRow          `json:"ops"`
-	NonFinite    *[]string        `json:"non_finite,omitempty"` // tensors, with --check: an empty list is good news
+	NonFinite    *[]string        `json:"non_finite,omitempty"` // tensors with NaN or Inf; nil without --check
 }
 
-// typeSize is the weights of one type.
+// typeSize is the size of the weights of one type.
 type typeSize struct {
 	Type    string `json:"type"`
 	Tensors int    `json:"tensors"`
@@ -171,7 +171,7 @@ type planInfo struct {
 	DecodeSteps  int    `json:"decode_steps"`
 }
 
-// describe gathers everything but --check.
+// describe returns everything but the result of --check.
 func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo {
 	c := ck.Config()
 	out := &modelInfo{
@@ -214,7 +214,7 @@ func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo 
 	return out
 }
 
-// tablesOf are the tensors of which the plan looks up rows, and no more.
+// tablesOf returns the tensors that the plan only looks up rows of.
 func tablesOf(p *plan.Plan) map[string]bool {
 	only := map[string]bool{}
 	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
@@ -260,12 +260,12 @@ func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
 	}
 }
 
-// reason is why there is none of something, without the words that say so.
+// reason returns the text of err without the prefix of none.
 func reason(err, none error) string {
 	return "none: " + strings.TrimPrefix(err.Error(), none.Error()+": ")
 }
 
-// dispatches counts a pass's steps on the device.
+// dispatches returns the number of a pass's steps on the device.
 func dispatches(p plan.Pass) int {
 	n := 0
 	for _, s := range slices.Concat(p.Steps, p.Head) {
@@ -276,11 +276,11 @@ func dispatches(p plan.Pass) int {
 	return n
 }
 
-// kvOf adds up the caches that the plan's steps ask of a session.
+// kvOf adds up the caches that the plan's steps need for a session.
 func kvOf(p *plan.Plan) kvInfo {
 	k := kvInfo{Type: p.Cache.String(), Positions: p.SeqLen}
 	seen := map[string]bool{}
-	for _, s := range p.Decode.Steps { // the caches that prefill fills are those that decoding reads
+	for _, s := range p.Decode.Steps { // prefill writes the same caches that decode reads
 		program := p.Program(s.Program)
 		for i, b := range s.Args {
 			if b.State != "" && !seen[b.State] {
@@ -294,7 +294,7 @@ func kvOf(p *plan.Plan) kvInfo {
 	return k
 }
 
-// print writes the description for a person.
+// print writes the description as text.
 func (o *modelInfo) print(w io.Writer) error {
 	name := o.Name
 	if o.OwnName != name {
@@ -325,11 +325,12 @@ func (o *modelInfo) print(w io.Writer) error {
 		rows = append(rows, []string{map[bool]string{true: "warnings"}[i == 0], terminal.Printable(w, text)})
 	}
 	switch {
-	case o.NonFinite == nil: // not asked for
+	case o.NonFinite == nil: // without --check
 	case len(*o.NonFinite) == 0:
 		rows = append(rows, []string{"check", "all weights are finite"})
 	default:
-		rows = append(rows, []string{"check", fmt.Sprintf("NaN or infinity in %s: the model computes nothing of worth",
+		rows = append(rows, []string{"check", fmt.Sprintf("NaN or infinity in %s: the model cannot compute "+
+			"useful results",
 			output.Count(len(*o.NonFinite), "tensor"))})
 		for _, name := range *o.NonFinite {
 			rows = append(rows, []string{"", name})
@@ -341,10 +342,10 @@ func (o *modelInfo) print(w io.Writer) error {
 	return o.printOps(w)
 }
 
-// ends lists the tokens that end an answer, each with what says so.
+// ends lists the tokens that end an answer, each with its source.
 func (o *modelInfo) ends() string {
 	if len(o.EndTokens) == 0 {
-		return "none is known: answers end by --max-tokens, --stop or --stop-id"
+		return "none known: use --max-tokens, --stop or --stop-id to end an answer"
 	}
 	var list []string
 	for _, e := range o.EndTokens {
@@ -401,7 +402,7 @@ func (o *modelInfo) memory() string {
 	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16", output.Size(float64(o.DeviceBytes)))
 }
 
-// samplingInfo is what the model's makers say of sampling; what they leave out is left out.
+// samplingInfo is the sampling that the model's files recommend. Missing values stay unset.
 type samplingInfo struct {
 	DoSample          *bool    `json:"do_sample,omitempty"`
 	Temperature       *float64 `json:"temperature,omitempty"`

@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// interrupted is the error of work that Ctrl-C or a request to terminate has ended.
+// interrupted is the error of work that Ctrl-C or SIGTERM ended.
 type interrupted struct{ signal os.Signal }
 
 func (e *interrupted) Error() string { return fmt.Sprintf("ended by %v", e.signal) }
 
-// exitCode is what shells say of a command that a signal has ended: 130 for Ctrl-C.
+// exitCode returns the shell's exit code for a command that a signal ended: 130 for Ctrl-C.
 func (e *interrupted) exitCode() int {
 	if n, ok := e.signal.(syscall.Signal); ok {
 		return 128 + int(n)
@@ -25,13 +25,13 @@ func (e *interrupted) exitCode() int {
 	return 1
 }
 
-// grace is how long interrupted work may take to end by itself. What takes a context ends in less;
-// reading files, parsing a tokenizer and tokenising a long text do not look at one, and are left
-// behind, so that the whole command ends within 100 ms.
+// grace is how long interrupted work may take to end. Work that observes its context needs less.
+// Reading files and tokenizing a long text do not observe it and are abandoned, so that the command
+// ends within 100 ms.
 const grace = 50 * time.Millisecond
 
-// interruptible does work under a context that Ctrl-C and SIGTERM cancel. It returns an
-// *interrupted when they did.
+// interruptible runs work with a context that Ctrl-C and SIGTERM cancel. It returns an *interrupted
+// if one of them arrives before work ends.
 func interruptible(work func(ctx context.Context) error) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -48,7 +48,7 @@ func interruptible(work func(ctx context.Context) error) error {
 		select {
 		case err := <-done:
 			if err == nil {
-				return nil // it had ended before it noticed
+				return nil // work ended before it saw the signal
 			}
 		case <-time.After(grace):
 		}
@@ -56,10 +56,10 @@ func interruptible(work func(ctx context.Context) error) error {
 	}
 }
 
-// progress shows on stderr that something takes long: see [terminal.ShowProgress].
+// progress shows on stderr that work takes long: see [terminal.ShowProgress].
 func (a *app) progress(what string) (done func()) { return terminal.ShowProgress(a.err, what) }
 
-// action makes a function with a context into what cobra calls.
+// action adapts do to a cobra RunE. The context ends on Ctrl-C and SIGTERM.
 func (a *app) action(do func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {

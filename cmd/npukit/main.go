@@ -1,12 +1,14 @@
-// Command npukit runs language models from the command line, and shows how they run.
+// Command npukit runs language models from the command line and shows how they run.
 //
 //	npukit run SmolLM2-135M-Instruct-Q4_1 "What is the capital of France?"
 //	npukit chat ./Qwen3-0.6B
 //	npukit info model.gguf
 //
-// Answers go to stdout and nothing else does; what is said to a person goes to stderr, and only
-// when a terminal is there to show it. Exit codes: 0 right, 1 failed or wrong, 2 wrong usage, 130
-// ended by Ctrl-C.
+// Each subcommand is a function in the file of its name: runCommand in run.go, benchCommand in
+// bench.go. Function commands lists them. A subcommand parses flags, calls the library and prints.
+//
+// Results go to stdout. Messages go to stderr, and progress only if it is a terminal. The exit code
+// is 0 on success, 1 on failure or a negative verdict, 2 on wrong usage, and 130 after Ctrl-C.
 package main
 
 import (
@@ -30,7 +32,7 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is the whole command, for main and for tests. It returns the exit code.
+// run executes the command line args and returns the exit code. Tests call it in place of main.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{in: stdin, out: stdout, err: stderr}
 	root := a.root()
@@ -46,7 +48,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return a.exitCode(cmd, err)
 }
 
-// firstError writes help for package cobra, which forgets what comes of it.
+// firstError writes the help of package cobra, which ignores write errors.
 type firstError struct {
 	w   io.Writer
 	err error
@@ -63,7 +65,7 @@ func (f *firstError) Write(p []byte) (int, error) {
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	started  bool // a subcommand has its arguments and works: errors before that are about usage
+	started  bool // a subcommand has valid arguments and runs; earlier errors are usage errors
 }
 
 func (a *app) root() *cobra.Command {
@@ -97,12 +99,12 @@ the models in the cache.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err == nil && len(rest) > 0 {
-				err = fmt.Errorf("there is no command %q", strings.Join(args, " "))
+				err = fmt.Errorf("unknown command %q", strings.Join(args, " "))
 			}
 			if err != nil {
 				return err
 			}
-			cmd.InitDefaultHelpFlag() // so that the help shows it
+			cmd.InitDefaultHelpFlag() // adds --help to the text
 			return cmd.Help()
 		},
 	})
@@ -113,8 +115,7 @@ the models in the cache.`,
 	return root
 }
 
-// arguments checks that there is an argument for each name, of which those in brackets may be left
-// out.
+// arguments returns a check that there is one argument per name. Names in brackets are optional.
 func arguments(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		for i, name := range names {
@@ -122,26 +123,26 @@ func arguments(names ...string) cobra.PositionalArgs {
 				return fmt.Errorf("%s is missing", name)
 			}
 			if i < len(args) && args[i] == "" && (name == "DIR" || name == "W" || name == "NAME") {
-				return fmt.Errorf("%s is empty", name) // a folder of that name would be the one that a person is in
+				return fmt.Errorf("%s is empty", name) // "" would mean the current folder
 			}
 		}
 		if len(args) > len(names) {
 			hint := ""
 			if len(names) > 0 {
-				hint = ": text of several words needs quotes"
+				hint = ": quote text of several words"
 			}
-			return fmt.Errorf("there is an argument too many, %q%s", args[len(names)], hint)
+			return fmt.Errorf("unexpected argument %q%s", args[len(names)], hint)
 		}
 		return nil
 	}
 }
 
-// usageError is a wrong command line that only shows once a subcommand looks at it.
+// usageError is an error of the command line that a subcommand finds while it runs.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exitCode reports an error and gives its exit code.
+// exitCode prints the error of cmd and returns the exit code.
 func (a *app) exitCode(cmd *cobra.Command, err error) int {
 	err = flagError(err)
 	var usage usageError
@@ -151,14 +152,14 @@ func (a *app) exitCode(cmd *cobra.Command, err error) int {
 		return 0
 	case errors.As(err, &signal):
 		return signal.exitCode()
-	case errors.Is(err, syscall.EPIPE): // whoever read has enough, as in `npukit ... | head -1`
+	case errors.Is(err, syscall.EPIPE): // the reader has closed the pipe, as in `npukit ... | head -1`
 		return 1
 	case !a.started, errors.As(err, &usage):
 		fmt.Fprintf(a.err, "%s: %s\nSee '%s --help'.\n", cmd.CommandPath(), terminal.Printable(a.err, err.Error()),
 			cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), terminal.Printable(a.err, err.Error())) // some are in the words of a file
+	fmt.Fprintf(a.err, "%s: %s\n", cmd.CommandPath(), terminal.Printable(a.err, err.Error())) // may quote a file
 	return 1
 }
 
@@ -175,7 +176,7 @@ func versionCommand(a *app) *cobra.Command {
 	}
 }
 
-// version describes the build from what the Go toolchain has put into it.
+// version returns the version and the platform of the build, from the Go toolchain's build info.
 func version() string {
 	v, cgo := "devel", "without cgo"
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -58,11 +58,11 @@ type mcpServer struct {
 
 func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) (err error) {
 	if m.dir == "" {
-		return usagef("--dir is missing: the folder that keeps the deployment")
+		return usagef("--dir is missing: name the workspace folder")
 	}
 	if m.http == "" && terminal.Is(m.app.in) {
-		return usagef("an agent speaks to this command over stdin and stdout, and here is a terminal: register the " +
-			"command with the agent, or use --http")
+		return usagef("stdin and stdout are a terminal, but MCP needs an agent there: register the command " +
+			"with the agent, or use --http")
 	}
 	path, err := m.model(cmd, args)
 	if err != nil {
@@ -92,8 +92,8 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 	return s.ServeListener(ctx, l)
 }
 
-// model is the path of the checkpoint. What the journal of a workspace says about a deployment
-// holds where no flag says otherwise.
+// model returns the path of the checkpoint: the argument, or else the one in the workspace's
+// journal.
 func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
 	known, err := takenUp(cmd, m.dir, &m.device.device, &m.seq, &m.golden)
 	switch {
@@ -102,13 +102,13 @@ func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
 	case len(args) > 0:
 		return findModel(args[0])
 	case known == nil:
-		return "", usagef("MODEL is missing: nothing has been deployed into %s yet", m.dir)
+		return "", usagef("MODEL is missing: nothing has been deployed in %s yet", m.dir)
 	}
 	return known.Model, nil
 }
 
-// takenUp is what the deployment in a folder is about, nil for a new one. What it was begun with
-// holds where no flag says otherwise.
+// takenUp returns the subject of the deployment in dir, or nil if there is none. It sets device,
+// seq and golden to the recorded values unless a flag sets them.
 func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *string) (*skill.Subject, error) {
 	state, err := skill.ReadState(dir)
 	switch {
@@ -124,7 +124,7 @@ func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *s
 		"device": func() { *device = known.Device },
 		"seq":    func() { *seq = known.SeqLen },
 		"golden": func() {
-			if _, err := os.Stat(known.Golden); err == nil { // else it has moved along with the model
+			if _, err := os.Stat(known.Golden); err == nil { // if missing, the file has moved along with the model
 				*golden = known.Golden
 			}
 		},

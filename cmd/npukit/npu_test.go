@@ -60,7 +60,7 @@ func TestCommandsSeeTheNPU(t *testing.T) {
 	}
 	smoke("opened emulated NPU Strix", doctor.OK)
 	smoke("copied to the device at", doctor.OK)
-	smoke("adds 1024 elements of BF16 rightly", doctor.OK)
+	smoke("added 1024 elements of BF16 correctly", doctor.OK)
 	forgotten = 1
 	smoke("as BF16, element 1023 is not the sum", doctor.Problem)
 	if err := emu.Script("run 1 timeout"); err != nil {

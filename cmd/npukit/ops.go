@@ -11,7 +11,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// opRow is launches of the same op with the same shapes, in the same program.
+// opRow is a group of launches of one program with the same op and shapes.
 type opRow struct {
 	Phase    string   `json:"phase"`
 	Op       string   `json:"op"`
@@ -22,8 +22,7 @@ type opRow struct {
 	Count    int      `json:"count"`    // launches in one pass of the phase
 }
 
-// opRows lists the ops of a phase in the order in which they first come, and after them what the
-// host does in every plan.
+// opRows lists the ops of a phase in order of first execution, followed by the host's own work.
 func opRows(phase string, p *plan.Plan, pass plan.Pass) []opRow {
 	index := map[string]int{}
 	var rows []opRow
@@ -54,7 +53,7 @@ func opRows(phase string, p *plan.Plan, pass plan.Pass) []opRow {
 			Launches: []string{"sample"}, Count: 1})
 }
 
-// shapes writes what an op reads and writes: [rows 576] [1536 576] -> [rows 1536].
+// shapes formats the operands of an op: [rows 576] [1536 576] -> [rows 1536].
 func shapes(o op.Op) string {
 	var read, written []string
 	for _, x := range o.Operands() {
@@ -69,7 +68,7 @@ func shapes(o op.Op) string {
 	return strings.Join(read, " ") + " -> " + strings.Join(written, " ")
 }
 
-// printOps writes the table of ops, once for both phases where they run the same.
+// printOps prints the table of ops, once for both phases if they are equal.
 func (o *modelInfo) printOps(w io.Writer) error {
 	byPhase := map[string][][]string{}
 	for _, r := range o.Ops {

@@ -113,7 +113,7 @@ func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (er
 	if cmd.Flags().Changed("ids") {
 		ids := make([]int32, len(r.ids))
 		for i, id := range r.ids {
-			ids[i] = int32(id) // checked
+			ids[i] = int32(id) // in range, see above
 		}
 		p = model.IDs(ids)
 	} else if p, err = r.asPrompt(m.Model, text); err != nil {
@@ -131,11 +131,11 @@ func (r *runner) run(ctx context.Context, cmd *cobra.Command, args []string) (er
 func (r *runner) check(cmd *cobra.Command, args []string) error {
 	switch {
 	case cmd.Flags().Changed("ids") && len(args) > 1:
-		return usagef("the prompt is either text or --ids, not both")
+		return usagef("give either a PROMPT or --ids, not both")
 	case slices.ContainsFunc(r.ids, func(id int) bool { return id < 0 || id > math.MaxInt32 }):
-		return usagef("--ids are token ids, numbers from 0 to %d", math.MaxInt32)
+		return usagef("--ids takes token ids, numbers from 0 to %d", math.MaxInt32)
 	case r.logprobs < 0:
-		return usagef("--logprobs is %d, it must not be negative", r.logprobs)
+		return usagef("--logprobs is %d, want 0 or more", r.logprobs)
 	case cmd.Flags().Changed("logprobs") && !r.json:
 		return usagef("--logprobs needs --json")
 	}
@@ -149,14 +149,15 @@ func (r *runner) check(cmd *cobra.Command, args []string) error {
 	return r.generate.check(cmd)
 }
 
-// prompt reads the prompt from the argument or from stdin.
+// prompt returns the prompt from the argument or from stdin.
 func (r *runner) prompt(args []string) (string, error) {
 	text := ""
 	switch {
 	case len(args) == 1 && args[0] != "-":
 		text = args[0]
 	case len(args) == 0 && terminal.Is(r.app.in):
-		return "", usagef("a PROMPT is missing; - reads it from stdin, and npukit chat holds a conversation")
+		return "", usagef("PROMPT is missing: use - to read it from stdin, or npukit chat for a " +
+			"conversation")
 	default:
 		var err error
 		if text, err = readText(r.app.in); err != nil {
@@ -166,24 +167,24 @@ func (r *runner) prompt(args []string) (string, error) {
 	return text, checkText("the prompt", text)
 }
 
-// maxStdin is what is read of stdin at most: more than any context holds, and little enough that an
-// endless stream ends before the memory does.
+// maxStdin limits stdin. It is larger than any context, and small enough that an endless stream
+// fails before memory runs out.
 const maxStdin = 256 << 20
 
-// readStdin reads stdin whole.
+// readStdin reads all of in. It returns an error if in exceeds maxStdin.
 func readStdin(in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, maxStdin+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading stdin: %w", err)
 	case len(data) > maxStdin:
-		return nil, fmt.Errorf("stdin has more than %d MB: give it in parts", maxStdin>>20)
+		return nil, fmt.Errorf("stdin has more than %d MB: split the input", maxStdin>>20)
 	}
 	return data, nil
 }
 
-// readText reads a stream whole. One newline at its end belongs to the way it was written (echo, an
-// editor), not to the text.
+// readText reads all of in as text. It drops one trailing newline, which comes from echo or an
+// editor.
 func readText(in io.Reader) (string, error) {
 	data, err := readStdin(in)
 	if err != nil {
@@ -193,7 +194,7 @@ func readText(in io.Reader) (string, error) {
 	return strings.TrimSuffix(text, "\r"), nil
 }
 
-// checkText refuses what is not text, saying where.
+// checkText returns an error with the position if text is not valid UTF-8.
 func checkText(what, text string) error {
 	if utf8.ValidString(text) {
 		return nil
@@ -209,7 +210,7 @@ func checkText(what, text string) error {
 	return fmt.Errorf("%s is not valid UTF-8: byte %d is 0x%02x; convert it first (iconv -t UTF-8)", what, at, text[at])
 }
 
-// asPrompt makes a user message of the text where the model knows what that is.
+// asPrompt returns the text as a user message, or as plain text if the model has no chat template.
 func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 	_, err := m.Template()
 	if r.raw || err != nil && r.system == "" && !r.template.given() && noTemplateAtAll(m) {
@@ -219,20 +220,20 @@ func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 		return model.Prompt{}, err
 	}
 	if strings.TrimSpace(text) == "" {
-		return model.Prompt{}, errors.New("the prompt is empty: write something, or let the model begin by " +
-			"itself with --raw")
+		return model.Prompt{}, errors.New("the prompt is empty: give a text, or use --raw to generate from " +
+			"nothing")
 	}
 	r.template.warn(r.app, m)
 	return model.Messages(conversation(r.system, chat.Message{Role: "user", Content: text}), r.template.options()), nil
 }
 
-// noTemplateAtAll reports a base model, as opposed to one whose template cannot be used: that must
-// not be left out in silence.
+// noTemplateAtAll reports whether the model is a base model without a template. A template that
+// cannot be used is different: ignoring it silently would give a wrong prompt.
 func noTemplateAtAll(m *model.Model) bool {
 	return len(m.Checkpoint().ChatTemplates()) == 0
 }
 
-// conversation puts a system message, if there is one, before others.
+// conversation returns the messages, after a system message if system is not empty.
 func conversation(system string, messages ...chat.Message) []chat.Message {
 	if system == "" {
 		return messages
@@ -249,7 +250,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	}
 	_, noTokenizer := m.Tokenizer()
 	if noTokenizer != nil && len(opts.Stop) > 0 {
-		return fmt.Errorf("--stop looks for text, and this model has none: %w", noTokenizer)
+		return fmt.Errorf("--stop needs a tokenizer: %w", noTokenizer)
 	}
 	out := runResult{Model: localmodel.Name(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
 	var text strings.Builder
@@ -300,12 +301,12 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	return nil
 }
 
-// runResult is what --json prints.
+// runResult is the object that --json prints.
 type runResult struct {
 	Model        string           `json:"model"`
 	Device       string           `json:"device"`
 	Text         string           `json:"text"`
-	Tokens       []int32          `json:"tokens"` // ids generated, the end token included
+	Tokens       []int32          `json:"tokens"` // generated ids with the end token
 	PromptTokens int              `json:"prompt_tokens"`
 	StopReason   model.StopReason `json:"stop_reason"`
 	Seed         uint64           `json:"seed"`
@@ -314,14 +315,15 @@ type runResult struct {
 	TotalS       float64          `json:"total_s"`
 	TokensPerS   float64          `json:"tokens_per_s"`
 	PerTokenS    float64          `json:"time_per_token_s"`
-	// The times are the virtual device's predictions for an NPU; WallS is what passed here.
+	// If Predicted, the times are the virtual device's predictions for an NPU. WallS is always
+	// measured.
 	Predicted bool            `json:"predicted,omitempty"`
 	WallS     float64         `json:"wall_s,omitempty"`
 	Logprobs  []tokenLogprobs `json:"logprobs,omitempty"`
 }
 
-// tokenLogprobs is a generated token with its log probability, and the most likely ones at its
-// place.
+// tokenLogprobs is a generated token with its log probability and the most likely tokens at its
+// position.
 type tokenLogprobs struct {
 	ID      int32          `json:"id"`
 	Logprob float64        `json:"logprob"`
@@ -349,7 +351,7 @@ func (o *runResult) fill(load time.Duration, s model.Stats) {
 	}
 }
 
-// predict puts a virtual device's predictions in the place of the times that passed here.
+// predict replaces measured times by a virtual device's predictions.
 func (o *runResult) predict(dev npu.Device, s model.Stats) {
 	if p, ok := predictedBy(dev, s); ok {
 		o.Predicted, o.WallS = true, s.Total.Seconds()
@@ -357,8 +359,8 @@ func (o *runResult) predict(dev npu.Device, s model.Stats) {
 	}
 }
 
-// predictedBy is a generation as a virtual device predicts it for an NPU, and false for a device
-// that exists.
+// predictedBy returns a virtual device's prediction of the generation. It returns false for other
+// devices.
 func predictedBy(dev npu.Device, s model.Stats) (model.Stats, bool) {
 	if dev.Info().Kind != "sim" {
 		return s, false
@@ -366,8 +368,7 @@ func predictedBy(dev npu.Device, s model.Stats) (model.Stats, bool) {
 	return s.Predicted()
 }
 
-// figures is the line under an answer. On a virtual device it has the predicted times, marked as
-// such.
+// figures returns the line below an answer. A virtual device's times are marked as predictions.
 func (o *opened) figures(load time.Duration, s model.Stats) string {
 	p, ok := predictedBy(o.dev, s)
 	if !ok {
@@ -377,7 +378,7 @@ func (o *opened) figures(load time.Duration, s model.Stats) string {
 		output.Seconds(s.Total))
 }
 
-// figures is a line of times. Loading is only mentioned where there was any.
+// figures returns the times in one line. It omits load if it is 0.
 func figures(load time.Duration, s model.Stats) string {
 	var parts []string
 	if load > 0 {

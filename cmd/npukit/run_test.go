@@ -314,7 +314,7 @@ func TestChatGoesOnAfterErrors(t *testing.T) {
 	if r.code != 1 || r.out != first {
 		t.Errorf("exit code %d, stdout %q, want 1 and %q", r.code, r.out, first)
 	}
-	for _, s := range []string{"no command /nosuch", "that word is forbidden", "the context is 128: /clear",
+	for _, s := range []string{"unknown command /nosuch", "that word is forbidden", "the context 128: /clear",
 		"not valid UTF-8", "4 messages had no answer"} {
 		if !strings.Contains(r.stderr, s) {
 			t.Errorf("stderr does not say %q:\n%s", s, r.stderr)

@@ -26,11 +26,11 @@ format (agentskills.io), which agents load on demand and people can read.`,
   npukit skills promote work lessons`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("there is no %q: use list, show, export or promote", args[0])
+				return fmt.Errorf("unknown subcommand %q: use list, show, export or promote", args[0])
 			}
-			return fmt.Errorf("list, show, export or promote is missing")
+			return fmt.Errorf("missing subcommand: use list, show, export or promote")
 		},
-		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses everything
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args returns an error in every case
 	}
 	cmd.AddCommand(skillsListCommand(a), skillsShowCommand(a), skillsExportCommand(a), skillsPromoteCommand(a))
 	return cmd
@@ -45,7 +45,7 @@ func skillsListCommand(a *app) *cobra.Command {
 		RunE: a.action(func(context.Context, *cobra.Command, []string) error {
 			list := manual.All()
 			for i := range list {
-				list[i].Body = "" // show has it
+				list[i].Body = "" // npukit skills show prints it
 			}
 			if asJSON {
 				return output.JSON(a.out, list)
@@ -62,7 +62,7 @@ func skillsListCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// wrapped breaks a text into lines of at most width characters.
+// wrapped breaks text into lines of at most width characters.
 func wrapped(text string, width int, indent string) string {
 	var lines []string
 	line := ""
@@ -131,8 +131,8 @@ Lessons that DIR has already are left unchanged.`,
 				return err
 			}
 			if len(learned) == 0 {
-				return fmt.Errorf("the deployment in %s has nothing verified to teach: it must have passed "+
-					"finalise, and have changed its plan", args[0])
+				return fmt.Errorf("the deployment in %s has no verified lesson: it must have passed phase "+
+					"finalise with a changed plan", args[0])
 			}
 			_, err = fmt.Fprintf(a.out, "%s, %d new in %s\n",
 				output.Count(len(learned), "lesson"), len(written), args[1])

@@ -86,12 +86,11 @@ func (a *app) render(ctx context.Context, t *chat.Template, defaults map[string]
 	return rendered.Text, err
 }
 
-// openTemplate opens a template file, or a template of a model together with the model's special
-// tokens.
+// openTemplate opens a template file, or a model's template and its special tokens.
 func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, special map[string]string, err error) {
 	if info, err := os.Stat(arg); err == nil && info.Mode().IsRegular() && !localmodel.IsGGUF(arg) {
 		if name != "" || flags.file != "" {
-			return nil, nil, usagef("%s is a template itself: --name and --chat-template need a MODEL", arg)
+			return nil, nil, usagef("%s is a template file: --name and --chat-template need a MODEL", arg)
 		}
 		source, err := readTemplate(arg)
 		if err != nil {
@@ -109,7 +108,7 @@ func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, spe
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, ck.Close()) }()
-	tok, _ := model.OpenTokenizer(ck) // without one, the texts that tokenizer_config.json gives have to do
+	tok, _ := model.OpenTokenizer(ck) // without a tokenizer, tokenizer_config.json has the tokens
 	if c, ok := tok.(io.Closer); ok {
 		defer func() { err = errors.Join(err, c.Close()) }()
 	}
@@ -121,7 +120,7 @@ func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, spe
 	case name != "":
 		source, ok := ck.ChatTemplates()[name]
 		if !ok {
-			return nil, nil, usagef("--name is %q, which is no template of the model: it has %s", name,
+			return nil, nil, usagef("unknown template --name %q: the model has %s", name,
 				namesOf(ck.ChatTemplates()))
 		}
 		t, err = chat.Parse(source)
@@ -138,7 +137,7 @@ func namesOf(templates map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(templates)), ", ")
 }
 
-// maxTemplate bounds a template file. The largest published ones have some 20 KB.
+// maxTemplate limits a template file. The largest published templates have about 20 KB.
 const maxTemplate = 1 << 20
 
 // readTemplate reads a template file.
@@ -153,9 +152,9 @@ func readTemplate(path string) (string, error) {
 	return string(source), checkText(path, string(source))
 }
 
-// withFields adds fields to a JSON object, at its end, so that errors name the bytes that a person
-// wrote. The object may have the defaults itself, and must not have the variables. What is no
-// object stays as it is, for the template to refuse.
+// withFields adds fields at the end of a JSON object, so that byte positions in errors match the
+// input. A default is added only if the object lacks the field. A variable that the object already
+// has is an error. Other JSON values are returned unchanged, and rendering rejects them.
 func withFields(object []byte, defaults map[string]string, variables []chat.Variable) ([]byte, error) {
 	var has map[string]json.RawMessage
 	if err := json.Unmarshal(object, &has); err != nil || len(has) == 0 {
@@ -176,22 +175,22 @@ func withFields(object []byte, defaults map[string]string, variables []chat.Vari
 	}
 	for _, v := range variables {
 		if _, given := has[v.Name]; given {
-			return nil, usagef("the conversation has %q itself: leave out the flag, or the field", v.Name)
+			return nil, usagef("the conversation already has %q: omit the flag or the field", v.Name)
 		}
 		out = fmt.Appendf(out, ", %q: %s", v.Name, v.Value)
 	}
 	return append(out, '}'), nil
 }
 
-// templateFlags say how a conversation becomes a prompt.
+// templateFlags select how a conversation becomes a prompt.
 type templateFlags struct {
 	file           string
 	think, noThink bool
 	vars           []string
 	special        bool // only with addSpecial
 
-	source string          // of file
-	extra  []chat.Variable // of vars
+	source string          // contents of file
+	extra  []chat.Variable // parsed vars
 }
 
 func (f *templateFlags) add(cmd *cobra.Command) {
@@ -205,25 +204,25 @@ func (f *templateFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("think", "no-think")
 }
 
-// addSpecial adds the flag of commands that encode what they render.
+// addSpecial adds the flag for commands that encode the rendered text.
 func (f *templateFlags) addSpecial(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.special, "allow-special", false, "recognise special tokens that are written in "+
 		"messages, which can end a turn and begin another")
 }
 
-// templateFlagNames are the flags that need a conversation.
+// templateFlagNames are the flags that apply only to a conversation.
 var templateFlagNames = []string{"chat-template", "think", "no-think", "template-var", "allow-special"}
 
-// setByUs are variables that a conversation has by itself.
+// setByUs are the variables that every conversation sets.
 var setByUs = []string{"messages", "add_generation_prompt"}
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// check reads the template file and the variables. Its errors are about usage.
+// check reads the template file and the variables. Its errors are usage errors.
 func (f *templateFlags) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("chat-template") {
 		if f.file == "" {
-			return usagef("--chat-template is empty: give the path of a template")
+			return usagef("--chat-template is empty: want the path of a template")
 		}
 		source, err := readTemplate(f.file)
 		if err == nil && strings.TrimSpace(source) == "" {
@@ -244,15 +243,16 @@ func (f *templateFlags) check(cmd *cobra.Command) error {
 		case !ok:
 			return usagef("--template-var is %q, want NAME=JSON", text)
 		case !variableName.MatchString(name):
-			return usagef("--template-var: %q is no name of a variable", name)
+			return usagef("--template-var: %q is not the name of a variable", name)
 		case slices.Contains(setByUs, name):
 			return usagef("--template-var: %s is set from the conversation", name)
 		case name == "enable_thinking" && (f.think || f.noThink):
-			return usagef("--template-var: enable_thinking is what --think and --no-think set: give one of them")
+			return usagef("--template-var: enable_thinking is set by --think and --no-think: use one of " +
+				"these")
 		case slices.ContainsFunc(f.extra, func(v chat.Variable) bool { return v.Name == name }):
 			return usagef("--template-var: %s is given twice", name)
 		case !json.Valid([]byte(value)):
-			return usagef("--template-var: the value of %s is no JSON: %s (a text needs quotes: '%s=\"...\"')",
+			return usagef("--template-var: the value of %s is not JSON: %s (quote a text: '%s=\"...\"')",
 				name, value, name)
 		}
 		f.extra = append(f.extra, chat.Variable{Name: name, Value: json.RawMessage(value)})
@@ -260,10 +260,10 @@ func (f *templateFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// given reports whether a flag asks for a chat template.
+// given reports whether a flag needs a chat template.
 func (f *templateFlags) given() bool { return f.file != "" || f.think || f.noThink || len(f.vars) > 0 }
 
-// variables are the flags as variables of a template.
+// variables returns the variables that the flags set.
 func (f *templateFlags) variables() []chat.Variable {
 	list := slices.Clone(f.extra)
 	if f.think || f.noThink {
@@ -272,7 +272,7 @@ func (f *templateFlags) variables() []chat.Variable {
 	return list
 }
 
-// options are the flags as options of package chat.
+// options returns the options for package chat.
 func (f *templateFlags) options() *chat.Options {
 	o := &chat.Options{Extra: f.extra, AllowSpecial: f.special}
 	if f.think || f.noThink {
@@ -281,7 +281,7 @@ func (f *templateFlags) options() *chat.Options {
 	return o
 }
 
-// warn tells a person of variables that the chat template of an open model does not mention.
+// warn reports variables that the model's chat template does not use.
 func (f *templateFlags) warn(a *app, m *model.Model) {
 	if !terminal.Is(a.err) {
 		return
@@ -293,7 +293,7 @@ func (f *templateFlags) warn(a *app, m *model.Model) {
 	all := strings.Join(slices.Collect(maps.Values(sources)), "\n")
 	for _, v := range f.variables() {
 		if !strings.Contains(all, v.Name) {
-			fmt.Fprintf(a.err, "the chat template does not use %s, so that it changes nothing\n", v.Name)
+			fmt.Fprintf(a.err, "the chat template does not use %s, so the flag has no effect\n", v.Name)
 		}
 	}
 }

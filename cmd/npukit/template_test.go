@@ -77,13 +77,13 @@ func TestTemplateFlagErrors(t *testing.T) {
 		{[]string{"--chat-template", put(t, filepath.Join(t.TempDir(), "x"), pointer)}, "Git LFS pointer"},
 		{[]string{"--think", "--no-think"}, "think"},
 		{[]string{"--template-var", "x"}, "want NAME=JSON"},
-		{[]string{"--template-var", "x=Monday"}, `the value of x is no JSON: Monday (a text needs quotes: 'x="..."')`},
+		{[]string{"--template-var", "x=Monday"}, `the value of x is not JSON: Monday (quote a text: 'x="..."')`},
 		{[]string{"--template-var", "x="}, "no JSON"},
 		{[]string{"--template-var", "x=1 2"}, "no JSON"},
 		{[]string{"--template-var", "1x=1"}, `"1x" is no name`},
 		{[]string{"--template-var", "x=1", "--template-var", "x=2"}, "x is given twice"},
 		{[]string{"--template-var", "messages=[]"}, "messages is set from the conversation"},
-		{[]string{"--template-var", "enable_thinking=1", "--think"}, "give one of them"},
+		{[]string{"--template-var", "enable_thinking=1", "--think"}, "use one of these"},
 	} {
 		for _, command_ := range [][]string{{"run", dir, "x"}, {"chat", dir}, {"template", dir}} {
 			r := command("{}", append(slices.Clone(command_), tc.args...)...)

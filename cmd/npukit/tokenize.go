@@ -42,7 +42,7 @@ folder, not to the file.`,
 		Args: arguments("MODEL", "[TEXT]"),
 		RunE: a.action(func(_ context.Context, _ *cobra.Command, args []string) error {
 			if len(args) == 1 && terminal.Is(a.in) {
-				return usagef("a TEXT is missing; - reads it from stdin")
+				return usagef("TEXT is missing: use - to read it from stdin")
 			}
 			stdin := len(args) == 1 || args[1] == "-"
 			t, err := openTokenizer(args[0])
@@ -69,7 +69,7 @@ folder, not to the file.`,
 	return cmd
 }
 
-// openTokenizer opens the tokenizer of a model, without looking at weights.
+// openTokenizer opens a model's tokenizer without opening its weights.
 func openTokenizer(arg string) (tokenizer.Coder, error) {
 	path, err := findModel(arg)
 	if err != nil {
@@ -77,7 +77,7 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		if !localmodel.Exists(filepath.Join(path, "tokenizer.json")) && !localmodel.Exists(filepath.Join(path, "tokenizer.json.gz")) {
-			return nil, fmt.Errorf("%w: there is no tokenizer.json in %s", model.ErrNoTokenizer, path)
+			return nil, fmt.Errorf("%w: %s has no tokenizer.json", model.ErrNoTokenizer, path)
 		}
 		return tokenizer.OpenFolder(path)
 	}
@@ -92,7 +92,7 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 	return t, errors.Join(err, ck.Close())
 }
 
-// encoder tokenises for the command.
+// encoder tokenizes text and prints the result.
 type encoder struct {
 	t         tokenizer.Coder
 	noSpecial bool
@@ -101,7 +101,7 @@ type encoder struct {
 func (e *encoder) encode(text string) ([]int32, error) {
 	ids, err := e.t.Encode(text, &tokenizer.EncodeOptions{NoSpecial: e.noSpecial})
 	if ids == nil {
-		ids = []int32{} // in JSON, [] and not null
+		ids = []int32{} // [] and not null in JSON
 	}
 	return ids, err
 }
@@ -121,13 +121,13 @@ func (e *encoder) text(w io.Writer, text string, asJSON bool) error {
 	var b strings.Builder
 	for _, id := range ids {
 		bytes, _ := e.t.Token(id)
-		fmt.Fprintf(&b, "%7d  %s\n", id, strconv.Quote(bytes)) // what is not UTF-8 on its own is written \x..
+		fmt.Fprintf(&b, "%7d  %s\n", id, strconv.Quote(bytes)) // bytes that are not valid UTF-8 alone are printed as \x..
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
 }
 
-// list prints the ids of each string of a JSON array.
+// list prints the ids of each string in a JSON array.
 func (e *encoder) list(w io.Writer, data []byte) error {
 	if !utf8.Valid(data) {
 		return checkText("stdin", string(data))
@@ -135,7 +135,8 @@ func (e *encoder) list(w io.Writer, data []byte) error {
 	var texts []*string
 	err := json.Unmarshal(data, &texts)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("stdin must be a JSON array of strings: what ends at byte %d is of kind %s", wrong.Offset,
+		return fmt.Errorf("stdin must be a JSON array of strings: the value that ends at byte %d is of "+
+			"kind %s", wrong.Offset,
 			wrong.Value)
 	}
 	if err != nil || texts == nil {

@@ -86,42 +86,42 @@ type verifier struct {
 	tol    gate.Thresholds
 	file   *golden.File // nil without --golden
 
-	ids    []int32        // the longest sequence that was scored
+	ids    []int32        // the longest scored sequence
 	shown  []verifyPrompt // for --show
-	trace  gate.Trace     // of --diagnose
+	trace  gate.Trace     // for --diagnose
 	result verifyResult
 }
 
-// verifyResult is what --json prints.
+// verifyResult is the object that --json prints.
 type verifyResult struct {
 	Model     string `json:"model"`
 	Device    string `json:"device"`
-	Format    string `json:"format"`    // number format, which chooses the bounds
-	Reference string `json:"reference"` // "oracle", or the golden file's source
-	IDs       string `json:"ids"`       // where the ids came from
+	Format    string `json:"format"`    // number format, which selects the thresholds
+	Reference string `json:"reference"` // "oracle", or the source of the golden file
+	IDs       string `json:"ids"`       // source of the ids
 	OK        bool   `json:"ok"`
 	Verdict   string `json:"verdict"` // "pass" or "fail"
 	// HuggingFace is "agrees" or "differs" with a golden file, and "unproven" without one.
 	HuggingFace string       `json:"hugging_face"`
 	Gates       []verifyGate `json:"gates"`
-	// Gates that the material would have allowed, and why they were not run.
+	// Gates that were skipped, each with the reason.
 	NotRun    []string        `json:"not_run"`
-	Reasons   []string        `json:"reasons"` // of all gates that failed
+	Reasons   []string        `json:"reasons"` // errors of all failed gates
 	Diagnosis *gate.Diagnosis `json:"diagnosis,omitempty"`
 	Seconds   float64         `json:"seconds"`
 }
 
-// verifyGate is a gate that was run.
+// verifyGate is the result of one gate.
 type verifyGate struct {
 	Name    string       `json:"name"`    // "logits: text"
 	Against string       `json:"against"` // "oracle" or "golden"
 	Of      string       `json:"of"`      // "device" or "oracle"
 	OK      bool         `json:"ok"`
 	Report  verifyReport `json:"report"`
-	line    string       // the figures, in a line
+	line    string       // the figures in one line
 }
 
-// verifyReport is what all gates' reports are.
+// verifyReport is implemented by the reports of all gates.
 type verifyReport interface {
 	fmt.Stringer
 	json.Marshaler
@@ -129,7 +129,7 @@ type verifyReport interface {
 	Err() error
 }
 
-// errVerify is the verdict that a device, or the oracle, is wrong.
+// errVerify is the verdict that the device or the oracle is wrong.
 var errVerify = errors.New("verification failed")
 
 func (v *verifier) run(ctx context.Context, arg string) (err error) {
@@ -141,7 +141,7 @@ func (v *verifier) run(ctx context.Context, arg string) (err error) {
 			return fmt.Errorf("--report: %w", err)
 		}
 	}
-	if v.golden != "" { // before anything that takes time
+	if v.golden != "" { // fails before the slow part
 		if v.file, err = golden.Read(v.golden); err != nil {
 			return err
 		}
@@ -157,11 +157,11 @@ func (v *verifier) run(ctx context.Context, arg string) (err error) {
 	return v.on(ctx, dev)
 }
 
-// on verifies on an opened device.
+// on runs all gates on an open device.
 func (v *verifier) on(ctx context.Context, dev npu.Device) (err error) {
 	started := time.Now()
 	v.dev = dev
-	// The oracle's own: it outlives the device's, which --diagnose opens a second time.
+	// The oracle has its own checkpoint, because --diagnose closes and reopens the device's model.
 	ck, err := checkpoint.Open(v.path)
 	if err != nil {
 		return err
@@ -244,19 +244,20 @@ func (v *verifier) gates(ctx context.Context) (err error) {
 	return err
 }
 
-// A diagnosis takes so many positions in one pass and then so many one by one: enough for patterns
-// along positions, few enough that every output of a model of three billion parameters fits in 400
-// MB. The pass ends at no multiple of any tile, so that its end is not mistaken for one.
+// A diagnosis runs one pass of diagnosedPass positions and then diagnosedSteps single steps. That
+// is enough to see patterns along positions, and few enough that all outputs of a 3B model fit in
+// 400 MB. diagnosedPass is not a multiple of any tile, so an error at the end of the pass is not
+// mistaken for one at the end of a tile.
 const (
 	diagnosedPass  = 39
 	diagnosedSteps = 9
 )
 
-// find opens the model again, with every output shown, and looks for the first op that is wrong.
+// find reopens the model with a tap on every output and finds the first wrong op.
 func (v *verifier) find(ctx context.Context) (err error) {
 	noise, ok := gate.FormatNoise(v.format)
 	if !ok {
-		return fmt.Errorf("it is not known how much error the number format %s explains", v.format)
+		return fmt.Errorf("there is no error bound for the number format %s", v.format)
 	}
 	rec := &gate.Recording{Noise: noise}
 	options, err := v.model.options()
@@ -294,7 +295,7 @@ func (v *verifier) find(ctx context.Context) (err error) {
 	return nil
 }
 
-// diagnosis is the text about the first wrong op, and about what a diagnosis cannot see.
+// diagnosis returns the text about the first wrong op and about the limits of a diagnosis.
 func (v *verifier) diagnosis() string {
 	text := v.result.Diagnosis.String()
 	if v.result.Diagnosis.OK() && !v.result.OK {

@@ -17,43 +17,42 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// verifyTokens is how many tokens the greedy gate generates. Source: the verification of the
-// paper's published code.
+// verifyTokens is the number of tokens that the greedy gate generates, as in the verification of
+// the paper's published code.
 const verifyTokens = 32
 
-// verifyPrompt is something to continue.
+// verifyPrompt is a prompt to continue.
 type verifyPrompt struct {
 	name   string
 	ids    []int32
-	greedy []int32 // the reference's continuation where it is stored
+	greedy []int32 // the reference's continuation, if stored
 }
 
-// add notes a gate's report.
+// add appends a gate's report to the result.
 func (v *verifier) add(name, of, against string, r verifyReport) {
 	v.result.Gates = append(v.result.Gates, verifyGate{Name: name, Of: of, Against: against, OK: r.OK(), Report: r,
 		line: figuresOf(r)})
 }
 
-// baseFormat is a number format without what products do to quantised weights or for them:
-// "cpu-bf16" of "cpu-bf16-expanded".
+// baseFormat returns the format without the suffix for quantized weights: "cpu-bf16" for
+// "cpu-bf16-expanded".
 func baseFormat(format string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(format, "-expanded"), "-blocks")
 }
 
-// oracleThresholds hold the oracle to a golden file. Both compute in FP32 or better; what is left
-// is how the file stores it.
+// oracleThresholds returns the thresholds for the oracle against a golden file. Both compute in
+// FP32 or better, so the remaining error is that of the stored values.
 func oracleThresholds(q golden.Sequence) gate.Thresholds {
 	t := gate.Thresholds{
 		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
-		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within " +
-			"1e-8; wider because a golden file may be made in float32, " +
-			"and of a deeper model",
+		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL " +
+			"within 1e-8; wider because a golden file may be made in float32 and from a deeper model",
 	}
 	if q.Logits == nil {
 		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
-		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone " +
-			"make a KL of some 1e-6: KL mean at most 3e-7, " +
-			"NLL within 1e-5; wider because other models are deeper"
+		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, " +
+			"which alone cause a KL of about 1e-6: KL mean at most 3e-7, NLL within 1e-5; wider because " +
+			"other models are deeper"
 	}
 	return t
 }
@@ -85,7 +84,7 @@ func (v *verifier) againstOracle(ctx context.Context, m *model.Model, s *model.S
 	return v.determinism(ctx, s, ids)
 }
 
-// teacher holds the device's logits over ids to the oracle's.
+// teacher compares the device's logits over ids with the oracle's (teacher forcing).
 func (v *verifier) teacher(ctx context.Context, name string, s gate.Scorer, ref gate.Scorer, ids []int32) error {
 	done := v.app.progress(fmt.Sprintf("logits of %s, device and oracle", output.Count(len(ids), "position")))
 	r, err := gate.Teacher(ctx, s, ref, ids, v.tol)
@@ -98,8 +97,8 @@ func (v *verifier) teacher(ctx context.Context, name string, s gate.Scorer, ref 
 	return nil
 }
 
-// determinism takes two prompts out of ids. The second is shorter and another from its first id on,
-// so that what the first leaves behind lies where the second reads.
+// determinism runs two prompts made from ids in turn. The second is shorter and differs from its
+// first id on, so stale data of the first would be in positions that the second reads.
 func (v *verifier) determinism(ctx context.Context, s *model.Session, ids []int32) error {
 	a := ids[:min(len(ids), 70)]
 	b := slices.Clone(a[:(len(a)+1)/2])
@@ -117,18 +116,18 @@ func (v *verifier) determinism(ctx context.Context, s *model.Session, ids []int3
 	return nil
 }
 
-// material is what a model without a golden file is verified on.
+// material returns the ids and prompts to use without a golden file.
 func (v *verifier) material(ctx context.Context, m *model.Model) ([]int32, []verifyPrompt, error) {
 	room := min(v.positions, m.Context()-1)
 	if room < 2 {
-		return nil, nil, fmt.Errorf("a context of %d leaves no room to verify anything", m.Context())
+		return nil, nil, fmt.Errorf("a context of %d positions is too short to verify", m.Context())
 	}
 	tok, err := m.Tokenizer()
 	if err != nil {
 		return v.seeded(ctx, min(room, 96))
 	}
 	v.result.IDs = "a text that the command holds, through the model's tokenizer"
-	ids, err := tok.Encode(verifytext.Text, nil) // may be longer than the context: only its beginning is taken
+	ids, err := tok.Encode(verifytext.Text, nil) // at most the context's length is used
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,12 +144,12 @@ func (v *verifier) material(ctx context.Context, m *model.Model) ([]int32, []ver
 	return ids[:min(len(ids), room)], prompts, nil
 }
 
-// seeded are ids for a model without a tokenizer: a few random ones, which the oracle continues by
-// drawing from its own distribution, so that the text is one that the model finds likely.
+// seeded returns ids for a model without a tokenizer: a few random ones that the oracle continues
+// by sampling from its own distribution, so that the model finds the text likely.
 func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, error) {
 	const begin = 16
 	v.result.IDs = fmt.Sprintf("%d random ones that the oracle continues (the model has no tokenizer)", min(begin, n))
-	rng := rand.New(rand.NewPCG(1, 2)) // any, but the same every time
+	rng := rand.New(rand.NewPCG(1, 2)) // fixed seed
 	ids := make([]int32, min(begin, n))
 	for i := range ids {
 		ids[i] = rng.Int32N(int32(v.ref.Config().Vocab))
@@ -176,8 +175,8 @@ func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, 
 	return ids, prompts, nil
 }
 
-// draw samples from softmax(logits), by the Gumbel trick: the largest of logits with noise has that
-// distribution.
+// draw samples from softmax(logits) with the Gumbel trick: the argmax of logits plus Gumbel noise
+// has that distribution.
 func draw(rng *rand.Rand, logits []float32) int32 {
 	best, at := 0.0, -1
 	for i, v := range logits {
@@ -188,7 +187,7 @@ func draw(rng *rand.Rand, logits []float32) int32 {
 	return int32(at)
 }
 
-// fits checks that the golden file can be of this model.
+// fits returns an error if the golden file cannot belong to this model.
 func (v *verifier) fits(m *model.Model) error {
 	vocab := m.Checkpoint().Config().Vocab
 	for _, q := range v.file.Sequences {
@@ -204,8 +203,7 @@ func (v *verifier) fits(m *model.Model) error {
 	return nil
 }
 
-// againstGolden runs the gates with a golden file, over each of its sequences: the device against
-// it, and the oracle against it.
+// againstGolden compares both the device and the oracle with each sequence of the golden file.
 func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.Session) error {
 	var longest tail
 	for _, q := range v.file.Sequences {
@@ -230,7 +228,7 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 		n := min(len(whole.Greedy), verifyTokens, m.Context()-len(whole.IDs))
 		if n < 1 {
 			v.result.NotRun = append(v.result.NotRun,
-				fmt.Sprintf("greedy: %s: its %d ids leave no room in a context of %d", q.Name, len(whole.IDs),
+				fmt.Sprintf("greedy: %s: its %d ids do not fit in a context of %d", q.Name, len(whole.IDs),
 					m.Context()))
 			continue
 		}
@@ -246,8 +244,8 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 	}
 	if !slices.ContainsFunc(v.file.Sequences, func(q golden.Sequence) bool { return q.Logits != nil }) &&
 		len(v.ids) > 1 {
-		// Stored likelihoods see little of a distribution; the oracle, just held to them, sees all
-		// of it.
+		// Stored likelihoods are a small part of a distribution. The oracle, which has just been
+		// compared with them, has all of it.
 		if err := v.teacher(ctx, "the same ids", s, v.ref.NewState(), v.ids); err != nil {
 			return err
 		}
@@ -258,19 +256,18 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 	return v.determinism(ctx, s, v.ids)
 }
 
-// damaged adds to an error of the gates what usually causes it: weights that nothing can be
-// computed with.
+// damaged adds the usual cause to an error of the gates: weights with NaN or Inf.
 func (v *verifier) damaged(ctx context.Context, ck *checkpoint.Checkpoint, err error) error {
 	defer v.app.progress("reading all weights of " + localmodel.Name(v.path))()
 	bad, checkErr := ck.NonFinite(ctx)
 	if checkErr != nil || len(bad) == 0 {
 		return err
 	}
-	return fmt.Errorf("%s has NaN or infinity in %s, the first is %s: fetch it again (npukit info --check names "+
-		"them all): %w", v.path, output.Count(len(bad), "tensor"), bad[0], err)
+	return fmt.Errorf("%s has NaN or infinity in %s, first in %s: fetch it again (npukit info --check "+
+		"names all tensors): %w", v.path, output.Count(len(bad), "tensor"), bad[0], err)
 }
 
-// stored holds a scorer to what is stored of a sequence's logits.
+// stored compares a scorer with the stored logits of a sequence.
 func (v *verifier) stored(ctx context.Context, of string, s gate.Scorer, q golden.Sequence, tol gate.Thresholds) error {
 	var r verifyReport
 	defer v.app.progress(fmt.Sprintf("logits of %s, %s", output.Count(len(q.IDs), "position"), of))()
@@ -299,23 +296,23 @@ var (
 	_ gate.Stepper = (*oracle.State)(nil)
 )
 
-// The gate of prompts reads a text as generation does, the ids but the last promptSteps at once,
-// and holds the logits of those to the oracle's. The gate of logits wants those of all ids, which a
-// device makes of some at a time, so that kernels for many rows would be tested by neither it nor
-// the short prompts that are continued.
+// The prompt gate reads a text as generation does: all ids but the last promptSteps in one prefill,
+// then one by one. It compares the logits of the last ones with the oracle's. The logits gate needs
+// the logits of all ids, so the device computes them in small batches. Neither it nor the short
+// prompts of the greedy gate would test the kernels for many rows.
 
-// promptSteps is how many ids follow the prompt one by one: enough that the mean of their
-// divergence is as far from its bound as that of a text.
+// promptSteps is the number of ids that follow the prompt one by one. With 32, the mean of their
+// divergence is as far from its threshold as that of a full text.
 const promptSteps = 32
 
-// tail is the oracle, and keeps what it gave for the last promptSteps ids.
+// tail is the oracle, and records its logits for the last promptSteps ids.
 type tail struct {
 	gate.Scorer
 	prompt []int32 // the ids before those; empty if there are too few for this gate
 	last   gate.Recorded
 }
 
-// Score is the oracle's.
+// Score calls the oracle's Score and records the last logits.
 func (t *tail) Score(ctx context.Context, ids []int32, emit func(pos int, logits []float32) error) error {
 	from := len(ids) - promptSteps
 	if from < promptSteps {
@@ -330,10 +327,10 @@ func (t *tail) Score(ctx context.Context, ids []int32, emit func(pos int, logits
 	})
 }
 
-// prompt holds the device's logits behind a prompt to the oracle's.
+// prompt compares the device's logits after a prompt with the oracle's.
 func (v *verifier) prompt(ctx context.Context, s *model.Session, ref *tail) error {
 	if len(ref.prompt) == 0 {
-		v.result.NotRun = append(v.result.NotRun, fmt.Sprintf("prompt: it needs a text of %d ids", 2*promptSteps))
+		v.result.NotRun = append(v.result.NotRun, fmt.Sprintf("prompt: needs a text of %d ids", 2*promptSteps))
 		return nil
 	}
 	done := v.app.progress(fmt.Sprintf("a prompt of %s", output.Count(len(ref.prompt), "id")))

@@ -16,8 +16,7 @@ import (
 	"github.com/npukit/npukit/model"
 )
 
-// print writes the verdict for a person: a line for each gate, the whole report of those that
-// failed.
+// print writes the verdict: a line for each gate, and the full report of each failed gate.
 func (v *verifier) print() error {
 	r := &v.result
 	out := v.app.out
@@ -49,11 +48,11 @@ func (v *verifier) print() error {
 	if r.Diagnosis != nil {
 		fmt.Fprintf(&b, "\n%s", v.diagnosis())
 	}
-	_, err := fmt.Fprintf(out, "%s\n%s", terminal.Printable(out, b.String()), v.conclusion()) // which is styled
+	_, err := fmt.Fprintf(out, "%s\n%s", terminal.Printable(out, b.String()), v.conclusion()) // already styled
 	return err
 }
 
-// conclusion is the last paragraph: the verdict, and what it does not say.
+// conclusion returns the last paragraph: the verdict and its limits.
 func (v *verifier) conclusion() string {
 	r := &v.result
 	var b strings.Builder
@@ -100,7 +99,7 @@ func indented(text string) string {
 	return b.String()
 }
 
-// shorten keeps a name in its column.
+// shorten cuts a name to the width of its column.
 func shorten(name string) string {
 	const width = 48
 	r := []rune(strings.ReplaceAll(name, "\n", " "))
@@ -110,7 +109,7 @@ func shorten(name string) string {
 	return string(r[:width-1]) + "…"
 }
 
-// figuresOf is a report in a line.
+// figuresOf returns a report's figures in one line.
 func figuresOf(r verifyReport) string {
 	switch r := r.(type) {
 	case gate.LogitsReport:
@@ -138,7 +137,7 @@ func figuresOf(r verifyReport) string {
 	return ""
 }
 
-// save writes the reports, when asked to.
+// save writes the reports if --report is set.
 func (v *verifier) save() error {
 	if v.report == "" {
 		return nil
@@ -161,7 +160,7 @@ func (v *verifier) save() error {
 	return nil
 }
 
-// continuations prints what device and reference write after each prompt.
+// continuations prints the continuations of each prompt by the device and the reference.
 func (v *verifier) continuations(ctx context.Context, m *model.Model, s *model.Session) error {
 	const n = 24
 	prompts := v.shown
@@ -204,7 +203,7 @@ func (v *verifier) continuations(ctx context.Context, m *model.Model, s *model.S
 	return nil
 }
 
-// continued are the n best tokens after ids.
+// continued returns the n tokens that greedy decoding appends to ids.
 func continued(ctx context.Context, s gate.Stepper, ids []int32, n int) ([]int32, error) {
 	var logits []float32
 	err := s.Score(ctx, ids, func(_ int, row []float32) error { logits = row; return nil })
@@ -224,5 +223,5 @@ func continued(ctx context.Context, s gate.Stepper, ids []int32, n int) ([]int32
 	return list, err
 }
 
-// gumbel draws from the standard Gumbel distribution.
+// gumbel returns a sample of the standard Gumbel distribution.
 func gumbel(rng *rand.Rand) float64 { return -math.Log(rng.ExpFloat64()) }
