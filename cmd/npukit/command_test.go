@@ -17,19 +17,19 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// asCommand in the environment makes the test binary the command itself, for tests that need a
-// process of its own.
+// asCommand, set in the environment, makes the test binary the command itself, for tests that need
+// a separate process.
 const asCommand = "NPUKIT_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	skill.Main(openDeviceText, nil) // evaluations start this program again
+	skill.Main(openDeviceText, nil) // evaluations start this binary again
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
 	os.Exit(m.Run())
 }
 
-// process is the command in a process of its own, not yet started.
+// process returns the command as a separate process that is not yet started.
 func process(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	bin, err := os.Executable()
@@ -41,7 +41,7 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// result is what an execution of the command leaves.
+// result is the output of one execution of the command.
 type result struct {
 	code        int
 	out, stderr string
@@ -54,8 +54,8 @@ func command(stdin string, args ...string) result {
 	return result{code, out.String(), stderr.String()}
 }
 
-// succeed runs the command and wants exit code 0 and nothing on stderr: in a pipe a command that
-// succeeds is quiet.
+// succeed runs the command. It fails the test unless the exit code is 0 and stderr is empty: in a
+// pipe a successful command is quiet.
 func succeed(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	r := command(stdin, args...)
@@ -65,7 +65,7 @@ func succeed(t *testing.T, stdin string, args ...string) string {
 	return r.out
 }
 
-// parse reads JSON that the command has printed: one value, nothing after it.
+// parse decodes JSON that the command printed. It fails the test if more than one value follows.
 func parse[T any](t *testing.T, text string) (v T) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
@@ -80,7 +80,7 @@ func parse[T any](t *testing.T, text string) (v T) {
 
 func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
 
-// Tokens of the model that chatty makes: a token for every byte, and these.
+// Special tokens of the model that chatty writes. Its other tokens are the bytes.
 const (
 	tokenBegin = 256 + iota
 	tokenUser
@@ -88,12 +88,12 @@ const (
 	chattyVocab
 )
 
-// chattyTemplate marks who speaks, and refuses a word, so that refusals can be tested.
+// chattyTemplate marks the roles and raises an exception for one word.
 const chattyTemplate = `{{ bos_token }}{% for m in messages %}{% if 'forbidden' in m.content %}{{ raise_exception('that word is forbidden') }}{% endif %}` +
 	`<|user|>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<|user|>assistant: {% endif %}`
 
-// chatty makes a model with random weights, a tokenizer and a chat template. What it says means
-// nothing, and is the same every time.
+// chatty writes a model with random weights, a tokenizer and a chat template. Its text is
+// meaningless but deterministic.
 func chatty(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "chatty")
@@ -107,8 +107,8 @@ func chatty(t testing.TB) string {
 	}
 	vocab := map[string]int{}
 	next := 256
-	// The byte-level alphabet of GPT-2: printable bytes stand for themselves, others for letters
-	// from U+0100 on.
+	// The byte-level alphabet of GPT-2 maps printable bytes to themselves and other bytes to
+	// letters from U+0100 on.
 	for b := range 256 {
 		r := rune(b)
 		if b <= ' ' || b >= 0x7f && b <= 0xa0 || b == 0xad {
@@ -148,7 +148,7 @@ func chatty(t testing.TB) string {
 	return dir
 }
 
-// write puts a value into a file as JSON.
+// write writes v to a file as JSON.
 func write(t testing.TB, path string, v any) {
 	t.Helper()
 	data, err := json.Marshal(v)
@@ -160,8 +160,7 @@ func write(t testing.TB, path string, v any) {
 	}
 }
 
-// cacheWith makes a model cache that holds empty files and folders of these names, for what only
-// looks at names.
+// cacheWith makes a model cache of empty files and folders, for tests that look only at names.
 func cacheWith(t *testing.T, names ...string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -180,8 +179,8 @@ func cacheWith(t *testing.T, names ...string) {
 	}
 }
 
-// Exit codes tell a wrong command line (2) from a command that failed (1), and what went wrong is
-// said on stderr, with what to do.
+// The exit code is 2 for a wrong command line and 1 for a failed command. stderr has the reason and
+// what to do.
 func TestExitCodes(t *testing.T) {
 	cacheWith(t, "SmolLM2-135M-Instruct-Q4_1.gguf", "Qwen3-0.6B")
 	m := chatty(t)
@@ -193,13 +192,13 @@ func TestExitCodes(t *testing.T) {
 		code  int
 		says  []string
 	}{
-		{"no subcommand of that name", "rnu", "", 2, []string{"unknown command", "run"}},
+		{"unknown subcommand", "rnu", "", 2, []string{"unknown command", "run"}},
 		{"unknown flag", "run M --nosuch", "", 2, []string{"--nosuch", "npukit run --help"}},
 		{"model missing", "run", "", 2, []string{"MODEL is missing"}},
-		{"two prompts", "run M hello world", "", 2, []string{`"world"`, "quotes"}},
+		{"two prompts", "run M hello world", "", 2, []string{`"world"`, "quote"}},
 		{"empty model", "run  hello", "", 2, []string{"MODEL is empty"}},
 		{"unknown device", "run M hi --device gpu", "", 2, []string{`"gpu"`, "cpu, sim or xdna"}},
-		{"a model that the array cannot place", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9",
+		{"a model that does not fit the array", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9",
 			"what would fit"}},
 		{"negative threads", "run M hi --threads -1", "", 2, []string{"--threads"}},
 		{"unknown kernels", "run M hi --kernels fast", "", 2, []string{`"fast"`, "avx2"}},
@@ -209,45 +208,45 @@ func TestExitCodes(t *testing.T) {
 		{"artefacts for the cpu", "run M hi --artefacts x", "", 2, []string{"--artefacts needs --device xdna", "cpu"}},
 		{"a compiler for the virtual NPU", "run M hi --device sim --compile x", "", 2,
 			[]string{"--compile needs --device xdna", "sim"}},
-		{"no token by top-p", "run M hi --top-p 0", "", 2, []string{"--top-p is 0", "use 1 for all"}},
+		{"top-p of 0", "run M hi --top-p 0", "", 2, []string{"--top-p is 0", "use 1 for all"}},
 		{"no repeat-penalty", "run M hi --repeat-penalty 0", "", 2, []string{"--repeat-penalty is 0",
 			"1 is no change"}},
 		{"no tokens", "run M hi --max-tokens 0", "", 2, []string{"--max-tokens", "positive"}},
 		{"an empty stop", "run M hi --stop ", "", 2, []string{"--stop is empty"}},
-		{"a stop that is no text", "run M hi --stop a\xe9", "", 2, []string{"--stop is not valid UTF-8",
+		{"a stop that is not text", "run M hi --stop a\xe9", "", 2, []string{"--stop is not valid UTF-8",
 			"byte 1 is 0xe9"}},
-		{"a stop without text", "run " + bare + " --ids 1,2 --stop a", "", 1, []string{"--stop", "tokenizer"}},
-		{"a system message that is no text", "run M hi --system \xe9", "", 2, []string{"--system is not valid UTF-8"}},
-		{"a system message that is no text, in chat", "chat M --system \xe9", "", 2,
+		{"a stop without a tokenizer", "run " + bare + " --ids 1,2 --stop a", "", 1, []string{"--stop", "tokenizer"}},
+		{"a system message that is not text", "run M hi --system \xe9", "", 2, []string{"--system is not valid UTF-8"}},
+		{"a system message that is not text, in chat", "chat M --system \xe9", "", 2,
 			[]string{"--system is not valid UTF-8"}},
 		{"a prompt that looks like a flag", "run M -5", "", 2, []string{"write -- before"}},
-		{"help on nothing", "help ops", "", 2, []string{`"ops"`}},
-		{"help on nothing below a command", "help skills ops", "", 2, []string{`"skills ops"`}},
+		{"help on an unknown command", "help ops", "", 2, []string{`"ops"`}},
+		{"help on an unknown subcommand", "help skills ops", "", 2, []string{`"skills ops"`}},
 		{"negative temperature", "run M hi --temp -1", "", 2, []string{"--temp is -1, want 0 (greedy) or more"}},
 		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"--top-p is 1.5, want 0 to 1"}},
 		{"negative stop id", "run M hi --stop-id 3,-1", "", 2, []string{"--stop-id is -1, want a token id"}},
-		{"stop ids that are none", "chat M --stop-id x", "", 2, []string{`--stop-id is "x", want whole numbers`}},
-		{"a stop id beyond the vocabulary", "run M hi --stop-id 5000", "", 1,
+		{"stop ids that are not numbers", "chat M --stop-id x", "", 2, []string{`--stop-id is "x", want whole numbers`}},
+		{"a stop id outside the vocabulary", "run M hi --stop-id 5000", "", 1,
 			[]string{"--stop-id is 5000, want an id"}},
 		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
 		{"text and ids", "run M hi --ids 1,2", "", 2, []string{"either"}},
-		{"an id that is none", "run M --ids 1,-2", "", 2, []string{"--ids"}},
-		{"ids that are none", "run M --ids 1,a", "", 2, []string{`--ids is "1,a", want whole numbers`}},
-		{"a seed below 0", "run M hi --seed -1", "", 2, []string{`--seed is "-1", want a whole number from 0`}},
-		{"a temperature in words", "run M hi --temp hot", "", 2, []string{`--temp is "hot", want a number`}},
-		{"a number beyond all", "run M hi --top-k 99999999999999999999", "", 2,
+		{"a negative id", "run M --ids 1,-2", "", 2, []string{"--ids"}},
+		{"ids that are not numbers", "run M --ids 1,a", "", 2, []string{`--ids is "1,a", want whole numbers`}},
+		{"a negative seed", "run M hi --seed -1", "", 2, []string{`--seed is "-1", want a whole number from 0`}},
+		{"a temperature that is not a number", "run M hi --temp hot", "", 2, []string{`--temp is "hot", want a number`}},
+		{"an integer out of range", "run M hi --top-k 99999999999999999999", "", 2,
 			[]string{"--top-k is 99999999999999999999, which is out of range"}},
 		{"a time without a unit", "deploy M --dir W --budget 30", "", 2,
 			[]string{`--budget is "30", want a time such as 30m`}},
 		{"logprobs without JSON", "run M hi --logprobs 3", "", 2, []string{"--json"}},
 		{"raw and system", "run M hi --raw --system x", "", 2, []string{"raw", "system"}},
 		{"unknown activations", "run M hi --activations f8", "", 2, []string{`"f8"`}},
-		{"plan not there", "run M hi --plan nosuch.json", "", 1, []string{"nosuch.json"}},
+		{"missing plan", "run M hi --plan nosuch.json", "", 1, []string{"nosuch.json"}},
 		{"typo in a cached name", "run smollm2-135-instruct-q4_1 hi", "", 1,
 			[]string{"Did you mean SmolLM2-135M-Instruct-Q4_1?", "Qwen3-0.6B"}},
 		{"typo in a path", "run ./models/Qwen3-0.5B hi", "", 1, []string{"Did you mean Qwen3-0.6B?"}},
 		{"typo in info", "info Qwen3", "", 1, []string{"Did you mean Qwen3-0.6B?"}},
-		{"a file that is no model", "run " + filepath.Join(m, "tokenizer.json") + " hi", "", 1, []string{"folder"}},
+		{"a file that is not a model", "run " + filepath.Join(m, "tokenizer.json") + " hi", "", 1, []string{"folder"}},
 		{"empty prompt", "run M ", "", 1, []string{"the prompt is empty", "--raw"}},
 		{"empty stdin", "run M -", "\n", 1, []string{"the prompt is empty"}},
 		{"invalid UTF-8", "run M -", "ab\xff\xfe", 1, []string{"not valid UTF-8", "byte 2 is 0xff"}},
@@ -266,36 +265,36 @@ func TestExitCodes(t *testing.T) {
 		{"trace into no folder", "run M hi -n 1 --trace " + filepath.Join(t.TempDir(), "no", "trace.json"), "", 1,
 			[]string{"trace"}},
 		{"tokenize invalid UTF-8", "tokenize M -", "\xc3", 1, []string{"not valid UTF-8"}},
-		{"tokenize what is no list", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings",
+		{"tokenize an object", "tokenize M - --json", `{"a":1}`, 1, []string{"JSON array of strings",
 			"of kind object"}},
 		{"tokenize a list of numbers", "tokenize M - --json", `["a", 1]`, 1,
 			[]string{"JSON array of strings: the value that ends at byte 7 is of kind number"}},
 		{"tokenize null", "tokenize M - --json", `null`, 1, []string{"JSON array of strings"}},
 		{"tokenize a list with null", "tokenize M - --json", `["a",null]`, 1, []string{"element 1 is null"}},
-		{"tokenize half a list", "tokenize M - --json", `["a",`, 1, []string{"JSON"}},
+		{"tokenize truncated JSON", "tokenize M - --json", `["a",`, 1, []string{"JSON"}},
 		{"tokenize invalid UTF-8 in JSON", "tokenize M - --json", "[\"\xff\"]", 1, []string{"not valid UTF-8"}},
 		{"tokenize without a tokenizer", "tokenize " + bare + " hi", "", 1, []string{"tokenizer.json"}},
 		{"template without messages", "template M", `{}`, 1, []string{"messages"}},
-		{"template of no JSON", "template M", `{"messages": [`, 1, []string{"JSON at byte 14"}},
-		{"template of something more", "template M", `{"messages": []} x`, 1,
+		{"template of truncated JSON", "template M", `{"messages": [`, 1, []string{"JSON at byte 14"}},
+		{"template with trailing data", "template M", `{"messages": []} x`, 1,
 			[]string{"JSON at byte 17", "trailing data"}},
 		{"template of a list", "template M", `[1]`, 1, []string{"object"}},
-		{"template of nothing", "template M", ``, 1, []string{"JSON"}},
-		{"template of deep JSON", "template M", strings.Repeat("[", 1<<20), 1, []string{"deep"}},
+		{"template of empty input", "template M", ``, 1, []string{"JSON"}},
+		{"template of deeply nested JSON", "template M", strings.Repeat("[", 1<<20), 1, []string{"deep"}},
 		{"template of invalid UTF-8", "template M", "{\"messages\": \"\xff\"}", 1, []string{"not valid UTF-8"}},
 		{"template that raises", "template M", `{"messages": [{"role": "user", "content": "forbidden"}]}`, 1,
 			[]string{"that word is forbidden"}},
 		{"no template", "template " + bare, `{"messages": []}`, 1, []string{"template"}},
-		{"bench of no test", "bench M --pp 0 --tg 0", "", 2, []string{"--pp", "--tg"}},
-		{"bench of sessions without tokens", "bench M --tg 0 --sessions 2", "", 2, []string{"--sessions", "--tg"}},
-		{"skills into no folder", "skills export ", "", 2, []string{"DIR is empty"}},
-		{"an argument for none", "version x", "", 2, []string{"unexpected argument"}},
+		{"bench without a test", "bench M --pp 0 --tg 0", "", 2, []string{"--pp", "--tg"}},
+		{"bench of sessions without decode", "bench M --tg 0 --sessions 2", "", 2, []string{"--sessions", "--tg"}},
+		{"skills export to an empty path", "skills export ", "", 2, []string{"DIR is empty"}},
+		{"an argument to a command that takes none", "version x", "", 2, []string{"unexpected argument"}},
 		{"bench of too many sessions", "bench M --sessions 100000", "", 2, []string{"--sessions", "256"}},
-		{"bench of nothing", "bench M --reps 0", "", 2, []string{"--reps"}},
-		{"bench of less than nothing", "bench M --pp -1", "", 2, []string{"-1"}},
-		{"bench of no number", "bench M --tg 64@", "", 2, []string{"--tg", "512@1024", `"64@"`}},
-		{"bench behind nothing", "bench M --tg 64@-3", "", 2, []string{"-3"}},
-		{"bench of no sessions", "bench M --sessions 0", "", 2, []string{"--sessions"}},
+		{"bench of zero repetitions", "bench M --reps 0", "", 2, []string{"--reps"}},
+		{"bench of a negative length", "bench M --pp -1", "", 2, []string{"-1"}},
+		{"bench of an incomplete test", "bench M --tg 64@", "", 2, []string{"--tg", "512@1024", `"64@"`}},
+		{"bench at a negative depth", "bench M --tg 64@-3", "", 2, []string{"-3"}},
+		{"bench of zero sessions", "bench M --sessions 0", "", 2, []string{"--sessions"}},
 		{"bench beyond the context", "bench M --pp 5000 --tg 0 --reps 1", "", 1, []string{"5001", "4096"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -314,7 +313,7 @@ func TestExitCodes(t *testing.T) {
 			}
 			for _, s := range tc.says {
 				if !strings.Contains(r.stderr, s) {
-					t.Errorf("stderr %q does not say %q", r.stderr, s)
+					t.Errorf("stderr %q does not contain %q", r.stderr, s)
 				}
 			}
 			if tc.code == 2 && !strings.Contains(r.stderr, "--help") {
@@ -324,7 +323,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A cache folder that depends on where one is is refused, as scripts/cache-dir.sh does.
+// A relative cache folder is an error, as in scripts/cache-dir.sh.
 func TestRelativeCache(t *testing.T) {
 	t.Setenv("NPUKIT_CACHE", "relative")
 	if r := command("", "run", "SmolLM2", "hi"); r.code != 1 || !strings.Contains(r.stderr, "absolute") {
@@ -337,7 +336,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// An endless stdin is refused before it fills the memory.
+// Reading an endless stdin ends with an error before memory runs out.
 func TestEndlessStdin(t *testing.T) {
 	m := chatty(t)
 	for _, args := range [][]string{{"run", m, "-"}, {"tokenize", m, "-"}, {"template", m}, {"chat", m}} {
@@ -349,12 +348,12 @@ func TestEndlessStdin(t *testing.T) {
 	}
 }
 
-// fullDisk takes nothing.
+// fullDisk fails every write.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-// What cannot be written is a failure, that of help and version too.
+// A write error makes the command fail, also for help and version.
 func TestFullDisk(t *testing.T) {
 	for _, args := range []string{"--help", "help", "help run", "run --help", "--version", "version", "devices",
 		"skills list", ""} {
@@ -366,7 +365,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// An empty cache says how to fill it.
+// With an empty cache the error explains how to get a model.
 func TestEmptyCache(t *testing.T) {
 	cacheWith(t)
 	r := command("", "run", "SmolLM2", "hi")
@@ -375,7 +374,7 @@ func TestEmptyCache(t *testing.T) {
 	}
 }
 
-// The command only reads the cache, and says so when it cannot even do that.
+// The command never writes to the cache, and reports an error if it cannot read it.
 func TestCacheThatCannotBeWritten(t *testing.T) {
 	m := chatty(t)
 	dir := t.TempDir()
@@ -401,7 +400,7 @@ func TestCacheThatCannotBeWritten(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("NPUKIT_CACHE", filepath.Join(dir, "file")) // models would lie below a file
+	t.Setenv("NPUKIT_CACHE", filepath.Join(dir, "file")) // the models folder would be below a file
 	if r := command("", "run", "chatty", "hi"); r.code != 1 || !strings.Contains(r.stderr, "chatty") {
 		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
@@ -422,7 +421,7 @@ func listing(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// Every subcommand explains itself, with an example where it takes arguments.
+// Every subcommand has help, with an example if it takes arguments.
 func TestHelp(t *testing.T) {
 	for _, name := range []string{"run", "chat", "info", "devices", "tokenize", "template", "bench", "version",
 		"help"} {

@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// A tiny model is deployed by the command, taken up again at once, and its plan runs; a plan that
-// failed does not.
+// The command deploys a tiny model and resumes the finished deployment at once. Its plan runs; a
+// failed plan does not.
 func TestDeploy(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	path := tiny("smollm-mha")
@@ -24,7 +24,7 @@ func TestDeploy(t *testing.T) {
 	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir,
 		"plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the last screen has no %q:\n%s", want, out)
+			t.Errorf("the summary lacks %q:\n%s", want, out)
 		}
 	}
 	var again deployResult
@@ -32,7 +32,7 @@ func TestDeploy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !again.OK || again.PlanStatus != plan.Accepted || again.Performance == nil || again.Phases[1].Attempts != 1 {
-		t.Errorf("taken up again: %+v", again)
+		t.Errorf("resumed: %+v", again)
 	}
 	p := filepath.Join(dir, "plan.json")
 	r := command("", "run", path, "--plan", p, "--ids", "1,2,3", "--max-tokens", "2")
@@ -62,7 +62,8 @@ func TestDeploy(t *testing.T) {
 	}
 }
 
-// deployed is what a deployment in the folder work prints, when the evaluator has accepted it.
+// deployed runs a deployment in folder work and returns its output. It fails the test unless the
+// evaluator accepted the deployment.
 func deployed(t *testing.T, work string, args ...string) string {
 	t.Helper()
 	var out string
@@ -80,7 +81,7 @@ func deployed(t *testing.T, work string, args ...string) string {
 	return out
 }
 
-// Wrong usage and wrong workspaces are refused, with what to do.
+// Wrong usage and wrong workspaces are errors that explain what to do.
 func TestDeployRefuses(t *testing.T) {
 	path := tiny("smollm-mha")
 	for name, tc := range map[string]struct {
@@ -98,9 +99,9 @@ func TestDeployRefuses(t *testing.T) {
 			"missing.safetensors"},
 		"no such agent": {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "no-such-agent --fast"}, 2,
 			"--agent: exec: \"no-such-agent\""},
-		"agent not there": {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "./no-such-agent"}, 2,
+		"missing agent": {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "./no-such-agent"}, 2,
 			"no-such-agent"},
-		"a file as folder": {[]string{"deploy", path, "--dir", filepath.Join(path, "config.json")}, 1, "config.json"},
+		"a file as the folder": {[]string{"deploy", path, "--dir", filepath.Join(path, "config.json")}, 1, "config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := command("", tc.args...)
@@ -111,7 +112,7 @@ func TestDeployRefuses(t *testing.T) {
 	}
 }
 
-// Behind the line that says that a deployment was stopped nothing is shown of what it was at.
+// After the line that the deployment was stopped, no progress is shown.
 func TestDeployProgressEnds(t *testing.T) {
 	var out strings.Builder
 	p := &deployProgress{w: &out, on: true}
@@ -125,12 +126,12 @@ func TestDeployProgressEnds(t *testing.T) {
 	}
 }
 
-// The last screen claims a gain only where nothing became worse, gives commands that a shell takes
-// as they are, none of a plan that has failed, and says what was recorded.
+// The summary reports a gain only if no figure became worse, quotes commands for the shell, prints
+// none for a failed plan, and lists the recorded issues.
 func TestDeployLastScreen(t *testing.T) {
 	path := chatty(t)
 	for name, tc := range map[string]struct {
-		ttft, speed float64 // of a plan whose first one had 2 and 10
+		ttft, speed float64 // for a first plan with 2 and 10
 		status      plan.Status
 		issues      int
 		want, not   []string
@@ -166,8 +167,8 @@ func TestDeployLastScreen(t *testing.T) {
 	}
 }
 
-// Figures that were measured in turns are printed with their difference and the noise that it is
-// held to, and are a gain only beyond that; the spread and how busy the machine was stand below.
+// Measured figures are printed with their difference and noise, and count as a gain only if the
+// difference exceeds the noise. The spread and the load of the machine follow below.
 func TestDeployGainIsBeyondNoise(t *testing.T) {
 	others := 0.37
 	screen := func(after, noise float64) string {
@@ -201,8 +202,8 @@ func TestDeployGainIsBeyondNoise(t *testing.T) {
 	}
 }
 
-// A person answers a failure by a number or a name; an answer that is neither is asked again, with
-// a reason, and who has gone stops the deployment.
+// The user answers a failure with a number or a name. A wrong answer repeats the question with a
+// reason, and the end of input stops the deployment.
 func TestDeployAsksAboutFailures(t *testing.T) {
 	q := skill.Question{Directions: []skill.Direction{{Name: "again", What: "run the gates again"},
 		{Name: "stop", What: "leave the phase failed"}}}
@@ -218,18 +219,18 @@ func TestDeployAsksAboutFailures(t *testing.T) {
 			in: bufio.NewReader(strings.NewReader(tc.typed))}
 		c, err := d.ask(t.Context(), q)
 		if err != nil || c.Direction != tc.want || !strings.Contains(said.String(), tc.says) {
-			t.Errorf("%q chooses %q, %v; want %q and %q said in\n%s", tc.typed, c.Direction, err, tc.want, tc.says,
+			t.Errorf("%q chooses %q, %v; want %q, and %q in\n%s", tc.typed, c.Direction, err, tc.want, tc.says,
 				said.String())
 		}
 	}
 }
 
-// A shell takes a path for one word and for nothing else.
+// The shell reads the quoted path as one word.
 func TestShellWord(t *testing.T) {
 	for path, want := range map[string]string{"a/b-1.gguf": "a/b-1.gguf", "": "''", "my model": "'my model'",
 		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "~/x": "'~/x'", "Modèle": "Modèle"} {
 		if got := output.ShellWord(path); got != want {
-			t.Errorf("%q is written %s, want %s", path, got, want)
+			t.Errorf("%q is quoted as %s, want %s", path, got, want)
 		}
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna/doctor"
 )
 
-// A machine without an NPU is told so, with what to do, on stdout; the exit code says that
-// something is wrong.
+// On a machine without an NPU, doctor explains on stdout what to do, and the exit code is 1.
 func TestDoctor(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "proc"), 0o777); err != nil {
@@ -45,6 +44,6 @@ func TestDoctor(t *testing.T) {
 		}
 	}
 	if r := command("", "doctor", "something"); r.code != 2 {
-		t.Errorf("an argument too many: exit code %d", r.code)
+		t.Errorf("an unexpected argument: exit code %d", r.code)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/npukit/npukit/model/plan"
 )
 
-// llamaConfig is a config.json of Llama-3.2-1B's shape.
+// llamaConfig is a config.json with the shape of Llama-3.2-1B.
 func llamaConfig(t *testing.T) string {
 	t.Helper()
 	config := map[string]any{
@@ -31,8 +31,8 @@ func llamaConfig(t *testing.T) string {
 	return file
 }
 
-// A config.json is enough for a prediction: near what was published for this shape, with all
-// programs, a timeline and a picture.
+// A config.json is enough for an estimate. It is near the published figures for this shape and has
+// all programs, a timeline and a picture.
 func TestEstimate(t *testing.T) {
 	file := llamaConfig(t)
 	dir := t.TempDir()
@@ -41,7 +41,8 @@ func TestEstimate(t *testing.T) {
 		"--plot", picture))
 	if !e.Predicted || e.TTFT < 1 || e.TTFT > 1.5 || e.TokensPerSec < 9 || e.TokensPerSec > 14 ||
 		e.Prefill.Dispatches != 49 || e.Decode.Dispatches != 33 {
-		t.Errorf("TTFT %.2f s, %.1f tokens/s, %d and %d dispatches; published are 1.21 and 12.2, with 49 and 33",
+		t.Errorf("TTFT %.2f s, %.1f tokens/s, %d and %d dispatches; published: 1.21 and 12.2, with 49 and "+
+			"33",
 			e.TTFT, e.TokensPerSec, e.Prefill.Dispatches, e.Decode.Dispatches)
 	}
 	var timeline struct {
@@ -52,14 +53,14 @@ func TestEstimate(t *testing.T) {
 		t.Errorf("the timeline has %d events, %v", len(timeline.Events), err)
 	}
 	if data, err := os.ReadFile(picture); err != nil || !strings.HasPrefix(string(data), "\x89PNG") {
-		t.Errorf("the picture is no PNG: %v", err)
+		t.Errorf("the picture is not a PNG: %v", err)
 	}
 
 	text := succeed(t, "", "estimate", file)
 	for _, want := range []string{"nothing here is measured", "rms_gemms_rope", "flash_attn", "o_gemv_ffn",
 		"LARGEST LOSS", "rho"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the text does not say %q:\n%s", want, text)
+			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
 	}
 	naive := parse[plan.Estimate](t, succeed(t, "", "estimate", file, "--naive", "--json"))
@@ -69,7 +70,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// What cannot be predicted is refused with what to do.
+// Invalid input is an error that explains what to do.
 func TestEstimateRefusals(t *testing.T) {
 	file := llamaConfig(t)
 	other := ckptgen.Spec{Family: "qwen3", Layers: 1, Hidden: 64, Heads: 2, HeadDim: 16, FFN: 64, Vocab: 32}
@@ -102,7 +103,7 @@ func TestEstimateRefusals(t *testing.T) {
 	}
 }
 
-// A folder needs no weights either, and gives what its config.json gives.
+// A model folder without weights gives the same estimate as its config.json.
 func TestEstimateOfAFolder(t *testing.T) {
 	file := llamaConfig(t)
 	if folder, config := succeed(t, "", "estimate", filepath.Dir(file)),
@@ -111,8 +112,8 @@ func TestEstimateOfAFolder(t *testing.T) {
 	}
 }
 
-// A plan that was edited into something the array cannot place is refused with the rule, and one
-// for another model by name.
+// A plan that the array cannot place is rejected with the rule, and a plan for another model by
+// name.
 func TestEstimateOfAnEditedPlan(t *testing.T) {
 	c, err := configOf(llamaConfig(t))
 	if err != nil {
@@ -158,8 +159,8 @@ func TestEstimateOfAnEditedPlan(t *testing.T) {
 	}
 }
 
-// Another plan is set beside the planner's: what changes, and what it is predicted to be worth. A
-// plan differs from itself in nothing.
+// --diff lists the changes to another plan and their predicted effect. A plan has no difference
+// from itself.
 func TestEstimateDiff(t *testing.T) {
 	config := llamaConfig(t)
 	dir := t.TempDir()
@@ -167,11 +168,11 @@ func TestEstimateDiff(t *testing.T) {
 	succeed(t, "", "estimate", config, "--plan-out", same)
 	succeed(t, "", "estimate", config, "--naive", "--plan-out", naive)
 	if text := succeed(t, "", "estimate", config, "--diff", same); !strings.Contains(text, "does the same") {
-		t.Errorf("a plan beside itself: %s", text)
+		t.Errorf("a plan and itself: %s", text)
 	}
 	e := parse[estimated](t, succeed(t, "", "estimate", config, "--diff", naive, "--json"))
 	if e.Diff == nil || len(e.Diff.Changes) < 5 || e.Diff.TTFT < 5*e.TTFT || e.Diff.TokensPerSec > e.TokensPerSec/5 {
-		t.Fatalf("beside the naive plan: %+v", e.Diff)
+		t.Fatalf("with the naive plan: %+v", e.Diff)
 	}
 	text := succeed(t, "", "estimate", config, "--diff", naive)
 	for _, want := range append([]string{"runtime.context_reuse: true -> false", "first token", "predicted", naive},
@@ -182,9 +183,9 @@ func TestEstimateDiff(t *testing.T) {
 	}
 	back := parse[estimated](t, succeed(t, "", "estimate", config, "--plan", naive, "--diff", same, "--json"))
 	if back.TTFT != e.Diff.TTFT || back.Diff.TTFT != e.TTFT {
-		t.Errorf("the way back: %g -> %g s, forth %g -> %g s", back.TTFT, back.Diff.TTFT, e.TTFT, e.Diff.TTFT)
+		t.Errorf("back: %g -> %g s, forth: %g -> %g s", back.TTFT, back.Diff.TTFT, e.TTFT, e.Diff.TTFT)
 	}
 	if r := command("", "estimate", config, "--diff", config); r.code != 1 || !strings.Contains(r.stderr, "--diff") {
-		t.Errorf("a file that is no plan: exit code %d, %q", r.code, r.stderr)
+		t.Errorf("a file that is not a plan: exit code %d, %q", r.code, r.stderr)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/npukit/npukit/skill"
 )
 
-// A deployment for the virtual array, whose figures are predicted, is accepted by exit code 0; one
-// whose plan was changed is refused by 1, and its plan runs no more.
+// A deployment for the virtual array, with predicted figures, is accepted with exit code 0. After
+// its plan is changed, the exit code is 1 and the plan no longer runs.
 func TestEvaluate(t *testing.T) {
 	path, dir := t.TempDir(), filepath.Join(t.TempDir(), "w")
 	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
@@ -63,7 +63,7 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// A journal that was made to name a device that there is not is refused, and its plan runs no more.
+// A journal edited to name an unknown device is rejected, and its plan no longer runs.
 func TestEvaluateAForgedDevice(t *testing.T) {
 	path, dir := t.TempDir(), filepath.Join(t.TempDir(), "w")
 	if err := ckptgen.Write(path, ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 64, Heads: 2, KVHeads: 1,
@@ -92,7 +92,7 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 	}
 	var r record
 	if data, err := os.ReadFile(journal); err != nil || json.Unmarshal(data, &r) != nil {
-		t.Fatalf("no single record: %v", err)
+		t.Fatalf("not one record: %v", err)
 	}
 	seal := func(r record) []byte {
 		line, err := json.Marshal(r)
@@ -112,12 +112,13 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
 	}
 
-	// A plan that cannot be read cannot be marked either: that is said beside what was found.
+	// A plan that cannot be read cannot be marked as failed. The output reports that with the other
+	// findings.
 	if err := os.Symlink("/proc/self/mem", filepath.Join(dir, skill.FilePlan)); err != nil {
 		t.Skip(err)
 	}
 	if _, err := os.ReadFile(filepath.Join(dir, skill.FilePlan)); err == nil || errors.Is(err, os.ErrNotExist) {
-		t.Skip("everything can be read here")
+		t.Skip("the user can read every file")
 	}
 	got = command("", "evaluate", dir)
 	if got.code != 1 || !strings.Contains(got.out, "the deployment was for toaster") || !strings.Contains(got.stderr,
@@ -126,18 +127,18 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 	}
 }
 
-// The command takes what says where programs come from, and its help what no verdict means.
+// The command has flags for where programs come from, and its help explains the missing verdict.
 func TestEvaluateHelp(t *testing.T) {
 	out := succeed(t, "", "evaluate", "--help")
 	for _, want := range []string{"--artefacts", "--compile", "without a verdict", "when it is idle",
 		"cannot be opened", "--kernels or --threads differ"} {
 		if !strings.Contains(out, want) {
-			t.Errorf("the help has no %q:\n%s", want, out)
+			t.Errorf("the help lacks %q:\n%s", want, out)
 		}
 	}
 }
 
-// Wrong usage is exit code 2, and a folder that is no workspace 1.
+// Wrong usage exits with 2, and a folder that is not a workspace with 1.
 func TestEvaluateRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -145,9 +146,9 @@ func TestEvaluateRefuses(t *testing.T) {
 		want string
 	}{
 		"no folder":   {[]string{"evaluate"}, 2, "W is missing"},
-		"two folders": {[]string{"evaluate", "a", "b"}, 2, "too many"},
+		"two folders": {[]string{"evaluate", "a", "b"}, 2, "unexpected argument"},
 		"threads":     {[]string{"evaluate", "a", "--threads", "-1"}, 2, "positive"},
-		"kernels":     {[]string{"evaluate", "a", "--kernels", "x"}, 2, "no kernels"},
+		"kernels":     {[]string{"evaluate", "a", "--kernels", "x"}, 2, "unknown kernels"},
 		"no workspace": {[]string{"evaluate", t.TempDir()}, 1,
 			"is no workspace, which is the folder that npukit deploy --dir names"},
 		"not a model": {[]string{"evaluate", t.TempDir(), "--model", "nowhere"}, 1, "nowhere"},
@@ -163,12 +164,12 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 }
 
-// The evaluator's process is told all flags of the deployment's device, and the kernels of a
-// variable that it does not see.
+// The evaluator's process gets all flags of the deployment's device, and the kernels of a variable
+// that it does not see.
 func TestEvaluatorOpensTheSameDevice(t *testing.T) {
 	t.Setenv(cpu.KernelsVariable, "go")
 	if got, err := parseDeviceText(deviceText(deviceFlags{device: "cpu"})); err != nil || got.kernels != "go" {
-		t.Errorf("with %s=go it is told %+v, %v", cpu.KernelsVariable, got, err)
+		t.Errorf("with %s=go it gets %+v, %v", cpu.KernelsVariable, got, err)
 	}
 	t.Setenv(cpu.KernelsVariable, "")
 	for _, want := range []deviceFlags{

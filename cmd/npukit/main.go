@@ -108,11 +108,37 @@ the models in the cache.`,
 			return cmd.Help()
 		},
 	})
-	root.AddCommand(runCommand(a), chatCommand(a), infoCommand(a), devicesCommand(a), tokenizeCommand(a),
-		templateCommand(a), verifyCommand(a), benchCommand(a), estimateCommand(a),
-		deployCommand(a), evaluateCommand(a), skillsCommand(a), mcpCommand(a), doctorCommand(a),
-		versionCommand(a))
+	root.AddCommand(commands(a)...)
 	return root
+}
+
+// commands returns the subcommands. Each is defined in the file of its name.
+func commands(a *app) []*cobra.Command {
+	return []*cobra.Command{
+		// Generation
+		runCommand(a),
+		chatCommand(a),
+		tokenizeCommand(a),
+		templateCommand(a),
+
+		// The model and the machine
+		infoCommand(a),
+		devicesCommand(a),
+		doctorCommand(a),
+
+		// Correctness and speed
+		verifyCommand(a),
+		benchCommand(a),
+		estimateCommand(a),
+
+		// Deployment
+		deployCommand(a),
+		evaluateCommand(a),
+		skillsCommand(a),
+		mcpCommand(a),
+
+		versionCommand(a),
+	}
 }
 
 // arguments returns a check that there is one argument per name. Names in brackets are optional.

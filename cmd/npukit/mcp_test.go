@@ -12,7 +12,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// called calls a tool and gives its text.
+// called calls a tool and returns its text.
 func called(t *testing.T, c *sdk.ClientSession, tool string, arguments map[string]any) string {
 	t.Helper()
 	r, err := c.CallTool(context.Background(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
@@ -26,8 +26,8 @@ func called(t *testing.T, c *sdk.ClientSession, tool string, arguments map[strin
 	return text
 }
 
-// An agent that starts the command drives a deployment over stdin and stdout; another process over
-// HTTP goes on with it, and needs no model named.
+// An agent that starts the command drives a deployment over stdin and stdout. A second process
+// continues it over HTTP without a MODEL argument.
 func TestMCPCommand(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -44,7 +44,7 @@ func TestMCPCommand(t *testing.T) {
 		t.Errorf("phase 0: %s", text)
 	}
 	if err := c.Close(); err != nil {
-		t.Errorf("the command ends with %v when its client leaves", err)
+		t.Errorf("the command ends with %v when its client disconnects", err)
 	}
 
 	cmd := process(t, "mcp", "--dir", dir, "--http", "127.0.0.1:0")
@@ -71,11 +71,11 @@ func TestMCPCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
-		t.Errorf("Ctrl-C ends it with %v", err)
+		t.Errorf("after Ctrl-C: %v", err)
 	}
 }
 
-// What cannot work is refused before anything is served.
+// Invalid input is an error before the server starts.
 func TestMCPRefuses(t *testing.T) {
 	broken := t.TempDir()
 	if err := os.WriteFile(filepath.Join(broken, "journal.jsonl"), []byte("{}\n"), 0o644); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/npukit/npukit/xrt/xrttest"
 )
 
-// What an owner sees of an NPU, on the emulated one, which is named so: the list of devices, and a
-// first program that is right or wrong.
+// The output for an owner of an NPU, tested on the emulated one and marked as such: the list of
+// devices, and a first program with a right and a wrong result.
 func TestCommandsSeeTheNPU(t *testing.T) {
 	emu := xrttest.Open(t)
 	list := parse[[]deviceEntry](t, succeed(t, "", "devices", "--json", "--threads", "1"))
@@ -49,14 +49,14 @@ func TestCommandsSeeTheNPU(t *testing.T) {
 		r := command("", "doctor", "--smoke", "--artefacts", dir, "--json")
 		report := parse[doctor.Report](t, r.out)
 		if !report.Emulated {
-			t.Error("the report does not say that the NPU is emulated")
+			t.Error("the report lacks that the NPU is emulated")
 		}
 		for _, f := range report.Findings {
 			if f.Subject == "smoke test" && f.Status == status && strings.Contains(f.Text, text) {
 				return
 			}
 		}
-		t.Errorf("no %s that says %q in %s", status, text, r.out)
+		t.Errorf("no %s with %q in %s", status, text, r.out)
 	}
 	smoke("opened emulated NPU Strix", doctor.OK)
 	smoke("copied to the device at", doctor.OK)
@@ -69,8 +69,7 @@ func TestCommandsSeeTheNPU(t *testing.T) {
 	smoke("made no progress", doctor.Problem)
 }
 
-// A compile command comes from its flag, else from the environment; without either the device has
-// none.
+// The compile command comes from its flag or else from the environment. Without both there is none.
 func TestCompileCommandOfTheUser(t *testing.T) {
 	for _, tc := range []struct {
 		flag, env string

@@ -14,12 +14,13 @@ import (
 
 	"github.com/nlpodyssey/safetensors"
 
+	"github.com/npukit/npukit/internal/bench"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 )
 
-// runOutput is what checks outside this module read of `run --json`, by name.
+// runOutput has the fields of `run --json` that programs outside this module read.
 type runOutput struct {
 	Text         *string `json:"text"`
 	Tokens       []int32 `json:"tokens"`
@@ -41,7 +42,7 @@ type runOutput struct {
 	}
 }
 
-// The whole command gives the tokens of Hugging Face's implementation, from flags to JSON.
+// The whole command, from flags to JSON, generates the tokens of Hugging Face's implementation.
 func TestRunGivesTheReferenceTokens(t *testing.T) {
 	for _, name := range []string{"llama-tied-rope-scaled", "qwen3-qknorm"} {
 		data, err := os.ReadFile(filepath.Join(tiny(name), "golden.safetensors"))
@@ -71,12 +72,12 @@ func TestRunGivesTheReferenceTokens(t *testing.T) {
 		out := parse[runOutput](t, succeed(t, "", append(args, "--json")...))
 		got := strings.Trim(strings.ReplaceAll(fmt.Sprint(out.Tokens), " ", ","), "[]")
 		if got != want || out.Text == nil || *out.Text != "" {
-			t.Errorf("%s: --json gives %s, want %s and an empty text", name, got, want)
+			t.Errorf("%s: --json has %s, want %s and an empty text", name, got, want)
 		}
 	}
 }
 
-// The figures of --json hang together as documented.
+// The figures of --json are consistent, as documented.
 func TestRunFigures(t *testing.T) {
 	out := parse[runOutput](t, succeed(t, "", "run", chatty(t), "Hello", "-n", "20", "--ignore-eos", "--json",
 		"--logprobs", "2", "--seed", "5"))
@@ -101,7 +102,7 @@ func TestRunFigures(t *testing.T) {
 	}
 }
 
-// However a prompt comes in, it is the same prompt; --raw and --system change it.
+// Every way to pass a prompt gives the same prompt. --raw and --system change it.
 func TestRunPrompts(t *testing.T) {
 	m := chatty(t)
 	tokens := func(stdin string, args ...string) int {
@@ -131,7 +132,7 @@ func TestRunPrompts(t *testing.T) {
 	}
 }
 
-// Sampling flags reach the sampler, and flags that are not given leave the model's defaults.
+// Sampling flags reach the sampler. Without flags the model's defaults apply.
 func TestRunSampling(t *testing.T) {
 	m := chatty(t)
 	text := func(args ...string) string {
@@ -156,7 +157,7 @@ func TestRunSampling(t *testing.T) {
 		t.Error("--repeat-penalty changes nothing")
 	}
 	write(t, filepath.Join(m, "generation_config.json"), map[string]any{"do_sample": true, "temperature": 1.5})
-	// A file that asks for sampling and names no top-k means 50, as in transformers.
+	// In a file that asks for sampling without top-k, top-k is 50, as in transformers.
 	if got, want := text("--seed", "3"), text("--seed", "3", "--temp", "1.5", "--top-k", "50"); got != want {
 		t.Errorf("the model's own temperature gives %q, flags give %q", got, want)
 	}
@@ -165,7 +166,7 @@ func TestRunSampling(t *testing.T) {
 	}
 }
 
-// Generation ends where it is told to, and says why.
+// Generation stops at the requested place, and the output has the reason.
 func TestRunStops(t *testing.T) {
 	m := chatty(t)
 	whole := parse[runOutput](t, succeed(t, "", "run", m, "Hello", "-n", "40", "--ignore-eos", "--temp", "2", "--seed",
@@ -185,7 +186,7 @@ func TestRunStops(t *testing.T) {
 	}
 }
 
-// A trace is whole, has the three tracks, and its spans lie within the run.
+// A trace is complete, has three tracks, and its spans are within the run.
 func TestRunTrace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.json")
 	succeed(t, "", "run", tiny("smollm-mha"), "--ids", "1,2,3", "-n", "4", "--ignore-eos", "--trace", path)
@@ -218,11 +219,11 @@ func TestRunTrace(t *testing.T) {
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("left over: %v, %v", left, err)
 	}
 }
 
-// A link to a file stays a link.
+// Writing to a link keeps the link.
 func TestWriteFileThroughALink(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
@@ -238,12 +239,11 @@ func TestWriteFileThroughALink(t *testing.T) {
 		t.Errorf("the link is replaced: %v, %v", info, err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != link {
-		t.Errorf("the link's file holds %q, %v", data, err)
+		t.Errorf("the target of the link holds %q, %v", data, err)
 	}
 }
 
-// A plan that info writes is a plan that run takes; one that is not a plan is refused with its
-// name.
+// run accepts a plan that info writes. Another file is rejected by name.
 func TestPlanOutAndIn(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "plan.json")
@@ -251,7 +251,7 @@ func TestPlanOutAndIn(t *testing.T) {
 	args := []string{"run", tiny("qwen2-bias"), "--ids", "5,6,7", "-n", "8", "--ignore-eos"}
 	if got, want := succeed(t, "", append(args, "--plan", path)...),
 		succeed(t, "", append(args, "--activations", "f32")...); got != want {
-		t.Errorf("by the plan %s, without %s", got, want)
+		t.Errorf("with the plan %s, without %s", got, want)
 	}
 	if r := command("", "run", tiny("qwen3-qknorm"), "--ids", "1", "--plan", path); r.code != 1 ||
 		!strings.Contains(r.stderr, "plan is for") {
@@ -276,7 +276,7 @@ func TestPlanOutAndIn(t *testing.T) {
 	}
 }
 
-// The chat takes a line a turn from a pipe, prints only answers, and remembers.
+// In a pipe, chat reads one message per line, prints only answers, and remembers the conversation.
 func TestChatFromAPipe(t *testing.T) {
 	m := chatty(t)
 	args := []string{"chat", m, "-n", "8", "--ignore-eos"}
@@ -288,7 +288,7 @@ func TestChatFromAPipe(t *testing.T) {
 		t.Errorf("after /clear %q, want %q twice", again, first)
 	}
 	if again := succeed(t, "Hello\nHello\n", args...); again == first+first || !strings.HasPrefix(again, first) {
-		t.Errorf("the second answer does not know the first: %q", again)
+		t.Errorf("the second answer ignores the first: %q", again)
 	}
 	system := succeed(t, "Hello\n", append(args, "--system", "Be brief")...)
 	if system == first {
@@ -305,7 +305,7 @@ func TestChatFromAPipe(t *testing.T) {
 	}
 }
 
-// What goes wrong in a turn is said, the other turns are answered, and the exit code tells.
+// An error in one message is printed, the other messages are answered, and the exit code is 1.
 func TestChatGoesOnAfterErrors(t *testing.T) {
 	m := chatty(t)
 	first := succeed(t, "Hello\n", "chat", m, "-n", "8", "--ignore-eos")
@@ -317,7 +317,7 @@ func TestChatGoesOnAfterErrors(t *testing.T) {
 	for _, s := range []string{"unknown command /nosuch", "that word is forbidden", "the context 128: /clear",
 		"not valid UTF-8", "4 messages had no answer"} {
 		if !strings.Contains(r.stderr, s) {
-			t.Errorf("stderr does not say %q:\n%s", s, r.stderr)
+			t.Errorf("stderr lacks %q:\n%s", s, r.stderr)
 		}
 	}
 }
@@ -331,14 +331,14 @@ func TestIsCommand(t *testing.T) {
 	}
 }
 
-// info tells a program what a model is and where its ops run.
+// info describes the model and where its ops run.
 func TestInfoJSON(t *testing.T) {
 	got := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json", "--in-place"))
 	if got.Family != "qwen3" || got.Parameters != 203392 || !got.QKNorm || !got.Tied || got.HasTokenizer ||
 		got.HasTemplate || !got.InPlace || got.NonFinite != nil {
 		t.Errorf("%+v", got)
 	}
-	// Left alone, the device may compress them, which changes nothing but their size.
+	// By default the device may compress the weights, which changes only their size.
 	if c := parse[modelInfo](t, succeed(t, "", "info", tiny("qwen3-qknorm"), "--json")); !c.Lossless ||
 		c.InPlace != (c.DeviceBytes == c.FileBytes) || c.DeviceBytes < c.FileBytes*3/4 {
 		t.Errorf("%d of %d bytes, in place %v, lossless %v", c.DeviceBytes, c.FileBytes, c.InPlace, c.Lossless)
@@ -365,8 +365,8 @@ func TestInfoJSON(t *testing.T) {
 	}
 }
 
-// info says when weights are not numbers, if asked; the model opens all the same, and generating or
-// verifying says what is wrong.
+// info --check reports weights that are NaN. The model still opens, and run and verify report the
+// cause.
 func TestInfoCheckFindsNaN(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {
@@ -382,7 +382,7 @@ func TestInfoCheckFindsNaN(t *testing.T) {
 		}
 	}
 	if out := succeed(t, "", "info", dir); strings.Contains(out, "NaN or") {
-		t.Errorf("without --check the weights are not read:\n%s", out)
+		t.Errorf("without --check info reads the weights:\n%s", out)
 	}
 	if out := succeed(t, "", "info", dir, "--check"); !strings.Contains(out, "NaN or infinity in 1 tensor") {
 		t.Errorf("info --check does not find the NaN:\n%s", out)
@@ -417,8 +417,8 @@ func TestInfoForPeople(t *testing.T) {
 	}
 }
 
-// Tokens come as lines for people, as an array for a text, as arrays for a list; special tokens are
-// put around unless that is declined.
+// Tokens are printed as lines for a text, as an array with --json, and as arrays for a list.
+// Special tokens are added around the text unless a flag disables that.
 func TestTokenize(t *testing.T) {
 	m := chatty(t)
 	lines := succeed(t, "", "tokenize", m, "Hé<|end|>")
@@ -442,12 +442,12 @@ func TestTokenize(t *testing.T) {
 		}
 	}
 	if got := succeed(t, "a\n", "tokenize", m, "-", "--no-special"); got != "     97  \"a\"\n     10  \"\\n\"\n" {
-		t.Errorf("stdin is not taken as it is: %q", got)
+		t.Errorf("stdin is changed: %q", got)
 	}
 }
 
-// A template's text is printed byte for byte. A model brings its special tokens, what stands in the
-// conversation counts before them.
+// A rendered template is printed byte for byte. A model provides its special tokens, which the
+// conversation can override.
 func TestTemplate(t *testing.T) {
 	m := chatty(t)
 	file := filepath.Join(t.TempDir(), "template.jinja")
@@ -480,15 +480,15 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// bench measures what it says: a test for each length, medians between their extremes, the bytes
-// that the plan must read.
+// bench has one result per test, with the median between the extremes and the bytes that the plan
+// must read.
 func TestBench(t *testing.T) {
 	m := tiny("smollm-mha")
 	out := succeed(t, "", "bench", m, "--pp", "8,16", "--tg", "4,0", "--reps", "3", "--threads", "1", "--json")
-	list := parse[[]benchResult](t, out)
+	list := parse[[]bench.Result](t, out)
 	var tests []string
 	for _, r := range list {
-		tests = append(tests, r.Test)
+		tests = append(tests, r.Name)
 		if r.MinTokensPerS <= 0 || r.TokensPerS < r.MinTokensPerS || r.MaxTokensPerS < r.TokensPerS ||
 			len(r.Samples) != 3 || r.Repetitions != 3 {
 			t.Errorf("%+v", r)
@@ -501,30 +501,30 @@ func TestBench(t *testing.T) {
 	if !slices.Equal(tests, []string{"pp8", "pp16", "tg4"}) {
 		t.Errorf("tests %v", tests)
 	}
-	// Decoding reads all weights (F32, tied, so that the table is read as LM head and a row of it
-	// as embedding) and the cache up to the token.
+	// Decode reads all weights (F32 and tied, so the table is read as the LM head, plus one row as
+	// the embedding) and the KV cache up to the token.
 	info := parse[modelInfo](t, succeed(t, "", "info", m, "--json"))
 	want := float64(info.FileBytes) + float64(4*info.Hidden) + float64(info.KV.BytesPerPosition)*(1+2+3+4)/4
 	if got := list[2].BytesPerToken; math.Abs(got-want) > 0.5 {
 		t.Errorf("%v bytes per token, want %v", got, want)
 	}
-	// With a context of 12 the same tokens are 12 positions further on, and a repetition does not
-	// find its prompt in the cache.
-	deep := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "8@12", "--tg", "4@12", "--reps", "2",
+	// At depth 12 the same tokens are 12 positions further, and a repetition must not find its
+	// prompt in the KV cache.
+	deep := parse[[]bench.Result](t, succeed(t, "", "bench", m, "--pp", "8@12", "--tg", "4@12", "--reps", "2",
 		"--threads", "1", "--json"))
-	if got := deep[1].BytesPerToken - list[2].BytesPerToken; deep[0].Test != "pp8@12" || deep[1].Test != "tg4@12" ||
+	if got := deep[1].BytesPerToken - list[2].BytesPerToken; deep[0].Name != "pp8@12" || deep[1].Name != "tg4@12" ||
 		math.Abs(got-float64(12*info.KV.BytesPerPosition)) > 0.5 {
-		t.Errorf("%s and %s, %v bytes per token more", deep[0].Test, deep[1].Test, got)
+		t.Errorf("%s and %s, %v bytes per token more", deep[0].Name, deep[1].Name, got)
 	}
 	if deep[0].LoadSeconds <= 0 || runtime.GOOS == "linux" && deep[0].PeakRSS < 1<<20 || deep[0].Rho != 0 ||
 		deep[1].Rho <= 0 {
 		t.Errorf("%+v", deep)
 	}
-	// Sessions at once read the weights once for all, and give the texts that they give alone.
-	both := parse[[]benchResult](t, succeed(t, "", "bench", m, "--pp", "0", "--tg", "4", "--sessions", "3", "--reps",
+	// Concurrent sessions read the weights once, and generate the same texts as alone.
+	both := parse[[]bench.Result](t, succeed(t, "", "bench", m, "--pp", "0", "--tg", "4", "--sessions", "3", "--reps",
 		"1", "--threads", "1", "--json"))
 	kv := float64(info.KV.BytesPerPosition) * (1 + 2 + 3 + 4) / 4
-	if r := both[1]; len(both) != 2 || r.Test != "tg4 x 3" || r.Together == nil || r.Together.Sessions != 3 ||
+	if r := both[1]; len(both) != 2 || r.Name != "tg4 x 3" || r.Together == nil || r.Together.Sessions != 3 ||
 		!r.Together.SameText || r.Together.Times <= 0 || r.Tokens != 12 ||
 		math.Abs(r.BytesPerToken-((both[0].BytesPerToken-kv)/3+kv)) > 0.5 || both[0].Together != nil {
 		t.Errorf("%+v", both)
@@ -540,11 +540,11 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// A real model answers a real question.
+// The demo model answers a question.
 func TestRunDemoModel(t *testing.T) {
 	m := testenv.DemoModel(t)
 	if got := succeed(t, "", "run", m, "What is the capital of France?", "--temp", "0", "-n",
 		"16"); got != "The capital of France is Paris.\n" {
-		t.Errorf("it says %q", got)
+		t.Errorf("the answer is %q", got)
 	}
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/npukit/npukit/internal/output"
 )
 
-// patient is how long a test waits for what should take 100 ms: machines that run tests are busy.
+// patient is the timeout for events that should take 100 ms: machines that run tests are busy.
 const patient = 3 * time.Second
 
-// Ctrl-C in every stage ends the command with 130, quickly, with nothing half written and nothing
-// said.
+// Ctrl-C in every stage ends the command quickly with exit code 130, no partial files and no
+// output.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	chatty := chatty(t)
-	// A model that is slow enough to be interrupted in each of its stages.
+	// The model is slow enough to be interrupted in each stage.
 	slow := filepath.Join(dir, "slow")
 	err := ckptgen.Write(slow, ckptgen.Spec{Family: "llama", Layers: 4, Hidden: 512, Heads: 8, FFN: 2048, Vocab: 512,
 		Context: 1 << 20, Tie: true}, 1)
@@ -37,7 +37,7 @@ func TestInterrupt(t *testing.T) {
 		name  string
 		args  []string
 		stdin io.Reader // nil is a pipe that stays open and silent
-		after int       // bytes of stdout to wait for; without any, a while
+		after int       // bytes of stdout to wait for; 0 waits for a fixed time
 	}{
 		{"reading the prompt", []string{"run", chatty, "-"}, nil, 0},
 		{"tokenizing", []string{"tokenize", chatty, "-"}, bytes.NewReader(bytes.Repeat([]byte("word "), 40<<20)), 0},
@@ -99,11 +99,11 @@ func TestInterrupt(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*trace*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("left over: %v, %v", left, err)
 	}
 }
 
-// A reader that has had enough ends the command without a word.
+// If the reader closes the pipe, the command ends without a message.
 func TestBrokenPipe(t *testing.T) {
 	cmd := process(t, "run", chatty(t), "Hello", "--ignore-eos")
 	var stderr bytes.Buffer
@@ -125,14 +125,14 @@ func TestBrokenPipe(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(10 * patient):
-		t.Fatal("it goes on")
+		t.Fatal("the command still runs")
 	}
 	if stderr.Len() > 0 {
 		t.Errorf("stderr %q, want nothing", stderr.String())
 	}
 }
 
-// The device's threads leave a P for goroutines.
+// The device's threads leave one P for other goroutines.
 func TestGOMAXPROCS(t *testing.T) {
 	before := runtime.GOMAXPROCS(1)
 	defer runtime.GOMAXPROCS(before)
@@ -142,14 +142,14 @@ func TestGOMAXPROCS(t *testing.T) {
 	}
 }
 
-// What is there and no file is written into, never replaced: as root, renaming over /dev/null would
-// be remembered.
+// Output to a pipe or a device writes into it and never replaces it: as root, a rename over
+// /dev/null would persist.
 func TestWriteFileIntoAPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that neither side waits for the other
+	r, err := os.OpenFile(pipe, os.O_RDWR, 0) // neither side blocks on open
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +162,6 @@ func TestWriteFileIntoAPipe(t *testing.T) {
 	}
 	got := make([]byte, 4)
 	if _, err := io.ReadFull(r, got); err != nil || string(got) != "text" {
-		t.Errorf("the pipe gives %q, %v", got, err)
+		t.Errorf("the pipe has %q, %v", got, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/skill/manual"
 )
 
-// list, show and export give the same fifteen skills.
+// list, show and export print the same fifteen skills.
 func TestSkillsCommand(t *testing.T) {
 	list := parse[[]manual.Manual](t, succeed(t, "", "skills", "list", "--json"))
 	if len(list) != 15 || list[0].Body != "" {
@@ -19,11 +19,11 @@ func TestSkillsCommand(t *testing.T) {
 	people := succeed(t, "", "skills", "list")
 	dir := filepath.Join(t.TempDir(), "new", "skills")
 	if out := succeed(t, "", "skills", "export", dir); !strings.Contains(out, "15 skills") {
-		t.Errorf("export says %q", out)
+		t.Errorf("export printed %q", out)
 	}
 	for _, m := range list {
 		if !strings.Contains(people, m.Name+"\n") {
-			t.Errorf("the list for people lacks %s", m.Name)
+			t.Errorf("the list lacks %s", m.Name)
 		}
 		shown := succeed(t, "", "skills", "show", m.Name)
 		if data, err := os.ReadFile(filepath.Join(dir, m.Name, manual.FileName)); err != nil || string(data) != shown {
@@ -54,7 +54,7 @@ func TestSkillsCommand(t *testing.T) {
 	}
 }
 
-// The commands and flags that the manuals name exist.
+// Commands and flags in the skills' texts exist.
 func TestSkillsNameCommandsThatExist(t *testing.T) {
 	calls := regexp.MustCompile("(?:`|\n    )npukit ([a-z]+)([^`\n]*)")
 	flags := regexp.MustCompile(`--[a-z-]+`)
@@ -65,7 +65,7 @@ func TestSkillsNameCommandsThatExist(t *testing.T) {
 				help = command("", "skills", strings.Fields(call[2])[0], "--help")
 			}
 			if help.code != 0 || !strings.Contains(help.out, "npukit "+call[1]) {
-				t.Errorf("%s names %q, which is no command", m.Name, call[0])
+				t.Errorf("%s names the unknown command %q", m.Name, call[0])
 				continue
 			}
 			for _, flag := range flags.FindAllString(call[2], -1) {

@@ -11,8 +11,8 @@ import (
 	"github.com/npukit/npukit/model"
 )
 
-// stale makes a model that answers "hi" and ends it with <|im_end|>, while its config.json names
-// another end token.
+// stale writes a model that answers "hi" and then <|im_end|>, while its config.json names another
+// end token.
 func stale(t *testing.T) (path string, c ckptgen.Chain) {
 	t.Helper()
 	c = ckptgen.Chain{
@@ -34,7 +34,7 @@ func stale(t *testing.T) (path string, c ckptgen.Chain) {
 	return path, c
 }
 
-// run and chat end an answer at end tokens, strings and ids, and run says by what.
+// run and chat end an answer at end tokens, strings and ids, and run prints the reason.
 func TestStops(t *testing.T) {
 	m, c := stale(t)
 	for _, tc := range []struct {
@@ -68,8 +68,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// info lists the tokens that end an answer with what says so, and the settings that were not taken
-// as they are written.
+// info lists the tokens that end an answer with their source, and settings that are read
+// differently from the file.
 func TestInfoEndTokens(t *testing.T) {
 	m, _ := stale(t)
 	got := parse[modelInfo](t, succeed(t, "", "info", m, "--json"))
@@ -90,7 +90,7 @@ func TestInfoEndTokens(t *testing.T) {
 		`              generation_config.json: top_k is -2: read as 0, which keeps every token`,
 	} {
 		if !strings.Contains(text, line+"\n") {
-			t.Errorf("info has no line %q:\n%s", line, text)
+			t.Errorf("info lacks the line %q:\n%s", line, text)
 		}
 	}
 	bare := parse[modelInfo](t, succeed(t, "", "info", tiny("smollm-mha"), "--json"))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// put writes a file of text, and the folders above it.
+// put writes a text file and makes its parent folders.
 func put(t *testing.T, path, text string) string {
 	t.Helper()
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
@@ -23,15 +23,15 @@ func put(t *testing.T, path, text string) string {
 	return path
 }
 
-// promptTokens runs one token and tells how many the prompt had.
+// promptTokens generates one token and returns the number of prompt tokens.
 func promptTokens(t *testing.T, args ...string) int {
 	t.Helper()
 	out := succeed(t, "", append([]string{"run", "--json", "--temp", "0", "-n", "1"}, args...)...)
 	return parse[runResult](t, out).PromptTokens
 }
 
-// The flags of the chat template reach it, and messages forge no special tokens unless that is
-// asked for.
+// The flags of the chat template reach it. Special tokens in messages are plain text unless a flag
+// allows them.
 func TestRunTemplateFlags(t *testing.T) {
 	dir := chatty(t)
 	file := put(t, filepath.Join(t.TempDir(), "t.jinja"),
@@ -57,8 +57,7 @@ func TestRunTemplateFlags(t *testing.T) {
 	}
 }
 
-// What is wrong with a flag of the chat template is said before a model is opened, with exit code
-// 2.
+// A wrong chat template flag is a usage error with exit code 2, before a model is opened.
 func TestTemplateFlagErrors(t *testing.T) {
 	dir := chatty(t)
 	broken := put(t, filepath.Join(t.TempDir(), "broken.jinja"), "a\n{% if %}")
@@ -78,9 +77,9 @@ func TestTemplateFlagErrors(t *testing.T) {
 		{[]string{"--think", "--no-think"}, "think"},
 		{[]string{"--template-var", "x"}, "want NAME=JSON"},
 		{[]string{"--template-var", "x=Monday"}, `the value of x is not JSON: Monday (quote a text: 'x="..."')`},
-		{[]string{"--template-var", "x="}, "no JSON"},
-		{[]string{"--template-var", "x=1 2"}, "no JSON"},
-		{[]string{"--template-var", "1x=1"}, `"1x" is no name`},
+		{[]string{"--template-var", "x="}, "not JSON"},
+		{[]string{"--template-var", "x=1 2"}, "not JSON"},
+		{[]string{"--template-var", "1x=1"}, `"1x" is not the name`},
 		{[]string{"--template-var", "x=1", "--template-var", "x=2"}, "x is given twice"},
 		{[]string{"--template-var", "messages=[]"}, "messages is set from the conversation"},
 		{[]string{"--template-var", "enable_thinking=1", "--think"}, "use one of these"},
@@ -106,7 +105,7 @@ func TestTemplateFlagErrors(t *testing.T) {
 	}
 }
 
-// Chat has the flags too.
+// chat has the flags too.
 func TestChatTemplateFlags(t *testing.T) {
 	dir := chatty(t)
 	file := put(t, filepath.Join(t.TempDir(), "t.jinja"),
@@ -119,13 +118,13 @@ func TestChatTemplateFlags(t *testing.T) {
 	}
 }
 
-// named gives a model a second template, for conversations with tools.
+// named writes a second template for conversations with tools into a model.
 func named(t *testing.T, dir string) {
 	t.Helper()
 	put(t, filepath.Join(dir, "additional_chat_templates", "tool_use.jinja"), "TOOLS{{ tools|length }}")
 }
 
-// A conversation with tools gets the template tool_use; --name asks for any.
+// A conversation with tools uses the template tool_use. --name selects any template.
 func TestNamedTemplates(t *testing.T) {
 	dir := chatty(t)
 	named(t, dir)
@@ -148,7 +147,7 @@ func TestNamedTemplates(t *testing.T) {
 		}
 	}
 	r := command(plain, "template", dir, "--name", "rag")
-	if r.code != 2 || !strings.Contains(r.stderr, "it has default, tool_use") {
+	if r.code != 2 || !strings.Contains(r.stderr, "the model has default, tool_use") {
 		t.Errorf("exit code %d, %q", r.code, r.stderr)
 	}
 	info := parse[modelInfo](t, succeed(t, "", "info", dir, "--json"))
@@ -158,7 +157,7 @@ func TestNamedTemplates(t *testing.T) {
 	}
 }
 
-// Flags of template are fields that the conversation does not have.
+// Flags of npukit template set fields that the conversation lacks.
 func TestTemplateCommandFlags(t *testing.T) {
 	dir := chatty(t)
 	file := put(t, filepath.Join(t.TempDir(), "t.jinja"), "{{ bos_token }}{{ enable_thinking }}{{ x }}")
@@ -180,7 +179,7 @@ func TestTemplateCommandFlags(t *testing.T) {
 
 const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 98362432\n"
 
-// A Git LFS pointer in the place of a file is named, whichever command meets it.
+// Every command names a Git LFS pointer that is in place of a file.
 func TestPointers(t *testing.T) {
 	gguf := put(t, filepath.Join(t.TempDir(), "m.gguf"), pointer)
 	dir := chatty(t)
@@ -195,7 +194,7 @@ func TestPointers(t *testing.T) {
 	}
 }
 
-// Tokens that only tokenizer_config.json has are tokens for the command as for a model.
+// Tokens that only tokenizer_config.json has are tokens for the command, as they are for a model.
 func TestTokenizeAddedDecoder(t *testing.T) {
 	dir := chatty(t)
 	path := filepath.Join(dir, "tokenizer_config.json")
@@ -215,7 +214,7 @@ func TestTokenizeAddedDecoder(t *testing.T) {
 	}
 }
 
-// A folder of the Hugging Face cache is a MODEL, under the name of its repository.
+// A folder of the Hugging Face cache is a valid MODEL, with the name of its repository.
 func TestHubCache(t *testing.T) {
 	from := chatty(t)
 	hub := filepath.Join(t.TempDir(), "models--acme--tiny")

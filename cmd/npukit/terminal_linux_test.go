@@ -19,21 +19,21 @@ import (
 // session is the command on a terminal.
 type session struct {
 	t    *testing.T
-	keys *os.File // the side of the terminal where a person sits
+	keys *os.File // the user's side of the terminal
 	cmd  *exec.Cmd
 
 	mu   sync.Mutex
-	text strings.Builder // all that has been shown
-	seen int             // bytes of it that the test has looked at
+	text strings.Builder // all output so far
+	seen int             // number of bytes of it that see has consumed
 }
 
-// onTerminal starts the command on a pseudo-terminal of its own.
+// onTerminal starts the command on a new pseudo-terminal.
 func onTerminal(t *testing.T, args ...string) *session {
 	t.Helper()
 	return onTerminalOf(t, 200, args...)
 }
 
-// onTerminalOf is onTerminal with a width.
+// onTerminalOf is onTerminal with a given width.
 func onTerminalOf(t *testing.T, columns uint16, args ...string) *session {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -79,8 +79,8 @@ func onTerminalOf(t *testing.T, columns uint16, args ...string) *session {
 	return s
 }
 
-// see waits until the terminal shows something that matches, after what has been seen, and returns
-// what was shown up to its end.
+// see waits until new output matches the pattern, and returns the output up to the end of the
+// match.
 func (s *session) see(pattern string) string {
 	s.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -108,7 +108,7 @@ func (s *session) press(keys string) {
 	}
 }
 
-// ended waits for the command and wants an exit code.
+// ended waits for the command and checks its exit code.
 func (s *session) ended(code int) {
 	s.t.Helper()
 	done := make(chan error, 1)
@@ -116,7 +116,7 @@ func (s *session) ended(code int) {
 	select {
 	case <-done:
 	case <-time.After(10 * patient):
-		s.t.Fatal("it goes on")
+		s.t.Fatal("the command still runs")
 	}
 	if got := s.cmd.ProcessState.ExitCode(); got != code {
 		s.t.Errorf("exit code %d, want %d", got, code)
@@ -128,8 +128,8 @@ const (
 	ctrlD = "\x04"
 )
 
-// A conversation on a terminal: prompt, answer and figures; Ctrl-C stops the answer and not the
-// program; the conversation goes on.
+// A conversation on a terminal: prompt, answer and figures. Ctrl-C stops the answer; the
+// conversation continues.
 func TestChatOnATerminal(t *testing.T) {
 	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "--ctx", "2000")
 	s.see(`chatty on cpu .* /help`)
@@ -158,7 +158,7 @@ func TestChatOnATerminal(t *testing.T) {
 	s.ended(0)
 }
 
-// Ctrl-D leaves, and the arrow brings the last message back.
+// Ctrl-D leaves, and the arrow key recalls the last message.
 func TestChatHistoryAndCtrlD(t *testing.T) {
 	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "4")
 	s.see(`> `)
@@ -167,14 +167,14 @@ func TestChatHistoryAndCtrlD(t *testing.T) {
 	s.see(`> `)
 	s.press("\x1b[A\r")
 	s.see("Hello\r\n")
-	s.see(`prompt tokens, \d+ known`) // what the session had computed
+	s.see(`prompt tokens, \d+ known`) // the prefix that the session reuses
 	s.see(`> `)
 	s.press(ctrlD)
 	s.ended(0)
 }
 
-// What is no text is refused as it is from a pipe, and what comes behind it is read: bytes of
-// another encoding, an Esc, half a character. Ctrl-C works behind all of them.
+// Input that is not text is rejected as from a pipe, and later input is read: bytes of another
+// encoding, an Esc, half a character. Ctrl-C works after each of them.
 func TestChatTakesAllKeys(t *testing.T) {
 	s := onTerminal(t, "chat", chatty(t), "--ignore-eos", "-n", "2")
 	for _, tc := range []struct{ name, keys, echo, says string }{
@@ -202,14 +202,14 @@ func TestChatTakesAllKeys(t *testing.T) {
 	s.press("\x1b")
 	time.Sleep(50 * time.Millisecond)
 	s.press(ctrlC)
-	s.see(`\^C`) // of the Esc, which is a key too
+	s.see(`\^C`) // Esc is a key too
 	s.see(`> `)
 	s.press(ctrlC)
 	s.ended(0)
 }
 
-// A question of a deployment comes again with a reason, goes back to a phase, and Ctrl-D at it is a
-// stop, behind which the same command goes on.
+// A wrong answer repeats the question of a deployment with a reason. A number returns to a phase,
+// and Ctrl-D stops the deployment, which the same command resumes.
 func TestDeployAsks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w")
 	s := onTerminal(t, "deploy", tiny("smollm-mha"), "--dir", dir, "--seq", "64")
@@ -229,7 +229,7 @@ func TestDeployAsks(t *testing.T) {
 	s.ended(1)
 }
 
-// The verdict stands out on a terminal, by escapes that are written as such.
+// On a terminal the verdict is styled.
 func TestVerifyOnATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	s := onTerminal(t, "verify", tiny("smollm-mha"), "--positions", "16")
@@ -237,7 +237,7 @@ func TestVerifyOnATerminal(t *testing.T) {
 	s.ended(0)
 }
 
-// What a model's files say reaches the terminal as text, in an error too.
+// Text from a model's files cannot control the terminal, not even in an error.
 func TestErrorsSteerNoTerminal(t *testing.T) {
 	m := chatty(t)
 	template := "{{ raise_exception('\x1b]0;owned\x07') }}"
@@ -250,8 +250,7 @@ func TestErrorsSteerNoTerminal(t *testing.T) {
 	s.ended(1)
 }
 
-// A terminal that takes no escapes gets none, and no line of progress; one that is narrow gets
-// lines that fit.
+// A dumb terminal gets no escapes and no progress line. On a narrow terminal, lines fit.
 func TestSmallTerminals(t *testing.T) {
 	escapes := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 	for _, dumb := range []bool{true, false} {
@@ -272,7 +271,7 @@ func TestSmallTerminals(t *testing.T) {
 		}
 		for _, line := range lines[1:] {
 			if line, _, more := strings.Cut(line, "\n"); !more && terminal.Columns(escapes.ReplaceAllString(line, "")) >= 20 {
-				t.Errorf("%q takes more than a line of 20", line)
+				t.Errorf("%q is longer than 20 columns", line)
 			}
 		}
 	}
@@ -289,8 +288,7 @@ func TestSmallTerminals(t *testing.T) {
 	}
 }
 
-// run shows its figures under the answer on a terminal, and control characters of a text do not
-// reach it.
+// On a terminal run prints its figures below the answer, and escapes control characters.
 func TestRunOnATerminal(t *testing.T) {
 	m := chatty(t)
 	s := onTerminal(t, "run", m, "Hello", "-n", "60", "--ignore-eos", "--temp", "5", "--seed", "2")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A tokenizer comes through a pipe too, as from a shell's <(...): it is read once.
+// A tokenizer can be a pipe, as from a shell's <(...): it is read once.
 func TestTokenizerFromAPipe(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(chatty(t), "tokenizer.json"))
 	if err != nil {
@@ -19,7 +19,7 @@ func TestTokenizerFromAPipe(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	go os.WriteFile(pipe, data, 0o600) // waits for a reader; what goes wrong here the command says
+	go os.WriteFile(pipe, data, 0o600) // blocks until the command reads; the command reports errors
 	if out := succeed(t, "", "tokenize", pipe, "Hi", "--json"); out != "[256,72,105]\n" {
 		t.Errorf("the ids are %s", out)
 	}

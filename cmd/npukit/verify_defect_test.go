@@ -14,8 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 )
 
-// Every bug of the catalogue, put on the CPU device one at a time, fails the gates, and the
-// diagnosis names the op that it sits in.
+// Each defect of the catalogue, injected into the CPU device, fails the gates, and the diagnosis
+// names its op.
 func TestVerifySeededDefects(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {
@@ -34,7 +34,7 @@ func TestVerifySeededDefects(t *testing.T) {
 		placed, tried := 0, 0
 		for _, d := range all {
 			if d.Precise && activations != "f32" {
-				continue // disappears in the rounding, says the catalogue
+				continue // the catalogue marks it as invisible after rounding
 			}
 			tried++
 			t.Run(activations+"/"+d.Name, func(t *testing.T) {
@@ -58,21 +58,21 @@ func TestVerifySeededDefects(t *testing.T) {
 				if f := v.result.Diagnosis.Findings; len(f) > 0 && f[0].Tap == d.Seen {
 					placed++
 				} else {
-					t.Errorf("%s: should be placed at %s\n%s", d.Description, d.Seen, out.String())
+					t.Errorf("%s: should be found at %s\n%s", d.Description, d.Seen, out.String())
 				}
 			})
 		}
-		t.Logf("%s: %d of %d defects are placed at the right op", activations, placed, tried)
+		t.Logf("%s: %d of %d defects are found at the right op", activations, placed, tried)
 	}
 }
 
-// Gates that fail while every op is right say what showing the outputs may hide.
+// If the gates fail while every op is right, the text lists the faults that the taps hide.
 func TestVerifyFaultThatTapsHide(t *testing.T) {
 	right := gate.Diagnosis{Name: "m", Taps: 9, Checked: true}
 	for ok, want := range map[bool]bool{true: false, false: true} {
 		v := &verifier{result: verifyResult{OK: ok, Diagnosis: &right}}
 		if got := strings.Contains(v.diagnosis(), "a missing sync"); got != want {
-			t.Errorf("gates pass: %v, the text speaks of syncs: %v\n%s", ok, got, v.diagnosis())
+			t.Errorf("gates pass: %v, the text mentions syncs: %v\n%s", ok, got, v.diagnosis())
 		}
 	}
 }

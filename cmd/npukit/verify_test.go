@@ -18,7 +18,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// verifyOutput is what programs read of `verify --json`, by name.
+// verifyOutput has the fields of `verify --json` that programs read.
 type verifyOutput struct {
 	Model, Device, Format, Reference, IDs string
 	OK                                    *bool
@@ -40,8 +40,8 @@ type verifyOutput struct {
 
 func goldenOf(name string) string { return filepath.Join(tiny(name), "golden.safetensors") }
 
-// One model of each family is right, against Hugging Face's outputs and against the oracle alone,
-// in both number formats.
+// One model of each family passes, against Hugging Face's outputs and against the oracle alone, in
+// both number formats.
 func TestVerifyTinyModels(t *testing.T) {
 	for _, name := range []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smollm-mha", "qwen2-bias",
 		"qwen3-qknorm"} {
@@ -64,7 +64,7 @@ func TestVerifyTinyModels(t *testing.T) {
 			}
 			want := []string{"oracle logits: input_ids golden", "device logits: input_ids golden",
 				"device greedy: input_ids golden", "device determinism itself"}
-			if name == "llama-tied-rope-scaled" { // the one whose golden file has ids enough
+			if name == "llama-tied-rope-scaled" { // the only one whose golden file has enough ids
 				want = slices.Insert(want, 3, "device prompt: 64 ids at once oracle")
 			}
 			if !slices.Equal(gates, want) {
@@ -79,8 +79,8 @@ func TestVerifyTinyModels(t *testing.T) {
 	}
 }
 
-// A model with a tokenizer is verified on a text, and the report says so. For a person there is a
-// line for each gate, the verdict, and what it does not say.
+// A model with a tokenizer is verified on a text, as the report states. The output has a line for
+// each gate, the verdict, and its limits.
 func TestVerifyForPeople(t *testing.T) {
 	out := succeed(t, "", "verify", chatty(t), "--positions", "64", "--show", "--diagnose")
 	for _, want := range []string{"chatty on ", "number format cpu-bf16", "ids: a text", "PASS  logits: text",
@@ -91,7 +91,7 @@ func TestVerifyForPeople(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	// The text is longer than this context; what fits is scored.
+	// The text is longer than this context, so its beginning is scored.
 	short := parse[verifyOutput](t, succeed(t, "", "verify", chatty(t), "--ctx", "64", "--json"))
 	if !*short.OK || short.Gates[0].Report["positions"] != 63.0 {
 		t.Errorf("in a context of 64: %+v", short)
@@ -103,7 +103,7 @@ func TestVerifyForPeople(t *testing.T) {
 	}
 }
 
-// hasty is a device that reads an id wrong where a pass has very many.
+// hasty is a device that reads one id wrong in a pass with very many rows.
 type hasty struct{ npu.Device }
 
 func (d hasty) Submit(ctx context.Context, runs []npu.Run) error {
@@ -124,7 +124,8 @@ func (d hasty) Submit(ctx context.Context, runs []npu.Run) error {
 	return d.Device.Submit(ctx, runs)
 }
 
-// What is wrong in long prompts alone is found: no other gate reads so many ids at once.
+// The prompt gate finds faults that occur only in long prompts. No other gate has passes with as
+// many rows.
 func TestVerifyLongPrompts(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 1})
 	if err != nil {
@@ -155,7 +156,7 @@ func TestVerifyLongPrompts(t *testing.T) {
 	}
 }
 
-// Outputs of another model fail, whoever is right, with exit code 1 and the reasons.
+// Outputs of another model fail with exit code 1 and the reasons, on both sides.
 func TestVerifyAgainstAnotherModelsOutputs(t *testing.T) {
 	text := map[string]any{"source": "a test", "text": map[string]any{"file": "t.txt", "input_ids": []int{1, 2, 3, 4,
 		5, 6}, "nll": []float64{1, 1, 1, 1, 1}}}
@@ -174,7 +175,7 @@ func TestVerifyAgainstAnotherModelsOutputs(t *testing.T) {
 	}
 }
 
-// Reports are kept as text, JSON and pictures.
+// Reports are saved as text, JSON and pictures.
 func TestVerifyReports(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	succeed(t, "", "verify", tiny("qwen3-qknorm"), "--golden", goldenOf("qwen3-qknorm"), "--report", dir, "--diagnose")
@@ -186,16 +187,15 @@ func TestVerifyReports(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.HasSuffix(name, ".json") && !json.Valid(data) {
-			t.Errorf("%s is no JSON", name)
+			t.Errorf("%s is not JSON", name)
 		}
 		if strings.HasSuffix(name, ".png") && !strings.HasPrefix(string(data), "\x89PNG") {
-			t.Errorf("%s is no picture", name)
+			t.Errorf("%s is not a picture", name)
 		}
 	}
 }
 
-// What is wrong with the command line is exit code 2, what is wrong with files 1, both with the
-// reason.
+// A wrong command line exits with 2 and a wrong file with 1, both with the reason.
 func TestVerifyMistakes(t *testing.T) {
 	damaged := filepath.Join(t.TempDir(), "damaged")
 	if err := os.WriteFile(damaged, []byte("no golden file"), 0o600); err != nil {
@@ -209,7 +209,7 @@ func TestVerifyMistakes(t *testing.T) {
 	}{
 		{"no model", "MODEL is missing", 2, nil},
 		{"too few positions", "--positions is 3", 2, []string{model, "--positions", "3"}},
-		{"a person and a program", "show", 2, []string{model, "--show", "--json"}},
+		{"text and JSON", "show", 2, []string{model, "--show", "--json"}},
 		{"no such device", "no device", 2, []string{model, "--device", "abacus"}},
 		{"no such model", "there is no model", 1, []string{"nosuch"}},
 		{"no such golden file", "no such file", 1, []string{model, "--golden", "nosuch"}},
@@ -240,8 +240,8 @@ func TestVerifySmolLM2(t *testing.T) {
 	}
 }
 
-// The script that makes golden files explains itself, and refuses wrong arguments, without the
-// packages that it computes with.
+// The script that makes golden files has help and rejects wrong arguments, without the packages
+// that it computes with.
 func TestGoldenScriptExplainsItself(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -255,7 +255,7 @@ func TestGoldenScriptExplainsItself(t *testing.T) {
 		{"--help", "Makes a golden file", 0},
 		{tiny("smollm-mha") + " --greedy -1", "from 0 on", 2},
 	} {
-		// -S: without what is installed beside Python.
+		// -S ignores installed packages.
 		cmd := exec.Command(python, append([]string{"-I", "-S", script}, strings.Fields(tc.args)...)...)
 		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != tc.code || !strings.Contains(string(out),
 			tc.want) {
