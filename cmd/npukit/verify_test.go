@@ -210,7 +210,7 @@ func TestVerifyMistakes(t *testing.T) {
 		{"no model", "MODEL is missing", 2, nil},
 		{"too few positions", "--positions is 3", 2, []string{model, "--positions", "3"}},
 		{"text and JSON", "show", 2, []string{model, "--show", "--json"}},
-		{"no such device", "no device", 2, []string{model, "--device", "abacus"}},
+		{"no such device", "unknown device \"abacus\"", 2, []string{model, "--device", "abacus"}},
 		{"no such model", "there is no model", 1, []string{"nosuch"}},
 		{"no such golden file", "no such file", 1, []string{model, "--golden", "nosuch"}},
 		{"a damaged golden file", "damaged", 1, []string{model, "--golden", damaged}},
