@@ -4,5 +4,5 @@ package childproc
 
 import "syscall"
 
-// attributes put a command into a group of its own.
-func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// attributes are empty: only Linux has parent-death signals.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }

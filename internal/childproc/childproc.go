@@ -1,7 +1,7 @@
 // Package childproc runs commands that must not outlive this process: whatever ends it, kill -9
 // included, ends them too, with everything that they have started.
 //
-// Commands of others get a process group of their own and, on Unix, a watcher: a shell that reads
+// Commands of others get a process group of their own and, on Unix, a watcher in it: a shell that reads
 // from a pipe whose other end only this process holds, and kills the group when the pipe breaks. On
 // Linux the command itself also gets a parent-death signal, and on Windows a job object takes the
 // place of all of these. A program that starts itself again needs no watcher: see [ExitWithParent].
@@ -29,9 +29,8 @@ func Run(cmd *exec.Cmd) error {
 		return errors.Join(err, g.close())
 	}
 	err = cmd.Wait()
-	left := g.kill()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = left
+		err = nil // what held the output open is killed now
 	}
 	return errors.Join(err, g.close())
 }

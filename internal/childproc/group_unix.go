@@ -23,16 +23,17 @@ type group struct {
 // shell runs the watcher.
 const shell = "/bin/sh"
 
-// watch reads the group's id, and then waits: a second line means that all is well, and the end of
-// the pipe that the parent is gone.
+// watch waits for the end of the pipe, which comes when the parent is gone, and kills its own process
+// group. The command is in that group.
 const watch = `trap '' HUP INT TERM QUIT
-read -r group || exit 0
-read -r well && exit 0
-kill -KILL "-$group"`
+read -r line
+kill -KILL 0`
 
-// newGroup starts the watcher before the command, so that the command is never without one.
+// newGroup starts the watcher in a new process group, which the command joins as it starts. So there is
+// no moment at which the command runs and nobody would end its children.
 func newGroup(cmd *exec.Cmd) (*group, error) {
 	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr.Setpgid = true
 	g := &group{cmd: cmd, ended: make(chan struct{})}
 	if _, err := os.Stat(shell); err != nil {
 		return g, nil
@@ -48,6 +49,7 @@ func newGroup(cmd *exec.Cmd) (*group, error) {
 		return nil, fmt.Errorf("starting the watcher of %s: %w", cmd.Path, err)
 	}
 	g.watcher, g.pipe = w, pipe
+	cmd.SysProcAttr.Pgid = w.Process.Pid
 	return g, nil
 }
 
@@ -64,21 +66,21 @@ func (g *group) start() error {
 			<-g.ended
 		}
 	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	if g.watcher == nil {
-		return nil
-	}
-	if _, err := fmt.Fprintf(g.pipe, "%d\n", g.cmd.Process.Pid); err != nil {
-		return errors.Join(fmt.Errorf("the watcher of %s: %w", g.cmd.Path, err), g.kill(), g.cmd.Wait())
-	}
-	return nil
+	return <-started
 }
 
-// kill ends everything in the group.
+// kill ends everything in the group, the watcher included.
 func (g *group) kill() error {
-	err := syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	id := 0
+	switch {
+	case g.watcher != nil:
+		id = g.watcher.Process.Pid
+	case g.cmd.Process != nil:
+		id = g.cmd.Process.Pid
+	default:
+		return nil // the command has not started
+	}
+	err := syscall.Kill(-id, syscall.SIGKILL)
 	// Darwin says EPERM of a group in which nothing but zombies is left.
 	if errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.EPERM) {
 		return nil
@@ -86,16 +88,14 @@ func (g *group) kill() error {
 	return err
 }
 
-// close tells the watcher that all is well, and waits for it.
+// close ends the group and waits for its watcher. Until then the watcher's process id, which names
+// the group, is not used again.
 func (g *group) close() error {
 	close(g.ended)
-	if g.watcher == nil {
-		return nil
+	err := g.kill()
+	if g.watcher != nil {
+		_ = g.pipe.Close()   // nothing is written to it
+		_ = g.watcher.Wait() // killed
 	}
-	_, err := io.WriteString(g.pipe, "\n\n") // the second one where no group was named
-	if errors.Is(err, syscall.EPIPE) {
-		err = nil // it has ended, which only somebody else's kill can do
-	}
-	_ = g.watcher.Wait() // nothing follows from how it ended
 	return err
 }

@@ -319,7 +319,7 @@ const orphanMode = "NPUKIT_TEST_ORPHAN"
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(orphanMode); file != "" {
-		a := &Agent{Command: []string{"/bin/sh", "-c", "sleep 1000 & sleep 1; echo $$ $! >" + file + "; wait"}}
+		a := &Agent{Command: []string{"/bin/sh", "-c", "sleep 1000 & echo $$ $! >" + file + "; wait"}}
 		a.Use(&skill.Options{Dir: filepath.Dir(file)})
 		_, err := a.ask(context.Background(), taskApprove, skill.Reference, task{})
 		fmt.Println(err)
