@@ -26,7 +26,7 @@ export MODEL PROMPT
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test test-kernels test-xrt test-sanitize test-arm64 test-long lint bench bench-peer
-.PHONY: sim-report deploy-report xrt-report clean
+.PHONY: doc-figures sim-report deploy-report xrt-report clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,7 +83,11 @@ bench: ## run the benchmarks of the kernels (BENCH=regexp, COUNT=n)
 bench-peer: build ## measure npukit beside llama.cpp (ROUNDS=5 REPS=1 PEER="135m-bf16"); builds llama.cpp once
 	@KERNELS='$(KERNELS)' REPS='$(REPS)' sh scripts/peer/run.sh bin/npukit $(ROUNDS) $(PEER)
 
-sim-report: ## hold the virtual NPU's predictions against what was published: docs/sim-report.md
+doc-figures: ## draw the figures of docs/npu.md, deploy.md and numerics.md (two minutes)
+	@sh scripts/fetch-smollm2.sh >/dev/null
+	$(GO) run ./internal/docfigures -out docs
+
+sim-report: ## compare the virtual NPU's predictions with published figures: docs/sim-report.md
 	$(GO) run ./internal/simreport -out docs
 
 deploy-report: ## deploy SmolLM2 and the nine published shapes, write docs/deployments.md (hours, resumes)

@@ -11,37 +11,13 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
-	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 	"github.com/npukit/npukit/skill/manual"
 )
-
-// tiny returns the path of one of the repository's random models.
-func tiny(name string) string { return filepath.Join(testenv.Root(), "testdata", "tiny-models", name) }
-
-func openCPU(t testing.TB) npu.Device {
-	t.Helper()
-	dev, err := cpu.Open(&cpu.Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
-	return dev
-}
-
-func openSim(t testing.TB, opts sim.Options) npu.Device {
-	t.Helper()
-	dev, err := sim.Open(&opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
-	return dev
-}
 
 // quick returns options for a deployment that takes seconds.
 func quick(t testing.TB) *Options {
@@ -114,7 +90,7 @@ func checkDeployed(t *testing.T, d *Deployment) {
 // A tiny model is deployed on the CPU device, end to end, and accepted.
 func TestDeployCPU(t *testing.T) {
 	t.Parallel()
-	path, dev, opts := tiny("qwen3-qknorm"), openCPU(t), small(t)
+	path, dev, opts := skilltest.Tiny("qwen3-qknorm"), skilltest.OpenCPU(t), small(t)
 	opts.SeqLen, opts.plain = 64, false
 	d := deployment(t, path, dev, opts)
 	if err := d.Run(context.Background()); err != nil {
@@ -136,7 +112,7 @@ func TestDeployCPU(t *testing.T) {
 // Its lessons save work in the next deployment.
 func TestDeploySim(t *testing.T) {
 	t.Parallel()
-	path, dev, opts := npuTiny(t), openSim(t, sim.Options{}), small(t)
+	path, dev, opts := npuTiny(t), skilltest.OpenSim(t, sim.Options{}), small(t)
 	if testing.Short() {
 		path = arrayModel(t, 256)
 	}
@@ -170,7 +146,7 @@ func TestDeploySim(t *testing.T) {
 // The trajectory describes the measurement, and the journal keeps the turns.
 func TestTurnsAreWrittenDown(t *testing.T) {
 	opts := small(t)
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -185,12 +161,12 @@ func TestTurnsAreWrittenDown(t *testing.T) {
 			t.Errorf("%s: %+v, %q", a.Value.Step, turns, a.Value.Why)
 		}
 		var again Attempt
-		if err := json.Unmarshal(must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns,
+		if err := json.Unmarshal(skilltest.Must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns,
 			a.Value.Turns) {
 			t.Errorf("read again: %+v, %v", again.Turns, err)
 		}
 	}
-	page := string(must(os.ReadFile(d.ws.Path("perf_opt_traj.md"))))
+	page := string(skilltest.Must(os.ReadFile(d.ws.Path("perf_opt_traj.md"))))
 	if measured == 0 || !strings.Contains(page, "timed in turns") {
 		t.Errorf("%d attempts were measured; the trajectory:\n%s", measured, page)
 	}
@@ -212,7 +188,7 @@ func TestRowsOfARealArray(t *testing.T) {
 	t.Parallel()
 	path := npuTiny(t)
 	for _, virtual := range []bool{true, false} {
-		dev := openSim(t, sim.Options{})
+		dev := skilltest.OpenSim(t, sim.Options{})
 		if !virtual {
 			dev = real{dev}
 		}

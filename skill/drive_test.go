@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/internal/defect"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // through runs the phases before p.
@@ -25,7 +26,7 @@ func through(t *testing.T, d *Deployment, p Phase) {
 // Only a phase that has passed can be approved, once. A redirect makes all later phases pending.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t))
 	refused := func(what string, decision Decision, want string) {
 		t.Helper()
 		records := d.State().Records
@@ -63,9 +64,9 @@ func TestDecide(t *testing.T) {
 
 // Look returns the result of a gate, and no phase passes by it.
 func TestLookPassesNothing(t *testing.T) {
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t))
 	through(t, d, SingleBlock)
-	before := must(json.Marshal(d.State().Phases[SingleBlock:]))
+	before := skilltest.Must(json.Marshal(d.State().Phases[SingleBlock:]))
 	for _, p := range []Phase{SingleBlock, FullModel} {
 		names, err := d.GatesOf(p)
 		if err != nil {
@@ -77,7 +78,7 @@ func TestLookPassesNothing(t *testing.T) {
 			}
 		}
 	}
-	if after := must(json.Marshal(d.State().Phases[SingleBlock:])); string(after) != string(before) {
+	if after := skilltest.Must(json.Marshal(d.State().Phases[SingleBlock:])); string(after) != string(before) {
 		t.Errorf("the state of phases was\n%s\nand is\n%s", before, after)
 	}
 	if _, err := d.Look(context.Background(), SingleBlock, "no-such"); err == nil || !strings.Contains(err.Error(),
@@ -92,7 +93,7 @@ func TestLookPassesNothing(t *testing.T) {
 // A diagnosis of a device with a bug names the op and the skills that the phase would ask. A
 // diagnosis of a right device names nothing.
 func TestDiagnose(t *testing.T) {
-	d := deployment(t, tiny("smollm-mha"), defect.Wrap(openCPU(t)), small(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), defect.Wrap(skilltest.OpenCPU(t)), small(t))
 	through(t, d, SingleBlock)
 	found, err := d.Diagnose(context.Background(), SingleBlock, journal.GateBlockOps)
 	if err != nil || found.Symptom != nil || !found.Gate.OK {
@@ -120,7 +121,7 @@ func TestDiagnose(t *testing.T) {
 // built-in steps are still tried.
 func TestPropose(t *testing.T) {
 	t.Parallel()
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t))
 	ctx := context.Background()
 	if _, err := d.Propose(ctx, "early", []byte(`{"chunk":16}`)); err == nil || !strings.Contains(err.Error(),
 		"next is reference") {

@@ -22,6 +22,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/gates"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // victim is a finished deployment with a copy of its model, for an attack.
@@ -36,11 +37,11 @@ func deployed(t *testing.T) func(t *testing.T) *victim {
 	t.Helper()
 	base := t.TempDir()
 	path := filepath.Join(base, "m")
-	if err := os.CopyFS(path, os.DirFS(tiny("smollm-mha"))); err != nil {
+	if err := os.CopyFS(path, os.DirFS(skilltest.Tiny("smollm-mha"))); err != nil {
 		t.Fatal(err)
 	}
 	opts := small(t)
-	d := deployment(t, path, openCPU(t), opts)
+	d := deployment(t, path, skilltest.OpenCPU(t), opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +326,7 @@ func TestAttacks(t *testing.T) {
 		// Attacks that rewrite everything consistently fail the checks that compute.
 		"all rewritten: a plan that computes wrongly": {attack: func(v *victim) {
 			hash := v.swapPlan(wrongLayer(v.t))
-			was := must(ReadState(v.dir)).Plan
+			was := skilltest.Must(ReadState(v.dir)).Plan
 			v.forge(func(r *journal.Record) bool {
 				r.Data = json.RawMessage(strings.ReplaceAll(string(r.Data), was, hash))
 				return true
@@ -337,9 +338,9 @@ func TestAttacks(t *testing.T) {
 			b := set.Formats["cpu-bf16"]
 			b.Logits.Rtol *= 10
 			set.Formats["cpu-bf16"] = b
-			data := must(json.MarshalIndent(set, "", "  "))
+			data := skilltest.Must(json.MarshalIndent(set, "", "  "))
 			v.write(journal.FileThresholds, append(data, '\n'))
-			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Thresholds = must(journal.Hash(set)) })
+			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Thresholds = skilltest.Must(journal.Hash(set)) })
 		}, caught: "thresholds"},
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
 			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
@@ -352,7 +353,7 @@ func TestAttacks(t *testing.T) {
 			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Device = "toaster" })
 		}, caught: "device"},
 		"all rewritten: a gain by a slow first figure": {attack: func(v *victim) {
-			first := must(ReadState(v.dir)).Measured[0].Value.Plan
+			first := skilltest.Must(ReadState(v.dir)).Measured[0].Value.Plan
 			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.TTFT *= 1e4
@@ -372,7 +373,7 @@ func TestAttacks(t *testing.T) {
 			})
 		}, caught: "figures file"},
 		"all rewritten: a first plan that nobody can make": {attack: func(v *victim) {
-			first := must(ReadState(v.dir)).Measured[0].Value.Plan
+			first := skilltest.Must(ReadState(v.dir)).Measured[0].Value.Plan
 			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.Plan = strings.Repeat("0", len(first))
@@ -381,13 +382,13 @@ func TestAttacks(t *testing.T) {
 		}, caught: "gain"},
 		"all rewritten: a first plan of another recipe": {attack: func(v *victim) {
 			rewrite(v, journal.KindPlan, func(n *journal.PlanNote) {
-				if n.Hash == must(ReadState(v.dir)).Measured[0].Value.Plan {
+				if n.Hash == skilltest.Must(ReadState(v.dir)).Measured[0].Value.Plan {
 					n.Recipe.Chunk = 1
 				}
 			})
 		}, caught: "gain"},
 		"all rewritten: a first figure for other prompts": {attack: func(v *victim) {
-			first := must(ReadState(v.dir)).Measured[0].Value.Plan
+			first := skilltest.Must(ReadState(v.dir)).Measured[0].Value.Plan
 			rewrite(v, journal.KindMeasure, func(m *Measurement) {
 				if m.Plan == first {
 					m.Positions++
@@ -414,7 +415,7 @@ func TestAttacks(t *testing.T) {
 				if r.Kind == journal.KindFinish && json.Unmarshal(r.Data, &f) == nil {
 					f.Gates = slices.DeleteFunc(f.Gates,
 						func(key string) bool { return strings.HasPrefix(key, journal.GateGreedy+"@") })
-					r.Data = must(json.Marshal(f))
+					r.Data = skilltest.Must(json.Marshal(f))
 				}
 				return true
 			})
@@ -422,7 +423,7 @@ func TestAttacks(t *testing.T) {
 		}, caught: "phases"},
 		"all rewritten: other weights": {attack: func(v *victim) {
 			spoilFile(v.t, weights(v), 4096, 2048)
-			d, err := NewDeployment(v.model, openCPU(v.t), &Options{Dir: v.t.TempDir(), SeqLen: 40})
+			d, err := NewDeployment(v.model, skilltest.OpenCPU(v.t), &Options{Dir: v.t.TempDir(), SeqLen: 40})
 			if err != nil {
 				v.t.Fatal(err)
 			}
@@ -431,17 +432,17 @@ func TestAttacks(t *testing.T) {
 			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Weights = sum })
 		}, caught: "gate oracle-golden"},
 		"all rewritten: the golden file of another model": {attack: func(v *victim) {
-			v.swapGolden(must(os.ReadFile(filepath.Join(tiny("llama-tied-rope-scaled"), "golden.safetensors"))))
+			v.swapGolden(skilltest.Must(os.ReadFile(filepath.Join(skilltest.Tiny("llama-tied-rope-scaled"), "golden.safetensors"))))
 		}, caught: "golden"},
 		"all rewritten: a stale golden file": {attack: func(v *victim) {
-			data := must(os.ReadFile(filepath.Join(v.model, "golden.safetensors")))
+			data := skilltest.Must(os.ReadFile(filepath.Join(v.model, "golden.safetensors")))
 			begin := 8 + int(binary.LittleEndian.Uint64(data))
 			fields := map[string]json.RawMessage{}
-			must(0, json.Unmarshal(data[8:begin], &fields))
+			skilltest.Must(0, json.Unmarshal(data[8:begin], &fields))
 			var of struct {
 				Offsets [2]int `json:"data_offsets"`
 			}
-			must(0, json.Unmarshal(fields["logits"], &of))
+			skilltest.Must(0, json.Unmarshal(fields["logits"], &of))
 			at := of.Offsets
 			logits := data[begin+at[0] : begin+at[1]]
 			half := slices.Clone(logits[:len(logits)/2])
@@ -463,7 +464,7 @@ func TestAttacks(t *testing.T) {
 			if tc.attack != nil {
 				tc.attack(v)
 			}
-			dev := openCPU(t)
+			dev := skilltest.OpenCPU(t)
 			if tc.device != nil {
 				dev = tc.device(dev)
 			}
@@ -517,23 +518,23 @@ func adversary(name string) func(dev npu.Device) npu.Device {
 // Settle refuses a workspace that another process works on, and changes nothing. Evaluate alone,
 // which a running deployment calls, judges it.
 func TestSettleLocked(t *testing.T) {
-	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
+	path, dev, opts, ctx := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t), context.Background()
 	d := deployment(t, path, dev, opts)
 	asked := func(context.Context, string) (EvaluationReport, error) {
 		t.Error("evaluated")
 		return EvaluationReport{}, nil
 	}
-	before := must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))
+	before := skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))
 	if _, err := Settle(ctx, opts.Dir, lend(dev), asked, nil); !errors.Is(err, ErrLocked) {
 		t.Errorf("while a deployment has it: %v", err)
 	}
-	if after := must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal))); !bytes.Equal(before, after) {
+	if after := skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal))); !bytes.Equal(before, after) {
 		t.Error("the journal has changed")
 	}
 	if r, err := Evaluate(ctx, opts.Dir, dev, loose()); err != nil || r.OK {
 		t.Errorf("the evaluator alone: %v, %v", r.OK, err)
 	}
-	must(0, d.Close())
+	skilltest.Must(0, d.Close())
 	locked := func(ctx context.Context, dir string) (EvaluationReport, error) {
 		if _, err := NewDeployment(path, dev, opts); !errors.Is(err, ErrLocked) {
 			t.Errorf("a deployment beside an evaluation: %v", err)
@@ -549,7 +550,7 @@ func TestSettleLocked(t *testing.T) {
 
 // A folder without a workspace is an error and no verdict.
 func TestEvaluateNothing(t *testing.T) {
-	if _, err := Evaluate(context.Background(), t.TempDir(), openCPU(t), nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Evaluate(context.Background(), t.TempDir(), skilltest.OpenCPU(t), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("want that there is no journal, got %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/npu/xdna2"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // seeded is the virtual array with one fault, which starts with a phase: the kernels alone have
@@ -115,11 +116,11 @@ func result(r *npu.Run, host bool, change func(y []byte, inputs [][]byte)) {
 			inputs = append(inputs, b.Bytes())
 		case a.Kind == npu.Out:
 			if !host {
-				must(0, b.Sync(npu.FromDevice, 0, b.Len()))
+				skilltest.Must(0, b.Sync(npu.FromDevice, 0, b.Len()))
 			}
 			change(b.Bytes(), inputs)
 			if !host {
-				must(0, b.Sync(npu.ToDevice, 0, b.Len()))
+				skilltest.Must(0, b.Sync(npu.ToDevice, 0, b.Len()))
 			}
 			return
 		}
@@ -173,7 +174,7 @@ func seededFaults() map[string]struct {
 	corruption, failure, congestion := bufferCorruption{}.Name(), runtimeFailure{}.Name(), routingCongestion{}.Name()
 	layer := func(n int, name string) string { return fmt.Sprintf("model.layers.%d.%s.weight", n, name) }
 	copyOf := func(name string) func([]byte, npu.Tensors) {
-		return func(data []byte, from npu.Tensors) { copy(data, must(from.Tensor(name)).Data) }
+		return func(data []byte, from npu.Tensors) { copy(data, skilltest.Must(from.Tensor(name)).Data) }
 	}
 	var last []byte // of a scratch
 	calls := 0
@@ -275,7 +276,7 @@ func TestSeededFaults(t *testing.T) {
 			if before := workspaces[fmt.Sprint(path, SingleBlock)]; before != "" {
 				copyTo(t, before, opts.Dir)
 			}
-			d := deployment(t, path, openSim(t, sim.Options{}), opts)
+			d := deployment(t, path, skilltest.OpenSim(t, sim.Options{}), opts)
 			for p, _ := d.State().Next(); p < from; p, _ = d.State().Next() {
 				if _, err := d.RunPhase(context.Background(), p); err != nil {
 					t.Fatal(err)
@@ -299,7 +300,7 @@ func TestSeededFaults(t *testing.T) {
 			from := max(tc.from, SingleBlock)
 			f := tc.fault
 			opts.Observe = func(e Event) { f.on = f.on || e.What == EventPhase && e.Phase >= from }
-			base := openSim(t, tc.options)
+			base := skilltest.OpenSim(t, tc.options)
 			dev := npu.Device(seeded{base, &f, false})
 			if tc.wrap != "" {
 				dev = turncoat{base, adversary(tc.wrap)(base), &f}

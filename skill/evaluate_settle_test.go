@@ -12,6 +12,7 @@ import (
 
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // agrees returns an evaluator that accepts the plan of the journal, and counts its calls.
@@ -33,11 +34,11 @@ func accepted(t *testing.T, path string, opts *Options) {
 	t.Chdir(filepath.Dir(path))
 	asked := 0
 	opts.plain, opts.Evaluate = true, agrees(&asked)
-	d := deployment(t, filepath.Base(path), openCPU(t), opts)
+	d := deployment(t, filepath.Base(path), skilltest.OpenCPU(t), opts)
 	if err := d.Run(context.Background()); err != nil || asked != 1 {
 		t.Fatalf("%v; evaluated %d times", err, asked)
 	}
-	must(0, d.Close())
+	skilltest.Must(0, d.Close())
 	t.Chdir(t.TempDir())
 }
 
@@ -54,9 +55,9 @@ func planStatus(t *testing.T, dir string) plan.Status {
 // a file without permissions. The plan stays accepted, and the journal does not change. A damaged
 // checkpoint fails, if the journal has its path.
 func TestUnreadIsNoVerdict(t *testing.T) {
-	ctx, dev, opts := context.Background(), openCPU(t), small(t)
-	path, other := filepath.Join(t.TempDir(), "m"), tiny("qwen2-bias") // found from here; the test goes elsewhere
-	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
+	ctx, dev, opts := context.Background(), skilltest.OpenCPU(t), small(t)
+	path, other := filepath.Join(t.TempDir(), "m"), skilltest.Tiny("qwen2-bias") // found from here; the test goes elsewhere
+	skilltest.Must(0, os.CopyFS(path, os.DirFS(skilltest.Tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	settle := func(o *EvaluateOptions) (EvaluationReport, error) {
 		o.Positions, o.Repetitions, o.written = 32, 3, true
@@ -64,7 +65,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 			return Evaluate(ctx, dir, dev, o)
 		}, o)
 	}
-	was := must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))
+	was := skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))
 	silent := func(what string, o *EvaluateOptions, names string) {
 		t.Helper()
 		_, err := settle(o)
@@ -72,7 +73,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 			t.Errorf("%s: %v, want no verdict and %q", what, err, names)
 		}
 		if s := planStatus(t, opts.Dir); s != plan.Accepted ||
-			!bytes.Equal(was, must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))) {
+			!bytes.Equal(was, skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, journal.FileJournal)))) {
 			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
 		}
 	}
@@ -81,7 +82,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 		silent("a file that cannot be read", &EvaluateOptions{}, name)
 		mend()
 	}
-	must(0, os.Rename(path, path+"-away"))
+	skilltest.Must(0, os.Rename(path, path+"-away"))
 	silent("the model has moved", &EvaluateOptions{}, path)
 	silent("a path that is none", &EvaluateOptions{Model: path + "-nowhere"}, "nowhere")
 	silent("a golden file that is none", &EvaluateOptions{Model: path + "-away", Golden: path}, path)
@@ -90,8 +91,8 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 		failing(r)[0] != "computed" { // all but what was not computed; its golden file has moved with it
 		t.Errorf("the model's new place: %v, %q", err, failing(r))
 	}
-	must(0, os.Rename(path+"-away", path))
-	must(0, os.WriteFile(filepath.Join(path, "config.json"), []byte("{"), 0o644))
+	skilltest.Must(0, os.Rename(path+"-away", path))
+	skilltest.Must(0, os.WriteFile(filepath.Join(path, "config.json"), []byte("{"), 0o644))
 	r, err := settle(&EvaluateOptions{})
 	if err != nil || len(failing(r)) != 1 || failing(r)[0] != "model" || planStatus(t, opts.Dir) != plan.Failed {
 		t.Errorf("a damaged checkpoint: %v, %q", err, failing(r))
@@ -106,23 +107,23 @@ func unreadable(t *testing.T, file string) (mend func()) {
 		_, err := os.ReadFile(file)
 		return err == nil || errors.Is(err, os.ErrNotExist)
 	}
-	must(0, os.Chmod(file, 0))
+	skilltest.Must(0, os.Chmod(file, 0))
 	if !readable() {
-		return func() { must(0, os.Chmod(file, 0o644)) }
+		return func() { skilltest.Must(0, os.Chmod(file, 0o644)) }
 	}
-	must(0, os.Chmod(file, 0o644))
-	must(0, os.Rename(file, file+"-away"))
+	skilltest.Must(0, os.Chmod(file, 0o644))
+	skilltest.Must(0, os.Rename(file, file+"-away"))
 	if os.Symlink("/proc/self/mem", file) != nil || readable() {
 		t.Skip("everything can be read here")
 	}
-	return func() { must(0, os.Rename(file+"-away", file)) }
+	return func() { skilltest.Must(0, os.Rename(file+"-away", file)) }
 }
 
 // A check that fails is a verdict, although the evaluator cannot read another file. The report
 // names that file, which is not touched.
 func TestRefusedBesideAnUnreadFile(t *testing.T) {
-	ctx, dev, opts := context.Background(), openCPU(t), small(t)
-	accepted(t, tiny("smollm-mha"), opts)
+	ctx, dev, opts := context.Background(), skilltest.OpenCPU(t), small(t)
+	accepted(t, skilltest.Tiny("smollm-mha"), opts)
 	fresh := func() *victim {
 		v := &victim{t: t, dir: filepath.Join(t.TempDir(), "w")}
 		copyTo(t, opts.Dir, v.dir)
@@ -144,7 +145,7 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 			!strings.Contains(r.Checks[len(r.Checks)-1].Detail, name) {
 			t.Errorf("%s: %v, %+v", name, err, r.Checks)
 		}
-		if s := must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed || s.Phases[Evaluation].Status != Failed {
+		if s := skilltest.Must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed || s.Phases[Evaluation].Status != Failed {
 			t.Errorf("%s: the plan is %q, the evaluation %q", name, planStatus(t, v.dir), s.Phases[Evaluation].Status)
 		}
 		if mend(); !bytes.Equal(v.read(name), before) {
@@ -153,7 +154,7 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 	}
 	// A page that was changed is not touched, even if there is no plan to judge.
 	v := fresh()
-	must(0, os.Remove(filepath.Join(v.dir, FilePlan)))
+	skilltest.Must(0, os.Remove(filepath.Join(v.dir, FilePlan)))
 	v.replace("progress.md", "passed", "Passed")
 	before := v.read("progress.md")
 	if r, err := settle(v); err != nil || !slices.Equal(failing(r), []string{"pages", "plan"}) ||
@@ -164,13 +165,13 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 
 // A check that fails is a verdict, although the evaluator could not go on.
 func TestRefusedWithoutAModel(t *testing.T) {
-	ctx, dev, opts := context.Background(), openCPU(t), small(t)
+	ctx, dev, opts := context.Background(), skilltest.OpenCPU(t), small(t)
 	path := filepath.Join(t.TempDir(), "m")
-	must(0, os.CopyFS(path, os.DirFS(tiny("smollm-mha"))))
+	skilltest.Must(0, os.CopyFS(path, os.DirFS(skilltest.Tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	v := &victim{t: t, dir: opts.Dir}
 	v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
-	must(0, os.Rename(path, path+"-away"))
+	skilltest.Must(0, os.Rename(path, path+"-away"))
 	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
 		return Evaluate(ctx, dir, dev, nil)
 	}, nil)
@@ -183,7 +184,7 @@ func TestRefusedWithoutAModel(t *testing.T) {
 // After an evaluation that failed because of the files, the next deployment is evaluated again,
 // even if it repairs them first.
 func TestRefusedIsEvaluatedAgain(t *testing.T) {
-	ctx, dev, path := context.Background(), openCPU(t), tiny("smollm-mha")
+	ctx, dev, path := context.Background(), skilltest.OpenCPU(t), skilltest.Tiny("smollm-mha")
 	opts := small(t)
 	accepted(t, path, opts)
 	for name, change := range map[string]func(data []byte) []byte{
@@ -210,7 +211,7 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 			if err != nil || r.OK || planStatus(t, opts.Dir) != plan.Failed {
 				t.Fatalf("%v, %q", err, failing(r))
 			}
-			if s := must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed ||
+			if s := skilltest.Must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed ||
 				s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(journal.FileJournal), before) {
 				t.Errorf("in the journal the evaluation is %s", s.Phases[Evaluation].Status)
 			}
@@ -224,7 +225,7 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 			if err := d.Run(ctx); err != nil || asked != 1 || d.State().PlanStatus() != plan.Accepted {
 				t.Errorf("deployed again: %v, evaluated %d times", err, asked)
 			}
-			must(0, d.Close())
+			skilltest.Must(0, d.Close())
 		})
 	}
 }
@@ -232,7 +233,7 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 // Reading an empty journal is an error.
 func TestEmptyJournal(t *testing.T) {
 	dir := t.TempDir()
-	must(0, os.WriteFile(filepath.Join(dir, journal.FileJournal), nil, 0o644))
+	skilltest.Must(0, os.WriteFile(filepath.Join(dir, journal.FileJournal), nil, 0o644))
 	if s, err := ReadState(dir); s != nil || !errors.Is(err, journal.ErrJournal) || !errors.Is(err, os.ErrNotExist) ||
 		!strings.Contains(err.Error(), journal.FileJournal) {
 		t.Errorf("%v, %v", s, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // loose returns options for an evaluation of a [small] deployment. Machines that run tests are
@@ -105,7 +106,7 @@ func TestMain(m *testing.M) {
 			return sim.Open(nil)
 		case "stuck":
 			if file != "" {
-				must(0, os.WriteFile(file, fmt.Appendln(nil, os.Getpid()), 0o600))
+				skilltest.Must(0, os.WriteFile(file, fmt.Appendln(nil, os.Getpid()), 0o600))
 			}
 			time.Sleep(time.Hour)
 		}
@@ -175,7 +176,7 @@ func TestInNewProcess(t *testing.T) {
 // Figures that an evaluator did not reproduce are taken again by the next run, and nothing else is.
 func TestFiguresAreMeasuredAgain(t *testing.T) {
 	t.Parallel()
-	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
+	path, dev, opts, ctx := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t), context.Background()
 	evaluations := 0
 	opts.Evaluate = func(ctx context.Context, dir string) (EvaluationReport, error) {
 		r, err := Evaluate(ctx, dir, dev, loose())
@@ -204,7 +205,7 @@ func TestFiguresAreMeasuredAgain(t *testing.T) {
 // The first plan is measured again in turns with the final one.
 func TestFirstPlanBesideTheLast(t *testing.T) {
 	t.Parallel()
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t))
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +230,8 @@ func endElsewhere(t *testing.T, d *Deployment) {
 	first := d.State().Measured[0].Value.Plan
 	for _, c := range hostChanges(Prefill, e.bench.Recipe.SeqLen) {
 		r := e.Recipe()
-		if c.Take(&r); d.State().Plan == first && must(e.with(r).bench.PlanHash()) != first {
-			must(0, e.SetRecipe(r, "a test"))
+		if c.Take(&r); d.State().Plan == first && skilltest.Must(e.with(r).bench.PlanHash()) != first {
+			skilltest.Must(0, e.SetRecipe(r, "a test"))
 		}
 	}
 	if d.State().Plan == first {
@@ -257,7 +258,7 @@ func TestStuckEvaluator(t *testing.T) {
 // and the user is not asked.
 func TestBusyIsNoVerdict(t *testing.T) {
 	t.Parallel()
-	path, dev, opts, ctx := tiny("smollm-mha"), openCPU(t), small(t), context.Background()
+	path, dev, opts, ctx := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t), context.Background()
 	busy := fmt.Errorf("%w: a test", ErrBusy)
 	opts.Evaluate = func(context.Context, string) (EvaluationReport, error) {
 		return EvaluationReport{}, busy
@@ -294,7 +295,7 @@ func TestBusyIsNoVerdict(t *testing.T) {
 // the plan has changed since.
 func TestEvaluationGoesOn(t *testing.T) {
 	fresh := deployed(t)
-	v, dev := fresh(t), openCPU(t)
+	v, dev := fresh(t), skilltest.OpenCPU(t)
 	notes := t.TempDir()
 	evaluate := func(v *victim, after int) (EvaluationReport, []string, error) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -341,7 +342,7 @@ func TestEvaluationGoesOn(t *testing.T) {
 	if !slices.Equal(names(r), names(whole)) {
 		t.Errorf("its checks are %q, want %q", names(r), names(whole))
 	}
-	if list := must(filepath.Glob(filepath.Join(notes, "*"+".jsonl"))); len(list) > 0 {
+	if list := skilltest.Must(filepath.Glob(filepath.Join(notes, "*"+".jsonl"))); len(list) > 0 {
 		t.Errorf("with a verdict notes remain: %q", list)
 	}
 	if _, steps, err := evaluate(v, len(all)/2); !errors.Is(err, context.Canceled) {
@@ -386,7 +387,7 @@ func gainAttack(t *testing.T, dir, model string, dev npu.Device) {
 		!strings.Contains(c.Detail, "every deployment begins") {
 		t.Errorf("as it is: %+v", c)
 	}
-	first := must(ReadState(v.dir)).Measured[0].Value.Plan
+	first := skilltest.Must(ReadState(v.dir)).Measured[0].Value.Plan
 	for name, change := range map[string]func(m *Measurement){
 		"a first token that takes longer": func(m *Measurement) { m.TTFT *= 1.01 },
 		"a token that takes longer":       func(m *Measurement) { m.TokensPerSec /= 1.01 },
@@ -407,7 +408,7 @@ func gainAttack(t *testing.T, dir, model string, dev npu.Device) {
 // device that is needed.
 func TestFiguresOfAnotherDevice(t *testing.T) {
 	t.Parallel()
-	v, dev := deployed(t)(t), openCPU(t)
+	v, dev := deployed(t)(t), skilltest.OpenCPU(t)
 	rewrite(v, journal.KindMeasure, func(m *Measurement) {
 		claimTimes(m, 1, 1e-3)
 		m.Device = "cpu (64 threads, other)"

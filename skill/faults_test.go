@@ -13,12 +13,13 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 	"github.com/npukit/npukit/skill/internal/gates"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // Weights that the array's programs cannot read fail phase 0, by name.
 func TestOtherWeightTypes(t *testing.T) {
 	opts := small(t)
-	d := deployment(t, tiny("smollm-mha"), openSim(t, sim.Options{}), opts) // FP32
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenSim(t, sim.Options{}), opts) // FP32
 	err := d.Run(context.Background())
 	var phase *PhaseError
 	if !errors.As(err, &phase) || phase.Report.Phase != Reference {
@@ -32,7 +33,7 @@ func ready(t *testing.T) (*Deployment, *Env) {
 	t.Helper()
 	opts := quick(t)
 	opts.Observe = nil
-	d := deployment(t, npuTiny(t), openSim(t, sim.Options{}), opts)
+	d := deployment(t, npuTiny(t), skilltest.OpenSim(t, sim.Options{}), opts)
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestStaleBuffer(t *testing.T) {
 	on := false
 	opts := quick(t)
 	opts.Observe = nil
-	d := deployment(t, npuTiny(t), deaf{openSim(t, sim.Options{}), &on}, opts)
+	d := deployment(t, npuTiny(t), deaf{skilltest.OpenSim(t, sim.Options{}), &on}, opts)
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func TestSimFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := quick(t)
 			opts.Observe = nil
-			d := deployment(t, path, openSim(t, sim.Options{Faults: &f}), opts)
+			d := deployment(t, path, skilltest.OpenSim(t, sim.Options{Faults: &f}), opts)
 			var err error
 			for _, p := range Phases()[:Prefill] {
 				if _, err = d.RunPhase(context.Background(), p); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
@@ -53,7 +54,7 @@ func TestPipesAreNotRead(t *testing.T) {
 	if err := markFailed(path); err != nil {
 		t.Error(err)
 	}
-	if err := w.Put(FilePlan, []byte("{}\n")); err != nil || string(must(os.ReadFile(path))) != "{}\n" {
+	if err := w.Put(FilePlan, []byte("{}\n")); err != nil || string(skilltest.Must(os.ReadFile(path))) != "{}\n" {
 		t.Error(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
@@ -43,7 +44,7 @@ func killedOptions(work string) *Options {
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	model := arrayModel(t, 256)
-	whole := must(NewDeployment(model, openSim(t, sim.Options{}), killedOptions(filepath.Join(t.TempDir(), "w"))))
+	whole := skilltest.Must(NewDeployment(model, skilltest.OpenSim(t, sim.Options{}), killedOptions(filepath.Join(t.TempDir(), "w"))))
 	defer whole.Close()
 	began := time.Now()
 	if err := whole.Run(context.Background()); err != nil {
@@ -51,13 +52,13 @@ func TestKilledAtRandom(t *testing.T) {
 	}
 	took := time.Since(began)
 	work := filepath.Join(t.TempDir(), "w")
-	must(0, os.CopyFS(work+"-model", os.DirFS(model)))
+	skilltest.Must(0, os.CopyFS(work+"-model", os.DirFS(model)))
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	kills := 0
 	for {
-		child := exec.Command(must(os.Executable()))
+		child := exec.Command(skilltest.Must(os.Executable()))
 		child.Env = append(os.Environ(), orphanMode+"=deployment "+work)
-		must(0, child.Start())
+		skilltest.Must(0, child.Start())
 		ended := make(chan error, 1)
 		go func() { ended <- child.Wait() }()
 		// Longer and longer, so that it ends even if the machine becomes busier.
@@ -65,14 +66,14 @@ func TestKilledAtRandom(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(limit):
-			must(0, child.Process.Kill())
+			skilltest.Must(0, child.Process.Kill())
 			<-ended
 			kills++
 			continue
 		}
 		break
 	}
-	d := deployment(t, work+"-model", openSim(t, sim.Options{}), killedOptions(work))
+	d := deployment(t, work+"-model", skilltest.OpenSim(t, sim.Options{}), killedOptions(work))
 	if s := d.State(); s.Plan != whole.State().Plan || s.Phases[Finalise].Status != Passed {
 		t.Errorf("killed %d times: plan %.12s, want %.12s; finalise is %s", kills, s.Plan,
 			whole.State().Plan, s.Phases[Finalise].Status)
@@ -89,15 +90,15 @@ func TestKilledAtRandom(t *testing.T) {
 		what := ""
 		switch r.Kind {
 		case journal.KindGate:
-			what = must(dataOf[GateResult](r)).Key()
+			what = skilltest.Must(dataOf[GateResult](r)).Key()
 		case journal.KindPart:
-			n := must(dataOf[journal.PartNote](r))
+			n := skilltest.Must(dataOf[journal.PartNote](r))
 			what = n.Gate + " " + n.Part
 			parts++
 		case journal.KindAttempt:
-			what = must(dataOf[Attempt](r)).Step
+			what = skilltest.Must(dataOf[Attempt](r)).Step
 		case journal.KindMeasure:
-			what = must(dataOf[Measurement](r)).Plan
+			what = skilltest.Must(dataOf[Measurement](r)).Plan
 			r.Phase = 0 // a prediction holds in every phase
 		default:
 			continue
@@ -112,7 +113,7 @@ func TestKilledAtRandom(t *testing.T) {
 	if parts == 0 {
 		t.Error("no part of a gate was noted")
 	}
-	if left := must(filepath.Glob(filepath.Join(work, ".npukit-*"))); len(left) > 0 {
+	if left := skilltest.Must(filepath.Glob(filepath.Join(work, ".npukit-*"))); len(left) > 0 {
 		t.Errorf("left in the workspace: %q", left)
 	}
 }
@@ -121,9 +122,9 @@ func dataOf[T any](r journal.Record) (v T, err error) { return v, json.Unmarshal
 
 // The next process resumes a comparison that was interrupted: recorded turns are not taken again.
 func TestComparisonIsTakenUp(t *testing.T) {
-	path, opts, ctx := tiny("smollm-mha"), small(t), context.Background()
+	path, opts, ctx := skilltest.Tiny("smollm-mha"), small(t), context.Background()
 	opts.notes = time.Nanosecond
-	base := openCPU(t)
+	base := skilltest.OpenCPU(t)
 	submits, most := 0, 1<<30
 	dev := &flaky{Device: base, fail: func() error {
 		if submits++; submits > most {
@@ -138,7 +139,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 		return n
 	}
 	compare := func(d *Deployment) (Measurement, error) {
-		e := must(d.env(Prefill))
+		e := skilltest.Must(d.env(Prefill))
 		changed := e.Recipe()
 		changed.Chunk = 8
 		_, after, err := d.timer.Compare(ctx, Prefill, e.bench.Recipe, changed)
@@ -152,7 +153,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 	if all < 2*opts.Repetitions-1 {
 		t.Fatalf("%d turns", all)
 	}
-	must(0, d.Close())
+	skilltest.Must(0, d.Close())
 	opts.Dir = t.TempDir()
 	submits, most = 0, whole/2
 	d = deployment(t, path, dev, opts)
@@ -160,7 +161,7 @@ func TestComparisonIsTakenUp(t *testing.T) {
 		t.Fatal("it goes on without a device")
 	}
 	had := turns(d)
-	must(0, d.Close())
+	skilltest.Must(0, d.Close())
 	submits, most = 0, 1<<30
 	d = deployment(t, path, dev, opts)
 	after, err := compare(d)
@@ -171,9 +172,9 @@ func TestComparisonIsTakenUp(t *testing.T) {
 		t.Errorf("%d turns were there, and %d more were taken", had, more)
 	}
 	// Turns of other kernels or threads do not count.
-	other := must(cpu.Open(&cpu.Options{Threads: 1}))
+	other := skilltest.Must(cpu.Open(&cpu.Options{Threads: 1}))
 	defer other.Close()
-	must(0, d.Close())
+	skilltest.Must(0, d.Close())
 	d = deployment(t, path, other, opts)
 	before := turns(d)
 	if after, err := compare(d); err != nil || after.Paired.First.Count != turns(d)-before {
@@ -187,11 +188,11 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "pids")
-			parent := exec.Command(must(os.Executable()))
+			parent := exec.Command(skilltest.Must(os.Executable()))
 			parent.Env = append(os.Environ(), orphanMode+"="+what+" "+file)
-			must(0, parent.Start())
+			skilltest.Must(0, parent.Start())
 			pids := orphantest.PIDs(t, file, processes)
-			must(0, parent.Process.Kill())
+			skilltest.Must(0, parent.Process.Kill())
 			_ = parent.Wait() // killed
 			orphantest.Gone(t, pids...)
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/lesson"
 	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 	"github.com/npukit/npukit/skill/manual"
 )
 
@@ -65,7 +66,7 @@ func promote(t *testing.T, work string, want int) []Skill {
 		t.Errorf("promoted again: %q, %v", again, err)
 	}
 	for _, name := range names {
-		if _, err := manual.Parse(name, must(os.ReadFile(filepath.Join(dir, name, manual.FileName)))); err != nil {
+		if _, err := manual.Parse(name, skilltest.Must(os.ReadFile(filepath.Join(dir, name, manual.FileName)))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -99,7 +100,7 @@ func planLessonsSaveWork(t *testing.T, work string) {
 	run := func(lessons []Skill) (*State, effort) {
 		opts := small(t)
 		opts.SeqLen, opts.Skills = 64, lessons
-		return toTheEnd(t, model, openSim(t, sim.Options{}), opts)
+		return toTheEnd(t, model, skilltest.OpenSim(t, sim.Options{}), opts)
 	}
 	without, before := run(nil)
 	with, after := run(promote(t, work, 2))
@@ -137,7 +138,7 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 				return Outcome{Cause: "activations are rounded", Fixed: true}, e.SetRecipe(r, "a test")
 			}}
 		opts.Skills = append(lessons, searching)
-		s, took := toTheEnd(t, tiny(model), openCPU(t), opts)
+		s, took := toTheEnd(t, skilltest.Tiny(model), skilltest.OpenCPU(t), opts)
 		return opts.Dir, s, took
 	}
 	work, _, before := run("smollm-mha", nil)
@@ -159,7 +160,7 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 // A deployment that has not reached its end has no lessons.
 func TestLessonsNeedAFinishedDeployment(t *testing.T) {
 	opts := small(t)
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	through(t, d, SingleBlock)
 	if l, err := lesson.Learn(opts.Dir); err != nil || len(l) != 0 {
 		t.Errorf("%+v, %v", l, err)
@@ -178,7 +179,7 @@ func TestLessonThatDoesNotFit(t *testing.T) {
 		l.Name = fmt.Sprintf("lesson-%d", i)
 		opts.Skills = append(opts.Skills, lessonSkill{l})
 	}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	through(t, d, Decode)
 	got := map[string]string{}
 	for _, a := range d.State().Attempted(Prefill) {
@@ -205,7 +206,7 @@ func TestLessonsBehindARedirect(t *testing.T) {
 			delete(redirects, r.Phase)
 			return Decision{Action: Redirect, Phase: to, Note: "look again"}, nil
 		}
-		d := deployment(t, arrayModel(t, 256), openSim(t, sim.Options{}), opts)
+		d := deployment(t, arrayModel(t, 256), skilltest.OpenSim(t, sim.Options{}), opts)
 		if err := d.Run(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +241,7 @@ func TestLessonsBehindARedirect(t *testing.T) {
 func TestLessonsOverAttempts(t *testing.T) {
 	opts := small(t)
 	opts.plain = true
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func keptAttempts(t *testing.T, records []journal.Record, s *State) []journal.Re
 	var list []journal.Record
 	for _, r := range []Recipe{both, back} {
 		a := Attempt{Step: "a test", Outcome: Kept, Recipe: r, Plan: s.Plan, Gates: []string{gate.Key()}}
-		data := must(json.Marshal(a))
+		data := skilltest.Must(json.Marshal(a))
 		list = append(list, journal.Record{Seq: records[len(records)-1].Seq, Kind: journal.KindAttempt, Phase: Prefill,
 			Data: data})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // A change whose merged programs hang is diagnosed on its own plan, and not on the plan before,
@@ -24,12 +25,12 @@ func TestMergeThatHangs(t *testing.T) {
 	}
 	opts := quick(t)
 	opts.plain, opts.Observe = true, nil
-	d := deployment(t, npuTiny(t), seeded{openSim(t, sim.Options{}), f, false}, opts)
+	d := deployment(t, npuTiny(t), seeded{skilltest.OpenSim(t, sim.Options{}), f, false}, opts)
 	if _, err := d.RunPhase(ctx, Reference); err != nil {
 		t.Fatal(err)
 	}
-	e := must(d.env(Prefill))
-	for _, q := range must(e.Plan()).Programs {
+	e := skilltest.Must(d.env(Prefill))
+	for _, q := range skilltest.Must(e.Plan()).Programs {
 		most = max(most, len(q.Launches))
 	}
 	f.on = true
@@ -48,7 +49,7 @@ func TestMergeThatHangs(t *testing.T) {
 			}
 		}
 	}
-	if hung == 0 || d.State().Plan != before || must(e.bench.PlanHash()) != before {
+	if hung == 0 || d.State().Plan != before || skilltest.Must(e.bench.PlanHash()) != before {
 		t.Errorf("%d changes hung; the plan was changed: %v", hung, d.State().Plan != before)
 	}
 }
@@ -78,7 +79,7 @@ func (asks) Changes(e *Env) []Change {
 // A user's skill is asked for changes in a forecast too. It gets a config and a plan, and cannot
 // compute.
 func TestForeseeWithASkill(t *testing.T) {
-	ck := must(checkpoint.Open(npuTiny(t)))
+	ck := skilltest.Must(checkpoint.Open(npuTiny(t)))
 	defer ck.Close()
 	_, list, err := Foresee(context.Background(), ck.Config(), &Options{SeqLen: 96, Skills: []Skill{asks{"asks"}}})
 	if err != nil || len(list) < 3 {

@@ -13,6 +13,7 @@ import (
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // small returns options for a deployment that takes less than a second.
@@ -24,7 +25,7 @@ func small(t testing.TB) *Options {
 func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
 	t.Helper()
 	opts = small(t)
-	d := deployment(t, path, openCPU(t), opts)
+	d := deployment(t, path, skilltest.OpenCPU(t), opts)
 	if err := d.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,7 @@ func finished(t *testing.T, path string) (opts *Options, lines [][]byte) {
 // that was not killed, and runs no gate again that had passed.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	path, dev := tiny("smollm-mha"), openCPU(t)
+	path, dev := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t)
 	_, lines := finished(t, path)
 	t.Logf("%d records", len(lines))
 	every := 24
@@ -99,7 +100,7 @@ func TestKilledAnywhere(t *testing.T) {
 // Derived files that are lost, incomplete or edited are written again from the journal.
 func TestDerivedFilesComeBack(t *testing.T) {
 	t.Parallel()
-	path, dev := tiny("smollm-mha"), openCPU(t)
+	path, dev := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t)
 	opts, _ := finished(t, path)
 	names := []string{FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md",
 		"lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
@@ -137,11 +138,11 @@ func TestDerivedFilesComeBack(t *testing.T) {
 // A second process is refused with the pid of the first; another model, device or length is refused
 // with the difference.
 func TestWorkspaceRefuses(t *testing.T) {
-	dev := openCPU(t)
+	dev := skilltest.OpenCPU(t)
 	opts := small(t)
-	first := deployment(t, tiny("smollm-mha"), dev, opts)
-	_, err := NewDeployment(tiny("smollm-mha"), dev, opts)
-	if pid := strings.TrimSpace(string(must(os.ReadFile(filepath.Join(opts.Dir, journal.FileLock))))); !errors.Is(err,
+	first := deployment(t, skilltest.Tiny("smollm-mha"), dev, opts)
+	_, err := NewDeployment(skilltest.Tiny("smollm-mha"), dev, opts)
+	if pid := strings.TrimSpace(string(skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, journal.FileLock))))); !errors.Is(err,
 		ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("a second one: %v, want process %s", err, pid)
 	}
@@ -151,18 +152,18 @@ func TestWorkspaceRefuses(t *testing.T) {
 	longer := *opts
 	longer.SeqLen = 48
 	for name, open := range map[string]func() (*Deployment, error){
-		"another model":  func() (*Deployment, error) { return NewDeployment(tiny("qwen2-bias"), dev, opts) },
-		"another length": func() (*Deployment, error) { return NewDeployment(tiny("smollm-mha"), dev, &longer) },
+		"another model":  func() (*Deployment, error) { return NewDeployment(skilltest.Tiny("qwen2-bias"), dev, opts) },
+		"another length": func() (*Deployment, error) { return NewDeployment(skilltest.Tiny("smollm-mha"), dev, &longer) },
 		"another device": func() (*Deployment, error) {
-			return NewDeployment(tiny("smollm-mha"),
-				openSim(t, sim.Options{}), opts)
+			return NewDeployment(skilltest.Tiny("smollm-mha"),
+				skilltest.OpenSim(t, sim.Options{}), opts)
 		},
 	} {
 		if _, err := open(); !errors.Is(err, ErrOtherModel) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	again, err := NewDeployment(tiny("smollm-mha"), dev, opts)
+	again, err := NewDeployment(skilltest.Tiny("smollm-mha"), dev, opts)
 	if err != nil {
 		t.Fatalf("after the refusals: %v", err)
 	}
@@ -174,13 +175,13 @@ func TestWorkspaceRefuses(t *testing.T) {
 // A folder that cannot be written is refused at once, and an unsupported architecture before
 // anything is written.
 func TestWorkspaceOfNoUse(t *testing.T) {
-	dev := openCPU(t)
+	dev := skilltest.OpenCPU(t)
 	opts := small(t)
 	if os.Getuid() != 0 { // root writes everywhere
 		if err := os.Chmod(opts.Dir, 0o555); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewDeployment(tiny("smollm-mha"), dev, opts); !errors.Is(err, os.ErrPermission) {
+		if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), dev, opts); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("a read-only folder: %v", err)
 		}
 	}
@@ -188,7 +189,7 @@ func TestWorkspaceOfNoUse(t *testing.T) {
 	if err := os.WriteFile(opts.Dir, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewDeployment(tiny("smollm-mha"), dev, opts); err == nil {
+	if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), dev, opts); err == nil {
 		t.Error("a file is no folder")
 	}
 
@@ -211,7 +212,7 @@ func TestWorkspaceOfNoUse(t *testing.T) {
 // it resumes.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
-	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
+	path, dev, opts := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t)
 	d := deployment(t, path, dev, opts)
 	for _, p := range []Phase{Reference, Finalise} { // those that write the plan
 		for due, _ := d.State().Next(); due < p; due, _ = d.State().Next() {
@@ -241,7 +242,7 @@ func TestDiskFull(t *testing.T) {
 
 // If a gate's report cannot be written, the run ends with an error, and the phase has not failed.
 func TestReportsCannotBeWritten(t *testing.T) {
-	path, dev, opts := tiny("smollm-mha"), openCPU(t), small(t)
+	path, dev, opts := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t)
 	d := deployment(t, path, dev, opts)
 	reports := d.ws.Path(journal.FolderReports)
 	if err := os.WriteFile(reports, nil, 0o644); err != nil {
@@ -258,11 +259,4 @@ func TestReportsCannotBeWritten(t *testing.T) {
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

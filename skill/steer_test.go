@@ -17,6 +17,7 @@ import (
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 func jsonOf(r journal.Record, v any) error { return json.Unmarshal(r.Data, v) }
@@ -24,7 +25,7 @@ func jsonOf(r journal.Record, v any) error { return json.Unmarshal(r.Data, v) }
 // A phase cannot start before the one before it has passed. If it runs again, all later phases are
 // pending.
 func TestOrder(t *testing.T) {
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), small(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t))
 	ctx := context.Background()
 	if _, err := d.RunPhase(ctx, SingleBlock); !errors.Is(err, ErrOrder) {
 		t.Errorf("single block first: %v", err)
@@ -62,7 +63,7 @@ func TestDecisions(t *testing.T) {
 		}
 		return Decision{Action: Approve}, nil
 	}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	if err := d.Run(context.Background()); !errors.Is(err, ErrStopped) {
 		t.Fatalf("stopped: %v", err)
 	}
@@ -129,7 +130,7 @@ func TestSkillsCannotPass(t *testing.T) {
 		return c, nil
 	}}
 	opts.Gates = []Gate{failing}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	err := d.Run(context.Background())
 	var phase *PhaseError
 	if !errors.As(err, &phase) || phase.Report.Phase != FullModel || !strings.Contains(err.Error(),
@@ -160,7 +161,7 @@ func TestOwnDebugSkill(t *testing.T) {
 			broken = false
 			return Outcome{Cause: "the lamp was off", Remedy: "switched on", Fixed: true}, nil
 		}}}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	for _, p := range Phases()[:FullModel] {
 		if _, err := d.RunPhase(context.Background(), p); err != nil {
 			t.Fatal(err)
@@ -169,7 +170,7 @@ func TestOwnDebugSkill(t *testing.T) {
 	if s := d.State(); len(s.Issues) != 1 || s.Issues[0].Value.Cause != "the lamp was off" || len(s.Skills) != 1 {
 		t.Errorf("noted: %+v, %+v", s.Issues, s.Skills)
 	}
-	page := string(must(os.ReadFile(d.ws.Path("issues.md"))))
+	page := string(skilltest.Must(os.ReadFile(d.ws.Path("issues.md"))))
 	if !strings.Contains(page, "the lamp was off") {
 		t.Errorf("issues.md:\n%s", page)
 	}
@@ -184,7 +185,7 @@ func TestRejectedChange(t *testing.T) {
 		{Name: "nothing at all", Take: func(*Recipe) {}, Order: 1},
 		{Name: "no such chunk", Take: func(r *Recipe) { r.Chunk = -1 }, Order: 2},
 	}}}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	for _, p := range Phases()[:Decode] {
 		if _, err := d.RunPhase(context.Background(), p); err != nil {
 			t.Fatal(err)
@@ -197,7 +198,7 @@ func TestRejectedChange(t *testing.T) {
 	if got["nothing at all"] != Skipped || got["no such chunk"] != Rejected {
 		t.Errorf("attempts: %v", got)
 	}
-	page := string(must(os.ReadFile(d.ws.Path("perf_opt_traj.md"))))
+	page := string(skilltest.Must(os.ReadFile(d.ws.Path("perf_opt_traj.md"))))
 	if !strings.Contains(page, "no such chunk") || !strings.Contains(page, Rejected) {
 		t.Errorf("the trajectory does not have it:\n%s", page)
 	}
@@ -207,7 +208,7 @@ func TestRejectedChange(t *testing.T) {
 // it.
 func TestSeededDefects(t *testing.T) {
 	t.Parallel()
-	dev := defect.Wrap(openCPU(t))
+	dev := defect.Wrap(skilltest.OpenCPU(t))
 	named, tried := 0, 0
 	for _, d := range defect.All() {
 		if d.Precise {
@@ -217,7 +218,7 @@ func TestSeededDefects(t *testing.T) {
 		t.Run(d.Name, func(t *testing.T) {
 			opts := quick(t)
 			opts.Observe = nil
-			dep := deployment(t, tiny(d.Model), dev, opts)
+			dep := deployment(t, skilltest.Tiny(d.Model), dev, opts)
 			err := dep.Run(defect.With(context.Background(), d))
 			var phase *PhaseError
 			if !errors.As(err, &phase) {
@@ -263,7 +264,7 @@ func TestHang(t *testing.T) {
 		ok    bool
 	}{"once": {1, true}, "always": {1 << 30, false}} {
 		t.Run(name, func(t *testing.T) {
-			dev := &flaky{Device: openCPU(t)}
+			dev := &flaky{Device: skilltest.OpenCPU(t)}
 			left := tc.times
 			dev.fail = func() error { return nil }
 			opts := small(t)
@@ -278,7 +279,7 @@ func TestHang(t *testing.T) {
 					}
 				}
 			}
-			d := deployment(t, tiny("smollm-mha"), dev, opts)
+			d := deployment(t, skilltest.Tiny("smollm-mha"), dev, opts)
 			err := d.Run(context.Background())
 			if (err == nil) != tc.ok {
 				t.Fatalf("it ends with %v", err)
@@ -329,7 +330,7 @@ func TestEvaluatorDecides(t *testing.T) {
 				}
 				return tc.report(s.Plan), nil
 			}
-			d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+			d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 			err := d.Run(context.Background())
 			if (err == nil) != (tc.want == plan.Accepted) {
 				t.Errorf("it ends with %v", err)
@@ -346,7 +347,7 @@ func TestEvaluatorDecides(t *testing.T) {
 func TestBudget(t *testing.T) {
 	opts := small(t)
 	opts.plain, opts.Budget = true, time.Nanosecond
-	path, dev := tiny("smollm-mha"), openCPU(t)
+	path, dev := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t)
 	d := deployment(t, path, dev, opts)
 	if err := d.Run(context.Background()); !errors.Is(err, ErrBudget) || !errors.Is(err, context.DeadlineExceeded) ||
 		!strings.Contains(err.Error(), "deploy into this folder again") {
@@ -371,7 +372,7 @@ func TestBudgetHidesNothing(t *testing.T) {
 		<-ctx.Done() // somebody who thinks for longer than there is
 		return Decision{Action: action}, nil
 	}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -389,10 +390,10 @@ func TestBudgetHidesNothing(t *testing.T) {
 // A session that a gate or a skill has closed is replaced.
 func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
 	ctx := context.Background()
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
-	e := must(d.env(FullModel))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), quick(t))
+	e := skilltest.Must(d.env(FullModel))
 	for range 2 {
-		s := must(e.Session(ctx))
+		s := skilltest.Must(e.Session(ctx))
 		if _, err := s.Step(ctx, 1); err != nil {
 			t.Error(err)
 		}
@@ -405,7 +406,7 @@ func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
 // All methods of a closed deployment return ErrClosed.
 func TestDeploymentUsedAfterClose(t *testing.T) {
 	ctx := context.Background()
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), quick(t))
 	for range 2 {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -427,7 +428,7 @@ func TestDeploymentUsedAfterClose(t *testing.T) {
 }
 
 func TestDeploymentNeedsADevice(t *testing.T) {
-	if _, err := NewDeployment(tiny("smollm-mha"), nil, quick(t)); err == nil || !strings.Contains(err.Error(),
+	if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), nil, quick(t)); err == nil || !strings.Contains(err.Error(),
 		"needs a device") {
 		t.Errorf("no device: %v", err)
 	}
@@ -444,16 +445,16 @@ func TestFolderOfOthers(t *testing.T) {
 	}
 	for _, name := range []string{"plan.md", "holiday.jpg", "passwd"} {
 		opts := write(name)
-		if _, err := NewDeployment(tiny("smollm-mha"), openCPU(t), opts); err == nil || !strings.Contains(err.Error(),
+		if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts); err == nil || !strings.Contains(err.Error(),
 			name) {
 			t.Errorf("a folder with %s: %v", name, err)
 		}
-		if list := must(os.ReadDir(opts.Dir)); len(list) != 1 ||
-			string(must(os.ReadFile(filepath.Join(opts.Dir, name)))) != "buy milk" {
+		if list := skilltest.Must(os.ReadDir(opts.Dir)); len(list) != 1 ||
+			string(skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, name)))) != "buy milk" {
 			t.Errorf("the folder with %s was written into: %v", name, list)
 		}
 	}
-	deployment(t, tiny("smollm-mha"), openCPU(t), write(".gitkeep"))
+	deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), write(".gitkeep"))
 }
 
 // proposes is a skill of the user with changes for prefill optimisation.
@@ -468,8 +469,8 @@ func (p proposes) Changes(*Env) []Change                    { return p.changes }
 // Take is an error that names it.
 func TestChangesOfUsers(t *testing.T) {
 	ctx := context.Background()
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), quick(t))
-	e := must(d.env(Prefill))
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), quick(t))
+	e := skilltest.Must(d.env(Prefill))
 	shorter := Change{Name: "shorter", Take: func(r *Recipe) { r.SeqLen = 7 }}
 	a, err := e.Propose(ctx, shorter)
 	if err != nil || a.Outcome != Rejected || !strings.Contains(a.Why, "seq_len") || a.Recipe.SeqLen != 96 {
@@ -485,7 +486,7 @@ func TestChangesOfUsers(t *testing.T) {
 			t.Errorf("change %q: %v", c.Name, err)
 		}
 	}
-	ck := must(checkpoint.Open(npuTiny(t)))
+	ck := skilltest.Must(checkpoint.Open(npuTiny(t)))
 	defer ck.Close()
 	foresee := func(c Change) ([]Foreseen, error) {
 		_, list, err := Foresee(ctx, ck.Config(), &Options{SeqLen: 96, Skills: []Skill{proposes{[]Change{c}}}})
@@ -508,7 +509,7 @@ func TestGateWithoutAVerdict(t *testing.T) {
 		error) {
 		return nil, nil
 	}}}
-	d := deployment(t, tiny("smollm-mha"), openCPU(t), opts)
+	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	if _, err := d.Look(context.Background(), Reference, "silent"); err == nil || !strings.Contains(err.Error(),
 		"neither a verdict") {
 		t.Errorf("no verdict: %v", err)

@@ -14,15 +14,16 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 	"github.com/npukit/npukit/skill/internal/subject"
 )
 
 // A golden file that no gate could use is refused before anything is written, with the file and the
 // field. Otherwise it would fail phase 3.
 func TestGoldenIsRefusedFirst(t *testing.T) {
-	dev := openCPU(t)
-	path := tiny("smollm-mha")
-	other := filepath.Join(tiny("qwen3-qknorm"), "golden.safetensors")
+	dev := skilltest.OpenCPU(t)
+	path := skilltest.Tiny("smollm-mha")
+	other := filepath.Join(skilltest.Tiny("qwen3-qknorm"), "golden.safetensors")
 	pipe := filepath.Join(t.TempDir(), "golden.json")
 	if err := os.Mkdir(pipe, 0o755); err != nil {
 		t.Fatal(err)
@@ -64,7 +65,7 @@ func TestDemoModelHasAReference(t *testing.T) {
 	if err := os.Symlink(testenv.DemoModel(t), path); err != nil {
 		t.Skip(err)
 	}
-	dev, opts := openCPU(t), small(t)
+	dev, opts := skilltest.OpenCPU(t), small(t)
 	opts.SeqLen = 96
 	for range 2 {
 		d := deployment(t, path, dev, opts)
@@ -90,7 +91,7 @@ func TestDemoModelHasAReference(t *testing.T) {
 func TestNoIndependentReference(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {
-		if err := os.Symlink(filepath.Join(tiny("smollm-mha"), name), filepath.Join(path, name)); err != nil {
+		if err := os.Symlink(filepath.Join(skilltest.Tiny("smollm-mha"), name), filepath.Join(path, name)); err != nil {
 			t.Skip(err)
 		}
 	}
@@ -101,7 +102,7 @@ func TestNoIndependentReference(t *testing.T) {
 			notes = append(notes, e.Text)
 		}
 	}
-	d := deployment(t, path, openCPU(t), opts)
+	d := deployment(t, path, skilltest.OpenCPU(t), opts)
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestNoIndependentReference(t *testing.T) {
 		t.Errorf("progress: %q", notes)
 	}
 	for _, name := range []string{"plan.md", "progress.md"} {
-		if page := string(must(os.ReadFile(d.ws.Path(name)))); !strings.Contains(page, says) {
+		if page := string(skilltest.Must(os.ReadFile(d.ws.Path(name)))); !strings.Contains(page, says) {
 			t.Errorf("%s:\n%s", name, page)
 		}
 	}
@@ -118,7 +119,7 @@ func TestNoIndependentReference(t *testing.T) {
 	if page := string(report.Evaluation(evaluated, d.State(), "cpu")); !strings.Contains(page, says) {
 		t.Errorf("the evaluation:\n%s", page)
 	}
-	if list := must(d.GatesOf(Reference)); slices.Contains(list, journal.GateOracleGolden) {
+	if list := skilltest.Must(d.GatesOf(Reference)); slices.Contains(list, journal.GateOracleGolden) {
 		t.Errorf("gates without a reference: %q", list)
 	}
 }

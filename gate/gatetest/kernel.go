@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/internal/fault"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -117,7 +118,7 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 	if find == nil {
 		find = Default(dev.Info())
 	}
-	out := k.types[written(o)]
+	out := k.types[fault.Written(o)]
 	tol, ok := find(o, out)
 	if !ok {
 		return nil, badOption("Tolerances", "no tolerance for %s stored as %s: set one in "+
@@ -139,16 +140,6 @@ func newKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ *
 		return nil, errors.Join(err, k.close())
 	}
 	return k, nil
-}
-
-// written returns the index of the operand that an op writes.
-func written(o op.Op) int {
-	for i, operand := range o.Operands() {
-		if operand.Write {
-			return i
-		}
-	}
-	return 0
 }
 
 // program returns a program with the op as its only launch.
@@ -279,7 +270,7 @@ func (k *kernel) submit(ctx context.Context) error {
 
 // judge reads the result back and compares it with the oracle's.
 func (k *kernel) judge(ctx context.Context) (gate.Report, error) {
-	i := written(k.o)
+	i := fault.Written(k.o)
 	var got []byte
 	extra := 0
 	if r := roleOf(k.o, i); r == cache {

@@ -88,8 +88,7 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
-// TestMain is also a process that dies while it writes: see TestSweep.
-// SyncTree visits every file: one that it cannot open is an error, unless it is no regular file.
+// SyncTree accepts files that cannot be written and links that lead nowhere.
 func TestSyncTree(t *testing.T) {
 	dir := t.TempDir()
 	sub := filepath.Join(dir, "a", "b")
@@ -114,6 +113,7 @@ func TestSyncTree(t *testing.T) {
 	}
 }
 
+// TestMain is also a process that dies while it writes: see TestSweep.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("ATOMICFILE_TEST_WRITE"); dir != "" {
 		if _, err := MkdirTemp(dir); err != nil {

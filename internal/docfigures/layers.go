@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg"
 
 	"github.com/npukit/npukit/gate"
+	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
@@ -124,15 +125,11 @@ func residual(name string) bool { return strings.HasSuffix(name, ".ffn.residual"
 
 // demoModel returns the path of the model that `make demo` fetches.
 func demoModel() (string, error) {
-	dir := os.Getenv("NPUKIT_CACHE")
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		dir = filepath.Join(base, "npukit")
+	dir, err := localmodel.CacheFolder()
+	if err != nil {
+		return "", err
 	}
-	path := filepath.Join(dir, "models", "SmolLM2-135M-Instruct-Q4_1.gguf")
+	path := filepath.Join(dir, "SmolLM2-135M-Instruct-Q4_1.gguf")
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("the demo model is missing, run `make demo`: %w", err)
 	}

@@ -66,9 +66,10 @@ func (s *Step) Reshape() {
 	}
 }
 
-// Written returns the index of the operand that an op writes.
+// Written returns the index of the operand that an op writes. Programs whose ops write none are not
+// valid; for such an op it returns 0.
 func Written(o op.Op) int {
-	return slices.IndexFunc(o.Operands(), func(x op.Operand) bool { return x.Write })
+	return max(0, slices.IndexFunc(o.Operands(), func(x op.Operand) bool { return x.Write }))
 }
 
 // Out returns the launch's output; it has no rows if that is a cache.

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// api is what a user of the module can reach, and the number of methods of each type.
+// api has the exported names of the module, without fields and methods of interfaces, and the number of
+// methods of each type.
 type api struct {
-	names   []string       // "npu/op GEMV.Rows": package, then the name; sorted
+	names   []string       // "npu Device.Open": package, then the name; sorted
 	methods map[string]int // by "package.Type", of internal types too
 }
 
