@@ -116,7 +116,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	}()
 	p := opts.Plan
 	if p == nil {
-		if p, err = plan.New(ck, dev.Info(), opts.planOptions(ck.Config())); err != nil {
+		if p, err = plan.New(ck, dev.Info(), opts.planOptions()); err != nil {
 			return nil, err
 		}
 	} else if err = p.Check(ck.Config(), dev.Info()); err != nil {
@@ -171,12 +171,12 @@ func (o *OpenOptions) validate(dev npu.Device) error {
 }
 
 // planOptions returns the options of plan.New, with MaxContext.
-func (o *OpenOptions) planOptions(c *checkpoint.Config) *plan.Options {
+func (o *OpenOptions) planOptions() *plan.Options {
 	var p plan.Options
 	if o.PlanOptions != nil {
 		p = *o.PlanOptions
 	}
-	if o.MaxContext > 0 && p.SeqLen == 0 {
+	if o.MaxContext > 0 {
 		p.MaxSeqLen = o.MaxContext
 	}
 	return &p

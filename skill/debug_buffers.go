@@ -82,7 +82,7 @@ func planKeys(_ context.Context, e *Env) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+	for _, pass := range p.Passes() {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			layer, ok := strings.CutPrefix(s.Name, "layer.")
 			if !ok {
@@ -134,7 +134,7 @@ func otherWeights(ctx context.Context, e *Env) (bool, string, error) {
 		return false, "", err
 	}
 	seen, same := map[string]bool{}, 0
-	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+	for _, pass := range p.Passes() {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			dev := e.bench.Models.Device
 			if s.On != plan.OnDevice {

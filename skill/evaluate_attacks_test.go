@@ -210,7 +210,7 @@ func claimTimes(m *Measurement, first, all float64) {
 // wrongLayer makes a plan read a norm of layer 0 in layer 1.
 func wrongLayer(t *testing.T) func(p *plan.Plan) {
 	return func(p *plan.Plan) {
-		for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+		for _, pass := range p.Passes() {
 			var first *npu.Layout
 			for _, s := range pass.Steps {
 				for i, b := range s.Args {

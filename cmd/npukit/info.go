@@ -217,7 +217,7 @@ func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo 
 // tablesOf returns the tensors that the plan only looks up rows of.
 func tablesOf(p *plan.Plan) map[string]bool {
 	only := map[string]bool{}
-	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+	for _, pass := range p.Passes() {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			program := p.Program(s.Program)
 			for i, bind := range s.Args {

@@ -53,7 +53,7 @@ func npuPlan(t *testing.T, dir string, rows int) *plan.Plan {
 
 // onDevice returns the programs of a plan that run on the NPU.
 func onDevice(p *plan.Plan) (programs []*npu.Program) {
-	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+	for _, pass := range p.Passes() {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			if program := p.Program(s.Program); s.On == plan.OnDevice && !slices.Contains(programs, program) {
 				programs = append(programs, program)

@@ -29,7 +29,7 @@ type Kernel struct {
 func KernelsOf(p *plan.Plan) ([]*Kernel, error) {
 	var list []*Kernel
 	byHash := map[string]*Kernel{}
-	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+	for _, pass := range p.Passes() {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			program := p.Program(s.Program)
 			for _, l := range program.Launches {

@@ -43,7 +43,7 @@ func (bench *Bench) otherTypes(p *plan.Plan) []string {
 	}
 	var list []string
 	seen := map[string]bool{}
-	for _, pass := range append(slices.Clone(p.Prefill), p.Decode) {
+	for _, pass := range p.Passes() {
 		for _, s := range slices.Concat(pass.Steps, pass.Head) {
 			for i, b := range s.Args {
 				if b.Const == nil {
