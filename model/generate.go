@@ -108,7 +108,7 @@ func (m *Model) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (
 // there is an error, for example because ctx is cancelled, it has the tokens before the error, and
 // Stats.Reason is "error".
 func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
-	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: stopError}} // an early error sets no Stats
+	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: StopError}} // an early error sets no Stats
 	var o GenerateOptions
 	if opts != nil {
 		o = *opts
@@ -167,7 +167,7 @@ func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions)
 		}
 		err := g.run(p)
 		if err != nil && !errors.Is(err, errBreak) {
-			g.stats.Reason = stopError
+			g.stats.Reason = StopError
 		}
 		if g.opts.Stats != nil {
 			*g.opts.Stats = g.stats
@@ -292,14 +292,14 @@ func (g *generation) stops() error {
 		if m.tokErr != nil {
 			return fmt.Errorf("model: GenerateOptions.Stop needs text: %w", m.tokErr)
 		}
-		if id, ok := tokenOf(m.tok, strings.TrimSpace(text)); ok && (m.ends[id] || !shows(m.tok, id)) {
+		id, ok, hidden := m.stopToken(text)
+		switch {
+		case ok:
 			g.stopIDs[id] = true
 			continue
-		}
-		if name, ok := hiddenToken(m.tok, text); ok {
-			want := fmt.Sprintf("a text without %s, a special token without text in answers; or that token alone",
-				name)
-			return badOption(fmt.Sprintf("GenerateOptions.Stop[%d]", i), text, want)
+		case hidden != "":
+			return badOption(fmt.Sprintf("GenerateOptions.Stop[%d]", i), text,
+				fmt.Sprintf("a text without %s, a special token that has no text in an answer; name it alone", hidden))
 		}
 		g.stopper.stops = append(g.stopper.stops, text)
 	}
@@ -373,7 +373,7 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 	done = g.stats.Reason != ""
 	if !g.yield(tok, nil) {
 		if !done {
-			g.stats.Reason = stopBreak
+			g.stats.Reason = StopBreak
 		}
 		return true, errBreak
 	}

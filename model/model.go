@@ -39,8 +39,7 @@ type Model struct {
 	tok      tokenizer.Coder
 	tokErr   error // why there is no tokenizer
 	template *chat.Template
-	tmplErr  error // why there is no template
-	endList  []EndToken
+	tmplErr  error          // why there is no template
 	ends     map[int32]bool // their ids
 	context  int            // most positions of a session
 	prefixes *prefixes
@@ -146,8 +145,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 	}
 	// The tokenizer comes last: only Close frees the memory of one of Hugging Face's library.
 	m.tok, m.tokErr = OpenTokenizer(ck)
-	m.endList = EndTokens(ck, m.tok)
-	for _, e := range m.endList {
+	for _, e := range EndTokens(ck, m.tok) {
 		m.ends[e.ID] = true
 	}
 	return m, nil
@@ -170,13 +168,14 @@ func (o *OpenOptions) validate(dev npu.Device) error {
 	return nil
 }
 
-// planOptions returns the options of plan.New, with MaxContext.
+// planOptions returns the options of plan.New. The smaller of MaxContext and PlanOptions.MaxSeqLen
+// counts.
 func (o *OpenOptions) planOptions() *plan.Options {
 	var p plan.Options
 	if o.PlanOptions != nil {
 		p = *o.PlanOptions
 	}
-	if o.MaxContext > 0 {
+	if o.MaxContext > 0 && (p.MaxSeqLen == 0 || o.MaxContext < p.MaxSeqLen) {
 		p.MaxSeqLen = o.MaxContext
 	}
 	return &p

@@ -67,9 +67,10 @@ func TestOptionErrors(t *testing.T) {
 		{"OpenOptions.PrefixBytes", -1, open(OpenOptions{PrefixBytes: &negative})},
 		{"OpenOptions.PlanOptions", "set", open(OpenOptions{Plan: m.Plan(), PlanOptions: &plan.Options{}})},
 		{"PlanOptions.SeqLen", 4096, open(OpenOptions{PlanOptions: &plan.Options{SeqLen: 4096}})},
+		{"PlanOptions.MaxSeqLen", -1, open(OpenOptions{PlanOptions: &plan.Options{MaxSeqLen: -1}})},
 		{"PlanOptions.Cache", dtype.I32, open(OpenOptions{PlanOptions: &plan.Options{Cache: dtype.I32}})},
 		{"PlanOptions.Activations", dtype.F16, open(OpenOptions{PlanOptions: &plan.Options{Activations: dtype.F16}})},
-		{"ids[0]", int32(vocab), func() error {
+		{"id", int32(vocab), func() error {
 			s := m.NewSession()
 			defer s.Close()
 			_, err := s.Step(context.Background(), int32(vocab))
@@ -207,7 +208,7 @@ func TestCompleteCancelled(t *testing.T) {
 	}
 	t.Cleanup(func() { m.Close() })
 	got, err := m.Complete(ctx, Text("a"), &GenerateOptions{Sampling: &Sampling{}})
-	if !errors.Is(err, context.Canceled) || got.Stats.Reason != stopError ||
+	if !errors.Is(err, context.Canceled) || got.Stats.Reason != StopError ||
 		got.Stats.Tokens != len(got.Tokens) ||
 		got.Text != "babab" && got.Text != "bababa" {
 		t.Errorf("%+v, %v, want 5 or 6 tokens and the context's error", got, err)
@@ -234,7 +235,7 @@ func TestComplete(t *testing.T) {
 	}
 	for range s.Generate(t.Context(), Text("x"), nil) {
 		got, err := s.Complete(t.Context(), Text("x"), nil)
-		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != stopError || got.Tokens == nil {
+		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != StopError || got.Tokens == nil {
 			t.Errorf("a busy session: %+v, %v", got, err)
 		}
 		break

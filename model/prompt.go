@@ -191,17 +191,13 @@ func (m *Model) tokens(ctx context.Context, p Prompt) ([]int32, error) {
 		}
 		ids = []int32{int32(c.BOS[0])}
 	}
-	for i, id := range ids {
-		if id >= 0 && int(id) < c.Vocab {
-			continue
+	if p.kind == ofIDs {
+		if err := m.checkIDs("Prompt.IDs", ids); err != nil {
+			return nil, err
 		}
-		if p.kind == ofIDs {
-			return nil, badOption(fmt.Sprintf("Prompt.IDs[%d]", i), id,
-				fmt.Sprintf("an id from 0 to %d", c.Vocab-1))
-		}
-		return nil, fmt.Errorf(
-			"model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens",
-			m.ck.Path(), id, c.Vocab)
+	} else if i := slices.IndexFunc(ids, func(id int32) bool { return !m.hasID(id) }); i >= 0 {
+		return nil, fmt.Errorf("model: the tokenizer of %s gives id %d, the model's vocabulary has %d tokens",
+			m.ck.Path(), ids[i], c.Vocab)
 	}
 	if len(ids) >= m.Context() {
 		return nil, m.tooLong(len(ids))

@@ -281,8 +281,8 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 		return nil, err
 	}
 	defer s.release()
-	if err := s.m.checkIDs([]int32{id}); err != nil {
-		return nil, err
+	if !s.m.hasID(id) {
+		return nil, s.m.badID("id", id)
 	}
 	if len(s.seq.ids) >= s.m.Context() {
 		return nil, &ContextError{len(s.seq.ids) + 1, s.m.Context(),
@@ -297,15 +297,20 @@ func (s *Session) Step(ctx context.Context, id int32) ([]float32, error) {
 	return logits, err
 }
 
-// checkIDs returns an OptionError if an id is outside the vocabulary.
-func (m *Model) checkIDs(ids []int32) error {
-	vocab := m.ck.Config().Vocab
+// checkIDs returns an OptionError if an id is outside the vocabulary. Name is that of ids.
+func (m *Model) checkIDs(name string, ids []int32) error {
 	for i, id := range ids {
-		if id < 0 || int(id) >= vocab {
-			return badOption(fmt.Sprintf("ids[%d]", i), id, fmt.Sprintf("an id from 0 to %d", vocab-1))
+		if !m.hasID(id) {
+			return m.badID(fmt.Sprintf("%s[%d]", name, i), id)
 		}
 	}
 	return nil
+}
+
+func (m *Model) hasID(id int32) bool { return id >= 0 && int(id) < m.ck.Config().Vocab }
+
+func (m *Model) badID(field string, id int32) error {
+	return badOption(field, id, fmt.Sprintf("an id from 0 to %d", m.ck.Config().Vocab-1))
 }
 
 // Score computes ids from position 0 and calls emit with the logits at each position, which are
@@ -321,7 +326,7 @@ func (s *Session) Score(ctx context.Context, ids []int32, emit func(pos int, log
 		return err
 	}
 	defer s.release()
-	if err := s.m.checkIDs(ids); err != nil {
+	if err := s.m.checkIDs("ids", ids); err != nil {
 		return err
 	}
 	if len(ids) > s.m.Context() {

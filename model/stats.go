@@ -15,8 +15,8 @@ const (
 	StopLength  StopReason = "length"  // MaxTokens
 	StopContext StopReason = "context" // the end of the context
 
-	stopBreak StopReason = "break" // the caller left the loop
-	stopError StopReason = "error" // an error, such as that of a cancelled context
+	StopBreak StopReason = "break" // the caller left the loop
+	StopError StopReason = "error" // an error, such as that of a cancelled context
 )
 
 // Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is

@@ -92,18 +92,30 @@ func tokenOf(tok tokenizer.Coder, text string) (int32, bool) {
 	return ids[0], ok && own == text
 }
 
-// hiddenToken returns the text of the first special token within a text.
-func hiddenToken(tok tokenizer.Coder, text string) (string, bool) {
-	ids, err := tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true})
-	if err != nil {
-		return "", false
+// stopToken returns the token that ends an answer at the stop string text: an added token that text is,
+// but for white space around it, if it is an end token or answers show no text of it. If text only
+// contains a token of which answers show nothing, hidden is that token's text.
+func (m *Model) stopToken(text string) (id int32, ok bool, hidden string) {
+	text = strings.TrimSpace(text)
+	if id, ok := tokenOf(m.tok, text); ok {
+		return id, m.ends[id] || !shows(m.tok, id), ""
 	}
+	ids, err := m.tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true})
+	if err != nil {
+		return 0, false, ""
+	}
+	seen := map[int32]bool{}
 	for _, id := range ids {
-		if name, ok := tok.Token(id); ok && strings.Contains(text, name) && !shows(tok, id) {
-			return name, true
+		if seen[id] || shows(m.tok, id) {
+			seen[id] = true
+			continue
+		}
+		seen[id] = true
+		if name, ok := m.tok.Token(id); ok && strings.Contains(text, name) {
+			return 0, false, name
 		}
 	}
-	return "", false
+	return 0, false, ""
 }
 
 // shows reports whether a token adds text to a stream. Special tokens do not.

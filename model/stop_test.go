@@ -127,7 +127,7 @@ func TestEndTokens(t *testing.T) {
 				t.Errorf("%q (%s, %v, %v), want \"hi\", which ends at %s", got.Text,
 					got.Stats.Reason, got.Tokens, err, end)
 			}
-			if ends := m.endList; tc.ends != nil && !reflect.DeepEqual(ends, tc.ends) {
+			if ends := EndTokens(m.ck, m.tok); tc.ends != nil && !reflect.DeepEqual(ends, tc.ends) {
 				t.Errorf("end tokens %v, want %v", ends, tc.ends)
 			}
 			past := &GenerateOptions{MaxTokens: 7, IgnoreEOS: true, Sampling: &Sampling{}}
@@ -230,7 +230,7 @@ func TestStopAtTokens(t *testing.T) {
 // Without a tokenizer the ids in the files still end a text.
 func TestEndTokensWithoutTokenizer(t *testing.T) {
 	m := open(t, tiny("smollm-mha"), "", nil)
-	ends := m.endList
+	ends := EndTokens(m.ck, m.tok)
 	want := []EndToken{{ID: int32(m.Checkpoint().Config().EOS[0]), Origins: []string{"config.json"}}}
 	if !reflect.DeepEqual(ends, want) {
 		t.Errorf("end tokens %v, want %v", ends, want)

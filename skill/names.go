@@ -62,6 +62,9 @@ const (
 // Summary, Reasons (why it failed), Figures, Bounds, Report and Seconds.
 type GateResult = journal.GateResult
 
+// GateKernel begins the names of gates of kernels, before a slash and the kernel.
+const GateKernel = journal.GateKernel
+
 // Recipe has the options of a plan: SeqLen; Chunk, Activations and Cache for devices that take
 // any number of rows; Lengths, Prefill and Decode for arrays. Method With returns it with the
 // fields of a JSON object, and Describe returns how two recipes differ.

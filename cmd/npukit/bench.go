@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/npukit/npukit/model/checkpoint"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/npukit/npukit/internal/bench"
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/peakrss"
 	"github.com/npukit/npukit/npu"
@@ -122,11 +122,10 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	if b.turns {
 		m.Turns = bufio.NewReader(b.app.in)
 	}
-	began := time.Now()
-	if m.Model, err = b.model.openOn(ctx, b.app, dev, arg); err != nil {
+	var load time.Duration
+	if m.Model, load, err = b.model.openOn(ctx, b.app, dev, arg); err != nil {
 		return err
 	}
-	load := time.Since(began)
 	defer func() { err = errors.Join(err, m.Model.Close()) }()
 	results, err := b.measure(ctx, m, tests)
 	if err != nil {
@@ -135,7 +134,7 @@ func (b *bencher) run(ctx context.Context, arg string) (err error) {
 	base := setupOf(m)
 	base.LoadSeconds = load.Seconds()
 	for i := range results {
-		results[i].Model = localmodel.Name(m.Model.Checkpoint().Path())
+		results[i].Model = checkpoint.Name(m.Model.Checkpoint().Path())
 		results[i].Setup = base
 	}
 	return b.output(results)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/npukit/npukit/model/checkpoint"
 	"io"
 	"os"
 	"slices"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
@@ -108,7 +108,7 @@ func (c *chatter) run(cmd *cobra.Command, arg string) (err error) {
 		in = terminal.ReadTyped(c.app.in.(*os.File), c.app.out.(*os.File))
 	}
 	if c.talking {
-		c.note("%s on %s, loaded in %s. /help lists the commands.", localmodel.Name(m.Checkpoint().Path()),
+		c.note("%s on %s, loaded in %s. /help lists the commands.", checkpoint.Name(m.Checkpoint().Path()),
 			m.dev.Info().Name, output.Seconds(m.load))
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
@@ -152,7 +151,7 @@ func (d *deployer) run(ctx context.Context, cmd *cobra.Command, arg string) (err
 			opts.Ask = d.ask
 		}
 	}
-	d.live.step("reading " + localmodel.Name(d.path))
+	d.live.step("reading " + checkpoint.Name(d.path))
 	dep, err := skill.NewDeployment(d.path, dev, opts)
 	if err != nil {
 		return err
@@ -188,7 +187,7 @@ func agentCommand(text string) ([]string, error) {
 // report prints the result of the deployment.
 func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	state := dep.State()
-	r := deployResult{Model: localmodel.Name(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil,
+	r := deployResult{Model: checkpoint.Name(d.path), Device: state.Subject.Device, Dir: d.dir, OK: runErr == nil,
 		Reference:   state.Subject.Reference(),
 		Independent: state.Subject.Golden != "", PlanStatus: state.PlanStatus(), Phases: state.Phases,
 		Issues: len(state.Issues)}
@@ -345,8 +344,8 @@ Use it:
 
   npukit run %s%s --plan %s %s
 
-  plan, err := model.ReadPlan(%q)
-  m, err := model.Open(ctx, dev, %q, &model.OpenOptions{Plan: plan})
+  p, err := plan.Read(%q)
+  m, err := model.Open(ctx, dev, %q, &model.OpenOptions{Plan: p})
   for tok, err := range m.Generate(ctx, %s, nil) { ... }
 
 %s`, output.ShellWord(d.path), device, output.ShellWord(p), prompt, p, d.path, goPrompt, note)

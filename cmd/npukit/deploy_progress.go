@@ -57,7 +57,7 @@ func (p *deployProgress) event(e skill.Event) {
 	case skill.EventGate:
 		if !e.Gate.OK {
 			p.line("  FAIL "+e.Gate.Name+": "+e.Text, "", "")
-		} else if !strings.HasPrefix(e.Gate.Name, "kernel/") { // kernel gates come by the dozen
+		} else if !strings.HasPrefix(e.Gate.Name, skill.GateKernel+"/") { // kernel gates come by the dozen
 			p.line("  pass "+e.Gate.Name, "", "  "+shortened(e.Text))
 		}
 	case skill.EventAttempt, skill.EventSkill:

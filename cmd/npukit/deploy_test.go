@@ -22,7 +22,7 @@ func TestDeploy(t *testing.T) {
 	path := tiny("smollm-mha")
 	out := deployed(t, dir, path, "--seq", "64", "--threads", "2")
 	for _, want := range []string{"6 finalise", "passed", "npukit run " + path + " --plan " + filepath.Join(dir,
-		"plan.json") + " --ids 1,2,3\n", "model.IDs(", "model.ReadPlan(", "measured", "7 evaluation", "is accepted"} {
+		"plan.json") + " --ids 1,2,3\n", "model.IDs(", "plan.Read(", "measured", "7 evaluation", "is accepted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the summary lacks %q:\n%s", want, out)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/npukit/npukit/model/checkpoint"
 	"io"
 	"math"
 	"os"
@@ -222,23 +223,24 @@ func (f *modelFlags) open(ctx context.Context, a *app, arg string) (*opened, err
 	if err != nil {
 		return nil, err
 	}
-	started := time.Now()
-	m, err := f.openOn(ctx, a, dev, arg)
+	m, load, err := f.openOn(ctx, a, dev, arg)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	return &opened{m, dev, time.Since(started)}, nil
+	return &opened{m, dev, load}, nil
 }
 
-// openOn finds a model and loads it on dev. On a terminal it shows progress if loading takes long.
-func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg string) (*model.Model, error) {
+// openOn finds a model, loads it on dev, and returns the time that loading took. On a terminal it shows
+// progress if that is long.
+func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg string) (m *model.Model,
+	load time.Duration, err error) {
 	options, err := f.options()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	path, err := findModel(arg)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if f.apart {
 		options.PrefixBytes = new(int)
@@ -249,9 +251,11 @@ func (f *modelFlags) openOn(ctx context.Context, a *app, dev npu.Device, arg str
 			"progress)\n",
 			f.plan)
 	}
-	done := a.progress("loading " + localmodel.Name(path))
+	done := a.progress("loading " + checkpoint.Name(path))
 	defer done()
-	return model.Open(ctx, dev, path, options)
+	started := time.Now()
+	m, err = model.Open(ctx, dev, path, options)
+	return m, time.Since(started), err
 }
 
 // Close closes the model and then its device.

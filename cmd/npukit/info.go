@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
@@ -68,7 +67,7 @@ or infinite values.`,
 			}
 			out := describe(ck, p, dev.Info())
 			if check {
-				done := a.progress("reading all weights of " + localmodel.Name(path))
+				done := a.progress("reading all weights of " + checkpoint.Name(path))
 				bad, err := ck.NonFinite(ctx)
 				done()
 				if err != nil {
@@ -175,7 +174,7 @@ type planInfo struct {
 func describe(ck *checkpoint.Checkpoint, p *plan.Plan, dev npu.Info) *modelInfo {
 	c := ck.Config()
 	out := &modelInfo{
-		Name: localmodel.Name(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family,
+		Name: checkpoint.Name(ck.Path()), OwnName: c.Name, Path: ck.Path(), Format: ck.Format(), Family: c.Family,
 		Parameters: ck.Parameters(),
 		Layers:     c.Layers, Hidden: c.Hidden, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN,
 		Vocab: c.Vocab, Context: c.Context,

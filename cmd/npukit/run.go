@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/npukit/npukit/model/checkpoint"
 	"io"
 	"math"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/internal/trace"
@@ -252,7 +252,7 @@ func (r *runner) answer(ctx context.Context, cmd *cobra.Command, m *opened, p mo
 	if noTokenizer != nil && len(opts.Stop) > 0 {
 		return fmt.Errorf("--stop needs a tokenizer: %w", noTokenizer)
 	}
-	out := runResult{Model: localmodel.Name(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
+	out := runResult{Model: checkpoint.Name(m.Checkpoint().Path()), Device: m.dev.Info().Name, Tokens: []int32{}}
 	var text strings.Builder
 	reading := r.app.progress("reading the prompt")
 	defer reading()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/checkpoint"
@@ -211,7 +210,7 @@ func (v *verifier) on(ctx context.Context, dev npu.Device) (err error) {
 
 // gates opens the model on the device and runs all gates.
 func (v *verifier) gates(ctx context.Context) (err error) {
-	m, err := v.model.openOn(ctx, v.app, v.dev, v.path)
+	m, _, err := v.model.openOn(ctx, v.app, v.dev, v.path)
 	if err != nil {
 		return err
 	}
@@ -223,7 +222,7 @@ func (v *verifier) gates(ctx context.Context) (err error) {
 			return fmt.Errorf("there are no thresholds for the number format %s", v.format)
 		}
 	}
-	v.result = verifyResult{Model: localmodel.Name(v.path), Device: v.dev.Info().Name, Format: v.format, Reference: "oracle"}
+	v.result = verifyResult{Model: checkpoint.Name(v.path), Device: v.dev.Info().Name, Format: v.format, Reference: "oracle"}
 	s := m.NewSession()
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if v.file != nil {

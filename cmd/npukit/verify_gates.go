@@ -9,7 +9,6 @@ import (
 
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/golden"
-	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/internal/verifytext"
 	"github.com/npukit/npukit/model"
@@ -258,7 +257,7 @@ func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.S
 
 // damaged adds the usual cause to an error of the gates: weights with NaN or Inf.
 func (v *verifier) damaged(ctx context.Context, ck *checkpoint.Checkpoint, err error) error {
-	defer v.app.progress("reading all weights of " + localmodel.Name(v.path))()
+	defer v.app.progress("reading all weights of " + checkpoint.Name(v.path))()
 	bad, checkErr := ck.NonFinite(ctx)
 	if checkErr != nil || len(bad) == 0 {
 		return err

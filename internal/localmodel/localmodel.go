@@ -84,7 +84,7 @@ func Find(arg string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("there is no model %q here, and %w", arg, err)
 	}
-	return "", &UnknownError{arg: arg, dir: dir, cached: names}
+	return "", &unknownError{arg: arg, dir: dir, cached: names}
 }
 
 // IsGGUF reports whether a path is a GGUF file, by its content: not all have the ending. A pipe is
@@ -103,16 +103,13 @@ func IsGGUF(path string) bool {
 	return err == nil && string(magic) == "GGUF"
 }
 
-// Name is what a person calls a model. What a GGUF file calls itself is often another thing.
-func Name(path string) string { return checkpoint.Name(path) }
-
-// UnknownError is a MODEL that is neither a path nor in the cache.
-type UnknownError struct {
+// unknownError is a MODEL that is neither a path nor in the cache.
+type unknownError struct {
 	arg, dir string
 	cached   []string
 }
 
-func (e *UnknownError) Error() string {
+func (e *unknownError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "there is no model %q, neither as a path nor in the cache", e.arg)
 	if near := Nearest(e.arg, e.cached); len(near) > 0 {

@@ -77,7 +77,7 @@ func CanWrite(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // another file, as writeFile will
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // another file, as File does
 	var reason *fs.PathError
 	if errors.As(err, &reason) {
 		return fmt.Errorf("no file can be made in %s: %w", dir, reason.Err)

@@ -194,11 +194,12 @@ func TestLimitsAreNamed(t *testing.T) {
 	}
 }
 
-// watched is a context that records the longest CPU time between two calls of Err.
+// watched is a context that records the longest CPU time between two calls of Err, and is cancelled at
+// call number cancelAt, unless that is 0.
 type watched struct {
 	context.Context
-	last, longest time.Duration
-	checks        int
+	last, longest    time.Duration
+	checks, cancelAt int
 }
 
 func (w *watched) Err() error {
@@ -207,6 +208,9 @@ func (w *watched) Err() error {
 		w.longest = max(w.longest, now-w.last)
 	}
 	w.last = now
+	if w.cancelAt > 0 && w.checks >= w.cancelAt {
+		return context.Canceled
+	}
 	return w.Context.Err()
 }
 
@@ -222,8 +226,18 @@ func TestRenderingChecksItsContext(t *testing.T) {
 		"tojson":  often("{% set x = '\"' * 9000000 %}", "{% if x | tojson %}{% endif %}"),
 	} {
 		ctx := &watched{Context: t.Context()}
-		if _, err := parse(t, source).Render(ctx, nil, nil); !errors.Is(err, ErrLimit) {
+		tmpl := parse(t, source)
+		if _, err := tmpl.Render(ctx, nil, nil); !errors.Is(err, ErrLimit) {
 			t.Errorf("%s: %v, want a limit", name, err)
+		}
+		// A cancelled rendering ends at the check that sees it.
+		cancelled := &watched{Context: t.Context(), cancelAt: 50}
+		if _, err := tmpl.Render(cancelled, nil, nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) ||
+			!errors.As(err, new(*RenderError)) || cancelled.checks != cancelled.cancelAt {
+			t.Errorf("%s: cancelled at check %d of %d: %v", name, cancelled.cancelAt, cancelled.checks, err)
+		}
+		if _, measured := cpuTime(); !measured {
+			t.Log("CPU time is not measured on this system: how far checks are apart is not tested")
 		}
 		t.Logf("%s: %d checks, at most %v apart", name, ctx.checks, ctx.longest)
 		if ctx.checks < 100 || ctx.longest > 500*time.Millisecond {

@@ -15,21 +15,18 @@ import (
 // Estimate is the predicted cost of a plan for the NPU. It is never a measurement. Times are in
 // seconds.
 type Estimate struct {
-	Model        Identity      `json:"model"`
-	Device       string        `json:"device"`
-	Host         string        `json:"host"` // name of the clock's host profile
-	HostNote     string        `json:"host_note"`
-	Predicted    bool          `json:"predicted"` // always true
-	SeqLen       int           `json:"seq_len"`   // positions of the prompt, and keys of the first decoded token
-	TTFT         float64       `json:"ttft_s"`    // of a prompt that follows another generation
-	TokensPerSec float64       `json:"tokens_per_s"`
-	FirstUse     float64       `json:"first_use_s"` // added to TTFT for the first prompt of a process
-	WakeUp       float64       `json:"wake_up_s"`   // added to TTFT after the array has been idle for IdleAfter
-	IdleAfter    float64       `json:"idle_after_s"`
-	ToDecode     float64       `json:"to_decode_s"` // added to the first token after a prompt
-	Rho          []Rho         `json:"rho"`
-	Prefill      *PassEstimate `json:"prefill"`
-	Decode       *PassEstimate `json:"decode"`
+	Model        Identity `json:"model"`
+	Device       string   `json:"device"`
+	Host         string   `json:"host"` // name of the clock's host profile
+	HostNote     string   `json:"host_note"`
+	Predicted    bool     `json:"predicted"` // always true
+	SeqLen       int      `json:"seq_len"`   // positions of the prompt, and keys of the first decoded token
+	TTFT         float64  `json:"ttft_s"`    // of a prompt that follows another generation
+	TokensPerSec float64  `json:"tokens_per_s"`
+	FirstUse     float64  `json:"first_use_s"` // added to TTFT for the first prompt of a process
+	WakeUp       float64  `json:"wake_up_s"`   // added to TTFT after the array has been idle for IdleAfter
+	IdleAfter    float64  `json:"idle_after_s"`
+	ToDecode     float64  `json:"to_decode_s"` // added to the first token after a prompt
 
 	// Contexts counts hardware contexts. A program whose context the host has dropped is loaded again.
 	Contexts struct {
@@ -38,6 +35,10 @@ type Estimate struct {
 		Decode  int `json:"decode"`  // programs that a decoded token runs on the array
 		All     int `json:"all"`     // distinct programs of both
 	} `json:"contexts"`
+
+	Rho     []Rho         `json:"rho"`
+	Prefill *PassEstimate `json:"prefill"`
+	Decode  *PassEstimate `json:"decode"`
 }
 
 // Rho is the paper's measure of how well a model uses the array, relative to the published

@@ -3,7 +3,8 @@ package plan
 import "fmt"
 
 // OptionError reports an option or argument that the caller must change. A server answers it with
-// status 400. Package model has it under the same name.
+// status 400. Package model has it under the same name, and its text begins with that name, because
+// callers set plan options in the options of model.Open.
 type OptionError struct {
 	Field string // such as "GenerateOptions.MaxTokens", "Sampling.TopP" or "Prompt.IDs[3]"
 	Value any

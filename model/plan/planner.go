@@ -38,6 +38,9 @@ func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error)
 	if ck == nil {
 		return nil, &OptionError{"ck", nil, "an open checkpoint"}
 	}
+	if opts != nil && opts.MaxSeqLen < 0 {
+		return nil, &OptionError{"PlanOptions.MaxSeqLen", opts.MaxSeqLen, "0 (the default) or more"}
+	}
 	if info.Array == arrayXDNA2 {
 		return planForArray(ck.Config(), opts)
 	}

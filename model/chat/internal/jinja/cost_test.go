@@ -99,9 +99,14 @@ func TestEveryOperationIsCounted(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
+			began := time.Now()
 			_, _, err = tmpl.render(&run{
-				ctx: t.Context(), vars: vars, line: 1, looked: time.Now(), maxSteps: 20_000, maxBytes: maxBytes,
+				ctx: t.Context(), vars: vars, line: 1, looked: began, maxSteps: 20_000, maxBytes: maxBytes,
 			})
+			// Uncounted work ends at the limit too, by the clock, but late.
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("%s of %q took %v: its work is hardly counted", name, letter, took)
+			}
 			if !errors.Is(err, ErrLimit) {
 				t.Errorf("%s of %q: %v", name, letter, err)
 			}
