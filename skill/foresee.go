@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/xdna2"
 	"github.com/npukit/npukit/skill/internal/gates"
@@ -13,6 +14,14 @@ import (
 	"github.com/npukit/npukit/skill/internal/subject"
 	"github.com/npukit/npukit/skill/internal/timing"
 )
+
+// Forecast is the optimisation that a deployment is predicted to make.
+type Forecast struct {
+	Recipe Recipe
+	Plan   *plan.Plan     // of Recipe
+	Result *plan.Estimate // of Plan
+	Steps  []Foreseen     // the first one is the naive plan
+}
 
 // Foreseen is the clock's prediction for a change to the plan.
 type Foreseen struct {
@@ -32,7 +41,9 @@ type Foreseen struct {
 // It uses only SeqLen and Skills of the options. An [Optimiser] gets an environment that has a
 // config, a recipe and a plan, but no checkpoint, device or oracle; to compute or record something
 // in it is an error.
-func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, []Foreseen, error) {
+//
+// If it fails, the forecast has the steps before the failure, and no plan.
+func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (*Forecast, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -40,60 +51,81 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (Recipe, 
 	if o.SeqLen == 0 {
 		o.SeqLen = min(c.Context, subject.DefaultSeqLen)
 	}
+	d, err := forecasting(c, o)
+	f := &Forecast{}
+	if err != nil {
+		return f, err
+	}
+	f.Recipe = journal.Naive(d.models.Info, o.SeqLen)
+	now, err := foretold(f.Recipe, c)
+	if err != nil {
+		return f, err
+	}
+	f.Steps = []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT,
+		Token: 1 / now.TokensPerSec}}
+	for _, p := range []Phase{Prefill, Decode} {
+		for _, change := range d.newEnv(p).with(f.Recipe).changes() {
+			if ctx.Err() != nil {
+				return f, ctx.Err()
+			}
+			if now, err = f.try(p, change, now, c); err != nil {
+				return f, err
+			}
+		}
+	}
+	if f.Plan, err = models.ArrayPlan(f.Recipe, c); err != nil {
+		return f, err
+	}
+	f.Result, err = f.Plan.Estimate(xdna2.NewClock(xdna2.HostNpukit()))
+	return f, err
+}
+
+// forecasting returns a deployment that has a config and nothing that computes.
+func forecasting(c *checkpoint.Config, o Options) (*Deployment, error) {
 	info := npu.Info{Kind: "sim", Array: "xdna2"}
 	state, err := journal.Fold(nil)
 	if err != nil {
-		return Recipe{}, nil, err
+		return nil, err
 	}
 	state.Subject = &journal.Subject{Name: c.Name, Device: info.Kind, Array: info.Array, SeqLen: o.SeqLen}
 	d := &Deployment{opts: o, log: journal.Unwritten(state, journal.ErrForecast), models: models.Forecast(c, info)}
 	d.reference = gates.NewReference(nil, nil, o.Positions)
 	d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: o.Repetitions}
-	if d.skills, err = skills(o.Skills); err != nil {
-		return Recipe{}, nil, err
+	d.skills, err = skills(o.Skills)
+	return d, err
+}
+
+// try predicts a change to the recipe, and takes it if the clock says that it is faster. now is the
+// prediction for the recipe as it is; try returns that for the recipe as it becomes.
+func (f *Forecast) try(p Phase, change Change, now Measurement, c *checkpoint.Config) (Measurement, error) {
+	if err := change.check(); err != nil {
+		return now, err
 	}
-	recipe := journal.Naive(info, o.SeqLen)
-	now, err := foretold(recipe, c)
+	step := Foreseen{Phase: p, Step: change.Name, Outcome: Rejected}
+	next, err := change.take(f.Recipe)
 	if err != nil {
-		return recipe, nil, err
+		step.Why = err.Error()
+		f.Steps = append(f.Steps, step)
+		return now, nil
 	}
-	list := []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT,
-		Token: 1 / now.TokensPerSec}}
-	for _, p := range []Phase{Prefill, Decode} {
-		for _, change := range d.newEnv(p).with(recipe).changes() {
-			if ctx.Err() != nil {
-				return recipe, list, ctx.Err()
-			}
-			if err := change.check(); err != nil {
-				return recipe, list, err
-			}
-			f := Foreseen{Phase: p, Step: change.Name, Outcome: Rejected}
-			next, err := change.take(recipe)
-			if err != nil {
-				f.Why = err.Error()
-				list = append(list, f)
-				continue
-			}
-			then, err := foretold(next, c)
-			switch {
-			case isRefusal(err):
-				f.Why = err.Error()
-			case err != nil:
-				return recipe, list, err
-			case then.Plan == now.Plan:
-				f.Outcome, f.Why, f.TTFT, f.Token = Skipped, "the plan is the same with it", then.TTFT,
-					1/then.TokensPerSec
-			default:
-				f.TTFT, f.Token = then.TTFT, 1/then.TokensPerSec
-				better, why := timing.PredictedFaster(p, now, then)
-				if f.Why = why; better {
-					f.Outcome, recipe, now = Kept, next, then
-				}
-			}
-			list = append(list, f)
+	then, err := foretold(next, c)
+	switch {
+	case isRefusal(err):
+		step.Why = err.Error()
+	case err != nil:
+		return now, err
+	case then.Plan == now.Plan:
+		step.Outcome, step.Why, step.TTFT, step.Token = Skipped, "the plan is the same with it", then.TTFT,
+			1/then.TokensPerSec
+	default:
+		step.TTFT, step.Token = then.TTFT, 1/then.TokensPerSec
+		better, why := timing.PredictedFaster(&Attempt{Before: &now, After: &then, Published: change.Published}, p)
+		if step.Why = why; better {
+			step.Outcome, f.Recipe, now = Kept, next, then
 		}
 	}
-	return recipe, list, nil
+	f.Steps = append(f.Steps, step)
+	return now, nil
 }
 
 // foretold returns the clock's prediction for a recipe's plan.

@@ -118,7 +118,11 @@ func checkTried(e *Env) (Verdict, error) {
 		}
 		kept++
 		better, _ := timing.Faster(&a, e.phase)
-		c.Hold(better, "speed", "%s is faster beyond noise", a.Step)
+		how := "is faster beyond noise"
+		if a.Published {
+			how = "is faster beyond noise, or as fast and the published form"
+		}
+		c.Hold(better, "speed", "%s %s", a.Step, how)
 	}
 	c.Hold(len(attempts) > 0, "attempts", "changes tried: %d, measured: %d, kept: %d", len(attempts), measured, kept)
 	return c, nil

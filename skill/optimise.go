@@ -17,6 +17,10 @@ type Change struct {
 	Name  string          // must be set; of changes with the same name only the first is tried
 	Take  func(r *Recipe) // must be set, and must not change SeqLen
 	Order int             // changes are tried in this order; 0 is after all others
+
+	// Published is set if the change leads to the form of published programs. It is kept unless it
+	// is slower; other changes must be faster.
+	Published bool
 }
 
 // take returns the recipe with the change.
@@ -108,7 +112,7 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 		return Attempt{}, err
 	}
 	e.Step("trying: %s", c.Name)
-	a := Attempt{Step: c.Name, Outcome: Rejected, Recipe: e.Recipe()}
+	a := Attempt{Step: c.Name, Outcome: Rejected, Recipe: e.Recipe(), Published: c.Published}
 	next, err := c.take(e.bench.Recipe)
 	if err != nil {
 		a.Why = err.Error()
@@ -161,7 +165,11 @@ func timeAttempt(ctx context.Context, e, trial *Env, a *Attempt) error {
 	before, after, err := e.d.timer.Compare(ctx, e.phase, e.bench.Recipe, trial.bench.Recipe)
 	before.Estimate, after.Estimate = nil, nil
 	if after.Paired != nil {
-		a.Turns, after.Paired = after.Paired.Of(e.phase), nil
+		other := Prefill
+		if e.phase == Prefill {
+			other = Decode
+		}
+		a.Turns, a.OtherTurns, after.Paired = after.Paired.Of(e.phase), after.Paired.Of(other), nil
 	}
 	a.Before, a.After = &before, &after
 	return err

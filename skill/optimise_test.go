@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/skilltest"
@@ -81,9 +84,46 @@ func (asks) Changes(e *Env) []Change {
 func TestForeseeWithASkill(t *testing.T) {
 	ck := skilltest.Must(checkpoint.Open(npuTiny(t)))
 	defer ck.Close()
-	_, list, err := Foresee(context.Background(), ck.Config(), &Options{SeqLen: 96, Skills: []Skill{asks{"asks"}}})
-	if err != nil || len(list) < 3 {
-		t.Errorf("%d steps, %v", len(list), err)
+	f, err := Foresee(context.Background(), ck.Config(), &Options{SeqLen: 96, Skills: []Skill{asks{"asks"}}})
+	if err != nil || len(f.Steps) < 3 {
+		t.Errorf("%d steps, %v", len(f.Steps), err)
+	}
+}
+
+// The optimisation of each published model arrives at the published programs: their names,
+// arguments, layouts and mappings.
+func TestForecastArrivesAtPublishedPrograms(t *testing.T) {
+	for _, m := range published.Models() {
+		f, err := Foresee(context.Background(), &m.Config, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := published.Programs(m.Folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass := f.Plan.Prefill[len(f.Plan.Prefill)-1]
+		for phase, steps := range map[string][]plan.Step{
+			"prefill": pass.Steps, "decode": f.Plan.Decode.Steps, "both": f.Plan.Decode.Head,
+		} {
+			var got []*npu.Program
+			for _, s := range steps {
+				p := f.Plan.Program(s.Program)
+				if s.On == plan.OnDevice && !slices.Contains(got, p) {
+					got = append(got, p)
+				}
+			}
+			for _, d := range published.Differences(phase, want, got) {
+				t.Errorf("%s: %s", m.Name, d)
+			}
+		}
+		tuned, err := plan.NewNPU(&m.Config, &plan.NPUOptions{SeqLen: f.Recipe.SeqLen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := plan.Diff(tuned, f.Plan); len(diff) != 0 {
+			t.Errorf("%s: from the published plan to the forecast's: %q", m.Name, diff)
+		}
 	}
 }
 

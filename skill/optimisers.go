@@ -76,7 +76,7 @@ func knobSteps(e *Env, names ...string) []Change {
 		if e.phase == Decode {
 			take = func(r *Recipe) { takeInDecode(s, r) }
 		}
-		list = append(list, Change{Name: s.Name, Take: take, Order: i + 1})
+		list = append(list, Change{Name: s.Name, Take: take, Order: i + 1, Published: true})
 	}
 	return list
 }

@@ -489,8 +489,8 @@ func TestChangesOfUsers(t *testing.T) {
 	ck := skilltest.Must(checkpoint.Open(npuTiny(t)))
 	defer ck.Close()
 	foresee := func(c Change) ([]Foreseen, error) {
-		_, list, err := Foresee(ctx, ck.Config(), &Options{SeqLen: 96, Skills: []Skill{proposes{[]Change{c}}}})
-		return list, err
+		f, err := Foresee(ctx, ck.Config(), &Options{SeqLen: 96, Skills: []Skill{proposes{[]Change{c}}}})
+		return f.Steps, err
 	}
 	list, err := foresee(shorter)
 	if i := slices.IndexFunc(list, func(f Foreseen) bool { return f.Step == "shorter" }); err != nil || i < 0 ||

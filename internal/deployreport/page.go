@@ -275,11 +275,11 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 	started := time.Now()
 	var all []walked
 	for _, m := range models {
-		_, steps, err := skill.Foresee(ctx, &m.Config, &skill.Options{SeqLen: sequence})
+		f, err := skill.Foresee(ctx, &m.Config, &skill.Options{SeqLen: sequence})
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}
-		all = append(all, walked{m.Name, steps})
+		all = append(all, walked{m.Name, f.Steps})
 	}
 	r.Printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would "+
 		"decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+

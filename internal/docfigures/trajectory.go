@@ -21,14 +21,14 @@ func trajectory(ctx context.Context) (*figure, error) {
 	if !ok {
 		return nil, fmt.Errorf("no published model Llama-3.2-1B")
 	}
-	_, steps, err := skill.Foresee(ctx, &m.Config, &skill.Options{SeqLen: 2048})
+	forecast, err := skill.Foresee(ctx, &m.Config, &skill.Options{SeqLen: 2048})
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	var first, token plotter.XYs // y counts down from the first plan
 	decode := 0.0
-	for i, s := range steps {
+	for i, s := range forecast.Steps {
 		if i > 0 && s.Outcome != skill.Kept {
 			continue
 		}

@@ -58,6 +58,10 @@ func TestWholeModelsLeaveOneOut(t *testing.T) {
 			above++
 		}
 	}
+	if median := Quantile(errors, 0.5); math.Abs(median-xdna2.HeldOutError) > 0.0005 {
+		t.Errorf("the median error is %.2f %%, but xdna2.HeldOutError says %.2f %%", 100*median,
+			100*xdna2.HeldOutError)
+	}
 	if median, worst := Quantile(errors, 0.5), Quantile(errors, 1); median > 0.07 || above > 2 || worst > 0.25 {
 		t.Errorf("median %.1f %%, %d above 15 %%, worst %.1f %%; want at most 7 %%, 2, 25 %%", 100*median, above,
 			100*worst)

@@ -1,13 +1,11 @@
 package plan
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/npu"
@@ -84,35 +82,6 @@ func npuPlan(t *testing.T, c *checkpoint.Config, opts *NPUOptions) *Plan {
 	return p
 }
 
-// published is a program of the published artifacts.
-type published struct {
-	Phase, Program, Instance, Args string
-}
-
-// argsOf formats a program's arguments like the published lists.
-func argsOf(p *npu.Program) string {
-	roles := map[npu.Kind]string{
-		npu.In:      "D",
-		npu.Const:   "W",
-		npu.Scratch: "I",
-		npu.Out:     "O",
-		npu.State:   "S",
-	}
-	var parts []string
-	for _, a := range p.Args {
-		dims := make([]string, len(a.Shape))
-		for i, d := range a.Shape {
-			dims[i] = fmt.Sprint(d)
-		}
-		s := roles[a.Kind] + " "
-		if a.Type == dtype.F32 {
-			s += "f32 "
-		}
-		parts = append(parts, s+strings.Join(dims, "x"))
-	}
-	return strings.Join(parts, "; ")
-}
-
 // onArray returns the distinct programs that steps run on the array, in order.
 func onArray(p *Plan, steps []Step) (list []*npu.Program) {
 	seen := map[string]bool{}
@@ -125,63 +94,26 @@ func onArray(p *Plan, steps []Step) (list []*npu.Program) {
 	return list
 }
 
-// The arguments of every program equal the published list in testdata/npu/air-abi-args.json,
-// captured from the builders of Xilinx/mlir-air e972f2942.
+// The programs, with names and arguments, are the published ones.
 func TestNPUPlanArguments(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("testdata", "npu", "air-abi-args.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want struct {
-		Source string
-		Models map[string][]published
-	}
-	if err := json.Unmarshal(data, &want); err != nil {
-		t.Fatal(err)
-	}
-	if len(want.Models) != 9 {
-		t.Fatalf("%d models, want 9", len(want.Models))
-	}
-	configs := npuConfigs()
-	for name, programs := range want.Models {
-		t.Run(name, func(t *testing.T) {
-			p := npuPlan(t, configs[name], nil)
-			got := map[string][]*npu.Program{
-				"prefill": onArray(p, p.Prefill[0].Steps),
-				"decode":  onArray(p, p.Decode.Steps),
-				"both":    onArray(p, p.Decode.Head),
+	for _, m := range published.Models() {
+		want, err := published.Programs(m.Folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := npuPlan(t, &m.Config, nil)
+		for phase, got := range map[string][]*npu.Program{
+			"prefill": onArray(p, p.Prefill[0].Steps),
+			"decode":  onArray(p, p.Decode.Steps),
+			"both":    onArray(p, p.Decode.Head),
+		} {
+			for _, d := range published.Differences(phase, want, got) {
+				t.Errorf("%s: %s", m.Name, d)
 			}
-			count := 0
-			for _, w := range programs {
-				list := got[w.Phase]
-				if len(list) == 0 {
-					t.Fatalf("%s: no program left for %s", w.Phase, w.Program)
-				}
-				q := list[0]
-				got[w.Phase] = list[1:]
-				count++
-				instance := q.Instance
-				if instance == "" {
-					instance = q.Name
-				}
-				if q.Name != w.Program || instance != w.Instance {
-					t.Errorf("%s: program %s (%s), want %s (%s)", w.Phase, q.Name, instance,
-						w.Program, w.Instance)
-				}
-				if a := argsOf(q); a != w.Args {
-					t.Errorf("%s %s:\n got %s\nwant %s", w.Phase, w.Program, a, w.Args)
-				}
-			}
-			for phase, list := range got {
-				for _, q := range list {
-					t.Errorf("%s: program %s is not published", phase, q.Name)
-				}
-			}
-			if head := onArray(p, p.Prefill[0].Head); len(head) != 1 ||
-				head[0] != p.Program("lm_head_gemv") {
-				t.Error("prefill does not end with lm_head_gemv")
-			}
-		})
+		}
+		if head := onArray(p, p.Prefill[0].Head); len(head) != 1 || head[0] != p.Program("lm_head_gemv") {
+			t.Errorf("%s: prefill does not end with lm_head_gemv", m.Name)
+		}
 	}
 }
 

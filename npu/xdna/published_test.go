@@ -2,23 +2,18 @@ package xdna
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/internal/published"
-	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/npu/dtype"
 )
 
 // The published models generate the same token IDs on the device and on npu/cpu with the same plan.
@@ -51,7 +46,7 @@ func TestPublishedModels(t *testing.T) {
 					64, Tie: true, NormEps: c.NormEps, RopeTheta: c.RoPE.Theta}, 4,
 				func(p *plan.Plan) {
 					if long {
-						publishedSizes(t, m.Folder, onDevice(p))
+						publishedPrograms(t, m.Folder, onDevice(p))
 					}
 				})
 		})
@@ -127,64 +122,27 @@ func generate(t *testing.T, m *model.Model, ids []int32, n int) (got []int32) {
 	return got
 }
 
-// publishedSizes compares the programs with the published argument lists from which the test
-// artefacts take their sizes: air-abi-args.json of package model, captured from the builders of
-// Xilinx/mlir-air e972f2942.
-func publishedSizes(t *testing.T, folder string, programs []*npu.Program) {
+// publishedPrograms compares the programs with the published ones, from which the test artefacts
+// take their sizes.
+func publishedPrograms(t *testing.T, folder string, programs []*npu.Program) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(testenv.Root(), "model", "testdata", "npu", "air-abi-args.json"))
+	want, err := published.Programs(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lists struct {
-		Models map[string][]struct{ Program, Instance, Args string }
-	}
-	if err := json.Unmarshal(data, &lists); err != nil {
-		t.Fatal(err)
-	}
-	want := lists.Models[folder]
-	if len(want) != len(programs) || len(want) == 0 {
+	if len(want) != len(programs) {
 		t.Fatalf("%d programs, %d are published", len(programs), len(want))
 	}
 	for _, w := range want {
-		i := slices.IndexFunc(programs, func(p *npu.Program) bool { return p.Name == w.Program })
+		i := slices.IndexFunc(programs, func(p *npu.Program) bool { return p.Name == w.Name })
 		if i < 0 || instanceOf(programs[i]) != w.Instance {
-			t.Errorf("program %s (%s) is not in the plan", w.Program, w.Instance)
+			t.Errorf("program %s (%s) is not in the plan", w.Name, w.Instance)
 			continue
 		}
-		var have []string
-		for _, a := range programs[i].Args {
-			have = append(have, fmt.Sprint(argBytes(a)))
-		}
-		var sizes []string
-		for text := range strings.SplitSeq(w.Args, "; ") {
-			sizes = append(sizes, fmt.Sprint(publishedBytes(t, text)))
-		}
-		if !slices.Equal(have, sizes) {
-			t.Errorf("program %s: arguments of %v bytes, published are %v", w.Program, have, sizes)
+		if have := published.Args(programs[i]); have != w.Args {
+			t.Errorf("program %s: arguments\n got %s\nwant %s", w.Name, have, w.Args)
 		}
 	}
-}
-
-// publishedBytes returns the size of e.g. "D 2048x512" or "I f32 2048x2048": role, type unless
-// BF16, shape.
-func publishedBytes(t *testing.T, text string) int {
-	t.Helper()
-	fields, typ := strings.Fields(text), dtype.BF16
-	if len(fields) == 3 && fields[1] == "f32" {
-		typ = dtype.F32
-	} else if len(fields) != 2 {
-		t.Fatalf("argument %q", text)
-	}
-	elements := 1
-	for d := range strings.SplitSeq(fields[len(fields)-1], "x") {
-		n, err := strconv.Atoi(d)
-		if err != nil {
-			t.Fatalf("argument %q: %v", text, err)
-		}
-		elements *= n
-	}
-	return typ.Bytes(elements)
 }
 
 // record writes a line to the report that NPUKIT_REPORT names, replacing an older line for the same

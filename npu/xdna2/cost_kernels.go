@@ -104,9 +104,9 @@ func (g *GEMMParams) terms(p point) terms {
 }
 
 // GEMVParams are the constants of the matrix-vector product: the weights stream through the columns
-// once.
+// once. In a cascade the cores of a column share K, so each has as many groups of rows as one core.
 //
-//	time = Start + 2 M K / Stream * 8/columns + Row M / (columns m_input)
+//	time = Start + 2 N K / Stream * 8/columns + Row N / (columns m_input)
 type GEMVParams struct {
 	Stream float64 `json:"stream_gbs"` // with eight columns
 	Row    float64 `json:"row_us"`     // per group of m_input rows
@@ -124,7 +124,8 @@ func (g *GEMVParams) terms(p point, start float64) terms {
 
 // AttentionParams are the constants of FlashAttention. An iteration computes the rows of one q tile
 // for as many heads as the kernel unrolls. A mask does not shorten it (published: 39.6 and 40.1
-// ms). With h = head_dim/64,
+// ms). The temporal kernel is priced as the published FlashAttention of its shape: its time is known
+// relative to that one only, see [Deployed]. With h = head_dim/64,
 //
 //	iterations = rows/lqp * heads/heads_per_unroll
 //	time = Start + iterations (Tile h + (Key h + Wide (h-1)) keys/1024 + K and V of the iteration / KV)
@@ -139,6 +140,9 @@ type AttentionParams struct {
 func (a *AttentionParams) terms(p point) terms {
 	s := p.shape
 	lqp, unroll := p.tile(0, 256), p.tile(3, 2)
+	if p.mapping.Variant == "temporal" {
+		lqp, unroll = 256, 2
+	}
 	h := float64(s.HeadDim) / 64
 	iterations := ceilDiv(s.Rows, lqp) * ceilDiv(s.Heads, unroll)
 	distinct := ceilDiv(unroll, s.Heads/s.KVHeads)

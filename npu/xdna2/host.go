@@ -197,5 +197,5 @@ func at(n int, rate float64) float64 {
 const (
 	fittedFactor       = 1.049
 	fittedPrefillLayer = 6485  // us
-	fittedDecodeCall   = 215.3 // us
+	fittedDecodeCall   = 208.3 // us
 )

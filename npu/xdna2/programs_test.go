@@ -156,8 +156,17 @@ func (c config) prefillPass() pass {
 	return p
 }
 
+// gemv returns a matrix-vector product with its published tile, which is limited by a core's memory.
 func gemv(k, n int) Work {
-	m := npu.Mapping{Variant: "gemv", Tile: []int{8, 8}, Herd: []int{8, 1}}
+	tile := 16
+	for tile*k > 24<<10 {
+		tile /= 2
+	}
+	input := tile
+	if k > 10<<10 {
+		input = 1
+	}
+	m := npu.Mapping{Variant: "gemv", Tile: []int{tile, input}, Herd: []int{8, 1}}
 	return Work{Op: op.MatMul{M: 1, K: k, N: n}, Mapping: m}
 }
 
@@ -194,7 +203,7 @@ func (c config) decodePass() pass {
 		return p
 	}
 	for i, stage := range []string{"cascade.o", "cascade.swiglu", "cascade.swiglu", "cascade.down"} {
-		ffn[i].Mapping.Fused = stage
+		ffn[i].Mapping = npu.Mapping{Variant: "cascade", Fused: stage, Tile: []int{8, 2}, Herd: []int{8, 4}}
 	}
 	p.Layer = append(p.Layer, dispatch{Name: "o+ffn", Work: ffn})
 	return p

@@ -36,7 +36,7 @@ type FormatBounds struct {
 
 // Thresholds returns the bounds of this program, with their sources.
 func Thresholds() ThresholdSet {
-	set := ThresholdSet{Formats: map[string]FormatBounds{}, Gain: timing.LeastGain, Spread: journal.LeastSpread}
+	set := ThresholdSet{Formats: map[string]FormatBounds{}, Gain: timing.ClockError, Spread: journal.LeastSpread}
 	for name, b := range paperBounds() {
 		t, _ := gate.FormatThresholds(name)
 		b.Model = t

@@ -125,7 +125,12 @@ type Attempt struct {
 	Before  *Measurement `json:"before,omitempty"`
 	After   *Measurement `json:"after,omitempty"` // nil if it was not measured
 	Turns   *Turns       `json:"turns,omitempty"` // nil for predictions
-	Gates   []string     `json:"gates,omitempty"` // keys of the gates that ran
+	// OtherTurns are those of the time that the phase does not optimise.
+	OtherTurns *Turns `json:"other_turns,omitempty"`
+	// Published is set if the change leads to the published form, whose programs exist. It is then
+	// kept unless it is slower.
+	Published bool     `json:"published_form,omitempty"`
+	Gates     []string `json:"gates,omitempty"` // keys of the gates that ran
 }
 
 // SkillNote is the outcome of a skill for a symptom.

@@ -73,7 +73,8 @@ func Percents(gain, noise float64) (change, bound string) {
 		bound = strconv.FormatFloat(100*noise, 'f', digits, 64)
 		c, errC := strconv.ParseFloat(change, 64)
 		b, errB := strconv.ParseFloat(bound, 64)
-		if errC != nil || errB != nil || digits == 9 || (-c > b) == (gain > noise) {
+		if errC != nil || errB != nil || digits == 9 ||
+			(-c > b) == (gain > noise) && (c > b) == (-gain > noise) {
 			break
 		}
 	}

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/npukit/npukit/npu/xdna2"
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// LeastGain is the smallest predicted gain that counts: the clock is not more accurate than that.
-const LeastGain = 0.001
+// ClockError is the smallest predicted difference that counts: the clock's held-out median error.
+const ClockError = xdna2.HeldOutError
 
 // Median sorts list and returns its middle and its spread, which is half the distance of the
 // quartiles over the median.
@@ -28,30 +29,65 @@ func Gain(p journal.Phase, before, after journal.Measurement) float64 {
 	return 1 - after.TTFT/before.TTFT
 }
 
-// Faster reports whether an attempt is faster beyond noise, and returns the reason.
+// Faster reports whether an attempt is kept, and returns the reason. It is kept if it is faster
+// beyond noise. A change to the published form is kept if it is not slower beyond noise: its
+// programs exist, and equal speed is no reason to compile others. No change may slow the other
+// phase beyond noise.
 func Faster(a *journal.Attempt, p journal.Phase) (bool, string) {
 	switch {
 	case a.Before == nil || a.After == nil:
 		return false, "it was not measured"
-	case a.Turns != nil:
-		return a.Turns.Faster(), timeOf(p) + " " + a.Turns.String()
+	case a.Turns == nil:
+		return PredictedFaster(a, p)
 	}
-	return PredictedFaster(p, *a.Before, *a.After)
+	why := timeOf(p) + " " + a.Turns.String()
+	if o := a.OtherTurns; o != nil && -o.Gain > max(journal.LeastSpread, o.Noise) {
+		return false, why + ", but it slows the other phase: " + timeOf(other(p)) + " " + o.String()
+	}
+	return decide(a, a.Turns.Gain, max(journal.LeastSpread, a.Turns.Noise), why)
 }
 
-// PredictedFaster compares two predictions: it reports whether a change is kept, and returns the
-// reason. Measurements are compared by their turns.
-func PredictedFaster(p journal.Phase, before, after journal.Measurement) (bool, string) {
-	if !before.Predicted || !after.Predicted || before.Positions != after.Positions {
+// PredictedFaster is [Faster] for predictions, whose noise is the clock's own error.
+func PredictedFaster(a *journal.Attempt, p journal.Phase) (bool, string) {
+	if !a.Before.Predicted || !a.After.Predicted || a.Before.Positions != a.After.Positions {
 		return false, "one figure is not predicted, or they are of prompts of different lengths: nothing can be said"
 	}
+	gain, why := predicted(p, *a.Before, *a.After)
+	if o := other(p); Gain(o, *a.Before, *a.After) < -ClockError {
+		_, slower := predicted(o, *a.Before, *a.After)
+		return false, why + ", but it slows the other phase: " + slower
+	}
+	return decide(a, gain, ClockError, why)
+}
+
+// decide compares a gain with its noise.
+func decide(a *journal.Attempt, gain, noise float64, why string) (bool, string) {
+	switch {
+	case gain > noise:
+		return true, why
+	case a.Published && gain >= -noise:
+		return true, why + ", no slower than that, and the published form"
+	}
+	return false, why
+}
+
+// predicted returns the predicted gain in the time that a phase optimises, and its description.
+func predicted(p journal.Phase, before, after journal.Measurement) (float64, string) {
 	g := Gain(p, before, after)
-	change, bound := journal.Percents(g, LeastGain)
+	change, bound := journal.Percents(g, ClockError)
 	was, is := journal.Seconds(before.TTFT), journal.Seconds(after.TTFT)
 	if p == journal.Decode {
 		was, is = journal.Seconds(1/before.TokensPerSec), journal.Seconds(1/after.TokensPerSec)
 	}
-	return g > LeastGain, fmt.Sprintf("%s %s -> %s predicted (%s %%, noise %s %%)", timeOf(p), was, is, change, bound)
+	return g, fmt.Sprintf("%s %s -> %s predicted (%s %%, clock error %s %%)", timeOf(p), was, is, change, bound)
+}
+
+// other returns the optimisation phase that p is not.
+func other(p journal.Phase) journal.Phase {
+	if p == journal.Decode {
+		return journal.Prefill
+	}
+	return journal.Decode
 }
 
 // timeOf names the time that a phase optimises.
