@@ -17,10 +17,10 @@ import (
 
 // Forecast is the optimisation that a deployment is predicted to make.
 type Forecast struct {
-	Recipe Recipe
-	Plan   *plan.Plan     // of Recipe
-	Result *plan.Estimate // of Plan
-	Steps  []Foreseen     // the first one is the naive plan
+	Start  *plan.Plan // the naive plan
+	Recipe Recipe     // after all steps
+	Plan   *plan.Plan // of Recipe
+	Steps  []Foreseen // the first one is the naive plan
 }
 
 // Foreseen is the clock's prediction for a change to the plan.
@@ -57,6 +57,9 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (*Forecas
 		return f, err
 	}
 	f.Recipe = journal.Naive(d.models.Info, o.SeqLen)
+	if f.Start, err = models.ArrayPlan(f.Recipe, c); err != nil {
+		return f, err
+	}
 	now, err := foretold(f.Recipe, c)
 	if err != nil {
 		return f, err
@@ -73,10 +76,7 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (*Forecas
 			}
 		}
 	}
-	if f.Plan, err = models.ArrayPlan(f.Recipe, c); err != nil {
-		return f, err
-	}
-	f.Result, err = f.Plan.Estimate(xdna2.NewClock(xdna2.HostNpukit()))
+	f.Plan, err = models.ArrayPlan(f.Recipe, c)
 	return f, err
 }
 

@@ -130,6 +130,7 @@ func commands(a *app) []*cobra.Command {
 		verifyCommand(a),
 		benchCommand(a),
 		estimateCommand(a),
+		planCommand(a),
 
 		// Deployment
 		deployCommand(a),
