@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/npukit/npukit/internal/readfile"
+	"github.com/npukit/npukit/npu"
+	"github.com/npukit/npukit/npu/xdna/internal/controlcode"
 )
 
 // Artefact is a compiled program on disk, as described by its manifest.
@@ -21,11 +24,17 @@ type Artefact struct {
 	Instructions string // path of an xclbin's instruction stream; "" for an ELF
 	Kernel       string // "main:o_ffn" in an ELF, "MLIR_AIE" in an xclbin
 
-	// Optional extensions of MLIR-AIR's manifest: the size of every argument in bytes, and the head
-	// layout of attention, "seq-first" or "head-first". Both layouts have the same size, so a wrong
-	// one produces garbage without an error.
+	// Optional extensions of MLIR-AIR's manifest: the size of every argument in bytes, the head
+	// layout of attention ("seq-first" or "head-first"), and the mapping of every launch. Both
+	// layouts have the same size, so a wrong one produces garbage without an error. Sizes and layout
+	// that are not stated are read from the binary; see [Artefacts.Find].
 	Arguments []int
 	Layout    string
+	Mapping   []npu.Mapping
+
+	control sync.Once
+	usage   *controlcode.Program // what the binary does with its arguments; see readUsage
+	unread  error
 }
 
 // ELF reports whether the artefact is a full ELF. Otherwise it is an xclbin with an instruction
@@ -98,6 +107,8 @@ type manifestEntry struct {
 	Insts        *string `json:"insts"`
 	Arguments    []int   `json:"arguments,omitempty"`
 	Layout       string  `json:"layout,omitempty"`
+
+	Mapping []npu.Mapping `json:"mapping,omitempty"`
 }
 
 // read adds the artefacts of one folder.
@@ -141,7 +152,7 @@ func (e *manifestEntry) artefact(name, dir string) (a *Artefact, err error) {
 	if name == "" || strings.ContainsAny(name, "/\\\x00") {
 		return nil, errors.New("invalid program name")
 	}
-	a = &Artefact{Name: name, Kernel: e.Kernel, Arguments: e.Arguments, Layout: e.Layout}
+	a = &Artefact{Name: name, Kernel: e.Kernel, Arguments: e.Arguments, Layout: e.Layout, Mapping: e.Mapping}
 	if a.Binary, err = siblingPath(dir, e.OutputBinary); err != nil {
 		return nil, fmt.Errorf("output_binary: %w", err)
 	}
@@ -195,6 +206,28 @@ func siblingPath(dir, path string) (string, error) {
 		return "", fmt.Errorf("%q is not a file name", path)
 	}
 	return filepath.Join(dir, base), nil
+}
+
+// readUsage reads from the binary what the program does with its arguments. An error means that the
+// binary cannot be understood, which need not be a fault of it.
+func (a *Artefact) readUsage() (*controlcode.Program, error) {
+	a.control.Do(func() {
+		file := a.Binary
+		if !a.ELF() {
+			file = a.Instructions
+		}
+		data, err := readfile.Regular(file, maxBinary)
+		if err != nil {
+			a.unread = err
+			return
+		}
+		if a.ELF() {
+			a.usage, a.unread = controlcode.ELF(data, a.Kernel)
+		} else {
+			a.usage, a.unread = controlcode.Instructions(data)
+		}
+	})
+	return a.usage, a.unread
 }
 
 // Check returns an error if a file of the artefact is missing or cannot be a file of its type.

@@ -13,6 +13,8 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
+	"github.com/npukit/npukit/npu/xdna/internal/elftest"
+	"github.com/npukit/npukit/xrt/xrttest"
 )
 
 // folder writes files and creates their folders.
@@ -174,45 +176,126 @@ func attention(headFirst bool) *npu.Program {
 	return p
 }
 
-// The manifest must match the program, because the array checks nothing.
+// transfers returns instructions that transfer every argument of p, but n bytes of argument i.
+func transfers(p *npu.Program, i, n int) *xrttest.Stream {
+	s := xrttest.NewELFStream(1)
+	for k, a := range p.Args {
+		size := argBytes(a)
+		if k == i {
+			size = n
+		}
+		if size > 0 {
+			s.Transfer(k, 0, uint32(size))
+		}
+	}
+	return s
+}
+
+// queries returns instructions of attention, whose queries have rows of n bytes with a pitch.
+func queries(n, pitch uint32) *xrttest.Stream {
+	p := attention(false)
+	s := transfers(p, 0, 0)
+	size := uint32(argBytes(p.Args[0]))
+	for at := uint32(0); at < pitch; at += n {
+		s.Rows(0, at, size/pitch, n, pitch)
+	}
+	return s
+}
+
+// An artefact must have the program's signature, because the array checks nothing. What the
+// manifest does not state is read from the binary.
 func TestArtefactsMatchPrograms(t *testing.T) {
-	add := addProgram("add")
+	add, flash, heads := addProgram("add"), attention(false), attention(true)
 	long := addProgram("add.512")
 	const sizes = `, "arguments": [128, 128, 128, 128]`
+	const attn = `"kernel": "main:attention_bf16"`
+	whole := func(p *npu.Program) *xrttest.Stream { return transfers(p, -1, 0) }
 	for name, tc := range map[string]struct {
-		p     *npu.Program
-		entry string
-		want  string // in the error, "" for none
+		p      *npu.Program
+		entry  string
+		stream *xrttest.Stream // nil for a binary that cannot be read
+		args   int             // of the kernel; 0 for the program's
+		want   string          // in the error, "" for none
 	}{
-		"as published":           {add, `"kernel": "main:add"`, ""},
-		"with sizes":             {add, `"kernel": "main:add"` + sizes, ""},
-		"the length in its name": {long, `"kernel": "main:add"` + sizes, ""},
-		"another instance":       {add, `"kernel": "main:sub"`, `instance is "sub"`},
-		"an argument less": {add, `"kernel": "main:add", "arguments": [128, 128, 128]`,
+		"as published":            {add, `"kernel": "main:add"`, whole(add), 0, ""},
+		"with sizes":              {add, `"kernel": "main:add"` + sizes, whole(add), 0, ""},
+		"unreadable, with sizes":  {add, `"kernel": "main:add"` + sizes, nil, 0, ""},
+		"unreadable":              {add, `"kernel": "main:add"`, nil, 0, `add "arguments"`},
+		"the length in its name":  {long, `"kernel": "main:add"` + sizes, whole(long), 0, ""},
+		"another instance":        {add, `"kernel": "main:sub"`, whole(add), 0, `instance is "sub"`},
+		"an argument less":        {add, `"kernel": "main:add"`, transfers(add, 3, 0), 3, "kernel has 3 arguments"},
+		"an argument more":        {add, `"kernel": "main:add"`, whole(add).Transfer(4, 0, 4), 5, "uses argument 4"},
+		"one more that is unused": {add, `"kernel": "main:add"`, whole(add), 8, ""},
+		"sizes for an argument less": {add, `"kernel": "main:add", "arguments": [128, 128, 128]`, whole(add), 0,
 			"3 arguments"},
-		"other sizes": {add, `"kernel": "main:add", "arguments": [128, 128, 128, 256]`,
+		"other sizes": {add, `"kernel": "main:add", "arguments": [128, 128, 128, 256]`, whole(add), 0,
 			"argument 3 has 256 bytes"},
-		"its instance": {attention(false), `"kernel": "main:attention_bf16"`, ""},
-		"its name as instance": {attention(false), `"kernel": "main:flash_attn"`,
-			`needs "attention_bf16"`},
-		"rows first": {attention(false),
-			`"kernel": "main:attention_bf16", "layout": "seq-first"`, ""},
-		"heads first": {attention(true),
-			`"kernel": "main:attention_bf16", "layout": "head-first"`, ""},
-		"heads first, plan is not": {attention(false),
-			`"kernel": "main:attention_bf16", "layout": "head-first"`, "garbage"},
-		"rows first, plan is not": {attention(true),
-			`"kernel": "main:attention_bf16", "layout": "seq-first"`, "garbage"},
+		"a shorter argument": {add, `"kernel": "main:add"`, transfers(add, 1, 64),
+			0, "reach byte 64 of argument 1"},
+		"a longer argument": {add, `"kernel": "main:add"`, transfers(add, 1, 132), 0, "reach byte 132"},
+		"a longer one, against sizes": {add, `"kernel": "main:add"` + sizes, transfers(add, 1, 132),
+			0, "reach byte 132"},
+		"its name as instance": {flash, `"kernel": "main:flash_attn"`, queries(128, 256),
+			0, `needs "attention_bf16"`},
+		"rows first":                     {flash, attn + `, "layout": "seq-first"`, whole(flash), 0, ""},
+		"heads first":                    {heads, attn + `, "layout": "head-first"`, whole(heads), 0, ""},
+		"heads first, plan is not":       {flash, attn + `, "layout": "head-first"`, whole(flash), 0, "noise"},
+		"rows first, plan is not":        {heads, attn + `, "layout": "seq-first"`, whole(heads), 0, "noise"},
+		"rows first, read":               {flash, attn, queries(128, 256), 0, ""},
+		"heads first, read":              {heads, attn, queries(64, 128), 0, ""},
+		"heads first, read, plan is not": {flash, attn, queries(64, 128), 0, "noise"},
+		"rows first, read, plan is not":  {heads, attn, queries(128, 256), 0, "noise"},
+		"neither":                        {flash, attn, whole(flash), 0, `add "layout": "seq-first"`},
+		"the mapping of the plan":        {add, `"kernel": "main:add", "mapping": [{}]`, whole(add), 0, ""},
+		"another mapping": {add, `"kernel": "main:add", "mapping": [{"variant": "scalar"}]`, whole(add),
+			0, "scalar"},
+		"the mapping of too many launches": {add, `"kernel": "main:add", "mapping": [{}, {}]`, whole(add),
+			0, "2 launches"},
 	} {
+		binary := "x"
+		if tc.stream != nil {
+			args := tc.args
+			if args == 0 {
+				args = len(tc.p.Args)
+			}
+			other := xrttest.NewELFStream(2).Transfer(0, 0, 4)
+			binary = string(elftest.Write(t, args, elftest.Instance{Name: "other", Stream: other.Bytes()},
+				elftest.Instance{Name: instanceOf(tc.p), Stream: tc.stream.Bytes()},
+				elftest.Instance{Name: "add", Stream: tc.stream.Bytes()}))
+		}
 		text := fmt.Sprintf(`{"entries": {%q: {"output_binary": "p.elf", %s}}}`, tc.p.Name, tc.entry)
-		s, err := ReadArtefacts(folder(t, map[string]string{manifestName: text, "p.elf": "x"}))
+		s, err := ReadArtefacts(folder(t, map[string]string{manifestName: text, "p.elf": binary}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Find(tc.p)
 		if tc.want == "" && err != nil || tc.want != "" &&
-			(err == nil || !strings.Contains(err.Error(), tc.want)) {
+			(err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, ErrMismatch)) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// A folder's artefact that does not match is compiled instead, if there is a compiler.
+func TestCompilesWhatDoesNotMatch(t *testing.T) {
+	p := addProgram("add")
+	dir := folder(t, map[string]string{"add.elf": "x",
+		manifestName: `{"entries": {"add": {"output_binary": "add.elf", "kernel": "main:add", "arguments": [4]}}}`})
+	f := &fake{array: newArray(t)}
+	f.array.learn(t, p)
+	for _, command := range [][]string{nil, {"false"}} {
+		o := Options{Artefacts: dir, Lock: filepath.Join(t.TempDir(), "npu.lock")}
+		if command != nil {
+			o.Compile = &Compiler{Command: command, Cache: t.TempDir()}
+		}
+		d, err := newDevice(f, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeIt(t, d) })
+		_, err = d.Load(t.Context(), p)
+		if mismatch := errors.Is(err, ErrMismatch); err == nil || mismatch != (command == nil) {
+			t.Errorf("with the compile command %q: %v", command, err)
 		}
 	}
 }

@@ -427,9 +427,13 @@ func writeArtefacts(t *testing.T, dir string, groups map[string][]*npu.Program,
 			for _, a := range p.Args {
 				sizes = append(sizes, fmt.Sprint(argBytes(a)))
 			}
+			layout := ""
+			if l := headLayout(p); l != "" {
+				layout = fmt.Sprintf(`, "layout": %q`, l)
+			}
 			entries = append(entries,
-				fmt.Sprintf(`%q: {"output_binary": "elsewhere/%s", "kernel": "main:%s", "insts": null, "arguments": [%s]}`,
-					p.Name, file, instanceOf(p), strings.Join(sizes, ", ")))
+				fmt.Sprintf(`%q: {"output_binary": "elsewhere/%s", "kernel": "main:%s", "insts": null, `+
+					`"arguments": [%s]%s}`, p.Name, file, instanceOf(p), strings.Join(sizes, ", "), layout))
 		}
 	}
 	text := fmt.Sprintf("{\"_toolchain\": {\"mlir_aie\": \"test\"}, \"entries\": {\n%s}}\n",

@@ -55,9 +55,9 @@ func (e *executable) Close() error {
 	return errors.Join(d.contexts.dropConfig(e.config), e.config.close())
 }
 
-// Load finds the artefact of p by name and checks that it matches p. If there is no artefact, the
-// program is compiled if the device has a [Compiler]; otherwise the error wraps [ErrNoArtefact] and
-// describes how to build it.
+// Load finds the artefact whose signature is that of p; see [Artefacts.Find]. If there is none, the
+// program is compiled if the device has a [Compiler]. Otherwise the error wraps [ErrNoArtefact] or
+// [ErrMismatch] and describes how to build it.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
@@ -69,15 +69,17 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 		return nil, err
 	}
 	a, err := d.artefacts.Find(p)
-	if errors.Is(err, ErrNoArtefact) && d.compile != nil {
+	if d.compile != nil && (errors.Is(err, ErrNoArtefact) || errors.Is(err, ErrMismatch)) {
+		if errors.Is(err, ErrMismatch) {
+			d.log.Warn("an artefact is not used: compiling the program", "program", p.Name, "reason", err)
+		}
 		a, err = d.compile.Artefact(ctx, p)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if headLayout(p) != "" && a.Layout == "" {
-		d.log.Warn("the manifest has no attention layout: using the plan's",
-			"program", p.Name, "layout", headLayout(p))
+	if _, err := a.readUsage(); err != nil {
+		d.log.Warn("transfers are not checked against the sizes of arguments", "program", p.Name, "reason", err)
 	}
 	c, err := d.configOf(a)
 	if err != nil {

@@ -3,6 +3,7 @@ package xdna
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/npukit/npukit/npu"
@@ -13,18 +14,30 @@ import (
 // program and describes how to build it.
 var ErrNoArtefact = errors.New("no artefact for the program")
 
-// Find returns the artefact of a program: the one with its name. It returns an error that wraps
-// [ErrNoArtefact] if there is none, and another error if a file is missing or if the manifest's
-// instance, arguments or layout do not match the program.
+// ErrMismatch is returned if an artefact has a program's name but is for another one. The error that
+// wraps it has the difference and what to do.
+var ErrMismatch = errors.New("the artefact is for another program")
+
+// Find returns the artefact of a program: the one with its name, whose signature matches. The
+// signature is the instance, the number and the sizes of the arguments, the layout of attention, and
+// the mapping. What the manifest does not state is read from the binary: how far the transfers reach
+// in each argument, and the pitch of its rows. Only the mapping cannot be read; it is compared if
+// the manifest states it.
+//
+// The error wraps [ErrNoArtefact] if there is no artefact of the name, and [ErrMismatch] if the
+// signature differs or cannot be known.
 func (s *Artefacts) Find(p *npu.Program) (*Artefact, error) {
 	a := s.Get(p.Name)
 	if a == nil {
 		return nil, noArtefact(p, s.Dirs)
 	}
-	if err := a.match(p); err != nil {
-		return nil, fmt.Errorf("npu/xdna: artefact %s: %w", a.Binary, err)
+	if err := a.Check(); err != nil {
+		return nil, err
 	}
-	return a, a.Check()
+	if err := a.match(p); err != nil {
+		return nil, fmt.Errorf("npu/xdna: artefact %s: %w: %w", a.Binary, ErrMismatch, err)
+	}
+	return a, nil
 }
 
 func noArtefact(p *npu.Program, dirs []string) error {
@@ -39,30 +52,168 @@ func noArtefact(p *npu.Program, dirs []string) error {
 		ErrNoArtefact, where)
 }
 
-// match returns an error if the manifest does not match the program.
+// match returns an error if the artefact's signature is not that of the program.
 func (a *Artefact) match(p *npu.Program) error {
 	if a.ELF() {
 		if err := a.matchInstance(p); err != nil {
 			return err
 		}
 	}
-	if a.Arguments != nil {
-		if len(a.Arguments) != len(p.Args) {
-			return fmt.Errorf("it has %d arguments, program %s has %d: compile it for this model "+
-				"and sequence length",
-				len(a.Arguments), p.Name, len(p.Args))
+	if err := a.matchSizes(p); err != nil {
+		return err
+	}
+	if err := a.matchReach(p); err != nil {
+		return err
+	}
+	if err := a.matchLayout(p); err != nil {
+		return err
+	}
+	return a.matchMapping(p)
+}
+
+// matchSizes compares the sizes that the manifest states.
+func (a *Artefact) matchSizes(p *npu.Program) error {
+	if a.Arguments == nil {
+		return nil
+	}
+	if len(a.Arguments) != len(p.Args) {
+		return fmt.Errorf("it has %d arguments, program %s has %d: compile it for this model "+
+			"and sequence length", len(a.Arguments), p.Name, len(p.Args))
+	}
+	for i, arg := range p.Args {
+		if n := argBytes(arg); n != a.Arguments[i] {
+			return fmt.Errorf("argument %d has %d bytes, %s: compile it for this model and sequence length",
+				i, a.Arguments[i], describeArg(p, i))
 		}
-		for i, arg := range p.Args {
-			if n := argBytes(arg); n != a.Arguments[i] {
-				return fmt.Errorf("argument %d has %d bytes, %q of program %s is %s %s with %d "+
-					"bytes: compile it for this model and sequence length",
-					i, a.Arguments[i], arg.Name, p.Name, arg.Type, op.ShapeString(arg.Shape), n)
+	}
+	return nil
+}
+
+func describeArg(p *npu.Program, i int) string {
+	arg := p.Args[i]
+	return fmt.Sprintf("%q of program %s is %s %s with %d bytes", arg.Name, p.Name, arg.Type,
+		op.ShapeString(arg.Shape), argBytes(arg))
+}
+
+// matchReach compares the arguments with what the transfers reach. A transfer past the end would
+// overwrite other buffers, so it is an error whatever the manifest states. If it states no sizes, the
+// arguments that the launches read or write must be reached to their ends.
+func (a *Artefact) matchReach(p *npu.Program) error {
+	used, err := a.readUsage()
+	if err != nil {
+		if a.Arguments != nil {
+			return nil
+		}
+		return fmt.Errorf("its manifest states no sizes of arguments, and they cannot be read from the binary: %w: "+
+			"add \"arguments\", the bytes of each, to its entry in %s", err, manifestName)
+	}
+	if n := len(used.Arguments); a.ELF() && n < len(p.Args) {
+		return fmt.Errorf("its kernel has %d arguments, program %s has %d: compile it for this model",
+			n, p.Name, len(p.Args))
+	}
+	for i, u := range used.Arguments {
+		switch {
+		case u.Reach == 0:
+		case i >= len(p.Args):
+			return fmt.Errorf("it uses argument %d, program %s has %d: compile it for this model", i, p.Name,
+				len(p.Args))
+		case u.Reach > int64(argBytes(p.Args[i])):
+			return fmt.Errorf("its transfers reach byte %d of argument %d, %s: "+
+				"compile it for this model and sequence length", u.Reach, i, describeArg(p, i))
+		}
+	}
+	if a.Arguments != nil {
+		return nil
+	}
+	for i, arg := range p.Args {
+		var reach int64
+		if i < len(used.Arguments) {
+			reach = used.Arguments[i].Reach
+		}
+		if arg.Kind != npu.Scratch && isUsed(p, i) && reach < int64(argBytes(arg)) {
+			return fmt.Errorf("its transfers reach byte %d of argument %d, %s: compile it for this model and "+
+				"sequence length, or, if it is, add \"arguments\", the bytes of each, to its entry in %s",
+				reach, i, describeArg(p, i), manifestName)
+		}
+	}
+	return nil
+}
+
+// isUsed reports whether a launch reads or writes an argument.
+func isUsed(p *npu.Program, i int) bool {
+	for _, l := range p.Launches {
+		for _, v := range l.Args {
+			if v.Arg == i {
+				return true
 			}
 		}
 	}
-	if want := headLayout(p); a.Layout != "" && want != "" && a.Layout != want {
-		return fmt.Errorf("its attention is %s, program %s is %s: the results would be garbage",
-			a.Layout, p.Name, want)
+	return false
+}
+
+// matchLayout compares the head layout of attention. It must be known, because a wrong one computes
+// noise.
+func (a *Artefact) matchLayout(p *npu.Program) error {
+	want := headLayout(p)
+	if want == "" {
+		return nil
+	}
+	have := a.Layout
+	if have == "" {
+		have = a.readLayout(p)
+	}
+	switch have {
+	case want:
+		return nil
+	case "":
+		return fmt.Errorf("its manifest states no layout of attention, and its transfers do not tell: if it was "+
+			"compiled %s, add \"layout\": %q to its entry in %s; MLIR-AIR compiles seq-first for a head_dim of 64 "+
+			"and for Llama-3.2-3B, and head-first for other models", want, want, manifestName)
+	}
+	return fmt.Errorf("its attention is %s, program %s is %s: the results would be noise", have, p.Name, want)
+}
+
+// readLayout returns the layout of attention that the pitches of its queries show, or "". In
+// sequence-first queries the next row of a head follows after all heads, in head-first ones after
+// one head, and the next head after all rows.
+func (a *Artefact) readLayout(p *npu.Program) string {
+	used, err := a.readUsage()
+	if err != nil {
+		return ""
+	}
+	for _, l := range p.Launches {
+		o, ok := l.Op.(op.Attention)
+		if !ok || l.Args[0].Arg >= len(used.Arguments) || o.Heads == 1 {
+			continue
+		}
+		q := l.Args[0].Arg
+		row := int64(p.Args[q].Type.Bytes(o.HeadDim))
+		for _, pitch := range used.Arguments[q].Pitches {
+			switch pitch {
+			case row * int64(o.Heads):
+				return seqFirst
+			case row, row * int64(o.Rows):
+				return headFirst
+			}
+		}
+	}
+	return ""
+}
+
+// matchMapping compares the mapping that the manifest states.
+func (a *Artefact) matchMapping(p *npu.Program) error {
+	if a.Mapping == nil {
+		return nil
+	}
+	if len(a.Mapping) != len(p.Launches) {
+		return fmt.Errorf("it maps %d launches, program %s has %d: compile it for this model", len(a.Mapping), p.Name,
+			len(p.Launches))
+	}
+	for i, l := range p.Launches {
+		if m := a.Mapping[i]; !reflect.DeepEqual(m, l.Mapping) {
+			return fmt.Errorf("it maps launch %q as %+v, program %s as %+v: compile it with the mapping of the plan, "+
+				"or plan with this one", l.Name, m, p.Name, l.Mapping)
+		}
 	}
 	return nil
 }

@@ -53,15 +53,29 @@ func (s *Stream) op(words ...uint32) {
 // Transfer adds a transfer of n bytes of an argument, starting at offset. n and offset must be
 // multiples of 4, and a stream may have at most 120 transfers; otherwise Transfer panics.
 func (s *Stream) Transfer(arg int, offset, n uint32) *Stream {
+	return s.transfer(arg, offset, n, 0, 0)
+}
+
+// Rows adds a strided transfer: a number of rows of n bytes, whose starts are pitch bytes apart.
+// Sizes and offset must be multiples of 4, n below 4096; otherwise Rows panics.
+func (s *Stream) Rows(arg int, offset, rows, n, pitch uint32) *Stream {
+	if n/4 >= 1<<10 || pitch%4 != 0 || pitch == 0 {
+		panic("xrttest: Rows: invalid size or pitch")
+	}
+	// The inner dimension has the words of a row, one after the other.
+	return s.transfer(arg, offset, rows*n, n/4<<20, pitch/4-1)
+}
+
+func (s *Stream) transfer(arg int, offset, n, inner, outer uint32) *Stream {
 	column, index := s.next/maxDescriptors, s.next%maxDescriptors
 	if column >= maxColumns || n%4 != 0 || offset%4 != 0 || n == 0 {
-		panic("xrttest: Transfer: invalid size, offset or number of transfers")
+		panic("xrttest: a transfer has an invalid size or offset, or is one too many")
 	}
 	s.next++
 	reg := column<<columnShift | (regDescriptors + 0x20*index)
-	// Length in words; base, filled in by the patch; no steps; burst of 512 bytes; cacheable; no
+	// Length in words; base, filled in by the patch; two dimensions; burst of 512 bytes; cacheable; no
 	// iteration; valid.
-	s.op(opBlockWrite, 0, reg, 48, n/4, offset, 0, 0, 0x80000000, 0x02000000, 0, 0x02000000)
+	s.op(opBlockWrite, 0, reg, 48, n/4, offset, 0, inner, 0x80000000|outer, 0x02000000, 0, 0x02000000)
 	s.op(opPatch, 48, 0, 0, 0, 0, reg+4, 0, uint32(arg), 0, offset, 0)
 	s.op(opWrite, 0, column<<columnShift|regQueue, 0, index, 24)
 	return s

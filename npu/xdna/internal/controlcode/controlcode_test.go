@@ -130,7 +130,8 @@ func TestCompressedControlCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packed := le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, uint32(elf.COMPRESS_ZLIB)), uint32(len(code))), 16)
+		packed := le.AppendUint32(nil, uint32(elf.COMPRESS_ZLIB))
+		packed = le.AppendUint32(le.AppendUint32(packed, uint32(len(code))), 16)
 		var b bytes.Buffer
 		w := zlib.NewWriter(&b)
 		if _, err := w.Write(code); err != nil {

@@ -92,7 +92,8 @@ func (f *file) content(i int) ([]byte, error) {
 		return nil, fmt.Errorf("section %q has %d bytes, limit %d", s.Name, s.Size, maxSection)
 	}
 	if size := uint64(len(f.data)); s.Offset > size || s.FileSize > size-s.Offset {
-		return nil, fmt.Errorf("section %q has %d bytes from byte %d, the file has %d", s.Name, s.FileSize, s.Offset, size)
+		return nil, fmt.Errorf("section %q has %d bytes from byte %d, the file has %d", s.Name, s.FileSize,
+			s.Offset, size)
 	}
 	data := f.data[s.Offset:][:s.FileSize]
 	if s.Flags&elf.SHF_COMPRESSED == 0 {

@@ -179,12 +179,14 @@ func Instructions(stream []byte) (*Program, error) {
 			continue
 		}
 		if len(o.words) < 11 {
-			return nil, fmt.Errorf("instructions: the patch at byte %d has %d words, want 11 or more", o.at, len(o.words))
+			return nil, fmt.Errorf("instructions: the patch at byte %d has %d words, want 11 or more", o.at,
+				len(o.words))
 		}
 		register, arg, plus := o.words[6]-4, o.words[8], o.words[10]
 		d, ok := at[register]
 		if !ok {
-			return nil, fmt.Errorf("instructions: byte %d patches register %#x, which has no descriptor", o.at, register)
+			return nil, fmt.Errorf("instructions: byte %d patches register %#x, which has no descriptor", o.at,
+				register)
 		}
 		if err := p.add(int64(arg), int64(plus), d); err != nil {
 			return nil, fmt.Errorf("instructions: byte %d: %w", o.at, err)
