@@ -197,6 +197,7 @@ func TestExitCodes(t *testing.T) {
 		{"model missing", "run", "", 2, []string{"MODEL is missing"}},
 		{"two prompts", "run M hello world", "", 2, []string{`"world"`, "quote"}},
 		{"empty model", "run  hello", "", 2, []string{"MODEL is empty"}},
+		{"unknown log level", "run M hi --log loud", "", 2, []string{`--log is "loud"`, "debug, info"}},
 		{"unknown device", "run M hi --device gpu", "", 2, []string{`"gpu"`, "cpu, sim or xdna"}},
 		{"a model that does not fit the array", "run M hi --device sim", "", 1, []string{"head_dim is 16", "R-DIV-9",
 			"what would fit"}},

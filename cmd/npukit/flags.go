@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"github.com/npukit/npukit/model/checkpoint"
 	"io"
+	"log/slog"
 	"math"
 	"os"
 	"runtime"
@@ -74,7 +75,8 @@ type deviceFlags struct {
 	inPlace   bool
 	artefacts string
 	compile   string
-	err       io.Writer // for the output of the compile command; nil discards it
+	log       string
+	err       io.Writer // for the log, and the output of the compile command; nil discards both
 }
 
 func (f *deviceFlags) add(cmd *cobra.Command) {
@@ -86,6 +88,8 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 		"$NPUKIT_ARTEFACTS)")
 	flags.StringVar(&f.compile, "compile", "", "`COMMAND` that compiles programs missing in the folder; see "+
 		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
+	flags.StringVar(&f.log, "log", "warn", "write the log of a device from `LEVEL` on to standard error: "+
+		strings.Join(logLevels, ", "))
 	flags.Var((*positive)(&f.threads), "threads", "use `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+
 		" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")
@@ -122,6 +126,8 @@ var deviceKinds = []string{"cpu", "sim", "xdna"}
 // check returns an error if the flags are invalid on every machine.
 func (f *deviceFlags) check() error {
 	switch {
+	case f.log != "" && !slices.Contains(logLevels, f.log):
+		return usagef("--log is %q, want %s", f.log, strings.Join(logLevels, ", "))
 	case !slices.Contains(deviceKinds, f.device):
 		return usagef("unknown device %q: use cpu, sim or xdna", f.device)
 	case f.threads > maxThreads:
@@ -139,6 +145,27 @@ func (f *deviceFlags) check() error {
 	return nil
 }
 
+// logLevels are the values of --log.
+var logLevels = []string{"debug", "info", "warn", "error", "off"}
+
+// logger returns the log of the device, for people: a line has no time.
+func (f *deviceFlags) logger() *slog.Logger {
+	if f.err == nil || f.log == "off" {
+		return slog.New(slog.DiscardHandler)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.log)); err != nil {
+		level = slog.LevelWarn
+	}
+	return slog.New(slog.NewTextHandler(f.err, &slog.HandlerOptions{Level: level,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey && len(groups) == 0 {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+}
+
 // open opens the device. The device's threads occupy Ps, so open raises GOMAXPROCS until one P is
 // left for other goroutines (see package cpu). A library must not do that.
 func (f *deviceFlags) open() (dev npu.Device, err error) {
@@ -152,7 +179,7 @@ func (f *deviceFlags) open() (dev npu.Device, err error) {
 		dev, err = sim.Open(&sim.Options{Threads: f.threads, Kernels: f.kernels})
 	case "xdna":
 		dev, err = xdna.Open(context.Background(), &xdna.Options{Artefacts: f.artefacts, Compile: f.compiler(),
-			Threads: f.threads, Kernels: f.kernels})
+			Threads: f.threads, Kernels: f.kernels, Log: f.logger()})
 	}
 	if err != nil {
 		return nil, err

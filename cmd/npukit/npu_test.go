@@ -87,3 +87,21 @@ func TestCompileCommandOfTheUser(t *testing.T) {
 		}
 	}
 }
+
+// The log of a device has the lines from the level on, without times.
+func TestLog(t *testing.T) {
+	for level, want := range map[string]string{
+		"":     "level=WARN msg=\"a context was lost\" program=add\n",
+		"warn": "level=WARN msg=\"a context was lost\" program=add\n",
+		"info": "level=INFO msg=\"out of contexts\"\nlevel=WARN msg=\"a context was lost\" program=add\n",
+		"off":  "",
+	} {
+		var out strings.Builder
+		log := (&deviceFlags{log: level, err: &out}).logger()
+		log.Info("out of contexts")
+		log.Warn("a context was lost", "program", "add")
+		if out.String() != want {
+			t.Errorf("--log %q writes %q, want %q", level, out.String(), want)
+		}
+	}
+}
