@@ -97,8 +97,10 @@ func TestExamples(t *testing.T) {
 func writeConfig(t *testing.T) string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.json")
-	text := `{"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
-		"vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "hidden_act": "silu", "rope_theta": 1000000, "tie_word_embeddings": true}`
+	text := `{"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
+		"num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072,
+		"vocab_size": 151936, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+		"rope_theta": 1000000, "tie_word_embeddings": true}`
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

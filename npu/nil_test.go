@@ -103,7 +103,8 @@ func TestInfoJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"name":"n","kind":"cpu","array":"","any_rows":true,"in_place":["BF16","Q4_0"],"threads":2,"few_rows":16}`
+	const want = `{"name":"n","kind":"cpu","array":"","any_rows":true,"in_place":["BF16","Q4_0"],"threads":2,` +
+		`"few_rows":16}`
 	if string(data) != want {
 		t.Errorf("got %s\nwant %s", data, want)
 	}

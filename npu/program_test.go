@@ -229,9 +229,12 @@ func TestProgramJSONErrors(t *testing.T) {
 		`{"name":"p","args":[],"launches":[{"name":"l","op":{"Add":{"Rows":-7}},"args":[]}]}`: "Rows " +
 			"is -7",
 		`{"name":"p","args":[{"name":"x","kind":"out","type":"F32","shape":[4]}],
-		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":7},{"arg":0}]}]}`: "argument 7 does not exist",
-		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[4]},{"name":"y","kind":"out","type":"F32","shape":[4]}],
-		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":0,"offset":2,"shape":[4]},{"arg":1}]}]}`: "exceeds shape",
+		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":7},
+		{"arg":0}]}]}`: "argument 7 does not exist",
+		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[4]},{"name":"y","kind":"out","type":"F32",
+		"shape":[4]}],
+		  "launches":[{"name":"l","op":{"Cast":{"Rows":1,"Width":4}},"args":[{"arg":0,"offset":2,"shape":[4]},
+		{"arg":1}]}]}`: "exceeds shape",
 		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-3]}]}`: "Capacity is " +
 			"for State only",
 		`{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,-1]}]}`: "one dimension " +
@@ -256,7 +259,8 @@ func TestProgramJSONErrors(t *testing.T) {
 
 // view is a program of which one launch sees an argument [rows 8] by that view.
 func view(v string) string {
-	return `{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,8]},{"name":"y","kind":"out","type":"F32","shape":[-1,4]}],
+	return `{"name":"p","args":[{"name":"x","kind":"in","type":"F32","shape":[-1,8]},{"name":"y","kind":"out",
+		"type":"F32","shape":[-1,4]}],
 		"launches":[{"name":"l","op":{"Cast":{"Rows":-1,"Width":4}},"args":[{"arg":0,` + v + `},{"arg":1}]}]}`
 }
 
@@ -337,10 +341,12 @@ func TestMatrixOfAView(t *testing.T) {
 func TestManyOperandsAreCheckedInTime(t *testing.T) {
 	const launches, operands = 800, 60
 	var b strings.Builder
-	fmt.Fprintf(&b, `{"name":"p","args":[{"name":"a","kind":"in","type":"F32","shape":[1]},{"name":"s","kind":"scratch","type":"F32","shape":[2]},
+	fmt.Fprintf(&b, `{"name":"p","args":[{"name":"a","kind":"in","type":"F32","shape":[1]},{"name":"s",
+		"kind":"scratch","type":"F32","shape":[2]},
 		{"name":"t","kind":"scratch","type":"F32","shape":[%d]}],"launches":[`, 2*operands)
 	b.WriteString(`{"name":"y","op":{"Cast":{"Rows":1,"Width":1}},"args":[{"arg":0},{"arg":1,"shape":[1]}]}`)
-	b.WriteString(`,{"name":"z","op":{"Cast":{"Rows":1,"Width":1}},"args":[{"arg":0},{"arg":1,"offset":1,"shape":[1]}]}`)
+	b.WriteString(`,{"name":"z","op":{"Cast":{"Rows":1,"Width":1}},"args":[{"arg":0},{"arg":1,"offset":1,` +
+		`"shape":[1]}]}`)
 	for i := range launches {
 		fmt.Fprintf(&b, `,{"name":"l%d","op":{"Concat":{"Rows":1,"Widths":[%s]}},"args":[%s{"arg":2}]}`,
 			i,

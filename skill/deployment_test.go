@@ -161,8 +161,9 @@ func TestTurnsAreWrittenDown(t *testing.T) {
 			t.Errorf("%s: %+v, %q", a.Value.Step, turns, a.Value.Why)
 		}
 		var again Attempt
-		if err := json.Unmarshal(skilltest.Must(json.Marshal(a.Value)), &again); err != nil || !reflect.DeepEqual(again.Turns,
-			a.Value.Turns) {
+		if err := json.Unmarshal(skilltest.Must(json.Marshal(a.Value)), &again); err != nil ||
+			!reflect.DeepEqual(again.Turns,
+				a.Value.Turns) {
 			t.Errorf("read again: %+v, %v", again.Turns, err)
 		}
 	}

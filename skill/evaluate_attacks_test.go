@@ -340,7 +340,8 @@ func TestAttacks(t *testing.T) {
 			set.Formats["cpu-bf16"] = b
 			data := skilltest.Must(json.MarshalIndent(set, "", "  "))
 			v.write(journal.FileThresholds, append(data, '\n'))
-			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Thresholds = skilltest.Must(journal.Hash(set)) })
+			rewrite(v, journal.KindDeployment,
+				func(s *journal.Subject) { s.Thresholds = skilltest.Must(journal.Hash(set)) })
 		}, caught: "thresholds"},
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
 			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
@@ -432,7 +433,8 @@ func TestAttacks(t *testing.T) {
 			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Weights = sum })
 		}, caught: "gate oracle-golden"},
 		"all rewritten: the golden file of another model": {attack: func(v *victim) {
-			v.swapGolden(skilltest.Must(os.ReadFile(filepath.Join(skilltest.Tiny("llama-tied-rope-scaled"), "golden.safetensors"))))
+			v.swapGolden(skilltest.Must(os.ReadFile(filepath.Join(skilltest.Tiny("llama-tied-rope-scaled"),
+				"golden.safetensors"))))
 		}, caught: "golden"},
 		"all rewritten: a stale golden file": {attack: func(v *victim) {
 			data := skilltest.Must(os.ReadFile(filepath.Join(v.model, "golden.safetensors")))
@@ -550,7 +552,8 @@ func TestSettleLocked(t *testing.T) {
 
 // A folder without a workspace is an error and no verdict.
 func TestEvaluateNothing(t *testing.T) {
-	if _, err := Evaluate(context.Background(), t.TempDir(), skilltest.OpenCPU(t), nil); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Evaluate(context.Background(), t.TempDir(), skilltest.OpenCPU(t), nil); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("want that there is no journal, got %v", err)
 	}
 }

@@ -56,7 +56,8 @@ func planStatus(t *testing.T, dir string) plan.Status {
 // checkpoint fails, if the journal has its path.
 func TestUnreadIsNoVerdict(t *testing.T) {
 	ctx, dev, opts := context.Background(), skilltest.OpenCPU(t), small(t)
-	path, other := filepath.Join(t.TempDir(), "m"), skilltest.Tiny("qwen2-bias") // found from here; the test goes elsewhere
+	// found from here; the test goes elsewhere
+	path, other := filepath.Join(t.TempDir(), "m"), skilltest.Tiny("qwen2-bias")
 	skilltest.Must(0, os.CopyFS(path, os.DirFS(skilltest.Tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	settle := func(o *EvaluateOptions) (EvaluationReport, error) {
@@ -145,7 +146,8 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 			!strings.Contains(r.Checks[len(r.Checks)-1].Detail, name) {
 			t.Errorf("%s: %v, %+v", name, err, r.Checks)
 		}
-		if s := skilltest.Must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed || s.Phases[Evaluation].Status != Failed {
+		if s := skilltest.Must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed ||
+			s.Phases[Evaluation].Status != Failed {
 			t.Errorf("%s: the plan is %q, the evaluation %q", name, planStatus(t, v.dir), s.Phases[Evaluation].Status)
 		}
 		if mend(); !bytes.Equal(v.read(name), before) {

@@ -44,7 +44,8 @@ func killedOptions(work string) *Options {
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	model := arrayModel(t, 256)
-	whole := skilltest.Must(NewDeployment(model, skilltest.OpenSim(t, sim.Options{}), killedOptions(filepath.Join(t.TempDir(), "w"))))
+	whole := skilltest.Must(NewDeployment(model, skilltest.OpenSim(t, sim.Options{}),
+		killedOptions(filepath.Join(t.TempDir(), "w"))))
 	defer whole.Close()
 	began := time.Now()
 	if err := whole.Run(context.Background()); err != nil {

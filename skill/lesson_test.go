@@ -66,7 +66,8 @@ func promote(t *testing.T, work string, want int) []Skill {
 		t.Errorf("promoted again: %q, %v", again, err)
 	}
 	for _, name := range names {
-		if _, err := manual.Parse(name, skilltest.Must(os.ReadFile(filepath.Join(dir, name, manual.FileName)))); err != nil {
+		if _, err := manual.Parse(name, skilltest.Must(os.ReadFile(filepath.Join(dir, name,
+			manual.FileName)))); err != nil {
 			t.Error(err)
 		}
 	}

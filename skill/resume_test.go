@@ -142,7 +142,8 @@ func TestWorkspaceRefuses(t *testing.T) {
 	opts := small(t)
 	first := deployment(t, skilltest.Tiny("smollm-mha"), dev, opts)
 	_, err := NewDeployment(skilltest.Tiny("smollm-mha"), dev, opts)
-	if pid := strings.TrimSpace(string(skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, journal.FileLock))))); !errors.Is(err,
+	if pid := strings.TrimSpace(string(skilltest.Must(os.ReadFile(filepath.Join(opts.Dir,
+		journal.FileLock))))); !errors.Is(err,
 		ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("a second one: %v, want process %s", err, pid)
 	}
@@ -152,8 +153,11 @@ func TestWorkspaceRefuses(t *testing.T) {
 	longer := *opts
 	longer.SeqLen = 48
 	for name, open := range map[string]func() (*Deployment, error){
-		"another model":  func() (*Deployment, error) { return NewDeployment(skilltest.Tiny("qwen2-bias"), dev, opts) },
-		"another length": func() (*Deployment, error) { return NewDeployment(skilltest.Tiny("smollm-mha"), dev, &longer) },
+		"another model": func() (*Deployment, error) { return NewDeployment(skilltest.Tiny("qwen2-bias"), dev, opts) },
+		"another length": func() (*Deployment, error) {
+			return NewDeployment(skilltest.Tiny("smollm-mha"), dev,
+				&longer)
+		},
 		"another device": func() (*Deployment, error) {
 			return NewDeployment(skilltest.Tiny("smollm-mha"),
 				skilltest.OpenSim(t, sim.Options{}), opts)

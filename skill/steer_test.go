@@ -428,8 +428,9 @@ func TestDeploymentUsedAfterClose(t *testing.T) {
 }
 
 func TestDeploymentNeedsADevice(t *testing.T) {
-	if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), nil, quick(t)); err == nil || !strings.Contains(err.Error(),
-		"needs a device") {
+	if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), nil, quick(t)); err == nil ||
+		!strings.Contains(err.Error(),
+			"needs a device") {
 		t.Errorf("no device: %v", err)
 	}
 }
@@ -445,8 +446,9 @@ func TestFolderOfOthers(t *testing.T) {
 	}
 	for _, name := range []string{"plan.md", "holiday.jpg", "passwd"} {
 		opts := write(name)
-		if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts); err == nil || !strings.Contains(err.Error(),
-			name) {
+		if _, err := NewDeployment(skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts); err == nil ||
+			!strings.Contains(err.Error(),
+				name) {
 			t.Errorf("a folder with %s: %v", name, err)
 		}
 		if list := skilltest.Must(os.ReadDir(opts.Dir)); len(list) != 1 ||

@@ -89,7 +89,8 @@ const (
 )
 
 // chattyTemplate marks the roles and raises an exception for one word.
-const chattyTemplate = `{{ bos_token }}{% for m in messages %}{% if 'forbidden' in m.content %}{{ raise_exception('that word is forbidden') }}{% endif %}` +
+const chattyTemplate = `{{ bos_token }}{% for m in messages %}{% if 'forbidden' in m.content %}{{ ` +
+	`raise_exception('that word is forbidden') }}{% endif %}` +
 	`<|user|>{{ m.role }}: {{ m.content }}{% endfor %}{% if add_generation_prompt %}<|user|>assistant: {% endif %}`
 
 // chatty writes a model with random weights, a tokenizer and a chat template. Its text is
@@ -226,7 +227,8 @@ func TestExitCodes(t *testing.T) {
 		{"negative temperature", "run M hi --temp -1", "", 2, []string{"--temp is -1, want 0 (greedy) or more"}},
 		{"top-p above 1", "run M hi --top-p 1.5", "", 2, []string{"--top-p is 1.5, want 0 to 1"}},
 		{"negative stop id", "run M hi --stop-id 3,-1", "", 2, []string{"--stop-id is -1, want a token id"}},
-		{"stop ids that are not numbers", "chat M --stop-id x", "", 2, []string{`--stop-id is "x", want whole numbers`}},
+		{"stop ids that are not numbers", "chat M --stop-id x", "", 2,
+			[]string{`--stop-id is "x", want whole numbers`}},
 		{"a stop id outside the vocabulary", "run M hi --stop-id 5000", "", 1,
 			[]string{"--stop-id is 5000, want an id"}},
 		{"negative length", "run M hi --max-tokens -5", "", 2, []string{"--max-tokens"}},
@@ -234,7 +236,8 @@ func TestExitCodes(t *testing.T) {
 		{"a negative id", "run M --ids 1,-2", "", 2, []string{"--ids"}},
 		{"ids that are not numbers", "run M --ids 1,a", "", 2, []string{`--ids is "1,a", want whole numbers`}},
 		{"a negative seed", "run M hi --seed -1", "", 2, []string{`--seed is "-1", want a whole number from 0`}},
-		{"a temperature that is not a number", "run M hi --temp hot", "", 2, []string{`--temp is "hot", want a number`}},
+		{"a temperature that is not a number", "run M hi --temp hot", "", 2,
+			[]string{`--temp is "hot", want a number`}},
 		{"an integer out of range", "run M hi --top-k 99999999999999999999", "", 2,
 			[]string{"--top-k is 99999999999999999999, which is out of range"}},
 		{"a time without a unit", "deploy M --dir W --budget 30", "", 2,

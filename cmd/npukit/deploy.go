@@ -267,7 +267,8 @@ func (d *deployer) printGain(p *skill.Performance) error {
 		how = "predicted for XDNA 2, not measured"
 	}
 	out := d.app.out
-	if _, err := fmt.Fprintf(out, "\n%s (%s; prompt of %s):\n\n", title, how, output.Count(p.Positions, "token")); err != nil {
+	if _, err := fmt.Fprintf(out, "\n%s (%s; prompt of %s):\n\n", title, how,
+		output.Count(p.Positions, "token")); err != nil {
 		return err
 	}
 	rows := [][]string{{"", "FIRST PLAN", "THIS PLAN"}}
@@ -283,7 +284,8 @@ func (d *deployer) printGain(p *skill.Performance) error {
 		text func(skill.Measurement) string
 		turn func(p *skill.Paired) *skill.Turns
 	}{
-		{"first token", func(m skill.Measurement) string { return output.Seconds(time.Duration(m.TTFT * float64(time.Second))) },
+		{"first token",
+			func(m skill.Measurement) string { return output.Seconds(time.Duration(m.TTFT * float64(time.Second))) },
 			func(p *skill.Paired) *skill.Turns { return &p.First }},
 		{"tokens/s", func(m skill.Measurement) string { return output.Digits(m.TokensPerSec) },
 			func(p *skill.Paired) *skill.Turns { return &p.Token }},

@@ -101,7 +101,8 @@ func TestDeployRefuses(t *testing.T) {
 			"--agent: exec: \"no-such-agent\""},
 		"missing agent": {[]string{"deploy", path, "--dir", t.TempDir(), "--agent", "./no-such-agent"}, 2,
 			"no-such-agent"},
-		"a file as the folder": {[]string{"deploy", path, "--dir", filepath.Join(path, "config.json")}, 1, "config.json"},
+		"a file as the folder": {[]string{"deploy", path, "--dir", filepath.Join(path, "config.json")}, 1,
+			"config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := command("", tc.args...)

@@ -104,13 +104,15 @@ func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 	}()
 	add(nil, "opened %s", dev.Info().Name)
 	to, from, err := dev.CopyBandwidth(ctx, smokeBytes)
-	add(err, "%s copied to the device at %s and back at %s", output.Size(smokeBytes), output.Scaled(to, "B/s"), output.Scaled(from, "B/s"))
+	add(err, "%s copied to the device at %s and back at %s", output.Size(smokeBytes), output.Scaled(to, "B/s"),
+		output.Scaled(from, "B/s"))
 	summed := false
 	for _, name := range dev.Artefacts().Names() {
 		if name == "vadd" || name == "eltwise_add" {
 			summed = true
 			s, err := dev.ProbeSum(ctx, dev.Artefacts().Get(name))
-			add(err, "program %s: added %d elements of %s correctly in %s", name, s.Elements, s.Type, output.Seconds(s.Run))
+			add(err, "program %s: added %d elements of %s correctly in %s", name, s.Elements, s.Type,
+				output.Seconds(s.Run))
 			continue
 		}
 		p, err := dev.ProbeArtefact(ctx, dev.Artefacts().Get(name))

@@ -232,7 +232,8 @@ func printDiff(w io.Writer, name string, e estimated) error {
 		{"host", e.Host + ": " + e.HostNote},
 		{"first token", fmt.Sprintf("%s -> %s (%s), predicted", output.Time(e.TTFT), output.Time(d.TTFT),
 			change(e.TTFT, d.TTFT))},
-		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", output.Digits(e.TokensPerSec), output.Digits(d.TokensPerSec),
+		{"generation", fmt.Sprintf("%s -> %s tokens/s (%s), predicted", output.Digits(e.TokensPerSec),
+			output.Digits(d.TokensPerSec),
 			change(e.TokensPerSec, d.TokensPerSec))},
 	}); err != nil {
 		return err

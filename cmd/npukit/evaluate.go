@@ -136,7 +136,8 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 		return err
 	}
 	if r.Reference != "" {
-		if _, err := fmt.Fprintf(e.app.out, "\n%s\n", terminal.Printable(e.app.out, wrapped(r.Reference, 100, ""))); err != nil {
+		if _, err := fmt.Fprintf(e.app.out, "\n%s\n", terminal.Printable(e.app.out,
+			wrapped(r.Reference, 100, ""))); err != nil {
 			return err
 		}
 	}
@@ -156,7 +157,8 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 // evaluatedBy returns the evaluator of a deployment. It runs this command in a new process.
 func evaluatedBy(device deviceFlags, model, golden string) skill.Evaluator {
 	opts := &skill.EvaluateOptions{Model: model, Golden: golden}
-	if cache, err := localmodel.CacheFolder(); err == nil { // without a cache folder, an interrupted evaluation starts over
+	// without a cache folder, an interrupted evaluation starts over
+	if cache, err := localmodel.CacheFolder(); err == nil {
 		opts.Notes = filepath.Join(filepath.Dir(cache), "evaluations")
 	}
 	return skill.InNewProcess(deviceText(device), opts)

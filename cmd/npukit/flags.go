@@ -111,7 +111,8 @@ func (f *deviceFlags) compiler() *xdna.Compiler {
 	if terminal.Is(f.err) {
 		c.Progress = func(program, line string) {
 			// A write error means that the terminal is gone. The compilation continues.
-			fmt.Fprintf(f.err, "%s %s\n", terminal.Styled(f.err, terminal.Dim, program+":"), terminal.Printable(f.err, line))
+			fmt.Fprintf(f.err, "%s %s\n", terminal.Styled(f.err, terminal.Dim, program+":"),
+				terminal.Printable(f.err, line))
 		}
 	}
 	return c

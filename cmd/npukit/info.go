@@ -362,7 +362,8 @@ func (o *modelInfo) architecture() string {
 	if o.KVHeads != o.Heads {
 		heads += " on " + output.Count(o.KVHeads, "KV head")
 	}
-	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, output.Count(o.Layers, "layer"), o.Hidden, o.FFN,
+	return fmt.Sprintf("%s, %s, hidden %d, FFN %d, %s of %d", o.Family, output.Count(o.Layers, "layer"), o.Hidden,
+		o.FFN,
 		heads, o.HeadDim)
 }
 
@@ -386,7 +387,8 @@ func (o *modelInfo) features() string {
 func (o *modelInfo) stored() string {
 	var types []string
 	for _, t := range o.Weights {
-		types = append(types, fmt.Sprintf("%s %s (%s)", t.Type, output.Size(float64(t.Bytes)), output.Count(t.Tensors, "tensor")))
+		types = append(types, fmt.Sprintf("%s %s (%s)", t.Type, output.Size(float64(t.Bytes)),
+			output.Count(t.Tensors, "tensor")))
 	}
 	return strings.Join(types, ", ")
 }
@@ -396,9 +398,11 @@ func (o *modelInfo) memory() string {
 		return "used where they lie in the file, no second copy"
 	}
 	if o.Lossless {
-		return fmt.Sprintf("%s in memory, compressed or put in order once, without loss", output.Size(float64(o.DeviceBytes)))
+		return fmt.Sprintf("%s in memory, compressed or put in order once, without loss",
+			output.Size(float64(o.DeviceBytes)))
 	}
-	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16", output.Size(float64(o.DeviceBytes)))
+	return fmt.Sprintf("%s in memory: what the device cannot use as it is becomes BF16",
+		output.Size(float64(o.DeviceBytes)))
 }
 
 // samplingInfo is the sampling that the model's files recommend. Missing values stay unset.

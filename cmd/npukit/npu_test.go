@@ -37,8 +37,9 @@ func TestCommandsSeeTheNPU(t *testing.T) {
 	})
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"air.elf":       string(xrttest.FullELF(t, 3, xrttest.Instance{Name: "eltwise_add", Stream: s})),
-		"manifest.json": `{"entries": {"eltwise_add": {"output_binary": "air.elf", "kernel": "main:eltwise_add", "arguments": [2048, 2048, 2048]}}}`,
+		"air.elf": string(xrttest.FullELF(t, 3, xrttest.Instance{Name: "eltwise_add", Stream: s})),
+		"manifest.json": `{"entries": {"eltwise_add": {"output_binary": "air.elf", "kernel": "main:eltwise_add", ` +
+			`"arguments": [2048, 2048, 2048]}}}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)

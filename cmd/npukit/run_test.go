@@ -461,7 +461,8 @@ func TestTemplate(t *testing.T) {
 		{m, ` { "messages": [{"role": "user", "content": "Hi"}], "bos_token": "<s>"}`, "<s><|user|>user: Hi"},
 		{m, `{"bos_token": null, "messages": [{"role": "user", "content": "Hi"}]}` + "\n", "<|user|>user: Hi"},
 		{m, `{"messages": [{"role": "user", "content": "Hi"}]}` + "\n", "<|begin|><|user|>user: Hi"},
-		{file, `{"messages": [{"role": "user", "content": "Hi"}], "bos_token": "<s>", "mood": "!", "tools": [{"b": 1, "a": 2}]}`, "<s>Hi!\n[{\"b\": 1, \"a\": 2}]"},
+		{file, `{"messages": [{"role": "user", "content": "Hi"}], "bos_token": "<s>", "mood": "!", "tools": [{"b": 1,` +
+			` "a": 2}]}`, "<s>Hi!\n[{\"b\": 1, \"a\": 2}]"},
 	} {
 		if got := succeed(t, tc.stdin, "template", tc.template); got != tc.want {
 			t.Errorf("%s gives %q, want %q", tc.stdin, got, tc.want)

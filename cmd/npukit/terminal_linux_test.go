@@ -270,7 +270,8 @@ func TestSmallTerminals(t *testing.T) {
 			t.Errorf("no progress in %q", text)
 		}
 		for _, line := range lines[1:] {
-			if line, _, more := strings.Cut(line, "\n"); !more && terminal.Columns(escapes.ReplaceAllString(line, "")) >= 20 {
+			if line, _, more := strings.Cut(line, "\n"); !more &&
+				terminal.Columns(escapes.ReplaceAllString(line, "")) >= 20 {
 				t.Errorf("%q is longer than 20 columns", line)
 			}
 		}

@@ -76,7 +76,8 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		if !localmodel.Exists(filepath.Join(path, "tokenizer.json")) && !localmodel.Exists(filepath.Join(path, "tokenizer.json.gz")) {
+		if !localmodel.Exists(filepath.Join(path, "tokenizer.json")) &&
+			!localmodel.Exists(filepath.Join(path, "tokenizer.json.gz")) {
 			return nil, fmt.Errorf("%w: %s has no tokenizer.json", model.ErrNoTokenizer, path)
 		}
 		return tokenizer.OpenFolder(path)
@@ -121,7 +122,8 @@ func (e *encoder) text(w io.Writer, text string, asJSON bool) error {
 	var b strings.Builder
 	for _, id := range ids {
 		bytes, _ := e.t.Token(id)
-		fmt.Fprintf(&b, "%7d  %s\n", id, strconv.Quote(bytes)) // bytes that are not valid UTF-8 alone are printed as \x..
+		// bytes that are not valid UTF-8 alone are printed as \x..
+		fmt.Fprintf(&b, "%7d  %s\n", id, strconv.Quote(bytes))
 	}
 	_, err = io.WriteString(w, b.String())
 	return err

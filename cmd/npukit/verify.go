@@ -222,7 +222,8 @@ func (v *verifier) gates(ctx context.Context) (err error) {
 			return fmt.Errorf("there are no thresholds for the number format %s", v.format)
 		}
 	}
-	v.result = verifyResult{Model: checkpoint.Name(v.path), Device: v.dev.Info().Name, Format: v.format, Reference: "oracle"}
+	v.result = verifyResult{Model: checkpoint.Name(v.path), Device: v.dev.Info().Name, Format: v.format,
+		Reference: "oracle"}
 	s := m.NewSession()
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if v.file != nil {

@@ -168,7 +168,8 @@ func (v *verifier) seeded(ctx context.Context, n int) ([]int32, []verifyPrompt, 
 	var prompts []verifyPrompt
 	for _, k := range []int{begin / 2, begin, n / 2} {
 		if k = min(k, n); k > 0 {
-			prompts = append(prompts, verifyPrompt{name: fmt.Sprintf("the first %s", output.Count(k, "id")), ids: ids[:k]})
+			prompts = append(prompts, verifyPrompt{name: fmt.Sprintf("the first %s", output.Count(k, "id")),
+				ids: ids[:k]})
 		}
 	}
 	return ids, prompts, nil

@@ -75,7 +75,8 @@ func (v *verifier) conclusion() string {
 		fmt.Fprintf(&b, "%s: the oracle does not agree with the golden file (%.1f s)\n",
 			terminal.Styled(v.app.out, terminal.Bold, "FAIL"), r.Seconds)
 	default:
-		fmt.Fprintf(&b, "%s: the device does not compute this model (%.1f s)\n", terminal.Styled(v.app.out, terminal.Bold, "FAIL"),
+		fmt.Fprintf(&b, "%s: the device does not compute this model (%.1f s)\n",
+			terminal.Styled(v.app.out, terminal.Bold, "FAIL"),
 			r.Seconds)
 		if r.Diagnosis == nil {
 			b.WriteString("--diagnose finds the first op that is wrong\n")

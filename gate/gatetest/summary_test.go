@@ -61,7 +61,8 @@ func TestSummaryOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
-		`"ok":false,"passed":1,"refused":1,"failed":5,"left_out":4,"wrong":[{"case":"add 2","op":"Add","reason":"max abs is 7"}`,
+		`"ok":false,"passed":1,"refused":1,"failed":5,"left_out":4,"wrong":[{"case":"add 2","op":"Add","reason":"max ` +
+			`abs is 7"}`,
 		`"refusals":[{"op":"MatMul","cases":2,"of":4,"allowed":"","first":"mul 1","reason":"no kernel for mul 1"}`,
 	} {
 		if !strings.Contains(string(data), part) {

@@ -229,7 +229,8 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(data[:2048])
 	f.Add([]byte(`{"text": {"input_ids": [1, 2], "nll": [1]}}`))
-	f.Add([]byte(`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[2, 1]], "logsumexp": [3], "greedy": [1]}]}`))
+	f.Add([]byte(`{"prompts": [{"input_ids": [1], "top_ids": [[1, 2]], "top_logits": [[2, 1]], "logsumexp": [3], ` +
+		`"greedy": [1]}]}`))
 	path := filepath.Join(f.TempDir(), "golden")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {

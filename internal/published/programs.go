@@ -65,7 +65,8 @@ func Args(p *npu.Program) string {
 	return strings.Join(parts, "; ")
 }
 
-// Differences compares the programs of a phase with the published ones. got are the distinct programs that the phase runs on the array, in order.
+// Differences compares the programs of a phase with the published ones. got are the distinct
+// programs that the phase runs on the array, in order.
 func Differences(phase string, want []Program, got []*npu.Program) (list []string) {
 	for _, w := range want {
 		if w.Phase != phase {

@@ -117,7 +117,8 @@ func TestContent(t *testing.T) {
 
 		"{% set n = namespace(x='-') %}{% for c in l %}{% set n.x = n.x ~ c %}{% endfor %}{{ n.x }}": "-«xy»",
 
-		"{% for x in [[l]] recursive %}{{ loop(x) if x is not string and loop.depth < 3 else x }}{% endfor %}": "«xy»",
+		"{% for x in [[l]] recursive %}" +
+			"{{ loop(x) if x is not string and loop.depth < 3 else x }}{% endfor %}": "«xy»",
 	} {
 		r, err := parse(t, source).RenderJSON(t.Context(), []byte(request))
 		if got := marked(r); err != nil || got != want {

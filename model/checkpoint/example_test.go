@@ -33,5 +33,6 @@ func ExampleOpen() {
 	// Output:
 	// qwen3 3 layers, 203392 parameters of BF16
 	// [128 64] BF16 -0.1484375
-	// checkpoint: qwen3-qknorm: tensor "lm_head.weight" is not in this model: its LM head is model.embed_tokens.weight (tied embeddings)
+	// checkpoint: qwen3-qknorm: tensor "lm_head.weight" is not in this model: its LM head is
+	// model.embed_tokens.weight (tied embeddings)
 }

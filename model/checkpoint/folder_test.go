@@ -509,7 +509,8 @@ func TestTextOfFolders(t *testing.T) {
 			jinja: map[string]string{"additional_chat_templates/tool_use.jinja": "U"},
 			want:  map[string]string{"tool_use": "U"}},
 		{name: "objects and null",
-			config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": "<e>"}}`, eos: "<e>"},
+			config: `{"chat_template": null, "bos_token": null, "eos_token": {"__type": "AddedToken", "content": ` +
+				`"<e>"}}`, eos: "<e>"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := writeTiny(t, tiny("llama"))

@@ -12,7 +12,8 @@ import (
 const metaspace = `{"version": "1.0", "added_tokens": [], "normalizer": null,
  "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
  "post_processor": null,
- "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}]},
+ "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁",
+		"prepend_scheme": "always", "split": true}]},
  "model": {"type": "BPE", "unk_token": null, "byte_fallback": true, "fuse_unk": false,
   "vocab": {"▁": 0, "a": 1, "b": 2, "▁a": 3, "ab": 4, "<0xE6>": 5, "<0x97>": 6, "<0xA5>": 7, "▁ab": 8},
   "merges": ["▁ a", "▁a b", "a b"]}}`

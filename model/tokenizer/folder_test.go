@@ -37,7 +37,8 @@ func TestOpenFolder(t *testing.T) {
 		{"new", `{"added_tokens_decoder": {"712": {"content": "<tool>", "special": true, ` + flags + `}}}`,
 			"a<tool>b", []int32{284, 712, 218, 65}, []int32{712}},
 		{"two", `{"added_tokens_decoder": {"713": {"content": "<two>", "special": true, ` + flags + `},
-			"712": {"content": "<one>", ` + flags + `}}}`, "a<two>b<one>", []int32{284, 713, 218, 65, 712}, []int32{713}},
+			"712": {"content": "<one>", ` + flags + `}}}`,
+			"a<two>b<one>", []int32{284, 713, 218, 65, 712}, []int32{713}},
 		{"named by eos_token", `{"eos_token": {"content": "<eosx>"}, "added_tokens_decoder": {"712": ` +
 			`{"content": "<eosx>"}}}`,
 			"a<eosx>b", []int32{284, 712, 218, 65}, []int32{712}},
@@ -84,14 +85,15 @@ func TestOpenFolder(t *testing.T) {
 // A tokenizer_config.json that contradicts tokenizer.json, or is none, is an error that names it.
 func TestOpenFolderErrors(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"added_tokens_decoder": {"695": {"content": "<tool>"}}}`:                          `the id 695, which is that of "<bos>"`,
-		`{"added_tokens_decoder": {"0": {"content": "<tool>"}}}`:                            `"<tool>" the id 0, which is that of`,
-		`{"added_tokens_decoder": {"99999999": {"content": "<tool>"}}}`:                     "out of range",
-		`{"added_tokens_decoder": {"x": {"content": "<tool>"}}}`:                            `key "x" is not a token id`,
-		`{"added_tokens_decoder": {"-1": {"content": "<tool>"}}}`:                           `key "-1" is not a token id`,
-		`{"added_tokens_decoder": {"712": {"special": true}}}`:                              "token 712 has no content",
-		`{"added_tokens_decoder": {"712": {"content": 1}}}`:                                 "wrong type",
-		`{"added_tokens_decoder": [1]}`:                                                     `"added_tokens_decoder" is of the wrong type`,
+		`{"added_tokens_decoder": {"695": {"content": "<tool>"}}}`:      `the id 695, which is that of "<bos>"`,
+		`{"added_tokens_decoder": {"0": {"content": "<tool>"}}}`:        `"<tool>" the id 0, which is that of`,
+		`{"added_tokens_decoder": {"99999999": {"content": "<tool>"}}}`: "out of range",
+		`{"added_tokens_decoder": {"x": {"content": "<tool>"}}}`:        `key "x" is not a token id`,
+		`{"added_tokens_decoder": {"-1": {"content": "<tool>"}}}`:       `key "-1" is not a token id`,
+		`{"added_tokens_decoder": {"712": {"special": true}}}`:          "token 712 has no content",
+		`{"added_tokens_decoder": {"712": {"content": 1}}}`:             "wrong type",
+		`{"added_tokens_decoder": [1]}`:                                 `"added_tokens_decoder" is of the wrong type`,
+
 		`{"added_tokens_decoder": {"712": {"content": "<a>"}, "0712": {"content": "<b>"}}}`: "the id 712",
 		`{`: "unexpected end",
 		"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n": "is a Git LFS pointer",

@@ -124,7 +124,8 @@ func (t *Tokenizer) addedTokens() (list []string) {
 
 var troubles = []string{"don't", "I'LL", "we'Ve", "'ſ", "\r\n", "\n\n", "  \n", "    ", "\t\t", "hello", " world",
 	"12345", "½", "naïve",
-	"日本語", "€", "👩‍👩‍👧", "👍🏽", "e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301",
+	"日本語", "€", "👩‍👩‍👧", "👍🏽",
+	"e\u0301\u0323", "A\u1ac5\u0301", "\u212b", "...", "://", " word ", "Cafe\u0301",
 	"\u00a0",
 	"a" + strings.Repeat("\u0316", 40) + "\u0301", strings.Repeat("\u0301\u0323", 9),
 	"\u1100" + strings.Repeat("\u0301", 33) + "\u1161", "\u3000", "\u2028", "\u0085"}
@@ -217,8 +218,10 @@ func TestHFOpenErrors(t *testing.T) {
 // A kind of tokenizer that Open refuses: words by white space.
 func TestHFOtherKind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokenizer.json")
-	const words = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"Whitespace"},
-		"post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"what":0,"is":1,"gravity":2,"?":3,"[UNK]":4},"unk_token":"[UNK]"}}`
+	const words = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],
+		"normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"Whitespace"},
+		"post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"what":0,"is":1,"gravity":2,"?":3,
+		"[UNK]":4},"unk_token":"[UNK]"}}`
 	if err := os.WriteFile(path, []byte(words), 0o600); err != nil {
 		t.Fatal(err)
 	}

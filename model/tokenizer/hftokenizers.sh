@@ -1,10 +1,12 @@
 #!/bin/sh
-# Builds the static library that github.com/daulet/tokenizers links, once, and prints the CGO_LDFLAGS that find it:
+# Builds the static library that github.com/daulet/tokenizers links, once, and prints the
+# CGO_LDFLAGS that find it:
 #
 #	CGO_LDFLAGS=$(sh model/tokenizer/hftokenizers.sh) go test -tags hftokenizers ./model/tokenizer
 #
-# The sources are in the Go module itself, at the version that go.mod pins. They are compiled by cargo (about a minute, and the crates are
-# downloaded) into npukit's cache folder. A rename ends the work, so an interrupted build leaves nothing that looks finished.
+# The sources are in the Go module itself, at the version that go.mod pins. cargo downloads the
+# crates and compiles them (about a minute) into npukit's cache folder. A rename ends the work, so an
+# interrupted build leaves nothing that looks finished.
 set -eu
 
 module=github.com/daulet/tokenizers

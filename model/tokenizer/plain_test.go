@@ -209,7 +209,8 @@ func TestPlainMatcher(t *testing.T) {
 // meet.
 var plainParts = []string{"<bos>", "<|im_start|>", "<|im_end|>", "<|im", "|>", "<|im|>", "<left>", "<right>", "<both>",
 	" ", "\n", "word", "strip", "Caf", "Cafe", "é", "e\u0301", "\u0301", "Ou", "\u0300", "O", "u", "u\u0316\u0300",
-	"\u0338", "日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4", "\xe6", "\x97", "\xa5", "\xf0\x9f", "a",
+	"\u0338", "日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4",
+	"\xe6", "\x97", "\xa5", "\xf0\x9f", "a",
 	"1",
 	".", "<", ">"}
 
@@ -365,8 +366,9 @@ func TestNFCPlain(t *testing.T) {
 		{"e\u0301a", []Span{{0, 1}}, "éa", "x."},
 		{"e\u0301a", []Span{{3, 4}}, "éa", ".x"},
 		{"x\u0301e\u0301", []Span{{1, 3}}, "x\u0301é", ".x."},
-		{"a\u0301\u0316", []Span{{3, 5}}, "á\u0316", ".x"},                 // reordered, then composed over
-		{"é\u0323", []Span{{2, 4}}, "ẹ\u0301", "x."},                       // decomposed, reordered, composed otherwise
+		{"a\u0301\u0316", []Span{{3, 5}}, "á\u0316", ".x"}, // reordered, then composed over
+		// decomposed, reordered, composed otherwise
+		{"é\u0323", []Span{{2, 4}}, "ẹ\u0301", "x."},
 		{"\u1100\u1161\u11a8a", []Span{{6, 9}}, "각a", "x."},                // Hangul
 		{"e\u0afd\u0301e\u0301", []Span{{7, 8}}, "e\u0afd\u0301é", "...x"}, // a young mark ends what composes
 	} {

@@ -11,7 +11,8 @@ import (
 // unicode package has a fourth. The tables of this file are the differences, found by putting every
 // code point through both:
 //
-//   - \p{L} and \p{N} in patterns are Oniguruma's, and Digits is Rust's standard library: Unicode 16. Go has 15.0, so what
+// - \p{L} and \p{N} in patterns are Oniguruma's, and Digits is Rust's standard library: Unicode 16.
+// Go has 15.0, so what
 //     15.1 and 16 added is listed here.
 //   - NFC is the crate unicode-normalization-alignments: Unicode 9. Marks that are younger are no marks there.
 

@@ -58,11 +58,13 @@ func attentionProgram(heads, kvHeads, hd int, act, kv dtype.Type) *npu.Program {
 	y := p.Out("y", act, op.Rows, heads*hd)
 	p.Launch("k_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, k, kc)
 	p.Launch("v_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, v, vc)
-	p.Launch("attn", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc, y)
+	p.Launch("attn", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc,
+		y)
 	return p
 }
 
-// eager has attention made as it is for results of BF16 whatever they are: results of FP32 show errors that BF16 would hide.
+// eager has attention made as it is for results of BF16 whatever they are: results of FP32 show
+// errors that BF16 would hide.
 type eager struct{ engine }
 
 func (e eager) AttentionTable(k, v, _ int32, hd int64) int32 {
@@ -87,7 +89,8 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 		{6, 2, 96, []seg{{4500, 1}, {4200, 3}}},
 		{2, 1, 256, []seg{{100, 20}}},
 		{15, 1, 80, []seg{{0, 100}, {1000, 1}}},
-		// Several blocks of positions, none of which the cut of rows or queries meets, poison behind an odd number of them, and more heads to a key-value head than a
+		// Several blocks of positions, none of which the cut of rows or queries meets, poison
+		// behind an odd number of them, and more heads to a key-value head than a
 		// chunk has queries.
 		{9, 3, 64, []seg{{3, 1}, {250, 37}}},
 		{4, 1, 256, []seg{{120, 30}, {7, 1}, {0, 21}}},
@@ -101,70 +104,74 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 		d.engine = eager{d.engine}
 		for i, tc := range cases {
 			for _, typ := range types {
-				t.Run(fmt.Sprintf("%d heads of %d over %d, %v %v", tc.heads, tc.hd, tc.kvHeads, tc.segs, typ), func(t *testing.T) {
-					rng := rand.New(rand.NewPCG(uint64(i), 7))
-					exec, err := d.Load(context.Background(), attentionProgram(tc.heads, tc.kvHeads, tc.hd, typ[0], typ[1]))
-					if err != nil {
-						t.Fatal(err)
-					}
-					rows := 0
-					var segments []npu.Segment
-					var caches []*cache
-					for j, s := range tc.segs {
-						c := newCache(t, d, rng, tc.kvHeads, tc.hd, s.past, s.past+s.rows+j, typ[1])
-						segments = append(segments, npu.Segment{Rows: s.rows, Pos: s.past, State: c.bufs[:]})
-						caches = append(caches, c)
-						rows += s.rows
-					}
-					input := func(width int, size float64) (npu.Buffer, []float64) {
-						b, x := alloc(t, d, typ[0].Bytes(rows*width)), random(rng, rows*width)
-						for i := range x {
-							x[i] *= size
+				t.Run(fmt.Sprintf("%d heads of %d over %d, %v %v", tc.heads, tc.hd, tc.kvHeads, tc.segs, typ),
+					func(t *testing.T) {
+						rng := rand.New(rand.NewPCG(uint64(i), 7))
+						exec, err := d.Load(context.Background(), attentionProgram(tc.heads, tc.kvHeads, tc.hd, typ[0],
+							typ[1]))
+						if err != nil {
+							t.Fatal(err)
 						}
-						encode(b.Bytes(), typ[0], x)
-						return b, x
-					}
-					size := 1.0
-					if typ[0] == bf { // scores so far apart that sums must be brought to a larger one now and then
-						size = 6
-					}
-					q, qx := input(tc.heads*tc.hd, size)
-					k, kx := input(tc.kvHeads*tc.hd, 1)
-					v, vx := input(tc.kvHeads*tc.hd, 1)
-					y := alloc(t, d, typ[0].Bytes(rows*tc.heads*tc.hd))
-					poison(y.Bytes())
-					run := npu.Run{Exec: exec, Args: []npu.Buffer{q, k, v, nil, nil, y}, Segments: segments}
-					if err := d.Submit(context.Background(), []npu.Run{run}); err != nil {
-						t.Fatal(err)
-					}
-					var want []float64
-					row := 0
-					scale := op.Attention{HeadDim: tc.hd}.Softmax()
-					for j, s := range tc.segs {
-						c := caches[j]
-						for range s.rows {
-							for h := range tc.kvHeads {
-								for side, x := range [][]float64{kx, vx} {
-									stored := append([]float64(nil), x[(row*tc.kvHeads+h)*tc.hd:][:tc.hd]...)
-									encode(make([]byte, typ[1].Bytes(tc.hd)), typ[1], stored)
-									c.values[side][h] = append(c.values[side][h], stored)
+						rows := 0
+						var segments []npu.Segment
+						var caches []*cache
+						for j, s := range tc.segs {
+							c := newCache(t, d, rng, tc.kvHeads, tc.hd, s.past, s.past+s.rows+j, typ[1])
+							segments = append(segments, npu.Segment{Rows: s.rows, Pos: s.past, State: c.bufs[:]})
+							caches = append(caches, c)
+							rows += s.rows
+						}
+						input := func(width int, size float64) (npu.Buffer, []float64) {
+							b, x := alloc(t, d, typ[0].Bytes(rows*width)), random(rng, rows*width)
+							for i := range x {
+								x[i] *= size
+							}
+							encode(b.Bytes(), typ[0], x)
+							return b, x
+						}
+						size := 1.0
+						if typ[0] == bf { // scores so far apart that sums must be brought to a larger one now and then
+							size = 6
+						}
+						q, qx := input(tc.heads*tc.hd, size)
+						k, kx := input(tc.kvHeads*tc.hd, 1)
+						v, vx := input(tc.kvHeads*tc.hd, 1)
+						y := alloc(t, d, typ[0].Bytes(rows*tc.heads*tc.hd))
+						poison(y.Bytes())
+						run := npu.Run{Exec: exec, Args: []npu.Buffer{q, k, v, nil, nil, y}, Segments: segments}
+						if err := d.Submit(context.Background(), []npu.Run{run}); err != nil {
+							t.Fatal(err)
+						}
+						var want []float64
+						row := 0
+						scale := op.Attention{HeadDim: tc.hd}.Softmax()
+						for j, s := range tc.segs {
+							c := caches[j]
+							for range s.rows {
+								for h := range tc.kvHeads {
+									for side, x := range [][]float64{kx, vx} {
+										stored := append([]float64(nil), x[(row*tc.kvHeads+h)*tc.hd:][:tc.hd]...)
+										encode(make([]byte, typ[1].Bytes(tc.hd)), typ[1], stored)
+										c.values[side][h] = append(c.values[side][h], stored)
+									}
 								}
+								for h := range tc.heads {
+									g := h / (tc.heads / tc.kvHeads)
+									want = append(want, attend(qx[(row*tc.heads+h)*tc.hd:][:tc.hd], c.values[0][g],
+										c.values[1][g], scale)...)
+								}
+								row++
 							}
-							for h := range tc.heads {
-								g := h / (tc.heads / tc.kvHeads)
-								want = append(want, attend(qx[(row*tc.heads+h)*tc.hd:][:tc.hd], c.values[0][g], c.values[1][g], scale)...)
-							}
-							row++
 						}
-					}
-					compare(t, decode(t, y.Bytes(), typ[0], rows*tc.heads*tc.hd), want, typ[0], 4*tc.hd)
-				})
+						compare(t, decode(t, y.Bytes(), typ[0], rows*tc.heads*tc.hd), want, typ[0], 4*tc.hd)
+					})
 			}
 		}
 	})
 }
 
-// A session may begin behind positions that another one computed, and its rows are then cut into other blocks of queries: they must be the same to the bit.
+// A session may begin behind positions that another one computed, and its rows are then cut into
+// other blocks of queries: they must be the same to the bit.
 func TestAttentionDoesNotDependOnWhereASegmentBegins(t *testing.T) {
 	const heads, kvHeads, hd, rows = 6, 2, 64, 300
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
@@ -187,7 +194,8 @@ func TestAttentionDoesNotDependOnWhereASegmentBegins(t *testing.T) {
 				encode(args[len(args)-1].Bytes(), f32, x)
 			}
 			y := alloc(t, d, 4*(rows-from)*heads*hd)
-			run := npu.Run{Exec: exec, Args: append(args, nil, nil, y), Segments: []npu.Segment{{Rows: rows - from, Pos: from, State: state.bufs[:]}}}
+			run := npu.Run{Exec: exec, Args: append(args, nil, nil, y),
+				Segments: []npu.Segment{{Rows: rows - from, Pos: from, State: state.bufs[:]}}}
 			if err := d.Submit(context.Background(), []npu.Run{run}); err != nil {
 				t.Fatal(err)
 			}
@@ -210,12 +218,15 @@ func TestAMXAttendsToBF16(t *testing.T) {
 			hd      int64
 			want    bool
 		}{
-			{kernel.BF16, kernel.BF16, kernel.BF16, 64, true}, {kernel.BF16, kernel.BF16, kernel.BF16, 96, true}, {kernel.BF16, kernel.BF16, kernel.BF16, 80, false},
-			{kernel.F32, kernel.F32, kernel.BF16, 64, false}, {kernel.BF16, kernel.F16, kernel.BF16, 64, false}, {kernel.BF16, kernel.BF16, kernel.F32, 64, false},
+			{kernel.BF16, kernel.BF16, kernel.BF16, 64, true}, {kernel.BF16, kernel.BF16, kernel.BF16, 96, true},
+			{kernel.BF16, kernel.BF16, kernel.BF16, 80, false},
+			{kernel.F32, kernel.F32, kernel.BF16, 64, false}, {kernel.BF16, kernel.F16, kernel.BF16, 64, false},
+			{kernel.BF16, kernel.BF16, kernel.F32, 64, false},
 		} {
 			want := tc.want && d.Kernels() == "amx"
 			if got := d.engine.AttentionTable(tc.k, tc.v, tc.y, tc.hd); (got != 0) != want {
-				t.Errorf("keys %d, values %d, results %d, heads of %d: table %d, want the matrix unit %v", tc.k, tc.v, tc.y, tc.hd, got, want)
+				t.Errorf("keys %d, values %d, results %d, heads of %d: table %d, want the matrix unit %v", tc.k, tc.v,
+					tc.y, tc.hd, got, want)
 			}
 		}
 	})

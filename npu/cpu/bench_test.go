@@ -25,16 +25,20 @@ func benchDevice(b *testing.B) *Device {
 	return open(b, &Options{Threads: threads})
 }
 
-// BenchmarkMatMul reports, for the products of SmolLM2-135M and Llama-3.2-1B, the bytes of weights read and the arithmetic done in a second. Each shape
-// goes through many different matrices, as in a model, so that little is in a cache from the round before. The fastest round counts.
+// BenchmarkMatMul reports, for the products of SmolLM2-135M and Llama-3.2-1B, the bytes of weights
+// read and the arithmetic done in a second. Each shape
+// goes through many different matrices, as in a model, so that little is in a cache from the round
+// before. The fastest round counts.
 func BenchmarkMatMul(b *testing.B) {
 	shapes := []struct {
 		model string
 		k, n  int
 	}{
-		{"SmolLM2-135M q/o", 576, 576}, {"SmolLM2-135M kv", 576, 192}, {"SmolLM2-135M gate", 576, 1536}, {"SmolLM2-135M down", 1536, 576},
+		{"SmolLM2-135M q/o", 576, 576}, {"SmolLM2-135M kv", 576, 192}, {"SmolLM2-135M gate", 576, 1536},
+		{"SmolLM2-135M down", 1536, 576},
 		{"SmolLM2-135M head", 576, 49152},
-		{"Llama-3.2-1B q/o", 2048, 2048}, {"Llama-3.2-1B kv", 2048, 512}, {"Llama-3.2-1B gate", 2048, 8192}, {"Llama-3.2-1B down", 8192, 2048},
+		{"Llama-3.2-1B q/o", 2048, 2048}, {"Llama-3.2-1B kv", 2048, 512}, {"Llama-3.2-1B gate", 2048, 8192},
+		{"Llama-3.2-1B down", 8192, 2048},
 	}
 	ctx := context.Background()
 	d := benchDevice(b)
@@ -93,7 +97,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkAttention reports, for layers of SmolLM2-135M and Llama-3.2-1B, how long the rows of a prompt, or one row, take to attend to what is before them and to
+// BenchmarkAttention reports, for layers of SmolLM2-135M and Llama-3.2-1B, how long the rows of a
+// prompt, or one row, take to attend to what is before them and to
 // themselves, and the arithmetic of the two products with no more than they see. The fastest round counts.
 func BenchmarkAttention(b *testing.B) {
 	d := benchDevice(b)
@@ -119,7 +124,8 @@ func BenchmarkAttention(b *testing.B) {
 				for i := range layers {
 					k := p.State(fmt.Sprintf("k.%d", i), bf, s.kvHeads, op.Capacity, s.hd)
 					v := p.State(fmt.Sprintf("v.%d", i), bf, s.kvHeads, op.Capacity, s.hd)
-					p.Launch(fmt.Sprint(i), op.Attention{Rows: op.Rows, Heads: s.heads, KVHeads: s.kvHeads, HeadDim: s.hd, Cached: true}, q, k, v, y)
+					p.Launch(fmt.Sprint(i), op.Attention{Rows: op.Rows, Heads: s.heads, KVHeads: s.kvHeads,
+						HeadDim: s.hd, Cached: true}, q, k, v, y)
 					for range 2 {
 						state = append(state, filled(bf, s.kvHeads*(at.past+at.rows)*s.hd))
 						args = append(args, nil)
@@ -129,7 +135,8 @@ func BenchmarkAttention(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				run := []npu.Run{{Exec: exec, Args: args, Segments: []npu.Segment{{Rows: at.rows, Pos: at.past, State: state}}}}
+				run := []npu.Run{{Exec: exec, Args: args,
+					Segments: []npu.Segment{{Rows: at.rows, Pos: at.past, State: state}}}}
 				best := time.Hour
 				for b.Loop() {
 					began := time.Now()

@@ -17,7 +17,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// forEachBF12 runs f on a device of each kind that can read BF12, which need not be one that does so when it is left alone.
+// forEachBF12 runs f on a device of each kind that can read BF12, which need not be one that does
+// so when it is left alone.
 func forEachBF12(t *testing.T, f func(t *testing.T, d *Device)) {
 	none := true
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
@@ -33,7 +34,8 @@ func forEachBF12(t *testing.T, f func(t *testing.T, d *Device)) {
 	}
 }
 
-// hardToPress is a matrix of BF16 with everything that exponents may be: bells of different widths from row to row, zeros of both signs, subnormals,
+// hardToPress is a matrix of BF16 with everything that exponents may be: bells of different widths
+// from row to row, zeros of both signs, subnormals,
 // infinities, NaNs, rows of nothing but zeros, and a few values far from all others.
 func hardToPress(rng *rand.Rand, rows, cols int) []dtype.BFloat16 {
 	x := make([]dtype.BFloat16, rows*cols)
@@ -47,7 +49,8 @@ func hardToPress(rng *rand.Rand, rows, cols int) []dtype.BFloat16 {
 		case 1:
 			clear(row)
 		case 2:
-			for _, odd := range []dtype.BFloat16{0x0000, 0x8000, 0x0001, 0x807f, 0x7f80, 0xff80, 0x7fc1, 0x0080, 0x7f7f} {
+			for _, odd := range []dtype.BFloat16{0x0000, 0x8000, 0x0001, 0x807f, 0x7f80, 0xff80, 0x7fc1, 0x0080,
+				0x7f7f} {
 				row[rng.IntN(cols)] = odd
 			}
 		case 3:
@@ -92,8 +95,10 @@ func (w *bf12Weight) rowOf(r int) []dtype.BFloat16 {
 		if at := int(e >> 8); w.Code == kernel.BF12x16 && at%kernel.Block16Rows == row {
 			x[at/kernel.Block16Rows] = x[at/kernel.Block16Rows]&0x807f | dtype.BFloat16(e&255)<<7
 		}
-		if at := int(e >> 16); w.Code == kernel.BF12x4 && at%(kernel.Block4Rows*kernel.Block4Columns)/kernel.Block4Columns == row {
-			x[at/(kernel.Block4Rows*kernel.Block4Columns)*kernel.Block4Columns+at%kernel.Block4Columns] = dtype.BFloat16(e)
+		if at := int(e >> 16); w.Code == kernel.BF12x4 &&
+			at%(kernel.Block4Rows*kernel.Block4Columns)/kernel.Block4Columns == row {
+			col := at/(kernel.Block4Rows*kernel.Block4Columns)*kernel.Block4Columns + at%kernel.Block4Columns
+			x[col] = dtype.BFloat16(e)
 		}
 	}
 	return x
@@ -133,7 +138,8 @@ func (w *bf12Weight) listed() int { return len(kernel.Words(w.list.m)) }
 
 func TestBF12LosesNothing(t *testing.T) {
 	forEachBF12(t, func(t *testing.T, d *Device) {
-		for _, shape := range [][2]int{{1, 32}, {3, 64}, {4, 96}, {81, 2304}, {301, 4096}, {5, npu.MaxCompressedColumns}} {
+		for _, shape := range [][2]int{{1, 32}, {3, 64}, {4, 96}, {81, 2304}, {301, 4096},
+			{5, npu.MaxCompressedColumns}} {
 			rows, cols := shape[0], shape[1]
 			x := hardToPress(rand.New(rand.NewPCG(12, uint64(cols))), rows, cols)
 			w := constant(t, d, "w", sourceOf(x, rows, cols)).(*buffer).bf12
@@ -149,7 +155,8 @@ func TestBF12LosesNothing(t *testing.T) {
 	})
 }
 
-// A number of any exponent among others of any exponent is what it was, and an escape where no base has a code for both.
+// A number of any exponent among others of any exponent is what it was, and an escape where no base
+// has a code for both.
 func TestBF12OfEveryExponent(t *testing.T) {
 	const rows, cols = 64, 32 // as many escapes as any matrix may have
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -166,13 +173,16 @@ func TestBF12OfEveryExponent(t *testing.T) {
 						one := first + r
 						i := r*cols + rng.IntN(cols)
 						x[i] = x[i]&0x807f | dtype.BFloat16(one)<<7
-						if within := max(most-one, one-most) < 16-int(zeros); !within && (zeros == 0 || most != 0 && one != 0) {
+						if within := max(most-one, one-most) < 16-int(zeros); !within &&
+							(zeros == 0 || most != 0 && one != 0) {
 							escapes++
 						}
 					}
-					w, err := tryBF12(context.Background(), 1, new(weightStore), d.engine.(bf12Engine), dtype.AsBytes(x), rows, cols, zeros)
+					w, err := tryBF12(context.Background(), 1, new(weightStore), d.engine.(bf12Engine),
+						dtype.AsBytes(x), rows, cols, zeros)
 					if err != nil || w == nil || w.listed() != escapes {
-						t.Fatalf("exponents %d to %d among %d, zeros %d: %v, %v, want %d escapes", first, first+rows-1, most, zeros, w, err, escapes)
+						t.Fatalf("exponents %d to %d among %d, zeros %d: %v, %v, want %d escapes", first, first+rows-1,
+							most, zeros, w, err, escapes)
 					}
 					for r := range rows {
 						if !slices.Equal(w.rowOf(r), x[r*cols:][:cols]) {
@@ -187,18 +197,21 @@ func TestBF12OfEveryExponent(t *testing.T) {
 }
 
 // productOf is m rows of activations, zeros behind the first, times a view of n rows of a weight of k columns, in FP32.
-func productOf(t *testing.T, d *Device, act dtype.Type, first []float64, m int, weights []dtype.BFloat16, k, n int, view func(npu.Ref) npu.Ref) []byte {
+func productOf(t *testing.T, d *Device, act dtype.Type, first []float64, m int, weights []dtype.BFloat16, k, n int,
+	view func(npu.Ref) npu.Ref) []byte {
 	t.Helper()
 	rows := len(weights) / k
 	p := npu.NewProgram("product")
-	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", act, m, k), view(p.Const("w", bf, rows, k)), p.Out("y", f32, m, n))
+	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", act, m, k), view(p.Const("w", bf, rows, k)),
+		p.Out("y", f32, m, n))
 	in, out := alloc(t, d, act.Bytes(m*k)), alloc(t, d, 4*m*n)
 	encode(in.Bytes(), act, append(slices.Clone(first), make([]float64, m*k-len(first))...))
 	submit(t, d, p, in, constant(t, d, "w", sourceOf(weights, rows, k)), out)
 	return out.Bytes()
 }
 
-// orderedRows is how many rows of BF16 in place have sums in the order of m rows of BF12: beside strips that is the matrix unit's, which those in place have from 17 rows on.
+// orderedRows is how many rows of BF16 in place have sums in the order of m rows of BF12: beside
+// strips that is the matrix unit's, which those in place have from 17 rows on.
 func orderedRows(d *Device, act dtype.Type, m int) int {
 	if d.engine.(bf12Engine).BF12Code() == kernel.BF12x16 && act == bf {
 		return max(m, 17)
@@ -206,14 +219,16 @@ func orderedRows(d *Device, act dtype.Type, m int) int {
 	return m
 }
 
-// Many zeros and subnormal numbers are no escapes, so that weights that were quantised or pruned compress as others do; and products with them are what they were.
+// Many zeros and subnormal numbers are no escapes, so that weights that were quantised or pruned
+// compress as others do; and products with them are what they were.
 func TestZerosCompress(t *testing.T) {
 	const rows, cols = 40, 1024
 	forEachBF12(t, func(t *testing.T, d *Device) {
 		rng := rand.New(rand.NewPCG(12, 9))
 		x := make([]dtype.BFloat16, rows*cols)
 		for i := range x {
-			x[i] = dtype.FromFloat32((1 + rng.Float32()/2) / float32(int(1)<<rng.IntN(15))) // of every exponent that has a code
+			// of every exponent that has a code
+			x[i] = dtype.FromFloat32((1 + rng.Float32()/2) / float32(int(1)<<rng.IntN(15)))
 			switch rng.IntN(8) {
 			case 0, 1, 2, 3:
 				x[i] &= 0x8000
@@ -238,7 +253,8 @@ func TestZerosCompress(t *testing.T) {
 			for _, m := range []int{1, 3, 5, 16, 17, 40, 300} {
 				a := random(rng, m*cols)
 				whole := func(w npu.Ref) npu.Ref { return w }
-				if !bytes.Equal(productOf(t, d, act, a, m, x, cols, rows, whole), productOf(t, plain, act, a, orderedRows(d, act, m), x, cols, rows, whole)[:4*m*rows]) {
+				if !bytes.Equal(productOf(t, d, act, a, m, x, cols, rows, whole),
+					productOf(t, plain, act, a, orderedRows(d, act, m), x, cols, rows, whole)[:4*m*rows]) {
 					t.Errorf("%d rows of %s: the product differs", m, act)
 				}
 			}
@@ -246,7 +262,8 @@ func TestZerosCompress(t *testing.T) {
 	})
 }
 
-// Products with BF12 are those with the BF16 that it was made of, to the bit: for any number of rows, for whole matrices and views of them. Beside strips all sums
+// Products with BF12 are those with the BF16 that it was made of, to the bit: for any number of
+// rows, for whole matrices and views of them. Beside strips all sums
 // have the order of the matrix unit, which those of BF16 in place have from 17 rows on.
 func TestBF12Products(t *testing.T) {
 	const n = 81
@@ -288,7 +305,8 @@ func TestBF12Products(t *testing.T) {
 	})
 }
 
-// Products of the same activations side by side, with BF12 and with a view of it that is read as BF16, do not take each other's preparations.
+// Products of the same activations side by side, with BF12 and with a view of it that is read as
+// BF16, do not take each other's preparations.
 func TestBF12BesideBF16(t *testing.T) {
 	const n, k = 64, 576
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -299,7 +317,8 @@ func TestBF12BesideBF16(t *testing.T) {
 		}
 		w, x := constant(t, d, "w", sourceOf(weights, n, k)), alloc(t, d, 4*k)
 		encode(x.Bytes()[:2*k], bf, random(rng, k))
-		products := func(types []dtype.Type, from ...int) (results [][]byte) { // each of the rows of weights from one on
+		// each of the rows of weights from one on
+		products := func(types []dtype.Type, from ...int) (results [][]byte) {
 			p := npu.NewProgram("products")
 			in, weight := map[dtype.Type]npu.Ref{}, p.Const("w", bf, n, k)
 			args := []npu.Buffer{w}
@@ -309,7 +328,8 @@ func TestBF12BesideBF16(t *testing.T) {
 					in[typ] = p.In("x"+typ.String(), typ, 1, k)
 					args = append(args, x)
 				}
-				p.Launch(fmt.Sprint(i), op.MatMul{M: 1, K: k, N: rows, TransB: true}, in[typ], weight.Rows(first, rows), p.Out(fmt.Sprint("y", i), f32, 1, rows))
+				p.Launch(fmt.Sprint(i), op.MatMul{M: 1, K: k, N: rows, TransB: true}, in[typ], weight.Rows(first, rows),
+					p.Out(fmt.Sprint("y", i), f32, 1, rows))
 				args = append(args, alloc(t, d, 4*rows))
 			}
 			submit(t, d, p, args...)
@@ -324,7 +344,8 @@ func TestBF12BesideBF16(t *testing.T) {
 			for _, types := range [][]dtype.Type{{bf, bf, bf}, {bf, f32, bf}, {f32, bf, f32}} {
 				for i, got := range products(types, order...) {
 					if !bytes.Equal(got, products(types[i:i+1], order[i])[0]) {
-						t.Errorf("rows from %v on, of activations in %v: product %d is not what it is alone", order, types, i)
+						t.Errorf("rows from %v on, of activations in %v: product %d is not what it is alone", order,
+							types, i)
 					}
 				}
 			}
@@ -332,7 +353,8 @@ func TestBF12BesideBF16(t *testing.T) {
 	})
 }
 
-// A weight that is not as it was makes another product: what the test above compares does depend on every part of the format.
+// A weight that is not as it was makes another product: what the test above compares does depend on
+// every part of the format.
 func TestBF12ProductsSeeEveryBit(t *testing.T) {
 	for _, m := range []int{1, 3, 20} {
 		for _, zeros := range []bool{false, true} {
@@ -354,14 +376,16 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 	}
 	weights[5] = 0x2b80 // an escape, of row 0: 2^-40
 	if !zeros {
-		weights[k], weights[k+7] = 0x4080, 0x3940 // of row 1: the largest exponent and the smallest that has a code, which is 0
+		// of row 1: the largest exponent and the smallest that has a code, which is 0
+		weights[k], weights[k+7] = 0x4080, 0x3940
 	}
 	b := constant(t, d, "w", sourceOf(weights, n, k)).(*buffer)
 	if zeros != (b.bf12.Head.Zeros == 1) {
 		t.Fatalf("whether zeros have a code is %d", b.bf12.Head.Zeros)
 	}
 	p := npu.NewProgram("product")
-	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k), p.Out("y", f32, m, n))
+	p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", bf, n, k),
+		p.Out("y", f32, m, n))
 	in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
 	encode(in.Bytes(), bf, random(rng, m*k))
 	product := func() []byte {
@@ -378,7 +402,8 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		return x
 	}
 	_, number, lane := b.bf12.place(0, 5)
-	idle, large := 0x87ff, uint32(0x4000) // what means nothing where an escape of a 4-row block is, and 2^128 in an escape
+	// what means nothing where an escape of a 4-row block is, and 2^128 in an escape
+	idle, large := 0x87ff, uint32(0x4000)
 	if b.bf12.Code == kernel.BF12x16 {
 		idle, large = 0x780, 0x80
 	}
@@ -468,7 +493,8 @@ func TestBF12BesideItsTensor(t *testing.T) {
 		ids, y := alloc(t, d, 4*3), alloc(t, d, 2*3*cols)
 		copy(dtype.Int32s(ids.Bytes()), []int32{39, 0, 17})
 		p := npu.NewProgram("embed")
-		p.Launch("y", op.Embed{Rows: 3, Vocab: rows, Width: cols}, p.In("ids", dtype.I32, 3), p.Const("table", bf, rows, cols), p.Out("y", bf, 3, cols))
+		p.Launch("y", op.Embed{Rows: 3, Vocab: rows, Width: cols}, p.In("ids", dtype.I32, 3),
+			p.Const("table", bf, rows, cols), p.Out("y", bf, 3, cols))
 		submit(t, d, p, ids, b, y)
 		for i, id := range []int{39, 0, 17} {
 			if !slices.Equal(dtype.BFloat16s(y.Bytes())[i*cols:][:cols], x[id*cols:][:cols]) {
@@ -478,7 +504,8 @@ func TestBF12BesideItsTensor(t *testing.T) {
 	})
 }
 
-// refilled is a source whose tensors lie where they lay whenever they are asked for, and are zeros once they have been released: a checkpoint's tensors that had to be
+// refilled is a source whose tensors lie where they lay whenever they are asked for, and are zeros
+// once they have been released: a checkpoint's tensors that had to be
 // rearranged.
 type refilled struct {
 	from tensors
@@ -495,7 +522,8 @@ func (r refilled) Tensor(name string) (npu.Tensor, error) {
 	return t, err
 }
 
-// Whoever sees that BF16 is compressed takes the tensors' memory back: that of the weights too that are vectors or do not compress.
+// Whoever sees that BF16 is compressed takes the tensors' memory back: that of the weights too that
+// are vectors or do not compress.
 func TestTensorsMayBeReleased(t *testing.T) {
 	const rows, cols, width, vocab = 3, 48, 2048, 10
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -510,7 +538,8 @@ func TestTensorsMayBeReleased(t *testing.T) {
 		oddT, odd := tensor(9, cols)
 		tableT, table := tensor(vocab, width)
 		source := refilled{tensors{"norm": normT, "odd": oddT, "table": tableT}, map[string][]byte{}}
-		normed, product := op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5}, op.MatMul{M: rows, K: cols, N: 9, TransB: true}
+		normed, product := op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5},
+			op.MatMul{M: rows, K: cols, N: 9, TransB: true}
 
 		p := npu.NewProgram("all")
 		x, ids := p.In("x", f32, rows, width), p.In("ids", dtype.I32, rows)
@@ -519,7 +548,8 @@ func TestTensorsMayBeReleased(t *testing.T) {
 		p.Launch("a", normed, x, n, a)
 		p.Launch("b", product, x.Cols(0, cols), o, b)
 		p.Launch("c", op.Embed{Rows: rows, Vocab: vocab, Width: width}, ids, e, c)
-		args := []npu.Buffer{alloc(t, d, 4*rows*width), alloc(t, d, 4*rows), alloc(t, d, 4*rows*width), alloc(t, d, 4*rows*9), alloc(t, d, 4*rows*width)}
+		args := []npu.Buffer{alloc(t, d, 4*rows*width), alloc(t, d, 4*rows), alloc(t, d, 4*rows*width),
+			alloc(t, d, 4*rows*9), alloc(t, d, 4*rows*width)}
 		for _, name := range []string{"norm", "odd", "table"} {
 			args = append(args, constant(t, d, name, source))
 		}
@@ -537,7 +567,8 @@ func TestTensorsMayBeReleased(t *testing.T) {
 		}
 		compare(t, decode(t, args[3].Bytes(), f32, rows*9), reference(product, [][]float64{left, odd}), f32, cols)
 		for r, id := range []int{7, 0, 9} {
-			if got := decode(t, args[4].Bytes(), f32, rows*width)[r*width:][:width]; !slices.Equal(got, table[id*width:][:width]) {
+			if got := decode(t, args[4].Bytes(), f32, rows*width)[r*width:][:width]; !slices.Equal(got,
+				table[id*width:][:width]) {
 				t.Errorf("row %d is not row %d of the table", r, id)
 			}
 		}
@@ -553,12 +584,14 @@ func TestTensorsMayNotShrink(t *testing.T) {
 		b := constant(t, d, "w", from)
 		from["w"] = npu.Tensor{Type: bf, Shape: []int{rows, cols}, Data: from["w"].Data[:rows*cols]}
 		p := npu.NewProgram("embed")
-		p.Launch("y", op.Embed{Rows: 1, Vocab: rows, Width: cols}, p.In("ids", dtype.I32, 1), p.Const("table", bf, rows, cols), p.Out("y", bf, 1, cols))
+		p.Launch("y", op.Embed{Rows: 1, Vocab: rows, Width: cols}, p.In("ids", dtype.I32, 1),
+			p.Const("table", bf, rows, cols), p.Out("y", bf, 1, cols))
 		e, err := d.Load(context.Background(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{alloc(t, d, 4), b, alloc(t, d, 2*cols)}}})
+		err = d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{alloc(t, d, 4), b,
+			alloc(t, d, 2*cols)}}})
 		if err == nil || !strings.Contains(err.Error(), "tensor w is not as it was") {
 			t.Errorf("got %v, want the tensor named", err)
 		}

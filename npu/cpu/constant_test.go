@@ -31,7 +31,8 @@ func TestConstAliasesWhatKernelsRead(t *testing.T) {
 		}
 	}
 	odd := dtype.AsBytes(make([]uint64, 2))[1:13]
-	if b := constant(t, d, "w", tensors{"w": {Type: bf, Shape: []int{2, 3}, Data: odd}}); unsafe.SliceData(b.Bytes()) == unsafe.SliceData(odd) {
+	if b := constant(t, d, "w", tensors{"w": {Type: bf, Shape: []int{2, 3},
+		Data: odd}}); unsafe.SliceData(b.Bytes()) == unsafe.SliceData(odd) {
 		t.Error("elements at odd addresses are read in place")
 	}
 }
@@ -56,8 +57,10 @@ func constant(t testing.TB, d *Device, layout string, from npu.Tensors) npu.Buff
 
 func TestConstIsMadeOnceForAll(t *testing.T) {
 	d := open(t, &Options{Threads: 2})
-	from := tensors{"w": {Type: bf, Shape: []int{2, 3}, Data: make([]byte, 12)}, "v": {Type: bf, Shape: []int{2, 3}, Data: make([]byte, 12)}}
-	a, b, other := constant(t, d, "transpose(w)", from), constant(t, d, "transpose(w)", from), constant(t, d, "transpose(v)", from)
+	from := tensors{"w": {Type: bf, Shape: []int{2, 3}, Data: make([]byte, 12)},
+		"v": {Type: bf, Shape: []int{2, 3}, Data: make([]byte, 12)}}
+	a, b, other := constant(t, d, "transpose(w)", from), constant(t, d, "transpose(w)", from),
+		constant(t, d, "transpose(v)", from)
 	if unsafe.SliceData(a.Bytes()) != unsafe.SliceData(b.Bytes()) {
 		t.Error("the same layout of the same tensor is made twice")
 	}
@@ -82,7 +85,8 @@ func TestConstIsMadeOnceForAll(t *testing.T) {
 
 func TestConstExpandsBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, typ := range []dtype.Type{dtype.Q8_0, dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q4_K, dtype.Q5_K, dtype.Q6_K} {
+	for _, typ := range []dtype.Type{dtype.Q8_0, dtype.Q4_0, dtype.Q4_1, dtype.Q5_0, dtype.Q5_1, dtype.Q4_K, dtype.Q5_K,
+		dtype.Q6_K} {
 		const rows, cols = 301, 512
 		data := make([]byte, typ.Bytes(rows*cols))
 		for i := range data {
@@ -110,7 +114,8 @@ func TestConstExpandsBlocks(t *testing.T) {
 func TestConstErrors(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
-	if _, err := d.Const(context.Background(), npu.Source{Layout: npu.T("x"), From: from}); err == nil || !strings.Contains(err.Error(), `"x"`) {
+	if _, err := d.Const(context.Background(), npu.Source{Layout: npu.T("x"), From: from}); err == nil ||
+		!strings.Contains(err.Error(), `"x"`) {
 		t.Errorf("an unknown tensor: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -123,7 +128,8 @@ func TestConstErrors(t *testing.T) {
 	}
 }
 
-// Const gives a quantised weight while the BF16 of it is made for another of its buffers: what the race detector has to say.
+// Const gives a quantised weight while the BF16 of it is made for another of its buffers: what the
+// race detector has to say.
 func TestConstBesideItsBF16(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
@@ -149,7 +155,8 @@ func (p panics) Tensor(name string) (npu.Tensor, error) {
 	return p.tensors.Tensor(name)
 }
 
-// A source that panics where somebody recovers, as servers do, keeps nobody waiting for its weight: who comes next is told so, or makes it.
+// A source that panics where somebody recovers, as servers do, keeps nobody waiting for its weight:
+// who comes next is told so, or makes it.
 func TestConstOfASourceThatPanics(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
@@ -188,7 +195,8 @@ func TestConstOfASourceThatPanics(t *testing.T) {
 	}
 }
 
-// Who is first to want a weight may give up. Whoever waits for the same weight with a context that is alive gets it all the same.
+// Who is first to want a weight may give up. Whoever waits for the same weight with a context that
+// is alive gets it all the same.
 func TestConstOutlivesTheFirstCallersContext(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}
@@ -240,7 +248,8 @@ func TestConstOutlivesTheFirstCallersContext(t *testing.T) {
 	}
 }
 
-// A real artefact's shape: gate and up interleaved row by row, a const whose first row the program writes, dead arguments, vectors for rows.
+// A real artefact's shape: gate and up interleaved row by row, a const whose first row the program
+// writes, dead arguments, vectors for rows.
 func TestViewsAndScratchRows(t *testing.T) {
 	const emb, hid = 70, 90
 	p := npu.NewProgram("ffn")
@@ -252,9 +261,12 @@ func TestViewsAndScratchRows(t *testing.T) {
 	sum, norm := packed.Rows(0, 1), packed.Rows(1, 1)
 	p.Launch("residual", op.Add{Rows: 1, Width: emb}, x, x, sum)
 	p.Launch("norm", op.RMSNorm{Rows: 1, Width: emb, Eps: 1e-5}, sum, norm, normed)
-	p.Launch("gate", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(0, 2), both.As(1, 2*hid).Cols(0, hid))
-	p.Launch("up", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(1, 2), both.As(1, 2*hid).Cols(hid, hid))
-	p.Launch("act", op.SiLUMul{Rows: 1, Width: hid}, both.As(1, 2*hid).Cols(0, hid), both.As(1, 2*hid).Cols(hid, hid), y)
+	p.Launch("gate", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(0, 2),
+		both.As(1, 2*hid).Cols(0, hid))
+	p.Launch("up", op.MatMul{M: 1, K: emb, N: hid, TransB: true}, normed, gateUp.Every(1, 2),
+		both.As(1, 2*hid).Cols(hid, hid))
+	p.Launch("act", op.SiLUMul{Rows: 1, Width: hid}, both.As(1, 2*hid).Cols(0, hid), both.As(1, 2*hid).Cols(hid, hid),
+		y)
 	if err := p.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +301,8 @@ func TestViewsAndScratchRows(t *testing.T) {
 		}
 		in, out := alloc(t, d, 2*emb), alloc(t, d, 4*hid)
 		copy(in.Bytes(), xb)
-		args := []npu.Buffer{in, constant(t, d, "stack(zeros(1, 70), norm)", from), constant(t, d, "interleave(gate, up)", from), nil, nil, nil, out}
+		args := []npu.Buffer{in, constant(t, d, "stack(zeros(1, 70), norm)", from),
+			constant(t, d, "interleave(gate, up)", from), nil, nil, nil, out}
 		for range 2 {
 			if err := d.Submit(context.Background(), []npu.Run{{Exec: e, Args: args}}); err != nil {
 				t.Fatal(err)

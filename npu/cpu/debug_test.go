@@ -13,7 +13,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// opened is the program with its scratch arguments turned into outputs, so that what lies between launches can be read. Scratch that no launch writes
+// opened is the program with its scratch arguments turned into outputs, so that what lies between
+// launches can be read. Scratch that no launch writes
 // stays what it is.
 func opened(p *npu.Program) *npu.Program {
 	q := *p
@@ -36,7 +37,8 @@ func decoder(act, weight, cache dtype.Type, bias, norm bool) *npu.Program {
 	kc, vc := p.State("kcache", cache, kvHeads, op.Capacity, hd), p.State("vcache", cache, kvHeads, op.Capacity, hd)
 	rms := func(name string, x npu.Ref) npu.Ref {
 		y := p.Scratch(name, act, op.Rows, hidden)
-		p.Launch(name, op.RMSNorm{Rows: op.Rows, Width: hidden, Eps: 1e-5}, x, p.Const(name+".weight", weight, hidden), y)
+		p.Launch(name, op.RMSNorm{Rows: op.Rows, Width: hidden, Eps: 1e-5}, x, p.Const(name+".weight", weight, hidden),
+			y)
 		return y
 	}
 	linear := func(name string, a npu.Ref, k, n int) npu.Ref {
@@ -53,10 +55,12 @@ func decoder(act, weight, cache dtype.Type, bias, norm bool) *npu.Program {
 			y = z
 		}
 		if bias {
-			then("_bias", op.Add{Rows: op.Rows, Width: heads * hd, Broadcast: true}, p.Const(name+".bias", weight, heads*hd))
+			then("_bias", op.Add{Rows: op.Rows, Width: heads * hd, Broadcast: true},
+				p.Const(name+".bias", weight, heads*hd))
 		}
 		if norm && rotate {
-			then("_norm", op.RMSNorm{Rows: op.Rows, Width: hd, Heads: heads, Eps: 1e-6}, p.Const(name+"_norm.weight", weight, hd))
+			then("_norm", op.RMSNorm{Rows: op.Rows, Width: hd, Heads: heads, Eps: 1e-6},
+				p.Const(name+"_norm.weight", weight, hd))
 		}
 		if rotate {
 			then("_rope", op.RoPE{Rows: op.Rows, Heads: heads, HeadDim: hd}, angles)
@@ -68,7 +72,8 @@ func decoder(act, weight, cache dtype.Type, bias, norm bool) *npu.Program {
 	p.Launch("attn.k_write", write, k, kc)
 	p.Launch("attn.v_write", write, v, vc)
 	attn := p.Scratch("attn", act, op.Rows, heads*hd)
-	p.Launch("attn.core", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc, attn)
+	p.Launch("attn.core", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc,
+		vc, attn)
 	add := op.Add{Rows: op.Rows, Width: hidden}
 	x1 := p.Scratch("x1", f32, op.Rows, hidden)
 	p.Launch("attn.residual", add, linear("attn.o", attn, heads*hd, hidden), x, x1)
@@ -80,7 +85,8 @@ func decoder(act, weight, cache dtype.Type, bias, norm bool) *npu.Program {
 	return p
 }
 
-// stack runs a program as two layers over a prompt, then over single rows, and gives what came out each time and the caches of the end.
+// stack runs a program as two layers over a prompt, then over single rows, and gives what came out
+// each time and the caches of the end.
 func stack(t *testing.T, d *Device, p *npu.Program, rows []int) []byte {
 	t.Helper()
 	const capacity = 64
@@ -148,7 +154,8 @@ func stack(t *testing.T, d *Device, p *npu.Program, rows []int) []byte {
 	return all
 }
 
-// A debug load makes outputs of what was hidden between launches; the answer must be that of the plain load, to the bit.
+// A debug load makes outputs of what was hidden between launches; the answer must be that of the
+// plain load, to the bit.
 func TestOpenedProgramsComputeTheSame(t *testing.T) {
 	for _, tc := range []struct {
 		name               string
@@ -156,7 +163,8 @@ func TestOpenedProgramsComputeTheSame(t *testing.T) {
 		bias, norm         bool
 	}{
 		{"BF16", bf, bf, bf, false, false}, {"F32 with biases", f32, f32, f32, true, false},
-		{"F16 weights, BF16 with norms of q and k", bf, half, half, false, true}, {"F32 activations, BF16 weights", f32, bf, bf, true, true},
+		{"F16 weights, BF16 with norms of q and k", bf, half, half, false, true},
+		{"F32 activations, BF16 weights", f32, bf, bf, true, true},
 	} {
 		p := decoder(tc.act, tc.weight, tc.cache, tc.bias, tc.norm)
 		if err := p.Err(); err != nil {

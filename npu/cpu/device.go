@@ -60,7 +60,8 @@ func Open(opts *Options) (*Device, error) {
 		o.Threads = defaultThreads
 	}
 	if o.Threads < 1 || o.Threads > maxThreads {
-		return nil, fmt.Errorf("npu/cpu: Options.Threads is %d, want 1 to %d, or 0 for all cores", o.Threads, maxThreads)
+		return nil, fmt.Errorf("npu/cpu: Options.Threads is %d, want 1 to %d, or 0 for all cores", o.Threads,
+			maxThreads)
 	}
 	cancel, err := newMemory(64)
 	if err != nil {

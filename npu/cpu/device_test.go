@@ -31,7 +31,8 @@ func block(d *Device, t testing.TB) npu.Executable {
 	norm := p.In("norm", f32, dim)
 	kc, vc := p.State("k", bf, kvHeads, op.Capacity, hd), p.State("v", bf, kvHeads, op.Capacity, hd)
 	n := p.Scratch("n", bf, op.Rows, dim)
-	q, k, v := p.Scratch("q", bf, op.Rows, heads*hd), p.Scratch("kk", bf, op.Rows, kvHeads*hd), p.Scratch("vv", bf, op.Rows, kvHeads*hd)
+	q, k, v := p.Scratch("q", bf, op.Rows, heads*hd), p.Scratch("kk", bf, op.Rows, kvHeads*hd),
+		p.Scratch("vv", bf, op.Rows, kvHeads*hd)
 	at, r := p.Scratch("at", bf, op.Rows, dim), p.Scratch("r", bf, op.Rows, dim)
 	g, u := p.Scratch("g", bf, op.Rows, hid), p.Scratch("u", bf, op.Rows, hid)
 	y := p.Out("y", bf, op.Rows, dim)
@@ -46,7 +47,8 @@ func block(d *Device, t testing.TB) npu.Executable {
 	p.Launch("k_rope", op.RoPE{Rows: op.Rows, Heads: kvHeads, HeadDim: hd}, k, angles, k)
 	p.Launch("k_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, k, kc)
 	p.Launch("v_write", op.KVWrite{Rows: op.Rows, KVHeads: kvHeads, HeadDim: hd}, v, vc)
-	p.Launch("attn", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc, at)
+	p.Launch("attn", op.Attention{Rows: op.Rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Cached: true}, q, kc, vc,
+		at)
 	matmul("o", dim, dim, at, w.Rows(3*dim, dim), r)
 	p.Launch("residual1", op.Add{Rows: op.Rows, Width: dim}, x, r, r)
 	p.Launch("norm2", op.RMSNorm{Rows: op.Rows, Width: dim, Eps: 1e-5}, r, norm, n)
@@ -62,7 +64,8 @@ func block(d *Device, t testing.TB) npu.Executable {
 	return e
 }
 
-// blocks runs block several times over random inputs, each run on the output of the one before, and returns the last output and a state.
+// blocks runs block several times over random inputs, each run on the output of the one before, and
+// returns the last output and a state.
 func blocks(t testing.TB, d *Device, rows []int, times int) []byte {
 	e := block(d, t)
 	rng := rand.New(rand.NewPCG(5, 5))
@@ -85,7 +88,8 @@ func blocks(t testing.TB, d *Device, rows []int, times int) []byte {
 	}
 	var segs []npu.Segment
 	for _, n := range rows {
-		segs = append(segs, npu.Segment{Rows: n, State: []npu.Buffer{alloc(t, d, 2*2*2048*16), alloc(t, d, 2*2*2048*16)}})
+		segs = append(segs, npu.Segment{Rows: n, State: []npu.Buffer{alloc(t, d, 2*2*2048*16),
+			alloc(t, d, 2*2*2048*16)}})
 	}
 	var runs []npu.Run
 	for i := range times {
@@ -240,7 +244,8 @@ func TestCloseWhileInUse(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				for {
-					if err := d.Submit(context.Background(), []npu.Run{{Exec: e, Args: []npu.Buffer{a, b}}}); err != nil {
+					if err := d.Submit(context.Background(),
+						[]npu.Run{{Exec: e, Args: []npu.Buffer{a, b}}}); err != nil {
 						if !errors.Is(err, npu.ErrClosed) {
 							t.Error(err)
 						}
@@ -297,7 +302,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Threads: -1}, "Threads"}, {Options{Threads: 1 << 20}, "Threads"}, {Options{Kernels: "sve"}, `unknown kernels "sve"`},
+		{Options{Threads: -1}, "Threads"}, {Options{Threads: 1 << 20}, "Threads"},
+		{Options{Kernels: "sve"}, `unknown kernels "sve"`},
 	} {
 		if _, err := Open(&tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v, want an error about %s", tc.o, err, tc.want)
@@ -339,7 +345,8 @@ func TestKernelsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// Of all kernels that this machine can execute the variable takes those that it names, not faster ones that stand before them.
+// Of all kernels that this machine can execute the variable takes those that it names, not faster
+// ones that stand before them.
 func TestEnvironmentNamesTheKernelsThatRun(t *testing.T) {
 	names := usable(t)
 	for _, name := range names {
@@ -363,7 +370,8 @@ func TestEnvironmentNamesTheKernelsThatRun(t *testing.T) {
 	}
 }
 
-// With a quota of one core there is one thread, whatever the machine has and whatever main has made of GOMAXPROCS for goroutines beside it.
+// With a quota of one core there is one thread, whatever the machine has and whatever main has made
+// of GOMAXPROCS for goroutines beside it.
 func TestDefaultThreadsObeyGOMAXPROCS(t *testing.T) {
 	const child = "NPUKIT_TEST_THREADS"
 	if os.Getenv(child) == "" {
@@ -402,7 +410,8 @@ func TestTrace(t *testing.T) {
 		state := []npu.Buffer{alloc(t, d, 1<<16), alloc(t, d, 1<<16)}
 		var runs []npu.Run
 		for i := range 2 {
-			runs = append(runs, npu.Run{Name: fmt.Sprintf("layer.%d", i), Exec: e, Args: args, Segments: []npu.Segment{{Rows: 20, State: state}}})
+			runs = append(runs, npu.Run{Name: fmt.Sprintf("layer.%d", i), Exec: e, Args: args,
+				Segments: []npu.Segment{{Rows: 20, State: state}}})
 		}
 		if err := d.Submit(ctx, runs); err != nil {
 			t.Fatal(err)
@@ -419,7 +428,8 @@ func TestTrace(t *testing.T) {
 			}
 			for i, l := range launches {
 				s := part[i]
-				if s.Name != runs[run].Name+"."+l.Name || s.Category != "op" || s.Duration < 0 || s.Start.Before(whole.Start) ||
+				if s.Name != runs[run].Name+"."+l.Name || s.Category != "op" || s.Duration < 0 ||
+					s.Start.Before(whole.Start) ||
 					s.Start.Add(s.Duration).After(whole.Start.Add(whole.Duration)) {
 					t.Errorf("span %d is %+v, want %s within %+v", i, s, l.Name, whole)
 				}
@@ -503,7 +513,8 @@ func TestBadRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights, err := d.Const(ctx, npu.Source{Layout: npu.T("t"), From: tensors{"t": {Type: dtype.BF16, Shape: []int{8, 32}, Data: make([]byte, 8*32*2)}}})
+	weights, err := d.Const(ctx, npu.Source{Layout: npu.T("t"),
+		From: tensors{"t": {Type: dtype.BF16, Shape: []int{8, 32}, Data: make([]byte, 8*32*2)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +585,8 @@ func TestChoiceOfKernelsIsStable(t *testing.T) {
 	}
 }
 
-// With more threads than the machine has cores those who wait for each other sleep: every one of them is woken, and nobody begins before all others are done.
+// With more threads than the machine has cores those who wait for each other sleep: every one of
+// them is woken, and nobody begins before all others are done.
 func TestMoreThreadsThanCores(t *testing.T) {
 	const steps, rows, width = 40, 64, 256
 	p := npu.NewProgram("chain")

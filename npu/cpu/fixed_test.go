@@ -13,10 +13,12 @@ import (
 	"github.com/npukit/npukit/oracle"
 )
 
-// Programs of the shapes and layouts that NPU artefacts have, small: fixed numbers of rows from position 0, BF16 everywhere, weights [k, n], flat
+// Programs of the shapes and layouts that NPU artefacts have, small: fixed numbers of rows from
+// position 0, BF16 everywhere, weights [k, n], flat
 // outputs, arguments that nothing uses.
 
-// gemvFFN is the second half of a decode layer: one row, a constant whose row 0 is scratch, gate and up interleaved row by row.
+// gemvFFN is the second half of a decode layer: one row, a constant whose row 0 is scratch, gate
+// and up interleaved row by row.
 func gemvFFN() *npu.Program {
 	const emb, q, hid = 96, 80, 168
 	p := npu.NewProgram("o_gemv_ffn")
@@ -41,7 +43,8 @@ func gemvFFN() *npu.Program {
 	return p
 }
 
-// rmsQKVRope is the first half of a prefill layer: norm, products with padded columns, biases that drop the padding, norms of q and k, rotation with a
+// rmsQKVRope is the first half of a prefill layer: norm, products with padded columns, biases that
+// drop the padding, norms of q and k, rotation with a
 // table that repeats for every head. Outputs are flat. With emb = 1 row it is that of a decode layer.
 func rmsQKVRope(rows int) *npu.Program {
 	const emb, heads, kvHeads, hd, pad = 72, 3, 1, 32, 128
@@ -57,14 +60,18 @@ func rmsQKVRope(rows int) *npu.Program {
 		wide := p.Scratch(s.name+" padded", bf, rows, pad)
 		biased, headed := p.Scratch(s.name+" biased", bf, rows, n), p.Scratch(s.name+" normed", bf, rows, n)
 		p.Launch("attn."+s.name, op.MatMul{M: rows, K: emb, N: pad}, normed, p.Const("w"+s.name, bf, emb, pad), wide)
-		p.Launch("attn."+s.name+"_bias", op.Add{Rows: rows, Width: n, Broadcast: true}, wide.Cols(0, n), p.Const("b"+s.name, bf, n), biased)
-		p.Launch("attn."+s.name+"_norm", op.RMSNorm{Rows: rows, Width: hd, Heads: s.heads, Eps: 1e-6}, biased, p.Const("n"+s.name, bf, hd), headed)
+		p.Launch("attn."+s.name+"_bias", op.Add{Rows: rows, Width: n, Broadcast: true}, wide.Cols(0, n),
+			p.Const("b"+s.name, bf, n), biased)
+		p.Launch("attn."+s.name+"_norm", op.RMSNorm{Rows: rows, Width: hd, Heads: s.heads, Eps: 1e-6}, biased,
+			p.Const("n"+s.name, bf, hd), headed)
 		table := p.In("table of "+s.name, bf, rows*s.heads*hd)
-		p.Launch("attn."+s.name+"_rope", op.RoPE{Rows: rows, Heads: s.heads, HeadDim: hd, TableHeads: s.heads}, headed, table.As(rows, n),
+		p.Launch("attn."+s.name+"_rope", op.RoPE{Rows: rows, Heads: s.heads, HeadDim: hd, TableHeads: s.heads}, headed,
+			table.As(rows, n),
 			p.Out(s.name+" rotated", bf, rows*n).As(rows, n))
 	}
 	v := p.Out("v", bf, rows*kvHeads*hd)
-	p.Launch("attn.v", op.MatMul{M: rows, K: emb, N: kvHeads * hd}, normed, p.Const("wv", bf, emb, kvHeads*hd), v.As(rows, kvHeads*hd))
+	p.Launch("attn.v", op.MatMul{M: rows, K: emb, N: kvHeads * hd}, normed, p.Const("wv", bf, emb, kvHeads*hd),
+		v.As(rows, kvHeads*hd))
 	return p
 }
 
@@ -103,7 +110,8 @@ func seqFirst(rows int) *npu.Program {
 	return p
 }
 
-// headFirst is attention in the layout of the kernel for large heads: transposed before and after, values and results in two halves.
+// headFirst is attention in the layout of the kernel for large heads: transposed before and after,
+// values and results in two halves.
 func headFirst(rows int) *npu.Program {
 	const heads, kvHeads, hd, half = 4, 2, 32, 16
 	p := npu.NewProgram("attention_head_first")
@@ -111,12 +119,14 @@ func headFirst(rows int) *npu.Program {
 		p.Launch(name, op.Permute{Shape: []int{a, b, c}, Perm: []int{1, 0, 2}}, x, y)
 	}
 	q, k, v := p.In("q", bf, rows, heads*hd), p.In("k", bf, rows, kvHeads*hd), p.In("v", bf, rows, kvHeads*hd)
-	q2, k2, v2 := p.Scratch("q2", bf, heads, rows, hd), p.Scratch("k2", bf, kvHeads, rows, hd), p.Scratch("v2", bf, 2*kvHeads, rows, half)
+	q2, k2, v2 := p.Scratch("q2", bf, heads, rows, hd), p.Scratch("k2", bf, kvHeads, rows, hd),
+		p.Scratch("v2", bf, 2*kvHeads, rows, half)
 	y2 := p.Scratch("y2", bf, 2*heads, rows, half)
 	turn("q turned", q.As(rows, heads, hd), rows, heads, hd, q2)
 	turn("k turned", k.As(rows, kvHeads, hd), rows, kvHeads, hd, k2)
 	turn("v turned", v.As(rows, 2*kvHeads, half), rows, 2*kvHeads, half, v2)
-	p.Launch("attn.core", op.Attention{Rows: rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, HeadFirst: true, Split: 2}, q2, k2, v2, y2)
+	p.Launch("attn.core", op.Attention{Rows: rows, Heads: heads, KVHeads: kvHeads, HeadDim: hd, HeadFirst: true,
+		Split: 2}, q2, k2, v2, y2)
 	turn("back", y2, 2*heads, rows, half, p.Out("y", bf, rows, 2*heads, half))
 	return p
 }
@@ -126,10 +136,12 @@ func headParts(rows int) *npu.Program {
 	const emb, part, last = 48, 96, 40
 	p := npu.NewProgram("lm_head")
 	x := p.In("x", bf, rows, emb)
-	parts := []npu.Ref{p.Scratch("y0", bf, rows, part), p.Scratch("y1", bf, rows, part), p.Scratch("y2", bf, rows, last)}
+	parts := []npu.Ref{p.Scratch("y0", bf, rows, part), p.Scratch("y1", bf, rows, part),
+		p.Scratch("y2", bf, rows, last)}
 	for i, y := range parts {
 		n := []int{part, part, last}[i]
-		p.Launch(fmt.Sprintf("part %d", i), op.MatMul{M: rows, K: emb, N: n, TransB: true}, x, p.Const(fmt.Sprintf("w%d", i), bf, n, emb), y)
+		p.Launch(fmt.Sprintf("part %d", i), op.MatMul{M: rows, K: emb, N: n, TransB: true}, x,
+			p.Const(fmt.Sprintf("w%d", i), bf, n, emb), y)
 	}
 	all := p.Scratch("all", bf, rows, 2*part+last)
 	p.Launch("together", op.Concat{Rows: rows, Widths: []int{part, part, last}}, parts[0], parts[1], parts[2], all)
@@ -153,7 +165,8 @@ func TestFixedProgramsEqualOracle(t *testing.T) {
 	})
 }
 
-// follow runs the opened form of a program of fixed shape and holds every launch to the oracle, given what the device has computed before.
+// follow runs the opened form of a program of fixed shape and holds every launch to the oracle,
+// given what the device has computed before.
 func follow(t *testing.T, d *Device, p *npu.Program) {
 	p = opened(p)
 	rng := rand.New(rand.NewPCG(9, 9))
@@ -232,7 +245,8 @@ func seen(p *npu.Program, v npu.View, values [][]float64) []*float64 {
 	return list
 }
 
-// near fails unless got is want but for the rounding of its type and of sums in FP32, which are measured by the size of the results.
+// near fails unless got is want but for the rounding of its type and of sums in FP32, which are
+// measured by the size of the results.
 func near(t *testing.T, name string, got []*float64, want []float32, typ dtype.Type) {
 	t.Helper()
 	square := 0.0
@@ -240,7 +254,8 @@ func near(t *testing.T, name string, got []*float64, want []float32, typ dtype.T
 		square += float64(v) * float64(v) / float64(len(want))
 	}
 	for i, w := range want {
-		if off := math.Abs(*got[i] - float64(w)); !(off <= 2e-5*math.Sqrt(square)+(rounding(typ)+0x1p-20)*math.Abs(float64(w))) {
+		off := math.Abs(*got[i] - float64(w))
+		if bound := 2e-5*math.Sqrt(square) + (rounding(typ)+0x1p-20)*math.Abs(float64(w)); !(off <= bound) {
 			t.Fatalf("%s: element %d of %d is %g, the oracle has %g (off by %g)", name, i, len(want), *got[i], w, off)
 		}
 	}

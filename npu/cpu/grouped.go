@@ -27,7 +27,8 @@ func newGrouped(from *weightStore, t dtype.Type, rows, cols int) (*groupedWeight
 	code, ok := kernel.GroupedCode(t)
 	elems, _ := t.Block()
 	if !ok || rows < 1 || cols < 1 || cols%elems != 0 {
-		return nil, fmt.Errorf("cannot group a %s matrix of %d rows of %d elements: rows must be whole blocks", t, rows, cols)
+		return nil, fmt.Errorf("cannot group a %s matrix of %d rows of %d elements: rows must be whole blocks", t, rows,
+			cols)
 	}
 	w := &groupedWeight{Grouped: kernel.Grouped{Code: code, Rows: int64(rows), Cols: int64(cols)}}
 	each := int(kernel.FormOf(code).GroupBytes(int64(cols)))

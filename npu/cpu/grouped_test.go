@@ -83,7 +83,8 @@ func enginesOfEachKind(t testing.TB) (list []*Device) {
 	return list
 }
 
-// Weights are grouped in Go block by block, and in C all rows of a group at once: both must give the same bytes, whatever the blocks hold.
+// Weights are grouped in Go block by block, and in C all rows of a group at once: both must give
+// the same bytes, whatever the blocks hold.
 func TestEnginesGroupAlike(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	devices := enginesOfEachKind(t)
@@ -92,7 +93,8 @@ func TestEnginesGroupAlike(t *testing.T) {
 	}
 	for _, f := range kernel.Forms {
 		elems, _ := f.Type.Block()
-		for _, size := range []struct{ rows, blocks int }{{1, 1}, {1, 3}, {15, 2}, {16, 1}, {17, 5}, {31, 9}, {64, 8}, {100, 3}} {
+		for _, size := range []struct{ rows, blocks int }{{1, 1}, {1, 3}, {15, 2}, {16, 1}, {17, 5}, {31, 9}, {64, 8},
+			{100, 3}} {
 			t.Run(fmt.Sprintf("%v %dx%d", f.Type, size.rows, size.blocks), func(t *testing.T) {
 				cols := size.blocks * elems
 				data := make([]byte, f.Type.Bytes(size.rows*cols))
@@ -141,7 +143,8 @@ func TestRegroupRefusesShortRows(t *testing.T) {
 	}
 }
 
-// BenchmarkRegroup gives bytes of the file per second, for a matrix of Llama-3.2-1B (8192 rows of 2048) whose memory is there already.
+// BenchmarkRegroup gives bytes of the file per second, for a matrix of Llama-3.2-1B (8192 rows of
+// 2048) whose memory is there already.
 func BenchmarkRegroup(b *testing.B) {
 	for _, d := range enginesOfEachKind(b) {
 		for _, f := range kernel.Forms {
@@ -167,7 +170,10 @@ func BenchmarkRegroup(b *testing.B) {
 					for b.Loop() {
 						var wg sync.WaitGroup
 						for i := range threads {
-							wg.Go(func() { d.engine.Regroup(&w.Grouped, src.m, w.Groups()*i/threads, w.Groups()*(i+1)/threads) })
+							wg.Go(func() {
+								d.engine.Regroup(&w.Grouped, src.m, w.Groups()*i/threads,
+									w.Groups()*(i+1)/threads)
+							})
 						}
 						wg.Wait()
 					}

@@ -9,17 +9,20 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Constants have no hazards, so a product may have none, one or two operands that can: which is which must not depend on how many there are.
+// Constants have no hazards, so a product may have none, one or two operands that can: which is
+// which must not depend on how many there are.
 func TestProductsOfConstants(t *testing.T) {
 	const n, k = 24, 40
-	for _, tc := range []struct{ a, w npu.Kind }{{npu.In, npu.Const}, {npu.Const, npu.In}, {npu.Const, npu.Const}, {npu.In, npu.In}} {
+	for _, tc := range []struct{ a, w npu.Kind }{{npu.In, npu.Const}, {npu.Const, npu.In}, {npu.Const, npu.Const},
+		{npu.In, npu.In}} {
 		for _, m := range []int{3, 20} {
 			o := op.MatMul{M: m, K: k, N: n, TransB: true}
 			p := npu.NewProgram("product")
 			a, w := p.Arg(tc.a, "a", f32, m, k), p.Arg(tc.w, "w", f32, n, k)
 			y := p.Out("y", f32, m, n)
 			p.Launch("first", o, a, w, y)
-			// The first operand again, with its rows as they were packed before: the panels are shared, and must not be stale.
+			// The first operand again, with its rows as they were packed before: the panels are
+			// shared, and must not be stale.
 			again := p.Out("again", f32, m, n)
 			p.Launch("again", o, a, w, again)
 			rng := rand.New(rand.NewPCG(7, uint64(m)))

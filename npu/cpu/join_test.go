@@ -14,7 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// goesOn is what a test has become of a product of n columns: launches from the product, which multiply adds, to y; "next" is the one behind the product.
+// goesOn is what a test has become of a product of n columns: launches from the product, which
+// multiply adds, to y; "next" is the one behind the product.
 type goesOn struct {
 	name  string
 	shape []int // of the other input
@@ -48,7 +49,8 @@ func waysOn(n int) []goesOn {
 	}
 }
 
-// runProduct runs a program with arguments "x", "w" (given), "other" and "y", and gives y's bytes and whether the launches "product" and "next" were one
+// runProduct runs a program with arguments "x", "w" (given), "other" and "y", and gives y's bytes
+// and whether the launches "product" and "next" were one
 // command. With open somebody looks at the product's own result, "result".
 func runProduct(t *testing.T, d *Device, p *npu.Program, w npu.Buffer, rows int, open bool) (y []byte, joined bool) {
 	t.Helper()
@@ -72,16 +74,21 @@ func runProduct(t *testing.T, d *Device, p *npu.Program, w npu.Buffer, rows int,
 		}
 		r.Args = append(r.Args, buf)
 	}
-	ctx := npu.WithTracer(context.Background(), func(s npu.Span) { joined = joined || strings.HasSuffix(s.Name, "product+next") })
+	ctx := npu.WithTracer(context.Background(), func(s npu.Span) {
+		joined = joined ||
+			strings.HasSuffix(s.Name, "product+next")
+	})
 	if err := d.Submit(ctx, []npu.Run{r}); err != nil {
 		t.Fatal(err)
 	}
 	return slices.Clone(out.Bytes()), joined
 }
 
-// A product and the launch that goes on with its result give the same bits as one command as they do as two: for any way to multiply, and to store.
+// A product and the launch that goes on with its result give the same bits as one command as they
+// do as two: for any way to multiply, and to store.
 func TestJoinedProductsAreTheSameToTheBit(t *testing.T) {
-	shapes := []struct{ rows, k, n int }{{1, 256, 67}, {3, 512, 40}, {16, 256, 83}, {17, 512, 97}, {40, 256, 64}, {260, 2304, 19}}
+	shapes := []struct{ rows, k, n int }{{1, 256, 67}, {3, 512, 40}, {16, 256, 83}, {17, 512, 97}, {40, 256, 64},
+		{260, 2304, 19}}
 	types := [][2]dtype.Type{{bf, bf}, {bf, f32}, {f32, bf}} // of activations and results
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		if _, ok := d.engine.(bf12Engine); ok {
@@ -91,24 +98,26 @@ func TestJoinedProductsAreTheSameToTheBit(t *testing.T) {
 			for name, w := range weightsOfEachKind(t, d, s.n, s.k) {
 				for i, way := range waysOn(s.n) {
 					types := types[(turn+i)%len(types)]
-					t.Run(fmt.Sprintf("%s/%dx%dx%d/%v-%v/%s", name, s.rows, s.k, s.n, types[0], types[1], way.name), func(t *testing.T) {
-						p := npu.NewProgram("joined")
-						x, wt := p.In("x", types[0], op.Rows, s.k), p.Const("w", w.typ, s.n, s.k)
-						other, y := p.In("other", f32, way.shape...), p.Out("y", types[1], op.Rows, s.n)
-						result := p.Scratch("result", f32, op.Rows, s.n)
-						way.build(p, func() npu.Ref {
-							p.Launch("product", op.MatMul{M: op.Rows, K: s.k, N: s.n, TransB: true}, x, wt, result)
-							return result
-						}, other, y)
-						one, joined := runProduct(t, d, p, w.buf, s.rows, false)
-						two, apart := runProduct(t, d, p, w.buf, s.rows, true)
-						if !joined || apart {
-							t.Errorf("one command: %v, and %v when the product's result is looked at", joined, apart)
-						}
-						if !bytes.Equal(one, two) {
-							t.Error("one command gives other bits than two")
-						}
-					})
+					t.Run(fmt.Sprintf("%s/%dx%dx%d/%v-%v/%s", name, s.rows, s.k, s.n, types[0], types[1], way.name),
+						func(t *testing.T) {
+							p := npu.NewProgram("joined")
+							x, wt := p.In("x", types[0], op.Rows, s.k), p.Const("w", w.typ, s.n, s.k)
+							other, y := p.In("other", f32, way.shape...), p.Out("y", types[1], op.Rows, s.n)
+							result := p.Scratch("result", f32, op.Rows, s.n)
+							way.build(p, func() npu.Ref {
+								p.Launch("product", op.MatMul{M: op.Rows, K: s.k, N: s.n, TransB: true}, x, wt, result)
+								return result
+							}, other, y)
+							one, joined := runProduct(t, d, p, w.buf, s.rows, false)
+							two, apart := runProduct(t, d, p, w.buf, s.rows, true)
+							if !joined || apart {
+								t.Errorf("one command: %v, and %v when the product's result is looked at",
+									joined, apart)
+							}
+							if !bytes.Equal(one, two) {
+								t.Error("one command gives other bits than two")
+							}
+						})
 				}
 			}
 		}
@@ -217,7 +226,8 @@ func TestProductsInScratchRowsAreNotJoined(t *testing.T) {
 		in, weights, out := alloc(t, d, 4*k), alloc(t, d, 4*n*k), alloc(t, d, 4*n)
 		encode(in.Bytes(), f32, xs)
 		encode(weights.Bytes(), f32, ws)
-		submit(t, d, p, in, weights, constant(t, d, "w", tensors{"w": {Type: f32, Shape: []int{2, n}, Data: data}}), out)
+		submit(t, d, p, in, weights, constant(t, d, "w", tensors{"w": {Type: f32, Shape: []int{2, n}, Data: data}}),
+			out)
 		want := reference(sum, [][]float64{reference(product, [][]float64{xs, ws}), bias})
 		compare(t, decode(t, out.Bytes(), f32, n), want, f32, k)
 	})

@@ -92,7 +92,8 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	}
 	for _, l := range p.Launches {
 		if !computes(l.Op) {
-			return nil, fmt.Errorf("npu/cpu: program %s, launch %q: there is no kernel for %s", p.Name, l.Name, l.Op.Kind())
+			return nil, fmt.Errorf("npu/cpu: program %s, launch %q: there is no kernel for %s", p.Name, l.Name,
+				l.Op.Kind())
 		}
 		bad := func(i int, reason string) error {
 			return &npu.ProgramError{Program: p.Name, Launch: l.Name, Arg: p.Args[l.Args[i].Arg].Name, Reason: reason}

@@ -162,8 +162,9 @@ func (b *builder) matMul(o op.MatMul, x product) error {
 		A: a.code, W: w.code, M: m, K: int64(o.K), Transposed: o.TransB,
 	})
 	c := kernel.Command{Kind: choice.Kind, Table: choice.Table, Flags: x.fused,
-		M: m, N: int64(o.N), K: int64(o.K), A: a.p, AT: a.code, LDA: a.stride, B: w.p, BT: w.code, LDB: w.stride, Block: w.block,
-		C: x.other.p, CT: x.other.code, LDC: x.other.stride, Y: y.p, YT: y.code, LDY: y.stride}
+		M: m, N: int64(o.N), K: int64(o.K), A: a.p, AT: a.code, LDA: a.stride, B: w.p, BT: w.code, LDB: w.stride,
+		Block: w.block,
+		C:     x.other.p, CT: x.other.code, LDC: x.other.stride, Y: y.p, YT: y.code, LDY: y.stride}
 	if choice.Kind == kernel.GEMV {
 		b.push(c)
 		return nil

@@ -23,7 +23,8 @@ func TestMeter(t *testing.T) {
 		defer m.Close()
 		for range 2 {
 			l, err := m.Measure(ctx)
-			if err != nil || l.ReadBandwidth < 1e8 || l.PeakFLOPS < 1e8 || math.IsInf(l.ReadBandwidth, 0) || math.IsInf(l.PeakFLOPS, 0) {
+			if err != nil || l.ReadBandwidth < 1e8 || l.PeakFLOPS < 1e8 || math.IsInf(l.ReadBandwidth, 0) ||
+				math.IsInf(l.PeakFLOPS, 0) {
 				t.Errorf("measured %+v, %v", l, err)
 			}
 		}

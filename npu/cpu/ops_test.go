@@ -113,15 +113,18 @@ func rounding(typ dtype.Type) float64 {
 	return 0
 }
 
-// compare fails unless every element is within the rounding of the output's type and an FP32 error of the sum that made it: terms products
+// compare fails unless every element is within the rounding of the output's type and an FP32 error
+// of the sum that made it: terms products
 // of about unit size.
 func compare(t *testing.T, got, want []float64, typ dtype.Type, terms int) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%d elements, want %d", len(got), len(want))
 	}
-	// A rounding is 2^-24 of the sum so far, which is about the root of the number of terms; there are as many roundings as terms, and their
-	// signs leave about the root of that too. Eight times so much for the tails of both, and 32 roundings for exp and the norms. The 2^-17 of numbers that AMX has
+	// A rounding is 2^-24 of the sum so far, which is about the root of the number of terms; there
+	// are as many roundings as terms, and their
+	// signs leave about the root of that too. Eight times so much for the tails of both, and 32
+	// roundings for exp and the norms. The 2^-17 of numbers that AMX has
 	// as sums of two BF16 numbers lies within that.
 	abs := 0x1p-24 * (32 + 8*float64(terms))
 	for i := range got {
@@ -152,7 +155,8 @@ func poison(b []byte) {
 	}
 }
 
-// runOp executes one op on random operands of the given types, and returns what was computed and what the reference makes of the same operands.
+// runOp executes one op on random operands of the given types, and returns what was computed and
+// what the reference makes of the same operands.
 // Offset puts the operands at odd places of wider matrices where their shape allows.
 func runOp(t *testing.T, d *Device, o op.Op, types []dtype.Type, seed uint64) (got, want []float64) {
 	t.Helper()
@@ -219,8 +223,10 @@ const (
 
 func TestMatMulEqualsReference(t *testing.T) {
 	shapes := []struct{ m, k, n int }{
-		{1, 1, 1}, {1, 64, 48}, {1, 577, 33}, {2, 100, 7}, {3, 2049, 70}, {5, 31, 65}, {7, 33, 129}, {8, 576, 192}, {9, 65, 31},
-		{12, 64, 96}, {13, 2051, 37}, {23, 7, 150}, {17, 4096, 43}, {33, 34, 50}, {64, 100, 64}, {65, 4099, 33}, {100, 1, 3}, {131, 576, 257}, {257, 96, 13},
+		{1, 1, 1}, {1, 64, 48}, {1, 577, 33}, {2, 100, 7}, {3, 2049, 70}, {5, 31, 65}, {7, 33, 129}, {8, 576, 192},
+		{9, 65, 31},
+		{12, 64, 96}, {13, 2051, 37}, {23, 7, 150}, {17, 4096, 43}, {33, 34, 50}, {64, 100, 64}, {65, 4099, 33},
+		{100, 1, 3}, {131, 576, 257}, {257, 96, 13},
 	}
 	types := some(t, "types", [][]dtype.Type{
 		{bf, bf, bf}, {f32, half, bf}, {bf, bf, f32}, {f32, bf, f32}, {f32, f32, f32}, {bf, half, bf}, {bf, f32, bf},
@@ -240,7 +246,8 @@ func TestMatMulEqualsReference(t *testing.T) {
 	})
 }
 
-// Within few rows and within many, the sums of a row are the same however many rows are multiplied at once, so that sessions in a batch do not see each other.
+// Within few rows and within many, the sums of a row are the same however many rows are multiplied
+// at once, so that sessions in a batch do not see each other.
 func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 	const n, rows = 81, 300 // columns for groups of 12, of 8 and of 1
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
@@ -251,14 +258,16 @@ func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 			encode(weights.Bytes(), bf, w)
 			product := func(m int) []float64 {
 				p := npu.NewProgram("product")
-				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.In("w", bf, n, k), p.Out("y", f32, m, n))
+				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.In("w", bf, n, k),
+					p.Out("y", f32, m, n))
 				in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
 				encode(in.Bytes(), bf, x[:m*k])
 				submit(t, d, p, in, weights, out)
 				return decode(t, out.Bytes(), f32, m*n)
 			}
 			few := d.Info().FewRows
-			for _, numbers := range [][]int{{few, 1, 2, 3, few - 1}, {rows, few + 1, 31, 32, 33, 47, 64, 200, 256, 257}} {
+			for _, numbers := range [][]int{{few, 1, 2, 3, few - 1}, {rows, few + 1, 31, 32, 33, 47, 64, 200, 256,
+				257}} {
 				all := product(numbers[0])
 				for _, m := range numbers[1:] {
 					if got := product(m); !slices.Equal(got, all[:m*n]) {
@@ -278,8 +287,10 @@ func TestProductsOfViews(t *testing.T) {
 		view  func(w npu.Ref) npu.Ref
 		at    func(column, i int) int
 	}{
-		"every other row": {[]int{2 * n, k}, func(w npu.Ref) npu.Ref { return w.Every(1, 2) }, func(column, i int) int { return (2*column+1)*k + i }},
-		"columns":         {[]int{n, 3 * k}, func(w npu.Ref) npu.Ref { return w.Cols(k, k) }, func(column, i int) int { return column*3*k + k + i }},
+		"every other row": {[]int{2 * n, k}, func(w npu.Ref) npu.Ref { return w.Every(1, 2) },
+			func(column, i int) int { return (2*column+1)*k + i }},
+		"columns": {[]int{n, 3 * k}, func(w npu.Ref) npu.Ref { return w.Cols(k, k) },
+			func(column, i int) int { return column*3*k + k + i }},
 	}
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		for name, v := range views {
@@ -312,15 +323,19 @@ func TestRowOpsEqualReference(t *testing.T) {
 	for _, rows := range []int{1, 3, 64} {
 		for _, width := range []int{1, 7, 64, 577} {
 			cases = append(cases,
-				op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5}, op.RMSNorm{Rows: rows, Width: width, Heads: 3, Eps: 1e-6},
+				op.RMSNorm{Rows: rows, Width: width, Eps: 1e-5}, op.RMSNorm{Rows: rows, Width: width, Heads: 3,
+					Eps: 1e-6},
 				op.LayerNorm{Rows: rows, Width: width, Eps: 1e-5},
-				op.SiLUMul{Rows: rows, Width: width}, op.GELU{Rows: rows, Width: width}, op.GELU{Rows: rows, Width: width, Tanh: true},
+				op.SiLUMul{Rows: rows, Width: width}, op.GELU{Rows: rows, Width: width},
+				op.GELU{Rows: rows, Width: width, Tanh: true},
 				op.Add{Rows: rows, Width: width}, op.Add{Rows: rows, Width: width, Broadcast: true},
-				op.RoPE{Rows: rows, Heads: 3, HeadDim: 2 * width}, op.RoPE{Rows: rows, Heads: 5, HeadDim: 2 * width, TableHeads: 5},
+				op.RoPE{Rows: rows, Heads: 3, HeadDim: 2 * width}, op.RoPE{Rows: rows, Heads: 5, HeadDim: 2 * width,
+					TableHeads: 5},
 				op.Embed{Rows: rows, Vocab: 11, Width: width}, op.Pick{Picks: 2, Rows: rows, Width: width},
 				op.Cast{Rows: rows, Width: width}, op.Slice{Rows: rows, Width: width + 5, From: 3, N: width},
 				op.Concat{Rows: rows, Widths: []int{width}}, op.Concat{Rows: rows, Widths: []int{width, 1, 9}},
-				op.Permute{Shape: []int{rows, width}, Perm: []int{1, 0}}, op.Permute{Shape: []int{rows, 3, width}, Perm: []int{1, 0, 2}},
+				op.Permute{Shape: []int{rows, width}, Perm: []int{1, 0}},
+				op.Permute{Shape: []int{rows, 3, width}, Perm: []int{1, 0, 2}},
 				op.Permute{Shape: []int{2, rows, 3, width}, Perm: []int{3, 1, 0, 2}},
 			)
 		}
@@ -337,13 +352,15 @@ func TestRowOpsEqualReference(t *testing.T) {
 	})
 }
 
-// typings gives the combinations of types to test an op with: all operands FP32, all BF16, and mixed where the op allows more.
+// typings gives the combinations of types to test an op with: all operands FP32, all BF16, and
+// mixed where the op allows more.
 func typings(o op.Op) [][]dtype.Type {
 	var list [][]dtype.Type
 	for pick := range 4 {
 		var types []dtype.Type
 		for i, operand := range o.Operands() {
-			types = append(types, operand.Types[[]int{0, len(operand.Types) - 1, i % len(operand.Types), (i + 1) % len(operand.Types)}[pick]])
+			types = append(types, operand.Types[[]int{0, len(operand.Types) - 1, i % len(operand.Types),
+				(i + 1) % len(operand.Types)}[pick]])
 			if last := types[i]; last.Quantized() {
 				types[i] = half
 			}

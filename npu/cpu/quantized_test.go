@@ -129,7 +129,8 @@ func TestProductsWithQuantizedWeights(t *testing.T) {
 						}
 						for i, got := range decode(t, out.Bytes(), types[1], s.m*s.n) {
 							if limit := e.allowed(i, types[1], coarse); !(math.Abs(got-e.want[i]) <= limit) {
-								t.Fatalf("row %d, column %d is %g, want %g within %g", i/s.n, i%s.n, got, e.want[i], limit)
+								t.Fatalf("row %d, column %d is %g, want %g within %g", i/s.n, i%s.n, got, e.want[i],
+									limit)
 							}
 						}
 					})
@@ -164,7 +165,8 @@ func TestEmbeddingsOfQuantizedTablesAreExact(t *testing.T) {
 				rng := rand.New(rand.NewPCG(7, 8))
 				w, values := quantizedWeight(t, d, rng, f.Type, rows, cols)
 				p := npu.NewProgram("embed")
-				p.Launch("y", op.Embed{Rows: len(ids), Vocab: rows, Width: cols}, p.In("ids", dtype.I32, len(ids)), p.Const("w", f.Type, rows, cols),
+				p.Launch("y", op.Embed{Rows: len(ids), Vocab: rows, Width: cols}, p.In("ids", dtype.I32, len(ids)),
+					p.Const("w", f.Type, rows, cols),
 					p.Out("y", typ, len(ids), cols))
 				in, out := alloc(t, d, 4*len(ids)), alloc(t, d, typ.Bytes(len(ids)*cols))
 				copy(dtype.Int32s(in.Bytes()), ids)
@@ -183,7 +185,8 @@ func TestEmbeddingsOfQuantizedTablesAreExact(t *testing.T) {
 	})
 }
 
-// Views that are no whole groups of rows, weights that are not transposed and programs that name BF16 get the weight as BF16.
+// Views that are no whole groups of rows, weights that are not transposed and programs that name
+// BF16 get the weight as BF16.
 func TestQuantizedWeightsAreBF16WhereNoKernelReadsBlocks(t *testing.T) {
 	const k, n, m = 256, 96, 3
 	square := op.MatMul{M: m, K: k, N: 32, TransB: true}
@@ -258,7 +261,8 @@ func TestBytesOfAQuantizedWeightAreBF16(t *testing.T) {
 	}
 }
 
-// One activation that is no number makes its row NaN and no other; tiny ones count as zero rather than overflow a scale.
+// One activation that is no number makes its row NaN and no other; tiny ones count as zero rather
+// than overflow a scale.
 func TestFixedPointActivationsAtTheEdges(t *testing.T) {
 	const k, n = 512, 40
 	inf := math.Inf(1)
@@ -278,7 +282,8 @@ func TestFixedPointActivationsAtTheEdges(t *testing.T) {
 			} {
 				w, _ := quantizedWeight(t, d, rng, dtype.Q5_0, n, k)
 				p := npu.NewProgram("product")
-				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", dtype.Q5_0, n, k), p.Out("y", f32, m, n))
+				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k),
+					p.Const("w", dtype.Q5_0, n, k), p.Out("y", f32, m, n))
 				x := make([]float64, m*k)
 				for i := range x {
 					x[i] = float64(i%7) - 3
@@ -303,7 +308,8 @@ func TestFixedPointActivationsAtTheEdges(t *testing.T) {
 	})
 }
 
-// A row's sums are the same however many rows are multiplied at once, so that sessions in a batch do not see each other.
+// A row's sums are the same however many rows are multiplied at once, so that sessions in a batch
+// do not see each other.
 func TestFixedPointRowsDoNotDependOnTheirNumber(t *testing.T) {
 	const k, n, rows = 768, 72, 16
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
@@ -313,7 +319,8 @@ func TestFixedPointRowsDoNotDependOnTheirNumber(t *testing.T) {
 			x := random(rng, rows*k)
 			product := func(m int) []float64 {
 				p := npu.NewProgram("product")
-				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", f.Type, n, k), p.Out("y", f32, m, n))
+				p.Launch("y", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k),
+					p.Const("w", f.Type, n, k), p.Out("y", f32, m, n))
 				in, out := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
 				encode(in.Bytes(), bf, x[:m*k])
 				submit(t, d, p, in, w, out)
@@ -348,7 +355,8 @@ func TestVNNIGivesTheSumsOfAVX512(t *testing.T) {
 				x, y := alloc(t, d, 2*m*k), alloc(t, d, 4*m*n)
 				encode(x.Bytes(), bf, random(rng, m*k))
 				p := npu.NewProgram("product")
-				p.Launch("product", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k), p.Const("w", typ, n, k), p.Out("y", f32, m, n))
+				p.Launch("product", op.MatMul{M: m, K: k, N: n, TransB: true}, p.In("x", bf, m, k),
+					p.Const("w", typ, n, k), p.Out("y", f32, m, n))
 				submit(t, d, p, x, w, y)
 				results[i] = slices.Clone(y.Bytes())
 			}
@@ -359,7 +367,8 @@ func TestVNNIGivesTheSumsOfAVX512(t *testing.T) {
 	}
 }
 
-// Rows that share their activations share what is prepared of them, but only where the next weight's type wants the same.
+// Rows that share their activations share what is prepared of them, but only where the next
+// weight's type wants the same.
 func TestFixedPointActivationsArePreparedForEachType(t *testing.T) {
 	const k, n = 256, 16
 	forEachDevice(t, 1, func(t *testing.T, d *Device) {
@@ -398,7 +407,8 @@ func TestFixedPointActivationsArePreparedForEachType(t *testing.T) {
 	})
 }
 
-// Defects of products and embeddings sit in quantised weights as in others, and the launches beside them stay what they were.
+// Defects of products and embeddings sit in quantised weights as in others, and the launches beside
+// them stay what they were.
 func TestDefectsOfQuantizedWeights(t *testing.T) {
 	const k, n, rows = 256, 256, 20
 	p := npu.NewProgram("layer")
@@ -444,7 +454,8 @@ func TestDefectsOfQuantizedWeights(t *testing.T) {
 		}
 		healthy := run(context.Background())
 		for _, wrong := range defect.All() {
-			if wrong.Op != "MatMul" || !slices.ContainsFunc(taps, func(tap string) bool { return wrong.In("layer.1." + tap) }) {
+			if wrong.Op != "MatMul" || !slices.ContainsFunc(taps,
+				func(tap string) bool { return wrong.In("layer.1." + tap) }) {
 				continue
 			}
 			seen := false

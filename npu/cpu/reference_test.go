@@ -7,7 +7,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// reference computes an op in float64 from its definition in package op, on dense operands: the reads of the op in order. Attention and KVWrite
+// reference computes an op in float64 from its definition in package op, on dense operands: the
+// reads of the op in order. Attention and KVWrite
 // have references of their own, because their state comes by segments.
 func reference(o op.Op, in [][]float64) []float64 {
 	switch o := o.(type) {

@@ -59,12 +59,14 @@ func TestSizesDoNotOverflow(t *testing.T) {
 func TestSubmitRefusesRowsThatOverflow(t *testing.T) {
 	d := open(t, &Options{Threads: 1, Kernels: "go"})
 	p := npu.NewProgram("write")
-	p.Launch("write", op.KVWrite{Rows: op.Rows, KVHeads: 1, HeadDim: 1}, p.In("x", f32, op.Rows, 1), p.State("k", f32, 1, op.Capacity, 1))
+	p.Launch("write", op.KVWrite{Rows: op.Rows, KVHeads: 1, HeadDim: 1}, p.In("x", f32, op.Rows, 1),
+		p.State("k", f32, 1, op.Capacity, 1))
 	e := loaded(t, d, p)
 	x, k := alloc(t, d, 64), []npu.Buffer{alloc(t, d, 64)}
 	for name, segs := range map[string][]npu.Segment{
 		"a position beyond the largest": {{Rows: 1, Pos: math.MaxInt, State: k}},
-		"rows whose sum is one": {{Rows: math.MaxInt/2 + 1, State: k}, {Rows: math.MaxInt/2 + 1, State: k}, {Rows: math.MaxInt/2 + 1, State: k},
+		"rows whose sum is one": {{Rows: math.MaxInt/2 + 1, State: k}, {Rows: math.MaxInt/2 + 1, State: k},
+			{Rows: math.MaxInt/2 + 1, State: k},
 			{Rows: math.MaxInt/2 + 2, State: k}},
 	} {
 		r := npu.Run{Name: "r", Exec: e, Args: []npu.Buffer{x, nil}, Segments: segs}
@@ -121,12 +123,14 @@ func TestLoadRefusesACapacityOfRows(t *testing.T) {
 	}
 }
 
-// Without a cache there are no rows before the first: another position would be another answer, however many segments there are.
+// Without a cache there are no rows before the first: another position would be another answer,
+// however many segments there are.
 func TestAttentionWithoutCacheStartsAtZero(t *testing.T) {
 	forEachDevice(t, 1, func(t *testing.T, d *Device) {
 		p := npu.NewProgram("attention")
 		q, k, v := p.In("q", f32, op.Rows, 8), p.In("k", f32, op.Rows, 8), p.In("v", f32, op.Rows, 8)
-		p.Launch("attn", op.Attention{Rows: op.Rows, Heads: 1, KVHeads: 1, HeadDim: 8}, q, k, v, p.Out("y", f32, op.Rows, 8))
+		p.Launch("attn", op.Attention{Rows: op.Rows, Heads: 1, KVHeads: 1, HeadDim: 8}, q, k, v,
+			p.Out("y", f32, op.Rows, 8))
 		e := loaded(t, d, p)
 		var args []npu.Buffer
 		for range 4 {
@@ -171,7 +175,8 @@ func TestSubmitRefusesWeightsOfAnotherType(t *testing.T) {
 		{npu.Const, dtype.Q8_0, f32, 64, []string{`run "r"`, `"w"`, "Q8_0", "F32"}},
 		{npu.In, f32, bf, 256, []string{`run "r"`, `"w"`, "F32", "BF16"}},
 		{npu.Const, bf, bf, 32, []string{`run "r"`, `"w"`, "needs 128 bytes as", "has 64"}},
-		{npu.Const, dtype.Q8_0, dtype.Q8_0, 32, []string{`run "r"`, `"w"`, "needs 128 bytes as", "has 64"}}, // 128 of BF16, not 68 of blocks
+		// 128 of BF16, not 68 of blocks
+		{npu.Const, dtype.Q8_0, dtype.Q8_0, 32, []string{`run "r"`, `"w"`, "needs 128 bytes as", "has 64"}},
 	} {
 		o := op.Embed{Rows: 1, Vocab: 2, Width: 32}
 		p := npu.NewProgram("embed")
@@ -188,13 +193,15 @@ func TestSubmitRefusesWeightsOfAnotherType(t *testing.T) {
 	}
 }
 
-// Indices are judged before the first run. What an earlier run of the same Submit makes of their memory may select nothing, but reads nothing outside.
+// Indices are judged before the first run. What an earlier run of the same Submit makes of their
+// memory may select nothing, but reads nothing outside.
 func TestIndicesOverwrittenByAnEarlierRunReadNothingOutside(t *testing.T) {
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		fill := npu.NewProgram("fill")
 		fill.Launch("fill", op.Cast{Rows: 1, Width: 4}, fill.In("x", f32, 4), fill.Out("y", f32, 4))
 		embed := npu.NewProgram("embed")
-		embed.Launch("embed", op.Embed{Rows: 4, Vocab: 2, Width: 4}, embed.In("ids", i32, 4), embed.In("table", f32, 2, 4), embed.Out("y", f32, 4, 4))
+		embed.Launch("embed", op.Embed{Rows: 4, Vocab: 2, Width: 4}, embed.In("ids", i32, 4),
+			embed.In("table", f32, 2, 4), embed.Out("y", f32, 4, 4))
 		x, ids, table, y := alloc(t, d, 16), alloc(t, d, 16), alloc(t, d, 32), alloc(t, d, 64)
 		for i, v := range []float32{-1, 1e30, 0, 1} { // of these bits only those of 0 are in range
 			dtype.Float32s(x.Bytes())[i] = v
@@ -202,7 +209,8 @@ func TestIndicesOverwrittenByAnEarlierRunReadNothingOutside(t *testing.T) {
 		for i := range 8 {
 			dtype.Float32s(table.Bytes())[i] = 3
 		}
-		runs := []npu.Run{{Exec: loaded(t, d, fill), Args: []npu.Buffer{x, ids}}, {Exec: loaded(t, d, embed), Args: []npu.Buffer{ids, table, y}}}
+		runs := []npu.Run{{Exec: loaded(t, d, fill), Args: []npu.Buffer{x, ids}},
+			{Exec: loaded(t, d, embed), Args: []npu.Buffer{ids, table, y}}}
 		if err := d.Submit(context.Background(), runs); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +224,8 @@ func TestIndicesOverwrittenByAnEarlierRunReadNothingOutside(t *testing.T) {
 	})
 }
 
-// Two arguments may be one buffer. An output over an input is right where an op takes element for element and both are the same elements; anything else would be read
+// Two arguments may be one buffer. An output over an input is right where an op takes element for
+// element and both are the same elements; anything else would be read
 // after it has been overwritten, or by one thread while another writes it.
 func TestSubmitRefusesOutputsAcrossInputs(t *testing.T) {
 	const rows, width = 5, 8
@@ -225,9 +234,11 @@ func TestSubmitRefusesOutputsAcrossInputs(t *testing.T) {
 	below := func(r npu.Ref) npu.Ref { return r.Rows(1, rows) }
 	left := func(r npu.Ref) npu.Ref { return r.As(rows, 2*width).Cols(0, width) }
 	for name, o := range map[string]op.Op{
-		"cast": op.Cast{Rows: rows, Width: width}, "norm": op.RMSNorm{Rows: rows, Width: width}, "layernorm": op.LayerNorm{Rows: rows, Width: width},
-		"rope": op.RoPE{Rows: rows, Heads: 1, HeadDim: width}, "gate": op.SiLUMul{Rows: rows, Width: width}, "gelu": op.GELU{Rows: rows, Width: width},
-		"add": op.Add{Rows: rows, Width: width}, "embed": op.Embed{Rows: rows, Vocab: rows, Width: width},
+		"cast": op.Cast{Rows: rows, Width: width}, "norm": op.RMSNorm{Rows: rows, Width: width},
+		"layernorm": op.LayerNorm{Rows: rows, Width: width},
+		"rope":      op.RoPE{Rows: rows, Heads: 1, HeadDim: width}, "gate": op.SiLUMul{Rows: rows, Width: width},
+		"gelu": op.GELU{Rows: rows, Width: width},
+		"add":  op.Add{Rows: rows, Width: width}, "embed": op.Embed{Rows: rows, Vocab: rows, Width: width},
 	} {
 		over := 0 // the operand that the output lies over
 		if name == "embed" {

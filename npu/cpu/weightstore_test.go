@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Pieces are zeros in cache lines of their own, whatever their neighbours hold; what is larger than a block has one of its own and leaves the other open.
+// Pieces are zeros in cache lines of their own, whatever their neighbours hold; what is larger than
+// a block has one of its own and leaves the other open.
 func TestWeightStorePieces(t *testing.T) {
 	var s weightStore
 	var pieces []memory
@@ -15,7 +16,8 @@ func TestWeightStorePieces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if uintptr(m.ptr())%alignment != 0 || len(m.m) != size || cap(m.m) > (size+alignment-1)/alignment*alignment+alignment {
+		if uintptr(m.ptr())%alignment != 0 || len(m.m) != size ||
+			cap(m.m) > (size+alignment-1)/alignment*alignment+alignment {
 			t.Errorf("a piece of %d bytes lies at %p and has %d, up to %d", size, m.ptr(), len(m.m), cap(m.m))
 		}
 		if size < weightBlockBytes {
@@ -38,7 +40,8 @@ func TestWeightStorePieces(t *testing.T) {
 	}
 }
 
-// A piece that is given back is lost to its owner alone, and its pages go to the system at once; the block goes with the last.
+// A piece that is given back is lost to its owner alone, and its pages go to the system at once;
+// the block goes with the last.
 func TestWeightStoreRelease(t *testing.T) {
 	var s weightStore
 	const size = 1 << 20
@@ -54,7 +57,8 @@ func TestWeightStoreRelease(t *testing.T) {
 		pieces[i] = m
 	}
 	pieces[1].free()
-	if runtime.GOOS == "linux" && bytes.Count(pieces[1].m, []byte{2}) > 2*4096 { // but for the pages that it has in part
+	// but for the pages that it has in part
+	if runtime.GOOS == "linux" && bytes.Count(pieces[1].m, []byte{2}) > 2*4096 {
 		t.Error("the pages of a piece that was given back are still there")
 	}
 	for _, i := range []int{0, 2} {

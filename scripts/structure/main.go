@@ -5,7 +5,8 @@
 //	go run ./scripts/structure          print the table and exit 1 if a bound is broken
 //	go run ./scripts/structure -names   print the exported names, as names.txt lists them
 //
-// names.txt lists every exported name of public packages, without fields and methods of interfaces. A name that is not in
+// names.txt lists every exported name of public packages, without fields and methods of interfaces.
+// A name that is not in
 // the list fails the check: add it by hand, in a commit that says who needs it.
 package main
 

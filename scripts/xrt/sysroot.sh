@@ -77,7 +77,7 @@ for deb in "$work"/deb/*.deb; do
 		[ "$upstream" = "$wanted" ] ||
 			cannot "sid has $name $upstream now, the suite is known to pass with $wanted" \
 				"Try NPUKIT_XRT_VERSION=$upstream make test-xrt; if it passes, set xrt=$upstream in sysroot.sh." \
-				"To keep $wanted: unpack its packages from snapshot.debian.org in $target/tree, touch its file complete."
+				"To keep $wanted: unpack its packages from snapshot.debian.org in $target/tree, touch complete."
 		;;
 	esac
 	echo "$name $version" >>"$work/versions"

@@ -15,7 +15,8 @@ skip() {
 command -v "$(go env CXX)" >/dev/null 2>&1 || skip "there is no C++ compiler, $(go env CXX)"
 sysroot=$(sh scripts/xrt/sysroot.sh) || skip "XRT's packages are not to be had (the reason is above)"
 case $PWD:$sysroot in
-*[[:space:]]* | *:*:*) skip "paths with a space or a colon do not work: $PWD, $sysroot (NPUKIT_CACHE names another cache)" ;;
+*[[:space:]]* | *:*:*)
+	skip "paths with a space or a colon do not work: $PWD, $sysroot (NPUKIT_CACHE names another cache)" ;;
 esac
 emulator=$(sh scripts/xrt/emulator.sh "$sysroot")
 

@@ -21,7 +21,8 @@ func TestSelect(t *testing.T) {
 		table   func(*set) int32
 	}{
 		// BF16 with BF16.
-		{[]string{"generic", "avx2", "avx512", "vnni", "amx"}, product(kernel.BF16, kernel.BF16, 16, 64), kernel.GEMV, base},
+		{[]string{"generic", "avx2", "avx512", "vnni", "amx"}, product(kernel.BF16, kernel.BF16, 16, 64), kernel.GEMV,
+			base},
 		{[]string{"generic", "avx2", "avx512", "vnni"}, product(kernel.BF16, kernel.BF16, 17, 64), kernel.GEMM, base},
 		{[]string{"amx"}, product(kernel.BF16, kernel.BF16, 17, 64), kernel.GEMM, tiles},
 		{[]string{"armbf16", "avx512bf16"}, product(kernel.BF16, kernel.BF16, 16, 64), kernel.GEMV, pairs},
@@ -33,7 +34,8 @@ func TestSelect(t *testing.T) {
 		{[]string{"amx"}, product(kernel.BF16, kernel.BF12x16, 1, 64), kernel.GEMV, tiles},
 		{[]string{"amx"}, product(kernel.BF16, kernel.BF12x16, 2, 64), kernel.GEMM, tiles},
 		// Quantized weights.
-		{[]string{"generic", "armbf16", "avx2", "avx512", "vnni", "amx"}, product(kernel.BF16, kernel.Q4_K, 16, 256), kernel.GEMV, integer},
+		{[]string{"generic", "armbf16", "avx2", "avx512", "vnni", "amx"}, product(kernel.BF16, kernel.Q4_K, 16, 256),
+			kernel.GEMV, integer},
 		{[]string{"avx512bf16"}, product(kernel.BF16, kernel.Q4_K, 16, 256), kernel.GEMV, quants},
 		{[]string{"armbf16", "avx512bf16"}, product(kernel.BF16, kernel.Q6_K, 17, 256), kernel.GEMM, pairs},
 		{[]string{"amx"}, product(kernel.BF16, kernel.Q6_K, 17, 256), kernel.GEMM, tiles},
@@ -55,7 +57,8 @@ func TestSelect(t *testing.T) {
 			e := &Engine{set: *setOf(name)}
 			got := e.Select(tc.product)
 			if want := tc.table(&e.set); got.Kind != tc.kind || got.Table != want {
-				t.Errorf("%s, %+v: kind %d of table %d, want %d of %d", name, tc.product, got.Kind, got.Table, tc.kind, want)
+				t.Errorf("%s, %+v: kind %d of table %d, want %d of %d", name, tc.product, got.Kind, got.Table, tc.kind,
+					want)
 			}
 		}
 	}
