@@ -29,7 +29,7 @@ type deployed struct {
 func page(ctx context.Context, work, load string, all []subject, models []published.Model, now time.Time) ([]byte,
 	error) {
 	r := &report{}
-	r.Printf("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, %s, and say "+
+	r.Text("# Deployments\n\nWritten by %s on %s, on %s. Wall times of phases are measured there, %s, and say "+
 		"how long a deployment takes on such a machine. "+
 		"Times of tokens are measured on `cpu`, and on `sim` predicted by the clock of the virtual XDNA 2: no NPU "+
 		"was there.\n\n", "`make deploy-report`", now.Format("2 January 2006"), machine(), load)
@@ -47,6 +47,7 @@ func page(ctx context.Context, work, load string, all []subject, models []publis
 		done = append(done, deployed{s, state})
 	}
 	wallTimes(r, done, missing)
+	reportedFigures(r, done)
 	for _, d := range done {
 		d.trajectory(r)
 	}
@@ -73,9 +74,8 @@ func machine() string {
 // paperHours are the hours that a deployment took in the paper, by an agent and a person; estimated
 // ones are marked. Source: Li et al., arXiv 2606.07586, table II.
 func paperHours(name string) string {
-	hours := map[string]string{"Llama-3.2-3B": "0.5 (estimated)", "SmolLM2-1.7B": "0.5 (estimated)",
-		"Qwen2.5-0.5B": "4.0 (estimated)", "Qwen2.5-1.5B": "2.5 (estimated)",
-		"Qwen2.5-3B": "1.8", "Qwen3-0.6B": "1.5 (estimated)", "Qwen3-1.7B": "1.5 (estimated)", "Qwen3-4B": "2.1"}[name]
+	hours := map[string]string{"Llama-3.2-3B": "0.5*", "SmolLM2-1.7B": "0.5*", "Qwen2.5-0.5B": "4.0*",
+		"Qwen2.5-1.5B": "2.5*", "Qwen2.5-3B": "1.8", "Qwen3-0.6B": "1.5*", "Qwen3-1.7B": "1.5*", "Qwen3-4B": "2.1"}[name]
 	if hours == "" {
 		return "-"
 	}
@@ -84,15 +84,14 @@ func paperHours(name string) string {
 
 // wallTimes says how long each phase of each deployment took.
 func wallTimes(r *report, done []deployed, missing []string) {
-	r.Printf("## Wall times\n\nSeconds of each phase, over all its attempts. The paper's hours are those of a " +
-		"whole model, of all layers, on an NPU, with an agent that writes code and a person who " +
-		"steers it; here a program walks known steps, of fewer layers where that is said. The two are not of the " +
-		"same work.\n\n")
-	head := []string{"model", "device", "positions"}
-	for _, p := range skill.Phases() {
-		head = append(head, p.Title())
+	r.Text("## Wall times\n\nSeconds of each phase, by its number, over all its attempts. The paper's hours are those " +
+		"of a whole model on an NPU, with an agent that writes code and a person who steers it (* estimated); here a " +
+		"program takes known steps, on fewer layers where stated. The two are not the same work.\n\n")
+	head := []string{"model", "device", "rows"}
+	for i := range skill.Phases() {
+		head = append(head, fmt.Sprint(i))
 	}
-	rows := [][]string{append(head, "together, s", "the paper's hours", "verdict")}
+	rows := [][]string{append(head, "all, s", "paper, h", "verdict")}
 	for _, d := range done {
 		s := d.state
 		row := []string{d.model + ", " + d.note, d.device, fmt.Sprint(s.Subject.SeqLen)}
@@ -112,7 +111,7 @@ func wallTimes(r *report, done []deployed, missing []string) {
 	}
 	r.Table(rows)
 	if len(missing) > 0 {
-		r.Printf("Not run: %s.\n\n", strings.Join(missing, ", "))
+		r.Text("Not run: %s.\n\n", strings.Join(missing, ", "))
 	}
 }
 
@@ -138,22 +137,48 @@ func cell(s string) string {
 	return strings.NewReplacer("|", "/", "\n", " ").Replace(s)
 }
 
-// trajectory lists what a deployment has tried.
-func (d deployed) trajectory(r *report) {
-	first, ok := d.state.FirstMeasured()
-	if !ok {
+// reportedFigures compares the figures of deployments with those of their evaluators.
+func reportedFigures(r *report, done []deployed) {
+	rows := [][]string{{"model", "device", "first token", "tokens/s", "evaluator's first token", "tokens/s",
+		"changes kept"}}
+	for _, d := range done {
+		m, ok := reported(d.state)
+		if !ok {
+			continue
+		}
+		kept := 0
+		for _, a := range d.state.Attempts {
+			if a.Value.Outcome == skill.Kept {
+				kept++
+			}
+		}
+		row := []string{d.model, d.device, duration(m.TTFT), fmt.Sprintf("%.4g", m.TokensPerSec), "-", "-",
+			fmt.Sprintf("%d of %d", kept, len(d.state.Attempts))}
+		if e := d.state.Evaluation; e != nil && e.Measured != nil {
+			row[4], row[5] = duration(e.Measured.TTFT), fmt.Sprintf("%.4g", e.Measured.TokensPerSec)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 1 {
 		return
 	}
-	how := "predicted, not measured"
-	if !first.Predicted {
-		how = "measured"
-		if inTurns(d.state) {
-			how += ", each change in turns with the plan before it, so that load and a clock that drifts " +
-				"strike both alike"
-		}
+	r.Text("## Reported figures\n\nMeasured on `cpu`, predicted on `sim`.\n\n")
+	r.Table(rows)
+}
+
+// trajectory lists the changes that a deployment has measured. Predicted ones are those of
+// [foreseen], for smaller models.
+func (d deployed) trajectory(r *report) {
+	first, ok := d.state.FirstMeasured()
+	if !ok || first.Predicted {
+		return
 	}
-	r.Printf("## %s on %s\n\n%s; prompt of %d, %s. A change is kept when the gates pass and it is faster beyond "+
-		"noise, which is much where other work is on the machine.\n\n", d.model, d.device, capital(d.note),
+	how := ""
+	if inTurns(d.state) {
+		how = " in turns with the plan before it, so that load and a drifting clock affect both alike"
+	}
+	r.Text("## Changes to %s on %s\n\n%s; prompt of %d. Each change is measured%s. It is kept if the gates pass and "+
+		"it is faster beyond noise, which is large on a busy machine.\n\n", d.model, d.device, capital(d.note),
 		first.Positions, how)
 	rows := [][]string{{"phase", "change", "outcome", "first token", "a token", "time of the phase"},
 		{"-", "first plan", "-", duration(first.TTFT), duration(1 / first.TokensPerSec), ""}}
@@ -167,25 +192,12 @@ func (d deployed) trajectory(r *report) {
 			}
 			if t := a.Value.Turns; t != nil {
 				change, noise := t.Percents()
-				row[5] = fmt.Sprintf("%s -> %s, %s %%, %d turns, noise %s %%", duration(t.Before), duration(t.After),
-					change, t.Count, noise)
+				row[5] = fmt.Sprintf("%s %%, %d turns, noise %s %%", change, t.Count, noise)
 			}
 		}
 		rows = append(rows, row)
 	}
 	r.Table(rows)
-	var figures []string
-	if m, ok := reported(d.state); ok {
-		figures = append(figures, fmt.Sprintf("Reported: first token %s, %.4g tokens/s.", duration(m.TTFT),
-			m.TokensPerSec))
-	}
-	if e := d.state.Evaluation; e != nil && e.Measured != nil {
-		figures = append(figures, fmt.Sprintf("The evaluator's own figures: first token %s, %.4g tokens/s.",
-			duration(e.Measured.TTFT), e.Measured.TokensPerSec))
-	}
-	if len(figures) > 0 {
-		r.Printf("%s\n\n", strings.Join(figures, " "))
-	}
 }
 
 // inTurns reports whether a deployment has timed changes in turns.
@@ -247,17 +259,6 @@ func (w walked) find(p skill.Phase, name string) (before, after skill.Foreseen, 
 	return before, skill.Foreseen{}, false
 }
 
-// afterwards is the time to the first token at the end of decode optimisation, against that at the
-// end of prefill optimisation.
-func (w walked) afterwards() string {
-	before, _, _ := w.find(skill.Decode, firstStep(w, skill.Decode))
-	last := w.last()
-	if last.TTFT == before.TTFT {
-		return "(the same)"
-	}
-	return duration(last.TTFT) + ", " + gain(before.TTFT, last.TTFT)
-}
-
 // last is the last step that was kept.
 func (w walked) last() skill.Foreseen {
 	last := w.steps[0]
@@ -281,66 +282,59 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 		}
 		all = append(all, walked{m.Name, f.Steps})
 	}
-	r.Printf("## The published models from their configs alone\n\nWhat a deployment of the whole model would "+
-		"decide, if no gate fails: the ten steps of the paper, for prefill and then for decode, each kept when "+
-		"the clock says that it is faster. All times are predicted; walking the %d took %.1f s. A cell has the "+
-		"time with the step and what it gains; brackets mean that the step is not kept.\n\n",
+	r.Text("## The published models from their configs alone\n\nThe decisions of a deployment of the whole model, if "+
+		"no gate fails: the steps of the paper, for prefill and then for decode. All times are predicted; the %d models "+
+		"took %.1f s. A cell has the time with the step, in brackets if the step is not kept, and = if the plan is the "+
+		"same with it. A step is kept if it is faster beyond the clock's error, or no slower and the published form.\n\n",
 		len(all), time.Since(started).Seconds())
-	for _, p := range []skill.Phase{skill.Prefill, skill.Decode} {
-		time := func(f skill.Foreseen) float64 { return f.TTFT }
-		title := "Time to the first token"
-		if p == skill.Decode {
-			time, title = func(f skill.Foreseen) float64 { return f.Token }, "Time of a token"
-		}
-		head, first := []string{"step"}, []string{"first plan of the phase"}
-		for _, w := range all {
-			head = append(head, w.name)
-			begin, _, _ := w.find(p, firstStep(w, p))
-			first = append(first, duration(time(begin)))
-		}
-		rows := [][]string{head, first}
-		for _, s := range all[0].steps {
-			if s.Phase != p {
-				continue
-			}
-			row := []string{s.Step}
-			for _, w := range all {
-				before, after, ok := w.find(p, s.Step)
-				text := "-"
-				switch {
-				case !ok:
-				case after.TTFT == 0:
-					text = "(refused)"
-				case after.Outcome == skill.Skipped:
-					text = "(the same)"
-				default:
-					text = duration(time(after)) + ", " + gain(time(before), time(after))
-					if after.Outcome != skill.Kept {
-						text = "(" + text + ")"
-					}
-				}
-				row = append(row, text)
-			}
-			rows = append(rows, row)
-		}
-		r.Printf("%s:\n\n", title)
-		if p == skill.Prefill {
-			row := []string{"once decode is tuned too"}
-			for _, w := range all {
-				row = append(row, w.afterwards())
-			}
-			rows = append(rows, row)
-		}
-		r.Table(rows)
-		if p == skill.Prefill {
-			r.Printf("The last row is behind the changes of the next table. Programs of prefill and of decode " +
-				"share the hardware contexts that are kept alive; once decode has so few programs that all fit, a " +
-				"prompt behind a " +
-				"generation need not open its contexts again, and the first token comes sooner.\n\n")
+	var steps []string // of both phases
+	for _, s := range all[0].steps[1:] {
+		if !slices.Contains(steps, s.Step) {
+			steps = append(steps, s.Step)
+			r.Printf("%d. %s\n", len(steps), s.Step)
 		}
 	}
+	r.Printf("\n")
+	foreseenTimes(r, all, steps, skill.Prefill)
+	r.Text("The last column is after decode optimisation. Prefill and decode share the hardware contexts that are kept " +
+		"open; once decode has so few programs that all fit, a prompt after a generation opens none again.\n\n")
+	foreseenTimes(r, all, steps, skill.Decode)
 	reconcile(r, all[0])
 	return nil
+}
+
+// foreseenTimes writes the times of a phase: a row for each model, a column for each step.
+func foreseenTimes(r *report, all []walked, steps []string, p skill.Phase) {
+	title, head := "Seconds to the first token:", []string{"model", "start"}
+	time := func(f skill.Foreseen) string { return fmt.Sprintf("%.3g", f.TTFT) }
+	if p == skill.Decode {
+		title = "Milliseconds of a token:"
+		time = func(f skill.Foreseen) string { return fmt.Sprintf("%.0f", 1e3*f.Token) }
+	}
+	for i := range steps {
+		head = append(head, fmt.Sprint(i+1))
+	}
+	rows := [][]string{append(head, "end")}
+	for _, w := range all {
+		begin, _, _ := w.find(p, firstStep(w, p))
+		row := []string{w.name, time(begin)}
+		for _, s := range steps {
+			_, after, ok := w.find(p, s)
+			text := time(after)
+			switch {
+			case !ok || after.TTFT == 0:
+				text = "-"
+			case after.Outcome == skill.Skipped:
+				text = "="
+			case after.Outcome != skill.Kept:
+				text = "(" + text + ")"
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, append(row, time(w.last())))
+	}
+	r.Text("%s\n\n", title)
+	r.Table(rows)
 }
 
 // firstStep is the first step of a phase.

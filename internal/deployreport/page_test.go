@@ -39,8 +39,8 @@ func TestReportedFigures(t *testing.T) {
 	}
 	s.Phases[skill.Finalise].Status = skill.Passed
 	r := &report{}
-	deployed{subject{model: "tiny", device: "cpu", note: "a model"}, s}.trajectory(r)
-	if !strings.HasSuffix(r.String(), "\n\nReported: first token 2.00 s, 1 tokens/s.\n\n") {
+	reportedFigures(r, []deployed{{subject{model: "tiny", device: "cpu", note: "a model"}, s}})
+	if !strings.HasSuffix(r.String(), "\n| tiny | cpu | 2.00 s | 1 | - | - | 0 of 0 |\n\n") {
 		t.Errorf("the page is %s", r)
 	}
 }
@@ -66,9 +66,9 @@ func TestReport(t *testing.T) {
 	}
 	for _, want := range []string{"| tiny, a model of the tests | cpu | 64 |", "| accepted |", "Not run: smollm2-cpu",
 		"chunks of 128 rows", "14 times as fast", "LM head of the last row only",
-		"Llama-3.2-3B", "5 January 2026", "measured there, on a quiet machine, and",
-		"in turns with the plan before it", "turns, noise", "| once decode is tuned too | 1.02 s, -12.0 %",
-		"37.12 s to 1.02 s"} {
+		"Llama-3.2-3B", "5 January 2026", "on a quiet machine",
+		"in turns with the plan before it", "turns, noise", "9. layouts without host transposes",
+		"| Llama-3.2-3B | 77.3 | 49.9 |", "37.12 s to 1.02 s"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page has no %q", want)
 		}

@@ -61,11 +61,10 @@ func changes() []change {
 // reconcile sets the steps of Llama-3.2-1B beside what upstream says of its own history.
 func reconcile(r *report, w walked) {
 	first, last := w.steps[0], w.last()
-	r.Printf("## Beside the history of the reference\n\nUpstream tells how Llama-3.2-1B became fast " +
-		"(Xilinx/mlir-air e972f2942, measured there). The steps here are the same in kind, and begin " +
-		"elsewhere: the first plan here runs scalar kernels, and makes a hardware context and all buffers for " +
-		"every call, which nobody ever measured as a model; theirs begins behind that, about where ours is once " +
-		"contexts are reused.\n\n")
+	r.Text("## Compared with the history of the reference\n\nUpstream describes how Llama-3.2-1B became fast " +
+		"(Xilinx/mlir-air e972f2942, measured there). The steps here are of the same kind, but start earlier: the " +
+		"first plan here runs scalar kernels, and creates a hardware context and all buffers for every call. No such " +
+		"model was ever measured; theirs starts about where ours is once contexts are reused.\n\n")
 	r.Table([][]string{
 		{"", "published", "here, predicted"},
 		{"prefill, from the first to the last", "18.67 s to 1.30 s, 14 times as fast",

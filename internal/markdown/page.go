@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // Page is a page in the making. The zero value is an empty one.
@@ -19,13 +20,40 @@ func (p *Page) Linef(format string, args ...any) {
 	p.WriteByte('\n')
 }
 
-// Table adds rows of cells, the first of them as its head.
+// tableColumns is the width of the longest row of a table.
+const tableColumns = 120
+
+// Table adds rows of cells, the first of them as its head. If a row is too wide to be read in a
+// terminal, Table adds a list instead: an item for each row, with the head's names before the cells
+// that are not empty.
 func (p *Page) Table(rows [][]string) {
+	for _, row := range rows {
+		if utf8.RuneCountInString(tableRow(row)) > tableColumns {
+			p.list(rows)
+			return
+		}
+	}
 	for i, row := range rows {
-		p.Printf("| %s |\n", strings.Join(row, " | "))
+		p.Linef("%s", tableRow(row))
 		if i == 0 {
 			p.Printf("|%s\n", strings.Repeat("---|", len(row)))
 		}
+	}
+	p.Printf("\n")
+}
+
+func tableRow(row []string) string { return "| " + strings.Join(row, " | ") + " |" }
+
+// list adds rows as items.
+func (p *Page) list(rows [][]string) {
+	for _, row := range rows[1:] {
+		var cells []string
+		for i, cell := range row[1:] {
+			if cell != "" && cell != "-" {
+				cells = append(cells, strings.TrimSpace(rows[0][i+1]+": "+strings.ReplaceAll(cell, `\|`, "|")))
+			}
+		}
+		p.fill(strings.Fields("- **"+row[0]+"** "+strings.Join(cells, "; ")), "  ")
 	}
 	p.Printf("\n")
 }
