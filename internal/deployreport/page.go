@@ -75,7 +75,8 @@ func machine() string {
 // ones are marked. Source: Li et al., arXiv 2606.07586, table II.
 func paperHours(name string) string {
 	hours := map[string]string{"Llama-3.2-3B": "0.5*", "SmolLM2-1.7B": "0.5*", "Qwen2.5-0.5B": "4.0*",
-		"Qwen2.5-1.5B": "2.5*", "Qwen2.5-3B": "1.8", "Qwen3-0.6B": "1.5*", "Qwen3-1.7B": "1.5*", "Qwen3-4B": "2.1"}[name]
+		"Qwen2.5-1.5B": "2.5*", "Qwen2.5-3B": "1.8", "Qwen3-0.6B": "1.5*", "Qwen3-1.7B": "1.5*",
+		"Qwen3-4B": "2.1"}[name]
 	if hours == "" {
 		return "-"
 	}
@@ -84,9 +85,9 @@ func paperHours(name string) string {
 
 // wallTimes says how long each phase of each deployment took.
 func wallTimes(r *report, done []deployed, missing []string) {
-	r.Text("## Wall times\n\nSeconds of each phase, by its number, over all its attempts. The paper's hours are those " +
-		"of a whole model on an NPU, with an agent that writes code and a person who steers it (* estimated); here a " +
-		"program takes known steps, on fewer layers where stated. The two are not the same work.\n\n")
+	r.Text("## Wall times\n\nSeconds of each phase, by its number, over all its attempts. The paper's hours are " +
+		"those of a whole model on an NPU, with an agent that writes code and a person who steers it (* estimated); " +
+		"here a program takes known steps. Models of fewer layers have random weights. The two are not the same work.\n\n")
 	head := []string{"model", "device", "rows"}
 	for i := range skill.Phases() {
 		head = append(head, fmt.Sprint(i))
@@ -283,9 +284,10 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 		all = append(all, walked{m.Name, f.Steps})
 	}
 	r.Text("## The published models from their configs alone\n\nThe decisions of a deployment of the whole model, if "+
-		"no gate fails: the steps of the paper, for prefill and then for decode. All times are predicted; the %d models "+
-		"took %.1f s. A cell has the time with the step, in brackets if the step is not kept, and = if the plan is the "+
-		"same with it. A step is kept if it is faster beyond the clock's error, or no slower and the published form.\n\n",
+		"no gate fails: the steps of the paper, for prefill and then for decode. All times are predicted; the %d "+
+		"models took %.1f s. A cell has the time with the step, in brackets if the step is not kept, and = if the plan is "+
+		"the same with it. A step is kept if it is faster beyond the clock's error, or no slower and the published "+
+		"form.\n\n",
 		len(all), time.Since(started).Seconds())
 	var steps []string // of both phases
 	for _, s := range all[0].steps[1:] {
@@ -296,8 +298,8 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 	}
 	r.Printf("\n")
 	foreseenTimes(r, all, steps, skill.Prefill)
-	r.Text("The last column is after decode optimisation. Prefill and decode share the hardware contexts that are kept " +
-		"open; once decode has so few programs that all fit, a prompt after a generation opens none again.\n\n")
+	r.Text("The last column is after decode optimisation. Prefill and decode share the hardware contexts that are " +
+		"kept open; once decode has so few programs that all fit, a prompt after a generation opens none again.\n\n")
 	foreseenTimes(r, all, steps, skill.Decode)
 	reconcile(r, all[0])
 	return nil

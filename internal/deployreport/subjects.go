@@ -45,9 +45,9 @@ func subjects() []subject {
 	gguf := demoModel()
 	list := []subject{
 		{name: "smollm2-cpu", model: "SmolLM2-135M-Instruct", device: "cpu", seqLen: sequence, gguf: gguf,
-			note: "weights of Q4_1"},
+			note: "Q4_1 weights"},
 		{name: "smollm2-sim", model: "SmolLM2-135M-Instruct", device: "sim", seqLen: shortSequence,
-			note: "weights of Q4_1, widened to BF16", make: func(folder string) error {
+			note: "Q4_1 as BF16", make: func(folder string) error {
 				return widen(gguf, folder)
 			}},
 	}
@@ -63,7 +63,7 @@ func subjects() []subject {
 		}
 		list = append(list, subject{name: strings.ToLower(m.Name) + "-sim", model: m.Name, device: "sim",
 			seqLen: randomSequence, positions: fewPositions,
-			note: fmt.Sprintf("random weights, %d of %d layers", randomLayers, c.Layers),
+			note: fmt.Sprintf("%d of %d layers", randomLayers, c.Layers),
 			make: func(folder string) error { return ckptgen.Write(folder, spec, 7) }})
 	}
 	return list

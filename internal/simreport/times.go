@@ -103,13 +103,14 @@ A priori, the clock is off by %s in the median and by %s at worst, over the two 
 "A priori" has nothing fitted to this table.
 "Left out" fits three global constants (a factor on kernels in programs, host time per layer, time of
 a decode call) to the other eight models; no constant belongs to one model. Fitted to all nine
-(%s), the median is %s, which tests nothing.
+(%s), the median is %s, which tests nothing. "Paper" is its Table II, for an older version of the
+same code.
 
 `, percent(validation.Quantile(a, 0.5)), percent(validation.Quantile(a, 1)),
 			"`estimate --host reference`",
 			percent(validation.Quantile(validation.Errors(wholes, fitted), 0.5)))
-		table := [][]string{{"model", "TTFT s, published", "a priori", "left out", "paper's Table II",
-			"tokens/s, published", "a priori", "left out", "paper's Table II"}}
+		table := [][]string{{"model", "TTFT s", "a priori", "left out", "paper", "tokens/s", "a priori",
+			"left out", "paper"}}
 		for i, w := range wholes {
 			table = append(table, []string{w.Name, fmt.Sprintf("%.2f", w.TTFT),
 				fmt.Sprintf("%.2f (%s)", apriori[i].TTFT, signed(a[2*i])),
@@ -152,9 +153,12 @@ The published figures contain a Python host. These are predictions with npukit's
 more programs, a prompt reopens some, and so does its second token, at %.0f ms each. The reference
 keeps up to 13 contexts. After %.0f s without work a prompt waits another %.2f s for the array to wake.
 
+Columns: the programs of prefill, of decode and of both; the contexts that a prompt reopens; the
+seconds that the first prompt of a process takes longer, and the milliseconds that the second token
+after a prompt does.
+
 `, "`estimate --host npukit`", h.Contexts, h.ContextLoad/1e3, h.IdleAfter/1e6, h.Wake/1e6)
-	table := [][]string{{"model", "TTFT s", "tokens/s", "programs of prefill, decode, both",
-		"contexts reopened by a prompt", "first prompt of a process, s more", "second token, ms more"}}
+	table := [][]string{{"model", "TTFT s", "tokens/s", "programs", "reopened", "first prompt", "second token"}}
 	for _, w := range wholes {
 		e, err := w.Plan.Estimate(clock)
 		if err != nil {
@@ -213,8 +217,8 @@ func trajectories(r *report) error {
 	r.Text(`## The ten optimisation steps
 
 Merging kernels into few programs gains most, because more programs than open hardware contexts
-evict each other. Not every step gains everywhere: for Llama-3.2-3B, attention in the programs' own
-layout is predicted to cost more than the transposes that it saves. A deployment keeps a step only if
+evict each other. Not every step changes every
+model: decode has a fused kernel after attention in four of them only. A deployment keeps a step only if
 it gains; [deploy.md](deploy.md) shows that as a trajectory.
 
 Both tables follow the paper's order, from one dispatch per op to the tuned plan, with npukit as the
@@ -224,7 +228,7 @@ this one: it keeps a context for every program.
 
 `)
 	steps := append([]plan.KnobStep{{Name: "naive", Take: func(*plan.Knobs) {}}}, plan.KnobSteps()...)
-	head := []string{"step"}
+	head := []string{"model"}
 	first, token := [][]string{nil}, [][]string{nil}
 	for _, s := range steps {
 		first, token = append(first, []string{s.Name}), append(token, []string{s.Name})
@@ -248,11 +252,26 @@ this one: it keeps a context for every program.
 		}
 	}
 	first[0], token[0] = head, head
-	r.Printf("Time to the first token of a prompt of 2048, s, predicted:\n\n")
-	r.Table(first)
+	for i, s := range steps[1:] {
+		r.Printf("%d. %s\n", i+1, s.Name)
+		first[i+2][0], token[i+2][0] = fmt.Sprint(i+1), fmt.Sprint(i+1)
+	}
+	r.Printf("\nTime to the first token of a prompt of 2048, s, predicted, after each step:\n\n")
+	r.Table(transposed(first))
 	r.Printf("Time per token, ms, predicted:\n\n")
-	r.Table(token)
+	r.Table(transposed(token))
 	return nil
+}
+
+// transposed returns the table with a row for each column.
+func transposed(table [][]string) [][]string {
+	out := make([][]string, len(table[0]))
+	for _, row := range table {
+		for i, cell := range row {
+			out[i] = append(out[i], cell)
+		}
+	}
+	return out
 }
 
 // rules writes the table of placement rules as a page of its own, and a summary into the report.
