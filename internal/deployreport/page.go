@@ -87,7 +87,8 @@ func paperHours(name string) string {
 func wallTimes(r *report, done []deployed, missing []string) {
 	r.Text("## Wall times\n\nSeconds of each phase, by its number, over all its attempts. The paper's hours are " +
 		"those of a whole model on an NPU, with an agent that writes code and a person who steers it (* estimated); " +
-		"here a program takes known steps. Models of fewer layers have random weights. The two are not the same work.\n\n")
+		"here a program takes known steps. Models of fewer layers have random weights. The two are not the same " +
+		"work.\n\n")
 	head := []string{"model", "device", "rows"}
 	for i := range skill.Phases() {
 		head = append(head, fmt.Sprint(i))
@@ -285,8 +286,9 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 	}
 	r.Text("## The published models from their configs alone\n\nThe decisions of a deployment of the whole model, if "+
 		"no gate fails: the steps of the paper, for prefill and then for decode. All times are predicted; the %d "+
-		"models took %.1f s. A cell has the time with the step, in brackets if the step is not kept, and = if the plan is "+
-		"the same with it. A step is kept if it is faster beyond the clock's error, or no slower and the published "+
+		"models took %.1f s. A cell has the time with the step, in brackets if the step is not kept, and = if the "+
+		"plan is the same with it. A step is kept if it is faster beyond the clock's error, or no slower and the "+
+		"published "+
 		"form.\n\n",
 		len(all), time.Since(started).Seconds())
 	var steps []string // of both phases

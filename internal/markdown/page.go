@@ -44,16 +44,23 @@ func (p *Page) Table(rows [][]string) {
 
 func tableRow(row []string) string { return "| " + strings.Join(row, " | ") + " |" }
 
-// list adds rows as items.
+// list adds rows as items: "- **cell**. Head: cell. Head: cell.", or "- **cell**: cell" if there are
+// two columns.
 func (p *Page) list(rows [][]string) {
 	for _, row := range rows[1:] {
-		var cells []string
+		text := "- **" + row[0] + "**"
 		for i, cell := range row[1:] {
-			if cell != "" && cell != "-" {
-				cells = append(cells, strings.TrimSpace(rows[0][i+1]+": "+strings.ReplaceAll(cell, `\|`, "|")))
+			cell = strings.ReplaceAll(cell, `\|`, "|")
+			switch head := rows[0][i+1]; {
+			case cell == "" || cell == "-":
+			case len(rows[0]) == 2:
+				text += ": " + cell
+			default:
+				text = strings.TrimSuffix(text, ".") + ". " + strings.ToUpper(head[:min(1, len(head))]) +
+					head[min(1, len(head)):] + ": " + strings.TrimSuffix(cell, ".") + "."
 			}
 		}
-		p.fill(strings.Fields("- **"+row[0]+"** "+strings.Join(cells, "; ")), "  ")
+		p.fill(strings.Fields(text), "  ")
 	}
 	p.Printf("\n")
 }

@@ -101,7 +101,7 @@ greedy, determinism). Correlation alone passes nothing: an output twice too larg
 	for _, s := range manual.All() {
 		p.Linef("- `%s`", s.Name)
 	}
-	return p.String()
+	return markdown.Fit(p.String())
 }
 
 // phaseDiagram returns the phases as a diagram.
