@@ -13,7 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // The emulated device has a separate view of memory: without a sync, the other side does not see

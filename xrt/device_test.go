@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 func TestDeviceInfo(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(xrttest.Main(m)) }

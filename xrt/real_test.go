@@ -12,7 +12,7 @@ import (
 
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // Binaries built by the compilers of mlir-air, Triton-XDNA and IREE, loaded by the real XRT. Go

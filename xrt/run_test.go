@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 func TestRun(t *testing.T) {

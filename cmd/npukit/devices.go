@@ -113,7 +113,7 @@ func xdnaEntry() deviceEntry {
 	}
 	info := dev.Info()
 	d.Available, d.Processor, d.Threads, d.InPlace = true, info.Name, info.Threads, []string{"BF16"}
-	d.Emulated = os.Getenv("NPUEMU_ROOT") != "" // where the emulated driver of xrt/xrttest finds its device
+	d.Emulated = os.Getenv("NPUEMU_ROOT") != "" // where the emulated driver of internal/xrttest finds its device
 	if err := dev.Close(); err != nil {
 		d.Reason = err.Error()
 	}

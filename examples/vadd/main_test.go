@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(xrttest.Main(m)) }

@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 	"github.com/npukit/npukit/npu/xdna/internal/elftest"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // folder writes files and creates their folders.

@@ -49,6 +49,6 @@
 //
 // # Test coverage
 //
-// Tests run the unmodified XRT on an emulated driver (package xrt/xrttest), and a fake driver in
+// Tests run the unmodified XRT on an emulated driver (package internal/xrttest), and a fake driver in
 // Go. The package has not been tested on NPU hardware.
 package xdna

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/npu"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 func TestMain(m *testing.M) {

@@ -178,7 +178,7 @@ const reportHead = `# Models through XRT on the emulated NPU
 
 Written by %s. Each line is a test that passed on its date: a model of the published
 widths, with random weights, opened on ` + "`npu/xdna`" + ` over AMD's unmodified XRT libraries and the
-emulated kernel driver (package xrt/xrttest), with an ELF for each program in the format of AMD's
+emulated kernel driver (package internal/xrttest), with an ELF for each program in the format of AMD's
 assembler, generated the same ids as the same plan on ` + "`npu/cpu`" + ` after every prompt. The programs of
 the nine published models, with the sizes of all arguments, are those of Xilinx/mlir-air e972f2942.
 The arithmetic is npukit's own: the report covers data movement, not compiled kernels, firmware or

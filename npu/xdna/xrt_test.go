@@ -12,7 +12,7 @@ import (
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/xrt/xrttest"
+	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // Driver limits and faults, injected at the ioctl level, become the documented errors.

@@ -32,7 +32,7 @@ func openXRT(bdf string) (*xrtDriver, error) {
 	if err != nil {
 		name = "NPU"
 	}
-	if os.Getenv("NPUEMU_ROOT") != "" { // set by the emulated driver of package xrt/xrttest
+	if os.Getenv("NPUEMU_ROOT") != "" { // set by the emulated driver of package internal/xrttest
 		name = "emulated " + name
 	}
 	if v, err := xrt.LibraryVersion(); err == nil {

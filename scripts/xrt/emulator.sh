@@ -2,7 +2,7 @@
 # Builds the emulated driver and prints the path of its library: emulator.sh SYSROOT. It is built
 # again when its source changed.
 set -eu
-src=$(cd "$(dirname "$0")/../../xrt/xrttest/emulator" && pwd)
+src=$(cd "$(dirname "$0")/../../internal/xrttest/emulator" && pwd)
 root=$1/tree
 key=$(cat "$src"/*.c "$src"/*.h | cksum | tr -d ' ')
 out=$1/npuemu-$key.so

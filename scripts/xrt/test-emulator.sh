@@ -4,7 +4,7 @@ set -eu
 sysroot=$1
 emulator=$2
 scripts=$(cd "$(dirname "$0")" && pwd)
-src=$scripts/../../xrt/xrttest/emulator
+src=$scripts/../../internal/xrttest/emulator
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cc="${CC:-cc} -std=gnu11 -g -O1 -Wall -Wextra -Werror"

@@ -37,7 +37,7 @@ type Finding struct {
 
 // Report is the result of all checks.
 type Report struct {
-	Emulated bool      `json:"emulated"` // the NPU is emulated by package xrt/xrttest
+	Emulated bool      `json:"emulated"` // the NPU is emulated by package internal/xrttest
 	Findings []Finding `json:"findings"`
 }
 
@@ -65,7 +65,7 @@ func Examine(opts *Options) *Report {
 	}
 	m := &machine{root: o.Root, devices: o.Root, report: &Report{}}
 	if o.Root == "" {
-		// The emulated driver of package xrt/xrttest has its own /sys and /dev.
+		// The emulated driver of package internal/xrttest has its own /sys and /dev.
 		if emulated := os.Getenv("NPUEMU_ROOT"); emulated != "" {
 			m.devices, m.report.Emulated = emulated, true
 		}
