@@ -191,6 +191,7 @@ func TestEstimateDiff(t *testing.T) {
 		t.Errorf("a file that is not a plan: exit code %d, %q", r.code, r.stderr)
 	}
 }
+
 // The command prints the published programs of Llama-3.2-1B, from its config alone.
 func TestPlan(t *testing.T) {
 	file, out := llamaConfig(t), filepath.Join(t.TempDir(), "plan.json")
