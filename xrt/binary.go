@@ -1,21 +1,11 @@
 package xrt
 
 import (
-	"encoding/hex"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
 )
-
-// UUID identifies a build of a binary.
-type UUID [16]byte
-
-// String formats the UUID as 8-4-4-4-12 hex digits.
-func (u UUID) String() string {
-	s := hex.EncodeToString(u[:])
-	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
-}
 
 // KernelInfo describes a kernel in a binary.
 type KernelInfo struct {
@@ -45,7 +35,7 @@ type MemoryInfo struct {
 // Xclbin is an array configuration in Xilinx's container format.
 type Xclbin struct {
 	object  *object
-	uuid    UUID
+	uuid    string
 	kernels []KernelInfo
 	memory  []MemoryInfo
 }
@@ -84,8 +74,8 @@ func newXclbin(data []byte, name string) (*Xclbin, error) {
 	return x, nil
 }
 
-// UUID returns the UUID of the build.
-func (x *Xclbin) UUID() UUID { return x.uuid }
+// UUID returns the UUID of the build, as 32 hex digits.
+func (x *Xclbin) UUID() string { return x.uuid }
 
 // Kernels returns the kernels of the xclbin. The caller must not modify them.
 func (x *Xclbin) Kernels() []KernelInfo { return x.kernels }
@@ -104,7 +94,7 @@ func (x *Xclbin) Close() error {
 type ELF struct {
 	object   *object
 	full     bool
-	uuid     UUID
+	uuid     string
 	platform int
 	columns  int
 	kernels  []KernelInfo
@@ -147,8 +137,8 @@ func newELF(data []byte, name string) (*ELF, error) {
 // Full reports whether the ELF includes the array configuration, so that NewELFContext accepts it.
 func (e *ELF) Full() bool { return e.full }
 
-// UUID returns the UUID of a full ELF's configuration.
-func (e *ELF) UUID() UUID { return e.uuid }
+// UUID returns the UUID of a full ELF's configuration, as 32 hex digits.
+func (e *ELF) UUID() string { return e.uuid }
 
 // Platform returns the OS/ABI byte of a full ELF, which identifies the array: 69 is XDNA 2 (aie2p).
 func (e *ELF) Platform() int { return e.platform }
@@ -167,7 +157,7 @@ func (e *ELF) Close() error {
 
 // description is a parsed description of a binary, see shim.h.
 type description struct {
-	uuid              UUID
+	uuid              string
 	full              bool
 	platform, columns int
 	kernels           []KernelInfo
@@ -184,7 +174,7 @@ func describe(text string) (d description) {
 		last := len(d.kernels) - 1
 		switch {
 		case f[0] == "uuid" && len(f) == 2:
-			_, _ = hex.Decode(d.uuid[:], []byte(f[1])[:min(len(f[1]), 32)])
+			d.uuid = f[1]
 		case f[0] == "elf" && len(f) == 4:
 			d.full, d.platform, d.columns = f[1] == "1", number(2), number(3)
 		case f[0] == "mem" && len(f) == 6:

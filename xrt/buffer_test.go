@@ -12,8 +12,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/npukit/npukit/xrt"
 	"github.com/npukit/npukit/internal/xrttest"
+	"github.com/npukit/npukit/xrt"
 )
 
 // The emulated device has a separate view of memory: without a sync, the other side does not see

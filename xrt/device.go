@@ -2,21 +2,18 @@ package xrt
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 	"unsafe"
 )
 
-// Version is the version of the XRT library.
-type Version struct{ Major, Minor, Patch, Build int }
-
-// String formats the version as XRT's tools do.
-func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
-
-// LibraryVersion returns the version of the XRT library. It needs no device.
-func LibraryVersion() (Version, error) {
+// LibraryVersion returns the version of the XRT library, such as "2.25.0". It needs no device.
+func LibraryVersion() (string, error) {
 	v, f := nativeVersion()
-	return Version{v[0], v[1], v[2], v[3]}, fail(f, "version")
+	return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]), fail(f, "version")
 }
 
 // Count returns the number of devices on this machine. It returns 0 and no error if there are none.
@@ -59,38 +56,35 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Info identifies a piece of device information (xrt::info::device).
-type Info int
+// topics are the pieces of device information, with XRT's numbers (xrt::info::device).
+var topics = map[string]int{
+	"bdf": 0, "name": 5, "electrical": 8, "thermal": 9, "memory": 11, "platform": 12, "pcie": 13, "host": 14, "aie": 15,
+}
 
-// Arguments of Query. Most results are JSON.
-const (
-	InfoBDF        Info = 0 // PCI address
-	InfoName       Info = 5 // device name, e.g. "NPU Strix"
-	InfoElectrical Info = 8
-	InfoThermal    Info = 9
-	InfoMemory     Info = 11
-	InfoPlatform   Info = 12 // firmware version, clocks, power mode
-	InfoPCIe       Info = 13
-	InfoHost       Info = 14 // versions of XRT, driver and operating system
-	InfoAIE        Info = 15
-)
-
-// Query returns information about the device. It returns an error if the driver does not have it.
-func (d *Device) Query(info Info) (string, error) {
+// Query returns information about the device. The topics are bdf (its PCI address), name, electrical,
+// thermal, memory, platform (firmware version, clocks, power mode), pcie, host (versions of XRT,
+// driver and operating system) and aie; all but the first two are JSON. Query returns an error if the
+// driver does not have the information.
+func (d *Device) Query(topic string) (string, error) {
+	number, ok := topics[topic]
+	if !ok {
+		return "", errorf("device information %q: want one of %s", topic,
+			strings.Join(slices.Sorted(maps.Keys(topics)), ", "))
+	}
 	var text string
 	err := d.object.do(func(ptr unsafe.Pointer) error {
-		s, f := nativeDeviceText(ptr, int(info))
+		s, f := nativeDeviceText(ptr, number)
 		text = s
-		return fail(f, "device information %d", int(info))
+		return fail(f, "device information %q", topic)
 	})
 	return text, err
 }
 
 // Name returns the device name, e.g. "NPU Strix".
-func (d *Device) Name() (string, error) { return d.Query(InfoName) }
+func (d *Device) Name() (string, error) { return d.Query("name") }
 
 // BDF returns the device's PCI address.
-func (d *Device) BDF() (string, error) { return d.Query(InfoBDF) }
+func (d *Device) BDF() (string, error) { return d.Query("bdf") }
 
 // AsyncError is an error that the array reported outside of any run, e.g. a core's invalid memory
 // access or an aborted DMA transfer.

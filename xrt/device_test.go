@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/npukit/npukit/xrt"
 	"github.com/npukit/npukit/internal/xrttest"
+	"github.com/npukit/npukit/xrt"
 )
 
 func TestDeviceInfo(t *testing.T) {
 	xrttest.Open(t)
-	if v := must[xrt.Version](t)(xrt.LibraryVersion()); v.Major != 2 || v.Minor < 25 {
-		t.Errorf("XRT %v", v)
+	if v := must[string](t)(xrt.LibraryVersion()); !strings.HasPrefix(v, "2.") || v < "2.25" {
+		t.Errorf("XRT %q", v)
 	}
 	if n := must[int](t)(xrt.Count()); n != 1 {
 		t.Errorf("%d devices", n)
@@ -29,19 +29,18 @@ func TestDeviceInfo(t *testing.T) {
 	if bdf := must[string](t)(dev.BDF()); bdf != "0000:c5:00.1" {
 		t.Errorf("BDF %q", bdf)
 	}
-	for what, has := range map[xrt.Info]string{xrt.InfoPlatform: "", xrt.InfoHost: "amdxdna",
-		xrt.InfoAIE: "", xrt.InfoPCIe: "17f0"} {
+	for what, has := range map[string]string{"platform": "", "host": "amdxdna", "aie": "", "pcie": "17f0"} {
 		text, err := dev.Query(what)
 		if err != nil { // the NPU library returns an error for queries specific to Alveo cards
-			t.Logf("query %d: %v", what, err)
+			t.Logf("query %q: %v", what, err)
 			continue
 		}
 		if !json.Valid([]byte(text)) || !strings.Contains(text, has) {
-			t.Errorf("query %d: %s", what, text)
+			t.Errorf("query %q: %s", what, text)
 		}
 	}
-	if _, err := dev.Query(99); err == nil {
-		t.Error("query 99 succeeded")
+	if _, err := dev.Query("weather"); err == nil || !strings.Contains(err.Error(), "thermal") {
+		t.Errorf("an unknown topic: error %v does not name those that exist", err)
 	}
 }
 

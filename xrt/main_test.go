@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/npukit/npukit/xrt"
 	"github.com/npukit/npukit/internal/xrttest"
+	"github.com/npukit/npukit/xrt"
 )
 
 func TestMain(m *testing.M) { os.Exit(xrttest.Main(m)) }

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/npukit/npukit/xrt"
 	"github.com/npukit/npukit/internal/xrttest"
+	"github.com/npukit/npukit/xrt"
 )
 
 func TestRun(t *testing.T) {

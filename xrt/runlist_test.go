@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/npukit/npukit/xrt"
 	"github.com/npukit/npukit/internal/xrttest"
+	"github.com/npukit/npukit/xrt"
 )
 
 // chain returns a list of n runs, each adding b to the previous result, so that the last result is

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/npukit/npukit/internal/xrttest"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
 	"github.com/npukit/npukit/npu/xdna/internal/elftest"
-	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // folder writes files and creates their folders.

@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/ckptgen"
+	"github.com/npukit/npukit/internal/xrttest"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/skill"
-	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // toolchain is a device that compiles every program when it is loaded, as with a compile command.

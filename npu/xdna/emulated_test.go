@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/internal/xrttest"
+	"github.com/npukit/npukit/npu"
 )
 
 func TestMain(m *testing.M) {

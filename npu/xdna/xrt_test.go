@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/npukit/npukit/internal/xrttest"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/xrt"
-	"github.com/npukit/npukit/internal/xrttest"
 )
 
 // Driver limits and faults, injected at the ioctl level, become the documented errors.

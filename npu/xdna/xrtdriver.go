@@ -36,7 +36,7 @@ func openXRT(bdf string) (*xrtDriver, error) {
 		name = "emulated " + name
 	}
 	if v, err := xrt.LibraryVersion(); err == nil {
-		name += ", XRT " + v.String()
+		name += ", XRT " + v
 	}
 	return &xrtDriver{dev, name}, nil
 }
