@@ -9,7 +9,7 @@ import (
 
 // XRT reads outside the file or crashes with most of these files.
 func TestDamagedXclbin(t *testing.T) {
-	whole, err := os.ReadFile("xrttest/testdata/mlir_aie.xclbin")
+	whole, err := os.ReadFile("../internal/xrttest/testdata/mlir_aie.xclbin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestDamagedXclbin(t *testing.T) {
 }
 
 func TestDamagedELF(t *testing.T) {
-	whole, err := os.ReadFile("xrttest/testdata/vadd.elf")
+	whole, err := os.ReadFile("../internal/xrttest/testdata/vadd.elf")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestOverlappingTables(t *testing.T) {
 
 // The checks terminate for any input.
 func FuzzCheckXclbin(f *testing.F) {
-	whole, err := os.ReadFile("xrttest/testdata/mlir_aie.xclbin")
+	whole, err := os.ReadFile("../internal/xrttest/testdata/mlir_aie.xclbin")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func FuzzCheckXclbin(f *testing.F) {
 }
 
 func FuzzCheckELF(f *testing.F) {
-	whole, err := os.ReadFile("xrttest/testdata/vadd.elf")
+	whole, err := os.ReadFile("../internal/xrttest/testdata/vadd.elf")
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -207,7 +207,7 @@ func TestIREEXclbin(t *testing.T) {
 func TestTruncatedFiles(t *testing.T) {
 	xrttest.Open(t)
 	x := xrttest.Xclbin()
-	e := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
+	e := must[[]byte](t)(os.ReadFile("../internal/xrttest/testdata/vadd.elf"))
 	for i := range 64 {
 		if _, err := xrt.ParseXclbin(x[:len(x)*i/64]); err == nil {
 			t.Errorf("%d of %d bytes of an xclbin: accepted", len(x)*i/64, len(x))
@@ -221,7 +221,7 @@ func TestTruncatedFiles(t *testing.T) {
 // Without the checks, about one in a hundred such files crashes inside XRT.
 func TestDamagedFiles(t *testing.T) {
 	xrttest.Open(t)
-	elf := must[[]byte](t)(os.ReadFile("xrttest/testdata/vadd.elf"))
+	elf := must[[]byte](t)(os.ReadFile("../internal/xrttest/testdata/vadd.elf"))
 	if _, err := xrt.ParseELF(elf[:len(elf)/2]); !errors.Is(err, xrt.ErrDamaged) {
 		t.Errorf("half of an ELF: %v, want xrt.ErrDamaged", err)
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/npukit/npukit/internal/doctor"
 	"github.com/npukit/npukit/internal/output"
 	"github.com/npukit/npukit/npu/xdna"
-	"github.com/npukit/npukit/npu/xdna/doctor"
 )
 
 func doctorCommand(a *app) *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/npukit/npukit/npu/xdna/doctor"
+	"github.com/npukit/npukit/internal/doctor"
 )
 
 // On a machine without an NPU, doctor explains on stdout what to do, and the exit code is 1.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/npukit/npukit/internal/doctor"
 	"github.com/npukit/npukit/internal/xrttest"
 	"github.com/npukit/npukit/npu/dtype"
-	"github.com/npukit/npukit/npu/xdna/doctor"
 )
 
 // The output for an owner of an NPU, tested on the emulated one and marked as such: the list of

@@ -27,7 +27,7 @@ sh scripts/xrt/test-emulator.sh "$sysroot" "$emulator"
 . scripts/xrt/environment.sh
 limit=10m
 [ -z "${NPUKIT_LONG:-}" ] || limit=60m # a whole deployment is among the tests then
-packages="./xrt/... ./examples/vadd/... ./npu/xdna/..."
+packages="./xrt/... ./internal/xrttest/... ./internal/doctor/... ./examples/vadd/... ./npu/xdna/..."
 run="sh $PWD/scripts/xrt/exec.sh $sysroot $emulator"
 # shellcheck disable=SC2086 # packages are words
 go vet -tags xrt $packages

@@ -17,7 +17,7 @@ import (
 // vadd is a full ELF of one program that adds two arguments of 4 KiB.
 func vadd(t testing.TB) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "xrt", "xrttest", "testdata", "vadd.elf"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "internal", "xrttest", "testdata", "vadd.elf"))
 	if err != nil {
 		t.Fatal(err)
 	}
