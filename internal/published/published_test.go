@@ -7,7 +7,6 @@ import (
 
 	"github.com/npukit/npukit/internal/testenv"
 	"github.com/npukit/npukit/model/checkpoint"
-	"github.com/npukit/npukit/npu/xdna2"
 )
 
 // The configurations are those of the published config.json files.
@@ -38,7 +37,7 @@ func TestConfigurationsArePublished(t *testing.T) {
 // Every model is in the tables that predictions are held to.
 func TestModelsAreInTheTables(t *testing.T) {
 	for _, name := range []string{"2026-06", "paper"} {
-		table, ok := xdna2.BaselineNamed(name)
+		table, ok := FindBaseline(name)
 		if !ok {
 			t.Fatalf("no table %s", name)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/npukit/npukit/internal/costfit"
 	"github.com/npukit/npukit/internal/markdown"
 	"github.com/npukit/npukit/internal/published"
+	"github.com/npukit/npukit/internal/rho"
 	"github.com/npukit/npukit/internal/validation"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -176,7 +177,7 @@ after a prompt does.
 
 // rhoTable prints the paper's measure of efficiency in both forms.
 func rhoTable(r *report) error {
-	paper, ok := xdna2.BaselineNamed("paper")
+	paper, ok := published.FindBaseline("paper")
 	if !ok {
 		return fmt.Errorf("no table of the paper")
 	}
@@ -195,13 +196,13 @@ Qwen3-0.6B and Qwen3-4B; "true width" corrects that.
 			return fmt.Errorf("the paper has no %s", m.Name)
 		}
 		c := m.Config
-		run := xdna2.RhoRun{Dims: xdna2.RhoDims{Layers: c.Layers, Emb: c.Hidden, Query: c.Heads * c.HeadDim,
+		run := rho.Run{Dims: rho.Dims{Layers: c.Layers, Emb: c.Hidden, Query: c.Heads * c.HeadDim,
 			KV: c.KVHeads * c.HeadDim, FFN: c.FFN}, Seq: 2048, TTFT: row.TTFT,
 			TokensPerSec: row.TokensPerSec}
 		var p, d [2]float64
 		for form := range p {
 			var err error
-			if p[form], d[form], err = xdna2.Rho(run, xdna2.RhoReference(), xdna2.RhoForm(form)); err != nil {
+			if p[form], d[form], err = rho.Of(run, rho.Reference(), rho.Form(form)); err != nil {
 				return err
 			}
 		}

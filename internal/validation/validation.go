@@ -26,8 +26,8 @@ type Whole struct {
 
 // Wholes returns the nine models with the figures of the 2026-06 table.
 func Wholes() ([]Whole, error) {
-	table, ok := xdna2.BaselineNamed("2026-06")
-	paper, okPaper := xdna2.BaselineNamed("paper")
+	table, ok := published.FindBaseline("2026-06")
+	paper, okPaper := published.FindBaseline("paper")
 	if !ok || !okPaper {
 		return nil, fmt.Errorf("validation: npu/xdna2 has no table 2026-06 or paper")
 	}

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/npukit/npukit/internal/contexts"
+	"github.com/npukit/npukit/internal/rho"
+
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -185,7 +188,7 @@ func (p *Plan) alternate(clock *xdna2.Clock, prefill Pass) (
 ) {
 	priced := &pricedPrograms{
 		map[string]xdna2.ProgramCost{},
-		xdna2.NewContexts[string](clock.Host.Contexts),
+		contexts.New[string](clock.Host.Contexts),
 	}
 	for i := range passes {
 		pass, decode := prefill, i%2 == 1
@@ -205,14 +208,14 @@ func (p *Plan) alternate(clock *xdna2.Clock, prefill Pass) (
 // that of the paper's table and the one with the true width of q.
 func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
 	m := p.Model
-	run := xdna2.RhoRun{
-		Dims: xdna2.RhoDims{Layers: m.Layers, Emb: m.Hidden,
+	run := rho.Run{
+		Dims: rho.Dims{Layers: m.Layers, Emb: m.Hidden,
 			Query: m.Heads * m.HeadDim, KV: m.KVHeads * m.HeadDim, FFN: m.FFN},
 		Seq: positions, TTFT: ttft, TokensPerSec: tokensPerSec,
 	}
 	var list []Rho
-	for _, form := range []xdna2.RhoForm{xdna2.RhoAsPublished, xdna2.RhoTrueWidth} {
-		prefill, decode, err := xdna2.Rho(run, xdna2.RhoReference(), form)
+	for _, form := range []rho.Form{rho.AsPublished, rho.TrueWidth} {
+		prefill, decode, err := rho.Of(run, rho.Reference(), form)
 		if err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
@@ -225,7 +228,7 @@ func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
 // hardware contexts.
 type pricedPrograms struct {
 	costs map[string]xdna2.ProgramCost
-	alive *xdna2.Contexts[string]
+	alive *contexts.LRU[string]
 }
 
 // pricing adds up the cost of one pass. Times are in microseconds, as in the clock.

@@ -7,10 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/npukit/npukit/internal/contexts"
+
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"
-	"github.com/npukit/npukit/npu/xdna2"
 )
 
 // Options configures Open. The zero value and nil select the defaults.
@@ -41,7 +42,7 @@ type Device struct {
 	faults  faults
 
 	mu        sync.Mutex
-	contexts  *xdna2.Contexts[*executable]
+	contexts  *contexts.LRU[*executable]
 	opened    int // contexts opened since Open
 	epoch     int // incremented when all contexts are lost
 	bytes     int // of buffers and weights
@@ -91,7 +92,7 @@ func Open(opts *Options) (*Device, error) {
 		sem:       make(chan struct{}, 1),
 		clock:     clock,
 		faults:    faults,
-		contexts:  xdna2.NewContexts[*executable](o.Contexts),
+		contexts:  contexts.New[*executable](o.Contexts),
 		weights:   map[*byte]*weight{},
 		converted: map[tensorKey]*converted{},
 		helpers:   map[helperKey]npu.Executable{},

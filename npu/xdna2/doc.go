@@ -33,7 +33,7 @@
 // of them for every token of decode. A GEMM reaches 5 to 10 TFLOP/s of a peak of 59 because it
 // waits for tiles. A program runs in a hardware context, which takes 35 ms to open. The driver has
 // 16 to 32 contexts for all processes and npukit keeps 8 open; programs beyond that evict each
-// other ([Contexts]). A whole prefill layer is 3 dispatches if everything merges and 15 if nothing
+// other. A whole prefill layer is 3 dispatches if everything merges and 15 if nothing
 // does.
 //
 // # Does it fit?
@@ -68,8 +68,7 @@
 // passes of a plan. [HostNpukit] is the profile of this module, with its own work measured;
 // [HostReference] is the Python host of the published figures. [Clock.Losses] breaks down lost
 // time: launch starts, transfers, tiles that are read again, kernels below their roofline. Every
-// prediction comes with its [Roofline], the least time that any kernel would need. [Rho] compares
-// whole models with a reference.
+// prediction comes with its [Roofline], the least time that any kernel would need.
 //
 // Predictions are fitted to published measurements and tested on shapes that were held out of the
 // fit. They are never measurements.

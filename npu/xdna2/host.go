@@ -46,7 +46,7 @@ type Host struct {
 	// Switching between open contexts has no price here. Published pairs of programs run 1.07 to
 	// 1.13 times slower than alone; the factors in Deployed come from programs that run in turns
 	// and already include it.
-	Contexts    int     // hardware contexts kept open; see type Contexts
+	Contexts    int     // hardware contexts kept open
 	ContextLoad float64 // creating a hardware context and loading its program
 	DeviceOpen  float64 // opening the device; a runtime without state does it before each call
 }

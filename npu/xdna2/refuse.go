@@ -117,6 +117,23 @@ func Fits(o op.Op, types []dtype.Type, m npu.Mapping, a *Array) bool {
 	return err == nil && p.fits(rules())
 }
 
+// CheckContexts returns an error if the array cannot hold contexts for that many programs at once.
+// They still run, but contexts are reopened on every turn, so the programs of one phase should fit.
+// A nil array means NPU2().
+func CheckContexts(programs int, a *Array) error {
+	a = a.orNPU2()
+	v := atMost(programs, a.Contexts, "contexts", "programs that run in turns")
+	if !v.failed {
+		return nil
+	}
+	e := v.asError("R-ELF-6")
+	e.Advice = []string{
+		"merge programs until they are no more",
+		"run them one phase at a time: contexts are reopened between phases, and buffers outlive contexts",
+	}
+	return e
+}
+
 // violationList is the joined error of one launch or program, one error per line. Advice that the
 // next error repeats is printed once.
 type violationList []*ResourceError

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/model/plan"
-	"github.com/npukit/npukit/npu/xdna2"
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
@@ -51,9 +51,9 @@ type ProgramTime struct {
 
 // BaselineFigure is a published figure with its conditions.
 type BaselineFigure struct {
-	Baseline   string            `json:"baseline"`
-	Conditions string            `json:"conditions"`
-	Row        xdna2.BaselineRow `json:"row"`
+	Baseline   string                `json:"baseline"`
+	Conditions string                `json:"conditions"`
+	Row        published.BaselineRow `json:"row"`
 }
 
 // PerformanceOf returns the report of the last measurement of the plan.
@@ -119,7 +119,7 @@ func programTimes(p *plan.PassEstimate) []ProgramTime {
 // baselines returns the published figures of the model of that name.
 func baselines(name string) []BaselineFigure {
 	list := []BaselineFigure{}
-	for _, b := range xdna2.Baselines() {
+	for _, b := range published.Baselines() {
 		if row, ok := b.Row(name); ok {
 			list = append(list, BaselineFigure{b.Name, b.Machine + "; " + b.Software + "; " + b.Type + "; " +
 				b.Conditions, row})

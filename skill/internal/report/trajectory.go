@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 
 	"github.com/npukit/npukit/internal/markdown"
-	"github.com/npukit/npukit/npu/xdna2"
+	"github.com/npukit/npukit/internal/published"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/timing"
 )
@@ -78,7 +78,7 @@ func Trajectory(s *journal.State) []byte {
 	}
 	p.Linef("\n## Published figures, each under its own conditions\n\n| source | model | first token | tokens/s | " +
 		"conditions |\n|---|---|--:|--:|---|")
-	for _, b := range xdna2.Baselines() {
+	for _, b := range published.Baselines() {
 		for _, row := range b.Rows {
 			first, tokens := "-", "-"
 			if row.TTFT > 0 {

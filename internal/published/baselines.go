@@ -1,4 +1,4 @@
-package xdna2
+package published
 
 import (
 	_ "embed" // the published figures
@@ -48,7 +48,7 @@ var baselinesJSON []byte
 var parsedBaselines = sync.OnceValue(func() []Baseline {
 	var list []Baseline
 	if err := json.Unmarshal(baselinesJSON, &list); err != nil {
-		panic(fmt.Sprintf("xdna2: baselines.json: %v", err))
+		panic(fmt.Sprintf("published: baselines.json: %v", err))
 	}
 	return list
 })
@@ -62,8 +62,8 @@ func Baselines() []Baseline {
 	return list
 }
 
-// BaselineNamed returns the table with the given name and whether there is one.
-func BaselineNamed(name string) (Baseline, bool) {
+// FindBaseline returns the table with the given name and whether there is one.
+func FindBaseline(name string) (Baseline, bool) {
 	list := Baselines()
 	i := slices.IndexFunc(list, func(b Baseline) bool { return b.Name == name })
 	if i < 0 {
