@@ -22,13 +22,13 @@ func roofline(context.Context) (*figure, error) {
 	logarithmic(&f.X)
 	logarithmic(&f.Y)
 	const lowX, highX, lowY, highY = 0.05, 8000, 0.01, 2e5
-	memory := xdna2.PeakBandwidth().Value
+	memory := xdna2.PeakBandwidth()
 	for _, roof := range []struct {
 		kernel xdna2.Kernel
 		name   string
 		color  color.Color
 	}{{xdna2.GEMM, "matrix unit, BFP16", gray}, {xdna2.GEMV, "vector multiply-add, BF16", gray}} {
-		peak := xdna2.PeakFLOPS(roof.kernel).Value
+		peak := xdna2.PeakFLOPS(roof.kernel)
 		ridge := peak / memory
 		if err := f.line("", plotter.XYs{{X: ridge, Y: peak}, {X: highX, Y: peak}}, roof.color, false); err != nil {
 			return nil, err
@@ -40,7 +40,7 @@ func roofline(context.Context) (*figure, error) {
 			return nil, err
 		}
 	}
-	ridge := xdna2.PeakFLOPS(xdna2.GEMM).Value / memory
+	ridge := xdna2.PeakFLOPS(xdna2.GEMM) / memory
 	err := f.line("", plotter.XYs{{X: lowX, Y: lowX * memory}, {X: ridge, Y: ridge * memory}}, gray, false)
 	if err != nil {
 		return nil, err
@@ -49,16 +49,17 @@ func roofline(context.Context) (*figure, error) {
 		return nil, err
 	}
 	points := map[string]plotter.XYs{}
+	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, r := range xdna2.PublishedRegistry().Rows() {
-		o := opOf(r)
-		if o == nil || !r.Standalone() || r.Program != "" || r.Latency <= 0 {
+		o := r.Op()
+		if o == nil || r.Kernel == xdna2.LayerNorm || !r.Standalone() || r.Program != "" || r.Latency <= 0 {
 			continue
 		}
 		types := []dtype.Type{dtype.BF16, dtype.BF16, r.Out}
 		if r.Kernel != xdna2.GEMM {
 			types = nil
 		}
-		c, err := xdna2.DefaultModel().Cost(o, types, r.Mapping, op.Size{})
+		c, err := clock.Launch(o, types, r.Mapping, op.Size{})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.ID, err)
 		}
@@ -100,28 +101,4 @@ func groupOf(k xdna2.Kernel) string {
 		return "attention"
 	}
 	return "element-wise, norms, RoPE"
-}
-
-// opOf returns the op of a row, or nil if no op describes it.
-func opOf(r xdna2.Row) op.Op {
-	s := r.Shape
-	switch r.Kernel {
-	case xdna2.GEMM, xdna2.GEMV:
-		return op.MatMul{M: s.M, K: s.K, N: s.N}
-	case xdna2.Attention:
-		if s.Causal {
-			return op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim}
-		}
-	case xdna2.Add:
-		return op.Add{Rows: 1, Width: s.N}
-	case xdna2.SiLUMul:
-		return op.SiLUMul{Rows: 1, Width: s.N}
-	case xdna2.GELU:
-		return op.GELU{Rows: 1, Width: s.N, Tanh: true}
-	case xdna2.RMSNorm:
-		return op.RMSNorm{Rows: s.Rows, Width: s.Width}
-	case xdna2.RoPE:
-		return op.RoPE{Rows: s.Rows, Heads: 1, HeadDim: s.Width}
-	}
-	return nil
 }

@@ -98,7 +98,7 @@ func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 		p.Add(scatter, labels)
 		p.Legend.Add(pass.name, scatter)
 	}
-	memory, peak := xdna2.PeakBandwidth().Value, xdna2.PeakFLOPS(xdna2.GEMM).Value
+	memory, peak := xdna2.PeakBandwidth(), xdna2.PeakFLOPS(xdna2.GEMM)
 	low, high = low/4, max(high*16, 4*peak/memory)
 	roof, err := plotter.NewLine(plotter.XYs{{X: low, Y: low * memory}, {X: peak / memory, Y: peak},
 		{X: high, Y: peak}})

@@ -387,7 +387,7 @@ func (pr *pricing) device(s Step) error {
 	g.FLOPs += cost.FLOPs
 	g.Bytes += cost.Bytes
 	g.Roofline += cost.Roofline / 1e6
-	g.Bound = string(cost.Bound)
+	g.Bound = cost.Bound
 	for _, l := range pr.clock.Losses(cost, xdna2.Around{Call: call, Open: open, Write: write}) {
 		sum := pr.losses[groupKey{on: s.On, program: s.Program}]
 		l.Time = sum[l.Name].Time + l.Time/1e6

@@ -70,14 +70,18 @@ func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (n
 // measured returns the registry's mapping for this shape: the fastest that a deployment measured,
 // or else the one published for deployment, or else the fastest of a sweep.
 func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
+	_, shape, err := xdna2.ShapeOf(o, op.Size{})
+	if err != nil {
+		return npu.Mapping{}, false
+	}
 	list, err := b.registry.Candidates(o, dtype.BF16, op.Size{})
 	if err != nil {
 		return npu.Mapping{}, false
 	}
 	var same []xdna2.Row
-	for _, c := range list {
-		if m := c.Row.Mapping; c.Distance == 0 && m.Variant == variant && m.Layout == attentionLayout(o) {
-			same = append(same, c.Row)
+	for _, r := range list {
+		if m := r.Mapping; r.Shape == shape && m.Variant == variant && m.Layout == attentionLayout(o) {
+			same = append(same, r)
 		}
 	}
 	for _, record := range []xdna2.Record{xdna2.Own, xdna2.Published, xdna2.Sweep} {

@@ -118,12 +118,16 @@ func TestNPUPlanTakesMeasuredTiles(t *testing.T) {
 				if err != nil || len(list) == 0 {
 					continue
 				}
+				_, shape, err := xdna2.ShapeOf(l.Op, op.Size{})
+				if err != nil {
+					t.Fatal(err)
+				}
 				rows := 0
 				hit := false
 				for _, r := range list {
-					k := r.Row.Mapping
-					if r.Distance == 0 && k.Variant == m.Variant && k.Layout == m.Layout &&
-						r.Row.Record == xdna2.Published {
+					k := r.Mapping
+					if r.Shape == shape && k.Variant == m.Variant && k.Layout == m.Layout &&
+						r.Record == xdna2.Published {
 						rows++
 						hit = hit || slices.Equal(k.Tile, m.Tile) && slices.Equal(k.Herd, m.Herd)
 					}

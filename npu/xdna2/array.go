@@ -87,11 +87,11 @@ func NPU2() *Array {
 	}
 }
 
-// Cores returns the number of compute cores.
-func (a *Array) Cores() int { return a.Columns * a.Rows }
+// cores returns the number of compute cores.
+func (a *Array) cores() int { return a.Columns * a.Rows }
 
-// ShimChannels returns the number of DMA channels between the array and DRAM in each direction.
-func (a *Array) ShimChannels() int { return a.Columns * a.ShimStreams }
+// shimChannels returns the number of DMA channels between the array and DRAM in each direction.
+func (a *Array) shimChannels() int { return a.Columns * a.ShimStreams }
 
 // orNPU2 returns a, or NPU2() if a is nil.
 func (a *Array) orNPU2() *Array {

@@ -9,13 +9,11 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Bound is the resource that limits a kernel or a program.
-type Bound string
-
+// The resources that limit a kernel or a program.
 const (
-	BoundStart   Bound = "start"   // fixed costs: too little work per launch
-	BoundMemory  Bound = "memory"  // DRAM and its streams
-	BoundCompute Bound = "compute" // the cores' inner loops
+	boundStart   = "start"   // fixed costs: too little work per launch
+	boundMemory  = "memory"  // DRAM and its streams
+	boundCompute = "compute" // the cores' inner loops
 )
 
 // Cost is the predicted cost of one launch that runs alone. Times are microseconds. Memory and
@@ -28,7 +26,7 @@ type Cost struct {
 	Fixed   float64 // start of the launch and of its passes
 	Memory  float64 // time if only memory mattered
 	Compute float64 // time if only the cores mattered
-	Bound   Bound
+	Bound   string  // "start" (too little work per launch), "memory" or "compute"
 
 	FLOPs    float64  // floating-point operations of the op
 	Bytes    float64  // minimum bytes moved
@@ -38,26 +36,10 @@ type Cost struct {
 	Note     string   // why the prediction is not backed by measured rows, if it is not
 }
 
-// Duration returns the predicted time.
-func (c Cost) Duration() time.Duration { return micros(c.Time) }
-
-// Share returns roofline over predicted time, 0 to 1.
-func (c Cost) Share() float64 { return share(c.Roofline.Time, c.Time) }
-
-func share(roofline, t float64) float64 {
-	if t <= 0 {
-		return 0
-	}
-	return roofline / t
-}
-
 func micros(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }
 
-// Cost predicts one launch of o that runs alone. Types are those of its operands in order. If types
-// is nil, operands are BF16, except the FP32 sums that a fused-cast GEMM passes to its cast. Tile
-// and herd default to the kernel's usual values. Cost does not check whether the mapping fits; use
-// [CheckLaunch].
-func (m *Model) Cost(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
+// cost predicts one launch of o that runs alone; see [Clock.Launch].
+func (m *Model) cost(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
 	kernel, shape, err := ShapeOf(o, size)
 	if err != nil {
 		return Cost{}, err
@@ -71,13 +53,13 @@ func (m *Model) Cost(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.S
 	c := Cost{
 		Op: o, Kernel: kernel, Shape: shape, Padding: t.padding, Time: t.time, Fixed: t.fixed, Memory: t.memory,
 		Compute: t.compute,
-		FLOPs:   o.FLOPs(size), Bytes: op.Bytes(o, types, size), Traffic: t.traffic, Bound: BoundCompute,
+		FLOPs:   o.FLOPs(size), Bytes: op.Bytes(o, types, size), Traffic: t.traffic, Bound: boundCompute,
 	}
 	switch {
 	case t.fixed > t.time/2:
-		c.Bound = BoundStart
+		c.Bound = boundStart
 	case t.memory >= t.compute:
-		c.Bound = BoundMemory
+		c.Bound = boundMemory
 	}
 	c.Roofline = rooflineOf(kernel, c.FLOPs, c.Bytes)
 	c.Note = p.note(o)

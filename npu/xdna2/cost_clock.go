@@ -56,7 +56,7 @@ type Clock struct {
 // NewClock returns a clock with the default model and the deployed factors fitted to the published
 // models.
 func NewClock(host Host) *Clock {
-	return &Clock{Model: DefaultModel(), Deployed: deployedFitted(), Host: host}
+	return &Clock{Model: defaultModel(), Deployed: deployedFitted(), Host: host}
 }
 
 // APriori returns a clock without constants fitted to whole models. Use it to test predictions that
@@ -65,7 +65,7 @@ func NewClock(host Host) *Clock {
 // that grows with the head dimension. Without them the median error of the nine models is 6.7 %
 // instead of 4.9 %.
 func APriori() *Clock {
-	return &Clock{Model: DefaultModel(), Deployed: deployedAPriori(), Host: hostAPriori()}
+	return &Clock{Model: defaultModel(), Deployed: deployedAPriori(), Host: hostAPriori()}
 }
 
 // HeldOutError is the median relative error of the clock's predictions of published models, TTFT
@@ -73,10 +73,13 @@ func APriori() *Clock {
 // two predictions means nothing. A test in internal/validation computes it.
 const HeldOutError = 0.048
 
-// Launch predicts a kernel that runs alone; see [Model.Cost]. If the registry has a deployment's
-// own measurement of the same launch, Launch returns that time and sets Note.
+// Launch predicts one launch of o that runs alone. Types are those of its operands in order. If
+// types is nil, operands are BF16, except the FP32 sums that a fused-cast GEMM passes to its cast.
+// Tile and herd default to the kernel's usual values. Launch does not check whether the mapping
+// fits; use [CheckLaunch]. If the registry has a deployment's own measurement of the same launch,
+// Launch returns that time and sets Note.
 func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
-	cost, err := c.Model.Cost(o, types, mapping, size)
+	cost, err := c.Model.cost(o, types, mapping, size)
 	if err != nil || c.Registry == nil || len(c.Registry.Added()) == 0 {
 		return cost, err
 	}
@@ -88,7 +91,7 @@ func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op
 	if whole {
 		out = dtype.BF16
 	}
-	rows, err := c.Registry.Find(o, out, mapping, size)
+	rows, err := c.Registry.find(o, out, mapping, size)
 	if err != nil || len(rows) == 0 || rows[0].Record != Own || !rows[0].Standalone() {
 		return cost, err
 	}
@@ -102,8 +105,8 @@ func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op
 	return cost, nil
 }
 
-// Work is one op with its mapping. For Types see [Model.Cost].
-type Work struct {
+// kernelRun is one op with its mapping. Types are those of its operands, as in [Clock.Launch].
+type kernelRun struct {
 	Name    string
 	Op      op.Op
 	Types   []dtype.Type
@@ -118,7 +121,7 @@ type LaunchCost struct {
 	Ops   []Cost // each op as if it ran alone
 	Time  float64
 	Start float64 // part of Time spent on starting it
-	Bound Bound
+	Bound string  // as in [Cost]
 }
 
 // ProgramCost is the cost of one dispatch.
@@ -129,13 +132,10 @@ type ProgramCost struct {
 	FLOPs    float64
 	Bytes    float64 // minimum bytes that the launches move
 	Roofline float64 // us, summed over the launches, which run sequentially
-	Bound    Bound   // largest part of Run
+	Bound    string  // largest part of Run
 	In, Out  int     // bytes of input and output arguments, if none stay on the device
 	Notes    []string
 }
-
-// Share returns roofline over predicted time, 0 to 1.
-func (p ProgramCost) Share() float64 { return share(p.Roofline, p.Run) }
 
 // Program predicts one run of p on the array, without the call and the transfers around it; see
 // [Host]. Size resolves symbolic dimensions and sets the position of decode attention.
@@ -143,9 +143,9 @@ func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
 	if p == nil {
 		return ProgramCost{}, p.Err()
 	}
-	var work []Work
+	var work []kernelRun
 	for _, l := range p.Launches {
-		w := Work{Name: l.Name, Op: l.Op, Mapping: l.Mapping}
+		w := kernelRun{Name: l.Name, Op: l.Op, Mapping: l.Mapping}
 		for _, v := range l.Args {
 			if v.Arg < 0 || v.Arg >= len(p.Args) {
 				return ProgramCost{}, fmt.Errorf("xdna2: program %s, launch %q: argument %d of %d", p.Name, l.Name,
@@ -155,7 +155,7 @@ func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
 		}
 		work = append(work, w)
 	}
-	cost, err := c.Run(p.Name, work, size)
+	cost, err := c.run(p.Name, work, size)
 	if err != nil {
 		return ProgramCost{}, err
 	}
@@ -171,11 +171,11 @@ func (c *Clock) Program(p *npu.Program, size op.Size) (ProgramCost, error) {
 	return cost, nil
 }
 
-// Run predicts one dispatch of work. Launches run sequentially; consecutive work of the same fused
+// run predicts one dispatch of work. Launches run sequentially; consecutive work of the same fused
 // kernel is one launch.
-func (c *Clock) Run(name string, work []Work, size op.Size) (ProgramCost, error) {
+func (c *Clock) run(name string, work []kernelRun, size op.Size) (ProgramCost, error) {
 	p := ProgramCost{Name: name}
-	spent := map[Bound]float64{}
+	spent := map[string]float64{}
 	for i := 0; i < len(work); {
 		n := 1
 		for fused := work[i].Mapping.Fused; fused != "" && i+n < len(work) && work[i+n].Mapping.Fused == fused; {
@@ -198,7 +198,7 @@ func (c *Clock) Run(name string, work []Work, size op.Size) (ProgramCost, error)
 		}
 		i += n
 	}
-	for _, b := range []Bound{BoundStart, BoundMemory, BoundCompute} {
+	for _, b := range []string{boundStart, boundMemory, boundCompute} {
 		if p.Bound == "" || spent[b] > spent[p.Bound] {
 			p.Bound = b
 		}
@@ -207,7 +207,7 @@ func (c *Clock) Run(name string, work []Work, size op.Size) (ProgramCost, error)
 }
 
 // physical predicts one launch inside a program.
-func (c *Clock) physical(work []Work, size op.Size) (LaunchCost, error) {
+func (c *Clock) physical(work []kernelRun, size op.Size) (LaunchCost, error) {
 	l := LaunchCost{Name: work[0].Name, Fused: work[0].Mapping.Fused}
 	oneRow, rest, memory, compute := true, 0.0, 0.0, 0.0
 	for _, w := range work {
@@ -238,11 +238,11 @@ func (c *Clock) physical(work []Work, size op.Size) (LaunchCost, error) {
 		l.Start = c.Deployed.Launch
 	}
 	l.Time = l.Start + rest
-	switch l.Bound = BoundMemory; {
+	switch l.Bound = boundMemory; {
 	case l.Start > l.Time/2:
-		l.Bound = BoundStart
+		l.Bound = boundStart
 	case compute > memory:
-		l.Bound = BoundCompute
+		l.Bound = boundCompute
 	}
 	return l, nil
 }

@@ -10,14 +10,14 @@ import (
 
 // Loss names.
 const (
-	LossDispatch  = "dispatch not amortised"
-	LossContexts  = "contexts opened again"
+	lossDispatch  = "dispatch not amortised"
+	lossContexts  = "contexts opened again"
 	LossKernel    = "kernel below the roofline"
-	LossBias      = "unfused bias"
-	LossQKNorm    = "unfused QK-norm"
-	LossPadding   = "padded FLOPs"
-	LossTransfers = "transfers"
-	LossReload    = "tiles read again"
+	lossBias      = "unfused bias"
+	lossQKNorm    = "unfused QK-norm"
+	lossPadding   = "padded FLOPs"
+	lossTransfers = "transfers"
+	lossReload    = "tiles read again"
 )
 
 // Loss is a part of a program's time that another mapping or plan could save, at least in part.
@@ -61,7 +61,7 @@ func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 				gemm += l.Time
 				gemmFLOPs += o.FLOPs
 			}
-			if l.Bound == BoundMemory && o.Traffic > o.Bytes {
+			if l.Bound == boundMemory && o.Traffic > o.Bytes {
 				reload += (1 - o.Bytes/o.Traffic) * o.Memory
 			}
 		}
@@ -76,16 +76,16 @@ func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 		padding += gemm * min(1, (p.FLOPs-around.Useful)/gemmFLOPs)
 	}
 	list := []Loss{
-		{LossDispatch, around.Call + starts, fmt.Sprintf("one call of %.0f us and the starts of %d launches",
+		{lossDispatch, around.Call + starts, fmt.Sprintf("one call of %.0f us and the starts of %d launches",
 			around.Call, len(p.Launches))},
-		{LossContexts, around.Open, "the program's hardware context was closed for another's"},
+		{lossContexts, around.Open, "the program's hardware context was closed for another's"},
 		{LossKernel, kernels, slowest},
-		{LossBias, bias, "launches that only add a bias, which a GEMM's epilogue could add"},
-		{LossQKNorm, qknorm, "launches that only normalize q and k per head"},
-		{LossPadding, padding, "multiply-adds on rows and columns of padding"},
-		{LossTransfers, transfers, fmt.Sprintf("%d bytes written and %d read around the run", around.Write,
+		{lossBias, bias, "launches that only add a bias, which a GEMM's epilogue could add"},
+		{lossQKNorm, qknorm, "launches that only normalize q and k per head"},
+		{lossPadding, padding, "multiply-adds on rows and columns of padding"},
+		{lossTransfers, transfers, fmt.Sprintf("%d bytes written and %d read around the run", around.Write,
 			around.Read)},
-		{LossReload, reload, "GEMM input tiles that are read from DRAM more than once"},
+		{lossReload, reload, "GEMM input tiles that are read from DRAM more than once"},
 	}
 	total := around.Call + around.Open + p.Run + transfers
 	list = slices.DeleteFunc(list, func(l Loss) bool { return !(l.Time >= 0.01*total) })

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Model holds the constants of the cost model. [DefaultModel] returns those fitted to all published
-// rows.
+// Model holds the constants of the cost model. [NewClock] uses those fitted to all published rows.
 //
 // Fitted to half of the shapes, the model predicts the other half with a median error of 4 % and 14
 // % at the 90th percentile; the source itself varies by 10 to 15 % from process to process. It is
@@ -32,17 +31,17 @@ type Model struct {
 }
 
 //go:embed cost_model.json
-var defaultModel []byte
+var modelJSON []byte
 
-// DefaultModel returns a copy of the model fitted to the standalone published rows.
-func DefaultModel() *Model {
+// defaultModel returns a copy of the model fitted to the standalone published rows.
+func defaultModel() *Model {
 	m := parsedModel()
 	return &m
 }
 
 var parsedModel = sync.OnceValue(func() Model {
 	var m Model
-	if err := json.Unmarshal(defaultModel, &m); err != nil {
+	if err := json.Unmarshal(modelJSON, &m); err != nil {
 		panic(fmt.Sprintf("xdna2: cost_model.json: %v", err))
 	}
 	return m

@@ -58,8 +58,8 @@
 // # Has it been measured?
 //
 // [PublishedRegistry] holds some 400 published rows: a kernel, its shape and mapping, and its time,
-// error and status. [Registry.Find] returns the rows of one launch, [Registry.Candidates] rows of
-// similar launches to start from. [Registry.Add] adds a deployment's own measurements.
+// error and status. [Registry.Candidates] returns rows of the same kernel
+// to start from, nearest shape first. [Registry.Add] adds a deployment's own measurements.
 //
 // # How fast?
 //

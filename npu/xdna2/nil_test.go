@@ -16,15 +16,14 @@ func TestNilArguments(t *testing.T) {
 		"Check":       func() error { return Check(nil, NPU2()) },
 		"violations":  func() error { _, err := violations(nil, nil); return err },
 		"CheckLaunch": func() error { return CheckLaunch(nil, nil, npu.Mapping{}, nil) },
-		"Model.Cost": func() error {
-			_, err := DefaultModel().Cost(nil, nil, npu.Mapping{}, op.Size{})
+		"Model.cost": func() error {
+			_, err := defaultModel().cost(nil, nil, npu.Mapping{}, op.Size{})
 			return err
 		},
 		"Clock.Launch":  func() error { _, err := clock.Launch(nil, nil, npu.Mapping{}, op.Size{}); return err },
 		"Clock.Program": func() error { _, err := clock.Program(nil, op.Size{}); return err },
-		"Clock.Run":     func() error { _, err := clock.Run("r", []Work{{Name: "w"}}, op.Size{}); return err },
-		"Registry.Find": func() error { _, err := reg.Find(nil, dtype.BF16, npu.Mapping{}, op.Size{}); return err },
-		"Registry.Best": func() error { _, err := reg.Best(nil, dtype.BF16, op.Size{}); return err },
+		"Clock.run":     func() error { _, err := clock.run("r", []kernelRun{{Name: "w"}}, op.Size{}); return err },
+		"Registry.find": func() error { _, err := reg.find(nil, dtype.BF16, npu.Mapping{}, op.Size{}); return err },
 		"Registry.Candidates": func() error {
 			_, err := reg.Candidates(nil, dtype.BF16, op.Size{})
 			return err
@@ -36,9 +35,6 @@ func TestNilArguments(t *testing.T) {
 	}
 	if Fits(nil, nil, npu.Mapping{}, nil) {
 		t.Error("Fits(nil) = true")
-	}
-	if n := PhysicalLaunches(nil); n != 0 {
-		t.Errorf("PhysicalLaunches(nil) = %d, want 0", n)
 	}
 }
 

@@ -26,7 +26,7 @@ const seq = 2048
 // dispatch is one program of a pass.
 type dispatch struct {
 	Name  string
-	Work  []Work
+	Work  []kernelRun
 	Write int // bytes written and synced before each run
 }
 
@@ -75,7 +75,7 @@ func (c config) pad(n int) int {
 }
 
 // gemm returns a projection over the whole sequence: one launch, or two with a cast.
-func gemm(k, n int, variant string) []Work {
+func gemm(k, n int, variant string) []kernelRun {
 	tile := []int{64, 256, 32, 128}
 	switch {
 	case variant == "drain" && n == 256:
@@ -92,9 +92,9 @@ func gemm(k, n int, variant string) []Work {
 		tile = []int{64, 512, 32, 128}
 	}
 	m := npu.Mapping{Variant: variant, Tile: tile, Herd: []int{8, 4}}
-	work := []Work{{Op: op.MatMul{M: seq, K: k, N: n}, Mapping: m}}
+	work := []kernelRun{{Op: op.MatMul{M: seq, K: k, N: n}, Mapping: m}}
 	if variant == "fused-cast" {
-		work = append(work, Work{Op: op.Cast{Rows: seq, Width: n}, Mapping: npu.Mapping{Variant: variant}})
+		work = append(work, kernelRun{Op: op.Cast{Rows: seq, Width: n}, Mapping: npu.Mapping{Variant: variant}})
 	}
 	return work
 }
@@ -102,7 +102,7 @@ func gemm(k, n int, variant string) []Work {
 // prefillPass returns the published sequence of programs of a prefill.
 func (c config) prefillPass() pass {
 	q, kv, emb, hid := c.qWidth(), c.kvWidth(), c.emb, c.hidden
-	one := func(o op.Op) []Work { return []Work{{Op: o}} }
+	one := func(o op.Op) []kernelRun { return []kernelRun{{Op: o}} }
 	norm := one(op.RMSNorm{Rows: seq, Width: emb})
 	add := one(op.Add{Rows: seq, Width: emb})
 	swiglu := one(op.SiLUMul{Rows: seq, Width: hid})
@@ -113,17 +113,17 @@ func (c config) prefillPass() pass {
 	switch c.family {
 	case "qwen25":
 		for _, n := range []int{q, kv, kv} {
-			qkv = append(qkv, Work{Op: op.Add{Rows: seq, Width: n, Broadcast: true}})
+			qkv = append(qkv, kernelRun{Op: op.Add{Rows: seq, Width: n, Broadcast: true}})
 		}
 	case "qwen3":
 		qkv = append(qkv,
-			Work{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.heads}},
-			Work{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.kvHeads}})
+			kernelRun{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.heads}},
+			kernelRun{Op: op.RMSNorm{Rows: seq, Width: c.hd, Heads: c.kvHeads}})
 	}
 	qkv = append(qkv,
-		Work{Op: op.RoPE{Rows: seq, Heads: c.heads, HeadDim: c.hd}},
-		Work{Op: op.RoPE{Rows: seq, Heads: c.kvHeads, HeadDim: c.hd}})
-	attention := []Work{{
+		kernelRun{Op: op.RoPE{Rows: seq, Heads: c.heads, HeadDim: c.hd}},
+		kernelRun{Op: op.RoPE{Rows: seq, Heads: c.kvHeads, HeadDim: c.hd}})
+	attention := []kernelRun{{
 		Op:      op.Attention{Rows: seq, Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.hd},
 		Mapping: npu.Mapping{Variant: "flash", Tile: []int{256, 64, 4, 2}, Herd: []int{8, 4}},
 	}}
@@ -157,7 +157,7 @@ func (c config) prefillPass() pass {
 }
 
 // gemv returns a matrix-vector product with its published tile, which is limited by a core's memory.
-func gemv(k, n int) Work {
+func gemv(k, n int) kernelRun {
 	tile := 16
 	for tile*k > 24<<10 {
 		tile /= 2
@@ -167,35 +167,35 @@ func gemv(k, n int) Work {
 		input = 1
 	}
 	m := npu.Mapping{Variant: "gemv", Tile: []int{tile, input}, Herd: []int{8, 1}}
-	return Work{Op: op.MatMul{M: 1, K: k, N: n}, Mapping: m}
+	return kernelRun{Op: op.MatMul{M: 1, K: k, N: n}, Mapping: m}
 }
 
 func (c config) lmHead() dispatch {
-	return dispatch{Name: "lm_head", Work: slices.Repeat([]Work{gemv(c.emb, c.lmRows)}, c.lmParts)}
+	return dispatch{Name: "lm_head", Work: slices.Repeat([]kernelRun{gemv(c.emb, c.lmRows)}, c.lmParts)}
 }
 
 // decodePass returns the published sequence of programs of a token.
 func (c config) decodePass() pass {
 	q, kv, emb, hid := c.qWidth(), c.kvWidth(), c.emb, c.hidden
-	in := []Work{{Op: op.RMSNorm{Rows: 1, Width: emb}}, gemv(emb, q), gemv(emb, kv), gemv(emb, kv)}
+	in := []kernelRun{{Op: op.RMSNorm{Rows: 1, Width: emb}}, gemv(emb, q), gemv(emb, kv), gemv(emb, kv)}
 	switch c.family {
 	case "qwen25":
 		for _, n := range []int{q, kv, kv} {
-			in = append(in, Work{Op: op.Add{Rows: 1, Width: n}})
+			in = append(in, kernelRun{Op: op.Add{Rows: 1, Width: n}})
 		}
 	case "qwen3":
 		in = append(in,
-			Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.heads}},
-			Work{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.kvHeads}})
+			kernelRun{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.heads}},
+			kernelRun{Op: op.RMSNorm{Rows: 1, Width: c.hd, Heads: c.kvHeads}})
 	}
 	in = append(in,
-		Work{Op: op.RoPE{Rows: 1, Heads: c.heads, HeadDim: c.hd}},
-		Work{Op: op.RoPE{Rows: 1, Heads: c.kvHeads, HeadDim: c.hd}})
+		kernelRun{Op: op.RoPE{Rows: 1, Heads: c.heads, HeadDim: c.hd}},
+		kernelRun{Op: op.RoPE{Rows: 1, Heads: c.kvHeads, HeadDim: c.hd}})
 	p := pass{
 		Layers: c.layers, Layer: []dispatch{{Name: "qkv", Work: in}}, Once: []dispatch{c.lmHead()}, Split: c.split,
 		Heads: c.heads, KVHeads: c.kvHeads, HeadDim: c.hd, Keys: seq,
 	}
-	ffn := []Work{gemv(q, emb), gemv(emb, hid), gemv(emb, hid), gemv(hid, emb)}
+	ffn := []kernelRun{gemv(q, emb), gemv(emb, hid), gemv(emb, hid), gemv(hid, emb)}
 	if c.split {
 		for i, name := range []string{"o", "gate", "up", "down"} {
 			p.Layer = append(p.Layer, dispatch{Name: name, Work: ffn[i : i+1]})

@@ -160,10 +160,10 @@ func (p *place) fromRegistry(known []rule) string {
 		if err != nil {
 			return ""
 		}
-		for _, c := range list {
-			q.m = c.Row.Mapping
+		for _, row := range list {
+			q.m = row.Mapping
 			if q.fits(known) {
-				return "the mapping of the published row " + c.Row.ID
+				return "the mapping of the published row " + row.ID
 			}
 		}
 	}

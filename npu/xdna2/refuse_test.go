@@ -387,7 +387,7 @@ func TestAdviceForWideRowsIsBounded(t *testing.T) {
 // Mappings that advice suggests fit.
 func TestAdviceFits(t *testing.T) {
 	for _, r := range PublishedRegistry().Rows() {
-		o := rowOp(r)
+		o := r.Op()
 		if r.Runs() || o == nil || r.Program != "" || slices.Contains(r.Mapping.Tile, 0) || len(r.Mapping.Herd) != 2 ||
 			len(r.Mapping.Tile) != len(forms(r.Kernel).tile) {
 			continue

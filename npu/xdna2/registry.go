@@ -13,35 +13,36 @@ import (
 
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
+	"github.com/npukit/npukit/npu/op"
 )
 
 // Status is the outcome of building and running a row's kernel.
 type Status string
 
 const (
-	OK              Status = "ok"              // runs, every element within tolerance
-	Caveat          Status = "caveat"          // runs, with the restriction in Failure or Note
-	Fails           Status = "fails"           // does not build or does not run
-	Corrupt         Status = "corrupt"         // runs and silently writes wrong results
-	ClaimedFail     Status = "claimed_fail"    // predicted to fail by an argument that passing rows contradict
-	Uncharacterized Status = "uncharacterized" // abandoned without a result
+	OK                    Status = "ok"              // runs, every element within tolerance
+	statusCaveat          Status = "caveat"          // runs, with the restriction in Failure or Note
+	statusFails           Status = "fails"           // does not build or does not run
+	Corrupt               Status = "corrupt"         // runs and silently writes wrong results
+	statusClaimedFail     Status = "claimed_fail"    // predicted to fail by an argument that passing rows contradict
+	statusUncharacterized Status = "uncharacterized" // abandoned without a result
 )
 
-var statuses = []Status{OK, Caveat, Fails, Corrupt, ClaimedFail, Uncharacterized}
+var statuses = []Status{OK, statusCaveat, statusFails, Corrupt, statusClaimedFail, statusUncharacterized}
 
 // Record is the kind of measurement of a row.
 type Record string
 
 const (
-	Published  Record = "registry"   // one launch on its own, timed from start to completion
-	Sweep      Record = "sweep"      // a point of a parameter sweep, timed in the same way
-	InSitu     Record = "in-situ"    // inside a deployed ELF with other launches
-	Remeasured Record = "remeasured" // a registry row measured again
-	FormatAB   Record = "format-ab"  // the same kernel as ELF and as xclbin
-	Own        Record = "own"        // added by a deployment
+	Published        Record = "registry"   // one launch on its own, timed from start to completion
+	Sweep            Record = "sweep"      // a point of a parameter sweep, timed in the same way
+	recordInSitu     Record = "in-situ"    // inside a deployed ELF with other launches
+	recordRemeasured Record = "remeasured" // a registry row measured again
+	recordFormatAB   Record = "format-ab"  // the same kernel as ELF and as xclbin
+	Own              Record = "own"        // added by a deployment
 )
 
-var records = []Record{Published, Sweep, InSitu, Remeasured, FormatAB, Own}
+var records = []Record{Published, Sweep, recordInSitu, recordRemeasured, recordFormatAB, Own}
 
 // Row is a measurement of one kernel in one shape under one mapping. Times are microseconds, rates
 // GFLOP/s; a multiply-add counts as two operations. Zero means that the source has no figure.
@@ -84,12 +85,50 @@ type Row struct {
 }
 
 // Runs reports whether the row's kernel runs and computes correct results.
-func (r *Row) Runs() bool { return r.Status == OK || r.Status == Caveat }
+func (r *Row) Runs() bool { return r.Status == OK || r.Status == statusCaveat }
 
 // Standalone reports whether the row times a single kernel on its own. The cost model is fitted to
 // such rows.
 func (r *Row) Standalone() bool {
 	return r.Runs() && r.Latency > 0 && (r.Record == Published || r.Record == Sweep || r.Record == Own)
+}
+
+// Op returns an op of the row's shape, or nil if there is none, as for attention without a mask. The
+// epsilon of norms is 1e-5.
+func (r *Row) Op() op.Op {
+	s := r.Shape
+	switch r.Kernel {
+	case GEMM:
+		return op.MatMul{M: s.M, K: s.K, N: s.N}
+	case GEMV:
+		return op.MatMul{M: 1, K: s.K, N: s.N, TransB: true}
+	case Attention:
+		if !s.Causal {
+			return nil
+		}
+		o := op.Attention{Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim,
+			HeadFirst: r.Mapping.Layout == "head-first"}
+		if o.HeadFirst && s.HeadDim > 64 {
+			o.Split = s.HeadDim / 64
+		}
+		return o
+	case Add:
+		if s.Broadcast {
+			return nil
+		}
+		return op.Add{Rows: 1, Width: s.N}
+	case SiLUMul:
+		return op.SiLUMul{Rows: 1, Width: s.N}
+	case GELU:
+		return op.GELU{Rows: 1, Width: s.N, Tanh: true}
+	case RMSNorm:
+		return op.RMSNorm{Rows: s.Rows, Width: s.Width, Eps: 1e-5}
+	case LayerNorm:
+		return op.LayerNorm{Rows: s.Rows, Width: s.Width, Eps: 1e-5}
+	case RoPE:
+		return op.RoPE{Rows: s.Rows, Heads: 1, HeadDim: s.Width}
+	}
+	return nil
 }
 
 // Validate returns an error if the row is incomplete or inconsistent.
@@ -228,8 +267,8 @@ func (r *Registry) Rows() []Row { return r.rows }
 // Added returns the rows that a deployment added.
 func (r *Registry) Added() []Row { return r.rows[r.own:] }
 
-// Row returns the row with the given ID and whether there is one.
-func (r *Registry) Row(id string) (Row, bool) {
+// row returns the row with the given ID and whether there is one.
+func (r *Registry) row(id string) (Row, bool) {
 	i, ok := r.byID[id]
 	if !ok {
 		return Row{}, false

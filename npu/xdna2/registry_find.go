@@ -2,7 +2,6 @@ package xdna2
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -11,10 +10,10 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Find returns the rows that measured exactly this op under exactly this mapping (variant, tile,
+// find returns the rows that measured exactly this op under exactly this mapping (variant, tile,
 // herd and layout), including failed and corrupt ones: failures matter most to a planner. A
 // deployment's own rows come first.
-func (r *Registry) Find(o op.Op, out dtype.Type, m npu.Mapping, size op.Size) ([]Row, error) {
+func (r *Registry) find(o op.Op, out dtype.Type, m npu.Mapping, size op.Size) ([]Row, error) {
 	k, shape, err := ShapeOf(o, size)
 	if err != nil {
 		return nil, err
@@ -45,47 +44,39 @@ func sameMapping(a, b npu.Mapping) bool {
 		slices.Equal(a.Herd, b.Herd)
 }
 
-// Candidate is a row with the distance of its shape from the wanted one.
-type Candidate struct {
-	Row      Row
-	Distance float64 // sum of |log2 ratio| over the dimensions, plus 1 if only one is a bias; 0 if equal
-}
-
 // Candidates returns the rows of the op's kernel that run and have a time, nearest shape first and
 // fastest first within a shape. A row's mapping may not fit another shape, so a planner uses the
 // first one that passes the rules. Rows measured inside a program are left out because their times
 // are not comparable.
-func (r *Registry) Candidates(o op.Op, out dtype.Type, size op.Size) ([]Candidate, error) {
+func (r *Registry) Candidates(o op.Op, out dtype.Type, size op.Size) ([]Row, error) {
 	k, shape, err := ShapeOf(o, size)
 	if err != nil {
 		return nil, err
 	}
-	var list []Candidate
+	type candidate struct {
+		Row
+		distance float64
+	}
+	var list []candidate
 	for _, row := range r.rows {
 		if row.Kernel != k || row.Program != "" || row.Out != out || !row.Standalone() {
 			continue
 		}
-		list = append(list, Candidate{Row: row, Distance: distance(k, shape, row.Shape)})
+		list = append(list, candidate{row, distance(k, shape, row.Shape)})
 	}
-	slices.SortStableFunc(list, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(a.Distance, b.Distance), cmp.Compare(a.Row.Latency, b.Row.Latency),
-			cmp.Compare(a.Row.ID, b.Row.ID))
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.Latency, b.Latency),
+			cmp.Compare(a.ID, b.ID))
 	})
-	return list, nil
+	rows := make([]Row, len(list))
+	for i, c := range list {
+		rows[i] = c.Row
+	}
+	return rows, nil
 }
 
-// Best returns the fastest row of the nearest shape, or an error if no row qualifies.
-func (r *Registry) Best(o op.Op, out dtype.Type, size op.Size) (Candidate, error) {
-	list, err := r.Candidates(o, out, size)
-	if err != nil {
-		return Candidate{}, err
-	}
-	if len(list) == 0 {
-		return Candidate{}, fmt.Errorf("xdna2: registry: no usable row for %s with a result in %v", o.Kind(), out)
-	}
-	return list[0], nil
-}
-
+// distance is the sum of |log2 ratio| over the dimensions, plus 1 if only one shape is causal or a
+// bias.
 func distance(k Kernel, a, b Shape) float64 {
 	sum := 0.0
 	if a.Causal != b.Causal || a.Broadcast != b.Broadcast {

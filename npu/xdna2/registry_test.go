@@ -14,15 +14,15 @@ import (
 // The embedded rows are valid, complete and unique.
 func TestPublishedRows(t *testing.T) {
 	want := map[Kernel]map[Status]int{
-		GEMM:      {OK: 156, Caveat: 19, Fails: 18, ClaimedFail: 4, Corrupt: 12, Uncharacterized: 1},
-		GEMV:      {OK: 46, Fails: 7},
-		Attention: {OK: 21, Caveat: 2, Fails: 8},
-		Add:       {OK: 23, Fails: 4, Corrupt: 1},
-		SiLUMul:   {OK: 16, Fails: 8},
-		GELU:      {OK: 15, Fails: 3},
+		GEMM:      {OK: 156, statusCaveat: 19, statusFails: 18, statusClaimedFail: 4, Corrupt: 12, statusUncharacterized: 1},
+		GEMV:      {OK: 46, statusFails: 7},
+		Attention: {OK: 21, statusCaveat: 2, statusFails: 8},
+		Add:       {OK: 23, statusFails: 4, Corrupt: 1},
+		SiLUMul:   {OK: 16, statusFails: 8},
+		GELU:      {OK: 15, statusFails: 3},
 		RMSNorm:   {OK: 11},
-		LayerNorm: {OK: 5, Fails: 1},
-		RoPE:      {OK: 17, Fails: 3, Corrupt: 1},
+		LayerNorm: {OK: 5, statusFails: 1},
+		RoPE:      {OK: 17, statusFails: 3, Corrupt: 1},
 	}
 	got := map[Kernel]map[Status]int{}
 	ids := map[string]bool{}
@@ -78,23 +78,23 @@ func TestFindIsExact(t *testing.T) {
 	reg := PublishedRegistry()
 	o := op.MatMul{M: 2048, K: 2048, N: 2048}
 	m := npu.Mapping{Variant: "drain", Tile: []int{32, 512, 32, 128}, Herd: []int{8, 4}}
-	rows, err := reg.Find(o, dtype.BF16, m, op.Size{})
+	rows, err := reg.find(o, dtype.BF16, m, op.Size{})
 	if err != nil || len(rows) != 1 || rows[0].Latency != 2851.4 {
 		t.Errorf("got %v (%v), want the drain row of 2851.4 us", rows, err)
 	}
 	m.Tile = []int{32, 256, 32, 128}
-	if rows, _ := reg.Find(o, dtype.BF16, m, op.Size{}); len(rows) != 0 {
+	if rows, _ := reg.find(o, dtype.BF16, m, op.Size{}); len(rows) != 0 {
 		t.Errorf("other tiles found %s", rows[0].ID)
 	}
-	// Find also returns corrupt rows, which a planner must avoid.
+	// find also returns corrupt rows, which a planner must avoid.
 	bad := npu.Mapping{Tile: []int{2048}, Herd: []int{8, 1}}
-	rows, err = reg.Find(op.Add{Rows: 256, Width: 960}, dtype.BF16, bad, op.Size{})
+	rows, err = reg.find(op.Add{Rows: 256, Width: 960}, dtype.BF16, bad, op.Size{})
 	if err != nil || len(rows) != 1 || rows[0].Status != Corrupt {
 		t.Errorf("got %v (%v), want the corrupt row", rows, err)
 	}
 }
 
-func TestBestIsTheFastestOfTheNearestShape(t *testing.T) {
+func TestFirstCandidateIsTheFastestOfTheNearestShape(t *testing.T) {
 	reg := PublishedRegistry()
 	for _, tc := range []struct {
 		name  string
@@ -115,17 +115,19 @@ func TestBestIsTheFastestOfTheNearestShape(t *testing.T) {
 			"rope/16384x64/1/8x1", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			best, err := reg.Best(tc.o, tc.out, op.Size{})
-			if err != nil {
-				t.Fatal(err)
+			list, err := reg.Candidates(tc.o, tc.out, op.Size{})
+			if err != nil || len(list) == 0 {
+				t.Fatalf("%d candidates, %v", len(list), err)
 			}
-			if best.Row.ID != tc.id || (best.Distance == 0) != tc.exact {
-				t.Errorf("got %s at distance %.2f, want %s", best.Row.ID, best.Distance, tc.id)
+			_, shape, err := ShapeOf(tc.o, op.Size{})
+			if best := list[0]; err != nil || best.ID != tc.id || (best.Shape == shape) != tc.exact {
+				t.Errorf("got %s (%v), want %s", best.ID, err, tc.id)
 			}
 		})
 	}
-	if _, err := reg.Best(op.Permute{Shape: []int{8, 8}, Perm: []int{1, 0}}, dtype.BF16, op.Size{}); err == nil {
-		t.Error("Best returned a row for a permutation, but none is published")
+	list, err := reg.Candidates(op.Permute{Shape: []int{8, 8}, Perm: []int{1, 0}}, dtype.BF16, op.Size{})
+	if err != nil || len(list) > 0 {
+		t.Errorf("%d candidates for a permutation (%v), but no row of one is published", len(list), err)
 	}
 }
 
@@ -155,9 +157,9 @@ func TestOwnRows(t *testing.T) {
 	if len(again.Rows()) != published+1 || len(again.Added()) != 1 {
 		t.Errorf("got %d rows after a round trip, want %d", len(again.Rows()), published+1)
 	}
-	best, err := again.Best(op.MatMul{M: 2048, K: 576, N: 576}, dtype.BF16, op.Size{})
-	if err != nil || best.Row.ID != own.ID || best.Row.Record != Own {
-		t.Errorf("the best row is %s (%v), want the added one", best.Row.ID, err)
+	list, err := again.Candidates(op.MatMul{M: 2048, K: 576, N: 576}, dtype.BF16, op.Size{})
+	if err != nil || len(list) == 0 || list[0].ID != own.ID || list[0].Record != Own {
+		t.Errorf("the candidates are %v (%v), want the added row first", list, err)
 	}
 }
 
@@ -174,7 +176,7 @@ func TestAddRejectsInvalidRows(t *testing.T) {
 		{"no shape", "want 1 to", func(r *Row) { r.Shape = Shape{} }},
 		{"a shape that overflows", "want 1 to", func(r *Row) { r.Shape.N = 1 << 60 }},
 		{"a negative time", "not negative", func(r *Row) { r.Latency = -1 }},
-		{"fails without a reason", "want a failure category", func(r *Row) { r.Status = Fails }},
+		{"fails without a reason", "want a failure category", func(r *Row) { r.Status = statusFails }},
 		{"a type that no kernel writes", "BF16 or F32", func(r *Row) { r.Out = dtype.Q4_0 }},
 		{"heads that do not group", "want a multiple", func(r *Row) {
 			r.Kernel, r.Shape = Attention, Shape{Rows: 8, Keys: 8, Heads: 3, KVHeads: 2, HeadDim: 64}
@@ -201,13 +203,14 @@ func TestAddRejectsInvalidRows(t *testing.T) {
 	}
 }
 
-func ExampleRegistry_Best() {
+func ExampleRegistry_Candidates() {
 	// The fastest tiles for the gate projection of Llama-3.2-1B.
-	best, err := PublishedRegistry().Best(op.MatMul{M: 2048, K: 2048, N: 8192}, dtype.BF16, op.Size{})
+	list, err := PublishedRegistry().Candidates(op.MatMul{M: 2048, K: 2048, N: 8192}, dtype.BF16, op.Size{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(best.Row.Mapping.Variant, best.Row.Mapping.Tile, best.Row.GFLOPS, "GFLOP/s")
+	best := list[0]
+	fmt.Println(best.Mapping.Variant, best.Mapping.Tile, best.GFLOPS, "GFLOP/s")
 	// Output: fused-cast [64 256 32 128] 6893 GFLOP/s
 }

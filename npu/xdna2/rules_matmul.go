@@ -174,7 +174,7 @@ func (g *gemmPlace) trips() (n int, name string) {
 func measuredOverflow(g *gemmPlace) verdict {
 	for _, f := range published() {
 		for _, r := range f.Rows {
-			if r.Kernel != GEMM || r.Status != Fails || r.Failure != "l1_overflow" ||
+			if r.Kernel != GEMM || r.Status != statusFails || r.Failure != "l1_overflow" ||
 				r.Mapping.Variant != "fused-cast" {
 				continue
 			}

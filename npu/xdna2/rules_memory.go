@@ -97,6 +97,6 @@ func channels(p *place, streams int) verdict {
 	if p.streams() != streams || p.fusedMember() || !stated(p.cores()) {
 		return undecided()
 	}
-	return atMost(streams*p.cores(), p.array.ShimChannels(), "channels",
+	return atMost(streams*p.cores(), p.array.shimChannels(), "channels",
 		"%d cores with a stream per operand, %d operands", p.cores(), streams)
 }

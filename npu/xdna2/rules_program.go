@@ -72,21 +72,6 @@ func (l *linked) fused(group []int) stage {
 	return unknownFuse
 }
 
-// PhysicalLaunches returns how many launches the array starts for a program. The launches of a
-// fused kernel count once.
-func PhysicalLaunches(p *npu.Program) int {
-	if p == nil {
-		return 0
-	}
-	n := 0
-	for i, l := range p.Launches {
-		if i == 0 || l.Mapping.Fused == "" || p.Launches[i-1].Mapping.Fused != l.Mapping.Fused {
-			n++
-		}
-	}
-	return n
-}
-
 // programRules returns the rules on launches merged into one ELF and on programs that run in turns.
 func programRules() []rule {
 	return []rule{

@@ -132,7 +132,7 @@ func TestRulesMatchPublishedRows(t *testing.T) {
 		failed := failingRules(p, count)
 		seen[r.ID] = true
 		switch r.Status {
-		case OK, Caveat, ClaimedFail: // rows that run contradict such claims
+		case OK, statusCaveat, statusClaimedFail: // rows that run contradict such claims
 			ran++
 			if !checkMapping(p).failed {
 				whole++
@@ -189,7 +189,7 @@ func TestCompleteRowsPassCheckLaunch(t *testing.T) {
 			len(r.Mapping.Herd) != 2 {
 			continue
 		}
-		o := rowOp(r)
+		o := r.Op()
 		if o == nil || len(r.Mapping.Tile) != len(forms(r.Kernel).tile) {
 			continue
 		}
@@ -201,45 +201,6 @@ func TestCompleteRowsPassCheckLaunch(t *testing.T) {
 	if n < 230 {
 		t.Errorf("only %d rows were complete enough to check", n)
 	}
-}
-
-// rowOp returns an op of a row's shape, or nil if there is none (attention that is not causal).
-func rowOp(r Row) op.Op {
-	s := r.Shape
-	switch r.Kernel {
-	case GEMM:
-		return op.MatMul{M: s.M, K: s.K, N: s.N}
-	case GEMV:
-		return op.MatMul{M: 1, K: s.K, N: s.N, TransB: true}
-	case Attention:
-		if !s.Causal {
-			return nil
-		}
-		first := r.Mapping.Layout == "head-first"
-		split := 0
-		if first && s.HeadDim > 64 {
-			split = s.HeadDim / 64
-		}
-		return op.Attention{
-			Rows: s.Rows, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, HeadFirst: first, Split: split,
-		}
-	case Add:
-		if s.Broadcast {
-			return nil
-		}
-		return op.Add{Rows: 1, Width: s.N}
-	case SiLUMul:
-		return op.SiLUMul{Rows: 1, Width: s.N}
-	case GELU:
-		return op.GELU{Rows: 1, Width: s.N}
-	case RMSNorm:
-		return op.RMSNorm{Rows: s.Rows, Width: s.Width, Eps: 1e-5}
-	case LayerNorm:
-		return op.LayerNorm{Rows: s.Rows, Width: s.Width, Eps: 1e-5}
-	case RoPE:
-		return op.RoPE{Rows: s.Rows, Heads: 1, HeadDim: s.Width}
-	}
-	return nil
 }
 
 func rowTypes(r Row, o op.Op) []dtype.Type {

@@ -235,12 +235,12 @@ func TestContradictedClaims(t *testing.T) {
 		{"K at most 8160", "gemv/2048x11008/2.1/8x1"},
 		{"herd_n 1 aborts", "gemm/64x720x32/drain/16.144.48.32/4x1"},
 	} {
-		r, ok := PublishedRegistry().Row(tc.row)
+		r, ok := PublishedRegistry().row(tc.row)
 		if !ok {
 			t.Errorf("no row %s", tc.row)
 			continue
 		}
-		if err := CheckLaunch(rowOp(r), rowTypes(r, rowOp(r)), r.Mapping, NPU2()); err != nil {
+		if err := CheckLaunch(r.Op(), rowTypes(r, r.Op()), r.Mapping, NPU2()); err != nil {
 			t.Errorf("claim %s is not a rule, but %s fails: %v", tc.claim, tc.row, err)
 		}
 	}

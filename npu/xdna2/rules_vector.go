@@ -49,7 +49,7 @@ func vectorRules() []rule {
 				if n := p.tile(0) * p.cores(); n > 0 {
 					return multiple(p.shape.N, n, "the number of elements", "tile*cores")
 				}
-				return multiple(p.shape.N, p.array.Cores(), "the number of elements", "cores")
+				return multiple(p.shape.N, p.array.cores(), "the number of elements", "cores")
 			}),
 
 		launchRule("R-DMA-8", "CC", "B", "RoPE: one row per transfer",

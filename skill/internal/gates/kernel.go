@@ -208,8 +208,8 @@ func rowsOf(segments []gatetest.Segment, k *Kernel) int {
 func MappingAlone(k *Kernel) npu.Mapping {
 	var list []npu.Mapping
 	if rows, err := xdna2.PublishedRegistry().Candidates(k.Op, k.stored(), op.Size{}); err == nil {
-		for _, c := range rows {
-			list = append(list, c.Row.Mapping)
+		for _, r := range rows {
+			list = append(list, r.Mapping)
 		}
 	}
 	for tile := 2048; tile >= 16; tile /= 2 {
@@ -239,7 +239,7 @@ func (bench *Bench) time(ctx context.Context, k *Kernel, opts *gatetest.Options,
 		if cost, err := xdna2.NewClock(xdna2.HostNpukit()).Launch(k.Op, k.Types, k.Mapping, op.Size{}); err != nil {
 			more("no prediction: " + err.Error())
 		} else {
-			note.Predicted, note.Bound = cost.Time, string(cost.Bound)
+			note.Predicted, note.Bound = cost.Time, cost.Bound
 			more(cost.Note)
 		}
 	}
