@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -68,11 +69,11 @@ type boundStep struct {
 // weights provides the checkpoint's tensors and computed tables to a device.
 type weights struct {
 	ck    *checkpoint.Checkpoint
-	table npu.Tensor // TensorRoPE
+	table npu.Tensor // hostvalue.RoPETable
 }
 
 func (w weights) Tensor(name string) (npu.Tensor, error) {
-	if name == plan.TensorRoPE {
+	if name == hostvalue.RoPETable {
 		return w.table, nil
 	}
 	t, err := w.ck.Tensor(name)
@@ -206,7 +207,7 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if mentions(layout, plan.TensorRoPE) {
+	if mentions(layout, hostvalue.RoPETable) {
 		if err := l.ropeTable(ctx); err != nil {
 			return nil, err
 		}
@@ -307,7 +308,7 @@ func mentions(l npu.Layout, tensor string) bool {
 		slices.ContainsFunc(l.Args, func(a npu.Layout) bool { return mentions(a, tensor) })
 }
 
-// ropeTable computes the table TensorRoPE, once.
+// ropeTable computes the table hostvalue.RoPETable, once.
 func (l *loader) ropeTable(ctx context.Context) error {
 	if l.table != nil {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
@@ -68,12 +69,12 @@ func (e *executor) openPass(ctx context.Context, p *boundPass, inputs []*input) 
 	row, pick := 0, 0
 	for _, in := range inputs {
 		for _, r := range in.picks {
-			dtype.Int32s(e.values[plan.ValuePicks].buf.Bytes())[pick] = int32(row + r)
+			dtype.Int32s(e.values[hostvalue.Picks].buf.Bytes())[pick] = int32(row + r)
 			pick++
 		}
 		row += len(in.ids)
 	}
-	e.values[plan.ValuePicks].hostWrites(4 * picks)
+	e.values[hostvalue.Picks].hostWrites(4 * picks)
 	steps := p.steps
 	if picks > 0 {
 		steps = append(steps[:len(steps):len(steps)], p.head...)
@@ -113,7 +114,7 @@ func (e *executor) fixedPass(ctx context.Context, p *boundPass, in *input) error
 	}
 	vocab := e.plan.Model.Vocab
 	for i, row := range in.picks {
-		picks := e.values[plan.ValuePicks]
+		picks := e.values[hostvalue.Picks]
 		dtype.Int32s(picks.buf.Bytes())[0] = int32(row)
 		picks.hostWrites(4)
 		if err := e.submit(ctx, p.head, inputs, size, p.Rows); err != nil {
@@ -150,7 +151,7 @@ func (e *executor) grow(ctx context.Context, size op.Size) error {
 
 // fill writes the host's inputs: ids, and the cosines and sines of their positions.
 func (e *executor) fill(inputs []*input) {
-	ids := e.values[plan.ValueIDs]
+	ids := e.values[hostvalue.IDs]
 	row := 0
 	for _, in := range inputs {
 		copy(dtype.Int32s(ids.buf.Bytes())[row:], in.ids)
@@ -158,7 +159,7 @@ func (e *executor) fill(inputs []*input) {
 	}
 	ids.hostWrites(4 * row)
 	for _, v := range e.values {
-		if v.RoPEWidth() > 0 {
+		if hostvalue.RoPEWidth(v.Name, v.Shape) > 0 {
 			e.fillRoPE(v, inputs, row)
 		}
 	}
@@ -169,7 +170,7 @@ func (e *executor) readLogits(from, n int, dst []float32) error {
 	if n == 0 {
 		return nil
 	}
-	v, vocab := e.values[plan.ValueLogits], e.plan.Model.Vocab
+	v, vocab := e.values[hostvalue.Logits], e.plan.Model.Vocab
 	if err := v.toHost(4 * (from + n) * vocab); err != nil {
 		return err
 	}

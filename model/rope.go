@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu/dtype"
 )
 
@@ -27,7 +28,7 @@ func ropeRow(dst []float32, freq []float32, pos int) {
 func (e *executor) fillRoPE(v *value, inputs []*input, rows int) {
 	width := 2 * len(e.freq)
 	total := v.buf.Len() / v.Type.Bytes(1)
-	per := v.RoPEWidth()
+	per := hostvalue.RoPEWidth(v.Name, v.Shape)
 	line := make([]float32, width)
 	row := 0
 	for _, in := range inputs {

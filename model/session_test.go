@@ -1,21 +1,17 @@
 package model
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/model/chat"
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
@@ -392,103 +388,6 @@ func TestSessionIsBusy(t *testing.T) {
 	}
 }
 
-// A plan survives a round trip through a file, and is refused for another model.
-func TestPlanFile(t *testing.T) {
-	for _, name := range tinyModels {
-		m := open(t, tiny(name), "", nil)
-		data, err := json.MarshalIndent(m.Plan(), "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(t.TempDir(), "plan.json")
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		back, err := plan.Read(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(back, m.Plan()) {
-			t.Errorf("%s: the plan read back is another", name)
-		}
-		if len(back.Programs) != 3 {
-			t.Errorf("%s: %d programs, want embed, layer and head: equal layers share one", name,
-				len(back.Programs))
-		}
-		other := tiny(tinyModels[0])
-		if name == tinyModels[0] {
-			other = tiny(tinyModels[1])
-		}
-		if _, err := Open(context.Background(), m.dev, other, &OpenOptions{Plan: back}); err == nil ||
-			!strings.Contains(err.Error(), "the plan is for") {
-			t.Errorf("%s: a plan of another model gave %v", name, err)
-		}
-		back.Device = "xdna"
-		if _, err := Open(context.Background(), m.dev, tiny(name), &OpenOptions{Plan: back}); err == nil ||
-			!strings.Contains(err.Error(), "the plan is for xdna, device cpu") {
-			t.Errorf("%s: a plan for another device gave %v", name, err)
-		}
-
-		for from, to := range map[string]string{
-			`"version": 2`:       `"version": 1`,
-			`"value:x.0"`:        `"value:nowhere"`,
-			`"on": "npu"`:        `"on": "moon"`,
-			`"program": "layer"`: `"program": "liar"`,
-			`"state:k.0"`:        `"value:x.0"`,
-			`"activations"`:      `"activation"`,
-			`"chunk": 512`:       `"chunk": -1`,
-		} {
-			bad := bytes.Replace(data, []byte(from), []byte(to), 1)
-			if bytes.Equal(bad, data) {
-				t.Fatalf("the plan holds no %s", from)
-			}
-			if err := os.WriteFile(path, bad, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := plan.Read(path); err == nil || !strings.Contains(err.Error(), path) {
-				t.Errorf("%s: a plan with %s gave %v, want an error that names the file", name, to, err)
-			}
-		}
-	}
-}
-
-// For a plan file with a syntax error the error has the line. A truncated file is reported as such,
-// and an oversized one is not read to its end.
-func TestInvalidPlanFile(t *testing.T) {
-	data, err := json.MarshalIndent(open(t, tiny("smollm-mha"), "", nil).Plan(), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "plan.json")
-	for name, tc := range map[string]struct {
-		data []byte
-		says string
-	}{
-		"empty": {nil, "ends after 0 bytes"},
-		"cut":   {data[:len(data)/2], "within the JSON object"},
-		"no colon": {bytes.Replace(data, []byte("\n \"model\":"), []byte("\n \"model\""), 1),
-			"line 3 is not valid JSON"},
-		"two plans":        {append(slices.Clone(data), data...), "trailing data after the JSON object"},
-		"open rows":        {bytes.Replace(data, []byte("value:rope"), []byte("value:ropf"), 1), "[rows "},
-		"larger than any":  {make([]byte, 64<<20+2), "file too large"},
-		"no plan but JSON": {[]byte("[]"), "array"},
-	} {
-		if err := os.WriteFile(path, tc.data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := plan.Read(path); err == nil || !strings.Contains(err.Error(), path) ||
-			!strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%s: %v, want an error that names the file and says %q", name, err, tc.says)
-		}
-	}
-	for _, path := range []string{t.TempDir(), os.DevNull} {
-		if _, err := plan.Read(path); !errors.Is(err, readfile.ErrNotRegular) ||
-			!strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v, want an error that names it", path, err)
-		}
-	}
-}
-
 // A tracer gets every launch, run and host span of a pass.
 func TestTrace(t *testing.T) {
 	m := open(t, tiny("llama-tied-rope-scaled"), "", nil)
@@ -570,10 +469,10 @@ func TestHostilePlans(t *testing.T) {
 		want  string
 	}{
 		"picks without a dimension": {func(p *plan.Plan) {
-			planValue(p, plan.ValuePicks).Shape = []int{0}
+			planValue(p, hostvalue.Picks).Shape = []int{0}
 		}, "is malformed"},
 		"picks of fixed number": {func(p *plan.Plan) {
-			planValue(p, plan.ValuePicks).Shape = []int{1}
+			planValue(p, hostvalue.Picks).Shape = []int{1}
 		}, "must be I32 [picks]"},
 		"rope in BF16": {func(p *plan.Plan) {
 			planValue(p, "rope").Type = dtype.BF16

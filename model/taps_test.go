@@ -154,7 +154,8 @@ func TestNPUPlanTaps(t *testing.T) {
 		if err := reference.Forward(context.Background(), reference.NewState(), ids, opts, nil); err != nil {
 			t.Fatal(err)
 		}
-		for _, knobs := range []plan.Knobs{plan.TunedKnobs(), {MergePre: true, LMHead: plan.OnDevice, LMRows: "last"}} {
+		for _, knobs := range []plan.Knobs{plan.TunedKnobs(), {MergePre: true, LMHead: plan.OnDevice,
+			LMRows: plan.TunedKnobs().LMRows}} {
 			p, err := plan.NewNPU(ck.Config(), &plan.NPUOptions{Lengths: []int{npuRows}, Knobs: &knobs})
 			if err != nil {
 				t.Fatal(err)

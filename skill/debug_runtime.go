@@ -181,9 +181,9 @@ func unmerges() []unmerge {
 		return was
 	}
 	return []unmerge{
-		{"prefill behind attention", func(r *Recipe) bool { return off(&r.Prefill.MergePost) }},
+		{"prefill after attention", func(r *Recipe) bool { return off(&r.Prefill.MergePost) }},
 		{"prefill before attention", func(r *Recipe) bool { return off(&r.Prefill.MergePre) }},
-		{"decode behind attention", func(r *Recipe) bool { return off(&r.Decode.MergePost) }},
+		{"decode after attention", func(r *Recipe) bool { return off(&r.Decode.MergePost) }},
 		{"decode before attention", func(r *Recipe) bool { return off(&r.Decode.MergePre) }},
 	}
 }

@@ -225,7 +225,7 @@ func wrongLayer(t *testing.T) func(p *plan.Plan) {
 				}
 			}
 			if first == nil {
-				t.Fatal("the plan has no norm behind attention")
+				t.Fatal("the plan has no norm after attention")
 			}
 		}
 	}

@@ -227,7 +227,7 @@ func TestRoutingCongestion(t *testing.T) {
 		t.Fatal("not triggered by a refusal")
 	}
 	o, err := e.ask(context.Background(), routingCongestion{}, s)
-	if err != nil || !strings.Contains(o.Cause, "prefill behind attention") || !o.Fixed {
+	if err != nil || !strings.Contains(o.Cause, "prefill after attention") || !o.Fixed {
 		t.Errorf("merged: %+v, %v", o, err)
 	}
 	s.Recipe = e.Recipe()

@@ -25,7 +25,7 @@ func (alignLayouts) Trigger(Symptom) bool { return false }
 
 // Changes returns the two merges: launches that share a dispatch pay for one.
 func (mergeKernels) Changes(e *Env) []Change {
-	return knobSteps(e, "kernels behind attention merged", "kernels before attention merged")
+	return knobSteps(e, "kernels after attention merged", "kernels before attention merged")
 }
 
 // Changes returns the steps that keep contexts, buffers and their content between calls.

@@ -50,7 +50,7 @@ func (s phaseSkill) Changes(e *Env) []Change {
 	if s.p == Decode {
 		list = append(list, Change{Name: "final norm on the array", Take: func(r *Recipe) {
 			// The norm feeds a product of single rows.
-			r.Decode.LMRows, r.Decode.FinalNorm = "last", plan.OnDevice
+			r.Decode.LMRows, r.Decode.FinalNorm = plan.TunedKnobs().LMRows, plan.OnDevice
 		}})
 	}
 	return list

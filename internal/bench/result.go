@@ -3,6 +3,7 @@ package bench
 import (
 	"slices"
 
+	"github.com/npukit/npukit/internal/rho"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu/cpu"
 )
@@ -102,12 +103,15 @@ func (r *Result) SetRho(p *plan.Plan) error {
 	if prompt && r.Depth > 0 {
 		return nil
 	}
-	list, err := p.Rho(positions, ttft, speed)
+	m := p.Model
+	run := rho.Run{Dims: rho.Dims{Layers: m.Layers, Emb: m.Hidden, Query: m.Heads * m.HeadDim,
+		KV: m.KVHeads * m.HeadDim, FFN: m.FFN}, Seq: positions, TTFT: ttft, TokensPerSec: speed}
+	prefill, decode, err := rho.Of(run, rho.Reference(), rho.TrueWidth)
 	if err != nil {
 		return err
 	}
-	if r.Rho = list[len(list)-1].Decode; prompt {
-		r.Rho = list[len(list)-1].Prefill
+	if r.Rho = decode; prompt {
+		r.Rho = prefill
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func changes() []change {
 	return []change{
 		{"merging launches into one ELF: from 10 calls a layer to 3",
 			"no time of its own; a dispatch costs about 100 us", profile, skill.Prefill, false,
-			[]string{"kernels behind attention merged", "kernels before attention merged"},
+			[]string{"kernels after attention merged", "kernels before attention merged"},
 			"before the merges a pass has more programs than hardware contexts are kept alive, 8, and contexts are " +
 				"opened again and again; merged, they fit"},
 		{"weights in buffer objects of each layer", "-240 ms", profile, skill.Prefill, false,
@@ -44,9 +44,9 @@ func changes() []change {
 				"last refinement of tuned tiles"},
 		{"decode: LM head from the host to the array", "258 ms to 13.5 ms a token", profile, skill.Decode, true, nil,
 			"our first plan has it on the array: the host's would be slower, and nothing is learnt by it"},
-		{"decode: kernels behind attention rewritten, 8 launches to 3 inside one ELF", "91 ms to 78 ms a token",
+		{"decode: kernels after attention rewritten, 8 launches to 3 inside one ELF", "91 ms to 78 ms a token",
 			"commit 462bf133b", skill.Decode, true,
-			[]string{"tiles for the shape, fused attention", "kernels behind attention merged",
+			[]string{"tiles for the shape, fused attention", "kernels after attention merged",
 				"kernels before attention merged"},
 			"fused kernels come with the merge where the model's shape allows them; most of it is that contexts " +
 				"are not opened again within a token"},

@@ -127,7 +127,7 @@ func TestContextsArePriced(t *testing.T) {
 	clock := xdna2.NewClock(xdna2.HostNpukit())
 	for _, m := range published.Models() {
 		knobs := plan.NaiveKnobs()
-		knobs.Kernels = "vector"
+		knobs.Kernels = plan.TunedKnobs().Kernels
 		estimate := func() *plan.Estimate {
 			p, err := plan.NewNPU(&m.Config, &plan.NPUOptions{Knobs: &knobs})
 			if err != nil {

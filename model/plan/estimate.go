@@ -9,7 +9,7 @@ import (
 
 	"github.com/npukit/npukit/internal/contexts"
 	"github.com/npukit/npukit/internal/rho"
-
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 	"github.com/npukit/npukit/npu/xdna2"
@@ -64,7 +64,7 @@ type PassEstimate struct {
 	Launches   int            `json:"launches"`
 	Opened     int            `json:"contexts_opened"` // hardware contexts; their time is in Calls
 	Steps      []StepEstimate `json:"steps"`           // by program, in order of first dispatch
-	Spans      []Span         `json:"-"`               // timeline
+	spans      []span         // timeline
 }
 
 // StepEstimate is the cost of all dispatches of one program in a pass.
@@ -90,12 +90,12 @@ type StepEstimate struct {
 	LossWhat  string  `json:"loss_what,omitempty"`
 }
 
-// Span is a predicted interval. Times are seconds from the start of the pass.
-type Span struct {
-	Name     string // "layer.3.o_ffn", or a launch of it
-	Category string // "dispatch", "launch", "transfer" or "host"
-	Start    float64
-	Duration float64
+// span is a predicted interval. Times are seconds from the start of the pass.
+type span struct {
+	name     string // "layer.3.o_ffn", or a launch of it
+	category string // "dispatch", "launch", "transfer" or "host"
+	start    float64
+	duration float64
 }
 
 // Estimate predicts the time to first token for a prompt that fills the plan's largest prefill
@@ -130,7 +130,7 @@ func (p *Plan) Estimate(clock *xdna2.Clock) (*Estimate, error) {
 	e.WakeUp = clock.Host.WakeUp(time.Duration(e.IdleAfter*float64(time.Second))) / 1e6
 	e.FirstUse = passes[0].Time - e.TTFT + e.WakeUp
 	e.ToDecode = passes[3].Time - e.Decode.Time
-	e.Rho, err = p.Rho(e.SeqLen, e.TTFT, e.TokensPerSec)
+	e.Rho, err = e.rho()
 	return e, err
 }
 
@@ -203,15 +203,14 @@ func (p *Plan) alternate(clock *xdna2.Clock, prefill Pass) (
 	return passes, token, err
 }
 
-// Rho returns the paper's measure for a run of the model, measured or predicted, from the time to
-// first token after a number of positions and the decoding speed after them. It comes in two forms:
-// that of the paper's table and the one with the true width of q.
-func (p *Plan) Rho(positions int, ttft, tokensPerSec float64) ([]Rho, error) {
-	m := p.Model
+// rho returns the paper's measure in both forms: that of the paper's table and the one with the true
+// width of q.
+func (e *Estimate) rho() ([]Rho, error) {
+	m := e.Model
 	run := rho.Run{
 		Dims: rho.Dims{Layers: m.Layers, Emb: m.Hidden,
 			Query: m.Heads * m.HeadDim, KV: m.KVHeads * m.HeadDim, FFN: m.FFN},
-		Seq: positions, TTFT: ttft, TokensPerSec: tokensPerSec,
+		Seq: e.SeqLen, TTFT: e.TTFT, TokensPerSec: e.TokensPerSec,
 	}
 	var list []Rho
 	for _, form := range []rho.Form{rho.AsPublished, rho.TrueWidth} {
@@ -267,7 +266,7 @@ func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pas
 		losses: map[groupKey]map[string]xdna2.Loss{}, out: &PassEstimate{Rows: pass.Rows}}
 	for _, v := range p.Values {
 		pr.sides[v.Name] = &side{}
-		if isHostFilled(v.Name) {
+		if hostvalue.Is(v.Name) {
 			pr.sides[v.Name].hostWrote = v.Type.Bytes(
 				(op.Size{Rows: pass.Rows, Picks: 1}).Elements(v.Shape))
 		}
@@ -293,7 +292,7 @@ func (p *Plan) estimatePass(clock *xdna2.Clock, priced *pricedPrograms, pass Pas
 // span records an interval of us microseconds and advances the time.
 func (pr *pricing) span(name, category string, us float64) {
 	if us > 0 {
-		pr.out.Spans = append(pr.out.Spans, Span{name, category, pr.at / 1e6, us / 1e6})
+		pr.out.spans = append(pr.out.spans, span{name, category, pr.at / 1e6, us / 1e6})
 		pr.at += us
 	}
 }
@@ -399,8 +398,8 @@ func (pr *pricing) device(s Step) error {
 	started := pr.at
 	pr.span(s.Name+" "+s.Program, "dispatch", cost.Run)
 	for _, l := range cost.Launches {
-		pr.out.Spans = append(pr.out.Spans,
-			Span{s.Name + "." + cmp.Or(l.Fused, l.Name), "launch", started / 1e6, l.Time / 1e6})
+		pr.out.spans = append(pr.out.spans,
+			span{s.Name + "." + cmp.Or(l.Fused, l.Name), "launch", started / 1e6, l.Time / 1e6})
 		started += l.Time
 	}
 	pr.out.Dispatches++

@@ -23,9 +23,9 @@ func (e *Estimate) WriteTrace(w io.Writer) error {
 		*PassEstimate
 	}{{"prefill, predicted", e.Prefill}, {"one token, predicted", e.Decode}} {
 		p := timeline.Process{Name: pass.name, Tracks: []string{"host", "transfer", "dispatch", "launch"}}
-		for _, s := range pass.Spans {
-			p.Spans = append(p.Spans, timeline.Span{Name: s.Name, Track: s.Category,
-				Start: seconds(s.Start), Duration: seconds(s.Duration)})
+		for _, s := range pass.spans {
+			p.Spans = append(p.Spans, timeline.Span{Name: s.name, Track: s.category,
+				Start: seconds(s.start), Duration: seconds(s.duration)})
 		}
 		t.Processes = append(t.Processes, p)
 	}

@@ -8,8 +8,9 @@ import "fmt"
 // and unmerged forms round at the same places.
 //
 // A string field is empty or has one of the values in its comment, which JSON uses as well. The zero
-// value of Knobs is the simplest plan with the LM head on the host; see [NaiveKnobs], [TunedKnobs]
-// and [KnobSteps] for the way from the simplest plan to the published one.
+// value of Knobs is the simplest plan with the LM head on the host. [KnobSteps] leads from
+// [NaiveKnobs] to [TunedKnobs], the published plan, which has the second value of every string field
+// except Attention, FinalNorm and DecodeAttention.
 type Knobs struct {
 	// Kernels selects the kernels of element-wise ops and norms: scalar, or "vector".
 	Kernels string `json:"kernels,omitempty"`
@@ -123,7 +124,7 @@ func KnobSteps() []KnobStep {
 		{"context reused across calls", func(k *Knobs) { k.ContextReuse = true }},
 		{"buffer objects of each layer, zero copy", func(k *Knobs) { k.BufferReuse = true }},
 		{"tiles for the shape, fused attention", func(k *Knobs) { k.Tiles, k.Attention = shapeTiles, "" }},
-		{"kernels behind attention merged", func(k *Knobs) { k.MergePost = true }},
+		{"kernels after attention merged", func(k *Knobs) { k.MergePost = true }},
 		{"kernels before attention merged", func(k *Knobs) { k.MergePre = true }},
 		{"transfers of weights and intermediates skipped", func(k *Knobs) { k.SkipTransfers = true }},
 		{"more of the array used", func(k *Knobs) { k.Herd = fullHerd }},

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -73,8 +74,10 @@ func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 		return nil, err
 	}
 	b := &npuPlanner{
-		cfg: c, knobs: knobs, array: o.Array, registry: o.Registry, longest: slices.Max(lengths),
-		values: map[string]bool{}, mappings: map[string]npu.Mapping{},
+		npuMapper: npuMapper{knobs, o.Array, o.Registry, map[string]npu.Mapping{}},
+		cfg:       c,
+		longest:   slices.Max(lengths),
+		values:    map[string]bool{},
 		plan: &Plan{
 			Version:     version,
 			Model:       identity(c),
@@ -86,10 +89,10 @@ func NewNPU(c *checkpoint.Config, opts *NPUOptions) (*Plan, error) {
 			Runtime:     knobs.Runtime,
 		},
 	}
-	b.hostValue(ValueIDs, dtype.I32, op.Rows)
-	b.hostValue(valueRoPE, dtype.F32, op.Rows, c.HeadDim)
-	b.hostValue(ValuePicks, dtype.I32, op.Picks)
-	b.hostValue(ValueLogits, dtype.F32, op.Picks, c.Vocab)
+	b.hostValue(hostvalue.IDs, dtype.I32, op.Rows)
+	b.hostValue(hostvalue.RoPE, dtype.F32, op.Rows, c.HeadDim)
+	b.hostValue(hostvalue.Picks, dtype.I32, op.Picks)
+	b.hostValue(hostvalue.Logits, dtype.F32, op.Picks, c.Vocab)
 	for _, s := range lengths {
 		b.prefill(s)
 	}
@@ -176,15 +179,12 @@ func npuLengths(c *checkpoint.Config, o NPUOptions) ([]int, error) {
 
 // npuPlanner builds a plan for the NPU.
 type npuPlanner struct {
-	cfg      *checkpoint.Config
-	knobs    Knobs
-	array    *xdna2.Array
-	registry *xdna2.Registry
-	plan     *Plan
-	longest  int // of the prefill lengths
-	values   map[string]bool
-	mappings map[string]npu.Mapping // by op, type and variant
-	err      error
+	npuMapper
+	cfg     *checkpoint.Config
+	plan    *Plan
+	longest int // of the prefill lengths
+	values  map[string]bool
+	err     error
 }
 
 func (b *npuPlanner) fail(err error) {

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -12,7 +13,7 @@ import (
 func (b *npuPlanner) embed(to *[]Step, x *npuTensor) {
 	c := b.cfg
 	x.output = true
-	ids := &npuTensor{name: "ids", typ: dtype.I32, shape: []int{op.Rows}, value: ValueIDs}
+	ids := &npuTensor{name: "ids", typ: dtype.I32, shape: []int{op.Rows}, value: hostvalue.IDs}
 	table := npuWeight("table", npu.T("model.embed_tokens.weight"), c.Vocab, c.Hidden)
 	b.steps(to, "embed", []*npuBlock{{program: "embed", on: OnHost, launches: []npuLaunch{
 		{name: "embed", op: op.Embed{Rows: op.Rows, Vocab: c.Vocab, Width: c.Hidden},
@@ -79,12 +80,12 @@ func (h npuLMHead) weight(part int) npu.Layout {
 func (b *npuPlanner) head(pass *Pass, x *npuTensor, prefix, suffix string) {
 	c := b.cfg
 	rows := pass.Rows
-	picks := &npuTensor{name: "picks", typ: dtype.I32, shape: []int{op.Picks}, value: ValuePicks}
+	picks := &npuTensor{name: "picks", typ: dtype.I32, shape: []int{op.Picks}, value: hostvalue.Picks}
 	logits := &npuTensor{
 		name:   "logits",
 		typ:    dtype.F32,
 		shape:  []int{op.Picks, c.Vocab},
-		value:  ValueLogits,
+		value:  hostvalue.Logits,
 		output: true,
 	}
 	norm := npuWeight("norm.weight", npu.T("model.norm.weight"), c.Hidden)

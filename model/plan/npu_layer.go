@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -213,9 +214,9 @@ func (p *npuLayers) rope(name string, heads int) npuOperand {
 	width := heads * p.cfg.HeadDim
 	if p.rows == 1 {
 		return (&npuTensor{name: "rope_" + name, typ: dtype.BF16, shape: []int{width},
-			value: valueRoPE + "." + name}).whole()
+			value: hostvalue.RoPE + "." + name}).whole()
 	}
-	table := layoutRepeat(layoutRows(npu.T(TensorRoPE), 0, p.rows), heads)
+	table := layoutRepeat(layoutRows(npu.T(hostvalue.RoPETable), 0, p.rows), heads)
 	return npuWeight("rope_"+name, table, p.rows*width).as(p.rows, width)
 }
 

@@ -11,6 +11,14 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
+// npuMapper maps ops onto the array.
+type npuMapper struct {
+	knobs    Knobs
+	array    *xdna2.Array
+	registry *xdna2.Registry
+	mappings map[string]npu.Mapping // by op, type and variant
+}
+
 // mapping returns the mapping of an op onto the array: that of a measured row of the same shape, or
 // else the first candidate, best first, that the array's rules allow. types are those of the op's
 // operands.
@@ -52,7 +60,7 @@ func ofLaunch(name string, err error) error {
 
 // findMapping returns a mapping without caching it. If no candidate fits, the error is the first
 // candidate's, with advice.
-func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (npu.Mapping, error) {
+func (b *npuMapper) findMapping(o op.Op, variant string, types []dtype.Type) (npu.Mapping, error) {
 	candidates := b.candidates(o, variant)
 	if b.knobs.Tiles == shapeTiles && b.knobs.Herd == fullHerd {
 		if m, ok := b.measured(o, variant); ok && xdna2.Fits(o, types, m, b.array) {
@@ -69,7 +77,7 @@ func (b *npuPlanner) findMapping(o op.Op, variant string, types []dtype.Type) (n
 
 // measured returns the registry's mapping for this shape: the fastest that a deployment measured,
 // or else the one published for deployment, or else the fastest of a sweep.
-func (b *npuPlanner) measured(o op.Op, variant string) (npu.Mapping, bool) {
+func (b *npuMapper) measured(o op.Op, variant string) (npu.Mapping, bool) {
 	_, shape, err := xdna2.ShapeOf(o, op.Size{})
 	if err != nil {
 		return npu.Mapping{}, false
@@ -112,7 +120,7 @@ func attentionLayout(o op.Op) string {
 }
 
 // kernelOf sets the variant of kernels that have a scalar and a vector form.
-func (b *npuPlanner) kernelOf(o op.Op, m npu.Mapping) npu.Mapping {
+func (b *npuMapper) kernelOf(o op.Op, m npu.Mapping) npu.Mapping {
 	switch o.(type) {
 	case op.MatMul, op.Attention, op.Cast:
 	default:
@@ -124,7 +132,7 @@ func (b *npuPlanner) kernelOf(o op.Op, m npu.Mapping) npu.Mapping {
 }
 
 // candidates returns the mappings to try for an op, best first. There is at least one.
-func (b *npuPlanner) candidates(o op.Op, variant string) []npu.Mapping {
+func (b *npuMapper) candidates(o op.Op, variant string) []npu.Mapping {
 	switch o := o.(type) {
 	case op.MatMul:
 		if o.M == 1 {
@@ -149,7 +157,7 @@ func (b *npuPlanner) candidates(o op.Op, variant string) []npu.Mapping {
 // gemmCandidates puts large blocks of C first, because every operand is read once for each block of
 // the other. Next come long panels along K, which DMA streams best. Panels of 512 are left to
 // measured rows: with them some shapes run out of buffer descriptors.
-func (b *npuPlanner) gemmCandidates(variant string) (list []npu.Mapping) {
+func (b *npuMapper) gemmCandidates(variant string) (list []npu.Mapping) {
 	herds, tileM, tileN := [][]int{{8, 4}, {4, 4}}, []int{64, 32, 16}, []int{128, 64, 32, 16}
 	panels := []int{256, 192, 128, 96, 64, 32}
 	if b.knobs.Herd != fullHerd {
@@ -174,7 +182,7 @@ func (b *npuPlanner) gemmCandidates(variant string) (list []npu.Mapping) {
 }
 
 // gemvCandidates puts tiles with many weight rows first.
-func (b *npuPlanner) gemvCandidates(o op.MatMul) (list []npu.Mapping) {
+func (b *npuMapper) gemvCandidates(o op.MatMul) (list []npu.Mapping) {
 	herds, tiles := []int{8, 4, 2, 1}, []int{16, 8, 4, 2}
 	if b.knobs.Herd != fullHerd {
 		herds = []int{4, 8, 2, 1}
@@ -194,7 +202,7 @@ func (b *npuPlanner) gemvCandidates(o op.MatMul) (list []npu.Mapping) {
 
 // attentionCandidates spreads query tiles over the columns of the array, those of two heads at once
 // if the number of heads is even.
-func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list []npu.Mapping) {
+func (b *npuMapper) attentionCandidates(o op.Attention, variant string) (list []npu.Mapping) {
 	layout, group := attentionLayout(o), o.Heads/o.KVHeads
 	if variant == "temporal" {
 		for _, heads := range []int{2, 1} {
@@ -231,7 +239,7 @@ func (b *npuPlanner) attentionCandidates(o op.Attention, variant string) (list [
 
 // tileCandidates returns those of an element-wise kernel over a number of elements, with tiles of
 // at most the given size.
-func (b *npuPlanner) tileCandidates(o op.Op, elements, largest int) (list []npu.Mapping) {
+func (b *npuMapper) tileCandidates(o op.Op, elements, largest int) (list []npu.Mapping) {
 	if b.knobs.Tiles != shapeTiles {
 		largest = 256
 	}
@@ -245,7 +253,7 @@ func (b *npuPlanner) tileCandidates(o op.Op, elements, largest int) (list []npu.
 	return append(list, b.kernelOf(o, npu.Mapping{Tile: []int{largest}, Herd: []int{8, 1}}))
 }
 
-func (b *npuPlanner) vectorCandidates(o op.Op, tile []int) (list []npu.Mapping) {
+func (b *npuMapper) vectorCandidates(o op.Op, tile []int) (list []npu.Mapping) {
 	for _, cores := range b.columns() {
 		list = append(list, b.kernelOf(o, npu.Mapping{Tile: tile, Herd: []int{cores, 1}}))
 	}
@@ -253,7 +261,7 @@ func (b *npuPlanner) vectorCandidates(o op.Op, tile []int) (list []npu.Mapping) 
 }
 
 // columns returns the numbers of columns to try for kernels that use one core per column.
-func (b *npuPlanner) columns() []int {
+func (b *npuMapper) columns() []int {
 	if b.knobs.Herd != fullHerd {
 		return []int{1}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/npukit/npukit/internal/readfile"
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -76,25 +77,17 @@ func identity(c *checkpoint.Config) Identity {
 }
 
 // Value is a buffer between programs, or between the host and a program.
+//
+// Every plan has the values that the host fills or reads: "ids" [rows], the tokens; "rope"
+// [rows headDim], the cosines and sines of their positions; "picks" [picks], the rows whose logits
+// are wanted; and "logits" [picks vocab]. The host also fills each value named "rope.X" with the
+// cosines and sines of the rows' positions, repeated side by side, once for each head that a row has
+// room for.
 type Value struct {
 	Name  string     `json:"name"`
 	Type  dtype.Type `json:"type"`
 	Shape []int      `json:"shape"` // may have one open dimension, op.Rows or op.Picks
 }
-
-// Names of the values that the host fills or reads. Every plan has these. The host also fills each
-// value named "rope.X" with the cosines and sines of the rows' positions, repeated side by side,
-// once for each head that a row has room for.
-const (
-	ValueIDs    = "ids"    // [rows] token ids
-	valueRoPE   = "rope"   // [rows headDim] cosines and sines of the rows' positions
-	ValuePicks  = "picks"  // [picks] rows whose logits are wanted
-	ValueLogits = "logits" // [picks vocab]
-)
-
-// TensorRoPE names a table that constants can be made from, like the checkpoint's tensors: BF16
-// [seq_len headDim], the cosines and sines of each position.
-const TensorRoPE = "rope.table"
 
 // arrayXDNA2 is the array of NPU plans, as in [npu.Info].
 const arrayXDNA2 = "xdna2"
@@ -114,10 +107,11 @@ type Step struct {
 }
 
 // Binding is the source of an argument's bytes. At most one field is set; none is set for scratch
-// memory, which the device provides.
+// memory, which the device provides. The table "rope.table", BF16 [seq_len headDim], has the cosines
+// and sines of each position.
 type Binding struct {
 	Value string      // name of a value of the plan
-	Const *npu.Layout // a weight of the checkpoint, in some layout
+	Const *npu.Layout // a weight of the checkpoint or "rope.table", in some layout
 	State string      // name of a cache of the session, such as "k.3"
 }
 
@@ -310,7 +304,7 @@ func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map
 	kept = map[string]bool{}
 	written := map[string]bool{}
 	for name := range values {
-		written[name] = name != ValueLogits && isHostFilled(name)
+		written[name] = name != hostvalue.Logits && hostvalue.Is(name)
 	}
 	for i, s := range pass.allSteps() {
 		prog := programs[s.Program]
@@ -320,7 +314,7 @@ func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map
 		head := i >= len(pass.Steps)
 		for j, a := range prog.Args {
 			name := s.Args[j].Value
-			if !head && (name == ValuePicks || slices.Contains(a.Shape, op.Picks)) {
+			if !head && (name == hostvalue.Picks || slices.Contains(a.Shape, op.Picks)) {
 				return nil, fmt.Errorf("step %s, argument %q: only the head can pick rows", s.Name, a.Name)
 			}
 			switch a.Kind {
@@ -331,7 +325,7 @@ func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map
 						name)
 				}
 			case npu.Out:
-				if name != ValueLogits && isHostFilled(name) {
+				if name != hostvalue.Logits && hostvalue.Is(name) {
 					return nil, fmt.Errorf("step %s writes value %q, which the host fills", s.Name, name)
 				}
 				written[name] = true
@@ -361,7 +355,7 @@ func (p *Plan) checkPass(pass Pass, programs map[string]*npu.Program, values map
 			}
 		}
 	}
-	if !written[ValueLogits] {
+	if !written[hostvalue.Logits] {
 		return nil, fmt.Errorf("the pass of %d rows writes no logits", pass.Rows)
 	}
 	return kept, nil
@@ -378,26 +372,6 @@ func writesArg(p *npu.Program, i int) bool {
 		return false
 	})
 }
-
-// isHostFilled reports whether the host fills or reads the value of this name.
-func isHostFilled(name string) bool {
-	return name == ValueIDs || name == ValuePicks || name == ValueLogits || isRoPE(name)
-}
-
-// RoPEWidth returns the elements of one row of v if the host fills v with cosines and sines, and 0
-// otherwise. A row repeats the values of its position as often as they fit.
-func (v Value) RoPEWidth() int {
-	switch {
-	case !isRoPE(v.Name):
-		return 0
-	case openDim(v.Shape) == 0 && len(v.Shape) > 1:
-		return (op.Size{}).Elements(v.Shape[1:])
-	}
-	return (op.Size{Rows: 1}).Elements(v.Shape)
-}
-
-// isRoPE reports whether the host fills the value of this name with cosines and sines.
-func isRoPE(name string) bool { return name == valueRoPE || strings.HasPrefix(name, valueRoPE+".") }
 
 // maxPositions bounds the positions of a plan. It is far above any model's context and low enough
 // that sizes do not overflow.
@@ -422,10 +396,10 @@ func validShape(shape []int) bool {
 // checkHostValues checks the types and shapes of the values that the host fills and reads.
 func (p *Plan) checkHostValues(values map[string]Value) error {
 	for _, want := range []Value{
-		{ValueIDs, dtype.I32, []int{op.Rows}},
-		{valueRoPE, dtype.F32, []int{op.Rows, p.Model.HeadDim}},
-		{ValuePicks, dtype.I32, []int{op.Picks}},
-		{ValueLogits, dtype.F32, []int{op.Picks, p.Model.Vocab}},
+		{hostvalue.IDs, dtype.I32, []int{op.Rows}},
+		{hostvalue.RoPE, dtype.F32, []int{op.Rows, p.Model.HeadDim}},
+		{hostvalue.Picks, dtype.I32, []int{op.Picks}},
+		{hostvalue.Logits, dtype.F32, []int{op.Picks, p.Model.Vocab}},
 	} {
 		got, ok := values[want.Name]
 		if !ok || got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) {
@@ -434,7 +408,7 @@ func (p *Plan) checkHostValues(values map[string]Value) error {
 		}
 	}
 	for _, v := range values {
-		if isRoPE(v.Name) && (v.Type != dtype.F32 && v.Type != dtype.BF16 ||
+		if hostvalue.IsRoPE(v.Name) && (v.Type != dtype.F32 && v.Type != dtype.BF16 ||
 			sizeOf(v.Type, v.Shape)%v.Type.Bytes(p.Model.HeadDim) != 0) {
 			return fmt.Errorf(
 				"value %q must be F32 or BF16 with whole rows of %d cosines and sines, because the host fills it",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/npukit/npukit/model/checkpoint"
+	"github.com/npukit/npukit/model/internal/hostvalue"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/dtype"
 	"github.com/npukit/npukit/npu/op"
@@ -72,10 +73,10 @@ func New(ck *checkpoint.Checkpoint, info npu.Info, opts *Options) (*Plan, error)
 		return nil, &OptionError{"PlanOptions.SeqLen", p.SeqLen, want}
 	}
 	b := &planner{ck: ck, cfg: c, plan: p, seen: map[string]string{}}
-	b.value(ValueIDs, dtype.I32, op.Rows)
-	b.value(valueRoPE, dtype.F32, op.Rows, c.HeadDim)
-	b.value(ValuePicks, dtype.I32, op.Picks)
-	b.value(ValueLogits, dtype.F32, op.Picks, c.Vocab)
+	b.value(hostvalue.IDs, dtype.I32, op.Rows)
+	b.value(hostvalue.RoPE, dtype.F32, op.Rows, c.HeadDim)
+	b.value(hostvalue.Picks, dtype.I32, op.Picks)
+	b.value(hostvalue.Logits, dtype.F32, op.Picks, c.Vocab)
 	b.value("x.0", dtype.F32, op.Rows,
 		c.Hidden) // the residual stream: layers alternate between two buffers
 	b.value("x.1", dtype.F32, op.Rows, c.Hidden)
@@ -212,7 +213,7 @@ func (b *planner) add(to *[]Step, s *step) {
 func (b *planner) embed(x string) {
 	s := b.step("embed", "embed")
 	c := b.cfg
-	ids := s.in("ids", ValueIDs, dtype.I32, op.Rows)
+	ids := s.in("ids", hostvalue.IDs, dtype.I32, op.Rows)
 	table := s.weight("table", "model.embed_tokens.weight")
 	y := s.out("x", x, dtype.F32, op.Rows, c.Hidden)
 	s.Launch("embed", op.Embed{Rows: op.Rows, Vocab: c.Vocab, Width: c.Hidden}, ids, table, y)
@@ -227,7 +228,7 @@ func (b *planner) layer(l int, from, to string) {
 	width := c.Heads * c.HeadDim
 
 	x := s.in("x", from, dtype.F32, op.Rows, c.Hidden)
-	table := s.in("rope", valueRoPE, dtype.F32, op.Rows, c.HeadDim)
+	table := s.in("rope", hostvalue.RoPE, dtype.F32, op.Rows, c.HeadDim)
 	kcache := s.state("kcache", fmt.Sprintf("k.%d", l), b.plan.Cache, c.KVHeads, op.Capacity, c.HeadDim)
 	vcache := s.state("vcache", fmt.Sprintf("v.%d", l), b.plan.Cache, c.KVHeads, op.Capacity, c.HeadDim)
 
@@ -312,7 +313,7 @@ func (b *planner) head(x string) {
 	c, act := b.cfg, b.plan.Activations
 	s := b.step("head", "head")
 	in := s.in("x", x, dtype.F32, op.Rows, c.Hidden)
-	picks := s.in("picks", ValuePicks, dtype.I32, op.Picks)
+	picks := s.in("picks", hostvalue.Picks, dtype.I32, op.Picks)
 	last := s.scratch("last", dtype.F32, op.Picks, c.Hidden)
 	s.Launch("pick", op.Pick{Picks: op.Picks, Rows: op.Rows, Width: c.Hidden}, picks, in, last)
 	w := s.weight("norm.weight", "model.norm.weight")
@@ -323,7 +324,7 @@ func (b *planner) head(x string) {
 		tensor = "model.embed_tokens.weight"
 	}
 	table := s.weight("lm_head.weight", tensor)
-	logits := s.out("logits", ValueLogits, dtype.F32, op.Picks, c.Vocab)
+	logits := s.out("logits", hostvalue.Logits, dtype.F32, op.Picks, c.Vocab)
 	s.Launch("lm_head", op.MatMul{M: op.Picks, K: c.Hidden, N: c.Vocab, TransB: true}, h, table, logits)
 	b.add(&b.pass.Head, s)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/npukit/npukit/internal/contexts"
-
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/dtype"

@@ -91,7 +91,7 @@ func (r Recipe) settings() []setting {
 			setting{side + " kernels", k.Kernels}, setting{side + " tiles", k.Tiles},
 			setting{side + " herd", k.Herd},
 			setting{side + " attention", k.Attention}, setting{side + " layout", k.Layout},
-			setting{side + " merge behind attention", fmt.Sprint(k.MergePost)},
+			setting{side + " merge after attention", fmt.Sprint(k.MergePost)},
 			setting{side + " merge before attention", fmt.Sprint(k.MergePre)},
 			setting{side + " LM head", k.LMHead}, setting{side + " rows of the LM head", k.LMRows},
 			setting{side + " final norm", k.FinalNorm})
