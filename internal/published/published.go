@@ -1,5 +1,6 @@
 // Package published has the models whose speed on an XDNA 2 has been published, as configurations
-// without weights: what predictions are held to, and what a planner must reproduce.
+// without weights, their programs, and the tables of their times. Tests compare predictions with
+// the times and plans with the programs.
 package published
 
 import (
@@ -9,19 +10,19 @@ import (
 
 // Model is a model of the published tables.
 type Model struct {
-	Name   string // as the tables of npu/xdna2 have it: "Llama-3.2-1B"
+	Name   string // as in the tables: "Llama-3.2-1B"
 	Folder string // of its programs in mlir-air, programming_examples/llms: "llama32_1b"
 	Config checkpoint.Config
 
-	// HeadFirst says that the published times are from programs whose attention wants its operands
-	// head by head, although today's would not.
+	// HeadFirst is set if the published times are from programs with head-first attention, although
+	// today's programs have another layout.
 	HeadFirst bool
 }
 
-// Models are the nine models of the 2026-06 table.
+// Models returns the nine models of the 2026-06 table.
 //
-// Source: their config.json; Xilinx/mlir-air e972f2942, programming_examples/llms/README.md for
-// what was timed.
+// Source: their config.json; the times are from Xilinx/mlir-air e972f2942,
+// programming_examples/llms/README.md.
 func Models() []Model {
 	llama3 := checkpoint.RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4,
 		OriginalContext: 8192}
@@ -57,7 +58,7 @@ func Models() []Model {
 	}
 }
 
-// Find is the model of a name.
+// Find returns the model with the given name or folder.
 func Find(name string) (Model, bool) {
 	for _, m := range Models() {
 		if m.Name == name || m.Folder == name {

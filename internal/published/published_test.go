@@ -34,7 +34,7 @@ func TestConfigurationsArePublished(t *testing.T) {
 	}
 }
 
-// Every model is in the tables that predictions are held to.
+// Every model is in the tables that tests compare predictions with.
 func TestModelsAreInTheTables(t *testing.T) {
 	for _, name := range []string{"2026-06", "paper"} {
 		table, ok := FindBaseline(name)

@@ -11,7 +11,7 @@ import (
 	"github.com/npukit/npukit/internal/validation"
 )
 
-// errorLine matches what the accuracy tests of npu/sim log for each published row.
+// errorLine matches the line that the accuracy tests of npu/sim log for each published row.
 var errorLine = regexp.MustCompile(`(\S+)\s+mean relative L1 (\S+), published (\S+);`)
 
 // numbers compares the virtual device's arithmetic with the published errors. It runs the accuracy

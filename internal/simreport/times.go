@@ -86,7 +86,11 @@ func wholeModels(wholes []validation.Whole) section {
 		if err != nil {
 			return err
 		}
-		fitted, err := validation.Predict(wholes, xdna2.NewClock(xdna2.HostReference()))
+		reference, err := xdna2.HostProfile("reference")
+		if err != nil {
+			return err
+		}
+		fitted, err := validation.Predict(wholes, xdna2.NewClock(reference))
 		if err != nil {
 			return err
 		}

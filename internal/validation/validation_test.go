@@ -68,13 +68,23 @@ func TestWholeModelsLeaveOneOut(t *testing.T) {
 	}
 }
 
+// referenceClock returns a clock with the host of the published figures.
+func referenceClock(t *testing.T) *xdna2.Clock {
+	t.Helper()
+	host, err := xdna2.HostProfile("reference")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return xdna2.NewClock(host)
+}
+
 // The constants of the reference profile are those of the fit to all nine models.
 func TestReferenceProfileMatchesFit(t *testing.T) {
 	fit, err := Fit(wholes(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := globalsOf(xdna2.NewClock(xdna2.HostReference()))
+	ref := globalsOf(referenceClock(t))
 	for _, p := range []struct {
 		name      string
 		got, want float64
@@ -89,7 +99,7 @@ func TestReferenceProfileMatchesFit(t *testing.T) {
 // The time breakdown of a prefill of Llama-3.2-1B against its published profile: 1062 ms on the
 // array, 51 ms of transfers.
 func TestLlamaPrefillProfile(t *testing.T) {
-	e, err := wholes(t)[0].Plan.Estimate(xdna2.NewClock(xdna2.HostReference()))
+	e, err := wholes(t)[0].Plan.Estimate(referenceClock(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,23 +130,23 @@ func TestNPUPlanDispatches(t *testing.T) {
 		{"smollm2_1_7b", 3, 2, 73, 49,
 			"rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, o_gemv_ffn 3, " + head8},
 		{"llama32_3b", 3, 5, 85, 141, "rms_gemms_rope 9, flash_attn 1, o_ffn 12, rms_gemv_rope 6, " + split + head8},
-		{"qwen25_0_5b", 4, 5, 97, 121, "rms_qkv_bias_rope 9, flash_attn 1, " +
-			"o_ffn_head 6, down_add 3, rms_qkv_bias_rope_gemv 9, " + split + head19},
+		{"qwen25_0_5b", 4, 5, 97, 121, "rms_qkv_bias_rope 9, flash_attn 1, o_ffn_head 6, down_add 3, " +
+			"rms_qkv_bias_rope_gemv 9, " + split + head19},
 		{"qwen25_1_5b", 6, 5, 169, 141,
 			"rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate_up 2, swiglu 1, down_add 3, " +
 				"rms_qkv_bias_rope_gemv 9, " + split + head19},
 		{"qwen25_3b", 7, 5, 253, 181,
 			"rms_qkv_bias_rope 10, flash_attn 1, o_res_norm 4, gate 1, up 1, swiglu 1, down_add 3, " +
 				"rms_qkv_bias_rope_gemv 9, " + split + head19},
-		{"qwen3_0_6b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 9, flash_attn 1, " +
-			"o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, " + head19},
-		{"qwen3_1_7b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 11, flash_attn 1, " +
-			"o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv 8, o_gemv_ffn 3, " + head19},
+		{"qwen3_0_6b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 9, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv " +
+			"8, o_gemv_ffn 3, " + head19},
+		{"qwen3_1_7b", 3, 2, 85, 57, "rms_qkv_qknorm_rope 11, flash_attn 1, o_ffn_qwen 12, rms_qkv_qknorm_rope_gemv " +
+			"8, o_gemv_ffn 3, " + head19},
 		{"qwen3_4b", 7, 5, 253, 181,
 			"rms_qkv_qknorm_rope 11, flash_attn 1, o_res_norm 4, gate 2, up 2, swiglu 1, down_add 3, " +
 				"rms_qkv_qknorm_rope_gemv 8, " + split + head19},
-		{"smollm2_135m", 4, 5, 121, 151, "rms_gemms_rope 6, flash_attn 1, " +
-			"o_ffn_head 6, down_add 2, rms_gemv_rope 6, " + split + "lm_head_gemv 3"},
+		{"smollm2_135m", 4, 5, 121, 151, "rms_gemms_rope 6, flash_attn 1, o_ffn_head 6, down_add 2, rms_gemv_rope " +
+			"6, " + split + "lm_head_gemv 3"},
 	} {
 		p := npuPlan(t, npuConfigs()[tc.model], nil)
 		pre, dec := p.Prefill[0], p.Decode

@@ -191,7 +191,7 @@ const (
 	activationTile = 5120 // widest row that the gate's kernel can take as one tile (rule R-L1-3)
 
 	// panelsTogether bounds the panels of weights that gate and up read in one program. Each panel
-	// takes a buffer descriptor. The value lies between those of published programs: with 840
+	// takes a buffer descriptor. The value is between those of published programs: with 840
 	// panels the two share a program (Qwen2.5-1.5B), with 1376 and 1520 they do not (Qwen2.5-3B,
 	// Qwen3-4B).
 	panelsTogether = 1024

@@ -276,8 +276,8 @@ func (p Pass) allSteps() []Step { return slices.Concat(p.Steps, p.Head) }
 func (p *Plan) checkRows() error {
 	open := p.Prefill[0].Rows == 0
 	if open && (len(p.Prefill) > 1 || p.Decode.Rows != 0) || !open && p.Decode.Rows != 1 {
-		return errors.New("rows: want one prefill pass and a decode pass of 0 rows (any), " +
-			"or prefill passes of fixed rows and a decode pass of 1")
+		return errors.New("rows: want one prefill pass and a decode pass of 0 rows (any), or prefill passes of " +
+			"fixed rows and a decode pass of 1")
 	}
 	for i, pass := range p.Passes() {
 		switch {

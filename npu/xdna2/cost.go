@@ -136,7 +136,7 @@ func rowsOf(o op.Op, size op.Size) int {
 // note returns why a prediction is not backed by measured rows of the same kernel, or "".
 func (p point) note(o op.Op) string {
 	switch {
-	case p.kernel == Move:
+	case p.kernel == moveKernel:
 		return fmt.Sprintf("%s is not published for the array: predicted as a copy at the speed of an add", o.Kind())
 	case p.kernel == Attention && p.shape.Rows == 1:
 		return "decode attention is not published for the array: predicted from the K and V that it reads"

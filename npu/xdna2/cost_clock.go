@@ -24,8 +24,7 @@ type Deployed struct {
 // whole models.
 func deployedAPriori() Deployed {
 	return Deployed{
-		Note: "sums of standalone rows against programs of Llama-3.2-1B and -3B and of SmolVLA (mlir-air " +
-			"e972f2942)",
+		Note: "sums of standalone rows against programs of Llama-3.2-1B and -3B and of SmolVLA (mlir-air e972f2942)",
 		Factor:    1.09, // rms_gemms_rope 6.5 ms against 5.99, o_ffn 39.8 against 36.2
 		SeqFirst:  1.25, // Llama-3.2-1B 20.1 ms against 15.75, SmolLM2 22.0 with its transfers against 16.9
 		HeadFirst: 1.16, // SmolVLA 2.80 ms against 2.49, Qwen2.5-3B in 4 bits 22.5 against 19.1
@@ -36,7 +35,7 @@ func deployedAPriori() Deployed {
 }
 
 // deployedFitted returns the factors fitted to all nine models of the 2026-06 table, together with
-// [HostReference].
+// the profile "reference".
 func deployedFitted() Deployed {
 	d := deployedAPriori()
 	d.Note = "Factor fitted to the nine models of the 2026-06 table; the rest as published for single programs"
@@ -80,7 +79,7 @@ const HeldOutError = 0.048
 // Launch returns that time and sets Note.
 func (c *Clock) Launch(o op.Op, types []dtype.Type, mapping npu.Mapping, size op.Size) (Cost, error) {
 	cost, err := c.Model.cost(o, types, mapping, size)
-	if err != nil || c.Registry == nil || len(c.Registry.Added()) == 0 {
+	if err != nil || c.Registry == nil || len(c.Registry.added()) == 0 {
 		return cost, err
 	}
 	out := dtype.BF16

@@ -185,9 +185,9 @@ func (p point) streamed() (bytes, rows float64) {
 		return 6 * n, 0
 	case SiLUMul:
 		return 6 * n, 0
-	case GELU, Move:
+	case GELU, moveKernel:
 		return 4 * n, 0
-	case Cast:
+	case castKernel:
 		return 6 * n, 0
 	case RMSNorm:
 		return 4*float64(s.Rows)*float64(s.Width) + 2*float64(s.Width), float64(s.Rows)

@@ -8,11 +8,13 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Loss names.
+// LossKernel is the [Loss] of kernels: the time above the roofline that no other loss explains.
+const LossKernel = "kernel below the roofline"
+
+// The other losses.
 const (
 	lossDispatch  = "dispatch not amortised"
 	lossContexts  = "contexts opened again"
-	LossKernel    = "kernel below the roofline"
 	lossBias      = "unfused bias"
 	lossQKNorm    = "unfused QK-norm"
 	lossPadding   = "padded FLOPs"
@@ -37,8 +39,7 @@ type Around struct {
 }
 
 // Losses returns the losses of a run, largest first, without those below one percent of the whole.
-// Losses may overlap, so they do not add up. [LossKernel] is the time above the roofline that no
-// other loss explains.
+// Losses may overlap, so they do not add up.
 func (c *Clock) Losses(p ProgramCost, around Around) []Loss {
 	transfers := c.Host.Write(around.Write) + c.Host.Read(around.Read)
 	var starts, bias, qknorm, padding, reload, gemm, gemmFLOPs, kernels float64

@@ -65,7 +65,7 @@ func (m *Model) vectorised(p point) terms {
 	switch p.kernel {
 	case GEMM:
 		return m.GEMM.terms(p)
-	case Cast:
+	case castKernel:
 		return (&StreamParams{Rate: m.Cast.Rate}).terms(p, m.Cast.Start, m.Copy)
 	case Attention:
 		if s := p.shape; s.Rows == 1 { // decode: the cache streams like a GEMV's weights
@@ -104,7 +104,7 @@ func (m *Model) Row(r *Row) float64 {
 	p := point{r.Kernel, r.Shape, r.Out, r.Mapping}
 	t := m.terms(p).time
 	if p.kernel == GEMM && p.mapping.Variant == "fused-cast" {
-		t += m.terms(point{kernel: Cast, shape: Shape{N: r.Shape.M * r.Shape.N}}).time
+		t += m.terms(point{kernel: castKernel, shape: Shape{N: r.Shape.M * r.Shape.N}}).time
 	}
 	return t
 }

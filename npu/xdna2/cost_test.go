@@ -133,7 +133,7 @@ func oFFN() []kernelRun {
 // A published program, o_ffn of Llama-3.2-1B: eight ops, twelve launches with the casts, 39.8 ms on
 // the array.
 func TestProgramAgainstItsPublishedTime(t *testing.T) {
-	p, err := NewClock(HostReference()).run("o_ffn", oFFN(), op.Size{})
+	p, err := NewClock(hostReference()).run("o_ffn", oFFN(), op.Size{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestProgramAgainstItsPublishedTime(t *testing.T) {
 // Decode programs of the published models against their published times on the array.
 func TestDecodeProgramsAgainstTheirPublishedTimes(t *testing.T) {
 	pass := configs()[0].decodePass()
-	c := NewClock(HostReference())
+	c := NewClock(hostReference())
 	for _, tc := range []struct {
 		d         dispatch
 		launches  int
@@ -173,7 +173,7 @@ func TestDecodeProgramsAgainstTheirPublishedTimes(t *testing.T) {
 }
 
 func TestLosses(t *testing.T) {
-	c := NewClock(HostReference())
+	c := NewClock(hostReference())
 	names := func(m config, i int, around Around) string {
 		p, err := c.run("p", m.prefillPass().Layer[i].Work, op.Size{})
 		if err != nil {

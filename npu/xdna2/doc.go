@@ -26,7 +26,7 @@
 // cores compute (the herd), and the tile that a core or a mem tile holds at a time. Larger tiles
 // read each operand less often, so the largest that fits is often the fastest.
 //
-// # What a program costs
+// # The cost of a program
 //
 // Kernels are merged into programs (one ELF, one dispatch). A dispatch costs the host about 0.1 ms,
 // and each launch in it another 85 us before any arithmetic. Weights stream at about 42 GB/s, all
@@ -58,17 +58,17 @@
 // # Has it been measured?
 //
 // [PublishedRegistry] holds some 400 published rows: a kernel, its shape and mapping, and its time,
-// error and status. [Registry.Candidates] returns rows of the same kernel
-// to start from, nearest shape first. [Registry.Add] adds a deployment's own measurements.
+// error and status. [Registry.Candidates] returns rows of the same kernel to start from, nearest shape
+// first. [Registry.Add] adds a deployment's own measurements.
 //
 // # How fast?
 //
 // A [Clock] predicts times: [Clock.Launch] for a kernel on its own and [Clock.Program] for a
 // dispatch. Its [Host] prices the work between dispatches; package model adds both up to whole
 // passes of a plan. [HostNpukit] is the profile of this module, with its own work measured;
-// [HostReference] is the Python host of the published figures. [Clock.Losses] breaks down lost
-// time: launch starts, transfers, tiles that are read again, kernels below their roofline. Every
-// prediction comes with its [Roofline], the least time that any kernel would need.
+// the profile "reference" is the Python host of the published figures. [Clock.Losses] breaks down
+// lost time: launch starts, transfers, tiles that are read again, kernels below their roofline.
+// Every prediction comes with its [Roofline], the least time that any kernel would need.
 //
 // Predictions are fitted to published measurements and tested on shapes that were held out of the
 // fit. They are never measurements.

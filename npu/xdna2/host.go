@@ -74,8 +74,8 @@ func hostCommon() Host {
 func hostAPriori() Host {
 	h := hostCommon()
 	h.Name = "reference, a priori"
-	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; from published figures of single steps " +
-		"(mostly Llama-3.2-1B), nothing fitted to whole models"
+	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; from published figures of single steps (mostly " +
+		"Llama-3.2-1B), nothing fitted to whole models"
 	h.PrefillCall = 170 // 70 for lock, run object and arguments, 100 for the dispatch
 	h.DecodeCall = 100
 	h.PrefillLayer = 7000
@@ -88,14 +88,13 @@ func hostAPriori() Host {
 	return h
 }
 
-// HostReference returns the host of the published whole-model figures, with two costs fitted to all
-// nine models of the 2026-06 table. Use it for validation only: no Go program has these costs.
-func HostReference() Host {
+// hostReference returns the host of the published whole-model figures, with two costs fitted to all
+// nine models of the 2026-06 table.
+func hostReference() Host {
 	h := hostAPriori()
 	h.Name = "reference"
 	h.Note = "Python host of mlir-air e972f2942, Ryzen AI 9 HX 370; host time per layer of prefill and per decode " +
-		"call " +
-		"are fitted to all nine models of the 2026-06 table, so that table does not test it"
+		"call are fitted to all nine models of the 2026-06 table, so that table does not test it"
 	h.PrefillLayer = fittedPrefillLayer
 	h.DecodeCall = fittedDecodeCall
 	return h
@@ -117,9 +116,8 @@ func HostNpukit() Host {
 	h := hostCommon()
 	h.Name = "npukit"
 	h.Note = "calls, syncs and contexts from published figures (Ryzen AI 9 HX 370, Strix); npukit's own work " +
-		"measured on " +
-		"2026-11-21 on two cores of a virtual Intel Xeon, not a Ryzen AI " +
-		"(go test ./npu/xdna2 -run xxx -bench HostProfile -benchtime 1x)"
+		"measured on 2026-11-21 on two cores of a virtual Intel Xeon, not a Ryzen AI (go test ./npu/xdna2 -run xxx " +
+		"-bench HostProfile -benchtime 1x)"
 	h.PrefillCall = 100 // the source's dispatch without its Python
 	h.DecodeCall = 100
 	h.ReadRate = 84 // 8 MB after o_ffn of Llama-3.2-1B in 0.1 ms: a sync only invalidates caches
@@ -138,9 +136,11 @@ func HostNpukit() Host {
 	return h
 }
 
-// HostProfile returns the profile with the given name, "npukit" or "reference".
+// HostProfile returns the profile with the given name: "npukit", see [HostNpukit], or "reference",
+// the Python host of the published whole-model figures. Two costs of the latter are fitted to all
+// nine models of the 2026-06 table. Use it for validation only: no Go program has these costs.
 func HostProfile(name string) (Host, error) {
-	for _, h := range []Host{HostNpukit(), HostReference()} {
+	for _, h := range []Host{HostNpukit(), hostReference()} {
 		if h.Name == name {
 			return h, nil
 		}

@@ -88,7 +88,7 @@ func (p *place) knobs() []knob {
 		values = [][]int{dividing(p.shape.N, upTo(16, 8192))}
 	case RoPE:
 		values = [][]int{{1}}
-	case Cast:
+	case castKernel:
 		values = [][]int{dividing(p.shape.N, upTo(16, 4096))}
 	}
 	f := forms(p.kernel)

@@ -16,30 +16,41 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Status is the outcome of building and running a row's kernel.
+// Status is the outcome of building and running a row's kernel: [OK], [Corrupt], or
+//
+//	caveat            runs, with the restriction in Failure or Note
+//	fails             does not build or does not run
+//	claimed_fail      predicted to fail by an argument that passing rows contradict
+//	uncharacterized   abandoned without a result
 type Status string
 
 const (
-	OK                    Status = "ok"              // runs, every element within tolerance
-	statusCaveat          Status = "caveat"          // runs, with the restriction in Failure or Note
-	statusFails           Status = "fails"           // does not build or does not run
-	Corrupt               Status = "corrupt"         // runs and silently writes wrong results
-	statusClaimedFail     Status = "claimed_fail"    // predicted to fail by an argument that passing rows contradict
-	statusUncharacterized Status = "uncharacterized" // abandoned without a result
+	OK      Status = "ok"      // runs, every element within tolerance
+	Corrupt Status = "corrupt" // runs and silently writes wrong results
+
+	statusCaveat          Status = "caveat"
+	statusFails           Status = "fails"
+	statusClaimedFail     Status = "claimed_fail"
+	statusUncharacterized Status = "uncharacterized"
 )
 
 var statuses = []Status{OK, statusCaveat, statusFails, Corrupt, statusClaimedFail, statusUncharacterized}
 
-// Record is the kind of measurement of a row.
+// Record is the kind of measurement of a row: [Published], [Sweep], [Own], or
+//
+//	in-situ      inside a deployed ELF with other launches
+//	remeasured   a registry row measured again
+//	format-ab    the same kernel as ELF and as xclbin
 type Record string
 
 const (
-	Published        Record = "registry"   // one launch on its own, timed from start to completion
-	Sweep            Record = "sweep"      // a point of a parameter sweep, timed in the same way
-	recordInSitu     Record = "in-situ"    // inside a deployed ELF with other launches
-	recordRemeasured Record = "remeasured" // a registry row measured again
-	recordFormatAB   Record = "format-ab"  // the same kernel as ELF and as xclbin
-	Own              Record = "own"        // added by a deployment
+	Published Record = "registry" // one launch on its own, timed from start to completion
+	Sweep     Record = "sweep"    // a point of a parameter sweep, timed in the same way
+	Own       Record = "own"      // added by a deployment
+
+	recordInSitu     Record = "in-situ"
+	recordRemeasured Record = "remeasured"
+	recordFormatAB   Record = "format-ab"
 )
 
 var records = []Record{Published, Sweep, recordInSitu, recordRemeasured, recordFormatAB, Own}
@@ -264,8 +275,8 @@ func (r *Registry) Add(row Row) error {
 // Rows returns all rows, published ones first. The caller must not modify them.
 func (r *Registry) Rows() []Row { return r.rows }
 
-// Added returns the rows that a deployment added.
-func (r *Registry) Added() []Row { return r.rows[r.own:] }
+// added returns the rows that a deployment added.
+func (r *Registry) added() []Row { return r.rows[r.own:] }
 
 // row returns the row with the given ID and whether there is one.
 func (r *Registry) row(id string) (Row, bool) {
@@ -282,7 +293,7 @@ func (r *Registry) MarshalJSON() ([]byte, error) {
 	files := []file{}
 	for _, k := range kernels {
 		f := file{Kernel: k}
-		for _, row := range r.Added() {
+		for _, row := range r.added() {
 			if row.Kernel == k {
 				f.Rows = append(f.Rows, row)
 			}

@@ -20,11 +20,16 @@ const (
 	RMSNorm   Kernel = "rmsnorm"
 	LayerNorm Kernel = "layernorm"
 	RoPE      Kernel = "rope"
-	Cast      Kernel = "cast" // FP32 to BF16, the second launch of a fused-cast GEMM; it has no rows of its own
-	Move      Kernel = "move" // copies: Permute, Slice, Concat, Embed, Pick, KVWrite; none is published for the array
 )
 
-var kernels = []Kernel{GEMM, GEMV, Attention, Add, SiLUMul, GELU, RMSNorm, LayerNorm, RoPE, Cast, Move}
+// Kernels without rows in the registry: FP32 to BF16, the second launch of a fused-cast GEMM; and
+// copies (Permute, Slice, Concat, Embed, Pick, KVWrite), of which none is published for the array.
+const (
+	castKernel Kernel = "cast"
+	moveKernel Kernel = "move"
+)
+
+var kernels = []Kernel{GEMM, GEMV, Attention, Add, SiLUMul, GELU, RMSNorm, LayerNorm, RoPE, castKernel, moveKernel}
 
 // Shape is a kernel's shape in numbers. The kernel determines which fields are used:
 //
@@ -96,7 +101,7 @@ func ShapeOf(o op.Op, size op.Size) (Kernel, Shape, error) {
 		return "", Shape{}, fmt.Errorf("xdna2: %w", err)
 	}
 	n := size.Resolve
-	k, s := Move, Shape{}
+	k, s := moveKernel, Shape{}
 	switch o := o.(type) {
 	case op.MatMul:
 		k, s = GEMM, Shape{M: n(o.M), K: o.K, N: o.N}
@@ -123,7 +128,7 @@ func ShapeOf(o op.Op, size op.Size) (Kernel, Shape, error) {
 	case op.RoPE:
 		k, s = RoPE, Shape{Rows: n(o.Rows) * o.Heads, Width: o.HeadDim}
 	case op.Cast:
-		k, s = Cast, Shape{N: n(o.Rows) * o.Width}
+		k, s = castKernel, Shape{N: n(o.Rows) * o.Width}
 	default:
 		s = Shape{N: moved(o, size)}
 	}

@@ -154,7 +154,7 @@ func TestOwnRows(t *testing.T) {
 	if err := json.Unmarshal(data, &again); err != nil {
 		t.Fatal(err)
 	}
-	if len(again.Rows()) != published+1 || len(again.Added()) != 1 {
+	if len(again.Rows()) != published+1 || len(again.added()) != 1 {
 		t.Errorf("got %d rows after a round trip, want %d", len(again.Rows()), published+1)
 	}
 	list, err := again.Candidates(op.MatMul{M: 2048, K: 576, N: 576}, dtype.BF16, op.Size{})

@@ -20,7 +20,7 @@ func kernelRules() []rule {
 					return failIf(true, "attention over a cache has no kernel: the published one attends to the rows "+
 						"of its own run only")
 				}
-				return failIf(p.kernel == Move, "%s has no kernel", p.op.Kind())
+				return failIf(p.kernel == moveKernel, "%s has no kernel", p.op.Kind())
 			}).withAdvice(func(*place) string { return "make it a step on the host" }),
 
 		launchRule("R-KER-2", "CC", "A", "every dimension is a number: kernels are compiled for one shape",
@@ -77,7 +77,7 @@ func kernelRules() []rule {
 				}
 				return undecided()
 			}).withAdvice(func(p *place) string {
-			if p.kernel == Move {
+			if p.kernel == moveKernel {
 				return "permute on the host, or use a kernel that reads the other layout"
 			}
 			return fmt.Sprintf("bind the weight in the other layout, and set TransB to %v", p.kernel == GEMV)
@@ -87,13 +87,13 @@ func kernelRules() []rule {
 
 // checkTypes decides R-KER-3: the operand types of each kernel.
 func checkTypes(p *place) verdict {
-	if p.types == nil || p.kernel == Move {
+	if p.types == nil || p.kernel == moveKernel {
 		return undecided()
 	}
 	for i, operand := range p.op.Operands() {
 		want := []dtype.Type{dtype.BF16}
 		switch {
-		case p.kernel == Cast && !operand.Write:
+		case p.kernel == castKernel && !operand.Write:
 			want = []dtype.Type{dtype.F32}
 		case p.kernel == GEMM && operand.Write && (p.m.Variant == "fused-cast" || p.m.Variant == "f32-out"):
 			want = []dtype.Type{dtype.F32}
@@ -141,7 +141,7 @@ func forms(k Kernel) form {
 		return form{variants: vector, tile: []string{"tile_n"}}
 	case RoPE:
 		return form{variants: vector, tile: []string{"rows_per_dma"}, optional: true}
-	case Cast:
+	case castKernel:
 		return form{variants: []string{"fused-cast"}, tile: []string{"tile_n"}, optional: true}
 	}
 	return form{variants: vector}
@@ -162,7 +162,7 @@ func mappingRules() []rule {
 				if len(f.tile) > 0 {
 					s += fmt.Sprintf(", Tile to [%s]", strings.Join(f.tile, ", "))
 				}
-				if p.kernel != Cast {
+				if p.kernel != castKernel {
 					s += ", Herd to [columns, rows]"
 				}
 				if len(f.layouts) > 0 {
@@ -192,7 +192,7 @@ const (
 )
 
 func checkMapping(p *place) verdict {
-	if p.kernel == Move {
+	if p.kernel == moveKernel {
 		return undecided()
 	}
 	for _, n := range p.m.Tile {
@@ -215,7 +215,7 @@ func checkMapping(p *place) verdict {
 	case len(p.m.Tile) != len(f.tile) && !(f.optional && len(p.m.Tile) == 0):
 		return failIf(true, "tile of %s%s is %v, want [%s]", p.kernel, quoted(p.m.Variant), p.m.Tile,
 			strings.Join(f.tile, ", "))
-	case len(p.m.Herd) != 2 && !(p.kernel == Cast && len(p.m.Herd) == 0):
+	case len(p.m.Herd) != 2 && !(p.kernel == castKernel && len(p.m.Herd) == 0):
 		return failIf(true, "herd is %v, want [columns, rows]", p.m.Herd)
 	case f.layouts != nil && !slices.Contains(f.layouts, p.m.Layout):
 		return failIf(true, "attention has no layout %q", p.m.Layout)

@@ -78,9 +78,8 @@ func programRules() []rule {
 		{Rule: Rule{"R-ELF-6", "RT", "A", "at most 8 programs run in turns, one per hardware context that stays open",
 			"contexts are reopened at every turn, 35 ms each; if none is closed, create-context error -22", true,
 			"CheckContexts decides it for a set of programs. More programs still run, and the clock includes the " +
-				"cost. " +
-				"8: notes report failures from about 10 on, deployments had 13, the driver has 16 to 32 for all " +
-				"processes",
+				"cost. 8: notes report failures from about 10 on, deployments had 13, the driver has 16 to 32 for " +
+				"all processes",
 			mlirAIR}},
 
 		programRule("R-ELF-1", "MEAS", "A",

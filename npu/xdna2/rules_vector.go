@@ -43,7 +43,7 @@ func vectorRules() []rule {
 		launchRule("R-DIV-16", "API", "A", "the cast after a fused-cast GEMM: elements are a multiple of tile*cores",
 			"builder check", "without a tile: a multiple of the array's cores",
 			func(p *place) verdict {
-				if p.kernel != Cast {
+				if p.kernel != castKernel {
 					return undecided()
 				}
 				if n := p.tile(0) * p.cores(); n > 0 {

@@ -66,7 +66,7 @@ func writeKernels(ws *workspace.Workspace, list []journal.KernelNote, array bool
 	var errs []error
 	pages := map[string]*strings.Builder{}
 	var order []string
-	registry := xdna2.PublishedRegistry()
+	registry, measured := xdna2.PublishedRegistry(), false
 	for _, k := range list {
 		b := pages[k.Kind]
 		if b == nil {
@@ -79,6 +79,7 @@ func writeKernels(ws *workspace.Workspace, list []journal.KernelNote, array bool
 			row := *k.Row
 			row.Kernel = k.Family
 			errs = append(errs, registry.Add(row))
+			measured = true
 		}
 	}
 	for _, kind := range order {
@@ -89,7 +90,7 @@ func writeKernels(ws *workspace.Workspace, list []journal.KernelNote, array bool
 		name := journal.FolderKernels + "/" + strings.ToLower(kind) + ".md"
 		errs = append(errs, ws.Put(name, []byte(head+pages[kind].String())))
 	}
-	if len(registry.Added()) > 0 {
+	if measured {
 		errs = append(errs, ws.PutJSON(journal.FileKernels, registry))
 	}
 	return First(errs...)
