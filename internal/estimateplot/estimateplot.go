@@ -28,8 +28,8 @@ var (
 	hostColor     = color.RGBA{R: 0x99, G: 0x99, B: 0x99, A: 0xff}
 )
 
-// Draw draws a picture of two halves: each program under the roofline, and the parts of a
-// prefill and of a token as stacked bars.
+// Draw draws two plots: each program under the roofline, and the parts of a prefill and of a token
+// as stacked bars.
 func Draw(name string, e *plan.Estimate) ([]byte, error) {
 	roof, err := roofline(name, e)
 	if err != nil {
@@ -48,8 +48,8 @@ func Draw(name string, e *plan.Estimate) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// roofline draws programs by their operations for each byte, with the time that their runs and
-// calls take, on logarithmic axes.
+// roofline draws programs by their operations per byte and the time of their runs and calls, on
+// logarithmic axes.
 func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("%s on XDNA 2, predicted (prompt %d, host %s)", name, e.SeqLen, e.Host)
@@ -71,7 +71,7 @@ func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 			}
 			at := plotter.XY{X: s.FLOPs / s.Bytes, Y: s.FLOPs / s.Time / 1e9}
 			low, high, least = min(low, at.X), max(high, at.X), min(least, at.Y)
-			// Programs of the same sort lie on each other and share a label.
+			// Programs of the same sort overlap and share a label.
 			i := slices.IndexFunc(points, func(p plotter.XY) bool { return near(p.X, at.X) && near(p.Y, at.Y) })
 			if i < 0 {
 				points, names = append(points, at), append(names, s.Program)
@@ -91,7 +91,7 @@ func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		labels.Offset = vg.Point{X: vg.Points(5), Y: pass.below} // apart where a program of both passes lies twice
+		labels.Offset = vg.Point{X: vg.Points(5), Y: pass.below} // apart if a program of both passes has two points
 		for i := range labels.TextStyle {
 			labels.TextStyle[i].Font.Size = vg.Points(8)
 		}
@@ -112,10 +112,10 @@ func roofline(name string, e *plan.Estimate) (*plot.Plot, error) {
 	return p, nil
 }
 
-// near reports whether two values of a logarithmic axis would lie on each other.
+// near reports whether two values of a logarithmic axis would overlap.
 func near(a, b float64) bool { return math.Abs(math.Log10(a/b)) < 0.1 }
 
-// stackedBars draws where the time of a prefill and of a token goes, in percent.
+// stackedBars draws the parts of the time of a prefill and of a token, in percent.
 func stackedBars(e *plan.Estimate) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("first token %s, then %s tokens/s", output.Time(e.TTFT), output.Digits(e.TokensPerSec))

@@ -24,7 +24,8 @@ type Deployed struct {
 // whole models.
 func deployedAPriori() Deployed {
 	return Deployed{
-		Note: "sums of standalone rows against programs of Llama-3.2-1B and -3B and of SmolVLA (mlir-air e972f2942)",
+		Note: "sums of standalone rows against programs of Llama-3.2-1B and -3B and of SmolVLA " +
+			"(mlir-air e972f2942)",
 		Factor:    1.09, // rms_gemms_rope 6.5 ms against 5.99, o_ffn 39.8 against 36.2
 		SeqFirst:  1.25, // Llama-3.2-1B 20.1 ms against 15.75, SmolLM2 22.0 with its transfers against 16.9
 		HeadFirst: 1.16, // SmolVLA 2.80 ms against 2.49, Qwen2.5-3B in 4 bits 22.5 against 19.1

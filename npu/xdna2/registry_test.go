@@ -14,7 +14,8 @@ import (
 // The embedded rows are valid, complete and unique.
 func TestPublishedRows(t *testing.T) {
 	want := map[Kernel]map[Status]int{
-		GEMM:      {OK: 156, statusCaveat: 19, statusFails: 18, statusClaimedFail: 4, Corrupt: 12, statusUncharacterized: 1},
+		GEMM: {OK: 156, statusCaveat: 19, statusFails: 18, statusClaimedFail: 4, Corrupt: 12,
+			statusUncharacterized: 1},
 		GEMV:      {OK: 46, statusFails: 7},
 		Attention: {OK: 21, statusCaveat: 2, statusFails: 8},
 		Add:       {OK: 23, statusFails: 4, Corrupt: 1},

@@ -47,8 +47,7 @@ func attentionRules() []rule {
 
 		flash("R-DIV-10", "API", "A",
 			"attention: queries are a multiple of lqp, lqp of num_q_tiles, keys of lkp times the herd's rows, "+
-				"head_dim of lkp, heads of "+
-				"heads_per_unroll and of the key heads", "builder check", "",
+				"head_dim of lkp, heads of heads_per_unroll and of the key heads", "builder check", "",
 			func(f *attentionPlace) verdict {
 				_, rows := f.herd()
 				return firstFailure(
@@ -80,9 +79,8 @@ func attentionRules() []rule {
 				return atMost(f.hpu, f.array.ShimStreams, "heads", "heads_per_unroll is %d", f.hpu)
 			}),
 
-		flash("R-CH-5", "HW", "A", "attention: heads_per_unroll*num_q_tiles is the number of columns, at most 8, and "+
-			"the cores that "+
-			"share the keys are the rows, at most 4", "does not place", "",
+		flash("R-CH-5", "HW", "A", "attention: heads_per_unroll*num_q_tiles is the number of columns, at most 8, "+
+			"and the cores that share the keys are the rows, at most 4", "does not place", "",
 			func(f *attentionPlace) verdict {
 				cols, rows := f.herd()
 				if !stated(f.hpu, f.nq, cols, rows) {
@@ -107,8 +105,8 @@ func attentionRules() []rule {
 			"our sum is 67072 bytes, upstream has 72 KB, so a program that does not fit may pass; lkp 32 runs",
 			func(f *attentionPlace) verdict { return f.core(f.shape.HeadDim >= 256) }),
 
-		attentionRule("R-MAP-3", "API", "A", "head-first attention with head_dim 128 has values and result in halves "+
-			"of 64: Split 2",
+		attentionRule("R-MAP-3", "API", "A", "head-first attention with head_dim 128 has values and result in "+
+			"halves of 64: Split 2",
 			"wrong layout, silently", "",
 			func(f *attentionPlace) verdict {
 				o, ok := f.op.(op.Attention)
@@ -119,9 +117,8 @@ func attentionRules() []rule {
 			}).withAdvice(func(p *place) string { return "set Split to " + quotient(p.shape.HeadDim, 64) }),
 
 		temporalRule("R-DIV-12", "API", "A",
-			"temporal attention: queries are a multiple of lqp, num_q_tiles is 8 or 16, heads_per_unroll divides the "+
-				"key heads, and "+
-				"heads_per_unroll*2*group is at most 8 columns", "builder check", "",
+			"temporal attention: queries are a multiple of lqp, num_q_tiles is 8 or 16, heads_per_unroll divides "+
+				"the key heads, and heads_per_unroll*2*group is at most 8 columns", "builder check", "",
 			func(f *attentionPlace) verdict {
 				if !stated(f.nq, f.hpu) {
 					return undecided()
@@ -138,8 +135,8 @@ func attentionRules() []rule {
 			}),
 
 		temporalRule("R-L1-11", "API", "A",
-			"temporal attention: queries, staging, sums, a key chunk, scores and two vectors of a core's query tiles "+
-				"fit a core",
+			"temporal attention: queries, staging, sums, a key chunk, scores and two vectors of a core's query "+
+				"tiles fit a core",
 			"builder check",
 			"counts staging and sums without aliasing: 43264 bytes for lkp 32, upstream has about 31 KB; it may "+
 				"refuse a launch that fits with aliasing",
@@ -154,8 +151,8 @@ func attentionRules() []rule {
 					"query tiles of %d x %d and key chunks of %d in a core", tq, hd, f.lkp)
 			}),
 
-		temporalRule("R-BD-6", "MEAS", "B", "temporal attention: groups of 3 query heads, or at most 4 rounds of lqp "+
-			"queries",
+		temporalRule("R-BD-6", "MEAS", "B", "temporal attention: groups of 3 query heads, or at most 4 rounds of "+
+			"lqp queries",
 			"deadlock, or program memory overflow", "",
 			func(f *attentionPlace) verdict {
 				if !stated(f.lqp) {

@@ -43,8 +43,8 @@ func gemvRules() []rule {
 		gemvRule("R-L2-1", "API", "A",
 			"GEMV: the weight's panel and the result's, of all columns together, fit one mem tile: "+
 				"herd_m*tile_m*(K+1)*2", "builder check",
-			"conservative, like the builder: each column has its own mem tile. The 256 KB of two model notes (R-L2-5) "+
-				"contradict rows that run",
+			"conservative, like the builder: each column has its own mem tile. The 256 KB of two model notes "+
+				"(R-L2-5) contradict rows that run",
 			func(g *gemvPlace) verdict {
 				if g.m.Variant == "cascade" || !stated(g.tm, g.hm) {
 					return undecided()
@@ -55,8 +55,8 @@ func gemvRules() []rule {
 
 		gemvRule("R-DMA-5", "HW", "C", "GEMV: the vector is sent N/(herd_m*m_input) times, at most 256",
 			"repeat count exceeds its range [0:255]",
-			"49152x2048 with 8/8 on 8 sends 768 times and runs, so a loop over whole tiles that is a multiple of 256 "+
-				"passes; presumably the compiler splits it. The evidence is that one row", repeats),
+			"49152x2048 with 8/8 on 8 sends 768 times and runs, so a loop over whole tiles that is a multiple of "+
+				"256 passes; presumably the compiler splits it. The evidence is that one row", repeats),
 
 		gemvRule("R-DMA-6", "HW", "C", "GEMV: the loop over N/(tile_m*herd_m) runs at most 256 times",
 			"repeat-count error",
@@ -95,8 +95,7 @@ func gemvRules() []rule {
 
 		cascadeRule("R-DIV-6", "API", "A",
 			"cascade with the gate: tile_m and m_input are even, tile_m/2 a multiple of 16, and the 2N rows of gate "+
-				"and up of "+
-				"tile_m*herd_m",
+				"and up of tile_m*herd_m",
 			"builder check", "", func(g *gemvPlace) verdict {
 				if g.stage != swiglu {
 					return undecided()

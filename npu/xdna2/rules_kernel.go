@@ -13,12 +13,12 @@ import (
 func kernelRules() []rule {
 	return []rule{
 		launchRule("R-KER-1", "MEAS", "B",
-			"the op has a kernel: no published program gathers, copies, permutes, writes a cache or attends over "+
-				"a cache on the array", "nothing to launch", "",
+			"the op has a kernel: no published program gathers, copies, permutes, writes a cache or attends over a "+
+				"cache on the array", "nothing to launch", "",
 			func(p *place) verdict {
 				if o, ok := p.op.(op.Attention); ok && o.Cached {
-					return failIf(true, "attention over a cache has no kernel: the published one attends to the rows "+
-						"of its own run only")
+					return failIf(true, "attention over a cache has no kernel: the published one attends to the "+
+						"rows of its own run only")
 				}
 				return failIf(p.kernel == moveKernel, "%s has no kernel", p.op.Kind())
 			}).withAdvice(func(*place) string { return "make it a step on the host" }),
@@ -152,8 +152,7 @@ func mappingRules() []rule {
 	return []rule{
 		launchRule("R-MAP-1", "API", "A",
 			"the mapping states the kernel's variant, every number of its tile, its columns and rows of cores and, "+
-				"for attention, its "+
-				"layout",
+				"for attention, its layout",
 			"nothing to compile", "the cast after a fused-cast GEMM takes its tile and herd from the GEMM",
 			checkMapping).
 			withAdvice(func(p *place) string {

@@ -42,8 +42,8 @@ func matmulRules() []rule {
 			"L1 overflow", "",
 			func(g *gemmPlace) verdict { return g.core(g.m.Variant == "drain") }),
 
-		gemmRule("R-L1-5", "HW", "A", "GEMM fused-cast, f32-out and direct: sums, A and B twice, and the stack fit a "+
-			"core", "L1 overflow",
+		gemmRule("R-L1-5", "HW", "A", "GEMM fused-cast, f32-out and direct: sums, A and B twice, and the stack fit "+
+			"a core", "L1 overflow",
 			"",
 			func(g *gemmPlace) verdict { return g.core(g.m.Variant != "drain") }),
 
@@ -53,12 +53,12 @@ func matmulRules() []rule {
 				"unknown", measuredOverflow),
 
 		gemmRule("R-L2-4", "INF", "B",
-			"GEMM: panels of A and B, twice, and the block of C fit the mem tiles of the herd's columns. With an odd "+
-				"number of panels along K the last has its own buffers outside the pair: four times",
+			"GEMM: panels of A and B, twice, and the block of C fit the mem tiles of the herd's columns. With an "+
+				"odd number of panels along K the last has its own buffers outside the pair: four times",
 			"memtile overflow",
 			"our sum, derived from the data: upstream's two overflows have odd numbers of panels, and the factor 4 "+
-				"separates them from the rows that run. It also rejects 64x12288x960 with 512/240, published as an L1 "+
-				"overflow (R-L1-13)",
+				"separates them from the rows that run. It also rejects 64x12288x960 with 512/240, published as an "+
+				"L1 overflow (R-L1-13)",
 			func(g *gemmPlace) verdict {
 				if !stated(g.tm, g.k2, g.tn, g.hm, g.hn) || g.shape.K%g.k2 != 0 {
 					return undecided()
@@ -87,8 +87,7 @@ func matmulRules() []rule {
 			}),
 
 		gemmRule("S-1", "INF", "A", "GEMM drain: the trip count of the innermost loop along K (tile_k_l2/tile_k_l1, "+
-			"or "+
-			"K/tile_k_l2 if those are equal) is even or below 5",
+			"or K/tile_k_l2 if those are equal) is even or below 5",
 			"no error, but C is wrong: mean relative error 0.7 to 1.0",
 			"generalizes the bad pairs that upstream lists (S-11 is one)",
 			func(g *gemmPlace) verdict {

@@ -122,8 +122,8 @@ func programRules() []rule {
 			}),
 
 		programRule("R-ELF-16", "API", "A",
-			"launches that share Fused form an existing kernel: MatMul and Add, or RMSNorm, two MatMuls and SiLUMul, "+
-				"of one row, with MatMuls mapped as \"cascade\"", "nothing to compile", "",
+			"launches that share Fused form an existing kernel: MatMul and Add, or RMSNorm, two MatMuls and "+
+				"SiLUMul, of one row, with MatMuls mapped as \"cascade\"", "nothing to compile", "",
 			func(l *linked) verdict {
 				v := undecided()
 				for _, g := range l.groups {
@@ -226,8 +226,7 @@ func programRules() []rule {
 		programRule("S-8", "MEAS", "B", "a fused-cast GEMM whose K is not a multiple of 512 is the first launch of "+
 			"its ELF", "NaN",
 			"reported for down projections; drain and direct GEMMs with such a K are deployed after others, so the "+
-				"rule "+
-				"applies to fused-cast only",
+				"rule applies to fused-cast only",
 			func(l *linked) verdict {
 				v := undecided()
 				for i, p := range l.places {

@@ -74,8 +74,8 @@ func undecidedRules() []rule {
 		undecidedRule("R-ELF-7", "RT", "A", "ELF and xclbin contexts do not alternate",
 			"times inflated 1.4 to 6.8 times",
 			"concerns the process; package xdna loads one format"),
-		undecidedRule("R-ELF-8", "CC", "B", "wide fused-cast GEMMs compile for hours: 2048x4096x14336 with tile_k_l2 "+
-			"256", "timeout",
+		undecidedRule("R-ELF-8", "CC", "B", "wide fused-cast GEMMs compile for hours: 2048x4096x14336 with "+
+			"tile_k_l2 256", "timeout",
 			"R-DMA-1 rejects it"),
 		undecidedRule("R-ELF-9", "MEAS", "B", "2048x3584x3584 fused-cast with tile_k_l2 256 runs ten times slower",
 			"575 GFLOP/s",

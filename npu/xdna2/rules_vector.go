@@ -5,8 +5,8 @@ package xdna2
 func vectorRules() []rule {
 	return []rule{
 		launchRule("R-DIV-13", "API", "A",
-			"element-wise kernels: the number of elements is a multiple of tile*cores, and the tile of 16, the lanes "+
-				"of a vector",
+			"element-wise kernels: the number of elements is a multiple of tile*cores, and the tile of 16, the "+
+				"lanes of a vector",
 			"builder check", "a bias is added row by row and has no tile", func(p *place) verdict {
 				if p.kernel != Add && p.kernel != SiLUMul && p.kernel != GELU || p.fusedMember() {
 					return undecided()
@@ -63,8 +63,8 @@ func vectorRules() []rule {
 
 		launchRule("R-BD-2", "CC", "A", "SiLU*mul: at most 688 tiles per core, or at least 4096",
 			"buffer descriptors left without ids",
-			"688 and fewer run, 1024 and 2048 fail, 4096 and 8192 run; other counts are untested. Add runs with 1024 "+
-				"and 2048",
+			"688 and fewer run, 1024 and 2048 fail, 4096 and 8192 run; other counts are untested. Add runs with "+
+				"1024 and 2048",
 			func(p *place) verdict {
 				n, ok := p.iterations(SiLUMul)
 				if !ok || n >= 4096 {
