@@ -129,7 +129,7 @@ func TestOnlyNamedRowsAreExcluded(t *testing.T) {
 	reg := xdna2.PublishedRegistry()
 	usable := 0
 	for _, r := range reg.Rows() {
-		if r.Runs() && r.Latency > 0 && (r.Record == xdna2.Published || r.Record == xdna2.Sweep) {
+		if r.Standalone() {
 			usable++
 		}
 	}

@@ -132,7 +132,7 @@ func registryRows(k xdna2.Kernel) []xdna2.Row {
 	seen := map[key]bool{}
 	var rows []xdna2.Row
 	for _, r := range xdna2.PublishedRegistry().Rows() {
-		if r.Kernel != k || !r.Runs() || r.MeanRelL1 == 0 || r.Program != "" {
+		if r.Kernel != k || r.Status != xdna2.OK && r.Status != "caveat" || r.MeanRelL1 == 0 || r.Program != "" {
 			continue
 		}
 		id := key{r.Shape, r.Out, r.Mapping.Variant, 0, r.MeanRelL1}

@@ -388,7 +388,7 @@ func TestAdviceForWideRowsIsBounded(t *testing.T) {
 func TestAdviceFits(t *testing.T) {
 	for _, r := range PublishedRegistry().Rows() {
 		o := r.Op()
-		if r.Runs() || o == nil || r.Program != "" || slices.Contains(r.Mapping.Tile, 0) || len(r.Mapping.Herd) != 2 ||
+		if r.runs() || o == nil || r.Program != "" || slices.Contains(r.Mapping.Tile, 0) || len(r.Mapping.Herd) != 2 ||
 			len(r.Mapping.Tile) != len(forms(r.Kernel).tile) {
 			continue
 		}

@@ -95,13 +95,13 @@ type Row struct {
 	File     string   `json:"file,omitempty"`     // file of the source
 }
 
-// Runs reports whether the row's kernel runs and computes correct results.
-func (r *Row) Runs() bool { return r.Status == OK || r.Status == statusCaveat }
+// runs reports whether the row's kernel runs and computes correct results.
+func (r *Row) runs() bool { return r.Status == OK || r.Status == statusCaveat }
 
 // Standalone reports whether the row times a single kernel on its own. The cost model is fitted to
 // such rows.
 func (r *Row) Standalone() bool {
-	return r.Runs() && r.Latency > 0 && (r.Record == Published || r.Record == Sweep || r.Record == Own)
+	return r.runs() && r.Latency > 0 && (r.Record == Published || r.Record == Sweep || r.Record == Own)
 }
 
 // Op returns an op of the row's shape, or nil if there is none, as for attention without a mask. The

@@ -185,7 +185,7 @@ func TestRulesMatchPublishedRows(t *testing.T) {
 func TestCompleteRowsPassCheckLaunch(t *testing.T) {
 	n := 0
 	for _, r := range PublishedRegistry().Rows() {
-		if !r.Runs() || r.Program != "" || len(r.Inferred) > 0 || slices.Contains(r.Mapping.Tile, 0) ||
+		if !r.runs() || r.Program != "" || len(r.Inferred) > 0 || slices.Contains(r.Mapping.Tile, 0) ||
 			len(r.Mapping.Herd) != 2 {
 			continue
 		}
@@ -221,14 +221,14 @@ func rowTypes(r Row, o op.Op) []dtype.Type {
 func TestNumbersThatRulesQuote(t *testing.T) {
 	n := 0
 	for _, r := range PublishedRegistry().Rows() {
-		if r.Kernel == GEMV && r.Runs() && len(r.Mapping.Tile) == 2 && len(r.Inferred) == 0 &&
+		if r.Kernel == GEMV && r.runs() && len(r.Mapping.Tile) == 2 && len(r.Inferred) == 0 &&
 			2*2*r.Shape.K*(r.Mapping.Tile[1]+1) > NPU2().CoreMemory {
 			n++
 		}
 	}
 	words := 0
 	for _, r := range PublishedRegistry().Rows() {
-		if r.Kernel == GEMM && r.Runs() && r.Record == Published && len(r.Mapping.Tile) == 4 &&
+		if r.Kernel == GEMM && r.runs() && r.Record == Published && len(r.Mapping.Tile) == 4 &&
 			r.Mapping.Tile[1]*r.Shape.N > 1<<20 &&
 			r.Mapping.Tile[1] < r.Shape.K {
 			words++
