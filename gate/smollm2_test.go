@@ -30,7 +30,7 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 	if os.Getenv("NPUKIT_LONG") == "" {
 		ids = ids[:256]
 	}
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

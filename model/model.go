@@ -104,7 +104,7 @@ func Open(ctx context.Context, dev npu.Device, path string, opts *OpenOptions) (
 			return nil, fmt.Errorf("model: OpenOptions.ChatTemplate: %w", err)
 		}
 	}
-	ck, err := checkpoint.OpenWith(path, &checkpoint.OpenOptions{ReadWeights: opts.ReadWeights})
+	ck, err := checkpoint.Open(path, &checkpoint.OpenOptions{ReadWeights: opts.ReadWeights})
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +212,10 @@ func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplEr
 // OpenTokenizer opens the tokenizer of a checkpoint, for programs that need no more of a model. If
 // there is none, the error wraps [ErrNoTokenizer].
 func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
-	if path, ok := ck.TokenizerFile(); ok {
-		t, err = tokenizer.OpenFolder(filepath.Dir(path))
-	} else if v, ok := ck.Vocab(); ok {
-		t, err = tokenizer.FromVocab(tokenizer.Vocab(v))
+	if file := ck.Text().TokenizerFile; file != "" {
+		t, err = tokenizer.OpenFolder(filepath.Dir(file))
+	} else if v := ck.Text().Vocab; v != nil {
+		t, err = tokenizer.FromVocab(tokenizer.Vocab(*v))
 	} else {
 		err = fmt.Errorf("no tokenizer.json next to %s: give token ids, or add the file", ck.Path())
 	}
@@ -228,7 +228,7 @@ func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
 // OpenTemplate parses a checkpoint's chat templates. If there is none, the error wraps
 // [ErrNoTemplate].
 func OpenTemplate(ck *checkpoint.Checkpoint) (*chat.Template, error) {
-	sources := ck.ChatTemplates()
+	sources := ck.Text().Templates
 	if len(sources) == 0 {
 		return nil, fmt.Errorf("%w: %s has none: use a plain prompt (npukit run --raw), or give one (--chat-template)",
 			ErrNoTemplate, ck.Path())

@@ -82,7 +82,7 @@ func samePasses(t *testing.T, dir string, opts *plan.NPUOptions) *Model {
 
 func planFor(t *testing.T, dir string, opts *plan.NPUOptions) *plan.Plan {
 	t.Helper()
-	ck, err := checkpoint.Open(dir)
+	ck, err := checkpoint.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestNPUPlanAgainstOracle(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := npuModel(t, dir, &plan.NPUOptions{Lengths: []int{npuRows}})
-			ck, err := checkpoint.Open(dir)
+			ck, err := checkpoint.Open(dir, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -212,7 +212,7 @@ func TestOpenRefusesOptions(t *testing.T) {
 func TestOpenKeepsTensors(t *testing.T) {
 	path := testenv.DemoModel(t)
 	m := open(t, path, "", nil)
-	fresh, err := checkpoint.Open(path)
+	fresh, err := checkpoint.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos stri
 	if ck == nil {
 		return "", ""
 	}
-	bos, eos = ck.SpecialTokens()
+	bos, eos = ck.Text().BOS, ck.Text().EOS
 	c := ck.Config()
 	if tok != nil {
 		if bos == "" && len(c.BOS) > 0 {

@@ -54,7 +54,7 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 	if ck == nil {
 		return nil
 	}
-	for _, e := range ck.EndIDs() {
+	for _, e := range ck.Text().Ends {
 		add(int32(e.ID), e.Origins...)
 	}
 	if tok == nil {
@@ -65,7 +65,7 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 			add(id, origin)
 		}
 	}
-	if _, eos := ck.SpecialTokens(); eos != "" && ck.Format() != "gguf" { // GGUF names it by id
+	if eos := ck.Text().EOS; eos != "" && ck.Format() != "gguf" { // GGUF names it by id
 		find(eos, "tokenizer_config.json")
 	}
 	_, harmony := tokenOf(tok, "<|return|>")

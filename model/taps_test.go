@@ -133,7 +133,7 @@ func TestNPUPlanTaps(t *testing.T) {
 		if err := ckptgen.Write(dir, spec, 1); err != nil {
 			t.Fatal(err)
 		}
-		ck, err := checkpoint.Open(dir)
+		ck, err := checkpoint.Open(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

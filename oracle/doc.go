@@ -15,7 +15,7 @@
 //
 // # A model
 //
-//	ck, err := checkpoint.Open("SmolLM2-135M-Instruct")
+//	ck, err := checkpoint.Open("SmolLM2-135M-Instruct", nil)
 //	m, err := oracle.Open(ck)
 //	st := m.NewState()                                               // an empty KV cache
 //	err = st.Score(ctx, ids, func(pos int, logits []float32) error { ... })

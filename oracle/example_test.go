@@ -29,7 +29,7 @@ func ExampleCompute() {
 // A prompt in one pass, then single steps. The tap prints the size of the residual stream after
 // each layer of the first pass.
 func ExampleModel_Forward() {
-	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"))
+	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), nil)
 	if err != nil {
 		log.Fatal(err)
 	}

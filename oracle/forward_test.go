@@ -311,7 +311,7 @@ func TestBlock(t *testing.T) {
 
 // A pass over a closed checkpoint is an error: reading its unmapped weights would crash.
 func TestClosedCheckpoint(t *testing.T) {
-	ck, err := checkpoint.Open(tiny("qwen2-bias"))
+	ck, err := checkpoint.Open(tiny("qwen2-bias"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // open opens a checkpoint and closes it when the test ends.
 func open(t testing.TB, path string) *Model {
 	t.Helper()
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

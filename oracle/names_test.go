@@ -19,7 +19,7 @@ import (
 func TestTapsMatchLaunches(t *testing.T) {
 	for _, name := range []string{"llama-untied-sharded", "qwen2-bias", "qwen3-qknorm"} {
 		t.Run(name, func(t *testing.T) {
-			ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", name))
+			ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", name), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -82,7 +82,7 @@ func (asks) Changes(e *Env) []Change {
 // A user's skill is asked for changes in a forecast too. It gets a config and a plan, and cannot
 // compute.
 func TestForeseeWithASkill(t *testing.T) {
-	ck := skilltest.Must(checkpoint.Open(npuTiny(t)))
+	ck := skilltest.Must(checkpoint.Open(npuTiny(t), nil))
 	defer ck.Close()
 	f, err := Foresee(context.Background(), ck.Config(), &Options{SeqLen: 96, Skills: []Skill{asks{"asks"}}})
 	if err != nil || len(f.Steps) < 3 {

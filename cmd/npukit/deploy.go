@@ -356,7 +356,7 @@ Use it:
 
 // hasTokenizer reports whether the model in path has a tokenizer.
 func hasTokenizer(path string) bool {
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		return false
 	}

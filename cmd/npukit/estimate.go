@@ -151,7 +151,7 @@ func configOf(arg string) (*checkpoint.Config, error) {
 	if config := filepath.Join(path, "config.json"); localmodel.Exists(config) { // works without weights
 		return checkpoint.ReadConfig(config)
 	}
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		return nil, err
 	}

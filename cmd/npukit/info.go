@@ -56,7 +56,7 @@ or infinite values.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, dev.Close()) }()
-			ck, err := checkpoint.OpenWith(path, &checkpoint.OpenOptions{ReadWeights: flags.readWeights})
+			ck, err := checkpoint.Open(path, &checkpoint.OpenOptions{ReadWeights: flags.readWeights})
 			if err != nil {
 				return err
 			}
@@ -245,7 +245,7 @@ func (o *modelInfo) describeText(ck *checkpoint.Checkpoint) {
 		o.Template = reason(err, model.ErrNoTemplate)
 	} else {
 		o.HasTemplate = true
-		sources := ck.ChatTemplates()
+		sources := ck.Text().Templates
 		o.Templates = slices.Sorted(maps.Keys(sources))
 		var parts []string
 		for _, name := range o.Templates {

@@ -230,7 +230,7 @@ func (r *runner) asPrompt(m *model.Model, text string) (model.Prompt, error) {
 // noTemplateAtAll reports whether the model is a base model without a template. A template that
 // cannot be used is different: ignoring it silently would give a wrong prompt.
 func noTemplateAtAll(m *model.Model) bool {
-	return len(m.Checkpoint().ChatTemplates()) == 0
+	return len(m.Checkpoint().Text().Templates) == 0
 }
 
 // conversation returns the messages, after a system message if system is not empty.

@@ -103,7 +103,7 @@ func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, spe
 	if err != nil {
 		return nil, nil, err
 	}
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -118,10 +118,10 @@ func openTemplate(arg, name string, flags *templateFlags) (t *chat.Template, spe
 	case flags.file != "":
 		t, err = chat.Parse(flags.source)
 	case name != "":
-		source, ok := ck.ChatTemplates()[name]
+		source, ok := ck.Text().Templates[name]
 		if !ok {
 			return nil, nil, usagef("unknown template --name %q: the model has %s", name,
-				namesOf(ck.ChatTemplates()))
+				namesOf(ck.Text().Templates))
 		}
 		t, err = chat.Parse(source)
 	default:
@@ -286,7 +286,7 @@ func (f *templateFlags) warn(a *app, m *model.Model) {
 	if !terminal.Is(a.err) {
 		return
 	}
-	sources := m.Checkpoint().ChatTemplates()
+	sources := m.Checkpoint().Text().Templates
 	if f.file != "" {
 		sources = map[string]string{f.file: f.source}
 	}

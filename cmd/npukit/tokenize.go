@@ -85,7 +85,7 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 	if !localmodel.IsGGUF(path) {
 		return tokenizer.OpenCoder(path)
 	}
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		return nil, err
 	}

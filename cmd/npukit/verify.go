@@ -161,7 +161,7 @@ func (v *verifier) on(ctx context.Context, dev npu.Device) (err error) {
 	started := time.Now()
 	v.dev = dev
 	// The oracle has its own checkpoint, because --diagnose closes and reopens the device's model.
-	ck, err := checkpoint.Open(v.path)
+	ck, err := checkpoint.Open(v.path, nil)
 	if err != nil {
 		return err
 	}

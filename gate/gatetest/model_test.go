@@ -33,7 +33,7 @@ func tiny(t testing.TB, typ dtype.Type) gatetest.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ck, err := checkpoint.Open(dir)
+	ck, err := checkpoint.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestEveryFamilyAndTypeOpens(t *testing.T) {
 					if err := ckptgen.Write(dir, s, 1); err != nil {
 						t.Fatal(err)
 					}
-					c, err := checkpoint.Open(dir)
+					c, err := checkpoint.Open(dir, nil)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -51,7 +51,7 @@ func TestWeightsAreNormal(t *testing.T) {
 	if err := ckptgen.Write(dir, s, 1); err != nil {
 		t.Fatal(err)
 	}
-	c, err := checkpoint.Open(dir)
+	c, err := checkpoint.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

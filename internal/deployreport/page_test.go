@@ -80,7 +80,7 @@ func TestReport(t *testing.T) {
 
 // The tokenizer of the widened model gives the ids that the file's own gives.
 func TestWidenedTokenizer(t *testing.T) {
-	ck, err := checkpoint.Open(testenv.DemoModel(t))
+	ck, err := checkpoint.Open(testenv.DemoModel(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +89,12 @@ func TestWidenedTokenizer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, ok := ck.Vocab()
-	if !ok {
+	v := ck.Text().Vocab
+	if v == nil {
 		t.Fatal("the file has no vocabulary")
 	}
 	dir := t.TempDir()
-	if err := writeTokenizer(dir, v); err != nil {
+	if err := writeTokenizer(dir, *v); err != nil {
 		t.Fatal(err)
 	}
 	got, err := tokenizer.OpenCoder(filepath.Join(dir, "tokenizer.json"))

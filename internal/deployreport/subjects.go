@@ -103,7 +103,7 @@ func demoModel() string {
 
 // widen writes a checkpoint again with all weights in BF16, as the array reads them.
 func widen(path, folder string) (err error) {
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		return err
 	}
@@ -129,8 +129,8 @@ func widen(path, folder string) (err error) {
 		dtype.F32ToBF16(narrow, wide)
 		list = append(list, ckptgen.Tensor{Name: t.Name, Type: dtype.BF16, Shape: t.Shape, Data: dtype.AsBytes(narrow)})
 	}
-	if v, ok := ck.Vocab(); ok {
-		if err := writeTokenizer(folder, v); err != nil {
+	if v := ck.Text().Vocab; v != nil {
+		if err := writeTokenizer(folder, *v); err != nil {
 			return err
 		}
 	}

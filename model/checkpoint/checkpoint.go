@@ -1,7 +1,7 @@
 // Package checkpoint opens trained models: a Hugging Face folder or a GGUF file becomes a [Config]
 // and typed tensors under Hugging Face's names, and nothing is left to chance.
 //
-//	c, err := checkpoint.Open("SmolLM2-135M-Instruct")     // or "model.gguf"
+//	c, err := checkpoint.Open("SmolLM2-135M-Instruct", nil)  // or "model.gguf"
 //	if err != nil { ... }                                   // names the file, the tensor or field, and what to do
 //	defer c.Close()
 //	fmt.Println(c.Config().Family, c.Parameters())          // llama 134515008
@@ -29,7 +29,7 @@
 // because computing without it would be wrong in silence; only rotary_emb.inv_freq buffers and an
 // lm_head.weight beside tied embeddings are left out. Models that would compute something else
 // (mixture of experts, sliding windows, other activations or RoPE kinds, ...) are refused by name
-// with an [UnsupportedError]. Weights themselves are not looked at: [Checkpoint.NonFinite] finds
+// with an [ErrUnsupported]. Weights themselves are not looked at: [Checkpoint.NonFinite] finds
 // NaN and infinities when asked.
 //
 // Settings that only are defaults, such as those of generation_config.json, never keep a model from
@@ -70,8 +70,7 @@ type Checkpoint struct {
 	path, format string
 	config       *Config
 	generation   *Generation
-	text         text
-	ends         []EndID
+	text         Text
 	warnings     warnings
 	read         bool // files are read into memory, not mapped
 
@@ -131,14 +130,13 @@ type OpenOptions struct {
 	ReadWeights bool
 }
 
-// Open opens a Hugging Face folder or a GGUF file, recognised by its content. A folder of the
-// Hugging Face cache opens as [Resolve] says. An error about a path that is not there wraps
-// fs.ErrNotExist, one about a model of another kind wraps [ErrUnsupported]; others are a
-// [*TensorError] or a [*FileError].
-func Open(path string) (*Checkpoint, error) { return OpenWith(path, nil) }
-
-// OpenWith is Open with options, which may be nil.
-func OpenWith(path string, opts *OpenOptions) (*Checkpoint, error) {
+// Open opens a Hugging Face folder or a GGUF file, depending on its content. A folder of the Hugging
+// Face cache opens as described at [Resolve]. opts may be nil.
+//
+// If path does not exist, the error wraps fs.ErrNotExist. If the model uses a feature that this
+// package does not support, it wraps [ErrUnsupported]. Errors about the content of a file are of
+// type [*Error].
+func Open(path string, opts *OpenOptions) (*Checkpoint, error) {
 	path, err := Resolve(path)
 	if err != nil {
 		return nil, err
@@ -152,18 +150,21 @@ func OpenWith(path string, opts *OpenOptions) (*Checkpoint, error) {
 	}
 	c := &Checkpoint{path: path, entries: map[string]*entry{}, read: opts != nil && opts.ReadWeights}
 	if info.IsDir() {
-		err = c.openFolder()
+		err = loader{c}.openFolder()
 	} else {
-		err = c.openFile()
+		err = loader{c}.openFile()
 	}
 	if err != nil {
-		_ = c.Close() // the first error says more
+		_ = c.Close() // the first error matters more
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Checkpoint) openFile() error {
+// loader fills a checkpoint while it is opened.
+type loader struct{ *Checkpoint }
+
+func (c loader) openFile() error {
 	m, err := c.mapFile(c.path)
 	if err != nil {
 		return err
@@ -179,7 +180,7 @@ func (c *Checkpoint) openFile() error {
 }
 
 // mapFile maps a file, or reads it, until Close.
-func (c *Checkpoint) mapFile(file string) (mmap.MMap, error) {
+func (c loader) mapFile(file string) (mmap.MMap, error) {
 	load := mapFile
 	if c.read {
 		load = loadFile
@@ -194,7 +195,7 @@ func (c *Checkpoint) mapFile(file string) (mmap.MMap, error) {
 
 // adopt takes the tensors that match found, and settles what the config leaves open. heads tells
 // how many heads of a tensor are to be put in order, 0 for most.
-func (c *Checkpoint) adopt(tensors []stored, heads func(name string) int) {
+func (c loader) adopt(tensors []stored, heads func(name string) int) {
 	count := map[dtype.Type]int{}
 	for _, s := range tensors {
 		e := &entry{stored: s, heads: heads(s.name), Tensor: Tensor{Name: s.name, Type: s.typ, Shape: s.shape}}
@@ -255,7 +256,7 @@ func (c *Checkpoint) entry(name string) (*entry, error) {
 	if name == "lm_head.weight" {
 		problem += ": its LM head is model.embed_tokens.weight (tied embeddings)"
 	}
-	return nil, &TensorError{File: c.path, Tensor: name, Problem: problem}
+	return nil, &Error{File: c.path, Tensor: name, Problem: problem}
 }
 
 func (e *entry) described() Tensor {

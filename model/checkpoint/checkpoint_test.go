@@ -16,7 +16,7 @@ func equalConfig(a, b Config) bool { return reflect.DeepEqual(a, b) }
 
 func open(tb testing.TB, path string) *Checkpoint {
 	tb.Helper()
-	c, err := Open(path)
+	c, err := Open(path, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestBothFormatsHoldTheSameModel(t *testing.T) {
 	if !equalConfig(a, b) {
 		t.Errorf("configs differ:\n%+v\n%+v", a, b)
 	}
-	v, ok := gguf.Vocab()
-	if !ok || v.Model != "llama" || len(v.Tokens) != 512 || v.BOS != 1 || v.EOS != 2 || !v.AddBOS {
-		t.Errorf("vocabulary: %v, %q, %d tokens, BOS %d, EOS %d", ok, v.Model, len(v.Tokens), v.BOS, v.EOS)
+	v := gguf.Text().Vocab
+	if v == nil || v.Model != "llama" || len(v.Tokens) != 512 || v.BOS != 1 || v.EOS != 2 || !v.AddBOS {
+		t.Errorf("vocabulary %+v", v)
 	}
-	if bos, eos := gguf.SpecialTokens(); bos != "<s>" && eos != "</s>" {
+	if bos, eos := gguf.Text().BOS, gguf.Text().EOS; bos != "<s>" && eos != "</s>" {
 		t.Errorf("special tokens %q %q", bos, eos)
 	}
 }

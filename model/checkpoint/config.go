@@ -123,7 +123,7 @@ func (c *Config) check(file string) error {
 			c.NormEps)
 	}
 	if err := c.RoPE.check(c.HeadDim); err != nil {
-		return &FileError{File: file, Problem: "RoPE", Err: err}
+		return &Error{File: file, Problem: "RoPE", Err: err}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 
@@ -9,7 +10,7 @@ import (
 )
 
 func ExampleOpen() {
-	c, err := checkpoint.Open("../../testdata/tiny-models/qwen3-qknorm") // a folder, or a .gguf file
+	c, err := checkpoint.Open("../../testdata/tiny-models/qwen3-qknorm", nil) // a folder, or a .gguf file
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -29,10 +30,12 @@ func ExampleOpen() {
 	fmt.Println(w.Shape, w.Type, row[0])
 
 	_, err = c.Tensor("lm_head.weight")
-	fmt.Println(err)
+	var e *checkpoint.Error
+	if errors.As(err, &e) {
+		fmt.Println(e.Tensor, e.Problem)
+	}
 	// Output:
 	// qwen3 3 layers, 203392 parameters of BF16
 	// [128 64] BF16 -0.1484375
-	// checkpoint: qwen3-qknorm: tensor "lm_head.weight" is not in this model: its LM head is
-	// model.embed_tokens.weight (tied embeddings)
+	// lm_head.weight is not in this model: its LM head is model.embed_tokens.weight (tied embeddings)
 }

@@ -99,7 +99,7 @@ func match(c *Config, found []stored, file, source string) ([]stored, error) {
 		if missing[0] == "lm_head.weight" {
 			problem += fmt.Sprintf(", and %s does not tie it to the embedding (tie_word_embeddings)", source)
 		}
-		return nil, &TensorError{File: file, Tensor: missing[0],
+		return nil, &Error{File: file, Tensor: missing[0],
 			Problem: fmt.Sprintf("%s; a %s model of %d layers needs it", problem, c.Family, c.Layers)}
 	}
 	var unknown []*stored

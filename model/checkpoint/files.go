@@ -41,7 +41,7 @@ func readText(file string) ([]byte, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxJSON+1))
 	if err != nil {
-		return nil, &FileError{File: file, Problem: "cannot be read", Err: err}
+		return nil, &Error{File: file, Problem: "cannot be read", Err: err}
 	}
 	if len(b) > maxJSON {
 		return nil, fileErrorf(file, "is larger than %d MB, which no such file is", maxJSON>>20)
@@ -69,10 +69,10 @@ func decodeJSON(file string, b []byte, v any) error {
 		return fileErrorf(file, "%s is a JSON %s, where %s is needed", what, wrong.Value, kindName(wrong.Type))
 	case errors.As(err, &syntax):
 		before := b[:min(int(syntax.Offset), len(b))]
-		return &FileError{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d",
+		return &Error{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d",
 			bytes.Count(before, []byte("\n"))+1), Err: err}
 	}
-	return &FileError{File: file, Problem: "is not valid JSON", Err: err}
+	return &Error{File: file, Problem: "is not valid JSON", Err: err}
 }
 
 func kindName(t reflect.Type) string {
@@ -123,7 +123,7 @@ func mapFile(file string) (mmap.MMap, error) {
 	}
 	m, err := mmap.MapRegion(f, int(size), mmap.RDONLY, 0, 0)
 	if err != nil {
-		return nil, &FileError{File: file, Problem: "cannot be mapped into memory", Err: err}
+		return nil, &Error{File: file, Problem: "cannot be mapped into memory", Err: err}
 	}
 	return notPointer(file, m)
 }
@@ -145,7 +145,7 @@ func loadFile(file string) (mmap.MMap, error) {
 	if n, err := io.ReadFull(f, m); err != nil {
 		_ = m.Unmap()
 		problem := fmt.Sprintf("cannot be read: it has %d bytes, and ended after %d", size, n)
-		return nil, &FileError{File: file, Problem: problem, Err: err}
+		return nil, &Error{File: file, Problem: problem, Err: err}
 	}
 	return notPointer(file, m)
 }
@@ -233,6 +233,6 @@ func explainFolder(dir, missing string) error {
 	case len(tensors) > 0:
 		why = fmt.Sprintf("the folder has %s, but %s", strings.Join(tensors[:min(3, len(tensors))], ", "), layout)
 	}
-	return &FileError{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("there is none in %s: %s", dir, why),
+	return &Error{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("there is none in %s: %s", dir, why),
 		Err: os.ErrNotExist}
 }

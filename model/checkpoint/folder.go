@@ -11,7 +11,7 @@ import (
 )
 
 // openFolder opens a Hugging Face folder.
-func (c *Checkpoint) openFolder() error {
+func (c loader) openFolder() error {
 	c.format = "safetensors"
 	configFile := filepath.Join(c.path, "config.json")
 	config, err := readConfig(configFile, &c.warnings)
@@ -34,7 +34,7 @@ func (c *Checkpoint) openFolder() error {
 	config.EOS = nil
 	c.addEnds("generation_config.json", c.generation.EOS)
 	c.addEnds("config.json", ends)
-	if c.text, err = folderText(c.path); err != nil {
+	if err := c.text.readFolder(c.path); err != nil {
 		return err
 	}
 
@@ -56,7 +56,7 @@ func (c *Checkpoint) openFolder() error {
 	return nil
 }
 
-func (c *Checkpoint) readFile(file string) ([]stored, error) {
+func (c loader) readFile(file string) ([]stored, error) {
 	m, err := c.mapFile(file)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (c *Checkpoint) readFile(file string) ([]stored, error) {
 // readShards reads the files that the index names. Index and shards must agree on every tensor: a
 // difference means that files of two models or two revisions were mixed. It also gives the index's
 // path.
-func (c *Checkpoint) readShards() ([]stored, string, error) {
+func (c loader) readShards() ([]stored, string, error) {
 	index := filepath.Join(c.path, "model.safetensors.index.json")
 	text, err := readText(index)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,7 +83,7 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 		return nil, "", err
 	}
 	if name, err := duplicateKey(bytes.TrimPrefix(text, utf8BOM)); err != nil || name != "" {
-		return nil, "", &FileError{File: index, Problem: fmt.Sprintf("names %q twice", name), Err: err}
+		return nil, "", &Error{File: index, Problem: fmt.Sprintf("names %q twice", name), Err: err}
 	}
 	if len(h.WeightMap) == 0 {
 		return nil, "", fileErrorf(index, "has no weight_map, so it names no files")
@@ -111,7 +111,7 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 		problem := fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download "+
 			"interrupted?",
 			len(absent), len(shards), absent[0])
-		return nil, "", &FileError{File: index, Problem: problem, Err: os.ErrNotExist}
+		return nil, "", &Error{File: index, Problem: problem, Err: os.ErrNotExist}
 	}
 	var found []stored
 	for _, shard := range shards {
@@ -138,7 +138,7 @@ func (c *Checkpoint) readShards() ([]stored, string, error) {
 		for name, shard := range h.WeightMap {
 			if !have[name] {
 				problem := fmt.Sprintf("is missing, though %s says it is there", filepath.Base(index))
-				return nil, "", &TensorError{File: filepath.Join(c.path, shard), Tensor: name, Problem: problem}
+				return nil, "", &Error{File: filepath.Join(c.path, shard), Tensor: name, Problem: problem}
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func TestBadFolders(t *testing.T) {
 		name   string
 		break_ func(t testing.TB, dir string)
 		says   []string
-		as     any // a pointer to the type of error it must be, or an error it must wrap
+		kind   error // for checkError
 	}{
 		{"no config", remove("config.json"), []string{"config.json: there is none in", "model.safetensors"},
 			fs.ErrNotExist},
@@ -154,99 +154,99 @@ func TestBadFolders(t *testing.T) {
 		{"weights of another name", instead("model.safetensors", "weights.safetensors"),
 			[]string{"weights.safetensors"}, fs.ErrNotExist},
 		{"a GGUF file in a folder", instead("config.json", "tiny.gguf"), []string{"tiny.gguf"}, fs.ErrNotExist},
-		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, new(*FileError)},
-		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, new(*FileError)},
+		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, ofFile},
+		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, ofFile},
 		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated", "Fetch it again"},
-			new(*FileError)},
+			ofFile},
 		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes",
-			"has only 5992", "truncated", "Fetch it again"}, new(*TensorError)},
+			"has only 5992", "truncated", "Fetch it again"}, ofTensor},
 		{"trailing bytes", func(t testing.TB, dir string) {
 			file := filepath.Join(dir, "model.safetensors")
 			put(t, file, append(get(t, file), 0))
-		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, new(*FileError)},
+		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, ofFile},
 		{"Git LFS pointer", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"),
 				[]byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
-		}, []string{"Git LFS pointer", "git lfs pull"}, new(*FileError)},
+		}, []string{"Git LFS pointer", "git lfs pull"}, ofFile},
 		{"a folder as weights", func(t testing.TB, dir string) {
 			remove("model.safetensors")(t, dir)
 			if err := os.Mkdir(filepath.Join(dir, "model.safetensors"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"is a folder, where a file should be"}, new(*FileError)},
+		}, []string{"is a folder, where a file should be"}, ofFile},
 		{"header longer than the file", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"),
 				append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
-		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, new(*FileError)},
+		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, ofFile},
 		{"huge header", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1),
 				make([]byte, maxHeader+1)...))
-		}, []string{"more than the"}, new(*FileError)},
+		}, []string{"more than the"}, ofFile},
 		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"},
-			new(*FileError)},
+			ofFile},
 		{"header is a list", header(func(string) string { return "[[]]" }), []string{"model.safetensors"},
-			new(*FileError)},
-		{"header is a number", header(func(string) string { return "1" }), []string{"not an object"}, new(*FileError)},
+			ofFile},
+		{"header is a number", header(func(string) string { return "1" }), []string{"not an object"}, ofFile},
 		{"header is nested", header(func(string) string { return `{"a":` + strings.Repeat("[", 100) }),
-			[]string{"nested"}, new(*FileError)},
+			[]string{"nested"}, ofFile},
 		{"overlapping tensors", header(func(s string) string {
 			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2044,`, 1)
 		}), []string{`"model.layers.0.input_layernorm.weight" overlaps "model.embed_tokens.weight"`},
-			new(*TensorError)},
+			ofTensor},
 		{"hole between tensors", header(func(s string) string {
 			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2052,`, 1)
-		}), []string{`"model.layers.0.input_layernorm.weight" leaves 4 bytes unused`}, new(*TensorError)},
+		}), []string{`"model.layers.0.input_layernorm.weight" leaves 4 bytes unused`}, ofTensor},
 		{"offsets of another size", replace(`"shape":[32,16]`, `"shape":[31,16]`),
-			[]string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, new(*TensorError)},
+			[]string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, ofTensor},
 		{"offsets backwards", replace(`"data_offsets":[0,2048]`, `"data_offsets":[2048,0]`),
-			[]string{"embed_tokens", "bytes 2048 to 0"}, new(*TensorError)},
+			[]string{"embed_tokens", "bytes 2048 to 0"}, ofTensor},
 		{"tensor beyond the file", header(func(s string) string {
 			return `{"huge":{"dtype":"U8","shape":[9007199254740992],"data_offsets":[0,9007199254740992]},` + s[1:]
-		}), []string{"model.safetensors", `"huge" takes bytes 0 to 9007199254740992`, "truncated"}, new(*TensorError)},
+		}), []string{"model.safetensors", `"huge" takes bytes 0 to 9007199254740992`, "truncated"}, ofTensor},
 		{"shape that overflows", replace(`"shape":[32,16]`, `"shape":[4294967296,4294967296,16]`),
-			[]string{"embed_tokens", "[4294967296 4294967296 16]"}, new(*TensorError)},
+			[]string{"embed_tokens", "[4294967296 4294967296 16]"}, ofTensor},
 		{"shape that overflows to the right size", replace(`"shape":[32,16]`, `"shape":[4611686018427388032,16]`),
-			[]string{"embed_tokens", "[4611686018427388032 16]"}, new(*TensorError)},
-		{"negative shape", replace(`"shape":[32,16]`, `"shape":[-32,-16]`), []string{"shape"}, new(*FileError)},
+			[]string{"embed_tokens", "[4611686018427388032 16]"}, ofTensor},
+		{"negative shape", replace(`"shape":[32,16]`, `"shape":[-32,-16]`), []string{"shape"}, ofFile},
 		{"dimension beyond an int", replace(`"shape":[32,16]`, `"shape":[18446744073709551615,0]`),
-			[]string{"embed_tokens"}, new(*TensorError)},
+			[]string{"embed_tokens"}, ofTensor},
 		{"empty tensor", replace(`"shape":[32,16],"data_offsets":[0,2048]`, `"shape":[0,16],"data_offsets":[0,0]`),
-			[]string{"embed_tokens"}, new(*TensorError)},
-		{"unknown type", replace(`"F32"`, `"F8_E4M3"`), []string{"F8_E4M3"}, new(*FileError)},
+			[]string{"embed_tokens"}, ofTensor},
+		{"unknown type", replace(`"F32"`, `"F8_E4M3"`), []string{"F8_E4M3"}, ofFile},
 		{"type that is no weight", replace(`"dtype":"F32","shape":[32,16]`, `"dtype":"U32","shape":[32,16]`),
-			[]string{"embed_tokens", "is U32", "BF16"}, new(*TensorError)},
+			[]string{"embed_tokens", "is U32", "BF16"}, ofTensor},
 		{"a tensor twice in the header", header(func(s string) string {
 			return `{"model.norm.weight":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},` + s[1:]
-		}), []string{"model.norm.weight", "twice"}, new(*TensorError)},
+		}), []string{"model.norm.weight", "twice"}, ofTensor},
 		{"wrong shape", replace(`"shape":[32,16]`, `"shape":[16,32]`), []string{"model.safetensors",
-			`"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, new(*TensorError)},
-		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, new(*TensorError)},
+			`"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, ofTensor},
+		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, ofTensor},
 		{"config of another width", config(fields{"num_attention_heads": 2, "num_key_value_heads": 2}),
 			[]string{"q_proj.weight", "is [32 16], config.json asks for [16 16]",
-				"2 attention heads x head dimension 8"}, new(*TensorError)},
+				"2 attention heads x head dimension 8"}, ofTensor},
 		{"missing tensor", tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
 			return slices.DeleteFunc(all, func(t ckptgen.Tensor) bool { return `"`+t.Name+`"` == q })
-		}), []string{q, "is missing"}, new(*TensorError)},
+		}), []string{q, "is missing"}, ofTensor},
 		{"fewer layers than config.json says", config(fields{"num_hidden_layers": 3}),
-			[]string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, new(*TensorError)},
+			[]string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, ofTensor},
 		{"more layers than config.json says", config(fields{"num_hidden_layers": 1}),
-			[]string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, new(*TensorError)},
+			[]string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, ofTensor},
 		{"untied without LM head", config(fields{"tie_word_embeddings": false}),
-			[]string{"lm_head.weight", "is missing", "tie_word_embeddings"}, new(*TensorError)},
+			[]string{"lm_head.weight", "is missing", "tie_word_embeddings"}, ofTensor},
 		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"),
-			[]string{"q_proj.bias", "is not part of a llama model"}, new(*TensorError)},
+			[]string{"q_proj.bias", "is not part of a llama model"}, ofTensor},
 		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"},
-			new(*TensorError)},
+			ofTensor},
 		{"unknown family", config(fields{"model_type": "mamba"}), []string{`"mamba"`, "qwen3"}, ErrUnsupported},
 		{"broken tokenizer_config.json", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(`{"chat_template": 3}`))
-		}, []string{"tokenizer_config.json", "chat_template"}, new(*FileError)},
+		}, []string{"tokenizer_config.json", "chat_template"}, ofFile},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := writeTiny(t, tiny("llama"))
 			tc.break_(t, dir)
-			_, err := Open(dir)
-			checkError(t, err, tc.says, tc.as)
+			_, err := Open(dir, nil)
+			checkError(t, err, tc.says, tc.kind)
 		})
 	}
 }
@@ -308,7 +308,7 @@ func TestBadIndexes(t *testing.T) {
 			dir := writeTiny(t, s)
 			open(t, dir)
 			tc.break_(t, dir)
-			_, err := Open(dir)
+			_, err := Open(dir, nil)
 			checkError(t, err, tc.says, nil)
 		})
 	}
@@ -323,11 +323,11 @@ func TestBadPaths(t *testing.T) {
 		t.TempDir():                             "config.json: there is none in",
 		os.DevNull:                              "not a regular file",
 	} {
-		if _, err := Open(path); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want an error saying %q", path, err, says)
 		}
 	}
-	if _, err := Open(filepath.Join(dir, "nowhere")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Open(filepath.Join(dir, "nowhere"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v does not wrap fs.ErrNotExist", err)
 	}
 }
@@ -524,20 +524,20 @@ func TestTextOfFolders(t *testing.T) {
 				put(t, filepath.Join(dir, name), []byte(source))
 			}
 			c := open(t, dir)
-			if got := c.ChatTemplates(); !maps.Equal(got, tc.want) {
+			if got := c.Text().Templates; !maps.Equal(got, tc.want) {
 				t.Errorf("templates %q, want %q", got, tc.want)
 			}
-			if bos, eos := c.SpecialTokens(); bos != tc.bos || eos != tc.eos {
+			if bos, eos := c.Text().BOS, c.Text().EOS; bos != tc.bos || eos != tc.eos {
 				t.Errorf("special tokens %q, %q", bos, eos)
 			}
-			if _, ok := c.TokenizerFile(); ok {
+			if c.Text().TokenizerFile != "" {
 				t.Error("a tokenizer.json that is not there")
 			}
 			put(t, filepath.Join(dir, "tokenizer.json"), []byte("{}"))
-			if path, ok := open(t, dir).TokenizerFile(); !ok || path != filepath.Join(dir, "tokenizer.json") {
-				t.Errorf("tokenizer file %q, %v", path, ok)
+			if path := open(t, dir).Text().TokenizerFile; path != filepath.Join(dir, "tokenizer.json") {
+				t.Errorf("tokenizer file %q", path)
 			}
-			if _, ok := c.Vocab(); ok {
+			if c.Text().Vocab != nil {
 				t.Error("a folder has no GGUF vocabulary")
 			}
 		})
@@ -551,13 +551,13 @@ func TestPointers(t *testing.T) {
 		"tokenizer_config.json", "chat_template.jinja"} {
 		dir := writeTiny(t, tiny("llama"))
 		put(t, filepath.Join(dir, name), pointer)
-		_, err := Open(dir)
-		checkError(t, err, []string{name, "is a Git LFS pointer", "git lfs pull"}, new(*FileError))
+		_, err := Open(dir, nil)
+		checkError(t, err, []string{name, "is a Git LFS pointer", "git lfs pull"}, ofFile)
 	}
 	file := filepath.Join(t.TempDir(), "model.gguf")
 	put(t, file, pointer)
-	_, err := Open(file)
-	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, new(*FileError))
+	_, err := Open(file, nil)
+	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, ofFile)
 }
 
 // BOS is generation_config.json's before config.json's. End tokens are the union, and each knows
@@ -572,7 +572,7 @@ func TestSpecialTokensOfBothConfigs(t *testing.T) {
 		t.Errorf("EOS %v, BOS %v, generation %+v", got.EOS, got.BOS, c.Generation())
 	}
 	want := []EndID{{7, []string{"generation_config.json"}}, {2, []string{"generation_config.json", "config.json"}}}
-	if got := c.EndIDs(); !reflect.DeepEqual(got, want) {
+	if got := c.Text().Ends; !reflect.DeepEqual(got, want) {
 		t.Errorf("end tokens %v, want %v", got, want)
 	}
 	if got := c.Warnings(); len(got) != 0 {

@@ -106,8 +106,8 @@ func readGGUF(file string, b []byte) (*gguf, error) {
 		if bits.ReverseBytes32(v) == 3 {
 			feature = "a big-endian GGUF file"
 		}
-		return nil, &UnsupportedError{File: file, Feature: feature,
-			Supported: "version 3 in little-endian order is; convert the model again with a current llama.cpp"}
+		return nil, unsupported(file, feature,
+			"version 3 in little-endian order is; convert the model again with a current llama.cpp")
 	}
 	tensors := r.count("tensors", maxGGUFTensors, 8+4+4+8)
 	entries := r.count("metadata entries", maxGGUFEntries, 8+4+1)
@@ -122,7 +122,7 @@ func readGGUF(file string, b []byte) (*gguf, error) {
 		g.meta[key] = value
 	}
 	if r.err != nil {
-		return nil, &FileError{File: file, Problem: "the metadata is damaged", Err: r.err}
+		return nil, &Error{File: file, Problem: "the metadata is damaged", Err: r.err}
 	}
 	return g, g.readTensors(r, tensors)
 }
@@ -143,7 +143,7 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 	for i := range g.tensors {
 		s, offset, err := g.readTensor(r)
 		if r.err != nil {
-			return &FileError{File: g.file, Problem: fmt.Sprintf("the description of tensor %d of %d is damaged", i+1,
+			return &Error{File: g.file, Problem: fmt.Sprintf("the description of tensor %d of %d is damaged", i+1,
 				n), Err: r.err}
 		}
 		if err != nil {
@@ -211,8 +211,8 @@ func (g *gguf) readTensor(r *ggufReader) (s stored, offset uint64, err error) {
 	}
 	s.typ, s.typeName = t.typ, t.name
 	if t.typ == dtype.Invalid {
-		return s, 0, &UnsupportedError{File: g.file, Feature: fmt.Sprintf("tensor %q of type %s", s.name, t.name),
-			Supported: "supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K"}
+		return s, 0, unsupported(g.file, fmt.Sprintf("tensor %q of type %s", s.name, t.name),
+			"supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K")
 	}
 	if block, _ := t.typ.Block(); s.shape[dims-1]%block != 0 {
 		return s, 0, s.errorf("is %v of %s, whose rows must be a multiple of %d", s.shape, t.name, block)

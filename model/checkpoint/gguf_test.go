@@ -223,12 +223,12 @@ func TestGGUFEndTokens(t *testing.T) {
 	keys := base.set(ggml+"eos_token_id", uint32(4)).set(ggml+"eot_token_id", uint32(5))
 	c := open(t, keys.set(ggml+"eom_token_id", uint32(4)).write(t))
 	want := []EndID{{4, []string{ggml + "eos_token_id", ggml + "eom_token_id"}}, {5, []string{ggml + "eot_token_id"}}}
-	if got := c.EndIDs(); !reflect.DeepEqual(got, want) {
+	if got := c.Text().Ends; !reflect.DeepEqual(got, want) {
 		t.Errorf("end tokens %v, want %v", got, want)
 	}
 	keys = base.set(ggml+"tokens", []string{"a", "b", "c"}).set(ggml+"bos_token_id", uint32(3))
 	c = open(t, keys.set(ggml+"eot_token_id", uint32(2)).set(ggml+"eos_token_id", uint32(32)).write(t))
-	vocab, _ := c.Vocab()
+	vocab := c.Text().Vocab
 	if got := c.Config(); len(got.BOS) != 0 || !slices.Equal(got.EOS, []int{2}) || vocab.BOS != -1 || vocab.EOS != -1 {
 		t.Errorf("BOS %v, EOS %v, vocabulary's %d and %d", got.BOS, got.EOS, vocab.BOS, vocab.EOS)
 	}
@@ -256,20 +256,20 @@ func TestGGUFText(t *testing.T) {
 		uint32(2)).set("tokenizer.chat_template", "{{ x }}").
 		set("tokenizer.chat_templates", []string{"tool_use"}).set("tokenizer.chat_template.tool_use", "{{ y }}")
 	c := open(t, m.write(t))
-	got, ok := c.Vocab()
-	want := Vocab{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b", "ab c"}, Types: types,
+	got := c.Text().Vocab
+	want := &Vocab{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b", "ab c"}, Types: types,
 		BOS: 1, EOS: 2, AddBOS: true}
 	if err := c.Close(); err != nil { // what follows must not lie in the mapping
 		t.Error(err)
 	}
-	if !ok || !reflect.DeepEqual(got, want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
 	}
-	if got, want := c.ChatTemplates(), map[string]string{"default": "{{ x }}",
+	if got, want := c.Text().Templates, map[string]string{"default": "{{ x }}",
 		"tool_use": "{{ y }}"}; !maps.Equal(got, want) {
 		t.Errorf("templates %q, want %q", got, want)
 	}
-	if bos, eos := c.SpecialTokens(); bos != "t1" || eos != "t2" {
+	if bos, eos := c.Text().BOS, c.Text().EOS; bos != "t1" || eos != "t2" {
 		t.Errorf("special tokens %q, %q", bos, eos)
 	}
 	for _, tc := range []struct {
@@ -281,15 +281,15 @@ func TestGGUFText(t *testing.T) {
 		{m.set("tokenizer.ggml.pre", "qwen2").set("tokenizer.ggml.add_bos_token", true), true},
 		{m.set("tokenizer.ggml.pre", "default").set("tokenizer.ggml.model", "llama"), true},
 	} {
-		if v, _ := open(t, tc.m.write(t)).Vocab(); v.AddBOS != tc.addBOS {
+		if v := open(t, tc.m.write(t)).Text().Vocab; v.AddBOS != tc.addBOS {
 			t.Errorf("model %s, pre %s: add BOS %v", v.Model, v.Pre, v.AddBOS)
 		}
 	}
 	bare := open(t, base.write(t))
-	if _, ok := bare.Vocab(); ok {
+	if bare.Text().Vocab != nil {
 		t.Error("a vocabulary in a file without one")
 	}
-	if got := bare.ChatTemplates(); len(got) > 0 {
+	if got := bare.Text().Templates; len(got) > 0 {
 		t.Errorf("templates %q in a file without one", got)
 	}
 }
@@ -316,10 +316,10 @@ func TestBadGGUF(t *testing.T) {
 		name  string
 		model ggufModel
 		says  []string
-		as    any
+		kind  error
 	}{
 		{"no architecture", base.set("general.architecture", nil), []string{`"general.architecture" is missing`},
-			new(*FileError)},
+			ofFile},
 		{"unknown architecture", base.set("general.architecture", "mamba"), []string{`architecture "mamba"`},
 			ErrUnsupported},
 		{"mixture of experts", base.set("llama.expert_count", uint32(8)), []string{"mixture of experts", "8"},
@@ -338,73 +338,79 @@ func TestBadGGUF(t *testing.T) {
 		{"partial RoPE", base.set("llama.rope.dimension_count", uint32(4)), []string{"RoPE over 4 of 8"},
 			ErrUnsupported},
 		{"no number of layers", base.set("llama.block_count", nil), []string{`"llama.block_count" is missing`},
-			new(*FileError)},
+			ofFile},
 		{"a string as number", base.set("llama.block_count", "2"), []string{`"llama.block_count" is of kind string`},
-			new(*FileError)},
+			ofFile},
 		{"heads per layer", base.set("llama.attention.head_count", []int32{4, 2}),
-			[]string{"is of kind array, where an integer"}, new(*FileError)},
+			[]string{"is of kind array, where an integer"}, ofFile},
 		{"a number as string", base.set("general.architecture", uint32(1)),
-			[]string{"is of kind uint32, where a string"}, new(*FileError)},
+			[]string{"is of kind uint32, where a string"}, ofFile},
 		{"a string as epsilon", base.set("llama.attention.layer_norm_rms_epsilon", "x"), []string{"where a number"},
-			new(*FileError)},
+			ofFile},
 		{"no epsilon", base.set("llama.attention.layer_norm_rms_epsilon", nil), []string{"epsilon is NaN"},
-			new(*FileError)},
-		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"where a bool"}, new(*FileError)},
+			ofFile},
+		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"where a bool"}, ofFile},
 		{"huge layers", base.set("llama.block_count", uint64(math.MaxUint64)), []string{"number of layers"},
-			new(*FileError)},
-		{"no heads", base.set("llama.attention.head_count", uint32(0)), []string{"heads is 0"}, new(*FileError)},
+			ofFile},
+		{"no heads", base.set("llama.attention.head_count", uint32(0)), []string{"heads is 0"}, ofFile},
 		{"another vocabulary size", base.set("llama.vocab_size", uint32(33)), []string{"vocab_size is 33", "32 rows"},
-			new(*FileError)},
+			ofFile},
 		{"more tokens than rows", base.set("tokenizer.ggml.tokens", make([]string, 33)),
-			[]string{"33 tokens", "32 rows"}, new(*FileError)},
+			[]string{"33 tokens", "32 rows"}, ofFile},
 		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"no array of strings"},
-			new(*FileError)},
+			ofFile},
 		{"types of other tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.token_type",
-			[]int32{1}), []string{"3 tokens, but 1"}, new(*FileError)},
+			[]int32{1}), []string{"3 tokens, but 1"}, ofFile},
 		{"metadata twice", ggufModel{append(slices.Clone(base.meta), base.meta[0]), base.tensors},
-			[]string{`"general.architecture" twice`}, new(*FileError)},
+			[]string{`"general.architecture" twice`}, ofFile},
 		{"tensor twice", base.add(tensor("output_norm.weight", dtype.F32, 16)), []string{"output_norm.weight",
-			"twice"}, new(*TensorError)},
+			"twice"}, ofTensor},
 		{"alignment of zero", base.set("general.alignment", uint32(0)), []string{"general.alignment is 0"},
-			new(*FileError)},
+			ofFile},
 		{"alignment that is no power of two", base.set("general.alignment", uint32(48)),
-			[]string{"general.alignment is 48"}, new(*FileError)},
+			[]string{"general.alignment is 48"}, ofFile},
 		{"huge alignment", base.set("general.alignment", uint32(1<<31)), []string{"general.alignment"},
-			new(*FileError)},
+			ofFile},
 		{"tensors off the alignment", base.set("general.alignment", uint32(4096)),
-			[]string{"no multiple of the alignment 4096"}, new(*TensorError)},
+			[]string{"no multiple of the alignment 4096"}, ofTensor},
 		{"unknown tensor", base.add(tensor("blk.0.attn_q.bias", dtype.F32, 32)),
-			[]string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, new(*TensorError)},
+			[]string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, ofTensor},
 		{"tensor of no known name", base.add(tensor("blk.0.ffn_gate_inp.weight", dtype.F32, 8)),
-			[]string{`"blk.0.ffn_gate_inp.weight"`, "not part of"}, new(*TensorError)},
+			[]string{`"blk.0.ffn_gate_inp.weight"`, "not part of"}, ofTensor},
 		{"no embedding", edit(func(t *ckptgen.Tensor) bool { return t.Name != "token_embd.weight" }),
-			[]string{"token_embd.weight", "is missing"}, new(*TensorError)},
+			[]string{"token_embd.weight", "is missing"}, ofTensor},
 		{"missing tensor", edit(func(t *ckptgen.Tensor) bool { return t.Name != "blk.1.ffn_up.weight" }),
-			[]string{"model.layers.1.mlp.up_proj.weight", "is missing"}, new(*TensorError)},
+			[]string{"model.layers.1.mlp.up_proj.weight", "is missing"}, ofTensor},
 		{"integers as weights", base.add(tensor("output.weight", dtype.I32, 32, 16)),
-			[]string{"output.weight", "is I32"}, new(*TensorError)},
-		{"quantized norm", wide, []string{"is Q8_0", "norms and biases"}, new(*TensorError)},
+			[]string{"output.weight", "is I32"}, ofTensor},
+		{"quantized norm", wide, []string{"is Q8_0", "norms and biases"}, ofTensor},
 		{"rows that are no whole blocks", base.add(tensor("output.weight", dtype.Q4_K, 32, 16)),
-			[]string{"output.weight", "multiple of 256"}, new(*TensorError)},
+			[]string{"output.weight", "multiple of 256"}, ofTensor},
 		{"wrong shape", base.set("llama.feed_forward_length", uint32(25)), []string{"blk.0.ffn_gate.weight",
-			"is [24 16], the metadata asks for [25 16]"}, new(*TensorError)},
+			"is [24 16], the metadata asks for [25 16]"}, ofTensor},
 		{"RoPE factors of another length", base.add(tensor("rope_freqs.weight", dtype.F32, 5)),
-			[]string{"rope_freqs.weight", "[5]", "[4]"}, new(*TensorError)},
+			[]string{"rope_freqs.weight", "[5]", "[4]"}, ofTensor},
 		{"RoPE factors of zero", base.add(tensor("rope_freqs.weight", dtype.F32, 4)),
-			[]string{"frequency factor 0 is 0"}, new(*FileError)},
+			[]string{"frequency factor 0 is 0"}, ofFile},
 		{"RoPE factors and linear scaling", base.set("llama.rope.scaling.factor",
 			float32(2)).add(tensor("rope_freqs.weight", dtype.F32, 4)), []string{"rope_freqs.weight", "linear"},
-			new(*TensorError)},
+			ofTensor},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Open(tc.model.write(t))
-			checkError(t, err, tc.says, tc.as)
+			_, err := Open(tc.model.write(t), nil)
+			checkError(t, err, tc.says, tc.kind)
 		})
 	}
 }
 
+// Kinds of errors for checkError, besides ErrUnsupported and nil, which means any.
+var (
+	ofFile   = errors.New("file")
+	ofTensor = errors.New("tensor")
+)
+
 // checkError demands an error that says something and is, or wraps, something.
-func checkError(t *testing.T, err error, says []string, as any) {
+func checkError(t *testing.T, err error, says []string, kind error) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("it opened")
@@ -418,15 +424,17 @@ func checkError(t *testing.T, err error, says []string, as any) {
 	if !strings.HasPrefix(err.Error(), "checkpoint: ") {
 		t.Error("it does not begin with the package")
 	}
-	if as == nil {
-		return
-	}
-	if sentinel, ok := as.(error); ok {
-		if !errors.Is(err, sentinel) {
-			t.Errorf("it does not wrap %v", sentinel)
+	switch kind {
+	case nil:
+	case ofFile, ofTensor:
+		e := new(Error)
+		if !errors.As(err, &e) || (e.Tensor != "") != (kind == ofTensor) || errors.Is(err, ErrUnsupported) {
+			t.Errorf("%T of tensor %q, want an *Error of a %v", err, e.Tensor, kind)
 		}
-	} else if !errors.As(err, as) {
-		t.Errorf("it is no %v", reflect.TypeOf(as).Elem())
+	default:
+		if !errors.Is(err, kind) {
+			t.Errorf("the error does not wrap %v", kind)
+		}
 	}
 }
 
@@ -461,57 +469,57 @@ func TestHostileGGUF(t *testing.T) {
 		name string
 		b    []byte
 		says []string
-		as   any
+		kind error
 	}{
-		{"only the magic", []byte("GGUF"), []string{"ends at byte 4"}, new(*FileError)},
+		{"only the magic", []byte("GGUF"), []string{"ends at byte 4"}, ofFile},
 		{"version 2", ggufBytes(uint32(2), 0, 0), []string{"version 2"}, ErrUnsupported},
 		{"big-endian", ggufBytes(uint32(3<<24), 0, 0), []string{"big-endian"}, ErrUnsupported},
-		{"no tensors", ggufBytes(v3, 0, 0), []string{"general.architecture"}, new(*FileError)},
+		{"no tensors", ggufBytes(v3, 0, 0), []string{"general.architecture"}, ofFile},
 		{"2^60 entries", ggufBytes(v3, 0, 1<<60), []string{"claims 1152921504606846976 metadata entries"},
-			new(*FileError)},
-		{"2^60 tensors", ggufBytes(v3, 1<<60, 0), []string{"claims 1152921504606846976 tensors"}, new(*FileError)},
-		{"more entries than bytes", ggufBytes(v3, 0, 1000), []string{"claims 1000"}, new(*FileError)},
+			ofFile},
+		{"2^60 tensors", ggufBytes(v3, 1<<60, 0), []string{"claims 1152921504606846976 tensors"}, ofFile},
+		{"more entries than bytes", ggufBytes(v3, 0, 1000), []string{"claims 1000"}, ofFile},
 		{"key of 2^60 bytes", append(ggufBytes(v3, 0, 1, 1<<60), make([]byte, 64)...), []string{"a metadata key"},
-			new(*FileError)},
+			ofFile},
 		{"key of all bits", append(ggufBytes(v3, 0, 1, -1), make([]byte, 64)...), []string{"18446744073709551615"},
-			new(*FileError)},
+			ofFile},
 		{"string of 2^63 bytes", ggufBytes(v3, 0, 1, "k", str, math.MinInt), []string{"bytes of a string"},
-			new(*FileError)},
+			ofFile},
 		{"string past the end", ggufBytes(v3, 0, 1, "k", str, 1), []string{"claims 1 bytes of a string"},
-			new(*FileError)},
-		{"unknown kind", ggufBytes(v3, 0, 1, "k", uint32(13), 0), []string{"no value kind 13"}, new(*FileError)},
+			ofFile},
+		{"unknown kind", ggufBytes(v3, 0, 1, "k", uint32(13), 0), []string{"no value kind 13"}, ofFile},
 		{"array of unknown kind", ggufBytes(v3, 0, 1, "k", arr, uint32(99), 1), []string{"no value kind 99"},
-			new(*FileError)},
+			ofFile},
 		{"array of 2^61 numbers", ggufBytes(v3, 0, 1, "k", arr, u32, 1<<62), []string{"array elements"},
-			new(*FileError)},
+			ofFile},
 		{"array past the end", ggufBytes(v3, 0, 1, "k", arr, u8, 9, uint32(0)), []string{"claims 9 array elements"},
-			new(*FileError)},
+			ofFile},
 		{"array of strings past the end", ggufBytes(v3, 0, 1, "k", arr, str, 2, "a", 100), []string{"damaged"},
-			new(*FileError)},
-		{"nested arrays", ggufBytes(nested...), []string{"nested more than 4"}, new(*FileError)},
-		{"no dimensions", desc(), []string{"no dimensions"}, new(*TensorError)},
-		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"more than 4"}, new(*TensorError)},
-		{"a dimension of zero", desc(0), []string{"dimension of 0"}, new(*TensorError)},
-		{"a dimension of 2^63", desc(math.MinInt), []string{"9223372036854775808"}, new(*TensorError)},
-		{"dimensions that overflow", desc(1<<32, 1<<32), []string{"4294967296"}, new(*TensorError)},
-		{"dimensions that overflow to little", desc(1<<33, 1<<31+1), []string{"no file can hold"}, new(*TensorError)},
-		{"data past the end", desc(64), []string{"truncated"}, new(*TensorError)},
+			ofFile},
+		{"nested arrays", ggufBytes(nested...), []string{"nested more than 4"}, ofFile},
+		{"no dimensions", desc(), []string{"no dimensions"}, ofTensor},
+		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"more than 4"}, ofTensor},
+		{"a dimension of zero", desc(0), []string{"dimension of 0"}, ofTensor},
+		{"a dimension of 2^63", desc(math.MinInt), []string{"9223372036854775808"}, ofTensor},
+		{"dimensions that overflow", desc(1<<32, 1<<32), []string{"4294967296"}, ofTensor},
+		{"dimensions that overflow to little", desc(1<<33, 1<<31+1), []string{"no file can hold"}, ofTensor},
+		{"data past the end", desc(64), []string{"truncated"}, ofTensor},
 		{"offset past the end", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), 1<<62),
-			[]string{"takes bytes 4611686018427387904"}, new(*TensorError)},
+			[]string{"takes bytes 4611686018427387904"}, ofTensor},
 		{"offset of all bits but few", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), -32), []string{"takes bytes"},
-			new(*TensorError)},
+			ofTensor},
 		{"unsupported type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(10), 0), []string{`"t" of type Q2_K`,
 			"Q6_K"}, ErrUnsupported},
 		{"unknown type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(4), 0), []string{"of type number 4 is not"},
 			ErrUnsupported},
 		{"overlapping tensors", append(ggufBytes(v3, 2, 0, "a", uint32(1), 64, uint32(0), 0, "b", uint32(1), 1,
-			uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, new(*TensorError)},
+			uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, ofTensor},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "hostile.gguf")
 			put(t, file, tc.b)
-			_, err := Open(file)
-			checkError(t, err, tc.says, tc.as)
+			_, err := Open(file, nil)
+			checkError(t, err, tc.says, tc.kind)
 		})
 	}
 }
@@ -525,7 +533,7 @@ func TestGGUFTruncatedAnywhere(t *testing.T) {
 	b := get(t, file)
 	for n := 4; n < len(b); n += 1 + n/64 {
 		c := &Checkpoint{path: file, entries: map[string]*entry{}}
-		err := c.openGGUF(b[:n:n])
+		err := (loader{c}).openGGUF(b[:n:n])
 		if err == nil {
 			t.Fatalf("%d of %d bytes opened", n, len(b))
 		}
@@ -544,11 +552,11 @@ func TestMagicDecides(t *testing.T) {
 	open(t, odd)
 	wrong := filepath.Join(t.TempDir(), "model.gguf")
 	put(t, wrong, []byte("PK\x03\x04"))
-	_, err := Open(wrong)
-	checkError(t, err, []string{"is no GGUF file"}, new(*FileError))
+	_, err := Open(wrong, nil)
+	checkError(t, err, []string{"is no GGUF file"}, ofFile)
 	put(t, wrong, nil)
-	_, err = Open(wrong)
-	checkError(t, err, []string{"is empty"}, new(*FileError))
-	_, err = Open(filepath.Join(t.TempDir(), "none.gguf"))
+	_, err = Open(wrong, nil)
+	checkError(t, err, []string{"is empty"}, ofFile)
+	_, err = Open(filepath.Join(t.TempDir(), "none.gguf"), nil)
 	checkError(t, err, nil, fs.ErrNotExist)
 }

@@ -159,7 +159,7 @@ func (m *metadata) templates() templates {
 	const key = "tokenizer.chat_template"
 	all := templates{}
 	if m.has(key) {
-		all[DefaultTemplate] = m.string(key)
+		all[defaultTemplate] = m.string(key)
 	}
 	for k := range m.g.meta {
 		if name, ok := strings.CutPrefix(k, key+"."); ok {

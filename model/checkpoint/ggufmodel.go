@@ -11,7 +11,7 @@ import (
 )
 
 // openGGUF makes a checkpoint of a mapped GGUF file.
-func (c *Checkpoint) openGGUF(b []byte) error {
+func (c loader) openGGUF(b []byte) error {
 	c.format = "gguf"
 	c.generation = &Generation{}
 	g, err := readGGUF(c.path, b)
@@ -36,7 +36,7 @@ func (c *Checkpoint) openGGUF(b []byte) error {
 			return err
 		}
 	}
-	if c.text, err = g.text(c); err != nil {
+	if err := g.text(c); err != nil {
 		return err
 	}
 	if err := c.config.check(c.path); err != nil {
@@ -117,15 +117,14 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 	m := g.metadata()
 	arch := m.string("general.architecture")
 	no := func(feature string, args ...any) (*Config, error) {
-		return nil, &UnsupportedError{File: g.file, Feature: fmt.Sprintf(feature, args...),
-			Supported: supportedFamilies}
+		return nil, unsupported(g.file, fmt.Sprintf(feature, args...), supportedFamilies)
 	}
 	if !m.has("general.architecture") {
 		m.fail("general.architecture", "is missing")
 	}
 	if n := m.int("split.count", 0); n > 1 {
-		return nil, &UnsupportedError{File: g.file, Feature: fmt.Sprintf("a GGUF model split into %d files", n),
-			Supported: "join them with llama-gguf-split --merge"}
+		return nil, unsupported(g.file, fmt.Sprintf("a GGUF model split into %d files", n),
+			"join them with llama-gguf-split --merge")
 	}
 	if m.err != nil {
 		return nil, m.err
@@ -173,7 +172,7 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 		}
 	}
 	if m.err == nil && c.Vocab == 0 {
-		return nil, &TensorError{File: g.file, Tensor: "model.embed_tokens.weight", InFile: "token_embd.weight",
+		return nil, &Error{File: g.file, Tensor: "model.embed_tokens.weight", InFile: "token_embd.weight",
 			Problem: "is missing; every model needs it"}
 	}
 	if n := m.int(arch+".vocab_size", c.Vocab); m.err == nil && n != c.Vocab {
@@ -207,7 +206,7 @@ func (g *gguf) rope(m *metadata, arch string, c *Config) error {
 			c.RoPE.Scaling, c.RoPE.Factor = "linear", factor
 		}
 	default:
-		return &UnsupportedError{File: g.file, Feature: fmt.Sprintf("RoPE scaling %q", kind), Supported: supportedRope}
+		return unsupported(g.file, fmt.Sprintf("RoPE scaling %q", kind), supportedRope)
 	}
 	return nil
 }
@@ -255,7 +254,7 @@ func (r RoPE) explains(factors []float32, headDim int) bool {
 
 // text reads the tokenizer and the chat templates, and adds the special ids to the checkpoint's
 // config.
-func (g *gguf) text(c *Checkpoint) (text, error) {
+func (g *gguf) text(c loader) error {
 	m := g.metadata()
 	const ggml = "tokenizer.ggml."
 	v := Vocab{
@@ -272,7 +271,8 @@ func (g *gguf) text(c *Checkpoint) (text, error) {
 	// vocabulary.
 	v.AddBOS = m.bool(ggml+"add_bos_token", v.Model == "llama" ||
 		slices.Contains([]string{"llama3", "llama-v3", "llama-bpe"}, v.Pre))
-	t := text{templates: m.templates()}
+	t := &c.text
+	t.Templates = m.templates()
 	vocab := c.config.Vocab
 	if len(v.Tokens) > 0 {
 		vocab = min(vocab, len(v.Tokens))
@@ -294,22 +294,22 @@ func (g *gguf) text(c *Checkpoint) (text, error) {
 		}
 	}
 	if m.err != nil || len(v.Tokens) == 0 {
-		return t, m.err
+		return m.err
 	}
 	if rows := c.config.Vocab; len(v.Tokens) > rows {
-		return text{}, fileErrorf(g.file, "has %d tokens, but token_embd.weight has only %d rows", len(v.Tokens), rows)
+		return fileErrorf(g.file, "has %d tokens, but token_embd.weight has only %d rows", len(v.Tokens), rows)
 	}
 	if len(v.Types) != 0 && len(v.Types) != len(v.Tokens) {
-		return text{}, fileErrorf(g.file, "has %d tokens, but %d token types", len(v.Tokens), len(v.Types))
+		return fileErrorf(g.file, "has %d tokens, but %d token types", len(v.Tokens), len(v.Types))
 	}
 	for _, special := range []struct {
 		id   int
 		text *string
-	}{{v.BOS, &t.bos}, {v.EOS, &t.eos}} {
+	}{{v.BOS, &t.BOS}, {v.EOS, &t.EOS}} {
 		if special.id >= 0 {
 			*special.text = v.Tokens[special.id]
 		}
 	}
-	t.vocab = &v
-	return t, nil
+	t.Vocab = &v
+	return nil
 }

@@ -178,17 +178,16 @@ func (h *hfConfig) missing() string {
 // most telling reason comes first.
 func (h *hfConfig) unsupported(file string) error {
 	no := func(format string, args ...any) error {
-		return &UnsupportedError{File: file, Feature: fmt.Sprintf(format, args...), Supported: supportedFamilies}
+		return unsupported(file, fmt.Sprintf(format, args...), supportedFamilies)
 	}
 	if q := h.QuantizationConfig; q != nil && string(q) != "null" {
 		var method struct {
 			Name string `json:"quant_method"`
 		}
 		_ = json.Unmarshal(q, &method) // only to name it
-		return &UnsupportedError{File: file,
-			Feature: fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)",
-				method.Name),
-			Supported: "supported are F32, F16 and BF16 weights in safetensors, and quantized ones in GGUF"}
+		return unsupported(file,
+			fmt.Sprintf("a quantized Hugging Face checkpoint (quantization_config, quant_method %q)",
+				method.Name), "supported are F32, F16 and BF16 weights in safetensors, and quantized ones in GGUF")
 	}
 	_, known := families[h.ModelType]
 	switch {
@@ -204,8 +203,7 @@ func (h *hfConfig) unsupported(file string) error {
 	case !known:
 		return no("model_type %q", h.ModelType)
 	case h.HiddenAct != "" && h.HiddenAct != "silu":
-		return &UnsupportedError{File: file, Feature: fmt.Sprintf("hidden_act %q", h.HiddenAct),
-			Supported: "supported is silu"}
+		return unsupported(file, fmt.Sprintf("hidden_act %q", h.HiddenAct), "supported is silu")
 	case h.AttentionBias:
 		return no("attention_bias true (biases on q, k, v and o) in model_type %q", h.ModelType)
 	case h.MLPBias:
@@ -241,8 +239,7 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 		"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if !slices.Contains(known, name) && isRopeKind(params) {
-			return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("%s with %q", field, name),
-				Supported: supportedRope}
+			return RoPE{}, unsupported(file, fmt.Sprintf("%s with %q", field, name), supportedRope)
 		}
 	}
 	var p struct {
@@ -257,14 +254,14 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 	}
 	text, err := json.Marshal(params)
 	if err != nil {
-		return RoPE{}, &FileError{File: file, Problem: field, Err: err}
+		return RoPE{}, &Error{File: file, Problem: field, Err: err}
 	}
 	if err := decodeJSON(file, text, &p); err != nil {
 		return RoPE{}, err
 	}
 	if p.PartialRotary != nil && *p.PartialRotary != 1 {
-		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("partial_rotary_factor %v",
-			*p.PartialRotary), Supported: "heads turn as a whole"}
+		return RoPE{}, unsupported(file, fmt.Sprintf("partial_rotary_factor %v",
+			*p.PartialRotary), "heads turn as a whole")
 	}
 	r := RoPE{Theta: or(p.Theta, or(h.RopeTheta, 10000))}
 	kind := p.RopeType
@@ -279,8 +276,7 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 		r.Scaling, r.Factor, r.LowFreqFactor, r.HighFreqFactor, r.OriginalContext = kind, p.Factor, p.Low, p.High,
 			p.Original
 	default:
-		return RoPE{}, &UnsupportedError{File: file, Feature: fmt.Sprintf("RoPE scaling %q (%s)", kind, field),
-			Supported: supportedRope}
+		return RoPE{}, unsupported(file, fmt.Sprintf("RoPE scaling %q (%s)", kind, field), supportedRope)
 	}
 	return r, nil
 }

@@ -64,8 +64,8 @@ func TestHubCache(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := hub(t, tc.main, tc.revisions...)
 			if tc.says != nil {
-				_, err := Open(dir)
-				checkError(t, err, tc.says, new(*FileError))
+				_, err := Open(dir, nil)
+				checkError(t, err, tc.says, ofFile)
 				return
 			}
 			c := open(t, dir)
@@ -81,8 +81,8 @@ func TestHubCache(t *testing.T) {
 	if c := open(t, filepath.Join(dir, "snapshots", "def456")); c.Config().Name != "tiny-model" {
 		t.Errorf("a snapshot's name is %q", c.Config().Name)
 	}
-	_, err := Open(filepath.Dir(dir))
-	checkError(t, err, []string{"a Hugging Face cache (1 models)", "models--acme--tiny-model"}, new(*FileError))
+	_, err := Open(filepath.Dir(dir), nil)
+	checkError(t, err, []string{"a Hugging Face cache (1 models)", "models--acme--tiny-model"}, ofFile)
 }
 
 // What is no folder of the cache leads to itself.

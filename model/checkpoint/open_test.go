@@ -141,7 +141,7 @@ func TestReleaseOfRearrangedTensor(t *testing.T) {
 func BenchmarkOpenLlama1B(b *testing.B) {
 	dir := sparse(b)
 	for b.Loop() {
-		c, err := Open(dir)
+		c, err := Open(dir, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -162,11 +162,12 @@ func TestDemoModel(t *testing.T) {
 	if got := *c.Config(); !equalConfig(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
 	}
-	v, ok := c.Vocab()
-	if !ok || v.Model != "gpt2" || v.Pre != "smollm" || len(v.Tokens) != 49152 || len(v.Merges) != 48900 || v.AddBOS {
-		t.Errorf("vocabulary %v: %s %s, %d tokens, %d merges", ok, v.Model, v.Pre, len(v.Tokens), len(v.Merges))
+	v := c.Text().Vocab
+	if v == nil || v.Model != "gpt2" ||
+		v.Pre != "smollm" || len(v.Tokens) != 49152 || len(v.Merges) != 48900 || v.AddBOS {
+		t.Errorf("vocabulary %+v", v)
 	}
-	if bos, eos := c.SpecialTokens(); bos != "<|im_start|>" || eos != "<|im_end|>" {
+	if bos, eos := c.Text().BOS, c.Text().EOS; bos != "<|im_start|>" || eos != "<|im_end|>" {
 		t.Errorf("special tokens %q, %q", bos, eos)
 	}
 	if c.Parameters() != 134515008 {

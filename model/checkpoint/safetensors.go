@@ -28,7 +28,7 @@ type stored struct {
 }
 
 func (s *stored) errorf(format string, args ...any) error {
-	return &TensorError{File: s.file, Tensor: s.name, InFile: s.inFile, Problem: fmt.Sprintf(format, args...)}
+	return &Error{File: s.file, Tensor: s.name, InFile: s.inFile, Problem: fmt.Sprintf(format, args...)}
 }
 
 // maxHeader bounds a safetensors header. A tensor takes some 120 bytes of it and a shard has at
@@ -57,13 +57,13 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	}
 	header, data := buf[8:8+n], buf[8+n:]
 	if name, err := duplicateKey(header); err != nil {
-		return nil, &FileError{File: file, Problem: "the header is not valid JSON", Err: err}
+		return nil, &Error{File: file, Problem: "the header is not valid JSON", Err: err}
 	} else if name != "" {
-		return nil, &TensorError{File: file, Tensor: name, Problem: "is in the header twice"}
+		return nil, &Error{File: file, Tensor: name, Problem: "is in the header twice"}
 	}
 	var m safetensors.Metadata
 	if err := json.Unmarshal(header, &m); err != nil {
-		return nil, &FileError{File: file, Err: err,
+		return nil, &Error{File: file, Err: err,
 			Problem: "the header is damaged, or names a type that is not supported (weights may be F32, F16 or BF16)"}
 	}
 	if err := checkRanges(file, m.Tensors(), uint64(len(data))); err != nil {
@@ -71,7 +71,7 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	}
 	st, err := safetensors.Deserialize(buf)
 	if err != nil {
-		return nil, &FileError{File: file, Problem: "is damaged", Err: err}
+		return nil, &Error{File: file, Problem: "is damaged", Err: err}
 	}
 	all := make([]stored, 0, st.Len())
 	for _, v := range st.Tensors() {
@@ -97,7 +97,7 @@ func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size u
 	for _, name := range names {
 		t := tensors[name]
 		no := func(format string, args ...any) error {
-			return &TensorError{File: file, Tensor: name, Problem: fmt.Sprintf(format, args...)}
+			return &Error{File: file, Tensor: name, Problem: fmt.Sprintf(format, args...)}
 		}
 		from, to := t.DataOffsets[0], t.DataOffsets[1]
 		switch {

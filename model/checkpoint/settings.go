@@ -24,31 +24,17 @@ func (w *warnings) add(file, field string, value any, done string) {
 // value, and how Open read it. Such settings never keep a checkpoint from opening.
 func (c *Checkpoint) Warnings() []string { return slices.Clone(c.warnings) }
 
-// EndID is a token id that a file of the checkpoint names as the end of a text, a turn or a
-// message.
-type EndID struct {
-	ID int
-	// Origins are the files or GGUF metadata keys that name it, such as "generation_config.json" or
-	// "tokenizer.ggml.eot_token_id".
-	Origins []string
-}
-
-// EndIDs returns the union of the end tokens that the checkpoint's files name by id: those of
-// generation_config.json first, then config.json's; or a GGUF file's eos, eot and eom keys.
-// tokenizer_config.json names its eos_token by text: see [Checkpoint.SpecialTokens].
-func (c *Checkpoint) EndIDs() []EndID { return c.ends }
-
 // addEnds adds end tokens of one origin to the union, in [Config].EOS too.
-func (c *Checkpoint) addEnds(origin string, list []int) {
+func (c loader) addEnds(origin string, list []int) {
 	for _, id := range list {
-		i := slices.IndexFunc(c.ends, func(e EndID) bool { return e.ID == id })
+		i := slices.IndexFunc(c.text.Ends, func(e EndID) bool { return e.ID == id })
 		if i < 0 {
-			i = len(c.ends)
-			c.ends = append(c.ends, EndID{ID: id})
+			i = len(c.text.Ends)
+			c.text.Ends = append(c.text.Ends, EndID{ID: id})
 			c.config.EOS = append(c.config.EOS, id)
 		}
-		if !slices.Contains(c.ends[i].Origins, origin) {
-			c.ends[i].Origins = append(c.ends[i].Origins, origin)
+		if !slices.Contains(c.text.Ends[i].Origins, origin) {
+			c.text.Ends[i].Origins = append(c.text.Ends[i].Origins, origin)
 		}
 	}
 }

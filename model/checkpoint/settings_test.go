@@ -158,7 +158,7 @@ func TestReadWeights(t *testing.T) {
 			if err := mapped.Close(); err != nil {
 				t.Fatal(err)
 			}
-			c, err := OpenWith(path, &OpenOptions{ReadWeights: true})
+			c, err := Open(path, &OpenOptions{ReadWeights: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func TestReadWeights(t *testing.T) {
 	}
 	empty := filepath.Join(t.TempDir(), "empty.gguf")
 	put(t, empty, nil)
-	_, err := OpenWith(empty, &OpenOptions{ReadWeights: true})
+	_, err := Open(empty, &OpenOptions{ReadWeights: true})
 	if err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Errorf("an empty file: %v", err)
 	}

@@ -3,19 +3,46 @@ package checkpoint
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// text is what a checkpoint says about turning text into ids and conversations into text.
-type text struct {
-	templates map[string]string
-	tokenizer string // path of tokenizer.json, or ""
-	bos, eos  string
-	vocab     *Vocab
+// Text is the text side of a checkpoint: tokenizer, chat templates and special tokens. All of it is
+// optional.
+type Text struct {
+	TokenizerFile string // path of the folder's tokenizer.json, or empty
+	Vocab         *Vocab // tokenizer of a GGUF file, or nil
+
+	// Templates are the Jinja templates that turn a conversation into a prompt, by name. A single
+	// template is named "default".
+	//
+	// In a folder they are chat_template.jinja and additional_chat_templates/NAME.jinja. The
+	// chat_template of tokenizer_config.json, a text or a list with names, is used if there is no
+	// chat_template.jinja. In a GGUF file they are tokenizer.chat_template and
+	// tokenizer.chat_template.NAME.
+	Templates map[string]string
+
+	BOS, EOS string // texts of the BOS and EOS tokens, for templates; empty if absent
+
+	// Ends is the union of the end tokens that files name by id: those of generation_config.json,
+	// then config.json's; or the eos, eot and eom keys of a GGUF file. tokenizer_config.json names
+	// its eos_token by text: see EOS.
+	Ends []EndID
 }
+
+// EndID is a token id that a file of the checkpoint names as the end of a text, a turn or a
+// message.
+type EndID struct {
+	ID int
+	// Origins are the files or GGUF metadata keys that name it, such as "generation_config.json" or
+	// "tokenizer.ggml.eot_token_id".
+	Origins []string
+}
+
+// Text returns the tokenizer, chat templates and special tokens. The caller must not modify its
+// maps and slices. They stay valid after Close.
+func (c *Checkpoint) Text() Text { return c.text }
 
 // Vocab is the tokenizer of a GGUF file: the metadata as they are. tokenizer.Vocab has the same
 // fields, and one converts to the other, so that neither package needs the other.
@@ -31,37 +58,13 @@ type Vocab struct {
 	AddBOS, AddEOS bool
 }
 
-// DefaultTemplate is the name of the chat template that is used where no other is asked for.
-const DefaultTemplate = "default"
+// defaultTemplate is the name of the chat template that is used unless another one is requested.
+const defaultTemplate = "default"
 
-// ChatTemplates returns the Jinja templates that turn a conversation into a prompt, by name. A
-// single one is named [DefaultTemplate]. It may be empty.
-//
-// A folder has them in chat_template.jinja and additional_chat_templates/NAME.jinja. Those of
-// tokenizer_config.json (chat_template: a text, or a list with names) count where there is no
-// chat_template.jinja. A GGUF file has tokenizer.chat_template and tokenizer.chat_template.NAME.
-func (c *Checkpoint) ChatTemplates() map[string]string { return maps.Clone(c.text.templates) }
-
-// TokenizerFile is the path of the folder's tokenizer.json, if it has one.
-func (c *Checkpoint) TokenizerFile() (string, bool) { return c.text.tokenizer, c.text.tokenizer != "" }
-
-// Vocab is the tokenizer that a GGUF file carries, if it does. It stays valid after Close.
-func (c *Checkpoint) Vocab() (Vocab, bool) {
-	if c.text.vocab == nil {
-		return Vocab{}, false
-	}
-	return *c.text.vocab, true
-}
-
-// SpecialTokens are the texts of the BOS and EOS tokens, which templates refer to; "" for what the
-// checkpoint does not have.
-func (c *Checkpoint) SpecialTokens() (bos, eos string) { return c.text.bos, c.text.eos }
-
-// folderText reads what a Hugging Face folder has of a tokenizer. All of it is optional.
-func folderText(dir string) (text, error) {
-	var t text
+// readFolder reads the text side of a Hugging Face folder, except the end tokens.
+func (t *Text) readFolder(dir string) error {
 	if path := filepath.Join(dir, "tokenizer.json"); isFile(path) {
-		t.tokenizer = path
+		t.TokenizerFile = path
 	}
 	var h struct {
 		Templates templates `json:"chat_template"`
@@ -69,28 +72,29 @@ func folderText(dir string) (text, error) {
 		EOS       tokenText `json:"eos_token"`
 	}
 	if err := readJSON(filepath.Join(dir, "tokenizer_config.json"), &h); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return text{}, err
+		return err
 	}
-	t.bos, t.eos = string(h.BOS), string(h.EOS)
-	t.templates = h.Templates
+	t.BOS, t.EOS = string(h.BOS), string(h.EOS)
+	all := h.Templates
 	b, err := readText(filepath.Join(dir, "chat_template.jinja"))
 	switch {
 	case err == nil:
-		t.templates = templates{DefaultTemplate: string(b)}
+		all = templates{defaultTemplate: string(b)}
 	case !errors.Is(err, os.ErrNotExist):
-		return text{}, err
+		return err
 	}
 	more, err := additionalTemplates(filepath.Join(dir, "additional_chat_templates"))
 	if err != nil {
-		return text{}, err
+		return err
 	}
 	for name, source := range more {
-		if t.templates == nil {
-			t.templates = templates{}
+		if all == nil {
+			all = templates{}
 		}
-		t.templates[name] = source
+		all[name] = source
 	}
-	return t, nil
+	t.Templates = all
+	return nil
 }
 
 // maxTemplates bounds the templates of a folder; published ones have up to three.
@@ -103,7 +107,7 @@ func additionalTemplates(dir string) (templates, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &FileError{File: dir, Problem: "cannot be read", Err: err}
+		return nil, &Error{File: dir, Problem: "cannot be read", Err: err}
 	}
 	all := templates{}
 	for _, e := range entries {
@@ -139,7 +143,7 @@ func (t *templates) UnmarshalJSON(b []byte) error {
 	if b[0] != '[' {
 		var one string
 		err := json.Unmarshal(b, &one)
-		(*t)[DefaultTemplate] = one
+		(*t)[defaultTemplate] = one
 		return err
 	}
 	var named []struct{ Name, Template string }

@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 )
 
-// llama1B is the configuration of Llama-3.2-1B. With a checkpoint, checkpoint.Open(path).Config()
+// llama1B is the configuration of Llama-3.2-1B. With a checkpoint, checkpoint.Open(path, nil).Config()
 // reads it.
 func llama1B() *checkpoint.Config {
 	return &checkpoint.Config{

@@ -14,7 +14,7 @@ import (
 // FuzzPlan parses hostile plans. Each is refused, or survives a round trip through JSON and can be
 // checked against a model and a device. Nothing panics.
 func FuzzPlan(f *testing.F) {
-	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"))
+	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), nil)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func specs() map[string]ckptgen.Spec {
 // npuPlan plans a checkpoint for the NPU with a prefill pass of the given number of rows.
 func npuPlan(t *testing.T, dir string, rows int) *plan.Plan {
 	t.Helper()
-	ck, err := checkpoint.Open(dir)
+	ck, err := checkpoint.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 // newBench returns a bench of a checkpoint on a device, with the plan that deployments begin with.
 func newBench(t *testing.T, path string, dev npu.Device, seqLen, positions int) *Bench {
 	t.Helper()
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func TestBlockLeftOut(t *testing.T) {
 	if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"), list); err != nil {
 		t.Fatal(err)
 	}
-	m := skilltest.Must(oracle.Open(skilltest.Must(checkpoint.Open(dir))))
+	m := skilltest.Must(oracle.Open(skilltest.Must(checkpoint.Open(dir, nil))))
 	ids := make([]int32, 48)
 	for i := range ids {
 		ids[i] = int32(i * 5 % 256)

@@ -30,7 +30,7 @@ func shortGEMMs(t *testing.T, info npu.Info) []*Kernel {
 		if err := ckptgen.Write(dir, spec, 7); err != nil {
 			t.Fatal(err)
 		}
-		ck, err := checkpoint.Open(dir)
+		ck, err := checkpoint.Open(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ import (
 // inBF16 writes the demonstration model with its weights in BF16, as the array reads them.
 func inBF16(t *testing.T) string {
 	t.Helper()
-	ck, err := checkpoint.Open(testenv.DemoModel(t))
+	ck, err := checkpoint.Open(testenv.DemoModel(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func inBF16(t *testing.T) string {
 // demoText returns the gates' text through the demonstration model's tokenizer.
 func demoText(t *testing.T, n int) *Text {
 	t.Helper()
-	ck, err := checkpoint.Open(testenv.DemoModel(t))
+	ck, err := checkpoint.Open(testenv.DemoModel(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

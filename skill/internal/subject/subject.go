@@ -84,7 +84,7 @@ type Opened struct {
 // those that are found for the checkpoint if asked is "". An error about the checkpoint or the
 // golden file is an [Error]. If Open fails, Checkpoint may be open.
 func Open(path string, info npu.Info, seqLen int, asked string) (o Opened, err error) {
-	if o.Checkpoint, err = checkpoint.Open(path); err != nil {
+	if o.Checkpoint, err = checkpoint.Open(path, nil); err != nil {
 		err = fmt.Errorf("skill: phase %s, gate %s: %w", journal.Reference.Title(), journal.GateArchitecture, err)
 		return o, Error{Err: err}
 	}

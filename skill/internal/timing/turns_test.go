@@ -255,7 +255,7 @@ func CheckPrinted(t *testing.T, turns *journal.Turns) {
 // newTimer returns a timer of a checkpoint's models that records nothing.
 func newTimer(t *testing.T, path string, dev npu.Device) *Timer {
 	t.Helper()
-	ck, err := checkpoint.Open(path)
+	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
